@@ -1,0 +1,37 @@
+# One target per folder. What a folder may include is what its target links: see the README of each folder,
+# and tests/unit/include_rules_test.cpp, which checks the include lines themselves.
+set(_host_flags -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+if(ATTNBENCH_WERROR)
+  list(APPEND _host_flags -Werror)
+endif()
+if(ATTNBENCH_MARCH)
+  list(APPEND _host_flags -march=${ATTNBENCH_MARCH})
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  list(APPEND _host_flags -march=x86-64-v3)
+endif()
+
+add_library(attnbench_options INTERFACE)
+target_include_directories(attnbench_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(attnbench_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${_host_flags}>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--Wno-deprecated-gpu-targets>")
+if(ATTNBENCH_SANITIZE)
+  target_compile_options(attnbench_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ATTNBENCH_SANITIZE};-fno-omit-frame-pointer>")
+  target_link_options(attnbench_options INTERFACE -fsanitize=${ATTNBENCH_SANITIZE})
+endif()
+
+# attnbench_folder(TARGET name LINK libraries...): a static library of the .cpp files of this folder.
+function(attnbench_folder)
+  cmake_parse_arguments(arg "" "TARGET;DIR" "LINK" ${ARGN})
+  if(NOT arg_DIR)
+    set(arg_DIR ${CMAKE_CURRENT_SOURCE_DIR})
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${arg_DIR}/*.cpp)
+  if(sources)
+    add_library(${arg_TARGET} STATIC ${sources})
+    target_link_libraries(${arg_TARGET} PUBLIC attnbench_options ${arg_LINK})
+  else()
+    add_library(${arg_TARGET} INTERFACE)
+    target_link_libraries(${arg_TARGET} INTERFACE attnbench_options ${arg_LINK})
+  endif()
+endfunction()

@@ -1,0 +1,13 @@
+# Writes OUT with the version and git revision; leaves it untouched when nothing changed, so nothing is rebuilt.
+execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12
+  OUTPUT_VARIABLE revision ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed)
+if(failed)
+  set(revision "unknown")
+endif()
+set(text "#pragma once\n#define ATTNBENCH_VERSION \"${VERSION}\"\n#define ATTNBENCH_REVISION \"${revision}\"\n#define ATTNBENCH_BUILD_TYPE \"${TYPE}\"\n")
+if(EXISTS ${OUT})
+  file(READ ${OUT} old)
+endif()
+if(NOT "${old}" STREQUAL "${text}")
+  file(WRITE ${OUT} "${text}")
+endif()

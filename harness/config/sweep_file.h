@@ -1,0 +1,79 @@
+// A parsed and checked configuration file, before its axes are multiplied out.
+//
+// Parsing is strict: an unknown key, a wrong type or an impossible value throws ConfigError, whose text is
+// "file:line:column: error: ..." with what is allowed and the nearest valid key. Nothing runs from a file with
+// an error.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/config/case_params.h"
+
+namespace attnbench {
+
+class ConfigError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One value of one key: what it was called in the file, and what it does to a case.
+struct Setting {
+  std::string key;                          ///< "block_size"
+  std::string text;                         ///< the value as written, canonical: "16"
+  std::function<void(CaseParams&)> apply;   ///< sets the case's field(s)
+  std::string place;                        ///< "configs/a.yaml:12:5"
+};
+
+/// Points of an axis: each point sets one key (a plain list) or several (zip).
+struct Axis {
+  std::vector<std::vector<Setting>> points;
+};
+
+/// A condition of `exclude`: a case is dropped when all of its settings equal the case's.
+struct Exclusion {
+  std::vector<std::vector<Setting>> any_of_each;  ///< per key: the values that match
+};
+
+struct Sweep {
+  std::string name;
+  std::vector<Setting> fixed;  ///< defaults first, then the sweep's own scalars
+  std::vector<Axis> axes;      ///< in file order; the last varies fastest
+  std::vector<Exclusion> exclude;
+  std::string place;
+};
+
+struct SweepFile {
+  std::string path;
+  std::string name;
+  std::optional<uint64_t> seed;
+  std::vector<Sweep> sweeps;
+};
+
+/// Reads a file. `overrides` are "key=value" strings of --set (value is YAML: "16", "[16, 64]", "4q512"); each
+/// replaces the key in every sweep, and is applied before axes multiply. `seed` overrides the file's, because
+/// distributions of lengths draw from it. Errors: ConfigError.
+SweepFile load_sweep_file(const std::string& path, const std::vector<std::string>& overrides = {},
+                          std::optional<uint64_t> seed = std::nullopt);
+
+/// The same from a string; `origin` stands for the path in errors.
+SweepFile parse_sweep_text(const std::string& text, const std::string& origin,
+                           const std::vector<std::string>& overrides = {},
+                           std::optional<uint64_t> seed = std::nullopt);
+
+/// `run --case '{...}'`: one flow mapping with the keys of a sweep becomes a file with one sweep.
+SweepFile parse_inline_case(const std::string& mapping, const std::vector<std::string>& overrides = {},
+                            std::optional<uint64_t> seed = std::nullopt);
+
+/// "Did you mean": the candidate within edit distance 1 + length / 4 of `word`, or nullopt.
+std::optional<std::string> nearest_word(std::string_view word, const std::vector<std::string>& candidates);
+
+/// The JSON Schema (draft 2020-12) of the format, made from the same key table as the parser.
+std::string json_schema();
+
+}  // namespace attnbench

@@ -1,0 +1,114 @@
+// A place where kernels run: memory, filling, digests, one timed launch, ceilings. `cpu` is always there;
+// `cuda` is built where nvcc is found and answers with a reason where no GPU works.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/values/fill.h"
+#include "kernels/contract/kernel.h"
+
+namespace attnbench {
+
+/// A failed device call. `lost` means that the device context is unusable and no further case can run on it.
+class DeviceError : public std::runtime_error {
+ public:
+  DeviceError(const std::string& what, bool lost_context) : std::runtime_error(what), lost(lost_context) {}
+  bool lost;
+};
+/// Not enough device memory.
+class OutOfMemory : public DeviceError {
+ public:
+  explicit OutOfMemory(const std::string& what) : DeviceError(what, false) {}
+};
+
+struct DeviceInfo {
+  DeviceKind kind = DeviceKind::kCpu;
+  std::string name;     ///< "cpu", "cuda:0": what --device takes
+  std::string model;    ///< "AMD EPYC ...", "NVIDIA H100 80GB HBM3"
+  std::string uuid;     ///< GPU only
+  std::string driver;   ///< GPU only: "580.159" or the CUDA driver API version
+  std::string runtime;  ///< GPU only: CUDA runtime version
+  int compute_capability = 0;
+  int multiprocessors = 0;
+  int threads = 1;  ///< host threads
+  int64_t memory_bytes = 0;
+  int64_t cache_bytes = 0;    ///< last-level cache: L2 on a GPU, L3 on a CPU
+  double clock_mhz = 0;       ///< highest SM clock on a GPU; 0 where unknown
+};
+
+enum class CacheMode { kCold, kHot };
+
+/// One timed launch.
+struct Sample {
+  double us = 0;            ///< device time of the launch
+  double enqueue_us = 0;    ///< host time to enqueue it (GPU), 0 on cpu
+  bool host_bound = false;  ///< the host was slower than the spin that hides it: the time is not the device's
+};
+
+/// Rates measured on this device in this process; nullopt where unmeasured.
+struct Ceilings {
+  std::optional<double> read_gbs;
+  std::optional<double> copy_gbs;
+  struct Matmul {
+    DType dtype;
+    double tflops;
+  };
+  std::vector<Matmul> matmul;
+  std::optional<double> floor_us;  ///< an empty launch, timed the same way
+  std::string note;                ///< how they were measured, or why not
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+  virtual LaunchContext launch_context() const = 0;  ///< without workspace
+  virtual int64_t free_memory() const = 0;           ///< bytes that an allocation may hope for
+
+  virtual void* allocate(int64_t bytes) = 0;  ///< 256-byte aligned or better; throws OutOfMemory
+  virtual void release(void* p) noexcept = 0;
+  virtual void upload(void* dst, const void* src, int64_t bytes) = 0;
+  virtual void download(void* dst, const void* src, int64_t bytes) = 0;
+  virtual void set_bytes(void* dst, unsigned char byte, int64_t bytes) = 0;
+  virtual void fill(const FillJob& job) = 0;  ///< base and owners are device memory
+  virtual uint64_t digest(const void* data, int64_t bytes) = 0;
+  virtual void synchronize() = 0;  ///< throws DeviceError with what went wrong on the device
+
+  /// Times one call of `launch`, which enqueues on launch_context().stream. Cold: the last-level cache holds
+  /// none of its data, and no dirty lines. Errors raised by `launch` itself pass through.
+  virtual Sample time_launch(const std::function<void()>& launch, CacheMode cache) = 0;
+  /// Captures `launch` once as a CUDA graph; the returned callable replays it. Throws DeviceError where the
+  /// device has no graphs.
+  virtual std::function<void()> capture_graph(const std::function<void()>& launch) = 0;
+  /// Measures the ceilings for these element types; some seconds at most. Cached by the device after the first call.
+  virtual const Ceilings& ceilings(const std::vector<DType>& dtypes) = 0;
+
+  virtual void profiler_start() = 0;  ///< cudaProfilerStart; nothing on cpu
+  virtual void profiler_stop() = 0;
+  virtual void range_push(const char* name) = 0;  ///< NVTX range; nothing on cpu
+  virtual void range_pop() = 0;
+};
+
+/// What can be opened here, and why not where it cannot.
+struct DeviceProbe {
+  int cuda_devices = 0;
+  std::string cuda_reason;  ///< empty when cuda_devices > 0
+};
+DeviceProbe probe_devices();
+
+/// Opens "cpu", "cuda", "cuda:N". Throws DeviceError with the reason. num_threads 0: all hardware threads.
+std::unique_ptr<Device> open_device(std::string_view name, int num_threads = 0);
+
+/// Implemented by harness/device/cuda, or by harness/device/no_cuda.cpp in a build without CUDA.
+DeviceProbe probe_cuda();
+std::unique_ptr<Device> open_cuda(int ordinal);
+std::unique_ptr<Device> open_cpu(int num_threads);
+
+}  // namespace attnbench

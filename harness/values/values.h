@@ -1,0 +1,66 @@
+// Every input value is a pure function of its logical coordinate (seed, tensor, sequence, position, head,
+// channel), never of where it lies in memory. Hence tens of GiB are filled on the GPU without a host copy, the
+// reference recomputes only what it needs, and two physical layouts of one case hold the same values.
+#pragma once
+
+#include <cstdint>
+
+#include "harness/values/philox.h"
+#include "kernels/contract/dtype.h"
+
+namespace attnbench {
+
+enum class Tensor : uint32_t { kQ = 0, kK = 1, kV = 2, kNewK = 3, kNewV = 4 };
+
+/// What kind of data: which faults can be seen depends on it.
+///   normal   standard deviation 1: softmax spreads over all keys
+///   peaked   q times 8: a few keys carry the weight
+///   outlier  one channel in 32 of q and k, and one position in 64 of v, is 8 times larger
+///   large    q and k times 4, v times 256: logits of some hundreds, outputs of some hundreds
+enum class Profile : uint32_t { kNormal = 0, kPeaked = 1, kOutlier = 2, kLarge = 3 };
+
+constexpr const char* profile_name(Profile p) {
+  constexpr const char* names[] = {"normal", "peaked", "outlier", "large"};
+  return names[static_cast<uint32_t>(p)];
+}
+
+struct ValueSpec {
+  uint64_t seed = 1;
+  Profile profile = Profile::kNormal;
+};
+
+/// 32 random bits -> a bell-shaped value: the sum of three 11-bit (one of them 10-bit, doubled) uniforms,
+/// centred: mean 0, standard deviation about 1, within (-3, 3), a multiple of 2^-11. Exact in float.
+ATTNBENCH_HD inline float bell(uint32_t r) {
+  const int32_t sum = static_cast<int32_t>((r & 0x7ffu) + ((r >> 11) & 0x7ffu) + ((r >> 22) << 1));
+  return static_cast<float>(2 * sum - 6140) * (1.0f / 2048.0f);
+}
+
+/// The power of two that the profile gives to this coordinate: multiplication by it is exact.
+ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t pos, uint32_t channel) {
+  const bool is_q = tensor == Tensor::kQ;
+  const bool is_v = tensor == Tensor::kV || tensor == Tensor::kNewV;
+  switch (profile) {
+    case Profile::kNormal: return 1.0f;
+    case Profile::kPeaked: return is_q ? 8.0f : 1.0f;
+    case Profile::kOutlier:
+      if (is_v) return pos % 64u == 13u ? 8.0f : 1.0f;
+      return channel % 32u == 5u ? 8.0f : 1.0f;
+    case Profile::kLarge: return is_v ? 256.0f : 4.0f;
+  }
+  return 1.0f;
+}
+
+/// The four values of channels 4 * quad .. 4 * quad + 3, before rounding to the tensor's type.
+ATTNBENCH_HD inline void values_of_quad(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head,
+                                        uint32_t quad, float out[4]) {
+  const Philox4 r = philox4x32(quad | (static_cast<uint32_t>(tensor) << 24), head, pos, seq, spec.seed);
+  for (uint32_t i = 0; i < 4; ++i) {
+    out[i] = bell(r.x[i]) * profile_scale(spec.profile, tensor, pos, 4 * quad + i);
+  }
+}
+
+/// The head_dim values of one row, before rounding. Host only; the loop is laid out to vectorise.
+void value_row(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head, int head_dim, float* out);
+
+}  // namespace attnbench

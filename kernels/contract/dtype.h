@@ -1,0 +1,127 @@
+// Element types of tensors, and their exact conversions from and to float.
+//
+// Conversions are written on integers, so that host and GPU give the same bits; rounding is to nearest, ties
+// to even, as in IEEE 754-2019, section 4.3.1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/contract/hd.h"
+
+namespace attnbench {
+
+enum class DType : int32_t { kBf16 = 0, kFp16 = 1, kFp32 = 2, kE4m3 = 3, kInt8 = 4 };
+
+/// Bytes of one element.
+ATTNBENCH_HD constexpr std::size_t dtype_size(DType t) {
+  return t == DType::kFp32 ? 4 : (t == DType::kBf16 || t == DType::kFp16) ? 2 : 1;
+}
+
+/// The name used in YAML, ids and reports.
+constexpr const char* dtype_name(DType t) {
+  switch (t) {
+    case DType::kBf16: return "bf16";
+    case DType::kFp16: return "fp16";
+    case DType::kFp32: return "fp32";
+    case DType::kE4m3: return "e4m3";
+    case DType::kInt8: return "int8";
+  }
+  return "?";
+}
+
+/// Unit roundoff u = 2^-p of a floating type, p counting the hidden bit (bf16: 8, fp16: 11, fp32: 24, e4m3: 4).
+/// 0 for integers, whose error is an absolute quantum instead.
+constexpr double unit_roundoff(DType t) {
+  switch (t) {
+    case DType::kBf16: return 1.0 / 256;
+    case DType::kFp16: return 1.0 / 2048;
+    case DType::kFp32: return 1.0 / 16777216;
+    case DType::kE4m3: return 1.0 / 16;
+    case DType::kInt8: return 0.0;
+  }
+  return 0.0;
+}
+
+ATTNBENCH_HD inline uint32_t float_bits(float x) {
+  uint32_t u;
+  memcpy(&u, &x, sizeof u);
+  return u;
+}
+
+ATTNBENCH_HD inline float bits_float(uint32_t u) {
+  float x;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+
+ATTNBENCH_HD inline float bf16_to_float(uint16_t h) { return bits_float(uint32_t{h} << 16); }
+
+/// Rounds to bf16. NaN stays NaN (quiet), overflow goes to infinity.
+ATTNBENCH_HD inline uint16_t float_to_bf16(float x) {
+  const uint32_t u = float_bits(x);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x0040u);
+  return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+/// Exact, subnormals included. Branch-free but for two selects, so that loops over it vectorise.
+ATTNBENCH_HD inline float fp16_to_float(uint16_t h) {
+  const uint32_t sign = (h & 0x8000u) << 16;
+  const uint32_t magnitude = h & 0x7fffu;
+  // Exponent bias 15 read as bias 127 is short by 112: one exact multiplication mends normals and subnormals.
+  const float scaled = bits_float(magnitude << 13) * bits_float(0x77800000u);  // * 2^112
+  const uint32_t finite = float_bits(scaled);
+  const uint32_t special = (magnitude << 13) | 0x7f800000u;  // infinity and NaN keep their fraction
+  return bits_float(sign | (magnitude >= 0x7c00u ? special : finite));
+}
+
+/// Rounds to fp16, subnormals included. Overflow goes to infinity, NaN stays NaN (quiet).
+ATTNBENCH_HD inline uint16_t float_to_fp16(float x) {
+  const uint32_t u = float_bits(x);
+  const uint32_t sign = (u >> 16) & 0x8000u;
+  const uint32_t a = u & 0x7fffffffu;
+  if (a > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((a >> 13) & 0x3ffu));
+  if (a >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 65520 or more
+  if (a >= 0x38800000u) {                                              // normal in fp16
+    const uint32_t r = a - 0x38000000u;
+    return static_cast<uint16_t>(sign | ((r + 0xfffu + ((r >> 13) & 1u)) >> 13));
+  }
+  if (a < 0x33000000u) return static_cast<uint16_t>(sign);  // below half the least subnormal, 2^-25
+  const uint32_t exponent = a >> 23;
+  const uint32_t significand = (a & 0x7fffffu) | 0x800000u;
+  const uint32_t shift = 126u - exponent;  // 14..24: drops to units of 2^-24
+  const uint32_t kept = significand >> shift;
+  const uint32_t rest = significand & ((1u << shift) - 1u);
+  const uint32_t half = 1u << (shift - 1u);
+  return static_cast<uint16_t>(sign | (kept + ((rest > half || (rest == half && (kept & 1u))) ? 1u : 0u)));
+}
+
+/// Reads element `index` of a bf16, fp16 or fp32 array as float.
+ATTNBENCH_HD inline float load_float(DType t, const void* base, int64_t index) {
+  switch (t) {
+    case DType::kBf16: return bf16_to_float(static_cast<const uint16_t*>(base)[index]);
+    case DType::kFp16: return fp16_to_float(static_cast<const uint16_t*>(base)[index]);
+    default: return static_cast<const float*>(base)[index];
+  }
+}
+
+/// Writes `x` to element `index` of a bf16, fp16 or fp32 array, rounding to its type.
+ATTNBENCH_HD inline void store_float(DType t, void* base, int64_t index, float x) {
+  switch (t) {
+    case DType::kBf16: static_cast<uint16_t*>(base)[index] = float_to_bf16(x); break;
+    case DType::kFp16: static_cast<uint16_t*>(base)[index] = float_to_fp16(x); break;
+    default: static_cast<float*>(base)[index] = x; break;
+  }
+}
+
+/// `x` as the type would hold it.
+ATTNBENCH_HD inline float round_to(DType t, float x) {
+  switch (t) {
+    case DType::kBf16: return bf16_to_float(float_to_bf16(x));
+    case DType::kFp16: return fp16_to_float(float_to_fp16(x));
+    default: return x;
+  }
+}
+
+}  // namespace attnbench

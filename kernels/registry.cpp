@@ -1,0 +1,24 @@
+#include "kernels/registry.h"
+
+#include "kernels/cpu/cpu_kernels.h"
+#if ATTNBENCH_HAVE_CUDA
+#include "kernels/cuda/simt/simt_kernels.h"
+#endif
+
+namespace attnbench {
+namespace {
+
+const Kernel* const kTable[] = {
+    &cpu::kAttention,
+    &cpu::kKvAppend,
+#if ATTNBENCH_HAVE_CUDA
+    &cuda_simt::kAttention,
+    &cuda_simt::kKvAppend,
+#endif
+};
+
+}  // namespace
+
+KernelTable builtin_kernels() { return kTable; }
+
+}  // namespace attnbench

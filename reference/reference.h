@@ -1,0 +1,72 @@
+// The float64 reference: attention by the textbook, from logical inputs.
+//
+// It knows nothing of memory layouts, pages, tiles or devices, and shares only kernels/contract with the
+// kernels it judges. Inputs are asked for by coordinate; results are handed out block by block, so that a
+// verification costs memory for rows, never for the cache.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace attnbench::reference {
+
+/// The logical problem. Query i of sequence b stands at diag = i + k_lens[b] - q_lens[b] on the key axis; key j
+/// is visible when (window_left < 0 or j >= diag - window_left) and (right < 0 or j <= diag + right), right = 0
+/// where causal, else window_right.
+struct Problem {
+  int head_dim = 0;
+  int num_heads_q = 0;
+  int num_heads_kv = 0;  ///< divides num_heads_q; query head h reads KV head h / (num_heads_q / num_heads_kv)
+  std::vector<int> q_lens;
+  std::vector<int> k_lens;
+  bool causal = false;
+  int window_left = -1;
+  int window_right = -1;
+  double softmax_scale = 1.0;
+  double softcap = 0.0;  ///< 0: none; else score = softcap * tanh(q.k * softmax_scale / softcap)
+};
+
+/// Where input values come from, already rounded to the kernel's input type. Each call writes rows begin..end-1
+/// of one head, row-major (end - begin, head_dim). Called from several threads at once.
+class Inputs {
+ public:
+  virtual ~Inputs() = default;
+  virtual void load_q(int seq, int head, int begin, int end, double* out) const = 0;
+  virtual void load_k(int seq, int kv_head, int begin, int end, double* out) const = 0;
+  virtual void load_v(int seq, int kv_head, int begin, int end, double* out) const = 0;
+};
+
+/// One output row: query `pos` of sequence `seq`, query head `head`.
+struct RowId {
+  int seq;
+  int pos;
+  int head;
+};
+
+/// Results of some rows. Per channel, row-major (rows, head_dim):
+///   o   the output,  a2  sum p^2 v^2,  v2  sum p^2 (v - o)^2      (p: normalised probabilities)
+/// Per row: lse (natural log; -inf where no key is visible, o is 0 there), p2 = sum p^2, keys = visible keys,
+/// score_abs = largest |score| of a visible key, dot_norm = softmax_scale * |q| * largest |k| of a visible key
+/// (it bounds every partial sum of q.k, hence its rounding).
+struct RowBlock {
+  std::span<const RowId> rows;
+  std::span<const double> o, a2, v2;
+  std::span<const double> lse, p2, score_abs, dot_norm;
+  std::span<const int64_t> keys;
+};
+
+/// Receives finished rows; calls come from several threads at once and in no particular order.
+using RowSink = std::function<void(const RowBlock&)>;
+
+/// Computes the given rows with `num_threads` threads (0: all). Rows may repeat no (seq, pos, head).
+/// Throws std::invalid_argument where the problem contradicts itself (a row outside it, heads that do not
+/// divide).
+void attend(const Problem& problem, const Inputs& inputs, std::span<const RowId> rows, int num_threads,
+            const RowSink& sink);
+
+/// All rows of the problem, in (seq, pos, head) order.
+std::vector<RowId> all_rows(const Problem& problem);
+
+}  // namespace attnbench::reference
