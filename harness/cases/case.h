@@ -1,0 +1,46 @@
+// One case: a single problem, with a readable id built from what it is, never from where it stood in a file, so
+// that a baseline survives a reordered file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/config/case_params.h"
+#include "harness/config/sweep_file.h"
+
+namespace attnbench {
+
+struct Case {
+  std::string id;     ///< "attention/paged16-nhd-shuffled/bf16/h32-8/d128/causal/8q1s1k"
+  std::string sweep;  ///< name of the sweep that it came from
+  uint64_t seed = 1;
+  CaseParams params;
+};
+
+struct Expansion {
+  std::vector<Case> cases;
+  int64_t duplicates = 0;  ///< cases dropped because one with the same id came before
+  int64_t excluded = 0;
+};
+
+/// More cases than this in one file are refused.
+inline constexpr int64_t kMaxCases = 1'000'000;
+
+/// Multiplies the axes of every sweep out. Throws ConfigError, with the place in the file, where keys contradict
+/// each other: more queries than keys under a causal mask without allow_short_kv, kv_append on packed KV, a case
+/// past the address space, more than kMaxCases.
+Expansion expand(const SweepFile& file);
+
+/// Sets the fields that the op and the KV source do not use to their defaults, so that equal problems are equal.
+CaseParams normalised(CaseParams params);
+
+std::string case_id(const CaseParams& params);
+
+/// The case as one flow mapping, "{op: attention, kv: paged, ...}", which `run --case` reads back.
+std::string case_yaml(const CaseParams& params);
+
+/// The `--batch` part of an id: the spec itself where it is short, else counts and a digest of the lengths.
+std::string batch_label(const std::vector<SeqLen>& seqs);
+
+}  // namespace attnbench

@@ -1,0 +1,31 @@
+// Arithmetic and bytes that a case needs, from its true lengths; formulas are named so that a report can say
+// which one it used.
+#pragma once
+
+#include <cstdint>
+
+#include "harness/config/case_params.h"
+
+namespace attnbench {
+
+struct CaseCost {
+  int64_t total_q = 0;        ///< query tokens (kv_append: new tokens, padding not counted)
+  int64_t total_k = 0;        ///< key tokens
+  int32_t max_q = 0;
+  int32_t max_k = 0;
+  double pairs = 0;           ///< visible (query, key) pairs of one head
+  double flop = 0;            ///< 4 * Hq * D * pairs; 0 for kv_append
+  double bytes = 0;           ///< least traffic: each visible input read once, each output written once
+  double device_bytes = 0;    ///< memory that the workload allocates
+  const char* formula = "";   ///< name of the formula pair
+};
+
+CaseCost cost_of(const CaseParams& params);
+
+/// Visible pairs of one sequence and head: sum over queries of the visible keys. Exact, closed form.
+int64_t visible_pairs(int64_t q, int64_t k, bool causal, int64_t window_left, int64_t window_right);
+
+/// Keys of one sequence that at least one query sees.
+int64_t visible_keys_union(int64_t q, int64_t k, bool causal, int64_t window_left, int64_t window_right);
+
+}  // namespace attnbench

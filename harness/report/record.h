@@ -1,0 +1,56 @@
+// The record of one (case, kernel): all that a report may show. Every format is made from it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/cases/case.h"
+#include "harness/device/device.h"
+#include "harness/timing/roofline.h"
+#include "harness/timing/timing.h"
+#include "harness/verify/verdict.h"
+
+namespace attnbench {
+
+enum class Status { kPass, kFail, kSkip, kError, kTimeout, kInvalidTime };
+constexpr const char* status_name(Status s) {
+  constexpr const char* names[] = {"pass", "fail", "skip", "error", "timeout", "invalid_time"};
+  return names[static_cast<int>(s)];
+}
+
+struct Record {
+  Case item;
+  std::string kernel;  ///< "cpu", "cuda_simt"; empty when no kernel could be chosen
+  std::string device;  ///< "cpu", "cuda:0"
+  std::string repro;   ///< one line that reproduces it alone
+  Status status = Status::kSkip;
+  std::string reason;  ///< empty on pass
+  std::optional<Verdict> check;
+  std::optional<TimeResult> time;
+  std::optional<Roofline> roofline;
+};
+
+/// Name in reports: "<case id>/<kernel>".
+std::string record_name(const Record& r);
+
+/// What a run was: goes into `context`.
+struct RunContext {
+  std::string name;                       ///< of the configuration
+  std::vector<std::string> command_line;
+  std::string date;                       ///< ISO 8601, local time with offset
+  std::string host;
+  DeviceInfo device;
+  std::string cpu_model;
+  int cpu_threads = 0;
+  Ceilings ceilings;
+  std::string version, revision, build_type;
+  bool complete = true;                   ///< false: interrupted, more cases were planned
+  int64_t planned = 0;                    ///< (case, kernel) pairs planned
+};
+
+/// Fills date, host, cpu, version and revision.
+RunContext describe_run(const Device& device, const std::string& name, const std::vector<std::string>& command_line);
+
+}  // namespace attnbench
