@@ -1,0 +1,88 @@
+// Ids and inline YAML of a case.
+#include <fmt/format.h>
+
+#include <cstdint>
+
+#include "harness/cases/case.h"
+#include "harness/config/batch_spec.h"
+
+namespace attnbench {
+namespace {
+
+constexpr std::size_t kLongestBatchInId = 48;
+
+/// FNV-1a over the lengths: stable across platforms, only to tell batches apart in an id.
+uint64_t lengths_digest(const std::vector<SeqLen>& seqs) {
+  uint64_t h = 1469598103934665603ull;
+  const auto mix = [&h](uint32_t x) {
+    for (int byte = 0; byte < 4; ++byte) h = (h ^ ((x >> (8 * byte)) & 0xffu)) * 1099511628211ull;
+  };
+  for (const SeqLen& s : seqs) {
+    mix(static_cast<uint32_t>(s.q));
+    mix(static_cast<uint32_t>(s.k));
+  }
+  return h;
+}
+
+const char* layout_name(KvLayout l) { return l == KvLayout::kNhd ? "nhd" : "hnd"; }
+const char* page_layout_name(PageLayout l) { return l == PageLayout::kContiguous ? "contiguous" : "shuffled"; }
+
+}  // namespace
+
+std::string batch_label(const std::vector<SeqLen>& seqs) {
+  std::string spec = format_batch_spec(seqs);
+  if (spec.size() <= kLongestBatchInId) return spec;
+  int64_t q = 0;
+  int64_t k = 0;
+  for (const SeqLen& s : seqs) {
+    q += s.q;
+    k += s.k;
+  }
+  return fmt::format("{}seqs-q{}-s{}-{:08x}", seqs.size(), q, k, static_cast<uint32_t>(lengths_digest(seqs)));
+}
+
+std::string case_id(const CaseParams& p) {
+  std::string id = op_name(p.op);
+  if (p.kv == KvSource::kPaged) {
+    id += fmt::format("/paged{}-{}-{}", p.block_size, layout_name(p.kv_layout), page_layout_name(p.page_layout));
+  } else {
+    id += "/packed";
+    if (p.gap_tokens > 0) id += fmt::format("-gap{}", p.gap_tokens);
+  }
+  id += fmt::format("/{}", dtype_name(p.dtype));
+  if (p.op == Op::kKvAppend) {
+    id += fmt::format("/h{}/d{}", p.num_heads_kv, p.head_dim);
+    if (p.padding_tokens > 0) id += fmt::format("/pad{}", p.padding_tokens);
+  } else {
+    id += fmt::format("/h{}-{}/d{}/{}", p.num_heads_q, p.num_heads_kv, p.head_dim, p.causal ? "causal" : "full");
+    if (p.window_left >= 0 || p.window_right >= 0) id += fmt::format("/window{},{}", p.window_left, p.window_right);
+    if (p.softcap > 0) id += fmt::format("/softcap{}", p.softcap);
+    if (p.softmax_scale) id += fmt::format("/scale{}", *p.softmax_scale);
+  }
+  id += "/" + batch_label(p.seqs);
+  if (p.data != Profile::kNormal) id += fmt::format("/{}", profile_name(p.data));
+  return id;
+}
+
+std::string case_yaml(const CaseParams& p) {
+  std::string y = fmt::format("{{op: {}, kv: {}, dtype: {}", op_name(p.op),
+                              p.kv == KvSource::kPaged ? "paged" : "packed", dtype_name(p.dtype));
+  y += fmt::format(", heads: {}/{}, head_dim: {}", p.num_heads_q, p.num_heads_kv, p.head_dim);
+  if (p.kv == KvSource::kPaged) {
+    y += fmt::format(", block_size: {}, kv_layout: {}, page_layout: {}", p.block_size, layout_name(p.kv_layout),
+                     page_layout_name(p.page_layout));
+  }
+  if (p.gap_tokens > 0) y += fmt::format(", gap_tokens: {}", p.gap_tokens);
+  if (p.op == Op::kAttention) y += fmt::format(", mask: {}", p.causal ? "causal" : "none");
+  if (p.window_left >= 0 || p.window_right >= 0) {
+    y += fmt::format(", window: \"{},{}\"", p.window_left, p.window_right);
+  }
+  if (p.softcap > 0) y += fmt::format(", softcap: {}", p.softcap);
+  if (p.softmax_scale) y += fmt::format(", softmax_scale: {}", *p.softmax_scale);
+  if (p.padding_tokens > 0) y += fmt::format(", padding_tokens: {}", p.padding_tokens);
+  if (p.data != Profile::kNormal) y += fmt::format(", data: {}", profile_name(p.data));
+  if (p.allow_short_kv) y += ", allow_short_kv: true";
+  return y + fmt::format(", batch: {}}}", format_batch_spec(p.seqs));
+}
+
+}  // namespace attnbench

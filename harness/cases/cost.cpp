@@ -1,0 +1,77 @@
+#include "harness/cases/cost.h"
+
+#include <algorithm>
+
+namespace attnbench {
+namespace {
+
+/// Sum over i in [0, n) of clamp(a + i, 0, k), in closed form: a ramp between a flat 0 and a flat k.
+int64_t sum_clamped(int64_t a, int64_t n, int64_t k) {
+  const int64_t ramp_begin = std::clamp<int64_t>(-a, 0, n);
+  const int64_t ramp_end = std::clamp<int64_t>(k - a, ramp_begin, n);
+  const int64_t len = ramp_end - ramp_begin;
+  return len * (a + ramp_begin) + len * (len - 1) / 2 + (n - ramp_end) * k;
+}
+
+int64_t right_bound(bool causal, int64_t window_right) { return causal ? 0 : window_right; }
+
+}  // namespace
+
+int64_t visible_pairs(int64_t q, int64_t k, bool causal, int64_t window_left, int64_t window_right) {
+  const int64_t right = right_bound(causal, window_right);
+  const int64_t off = k - q;
+  const int64_t upper = right < 0 ? q * k : sum_clamped(off + right + 1, q, k);
+  const int64_t lower = window_left < 0 ? 0 : sum_clamped(off - window_left, q, k);
+  return upper - lower;
+}
+
+int64_t visible_keys_union(int64_t q, int64_t k, bool causal, int64_t window_left, int64_t window_right) {
+  if (q == 0) return 0;
+  const int64_t right = right_bound(causal, window_right);
+  const int64_t off = k - q;
+  const int64_t end = right < 0 ? k : std::clamp<int64_t>(off + q + right, 0, k);
+  const int64_t begin = window_left < 0 ? 0 : std::clamp<int64_t>(off - window_left, 0, k);
+  return std::max<int64_t>(0, end - begin);
+}
+
+CaseCost cost_of(const CaseParams& p) {
+  CaseCost c;
+  const double e = static_cast<double>(dtype_size(p.dtype));
+  const double d = p.head_dim;
+  int64_t visible = 0;
+  int64_t blocks = 0;
+  int64_t pairs = 0;
+  int64_t kv_rows = 0;
+  for (const SeqLen& s : p.seqs) {
+    c.total_q += s.q;
+    c.total_k += s.k;
+    c.max_q = std::max(c.max_q, s.q);
+    c.max_k = std::max(c.max_k, s.k);
+    pairs += visible_pairs(s.q, s.k, p.causal, p.window_left, p.window_right);
+    const int64_t seen = visible_keys_union(s.q, s.k, p.causal, p.window_left, p.window_right);
+    visible += seen;
+    blocks += (seen + p.block_size - 1) / p.block_size;
+    kv_rows += p.kv == KvSource::kPaged ? (int64_t{s.k} + p.block_size - 1) / p.block_size * p.block_size
+                                        : int64_t{s.k} + p.gap_tokens;
+  }
+  const double kv_row_bytes = 2 * e * p.num_heads_kv * d;
+  if (p.op == Op::kKvAppend) {
+    // Each new row of K and V is read once and written once; a slot number per token.
+    c.bytes = 2 * kv_row_bytes * static_cast<double>(c.total_q) + 8.0 * static_cast<double>(c.total_q + p.padding_tokens);
+    c.formula = "kv_append: 4*e*Hkv*D*T + 8*T";
+    c.device_bytes = kv_row_bytes * static_cast<double>(kv_rows + c.total_q + p.padding_tokens);
+    return c;
+  }
+  const double total_q = static_cast<double>(c.total_q);
+  c.pairs = static_cast<double>(pairs);
+  c.flop = 4.0 * p.num_heads_q * d * c.pairs;
+  c.bytes = 2 * e * p.num_heads_q * d * total_q + kv_row_bytes * static_cast<double>(visible) +
+            4.0 * p.num_heads_q * total_q + (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(blocks) : 0.0);
+  c.formula = p.kv == KvSource::kPaged
+                  ? "4*Hq*D*pairs; 2*e*Hq*D*Tq + 2*e*Hkv*D*Kvis + 4*Hq*Tq + 4*blocks"
+                  : "4*Hq*D*pairs; 2*e*Hq*D*Tq + 2*e*Hkv*D*Kvis + 4*Hq*Tq";
+  c.device_bytes = (2 * e * d + 4) * p.num_heads_q * total_q + kv_row_bytes * static_cast<double>(kv_rows);
+  return c;
+}
+
+}  // namespace attnbench

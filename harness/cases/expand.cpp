@@ -1,0 +1,154 @@
+#include <fmt/format.h>
+
+#include <unordered_set>
+
+#include "harness/cases/case.h"
+#include "harness/cases/cost.h"
+
+namespace attnbench {
+namespace {
+
+/// Memory that any machine could address; a case past it is a slip in the file.
+constexpr double kAddressSpaceBytes = 0x1p46;
+
+using Settings = std::vector<const Setting*>;
+
+const Setting* last_of(const Settings& settings, std::string_view key) {
+  const Setting* found = nullptr;
+  for (const Setting* s : settings) {
+    if (s->key == key) found = s;
+  }
+  return found;
+}
+
+[[noreturn]] void fail(const std::string& place, const std::string& message) {
+  throw ConfigError(place + ": error: " + message);
+}
+
+/// Checks what only several keys together can tell.
+void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
+  const auto place = [&](std::string_view key) {
+    const Setting* s = last_of(settings, key);
+    return s ? s->place : sweep.place;
+  };
+  if (p.op == Op::kKvAppend && last_of(settings, "kv") && p.kv == KvSource::kPacked) {
+    fail(place("kv"), "kv_append writes through a slot mapping into a paged cache; write 'kv: paged' or drop the key");
+  }
+  for (std::size_t i = 0; i < p.seqs.size(); ++i) {
+    const SeqLen& s = p.seqs[i];
+    if (s.k >= s.q) continue;
+    if (p.op == Op::kKvAppend) {
+      fail(place("batch"), fmt::format("sequence {} appends {} tokens to reach {} in all: the total (s) must be at least the "
+                                       "new tokens (q)", i, s.q, s.k));
+    }
+    if (p.causal && !p.allow_short_kv) {
+      fail(place("batch"),
+           fmt::format("sequence {} has {} query tokens but {} KV tokens: under mask causal its first {} queries see no "
+                       "key; if that is meant, set 'allow_short_kv: true'", i, s.q, s.k, s.q - s.k));
+    }
+  }
+  if (!(cost_of(p).device_bytes < kAddressSpaceBytes)) {
+    fail(place("batch"), fmt::format("this case needs {:.3g} bytes of memory, more than any machine can address",
+                                     cost_of(p).device_bytes));
+  }
+}
+
+/// A setting matches when applying it changes nothing.
+bool matches(const Exclusion& exclusion, const CaseParams& params) {
+  for (const auto& values : exclusion.any_of_each) {
+    bool any = false;
+    for (const Setting& s : values) {
+      CaseParams changed = params;
+      s.apply(changed);
+      any = any || changed == params;
+    }
+    if (!any) return false;
+  }
+  return true;
+}
+
+int64_t product_of_axes(const Sweep& sweep) {
+  int64_t n = 1;
+  for (const Axis& axis : sweep.axes) {
+    if (__builtin_mul_overflow(n, static_cast<int64_t>(axis.points.size()), &n)) return INT64_MAX;
+  }
+  return n;
+}
+
+}  // namespace
+
+CaseParams normalised(CaseParams p) {
+  const CaseParams defaults;
+  if (p.op == Op::kKvAppend) {
+    p.kv = KvSource::kPaged;
+    p.num_heads_q = p.num_heads_kv;
+    p.causal = defaults.causal;
+    p.window_left = p.window_right = -1;
+    p.softmax_scale.reset();
+    p.softcap = 0;
+    p.allow_short_kv = false;
+    if (p.data == Profile::kPeaked) p.data = Profile::kNormal;  // differs in q alone
+  } else {
+    p.padding_tokens = 0;
+    if (p.causal) p.window_right = -1;  // causal bounds it already
+  }
+  if (p.kv == KvSource::kPacked) {
+    p.kv_layout = defaults.kv_layout;
+    p.block_size = defaults.block_size;
+    p.page_layout = defaults.page_layout;
+  } else {
+    p.gap_tokens = 0;
+  }
+  return p;
+}
+
+Expansion expand(const SweepFile& file) {
+  Expansion out;
+  int64_t planned = 0;
+  for (const Sweep& sweep : file.sweeps) {
+    const int64_t n = product_of_axes(sweep);
+    if (n > kMaxCases || (planned += n) > kMaxCases) {
+      fail(sweep.place, fmt::format("sweep '{}' brings the file past {} cases; shorten an axis", sweep.name, kMaxCases));
+    }
+  }
+  std::unordered_set<std::string> seen;
+  for (const Sweep& sweep : file.sweeps) {
+    std::vector<std::size_t> index(sweep.axes.size(), 0);
+    for (bool more = true; more;) {
+      Settings settings;
+      for (const Setting& s : sweep.fixed) settings.push_back(&s);
+      for (std::size_t a = 0; a < index.size(); ++a) {
+        for (const Setting& s : sweep.axes[a].points[index[a]]) settings.push_back(&s);
+      }
+      CaseParams params;
+      for (const Setting* s : settings) s->apply(params);
+
+      bool excluded = false;
+      for (const Exclusion& e : sweep.exclude) excluded = excluded || matches(e, params);
+      if (excluded) {
+        ++out.excluded;
+      } else {
+        check(params, settings, sweep);
+        params = normalised(std::move(params));
+        std::string id = case_id(params);
+        if (seen.insert(id).second) {
+          out.cases.push_back({std::move(id), sweep.name, file.seed.value_or(1), std::move(params)});
+        } else {
+          ++out.duplicates;
+        }
+      }
+      // The last axis varies fastest, like nested loops written in file order.
+      more = false;
+      for (std::size_t a = index.size(); a-- > 0;) {
+        if (++index[a] < sweep.axes[a].points.size()) {
+          more = true;
+          break;
+        }
+        index[a] = 0;
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,166 @@
+#include "harness/session/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "harness/cases/cost.h"
+
+namespace attnbench {
+namespace {
+
+/// Device memory beyond the tensors: metadata, guards, row owners, the cold-cache buffer.
+constexpr double kMemorySlack = 64.0 * (1 << 20);
+
+std::optional<std::string> does_not_fit(const Case& item, const Device& device) {
+  const CaseCost cost = cost_of(item.params);
+  const double needed = cost.device_bytes + 8.0 * static_cast<double>(cost.total_k + cost.total_q) + kMemorySlack;
+  const double available = static_cast<double>(device.free_memory());
+  if (needed <= available) return std::nullopt;
+  return fmt::format("needs {:.2f} GiB of {} memory, {:.2f} GiB are free", needed / (1 << 30), device.info().name,
+                     available / (1 << 30));
+}
+
+/// One checked launch: outputs poisoned before, compared and guards looked at after.
+Verdict checked_launch(Workload& workload, Launcher& launcher, Device& device, CheckMode mode) {
+  workload.reset_outputs();
+  launcher.launch();
+  device.synchronize();
+  Verdict v = verify(workload, workload.download_outputs(), launcher.numerics(), mode);
+  if (v.pass) {
+    auto damage = workload.memory_damage();
+    if (!damage) damage = launcher.memory_damage();
+    if (damage) {
+      v.pass = false;
+      v.reason = *damage;
+    }
+  }
+  return v;
+}
+
+/// After timing, the buffers that were timed: their last contents must still be right.
+std::optional<std::string> wrong_after_timing(const Workload& workload, const Launcher& launcher, CheckMode mode) {
+  const Verdict v = verify(workload, workload.download_outputs(), launcher.numerics(), mode);
+  if (!v.pass) return v.reason;
+  if (auto damage = workload.memory_damage()) return damage;
+  return launcher.memory_damage();
+}
+
+void run_stages(const WorkItem& work, Device& device, const SessionOptions& options, Record& record) {
+  if (auto why = refusal(*work.kernel, device, *work.item)) {
+    record.reason = *why;
+    return;  // a skip
+  }
+  if (auto why = does_not_fit(*work.item, device)) {
+    record.reason = *why;
+    return;
+  }
+  Workload workload(device, *work.item);
+  Launcher launcher(*work.kernel, device, workload);
+  if (options.check != CheckMode::kOff) {
+    record.check = checked_launch(workload, launcher, device, options.check);
+    if (!record.check->pass) {
+      record.status = Status::kFail;
+      record.reason = record.check->reason;
+      return;
+    }
+  }
+  record.status = Status::kPass;
+  if (!options.time) return;
+
+  const Ceilings& ceilings = device.ceilings({DType::kBf16, DType::kFp16, DType::kFp32});
+  workload.reset_outputs();
+  record.time = time_launches(device, record_name(record), [&] { launcher.launch(); }, options.timing);
+  record.time->plan_us = launcher.plan_us();
+  record.time->near_floor = ceilings.floor_us && record.time->median_us < 2 * *ceilings.floor_us;
+  record.roofline = roofline(cost_of(work.item->params), work.item->params, record.time->median_us, ceilings, device.info());
+  if (impossible_time(*record.roofline, record.time->median_us, options.timing.cache, device.info())) {
+    record.status = Status::kInvalidTime;
+    record.reason = fmt::format("{:.2f} us is below the {:.2f} us that the measured ceilings allow", record.time->median_us,
+                                record.roofline->floor_us);
+  }
+  if (options.check != CheckMode::kOff) {
+    if (auto why = wrong_after_timing(workload, launcher, CheckMode::kSampled)) {
+      record.status = Status::kFail;
+      record.reason = "after timing: " + *why;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable table, DeviceKind device,
+                                   const std::vector<std::string>& kernel_names) {
+  std::vector<WorkItem> out;
+  for (const Case& c : cases) {
+    const auto kernels = select_kernels(table, c.params.op, device, kernel_names);
+    for (const Kernel* k : kernels) out.push_back({&c, k});
+    if (kernels.empty()) out.push_back({&c, nullptr});
+  }
+  return out;
+}
+
+std::string repro_line(const Case& item, const std::string& kernel, const std::string& device,
+                       const SessionOptions& options) {
+  std::string line = fmt::format("attnbench run --case '{}' --seed {} --device {}", case_yaml(item.params), item.seed, device);
+  if (!kernel.empty()) line += " --kernel " + kernel;
+  for (const std::string& arg : options.plain_args) line += " " + arg;
+  return line;
+}
+
+Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
+                const std::function<void(const std::string&)>& before) {
+  Record record;
+  record.item = *work.item;
+  record.device = device.info().name;
+  record.kernel = work.kernel ? work.kernel->name : "";
+  record.repro = repro_line(*work.item, record.kernel, record.device, options);
+  record.status = Status::kSkip;
+  if (!work.kernel) {
+    record.reason = fmt::format("no kernel{} for {} on {}", options.kernels.empty() ? "" : " of the chosen names",
+                                op_name(work.item->params.op), device.info().name);
+    return record;
+  }
+  if (before) before(record.repro);
+  try {
+    run_stages(work, device, options, record);
+  } catch (const OutOfMemory& e) {
+    record.status = Status::kSkip;
+    record.reason = e.what();
+  } catch (const std::length_error& e) {
+    record.status = Status::kSkip;
+    record.reason = e.what();
+  } catch (const DeviceError& e) {
+    record.status = Status::kError;
+    record.reason = e.what();
+    device_lost = device_lost || e.lost;
+  } catch (const std::bad_alloc&) {
+    record.status = Status::kSkip;
+    record.reason = "not enough host memory";
+  } catch (const std::exception& e) {
+    record.status = Status::kError;
+    record.reason = e.what();
+  }
+  return record;
+}
+
+int worse_exit_code(int a, int b) {
+  constexpr std::array<int, 7> order = {2, 5, 1, 3, 4, 6, 0};
+  const auto rank = [&](int code) { return std::find(order.begin(), order.end(), code) - order.begin(); };
+  return rank(a) <= rank(b) ? a : b;
+}
+
+int session_exit_code(const std::vector<Record>& records) {
+  int code = 0;
+  bool ran = false;
+  for (const Record& r : records) {
+    ran = ran || r.status != Status::kSkip;
+    if (r.status == Status::kFail) code = worse_exit_code(code, 1);
+    if (r.status == Status::kError || r.status == Status::kTimeout) code = worse_exit_code(code, 5);
+    if (r.status == Status::kInvalidTime) code = worse_exit_code(code, 4);
+  }
+  return ran ? code : worse_exit_code(code, 6);
+}
+
+}  // namespace attnbench

@@ -1,0 +1,50 @@
+// Walks cases through the stages: the one way from a case to a record.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/cases/case.h"
+#include "harness/report/record.h"
+#include "harness/run/launcher.h"
+#include "harness/timing/timing.h"
+#include "harness/verify/verify.h"
+
+namespace attnbench {
+
+struct SessionOptions {
+  CheckMode check = CheckMode::kSampled;
+  bool time = true;
+  TimingOptions timing;
+  std::vector<std::string> kernels;  ///< names; empty: all of the device
+  std::vector<std::string> plain_args;  ///< options to repeat in a repro line ("--check full")
+};
+
+/// One case on one kernel: what a session walks through, in order.
+struct WorkItem {
+  const Case* item;
+  const Kernel* kernel;  ///< null: no kernel of the device does this op
+};
+
+std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable table, DeviceKind device,
+                                   const std::vector<std::string>& kernel_names);
+
+/// The `attnbench run ...` line that reproduces one record alone.
+std::string repro_line(const Case& item, const std::string& kernel, const std::string& device,
+                       const SessionOptions& options);
+
+/// Takes one item through workload, run, verify, timing and verify again. Never throws for what the case or
+/// kernel did: that becomes the record's status and reason. Sets `device_lost` when no further case can run.
+/// `before` is called with the repro line before anything runs.
+Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
+                const std::function<void(const std::string& repro)>& before = {});
+
+/// 0, 1, 2, 3, 4, 5, 6 by the rule "worst wins in the order 2, 5, 1, 3, 4, 6" (README, exit codes).
+int session_exit_code(const std::vector<Record>& records);
+int worse_exit_code(int a, int b);
+
+}  // namespace attnbench

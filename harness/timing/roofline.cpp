@@ -1,0 +1,59 @@
+#include "harness/timing/roofline.h"
+
+#include <algorithm>
+
+namespace attnbench {
+namespace {
+
+constexpr double kExpPerClockPerSm = 16;  ///< special-function results of one SM a clock, sm_80 to sm_90
+
+std::optional<double> matmul_tflops(const Ceilings& c, DType dtype) {
+  for (const auto& m : c.matmul) {
+    if (m.dtype == dtype) return m.tflops;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Roofline roofline(const CaseCost& cost, const CaseParams& p, double median_us, const Ceilings& ceilings,
+                  const DeviceInfo& device) {
+  Roofline r;
+  r.flop = cost.flop;
+  r.bytes = cost.bytes;
+  r.formula = cost.formula;
+  if (!(median_us > 0)) return r;
+  const double seconds = median_us * 1e-6;
+  r.tflops = cost.flop / seconds * 1e-12;
+  r.gbs = cost.bytes / seconds * 1e-9;
+
+  double best_s = 0;
+  const auto term = [&](double s, const char* name) {
+    if (s > best_s) {
+      best_s = s;
+      r.bound = name;
+    }
+  };
+  // Appending reads and writes alike; attention reads almost only.
+  const std::optional<double> gbs = p.op == Op::kKvAppend ? ceilings.copy_gbs : ceilings.read_gbs;
+  if (gbs) term(cost.bytes / (*gbs * 1e9), "memory");
+  const std::optional<double> tflops = matmul_tflops(ceilings, p.dtype);
+  if (tflops && cost.flop > 0) term(cost.flop / (*tflops * 1e12), "matrix");
+  if (!gbs && !tflops) return r;
+  r.floor_us = best_s * 1e6;
+  if (device.kind == DeviceKind::kCuda && device.clock_mhz > 0 && cost.pairs > 0) {
+    const double exps = p.num_heads_q * cost.pairs * (p.softcap > 0 ? 2 : 1);
+    term(exps / (kExpPerClockPerSm * device.multiprocessors * device.clock_mhz * 1e6), "exponent");
+  }
+  if (ceilings.floor_us && *ceilings.floor_us > best_s * 1e6) r.bound = "launch";
+  r.sol = best_s / seconds;
+  return r;
+}
+
+bool impossible_time(const Roofline& r, double median_us, CacheMode cache, const DeviceInfo& device) {
+  if (cache != CacheMode::kCold || r.floor_us <= 0) return false;
+  const double margin = device.kind == DeviceKind::kCuda ? kRooflineMarginGpu : kRooflineMarginCpu;
+  return median_us * margin < r.floor_us;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,76 @@
+#include "harness/verify/error_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace attnbench {
+namespace {
+
+/// Least subnormal of the type: the spacing of results near zero.
+double least_spacing(DType t) {
+  switch (t) {
+    case DType::kFp16: return 0x1p-24;
+    case DType::kBf16: return 0x1p-133;
+    default: return 0x1p-149;
+  }
+}
+
+/// Upper 1e-9 quantile of a chi-square mean over n squares, by Wilson and Hilferty's cube root.
+double chi_square_mean_limit(double n) {
+  constexpr double kNormalQuantile = 6.0;
+  const double c = 1.0 - 2.0 / (9.0 * n) + kNormalQuantile * std::sqrt(2.0 / (9.0 * n));
+  return c * c * c;
+}
+
+}  // namespace
+
+ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim)
+    : u_out_(unit_roundoff(out)),
+      u_p_(std::max(unit_roundoff(n.p_type), n.exp_rel_err)),
+      u_acc_(unit_roundoff(n.acc_type)),
+      exp_err_(n.exp_rel_err),
+      quantum_(least_spacing(out)),
+      out_(out),
+      chi_limit_(std::max(2.0, chi_square_mean_limit(head_dim))) {}
+
+double ErrorModel::logit_error(const RowMoments& r) const {
+  // Rounding of D products summed in the accumulator's type, each partial sum bounded by dot_norm, and of the
+  // scaling and the exponent's argument, a few roundings of the score itself.
+  return u_acc_ * (r.dot_norm + 2.0 * r.score_abs);
+}
+
+double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2) const {
+  const double ds = logit_error(r);
+  const double n = static_cast<double>(r.keys);
+  // A sum of n terms in the accumulator's type: each of its n roundings is relative to a partial sum, whose
+  // square averages a2 / 2 + o^2 / 3 over the way; the denominator's n roundings add o^2 / 3.
+  const double accumulation = u_acc_ * u_acc_ / 3.0 * n * (a2 / 2.0 + 2.0 * o * o / 3.0);
+  const double rounding = (u_out_ * u_out_ * o * o + u_p_ * u_p_ * a2) / 3.0;
+  return std::sqrt(rounding + accumulation + ds * ds * v2 + quantum_ * quantum_ / 12.0);
+}
+
+double ErrorModel::sigma_lse(const RowMoments& r) const {
+  const double ds = logit_error(r);
+  const double n = static_cast<double>(r.keys);
+  // The logarithm and the product with ln 2 round relative to |lse|; the sum's own error is relative to 1.
+  const double sum = u_acc_ * u_acc_ * (1.0 + n / 3.0) + exp_err_ * exp_err_;
+  const double log = u_acc_ * (1.0 + std::abs(r.lse));
+  return std::sqrt(ds * ds + sum + log * log);
+}
+
+double ErrorModel::row_limit(const RowMoments& r) const {
+  // When few keys carry a row, their P's roundings are common to all its channels: the mean of z^2 no longer
+  // averages over channels, and one uniform error alone reaches 3 times its variance.
+  if (u_p_ < 0x1p-20) return chi_limit_;
+  return chi_limit_ * (1.0 + 2.0 * std::min(1.0, r.p2));
+}
+
+double ErrorModel::ulp(double x) const {
+  const double a = std::abs(x);
+  if (a == 0) return quantum_;
+  int exponent;
+  std::frexp(a, &exponent);  // a in [2^(e-1), 2^e): spacing 2^(e-p), u = 2^-p
+  return std::max(quantum_, std::ldexp(u_out_, exponent));
+}
+
+}  // namespace attnbench

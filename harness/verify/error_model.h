@@ -1,0 +1,42 @@
+// The tolerance, derived from a kernel's declared arithmetic: see README.md of this folder.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/contract/kernel.h"
+
+namespace attnbench {
+
+inline constexpr double kMaxZ = 6.0;             ///< limit of |z| of an element, and of an LSE
+inline constexpr double kMaxBiasSe = 8.0;        ///< limit of the slope, in standard errors ...
+inline constexpr double kBiasFloor = 0x1p-13;    ///< ... plus this, which clean kernels' slopes reach
+
+/// What the reference knows of a row.
+struct RowMoments {
+  double lse = 0;        ///< -inf: the row is empty
+  double p2 = 0;         ///< sum p^2
+  double score_abs = 0;  ///< largest |score|
+  double dot_norm = 0;   ///< softmax_scale * |q| * max |k|
+  int64_t keys = 0;
+};
+
+class ErrorModel {
+ public:
+  ErrorModel(const Numerics& numerics, DType out, int head_dim);
+
+  /// Standard deviation of an output element's error. o: reference; a2 = sum p^2 v^2; v2 = sum p^2 (v - o)^2.
+  double sigma(const RowMoments& row, double o, double a2, double v2) const;
+  double sigma_lse(const RowMoments& row) const;
+  /// Limit of the mean of z^2 over the channels of a row.
+  double row_limit(const RowMoments& row) const;
+  /// One unit in the last place of the output type at |x|.
+  double ulp(double x) const;
+
+ private:
+  double logit_error(const RowMoments& row) const;
+  double u_out_, u_p_, u_acc_, exp_err_, quantum_;
+  DType out_;
+  double chi_limit_;
+};
+
+}  // namespace attnbench

@@ -1,0 +1,93 @@
+#include "harness/verify/sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "harness/values/philox.h"
+
+namespace attnbench {
+namespace {
+
+constexpr uint32_t kSampleStream = 0x6u << 24;  // apart from every Tensor's counters (values.h)
+constexpr int kBoundaryRowsPerSequence = 12;
+constexpr int64_t kBoundaryRowsInAll = 512;
+constexpr int kRandomRowsPerSequence = 2;
+constexpr int kHeadsAtEnds = 16;  ///< heads of the group checked at a sequence's first and last row
+
+}  // namespace
+
+reference::Problem problem_of(const Case& c) {
+  const CaseParams& p = c.params;
+  reference::Problem r;
+  r.head_dim = p.head_dim;
+  r.num_heads_q = p.num_heads_q;
+  r.num_heads_kv = p.num_heads_kv;
+  for (const SeqLen& s : p.seqs) {
+    r.q_lens.push_back(s.q);
+    r.k_lens.push_back(s.k);
+  }
+  r.causal = p.causal;
+  r.window_left = p.window_left;
+  r.window_right = p.window_right;
+  // The kernel is handed floats; the reference judges what it was handed.
+  r.softmax_scale = static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
+  r.softcap = static_cast<float>(p.softcap);
+  return r;
+}
+
+std::vector<reference::RowId> sample_rows(const Case& c) {
+  const CaseParams& p = c.params;
+  const int ratio = p.num_heads_q / p.num_heads_kv;
+  std::set<std::tuple<int, int, int>> rows;  // (seq, pos, head)
+  std::vector<bool> head_seen(static_cast<std::size_t>(p.num_heads_q), false);
+  const auto add = [&](std::size_t seq, int pos, int head) {
+    rows.emplace(static_cast<int>(seq), pos, head);
+    head_seen[static_cast<std::size_t>(head)] = true;
+  };
+  int64_t boundary_rows = 0;
+  std::size_t any_seq = p.seqs.size();  // the shortest one with queries: cheapest to cover the heads on
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const SeqLen& s = p.seqs[b];
+    if (s.q == 0) continue;
+    if (any_seq == p.seqs.size() || s.k < p.seqs[any_seq].k) any_seq = b;
+    const int kv_head = static_cast<int>(b) % p.num_heads_kv;
+    int turn = static_cast<int>(b);
+    const auto next_head = [&] { return kv_head * ratio + turn++ % ratio; };
+    for (int i = 0; i < std::min(ratio, kHeadsAtEnds); ++i) add(b, 0, next_head());
+    for (int i = 0; i < std::min(ratio, kHeadsAtEnds); ++i) add(b, s.q - 1, next_head());
+
+    const auto random = [&](uint32_t i, int n) {
+      const uint64_t r = philox4x32(kSampleStream, i, static_cast<uint32_t>(b), 0, c.seed).x[0];
+      return static_cast<int>((r * static_cast<uint64_t>(n)) >> 32);
+    };
+    // A boundary lies where the query's own index or its diagonal on the key axis is a multiple of a tile.
+    int added = 0;
+    uint32_t draw = 0;
+    for (const int tile : {64, 16, 128, 32, 256}) {
+      if (s.q <= tile || added >= kBoundaryRowsPerSequence || boundary_rows >= kBoundaryRowsInAll) continue;
+      const int multiple = tile * (1 + random(draw++, (s.q - 1) / tile));
+      const int shift = draw % 2 == 0 ? 0 : std::max(0, s.k - s.q) % tile;
+      for (int delta = -1; delta <= 1; ++delta) {
+        const int pos = multiple - shift + delta;
+        if (pos < 0 || pos >= s.q) continue;
+        add(b, pos, next_head());
+        ++added;
+        ++boundary_rows;
+      }
+    }
+    for (uint32_t i = 0; i < kRandomRowsPerSequence; ++i) add(b, random(1000 + i, s.q), next_head());
+  }
+  if (any_seq < p.seqs.size()) {
+    for (int h = 0; h < p.num_heads_q; ++h) {
+      if (!head_seen[static_cast<std::size_t>(h)]) add(any_seq, p.seqs[any_seq].q - 1, h);
+    }
+  }
+  std::vector<reference::RowId> out;
+  out.reserve(rows.size());
+  for (const auto& [seq, pos, head] : rows) out.push_back({seq, pos, head});
+  return out;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,247 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <mutex>
+
+#include "harness/cases/cost.h"
+#include "harness/values/values.h"
+#include "harness/verify/error_model.h"
+#include "harness/verify/sample.h"
+#include "harness/verify/verify.h"
+
+namespace attnbench {
+namespace {
+
+/// Hands the reference the values of a case, rounded to its dtype, by coordinate: no layout is involved.
+class CaseInputs : public reference::Inputs {
+ public:
+  explicit CaseInputs(const Case& c) : case_(&c) {}
+  void load_q(int seq, int head, int begin, int end, double* out) const override {
+    load(Tensor::kQ, seq, head, begin, end, out);
+  }
+  void load_k(int seq, int head, int begin, int end, double* out) const override {
+    load(Tensor::kK, seq, head, begin, end, out);
+  }
+  void load_v(int seq, int head, int begin, int end, double* out) const override {
+    load(Tensor::kV, seq, head, begin, end, out);
+  }
+
+ private:
+  void load(Tensor tensor, int seq, int head, int begin, int end, double* out) const {
+    const CaseParams& p = case_->params;
+    const ValueSpec spec{case_->seed, p.data};
+    float row[256];
+    for (int pos = begin; pos < end; ++pos) {
+      value_row(spec, tensor, static_cast<uint32_t>(seq), static_cast<uint32_t>(pos), static_cast<uint32_t>(head),
+                p.head_dim, row);
+      for (int c = 0; c < p.head_dim; ++c) *out++ = static_cast<double>(round_to(p.dtype, row[c]));
+    }
+  }
+  const Case* case_;
+};
+
+std::string row_text(int seq, int pos, int head) { return fmt::format("seq {} pos {} head {}", seq, pos, head); }
+
+/// Sums over all compared rows; one per thread would not be worth it, blocks are large.
+struct Totals {
+  Verdict v;
+  double sum_z2 = 0;
+  int64_t elements = 0;
+  double sxx = 0, sxy = 0;  // slope of the error on o, weighted by 1 / sigma^2
+  double worst_abs_z = -1;
+  struct Place {
+    int seq, pos, head;
+    double figure, limit;
+  };
+  std::optional<Place> worst_row, worst_lse;
+  std::optional<std::string> exact_failure;  // empty rows, infinities: no z to speak of
+};
+
+class Judge {
+ public:
+  Judge(const Case& c, const HostOutputs& outputs, const ErrorModel& model)
+      : p_(c.params), outputs_(outputs), model_(model) {
+    int64_t begin = 0;
+    for (const SeqLen& s : p_.seqs) {
+      q_begin_.push_back(begin);
+      begin += s.q;
+    }
+    total_q_ = begin;
+  }
+
+  double out(int64_t token, int head, int channel) const {
+    return static_cast<double>(load_float(p_.dtype, outputs_.out.data(), (token * p_.num_heads_q + head) * p_.head_dim + channel));
+  }
+  double lse(int64_t token, int head) const {
+    return static_cast<double>(outputs_.lse[static_cast<std::size_t>(head * total_q_ + token)]);
+  }
+
+  /// Every element of every row, checked or not: no NaN or infinity, zeros and -inf where no key is visible.
+  std::optional<std::string> scan_all() const {
+    for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
+      for (int i = 0; i < p_.seqs[b].q; ++i) {
+        const bool empty = visible_pairs_of_row(p_.seqs[b], i) == 0;
+        for (int h = 0; h < p_.num_heads_q; ++h) {
+          const int64_t token = q_begin_[b] + i;
+          const double l = lse(token, h);
+          if (empty ? l != -INFINITY : !std::isfinite(l)) {
+            return fmt::format("LSE of {} is {}, expected {}", row_text(static_cast<int>(b), i, h), l,
+                               empty ? "-inf (the row sees no key)" : "a finite number");
+          }
+          for (int c = 0; c < p_.head_dim; ++c) {
+            const double o = out(token, h, c);
+            if (empty ? !(o == 0) : !std::isfinite(o)) {
+              return fmt::format("O of {} channel {} is {}, expected {}", row_text(static_cast<int>(b), i, h), c, o,
+                                 empty ? "0 (the row sees no key)"
+                                       : "a finite number (unwritten, or something unread was used)");
+            }
+          }
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  void take(const reference::RowBlock& block) {
+    Totals t;
+    const int d = p_.head_dim;
+    for (std::size_t r = 0; r < block.rows.size(); ++r) {
+      const reference::RowId id = block.rows[r];
+      const int64_t token = q_begin_[static_cast<std::size_t>(id.seq)] + id.pos;
+      ++t.v.rows;
+      const RowMoments m{block.lse[r], block.p2[r], block.score_abs[r], block.dot_norm[r], block.keys[r]};
+      if (m.keys == 0) continue;  // scan_all judges empty rows exactly
+      double row_z2 = 0;
+      for (int c = 0; c < d; ++c) {
+        const std::size_t at = r * static_cast<std::size_t>(d) + static_cast<std::size_t>(c);
+        const double o = block.o[at];
+        const double got = out(token, id.head, c);
+        const double sigma = model_.sigma(m, o, block.a2[at], block.v2[at]);
+        const double error = got - o;
+        const double z = error / sigma;
+        const double abs_z = std::isnan(z) ? INFINITY : std::abs(z);
+        row_z2 += z * z;
+        t.sxx += (o / sigma) * (o / sigma);
+        t.sxy += (error / sigma) * (o / sigma);
+        if (abs_z > t.worst_abs_z) {
+          t.worst_abs_z = abs_z;
+          t.v.worst = {id.seq, id.pos, id.head, c, got, o, sigma};
+        }
+        t.v.max_abs = std::max(t.v.max_abs, std::abs(error));
+        t.v.max_ulp = std::max(t.v.max_ulp, std::abs(error) / model_.ulp(o));
+        if (std::abs(o) > sigma) t.v.max_rel = std::max(t.v.max_rel, std::abs(error / o));
+      }
+      t.sum_z2 += row_z2;
+      t.elements += d;
+      note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, model_.row_limit(m)});
+      const double lse_z = std::abs(lse(token, id.head) - m.lse) / model_.sigma_lse(m);
+      note(t.worst_lse, {id.seq, id.pos, id.head, std::isnan(lse_z) ? INFINITY : lse_z, kMaxZ});
+    }
+    const std::lock_guard lock(mutex_);
+    merge(t);
+  }
+
+  /// The verdict from all that was taken: the first detector that fires gives the reason.
+  Verdict conclude() {
+    Verdict v = totals_.v;
+    v.max_z = std::max(0.0, totals_.worst_abs_z);
+    v.rms_z = totals_.elements > 0 ? std::sqrt(totals_.sum_z2 / static_cast<double>(totals_.elements)) : 0;
+    if (totals_.worst_row) v.max_row_z2 = totals_.worst_row->figure / totals_.worst_row->limit;
+    if (totals_.worst_lse) v.lse_max_z = totals_.worst_lse->figure;
+    double bias_limit = INFINITY;
+    if (totals_.sxx > 0) {
+      v.slope = totals_.sxy / totals_.sxx;
+      v.bias_se = std::abs(v.slope) * std::sqrt(totals_.sxx);
+      bias_limit = kMaxBiasSe / std::sqrt(totals_.sxx) + kBiasFloor;
+    }
+    if (auto bad = scan_all()) {
+      v.reason = *bad;
+    } else if (!(v.max_z <= kMaxZ)) {
+      const WorstElement& w = v.worst;
+      v.reason = fmt::format("O of {} channel {}: got {:.9g}, expected {:.9g}, |z| = {:.3g} > {}", row_text(w.seq, w.pos, w.head),
+                             w.channel, w.got, w.expected, v.max_z, kMaxZ);
+    } else if (totals_.worst_row && !(v.max_row_z2 <= 1.0)) {
+      const auto& w = *totals_.worst_row;
+      v.reason = fmt::format("O of {}: mean z^2 over its channels = {:.3g} > {:.3g}", row_text(w.seq, w.pos, w.head), w.figure,
+                             w.limit);
+    } else if (!(v.lse_max_z <= kMaxZ)) {
+      const auto& w = *totals_.worst_lse;
+      const int64_t token = q_begin_[static_cast<std::size_t>(w.seq)] + w.pos;
+      v.reason = fmt::format("LSE of {}: got {:.9g}, |z| = {:.3g} > {}", row_text(w.seq, w.pos, w.head), lse(token, w.head),
+                             w.figure, kMaxZ);
+    } else if (totals_.sxx > 0 && !(std::abs(v.slope) <= bias_limit)) {
+      v.reason = fmt::format("O is biased: slope of the error on the expected value {:.3g}, {:.1f} standard errors (limit {:.3g})",
+                             v.slope, v.bias_se, bias_limit);
+    }
+    v.pass = v.reason.empty();
+    return v;
+  }
+
+ private:
+  int64_t visible_pairs_of_row(const SeqLen& s, int i) const {
+    const int64_t diag = int64_t{i} + s.k - s.q;
+    const int64_t right = p_.causal ? 0 : p_.window_right;
+    const int64_t begin = p_.window_left < 0 ? 0 : std::max<int64_t>(0, diag - p_.window_left);
+    const int64_t end = right < 0 ? s.k : std::min<int64_t>(s.k, diag + right + 1);
+    return std::max<int64_t>(0, end - begin);
+  }
+
+  static void note(std::optional<Totals::Place>& worst, const Totals::Place& place) {
+    if (!worst || !(place.figure / place.limit <= worst->figure / worst->limit)) worst = place;
+  }
+
+  void merge(const Totals& t) {
+    totals_.v.rows += t.v.rows;
+    totals_.v.max_abs = std::max(totals_.v.max_abs, t.v.max_abs);
+    totals_.v.max_ulp = std::max(totals_.v.max_ulp, t.v.max_ulp);
+    totals_.v.max_rel = std::max(totals_.v.max_rel, t.v.max_rel);
+    totals_.sum_z2 += t.sum_z2;
+    totals_.elements += t.elements;
+    totals_.sxx += t.sxx;
+    totals_.sxy += t.sxy;
+    if (t.worst_abs_z > totals_.worst_abs_z) {
+      totals_.worst_abs_z = t.worst_abs_z;
+      totals_.v.worst = t.v.worst;
+    }
+    if (t.worst_row) note(totals_.worst_row, *t.worst_row);
+    if (t.worst_lse) note(totals_.worst_lse, *t.worst_lse);
+  }
+
+  const CaseParams& p_;
+  const HostOutputs& outputs_;
+  const ErrorModel& model_;
+  std::vector<int64_t> q_begin_;
+  int64_t total_q_ = 0;
+  std::mutex mutex_;
+  Totals totals_;
+};
+
+}  // namespace
+
+Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
+                         int num_threads) {
+  const auto begin = std::chrono::steady_clock::now();
+  const reference::Problem problem = problem_of(c);
+  const CaseCost cost = cost_of(c.params);
+  const bool full = mode == CheckMode::kFull || cost.flop <= kCheapFlop;
+  const std::vector<reference::RowId> rows = full ? reference::all_rows(problem) : sample_rows(c);
+  const ErrorModel model(numerics, c.params.dtype, c.params.head_dim);
+  Judge judge(c, outputs, model);
+  const CaseInputs inputs(c);
+  reference::attend(problem, inputs, rows, num_threads, [&](const reference::RowBlock& block) { judge.take(block); });
+  Verdict v = judge.conclude();
+  v.rows_total = cost.total_q * c.params.num_heads_q;
+  v.method = v.rows == v.rows_total ? "full" : "sampled";
+  v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return v;
+}
+
+Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
+               int num_threads) {
+  if (workload.item().params.op == Op::kKvAppend) return verify_append(workload, outputs);
+  return verify_attention(workload.item(), outputs, numerics, mode, num_threads);
+}
+
+}  // namespace attnbench

@@ -1,0 +1,52 @@
+// Device memory with guard zones before and after it, which are checked after each launch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/device/device.h"
+
+namespace attnbench {
+
+class GuardedBuffer {
+ public:
+  static constexpr int64_t kGuardBytes = 1024;
+
+  GuardedBuffer() = default;
+  /// Allocates `bytes` (0 is legal) and fills the guards. Throws OutOfMemory.
+  GuardedBuffer(Device& device, std::string name, int64_t bytes);
+  ~GuardedBuffer() { reset(); }
+  GuardedBuffer(GuardedBuffer&& o) noexcept { *this = std::move(o); }
+  GuardedBuffer& operator=(GuardedBuffer&& o) noexcept;
+
+  /// A buffer that holds a copy of host data.
+  template <class T>
+  static GuardedBuffer of(Device& device, std::string name, const std::vector<T>& host) {
+    GuardedBuffer b(device, std::move(name), static_cast<int64_t>(host.size() * sizeof(T)));
+    if (!host.empty()) device.upload(b.data(), host.data(), b.bytes());
+    return b;
+  }
+
+  void* data() const { return base_ ? static_cast<char*>(base_) + kGuardBytes : nullptr; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data());
+  }
+  int64_t bytes() const { return bytes_; }
+  const std::string& name() const { return name_; }
+
+  /// Where a guard was written, in words; nullopt when whole.
+  std::optional<std::string> damage() const;
+
+ private:
+  void reset();
+  Device* device_ = nullptr;
+  std::string name_;
+  void* base_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace attnbench

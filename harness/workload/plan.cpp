@@ -1,0 +1,139 @@
+#include "harness/workload/plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+#include "harness/values/philox.h"
+
+namespace attnbench {
+namespace {
+
+constexpr RowOwner kPoison{-1, -1};
+constexpr uint32_t kShuffleStream = 0x5u << 24;  // apart from every Tensor's counters (values.h)
+
+/// Fisher-Yates by Philox: the same permutation on every platform.
+void shuffle(std::vector<int32_t>& v, uint64_t seed) {
+  for (std::size_t i = v.size(); i-- > 1;) {
+    const uint64_t r = philox4x32(kShuffleStream, 0, static_cast<uint32_t>(i), 0, seed).x[0];
+    std::swap(v[i], v[(r * (i + 1)) >> 32]);
+  }
+}
+
+int32_t checked_int32(int64_t x, const char* what) {
+  if (x > std::numeric_limits<int32_t>::max()) {
+    throw std::length_error(std::string(what) + " is " + std::to_string(x) + ", past the 32-bit limit of the field");
+  }
+  return static_cast<int32_t>(x);
+}
+
+void plan_queries(const CaseParams& p, WorkloadPlan& plan) {
+  plan.cu_seqlens_q.push_back(0);
+  int64_t total = 0;
+  for (const SeqLen& s : p.seqs) {
+    total += s.q;
+    plan.cu_seqlens_q.push_back(checked_int32(total, "total_q"));
+    plan.max_seqlen_q = std::max(plan.max_seqlen_q, s.q);
+    plan.max_seqlen_k = std::max(plan.max_seqlen_k, s.k);
+  }
+  plan.total_q = total;
+  plan.q_owners.reserve(static_cast<std::size_t>(total + kTailRows));
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    for (int32_t i = 0; i < p.seqs[b].q; ++i) plan.q_owners.push_back({static_cast<int32_t>(b), i});
+  }
+  plan.q_owners.insert(plan.q_owners.end(), kTailRows, kPoison);
+}
+
+void plan_packed(const CaseParams& p, WorkloadPlan& plan) {
+  plan.cu_seqlens_k.push_back(0);
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const int32_t k = p.seqs[b].k;
+    for (int32_t j = 0; j < k; ++j) plan.kv_owners.push_back({static_cast<int32_t>(b), j});
+    plan.kv_owners.insert(plan.kv_owners.end(), static_cast<std::size_t>(p.gap_tokens), kPoison);
+    plan.cu_seqlens_k.push_back(checked_int32(static_cast<int64_t>(plan.kv_owners.size()), "total_k"));
+    if (p.gap_tokens > 0) plan.seqused_k.push_back(k);
+  }
+  plan.kv_owners.insert(plan.kv_owners.end(), kTailRows, kPoison);
+}
+
+void plan_paged(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
+  const int64_t bs = p.block_size;
+  int64_t mapped = 0;
+  int64_t longest = 0;
+  for (const SeqLen& s : p.seqs) {
+    const int64_t blocks = (s.k + bs - 1) / bs;
+    mapped += blocks;
+    longest = std::max(longest, blocks);
+    plan.seqused_k.push_back(s.k);
+  }
+  // Some blocks belong to nobody, so that an entry of another row or a junk one hits poison.
+  const int64_t spare = std::clamp<int64_t>(mapped / 16, 2, 64);
+  plan.num_blocks = checked_int32(mapped + spare, "num_blocks");
+  plan.block_table_stride = longest + 1;
+  std::vector<int32_t> order(static_cast<std::size_t>(plan.num_blocks));
+  std::iota(order.begin(), order.end(), 0);
+  if (p.page_layout == PageLayout::kShuffled) shuffle(order, seed);
+  plan.block_table.reserve(p.seqs.size() * static_cast<std::size_t>(plan.block_table_stride));
+  plan.kv_owners.assign(static_cast<std::size_t>(plan.num_blocks * bs), kPoison);
+  std::size_t next = 0;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const int64_t k = p.seqs[b].k;
+    const int64_t blocks = (k + bs - 1) / bs;
+    for (int64_t i = 0; i < plan.block_table_stride; ++i) {
+      if (i >= blocks) {
+        plan.block_table.push_back(kJunkBlocks[(i - blocks) % 2]);
+        continue;
+      }
+      const int32_t block = order[next++];
+      plan.block_table.push_back(block);
+      for (int64_t r = i * bs; r < std::min(k, (i + 1) * bs); ++r) {
+        plan.kv_owners[static_cast<std::size_t>(block * bs + r % bs)] = {static_cast<int32_t>(b), static_cast<int32_t>(r)};
+      }
+    }
+  }
+}
+
+/// New tokens are the last q of each sequence's k. Before the launch their slots hold poison.
+void plan_append(const CaseParams& p, WorkloadPlan& plan) {
+  const int64_t bs = p.block_size;
+  plan.appended.assign(plan.kv_owners.size(), kPoison);
+  const std::size_t batch = p.seqs.size();
+  std::size_t padding_left = static_cast<std::size_t>(p.padding_tokens);
+  const auto pad = [&](std::size_t n) {
+    plan.slot_mapping.insert(plan.slot_mapping.end(), n, -1);
+    plan.token_owners.insert(plan.token_owners.end(), n, kPoison);
+    padding_left -= n;
+  };
+  for (std::size_t b = 0; b < batch; ++b) {
+    for (int32_t pos = p.seqs[b].k - p.seqs[b].q; pos < p.seqs[b].k; ++pos) {
+      const int32_t block = plan.block_table[b * static_cast<std::size_t>(plan.block_table_stride) +
+                                             static_cast<std::size_t>(pos / bs)];
+      const int64_t slot = block * bs + pos % bs;
+      const RowOwner owner{static_cast<int32_t>(b), pos};
+      plan.slot_mapping.push_back(slot);
+      plan.token_owners.push_back(owner);
+      plan.appended[static_cast<std::size_t>(slot)] = owner;
+      plan.kv_owners[static_cast<std::size_t>(slot)] = kPoison;
+    }
+    pad(std::min(padding_left, static_cast<std::size_t>(p.padding_tokens) / (2 * batch)));
+  }
+  pad(padding_left);
+}
+
+}  // namespace
+
+WorkloadPlan plan_workload(const Case& c) {
+  WorkloadPlan plan;
+  plan_queries(c.params, plan);
+  if (c.params.kv == KvSource::kPaged) {
+    plan_paged(c.params, c.seed, plan);
+  } else {
+    plan_packed(c.params, plan);
+  }
+  if (c.params.op == Op::kKvAppend) plan_append(c.params, plan);
+  return plan;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,228 @@
+#include "harness/workload/workload.h"
+
+#include <cmath>
+
+namespace attnbench {
+namespace {
+
+uint64_t dtype_feature(DType t) { return t == DType::kBf16 ? kBf16 : t == DType::kFp16 ? kFp16 : kFp32; }
+
+uint64_t features_of_case(const CaseParams& p) {
+  uint64_t f = dtype_feature(p.dtype);
+  f |= p.kv == KvSource::kPaged ? kPagedKv : kPackedKv;
+  if (p.kv == KvSource::kPaged && p.kv_layout == KvLayout::kHnd) f |= kHnd;
+  if (p.gap_tokens > 0) f |= kPartialKv;
+  if (p.causal) f |= kCausal;
+  if (p.window_left >= 0 || p.window_right >= 0) f |= kWindow;
+  if (p.softcap > 0) f |= kSoftcap;
+  return f;
+}
+
+int64_t element_bytes(const CaseParams& p) { return static_cast<int64_t>(dtype_size(p.dtype)); }
+
+FillJob token_job(const Case& c, Tensor tensor, int64_t rows, int32_t heads) {
+  FillJob job{};
+  job.dtype = c.params.dtype;
+  job.tensor = tensor;
+  job.spec = {c.seed, c.params.data};
+  job.num_rows = rows;
+  job.block_size = rows > 0 ? rows : 1;
+  job.stride_block = 0;
+  job.stride_token = int64_t{heads} * c.params.head_dim;
+  job.stride_head = c.params.head_dim;
+  job.num_heads = heads;
+  job.head_dim = c.params.head_dim;
+  return job;
+}
+
+}  // namespace
+
+KvStrides kv_strides(const CaseParams& p) {
+  const int64_t d = p.head_dim;
+  const int64_t h = p.num_heads_kv;
+  if (p.kv == KvSource::kPacked) return {0, h * d, d};
+  if (p.kv_layout == KvLayout::kHnd) return {h * p.block_size * d, d, p.block_size * d};
+  return {h * p.block_size * d, h * d, d};
+}
+
+FillJob Workload::cache_job(bool is_v) const {
+  FillJob job = token_job(item_, is_v ? Tensor::kV : Tensor::kK, static_cast<int64_t>(plan_.kv_owners.size()),
+                          item_.params.num_heads_kv);
+  const KvStrides s = kv_strides(item_.params);
+  if (item_.params.kv == KvSource::kPaged) job.block_size = item_.params.block_size;
+  job.stride_block = s.block;
+  job.stride_token = s.token;
+  job.stride_head = s.head;
+  return job;
+}
+
+void Workload::fill_cache(GuardedBuffer& cache, bool is_v) {
+  FillJob job = cache_job(is_v);
+  job.base = cache.data();
+  job.owners = kv_owners_.as<RowOwner>();
+  device_->fill(job);
+}
+
+GuardedBuffer& Workload::keep_input(GuardedBuffer& b) {
+  inputs_.push_back({&b, device_->digest(b.data(), b.bytes())});
+  return b;
+}
+
+Workload::Workload(Device& device, const Case& item) : device_(&device), item_(item), plan_(plan_workload(item)) {
+  const CaseParams& p = item_.params;
+  const int64_t e = element_bytes(p);
+  const int64_t d = p.head_dim;
+  const int64_t kv_bytes = static_cast<int64_t>(plan_.kv_owners.size()) * p.num_heads_kv * d * e;
+  kv_owners_ = GuardedBuffer::of(device, "row owners", plan_.kv_owners);
+  k_ = GuardedBuffer(device, p.op == Op::kKvAppend ? "k_cache" : "k", kv_bytes);
+  v_ = GuardedBuffer(device, p.op == Op::kKvAppend ? "v_cache" : "v", kv_bytes);
+  fill_cache(k_, false);
+  fill_cache(v_, true);
+
+  const auto fill_tokens = [&](GuardedBuffer& b, const char* name, Tensor tensor, const std::vector<RowOwner>& owners,
+                               int32_t heads) {
+    const int64_t rows = static_cast<int64_t>(owners.size());
+    b = GuardedBuffer(device, name, rows * heads * d * e);
+    GuardedBuffer device_owners = GuardedBuffer::of(device, "row owners", owners);
+    FillJob job = token_job(item_, tensor, rows, heads);
+    job.base = b.data();
+    job.owners = device_owners.as<RowOwner>();
+    device.fill(job);
+    device.synchronize();  // the owners go out of scope
+  };
+
+  if (p.op == Op::kKvAppend) {
+    fill_tokens(new_k_, "key", Tensor::kNewK, plan_.token_owners, p.num_heads_kv);
+    fill_tokens(new_v_, "value", Tensor::kNewV, plan_.token_owners, p.num_heads_kv);
+    slots_ = GuardedBuffer::of(device, "slot_mapping", plan_.slot_mapping);
+    for (GuardedBuffer* b : {&new_k_, &new_v_, &slots_}) keep_input(*b);
+    return;
+  }
+
+  fill_tokens(q_, "q", Tensor::kQ, plan_.q_owners, p.num_heads_q);
+  out_ = GuardedBuffer(device, "out", plan_.total_q * p.num_heads_q * d * e);
+  lse_ = GuardedBuffer(device, "lse", plan_.total_q * p.num_heads_q * int64_t{sizeof(float)});
+  cu_q_ = GuardedBuffer::of(device, "cu_seqlens_q", plan_.cu_seqlens_q);
+  if (p.kv == KvSource::kPacked) cu_k_ = GuardedBuffer::of(device, "cu_seqlens_k", plan_.cu_seqlens_k);
+  if (!plan_.seqused_k.empty()) used_k_ = GuardedBuffer::of(device, "seqused_k", plan_.seqused_k);
+  if (p.kv == KvSource::kPaged) table_ = GuardedBuffer::of(device, "block_table", plan_.block_table);
+  for (GuardedBuffer* b : {&q_, &k_, &v_, &cu_q_, &cu_k_, &used_k_, &table_}) {
+    if (b->data()) keep_input(*b);
+  }
+}
+
+OpParams Workload::shape_params(const Case& item) {
+  const CaseParams& p = item.params;
+  OpParams op{};
+  op.op = p.op;
+  const KvStrides s = kv_strides(p);
+  if (p.op == Op::kKvAppend) {
+    KvAppendParams& a = op.kv_append = KvAppendParams{};
+    a.features = features_of_case(p);
+    a.num_heads_kv = p.num_heads_kv;
+    a.head_dim = p.head_dim;
+    a.dtype_in = a.dtype_k = a.dtype_v = p.dtype;
+    a.block_size = p.block_size;
+    a.key_stride_token = a.value_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
+    a.key_stride_head = a.value_stride_head = p.head_dim;
+    a.k_stride_block = a.v_stride_block = s.block;
+    a.k_stride_token = a.v_stride_token = s.token;
+    a.k_stride_head = a.v_stride_head = s.head;
+    for (const SeqLen& len : p.seqs) a.num_tokens += len.q;
+    a.num_tokens += p.padding_tokens;
+    return op;
+  }
+  AttentionParams& a = op.attention = AttentionParams{};
+  a.features = features_of_case(p);
+  a.batch = static_cast<int32_t>(p.seqs.size());
+  a.num_heads_q = p.num_heads_q;
+  a.num_heads_kv = p.num_heads_kv;
+  a.head_dim = p.head_dim;
+  a.dtype_q = a.dtype_k = a.dtype_v = a.dtype_out = p.dtype;
+  a.q_stride_token = a.out_stride_token = int64_t{p.num_heads_q} * p.head_dim;
+  a.q_stride_head = a.out_stride_head = p.head_dim;
+  a.k_stride_block = a.v_stride_block = s.block;
+  a.k_stride_token = a.v_stride_token = s.token;
+  a.k_stride_head = a.v_stride_head = s.head;
+  a.block_size = p.kv == KvSource::kPaged ? p.block_size : 0;
+  a.causal = p.causal ? 1 : 0;
+  a.window_left = p.window_left;
+  a.window_right = p.window_right;
+  a.softmax_scale = static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
+  a.softcap = static_cast<float>(p.softcap);
+  for (const SeqLen& len : p.seqs) {
+    a.total_q += len.q;
+    a.max_seqlen_q = std::max(a.max_seqlen_q, len.q);
+    a.max_seqlen_k = std::max(a.max_seqlen_k, len.k);
+  }
+  a.lse_stride_head = a.total_q;
+  return op;
+}
+
+OpParams Workload::params() const {
+  OpParams op = shape_params(item_);
+  if (op.op == Op::kKvAppend) {
+    KvAppendParams& a = op.kv_append;
+    a.num_blocks = plan_.num_blocks;
+    a.key = new_k_.data();
+    a.value = new_v_.data();
+    a.slot_mapping = slots_.as<int64_t>();
+    a.k_cache = k_.data();
+    a.v_cache = v_.data();
+    return op;
+  }
+  AttentionParams& a = op.attention;
+  a.num_blocks = plan_.num_blocks;
+  a.q = q_.data();
+  a.k = k_.data();
+  a.v = v_.data();
+  a.cu_seqlens_q = cu_q_.as<int32_t>();
+  a.cu_seqlens_k = cu_k_.as<int32_t>();
+  a.seqused_k = used_k_.as<int32_t>();
+  a.block_table = table_.as<int32_t>();
+  a.block_table_stride = plan_.block_table_stride;
+  a.out = out_.data();
+  a.lse = lse_.as<float>();
+  return op;
+}
+
+void Workload::reset_outputs() {
+  if (item_.params.op == Op::kKvAppend) {
+    fill_cache(k_, false);
+    fill_cache(v_, true);
+  } else {
+    device_->set_bytes(out_.data(), 0xff, out_.bytes());
+    device_->set_bytes(lse_.data(), 0xff, lse_.bytes());
+  }
+  device_->synchronize();
+}
+
+HostOutputs Workload::download_outputs() const {
+  HostOutputs h;
+  const auto fetch = [&](auto& host, const GuardedBuffer& b) {
+    host.resize(static_cast<std::size_t>(b.bytes()) / sizeof(host[0]));
+    if (b.bytes() > 0) device_->download(host.data(), b.data(), b.bytes());
+  };
+  if (item_.params.op == Op::kKvAppend) {
+    fetch(h.k_cache, k_);
+    fetch(h.v_cache, v_);
+  } else {
+    fetch(h.out, out_);
+    fetch(h.lse, lse_);
+  }
+  return h;
+}
+
+std::optional<std::string> Workload::memory_damage() const {
+  for (const GuardedBuffer* b : {&q_, &k_, &v_, &out_, &lse_, &new_k_, &new_v_, &slots_, &cu_q_, &cu_k_, &used_k_, &table_}) {
+    if (auto damage = b->damage()) return damage;
+  }
+  for (const Input& i : inputs_) {
+    if (device_->digest(i.buffer->data(), i.buffer->bytes()) != i.digest) {
+      return "input " + i.buffer->name() + " was overwritten";
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace attnbench

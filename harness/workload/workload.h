@@ -1,0 +1,69 @@
+// A case in the memory of a device: inputs, outputs, poison and guards.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/device/device.h"
+#include "harness/workload/guarded_buffer.h"
+#include "harness/workload/plan.h"
+
+namespace attnbench {
+
+/// What a launch left behind, on the host.
+struct HostOutputs {
+  std::vector<unsigned char> out;  ///< attention: (total_q, Hq, D) in the case's dtype
+  std::vector<float> lse;          ///< attention: (Hq, total_q)
+  std::vector<unsigned char> k_cache, v_cache;  ///< kv_append: the whole caches
+};
+
+class Workload {
+ public:
+  /// Allocates and fills. Throws OutOfMemory, DeviceError, std::length_error.
+  Workload(Device& device, const Case& item);
+
+  const Case& item() const { return item_; }
+  const WorkloadPlan& plan() const { return plan_; }
+  OpParams params() const;
+
+  /// The fields of params() that need no memory: enough for Kernel::supports.
+  static OpParams shape_params(const Case& item);
+
+  /// Before a checked launch: outputs to NaN (attention), caches to their state before the append (kv_append).
+  void reset_outputs();
+  HostOutputs download_outputs() const;
+
+  /// Damage to guard zones or to inputs since construction, in words; nullopt when all is whole.
+  std::optional<std::string> memory_damage() const;
+
+  /// A job that fills one of the caches; `host` owners and base are the caller's. For the expected state.
+  FillJob cache_job(bool is_v) const;
+
+ private:
+  struct Input {
+    GuardedBuffer* buffer;
+    uint64_t digest;
+  };
+  void fill_cache(GuardedBuffer& cache, bool is_v);
+  GuardedBuffer& keep_input(GuardedBuffer& b);
+
+  Device* device_;
+  Case item_;
+  WorkloadPlan plan_;
+  GuardedBuffer q_, k_, v_, out_, lse_;
+  GuardedBuffer new_k_, new_v_, slots_;
+  GuardedBuffer cu_q_, cu_k_, used_k_, table_;
+  GuardedBuffer kv_owners_;
+  std::vector<Input> inputs_;
+};
+
+/// (stride_block, stride_token, stride_head) in elements of the KV tensors of a case.
+struct KvStrides {
+  int64_t block, token, head;
+};
+KvStrides kv_strides(const CaseParams& p);
+
+}  // namespace attnbench
