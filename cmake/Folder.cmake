@@ -1,6 +1,9 @@
 # One target per folder. What a folder may include is what its target links: see the README of each folder,
 # and tests/unit/include_rules_test.cpp, which checks the include lines themselves.
 set(_host_flags -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  list(APPEND _host_flags -Wno-restrict)  # false alarms on std::string operator+: gcc.gnu.org/PR105329
+endif()
 if(ATTNBENCH_WERROR)
   list(APPEND _host_flags -Werror)
 endif()
@@ -14,6 +17,9 @@ add_library(attnbench_options INTERFACE)
 target_include_directories(attnbench_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(attnbench_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${_host_flags}>"
   "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--Wno-deprecated-gpu-targets>")
+# One answer for all targets, because Eigen's templates must be the same in everything that is linked together:
+# threads are started by the callers, never inside a product.
+target_compile_definitions(attnbench_options INTERFACE EIGEN_DONT_PARALLELIZE)
 if(ATTNBENCH_SANITIZE)
   target_compile_options(attnbench_options INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ATTNBENCH_SANITIZE};-fno-omit-frame-pointer>")

@@ -12,9 +12,9 @@
 
 namespace attnbench::reference {
 
-/// The logical problem. Query i of sequence b stands at diag = i + k_lens[b] - q_lens[b] on the key axis; key j
-/// is visible when (window_left < 0 or j >= diag - window_left) and (right < 0 or j <= diag + right), right = 0
-/// where causal, else window_right.
+/// The logical problem. Query i of sequence b stands at diag = i + k_lens[b] - q_lens[b] on the key axis; key
+/// j is visible when (window_left < 0 or j >= diag - window_left) and (right < 0 or j <= diag + right), right
+/// = 0 where causal, else window_right.
 struct Problem {
   int head_dim = 0;
   int num_heads_q = 0;
@@ -28,8 +28,8 @@ struct Problem {
   double softcap = 0.0;  ///< 0: none; else score = softcap * tanh(q.k * softmax_scale / softcap)
 };
 
-/// Where input values come from, already rounded to the kernel's input type. Each call writes rows begin..end-1
-/// of one head, row-major (end - begin, head_dim). Called from several threads at once.
+/// Where input values come from, already rounded to the kernel's input type. Each call writes rows
+/// begin..end-1 of one head, row-major (end - begin, head_dim). Called from several threads at once.
 class Inputs {
  public:
   virtual ~Inputs() = default;
@@ -48,8 +48,11 @@ struct RowId {
 /// Results of some rows. Per channel, row-major (rows, head_dim):
 ///   o   the output,  a2  sum p^2 v^2,  v2  sum p^2 (v - o)^2      (p: normalised probabilities)
 /// Per row: lse (natural log; -inf where no key is visible, o is 0 there), p2 = sum p^2, keys = visible keys,
-/// score_abs = largest |score| of a visible key, dot_norm = softmax_scale * |q| * largest |k| of a visible key
-/// (it bounds every partial sum of q.k, hence its rounding).
+/// score_abs = largest |score| of a visible key, dot_norm = softmax_scale * |q| * largest |k| of a visible
+/// key (it bounds every partial sum of q.k, hence its rounding).
+/// Where softcap is set, scores are the capped ones. a2 and v2 scale a tolerance and come from float32
+/// products: a2 is good to 1e-5 relative, v2 to 1e-5 of v2 + a2 (on values as random as real ones, 2e-6). All
+/// else is float64.
 struct RowBlock {
   std::span<const RowId> rows;
   std::span<const double> o, a2, v2;
@@ -60,9 +63,12 @@ struct RowBlock {
 /// Receives finished rows; calls come from several threads at once and in no particular order.
 using RowSink = std::function<void(const RowBlock&)>;
 
-/// Computes the given rows with `num_threads` threads (0: all). Rows may repeat no (seq, pos, head).
-/// Throws std::invalid_argument where the problem contradicts itself (a row outside it, heads that do not
-/// divide).
+/// Computes the given rows with `num_threads` threads (0: all). Each is delivered once; a row given twice,
+/// which is not looked for, is delivered twice. Only keys that some given row sees are asked for. What
+/// `inputs` or `sink` throw ends the work and is rethrown to the caller (the first, where several do). Equal
+/// calls give equal bits; other rows beside them or another number of threads may change the last ones.
+/// Throws std::invalid_argument where the problem contradicts itself: a row outside it, heads that do not
+/// divide, a negative length, unequal numbers of q_lens and k_lens, a scale or softcap that is not finite.
 void attend(const Problem& problem, const Inputs& inputs, std::span<const RowId> rows, int num_threads,
             const RowSink& sink);
 

@@ -1,6 +1,7 @@
-// The batch grammar: segments joined by '_', each [COUNT]qLEN[k|m][sTOTAL[k|m]]: COUNT sequences with LEN query
-// tokens and TOTAL key tokens in all (s defaults to q; k = 1024, m = 1024^2). "8q1s1k_1q512" is a step with
-// eight decodes at 1,024 tokens and one prefill of 512. It reads every spec that vLLM's attention benchmark writes.
+// The batch grammar: segments joined by '_', each [COUNT]qLEN[k|m][sTOTAL[k|m]]: COUNT sequences with LEN
+// query tokens and TOTAL key tokens in all (s defaults to q; k = 1024, m = 1024^2). "8q1s1k_1q512" is a step
+// with eight decodes at 1,024 tokens and one prefill of 512. It reads every spec that vLLM's attention
+// benchmark writes.
 #pragma once
 
 #include <stdexcept>
@@ -22,11 +23,15 @@ class BatchSpecError : public std::runtime_error {
 /// Longest sequence and largest batch that a spec may ask for.
 inline constexpr int64_t kMaxSeqLen = int64_t{1} << 30;
 inline constexpr int64_t kMaxBatch = int64_t{1} << 20;
+/// Most tokens of a batch, queries and keys each: cu_seqlens_q and cu_seqlens_k are int32.
+inline constexpr int64_t kMaxTotalTokens = (int64_t{1} << 31) - 1;
 
+/// The lengths that a spec asks for; s < q is legal here, since whether it makes sense depends on the mask.
+/// Errors: BatchSpecError.
 std::vector<SeqLen> parse_batch_spec(std::string_view spec);
 
-/// The shortest spec that parses back to these lengths: equal neighbours are counted, multiples of 1024 get k.
-/// An empty batch is "0q0".
+/// The shortest spec that parses back to these lengths: equal neighbours are counted, multiples of 1024 get
+/// k, multiples of 1024^2 get m. An empty batch is "0q0".
 std::string format_batch_spec(const std::vector<SeqLen>& seqs);
 
 }  // namespace attnbench

@@ -1,8 +1,8 @@
 // A parsed and checked configuration file, before its axes are multiplied out.
 //
 // Parsing is strict: an unknown key, a wrong type or an impossible value throws ConfigError, whose text is
-// "file:line:column: error: ..." with what is allowed and the nearest valid key. Nothing runs from a file with
-// an error.
+// "file:line:column: error: ..." with what is allowed and the nearest valid key. Nothing runs from a file
+// with an error.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ class ConfigError : public std::runtime_error {
 
 /// One value of one key: what it was called in the file, and what it does to a case.
 struct Setting {
-  std::string key;                          ///< "block_size"
-  std::string text;                         ///< the value as written, canonical: "16"
-  std::function<void(CaseParams&)> apply;   ///< sets the case's field(s)
-  std::string place;                        ///< "configs/a.yaml:12:5"
+  std::string key;                         ///< "block_size"
+  std::string text;                        ///< the value as written, canonical: "16"
+  std::function<void(CaseParams&)> apply;  ///< sets the case's field(s)
+  std::string place;                       ///< "configs/a.yaml:12:5"
 };
 
 /// Points of an axis: each point sets one key (a plain list) or several (zip).
@@ -55,9 +55,9 @@ struct SweepFile {
   std::vector<Sweep> sweeps;
 };
 
-/// Reads a file. `overrides` are "key=value" strings of --set (value is YAML: "16", "[16, 64]", "4q512"); each
-/// replaces the key in every sweep, and is applied before axes multiply. `seed` overrides the file's, because
-/// distributions of lengths draw from it. Errors: ConfigError.
+/// Reads a file. `overrides` are "key=value" strings of --set (value is YAML: "16", "[16, 64]", "4q512");
+/// each replaces the key in every sweep, and is applied before axes multiply. `seed` overrides the file's,
+/// because distributions of lengths draw from it. Errors: ConfigError.
 SweepFile load_sweep_file(const std::string& path, const std::vector<std::string>& overrides = {},
                           std::optional<uint64_t> seed = std::nullopt);
 
@@ -70,7 +70,8 @@ SweepFile parse_sweep_text(const std::string& text, const std::string& origin,
 SweepFile parse_inline_case(const std::string& mapping, const std::vector<std::string>& overrides = {},
                             std::optional<uint64_t> seed = std::nullopt);
 
-/// "Did you mean": the candidate within edit distance 1 + length / 4 of `word`, or nullopt.
+/// "Did you mean": the nearest candidate (the first of equals) within edit distance 1 + length / 4 of `word`,
+/// case aside, or nullopt.
 std::optional<std::string> nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
 /// The JSON Schema (draft 2020-12) of the format, made from the same key table as the parser.

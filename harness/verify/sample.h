@@ -10,7 +10,7 @@
 namespace attnbench {
 
 /// At or under this much arithmetic a case is verified in full even when a sample would do.
-inline constexpr double kCheapFlop = 4e9;
+inline constexpr double kCheapFlop = 1e10;
 
 reference::Problem problem_of(const Case& c);
 

@@ -213,6 +213,13 @@ HostOutputs Workload::download_outputs() const {
   return h;
 }
 
+uint64_t Workload::outputs_digest() const {
+  const bool append = item_.params.op == Op::kKvAppend;
+  const GuardedBuffer& a = append ? k_ : out_;
+  const GuardedBuffer& b = append ? v_ : lse_;
+  return device_->digest(a.data(), a.bytes()) * 3 + device_->digest(b.data(), b.bytes());
+}
+
 std::optional<std::string> Workload::memory_damage() const {
   for (const GuardedBuffer* b : {&q_, &k_, &v_, &out_, &lse_, &new_k_, &new_v_, &slots_, &cu_q_, &cu_k_, &used_k_, &table_}) {
     if (auto damage = b->damage()) return damage;

@@ -35,6 +35,8 @@ class Workload {
   /// Before a checked launch: outputs to NaN (attention), caches to their state before the append (kv_append).
   void reset_outputs();
   HostOutputs download_outputs() const;
+  /// Digest of all outputs where they lie: equal digests, equal bits.
+  uint64_t outputs_digest() const;
 
   /// Damage to guard zones or to inputs since construction, in words; nullopt when all is whole.
   std::optional<std::string> memory_damage() const;

@@ -80,7 +80,7 @@ struct Kernel {
   int32_t min_compute_capability;  ///< 80 for sm_80; 0 on cpu
   uint64_t features;               ///< all Feature bits it handles
 
-  /// Whether this launch can be done; reads no tensor. On refusal fills `message` with "required, given".
+  /// Whether this launch can be done; reads no tensor, and pointers may still be null. On refusal fills `message` with "required, given".
   KernelStatus (*supports)(const OpParams*, const LaunchContext*, KernelMessage* message);
   Numerics (*numerics)(const OpParams*);
   /// Device bytes wanted in LaunchContext::workspace.

@@ -1,0 +1,51 @@
+#include "harness/cli/cli.h"
+
+#include <iostream>
+
+#include "harness/config/sweep_file.h"
+
+namespace attnbench::cli {
+
+int main_with_kernels(int argc, char** argv, KernelTable kernels) {
+  CLI::App app{"attnbench proves and times attention kernels: variable-length (packed) and paged KV."};
+  app.name("attnbench");
+  app.footer(
+      "Examples:\n"
+      "  attnbench run configs/quickstart.yaml\n"
+      "  attnbench run --case '{kv: paged, batch: 8q1s4k, heads: 32/8}' --device cpu\n"
+      "  attnbench compare old/results.json new/results.json\n"
+      "Exit codes: 0 all good, 1 some case is incorrect, 2 usage or configuration error, 3 performance regression,\n"
+      "  4 inconclusive, 5 crash, hang or device error, 6 nothing matched or nothing ran.");
+  app.require_subcommand(1);
+  Program program;
+  program.kernels = kernels;
+  program.command_line.assign(argv, argv + argc);
+  add_run(app, program);
+  add_list(app, program);
+  add_kernels(app, program);
+  add_doctor(app, program);
+  add_compare(app, program);
+  add_profile(app, program);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;  // CLI11 has codes of its own; --help is 0
+  }
+  try {
+    return program.chosen();
+  } catch (const ConfigError& e) {
+    std::cerr << e.what() << "\n";
+    return 2;
+  } catch (const UsageError& e) {
+    std::cerr << "attnbench: error: " << e.what() << "\n";
+    return 2;
+  } catch (const DeviceError& e) {
+    std::cerr << "attnbench: device error: " << e.what() << "\n";
+    return 5;
+  } catch (const std::exception& e) {
+    std::cerr << "attnbench: error: " << e.what() << "\n";
+    return 2;
+  }
+}
+
+}  // namespace attnbench::cli

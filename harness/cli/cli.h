@@ -1,0 +1,38 @@
+// The command line: one file per subcommand, each adding itself to the program.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/session/session.h"
+#include "kernels/registry.h"
+
+namespace attnbench::cli {
+
+/// What a subcommand needs to know of the program; its result is the exit code.
+struct Program {
+  KernelTable kernels;
+  std::vector<std::string> command_line;
+  std::function<int()> chosen;  ///< set by the subcommand that was given
+};
+
+void add_run(CLI::App& app, Program& program);
+void add_list(CLI::App& app, Program& program);
+void add_kernels(CLI::App& app, Program& program);
+void add_doctor(CLI::App& app, Program& program);
+void add_compare(CLI::App& app, Program& program);
+void add_profile(CLI::App& app, Program& program);
+
+/// A mistake in how the program was called: printed to stderr, exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Parses and runs; returns the exit code. The kernel table is the caller's, so that tests can add faulty kernels.
+int main_with_kernels(int argc, char** argv, KernelTable kernels);
+
+}  // namespace attnbench::cli

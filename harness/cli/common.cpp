@@ -1,0 +1,149 @@
+#include "harness/cli/common.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <regex>
+#include <set>
+#include <unordered_set>
+
+#include "harness/config/sweep_file.h"
+
+namespace attnbench::cli {
+
+void CaseOptions::add(CLI::App& command) {
+  command.add_option("config", configs, "YAML sweep files (format: configs/README.md)")->type_name("CONFIG");
+  command.add_option("--case", chosen, "One case: its id (or id/kernel) in CONFIG, or a mapping of its own: "
+                                       "'{kv: paged, batch: 8q1s4k}'. May be repeated")
+      ->type_name("ID|YAML")
+      ->expected(1)
+      ->take_all();
+  command.add_option("--set", overrides, "Replace a key in every sweep: --set dtype=fp16, --set 'block_size=[16, 64]'")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  command.add_option("--seed", seed, "Seed of all values and drawn lengths; overrides the file's")->type_name("N");
+  command.add_option("--filter", filter, "Only cases whose id matches this regular expression (ECMAScript, anywhere)")
+      ->type_name("REGEX");
+}
+
+namespace {
+
+bool is_mapping(const std::string& text) { return !text.empty() && text.front() == '{'; }
+
+/// Keeps the cases with one of these ids, in the order of the file.
+void keep_ids(const std::vector<std::string>& ids, Cases& cases) {
+  std::vector<std::string> known;
+  for (const Case& c : cases.cases) known.push_back(c.id);
+  std::unordered_set<std::string> wanted;
+  for (const std::string& id : ids) {
+    const std::string parent = id.substr(0, id.rfind('/'));
+    if (std::find(known.begin(), known.end(), id) != known.end()) {
+      wanted.insert(id);
+    } else if (std::find(known.begin(), known.end(), parent) != known.end()) {
+      wanted.insert(parent);
+      cases.kernel = id.substr(parent.size() + 1);
+    } else {
+      throw UsageError(fmt::format("--case {}: no case has this id; {}attnbench list prints them", id, did_you_mean(id, known)));
+    }
+  }
+  std::erase_if(cases.cases, [&](const Case& c) { return !wanted.count(c.id); });
+}
+
+}  // namespace
+
+Cases load_cases(const CaseOptions& o) {
+  std::vector<std::string> ids;
+  std::copy_if(o.chosen.begin(), o.chosen.end(), std::back_inserter(ids), [](const auto& s) { return !is_mapping(s); });
+  if (o.configs.empty() && (o.chosen.empty() || !ids.empty())) {
+    throw UsageError("nothing to run: give a CONFIG file, such as configs/quickstart.yaml, or --case '{batch: 4q512}'");
+  }
+  Cases out;
+  std::unordered_set<std::string> seen;
+  const auto take = [&](const SweepFile& file) {
+    out.name += (out.name.empty() ? "" : "+") + file.name;
+    Expansion e = expand(file);
+    out.duplicates += e.duplicates;
+    out.excluded += e.excluded;
+    for (Case& c : e.cases) {
+      if (seen.insert(c.id).second) {
+        out.cases.push_back(std::move(c));
+      } else {
+        ++out.duplicates;
+      }
+    }
+  };
+  for (const std::string& path : o.configs) take(load_sweep_file(path, o.overrides, o.seed));
+  if (!ids.empty()) keep_ids(ids, out);
+  for (const std::string& text : o.chosen) {
+    if (is_mapping(text)) take(parse_inline_case(text, o.overrides, o.seed));
+  }
+  if (!o.filter.empty()) {
+    try {
+      const std::regex re(o.filter);
+      const auto dropped = std::remove_if(out.cases.begin(), out.cases.end(),
+                                          [&](const Case& c) { return !std::regex_search(c.id, re); });
+      out.filtered = out.cases.end() - dropped;
+      out.cases.erase(dropped, out.cases.end());
+    } catch (const std::regex_error& e) {
+      throw UsageError(fmt::format("--filter '{}' is not a regular expression: {}", o.filter, e.what()));
+    }
+  }
+  return out;
+}
+
+std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads, bool quiet) {
+  if (name != "auto") {
+    try {
+      return open_device(name, threads);
+    } catch (const DeviceError& e) {
+      throw UsageError(fmt::format("--device {}: {}", name, e.what()));
+    }
+  }
+  const DeviceProbe probe = probe_devices();
+  if (probe.cuda_devices > 0) return open_device("cuda:0", threads);
+  if (!quiet) std::cerr << "device auto: cpu (" << probe.cuda_reason << ")\n";
+  return open_device("cpu", threads);
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
+  const auto near = nearest_word(word, candidates);
+  return near ? fmt::format("did you mean '{}'? ", *near) : "";
+}
+
+void check_kernel_names(const std::vector<std::string>& names, KernelTable table) {
+  std::set<std::string> known;
+  for (const Kernel* k : table) known.insert(k->name);
+  const std::vector<std::string> list(known.begin(), known.end());
+  for (const std::string& name : names) {
+    if (!known.count(name)) {
+      throw UsageError(fmt::format("--kernel {}: no such kernel; {}there are {}", name, did_you_mean(name, list),
+                                   fmt::join(list, ", ")));
+    }
+  }
+}
+
+void TimingFlags::add(CLI::App& command) {
+  command.add_option("--cache", cache, "Cache before each timed launch: cold (default) or hot")
+      ->check(CLI::IsMember({"cold", "hot"}));
+  command.add_flag("--graph", graph, "Time replays of a CUDA graph of the launch (GPU only)");
+  command.add_option("--min-time", min_time_s, "Sample at least this many seconds of device time per case")
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 3600.0));
+  command.add_option("--max-samples", max_samples, "Stop at this many samples per case (default 200)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000000));
+}
+
+TimingOptions TimingFlags::options() const {
+  TimingOptions t;
+  t.cache = cache == "hot" ? CacheMode::kHot : CacheMode::kCold;
+  t.graph = graph;
+  t.min_time_s = min_time_s;
+  t.max_samples = max_samples;
+  t.min_samples = std::min(t.min_samples, max_samples);
+  return t;
+}
+
+}  // namespace attnbench::cli

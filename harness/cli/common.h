@@ -1,0 +1,60 @@
+// Options that several subcommands share: which cases, which device, which kernels.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/cases/case.h"
+#include "harness/cli/cli.h"
+#include "harness/device/device.h"
+
+namespace attnbench::cli {
+
+/// CONFIG..., --case, --set, --seed, --filter.
+struct CaseOptions {
+  std::vector<std::string> configs;
+  std::vector<std::string> chosen;  ///< --case: inline mappings, and ids of cases of the configs
+  std::vector<std::string> overrides;
+  std::optional<uint64_t> seed;
+  std::string filter;
+
+  void add(CLI::App& command);
+};
+
+struct Cases {
+  std::string name;    ///< of the configuration(s)
+  std::string kernel;  ///< when --case was "id/kernel"
+  std::vector<Case> cases;
+  int64_t duplicates = 0;
+  int64_t excluded = 0;
+  int64_t filtered = 0;
+};
+
+/// Loads, expands and filters. Throws ConfigError, UsageError.
+Cases load_cases(const CaseOptions& options);
+
+/// --device auto|cpu|cuda|cuda:N. `auto` takes a GPU where one works and says in one line why not where it does not.
+std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads, bool quiet);
+
+/// Checks the names of --kernel against the table. Throws UsageError with the nearest name and those that exist.
+void check_kernel_names(const std::vector<std::string>& names, KernelTable table);
+
+/// --cache, --graph, --min-time, --max-samples.
+struct TimingFlags {
+  std::string cache = "cold";
+  bool graph = false;
+  double min_time_s = 0;
+  int max_samples = TimingOptions{}.max_samples;
+
+  void add(CLI::App& command);
+  TimingOptions options() const;
+};
+
+/// "Did you mean 'x'? " or nothing.
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace attnbench::cli

@@ -1,0 +1,68 @@
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "harness/cli/common.h"
+#include "harness/report/record.h"
+
+namespace attnbench::cli {
+namespace {
+
+void line(const char* what, const std::string& value) { std::cout << fmt::format("  {:<12} {}\n", what, value); }
+
+std::string gib(int64_t bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); }
+
+void describe(Device& device, bool measure) {
+  const DeviceInfo& d = device.info();
+  std::cout << "device " << d.name << "\n";
+  line("model", d.model);
+  line("memory", fmt::format("{} ({} free)", gib(d.memory_bytes), gib(device.free_memory())));
+  line("cache", fmt::format("{:.1f} MiB last level", static_cast<double>(d.cache_bytes) / (1 << 20)));
+  if (d.kind == DeviceKind::kCuda) {
+    line("compute", fmt::format("sm_{}, {} multiprocessors, {:.0f} MHz at most", d.compute_capability, d.multiprocessors,
+                                d.clock_mhz));
+    line("driver", d.driver);
+    line("runtime", d.runtime);
+  } else {
+    line("threads", std::to_string(d.threads));
+  }
+  if (!measure) return;
+  const Ceilings& c = device.ceilings({DType::kBf16, DType::kFp16, DType::kFp32});
+  if (c.read_gbs) line("read", fmt::format("{:.1f} GB/s", *c.read_gbs));
+  if (c.copy_gbs) line("copy", fmt::format("{:.1f} GB/s (read + write)", *c.copy_gbs));
+  for (const auto& m : c.matmul) line("matrix", fmt::format("{:.2f} TFLOP/s {}", m.tflops, dtype_name(m.dtype)));
+  if (c.floor_us) line("floor", fmt::format("{:.2f} us for an empty launch", *c.floor_us));
+  if (!c.note.empty()) line("note", c.note);
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Program& program) {
+  auto* command = app.add_subcommand("doctor", "Say what this machine has and lacks");
+  auto measure = std::make_shared<bool>(false);
+  command->add_flag("--measure", *measure, "Also measure the ceilings of each device (seconds)");
+  command->footer("Examples:\n  attnbench doctor\n  attnbench doctor --measure");
+  command->callback([=, &program] {
+    program.chosen = [=, &program] {
+      const auto cpu = open_device("cpu");
+      const RunContext context = describe_run(*cpu, "", program.command_line);
+      std::cout << fmt::format("attnbench {} ({}, {} build)\n", context.version, context.revision, context.build_type);
+      line("compiler", __VERSION__);
+      line("kernels", std::to_string(program.kernels.size()));
+      describe(*cpu, *measure);
+      const DeviceProbe probe = probe_devices();
+      if (probe.cuda_devices == 0) std::cout << "device cuda\n  absent       " << probe.cuda_reason << "\n";
+      for (int i = 0; i < probe.cuda_devices; ++i) {
+        try {
+          describe(*open_device(fmt::format("cuda:{}", i)), *measure);
+        } catch (const DeviceError& e) {
+          std::cout << fmt::format("device cuda:{}\n  broken       {}\n", i, e.what());
+        }
+      }
+      return 0;
+    };
+  });
+}
+
+}  // namespace attnbench::cli

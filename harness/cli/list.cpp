@@ -1,0 +1,73 @@
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "harness/cases/cost.h"
+#include "harness/cli/common.h"
+#include "harness/config/sweep_file.h"
+
+namespace attnbench::cli {
+namespace {
+
+std::string quantity(double x, const char* unit) {
+  const char* prefixes[] = {"", "K", "M", "G", "T", "P"};
+  int i = 0;
+  while (x >= 1000 && i < 5) {
+    x /= 1000;
+    ++i;
+  }
+  return fmt::format("{:.3g} {}{}", x, prefixes[i], unit);
+}
+
+/// Very rough: device work at a typical rate plus verification of at most kCheapFlop-like work per case.
+double estimated_seconds(const CaseCost& c, DeviceKind device, int threads) {
+  const double flops = device == DeviceKind::kCuda ? 5e12 : 4e10 * threads;
+  const double bytes = device == DeviceKind::kCuda ? 1e12 : 1e10;
+  const double launch = c.flop / flops + c.bytes / bytes;
+  const double reference = std::min(c.flop, 8e9) / (2e10 * threads) + c.device_bytes / 4e9;
+  return reference + std::min(14 * launch, std::max(2.0, 4 * launch));
+}
+
+}  // namespace
+
+void add_list(CLI::App& app, Program& program) {
+  auto* command = app.add_subcommand("list", "Expand sweeps and print the cases, without running anything");
+  auto options = std::make_shared<CaseOptions>();
+  auto schema = std::make_shared<bool>(false);
+  auto device = std::make_shared<std::string>("auto");
+  options->add(*command);
+  command->add_option("--device", *device, "Device that the times are estimated for: auto, cpu, cuda");
+  command->add_flag("--schema", *schema, "Print the JSON Schema of the YAML format instead");
+  command->footer("Examples:\n  attnbench list configs/quickstart.yaml\n  attnbench list configs/smoke.yaml --filter paged");
+  command->callback([=, &program] {
+    program.chosen = [=, &program] {
+      if (*schema) {
+        std::cout << json_schema();
+        return 0;
+      }
+      const Cases cases = load_cases(*options);
+      const DeviceProbe probe = probe_devices();
+      const bool gpu = *device != "cpu" && probe.cuda_devices > 0;
+      const DeviceKind kind = gpu ? DeviceKind::kCuda : DeviceKind::kCpu;
+      const auto chosen = open_device("cpu");
+      double seconds = 0;
+      double largest = 0;
+      int64_t pairs = 0;
+      for (const Case& c : cases.cases) {
+        const CaseCost cost = cost_of(c.params);
+        const auto kernels = select_kernels(program.kernels, c.params.op, kind, {});
+        pairs += static_cast<int64_t>(kernels.size());
+        seconds += estimated_seconds(cost, kind, chosen->info().threads) * static_cast<double>(kernels.size());
+        largest = std::max(largest, cost.device_bytes);
+        std::cout << fmt::format("{}  {} flop, {} least traffic, {} memory\n", c.id, quantity(cost.flop, ""),
+                                 quantity(cost.bytes, "B"), quantity(cost.device_bytes, "B"));
+      }
+      std::cout << fmt::format("{} cases ({} excluded, {} duplicates dropped, {} filtered out), {} runs on {}; largest {}; about {:.0f} s\n",
+                               cases.cases.size(), cases.excluded, cases.duplicates, cases.filtered, pairs,
+                               device_kind_name(kind), quantity(largest, "B"), seconds);
+      return cases.cases.empty() ? 6 : 0;
+    };
+  });
+}
+
+}  // namespace attnbench::cli

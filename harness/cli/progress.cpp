@@ -1,0 +1,46 @@
+#include "harness/cli/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "harness/report/console.h"
+#include "harness/report/text.h"
+
+namespace attnbench::cli {
+
+Progress::Progress(std::size_t total, bool quiet, bool verbose)
+    : total_(total), terminal_(isatty(STDERR_FILENO) != 0), quiet_(quiet), verbose_(verbose) {}
+
+void Progress::clear() {
+  if (terminal_ && !quiet_) std::fputs("\r\033[K", stderr);
+}
+
+void Progress::begin(const std::string& name, const std::string& repro) {
+  if (quiet_) return;
+  if (!terminal_ || verbose_) {
+    clear();
+    fmt::print(stderr, "[{}/{}] {}\n", done_ + 1, total_, repro);
+  }
+  if (!terminal_) return;
+  std::string eta;
+  if (done_ > 0) {
+    const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const int left = static_cast<int>(spent / static_cast<double>(done_) * static_cast<double>(total_ - done_));
+    eta = fmt::format("  ETA {}:{:02}", left / 60, left % 60);
+  }
+  const std::string line = fmt::format("[{}/{}]{}  {}", done_ + 1, total_, eta, name);
+  clear();
+  std::fputs(shorten_middle(line, terminal_width(STDERR_FILENO) - 1).c_str(), stderr);
+  std::fflush(stderr);
+}
+
+void Progress::end(const Record& record) {
+  ++done_;
+  if (quiet_ || terminal_) return;
+  fmt::print(stderr, "{}\n", progress_line(record, static_cast<int64_t>(done_), static_cast<int64_t>(total_), {}));
+  std::fflush(stderr);
+}
+
+}  // namespace attnbench::cli

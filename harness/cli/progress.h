@@ -1,0 +1,29 @@
+// Tells how far a run is: one rewritten line on a terminal, plain lines elsewhere.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+#include "harness/report/record.h"
+
+namespace attnbench::cli {
+
+class Progress {
+ public:
+  /// Writes to stderr. `verbose` prints repro lines on a terminal too (elsewhere they are always printed).
+  Progress(std::size_t total, bool quiet, bool verbose);
+  void begin(const std::string& name, const std::string& repro);
+  void end(const Record& record);
+  void clear();
+
+ private:
+  std::size_t total_;
+  std::size_t done_ = 0;
+  bool terminal_;
+  bool quiet_;
+  bool verbose_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace attnbench::cli

@@ -1,0 +1,32 @@
+#include "harness/cli/stop_signal.h"
+
+#include <unistd.h>
+
+#include <csignal>
+
+namespace attnbench::cli {
+namespace {
+
+volatile std::sig_atomic_t g_stop = 0;
+
+extern "C" void on_signal(int signal) {
+  if (g_stop) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+    return;
+  }
+  g_stop = 1;
+  constexpr char kText[] = "\nstopping after the case in hand; once more stops at once\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
+}
+
+}  // namespace
+
+void watch_for_stop() {
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+}
+
+bool stop_requested() { return g_stop != 0; }
+
+}  // namespace attnbench::cli

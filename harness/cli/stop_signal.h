@@ -1,0 +1,10 @@
+// Ctrl-C and SIGTERM ask the run to stop after the case in hand; a second one stops at once.
+#pragma once
+
+namespace attnbench::cli {
+
+/// Installs the handlers; stop_requested() turns true on the first signal.
+void watch_for_stop();
+bool stop_requested();
+
+}  // namespace attnbench::cli

@@ -1,0 +1,25 @@
+// The value of `batch` in YAML: a spec of the grammar (batch_spec.h) or a mapping of lengths and a count.
+//
+//   {lengths: X, count: N}          q = s = X          X, Y: an integer, a list of integers (its size is the
+//   count), {q: X, s: Y, count: N}                             or a distribution: {constant: 5}, {uniform:
+//   [16, 512]}, {q: X, context: Y, count: N}    s = q + context    {lognormal: {median: 800, sigma: 1.0}},
+//   each beside an
+//                                                      optional clip: [16, 8192]
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "harness/config/yaml_read.h"
+
+namespace attnbench {
+
+/// Distributions draw from the mapping's own `seed`, else from `file_seed`. Errors: ConfigError.
+std::vector<SeqLen> read_batch(const Field& field, uint64_t file_seed);
+
+/// JSON Schema of what read_batch accepts; it refers to that of X and Y as #/$defs/lengths.
+nlohmann::ordered_json batch_schema();
+nlohmann::ordered_json lengths_schema();
+
+}  // namespace attnbench

@@ -1,0 +1,230 @@
+#include "harness/config/keys.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <memory>
+#include <utility>
+
+#include "harness/config/batch_spec.h"
+#include "harness/config/batch_value.h"
+
+namespace attnbench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int32_t kMaxHeads = 1024;
+constexpr int32_t kMaxHeadDim = 256;
+
+/// A key whose values are words, each standing for a value of a field.
+template <class T>
+SweepKey word_key(std::string name, std::string doc, T CaseParams::*member,
+                  std::vector<std::pair<std::string, T>> words) {
+  std::vector<std::string> names;
+  for (const auto& [word, value] : words) names.push_back(word);
+  const auto read = [=](const Field& field, uint64_t) -> KeyValue {
+    if (!field.node.IsScalar()) field.fail_expected(fmt::format("one of: {}", fmt::join(names, ", ")));
+    const std::string& text = field.node.Scalar();
+    for (const auto& [word, value] : words) {
+      if (text == word) return {word, [member, v = value](CaseParams& p) { p.*member = v; }};
+    }
+    field.fail(fmt::format("unknown value '{}'{}", text.substr(0, 60), suggest(text, names)));
+  };
+  return {std::move(name), std::move(doc), {{"enum", names}}, read};
+}
+
+SweepKey integer_key(std::string name, std::string doc, int32_t CaseParams::*member, int32_t lo, int32_t hi) {
+  const auto read = [=](const Field& field, uint64_t) -> KeyValue {
+    const auto value = static_cast<int32_t>(read_integer(field, lo, hi));
+    return {fmt::format("{}", value), [=](CaseParams& p) { p.*member = value; }};
+  };
+  return {std::move(name), std::move(doc), {{"type", "integer"}, {"minimum", lo}, {"maximum", hi}}, read};
+}
+
+SweepKey bool_key(std::string name, std::string doc, bool CaseParams::*member) {
+  const auto read = [=](const Field& field, uint64_t) -> KeyValue {
+    const bool value = read_bool(field);
+    return {value ? "true" : "false", [=](CaseParams& p) { p.*member = value; }};
+  };
+  return {std::move(name), std::move(doc), {{"type", "boolean"}}, read};
+}
+
+/// Decimal digits, with '-' where `negative`, without leading zeros; nullopt for all else and on overflow.
+std::optional<int64_t> parse_digits(std::string_view text, bool negative) {
+  const std::string_view digits = negative && text.starts_with('-') ? text.substr(1) : text;
+  if (digits.empty() || digits[0] < '0' || digits[0] > '9') return std::nullopt;
+  if (digits.size() > 1 && digits[0] == '0') return std::nullopt;
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+KeyValue read_heads(const Field& field, uint64_t) {
+  const std::string expected = fmt::format(
+      "\"Q/KV\" such as 32/8 (query heads / KV heads, each from 1 to {}), or one integer for both",
+      kMaxHeads);
+  if (!field.node.IsScalar()) field.fail_expected(expected);
+  const std::string_view text = field.node.Scalar();
+  const std::size_t slash = text.find('/');
+  const std::optional<int64_t> q = parse_digits(text.substr(0, slash), false);
+  const std::optional<int64_t> kv = slash == text.npos ? q : parse_digits(text.substr(slash + 1), false);
+  const auto in_range = [](const std::optional<int64_t>& n) { return n && *n >= 1 && *n <= kMaxHeads; };
+  if (!in_range(q) || !in_range(kv)) field.fail_expected(expected);
+  if (*q % *kv != 0) {
+    field.fail(fmt::format("got '{}', but the query heads must be a multiple of the KV heads", text));
+  }
+  const auto apply = [q = static_cast<int32_t>(*q), kv = static_cast<int32_t>(*kv)](CaseParams& p) {
+    p.num_heads_q = q;
+    p.num_heads_kv = kv;
+  };
+  return {fmt::format("{}/{}", *q, *kv), apply};
+}
+
+KeyValue read_window(const Field& field, uint64_t) {
+  const std::string expected = fmt::format(
+      "none, or a text \"left,right\" such as \"4095,0\" (integers from -1, unlimited, to {}); a list is an "
+      "axis, so "
+      "write \"L,R\" and not [L, R]",
+      kMaxSeqLen);
+  if (!field.node.IsScalar()) field.fail_expected(expected);
+  const std::string_view text = field.node.Scalar();
+  std::optional<int64_t> left = -1;
+  std::optional<int64_t> right = -1;
+  if (text != "none") {
+    const std::size_t comma = text.find(',');
+    if (comma == text.npos) field.fail_expected(expected);
+    std::string_view after = text.substr(comma + 1);
+    if (after.starts_with(' ')) after.remove_prefix(1);
+    left = parse_digits(text.substr(0, comma), true);
+    right = parse_digits(after, true);
+  }
+  const auto in_range = [](const std::optional<int64_t>& n) { return n && *n >= -1 && *n <= kMaxSeqLen; };
+  if (!in_range(left) || !in_range(right)) field.fail_expected(expected);
+  const bool unlimited = *left == -1 && *right == -1;
+  const auto apply = [l = static_cast<int32_t>(*left), r = static_cast<int32_t>(*right)](CaseParams& p) {
+    p.window_left = l;
+    p.window_right = r;
+  };
+  return {unlimited ? "none" : fmt::format("{},{}", *left, *right), apply};
+}
+
+/// Kernels take scale and cap as float: a value that is 0 or infinite there would mean something else.
+bool is_positive_float(double x) { return static_cast<float>(x) > 0.0f && x <= 3.4e38; }
+
+KeyValue read_softmax_scale(const Field& field, uint64_t) {
+  if (field.node.IsScalar() && field.node.Scalar() == "default") {
+    return {"default", [](CaseParams& p) { p.softmax_scale.reset(); }};
+  }
+  const std::optional<double> value = read_number(field);
+  if (!value || !is_positive_float(*value)) {
+    field.fail_expected("a number over 0 that a float can hold, or default (1/sqrt(head_dim))");
+  }
+  return {fmt::format("{}", *value), [v = *value](CaseParams& p) { p.softmax_scale = v; }};
+}
+
+KeyValue read_softcap(const Field& field, uint64_t) {
+  const std::optional<double> value = read_number(field);
+  if (!value || !(*value == 0.0 || is_positive_float(*value))) {
+    field.fail_expected("a number from 0 (no cap) up that a float can hold");
+  }
+  const double cap = *value + 0.0;  // -0 becomes 0
+  return {fmt::format("{}", cap), [=](CaseParams& p) { p.softcap = cap; }};
+}
+
+KeyValue read_batch_key(const Field& field, uint64_t seed) {
+  // Shared: a batch may hold a million lengths, and settings are copied.
+  const auto seqs = std::make_shared<const std::vector<SeqLen>>(read_batch(field, seed));
+  return {format_batch_spec(*seqs), [=](CaseParams& p) { p.seqs = *seqs; }};
+}
+
+Json heads_schema() {
+  const Json number = {{"type", "integer"}, {"minimum", 1}, {"maximum", kMaxHeads}};
+  const Json text = {{"type", "string"}, {"pattern", "^[1-9][0-9]{0,3}(/[1-9][0-9]{0,3})?$"}};
+  return {{"anyOf", {number, text}}};
+}
+
+Json window_schema() {
+  return {{"type", "string"}, {"pattern", "^(none|(-1|0|[1-9][0-9]*), ?(-1|0|[1-9][0-9]*))$"}};
+}
+
+Json softmax_scale_schema() {
+  const Json number = {{"type", "number"}, {"exclusiveMinimum", 0}};
+  return {{"anyOf", {number, {{"const", "default"}}}}};
+}
+
+std::vector<SweepKey> make_keys() {
+  std::vector<std::pair<std::string, Profile>> profiles;
+  for (Profile p : {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge}) {
+    profiles.emplace_back(profile_name(p), p);
+  }
+  using P = CaseParams;
+  return {
+      word_key<Op>("op", "What is computed.", &P::op,
+                   {{op_name(Op::kAttention), Op::kAttention}, {op_name(Op::kKvAppend), Op::kKvAppend}}),
+      word_key<KvSource>("kv", "Where keys and values lie: packed by cu_seqlens_k, or in blocks of a pool.",
+                         &P::kv, {{"packed", KvSource::kPacked}, {"paged", KvSource::kPaged}}),
+      {"batch",
+       "Lengths of the sequences: [COUNT]qLEN[k|m][sTOTAL[k|m]] joined by '_' (2q2k_32q1s1k), or a mapping "
+       "of lengths "
+       "(or q and s, or q and context) and a count.",
+       batch_schema(), read_batch_key},
+      word_key<DType>("dtype", "Element type of queries, keys, values and outputs.", &P::dtype,
+                      {{dtype_name(DType::kBf16), DType::kBf16},
+                       {dtype_name(DType::kFp16), DType::kFp16},
+                       {dtype_name(DType::kFp32), DType::kFp32}}),
+      {"heads", "Query heads / KV heads: 32/8. One integer N means N/N.", heads_schema(), read_heads},
+      integer_key("head_dim", "Channels of a head.", &P::head_dim, 1, kMaxHeadDim),
+      word_key<bool>("mask", "causal: bottom-right aligned, query i of n sees the keys up to i + len_k - n.",
+                     &P::causal, {{"none", false}, {"causal", true}}),
+      {"window",
+       "Sliding window \"left,right\": keys seen before and after the diagonal, -1 for unlimited; or none. A "
+       "list is "
+       "an axis of windows.",
+       window_schema(), read_window},
+      {"softmax_scale", "Factor of q.k; default: 1/sqrt(head_dim).", softmax_scale_schema(),
+       read_softmax_scale},
+      {"softcap",
+       "Scores become softcap * tanh(score / softcap); 0: none.",
+       {{"type", "number"}, {"minimum", 0}},
+       read_softcap},
+      integer_key("block_size", "Tokens of a block of a paged cache.", &P::block_size, 1, 65536),
+      word_key<KvLayout>("kv_layout",
+                         "Order in a block: nhd (token, head, channel) or hnd (head, token, channel).",
+                         &P::kv_layout, {{"nhd", KvLayout::kNhd}, {"hnd", KvLayout::kHnd}}),
+      word_key<PageLayout>("page_layout", "Where a sequence's blocks lie in the pool.", &P::page_layout,
+                           {{"contiguous", PageLayout::kContiguous}, {"shuffled", PageLayout::kShuffled}}),
+      integer_key("gap_tokens", "Packed keys: unused rows after each sequence (seqused_k is passed).",
+                  &P::gap_tokens, 0, 1024),
+      integer_key("padding_tokens", "kv_append: tokens whose slot is -1, spread over the batch.",
+                  &P::padding_tokens, 0, 4096),
+      word_key<Profile>("data", "Kind of input values.", &P::data, profiles),
+      bool_key("allow_short_kv", "Accept sequences with fewer keys than queries under a causal mask.",
+               &P::allow_short_kv),
+  };
+}
+
+}  // namespace
+
+const std::vector<SweepKey>& sweep_keys() {
+  static const std::vector<SweepKey> keys = make_keys();
+  return keys;
+}
+
+const SweepKey* find_sweep_key(std::string_view name) {
+  for (const SweepKey& key : sweep_keys()) {
+    if (key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> sweep_key_names(const std::vector<std::string>& more) {
+  std::vector<std::string> names;
+  for (const SweepKey& key : sweep_keys()) names.push_back(key.name);
+  names.insert(names.end(), more.begin(), more.end());
+  return names;
+}
+
+}  // namespace attnbench

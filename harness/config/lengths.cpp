@@ -1,0 +1,43 @@
+#include "harness/config/lengths.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "harness/values/philox.h"
+
+namespace attnbench {
+namespace {
+
+// Keeps these draws apart from tensor values, whose fourth counter is a sequence's index (at most kMaxBatch).
+constexpr uint32_t kStream = 0x6c656e73;  // "lens"
+
+/// floor(range * r / 2^64) for range <= 2^31: the bias of this is below 2^-32.
+int64_t scaled(uint64_t range, uint32_t r_high, uint32_t r_low) {
+  return static_cast<int64_t>((range * r_high + ((range * r_low) >> 32)) >> 32);
+}
+
+/// One standard normal value: G. E. P. Box and M. E. Muller, "A note on the generation of random normal
+/// deviates", 1958. std::normal_distribution is not used because each standard library draws it differently.
+double normal(uint32_t r0, uint32_t r1) {
+  const double u0 = (r0 + 0.5) * 0x1p-32;  // never 0
+  const double u1 = r1 * 0x1p-32;
+  return std::sqrt(-2.0 * std::log(u0)) * std::cos(2.0 * std::numbers::pi * u1);
+}
+
+}  // namespace
+
+int64_t draw_length(const LengthDistribution& d, uint64_t seed, uint32_t index, LengthOf which) {
+  const Philox4 r = philox4x32(index, static_cast<uint32_t>(which), 0, kStream, seed);
+  int64_t length = d.lo;
+  if (d.shape == LengthDistribution::Shape::kUniform) {
+    length = d.lo + scaled(static_cast<uint64_t>(d.hi - d.lo) + 1, r.x[0], r.x[1]);
+  } else if (d.shape == LengthDistribution::Shape::kLognormal) {
+    // Bounded before it becomes an integer: exp may be anything up to infinity.
+    const double x = d.median * std::exp(d.sigma * normal(r.x[0], r.x[1]));
+    length = std::llround(std::min(x, static_cast<double>(d.clip_hi)));
+  }
+  return std::clamp(length, d.clip_lo, d.clip_hi);
+}
+
+}  // namespace attnbench

@@ -1,0 +1,28 @@
+// Sequence lengths drawn from a distribution: a pure function of (distribution, seed, index, which), equal on
+// every platform and in every order of the file.
+#pragma once
+
+#include <cstdint>
+
+namespace attnbench {
+
+/// Lengths in tokens. Uniform: integers lo..hi, both included. Lognormal: exp(N(log(median), sigma^2)),
+/// rounded to the nearest integer. Every draw is then clipped to clip_lo..clip_hi.
+struct LengthDistribution {
+  enum class Shape { kConstant, kUniform, kLognormal };
+  Shape shape = Shape::kConstant;
+  int64_t lo = 0;  ///< the constant's value, too
+  int64_t hi = 0;
+  double median = 0.0;
+  double sigma = 0.0;
+  int64_t clip_lo = 0;
+  int64_t clip_hi = 0;
+};
+
+/// Which length of a sequence is drawn: they are independent.
+enum class LengthOf : uint32_t { kBoth = 0, kQuery = 1, kKey = 2, kContext = 3 };
+
+/// The length of sequence `index`.
+int64_t draw_length(const LengthDistribution& distribution, uint64_t seed, uint32_t index, LengthOf which);
+
+}  // namespace attnbench

@@ -1,0 +1,252 @@
+// From YAML to SweepFile: the top level, defaults, sweeps, zip, exclude, and the overrides of --set.
+#include "harness/config/sweep_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <set>
+
+#include "harness/config/keys.h"
+#include "harness/config/yaml_read.h"
+
+namespace attnbench {
+namespace {
+
+constexpr uint64_t kDefaultSeed = 1;  // of ValueSpec, too
+
+/// One key with a value or a list of values, as it stands in defaults, a sweep or --set.
+struct Assignment {
+  std::string key;
+  bool is_axis = false;
+  std::vector<Setting> values;  ///< one where it is no axis
+};
+
+Setting read_setting(const SweepKey& key, const Field& field, uint64_t seed) {
+  KeyValue value = key.read(field, seed);
+  return {key.name, std::move(value.text), std::move(value.apply), field.place()};
+}
+
+/// A value, or a list of values.
+Assignment read_assignment(const SweepKey& key, const Field& field, uint64_t seed) {
+  Assignment a{key.name, field.node.IsSequence(), {}};
+  const std::vector<Field> items = a.is_axis ? items_of(field) : std::vector<Field>{field};
+  for (const Field& item : items) a.values.push_back(read_setting(key, item, seed));
+  return a;
+}
+
+void add_to_sweep(const Assignment& a, Sweep& sweep) {
+  if (!a.is_axis) {
+    sweep.fixed.push_back(a.values[0]);
+    return;
+  }
+  Axis axis;
+  for (const Setting& value : a.values) axis.points.push_back({value});
+  sweep.axes.push_back(std::move(axis));
+}
+
+/// Removes the key from the sweep, wherever it is set; a zip loses that column.
+void remove_from_sweep(const std::string& key, Sweep& sweep) {
+  const auto is_key = [&](const Setting& s) { return s.key == key; };
+  std::erase_if(sweep.fixed, is_key);
+  for (Axis& axis : sweep.axes) {
+    for (auto& point : axis.points) std::erase_if(point, is_key);
+  }
+  std::erase_if(sweep.axes, [](const Axis& axis) { return axis.points[0].empty(); });
+}
+
+const SweepKey& require_key(const Field& entry, const std::string& where,
+                            const std::vector<std::string>& more_allowed = {}) {
+  const SweepKey* key = find_sweep_key(entry.key);
+  if (key != nullptr) return *key;
+  const std::vector<std::string> allowed = sweep_key_names(more_allowed);
+  std::string hint;
+  if (entry.key == "seed") {
+    hint = "; seed belongs at the top level of the file, or in --seed";
+  } else if (entry.key == "name" || entry.key == "zip" || entry.key == "exclude") {
+    hint = fmt::format("; {} belongs in a sweep", entry.key);
+  }
+  fail_unknown_key(entry, where, allowed, hint);
+}
+
+/// {a: [..], b: [..]}: one axis, point i of which sets each key to its i-th value.
+Axis read_zip(const Field& field, const std::string& sweep, uint64_t seed) {
+  const std::string where = fmt::format("zip of {}", sweep);
+  Axis axis;
+  std::string first;
+  for (const Field& entry : entries_of(field, where)) {
+    const SweepKey& key = require_key(entry, where);
+    if (!entry.node.IsSequence()) entry.fail_expected("a list, as everything in zip");
+    const Assignment column = read_assignment(key, entry, seed);
+    if (axis.points.empty()) {
+      axis.points.resize(column.values.size());
+      first = key.name;
+    } else if (axis.points.size() != column.values.size()) {
+      entry.fail(fmt::format("has {} values, but '{}' in the same zip has {}: they move together",
+                             column.values.size(), first, axis.points.size()));
+    }
+    for (std::size_t i = 0; i < column.values.size(); ++i) axis.points[i].push_back(column.values[i]);
+  }
+  if (axis.points.empty()) field.fail("the mapping is empty, expected keys with lists of equal length");
+  return axis;
+}
+
+std::vector<Exclusion> read_exclude(const Field& field, const std::string& sweep, uint64_t seed) {
+  const std::string where = fmt::format("exclude of {}", sweep);
+  if (!field.node.IsSequence()) field.fail_expected("a list of mappings, [{key: value, ...}, ...]");
+  std::vector<Exclusion> exclude;
+  for (const Field& item : items_of(field)) {
+    Exclusion exclusion;
+    for (const Field& entry : entries_of(item, where)) {
+      exclusion.any_of_each.push_back(read_assignment(require_key(entry, where), entry, seed).values);
+    }
+    if (exclusion.any_of_each.empty()) item.fail("an empty mapping would exclude every case");
+    exclude.push_back(std::move(exclusion));
+  }
+  return exclude;
+}
+
+Sweep read_sweep(const Field& field, const std::string& default_name, const std::vector<Assignment>& defaults,
+                 uint64_t seed) {
+  const std::vector<Field> entries = entries_of(field, "a sweep");
+  Sweep sweep;
+  const Field* name = find_entry(entries, "name");
+  sweep.name = name != nullptr ? read_string(*name) : default_name;
+  sweep.place = field.place();
+  const std::string where = fmt::format("sweep '{}'", sweep.name);
+
+  // Own settings first: they decide which defaults hold.
+  Sweep own;
+  std::set<std::string> set_outside;
+  std::set<std::string> set_in_zip;
+  for (const Field& entry : entries) {
+    if (entry.key == "name") continue;
+    if (entry.key == "zip") {
+      own.axes.push_back(read_zip(entry, where, seed));
+      for (const Setting& s : own.axes.back().points[0]) set_in_zip.insert(s.key);
+    } else if (entry.key == "exclude") {
+      sweep.exclude = read_exclude(entry, where, seed);
+    } else {
+      const SweepKey& key = require_key(entry, where, {"name", "zip", "exclude"});
+      add_to_sweep(read_assignment(key, entry, seed), own);
+      set_outside.insert(key.name);
+    }
+  }
+  for (const std::string& key : set_in_zip) {
+    if (!set_outside.contains(key)) continue;
+    const Field& outside = *find_entry(entries, key);
+    fail_at(*outside.source, outside.key_mark,
+            fmt::format("key '{}' of {} stands in its zip, too; expected it in one place", key, where));
+  }
+
+  for (const Assignment& a : defaults) {
+    if (!set_outside.contains(a.key) && !set_in_zip.contains(a.key)) add_to_sweep(a, sweep);
+  }
+  std::move(own.fixed.begin(), own.fixed.end(), std::back_inserter(sweep.fixed));
+  std::move(own.axes.begin(), own.axes.end(), std::back_inserter(sweep.axes));
+  return sweep;
+}
+
+std::vector<Assignment> read_defaults(const Field& field, uint64_t seed) {
+  std::vector<Assignment> defaults;
+  for (const Field& entry : entries_of(field, "defaults")) {
+    defaults.push_back(read_assignment(require_key(entry, "defaults"), entry, seed));
+  }
+  return defaults;
+}
+
+SweepFile read_file(const Field& root, std::optional<uint64_t> seed) {
+  const std::vector<std::string> allowed = {"name", "seed", "defaults", "sweeps"};
+  const std::vector<Field> entries = entries_of(root, "the top level");
+  for (const Field& entry : entries) {
+    if (std::find(allowed.begin(), allowed.end(), entry.key) != allowed.end()) continue;
+    const bool in_sweep = find_sweep_key(entry.key) != nullptr;
+    fail_unknown_key(entry, "the top level", allowed,
+                     in_sweep ? fmt::format("; {} belongs in a sweep or in defaults", entry.key) : "");
+  }
+  for (const char* key : {"name", "sweeps"}) {
+    if (find_entry(entries, key) == nullptr) {
+      fail_at(*root.source, root.mark, fmt::format("key '{}' is missing at the top level", key));
+    }
+  }
+
+  SweepFile file;
+  file.path = root.source->origin;
+  file.name = read_string(*find_entry(entries, "name"));
+  if (const Field* entry = find_entry(entries, "seed")) file.seed = read_unsigned(*entry);
+  if (seed) file.seed = seed;
+  const uint64_t draw_seed = file.seed.value_or(kDefaultSeed);
+
+  std::vector<Assignment> defaults;
+  if (const Field* entry = find_entry(entries, "defaults")) defaults = read_defaults(*entry, draw_seed);
+  std::set<std::string> names;
+  for (const Field& item : items_of(*find_entry(entries, "sweeps"))) {
+    file.sweeps.push_back(
+        read_sweep(item, fmt::format("sweep{}", file.sweeps.size() + 1), defaults, draw_seed));
+    const std::string& name = file.sweeps.back().name;
+    if (!names.insert(name).second) item.fail(fmt::format("sweep name '{}' is given twice", name));
+  }
+  return file;
+}
+
+void apply_override(const std::string& text, SweepFile& file) {
+  const Source source{"--set " + text, false};
+  const std::size_t equals = text.find('=');
+  if (equals == text.npos) fail_at(source, YAML::Mark(), "expected key=value");
+  const Field field = load_value(text.substr(equals + 1), text.substr(0, equals), source);
+  if (field.key == "seed") fail_at(source, field.mark, "the seed is set by --seed");
+  const SweepKey& key = require_key(field, "--set");
+  const Assignment a = read_assignment(key, field, file.seed.value_or(kDefaultSeed));
+  for (Sweep& sweep : file.sweeps) {
+    remove_from_sweep(key.name, sweep);
+    add_to_sweep(a, sweep);
+  }
+}
+
+std::string read_all(const std::string& path) {
+  const auto cannot_read = [&]() -> ConfigError {
+    return ConfigError(fmt::format("{}: error: cannot read: {}", path, std::strerror(errno)));
+  };
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (!file) throw cannot_read();
+  std::string text;
+  char buffer[1 << 16];
+  // Opening a folder succeeds; reading it is what fails.
+  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, file.get())) text.append(buffer, n);
+  if (std::ferror(file.get())) throw cannot_read();
+  return text;
+}
+
+}  // namespace
+
+SweepFile parse_sweep_text(const std::string& text, const std::string& origin,
+                           const std::vector<std::string>& overrides, std::optional<uint64_t> seed) {
+  const Source source{origin, true};
+  SweepFile file = read_file(load_mapping(text, source), seed);
+  for (const std::string& o : overrides) apply_override(o, file);
+  return file;
+}
+
+SweepFile load_sweep_file(const std::string& path, const std::vector<std::string>& overrides,
+                          std::optional<uint64_t> seed) {
+  return parse_sweep_text(read_all(path), path, overrides, seed);
+}
+
+SweepFile parse_inline_case(const std::string& mapping, const std::vector<std::string>& overrides,
+                            std::optional<uint64_t> seed) {
+  const Source source{"--case", true};
+  SweepFile file;
+  file.path = source.origin;
+  file.name = "case";
+  file.seed = seed;
+  const Field root = load_mapping(mapping, source);
+  file.sweeps.push_back(read_sweep(root, "case", {}, seed.value_or(kDefaultSeed)));
+  for (const std::string& o : overrides) apply_override(o, file);
+  return file;
+}
+
+}  // namespace attnbench

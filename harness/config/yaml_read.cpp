@@ -1,0 +1,239 @@
+#include "harness/config/yaml_read.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <yaml-cpp/eventhandler.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <sstream>
+
+namespace attnbench {
+namespace {
+
+constexpr int kMaxMergeDepth = 8;  // anchors can be cyclic: "x: &a {<<: *a}"
+
+/// A value as an error shows it.
+std::string describe(const YAML::Node& node) {
+  if (node.IsSequence()) return "a list";
+  if (node.IsMap()) return "a mapping";
+  if (!node.IsScalar()) return "nothing";
+  const std::string& text = node.Scalar();
+  const std::string shown = text.size() <= 60 ? text : text.substr(0, 57) + "...";
+  return fmt::format("{}'{}'", node.Tag() == "?" ? "" : "the string ", shown);
+}
+
+/// The text of an unquoted scalar, which alone may be a number or a truth value; else nothing.
+std::string_view plain_text(const YAML::Node& node) {
+  if (!node.IsScalar() || node.Tag() != "?") return {};
+  return node.Scalar();
+}
+
+bool is_integer_text(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  if (text.empty() || (text.size() > 1 && text[0] == '0')) return false;
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+template <class T>
+std::optional<T> parse_whole(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  // from_chars also reads "inf" and "nan", which no key allows.
+  if (text.find_first_of("0123456789") == std::string_view::npos) return std::nullopt;
+  const std::optional<double> value = parse_whole<double>(text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
+}
+
+bool is_bool_text(std::string_view text) { return text == "true" || text == "false"; }
+
+/// Notes where documents start, and nothing else.
+struct DocumentStarts : YAML::EventHandler {
+  using Mark = YAML::Mark;
+  using Style = YAML::EmitterStyle::value;
+  std::vector<Mark> marks;
+
+  void OnDocumentStart(const Mark& mark) override { marks.push_back(mark); }
+  void OnDocumentEnd() override {}
+  void OnNull(const Mark&, YAML::anchor_t) override {}
+  void OnAlias(const Mark&, YAML::anchor_t) override {}
+  void OnScalar(const Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const Mark&, const std::string&, YAML::anchor_t, Style) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const Mark&, const std::string&, YAML::anchor_t, Style) override {}
+  void OnMapEnd() override {}
+};
+
+/// The one document of a text. YAML::LoadAll is not used to count them: on some stray tokens it finds empty
+/// documents without end.
+YAML::Node load_document(const std::string& text, const Source& source) {
+  try {
+    std::istringstream in(text);
+    YAML::Parser parser(in);
+    DocumentStarts starts;
+    while (starts.marks.size() < 2 && parser.HandleNextDocument(starts)) {
+    }
+    if (starts.marks.size() == 2) {
+      const bool stuck = starts.marks[0].pos == starts.marks[1].pos;
+      fail_at(
+          source, starts.marks[1],
+          stuck ? "YAML syntax: illegal start" : "a second YAML document starts here, expected one in all");
+    }
+    return starts.marks.empty() ? YAML::Node() : YAML::Load(text);
+  } catch (const YAML::Exception& e) {
+    fail_at(source, e.mark, "YAML syntax: " + e.msg);
+  }
+}
+
+Field child(const Field& parent, const std::string& key, const YAML::Node& node, const YAML::Mark& around) {
+  // yaml-cpp gives an empty value the place of the next token, often lines below.
+  return {key, node, node.IsNull() ? around : node.Mark(), around, parent.source};
+}
+
+/// `own`: an entry whose key is present already is an error; else, for merged mappings, it is dropped.
+void collect(const Field& mapping, const std::string& where, bool own, int depth, std::vector<Field>& out) {
+  if (!mapping.node.IsMap()) {
+    fail_at(*mapping.source, mapping.mark,
+            fmt::format("{}: got {}, expected a mapping of keys to values", where, describe(mapping.node)));
+  }
+  std::vector<Field> merges;
+  std::map<std::string, int> line_of;
+  for (const auto& pair : mapping.node) {
+    const YAML::Node& key_node = pair.first;
+    if (!key_node.IsScalar() || key_node.Scalar().empty()) {
+      fail_at(*mapping.source, key_node.IsNull() ? mapping.mark : key_node.Mark(),
+              fmt::format("{}: a key must be a word, got {}", where, describe(key_node)));
+    }
+    const std::string& key = key_node.Scalar();
+    const auto [seen, is_new] = line_of.emplace(key, key_node.Mark().line + 1);
+    if (!is_new) {
+      std::string first = mapping.source->has_lines ? fmt::format(" (first on line {})", seen->second) : "";
+      fail_at(*mapping.source, key_node.Mark(),
+              fmt::format("key '{}' stands twice in {}{}", key, where, first));
+    }
+    const Field entry = child(mapping, key, pair.second, key_node.Mark());
+    if (key == "<<") {
+      merges.push_back(entry);
+    } else if (own || find_entry(out, key) == nullptr) {
+      out.push_back(entry);
+    }
+  }
+  for (const Field& merge : merges) {
+    if (depth == kMaxMergeDepth) merge.fail("merges nest too deep");
+    const std::vector<Field> mappings = merge.node.IsSequence() ? items_of(merge) : std::vector<Field>{merge};
+    for (const Field& merged : mappings) collect(merged, "merge key '<<'", false, depth + 1, out);
+  }
+}
+
+}  // namespace
+
+std::string place_of(const Source& source, const YAML::Mark& mark) {
+  if (!source.has_lines) return source.origin;
+  return fmt::format("{}:{}:{}", source.origin, std::max(mark.line, 0) + 1, std::max(mark.column, 0) + 1);
+}
+
+void fail_at(const Source& source, const YAML::Mark& mark, const std::string& message) {
+  throw ConfigError(fmt::format("{}: error: {}", place_of(source, mark), message));
+}
+
+void Field::fail(const std::string& problem) const {
+  fail_at(*source, mark, fmt::format("key '{}': {}", key, problem));
+}
+
+void Field::fail_expected(const std::string& expected) const {
+  fail(fmt::format("got {}, expected {}", describe(node), expected));
+}
+
+Field load_value(const std::string& text, const std::string& key, const Source& source) {
+  const YAML::Node root = load_document(text, source);
+  const YAML::Mark mark = root.IsNull() ? YAML::Mark() : root.Mark();
+  return {key, root, mark, mark, &source};
+}
+
+Field load_mapping(const std::string& text, const Source& source) {
+  const Field root = load_value(text, "", source);
+  if (root.node.IsNull()) fail_at(source, root.mark, "is empty, expected a mapping of keys to values");
+  if (!root.node.IsMap()) {
+    fail_at(source, root.mark,
+            fmt::format("holds {}, expected a mapping of keys to values", describe(root.node)));
+  }
+  return root;
+}
+
+std::vector<Field> entries_of(const Field& mapping, const std::string& where) {
+  std::vector<Field> entries;
+  collect(mapping, where, true, 0, entries);
+  return entries;
+}
+
+const Field* find_entry(const std::vector<Field>& entries, std::string_view key) {
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const Field& e) { return e.key == key; });
+  return found == entries.end() ? nullptr : &*found;
+}
+
+std::vector<Field> items_of(const Field& list) {
+  if (!list.node.IsSequence()) list.fail_expected("a list");
+  if (list.node.size() == 0) list.fail("the list is empty, expected one value at least");
+  std::vector<Field> items;
+  for (const YAML::Node& node : list.node) {
+    items.push_back(child(list, list.key, node, list.mark));
+  }
+  return items;
+}
+
+void fail_unknown_key(const Field& entry, const std::string& where, const std::vector<std::string>& allowed,
+                      const std::string& hint) {
+  fail_at(*entry.source, entry.key_mark,
+          fmt::format("unknown key '{}' in {}{}{}", entry.key, where, suggest(entry.key, allowed), hint));
+}
+
+std::string suggest(std::string_view word, const std::vector<std::string>& allowed) {
+  const std::optional<std::string> nearest = nearest_word(word, allowed);
+  return fmt::format("{} allowed: {}", nearest ? fmt::format("; did you mean '{}'?", *nearest) : ";",
+                     fmt::join(allowed, ", "));
+}
+
+int64_t read_integer(const Field& field, int64_t lo, int64_t hi) {
+  const std::string_view text = plain_text(field.node);
+  const std::optional<int64_t> value = is_integer_text(text) ? parse_whole<int64_t>(text) : std::nullopt;
+  if (!value || *value < lo || *value > hi) {
+    field.fail_expected(fmt::format("an integer from {} to {}", lo, hi));
+  }
+  return *value;
+}
+
+uint64_t read_unsigned(const Field& field) {
+  const std::string_view text = plain_text(field.node);
+  const std::optional<uint64_t> value = is_integer_text(text) ? parse_whole<uint64_t>(text) : std::nullopt;
+  if (!value) field.fail_expected(fmt::format("an integer from 0 to {}", UINT64_MAX));
+  return *value;
+}
+
+std::optional<double> read_number(const Field& field) { return parse_number(plain_text(field.node)); }
+
+bool read_bool(const Field& field) {
+  const std::string_view text = plain_text(field.node);
+  if (!is_bool_text(text)) field.fail_expected("true or false");
+  return text == "true";
+}
+
+std::string read_string(const Field& field) {
+  if (!field.node.IsScalar() || field.node.Scalar().empty()) field.fail_expected("a text");
+  const std::string_view plain = plain_text(field.node);
+  if (parse_number(plain) || is_bool_text(plain)) {
+    field.fail_expected(fmt::format("a text: put it in quotes, \"{}\"", plain));
+  }
+  return field.node.Scalar();
+}
+
+bool is_plain_integer(const Field& field) { return is_integer_text(plain_text(field.node)); }
+
+}  // namespace attnbench

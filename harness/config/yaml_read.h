@@ -1,0 +1,83 @@
+// Strict reading of YAML nodes: every refusal throws ConfigError with the place, the key and what is allowed.
+// For harness/config/*.cpp only: yaml-cpp stays inside this folder.
+#pragma once
+
+#include <yaml-cpp/yaml.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/config/sweep_file.h"
+
+namespace attnbench {
+
+/// Where a text came from, as errors name it.
+struct Source {
+  std::string origin;     ///< "configs/a.yaml", "--case" or "--set block_size=16"
+  bool has_lines = true;  ///< false: the origin alone is the place
+};
+
+/// "configs/a.yaml:12:5", counted from 1.
+std::string place_of(const Source& source, const YAML::Mark& mark);
+
+[[noreturn]] void fail_at(const Source& source, const YAML::Mark& mark, const std::string& message);
+
+/// A value and what errors need to say about it.
+struct Field {
+  std::string key;  ///< the key it stands under; an element of a list keeps the list's
+  YAML::Node node;
+  YAML::Mark mark;  ///< of the value, or of the key where the value is empty
+  YAML::Mark key_mark;
+  const Source* source = nullptr;  ///< outlives the field
+
+  std::string place() const { return place_of(*source, mark); }
+
+  /// Throws "place: error: key 'block_size': problem".
+  [[noreturn]] void fail(const std::string& problem) const;
+
+  /// Throws "... got '16abc', expected an integer from 1 to 65536".
+  [[noreturn]] void fail_expected(const std::string& expected) const;
+};
+
+/// The one document of `text`, whose root is a mapping. Errors: syntax, no document, several, another root.
+Field load_mapping(const std::string& text, const Source& source);
+
+/// The one document of `text`, whatever its root; `key` is the key it is the value of.
+Field load_value(const std::string& text, const std::string& key, const Source& source);
+
+/// Entries of a mapping in file order, merge keys (<<) resolved: a mapping's own keys win. `where` names the
+/// mapping in errors: "sweep 'decode'". Errors: no mapping, a key that is not a word, a key given twice.
+std::vector<Field> entries_of(const Field& mapping, const std::string& where);
+
+/// The entry of that key, or null.
+const Field* find_entry(const std::vector<Field>& entries, std::string_view key);
+
+/// Elements of a list, which may not be empty.
+std::vector<Field> items_of(const Field& list);
+
+/// Refuses an entry whose key is not one of `allowed`; `hint` is appended.
+[[noreturn]] void fail_unknown_key(const Field& entry, const std::string& where,
+                                   const std::vector<std::string>& allowed, const std::string& hint = "");
+
+/// "; did you mean 'causal'? allowed: none, causal", or without a suggestion where no word is near.
+std::string suggest(std::string_view word, const std::vector<std::string>& allowed);
+
+/// Decimal digits with an optional '-', no other spelling: leading zeros, '+', hexadecimal and quotes are
+/// refused, since YAML versions disagree about them.
+int64_t read_integer(const Field& field, int64_t lo, int64_t hi);
+uint64_t read_unsigned(const Field& field);
+
+/// A finite decimal number, or nullopt where the value is not one.
+std::optional<double> read_number(const Field& field);
+bool read_bool(const Field& field);
+
+/// A non-empty scalar that is not a number, truth value or null, unless it is quoted.
+std::string read_string(const Field& field);
+
+/// Whether the value is an unquoted scalar that reads as an integer.
+bool is_plain_integer(const Field& field);
+
+}  // namespace attnbench

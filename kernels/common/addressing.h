@@ -1,0 +1,85 @@
+// Where rows of a sequence lie: the address rule of contract/attention_params.h, written once.
+//
+// Offsets are in elements and 64-bit throughout: a cache of a few GiB is past 2^31 elements.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/contract/attention_params.h"
+#include "kernels/contract/hd.h"
+
+namespace attnbench {
+
+/// The rows of one sequence: its first query row in the packed tensor, and its lengths in tokens.
+struct SeqRange {
+  int32_t q_begin;
+  int32_t q_len;
+  int32_t k_len;
+};
+
+/// Lengths of sequence `b`, 0 <= b < batch. Reads cu_seqlens_q and, for keys, seqused_k or else cu_seqlens_k.
+ATTNBENCH_HD inline SeqRange seq_range(const AttentionParams& p, int32_t b) {
+  const int32_t q_begin = p.cu_seqlens_q[b];
+  const int32_t q_len = p.cu_seqlens_q[b + 1] - q_begin;
+  const int32_t k_len = p.seqused_k != nullptr ? p.seqused_k[b] : p.cu_seqlens_k[b + 1] - p.cu_seqlens_k[b];
+  return {q_begin, q_len, k_len};
+}
+
+/// Element offset of row `row` of sequence `b` for KV head 0, given one tensor's strides. The caller adds
+/// head * stride_head. Needs 0 <= row < k_len: a block table is not read past a sequence's last block.
+ATTNBENCH_HD inline int64_t kv_row_offset(const AttentionParams& p, int32_t b, int32_t row,
+                                          int64_t stride_block, int64_t stride_token) {
+  if (p.features & kPagedKv) {
+    const int64_t entry = static_cast<int64_t>(b) * p.block_table_stride + row / p.block_size;
+    return p.block_table[entry] * stride_block + (row % p.block_size) * stride_token;
+  }
+  if (p.features & kContiguousKv) {
+    const int64_t cache_row = p.cache_batch_idx != nullptr ? p.cache_batch_idx[b] : b;
+    const int64_t leftpad = p.cache_leftpad != nullptr ? p.cache_leftpad[b] : 0;
+    return cache_row * stride_block + (leftpad + row) * stride_token;
+  }
+  return (static_cast<int64_t>(p.cu_seqlens_k[b]) + row) * stride_token;
+}
+
+/// Element offset of K row `row` of sequence `b`, KV head 0.
+ATTNBENCH_HD inline int64_t k_row_offset(const AttentionParams& p, int32_t b, int32_t row) {
+  return kv_row_offset(p, b, row, p.k_stride_block, p.k_stride_token);
+}
+
+/// Element offset of V row `row` of sequence `b`, KV head 0.
+ATTNBENCH_HD inline int64_t v_row_offset(const AttentionParams& p, int32_t b, int32_t row) {
+  return kv_row_offset(p, b, row, p.v_stride_block, p.v_stride_token);
+}
+
+/// Element offset of query row `q_row` (of the packed tensor, q_begin included) and query head `head`.
+ATTNBENCH_HD inline int64_t q_offset(const AttentionParams& p, int64_t q_row, int32_t head) {
+  return q_row * p.q_stride_token + head * p.q_stride_head;
+}
+
+/// Element offset in `out` of packed query row `q_row` and query head `head`.
+ATTNBENCH_HD inline int64_t out_offset(const AttentionParams& p, int64_t q_row, int32_t head) {
+  return q_row * p.out_stride_token + head * p.out_stride_head;
+}
+
+/// Element offset in `lse` of packed query row `q_row` and query head `head`.
+ATTNBENCH_HD inline int64_t lse_offset(const AttentionParams& p, int64_t q_row, int32_t head) {
+  return head * p.lse_stride_head + q_row;
+}
+
+/// Element offset of cache slot `slot` for KV head 0, given one cache's strides. Needs slot >= 0.
+ATTNBENCH_HD inline int64_t slot_offset(const KvAppendParams& p, int64_t slot, int64_t stride_block,
+                                        int64_t stride_token) {
+  return slot / p.block_size * stride_block + slot % p.block_size * stride_token;
+}
+
+/// Element offset of cache slot `slot` of K, KV head 0.
+ATTNBENCH_HD inline int64_t k_slot_offset(const KvAppendParams& p, int64_t slot) {
+  return slot_offset(p, slot, p.k_stride_block, p.k_stride_token);
+}
+
+/// Element offset of cache slot `slot` of V, KV head 0.
+ATTNBENCH_HD inline int64_t v_slot_offset(const KvAppendParams& p, int64_t slot) {
+  return slot_offset(p, slot, p.v_stride_block, p.v_stride_token);
+}
+
+}  // namespace attnbench

@@ -1,0 +1,137 @@
+// Argument checks that every kernel needs: of shapes in `supports`, which is asked before anything is allocated,
+// and of pointers in `launch`. They read no tensor, and refuse with "required, given".
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/contract/kernel.h"
+
+namespace attnbench {
+
+/// The feature bit that stands for q and KV in a floating type; 0 for other types.
+constexpr uint64_t dtype_feature(DType t) {
+  switch (t) {
+    case DType::kBf16:
+      return kBf16;
+    case DType::kFp16:
+      return kFp16;
+    case DType::kFp32:
+      return kFp32;
+    default:
+      return 0;
+  }
+}
+
+/// Whether `t` is a type that outputs may have.
+constexpr bool is_float_dtype(DType t) { return dtype_feature(t) != 0; }
+
+/// Shapes and dtypes of an attention launch in bf16, fp16 or fp32, for a kernel whose features do not go
+/// beyond that (quantised inputs have other rules). Call after check_features.
+inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionParams& p,
+                                         KernelMessage* message) {
+  const auto bad = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
+  };
+  if (p.batch < 0) return bad("%s: batch >= 0 required, given %d", p.batch);
+  if (p.total_q < 0) {
+    return bad("%s: total_q >= 0 required, given %lld", static_cast<long long>(p.total_q));
+  }
+  if (p.num_heads_kv < 1) return bad("%s: num_heads_kv >= 1 required, given %d", p.num_heads_kv);
+  if (p.num_heads_q < 1 || p.num_heads_q % p.num_heads_kv != 0) {
+    return bad("%s: num_heads_q a positive multiple of num_heads_kv %d required, given %d", p.num_heads_kv,
+               p.num_heads_q);
+  }
+  if (p.head_dim < 1 || p.head_dim > 256) return bad("%s: head_dim 1..256 required, given %d", p.head_dim);
+
+  const uint64_t sources = p.features & (kPackedKv | kPagedKv | kContiguousKv);
+  if (sources == 0 || (sources & (sources - 1)) != 0) {
+    return bad("%s: one of packed, paged and contiguous required, given bits 0x%llx",
+               static_cast<unsigned long long>(sources));
+  }
+  if (sources == kPagedKv && p.block_size < 1) {
+    return bad("%s: block_size >= 1 required, given %d", p.block_size);
+  }
+  if (sources == kPagedKv && p.block_table_stride < 0) {
+    return bad("%s: block_table_stride >= 0 required, given %lld",
+               static_cast<long long>(p.block_table_stride));
+  }
+  if (!(p.softcap >= 0.0f)) return bad("%s: softcap >= 0 required, given %g", static_cast<double>(p.softcap));
+
+  const uint64_t dtype_bits = p.features & (kBf16 | kFp16 | kFp32);
+  if (dtype_bits == 0 || dtype_bits != dtype_feature(p.dtype_q)) {
+    return bad("%s: one of bf16, fp16, fp32, equal to dtype_q, required, given bits 0x%llx and dtype_q %s",
+               static_cast<unsigned long long>(dtype_bits), dtype_name(p.dtype_q));
+  }
+  if (p.dtype_k != p.dtype_q || p.dtype_v != p.dtype_q) {
+    return bad("%s: KV in the dtype of q, %s, required, given %s and %s", dtype_name(p.dtype_q),
+               dtype_name(p.dtype_k), dtype_name(p.dtype_v));
+  }
+  if (!is_float_dtype(p.dtype_out)) {
+    return bad("%s: dtype_out bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_out));
+  }
+  return KernelStatus::kOk;
+}
+
+/// Pointers of an attention launch whose shapes were checked.
+inline KernelStatus check_attention_pointers(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
+  const auto bad = [&](const char* format) {
+    return refuse(message, KernelStatus::kBadArgument, format, kernel.name);
+  };
+  const uint64_t sources = p.features & (kPackedKv | kPagedKv | kContiguousKv);
+  if (p.batch > 0 && p.cu_seqlens_q == nullptr) return bad("%s: cu_seqlens_q required, given null");
+  if (p.batch > 0 && sources == kPackedKv && p.cu_seqlens_k == nullptr) {
+    return bad("%s: cu_seqlens_k required for packed KV, given null");
+  }
+  if (p.batch > 0 && sources != kPackedKv && p.seqused_k == nullptr) {
+    return bad("%s: seqused_k required for paged and contiguous KV, given null");
+  }
+  if (p.batch > 0 && sources == kPagedKv && p.block_table == nullptr) {
+    return bad("%s: block_table required for paged KV, given null");
+  }
+  if (p.total_q > 0 && (p.q == nullptr || p.out == nullptr || p.lse == nullptr)) {
+    return bad("%s: q, out and lse required, given null");
+  }
+  return KernelStatus::kOk;
+}
+
+/// Shapes and dtypes of a kv_append that copies: same type in and out, no rotary embedding, no scales.
+inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendParams& p,
+                                         KernelMessage* message) {
+  const auto bad = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
+  };
+  if (p.num_tokens < 0) {
+    return bad("%s: num_tokens >= 0 required, given %lld", static_cast<long long>(p.num_tokens));
+  }
+  if (p.num_heads_kv < 1) return bad("%s: num_heads_kv >= 1 required, given %d", p.num_heads_kv);
+  if (p.head_dim < 1 || p.head_dim > 256) return bad("%s: head_dim 1..256 required, given %d", p.head_dim);
+  if (p.block_size < 1) return bad("%s: block_size >= 1 required, given %d", p.block_size);
+  if (p.num_blocks < 0) return bad("%s: num_blocks >= 0 required, given %d", p.num_blocks);
+  if (p.dtype_k != p.dtype_in || p.dtype_v != p.dtype_in || p.k_scale != nullptr || p.v_scale != nullptr) {
+    return refuse(message, KernelStatus::kUnsupported,
+                  "%s: caches in the dtype of the input, %s, without scales required, given %s and %s%s",
+                  kernel.name, dtype_name(p.dtype_in), dtype_name(p.dtype_k), dtype_name(p.dtype_v),
+                  p.k_scale != nullptr || p.v_scale != nullptr ? " with scales" : "");
+  }
+  if (p.rotary_dim != 0 || p.rotary_cos != nullptr || p.rotary_sin != nullptr) {
+    return refuse(message, KernelStatus::kUnsupported, "%s: rotary_dim 0 required, given %d", kernel.name,
+                  p.rotary_dim);
+  }
+  return KernelStatus::kOk;
+}
+
+/// Pointers of a kv_append whose shapes were checked.
+inline KernelStatus check_kv_append_pointers(const Kernel& kernel, const KvAppendParams& p, KernelMessage* message) {
+  const auto bad = [&](const char* format) {
+    return refuse(message, KernelStatus::kBadArgument, format, kernel.name);
+  };
+  if (p.num_tokens > 0 && (p.key == nullptr || p.value == nullptr || p.slot_mapping == nullptr)) {
+    return bad("%s: key, value and slot_mapping required, given null");
+  }
+  if (p.num_tokens > 0 && p.num_blocks > 0 && (p.k_cache == nullptr || p.v_cache == nullptr)) {
+    return bad("%s: k_cache and v_cache required, given null");
+  }
+  return KernelStatus::kOk;
+}
+
+}  // namespace attnbench

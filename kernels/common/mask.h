@@ -1,0 +1,47 @@
+// Which keys a query sees, as ranges: every mask of the contract is one half-open interval of keys per query.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/contract/attention_params.h"
+#include "kernels/contract/hd.h"
+
+namespace attnbench {
+
+/// Keys [begin, end), with 0 <= begin <= end <= k_len; begin == end where nothing is visible.
+struct KeyBounds {
+  int32_t begin;
+  int32_t end;
+};
+
+/// A range that contains every key visible to a query of [first_i, last_i], and nothing that lies beyond the
+/// outer edges of these queries' ranges. Query indices count from the start of the sequence; first_i <=
+/// last_i.
+///
+/// Both edges of the mask move right by one key per query, so the first query sets the left edge and the last
+/// query the right one. Sums are 64-bit: a window may be as large as INT32_MAX.
+ATTNBENCH_HD inline KeyBounds visible_keys_of_rows(const AttentionParams& p, int32_t first_i, int32_t last_i,
+                                                   int32_t q_len, int32_t k_len) {
+  const int64_t shift = static_cast<int64_t>(k_len) - q_len;  // diagonal of query i: key i + shift
+  const int64_t right = p.causal ? 0 : p.window_right;
+  int64_t begin = 0;
+  int64_t end = k_len;
+  if (p.window_left >= 0) {
+    const int64_t edge = first_i + shift - p.window_left;
+    if (edge > begin) begin = edge;
+  }
+  if (right >= 0) {
+    const int64_t edge = last_i + shift + right + 1;
+    if (edge < end) end = edge;
+  }
+  if (begin >= end) return {0, 0};
+  return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
+}
+
+/// The keys that query `i` of a sequence sees, 0 <= i < q_len.
+ATTNBENCH_HD inline KeyBounds visible_keys(const AttentionParams& p, int32_t i, int32_t q_len,
+                                           int32_t k_len) {
+  return visible_keys_of_rows(p, i, i, q_len, k_len);
+}
+
+}  // namespace attnbench

@@ -1,0 +1,88 @@
+#include <omp.h>
+
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+#include "reference/plan.h"
+#include "reference/reference.h"
+#include "reference/tile.h"
+
+namespace attnbench::reference {
+namespace {
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::invalid_argument("reference: " + what);
+}
+
+void check(const Problem& p) {
+  require(p.head_dim >= 1, "head_dim must be at least 1, got " + std::to_string(p.head_dim));
+  require(p.num_heads_q >= 1 && p.num_heads_kv >= 1 && p.num_heads_q % p.num_heads_kv == 0,
+          "num_heads_kv (" + std::to_string(p.num_heads_kv) + ") must divide num_heads_q (" +
+              std::to_string(p.num_heads_q) + ")");
+  require(p.q_lens.size() == p.k_lens.size(), std::to_string(p.q_lens.size()) + " query lengths, but " +
+                                                  std::to_string(p.k_lens.size()) + " key lengths");
+  for (size_t b = 0; b < p.q_lens.size(); ++b) {
+    require(p.q_lens[b] >= 0 && p.k_lens[b] >= 0, "negative length of sequence " + std::to_string(b));
+  }
+  require(std::isfinite(p.softmax_scale), "softmax_scale must be finite");
+  require(std::isfinite(p.softcap) && p.softcap >= 0.0, "softcap must be finite and not negative");
+}
+
+void check(const Problem& p, std::span<const RowId> rows) {
+  for (const RowId& r : rows) {
+    require(r.seq >= 0 && r.seq < static_cast<int>(p.q_lens.size()) && r.pos >= 0 &&
+                r.pos < p.q_lens[r.seq] && r.head >= 0 && r.head < p.num_heads_q,
+            "no row (seq " + std::to_string(r.seq) + ", pos " + std::to_string(r.pos) + ", head " +
+                std::to_string(r.head) + ") in the problem");
+  }
+}
+
+}  // namespace
+
+void attend(const Problem& problem, const Inputs& inputs, std::span<const RowId> rows, int num_threads,
+            const RowSink& sink) {
+  check(problem);
+  check(problem, rows);
+  require(num_threads >= 0, "num_threads must not be negative");
+  const int threads = num_threads > 0 ? num_threads : omp_get_max_threads();
+  const Plan plan = make_plan(problem, rows, threads);
+  const auto num_tiles = static_cast<int64_t>(plan.tiles.size());
+
+  // An exception may not leave a parallel region: the first is kept, the tiles not begun are skipped.
+  std::atomic<bool> failed = false;
+  std::exception_ptr error;
+  std::mutex error_mutex;
+#pragma omp parallel num_threads(threads)
+  {
+    TileComputer computer(problem, inputs);
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < num_tiles; ++i) {
+      if (failed) continue;
+      try {
+        sink(computer.compute(plan, plan.tiles[i]));
+      } catch (...) {
+        const std::lock_guard lock(error_mutex);
+        if (!error) error = std::current_exception();
+        failed = true;
+      }
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+std::vector<RowId> all_rows(const Problem& problem) {
+  check(problem);
+  std::vector<RowId> rows;
+  for (int seq = 0; seq < static_cast<int>(problem.q_lens.size()); ++seq) {
+    for (int pos = 0; pos < problem.q_lens[seq]; ++pos) {
+      for (int head = 0; head < problem.num_heads_q; ++head) rows.push_back({seq, pos, head});
+    }
+  }
+  return rows;
+}
+
+}  // namespace attnbench::reference

@@ -1,0 +1,217 @@
+#include "reference/tile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace attnbench::reference {
+namespace {
+
+using Eigen::Index;
+
+// Keys per block. A block that some row sees in part is cut shorter, to waste less of the product on what the
+// mask then removes.
+constexpr int64_t kBlockKeys = 256;
+constexpr int64_t kEdgeKeys = 64;
+
+// Squared weights below this are dropped from the moments: beside the row's largest, 1, they are nothing, and
+// float denormals are slow.
+constexpr float kLeastWeight2 = 1e-30f;
+
+template <typename T>
+void at_least(RowMajor<T>& matrix, Index rows, Index cols) {
+  if (matrix.rows() < rows || matrix.cols() != cols) matrix.resize(std::max(rows, matrix.rows()), cols);
+}
+
+void at_least(Eigen::VectorXd& vector, Index size) {
+  if (vector.size() < size) vector.resize(size);
+}
+
+std::span<const double> view(const Eigen::VectorXd& v, int64_t n) {
+  return {v.data(), static_cast<size_t>(n)};
+}
+
+std::span<const double> view(const RowMajor<double>& m, int64_t rows) {
+  return {m.data(), static_cast<size_t>(rows * m.cols())};
+}
+
+}  // namespace
+
+RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
+  const RowId* rows = plan.rows.data() + tile.first;
+  const KeyRange* visible = plan.visible.data() + tile.first;
+  const int seq = rows[0].seq;
+  const int kv_head = rows[0].head / (problem_.num_heads_q / problem_.num_heads_kv);
+  reserve(tile.last - tile.first, tile.keys.end - tile.keys.begin);
+  for (int64_t r = 0; r < num_rows_; ++r) keys_[r] = visible[r].end - visible[r].begin;
+  if (tile.keys.empty()) {
+    set_empty();
+  } else {
+    cut_keys(visible, tile.keys);
+    load_queries(rows);
+    score(seq, kv_head, tile.keys.begin);
+    softmax(visible, tile.keys);
+    accumulate(seq, kv_head, tile.keys.begin);
+    finish();
+  }
+  RowBlock block;
+  block.rows = {rows, static_cast<size_t>(num_rows_)};
+  block.o = view(o_, num_rows_);
+  block.a2 = view(a2_, num_rows_);
+  block.v2 = view(b_, num_rows_);
+  block.lse = view(lse_, num_rows_);
+  block.p2 = view(p2_, num_rows_);
+  block.score_abs = view(score_abs_, num_rows_);
+  block.dot_norm = view(dot_norm_, num_rows_);
+  block.keys = {keys_.data(), static_cast<size_t>(num_rows_)};
+  return block;
+}
+
+void TileComputer::reserve(int64_t rows, int64_t keys) {
+  const Index d = problem_.head_dim;
+  num_rows_ = rows;
+  stride_ = (keys + 7) / 8 * 8;
+  at_least(strip_, rows * stride_);
+  at_least(key_norm_, stride_);
+  at_least(q_, rows, d);
+  at_least(kv_, kBlockKeys, d);
+  at_least(v_v2_, kBlockKeys, 2 * d);
+  at_least(weight2_, rows, kBlockKeys);
+  at_least(block_moment_, rows, 2 * d);
+  for (RowMajor<double>* m : {&o_, &a2_, &b_}) {
+    at_least(*m, rows, d);
+    m->topRows(rows).setZero();
+  }
+  for (Eigen::VectorXd* v : {&sum_, &p2_, &lse_, &score_abs_, &dot_norm_}) at_least(*v, rows);
+  keys_.resize(rows);
+}
+
+void TileComputer::set_empty() {
+  lse_.head(num_rows_).setConstant(-std::numeric_limits<double>::infinity());
+  for (Eigen::VectorXd* v : {&p2_, &score_abs_, &dot_norm_}) v->head(num_rows_).setZero();
+}
+
+// Visible ranges never move left from row to row, so the rows that see a block lie together.
+void TileComputer::cut_keys(const KeyRange* visible, const KeyRange& keys) {
+  blocks_.clear();
+  int64_t first = 0;
+  for (int64_t begin = keys.begin; begin < keys.end;) {
+    while (first < num_rows_ && visible[first].end <= begin) ++first;
+    const auto rows_until = [&](int64_t end) {
+      int64_t last = first;
+      while (last < num_rows_ && visible[last].begin < end) ++last;
+      return last;
+    };
+    int64_t end = std::min(begin + kBlockKeys, keys.end);
+    int64_t last = rows_until(end);
+    if (visible[first].end < end || visible[last - 1].begin > begin) {
+      end = std::min(begin + kEdgeKeys, keys.end);
+      last = rows_until(end);
+    }
+    blocks_.push_back({begin, end, first, last});
+    begin = end;
+  }
+}
+
+void TileComputer::load_queries(const RowId* rows) {
+  for (int64_t r = 0; r < num_rows_;) {
+    int64_t n = 1;
+    while (r + n < num_rows_ && rows[r + n].head == rows[r].head && rows[r + n].pos == rows[r].pos + n) ++n;
+    inputs_.load_q(rows[r].seq, rows[r].head, rows[r].pos, static_cast<int>(rows[r].pos + n),
+                   q_.row(r).data());
+    r += n;
+  }
+  q_.topRows(num_rows_) *= problem_.softmax_scale;
+}
+
+void TileComputer::score(int seq, int kv_head, int64_t key_begin) {
+  for (const KeyBlock& block : blocks_) {
+    const Index n = block.end - block.begin;
+    const Index at = block.begin - key_begin;
+    const Index rows = block.last - block.first;
+    inputs_.load_k(seq, kv_head, static_cast<int>(block.begin), static_cast<int>(block.end), kv_.data());
+    key_norm_.segment(at, n) = kv_.topRows(n).rowwise().norm();
+    scores().block(block.first, at, rows, n).noalias() =
+        q_.middleRows(block.first, rows) * kv_.topRows(n).transpose();
+  }
+}
+
+// Textbook softmax of each row over all its keys. Leaves exp(score - maximum) in the strip and zeros in what
+// the blocks of the row hold beside its visible keys.
+void TileComputer::softmax(const KeyRange* visible, const KeyRange& keys) {
+  const double cap = problem_.softcap;
+  for (int64_t r = 0; r < num_rows_; ++r) {
+    double* row = strip_.data() + r * stride_ - keys.begin;
+    const int64_t n = visible[r].end - visible[r].begin;
+    Eigen::Map<Eigen::ArrayXd> s(row + visible[r].begin, n);
+    // tanh through exp: Eigen has no vectorised tanh of doubles. Its absolute error is a few 2^-53, which is
+    // what counts for a score.
+    if (cap > 0.0) s = cap - 2.0 * cap / ((s * (2.0 / cap)).exp() + 1.0);
+    const double largest = s.maxCoeff();
+    score_abs_[r] = std::max(std::abs(largest), std::abs(s.minCoeff()));
+    s = (s - largest).exp();
+    sum_[r] = s.sum();
+    p2_[r] = s.square().sum();
+    lse_[r] = largest + std::log(sum_[r]);
+    // q_ holds softmax_scale already.
+    dot_norm_[r] = q_.row(r).norm() * key_norm_.segment(visible[r].begin - keys.begin, n).maxCoeff();
+  }
+  for (const KeyBlock& block : blocks_) {
+    for (int64_t r = block.first; r < block.last; ++r) {
+      double* row = strip_.data() + r * stride_ - keys.begin;
+      if (visible[r].begin > block.begin)
+        std::fill(row + block.begin, row + std::min(visible[r].begin, block.end), 0.0);
+      if (visible[r].end < block.end)
+        std::fill(row + std::max(visible[r].end, block.begin), row + block.end, 0.0);
+    }
+  }
+}
+
+// The moments need about four digits, the output all of them: e^2 [v, v^2] is one float product of twice the
+// width, which costs half of what the output does, and only sums within a block are rounded to float. All
+// terms of a2 are positive, so its relative error stays near 2^-24 sqrt(block); v2 inherits that as an
+// absolute error of a2 (see finish). Values are scaled by a power of two per block so that no square leaves
+// float's range.
+void TileComputer::accumulate(int seq, int kv_head, int64_t key_begin) {
+  const Index d = problem_.head_dim;
+  for (const KeyBlock& block : blocks_) {
+    const Index n = block.end - block.begin;
+    const Index at = block.begin - key_begin;
+    const Index rows = block.last - block.first;
+    inputs_.load_v(seq, kv_head, static_cast<int>(block.begin), static_cast<int>(block.end), kv_.data());
+    const auto v = kv_.topRows(n);
+    const auto e = scores().block(block.first, at, rows, n);
+    o_.middleRows(block.first, rows).noalias() += e * v;
+
+    const double top = v.cwiseAbs().maxCoeff();
+    const double unit = top > 0.0 && std::isfinite(top) ? std::ldexp(1.0, std::ilogb(top)) : 1.0;
+    auto v_v2 = v_v2_.topRows(n);
+    v_v2.leftCols(d) = (v * (1.0 / unit)).cast<float>();
+    v_v2.rightCols(d) = v_v2.leftCols(d).cwiseAbs2();
+    auto e2 = weight2_.block(0, 0, rows, n);
+    e2 = e.cwiseAbs2().cast<float>();
+    e2 = (e2.array() < kLeastWeight2).select(0.0f, e2);
+    auto moment = block_moment_.topRows(rows);
+    moment.noalias() = e2 * v_v2;
+    b_.middleRows(block.first, rows) += unit * moment.leftCols(d).cast<double>();
+    a2_.middleRows(block.first, rows) += (unit * unit) * moment.rightCols(d).cast<double>();
+  }
+}
+
+// sum p^2 (v - o)^2 = a2 - 2 o sum p^2 v + o^2 p2. Where one p is near 1 the terms cancel and v2 is good to
+// some 1e-6 of a2 only; it enters the error model times the square of a logit's rounding error, where that is
+// nothing. Centring v would help there, but spoil a2 where the centre is far from what the row attends to.
+void TileComputer::finish() {
+  for (int64_t r = 0; r < num_rows_; ++r) {
+    const double inv = 1.0 / sum_[r];
+    p2_[r] *= inv * inv;
+    auto o = o_.row(r).array();
+    auto a2 = a2_.row(r).array();
+    auto b = b_.row(r).array();
+    o *= inv;
+    a2 *= inv * inv;
+    b = (a2 - 2.0 * o * (b * (inv * inv)) + o.square() * p2_[r]).max(0.0);
+  }
+}
+
+}  // namespace attnbench::reference

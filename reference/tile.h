@@ -1,0 +1,60 @@
+// One tile of rows: scores, softmax, output and moments.
+#pragma once
+
+#include <Eigen/Core>
+#include <cstdint>
+#include <vector>
+
+#include "reference/plan.h"
+#include "reference/reference.h"
+
+namespace attnbench::reference {
+
+template <typename T>
+using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+/// Computes tiles one after the other and keeps its buffers between them: one per thread.
+class TileComputer {
+ public:
+  TileComputer(const Problem& problem, const Inputs& inputs) : problem_(problem), inputs_(inputs) {}
+
+  /// The results of `tile`, valid until the next call.
+  RowBlock compute(const Plan& plan, const Tile& tile);
+
+ private:
+  /// Keys begin..end-1 and the rows first..last-1 of the tile that see at least one of them.
+  struct KeyBlock {
+    int64_t begin, end, first, last;
+  };
+
+  void reserve(int64_t rows, int64_t keys);
+  void set_empty();
+  void cut_keys(const KeyRange* visible, const KeyRange& keys);
+  void load_queries(const RowId* rows);
+  void score(int seq, int kv_head, int64_t key_begin);
+  void softmax(const KeyRange* visible, const KeyRange& keys);
+  void accumulate(int seq, int kv_head, int64_t key_begin);
+  void finish();
+
+  using Scores = Eigen::Map<RowMajor<double>, Eigen::Unaligned, Eigen::OuterStride<>>;
+  Scores scores() { return {strip_.data(), num_rows_, stride_, Eigen::OuterStride<>(stride_)}; }
+
+  const Problem& problem_;
+  const Inputs& inputs_;
+  int64_t num_rows_ = 0;
+  int64_t stride_ = 0;
+  std::vector<KeyBlock> blocks_;
+  Eigen::VectorXd strip_;         ///< (rows, stride): scores, then exp(score - row maximum)
+  Eigen::VectorXd key_norm_;      ///< |k| of the tile's keys
+  RowMajor<double> q_;            ///< (rows, D), times softmax_scale
+  RowMajor<double> kv_;           ///< (block, D): keys, then values
+  RowMajor<float> v_v2_;          ///< (block, 2 D): values beside their squares
+  RowMajor<float> weight2_;       ///< (rows, block): exp(score - row maximum)^2
+  RowMajor<float> block_moment_;  ///< (rows, 2 D): their product
+  RowMajor<double> o_, a2_,
+      b_;  ///< (rows, D): sums of e v, e^2 v^2, e^2 v; o_ and a2_ end as results, b_ as v2
+  Eigen::VectorXd sum_, p2_, lse_, score_abs_, dot_norm_;
+  std::vector<int64_t> keys_;
+};
+
+}  // namespace attnbench::reference

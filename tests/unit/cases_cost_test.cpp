@@ -1,0 +1,74 @@
+#include <gtest/gtest.h>
+
+#include "harness/cases/cost.h"
+
+namespace attnbench {
+namespace {
+
+int64_t brute_pairs(int q, int k, bool causal, int wl, int wr, int64_t* keys_seen) {
+  int64_t pairs = 0;
+  std::vector<bool> seen(static_cast<std::size_t>(k), false);
+  for (int i = 0; i < q; ++i) {
+    for (int j = 0; j < k; ++j) {
+      const int diag = i + k - q;
+      if (causal && j > diag) continue;
+      if (!causal && wr >= 0 && j > diag + wr) continue;
+      if (wl >= 0 && j < diag - wl) continue;
+      ++pairs;
+      seen[static_cast<std::size_t>(j)] = true;
+    }
+  }
+  *keys_seen = std::count(seen.begin(), seen.end(), true);
+  return pairs;
+}
+
+TEST(Cost, PairsAreExactForEveryMaskAndWindow) {
+  for (int q = 0; q <= 9; ++q) {
+    for (int k = 0; k <= 9; ++k) {
+      for (const bool causal : {false, true}) {
+        for (int wl = -1; wl <= 10; ++wl) {
+          for (int wr = -1; wr <= 10; ++wr) {
+            int64_t seen = 0;
+            const int64_t pairs = brute_pairs(q, k, causal, wl, wr, &seen);
+            EXPECT_EQ(visible_pairs(q, k, causal, wl, wr), pairs) << q << " " << k << " " << causal << " " << wl << " " << wr;
+            EXPECT_EQ(visible_keys_union(q, k, causal, wl, wr), seen) << q << " " << k << " " << causal << " " << wl << " " << wr;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Cost, CausalMatchesTheTextbookFormula) {
+  const int64_t q = 3000, k = 70000;
+  EXPECT_EQ(visible_pairs(q, k, true, -1, -1), q * k - q * (q - 1) / 2);
+}
+
+TEST(Cost, AttentionCountsTrueLengths) {
+  CaseParams p;
+  p.num_heads_q = 4;
+  p.num_heads_kv = 2;
+  p.head_dim = 8;
+  p.seqs = {{3, 3}, {1, 5}};
+  const CaseCost c = cost_of(p);
+  EXPECT_EQ(c.total_q, 4);
+  EXPECT_EQ(c.total_k, 8);
+  EXPECT_EQ(c.pairs, 9 + 5);
+  EXPECT_EQ(c.flop, 4.0 * 4 * 8 * 14);
+  // q and o: 2 * 2 B * 4 * 8 * 4 tokens; k and v: 2 * 2 B * 2 * 8 * 8 tokens; lse: 4 B * 4 * 4 tokens.
+  EXPECT_EQ(c.bytes, 512 + 512 + 64);
+}
+
+TEST(Cost, AppendReadsAndWritesEachNewRowOnce) {
+  CaseParams p;
+  p.op = Op::kKvAppend;
+  p.kv = KvSource::kPaged;
+  p.num_heads_kv = 2;
+  p.head_dim = 8;
+  p.padding_tokens = 3;
+  p.seqs = {{2, 10}};
+  EXPECT_EQ(cost_of(p).bytes, 2 /*tokens*/ * 2 /*heads*/ * 8 * 2 /*bytes*/ * 2 /*k, v*/ * 2 /*read, write*/ + 8 * 5);
+}
+
+}  // namespace
+}  // namespace attnbench

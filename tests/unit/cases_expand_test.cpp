@@ -1,0 +1,108 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/cases/case.h"
+#include "harness/config/batch_spec.h"
+
+namespace attnbench {
+namespace {
+
+using ::testing::HasSubstr;
+
+Expansion expand_text(const std::string& yaml) { return expand(parse_sweep_text(yaml, "t.yaml")); }
+
+std::string expand_error(const std::string& yaml) {
+  try {
+    expand_text(yaml);
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Expand, AxesMultiplyAndTheLastVariesFastest) {
+  const Expansion e = expand_text(
+      "name: t\nsweeps:\n  - kv: paged\n    batch: [1q16, 2q16]\n    block_size: [16, 64]\n");
+  ASSERT_EQ(e.cases.size(), 4u);
+  EXPECT_THAT(e.cases[0].id, HasSubstr("paged16"));
+  EXPECT_THAT(e.cases[1].id, HasSubstr("paged64"));
+  EXPECT_THAT(e.cases[2].id, HasSubstr("2q16"));
+}
+
+TEST(Expand, ZipMovesTogetherAndExcludeDrops) {
+  const Expansion e = expand_text(
+      "name: t\nsweeps:\n  - batch: q16\n    mask: [none, causal]\n    zip: {heads: [8/2, 4/4], softcap: [0, 30]}\n"
+      "    exclude: [{heads: 4/4, mask: none}]\n");
+  ASSERT_EQ(e.cases.size(), 3u);
+  EXPECT_EQ(e.excluded, 1);
+  for (const Case& c : e.cases) EXPECT_EQ(c.params.softcap > 0, c.params.num_heads_q == 4);
+}
+
+TEST(Expand, EqualProblemsAreOneCase) {
+  // Block size means nothing to packed KV.
+  const Expansion e = expand_text("name: t\nsweeps:\n  - kv: packed\n    batch: q16\n    block_size: [16, 64]\n");
+  EXPECT_EQ(e.cases.size(), 1u);
+  EXPECT_EQ(e.duplicates, 1);
+}
+
+TEST(Expand, IdDoesNotDependOnOrderInTheFile) {
+  const Expansion a = expand_text("name: t\nsweeps:\n  - batch: [q16, q32]\n    dtype: [bf16, fp16]\n");
+  const Expansion b = expand_text("name: u\nsweeps:\n  - dtype: [fp16, bf16]\n    batch: [q32, q16]\n");
+  std::vector<std::string> x, y;
+  for (const Case& c : a.cases) x.push_back(c.id);
+  for (const Case& c : b.cases) y.push_back(c.id);
+  EXPECT_THAT(x, ::testing::UnorderedElementsAreArray(y));
+}
+
+TEST(Expand, ShortKeysUnderCausalAreRefusedUnlessAllowed) {
+  const std::string base = "name: t\nsweeps:\n  - batch: q100s40\n    mask: causal\n";
+  EXPECT_THAT(expand_error(base), HasSubstr("t.yaml:3:"));
+  EXPECT_THAT(expand_error(base), HasSubstr("allow_short_kv"));
+  EXPECT_EQ(expand_text(base + "    allow_short_kv: true\n").cases.size(), 1u);
+  EXPECT_EQ(expand_text("name: t\nsweeps:\n  - batch: q100s40\n    mask: none\n").cases.size(), 1u);
+}
+
+TEST(Expand, AppendNeedsAPagedCacheWithRoom) {
+  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {op: kv_append, kv: packed, batch: q4}\n"), HasSubstr("paged"));
+  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {op: kv_append, batch: q40s4}\n"), HasSubstr("appends"));
+  EXPECT_EQ(expand_text("name: t\nsweeps:\n  - {op: kv_append, batch: q4s40}\n").cases.size(), 1u);
+}
+
+TEST(Expand, HugeSweepsAndCasesAreRefusedInWords) {
+  std::string axis = "[1";
+  for (int i = 2; i <= 256; ++i) axis += "," + std::to_string(i);
+  axis += "]";
+  std::string batches = "[q1";
+  for (int i = 2; i <= 5000; ++i) batches += ",q" + std::to_string(i);
+  batches += "]";
+  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {head_dim: " + axis + ", batch: " + batches + "}\n"), HasSubstr("1000000 cases"));
+  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {heads: 1024, batch: 1000q512m, mask: none}\n"), HasSubstr("address"));
+}
+
+TEST(CaseId, YamlReadsBackToTheSameCase) {
+  const Expansion e = expand_text(
+      "name: t\nsweeps:\n"
+      "  - {kv: paged, kv_layout: [nhd, hnd], page_layout: [contiguous, shuffled], block_size: [1, 256], dtype: [bf16, fp32],\n"
+      "     batch: [8q1s1k_q512, {lengths: {lognormal: {median: 100, sigma: 1}}, count: 40}], softcap: [0, 30.5],\n"
+      "     window: [none, '128,0'], softmax_scale: [default, 0.17], mask: [none, causal], data: [normal, outlier]}\n"
+      "  - {kv: packed, gap_tokens: [0, 3], batch: 0q0_3q7, heads: 7/1, head_dim: 72}\n"
+      "  - {op: kv_append, batch: 4q2s9, padding_tokens: [0, 5], block_size: 16}\n");
+  for (const Case& c : e.cases) {
+    const Expansion again = expand(parse_inline_case(case_yaml(c.params)));
+    ASSERT_EQ(again.cases.size(), 1u) << case_yaml(c.params);
+    EXPECT_EQ(again.cases[0].params, c.params) << case_yaml(c.params);
+    EXPECT_EQ(again.cases[0].id, c.id);
+  }
+}
+
+TEST(CaseId, LongBatchesAreNamedByCountsAndDigest) {
+  std::vector<SeqLen> seqs;
+  for (int i = 1; i <= 40; ++i) seqs.push_back({i * 7, i * 7});
+  const std::string label = batch_label(seqs);
+  EXPECT_THAT(label, HasSubstr("40seqs"));
+  std::swap(seqs[3], seqs[9]);
+  EXPECT_NE(batch_label(seqs), label);
+}
+
+}  // namespace
+}  // namespace attnbench

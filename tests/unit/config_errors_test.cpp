@@ -1,0 +1,262 @@
+// Everything that a file can get wrong is refused, at its place, by name, with what is allowed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+#include "harness/config/sweep_file.h"
+
+namespace attnbench {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct BadText {
+  const char* text;
+  const char* place;  ///< line:column
+  const char* message;
+};
+
+void PrintTo(const BadText& bad, std::ostream* out) { *out << bad.text; }
+
+class BadTexts : public testing::TestWithParam<BadText> {};
+
+TEST_P(BadTexts, AreRefusedAtTheRightPlace) {
+  const BadText& bad = GetParam();
+  try {
+    parse_sweep_text(bad.text, "a.yaml");
+    FAIL() << "accepted";
+  } catch (const ConfigError& e) {
+    EXPECT_THAT(e.what(), StartsWith("a.yaml:" + std::string(bad.place) + ": error: "));
+    EXPECT_THAT(e.what(), HasSubstr(bad.message));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Documents, BadTexts,
+    testing::Values(
+        BadText{"", "1:1", "is empty"}, BadText{"# nothing\n\n", "1:1", "is empty"},
+        BadText{"---\n", "1:1", "is empty"},
+        BadText{"- name: x\n", "1:1", "holds a list, expected a mapping"},
+        BadText{"\n  hello\n", "2:3", "holds 'hello', expected a mapping"},
+        BadText{"name: a\nsweeps: [{}]\n---\nname: b\n", "3:1", "a second YAML document starts here"},
+        BadText{"name: a\nsweeps: [{op: attention}\n", "3:1", "YAML syntax: end of sequence flow not found"},
+        BadText{"name: a\n\tseed: 5\n", "2:1", "YAML syntax: illegal tab"},
+        BadText{", name: a\n", "1:1", "YAML syntax: illegal start"},
+        BadText{"name: \"a", "1:9", "YAML syntax: illegal EOF in scalar"},
+        BadText{"name: a: b\n", "1:8", "YAML syntax: illegal map value"},
+        BadText{"name: *nobody\n", "1:7", "YAML syntax: the referenced anchor is not defined"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    TopLevel, BadTexts,
+    testing::Values(
+        BadText{"sweeps: [{}]\n", "1:1", "key 'name' is missing"},
+        BadText{"name: a\n", "1:1", "key 'sweeps' is missing"},
+        BadText{"name: a\nsweep: [{}]\n", "2:1",
+                "unknown key 'sweep' in the top level; did you mean 'sweeps'? allowed: name, seed, defaults, "
+                "sweeps"},
+        BadText{"name: a\nhead_dim: 5\nsweeps: [{}]\n", "2:1", "head_dim belongs in a sweep or in defaults"},
+        BadText{"name: a\nname: b\nsweeps: [{}]\n", "2:1",
+                "key 'name' stands twice in the top level (first on line 1)"},
+        BadText{"name:\nsweeps: [{}]\n", "1:1", "key 'name': got nothing, expected a text"},
+        BadText{"name: \"\"\nsweeps: [{}]\n", "1:7", "expected a text"},
+        BadText{"name: 12\nsweeps: [{}]\n", "1:7", "put it in quotes, \"12\""},
+        BadText{"name: [a]\nsweeps: [{}]\n", "1:7", "got a list, expected a text"},
+        BadText{"name: a\nseed: -1\nsweeps: [{}]\n", "2:7",
+                "key 'seed': got '-1', expected an integer from 0"},
+        BadText{"name: a\nseed: 18446744073709551616\nsweeps: [{}]\n", "2:7", "to 18446744073709551615"},
+        BadText{"name: a\nseed: 1.5\nsweeps: [{}]\n", "2:7", "got '1.5'"},
+        BadText{"name: a\nseed: '1'\nsweeps: [{}]\n", "2:7", "got the string '1', expected an integer"},
+        BadText{"name: a\nseed: 0x10\nsweeps: [{}]\n", "2:7", "got '0x10'"},
+        BadText{"name: a\nsweeps: {op: attention}\n", "2:9", "key 'sweeps': got a mapping, expected a list"},
+        BadText{"name: a\nsweeps: []\n", "2:9", "key 'sweeps': the list is empty"},
+        BadText{"name: a\nsweeps:\n", "2:1", "key 'sweeps': got nothing, expected a list"},
+        BadText{"name: a\nsweeps: [decode]\n", "2:10", "got 'decode', expected a mapping"},
+        BadText{"name: a\ndefaults: 5\nsweeps: [{}]\n", "2:11", "defaults: got '5', expected a mapping"},
+        BadText{"name: a\ndefaults: {zip: {}}\nsweeps: [{}]\n", "2:12", "zip belongs in a sweep"},
+        BadText{"name: a\n5: 6\n? [b]\n: 7\nsweeps: [{}]\n", "3:3", "a key must be a word, got a list"}));
+
+/// One sweep, on line 3 from column 5 on.
+#define SWEEP(lines) "name: a\nsweeps:\n  - " lines "\n"
+
+INSTANTIATE_TEST_SUITE_P(
+    Sweeps, BadTexts,
+    testing::Values(
+        BadText{
+            SWEEP("name: decode\n    blok_size: 16"), "4:5",
+            "unknown key 'blok_size' in sweep 'decode'; did you mean 'block_size'? allowed: op, kv, batch, "},
+        BadText{SWEEP("qwertyuiop: 16"), "3:5",
+                "unknown key 'qwertyuiop' in sweep 'sweep1'; allowed: op, kv,"},
+        BadText{SWEEP("seed: 16"), "3:5", "seed belongs at the top level of the file, or in --seed"},
+        BadText{SWEEP("op: attention\n    kv: paged\n    op: kv_append"), "5:5",
+                "key 'op' stands twice in a sweep (first on line 3)"},
+        BadText{SWEEP("name: a\n  - name: a"), "4:5", "sweep name 'a' is given twice"},
+        BadText{SWEEP("name: ''"), "3:11", "key 'name': got the string '', expected a text"},
+        BadText{SWEEP("head_dim: []"), "3:15", "key 'head_dim': the list is empty"},
+        BadText{SWEEP("head_dim: [64, [128]]"), "3:20", "key 'head_dim': got a list, expected an integer"},
+        BadText{SWEEP("head_dim: [64, , 128]"), "3:15", "key 'head_dim': got nothing"},
+        BadText{SWEEP("head_dim:\n    kv: paged"), "3:5", "key 'head_dim': got nothing, expected an integer"},
+        BadText{SWEEP("zip: [1]"), "3:10", "zip of sweep 'sweep1': got a list, expected a mapping"},
+        BadText{SWEEP("zip: {}"), "3:10", "key 'zip': the mapping is empty"},
+        BadText{SWEEP("zip: {head_dim: 64}"), "3:21", "key 'head_dim': got '64', expected a list"},
+        BadText{SWEEP("zip: {head_dim: [64, 128], softcap: [1]}"), "3:41",
+                "key 'softcap': has 1 values, but 'head_dim' in the same zip has 2"},
+        BadText{SWEEP("zip: {hed_dim: [64]}"), "3:11", "in zip of sweep 'sweep1'; did you mean 'head_dim'?"},
+        BadText{SWEEP("zip: {head_dim: [64]}\n    head_dim: 5"), "4:5",
+                "key 'head_dim' of sweep 'sweep1' stands in its zip"},
+        BadText{SWEEP("exclude: {head_dim: 64}"), "3:14", "expected a list of mappings"},
+        BadText{SWEEP("exclude: []"), "3:14", "key 'exclude': the list is empty"},
+        BadText{SWEEP("exclude: [{}]"), "3:15", "an empty mapping would exclude every case"},
+        BadText{SWEEP("exclude: [head_dim]"), "3:15", "got 'head_dim', expected a mapping"},
+        BadText{SWEEP("exclude: [{head_dim: x}]"), "3:26", "key 'head_dim': got 'x'"},
+        BadText{SWEEP("exclude: [{headdim: 5}]"), "3:16",
+                "in exclude of sweep 'sweep1'; did you mean 'head_dim'?"},
+        BadText{SWEEP("<<: 5"), "3:9", "merge key '<<': got '5', expected a mapping"},
+        BadText{SWEEP("&x\n    <<: *x"), "3:5", "merges nest too deep"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Values, BadTexts,
+    testing::Values(
+        BadText{SWEEP("mask: casual"), "3:11",
+                "key 'mask': unknown value 'casual'; did you mean 'causal'? allowed: none, causal"},
+        BadText{SWEEP("dtype: FP16"), "3:12", "did you mean 'fp16'? allowed: bf16, fp16, fp32"},
+        BadText{SWEEP("dtype: e4m3"), "3:12", "unknown value 'e4m3'; allowed: bf16"},
+        BadText{SWEEP("page_layout: shared_prefix"), "3:18", "allowed: contiguous, shuffled"},
+        BadText{SWEEP("op: {a: b}"), "3:9", "key 'op': got a mapping, expected one of: attention, kv_append"},
+        BadText{SWEEP("op: ~"), "3:5", "key 'op': got nothing, expected one of"},
+        BadText{SWEEP("head_dim: 16abc"), "3:15", "got '16abc', expected an integer from 1 to 256"},
+        BadText{SWEEP("head_dim: 0"), "3:15", "got '0', expected an integer from 1 to 256"},
+        BadText{SWEEP("head_dim: 257"), "3:15", "got '257'"},
+        BadText{SWEEP("head_dim: 064"), "3:15", "got '064'"},
+        BadText{SWEEP("head_dim: +64"), "3:15", "got '+64'"},
+        BadText{SWEEP("head_dim: 64.0"), "3:15", "got '64.0'"},
+        BadText{SWEEP("head_dim: \"64\""), "3:15", "got the string '64'"},
+        BadText{SWEEP("head_dim: 99999999999999999999"), "3:15",
+                "got '99999999999999999999', expected an integer"},
+        BadText{SWEEP("block_size: [16, 65537]"), "3:22", "expected an integer from 1 to 65536"},
+        BadText{SWEEP("gap_tokens: 1025"), "3:17", "from 0 to 1024"},
+        BadText{SWEEP("padding_tokens: -1"), "3:21", "from 0 to 4096"},
+        BadText{SWEEP("allow_short_kv: yes"), "3:21", "got 'yes', expected true or false"},
+        BadText{SWEEP("allow_short_kv: 1"), "3:21", "expected true or false"},
+        BadText{SWEEP("heads: 32/5"), "3:12", "query heads must be a multiple of the KV heads"},
+        BadText{SWEEP("heads: 8/32"), "3:12", "query heads must be a multiple of the KV heads"},
+        BadText{SWEEP("heads: 32/"), "3:12", "got '32/', expected \"Q/KV\" such as 32/8"},
+        BadText{SWEEP("heads: 0"), "3:12", "each from 1 to 1024"},
+        BadText{SWEEP("heads: 2048/8"), "3:12", "each from 1 to 1024"},
+        BadText{SWEEP("heads: 32/8/2"), "3:12", "got '32/8/2'"},
+        BadText{SWEEP("window: [4095, 0]"), "3:14", "write \"L,R\" and not [L, R]"},
+        BadText{SWEEP("window: 4095"), "3:13", "got '4095', expected none, or a text \"left,right\""},
+        BadText{SWEEP("window: 4095,-2"), "3:13", "got '4095,-2'"},
+        BadText{SWEEP("window: 4095,0,1"), "3:13", "got '4095,0,1'"},
+        BadText{SWEEP("softmax_scale: 0"), "3:20", "expected a number over 0"},
+        BadText{SWEEP("softmax_scale: 1e-60"), "3:20", "that a float can hold, or default"},
+        BadText{SWEEP("softmax_scale: .inf"), "3:20", "got '.inf'"},
+        BadText{SWEEP("softmax_scale: '0.5'"), "3:20", "got the string '0.5'"},
+        BadText{SWEEP("softcap: -1"), "3:14", "got '-1', expected a number from 0"},
+        BadText{SWEEP("softcap: nan"), "3:14", "got 'nan'"},
+        BadText{SWEEP("softcap: 1e999"), "3:14", "got '1e999'"},
+        BadText{SWEEP("softcap: 5x"), "3:14", "got '5x'"},
+        BadText{SWEEP("batch: 4x512"), "3:13", "key 'batch': batch spec '4x512' needs 'q' at character 2"},
+        BadText{SWEEP("batch: \"4q512_Q1\""), "3:19", "did you mean 'q'?"},
+        BadText{SWEEP("batch: [4q512, [q1]]"), "3:20", "got a list, expected a batch spec"},
+        BadText{SWEEP("batch: {lengths: 5, count: 2, s: 3}"), "3:12", "expected either 'lengths'"},
+        BadText{SWEEP("batch: {lengths: {uniform: [1, 2k]}, count: 2}"), "3:36",
+                "got '2k', expected an integer"}));
+
+std::string error_of(const std::function<void()>& parse) {
+  try {
+    parse();
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(OverrideErrors, NameTheOption) {
+  const auto error = [](const std::string& set) {
+    return error_of([&] { parse_sweep_text("name: a\nsweeps: [{}]", "a.yaml", {set}); });
+  };
+  EXPECT_THAT(error("blok_size=16"),
+              StartsWith("--set blok_size=16: error: unknown key 'blok_size' in --set; did you "
+                         "mean 'block_size'? allowed: op, "));
+  EXPECT_EQ(error("block_size=x"),
+            "--set block_size=x: error: key 'block_size': got 'x', expected an integer from 1 to 65536");
+  EXPECT_EQ(error("seed=3"), "--set seed=3: error: the seed is set by --seed");
+  EXPECT_EQ(error("block_size"), "--set block_size: error: expected key=value");
+  EXPECT_THAT(error("block_size="), HasSubstr("got nothing, expected an integer"));
+  EXPECT_THAT(error("=5"), HasSubstr("unknown key ''"));
+  EXPECT_THAT(error("zip={}"), HasSubstr("zip belongs in a sweep"));
+  EXPECT_THAT(error("block_size=[1"), StartsWith("--set block_size=[1: error: YAML syntax: "));
+  EXPECT_THAT(error("block_size=[]"), HasSubstr("the list is empty"));
+  EXPECT_THAT(error("window=[4095, 0]"), HasSubstr("write \"L,R\""));
+  EXPECT_THAT(error("batch=4Q5"), HasSubstr("did you mean 'q'?"));
+}
+
+TEST(InlineCaseErrors, NameTheColumn) {
+  const auto error = [](const std::string& text) { return error_of([&] { parse_inline_case(text); }); };
+  EXPECT_THAT(error("{op: attention, blok_size: 4}"),
+              StartsWith("--case:1:17: error: unknown key 'blok_size' in "));
+  EXPECT_THAT(error("{batch: 4q512_x}"),
+              StartsWith("--case:1:15: error: key 'batch': batch spec '4q512_x' needs"));
+  EXPECT_THAT(error("4q512"), StartsWith("--case:1:1: error: holds '4q512', expected a mapping"));
+  EXPECT_THAT(error(""), StartsWith("--case:1:1: error: is empty"));
+  EXPECT_THAT(error("{op: attention"), StartsWith("--case:1:1: error: YAML syntax: "));
+}
+
+TEST(NearestWord, FindsTyposButNotOtherWords) {
+  const std::vector<std::string> words = {"block_size", "bf16", "fp16", "kv", "head_dim", "heads"};
+  EXPECT_EQ(nearest_word("blok_size", words), "block_size");
+  EXPECT_EQ(nearest_word("block-size", words), "block_size");
+  EXPECT_EQ(nearest_word("BLOCK_SIZE", words), "block_size");
+  EXPECT_EQ(nearest_word("FP16", words), "fp16");
+  EXPECT_EQ(nearest_word("BF16", words), "bf16");
+  EXPECT_EQ(nearest_word("headdim", words), "head_dim");
+  EXPECT_EQ(nearest_word("head", words), "heads");
+  EXPECT_EQ(nearest_word("kw", words), "kv");
+  EXPECT_EQ(nearest_word("window", words), std::nullopt);
+  EXPECT_EQ(nearest_word("", words), std::nullopt);
+  EXPECT_EQ(nearest_word("heads", {}), std::nullopt);
+}
+
+// Whatever the text, parsing ends with a file or a ConfigError.
+TEST(MutatedFiles, NeverDoAnythingElse) {
+  const std::string good =
+      "name: q\nseed: 1\ndefaults: {dtype: bf16, heads: 32/8, window: \"7,0\"}\nsweeps:\n  - &a\n    name: "
+      "p\n"
+      "    batch: [q1_q2, {lengths: {lognormal: {median: 8, sigma: 1.0}, clip: [1, 9]}, count: 3}]\n"
+      "    zip: {softcap: [0, 30], head_dim: [64, 128]}\n    exclude: [{block_size: 256}]\n  - {<<: *a, "
+      "name: b}\n";
+  const std::string alphabet = "{}[],:-#&*!|>'\"%@`?~ \n\t<=.0159aqskm_/\\\xc3\xff";
+  std::mt19937 random(11);
+  int accepted = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = good;
+    for (auto edits = 1 + random() % 4; edits > 0; --edits) {
+      const std::size_t at = random() % text.size();
+      switch (random() % 3) {
+        case 0:
+          text.erase(at, 1 + random() % 4);
+          break;
+        case 1:
+          text[at] = alphabet[random() % alphabet.size()];
+          break;
+        default:
+          text.insert(at, 1, alphabet[random() % alphabet.size()]);
+          break;
+      }
+    }
+    try {
+      parse_sweep_text(text, "a.yaml");
+      ++accepted;
+    } catch (const ConfigError& e) {
+      ASSERT_THAT(e.what(), StartsWith("a.yaml:")) << text;
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_LT(accepted, 2000);
+}
+
+}  // namespace
+}  // namespace attnbench

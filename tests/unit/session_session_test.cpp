@@ -1,0 +1,116 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "harness/session/journal.h"
+#include "harness/session/session.h"
+
+namespace attnbench {
+namespace {
+
+Record with(Status s) {
+  Record r;
+  r.status = s;
+  return r;
+}
+
+TEST(ExitCode, WorstWinsInItsOrder) {
+  EXPECT_EQ(session_exit_code({with(Status::kPass), with(Status::kSkip)}), 0);
+  EXPECT_EQ(session_exit_code({with(Status::kPass), with(Status::kFail)}), 1);
+  EXPECT_EQ(session_exit_code({with(Status::kFail), with(Status::kError)}), 5);
+  EXPECT_EQ(session_exit_code({with(Status::kInvalidTime), with(Status::kFail)}), 1);
+  EXPECT_EQ(session_exit_code({with(Status::kInvalidTime)}), 4);
+  EXPECT_EQ(session_exit_code({with(Status::kSkip)}), 6) << "nothing ran";
+  EXPECT_EQ(session_exit_code({}), 6);
+  EXPECT_EQ(worse_exit_code(3, 4), 3);
+  EXPECT_EQ(worse_exit_code(2, 5), 2);
+  EXPECT_EQ(worse_exit_code(0, 6), 6);
+}
+
+Case tiny() {
+  Case c;
+  c.params.num_heads_q = c.params.num_heads_kv = 1;
+  c.params.head_dim = 4;
+  c.params.seqs = {{2, 2}};
+  c.id = case_id(c.params);
+  return c;
+}
+
+Kernel kernel_that(KernelStatus (*launch)(const OpParams*, const LaunchContext*, KernelMessage*)) {
+  Kernel k{};
+  k.abi_version = kKernelAbiVersion;
+  k.name = "test_kernel";
+  k.summary = k.shapes = "";
+  k.features = ~0ull;
+  k.supports = [](const OpParams*, const LaunchContext*, KernelMessage*) { return KernelStatus::kOk; };
+  k.numerics = [](const OpParams*) { return Numerics{DType::kFp32, DType::kFp32, 0x1p-22}; };
+  k.launch = launch;
+  return k;
+}
+
+Record run_one(const Kernel& k, const Case& c) {
+  const auto device = open_device("cpu", 1);
+  SessionOptions options;
+  options.time = false;
+  bool lost = false;
+  return run_item({&c, &k}, *device, options, lost);
+}
+
+TEST(RunItem, AKernelThatWritesNothingFails) {
+  const Case c = tiny();
+  const Kernel k = kernel_that([](const OpParams*, const LaunchContext*, KernelMessage*) { return KernelStatus::kOk; });
+  const Record r = run_one(k, c);
+  EXPECT_EQ(r.status, Status::kFail);
+  EXPECT_THAT(r.reason, ::testing::HasSubstr("unwritten"));
+  EXPECT_THAT(r.repro, ::testing::HasSubstr("attnbench run --case '{op: attention"));
+}
+
+TEST(RunItem, AFailedLaunchIsAnErrorWithItsMessage) {
+  const Case c = tiny();
+  const Kernel k = kernel_that([](const OpParams*, const LaunchContext*, KernelMessage* m) {
+    return refuse(m, KernelStatus::kDeviceError, "out of registers");
+  });
+  const Record r = run_one(k, c);
+  EXPECT_EQ(r.status, Status::kError);
+  EXPECT_EQ(r.reason, "test_kernel: launch failed: out of registers");
+}
+
+TEST(RunItem, ARefusalIsASkipInTheKernelsWords) {
+  Case c = tiny();
+  c.params.causal = true;
+  Kernel k = kernel_that(nullptr);
+  k.features = ~uint64_t{kCausal};
+  const Record r = run_one(k, c);
+  EXPECT_EQ(r.status, Status::kSkip);
+  EXPECT_EQ(r.reason, "test_kernel: causal is not supported");
+}
+
+TEST(RunItem, ACaseThatCannotFitIsASkipThatSaysNeededAndFree) {
+  Case c = tiny();
+  c.params.head_dim = 256;
+  c.params.num_heads_q = c.params.num_heads_kv = 1024;
+  c.params.seqs.assign(100, {1, 1 << 20});
+  const Kernel k = kernel_that(nullptr);
+  const Record r = run_one(k, c);
+  EXPECT_EQ(r.status, Status::kSkip);
+  EXPECT_THAT(r.reason, ::testing::HasSubstr("GiB are free"));
+}
+
+TEST(Journal, AppendsLinesAndSaysWhyItCannot) {
+  const auto path = std::filesystem::temp_directory_path() / "attnbench_journal_test.jsonl";
+  {
+    Journal j(path);
+    j.append("{\"a\":1}\n");
+    j.append("{\"b\":2}\n");
+  }
+  std::ifstream in(path);
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_EQ(text, "{\"a\":1}\n{\"b\":2}\n");
+  std::filesystem::remove(path);
+  EXPECT_THROW(Journal("/nonexistent/folder/journal.jsonl"), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace attnbench

@@ -1,0 +1,215 @@
+// The judge on outputs made here: right ones pass, and each kind of wrong one is caught by its detector.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "harness/cases/cost.h"
+#include "harness/verify/sample.h"
+#include "harness/verify/verify.h"
+
+namespace attnbench {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Numerics kFp32Numerics{DType::kFp32, DType::kFp32, 0x1p-22};
+
+Case make_case(DType dtype = DType::kBf16) {
+  Case c;
+  c.params.dtype = dtype;
+  c.params.num_heads_q = 6;
+  c.params.num_heads_kv = 2;
+  c.params.head_dim = 32;
+  c.params.causal = true;
+  c.params.seqs = {{40, 40}, {3, 100}, {0, 5}, {9, 6}};
+  c.params.allow_short_kv = true;
+  return c;
+}
+
+/// Inputs by coordinate, written again here so that the judge's own adapter is tested too.
+class Values : public reference::Inputs {
+ public:
+  explicit Values(const Case& c) : c_(c) {}
+  void load_q(int s, int h, int b, int e, double* out) const override { load(Tensor::kQ, s, h, b, e, out); }
+  void load_k(int s, int h, int b, int e, double* out) const override { load(Tensor::kK, s, h, b, e, out); }
+  void load_v(int s, int h, int b, int e, double* out) const override { load(Tensor::kV, s, h, b, e, out); }
+
+ private:
+  void load(Tensor t, int s, int h, int b, int e, double* out) const {
+    for (int pos = b; pos < e; ++pos) {
+      for (int ch = 0; ch < c_.params.head_dim; ++ch) {
+        float quad[4];
+        values_of_quad({c_.seed, c_.params.data}, t, static_cast<uint32_t>(s), static_cast<uint32_t>(pos),
+                       static_cast<uint32_t>(h), static_cast<uint32_t>(ch / 4), quad);
+        *out++ = round_to(c_.params.dtype, quad[ch % 4]);
+      }
+    }
+  }
+  const Case& c_;
+};
+
+/// The right answer, rounded to the output's type.
+HostOutputs right_outputs(const Case& c, const reference::Problem& problem) {
+  const CaseCost cost = cost_of(c.params);
+  const int hq = c.params.num_heads_q;
+  const int d = c.params.head_dim;
+  HostOutputs h;
+  h.out.assign(static_cast<std::size_t>(cost.total_q * hq * d) * dtype_size(c.params.dtype), 0);
+  h.lse.assign(static_cast<std::size_t>(cost.total_q * hq), -INFINITY);
+  std::vector<int64_t> begin;
+  int64_t total = 0;
+  for (const SeqLen& s : c.params.seqs) {
+    begin.push_back(total);
+    total += s.q;
+  }
+  const Values values(c);
+  reference::attend(problem, values, reference::all_rows(problem), 1, [&](const reference::RowBlock& block) {
+    for (std::size_t r = 0; r < block.rows.size(); ++r) {
+      const auto id = block.rows[r];
+      const int64_t token = begin[static_cast<std::size_t>(id.seq)] + id.pos;
+      h.lse[static_cast<std::size_t>(id.head * total + token)] = static_cast<float>(block.lse[r]);
+      for (int ch = 0; ch < d; ++ch) {
+        store_float(c.params.dtype, h.out.data(), (token * hq + id.head) * d + ch,
+                    static_cast<float>(block.o[r * static_cast<std::size_t>(d) + static_cast<std::size_t>(ch)]));
+      }
+    }
+  });
+  return h;
+}
+
+void set(HostOutputs& h, const Case& c, int64_t token, int head, int channel, float x) {
+  store_float(c.params.dtype, h.out.data(), (token * c.params.num_heads_q + head) * c.params.head_dim + channel, x);
+}
+float get(const HostOutputs& h, const Case& c, int64_t token, int head, int channel) {
+  return load_float(c.params.dtype, h.out.data(), (token * c.params.num_heads_q + head) * c.params.head_dim + channel);
+}
+
+Verdict judge(const Case& c, const HostOutputs& h, CheckMode mode = CheckMode::kFull) {
+  return verify_attention(c, h, kFp32Numerics, mode, 1);
+}
+
+TEST(VerifyAttention, RightOutputsPassInEveryType) {
+  for (const DType t : {DType::kBf16, DType::kFp16, DType::kFp32}) {
+    for (const Profile p : {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge}) {
+      Case c = make_case(t);
+      c.params.data = p;
+      const Verdict v = judge(c, right_outputs(c, problem_of(c)));
+      EXPECT_TRUE(v.pass) << dtype_name(t) << " " << profile_name(p) << ": " << v.reason;
+      EXPECT_EQ(v.rows, v.rows_total);
+      EXPECT_EQ(v.rows, (40 + 3 + 9) * 6);
+      EXPECT_LT(v.max_z, 2.0) << "rounding alone stays under sqrt(3)";
+      EXPECT_EQ(v.method, "full");
+    }
+  }
+}
+
+TEST(VerifyAttention, OneWrongElementIsNamed) {
+  const Case c = make_case();
+  HostOutputs h = right_outputs(c, problem_of(c));
+  set(h, c, 41, 5, 7, get(h, c, 41, 5, 7) + 0.05f);  // token 41 is position 1 of sequence 1
+  const Verdict v = judge(c, h);
+  EXPECT_FALSE(v.pass);
+  EXPECT_THAT(v.reason, HasSubstr("seq 1 pos 1 head 5 channel 7"));
+  EXPECT_EQ(v.worst.channel, 7);
+}
+
+TEST(VerifyAttention, NanAnywhereFailsEvenWhereNoRowIsSampled) {
+  const Case c = make_case();
+  for (const bool in_lse : {false, true}) {
+    HostOutputs h = right_outputs(c, problem_of(c));
+    if (in_lse) {
+      h.lse[17] = NAN;
+    } else {
+      set(h, c, 20, 3, 31, NAN);
+    }
+    const Verdict v = judge(c, h, CheckMode::kSampled);
+    EXPECT_FALSE(v.pass);
+    EXPECT_THAT(v.reason, HasSubstr(in_lse ? "LSE of" : "O of seq 0 pos 20 head 3 channel 31"));
+  }
+}
+
+TEST(VerifyAttention, EmptyRowsMustBeZeroAndMinusInfinity) {
+  const Case c = make_case();
+  // Sequence 3 has 9 queries and 6 keys: its first three rows (tokens 43..45) see nothing.
+  HostOutputs h = right_outputs(c, problem_of(c));
+  set(h, c, 44, 2, 0, 1e-6f);
+  EXPECT_THAT(judge(c, h).reason, HasSubstr("seq 3 pos 1 head 2"));
+  h = right_outputs(c, problem_of(c));
+  h.lse[static_cast<std::size_t>(2 * 52 + 44)] = INFINITY;
+  EXPECT_THAT(judge(c, h).reason, HasSubstr("LSE of seq 3 pos 1 head 2 is inf"));
+}
+
+TEST(VerifyAttention, LseInAnotherBaseFails) {
+  const Case c = make_case();
+  HostOutputs h = right_outputs(c, problem_of(c));
+  for (float& x : h.lse) x *= 1.4426950408889634f;
+  EXPECT_THAT(judge(c, h).reason, HasSubstr("LSE of"));
+}
+
+TEST(VerifyAttention, DroppedLastKeyFails) {
+  Case c = make_case();
+  c.params.causal = false;
+  reference::Problem wrong = problem_of(c);
+  for (int& k : wrong.k_lens) k = std::max(0, k - 1);
+  EXPECT_FALSE(judge(c, right_outputs(c, wrong)).pass);
+}
+
+TEST(VerifyAttention, ScaleOffByATenthOfAPercentIsSeenAsBias) {
+  // In bf16 no single element is out of line: only the slope over the case tells.
+  Case c = make_case();
+  c.params.seqs = {{300, 300}, {300, 300}};
+  c.params.head_dim = 64;
+  reference::Problem wrong = problem_of(c);
+  wrong.softmax_scale *= 1.001;
+  HostOutputs h = right_outputs(c, wrong);
+  h.lse = right_outputs(c, problem_of(c)).lse;  // leave O alone to tell
+  const Verdict v = judge(c, h);
+  EXPECT_FALSE(v.pass);
+  EXPECT_THAT(v.reason, HasSubstr("biased"));
+}
+
+TEST(SampleRows, HoldsEndsHeadsAndNoRowTwice) {
+  Case c = make_case();
+  c.params.num_heads_q = 32;
+  c.params.num_heads_kv = 8;
+  c.params.seqs.assign(20, {1000, 3000});
+  c.params.seqs[7] = {1, 9};
+  c.params.seqs[8] = {0, 9};
+  const auto rows = sample_rows(c);
+  std::set<std::tuple<int, int, int>> unique;
+  std::set<int> heads;
+  std::vector<bool> first(20), last(20);
+  for (const auto& r : rows) {
+    EXPECT_TRUE(unique.emplace(r.seq, r.pos, r.head).second);
+    heads.insert(r.head);
+    const int q = c.params.seqs[static_cast<std::size_t>(r.seq)].q;
+    ASSERT_TRUE(r.pos >= 0 && r.pos < q);
+    if (r.pos == 0) first[static_cast<std::size_t>(r.seq)] = true;
+    if (r.pos == q - 1) last[static_cast<std::size_t>(r.seq)] = true;
+  }
+  EXPECT_EQ(heads.size(), 32u);
+  for (std::size_t b = 0; b < 20; ++b) EXPECT_EQ(first[b] && last[b], c.params.seqs[b].q > 0) << b;
+  EXPECT_LT(rows.size(), 20u * 60u);
+}
+
+TEST(VerifyAttention, SampleCatchesAWrongLastRow) {
+  Case c = make_case();
+  c.params.seqs.assign(6, {700, 1400});
+  c.params.num_heads_q = c.params.num_heads_kv = 4;
+  c.params.head_dim = 128;
+  c.params.causal = false;
+  ASSERT_GT(cost_of(c.params).flop, kCheapFlop);
+  HostOutputs h = right_outputs(c, problem_of(c));
+  EXPECT_TRUE(judge(c, h, CheckMode::kSampled).pass);
+  EXPECT_EQ(judge(c, h, CheckMode::kSampled).method, "sampled");
+  const int64_t token = 3 * 700 - 1;
+  for (int head = 0; head < 4; ++head) {
+    for (int ch = 0; ch < 128; ++ch) set(h, c, token, head, ch, get(h, c, token, head, ch) * 1.03f);
+  }
+  EXPECT_THAT(judge(c, h, CheckMode::kSampled).reason, HasSubstr("seq 2 pos 699"));
+}
+
+}  // namespace
+}  // namespace attnbench

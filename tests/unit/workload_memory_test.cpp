@@ -1,0 +1,107 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "harness/workload/workload.h"
+
+namespace attnbench {
+namespace {
+
+using ::testing::HasSubstr;
+
+Case small_case(Op op = Op::kAttention) {
+  Case c;
+  c.params.op = op;
+  c.params.kv = KvSource::kPaged;
+  c.params.num_heads_q = 4;
+  c.params.num_heads_kv = op == Op::kKvAppend ? 4 : 2;
+  c.params.head_dim = 8;
+  c.params.dtype = DType::kFp32;
+  c.params.block_size = 4;
+  c.params.seqs = {{2, 6}, {1, 3}};
+  return c;
+}
+
+TEST(Workload, UnreadSlotsAreNanAndReadOnesFinite) {
+  const auto device = open_device("cpu", 1);
+  const Case c = small_case();
+  const Workload w(*device, c);
+  const AttentionParams p = w.params().attention;
+  for (std::size_t slot = 0; slot < w.plan().kv_owners.size(); ++slot) {
+    const int64_t row = static_cast<int64_t>(slot) / 4 * p.k_stride_block + static_cast<int64_t>(slot) % 4 * p.k_stride_token;
+    const float x = static_cast<const float*>(p.k)[row + p.k_stride_head];
+    EXPECT_EQ(std::isnan(x), w.plan().kv_owners[slot].seq < 0) << slot;
+  }
+  EXPECT_TRUE(std::isnan(static_cast<const float*>(p.q)[p.total_q * p.q_stride_token])) << "the row behind the last query";
+}
+
+TEST(Workload, OutputsAreNanBeforeALaunch) {
+  const auto device = open_device("cpu", 1);
+  Workload w(*device, small_case());
+  w.reset_outputs();
+  const HostOutputs h = w.download_outputs();
+  for (std::size_t i = 0; i < h.out.size() / 4; ++i) {
+    EXPECT_TRUE(std::isnan(load_float(DType::kFp32, h.out.data(), static_cast<int64_t>(i))));
+  }
+  for (const float x : h.lse) EXPECT_TRUE(std::isnan(x));
+}
+
+TEST(Workload, SeesWritesOutsideOutputsAndIntoInputs) {
+  const auto device = open_device("cpu", 1);
+  {
+    const Workload w(*device, small_case());
+    EXPECT_FALSE(w.memory_damage());
+    static_cast<float*>(w.params().attention.out)[3 * 4 * 8] = 1.0f;
+    ASSERT_TRUE(w.memory_damage());
+    EXPECT_THAT(*w.memory_damage(), HasSubstr("past out, the first 0 bytes"));
+  }
+  {
+    const Workload w(*device, small_case());
+    w.params().attention.lse[-1] = 1.0f;
+    EXPECT_THAT(w.memory_damage().value_or(""), HasSubstr("before lse"));
+  }
+  {
+    const Workload w(*device, small_case());
+    const_cast<float*>(static_cast<const float*>(w.params().attention.q))[5] += 1.0f;
+    EXPECT_THAT(w.memory_damage().value_or(""), HasSubstr("input q was overwritten"));
+  }
+}
+
+TEST(Workload, AppendResetsItsCaches) {
+  const auto device = open_device("cpu", 1);
+  Workload w(*device, small_case(Op::kKvAppend));
+  const HostOutputs before = w.download_outputs();
+  std::memset(w.params().kv_append.k_cache, 0, 64);
+  EXPECT_NE(w.download_outputs().k_cache, before.k_cache);
+  w.reset_outputs();
+  EXPECT_EQ(w.download_outputs().k_cache, before.k_cache);
+  EXPECT_FALSE(w.memory_damage()) << "a written cache is no damage";
+}
+
+TEST(Workload, SameValuesInEveryLayout) {
+  const auto device = open_device("cpu", 1);
+  Case paged = small_case();
+  Case packed = paged;
+  packed.params.kv = KvSource::kPacked;
+  Case hnd = paged;
+  hnd.params.kv_layout = KvLayout::kHnd;
+  const Workload a(*device, paged), b(*device, packed), c(*device, hnd);
+  const auto value = [](const Workload& w, std::size_t seq, int pos, int head) {
+    const AttentionParams p = w.params().attention;
+    const float* k = static_cast<const float*>(p.k);
+    if (!p.block_table) return k[(p.cu_seqlens_k[seq] + pos) * p.k_stride_token + head * p.k_stride_head];
+    const int64_t block = p.block_table[seq * static_cast<std::size_t>(p.block_table_stride) + static_cast<std::size_t>(pos / 4)];
+    return k[block * p.k_stride_block + pos % 4 * p.k_stride_token + head * p.k_stride_head];
+  };
+  for (int pos = 0; pos < 6; ++pos) {
+    for (int h = 0; h < 2; ++h) {
+      EXPECT_EQ(value(a, 0, pos, h), value(b, 0, pos, h));
+      EXPECT_EQ(value(a, 0, pos, h), value(c, 0, pos, h));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attnbench

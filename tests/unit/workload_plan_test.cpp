@@ -1,0 +1,97 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "harness/workload/plan.h"
+#include "harness/workload/workload.h"
+
+namespace attnbench {
+namespace {
+
+Case paged_case(std::vector<SeqLen> seqs, int block_size, PageLayout layout) {
+  Case c;
+  c.params.kv = KvSource::kPaged;
+  c.params.block_size = block_size;
+  c.params.page_layout = layout;
+  c.params.seqs = std::move(seqs);
+  return c;
+}
+
+TEST(WorkloadPlan, BlocksAreDisjointAndOwnersAgreeWithTheTable) {
+  for (const PageLayout layout : {PageLayout::kContiguous, PageLayout::kShuffled}) {
+    for (const int bs : {1, 3, 16, 256}) {
+      const Case c = paged_case({{1, 100}, {2, 0}, {5, 17}, {1, 256}, {0, 9}}, bs, layout);
+      const WorkloadPlan p = plan_workload(c);
+      std::set<int32_t> used;
+      int64_t owned = 0;
+      for (std::size_t b = 0; b < c.params.seqs.size(); ++b) {
+        const int64_t blocks = (c.params.seqs[b].k + bs - 1) / bs;
+        for (int64_t i = 0; i < p.block_table_stride; ++i) {
+          const int32_t entry = p.block_table[b * static_cast<std::size_t>(p.block_table_stride) + static_cast<std::size_t>(i)];
+          if (i >= blocks) {
+            EXPECT_TRUE(entry == kJunkBlocks[0] || entry == kJunkBlocks[1]);
+            continue;
+          }
+          EXPECT_TRUE(entry >= 0 && entry < p.num_blocks);
+          EXPECT_TRUE(used.insert(entry).second) << "block in two sequences";
+        }
+        for (int32_t r = 0; r < c.params.seqs[b].k; ++r) {
+          const int32_t block = p.block_table[b * static_cast<std::size_t>(p.block_table_stride) + static_cast<std::size_t>(r / bs)];
+          const RowOwner o = p.kv_owners[static_cast<std::size_t>(block * bs + r % bs)];
+          EXPECT_EQ(o.seq, static_cast<int32_t>(b));
+          EXPECT_EQ(o.pos, r);
+        }
+      }
+      for (const RowOwner& o : p.kv_owners) owned += o.seq >= 0;
+      EXPECT_EQ(owned, 100 + 17 + 256 + 9);
+      EXPECT_GT(p.num_blocks, static_cast<int32_t>(used.size())) << "some blocks belong to nobody";
+    }
+  }
+}
+
+TEST(WorkloadPlan, ShuffleIsPoolWideAndSeeded) {
+  Case c = paged_case({{1, 1024}, {1, 1024}}, 16, PageLayout::kShuffled);
+  const auto first = plan_workload(c).block_table;
+  EXPECT_EQ(plan_workload(c).block_table, first);
+  c.seed = 2;
+  EXPECT_NE(plan_workload(c).block_table, first);
+  // Pool-wide: the first sequence's blocks are not the first half of the pool.
+  bool outside = false;
+  for (int i = 0; i < 64; ++i) outside = outside || first[static_cast<std::size_t>(i)] >= 64;
+  EXPECT_TRUE(outside);
+}
+
+TEST(WorkloadPlan, PackedGapsAndTailArePoison) {
+  Case c;
+  c.params.seqs = {{2, 3}, {1, 1}};
+  c.params.gap_tokens = 2;
+  const WorkloadPlan p = plan_workload(c);
+  EXPECT_EQ(p.cu_seqlens_k, (std::vector<int32_t>{0, 5, 8}));
+  EXPECT_EQ(p.seqused_k, (std::vector<int32_t>{3, 1}));
+  EXPECT_EQ(p.kv_owners.size(), 8u + kTailRows);
+  EXPECT_EQ(p.kv_owners[3].seq, -1);
+  EXPECT_EQ(p.kv_owners[5].seq, 1);
+  EXPECT_EQ(p.kv_owners.back().seq, -1);
+}
+
+TEST(WorkloadPlan, AppendSlotsAreTheLastTokensAndPaddingIsSkipped) {
+  Case c = paged_case({{2, 5}, {1, 1}}, 4, PageLayout::kContiguous);
+  c.params.op = Op::kKvAppend;
+  c.params.padding_tokens = 4;
+  const WorkloadPlan p = plan_workload(c);
+  // Sequence 0 holds blocks 0 and 1, sequence 1 block 2; positions 3, 4 and 0.
+  EXPECT_EQ(p.slot_mapping, (std::vector<int64_t>{3, 4, -1, 8, -1, -1, -1}));
+  EXPECT_EQ(p.appended[3].pos, 3);
+  EXPECT_EQ(p.kv_owners[3].seq, -1) << "not yet written before the launch";
+  EXPECT_EQ(p.kv_owners[2].pos, 2);
+}
+
+TEST(WorkloadPlan, EmptyBatch) {
+  Case c;
+  const WorkloadPlan p = plan_workload(c);
+  EXPECT_EQ(p.cu_seqlens_q, (std::vector<int32_t>{0}));
+  EXPECT_EQ(p.total_q, 0);
+}
+
+}  // namespace
+}  // namespace attnbench
