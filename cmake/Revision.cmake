@@ -1,7 +1,10 @@
 # Writes OUT with the version and git revision; leaves it untouched when nothing changed, so nothing is rebuilt.
+# A tree without git (an archive, a copy on another machine) is told its revision: -DATTNBENCH_REVISION=...
 execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12
   OUTPUT_VARIABLE revision ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed)
-if(failed)
+if(REVISION)
+  set(revision "${REVISION}")
+elseif(failed)
   set(revision "unknown")
 endif()
 set(text "#pragma once\n#define ATTNBENCH_VERSION \"${VERSION}\"\n#define ATTNBENCH_REVISION \"${revision}\"\n#define ATTNBENCH_BUILD_TYPE \"${TYPE}\"\n")

@@ -35,22 +35,35 @@ struct Record {
 /// Name in reports: "<case id>/<kernel>".
 std::string record_name(const Record& r);
 
+/// One level of the host's cache, as Google Benchmark lists them.
+struct HostCache {
+  std::string type;  ///< "Data", "Instruction", "Unified"
+  int level = 0;
+  int64_t size = 0;     ///< bytes
+  int num_sharing = 0;  ///< host threads that share it
+};
+
 /// What a run was: goes into `context`.
 struct RunContext {
-  std::string name;                       ///< of the configuration
+  std::string name;  ///< of the configuration
   std::vector<std::string> command_line;
-  std::string date;                       ///< ISO 8601, local time with offset
+  std::string date;  ///< ISO 8601, local time with offset
   std::string host;
   DeviceInfo device;
   std::string cpu_model;
   int cpu_threads = 0;
   Ceilings ceilings;
   std::string version, revision, build_type;
-  bool complete = true;                   ///< false: interrupted, more cases were planned
-  int64_t planned = 0;                    ///< (case, kernel) pairs planned
+  bool complete = true;      ///< false: interrupted, more cases were planned
+  int64_t planned = 0;       ///< (case, kernel) pairs planned
+  double cpu_mhz = 0;        ///< highest clock of the first core; 0 where unknown
+  bool cpu_scaling = false;  ///< the governor may change the clock
+  std::vector<HostCache> caches;
+  std::vector<double> load_avg;  ///< over 1, 5 and 15 minutes, when the run began
 };
 
-/// Fills date, host, cpu, version and revision.
-RunContext describe_run(const Device& device, const std::string& name, const std::vector<std::string>& command_line);
+/// Fills device, date, host, cpu, version and revision; the ceilings stay empty until they are measured.
+RunContext describe_run(const Device& device, const std::string& name,
+                        const std::vector<std::string>& command_line);
 
 }  // namespace attnbench

@@ -58,11 +58,19 @@ double ErrorModel::sigma_lse(const RowMoments& r) const {
   return std::sqrt(ds * ds + sum + log * log);
 }
 
-double ErrorModel::row_limit(const RowMoments& r) const {
-  // When few keys carry a row, their P's roundings are common to all its channels: the mean of z^2 no longer
-  // averages over channels, and one uniform error alone reaches 3 times its variance.
-  if (u_p_ < 0x1p-20) return chi_limit_;
-  return chi_limit_ * (1.0 + 2.0 * std::min(1.0, r.p2));
+double ErrorModel::logit_share(const RowMoments& r, double v2, double sigma) const {
+  const double ds = logit_error(r);
+  return ds * ds * v2 / (sigma * sigma);
+}
+
+double ErrorModel::row_limit(const RowMoments& r, double logit_share) const {
+  // When few keys carry a row, the errors of their P and of their logits are common to all its channels, and the
+  // mean of z^2 no longer averages over channels. A rounding of P is uniform: one alone reaches 3 times its
+  // variance. An error of a logit is a sum of many: one alone is a normal variable.
+  const double keys = 1.0 / std::clamp(r.p2, 1e-6, 1.0);
+  const double rounded_p = u_p_ < 0x1p-20 ? chi_limit_ : chi_limit_ * (1.0 + 2.0 / keys);
+  const double logits = std::max(chi_limit_, chi_square_mean_limit(keys));
+  return (1.0 - logit_share) * rounded_p + logit_share * logits;
 }
 
 double ErrorModel::ulp(double x) const {

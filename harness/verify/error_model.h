@@ -27,8 +27,10 @@ class ErrorModel {
   /// Standard deviation of an output element's error. o: reference; a2 = sum p^2 v^2; v2 = sum p^2 (v - o)^2.
   double sigma(const RowMoments& row, double o, double a2, double v2) const;
   double sigma_lse(const RowMoments& row) const;
-  /// Limit of the mean of z^2 over the channels of a row.
-  double row_limit(const RowMoments& row) const;
+  /// Share of sigma^2 that comes from errors of the row's logits, which all its channels have in common.
+  double logit_share(const RowMoments& row, double v2, double sigma) const;
+  /// Limit of the mean of z^2 over the channels of a row; `logit_share`: its mean over the channels.
+  double row_limit(const RowMoments& row, double logit_share) const;
   /// One unit in the last place of the output type at |x|.
   double ulp(double x) const;
 

@@ -114,6 +114,7 @@ class Judge {
       const RowMoments m{block.lse[r], block.p2[r], block.score_abs[r], block.dot_norm[r], block.keys[r]};
       if (m.keys == 0) continue;  // scan_all judges empty rows exactly
       double row_z2 = 0;
+      double logit_share = 0;
       for (int c = 0; c < d; ++c) {
         const std::size_t at = r * static_cast<std::size_t>(d) + static_cast<std::size_t>(c);
         const double o = block.o[at];
@@ -123,6 +124,7 @@ class Judge {
         const double z = error / sigma;
         const double abs_z = std::isnan(z) ? INFINITY : std::abs(z);
         row_z2 += z * z;
+        logit_share += model_.logit_share(m, block.v2[at], sigma) / d;
         t.sxx += (o / sigma) * (o / sigma);
         t.sxy += (error / sigma) * (o / sigma);
         if (abs_z > t.worst_abs_z) {
@@ -135,7 +137,7 @@ class Judge {
       }
       t.sum_z2 += row_z2;
       t.elements += d;
-      note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, model_.row_limit(m)});
+      note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, model_.row_limit(m, logit_share)});
       const double lse_z = std::abs(lse(token, id.head) - m.lse) / model_.sigma_lse(m);
       note(t.worst_lse, {id.seq, id.pos, id.head, std::isnan(lse_z) ? INFINITY : lse_z, kMaxZ});
     }

@@ -14,6 +14,7 @@ inline constexpr float kLn2 = 0.693147180559945309417f;   ///< ln(x) = log2(x) *
 ATTNBENCH_HD inline float softcap_score(float score, float cap) { return cap * ::tanhf(score / cap); }
 
 /// Natural log of a softmax's denominator: `sum` = sum of exp(score - max), 0 where the row saw no key.
-ATTNBENCH_HD inline float lse_of(float max, float sum) { return sum > 0.0f ? max + ::logf(sum) : -INFINITY; }
+/// NaN stays NaN, so that poison shows here too.
+ATTNBENCH_HD inline float lse_of(float max, float sum) { return sum == 0.0f ? -INFINITY : max + ::logf(sum); }
 
 }  // namespace attnbench

@@ -1,0 +1,122 @@
+#include "harness/device/cpu_ceilings.h"
+
+#include <omp.h>
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "harness/values/values.h"
+
+namespace attnbench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The shortest of several runs of `work`: at least `min_runs`, then more until `budget_s` is spent. A
+/// ceiling is what the machine can do, so the run that was disturbed least counts.
+template <class Work>
+double best_seconds(int min_runs, double budget_s, Work work) {
+  double best = 1e30;
+  const auto start = Clock::now();
+  for (int i = 0; i < min_runs || (i < 100 && seconds_since(start) < budget_s); ++i) {
+    const auto t = Clock::now();
+    work();
+    best = std::min(best, seconds_since(t));
+  }
+  return best;
+}
+
+/// Part `t` of `threads` of 0..n, cut at multiples of 512 words so that no two threads share a page.
+struct Part {
+  int64_t begin, end;
+};
+Part part_of(int64_t n, int t, int threads) {
+  const int64_t pages = (n + 511) / 512;
+  return {std::min(n, pages * t / threads * 512), std::min(n, pages * (t + 1) / threads * 512)};
+}
+
+double matmul_tflops(int threads, double budget_s) {
+  // One product per thread on its own blocks: 512^3 is past the cost of packing, and its 3 MiB stay near.
+  constexpr int kN = 512;
+  constexpr int kRepeats = 2;
+  using Matrix = Eigen::MatrixXf;
+  std::vector<Matrix> a(static_cast<std::size_t>(threads)), b(a.size()), c(a.size());
+  int team = 1;  // what OpenMP really gives
+#pragma omp parallel num_threads(threads)
+  {
+#pragma omp single
+    team = omp_get_num_threads();
+    const auto t = static_cast<std::size_t>(omp_get_thread_num());
+    const auto seed = static_cast<uint32_t>(t);
+    a[t].resize(kN, kN);
+    b[t].resize(kN, kN);
+    c[t].setZero(kN, kN);
+    for (uint32_t col = 0; col < kN; ++col) {
+      value_row({}, Tensor::kQ, seed, col, 0, kN, a[t].col(col).data());
+      value_row({}, Tensor::kK, seed, col, 0, kN, b[t].col(col).data());
+    }
+  }
+  const double s = best_seconds(3, budget_s, [&] {
+#pragma omp parallel num_threads(threads)
+    {
+      omp_set_num_threads(1);  // of this thread only: Eigen must not start a team inside ours
+      const auto t = static_cast<std::size_t>(omp_get_thread_num());
+      for (int i = 0; i < kRepeats; ++i) c[t].noalias() = a[t] * b[t];
+    }
+  });
+  return 2.0 * kN * kN * kN * kRepeats * team / s * 1e-12;
+}
+
+volatile uint64_t g_sink;  // keeps reads alive
+
+}  // namespace
+
+uint64_t read_all(const uint64_t* data, int64_t words, int threads) {
+  uint64_t sum = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : sum)
+  {
+    const Part part = part_of(words, omp_get_thread_num(), omp_get_num_threads());
+    for (int64_t i = part.begin; i < part.end; ++i) sum += data[i];
+  }
+  return sum;
+}
+
+CpuRates measure_cpu_rates(int threads, int64_t cache_bytes, int64_t free_bytes) {
+  CpuRates rates{};
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  int64_t bytes = std::clamp(4 * cache_bytes, 128 * kMiB, 1024 * kMiB);
+  bytes = std::min(bytes, std::max(kMiB, free_bytes / 4)) / 16 * 16;
+  const int64_t words = bytes / 8;
+  // Left uninitialised here, so that each page is first touched by the thread that will read it.
+  const std::unique_ptr<uint64_t[]> buffer(new uint64_t[static_cast<std::size_t>(words)]);
+#pragma omp parallel num_threads(threads)
+  {
+    const Part part = part_of(words, omp_get_thread_num(), omp_get_num_threads());
+    for (int64_t i = part.begin; i < part.end; ++i) buffer[i] = static_cast<uint64_t>(i);
+  }
+  rates.buffer_bytes = bytes;
+  rates.read_gbs = static_cast<double>(bytes) * 1e-9 /
+                   best_seconds(3, 0.2, [&] { g_sink = read_all(buffer.get(), words, threads); });
+
+  const int64_t half = words / 2;
+  rates.copy_gbs = static_cast<double>(bytes) * 1e-9 / best_seconds(3, 0.2, [&] {
+#pragma omp parallel num_threads(threads)
+                     {
+                       const Part part = part_of(half, omp_get_thread_num(), omp_get_num_threads());
+                       std::memcpy(buffer.get() + half + part.begin, buffer.get() + part.begin,
+                                   static_cast<std::size_t>(part.end - part.begin) * 8);
+                     }
+                   });
+  rates.fp32_tflops = matmul_tflops(threads, 0.2);
+  return rates;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,22 @@
+// The rates that the host's memory and arithmetic units reach, measured in this process.
+#pragma once
+
+#include <cstdint>
+
+namespace attnbench {
+
+/// Sum of the 8-byte words of a buffer, read by `threads` threads, each its own part. Reading leaves no dirty
+/// lines behind, which is what a cache flush before a timed launch needs.
+uint64_t read_all(const uint64_t* data, int64_t words, int threads);
+
+struct CpuRates {
+  double read_gbs;
+  double copy_gbs;  ///< read plus written bytes
+  double fp32_tflops;
+  int64_t buffer_bytes;  ///< of the read test
+};
+
+/// Takes about a second. Throws std::bad_alloc where the buffers cannot be had.
+CpuRates measure_cpu_rates(int threads, int64_t cache_bytes, int64_t free_bytes);
+
+}  // namespace attnbench

@@ -1,0 +1,142 @@
+// The host as a device: plain memory, a monotonic clock, and a cache flush by reading.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "harness/device/cpu_ceilings.h"
+#include "harness/device/cpu_info.h"
+#include "harness/device/device.h"
+
+namespace attnbench {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int num_threads) {
+    info_.kind = DeviceKind::kCpu;
+    info_.name = "cpu";
+    info_.model = cpu_model();
+    info_.threads = num_threads > 0 ? num_threads : cpu_threads();
+    info_.memory_bytes = cpu_memory_bytes();
+    info_.cache_bytes = cpu_cache_bytes();
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+  LaunchContext launch_context() const override {
+    LaunchContext context{};
+    context.num_threads = info_.threads;
+    return context;
+  }
+  int64_t free_memory() const override { return cpu_free_memory(); }
+
+  void* allocate(int64_t bytes) override {
+    if (bytes < 0) throw DeviceError(fmt::format("cpu: allocation of {} bytes", bytes), false);
+    // Linux grants what it cannot back and kills the process at first touch, so large wishes are checked
+    // here.
+    if (bytes > 64 * kMiB && bytes > cpu_free_memory()) {
+      throw OutOfMemory(
+          fmt::format("cpu: out of memory: {} bytes wanted, {} free", bytes, cpu_free_memory()));
+    }
+    const auto alignment = static_cast<std::size_t>(bytes >= 4 * kMiB ? 4096 : 256);
+    const auto size =
+        (std::max<std::size_t>(static_cast<std::size_t>(bytes), 1) + alignment - 1) / alignment * alignment;
+    void* p = std::aligned_alloc(alignment, size);
+    if (p == nullptr) throw OutOfMemory(fmt::format("cpu: out of memory: {} bytes wanted", bytes));
+    return p;
+  }
+  void release(void* p) noexcept override { std::free(p); }
+  void upload(void* dst, const void* src, int64_t bytes) override { copy(dst, src, bytes); }
+  void download(void* dst, const void* src, int64_t bytes) override { copy(dst, src, bytes); }
+  void set_bytes(void* dst, unsigned char byte, int64_t bytes) override {
+    if (bytes > 0) std::memset(dst, byte, static_cast<std::size_t>(bytes));
+  }
+  void fill(const FillJob& job) override { fill_host(job); }
+  uint64_t digest(const void* data, int64_t bytes) override { return digest_host(data, bytes); }
+  void synchronize() override {}
+
+  Sample time_launch(const std::function<void()>& launch, CacheMode cache) override {
+    if (cache == CacheMode::kCold) flush_cache();
+    const auto start = std::chrono::steady_clock::now();
+    launch();
+    const auto stop = std::chrono::steady_clock::now();
+    Sample sample;
+    sample.us = std::chrono::duration<double, std::micro>(stop - start).count();
+    return sample;
+  }
+
+  std::function<void()> capture_graph(const std::function<void()>&) override {
+    throw DeviceError("cpu has no graphs", false);
+  }
+
+  const Ceilings& ceilings(const std::vector<DType>& dtypes) override {
+    if (!measured_) measure();
+    for (const DType t : dtypes) {
+      const bool known = std::any_of(ceilings_.matmul.begin(), ceilings_.matmul.end(),
+                                     [t](const Ceilings::Matmul& m) { return m.dtype == t; });
+      if (!known && fp32_tflops_) ceilings_.matmul.push_back({t, *fp32_tflops_});
+    }
+    return ceilings_;
+  }
+
+  void profiler_start() override {}
+  void profiler_stop() override {}
+  void range_push(const char*) override {}
+  void range_pop() override {}
+
+ private:
+  static void copy(void* dst, const void* src, int64_t bytes) {
+    if (bytes > 0) std::memcpy(dst, src, static_cast<std::size_t>(bytes));
+  }
+
+  void flush_cache() {
+    if (flush_.empty()) {
+      const int64_t bytes = std::min(2 * info_.cache_bytes, 256 * kMiB);
+      try {
+        flush_.assign(static_cast<std::size_t>(bytes / 8), 1);
+      } catch (const std::bad_alloc&) {
+        throw OutOfMemory(fmt::format("cpu: out of memory: {} bytes wanted for the cache flush", bytes));
+      }
+    }
+    flush_sink_ = read_all(flush_.data(), static_cast<int64_t>(flush_.size()), info_.threads);
+  }
+
+  void measure() {
+    std::vector<double> floor(21);
+    for (double& us : floor) us = time_launch([] {}, CacheMode::kHot).us;
+    std::nth_element(floor.begin(), floor.begin() + 10, floor.end());
+    ceilings_.floor_us = floor[10];
+    try {
+      const CpuRates rates = measure_cpu_rates(info_.threads, info_.cache_bytes, cpu_free_memory());
+      ceilings_.read_gbs = rates.read_gbs;
+      ceilings_.copy_gbs = rates.copy_gbs;
+      fp32_tflops_ = rates.fp32_tflops;
+      ceilings_.note = fmt::format(
+          "{} threads; read and copy over {} MiB, best of several; matrix product: Eigen fp32, one 512^3 "
+          "product "
+          "per thread, stands for every dtype because cpu kernels compute in fp32",
+          info_.threads, rates.buffer_bytes / kMiB);
+    } catch (const std::bad_alloc&) {
+      ceilings_.note = "not measured: out of memory";
+    }
+    measured_ = true;
+  }
+
+  DeviceInfo info_;
+  std::vector<uint64_t> flush_;
+  volatile uint64_t flush_sink_ = 0;
+  Ceilings ceilings_;
+  std::optional<double> fp32_tflops_;
+  bool measured_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> open_cpu(int num_threads) { return std::make_unique<CpuDevice>(num_threads); }
+
+}  // namespace attnbench

@@ -1,0 +1,30 @@
+// The dense matrix rate that cuBLAS reaches: the ceiling that tensor-core kernels are held against.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "harness/device/cuda/launch_timer.h"
+#include "kernels/contract/dtype.h"
+
+namespace attnbench {
+
+/// cuBLAS, found when the program runs (dlopen), so that it is needed neither to build nor to start.
+class Cublas {
+ public:
+  /// Null where it cannot be loaded; `why_not` then says so in a line.
+  static std::unique_ptr<Cublas> load(cudaStream_t stream, std::string& why_not);
+  ~Cublas();
+
+  /// TFLOP/s of n x n x n products with fp32 accumulation: the median of ten single launches with gaps
+  /// between them, so that the power limit does not set in. Throws OutOfMemory and DeviceError.
+  double matmul_tflops(LaunchTimer& timer, DType dtype, int64_t n) const;
+
+ private:
+  struct Api;
+  Cublas(std::unique_ptr<Api> api, cudaStream_t stream);
+  std::unique_ptr<Api> api_;
+  cudaStream_t stream_;
+};
+
+}  // namespace attnbench

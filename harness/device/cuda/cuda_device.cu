@@ -1,0 +1,269 @@
+// A GPU as a device: one stream of its own, on which everything happens in order.
+#include <cuda_profiler_api.h>
+#include <cuda_runtime_api.h>
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#define ATTNBENCH_HAVE_NVTX 1
+#endif
+
+#include <algorithm>
+#include <optional>
+
+#include "harness/device/cuda/cublas_rate.h"
+#include "harness/device/cuda/cuda_check.h"
+#include "harness/device/cuda/cuda_probe.h"
+#include "harness/device/cuda/fill.h"
+#include "harness/device/cuda/launch_timer.h"
+#include "harness/device/device.h"
+
+namespace attnbench {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+__global__ void tiny_kernel() {}
+
+/// The middle one of `count` timings of `launch`.
+double median_us(LaunchTimer& timer, const std::function<void()>& launch, CacheMode cache, int count) {
+  std::vector<double> us(static_cast<std::size_t>(count));
+  timer.time(launch, cache);  // loads code
+  for (double& u : us) u = timer.time(launch, cache).us;
+  std::nth_element(us.begin(), us.begin() + count / 2, us.end());
+  return us[static_cast<std::size_t>(count / 2)];
+}
+
+double least_us(LaunchTimer& timer, const std::function<void()>& launch, CacheMode cache, int count) {
+  timer.time(launch, cache);
+  double best = 1e30;
+  for (int i = 0; i < count; ++i) best = std::min(best, timer.time(launch, cache).us);
+  return best;
+}
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int cuda_ordinal, int index)
+      : ordinal_(cuda_ordinal), info_(cuda_device_info(cuda_ordinal, index)) {
+    use();
+    cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    cuda_check(cudaMalloc(&digest_, sizeof *digest_), "cudaMalloc");
+    timer_.emplace(stream_, info_);
+  }
+  ~CudaDevice() override {
+    cudaSetDevice(ordinal_);
+    cudaStreamSynchronize(stream_);
+    timer_.reset();
+    cudaFree(digest_);
+    cudaStreamDestroy(stream_);
+  }
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  const DeviceInfo& info() const override { return info_; }
+  LaunchContext launch_context() const override {
+    LaunchContext context{};
+    context.stream = stream_;
+    context.device_ordinal = ordinal_;
+    context.compute_capability = info_.compute_capability;
+    context.multiprocessors = info_.multiprocessors;
+    return context;
+  }
+  int64_t free_memory() const override {
+    use();
+    std::size_t free_bytes = 0, total_bytes = 0;
+    cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+    return static_cast<int64_t>(free_bytes);
+  }
+
+  void* allocate(int64_t bytes) override {
+    use();
+    if (bytes < 0) throw DeviceError("cuda: allocation of " + std::to_string(bytes) + " bytes", false);
+    void* p = nullptr;
+    const std::string what = "cudaMalloc of " + std::to_string(bytes) + " bytes";
+    cuda_check(cudaMalloc(&p, static_cast<std::size_t>(std::max<int64_t>(bytes, 1))), what.c_str());
+    return p;
+  }
+  void release(void* p) noexcept override {
+    cudaSetDevice(ordinal_);
+    cudaFree(p);
+    cudaGetLastError();  // a destructor's error has been, or will be, reported by synchronize
+  }
+  void upload(void* dst, const void* src, int64_t bytes) override {
+    copy(dst, src, bytes, cudaMemcpyHostToDevice, "upload");
+  }
+  void download(void* dst, const void* src, int64_t bytes) override {
+    copy(dst, src, bytes, cudaMemcpyDeviceToHost, "download");
+  }
+  void set_bytes(void* dst, unsigned char byte, int64_t bytes) override {
+    if (bytes <= 0) return;
+    use();
+    cuda_check(cudaMemsetAsync(dst, byte, static_cast<std::size_t>(bytes), stream_), "cudaMemsetAsync");
+    wait("set_bytes");
+  }
+  void fill(const FillJob& job) override {
+    use();
+    fill_cuda(job, stream_);
+    wait("fill");
+  }
+  uint64_t digest(const void* data, int64_t bytes) override {
+    use();
+    cuda_check(cudaMemsetAsync(digest_, 0, sizeof *digest_, stream_), "cudaMemsetAsync");
+    digest_cuda(data, bytes, digest_, stream_);
+    unsigned long long sum = 0;
+    download(&sum, digest_, sizeof sum);
+    return sum;
+  }
+  void synchronize() override {
+    use();
+    wait("synchronize");
+  }
+
+  Sample time_launch(const std::function<void()>& launch, CacheMode cache) override {
+    use();
+    return timer_->time(launch, cache);
+  }
+
+  std::function<void()> capture_graph(const std::function<void()>& launch) override {
+    use();
+    cuda_check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    cudaGraph_t graph = nullptr;
+    try {
+      launch();
+    } catch (...) {
+      cudaStreamEndCapture(stream_, &graph);
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      cudaGetLastError();
+      throw;
+    }
+    cuda_check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
+    cudaGraphExec_t raw = nullptr;
+    const cudaError_t error = cudaGraphInstantiateWithFlags(&raw, graph, 0);
+    cudaGraphDestroy(graph);
+    cuda_check(error, "cudaGraphInstantiate");
+    const std::shared_ptr<CUgraphExec_st> exec(raw, [](cudaGraphExec_t e) { cudaGraphExecDestroy(e); });
+    cuda_check(cudaGraphUpload(exec.get(), stream_), "cudaGraphUpload");
+    wait("cudaGraphUpload");
+    return [exec, stream = stream_] { cuda_check(cudaGraphLaunch(exec.get(), stream), "cudaGraphLaunch"); };
+  }
+
+  const Ceilings& ceilings(const std::vector<DType>& dtypes) override {
+    use();
+    if (!memory_measured_) measure_memory();
+    measure_matmul(dtypes);
+    ceilings_.note = memory_note_ + "; " + matmul_note_;
+    return ceilings_;
+  }
+
+  void profiler_start() override {
+    use();
+    cuda_check(cudaProfilerStart(), "cudaProfilerStart");
+  }
+  void profiler_stop() override {
+    use();
+    cuda_check(cudaProfilerStop(), "cudaProfilerStop");
+  }
+#if ATTNBENCH_HAVE_NVTX
+  void range_push(const char* name) override { nvtxRangePushA(name); }
+  void range_pop() override { nvtxRangePop(); }
+#else
+  void range_push(const char*) override {}
+  void range_pop() override {}
+#endif
+
+ private:
+  void use() const { cuda_check(cudaSetDevice(ordinal_), "cudaSetDevice"); }
+  void wait(const char* what) const { cuda_check(cudaStreamSynchronize(stream_), what); }
+  void copy(void* dst, const void* src, int64_t bytes, cudaMemcpyKind kind, const char* what) {
+    if (bytes <= 0) return;
+    use();
+    cuda_check(cudaMemcpyAsync(dst, src, static_cast<std::size_t>(bytes), kind, stream_), what);
+    wait(what);
+  }
+
+  void measure_memory() {
+    ceilings_.floor_us = median_us(
+        *timer_, [this] { tiny_kernel<<<1, 1, 0, stream_>>>(); }, CacheMode::kHot, 21);
+    int64_t bytes = std::min(2048 * kMiB, free_memory() / 4) / 32 * 32;
+    try {
+      const auto buffer = std::shared_ptr<void>(allocate(bytes), [this](void* p) { release(p); });
+      auto* data = static_cast<char*>(buffer.get());
+      set_bytes(data, 0x5a, bytes);
+      const double gigabytes = static_cast<double>(bytes) * 1e-9;
+      // The best of ten: a ceiling is what no kernel gets past.
+      const double read_us = least_us(
+          *timer_,
+          [&] {
+            read_cuda(data, bytes, reinterpret_cast<unsigned*>(digest_), info_.multiprocessors, stream_);
+          },
+          CacheMode::kCold, 10);
+      ceilings_.read_gbs = gigabytes / read_us * 1e6;
+      const double copy_us = least_us(
+          *timer_,
+          [&] {
+            cuda_check(cudaMemcpyAsync(data + bytes / 2, data, static_cast<std::size_t>(bytes / 2),
+                                       cudaMemcpyDeviceToDevice, stream_),
+                       "cudaMemcpyAsync");
+          },
+          CacheMode::kCold, 10);
+      ceilings_.copy_gbs = gigabytes / copy_us * 1e6;
+      memory_note_ =
+          "read and copy over " + std::to_string(bytes / kMiB) + " MiB, best of 10 single launches";
+    } catch (const OutOfMemory&) {
+      memory_note_ = "read and copy not measured: out of memory";
+    }
+    memory_measured_ = true;
+  }
+
+  void measure_matmul(const std::vector<DType>& dtypes) {
+    std::vector<DType> missing;
+    for (const DType t : dtypes) {
+      const bool measurable = t == DType::kBf16 || t == DType::kFp16 || t == DType::kFp32;
+      const bool known = std::find(matmul_tried_.begin(), matmul_tried_.end(), t) != matmul_tried_.end();
+      if (measurable && !known) {
+        missing.push_back(t);
+        matmul_tried_.push_back(t);
+      }
+    }
+    if (missing.empty()) return;
+    std::string why_not;
+    const std::unique_ptr<Cublas> cublas = Cublas::load(stream_, why_not);
+    if (cublas == nullptr) {
+      matmul_note_ = "matrix product not measured: " + why_not;
+      return;
+    }
+    matmul_note_ =
+        "matrix product: cuBLAS 8192^3 (fp32: 4096^3, no tensor cores), median of 11 single launches";
+    for (const DType t : missing) {
+      try {
+        ceilings_.matmul.push_back({t, cublas->matmul_tflops(*timer_, t, t == DType::kFp32 ? 4096 : 8192)});
+      } catch (const DeviceError& error) {
+        if (error.lost) throw;
+        matmul_note_ += std::string("; ") + dtype_name(t) + " failed: " + error.what();
+      }
+    }
+  }
+
+  int ordinal_;
+  DeviceInfo info_;
+  cudaStream_t stream_ = nullptr;
+  unsigned long long* digest_ = nullptr;  ///< device memory
+  std::optional<LaunchTimer> timer_;
+  Ceilings ceilings_;
+  bool memory_measured_ = false;
+  std::string memory_note_;
+  std::string matmul_note_ = "no matrix product asked for";
+  std::vector<DType> matmul_tried_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> open_cuda(int ordinal) {
+  std::string reason;
+  const std::vector<int> usable = usable_cuda_ordinals(reason);
+  if (ordinal < 0 || ordinal >= static_cast<int>(usable.size())) {
+    throw DeviceError("cuda:" + std::to_string(ordinal) + ": " + (reason.empty() ? "no such device" : reason),
+                      false);
+  }
+  return std::make_unique<CudaDevice>(usable[static_cast<std::size_t>(ordinal)], ordinal);
+}
+
+}  // namespace attnbench

@@ -1,0 +1,124 @@
+#include "harness/device/cuda/fill.h"
+
+#include <algorithm>
+
+#include "harness/device/cuda/cuda_check.h"
+#include "harness/device/device.h"
+
+namespace attnbench {
+namespace {
+
+constexpr int kThreads = 256;
+
+/// Blocks for `items` threads' worth of work; kernels stride over the grid, so the cap costs nothing.
+unsigned grid_for(int64_t items) {
+  return static_cast<unsigned>(std::min<int64_t>((items + kThreads - 1) / kThreads, int64_t{1} << 20));
+}
+
+/// The bits of `x` rounded to kType.
+template <DType kType>
+__device__ auto bits_of(float x) {
+  if constexpr (kType == DType::kBf16) return float_to_bf16(x);
+  if constexpr (kType == DType::kFp16) return float_to_fp16(x);
+  if constexpr (kType == DType::kFp32) return float_bits(x);
+}
+
+/// One thread per four channels of a (row, head).
+template <DType kType>
+__global__ void __launch_bounds__(kThreads) fill_kernel(const FillJob job) {
+  using Bits = decltype(bits_of<kType>(0.0f));
+  struct alignas(4 * sizeof(Bits)) Quad {
+    Bits x[4];
+  };
+  const int64_t quads = (job.head_dim + 3) / 4;
+  const int64_t total = job.num_rows * job.num_heads * quads;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < total; i += stride) {
+    const int64_t row_head = i / quads;
+    const auto quad = static_cast<uint32_t>(i % quads);
+    const int64_t row = row_head / job.num_heads;
+    const auto head = static_cast<int32_t>(row_head % job.num_heads);
+
+    const RowOwner owner = job.owners[row];
+    Quad quad_bits;
+    if (owner.seq < 0) {
+      for (Bits& b : quad_bits.x) b = static_cast<Bits>(~Bits{0});
+    } else {
+      float values[4];
+      values_of_quad(job.spec, job.tensor, static_cast<uint32_t>(owner.seq), static_cast<uint32_t>(owner.pos),
+                     static_cast<uint32_t>(head), quad, values);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) quad_bits.x[c] = bits_of<kType>(values[c]);
+    }
+
+    Bits* out = static_cast<Bits*>(job.base) + fill_offset(job, row, head) + 4 * int64_t{quad};
+    const int left = job.head_dim - 4 * static_cast<int>(quad);  // channels still in this row
+    if (left >= 4 && reinterpret_cast<uintptr_t>(out) % alignof(Quad) == 0) {
+      *reinterpret_cast<Quad*>(out) = quad_bits;
+    } else {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if (c < left) out[c] = quad_bits.x[c];
+      }
+    }
+  }
+}
+
+/// Bytes at .. at + count - 1 as a little-endian word, padded with zeros.
+__device__ uint64_t word_of_bytes(const unsigned char* at, int count) {
+  uint64_t word = 0;
+  for (int i = 0; i < count; ++i) word |= uint64_t{at[i]} << (8 * i);
+  return word;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    digest_kernel(const unsigned char* data, int64_t bytes, unsigned long long* sum) {
+  const int64_t words = bytes / 8;
+  const bool aligned = reinterpret_cast<uintptr_t>(data) % 8 == 0;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  uint64_t mine = 0;
+  for (int64_t i = first; i < words; i += stride) {
+    const uint64_t word =
+        aligned ? reinterpret_cast<const uint64_t*>(data)[i] : word_of_bytes(data + 8 * i, 8);
+    mine += digest_word(word, static_cast<uint64_t>(i));
+  }
+  if (first == 0 && bytes % 8 != 0) {
+    mine += digest_word(word_of_bytes(data + 8 * words, static_cast<int>(bytes % 8)),
+                        static_cast<uint64_t>(words));
+  }
+  // A wrapping sum does not depend on its order, so atomics give the same digest each time.
+  for (int lane = 16; lane > 0; lane /= 2) mine += __shfl_down_sync(0xffffffffu, mine, lane);
+  if (threadIdx.x % 32 == 0) atomicAdd(sum, static_cast<unsigned long long>(mine));
+}
+
+}  // namespace
+
+void fill_cuda(const FillJob& job, cudaStream_t stream) {
+  if (job.num_rows <= 0 || job.num_heads <= 0 || job.head_dim <= 0) return;
+  const unsigned grid = grid_for(job.num_rows * job.num_heads * ((job.head_dim + 3) / 4));
+  switch (job.dtype) {
+    case DType::kBf16:
+      fill_kernel<DType::kBf16><<<grid, kThreads, 0, stream>>>(job);
+      break;
+    case DType::kFp16:
+      fill_kernel<DType::kFp16><<<grid, kThreads, 0, stream>>>(job);
+      break;
+    case DType::kFp32:
+      fill_kernel<DType::kFp32><<<grid, kThreads, 0, stream>>>(job);
+      break;
+    default:
+      throw std::invalid_argument(std::string("fill: bf16, fp16 or fp32 required, given ") +
+                                  dtype_name(job.dtype));
+  }
+  cuda_check(cudaGetLastError(), "fill kernel");
+}
+
+void digest_cuda(const void* data, int64_t bytes, unsigned long long* sum, cudaStream_t stream) {
+  if (bytes <= 0) return;
+  digest_kernel<<<std::min(grid_for((bytes + 7) / 8), 8192u), kThreads, 0, stream>>>(
+      static_cast<const unsigned char*>(data), bytes, sum);
+  cuda_check(cudaGetLastError(), "digest kernel");
+}
+
+}  // namespace attnbench

@@ -1,0 +1,18 @@
+// The GPU's twins of fill_host and digest_host: the same bits.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "harness/values/fill.h"
+
+namespace attnbench {
+
+/// Enqueues the job. job.base and job.owners are device memory. Throws DeviceError.
+void fill_cuda(const FillJob& job, cudaStream_t stream);
+
+/// Enqueues the digest of data[0, bytes): the result is added to *sum (device memory).
+void digest_cuda(const void* data, int64_t bytes, unsigned long long* sum, cudaStream_t stream);
+
+}  // namespace attnbench

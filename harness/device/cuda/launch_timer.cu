@@ -1,0 +1,131 @@
+#include "harness/device/cuda/launch_timer.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "harness/device/cuda/cuda_check.h"
+
+namespace attnbench {
+namespace {
+
+constexpr double kMinSpinUs = 30;
+constexpr double kMaxSpinUs = 2000;
+// The spin goes on for this long after it has told the host that it ends: longer than the message takes over
+// PCIe, and than the GPU takes to fetch commands that the host has just enqueued.
+constexpr double kSpinTailUs = 5;
+
+constexpr int kReadThreads = 512;
+constexpr int kReadBlocksPerSm = 2;
+constexpr int kReadUnroll = 8;  ///< 16-byte loads in flight per thread
+
+__global__ void __launch_bounds__(kReadThreads, kReadBlocksPerSm)
+    read_kernel(const uint4* data, int64_t count, unsigned* sink) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kReadThreads;
+  int64_t i = static_cast<int64_t>(blockIdx.x) * kReadThreads + threadIdx.x;
+  unsigned sum = 0;
+  for (; i + (kReadUnroll - 1) * stride < count; i += kReadUnroll * stride) {
+    uint4 v[kReadUnroll];
+#pragma unroll
+    for (int u = 0; u < kReadUnroll; ++u) v[u] = __ldcg(data + i + u * stride);
+#pragma unroll
+    for (int u = 0; u < kReadUnroll; ++u) sum ^= v[u].x ^ v[u].y ^ v[u].z ^ v[u].w;
+  }
+  for (; i < count; i += stride) {
+    const uint4 v = __ldcg(data + i);
+    sum ^= v.x ^ v.y ^ v.z ^ v.w;
+  }
+  if (sum == 0x7fb5d329u) *sink = sum;  // never for the uniform bytes that these buffers hold
+}
+
+__global__ void spin_kernel(long long cycles, long long tail_cycles, volatile unsigned* ended,
+                            unsigned ticket) {
+  const long long start = clock64();
+  while (clock64() - start < cycles) {
+  }
+  *ended = ticket;
+  __threadfence_system();
+  const long long told = clock64();
+  while (clock64() - told < tail_cycles) {
+  }
+}
+
+}  // namespace
+
+void read_cuda(const void* data, int64_t bytes, unsigned* sink, int multiprocessors, cudaStream_t stream) {
+  read_kernel<<<static_cast<unsigned>(kReadBlocksPerSm * multiprocessors), kReadThreads, 0, stream>>>(
+      static_cast<const uint4*>(data), bytes / 16, sink);
+  cuda_check(cudaGetLastError(), "read kernel");
+}
+
+LaunchTimer::LaunchTimer(cudaStream_t stream, const DeviceInfo& info)
+    : stream_(stream),
+      multiprocessors_(info.multiprocessors),
+      flush_bytes_((2 * std::max<int64_t>(info.cache_bytes, 1 << 20) + 15) / 16 * 16),
+      // The highest clock: at any other one the spin lasts longer than asked, never shorter.
+      cycles_per_us_(info.clock_mhz > 0 ? info.clock_mhz : 2000.0),
+      spin_us_(kMinSpinUs) {
+  cuda_check(cudaEventCreate(&begin_), "cudaEventCreate");
+  cuda_check(cudaEventCreate(&end_), "cudaEventCreate");
+  cuda_check(cudaMalloc(&sink_, sizeof *sink_), "cudaMalloc");
+  void* host = nullptr;
+  cuda_check(cudaHostAlloc(&host, sizeof(unsigned), cudaHostAllocMapped), "cudaHostAlloc");
+  spin_ended_ = static_cast<volatile unsigned*>(host);
+  *spin_ended_ = 0;
+  void* device = nullptr;
+  cuda_check(cudaHostGetDevicePointer(&device, host, 0), "cudaHostGetDevicePointer");
+  spin_ended_device_ = static_cast<unsigned*>(device);
+}
+
+LaunchTimer::~LaunchTimer() {
+  cudaFree(flush_);
+  cudaFree(sink_);
+  cudaFreeHost(const_cast<unsigned*>(spin_ended_));
+  if (begin_ != nullptr) cudaEventDestroy(begin_);
+  if (end_ != nullptr) cudaEventDestroy(end_);
+}
+
+void LaunchTimer::flush_cache() {
+  if (flush_ == nullptr) {
+    cuda_check(cudaMalloc(&flush_, static_cast<std::size_t>(flush_bytes_)), "cudaMalloc for the cache flush");
+    cuda_check(cudaMemsetAsync(flush_, 0, static_cast<std::size_t>(flush_bytes_), stream_),
+               "cudaMemsetAsync");
+    // What memset left dirty in the cache is written back while the rest of the buffer is read.
+    read_cuda(flush_, flush_bytes_, sink_, multiprocessors_, stream_);
+  }
+  read_cuda(flush_, flush_bytes_, sink_, multiprocessors_, stream_);
+}
+
+void LaunchTimer::spin() {
+  ++ticket_;
+  const auto tail = static_cast<long long>(kSpinTailUs * cycles_per_us_);
+  const auto cycles = static_cast<long long>((spin_us_ - kSpinTailUs) * cycles_per_us_);
+  spin_kernel<<<1, 1, 0, stream_>>>(cycles, tail, spin_ended_device_, ticket_);
+  cuda_check(cudaGetLastError(), "spin kernel");
+}
+
+Sample LaunchTimer::time(const std::function<void()>& launch, CacheMode cache) {
+  if (cache == CacheMode::kCold) flush_cache();
+  spin();
+  const auto start = std::chrono::steady_clock::now();
+  cuda_check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
+  launch();
+  cuda_check(cudaEventRecord(end_, stream_), "cudaEventRecord");
+  const auto stop = std::chrono::steady_clock::now();
+  Sample sample;
+  // Sound: while the host does not yet see the ticket, the spin has at least its tail still to go.
+  sample.host_bound = *spin_ended_ == ticket_;
+  sample.enqueue_us = std::chrono::duration<double, std::micro>(stop - start).count();
+
+  cuda_check(cudaEventSynchronize(end_), "timed launch");
+  float ms = 0;
+  cuda_check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
+  sample.us = 1e3 * static_cast<double>(ms);
+
+  // Grows at once to twice the enqueue time, and forgets slowly: the next launch may be another kernel's, and
+  // a first launch that loaded code must not slow down all that follow.
+  const double wanted = std::clamp(2 * sample.enqueue_us + kSpinTailUs, kMinSpinUs, kMaxSpinUs);
+  spin_us_ = std::max(wanted, 0.9 * spin_us_);
+  return sample;
+}
+
+}  // namespace attnbench

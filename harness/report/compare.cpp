@@ -1,0 +1,244 @@
+#include "harness/report/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <stdexcept>
+
+#include "harness/report/pairing.h"
+#include "harness/report/ratio.h"
+
+namespace attnbench {
+namespace {
+
+void check_effect(double effect) {
+  if (!(effect >= 0 && effect < 1)) {
+    throw std::invalid_argument(
+        fmt::format("minimum effect {}: allowed is 0 up to, not including, 1", effect));
+  }
+}
+
+bool usable(double v) { return std::isfinite(v) && v > 0; }
+
+/// The times of one side, in microseconds or, as_sol, in multiples of the least possible time.
+struct Times {
+  std::vector<double> samples;
+  MedianRange range;
+  bool has_interval = false;  ///< range.lo and range.hi are an interval, not one point
+};
+
+std::optional<Times> times_of(const LoadedResult& r, bool as_sol) {
+  if (r.status != Status::kPass || !r.median_us || !usable(*r.median_us)) return std::nullopt;
+  double unit = 1;
+  if (as_sol) {
+    if (!r.sol || !usable(*r.sol)) return std::nullopt;
+    unit = *r.sol * *r.median_us;
+  }
+  Times t;
+  for (const double us : r.samples_us) {
+    if (usable(us)) t.samples.push_back(us / unit);
+  }
+  const double lo = r.lo_us.value_or(*r.median_us), hi = r.hi_us.value_or(*r.median_us);
+  t.has_interval = usable(lo) && lo < hi;
+  t.range = {*r.median_us / unit, lo / unit, hi / unit, t.samples.size()};
+  return t;
+}
+
+std::string status_note(const char* side, const LoadedResult& r) {
+  return fmt::format("{}: {}{}{}", side, status_name(r.status), r.reason.empty() ? "" : ": ", r.reason);
+}
+
+/// Fills in what the two statuses decide; true where times are left to be compared.
+bool decide_by_status(const LoadedResult& base, const LoadedResult& fresh, CompareRow& row) {
+  switch (fresh.status) {
+    case Status::kError:
+    case Status::kTimeout:
+      row.change = Change::kError;
+      break;
+    case Status::kFail:
+      row.change = Change::kIncorrect;
+      break;
+    case Status::kSkip:
+      row.change = base.status == Status::kPass || base.status == Status::kInvalidTime ? Change::kMissingNew
+                                                                                       : Change::kNotCompared;
+      break;
+    case Status::kInvalidTime:
+      row.change = Change::kInconclusive;
+      break;
+    case Status::kPass:
+      if (base.status == Status::kPass) return true;
+      row.change = base.status == Status::kInvalidTime ? Change::kInconclusive : Change::kNotCompared;
+      row.note = status_note("BASE", base);
+      return false;
+  }
+  row.note = status_note("NEW", fresh);
+  return false;
+}
+
+void compare_times(const LoadedResult& base, const LoadedResult& fresh, const CompareOptions& options,
+                   double effect, CompareRow& row) {
+  const std::optional<Times> b = times_of(base, options.as_sol), f = times_of(fresh, options.as_sol);
+  if (!b || !f) {
+    const bool neither = !base.median_us && !fresh.median_us;
+    row.change = neither ? Change::kNotCompared : Change::kInconclusive;
+    row.note = neither ? "not timed"
+                       : fmt::format("{} has no {}", !f ? "NEW" : "BASE", options.as_sol ? "%SOL" : "time");
+    return;
+  }
+  row.change = Change::kInconclusive;
+  RatioTest t;
+  if (std::min(b->samples.size(), f->samples.size()) >= kLeastForBootstrap) {
+    t = bootstrap_ratio(b->samples, f->samples, effect, name_seed(fresh.name));
+  } else if (b->has_interval && f->has_interval) {
+    t = interval_ratio(b->range, f->range, effect);
+  } else {
+    row.ratio = f->range.median / b->range.median;
+    if (*row.ratio == 1) {
+      row.change = Change::kSame;
+    } else {
+      row.note = fmt::format("too few samples ({} and {})", b->samples.size(), f->samples.size());
+    }
+    return;
+  }
+  row.ratio = t.ratio;
+  row.lo = t.lo;
+  row.hi = t.hi;
+  row.p = t.p;
+  if (t.ratio == 1 && !b->samples.empty() && b->samples == f->samples) {
+    row.change = Change::kSame;  // a file against itself: its noise says nothing
+  } else if (t.lo > 1 + effect) {
+    row.change = Change::kSlower;
+  } else if (t.hi < 1 - effect) {
+    row.change = Change::kFaster;
+  } else if (t.lo >= 1 - effect && t.hi <= 1 + effect) {
+    row.change = Change::kSame;
+  }
+}
+
+/// Every case with an interval was a chance of a false alarm, so all of them are the family.
+void correct_for_many_cases(std::vector<CompareRow>& rows, double rate) {
+  std::vector<double> p;
+  for (const CompareRow& r : rows) {
+    if (r.p) p.push_back(*r.p);
+  }
+  const std::vector<bool> significant = benjamini_hochberg(p, rate);
+  std::size_t i = 0;
+  for (CompareRow& r : rows) {
+    if (!r.p) continue;
+    if (!significant[i++] && (r.change == Change::kSlower || r.change == Change::kFaster)) {
+      r.note =
+          fmt::format("{} alone, but not among {} cases (p = {:.2g})", change_name(r.change), p.size(), *r.p);
+      r.change = Change::kInconclusive;
+    }
+  }
+}
+
+int severity(Change c) {
+  return c <= Change::kMissingBase ? static_cast<int>(c) : c == Change::kNotCompared ? 9 : 5;
+}
+
+}  // namespace
+
+const char* change_name(Change c) {
+  constexpr const char* names[] = {"error",        "incorrect", "missing in new", "missing in base", "slower",
+                                   "inconclusive", "same",      "faster",         "not compared"};
+  return names[static_cast<int>(c)];
+}
+
+int64_t CompareResult::count(Change c) const {
+  const auto it = counts.find(c);
+  return it == counts.end() ? 0 : it->second;
+}
+
+CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, const CompareOptions& options) {
+  check_effect(options.min_effect);
+  for (const auto& [id, effect] : options.min_effect_of_id) check_effect(effect);
+  CompareResult out;
+  out.as_sol = options.as_sol;
+  for (const auto& [b, f] : pair_results(base, fresh, options.match)) {
+    CompareRow row;
+    const LoadedResult& either = f != nullptr ? *f : *b;
+    row.id = either.id;
+    row.base_kernel = b != nullptr ? b->kernel : "";
+    row.new_kernel = f != nullptr ? f->kernel : "";
+    row.repro = either.repro;
+    const auto time_of = [](const LoadedResult* r) {
+      return r != nullptr && r->status == Status::kPass ? r->median_us : std::nullopt;
+    };
+    row.base_us = time_of(b);
+    row.new_us = time_of(f);
+    if (f == nullptr) {  // what never ran in BASE is no loss
+      row.change = b->status == Status::kSkip ? Change::kNotCompared : Change::kMissingNew;
+    } else if (b == nullptr) {
+      row.change = f->status == Status::kFail                                     ? Change::kIncorrect
+                   : f->status == Status::kError || f->status == Status::kTimeout ? Change::kError
+                   : f->status == Status::kSkip                                   ? Change::kNotCompared
+                                                                                  : Change::kMissingBase;
+      if (f->status != Status::kPass) row.note = status_note("NEW", *f);
+    } else if (decide_by_status(*b, *f, row)) {
+      const auto it = options.min_effect_of_id.find(row.id);
+      compare_times(*b, *f, options, it == options.min_effect_of_id.end() ? options.min_effect : it->second,
+                    row);
+    }
+    out.rows.push_back(std::move(row));
+  }
+  correct_for_many_cases(out.rows, options.false_discovery_rate);
+
+  double log_sum = 0;
+  for (const CompareRow& r : out.rows) {
+    ++out.counts[r.change];
+    if (!r.ratio) continue;
+    ++out.compared;
+    log_sum += std::log(*r.ratio);
+  }
+  if (out.compared > 0) out.geomean = std::exp(log_sum / static_cast<double>(out.compared));
+  std::stable_sort(out.rows.begin(), out.rows.end(), [](const CompareRow& a, const CompareRow& b) {
+    if (severity(a.change) != severity(b.change)) return severity(a.change) < severity(b.change);
+    return a.ratio.value_or(0) > b.ratio.value_or(0);
+  });
+  return out;
+}
+
+std::vector<std::string> context_mismatches(const ResultSet& base, const ResultSet& fresh) {
+  std::vector<std::string> out;
+  const auto compare = [&](const char* what, const std::string& b, const std::string& f) {
+    if (!b.empty() && !f.empty() && b != f)
+      out.push_back(fmt::format("{}: '{}' in BASE, '{}' in NEW", what, b, f));
+  };
+  const LoadedContext &b = base.context, &f = fresh.context;
+  compare("device", b.device_model, f.device_model);
+  compare("driver", b.driver, f.driver);
+  compare("CUDA", b.cuda, f.cuda);
+  compare("build type", b.build_type, f.build_type);
+  if (b.device_kind == "cpu" && f.device_kind == "cpu" && b.device_threads > 0 && f.device_threads > 0) {
+    compare("host threads", std::to_string(b.device_threads), std::to_string(f.device_threads));
+  }
+  const auto modes = [](const ResultSet& set, auto of) {  // all that occur, sorted
+    std::set<std::string> seen;
+    for (const LoadedResult& r : set.results) {
+      if (r.median_us && !r.cache.empty()) seen.insert(of(r));
+    }
+    std::string text;
+    for (const std::string& s : seen) text += (text.empty() ? "" : ", ") + s;
+    return text;
+  };
+  const auto cache = [](const LoadedResult& r) { return r.cache; };
+  const auto graph = [](const LoadedResult& r) { return std::string(r.graph ? "yes" : "no"); };
+  compare("cache state", modes(base, cache), modes(fresh, cache));
+  compare("graph replay", modes(base, graph), modes(fresh, graph));
+  return out;
+}
+
+int compare_exit_code(const CompareResult& result, const CompareOptions& options) {
+  const auto any = [&](Change c) { return result.count(c) > 0; };
+  if (any(Change::kError)) return 5;
+  if (any(Change::kIncorrect)) return 1;
+  if (!options.allow_missing && (any(Change::kMissingNew) || any(Change::kMissingBase))) return 1;
+  if (any(Change::kSlower)) return 3;
+  if (!options.allow_inconclusive && any(Change::kInconclusive)) return 4;
+  return result.compared == 0 ? 6 : 0;
+}
+
+}  // namespace attnbench

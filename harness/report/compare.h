@@ -1,0 +1,76 @@
+// Two result sets against each other: per case faster, slower, same or inconclusive, and what cannot be
+// compared.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/report/load.h"
+
+namespace attnbench {
+
+enum class Match {
+  kIdAndKernel,  ///< the same kernel before and after a change
+  kId,           ///< two kernels on the same cases
+};
+
+struct CompareOptions {
+  Match match = Match::kIdAndKernel;
+  double min_effect = 0.02;                        ///< in [0, 1): a smaller difference is "same"
+  std::map<std::string, double> min_effect_of_id;  ///< overrides by case id
+  double false_discovery_rate = 0.05;
+  bool as_sol = false;  ///< compare shares of the speed of light, for two different devices
+  bool allow_missing = false;
+  bool allow_inconclusive = false;
+};
+
+enum class Change {
+  kError,        ///< error or timeout in NEW
+  kIncorrect,    ///< fail in NEW
+  kMissingNew,   ///< in BASE only, or skipped in NEW though it ran in BASE
+  kMissingBase,  ///< in NEW only
+  kSlower,
+  kInconclusive,
+  kSame,
+  kFaster,
+  kNotCompared,  ///< BASE has no result to compare with, or neither side was timed
+};
+const char* change_name(Change c);
+
+struct CompareRow {
+  std::string id, base_kernel, new_kernel;
+  Change change = Change::kNotCompared;
+  std::optional<double> base_us, new_us;
+  std::optional<double> ratio, lo, hi;  ///< new / base, and its 95 % interval
+  std::optional<double> p;
+  std::string note;   ///< why, where the figures do not say it
+  std::string repro;  ///< of NEW, else of BASE
+};
+
+struct CompareResult {
+  std::vector<CompareRow> rows;  ///< worst first
+  std::map<Change, int64_t> counts;
+  std::optional<double> geomean;  ///< of the ratios of all rows that have one
+  int64_t compared = 0;           ///< rows with a ratio
+  bool as_sol = false;            ///< ratios are of time over least possible time
+
+  int64_t count(Change c) const;
+};
+
+/// Slower means: the interval of the ratio lies wholly above 1 + effect, and the case survives
+/// Benjamini-Hochberg over all cases that have an interval. Same: the interval lies within the band. All else
+/// is inconclusive.
+CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, const CompareOptions& options);
+
+/// What makes the times of the two sets incomparable (device, driver, CUDA, build type, cache state, graph
+/// replay), one line each; a fact that one side does not state is no mismatch.
+std::vector<std::string> context_mismatches(const ResultSet& base, const ResultSet& fresh);
+
+/// 5 error in NEW, 1 incorrect in NEW or missing, 3 slower, 4 inconclusive, 6 nothing compared, 0; the first
+/// that holds.
+int compare_exit_code(const CompareResult& result, const CompareOptions& options);
+
+}  // namespace attnbench

@@ -1,0 +1,107 @@
+#include "harness/report/compare_print.h"
+
+#include <fmt/format.h>
+
+#include <ostream>
+
+#include "harness/report/markdown.h"
+#include "harness/report/text.h"
+
+namespace attnbench {
+namespace {
+
+Colour colour_of(Change c) {
+  switch (c) {
+    case Change::kFaster:
+      return Colour::kGreen;
+    case Change::kSame:
+    case Change::kNotCompared:
+      return Colour::kNone;
+    case Change::kInconclusive:
+      return Colour::kYellow;
+    default:
+      return Colour::kRed;
+  }
+}
+
+std::string kernel_of(const CompareRow& r) {
+  if (r.base_kernel == r.new_kernel || r.base_kernel.empty()) return r.new_kernel;
+  return r.new_kernel.empty() ? r.base_kernel : r.base_kernel + " -> " + r.new_kernel;
+}
+
+std::string time_cell(const std::optional<double>& us) { return us ? digits(*us) : "-"; }
+
+/// "+4.87 %"
+std::string change_cell(const CompareRow& r) {
+  return r.ratio ? fmt::format("{:+.2f}", 100 * (*r.ratio - 1)) : "-";
+}
+
+std::string interval_cell(const CompareRow& r) {
+  return r.lo && r.hi ? fmt::format("{:+.2f} .. {:+.2f}", 100 * (*r.lo - 1), 100 * (*r.hi - 1)) : "-";
+}
+
+}  // namespace
+
+std::string compare_summary(const CompareResult& result) {
+  std::string text;
+  for (const Change c :
+       {Change::kError, Change::kIncorrect, Change::kMissingNew, Change::kMissingBase, Change::kSlower,
+        Change::kInconclusive, Change::kSame, Change::kFaster, Change::kNotCompared}) {
+    const bool verdict =
+        c == Change::kSlower || c == Change::kInconclusive || c == Change::kSame || c == Change::kFaster;
+    if (result.count(c) == 0 && !verdict) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", result.count(c), change_name(c));
+  }
+  if (result.geomean) {
+    text += fmt::format("; geometric mean of new / base{} {} over {} case{}",
+                        result.as_sol ? " (time in multiples of the least possible)" : "",
+                        digits(*result.geomean), result.compared, result.compared == 1 ? "" : "s");
+  }
+  return text;
+}
+
+void print_compare(std::ostream& out, const CompareResult& result, const TableOptions& options) {
+  const std::vector<TableColumn> columns = {{"verdict", Align::kLeft},
+                                            {"case", Align::kLeft, true},
+                                            {"kernel", Align::kLeft},
+                                            {"base us"},
+                                            {"new us"},
+                                            {"change %"},
+                                            {"95 % interval"},
+                                            {"note", Align::kLeft}};
+  std::vector<TableRow> rows;
+  for (const CompareRow& r : result.rows) {
+    TableRow row{{change_name(r.change), one_line(r.id), one_line(kernel_of(r))}, colour_of(r.change), ""};
+    if (r.ratio) {
+      row.cells.insert(row.cells.end(), {time_cell(r.base_us), time_cell(r.new_us), change_cell(r),
+                                         interval_cell(r), one_line(r.note)});
+    } else {
+      row.cells.insert(row.cells.end(), {time_cell(r.base_us), time_cell(r.new_us)});
+      row.rest = one_line(r.note);
+    }
+    rows.push_back(std::move(row));
+  }
+  if (!rows.empty()) print_table(out, columns, rows, options);
+  for (const CompareRow& r : result.rows) {
+    if (r.change != Change::kError && r.change != Change::kIncorrect) continue;
+    out << '\n'
+        << paint(change_name(r.change), Colour::kRed, options.colour) << ' '
+        << one_line(kernel_of(r).empty() ? r.id : r.id + ", " + kernel_of(r)) << "\n  " << one_line(r.note)
+        << '\n';
+    if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
+  }
+  out << (rows.empty() ? "" : "\n") << compare_summary(result) << '\n';
+}
+
+void write_compare_markdown(std::ostream& out, const CompareResult& result) {
+  out << "**" << compare_summary(result) << "**\n\n"
+      << "| verdict | case | kernel | base, us | new, us | change, % | 95 % interval | note |\n"
+         "|---|---|---|--:|--:|--:|--:|---|\n";
+  for (const CompareRow& r : result.rows) {
+    out << "| " << change_name(r.change) << " | " << markdown_code(r.id) << " | "
+        << markdown_code(kernel_of(r)) << " | " << time_cell(r.base_us) << " | " << time_cell(r.new_us)
+        << " | " << change_cell(r) << " | " << interval_cell(r) << " | " << markdown_text(r.note) << " |\n";
+  }
+}
+
+}  // namespace attnbench

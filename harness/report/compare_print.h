@@ -1,0 +1,19 @@
+// A comparison as a text table for a terminal and as GitHub Markdown.
+#pragma once
+
+#include <iosfwd>
+
+#include "harness/report/compare.h"
+#include "harness/report/table.h"
+
+namespace attnbench {
+
+/// "2 slower, 1 inconclusive, 120 same, 3 faster; geometric mean of new / base 1.004 over 126 cases"
+std::string compare_summary(const CompareResult& result);
+
+/// Table, then reason and repro of what is in error or incorrect, then the summary line.
+void print_compare(std::ostream& out, const CompareResult& result, const TableOptions& options);
+
+void write_compare_markdown(std::ostream& out, const CompareResult& result);
+
+}  // namespace attnbench

@@ -1,0 +1,108 @@
+#include "harness/report/console.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ostream>
+
+#include "harness/report/summary.h"
+#include "harness/report/table.h"
+#include "harness/report/text.h"
+
+namespace attnbench {
+namespace {
+
+Colour colour_of(Status s) {
+  return s == Status::kPass ? Colour::kGreen : s == Status::kSkip ? Colour::kYellow : Colour::kRed;
+}
+
+std::string rows_cell(const Verdict& v) {
+  return v.rows == v.rows_total ? std::to_string(v.rows) : fmt::format("{}/{}", v.rows, v.rows_total);
+}
+
+TableRow row_of(const Record& r) {
+  TableRow row{{status_name(r.status), one_line(r.item.id), one_line(r.kernel)}, colour_of(r.status), ""};
+  if (r.status == Status::kSkip) {
+    row.rest = one_line(r.reason);
+    return row;
+  }
+  const auto add = [&](std::string cell) { row.cells.push_back(std::move(cell)); };
+  if (r.time) {
+    const TimeResult& t = *r.time;
+    add(digits(t.median_us));
+    add(digits(100 * std::max(t.hi_us - t.median_us, t.median_us - t.lo_us) / t.median_us, 2));
+  } else {
+    row.cells.insert(row.cells.end(), 2, "-");
+  }
+  if (r.roofline) {
+    add(digits(r.roofline->tflops));
+    add(digits(r.roofline->gbs));
+    add(r.roofline->sol ? digits(100 * *r.roofline->sol, 3) : "-");
+    add(r.roofline->bound.empty() ? "-" : one_line(r.roofline->bound));
+  } else {
+    row.cells.insert(row.cells.end(), 4, "-");
+  }
+  add(!r.check ? "-" : r.check->method == "bitwise" ? "exact" : digits(r.check->max_z, 3));
+  add(!r.check ? "-" : rows_cell(*r.check));
+  return row;
+}
+
+}  // namespace
+
+void print_console(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options) {
+  const std::vector<TableColumn> columns = {{"status", Align::kLeft},
+                                            {"case", Align::kLeft, true},
+                                            {"kernel", Align::kLeft},
+                                            {"time us"},
+                                            {"± %"},
+                                            {"TFLOP/s"},
+                                            {"GB/s"},
+                                            {"%SOL"},
+                                            {"bound", Align::kLeft},
+                                            {"max|z|"},
+                                            {"rows"}};
+  std::vector<TableRow> rows;
+  for (const Record& r : records) rows.push_back(row_of(r));
+  if (!rows.empty()) print_table(out, columns, rows, {options.width, options.colour});
+  for (const Record& r : records) {
+    if (!needs_attention(r.status)) continue;
+    out << '\n'
+        << paint(status_name(r.status), Colour::kRed, options.colour) << ' ' << one_line(record_name(r))
+        << '\n'
+        << "  " << one_line(r.reason) << '\n';
+    if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
+  }
+  out << (rows.empty() ? "" : "\n")
+      << fmt::format("{}; {} s\n", summary_text(summarise(records)), digits(options.elapsed_s, 3));
+}
+
+std::string progress_line(const Record& r, int64_t done, int64_t planned, const ConsoleOptions& options) {
+  const std::string total = std::to_string(planned);
+  const std::string count =
+      planned > 0 ? fmt::format("[{:>{}}/{}]", done, total.size(), total) : fmt::format("[{}]", done);
+  std::string tail;
+  if (r.status != Status::kPass) {
+    tail = one_line(r.reason);
+  } else if (r.time) {
+    tail = digits(r.time->median_us) + " us";
+  }
+  const std::string status = fmt::format("{:<5}", status_name(r.status));
+  std::string name = one_line(record_name(r));
+  if (options.width > 0) {
+    const std::size_t used = count.size() + status.size() + 4;  // three gaps: 1, 1 and 2 columns
+    tail = shorten_end(tail, std::max<std::size_t>(options.width / 2, 10));
+    const std::size_t taken = used + display_width(tail);
+    name = shorten_middle(name, std::max<std::size_t>(options.width > taken ? options.width - taken : 0, 12));
+  }
+  return fmt::format("{} {} {}{}{}", count, paint(status, colour_of(r.status), options.colour), name,
+                     tail.empty() ? "" : "  ", tail);
+}
+
+std::size_t terminal_width(int fd) {
+  winsize size{};
+  return isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,140 @@
+#include "harness/report/csv.h"
+
+#include <algorithm>
+#include <functional>
+#include <ostream>
+#include <vector>
+
+#include "harness/config/batch_spec.h"
+#include "harness/report/text.h"
+
+namespace attnbench {
+namespace {
+
+struct Column {
+  const char* name;
+  std::function<std::string(const Record&)> value;
+};
+
+template <class F>
+auto of_params(F get) {
+  return [get](const Record& r) { return std::to_string(get(r.item.params)); };
+}
+
+/// A figure of the check, the time or the roofline; empty where that part is missing.
+auto check(double Verdict::*field) {
+  return [field](const Record& r) { return r.check ? exact((*r.check).*field) : ""; };
+}
+auto timing(double TimeResult::*field) {
+  return [field](const Record& r) { return r.time ? exact((*r.time).*field) : ""; };
+}
+auto roof(double Roofline::*field) {
+  return [field](const Record& r) { return r.roofline ? exact((*r.roofline).*field) : ""; };
+}
+
+int64_t total(const CaseParams& p, int32_t SeqLen::*length) {
+  int64_t sum = 0;
+  for (const SeqLen& s : p.seqs) sum += s.*length;
+  return sum;
+}
+
+const std::vector<Column>& columns() {
+  using P = const CaseParams&;
+  static const std::vector<Column> list = {
+      {"name", [](const Record& r) { return record_name(r); }},
+      {"id", [](const Record& r) { return r.item.id; }},
+      {"sweep", [](const Record& r) { return r.item.sweep; }},
+      {"op", [](const Record& r) { return std::string(op_name(r.item.params.op)); }},
+      {"kernel", [](const Record& r) { return r.kernel; }},
+      {"device", [](const Record& r) { return r.device; }},
+      {"seed", [](const Record& r) { return std::to_string(r.item.seed); }},
+      {"status", [](const Record& r) { return std::string(status_name(r.status)); }},
+      {"reason", [](const Record& r) { return r.reason; }},
+      {"median_us", timing(&TimeResult::median_us)},
+      {"lo_us", timing(&TimeResult::lo_us)},
+      {"hi_us", timing(&TimeResult::hi_us)},
+      {"samples", [](const Record& r) { return r.time ? std::to_string(r.time->samples_us.size()) : ""; }},
+      {"tflops", roof(&Roofline::tflops)},
+      {"gbs", roof(&Roofline::gbs)},
+      {"sol", [](const Record& r) { return r.roofline && r.roofline->sol ? exact(*r.roofline->sol) : ""; }},
+      {"bound", [](const Record& r) { return r.roofline ? r.roofline->bound : ""; }},
+      {"flop", roof(&Roofline::flop)},
+      {"bytes", roof(&Roofline::bytes)},
+      {"formula", [](const Record& r) { return r.roofline ? r.roofline->formula : ""; }},
+      {"cache",
+       [](const Record& r) {
+         return std::string(!r.time ? "" : r.time->cache == CacheMode::kCold ? "cold" : "hot");
+       }},
+      {"graph", [](const Record& r) { return std::string(!r.time         ? ""
+                                                         : r.time->graph ? "true"
+                                                                         : "false"); }},
+      {"plan_us", timing(&TimeResult::plan_us)},
+      {"host_bound", [](const Record& r) { return r.time ? std::to_string(r.time->host_bound) : ""; }},
+      {"check", [](const Record& r) { return r.check ? r.check->method : ""; }},
+      {"rows", [](const Record& r) { return r.check ? std::to_string(r.check->rows) : ""; }},
+      {"rows_total", [](const Record& r) { return r.check ? std::to_string(r.check->rows_total) : ""; }},
+      {"max_z", check(&Verdict::max_z)},
+      {"max_row_z2", check(&Verdict::max_row_z2)},
+      {"bias_se", check(&Verdict::bias_se)},
+      {"slope", check(&Verdict::slope)},
+      {"max_abs", check(&Verdict::max_abs)},
+      {"max_rel", check(&Verdict::max_rel)},
+      {"lse_max_z", check(&Verdict::lse_max_z)},
+      {"dtype", [](const Record& r) { return std::string(dtype_name(r.item.params.dtype)); }},
+      {"num_heads_q", of_params([](P p) { return p.num_heads_q; })},
+      {"num_heads_kv", of_params([](P p) { return p.num_heads_kv; })},
+      {"head_dim", of_params([](P p) { return p.head_dim; })},
+      {"batch", [](const Record& r) { return format_batch_spec(r.item.params.seqs); }},
+      {"num_seqs", of_params([](P p) { return p.seqs.size(); })},
+      {"total_q", of_params([](P p) { return total(p, &SeqLen::q); })},
+      {"total_k", of_params([](P p) { return total(p, &SeqLen::k); })},
+      {"kv", [](const Record& r) { return r.item.params.kv == KvSource::kPaged ? "paged" : "packed"; }},
+      {"kv_layout",
+       [](const Record& r) { return r.item.params.kv_layout == KvLayout::kHnd ? "hnd" : "nhd"; }},
+      {"block_size", of_params([](P p) { return p.block_size; })},
+      {"page_layout",
+       [](const Record& r) {
+         return r.item.params.page_layout == PageLayout::kShuffled ? "shuffled" : "contiguous";
+       }},
+      {"causal", [](const Record& r) { return r.item.params.causal ? "true" : "false"; }},
+      {"window_left", of_params([](P p) { return p.window_left; })},
+      {"window_right", of_params([](P p) { return p.window_right; })},
+      {"softcap", [](const Record& r) { return exact(r.item.params.softcap); }},
+      {"data", [](const Record& r) { return std::string(profile_name(r.item.params.data)); }},
+      {"repro", [](const Record& r) { return r.repro; }},
+  };
+  return list;
+}
+
+}  // namespace
+
+std::string csv_field(std::string_view text) {
+  std::string clean = valid_utf8(text);
+  clean.erase(std::remove(clean.begin(), clean.end(), '\0'), clean.end());  // readers choke on NUL
+  if (clean.find_first_of(",\"\r\n") == std::string::npos) return clean;
+  std::string quoted = "\"";
+  for (const char c : clean) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+void write_csv(std::ostream& out, std::span<const Record> records) {
+  const char* separator = "";
+  for (const Column& c : columns()) {
+    out << separator << c.name;
+    separator = ",";
+  }
+  out << '\n';
+  for (const Record& r : records) {
+    separator = "";
+    for (const Column& c : columns()) {
+      out << separator << csv_field(c.value(r));
+      separator = ",";
+    }
+    out << '\n';
+  }
+}
+
+}  // namespace attnbench

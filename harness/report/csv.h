@@ -1,0 +1,20 @@
+// One row per record, for spreadsheets and data frames.
+#pragma once
+
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "harness/report/record.h"
+
+namespace attnbench {
+
+/// Header and rows, each ended by "\n". Fields are quoted as in RFC 4180; a figure that is unknown is empty.
+/// The columns only ever grow at the end.
+void write_csv(std::ostream& out, std::span<const Record> records);
+
+/// One field: valid UTF-8, in quotes where it holds a comma, a quote or a line break.
+std::string csv_field(std::string_view text);
+
+}  // namespace attnbench

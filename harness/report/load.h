@@ -1,0 +1,59 @@
+// Results read back, as far as a comparison needs them: results.json, the journal of a run, or a plain file
+// of Google Benchmark.
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "harness/report/record.h"
+
+namespace attnbench {
+
+/// what() is "PATH: error: ..." or "PATH:LINE: error: ...".
+class ResultsError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct LoadedResult {
+  std::string name;  ///< "<id>/<kernel>"
+  std::string id;
+  std::string kernel;  ///< empty in a plain Google Benchmark file
+  std::string op, device, repro, reason, bound;
+  Status status = Status::kPass;
+  std::optional<double> median_us;  ///< nullopt where nothing was timed
+  std::optional<double> lo_us, hi_us;
+  std::vector<double> samples_us;
+  std::optional<double> sol, tflops, gbs;
+  std::string cache;  ///< "cold", "hot", or empty where unknown
+  bool graph = false;
+};
+
+/// What decides whether two files may be compared; empty or 0 where the file does not say.
+struct LoadedContext {
+  std::string name, version, revision, build_type, date, host;
+  std::string device_kind, device_model, driver, cuda;
+  int device_threads = 0;
+  bool complete = true;
+};
+
+struct ResultSet {
+  std::string path;
+  LoadedContext context;
+  std::vector<LoadedResult> results;
+  int torn_lines = 0;  ///< journal: 1 where the last line was cut short by a crash
+  int replaced = 0;    ///< entries that a later one of the same name and device replaced (a resumed run)
+};
+
+/// Reads `path`. A name that ends in ".jsonl" is read as a journal. A folder stands for its results.json, or
+/// for its journal.jsonl where that is missing or, of an interrupted run, has less. Google Benchmark: entries
+/// of one name are the samples of one result, aggregates are left out, and lo_us, hi_us are the range. Throws
+/// ResultsError.
+ResultSet load_results(const std::string& path);
+
+/// The same from text; `path` is named in errors and decides between journal and results.
+ResultSet parse_results(const std::string& text, const std::string& path);
+
+}  // namespace attnbench

@@ -1,0 +1,104 @@
+#include "harness/report/markdown.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+
+#include "harness/report/summary.h"
+#include "harness/report/text.h"
+
+namespace attnbench {
+namespace {
+
+std::string figure(double v, bool known) { return known ? digits(v) : "-"; }
+
+std::string time_cell(const Record& r) {
+  if (!r.time) return "-";
+  const double half = std::max(r.time->hi_us - r.time->median_us, r.time->median_us - r.time->lo_us);
+  return fmt::format("{} ± {}%", digits(r.time->median_us), digits(100 * half / r.time->median_us, 2));
+}
+
+std::string rows_cell(const Verdict& v) {
+  return v.rows == v.rows_total ? std::to_string(v.rows) : fmt::format("{}/{}", v.rows, v.rows_total);
+}
+
+void write_row(std::ostream& out, const Record& r) {
+  const Roofline roof = r.roofline.value_or(Roofline{});
+  const bool has_roof = r.roofline.has_value();
+  out << "| " << status_name(r.status) << " | " << markdown_code(r.item.id) << " | "
+      << markdown_code(r.kernel);
+  if (r.status == Status::kSkip) {
+    out << " | - | - | - | - | " << markdown_text(r.reason) << " | | |\n";
+    return;
+  }
+  out << " | " << time_cell(r) << " | " << figure(roof.tflops, has_roof) << " | "
+      << figure(roof.gbs, has_roof) << " | " << figure(100 * roof.sol.value_or(0), roof.sol.has_value())
+      << " | " << markdown_text(roof.bound) << " | ";
+  if (r.check) out << (r.check->method == "bitwise" ? "exact" : digits(r.check->max_z, 3));
+  out << " | " << (r.check ? rows_cell(*r.check) : "") << " |\n";
+}
+
+/// A fence that no line of the text can close.
+std::string fence_for(const std::string& text) {
+  std::size_t longest = 0, run = 0;
+  for (const char c : text) {
+    run = c == '`' ? run + 1 : 0;
+    longest = std::max(longest, run);
+  }
+  return std::string(std::max<std::size_t>(3, longest + 1), '`');
+}
+
+}  // namespace
+
+std::string markdown_text(std::string_view text) {
+  std::string out;
+  for (const char c : one_line(text)) {
+    if (c == '<') {
+      out += "&lt;";
+    } else if (c == '&') {
+      out += "&amp;";
+    } else {
+      if (std::string_view("\\`*_[]|~#").find(c) != std::string_view::npos) out += '\\';
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string markdown_code(std::string_view text) {
+  std::string out;
+  for (const char c : one_line(text)) {
+    if (c == '|') out += '\\';  // GitHub splits cells before it looks for code
+    out += c == '`' ? '\'' : c;
+  }
+  return out.empty() ? "" : "`" + out + "`";
+}
+
+void write_markdown(std::ostream& out, const RunContext& context, std::span<const Record> records) {
+  out << "## attnbench" << (context.name.empty() ? "" : ": ") << markdown_text(context.name) << "\n\n";
+  out << fmt::format("{} ({}), {} {}, {}\n\n", markdown_text(context.device.model),
+                     markdown_text(context.device.name), markdown_text(context.version),
+                     markdown_text(context.revision), markdown_text(context.date));
+  out << "**" << summary_text(summarise(records)) << "**";
+  if (!context.complete)
+    out << fmt::format(" (incomplete: {} of {} planned)", records.size(), context.planned);
+  out << "\n\n| status | case | kernel | time, us | TFLOP/s | GB/s | %SOL | bound | max \\|z\\| | rows |\n"
+         "|---|---|---|--:|--:|--:|--:|---|--:|--:|\n";
+  for (const Record& r : records) write_row(out, r);
+
+  bool heading = false;
+  for (const Record& r : records) {
+    if (!needs_attention(r.status)) continue;
+    if (!heading) out << "\n### To look at\n";
+    heading = true;
+    out << "\n**" << status_name(r.status) << "** " << markdown_code(record_name(r)) << ": "
+        << markdown_text(r.reason) << "\n";
+    if (r.repro.empty()) continue;
+    const std::string repro = one_line(r.repro);
+    const std::string fence = fence_for(repro);
+    out << "\n" << fence << "sh\n" << repro << "\n" << fence << "\n";
+  }
+}
+
+}  // namespace attnbench

@@ -1,0 +1,136 @@
+#include "harness/report/ratio.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "harness/values/philox.h"
+
+namespace attnbench {
+namespace {
+
+constexpr double kAlpha = 0.05;
+
+/// Medians of resamples of one side, by counting how often each of the sorted samples was drawn.
+class Resampler {
+ public:
+  Resampler(std::span<const double> samples, uint32_t side, uint64_t seed)
+      : sorted_(samples.begin(), samples.end()), counts_(samples.size()), side_(side), seed_(seed) {
+    std::sort(sorted_.begin(), sorted_.end());
+  }
+
+  double median(uint32_t resample) {
+    const std::size_t n = sorted_.size();
+    std::fill(counts_.begin(), counts_.end(), 0u);
+    for (std::size_t i = 0; i < n; i += 4) {
+      const Philox4 r = philox4x32(static_cast<uint32_t>(i / 4), resample, side_, 0, seed_);
+      for (std::size_t k = 0; k < 4 && i + k < n; ++k) ++counts_[(uint64_t{r.x[k]} * n) >> 32];
+    }
+    return (ranked((n - 1) / 2) + ranked(n / 2)) / 2;
+  }
+
+ private:
+  /// The resample's value of that rank, from 0.
+  double ranked(std::size_t rank) const {
+    std::size_t seen = 0;
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+      seen += counts_[i];
+      if (seen > rank) return sorted_[i];
+    }
+    return sorted_.back();
+  }
+
+  std::vector<double> sorted_;
+  std::vector<uint32_t> counts_;
+  uint32_t side_;
+  uint64_t seed_;
+};
+
+/// The smallest two-sided p that a rank test of m against n samples can give: 2 / (m + n choose n).
+double least_p(std::size_t m, std::size_t n) {
+  const double a = static_cast<double>(m), b = static_cast<double>(n);
+  return std::min(1.0, 2 * std::exp(std::lgamma(a + 1) + std::lgamma(b + 1) - std::lgamma(a + b + 1)));
+}
+
+/// Two-sided normal p of a log ratio that lies `distance` beyond the edge of the band; 1 within the band.
+double normal_p(double distance, double standard_error) {
+  if (distance <= 0) return 1;
+  return standard_error > 0 ? std::erfc(distance / standard_error / std::sqrt(2.0)) : 0;
+}
+
+/// How far the log ratio lies beyond the nearer edge of the band; negative within it.
+double beyond(double ratio, double effect) {
+  return ratio >= 1 ? std::log(ratio) - std::log1p(effect) : std::log1p(-effect) - std::log(ratio);
+}
+
+}  // namespace
+
+RatioTest bootstrap_ratio(std::span<const double> base, std::span<const double> fresh, double effect,
+                          uint64_t seed, int resamples) {
+  Resampler base_side(base, 0, seed), fresh_side(fresh, 1, seed);
+  RatioTest t;
+  t.ratio = median_of({fresh.begin(), fresh.end()}) / median_of({base.begin(), base.end()});
+  std::vector<double> ratios(static_cast<std::size_t>(resamples));
+  int short_of_edge = 0;
+  double sum = 0, squares = 0;
+  for (int i = 0; i < resamples; ++i) {
+    const auto draw = static_cast<uint32_t>(i);
+    const double r = fresh_side.median(draw) / base_side.median(draw);
+    ratios[static_cast<std::size_t>(i)] = r;
+    short_of_edge += t.ratio >= 1 ? r <= 1 + effect : r >= 1 - effect;
+    const double log_excess = std::log(r / t.ratio);
+    sum += log_excess;
+    squares += log_excess * log_excess;
+  }
+  std::sort(ratios.begin(), ratios.end());
+  const auto tail = static_cast<std::size_t>(std::floor(kAlpha / 2 * resamples));
+  t.lo = ratios[tail];
+  t.hi = ratios[ratios.size() - 1 - tail];
+
+  t.p = std::min(1.0, 2.0 * (short_of_edge + 1) / (resamples + 1));
+  if (short_of_edge == 0) {
+    const double mean = sum / resamples;
+    const double standard_error = std::sqrt(std::max(0.0, squares / resamples - mean * mean));
+    t.p = std::min(t.p, normal_p(beyond(t.ratio, effect), standard_error));
+  }
+  t.p = std::max(t.p, least_p(base.size(), fresh.size()));
+  return t;
+}
+
+RatioTest interval_ratio(const MedianRange& base, const MedianRange& fresh, double effect) {
+  RatioTest t;
+  t.ratio = fresh.median / base.median;
+  t.lo = fresh.lo / base.hi;
+  t.hi = fresh.hi / base.lo;
+  constexpr double kNormal95 = 1.959964;
+  const double standard_error = std::log(t.hi / t.lo) / (2 * kNormal95);
+  t.p = normal_p(beyond(t.ratio, effect), standard_error);
+  if (base.samples > 0 && fresh.samples > 0) t.p = std::max(t.p, least_p(base.samples, fresh.samples));
+  return t;
+}
+
+std::vector<bool> benjamini_hochberg(std::span<const double> p, double q) {
+  std::vector<std::size_t> order(p.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p[a] < p[b]; });
+  std::size_t rejected = 0;  // the largest rank k with p(k) <= q k / m
+  for (std::size_t k = 1; k <= p.size(); ++k) {
+    if (p[order[k - 1]] <= q * static_cast<double>(k) / static_cast<double>(p.size())) rejected = k;
+  }
+  std::vector<bool> out(p.size(), false);
+  for (std::size_t k = 0; k < rejected; ++k) out[order[k]] = true;
+  return out;
+}
+
+uint64_t name_seed(std::string_view name) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return h;
+}
+
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+}
+
+}  // namespace attnbench

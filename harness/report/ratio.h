@@ -1,0 +1,49 @@
+// Is one set of times slower than another? The ratio of medians, its interval, and a p-value that many cases
+// can be corrected with.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace attnbench {
+
+struct RatioTest {
+  double ratio = 1;  ///< median of the new samples / median of the base
+  double lo = 1;     ///< 95 % interval of it
+  double hi = 1;
+  double p = 1;  ///< two-sided, of the hypothesis that the ratio lies within 1 - effect .. 1 + effect
+};
+
+inline constexpr int kResamples = 2000;
+inline constexpr std::size_t kLeastForBootstrap = 5;
+
+/// Percentile bootstrap of the ratio of medians (B. Efron, R. Tibshirani, An Introduction to the Bootstrap,
+/// section 13.3): both sides are resampled on their own, with numbers drawn from Philox, so that a seed
+/// always gives the same interval. p is twice the share of resamples that fall short of the band's edge;
+/// where none does, 2000 resamples cannot tell how small p is, and the normal tail of the bootstrap's log
+/// ratio stands in. It is never below what a rank test of that many samples could reach. Needs positive
+/// samples, at least one on each side.
+RatioTest bootstrap_ratio(std::span<const double> base, std::span<const double> fresh, double effect,
+                          uint64_t seed, int resamples = kResamples);
+
+/// A median with its interval, when there are too few samples to resample, or none.
+struct MedianRange {
+  double median = 0, lo = 0, hi = 0;
+  std::size_t samples = 0;  ///< 0: not known
+};
+
+/// The widest ratio that the two intervals allow: wider than 95 %, never narrower.
+RatioTest interval_ratio(const MedianRange& base, const MedianRange& fresh, double effect);
+
+/// Which hypotheses fall when the false discovery rate is held at q (Y. Benjamini, Y. Hochberg, 1995; holds
+/// for independent and for positively dependent tests).
+std::vector<bool> benjamini_hochberg(std::span<const double> p, double q);
+
+/// FNV-1a of a name: the seed of its resamples.
+uint64_t name_seed(std::string_view name);
+
+double median_of(std::vector<double> values);
+
+}  // namespace attnbench

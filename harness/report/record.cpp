@@ -1,0 +1,33 @@
+#include "harness/report/record.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "attnbench_version.h"
+#include "harness/report/host.h"
+
+namespace attnbench {
+
+std::string record_name(const Record& r) { return r.kernel.empty() ? r.item.id : r.item.id + "/" + r.kernel; }
+
+RunContext describe_run(const Device& device, const std::string& name,
+                        const std::vector<std::string>& command_line) {
+  RunContext c;
+  c.name = name;
+  c.command_line = command_line;
+  c.date = iso_date_now();
+  c.host = host_name();
+  c.device = device.info();
+  c.cpu_model = cpu_model_name();
+  c.cpu_threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  c.version = ATTNBENCH_VERSION;
+  c.revision = ATTNBENCH_REVISION;
+  c.build_type = ATTNBENCH_BUILD_TYPE;
+  c.cpu_mhz = cpu_max_mhz();
+  c.cpu_scaling = cpu_scaling_enabled();
+  c.caches = host_caches();
+  c.load_avg = load_averages();
+  return c;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,29 @@
+// How many records ended how.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "harness/report/record.h"
+
+namespace attnbench {
+
+struct Summary {
+  int64_t passed = 0;
+  int64_t failed = 0;  ///< incorrect output
+  int64_t skipped = 0;
+  int64_t errors = 0;    ///< errors and timeouts
+  int64_t timeouts = 0;  ///< of these
+  int64_t invalid_times = 0;
+};
+
+Summary summarise(std::span<const Record> records);
+
+/// "132 passed, 0 failed, 4 skipped, 0 errors", with ", 1 invalid time" where there is one.
+std::string summary_text(const Summary& s);
+
+/// True for what a reader has to look at: fail, error, timeout, invalid_time.
+bool needs_attention(Status s);
+
+}  // namespace attnbench

@@ -1,0 +1,82 @@
+#include "harness/report/table.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include "harness/report/text.h"
+
+namespace attnbench {
+namespace {
+
+constexpr std::size_t kGap = 2;
+constexpr std::size_t kLeastShrunk = 12;
+
+std::string padded(const std::string& text, std::size_t width, Align align) {
+  const std::size_t have = display_width(text);
+  const std::string fill(width > have ? width - have : 0, ' ');
+  return align == Align::kLeft ? text + fill : fill + text;
+}
+
+std::string trimmed(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+/// Width of every column; 0 for one that has nothing in any row.
+std::vector<std::size_t> column_widths(const std::vector<TableColumn>& columns,
+                                       const std::vector<TableRow>& rows, std::size_t limit) {
+  std::vector<std::size_t> widths(columns.size(), 0);
+  for (const TableRow& row : rows) {
+    for (std::size_t i = 0; i < row.cells.size() && i < columns.size(); ++i) {
+      widths[i] = std::max(widths[i], display_width(row.cells[i]));
+    }
+  }
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    if (widths[i] == 0) continue;
+    widths[i] = std::max(widths[i], display_width(columns[i].header));
+    total += widths[i] + (total > 0 ? kGap : 0);
+  }
+  for (std::size_t i = 0; i < columns.size() && limit > 0 && total > limit; ++i) {
+    if (!columns[i].shrink || widths[i] <= kLeastShrunk) continue;
+    const std::size_t cut = std::min(total - limit, widths[i] - kLeastShrunk);
+    widths[i] -= cut;
+    total -= cut;
+  }
+  return widths;
+}
+
+}  // namespace
+
+std::string paint(const std::string& text, Colour colour, bool enabled) {
+  if (!enabled || colour == Colour::kNone) return text;
+  const char* code = colour == Colour::kGreen ? "\033[32m" : colour == Colour::kRed ? "\033[31m" : "\033[33m";
+  return code + text + "\033[0m";
+}
+
+void print_table(std::ostream& out, const std::vector<TableColumn>& columns,
+                 const std::vector<TableRow>& rows, const TableOptions& options) {
+  const std::vector<std::size_t> widths = column_widths(columns, rows, options.width);
+  const auto line_of = [&](const TableRow& row, bool header) {
+    std::string line;
+    std::size_t used = 0;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (i >= row.cells.size()) break;
+      if (widths[i] == 0) continue;
+      if (used > 0) line.append(kGap, ' ');
+      const std::string cell = padded(shorten_middle(row.cells[i], widths[i]), widths[i], columns[i].align);
+      used += (used > 0 ? kGap : 0) + widths[i];
+      line += i == 0 && !header ? paint(cell, row.colour, options.colour) : cell;
+    }
+    if (row.rest.empty()) return trimmed(line);
+    line.append(kGap, ' ');
+    const std::size_t room = options.width > used + kGap ? options.width - used - kGap : 20;
+    return line + (options.width == 0 ? row.rest : shorten_end(row.rest, room));
+  };
+  TableRow header;
+  for (const TableColumn& column : columns) header.cells.push_back(column.header);
+  out << line_of(header, true) << '\n';
+  for (const TableRow& row : rows) out << line_of(row, false) << '\n';
+}
+
+}  // namespace attnbench

@@ -1,0 +1,35 @@
+// Text that is safe to put anywhere: valid UTF-8, on one line, cut to a width; and numbers for people and
+// machines.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace attnbench {
+
+/// Code points; each byte that is not part of valid UTF-8 (overlong forms and surrogates included) is U+FFFD.
+std::u32string decode_utf8(std::string_view s);
+void append_utf8(std::string& out, char32_t c);
+
+/// The same text with invalid bytes replaced by U+FFFD.
+std::string valid_utf8(std::string_view s);
+
+/// Valid UTF-8 without control characters: every run of them (newlines, escapes) becomes one space.
+std::string one_line(std::string_view s);
+
+/// Columns on a terminal: code points, as everything printed here is one column wide.
+std::size_t display_width(std::string_view s);
+
+/// At most `width` columns: what is too much is cut from the middle, or from the end, and "…" stands for it.
+std::string shorten_middle(std::string_view s, std::size_t width);
+std::string shorten_end(std::string_view s, std::size_t width);
+
+/// A number for people, `significant` digits, no exponent from 0.001 to 10^9: "12.34", "1234", "0.0123".
+/// "-" where it is not finite.
+std::string digits(double value, int significant = 4);
+
+/// A number for machines: the shortest that reads back equal; empty where it is not finite.
+std::string exact(double value);
+
+}  // namespace attnbench

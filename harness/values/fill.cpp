@@ -1,0 +1,77 @@
+#include "harness/values/fill.h"
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace attnbench {
+namespace {
+
+/// Rounds `n` values to the type of `dtype` and writes them to elements at, at + 1, ... of `base`.
+void store_row(DType dtype, void* base, int64_t at, const float* values, int n) {
+  switch (dtype) {
+    case DType::kBf16: {
+      auto* out = static_cast<uint16_t*>(base) + at;
+      for (int c = 0; c < n; ++c) out[c] = float_to_bf16(values[c]);
+      return;
+    }
+    case DType::kFp16: {
+      auto* out = static_cast<uint16_t*>(base) + at;
+      for (int c = 0; c < n; ++c) out[c] = float_to_fp16(values[c]);
+      return;
+    }
+    default:
+      std::memcpy(static_cast<float*>(base) + at, values, static_cast<std::size_t>(n) * sizeof(float));
+  }
+}
+
+}  // namespace
+
+void fill_host(const FillJob& job) {
+  if (job.dtype != DType::kBf16 && job.dtype != DType::kFp16 && job.dtype != DType::kFp32) {
+    throw std::invalid_argument(std::string("fill: bf16, fp16 or fp32 required, given ") +
+                                dtype_name(job.dtype));
+  }
+  if (job.num_rows <= 0 || job.num_heads <= 0 || job.head_dim <= 0) return;
+  const int64_t size = static_cast<int64_t>(dtype_size(job.dtype));
+#pragma omp parallel
+  {
+    std::vector<float> values(static_cast<std::size_t>(job.head_dim));
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < job.num_rows; ++r) {
+      const RowOwner owner = job.owners[r];
+      for (int32_t h = 0; h < job.num_heads; ++h) {
+        const int64_t at = fill_offset(job, r, h);
+        if (owner.seq < 0) {
+          std::memset(static_cast<char*>(job.base) + at * size, 0xff,
+                      static_cast<std::size_t>(job.head_dim * size));
+          continue;
+        }
+        value_row(job.spec, job.tensor, static_cast<uint32_t>(owner.seq), static_cast<uint32_t>(owner.pos),
+                  static_cast<uint32_t>(h), job.head_dim, values.data());
+        store_row(job.dtype, job.base, at, values.data(), job.head_dim);
+      }
+    }
+  }
+}
+
+uint64_t digest_host(const void* data, int64_t bytes) {
+  const auto* base = static_cast<const char*>(data);
+  const int64_t words = bytes / 8;
+  uint64_t sum = 0;
+#pragma omp parallel for schedule(static) reduction(+ : sum)
+  for (int64_t i = 0; i < words; ++i) {
+    uint64_t word;
+    std::memcpy(&word, base + 8 * i, sizeof word);
+    sum += digest_word(word, static_cast<uint64_t>(i));
+  }
+  if (const int64_t rest = bytes - 8 * words; rest > 0) {
+    uint64_t word = 0;
+    std::memcpy(&word, base + 8 * words, static_cast<std::size_t>(rest));
+    sum += digest_word(word, static_cast<uint64_t>(words));
+  }
+  return sum;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,97 @@
+// The cpu attention kernel: what it supports, and how a launch runs.
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+
+#include "kernels/common/checks.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/fast_exp.h"
+#include "kernels/cpu/paths.h"
+#include "kernels/cpu/schedule.h"
+#include "kernels/cpu/scratch.h"
+
+namespace attnbench::cpu {
+namespace {
+
+KernelStatus supports(const OpParams* params, const LaunchContext*, KernelMessage* message) {
+  if (const KernelStatus s = check_features(kAttention, *params, message); s != KernelStatus::kOk) return s;
+  return check_attention_args(kAttention, params->attention, message);
+}
+
+/// P and all sums stay in fp32.
+Numerics numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, kExpRelErr}; }
+
+std::size_t workspace_bytes(const OpParams*, const LaunchContext*) { return 0; }
+
+KernelStatus out_of_memory(KernelMessage* message) {
+  return refuse(message, KernelStatus::kDeviceError, "%s: out of memory for scratch", kAttention.name);
+}
+
+KernelStatus launch(const OpParams* params, const LaunchContext* context, KernelMessage* message) {
+  const AttentionParams& p = params->attention;
+  if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
+    return s;
+  const int threads = std::max(1, context->num_threads);
+
+  // Kept between launches by the thread that launches.
+  thread_local Schedule schedule;
+  thread_local Scratch partial_scratch;
+  try {
+    make_schedule(p, threads, schedule);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory(message);
+  }
+  const Schedule& s = schedule;  // this thread's own, also inside the parallel region
+  float* partials = static_cast<float*>(
+      partial_scratch.reserve(static_cast<std::size_t>(s.partial_floats) * sizeof(float)));
+  if (s.partial_floats > 0 && partials == nullptr) return out_of_memory(message);
+
+  const std::size_t scratch_bytes = std::max(many_rows_scratch_bytes(p), few_rows_scratch_bytes(p));
+  const int64_t tasks = static_cast<int64_t>(s.tasks.size());
+  const int64_t merges = static_cast<int64_t>(s.merges.size());
+  std::atomic<bool> failed{false};
+  const int team = static_cast<int>(std::clamp<int64_t>(tasks, 1, threads));
+#pragma omp parallel num_threads(team)
+  {
+    thread_local Scratch scratch;
+    void* memory = scratch.reserve(scratch_bytes);
+    if (memory == nullptr) failed = true;
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < tasks; ++i) {
+      if (memory == nullptr) continue;
+      const Task& task = s.tasks[static_cast<std::size_t>(i)];
+      if (task.few_rows) {
+        run_few_rows(p, task, memory, partials);
+      } else {
+        run_many_rows(p, task, memory, partials);
+      }
+    }
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < merges; ++i) run_merge(p, s.merges[static_cast<std::size_t>(i)], partials);
+  }
+  return failed ? out_of_memory(message) : KernelStatus::kOk;
+}
+
+}  // namespace
+
+const Kernel kAttention = {
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic | kBatchInvariant,
+    .name = "cpu",
+    .summary = "tiled online softmax in fp32, threaded and vectorised",
+    .shapes = "head_dim 1..256, any ratio of heads, any block_size",
+    .op = Op::kAttention,
+    .device = DeviceKind::kCpu,
+    .min_compute_capability = 0,
+    .features =
+        kPackedKv | kPagedKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap | kBf16 | kFp16 | kFp32,
+    .supports = supports,
+    .numerics = numerics,
+    .workspace_bytes = workspace_bytes,
+    .plan = nullptr,
+    .launch = launch,
+};
+
+}  // namespace attnbench::cpu

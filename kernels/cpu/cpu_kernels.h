@@ -1,0 +1,15 @@
+// The kernels of the `cpu` device.
+#pragma once
+
+#include "kernels/contract/kernel.h"
+
+namespace attnbench::cpu {
+
+/// Attention by tiled online softmax in fp32, threaded and vectorised; every sequence's result has the same
+/// bits whatever the batch, the page layout and the number of threads.
+extern const Kernel kAttention;
+
+/// kv_append: a bit copy by slot_mapping.
+extern const Kernel kKvAppend;
+
+}  // namespace attnbench::cpu

@@ -1,0 +1,228 @@
+// The path of decode: up to kFewRows packed rows against a long context.
+//
+// A task walks tiles of keys and takes a step of keys for all its KV heads before the next: where tokens lie
+// outside heads (NHD) memory is thus read in whole tokens. All along, the rows that come kAhead keys later
+// are fetched, over the seams from K to V and from V to the next tile's K, so that the stream from memory
+// never pauses.
+#include <algorithm>
+
+#include "kernels/cpu/finish.h"
+#include "kernels/cpu/paths.h"
+#include "kernels/cpu/row_products.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/tile_rows.h"
+
+namespace attnbench::cpu {
+namespace {
+
+constexpr int kTile = 64;  ///< keys: K and V of a tile fit the first-level cache
+
+constexpr int kAhead = 48;  ///< keys from a fetch to its use
+
+using Tile = TileRows<kTile>;
+
+struct Buffers {
+  float* q;         // [head of the task][row][padded head_dim], pair order
+  float* o;         // as q
+  float* m;         // [head][row]
+  float* l;         // [head][row]
+  float* s;         // [head][row][kTile]
+  KeyBounds* rows;  // [row]
+  Tile* tiles;      // [2]
+
+  Buffers(const AttentionParams& p, Carver& carver) {
+    const std::size_t rows_of_heads = static_cast<std::size_t>(p.num_heads_kv) * kFewRows;
+    const std::size_t dim = static_cast<std::size_t>(round_up(p.head_dim, kPanel));
+    q = carver.take<float>(rows_of_heads * dim);
+    o = carver.take<float>(rows_of_heads * dim);
+    m = carver.take<float>(rows_of_heads);
+    l = carver.take<float>(rows_of_heads);
+    s = carver.take<float>(rows_of_heads * kTile);
+    rows = carver.take<KeyBounds>(kFewRows);
+    tiles = carver.take<Tile>(2);
+  }
+};
+
+/// Calls f for blocks of up to kRowStep rows: f.operator()<rows>(first row).
+template <class F>
+ATTNBENCH_INLINE void for_row_blocks(int rows, F&& f) {
+  int r = 0;
+  for (; r + 4 <= rows; r += 4) f.template operator()<4>(r);
+  switch (rows - r) {
+    case 3:
+      f.template operator()<3>(r);
+      break;
+    case 2:
+      f.template operator()<2>(r);
+      break;
+    case 1:
+      f.template operator()<1>(r);
+      break;
+    default:
+      break;
+  }
+}
+
+template <class T>
+class FewRows {
+ public:
+  using Storage = typename T::Storage;
+
+  FewRows(const AttentionParams& p, const Task& task, const Buffers& buffers)
+      : p_(p),
+        task_(task),
+        buf_(buffers),
+        scale_(score_scale(p)),
+        dim_(p.head_dim),
+        padded_dim_(round_up(p.head_dim, kPanel)) {}
+
+  void run(float* partials) {
+    for (int h = 0; h < task_.head_count; ++h) start(h);
+    Tile* tile = buf_.tiles;
+    Tile* next = buf_.tiles + 1;
+    locate(task_.keys.begin, *tile);
+    while (tile->n > 0) {
+      locate(tile->key + tile->n, *next);
+      do_tile(*tile, *next);
+      std::swap(tile, next);
+    }
+    for (int h = 0; h < task_.head_count; ++h) finish(h, partials);
+  }
+
+ private:
+  void start(int h) {
+    const int32_t group = p_.num_heads_q / p_.num_heads_kv;
+    const int32_t head = task_.head_begin + h;
+    float* q_rows = buf_.q + h * task_.rows * padded_dim_;
+    std::fill_n(q_rows, task_.rows * padded_dim_, 0.0f);
+    std::fill_n(buf_.o + h * task_.rows * padded_dim_, task_.rows * padded_dim_, 0.0f);
+    for (int r = 0; r < task_.rows; ++r) {
+      const int32_t packed_row = task_.row_begin + r;
+      const int32_t token = packed_row / group;
+      const Storage* q =
+          static_cast<const Storage*>(p_.q) +
+          q_offset(p_, int64_t{task_.range.q_begin} + token, head * group + packed_row % group);
+      for (int d = 0; d < dim_; ++d) {
+        q_rows[r * padded_dim_ + d / kPanel * kPanel + T::pair_slot(d % kPanel)] =
+            T::to_float(q[d]) * scale_.q_factor;
+      }
+      const KeyBounds seen = visible_keys(p_, token, task_.range.q_len, task_.range.k_len);
+      const int32_t begin = std::clamp(seen.begin, task_.keys.begin, task_.keys.end);
+      buf_.rows[r] = {begin, std::clamp(seen.end, begin, task_.keys.end)};
+      buf_.m[h * task_.rows + r] = -kInf;
+      buf_.l[h * task_.rows + r] = 0.0f;
+    }
+  }
+
+  void locate(int32_t key, Tile& tile) const {
+    tile.locate(p_, task_.seq, key, std::min(kTile, task_.keys.end - key));
+  }
+
+  void do_tile(const Tile& tile, const Tile& next) {
+    // Rows in the order in which they are read: K and V of this tile, K of the next. Past the last key of K
+    // stands that key again, up to a whole step; its scores there are masked.
+    const Storage* stream[3 * kTile];
+    const Storage* const k_base = static_cast<const Storage*>(p_.k);
+    const Storage* const v_base = static_cast<const Storage*>(p_.v);
+    const int keys = round_up(tile.n, kKeyStep);
+    const Storage** k = stream;
+    const Storage** v = k + keys;
+    const Storage** end = v + keys;
+    for (int j = 0; j < keys; ++j) k[j] = k_base + tile.k[std::min(j, tile.n - 1)];
+    for (int j = 0; j < keys; ++j) v[j] = v_base + tile.v[std::min(j, tile.n - 1)];
+    for (int j = 0; j < next.n; ++j) *end++ = k_base + next.k[j];
+
+    for (int j = 0; j < keys; j += kKeyStep) {
+      const auto rows = [&](int h) {
+        return stream_at(k + j, end, (task_.head_begin + h) * p_.k_stride_head);
+      };
+      for (int h = 0; h < task_.head_count; ++h) dot(h, rows(h), j);
+    }
+    for (int h = 0; h < task_.head_count; ++h) {
+      for (int r = 0; r < task_.rows; ++r) softmax(h * task_.rows + r, buf_.rows[r], tile);
+    }
+    for (int j = 0; j < keys; j += kKeyStep) {
+      const int count = std::min(kKeyStep, tile.n - j);
+      const auto rows = [&](int h) {
+        return stream_at(v + j, end, (task_.head_begin + h) * p_.v_stride_head);
+      };
+      for (int h = 0; h < task_.head_count; ++h) add(h, rows(h), j, count);
+    }
+  }
+
+  static RowStream<Storage> stream_at(const Storage** rows, const Storage** end, int64_t head) {
+    const Storage** ahead = std::min(rows + kAhead, end);
+    return {rows, ahead, std::min(kKeyStep, static_cast<int>(end - ahead)), head};
+  }
+
+  void dot(int h, RowStream<Storage> k, int j) {
+    const float* q = buf_.q + h * task_.rows * padded_dim_;
+    float* s = buf_.s + h * task_.rows * kTile + j;
+    for_row_blocks(task_.rows, [&]<int kRows>(int r) {
+      dot_keys<T, kRows>(q + r * padded_dim_, padded_dim_, k, dim_, s + r * kTile, kTile);
+      k.ahead_count = 0;  // fetched once
+    });
+  }
+
+  void add(int h, RowStream<Storage> v, int j, int count) {
+    const float* s = buf_.s + h * task_.rows * kTile + j;
+    float* o = buf_.o + h * task_.rows * padded_dim_;
+    for_row_blocks(task_.rows, [&]<int kRows>(int r) {
+      add_values<T, kRows>(s + r * kTile, kTile, v, count, dim_, o + r * padded_dim_, padded_dim_);
+      v.ahead_count = 0;
+    });
+  }
+
+  /// `row` counts over the task's heads and rows.
+  void softmax(int row, const KeyBounds& seen, const Tile& tile) {
+    const float alpha = softmax_row(scale_, buf_.s + row * kTile, 0, round_up(tile.n, kLanes),
+                                    seen.begin - tile.key, seen.end - tile.key, buf_.m[row], buf_.l[row]);
+    if (alpha == 1.0f) return;
+    float* o = buf_.o + row * padded_dim_;
+    for (int d = 0; d < padded_dim_; d += kLanes) store(o + d, load(o + d) * alpha);
+  }
+
+  void finish(int h, float* partials) {
+    for (int r = 0; r < task_.rows; ++r) {
+      const float* o = buf_.o + (h * task_.rows + r) * padded_dim_;
+      float in_order[kMaxHeadDim];
+      for (int d = 0; d < dim_; ++d) in_order[d] = o[d / kPanel * kPanel + T::pair_slot(d % kPanel)];
+      finish_row(p_, task_, task_.head_begin + h, r, in_order, buf_.m[h * task_.rows + r],
+                 buf_.l[h * task_.rows + r], partials);
+    }
+  }
+
+  const AttentionParams& p_;
+  const Task& task_;
+  const Buffers& buf_;
+  const ScoreScale scale_;
+  const int dim_;
+  const int padded_dim_;
+};
+
+}  // namespace
+
+std::size_t few_rows_scratch_bytes(const AttentionParams& p) {
+  Carver carver(nullptr);
+  Buffers(p, carver);
+  return carver.used();
+}
+
+void run_few_rows(const AttentionParams& p, const Task& task, void* scratch, float* partials) {
+  Carver carver(scratch);
+  const Buffers buffers(p, carver);
+  switch (p.dtype_q) {
+    case DType::kBf16:
+      FewRows<Bf16>(p, task, buffers).run(partials);
+      break;
+    case DType::kFp16:
+      FewRows<Fp16>(p, task, buffers).run(partials);
+      break;
+    default:
+      FewRows<Fp32>(p, task, buffers).run(partials);
+      break;
+  }
+}
+
+}  // namespace attnbench::cpu

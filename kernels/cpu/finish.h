@@ -1,0 +1,46 @@
+// The end of a row: its state goes to a partial slot, or as O and LSE to the outputs.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/schedule.h"
+#include "kernels/cpu/softmax.h"
+
+namespace attnbench::cpu {
+
+/// Most channels, padded.
+inline constexpr int kMaxHeadDim = 256;
+
+/// Writes O = o / l and LSE of packed row `row` of the task's KV head `head`. A row that saw no key has l =
+/// 0.
+inline void write_row(const AttentionParams& p, const Task& task, int32_t head, int32_t row, const float* o,
+                      float m, float l) {
+  const int32_t group = p.num_heads_q / p.num_heads_kv;
+  const int32_t packed_row = task.row_begin + row;
+  const int64_t q_row = int64_t{task.range.q_begin} + packed_row / group;
+  const int32_t q_head = head * group + packed_row % group;
+  alignas(64) float out[kMaxHeadDim];
+  if (l == 0.0f) {
+    std::memset(out, 0, sizeof out);
+  } else {
+    for (int d = 0; d < p.head_dim; ++d) out[d] = o[d] / l;
+  }
+  store_row(p.dtype_out, p.out, out_offset(p, q_row, q_head), out, p.head_dim);
+  p.lse[lse_offset(p, q_row, q_head)] = lse_of_state(m, l);
+}
+
+/// Ends one row of a task; `o` holds head_dim accumulators in channel order, `partials` the launch's slots.
+inline void finish_row(const AttentionParams& p, const Task& task, int32_t head, int32_t row, const float* o,
+                       float m, float l, float* partials) {
+  if (task.splits == 1) {
+    write_row(p, task, head, row, o, m, l);
+    return;
+  }
+  float* slot = partials + partial_offset(p, task, head, task.split, row);
+  std::memcpy(slot, o, static_cast<std::size_t>(p.head_dim) * sizeof *o);
+  slot[p.head_dim] = m;
+  slot[p.head_dim + 1] = l;
+}
+
+}  // namespace attnbench::cpu

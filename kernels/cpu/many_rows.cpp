@@ -1,0 +1,241 @@
+// The path of prefill: tiles of query rows and keys go through a register-blocked GEMM, the softmax in
+// between.
+//
+//   per tile of keys:  K -> panels [key / kPanel][channel][kPanel]     (transposed while it is converted)
+//                      V -> panels [channel / kPanel][key][kPanel]
+//                      S[row][key] = Q K^T;  S := weights;  O[row][channel] = alpha O + S V
+//
+// Rows go in groups of kGroupRows. A group works on the panels of keys that some row of it sees, so that
+// causal and window masks cost little beyond what they leave visible.
+#include <algorithm>
+
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/finish.h"
+#include "kernels/cpu/paths.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/tile_gemm.h"
+#include "kernels/cpu/tile_rows.h"
+
+namespace attnbench::cpu {
+namespace {
+
+static_assert(kRowTile % kGroupRows == 0 && kKeyTile % kPanel == 0);
+constexpr int kGroups = kRowTile / kGroupRows;
+
+/// Columns of S, multiples of kPanel, that a group of rows works on; begin == end: none.
+struct Columns {
+  int begin;
+  int end;
+};
+
+struct Buffers {
+  float* q;         // [group][channel][kGroupRows]
+  float* k;         // panels
+  float* v;         // panels
+  float* s;         // [kRowTile][kKeyTile]
+  float* o;         // [kRowTile][padded head_dim]
+  float* m;         // [kRowTile]
+  float* l;         // [kRowTile]
+  float* alpha;     // [kRowTile]
+  KeyBounds* rows;  // [kRowTile] what each row sees, in keys of the sequence
+
+  Buffers(const AttentionParams& p, Carver& carver) {
+    const std::size_t dim = static_cast<std::size_t>(round_up(p.head_dim, kPanel));
+    q = carver.take<float>(kRowTile * dim);
+    k = carver.take<float>(kKeyTile * dim);
+    v = carver.take<float>(kKeyTile * dim);
+    s = carver.take<float>(kRowTile * kKeyTile);
+    o = carver.take<float>(kRowTile * dim);
+    m = carver.take<float>(kRowTile);
+    l = carver.take<float>(kRowTile);
+    alpha = carver.take<float>(kRowTile);
+    rows = carver.take<KeyBounds>(kRowTile);
+  }
+};
+
+template <class T>
+class ManyRows {
+ public:
+  using Storage = typename T::Storage;
+
+  ManyRows(const AttentionParams& p, const Task& task, const Buffers& buffers)
+      : p_(p),
+        task_(task),
+        buf_(buffers),
+        scale_(score_scale(p)),
+        dim_(p.head_dim),
+        padded_dim_(round_up(p.head_dim, kPanel)),
+        head_(task.head_begin) {}
+
+  void run(float* partials) {
+    start();
+    for (int32_t key = task_.keys.begin; key < task_.keys.end; key += kKeyTile) {
+      const int n = std::min(kKeyTile, task_.keys.end - key);
+      Columns columns[kGroups];
+      for (int g = 0; g < groups(); ++g) columns[g] = columns_of_group(g, key, n);
+      tile_.locate(p_, task_.seq, key, n);
+      pack_k();
+      pack_v();
+      multiply_qk(columns, n);
+      for (int g = 0; g < groups(); ++g) {
+        for (int r = g * kGroupRows; r < g * kGroupRows + rows_of_group(g); ++r) {
+          const KeyBounds& seen = buf_.rows[r];
+          buf_.alpha[r] = softmax_row(scale_, buf_.s + r * kKeyTile, columns[g].begin, columns[g].end,
+                                      seen.begin - key, seen.end - key, buf_.m[r], buf_.l[r]);
+        }
+      }
+      multiply_pv(columns);
+    }
+    for (int r = 0; r < task_.rows; ++r) {
+      finish_row(p_, task_, head_, r, buf_.o + r * padded_dim_, buf_.m[r], buf_.l[r], partials);
+    }
+  }
+
+ private:
+  int groups() const { return (task_.rows + kGroupRows - 1) / kGroupRows; }
+  int rows_of_group(int g) const { return std::min(kGroupRows, task_.rows - g * kGroupRows); }
+
+  void start() {
+    const int32_t group = p_.num_heads_q / p_.num_heads_kv;
+    for (int r = 0; r < task_.rows; ++r) {
+      const int32_t packed_row = task_.row_begin + r;
+      const int32_t token = packed_row / group;
+      const Storage* q =
+          static_cast<const Storage*>(p_.q) +
+          q_offset(p_, int64_t{task_.range.q_begin} + token, head_ * group + packed_row % group);
+      float* column = buf_.q + (r / kGroupRows) * kGroupRows * dim_ + r % kGroupRows;
+      for (int d = 0; d < dim_; ++d) column[d * kGroupRows] = T::to_float(q[d]) * scale_.q_factor;
+
+      // Bounds within the task's own keys; kept ordered, so that a row that sees none of them has an empty
+      // range.
+      const KeyBounds seen = visible_keys(p_, token, task_.range.q_len, task_.range.k_len);
+      const int32_t begin = std::clamp(seen.begin, task_.keys.begin, task_.keys.end);
+      buf_.rows[r] = {begin, std::clamp(seen.end, begin, task_.keys.end)};
+      buf_.m[r] = -kInf;
+      buf_.l[r] = 0.0f;
+    }
+    std::fill_n(buf_.o, task_.rows * padded_dim_, 0.0f);
+  }
+
+  Columns columns_of_group(int g, int32_t key, int n) const {
+    int begin = n;
+    int end = 0;
+    for (int r = g * kGroupRows; r < g * kGroupRows + rows_of_group(g); ++r) {
+      const KeyBounds& seen = buf_.rows[r];
+      if (seen.begin == seen.end) continue;
+      begin = std::min(begin, seen.begin - key);
+      end = std::max(end, seen.end - key);
+    }
+    begin = std::max(begin, 0);
+    end = std::min(end, n);
+    if (begin >= end) return {0, 0};
+    return {begin / kPanel * kPanel, round_up(end, kPanel)};
+  }
+
+  /// Keys from n to the end of the last panel become zeros: memory beyond the sequence's keys is not read.
+  void pack_k() {
+    const int n = tile_.n;
+    const Storage* base = static_cast<const Storage*>(p_.k) + head_ * p_.k_stride_head;
+    for (int j = 0; j < round_up(n, kPanel); j += 8) {
+      const Storage* row[8];
+      const int count = std::min(8, n - j);
+      for (int i = 0; i < count; ++i) row[i] = base + tile_.k[j + i];
+      float* panel = buf_.k + j / kPanel * kPanel * dim_ + j % kPanel;
+      for (int d = 0; d < dim_; d += 8) {
+        Vec8 block[8] = {};
+        if (count == 8 && d + 8 <= dim_) {
+          ATTNBENCH_UNROLL
+          for (int i = 0; i < 8; ++i) block[i] = T::load8(row[i] + d);
+        } else {
+          for (int i = 0; i < count; ++i) {
+            block[i] = d + 8 <= dim_ ? T::load8(row[i] + d) : load8_part<T>(row[i] + d, dim_ - d);
+          }
+        }
+        transpose_8x8(block);
+        ATTNBENCH_UNROLL
+        for (int i = 0; i < 8; ++i) {
+          if (d + i < dim_) store(panel + (d + i) * kPanel, block[i]);
+        }
+      }
+    }
+  }
+
+  void pack_v() {
+    const int n = tile_.n;
+    const Storage* base = static_cast<const Storage*>(p_.v) + head_ * p_.v_stride_head;
+    for (int j = 0; j < round_up(n, kPanel); ++j) {
+      float* row = buf_.v + j * kPanel;
+      const Storage* v = j < n ? base + tile_.v[j] : nullptr;
+      for (int d = 0; d < padded_dim_; d += 8) {
+        Vec8 x{};
+        if (v != nullptr && d < dim_) x = d + 8 <= dim_ ? T::load8(v + d) : load8_part<T>(v + d, dim_ - d);
+        store(row + d / kPanel * kPanel * kKeyTile + d % kPanel, x);
+      }
+    }
+  }
+
+  void multiply_qk(const Columns* columns, int n) {
+    for (int j = 0; j < n; j += kPanel) {  // a panel of K stays in the first-level cache while all rows pass
+      const float* panel = buf_.k + j * dim_;
+      for (int g = 0; g < groups(); ++g) {
+        if (j < columns[g].begin || j >= columns[g].end) continue;
+        const float* q = buf_.q + g * kGroupRows * dim_;
+        float* s = buf_.s + g * kGroupRows * kKeyTile + j;
+        with_rows(rows_of_group(g),
+                  [&]<int kRows>() { gemm_set<kRows, 1, kGroupRows>(q, panel, dim_, s, kKeyTile); });
+      }
+    }
+  }
+
+  void multiply_pv(const Columns* columns) {
+    for (int d = 0; d < padded_dim_; d += kPanel) {
+      for (int g = 0; g < groups(); ++g) {
+        const int begin = columns[g].begin;
+        if (begin == columns[g].end) continue;
+        const float* weights = buf_.s + g * kGroupRows * kKeyTile + begin;
+        const float* panel = buf_.v + d * kKeyTile + begin * kPanel;
+        float* o = buf_.o + g * kGroupRows * padded_dim_ + d;
+        with_rows(rows_of_group(g), [&]<int kRows>() {
+          gemm_scale_add<kRows, kKeyTile, 1>(weights, panel, columns[g].end - begin,
+                                             buf_.alpha + g * kGroupRows, o, padded_dim_);
+        });
+      }
+    }
+  }
+
+  const AttentionParams& p_;
+  const Task& task_;
+  const Buffers& buf_;
+  const ScoreScale scale_;
+  const int dim_;
+  const int padded_dim_;
+  const int32_t head_;
+  TileRows<kKeyTile> tile_;
+};
+
+}  // namespace
+
+std::size_t many_rows_scratch_bytes(const AttentionParams& p) {
+  Carver carver(nullptr);
+  Buffers(p, carver);
+  return carver.used();
+}
+
+void run_many_rows(const AttentionParams& p, const Task& task, void* scratch, float* partials) {
+  Carver carver(scratch);
+  const Buffers buffers(p, carver);
+  switch (p.dtype_q) {
+    case DType::kBf16:
+      ManyRows<Bf16>(p, task, buffers).run(partials);
+      break;
+    case DType::kFp16:
+      ManyRows<Fp16>(p, task, buffers).run(partials);
+      break;
+    default:
+      ManyRows<Fp32>(p, task, buffers).run(partials);
+      break;
+  }
+}
+
+}  // namespace attnbench::cpu

@@ -1,0 +1,66 @@
+// How a launch is cut into tasks.
+//
+// A task is a run of query rows of one sequence and KV head against a range of keys. Query rows are counted
+// "packed": row r of a KV head is token r / G, query head kv_head * G + r % G, with G = num_heads_q /
+// num_heads_kv, so that all query heads that share keys share one pass over them.
+//
+// Where to cut rows and keys depends on the sequence's own lengths only, never on the other sequences or on
+// the number of threads: this makes results batch-invariant and deterministic. How many KV heads a task of
+// few rows takes does depend on threads, which no bit of the result sees, as heads never meet.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/common/addressing.h"
+#include "kernels/common/mask.h"
+
+namespace attnbench::cpu {
+
+inline constexpr int kRowTile = 96;        ///< packed rows of a task of many rows
+inline constexpr int kKeyTile = 128;       ///< keys in flight, a multiple of kPanel
+inline constexpr int kFewRows = 16;        ///< up to here rows are dotted with keys directly
+inline constexpr int kSplitMaxRows = 384;  ///< beyond, rows alone give parallelism enough: keys are not split
+inline constexpr int kSplitKeys = 2048;    ///< most keys of a split
+
+struct Task {
+  int32_t seq;
+  SeqRange range;
+  int32_t head_begin;  ///< first KV head
+  int32_t head_count;  ///< 1 unless few_rows
+  int32_t row_begin;   ///< first packed row
+  int32_t rows;
+  KeyBounds keys;  ///< hull of what these rows see, or this split's part of it
+  int32_t split;
+  int32_t splits;   ///< 1: the task writes O and LSE itself
+  int64_t partial;  ///< splits > 1: floats before the partial states of this row tile
+  bool few_rows;
+  int64_t cost;
+};
+
+/// The partial states of one row tile and KV head that are to be merged.
+struct Merge {
+  Task tile;  ///< any task of the row tile
+  int32_t head;
+};
+
+struct Schedule {
+  std::vector<Task> tasks;  ///< longest first
+  std::vector<Merge> merges;
+  int64_t partial_floats = 0;
+};
+
+/// Floats of one row's partial state: accumulators, then m and l.
+inline int32_t partial_row_floats(const AttentionParams& p) { return p.head_dim + 2; }
+
+/// Floats before the state of `row` (0 <= row < task.rows) of KV head `head`, split `split`.
+inline int64_t partial_offset(const AttentionParams& p, const Task& task, int32_t head, int32_t split,
+                              int32_t row) {
+  const int64_t slot = static_cast<int64_t>(head) * task.splits + split;
+  return task.partial + (slot * task.rows + row) * partial_row_floats(p);
+}
+
+/// Cuts a launch for `threads` threads into `schedule`, whose memory is reused.
+void make_schedule(const AttentionParams& p, int threads, Schedule& schedule);
+
+}  // namespace attnbench::cpu

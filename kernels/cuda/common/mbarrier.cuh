@@ -1,0 +1,57 @@
+// Barriers in shared memory that count arrivals and bytes. PTX ISA, "Parallel Synchronization: mbarrier".
+#pragma once
+
+#include <cstdint>
+#include <cuda/ptx>
+
+namespace attnbench::hopper {
+
+/// One mbarrier. A phase ends when `arrivals` threads have arrived and all expected bytes have landed; phases
+/// alternate between parity 0 and 1, starting with 0.
+struct Mbarrier {
+  uint64_t word;
+
+  /// One thread, before any other use; then fence_barrier_init() and a barrier of the block.
+  __device__ __forceinline__ void init(uint32_t arrivals) { cuda::ptx::mbarrier_init(&word, arrivals); }
+
+  /// Arrives, with release semantics: what this thread wrote before is seen by those who wait.
+  __device__ __forceinline__ void arrive() { static_cast<void>(cuda::ptx::mbarrier_arrive(&word)); }
+
+  /// Arrives and announces `bytes` that the copy engine will deliver in this phase.
+  __device__ __forceinline__ void arrive_expecting(uint32_t bytes) {
+    static_cast<void>(cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta,
+                                                           cuda::ptx::space_shared, &word, bytes));
+  }
+
+  /// Waits for the end of the phase of parity `parity`, with acquire semantics. On a fresh barrier parity 1 counts
+  /// as ended. With ATTNBENCH_TRAP_ON_HANG a wait of some seconds ends the kernel with an error.
+  __device__ __forceinline__ void wait(uint32_t parity) {
+#ifdef ATTNBENCH_TRAP_ON_HANG
+    const long long start = clock64();
+    while (!cuda::ptx::mbarrier_try_wait_parity(&word, parity)) {
+      if (clock64() - start > 4'000'000'000ll) __trap();
+    }
+#else
+    while (!cuda::ptx::mbarrier_try_wait_parity(&word, parity)) {
+    }
+#endif
+  }
+};
+static_assert(sizeof(Mbarrier) == 8);
+
+/// Makes initialised barriers visible to the copy engine.
+__device__ __forceinline__ void fence_barrier_init() {
+  cuda::ptx::fence_mbarrier_init(cuda::ptx::sem_release, cuda::ptx::scope_cluster);
+}
+
+/// Place in a ring of kStages buffers: which buffer, and the parity of its current round.
+template <int kStages>
+struct RingPlace {
+  uint32_t count = 0;  ///< buffers passed so far
+
+  __device__ __forceinline__ uint32_t stage() const { return count % kStages; }
+  __device__ __forceinline__ uint32_t parity() const { return count / kStages % 2; }
+  __device__ __forceinline__ void advance() { ++count; }
+};
+
+}  // namespace attnbench::hopper

@@ -1,0 +1,166 @@
+// Asynchronous matrix products of a warpgroup (4 warps). PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+//
+// D (64 x N, fp32, in registers) += A (64 x 16) B (16 x N), 16-bit A and B. Thread t of the warpgroup holds in
+// d[4 * j + 2 * h + c] the element of row 16 * (t / 32) + (t % 32) / 4 + 8 * h and column 8 * j + 2 * (t % 4) + c. An
+// A operand of 16 columns in registers has the same layout, in pairs: word 2 * j + h holds c = 0, 1 of j = 0, 1; so the
+// accumulators 8k .. 8k + 7 of one product, rounded in pairs, are the A operand of step k of the next.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/contract/dtype.h"
+
+namespace attnbench::hopper {
+
+/// Orders this warpgroup's register accesses before its next wgmma. Needed before each group of products.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+/// Ends a group of products; groups complete in order.
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// Waits until at most kPending groups are in flight. Accumulators and register operands of a group must not be
+/// touched before.
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+/// Descriptor of a tile in shared memory in the 128-byte swizzle. `tile` is aligned to 1024 bytes: 8 rows of 128 bytes
+/// make one swizzle atom. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: Matrix Descriptor Format".
+///
+/// K-major operands (Q, K: rows hold the summed dimension): `leading_bytes` is ignored.
+/// MN-major operands (V: rows are the summed dimension): `leading_bytes` leads to the next 64 columns.
+struct SwizzledTile {
+  uint32_t low;  ///< address / 16 and leading_bytes / 16, 14 bits each, from bits 0 and 16
+
+  __device__ __forceinline__ SwizzledTile(const void* tile, uint32_t leading_bytes)
+      : low(static_cast<uint32_t>(__cvta_generic_to_shared(tile)) >> 4 | leading_bytes >> 4 << 16) {
+    // Keeps the compiler from computing the descriptors of all parts ahead of a loop, at two registers each.
+    asm volatile("" : "+r"(low));
+  }
+
+  /// The descriptor of the part `bytes` further on. Shared memory ends below 2^18, so the sum has no carry.
+  __device__ __forceinline__ uint64_t at(uint32_t bytes) const {
+    constexpr uint64_t kAtomBytes = 1024;
+    constexpr uint64_t kSwizzle128 = 1;
+    return (kSwizzle128 << 62 | (kAtomBytes >> 4) << 32) | (low + bytes / 16);
+  }
+};
+
+/// Products with kColumns columns of B, for the widths that the kernels use.
+///   from_shared: A K-major and B K-major, both in shared memory
+///   from_registers: A in registers, B MN-major in shared memory
+/// accumulate = 0 ignores what d held.
+template <int kColumns>
+struct Wgmma;
+
+// Operand names %0 .. %127 and the accumulators behind them, by eights.
+// clang-format off
+#define ATTNBENCH_R0 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define ATTNBENCH_R1 "%8,%9,%10,%11,%12,%13,%14,%15"
+#define ATTNBENCH_R2 "%16,%17,%18,%19,%20,%21,%22,%23"
+#define ATTNBENCH_R3 "%24,%25,%26,%27,%28,%29,%30,%31"
+#define ATTNBENCH_R4 "%32,%33,%34,%35,%36,%37,%38,%39"
+#define ATTNBENCH_R5 "%40,%41,%42,%43,%44,%45,%46,%47"
+#define ATTNBENCH_R6 "%48,%49,%50,%51,%52,%53,%54,%55"
+#define ATTNBENCH_R7 "%56,%57,%58,%59,%60,%61,%62,%63"
+#define ATTNBENCH_R8 "%64,%65,%66,%67,%68,%69,%70,%71"
+#define ATTNBENCH_R9 "%72,%73,%74,%75,%76,%77,%78,%79"
+#define ATTNBENCH_R10 "%80,%81,%82,%83,%84,%85,%86,%87"
+#define ATTNBENCH_R11 "%88,%89,%90,%91,%92,%93,%94,%95"
+#define ATTNBENCH_R12 "%96,%97,%98,%99,%100,%101,%102,%103"
+#define ATTNBENCH_R13 "%104,%105,%106,%107,%108,%109,%110,%111"
+#define ATTNBENCH_R14 "%112,%113,%114,%115,%116,%117,%118,%119"
+#define ATTNBENCH_R15 "%120,%121,%122,%123,%124,%125,%126,%127"
+#define ATTNBENCH_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define ATTNBENCH_NAMES32 ATTNBENCH_R0 "," ATTNBENCH_R1 "," ATTNBENCH_R2 "," ATTNBENCH_R3
+#define ATTNBENCH_REGS32 ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24)
+#define ATTNBENCH_NAMES40 ATTNBENCH_NAMES32 "," ATTNBENCH_R4
+#define ATTNBENCH_REGS40 ATTNBENCH_REGS32, ATTNBENCH_D8(32)
+#define ATTNBENCH_NAMES64 ATTNBENCH_NAMES40 "," ATTNBENCH_R5 "," ATTNBENCH_R6 "," ATTNBENCH_R7
+#define ATTNBENCH_REGS64 ATTNBENCH_REGS40, ATTNBENCH_D8(40), ATTNBENCH_D8(48), ATTNBENCH_D8(56)
+#define ATTNBENCH_NAMES80 ATTNBENCH_NAMES64 "," ATTNBENCH_R8 "," ATTNBENCH_R9
+#define ATTNBENCH_REGS80 ATTNBENCH_REGS64, ATTNBENCH_D8(64), ATTNBENCH_D8(72)
+#define ATTNBENCH_NAMES88 ATTNBENCH_NAMES80 "," ATTNBENCH_R10
+#define ATTNBENCH_REGS88 ATTNBENCH_REGS80, ATTNBENCH_D8(80)
+#define ATTNBENCH_NAMES96 ATTNBENCH_NAMES88 "," ATTNBENCH_R11
+#define ATTNBENCH_REGS96 ATTNBENCH_REGS88, ATTNBENCH_D8(88)
+#define ATTNBENCH_NAMES128 ATTNBENCH_NAMES96 "," ATTNBENCH_R12 "," ATTNBENCH_R13 "," ATTNBENCH_R14 "," ATTNBENCH_R15
+#define ATTNBENCH_REGS128 ATTNBENCH_REGS96, ATTNBENCH_D8(96), ATTNBENCH_D8(104), ATTNBENCH_D8(112), ATTNBENCH_D8(120)
+
+#define ATTNBENCH_SHARED(columns, type, count, a_name, b_name, flag) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, " flag ", 0;\n" \
+               "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" ATTNBENCH_NAMES##count "}, " \
+               a_name ", " b_name ", p, 1, 1, 0, 0;}\n" \
+               : ATTNBENCH_REGS##count : "l"(a), "l"(b), "r"(accumulate))
+#define ATTNBENCH_REGISTERS(columns, type, count, a0, a1, a2, a3, b_name, flag) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, " flag ", 0;\n" \
+               "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" ATTNBENCH_NAMES##count "}, {" \
+               a0 "," a1 "," a2 "," a3 "}, " b_name ", p, 1, 1, 1;}\n" \
+               : ATTNBENCH_REGS##count : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
+
+// columns, accumulators per thread (columns / 2 = n), names %n .. %(n + 5) of the operands behind them.
+#define ATTNBENCH_WGMMA(columns, n, n0, n1, n2, n3, n4, n5) \
+  template <> \
+  struct Wgmma<columns> { \
+    template <DType kType> \
+    __device__ __forceinline__ static void from_shared(float (&d)[n], uint64_t a, uint64_t b, int accumulate) { \
+      if constexpr (kType == DType::kBf16) { \
+        ATTNBENCH_SHARED(columns, "bf16", n, n0, n1, n2); \
+      } else { \
+        ATTNBENCH_SHARED(columns, "f16", n, n0, n1, n2); \
+      } \
+    } \
+    template <DType kType> \
+    __device__ __forceinline__ static void from_registers(float (&d)[n], const uint32_t (&a)[4], uint64_t b, int accumulate) { \
+      if constexpr (kType == DType::kBf16) { \
+        ATTNBENCH_REGISTERS(columns, "bf16", n, n0, n1, n2, n3, n4, n5); \
+      } else { \
+        ATTNBENCH_REGISTERS(columns, "f16", n, n0, n1, n2, n3, n4, n5); \
+      } \
+    } \
+  }
+ATTNBENCH_WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36", "%37");
+ATTNBENCH_WGMMA(80, 40, "%40", "%41", "%42", "%43", "%44", "%45");
+ATTNBENCH_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68", "%69");
+ATTNBENCH_WGMMA(160, 80, "%80", "%81", "%82", "%83", "%84", "%85");
+ATTNBENCH_WGMMA(176, 88, "%88", "%89", "%90", "%91", "%92", "%93");
+ATTNBENCH_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100", "%101");
+ATTNBENCH_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133");
+// clang-format on
+#undef ATTNBENCH_R0
+#undef ATTNBENCH_R1
+#undef ATTNBENCH_R2
+#undef ATTNBENCH_R3
+#undef ATTNBENCH_R4
+#undef ATTNBENCH_R5
+#undef ATTNBENCH_R6
+#undef ATTNBENCH_R7
+#undef ATTNBENCH_R8
+#undef ATTNBENCH_R9
+#undef ATTNBENCH_R10
+#undef ATTNBENCH_R11
+#undef ATTNBENCH_R12
+#undef ATTNBENCH_R13
+#undef ATTNBENCH_R14
+#undef ATTNBENCH_R15
+#undef ATTNBENCH_D8
+#undef ATTNBENCH_NAMES32
+#undef ATTNBENCH_REGS32
+#undef ATTNBENCH_NAMES40
+#undef ATTNBENCH_REGS40
+#undef ATTNBENCH_NAMES64
+#undef ATTNBENCH_REGS64
+#undef ATTNBENCH_NAMES80
+#undef ATTNBENCH_REGS80
+#undef ATTNBENCH_NAMES88
+#undef ATTNBENCH_REGS88
+#undef ATTNBENCH_NAMES96
+#undef ATTNBENCH_REGS96
+#undef ATTNBENCH_NAMES128
+#undef ATTNBENCH_REGS128
+#undef ATTNBENCH_SHARED
+#undef ATTNBENCH_REGISTERS
+#undef ATTNBENCH_WGMMA
+
+}  // namespace attnbench::hopper

@@ -1,0 +1,289 @@
+// Attention with online softmax, one CTA per tile of query rows of one KV head. See README.md.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/common/addressing.h"
+#include "kernels/common/mask.h"
+#include "kernels/common/score.h"
+#include "kernels/contract/attention_params.h"
+
+namespace attnbench::cuda_simt {
+
+inline constexpr int kThreads = 128;
+inline constexpr int kTile = 32;   ///< query rows, and keys, of a tile
+inline constexpr int kLanes = 16;  ///< threads that share a row: thread = 16 * ty + tx
+inline constexpr int kRows = 4;    ///< rows of a thread: 4 * ty + 0..3
+inline constexpr int kPad = 4;     ///< floats after each row, so that 8 rows' float4 fall on 32 banks
+inline constexpr int kPStride = kTile + kPad;
+static_assert(kThreads / kLanes * kRows == kTile);
+
+/// Shared memory of a CTA: the tiles of Q, of K then V, and of P, all fp32.
+constexpr int shared_bytes(int padded_dim) {
+  return static_cast<int>(sizeof(float)) * (2 * kTile * (padded_dim + kPad) + kTile * kPStride);
+}
+
+template <DType kType>
+struct Element;
+template <>
+struct Element<DType::kBf16> {
+  using Storage = uint16_t;
+  static __device__ float to_float(uint16_t h) { return bf16_to_float(h); }
+};
+template <>
+struct Element<DType::kFp16> {
+  using Storage = uint16_t;
+  static __device__ float to_float(uint16_t h) { return __half2float(__ushort_as_half(h)); }
+};
+template <>
+struct Element<DType::kFp32> {
+  using Storage = float;
+  static __device__ float to_float(float x) { return x; }
+};
+
+/// Four (or two) neighbouring values that move as one.
+template <class T, int kCount>
+struct alignas(kCount * sizeof(T)) Pack {
+  T x[kCount];
+};
+
+/// Whether every row of a tensor starts at a multiple of four elements' bytes.
+template <class T>
+__device__ bool rows_aligned(const void* base, int64_t stride_block, int64_t stride_token,
+                             int64_t stride_head) {
+  return reinterpret_cast<uintptr_t>(base) % (4 * sizeof(T)) == 0 &&
+         ((stride_block | stride_token | stride_head) & 3) == 0;
+}
+
+/// Rows 0..kTile-1 of a tile into shared memory as fp32. `row_of(r)` gives the first channel of row r, or
+/// null for a row that must not be read. Such rows, and channels from `dim` on, become zeros: memory that the
+/// problem does not own may hold NaN, and 0 * NaN would reach the output.
+template <DType kType, int kD, class RowOf>
+__device__ void load_tile(float* tile, int dim, bool aligned, RowOf row_of) {
+  using E = Element<kType>;
+  using T = typename E::Storage;
+  constexpr int kQuads = kD / 4;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kQuads; i += kThreads) {
+    const int r = i / kQuads;
+    const int c = 4 * (i % kQuads);
+    Pack<float, 4> quad = {};
+    const T* row = row_of(r);
+    if (row != nullptr) {
+      if (aligned && c + 4 <= dim) {
+        const auto raw = *reinterpret_cast<const Pack<T, 4>*>(row + c);
+#pragma unroll
+        for (int u = 0; u < 4; ++u) quad.x[u] = E::to_float(raw.x[u]);
+      } else {
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+          if (c + u < dim) quad.x[u] = E::to_float(row[c + u]);
+        }
+      }
+    }
+    *reinterpret_cast<Pack<float, 4>*>(tile + r * (kD + kPad) + c) = quad;
+  }
+}
+
+/// The query rows of a tile. Row r of a (sequence, KV head) is token r / group, query head
+/// kv_head * group + r % group: the heads that share a KV head are packed, so that decode fills tiles too.
+struct TileRows {
+  int first_token;
+  int first_in_group;  ///< row 0 of the tile is this one of the group's heads
+  int group;
+  int count;  ///< rows that exist, 1..kTile
+
+  __device__ int token(int r) const { return first_token + (first_in_group + r) / group; }
+  __device__ int head_in_group(int r) const { return (first_in_group + r) % group; }
+};
+
+/// Maximum over the 16 threads that share a row.
+__device__ inline float row_max(float x) {
+#pragma unroll
+  for (int lane = kLanes / 2; lane > 0; lane /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lane));
+  return x;
+}
+
+/// Sum over the 16 threads that share a row. A butterfly: the same order of additions in each launch.
+__device__ inline float row_sum(float x) {
+#pragma unroll
+  for (int lane = kLanes / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
+  return x;
+}
+
+/// One tile of query rows of KV head `kv_head` of sequence `b` against all keys that it sees.
+template <DType kType, int kD>
+__device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq, int kv_head,
+                            const TileRows& rows, float* shared) {
+  using T = typename Element<kType>::Storage;
+  constexpr int kStride = kD + kPad;
+  constexpr int kVec = kD / kLanes < 4 ? kD / kLanes : 4;  // neighbouring channels of a thread
+  constexpr int kVecs = kD / (kLanes * kVec);              // such packs, 16 * kVec channels apart
+  float* const q_tile = shared;
+  float* const kv_tile = q_tile + kTile * kStride;
+  float* const p_tile = kv_tile + kTile * kStride;
+
+  const int tx = static_cast<int>(threadIdx.x) % kLanes;
+  const int row0 = static_cast<int>(threadIdx.x) / kLanes * kRows;
+  const int head0 = kv_head * rows.group;
+  const bool k_aligned = rows_aligned<T>(p.k, p.k_stride_block, p.k_stride_token, p.k_stride_head);
+  const bool v_aligned = rows_aligned<T>(p.v, p.v_stride_block, p.v_stride_token, p.v_stride_head);
+
+  __syncthreads();  // the tile before this one has been read to its end
+  load_tile<kType, kD>(
+      q_tile, p.head_dim, rows_aligned<T>(p.q, 0, p.q_stride_token, p.q_stride_head), [&](int r) -> const T* {
+        if (r >= rows.count) return nullptr;
+        return static_cast<const T*>(p.q) +
+               q_offset(p, int64_t{seq.q_begin} + rows.token(r), head0 + rows.head_in_group(r));
+      });
+
+  KeyBounds bounds[kRows];
+  float max[kRows];                   // of the scores so far; -inf: none seen
+  float sum[kRows];                   // this thread's part of the sum of exp(score - max)
+  Pack<float, kVec> o[kRows][kVecs];  // sum of exp(score - max) * v
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    bounds[i] =
+        row0 + i < rows.count ? visible_keys(p, rows.token(row0 + i), seq.q_len, seq.k_len) : KeyBounds{0, 0};
+    max[i] = -INFINITY;
+    sum[i] = 0.0f;
+#pragma unroll
+    for (auto& pack : o[i]) pack = {};
+  }
+
+  const KeyBounds range =
+      visible_keys_of_rows(p, rows.first_token, rows.token(rows.count - 1), seq.q_len, seq.k_len);
+  for (int key0 = range.begin; key0 < range.end; key0 += kTile) {
+    __syncthreads();  // V of the keys before is no longer read
+    load_tile<kType, kD>(kv_tile, p.head_dim, k_aligned, [&](int r) -> const T* {
+      if (key0 + r >= range.end) return nullptr;
+      return static_cast<const T*>(p.k) + k_row_offset(p, b, key0 + r) + kv_head * p.k_stride_head;
+    });
+    __syncthreads();
+
+    // Scores of keys key0 + tx and key0 + tx + 16.
+    float s[kRows][2] = {};
+#pragma unroll 4
+    for (int c = 0; c < kD; c += 4) {
+      const auto k_lo = *reinterpret_cast<const Pack<float, 4>*>(kv_tile + tx * kStride + c);
+      const auto k_hi = *reinterpret_cast<const Pack<float, 4>*>(kv_tile + (tx + kLanes) * kStride + c);
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        const auto q = *reinterpret_cast<const Pack<float, 4>*>(q_tile + (row0 + i) * kStride + c);
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+          s[i][0] = fmaf(q.x[u], k_lo.x[u], s[i][0]);
+          s[i][1] = fmaf(q.x[u], k_hi.x[u], s[i][1]);
+        }
+      }
+    }
+
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        float score = s[i][u] * p.softmax_scale;
+        if (p.softcap > 0.0f) score = softcap_score(score, p.softcap);
+        const int key = key0 + tx + u * kLanes;
+        s[i][u] = key >= bounds[i].begin && key < bounds[i].end ? score : -INFINITY;
+      }
+      const float new_max = fmaxf(max[i], row_max(fmaxf(s[i][0], s[i][1])));
+      // exp(x - max) as exp2(x * log2(e) - base). All terms of a row must be taken relative to one and the
+      // same rounded `base`, hence __fmul_rn: fused into the subtraction below, the factor of an unchanged
+      // maximum would differ from 1 by that rounding, once per tile.
+      const float old_base = __fmul_rn(max[i], kLog2E);
+      const float base = new_max == -INFINITY ? 0.0f : __fmul_rn(new_max, kLog2E);
+      const float decay = exp2f(old_base - base);
+      const float p_lo = exp2f(fmaf(s[i][0], kLog2E, -base));
+      const float p_hi = exp2f(fmaf(s[i][1], kLog2E, -base));
+      max[i] = new_max;
+      sum[i] = fmaf(sum[i], decay, p_lo + p_hi);
+#pragma unroll
+      for (auto& pack : o[i]) {
+#pragma unroll
+        for (float& x : pack.x) x *= decay;
+      }
+      p_tile[(row0 + i) * kPStride + tx] = p_lo;
+      p_tile[(row0 + i) * kPStride + tx + kLanes] = p_hi;
+    }
+
+    __syncthreads();  // K is no longer read; P is there
+    load_tile<kType, kD>(kv_tile, p.head_dim, v_aligned, [&](int r) -> const T* {
+      if (key0 + r >= range.end) return nullptr;
+      return static_cast<const T*>(p.v) + v_row_offset(p, b, key0 + r) + kv_head * p.v_stride_head;
+    });
+    __syncthreads();
+
+#pragma unroll 2
+    for (int j = 0; j < kTile; j += 4) {
+      Pack<float, 4> weight[kRows];  // of keys j .. j + 3
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        weight[i] = *reinterpret_cast<const Pack<float, 4>*>(p_tile + (row0 + i) * kPStride + j);
+      }
+#pragma unroll
+      for (int u = 0; u < 4; ++u) {
+#pragma unroll
+        for (int g = 0; g < kVecs; ++g) {
+          const auto v = *reinterpret_cast<const Pack<float, kVec>*>(kv_tile + (j + u) * kStride +
+                                                                     kVec * (tx + g * kLanes));
+#pragma unroll
+          for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+            for (int c = 0; c < kVec; ++c) o[i][g].x[c] = fmaf(weight[i].x[u], v.x[c], o[i][g].x[c]);
+          }
+        }
+      }
+    }
+  }
+
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const float total = row_sum(sum[i]);  // before the test: shuffles need all threads
+    if (row0 + i >= rows.count) continue;
+    const int64_t q_row = int64_t{seq.q_begin} + rows.token(row0 + i);
+    const int head = head0 + rows.head_in_group(row0 + i);
+    if (tx == 0) p.lse[lse_offset(p, q_row, head)] = lse_of(max[i], total);
+    const int64_t at = out_offset(p, q_row, head);
+#pragma unroll
+    for (int g = 0; g < kVecs; ++g) {
+#pragma unroll
+      for (int c = 0; c < kVec; ++c) {
+        const int channel = kVec * (tx + g * kLanes) + c;
+        if (channel < p.head_dim) {
+          store_float(p.dtype_out, p.out, at + channel, total == 0.0f ? 0.0f : o[i][g].x[c] / total);
+        }
+      }
+    }
+  }
+}
+
+/// Grid: x tiles of query rows, y KV heads, z sequences, each with a stride where the grid is smaller than
+/// the problem. Lengths are read here, not on the host, so that a captured graph follows them.
+template <DType kType, int kD>
+__global__ void __launch_bounds__(kThreads, kD <= 128 ? 3 : 2)
+    attention_kernel(const __grid_constant__ AttentionParams p) {
+  extern __shared__ float4 shared[];  // float4 for its alignment
+  const int group = p.num_heads_q / p.num_heads_kv;
+  for (int b = static_cast<int>(blockIdx.z); b < p.batch; b += static_cast<int>(gridDim.z)) {
+    const SeqRange seq = seq_range(p, b);
+    const int64_t num_rows = int64_t{seq.q_len} * group;
+    for (int kv_head = static_cast<int>(blockIdx.y); kv_head < p.num_heads_kv;
+         kv_head += static_cast<int>(gridDim.y)) {
+      for (int64_t first = int64_t{blockIdx.x} * kTile; first < num_rows;
+           first += int64_t{gridDim.x} * kTile) {
+        TileRows rows;
+        rows.first_token = static_cast<int>(first / group);
+        rows.first_in_group = static_cast<int>(first % group);
+        rows.group = group;
+        rows.count = static_cast<int>(num_rows - first < kTile ? num_rows - first : kTile);
+        attend_tile<kType, kD>(p, b, seq, kv_head, rows, reinterpret_cast<float*>(shared));
+      }
+    }
+  }
+}
+
+}  // namespace attnbench::cuda_simt

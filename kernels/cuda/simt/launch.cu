@@ -1,0 +1,103 @@
+// What the kernels accept, and their tables.
+#include "kernels/cuda/simt/launch.h"
+
+#include "kernels/common/checks.h"
+#include "kernels/cuda/simt/simt_kernels.h"
+
+namespace attnbench::cuda_simt {
+namespace {
+
+constexpr int32_t kMinComputeCapability = 80;
+
+KernelStatus check_device(const Kernel& kernel, const LaunchContext& context, KernelMessage* message) {
+  if (context.compute_capability >= kMinComputeCapability) return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kUnsupported, "%s: compute capability %d or more required, given %d",
+                kernel.name, kMinComputeCapability, context.compute_capability);
+}
+
+KernelStatus attention_supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  if (const auto s = check_features(kAttention, *op, message); s != KernelStatus::kOk) return s;
+  if (const auto s = check_attention_args(kAttention, op->attention, message); s != KernelStatus::kOk)
+    return s;
+  return check_device(kAttention, *context, message);
+}
+
+KernelStatus append_supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  if (const auto s = check_features(kKvAppend, *op, message); s != KernelStatus::kOk) return s;
+  if (const auto s = check_kv_append_args(kKvAppend, op->kv_append, message); s != KernelStatus::kOk)
+    return s;
+  return check_device(kKvAppend, *context, message);
+}
+
+/// fp32 throughout; exp2f without fast-math options is good to 2 ulp (CUDA C++ Programming Guide,
+/// mathematical functions), which 2^-22 covers.
+Numerics attention_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22}; }
+
+/// Nothing is computed: the type of the copy is that of the cache.
+Numerics append_numerics(const OpParams* op) { return {op->kv_append.dtype_k, op->kv_append.dtype_k, 0.0}; }
+
+std::size_t no_workspace(const OpParams*, const LaunchContext*) { return 0; }
+
+KernelStatus attention_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  const AttentionParams& p = op->attention;
+  if (const auto s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk) return s;
+  if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
+  switch (p.dtype_q) {
+    case DType::kBf16:
+      return launch_attention_bf16(p, *context, message);
+    case DType::kFp16:
+      return launch_attention_fp16(p, *context, message);
+    case DType::kFp32:
+      return launch_attention_fp32(p, *context, message);
+    default:
+      return refuse(message, KernelStatus::kUnsupported, "cuda_simt: bf16, fp16 or fp32 required, given %s",
+                    dtype_name(p.dtype_q));
+  }
+}
+
+KernelStatus append_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  if (const auto s = check_kv_append_pointers(kKvAppend, op->kv_append, message); s != KernelStatus::kOk)
+    return s;
+  const KvAppendParams& p = op->kv_append;
+  if (const auto s = check_kv_append_pointers(kKvAppend, p, message); s != KernelStatus::kOk) return s;
+  return launch_kv_append(p, *context, message);
+}
+
+}  // namespace
+
+const Kernel kAttention = {
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic | kBatchInvariant,
+    .name = "cuda_simt",
+    .summary = "readable, every feature, any GPU from sm_80, no tensor cores: the GPU's own baseline",
+    .shapes = "head_dim 1..256, any block_size, any ratio of heads",
+    .op = Op::kAttention,
+    .device = DeviceKind::kCuda,
+    .min_compute_capability = kMinComputeCapability,
+    .features =
+        kPackedKv | kPagedKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap | kBf16 | kFp16 | kFp32,
+    .supports = attention_supports,
+    .numerics = attention_numerics,
+    .workspace_bytes = no_workspace,
+    .plan = nullptr,
+    .launch = attention_launch,
+};
+
+const Kernel kKvAppend = {
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic | kBatchInvariant,
+    .name = "cuda_simt",
+    .summary = "one warp per row, the widest copies that the alignment allows",
+    .shapes = "head_dim 1..256, any block_size",
+    .op = Op::kKvAppend,
+    .device = DeviceKind::kCuda,
+    .min_compute_capability = kMinComputeCapability,
+    .features = kPagedKv | kHnd | kBf16 | kFp16 | kFp32,
+    .supports = append_supports,
+    .numerics = append_numerics,
+    .workspace_bytes = no_workspace,
+    .plan = nullptr,
+    .launch = append_launch,
+};
+
+}  // namespace attnbench::cuda_simt

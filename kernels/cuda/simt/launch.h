@@ -1,0 +1,26 @@
+// Between launch.cu, which checks, and the files that hold the device code.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/contract/kernel.h"
+
+namespace attnbench::cuda_simt {
+
+// One file each: all head dims of one dtype. The arguments have passed `supports`.
+KernelStatus launch_attention_bf16(const AttentionParams& p, const LaunchContext& context,
+                                   KernelMessage* message);
+KernelStatus launch_attention_fp16(const AttentionParams& p, const LaunchContext& context,
+                                   KernelMessage* message);
+KernelStatus launch_attention_fp32(const AttentionParams& p, const LaunchContext& context,
+                                   KernelMessage* message);
+
+KernelStatus launch_kv_append(const KvAppendParams& p, const LaunchContext& context, KernelMessage* message);
+
+inline KernelStatus cuda_status(cudaError_t error, KernelMessage* message) {
+  if (error == cudaSuccess) return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kDeviceError, "cuda_simt: launch failed: %s: %s",
+                cudaGetErrorName(error), cudaGetErrorString(error));
+}
+
+}  // namespace attnbench::cuda_simt

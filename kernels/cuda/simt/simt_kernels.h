@@ -1,0 +1,11 @@
+// The plain GPU kernels: every feature of the first contract, any GPU from sm_80, fp32 arithmetic.
+#pragma once
+
+#include "kernels/contract/kernel.h"
+
+namespace attnbench::cuda_simt {
+
+extern const Kernel kAttention;
+extern const Kernel kKvAppend;
+
+}  // namespace attnbench::cuda_simt

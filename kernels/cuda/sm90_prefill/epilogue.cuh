@@ -1,0 +1,62 @@
+// From accumulators to O and LSE in global memory, by way of registers only.
+#pragma once
+
+#include "kernels/cuda/sm90_prefill/shape.cuh"
+#include "kernels/cuda/sm90_prefill/softmax.cuh"
+
+namespace attnbench::sm90_prefill {
+
+/// Transposes a 4 x 4 matrix of words over the quad: lane q's word k becomes lane k's word q. Two rounds: lanes 2 apart
+/// exchange halves, then neighbours.
+__device__ __forceinline__ uint4 quad_transpose(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, int lane) {
+  const bool upper = lane & 2;
+  const bool odd = lane & 1;
+  const uint32_t from_far0 = __shfl_xor_sync(~0u, upper ? a0 : a2, 2);
+  const uint32_t from_far1 = __shfl_xor_sync(~0u, upper ? a1 : a3, 2);
+  // Words 2u and 2u + 1 (u = upper) of the lane of this parity in the lower pair, and in the upper pair.
+  const uint32_t low0 = upper ? from_far0 : a0;
+  const uint32_t low1 = upper ? from_far1 : a1;
+  const uint32_t high0 = upper ? a2 : from_far0;
+  const uint32_t high1 = upper ? a3 : from_far1;
+  const uint32_t from_near_low = __shfl_xor_sync(~0u, odd ? low0 : low1, 1);
+  const uint32_t from_near_high = __shfl_xor_sync(~0u, odd ? high0 : high1, 1);
+  return odd ? make_uint4(from_near_low, low1, from_near_high, high1)
+             : make_uint4(low0, from_near_low, high0, from_near_high);
+}
+
+/// Writes this thread's part of O (normalised here, rounded) and LSE: rows `thread_row` and thread_row + 8 of the tile,
+/// where row r is token r / heads_per_tile, head r % heads_per_tile. Rows past the tile's last token, which belong to
+/// the next sequence or to nobody, are left alone.
+///
+/// The accumulators give each lane 2 neighbouring channels of every 8; transposing over the quad makes that 8 of every
+/// 32, one 16-byte store, and a quad's stores cover 64 contiguous bytes: whole sectors, and no shared memory.
+template <Shape kShape>
+__device__ __forceinline__ void store_rows(const KernelParams& p, const WorkItem& item, int thread_row,
+                                           const float (&o)[kShape.head_dim / 2], const OnlineSoftmax& softmax, int lane) {
+  float normaliser[2], lse[2];
+  softmax.finish(p.natural_factor, normaliser, lse);
+  const int quad_lane = lane % 4;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int token = (thread_row + 8 * h) / p.heads_per_tile;
+    const int head_in_tile = (thread_row + 8 * h) % p.heads_per_tile;
+    const bool exists = token < item.q_tokens;
+    const int64_t q_row = item.q_row + token;
+    const int64_t head = item.head * p.heads_per_tile + head_in_tile;
+    uint16_t* out = static_cast<uint16_t*>(p.out) + q_row * p.out_stride_token + head * p.out_stride_head;
+#pragma unroll
+    for (int c = 0; c < kShape.head_dim / 32; ++c) {
+      uint32_t word[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int i = 4 * (4 * c + k) + 2 * h;
+        word[k] = hopper::pack_pair<kShape.dtype>(o[i] * normaliser[h], o[i + 1] * normaliser[h]);
+      }
+      const uint4 channels = quad_transpose(word[0], word[1], word[2], word[3], lane);
+      if (exists) *reinterpret_cast<uint4*>(out + 32 * c + 8 * quad_lane) = channels;
+    }
+    if (exists && quad_lane == 0) p.lse[head * p.lse_stride_head + q_row] = lse[h];
+  }
+}
+
+}  // namespace attnbench::sm90_prefill

@@ -1,0 +1,11 @@
+#include "kernels/cuda/sm90_prefill/kernel.cuh"
+
+namespace attnbench::sm90_prefill {
+
+struct Fp16D128Masked {
+  static constexpr Shape kShape{
+      .dtype = DType::kFp16, .head_dim = 128, .block_m = 128, .block_n = 128, .q_stages = 2, .masked = true};
+};
+extern constexpr Instance kFp16D128Masked = make_instance<Fp16D128Masked>();
+
+}  // namespace attnbench::sm90_prefill

@@ -1,0 +1,36 @@
+// The kernel's instantiations, each compiled in a file of its own: <dtype>_d<head_dim>_<kind>.cu.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "kernels/contract/dtype.h"
+#include "kernels/cuda/sm90_prefill/params.h"
+
+namespace attnbench::sm90_prefill {
+
+/// Tensor maps of one launch.
+struct Maps {
+  CUtensorMap q;
+  CUtensorMap k;
+  CUtensorMap v;
+};
+
+struct Instance {
+  DType dtype;
+  int head_dim;
+  bool masked;   ///< handles causal and windows
+  bool softcap;  ///< applies softcap, always
+  int block_m;
+  int block_n;
+  cudaError_t (*launch)(const Maps&, const KernelParams&, int blocks, cudaStream_t);
+};
+
+extern const Instance kBf16D64Full, kBf16D64Masked, kBf16D64Softcap;
+extern const Instance kBf16D128Full, kBf16D128Masked, kBf16D128Softcap;
+extern const Instance kBf16D256Full, kBf16D256Masked, kBf16D256Softcap;
+extern const Instance kFp16D64Full, kFp16D64Masked, kFp16D64Softcap;
+extern const Instance kFp16D128Full, kFp16D128Masked, kFp16D128Softcap;
+extern const Instance kFp16D256Full, kFp16D256Masked, kFp16D256Softcap;
+
+}  // namespace attnbench::sm90_prefill

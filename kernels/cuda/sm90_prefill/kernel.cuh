@@ -1,0 +1,76 @@
+// The attention kernel: one block per multiprocessor, one producer warp and two or three consumer warpgroups.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/sm90_prefill/consumer.cuh"
+#include "kernels/cuda/sm90_prefill/instances.h"
+#include "kernels/cuda/sm90_prefill/producer.cuh"
+
+namespace attnbench::sm90_prefill {
+
+/// map_q: (64 channels, head, token, chunk); map_k, map_v: row-window maps. Dynamic shared memory: SharedMemory and the
+/// slack to align it. `Choice::kShape` is the Shape (a type, because nvcc's launch stubs cannot spell a Shape).
+template <class Choice>
+__global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
+    prefill_kernel(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
+                   const __grid_constant__ CUtensorMap map_v, const __grid_constant__ KernelParams p) {
+  constexpr Shape kShape = Choice::kShape;
+  using D = Derived<kShape>;
+  extern __shared__ uint8_t dynamic_smem[];
+  const uint32_t offset = static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_smem));
+  auto& smem = *reinterpret_cast<SharedMemory<kShape>*>(dynamic_smem + (-offset & 1023u));
+
+  // The same in all lanes, which the shuffle tells the compiler.
+  const int warp_group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  if (threadIdx.x == 0) {
+    hopper::prefetch_map(map_q);
+    hopper::prefetch_map(map_k);
+    hopper::prefetch_map(map_v);
+    smem.init_barriers();
+    hopper::fence_barrier_init();
+  }
+  __syncthreads();
+  cudaGridDependencySynchronize();  // the schedule is complete
+
+  if (warp_group == 0) {
+    hopper::lower_register_limit<D::kProducerRegisters>();
+    if (warp == 0) produce<kShape>(map_q, map_k, map_v, p, smem, threadIdx.x);
+  } else {
+    hopper::raise_register_limit<D::kConsumerRegisters>();
+    Consumer<kShape>(p, smem, warp_group - 1).run();
+  }
+}
+
+/// Launches the kernel so that it may start while the kernel before it on the stream ends.
+template <class Choice>
+cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, cudaStream_t stream) {
+  constexpr Shape kShape = Choice::kShape;
+  constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) + 1024;
+  static_assert(kSmemBytes <= 227 * 1024);
+  const cudaError_t error = cudaFuncSetAttribute(prefill_kernel<Choice>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 static_cast<int>(kSmemBytes));
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute early_start{};
+  early_start.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early_start.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = Derived<kShape>::kThreads;
+  config.dynamicSmemBytes = kSmemBytes;
+  config.stream = stream;
+  config.attrs = &early_start;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, prefill_kernel<Choice>, maps.q, maps.k, maps.v, p);
+}
+
+template <class Choice>
+constexpr Instance make_instance() {
+  constexpr Shape kShape = Choice::kShape;
+  return {kShape.dtype,   kShape.head_dim, kShape.masked, kShape.softcap,
+          kShape.block_m, kShape.block_n,  launch_choice<Choice>};
+}
+
+}  // namespace attnbench::sm90_prefill

@@ -1,0 +1,249 @@
+#include "kernels/cuda/sm90_prefill/launch.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels/common/checks.h"
+#include "kernels/common/score.h"
+#include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/sm90_prefill/prepare.h"
+#include "kernels/cuda/sm90_prefill/sm90_prefill.h"
+
+namespace attnbench::sm90_prefill {
+namespace {
+
+/// Lengths and windows stay below this, so that sums of two fit int32 and rows fit a row-window map.
+constexpr int32_t kFar = 1 << 29;
+
+constexpr const Instance* kInstances[] = {
+    // clang-format off
+    &kBf16D64Full, &kBf16D64Masked, &kBf16D64Softcap,
+    &kBf16D128Full, &kBf16D128Masked, &kBf16D128Softcap,
+    &kBf16D256Full, &kBf16D256Masked, &kBf16D256Softcap,
+    &kFp16D64Full, &kFp16D64Masked, &kFp16D64Softcap,
+    &kFp16D128Full, &kFp16D128Masked, &kFp16D128Softcap,
+    &kFp16D256Full, &kFp16D256Masked, &kFp16D256Softcap,
+    // clang-format on
+};
+
+/// The first instance that can do `p`; null if none.
+const Instance* find_instance(const AttentionParams& p) {
+  const bool softcap = p.softcap > 0.0f;
+  // Copies of less than block_n keys need block_n to be a multiple of them, which 128 is and 176 is not.
+  const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || softcap || (p.features & kPagedKv) != 0;
+  for (const Instance* i : kInstances) {
+    if (i->dtype == p.dtype_q && i->head_dim == p.head_dim && i->masked == masked && i->softcap == softcap) return i;
+  }
+  return nullptr;
+}
+
+/// Upper bound of the items of a launch, over all ways to divide total_q into batch sequences.
+int64_t max_items(const Instance& instance, const AttentionParams& p) {
+  const int tokens = instance.block_m / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
+  return p.total_q / tokens + p.batch;
+}
+
+/// Keys per copy: whole KV blocks where pages allow it, else the largest power of two in both.
+int32_t box_rows(const Instance& instance, const AttentionParams& p) {
+  if ((p.features & kPagedKv) == 0) return instance.block_n;
+  int32_t rows = 1;
+  while (instance.block_n % (2 * rows) == 0 && p.block_size % (2 * rows) == 0) rows *= 2;
+  return rows;
+}
+
+/// A map of K or V; `rows` says how its coordinates count blocks and heads.
+bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, const AttentionParams& p, const void* base,
+                   int64_t stride_block, int64_t stride_token, int64_t stride_head) {
+  const uint32_t keys = box_rows(instance, p);
+  const uint32_t chunks = p.head_dim / hopper::kChunkChannels;
+  rows->block_rows = static_cast<int32_t>(stride_block / stride_token);
+  rows->head_chunks = static_cast<int32_t>(stride_head / hopper::kChunkChannels);
+  const uint64_t row_chunks = (p.num_heads_kv - 1) * static_cast<uint64_t>(rows->head_chunks) + chunks;
+  if (base == nullptr) base = p.q;  // no sequence has keys; the map is not used, but must have an address
+  return hopper::encode_row_window_map(map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k), row_chunks, keys,
+                                       static_cast<int32_t>(keys) == instance.block_n ? chunks : 1);
+}
+
+/// (64 channels, head, token, chunk): a box is the rows of a tile, heads within tokens, of one chunk.
+bool encode_q_map(CUtensorMap* map, const AttentionParams& p, int heads, int tokens) {
+  const uint64_t element = dtype_size(p.dtype_q);
+  const uint64_t chunks = p.head_dim / hopper::kChunkChannels;
+  const uint64_t dims[4] = {hopper::kChunkChannels, static_cast<uint64_t>(p.num_heads_q),
+                            static_cast<uint64_t>(p.total_q), chunks};
+  const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, hopper::kChunkBytes};
+  const uint32_t box[4] = {hopper::kChunkChannels, static_cast<uint32_t>(heads), static_cast<uint32_t>(tokens), 1};
+  return hopper::encode_map(map, p.dtype_q, p.q, dims, strides, box);
+}
+
+KernelStatus check_strides(const AttentionParams& p, KernelMessage* message) {
+  const auto bad = [&](const char* what, int64_t required, int64_t given) {
+    return refuse(message, KernelStatus::kUnsupported, "sm90_prefill: %s a multiple of %lld required, given %lld", what,
+                  static_cast<long long>(required), static_cast<long long>(given));
+  };
+  const struct {
+    const char* name;
+    int64_t value;
+    int64_t multiple;
+  } strides[] = {
+      {"q_stride_token", p.q_stride_token, 8},      {"q_stride_head", p.q_stride_head, 8},
+      {"k_stride_token", p.k_stride_token, 8},      {"k_stride_head", p.k_stride_head, hopper::kChunkChannels},
+      {"v_stride_token", p.v_stride_token, 8},      {"v_stride_head", p.v_stride_head, hopper::kChunkChannels},
+      {"out_stride_token", p.out_stride_token, 8},  {"out_stride_head", p.out_stride_head, 8},
+  };
+  for (const auto& s : strides) {
+    if (s.value <= 0 || s.value % s.multiple != 0) return bad(s.name, s.multiple, s.value);
+  }
+  const struct {
+    const char* name;
+    const void* pointer;
+  } pointers[] = {{"q", p.q}, {"k", p.k}, {"v", p.v}, {"out", p.out}};
+  for (const auto& a : pointers) {
+    const auto address = reinterpret_cast<std::uintptr_t>(a.pointer);
+    if (address % 16 != 0) return bad(a.name, 16, static_cast<int64_t>(address % 16));
+  }
+  if (p.features & kPagedKv) {
+    if (p.k_stride_block % p.k_stride_token != 0) return bad("k_stride_block", p.k_stride_token, p.k_stride_block);
+    if (p.v_stride_block % p.v_stride_token != 0) return bad("v_stride_block", p.v_stride_token, p.v_stride_block);
+    const int64_t block_rows = std::max(p.k_stride_block / p.k_stride_token, p.v_stride_block / p.v_stride_token);
+    if (block_rows * p.num_blocks > INT32_MAX - kFar) {
+      return refuse(message, KernelStatus::kUnsupported, "sm90_prefill: at most %d rows in the pool required, given %lld",
+                    INT32_MAX - kFar, static_cast<long long>(block_rows * p.num_blocks));
+    }
+  }
+  return KernelStatus::kOk;
+}
+
+KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  if (const KernelStatus s = check_features(kAttention, *op, message); s != KernelStatus::kOk) return s;
+  const AttentionParams& p = op->attention;
+  if (const KernelStatus s = check_attention_args(kAttention, p, message); s != KernelStatus::kOk) return s;
+  const auto unsupported = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kUnsupported, format, args...);
+  };
+  if (context->compute_capability != 90) {
+    return unsupported("sm90_prefill: compute capability 90 required, given %d", context->compute_capability);
+  }
+  if (p.head_dim != 64 && p.head_dim != 128 && p.head_dim != 256) {
+    return unsupported("sm90_prefill: head_dim 64, 128 or 256 required, given %d", p.head_dim);
+  }
+  if (p.dtype_out != p.dtype_q) {
+    return unsupported("sm90_prefill: dtype_out %s required, given %s", dtype_name(p.dtype_q), dtype_name(p.dtype_out));
+  }
+  if ((p.features & kPagedKv) && (p.block_size < 16 || p.block_size % 8 != 0)) {
+    return unsupported("sm90_prefill: block_size of 16 or more, a multiple of 8, required, given %d", p.block_size);
+  }
+  if (!(p.softmax_scale > 0.0f)) {
+    return unsupported("sm90_prefill: softmax_scale > 0 required, given %g", static_cast<double>(p.softmax_scale));
+  }
+  const int32_t longest = std::max(p.max_seqlen_q, p.max_seqlen_k);
+  if (longest >= kFar) return unsupported("sm90_prefill: lengths below %d required, given %d", kFar, longest);
+  if (find_instance(p) == nullptr) {
+    return unsupported("sm90_prefill: no instantiation for %s, head_dim %d", dtype_name(p.dtype_q), p.head_dim);
+  }
+  return check_strides(p, message);
+}
+
+Numerics numerics(const OpParams* op) {
+  return {.p_type = op->attention.dtype_q, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-22};
+}
+
+std::size_t workspace_bytes(const OpParams* op, const LaunchContext*) {
+  const Instance* instance = find_instance(op->attention);
+  return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention);
+}
+
+KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  return launch_instance(*find_instance(op->attention), op->attention, *context, kKvBudgetBytes, message);
+}
+
+}  // namespace
+
+int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m) {
+  const int group = num_heads_q / num_heads_kv;
+  for (int heads = std::min(group, block_m); heads > 1; --heads) {
+    if (group % heads == 0 && block_m / heads * heads * 16 >= block_m * 15) return heads;
+  }
+  return 1;
+}
+
+std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p) {
+  return offsetof(Schedule, items) + max_items(instance, p) * sizeof(WorkItem);
+}
+
+KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                             int64_t kv_budget_bytes, KernelMessage* message) {
+  if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
+  const std::size_t needed = workspace_bytes_of(instance, p);
+  if (context.workspace == nullptr || context.workspace_bytes < needed) {
+    return refuse(message, KernelStatus::kBadArgument, "sm90_prefill: workspace of %zu bytes required, given %zu", needed,
+                  context.workspace_bytes);
+  }
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  const int heads = heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
+  const int tokens = instance.block_m / heads;
+
+  KernelParams k{};
+  k.schedule = static_cast<Schedule*>(context.workspace);
+  k.num_head_tiles = p.num_heads_q / heads;
+  k.head_tiles_per_kv_head = k.num_head_tiles / p.num_heads_kv;
+  k.heads_per_tile = heads;
+  k.tokens_per_tile = tokens;
+  k.block_table = p.features & kPagedKv ? p.block_table : nullptr;
+  k.block_table_stride = p.block_table_stride;
+  k.block_size = p.block_size;
+  k.box_rows = box_rows(instance, p);
+  const int32_t right = p.causal ? 0 : p.window_right;
+  k.reach_left = p.window_left < 0 ? kFar : std::min(p.window_left, kFar);
+  k.reach_right = right < 0 ? kFar : std::min(right, kFar);
+  k.natural_factor = instance.softcap ? p.softcap : p.softmax_scale;
+  k.score_factor = k.natural_factor * kLog2E;
+  k.tanh_factor = instance.softcap ? 2.0f * kLog2E * p.softmax_scale / p.softcap : 0.0f;
+  k.out = p.out;
+  k.out_stride_token = p.out_stride_token;
+  k.out_stride_head = p.out_stride_head;
+  k.lse = p.lse;
+  k.lse_stride_head = p.lse_stride_head;
+
+  Maps maps;
+  if (!encode_q_map(&maps.q, p, heads, tokens) ||
+      !encode_kv_map(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token, p.k_stride_head) ||
+      !encode_kv_map(&maps.v, &k.v_rows, instance, p, p.v, p.v_stride_block, p.v_stride_token, p.v_stride_head)) {
+    return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
+  }
+
+  const ScheduleParams schedule_params{
+      .tokens_per_tile = tokens,
+      .block_n = instance.block_n,
+      .num_head_tiles = k.num_head_tiles,
+      .head_tiles_per_kv_head = k.head_tiles_per_kv_head,
+      .kv_token_bytes = static_cast<int32_t>(2 * p.head_dim * dtype_size(p.dtype_k)),
+      .kv_budget_bytes = kv_budget_bytes,
+  };
+  const int64_t works = max_items(instance, p) * k.num_head_tiles;
+  const int blocks = static_cast<int>(std::min<int64_t>(works, context.multiprocessors));
+  cudaError_t error = launch_prepare(p, schedule_params, k.schedule, stream);
+  if (error == cudaSuccess) error = instance.launch(maps, k, blocks, stream);
+  if (error != cudaSuccess) {
+    return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: %s", cudaGetErrorString(error));
+  }
+  return KernelStatus::kOk;
+}
+
+const Kernel kAttention{
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic | kBatchInvariant,
+    .name = "sm90_prefill",
+    .summary = "Hopper prefill: wgmma and TMA, specialised warps, persistent blocks",
+    .shapes = "head_dim 64, 128, 256; block_size 16 and more, a multiple of 8",
+    .op = Op::kAttention,
+    .device = DeviceKind::kCuda,
+    .min_compute_capability = 90,
+    .features = kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kBf16 | kFp16 | kPartialKv,
+    .supports = supports,
+    .numerics = numerics,
+    .workspace_bytes = workspace_bytes,
+    .plan = nullptr,
+    .launch = launch,
+};
+
+}  // namespace attnbench::sm90_prefill

@@ -1,0 +1,74 @@
+// What an instantiation of the kernel is, and what follows from it: threads, registers, shared memory.
+#pragma once
+
+#include "kernels/contract/dtype.h"
+#include "kernels/cuda/common/mbarrier.cuh"
+#include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/sm90_prefill/params.h"
+
+namespace attnbench::sm90_prefill {
+
+/// Choices of an instantiation. block_m rows of queries against block_n keys at a time.
+struct Shape {
+  DType dtype;
+  int head_dim;
+  int block_m;
+  int block_n;
+  int q_stages;          ///< Q tiles in shared memory; 2: the next tile's arrives during this one's work
+  bool masked;           ///< causal and windows; otherwise only the end of the keys is masked
+  bool softcap = false;  ///< needs masked
+  bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
+  bool overlap = true;   ///< S of one KV block is computed while softmax of the block before runs
+};
+
+inline constexpr int kKvStages = 2;
+
+template <Shape kShape>
+struct Derived {
+  static constexpr int kConsumers = kShape.block_m / 64;  ///< warpgroups of 64 rows each
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kConsumerWarps = 4 * kConsumers;
+  static constexpr int kChunks = kShape.head_dim / hopper::kChunkChannels;
+  static constexpr int kQChunkBytes = kShape.block_m * hopper::kChunkBytes;
+  static constexpr int kKvChunkBytes = kShape.block_n * hopper::kChunkBytes;
+  static constexpr int kQBytes = kChunks * kQChunkBytes;
+  static constexpr int kKvBytes = kChunks * kKvChunkBytes;
+
+  // Registers per thread after the redistribution: 128 * (producer + consumers * consumer) <= 65536.
+  static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
+  static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+
+  static_assert(kConsumers == 2 || kConsumers == 3);
+  static_assert(kShape.block_m % 64 == 0 && kShape.block_n % 16 == 0);
+  static_assert(kShape.masked || !kShape.softcap);
+};
+
+/// Shared memory. Tiles are [chunks of 64 channels][rows][128 bytes], 128-byte swizzle, aligned to its atom.
+template <Shape kShape>
+struct alignas(1024) SharedMemory {
+  using D = Derived<kShape>;
+  uint8_t q[kShape.q_stages][D::kQBytes];
+  uint8_t k[kKvStages][D::kKvBytes];
+  uint8_t v[kKvStages][D::kKvBytes];
+
+  WorkItem item[kShape.q_stages];  ///< travels with q
+  // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
+  hopper::Mbarrier q_full[kShape.q_stages], q_empty[kShape.q_stages];
+  hopper::Mbarrier k_full[kKvStages], k_empty[kKvStages];
+  hopper::Mbarrier v_full[kKvStages], v_empty[kKvStages];
+
+  __device__ void init_barriers() {
+    for (int i = 0; i < kShape.q_stages; ++i) {
+      q_full[i].init(1);
+      q_empty[i].init(D::kConsumerWarps);
+    }
+    for (int i = 0; i < kKvStages; ++i) {
+      k_full[i].init(1);
+      k_empty[i].init(D::kConsumerWarps);
+      v_full[i].init(1);
+      v_empty[i].init(D::kConsumerWarps);
+    }
+  }
+};
+
+}  // namespace attnbench::sm90_prefill

@@ -1,0 +1,169 @@
+// Conversions of contract/dtype.h against an independent rounding in double.
+#include "kernels/contract/dtype.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <ostream>
+#include <random>
+#include <vector>
+
+namespace attnbench {
+namespace {
+
+/// A 16-bit floating format by its numbers: fraction bits and exponent bias (IEEE 754-2019, section 3.4).
+struct Format {
+  int fraction_bits;
+  int bias;
+  uint16_t (*from_float)(float);
+  float (*to_float)(uint16_t);
+
+  uint16_t infinity() const { return static_cast<uint16_t>(0x7fff >> fraction_bits << fraction_bits); }
+  uint16_t quiet_bit() const { return static_cast<uint16_t>(1 << (fraction_bits - 1)); }
+  bool is_nan(uint16_t h) const { return (h & 0x7fff) > infinity(); }
+  bool is_finite(uint16_t h) const { return (h & 0x7fff) < infinity(); }
+};
+
+/// For the names of tests; the default prints addresses, which change from run to run.
+void PrintTo(const Format& f, std::ostream* out) { *out << (f.fraction_bits == 7 ? "bf16" : "fp16"); }
+
+const Format kBf16Format{7, 127, float_to_bf16, bf16_to_float};
+const Format kFp16Format{10, 15, float_to_fp16, fp16_to_float};
+
+/// The value of a finite pattern, from the definition of the format.
+double decode(const Format& f, uint16_t h) {
+  const int exponent = (h & 0x7fff) >> f.fraction_bits;
+  const int fraction = h & ((1 << f.fraction_bits) - 1);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, 1 - f.bias - f.fraction_bits)
+                    : std::ldexp(fraction + (1 << f.fraction_bits), exponent - f.bias - f.fraction_bits);
+  return h & 0x8000 ? -magnitude : magnitude;
+}
+
+/// `x` rounded to the format, ties to even: scaled so that the spacing of the format is 1, rounded by the
+/// floating-point unit, scaled back. Each step but the rounding is exact in double.
+double round_in_double(const Format& f, float x) {
+  const double value = x;
+  int exponent = 0;
+  std::frexp(value, &exponent);  // |value| in [2^(exponent-1), 2^exponent)
+  const int least = 2 - f.bias;  // of the smallest normal number, in frexp's terms
+  const int spacing = std::max(exponent, least) - 1 - f.fraction_bits;
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -spacing)), spacing);
+  const double largest = decode(f, static_cast<uint16_t>(f.infinity() - 1));
+  return std::fabs(rounded) > largest ? std::copysign(std::numeric_limits<double>::infinity(), value)
+                                      : rounded;
+}
+
+void expect_rounds_right(const Format& f, float x) {
+  const uint16_t h = f.from_float(x);
+  const double expected = round_in_double(f, x);
+  const double got = f.is_finite(h)
+                         ? decode(f, h)
+                         : std::copysign(std::numeric_limits<double>::infinity(), h & 0x8000 ? -1.0 : 1.0);
+  ASSERT_FALSE(f.is_nan(h)) << std::hexfloat << x;
+  ASSERT_EQ(got, expected) << std::hexfloat << x;
+  ASSERT_EQ((h & 0x8000) != 0, std::signbit(x)) << std::hexfloat << x;
+}
+
+class Dtype16Test : public testing::TestWithParam<Format> {};
+
+TEST_P(Dtype16Test, EveryPatternDecodesByDefinition) {
+  const Format& f = GetParam();
+  for (int i = 0; i < 65536; ++i) {
+    const auto h = static_cast<uint16_t>(i);
+    const float x = f.to_float(h);
+    if (f.is_nan(h)) {
+      ASSERT_TRUE(std::isnan(x)) << i;
+    } else if (!f.is_finite(h)) {
+      ASSERT_TRUE(std::isinf(x)) << i;
+    } else {
+      ASSERT_EQ(static_cast<double>(x), decode(f, h)) << i;
+    }
+    ASSERT_EQ(std::signbit(x), (h & 0x8000) != 0) << i;
+  }
+}
+
+TEST_P(Dtype16Test, EveryPatternRoundTrips) {
+  const Format& f = GetParam();
+  for (int i = 0; i < 65536; ++i) {
+    const auto h = static_cast<uint16_t>(i);
+    const auto expected = static_cast<uint16_t>(f.is_nan(h) ? h | f.quiet_bit() : h);
+    ASSERT_EQ(f.from_float(f.to_float(h)), expected) << i;
+  }
+}
+
+TEST_P(Dtype16Test, RoundsValuesTiesAndTheirNeighbours) {
+  const Format& f = GetParam();
+  for (int i = 0; i < f.infinity(); ++i) {
+    const double here = decode(f, static_cast<uint16_t>(i));
+    // Past the largest number, the tie is with the power of two that the format lacks.
+    const double next = i + 1 < f.infinity() ? decode(f, static_cast<uint16_t>(i + 1))
+                                             : 2 * here - decode(f, static_cast<uint16_t>(i - 1));
+    const auto tie = static_cast<float>((here + next) / 2);
+    for (const float x : {static_cast<float>(here), tie, std::nextafterf(tie, 0.0f),
+                          std::nextafterf(tie, std::numeric_limits<float>::infinity())}) {
+      if (!std::isfinite(x)) continue;
+      ASSERT_NO_FATAL_FAILURE(expect_rounds_right(f, x));
+      ASSERT_NO_FATAL_FAILURE(expect_rounds_right(f, -x));
+    }
+  }
+}
+
+TEST_P(Dtype16Test, RoundsRandomFloats) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 1000000; ++i) {
+    const float x = bits_float(static_cast<uint32_t>(random()));
+    if (!std::isfinite(x)) continue;
+    ASSERT_NO_FATAL_FAILURE(expect_rounds_right(GetParam(), x));
+  }
+}
+
+TEST_P(Dtype16Test, RoundsTheEnds) {
+  const Format& f = GetParam();
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(f.from_float(infinity), f.infinity());
+  EXPECT_EQ(f.from_float(-infinity), f.infinity() | 0x8000);
+  EXPECT_EQ(f.from_float(std::numeric_limits<float>::max()), f.infinity());
+  EXPECT_EQ(f.from_float(std::numeric_limits<float>::denorm_min()), 0);
+  EXPECT_EQ(f.from_float(-0.0f), 0x8000);
+  // NaN stays NaN even where its set bits are all in the part that is cut off.
+  for (const uint32_t nan : {0x7fc00000u, 0x7f800001u, 0xff800001u, 0xffffffffu, 0x7fffffffu}) {
+    const uint16_t h = f.from_float(bits_float(nan));
+    EXPECT_TRUE(f.is_nan(h)) << nan;
+    EXPECT_TRUE(h & f.quiet_bit()) << nan;
+    EXPECT_EQ(h >> 15, nan >> 31) << nan;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Bf16, Dtype16Test, testing::Values(kBf16Format));
+INSTANTIATE_TEST_SUITE_P(Fp16, Dtype16Test, testing::Values(kFp16Format));
+
+TEST(DtypeTest, SizesAndRoundoff) {
+  EXPECT_EQ(dtype_size(DType::kFp32), 4u);
+  EXPECT_EQ(dtype_size(DType::kFp16), 2u);
+  EXPECT_EQ(dtype_size(DType::kBf16), 2u);
+  EXPECT_EQ(dtype_size(DType::kE4m3), 1u);
+  EXPECT_EQ(dtype_size(DType::kInt8), 1u);
+  // u is half the distance from 1 to the next number up.
+  EXPECT_EQ(unit_roundoff(DType::kBf16), (decode(kBf16Format, 0x3f81) - 1) / 2);
+  EXPECT_EQ(unit_roundoff(DType::kFp16), (decode(kFp16Format, 0x3c01) - 1) / 2);
+  EXPECT_EQ(unit_roundoff(DType::kFp32), std::numeric_limits<float>::epsilon() / 2);
+}
+
+TEST(DtypeTest, LoadStoreAndRoundAgree) {
+  for (const DType t : {DType::kBf16, DType::kFp16, DType::kFp32}) {
+    std::vector<uint32_t> memory(4, 0);
+    const float x = 1.0f / 3.0f;
+    store_float(t, memory.data(), 1, x);
+    EXPECT_EQ(load_float(t, memory.data(), 1), round_to(t, x)) << dtype_name(t);
+    EXPECT_EQ(load_float(t, memory.data(), 0), 0.0f) << dtype_name(t);
+    EXPECT_EQ(load_float(t, memory.data(), 2), 0.0f) << dtype_name(t);
+    EXPECT_NEAR(round_to(t, x), x, unit_roundoff(t) * 0.5) << dtype_name(t);
+  }
+}
+
+}  // namespace
+}  // namespace attnbench

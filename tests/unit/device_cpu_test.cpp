@@ -1,0 +1,150 @@
+// The host as a device, and the names of devices.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "harness/device/cpu_info.h"
+#include "harness/device/device.h"
+
+namespace attnbench {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error_of_opening(std::string_view name) {
+  try {
+    open_device(name);
+  } catch (const DeviceError& error) {
+    EXPECT_FALSE(error.lost);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(OpenDeviceTest, NamesWhatIsAllowed) {
+  for (const char* name :
+       {"", "gpu", "CPU", "cpu ", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda:99999999999", "auto"}) {
+    EXPECT_THAT(error_of_opening(name), HasSubstr("cpu, cuda or cuda:N required")) << name;
+  }
+}
+
+TEST(OpenDeviceTest, SaysWhyThereIsNoGpu) {
+  const DeviceProbe probe = probe_devices();
+  if (probe.cuda_devices > 0) {
+    EXPECT_TRUE(probe.cuda_reason.empty());
+    EXPECT_THAT(error_of_opening("cuda:1000"), HasSubstr("cuda:0 to cuda:"));
+  } else {
+    EXPECT_FALSE(probe.cuda_reason.empty());
+    EXPECT_EQ(probe.cuda_reason.find('\n'), std::string::npos);
+    EXPECT_THAT(error_of_opening("cuda"), HasSubstr(probe.cuda_reason));
+    EXPECT_THAT(error_of_opening("cuda:0"), HasSubstr(probe.cuda_reason));
+  }
+}
+
+TEST(CpuDeviceTest, Info) {
+  const auto device = open_device("cpu");
+  const DeviceInfo& info = device->info();
+  EXPECT_EQ(info.kind, DeviceKind::kCpu);
+  EXPECT_EQ(info.name, "cpu");
+  EXPECT_FALSE(info.model.empty());
+  EXPECT_GE(info.threads, 1);
+  EXPECT_GT(info.cache_bytes, 0);
+  EXPECT_GT(info.memory_bytes, 0);
+  EXPECT_GT(device->free_memory(), 0);
+  EXPECT_LE(device->free_memory(), info.memory_bytes);
+  const LaunchContext context = device->launch_context();
+  EXPECT_EQ(context.num_threads, info.threads);
+  EXPECT_EQ(context.stream, nullptr);
+  EXPECT_EQ(open_device("cpu", 3)->launch_context().num_threads, 3);
+}
+
+TEST(CpuDeviceTest, MemoryIsAlignedAndCopied) {
+  const auto device = open_device("cpu");
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{257}, int64_t{5} << 20}) {
+    void* p = device->allocate(bytes);
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % 256, 0u);
+    device->set_bytes(p, 0xab, bytes);
+    device->release(p);
+  }
+  device->release(nullptr);
+
+  const std::vector<int> source{1, 2, 3, 4};
+  std::vector<int> back(4);
+  void* p = device->allocate(16);
+  device->upload(p, source.data(), 16);
+  device->download(back.data(), p, 16);
+  EXPECT_EQ(back, source);
+  EXPECT_EQ(device->digest(p, 16), digest_host(source.data(), 16));
+  device->release(p);
+}
+
+TEST(CpuDeviceTest, OutOfMemoryIsNotLoss) {
+  const auto device = open_device("cpu");
+  try {
+    device->allocate(int64_t{1} << 50);
+    FAIL() << "2^50 bytes were granted";
+  } catch (const OutOfMemory& error) {
+    EXPECT_FALSE(error.lost);
+    EXPECT_THAT(error.what(), HasSubstr("1125899906842624"));
+  }
+}
+
+TEST(CpuDeviceTest, TimesALaunch) {
+  const auto device = open_device("cpu");
+  for (const CacheMode mode : {CacheMode::kCold, CacheMode::kHot}) {
+    int calls = 0;
+    const Sample sample = device->time_launch(
+        [&] {
+          ++calls;
+          std::this_thread::sleep_for(std::chrono::milliseconds(3));
+        },
+        mode);
+    EXPECT_EQ(calls, 1);
+    EXPECT_GE(sample.us, 3000);
+    EXPECT_EQ(sample.enqueue_us, 0);
+    EXPECT_FALSE(sample.host_bound);
+  }
+  EXPECT_THROW(device->time_launch([] { throw std::runtime_error("mine"); }, CacheMode::kHot),
+               std::runtime_error);
+}
+
+TEST(CpuDeviceTest, HasNoGraphsAndIgnoresProfilers) {
+  const auto device = open_device("cpu");
+  try {
+    device->capture_graph([] {});
+    FAIL();
+  } catch (const DeviceError& error) {
+    EXPECT_STREQ(error.what(), "cpu has no graphs");
+    EXPECT_FALSE(error.lost);
+  }
+  device->profiler_start();
+  device->range_push("range");
+  device->range_pop();
+  device->profiler_stop();
+  device->synchronize();
+}
+
+TEST(CpuDeviceTest, CeilingsArePlausibleAndKept) {
+  const auto device = open_device("cpu");
+  const Ceilings& first = device->ceilings({DType::kBf16});
+  ASSERT_TRUE(first.read_gbs && first.copy_gbs && first.floor_us);
+  EXPECT_GT(*first.read_gbs, 0.1);
+  EXPECT_LT(*first.read_gbs, 10000);
+  EXPECT_GT(*first.copy_gbs, 0.1);
+  EXPECT_LT(*first.floor_us, 1000);
+  ASSERT_EQ(first.matmul.size(), 1u);
+  EXPECT_GT(first.matmul[0].tflops, 1e-4);
+  EXPECT_THAT(first.note, HasSubstr("fp32"));
+  const double read = *first.read_gbs;
+  const Ceilings& second = device->ceilings({DType::kBf16, DType::kFp32});
+  EXPECT_EQ(*second.read_gbs, read) << "measured twice";
+  ASSERT_EQ(second.matmul.size(), 2u);
+  EXPECT_EQ(second.matmul[0].tflops, second.matmul[1].tflops);
+}
+
+}  // namespace
+}  // namespace attnbench

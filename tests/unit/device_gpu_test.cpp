@@ -1,0 +1,209 @@
+// A GPU as a device: the same bits as the host, honest timing, errors with names.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "harness/device/device.h"
+
+namespace attnbench {
+namespace {
+
+class GpuDeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const DeviceProbe probe = probe_cuda();
+    if (probe.cuda_devices == 0) GTEST_SKIP() << probe.cuda_reason;
+    device_ = open_device("cuda");
+  }
+
+  /// Device memory that is given back at the end of the scope.
+  std::unique_ptr<void, std::function<void(void*)>> memory(int64_t bytes) {
+    return {device_->allocate(bytes), [this](void* p) { device_->release(p); }};
+  }
+
+  std::unique_ptr<Device> device_;
+};
+
+struct Layout {
+  const char* name;
+  bool blocks, heads_outside;
+  int pad;  ///< elements after each row's channels
+};
+constexpr Layout kLayouts[] = {{"plain", false, false, 0},
+                               {"padded", false, false, 3},
+                               {"NHD", true, false, 0},
+                               {"HND", true, true, 0},
+                               {"HND padded", true, true, 1}};
+
+TEST_F(GpuDeviceTest, FillGivesTheHostsBits) {
+  constexpr int64_t kRows = 37, kBlock = 8, kBlocks = 5;
+  constexpr int32_t kHeads = 3;
+  std::vector<RowOwner> owners;
+  for (int32_t r = 0; r < kRows; ++r)
+    owners.push_back(r % 7 == 3 ? RowOwner{-1, -1} : RowOwner{r % 5, 60 + r});
+  const auto device_owners = memory(kRows * static_cast<int64_t>(sizeof(RowOwner)));
+  device_->upload(device_owners.get(), owners.data(), kRows * static_cast<int64_t>(sizeof(RowOwner)));
+
+  for (const DType dtype : {DType::kBf16, DType::kFp16, DType::kFp32}) {
+    for (const Profile profile : {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge}) {
+      for (const Tensor tensor : {Tensor::kQ, Tensor::kNewV}) {
+        for (const Layout& layout : kLayouts) {
+          for (const int dim : {1, 3, 4, 5, 64, 72, 127, 256}) {
+            SCOPED_TRACE(std::string(dtype_name(dtype)) + " " + profile_name(profile) + " " + layout.name +
+                         " D " + std::to_string(dim));
+            const int64_t row = dim + layout.pad;
+            FillJob job{};
+            job.dtype = dtype;
+            job.tensor = tensor;
+            job.spec = {0x123456789abcdef0u, profile};
+            job.num_rows = kRows;
+            job.block_size = layout.blocks ? kBlock : kRows;
+            job.stride_head = layout.heads_outside ? kBlock * row : row;
+            job.stride_token = layout.heads_outside ? row : kHeads * row;
+            job.stride_block = kBlock * kHeads * row;
+            job.num_heads = kHeads;
+            job.head_dim = dim;
+            const int64_t bytes = kBlocks * kBlock * kHeads * row * static_cast<int64_t>(dtype_size(dtype));
+            std::vector<unsigned char> expected(static_cast<std::size_t>(bytes), 0x33), got(expected.size());
+            const auto data = memory(bytes);
+            device_->set_bytes(data.get(), 0x33, bytes);
+            job.base = data.get();
+            job.owners = static_cast<const RowOwner*>(device_owners.get());
+            device_->fill(job);
+            device_->download(got.data(), data.get(), bytes);
+            job.base = expected.data();
+            job.owners = owners.data();
+            fill_host(job);
+            ASSERT_EQ(got, expected);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GpuDeviceTest, DigestIsTheHosts) {
+  std::vector<unsigned char> bytes(3 << 20);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(i * 2654435761u >> 13);
+  const auto total = static_cast<int64_t>(bytes.size());
+  const auto data = memory(total);
+  device_->upload(data.get(), bytes.data(), total);
+  for (const int64_t start : {0, 1, 2, 8, 12}) {
+    for (const int64_t length :
+         {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{8}, int64_t{9}, int64_t{4095}, total - 16}) {
+      EXPECT_EQ(device_->digest(static_cast<const char*>(data.get()) + start, length),
+                digest_host(bytes.data() + start, length))
+          << start << " " << length;
+    }
+  }
+}
+
+TEST_F(GpuDeviceTest, InfoIsFilled) {
+  const DeviceInfo& info = device_->info();
+  EXPECT_EQ(info.kind, DeviceKind::kCuda);
+  EXPECT_EQ(info.name, "cuda:0");
+  EXPECT_FALSE(info.model.empty());
+  EXPECT_EQ(info.uuid.size(), 40u) << info.uuid;
+  EXPECT_GE(info.compute_capability, 80);
+  EXPECT_GT(info.multiprocessors, 0);
+  EXPECT_GT(info.cache_bytes, 0);
+  EXPECT_GT(info.clock_mhz, 100);
+  EXPECT_GT(device_->free_memory(), 0);
+  EXPECT_LE(device_->free_memory(), info.memory_bytes);
+  EXPECT_NE(device_->launch_context().stream, nullptr);
+}
+
+TEST_F(GpuDeviceTest, OutOfMemoryIsNotLoss) {
+  try {
+    device_->allocate(int64_t{1} << 50);
+    FAIL() << "2^50 bytes were granted";
+  } catch (const OutOfMemory& error) {
+    EXPECT_FALSE(error.lost);
+  }
+  const auto data = memory(1024);  // and it goes on working
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(data.get()) % 256, 0u);
+  device_->set_bytes(data.get(), 1, 1024);
+  device_->synchronize();
+}
+
+TEST_F(GpuDeviceTest, MisuseIsAnErrorWithAName) {
+  int host = 0;
+  try {
+    device_->upload(nullptr, &host, sizeof host);
+    FAIL() << "a copy to null passed";
+  } catch (const DeviceError& error) {
+    EXPECT_NE(std::string(error.what()).find("cudaError"), std::string::npos) << error.what();
+    EXPECT_FALSE(error.lost) << error.what();
+  }
+}
+
+TEST_F(GpuDeviceTest, TimesAreDeviceTimes) {
+  for (const CacheMode mode : {CacheMode::kCold, CacheMode::kHot}) {
+    device_->time_launch([] {}, mode);
+    int host_bound = 0;
+    for (int i = 0; i < 20; ++i) {
+      const Sample sample = device_->time_launch([] {}, mode);
+      EXPECT_GT(sample.us, 0);
+      EXPECT_LT(sample.us, 1000) << "an empty launch";
+      EXPECT_GT(sample.enqueue_us, 0);
+      host_bound += sample.host_bound;
+    }
+    EXPECT_LE(host_bound, 10);
+  }
+}
+
+TEST_F(GpuDeviceTest, SlowHostsAreSeenAndHidden) {
+  const auto slow = [](int us) {
+    const auto start = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - start < std::chrono::microseconds(us)) {
+    }
+  };
+  // Longer than the longest spin: no way to hide it.
+  const Sample bound = device_->time_launch([&] { slow(10000); }, CacheMode::kHot);
+  EXPECT_TRUE(bound.host_bound);
+  EXPECT_GE(bound.enqueue_us, 10000);
+  // Shorter: after the first sample the spin is long enough.
+  device_->time_launch([&] { slow(300); }, CacheMode::kHot);
+  int hidden = 0;
+  for (int i = 0; i < 10; ++i) {
+    const Sample sample = device_->time_launch([&] { slow(300); }, CacheMode::kHot);
+    if (!sample.host_bound) {
+      ++hidden;
+      EXPECT_LT(sample.us, 200) << "host time got into the figure";
+    }
+  }
+  EXPECT_GE(hidden, 5);
+}
+
+TEST_F(GpuDeviceTest, ErrorsOfALaunchPassThrough) {
+  EXPECT_THROW(device_->time_launch([] { throw std::runtime_error("mine"); }, CacheMode::kCold),
+               std::runtime_error);
+  EXPECT_THROW(device_->capture_graph([] { throw std::runtime_error("mine"); }), std::runtime_error);
+  device_->synchronize();
+  const auto replay = device_->capture_graph([] {});
+  EXPECT_GT(device_->time_launch(replay, CacheMode::kHot).us, 0);
+}
+
+TEST_F(GpuDeviceTest, CeilingsArePlausible) {
+  const Ceilings& ceilings = device_->ceilings({DType::kBf16});
+  ASSERT_TRUE(ceilings.read_gbs && ceilings.copy_gbs && ceilings.floor_us) << ceilings.note;
+  EXPECT_GT(*ceilings.read_gbs, 50);
+  EXPECT_LT(*ceilings.read_gbs, 20000);
+  EXPECT_GT(*ceilings.copy_gbs, 50);
+  EXPECT_LT(*ceilings.copy_gbs, 20000);
+  EXPECT_GT(*ceilings.floor_us, 0.5);
+  EXPECT_LT(*ceilings.floor_us, 100);
+  for (const Ceilings::Matmul& m : ceilings.matmul) {
+    EXPECT_GT(m.tflops, 1) << dtype_name(m.dtype);
+    EXPECT_LT(m.tflops, 10000) << dtype_name(m.dtype);
+  }
+  EXPECT_FALSE(ceilings.note.empty());
+}
+
+}  // namespace
+}  // namespace attnbench

@@ -1,0 +1,116 @@
+#include "harness/report/console.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "harness/report/text.h"
+#include "tests/unit/report_fixtures.h"
+
+namespace attnbench {
+namespace {
+
+using test::kHostile;
+using test::kInf;
+using test::kNan;
+using test::not_passing;
+using test::passing;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string printed(const std::vector<Record>& records, const ConsoleOptions& options = {}) {
+  std::ostringstream out;
+  print_console(out, records, options);
+  return out.str();
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(ReportConsole, TableIsAligned) {
+  const auto lines =
+      lines_of(printed({passing("a", "cuda_simt", 12.3456), passing("longer/id", "cpu", 1234.5)}));
+  EXPECT_EQ(lines[0],
+            "status  case       kernel     time us  ± %  TFLOP/s  GB/s  %SOL  bound   max|z|      rows");
+  EXPECT_EQ(lines[1],
+            "pass    a          cuda_simt    12.35  1.0    412.3  2012  64.3  memory    3.25  512/4096");
+  EXPECT_EQ(display_width(lines[1]), display_width(lines[2]));
+  EXPECT_EQ(lines.back(), "2 passed, 0 failed, 0 skipped, 0 errors; 0 s");
+}
+
+TEST(ReportConsole, NarrowTerminalShortensTheIdInTheMiddle) {
+  const std::string id = "attention/paged16-nhd-shuffled/bf16/h32-8/d128/causal/8q1s1k_1q512s2k_31q1s1k";
+  ConsoleOptions options;
+  options.width = 120;
+  const auto lines = lines_of(printed({passing(id)}, options));
+  EXPECT_LE(display_width(lines[1]), 120u);
+  EXPECT_THAT(lines[1], HasSubstr("…"));
+  EXPECT_THAT(lines[1], HasSubstr("  attention/"));
+  EXPECT_THAT(lines[1], HasSubstr("_31q1s1k  cuda_simt"));
+  EXPECT_THAT(printed({passing(id)}), HasSubstr(id));
+}
+
+TEST(ReportConsole, SkipsShowTheReasonAndFailuresTheRepro) {
+  const std::string text =
+      printed({not_passing("s", Status::kSkip, "head_dim 72 not in {64, 128}"),
+               not_passing("f", Status::kFail, "max|z| 40"), not_passing("e", Status::kTimeout, "60 s")},
+              {0, false, 12.34});
+  EXPECT_THAT(text, HasSubstr("skip     s     cuda_simt  head_dim 72 not in {64, 128}\n"));
+  EXPECT_THAT(text, HasSubstr("\nfail f/cuda_simt\n  max|z| 40\n  reproduce: attnbench run --case x\n"));
+  EXPECT_THAT(text, HasSubstr("\ntimeout e/cuda_simt\n"));
+  EXPECT_THAT(text, HasSubstr("0 passed, 1 failed, 1 skipped, 1 error (1 timeout); 12.3 s\n"));
+}
+
+TEST(ReportConsole, EscapesOnlyWhenAskedAndNeverFromText) {
+  const Record hostile = not_passing(kHostile, Status::kFail, kHostile);
+  const std::string plain = printed({hostile, passing("a")});
+  EXPECT_THAT(plain, Not(HasSubstr("\033")));
+  EXPECT_EQ(valid_utf8(plain), plain);
+  for (const char c : plain) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20);
+  EXPECT_THAT(printed({passing("a")}, {0, true, 0}), HasSubstr("\033[32mpass"));
+}
+
+TEST(ReportConsole, NoRecords) { EXPECT_EQ(printed({}), "0 passed, 0 failed, 0 skipped, 0 errors; 0 s\n"); }
+
+TEST(ReportConsole, ProgressLine) {
+  EXPECT_EQ(progress_line(passing("a"), 7, 136, {}), "[  7/136] pass  a/cuda_simt  100.0 us");
+  EXPECT_EQ(progress_line(not_passing("a", Status::kSkip, "why"), 7, 0, {}), "[7] skip  a/cuda_simt  why");
+  ConsoleOptions narrow;
+  narrow.width = 60;
+  const Record r = not_passing(std::string(200, 'x'), Status::kFail, std::string(300, 'y'));
+  EXPECT_LE(display_width(progress_line(r, 7, 136, narrow)), 60u);
+}
+
+TEST(ReportText, Digits) {
+  EXPECT_EQ(digits(0), "0");
+  EXPECT_EQ(digits(1.23456), "1.235");
+  EXPECT_EQ(digits(12.3456), "12.35");
+  EXPECT_EQ(digits(999.96), "1000");
+  EXPECT_EQ(digits(9.9996), "10.00");
+  EXPECT_EQ(digits(123456), "123456");
+  EXPECT_EQ(digits(0.01234567), "0.01235");
+  EXPECT_EQ(digits(-2.5, 2), "-2.5");
+  EXPECT_EQ(digits(1e-6, 3), "1.00e-06");
+  EXPECT_EQ(digits(kNan), "-");
+  EXPECT_EQ(digits(kInf), "-");
+}
+
+TEST(ReportText, Utf8) {
+  EXPECT_EQ(valid_utf8("é…😀"), "é…😀");
+  EXPECT_EQ(valid_utf8("\xc0\xaf"), "\xef\xbf\xbd\xef\xbf\xbd") << "overlong";
+  EXPECT_EQ(valid_utf8("\xe2\x80"), "\xef\xbf\xbd\xef\xbf\xbd") << "cut off";
+  EXPECT_EQ(valid_utf8("\xf4\x90\x80\x80").substr(0, 3), "\xef\xbf\xbd") << "past U+10FFFF";
+  EXPECT_EQ(one_line(" a\r\n\tb\x1b[0m\n"), " a b [0m");
+  EXPECT_EQ(shorten_middle("abcdefgh", 5), "ab…gh");
+  EXPECT_EQ(shorten_middle("abc", 5), "abc");
+  EXPECT_EQ(shorten_middle("abc", 0), "");
+  EXPECT_EQ(shorten_end("abcdefgh", 5), "abcd…");
+}
+
+}  // namespace
+}  // namespace attnbench
