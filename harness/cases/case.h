@@ -1,5 +1,5 @@
-// One case: a single problem, with a readable id built from what it is, never from where it stood in a file, so
-// that a baseline survives a reordered file.
+// One case: a single problem, with a readable id built from what it is, never from where it stood in a file,
+// so that a baseline survives a reordered file.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,13 @@ struct Expansion {
 /// More cases than this in one file are refused.
 inline constexpr int64_t kMaxCases = 1'000'000;
 
-/// Multiplies the axes of every sweep out. Throws ConfigError, with the place in the file, where keys contradict
-/// each other: more queries than keys under a causal mask without allow_short_kv, kv_append on packed KV, a case
-/// past the address space, more than kMaxCases.
+/// Multiplies the axes of every sweep out. Throws ConfigError, with the place in the file, where keys
+/// contradict each other: more queries than keys under a causal mask without allow_short_kv, kv_append on
+/// packed KV, a case past the address space, more than kMaxCases.
 Expansion expand(const SweepFile& file);
 
-/// Sets the fields that the op and the KV source do not use to their defaults, so that equal problems are equal.
+/// Sets the fields that the op and the KV source do not use to their defaults, so that equal problems are
+/// equal.
 CaseParams normalised(CaseParams params);
 
 std::string case_id(const CaseParams& params);

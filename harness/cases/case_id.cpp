@@ -25,7 +25,9 @@ uint64_t lengths_digest(const std::vector<SeqLen>& seqs) {
 }
 
 const char* layout_name(KvLayout l) { return l == KvLayout::kNhd ? "nhd" : "hnd"; }
-const char* page_layout_name(PageLayout l) { return l == PageLayout::kContiguous ? "contiguous" : "shuffled"; }
+const char* page_layout_name(PageLayout l) {
+  return l == PageLayout::kContiguous ? "contiguous" : "shuffled";
+}
 
 }  // namespace
 
@@ -44,7 +46,8 @@ std::string batch_label(const std::vector<SeqLen>& seqs) {
 std::string case_id(const CaseParams& p) {
   std::string id = op_name(p.op);
   if (p.kv == KvSource::kPaged) {
-    id += fmt::format("/paged{}-{}-{}", p.block_size, layout_name(p.kv_layout), page_layout_name(p.page_layout));
+    id += fmt::format("/paged{}-{}-{}", p.block_size, layout_name(p.kv_layout),
+                      page_layout_name(p.page_layout));
   } else {
     id += "/packed";
     if (p.gap_tokens > 0) id += fmt::format("-gap{}", p.gap_tokens);
@@ -54,8 +57,10 @@ std::string case_id(const CaseParams& p) {
     id += fmt::format("/h{}/d{}", p.num_heads_kv, p.head_dim);
     if (p.padding_tokens > 0) id += fmt::format("/pad{}", p.padding_tokens);
   } else {
-    id += fmt::format("/h{}-{}/d{}/{}", p.num_heads_q, p.num_heads_kv, p.head_dim, p.causal ? "causal" : "full");
-    if (p.window_left >= 0 || p.window_right >= 0) id += fmt::format("/window{},{}", p.window_left, p.window_right);
+    id += fmt::format("/h{}-{}/d{}/{}", p.num_heads_q, p.num_heads_kv, p.head_dim,
+                      p.causal ? "causal" : "full");
+    if (p.window_left >= 0 || p.window_right >= 0)
+      id += fmt::format("/window{},{}", p.window_left, p.window_right);
     if (p.softcap > 0) id += fmt::format("/softcap{}", p.softcap);
     if (p.softmax_scale) id += fmt::format("/scale{}", *p.softmax_scale);
   }
@@ -69,8 +74,8 @@ std::string case_yaml(const CaseParams& p) {
                               p.kv == KvSource::kPaged ? "paged" : "packed", dtype_name(p.dtype));
   y += fmt::format(", heads: {}/{}, head_dim: {}", p.num_heads_q, p.num_heads_kv, p.head_dim);
   if (p.kv == KvSource::kPaged) {
-    y += fmt::format(", block_size: {}, kv_layout: {}, page_layout: {}", p.block_size, layout_name(p.kv_layout),
-                     page_layout_name(p.page_layout));
+    y += fmt::format(", block_size: {}, kv_layout: {}, page_layout: {}", p.block_size,
+                     layout_name(p.kv_layout), page_layout_name(p.page_layout));
   }
   if (p.gap_tokens > 0) y += fmt::format(", gap_tokens: {}", p.gap_tokens);
   if (p.op == Op::kAttention) y += fmt::format(", mask: {}", p.causal ? "causal" : "none");

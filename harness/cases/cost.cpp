@@ -57,7 +57,8 @@ CaseCost cost_of(const CaseParams& p) {
   const double kv_row_bytes = 2 * e * p.num_heads_kv * d;
   if (p.op == Op::kKvAppend) {
     // Each new row of K and V is read once and written once; a slot number per token.
-    c.bytes = 2 * kv_row_bytes * static_cast<double>(c.total_q) + 8.0 * static_cast<double>(c.total_q + p.padding_tokens);
+    c.bytes = 2 * kv_row_bytes * static_cast<double>(c.total_q) +
+              8.0 * static_cast<double>(c.total_q + p.padding_tokens);
     c.formula = "kv_append: 4*e*Hkv*D*T + 8*T";
     c.device_bytes = kv_row_bytes * static_cast<double>(kv_rows + c.total_q + p.padding_tokens);
     return c;
@@ -66,10 +67,10 @@ CaseCost cost_of(const CaseParams& p) {
   c.pairs = static_cast<double>(pairs);
   c.flop = 4.0 * p.num_heads_q * d * c.pairs;
   c.bytes = 2 * e * p.num_heads_q * d * total_q + kv_row_bytes * static_cast<double>(visible) +
-            4.0 * p.num_heads_q * total_q + (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(blocks) : 0.0);
-  c.formula = p.kv == KvSource::kPaged
-                  ? "4*Hq*D*pairs; 2*e*Hq*D*Tq + 2*e*Hkv*D*Kvis + 4*Hq*Tq + 4*blocks"
-                  : "4*Hq*D*pairs; 2*e*Hq*D*Tq + 2*e*Hkv*D*Kvis + 4*Hq*Tq";
+            4.0 * p.num_heads_q * total_q +
+            (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(blocks) : 0.0);
+  c.formula = p.kv == KvSource::kPaged ? "4*Hq*D*pairs; 2*e*Hq*D*Tq + 2*e*Hkv*D*Kvis + 4*Hq*Tq + 4*blocks"
+                                       : "4*Hq*D*pairs; 2*e*Hq*D*Tq + 2*e*Hkv*D*Kvis + 4*Hq*Tq";
   c.device_bytes = (2 * e * d + 4) * p.num_heads_q * total_q + kv_row_bytes * static_cast<double>(kv_rows);
   return c;
 }

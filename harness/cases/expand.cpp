@@ -32,24 +32,29 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
     return s ? s->place : sweep.place;
   };
   if (p.op == Op::kKvAppend && last_of(settings, "kv") && p.kv == KvSource::kPacked) {
-    fail(place("kv"), "kv_append writes through a slot mapping into a paged cache; write 'kv: paged' or drop the key");
+    fail(place("kv"),
+         "kv_append writes through a slot mapping into a paged cache; write 'kv: paged' or drop the key");
   }
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];
     if (s.k >= s.q) continue;
     if (p.op == Op::kKvAppend) {
-      fail(place("batch"), fmt::format("sequence {} appends {} tokens to reach {} in all: the total (s) must be at least the "
-                                       "new tokens (q)", i, s.q, s.k));
+      fail(place("batch"),
+           fmt::format("sequence {} appends {} tokens to reach {} in all: the total (s) must be at least the "
+                       "new tokens (q)",
+                       i, s.q, s.k));
     }
     if (p.causal && !p.allow_short_kv) {
-      fail(place("batch"),
-           fmt::format("sequence {} has {} query tokens but {} KV tokens: under mask causal its first {} queries see no "
-                       "key; if that is meant, set 'allow_short_kv: true'", i, s.q, s.k, s.q - s.k));
+      fail(place("batch"), fmt::format("sequence {} has {} query tokens but {} KV tokens: under mask causal "
+                                       "its first {} queries see no "
+                                       "key; if that is meant, set 'allow_short_kv: true'",
+                                       i, s.q, s.k, s.q - s.k));
     }
   }
   if (!(cost_of(p).device_bytes < kAddressSpaceBytes)) {
-    fail(place("batch"), fmt::format("this case needs {:.3g} bytes of memory, more than any machine can address",
-                                     cost_of(p).device_bytes));
+    fail(place("batch"),
+         fmt::format("this case needs {:.3g} bytes of memory, more than any machine can address",
+                     cost_of(p).device_bytes));
   }
 }
 
@@ -108,7 +113,8 @@ Expansion expand(const SweepFile& file) {
   for (const Sweep& sweep : file.sweeps) {
     const int64_t n = product_of_axes(sweep);
     if (n > kMaxCases || (planned += n) > kMaxCases) {
-      fail(sweep.place, fmt::format("sweep '{}' brings the file past {} cases; shorten an axis", sweep.name, kMaxCases));
+      fail(sweep.place,
+           fmt::format("sweep '{}' brings the file past {} cases; shorten an axis", sweep.name, kMaxCases));
     }
   }
   std::unordered_set<std::string> seen;

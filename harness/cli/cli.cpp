@@ -14,7 +14,8 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
       "  attnbench run configs/quickstart.yaml\n"
       "  attnbench run --case '{kv: paged, batch: 8q1s4k, heads: 32/8}' --device cpu\n"
       "  attnbench compare old/results.json new/results.json\n"
-      "Exit codes: 0 all good, 1 some case is incorrect, 2 usage or configuration error, 3 performance regression,\n"
+      "Exit codes: 0 all good, 1 some case is incorrect, 2 usage or configuration error, 3 performance "
+      "regression,\n"
       "  4 inconclusive, 5 crash, hang or device error, 6 nothing matched or nothing ran.");
   app.require_subcommand(1);
   Program program;

@@ -32,7 +32,8 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Parses and runs; returns the exit code. The kernel table is the caller's, so that tests can add faulty kernels.
+/// Parses and runs; returns the exit code. The kernel table is the caller's, so that tests can add faulty
+/// kernels.
 int main_with_kernels(int argc, char** argv, KernelTable kernels);
 
 }  // namespace attnbench::cli

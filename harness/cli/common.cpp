@@ -14,17 +14,24 @@ namespace attnbench::cli {
 
 void CaseOptions::add(CLI::App& command) {
   command.add_option("config", configs, "YAML sweep files (format: configs/README.md)")->type_name("CONFIG");
-  command.add_option("--case", chosen, "One case: its id (or id/kernel) in CONFIG, or a mapping of its own: "
-                                       "'{kv: paged, batch: 8q1s4k}'. May be repeated")
+  command
+      .add_option("--case", chosen,
+                  "One case: its id (or id/kernel) in CONFIG, or a mapping of its own: "
+                  "'{kv: paged, batch: 8q1s4k}'. May be repeated")
       ->type_name("ID|YAML")
       ->expected(1)
       ->take_all();
-  command.add_option("--set", overrides, "Replace a key in every sweep: --set dtype=fp16, --set 'block_size=[16, 64]'")
+  command
+      .add_option("--set", overrides,
+                  "Replace a key in every sweep: --set dtype=fp16, --set 'block_size=[16, 64]'")
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->take_all();
-  command.add_option("--seed", seed, "Seed of all values and drawn lengths; overrides the file's")->type_name("N");
-  command.add_option("--filter", filter, "Only cases whose id matches this regular expression (ECMAScript, anywhere)")
+  command.add_option("--seed", seed, "Seed of all values and drawn lengths; overrides the file's")
+      ->type_name("N");
+  command
+      .add_option("--filter", filter,
+                  "Only cases whose id matches this regular expression (ECMAScript, anywhere)")
       ->type_name("REGEX");
 }
 
@@ -45,7 +52,8 @@ void keep_ids(const std::vector<std::string>& ids, Cases& cases) {
       wanted.insert(parent);
       cases.kernel = id.substr(parent.size() + 1);
     } else {
-      throw UsageError(fmt::format("--case {}: no case has this id; {}attnbench list prints them", id, did_you_mean(id, known)));
+      throw UsageError(fmt::format("--case {}: no case has this id; {}attnbench list prints them", id,
+                                   did_you_mean(id, known)));
     }
   }
   std::erase_if(cases.cases, [&](const Case& c) { return !wanted.count(c.id); });
@@ -55,9 +63,11 @@ void keep_ids(const std::vector<std::string>& ids, Cases& cases) {
 
 Cases load_cases(const CaseOptions& o) {
   std::vector<std::string> ids;
-  std::copy_if(o.chosen.begin(), o.chosen.end(), std::back_inserter(ids), [](const auto& s) { return !is_mapping(s); });
+  std::copy_if(o.chosen.begin(), o.chosen.end(), std::back_inserter(ids),
+               [](const auto& s) { return !is_mapping(s); });
   if (o.configs.empty() && (o.chosen.empty() || !ids.empty())) {
-    throw UsageError("nothing to run: give a CONFIG file, such as configs/quickstart.yaml, or --case '{batch: 4q512}'");
+    throw UsageError(
+        "nothing to run: give a CONFIG file, such as configs/quickstart.yaml, or --case '{batch: 4q512}'");
   }
   Cases out;
   std::unordered_set<std::string> seen;
@@ -118,8 +128,8 @@ void check_kernel_names(const std::vector<std::string>& names, KernelTable table
   const std::vector<std::string> list(known.begin(), known.end());
   for (const std::string& name : names) {
     if (!known.count(name)) {
-      throw UsageError(fmt::format("--kernel {}: no such kernel; {}there are {}", name, did_you_mean(name, list),
-                                   fmt::join(list, ", ")));
+      throw UsageError(fmt::format("--kernel {}: no such kernel; {}there are {}", name,
+                                   did_you_mean(name, list), fmt::join(list, ", ")));
     }
   }
 }

@@ -37,10 +37,12 @@ struct Cases {
 /// Loads, expands and filters. Throws ConfigError, UsageError.
 Cases load_cases(const CaseOptions& options);
 
-/// --device auto|cpu|cuda|cuda:N. `auto` takes a GPU where one works and says in one line why not where it does not.
+/// --device auto|cpu|cuda|cuda:N. `auto` takes a GPU where one works and says in one line why not where it
+/// does not.
 std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads, bool quiet);
 
-/// Checks the names of --kernel against the table. Throws UsageError with the nearest name and those that exist.
+/// Checks the names of --kernel against the table. Throws UsageError with the nearest name and those that
+/// exist.
 void check_kernel_names(const std::vector<std::string>& names, KernelTable table);
 
 /// --cache, --graph, --min-time, --max-samples.

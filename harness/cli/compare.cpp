@@ -33,7 +33,9 @@ int compare(CompareCommand c) {
   const std::vector<std::string> mismatches = context_mismatches(base, fresh);
   for (const std::string& m : mismatches) std::cerr << "mismatch: " << m << "\n";
   if (!mismatches.empty() && !c.allow_mismatch) {
-    throw UsageError("the two results were not taken alike; --allow-mismatch compares shares of the speed of light instead");
+    throw UsageError(
+        "the two results were not taken alike; --allow-mismatch compares shares of the speed of light "
+        "instead");
   }
   c.options.as_sol = !mismatches.empty();
   for (const ResultSet* r : {&base, &fresh}) {
@@ -52,26 +54,36 @@ int compare(CompareCommand c) {
 }  // namespace
 
 void add_compare(CLI::App& app, Program& program) {
-  auto* command = app.add_subcommand("compare", "Compare two results: faster, slower, same or inconclusive per case");
+  auto* command =
+      app.add_subcommand("compare", "Compare two results: faster, slower, same or inconclusive per case");
   auto c = std::make_shared<CompareCommand>();
-  command->add_option("base", c->base, "results.json, journal.jsonl, a run's folder, or Google Benchmark's JSON")
+  command
+      ->add_option("base", c->base, "results.json, journal.jsonl, a run's folder, or Google Benchmark's JSON")
       ->type_name("BASE")
       ->required();
   command->add_option("new", c->fresh, "The same of the new run")->type_name("NEW")->required();
-  command->add_option("--match", c->match, "kernel (default): the same case and kernel; case: two kernels on the same cases")
+  command
+      ->add_option("--match", c->match,
+                   "kernel (default): the same case and kernel; case: two kernels on the same cases")
       ->check(CLI::IsMember({"kernel", "case"}));
-  command->add_option("--min-effect", c->min_effect_percent, "Smallest difference that counts, in percent (default 2)")
+  command
+      ->add_option("--min-effect", c->min_effect_percent,
+                   "Smallest difference that counts, in percent (default 2)")
       ->type_name("PERCENT")
       ->check(CLI::Range(0.01, 99.0));
   command->add_option("--format", c->format, "text or md")->check(CLI::IsMember({"text", "md"}));
-  command->add_flag("--allow-mismatch", c->allow_mismatch, "Compare runs of different devices, drivers or options, by %SOL");
-  command->add_flag("--allow-missing", c->options.allow_missing, "A case that only one side has is no failure");
-  command->add_flag("--allow-inconclusive", c->options.allow_inconclusive, "Exit 0 where some case is inconclusive");
+  command->add_flag("--allow-mismatch", c->allow_mismatch,
+                    "Compare runs of different devices, drivers or options, by %SOL");
+  command->add_flag("--allow-missing", c->options.allow_missing,
+                    "A case that only one side has is no failure");
+  command->add_flag("--allow-inconclusive", c->options.allow_inconclusive,
+                    "Exit 0 where some case is inconclusive");
   command->footer(
       "Examples:\n"
       "  attnbench compare results/baselines/cpu/quickstart.json results/runs/quickstart\n"
       "  attnbench compare a/results.json b/results.json --match case --min-effect 5\n"
-      "Exit codes: 0 none slower, 1 incorrect or missing, 3 slower, 4 inconclusive, 5 errors in NEW, 6 nothing compared.");
+      "Exit codes: 0 none slower, 1 incorrect or missing, 3 slower, 4 inconclusive, 5 errors in NEW, 6 "
+      "nothing compared.");
   command->callback([=, &program] { program.chosen = [=] { return compare(*c); }; });
 }
 

@@ -9,7 +9,9 @@
 namespace attnbench::cli {
 namespace {
 
-void line(const char* what, const std::string& value) { std::cout << fmt::format("  {:<12} {}\n", what, value); }
+void line(const char* what, const std::string& value) {
+  std::cout << fmt::format("  {:<12} {}\n", what, value);
+}
 
 std::string gib(int64_t bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
@@ -20,8 +22,8 @@ void describe(Device& device, bool measure) {
   line("memory", fmt::format("{} ({} free)", gib(d.memory_bytes), gib(device.free_memory())));
   line("cache", fmt::format("{:.1f} MiB last level", static_cast<double>(d.cache_bytes) / (1 << 20)));
   if (d.kind == DeviceKind::kCuda) {
-    line("compute", fmt::format("sm_{}, {} multiprocessors, {:.0f} MHz at most", d.compute_capability, d.multiprocessors,
-                                d.clock_mhz));
+    line("compute", fmt::format("sm_{}, {} multiprocessors, {:.0f} MHz at most", d.compute_capability,
+                                d.multiprocessors, d.clock_mhz));
     line("driver", d.driver);
     line("runtime", d.runtime);
   } else {
@@ -31,7 +33,8 @@ void describe(Device& device, bool measure) {
   const Ceilings& c = device.ceilings({DType::kBf16, DType::kFp16, DType::kFp32});
   if (c.read_gbs) line("read", fmt::format("{:.1f} GB/s", *c.read_gbs));
   if (c.copy_gbs) line("copy", fmt::format("{:.1f} GB/s (read + write)", *c.copy_gbs));
-  for (const auto& m : c.matmul) line("matrix", fmt::format("{:.2f} TFLOP/s {}", m.tflops, dtype_name(m.dtype)));
+  for (const auto& m : c.matmul)
+    line("matrix", fmt::format("{:.2f} TFLOP/s {}", m.tflops, dtype_name(m.dtype)));
   if (c.floor_us) line("floor", fmt::format("{:.2f} us for an empty launch", *c.floor_us));
   if (!c.note.empty()) line("note", c.note);
 }
@@ -47,7 +50,8 @@ void add_doctor(CLI::App& app, Program& program) {
     program.chosen = [=, &program] {
       const auto cpu = open_device("cpu");
       const RunContext context = describe_run(*cpu, "", program.command_line);
-      std::cout << fmt::format("attnbench {} ({}, {} build)\n", context.version, context.revision, context.build_type);
+      std::cout << fmt::format("attnbench {} ({}, {} build)\n", context.version, context.revision,
+                               context.build_type);
       line("compiler", __VERSION__);
       line("kernels", std::to_string(program.kernels.size()));
       describe(*cpu, *measure);

@@ -12,9 +12,9 @@ void add_kernels(CLI::App& app, Program& program) {
   command->callback([&program] {
     program.chosen = [&program] {
       for (const Kernel* k : program.kernels) {
-        std::cout << fmt::format("{} ({}, {}{}): {}\n", k->name, op_name(k->op), device_kind_name(k->device),
-                                 k->min_compute_capability ? fmt::format(" sm_{}+", k->min_compute_capability) : "",
-                                 k->summary);
+        std::cout << fmt::format(
+            "{} ({}, {}{}): {}\n", k->name, op_name(k->op), device_kind_name(k->device),
+            k->min_compute_capability ? fmt::format(" sm_{}+", k->min_compute_capability) : "", k->summary);
         std::cout << "    shapes    " << k->shapes << "\n    features ";
         for (const FeatureName& f : kFeatureNames) {
           if (k->features & f.bit) std::cout << ' ' << f.name;

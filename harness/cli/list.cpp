@@ -38,7 +38,9 @@ void add_list(CLI::App& app, Program& program) {
   options->add(*command);
   command->add_option("--device", *device, "Device that the times are estimated for: auto, cpu, cuda");
   command->add_flag("--schema", *schema, "Print the JSON Schema of the YAML format instead");
-  command->footer("Examples:\n  attnbench list configs/quickstart.yaml\n  attnbench list configs/smoke.yaml --filter paged");
+  command->footer(
+      "Examples:\n  attnbench list configs/quickstart.yaml\n  attnbench list configs/smoke.yaml --filter "
+      "paged");
   command->callback([=, &program] {
     program.chosen = [=, &program] {
       if (*schema) {
@@ -57,14 +59,17 @@ void add_list(CLI::App& app, Program& program) {
         const CaseCost cost = cost_of(c.params);
         const auto kernels = select_kernels(program.kernels, c.params.op, kind, {});
         pairs += static_cast<int64_t>(kernels.size());
-        seconds += estimated_seconds(cost, kind, chosen->info().threads) * static_cast<double>(kernels.size());
+        seconds +=
+            estimated_seconds(cost, kind, chosen->info().threads) * static_cast<double>(kernels.size());
         largest = std::max(largest, cost.device_bytes);
         std::cout << fmt::format("{}  {} flop, {} least traffic, {} memory\n", c.id, quantity(cost.flop, ""),
                                  quantity(cost.bytes, "B"), quantity(cost.device_bytes, "B"));
       }
-      std::cout << fmt::format("{} cases ({} excluded, {} duplicates dropped, {} filtered out), {} runs on {}; largest {}; about {:.0f} s\n",
-                               cases.cases.size(), cases.excluded, cases.duplicates, cases.filtered, pairs,
-                               device_kind_name(kind), quantity(largest, "B"), seconds);
+      std::cout << fmt::format(
+          "{} cases ({} excluded, {} duplicates dropped, {} filtered out), {} runs on {}; largest {}; about "
+          "{:.0f} s\n",
+          cases.cases.size(), cases.excluded, cases.duplicates, cases.filtered, pairs, device_kind_name(kind),
+          quantity(largest, "B"), seconds);
       return cases.cases.empty() ? 6 : 0;
     };
   });

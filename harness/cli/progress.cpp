@@ -27,7 +27,8 @@ void Progress::begin(const std::string& name, const std::string& repro) {
   std::string eta;
   if (done_ > 0) {
     const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    const int left = static_cast<int>(spent / static_cast<double>(done_) * static_cast<double>(total_ - done_));
+    const int left =
+        static_cast<int>(spent / static_cast<double>(done_) * static_cast<double>(total_ - done_));
     eta = fmt::format("  ETA {}:{:02}", left / 60, left % 60);
   }
   const std::string line = fmt::format("[{}/{}]{}  {}", done_ + 1, total_, eta, name);
@@ -39,7 +40,8 @@ void Progress::begin(const std::string& name, const std::string& repro) {
 void Progress::end(const Record& record) {
   ++done_;
   if (quiet_ || terminal_) return;
-  fmt::print(stderr, "{}\n", progress_line(record, static_cast<int64_t>(done_), static_cast<int64_t>(total_), {}));
+  fmt::print(stderr, "{}\n",
+             progress_line(record, static_cast<int64_t>(done_), static_cast<int64_t>(total_), {}));
   std::fflush(stderr);
 }
 

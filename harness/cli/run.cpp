@@ -39,7 +39,8 @@ struct RunOptions {
 /// "configs" with a date: where a run goes that was not told.
 std::filesystem::path default_folder(const std::string& name) {
   std::string safe;
-  for (const char c : name) safe += std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ? c : '-';
+  for (const char c : name)
+    safe += std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ? c : '-';
   const std::time_t now = std::time(nullptr);
   std::tm local{};
   localtime_r(&now, &local);
@@ -84,7 +85,8 @@ int run(const RunOptions& o, const Program& program) {
   if (o.timing.graph && device->info().kind == DeviceKind::kCpu) {
     throw UsageError("--graph times CUDA graphs; the cpu device has none");
   }
-  const std::vector<WorkItem> work = plan_session(cases.cases, program.kernels, device->info().kind, options.kernels);
+  const std::vector<WorkItem> work =
+      plan_session(cases.cases, program.kernels, device->info().kind, options.kernels);
   if (o.dry_run) return dry_run(work, *device, options);
 
   const std::filesystem::path dir = o.out.empty() ? default_folder(cases.name) : std::filesystem::path(o.out);
@@ -103,7 +105,8 @@ int run(const RunOptions& o, const Program& program) {
   for (const WorkItem& w : work) {
     if (stop_requested() || lost) break;
     const std::string name = w.item->id + (w.kernel ? std::string("/") + w.kernel->name : "");
-    records.push_back(run_item(w, *device, options, lost, [&](const std::string& repro) { progress.begin(name, repro); }));
+    records.push_back(
+        run_item(w, *device, options, lost, [&](const std::string& repro) { progress.begin(name, repro); }));
     journal.append(journal_line(records.back()));
     progress.end(records.back());
     if (o.fail_fast && session_exit_code(records) != 0 && records.back().status != Status::kSkip) break;
@@ -123,10 +126,12 @@ int run(const RunOptions& o, const Program& program) {
   for (const auto& path : paths) std::cout << "report: " << path.string() << "\n";
   std::cout.flush();
   if (cases.duplicates > 0) std::cerr << fmt::format("{} duplicate cases were dropped\n", cases.duplicates);
-  if (lost) std::cerr << fmt::format("{} is unusable after this error; {} runs were not started\n", device->info().name,
-                                     work.size() - records.size());
+  if (lost)
+    std::cerr << fmt::format("{} is unusable after this error; {} runs were not started\n",
+                             device->info().name, work.size() - records.size());
   if (work.empty()) {
-    std::cerr << fmt::format("nothing matched: {} cases were filtered out, {} excluded\n", cases.filtered, cases.excluded);
+    std::cerr << fmt::format("nothing matched: {} cases were filtered out, {} excluded\n", cases.filtered,
+                             cases.excluded);
   }
   if (stop_requested()) {
     std::cerr << fmt::format("interrupted: {} of {} runs are in the reports\n", records.size(), work.size());
@@ -138,35 +143,43 @@ int run(const RunOptions& o, const Program& program) {
 }  // namespace
 
 void add_run(CLI::App& app, Program& program) {
-  auto* command = app.add_subcommand("run", "Expand sweeps; verify and time each case on each kernel; report");
+  auto* command =
+      app.add_subcommand("run", "Expand sweeps; verify and time each case on each kernel; report");
   auto o = std::make_shared<RunOptions>();
   o->cases.add(*command);
-  command->add_option("--device", o->device, "auto (a GPU where one works), cpu, cuda or cuda:N")->type_name("DEVICE");
-  command->add_option("--kernel", o->kernels, "Only this kernel; may be repeated (attnbench kernels lists them)")
+  command->add_option("--device", o->device, "auto (a GPU where one works), cpu, cuda or cuda:N")
+      ->type_name("DEVICE");
+  command
+      ->add_option("--kernel", o->kernels, "Only this kernel; may be repeated (attnbench kernels lists them)")
       ->type_name("NAME")
       ->expected(1)
       ->take_all();
-  command->add_option("--check", o->check,
-                      "full: every output row against the float64 reference; sampled (default): every row where that is cheap, "
-                      "else a sample with all sequence ends, tile boundaries and heads; off")
+  command
+      ->add_option("--check", o->check,
+                   "full: every output row against the float64 reference; sampled (default): every row where "
+                   "that is cheap, "
+                   "else a sample with all sequence ends, tile boundaries and heads; off")
       ->check(CLI::IsMember({"full", "sampled", "off"}));
   command->add_flag("--no-time", o->no_time, "Verify only");
   o->timing.add(*command);
   command->add_option("--threads", o->threads, "Host threads of the cpu device (default: all)")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
-  command->add_option("--out", o->out, "Folder of the reports (default: results/runs/DATE-NAME)")->type_name("DIR");
+  command->add_option("--out", o->out, "Folder of the reports (default: results/runs/DATE-NAME)")
+      ->type_name("DIR");
   command->add_option("--format", o->formats, "Reports beside results.json: csv, md, junit (comma-separated)")
       ->type_name("LIST")
       ->delimiter(',');
   command->add_flag("--fail-fast", o->fail_fast, "Stop at the first case that is not a pass or a skip");
   command->add_flag("--dry-run", o->dry_run, "Print the line that would run each case, and run none");
   command->add_flag("-q,--quiet", o->quiet, "No progress");
-  command->add_flag("-v,--verbose", o->verbose, "Print each case's reproducing line before it runs, on a terminal too");
+  command->add_flag("-v,--verbose", o->verbose,
+                    "Print each case's reproducing line before it runs, on a terminal too");
   command->footer(
       "Examples:\n"
       "  attnbench run configs/quickstart.yaml\n"
-      "  attnbench run configs/smoke.yaml --device cpu --no-time --check full --format json,junit --out results/runs/smoke\n"
+      "  attnbench run configs/smoke.yaml --device cpu --no-time --check full --format json,junit --out "
+      "results/runs/smoke\n"
       "  attnbench run configs/quickstart.yaml --filter paged --set dtype=fp16 --kernel cpu\n"
       "  attnbench run --case '{kv: paged, batch: 8q1s4k, block_size: 64}'");
   command->callback([=, &program] { program.chosen = [=, &program] { return run(*o, program); }; });

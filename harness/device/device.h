@@ -39,8 +39,8 @@ struct DeviceInfo {
   int multiprocessors = 0;
   int threads = 1;  ///< host threads
   int64_t memory_bytes = 0;
-  int64_t cache_bytes = 0;    ///< last-level cache: L2 on a GPU, L3 on a CPU
-  double clock_mhz = 0;       ///< highest SM clock on a GPU; 0 where unknown
+  int64_t cache_bytes = 0;  ///< last-level cache: L2 on a GPU, L3 on a CPU
+  double clock_mhz = 0;     ///< highest SM clock on a GPU; 0 where unknown
 };
 
 enum class CacheMode { kCold, kHot };
@@ -87,8 +87,12 @@ class Device {
   /// Captures `launch` once as a CUDA graph; the returned callable replays it. Throws DeviceError where the
   /// device has no graphs.
   virtual std::function<void()> capture_graph(const std::function<void()>& launch) = 0;
-  /// Measures the ceilings for these element types; some seconds at most. Cached by the device after the first call.
+  /// Measures the ceilings for these element types; some seconds at most. Cached by the device after the
+  /// first call.
   virtual const Ceilings& ceilings(const std::vector<DType>& dtypes) = 0;
+  /// Measures again what ceilings() measured, and keeps the better of both: on a shared machine a first
+  /// measurement may have been disturbed. Does nothing where a device's ceilings are steady.
+  virtual void remeasure_ceilings() {}
 
   virtual void profiler_start() = 0;  ///< cudaProfilerStart; nothing on cpu
   virtual void profiler_stop() = 0;

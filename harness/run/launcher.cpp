@@ -8,8 +8,8 @@ namespace {
 
 void check(const Kernel& kernel, KernelStatus status, const KernelMessage& message, const char* step) {
   if (status == KernelStatus::kOk) return;
-  throw KernelError(std::string(kernel.name) + ": " + step + " failed: " +
-                    (message.text[0] ? message.text : "no message"));
+  throw KernelError(std::string(kernel.name) + ": " + step +
+                    " failed: " + (message.text[0] ? message.text : "no message"));
 }
 
 }  // namespace
@@ -26,8 +26,8 @@ std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind d
 
 std::optional<std::string> refusal(const Kernel& kernel, const Device& device, const Case& item) {
   if (kernel.abi_version != kKernelAbiVersion) {
-    return std::string(kernel.name) + ": built for kernel ABI " + std::to_string(kernel.abi_version) + ", this program has " +
-           std::to_string(kKernelAbiVersion);
+    return std::string(kernel.name) + ": built for kernel ABI " + std::to_string(kernel.abi_version) +
+           ", this program has " + std::to_string(kKernelAbiVersion);
   }
   const OpParams params = Workload::shape_params(item);
   const LaunchContext context = device.launch_context();
@@ -42,7 +42,8 @@ Launcher::Launcher(const Kernel& kernel, Device& device, const Workload& workloa
   const std::size_t bytes = kernel.workspace_bytes ? kernel.workspace_bytes(&params_, &context_) : 0;
   if (bytes > 0) {
     workspace_ = GuardedBuffer(device, "workspace", static_cast<int64_t>(bytes));
-    device.set_bytes(workspace_.data(), 0xff, workspace_.bytes());  // no kernel may rely on what it finds there
+    device.set_bytes(workspace_.data(), 0xff,
+                     workspace_.bytes());  // no kernel may rely on what it finds there
     device.synchronize();
     context_.workspace = workspace_.data();
     context_.workspace_bytes = bytes;

@@ -17,7 +17,8 @@ class KernelError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Kernels of the table for this op and kind of device, in table order; only those in `names` when it is not empty.
+/// Kernels of the table for this op and kind of device, in table order; only those in `names` when it is not
+/// empty.
 std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind device,
                                           const std::vector<std::string>& names);
 

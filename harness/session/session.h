@@ -20,7 +20,7 @@ struct SessionOptions {
   CheckMode check = CheckMode::kSampled;
   bool time = true;
   TimingOptions timing;
-  std::vector<std::string> kernels;  ///< names; empty: all of the device
+  std::vector<std::string> kernels;     ///< names; empty: all of the device
   std::vector<std::string> plain_args;  ///< options to repeat in a repro line ("--check full")
 };
 

@@ -20,8 +20,8 @@ struct Roofline {
   double floor_us = 0;        ///< the least possible time by matrix and memory terms alone
 };
 
-/// A time may undercut the roofline by this factor before it is called impossible: measured ceilings have noise,
-/// little on a GPU, much on a shared CPU.
+/// A time may undercut the roofline by this factor before it is called impossible: measured ceilings have
+/// noise, little on a GPU, much on a shared CPU.
 inline constexpr double kRooflineMarginGpu = 1.05;
 inline constexpr double kRooflineMarginCpu = 1.5;
 

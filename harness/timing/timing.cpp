@@ -12,7 +12,8 @@ namespace attnbench {
 namespace {
 
 constexpr int kWarmups = 2;
-constexpr int kBatch = 10;  ///< iterations that Google Benchmark is asked for at a time; then the stopping rule looks
+constexpr int kBatch =
+    10;  ///< iterations that Google Benchmark is asked for at a time; then the stopping rule looks
 
 /// Takes Google Benchmark's own account of a run and prints nothing.
 class Collector : public benchmark::BenchmarkReporter {
@@ -64,7 +65,9 @@ TimeResult time_launches(Device& device, const std::string& name, const std::fun
   double sampled_s = 0;
   Collector collector;
   const auto begin = std::chrono::steady_clock::now();
-  const auto wall_s = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  const auto wall_s = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
 
   const auto body = [&](benchmark::State& state) {
     for ([[maybe_unused]] auto _ : state) {
@@ -86,10 +89,14 @@ TimeResult time_launches(Device& device, const std::string& name, const std::fun
   };
   do {
     const int left = options.max_samples - static_cast<int>(result.samples_us.size());
-    // A slow launch is sampled one at a time once it has its minimum, so that the budget is not overrun tenfold.
+    // A slow launch is sampled one at a time once it has its minimum, so that the budget is not overrun
+    // tenfold.
     const bool slow = !result.samples_us.empty() && sampled_s > 0.2 * options.budget_s;
-    const int wanted = slow ? std::max(1, options.min_samples - static_cast<int>(result.samples_us.size())) : kBatch;
-    benchmark::RegisterBenchmark(name.c_str(), body)->UseManualTime()->Iterations(std::clamp(wanted, 1, std::max(1, left)));
+    const int wanted =
+        slow ? std::max(1, options.min_samples - static_cast<int>(result.samples_us.size())) : kBatch;
+    benchmark::RegisterBenchmark(name.c_str(), body)
+        ->UseManualTime()
+        ->Iterations(std::clamp(wanted, 1, std::max(1, left)));
     const std::size_t ran = benchmark::RunSpecifiedBenchmarks(&collector, exactly(name));
     benchmark::ClearRegisteredBenchmarks();
     if (failure) std::rethrow_exception(failure);

@@ -11,12 +11,12 @@ namespace attnbench {
 
 struct TimingOptions {
   CacheMode cache = CacheMode::kCold;
-  bool graph = false;           ///< time replays of a captured CUDA graph
-  double min_time_s = 0;        ///< go on until this much device time has been sampled
+  bool graph = false;     ///< time replays of a captured CUDA graph
+  double min_time_s = 0;  ///< go on until this much device time has been sampled
   int min_samples = 10;
   int max_samples = 200;
-  double budget_s = 1.0;        ///< wall time after which a case stops (once min_samples are taken)
-  double target = 0.005;        ///< stop when the interval's half width is under this share of the median
+  double budget_s = 1.0;  ///< wall time after which a case stops (once min_samples are taken)
+  double target = 0.005;  ///< stop when the interval's half width is under this share of the median
 };
 
 struct TimeResult {
@@ -29,9 +29,9 @@ struct TimeResult {
   double cpu_time_us = 0;          ///< host time per iteration, as Google Benchmark reports it
   CacheMode cache = CacheMode::kCold;
   bool graph = false;
-  int host_bound = 0;  ///< samples whose launch was slower on the host than the spin that hides it
+  int host_bound = 0;       ///< samples whose launch was slower on the host than the spin that hides it
   bool near_floor = false;  ///< median under twice the time of an empty launch
-  double plan_us = 0;  ///< host-side planning, outside the samples
+  double plan_us = 0;       ///< host-side planning, outside the samples
 };
 
 /// Warms up twice, then samples until the stopping rule holds. Errors of `launch` pass through.

@@ -1,4 +1,5 @@
-// Filling a physical tensor from logical coordinates, on the host. The GPU's twin is harness/device/cuda/fill.cu.
+// Filling a physical tensor from logical coordinates, on the host. The GPU's twin is
+// harness/device/cuda/fill.cu.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ struct FillJob {
 
 /// Element offset of row `r`, head `h`.
 ATTNBENCH_HD inline int64_t fill_offset(const FillJob& job, int64_t r, int32_t h) {
-  return (r / job.block_size) * job.stride_block + (r % job.block_size) * job.stride_token + h * job.stride_head;
+  return (r / job.block_size) * job.stride_block + (r % job.block_size) * job.stride_token +
+         h * job.stride_head;
 }
 
 /// Does the job on host memory, threaded.

@@ -1,6 +1,6 @@
 // Every input value is a pure function of its logical coordinate (seed, tensor, sequence, position, head,
-// channel), never of where it lies in memory. Hence tens of GiB are filled on the GPU without a host copy, the
-// reference recomputes only what it needs, and two physical layouts of one case hold the same values.
+// channel), never of where it lies in memory. Hence tens of GiB are filled on the GPU without a host copy,
+// the reference recomputes only what it needs, and two physical layouts of one case hold the same values.
 #pragma once
 
 #include <cstdint>
@@ -41,19 +41,22 @@ ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t
   const bool is_q = tensor == Tensor::kQ;
   const bool is_v = tensor == Tensor::kV || tensor == Tensor::kNewV;
   switch (profile) {
-    case Profile::kNormal: return 1.0f;
-    case Profile::kPeaked: return is_q ? 8.0f : 1.0f;
+    case Profile::kNormal:
+      return 1.0f;
+    case Profile::kPeaked:
+      return is_q ? 8.0f : 1.0f;
     case Profile::kOutlier:
       if (is_v) return pos % 64u == 13u ? 8.0f : 1.0f;
       return channel % 32u == 5u ? 8.0f : 1.0f;
-    case Profile::kLarge: return is_v ? 256.0f : 4.0f;
+    case Profile::kLarge:
+      return is_v ? 256.0f : 4.0f;
   }
   return 1.0f;
 }
 
 /// The four values of channels 4 * quad .. 4 * quad + 3, before rounding to the tensor's type.
-ATTNBENCH_HD inline void values_of_quad(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head,
-                                        uint32_t quad, float out[4]) {
+ATTNBENCH_HD inline void values_of_quad(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos,
+                                        uint32_t head, uint32_t quad, float out[4]) {
   const Philox4 r = philox4x32(quad | (static_cast<uint32_t>(tensor) << 24), head, pos, seq, spec.seed);
   for (uint32_t i = 0; i < 4; ++i) {
     out[i] = bell(r.x[i]) * profile_scale(spec.profile, tensor, pos, 4 * quad + i);
@@ -61,6 +64,7 @@ ATTNBENCH_HD inline void values_of_quad(ValueSpec spec, Tensor tensor, uint32_t 
 }
 
 /// The head_dim values of one row, before rounding. Host only; the loop is laid out to vectorise.
-void value_row(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head, int head_dim, float* out);
+void value_row(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head, int head_dim,
+               float* out);
 
 }  // namespace attnbench

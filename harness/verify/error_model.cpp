@@ -9,9 +9,12 @@ namespace {
 /// Least subnormal of the type: the spacing of results near zero.
 double least_spacing(DType t) {
   switch (t) {
-    case DType::kFp16: return 0x1p-24;
-    case DType::kBf16: return 0x1p-133;
-    default: return 0x1p-149;
+    case DType::kFp16:
+      return 0x1p-24;
+    case DType::kBf16:
+      return 0x1p-133;
+    default:
+      return 0x1p-149;
   }
 }
 
@@ -64,9 +67,9 @@ double ErrorModel::logit_share(const RowMoments& r, double v2, double sigma) con
 }
 
 double ErrorModel::row_limit(const RowMoments& r, double logit_share) const {
-  // When few keys carry a row, the errors of their P and of their logits are common to all its channels, and the
-  // mean of z^2 no longer averages over channels. A rounding of P is uniform: one alone reaches 3 times its
-  // variance. An error of a logit is a sum of many: one alone is a normal variable.
+  // When few keys carry a row, the errors of their P and of their logits are common to all its channels, and
+  // the mean of z^2 no longer averages over channels. A rounding of P is uniform: one alone reaches 3 times
+  // its variance. An error of a logit is a sum of many: one alone is a normal variable.
   const double keys = 1.0 / std::clamp(r.p2, 1e-6, 1.0);
   const double rounded_p = u_p_ < 0x1p-20 ? chi_limit_ : chi_limit_ * (1.0 + 2.0 / keys);
   const double logits = std::max(chi_limit_, chi_square_mean_limit(keys));

@@ -32,7 +32,8 @@ reference::Problem problem_of(const Case& c) {
   r.window_left = p.window_left;
   r.window_right = p.window_right;
   // The kernel is handed floats; the reference judges what it was handed.
-  r.softmax_scale = static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
+  r.softmax_scale =
+      static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
   r.softcap = static_cast<float>(p.softcap);
   return r;
 }

@@ -49,9 +49,9 @@ std::string first_difference(const Workload& w, bool is_v, const std::vector<uns
         const double g = load_float(job.dtype, got.data(), static_cast<int64_t>(i));
         const double x = load_float(job.dtype, expected.data(), static_cast<int64_t>(i));
         worst = {owner.seq, owner.pos, h, c, g, x, 0};
-        return fmt::format("{} slot {} head {} channel {}: got {:.9g}, expected {:.9g} ({})", is_v ? "v_cache" : "k_cache", r,
-                           h, c, g, x,
-                           added.seq >= 0 ? fmt::format("seq {} pos {}, appended", added.seq, added.pos)
+        return fmt::format("{} slot {} head {} channel {}: got {:.9g}, expected {:.9g} ({})",
+                           is_v ? "v_cache" : "k_cache", r, h, c, g, x,
+                           added.seq >= 0  ? fmt::format("seq {} pos {}, appended", added.seq, added.pos)
                            : kept.seq >= 0 ? fmt::format("seq {} pos {}, must stay", kept.seq, kept.pos)
                                            : "a slot that nothing may write");
       }

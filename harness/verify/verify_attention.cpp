@@ -34,15 +34,17 @@ class CaseInputs : public reference::Inputs {
     const ValueSpec spec{case_->seed, p.data};
     float row[256];
     for (int pos = begin; pos < end; ++pos) {
-      value_row(spec, tensor, static_cast<uint32_t>(seq), static_cast<uint32_t>(pos), static_cast<uint32_t>(head),
-                p.head_dim, row);
+      value_row(spec, tensor, static_cast<uint32_t>(seq), static_cast<uint32_t>(pos),
+                static_cast<uint32_t>(head), p.head_dim, row);
       for (int c = 0; c < p.head_dim; ++c) *out++ = static_cast<double>(round_to(p.dtype, row[c]));
     }
   }
   const Case* case_;
 };
 
-std::string row_text(int seq, int pos, int head) { return fmt::format("seq {} pos {} head {}", seq, pos, head); }
+std::string row_text(int seq, int pos, int head) {
+  return fmt::format("seq {} pos {} head {}", seq, pos, head);
+}
 
 /// Sums over all compared rows; one per thread would not be worth it, blocks are large.
 struct Totals {
@@ -72,7 +74,8 @@ class Judge {
   }
 
   double out(int64_t token, int head, int channel) const {
-    return static_cast<double>(load_float(p_.dtype, outputs_.out.data(), (token * p_.num_heads_q + head) * p_.head_dim + channel));
+    return static_cast<double>(
+        load_float(p_.dtype, outputs_.out.data(), (token * p_.num_heads_q + head) * p_.head_dim + channel));
   }
   double lse(int64_t token, int head) const {
     return static_cast<double>(outputs_.lse[static_cast<std::size_t>(head * total_q_ + token)]);
@@ -93,7 +96,8 @@ class Judge {
           for (int c = 0; c < p_.head_dim; ++c) {
             const double o = out(token, h, c);
             if (empty ? !(o == 0) : !std::isfinite(o)) {
-              return fmt::format("O of {} channel {} is {}, expected {}", row_text(static_cast<int>(b), i, h), c, o,
+              return fmt::format("O of {} channel {} is {}, expected {}", row_text(static_cast<int>(b), i, h),
+                                 c, o,
                                  empty ? "0 (the row sees no key)"
                                        : "a finite number (unwritten, or something unread was used)");
             }
@@ -162,20 +166,22 @@ class Judge {
       v.reason = *bad;
     } else if (!(v.max_z <= kMaxZ)) {
       const WorstElement& w = v.worst;
-      v.reason = fmt::format("O of {} channel {}: got {:.9g}, expected {:.9g}, |z| = {:.3g} > {}", row_text(w.seq, w.pos, w.head),
-                             w.channel, w.got, w.expected, v.max_z, kMaxZ);
+      v.reason = fmt::format("O of {} channel {}: got {:.9g}, expected {:.9g}, |z| = {:.3g} > {}",
+                             row_text(w.seq, w.pos, w.head), w.channel, w.got, w.expected, v.max_z, kMaxZ);
     } else if (totals_.worst_row && !(v.max_row_z2 <= 1.0)) {
       const auto& w = *totals_.worst_row;
-      v.reason = fmt::format("O of {}: mean z^2 over its channels = {:.3g} > {:.3g}", row_text(w.seq, w.pos, w.head), w.figure,
-                             w.limit);
+      v.reason = fmt::format("O of {}: mean z^2 over its channels = {:.3g} > {:.3g}",
+                             row_text(w.seq, w.pos, w.head), w.figure, w.limit);
     } else if (!(v.lse_max_z <= kMaxZ)) {
       const auto& w = *totals_.worst_lse;
       const int64_t token = q_begin_[static_cast<std::size_t>(w.seq)] + w.pos;
-      v.reason = fmt::format("LSE of {}: got {:.9g}, |z| = {:.3g} > {}", row_text(w.seq, w.pos, w.head), lse(token, w.head),
-                             w.figure, kMaxZ);
+      v.reason = fmt::format("LSE of {}: got {:.9g}, |z| = {:.3g} > {}", row_text(w.seq, w.pos, w.head),
+                             lse(token, w.head), w.figure, kMaxZ);
     } else if (totals_.sxx > 0 && !(std::abs(v.slope) <= bias_limit)) {
-      v.reason = fmt::format("O is biased: slope of the error on the expected value {:.3g}, {:.1f} standard errors (limit {:.3g})",
-                             v.slope, v.bias_se, bias_limit);
+      v.reason = fmt::format(
+          "O is biased: slope of the error on the expected value {:.3g}, {:.1f} standard errors (limit "
+          "{:.3g})",
+          v.slope, v.bias_se, bias_limit);
     }
     v.pass = v.reason.empty();
     return v;
@@ -232,7 +238,8 @@ Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numeri
   const ErrorModel model(numerics, c.params.dtype, c.params.head_dim);
   Judge judge(c, outputs, model);
   const CaseInputs inputs(c);
-  reference::attend(problem, inputs, rows, num_threads, [&](const reference::RowBlock& block) { judge.take(block); });
+  reference::attend(problem, inputs, rows, num_threads,
+                    [&](const reference::RowBlock& block) { judge.take(block); });
   Verdict v = judge.conclude();
   v.rows_total = cost.total_q * c.params.num_heads_q;
   v.method = v.rows == v.rows_total ? "full" : "sampled";

@@ -8,7 +8,10 @@ constexpr unsigned char kGuardByte = 0xA5;
 }
 
 GuardedBuffer::GuardedBuffer(Device& device, std::string name, int64_t bytes)
-    : device_(&device), name_(std::move(name)), base_(device.allocate(bytes + 2 * kGuardBytes)), bytes_(bytes) {
+    : device_(&device),
+      name_(std::move(name)),
+      base_(device.allocate(bytes + 2 * kGuardBytes)),
+      bytes_(bytes) {
   device.set_bytes(base_, kGuardByte, kGuardBytes);
   device.set_bytes(static_cast<char*>(base_) + kGuardBytes + bytes, kGuardByte, kGuardBytes);
 }
@@ -32,7 +35,8 @@ void GuardedBuffer::reset() {
 std::optional<std::string> GuardedBuffer::damage() const {
   if (!base_) return std::nullopt;
   unsigned char guard[kGuardBytes];
-  const char* zones[2] = {static_cast<const char*>(base_), static_cast<const char*>(base_) + kGuardBytes + bytes_};
+  const char* zones[2] = {static_cast<const char*>(base_),
+                          static_cast<const char*>(base_) + kGuardBytes + bytes_};
   for (int zone = 0; zone < 2; ++zone) {
     device_->download(guard, zones[zone], kGuardBytes);
     int64_t count = 0;
@@ -43,9 +47,10 @@ std::optional<std::string> GuardedBuffer::damage() const {
       if (nearest < 0 || zone == 0) nearest = i;
     }
     if (count == 0) continue;
-    return zone == 0 ? fmt::format("{} bytes written before {}, the nearest {} bytes before its start", count, name_,
-                                   kGuardBytes - nearest)
-                     : fmt::format("{} bytes written past {}, the first {} bytes past its end", count, name_, nearest);
+    return zone == 0 ? fmt::format("{} bytes written before {}, the nearest {} bytes before its start", count,
+                                   name_, kGuardBytes - nearest)
+                     : fmt::format("{} bytes written past {}, the first {} bytes past its end", count, name_,
+                                   nearest);
   }
   return std::nullopt;
 }

@@ -24,7 +24,8 @@ void shuffle(std::vector<int32_t>& v, uint64_t seed) {
 
 int32_t checked_int32(int64_t x, const char* what) {
   if (x > std::numeric_limits<int32_t>::max()) {
-    throw std::length_error(std::string(what) + " is " + std::to_string(x) + ", past the 32-bit limit of the field");
+    throw std::length_error(std::string(what) + " is " + std::to_string(x) +
+                            ", past the 32-bit limit of the field");
   }
   return static_cast<int32_t>(x);
 }
@@ -89,7 +90,8 @@ void plan_paged(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
       const int32_t block = order[next++];
       plan.block_table.push_back(block);
       for (int64_t r = i * bs; r < std::min(k, (i + 1) * bs); ++r) {
-        plan.kv_owners[static_cast<std::size_t>(block * bs + r % bs)] = {static_cast<int32_t>(b), static_cast<int32_t>(r)};
+        plan.kv_owners[static_cast<std::size_t>(block * bs + r % bs)] = {static_cast<int32_t>(b),
+                                                                         static_cast<int32_t>(r)};
       }
     }
   }

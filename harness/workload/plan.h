@@ -1,5 +1,5 @@
-// The physical layout of a case, decided on the host before anything is allocated: offsets, block tables, slots,
-// and which logical row each physical row holds.
+// The physical layout of a case, decided on the host before anything is allocated: offsets, block tables,
+// slots, and which logical row each physical row holds.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,13 @@ struct WorkloadPlan {
   int32_t num_blocks = 0;
 
   /// kv_append only. Tokens are in sequence order; the padding stands at its end and between sequences.
-  std::vector<int64_t> slot_mapping;    ///< (T), -1: skipped
-  std::vector<RowOwner> token_owners;   ///< (T), which (sequence, position) a token is; seq -1: padding
+  std::vector<int64_t> slot_mapping;   ///< (T), -1: skipped
+  std::vector<RowOwner> token_owners;  ///< (T), which (sequence, position) a token is; seq -1: padding
 
   std::vector<RowOwner> q_owners;   ///< (total_q + kTailRows)
   std::vector<RowOwner> kv_owners;  ///< physical KV rows before the launch; seq -1: poison
-  std::vector<RowOwner> appended;   ///< kv_append only, like kv_owners: rows that the launch writes; seq -1: others
+  std::vector<RowOwner>
+      appended;  ///< kv_append only, like kv_owners: rows that the launch writes; seq -1: others
 };
 
 /// Deterministic in (case, seed). Throws std::length_error where offsets would not fit their 32-bit fields.

@@ -68,7 +68,8 @@ GuardedBuffer& Workload::keep_input(GuardedBuffer& b) {
   return b;
 }
 
-Workload::Workload(Device& device, const Case& item) : device_(&device), item_(item), plan_(plan_workload(item)) {
+Workload::Workload(Device& device, const Case& item)
+    : device_(&device), item_(item), plan_(plan_workload(item)) {
   const CaseParams& p = item_.params;
   const int64_t e = element_bytes(p);
   const int64_t d = p.head_dim;
@@ -79,8 +80,8 @@ Workload::Workload(Device& device, const Case& item) : device_(&device), item_(i
   fill_cache(k_, false);
   fill_cache(v_, true);
 
-  const auto fill_tokens = [&](GuardedBuffer& b, const char* name, Tensor tensor, const std::vector<RowOwner>& owners,
-                               int32_t heads) {
+  const auto fill_tokens = [&](GuardedBuffer& b, const char* name, Tensor tensor,
+                               const std::vector<RowOwner>& owners, int32_t heads) {
     const int64_t rows = static_cast<int64_t>(owners.size());
     b = GuardedBuffer(device, name, rows * heads * d * e);
     GuardedBuffer device_owners = GuardedBuffer::of(device, "row owners", owners);
@@ -148,7 +149,8 @@ OpParams Workload::shape_params(const Case& item) {
   a.causal = p.causal ? 1 : 0;
   a.window_left = p.window_left;
   a.window_right = p.window_right;
-  a.softmax_scale = static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
+  a.softmax_scale =
+      static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
   a.softcap = static_cast<float>(p.softcap);
   for (const SeqLen& len : p.seqs) {
     a.total_q += len.q;
@@ -221,7 +223,8 @@ uint64_t Workload::outputs_digest() const {
 }
 
 std::optional<std::string> Workload::memory_damage() const {
-  for (const GuardedBuffer* b : {&q_, &k_, &v_, &out_, &lse_, &new_k_, &new_v_, &slots_, &cu_q_, &cu_k_, &used_k_, &table_}) {
+  for (const GuardedBuffer* b :
+       {&q_, &k_, &v_, &out_, &lse_, &new_k_, &new_v_, &slots_, &cu_q_, &cu_k_, &used_k_, &table_}) {
     if (auto damage = b->damage()) return damage;
   }
   for (const Input& i : inputs_) {

@@ -15,8 +15,8 @@ namespace attnbench {
 
 /// What a launch left behind, on the host.
 struct HostOutputs {
-  std::vector<unsigned char> out;  ///< attention: (total_q, Hq, D) in the case's dtype
-  std::vector<float> lse;          ///< attention: (Hq, total_q)
+  std::vector<unsigned char> out;               ///< attention: (total_q, Hq, D) in the case's dtype
+  std::vector<float> lse;                       ///< attention: (Hq, total_q)
   std::vector<unsigned char> k_cache, v_cache;  ///< kv_append: the whole caches
 };
 
@@ -32,7 +32,8 @@ class Workload {
   /// The fields of params() that need no memory: enough for Kernel::supports.
   static OpParams shape_params(const Case& item);
 
-  /// Before a checked launch: outputs to NaN (attention), caches to their state before the append (kv_append).
+  /// Before a checked launch: outputs to NaN (attention), caches to their state before the append
+  /// (kv_append).
   void reset_outputs();
   HostOutputs download_outputs() const;
   /// Digest of all outputs where they lie: equal digests, equal bits.

@@ -1,5 +1,5 @@
-// Argument checks that every kernel needs: of shapes in `supports`, which is asked before anything is allocated,
-// and of pointers in `launch`. They read no tensor, and refuse with "required, given".
+// Argument checks that every kernel needs: of shapes in `supports`, which is asked before anything is
+// allocated, and of pointers in `launch`. They read no tensor, and refuse with "required, given".
 #pragma once
 
 #include <cstdint>
@@ -73,7 +73,8 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
 }
 
 /// Pointers of an attention launch whose shapes were checked.
-inline KernelStatus check_attention_pointers(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
+inline KernelStatus check_attention_pointers(const Kernel& kernel, const AttentionParams& p,
+                                             KernelMessage* message) {
   const auto bad = [&](const char* format) {
     return refuse(message, KernelStatus::kBadArgument, format, kernel.name);
   };
@@ -121,7 +122,8 @@ inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendPar
 }
 
 /// Pointers of a kv_append whose shapes were checked.
-inline KernelStatus check_kv_append_pointers(const Kernel& kernel, const KvAppendParams& p, KernelMessage* message) {
+inline KernelStatus check_kv_append_pointers(const Kernel& kernel, const KvAppendParams& p,
+                                             KernelMessage* message) {
   const auto bad = [&](const char* format) {
     return refuse(message, KernelStatus::kBadArgument, format, kernel.name);
   };

@@ -1,8 +1,9 @@
 // What a kernel is given: plain data, fixed layout, the same for built-in kernels and plug-ins.
 //
 // Names: B sequences; Hq query heads, Hkv key/value heads (Hq a multiple of Hkv: query head h reads KV head
-// h / (Hq / Hkv)); D head_dim; total_q = sum of query lengths. Strides are in elements; the channel stride is 1.
-// Pointers are device pointers on `cuda` devices. A pointer whose feature bit is not set in `features` is null.
+// h / (Hq / Hkv)); D head_dim; total_q = sum of query lengths. Strides are in elements; the channel stride
+// is 1. Pointers are device pointers on `cuda` devices. A pointer whose feature bit is not set in `features`
+// is null.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +13,32 @@
 
 namespace attnbench {
 
-/// What a launch uses. A kernel refuses a launch whose `features` hold a bit it does not know, so that a field
-/// added later can never be ignored in silence.
+/// What a launch uses. A kernel refuses a launch whose `features` hold a bit it does not know, so that a
+/// field added later can never be ignored in silence.
 enum Feature : uint64_t {
-  kPackedKv = 1ull << 0,       ///< keys packed by cu_seqlens_k
-  kPagedKv = 1ull << 1,        ///< keys in blocks found through block_table
-  kContiguousKv = 1ull << 2,   ///< keys in a (batch, capacity) cache
-  kCausal = 1ull << 3,         ///< bottom-right aligned
-  kWindow = 1ull << 4,         ///< window_left or window_right is not -1
-  kSoftcap = 1ull << 5,        ///< softcap > 0
-  kAlibi = 1ull << 6,          ///< alibi_slopes
-  kSinks = 1ull << 7,          ///< sinks
-  kBf16 = 1ull << 8,           ///< q and KV in bf16
-  kFp16 = 1ull << 9,           ///< q and KV in fp16
-  kFp32 = 1ull << 10,          ///< q and KV in fp32
-  kE4m3Kv = 1ull << 11,        ///< KV in e4m3 with descales
-  kE4m3Q = 1ull << 12,         ///< q in e4m3 with descales
-  kInt8K = 1ull << 13,         ///< K in int8 with scales per (token, head)
-  kInt8V = 1ull << 14,         ///< V in int8 with scales per (head, channel)
-  kInt8Q = 1ull << 15,         ///< q in int8 with scales per (token, head)
-  kProbs = 1ull << 16,         ///< attention probabilities returned
-  kDropout = 1ull << 17,       ///< p_dropout > 0
-  kRotary = 1ull << 18,        ///< rotary embedding of new keys (and queries)
-  kAppend = 1ull << 19,        ///< new keys and values written in the same call
-  kSplitKv = 1ull << 20,       ///< num_splits > 1 asked for
-  kPartialKv = 1ull << 21,     ///< packed KV with seqused_k shorter than its cu_seqlens_k slot
-  kHnd = 1ull << 22,           ///< paged KV with heads outside tokens (num_blocks, Hkv, block_size, D)
+  kPackedKv = 1ull << 0,      ///< keys packed by cu_seqlens_k
+  kPagedKv = 1ull << 1,       ///< keys in blocks found through block_table
+  kContiguousKv = 1ull << 2,  ///< keys in a (batch, capacity) cache
+  kCausal = 1ull << 3,        ///< bottom-right aligned
+  kWindow = 1ull << 4,        ///< window_left or window_right is not -1
+  kSoftcap = 1ull << 5,       ///< softcap > 0
+  kAlibi = 1ull << 6,         ///< alibi_slopes
+  kSinks = 1ull << 7,         ///< sinks
+  kBf16 = 1ull << 8,          ///< q and KV in bf16
+  kFp16 = 1ull << 9,          ///< q and KV in fp16
+  kFp32 = 1ull << 10,         ///< q and KV in fp32
+  kE4m3Kv = 1ull << 11,       ///< KV in e4m3 with descales
+  kE4m3Q = 1ull << 12,        ///< q in e4m3 with descales
+  kInt8K = 1ull << 13,        ///< K in int8 with scales per (token, head)
+  kInt8V = 1ull << 14,        ///< V in int8 with scales per (head, channel)
+  kInt8Q = 1ull << 15,        ///< q in int8 with scales per (token, head)
+  kProbs = 1ull << 16,        ///< attention probabilities returned
+  kDropout = 1ull << 17,      ///< p_dropout > 0
+  kRotary = 1ull << 18,       ///< rotary embedding of new keys (and queries)
+  kAppend = 1ull << 19,       ///< new keys and values written in the same call
+  kSplitKv = 1ull << 20,      ///< num_splits > 1 asked for
+  kPartialKv = 1ull << 21,    ///< packed KV with seqused_k shorter than its cu_seqlens_k slot
+  kHnd = 1ull << 22,          ///< paged KV with heads outside tokens (num_blocks, Hkv, block_size, D)
 };
 
 /// One call of attention: O = softmax(mask(softcap(q k^T * softmax_scale))) v per sequence and head.
@@ -65,8 +66,9 @@ struct AttentionParams {
 
   // Keys and values. One address rule serves all sources; row r of sequence b and KV head h lies at
   //   packed:      (cu_seqlens_k[b] + r) * stride_token + h * stride_head
-  //   paged:       block_table[b][r / block_size] * stride_block + (r % block_size) * stride_token + h * stride_head
-  //   contiguous:  cache_batch_idx[b] * stride_block + (cache_leftpad[b] + r) * stride_token + h * stride_head
+  //   paged:       block_table[b][r / block_size] * stride_block + (r % block_size) * stride_token + h *
+  //   stride_head contiguous:  cache_batch_idx[b] * stride_block + (cache_leftpad[b] + r) * stride_token + h
+  //   * stride_head
   const void* k;
   const void* v;
   int64_t k_stride_block;
@@ -75,9 +77,10 @@ struct AttentionParams {
   int64_t v_stride_block;
   int64_t v_stride_token;
   int64_t v_stride_head;
-  const int32_t* cu_seqlens_k;     ///< (B + 1), packed only
-  const int32_t* seqused_k;        ///< (B) key lengths; null: differences of cu_seqlens_k
-  const int32_t* block_table;      ///< (B, block_table_stride), paged only; entries past a sequence's last block are junk
+  const int32_t* cu_seqlens_k;  ///< (B + 1), packed only
+  const int32_t* seqused_k;     ///< (B) key lengths; null: differences of cu_seqlens_k
+  const int32_t*
+      block_table;  ///< (B, block_table_stride), paged only; entries past a sequence's last block are junk
   int64_t block_table_stride;      ///< entries per row
   int32_t block_size;              ///< tokens per block, paged only
   int32_t num_blocks;              ///< blocks in the pool (rows of the cache when contiguous)
@@ -92,8 +95,8 @@ struct AttentionParams {
   int32_t window_right;  ///< -1: unlimited
 
   // Scores.
-  float softmax_scale;        ///< factor of q.k, usually 1/sqrt(D)
-  float softcap;              ///< 0: none; else s = softcap * tanh(q.k * softmax_scale / softcap), before the mask
+  float softmax_scale;  ///< factor of q.k, usually 1/sqrt(D)
+  float softcap;        ///< 0: none; else s = softcap * tanh(q.k * softmax_scale / softcap), before the mask
   const float* alibi_slopes;  ///< (Hq) or (B, Hq)
   int64_t alibi_stride_batch;
   int32_t alibi_sqrt;
@@ -127,8 +130,8 @@ struct AttentionParams {
   uint64_t dropout_offset;
 };
 
-/// One call of kv_append: cache row slot_mapping[t] of head h := key[t][h], value[t][h]; slot -1 skips the token.
-/// Slot s is row s % block_size of block s / block_size. Everything else in the cache stays as it was.
+/// One call of kv_append: cache row slot_mapping[t] of head h := key[t][h], value[t][h]; slot -1 skips the
+/// token. Slot s is row s % block_size of block s / block_size. Everything else in the cache stays as it was.
 struct KvAppendParams {
   uint64_t features;
 

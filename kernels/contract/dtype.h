@@ -22,24 +22,34 @@ ATTNBENCH_HD constexpr std::size_t dtype_size(DType t) {
 /// The name used in YAML, ids and reports.
 constexpr const char* dtype_name(DType t) {
   switch (t) {
-    case DType::kBf16: return "bf16";
-    case DType::kFp16: return "fp16";
-    case DType::kFp32: return "fp32";
-    case DType::kE4m3: return "e4m3";
-    case DType::kInt8: return "int8";
+    case DType::kBf16:
+      return "bf16";
+    case DType::kFp16:
+      return "fp16";
+    case DType::kFp32:
+      return "fp32";
+    case DType::kE4m3:
+      return "e4m3";
+    case DType::kInt8:
+      return "int8";
   }
   return "?";
 }
 
-/// Unit roundoff u = 2^-p of a floating type, p counting the hidden bit (bf16: 8, fp16: 11, fp32: 24, e4m3: 4).
-/// 0 for integers, whose error is an absolute quantum instead.
+/// Unit roundoff u = 2^-p of a floating type, p counting the hidden bit (bf16: 8, fp16: 11, fp32: 24, e4m3:
+/// 4). 0 for integers, whose error is an absolute quantum instead.
 constexpr double unit_roundoff(DType t) {
   switch (t) {
-    case DType::kBf16: return 1.0 / 256;
-    case DType::kFp16: return 1.0 / 2048;
-    case DType::kFp32: return 1.0 / 16777216;
-    case DType::kE4m3: return 1.0 / 16;
-    case DType::kInt8: return 0.0;
+    case DType::kBf16:
+      return 1.0 / 256;
+    case DType::kFp16:
+      return 1.0 / 2048;
+    case DType::kFp32:
+      return 1.0 / 16777216;
+    case DType::kE4m3:
+      return 1.0 / 16;
+    case DType::kInt8:
+      return 0.0;
   }
   return 0.0;
 }
@@ -100,27 +110,39 @@ ATTNBENCH_HD inline uint16_t float_to_fp16(float x) {
 /// Reads element `index` of a bf16, fp16 or fp32 array as float.
 ATTNBENCH_HD inline float load_float(DType t, const void* base, int64_t index) {
   switch (t) {
-    case DType::kBf16: return bf16_to_float(static_cast<const uint16_t*>(base)[index]);
-    case DType::kFp16: return fp16_to_float(static_cast<const uint16_t*>(base)[index]);
-    default: return static_cast<const float*>(base)[index];
+    case DType::kBf16:
+      return bf16_to_float(static_cast<const uint16_t*>(base)[index]);
+    case DType::kFp16:
+      return fp16_to_float(static_cast<const uint16_t*>(base)[index]);
+    default:
+      return static_cast<const float*>(base)[index];
   }
 }
 
 /// Writes `x` to element `index` of a bf16, fp16 or fp32 array, rounding to its type.
 ATTNBENCH_HD inline void store_float(DType t, void* base, int64_t index, float x) {
   switch (t) {
-    case DType::kBf16: static_cast<uint16_t*>(base)[index] = float_to_bf16(x); break;
-    case DType::kFp16: static_cast<uint16_t*>(base)[index] = float_to_fp16(x); break;
-    default: static_cast<float*>(base)[index] = x; break;
+    case DType::kBf16:
+      static_cast<uint16_t*>(base)[index] = float_to_bf16(x);
+      break;
+    case DType::kFp16:
+      static_cast<uint16_t*>(base)[index] = float_to_fp16(x);
+      break;
+    default:
+      static_cast<float*>(base)[index] = x;
+      break;
   }
 }
 
 /// `x` as the type would hold it.
 ATTNBENCH_HD inline float round_to(DType t, float x) {
   switch (t) {
-    case DType::kBf16: return bf16_to_float(float_to_bf16(x));
-    case DType::kFp16: return fp16_to_float(float_to_fp16(x));
-    default: return x;
+    case DType::kBf16:
+      return bf16_to_float(float_to_bf16(x));
+    case DType::kFp16:
+      return fp16_to_float(float_to_fp16(x));
+    default:
+      return x;
   }
 }
 

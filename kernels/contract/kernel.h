@@ -25,7 +25,8 @@ struct OpParams {
   };
 };
 
-/// The arithmetic that a kernel promises; the tolerance is derived from it (harness/verify/README of the model).
+/// The arithmetic that a kernel promises; the tolerance is derived from it (harness/verify/README of the
+/// model).
 struct Numerics {
   DType p_type;        ///< type of P as it enters P.V
   DType acc_type;      ///< accumulators of q.k and P.V
@@ -34,9 +35,9 @@ struct Numerics {
 
 enum class KernelStatus : int32_t {
   kOk = 0,
-  kUnsupported = 1,   ///< refused: the message says what is required and what was given
-  kBadArgument = 2,   ///< the parameters contradict each other
-  kDeviceError = 3,   ///< the launch itself failed
+  kUnsupported = 1,  ///< refused: the message says what is required and what was given
+  kBadArgument = 2,  ///< the parameters contradict each other
+  kDeviceError = 3,  ///< the launch itself failed
 };
 
 struct KernelMessage {
@@ -80,7 +81,8 @@ struct Kernel {
   int32_t min_compute_capability;  ///< 80 for sm_80; 0 on cpu
   uint64_t features;               ///< all Feature bits it handles
 
-  /// Whether this launch can be done; reads no tensor, and pointers may still be null. On refusal fills `message` with "required, given".
+  /// Whether this launch can be done; reads no tensor, and pointers may still be null. On refusal fills
+  /// `message` with "required, given".
   KernelStatus (*supports)(const OpParams*, const LaunchContext*, KernelMessage* message);
   Numerics (*numerics)(const OpParams*);
   /// Device bytes wanted in LaunchContext::workspace.
@@ -101,12 +103,14 @@ struct FeatureName {
   const char* name;
 };
 inline constexpr FeatureName kFeatureNames[] = {
-    {kPackedKv, "packed"},     {kPagedKv, "paged"},       {kContiguousKv, "contiguous"}, {kCausal, "causal"},
-    {kWindow, "window"},       {kSoftcap, "softcap"},     {kAlibi, "alibi"},             {kSinks, "sinks"},
-    {kBf16, "bf16"},           {kFp16, "fp16"},           {kFp32, "fp32"},               {kE4m3Kv, "e4m3_kv"},
-    {kE4m3Q, "e4m3_q"},        {kInt8K, "int8_k"},        {kInt8V, "int8_v"},            {kInt8Q, "int8_q"},
-    {kProbs, "probs"},         {kDropout, "dropout"},     {kRotary, "rotary"},           {kAppend, "append"},
-    {kSplitKv, "num_splits"},  {kPartialKv, "seqused_k"}, {kHnd, "hnd"},
+    {kPackedKv, "packed"},     {kPagedKv, "paged"}, {kContiguousKv, "contiguous"},
+    {kCausal, "causal"},       {kWindow, "window"}, {kSoftcap, "softcap"},
+    {kAlibi, "alibi"},         {kSinks, "sinks"},   {kBf16, "bf16"},
+    {kFp16, "fp16"},           {kFp32, "fp32"},     {kE4m3Kv, "e4m3_kv"},
+    {kE4m3Q, "e4m3_q"},        {kInt8K, "int8_k"},  {kInt8V, "int8_v"},
+    {kInt8Q, "int8_q"},        {kProbs, "probs"},   {kDropout, "dropout"},
+    {kRotary, "rotary"},       {kAppend, "append"}, {kSplitKv, "num_splits"},
+    {kPartialKv, "seqused_k"}, {kHnd, "hnd"},
 };
 
 /// The first check of every kernel: refuses a launch that uses a feature outside `kernel.features`, by name.
@@ -114,7 +118,8 @@ inline KernelStatus check_features(const Kernel& kernel, const OpParams& p, Kern
   const uint64_t missing = features_of(p) & ~kernel.features;
   if (missing == 0) return KernelStatus::kOk;
   for (const auto& f : kFeatureNames) {
-    if (missing & f.bit) return refuse(message, KernelStatus::kUnsupported, "%s: %s is not supported", kernel.name, f.name);
+    if (missing & f.bit)
+      return refuse(message, KernelStatus::kUnsupported, "%s: %s is not supported", kernel.name, f.name);
   }
   return refuse(message, KernelStatus::kUnsupported, "%s: unknown feature bits 0x%llx", kernel.name,
                 static_cast<unsigned long long>(missing));

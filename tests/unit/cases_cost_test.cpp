@@ -30,8 +30,10 @@ TEST(Cost, PairsAreExactForEveryMaskAndWindow) {
           for (int wr = -1; wr <= 10; ++wr) {
             int64_t seen = 0;
             const int64_t pairs = brute_pairs(q, k, causal, wl, wr, &seen);
-            EXPECT_EQ(visible_pairs(q, k, causal, wl, wr), pairs) << q << " " << k << " " << causal << " " << wl << " " << wr;
-            EXPECT_EQ(visible_keys_union(q, k, causal, wl, wr), seen) << q << " " << k << " " << causal << " " << wl << " " << wr;
+            EXPECT_EQ(visible_pairs(q, k, causal, wl, wr), pairs)
+                << q << " " << k << " " << causal << " " << wl << " " << wr;
+            EXPECT_EQ(visible_keys_union(q, k, causal, wl, wr), seen)
+                << q << " " << k << " " << causal << " " << wl << " " << wr;
           }
         }
       }
@@ -67,7 +69,8 @@ TEST(Cost, AppendReadsAndWritesEachNewRowOnce) {
   p.head_dim = 8;
   p.padding_tokens = 3;
   p.seqs = {{2, 10}};
-  EXPECT_EQ(cost_of(p).bytes, 2 /*tokens*/ * 2 /*heads*/ * 8 * 2 /*bytes*/ * 2 /*k, v*/ * 2 /*read, write*/ + 8 * 5);
+  EXPECT_EQ(cost_of(p).bytes,
+            2 /*tokens*/ * 2 /*heads*/ * 8 * 2 /*bytes*/ * 2 /*k, v*/ * 2 /*read, write*/ + 8 * 5);
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ std::string expand_error(const std::string& yaml) {
 }
 
 TEST(Expand, AxesMultiplyAndTheLastVariesFastest) {
-  const Expansion e = expand_text(
-      "name: t\nsweeps:\n  - kv: paged\n    batch: [1q16, 2q16]\n    block_size: [16, 64]\n");
+  const Expansion e =
+      expand_text("name: t\nsweeps:\n  - kv: paged\n    batch: [1q16, 2q16]\n    block_size: [16, 64]\n");
   ASSERT_EQ(e.cases.size(), 4u);
   EXPECT_THAT(e.cases[0].id, HasSubstr("paged16"));
   EXPECT_THAT(e.cases[1].id, HasSubstr("paged64"));
@@ -31,7 +31,8 @@ TEST(Expand, AxesMultiplyAndTheLastVariesFastest) {
 
 TEST(Expand, ZipMovesTogetherAndExcludeDrops) {
   const Expansion e = expand_text(
-      "name: t\nsweeps:\n  - batch: q16\n    mask: [none, causal]\n    zip: {heads: [8/2, 4/4], softcap: [0, 30]}\n"
+      "name: t\nsweeps:\n  - batch: q16\n    mask: [none, causal]\n    zip: {heads: [8/2, 4/4], softcap: [0, "
+      "30]}\n"
       "    exclude: [{heads: 4/4, mask: none}]\n");
   ASSERT_EQ(e.cases.size(), 3u);
   EXPECT_EQ(e.excluded, 1);
@@ -40,7 +41,8 @@ TEST(Expand, ZipMovesTogetherAndExcludeDrops) {
 
 TEST(Expand, EqualProblemsAreOneCase) {
   // Block size means nothing to packed KV.
-  const Expansion e = expand_text("name: t\nsweeps:\n  - kv: packed\n    batch: q16\n    block_size: [16, 64]\n");
+  const Expansion e =
+      expand_text("name: t\nsweeps:\n  - kv: packed\n    batch: q16\n    block_size: [16, 64]\n");
   EXPECT_EQ(e.cases.size(), 1u);
   EXPECT_EQ(e.duplicates, 1);
 }
@@ -63,7 +65,8 @@ TEST(Expand, ShortKeysUnderCausalAreRefusedUnlessAllowed) {
 }
 
 TEST(Expand, AppendNeedsAPagedCacheWithRoom) {
-  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {op: kv_append, kv: packed, batch: q4}\n"), HasSubstr("paged"));
+  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {op: kv_append, kv: packed, batch: q4}\n"),
+              HasSubstr("paged"));
   EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {op: kv_append, batch: q40s4}\n"), HasSubstr("appends"));
   EXPECT_EQ(expand_text("name: t\nsweeps:\n  - {op: kv_append, batch: q4s40}\n").cases.size(), 1u);
 }
@@ -75,16 +78,21 @@ TEST(Expand, HugeSweepsAndCasesAreRefusedInWords) {
   std::string batches = "[q1";
   for (int i = 2; i <= 5000; ++i) batches += ",q" + std::to_string(i);
   batches += "]";
-  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {head_dim: " + axis + ", batch: " + batches + "}\n"), HasSubstr("1000000 cases"));
-  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {heads: 1024, batch: 1000q512m, mask: none}\n"), HasSubstr("address"));
+  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {head_dim: " + axis + ", batch: " + batches + "}\n"),
+              HasSubstr("1000000 cases"));
+  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {heads: 1024, batch: 1000q512m, mask: none}\n"),
+              HasSubstr("address"));
 }
 
 TEST(CaseId, YamlReadsBackToTheSameCase) {
   const Expansion e = expand_text(
       "name: t\nsweeps:\n"
-      "  - {kv: paged, kv_layout: [nhd, hnd], page_layout: [contiguous, shuffled], block_size: [1, 256], dtype: [bf16, fp32],\n"
-      "     batch: [8q1s1k_q512, {lengths: {lognormal: {median: 100, sigma: 1}}, count: 40}], softcap: [0, 30.5],\n"
-      "     window: [none, '128,0'], softmax_scale: [default, 0.17], mask: [none, causal], data: [normal, outlier]}\n"
+      "  - {kv: paged, kv_layout: [nhd, hnd], page_layout: [contiguous, shuffled], block_size: [1, 256], "
+      "dtype: [bf16, fp32],\n"
+      "     batch: [8q1s1k_q512, {lengths: {lognormal: {median: 100, sigma: 1}}, count: 40}], softcap: [0, "
+      "30.5],\n"
+      "     window: [none, '128,0'], softmax_scale: [default, 0.17], mask: [none, causal], data: [normal, "
+      "outlier]}\n"
       "  - {kv: packed, gap_tokens: [0, 3], batch: 0q0_3q7, heads: 7/1, head_dim: 72}\n"
       "  - {op: kv_append, batch: 4q2s9, padding_tokens: [0, 5], block_size: 16}\n");
   for (const Case& c : e.cases) {

@@ -60,7 +60,8 @@ Record run_one(const Kernel& k, const Case& c) {
 
 TEST(RunItem, AKernelThatWritesNothingFails) {
   const Case c = tiny();
-  const Kernel k = kernel_that([](const OpParams*, const LaunchContext*, KernelMessage*) { return KernelStatus::kOk; });
+  const Kernel k =
+      kernel_that([](const OpParams*, const LaunchContext*, KernelMessage*) { return KernelStatus::kOk; });
   const Record r = run_one(k, c);
   EXPECT_EQ(r.status, Status::kFail);
   EXPECT_THAT(r.reason, ::testing::HasSubstr("unwritten"));

@@ -82,8 +82,10 @@ TEST(TimeLaunches, StopsEarlyWhenQuietAndGoesOnWhenNoisy) {
   TimingOptions o;
   o.budget_s = 1e9;
   o.max_samples = 60;
-  const TimeResult a = time_launches(quiet, "a/b(c)[x]*", [] {}, o);
-  const TimeResult b = time_launches(noisy, "noisy", [] {}, o);
+  const TimeResult a = time_launches(
+      quiet, "a/b(c)[x]*", [] {}, o);
+  const TimeResult b = time_launches(
+      noisy, "noisy", [] {}, o);
   EXPECT_EQ(a.samples_us.size(), 10u);
   EXPECT_EQ(b.samples_us.size(), 60u);
   EXPECT_EQ(a.iterations, 10) << "Google Benchmark ran each sample";
@@ -101,7 +103,12 @@ TEST(TimeLaunches, HostBoundSamplesAreCounted) {
 TEST(TimeLaunches, ErrorsOfTheLaunchPassThrough) {
   FakeDevice d([](int) { return 5.0; });
   int n = 0;
-  EXPECT_THROW(time_launches(d, "x", [&] { if (++n == 5) throw std::runtime_error("boom"); }, {}), std::runtime_error);
+  EXPECT_THROW(time_launches(d, "x",
+                             [&] {
+                               if (++n == 5) throw std::runtime_error("boom");
+                             },
+                             {}),
+               std::runtime_error);
   EXPECT_EQ(time_launches(d, "x", [] {}, {}).samples_us.size(), 10u) << "the next one is not affected";
 }
 

@@ -71,8 +71,9 @@ HostOutputs right_outputs(const Case& c, const reference::Problem& problem) {
       const int64_t token = begin[static_cast<std::size_t>(id.seq)] + id.pos;
       h.lse[static_cast<std::size_t>(id.head * total + token)] = static_cast<float>(block.lse[r]);
       for (int ch = 0; ch < d; ++ch) {
-        store_float(c.params.dtype, h.out.data(), (token * hq + id.head) * d + ch,
-                    static_cast<float>(block.o[r * static_cast<std::size_t>(d) + static_cast<std::size_t>(ch)]));
+        store_float(
+            c.params.dtype, h.out.data(), (token * hq + id.head) * d + ch,
+            static_cast<float>(block.o[r * static_cast<std::size_t>(d) + static_cast<std::size_t>(ch)]));
       }
     }
   });
@@ -80,10 +81,12 @@ HostOutputs right_outputs(const Case& c, const reference::Problem& problem) {
 }
 
 void set(HostOutputs& h, const Case& c, int64_t token, int head, int channel, float x) {
-  store_float(c.params.dtype, h.out.data(), (token * c.params.num_heads_q + head) * c.params.head_dim + channel, x);
+  store_float(c.params.dtype, h.out.data(),
+              (token * c.params.num_heads_q + head) * c.params.head_dim + channel, x);
 }
 float get(const HostOutputs& h, const Case& c, int64_t token, int head, int channel) {
-  return load_float(c.params.dtype, h.out.data(), (token * c.params.num_heads_q + head) * c.params.head_dim + channel);
+  return load_float(c.params.dtype, h.out.data(),
+                    (token * c.params.num_heads_q + head) * c.params.head_dim + channel);
 }
 
 Verdict judge(const Case& c, const HostOutputs& h, CheckMode mode = CheckMode::kFull) {

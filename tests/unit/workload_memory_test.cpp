@@ -30,11 +30,13 @@ TEST(Workload, UnreadSlotsAreNanAndReadOnesFinite) {
   const Workload w(*device, c);
   const AttentionParams p = w.params().attention;
   for (std::size_t slot = 0; slot < w.plan().kv_owners.size(); ++slot) {
-    const int64_t row = static_cast<int64_t>(slot) / 4 * p.k_stride_block + static_cast<int64_t>(slot) % 4 * p.k_stride_token;
+    const int64_t row =
+        static_cast<int64_t>(slot) / 4 * p.k_stride_block + static_cast<int64_t>(slot) % 4 * p.k_stride_token;
     const float x = static_cast<const float*>(p.k)[row + p.k_stride_head];
     EXPECT_EQ(std::isnan(x), w.plan().kv_owners[slot].seq < 0) << slot;
   }
-  EXPECT_TRUE(std::isnan(static_cast<const float*>(p.q)[p.total_q * p.q_stride_token])) << "the row behind the last query";
+  EXPECT_TRUE(std::isnan(static_cast<const float*>(p.q)[p.total_q * p.q_stride_token]))
+      << "the row behind the last query";
 }
 
 TEST(Workload, OutputsAreNanBeforeALaunch) {
@@ -92,7 +94,8 @@ TEST(Workload, SameValuesInEveryLayout) {
     const AttentionParams p = w.params().attention;
     const float* k = static_cast<const float*>(p.k);
     if (!p.block_table) return k[(p.cu_seqlens_k[seq] + pos) * p.k_stride_token + head * p.k_stride_head];
-    const int64_t block = p.block_table[seq * static_cast<std::size_t>(p.block_table_stride) + static_cast<std::size_t>(pos / 4)];
+    const int64_t block = p.block_table[seq * static_cast<std::size_t>(p.block_table_stride) +
+                                        static_cast<std::size_t>(pos / 4)];
     return k[block * p.k_stride_block + pos % 4 * p.k_stride_token + head * p.k_stride_head];
   };
   for (int pos = 0; pos < 6; ++pos) {

@@ -27,7 +27,8 @@ TEST(WorkloadPlan, BlocksAreDisjointAndOwnersAgreeWithTheTable) {
       for (std::size_t b = 0; b < c.params.seqs.size(); ++b) {
         const int64_t blocks = (c.params.seqs[b].k + bs - 1) / bs;
         for (int64_t i = 0; i < p.block_table_stride; ++i) {
-          const int32_t entry = p.block_table[b * static_cast<std::size_t>(p.block_table_stride) + static_cast<std::size_t>(i)];
+          const int32_t entry =
+              p.block_table[b * static_cast<std::size_t>(p.block_table_stride) + static_cast<std::size_t>(i)];
           if (i >= blocks) {
             EXPECT_TRUE(entry == kJunkBlocks[0] || entry == kJunkBlocks[1]);
             continue;
@@ -36,7 +37,8 @@ TEST(WorkloadPlan, BlocksAreDisjointAndOwnersAgreeWithTheTable) {
           EXPECT_TRUE(used.insert(entry).second) << "block in two sequences";
         }
         for (int32_t r = 0; r < c.params.seqs[b].k; ++r) {
-          const int32_t block = p.block_table[b * static_cast<std::size_t>(p.block_table_stride) + static_cast<std::size_t>(r / bs)];
+          const int32_t block = p.block_table[b * static_cast<std::size_t>(p.block_table_stride) +
+                                              static_cast<std::size_t>(r / bs)];
           const RowOwner o = p.kv_owners[static_cast<std::size_t>(block * bs + r % bs)];
           EXPECT_EQ(o.seq, static_cast<int32_t>(b));
           EXPECT_EQ(o.pos, r);

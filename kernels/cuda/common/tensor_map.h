@@ -18,22 +18,22 @@ inline constexpr int kChunkChannels = 64;
 /// Row bound of a row-window map: a window of v rows has row coordinate kRowBound - v.
 inline constexpr int32_t kRowBound = 1 << 30;
 
-/// cuTensorMapEncodeTiled by way of the runtime, so that no program has to link the driver library. Null where the
-/// driver lacks it.
+/// cuTensorMapEncodeTiled by way of the runtime, so that no program has to link the driver library. Null
+/// where the driver lacks it.
 inline PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
   static const auto encoder = [] {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    const cudaError_t error =
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                               cudaEnableDefault, &found);
     const bool ok = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
     return ok ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function) : nullptr;
   }();
   return encoder;
 }
 
-/// Encodes a 16-bit map of rank kRank with 128-byte swizzle: `dims` and `box` in elements, innermost first, `strides`
-/// in bytes of all dimensions but the innermost. False where the driver refuses.
+/// Encodes a 16-bit map of rank kRank with 128-byte swizzle: `dims` and `box` in elements, innermost first,
+/// `strides` in bytes of all dimensions but the innermost. False where the driver refuses.
 template <int kRank>
 bool encode_map(CUtensorMap* map, DType dtype, const void* base, const uint64_t (&dims)[kRank],
                 const uint64_t (&strides)[kRank - 1], const uint32_t (&box)[kRank]) {
@@ -41,20 +41,22 @@ bool encode_map(CUtensorMap* map, DType dtype, const void* base, const uint64_t 
   if (encode == nullptr) return false;
   uint32_t element_strides[kRank];
   for (uint32_t& s : element_strides) s = 1;
-  const auto type = dtype == DType::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const auto type =
+      dtype == DType::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   return encode(map, type, kRank, const_cast<void*>(base), dims, strides, box, element_strides,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/// A row-window map over 16-bit rows `row_bytes` apart, each of `row_chunks` chunks of 64 channels. One box is
-/// `box_rows` rows of `box_chunks` chunks. The box at coordinates
+/// A row-window map over 16-bit rows `row_bytes` apart, each of `row_chunks` chunks of 64 channels. One box
+/// is `box_rows` rows of `box_chunks` chunks. The box at coordinates
 ///     {0, kRowBound - valid, chunk, row + valid, kRowBound}
-/// holds rows row, row + 1, ... of the tensor from channel 64 * chunk on, and zeros from its row `valid` on: rows
-/// past a sequence's end are never read, whatever follows them in memory.
+/// holds rows row, row + 1, ... of the tensor from channel 64 * chunk on, and zeros from its row `valid` on:
+/// rows past a sequence's end are never read, whatever follows them in memory.
 ///
-/// Why: dimension 1 ends at row kRowBound and so bounds the box, while dimensions 3 and 4 only move its address:
-/// dimension 4 takes kRowBound * (2^34 - row_bytes) = -kRowBound * row_bytes modulo 2^64, which leaves row * row_bytes.
+/// Why: dimension 1 ends at row kRowBound and so bounds the box, while dimensions 3 and 4 only move its
+/// address: dimension 4 takes kRowBound * (2^34 - row_bytes) = -kRowBound * row_bytes modulo 2^64, which
+/// leaves row * row_bytes.
 inline bool encode_row_window_map(CUtensorMap* map, DType dtype, const void* base, uint64_t row_bytes,
                                   uint64_t row_chunks, uint32_t box_rows, uint32_t box_chunks) {
   constexpr uint64_t kAnyRow = 0x7fff0000;

@@ -6,15 +6,15 @@
 
 namespace attnbench::sm90_prefill {
 
-/// Query heads of one KV head that a tile packs into its rows: the largest divisor of G that leaves at most 1/16 of the
-/// block_m rows unused.
+/// Query heads of one KV head that a tile packs into its rows: the largest divisor of G that leaves at most
+/// 1/16 of the block_m rows unused.
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m);
 
 /// Device bytes for the schedule of a launch.
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p);
 
-/// Enqueues both kernels. `p` is one that `supports` accepts and that `instance` can do. `kv_budget_bytes`: keys and
-/// values worked on together (WorkSource).
+/// Enqueues both kernels. `p` is one that `supports` accepts and that `instance` can do. `kv_budget_bytes`:
+/// keys and values worked on together (WorkSource).
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                              int64_t kv_budget_bytes, KernelMessage* message);
 

@@ -1,15 +1,16 @@
 // What the host hands to the device code, and the list of work that both device kernels share.
 //
-// Words: G = Hq / Hkv query heads share a KV head. A *tile* is a block of rows of one sequence: `tokens_per_tile`
-// consecutive tokens times `heads_per_tile` heads of one KV head; row r of a tile is token r / heads_per_tile, head
-// r % heads_per_tile. `heads_per_tile` divides G, so a tile needs one KV head.
+// Words: G = Hq / Hkv query heads share a KV head. A *tile* is a block of rows of one sequence:
+// `tokens_per_tile` consecutive tokens times `heads_per_tile` heads of one KV head; row r of a tile is token
+// r / heads_per_tile, head r % heads_per_tile. `heads_per_tile` divides G, so a tile needs one KV head.
 #pragma once
 
 #include <cstdint>
 
 namespace attnbench::sm90_prefill {
 
-/// Rows of one sequence that one block computes, for one head tile. Tokens count from the tile's first unless said.
+/// Rows of one sequence that one block computes, for one head tile. Tokens count from the tile's first unless
+/// said.
 struct alignas(16) WorkItem {
   int32_t q_row;     ///< packed row of q of the first token
   int32_t q_tokens;  ///< tokens, 1..tokens_per_tile
@@ -25,13 +26,14 @@ inline constexpr int kMaxGroups = 64;
 
 /// The list of work, in the workspace; made anew by each launch, on the device.
 ///
-/// Items are ordered by group, and within a group by the number of KV blocks, most first. A group holds sequences
-/// whose keys and values (of one head or some) fit L2 together; see scheduler.cuh for the order of heads.
+/// Items are ordered by group, and within a group by the number of KV blocks, most first. A group holds
+/// sequences whose keys and values (of one head or some) fit L2 together; see scheduler.cuh for the order of
+/// heads.
 struct Schedule {
   int32_t num_items;
   int32_t num_groups;
-  int32_t heads_per_section;        ///< head tiles that are worked on together
-  int32_t next_work;                ///< counter from which blocks draw work
+  int32_t heads_per_section;            ///< head tiles that are worked on together
+  int32_t next_work;                    ///< counter from which blocks draw work
   int32_t group_begin[kMaxGroups + 1];  ///< items of group g: [group_begin[g], group_begin[g + 1])
   alignas(16) WorkItem items[1];        ///< num_items of them
 };
@@ -71,9 +73,11 @@ struct KernelParams {
   int32_t reach_left;   ///< keys visible left of the diagonal
   int32_t reach_right;  ///< keys visible right of the diagonal, 0 where causal
 
-  float tanh_factor;   ///< softcap: 2 log2(e) softmax_scale / softcap, so that tanh(x) = 1 - 2 / (2^(factor s) + 1)
-  float score_factor;  ///< log2(e) times `natural_factor`
-  float natural_factor;  ///< from a raw score (softcap: from its tanh) to a natural logit: softmax_scale or softcap
+  float tanh_factor;  ///< softcap: 2 log2(e) softmax_scale / softcap, so that tanh(x) = 1 - 2 / (2^(factor s)
+                      ///< + 1)
+  float score_factor;    ///< log2(e) times `natural_factor`
+  float natural_factor;  ///< from a raw score (softcap: from its tanh) to a natural logit: softmax_scale or
+                         ///< softcap
 
   void* out;
   int64_t out_stride_token;
