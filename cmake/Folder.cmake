@@ -1,5 +1,5 @@
 # One target per folder. What a folder may include is what its target links: see the README of each folder,
-# and tests/unit/include_rules_test.cpp, which checks the include lines themselves.
+# and tests/unit/tree_include_rules_test.cpp, which checks the include lines themselves.
 set(_host_flags -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND _host_flags -Wno-restrict)  # false alarms on std::string operator+: gcc.gnu.org/PR105329

@@ -1,10 +1,25 @@
 #include "harness/cli/cli.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <iostream>
 
+#include "harness/cli/common.h"
 #include "harness/config/sweep_file.h"
 
 namespace attnbench::cli {
+
+namespace {
+
+bool is_command(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (sub->get_name() == name) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   CLI::App app{"attnbench proves and times attention kernels: variable-length (packed) and paged KV."};
@@ -27,6 +42,14 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   add_doctor(app, program);
   add_compare(app, program);
   add_profile(app, program);
+  if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
+    std::vector<std::string> names;
+    for (const CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; }))
+      names.push_back(sub->get_name());
+    std::cerr << fmt::format("attnbench: error: unknown command '{}'; {}there are {}\n", argv[1],
+                             did_you_mean(argv[1], names), fmt::join(names, ", "));
+    return 2;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

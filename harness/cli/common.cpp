@@ -50,7 +50,13 @@ void keep_ids(const std::vector<std::string>& ids, Cases& cases) {
       wanted.insert(id);
     } else if (std::find(known.begin(), known.end(), parent) != known.end()) {
       wanted.insert(parent);
-      cases.kernel = id.substr(parent.size() + 1);
+      const std::string kernel = id.substr(parent.size() + 1);
+      if (!cases.kernel.empty() && cases.kernel != kernel) {
+        throw UsageError(
+            fmt::format("--case names two kernels, {} and {}: give ids alone and choose with --kernel",
+                        cases.kernel, kernel));
+      }
+      cases.kernel = kernel;
     } else {
       throw UsageError(fmt::format("--case {}: no case has this id; {}attnbench list prints them", id,
                                    did_you_mean(id, known)));

@@ -37,7 +37,7 @@ TableRow row_of(const Record& r) {
     row.cells.insert(row.cells.end(), 2, "-");
   }
   if (r.roofline) {
-    add(digits(r.roofline->tflops));
+    add(r.roofline->flop > 0 ? digits(r.roofline->tflops) : "-");
     add(digits(r.roofline->gbs));
     add(r.roofline->sol ? digits(100 * *r.roofline->sol, 3) : "-");
     add(r.roofline->bound.empty() ? "-" : one_line(r.roofline->bound));

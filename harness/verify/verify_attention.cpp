@@ -42,6 +42,8 @@ class CaseInputs : public reference::Inputs {
   const Case* case_;
 };
 
+constexpr const char* kFinite = "a finite number (it was not written, or what must not be read was used)";
+
 std::string row_text(int seq, int pos, int head) {
   return fmt::format("seq {} pos {} head {}", seq, pos, head);
 }
@@ -91,15 +93,13 @@ class Judge {
           const double l = lse(token, h);
           if (empty ? l != -INFINITY : !std::isfinite(l)) {
             return fmt::format("LSE of {} is {}, expected {}", row_text(static_cast<int>(b), i, h), l,
-                               empty ? "-inf (the row sees no key)" : "a finite number");
+                               empty ? "-inf (the row sees no key)" : kFinite);
           }
           for (int c = 0; c < p_.head_dim; ++c) {
             const double o = out(token, h, c);
             if (empty ? !(o == 0) : !std::isfinite(o)) {
               return fmt::format("O of {} channel {} is {}, expected {}", row_text(static_cast<int>(b), i, h),
-                                 c, o,
-                                 empty ? "0 (the row sees no key)"
-                                       : "a finite number (unwritten, or something unread was used)");
+                                 c, o, empty ? "0 (the row sees no key)" : kFinite);
             }
           }
         }

@@ -80,8 +80,10 @@ TEST(Expand, HugeSweepsAndCasesAreRefusedInWords) {
   batches += "]";
   EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {head_dim: " + axis + ", batch: " + batches + "}\n"),
               HasSubstr("1000000 cases"));
-  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {heads: 1024, batch: 1000q512m, mask: none}\n"),
-              HasSubstr("address"));
+  EXPECT_THAT(
+      expand_error(
+          "name: t\nsweeps:\n  - {batch: 1000q1s1m, dtype: fp32, heads: 1024, head_dim: 256, mask: none}\n"),
+      HasSubstr("address"));
 }
 
 TEST(CaseId, YamlReadsBackToTheSameCase) {

@@ -64,7 +64,7 @@ TEST(RunItem, AKernelThatWritesNothingFails) {
       kernel_that([](const OpParams*, const LaunchContext*, KernelMessage*) { return KernelStatus::kOk; });
   const Record r = run_one(k, c);
   EXPECT_EQ(r.status, Status::kFail);
-  EXPECT_THAT(r.reason, ::testing::HasSubstr("unwritten"));
+  EXPECT_THAT(r.reason, ::testing::HasSubstr("not written"));
   EXPECT_THAT(r.repro, ::testing::HasSubstr("attnbench run --case '{op: attention"));
 }
 

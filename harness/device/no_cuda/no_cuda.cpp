@@ -3,7 +3,8 @@
 
 namespace attnbench {
 namespace {
-constexpr const char* kReason = "built without CUDA (nvcc was not found when it was configured)";
+constexpr const char* kReason =
+    "this program was built without CUDA: nvcc was not found, or ATTNBENCH_CUDA was OFF";
 }
 
 DeviceProbe probe_cuda() { return {0, kReason}; }

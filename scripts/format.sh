@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Formats the C++ and CUDA files of the tree, or with --check says which are not formatted (exit 1).
+#
+#   ./scripts/format.sh [--check]
+#
+# The tree is formatted by clang-format 14; others differ in details, so its name is looked for first. With CI
+# set, it is installed where it is missing (Debian, Ubuntu).
+set -euo pipefail
+# shellcheck source=scripts/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+cd "$attnbench_root"
+
+readonly wanted=14
+find_tool() { command -v "clang-format-$wanted" || command -v clang-format; }
+
+case ${1:-} in
+  "") arguments=(-i) ;;
+  --check) arguments=(--dry-run -Werror) ;;
+  *) sed -n '2,/^set /{s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" && exit 2 ;;
+esac
+
+if ! tool=$(find_tool); then
+  if [[ -z ${CI:-} ]]; then
+    attnbench_say "clang-format is missing: apt-get install clang-format-$wanted, or pip install clang-format==$wanted.*"
+    exit 2
+  fi
+  package=clang-format
+  if apt-cache show "clang-format-$wanted" >/dev/null 2>&1; then package=clang-format-$wanted; fi
+  attnbench_install "$package"
+  tool=$(find_tool)
+fi
+version=$("$tool" --version | sed -n 's/.*version \([0-9]*\).*/\1/p')
+if [[ $version != "$wanted" ]]; then
+  attnbench_say "$tool is version $version; the tree is formatted by version $wanted, and lines may differ for that alone"
+fi
+
+# Tracked files and new ones; without git, all but build folders.
+list_files() {
+  git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cpp' '*.cu' '*.cuh' 2>/dev/null ||
+    find . \( -path './build*' -o -path ./results \) -prune -o -type f \
+      \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0
+}
+files=()
+while IFS= read -r -d '' file; do
+  if [[ -f $file ]]; then files+=("$file"); fi  # tracked, but deleted here
+done < <(list_files)
+if ((${#files[@]} == 0)); then
+  attnbench_say "no C++ or CUDA files found"
+  exit 2
+fi
+if ! printf '%s\0' "${files[@]}" | xargs -0 "$tool" --style=file "${arguments[@]}"; then
+  attnbench_say "not formatted; ./scripts/format.sh does it"
+  exit 1
+fi
+attnbench_say "${#files[@]} files ${1:+are }formatted"

@@ -1,0 +1,134 @@
+# shellcheck shell=bash
+# Sourced by quickstart.sh and test.sh: finds the compiler, CMake and the libraries that attnbench is built
+# from, and on Debian and Ubuntu installs what is missing.
+#
+#   attnbench_setup program|tests        tests need GoogleTest as well
+#   attnbench_install PACKAGE...         apt-get install, as root or through sudo
+#   attnbench_configure DIR OPTION...    cmake -S <repository> -B DIR, with Ninja where it is found
+#
+# All return only where everything is in place; else they say what to do and exit 2.
+
+attnbench_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export attnbench_root
+
+# Keep these in step with cmake/Dependencies.cmake.
+attnbench_dnf="dnf install gcc-c++ cmake ninja-build cli11-devel yaml-cpp-devel eigen3-devel google-benchmark-devel json-devel fmt-devel gtest-devel gmock-devel"
+attnbench_conda="conda install -c conda-forge cxx-compiler cmake ninja cli11 yaml-cpp eigen benchmark nlohmann_json fmt gtest"
+
+attnbench_say() { printf 'attnbench: %s\n' "$*" >&2; }
+
+# Prints the Debian packages of what is missing, one a line.
+attnbench_missing() {
+  local compiler=${CXX:-c++}
+  command -v "$compiler" >/dev/null 2>&1 || compiler=g++
+  if ! command -v "$compiler" >/dev/null 2>&1; then echo g++; fi
+  command -v cmake >/dev/null 2>&1 || echo cmake
+  if ! command -v ninja >/dev/null 2>&1 && ! command -v make >/dev/null 2>&1; then echo ninja-build; fi
+
+  # header (or headers, any of which will do) and its package
+  local table=(
+    "CLI/CLI.hpp libcli11-dev"
+    "yaml-cpp/yaml.h libyaml-cpp-dev"
+    "Eigen/Core|eigen3/Eigen/Core libeigen3-dev"
+    "benchmark/benchmark.h libbenchmark-dev"
+    "nlohmann/json.hpp nlohmann-json3-dev"
+    "fmt/format.h libfmt-dev"
+  )
+  if [[ ${1:-} == tests ]]; then
+    table+=("gtest/gtest.h libgtest-dev" "gmock/gmock.h libgmock-dev")
+  fi
+  if ! command -v "$compiler" >/dev/null 2>&1; then
+    printf '%s\n' "${table[@]##* }"  # nothing to look with: take all, apt-get leaves what is there
+    return
+  fi
+
+  # One run of the preprocessor tells which headers the compiler finds, wherever they are installed.
+  local include=() prefix row headers header program=""
+  local prefixes=${CMAKE_PREFIX_PATH:-}
+  for prefix in ${CONDA_PREFIX:-} ${prefixes//[:;]/ }; do include+=("-I$prefix/include"); done
+  for row in "${table[@]}"; do
+    headers=${row% *}
+    program+="#if !("
+    for header in ${headers//|/ }; do program+="__has_include(<$header>) || "; done
+    program+="0)"$'\n'"attnbench_missing ${row##* }"$'\n'"#endif"$'\n'
+  done
+  "$compiler" "${include[@]}" -std=c++17 -x c++ -E - <<<"$program" | sed -n 's/^attnbench_missing //p' | tr -d ' '
+}
+
+attnbench_other_ways() {
+  cat >&2 <<TEXT
+Without apt-get, install everything with one of
+  dnf   : sudo $attnbench_dnf
+  conda : $attnbench_conda
+and run this script again.
+TEXT
+}
+
+attnbench_install() {
+  local lines=("apt-get update" "apt-get install -y --no-install-recommends $*")
+  if ! command -v apt-get >/dev/null 2>&1; then
+    attnbench_say "missing: $*"
+    attnbench_other_ways
+    exit 2
+  fi
+  local as=()
+  if [[ $(id -u) -ne 0 ]]; then
+    as=(sudo)
+    # Without a terminal sudo cannot ask for a password.
+    if ! command -v sudo >/dev/null 2>&1 || { [[ ! -t 0 ]] && ! sudo -n true 2>/dev/null; }; then
+      attnbench_say "missing: $*; installing needs root. As root, run"
+      printf '  %s\n' "${lines[@]}" >&2
+      attnbench_other_ways
+      exit 2
+    fi
+  fi
+  local line
+  for line in "${lines[@]}"; do
+    attnbench_say "running: ${as[*]:+${as[*]} }$line"
+    # shellcheck disable=SC2086  # the line is words
+    if ! "${as[@]}" env DEBIAN_FRONTEND=noninteractive $line </dev/null >&2; then
+      attnbench_say "that failed; nothing was built"
+      exit 2
+    fi
+  done
+}
+
+attnbench_check_versions() {
+  local version
+  version=$(cmake --version | sed -n 's/^cmake version \([0-9]*\.[0-9]*\).*/\1/p')
+  if ((${version%%.*} < 3 || (${version%%.*} == 3 && ${version##*.} < 24))); then
+    cat >&2 <<TEXT
+attnbench: cmake $version is too old, 3.24 is needed (Debian 12 has 3.25; Ubuntu 22.04 has 3.22). Newer ones:
+  pip   : python3 -m pip install --user cmake    (and have ~/.local/bin first in PATH)
+  apt   : Kitware's repository, https://apt.kitware.com
+TEXT
+    exit 2
+  fi
+  local compiler=${CXX:-c++}
+  if [[ $("$compiler" --version 2>/dev/null) == *"Free Software Foundation"* ]]; then
+    version=$("$compiler" -dumpversion)
+    if ((${version%%.*} < 11)); then
+      attnbench_say "$compiler is GCC $version, 11 is needed (C++20); install a newer one and set CXX=g++-12 or the like"
+      exit 2
+    fi
+  fi
+}
+
+attnbench_setup() {
+  local missing
+  mapfile -t missing < <(attnbench_missing "$@")
+  if ((${#missing[@]} > 0)); then
+    attnbench_say "missing here: ${missing[*]}"
+    attnbench_install "${missing[@]}"
+    hash -r
+  fi
+  attnbench_check_versions
+}
+
+attnbench_configure() {
+  local build=$1 generator=()
+  shift
+  # A build folder keeps the generator that it was made with.
+  if [[ ! -f $build/CMakeCache.txt ]] && command -v ninja >/dev/null 2>&1; then generator=(-G Ninja); fi
+  cmake -S "$attnbench_root" -B "$build" "${generator[@]}" "$@"
+}

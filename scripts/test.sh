@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Builds everything and runs every test.
+#
+#   ./scripts/test.sh [options of ctest]       e.g. ./scripts/test.sh -R cli -V
+#
+# Installs what is missing (Debian, Ubuntu) and builds under build/test; CUDA is compiled wherever nvcc is
+# found, and its tests say why they skip where no GPU works. With CI set, warnings are errors.
+set -euo pipefail
+# shellcheck source=scripts/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+  sed -n '2,/^set /{s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+  exit 0
+fi
+
+begin=$SECONDS
+attnbench_setup tests
+
+build=$attnbench_root/build/test
+werror=OFF
+if [[ -n ${CI:-} ]]; then werror=ON; fi
+attnbench_configure "$build" -DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TESTS=ON -DATTNBENCH_CUDA=AUTO \
+  -DATTNBENCH_WERROR="$werror"
+cmake --build "$build" --parallel "$(nproc)"
+attnbench_say "built in $((SECONDS - begin)) s"
+
+cd "$build"
+exec ctest --output-on-failure --parallel "$(nproc)" "$@"

@@ -1,0 +1,114 @@
+// The other subcommands, and --help of each.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kTwoCases = "name: two\nsweeps: [{batch: [q5, 2q7], heads: 4/2, head_dim: 16}]\n";
+
+TEST(CliHelp, EachSubcommandShowsAnExample) {
+  const Scratch scratch;
+  for (const char* command : {"run", "list", "kernels", "doctor", "compare", "profile"}) {
+    const Outcome o = run_attnbench(scratch, {command, "--help"});
+    EXPECT_EQ(o.exit_code, 0) << command;
+    EXPECT_THAT(o.out, AllOf(HasSubstr("Example"), HasSubstr(std::string("attnbench ") + command)))
+        << command;
+    EXPECT_EQ(o.err, "") << command;
+  }
+}
+
+TEST(CliHelp, ProgramListsSubcommandsAndExitCodes) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(scratch, {"--help"});
+  EXPECT_EQ(o.exit_code, 0);
+  for (const char* command : {"run", "list", "kernels", "doctor", "compare", "profile"})
+    EXPECT_THAT(o.out, HasSubstr(command));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("Examples:"), HasSubstr("Exit codes:")));
+}
+
+TEST(CliList, PrintsIdsCountsAndMemory) {
+  const Scratch scratch;
+  const std::string file = scratch.write("two.yaml", kTwoCases);
+  const Outcome o = run_attnbench(scratch, {"list", file, "--device", "cpu"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("attention/packed/bf16/h4-2/d16/full/q5 "), HasSubstr("/2q7 "),
+                           HasSubstr("2 cases"), HasSubstr("memory")));
+}
+
+TEST(CliList, NothingMatchedIsSix) {
+  const Scratch scratch;
+  EXPECT_EQ(
+      run_attnbench(scratch, {"list", scratch.write("two.yaml", kTwoCases), "--filter", "nope"}).exit_code,
+      6);
+}
+
+TEST(CliList, SchemaIsJsonAndTheOneInConfigs) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(scratch, {"list", "--schema"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  const json schema = json::parse(o.out, nullptr, false);
+  ASSERT_FALSE(schema.is_discarded());
+  EXPECT_THAT(schema["$schema"].get<std::string>(), HasSubstr("2020-12"));
+  EXPECT_EQ(read_json(source_path("configs/attnbench.schema.json")), schema)
+      << "attnbench list --schema > configs/attnbench.schema.json";
+}
+
+TEST(CliKernels, ListsEachWithWhatItSupports) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(scratch, {"kernels"});
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("cpu (attention, cpu)"), HasSubstr("cpu (kv_append, cpu)"),
+                           HasSubstr("head_dim 1..256"), HasSubstr("paged"), HasSubstr("softcap")));
+}
+
+TEST(CliDoctor, SaysWhatIsThereAndWhyAGpuIsNot) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(scratch, {"doctor"});
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("attnbench "), HasSubstr("device cpu"), HasSubstr("device cuda")));
+}
+
+TEST(CliProfile, LaunchesOneCase) {
+  const Scratch scratch;
+  const std::string file = scratch.write("two.yaml", kTwoCases);
+  const std::string id = "attention/packed/bf16/h4-2/d16/full/q5";
+  Outcome o = run_attnbench(
+      scratch, {"profile", file, "--case", id, "--device", "cpu", "--tool", "none", "--launches", "3"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("3 in the profiled range"), HasSubstr(id)));
+  o = run_attnbench(scratch, {"profile", file, "--device", "cpu"});
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--case"));
+}
+
+TEST(CliProfile, PrintsTheLineOfTheTool) {
+  const Scratch scratch;
+  for (const char* tool : {"ncu", "nsys"}) {
+    const Outcome o = run_attnbench(scratch, {"profile", "--case", "{batch: q5, heads: 2, head_dim: 8}",
+                                              "--device", "cpu", "--tool", tool, "--dry-run"});
+    EXPECT_EQ(o.exit_code, 0) << o.err;
+    EXPECT_THAT(o.out, AllOf(::testing::StartsWith(tool), HasSubstr(" profile --case '{op: attention"),
+                             HasSubstr("--tool none")));
+  }
+}
+
+TEST(CliCompareFiles, BadOnesAreTwo) {
+  const Scratch scratch;
+  const std::string broken = scratch.write("broken.json", "{\"context\": ");
+  for (const std::string& file : {broken, std::string("missing.json")}) {
+    const Outcome o = run_attnbench(scratch, {"compare", file, file});
+    EXPECT_EQ(o.exit_code, 2) << o.out;
+    EXPECT_THAT(o.err, HasSubstr(file));
+  }
+  EXPECT_EQ(run_attnbench(scratch, {"compare", broken}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace attnbench::testing

@@ -1,0 +1,84 @@
+// The sweeps in configs/: all readable, and the small ones correct on this machine's CPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+std::vector<json> verify_on_cpu(const Scratch& scratch, const char* config) {
+  const Outcome o =
+      run_attnbench(scratch, {"run", source_path(config), "--device", "cpu", "--no-time", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 0) << o.out;
+  return read_records(scratch.dir() / "out");
+}
+
+TEST(Configs, AllExpand) {
+  const Scratch scratch;
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("configs"))) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++files;
+    const Outcome o = run_attnbench(scratch, {"list", entry.path().string(), "--device", "cpu"});
+    EXPECT_EQ(o.exit_code, 0) << entry.path() << o.err;
+    EXPECT_THAT(o.out, HasSubstr(" 0 duplicates dropped")) << entry.path() << ": a case is written twice";
+  }
+  EXPECT_GE(files, 7);
+}
+
+TEST(Configs, QuickstartIsCorrect) {
+  const Scratch scratch;
+  const auto records = verify_on_cpu(scratch, "configs/quickstart.yaml");
+  EXPECT_GE(records.size(), 15u);
+  EXPECT_LE(records.size(), 20u);
+}
+
+TEST(Configs, CiIsCorrect) {
+  const Scratch scratch;
+  EXPECT_GE(verify_on_cpu(scratch, "configs/ci.yaml").size(), 10u);
+}
+
+TEST(Configs, GoldenIsCorrect) {
+  const Scratch scratch;
+  EXPECT_GE(verify_on_cpu(scratch, "configs/golden.yaml").size(), 11u);
+}
+
+TEST(Configs, SmokeIsCorrectAndBroad) {
+  const Scratch scratch;
+  const auto records = verify_on_cpu(scratch, "configs/smoke.yaml");
+  EXPECT_GE(records.size(), 100u);
+  std::set<std::string> seen;
+  for (const json& r : records) {
+    EXPECT_EQ(r["status"], "pass") << r["id"] << r["reason"];
+    const json& p = r["params"];
+    for (const char* key : {"op", "dtype", "kv", "kv_layout", "page_layout", "data"})
+      seen.insert(p[key].get<std::string>());
+    seen.insert("block " + p["block_size"].dump());
+    seen.insert("dim " + p["head_dim"].dump());
+    seen.insert("ratio " + std::to_string(p["num_heads_q"].get<int>() / p["num_heads_kv"].get<int>()));
+    seen.insert(p["causal"].get<bool>() ? "causal" : "none");
+    if (p["window_left"].get<int>() >= 0) seen.insert("window");
+    if (p["softcap"].get<double>() > 0) seen.insert("softcap");
+    if (p["gap_tokens"].get<int>() > 0) seen.insert("gap");
+    if (p["padding_tokens"].get<int>() > 0) seen.insert("padding");
+    if (p["num_seqs"] == 0) seen.insert("no sequence");
+    if (p["total_q"] == 0) seen.insert("no query");
+  }
+  for (const char* wanted :
+       {"attention", "kv_append",  "bf16",        "fp16",    "fp32",   "packed",  "paged",   "nhd",
+        "hnd",       "contiguous", "shuffled",    "normal",  "peaked", "outlier", "large",   "block 1",
+        "block 16",  "block 64",   "block 256",   "dim 1",   "dim 63", "dim 64",  "dim 127", "dim 256",
+        "ratio 1",   "ratio 3",    "ratio 7",     "ratio 8", "causal", "none",    "window",  "softcap",
+        "gap",       "padding",    "no sequence", "no query"}) {
+    EXPECT_TRUE(seen.count(wanted)) << "smoke.yaml has no case with " << wanted;
+  }
+}
+
+}  // namespace
+}  // namespace attnbench::testing

@@ -1,0 +1,139 @@
+// Kernels made wrong on purpose (tests/faults) must be caught, and the reason must say where.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+struct Fault {
+  const char* kernel;
+  const char* reason;  ///< a regular expression that the whole reason matches
+};
+
+void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.kernel; }
+
+constexpr const char* kRow = ".*seq [0-9]+ pos [0-9]+ head [0-9]+.*";
+
+constexpr Fault kFaults[] = {
+    {"drop_last_key", kRow},
+    {"scale_0_1_percent", "(.*seq [0-9]+ pos [0-9]+ head [0-9]+.*|O is biased.*)"},
+    {"unwritten_row", "O of seq 1 pos 39 head 3 channel [0-9]+ is -?nan, expected a finite number.*"},
+    {"past_the_end", "[0-9]+ bytes written past out, the first 0 bytes past its end"},
+    {"overwrites_input", "input q was overwritten"},
+    {"wrong_when_timed", "after timing: .*seq [0-9]+ pos [0-9]+ head [0-9]+.*"},
+};
+
+class CliFault : public ::testing::TestWithParam<Fault> {
+ protected:
+  Scratch scratch_;
+};
+
+TEST_P(CliFault, IsCaughtOnEveryKvSource) {
+  for (const char* kv : {"packed", "paged", "packed, gap_tokens: 2"}) {
+    const std::string mapping =
+        std::string("{heads: 4/2, head_dim: 32, dtype: fp32, mask: causal, batch: q33s70_q40s300, kv: ") +
+        kv + "}";
+    SCOPED_TRACE(mapping);
+    const Outcome o =
+        run_faulty(scratch_, {"run", "--case", mapping, "--device", "cpu", "--kernel", GetParam().kernel,
+                              "--out", "out", "--format", "json,junit", "--max-samples", "10"});
+    EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
+    const auto records = read_records(scratch_.dir() / "out");
+    ASSERT_EQ(records.size(), 1u);
+    EXPECT_EQ(records[0]["status"], "fail");
+    const std::string reason = records[0]["reason"];
+    EXPECT_THAT(reason, MatchesRegex(GetParam().reason));
+    // A person sees the reason and the line to run again; a machine sees a failure.
+    EXPECT_THAT(o.out, AllOf(HasSubstr(reason), HasSubstr("reproduce: attnbench run --case"),
+                             HasSubstr(GetParam().kernel)));
+    const json entry = read_json(scratch_.dir() / "out" / "results.json")["benchmarks"][0];
+    EXPECT_EQ(entry["error_occurred"], true);
+    EXPECT_EQ(entry["real_time"], 0.0);
+    EXPECT_THAT(read_text(scratch_.dir() / "out" / "junit.xml"), HasSubstr("failures=\"1\""));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, CliFault, ::testing::ValuesIn(kFaults),
+                         [](const auto& p) { return std::string(p.param.kernel); });
+
+class CliDroppedKey : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(CliDroppedKey, IsSeenInLongRowsToo) {
+  const Scratch scratch;
+  const Outcome o = run_faulty(scratch, {"run", "--case", GetParam(), "--device", "cpu", "--kernel",
+                                         "drop_last_key", "--no-time", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 1) << o.out;
+  const json check = read_records(scratch.dir() / "out").at(0)["check"];
+  EXPECT_EQ(check["pass"], false);
+  EXPECT_GE(check["worst"]["seq"].get<int>(), 0);
+  EXPECT_GE(check["worst"]["pos"].get<int>(), 0);
+  EXPECT_TRUE(check["worst"]["got"].is_number());
+  EXPECT_TRUE(check["worst"]["expected"].is_number());
+  EXPECT_GT(std::max(check["max_z"].get<double>() / 6, check["max_row_z2"].get<double>()), 1);
+}
+
+/// One key among thousands, in the types that hide it best.
+INSTANTIATE_TEST_SUITE_P(
+    , CliDroppedKey,
+    ::testing::Values("{dtype: bf16, heads: 8/2, head_dim: 64, batch: 4q1s2000, kv: paged}",
+                      "{dtype: fp16, heads: 8/2, head_dim: 128, batch: 2q1s4k, kv: paged}",
+                      "{dtype: bf16, heads: 8/8, head_dim: 128, batch: 2q256, mask: none}"),
+    [](const auto& p) { return "Shape" + std::to_string(p.index); });
+
+TEST(CliExitCodes, DeviceErrorIsFiveWithItsMessage) {
+  const Scratch scratch;
+  const Outcome o = run_faulty(scratch, {"run", "--case", "{batch: q5, heads: 2, head_dim: 8}", "--device",
+                                         "cpu", "--kernel", "throws_status", "--no-time", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 5) << o.out << o.err;
+  const json r = read_records(scratch.dir() / "out").at(0);
+  EXPECT_EQ(r["status"], "error");
+  EXPECT_THAT(r["reason"].get<std::string>(),
+              AllOf(HasSubstr("throws_status"), HasSubstr("stream fell over")));
+}
+
+TEST(CliExitCodes, RefusalIsASkipAndNothingRanIsSix) {
+  const Scratch scratch;
+  const Outcome o = run_faulty(scratch, {"run", "--case", "{batch: q5, heads: 2, head_dim: 8}", "--device",
+                                         "cpu", "--kernel", "refuses", "--no-time", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 6) << o.out << o.err;
+  const json r = read_records(scratch.dir() / "out").at(0);
+  EXPECT_EQ(r["status"], "skip");
+  EXPECT_EQ(r["reason"], "refuses: head_dim 8 not in {64}");
+  EXPECT_THAT(o.out, HasSubstr("head_dim 8 not in {64}"));
+}
+
+TEST(CliExitCodes, TheWorstWins) {
+  const Scratch scratch;
+  const auto code = [&](std::vector<std::string> kernels) {
+    std::vector<std::string> args = {
+        "run",      "--case", "{batch: q40, heads: 2, head_dim: 64, dtype: fp32}",
+        "--device", "cpu",    "--no-time",
+        "--out",    "out"};
+    for (const std::string& k : kernels) args.insert(args.end(), {"--kernel", k});
+    return run_faulty(scratch, args).exit_code;
+  };
+  EXPECT_EQ(code({"cpu"}), 0);
+  EXPECT_EQ(code({"cpu", "drop_last_key"}), 1);
+  EXPECT_EQ(code({"cpu", "drop_last_key", "throws_status"}), 5);
+}
+
+TEST(CliExitCodes, FailFastStopsAtTheFirstFailure) {
+  const Scratch scratch;
+  const std::string file =
+      scratch.write("f.yaml", "name: f\nsweeps: [{batch: [q40, 2q40, 3q40], heads: 2, head_dim: 64}]\n");
+  const Outcome o = run_faulty(scratch, {"run", file, "--device", "cpu", "--kernel", "drop_last_key",
+                                         "--no-time", "--fail-fast", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 1);
+  EXPECT_EQ(read_records(scratch.dir() / "out").size(), 1u);
+  EXPECT_EQ(read_json(scratch.dir() / "out" / "results.json")["context"]["attnbench"]["complete"], false);
+}
+
+}  // namespace
+}  // namespace attnbench::testing

@@ -1,0 +1,183 @@
+// What needs times: the figures of a record, and compare. These tests run alone (RUN_SERIAL).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// A busy machine may measure its ceilings in a bad moment and then see times that they do not allow (exit
+/// code 4): that is the machine's fault, so there are more attempts.
+Outcome run_timed(const Scratch& scratch, const std::vector<std::string>& args) {
+  Outcome o;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    o = run_attnbench(scratch, args);
+    if (o.exit_code != 4) break;
+  }
+  return o;
+}
+
+constexpr const char* kSmall = R"(name: small
+seed: 7
+defaults: {heads: 4/2, head_dim: 32, mask: causal, dtype: bf16}
+sweeps:
+  - name: packed
+    batch: [q1_q2_q3, 2q40]
+  - name: paged
+    kv: paged
+    block_size: [16, 64]
+    batch: 4q1s100
+  - name: append
+    op: kv_append
+    kv: paged
+    batch: 3q2s20
+)";
+constexpr std::size_t kSmallCases = 5;
+constexpr const char* kTwoCases = "name: two\nsweeps: [{batch: [q5, 2q7], heads: 4/2, head_dim: 16}]\n";
+
+class CliTimed : public ::testing::Test {
+ protected:
+  Outcome run(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> args = {"run", scratch_.write("small.yaml", kSmall), "--device", "cpu", "--out",
+                                     "out"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_timed(scratch_, args);
+  }
+  std::vector<json> records() const { return read_records(scratch_.dir() / "out"); }
+  Scratch scratch_;
+};
+
+TEST_F(CliTimed, RecordsHoldEveryCaseWithItsFigures) {
+  const Outcome o = run();
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  const json results = read_json(scratch_.dir() / "out" / "results.json");
+  const json& context = results["context"]["attnbench"];
+  EXPECT_EQ(context["name"], "small");
+  EXPECT_EQ(context["complete"], true);
+  EXPECT_EQ(context["planned"], kSmallCases);
+  EXPECT_EQ(context["device"]["name"], "cpu");
+  EXPECT_FALSE(context["version"].get<std::string>().empty());
+  EXPECT_FALSE(context["revision"].get<std::string>().empty());
+  EXPECT_GT(context["ceilings"]["read_gbs"].get<double>(), 0);
+  EXPECT_GT(context["ceilings"]["matmul_tflops"]["bf16"].get<double>(), 0);
+
+  ASSERT_EQ(results["benchmarks"].size(), kSmallCases);
+  std::set<std::string> ids;
+  for (const json& entry : results["benchmarks"]) {
+    const json& r = entry["attnbench"];
+    const std::string id = r["id"];
+    SCOPED_TRACE(id);
+    ids.insert(id);
+    // Google Benchmark's part.
+    EXPECT_THAT(entry["name"].get<std::string>(), AllOf(HasSubstr(id), HasSubstr(r["kernel"])));
+    EXPECT_EQ(entry["run_name"], entry["name"]);
+    EXPECT_EQ(entry["run_type"], "iteration");
+    EXPECT_EQ(entry["time_unit"], "us");
+    EXPECT_EQ(entry["real_time"], r["time"]["median_us"]);
+    EXPECT_GE(entry["iterations"].get<int>(), 10);
+    EXPECT_FALSE(entry.contains("error_occurred"));
+    // Ours.
+    EXPECT_EQ(r["status"], "pass") << r["reason"];
+    EXPECT_EQ(r["reason"], "");
+    EXPECT_EQ(r["seed"], 7);
+    EXPECT_EQ(r["device"], "cpu");
+    EXPECT_EQ(r["params"]["head_dim"], 32);
+    EXPECT_THAT(r["repro"].get<std::string>(), StartsWith("attnbench run "));
+    const json& check = r["check"];
+    EXPECT_EQ(check["pass"], true);
+    EXPECT_GT(check["rows"].get<int>(), 0);
+    EXPECT_EQ(check["rows"], check["rows_total"]);  // small cases are checked in full
+    for (const char* figure :
+         {"max_z", "max_row_z2", "bias_se", "slope", "lse_max_z", "max_abs", "max_rel"}) {
+      EXPECT_TRUE(check[figure].is_number()) << figure;
+    }
+    EXPECT_LE(check["max_z"].get<double>(), 6);
+    const json& time = r["time"];
+    EXPECT_GT(time["lo_us"].get<double>(), 0);
+    EXPECT_LE(time["lo_us"].get<double>(), time["median_us"].get<double>());
+    EXPECT_LE(time["median_us"].get<double>(), time["hi_us"].get<double>());
+    EXPECT_GE(time["samples_us"].size(), 10u);
+    EXPECT_EQ(time["cache"], "cold");
+    EXPECT_TRUE(r["sol"].is_number());
+    EXPECT_GT(r["sol"].get<double>(), 0);
+    EXPECT_TRUE(r["bound"].is_string());
+    EXPECT_GT(r["bytes"].get<double>(), 0);
+    EXPECT_GT(r["gbs"].get<double>(), 0);
+  }
+  EXPECT_EQ(ids.size(), kSmallCases);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("5 passed"), HasSubstr("TFLOP/s"), HasSubstr("%SOL")));
+}
+
+TEST_F(CliTimed, CheckOffTimesOnly) {
+  ASSERT_EQ(run({"--check", "off", "--filter", "paged16.*4q1s100", "--max-samples", "12"}).exit_code, 0);
+  ASSERT_EQ(records().size(), 1u);
+  const json r = records()[0];
+  EXPECT_EQ(r["status"], "pass");
+  EXPECT_TRUE(r["check"].is_null());
+  EXPECT_LE(r["time"]["samples_us"].size(), 12u);
+  EXPECT_THAT(r["repro"].get<std::string>(), HasSubstr("--check off"));
+}
+
+/// Compare reads times from files; here they are quiet ones, so that the verdict is certain.
+class CliCompare : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Outcome o = run_timed(scratch_, {"run", scratch_.write("two.yaml", kTwoCases), "--device", "cpu",
+                                           "--out", "measured", "--max-samples", "10"});
+    ASSERT_EQ(o.exit_code, 0) << o.out << o.err;
+  }
+
+  /// Results with 40 samples within 0.3 % of `us` for each case; returns the path.
+  std::string results(const std::string& name, double us) {
+    json j = read_json(scratch_.dir() / "measured" / "results.json");
+    for (json& entry : j["benchmarks"]) {
+      json& time = entry["attnbench"]["time"];
+      time["samples_us"] = json::array();
+      for (int i = 0; i < 40; ++i) time["samples_us"].push_back(us * (1 + 0.003 * (i % 11 - 5) / 5));
+      entry["real_time"] = time["median_us"] = us;
+      time["lo_us"] = us * 0.999;
+      time["hi_us"] = us * 1.001;
+    }
+    return scratch_.write(name, j.dump());
+  }
+  Outcome compare(const std::string& base, const std::string& other) {
+    return run_attnbench(scratch_, {"compare", base, other});
+  }
+  Scratch scratch_;
+};
+
+TEST_F(CliCompare, TellsSlowerFasterAndSame) {
+  const std::string base = results("base.json", 100);
+  Outcome o = compare(base, base);
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("attention/packed/bf16/h4-2/d16/full/q5"), HasSubstr("2q7"),
+                           HasSubstr("2 same")));
+  o = compare(base, results("slow.json", 110));
+  EXPECT_EQ(o.exit_code, 3) << o.out << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("2 slower"), HasSubstr("+10.0")));
+  o = compare(base, results("fast.json", 90));
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr("2 faster"));
+}
+
+TEST_F(CliCompare, UnclearDifferencesAreFour) {
+  json j = read_json(results("base.json", 100));
+  for (json& entry : j["benchmarks"]) {
+    json& samples = entry["attnbench"]["time"]["samples_us"];
+    for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = i % 2 == 0 ? 60.0 : 150.0;
+  }
+  const Outcome o = compare(scratch_.path("base.json"), scratch_.write("noisy.json", j.dump()));
+  EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr("2 inconclusive"));
+}
+
+}  // namespace
+}  // namespace attnbench::testing

@@ -1,0 +1,126 @@
+#include "tests/faults/faults.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <thread>
+
+namespace attnbench::faults {
+namespace {
+
+const Kernel& good() {
+  static const Kernel& found = *[] {
+    for (const Kernel* k : builtin_kernels()) {
+      if (k->op == Op::kAttention && k->device == DeviceKind::kCpu) return k;
+    }
+    std::abort();  // the cpu kernel is always built
+  }();
+  return found;
+}
+
+int64_t last_row(const AttentionParams& a) {
+  return (a.total_q - 1) * a.out_stride_token + (a.num_heads_q - 1) * a.out_stride_head;
+}
+
+/// Each sequence ends one key early; under a causal mask the diagonal moves with it.
+KernelStatus drop_last_key(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  OpParams wrong = *p;
+  AttentionParams& a = wrong.attention;
+  std::vector<int32_t> used(static_cast<std::size_t>(a.batch));
+  for (int32_t b = 0; b < a.batch; ++b) {
+    const int32_t length = a.seqused_k ? a.seqused_k[b] : a.cu_seqlens_k[b + 1] - a.cu_seqlens_k[b];
+    used[static_cast<std::size_t>(b)] = std::max(0, length - 1);
+  }
+  a.seqused_k = used.data();
+  if (a.features & kPackedKv) a.features |= kPartialKv;
+  return good().launch(&wrong, c, m);
+}
+
+KernelStatus scale_0_1_percent(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  OpParams wrong = *p;
+  wrong.attention.softmax_scale *= 1.001f;
+  return good().launch(&wrong, c, m);
+}
+
+/// The last row of the last head keeps what was there before the launch.
+KernelStatus unwritten_row(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  const AttentionParams& a = p->attention;
+  const std::size_t e = dtype_size(a.dtype_out);
+  char* row = static_cast<char*>(a.out) + static_cast<std::size_t>(last_row(a)) * e;
+  const std::vector<char> before(row, row + static_cast<std::size_t>(a.head_dim) * e);
+  const KernelStatus status = good().launch(p, c, m);
+  std::memcpy(row, before.data(), before.size());
+  return status;
+}
+
+KernelStatus past_the_end(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  const KernelStatus status = good().launch(p, c, m);
+  const AttentionParams& a = p->attention;
+  store_float(a.dtype_out, a.out, last_row(a) + a.head_dim, 0.5f);
+  return status;
+}
+
+KernelStatus overwrites_input(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  const KernelStatus status = good().launch(p, c, m);
+  const AttentionParams& a = p->attention;
+  void* q = const_cast<void*>(a.q);
+  store_float(a.dtype_q, q, 0, load_float(a.dtype_q, q, 0) + 1.0f);
+  return status;
+}
+
+/// Right once, wrong ever after: what only a second look at the timed buffers can see.
+KernelStatus wrong_when_timed(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  static std::atomic<int> launches{0};
+  return launches++ == 0 ? good().launch(p, c, m) : drop_last_key(p, c, m);
+}
+
+KernelStatus throws_status(const OpParams*, const LaunchContext*, KernelMessage* m) {
+  return refuse(m, KernelStatus::kDeviceError, "the stream fell over");
+}
+
+KernelStatus refuses(const OpParams* p, const LaunchContext*, KernelMessage* m) {
+  return refuse(m, KernelStatus::kUnsupported, "refuses: head_dim %d not in {64}", p->attention.head_dim);
+}
+
+/// Right, and long enough for a signal to arrive.
+KernelStatus slow(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  return good().launch(p, c, m);
+}
+
+using Launch = KernelStatus (*)(const OpParams*, const LaunchContext*, KernelMessage*);
+
+Kernel wrapped(const char* name, const char* summary, Launch launch) {
+  Kernel k = good();
+  k.name = name;
+  k.summary = summary;
+  k.launch = launch;
+  return k;
+}
+
+}  // namespace
+
+std::vector<const Kernel*> table_with_faults() {
+  static std::deque<Kernel> kernels;
+  if (kernels.empty()) {
+    kernels.push_back(wrapped("drop_last_key", "fault: each sequence ends one key early", drop_last_key));
+    kernels.push_back(
+        wrapped("scale_0_1_percent", "fault: softmax_scale 0.1 % too large", scale_0_1_percent));
+    kernels.push_back(wrapped("unwritten_row", "fault: the last row of O is not written", unwritten_row));
+    kernels.push_back(wrapped("past_the_end", "fault: one element is written past O", past_the_end));
+    kernels.push_back(
+        wrapped("overwrites_input", "fault: the first element of Q is changed", overwrites_input));
+    kernels.push_back(wrapped("wrong_when_timed", "fault: only the first launch is right", wrong_when_timed));
+    kernels.push_back(wrapped("throws_status", "fault: the launch fails", throws_status));
+    kernels.push_back(wrapped("slow", "right, 300 ms a launch", slow));
+    kernels.push_back(wrapped("refuses", "refuses every launch", good().launch));
+    kernels.back().supports = refuses;
+  }
+  std::vector<const Kernel*> table(builtin_kernels().begin(), builtin_kernels().end());
+  for (const Kernel& k : kernels) table.push_back(&k);
+  return table;
+}
+
+}  // namespace attnbench::faults

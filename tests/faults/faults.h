@@ -1,0 +1,13 @@
+// Kernels made wrong on purpose: each is the cpu attention kernel with one thing changed.
+#pragma once
+
+#include <vector>
+
+#include "kernels/registry.h"
+
+namespace attnbench::faults {
+
+/// The built-in kernels, then the faulty ones. The kernels live as long as the program.
+std::vector<const Kernel*> table_with_faults();
+
+}  // namespace attnbench::faults

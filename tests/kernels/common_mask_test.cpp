@@ -1,0 +1,94 @@
+// Key ranges against the mask's definition, key by key.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/common/mask.h"
+
+namespace attnbench {
+namespace {
+
+constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
+
+bool visible(const AttentionParams& p, int64_t i, int64_t j, int64_t q_len, int64_t k_len) {
+  const int64_t diagonal = i + k_len - q_len;
+  const int64_t right = p.causal ? 0 : p.window_right;
+  return (p.window_left < 0 || j >= diagonal - p.window_left) && (right < 0 || j <= diagonal + right);
+}
+
+TEST(CommonMask, RangesMatchTheDefinition) {
+  AttentionParams p{};
+  for (const int32_t q_len : {1, 2, 5, 9}) {
+    for (const int32_t k_len : {0, 1, 4, 5, 6, 12}) {
+      for (const int32_t causal : {0, 1}) {
+        for (const int32_t left : {-1, 0, 1, 3, 100, kMax}) {
+          for (const int32_t right : {-1, 0, 2, 100, kMax}) {
+            p.causal = causal;
+            p.window_left = left;
+            p.window_right = right;
+            for (int32_t i = 0; i < q_len; ++i) {
+              const KeyBounds b = visible_keys(p, i, q_len, k_len);
+              ASSERT_LE(0, b.begin);
+              ASSERT_LE(b.begin, b.end);
+              ASSERT_LE(b.end, k_len);
+              for (int32_t j = 0; j < k_len; ++j) {
+                ASSERT_EQ(visible(p, i, j, q_len, k_len), j >= b.begin && j < b.end)
+                    << "q " << q_len << " k " << k_len << " causal " << causal << " window " << left << ","
+                    << right << " i " << i << " j " << j;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CommonMask, RangeOfATileHoldsEveryRowsAndIsTight) {
+  AttentionParams p{};
+  for (const int32_t left : {-1, 0, 3, kMax}) {
+    for (const int32_t right : {-1, 0, 2, kMax}) {
+      for (const int32_t q_len : {6, 15}) {
+        for (const int32_t k_len : {0, 4, 10, 40}) {
+          p.window_left = left;
+          p.window_right = right;
+          for (int32_t first = 0; first < q_len; ++first) {
+            for (int32_t last = first; last < q_len; ++last) {
+              int32_t begin = k_len;
+              int32_t end = 0;
+              for (int32_t i = first; i <= last; ++i) {
+                const KeyBounds row = visible_keys(p, i, q_len, k_len);
+                if (row.begin == row.end) continue;
+                begin = std::min(begin, row.begin);
+                end = std::max(end, row.end);
+              }
+              const KeyBounds tile = visible_keys_of_rows(p, first, last, q_len, k_len);
+              if (begin >= end) {
+                EXPECT_EQ(tile.begin, tile.end);
+              } else {
+                EXPECT_EQ(tile.begin, begin);
+                EXPECT_EQ(tile.end, end);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CommonMask, LargestLengthsDoNotOverflow) {
+  AttentionParams p{};
+  p.window_left = kMax;
+  p.window_right = kMax;
+  const KeyBounds all = visible_keys(p, kMax - 1, kMax, kMax);
+  EXPECT_EQ(all.begin, 0);
+  EXPECT_EQ(all.end, kMax);
+  p.causal = 1;
+  const KeyBounds none = visible_keys(p, 0, kMax, 1);
+  EXPECT_EQ(none.begin, none.end);
+}
+
+}  // namespace
+}  // namespace attnbench

@@ -1,0 +1,97 @@
+// What must not change a bit of the cpu kernel's result: page layout, batch, number of threads, repetition.
+#include <gtest/gtest.h>
+
+#include "tests/kernels/cpu_attention_problem.h"
+
+namespace attnbench {
+namespace {
+
+using testing::Layout;
+using testing::Problem;
+using testing::Result;
+using testing::run;
+using testing::Seq;
+
+/// Decode, prefill, chunked prefill, speculative decode, and contexts long enough to be split in both paths.
+Problem serving_batch(DType t) {
+  Problem p{.seqs = {{1, 5000}, {100, 100}, {40, 2500}, {3, 77}, {1, 1}, {130, 260}, {1, 2100}}};
+  p.heads_q = 6;
+  p.heads_kv = 2;
+  p.dim = 40;
+  p.dtype = t;
+  p.dtype_out = t;
+  p.causal = true;
+  return p;
+}
+
+constexpr DType kDTypes[] = {DType::kBf16, DType::kFp16, DType::kFp32};
+
+TEST(CpuInvariants, PackedPagedAndShuffledPagesAgree) {
+  for (const DType t : kDTypes) {
+    Problem p = serving_batch(t);
+    const Result packed = run(p);
+    p.gaps = true;
+    EXPECT_TRUE(packed == run(p)) << "gaps";
+    p.gaps = false;
+    for (const int block_size : {1, 16, 64, 256}) {
+      for (const bool hnd : {false, true}) {
+        for (const unsigned shuffle : {1u, 2u}) {
+          p.block_size = block_size;
+          p.hnd = hnd;
+          p.shuffle = shuffle;
+          EXPECT_TRUE(packed == run(p)) << dtype_name(t) << " block_size " << block_size << " hnd " << hnd;
+        }
+      }
+    }
+  }
+}
+
+TEST(CpuInvariants, ThreadsDoNotMatter) {
+  const Problem p = serving_batch(DType::kBf16);
+  Layout layout(p);
+  const Result one = layout.run(1);
+  for (const int threads : {1, 2, 5, 16}) EXPECT_TRUE(one == layout.run(threads)) << threads;
+}
+
+TEST(CpuInvariants, AloneAndInABatchAgree) {
+  const Problem batch = serving_batch(DType::kBf16);
+  const Result together = run(batch);
+  const std::size_t row = static_cast<std::size_t>(batch.heads_q) * batch.dim;
+  const int total = 1 + 100 + 40 + 3 + 1 + 130 + 1;
+  int begin = 0;
+  for (std::size_t b = 0; b < batch.seqs.size(); ++b) {
+    Problem alone = batch;
+    alone.seqs = {{batch.seqs[b].q, batch.seqs[b].k, static_cast<int>(b)}};
+    const Result result = run(alone, 5);
+    const int q = batch.seqs[b].q;
+    EXPECT_EQ(0, std::memcmp(result.out.data(), together.out.data() + begin * row, q * row * sizeof(float)))
+        << b;
+    for (int h = 0; h < batch.heads_q; ++h) {
+      EXPECT_EQ(0, std::memcmp(result.lse.data() + h * q, together.lse.data() + h * total + begin,
+                               q * sizeof(float)));
+    }
+    begin += q;
+  }
+}
+
+TEST(CpuInvariants, RunsRepeat) {
+  for (const DType t : kDTypes) {
+    Layout layout(serving_batch(t));
+    const Result first = layout.run(5);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(first == layout.run(5));
+  }
+}
+
+TEST(CpuInvariants, InputsStayAsTheyWere) {
+  Layout layout(serving_batch(DType::kFp32));
+  const AttentionParams& p = layout.params().attention;
+  const std::size_t bytes = static_cast<std::size_t>(p.cu_seqlens_k[p.batch] + 2) * p.k_stride_token * 4;
+  const std::vector<char> k(static_cast<const char*>(p.k), static_cast<const char*>(p.k) + bytes);
+  const std::vector<char> v(static_cast<const char*>(p.v), static_cast<const char*>(p.v) + bytes);
+  layout.run();
+  EXPECT_EQ(0, std::memcmp(k.data(), p.k, bytes));
+  EXPECT_EQ(0, std::memcmp(v.data(), p.v, bytes));
+}
+
+}  // namespace
+}  // namespace attnbench

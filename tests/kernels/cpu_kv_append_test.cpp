@@ -1,0 +1,143 @@
+// The cpu kv_append kernel: the whole cache is compared, byte for byte.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace attnbench {
+namespace {
+
+constexpr int kTokens = 7;
+constexpr int kHeads = 3;
+constexpr int kDim = 5;
+constexpr int kBlockSize = 4;
+constexpr int kBlocks = 6;
+
+struct Append {
+  OpParams params{};
+  std::vector<uint8_t> key, value, k_cache, v_cache;
+  std::vector<int64_t> slots;
+  KernelMessage message{};
+
+  Append(DType t, bool hnd, std::vector<int64_t> slot_mapping) : slots(std::move(slot_mapping)) {
+    const std::size_t size = dtype_size(t);
+    key.resize(kTokens * kHeads * kDim * size);
+    value.resize(key.size());
+    k_cache.resize(kBlocks * kBlockSize * kHeads * kDim * size);
+    v_cache.resize(k_cache.size());
+    for (std::size_t i = 0; i < key.size(); ++i) {
+      key[i] = static_cast<uint8_t>(i * 37 + 11);
+      value[i] = static_cast<uint8_t>(i * 53 + 200);
+    }
+    for (std::size_t i = 0; i < k_cache.size(); ++i) {
+      k_cache[i] = static_cast<uint8_t>(i * 7);
+      v_cache[i] = static_cast<uint8_t>(i * 13 + 1);
+    }
+    params.op = Op::kKvAppend;
+    KvAppendParams& p = params.kv_append;
+    p = {};
+    p.features = t == DType::kFp32 ? kFp32 : t == DType::kFp16 ? kFp16 : kBf16;
+    p.features |= kPagedKv;
+    if (hnd) p.features |= kHnd;
+    p.num_tokens = static_cast<int64_t>(slots.size());
+    p.num_heads_kv = kHeads;
+    p.head_dim = kDim;
+    p.dtype_in = p.dtype_k = p.dtype_v = t;
+    p.block_size = kBlockSize;
+    p.num_blocks = kBlocks;
+    p.key = key.data();
+    p.value = value.data();
+    p.key_stride_token = p.value_stride_token = kHeads * kDim;
+    p.key_stride_head = p.value_stride_head = kDim;
+    p.slot_mapping = slots.data();
+    p.k_cache = k_cache.data();
+    p.v_cache = v_cache.data();
+    p.k_stride_block = p.v_stride_block = kBlockSize * kHeads * kDim;
+    p.k_stride_token = p.v_stride_token = hnd ? kDim : kHeads * kDim;
+    p.k_stride_head = p.v_stride_head = hnd ? kBlockSize * kDim : kDim;
+  }
+
+  KernelStatus supports() {
+    LaunchContext context{};
+    return cpu::kKvAppend.supports(&params, &context, &message);
+  }
+  KernelStatus launch(int threads) {
+    LaunchContext context{};
+    context.num_threads = threads;
+    return cpu::kKvAppend.launch(&params, &context, &message);
+  }
+};
+
+/// The cache as it should be, found element by element.
+std::vector<uint8_t> expected(const std::vector<uint8_t>& before, const std::vector<uint8_t>& from,
+                              std::size_t size, bool hnd, const std::vector<int64_t>& slots) {
+  std::vector<uint8_t> after = before;
+  for (std::size_t t = 0; t < slots.size(); ++t) {
+    if (slots[t] < 0) continue;
+    for (int h = 0; h < kHeads; ++h) {
+      for (int d = 0; d < kDim; ++d) {
+        const int64_t block = slots[t] / kBlockSize;
+        const int64_t row = slots[t] % kBlockSize;
+        const int64_t to = hnd ? ((block * kHeads + h) * kBlockSize + row) * kDim + d
+                               : ((block * kBlockSize + row) * kHeads + h) * kDim + d;
+        std::memcpy(&after[to * size], &from[((t * kHeads + h) * kDim + d) * size], size);
+      }
+    }
+  }
+  return after;
+}
+
+TEST(CpuKvAppend, CopiesBitsAndTouchesNothingElse) {
+  const std::vector<int64_t> slots = {0, 23, -1, 9, 10, -1, 4};
+  for (const DType t : {DType::kBf16, DType::kFp16, DType::kFp32}) {
+    for (const bool hnd : {false, true}) {
+      for (const int threads : {1, 2, 5}) {
+        Append a(t, hnd, slots);
+        const auto k = expected(a.k_cache, a.key, dtype_size(t), hnd, slots);
+        const auto v = expected(a.v_cache, a.value, dtype_size(t), hnd, slots);
+        ASSERT_EQ(a.supports(), KernelStatus::kOk) << a.message.text;
+        ASSERT_EQ(a.launch(threads), KernelStatus::kOk) << a.message.text;
+        EXPECT_EQ(a.k_cache, k);
+        EXPECT_EQ(a.v_cache, v);
+      }
+    }
+  }
+}
+
+TEST(CpuKvAppend, BadSlotIsNamedAndNothingIsWritten) {
+  for (const int64_t bad : {int64_t{24}, int64_t{-2}, int64_t{1} << 40}) {
+    Append a(DType::kBf16, false, {0, 1, bad, 2});
+    const auto k = a.k_cache;
+    const auto v = a.v_cache;
+    EXPECT_EQ(a.launch(2), KernelStatus::kBadArgument);
+    EXPECT_EQ(std::string(a.message.text),
+              "cpu: slot_mapping of token 2: -1 or 0..23 required, given " + std::to_string(bad));
+    EXPECT_EQ(a.k_cache, k);
+    EXPECT_EQ(a.v_cache, v);
+  }
+}
+
+TEST(CpuKvAppend, RefusesRotaryAndQuantising) {
+  Append rotary(DType::kBf16, false, {0});
+  rotary.params.kv_append.features |= kRotary;
+  EXPECT_EQ(rotary.supports(), KernelStatus::kUnsupported);
+  EXPECT_STREQ(rotary.message.text, "cpu: rotary is not supported");
+  Append narrow(DType::kBf16, false, {0});
+  narrow.params.kv_append.dtype_k = DType::kE4m3;
+  EXPECT_EQ(narrow.supports(), KernelStatus::kUnsupported);
+  Append negative(DType::kBf16, false, {0});
+  negative.params.kv_append.block_size = 0;
+  EXPECT_EQ(negative.supports(), KernelStatus::kBadArgument);
+}
+
+TEST(CpuKvAppend, NoTokens) {
+  Append a(DType::kBf16, false, {});
+  const auto k = a.k_cache;
+  EXPECT_EQ(a.launch(2), KernelStatus::kOk);
+  EXPECT_EQ(a.k_cache, k);
+}
+
+}  // namespace
+}  // namespace attnbench
