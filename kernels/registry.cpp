@@ -3,17 +3,16 @@
 #include "kernels/cpu/cpu_kernels.h"
 #if ATTNBENCH_HAVE_CUDA
 #include "kernels/cuda/simt/simt_kernels.h"
+#include "kernels/cuda/sm90_prefill/sm90_prefill.h"
 #endif
 
 namespace attnbench {
 namespace {
 
 const Kernel* const kTable[] = {
-    &cpu::kAttention,
-    &cpu::kKvAppend,
+    &cpu::kAttention,       &cpu::kKvAppend,
 #if ATTNBENCH_HAVE_CUDA
-    &cuda_simt::kAttention,
-    &cuda_simt::kKvAppend,
+    &cuda_simt::kAttention, &cuda_simt::kKvAppend, &sm90_prefill::kAttention,
 #endif
 };
 

@@ -16,9 +16,8 @@
 namespace attnbench::cpu {
 namespace {
 
-constexpr int kTile = 64;  ///< keys: K and V of a tile fit the first-level cache
-
-constexpr int kAhead = 48;  ///< keys from a fetch to its use
+constexpr int kTile = 128;  ///< keys of a step of the softmax
+constexpr int kAhead = 16;  ///< keys from the fetch of a row to its use
 
 using Tile = TileRows<kTile>;
 
@@ -129,9 +128,12 @@ class FewRows {
     const Storage** k = stream;
     const Storage** v = k + keys;
     const Storage** end = v + keys;
-    for (int j = 0; j < keys; ++j) k[j] = k_base + tile.k[std::min(j, tile.n - 1)];
-    for (int j = 0; j < keys; ++j) v[j] = v_base + tile.v[std::min(j, tile.n - 1)];
-    for (int j = 0; j < next.n; ++j) *end++ = k_base + next.k[j];
+    for (int j = 0; j < tile.n; ++j) k[j] = k_base + tile.k[j];
+    for (int j = 0; j < tile.n; ++j) v[j] = v_base + tile.v[j];
+    for (int j = 0; j < next.n; ++j) end[j] = k_base + next.k[j];
+    for (int j = tile.n; j < keys; ++j) k[j] = k[tile.n - 1];
+    for (int j = tile.n; j < keys; ++j) v[j] = v[tile.n - 1];
+    end += next.n;
 
     for (int j = 0; j < keys; j += kKeyStep) {
       const auto rows = [&](int h) {

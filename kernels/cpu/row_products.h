@@ -31,8 +31,7 @@ struct RowStream {
   ATTNBENCH_INLINE void fetch(int begin, int end, int dim) const {
     for (int j = begin; j < std::min(end, ahead_count); ++j) {
       const char* p = reinterpret_cast<const char*>(ahead[j] + head);
-      // Into the second level: where tokens lie a power of two apart, a tile overflows its sets of the first.
-      for (int i = 0; i < dim * static_cast<int>(sizeof(Storage)); i += 64) __builtin_prefetch(p + i, 0, 2);
+      for (int i = 0; i < dim * static_cast<int>(sizeof(Storage)); i += 64) __builtin_prefetch(p + i);
     }
   }
 };
@@ -42,10 +41,12 @@ template <int kRows, int kKeys>
 ATTNBENCH_INLINE void dot_panel(const float* q, int q_stride, const VecPair (&x)[kKeys], Vec (&acc)[8]) {
   ATTNBENCH_UNROLL
   for (int r = 0; r < kRows; ++r) {
-    const Vec a = load(q + r * q_stride);
-    const Vec b = load(q + r * q_stride + kLanes);
+    Vec a = load(q + r * q_stride);
+    keep_in_register(a);
     ATTNBENCH_UNROLL
     for (int i = 0; i < kKeys; ++i) acc[r * kKeys + i] = a * x[i].a + acc[r * kKeys + i];
+    Vec b = load(q + r * q_stride + kLanes);
+    keep_in_register(b);
     ATTNBENCH_UNROLL
     for (int i = 0; i < kKeys; ++i) acc[r * kKeys + i] = b * x[i].b + acc[r * kKeys + i];
   }
@@ -56,8 +57,7 @@ ATTNBENCH_INLINE void dot_panel(const float* q, int q_stride, const VecPair (&x)
 template <class T, int kRows>
 __attribute__((noinline)) void dot_keys(const float* q, int q_stride, const RowStream<typename T::Storage>& k,
                                         int dim, float* s, int s_stride) {
-  constexpr int kKeys =
-      kRows == 3 ? 2 : kKeyStep / kRows;  // at most eight accumulators: one tree sums them all
+  constexpr int kKeys = kRows == 3 ? 2 : 8 / kRows;  // at most eight accumulators: one tree sums them all
   for (int j = 0; j < kKeyStep; j += kKeys) {
     k.fetch(j, j + kKeys, dim);
     const typename T::Storage* row[kKeys];

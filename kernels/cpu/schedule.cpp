@@ -22,8 +22,10 @@ int32_t heads_per_task(const AttentionParams& p, int64_t row_tiles, int32_t rows
   return heads;
 }
 
-int32_t count_splits(int32_t packed_rows, int32_t keys) {
-  return packed_rows <= kSplitMaxRows ? std::max(1, (keys + kSplitKeys - 1) / kSplitKeys) : 1;
+/// Ways to split the keys of a row tile: a matter of its sequence's lengths alone.
+int32_t count_splits(int64_t packed_rows, KeyBounds keys) {
+  if (packed_rows > kSplitMaxRows) return 1;
+  return std::max(1, (keys.end - keys.begin - 1) / kSplitKeys + 1);
 }
 
 /// Calls f(task) for each row tile and split of each sequence, heads not yet cut.
@@ -33,7 +35,6 @@ void for_each_tile(const AttentionParams& p, F&& f) {
   for (int32_t b = 0; b < p.batch; ++b) {
     const SeqRange range = seq_range(p, b);
     const int64_t packed_rows = int64_t{range.q_len} * group;
-    const bool few = packed_rows <= kFewRows;
     for (int64_t row = 0; row < packed_rows; row += kRowTile) {
       const int32_t rows = static_cast<int32_t>(std::min<int64_t>(kRowTile, packed_rows - row));
       const int32_t first = static_cast<int32_t>(row / group);
@@ -44,10 +45,8 @@ void for_each_tile(const AttentionParams& p, F&& f) {
       task.row_begin = static_cast<int32_t>(row);
       task.rows = rows;
       task.keys = visible_keys_of_rows(p, first, last, range.q_len, range.k_len);
-      task.splits = packed_rows > kSplitMaxRows
-                        ? 1
-                        : count_splits(static_cast<int32_t>(packed_rows), task.keys.end - task.keys.begin);
-      task.few_rows = few;
+      task.splits = count_splits(packed_rows, task.keys);
+      task.few_rows = packed_rows <= kFewRows;
       f(task);
     }
   }

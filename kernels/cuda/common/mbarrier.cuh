@@ -23,13 +23,13 @@ struct Mbarrier {
                                                            cuda::ptx::space_shared, &word, bytes));
   }
 
-  /// Waits for the end of the phase of parity `parity`, with acquire semantics. On a fresh barrier parity 1 counts
-  /// as ended. With ATTNBENCH_TRAP_ON_HANG a wait of some seconds ends the kernel with an error.
+  /// Waits for the end of the phase of parity `parity`, with acquire semantics. On a fresh barrier parity 1
+  /// counts as ended. With ATTNBENCH_TRAP_ON_HANG a wait without end faults instead; by a store to address 0,
+  /// because a trap instruction makes ptxas disregard the register limits of setmaxnreg.
   __device__ __forceinline__ void wait(uint32_t parity) {
 #ifdef ATTNBENCH_TRAP_ON_HANG
-    const long long start = clock64();
-    while (!cuda::ptx::mbarrier_try_wait_parity(&word, parity)) {
-      if (clock64() - start > 4'000'000'000ll) __trap();
+    for (uint32_t tries = 0; !cuda::ptx::mbarrier_try_wait_parity(&word, parity); ++tries) {
+      if (tries == 1u << 24) asm volatile("st.global.u32 [%0], %1;" ::"l"(0ull), "r"(tries) : "memory");
     }
 #else
     while (!cuda::ptx::mbarrier_try_wait_parity(&word, parity)) {

@@ -10,8 +10,8 @@
 
 namespace attnbench::hopper {
 
-/// Raises the calling warps' register limit to `kRegisters` per thread; all four warps of a warpgroup must call
-/// it. Blocks until the block's pool holds enough. PTX ISA, "Miscellaneous Instructions: setmaxnreg".
+/// Raises the calling warps' register limit to `kRegisters` per thread; all four warps of a warpgroup must
+/// call it. Blocks until the block's pool holds enough. PTX ISA, "Miscellaneous Instructions: setmaxnreg".
 template <int kRegisters>
 __device__ __forceinline__ void raise_register_limit() {
   static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256);
@@ -52,8 +52,9 @@ __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
   return word;
 }
 
-/// Keeps every use of `values` that comes before this line before it, and every later one after it. The compiler
-/// does not know that an instruction in flight owns a register; this is how it is told. No instruction is emitted.
+/// Keeps every use of `values` that comes before this line before it, and every later one after it. The
+/// compiler does not know that an instruction in flight owns a register; this is how it is told. No
+/// instruction is emitted.
 template <int kCount>
 __device__ __forceinline__ void pin(float (&values)[kCount]) {
 #pragma unroll

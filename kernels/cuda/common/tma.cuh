@@ -15,8 +15,8 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-/// Copies the box of `map` at `coordinates` (innermost first) to `destination`; its bytes, those outside the tensor
-/// included, count on `done`. One thread. Elements outside the tensor arrive as zeros.
+/// Copies the box of `map` at `coordinates` (innermost first) to `destination`; its bytes, those outside the
+/// tensor included, count on `done`. One thread. Elements outside the tensor arrive as zeros.
 template <int kRank>
 __device__ __forceinline__ void tma_load(void* destination, const CUtensorMap& map,
                                          const int32_t (&coordinates)[kRank], Mbarrier& done) {

@@ -1,9 +1,11 @@
-// Asynchronous matrix products of a warpgroup (4 warps). PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+// Asynchronous matrix products of a warpgroup (4 warps). PTX ISA, "Asynchronous Warpgroup Level Matrix
+// Instructions".
 //
-// D (64 x N, fp32, in registers) += A (64 x 16) B (16 x N), 16-bit A and B. Thread t of the warpgroup holds in
-// d[4 * j + 2 * h + c] the element of row 16 * (t / 32) + (t % 32) / 4 + 8 * h and column 8 * j + 2 * (t % 4) + c. An
-// A operand of 16 columns in registers has the same layout, in pairs: word 2 * j + h holds c = 0, 1 of j = 0, 1; so the
-// accumulators 8k .. 8k + 7 of one product, rounded in pairs, are the A operand of step k of the next.
+// D (64 x N, fp32, in registers) += A (64 x 16) B (16 x N), 16-bit A and B. Thread t of the warpgroup holds
+// in d[4 * j + 2 * h + c] the element of row 16 * (t / 32) + (t % 32) / 4 + 8 * h and column 8 * j + 2 * (t %
+// 4) + c. An A operand of 16 columns in registers has the same layout, in pairs: word 2 * j + h holds c = 0,
+// 1 of j = 0, 1; so the accumulators 8k .. 8k + 7 of one product, rounded in pairs, are the A operand of step
+// k of the next.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +18,20 @@ namespace attnbench::hopper {
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 /// Ends a group of products; groups complete in order.
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 
-/// Waits until at most kPending groups are in flight. Accumulators and register operands of a group must not be
-/// touched before.
+/// Waits until at most kPending groups are in flight. Accumulators and register operands of a group must not
+/// be touched before.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// Descriptor of a tile in shared memory in the 128-byte swizzle. `tile` is aligned to 1024 bytes: 8 rows of 128 bytes
-/// make one swizzle atom. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: Matrix Descriptor Format".
+/// Descriptor of a tile in shared memory in the 128-byte swizzle. `tile` is aligned to 1024 bytes: 8 rows of
+/// 128 bytes make one swizzle atom. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: Matrix
+/// Descriptor Format".
 ///
 /// K-major operands (Q, K: rows hold the summed dimension): `leading_bytes` is ignored.
 /// MN-major operands (V: rows are the summed dimension): `leading_bytes` leads to the next 64 columns.

@@ -3,9 +3,13 @@
 namespace attnbench::sm90_prefill {
 
 struct Bf16D256Full {
-  static constexpr Shape kShape{
-      .dtype = DType::kBf16, .head_dim = 256, .block_m = 128, .block_n = 80, .q_stages = 1, .masked = false,
-      .turns = false};
+  static constexpr Shape kShape{.dtype = DType::kBf16,
+                                .head_dim = 256,
+                                .block_m = 128,
+                                .block_n = 80,
+                                .q_stages = 1,
+                                .masked = false,
+                                .turns = false};
 };
 extern constexpr Instance kBf16D256Full = make_instance<Bf16D256Full>();
 

@@ -1,4 +1,5 @@
-// The consumer warpgroups: each owns 64 rows of the tile and runs S = Q K^T, softmax, O += P V over its KV blocks.
+// The consumer warpgroups: each owns 64 rows of the tile and runs S = Q K^T, softmax, O += P V over its KV
+// blocks.
 #pragma once
 
 #include "kernels/cuda/common/named_barrier.cuh"
@@ -9,8 +10,8 @@
 
 namespace attnbench::sm90_prefill {
 
-/// Turns at the tensor cores: warpgroup w issues its products while the others do softmax, then w + 1 may. Each waits on
-/// a barrier of its own, which the one before it arrives at: 128 threads wait, 128 arrive.
+/// Turns at the tensor cores: warpgroup w issues its products while the others do softmax, then w + 1 may.
+/// Each waits on a barrier of its own, which the one before it arrives at: 128 threads wait, 128 arrive.
 template <Shape kShape>
 class Turn {
  public:
@@ -35,8 +36,8 @@ template <Shape kShape>
 class Visibility {
  public:
   /// This thread's rows are `thread_row` and thread_row + 8, the warpgroup's `first_row` to first_row + 63.
-  __device__ __forceinline__ Visibility(const KernelParams& p, const WorkItem& item, int first_row, int thread_row,
-                                        int lane) {
+  __device__ __forceinline__ Visibility(const KernelParams& p, const WorkItem& item, int first_row,
+                                        int thread_row, int lane) {
     const int lane_keys = 2 * (lane % 4);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -120,7 +121,13 @@ class Consumer {
     if (lane_ == 0) empty.arrive();
   }
 
-  /// Issues S = Q K^T for the K tile at k_. Both are K-major: a step of 16 channels is 32 bytes within the swizzled row.
+  /// Waits for the K tile at k_, if there is one.
+  __device__ __forceinline__ void await_k(bool exists) {
+    if (exists) smem_.k_full[k_.stage()].wait(k_.parity());
+  }
+
+  /// Issues S = Q K^T for the K tile at k_. Both are K-major: a step of 16 channels is 32 bytes within the
+  /// swizzled row.
   __device__ __forceinline__ void issue_scores(Scores& s) const {
     const hopper::SwizzledTile q(smem_.q[q_.stage()] + first_row_ * hopper::kChunkBytes, 0);
     const hopper::SwizzledTile k(smem_.k[k_.stage()], 0);
@@ -151,8 +158,8 @@ class Consumer {
   }
 
   /// Scores of KV block n to weights, in place.
-  __device__ __forceinline__ void weigh(Scores& s, const Visibility<kShape>& visibility, int n, OnlineSoftmax& softmax,
-                                        float (&shrink)[2]) const {
+  __device__ __forceinline__ void weigh(Scores& s, const Visibility<kShape>& visibility, int n,
+                                        OnlineSoftmax& softmax, float (&shrink)[2]) const {
     if constexpr (kShape.softcap) apply_tanh(s, p_.tanh_factor);
     visibility.mask(s, n);
     softmax.update(s, p_.score_factor, shrink);
@@ -166,7 +173,7 @@ class Consumer {
     float shrink[2];
     int n = item.n_end - 1;
 
-    smem_.k_full[k_.stage()].wait(k_.parity());
+    await_k(true);
     issue_scores(s);
     hopper::wgmma_wait<0>();
     hopper::pin(s);
@@ -175,8 +182,8 @@ class Consumer {
     weigh(s, visibility, n, softmax, shrink);  // o is 0: nothing to shrink
     pack_weights<kShape.dtype>(weights, s);
 
+    await_k(n > item.n_begin);
     while (--n >= item.n_begin) {
-      smem_.k_full[k_.stage()].wait(k_.parity());
       turn_.wait();
       issue_scores(s);
       smem_.v_full[v_.stage()].wait(v_.parity());
@@ -188,6 +195,10 @@ class Consumer {
       release(smem_.k_empty[k_.stage()]);
       k_.advance();
       weigh(s, visibility, n, softmax, shrink);
+      hopper::pin(s);
+      // Here, not at the top of the loop: the branch ends a basic block. Without it ptxas schedules the next
+      // wait ahead of the exponentials, and nothing overlaps.
+      await_k(n > item.n_begin);
 
       hopper::wgmma_wait<0>();  // the outputs: from here o and weights may be written
       hopper::pin(o);
@@ -213,7 +224,7 @@ class Consumer {
     Weights weights;
     float shrink[2];
     for (int n = item.n_end - 1; n >= item.n_begin; --n) {
-      smem_.k_full[k_.stage()].wait(k_.parity());
+      await_k(true);
       turn_.wait();
       issue_scores(s);
       turn_.pass();
@@ -238,7 +249,7 @@ class Consumer {
   SharedMemory<kShape>& smem_;
   const Turn<kShape> turn_;
   const int lane_;
-  const int first_row_;  ///< of the warpgroup, in the tile
+  const int first_row_;   ///< of the warpgroup, in the tile
   const int thread_row_;  ///< first row of this thread; the second is 8 further on
   hopper::RingPlace<kShape.q_stages> q_;
   hopper::RingPlace<kKvStages> k_, v_;

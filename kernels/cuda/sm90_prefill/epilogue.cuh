@@ -6,9 +6,10 @@
 
 namespace attnbench::sm90_prefill {
 
-/// Transposes a 4 x 4 matrix of words over the quad: lane q's word k becomes lane k's word q. Two rounds: lanes 2 apart
-/// exchange halves, then neighbours.
-__device__ __forceinline__ uint4 quad_transpose(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, int lane) {
+/// Transposes a 4 x 4 matrix of words over the quad: lane q's word k becomes lane k's word q. Two rounds:
+/// lanes 2 apart exchange halves, then neighbours.
+__device__ __forceinline__ uint4 quad_transpose(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                int lane) {
   const bool upper = lane & 2;
   const bool odd = lane & 1;
   const uint32_t from_far0 = __shfl_xor_sync(~0u, upper ? a0 : a2, 2);
@@ -24,15 +25,17 @@ __device__ __forceinline__ uint4 quad_transpose(uint32_t a0, uint32_t a1, uint32
              : make_uint4(low0, from_near_low, high0, from_near_high);
 }
 
-/// Writes this thread's part of O (normalised here, rounded) and LSE: rows `thread_row` and thread_row + 8 of the tile,
-/// where row r is token r / heads_per_tile, head r % heads_per_tile. Rows past the tile's last token, which belong to
-/// the next sequence or to nobody, are left alone.
+/// Writes this thread's part of O (normalised here, rounded) and LSE: rows `thread_row` and thread_row + 8 of
+/// the tile, where row r is token r / heads_per_tile, head r % heads_per_tile. Rows past the tile's last
+/// token, which belong to the next sequence or to nobody, are left alone.
 ///
-/// The accumulators give each lane 2 neighbouring channels of every 8; transposing over the quad makes that 8 of every
-/// 32, one 16-byte store, and a quad's stores cover 64 contiguous bytes: whole sectors, and no shared memory.
+/// The accumulators give each lane 2 neighbouring channels of every 8; transposing over the quad makes that 8
+/// of every 32, one 16-byte store, and a quad's stores cover 64 contiguous bytes: whole sectors, and no
+/// shared memory.
 template <Shape kShape>
 __device__ __forceinline__ void store_rows(const KernelParams& p, const WorkItem& item, int thread_row,
-                                           const float (&o)[kShape.head_dim / 2], const OnlineSoftmax& softmax, int lane) {
+                                           const float (&o)[kShape.head_dim / 2],
+                                           const OnlineSoftmax& softmax, int lane) {
   float normaliser[2], lse[2];
   softmax.finish(p.natural_factor, normaliser, lse);
   const int quad_lane = lane % 4;

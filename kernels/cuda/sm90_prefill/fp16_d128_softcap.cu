@@ -3,9 +3,13 @@
 namespace attnbench::sm90_prefill {
 
 struct Fp16D128Softcap {
-  static constexpr Shape kShape{
-      .dtype = DType::kFp16, .head_dim = 128, .block_m = 128, .block_n = 128, .q_stages = 2, .masked = true,
-      .softcap = true};
+  static constexpr Shape kShape{.dtype = DType::kFp16,
+                                .head_dim = 128,
+                                .block_m = 128,
+                                .block_n = 128,
+                                .q_stages = 2,
+                                .masked = true,
+                                .softcap = true};
 };
 extern constexpr Instance kFp16D128Softcap = make_instance<Fp16D128Softcap>();
 

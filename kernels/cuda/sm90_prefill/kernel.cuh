@@ -10,8 +10,9 @@
 
 namespace attnbench::sm90_prefill {
 
-/// map_q: (64 channels, head, token, chunk); map_k, map_v: row-window maps. Dynamic shared memory: SharedMemory and the
-/// slack to align it. `Choice::kShape` is the Shape (a type, because nvcc's launch stubs cannot spell a Shape).
+/// map_q: (64 channels, head, token, chunk); map_k, map_v: row-window maps. Dynamic shared memory:
+/// SharedMemory and the slack to align it. `Choice::kShape` is the Shape (a type, because nvcc's launch stubs
+/// cannot spell a Shape).
 template <class Choice>
 __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
     prefill_kernel(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
@@ -50,8 +51,8 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
   constexpr Shape kShape = Choice::kShape;
   constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) + 1024;
   static_assert(kSmemBytes <= 227 * 1024);
-  const cudaError_t error = cudaFuncSetAttribute(prefill_kernel<Choice>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                 static_cast<int>(kSmemBytes));
+  const cudaError_t error = cudaFuncSetAttribute(
+      prefill_kernel<Choice>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kSmemBytes));
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute early_start{};
   early_start.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -69,7 +70,7 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
 template <class Choice>
 constexpr Instance make_instance() {
   constexpr Shape kShape = Choice::kShape;
-  return {kShape.dtype,   kShape.head_dim, kShape.masked, kShape.softcap,
+  return {kShape.dtype,   kShape.head_dim, kShape.masked,        kShape.softcap,
           kShape.block_m, kShape.block_n,  launch_choice<Choice>};
 }
 

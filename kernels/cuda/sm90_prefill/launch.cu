@@ -30,9 +30,11 @@ constexpr const Instance* kInstances[] = {
 const Instance* find_instance(const AttentionParams& p) {
   const bool softcap = p.softcap > 0.0f;
   // Copies of less than block_n keys need block_n to be a multiple of them, which 128 is and 176 is not.
-  const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || softcap || (p.features & kPagedKv) != 0;
+  const bool masked =
+      p.causal || p.window_left >= 0 || p.window_right >= 0 || softcap || (p.features & kPagedKv) != 0;
   for (const Instance* i : kInstances) {
-    if (i->dtype == p.dtype_q && i->head_dim == p.head_dim && i->masked == masked && i->softcap == softcap) return i;
+    if (i->dtype == p.dtype_q && i->head_dim == p.head_dim && i->masked == masked && i->softcap == softcap)
+      return i;
   }
   return nullptr;
 }
@@ -52,16 +54,16 @@ int32_t box_rows(const Instance& instance, const AttentionParams& p) {
 }
 
 /// A map of K or V; `rows` says how its coordinates count blocks and heads.
-bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, const AttentionParams& p, const void* base,
-                   int64_t stride_block, int64_t stride_token, int64_t stride_head) {
+bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, const AttentionParams& p,
+                   const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
   const uint32_t keys = box_rows(instance, p);
   const uint32_t chunks = p.head_dim / hopper::kChunkChannels;
   rows->block_rows = static_cast<int32_t>(stride_block / stride_token);
   rows->head_chunks = static_cast<int32_t>(stride_head / hopper::kChunkChannels);
   const uint64_t row_chunks = (p.num_heads_kv - 1) * static_cast<uint64_t>(rows->head_chunks) + chunks;
   if (base == nullptr) base = p.q;  // no sequence has keys; the map is not used, but must have an address
-  return hopper::encode_row_window_map(map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k), row_chunks, keys,
-                                       static_cast<int32_t>(keys) == instance.block_n ? chunks : 1);
+  return hopper::encode_row_window_map(map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k), row_chunks,
+                                       keys, static_cast<int32_t>(keys) == instance.block_n ? chunks : 1);
 }
 
 /// (64 channels, head, token, chunk): a box is the rows of a tile, heads within tokens, of one chunk.
@@ -71,13 +73,15 @@ bool encode_q_map(CUtensorMap* map, const AttentionParams& p, int heads, int tok
   const uint64_t dims[4] = {hopper::kChunkChannels, static_cast<uint64_t>(p.num_heads_q),
                             static_cast<uint64_t>(p.total_q), chunks};
   const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, hopper::kChunkBytes};
-  const uint32_t box[4] = {hopper::kChunkChannels, static_cast<uint32_t>(heads), static_cast<uint32_t>(tokens), 1};
+  const uint32_t box[4] = {hopper::kChunkChannels, static_cast<uint32_t>(heads),
+                           static_cast<uint32_t>(tokens), 1};
   return hopper::encode_map(map, p.dtype_q, p.q, dims, strides, box);
 }
 
 KernelStatus check_strides(const AttentionParams& p, KernelMessage* message) {
   const auto bad = [&](const char* what, int64_t required, int64_t given) {
-    return refuse(message, KernelStatus::kUnsupported, "sm90_prefill: %s a multiple of %lld required, given %lld", what,
+    return refuse(message, KernelStatus::kUnsupported,
+                  "sm90_prefill: %s a multiple of %lld required, given %lld", what,
                   static_cast<long long>(required), static_cast<long long>(given));
   };
   const struct {
@@ -85,10 +89,10 @@ KernelStatus check_strides(const AttentionParams& p, KernelMessage* message) {
     int64_t value;
     int64_t multiple;
   } strides[] = {
-      {"q_stride_token", p.q_stride_token, 8},      {"q_stride_head", p.q_stride_head, 8},
-      {"k_stride_token", p.k_stride_token, 8},      {"k_stride_head", p.k_stride_head, hopper::kChunkChannels},
-      {"v_stride_token", p.v_stride_token, 8},      {"v_stride_head", p.v_stride_head, hopper::kChunkChannels},
-      {"out_stride_token", p.out_stride_token, 8},  {"out_stride_head", p.out_stride_head, 8},
+      {"q_stride_token", p.q_stride_token, 8},     {"q_stride_head", p.q_stride_head, 8},
+      {"k_stride_token", p.k_stride_token, 8},     {"k_stride_head", p.k_stride_head, hopper::kChunkChannels},
+      {"v_stride_token", p.v_stride_token, 8},     {"v_stride_head", p.v_stride_head, hopper::kChunkChannels},
+      {"out_stride_token", p.out_stride_token, 8}, {"out_stride_head", p.out_stride_head, 8},
   };
   for (const auto& s : strides) {
     if (s.value <= 0 || s.value % s.multiple != 0) return bad(s.name, s.multiple, s.value);
@@ -102,12 +106,16 @@ KernelStatus check_strides(const AttentionParams& p, KernelMessage* message) {
     if (address % 16 != 0) return bad(a.name, 16, static_cast<int64_t>(address % 16));
   }
   if (p.features & kPagedKv) {
-    if (p.k_stride_block % p.k_stride_token != 0) return bad("k_stride_block", p.k_stride_token, p.k_stride_block);
-    if (p.v_stride_block % p.v_stride_token != 0) return bad("v_stride_block", p.v_stride_token, p.v_stride_block);
-    const int64_t block_rows = std::max(p.k_stride_block / p.k_stride_token, p.v_stride_block / p.v_stride_token);
+    if (p.k_stride_block % p.k_stride_token != 0)
+      return bad("k_stride_block", p.k_stride_token, p.k_stride_block);
+    if (p.v_stride_block % p.v_stride_token != 0)
+      return bad("v_stride_block", p.v_stride_token, p.v_stride_block);
+    const int64_t block_rows =
+        std::max(p.k_stride_block / p.k_stride_token, p.v_stride_block / p.v_stride_token);
     if (block_rows * p.num_blocks > INT32_MAX - kFar) {
-      return refuse(message, KernelStatus::kUnsupported, "sm90_prefill: at most %d rows in the pool required, given %lld",
-                    INT32_MAX - kFar, static_cast<long long>(block_rows * p.num_blocks));
+      return refuse(message, KernelStatus::kUnsupported,
+                    "sm90_prefill: at most %d rows in the pool required, given %lld", INT32_MAX - kFar,
+                    static_cast<long long>(block_rows * p.num_blocks));
     }
   }
   return KernelStatus::kOk;
@@ -127,18 +135,22 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
     return unsupported("sm90_prefill: head_dim 64, 128 or 256 required, given %d", p.head_dim);
   }
   if (p.dtype_out != p.dtype_q) {
-    return unsupported("sm90_prefill: dtype_out %s required, given %s", dtype_name(p.dtype_q), dtype_name(p.dtype_out));
+    return unsupported("sm90_prefill: dtype_out %s required, given %s", dtype_name(p.dtype_q),
+                       dtype_name(p.dtype_out));
   }
   if ((p.features & kPagedKv) && (p.block_size < 16 || p.block_size % 8 != 0)) {
-    return unsupported("sm90_prefill: block_size of 16 or more, a multiple of 8, required, given %d", p.block_size);
+    return unsupported("sm90_prefill: block_size of 16 or more, a multiple of 8, required, given %d",
+                       p.block_size);
   }
   if (!(p.softmax_scale > 0.0f)) {
-    return unsupported("sm90_prefill: softmax_scale > 0 required, given %g", static_cast<double>(p.softmax_scale));
+    return unsupported("sm90_prefill: softmax_scale > 0 required, given %g",
+                       static_cast<double>(p.softmax_scale));
   }
   const int32_t longest = std::max(p.max_seqlen_q, p.max_seqlen_k);
   if (longest >= kFar) return unsupported("sm90_prefill: lengths below %d required, given %d", kFar, longest);
   if (find_instance(p) == nullptr) {
-    return unsupported("sm90_prefill: no instantiation for %s, head_dim %d", dtype_name(p.dtype_q), p.head_dim);
+    return unsupported("sm90_prefill: no instantiation for %s, head_dim %d", dtype_name(p.dtype_q),
+                       p.head_dim);
   }
   return check_strides(p, message);
 }
@@ -175,7 +187,8 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
   const std::size_t needed = workspace_bytes_of(instance, p);
   if (context.workspace == nullptr || context.workspace_bytes < needed) {
-    return refuse(message, KernelStatus::kBadArgument, "sm90_prefill: workspace of %zu bytes required, given %zu", needed,
+    return refuse(message, KernelStatus::kBadArgument,
+                  "sm90_prefill: workspace of %zu bytes required, given %zu", needed,
                   context.workspace_bytes);
   }
   const auto stream = static_cast<cudaStream_t>(context.stream);
@@ -206,8 +219,10 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
 
   Maps maps;
   if (!encode_q_map(&maps.q, p, heads, tokens) ||
-      !encode_kv_map(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token, p.k_stride_head) ||
-      !encode_kv_map(&maps.v, &k.v_rows, instance, p, p.v, p.v_stride_block, p.v_stride_token, p.v_stride_head)) {
+      !encode_kv_map(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token,
+                     p.k_stride_head) ||
+      !encode_kv_map(&maps.v, &k.v_rows, instance, p, p.v, p.v_stride_block, p.v_stride_token,
+                     p.v_stride_head)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 

@@ -51,11 +51,13 @@ struct Page {
 };
 
 /// Where a sequence's keys start (WorkItem::kv_base).
-__device__ int kv_base(const AttentionParams& p, int b) { return p.features & kPagedKv ? b : p.cu_seqlens_k[b]; }
+__device__ int kv_base(const AttentionParams& p, int b) {
+  return p.features & kPagedKv ? b : p.cu_seqlens_k[b];
+}
 
 /// Tile `tile` of sequence b.
-__device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s, int b, const SeqRange& range, int tile,
-                              int group) {
+__device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s, int b, const SeqRange& range,
+                              int tile, int group) {
   const int first = tile * s.tokens_per_tile;
   const int tokens = min(s.tokens_per_tile, range.q_len - first);
   const KeyBounds keys = visible_keys_of_rows(p, first, first + tokens - 1, range.q_len, range.k_len);
@@ -71,11 +73,12 @@ __device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s,
   return item;
 }
 
-/// Calls visit(item) for all tiles of all sequences, spread over the block's threads; the block calls it together.
-/// Sequence b is in the group of its first key: `total_keys` are dealt out to `num_groups` in order.
+/// Calls visit(item) for all tiles of all sequences, spread over the block's threads; the block calls it
+/// together. Sequence b is in the group of its first key: `total_keys` are dealt out to `num_groups` in
+/// order.
 template <class Visit>
-__device__ void for_each_item(const AttentionParams& p, const ScheduleParams& s, int64_t total_keys, int num_groups,
-                              Page& page, Visit visit) {
+__device__ void for_each_item(const AttentionParams& p, const ScheduleParams& s, int64_t total_keys,
+                              int num_groups, Page& page, Visit visit) {
   int64_t keys_before = 0;
   for (int first = 0; first < p.batch; first += kThreads) {
     const int b = first + threadIdx.x;
@@ -86,7 +89,8 @@ __device__ void for_each_item(const AttentionParams& p, const ScheduleParams& s,
     const int64_t key = keys_before + (before & 0xffffffff);
     page.range[threadIdx.x] = range;
     page.first_tile[threadIdx.x] = static_cast<int>(before >> 32);
-    page.group[threadIdx.x] = total_keys > 0 ? static_cast<int>(min(key * num_groups / total_keys, int64_t{num_groups - 1})) : 0;
+    page.group[threadIdx.x] =
+        total_keys > 0 ? static_cast<int>(min(key * num_groups / total_keys, int64_t{num_groups - 1})) : 0;
     if (threadIdx.x == kThreads - 1) {
       page.first_tile[kThreads] = static_cast<int>(before >> 32) + tiles;
       page.keys_after = key + range.k_len;
@@ -104,10 +108,10 @@ __device__ void for_each_item(const AttentionParams& p, const ScheduleParams& s,
   }
 }
 
-/// One block. Counting sort of all tiles by (group, KV blocks descending); the order within a bucket is arbitrary and
-/// changes no result.
-__global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant__ AttentionParams p,
-                                                           const ScheduleParams s, Schedule* schedule) {
+/// One block. Counting sort of all tiles by (group, KV blocks descending); the order within a bucket is
+/// arbitrary and changes no result.
+__global__ void __launch_bounds__(kThreads)
+    prepare_kernel(const __grid_constant__ AttentionParams p, const ScheduleParams s, Schedule* schedule) {
   cudaTriggerProgrammaticLaunchCompletion();  // the attention kernel may set itself up meanwhile
   __shared__ Page page;
 
@@ -154,8 +158,8 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant
 
 }  // namespace
 
-cudaError_t launch_prepare(const AttentionParams& p, const ScheduleParams& schedule_params, Schedule* schedule,
-                           cudaStream_t stream) {
+cudaError_t launch_prepare(const AttentionParams& p, const ScheduleParams& schedule_params,
+                           Schedule* schedule, cudaStream_t stream) {
   prepare_kernel<<<1, kThreads, 0, stream>>>(p, schedule_params, schedule);
   return cudaGetLastError();
 }

@@ -7,16 +7,17 @@
 
 namespace attnbench::sm90_prefill {
 
-/// The rows of one copy: `valid` rows from row `row` of block `block` of the pool (packed: block 0, row of the tensor),
-/// zeros below.
+/// The rows of one copy: `valid` rows from row `row` of block `block` of the pool (packed: block 0, row of
+/// the tensor), zeros below.
 struct KvBox {
   int32_t block;
   int32_t row;
   int32_t valid;
 };
 
-/// Loads K and V tiles of block_n keys. Packed KV and pages of block_n keys or more take one copy per tile, issued by
-/// lane 0; smaller pages one copy per page and chunk of 64 channels, each issued by a lane of its own.
+/// Loads K and V tiles of block_n keys. Packed KV and pages of block_n keys or more take one copy per tile,
+/// issued by lane 0; smaller pages one copy per page and chunk of 64 channels, each issued by a lane of its
+/// own.
 template <Shape kShape>
 class KvLoader {
   using D = Derived<kShape>;
@@ -30,7 +31,8 @@ class KvLoader {
     chunk_ = lane % chunks;
   }
 
-  /// This lane's box of KV block n. Rows from k_len on are not part of it, nor is their block of the pool looked up.
+  /// This lane's box of KV block n. Rows from k_len on are not part of it, nor is their block of the pool
+  /// looked up.
   __device__ __forceinline__ KvBox locate(const WorkItem& item, int n) const {
     const int row = n * kShape.block_n + first_row_;
     const int valid = max(0, min(item.k_len - row, p_.box_rows));
@@ -62,11 +64,12 @@ class KvLoader {
   int chunk_;
 };
 
-/// Runs in one warp for the life of the block. Order of the loads: K of the first KV block, Q, then K of the next block
-/// before V of this one, as the consumers use them.
+/// Runs in one warp for the life of the block. Order of the loads: K of the first KV block, Q, then K of the
+/// next block before V of this one, as the consumers use them.
 template <Shape kShape>
-__device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensorMap& map_k, const CUtensorMap& map_v,
-                                        const KernelParams& p, SharedMemory<kShape>& smem, int lane) {
+__device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensorMap& map_k,
+                                        const CUtensorMap& map_v, const KernelParams& p,
+                                        SharedMemory<kShape>& smem, int lane) {
   using D = Derived<kShape>;
   const KvLoader<kShape> loader(p, lane);
   hopper::RingPlace<kShape.q_stages> q;
@@ -115,7 +118,8 @@ __device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensor
 
     if (sees_keys) {
       while (--n >= item.n_begin) {
-        const KvBox next = loader.locate(item, n);  // ahead of the wait, which hides the block table's latency
+        // Ahead of the wait for a free stage, which hides the latency of the block table.
+        const KvBox next = loader.locate(item, n);
         load_k(next, kv_head);
         load_v(box, kv_head);
         box = next;

@@ -1,8 +1,9 @@
 // The order in which blocks take work from the schedule.
 //
-// Work w = 0, 1, ... runs over groups of sequences, in a group over sections of heads, in a section over the group's
-// items, longest first, and for each item over the section's heads. A section's keys and values fit L2, so all tiles
-// that read them find them there; within it the longest tiles start first, so that blocks end together.
+// Work w = 0, 1, ... runs over groups of sequences, in a group over sections of heads, in a section over the
+// group's items, longest first, and for each item over the section's heads. A section's keys and values fit
+// L2, so all tiles that read them find them there; within it the longest tiles start first, so that blocks
+// end together.
 #pragma once
 
 #include "kernels/cuda/sm90_prefill/params.h"
@@ -17,8 +18,8 @@ class WorkSource {
     total_ = __ldcg(&schedule_->num_items) * heads_;
   }
 
-  /// The current work, false when there is none left. Draws the next number already, so that the counter's latency
-  /// passes while this work is loaded.
+  /// The current work, false when there is none left. Draws the next number already, so that the counter's
+  /// latency passes while this work is loaded.
   __device__ __forceinline__ bool get(WorkItem* item) {
     if (work_ >= total_) return false;
     if (lane_ == 0) drawn_ = atomicAdd(&schedule_->next_work, 1);
