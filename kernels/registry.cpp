@@ -10,10 +10,15 @@ namespace attnbench {
 namespace {
 
 const Kernel* const kTable[] = {
-    &cpu::kAttention,       &cpu::kKvAppend,
+    // clang-format off
+    &cpu::kAttention,
+    &cpu::kKvAppend,
 #if ATTNBENCH_HAVE_CUDA
-    &cuda_simt::kAttention, &cuda_simt::kKvAppend, &sm90_prefill::kAttention,
+    &cuda_simt::kAttention,
+    &cuda_simt::kKvAppend,
+    &sm90_prefill::kAttention,
 #endif
+    // clang-format on
 };
 
 }  // namespace
