@@ -47,16 +47,18 @@ struct RowId {
 
 /// Results of some rows. Per channel, row-major (rows, head_dim):
 ///   o   the output,  a2  sum p^2 v^2,  v2  sum p^2 (v - o)^2      (p: normalised probabilities)
-/// Per row: lse (natural log; -inf where no key is visible, o is 0 there), p2 = sum p^2, keys = visible keys,
+///   vv  sum v^2 over the visible keys
+/// Per row: lse (natural log; -inf where no key is visible, o is 0 there), p2 = sum p^2, p_max = largest p,
+/// keys = visible keys,
 /// score_abs = largest |score| of a visible key, dot_norm = softmax_scale * |q| * largest |k| of a visible
 /// key (it bounds every partial sum of q.k, hence its rounding).
 /// Where softcap is set, scores are the capped ones. a2 and v2 scale a tolerance and come from float32
-/// products: a2 is good to 1e-5 relative, v2 to 1e-5 of v2 + a2 (on values as random as real ones, 2e-6). All
-/// else is float64.
+/// products: a2 and vv are good to 1e-5 relative, v2 to 1e-5 of v2 + a2 (on values as random as real ones,
+/// 2e-6). All else is float64.
 struct RowBlock {
   std::span<const RowId> rows;
-  std::span<const double> o, a2, v2;
-  std::span<const double> lse, p2, score_abs, dot_norm;
+  std::span<const double> o, a2, v2, vv;
+  std::span<const double> lse, p2, p_max, score_abs, dot_norm;
   std::span<const int64_t> keys;
 };
 

@@ -51,7 +51,7 @@ RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
     load_queries(rows);
     score(seq, kv_head, tile.keys.begin);
     softmax(visible, tile.keys);
-    accumulate(seq, kv_head, tile.keys.begin);
+    accumulate(seq, kv_head, visible, tile.keys.begin);
     finish();
   }
   RowBlock block;
@@ -60,7 +60,9 @@ RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
   block.a2 = view(a2_, num_rows_);
   block.v2 = view(b_, num_rows_);
   block.lse = view(lse_, num_rows_);
+  block.vv = view(vv_, num_rows_);
   block.p2 = view(p2_, num_rows_);
+  block.p_max = view(p_max_, num_rows_);
   block.score_abs = view(score_abs_, num_rows_);
   block.dot_norm = view(dot_norm_, num_rows_);
   block.keys = {keys_.data(), static_cast<size_t>(num_rows_)};
@@ -76,19 +78,20 @@ void TileComputer::reserve(int64_t rows, int64_t keys) {
   at_least(q_, rows, d);
   at_least(kv_, kBlockKeys, d);
   at_least(v_v2_, kBlockKeys, 2 * d);
+  at_least(prefix_, kBlockKeys + 1, d);
   at_least(weight2_, rows, kBlockKeys);
   at_least(block_moment_, rows, 2 * d);
-  for (RowMajor<double>* m : {&o_, &a2_, &b_}) {
+  for (RowMajor<double>* m : {&o_, &a2_, &b_, &vv_}) {
     at_least(*m, rows, d);
     m->topRows(rows).setZero();
   }
-  for (Eigen::VectorXd* v : {&sum_, &p2_, &lse_, &score_abs_, &dot_norm_}) at_least(*v, rows);
+  for (Eigen::VectorXd* v : {&sum_, &p2_, &p_max_, &lse_, &score_abs_, &dot_norm_}) at_least(*v, rows);
   keys_.resize(rows);
 }
 
 void TileComputer::set_empty() {
   lse_.head(num_rows_).setConstant(-std::numeric_limits<double>::infinity());
-  for (Eigen::VectorXd* v : {&p2_, &score_abs_, &dot_norm_}) v->head(num_rows_).setZero();
+  for (Eigen::VectorXd* v : {&p2_, &p_max_, &score_abs_, &dot_norm_}) v->head(num_rows_).setZero();
 }
 
 // Visible ranges never move left from row to row, so the rows that see a block lie together.
@@ -152,6 +155,7 @@ void TileComputer::softmax(const KeyRange* visible, const KeyRange& keys) {
     s = (s - largest).exp();
     sum_[r] = s.sum();
     p2_[r] = s.square().sum();
+    p_max_[r] = 1.0 / sum_[r];
     lse_[r] = largest + std::log(sum_[r]);
     // q_ holds softmax_scale already.
     dot_norm_[r] = q_.row(r).norm() * key_norm_.segment(visible[r].begin - keys.begin, n).maxCoeff();
@@ -172,7 +176,7 @@ void TileComputer::softmax(const KeyRange* visible, const KeyRange& keys) {
 // terms of a2 are positive, so its relative error stays near 2^-24 sqrt(block); v2 inherits that as an
 // absolute error of a2 (see finish). Values are scaled by a power of two per block so that no square leaves
 // float's range.
-void TileComputer::accumulate(int seq, int kv_head, int64_t key_begin) {
+void TileComputer::accumulate(int seq, int kv_head, const KeyRange* visible, int64_t key_begin) {
   const Index d = problem_.head_dim;
   for (const KeyBlock& block : blocks_) {
     const Index n = block.end - block.begin;
@@ -188,6 +192,7 @@ void TileComputer::accumulate(int seq, int kv_head, int64_t key_begin) {
     auto v_v2 = v_v2_.topRows(n);
     v_v2.leftCols(d) = (v * (1.0 / unit)).cast<float>();
     v_v2.rightCols(d) = v_v2.leftCols(d).cwiseAbs2();
+    add_squares(block, visible, unit * unit);
     auto e2 = weight2_.block(0, 0, rows, n);
     e2 = e.cwiseAbs2().cast<float>();
     e2 = (e2.array() < kLeastWeight2).select(0.0f, e2);
@@ -195,6 +200,21 @@ void TileComputer::accumulate(int seq, int kv_head, int64_t key_begin) {
     moment.noalias() = e2 * v_v2;
     b_.middleRows(block.first, rows) += unit * moment.leftCols(d).cast<double>();
     a2_.middleRows(block.first, rows) += (unit * unit) * moment.rightCols(d).cast<double>();
+  }
+}
+
+// Prefix sums over the block serve every row's visible part of it.
+void TileComputer::add_squares(const KeyBlock& block, const KeyRange* visible, double unit2) {
+  const Index d = problem_.head_dim;
+  const Index n = block.end - block.begin;
+  prefix_.row(0).setZero();
+  for (Index j = 0; j < n; ++j) {
+    prefix_.row(j + 1) = prefix_.row(j) + v_v2_.row(j).tail(d).template cast<double>();
+  }
+  for (int64_t r = block.first; r < block.last; ++r) {
+    const Index begin = std::max(visible[r].begin, block.begin) - block.begin;
+    const Index end = std::min(visible[r].end, block.end) - block.begin;
+    if (begin < end) vv_.row(r) += unit2 * (prefix_.row(end) - prefix_.row(begin));
   }
 }
 

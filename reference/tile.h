@@ -33,7 +33,8 @@ class TileComputer {
   void load_queries(const RowId* rows);
   void score(int seq, int kv_head, int64_t key_begin);
   void softmax(const KeyRange* visible, const KeyRange& keys);
-  void accumulate(int seq, int kv_head, int64_t key_begin);
+  void accumulate(int seq, int kv_head, const KeyRange* visible, int64_t key_begin);
+  void add_squares(const KeyBlock& block, const KeyRange* visible, double unit2);
   void finish();
 
   using Scores = Eigen::Map<RowMajor<double>, Eigen::Unaligned, Eigen::OuterStride<>>;
@@ -49,11 +50,12 @@ class TileComputer {
   RowMajor<double> q_;            ///< (rows, D), times softmax_scale
   RowMajor<double> kv_;           ///< (block, D): keys, then values
   RowMajor<float> v_v2_;          ///< (block, 2 D): values beside their squares
+  RowMajor<double> prefix_;       ///< (block + 1, D): running sums of the squares
   RowMajor<float> weight2_;       ///< (rows, block): exp(score - row maximum)^2
   RowMajor<float> block_moment_;  ///< (rows, 2 D): their product
-  RowMajor<double> o_, a2_,
-      b_;  ///< (rows, D): sums of e v, e^2 v^2, e^2 v; o_ and a2_ end as results, b_ as v2
-  Eigen::VectorXd sum_, p2_, lse_, score_abs_, dot_norm_;
+  // (rows, D): sums of e v, e^2 v^2, e^2 v, v^2; o_ and a2_ end as results, b_ as v2
+  RowMajor<double> o_, a2_, b_, vv_;
+  Eigen::VectorXd sum_, p2_, p_max_, lse_, score_abs_, dot_norm_;
   std::vector<int64_t> keys_;
 };
 

@@ -33,6 +33,7 @@ ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim)
       u_acc_(unit_roundoff(n.acc_type)),
       exp_err_(n.exp_rel_err),
       quantum_(least_spacing(out)),
+      p_quantum_(least_spacing(n.p_type)),
       out_(out),
       chi_limit_(std::max(2.0, chi_square_mean_limit(head_dim))) {}
 
@@ -42,14 +43,18 @@ double ErrorModel::logit_error(const RowMoments& r) const {
   return u_acc_ * (r.dot_norm + 2.0 * r.score_abs);
 }
 
-double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2) const {
+double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2, double vv) const {
   const double ds = logit_error(r);
   const double n = static_cast<double>(r.keys);
   // A sum of n terms in the accumulator's type: each of its n roundings is relative to a partial sum, whose
   // square averages a2 / 2 + o^2 / 3 over the way; the denominator's n roundings add o^2 / 3.
   const double accumulation = u_acc_ * u_acc_ / 3.0 * n * (a2 / 2.0 + 2.0 * o * o / 3.0);
   const double rounding = (u_out_ * u_out_ * o * o + u_p_ * u_p_ * a2) / 3.0;
-  return std::sqrt(rounding + accumulation + ds * ds * v2 + quantum_ * quantum_ / 12.0);
+  // P is held relative to its row's largest, so that its type's least spacing is p_max times that: in fp16
+  // all weights below 2^-14 of the largest lose digits.
+  const double p_quantum = p_quantum_ * r.p_max;
+  const double spacing = (p_quantum * p_quantum * vv + quantum_ * quantum_) / 12.0;
+  return std::sqrt(rounding + accumulation + ds * ds * v2 + spacing);
 }
 
 double ErrorModel::sigma_lse(const RowMoments& r) const {

@@ -15,6 +15,7 @@ inline constexpr double kBiasFloor = 0x1p-13;  ///< ... plus this, which clean k
 struct RowMoments {
   double lse = 0;        ///< -inf: the row is empty
   double p2 = 0;         ///< sum p^2
+  double p_max = 0;      ///< largest p
   double score_abs = 0;  ///< largest |score|
   double dot_norm = 0;   ///< softmax_scale * |q| * max |k|
   int64_t keys = 0;
@@ -24,8 +25,9 @@ class ErrorModel {
  public:
   ErrorModel(const Numerics& numerics, DType out, int head_dim);
 
-  /// Standard deviation of an output element's error. o: reference; a2 = sum p^2 v^2; v2 = sum p^2 (v - o)^2.
-  double sigma(const RowMoments& row, double o, double a2, double v2) const;
+  /// Standard deviation of an output element's error. o: reference; a2 = sum p^2 v^2; v2 = sum p^2 (v - o)^2;
+  /// vv = sum v^2.
+  double sigma(const RowMoments& row, double o, double a2, double v2, double vv) const;
   double sigma_lse(const RowMoments& row) const;
   /// Share of sigma^2 that comes from errors of the row's logits, which all its channels have in common.
   double logit_share(const RowMoments& row, double v2, double sigma) const;
@@ -36,7 +38,7 @@ class ErrorModel {
 
  private:
   double logit_error(const RowMoments& row) const;
-  double u_out_, u_p_, u_acc_, exp_err_, quantum_;
+  double u_out_, u_p_, u_acc_, exp_err_, quantum_, p_quantum_;
   DType out_;
   double chi_limit_;
 };

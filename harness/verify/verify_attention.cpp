@@ -115,7 +115,8 @@ class Judge {
       const reference::RowId id = block.rows[r];
       const int64_t token = q_begin_[static_cast<std::size_t>(id.seq)] + id.pos;
       ++t.v.rows;
-      const RowMoments m{block.lse[r], block.p2[r], block.score_abs[r], block.dot_norm[r], block.keys[r]};
+      const RowMoments m{block.lse[r],       block.p2[r],       block.p_max[r],
+                         block.score_abs[r], block.dot_norm[r], block.keys[r]};
       if (m.keys == 0) continue;  // scan_all judges empty rows exactly
       double row_z2 = 0;
       double logit_share = 0;
@@ -123,7 +124,7 @@ class Judge {
         const std::size_t at = r * static_cast<std::size_t>(d) + static_cast<std::size_t>(c);
         const double o = block.o[at];
         const double got = out(token, id.head, c);
-        const double sigma = model_.sigma(m, o, block.a2[at], block.v2[at]);
+        const double sigma = model_.sigma(m, o, block.a2[at], block.v2[at], block.vv[at]);
         const double error = got - o;
         const double z = error / sigma;
         const double abs_z = std::isnan(z) ? INFINITY : std::abs(z);

@@ -82,8 +82,8 @@ class TestInputs : public Inputs {
 };
 
 struct Result {
-  std::vector<double> o, a2, v2;
-  double lse = 0.0, p2 = 0.0, score_abs = 0.0, dot_norm = 0.0;
+  std::vector<double> o, a2, v2, vv;
+  double lse = 0.0, p2 = 0.0, p_max = 0.0, score_abs = 0.0, dot_norm = 0.0;
   int64_t keys = -1;
   bool operator==(const Result&) const = default;
 };
@@ -103,8 +103,10 @@ Results run(const Problem& problem, const Inputs& inputs, const std::vector<RowI
     EXPECT_EQ(block.o.size(), block.rows.size() * d);
     for (size_t i = 0; i < block.rows.size(); ++i) {
       const RowId id = block.rows[i];
-      const Result result{channels(block.o, i), channels(block.a2, i), channels(block.v2, i), block.lse[i],
-                          block.p2[i],          block.score_abs[i],    block.dot_norm[i],     block.keys[i]};
+      const Result result{channels(block.o, i),  channels(block.a2, i), channels(block.v2, i),
+                          channels(block.vv, i), block.lse[i],          block.p2[i],
+                          block.p_max[i],        block.score_abs[i],    block.dot_norm[i],
+                          block.keys[i]};
       EXPECT_TRUE(results.emplace(std::array{id.seq, id.pos, id.head}, result).second) << "a row came twice";
     }
   });
@@ -141,7 +143,7 @@ Result naive(const Problem& p, const Values& values, const RowId& id) {
   }
   result.keys = static_cast<int64_t>(seen.size());
   result.o.assign(d, 0.0);
-  result.a2 = result.v2 = result.o;
+  result.a2 = result.v2 = result.vv = result.o;
   result.lse = -kInf;
   if (seen.empty()) return result;
   const long double largest = *std::max_element(score.begin(), score.end());
@@ -151,20 +153,23 @@ Result naive(const Problem& p, const Values& values, const RowId& id) {
   for (long double& s : score) {
     s = std::exp(s - largest) / sum;
     p2 += s * s;
+    result.p_max = std::max(result.p_max, static_cast<double>(s));
   }
   result.p2 = static_cast<double>(p2);
   for (int c = 0; c < d; ++c) {
-    long double o = 0, a2 = 0, v2 = 0;
+    long double o = 0, a2 = 0, v2 = 0, vv = 0;
     std::vector<long double> v;
     for (int j : seen) v.push_back(values.at(Tensor::kV, id.seq, kv_head, j, c));
     for (size_t i = 0; i < v.size(); ++i) o += score[i] * v[i];
     for (size_t i = 0; i < v.size(); ++i) {
       a2 += score[i] * score[i] * v[i] * v[i];
+      vv += v[i] * v[i];
       v2 += score[i] * score[i] * (v[i] - o) * (v[i] - o);
     }
     result.o[c] = static_cast<double>(o);
     result.a2[c] = static_cast<double>(a2);
     result.v2[c] = static_cast<double>(v2);
+    result.vv[c] = static_cast<double>(vv);
   }
   return result;
 }
@@ -179,12 +184,14 @@ void expect_close(const Result& got, const Result& want, double moment_error) {
   const double scale = 1.0 + want.score_abs;
   EXPECT_NEAR(got.lse, want.lse, 1e-12 * (1.0 + std::abs(want.lse)));
   EXPECT_NEAR(got.p2, want.p2, 1e-13 * scale * want.p2);
+  EXPECT_NEAR(got.p_max, want.p_max, 1e-13 * scale * want.p_max);
   EXPECT_NEAR(got.score_abs, want.score_abs, 1e-13 * scale);
   EXPECT_NEAR(got.dot_norm, want.dot_norm, 1e-13 * want.dot_norm);
   for (size_t c = 0; c < want.o.size(); ++c) {
     // sqrt(keys a2) >= sum p |v|: what the rounding of o is relative to.
     const double magnitude = std::sqrt(static_cast<double>(want.keys) * want.a2[c]);
     EXPECT_NEAR(got.o[c], want.o[c], 1e-13 * scale * magnitude);
+    EXPECT_NEAR(got.vv[c], want.vv[c], moment_error * want.vv[c]);
     EXPECT_NEAR(got.a2[c], want.a2[c], moment_error * want.a2[c]);
     EXPECT_NEAR(got.v2[c], want.v2[c], moment_error * (want.v2[c] + want.a2[c]));
   }
@@ -431,6 +438,8 @@ TEST(ReferenceAttend, ByHand) {
   EXPECT_NEAR(row.p2, 10.0 / 16.0, 1e-15);
   EXPECT_NEAR(row.a2[0], 37.0, 1e-5);
   EXPECT_NEAR(row.v2[0], 9.0 / 16.0 + 9.0 / 16.0, 1e-4);
+  EXPECT_NEAR(row.vv[0], 16.0 + 64.0, 1e-3);
+  EXPECT_NEAR(row.p_max, 0.75, 1e-15);
   EXPECT_NEAR(row.score_abs, std::log(3.0), 1e-15);
   EXPECT_NEAR(row.dot_norm, std::log(3.0), 1e-15);
   EXPECT_EQ(row.keys, 2);
