@@ -27,20 +27,23 @@ double chi_square_mean_limit(double n) {
 
 }  // namespace
 
-ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim)
+ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim, double softcap)
     : u_out_(unit_roundoff(out)),
       u_p_(std::max(unit_roundoff(n.p_type), n.exp_rel_err)),
       u_acc_(unit_roundoff(n.acc_type)),
       exp_err_(n.exp_rel_err),
       quantum_(least_spacing(out)),
       p_quantum_(least_spacing(n.p_type)),
+      softcap_(softcap),
       out_(out),
       chi_limit_(std::max(2.0, chi_square_mean_limit(head_dim))) {}
 
 double ErrorModel::logit_error(const RowMoments& r) const {
   // Rounding of D products summed in the accumulator's type, each partial sum bounded by dot_norm, and of the
   // scaling and the exponent's argument, a few roundings of the score itself.
-  return u_acc_ * (r.dot_norm + 2.0 * r.score_abs);
+  // tanh(x) of a softcap, made of exponentials, errs by their relative error in absolute terms, times the
+  // cap.
+  return u_acc_ * (r.dot_norm + 2.0 * r.score_abs) + softcap_ * std::max(exp_err_, u_acc_);
 }
 
 double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2, double vv) const {

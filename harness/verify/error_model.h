@@ -23,7 +23,8 @@ struct RowMoments {
 
 class ErrorModel {
  public:
-  ErrorModel(const Numerics& numerics, DType out, int head_dim);
+  /// softcap: the case's, 0 where there is none.
+  ErrorModel(const Numerics& numerics, DType out, int head_dim, double softcap = 0);
 
   /// Standard deviation of an output element's error. o: reference; a2 = sum p^2 v^2; v2 = sum p^2 (v - o)^2;
   /// vv = sum v^2.
@@ -38,7 +39,7 @@ class ErrorModel {
 
  private:
   double logit_error(const RowMoments& row) const;
-  double u_out_, u_p_, u_acc_, exp_err_, quantum_, p_quantum_;
+  double u_out_, u_p_, u_acc_, exp_err_, quantum_, p_quantum_, softcap_;
   DType out_;
   double chi_limit_;
 };

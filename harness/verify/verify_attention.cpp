@@ -236,7 +236,7 @@ Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numeri
   const CaseCost cost = cost_of(c.params);
   const bool full = mode == CheckMode::kFull || cost.flop <= kCheapFlop;
   const std::vector<reference::RowId> rows = full ? reference::all_rows(problem) : sample_rows(c);
-  const ErrorModel model(numerics, c.params.dtype, c.params.head_dim);
+  const ErrorModel model(numerics, c.params.dtype, c.params.head_dim, c.params.softcap);
   Judge judge(c, outputs, model);
   const CaseInputs inputs(c);
   reference::attend(problem, inputs, rows, num_threads,

@@ -44,6 +44,13 @@ TEST(ErrorModel, RowLimitGrowsWhereItCannotAverage) {
   EXPECT_NEAR(ErrorModel(n, DType::kFp32, 128).row_limit(spread, 1), 2.0, 1e-9) << "many keys average again";
 }
 
+TEST(ErrorModel, SoftcapAddsTheErrorOfItsTanh) {
+  const Numerics n{DType::kFp32, DType::kFp32, 0x1p-22};
+  const RowMoments row{0.3, 1.0, 1.0, 0.1, 0.1, 1};
+  EXPECT_NEAR(ErrorModel(n, DType::kFp32, 8, 30).sigma_lse(row), 30 * 0x1p-22, 2e-7);
+  EXPECT_LT(ErrorModel(n, DType::kFp32, 8).sigma_lse(row), 4e-7);
+}
+
 TEST(ErrorModel, UlpIsTheSpacingOfTheType) {
   const Numerics n{DType::kFp32, DType::kFp32, 0x1p-22};
   EXPECT_EQ(ErrorModel(n, DType::kBf16, 8).ulp(1.0), 1.0 / 128);
