@@ -26,6 +26,13 @@ struct Problem {
   int window_right = -1;
   double softmax_scale = 1.0;
   double softcap = 0.0;  ///< 0: none; else score = softcap * tanh(q.k * softmax_scale / softcap)
+  /// ALiBi, after the softcap: score -= slope * |diag - j|, or slope * sqrt(|diag - j|). Empty: none; (Hq): the
+  /// same slopes for every sequence; (B * Hq): slope of sequence b, head h at b * Hq + h.
+  std::vector<double> alibi_slopes;
+  bool alibi_sqrt = false;
+  /// (Hq) or empty: one logit per head, a term exp(sink) in the denominator that has no value: o shrinks, lse
+  /// includes it, p is normalised with it. A row without visible keys has o = 0 and lse = sink.
+  std::vector<double> sinks;
 };
 
 /// Where input values come from, already rounded to the kernel's input type. Each call writes rows
@@ -50,7 +57,7 @@ struct RowId {
 ///   vv  sum v^2 over the visible keys
 /// Per row: lse (natural log; -inf where no key is visible, o is 0 there), p2 = sum p^2, p_max = largest p,
 /// keys = visible keys,
-/// score_abs = largest |score| of a visible key, dot_norm = softmax_scale * |q| * largest |k| of a visible
+/// score_abs = largest |score| of a visible key whose weight is at least exp(-28) of the row's largest, dot_norm = softmax_scale * |q| * largest |k| of a visible
 /// key (it bounds every partial sum of q.k, hence its rounding).
 /// Where softcap is set, scores are the capped ones. a2 and v2 scale a tolerance and come from float32
 /// products: a2 and vv are good to 1e-5 relative, v2 to 1e-5 of v2 + a2 (on values as random as real ones,

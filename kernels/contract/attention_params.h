@@ -97,11 +97,15 @@ struct AttentionParams {
   // Scores.
   float softmax_scale;  ///< factor of q.k, usually 1/sqrt(D)
   float softcap;        ///< 0: none; else s = softcap * tanh(q.k * softmax_scale / softcap), before the mask
-  const float* alibi_slopes;  ///< (Hq) or (B, Hq)
-  int64_t alibi_stride_batch;
+  // ALiBi, after the softcap: s -= slope * distance with distance = |diag - j|, or its square root where
+  // alibi_sqrt is set.
+  const float* alibi_slopes;   ///< (Hq) or (B, Hq): slope of sequence b, head h at b * alibi_stride_batch + h
+  int64_t alibi_stride_batch;  ///< 0: the same slopes for every sequence
   int32_t alibi_sqrt;
   int32_t num_splits;  ///< 0: kernel's choice
-  const float* sinks;  ///< (Hq) one logit per head, in the denominator once
+  // A sink is one more term exp(sink) in the denominator, counted once per row, with no value of its own: O
+  // shrinks, and the LSE includes it. A row that sees no key has O = 0 and LSE = sink.
+  const float* sinks;  ///< (Hq) in units of a score
 
   // Scales of quantised inputs.
   const float* q_descale;
@@ -114,7 +118,7 @@ struct AttentionParams {
   int64_t v_descale_stride_outer;
   int64_t v_descale_stride_head;
 
-  // Outputs. A query row that sees no key gets O = 0 and LSE = -inf.
+  // Outputs. A query row that sees no key gets O = 0 and LSE = -inf (with sinks: the sink).
   void* out;  ///< (total_q, Hq, D)
   int64_t out_stride_token;
   int64_t out_stride_head;
