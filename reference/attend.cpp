@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -20,6 +21,7 @@ void require(bool holds, const std::string& what) {
 
 void check(const Problem& p) {
   require(p.head_dim >= 1, "head_dim must be at least 1, got " + std::to_string(p.head_dim));
+  require(p.head_dim_v >= 0, "head_dim_v must not be negative, got " + std::to_string(p.head_dim_v));
   require(p.num_heads_q >= 1 && p.num_heads_kv >= 1 && p.num_heads_q % p.num_heads_kv == 0,
           "num_heads_kv (" + std::to_string(p.num_heads_kv) + ") must divide num_heads_q (" +
               std::to_string(p.num_heads_q) + ")");
@@ -30,6 +32,17 @@ void check(const Problem& p) {
   }
   require(std::isfinite(p.softmax_scale), "softmax_scale must be finite");
   require(std::isfinite(p.softcap) && p.softcap >= 0.0, "softcap must be finite and not negative");
+  const size_t heads = static_cast<size_t>(p.num_heads_q);
+  require(p.alibi_slopes.empty() || p.alibi_slopes.size() == heads ||
+              p.alibi_slopes.size() == heads * p.q_lens.size(),
+          "alibi_slopes must be one per query head, or per sequence and query head, got " +
+              std::to_string(p.alibi_slopes.size()));
+  for (double slope : p.alibi_slopes) require(std::isfinite(slope), "alibi_slopes must be finite");
+  require(p.sinks.empty() || p.sinks.size() == heads,
+          "sinks must be one per query head, got " + std::to_string(p.sinks.size()));
+  for (double sink : p.sinks) {
+    require(sink < std::numeric_limits<double>::infinity(), "sinks must be finite, or -inf for none");
+  }
 }
 
 void check(const Problem& p, std::span<const RowId> rows) {

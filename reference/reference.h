@@ -16,7 +16,8 @@ namespace attnbench::reference {
 /// j is visible when (window_left < 0 or j >= diag - window_left) and (right < 0 or j <= diag + right), right
 /// = 0 where causal, else window_right.
 struct Problem {
-  int head_dim = 0;
+  int head_dim = 0;    ///< of queries and keys
+  int head_dim_v = 0;  ///< of values and outputs; 0: head_dim
   int num_heads_q = 0;
   int num_heads_kv = 0;  ///< divides num_heads_q; query head h reads KV head h / (num_heads_q / num_heads_kv)
   std::vector<int> q_lens;
@@ -26,17 +27,22 @@ struct Problem {
   int window_right = -1;
   double softmax_scale = 1.0;
   double softcap = 0.0;  ///< 0: none; else score = softcap * tanh(q.k * softmax_scale / softcap)
-  /// ALiBi, after the softcap: score -= slope * |diag - j|, or slope * sqrt(|diag - j|). Empty: none; (Hq): the
-  /// same slopes for every sequence; (B * Hq): slope of sequence b, head h at b * Hq + h.
+  /// ALiBi, after the softcap: score -= slope * |diag - j|, or slope * sqrt(|diag - j|) where alibi_sqrt is
+  /// set. Empty: none; (Hq): the same slopes for every sequence; (B * Hq): slope of sequence b, head h at b *
+  /// Hq + h.
   std::vector<double> alibi_slopes;
   bool alibi_sqrt = false;
   /// (Hq) or empty: one logit per head, a term exp(sink) in the denominator that has no value: o shrinks, lse
-  /// includes it, p is normalised with it. A row without visible keys has o = 0 and lse = sink.
+  /// includes it, p is normalised with it. -inf: none for this head. A row without visible keys has o = 0 and
+  /// lse = sink.
   std::vector<double> sinks;
+
+  int value_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
 };
 
 /// Where input values come from, already rounded to the kernel's input type. Each call writes rows
-/// begin..end-1 of one head, row-major (end - begin, head_dim). Called from several threads at once.
+/// begin..end-1 of one head, row-major (end - begin, head_dim), values (end - begin, value_dim()). Called
+/// from several threads at once.
 class Inputs {
  public:
   virtual ~Inputs() = default;
@@ -52,16 +58,21 @@ struct RowId {
   int head;
 };
 
-/// Results of some rows. Per channel, row-major (rows, head_dim):
-///   o   the output,  a2  sum p^2 v^2,  v2  sum p^2 (v - o)^2      (p: normalised probabilities)
+/// Results of some rows. Per channel, row-major (rows, value_dim()):
+///   o   the output,  a2  sum p^2 v^2,  v2  sum p^2 (v - o)^2
 ///   vv  sum v^2 over the visible keys
-/// Per row: lse (natural log; -inf where no key is visible, o is 0 there), p2 = sum p^2, p_max = largest p,
-/// keys = visible keys,
-/// score_abs = largest |score| of a visible key whose weight is at least exp(-28) of the row's largest, dot_norm = softmax_scale * |q| * largest |k| of a visible
-/// key (it bounds every partial sum of q.k, hence its rounding).
-/// Where softcap is set, scores are the capped ones. a2 and v2 scale a tolerance and come from float32
-/// products: a2 and vv are good to 1e-5 relative, v2 to 1e-5 of v2 + a2 (on values as random as real ones,
-/// 2e-6). All else is float64.
+/// with p normalised by the whole denominator, so that with a sink they sum to less than 1. Per row:
+///   lse        natural log of the denominator, sink included; -inf where it has no term (no key, no sink)
+///   p2, p_max  sum p^2, largest p
+///   score_abs  with m the largest and n the least score of a visible key: the larger of |m| and
+///              |max(n, m - 28)|; it bounds |score| of every key whose weight is at least exp(-28) of the
+///              row's largest. Of a sink not below m - 28 as well.
+///   dot_norm   softmax_scale * |q| * largest |k| of a visible key; it bounds every partial sum of q.k, hence
+///              its rounding
+///   keys       number of visible keys
+/// Scores are the final ones, softcap and ALiBi included. Without visible keys all but lse is 0. a2 and v2
+/// scale a tolerance and come from float32 products: a2 and vv are good to 1e-5 relative, v2 to 1e-5 of v2 +
+/// a2 (on values as random as real ones, 2e-6). All else is float64.
 struct RowBlock {
   std::span<const RowId> rows;
   std::span<const double> o, a2, v2, vv;
@@ -77,7 +88,8 @@ using RowSink = std::function<void(const RowBlock&)>;
 /// `inputs` or `sink` throw ends the work and is rethrown to the caller (the first, where several do). Equal
 /// calls give equal bits; other rows beside them or another number of threads may change the last ones.
 /// Throws std::invalid_argument where the problem contradicts itself: a row outside it, heads that do not
-/// divide, a negative length, unequal numbers of q_lens and k_lens, a scale or softcap that is not finite.
+/// divide, a negative length, unequal numbers of q_lens and k_lens, a scale or softcap that is not finite,
+/// slopes or sinks of another number than stated or not finite (a sink may be -inf).
 void attend(const Problem& problem, const Inputs& inputs, std::span<const RowId> rows, int num_threads,
             const RowSink& sink);
 

@@ -18,6 +18,10 @@ constexpr int64_t kEdgeKeys = 64;
 // float denormals are slow.
 constexpr float kLeastWeight2 = 1e-30f;
 
+// A key whose score is further below the row's largest than this has no part in the result: a float knows
+// nothing of weights under 2^-40 of the largest. Its score, however large, says nothing of rounding.
+constexpr double kScoreRange = 28.0;
+
 template <typename T>
 void at_least(RowMajor<T>& matrix, Index rows, Index cols) {
   if (matrix.rows() < rows || matrix.cols() != cols) matrix.resize(std::max(rows, matrix.rows()), cols);
@@ -45,12 +49,12 @@ RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
   reserve(tile.last - tile.first, tile.keys.end - tile.keys.begin);
   for (int64_t r = 0; r < num_rows_; ++r) keys_[r] = visible[r].end - visible[r].begin;
   if (tile.keys.empty()) {
-    set_empty();
+    set_empty(rows);
   } else {
     cut_keys(visible, tile.keys);
     load_queries(rows);
     score(seq, kv_head, tile.keys.begin);
-    softmax(visible, tile.keys);
+    softmax(rows, visible, tile.keys);
     accumulate(seq, kv_head, visible, tile.keys.begin);
     finish();
   }
@@ -71,26 +75,28 @@ RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
 
 void TileComputer::reserve(int64_t rows, int64_t keys) {
   const Index d = problem_.head_dim;
+  const Index dv = problem_.value_dim();
   num_rows_ = rows;
   stride_ = (keys + 7) / 8 * 8;
   at_least(strip_, rows * stride_);
   at_least(key_norm_, stride_);
   at_least(q_, rows, d);
-  at_least(kv_, kBlockKeys, d);
-  at_least(v_v2_, kBlockKeys, 2 * d);
-  at_least(prefix_, kBlockKeys + 1, d);
+  at_least(k_, kBlockKeys, d);
+  at_least(v_, kBlockKeys, dv);
+  at_least(v_v2_, kBlockKeys, 2 * dv);
+  at_least(prefix_, kBlockKeys + 1, dv);
   at_least(weight2_, rows, kBlockKeys);
-  at_least(block_moment_, rows, 2 * d);
+  at_least(block_moment_, rows, 2 * dv);
   for (RowMajor<double>* m : {&o_, &a2_, &b_, &vv_}) {
-    at_least(*m, rows, d);
+    at_least(*m, rows, dv);
     m->topRows(rows).setZero();
   }
-  for (Eigen::VectorXd* v : {&sum_, &p2_, &p_max_, &lse_, &score_abs_, &dot_norm_}) at_least(*v, rows);
+  for (Eigen::VectorXd* v : {&inv_, &p2_, &p_max_, &lse_, &score_abs_, &dot_norm_}) at_least(*v, rows);
   keys_.resize(rows);
 }
 
-void TileComputer::set_empty() {
-  lse_.head(num_rows_).setConstant(-std::numeric_limits<double>::infinity());
+void TileComputer::set_empty(const RowId* rows) {
+  for (int64_t r = 0; r < num_rows_; ++r) lse_[r] = sink(rows[r].head);
   for (Eigen::VectorXd* v : {&p2_, &p_max_, &score_abs_, &dot_norm_}) v->head(num_rows_).setZero();
 }
 
@@ -132,16 +138,34 @@ void TileComputer::score(int seq, int kv_head, int64_t key_begin) {
     const Index n = block.end - block.begin;
     const Index at = block.begin - key_begin;
     const Index rows = block.last - block.first;
-    inputs_.load_k(seq, kv_head, static_cast<int>(block.begin), static_cast<int>(block.end), kv_.data());
-    key_norm_.segment(at, n) = kv_.topRows(n).rowwise().norm();
+    inputs_.load_k(seq, kv_head, static_cast<int>(block.begin), static_cast<int>(block.end), k_.data());
+    key_norm_.segment(at, n) = k_.topRows(n).rowwise().norm();
     scores().block(block.first, at, rows, n).noalias() =
-        q_.middleRows(block.first, rows) * kv_.topRows(n).transpose();
+        q_.middleRows(block.first, rows) * k_.topRows(n).transpose();
   }
 }
 
-// Textbook softmax of each row over all its keys. Leaves exp(score - maximum) in the strip and zeros in what
-// the blocks of the row hold beside its visible keys.
-void TileComputer::softmax(const KeyRange* visible, const KeyRange& keys) {
+// Subtracts slope * distance from the scores of `keys`, which lie at scores[key].
+void TileComputer::add_alibi(const RowId& row, const KeyRange& keys, double* scores) const {
+  const std::vector<double>& slopes = problem_.alibi_slopes;
+  const size_t heads = static_cast<size_t>(problem_.num_heads_q);
+  const double slope = slopes[slopes.size() == heads ? row.head : row.seq * heads + row.head];
+  const int64_t diag = int64_t{row.pos} + problem_.k_lens[row.seq] - problem_.q_lens[row.seq];
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    const double distance = static_cast<double>(std::abs(diag - j));
+    scores[j] -= slope * (problem_.alibi_sqrt ? std::sqrt(distance) : distance);
+  }
+}
+
+// exp(-inf) = 0 and max(x, -inf) = x: no sink needs no case of its own.
+double TileComputer::sink(int head) const {
+  return problem_.sinks.empty() ? -std::numeric_limits<double>::infinity() : problem_.sinks[head];
+}
+
+// Textbook softmax of each row over all its keys. Leaves e = exp(score - largest score) in the strip, inv_
+// with p = e inv_, and zeros in what the blocks of the row hold beside its visible keys. The sink, however
+// large, shifts no e: so the moments keep their digits, and only inv_ and lse know of it.
+void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const KeyRange& keys) {
   const double cap = problem_.softcap;
   for (int64_t r = 0; r < num_rows_; ++r) {
     double* row = strip_.data() + r * stride_ - keys.begin;
@@ -150,13 +174,19 @@ void TileComputer::softmax(const KeyRange* visible, const KeyRange& keys) {
     // tanh through exp: Eigen has no vectorised tanh of doubles. Its absolute error is a few 2^-53, which is
     // what counts for a score.
     if (cap > 0.0) s = cap - 2.0 * cap / ((s * (2.0 / cap)).exp() + 1.0);
-    const double largest = s.maxCoeff();
-    score_abs_[r] = std::max(std::abs(largest), std::abs(s.minCoeff()));
-    s = (s - largest).exp();
-    sum_[r] = s.sum();
+    if (!problem_.alibi_slopes.empty()) add_alibi(rows[r], visible[r], row);
+    const double top = s.maxCoeff();
+    const double sink = this->sink(rows[r].head);
+    score_abs_[r] = std::max(std::abs(top), std::abs(std::max(s.minCoeff(), top - kScoreRange)));
+    if (sink >= top - kScoreRange) score_abs_[r] = std::max(score_abs_[r], std::abs(sink));
+    s = (s - top).exp();
+    const double largest = std::max(top, sink);
+    const double weight = std::exp(top - largest);
+    const double sum = weight * s.sum() + std::exp(sink - largest);
+    inv_[r] = weight / sum;
     p2_[r] = s.square().sum();
-    p_max_[r] = 1.0 / sum_[r];
-    lse_[r] = largest + std::log(sum_[r]);
+    p_max_[r] = inv_[r];
+    lse_[r] = largest + std::log(sum);
     // q_ holds softmax_scale already.
     dot_norm_[r] = q_.row(r).norm() * key_norm_.segment(visible[r].begin - keys.begin, n).maxCoeff();
   }
@@ -177,13 +207,13 @@ void TileComputer::softmax(const KeyRange* visible, const KeyRange& keys) {
 // absolute error of a2 (see finish). Values are scaled by a power of two per block so that no square leaves
 // float's range.
 void TileComputer::accumulate(int seq, int kv_head, const KeyRange* visible, int64_t key_begin) {
-  const Index d = problem_.head_dim;
+  const Index d = problem_.value_dim();
   for (const KeyBlock& block : blocks_) {
     const Index n = block.end - block.begin;
     const Index at = block.begin - key_begin;
     const Index rows = block.last - block.first;
-    inputs_.load_v(seq, kv_head, static_cast<int>(block.begin), static_cast<int>(block.end), kv_.data());
-    const auto v = kv_.topRows(n);
+    inputs_.load_v(seq, kv_head, static_cast<int>(block.begin), static_cast<int>(block.end), v_.data());
+    const auto v = v_.topRows(n);
     const auto e = scores().block(block.first, at, rows, n);
     o_.middleRows(block.first, rows).noalias() += e * v;
 
@@ -205,7 +235,7 @@ void TileComputer::accumulate(int seq, int kv_head, const KeyRange* visible, int
 
 // Prefix sums over the block serve every row's visible part of it.
 void TileComputer::add_squares(const KeyBlock& block, const KeyRange* visible, double unit2) {
-  const Index d = problem_.head_dim;
+  const Index d = problem_.value_dim();
   const Index n = block.end - block.begin;
   prefix_.row(0).setZero();
   for (Index j = 0; j < n; ++j) {
@@ -223,7 +253,7 @@ void TileComputer::add_squares(const KeyBlock& block, const KeyRange* visible, d
 // nothing. Centring v would help there, but spoil a2 where the centre is far from what the row attends to.
 void TileComputer::finish() {
   for (int64_t r = 0; r < num_rows_; ++r) {
-    const double inv = 1.0 / sum_[r];
+    const double inv = inv_[r];
     p2_[r] *= inv * inv;
     auto o = o_.row(r).array();
     auto a2 = a2_.row(r).array();

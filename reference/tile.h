@@ -28,11 +28,13 @@ class TileComputer {
   };
 
   void reserve(int64_t rows, int64_t keys);
-  void set_empty();
+  void set_empty(const RowId* rows);
   void cut_keys(const KeyRange* visible, const KeyRange& keys);
   void load_queries(const RowId* rows);
   void score(int seq, int kv_head, int64_t key_begin);
-  void softmax(const KeyRange* visible, const KeyRange& keys);
+  void softmax(const RowId* rows, const KeyRange* visible, const KeyRange& keys);
+  void add_alibi(const RowId& row, const KeyRange& keys, double* scores) const;
+  double sink(int head) const;
   void accumulate(int seq, int kv_head, const KeyRange* visible, int64_t key_begin);
   void add_squares(const KeyBlock& block, const KeyRange* visible, double unit2);
   void finish();
@@ -45,17 +47,19 @@ class TileComputer {
   int64_t num_rows_ = 0;
   int64_t stride_ = 0;
   std::vector<KeyBlock> blocks_;
-  Eigen::VectorXd strip_;         ///< (rows, stride): scores, then exp(score - row maximum)
+  Eigen::VectorXd strip_;         ///< (rows, stride): scores, then e = exp(score - largest score of the row)
   Eigen::VectorXd key_norm_;      ///< |k| of the tile's keys
   RowMajor<double> q_;            ///< (rows, D), times softmax_scale
-  RowMajor<double> kv_;           ///< (block, D): keys, then values
-  RowMajor<float> v_v2_;          ///< (block, 2 D): values beside their squares
-  RowMajor<double> prefix_;       ///< (block + 1, D): running sums of the squares
-  RowMajor<float> weight2_;       ///< (rows, block): exp(score - row maximum)^2
-  RowMajor<float> block_moment_;  ///< (rows, 2 D): their product
-  // (rows, D): sums of e v, e^2 v^2, e^2 v, v^2; o_ and a2_ end as results, b_ as v2
+  RowMajor<double> k_;            ///< (block, D)
+  RowMajor<double> v_;            ///< (block, Dv)
+  RowMajor<float> v_v2_;          ///< (block, 2 Dv): values beside their squares
+  RowMajor<double> prefix_;       ///< (block + 1, Dv): running sums of the squares
+  RowMajor<float> weight2_;       ///< (rows, block): e^2
+  RowMajor<float> block_moment_;  ///< (rows, 2 Dv): their product
+  // (rows, Dv): sums of e v, e^2 v^2, e^2 v, v^2; o_ and a2_ end as results, b_ as v2
   RowMajor<double> o_, a2_, b_, vv_;
-  Eigen::VectorXd sum_, p2_, p_max_, lse_, score_abs_, dot_norm_;
+  Eigen::VectorXd inv_;  ///< p / e
+  Eigen::VectorXd p2_, p_max_, lse_, score_abs_, dot_norm_;
   std::vector<int64_t> keys_;
 };
 

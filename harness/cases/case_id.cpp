@@ -48,11 +48,17 @@ std::string case_id(const CaseParams& p) {
   if (p.kv == KvSource::kPaged) {
     id += fmt::format("/paged{}-{}-{}", p.block_size, layout_name(p.kv_layout),
                       page_layout_name(p.page_layout));
+  } else if (p.kv == KvSource::kContiguous) {
+    id += "/contiguous";
+    if (p.leftpad > 0) id += fmt::format("-leftpad{}", p.leftpad);
+    if (!p.shuffled_cache) id += "-identity";
   } else {
     id += "/packed";
     if (p.gap_tokens > 0) id += fmt::format("-gap{}", p.gap_tokens);
   }
   id += fmt::format("/{}", dtype_name(p.dtype));
+  if (p.q_dtype) id += fmt::format("-q_{}", dtype_name(*p.q_dtype));
+  if (p.kv_dtype) id += fmt::format("-kv_{}", dtype_name(*p.kv_dtype));
   if (p.op == Op::kKvAppend) {
     id += fmt::format("/h{}/d{}", p.num_heads_kv, p.head_dim);
     if (p.padding_tokens > 0) id += fmt::format("/pad{}", p.padding_tokens);
@@ -62,6 +68,10 @@ std::string case_id(const CaseParams& p) {
     if (p.window_left >= 0 || p.window_right >= 0)
       id += fmt::format("/window{},{}", p.window_left, p.window_right);
     if (p.softcap > 0) id += fmt::format("/softcap{}", p.softcap);
+    if (p.alibi != Alibi::kNone) {
+      id += fmt::format("/alibi-{}{}", alibi_name(p.alibi), p.alibi_sqrt ? "-sqrt" : "");
+    }
+    if (p.sinks) id += "/sinks";
     if (p.softmax_scale) id += fmt::format("/scale{}", *p.softmax_scale);
   }
   id += "/" + batch_label(p.seqs);
@@ -70,12 +80,18 @@ std::string case_id(const CaseParams& p) {
 }
 
 std::string case_yaml(const CaseParams& p) {
-  std::string y = fmt::format("{{op: {}, kv: {}, dtype: {}", op_name(p.op),
-                              p.kv == KvSource::kPaged ? "paged" : "packed", dtype_name(p.dtype));
+  std::string y =
+      fmt::format("{{op: {}, kv: {}, dtype: {}", op_name(p.op), kv_name(p.kv), dtype_name(p.dtype));
+  if (p.q_dtype) y += fmt::format(", q_dtype: {}", dtype_name(*p.q_dtype));
+  if (p.kv_dtype) y += fmt::format(", kv_dtype: {}", dtype_name(*p.kv_dtype));
   y += fmt::format(", heads: {}/{}, head_dim: {}", p.num_heads_q, p.num_heads_kv, p.head_dim);
   if (p.kv == KvSource::kPaged) {
     y += fmt::format(", block_size: {}, kv_layout: {}, page_layout: {}", p.block_size,
                      layout_name(p.kv_layout), page_layout_name(p.page_layout));
+  }
+  if (p.kv == KvSource::kContiguous) {
+    if (p.leftpad > 0) y += fmt::format(", leftpad: {}", p.leftpad);
+    if (!p.shuffled_cache) y += ", cache_batch_idx: identity";
   }
   if (p.gap_tokens > 0) y += fmt::format(", gap_tokens: {}", p.gap_tokens);
   if (p.op == Op::kAttention) y += fmt::format(", mask: {}", p.causal ? "causal" : "none");
@@ -83,6 +99,9 @@ std::string case_yaml(const CaseParams& p) {
     y += fmt::format(", window: \"{},{}\"", p.window_left, p.window_right);
   }
   if (p.softcap > 0) y += fmt::format(", softcap: {}", p.softcap);
+  if (p.alibi != Alibi::kNone) y += fmt::format(", alibi: {}", alibi_name(p.alibi));
+  if (p.alibi_sqrt) y += ", alibi_sqrt: true";
+  if (p.sinks) y += ", sinks: true";
   if (p.softmax_scale) y += fmt::format(", softmax_scale: {}", *p.softmax_scale);
   if (p.padding_tokens > 0) y += fmt::format(", padding_tokens: {}", p.padding_tokens);
   if (p.data != Profile::kNormal) y += fmt::format(", data: {}", profile_name(p.data));

@@ -36,12 +36,15 @@ int64_t visible_keys_union(int64_t q, int64_t k, bool causal, int64_t window_lef
 
 CaseCost cost_of(const CaseParams& p) {
   CaseCost c;
-  const double e = static_cast<double>(dtype_size(p.dtype));
+  const double e = static_cast<double>(dtype_size(p.dtype));  // of O
+  const double e_q = static_cast<double>(dtype_size(p.type_of_q()));
+  const double e_kv = static_cast<double>(dtype_size(p.type_of_kv()));
   const double d = p.head_dim;
   int64_t visible = 0;
   int64_t blocks = 0;
   int64_t pairs = 0;
   int64_t kv_rows = 0;
+  int64_t longest = 0;
   for (const SeqLen& s : p.seqs) {
     c.total_q += s.q;
     c.total_k += s.k;
@@ -51,10 +54,14 @@ CaseCost cost_of(const CaseParams& p) {
     const int64_t seen = visible_keys_union(s.q, s.k, p.causal, p.window_left, p.window_right);
     visible += seen;
     blocks += (seen + p.block_size - 1) / p.block_size;
+    longest = std::max<int64_t>(longest, s.k);
     kv_rows += p.kv == KvSource::kPaged ? (int64_t{s.k} + p.block_size - 1) / p.block_size * p.block_size
                                         : int64_t{s.k} + p.gap_tokens;
   }
-  const double kv_row_bytes = 2 * e * p.num_heads_kv * d;
+  if (p.kv == KvSource::kContiguous) {
+    kv_rows = contiguous_rows(p.seqs.size()) * contiguous_capacity(longest, p.leftpad);
+  }
+  const double kv_row_bytes = 2 * e_kv * p.num_heads_kv * d;
   if (p.op == Op::kKvAppend) {
     // Each new row of K and V is read once and written once; a slot number per token.
     c.bytes = 2 * kv_row_bytes * static_cast<double>(c.total_q) +
@@ -66,12 +73,14 @@ CaseCost cost_of(const CaseParams& p) {
   const double total_q = static_cast<double>(c.total_q);
   c.pairs = static_cast<double>(pairs);
   c.flop = 4.0 * p.num_heads_q * d * c.pairs;
-  c.bytes = 2 * e * p.num_heads_q * d * total_q + kv_row_bytes * static_cast<double>(visible) +
+  c.bytes = (e_q + e) * p.num_heads_q * d * total_q + kv_row_bytes * static_cast<double>(visible) +
             4.0 * p.num_heads_q * total_q +
             (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(blocks) : 0.0);
-  c.formula = p.kv == KvSource::kPaged ? "4*Hq*D*pairs; 2*e*Hq*D*Tq + 2*e*Hkv*D*Kvis + 4*Hq*Tq + 4*blocks"
-                                       : "4*Hq*D*pairs; 2*e*Hq*D*Tq + 2*e*Hkv*D*Kvis + 4*Hq*Tq";
-  c.device_bytes = (2 * e * d + 4) * p.num_heads_q * total_q + kv_row_bytes * static_cast<double>(kv_rows);
+  c.formula = p.kv == KvSource::kPaged
+                  ? "4*Hq*D*pairs; (e_q+e)*Hq*D*Tq + 2*e_kv*Hkv*D*Kvis + 4*Hq*Tq + 4*blocks"
+                  : "4*Hq*D*pairs; (e_q+e)*Hq*D*Tq + 2*e_kv*Hkv*D*Kvis + 4*Hq*Tq";
+  c.device_bytes =
+      ((e_q + e) * d + 4) * p.num_heads_q * total_q + kv_row_bytes * static_cast<double>(kv_rows);
   return c;
 }
 

@@ -22,6 +22,11 @@ struct CaseCost {
 
 CaseCost cost_of(const CaseParams& params);
 
+/// Shape of a contiguous cache: a row per sequence and two that belong to nobody; room for the longest
+/// sequence behind its left padding and three tokens more.
+constexpr int64_t contiguous_rows(std::size_t batch) { return static_cast<int64_t>(batch) + 2; }
+constexpr int64_t contiguous_capacity(int64_t longest_k, int64_t leftpad) { return longest_k + leftpad + 3; }
+
 /// Visible pairs of one sequence and head: sum over queries of the visible keys. Exact, closed form.
 int64_t visible_pairs(int64_t q, int64_t k, bool causal, int64_t window_left, int64_t window_right);
 

@@ -31,9 +31,12 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
     const Setting* s = last_of(settings, key);
     return s ? s->place : sweep.place;
   };
-  if (p.op == Op::kKvAppend && last_of(settings, "kv") && p.kv == KvSource::kPacked) {
+  if (p.op == Op::kKvAppend && last_of(settings, "kv") && p.kv != KvSource::kPaged) {
     fail(place("kv"),
          "kv_append writes through a slot mapping into a paged cache; write 'kv: paged' or drop the key");
+  }
+  if (p.op == Op::kKvAppend && p.kv_dtype) {
+    fail(place("kv_dtype"), "kv_append does not quantise yet; drop kv_dtype");
   }
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];
@@ -91,18 +94,25 @@ CaseParams normalised(CaseParams p) {
     p.window_left = p.window_right = -1;
     p.softmax_scale.reset();
     p.softcap = 0;
+    p.alibi = Alibi::kNone;
+    p.sinks = false;
+    p.q_dtype.reset();
     p.allow_short_kv = false;
     if (p.data == Profile::kPeaked) p.data = Profile::kNormal;  // differs in q alone
   } else {
     p.padding_tokens = 0;
     if (p.causal) p.window_right = -1;  // causal bounds it already
   }
-  if (p.kv == KvSource::kPacked) {
+  if (p.alibi == Alibi::kNone) p.alibi_sqrt = false;
+  if (p.kv != KvSource::kContiguous) {
+    p.leftpad = 0;
+    p.shuffled_cache = defaults.shuffled_cache;
+  }
+  if (p.kv != KvSource::kPacked) p.gap_tokens = 0;
+  if (p.kv != KvSource::kPaged) {
     p.kv_layout = defaults.kv_layout;
     p.block_size = defaults.block_size;
     p.page_layout = defaults.page_layout;
-  } else {
-    p.gap_tokens = 0;
   }
   return p;
 }

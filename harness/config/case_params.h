@@ -11,9 +11,20 @@
 
 namespace attnbench {
 
-enum class KvSource { kPacked, kPaged };
+enum class KvSource { kPacked, kPaged, kContiguous };
 enum class KvLayout { kNhd, kHnd };
 enum class PageLayout { kContiguous, kShuffled };
+/// Whether slopes are given per query head or per sequence and query head.
+enum class Alibi { kNone, kPerHead, kPerSequence };
+
+constexpr const char* kv_name(KvSource kv) {
+  constexpr const char* names[] = {"packed", "paged", "contiguous"};
+  return names[static_cast<int>(kv)];
+}
+constexpr const char* alibi_name(Alibi a) {
+  constexpr const char* names[] = {"none", "per_head", "per_sequence"};
+  return names[static_cast<int>(a)];
+}
 
 /// Query and key length of one sequence, in tokens.
 struct SeqLen {
@@ -25,6 +36,8 @@ struct SeqLen {
 struct CaseParams {
   Op op = Op::kAttention;
   DType dtype = DType::kBf16;
+  std::optional<DType> q_dtype;   ///< quantised queries; else dtype
+  std::optional<DType> kv_dtype;  ///< quantised keys and values; else dtype
   int32_t num_heads_q = 32;
   int32_t num_heads_kv = 8;
   int32_t head_dim = 128;
@@ -38,15 +51,25 @@ struct CaseParams {
   PageLayout page_layout = PageLayout::kShuffled;
   int32_t gap_tokens = 0;  ///< packed: unused rows after each sequence's keys (seqused_k is passed)
 
+  int32_t leftpad = 0;  ///< contiguous: most unused rows before a sequence's first key (cache_leftpad)
+  bool shuffled_cache =
+      true;  ///< contiguous: rows of the cache in another order than sequences (cache_batch_idx)
+
   bool causal = false;
   int32_t window_left = -1;
   int32_t window_right = -1;
   std::optional<double> softmax_scale;  ///< default 1/sqrt(head_dim)
   double softcap = 0.0;
+  Alibi alibi = Alibi::kNone;
+  bool alibi_sqrt = false;  ///< bias by the square root of the distance
+  bool sinks = false;       ///< one logit per query head in the denominator
 
   int32_t padding_tokens = 0;  ///< kv_append: tokens whose slot is -1, spread over the batch
 
   Profile data = Profile::kNormal;
+
+  DType type_of_q() const { return q_dtype.value_or(dtype); }
+  DType type_of_kv() const { return kv_dtype.value_or(dtype); }
 
   bool operator==(const CaseParams&) const = default;
 };

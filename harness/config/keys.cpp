@@ -164,8 +164,14 @@ std::vector<SweepKey> make_keys() {
   return {
       word_key<Op>("op", "What is computed.", &P::op,
                    {{op_name(Op::kAttention), Op::kAttention}, {op_name(Op::kKvAppend), Op::kKvAppend}}),
-      word_key<KvSource>("kv", "Where keys and values lie: packed by cu_seqlens_k, or in blocks of a pool.",
-                         &P::kv, {{"packed", KvSource::kPacked}, {"paged", KvSource::kPaged}}),
+      word_key<KvSource>(
+          "kv",
+          "Where keys and values lie: packed by cu_seqlens_k, in blocks of a pool, or in a cache with "
+          "a row per sequence.",
+          &P::kv,
+          {{"packed", KvSource::kPacked},
+           {"paged", KvSource::kPaged},
+           {"contiguous", KvSource::kContiguous}}),
       {"batch",
        "Lengths of the sequences: [COUNT]qLEN[k|m][sTOTAL[k|m]] joined by '_' (2q2k_32q1s1k), or a mapping "
        "of lengths "
@@ -175,6 +181,11 @@ std::vector<SweepKey> make_keys() {
                       {{dtype_name(DType::kBf16), DType::kBf16},
                        {dtype_name(DType::kFp16), DType::kFp16},
                        {dtype_name(DType::kFp32), DType::kFp32}}),
+      word_key<std::optional<DType>>("q_dtype", "Type of queries where they are quantised, with descales.",
+                                     &P::q_dtype, {{"same", std::nullopt}, {"e4m3", DType::kE4m3}}),
+      word_key<std::optional<DType>>("kv_dtype",
+                                     "Type of keys and values where they are quantised, with descales.",
+                                     &P::kv_dtype, {{"same", std::nullopt}, {"e4m3", DType::kE4m3}}),
       {"heads", "Query heads / KV heads: 32/8. One integer N means N/N.", heads_schema(), read_heads},
       integer_key("head_dim", "Channels of a head.", &P::head_dim, 1, kMaxHeadDim),
       word_key<bool>("mask", "causal: bottom-right aligned, query i of n sees the keys up to i + len_k - n.",
@@ -190,6 +201,12 @@ std::vector<SweepKey> make_keys() {
        "Scores become softcap * tanh(score / softcap); 0: none.",
        {{"type", "number"}, {"minimum", 0}},
        read_softcap},
+      word_key<Alibi>(
+          "alibi", "Linear bias by distance from the diagonal: slopes per head, or per sequence and head.",
+          &P::alibi,
+          {{"none", Alibi::kNone}, {"per_head", Alibi::kPerHead}, {"per_sequence", Alibi::kPerSequence}}),
+      bool_key("alibi_sqrt", "ALiBi by the square root of the distance.", &P::alibi_sqrt),
+      bool_key("sinks", "One logit per query head, a term of the denominator without a value.", &P::sinks),
       integer_key("block_size", "Tokens of a block of a paged cache.", &P::block_size, 1, 65536),
       word_key<KvLayout>("kv_layout",
                          "Order in a block: nhd (token, head, channel) or hnd (head, token, channel).",
@@ -198,6 +215,10 @@ std::vector<SweepKey> make_keys() {
                            {{"contiguous", PageLayout::kContiguous}, {"shuffled", PageLayout::kShuffled}}),
       integer_key("gap_tokens", "Packed keys: unused rows after each sequence (seqused_k is passed).",
                   &P::gap_tokens, 0, 1024),
+      integer_key("leftpad", "Contiguous cache: most unused rows before a sequence's first key.", &P::leftpad,
+                  0, 1024),
+      word_key<bool>("cache_batch_idx", "Contiguous cache: which row of the cache a sequence has.",
+                     &P::shuffled_cache, {{"identity", false}, {"shuffled", true}}),
       integer_key("padding_tokens", "kv_append: tokens whose slot is -1, spread over the batch.",
                   &P::padding_tokens, 0, 4096),
       word_key<Profile>("data", "Kind of input values.", &P::data, profiles),

@@ -88,7 +88,7 @@ const std::vector<Column>& columns() {
       {"num_seqs", of_params([](P p) { return p.seqs.size(); })},
       {"total_q", of_params([](P p) { return total(p, &SeqLen::q); })},
       {"total_k", of_params([](P p) { return total(p, &SeqLen::k); })},
-      {"kv", [](const Record& r) { return r.item.params.kv == KvSource::kPaged ? "paged" : "packed"; }},
+      {"kv", [](const Record& r) { return kv_name(r.item.params.kv); }},
       {"kv_layout",
        [](const Record& r) { return r.item.params.kv_layout == KvLayout::kHnd ? "hnd" : "nhd"; }},
       {"block_size", of_params([](P p) { return p.block_size; })},
@@ -102,6 +102,12 @@ const std::vector<Column>& columns() {
       {"softcap", [](const Record& r) { return exact(r.item.params.softcap); }},
       {"data", [](const Record& r) { return std::string(profile_name(r.item.params.data)); }},
       {"repro", [](const Record& r) { return r.repro; }},
+      {"alibi", [](const Record& r) { return alibi_name(r.item.params.alibi); }},
+      {"alibi_sqrt", [](const Record& r) { return r.item.params.alibi_sqrt ? "true" : "false"; }},
+      {"sinks", [](const Record& r) { return r.item.params.sinks ? "true" : "false"; }},
+      {"q_dtype", [](const Record& r) { return dtype_name(r.item.params.type_of_q()); }},
+      {"kv_dtype", [](const Record& r) { return dtype_name(r.item.params.type_of_kv()); }},
+      {"leftpad", of_params([](P p) { return p.leftpad; })},
   };
   return list;
 }

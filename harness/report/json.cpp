@@ -40,7 +40,9 @@ Json params_to_json(const CaseParams& p) {
   j["max_q"] = max_q;
   j["max_k"] = max_k;
   j["allow_short_kv"] = p.allow_short_kv;
-  j["kv"] = p.kv == KvSource::kPaged ? "paged" : "packed";
+  j["q_dtype"] = dtype_name(p.type_of_q());
+  j["kv_dtype"] = dtype_name(p.type_of_kv());
+  j["kv"] = kv_name(p.kv);
   j["kv_layout"] = p.kv_layout == KvLayout::kHnd ? "hnd" : "nhd";
   j["block_size"] = p.block_size;
   j["page_layout"] = p.page_layout == PageLayout::kShuffled ? "shuffled" : "contiguous";
@@ -50,6 +52,11 @@ Json params_to_json(const CaseParams& p) {
   j["window_right"] = p.window_right;
   j["softmax_scale"] = number(p.softmax_scale);
   j["softcap"] = number(p.softcap);
+  j["alibi"] = alibi_name(p.alibi);
+  j["alibi_sqrt"] = p.alibi_sqrt;
+  j["sinks"] = p.sinks;
+  j["leftpad"] = p.leftpad;
+  j["cache_batch_idx"] = p.shuffled_cache ? "shuffled" : "identity";
   j["padding_tokens"] = p.padding_tokens;
   j["data"] = profile_name(p.data);
   return j;

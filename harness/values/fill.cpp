@@ -21,6 +21,11 @@ void store_row(DType dtype, void* base, int64_t at, const float* values, int n) 
       for (int c = 0; c < n; ++c) out[c] = float_to_fp16(values[c]);
       return;
     }
+    case DType::kE4m3: {
+      auto* out = static_cast<uint8_t*>(base) + at;
+      for (int c = 0; c < n; ++c) out[c] = float_to_e4m3(values[c]);
+      return;
+    }
     default:
       std::memcpy(static_cast<float*>(base) + at, values, static_cast<std::size_t>(n) * sizeof(float));
   }
@@ -29,8 +34,8 @@ void store_row(DType dtype, void* base, int64_t at, const float* values, int n) 
 }  // namespace
 
 void fill_host(const FillJob& job) {
-  if (job.dtype != DType::kBf16 && job.dtype != DType::kFp16 && job.dtype != DType::kFp32) {
-    throw std::invalid_argument(std::string("fill: bf16, fp16 or fp32 required, given ") +
+  if (job.dtype == DType::kInt8) {
+    throw std::invalid_argument(std::string("fill: a floating type required, given ") +
                                 dtype_name(job.dtype));
   }
   if (job.num_rows <= 0 || job.num_heads <= 0 || job.head_dim <= 0) return;

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "harness/values/philox.h"
+#include "harness/workload/plan.h"
 
 namespace attnbench {
 namespace {
@@ -35,6 +36,9 @@ reference::Problem problem_of(const Case& c) {
   r.softmax_scale =
       static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
   r.softcap = static_cast<float>(p.softcap);
+  for (const float slope : alibi_slopes_of(c)) r.alibi_slopes.push_back(slope);
+  r.alibi_sqrt = p.alibi_sqrt;
+  for (const float sink : sinks_of(c)) r.sinks.push_back(sink);
   return r;
 }
 

@@ -1,18 +1,22 @@
 #include "harness/workload/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <string>
 
+#include "harness/cases/cost.h"
 #include "harness/values/philox.h"
 
 namespace attnbench {
 namespace {
 
 constexpr RowOwner kPoison{-1, -1};
-constexpr uint32_t kShuffleStream = 0x5u << 24;  // apart from every Tensor's counters (values.h)
+// Apart from every Tensor's counters (values.h) and from the sample's (verify/sample.cpp).
+constexpr uint32_t kShuffleStream = 0x5u << 24;
+constexpr uint32_t kSinkStream = 0x7u << 24;
 
 /// Fisher-Yates by Philox: the same permutation on every platform.
 void shuffle(std::vector<int32_t>& v, uint64_t seed) {
@@ -97,6 +101,27 @@ void plan_paged(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
   }
 }
 
+/// Row by row of the cache: left padding, keys, room. Rows of the cache that are nobody's hold poison.
+void plan_contiguous(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
+  const int64_t rows = contiguous_rows(p.seqs.size());
+  plan.num_blocks = checked_int32(rows, "rows of the cache");
+  plan.capacity = contiguous_capacity(plan.max_seqlen_k, p.leftpad);
+  std::vector<int32_t> order(static_cast<std::size_t>(rows));
+  std::iota(order.begin(), order.end(), 0);
+  if (p.shuffled_cache) shuffle(order, seed);
+  plan.kv_owners.assign(static_cast<std::size_t>(rows * plan.capacity), kPoison);
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const int32_t leftpad = p.leftpad - static_cast<int32_t>(b % static_cast<std::size_t>(p.leftpad + 1));
+    plan.seqused_k.push_back(p.seqs[b].k);
+    if (p.shuffled_cache) plan.cache_batch_idx.push_back(order[b]);
+    if (p.leftpad > 0) plan.cache_leftpad.push_back(leftpad);
+    const int64_t first = order[b] * plan.capacity + leftpad;
+    for (int32_t r = 0; r < p.seqs[b].k; ++r) {
+      plan.kv_owners[static_cast<std::size_t>(first + r)] = {static_cast<int32_t>(b), r};
+    }
+  }
+}
+
 /// New tokens are the last q of each sequence's k. Before the launch their slots hold poison.
 void plan_append(const CaseParams& p, WorkloadPlan& plan) {
   const int64_t bs = p.block_size;
@@ -126,13 +151,41 @@ void plan_append(const CaseParams& p, WorkloadPlan& plan) {
 
 }  // namespace
 
+std::vector<float> alibi_slopes_of(const Case& c) {
+  const CaseParams& p = c.params;
+  std::vector<float> slopes;
+  if (p.alibi == Alibi::kNone) return slopes;
+  const std::size_t sequences = p.alibi == Alibi::kPerSequence ? p.seqs.size() : 1;
+  for (std::size_t b = 0; b < sequences; ++b) {
+    const double factor = p.alibi == Alibi::kPerSequence ? 1.0 + 0.5 * static_cast<double>(b % 3) : 1.0;
+    for (int h = 0; h < p.num_heads_q; ++h) {
+      slopes.push_back(static_cast<float>(factor * std::exp2(-8.0 * (h + 1) / p.num_heads_q)));
+    }
+  }
+  return slopes;
+}
+
+std::vector<float> sinks_of(const Case& c) {
+  std::vector<float> sinks;
+  for (int h = 0; c.params.sinks && h < c.params.num_heads_q; ++h) {
+    sinks.push_back(4.0f * bell(philox4x32(kSinkStream, static_cast<uint32_t>(h), 0, 0, c.seed).x[0]));
+  }
+  return sinks;
+}
+
 WorkloadPlan plan_workload(const Case& c) {
   WorkloadPlan plan;
   plan_queries(c.params, plan);
-  if (c.params.kv == KvSource::kPaged) {
-    plan_paged(c.params, c.seed, plan);
-  } else {
-    plan_packed(c.params, plan);
+  switch (c.params.kv) {
+    case KvSource::kPacked:
+      plan_packed(c.params, plan);
+      break;
+    case KvSource::kPaged:
+      plan_paged(c.params, c.seed, plan);
+      break;
+    case KvSource::kContiguous:
+      plan_contiguous(c.params, c.seed, plan);
+      break;
   }
   if (c.params.op == Op::kKvAppend) plan_append(c.params, plan);
   return plan;

@@ -26,7 +26,11 @@ struct WorkloadPlan {
 
   std::vector<int32_t> block_table;  ///< (B, block_table_stride), paged only
   int64_t block_table_stride = 0;
-  int32_t num_blocks = 0;
+  int32_t num_blocks = 0;  ///< rows of the cache when contiguous
+
+  int64_t capacity = 0;                  ///< contiguous only: tokens of a row of the cache
+  std::vector<int32_t> cache_batch_idx;  ///< (B), contiguous and shuffled only
+  std::vector<int32_t> cache_leftpad;    ///< (B), contiguous with leftpad only
 
   /// kv_append only. Tokens are in sequence order; the padding stands at its end and between sequences.
   std::vector<int64_t> slot_mapping;   ///< (T), -1: skipped
@@ -37,6 +41,20 @@ struct WorkloadPlan {
   std::vector<RowOwner>
       appended;  ///< kv_append only, like kv_owners: rows that the launch writes; seq -1: others
 };
+
+/// ALiBi slopes of a case, (Hq) or (B, Hq): 2^(-8 (h + 1) / Hq) as O. Press et al. have them (arXiv
+/// 2108.12409), times 1, 1.5 or 2 by sequence where they are per sequence. Empty where the case has none.
+std::vector<float> alibi_slopes_of(const Case& c);
+
+/// Sinks of a case, (Hq), within (-12, 12); empty where the case has none.
+std::vector<float> sinks_of(const Case& c);
+
+/// Descale of a quantised tensor for one sequence and KV head, between 0.5 and 1.5: no two neighbours alike.
+/// What the tensor holds is its value rounded to its type; what it stands for is that times the descale.
+constexpr float descale_of(Tensor tensor, int32_t seq, int32_t kv_head) {
+  const int32_t a = tensor == Tensor::kQ ? 2 : tensor == Tensor::kK ? 3 : 5;
+  return 0.5f + 0.125f * static_cast<float>((a * seq + (7 - a) * kv_head + a) % 9);
+}
 
 /// Deterministic in (case, seed). Throws std::length_error where offsets would not fit their 32-bit fields.
 WorkloadPlan plan_workload(const Case& c);

@@ -1,6 +1,9 @@
 #include "harness/workload/workload.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "harness/cases/cost.h"
 
 namespace attnbench {
 namespace {
@@ -9,20 +12,34 @@ uint64_t dtype_feature(DType t) { return t == DType::kBf16 ? kBf16 : t == DType:
 
 uint64_t features_of_case(const CaseParams& p) {
   uint64_t f = dtype_feature(p.dtype);
-  f |= p.kv == KvSource::kPaged ? kPagedKv : kPackedKv;
+  if (p.q_dtype) f |= kE4m3Q;
+  if (p.kv_dtype) f |= kE4m3Kv;
+  f |= p.kv == KvSource::kPaged ? kPagedKv : p.kv == KvSource::kContiguous ? kContiguousKv : kPackedKv;
   if (p.kv == KvSource::kPaged && p.kv_layout == KvLayout::kHnd) f |= kHnd;
   if (p.gap_tokens > 0) f |= kPartialKv;
   if (p.causal) f |= kCausal;
   if (p.window_left >= 0 || p.window_right >= 0) f |= kWindow;
   if (p.softcap > 0) f |= kSoftcap;
+  if (p.alibi != Alibi::kNone) f |= kAlibi;
+  if (p.sinks) f |= kSinks;
   return f;
 }
 
-int64_t element_bytes(const CaseParams& p) { return static_cast<int64_t>(dtype_size(p.dtype)); }
+int64_t bytes_of(DType t) { return static_cast<int64_t>(dtype_size(t)); }
 
-FillJob token_job(const Case& c, Tensor tensor, int64_t rows, int32_t heads) {
+/// (B, Hkv) descales of a tensor.
+std::vector<float> descales_of(const CaseParams& p, Tensor tensor) {
+  std::vector<float> out;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    for (int32_t h = 0; h < p.num_heads_kv; ++h)
+      out.push_back(descale_of(tensor, static_cast<int32_t>(b), h));
+  }
+  return out;
+}
+
+FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32_t heads) {
   FillJob job{};
-  job.dtype = c.params.dtype;
+  job.dtype = dtype;
   job.tensor = tensor;
   job.spec = {c.seed, c.params.data};
   job.num_rows = rows;
@@ -40,16 +57,22 @@ FillJob token_job(const Case& c, Tensor tensor, int64_t rows, int32_t heads) {
 KvStrides kv_strides(const CaseParams& p) {
   const int64_t d = p.head_dim;
   const int64_t h = p.num_heads_kv;
-  if (p.kv == KvSource::kPacked) return {0, h * d, d};
-  if (p.kv_layout == KvLayout::kHnd) return {h * p.block_size * d, d, p.block_size * d};
-  return {h * p.block_size * d, h * d, d};
+  if (p.kv == KvSource::kPacked) return {0, h * d, d, 0};
+  int64_t rows = p.block_size;
+  if (p.kv == KvSource::kContiguous) {
+    int64_t longest = 0;
+    for (const SeqLen& s : p.seqs) longest = std::max<int64_t>(longest, s.k);
+    rows = contiguous_capacity(longest, p.leftpad);
+  }
+  if (p.kv_layout == KvLayout::kHnd) return {h * rows * d, d, rows * d, rows};
+  return {h * rows * d, h * d, d, rows};
 }
 
 FillJob Workload::cache_job(bool is_v) const {
-  FillJob job = token_job(item_, is_v ? Tensor::kV : Tensor::kK, static_cast<int64_t>(plan_.kv_owners.size()),
-                          item_.params.num_heads_kv);
+  FillJob job = token_job(item_, is_v ? Tensor::kV : Tensor::kK, item_.params.type_of_kv(),
+                          static_cast<int64_t>(plan_.kv_owners.size()), item_.params.num_heads_kv);
   const KvStrides s = kv_strides(item_.params);
-  if (item_.params.kv == KvSource::kPaged) job.block_size = item_.params.block_size;
+  if (s.rows > 0) job.block_size = s.rows;
   job.stride_block = s.block;
   job.stride_token = s.token;
   job.stride_head = s.head;
@@ -71,21 +94,22 @@ GuardedBuffer& Workload::keep_input(GuardedBuffer& b) {
 Workload::Workload(Device& device, const Case& item)
     : device_(&device), item_(item), plan_(plan_workload(item)) {
   const CaseParams& p = item_.params;
-  const int64_t e = element_bytes(p);
+  const int64_t e_out = bytes_of(p.dtype);
   const int64_t d = p.head_dim;
-  const int64_t kv_bytes = static_cast<int64_t>(plan_.kv_owners.size()) * p.num_heads_kv * d * e;
+  const int64_t kv_bytes =
+      static_cast<int64_t>(plan_.kv_owners.size()) * p.num_heads_kv * d * bytes_of(p.type_of_kv());
   kv_owners_ = GuardedBuffer::of(device, "row owners", plan_.kv_owners);
   k_ = GuardedBuffer(device, p.op == Op::kKvAppend ? "k_cache" : "k", kv_bytes);
   v_ = GuardedBuffer(device, p.op == Op::kKvAppend ? "v_cache" : "v", kv_bytes);
   fill_cache(k_, false);
   fill_cache(v_, true);
 
-  const auto fill_tokens = [&](GuardedBuffer& b, const char* name, Tensor tensor,
+  const auto fill_tokens = [&](GuardedBuffer& b, const char* name, Tensor tensor, DType dtype,
                                const std::vector<RowOwner>& owners, int32_t heads) {
     const int64_t rows = static_cast<int64_t>(owners.size());
-    b = GuardedBuffer(device, name, rows * heads * d * e);
+    b = GuardedBuffer(device, name, rows * heads * d * bytes_of(dtype));
     GuardedBuffer device_owners = GuardedBuffer::of(device, "row owners", owners);
-    FillJob job = token_job(item_, tensor, rows, heads);
+    FillJob job = token_job(item_, tensor, dtype, rows, heads);
     job.base = b.data();
     job.owners = device_owners.as<RowOwner>();
     device.fill(job);
@@ -93,21 +117,34 @@ Workload::Workload(Device& device, const Case& item)
   };
 
   if (p.op == Op::kKvAppend) {
-    fill_tokens(new_k_, "key", Tensor::kNewK, plan_.token_owners, p.num_heads_kv);
-    fill_tokens(new_v_, "value", Tensor::kNewV, plan_.token_owners, p.num_heads_kv);
+    fill_tokens(new_k_, "key", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv);
+    fill_tokens(new_v_, "value", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv);
     slots_ = GuardedBuffer::of(device, "slot_mapping", plan_.slot_mapping);
     for (GuardedBuffer* b : {&new_k_, &new_v_, &slots_}) keep_input(*b);
     return;
   }
 
-  fill_tokens(q_, "q", Tensor::kQ, plan_.q_owners, p.num_heads_q);
-  out_ = GuardedBuffer(device, "out", plan_.total_q * p.num_heads_q * d * e);
+  fill_tokens(q_, "q", Tensor::kQ, p.type_of_q(), plan_.q_owners, p.num_heads_q);
+  out_ = GuardedBuffer(device, "out", plan_.total_q * p.num_heads_q * d * e_out);
   lse_ = GuardedBuffer(device, "lse", plan_.total_q * p.num_heads_q * int64_t{sizeof(float)});
   cu_q_ = GuardedBuffer::of(device, "cu_seqlens_q", plan_.cu_seqlens_q);
   if (p.kv == KvSource::kPacked) cu_k_ = GuardedBuffer::of(device, "cu_seqlens_k", plan_.cu_seqlens_k);
   if (!plan_.seqused_k.empty()) used_k_ = GuardedBuffer::of(device, "seqused_k", plan_.seqused_k);
   if (p.kv == KvSource::kPaged) table_ = GuardedBuffer::of(device, "block_table", plan_.block_table);
-  for (GuardedBuffer* b : {&q_, &k_, &v_, &cu_q_, &cu_k_, &used_k_, &table_}) {
+  const auto keep_if_any = [&](GuardedBuffer& b, const char* name, const auto& host) {
+    if (!host.empty()) b = GuardedBuffer::of(device, name, host);
+  };
+  keep_if_any(cache_rows_, "cache_batch_idx", plan_.cache_batch_idx);
+  keep_if_any(leftpad_, "cache_leftpad", plan_.cache_leftpad);
+  keep_if_any(slopes_, "alibi_slopes", alibi_slopes_of(item_));
+  keep_if_any(sinks_, "sinks", sinks_of(item_));
+  if (p.q_dtype) keep_if_any(q_descale_, "q_descale", descales_of(p, Tensor::kQ));
+  if (p.kv_dtype) {
+    keep_if_any(k_descale_, "k_descale", descales_of(p, Tensor::kK));
+    keep_if_any(v_descale_, "v_descale", descales_of(p, Tensor::kV));
+  }
+  for (GuardedBuffer* b : {&q_, &k_, &v_, &cu_q_, &cu_k_, &used_k_, &table_, &cache_rows_, &leftpad_,
+                           &slopes_, &sinks_, &q_descale_, &k_descale_, &v_descale_}) {
     if (b->data()) keep_input(*b);
   }
 }
@@ -139,7 +176,11 @@ OpParams Workload::shape_params(const Case& item) {
   a.num_heads_q = p.num_heads_q;
   a.num_heads_kv = p.num_heads_kv;
   a.head_dim = p.head_dim;
-  a.dtype_q = a.dtype_k = a.dtype_v = a.dtype_out = p.dtype;
+  a.dtype_q = p.type_of_q();
+  a.dtype_k = a.dtype_v = p.type_of_kv();
+  a.dtype_out = p.dtype;
+  a.q_descale_stride_outer = a.k_descale_stride_outer = a.v_descale_stride_outer = p.num_heads_kv;
+  a.q_descale_stride_head = a.k_descale_stride_head = a.v_descale_stride_head = 1;
   a.q_stride_token = a.out_stride_token = int64_t{p.num_heads_q} * p.head_dim;
   a.q_stride_head = a.out_stride_head = p.head_dim;
   a.k_stride_block = a.v_stride_block = s.block;
@@ -152,6 +193,8 @@ OpParams Workload::shape_params(const Case& item) {
   a.softmax_scale =
       static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
   a.softcap = static_cast<float>(p.softcap);
+  a.alibi_stride_batch = p.alibi == Alibi::kPerSequence ? p.num_heads_q : 0;
+  a.alibi_sqrt = p.alibi_sqrt ? 1 : 0;
   for (const SeqLen& len : p.seqs) {
     a.total_q += len.q;
     a.max_seqlen_q = std::max(a.max_seqlen_q, len.q);
@@ -183,6 +226,13 @@ OpParams Workload::params() const {
   a.seqused_k = used_k_.as<int32_t>();
   a.block_table = table_.as<int32_t>();
   a.block_table_stride = plan_.block_table_stride;
+  a.cache_batch_idx = cache_rows_.as<int32_t>();
+  a.cache_leftpad = leftpad_.as<int32_t>();
+  a.alibi_slopes = slopes_.as<float>();
+  a.sinks = sinks_.as<float>();
+  a.q_descale = q_descale_.as<float>();
+  a.k_descale = k_descale_.as<float>();
+  a.v_descale = v_descale_.as<float>();
   a.out = out_.data();
   a.lse = lse_.as<float>();
   return op;
@@ -224,7 +274,8 @@ uint64_t Workload::outputs_digest() const {
 
 std::optional<std::string> Workload::memory_damage() const {
   for (const GuardedBuffer* b :
-       {&q_, &k_, &v_, &out_, &lse_, &new_k_, &new_v_, &slots_, &cu_q_, &cu_k_, &used_k_, &table_}) {
+       {&q_, &k_, &v_, &out_, &lse_, &new_k_, &new_v_, &slots_, &cu_q_, &cu_k_, &used_k_, &table_,
+        &cache_rows_, &leftpad_, &slopes_, &sinks_, &q_descale_, &k_descale_, &v_descale_}) {
     if (auto damage = b->damage()) return damage;
   }
   for (const Input& i : inputs_) {

@@ -58,14 +58,16 @@ class Workload {
   WorkloadPlan plan_;
   GuardedBuffer q_, k_, v_, out_, lse_;
   GuardedBuffer new_k_, new_v_, slots_;
-  GuardedBuffer cu_q_, cu_k_, used_k_, table_;
+  GuardedBuffer cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_, slopes_, sinks_;
+  GuardedBuffer q_descale_, k_descale_, v_descale_;
   GuardedBuffer kv_owners_;
   std::vector<Input> inputs_;
 };
 
-/// (stride_block, stride_token, stride_head) in elements of the KV tensors of a case.
+/// (stride_block, stride_token, stride_head) in elements of the KV tensors of a case, and the rows of a
+/// block.
 struct KvStrides {
-  int64_t block, token, head;
+  int64_t block, token, head, rows;
 };
 KvStrides kv_strides(const CaseParams& p);
 

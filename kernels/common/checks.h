@@ -89,6 +89,10 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   if (p.batch > 0 && sources == kPagedKv && p.block_table == nullptr) {
     return bad("%s: block_table required for paged KV, given null");
   }
+  if (p.batch > 0 && (p.features & kAlibi) && p.alibi_slopes == nullptr) {
+    return bad("%s: alibi_slopes required for alibi, given null");
+  }
+  if ((p.features & kSinks) && p.sinks == nullptr) return bad("%s: sinks required for sinks, given null");
   if (p.total_q > 0 && (p.q == nullptr || p.out == nullptr || p.lse == nullptr)) {
     return bad("%s: q, out and lse required, given null");
   }

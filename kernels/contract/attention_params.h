@@ -24,9 +24,9 @@ enum Feature : uint64_t {
   kSoftcap = 1ull << 5,       ///< softcap > 0
   kAlibi = 1ull << 6,         ///< alibi_slopes
   kSinks = 1ull << 7,         ///< sinks
-  kBf16 = 1ull << 8,          ///< q and KV in bf16
-  kFp16 = 1ull << 9,          ///< q and KV in fp16
-  kFp32 = 1ull << 10,         ///< q and KV in fp32
+  kBf16 = 1ull << 8,          ///< q, KV (where no bit below says otherwise) and O in bf16
+  kFp16 = 1ull << 9,          ///< likewise fp16
+  kFp32 = 1ull << 10,         ///< likewise fp32
   kE4m3Kv = 1ull << 11,       ///< KV in e4m3 with descales
   kE4m3Q = 1ull << 12,        ///< q in e4m3 with descales
   kInt8K = 1ull << 13,        ///< K in int8 with scales per (token, head)
@@ -107,7 +107,8 @@ struct AttentionParams {
   // shrinks, and the LSE includes it. A row that sees no key has O = 0 and LSE = sink.
   const float* sinks;  ///< (Hq) in units of a score
 
-  // Scales of quantised inputs.
+  // Scales of quantised inputs: the value is the stored number times its scale. e4m3: one per (sequence, KV
+  // head), of sequence b, KV head h at b * stride_outer + h * stride_head, for q too.
   const float* q_descale;
   const float* k_descale;
   const float* v_descale;

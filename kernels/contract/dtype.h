@@ -107,19 +107,50 @@ ATTNBENCH_HD inline uint16_t float_to_fp16(float x) {
   return static_cast<uint16_t>(sign | (kept + ((rest > half || (rest == half && (kept & 1u))) ? 1u : 0u)));
 }
 
-/// Reads element `index` of a bf16, fp16 or fp32 array as float.
+/// e4m3 as in the OCP 8-bit floating point specification (OFP8), revision 1.0: no infinities, NaN is
+/// S.1111.111, largest 448, subnormals in steps of 2^-9. Exact.
+ATTNBENCH_HD inline float e4m3_to_float(uint8_t x) {
+  const uint32_t sign = static_cast<uint32_t>(x & 0x80u) << 24;
+  const uint32_t magnitude = x & 0x7fu;
+  const float scaled = bits_float(magnitude << 20) * bits_float(0x7b800000u);  // * 2^120, as in fp16_to_float
+  return bits_float(sign | (magnitude == 0x7fu ? 0x7fc00000u : float_bits(scaled)));
+}
+
+/// Rounds to e4m3, saturating at 448 as cvt.rn.satfinite does. NaN stays NaN.
+ATTNBENCH_HD inline uint8_t float_to_e4m3(float x) {
+  const uint32_t u = float_bits(x);
+  const uint32_t sign = (u >> 24) & 0x80u;
+  const uint32_t a = u & 0x7fffffffu;
+  if (a > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
+  if (a >= 0x43e00000u) return static_cast<uint8_t>(sign | 0x7eu);  // 448 and more
+  if (a >= 0x3c800000u) {                                           // 2^-6: normal in e4m3
+    const uint32_t r = a - 0x3c000000u;
+    return static_cast<uint8_t>(sign | ((r + 0x7ffffu + ((r >> 20) & 1u)) >> 20));
+  }
+  if (a < 0x3a800000u) return static_cast<uint8_t>(sign);  // below half the least subnormal, 2^-10
+  const uint32_t significand = (a & 0x7fffffu) | 0x800000u;
+  const uint32_t shift = 141u - (a >> 23);  // 21..24: drops to units of 2^-9
+  const uint32_t kept = significand >> shift;
+  const uint32_t rest = significand & ((1u << shift) - 1u);
+  const uint32_t half = 1u << (shift - 1u);
+  return static_cast<uint8_t>(sign | (kept + ((rest > half || (rest == half && (kept & 1u))) ? 1u : 0u)));
+}
+
+/// Reads element `index` of an array of a floating type as float.
 ATTNBENCH_HD inline float load_float(DType t, const void* base, int64_t index) {
   switch (t) {
     case DType::kBf16:
       return bf16_to_float(static_cast<const uint16_t*>(base)[index]);
     case DType::kFp16:
       return fp16_to_float(static_cast<const uint16_t*>(base)[index]);
+    case DType::kE4m3:
+      return e4m3_to_float(static_cast<const uint8_t*>(base)[index]);
     default:
       return static_cast<const float*>(base)[index];
   }
 }
 
-/// Writes `x` to element `index` of a bf16, fp16 or fp32 array, rounding to its type.
+/// Writes `x` to element `index` of an array of a floating type, rounding to it.
 ATTNBENCH_HD inline void store_float(DType t, void* base, int64_t index, float x) {
   switch (t) {
     case DType::kBf16:
@@ -127,6 +158,9 @@ ATTNBENCH_HD inline void store_float(DType t, void* base, int64_t index, float x
       break;
     case DType::kFp16:
       static_cast<uint16_t*>(base)[index] = float_to_fp16(x);
+      break;
+    case DType::kE4m3:
+      static_cast<uint8_t*>(base)[index] = float_to_e4m3(x);
       break;
     default:
       static_cast<float*>(base)[index] = x;
@@ -141,6 +175,8 @@ ATTNBENCH_HD inline float round_to(DType t, float x) {
       return bf16_to_float(float_to_bf16(x));
     case DType::kFp16:
       return fp16_to_float(float_to_fp16(x));
+    case DType::kE4m3:
+      return e4m3_to_float(float_to_e4m3(x));
     default:
       return x;
   }

@@ -85,8 +85,8 @@ const Kernel kAttention = {
     .op = Op::kAttention,
     .device = DeviceKind::kCpu,
     .min_compute_capability = 0,
-    .features =
-        kPackedKv | kPagedKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap | kBf16 | kFp16 | kFp32,
+    .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
+                kAlibi | kSinks | kBf16 | kFp16 | kFp32,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

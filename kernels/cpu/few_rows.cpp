@@ -6,6 +6,7 @@
 // never pauses.
 #include <algorithm>
 
+#include "kernels/cpu/alibi.h"
 #include "kernels/cpu/finish.h"
 #include "kernels/cpu/paths.h"
 #include "kernels/cpu/row_products.h"
@@ -142,7 +143,7 @@ class FewRows {
       for (int h = 0; h < task_.head_count; ++h) dot(h, rows(h), j);
     }
     for (int h = 0; h < task_.head_count; ++h) {
-      for (int r = 0; r < task_.rows; ++r) softmax(h * task_.rows + r, buf_.rows[r], tile);
+      for (int r = 0; r < task_.rows; ++r) softmax(h, r, tile);
     }
     for (int j = 0; j < keys; j += kKeyStep) {
       const int count = std::min(kKeyStep, tile.n - j);
@@ -176,10 +177,16 @@ class FewRows {
     });
   }
 
-  /// `row` counts over the task's heads and rows.
-  void softmax(int row, const KeyBounds& seen, const Tile& tile) {
-    const float alpha = softmax_row(scale_, buf_.s + row * kTile, 0, round_up(tile.n, kLanes),
-                                    seen.begin - tile.key, seen.end - tile.key, buf_.m[row], buf_.l[row]);
+  void softmax(int h, int r, const Tile& tile) {
+    const int row = h * task_.rows + r;
+    const KeyBounds& seen = buf_.rows[r];
+    float* s = buf_.s + row * kTile;
+    const int end = round_up(tile.n, kLanes);
+    const auto add_bias = [&] {
+      add_alibi(p_, task_, task_.head_begin + h, r, tile.key, scale_.bias_scale, s, 0, end);
+    };
+    const float alpha = softmax_row(scale_, add_bias, s, 0, end, seen.begin - tile.key, seen.end - tile.key,
+                                    buf_.m[row], buf_.l[row]);
     if (alpha == 1.0f) return;
     float* o = buf_.o + row * padded_dim_;
     for (int d = 0; d < padded_dim_; d += kLanes) store(o + d, load(o + d) * alpha);

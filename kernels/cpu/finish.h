@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "kernels/common/score.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/schedule.h"
 #include "kernels/cpu/softmax.h"
@@ -12,22 +13,25 @@ namespace attnbench::cpu {
 /// Most channels, padded.
 inline constexpr int kMaxHeadDim = 256;
 
-/// Writes O = o / l and LSE of packed row `row` of the task's KV head `head`. A row that saw no key has l =
-/// 0.
+/// Writes O and LSE of packed row `row` of the task's KV head `head` from its state over all its keys. Here
+/// alone a sink enters. A row that saw no key has l = 0.
 inline void write_row(const AttentionParams& p, const Task& task, int32_t head, int32_t row, const float* o,
                       float m, float l) {
   const int32_t group = p.num_heads_q / p.num_heads_kv;
   const int32_t packed_row = task.row_begin + row;
   const int64_t q_row = int64_t{task.range.q_begin} + packed_row / group;
   const int32_t q_head = head * group + packed_row % group;
+  const RowEnd<double> end =
+      end_row(m * 0.69314718055994530942, static_cast<double>(l), static_cast<double>(sink_of(p, q_head)));
+  const float divisor = static_cast<float>(end.divisor);
   alignas(64) float out[kMaxHeadDim];
   if (l == 0.0f) {
     std::memset(out, 0, sizeof out);
   } else {
-    for (int d = 0; d < p.head_dim; ++d) out[d] = o[d] / l;
+    for (int d = 0; d < p.head_dim; ++d) out[d] = o[d] / divisor;
   }
   store_row(p.dtype_out, p.out, out_offset(p, q_row, q_head), out, p.head_dim);
-  p.lse[lse_offset(p, q_row, q_head)] = lse_of_state(m, l);
+  p.lse[lse_offset(p, q_row, q_head)] = static_cast<float>(end.lse);
 }
 
 /// Ends one row of a task; `o` holds head_dim accumulators in channel order, `partials` the launch's slots.

@@ -9,6 +9,7 @@
 // causal and window masks cost little beyond what they leave visible.
 #include <algorithm>
 
+#include "kernels/cpu/alibi.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/finish.h"
 #include "kernels/cpu/paths.h"
@@ -81,8 +82,12 @@ class ManyRows {
       for (int g = 0; g < groups(); ++g) {
         for (int r = g * kGroupRows; r < g * kGroupRows + rows_of_group(g); ++r) {
           const KeyBounds& seen = buf_.rows[r];
-          buf_.alpha[r] = softmax_row(scale_, buf_.s + r * kKeyTile, columns[g].begin, columns[g].end,
-                                      seen.begin - key, seen.end - key, buf_.m[r], buf_.l[r]);
+          float* s = buf_.s + r * kKeyTile;
+          const auto add_bias = [&] {
+            add_alibi(p_, task_, head_, r, key, scale_.bias_scale, s, columns[g].begin, columns[g].end);
+          };
+          buf_.alpha[r] = softmax_row(scale_, add_bias, s, columns[g].begin, columns[g].end, seen.begin - key,
+                                      seen.end - key, buf_.m[r], buf_.l[r]);
         }
       }
       multiply_pv(columns);

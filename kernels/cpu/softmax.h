@@ -2,8 +2,8 @@
 // max.
 //
 // Everything is in base 2: with c = |softmax_scale| log2(e), the weight of a score s is 2^(s c - m), where m
-// is the largest s c so far. State per row: m (-inf before any key), l = sum of weights, and accumulators of
-// O that the caller multiplies by `alpha` before it adds this tile's P V.
+// is the largest s c so far; with ALiBi the bias is added to s c. State per row: m (-inf before any key), l =
+// sum of weights, and accumulators of O that the caller multiplies by `alpha` before it adds this tile's P V.
 #pragma once
 
 #include <cmath>
@@ -23,28 +23,46 @@ struct ScoreScale {
       q_factor;  ///< -1, 0 or 1, put into q: exact, and leaves a positive scale so that max and scale commute
   float cap;     ///< 0: no softcap
   float cap_scale;   ///< |softmax_scale| / cap
-  float log2_scale;  ///< c above; log2(e) with softcap
+  float log2_scale;  ///< c above; log2(e) with softcap; 1 with a bias, which is added to s * bias_scale
+  bool bias;         ///< ALiBi
+  float bias_scale;  ///< what log2_scale would be without a bias
 };
 
 inline ScoreScale score_scale(const AttentionParams& p) {
   const float scale = p.softmax_scale;
   const float magnitude = std::fabs(scale);
   const float q_factor = scale == 0.0f ? 0.0f : std::copysign(1.0f, scale);
-  if (p.softcap > 0.0f) return {q_factor, p.softcap, magnitude / p.softcap, kLog2E};
-  // A scale of 0 is already in q; here it would make NaN of the -inf of masked keys.
-  const double c = scale == 0.0f ? 1.0 : magnitude * 1.44269504088896340736;
-  return {q_factor, 0.0f, 0.0f, static_cast<float>(c)};
+  ScoreScale out{};
+  out.q_factor = q_factor;
+  if (p.softcap > 0.0f) {
+    out.cap = p.softcap;
+    out.cap_scale = magnitude / p.softcap;
+    out.log2_scale = kLog2E;
+  } else {
+    // A scale of 0 is already in q; here it would make NaN of the -inf of masked keys.
+    const double c = scale == 0.0f ? 1.0 : magnitude * 1.44269504088896340736;
+    out.log2_scale = static_cast<float>(c);
+  }
+  if (p.features & kAlibi) {
+    out.bias = true;
+    out.bias_scale = out.log2_scale;
+    out.log2_scale = 1.0f;
+  }
+  return out;
 }
 
 /// In place, s[begin, end) := weights; begin and end are multiples of kLanes. Columns outside [lo, hi) are
-/// masked: whatever they hold is replaced, so that they weigh exactly 0. Updates m and l, returns alpha.
-inline float softmax_row(const ScoreScale& scale, float* s, int begin, int end, int lo, int hi, float& m,
-                         float& l) {
+/// masked: whatever they hold is replaced, so that they weigh exactly 0. Where scale.bias is set, add_bias()
+/// brings s[begin, end) to scale.bias_scale * s + bias, in base 2. Updates m and l, returns alpha.
+template <class AddBias>
+inline float softmax_row(const ScoreScale& scale, AddBias&& add_bias, float* s, int begin, int end, int lo,
+                         int hi, float& m, float& l) {
   if (scale.cap > 0.0f) {
     for (int j = begin; j < end; j += kLanes) {
       store(s + j, tanh_vec(load(s + j) * scale.cap_scale) * scale.cap);
     }
   }
+  if (scale.bias) add_bias();
   for (int j = begin; j < lo && j < end; ++j) s[j] = -kInf;
   for (int j = hi > begin ? hi : begin; j < end; ++j) s[j] = -kInf;
 
@@ -65,13 +83,6 @@ inline float softmax_row(const ScoreScale& scale, float* s, int begin, int end, 
   l = l * alpha + sum_lanes(sum);
   m = new_m;
   return alpha;
-}
-
-/// Natural log of the sum of exp(score), from a row's final state.
-inline float lse_of_state(float m, float l) {
-  if (l == 0.0f) return -kInf;
-  return static_cast<float>(static_cast<double>(m) * 0.69314718055994530942 +
-                            std::log(static_cast<double>(l)));
 }
 
 }  // namespace attnbench::cpu

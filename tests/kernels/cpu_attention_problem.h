@@ -26,6 +26,9 @@ struct Seq {
   int id = -1;  ///< whose values; -1: the index in the batch
 };
 
+enum class Cache { kNone, kRows, kIndexed };  ///< contiguous: in order, or shuffled and with left padding
+enum class Slopes { kNone, kPerHead, kPerSequence };
+
 struct Problem {
   std::vector<Seq> seqs;
   int heads_q = 2;
@@ -44,8 +47,25 @@ struct Problem {
   bool zero_scale = false;
   float magnitude = 1.0f;  ///< of q
   int q_begin = 0;         ///< cu_seqlens_q[0]
-  unsigned shuffle = 1;    ///< seed of the page order
+  unsigned shuffle = 1;    ///< seed of the order of pages and cache rows
+  Cache cache = Cache::kNone;
+  Slopes alibi = Slopes::kNone;
+  float slope_factor = 1.0f;
+  bool alibi_sqrt = false;
+  bool sinks = false;
+  float sink_shift = 0.0f;  ///< added to each sink
 
+  bool paged() const { return block_size > 0; }
+  bool contiguous() const { return cache != Cache::kNone; }
+  /// Of sequence `id`. One head has slope 0, one a negative one.
+  float slope(uint64_t id, int head) const {
+    const float of_sequence = alibi == Slopes::kPerSequence ? 0.013f * static_cast<float>(id) : 0.0f;
+    return slope_factor * (head == 1 ? 0.0f : head == 3 ? -0.001f : 0.3f / (head + 1) + of_sequence);
+  }
+  /// Every fifth head has none: -inf.
+  float sink(int head) const {
+    return head % 5 == 4 ? -std::numeric_limits<float>::infinity() : 0.7f * head - 1.3f + sink_shift;
+  }
   float softmax_scale() const {
     return zero_scale ? 0.0f : scale != 0.0f ? scale : 1.0f / std::sqrt(static_cast<float>(dim));
   }
@@ -79,8 +99,11 @@ class Layout {
  public:
   explicit Layout(const Problem& problem) : problem_(problem), element_(dtype_size(problem.dtype)) {
     fill_q();
-    if (problem_.block_size > 0) {
+    fill_terms();
+    if (problem_.paged()) {
       fill_paged();
+    } else if (problem_.contiguous()) {
+      fill_contiguous();
     } else {
       fill_packed();
     }
@@ -156,6 +179,20 @@ class Layout {
     }
   }
 
+  void fill_terms() {
+    constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+    slopes_stride_ = problem_.alibi == Slopes::kPerSequence ? problem_.heads_q + 2 : 0;
+    const std::size_t rows = slopes_stride_ > 0 ? problem_.seqs.size() : 1;
+    slopes_.assign(rows * (problem_.heads_q + 2), kNan);
+    sinks_.assign(static_cast<std::size_t>(problem_.heads_q) + 1, kNan);
+    for (int h = 0; h < problem_.heads_q; ++h) {
+      for (std::size_t b = 0; b < rows; ++b) {
+        slopes_[b * slopes_stride_ + h] = problem_.slope(problem_.seqs.empty() ? 0 : id(b), h);
+      }
+      sinks_[h] = problem_.sink(h);
+    }
+  }
+
   void fill_packed() {
     const int64_t row = int64_t{problem_.heads_kv} * problem_.dim;
     cu_k_ = {2};  // two rows of poison in front
@@ -201,6 +238,31 @@ class Layout {
     });
   }
 
+  /// Two cache rows stay unused, and each row has room beyond its sequence.
+  void fill_contiguous() {
+    const bool indexed = problem_.cache == Cache::kIndexed;
+    const int rows = static_cast<int>(problem_.seqs.size()) + 2;
+    cache_rows_.resize(static_cast<std::size_t>(rows));
+    std::iota(cache_rows_.begin(), cache_rows_.end(), 0);
+    std::mt19937 random(problem_.shuffle);
+    if (indexed) std::shuffle(cache_rows_.begin(), cache_rows_.end(), random);
+    int capacity = 1;
+    for (std::size_t b = 0; b < problem_.seqs.size(); ++b) {
+      leftpad_.push_back(indexed ? (static_cast<int>(b) * 5 + 3) % 7 : 0);
+      used_k_.push_back(problem_.seqs[b].k);
+      capacity = std::max(capacity, leftpad_.back() + problem_.seqs[b].k + 2);
+    }
+    num_blocks_ = rows;
+    stride_token_ = int64_t{problem_.heads_kv} * problem_.dim;
+    stride_head_ = problem_.dim;
+    stride_block_ = stride_token_ * capacity;
+    k_ = poisoned(rows * stride_block_);
+    v_ = k_;
+    fill_kv([&](std::size_t b, int pos) {
+      return cache_rows_[b] * stride_block_ + (leftpad_[b] + pos) * stride_token_;
+    });
+  }
+
   template <class RowOffset>
   void fill_kv(RowOffset&& row_offset) {
     for (std::size_t b = 0; b < problem_.seqs.size(); ++b) {
@@ -218,13 +280,16 @@ class Layout {
     params_.op = Op::kAttention;
     AttentionParams& p = params_.attention;
     p = {};
-    const bool paged = problem_.block_size > 0;
-    p.features = (paged ? kPagedKv : kPackedKv);
+    const bool paged = problem_.paged();
+    const bool contiguous = problem_.contiguous();
+    p.features = paged ? kPagedKv : contiguous ? kContiguousKv : kPackedKv;
     if (problem_.hnd) p.features |= kHnd;
     if (problem_.gaps) p.features |= kPartialKv;
     if (problem_.causal) p.features |= kCausal;
     if (problem_.softcap > 0) p.features |= kSoftcap;
     if (problem_.window_left >= 0 || problem_.window_right >= 0) p.features |= kWindow;
+    if (problem_.alibi != Slopes::kNone) p.features |= kAlibi;
+    if (problem_.sinks) p.features |= kSinks;
     p.features |= problem_.dtype == DType::kBf16 ? kBf16 : problem_.dtype == DType::kFp16 ? kFp16 : kFp32;
     p.batch = static_cast<int32_t>(problem_.seqs.size());
     p.num_heads_q = problem_.heads_q;
@@ -251,22 +316,35 @@ class Layout {
       p.block_table_stride = static_cast<int64_t>(table_stride_);
       p.block_size = problem_.block_size;
       p.num_blocks = num_blocks_;
+    } else if (contiguous) {
+      p.num_blocks = num_blocks_;
+      if (problem_.cache == Cache::kIndexed) {
+        p.cache_batch_idx = cache_rows_.data();
+        p.cache_leftpad = leftpad_.data();
+      }
     } else {
       p.cu_seqlens_k = cu_k_.data();
     }
-    if (paged || problem_.gaps) p.seqused_k = used_k_.data();
+    if (paged || contiguous || problem_.gaps) p.seqused_k = used_k_.data();
     p.causal = problem_.causal;
     p.window_left = problem_.window_left;
     p.window_right = problem_.window_right;
     p.softmax_scale = problem_.softmax_scale();
     p.softcap = problem_.softcap;
+    if (p.features & kAlibi) {
+      p.alibi_slopes = slopes_.data();
+      p.alibi_stride_batch = static_cast<int64_t>(slopes_stride_);
+      p.alibi_sqrt = problem_.alibi_sqrt;
+    }
+    if (p.features & kSinks) p.sinks = sinks_.data();
   }
 
   const Problem problem_;
   const std::size_t element_;
   std::vector<uint8_t> q_, k_, v_;
-  std::vector<int32_t> cu_q_, cu_k_, used_k_, table_;
-  std::size_t table_stride_ = 0;
+  std::vector<int32_t> cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_;
+  std::vector<float> slopes_, sinks_;
+  std::size_t table_stride_ = 0, slopes_stride_ = 0;
   int32_t num_blocks_ = 0;
   int64_t stride_block_ = 0, stride_token_ = 0, stride_head_ = 0;
   OpParams params_{};
@@ -302,10 +380,19 @@ inline void expect_right(const Problem& p, int threads = 2) {
             dot += double{value(p, 0, id, i, h, d)} * value(p, 1, id, j, kv_head, d);
           dot *= p.softmax_scale();
           if (p.softcap > 0) dot = p.softcap * std::tanh(dot / p.softcap);
+          if (p.alibi != Slopes::kNone) {
+            const double distance = static_cast<double>(std::abs(diagonal - j));
+            dot -= p.slope(id, h) * (p.alibi_sqrt ? std::sqrt(distance) : distance);
+          }
           score[j] = seen ? dot : -std::numeric_limits<double>::infinity();
           top = std::max(top, score[j]);
         }
-        double sum = 0;
+        const float sink = p.sinks ? p.sink(h) : -std::numeric_limits<float>::infinity();
+        const bool empty = std::isinf(top);
+        // An fp32 score is off by its own rounding, which grows with the bias in it.
+        const double row_slack = empty ? slack : slack * std::max(1.0, std::abs(top) / 8);
+        top = std::max(top, double{sink});
+        double sum = std::isinf(sink) ? 0 : std::exp(sink - top);
         std::fill(o.begin(), o.end(), 0.0);
         for (int j = 0; j < s.k; ++j) {
           if (std::isinf(score[j])) continue;
@@ -316,17 +403,17 @@ inline void expect_right(const Problem& p, int threads = 2) {
         const float got_lse = got.lse[static_cast<std::size_t>(h) * total + begin + i];
         const std::string place =
             "sequence " + std::to_string(b) + " row " + std::to_string(i) + " head " + std::to_string(h);
-        if (sum == 0) {
-          EXPECT_EQ(got_lse, -std::numeric_limits<float>::infinity()) << place;
+        if (empty) {
+          EXPECT_EQ(got_lse, sink) << place;
         } else if (const double lse = top + std::log(sum);
-                   !(std::abs(got_lse - lse) <= slack * (1 + std::abs(lse)))) {
+                   !(std::abs(got_lse - lse) <= row_slack * (1 + std::abs(lse)))) {
           ADD_FAILURE() << place << " lse " << got_lse << " expected " << lse;
           ++failures;
         }
         for (int d = 0; d < p.dim; ++d) {
-          const double expected = sum == 0 ? 0 : o[d] / sum;
+          const double expected = empty ? 0 : o[d] / sum;
           const float x = got.out[((static_cast<std::size_t>(begin) + i) * p.heads_q + h) * p.dim + d];
-          if (!(std::abs(x - expected) <= (sum == 0 ? 0 : 1.01 * u_out * std::abs(expected) + slack))) {
+          if (!(std::abs(x - expected) <= (empty ? 0 : 1.01 * u_out * std::abs(expected) + row_slack))) {
             ADD_FAILURE() << place << " channel " << d << ": " << x << " expected " << expected;
             ++failures;
           }

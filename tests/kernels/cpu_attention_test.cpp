@@ -175,8 +175,8 @@ TEST(CpuAttention, RefusesWhatItDoesNotDo) {
     return cpu::kAttention.supports(&layout.params(), &context, &message);
   };
   EXPECT_EQ(status([](AttentionParams&) {}), KernelStatus::kOk);
-  EXPECT_EQ(status([](AttentionParams& p) { p.features |= kAlibi; }), KernelStatus::kUnsupported);
-  EXPECT_STREQ(message.text, "cpu: alibi is not supported");
+  EXPECT_EQ(status([](AttentionParams& p) { p.features |= kDropout; }), KernelStatus::kUnsupported);
+  EXPECT_STREQ(message.text, "cpu: dropout is not supported");
   EXPECT_EQ(status([](AttentionParams& p) { p.num_heads_q = 3; }), KernelStatus::kBadArgument);
   EXPECT_STREQ(message.text, "cpu: num_heads_q a positive multiple of num_heads_kv 2 required, given 3");
   EXPECT_EQ(status([](AttentionParams& p) { p.head_dim = 257; }), KernelStatus::kBadArgument);
@@ -192,6 +192,12 @@ TEST(CpuAttention, RefusesWhatItDoesNotDo) {
   EXPECT_EQ(cpu::kAttention.supports(&layout.params(), &context, &message), KernelStatus::kOk);
   EXPECT_EQ(cpu::kAttention.launch(&layout.params(), &context, &message), KernelStatus::kBadArgument);
   EXPECT_STREQ(message.text, "cpu: q, out and lse required, given null");
+  layout.params().attention.features |= kAlibi;
+  EXPECT_EQ(cpu::kAttention.launch(&layout.params(), &context, &message), KernelStatus::kBadArgument);
+  EXPECT_STREQ(message.text, "cpu: alibi_slopes required for alibi, given null");
+  layout.params().attention.features ^= kAlibi | kSinks;
+  EXPECT_EQ(cpu::kAttention.launch(&layout.params(), &context, &message), KernelStatus::kBadArgument);
+  EXPECT_STREQ(message.text, "cpu: sinks required for sinks, given null");
 }
 
 }  // namespace

@@ -6,11 +6,13 @@
 namespace attnbench {
 namespace {
 
+using testing::Cache;
 using testing::Layout;
 using testing::Problem;
 using testing::Result;
 using testing::run;
 using testing::Seq;
+using testing::Slopes;
 
 /// Decode, prefill, chunked prefill, speculative decode, and contexts long enough to be split in both paths.
 Problem serving_batch(DType t) {
@@ -24,37 +26,62 @@ Problem serving_batch(DType t) {
   return p;
 }
 
+/// The same with every term of the score: softcap, ALiBi and sinks.
+Problem serving_batch_with_terms(DType t) {
+  Problem p = serving_batch(t);
+  p.softcap = 20.0f;
+  p.alibi = Slopes::kPerSequence;
+  p.sinks = true;
+  return p;
+}
+
 constexpr DType kDTypes[] = {DType::kBf16, DType::kFp16, DType::kFp32};
 
-TEST(CpuInvariants, PackedPagedAndShuffledPagesAgree) {
-  for (const DType t : kDTypes) {
-    Problem p = serving_batch(t);
-    const Result packed = run(p);
-    p.gaps = true;
-    EXPECT_TRUE(packed == run(p)) << "gaps";
-    p.gaps = false;
-    for (const int block_size : {1, 16, 64, 256}) {
-      for (const bool hnd : {false, true}) {
-        for (const unsigned shuffle : {1u, 2u}) {
-          p.block_size = block_size;
-          p.hnd = hnd;
-          p.shuffle = shuffle;
-          EXPECT_TRUE(packed == run(p)) << dtype_name(t) << " block_size " << block_size << " hnd " << hnd;
-        }
+/// All layouts of the KV cache against packed keys.
+void expect_layouts_agree(Problem p) {
+  const Result packed = run(p);
+  p.gaps = true;
+  EXPECT_TRUE(packed == run(p)) << "gaps";
+  p.gaps = false;
+  for (const int block_size : {1, 16, 64, 256}) {
+    for (const bool hnd : {false, true}) {
+      for (const unsigned shuffle : {1u, 2u}) {
+        p.block_size = block_size;
+        p.hnd = hnd;
+        p.shuffle = shuffle;
+        EXPECT_TRUE(packed == run(p))
+            << dtype_name(p.dtype) << " block_size " << block_size << " hnd " << hnd;
       }
+    }
+  }
+  p.block_size = 0;
+  p.hnd = false;
+  for (const Cache cache : {Cache::kRows, Cache::kIndexed}) {
+    for (const unsigned shuffle : {1u, 2u}) {
+      p.cache = cache;
+      p.shuffle = shuffle;
+      EXPECT_TRUE(packed == run(p)) << dtype_name(p.dtype) << " contiguous";
     }
   }
 }
 
-TEST(CpuInvariants, ThreadsDoNotMatter) {
-  const Problem p = serving_batch(DType::kBf16);
-  Layout layout(p);
-  const Result one = layout.run(1);
-  for (const int threads : {1, 2, 5, 16}) EXPECT_TRUE(one == layout.run(threads)) << threads;
+TEST(CpuInvariants, PackedPagedAndContiguousAgree) {
+  for (const DType t : kDTypes) {
+    expect_layouts_agree(serving_batch(t));
+    expect_layouts_agree(serving_batch_with_terms(t));
+  }
 }
 
-TEST(CpuInvariants, AloneAndInABatchAgree) {
-  const Problem batch = serving_batch(DType::kBf16);
+TEST(CpuInvariants, ThreadsDoNotMatter) {
+  for (const Problem& p : {serving_batch(DType::kBf16), serving_batch_with_terms(DType::kBf16)}) {
+    Layout layout(p);
+    const Result one = layout.run(1);
+    for (const int threads : {1, 2, 5, 16}) EXPECT_TRUE(one == layout.run(threads)) << threads;
+  }
+}
+
+/// Each sequence in the batch against itself alone.
+void expect_batch_invariant(const Problem& batch) {
   const Result together = run(batch);
   const std::size_t row = static_cast<std::size_t>(batch.heads_q) * batch.dim;
   const int total = 1 + 100 + 40 + 3 + 1 + 130 + 1;
@@ -74,11 +101,21 @@ TEST(CpuInvariants, AloneAndInABatchAgree) {
   }
 }
 
+TEST(CpuInvariants, AloneAndInABatchAgree) {
+  expect_batch_invariant(serving_batch(DType::kBf16));
+  Problem p = serving_batch_with_terms(DType::kBf16);
+  expect_batch_invariant(p);
+  p.cache = Cache::kIndexed;
+  expect_batch_invariant(p);
+}
+
 TEST(CpuInvariants, RunsRepeat) {
   for (const DType t : kDTypes) {
-    Layout layout(serving_batch(t));
-    const Result first = layout.run(5);
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE(first == layout.run(5));
+    for (const Problem& p : {serving_batch(t), serving_batch_with_terms(t)}) {
+      Layout layout(p);
+      const Result first = layout.run(5);
+      for (int i = 0; i < 3; ++i) EXPECT_TRUE(first == layout.run(5));
+    }
   }
 }
 

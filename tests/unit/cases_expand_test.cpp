@@ -96,6 +96,9 @@ TEST(CaseId, YamlReadsBackToTheSameCase) {
       "     window: [none, '128,0'], softmax_scale: [default, 0.17], mask: [none, causal], data: [normal, "
       "outlier]}\n"
       "  - {kv: packed, gap_tokens: [0, 3], batch: 0q0_3q7, heads: 7/1, head_dim: 72}\n"
+      "  - {kv: contiguous, leftpad: [0, 4], cache_batch_idx: [identity, shuffled], alibi: [none, per_head, "
+      "per_sequence],\n"
+      "     alibi_sqrt: [true, false], sinks: [true, false], batch: 2q3s9}\n"
       "  - {op: kv_append, batch: 4q2s9, padding_tokens: [0, 5], block_size: 16}\n");
   for (const Case& c : e.cases) {
     const Expansion again = expand(parse_inline_case(case_yaml(c.params)));

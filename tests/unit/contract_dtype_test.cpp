@@ -141,6 +141,44 @@ TEST_P(Dtype16Test, RoundsTheEnds) {
 INSTANTIATE_TEST_SUITE_P(Bf16, Dtype16Test, testing::Values(kBf16Format));
 INSTANTIATE_TEST_SUITE_P(Fp16, Dtype16Test, testing::Values(kFp16Format));
 
+/// The finite values of e4m3 in order of their patterns 0x00..0x7e, by the definition of the format.
+std::vector<double> e4m3_values() {
+  std::vector<double> values;
+  for (int h = 0; h < 0x7f; ++h) {
+    const int exponent = h >> 3, fraction = h & 7;
+    values.push_back(exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10));
+  }
+  return values;
+}
+
+TEST(DtypeTest, E4m3DecodesByDefinitionAndRoundTrips) {
+  const std::vector<double> values = e4m3_values();
+  EXPECT_EQ(values.back(), 448.0);
+  for (int h = 0; h < 0x7f; ++h) {
+    const auto pattern = static_cast<uint8_t>(h), negative = static_cast<uint8_t>(h | 0x80);
+    EXPECT_EQ(e4m3_to_float(pattern), values[static_cast<std::size_t>(h)]) << h;
+    EXPECT_EQ(e4m3_to_float(negative), -values[static_cast<std::size_t>(h)]) << h;
+    EXPECT_EQ(float_to_e4m3(e4m3_to_float(pattern)), pattern);
+    EXPECT_EQ(float_to_e4m3(e4m3_to_float(negative)), negative);
+  }
+  EXPECT_TRUE(std::isnan(e4m3_to_float(0x7f)) && std::isnan(e4m3_to_float(0xff)));
+  EXPECT_TRUE(std::isnan(e4m3_to_float(float_to_e4m3(NAN))));
+}
+
+TEST(DtypeTest, E4m3RoundsToNearestEvenAndSaturates) {
+  const std::vector<double> values = e4m3_values();
+  for (std::size_t h = 0; h + 1 < values.size(); ++h) {
+    const auto middle = static_cast<float>((values[h] + values[h + 1]) / 2);
+    EXPECT_EQ(float_to_e4m3(middle), h % 2 == 0 ? h : h + 1) << "a tie goes to the even pattern";
+    EXPECT_EQ(float_to_e4m3(std::nextafter(middle, 0.0f)), h);
+    EXPECT_EQ(float_to_e4m3(std::nextafter(middle, 1e9f)), h + 1);
+  }
+  for (const float x : {449.0f, 464.0f, 1e9f, std::numeric_limits<float>::infinity()}) {
+    EXPECT_EQ(float_to_e4m3(x), 0x7e);
+    EXPECT_EQ(float_to_e4m3(-x), 0xfe);
+  }
+}
+
 TEST(DtypeTest, SizesAndRoundoff) {
   EXPECT_EQ(dtype_size(DType::kFp32), 4u);
   EXPECT_EQ(dtype_size(DType::kFp16), 2u);
@@ -154,7 +192,7 @@ TEST(DtypeTest, SizesAndRoundoff) {
 }
 
 TEST(DtypeTest, LoadStoreAndRoundAgree) {
-  for (const DType t : {DType::kBf16, DType::kFp16, DType::kFp32}) {
+  for (const DType t : {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3}) {
     std::vector<uint32_t> memory(4, 0);
     const float x = 1.0f / 3.0f;
     store_float(t, memory.data(), 1, x);

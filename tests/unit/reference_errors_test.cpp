@@ -60,6 +60,7 @@ TEST(ReferenceErrors, Contradictions) {
       [](Problem& p) { p.num_heads_kv = 0; }, [](Problem& p) { p.num_heads_q = 0; },
       [](Problem& p) { p.q_lens = {3}; },     [](Problem& p) { p.q_lens = {-1, 5}; },
       [](Problem& p) { p.k_lens = {4, -6}; }, [](Problem& p) { p.softcap = -1.0; },
+      [](Problem& p) { p.head_dim_v = -1; },
   };
   for (const auto& change : changes) {
     Problem p = small();
@@ -71,6 +72,41 @@ TEST(ReferenceErrors, Contradictions) {
   p.softmax_scale = nan;
   expect_refused(p, {});
   expect_refused(small(), {}, -1);
+}
+
+// 4 heads and 2 sequences: 4 or 8 slopes, 4 sinks.
+TEST(ReferenceErrors, SlopesAndSinks) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  for (size_t count : {1, 2, 3, 4, 5, 6, 8, 12}) {
+    Problem slopes = small();
+    slopes.alibi_slopes.assign(count, 0.5);
+    Problem sinks = small();
+    sinks.sinks.assign(count, 0.5);
+    const auto run = [](const Problem& p) { attend(p, Ones(), all_rows(p), 1, ignore); };
+    if (count == 4 || count == 8) {
+      EXPECT_NO_THROW(run(slopes));
+    } else {
+      expect_refused(slopes, {});
+    }
+    if (count == 4) {
+      EXPECT_NO_THROW(run(sinks));
+    } else {
+      expect_refused(sinks, {});
+    }
+  }
+  for (double bad : {kInf, -kInf, kNan}) {
+    Problem p = small();
+    p.alibi_slopes = {0.5, 0.5, 0.5, bad};
+    expect_refused(p, {});
+    p.alibi_slopes.clear();
+    p.sinks = {0.5, 0.5, 0.5, bad};
+    if (bad == -kInf) {
+      EXPECT_NO_THROW(attend(p, Ones(), all_rows(p), 1, ignore));
+    } else {
+      expect_refused(p, {});
+    }
+  }
 }
 
 TEST(ReferenceErrors, NoRowsNoCalls) {

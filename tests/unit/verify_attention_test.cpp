@@ -144,6 +144,34 @@ TEST(VerifyAttention, EmptyRowsMustBeZeroAndMinusInfinity) {
   EXPECT_THAT(judge(c, h).reason, HasSubstr("LSE of seq 3 pos 1 head 2 is inf"));
 }
 
+TEST(VerifyAttention, EmptyRowsWithASinkHaveItAsTheirLse) {
+  Case c = make_case();
+  c.params.sinks = true;
+  HostOutputs h = right_outputs(c, problem_of(c));
+  EXPECT_TRUE(judge(c, h).pass) << judge(c, h).reason;
+  h.lse[static_cast<std::size_t>(2 * 52 + 44)] = -INFINITY;
+  EXPECT_THAT(judge(c, h).reason, HasSubstr("LSE of seq 3 pos 1 head 2 is -inf"));
+}
+
+TEST(VerifyAttention, IgnoredFeaturesFail) {
+  Case c = make_case();
+  c.params.alibi = Alibi::kPerSequence;
+  c.params.sinks = true;
+  c.params.softcap = 5;
+  EXPECT_TRUE(judge(c, right_outputs(c, problem_of(c))).pass);
+  const auto judge_without = [&](auto change) {
+    reference::Problem p = problem_of(c);
+    change(p);
+    return judge(c, right_outputs(c, p)).pass;
+  };
+  EXPECT_FALSE(judge_without([](reference::Problem& p) { p.alibi_slopes.clear(); }));
+  EXPECT_FALSE(judge_without([](reference::Problem& p) { p.alibi_slopes.resize(6); }))
+      << "slopes of sequence 0 for all";
+  EXPECT_FALSE(judge_without([](reference::Problem& p) { p.alibi_sqrt = true; }));
+  EXPECT_FALSE(judge_without([](reference::Problem& p) { p.sinks.clear(); }));
+  EXPECT_FALSE(judge_without([](reference::Problem& p) { p.softcap = 0; }));
+}
+
 TEST(VerifyAttention, LseInAnotherBaseFails) {
   const Case c = make_case();
   HostOutputs h = right_outputs(c, problem_of(c));

@@ -88,6 +88,49 @@ TEST(WorkloadPlan, AppendSlotsAreTheLastTokensAndPaddingIsSkipped) {
   EXPECT_EQ(p.kv_owners[2].pos, 2);
 }
 
+TEST(WorkloadPlan, ContiguousRowsHoldPaddingKeysAndRoom) {
+  Case c;
+  c.params.kv = KvSource::kContiguous;
+  c.params.seqs = {{1, 5}, {1, 0}, {2, 3}};
+  c.params.leftpad = 2;
+  const WorkloadPlan p = plan_workload(c);
+  EXPECT_EQ(p.num_blocks, 5) << "two rows of the cache are nobody's";
+  EXPECT_EQ(p.capacity, 5 + 2 + 3);
+  EXPECT_EQ(p.cache_leftpad, (std::vector<int32_t>{2, 1, 0}));
+  EXPECT_EQ(p.seqused_k, (std::vector<int32_t>{5, 0, 3}));
+  ASSERT_EQ(p.cache_batch_idx.size(), 3u);
+  EXPECT_EQ((std::set<int32_t>(p.cache_batch_idx.begin(), p.cache_batch_idx.end()).size()), 3u);
+  int64_t owned = 0;
+  for (const RowOwner& o : p.kv_owners) owned += o.seq >= 0;
+  EXPECT_EQ(owned, 8);
+  const auto first = static_cast<std::size_t>(p.cache_batch_idx[0] * p.capacity);
+  EXPECT_EQ(p.kv_owners[first + 1].seq, -1);
+  EXPECT_EQ(p.kv_owners[first + 2].pos, 0);
+  EXPECT_EQ(p.kv_owners[first + 6].pos, 4);
+  EXPECT_EQ(p.kv_owners[first + 7].seq, -1);
+  c.params.shuffled_cache = false;
+  EXPECT_TRUE(plan_workload(c).cache_batch_idx.empty()) << "null stands for the identity";
+}
+
+TEST(WorkloadPlan, SlopesAndSinksHaveTheirShapes) {
+  Case c;
+  c.params.num_heads_q = 8;
+  c.params.seqs.assign(4, {1, 1});
+  EXPECT_TRUE(alibi_slopes_of(c).empty());
+  EXPECT_TRUE(sinks_of(c).empty());
+  c.params.alibi = Alibi::kPerHead;
+  EXPECT_EQ(alibi_slopes_of(c).size(), 8u);
+  EXPECT_EQ(alibi_slopes_of(c)[0], 0.5f);
+  EXPECT_EQ(alibi_slopes_of(c)[7], 1.0f / 256);
+  c.params.alibi = Alibi::kPerSequence;
+  ASSERT_EQ(alibi_slopes_of(c).size(), 32u);
+  EXPECT_EQ(alibi_slopes_of(c)[8], 0.75f);
+  c.params.sinks = true;
+  const std::vector<float> sinks = sinks_of(c);
+  EXPECT_EQ(sinks.size(), 8u);
+  EXPECT_EQ(std::set<float>(sinks.begin(), sinks.end()).size(), 8u) << "no two heads alike";
+}
+
 TEST(WorkloadPlan, EmptyBatch) {
   Case c;
   const WorkloadPlan p = plan_workload(c);

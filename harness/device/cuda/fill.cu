@@ -20,6 +20,7 @@ template <DType kType>
 __device__ auto bits_of(float x) {
   if constexpr (kType == DType::kBf16) return float_to_bf16(x);
   if constexpr (kType == DType::kFp16) return float_to_fp16(x);
+  if constexpr (kType == DType::kE4m3) return float_to_e4m3(x);
   if constexpr (kType == DType::kFp32) return float_bits(x);
 }
 
@@ -107,8 +108,11 @@ void fill_cuda(const FillJob& job, cudaStream_t stream) {
     case DType::kFp32:
       fill_kernel<DType::kFp32><<<grid, kThreads, 0, stream>>>(job);
       break;
+    case DType::kE4m3:
+      fill_kernel<DType::kE4m3><<<grid, kThreads, 0, stream>>>(job);
+      break;
     default:
-      throw std::invalid_argument(std::string("fill: bf16, fp16 or fp32 required, given ") +
+      throw std::invalid_argument(std::string("fill: a floating type required, given ") +
                                   dtype_name(job.dtype));
   }
   cuda_check(cudaGetLastError(), "fill kernel");

@@ -21,9 +21,16 @@ inline constexpr int kPad = 4;     ///< floats after each row, so that 8 rows' f
 inline constexpr int kPStride = kTile + kPad;
 static_assert(kThreads / kLanes * kRows == kTile);
 
-/// Shared memory of a CTA: the tiles of Q, of K then V, and of P, all fp32.
+/// What ALiBi needs of a row. In shared memory, as the loop over keys has no registers to spare.
+struct RowBias {
+  float slope;
+  int32_t diagonal;  ///< the key at distance 0
+};
+
+/// Shared memory of a CTA: the tiles of Q, of K then V, and of P, all fp32, and a RowBias per row.
 constexpr int shared_bytes(int padded_dim) {
-  return static_cast<int>(sizeof(float)) * (2 * kTile * (padded_dim + kPad) + kTile * kPStride);
+  return static_cast<int>(sizeof(float)) * (2 * kTile * (padded_dim + kPad) + kTile * kPStride) +
+         static_cast<int>(sizeof(RowBias)) * kTile;
 }
 
 template <DType kType>
@@ -43,6 +50,18 @@ struct Element<DType::kFp32> {
   using Storage = float;
   static __device__ float to_float(float x) { return x; }
 };
+
+/// As store_float, for the output types that `supports` lets through. The rest of its switch, inlined for
+/// each channel of a thread, would take registers from the loop over keys.
+__device__ inline void store_output(DType t, void* out, int64_t index, float x) {
+  if (t == DType::kBf16) {
+    static_cast<uint16_t*>(out)[index] = float_to_bf16(x);
+  } else if (t == DType::kFp16) {
+    static_cast<uint16_t*>(out)[index] = float_to_fp16(x);
+  } else {
+    static_cast<float*>(out)[index] = x;
+  }
+}
 
 /// Four (or two) neighbouring values that move as one.
 template <class T, int kCount>
@@ -114,6 +133,16 @@ __device__ inline float row_sum(float x) {
   return x;
 }
 
+/// Calls f(i, u, score) for each score of a thread: its row i, its key u of the tile's two.
+template <class F>
+__device__ void for_each_score(float (&s)[kRows][2], F f) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+    for (int u = 0; u < 2; ++u) f(i, u, s[i][u]);
+  }
+}
+
 /// One tile of query rows of KV head `kv_head` of sequence `b` against all keys that it sees.
 template <DType kType, int kD>
 __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq, int kv_head,
@@ -125,6 +154,7 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
   float* const q_tile = shared;
   float* const kv_tile = q_tile + kTile * kStride;
   float* const p_tile = kv_tile + kTile * kStride;
+  auto* const row_bias = reinterpret_cast<RowBias*>(p_tile + kTile * kPStride);
 
   const int tx = static_cast<int>(threadIdx.x) % kLanes;
   const int row0 = static_cast<int>(threadIdx.x) / kLanes * kRows;
@@ -139,6 +169,14 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
         return static_cast<const T*>(p.q) +
                q_offset(p, int64_t{seq.q_begin} + rows.token(r), head0 + rows.head_in_group(r));
       });
+
+  const bool alibi = p.features & kAlibi;
+  if (alibi && threadIdx.x < kTile) {
+    const int r = static_cast<int>(threadIdx.x);
+    row_bias[r] = r < rows.count ? RowBias{alibi_slope(p, b, head0 + rows.head_in_group(r)),
+                                           rows.token(r) + seq.k_len - seq.q_len}
+                                 : RowBias{0.0f, 0};
+  }
 
   KeyBounds bounds[kRows];
   float max[kRows];                   // of the scores so far; -inf: none seen
@@ -181,15 +219,24 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
       }
     }
 
+    // Each optional term behind one branch for all scores: a branch per score costs 1 to 4 % of the time even
+    // where it is never taken.
+    for_each_score(s, [&](int, int, float& x) { x *= p.softmax_scale; });
+    if (p.softcap > 0.0f) for_each_score(s, [&](int, int, float& x) { x = softcap_score(x, p.softcap); });
+    if (alibi) {
+      for_each_score(s, [&](int i, int u, float& x) {
+        const RowBias bias = row_bias[row0 + i];
+        const int key = key0 + tx + u * kLanes;
+        x += alibi_bias(bias.slope, ::abs(bias.diagonal - key), p.alibi_sqrt != 0);
+      });
+    }
+    for_each_score(s, [&](int i, int u, float& x) {
+      const int key = key0 + tx + u * kLanes;
+      x = key >= bounds[i].begin && key < bounds[i].end ? x : -INFINITY;
+    });
+
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-#pragma unroll
-      for (int u = 0; u < 2; ++u) {
-        float score = s[i][u] * p.softmax_scale;
-        if (p.softcap > 0.0f) score = softcap_score(score, p.softcap);
-        const int key = key0 + tx + u * kLanes;
-        s[i][u] = key >= bounds[i].begin && key < bounds[i].end ? score : -INFINITY;
-      }
       const float new_max = fmaxf(max[i], row_max(fmaxf(s[i][0], s[i][1])));
       // exp(x - max) as exp2(x * log2(e) - base). All terms of a row must be taken relative to one and the
       // same rounded `base`, hence __fmul_rn: fused into the subtraction below, the factor of an unchanged
@@ -246,7 +293,8 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
     if (row0 + i >= rows.count) continue;
     const int64_t q_row = int64_t{seq.q_begin} + rows.token(row0 + i);
     const int head = head0 + rows.head_in_group(row0 + i);
-    if (tx == 0) p.lse[lse_offset(p, q_row, head)] = lse_of(max[i], total);
+    const auto [divisor, lse] = end_row(max[i], total, sink_of(p, head));
+    if (tx == 0) p.lse[lse_offset(p, q_row, head)] = lse;
     const int64_t at = out_offset(p, q_row, head);
 #pragma unroll
     for (int g = 0; g < kVecs; ++g) {
@@ -254,7 +302,7 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
       for (int c = 0; c < kVec; ++c) {
         const int channel = kVec * (tx + g * kLanes) + c;
         if (channel < p.head_dim) {
-          store_float(p.dtype_out, p.out, at + channel, total == 0.0f ? 0.0f : o[i][g].x[c] / total);
+          store_output(p.dtype_out, p.out, at + channel, divisor == 0.0f ? 0.0f : o[i][g].x[c] / divisor);
         }
       }
     }

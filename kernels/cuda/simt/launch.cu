@@ -74,8 +74,8 @@ const Kernel kAttention = {
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
-    .features =
-        kPackedKv | kPagedKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap | kBf16 | kFp16 | kFp32,
+    .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
+                kAlibi | kSinks | kBf16 | kFp16 | kFp32,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = no_workspace,

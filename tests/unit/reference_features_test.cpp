@@ -1,0 +1,369 @@
+// What goes beside the plain product: ALiBi, sinks, values of another width. By hand, and against plain
+// loops.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "reference/reference.h"
+#include "tests/unit/reference_naive.h"
+
+namespace attnbench::reference {
+namespace {
+
+constexpr std::pair<int, int> kHeads[] = {{2, 2}, {4, 2}, {3, 1}};
+
+std::vector<double> slopes(int count, double largest) {
+  std::vector<double> s;
+  for (int i = 0; i < count; ++i)
+    s.push_back(largest * std::exp2(-0.7 * (i % 11)) * (i % 5 == 4 ? -0.1 : 1.0));
+  return s;
+}
+
+// Around the scores, none, beyond what a weight can be beside it, and far below.
+std::vector<double> sinks(int count) {
+  const std::vector<double> some = {0.3, -kInf, 100.0, -50.0, 2.5, 1e4, -1e4};
+  std::vector<double> s;
+  for (int i = 0; i < count; ++i) s.push_back(some[i % some.size()]);
+  return s;
+}
+
+TEST(ReferenceFeatures, Alibi) {
+  for (const Mask& mask : kMasks) {
+    for (const auto& [heads_q, heads_kv] : kHeads) {
+      for (int variant = 0; variant < 4; ++variant) {
+        SCOPED_TRACE(testing::Message() << "causal " << mask.causal << " left " << mask.left << " right "
+                                        << mask.right << ", " << heads_q << " heads, variant " << variant);
+        Problem p = pairs_of({0, 2, 70}, 3, heads_q, heads_kv);
+        set_mask(p, mask);
+        const int per_sequence = variant % 2 ? static_cast<int>(p.q_lens.size()) : 1;
+        p.alibi_slopes = slopes(heads_q * per_sequence, 0.8);
+        p.alibi_sqrt = variant / 2;
+        expect_naive(p, {}, all_rows(p));
+      }
+    }
+  }
+}
+
+// Scores down to -1300: far keys weigh nothing, and the largest score is not the last key's.
+TEST(ReferenceFeatures, AlibiOverLongSequences) {
+  for (const Mask& mask : kMasks) {
+    Problem p;
+    p.head_dim = 2;
+    p.num_heads_q = p.num_heads_kv = 1;
+    p.q_lens = {700, 1300};
+    p.k_lens = {1300, 700};
+    p.alibi_slopes = {0.01, 1.0};
+    set_mask(p, mask);
+    expect_naive(p, {}, all_rows(p));
+  }
+}
+
+TEST(ReferenceFeatures, Sinks) {
+  for (const Mask& mask : kMasks) {
+    for (const auto& [heads_q, heads_kv] : {std::pair{7, 7}, {7, 1}, {14, 2}}) {
+      SCOPED_TRACE(testing::Message() << "causal " << mask.causal << " left " << mask.left << " right "
+                                      << mask.right << ", " << heads_q << " heads");
+      Problem p = pairs_of({0, 2, 70}, 3, heads_q, heads_kv);
+      set_mask(p, mask);
+      p.sinks = sinks(heads_q);
+      expect_naive(p, {}, all_rows(p));
+    }
+  }
+}
+
+// A sink above every score leaves all digits of the moments, although every weight beside it is tiny.
+TEST(ReferenceFeatures, SinksOverPeakedLogits) {
+  for (double factor : {30.0, 100.0}) {
+    Problem p = pairs_of({2, 130}, 64, 4, 2);
+    p.causal = true;
+    p.sinks = {0.0, 40.0, 120.0, -kInf};
+    expect_naive(p, {.q_factor = factor}, all_rows(p));
+  }
+}
+
+TEST(ReferenceFeatures, AllAtOnce) {
+  for (const Mask& mask : kMasks) {
+    for (const auto& [heads_q, heads_kv] : kHeads) {
+      for (bool sqrt : {false, true}) {
+        SCOPED_TRACE(testing::Message() << "causal " << mask.causal << " left " << mask.left << " right "
+                                        << mask.right << ", " << heads_q << " heads, sqrt " << sqrt);
+        Problem p = pairs_of({0, 3, 65, 130}, 4, heads_q, heads_kv);
+        p.head_dim_v = 3;
+        set_mask(p, mask);
+        p.softcap = 3.0;
+        p.alibi_slopes = slopes(heads_q * static_cast<int>(p.q_lens.size()), 0.5);
+        p.alibi_sqrt = sqrt;
+        p.sinks = sinks(heads_q);
+        expect_naive(p, {.q_factor = 8.0}, all_rows(p));
+      }
+    }
+  }
+}
+
+TEST(ReferenceFeatures, ValuesOfAnotherWidth) {
+  for (const auto& [head_dim, head_dim_v] : {std::pair{192, 128}, {64, 512}, {3, 1}, {1, 7}, {16, 16}}) {
+    Problem p = pairs_of({1, 100}, head_dim, 2, 1);
+    p.head_dim_v = head_dim_v;
+    p.causal = true;
+    expect_naive(p, {}, all_rows(p));
+  }
+}
+
+// A feature that changes nothing changes no bit.
+TEST(ReferenceFeatures, NeutralFeatures) {
+  Problem p = pairs_of({1, 65, 200}, 16, 2, 1);
+  p.causal = true;
+  const Values values;
+  const TestInputs inputs(p, values);
+  const Results plain = run(p, inputs, all_rows(p), 2);
+  Problem neutral = p;
+  neutral.alibi_slopes = {0.0, 0.0};
+  neutral.sinks = {-kInf, -kInf};
+  neutral.head_dim_v = 16;
+  EXPECT_EQ(run(neutral, inputs, all_rows(p), 2), plain);
+  neutral.alibi_sqrt = true;
+  neutral.alibi_slopes.assign(2 * p.q_lens.size(), 0.0);
+  EXPECT_EQ(run(neutral, inputs, all_rows(p), 2), plain);
+}
+
+// --- by hand ---
+
+/// One sequence and head of width 1, q.k = dots[j], v = values[j].
+class Given : public Inputs {
+ public:
+  Given(std::vector<double> dots, std::vector<double> values) : dots_(dots), values_(values) {}
+  void load_q(int, int, int begin, int end, double* out) const override {
+    std::fill_n(out, end - begin, 1.0);
+  }
+  void load_k(int, int, int begin, int end, double* out) const override {
+    std::copy(dots_.begin() + begin, dots_.begin() + end, out);
+  }
+  void load_v(int, int, int begin, int end, double* out) const override {
+    std::copy(values_.begin() + begin, values_.begin() + end, out);
+  }
+
+ private:
+  std::vector<double> dots_, values_;
+};
+
+Problem single(int q_len, int k_len) {
+  Problem p;
+  p.head_dim = p.num_heads_q = p.num_heads_kv = 1;
+  p.q_lens = {q_len};
+  p.k_lens = {k_len};
+  return p;
+}
+
+Result row_of(const Problem& p, const Given& inputs, int pos, int head = 0, int seq = 0) {
+  return run(p, inputs, {{seq, pos, head}}, 1).begin()->second;
+}
+
+// 2 queries on 4 keys: query 0 stands at key 2, so the distances are 2 1 0 1; at slope ln 2 the weights are
+// 1/4 1/2 1 1/2 of 9/4.
+TEST(ReferenceByHand, AlibiCountsFromTheBottomRightDiagonal) {
+  const Given inputs({0, 0, 0, 0}, {9, 18, 36, 72});
+  Problem p = single(2, 4);
+  p.alibi_slopes = {std::log(2.0)};
+  const Result first = row_of(p, inputs, 0);
+  EXPECT_NEAR(first.o[0], (9.0 / 4 + 18.0 / 2 + 36.0 + 72.0 / 2) / (9.0 / 4), 1e-13);
+  EXPECT_NEAR(first.lse, std::log(9.0 / 4), 1e-15);
+  EXPECT_NEAR(first.p_max, 4.0 / 9, 1e-15);
+  EXPECT_NEAR(first.score_abs, 2.0 * std::log(2.0), 1e-15);
+  // Query 1 stands at key 3: distances 3 2 1 0.
+  EXPECT_NEAR(row_of(p, inputs, 1).lse, std::log(1.0 / 8 + 1.0 / 4 + 1.0 / 2 + 1.0), 1e-15);
+  // The mask takes keys away, it moves no distance.
+  p.causal = true;
+  EXPECT_NEAR(row_of(p, inputs, 0).lse, std::log(1.0 / 4 + 1.0 / 2 + 1.0), 1e-15);
+  p.window_left = 1;
+  EXPECT_NEAR(row_of(p, inputs, 0).lse, std::log(1.0 / 2 + 1.0), 1e-15);
+}
+
+// More queries than keys: query 0 of 3 stands at key -1 of 2, distances 1 2.
+TEST(ReferenceByHand, AlibiLeftOfTheKeys) {
+  Problem p = single(3, 2);
+  p.alibi_slopes = {std::log(2.0)};
+  EXPECT_NEAR(row_of(p, Given({0, 0}, {1, 1}), 0).lse, std::log(1.0 / 2 + 1.0 / 4), 1e-15);
+}
+
+// Distances 4 3 2 1 0, of which 4 1 0 are seen with their roots 2 1 0.
+TEST(ReferenceByHand, AlibiOfTheSquareRoot) {
+  Problem p = single(1, 5);
+  p.alibi_slopes = {std::log(2.0)};
+  p.alibi_sqrt = true;
+  const double none = -1e5;
+  const Given inputs({0, none, none, 0, 0}, {7, 0, 0, 7, 14});
+  EXPECT_NEAR(row_of(p, inputs, 0).lse, std::log(1.0 / 4 + 1.0 / 2 + 1.0), 1e-15);
+  EXPECT_NEAR(row_of(p, inputs, 0).o[0], (7.0 / 4 + 7.0 / 2 + 14.0) / (7.0 / 4), 1e-13);
+}
+
+TEST(ReferenceByHand, SlopesOfHeadsAndSequences) {
+  Problem p = single(1, 2);
+  p.num_heads_q = 2;
+  p.q_lens = {1, 1};
+  p.k_lens = {2, 2};
+  const Given inputs({0, 0}, {1, 1});
+  const auto lse = [](double slope) { return std::log(1.0 + std::exp(-slope)); };
+  p.alibi_slopes = {1.0, 2.0};
+  for (int seq : {0, 1}) {
+    EXPECT_NEAR(row_of(p, inputs, 0, 0, seq).lse, lse(1.0), 1e-15);
+    EXPECT_NEAR(row_of(p, inputs, 0, 1, seq).lse, lse(2.0), 1e-15);
+  }
+  p.alibi_slopes = {1.0, 2.0, 3.0, 4.0};
+  EXPECT_NEAR(row_of(p, inputs, 0, 0, 1).lse, lse(3.0), 1e-15);
+  EXPECT_NEAR(row_of(p, inputs, 0, 1, 1).lse, lse(4.0), 1e-15);
+}
+
+// tanh(large) = 1 caps both scores at 2; the bias of -6 then takes one to -4, below what the cap allows.
+TEST(ReferenceByHand, SoftcapBeforeAlibi) {
+  Problem p = single(1, 2);
+  p.softmax_scale = 0.5;
+  p.softcap = 2.0;
+  p.alibi_slopes = {6.0};
+  const Result row = row_of(p, Given({1e6, 1e6}, {0, 1}), 0);
+  EXPECT_NEAR(row.lse, 2.0 + std::log(1.0 + std::exp(-6.0)), 1e-15);
+  EXPECT_NEAR(row.score_abs, 4.0, 1e-15);
+}
+
+// Weights 1 and 3 beside a sink of 4: p = 1/8, 3/8, which leaves half of the row to nothing.
+TEST(ReferenceByHand, Sink) {
+  Problem p = single(1, 2);
+  p.sinks = {std::log(4.0)};
+  const Result row = row_of(p, Given({0, std::log(3.0)}, {4, 8}), 0);
+  EXPECT_NEAR(row.o[0], 4.0 / 8 + 24.0 / 8, 1e-14);
+  EXPECT_NEAR(row.lse, std::log(8.0), 1e-15);
+  EXPECT_NEAR(row.p2, 10.0 / 64, 1e-15);
+  EXPECT_NEAR(row.p_max, 3.0 / 8, 1e-15);
+  EXPECT_NEAR(row.a2[0], (16.0 + 9.0 * 64.0) / 64, 1e-5 * 9.25);
+  EXPECT_NEAR(row.v2[0], (0.25 + 9.0 * 4.5 * 4.5) / 64, 1e-5 * (9.25 + 2.85));  // v - o = 1/2, 9/2
+  EXPECT_NEAR(row.vv[0], 80.0, 1e-3);
+  EXPECT_NEAR(row.score_abs, std::log(4.0), 1e-15);
+  EXPECT_EQ(row.keys, 2);
+}
+
+// The sink is a score itself: neither the scale, nor the cap, nor the bias apply to it.
+TEST(ReferenceByHand, SinkIsNoKey) {
+  Problem p = single(1, 1);
+  p.softmax_scale = 100.0;
+  p.softcap = 0.5;
+  p.alibi_slopes = {7.0};
+  p.sinks = {std::log(3.0)};
+  EXPECT_NEAR(row_of(p, Given({0}, {8}), 0).o[0], 2.0, 1e-14);
+}
+
+TEST(ReferenceByHand, SinksOfHeads) {
+  Problem p = single(1, 1);
+  p.num_heads_q = 3;
+  p.sinks = {0.0, std::log(3.0), -kInf};
+  const Given inputs({0}, {12});
+  EXPECT_NEAR(row_of(p, inputs, 0, 0).o[0], 6.0, 1e-14);
+  EXPECT_NEAR(row_of(p, inputs, 0, 1).o[0], 3.0, 1e-14);
+  EXPECT_NEAR(row_of(p, inputs, 0, 2).o[0], 12.0, 1e-14);
+  EXPECT_EQ(row_of(p, inputs, 0, 2).lse, 0.0);
+}
+
+TEST(ReferenceByHand, SinkFarAboveOrBelow) {
+  const Given inputs({1, 1}, {3, 3});
+  Problem p = single(1, 2);
+  p.sinks = {1e5};
+  const Result above = row_of(p, inputs, 0);
+  EXPECT_EQ(above.o[0], 0.0);
+  EXPECT_EQ(above.lse, 1e5);
+  EXPECT_EQ(above.p_max, 0.0);
+  EXPECT_EQ(above.a2[0], 0.0);
+  EXPECT_EQ(above.v2[0], 0.0);
+  EXPECT_EQ(above.keys, 2);
+  p.sinks = {-1e5};
+  const Result below = row_of(p, inputs, 0);
+  EXPECT_NEAR(below.o[0], 3.0, 1e-14);
+  EXPECT_NEAR(below.lse, 1.0 + std::log(2.0), 1e-15);
+  EXPECT_EQ(below.score_abs, 1.0);
+  p.sinks = {101.0};  // p = exp(-100): its square is no float, but still a moment
+  const Result tiny = row_of(p, inputs, 0);
+  EXPECT_NEAR(tiny.a2[0] / (18.0 * std::exp(-200.0)), 1.0, 1e-5);
+}
+
+// 3 queries on 1 key: only the last sees it. The others keep the sink alone.
+TEST(ReferenceByHand, EmptyRows) {
+  const Given inputs({0}, {8});
+  Problem p = single(3, 1);
+  p.causal = true;
+  EXPECT_EQ(row_of(p, inputs, 1).lse, -kInf);
+  p.sinks = {std::log(3.0)};
+  p.alibi_slopes = {1.0};
+  const Result row = row_of(p, inputs, 1);
+  EXPECT_EQ(row.lse, std::log(3.0));
+  EXPECT_EQ(row.keys, 0);
+  for (double x :
+       {row.o[0], row.a2[0], row.v2[0], row.vv[0], row.p2, row.p_max, row.score_abs, row.dot_norm}) {
+    EXPECT_EQ(x, 0.0);
+  }
+  EXPECT_NEAR(row_of(p, inputs, 2).o[0], 2.0, 1e-14);
+}
+
+// Windows stand on the diagonal: query 0 of 2 at key 3 of 5, seeing 2 3 4 of window (1, 1); queries 0..3 of 4
+// at keys -2..1 of 2, seeing nothing, 0, 0 1, 0 1.
+TEST(ReferenceByHand, WindowsWhereLengthsDiffer) {
+  const Given inputs({0, 0, 0, 0, 0}, {1, 2, 4, 8, 16});
+  Problem p = single(2, 5);
+  p.window_left = p.window_right = 1;
+  EXPECT_NEAR(row_of(p, inputs, 0).o[0], 28.0 / 3, 1e-13);
+  EXPECT_NEAR(row_of(p, inputs, 1).o[0], 24.0 / 2, 1e-13);
+  p.causal = true;
+  EXPECT_NEAR(row_of(p, inputs, 0).o[0], 12.0 / 2, 1e-13);
+  p = single(4, 2);
+  p.window_left = p.window_right = 1;
+  EXPECT_EQ(row_of(p, inputs, 0).keys, 0);
+  EXPECT_EQ(row_of(p, inputs, 1).o[0], 1.0);
+  EXPECT_NEAR(row_of(p, inputs, 2).o[0], 1.5, 1e-15);
+  EXPECT_NEAR(row_of(p, inputs, 3).o[0], 1.5, 1e-15);
+}
+
+// Keys more than 28 below the largest have no say in score_abs; a sink has while it counts.
+TEST(ReferenceByHand, ScoresThatCount) {
+  Problem p = single(1, 3);
+  const auto score_abs = [&](std::vector<double> dots) {
+    return row_of(p, Given(dots, {1, 1, 1}), 0).score_abs;
+  };
+  EXPECT_EQ(score_abs({5, 0, -20}), 20.0);
+  EXPECT_EQ(score_abs({5, 0, -1000}), 23.0);
+  EXPECT_EQ(score_abs({500, 0, -1000}), 500.0);
+  EXPECT_EQ(score_abs({-500, -510, -600}), 528.0);
+  p.sinks = {-22.0};
+  EXPECT_EQ(score_abs({5, 0, -1}), 22.0);
+  p.sinks = {-24.0};
+  EXPECT_EQ(score_abs({5, 0, -1}), 5.0);
+  p.sinks = {60.0};
+  EXPECT_EQ(score_abs({5, 0, -1}), 60.0);
+  p.sinks.clear();
+  p.alibi_slopes = {3.0};
+  EXPECT_EQ(score_abs({1, 2, 3}), 5.0);
+}
+
+// One q.k of width 2, values of width 3.
+TEST(ReferenceByHand, WideValues) {
+  class Wide : public Inputs {
+   public:
+    void load_q(int, int, int, int, double* out) const override { out[0] = out[1] = 1.0; }
+    void load_k(int, int, int begin, int end, double* out) const override {
+      for (int j = begin; j < end; ++j, out += 2) out[0] = out[1] = j == 0 ? 0.0 : 0.5 * std::log(3.0);
+    }
+    void load_v(int, int, int begin, int end, double* out) const override {
+      for (int j = begin; j < end; ++j, out += 3) out[0] = 4.0, out[1] = 4.0 * j, out[2] = -8.0 * j;
+    }
+  };
+  Problem p = single(1, 2);
+  p.head_dim = 2;
+  p.head_dim_v = 3;
+  const Result row = run(p, Wide(), all_rows(p), 1).begin()->second;
+  ASSERT_EQ(row.o.size(), 3u);
+  EXPECT_NEAR(row.o[0], 4.0, 1e-14);
+  EXPECT_NEAR(row.o[1], 3.0, 1e-14);
+  EXPECT_NEAR(row.o[2], -6.0, 1e-14);
+  EXPECT_NEAR(row.a2[2], 36.0, 1e-4);
+}
+
+}  // namespace
+}  // namespace attnbench::reference
