@@ -1,6 +1,6 @@
 # Writes OUT with the version and git revision; leaves it untouched when nothing changed, so nothing is rebuilt.
 # A tree without git (an archive, a copy on another machine) is told its revision: -DATTNBENCH_REVISION=...
-execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12
+execute_process(COMMAND git -c safe.directory=${SOURCE} -C ${SOURCE} describe --always --dirty --abbrev=12
   OUTPUT_VARIABLE revision ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed)
 if(REVISION)
   set(revision "${REVISION}")

@@ -4,7 +4,7 @@
 #   ./scripts/test.sh [options of ctest]       e.g. ./scripts/test.sh -R cli -V
 #
 # Installs what is missing (Debian, Ubuntu) and builds under build/test; CUDA is compiled wherever nvcc is
-# found, and its tests say why they skip where no GPU works. With CI set, warnings are errors.
+# found, and its tests skip where no GPU works (-V prints why). With CI set, warnings are errors.
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

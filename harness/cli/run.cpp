@@ -60,6 +60,19 @@ SessionOptions session_options(const RunOptions& o) {
   return s;
 }
 
+/// CPU times taken while other processes wanted the cores say little.
+void warn_if_busy(const std::vector<Record>& records) {
+  std::size_t busy = 0;
+  for (const Record& r : records)
+    busy += r.time && 2 * static_cast<std::size_t>(r.time->disturbed) > r.time->samples_us.size();
+  if (busy > 0) {
+    std::cerr << fmt::format(
+        "{} cases were timed while other processes took the cores: their times say little "
+        "(results are right all the same); OMP_WAIT_POLICY=passive makes them less wrong\n",
+        busy);
+  }
+}
+
 int dry_run(const std::vector<WorkItem>& work, const Device& device, const SessionOptions& options) {
   for (const WorkItem& w : work) {
     std::cout << repro_line(*w.item, w.kernel ? w.kernel->name : "", device.info().name, options) << "\n";
@@ -129,6 +142,7 @@ int run(const RunOptions& o, const Program& program) {
   if (lost)
     std::cerr << fmt::format("{} is unusable after this error; {} runs were not started\n",
                              device->info().name, work.size() - records.size());
+  warn_if_busy(records);
   if (work.empty()) {
     std::cerr << fmt::format("nothing matched: {} cases were filtered out, {} excluded\n", cases.filtered,
                              cases.excluded);

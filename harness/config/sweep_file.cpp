@@ -79,7 +79,7 @@ Axis read_zip(const Field& field, const std::string& sweep, uint64_t seed) {
   Axis axis;
   std::string first;
   for (const Field& entry : entries_of(field, where)) {
-    const SweepKey& key = require_key(entry, where);
+    const SweepKey key = require_key(entry, where);
     if (!entry.node.IsSequence()) entry.fail_expected("a list, as everything in zip");
     const Assignment column = read_assignment(key, entry, seed);
     if (axis.points.empty()) {
@@ -131,7 +131,7 @@ Sweep read_sweep(const Field& field, const std::string& default_name, const std:
     } else if (entry.key == "exclude") {
       sweep.exclude = read_exclude(entry, where, seed);
     } else {
-      const SweepKey& key = require_key(entry, where, {"name", "zip", "exclude"});
+      const SweepKey key = require_key(entry, where, {"name", "zip", "exclude"});
       add_to_sweep(read_assignment(key, entry, seed), own);
       set_outside.insert(key.name);
     }
@@ -199,7 +199,7 @@ void apply_override(const std::string& text, SweepFile& file) {
   if (equals == text.npos) fail_at(source, YAML::Mark(), "expected key=value");
   const Field field = load_value(text.substr(equals + 1), text.substr(0, equals), source);
   if (field.key == "seed") fail_at(source, field.mark, "the seed is set by --seed");
-  const SweepKey& key = require_key(field, "--set");
+  const SweepKey key = require_key(field, "--set");
   const Assignment a = read_assignment(key, field, file.seed.value_or(kDefaultSeed));
   for (Sweep& sweep : file.sweeps) {
     remove_from_sweep(key.name, sweep);

@@ -1,5 +1,6 @@
 // The host as a device: plain memory, a monotonic clock, and a cache flush by reading.
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +16,15 @@ namespace attnbench {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
+
+/// An idle machine takes a core from a busy thread a few times a second, a loaded one some hundred times.
+constexpr double kBusySwitchesPerSecond = 50;
+
+/// Of all threads of this process, since it started.
+int64_t involuntary_switches() {
+  rusage usage{};
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
 
 class CpuDevice final : public Device {
  public:
@@ -62,10 +72,12 @@ class CpuDevice final : public Device {
 
   Sample time_launch(const std::function<void()>& launch, CacheMode cache) override {
     if (cache == CacheMode::kCold) flush_cache();
+    const int64_t switches = involuntary_switches();
     const auto start = std::chrono::steady_clock::now();
     launch();
     const auto stop = std::chrono::steady_clock::now();
     Sample sample;
+    sample.disturbed = involuntary_switches() != switches;
     sample.us = std::chrono::duration<double, std::micro>(stop - start).count();
     return sample;
   }
@@ -125,15 +137,24 @@ class CpuDevice final : public Device {
     std::nth_element(floor.begin(), floor.begin() + 10, floor.end());
     ceilings_.floor_us = floor[10];
     try {
+      const int64_t switches = involuntary_switches();
+      const auto start = std::chrono::steady_clock::now();
       const CpuRates rates = measure_cpu_rates(info_.threads, info_.cache_bytes, cpu_free_memory());
       ceilings_.read_gbs = rates.read_gbs;
       ceilings_.copy_gbs = rates.copy_gbs;
       fp32_tflops_ = rates.fp32_tflops;
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      const double rate = static_cast<double>(involuntary_switches() - switches) / seconds;
+      ceilings_.disturbed = rate > kBusySwitchesPerSecond;
       ceilings_.note = fmt::format(
           "{} threads; read and copy over {} MiB, best of several; matrix product: Eigen fp32, one 512^3 "
           "product "
           "per thread, stands for every dtype because cpu kernels compute in fp32",
           info_.threads, rates.buffer_bytes / kMiB);
+      if (ceilings_.disturbed) {
+        ceilings_.note +=
+            fmt::format("; the machine was busy ({:.0f} involuntary context switches a second)", rate);
+      }
     } catch (const std::bad_alloc&) {
       ceilings_.note = "not measured: out of memory";
     }

@@ -49,6 +49,7 @@ enum class CacheMode { kCold, kHot };
 struct Sample {
   double us = 0;            ///< device time of the launch
   double enqueue_us = 0;    ///< host time to enqueue it (GPU), 0 on cpu
+  bool disturbed = false;   ///< CPU: the system took a core away meanwhile (involuntary context switches)
   bool host_bound = false;  ///< the host was slower than the spin that hides it: the time is not the device's
 };
 
@@ -62,6 +63,7 @@ struct Ceilings {
   };
   std::vector<Matmul> matmul;
   std::optional<double> floor_us;  ///< an empty launch, timed the same way
+  bool disturbed = false;          ///< CPU: measured on a busy machine, so that a quiet launch may beat them
   std::string note;                ///< how they were measured, or why not
 };
 

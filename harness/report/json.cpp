@@ -102,6 +102,7 @@ Json time_to_json(const TimeResult& t) {
   j["cache"] = cache_name(t.cache);
   j["graph"] = t.graph;
   j["plan_us"] = number(t.plan_us);
+  j["disturbed"] = t.disturbed;
   j["host_bound"] = t.host_bound;
   j["near_floor"] = t.near_floor;
   return j;

@@ -85,7 +85,8 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
   const auto judge_time = [&] {
     record.roofline = roofline(cost_of(work.item->params), work.item->params, record.time->median_us,
                                ceilings, device.info());
-    return impossible_time(*record.roofline, record.time->median_us, options.timing.cache, device.info());
+    return impossible_time(*record.roofline, record.time->median_us, options.timing.cache, ceilings,
+                           device.info());
   };
   bool impossible = judge_time();
   if (impossible) {

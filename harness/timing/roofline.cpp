@@ -54,8 +54,9 @@ Roofline roofline(const CaseCost& cost, const CaseParams& p, double median_us, c
   return r;
 }
 
-bool impossible_time(const Roofline& r, double median_us, CacheMode cache, const DeviceInfo& device) {
-  if (cache != CacheMode::kCold || r.floor_us <= 0) return false;
+bool impossible_time(const Roofline& r, double median_us, CacheMode cache, const Ceilings& ceilings,
+                     const DeviceInfo& device) {
+  if (cache != CacheMode::kCold || r.floor_us <= 0 || ceilings.disturbed) return false;
   const double margin = device.kind == DeviceKind::kCuda ? kRooflineMarginGpu : kRooflineMarginCpu;
   return median_us * margin < r.floor_us;
 }

@@ -28,7 +28,9 @@ inline constexpr double kRooflineMarginCpu = 1.5;
 Roofline roofline(const CaseCost& cost, const CaseParams& params, double median_us, const Ceilings& ceilings,
                   const DeviceInfo& device);
 
-/// True where the time is below what the ceilings allow (cold cache only: a hot one has no memory floor).
-bool impossible_time(const Roofline& r, double median_us, CacheMode cache, const DeviceInfo& device);
+/// True where the time is below what the ceilings allow (cold cache only: a hot one has no memory floor; not
+/// where the ceilings were disturbed: they prove nothing).
+bool impossible_time(const Roofline& r, double median_us, CacheMode cache, const Ceilings& ceilings,
+                     const DeviceInfo& device);
 
 }  // namespace attnbench

@@ -70,6 +70,7 @@ TimeResult time_launches(Device& device, const std::string& name, const std::fun
         state.SetIterationTime(s.us * 1e-6);
         result.samples_us.push_back(s.us);
         result.host_bound += s.host_bound ? 1 : 0;
+        result.disturbed += s.disturbed ? 1 : 0;
         sampled_s += s.us * 1e-6;
       } catch (...) {
         failure = std::current_exception();

@@ -29,6 +29,7 @@ struct TimeResult {
   double cpu_time_us = 0;          ///< host time per iteration, as Google Benchmark reports it
   CacheMode cache = CacheMode::kCold;
   bool graph = false;
+  int disturbed = 0;        ///< CPU samples during which the system took a core away
   int host_bound = 0;       ///< samples whose launch was slower on the host than the spin that hides it
   bool near_floor = false;  ///< median under twice the time of an empty launch
   double plan_us = 0;       ///< host-side planning, outside the samples

@@ -54,7 +54,18 @@ struct Problem {
   bool alibi_sqrt = false;
   bool sinks = false;
   float sink_shift = 0.0f;  ///< added to each sink
+  bool e4m3_kv = false;     ///< K and V in e4m3 with descales
+  float k_descale_factor = 1.0f;
 
+  DType kv_dtype() const { return e4m3_kv ? DType::kE4m3 : dtype; }
+  /// Of sequence `id`, KV head `head`: no two near each other agree, and no descale of K is one of V.
+  float k_descale(uint64_t id, int head) const {
+    return e4m3_kv ? k_descale_factor * (0.08f + 0.013f * static_cast<float>((id * 5 + head * 3) % 16))
+                   : 1.0f;
+  }
+  float v_descale(uint64_t id, int head) const {
+    return e4m3_kv ? 0.05f + 0.017f * static_cast<float>((id * 3 + head * 7) % 16) : 1.0f;
+  }
   bool paged() const { return block_size > 0; }
   bool contiguous() const { return cache != Cache::kNone; }
   /// Of sequence `id`. One head has slope 0, one a negative one.
@@ -71,7 +82,7 @@ struct Problem {
   }
 };
 
-/// Uniform in [-1, 1), rounded to the problem's dtype.
+/// Uniform in [-1, 1), in e4m3 [-8, 8), rounded to the tensor's dtype: what is stored. Tensors are q, K, V.
 inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos, uint64_t head,
                    uint64_t channel) {
   uint64_t x = (((tensor * 1000003 + seq) * 1000003 + pos) * 1009 + head) * 1009 + channel;
@@ -80,7 +91,8 @@ inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
   x ^= x >> 31;
   const float uniform = static_cast<float>(x >> 40) * 0x1p-23f - 1.0f;
-  return round_to(p.dtype, tensor == 0 ? uniform * p.magnitude : uniform);
+  if (tensor == 0) return round_to(p.dtype, uniform * p.magnitude);
+  return round_to(p.kv_dtype(), p.e4m3_kv ? uniform * 8 : uniform);
 }
 
 /// O (total_q, Hq, D) and LSE (Hq, total_q), rows counted without q_begin.
@@ -97,7 +109,7 @@ struct Result {
 /// Tensors of a problem in memory, and the parameters that describe them.
 class Layout {
  public:
-  explicit Layout(const Problem& problem) : problem_(problem), element_(dtype_size(problem.dtype)) {
+  explicit Layout(const Problem& problem) : problem_(problem) {
     fill_q();
     fill_terms();
     if (problem_.paged()) {
@@ -153,23 +165,21 @@ class Layout {
   std::size_t out_row() const { return static_cast<std::size_t>(problem_.heads_q) * problem_.dim; }
   uint64_t id(std::size_t b) const { return problem_.seqs[b].id >= 0 ? problem_.seqs[b].id : b; }
 
-  std::vector<uint8_t> poisoned(int64_t elements) const {
-    std::vector<uint8_t> bytes(static_cast<std::size_t>(elements) * element_);
-    for (int64_t i = 0; i < elements; ++i) {
-      store_float(problem_.dtype, bytes.data(), i, std::numeric_limits<float>::quiet_NaN());
-    }
-    return bytes;
+  /// All ones is NaN in every type.
+  static std::vector<uint8_t> poisoned(DType t, int64_t elements) {
+    return std::vector<uint8_t>(static_cast<std::size_t>(elements) * dtype_size(t), 0xff);
   }
   void put_row(std::vector<uint8_t>& to, int64_t offset, int tensor, std::size_t b, int pos, int head) {
+    const DType t = tensor == 0 ? problem_.dtype : problem_.kv_dtype();
     for (int d = 0; d < problem_.dim; ++d) {
-      store_float(problem_.dtype, to.data(), offset + d, value(problem_, tensor, id(b), pos, head, d));
+      store_float(t, to.data(), offset + d, value(problem_, tensor, id(b), pos, head, d));
     }
   }
 
   void fill_q() {
     cu_q_ = {problem_.q_begin};
     for (const Seq& s : problem_.seqs) cu_q_.push_back(cu_q_.back() + s.q);
-    q_ = poisoned((cu_q_.back() + 1) * static_cast<int64_t>(out_row()));
+    q_ = poisoned(problem_.dtype, (cu_q_.back() + 1) * static_cast<int64_t>(out_row()));
     for (std::size_t b = 0; b < problem_.seqs.size(); ++b) {
       for (int t = 0; t < problem_.seqs[b].q; ++t) {
         for (int h = 0; h < problem_.heads_q; ++h) {
@@ -191,6 +201,17 @@ class Layout {
       }
       sinks_[h] = problem_.sink(h);
     }
+    // Strides of K and V differ: (sequence, head) with a gap, and (head, sequence) with one.
+    const std::size_t batch = problem_.seqs.size();
+    const std::size_t heads = static_cast<std::size_t>(problem_.heads_kv);
+    k_descales_.assign((batch + 1) * (heads + 1), kNan);
+    v_descales_ = k_descales_;
+    for (std::size_t b = 0; b < batch; ++b) {
+      for (std::size_t h = 0; h < heads; ++h) {
+        k_descales_[b * (heads + 1) + h] = problem_.k_descale(id(b), static_cast<int>(h));
+        v_descales_[h * (batch + 1) + b] = problem_.v_descale(id(b), static_cast<int>(h));
+      }
+    }
   }
 
   void fill_packed() {
@@ -200,7 +221,7 @@ class Layout {
       cu_k_.push_back(cu_k_.back() + s.k + (problem_.gaps ? 3 : 0));
       used_k_.push_back(s.k);
     }
-    k_ = poisoned((cu_k_.back() + 2) * row);
+    k_ = poisoned(problem_.kv_dtype(), (cu_k_.back() + 2) * row);
     v_ = k_;
     stride_token_ = row;
     stride_head_ = problem_.dim;
@@ -228,7 +249,7 @@ class Layout {
       for (int i = 0; i * size < problem_.seqs[b].k; ++i) table_[b * table_stride_ + i] = order[next++];
     }
     num_blocks_ = blocks;
-    k_ = poisoned(blocks * block);
+    k_ = poisoned(problem_.kv_dtype(), blocks * block);
     v_ = k_;
     stride_block_ = block;
     stride_token_ = problem_.hnd ? problem_.dim : int64_t{problem_.heads_kv} * problem_.dim;
@@ -256,7 +277,7 @@ class Layout {
     stride_token_ = int64_t{problem_.heads_kv} * problem_.dim;
     stride_head_ = problem_.dim;
     stride_block_ = stride_token_ * capacity;
-    k_ = poisoned(rows * stride_block_);
+    k_ = poisoned(problem_.kv_dtype(), rows * stride_block_);
     v_ = k_;
     fill_kv([&](std::size_t b, int pos) {
       return cache_rows_[b] * stride_block_ + (leftpad_[b] + pos) * stride_token_;
@@ -300,7 +321,8 @@ class Layout {
       p.max_seqlen_q = std::max(p.max_seqlen_q, s.q);
       p.max_seqlen_k = std::max(p.max_seqlen_k, s.k);
     }
-    p.dtype_q = p.dtype_k = p.dtype_v = problem_.dtype;
+    p.dtype_q = problem_.dtype;
+    p.dtype_k = p.dtype_v = problem_.kv_dtype();
     p.dtype_out = problem_.dtype_out;
     p.q = q_.data();
     p.q_stride_token = p.out_stride_token = static_cast<int64_t>(out_row());
@@ -337,13 +359,21 @@ class Layout {
       p.alibi_sqrt = problem_.alibi_sqrt;
     }
     if (p.features & kSinks) p.sinks = sinks_.data();
+    if (problem_.e4m3_kv) {
+      p.features |= kE4m3Kv;
+      p.k_descale = k_descales_.data();
+      p.k_descale_stride_outer = problem_.heads_kv + 1;
+      p.k_descale_stride_head = 1;
+      p.v_descale = v_descales_.data();
+      p.v_descale_stride_outer = 1;
+      p.v_descale_stride_head = p.batch + 1;
+    }
   }
 
   const Problem problem_;
-  const std::size_t element_;
   std::vector<uint8_t> q_, k_, v_;
   std::vector<int32_t> cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_;
-  std::vector<float> slopes_, sinks_;
+  std::vector<float> slopes_, sinks_, k_descales_, v_descales_;
   std::size_t table_stride_ = 0, slopes_stride_ = 0;
   int32_t num_blocks_ = 0;
   int64_t stride_block_ = 0, stride_token_ = 0, stride_head_ = 0;
@@ -378,7 +408,7 @@ inline void expect_right(const Problem& p, int threads = 2) {
           double dot = 0;
           for (int d = 0; d < p.dim; ++d)
             dot += double{value(p, 0, id, i, h, d)} * value(p, 1, id, j, kv_head, d);
-          dot *= p.softmax_scale();
+          dot *= double{p.k_descale(id, kv_head)} * p.softmax_scale();
           if (p.softcap > 0) dot = p.softcap * std::tanh(dot / p.softcap);
           if (p.alibi != Slopes::kNone) {
             const double distance = static_cast<double>(std::abs(diagonal - j));
@@ -411,7 +441,7 @@ inline void expect_right(const Problem& p, int threads = 2) {
           ++failures;
         }
         for (int d = 0; d < p.dim; ++d) {
-          const double expected = empty ? 0 : o[d] / sum;
+          const double expected = empty ? 0 : o[d] * p.v_descale(id, kv_head) / sum;
           const float x = got.out[((static_cast<std::size_t>(begin) + i) * p.heads_q + h) * p.dim + d];
           if (!(std::abs(x - expected) <= (empty ? 0 : 1.01 * u_out * std::abs(expected) + row_slack))) {
             ADD_FAILURE() << place << " channel " << d << ": " << x << " expected " << expected;

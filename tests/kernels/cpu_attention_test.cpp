@@ -182,6 +182,11 @@ TEST(CpuAttention, RefusesWhatItDoesNotDo) {
   EXPECT_EQ(status([](AttentionParams& p) { p.head_dim = 257; }), KernelStatus::kBadArgument);
   EXPECT_STREQ(message.text, "cpu: head_dim 1..256 required, given 257");
   EXPECT_EQ(status([](AttentionParams& p) { p.dtype_v = DType::kInt8; }), KernelStatus::kBadArgument);
+  EXPECT_EQ(status([](AttentionParams& p) { p.dtype_k = p.dtype_v = DType::kE4m3; }),
+            KernelStatus::kBadArgument);
+  EXPECT_EQ(status([](AttentionParams& p) { p.features |= kE4m3Kv; }), KernelStatus::kBadArgument);
+  EXPECT_STREQ(message.text, "cpu: KV in e4m3 required, given fp32 and fp32");
+  EXPECT_EQ(status([](AttentionParams& p) { p.features |= kE4m3Q; }), KernelStatus::kUnsupported);
   EXPECT_EQ(status([](AttentionParams& p) { p.features &= ~uint64_t{kPackedKv}; }),
             KernelStatus::kBadArgument);
   EXPECT_EQ(status([](AttentionParams& p) { p.softcap = std::nanf(""); }), KernelStatus::kBadArgument);
@@ -195,7 +200,10 @@ TEST(CpuAttention, RefusesWhatItDoesNotDo) {
   layout.params().attention.features |= kAlibi;
   EXPECT_EQ(cpu::kAttention.launch(&layout.params(), &context, &message), KernelStatus::kBadArgument);
   EXPECT_STREQ(message.text, "cpu: alibi_slopes required for alibi, given null");
-  layout.params().attention.features ^= kAlibi | kSinks;
+  layout.params().attention.features ^= kAlibi | kE4m3Kv;
+  EXPECT_EQ(cpu::kAttention.launch(&layout.params(), &context, &message), KernelStatus::kBadArgument);
+  EXPECT_STREQ(message.text, "cpu: k_descale and v_descale required for e4m3 KV, given null");
+  layout.params().attention.features ^= kE4m3Kv | kSinks;
   EXPECT_EQ(cpu::kAttention.launch(&layout.params(), &context, &message), KernelStatus::kBadArgument);
   EXPECT_STREQ(message.text, "cpu: sinks required for sinks, given null");
 }

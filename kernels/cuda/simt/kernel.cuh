@@ -33,22 +33,32 @@ constexpr int shared_bytes(int padded_dim) {
          static_cast<int>(sizeof(RowBias)) * kTile;
 }
 
+/// How elements are read: one by one, or kVec neighbours as one word where rows are aligned to that.
 template <DType kType>
 struct Element;
 template <>
 struct Element<DType::kBf16> {
   using Storage = uint16_t;
+  static constexpr int kVec = 4;
   static __device__ float to_float(uint16_t h) { return bf16_to_float(h); }
 };
 template <>
 struct Element<DType::kFp16> {
   using Storage = uint16_t;
+  static constexpr int kVec = 4;
   static __device__ float to_float(uint16_t h) { return __half2float(__ushort_as_half(h)); }
 };
 template <>
 struct Element<DType::kFp32> {
   using Storage = float;
+  static constexpr int kVec = 4;
   static __device__ float to_float(float x) { return x; }
+};
+template <>
+struct Element<DType::kE4m3> {
+  using Storage = uint8_t;
+  static constexpr int kVec = 16;
+  static __device__ float to_float(uint8_t x) { return e4m3_to_float(x); }
 };
 
 /// As store_float, for the output types that `supports` lets through. The rest of its switch, inlined for
@@ -63,18 +73,19 @@ __device__ inline void store_output(DType t, void* out, int64_t index, float x) 
   }
 }
 
-/// Four (or two) neighbouring values that move as one.
+/// Neighbouring values that move as one.
 template <class T, int kCount>
 struct alignas(kCount * sizeof(T)) Pack {
   T x[kCount];
 };
 
-/// Whether every row of a tensor starts at a multiple of four elements' bytes.
-template <class T>
+/// Whether every row of a tensor starts at a multiple of kVec elements' bytes.
+template <DType kType>
 __device__ bool rows_aligned(const void* base, int64_t stride_block, int64_t stride_token,
                              int64_t stride_head) {
-  return reinterpret_cast<uintptr_t>(base) % (4 * sizeof(T)) == 0 &&
-         ((stride_block | stride_token | stride_head) & 3) == 0;
+  using E = Element<kType>;
+  return reinterpret_cast<uintptr_t>(base) % (E::kVec * sizeof(typename E::Storage)) == 0 &&
+         ((stride_block | stride_token | stride_head) & (E::kVec - 1)) == 0;
 }
 
 /// Rows 0..kTile-1 of a tile into shared memory as fp32. `row_of(r)` gives the first channel of row r, or
@@ -84,26 +95,33 @@ template <DType kType, int kD, class RowOf>
 __device__ void load_tile(float* tile, int dim, bool aligned, RowOf row_of) {
   using E = Element<kType>;
   using T = typename E::Storage;
-  constexpr int kQuads = kD / 4;
+  constexpr int kVec = E::kVec;
+  constexpr int kVecs = kD / kVec;
+  // Neighbouring threads store float4: of neighbouring channels, or, where those belong to one thread, of 8
+  // neighbouring rows, as that too falls on 32 banks.
+  constexpr int kDown = kVec == 4 ? 1 : 8;
 #pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kQuads; i += kThreads) {
-    const int r = i / kQuads;
-    const int c = 4 * (i % kQuads);
-    Pack<float, 4> quad = {};
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kVecs; i += kThreads) {
+    const int r = i / kDown / kVecs * kDown + i % kDown;
+    const int c = kVec * (i / kDown % kVecs);
+    Pack<float, 4> quads[kVec / 4] = {};
     const T* row = row_of(r);
     if (row != nullptr) {
-      if (aligned && c + 4 <= dim) {
-        const auto raw = *reinterpret_cast<const Pack<T, 4>*>(row + c);
+      if (aligned && c + kVec <= dim) {
+        const auto raw = *reinterpret_cast<const Pack<T, kVec>*>(row + c);
 #pragma unroll
-        for (int u = 0; u < 4; ++u) quad.x[u] = E::to_float(raw.x[u]);
+        for (int u = 0; u < kVec; ++u) quads[u / 4].x[u % 4] = E::to_float(raw.x[u]);
       } else {
 #pragma unroll
-        for (int u = 0; u < 4; ++u) {
-          if (c + u < dim) quad.x[u] = E::to_float(row[c + u]);
+        for (int u = 0; u < kVec; ++u) {
+          if (c + u < dim) quads[u / 4].x[u % 4] = E::to_float(row[c + u]);
         }
       }
     }
-    *reinterpret_cast<Pack<float, 4>*>(tile + r * (kD + kPad) + c) = quad;
+#pragma unroll
+    for (int g = 0; g < kVec / 4; ++g) {
+      *reinterpret_cast<Pack<float, 4>*>(tile + r * (kD + kPad) + c + 4 * g) = quads[g];
+    }
   }
 }
 
@@ -143,11 +161,13 @@ __device__ void for_each_score(float (&s)[kRows][2], F f) {
   }
 }
 
-/// One tile of query rows of KV head `kv_head` of sequence `b` against all keys that it sees.
-template <DType kType, int kD>
+/// One tile of query rows of KV head `kv_head` of sequence `b` against all keys that it sees. Queries are of
+/// kType, keys and values of kKvType.
+template <DType kType, DType kKvType, int kD>
 __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq, int kv_head,
                             const TileRows& rows, float* shared) {
   using T = typename Element<kType>::Storage;
+  using KvT = typename Element<kKvType>::Storage;
   constexpr int kStride = kD + kPad;
   constexpr int kVec = kD / kLanes < 4 ? kD / kLanes : 4;  // neighbouring channels of a thread
   constexpr int kVecs = kD / (kLanes * kVec);              // such packs, 16 * kVec channels apart
@@ -159,16 +179,25 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
   const int tx = static_cast<int>(threadIdx.x) % kLanes;
   const int row0 = static_cast<int>(threadIdx.x) / kLanes * kRows;
   const int head0 = kv_head * rows.group;
-  const bool k_aligned = rows_aligned<T>(p.k, p.k_stride_block, p.k_stride_token, p.k_stride_head);
-  const bool v_aligned = rows_aligned<T>(p.v, p.v_stride_block, p.v_stride_token, p.v_stride_head);
+  const bool k_aligned = rows_aligned<kKvType>(p.k, p.k_stride_block, p.k_stride_token, p.k_stride_head);
+  const bool v_aligned = rows_aligned<kKvType>(p.v, p.v_stride_block, p.v_stride_token, p.v_stride_head);
+
+  // The tiles of K and V hold what is stored. Descales are the same for all keys: that of K is a factor of
+  // the scores, that of V one of the output.
+  float score_scale = p.softmax_scale;
+  float out_scale = 1.0f;
+  if constexpr (kKvType == DType::kE4m3) {
+    score_scale *= p.k_descale[b * p.k_descale_stride_outer + kv_head * p.k_descale_stride_head];
+    out_scale = p.v_descale[b * p.v_descale_stride_outer + kv_head * p.v_descale_stride_head];
+  }
 
   __syncthreads();  // the tile before this one has been read to its end
-  load_tile<kType, kD>(
-      q_tile, p.head_dim, rows_aligned<T>(p.q, 0, p.q_stride_token, p.q_stride_head), [&](int r) -> const T* {
-        if (r >= rows.count) return nullptr;
-        return static_cast<const T*>(p.q) +
-               q_offset(p, int64_t{seq.q_begin} + rows.token(r), head0 + rows.head_in_group(r));
-      });
+  load_tile<kType, kD>(q_tile, p.head_dim, rows_aligned<kType>(p.q, 0, p.q_stride_token, p.q_stride_head),
+                       [&](int r) -> const T* {
+                         if (r >= rows.count) return nullptr;
+                         return static_cast<const T*>(p.q) + q_offset(p, int64_t{seq.q_begin} + rows.token(r),
+                                                                      head0 + rows.head_in_group(r));
+                       });
 
   const bool alibi = p.features & kAlibi;
   if (alibi && threadIdx.x < kTile) {
@@ -196,9 +225,9 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
       visible_keys_of_rows(p, rows.first_token, rows.token(rows.count - 1), seq.q_len, seq.k_len);
   for (int key0 = range.begin; key0 < range.end; key0 += kTile) {
     __syncthreads();  // V of the keys before is no longer read
-    load_tile<kType, kD>(kv_tile, p.head_dim, k_aligned, [&](int r) -> const T* {
+    load_tile<kKvType, kD>(kv_tile, p.head_dim, k_aligned, [&](int r) -> const KvT* {
       if (key0 + r >= range.end) return nullptr;
-      return static_cast<const T*>(p.k) + k_row_offset(p, b, key0 + r) + kv_head * p.k_stride_head;
+      return static_cast<const KvT*>(p.k) + k_row_offset(p, b, key0 + r) + kv_head * p.k_stride_head;
     });
     __syncthreads();
 
@@ -219,9 +248,9 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
       }
     }
 
-    // Each optional term behind one branch for all scores: a branch per score costs 1 to 4 % of the time even
-    // where it is never taken.
-    for_each_score(s, [&](int, int, float& x) { x *= p.softmax_scale; });
+    // Each optional term behind one branch for all scores: a branch per score cost 3 to 8 % on an H100, even
+    // where it was never taken.
+    for_each_score(s, [&](int, int, float& x) { x *= score_scale; });
     if (p.softcap > 0.0f) for_each_score(s, [&](int, int, float& x) { x = softcap_score(x, p.softcap); });
     if (alibi) {
       for_each_score(s, [&](int i, int u, float& x) {
@@ -258,9 +287,9 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
     }
 
     __syncthreads();  // K is no longer read; P is there
-    load_tile<kType, kD>(kv_tile, p.head_dim, v_aligned, [&](int r) -> const T* {
+    load_tile<kKvType, kD>(kv_tile, p.head_dim, v_aligned, [&](int r) -> const KvT* {
       if (key0 + r >= range.end) return nullptr;
-      return static_cast<const T*>(p.v) + v_row_offset(p, b, key0 + r) + kv_head * p.v_stride_head;
+      return static_cast<const KvT*>(p.v) + v_row_offset(p, b, key0 + r) + kv_head * p.v_stride_head;
     });
     __syncthreads();
 
@@ -302,7 +331,8 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
       for (int c = 0; c < kVec; ++c) {
         const int channel = kVec * (tx + g * kLanes) + c;
         if (channel < p.head_dim) {
-          store_output(p.dtype_out, p.out, at + channel, divisor == 0.0f ? 0.0f : o[i][g].x[c] / divisor);
+          store_output(p.dtype_out, p.out, at + channel,
+                       divisor == 0.0f ? 0.0f : o[i][g].x[c] / divisor * out_scale);
         }
       }
     }
@@ -311,7 +341,7 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
 
 /// Grid: x tiles of query rows, y KV heads, z sequences, each with a stride where the grid is smaller than
 /// the problem. Lengths are read here, not on the host, so that a captured graph follows them.
-template <DType kType, int kD>
+template <DType kType, DType kKvType, int kD>
 __global__ void __launch_bounds__(kThreads, kD <= 128 ? 3 : 2)
     attention_kernel(const __grid_constant__ AttentionParams p) {
   extern __shared__ float4 shared[];  // float4 for its alignment
@@ -328,7 +358,7 @@ __global__ void __launch_bounds__(kThreads, kD <= 128 ? 3 : 2)
         rows.first_in_group = static_cast<int>(first % group);
         rows.group = group;
         rows.count = static_cast<int>(num_rows - first < kTile ? num_rows - first : kTile);
-        attend_tile<kType, kD>(p, b, seq, kv_head, rows, reinterpret_cast<float*>(shared));
+        attend_tile<kType, kKvType, kD>(p, b, seq, kv_head, rows, reinterpret_cast<float*>(shared));
       }
     }
   }

@@ -42,16 +42,17 @@ KernelStatus attention_launch(const OpParams* op, const LaunchContext* context, 
   const AttentionParams& p = op->attention;
   if (const auto s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk) return s;
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
+  const bool e4m3 = p.features & kE4m3Kv;
   switch (p.dtype_q) {
     case DType::kBf16:
-      return launch_attention_bf16(p, *context, message);
+      return (e4m3 ? launch_attention_bf16_e4m3 : launch_attention_bf16)(p, *context, message);
     case DType::kFp16:
-      return launch_attention_fp16(p, *context, message);
+      return (e4m3 ? launch_attention_fp16_e4m3 : launch_attention_fp16)(p, *context, message);
     case DType::kFp32:
-      return launch_attention_fp32(p, *context, message);
+      return (e4m3 ? launch_attention_fp32_e4m3 : launch_attention_fp32)(p, *context, message);
     default:
-      return refuse(message, KernelStatus::kUnsupported, "cuda_simt: bf16, fp16 or fp32 required, given %s",
-                    dtype_name(p.dtype_q));
+      return refuse(message, KernelStatus::kUnsupported,
+                    "cuda_simt: q in bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_q));
   }
 }
 
@@ -75,7 +76,7 @@ const Kernel kAttention = {
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
-                kAlibi | kSinks | kBf16 | kFp16 | kFp32,
+                kAlibi | kSinks | kBf16 | kFp16 | kFp32 | kE4m3Kv,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = no_workspace,

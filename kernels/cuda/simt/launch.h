@@ -7,13 +7,20 @@
 
 namespace attnbench::cuda_simt {
 
-// One file each: all head dims of one dtype. The arguments have passed `supports`.
+// One file each: all head dims of one dtype of q, with KV in that dtype or in e4m3. The arguments have passed
+// `supports`.
 KernelStatus launch_attention_bf16(const AttentionParams& p, const LaunchContext& context,
                                    KernelMessage* message);
 KernelStatus launch_attention_fp16(const AttentionParams& p, const LaunchContext& context,
                                    KernelMessage* message);
 KernelStatus launch_attention_fp32(const AttentionParams& p, const LaunchContext& context,
                                    KernelMessage* message);
+KernelStatus launch_attention_bf16_e4m3(const AttentionParams& p, const LaunchContext& context,
+                                        KernelMessage* message);
+KernelStatus launch_attention_fp16_e4m3(const AttentionParams& p, const LaunchContext& context,
+                                        KernelMessage* message);
+KernelStatus launch_attention_fp32_e4m3(const AttentionParams& p, const LaunchContext& context,
+                                        KernelMessage* message);
 
 KernelStatus launch_kv_append(const KvAppendParams& p, const LaunchContext& context, KernelMessage* message);
 
