@@ -25,8 +25,9 @@ constexpr uint64_t dtype_feature(DType t) {
 /// Whether `t` is a type that outputs may have.
 constexpr bool is_float_dtype(DType t) { return dtype_feature(t) != 0; }
 
-/// Shapes and dtypes of an attention launch in bf16, fp16 or fp32, for a kernel whose features do not go
-/// beyond that (quantised inputs have other rules). Call after check_features.
+/// Shapes and dtypes of an attention launch with q in bf16, fp16 or fp32 and KV in the same or in e4m3, for a
+/// kernel whose features do not go beyond that (other quantised inputs have other rules). Call after
+/// check_features.
 inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionParams& p,
                                          KernelMessage* message) {
   const auto bad = [&](const char* format, auto... args) {
@@ -62,7 +63,11 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
     return bad("%s: one of bf16, fp16, fp32, equal to dtype_q, required, given bits 0x%llx and dtype_q %s",
                static_cast<unsigned long long>(dtype_bits), dtype_name(p.dtype_q));
   }
-  if (p.dtype_k != p.dtype_q || p.dtype_v != p.dtype_q) {
+  if (p.features & kE4m3Kv) {
+    if (p.dtype_k != DType::kE4m3 || p.dtype_v != DType::kE4m3) {
+      return bad("%s: KV in e4m3 required, given %s and %s", dtype_name(p.dtype_k), dtype_name(p.dtype_v));
+    }
+  } else if (p.dtype_k != p.dtype_q || p.dtype_v != p.dtype_q) {
     return bad("%s: KV in the dtype of q, %s, required, given %s and %s", dtype_name(p.dtype_q),
                dtype_name(p.dtype_k), dtype_name(p.dtype_v));
   }
@@ -91,6 +96,9 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   }
   if (p.batch > 0 && (p.features & kAlibi) && p.alibi_slopes == nullptr) {
     return bad("%s: alibi_slopes required for alibi, given null");
+  }
+  if (p.batch > 0 && (p.features & kE4m3Kv) && (p.k_descale == nullptr || p.v_descale == nullptr)) {
+    return bad("%s: k_descale and v_descale required for e4m3 KV, given null");
   }
   if ((p.features & kSinks) && p.sinks == nullptr) return bad("%s: sinks required for sinks, given null");
   if (p.total_q > 0 && (p.q == nullptr || p.out == nullptr || p.lse == nullptr)) {

@@ -86,7 +86,7 @@ const Kernel kAttention = {
     .device = DeviceKind::kCpu,
     .min_compute_capability = 0,
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
-                kAlibi | kSinks | kBf16 | kFp16 | kFp32,
+                kAlibi | kSinks | kBf16 | kFp16 | kFp32 | kE4m3Kv,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

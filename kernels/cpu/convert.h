@@ -1,4 +1,4 @@
-// Elements of bf16, fp16 and fp32 rows as vectors of float: the contract's conversions, bit for bit,
+// Elements of bf16, fp16, fp32 and e4m3 rows as vectors of float: the contract's conversions, bit for bit,
 // vectorised.
 //
 // Each element type has two readers. `load8` reads eight elements in memory order. `load_pair` reads kPanel
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/contract/attention_params.h"
 #include "kernels/contract/dtype.h"
 #include "kernels/cpu/simd.h"
 
@@ -23,10 +24,14 @@ struct VecPair {
 };
 
 typedef uint16_t Half8 __attribute__((vector_size(16)));
+typedef int16_t Short8 __attribute__((vector_size(16)));
+typedef int16_t ShortVec __attribute__((vector_size(2 * kLanes)));
+typedef uint8_t Byte16 __attribute__((vector_size(16)));
+typedef uint64_t Long2 __attribute__((vector_size(16)));
 typedef uint32_t BitVec8 __attribute__((vector_size(32)));
 typedef int32_t IntVec8 __attribute__((vector_size(32)));
 
-/// The elements in the lower and in the upper half of each 32-bit word: which of them is the first in memory
+/// The elements in the lower and in the upper half of each word: which of them is the first in memory
 /// depends on the machine.
 ATTNBENCH_INLINE VecPair in_memory_order(Vec lower, Vec upper) {
   if constexpr (std::endian::native == std::endian::little) return {lower, upper};
@@ -84,6 +89,66 @@ struct Fp32 {
     return {load<Vec>(p), load<Vec>(p + kLanes)};
   }
 };
+
+/// Stored numbers, without their descale.
+struct E4m3 {
+  using Storage = uint8_t;
+  static constexpr int pair_slot(int i) { return even_odd_slot(i); }
+  static float to_float(Storage x) { return e4m3_to_float(x); }
+
+  /// e4m3 shifted to bits 20..27 of 32-bit lanes and extended by its sign, junk below. With the exponent's
+  /// bias mended, normals x >= 2^-6 are right, and subnormals f 2^-9 read as x = 2^-7 + f 2^-10, so that 2 x
+  /// - 2^-6 is right: each time the lesser of the two. No operand is a subnormal float, which processors
+  /// multiply slowly. A NaN has become 480 by then, from which an addition makes it the contract's NaN.
+  template <class F, class U, class I>
+  static ATTNBENCH_INLINE F from_extended(I extended) {
+    const U bits = bit_cast_vec<U>(extended);
+    const U magnitude = bits & 0x07f00000u;
+    const F x = bit_cast_vec<F>(magnitude + 0x3c000000u);
+    const F below = x * 2.0f - 0x1p-6f;
+    const U finite = bit_cast_vec<U>(below < x ? below : x);
+    const U special = bit_cast_vec<U>(magnitude == 0x07f00000u);
+    return bit_cast_vec<F>((finite + (special & (0x7fc00000u - 0x43f00000u))) | (bits & 0x80000000u));
+  }
+  /// Each byte is doubled to a 16-bit word, whose upper half is the same on every machine: compilers widen
+  /// words well, and bytes one by one.
+  static ATTNBENCH_INLINE Vec8 load8(const Storage* p) {
+    uint64_t bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    const Byte16 x = bit_cast_vec<Byte16>(Long2{bytes, 0});
+    const Byte16 doubled = __builtin_shufflevector(x, x, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const IntVec8 words = __builtin_convertvector(bit_cast_vec<Short8>(doubled), IntVec8);
+    return from_extended<Vec8, BitVec8, IntVec8>(words << 12);
+  }
+  static ATTNBENCH_INLINE VecPair load_pair(const Storage* p) {
+    const IntVec words = __builtin_convertvector(load<ShortVec>(p), IntVec);
+    return in_memory_order(from_extended<Vec, BitVec, IntVec>(words << 24 >> 4),
+                           from_extended<Vec, BitVec, IntVec>(words << 12));
+  }
+};
+
+/// Calls f.operator()<Q, Kv>() with the element types of the launch's queries and of its keys and values.
+template <class F>
+ATTNBENCH_INLINE void with_types(const AttentionParams& p, F&& f) {
+  const auto with_q = [&]<class Q>() {
+    if (p.features & kE4m3Kv) {
+      f.template operator()<Q, E4m3>();
+    } else {
+      f.template operator()<Q, Q>();
+    }
+  };
+  switch (p.dtype_q) {
+    case DType::kBf16:
+      with_q.template operator()<Bf16>();
+      break;
+    case DType::kFp16:
+      with_q.template operator()<Fp16>();
+      break;
+    default:
+      with_q.template operator()<Fp32>();
+      break;
+  }
+}
 
 /// The first `count` < 8 elements, then zeros; reads nothing beyond them.
 template <class T>

@@ -23,13 +23,14 @@ constexpr int kAhead = 16;  ///< keys from the fetch of a row to its use
 using Tile = TileRows<kTile>;
 
 struct Buffers {
-  float* q;         // [head of the task][row][padded head_dim], pair order
-  float* o;         // as q
-  float* m;         // [head][row]
-  float* l;         // [head][row]
-  float* s;         // [head][row][kTile]
-  KeyBounds* rows;  // [row]
-  Tile* tiles;      // [2]
+  float* q;            // [head of the task][row][padded head_dim], pair order
+  float* o;            // as q
+  float* m;            // [head][row]
+  float* l;            // [head][row]
+  float* s;            // [head][row][kTile]
+  ScoreScale* scales;  // [head]
+  KeyBounds* rows;     // [row]
+  Tile* tiles;         // [2]
 
   Buffers(const AttentionParams& p, Carver& carver) {
     const std::size_t rows_of_heads = static_cast<std::size_t>(p.num_heads_kv) * kFewRows;
@@ -39,6 +40,7 @@ struct Buffers {
     m = carver.take<float>(rows_of_heads);
     l = carver.take<float>(rows_of_heads);
     s = carver.take<float>(rows_of_heads * kTile);
+    scales = carver.take<ScoreScale>(static_cast<std::size_t>(p.num_heads_kv));
     rows = carver.take<KeyBounds>(kFewRows);
     tiles = carver.take<Tile>(2);
   }
@@ -64,18 +66,13 @@ ATTNBENCH_INLINE void for_row_blocks(int rows, F&& f) {
   }
 }
 
-template <class T>
+template <class Q, class Kv>
 class FewRows {
  public:
-  using Storage = typename T::Storage;
+  using Storage = typename Kv::Storage;
 
   FewRows(const AttentionParams& p, const Task& task, const Buffers& buffers)
-      : p_(p),
-        task_(task),
-        buf_(buffers),
-        scale_(score_scale(p)),
-        dim_(p.head_dim),
-        padded_dim_(round_up(p.head_dim, kPanel)) {}
+      : p_(p), task_(task), buf_(buffers), dim_(p.head_dim), padded_dim_(round_up(p.head_dim, kPanel)) {}
 
   void run(float* partials) {
     for (int h = 0; h < task_.head_count; ++h) start(h);
@@ -94,18 +91,19 @@ class FewRows {
   void start(int h) {
     const int32_t group = p_.num_heads_q / p_.num_heads_kv;
     const int32_t head = task_.head_begin + h;
+    const ScoreScale& scale = buf_.scales[h] = score_scale(p_, task_.seq, head);
     float* q_rows = buf_.q + h * task_.rows * padded_dim_;
     std::fill_n(q_rows, task_.rows * padded_dim_, 0.0f);
     std::fill_n(buf_.o + h * task_.rows * padded_dim_, task_.rows * padded_dim_, 0.0f);
     for (int r = 0; r < task_.rows; ++r) {
       const int32_t packed_row = task_.row_begin + r;
       const int32_t token = packed_row / group;
-      const Storage* q =
-          static_cast<const Storage*>(p_.q) +
+      const typename Q::Storage* q =
+          static_cast<const typename Q::Storage*>(p_.q) +
           q_offset(p_, int64_t{task_.range.q_begin} + token, head * group + packed_row % group);
       for (int d = 0; d < dim_; ++d) {
-        q_rows[r * padded_dim_ + d / kPanel * kPanel + T::pair_slot(d % kPanel)] =
-            T::to_float(q[d]) * scale_.q_factor;
+        q_rows[r * padded_dim_ + d / kPanel * kPanel + Kv::pair_slot(d % kPanel)] =
+            Q::to_float(q[d]) * scale.q_factor;
       }
       const KeyBounds seen = visible_keys(p_, token, task_.range.q_len, task_.range.k_len);
       const int32_t begin = std::clamp(seen.begin, task_.keys.begin, task_.keys.end);
@@ -163,7 +161,7 @@ class FewRows {
     const float* q = buf_.q + h * task_.rows * padded_dim_;
     float* s = buf_.s + h * task_.rows * kTile + j;
     for_row_blocks(task_.rows, [&]<int kRows>(int r) {
-      dot_keys<T, kRows>(q + r * padded_dim_, padded_dim_, k, dim_, s + r * kTile, kTile);
+      dot_keys<Kv, kRows>(q + r * padded_dim_, padded_dim_, k, dim_, s + r * kTile, kTile);
       k.ahead_count = 0;  // fetched once
     });
   }
@@ -172,20 +170,21 @@ class FewRows {
     const float* s = buf_.s + h * task_.rows * kTile + j;
     float* o = buf_.o + h * task_.rows * padded_dim_;
     for_row_blocks(task_.rows, [&]<int kRows>(int r) {
-      add_values<T, kRows>(s + r * kTile, kTile, v, count, dim_, o + r * padded_dim_, padded_dim_);
+      add_values<Kv, kRows>(s + r * kTile, kTile, v, count, dim_, o + r * padded_dim_, padded_dim_);
       v.ahead_count = 0;
     });
   }
 
   void softmax(int h, int r, const Tile& tile) {
     const int row = h * task_.rows + r;
+    const ScoreScale scale = buf_.scales[h];
     const KeyBounds& seen = buf_.rows[r];
     float* s = buf_.s + row * kTile;
     const int end = round_up(tile.n, kLanes);
     const auto add_bias = [&] {
-      add_alibi(p_, task_, task_.head_begin + h, r, tile.key, scale_.bias_scale, s, 0, end);
+      add_alibi(p_, task_, task_.head_begin + h, r, tile.key, scale.bias_scale, s, 0, end);
     };
-    const float alpha = softmax_row(scale_, add_bias, s, 0, end, seen.begin - tile.key, seen.end - tile.key,
+    const float alpha = softmax_row(scale, add_bias, s, 0, end, seen.begin - tile.key, seen.end - tile.key,
                                     buf_.m[row], buf_.l[row]);
     if (alpha == 1.0f) return;
     float* o = buf_.o + row * padded_dim_;
@@ -196,7 +195,7 @@ class FewRows {
     for (int r = 0; r < task_.rows; ++r) {
       const float* o = buf_.o + (h * task_.rows + r) * padded_dim_;
       float in_order[kMaxHeadDim];
-      for (int d = 0; d < dim_; ++d) in_order[d] = o[d / kPanel * kPanel + T::pair_slot(d % kPanel)];
+      for (int d = 0; d < dim_; ++d) in_order[d] = o[d / kPanel * kPanel + Kv::pair_slot(d % kPanel)];
       finish_row(p_, task_, task_.head_begin + h, r, in_order, buf_.m[h * task_.rows + r],
                  buf_.l[h * task_.rows + r], partials);
     }
@@ -205,7 +204,6 @@ class FewRows {
   const AttentionParams& p_;
   const Task& task_;
   const Buffers& buf_;
-  const ScoreScale scale_;
   const int dim_;
   const int padded_dim_;
 };
@@ -221,17 +219,7 @@ std::size_t few_rows_scratch_bytes(const AttentionParams& p) {
 void run_few_rows(const AttentionParams& p, const Task& task, void* scratch, float* partials) {
   Carver carver(scratch);
   const Buffers buffers(p, carver);
-  switch (p.dtype_q) {
-    case DType::kBf16:
-      FewRows<Bf16>(p, task, buffers).run(partials);
-      break;
-    case DType::kFp16:
-      FewRows<Fp16>(p, task, buffers).run(partials);
-      break;
-    default:
-      FewRows<Fp32>(p, task, buffers).run(partials);
-      break;
-  }
+  with_types(p, [&]<class Q, class Kv>() { FewRows<Q, Kv>(p, task, buffers).run(partials); });
 }
 
 }  // namespace attnbench::cpu

@@ -5,6 +5,7 @@
 
 #include "kernels/common/score.h"
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/descale.h"
 #include "kernels/cpu/schedule.h"
 #include "kernels/cpu/softmax.h"
 
@@ -14,7 +15,7 @@ namespace attnbench::cpu {
 inline constexpr int kMaxHeadDim = 256;
 
 /// Writes O and LSE of packed row `row` of the task's KV head `head` from its state over all its keys. Here
-/// alone a sink enters. A row that saw no key has l = 0.
+/// alone a sink and V's descale enter. A row that saw no key has l = 0.
 inline void write_row(const AttentionParams& p, const Task& task, int32_t head, int32_t row, const float* o,
                       float m, float l) {
   const int32_t group = p.num_heads_q / p.num_heads_kv;
@@ -28,7 +29,8 @@ inline void write_row(const AttentionParams& p, const Task& task, int32_t head, 
   if (l == 0.0f) {
     std::memset(out, 0, sizeof out);
   } else {
-    for (int d = 0; d < p.head_dim; ++d) out[d] = o[d] / divisor;
+    const float descale = v_descale(p, task.seq, head);
+    for (int d = 0; d < p.head_dim; ++d) out[d] = o[d] / divisor * descale;
   }
   store_row(p.dtype_out, p.out, out_offset(p, q_row, q_head), out, p.head_dim);
   p.lse[lse_offset(p, q_row, q_head)] = static_cast<float>(end.lse);

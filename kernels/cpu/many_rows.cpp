@@ -55,16 +55,16 @@ struct Buffers {
   }
 };
 
-template <class T>
+template <class Q, class Kv>
 class ManyRows {
  public:
-  using Storage = typename T::Storage;
+  using Storage = typename Kv::Storage;
 
   ManyRows(const AttentionParams& p, const Task& task, const Buffers& buffers)
       : p_(p),
         task_(task),
         buf_(buffers),
-        scale_(score_scale(p)),
+        scale_(score_scale(p, task.seq, task.head_begin)),
         dim_(p.head_dim),
         padded_dim_(round_up(p.head_dim, kPanel)),
         head_(task.head_begin) {}
@@ -106,11 +106,11 @@ class ManyRows {
     for (int r = 0; r < task_.rows; ++r) {
       const int32_t packed_row = task_.row_begin + r;
       const int32_t token = packed_row / group;
-      const Storage* q =
-          static_cast<const Storage*>(p_.q) +
+      const typename Q::Storage* q =
+          static_cast<const typename Q::Storage*>(p_.q) +
           q_offset(p_, int64_t{task_.range.q_begin} + token, head_ * group + packed_row % group);
       float* column = buf_.q + (r / kGroupRows) * kGroupRows * dim_ + r % kGroupRows;
-      for (int d = 0; d < dim_; ++d) column[d * kGroupRows] = T::to_float(q[d]) * scale_.q_factor;
+      for (int d = 0; d < dim_; ++d) column[d * kGroupRows] = Q::to_float(q[d]) * scale_.q_factor;
 
       // Bounds within the task's own keys; kept ordered, so that a row that sees none of them has an empty
       // range.
@@ -151,10 +151,10 @@ class ManyRows {
         Vec8 block[8] = {};
         if (count == 8 && d + 8 <= dim_) {
           ATTNBENCH_UNROLL
-          for (int i = 0; i < 8; ++i) block[i] = T::load8(row[i] + d);
+          for (int i = 0; i < 8; ++i) block[i] = Kv::load8(row[i] + d);
         } else {
           for (int i = 0; i < count; ++i) {
-            block[i] = d + 8 <= dim_ ? T::load8(row[i] + d) : load8_part<T>(row[i] + d, dim_ - d);
+            block[i] = d + 8 <= dim_ ? Kv::load8(row[i] + d) : load8_part<Kv>(row[i] + d, dim_ - d);
           }
         }
         transpose_8x8(block);
@@ -174,7 +174,7 @@ class ManyRows {
       const Storage* v = j < n ? base + tile_.v[j] : nullptr;
       for (int d = 0; d < padded_dim_; d += 8) {
         Vec8 x{};
-        if (v != nullptr && d < dim_) x = d + 8 <= dim_ ? T::load8(v + d) : load8_part<T>(v + d, dim_ - d);
+        if (v != nullptr && d < dim_) x = d + 8 <= dim_ ? Kv::load8(v + d) : load8_part<Kv>(v + d, dim_ - d);
         store(row + d / kPanel * kPanel * kKeyTile + d % kPanel, x);
       }
     }
@@ -230,17 +230,7 @@ std::size_t many_rows_scratch_bytes(const AttentionParams& p) {
 void run_many_rows(const AttentionParams& p, const Task& task, void* scratch, float* partials) {
   Carver carver(scratch);
   const Buffers buffers(p, carver);
-  switch (p.dtype_q) {
-    case DType::kBf16:
-      ManyRows<Bf16>(p, task, buffers).run(partials);
-      break;
-    case DType::kFp16:
-      ManyRows<Fp16>(p, task, buffers).run(partials);
-      break;
-    default:
-      ManyRows<Fp32>(p, task, buffers).run(partials);
-      break;
-  }
+  with_types(p, [&]<class Q, class Kv>() { ManyRows<Q, Kv>(p, task, buffers).run(partials); });
 }
 
 }  // namespace attnbench::cpu

@@ -1,15 +1,17 @@
 // One step of the online softmax: a row's scores against a tile of keys become weights relative to a running
 // max.
 //
-// Everything is in base 2: with c = |softmax_scale| log2(e), the weight of a score s is 2^(s c - m), where m
-// is the largest s c so far; with ALiBi the bias is added to s c. State per row: m (-inf before any key), l =
-// sum of weights, and accumulators of O that the caller multiplies by `alpha` before it adds this tile's P V.
+// Everything is in base 2: with c = |scale| log2(e), where scale = softmax_scale * K's descale, the weight of
+// a score s is 2^(s c - m), where m is the largest s c so far; with ALiBi the bias is added to s c. State per
+// row: m (-inf before any key), l = sum of weights, and accumulators of O that the caller multiplies by
+// `alpha` before it adds this tile's P V.
 #pragma once
 
 #include <cmath>
 #include <limits>
 
 #include "kernels/contract/attention_params.h"
+#include "kernels/cpu/descale.h"
 #include "kernels/cpu/fast_exp.h"
 #include "kernels/cpu/simd.h"
 
@@ -22,25 +24,25 @@ struct ScoreScale {
   float
       q_factor;  ///< -1, 0 or 1, put into q: exact, and leaves a positive scale so that max and scale commute
   float cap;     ///< 0: no softcap
-  float cap_scale;   ///< |softmax_scale| / cap
+  float cap_scale;   ///< |scale| / cap
   float log2_scale;  ///< c above; log2(e) with softcap; 1 with a bias, which is added to s * bias_scale
   bool bias;         ///< ALiBi
   float bias_scale;  ///< what log2_scale would be without a bias
 };
 
-inline ScoreScale score_scale(const AttentionParams& p) {
-  const float scale = p.softmax_scale;
-  const float magnitude = std::fabs(scale);
-  const float q_factor = scale == 0.0f ? 0.0f : std::copysign(1.0f, scale);
+/// For products with the stored keys of sequence `b`, KV head `head`.
+inline ScoreScale score_scale(const AttentionParams& p, int32_t b, int32_t head) {
+  const double scale = double{p.softmax_scale} * k_descale(p, b, head);
+  const float magnitude = static_cast<float>(std::fabs(scale));
   ScoreScale out{};
-  out.q_factor = q_factor;
+  out.q_factor = magnitude == 0.0f ? 0.0f : std::copysign(1.0f, static_cast<float>(scale));
   if (p.softcap > 0.0f) {
     out.cap = p.softcap;
     out.cap_scale = magnitude / p.softcap;
     out.log2_scale = kLog2E;
   } else {
     // A scale of 0 is already in q; here it would make NaN of the -inf of masked keys.
-    const double c = scale == 0.0f ? 1.0 : magnitude * 1.44269504088896340736;
+    const double c = magnitude == 0.0f ? 1.0 : std::fabs(scale) * 1.44269504088896340736;
     out.log2_scale = static_cast<float>(c);
   }
   if (p.features & kAlibi) {

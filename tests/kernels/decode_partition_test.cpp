@@ -1,0 +1,173 @@
+// The division of decode work into parts: every tile once, equal parts, partial results that do not collide.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/sm90_decode/partition.cuh"
+
+namespace attnbench::sm90_decode {
+namespace {
+
+struct Lengths {
+  int32_t q;
+  int32_t k;
+};
+
+struct Division {
+  int32_t parts;
+  int32_t min_units = 1;
+  int32_t segment_cost = 0;
+};
+
+/// Divides a batch as the kernel's blocks do, each on its own, and checks all that the kernel relies on.
+void check_division(const std::vector<Lengths>& batch, const Division& d, const std::string& name) {
+  SCOPED_TRACE(name + ", B " + std::to_string(batch.size()) + ", parts " + std::to_string(d.parts) +
+               ", min_units " + std::to_string(d.min_units) + ", segment_cost " +
+               std::to_string(d.segment_cost));
+  std::vector<int32_t> tiles, units, first_unit;
+  int32_t total = 0;
+  for (const Lengths& s : batch) {
+    const TileRange range = tiles_of_keys(0, s.k);
+    tiles.push_back(range.end - range.begin);
+    units.push_back(sequence_units(s.q, tiles.back(), d.segment_cost));
+    first_unit.push_back(total);
+    total += units.back();
+  }
+  const Partition partition = make_partition(total, d.parts, d.min_units, d.segment_cost);
+  ASSERT_GE(partition.units_per_part, 1);
+  ASSERT_GE(int64_t{partition.units_per_part} * d.parts, total) << "the parts hold all units";
+  const int32_t equal = (total + d.parts - 1) / d.parts;
+  ASSERT_LE(partition.units_per_part, std::max({equal, d.min_units, 1}));
+
+  std::set<int32_t> partials;
+  std::vector<int32_t> tiles_of_part(d.parts), segments_of_part(d.parts);
+  for (std::size_t b = 0; b < batch.size(); ++b) {
+    if (batch[b].q == 0) {
+      ASSERT_EQ(units[b], 0);
+      continue;
+    }
+    // A part that meets the sequence has units of it: the others need not be asked, but are when there are few.
+    const int32_t length = partition.units_per_part;
+    const bool ask_all = batch.size() * static_cast<std::size_t>(d.parts) < 200000;
+    const int32_t from = ask_all ? 0 : first_unit[b] / length;
+    const int32_t to = ask_all ? d.parts - 1 : (first_unit[b] + units[b] - 1) / length;
+    int32_t next_tile = 0, seen = 0, first_part = -1, first_partial = -1, num_splits = -1;
+    for (int32_t part = from; part <= to; ++part) {
+      const Segment s = segment_of(partition, part, first_unit[b], tiles[b]);
+      if (!s.exists) continue;
+      ASSERT_LE(part * length, first_unit[b] + units[b] - 1) << "the part's walk comes by this sequence";
+      ASSERT_GT((part + 1) * length, first_unit[b]);
+      ASSERT_EQ(s.begin, next_tile) << "every tile once, in order";
+      ASSERT_LE(s.end, tiles[b]);
+      ASSERT_TRUE(s.begin < s.end || tiles[b] == 0);
+      ASSERT_EQ(s.split, seen);
+      ASSERT_EQ(s.first_part + s.split, part);
+      if (seen == 0) {
+        first_part = s.first_part;
+        first_partial = s.first_partial;
+        num_splits = s.num_splits;
+      }
+      ASSERT_EQ(s.first_part, first_part) << "all segments know where to look";
+      ASSERT_EQ(s.first_partial, first_partial);
+      ASSERT_EQ(s.num_splits, num_splits);
+      if (num_splits > 1) {
+        const int32_t partial = partial_of(s.first_part, s.first_partial, s.split);
+        ASSERT_GE(partial, 0);
+        ASSERT_LT(partial, 2 * d.parts);
+        ASSERT_TRUE(partials.insert(partial).second) << "partial " << partial << " is somebody else's";
+      }
+      tiles_of_part[part] += s.end - s.begin;
+      ++segments_of_part[part];
+      next_tile = s.end;
+      ++seen;
+    }
+    ASSERT_EQ(next_tile, tiles[b]) << "all tiles";
+    ASSERT_EQ(seen, num_splits) << "as many arrivals as are waited for; one also without tiles";
+  }
+  for (int32_t part = 0; part < d.parts; ++part) {
+    ASSERT_LE(tiles_of_part[part], partition.units_per_part);
+    ASSERT_LE(segments_of_part[part], partition.units_per_part);
+  }
+}
+
+void check_divisions(const std::vector<Lengths>& batch, const std::string& name) {
+  for (const int32_t parts : {1, 2, 3, 16, 33, 132, 264}) {
+    for (const int32_t min_units : {1, 4}) {
+      for (const int32_t segment_cost : {0, 1, 3}) {
+        check_division(batch, {parts, min_units, segment_cost}, name);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(DecodePartition, TilesHoldTheKeys) {
+  EXPECT_EQ(tiles_of_keys(0, 0).end, 0);
+  EXPECT_EQ(tiles_of_keys(70, 70).end, 0);
+  for (const int32_t begin : {0, 1, 63, 64, 65, 127, 128, 1000}) {
+    for (const int32_t count : {1, 2, 63, 64, 65, 128, 129}) {
+      const TileRange t = tiles_of_keys(begin, begin + count);
+      EXPECT_LE(t.begin * kTileTokens, begin);
+      EXPECT_GT((t.begin + 1) * kTileTokens, begin);
+      EXPECT_GE(t.end * kTileTokens, begin + count);
+      EXPECT_LT((t.end - 1) * kTileTokens, begin + count);
+    }
+  }
+}
+
+TEST(DecodePartition, UniformBatches) {
+  for (const int32_t b : {1, 2, 8, 32, 128}) {
+    for (const int32_t k : {1, 64, 1024, 8192, 32768}) {
+      check_divisions(std::vector<Lengths>(b, Lengths{1, k}), "uniform " + std::to_string(k));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(DecodePartition, EmptySequences) {
+  check_divisions({}, "no sequences");
+  check_divisions({{0, 0}, {0, 100}}, "no queries");
+  check_divisions({{1, 0}}, "no keys");
+  check_divisions({{1, 0}, {1, 0}, {0, 7}, {1, 5000}, {1, 0}, {0, 0}, {2, 64}, {1, 0}}, "some of each");
+  check_divisions(std::vector<Lengths>(700, Lengths{1, 0}), "many without keys");
+}
+
+TEST(DecodePartition, RaggedBatches) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 60; ++round) {
+    std::vector<Lengths> batch(1 + random() % 200);
+    const int32_t longest = 1 << (4 + random() % 12);
+    for (Lengths& s : batch) {
+      s.q = random() % 6 == 0 ? 0 : 1 + static_cast<int32_t>(random() % 4);
+      s.k = random() % 5 == 0 ? 0 : static_cast<int32_t>(random() % longest);
+    }
+    check_divisions(batch, "round " + std::to_string(round));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(DecodePartition, LargeBatches) {
+  std::mt19937 random(11);
+  for (const std::size_t size : {1000u, 4096u}) {
+    std::vector<Lengths> batch(size);
+    for (Lengths& s : batch) s = {static_cast<int32_t>(random() % 3), static_cast<int32_t>(random() % 3000)};
+    batch[size / 2] = {1, 131072};
+    check_divisions(batch, "large");
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(DecodePartition, EqualPartsWhereLengthsAllowIt) {
+  // 16 parts for 512 tiles: 32 each, two sequences, nothing split.
+  const Partition p = make_partition(512, 16, 1, 0);
+  EXPECT_EQ(p.units_per_part, 32);
+  for (int32_t b = 0; b < 32; ++b) EXPECT_EQ(segment_of(p, b / 2, 16 * b, 16).num_splits, 1);
+}
+
+}  // namespace
+}  // namespace attnbench::sm90_decode
