@@ -3,6 +3,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #if ATTNBENCH_HAVE_CUDA
 #include "kernels/cuda/simt/simt_kernels.h"
+#include "kernels/cuda/sm90_decode/sm90_decode.h"
 #include "kernels/cuda/sm90_prefill/sm90_prefill.h"
 #endif
 
@@ -17,6 +18,7 @@ const Kernel* const kTable[] = {
     &cuda_simt::kAttention,
     &cuda_simt::kKvAppend,
     &sm90_prefill::kAttention,
+    &sm90_decode::kAttention,
 #endif
     // clang-format on
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <set>
 #include <string>
@@ -38,7 +39,8 @@ void check_division(const std::vector<Lengths>& batch, const Division& d, const 
     first_unit.push_back(total);
     total += units.back();
   }
-  const Partition partition = make_partition(total, d.parts, d.min_units, d.segment_cost);
+  const Divisor by_parts(static_cast<uint32_t>(d.parts));
+  const Partition partition = make_partition(total, d.parts, by_parts, d.min_units, d.segment_cost);
   ASSERT_GE(partition.units_per_part, 1);
   ASSERT_GE(int64_t{partition.units_per_part} * d.parts, total) << "the parts hold all units";
   const int32_t equal = (total + d.parts - 1) / d.parts;
@@ -51,12 +53,14 @@ void check_division(const std::vector<Lengths>& batch, const Division& d, const 
       ASSERT_EQ(units[b], 0);
       continue;
     }
-    // A part that meets the sequence has units of it: the others need not be asked, but are when there are few.
+    // A part that meets the sequence has units of it: the others need not be asked, but are when there are
+    // few.
     const int32_t length = partition.units_per_part;
     const bool ask_all = batch.size() * static_cast<std::size_t>(d.parts) < 200000;
     const int32_t from = ask_all ? 0 : first_unit[b] / length;
     const int32_t to = ask_all ? d.parts - 1 : (first_unit[b] + units[b] - 1) / length;
-    int32_t next_tile = 0, seen = 0, first_part = -1, first_partial = -1, num_splits = -1;
+    const Splits splits = splits_of(partition, first_unit[b], tiles[b]);
+    int32_t next_tile = 0, seen = 0;
     for (int32_t part = from; part <= to; ++part) {
       const Segment s = segment_of(partition, part, first_unit[b], tiles[b]);
       if (!s.exists) continue;
@@ -65,18 +69,9 @@ void check_division(const std::vector<Lengths>& batch, const Division& d, const 
       ASSERT_EQ(s.begin, next_tile) << "every tile once, in order";
       ASSERT_LE(s.end, tiles[b]);
       ASSERT_TRUE(s.begin < s.end || tiles[b] == 0);
-      ASSERT_EQ(s.split, seen);
-      ASSERT_EQ(s.first_part + s.split, part);
-      if (seen == 0) {
-        first_part = s.first_part;
-        first_partial = s.first_partial;
-        num_splits = s.num_splits;
-      }
-      ASSERT_EQ(s.first_part, first_part) << "all segments know where to look";
-      ASSERT_EQ(s.first_partial, first_partial);
-      ASSERT_EQ(s.num_splits, num_splits);
-      if (num_splits > 1) {
-        const int32_t partial = partial_of(s.first_part, s.first_partial, s.split);
+      ASSERT_EQ(splits.first_part + seen, part) << "split by split";
+      if (splits.count > 1) {
+        const int32_t partial = partial_of(splits.first_part, splits.first_partial, seen);
         ASSERT_GE(partial, 0);
         ASSERT_LT(partial, 2 * d.parts);
         ASSERT_TRUE(partials.insert(partial).second) << "partial " << partial << " is somebody else's";
@@ -87,7 +82,7 @@ void check_division(const std::vector<Lengths>& batch, const Division& d, const 
       ++seen;
     }
     ASSERT_EQ(next_tile, tiles[b]) << "all tiles";
-    ASSERT_EQ(seen, num_splits) << "as many arrivals as are waited for; one also without tiles";
+    ASSERT_EQ(seen, splits.count) << "as many arrivals as are waited for; one also without tiles";
   }
   for (int32_t part = 0; part < d.parts; ++part) {
     ASSERT_LE(tiles_of_part[part], partition.units_per_part);
@@ -103,6 +98,21 @@ void check_divisions(const std::vector<Lengths>& batch, const std::string& name)
         if (testing::Test::HasFatalFailure()) return;
       }
     }
+  }
+}
+
+TEST(DecodeDivisor, DividesExactly) {
+  constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
+  std::mt19937 random(5);
+  std::vector<int32_t> divisors = {kMax, kMax - 1, 1 << 30, (1 << 30) + 1, 65535, 65536, 65537};
+  for (int32_t d = 1; d <= 1100; ++d) divisors.push_back(d);
+  for (int i = 0; i < 2000; ++i) divisors.push_back(1 + static_cast<int32_t>(random() % kMax));
+  for (const int32_t d : divisors) {
+    const Divisor divisor(static_cast<uint32_t>(d));
+    std::vector<int32_t> numbers = {0, 1, kMax, kMax - 1, kMax / d * d, kMax / d * d - 1};
+    for (int i = 0; i < 200; ++i) numbers.push_back(static_cast<int32_t>(random() % kMax));
+    for (int32_t k = 1; k < 20 && d <= kMax / k; ++k) numbers.insert(numbers.end(), {k * d - 1, k * d});
+    for (const int32_t n : numbers) ASSERT_EQ(divisor.divide(n), n / d) << n << " / " << d;
   }
 }
 
@@ -164,9 +174,9 @@ TEST(DecodePartition, LargeBatches) {
 
 TEST(DecodePartition, EqualPartsWhereLengthsAllowIt) {
   // 16 parts for 512 tiles: 32 each, two sequences, nothing split.
-  const Partition p = make_partition(512, 16, 1, 0);
+  const Partition p = make_partition(512, 16, Divisor(16), 1, 0);
   EXPECT_EQ(p.units_per_part, 32);
-  for (int32_t b = 0; b < 32; ++b) EXPECT_EQ(segment_of(p, b / 2, 16 * b, 16).num_splits, 1);
+  for (int32_t b = 0; b < 32; ++b) EXPECT_EQ(splits_of(p, 16 * b, 16).count, 1);
 }
 
 }  // namespace

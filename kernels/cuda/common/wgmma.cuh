@@ -35,14 +35,16 @@ __device__ __forceinline__ void wgmma_wait() {
 ///
 /// K-major operands (Q, K: rows hold the summed dimension): `leading_bytes` is ignored.
 /// MN-major operands (V: rows are the summed dimension): `leading_bytes` leads to the next 64 columns.
+///
+/// All lanes make one together, with the same arguments. That they are the same is what the shuffle tells the
+/// compiler: it then advances the descriptor in uniform registers, where wgmma reads it, at a quarter of the
+/// instructions. The shuffle's latency wants the descriptor made ahead of its use.
 struct SwizzledTile {
   uint32_t low;  ///< address / 16 and leading_bytes / 16, 14 bits each, from bits 0 and 16
 
   __device__ __forceinline__ SwizzledTile(const void* tile, uint32_t leading_bytes)
-      : low(static_cast<uint32_t>(__cvta_generic_to_shared(tile)) >> 4 | leading_bytes >> 4 << 16) {
-    // Keeps the compiler from computing the descriptors of all parts ahead of a loop, at two registers each.
-    asm volatile("" : "+r"(low));
-  }
+      : low(__shfl_sync(
+            ~0u, static_cast<uint32_t>(__cvta_generic_to_shared(tile)) >> 4 | leading_bytes >> 4 << 16, 0)) {}
 
   /// The descriptor of the part `bytes` further on. Shared memory ends below 2^18, so the sum has no carry.
   __device__ __forceinline__ uint64_t at(uint32_t bytes) const {

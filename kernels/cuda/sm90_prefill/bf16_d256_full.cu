@@ -6,7 +6,7 @@ struct Bf16D256Full {
   static constexpr Shape kShape{.dtype = DType::kBf16,
                                 .head_dim = 256,
                                 .block_m = 128,
-                                .block_n = 80,
+                                .block_n = 64,
                                 .q_stages = 1,
                                 .masked = false,
                                 .turns = false};

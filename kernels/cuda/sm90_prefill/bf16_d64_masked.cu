@@ -3,8 +3,13 @@
 namespace attnbench::sm90_prefill {
 
 struct Bf16D64Masked {
-  static constexpr Shape kShape{
-      .dtype = DType::kBf16, .head_dim = 64, .block_m = 192, .block_n = 128, .q_stages = 2, .masked = true};
+  static constexpr Shape kShape{.dtype = DType::kBf16,
+                                .head_dim = 64,
+                                .block_m = 192,
+                                .block_n = 128,
+                                .q_stages = 2,
+                                .masked = true,
+                                .across_tiles = false};
 };
 extern constexpr Instance kBf16D64Masked = make_instance<Bf16D64Masked>();
 

@@ -35,6 +35,8 @@ class Turn {
 template <Shape kShape>
 class Visibility {
  public:
+  __device__ __forceinline__ Visibility() {}
+
   /// This thread's rows are `thread_row` and thread_row + 8, the warpgroup's `first_row` to first_row + 63.
   __device__ __forceinline__ Visibility(const KernelParams& p, const WorkItem& item, int first_row,
                                         int thread_row, int lane) {
@@ -87,27 +89,28 @@ class Consumer {
         first_row_(64 * consumer),
         thread_row_(64 * consumer + 16 * (threadIdx.x / 32 % 4) + lane_ / 4) {}
 
-  /// Runs for the life of the block.
+  /// Runs for the life of the block: a pipeline over the KV blocks of all its tiles. Each step makes S of one
+  /// block and O += P V of the block before, which at a tile's start belong to two tiles.
   __device__ __forceinline__ void run() {
-    while (true) {
-      smem_.q_full[q_.stage()].wait(q_.parity());
-      const WorkItem item = smem_.item[q_.stage()];
-      if (item.head < 0) return;
-      float o[kShape.head_dim / 2];
-#pragma unroll
-      for (float& x : o) x = 0.0f;
-      OnlineSoftmax softmax;
-      if (item.n_begin < item.n_end) {
-        if constexpr (kShape.overlap) {
-          attend(item, o, softmax);
-        } else {
-          attend_in_order(item, o, softmax);
-        }
-      } else {
-        release(smem_.q_empty[q_.stage()]);
+    if (!next_tile()) return;
+    Scores s;
+    Outputs o;
+    Weights weights;
+    if constexpr (!kShape.across_tiles) {
+      do {
+        start(s, o, weights);
+        while (n_ > n_begin_) step(s, o, weights, weights);
+        finish(o, weights, tile_);
+      } while (next_tile());
+    } else if constexpr (D::kTwoWeights) {
+      start(s, o, weights);
+      Weights others;
+      while (step(s, o, weights, others) && step(s, o, others, weights)) {
       }
-      q_.advance();
-      store_rows<kShape>(p_, item, thread_row_, o, softmax, lane_);
+    } else {
+      start(s, o, weights);
+      while (step(s, o, weights, weights)) {
+      }
     }
   }
 
@@ -121,16 +124,59 @@ class Consumer {
     if (lane_ == 0) empty.arrive();
   }
 
-  /// Waits for the K tile at k_, if there is one.
-  __device__ __forceinline__ void await_k(bool exists) {
-    if (exists) smem_.k_full[k_.stage()].wait(k_.parity());
+  __device__ __forceinline__ void await_k() { smem_.k_full[k_.stage()].wait(k_.parity()); }
+
+  __device__ __forceinline__ TileRows& own_rows(int tile) const {
+    return smem_.rows[threadIdx.x / 32 - 4][tile];
   }
 
-  /// Issues S = Q K^T for the K tile at k_. Both are K-major: a step of 16 channels is 32 bytes within the
-  /// swizzled row.
-  __device__ __forceinline__ void issue_scores(Scores& s) const {
-    const hopper::SwizzledTile q(smem_.q[q_.stage()] + first_row_ * hopper::kChunkBytes, 0);
-    const hopper::SwizzledTile k(smem_.k[k_.stage()], 0);
+  /// Moves on to the next tile that sees keys; false after the last. Rows without keys are written at once.
+  __device__ __forceinline__ bool next_tile() {
+    while (true) {
+      smem_.q_full[q_.stage()].wait(q_.parity());
+      const WorkItem& item = smem_.item[q_.stage()];
+      if (item.head < 0) return false;
+      const TileRows rows{item.q_row, item.q_tokens, item.head};
+      n_ = item.n_end - 1;
+      n_begin_ = item.n_begin;
+      if (n_ >= n_begin_) {
+        visibility_ = Visibility<kShape>(p_, item, first_row_, thread_row_, lane_);
+        tile_ ^= 1;
+        if (lane_ == 0) own_rows(tile_) = rows;
+        __syncwarp();
+        return true;
+      }
+      store_rows<kShape>(p_, rows, thread_row_, Outputs{}, OnlineSoftmax(), lane_);
+      release(smem_.q_empty[q_.stage()]);
+      q_.advance();
+    }
+  }
+
+  /// After the products with K: masks the scores of block n_ and gives back K, after a tile's first also Q.
+  __device__ __forceinline__ void take_scores(Scores& s) {
+    hopper::pin(s);
+    release(smem_.k_empty[k_.stage()]);
+    k_.advance();
+    if constexpr (kShape.softcap) apply_tanh(s, p_.tanh_factor);
+    visibility_.mask(s, n_);
+    if (n_ == n_begin_) {
+      release(smem_.q_empty[q_.stage()]);
+      q_.advance();
+    }
+  }
+
+  /// The tiles at q_ (this warpgroup's rows), k_ and v_, made ahead of the turn to issue products with them.
+  __device__ __forceinline__ hopper::SwizzledTile q_tile() const {
+    return {smem_.q[q_.stage()] + first_row_ * hopper::kChunkBytes, 0};
+  }
+  __device__ __forceinline__ hopper::SwizzledTile k_tile() const { return {smem_.k[k_.stage()], 0}; }
+  __device__ __forceinline__ hopper::SwizzledTile v_tile() const {
+    return {smem_.v[v_.stage()], D::kKvChunkBytes};
+  }
+
+  /// Issues S = Q K^T. Both are K-major: a step of 16 channels is 32 bytes within the swizzled row.
+  __device__ __forceinline__ void issue_scores(Scores& s, const hopper::SwizzledTile& q,
+                                               const hopper::SwizzledTile& k) const {
     hopper::pin(s);
     hopper::wgmma_fence();
 #pragma unroll
@@ -143,9 +189,9 @@ class Consumer {
     hopper::wgmma_commit();
   }
 
-  /// Issues O += P V for the V tile at v_. V is MN-major: a step of 16 keys is 16 rows of 128 bytes.
-  __device__ __forceinline__ void issue_outputs(Outputs& o, Weights& weights) const {
-    const hopper::SwizzledTile v(smem_.v[v_.stage()], D::kKvChunkBytes);
+  /// Issues O += P V. V is MN-major: a step of 16 keys is 16 rows of 128 bytes.
+  __device__ __forceinline__ void issue_outputs(Outputs& o, Weights& weights,
+                                                const hopper::SwizzledTile& v) const {
     hopper::pin(o);
     hopper::pin(weights);
     hopper::wgmma_fence();
@@ -157,92 +203,82 @@ class Consumer {
     hopper::wgmma_commit();
   }
 
-  /// Scores of KV block n to weights, in place.
-  __device__ __forceinline__ void weigh(Scores& s, const Visibility<kShape>& visibility, int n,
-                                        OnlineSoftmax& softmax, float (&shrink)[2]) const {
-    if constexpr (kShape.softcap) apply_tanh(s, p_.tanh_factor);
-    visibility.mask(s, n);
-    softmax.update(s, p_.score_factor, shrink);
-  }
-
-  /// All KV blocks of one tile, last to first. Leaves unnormalised outputs in o.
-  __device__ __forceinline__ void attend(const WorkItem& item, Outputs& o, OnlineSoftmax& softmax) {
-    const Visibility<kShape> visibility(p_, item, first_row_, thread_row_, lane_);
-    Scores s;
-    Weights weights;
-    float shrink[2];
-    int n = item.n_end - 1;
-
-    await_k(true);
-    issue_scores(s);
-    hopper::wgmma_wait<0>();
-    hopper::pin(s);
-    release(smem_.k_empty[k_.stage()]);
-    k_.advance();
-    weigh(s, visibility, n, softmax, shrink);  // o is 0: nothing to shrink
-    pack_weights<kShape.dtype>(weights, s);
-
-    await_k(n > item.n_begin);
-    while (--n >= item.n_begin) {
-      turn_.wait();
-      issue_scores(s);
-      smem_.v_full[v_.stage()].wait(v_.parity());
-      issue_outputs(o, weights);
-      turn_.pass();
-
-      hopper::wgmma_wait<1>();  // the scores; softmax of block n runs beside the outputs of block n + 1
-      hopper::pin(s);
-      release(smem_.k_empty[k_.stage()]);
-      k_.advance();
-      weigh(s, visibility, n, softmax, shrink);
-      hopper::pin(s);
-      // Here, not at the top of the loop: the branch ends a basic block. Without it ptxas schedules the next
-      // wait ahead of the exponentials, and nothing overlaps.
-      await_k(n > item.n_begin);
-
-      hopper::wgmma_wait<0>();  // the outputs: from here o and weights may be written
-      hopper::pin(o);
-      release(smem_.v_empty[v_.stage()]);
-      v_.advance();
-      pack_weights<kShape.dtype>(weights, s);
-      rescale(o, shrink);
-    }
-    release(smem_.q_empty[q_.stage()]);  // the next Q arrives during what is left of this tile
-
-    smem_.v_full[v_.stage()].wait(v_.parity());
-    issue_outputs(o, weights);
+  /// Waits for the products with V, from where on o and weights may be written.
+  __device__ __forceinline__ void await_outputs(Outputs& o) {
     hopper::wgmma_wait<0>();
     hopper::pin(o);
     release(smem_.v_empty[v_.stage()]);
     v_.advance();
   }
 
-  /// The same, one product after the other: what overlap is measured against.
-  __device__ __forceinline__ void attend_in_order(const WorkItem& item, Outputs& o, OnlineSoftmax& softmax) {
-    const Visibility<kShape> visibility(p_, item, first_row_, thread_row_, lane_);
-    Scores s;
-    Weights weights;
+  __device__ __forceinline__ static void clear(Outputs& o) {
+#pragma unroll
+    for (int i = 0; i < kShape.head_dim / 2; ++i) o[i] = 0.0f;
+  }
+
+  /// S of a tile's first block, and its weights.
+  __device__ __forceinline__ void start(Scores& s, Outputs& o, Weights& weights) {
+    clear(o);
+    softmax_ = OnlineSoftmax();
+    await_k();
+    issue_scores(s, q_tile(), k_tile());
+    hopper::wgmma_wait<0>();
+    take_scores(s);
     float shrink[2];
-    for (int n = item.n_end - 1; n >= item.n_begin; --n) {
-      await_k(true);
-      turn_.wait();
-      issue_scores(s);
-      turn_.pass();
-      hopper::wgmma_wait<0>();
-      hopper::pin(s);
-      release(smem_.k_empty[k_.stage()]);
-      k_.advance();
-      weigh(s, visibility, n, softmax, shrink);
-      pack_weights<kShape.dtype>(weights, s);
-      rescale(o, shrink);
-      smem_.v_full[v_.stage()].wait(v_.parity());
-      issue_outputs(o, weights);
-      hopper::wgmma_wait<0>();
-      hopper::pin(o);
-      release(smem_.v_empty[v_.stage()]);
-      v_.advance();
+    softmax_.add<kShape.dtype>(weights, s, p_.score_factor, true, shrink);
+  }
+
+  /// The last O += P V of a tile, whose rows it stores.
+  __device__ __forceinline__ void finish(Outputs& o, Weights& weights, int tile) {
+    smem_.v_full[v_.stage()].wait(v_.parity());
+    issue_outputs(o, weights, v_tile());
+    await_outputs(o);
+    store_rows<kShape>(p_, own_rows(tile), thread_row_, o, softmax_, lane_);
+  }
+
+  /// S of the next KV block, O += P V of the one before, whose weights are in `weights`, and the weights of
+  /// the next to `next`; false when there is none. Where these are two, softmax runs beside the products with
+  /// V.
+  __device__ __forceinline__ bool step(Scores& s, Outputs& o, Weights& weights, Weights& next) {
+    const bool first = kShape.across_tiles && n_ == n_begin_;  // the next block is a tile's first
+    const int tile = tile_;
+    OnlineSoftmax ended;
+    if (first) {
+      if (!next_tile()) {
+        finish(o, weights, tile);
+        return false;
+      }
+      ended = softmax_;
+      softmax_ = OnlineSoftmax();
+    } else {
+      --n_;
     }
-    release(smem_.q_empty[q_.stage()]);
+    await_k();
+    const hopper::SwizzledTile q = q_tile(), k = k_tile(), v = v_tile();
+    turn_.wait();
+    issue_scores(s, q, k);
+    smem_.v_full[v_.stage()].wait(v_.parity());
+    issue_outputs(o, weights, v);
+    turn_.pass();
+
+    hopper::wgmma_wait<1>();  // the scores
+    take_scores(s);
+    float shrink[2];
+    bool moved = false;
+    if constexpr (D::kTwoWeights) {
+      moved = softmax_.add<kShape.dtype>(next, s, p_.score_factor, first, shrink);
+      hopper::pin(next);
+    }
+    await_outputs(o);
+    if (first) {
+      store_rows<kShape>(p_, own_rows(tile), thread_row_, o, ended, lane_);
+      clear(o);
+    }
+    if constexpr (!D::kTwoWeights) {
+      moved = softmax_.add<kShape.dtype>(next, s, p_.score_factor, first, shrink);
+    }
+    if (moved && !first) rescale(o, shrink);
+    return true;
   }
 
   const KernelParams& p_;
@@ -253,6 +289,11 @@ class Consumer {
   const int thread_row_;  ///< first row of this thread; the second is 8 further on
   hopper::RingPlace<kShape.q_stages> q_;
   hopper::RingPlace<kKvStages> k_, v_;
+  int n_;         ///< KV block of the last scores
+  int n_begin_;   ///< last KV block of their tile
+  int tile_ = 0;  ///< which of own_rows() is of their tile
+  Visibility<kShape> visibility_;
+  OnlineSoftmax softmax_;
 };
 
 }  // namespace attnbench::sm90_prefill

@@ -33,19 +33,19 @@ __device__ __forceinline__ uint4 quad_transpose(uint32_t a0, uint32_t a1, uint32
 /// of every 32, one 16-byte store, and a quad's stores cover 64 contiguous bytes: whole sectors, and no
 /// shared memory.
 template <Shape kShape>
-__device__ __forceinline__ void store_rows(const KernelParams& p, const WorkItem& item, int thread_row,
+__device__ __forceinline__ void store_rows(const KernelParams& p, const TileRows& tile, int thread_row,
                                            const float (&o)[kShape.head_dim / 2],
                                            const OnlineSoftmax& softmax, int lane) {
   float normaliser[2], lse[2];
-  softmax.finish(p.natural_factor, normaliser, lse);
+  softmax.finish(normaliser, lse);
   const int quad_lane = lane % 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int token = (thread_row + 8 * h) / p.heads_per_tile;
     const int head_in_tile = (thread_row + 8 * h) % p.heads_per_tile;
-    const bool exists = token < item.q_tokens;
-    const int64_t q_row = item.q_row + token;
-    const int64_t head = item.head * p.heads_per_tile + head_in_tile;
+    const bool exists = token < tile.q_tokens;
+    const int64_t q_row = tile.q_row + token;
+    const int64_t head = tile.head * p.heads_per_tile + head_in_tile;
     uint16_t* out = static_cast<uint16_t*>(p.out) + q_row * p.out_stride_token + head * p.out_stride_head;
 #pragma unroll
     for (int c = 0; c < kShape.head_dim / 32; ++c) {

@@ -4,7 +4,7 @@ namespace attnbench::sm90_prefill {
 
 struct Fp16D128Full {
   static constexpr Shape kShape{
-      .dtype = DType::kFp16, .head_dim = 128, .block_m = 128, .block_n = 176, .q_stages = 1, .masked = false};
+      .dtype = DType::kFp16, .head_dim = 128, .block_m = 128, .block_n = 128, .q_stages = 2, .masked = false};
 };
 extern constexpr Instance kFp16D128Full = make_instance<Fp16D128Full>();
 

@@ -6,7 +6,7 @@ struct Fp16D256Full {
   static constexpr Shape kShape{.dtype = DType::kFp16,
                                 .head_dim = 256,
                                 .block_m = 128,
-                                .block_n = 80,
+                                .block_n = 64,
                                 .q_stages = 1,
                                 .masked = false,
                                 .turns = false};

@@ -3,8 +3,13 @@
 namespace attnbench::sm90_prefill {
 
 struct Fp16D64Full {
-  static constexpr Shape kShape{
-      .dtype = DType::kFp16, .head_dim = 64, .block_m = 192, .block_n = 128, .q_stages = 2, .masked = false};
+  static constexpr Shape kShape{.dtype = DType::kFp16,
+                                .head_dim = 64,
+                                .block_m = 192,
+                                .block_n = 128,
+                                .q_stages = 2,
+                                .masked = false,
+                                .across_tiles = false};
 };
 extern constexpr Instance kFp16D64Full = make_instance<Fp16D64Full>();
 

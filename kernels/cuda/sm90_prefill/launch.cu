@@ -29,7 +29,7 @@ constexpr const Instance* kInstances[] = {
 /// The first instance that can do `p`; null if none.
 const Instance* find_instance(const AttentionParams& p) {
   const bool softcap = p.softcap > 0.0f;
-  // Copies of less than block_n keys need block_n to be a multiple of them, which 128 is and 176 is not.
+  // Paged keys run in the masked kernel, whose block_n every size of page or a part of it divides.
   const bool masked =
       p.causal || p.window_left >= 0 || p.window_right >= 0 || softcap || (p.features & kPagedKv) != 0;
   for (const Instance* i : kInstances) {
@@ -208,8 +208,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   const int32_t right = p.causal ? 0 : p.window_right;
   k.reach_left = p.window_left < 0 ? kFar : std::min(p.window_left, kFar);
   k.reach_right = right < 0 ? kFar : std::min(right, kFar);
-  k.natural_factor = instance.softcap ? p.softcap : p.softmax_scale;
-  k.score_factor = k.natural_factor * kLog2E;
+  k.score_factor = (instance.softcap ? p.softcap : p.softmax_scale) * kLog2E;
   k.tanh_factor = instance.softcap ? 2.0f * kLog2E * p.softmax_scale / p.softcap : 0.0f;
   k.out = p.out;
   k.out_stride_token = p.out_stride_token;

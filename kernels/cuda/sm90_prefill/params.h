@@ -22,6 +22,13 @@ struct alignas(16) WorkItem {
   int32_t head;  ///< head tile, 0 .. num_head_tiles - 1; in the list on the device: the item's group
 };
 
+/// What the epilogue needs of a WorkItem.
+struct TileRows {
+  int32_t q_row;
+  int32_t q_tokens;
+  int32_t head;
+};
+
 inline constexpr int kMaxGroups = 64;
 
 /// The list of work, in the workspace; made anew by each launch, on the device.
@@ -29,7 +36,7 @@ inline constexpr int kMaxGroups = 64;
 /// Items are ordered by group, and within a group by the number of KV blocks, most first. A group holds
 /// sequences whose keys and values (of one head or some) fit L2 together; see scheduler.cuh for the order of
 /// heads.
-struct Schedule {
+struct alignas(16) Schedule {
   int32_t num_items;
   int32_t num_groups;
   int32_t heads_per_section;            ///< head tiles that are worked on together
@@ -75,9 +82,7 @@ struct KernelParams {
 
   float tanh_factor;  ///< softcap: 2 log2(e) softmax_scale / softcap, so that tanh(x) = 1 - 2 / (2^(factor s)
                       ///< + 1)
-  float score_factor;    ///< log2(e) times `natural_factor`
-  float natural_factor;  ///< from a raw score (softcap: from its tanh) to a natural logit: softmax_scale or
-                         ///< softcap
+  float score_factor;  ///< from a raw score (softcap: from its tanh) to a logit in base 2
 
   void* out;
   int64_t out_stride_token;

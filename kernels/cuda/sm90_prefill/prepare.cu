@@ -8,56 +8,63 @@
 namespace attnbench::sm90_prefill {
 namespace {
 
-constexpr int kThreads = 1024;
-constexpr int kBuckets = 1024;  // one per thread in the scan
+constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / 32;
+constexpr int kBuckets = kThreads;  // one per thread in the scan
 
-/// Sum over the block, in all threads. `scratch`: one value per warp.
+/// Sum of the values of the lanes before this one and, in `total`, of all.
 template <class T>
-__device__ T block_sum(T value, T* scratch) {
-  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
-  __syncthreads();
-  T sum = 0;
-  for (int w = 0; w < kThreads / 32; ++w) sum += scratch[w];
-  return sum;
-}
-
-/// Sum of the values of the threads before this one.
-template <class T>
-__device__ T block_sum_before(T value, T* scratch) {
+__device__ T warp_sum_before(T value, T* total) {
   const int lane = threadIdx.x % 32;
   T sum = value;
+#pragma unroll
   for (int step = 1; step < 32; step *= 2) {
     const T other = __shfl_up_sync(~0u, sum, step);
     if (lane >= step) sum += other;
   }
+  *total = __shfl_sync(~0u, sum, 31);
+  return sum - value;
+}
+
+/// Sum of the values of the threads before this one and, in `total`, of all. `scratch`: one value per warp,
+/// which nobody reads or writes since the last barrier.
+template <class T>
+__device__ T block_sum_before(T value, T* scratch, T* total) {
+  const int lane = threadIdx.x % 32;
+  T of_warp;
+  const T before = warp_sum_before(value, &of_warp);
+  if (lane == 0) scratch[threadIdx.x / 32] = of_warp;
   __syncthreads();
-  if (lane == 31) scratch[threadIdx.x / 32] = sum;
-  __syncthreads();
-  T before = sum - value;
-  for (int w = 0; w < static_cast<int>(threadIdx.x) / 32; ++w) before += scratch[w];
-  return before;
+  // Each warp sums the warps' totals by itself, which spares a barrier.
+  const T warps_before = warp_sum_before(lane < kWarps ? scratch[lane] : T{0}, total);
+  return before + __shfl_sync(~0u, warps_before, threadIdx.x / 32);
 }
 
 /// One page of sequences in shared memory, a sequence per thread.
 struct Page {
-  int64_t scratch[kThreads / 32];
-  int64_t keys_after;            ///< keys of this page's and all earlier sequences
-  int first_tile[kThreads + 1];  ///< tiles of the page's sequences before this one
+  int64_t scratch[2][kWarps];
+  int bucket_scratch[kWarps];
+  int first_tile[kThreads];  ///< tiles of the page's sequences before this one
   SeqRange range[kThreads];
+  int kv_base[kThreads];
   int group[kThreads];
   int bucket[kBuckets];
 };
 
-/// Where a sequence's keys start (WorkItem::kv_base).
-__device__ int kv_base(const AttentionParams& p, int b) {
-  return p.features & kPagedKv ? b : p.cu_seqlens_k[b];
+/// The last sequence of the page whose first tile is not behind `tile`: the one that has it.
+__device__ int sequence_of_tile(const Page& page, int tile) {
+  int i = 0;
+#pragma unroll
+  for (int step = kThreads / 2; step > 0; step /= 2) {
+    if (page.first_tile[i + step] <= tile) i += step;
+  }
+  return i;
 }
 
-/// Tile `tile` of sequence b.
-__device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s, int b, const SeqRange& range,
-                              int tile, int group) {
+/// Tile `tile` of sequence i of the page.
+__device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s, const Page& page, int i,
+                              int tile) {
+  const SeqRange range = page.range[i];
   const int first = tile * s.tokens_per_tile;
   const int tokens = min(s.tokens_per_tile, range.q_len - first);
   const KeyBounds keys = visible_keys_of_rows(p, first, first + tokens - 1, range.q_len, range.k_len);
@@ -66,94 +73,132 @@ __device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s,
   item.q_tokens = tokens;
   item.diagonal = first + range.k_len - range.q_len;
   item.k_len = range.k_len;
-  item.kv_base = kv_base(p, b);
+  item.kv_base = page.kv_base[i];
   item.n_begin = keys.begin / s.block_n;
   item.n_end = (keys.end + s.block_n - 1) / s.block_n;
-  item.head = group;
+  item.head = page.group[i];
   return item;
 }
 
-/// Calls visit(item) for all tiles of all sequences, spread over the block's threads; the block calls it
-/// together. Sequence b is in the group of its first key: `total_keys` are dealt out to `num_groups` in
-/// order.
-template <class Visit>
-__device__ void for_each_item(const AttentionParams& p, const ScheduleParams& s, int64_t total_keys,
-                              int num_groups, Page& page, Visit visit) {
-  int64_t keys_before = 0;
-  for (int first = 0; first < p.batch; first += kThreads) {
-    const int b = first + threadIdx.x;
-    const SeqRange range = b < p.batch ? seq_range(p, b) : SeqRange{0, 0, 0};
-    const int tiles = (range.q_len + s.tokens_per_tile - 1) / s.tokens_per_tile;
-    // Both sums in one scan: fewer than 2^31 tiles and 2^32 keys on a page.
-    const int64_t before = block_sum_before(static_cast<int64_t>(tiles) << 32 | range.k_len, page.scratch);
-    const int64_t key = keys_before + (before & 0xffffffff);
-    page.range[threadIdx.x] = range;
-    page.first_tile[threadIdx.x] = static_cast<int>(before >> 32);
-    page.group[threadIdx.x] =
-        total_keys > 0 ? static_cast<int>(min(key * num_groups / total_keys, int64_t{num_groups - 1})) : 0;
-    if (threadIdx.x == kThreads - 1) {
-      page.first_tile[kThreads] = static_cast<int>(before >> 32) + tiles;
-      page.keys_after = key + range.k_len;
+/// How tiles are sorted: by group, then by level, the most KV blocks first.
+struct Order {
+  int64_t total_keys;
+  int num_groups;
+  int levels;              ///< per group
+  float levels_per_block;  ///< for numbers of blocks past `levels`, else 1
+
+  __device__ Order(const ScheduleParams& s, int64_t keys, int max_seqlen_k) : total_keys(keys) {
+    const int64_t head_bytes = keys * s.kv_token_bytes;
+    num_groups = 1;
+    if (head_bytes > s.kv_budget_bytes) {
+      num_groups = static_cast<int>(
+          min((head_bytes + s.kv_budget_bytes - 1) / s.kv_budget_bytes, int64_t{kMaxGroups}));
     }
-    __syncthreads();
-    keys_before = page.keys_after;
-    for (int tile = threadIdx.x; tile < page.first_tile[kThreads]; tile += kThreads) {
-      int i = 0;  // the last sequence with first_tile[i] <= tile, which has tiles
-      for (int step = kThreads / 2; step > 0; step /= 2) {
-        if (page.first_tile[i + step] <= tile) i += step;
-      }
-      visit(make_item(p, s, first + i, page.range[i], tile - page.first_tile[i], page.group[i]));
-    }
-    __syncthreads();
+    levels = kBuckets / num_groups;
+    const int most_blocks = (max_seqlen_k + s.block_n - 1) / s.block_n;
+    levels_per_block = most_blocks < levels ? 1.0f : static_cast<float>(levels) / (most_blocks + 1);
   }
+
+  /// As many as fit the budget, with their keys and values.
+  __device__ int heads_per_section(const ScheduleParams& s) const {
+    int64_t kv_heads = 1;
+    if (2 * total_keys * s.kv_token_bytes <= s.kv_budget_bytes) {
+      kv_heads = s.kv_budget_bytes / max(total_keys * s.kv_token_bytes, int64_t{1});
+    }
+    return static_cast<int>(min(kv_heads * s.head_tiles_per_kv_head, int64_t{s.num_head_tiles}));
+  }
+
+  /// Sequences are dealt out to groups by their first key, in order.
+  __device__ int group_of(int64_t key) const {
+    if (num_groups == 1) return 0;
+    return static_cast<int>(min(key * num_groups / total_keys, int64_t{num_groups - 1}));
+  }
+
+  __device__ int bucket_of(const WorkItem& item) const {
+    const int level = static_cast<int>(static_cast<float>(item.n_end - item.n_begin) * levels_per_block);
+    return item.head * levels + levels - 1 - min(level, levels - 1);
+  }
+};
+
+/// Fills the page with the sequences from `first` on. The block calls it together, between barriers that keep
+/// it apart from the readers of the page before. Returns the page's tiles; adds its keys to `keys_before`.
+__device__ int fill_page(const AttentionParams& p, const ScheduleParams& s, int first, Page& page,
+                         int64_t& keys_before, Order* order) {
+  const int b = first + threadIdx.x;
+  const bool exists = b < p.batch;
+  const SeqRange range = exists ? seq_range(p, b) : SeqRange{0, 0, 0};
+  const int base = !exists ? 0 : p.features & kPagedKv ? b : p.cu_seqlens_k[b];
+  const int tiles = (range.q_len + s.tokens_per_tile - 1) / s.tokens_per_tile;
+  // Both sums in one scan: fewer than 2^31 tiles and 2^32 keys on a page.
+  int64_t total;
+  const int64_t before =
+      block_sum_before(static_cast<int64_t>(tiles) << 32 | range.k_len, page.scratch[0], &total);
+  const int64_t page_keys = total & 0xffffffff;
+  // Where one page holds all sequences, the order need not be known before.
+  if (p.batch <= kThreads) *order = Order(s, page_keys, p.max_seqlen_k);
+  page.range[threadIdx.x] = range;
+  page.kv_base[threadIdx.x] = base;
+  page.first_tile[threadIdx.x] = static_cast<int>(before >> 32);
+  page.group[threadIdx.x] = order->group_of(keys_before + (before & 0xffffffff));
+  keys_before += page_keys;
+  return static_cast<int>(total >> 32);
 }
 
-/// One block. Counting sort of all tiles by (group, KV blocks descending); the order within a bucket is
-/// arbitrary and changes no result.
+/// One block. Counting sort of all tiles: one pass counts the tiles of each bucket, the second places them;
+/// the order within a bucket is arbitrary and changes no result. Both passes are the same code, because most
+/// of the time goes to fetching instructions that no cache holds.
 __global__ void __launch_bounds__(kThreads)
     prepare_kernel(const __grid_constant__ AttentionParams p, const ScheduleParams s, Schedule* schedule) {
   cudaTriggerProgrammaticLaunchCompletion();  // the attention kernel may set itself up meanwhile
   __shared__ Page page;
 
-  int64_t keys = 0;
-  for (int b = threadIdx.x; b < p.batch; b += kThreads) keys += seq_range(p, b).k_len;
-  const int64_t total_keys = block_sum(keys, page.scratch);
-  const int64_t head_bytes = total_keys * s.kv_token_bytes;
-  const int num_groups = static_cast<int>(
-      min(max((head_bytes + s.kv_budget_bytes - 1) / s.kv_budget_bytes, int64_t{1}), int64_t{kMaxGroups}));
-
-  const int levels = kBuckets / num_groups;
-  const int max_blocks = (p.max_seqlen_k + s.block_n - 1) / s.block_n;
-  const auto bucket_of = [&](const WorkItem& item) {
-    const int64_t blocks = min(item.n_end - item.n_begin, max_blocks);
-    const int level = static_cast<int>(blocks * levels / (max_blocks + 1));
-    return item.head * levels + levels - 1 - level;
-  };
-
   page.bucket[threadIdx.x] = 0;
-  __syncthreads();
-  for_each_item(p, s, total_keys, num_groups, page,
-                [&](const WorkItem& item) { atomicAdd(&page.bucket[bucket_of(item)], 1); });
+  Order order(s, 0, p.max_seqlen_k);
+  if (p.batch > kThreads) {
+    int64_t keys = 0, total;
+    for (int b = threadIdx.x; b < p.batch; b += kThreads) keys += seq_range(p, b).k_len;
+    block_sum_before(keys, page.scratch[1], &total);
+    order = Order(s, total, p.max_seqlen_k);
+  }
 
-  const int count = page.bucket[threadIdx.x];
-  const int begin = static_cast<int>(block_sum_before(static_cast<int64_t>(count), page.scratch));
-  page.bucket[threadIdx.x] = begin;
-  if (threadIdx.x % levels == 0 && threadIdx.x / levels < num_groups) {
-    schedule->group_begin[threadIdx.x / levels] = begin;
+  int tiles = 0;
+#pragma unroll 1
+  for (int pass = 0; pass < 2; ++pass) {
+    int64_t keys_before = 0;
+#pragma unroll 1
+    for (int first = 0; first < p.batch; first += kThreads) {
+      if (pass == 0 || p.batch > kThreads) {  // else the page is still there
+        __syncthreads();
+        tiles = fill_page(p, s, first, page, keys_before, &order);
+        __syncthreads();
+      }
+#pragma unroll 1
+      for (int tile = threadIdx.x; tile < tiles; tile += kThreads) {
+        const int i = sequence_of_tile(page, tile);
+        const WorkItem item = make_item(p, s, page, i, tile - page.first_tile[i]);
+        const int place = atomicAdd(&page.bucket[order.bucket_of(item)], 1);
+        if (pass == 1) schedule->items[place] = item;
+      }
+    }
+    __syncthreads();
+    if (pass == 1) break;
+
+    // From counts to the place of each bucket's first tile.
+    int num_items;
+    const int begin = block_sum_before(page.bucket[threadIdx.x], page.bucket_scratch, &num_items);
+    page.bucket[threadIdx.x] = begin;
+    if (threadIdx.x % order.levels == 0 && static_cast<int>(threadIdx.x) / order.levels < order.num_groups) {
+      schedule->group_begin[threadIdx.x / order.levels] = begin;
+    }
+    if (threadIdx.x == 0) {
+      schedule->num_items = num_items;
+      schedule->num_groups = order.num_groups;
+      schedule->group_begin[order.num_groups] = num_items;
+      schedule->heads_per_section = order.heads_per_section(s);
+      schedule->next_work = 0;
+    }
+    __syncthreads();
   }
-  if (threadIdx.x == kThreads - 1) {
-    schedule->num_items = begin + count;
-    schedule->num_groups = num_groups;
-    schedule->group_begin[num_groups] = begin + count;
-    const int64_t kv_heads = max(s.kv_budget_bytes / max(head_bytes, int64_t{1}), int64_t{1});
-    schedule->heads_per_section =
-        static_cast<int>(min(kv_heads * s.head_tiles_per_kv_head, int64_t{s.num_head_tiles}));
-    schedule->next_work = 0;
-  }
-  __syncthreads();
-  for_each_item(p, s, total_keys, num_groups, page, [&](const WorkItem& item) {
-    schedule->items[atomicAdd(&page.bucket[bucket_of(item)], 1)] = item;
-  });
 }
 
 }  // namespace

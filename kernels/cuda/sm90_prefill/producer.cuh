@@ -33,12 +33,12 @@ class KvLoader {
 
   /// This lane's box of KV block n. Rows from k_len on are not part of it, nor is their block of the pool
   /// looked up.
-  __device__ __forceinline__ KvBox locate(const WorkItem& item, int n) const {
+  __device__ __forceinline__ KvBox locate(int k_len, int kv_base, int n) const {
     const int row = n * kShape.block_n + first_row_;
-    const int valid = max(0, min(item.k_len - row, p_.box_rows));
-    if (p_.block_table == nullptr) return {0, item.kv_base + row, valid};
+    const int valid = max(0, min(k_len - row, p_.box_rows));
+    if (p_.block_table == nullptr) return {0, kv_base + row, valid};
     if (!issues_ || valid == 0) return {0, 0, 0};
-    const int32_t* table = p_.block_table + item.kv_base * p_.block_table_stride;
+    const int32_t* table = p_.block_table + kv_base * p_.block_table_stride;
     return {table[row / p_.block_size], row % p_.block_size, valid};
   }
 
@@ -64,8 +64,8 @@ class KvLoader {
   int chunk_;
 };
 
-/// Runs in one warp for the life of the block. Order of the loads: K of the first KV block, Q, then K of the
-/// next block before V of this one, as the consumers use them.
+/// Runs in one warp for the life of the block. Order of the loads, as the consumers use them: a tile's Q,
+/// then K of each block before V of the block before, also where that is the last of the tile before.
 template <Shape kShape>
 __device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensorMap& map_k,
                                         const CUtensorMap& map_v, const KernelParams& p,
@@ -87,47 +87,47 @@ __device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensor
     v.advance();
   };
 
-  WorkItem item;
-  while (source.get(&item)) {
-    const int kv_head = item.head / p.head_tiles_per_kv_head;
-    const bool sees_keys = item.n_begin < item.n_end;
-    int n = item.n_end - 1;
-    KvBox box{};
-    if (sees_keys) {
-      box = loader.locate(item, n);
-      load_k(box, kv_head);
-    }
-
+  int32_t word;
+  KvBox pending{};  // V of the block before is still to be loaded
+  int pending_head = -1;
+  while (source.get(&word)) {
     // The item is written before the arrival that publishes it, and after its stage's last readers arrived.
     smem.q_empty[q.stage()].wait(q.parity() ^ 1);
+    WorkItem& item = smem.item[q.stage()];
+    if (lane < 8) reinterpret_cast<int32_t*>(&item)[lane] = word;
+    __syncwarp();
+    const int n_begin = item.n_begin;
+    const int n_end = item.n_end;
+    const int k_len = item.k_len;
+    const int kv_base = item.kv_base;
+    const int kv_head = item.head / p.head_tiles_per_kv_head;
     if (lane == 0) {
-      smem.item[q.stage()] = item;
-      if (!sees_keys) {
-        smem.q_full[q.stage()].arrive();
+      hopper::Mbarrier& full = smem.q_full[q.stage()];
+      if (n_begin >= n_end) {
+        full.arrive();
       } else {
-        const int box_bytes = p.tokens_per_tile * p.heads_per_tile * hopper::kChunkBytes;
-        smem.q_full[q.stage()].arrive_expecting(D::kChunks * box_bytes);
+        full.arrive_expecting(D::kChunks * p.tokens_per_tile * p.heads_per_tile * hopper::kChunkBytes);
         for (int c = 0; c < D::kChunks; ++c) {
           hopper::tma_load(smem.q[q.stage()] + c * D::kQChunkBytes, map_q,
-                           {0, item.head * p.heads_per_tile, item.q_row, c}, smem.q_full[q.stage()]);
+                           {0, item.head * p.heads_per_tile, item.q_row, c}, full);
         }
       }
     }
     __syncwarp();
     q.advance();
 
-    if (sees_keys) {
-      while (--n >= item.n_begin) {
-        // Ahead of the wait for a free stage, which hides the latency of the block table.
-        const KvBox next = loader.locate(item, n);
-        load_k(next, kv_head);
-        load_v(box, kv_head);
-        box = next;
-      }
-      load_v(box, kv_head);
+    for (int n = n_end - 1; n >= n_begin; --n) {
+      // Ahead of the wait for a free stage, which hides the latency of the block table.
+      const KvBox box = loader.locate(k_len, kv_base, n);
+      load_k(box, kv_head);
+      if (pending_head >= 0) load_v(pending, pending_head);
+      pending = box;
+      pending_head = kv_head;
+      if (n == n_end - 1) source.look_ahead();
     }
-    source.advance();
+    if (n_begin >= n_end) source.look_ahead();
   }
+  if (pending_head >= 0) load_v(pending, pending_head);
 
   smem.q_empty[q.stage()].wait(q.parity() ^ 1);
   if (lane == 0) {

@@ -6,6 +6,8 @@
 // end together.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/cuda/sm90_prefill/params.h"
 
 namespace attnbench::sm90_prefill {
@@ -15,39 +17,61 @@ class WorkSource {
  public:
   __device__ __forceinline__ WorkSource(const KernelParams& p, int lane)
       : schedule_(p.schedule), heads_(p.num_head_tiles), lane_(lane), work_(blockIdx.x) {
-    total_ = __ldcg(&schedule_->num_items) * heads_;
+    const int4 header = __ldcg(reinterpret_cast<const int4*>(schedule_));
+    total_ = header.x * heads_;
+    num_groups_ = header.y;
+    per_section_ = header.z;
+    fetch();
   }
 
-  /// The current work, false when there is none left. Draws the next number already, so that the counter's
-  /// latency passes while this work is loaded.
-  __device__ __forceinline__ bool get(WorkItem* item) {
+  /// The current work, a word of its WorkItem in each of lanes 0 to 7; false when there is none left. Draws
+  /// the next number already.
+  __device__ __forceinline__ bool get(int32_t* word) {
     if (work_ >= total_) return false;
     if (lane_ == 0) drawn_ = atomicAdd(&schedule_->next_work, 1);
-    const int group = __ldcg(&schedule_->items[work_ / heads_].head);
-    const int begin = __ldcg(&schedule_->group_begin[group]);
-    const int size = __ldcg(&schedule_->group_begin[group + 1]) - begin;
-    const int per_section = __ldcg(&schedule_->heads_per_section);
-    const int in_group = work_ - begin * heads_;
-    const int section = in_group / (size * per_section);
-    const int first_head = section * per_section;
-    const int width = min(per_section, heads_ - first_head);
-    const int in_section = in_group - size * first_head;
-    const int4* words = reinterpret_cast<const int4*>(&schedule_->items[begin + in_section / width]);
-    const int4 low = __ldcg(words);
-    const int4 high = __ldcg(words + 1);
-    *item = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, first_head + in_section % width};
+    *word = word_;
     return true;
   }
 
-  /// Moves on to the number drawn by get(). Numbers below gridDim.x are the blocks' first works.
-  __device__ __forceinline__ void advance() { work_ = gridDim.x + __shfl_sync(~0u, drawn_, 0); }
+  /// Moves on to the number drawn by get(), once per get(), some time before the next: the latencies of the
+  /// counter and of the item pass while this work is loaded. Numbers below gridDim.x are the blocks' first
+  /// works.
+  __device__ __forceinline__ void look_ahead() {
+    work_ = gridDim.x + __shfl_sync(~0u, drawn_, 0);
+    fetch();
+  }
 
  private:
+  /// Starts the load of the item of work_, a word per lane, and finds its head.
+  __device__ __forceinline__ void fetch() {
+    if (work_ >= total_) return;
+    int begin = 0;
+    int end = total_ / heads_;
+    if (num_groups_ > 1) {
+      const int group = __ldcg(&schedule_->items[work_ / heads_].head);
+      begin = __ldcg(&schedule_->group_begin[group]);
+      end = __ldcg(&schedule_->group_begin[group + 1]);
+    }
+    const int size = end - begin;
+    const int in_group = work_ - begin * heads_;
+    const int section = in_group / (size * per_section_);
+    const int first_head = section * per_section_;
+    const int width = min(per_section_, heads_ - first_head);
+    const int in_section = in_group - size * first_head;
+    const auto* words = reinterpret_cast<const int32_t*>(&schedule_->items[begin + in_section / width]);
+    word_ = lane_ == kHeadWord ? first_head + in_section % width : __ldcg(words + lane_ % 8);
+  }
+
+  static constexpr int kHeadWord = offsetof(WorkItem, head) / sizeof(int32_t);
+
   Schedule* schedule_;
   int heads_;
   int lane_;
   int work_;
   int total_;
+  int num_groups_;
+  int per_section_;
+  int32_t word_ = 0;
   int drawn_ = 0;
 };
 

@@ -14,11 +14,11 @@ struct Shape {
   int head_dim;
   int block_m;
   int block_n;
-  int q_stages;          ///< Q tiles in shared memory; 2: the next tile's arrives during this one's work
-  bool masked;           ///< causal and windows; otherwise only the end of the keys is masked
-  bool softcap = false;  ///< needs masked
-  bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
-  bool overlap = true;   ///< S of one KV block is computed while softmax of the block before runs
+  int q_stages;              ///< Q tiles in shared memory; 2: the next tile's arrives during this one's work
+  bool masked;               ///< causal and windows; otherwise only the end of the keys is masked
+  bool softcap = false;      ///< needs masked
+  bool turns = true;         ///< consumer warpgroups take turns at the tensor cores
+  bool across_tiles = true;  ///< a tile's first scores are made beside the last outputs of the tile before
 };
 
 inline constexpr int kKvStages = 2;
@@ -34,10 +34,18 @@ struct Derived {
   static constexpr int kQBytes = kChunks * kQChunkBytes;
   static constexpr int kKvBytes = kChunks * kKvChunkBytes;
 
-  // Registers per thread after the redistribution: 128 * (producer + consumers * consumer) <= 65536.
+  // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
+  // launch gets, 65536 / kThreads in multiples of 8 each: 3 * 168 or 4 * 128. Beyond, the block waits for
+  // ever.
   static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
 
+  /// Whether registers hold a second set of weights beside scores and outputs, so that one can be made while
+  /// products read the other.
+  static constexpr bool kTwoWeights = kShape.block_n + kShape.head_dim / 2 <= kConsumerRegisters - 40;
+
+  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <=
+                (kConsumers + 1) * (65536 / kThreads / 8 * 8));
   static_assert(kConsumers == 2 || kConsumers == 3);
   static_assert(kShape.block_m % 64 == 0 && kShape.block_n % 16 == 0);
   static_assert(kShape.masked || !kShape.softcap);
@@ -51,7 +59,8 @@ struct alignas(1024) SharedMemory {
   uint8_t k[kKvStages][D::kKvBytes];
   uint8_t v[kKvStages][D::kKvBytes];
 
-  WorkItem item[kShape.q_stages];  ///< travels with q
+  WorkItem item[kShape.q_stages];       ///< travels with q
+  TileRows rows[D::kConsumerWarps][2];  ///< each warp's own: of the tiles it works on, until they are stored
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
   hopper::Mbarrier q_full[kShape.q_stages], q_empty[kShape.q_stages];
   hopper::Mbarrier k_full[kKvStages], k_empty[kKvStages];

@@ -48,70 +48,108 @@ __device__ __forceinline__ void apply_tanh(float (&s)[kCount], float factor) {
   }
 }
 
-/// State of two rows: the greatest score so far, in units of raw scores, and the sum of weights of this
-/// lane's keys.
+/// State of two rows: a reference score, in units of raw scores, and the sum of weights 2^(factor * (s -
+/// reference)) of this lane's keys, factor > 0.
+///
+/// The reference need not be the greatest score: any that keeps weights from overflowing gives the same
+/// quotient. So it is the greatest score of the first block in which the row sees a key, and moves only when
+/// a block's weights come out too heavy. That spares nearly every block the search for its maximum, the
+/// exchange between lanes and the rescaling of O. Each row decides by its own scores alone.
 struct OnlineSoftmax {
-  float max[2] = {-INFINITY, -INFINITY};
+  /// Weights of one lane in one block may sum to this; far below the greatest fp16.
+  static constexpr float kHeaviest = 1024.0f;
+
+  float offset[2] = {INFINITY, INFINITY};  ///< -factor * reference; inf while the row has seen no key
   float sum[2] = {0.0f, 0.0f};
 
-  /// Turns scores into weights 2^(factor * (s - max)), factor > 0, and says by what older weights shrink.
+  /// Scores of a block to weights; `first`: of a tile's first. True, for a whole warp, where a reference
+  /// moved: then what was summed over the blocks before must be multiplied by `shrink`, which is not set
+  /// otherwise.
+  template <DType kType, int kCount>
+  __device__ __forceinline__ bool add(uint32_t (&weights)[kCount / 8][4], const float (&s)[kCount],
+                                      float factor, bool first, float (&shrink)[2]) {
+    float block_sum[2];
+    bool heavy[2] = {true, true};
+    if (!first) {
+      weigh<kType>(weights, s, factor, offset, block_sum);
+      // NaN counts as heavy: that is what rows without a reference have.
+#pragma unroll
+      for (int h = 0; h < 2; ++h) heavy[h] = !(block_sum[h] <= kHeaviest);
+    }
+    const bool moves = __any_sync(~0u, heavy[0] || heavy[1]);
+    if (moves) {
+      float usable[2];
+      rebase(s, factor, heavy, usable, shrink);
+      weigh<kType>(weights, s, factor, usable, block_sum);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) sum[h] *= shrink[h];
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) sum[h] += block_sum[h];
+    return moves;
+  }
+
+  /// Ends the rows: 1 / sum over the quad, 0 where a row saw no key, and the natural LSE.
+  __device__ __forceinline__ void finish(float (&normaliser)[2], float (&lse)[2]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float total = quad_reduce(sum[h], [](float a, float b) { return a + b; });
+      const bool empty = total == 0.0f;  // the key of the reference alone weighs 1; NaN stays NaN
+      normaliser[h] = empty ? 0.0f : hopper::reciprocal_approx(total);
+      lse[h] = empty ? -INFINITY : (__log2f(total) - offset[h]) * kLn2;
+    }
+  }
+
+ private:
+  /// Weights by the reference behind `offsets`, rounded in pairs to the A operands of the product with V
+  /// (wgmma.cuh), and their sum before rounding.
+  template <DType kType, int kCount>
+  __device__ __forceinline__ void weigh(uint32_t (&weights)[kCount / 8][4], const float (&s)[kCount],
+                                        float factor, const float (&offsets)[2],
+                                        float (&block_sum)[2]) const {
+    float part[2][2];
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) {
+      const int h = row_of(i);
+      const float low = hopper::exp2_approx(fmaf(s[i], factor, offsets[h]));
+      const float high = hopper::exp2_approx(fmaf(s[i + 1], factor, offsets[h]));
+      part[h][0] = i < 4 ? low : part[h][0] + low;
+      part[h][1] = i < 4 ? high : part[h][1] + high;
+      weights[i / 8][i % 8 / 2] = hopper::pack_pair<kType>(low, high);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) block_sum[h] = part[h][0] + part[h][1];
+  }
+
+  /// Moves the reference of the rows that some lane calls heavy to the greatest score so far. `usable` are
+  /// the offsets, 0 where a row has none yet; older weights shrink by `shrink`.
   template <int kCount>
-  __device__ __forceinline__ void update(float (&s)[kCount], float factor, float (&shrink)[2]) {
+  __device__ __forceinline__ void rebase(const float (&s)[kCount], float factor, const bool (&heavy)[2],
+                                         float (&usable)[2], float (&shrink)[2]) {
     float block_max[2][2] = {{s[0], s[1]}, {s[2], s[3]}};  // two chains per row
 #pragma unroll
     for (int i = 4; i < kCount; ++i) {
       block_max[row_of(i)][i % 2] = fmaxf(block_max[row_of(i)][i % 2], s[i]);
     }
-    float base[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float block =
           quad_reduce(fmaxf(block_max[h][0], block_max[h][1]), [](float a, float b) { return fmaxf(a, b); });
-      const float previous = max[h];
-      max[h] = fmaxf(previous, block);
-      // A row that has seen no key yet: all its weights become 2^-inf = 0, not 2^(inf - inf).
-      base[h] = max[h] == -INFINITY ? 0.0f : max[h] * factor;
-      shrink[h] = hopper::exp2_approx(fmaf(previous, factor, -base[h]));
-    }
-    float block_sum[2][2] = {};
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      s[i] = hopper::exp2_approx(fmaf(s[i], factor, -base[row_of(i)]));
-      block_sum[row_of(i)][i % 2] += s[i];
-    }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) sum[h] = fmaf(sum[h], shrink[h], block_sum[h][0] + block_sum[h][1]);
-  }
-
-  /// Ends the rows: 1 / sum over the quad, 0 where a row saw no key, and the natural LSE. `natural_factor`
-  /// turns a raw score into a natural logit.
-  __device__ __forceinline__ void finish(float natural_factor, float (&normaliser)[2],
-                                         float (&lse)[2]) const {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float total = quad_reduce(sum[h], [](float a, float b) { return a + b; });
-      const bool empty = total == 0.0f;  // the greatest visible key alone weighs 1; NaN stays NaN
-      normaliser[h] = empty ? 0.0f : hopper::reciprocal_approx(total);
-      lse[h] = empty ? -INFINITY : max[h] * natural_factor + __logf(total);
+      const bool moves = quad_reduce(heavy[h] ? 1.0f : 0.0f, [](float a, float b) { return a + b; }) > 0.0f;
+      const float previous = offset[h];
+      if (moves) offset[h] = fminf(previous, -(block * factor));
+      // No key seen yet: all weights become 2^-inf = 0, not 2^(inf - inf).
+      usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
+      shrink[h] = moves ? hopper::exp2_approx(usable[h] - previous) : 1.0f;
     }
   }
 };
 
-/// Weights rounded in pairs to the A operands of the product with V (wgmma.cuh).
-template <DType kType, int kCount>
-__device__ __forceinline__ void pack_weights(uint32_t (&p)[kCount / 8][4], const float (&s)[kCount]) {
-#pragma unroll
-  for (int k = 0; k < kCount / 8; ++k) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) p[k][j] = hopper::pack_pair<kType>(s[8 * k + 2 * j], s[8 * k + 2 * j + 1]);
-  }
-}
-
-/// Old outputs to the new maximum.
+/// Sums under the old references to the new ones.
 template <int kCount>
-__device__ __forceinline__ void rescale(float (&o)[kCount], const float (&factor)[2]) {
+__device__ __forceinline__ void rescale(float (&o)[kCount], const float (&shrink)[2]) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) o[i] *= factor[row_of(i)];
+  for (int i = 0; i < kCount; ++i) o[i] *= shrink[row_of(i)];
 }
 
 }  // namespace attnbench::sm90_prefill

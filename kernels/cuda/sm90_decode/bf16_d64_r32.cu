@@ -1,0 +1,10 @@
+#include "kernels/cuda/sm90_decode/kernel.cuh"
+
+namespace attnbench::sm90_decode {
+
+struct Bf16D64R32 {
+  static constexpr Shape kShape{.dtype = DType::kBf16, .head_dim = 64, .row_tiles = 2, .slots = 20};
+};
+extern constexpr Instance kBf16D64R32 = make_instance<Bf16D64R32>();
+
+}  // namespace attnbench::sm90_decode

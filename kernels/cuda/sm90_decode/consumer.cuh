@@ -1,0 +1,223 @@
+// The consumer warps: scores, softmax and output of a warp's own tokens of every tile.
+#pragma once
+
+#include "kernels/common/mask.h"
+#include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/sm90_decode/epilogue.cuh"
+#include "kernels/cuda/sm90_decode/shape.cuh"
+#include "kernels/cuda/sm90_decode/softmax.cuh"
+
+namespace attnbench::sm90_decode {
+
+/// One warp's part: 16 rows (row tile warp / kTokenGroups) against kWarpTokens tokens of each tile (group
+/// warp % kTokenGroups). Warps meet only at the end of a segment.
+template <Shape kShape>
+class Consumer {
+  using D = Derived<kShape>;
+  static constexpr int kSteps = D::kWarpTokens / 16;   ///< of 16 tokens, the depth of a product with V
+  static constexpr int kDepth = kShape.head_dim / 16;  ///< of 16 channels, the depth of a product with K
+  /// Q stays in registers where they suffice.
+  static constexpr bool kHoldQ = kShape.head_dim == 64 || (kShape.head_dim == 128 && kShape.warps == 4);
+  /// Accumulators per score, so that more products are in flight than one chain allows.
+  static constexpr int kChains = kSteps == 1 ? 2 : 1;
+
+ public:
+  __device__ __forceinline__ Consumer(const KernelParams& p, SharedMemory<kShape>& smem, int kv_head)
+      : p_(p), smem_(smem), kv_head_(kv_head), lane_(threadIdx.x % 32) {
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32 - 1, 0);  // the same in all lanes
+    row_tile_ = warp / D::kTokenGroups;
+    group_ = warp % D::kTokenGroups;
+
+    // Rows of 128 bytes; 16-byte unit u of row r lies at unit u ^ (r % 8). Operands with rows by lane % 16
+    // and units by lane / 16 (Q, V), or the other way round within the 16 (K).
+    const int row = lane_ % 16;
+    const int k_row = lane_ / 16 * 8 + lane_ % 8;
+    const uint32_t unit = (lane_ / 16 ^ row % 8) * 16;
+    const uint32_t k_unit = (lane_ / 8 % 2 ^ k_row % 8) * 16;
+    q_offset_ = shared_address(smem.q) + row_tile_ * (16 * hopper::kChunkBytes) + row * hopper::kChunkBytes;
+    q_unit_ = unit;
+    kv_base_ = shared_address(smem.kv);
+    chunk_stride_ = p.box_rows * hopper::kChunkBytes;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int token = group_ * D::kWarpTokens + step * 16;
+      const uint32_t box = token / p.box_rows * p.box_rows * (D::kChunks * hopper::kChunkBytes) +
+                           token % p.box_rows * hopper::kChunkBytes;
+      k_offset_[step] = box + k_row * hopper::kChunkBytes;
+      v_offset_[step] = box + row * hopper::kChunkBytes;
+    }
+    k_unit_ = k_unit;
+    v_unit_ = unit;
+  }
+
+  __device__ __forceinline__ void run() {
+    for (;;) {
+      smem_.q_full[q_.stage()].wait(q_.parity());
+      const Item item = smem_.item[q_.stage()];
+      if (item.num_splits == 0) return;
+      begin(item);
+      if constexpr (kHoldQ) {
+        if (item.tile_begin < item.tile_end) load_q();
+        release(smem_.q_empty[q_.stage()]);
+      }
+      for (int tile = item.tile_begin; tile < item.tile_end; ++tile) add_tile(tile);
+      if constexpr (!kHoldQ) release(smem_.q_empty[q_.stage()]);
+      q_.advance();
+
+      const MergePlace place{row_tile_, group_, lane_};
+      finish_segment<kShape>(p_, smem_, item, kv_head_, place, o_, softmax_);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t shared_address(const void* address) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(address));
+  }
+
+  /// One arrival per warp, after all its lanes have read.
+  __device__ __forceinline__ void release(hopper::Mbarrier& empty) const {
+    __syncwarp();
+    if (lane_ == 0) empty.arrive();
+  }
+
+  /// Clears the state and finds which keys this lane's rows see.
+  __device__ __forceinline__ void begin(const Item& item) {
+    softmax_ = OnlineSoftmax{};
+#pragma unroll
+    for (int n = 0; n < kShape.head_dim / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o_[n][i] = 0.0f;
+    }
+    int32_t all_begin = 0, all_end = item.k_len;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = row_tile_ * 16 + lane_ / 4 + 8 * h;
+      // Rows past the last token are computed for nobody: like the last.
+      const int token = max(min(p_.by_group.divide(row), item.q_len - 1), 0);
+      const KeyBounds keys = visible_keys(p_.attention, token, item.q_len, item.k_len);
+      key_begin_[h] = keys.begin;
+      key_end_[h] = keys.end;
+      all_begin = max(all_begin, keys.begin);
+      all_end = min(all_end, keys.end);
+    }
+    // Keys that all rows of the warp see: tiles within need no mask.
+    all_begin_ = __reduce_max_sync(~0u, all_begin);
+    all_end_ = __reduce_min_sync(~0u, all_end);
+  }
+
+  /// Address of unit pair `step` (16 channels) of a row, units by lane.
+  __device__ __forceinline__ static uint32_t at(uint32_t row, uint32_t unit, uint32_t chunk_stride,
+                                                int step) {
+    return row + step / 4 * chunk_stride + (unit ^ step % 4 * 32);
+  }
+
+  __device__ __forceinline__ void load_q() {
+    const uint32_t row = q_offset_ + q_.stage() * D::kQBytes;
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k)
+      hopper::load_matrices(q_operand_[k], at(row, q_unit_, D::kQChunkBytes, k));
+  }
+
+  __device__ __forceinline__ void add_tile(int tile) {
+    float s[2 * kSteps][4];
+    smem_.kv_full[kv_.stage()].wait(kv_.parity());
+    multiply_k(s);
+    release(smem_.kv_empty[kv_.stage()]);
+    kv_.advance();
+
+    if (p_.tanh_factor != 0.0f) apply_tanh(s, p_.tanh_factor);
+    const int first = tile * kTileTokens + group_ * D::kWarpTokens;
+    if (first < all_begin_ || first + D::kWarpTokens > all_end_) mask(s, first);
+    float shrink[2];
+    softmax_.update(s, p_.score_factor, shrink);
+    uint32_t weights[kSteps][4];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float(&pair)[4] = s[2 * step + j / 2];
+        weights[step][j] = hopper::pack_pair<kShape.dtype>(pair[j % 2 * 2], pair[j % 2 * 2 + 1]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kShape.head_dim / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o_[n][i] *= shrink[i / 2];
+    }
+
+    smem_.kv_full[kv_.stage()].wait(kv_.parity());
+    add_product_v(weights);
+    release(smem_.kv_empty[kv_.stage()]);
+    kv_.advance();
+  }
+
+  /// s = Q K^T.
+  __device__ __forceinline__ void multiply_k(float (&s)[2 * kSteps][4]) {
+    const uint32_t slot = kv_base_ + kv_.stage() * D::kSlotBytes;
+    const uint32_t q_row = q_offset_ + q_.stage() * D::kQBytes;
+    float chain[kChains][2 * kSteps][4] = {};
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+      if constexpr (!kHoldQ) hopper::load_matrices(q_operand_[0], at(q_row, q_unit_, D::kQChunkBytes, k));
+      const uint32_t(&q)[4] = q_operand_[kHoldQ ? k : 0];
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        uint32_t keys[4];  // tokens 0..7, both halves of the depth; tokens 8..15
+        hopper::load_matrices(keys, at(slot + k_offset_[step], k_unit_, chunk_stride_, k));
+        hopper::mma_m16n8k16<kShape.dtype>(chain[k % kChains][2 * step], q, keys[0], keys[1]);
+        hopper::mma_m16n8k16<kShape.dtype>(chain[k % kChains][2 * step + 1], q, keys[2], keys[3]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < 2 * kSteps; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        s[n][i] = kChains == 1 ? chain[0][n][i] : chain[0][n][i] + chain[kChains - 1][n][i];
+    }
+  }
+
+  /// o += P V.
+  __device__ __forceinline__ void add_product_v(const uint32_t (&weights)[kSteps][4]) {
+    const uint32_t slot = kv_base_ + kv_.stage() * D::kSlotBytes;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int c = 0; c < kDepth; ++c) {
+        uint32_t values[4];  // channels 0..7, both halves of the tokens; channels 8..15
+        hopper::load_matrices_transposed(values, at(slot + v_offset_[step], v_unit_, chunk_stride_, c));
+        hopper::mma_m16n8k16<kShape.dtype>(o_[2 * c], weights[step], values[0], values[1]);
+        hopper::mma_m16n8k16<kShape.dtype>(o_[2 * c + 1], weights[step], values[2], values[3]);
+      }
+    }
+  }
+
+  /// Keeps the keys that each row sees, by selection: what is masked may be NaN.
+  __device__ __forceinline__ void mask(float (&s)[2 * kSteps][4], int first) const {
+#pragma unroll
+    for (int n = 0; n < 2 * kSteps; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int key = first + 8 * n + 2 * (lane_ % 4) + i % 2;
+        s[n][i] = key >= key_begin_[i / 2] && key < key_end_[i / 2] ? s[n][i] : -INFINITY;
+      }
+    }
+  }
+
+  const KernelParams& p_;
+  SharedMemory<kShape>& smem_;
+  const int kv_head_;
+  const int lane_;
+  int row_tile_, group_;
+  // Shared addresses: of this lane's row, without and with the place in the swizzled row.
+  uint32_t q_offset_, q_unit_, kv_base_, chunk_stride_, k_unit_, v_unit_;
+  uint32_t k_offset_[kSteps], v_offset_[kSteps];
+  hopper::RingPlace<kQStages> q_;
+  hopper::RingPlace<kShape.slots> kv_;
+
+  int32_t key_begin_[2], key_end_[2], all_begin_, all_end_;
+  uint32_t q_operand_[kHoldQ ? kDepth : 1][4];
+  float o_[kShape.head_dim / 8][4];
+  OnlineSoftmax softmax_;
+};
+
+}  // namespace attnbench::sm90_decode

@@ -1,0 +1,221 @@
+// The end of a segment: the warps' results become one, and the splits' results become O and LSE.
+#pragma once
+
+#include "kernels/common/addressing.h"
+#include "kernels/cuda/common/last_arrival.cuh"
+#include "kernels/cuda/common/named_barrier.cuh"
+#include "kernels/cuda/sm90_decode/shape.cuh"
+#include "kernels/cuda/sm90_decode/softmax.cuh"
+
+namespace attnbench::sm90_decode {
+
+/// Barrier 0 is __syncthreads; this one is the consumers'.
+inline constexpr int kConsumerBarrier = 1;
+
+/// Where a warp's registers belong in a segment.
+struct MergePlace {
+  int row_tile;
+  int group;
+  int lane;
+};
+
+/// Writes LSE (by the caller's choice of one lane) and kCount neighbouring channels of O of row `row`, given
+/// O normalised over the keys and the base-2 LSE over the keys. The sink joins the denominator here.
+template <DType kType, int kCount>
+__device__ __forceinline__ void store_row(const KernelParams& p, const Item& item, int kv_head, int row,
+                                          int channel, const float (&o)[kCount], float lse2,
+                                          bool writes_lse) {
+  const AttentionParams& a = p.attention;
+  const int token = p.by_group.divide(row);
+  const int32_t head = kv_head * p.group + (row - token * p.group);
+  const int64_t q_row = item.q_begin + token;
+  float kept = 1.0f;
+  if (a.features & kSinks) {
+    const float sink2 = a.sinks[head] * kLog2E;
+    const float top = fmaxf(lse2, sink2);
+    const float base = base_of(top, 1.0f);
+    const float total2 = lse2_of(base, exp2f(lse2 - base) + exp2f(sink2 - base));
+    kept = total2 == -INFINITY ? 0.0f : exp2f(lse2 - total2);
+    lse2 = total2;
+  }
+  uint16_t* out = static_cast<uint16_t*>(a.out) + out_offset(a, q_row, head) + channel;
+  uint32_t word[kCount / 2];
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i)
+    word[i] = hopper::pack_pair<kType>(o[2 * i] * kept, o[2 * i + 1] * kept);
+  if constexpr (kCount == 2) {
+    *reinterpret_cast<uint32_t*>(out) = word[0];
+  } else {
+    static_assert(kCount == 4);
+    *reinterpret_cast<uint2*>(out) = make_uint2(word[0], word[1]);
+  }
+  if (writes_lse) a.lse[lse_offset(a, q_row, head)] = lse2 * kLn2;
+}
+
+/// Merges the splits of a sequence, in their order, whichever block came last. Lane i holds channels i *
+/// kVector.. of each kVector * 32; a warp takes a row at a time.
+template <Shape kShape>
+__device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& item, int kv_head, int rows) {
+  using D = Derived<kShape>;
+  constexpr int kVector = kShape.head_dim == 64 ? 2 : 4;
+  constexpr int kVectors = kShape.head_dim / (32 * kVector);
+  // Loads in flight, as registers allow; divides 32.
+  constexpr int kBatch = kVectors == 1 && kShape.warps == 4 && kShape.blocks_per_sm == 1 ? 16 : 8;
+  const int lane = threadIdx.x % 32;
+  const int64_t head_base = static_cast<int64_t>(kv_head) * 2 * p.parts;
+
+  for (int row = threadIdx.x / 32 - 1; row < rows; row += D::kConsumerWarps) {
+    const auto place_of = [&](int split) {
+      return (head_base + partial_of(item.first_part, item.first_partial, split)) * p.max_rows + row;
+    };
+    const auto lse_of_split = [&](int split) {
+      return split < item.num_splits ? hopper::load_l2(p.partial_lse + place_of(split)) : -INFINITY;
+    };
+    float v[kBatch][kVectors][kVector];
+    const auto load = [&](int first) {
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        // Past the end: the last split once more, with weight 0, for loops without branches.
+        const float* out = p.partial_out + place_of(min(first + j, item.num_splits - 1)) * kShape.head_dim;
+#pragma unroll
+        for (int i = 0; i < kVectors; ++i) hopper::load_l2(v[j][i], out + (i * 32 + lane) * kVector);
+      }
+    };
+
+    float lse = lse_of_split(lane);
+    load(0);  // on its way while the weights are found
+    float max = lse;
+    for (int split = 32 + lane; split < item.num_splits; split += 32) max = fmaxf(max, lse_of_split(split));
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(~0u, max, step));
+    const float base = base_of(max, 1.0f);
+
+    float o[kVectors][kVector] = {};
+    float sum = 0.0f, weight = 0.0f;
+    for (int first = 0; first < item.num_splits; first += kBatch) {
+      if (first % 32 == 0) {
+        if (first > 0) lse = lse_of_split(first + lane);
+        weight = hopper::exp2_approx(lse - base);
+      }
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const float w = __shfl_sync(~0u, weight, (first + j) % 32);
+        sum += w;
+#pragma unroll
+        for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+          for (int c = 0; c < kVector; ++c) o[i][c] = fmaf(w, v[j][i][c], o[i][c]);
+        }
+      }
+      if (first + kBatch < item.num_splits) load(first + kBatch);
+    }
+    const float normaliser = sum == 0.0f ? 0.0f : 1.0f / sum;
+    const float lse2 = lse2_of(base, sum);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+      for (int c = 0; c < kVector; ++c) o[i][c] *= normaliser;
+      store_row<kShape.dtype>(p, item, kv_head, row, (i * 32 + lane) * kVector, o[i], lse2,
+                              i == 0 && lane == 0);
+    }
+  }
+}
+
+/// 16-byte unit `unit` of row `row` in SharedMemory::merge_out, swizzled: rows are a multiple of 128 bytes
+/// apart, and a warp writes eight rows at once.
+template <int kChannels>
+__device__ __forceinline__ float* merge_unit(float (*rows)[kChannels], int row, int unit) {
+  return rows[row] + (unit ^ row % 8) * 4;
+}
+
+/// Ends a segment, by all consumer warps: `o` and `softmax` of this warp's tokens, those of the other groups
+/// through shared memory. Writes O and LSE, or a partial result; the block that brings a sequence's last
+/// partial result merges them all.
+template <Shape kShape>
+__device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemory<kShape>& smem,
+                                               const Item& item, int kv_head, const MergePlace& place,
+                                               const float (&o)[kShape.head_dim / 8][4],
+                                               const OnlineSoftmax& softmax) {
+  using D = Derived<kShape>;
+  constexpr int kChannels = D::kMergeChannels;
+  constexpr int kUnits = kChannels / 4;
+  const int rows = min(item.q_len * p.group, p.max_rows);
+  const int thread = threadIdx.x - 32;  // of the consumers
+  const auto meet = [] { hopper::named_barrier_sync(kConsumerBarrier, D::kConsumerThreads); };
+  const bool whole = item.num_splits == 1;
+  const int64_t head_base = static_cast<int64_t>(kv_head) * 2 * p.parts;
+  const int64_t partial_row =
+      (head_base + partial_of(item.first_part, item.first_partial, item.split)) * p.max_rows;
+
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float sum = quad_reduce(softmax.sum[h], [](float a, float b) { return a + b; });
+    const int row = place.row_tile * 16 + place.lane / 4 + 8 * h;
+    if (place.lane % 4 == 0) {
+      smem.merge_max[place.group][row] = softmax.max[h];
+      smem.merge_sum[place.group][row] = sum;
+    }
+  }
+#pragma unroll
+  for (int pass = 0; pass < kShape.head_dim / kChannels; ++pass) {
+    if (pass > 0) meet();  // the pass before has been read
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = place.row_tile * 16 + place.lane / 4 + 8 * h;
+      if (row >= rows) continue;
+#pragma unroll
+      for (int n = 0; n < kChannels / 8; ++n) {
+        const float(&from)[4] = o[pass * (kChannels / 8) + n];
+        float* unit = merge_unit(smem.merge_out[place.group], row, 2 * n + place.lane % 4 / 2);
+        *reinterpret_cast<float2*>(unit + place.lane % 2 * 2) = make_float2(from[2 * h], from[2 * h + 1]);
+      }
+    }
+    meet();
+    for (int i = thread; i < rows * kUnits; i += D::kConsumerThreads) {
+      const int row = i / kUnits;
+      const int unit = i % kUnits;
+      float max = smem.merge_max[0][row];
+#pragma unroll
+      for (int g = 1; g < D::kTokenGroups; ++g) max = fmaxf(max, smem.merge_max[g][row]);
+      const float base = base_of(max, p.score_factor);
+      float sum = 0.0f;
+      float merged[4] = {};
+#pragma unroll
+      for (int g = 0; g < D::kTokenGroups; ++g) {
+        const float weight = hopper::exp2_approx(fmaf(smem.merge_max[g][row], p.score_factor, -base));
+        const float4 part = *reinterpret_cast<const float4*>(merge_unit(smem.merge_out[g], row, unit));
+        sum = fmaf(weight, smem.merge_sum[g][row], sum);
+        merged[0] = fmaf(weight, part.x, merged[0]);
+        merged[1] = fmaf(weight, part.y, merged[1]);
+        merged[2] = fmaf(weight, part.z, merged[2]);
+        merged[3] = fmaf(weight, part.w, merged[3]);
+      }
+      const float normaliser = sum == 0.0f ? 0.0f : 1.0f / sum;  // no key: O = 0. NaN stays NaN.
+#pragma unroll
+      for (int c = 0; c < 4; ++c) merged[c] *= normaliser;
+      const float lse2 = lse2_of(base, sum);
+      const int channel = pass * kChannels + unit * 4;
+      const bool writes_lse = pass == 0 && unit == 0;
+      if (whole) {
+        store_row<kShape.dtype>(p, item, kv_head, row, channel, merged, lse2, writes_lse);
+      } else {
+        float* partial = p.partial_out + (partial_row + row) * kShape.head_dim + channel;
+        *reinterpret_cast<float4*>(partial) = make_float4(merged[0], merged[1], merged[2], merged[3]);
+        if (writes_lse) p.partial_lse[partial_row + row] = lse2;
+      }
+    }
+  }
+  // merge_out has been read, and may be written for the next segment; the partial result has been written.
+  meet();
+  if (whole) return;
+
+  // The barrier above orders every thread's part of the partial result before thread 0's release; the one
+  // below orders its acquire before every thread's loads.
+  if (thread == 0) {
+    smem.is_last = hopper::arrive_last(p.counters + head_base + item.first_partial, item.num_splits);
+  }
+  meet();
+  if (smem.is_last) merge_splits<kShape>(p, item, kv_head, rows);
+}
+
+}  // namespace attnbench::sm90_decode

@@ -1,0 +1,34 @@
+// The kernel's instantiations, each compiled in a file of its own: <dtype>_d<head_dim>_r<rows>.cu.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "kernels/contract/dtype.h"
+#include "kernels/cuda/sm90_decode/params.h"
+
+namespace attnbench::sm90_decode {
+
+/// Tensor maps of one launch.
+struct Maps {
+  CUtensorMap q;
+  CUtensorMap k;
+  CUtensorMap v;
+};
+
+struct Instance {
+  DType dtype;
+  int head_dim;
+  int rows;  ///< query rows per KV head: at most this many
+  int blocks_per_sm;
+  cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t);
+};
+
+extern const Instance kBf16D64R16, kBf16D64R32, kBf16D64R64;
+extern const Instance kBf16D128R16, kBf16D128R32, kBf16D128R64;
+extern const Instance kBf16D256R16, kBf16D256R32, kBf16D256R64;
+extern const Instance kFp16D64R16, kFp16D64R32, kFp16D64R64;
+extern const Instance kFp16D128R16, kFp16D128R32, kFp16D128R64;
+extern const Instance kFp16D256R16, kFp16D256R32, kFp16D256R64;
+
+}  // namespace attnbench::sm90_decode

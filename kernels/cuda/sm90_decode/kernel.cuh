@@ -1,0 +1,84 @@
+// The kernel: blocks of one producer warp and four or eight consumer warps, each block a part of one KV head.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/sm90_decode/consumer.cuh"
+#include "kernels/cuda/sm90_decode/instances.h"
+#include "kernels/cuda/sm90_decode/producer.cuh"
+#include "kernels/cuda/sm90_decode/start.cuh"
+
+namespace attnbench::sm90_decode {
+
+/// map_q: (64 channels, head, token, chunk); map_k, map_v: row-window maps. Block (x, y) is part y of KV head
+/// x: neighbouring blocks read neighbouring heads of the same tokens at about the same time. Dynamic shared
+/// memory: kSmemBytes. `Choice::kShape` is the Shape (a type, because nvcc's launch stubs cannot spell a
+/// Shape).
+template <class Choice>
+__global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kShape.blocks_per_sm)
+    decode_kernel(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
+                  const __grid_constant__ CUtensorMap map_v, const __grid_constant__ KernelParams p) {
+  constexpr Shape kShape = Choice::kShape;
+  extern __shared__ uint8_t dynamic_smem[];
+  const uint32_t offset = static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_smem));
+  auto& smem = *reinterpret_cast<SharedMemory<kShape>*>(dynamic_smem + (-offset & 1023u));
+
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the same in all lanes
+  const int lane = threadIdx.x % 32;
+  const int32_t kv_head = blockIdx.x;
+  const int32_t part = blockIdx.y;
+
+  // The lengths are asked for first; what needs none happens while they are on their way.
+  const bool small = p.attention.batch <= kWarpBatch;
+  Sequence mine{};
+  if (warp == 0 && small) mine = load_sequence_if_any(p.attention, lane);
+  PageWindow pages(p, lane);
+  if (warp == 0) pages.guess(p, part);
+  if (threadIdx.x == 32) {
+    smem.init_barriers();
+    hopper::fence_barrier_init();
+  }
+  if (threadIdx.x == 64) {
+    hopper::prefetch_map(map_q);
+    hopper::prefetch_map(map_k);
+    hopper::prefetch_map(map_v);
+  }
+  __syncthreads();  // the barriers are there
+
+  Partition partition;
+  bool work = false;
+  if (!small) work = find_start_in_block<kShape>(p, part, smem, &partition);
+  if (warp == 0) {
+    Start start{};
+    if (small) {
+      work = find_start_in_warp(p, part, mine, lane, &partition, &start);
+    } else if (work) {
+      start = smem.start;
+    }
+    Producer<kShape>(map_q, map_k, map_v, p, smem, kv_head, lane, pages).run(partition, part, work, start);
+  } else {
+    Consumer<kShape>(p, smem, kv_head).run();
+  }
+}
+
+template <class Choice>
+cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t stream) {
+  constexpr auto kBytes = kSmemBytes<Choice::kShape>;
+  static_assert(kBytes <= 227 * 1024 && (kBytes + 1024) * Choice::kShape.blocks_per_sm <= 228 * 1024);
+  const cudaError_t error = cudaFuncSetAttribute(
+      decode_kernel<Choice>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
+  if (error != cudaSuccess) return error;
+  decode_kernel<Choice>
+      <<<dim3(p.attention.num_heads_kv, p.parts), Derived<Choice::kShape>::kThreads, kBytes, stream>>>(
+          maps.q, maps.k, maps.v, p);
+  return cudaGetLastError();
+}
+
+template <class Choice>
+constexpr Instance make_instance() {
+  constexpr Shape kShape = Choice::kShape;
+  return {kShape.dtype, kShape.head_dim, Derived<kShape>::kRows, kShape.blocks_per_sm, launch_choice<Choice>};
+}
+
+}  // namespace attnbench::sm90_decode

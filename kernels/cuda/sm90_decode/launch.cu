@@ -1,0 +1,331 @@
+#include "kernels/cuda/sm90_decode/launch.h"
+
+#include <algorithm>
+
+#include "kernels/common/checks.h"
+#include "kernels/common/mask.h"
+#include "kernels/common/score.h"
+#include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/sm90_decode/partition.cuh"
+#include "kernels/cuda/sm90_decode/sm90_decode.h"
+
+namespace attnbench::sm90_decode {
+namespace {
+
+constexpr int kMaxRows = 64;
+constexpr Division kDivision{};
+
+/// Lengths stay below this, so that sums of two fit int32 and rows fit a row-window map.
+constexpr int32_t kFar = 1 << 29;
+
+/// In order of rows.
+constexpr const Instance* kInstances[] = {
+    // clang-format off
+    &kBf16D64R16, &kBf16D64R32, &kBf16D64R64,
+    &kBf16D128R16, &kBf16D128R32, &kBf16D128R64,
+    &kBf16D256R16, &kBf16D256R32, &kBf16D256R64,
+    &kFp16D64R16, &kFp16D64R32, &kFp16D64R64,
+    &kFp16D128R16, &kFp16D128R32, &kFp16D128R64,
+    &kFp16D256R16, &kFp16D256R32, &kFp16D256R64,
+    // clang-format on
+};
+
+int64_t max_rows(const AttentionParams& p) {
+  return int64_t{std::max(p.max_seqlen_q, 1)} * (p.num_heads_q / p.num_heads_kv);
+}
+
+/// The smallest instance that can do `p`; null if none.
+const Instance* find_instance(const AttentionParams& p) {
+  for (const Instance* i : kInstances) {
+    if (i->dtype == p.dtype_q && i->head_dim == p.head_dim && i->rows >= max_rows(p)) return i;
+  }
+  return nullptr;
+}
+
+/// The partition as far as the host knows it, as if every sequence were as long as the longest.
+struct Guess {
+  int32_t parts;
+  int32_t first_tile;
+  int64_t sequence_units;
+  int64_t total_units;
+};
+
+Guess guess(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+            const Division& division) {
+  const int32_t q_len = std::max(p.max_seqlen_q, 1);
+  const KeyBounds keys = visible_keys_of_rows(p, 0, q_len - 1, q_len, p.max_seqlen_k);
+  const TileRange tiles = tiles_of_keys(keys.begin, keys.end);
+  Guess g{};
+  g.first_tile = tiles.begin;
+  g.sequence_units = sequence_units(q_len, tiles.end - tiles.begin, division.segment_cost);
+  g.total_units = g.sequence_units * p.batch;
+  // More parts than this would be empty.
+  const int64_t useful = std::max<int64_t>((g.total_units + division.min_units - 1) / division.min_units, 1);
+  const int resident = context.multiprocessors * instance.blocks_per_sm;
+  const int parts = std::clamp(resident / p.num_heads_kv, 1, division.max_parts);
+  g.parts = static_cast<int32_t>(std::min<int64_t>(parts, useful));
+  return g;
+}
+
+/// Where things lie in the workspace, in bytes.
+struct Workspace {
+  std::size_t counters_bytes;
+  std::size_t partial_lse;
+  std::size_t partial_out;
+  std::size_t bytes;
+};
+
+Workspace workspace_of(const AttentionParams& p, int32_t parts) {
+  constexpr std::size_t kAlign = 256;
+  const auto aligned = [](std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; };
+  const std::size_t partials = std::size_t{2} * parts * p.num_heads_kv;
+  const std::size_t rows = partials * max_rows(p);
+  Workspace w{};
+  w.counters_bytes = aligned(partials * sizeof(uint32_t));
+  w.partial_lse = w.counters_bytes;
+  w.partial_out = w.partial_lse + aligned(rows * sizeof(float));
+  w.bytes = w.partial_out + rows * p.head_dim * sizeof(float);
+  return w;
+}
+
+KernelStatus check_workspace(const Workspace& w, const LaunchContext& context, KernelMessage* message) {
+  if (context.workspace != nullptr && context.workspace_bytes >= w.bytes) return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kBadArgument,
+                "sm90_decode: workspace of %zu bytes required, given %zu", w.bytes, context.workspace_bytes);
+}
+
+/// Keys per copy: a whole tile where blocks allow it.
+int32_t box_rows(const AttentionParams& p) {
+  if ((p.features & kPagedKv) == 0) return kTileTokens;
+  return p.block_size % 64 == 0 ? 64 : p.block_size % 32 == 0 ? 32 : 16;
+}
+
+/// A map of K or V; `rows` says how its coordinates count blocks and heads.
+bool encode_kv_map(CUtensorMap* map, KvRows* rows, const AttentionParams& p, const void* base,
+                   int64_t stride_block, int64_t stride_token, int64_t stride_head) {
+  const uint32_t chunks = p.head_dim / hopper::kChunkChannels;
+  rows->block_rows = p.features & kPackedKv ? 0 : static_cast<int32_t>(stride_block / stride_token);
+  rows->head_chunks = static_cast<int32_t>(stride_head / hopper::kChunkChannels);
+  const uint64_t row_chunks = (p.num_heads_kv - 1) * static_cast<uint64_t>(rows->head_chunks) + chunks;
+  if (base == nullptr) base = p.q;  // no sequence has keys; the map is not used, but must have an address
+  return hopper::encode_row_window_map(map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k), row_chunks,
+                                       box_rows(p), chunks);
+}
+
+/// (64 channels, head, token, chunk): a box is one chunk of the rows that the longest sequence has.
+bool encode_q_map(CUtensorMap* map, const AttentionParams& p) {
+  const uint64_t element = dtype_size(p.dtype_q);
+  const uint64_t dims[4] = {hopper::kChunkChannels, static_cast<uint64_t>(p.num_heads_q),
+                            static_cast<uint64_t>(p.total_q),
+                            static_cast<uint64_t>(p.head_dim / hopper::kChunkChannels)};
+  const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, hopper::kChunkBytes};
+  const uint32_t box[4] = {hopper::kChunkChannels, static_cast<uint32_t>(p.num_heads_q / p.num_heads_kv),
+                           static_cast<uint32_t>(p.max_seqlen_q), 1};
+  return hopper::encode_map(map, p.dtype_q, p.q, dims, strides, box);
+}
+
+KernelStatus check_strides(const AttentionParams& p, KernelMessage* message) {
+  const auto bad = [&](const char* what, int64_t required, int64_t given) {
+    return refuse(message, KernelStatus::kUnsupported,
+                  "sm90_decode: %s a positive multiple of %lld required, given %lld", what,
+                  static_cast<long long>(required), static_cast<long long>(given));
+  };
+  const struct {
+    const char* name;
+    int64_t value;
+    int64_t multiple;
+  } strides[] = {
+      {"q_stride_token", p.q_stride_token, 8},     {"q_stride_head", p.q_stride_head, 8},
+      {"k_stride_token", p.k_stride_token, 8},     {"k_stride_head", p.k_stride_head, hopper::kChunkChannels},
+      {"v_stride_token", p.v_stride_token, 8},     {"v_stride_head", p.v_stride_head, hopper::kChunkChannels},
+      {"out_stride_token", p.out_stride_token, 8}, {"out_stride_head", p.out_stride_head, 8},
+  };
+  for (const auto& s : strides) {
+    if (s.value <= 0 || s.value % s.multiple != 0) return bad(s.name, s.multiple, s.value);
+  }
+  if (p.features & kPackedKv) return KernelStatus::kOk;
+  const struct {
+    const char* name;
+    int64_t block;
+    int64_t token;
+  } blocks[] = {{"k_stride_block", p.k_stride_block, p.k_stride_token},
+                {"v_stride_block", p.v_stride_block, p.v_stride_token}};
+  for (const auto& s : blocks) {
+    if (s.block % s.token != 0) return bad(s.name, s.token, s.block);
+    if (s.block / s.token * p.num_blocks > INT32_MAX - kFar) {
+      return refuse(message, KernelStatus::kUnsupported,
+                    "sm90_decode: at most %d rows in the pool required, given %lld", INT32_MAX - kFar,
+                    static_cast<long long>(s.block / s.token * p.num_blocks));
+    }
+  }
+  return KernelStatus::kOk;
+}
+
+KernelStatus check_alignment(const AttentionParams& p, KernelMessage* message) {
+  const struct {
+    const char* name;
+    const void* pointer;
+  } pointers[] = {{"q", p.q}, {"k", p.k}, {"v", p.v}, {"out", p.out}};
+  for (const auto& a : pointers) {
+    const auto off = reinterpret_cast<std::uintptr_t>(a.pointer) % 16;
+    if (off != 0) {
+      return refuse(message, KernelStatus::kBadArgument,
+                    "sm90_decode: %s aligned to 16 bytes required, given an address %d bytes past", a.name,
+                    static_cast<int>(off));
+    }
+  }
+  return KernelStatus::kOk;
+}
+
+KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  if (const KernelStatus s = check_features(kAttention, *op, message); s != KernelStatus::kOk) return s;
+  const AttentionParams& p = op->attention;
+  if (const KernelStatus s = check_attention_args(kAttention, p, message); s != KernelStatus::kOk) return s;
+  const auto unsupported = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kUnsupported, format, args...);
+  };
+  if (context->compute_capability != 90) {
+    return unsupported("sm90_decode: compute capability 90 required, given %d", context->compute_capability);
+  }
+  if (p.head_dim != 64 && p.head_dim != 128 && p.head_dim != 256) {
+    return unsupported("sm90_decode: head_dim 64, 128 or 256 required, given %d", p.head_dim);
+  }
+  if (max_rows(p) > kMaxRows) {
+    return unsupported(
+        "sm90_decode: at most %d query rows per KV head (max_seqlen_q * num_heads_q / num_heads_kv) "
+        "required, "
+        "given %lld",
+        kMaxRows, static_cast<long long>(max_rows(p)));
+  }
+  if (p.dtype_out != p.dtype_q) {
+    return unsupported("sm90_decode: dtype_out %s required, given %s", dtype_name(p.dtype_q),
+                       dtype_name(p.dtype_out));
+  }
+  if ((p.features & kPagedKv) && p.block_size % 16 != 0) {
+    return unsupported("sm90_decode: block_size a multiple of 16 required, given %d", p.block_size);
+  }
+  if (!(p.softmax_scale > 0.0f)) {
+    return unsupported("sm90_decode: softmax_scale > 0 required, given %g",
+                       static_cast<double>(p.softmax_scale));
+  }
+  if (p.max_seqlen_k >= kFar) {
+    return unsupported("sm90_decode: lengths below %d required, given %d", kFar, p.max_seqlen_k);
+  }
+  const Instance* instance = find_instance(p);
+  if (instance == nullptr) {
+    return unsupported("sm90_decode: no instantiation for %s, head_dim %d", dtype_name(p.dtype_q),
+                       p.head_dim);
+  }
+  const int64_t units = guess(*instance, p, *context, kDivision).total_units;
+  if (units > 1 << 30) {
+    return unsupported("sm90_decode: at most 2^30 tiles of 64 keys required, given up to %lld",
+                       static_cast<long long>(units));
+  }
+  return check_strides(p, message);
+}
+
+Numerics numerics(const OpParams* op) {
+  return {.p_type = op->attention.dtype_q, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-22};
+}
+
+std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
+  const Instance* instance = find_instance(op->attention);
+  return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context, kDivision);
+}
+
+KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  return plan_instance(*find_instance(op->attention), op->attention, *context, kDivision, message);
+}
+
+KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  return launch_instance(*find_instance(op->attention), op->attention, *context, kDivision, message);
+}
+
+}  // namespace
+
+std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
+                               const LaunchContext& context, const Division& division) {
+  return workspace_of(p, guess(instance, p, context, division).parts).bytes;
+}
+
+KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                           const Division& division, KernelMessage* message) {
+  const Workspace w = workspace_of(p, guess(instance, p, context, division).parts);
+  if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
+  const cudaError_t error =
+      cudaMemsetAsync(context.workspace, 0, w.counters_bytes, static_cast<cudaStream_t>(context.stream));
+  if (error != cudaSuccess) {
+    return refuse(message, KernelStatus::kDeviceError, "sm90_decode: %s", cudaGetErrorString(error));
+  }
+  return KernelStatus::kOk;
+}
+
+KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                             const Division& division, KernelMessage* message) {
+  if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
+  if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
+    return s;
+  if (const KernelStatus s = check_alignment(p, message); s != KernelStatus::kOk) return s;
+  const Guess g = guess(instance, p, context, division);
+  const Workspace w = workspace_of(p, g.parts);
+  if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
+
+  KernelParams k{};
+  k.attention = p;
+  if ((p.features & kPagedKv) == 0) k.attention.block_table = nullptr;
+  k.group = p.num_heads_q / p.num_heads_kv;
+  k.max_rows = static_cast<int32_t>(max_rows(p));
+  k.parts = g.parts;
+  k.min_units = division.min_units;
+  k.segment_cost = division.segment_cost;
+  k.by_group = Divisor(k.group);
+  k.by_parts = Divisor(k.parts);
+  k.by_block_size = Divisor(std::max(p.block_size, 1));
+  k.by_guessed_sequence_units = Divisor(static_cast<uint32_t>(g.sequence_units));
+  k.box_rows = box_rows(p);
+  k.guessed_sequence_units = static_cast<int32_t>(g.sequence_units);
+  k.guessed_units_per_part = make_partition(static_cast<int32_t>(g.total_units), g.parts, k.by_parts,
+                                            division.min_units, division.segment_cost)
+                                 .units_per_part;
+  k.guessed_first_tile = g.first_tile;
+  const bool softcap = p.softcap > 0.0f;
+  k.tanh_factor = softcap ? 2.0f * kLog2E * p.softmax_scale / p.softcap : 0.0f;
+  k.score_factor = (softcap ? p.softcap : p.softmax_scale) * kLog2E;
+  auto* workspace = static_cast<unsigned char*>(context.workspace);
+  k.counters = reinterpret_cast<uint32_t*>(workspace);
+  k.partial_lse = reinterpret_cast<float*>(workspace + w.partial_lse);
+  k.partial_out = reinterpret_cast<float*>(workspace + w.partial_out);
+
+  Maps maps;
+  if (!encode_q_map(&maps.q, p) ||
+      !encode_kv_map(&maps.k, &k.k_rows, p, p.k, p.k_stride_block, p.k_stride_token, p.k_stride_head) ||
+      !encode_kv_map(&maps.v, &k.v_rows, p, p.v, p.v_stride_block, p.v_stride_token, p.v_stride_head)) {
+    return refuse(message, KernelStatus::kDeviceError, "sm90_decode: the driver refused a tensor map");
+  }
+  const cudaError_t error = instance.launch(maps, k, static_cast<cudaStream_t>(context.stream));
+  if (error != cudaSuccess) {
+    return refuse(message, KernelStatus::kDeviceError, "sm90_decode: %s", cudaGetErrorString(error));
+  }
+  return KernelStatus::kOk;
+}
+
+const Kernel kAttention{
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic,
+    .name = "sm90_decode",
+    .summary =
+        "Hopper decode: TMA ring, mma.sync, equal parts over ragged lengths, merged in the same launch",
+    .shapes = "head_dim 64, 128, 256; block_size a multiple of 16; up to 64 query rows per KV head",
+    .op = Op::kAttention,
+    .device = DeviceKind::kCuda,
+    .min_compute_capability = 90,
+    .features = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 |
+                kFp16 | kPartialKv,
+    .supports = supports,
+    .numerics = numerics,
+    .workspace_bytes = workspace_bytes,
+    .plan = plan,
+    .launch = launch,
+};
+
+}  // namespace attnbench::sm90_decode

@@ -1,0 +1,30 @@
+// Host side of a launch with a given instantiation; what sm90_decode.h offers chooses the instantiation too.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/contract/kernel.h"
+#include "kernels/cuda/sm90_decode/instances.h"
+
+namespace attnbench::sm90_decode {
+
+/// How the work is divided. Any choice is correct; the same must be used for workspace, plan and launch.
+struct Division {
+  int min_units = 1;        ///< least units of a part (partition.cuh)
+  int segment_cost = 0;     ///< units that beginning a sequence counts as
+  int max_parts = 1 << 20;  ///< per KV head
+};
+
+/// Device bytes for counters and partial results.
+std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
+                               const LaunchContext& context, const Division& division);
+
+/// Makes the workspace ready for any number of launches: enqueues a write of zeros to the counters.
+KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                           const Division& division, KernelMessage* message);
+
+/// Enqueues the kernel. `p` is one that `supports` accepts and that `instance` can do.
+KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                             const Division& division, KernelMessage* message);
+
+}  // namespace attnbench::sm90_decode

@@ -1,0 +1,53 @@
+// What the host hands to the device code.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/contract/attention_params.h"
+#include "kernels/cuda/sm90_decode/divisor.h"
+
+namespace attnbench::sm90_decode {
+
+/// Where rows of K or of V lie, in units of a row (token stride) and of a chunk of 64 channels.
+struct KvRows {
+  int32_t block_rows;   ///< rows from one block of the pool, or row of the cache, to the next; packed: 0
+  int32_t head_chunks;  ///< chunks from one head to the next
+};
+
+/// By-value parameter of the kernel.
+///
+/// Words: G = Hq / Hkv query heads share a KV head. The *rows* of a sequence and KV head are its query tokens
+/// times G: row r is token r / G, head kv_head * G + r % G.
+struct KernelParams {
+  AttentionParams attention;
+
+  int32_t group;      ///< G
+  int32_t max_rows;   ///< max_seqlen_q * G
+  int32_t parts;      ///< parts per KV head (partition.cuh); the grid is (num_heads_kv, parts)
+  int32_t min_units;  ///< least units of a part
+  int32_t segment_cost;
+  Divisor by_group, by_parts, by_block_size, by_guessed_sequence_units;
+
+  KvRows k_rows;
+  KvRows v_rows;
+  int32_t box_rows;  ///< keys per copy: 16, 32 or 64, a divisor of the block size
+
+  // A guess of the partition, that every sequence has max_seqlen_k keys, with which a block's first page
+  // numbers are fetched while the lengths are on their way. A wrong guess costs time alone.
+  int32_t guessed_sequence_units;
+  int32_t guessed_units_per_part;
+  int32_t guessed_first_tile;
+
+  float tanh_factor;  ///< softcap: 2 log2(e) softmax_scale / softcap, so that tanh(x) = 1 - 2 / (2^(factor s)
+                      ///< + 1); 0: no softcap
+  float score_factor;  ///< from a raw score (softcap: from its tanh) to a logit in base 2
+
+  // Partial results of split sequences, [kv_head][2 * parts][max_rows]: O normalised, [head_dim] each, and
+  // the base-2 logarithm of the sum of weights. Counters, [kv_head][2 * parts], by the number of a sequence's
+  // first partial result: how many of its splits are done; zero between launches.
+  float* partial_out;
+  float* partial_lse;
+  uint32_t* counters;
+};
+
+}  // namespace attnbench::sm90_decode

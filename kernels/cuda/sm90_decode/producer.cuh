@@ -1,0 +1,234 @@
+// The producer warp: walks the part's sequences and keeps the ring of K and V tiles filled by the copy
+// engine.
+#pragma once
+
+#include "kernels/cuda/common/announce.cuh"
+#include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/sm90_decode/shape.cuh"
+#include "kernels/cuda/sm90_decode/start.cuh"
+
+namespace attnbench::sm90_decode {
+
+/// Page numbers of one sequence, 64 at a time: lane i holds those of pages first + i and first + 32 + i. The
+/// second half is fetched while tiles of the first are loaded.
+class PageWindow {
+ public:
+  __device__ __forceinline__ PageWindow(const KernelParams& p, int lane)
+      : p_(p.attention), by_block_size_(p.by_block_size), lane_(lane) {}
+
+  /// Fetches the pages with which part `part` will begin if the host's guess of the lengths is right.
+  __device__ __forceinline__ void guess(const KernelParams& p, int32_t part) {
+    if (p_.block_table == nullptr) return;
+    const int32_t unit = part * p.guessed_units_per_part;
+    const int32_t b = p.by_guessed_sequence_units.divide(unit);
+    if (b >= p_.batch) return;
+    const int32_t tile = p.guessed_first_tile + max(unit - b * p.guessed_sequence_units - p.segment_cost, 0);
+    guessed_b_ = b;
+    guessed_page_ = page_of(tile * kTileTokens);
+    // Within the row of the table, though maybe past the sequence's last block: such entries are not used.
+    if (guessed_page_ + lane_ < p_.block_table_stride) {
+      guessed_ = p_.block_table[b * p_.block_table_stride + guessed_page_ + lane_];
+    }
+  }
+
+  /// Begins a sequence at the page of key `key`.
+  __device__ __forceinline__ void begin(int32_t b, int32_t k_len, int32_t key) {
+    if (p_.block_table == nullptr) return;
+    table_ = p_.block_table + b * p_.block_table_stride;
+    pages_ = page_of(k_len - 1) + 1;
+    first_ = page_of(key);
+    low_ = b == guessed_b_ && first_ == guessed_page_ ? guessed_ : fetch(first_);
+    high_ = fetch(first_ + 32);
+  }
+
+  /// Makes ready for a tile whose first key is `key`; keys do not go back.
+  __device__ __forceinline__ void advance_to(int32_t key) {
+    if (p_.block_table == nullptr || page_of(key) < first_ + 32) return;
+    first_ += 32;  // a tile has at most 4 pages: no step is skipped
+    low_ = high_;
+    high_ = fetch(first_ + 32);
+  }
+
+  __device__ __forceinline__ int32_t page_of(int32_t key) const { return by_block_size_.divide(key); }
+
+  /// The block of page `page` of the tile; all lanes, each with a page of its own.
+  __device__ __forceinline__ int32_t block_of(int32_t page) const {
+    const int32_t i = page - first_;
+    int32_t block = __shfl_sync(~0u, low_, i & 31);
+    if (__any_sync(~0u, i >= 32)) {  // not before it is needed: it may still be on its way
+      const int32_t high = __shfl_sync(~0u, high_, i & 31);
+      if (i >= 32) block = high;
+    }
+    return block;
+  }
+
+ private:
+  /// This lane's entry of the 32 from page `page` on; none past the sequence's last block.
+  __device__ __forceinline__ int32_t fetch(int32_t page) const {
+    return page + lane_ < pages_ ? table_[page + lane_] : 0;
+  }
+
+  const AttentionParams& p_;
+  const Divisor by_block_size_;
+  const int lane_;
+  const int32_t* table_ = nullptr;
+  int32_t pages_ = 0;
+  int32_t first_ = 0;
+  int32_t low_ = 0, high_ = 0;
+  int32_t guessed_b_ = -1, guessed_page_ = 0, guessed_ = 0;
+};
+
+/// Runs in one warp for the life of the block.
+template <Shape kShape>
+class Producer {
+  using D = Derived<kShape>;
+
+ public:
+  __device__ __forceinline__ Producer(const CUtensorMap& map_q, const CUtensorMap& map_k,
+                                      const CUtensorMap& map_v, const KernelParams& p,
+                                      SharedMemory<kShape>& smem, int kv_head, int lane, PageWindow& pages)
+      : map_q_(map_q),
+        map_k_(map_k),
+        map_v_(map_v),
+        p_(p),
+        smem_(smem),
+        kv_head_(kv_head),
+        lane_(lane),
+        pages_(pages) {}
+
+  /// `work`: whether the part has any. `start`: where it begins then.
+  __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work,
+                                      const Start& start) {
+    if (work) walk(partition, part, start);
+    await_queries_stage();
+    publish(Item{});  // the end
+  }
+
+ private:
+  __device__ __forceinline__ void walk(const Partition& partition, int32_t part, const Start& start) {
+    const AttentionParams& a = p_.attention;
+    const int32_t part_end = (part + 1) * partition.units_per_part;
+    int32_t b = start.b;
+    int32_t first_unit = start.first_unit;
+    Sequence sequence = start.sequence;
+    // The sequences after it, one per lane.
+    int32_t known = b + 1;
+    Sequence following = load_sequence_if_any(a, known + lane_);
+    for (;;) {
+      const TileRange tiles = tiles_of(a, sequence);
+      const int32_t count = tiles.end - tiles.begin;
+      const int32_t units = sequence_units(sequence.q_len, count, p_.segment_cost);
+      if (units > 0) {
+        const Segment segment = segment_of(partition, part, first_unit, count);
+        if (segment.exists) {
+          const int32_t begin = tiles.begin + segment.begin;
+          const int32_t end = tiles.begin + segment.end;
+          await_queries_stage();
+          if (begin < end) {
+            load_queries(sequence);
+            pages_.begin(b, sequence.k_len, begin * kTileTokens);
+            load_tile(sequence, begin);
+          }
+          // After the first loads, because it takes divisions.
+          const Splits splits = splits_of(partition, first_unit, count);
+          publish({.q_begin = sequence.q_begin,
+                   .q_len = sequence.q_len,
+                   .k_len = sequence.k_len,
+                   .tile_begin = begin,
+                   .tile_end = end,
+                   .split = part - splits.first_part,
+                   .num_splits = splits.count,
+                   .first_part = splits.first_part,
+                   .first_partial = splits.first_partial});
+          for (int32_t tile = begin + 1; tile < end; ++tile) load_tile(sequence, tile);
+        }
+      }
+      first_unit += units;
+      if (first_unit >= part_end || ++b >= a.batch) break;
+      if (b - known == 32) {
+        known = b;
+        following = load_sequence_if_any(a, known + lane_);
+      }
+      sequence = from_lane(following, b - known);
+    }
+  }
+
+  /// Waits until the consumers have done with this stage's item and queries; a fresh ring is empty.
+  __device__ __forceinline__ void await_queries_stage() { smem_.q_empty[q_.stage()].wait(q_.parity() ^ 1); }
+
+  /// Begins the copies of the queries. The rows are as many as the longest sequence of the launch has; those
+  /// past this sequence's are another's or zeros, and are computed for nobody.
+  __device__ __forceinline__ void load_queries(const Sequence& s) {
+    if (lane_ == 0) {
+      hopper::Mbarrier& full = smem_.q_full[q_.stage()];
+      hopper::announce_bytes(full, D::kChunks * p_.max_rows * hopper::kChunkBytes);
+#pragma unroll
+      for (int c = 0; c < D::kChunks; ++c) {
+        hopper::tma_load(smem_.q[q_.stage()] + c * D::kQChunkBytes, map_q_,
+                         {0, kv_head_ * p_.group, s.q_begin, c}, full);
+      }
+    }
+    __syncwarp();
+  }
+
+  /// Hands an item to the consumers. It is written before the arrival that publishes it.
+  __device__ __forceinline__ void publish(const Item& item) {
+    if (lane_ == 0) {
+      smem_.item[q_.stage()] = item;
+      smem_.q_full[q_.stage()].arrive();
+    }
+    __syncwarp();
+    q_.advance();
+  }
+
+  /// K and then V of a tile, one copy per box of box_rows keys, each issued by a lane of its own.
+  __device__ __forceinline__ void load_tile(const Sequence& s, int32_t tile) {
+    const AttentionParams& a = p_.attention;
+    const bool issues = lane_ * p_.box_rows < kTileTokens;
+    const int32_t key = tile * kTileTokens + (issues ? lane_ * p_.box_rows : 0);
+    // Rows from k_len on are not part of the box: they arrive as zeros, and their page is not looked at.
+    const int32_t valid = max(0, min(s.k_len - key, p_.box_rows));
+    int32_t block = s.kv_block;
+    int32_t row = s.kv_row + key;
+    if (a.block_table != nullptr) {
+      pages_.advance_to(tile * kTileTokens);
+      const int32_t page = pages_.page_of(key);
+      block = pages_.block_of(page);
+      row = key - page * a.block_size;
+    }
+    if (valid == 0) block = row = 0;
+    const int32_t offset = lane_ * p_.box_rows * (D::kChunks * hopper::kChunkBytes);
+    load_box(map_k_, p_.k_rows, block, row, valid, offset, issues);
+    load_box(map_v_, p_.v_rows, block, row, valid, offset, issues);
+  }
+
+  __device__ __forceinline__ void load_box(const CUtensorMap& map, const KvRows& rows, int32_t block,
+                                           int32_t row, int32_t valid, int32_t offset, bool issues) {
+    hopper::Mbarrier& full = smem_.kv_full[kv_.stage()];
+    smem_.kv_empty[kv_.stage()].wait(kv_.parity() ^ 1);
+    // The whole slot counts, rows that come as zeros included.
+    if (lane_ == 0) full.arrive_expecting(D::kSlotBytes);
+    __syncwarp();
+    if (issues) {
+      hopper::tma_load(smem_.kv[kv_.stage()] + offset, map,
+                       {0, hopper::kRowBound - valid, kv_head_ * rows.head_chunks,
+                        block * rows.block_rows + row + valid, hopper::kRowBound},
+                       full);
+    }
+    __syncwarp();
+    kv_.advance();
+  }
+
+  const CUtensorMap& map_q_;
+  const CUtensorMap& map_k_;
+  const CUtensorMap& map_v_;
+  const KernelParams& p_;
+  SharedMemory<kShape>& smem_;
+  const int kv_head_;
+  const int lane_;
+  PageWindow& pages_;
+  hopper::RingPlace<kQStages> q_;
+  hopper::RingPlace<kShape.slots> kv_;
+};
+
+}  // namespace attnbench::sm90_decode

@@ -1,0 +1,116 @@
+// What an instantiation of the kernel is, and what follows from it: warps, shared memory.
+#pragma once
+
+#include "kernels/contract/dtype.h"
+#include "kernels/cuda/common/mbarrier.cuh"
+#include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/sm90_decode/params.h"
+#include "kernels/cuda/sm90_decode/partition.cuh"
+
+namespace attnbench::sm90_decode {
+
+/// Choices of an instantiation.
+struct Shape {
+  DType dtype;
+  int head_dim;
+  int row_tiles;  ///< 16 rows each: 1, 2 or 4
+  int slots;      ///< of the ring of K and V tiles: the bytes in flight
+  int warps = 4;  ///< that compute; beyond 4 a third of the registers per thread is lost
+  int blocks_per_sm = 1;
+};
+
+inline constexpr int kQStages = 2;
+
+template <Shape kShape>
+struct Derived {
+  static constexpr int kRows = 16 * kShape.row_tiles;
+  /// Warps that share a row tile, each with its own tokens of every KV tile.
+  static constexpr int kTokenGroups = kShape.warps / kShape.row_tiles;
+  static constexpr int kConsumerWarps = kShape.warps;
+  static constexpr int kConsumerThreads = 32 * kConsumerWarps;
+  static constexpr int kThreads = kConsumerThreads + 32;  ///< and the producer warp, the first
+  static constexpr int kWarpTokens = kTileTokens / kTokenGroups;
+
+  static constexpr int kChunks = kShape.head_dim / hopper::kChunkChannels;
+  static constexpr int kQChunkBytes = kRows * hopper::kChunkBytes;
+  static constexpr int kQBytes = kChunks * kQChunkBytes;
+  static constexpr int kSlotBytes = kChunks * kTileTokens * hopper::kChunkBytes;
+
+  /// Channels of O that the warps merge at a time, in 32 KB.
+  static constexpr int kMergeChannels = kShape.head_dim == 64 || kTokenGroups * kRows > 64 ? 64 : 128;
+
+  static_assert(kShape.row_tiles == 1 || kShape.row_tiles == 2 || kShape.row_tiles == 4);
+  static_assert(kShape.warps == 4 || kShape.warps == 8);
+  static_assert(kShape.head_dim == 64 || kShape.head_dim == 128 || kShape.head_dim == 256);
+  static_assert(kShape.slots >= 2);
+};
+
+/// The rows of one sequence: its lengths in tokens, its first row in the packed q, and where its keys begin:
+/// row `kv_row` of block `kv_block` (packed: block 0; paged: not used).
+struct Sequence {
+  int32_t q_begin;
+  int32_t q_len;
+  int32_t k_len;
+  int32_t kv_block;
+  int32_t kv_row;
+};
+
+/// Where a block begins: the sequence that holds its first unit, and the unit that sequence begins with.
+struct Start {
+  int32_t b;
+  int32_t first_unit;
+  Sequence sequence;
+};
+
+/// One segment, as the producer hands it to the consumers together with the queries.
+struct alignas(16) Item {
+  int32_t q_begin;
+  int32_t q_len;
+  int32_t k_len;
+  int32_t tile_begin;  ///< tiles [begin, end) from the sequence's key 0 on
+  int32_t tile_end;
+  int32_t split;
+  int32_t num_splits;  ///< 0: there are no more items
+  int32_t first_part;
+  int32_t first_partial;
+};
+
+/// Shared memory. A slot holds a tile of K or of V: one box of box_rows tokens after another, each [chunks of
+/// 64 channels][rows][128 bytes] in the 128-byte swizzle. q: [chunks][kRows][128 bytes], likewise.
+template <Shape kShape>
+struct alignas(1024) SharedMemory {
+  using D = Derived<kShape>;
+  uint8_t kv[kShape.slots][D::kSlotBytes];
+  uint8_t q[kQStages][D::kQBytes];
+
+  // The warps' results of a segment, on their way to one.
+  float merge_out[D::kTokenGroups][D::kRows][D::kMergeChannels];
+  float merge_max[D::kTokenGroups][D::kRows];
+  float merge_sum[D::kTokenGroups][D::kRows];
+  int32_t is_last;  ///< this block merges the splits
+
+  Item item[kQStages];  ///< travels with q
+  Start start;
+  int32_t warp_units[D::kThreads / 32];
+
+  // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
+  hopper::Mbarrier kv_full[kShape.slots], kv_empty[kShape.slots];
+  hopper::Mbarrier q_full[kQStages], q_empty[kQStages];
+
+  __device__ void init_barriers() {
+    for (int i = 0; i < kShape.slots; ++i) {
+      kv_full[i].init(1);
+      kv_empty[i].init(D::kConsumerWarps);
+    }
+    for (int i = 0; i < kQStages; ++i) {
+      q_full[i].init(1);
+      q_empty[i].init(D::kConsumerWarps);
+    }
+  }
+};
+
+/// Bytes to ask for: the structure, and the slack to align it.
+template <Shape kShape>
+inline constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) + 1024;
+
+}  // namespace attnbench::sm90_decode

@@ -1,0 +1,78 @@
+// Online softmax of a warp's scores, in registers.
+//
+// A lane holds parts of two rows, h = 0 and 1, which lie 8 apart; the four lanes of a quad hold one row
+// together. s[n][2 * h + c] is the score of row h against token 8 * n + 2 * (lane % 4) + c (mma.cuh).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/common/score.h"
+#include "kernels/cuda/common/registers.cuh"
+
+namespace attnbench::sm90_decode {
+
+/// Reduces over the four lanes that share a row.
+template <class Operation>
+__device__ __forceinline__ float quad_reduce(float x, Operation op) {
+  x = op(x, __shfl_xor_sync(~0u, x, 1));
+  return op(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+/// s := tanh(s * softmax_scale / softcap), by way of exponential and reciprocal: tanh.approx is 2^-11 off,
+/// which a cap of 50 would turn into 2 % of a weight. `factor` = 2 log2(e) softmax_scale / softcap.
+template <int kTiles>
+__device__ __forceinline__ void apply_tanh(float (&s)[kTiles][4], float factor) {
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      s[n][i] = fmaf(-2.0f, hopper::reciprocal_approx(hopper::exp2_approx(s[n][i] * factor) + 1.0f), 1.0f);
+    }
+  }
+}
+
+/// Exponent that weights are relative to: nothing where no key was seen, so that weights are 0 and not NaN.
+__device__ __forceinline__ float base_of(float max, float factor) {
+  return max == -INFINITY ? 0.0f : max * factor;
+}
+
+/// State of two rows: the greatest score so far, in units of raw scores, and the sum of weights of this
+/// lane's tokens.
+struct OnlineSoftmax {
+  float max[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {0.0f, 0.0f};
+
+  /// Turns scores into weights 2^(factor * (s - max)), and says by what factor older weights shrink. factor >
+  /// 0.
+  template <int kTiles>
+  __device__ __forceinline__ void update(float (&s)[kTiles][4], float factor, float (&shrink)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float block = fmaxf(s[0][2 * h], s[0][2 * h + 1]);
+#pragma unroll
+      for (int n = 1; n < kTiles; ++n) block = fmaxf(block, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
+      block = quad_reduce(block, [](float a, float b) { return fmaxf(a, b); });
+      const float previous = max[h];
+      max[h] = fmaxf(previous, block);
+      const float base = base_of(max[h], factor);
+      shrink[h] = hopper::exp2_approx(fmaf(previous, factor, -base));
+      float weights = 0.0f;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+        for (int i = 2 * h; i < 2 * h + 2; ++i) {
+          s[n][i] = hopper::exp2_approx(fmaf(s[n][i], factor, -base));
+          weights += s[n][i];
+        }
+      }
+      sum[h] = fmaf(sum[h], shrink[h], weights);
+    }
+  }
+};
+
+/// A row that saw no key has the base-2 LSE -inf; a sum that is NaN gives NaN.
+__device__ __forceinline__ float lse2_of(float base, float sum) {
+  return sum == 0.0f ? -INFINITY : base + __log2f(sum);
+}
+
+}  // namespace attnbench::sm90_decode
