@@ -77,6 +77,7 @@ class Consumer {
   /// One arrival per warp, after all its lanes have read.
   __device__ __forceinline__ void release(hopper::Mbarrier& empty) const {
     __syncwarp();
+    __syncwarp();  // the other lanes' reads come before the arrival that stands for them
     if (lane_ == 0) empty.arrive();
   }
 

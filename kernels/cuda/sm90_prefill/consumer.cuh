@@ -121,6 +121,7 @@ class Consumer {
 
   /// One arrival per warp: the other warps of a warpgroup may still read the buffer.
   __device__ __forceinline__ void release(hopper::Mbarrier& empty) const {
+    __syncwarp();  // the other lanes' reads come before the arrival that stands for them
     if (lane_ == 0) empty.arrive();
   }
 
