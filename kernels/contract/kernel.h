@@ -25,8 +25,7 @@ struct OpParams {
   };
 };
 
-/// The arithmetic that a kernel promises; the tolerance is derived from it (harness/verify/README of the
-/// model).
+/// The arithmetic that a kernel promises; the tolerance is derived from it (harness/verify/README.md).
 struct Numerics {
   DType p_type;        ///< type of P as it enters P.V
   DType acc_type;      ///< accumulators of q.k and P.V

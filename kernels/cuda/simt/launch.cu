@@ -70,7 +70,9 @@ const Kernel kAttention = {
     .abi_version = kKernelAbiVersion,
     .flags = kDeterministic | kBatchInvariant,
     .name = "cuda_simt",
-    .summary = "readable, every feature, any GPU from sm_80, no tensor cores: the GPU's own baseline",
+    .summary =
+        "readable, the features of the cpu kernel, any GPU from sm_80, no tensor cores: the GPU's own "
+        "baseline",
     .shapes = "head_dim 1..256, any block_size, any ratio of heads",
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,

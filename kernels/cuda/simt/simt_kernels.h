@@ -1,4 +1,4 @@
-// The plain GPU kernels: every feature of the first contract, any GPU from sm_80, fp32 arithmetic.
+// The plain GPU kernels: the features of the cpu kernel, any GPU from sm_80, fp32 arithmetic.
 #pragma once
 
 #include "kernels/contract/kernel.h"
