@@ -22,8 +22,12 @@ target_compile_options(attnbench_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${
 target_compile_definitions(attnbench_options INTERFACE EIGEN_DONT_PARALLELIZE)
 if(ATTNBENCH_SANITIZE)
   target_compile_options(attnbench_options INTERFACE
-    "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ATTNBENCH_SANITIZE};-fno-omit-frame-pointer>")
+    "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ATTNBENCH_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
   target_link_options(attnbench_options INTERFACE -fsanitize=${ATTNBENCH_SANITIZE})
+endif()
+
+if(ATTNBENCH_FUZZ)
+  target_compile_options(attnbench_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>")
 endif()
 
 # attnbench_folder(TARGET name LINK libraries...): a static library of the .cpp files of this folder.
