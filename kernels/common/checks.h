@@ -120,15 +120,10 @@ inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendPar
   if (p.head_dim < 1 || p.head_dim > 256) return bad("%s: head_dim 1..256 required, given %d", p.head_dim);
   if (p.block_size < 1) return bad("%s: block_size >= 1 required, given %d", p.block_size);
   if (p.num_blocks < 0) return bad("%s: num_blocks >= 0 required, given %d", p.num_blocks);
-  if (p.dtype_k != p.dtype_in || p.dtype_v != p.dtype_in || p.k_scale != nullptr || p.v_scale != nullptr) {
+  if (p.dtype_k != p.dtype_in || p.dtype_v != p.dtype_in) {
     return refuse(message, KernelStatus::kUnsupported,
-                  "%s: caches in the dtype of the input, %s, without scales required, given %s and %s%s",
-                  kernel.name, dtype_name(p.dtype_in), dtype_name(p.dtype_k), dtype_name(p.dtype_v),
-                  p.k_scale != nullptr || p.v_scale != nullptr ? " with scales" : "");
-  }
-  if (p.rotary_dim != 0 || p.rotary_cos != nullptr || p.rotary_sin != nullptr) {
-    return refuse(message, KernelStatus::kUnsupported, "%s: rotary_dim 0 required, given %d", kernel.name,
-                  p.rotary_dim);
+                  "%s: caches in the dtype of the input, %s, required, given %s and %s", kernel.name,
+                  dtype_name(p.dtype_in), dtype_name(p.dtype_k), dtype_name(p.dtype_v));
   }
   return KernelStatus::kOk;
 }

@@ -16,29 +16,44 @@ namespace attnbench {
 /// What a launch uses. A kernel refuses a launch whose `features` hold a bit it does not know, so that a
 /// field added later can never be ignored in silence.
 enum Feature : uint64_t {
-  kPackedKv = 1ull << 0,      ///< keys packed by cu_seqlens_k
-  kPagedKv = 1ull << 1,       ///< keys in blocks found through block_table
-  kContiguousKv = 1ull << 2,  ///< keys in a (batch, capacity) cache
-  kCausal = 1ull << 3,        ///< bottom-right aligned
-  kWindow = 1ull << 4,        ///< window_left or window_right is not -1
-  kSoftcap = 1ull << 5,       ///< softcap > 0
-  kAlibi = 1ull << 6,         ///< alibi_slopes
-  kSinks = 1ull << 7,         ///< sinks
-  kBf16 = 1ull << 8,          ///< q, KV (where no bit below says otherwise) and O in bf16
-  kFp16 = 1ull << 9,          ///< likewise fp16
-  kFp32 = 1ull << 10,         ///< likewise fp32
-  kE4m3Kv = 1ull << 11,       ///< KV in e4m3 with descales
-  kE4m3Q = 1ull << 12,        ///< q in e4m3 with descales
-  kInt8K = 1ull << 13,        ///< K in int8 with scales per (token, head)
-  kInt8V = 1ull << 14,        ///< V in int8 with scales per (head, channel)
-  kInt8Q = 1ull << 15,        ///< q in int8 with scales per (token, head)
-  kProbs = 1ull << 16,        ///< attention probabilities returned
-  kDropout = 1ull << 17,      ///< p_dropout > 0
-  kRotary = 1ull << 18,       ///< rotary embedding of new keys (and queries)
-  kAppend = 1ull << 19,       ///< new keys and values written in the same call
-  kSplitKv = 1ull << 20,      ///< num_splits > 1 asked for
-  kPartialKv = 1ull << 21,    ///< packed KV with seqused_k shorter than its cu_seqlens_k slot
-  kHnd = 1ull << 22,          ///< paged KV with heads outside tokens (num_blocks, Hkv, block_size, D)
+  kPackedKv = 1ull << 0,       ///< keys packed by cu_seqlens_k
+  kPagedKv = 1ull << 1,        ///< keys in blocks found through block_table
+  kContiguousKv = 1ull << 2,   ///< keys in a (batch, capacity) cache
+  kCausal = 1ull << 3,         ///< bottom-right aligned
+  kWindow = 1ull << 4,         ///< window_left or window_right is not -1
+  kSoftcap = 1ull << 5,        ///< softcap > 0
+  kAlibi = 1ull << 6,          ///< alibi_slopes
+  kSinks = 1ull << 7,          ///< sinks
+  kBf16 = 1ull << 8,           ///< q, KV (where no bit below says otherwise) and O in bf16
+  kFp16 = 1ull << 9,           ///< likewise fp16
+  kFp32 = 1ull << 10,          ///< likewise fp32
+  kE4m3Kv = 1ull << 11,        ///< KV in e4m3 with descales
+  kE4m3Q = 1ull << 12,         ///< q in e4m3 with descales
+  kInt8K = 1ull << 13,         ///< K in int8 with scales per (token, head)
+  kInt8V = 1ull << 14,         ///< V in int8 with scales per (head, channel)
+  kInt8Q = 1ull << 15,         ///< q in int8 with scales per (token, head)
+  kProbs = 1ull << 16,         ///< attention probabilities returned
+  kDropout = 1ull << 17,       ///< p_dropout > 0
+  kRotary = 1ull << 18,        ///< rotary embedding of new keys (and queries)
+  kAppend = 1ull << 19,        ///< new keys and values written in the same call
+  kSplitKv = 1ull << 20,       ///< num_splits > 1 asked for
+  kPartialKv = 1ull << 21,     ///< packed KV with seqused_k shorter than its cu_seqlens_k slot
+  kHnd = 1ull << 22,           ///< paged KV with heads outside tokens (num_blocks, Hkv, block_size, D)
+  kKTokenScales = 1ull << 23,  ///< kv_append: scales of K computed per (token, head), not given
+  kVTokenScales = 1ull << 24,  ///< likewise of V
+};
+
+/// Rotary position embedding. Channels [0, dim) of a row at position n turn in pairs (a, b), pair i by the
+/// angle of column i:
+///   a' = a * cos[n][i] - b * sin[n][i],  b' = a * sin[n][i] + b * cos[n][i]
+/// in float32 (products and sums may be fused); channels from dim on stay as they are.
+struct RotaryParams {
+  const float* cos;     ///< (positions, dim / 2)
+  const float* sin;     ///< (positions, dim / 2)
+  int32_t dim;          ///< even, 2..D
+  int32_t interleaved;  ///< 0: NeoX halves, pair i is channels i and i + dim / 2; 1: channels 2 i and 2 i + 1
+  int32_t positions;    ///< rows of the tables
+  int32_t reserved;
 };
 
 /// One call of attention: O = softmax(mask(softcap(q k^T * softmax_scale))) v per sequence and head.
@@ -86,6 +101,26 @@ struct AttentionParams {
   int32_t num_blocks;              ///< blocks in the pool (rows of the cache when contiguous)
   const int32_t* cache_batch_idx;  ///< (B), contiguous only, null: identity
   const int32_t* cache_leftpad;    ///< (B), contiguous only, null: zeros
+  int64_t cache_capacity;          ///< contiguous only: tokens of a row of the cache, left padding included
+
+  // Append in the same call (kAppend, paged and contiguous KV). Before it attends, the launch writes new
+  // token i of sequence b to row seqused_k[b] - new_len + i, new_len = cu_seqlens_new[b + 1] -
+  // cu_seqlens_new[b], at most seqused_k[b], which counts the new tokens. All else in the cache stays as it
+  // was. A sequence needs leftpad + seqused_k[b] <= cache_capacity, or <= block_table_stride * block_size.
+  const void* k_new;  ///< (total_new, Hkv, D) in dtype_k
+  const void* v_new;  ///< (total_new, Hkv, D) in dtype_v
+  int64_t k_new_stride_token;
+  int64_t k_new_stride_head;
+  int64_t v_new_stride_token;
+  int64_t v_new_stride_head;
+  const int32_t* cu_seqlens_new;  ///< (B + 1), [0] need not be 0
+  int64_t total_new;              ///< cu_seqlens_new[B]
+  void* k_cache;                  ///< k, to write to
+  void* v_cache;                  ///< v, to write to
+
+  // Rotary embedding (kRotary, with kAppend): of new keys, at the position of their row (left padding not
+  // counted), rounded to dtype_k; and of queries, at position i + len_k - len_q, rounded to dtype_q.
+  RotaryParams rotary;
 
   // Mask. With diag = i + len_k - len_q for query i, key j is visible when
   //   (window_left < 0 or j >= diag - window_left) and (right < 0 or j <= diag + right),
@@ -135,6 +170,21 @@ struct AttentionParams {
   uint64_t dropout_offset;
 };
 
+/// Scales of a quantised cache, given or computed.
+struct ScaleParams {
+  /// Of KV head h, channel c at h * given_stride_head + c * given_stride_channel; a stride of 0 shares them.
+  const float* given;
+  int64_t given_stride_head;
+  int64_t given_stride_channel;
+  /// One per (token, head), max |x| over the channels divided by 448 (e4m3) or 127 (int8), or 1 where that is
+  /// 0; written to a float32 cache addressed like the rows: slot s of head h at
+  /// s / block_size * stride_block + s % block_size * stride_token + h * stride_head.
+  float* computed;
+  int64_t stride_block;
+  int64_t stride_token;
+  int64_t stride_head;
+};
+
 /// One call of kv_append: cache row slot_mapping[t] of head h := key[t][h], value[t][h]; slot -1 skips the
 /// token. Slot s is row s % block_size of block s / block_size. Everything else in the cache stays as it was.
 struct KvAppendParams {
@@ -144,8 +194,8 @@ struct KvAppendParams {
   int32_t num_heads_kv;  ///< Hkv
   int32_t head_dim;      ///< D
   DType dtype_in;
-  DType dtype_k;
-  DType dtype_v;
+  DType dtype_k;  ///< dtype_in, or e4m3 (kE4m3Kv) or int8 (kInt8K)
+  DType dtype_v;  ///< dtype_in, or e4m3 (kE4m3Kv) or int8 (kInt8V)
   int32_t block_size;
   int32_t num_blocks;
 
@@ -166,16 +216,14 @@ struct KvAppendParams {
   int64_t v_stride_token;
   int64_t v_stride_head;
 
-  // Rotary embedding of the new keys.
-  const float* rotary_cos;   ///< (positions, rotary_dim / 2)
-  const float* rotary_sin;   ///< (positions, rotary_dim / 2)
-  const int32_t* positions;  ///< (T)
-  int32_t rotary_dim;
-  int32_t rotary_interleaved;  ///< 0: NeoX halves, 1: adjacent pairs
+  // Rotary embedding of the new keys (kRotary).
+  RotaryParams rotary;
+  const int32_t* positions;  ///< (T), of padding tokens not read
 
-  // Quantising.
-  const float* k_scale;
-  const float* v_scale;
+  // Quantising: stored = x / scale, rounded once to the cache's type, saturating, where x is the input, in
+  // float32 and rotated (not rounded in between). A stored number stands for itself times its scale.
+  ScaleParams k_scale;
+  ScaleParams v_scale;
 };
 
 static_assert(std::is_standard_layout_v<AttentionParams> && std::is_trivially_copyable_v<AttentionParams>);

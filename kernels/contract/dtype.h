@@ -136,7 +136,16 @@ ATTNBENCH_HD inline uint8_t float_to_e4m3(float x) {
   return static_cast<uint8_t>(sign | (kept + ((rest > half || (rest == half && (kept & 1u))) ? 1u : 0u)));
 }
 
-/// Reads element `index` of an array of a floating type as float.
+/// Rounds to int8, to nearest, ties to even, saturating at -128 and 127 as cvt.rni.sat.s8.f32 does. NaN
+/// becomes 0.
+ATTNBENCH_HD inline int8_t float_to_int8(float x) {
+  if (!(x > -128.0f)) return x <= -128.0f ? int8_t{-128} : int8_t{0};
+  if (x > 127.0f) return 127;
+  // Adding 1.5 * 2^23 leaves no bits for a fraction: the sum is rounded to an integer by the addition.
+  return static_cast<int8_t>(static_cast<int32_t>(float_bits(x + 12582912.0f)) - 0x4b400000);
+}
+
+/// Reads element `index` of an array as float.
 ATTNBENCH_HD inline float load_float(DType t, const void* base, int64_t index) {
   switch (t) {
     case DType::kBf16:
@@ -145,12 +154,14 @@ ATTNBENCH_HD inline float load_float(DType t, const void* base, int64_t index) {
       return fp16_to_float(static_cast<const uint16_t*>(base)[index]);
     case DType::kE4m3:
       return e4m3_to_float(static_cast<const uint8_t*>(base)[index]);
+    case DType::kInt8:
+      return static_cast<float>(static_cast<const int8_t*>(base)[index]);
     default:
       return static_cast<const float*>(base)[index];
   }
 }
 
-/// Writes `x` to element `index` of an array of a floating type, rounding to it.
+/// Writes `x` to element `index` of an array, rounding to its type.
 ATTNBENCH_HD inline void store_float(DType t, void* base, int64_t index, float x) {
   switch (t) {
     case DType::kBf16:
@@ -161,6 +172,9 @@ ATTNBENCH_HD inline void store_float(DType t, void* base, int64_t index, float x
       break;
     case DType::kE4m3:
       static_cast<uint8_t*>(base)[index] = float_to_e4m3(x);
+      break;
+    case DType::kInt8:
+      static_cast<int8_t*>(base)[index] = float_to_int8(x);
       break;
     default:
       static_cast<float*>(base)[index] = x;
@@ -177,6 +191,8 @@ ATTNBENCH_HD inline float round_to(DType t, float x) {
       return fp16_to_float(float_to_fp16(x));
     case DType::kE4m3:
       return e4m3_to_float(float_to_e4m3(x));
+    case DType::kInt8:
+      return static_cast<float>(float_to_int8(x));
     default:
       return x;
   }

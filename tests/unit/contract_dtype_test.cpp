@@ -203,5 +203,20 @@ TEST(DtypeTest, LoadStoreAndRoundAgree) {
   }
 }
 
+TEST(Int8, RoundsToNearestEvenAndSaturates) {
+  const std::pair<float, int> cases[] = {
+      {0.0f, 0},         {0.5f, 0},       {1.5f, 2},       {2.5f, 2},        {-0.5f, 0},
+      {-1.5f, -2},       {-2.5f, -2},     {126.5f, 126},   {126.6f, 127},    {127.0f, 127},
+      {127.6f, 127},     {1e30f, 127},    {-127.5f, -128}, {-128.0f, -128},  {-129.0f, -128},
+      {-INFINITY, -128}, {INFINITY, 127}, {NAN, 0},        {0.49999997f, 0}, {-126.50001f, -127}};
+  for (const auto& [x, want] : cases) EXPECT_EQ(int{float_to_int8(x)}, want) << x;
+  for (int i = -128; i <= 127; ++i) {
+    EXPECT_EQ(int{float_to_int8(static_cast<float>(i))}, i);
+    int8_t stored = 0;
+    store_float(DType::kInt8, &stored, 0, static_cast<float>(i));
+    EXPECT_EQ(load_float(DType::kInt8, &stored, 0), static_cast<float>(i));
+  }
+}
+
 }  // namespace
 }  // namespace attnbench
