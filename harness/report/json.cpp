@@ -66,6 +66,7 @@ Json check_to_json(const Verdict& v) {
   Json j;
   j["pass"] = v.pass;
   j["reason"] = v.reason;
+  j["failed_by"] = v.failed_by;
   j["method"] = v.method;
   j["rows"] = v.rows;
   j["rows_total"] = v.rows_total;

@@ -23,33 +23,31 @@ std::optional<std::string> does_not_fit(const Case& item, const Device& device) 
                      device.info().name, available / (1 << 30));
 }
 
+void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict& v) {
+  if (auto damage = workload.guard_damage()) v.fail(detector::kGuard, *damage);
+  if (auto damage = launcher.memory_damage()) v.fail(detector::kGuard, *damage);
+  if (auto damage = workload.input_damage()) v.fail(detector::kInputDigest, *damage);
+}
+
 /// One checked launch: outputs poisoned before, compared and guards looked at after.
 Verdict checked_launch(Workload& workload, Launcher& launcher, Device& device, CheckMode mode) {
   workload.reset_outputs();
   launcher.launch();
   device.synchronize();
   Verdict v = verify(workload, workload.download_outputs(), launcher.numerics(), mode);
-  if (v.pass) {
-    auto damage = workload.memory_damage();
-    if (!damage) damage = launcher.memory_damage();
-    if (damage) {
-      v.pass = false;
-      v.reason = *damage;
-    }
-  }
+  look_at_memory(workload, launcher, v);
   return v;
 }
 
 /// After timing, the buffers that were timed: their last contents must be right too. The same bits as the
 /// verified launch need no second comparison; other bits are judged afresh.
-std::optional<std::string> wrong_after_timing(const Workload& workload, const Launcher& launcher,
-                                              uint64_t verified) {
-  if (workload.outputs_digest() != verified) {
-    const Verdict v = verify(workload, workload.download_outputs(), launcher.numerics(), CheckMode::kSampled);
-    if (!v.pass) return v.reason;
-  }
-  if (auto damage = workload.memory_damage()) return damage;
-  return launcher.memory_damage();
+Verdict check_after_timing(const Workload& workload, const Launcher& launcher, uint64_t verified) {
+  Verdict v;
+  v.pass = true;
+  if (workload.outputs_digest() != verified)
+    v = verify(workload, workload.download_outputs(), launcher.numerics(), CheckMode::kSampled);
+  look_at_memory(workload, launcher, v);
+  return v;
 }
 
 void run_stages(const WorkItem& work, Device& device, const SessionOptions& options, Record& record) {
@@ -99,9 +97,13 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
                                 record.time->median_us, record.roofline->floor_us);
   }
   if (options.check != CheckMode::kOff) {
-    if (auto why = wrong_after_timing(workload, launcher, verified)) {
+    const Verdict after = check_after_timing(workload, launcher, verified);
+    if (!after.pass) {
       record.status = Status::kFail;
-      record.reason = "after timing: " + *why;
+      record.reason = "after timing: " + after.reason;
+      record.check->fail(detector::kAfterTiming, record.reason);
+      record.check->failed_by.insert(record.check->failed_by.end(), after.failed_by.begin(),
+                                     after.failed_by.end());
     }
   }
 }

@@ -3,10 +3,27 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace attnbench {
 
 enum class CheckMode { kOff, kSampled, kFull };
+
+/// Names of what can find an output wrong, as reports have them; of an invariant: "invariant:" and its name.
+namespace detector {
+inline constexpr const char* kPoison = "poison";  ///< O or LSE not finite where a key is visible
+inline constexpr const char* kEmptyRow =
+    "empty_row";  ///< a row without visible keys is not O = 0, LSE = -inf
+inline constexpr const char* kMaxZ = "max_z";
+inline constexpr const char* kRowZ2 = "row_z2";
+inline constexpr const char* kLse = "lse";
+inline constexpr const char* kBias = "bias";
+inline constexpr const char* kCacheBits = "cache_bits";      ///< kv_append: the caches, bit for bit
+inline constexpr const char* kGuard = "guard";               ///< a write outside a buffer
+inline constexpr const char* kInputDigest = "input_digest";  ///< a write into an input
+inline constexpr const char* kAfterTiming = "after_timing";  ///< wrong only after the timed launches
+inline constexpr const char* kInvariant = "invariant:";
+}  // namespace detector
 
 /// The element with the largest |z|; -1 where there is none.
 struct WorstElement {
@@ -23,9 +40,10 @@ struct WorstElement {
 /// (harness/verify/README.md).
 struct Verdict {
   bool pass = false;
-  std::string reason;  ///< empty on pass; else the first detector that fired, and where
-  std::string method;  ///< "full", "sampled" or "bitwise"
-  int64_t rows = 0;    ///< rows compared with the reference
+  std::string reason;                  ///< empty on pass; else the first detector that fired, and where
+  std::vector<std::string> failed_by;  ///< all detectors that fired, the one of `reason` first
+  std::string method;                  ///< "full", "sampled" or "bitwise"
+  int64_t rows = 0;                    ///< rows compared with the reference
   int64_t rows_total = 0;
   double max_z = 0;       ///< limit kMaxZ
   double max_row_z2 = 0;  ///< largest mean of z^2 over the channels of a row, over its limit: 1 is the limit
@@ -38,6 +56,13 @@ struct Verdict {
   double lse_max_z = 0;  ///< limit kMaxZ
   WorstElement worst;
   double reference_s = 0;  ///< seconds the reference took
+
+  /// A detector fired: the first one gives the reason.
+  void fail(const std::string& detector, const std::string& why) {
+    if (pass || reason.empty()) reason = why;
+    pass = false;
+    failed_by.push_back(detector);
+  }
 };
 
 }  // namespace attnbench

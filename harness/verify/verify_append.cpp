@@ -65,6 +65,7 @@ std::string first_difference(const Workload& w, bool is_v, const std::vector<uns
 Verdict verify_append(const Workload& w, const HostOutputs& outputs) {
   const auto begin = std::chrono::steady_clock::now();
   Verdict v;
+  v.pass = true;
   v.method = "bitwise";
   const int64_t rows = static_cast<int64_t>(w.plan().kv_owners.size()) * w.item().params.num_heads_kv;
   v.rows_total = v.rows = 2 * rows;
@@ -72,10 +73,9 @@ Verdict verify_append(const Workload& w, const HostOutputs& outputs) {
     const std::vector<unsigned char>& got = is_v ? outputs.v_cache : outputs.k_cache;
     const std::vector<unsigned char> expected = expected_cache(w, is_v, got.size());
     if (got == expected) continue;
-    v.reason = first_difference(w, is_v, got, expected, v.worst);
+    v.fail(detector::kCacheBits, first_difference(w, is_v, got, expected, v.worst));
     break;
   }
-  v.pass = v.reason.empty();
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;
 }

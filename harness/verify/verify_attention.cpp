@@ -71,7 +71,6 @@ struct Totals {
     double figure, limit;
   };
   std::optional<Place> worst_row, worst_lse;
-  std::optional<std::string> exact_failure;  // empty rows, infinities: no z to speak of
 };
 
 class Judge {
@@ -95,29 +94,19 @@ class Judge {
   }
 
   /// Every element of every row, checked or not: no NaN or infinity, zeros and -inf where no key is visible.
-  std::optional<std::string> scan_all() const {
+  /// The first row of each kind that is wrong.
+  void scan_all(Verdict& v) const {
+    std::optional<std::string> poison, not_empty;
     for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
       for (int i = 0; i < p_.seqs[b].q; ++i) {
         const bool empty = visible_pairs_of_row(p_.seqs[b], i) == 0;
-        for (int h = 0; h < p_.num_heads_q; ++h) {
-          const int64_t token = q_begin_[b] + i;
-          const double l = lse(token, h);
-          const double of_empty = sinks_.empty() ? -INFINITY : sinks_[static_cast<std::size_t>(h)];
-          if (empty ? !same_lse(l, of_empty) : !std::isfinite(l)) {
-            return fmt::format("LSE of {} is {}, expected {}", row_text(static_cast<int>(b), i, h), l,
-                               empty ? fmt::format("{} (the row sees no key)", of_empty) : kFinite);
-          }
-          for (int c = 0; c < p_.head_dim; ++c) {
-            const double o = out(token, h, c);
-            if (empty ? !(o == 0) : !std::isfinite(o)) {
-              return fmt::format("O of {} channel {} is {}, expected {}", row_text(static_cast<int>(b), i, h),
-                                 c, o, empty ? "0 (the row sees no key)" : kFinite);
-            }
-          }
-        }
+        std::optional<std::string>& found = empty ? not_empty : poison;
+        for (int h = 0; h < p_.num_heads_q && !found; ++h)
+          found = wrong_row(static_cast<int>(b), i, h, empty);
       }
     }
-    return std::nullopt;
+    if (poison) v.fail(detector::kPoison, *poison);
+    if (not_empty) v.fail(detector::kEmptyRow, *not_empty);
   }
 
   void take(const reference::RowBlock& block) {
@@ -162,7 +151,7 @@ class Judge {
     merge(t);
   }
 
-  /// The verdict from all that was taken: the first detector that fires gives the reason.
+  /// The verdict from all that was taken.
   Verdict conclude() {
     Verdict v = totals_.v;
     v.max_z = std::max(0.0, totals_.worst_abs_z);
@@ -175,32 +164,55 @@ class Judge {
       v.bias_se = std::abs(v.slope) * std::sqrt(totals_.sxx);
       bias_limit = kMaxBiasSe / std::sqrt(totals_.sxx) + kBiasFloor;
     }
-    if (auto bad = scan_all()) {
-      v.reason = *bad;
-    } else if (!(v.max_z <= kMaxZ)) {
+    v.pass = true;
+    scan_all(v);
+    if (!(v.max_z <= kMaxZ)) {
       const WorstElement& w = v.worst;
-      v.reason = fmt::format("O of {} channel {}: got {:.9g}, expected {:.9g}, |z| = {:.3g} > {}",
-                             row_text(w.seq, w.pos, w.head), w.channel, w.got, w.expected, v.max_z, kMaxZ);
-    } else if (totals_.worst_row && !(v.max_row_z2 <= 1.0)) {
+      v.fail(detector::kMaxZ,
+             fmt::format("O of {} channel {}: got {:.9g}, expected {:.9g}, |z| = {:.3g} > {}",
+                         row_text(w.seq, w.pos, w.head), w.channel, w.got, w.expected, v.max_z, kMaxZ));
+    }
+    if (totals_.worst_row && !(v.max_row_z2 <= 1.0)) {
       const auto& w = *totals_.worst_row;
-      v.reason = fmt::format("O of {}: mean z^2 over its channels = {:.3g} > {:.3g}",
-                             row_text(w.seq, w.pos, w.head), w.figure, w.limit);
-    } else if (!(v.lse_max_z <= kMaxZ)) {
+      v.fail(detector::kRowZ2, fmt::format("O of {}: mean z^2 over its channels = {:.3g} > {:.3g}",
+                                           row_text(w.seq, w.pos, w.head), w.figure, w.limit));
+    }
+    if (!(v.lse_max_z <= kMaxZ)) {
       const auto& w = *totals_.worst_lse;
       const int64_t token = q_begin_[static_cast<std::size_t>(w.seq)] + w.pos;
-      v.reason = fmt::format("LSE of {}: got {:.9g}, |z| = {:.3g} > {}", row_text(w.seq, w.pos, w.head),
-                             lse(token, w.head), w.figure, kMaxZ);
-    } else if (totals_.sxx > 0 && !(std::abs(v.slope) <= bias_limit)) {
-      v.reason = fmt::format(
-          "O is biased: slope of the error on the expected value {:.3g}, {:.1f} standard errors (limit "
-          "{:.3g})",
-          v.slope, v.bias_se, bias_limit);
+      v.fail(detector::kLse,
+             fmt::format("LSE of {}: got {:.9g}, |z| = {:.3g} > {}", row_text(w.seq, w.pos, w.head),
+                         lse(token, w.head), w.figure, kMaxZ));
     }
-    v.pass = v.reason.empty();
+    if (totals_.sxx > 0 && !(std::abs(v.slope) <= bias_limit)) {
+      v.fail(
+          detector::kBias,
+          fmt::format("O is biased: slope of the error on the expected value {:.3g}, {:.1f} standard errors "
+                      "(limit {:.3g})",
+                      v.slope, v.bias_se, bias_limit));
+    }
     return v;
   }
 
  private:
+  std::optional<std::string> wrong_row(int seq, int i, int h, bool empty) const {
+    const int64_t token = q_begin_[static_cast<std::size_t>(seq)] + i;
+    const double l = lse(token, h);
+    const double of_empty = sinks_.empty() ? -INFINITY : sinks_[static_cast<std::size_t>(h)];
+    if (empty ? !same_lse(l, of_empty) : !std::isfinite(l)) {
+      return fmt::format("LSE of {} is {}, expected {}", row_text(seq, i, h), l,
+                         empty ? fmt::format("{} (the row sees no key)", of_empty) : kFinite);
+    }
+    for (int c = 0; c < p_.head_dim; ++c) {
+      const double o = out(token, h, c);
+      if (empty ? !(o == 0) : !std::isfinite(o)) {
+        return fmt::format("O of {} channel {} is {}, expected {}", row_text(seq, i, h), c, o,
+                           empty ? "0 (the row sees no key)" : kFinite);
+      }
+    }
+    return std::nullopt;
+  }
+
   int64_t visible_pairs_of_row(const SeqLen& s, int i) const {
     const int64_t diag = int64_t{i} + s.k - s.q;
     const int64_t right = p_.causal ? 0 : p_.window_right;

@@ -272,12 +272,16 @@ uint64_t Workload::outputs_digest() const {
   return device_->digest(a.data(), a.bytes()) * 3 + device_->digest(b.data(), b.bytes());
 }
 
-std::optional<std::string> Workload::memory_damage() const {
+std::optional<std::string> Workload::guard_damage() const {
   for (const GuardedBuffer* b :
        {&q_, &k_, &v_, &out_, &lse_, &new_k_, &new_v_, &slots_, &cu_q_, &cu_k_, &used_k_, &table_,
         &cache_rows_, &leftpad_, &slopes_, &sinks_, &q_descale_, &k_descale_, &v_descale_}) {
     if (auto damage = b->damage()) return damage;
   }
+  return std::nullopt;
+}
+
+std::optional<std::string> Workload::input_damage() const {
   for (const Input& i : inputs_) {
     if (device_->digest(i.buffer->data(), i.buffer->bytes()) != i.digest) {
       return "input " + i.buffer->name() + " was overwritten";

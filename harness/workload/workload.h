@@ -39,8 +39,10 @@ class Workload {
   /// Digest of all outputs where they lie: equal digests, equal bits.
   uint64_t outputs_digest() const;
 
-  /// Damage to guard zones or to inputs since construction, in words; nullopt when all is whole.
-  std::optional<std::string> memory_damage() const;
+  /// Damage to guard zones since construction, in words; nullopt when all are whole.
+  std::optional<std::string> guard_damage() const;
+  /// The same of inputs.
+  std::optional<std::string> input_damage() const;
 
   /// A job that fills one of the caches; `host` owners and base are the caller's. For the expected state.
   FillJob cache_job(bool is_v) const;

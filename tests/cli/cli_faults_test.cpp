@@ -14,7 +14,8 @@ using ::testing::MatchesRegex;
 
 struct Fault {
   const char* kernel;
-  const char* reason;  ///< a regular expression that the whole reason matches
+  const char* reason;    ///< a regular expression that the whole reason matches
+  const char* detector;  ///< one that must have fired
 };
 
 void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.kernel; }
@@ -22,12 +23,13 @@ void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.kernel; }
 constexpr const char* kRow = ".*seq [0-9]+ pos [0-9]+ head [0-9]+.*";
 
 constexpr Fault kFaults[] = {
-    {"drop_last_key", kRow},
-    {"scale_0_1_percent", "(.*seq [0-9]+ pos [0-9]+ head [0-9]+.*|O is biased.*)"},
-    {"unwritten_row", "O of seq 1 pos 39 head 3 channel [0-9]+ is -?nan, expected a finite number.*"},
-    {"past_the_end", "[0-9]+ bytes written past out, the first 0 bytes past its end"},
-    {"overwrites_input", "input q was overwritten"},
-    {"wrong_when_timed", "after timing: .*seq [0-9]+ pos [0-9]+ head [0-9]+.*"},
+    {"drop_last_key", kRow, "row_z2"},
+    {"scale_0_1_percent", "(.*seq [0-9]+ pos [0-9]+ head [0-9]+.*|O is biased.*)", "row_z2"},
+    {"unwritten_row", "O of seq 1 pos 39 head 3 channel [0-9]+ is -?nan, expected a finite number.*",
+     "poison"},
+    {"past_the_end", "[0-9]+ bytes written past out, the first 0 bytes past its end", "guard"},
+    {"overwrites_input", "input q was overwritten", "input_digest"},
+    {"wrong_when_timed", "after timing: .*seq [0-9]+ pos [0-9]+ head [0-9]+.*", "after_timing"},
 };
 
 class CliFault : public ::testing::TestWithParam<Fault> {
@@ -50,6 +52,8 @@ TEST_P(CliFault, IsCaughtOnEveryKvSource) {
     EXPECT_EQ(records[0]["status"], "fail");
     const std::string reason = records[0]["reason"];
     EXPECT_THAT(reason, MatchesRegex(GetParam().reason));
+    EXPECT_THAT(records[0]["check"]["failed_by"].get<std::vector<std::string>>(),
+                ::testing::Contains(GetParam().detector));
     // A person sees the reason and the line to run again; a machine sees a failure.
     EXPECT_THAT(o.out, AllOf(HasSubstr(reason), HasSubstr("reproduce: attnbench run --case"),
                              HasSubstr(GetParam().kernel)));

@@ -54,20 +54,20 @@ TEST(Workload, SeesWritesOutsideOutputsAndIntoInputs) {
   const auto device = open_device("cpu", 1);
   {
     const Workload w(*device, small_case());
-    EXPECT_FALSE(w.memory_damage());
+    EXPECT_FALSE(w.guard_damage() || w.input_damage());
     static_cast<float*>(w.params().attention.out)[3 * 4 * 8] = 1.0f;
-    ASSERT_TRUE(w.memory_damage());
-    EXPECT_THAT(*w.memory_damage(), HasSubstr("past out, the first 0 bytes"));
+    ASSERT_TRUE(w.guard_damage());
+    EXPECT_THAT(*w.guard_damage(), HasSubstr("past out, the first 0 bytes"));
   }
   {
     const Workload w(*device, small_case());
     w.params().attention.lse[-1] = 1.0f;
-    EXPECT_THAT(w.memory_damage().value_or(""), HasSubstr("before lse"));
+    EXPECT_THAT(w.guard_damage().value_or(""), HasSubstr("before lse"));
   }
   {
     const Workload w(*device, small_case());
     const_cast<float*>(static_cast<const float*>(w.params().attention.q))[5] += 1.0f;
-    EXPECT_THAT(w.memory_damage().value_or(""), HasSubstr("input q was overwritten"));
+    EXPECT_THAT(w.input_damage().value_or(""), HasSubstr("input q was overwritten"));
   }
 }
 
@@ -79,7 +79,7 @@ TEST(Workload, AppendResetsItsCaches) {
   EXPECT_NE(w.download_outputs().k_cache, before.k_cache);
   w.reset_outputs();
   EXPECT_EQ(w.download_outputs().k_cache, before.k_cache);
-  EXPECT_FALSE(w.memory_damage()) << "a written cache is no damage";
+  EXPECT_FALSE(w.guard_damage() || w.input_damage()) << "a written cache is no damage";
 }
 
 TEST(Workload, SameValuesInEveryLayout) {
