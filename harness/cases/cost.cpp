@@ -1,5 +1,7 @@
 #include "harness/cases/cost.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace attnbench {
@@ -53,7 +55,12 @@ CaseCost cost_of(const CaseParams& p) {
     pairs += visible_pairs(s.q, s.k, p.causal, p.window_left, p.window_right);
     const int64_t seen = visible_keys_union(s.q, s.k, p.causal, p.window_left, p.window_right);
     visible += seen;
-    blocks += (seen + p.block_size - 1) / p.block_size;
+    if (seen > 0) {
+      // A window's keys begin where it begins, not with a block.
+      const int64_t first = std::clamp<int64_t>(int64_t{s.k} - s.q - p.window_left, 0, s.k);
+      const int64_t begin = p.window_left < 0 ? 0 : first;
+      blocks += (begin + seen - 1) / p.block_size - begin / p.block_size + 1;
+    }
     longest = std::max<int64_t>(longest, s.k);
     kv_rows += p.kv == KvSource::kPaged ? (int64_t{s.k} + p.block_size - 1) / p.block_size * p.block_size
                                         : int64_t{s.k} + p.gap_tokens;
@@ -66,19 +73,23 @@ CaseCost cost_of(const CaseParams& p) {
     // Each new row of K and V is read once and written once; a slot number per token.
     c.bytes = 2 * kv_row_bytes * static_cast<double>(c.total_q) +
               8.0 * static_cast<double>(c.total_q + p.padding_tokens);
+    c.written = kv_row_bytes * static_cast<double>(c.total_q);
     c.formula = "kv_append: 4*e*Hkv*D*T + 8*T";
     c.device_bytes = kv_row_bytes * static_cast<double>(kv_rows + c.total_q + p.padding_tokens);
     return c;
   }
   const double total_q = static_cast<double>(c.total_q);
+  const int descaled = (p.type_of_q() == DType::kE4m3) + 2 * (p.type_of_kv() == DType::kE4m3);  // tensors
   c.pairs = static_cast<double>(pairs);
   c.flop = 4.0 * p.num_heads_q * d * c.pairs;
   c.bytes = (e_q + e) * p.num_heads_q * d * total_q + kv_row_bytes * static_cast<double>(visible) +
             4.0 * p.num_heads_q * total_q +
-            (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(blocks) : 0.0);
-  c.formula = p.kv == KvSource::kPaged
-                  ? "4*Hq*D*pairs; (e_q+e)*Hq*D*Tq + 2*e_kv*Hkv*D*Kvis + 4*Hq*Tq + 4*blocks"
-                  : "4*Hq*D*pairs; (e_q+e)*Hq*D*Tq + 2*e_kv*Hkv*D*Kvis + 4*Hq*Tq";
+            (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(blocks) : 0.0) +
+            4.0 * p.num_heads_kv * static_cast<double>(p.seqs.size()) * descaled;
+  c.written = (e * d + 4) * p.num_heads_q * total_q;
+  c.formula = "4*Hq*D*pairs; (e_q+e)*Hq*D*Tq + 2*e_kv*Hkv*D*Kvis + 4*Hq*Tq";
+  if (p.kv == KvSource::kPaged) c.formula += " + 4*blocks";
+  if (descaled > 0) c.formula += fmt::format(" + 4*{}*B*Hkv", descaled);
   c.device_bytes =
       ((e_q + e) * d + 4) * p.num_heads_q * total_q + kv_row_bytes * static_cast<double>(kv_rows);
   return c;

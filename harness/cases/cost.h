@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "harness/config/case_params.h"
 
@@ -13,11 +14,12 @@ struct CaseCost {
   int64_t total_k = 0;  ///< key tokens
   int32_t max_q = 0;
   int32_t max_k = 0;
-  double pairs = 0;          ///< visible (query, key) pairs of one head
-  double flop = 0;           ///< 4 * Hq * D * pairs; 0 for kv_append
-  double bytes = 0;          ///< least traffic: each visible input read once, each output written once
-  double device_bytes = 0;   ///< memory that the workload allocates
-  const char* formula = "";  ///< name of the formula pair
+  double pairs = 0;         ///< visible (query, key) pairs of one head
+  double flop = 0;          ///< 4 * Hq * D * pairs; 0 for kv_append
+  double bytes = 0;         ///< least traffic: each visible input read once, each output written once
+  double written = 0;       ///< those of `bytes` that are written
+  double device_bytes = 0;  ///< memory that the workload allocates
+  std::string formula;      ///< name of the formula pair
 };
 
 CaseCost cost_of(const CaseParams& params);

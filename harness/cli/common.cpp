@@ -141,24 +141,28 @@ void check_kernel_names(const std::vector<std::string>& names, KernelTable table
 }
 
 void TimingFlags::add(CLI::App& command) {
-  command.add_option("--cache", cache, "Cache before each timed launch: cold (default) or hot")
-      ->check(CLI::IsMember({"cold", "hot"}));
+  command
+      .add_option("--cache", cache,
+                  "Cache before each timed launch: cold (default), hot, or rotate: copies of the tensors in "
+                  "turns, together three caches or more")
+      ->check(CLI::IsMember({"cold", "hot", "rotate"}));
   command.add_flag("--graph", graph, "Time replays of a CUDA graph of the launch (GPU only)");
   command.add_option("--min-time", min_time_s, "Sample at least this many seconds of device time per case")
       ->type_name("S")
       ->check(CLI::Range(0.0, 3600.0));
-  command.add_option("--max-samples", max_samples, "Stop at this many samples per case (default 200)")
+  command
+      .add_option("--max-samples", max_samples,
+                  "Stop at this many samples per case (default 200, at least 10)")
       ->type_name("N")
-      ->check(CLI::Range(1, 1000000));
+      ->check(CLI::Range(TimingOptions{}.min_samples, 1000000));
 }
 
 TimingOptions TimingFlags::options() const {
   TimingOptions t;
-  t.cache = cache == "hot" ? CacheMode::kHot : CacheMode::kCold;
+  t.cache = cache == "hot" ? CacheMode::kHot : cache == "rotate" ? CacheMode::kRotate : CacheMode::kCold;
   t.graph = graph;
   t.min_time_s = min_time_s;
   t.max_samples = max_samples;
-  t.min_samples = std::min(t.min_samples, max_samples);
   return t;
 }
 

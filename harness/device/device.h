@@ -41,9 +41,24 @@ struct DeviceInfo {
   int64_t memory_bytes = 0;
   int64_t cache_bytes = 0;  ///< last-level cache: L2 on a GPU, L3 on a CPU
   double clock_mhz = 0;     ///< highest SM clock on a GPU; 0 where unknown
+  double memory_gbs = 0;    ///< GPU: memory clock times bus width, which no transfer exceeds; 0 where unknown
 };
 
-enum class CacheMode { kCold, kHot };
+/// What the last-level cache holds when a launch begins.
+enum class CacheMode {
+  kCold,    ///< nothing of it
+  kHot,     ///< what the launch before left
+  kRotate,  ///< what launches on other copies of the tensors left, which together are 3 caches or more
+};
+constexpr const char* cache_mode_name(CacheMode m) {
+  return m == CacheMode::kCold ? "cold" : m == CacheMode::kHot ? "hot" : "rotate";
+}
+
+/// What the management library says of a GPU at one moment; nullopt where it does not.
+struct ClockReading {
+  std::optional<double> sm_mhz, mem_mhz, power_w, temperature_c;
+  std::vector<std::string> throttle;  ///< why the clock is lower than it could be: "sw_power_cap", ...
+};
 
 /// One timed launch.
 struct Sample {
@@ -57,6 +72,7 @@ struct Sample {
 struct Ceilings {
   std::optional<double> read_gbs;
   std::optional<double> copy_gbs;
+  std::optional<double> cache_gbs;  ///< read from the last-level cache
   struct Matmul {
     DType dtype;
     double tflops;
@@ -84,8 +100,13 @@ class Device {
   virtual void synchronize() = 0;  ///< throws DeviceError with what went wrong on the device
 
   /// Times one call of `launch`, which enqueues on launch_context().stream. Cold: the last-level cache holds
-  /// none of its data, and no dirty lines. Errors raised by `launch` itself pass through.
+  /// none of its data, and no dirty lines. Hot and rotate: nothing is done before it. Errors raised by
+  /// `launch` itself pass through.
   virtual Sample time_launch(const std::function<void()>& launch, CacheMode cache) = 0;
+  /// Undoes what the case before may have left set for the caches (persisting L2 lines).
+  virtual void reset_cache_policy() {}
+  /// Clocks, power and temperature now; nullopt where nothing tells.
+  virtual std::optional<ClockReading> read_clocks() { return std::nullopt; }
   /// Captures `launch` once as a CUDA graph; the returned callable replays it. Throws DeviceError where the
   /// device has no graphs.
   virtual std::function<void()> capture_graph(const std::function<void()>& launch) = 0;

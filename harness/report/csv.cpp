@@ -61,10 +61,7 @@ const std::vector<Column>& columns() {
       {"flop", roof(&Roofline::flop)},
       {"bytes", roof(&Roofline::bytes)},
       {"formula", [](const Record& r) { return r.roofline ? r.roofline->formula : ""; }},
-      {"cache",
-       [](const Record& r) {
-         return std::string(!r.time ? "" : r.time->cache == CacheMode::kCold ? "cold" : "hot");
-       }},
+      {"cache", [](const Record& r) { return std::string(r.time ? cache_mode_name(r.time->cache) : ""); }},
       {"graph", [](const Record& r) { return std::string(!r.time         ? ""
                                                          : r.time->graph ? "true"
                                                                          : "false"); }},

@@ -16,8 +16,6 @@ using Json = nlohmann::ordered_json;
 Json number(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
 Json number(const std::optional<double>& v) { return v ? number(*v) : Json(nullptr); }
 
-const char* cache_name(CacheMode m) { return m == CacheMode::kCold ? "cold" : "hot"; }
-
 Json params_to_json(const CaseParams& p) {
   Json j;
   j["op"] = op_name(p.op);
@@ -100,12 +98,30 @@ Json time_to_json(const TimeResult& t) {
   j["mean_us"] = number(t.real_time_us);
   j["cpu_time_us"] = number(t.cpu_time_us);
   j["iterations"] = t.iterations;
-  j["cache"] = cache_name(t.cache);
+  j["cache"] = cache_mode_name(t.cache);
   j["graph"] = t.graph;
   j["plan_us"] = number(t.plan_us);
   j["disturbed"] = t.disturbed;
   j["host_bound"] = t.host_bound;
   j["near_floor"] = t.near_floor;
+  j["copies"] = t.copies;
+  return j;
+}
+
+/// {} where nothing told.
+Json clocks_to_json(const Record& r) {
+  Json j = Json::object();
+  if (!r.time || r.time->clocks.readings == 0) return j;
+  const ClockSummary& c = r.time->clocks;
+  j["sm_mhz"] = number(c.sm_mhz);
+  j["sm_mhz_min"] = number(c.sm_mhz_min);
+  j["sm_mhz_max"] = number(c.sm_mhz_max);
+  j["mem_mhz"] = number(c.mem_mhz);
+  j["power_w"] = number(c.power_w);
+  j["temperature_c"] = number(c.temperature_c);
+  j["throttled"] = c.throttled();
+  j["throttle"] = c.throttle;
+  j["readings"] = c.readings;
   return j;
 }
 
@@ -113,6 +129,7 @@ Json ceilings_to_json(const Ceilings& c) {
   Json j;
   j["read_gbs"] = number(c.read_gbs);
   j["copy_gbs"] = number(c.copy_gbs);
+  j["cache_gbs"] = number(c.cache_gbs);
   j["matmul_tflops"] = Json::object();
   for (const auto& m : c.matmul) j["matmul_tflops"][dtype_name(m.dtype)] = number(m.tflops);
   j["floor_us"] = number(c.floor_us);
@@ -144,7 +161,11 @@ Json attnbench_to_json(const Record& r) {
   j["sol"] = roof ? number(roof->sol) : Json(nullptr);
   j["bound"] = roof && !roof->bound.empty() ? Json(roof->bound) : Json(nullptr);
   j["floor_us"] = figure(&Roofline::floor_us);
-  j["clocks"] = Json::object();
+  j["limit_us"] = figure(&Roofline::limit_us);
+  j["clocks"] = clocks_to_json(r);
+  j["stages"] = {{"setup_s", number(r.stages.setup_s)},
+                 {"verify_s", number(r.stages.verify_s)},
+                 {"time_s", number(r.stages.time_s)}};
   return j;
 }
 
@@ -218,7 +239,8 @@ nlohmann::ordered_json context_to_json(const RunContext& c) {
                  {"threads", c.device.threads},
                  {"memory_bytes", c.device.memory_bytes},
                  {"cache_bytes", c.device.cache_bytes},
-                 {"clock_mhz", number(c.device.clock_mhz)}};
+                 {"clock_mhz", number(c.device.clock_mhz)},
+                 {"memory_gbs", number(c.device.memory_gbs)}};
   a["cpu"] = {{"model", c.cpu_model}, {"threads", c.cpu_threads}};
   a["ceilings"] = ceilings_to_json(c.ceilings);
   a["complete"] = c.complete;

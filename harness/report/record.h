@@ -20,6 +20,13 @@ constexpr const char* status_name(Status s) {
   return names[static_cast<int>(s)];
 }
 
+/// Wall seconds of the stages of one record; 0 for one that was not reached.
+struct StageSeconds {
+  double setup_s = 0;   ///< tensors allocated and filled, kernel planned
+  double verify_s = 0;  ///< the checked launch and its comparison
+  double time_s = 0;    ///< warm-ups, samples with their cache flushes, and the second look at the outputs
+};
+
 struct Record {
   Case item;
   std::string kernel;  ///< "cpu", "cuda_simt"; empty when no kernel could be chosen
@@ -30,6 +37,7 @@ struct Record {
   std::optional<Verdict> check;
   std::optional<TimeResult> time;
   std::optional<Roofline> roofline;
+  StageSeconds stages;
 };
 
 /// Name in reports: "<case id>/<kernel>".

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <utility>
 
 #include "harness/cases/cost.h"
+#include "harness/session/time_stage.h"
 
 namespace attnbench {
 namespace {
@@ -23,29 +26,12 @@ std::optional<std::string> does_not_fit(const Case& item, const Device& device) 
                      device.info().name, available / (1 << 30));
 }
 
-void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict& v) {
-  if (auto damage = workload.guard_damage()) v.fail(detector::kGuard, *damage);
-  if (auto damage = launcher.memory_damage()) v.fail(detector::kGuard, *damage);
-  if (auto damage = workload.input_damage()) v.fail(detector::kInputDigest, *damage);
-}
-
 /// One checked launch: outputs poisoned before, compared and guards looked at after.
 Verdict checked_launch(Workload& workload, Launcher& launcher, Device& device, CheckMode mode) {
   workload.reset_outputs();
   launcher.launch();
   device.synchronize();
   Verdict v = verify(workload, workload.download_outputs(), launcher.numerics(), mode);
-  look_at_memory(workload, launcher, v);
-  return v;
-}
-
-/// After timing, the buffers that were timed: their last contents must be right too. The same bits as the
-/// verified launch need no second comparison; other bits are judged afresh.
-Verdict check_after_timing(const Workload& workload, const Launcher& launcher, uint64_t verified) {
-  Verdict v;
-  v.pass = true;
-  if (workload.outputs_digest() != verified)
-    v = verify(workload, workload.download_outputs(), launcher.numerics(), CheckMode::kSampled);
   look_at_memory(workload, launcher, v);
   return v;
 }
@@ -59,8 +45,14 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
     record.reason = *why;
     return;
   }
+  auto begin = std::chrono::steady_clock::now();
+  const auto lap = [&begin] {
+    const auto before = std::exchange(begin, std::chrono::steady_clock::now());
+    return std::chrono::duration<double>(begin - before).count();
+  };
   Workload workload(device, *work.item);
   Launcher launcher(*work.kernel, device, workload);
+  record.stages.setup_s = lap();
   uint64_t verified = 0;
   if (options.check != CheckMode::kOff) {
     record.check = checked_launch(workload, launcher, device, options.check);
@@ -71,41 +63,12 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
     }
     verified = workload.outputs_digest();
   }
+  record.stages.verify_s = lap();
   record.status = Status::kPass;
   if (!options.time) return;
 
-  const Ceilings& ceilings = device.ceilings({DType::kBf16, DType::kFp16, DType::kFp32});
-  workload.reset_outputs();
-  record.time = time_launches(
-      device, record_name(record), [&] { launcher.launch(); }, options.timing);
-  record.time->plan_us = launcher.plan_us();
-  record.time->near_floor = ceilings.floor_us && record.time->median_us < 2 * *ceilings.floor_us;
-  const auto judge_time = [&] {
-    record.roofline = roofline(cost_of(work.item->params), work.item->params, record.time->median_us,
-                               ceilings, device.info());
-    return impossible_time(*record.roofline, record.time->median_us, options.timing.cache, ceilings,
-                           device.info());
-  };
-  bool impossible = judge_time();
-  if (impossible) {
-    device.remeasure_ceilings();  // `ceilings` refers to the device's own
-    impossible = judge_time();
-  }
-  if (impossible) {
-    record.status = Status::kInvalidTime;
-    record.reason = fmt::format("{:.2f} us is below the {:.2f} us that the measured ceilings allow",
-                                record.time->median_us, record.roofline->floor_us);
-  }
-  if (options.check != CheckMode::kOff) {
-    const Verdict after = check_after_timing(workload, launcher, verified);
-    if (!after.pass) {
-      record.status = Status::kFail;
-      record.reason = "after timing: " + after.reason;
-      record.check->fail(detector::kAfterTiming, record.reason);
-      record.check->failed_by.insert(record.check->failed_by.end(), after.failed_by.begin(),
-                                     after.failed_by.end());
-    }
-  }
+  time_stage(work, device, options, workload, launcher, verified, record);
+  record.stages.time_s = lap();
 }
 
 }  // namespace

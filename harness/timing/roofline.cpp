@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "harness/device/peak.h"
+
 namespace attnbench {
 namespace {
 
@@ -14,10 +16,25 @@ std::optional<double> matmul_tflops(const Ceilings& c, DType dtype) {
   return std::nullopt;
 }
 
+/// The least time that the hardware allows, in microseconds. Written bytes may still lie in the cache when
+/// the clock stops, read ones came from memory unless the cache was hot.
+double hardware_limit_us(const CaseCost& cost, const CaseParams& p, CacheMode cache,
+                         const DeviceInfo& device) {
+  double us = 0;
+  const bool eight_bits = dtype_size(p.type_of_q()) == 1 || dtype_size(p.type_of_kv()) == 1;
+  const DType fastest = eight_bits ? DType::kE4m3 : p.dtype;  // a kernel may quantise the other side itself
+  if (const auto tflops = peak_tflops(device, fastest)) us = cost.flop / *tflops * 1e-6;
+  if (device.memory_gbs > 0 && cache != CacheMode::kHot) {
+    const double beyond_cache = std::max(0.0, cost.written - static_cast<double>(device.cache_bytes));
+    us = std::max(us, (cost.bytes - cost.written + beyond_cache) / device.memory_gbs * 1e-3);
+  }
+  return us;
+}
+
 }  // namespace
 
-Roofline roofline(const CaseCost& cost, const CaseParams& p, double median_us, const Ceilings& ceilings,
-                  const DeviceInfo& device) {
+Roofline roofline(const CaseCost& cost, const CaseParams& p, double median_us, CacheMode cache,
+                  const Ceilings& ceilings, const DeviceInfo& device) {
   Roofline r;
   r.flop = cost.flop;
   r.bytes = cost.bytes;
@@ -26,6 +43,7 @@ Roofline roofline(const CaseCost& cost, const CaseParams& p, double median_us, c
   const double seconds = median_us * 1e-6;
   r.tflops = cost.flop / seconds * 1e-12;
   r.gbs = cost.bytes / seconds * 1e-9;
+  r.limit_us = hardware_limit_us(cost, p, cache, device);
 
   double best_s = 0;
   const auto term = [&](double s, const char* name) {
@@ -39,12 +57,15 @@ Roofline roofline(const CaseCost& cost, const CaseParams& p, double median_us, c
   const bool append = p.op == Op::kKvAppend;
   const bool writes_count = append && device.kind == DeviceKind::kCuda;
   const std::optional<double> gbs = writes_count ? ceilings.copy_gbs : ceilings.read_gbs;
-  const double bound_bytes = append && !writes_count ? cost.bytes / 2 : cost.bytes;
-  if (gbs) term(bound_bytes / (*gbs * 1e9), "memory");
+  const double touched = append && !writes_count ? cost.bytes - cost.written : cost.bytes;
+  // A hot cache may hold all that fits into it.
+  const double cached = cache == CacheMode::kHot ? static_cast<double>(device.cache_bytes) : 0;
+  if (gbs) term(std::max(0.0, touched - cached) / (*gbs * 1e9), "memory");
   const std::optional<double> tflops = matmul_tflops(ceilings, p.dtype);
   if (tflops && cost.flop > 0) term(cost.flop / (*tflops * 1e12), "matrix");
   if (!gbs && !tflops) return r;
   r.floor_us = best_s * 1e6;
+  if (ceilings.cache_gbs) term(touched / (*ceilings.cache_gbs * 1e9), "l2");
   if (device.kind == DeviceKind::kCuda && device.clock_mhz > 0 && cost.pairs > 0) {
     const double exps = p.num_heads_q * cost.pairs * (p.softcap > 0 ? 2 : 1);
     term(exps / (kExpPerClockPerSm * device.multiprocessors * device.clock_mhz * 1e6), "exponent");
@@ -54,11 +75,10 @@ Roofline roofline(const CaseCost& cost, const CaseParams& p, double median_us, c
   return r;
 }
 
-bool impossible_time(const Roofline& r, double median_us, CacheMode cache, const Ceilings& ceilings,
+bool impossible_time(const Roofline& r, double median_us, const Ceilings& ceilings,
                      const DeviceInfo& device) {
-  if (cache != CacheMode::kCold || r.floor_us <= 0 || ceilings.disturbed) return false;
-  const double margin = device.kind == DeviceKind::kCuda ? kRooflineMarginGpu : kRooflineMarginCpu;
-  return median_us * margin < r.floor_us;
+  if (device.kind == DeviceKind::kCuda) return median_us + kTimerResolutionUs < r.limit_us;
+  return !ceilings.disturbed && median_us * kRooflineMarginCpu < r.floor_us;
 }
 
 }  // namespace attnbench

@@ -16,21 +16,23 @@ struct Roofline {
   double tflops = 0;
   double gbs = 0;
   std::optional<double> sol;  ///< least possible time / time; nullopt where no ceiling was measured
-  std::string bound;          ///< matrix, memory, exponent or launch; empty where unknown
-  double floor_us = 0;        ///< the least possible time by matrix and memory terms alone
+  std::string bound;          ///< matrix, memory, exponent, l2 or launch; empty where unknown
+  double floor_us = 0;        ///< the least time that the measured ceilings allow, by matrix and memory terms
+  double limit_us = 0;        ///< the least time that the hardware allows; 0 where nothing is known of it
 };
 
-/// A time may undercut the roofline by this factor before it is called impossible: measured ceilings have
-/// noise, little on a GPU, much on a shared CPU.
-inline constexpr double kRooflineMarginGpu = 1.05;
+/// A CPU's peak is not known (turbo, shared cores), so measured ceilings times this stand for it.
 inline constexpr double kRooflineMarginCpu = 1.5;
+/// Two events are about half a microsecond apart at best (CUDA runtime API, cudaEventElapsedTime).
+inline constexpr double kTimerResolutionUs = 0.5;
 
-Roofline roofline(const CaseCost& cost, const CaseParams& params, double median_us, const Ceilings& ceilings,
-                  const DeviceInfo& device);
+Roofline roofline(const CaseCost& cost, const CaseParams& params, double median_us, CacheMode cache,
+                  const Ceilings& ceilings, const DeviceInfo& device);
 
-/// True where the time is below what the ceilings allow (cold cache only: a hot one has no memory floor; not
-/// where the ceilings were disturbed: they prove nothing).
-bool impossible_time(const Roofline& r, double median_us, CacheMode cache, const Ceilings& ceilings,
-                     const DeviceInfo& device);
+/// True where no right kernel can be so fast. On a GPU by what the hardware cannot exceed (peak.h), with a
+/// cold or rotating cache: measured ceilings are no proof, a matrix product runs into the power limit where a
+/// shorter kernel does not. On a CPU by the measured ceilings with a margin, unless they were disturbed. Of a
+/// hot cache only the arithmetic binds.
+bool impossible_time(const Roofline& r, double median_us, const Ceilings& ceilings, const DeviceInfo& device);
 
 }  // namespace attnbench

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <memory>
+#include <set>
 #include <stdexcept>
 
 namespace attnbench {
@@ -41,15 +43,68 @@ bool enough(const std::vector<double>& samples, double sampled_s, double wall_s,
   return (m.hi - m.lo) / 2 <= o.target * m.median;
 }
 
+std::optional<double> middle(std::vector<double> x) {
+  if (x.empty()) return std::nullopt;
+  return median_interval(std::move(x)).median;
+}
+
 }  // namespace
+
+int64_t rotation_copies(double workload_bytes, int64_t cache_bytes) {
+  const double wanted = 3.0 * static_cast<double>(cache_bytes);
+  return wanted <= workload_bytes ? 1
+                                  : static_cast<int64_t>(std::ceil(wanted / std::max(1.0, workload_bytes)));
+}
+
+ClockSummary summarise(const std::vector<ClockReading>& readings) {
+  ClockSummary out;
+  out.readings = static_cast<int>(readings.size());
+  const auto all = [&](std::optional<double> ClockReading::*field) {
+    std::vector<double> known;
+    for (const ClockReading& r : readings) {
+      if (r.*field) known.push_back(*(r.*field));
+    }
+    return known;
+  };
+  const auto most = [&](std::optional<double> ClockReading::*field) -> std::optional<double> {
+    const std::vector<double> x = all(field);
+    return x.empty() ? std::nullopt : std::optional(*std::max_element(x.begin(), x.end()));
+  };
+  const std::vector<double> sm = all(&ClockReading::sm_mhz);
+  out.sm_mhz = middle(sm);
+  if (!sm.empty()) out.sm_mhz_min = *std::min_element(sm.begin(), sm.end());
+  out.sm_mhz_max = most(&ClockReading::sm_mhz);
+  out.mem_mhz = middle(all(&ClockReading::mem_mhz));
+  out.power_w = most(&ClockReading::power_w);
+  out.temperature_c = most(&ClockReading::temperature_c);
+  std::set<std::string> reasons;
+  for (const ClockReading& r : readings) reasons.insert(r.throttle.begin(), r.throttle.end());
+  out.throttle.assign(reasons.begin(), reasons.end());
+  return out;
+}
 
 TimeResult time_launches(Device& device, const std::string& name, const std::function<void()>& launch,
                          const TimingOptions& options) {
+  return time_launches(device, name, std::vector{launch}, options);
+}
+
+TimeResult time_launches(Device& device, const std::string& name,
+                         const std::vector<std::function<void()>>& launches, const TimingOptions& options) {
   TimeResult result;
   result.cache = options.cache;
   result.graph = options.graph;
-  const std::function<void()> timed = options.graph ? device.capture_graph(launch) : launch;
-  for (int i = 0; i < kWarmups; ++i) device.time_launch(timed, options.cache);
+  result.copies = static_cast<int>(launches.size());
+  std::vector<std::function<void()>> timed = launches;
+  if (options.graph) {
+    for (auto& launch : timed) launch = device.capture_graph(launch);
+  }
+  std::size_t turn = 0;
+  const auto sample = [&] { return device.time_launch(timed[turn++ % timed.size()], options.cache); };
+  for (std::size_t i = 0; i < std::max<std::size_t>(kWarmups, timed.size()); ++i) sample();
+  std::vector<ClockReading> readings;
+  const auto read_clocks = [&] {
+    if (auto r = device.read_clocks()) readings.push_back(std::move(*r));
+  };
 
   std::exception_ptr failure;
   double sampled_s = 0;
@@ -66,7 +121,7 @@ TimeResult time_launches(Device& device, const std::string& name, const std::fun
         continue;
       }
       try {
-        const Sample s = device.time_launch(timed, options.cache);
+        const Sample s = sample();
         state.SetIterationTime(s.us * 1e-6);
         result.samples_us.push_back(s.us);
         result.host_bound += s.host_bound ? 1 : 0;
@@ -78,6 +133,7 @@ TimeResult time_launches(Device& device, const std::string& name, const std::fun
       }
     }
   };
+  read_clocks();
   do {
     const int left = options.max_samples - static_cast<int>(result.samples_us.size());
     // A slow launch is sampled one at a time once it has its minimum, so that the budget is not overrun
@@ -93,6 +149,7 @@ TimeResult time_launches(Device& device, const std::string& name, const std::fun
     benchmark::ClearRegisteredBenchmarks();
     if (failure) std::rethrow_exception(failure);
     if (ran == 0) throw std::logic_error("Google Benchmark did not run '" + name + "'");
+    read_clocks();  // while the last sample is still warm: an idle GPU's clock says nothing
   } while (!enough(result.samples_us, sampled_s, wall_s(), options));
 
   const MedianInterval m = median_interval(result.samples_us);
@@ -102,6 +159,7 @@ TimeResult time_launches(Device& device, const std::string& name, const std::fun
   result.iterations = collector.iterations;
   result.real_time_us = collector.real_s * 1e6 / std::max(1, collector.iterations);
   result.cpu_time_us = collector.cpu_s * 1e6 / std::max(1, collector.iterations);
+  result.clocks = summarise(readings);
   return result;
 }
 

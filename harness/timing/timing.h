@@ -13,11 +13,22 @@ struct TimingOptions {
   CacheMode cache = CacheMode::kCold;
   bool graph = false;     ///< time replays of a captured CUDA graph
   double min_time_s = 0;  ///< go on until this much device time has been sampled
-  int min_samples = 10;
+  int min_samples = 10;   ///< never fewer
   int max_samples = 200;
   double budget_s = 1.0;  ///< wall time after which a case stops (once min_samples are taken)
   double target = 0.005;  ///< stop when the interval's half width is under this share of the median
 };
+
+/// What read_clocks said before, between and after the samples of a case.
+struct ClockSummary {
+  int readings = 0;
+  std::optional<double> sm_mhz, sm_mhz_min, sm_mhz_max;  ///< median and range
+  std::optional<double> mem_mhz;                         ///< median
+  std::optional<double> power_w, temperature_c;          ///< highest
+  std::vector<std::string> throttle;                     ///< reasons seen in any reading, sorted
+  bool throttled() const { return !throttle.empty(); }
+};
+ClockSummary summarise(const std::vector<ClockReading>& readings);
 
 struct TimeResult {
   double median_us = 0;
@@ -33,11 +44,22 @@ struct TimeResult {
   int host_bound = 0;       ///< samples whose launch was slower on the host than the spin that hides it
   bool near_floor = false;  ///< median under twice the time of an empty launch
   double plan_us = 0;       ///< host-side planning, outside the samples
+  ClockSummary clocks;
+  int copies = 1;  ///< of the tensors, which a rotating cache takes in turns
 };
 
-/// Warms up twice, then samples until the stopping rule holds. Errors of `launch` pass through.
+/// Samples `launches` in turns until the stopping rule holds, after two warm-ups or one of each. Errors of a
+/// launch pass through.
+TimeResult time_launches(Device& device, const std::string& name,
+                         const std::vector<std::function<void()>>& launches, const TimingOptions& options);
+/// The same of one launch.
 TimeResult time_launches(Device& device, const std::string& name, const std::function<void()>& launch,
                          const TimingOptions& options);
+
+/// Copies of a workload of this many bytes that a rotating cache takes, so that all of them are at least
+/// three caches: a copy's turn finds nothing of it left. 1 where the workload alone is that large.
+int64_t rotation_copies(double workload_bytes, int64_t cache_bytes);
+inline constexpr int64_t kMaxRotationCopies = 256;
 
 /// Median and its distribution-free 95 % interval: the order statistics whose binomial coverage reaches 95 %
 /// (W. J. Conover, Practical Nonparametric Statistics, section 3.2). Under 6 samples the range.

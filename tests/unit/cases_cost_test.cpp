@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "harness/cases/cost.h"
 
 namespace attnbench {
@@ -71,6 +74,72 @@ TEST(Cost, AppendReadsAndWritesEachNewRowOnce) {
   p.seqs = {{2, 10}};
   EXPECT_EQ(cost_of(p).bytes,
             2 /*tokens*/ * 2 /*heads*/ * 8 * 2 /*bytes*/ * 2 /*k, v*/ * 2 /*read, write*/ + 8 * 5);
+}
+
+TEST(Cost, BlocksAreThoseThatHoldAVisibleKey) {
+  CaseParams p;
+  p.kv = KvSource::kPaged;
+  p.num_heads_q = p.num_heads_kv = 1;
+  p.head_dim = 8;
+  for (const int block_size : {1, 3, 16}) {
+    for (int q = 0; q <= 5; ++q) {
+      for (int k = 0; k <= 40; ++k) {
+        for (const bool causal : {false, true}) {
+          for (const int wl : {-1, 0, 2, 7, 50}) {
+            p.block_size = block_size;
+            p.seqs = {{q, k}};
+            p.causal = causal;
+            p.window_left = wl;
+            std::set<int> blocks;
+            int64_t keys = 0;
+            for (int j = 0; j < k; ++j) {
+              bool seen = false;
+              for (int i = 0; i < q; ++i) {
+                const int diag = i + k - q;
+                seen = seen || ((!causal || j <= diag) && (wl < 0 || j >= diag - wl));
+              }
+              keys += seen;
+              if (seen) blocks.insert(j / block_size);
+            }
+            const double expected = 2 * 2 * 8 * q + 2 * 2 * 8 * static_cast<double>(keys) + 4 * q +
+                                    4 * static_cast<double>(blocks.size());
+            ASSERT_EQ(cost_of(p).bytes, expected)
+                << q << " " << k << " " << causal << " " << wl << " " << block_size;
+            ASSERT_EQ(cost_of(p).written, (2 * 8 + 4) * q);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Cost, EveryKvSourceAndQuantisationCountsItsOwnBytes) {
+  CaseParams p;
+  p.num_heads_q = 4;
+  p.num_heads_kv = 2;
+  p.head_dim = 8;
+  p.seqs = {{3, 20}, {1, 5}};
+  const double kv = 2 * 2 * 8 * 25,
+               rest = 2 * 4 * 8 * 4 * 2 + 4 * 4 * 4;  // elements of K and V; bytes of Q, O, LSE
+  EXPECT_EQ(cost_of(p).bytes, 2 * kv + rest);
+  p.gap_tokens = 7;  // unused rows are no traffic
+  EXPECT_EQ(cost_of(p).bytes, 2 * kv + rest);
+  p.gap_tokens = 0;
+  p.kv = KvSource::kContiguous;
+  p.leftpad = 9;
+  EXPECT_EQ(cost_of(p).bytes, 2 * kv + rest);
+  p.kv = KvSource::kPaged;
+  p.block_size = 16;
+  EXPECT_EQ(cost_of(p).bytes, 2 * kv + rest + 4 * (2 + 1));
+  p.kv_dtype = DType::kE4m3;
+  EXPECT_EQ(cost_of(p).bytes, kv + rest + 4 * (2 + 1) + 2 * 4 * 2 * 2)
+      << "and a descale per sequence and head";
+  p.q_dtype = DType::kE4m3;
+  EXPECT_EQ(cost_of(p).bytes, kv + rest - 4 * 8 * 4 + 4 * (2 + 1) + 3 * 4 * 2 * 2);
+  p.dtype = DType::kFp32;
+  p.q_dtype.reset();
+  p.kv_dtype.reset();
+  EXPECT_EQ(cost_of(p).bytes, 4 * kv + 4 * 4 * 8 * 4 * 2 + 4 * 4 * 4 + 4 * (2 + 1));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "harness/device/peak.h"
 #include "harness/timing/roofline.h"
 #include "harness/timing/timing.h"
 #include "harness/values/philox.h"
@@ -67,8 +68,10 @@ class FakeDevice : public Device {
   void profiler_stop() override {}
   void range_push(const char*) override {}
   void range_pop() override {}
+  std::optional<ClockReading> read_clocks() override { return clocks; }
   int calls = 0;
   bool host_bound = false;
+  std::optional<ClockReading> clocks;
 
  private:
   std::function<double(int)> us_;
@@ -112,6 +115,51 @@ TEST(TimeLaunches, ErrorsOfTheLaunchPassThrough) {
   EXPECT_EQ(time_launches(d, "x", [] {}, {}).samples_us.size(), 10u) << "the next one is not affected";
 }
 
+TEST(TimeLaunches, ARotatingCacheTakesTheCopiesInTurns) {
+  FakeDevice d([](int) { return 5.0; });
+  std::vector<int> order;
+  TimingOptions o;
+  o.cache = CacheMode::kRotate;
+  const TimeResult r = time_launches(
+      d, "x", {[&] { order.push_back(0); }, [&] { order.push_back(1); }, [&] { order.push_back(2); }}, o);
+  EXPECT_EQ(r.copies, 3);
+  ASSERT_EQ(order.size(), 3u + 10) << "each copy is warmed up once";
+  for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], static_cast<int>(i % 3));
+}
+
+TEST(TimeLaunches, CopiesMakeThreeCaches) {
+  EXPECT_EQ(rotation_copies(100, 1000), 30);
+  EXPECT_EQ(rotation_copies(1001, 1000), 3);
+  EXPECT_EQ(rotation_copies(3000, 1000), 1) << "it evicts itself";
+  EXPECT_GT(rotation_copies(0, 1000), kMaxRotationCopies);
+}
+
+TEST(TimeLaunches, ClocksAreSummedUpAndThrottlingIsMarked) {
+  EXPECT_EQ(summarise({}).readings, 0);
+  EXPECT_FALSE(summarise({}).sm_mhz);
+  ClockReading a, b, c;
+  a.sm_mhz = 1980;
+  b.sm_mhz = 1700;
+  c.sm_mhz = 1965;
+  a.power_w = 100;
+  b.power_w = 690;
+  b.throttle = {"sw_power_cap"};
+  c.throttle = {"sw_power_cap", "hw_thermal"};
+  const ClockSummary s = summarise({a, b, c});
+  EXPECT_EQ(s.readings, 3);
+  EXPECT_EQ(s.sm_mhz, 1965);
+  EXPECT_EQ(s.sm_mhz_min, 1700);
+  EXPECT_EQ(s.sm_mhz_max, 1980);
+  EXPECT_EQ(s.power_w, 690);
+  EXPECT_FALSE(s.temperature_c);
+  EXPECT_EQ(s.throttle, (std::vector<std::string>{"hw_thermal", "sw_power_cap"}));
+  EXPECT_TRUE(s.throttled());
+
+  FakeDevice d([](int) { return 5.0; });
+  d.clocks = a;
+  EXPECT_EQ(time_launches(d, "x", [] {}, {}).clocks.readings, 2) << "before the samples and after";
+}
+
 TEST(Roofline, BindingTermAndShare) {
   CaseParams p;
   p.seqs = {{1000, 1000}};
@@ -121,32 +169,118 @@ TEST(Roofline, BindingTermAndShare) {
   c.matmul = {{DType::kBf16, 100}};
   DeviceInfo d;
   const double matrix_us = cost.flop / 100e12 * 1e6;
-  Roofline r = roofline(cost, p, 2 * matrix_us, c, d);
+  Roofline r = roofline(cost, p, 2 * matrix_us, CacheMode::kCold, c, d);
   EXPECT_EQ(r.bound, "matrix");
   EXPECT_NEAR(*r.sol, 0.5, 1e-12);
   EXPECT_NEAR(r.tflops, 50, 1e-9);
   c.read_gbs = 1;
-  r = roofline(cost, p, 2 * matrix_us, c, d);
+  r = roofline(cost, p, 2 * matrix_us, CacheMode::kCold, c, d);
   EXPECT_EQ(r.bound, "memory");
-  EXPECT_FALSE(roofline(cost, p, 10, Ceilings{}, d).sol) << "no ceiling, no share";
+  EXPECT_FALSE(roofline(cost, p, 10, CacheMode::kCold, Ceilings{}, d).sol) << "no ceiling, no share";
 }
 
-TEST(Roofline, ImpossibleTimesAreSeenOnlyCold) {
+TEST(Roofline, WhatAHotCacheHoldsIsBoundByTheCache) {
+  CaseParams p;
+  p.seqs = {{1, 4096}};
+  const CaseCost cost = cost_of(p);
+  Ceilings c;
+  c.read_gbs = 1000;
+  c.cache_gbs = 5000;
+  DeviceInfo d;
+  d.cache_bytes = 50 << 20;
+  Roofline r = roofline(cost, p, 100, CacheMode::kHot, c, d);
+  EXPECT_EQ(r.bound, "l2");
+  EXPECT_NEAR(*r.sol, cost.bytes / 5000e9 * 1e6 / 100, 1e-12);
+  EXPECT_EQ(roofline(cost, p, 100, CacheMode::kCold, c, d).bound, "memory");
+  EXPECT_EQ(roofline(cost, p, 100, CacheMode::kRotate, c, d).bound, "memory");
+  d.cache_bytes = 1 << 20;  // most of it does not fit
+  r = roofline(cost, p, 100, CacheMode::kHot, c, d);
+  EXPECT_EQ(r.bound, "memory");
+  EXPECT_NEAR(r.floor_us, (cost.bytes - (1 << 20)) / 1000e9 * 1e6, 1e-9);
+  c.floor_us = 1e6;
+  EXPECT_EQ(roofline(cost, p, 100, CacheMode::kHot, c, d).bound, "launch");
+}
+
+/// The GPU that the ladder's figures come from.
+DeviceInfo h100() {
+  DeviceInfo d;
+  d.kind = DeviceKind::kCuda;
+  d.compute_capability = 90;
+  d.multiprocessors = 132;
+  d.clock_mhz = 1980;
+  d.memory_gbs = 3352;
+  d.cache_bytes = 50 << 20;
+  return d;
+}
+
+TEST(Roofline, PeaksOfTheHardware) {
+  EXPECT_NEAR(*peak_tflops(h100(), DType::kBf16), 1070.5, 0.1);
+  EXPECT_NEAR(*peak_tflops(h100(), DType::kE4m3), 2141, 0.1);
+  EXPECT_NEAR(*peak_tflops(h100(), DType::kFp32), 535.3, 0.1);
+  DeviceInfo unknown = h100();
+  unknown.compute_capability = 999;
+  EXPECT_FALSE(peak_tflops(unknown, DType::kBf16));
+  EXPECT_FALSE(peak_tflops(DeviceInfo{}, DType::kBf16));
+}
+
+TEST(Roofline, OnAGpuOnlyTheHardwareMakesATimeImpossible) {
+  CaseParams p;
+  p.seqs = {{16384, 16384}};
+  p.num_heads_q = p.num_heads_kv = 16;
+  Ceilings c;
+  c.read_gbs = 3100;
+  c.matmul = {{DType::kBf16, 810}};
+  const CaseCost cost = cost_of(p);
+  const auto impossible = [&](double us, CacheMode cache, const DeviceInfo& d) {
+    return impossible_time(roofline(cost, p, us, cache, c, d), us, c, d);
+  };
+  const double us_at_859 = cost.flop / 859e12 * 1e6;
+  EXPECT_FALSE(impossible(us_at_859, CacheMode::kCold, h100())) << "a right kernel beat the measured ceiling";
+  EXPECT_GT(*roofline(cost, p, us_at_859, CacheMode::kCold, c, h100()).sol, 1);
+  EXPECT_TRUE(impossible(cost.flop / 1080e12 * 1e6, CacheMode::kCold, h100()));
+  EXPECT_TRUE(impossible(cost.flop / 1080e12 * 1e6, CacheMode::kHot, h100())) << "no cache multiplies faster";
+  p.kv_dtype = DType::kE4m3;
+  EXPECT_FALSE(impossible(cost.flop / 1080e12 * 1e6, CacheMode::kCold, h100()));
+  EXPECT_TRUE(impossible(cost.flop / 2200e12 * 1e6, CacheMode::kCold, h100()));
+}
+
+TEST(Roofline, OnAGpuMemoryIsAHardLimitToo) {
+  CaseParams p;
+  p.seqs = {{1, 100000}};
+  const Ceilings none;  // not even a measured ceiling is needed
+  const CaseCost cost = cost_of(p);
+  const double floor = (cost.bytes - cost.written) / 3352e9 * 1e6;
+  const auto impossible = [&](double us, CacheMode cache) {
+    return impossible_time(roofline(cost, p, us, cache, none, h100()), us, none, h100());
+  };
+  EXPECT_TRUE(impossible(0.98 * floor, CacheMode::kCold));
+  EXPECT_TRUE(impossible(0.98 * floor, CacheMode::kRotate));
+  EXPECT_FALSE(impossible(0.98 * floor, CacheMode::kHot));
+  EXPECT_FALSE(impossible(1.01 * floor, CacheMode::kCold));
+  // Few bytes: the timer's steps are no proof.
+  p.seqs = {{1, 100}};
+  const double small = roofline(cost_of(p), p, 1, CacheMode::kCold, none, h100()).limit_us;
+  EXPECT_GT(small, 0);
+  EXPECT_LT(small, kTimerResolutionUs);
+  EXPECT_FALSE(
+      impossible_time(roofline(cost_of(p), p, 0.01, CacheMode::kCold, none, h100()), 0.01, none, h100()));
+}
+
+TEST(Roofline, OnACpuMeasuredCeilingsStandInUnlessDisturbed) {
   CaseParams p;
   p.seqs = {{1, 100000}};
   Ceilings c;
-  c.read_gbs = 1000;
+  c.read_gbs = 10;
   DeviceInfo d;
-  d.kind = DeviceKind::kCuda;
   const CaseCost cost = cost_of(p);
-  const double floor = cost.bytes / 1e12 * 1e6;
-  const Roofline r = roofline(cost, p, 0.8 * floor, c, d);
-  EXPECT_TRUE(impossible_time(r, 0.8 * floor, CacheMode::kCold, c, d));
-  EXPECT_FALSE(impossible_time(r, 0.8 * floor, CacheMode::kHot, c, d));
-  EXPECT_FALSE(impossible_time(r, 0.99 * floor, CacheMode::kCold, c, d)) << "within the noise of a ceiling";
+  const double floor = cost.bytes / 10e9 * 1e6;
+  const auto impossible = [&](double us) {
+    return impossible_time(roofline(cost, p, us, CacheMode::kCold, c, d), us, c, d);
+  };
+  EXPECT_TRUE(impossible(0.6 * floor));
+  EXPECT_FALSE(impossible(0.7 * floor)) << "within the noise of a shared machine";
   c.disturbed = true;
-  EXPECT_FALSE(impossible_time(r, 0.8 * floor, CacheMode::kCold, c, d))
-      << "ceilings of a busy machine prove nothing";
+  EXPECT_FALSE(impossible(0.6 * floor)) << "ceilings of a busy machine prove nothing";
 }
 
 }  // namespace

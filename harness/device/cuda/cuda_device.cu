@@ -14,7 +14,9 @@
 #include "harness/device/cuda/cuda_probe.h"
 #include "harness/device/cuda/fill.h"
 #include "harness/device/cuda/launch_timer.h"
+#include "harness/device/cuda/mma_rate.h"
 #include "harness/device/device.h"
+#include "harness/device/nvml.h"
 
 namespace attnbench {
 namespace {
@@ -47,6 +49,12 @@ class CudaDevice final : public Device {
     cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     cuda_check(cudaMalloc(&digest_, sizeof *digest_), "cudaMalloc");
     timer_.emplace(stream_, info_);
+    char bus_id[32] = "";
+    cuda_check(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, ordinal_), "cudaDeviceGetPCIBusId");
+    nvml_ = Nvml::open(bus_id, no_nvml_);
+    if (nvml_ != nullptr && !nvml_->driver_version().empty()) {
+      info_.driver = nvml_->driver_version() + " (" + info_.driver + ")";
+    }
   }
   ~CudaDevice() override {
     cudaSetDevice(ordinal_);
@@ -117,6 +125,14 @@ class CudaDevice final : public Device {
     wait("synchronize");
   }
 
+  void reset_cache_policy() override {
+    use();
+    if (cudaCtxResetPersistingL2Cache() != cudaSuccess) cudaGetLastError();  // nothing that could persist
+  }
+  std::optional<ClockReading> read_clocks() override {
+    return nvml_ == nullptr ? std::nullopt : std::optional(nvml_->read());
+  }
+
   Sample time_launch(const std::function<void()>& launch, CacheMode cache) override {
     use();
     return timer_->time(launch, cache);
@@ -150,6 +166,7 @@ class CudaDevice final : public Device {
     if (!memory_measured_) measure_memory();
     measure_matmul(dtypes);
     ceilings_.note = memory_note_ + "; " + matmul_note_;
+    if (nvml_ == nullptr) ceilings_.note += "; no clocks: " + no_nvml_;
     return ceilings_;
   }
 
@@ -205,6 +222,19 @@ class CudaDevice final : public Device {
           },
           CacheMode::kCold, 10);
       ceilings_.copy_gbs = gigabytes / copy_us * 1e6;
+      // A quarter of the cache, many times over in one launch: the first pass fetches it.
+      const int64_t part = std::min(info_.cache_bytes / 4, bytes) / 16 * 16;
+      constexpr int kPasses = 64;
+      if (part >= kMiB) {
+        const double cache_us = least_us(
+            *timer_,
+            [&] {
+              reread_cuda(data, part, kPasses, reinterpret_cast<unsigned*>(digest_), info_.multiprocessors,
+                          stream_);
+            },
+            CacheMode::kHot, 10);
+        ceilings_.cache_gbs = static_cast<double>(part) * kPasses * 1e-9 / cache_us * 1e6;
+      }
       memory_note_ =
           "read and copy over " + std::to_string(bytes / kMiB) + " MiB, best of 10 single launches";
     } catch (const OutOfMemory&) {
@@ -226,15 +256,31 @@ class CudaDevice final : public Device {
     if (missing.empty()) return;
     std::string why_not;
     const std::unique_ptr<Cublas> cublas = Cublas::load(stream_, why_not);
-    if (cublas == nullptr) {
-      matmul_note_ = "matrix product not measured: " + why_not;
-      return;
+    matmul_note_ = cublas != nullptr
+                       ? "matrix product: cuBLAS, best single launch of 4096^3 and 8192^3 (fp32: "
+                         "4096^3, no tensor cores)"
+                       : "matrix product: own loop of mma.sync (fp32: FMA), because " + why_not;
+    if (cublas == nullptr && info_.compute_capability >= 90) {
+      matmul_note_ += "; what warp groups reach on this GPU is more";
     }
-    matmul_note_ =
-        "matrix product: cuBLAS 8192^3 (fp32: 4096^3, no tensor cores), median of 11 single launches";
     for (const DType t : missing) {
       try {
-        ceilings_.matmul.push_back({t, cublas->matmul_tflops(*timer_, t, t == DType::kFp32 ? 4096 : 8192)});
+        double best = 0;
+        if (cublas == nullptr) {
+          const double flop = mma_flop(info_.multiprocessors, t);
+          best = flop * 1e-6 /
+                 least_us(
+                     *timer_,
+                     [&] { mma_cuda(t, reinterpret_cast<float*>(digest_), info_.multiprocessors, stream_); },
+                     CacheMode::kHot, 10);
+        } else {
+          // Short bursts from a cool chip and long ones: which is faster depends on where the power limit
+          // lies.
+          for (const int64_t n : {4096, 8192}) {
+            if (n == 4096 || t != DType::kFp32) best = std::max(best, cublas->matmul_tflops(*timer_, t, n));
+          }
+        }
+        ceilings_.matmul.push_back({t, best});
       } catch (const DeviceError& error) {
         if (error.lost) throw;
         matmul_note_ += std::string("; ") + dtype_name(t) + " failed: " + error.what();
@@ -252,6 +298,8 @@ class CudaDevice final : public Device {
   std::string memory_note_;
   std::string matmul_note_ = "no matrix product asked for";
   std::vector<DType> matmul_tried_;
+  std::unique_ptr<Nvml> nvml_;  ///< null where the library is absent
+  std::string no_nvml_;         ///< why
 };
 
 }  // namespace

@@ -109,6 +109,9 @@ DeviceInfo cuda_device_info(int cuda_ordinal, int index) {
   info.cache_bytes = properties.l2CacheSize;
   info.clock_mhz =
       attribute(cudaDevAttrClockRate, cuda_ordinal) / 1e3;  // cudaDeviceProp lost its field in CUDA 13
+  // Two transfers a clock; kHz times bits.
+  info.memory_gbs = 2.0 * attribute(cudaDevAttrMemoryClockRate, cuda_ordinal) * 1e3 *
+                    attribute(cudaDevAttrGlobalMemoryBusWidth, cuda_ordinal) / 8 * 1e-9;
   return info;
 }
 

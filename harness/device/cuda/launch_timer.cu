@@ -37,6 +37,36 @@ __global__ void __launch_bounds__(kReadThreads, kReadBlocksPerSm)
   if (sum == 0x7fb5d329u) *sink = sum;  // never for the uniform bytes that these buffers hold
 }
 
+__global__ void __launch_bounds__(kReadThreads, kReadBlocksPerSm)
+    reread_kernel(const uint4* data, int64_t count, int passes, unsigned* sink) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kReadThreads;
+  const int64_t own = static_cast<int64_t>(blockIdx.x) * kReadThreads + threadIdx.x;
+  unsigned sum = 0;
+  for (int pass = 0; pass < passes; ++pass) {
+    int64_t begin = own + pass * (stride / 2 + 32);  // other blocks' part of the pass before
+    begin -= begin / count * count;
+    int64_t done = 0;
+    for (; done + (kReadUnroll - 1) * stride < count - own; done += kReadUnroll * stride) {
+      uint4 v[kReadUnroll];
+#pragma unroll
+      for (int u = 0; u < kReadUnroll; ++u) {
+        int64_t i = begin + done + u * stride;
+        if (i >= count) i -= count;
+        v[u] = __ldcg(data + i);
+      }
+#pragma unroll
+      for (int u = 0; u < kReadUnroll; ++u) sum ^= v[u].x ^ v[u].y ^ v[u].z ^ v[u].w;
+    }
+    for (; done < count - own; done += stride) {
+      int64_t i = begin + done;
+      if (i >= count) i -= count;
+      const uint4 v = __ldcg(data + i);
+      sum ^= v.x ^ v.y ^ v.z ^ v.w;
+    }
+  }
+  if (sum == 0x7fb5d329u) *sink = sum;
+}
+
 __global__ void spin_kernel(long long cycles, long long tail_cycles, volatile unsigned* ended,
                             unsigned ticket) {
   const long long start = clock64();
@@ -55,6 +85,13 @@ void read_cuda(const void* data, int64_t bytes, unsigned* sink, int multiprocess
   read_kernel<<<static_cast<unsigned>(kReadBlocksPerSm * multiprocessors), kReadThreads, 0, stream>>>(
       static_cast<const uint4*>(data), bytes / 16, sink);
   cuda_check(cudaGetLastError(), "read kernel");
+}
+
+void reread_cuda(const void* data, int64_t bytes, int passes, unsigned* sink, int multiprocessors,
+                 cudaStream_t stream) {
+  reread_kernel<<<static_cast<unsigned>(kReadBlocksPerSm * multiprocessors), kReadThreads, 0, stream>>>(
+      static_cast<const uint4*>(data), bytes / 16, passes, sink);
+  cuda_check(cudaGetLastError(), "reread kernel");
 }
 
 LaunchTimer::LaunchTimer(cudaStream_t stream, const DeviceInfo& info)

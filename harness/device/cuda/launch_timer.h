@@ -14,6 +14,11 @@ namespace attnbench {
 /// (device memory) gets a word now and then, so that the compiler keeps the loads.
 void read_cuda(const void* data, int64_t bytes, unsigned* sink, int multiprocessors, cudaStream_t stream);
 
+/// The same `passes` times over, each from another place on, so that no load can be left out: with fewer
+/// bytes than the L2 cache has, its rate.
+void reread_cuda(const void* data, int64_t bytes, int passes, unsigned* sink, int multiprocessors,
+                 cudaStream_t stream);
+
 /// Order on the stream: [read a buffer of twice L2] [spin] [event] launch [event]. The spin keeps the GPU
 /// busy until the host has enqueued all of the rest, so that the events enclose device time only.
 class LaunchTimer {
