@@ -22,6 +22,8 @@ struct Expansion {
   std::vector<Case> cases;
   int64_t duplicates = 0;  ///< cases dropped because one with the same id came before
   int64_t excluded = 0;
+  int64_t pairs = 0;                          ///< `cover: pairwise`: pairs of values that meet in some case
+  std::vector<std::string> impossible_pairs;  ///< and those that no legal case was found for, in words
 };
 
 /// More cases than this in one file are refused.

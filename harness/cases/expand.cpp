@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "harness/cases/case.h"
 #include "harness/cases/cost.h"
+#include "harness/cases/pairwise.h"
 
 namespace attnbench {
 namespace {
@@ -117,10 +119,89 @@ CaseParams normalised(CaseParams p) {
   return p;
 }
 
+namespace {
+
+Settings settings_of(const Sweep& sweep, const AxisRow& row) {
+  Settings settings;
+  for (const Setting& s : sweep.fixed) settings.push_back(&s);
+  for (std::size_t a = 0; a < row.size(); ++a) {
+    for (const Setting& s : sweep.axes[a].points[row[a]]) settings.push_back(&s);
+  }
+  return settings;
+}
+
+CaseParams apply(const Settings& settings) {
+  CaseParams params;
+  for (const Setting* s : settings) s->apply(params);
+  return params;
+}
+
+bool is_excluded(const Sweep& sweep, const CaseParams& params) {
+  return std::any_of(sweep.exclude.begin(), sweep.exclude.end(),
+                     [&](const Exclusion& e) { return matches(e, params); });
+}
+
+/// All rows, the last axis fastest, like nested loops written in file order.
+template <class Visit>
+void for_each_row(const Sweep& sweep, const Visit& visit) {
+  AxisRow row(sweep.axes.size(), 0);
+  for (bool more = true; more;) {
+    visit(row);
+    more = false;
+    for (std::size_t a = row.size(); a-- > 0;) {
+      if (++row[a] < sweep.axes[a].points.size()) {
+        more = true;
+        break;
+      }
+      row[a] = 0;
+    }
+  }
+}
+
+std::string point_text(const Sweep& sweep, std::size_t axis, std::size_t point) {
+  std::string text;
+  for (const Setting& s : sweep.axes[axis].points[point]) {
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", s.key, s.text);
+  }
+  return text;
+}
+
+/// Rows of a sweep with `cover: pairwise`. Here, other than in a product, a contradiction of keys is no
+/// mistake of the file: such a row is not taken.
+PairwiseCover cover_of(const Sweep& sweep) {
+  std::vector<std::size_t> points;
+  for (const Axis& axis : sweep.axes) points.push_back(axis.points.size());
+  const auto problem = [&](const AxisRow& row) { return normalised(apply(settings_of(sweep, row))); };
+  const auto legal = [&](const AxisRow& row) {
+    const Settings settings = settings_of(sweep, row);
+    const CaseParams params = apply(settings);
+    if (is_excluded(sweep, params)) return false;
+    try {
+      check(params, settings, sweep);
+    } catch (const ConfigError&) {
+      return false;
+    }
+    return true;
+  };
+  const auto live = [&](const AxisRow& row, std::size_t axis) {
+    if (points[axis] == 1) return true;
+    const CaseParams here = problem(row);
+    AxisRow other = row;
+    for (other[axis] = 0; other[axis] < points[axis]; ++other[axis]) {
+      if (other[axis] != row[axis] && !(problem(other) == here)) return true;
+    }
+    return false;
+  };
+  return pairwise_cover(points, legal, live);
+}
+
+}  // namespace
+
 Expansion expand(const SweepFile& file) {
   Expansion out;
   int64_t planned = 0;
   for (const Sweep& sweep : file.sweeps) {
+    if (sweep.pairwise) continue;
     const int64_t n = product_of_axes(sweep);
     if (n > kMaxCases || (planned += n) > kMaxCases) {
       fail(sweep.place,
@@ -129,39 +210,33 @@ Expansion expand(const SweepFile& file) {
   }
   std::unordered_set<std::string> seen;
   for (const Sweep& sweep : file.sweeps) {
-    std::vector<std::size_t> index(sweep.axes.size(), 0);
-    for (bool more = true; more;) {
-      Settings settings;
-      for (const Setting& s : sweep.fixed) settings.push_back(&s);
-      for (std::size_t a = 0; a < index.size(); ++a) {
-        for (const Setting& s : sweep.axes[a].points[index[a]]) settings.push_back(&s);
-      }
-      CaseParams params;
-      for (const Setting* s : settings) s->apply(params);
-
-      bool excluded = false;
-      for (const Exclusion& e : sweep.exclude) excluded = excluded || matches(e, params);
-      if (excluded) {
+    const auto add = [&](const AxisRow& row) {
+      const Settings settings = settings_of(sweep, row);
+      CaseParams params = apply(settings);
+      if (is_excluded(sweep, params)) {
         ++out.excluded;
-      } else {
-        check(params, settings, sweep);
-        params = normalised(std::move(params));
-        std::string id = case_id(params);
-        if (seen.insert(id).second) {
-          out.cases.push_back({std::move(id), sweep.name, file.seed.value_or(1), std::move(params)});
-        } else {
-          ++out.duplicates;
-        }
+        return;
       }
-      // The last axis varies fastest, like nested loops written in file order.
-      more = false;
-      for (std::size_t a = index.size(); a-- > 0;) {
-        if (++index[a] < sweep.axes[a].points.size()) {
-          more = true;
-          break;
-        }
-        index[a] = 0;
+      check(params, settings, sweep);
+      params = normalised(std::move(params));
+      std::string id = case_id(params);
+      if (seen.insert(id).second) {
+        out.cases.push_back({std::move(id), sweep.name, file.seed.value_or(1), std::move(params)});
+      } else if (!sweep.pairwise) {  // a cover may meet pairs in rows that are one problem
+        ++out.duplicates;
       }
+    };
+    if (!sweep.pairwise) {
+      for_each_row(sweep, add);
+      continue;
+    }
+    const PairwiseCover cover = cover_of(sweep);
+    for (const AxisRow& row : cover.rows) add(row);
+    out.pairs += cover.pairs;
+    for (const ValuePair& p : cover.impossible) {
+      out.impossible_pairs.push_back(fmt::format("{}: {} with {}", sweep.name,
+                                                 point_text(sweep, p.axis_a, p.point_a),
+                                                 point_text(sweep, p.axis_b, p.point_b)));
     }
   }
   return out;

@@ -31,6 +31,8 @@ struct Cases {
   std::vector<Case> cases;
   int64_t duplicates = 0;
   int64_t excluded = 0;
+  int64_t pairs = 0;  ///< as in Expansion, with impossible_pairs
+  std::vector<std::string> impossible_pairs;
   int64_t filtered = 0;
 };
 

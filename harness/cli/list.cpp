@@ -34,10 +34,13 @@ void add_list(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("list", "Expand sweeps and print the cases, without running anything");
   auto options = std::make_shared<CaseOptions>();
   auto schema = std::make_shared<bool>(false);
+  auto impossible = std::make_shared<bool>(false);
   auto device = std::make_shared<std::string>("auto");
   options->add(*command);
   command->add_option("--device", *device, "Device that the times are estimated for: auto, cpu, cuda");
   command->add_flag("--schema", *schema, "Print the JSON Schema of the YAML format instead");
+  command->add_flag("--impossible", *impossible,
+                    "Print the pairs of values that no case of a sweep with 'cover: pairwise' can hold");
   command->footer(
       "Examples:\n  attnbench list configs/quickstart.yaml\n  attnbench list configs/smoke.yaml --filter "
       "paged");
@@ -70,6 +73,15 @@ void add_list(CLI::App& app, Program& program) {
           "{:.0f} s\n",
           cases.cases.size(), cases.excluded, cases.duplicates, cases.filtered, pairs, device_kind_name(kind),
           quantity(largest, "B"), seconds);
+      if (cases.pairs > 0) {
+        std::cout << fmt::format(
+            "pairwise: {} pairs of values meet, {} have no legal case{}\n", cases.pairs,
+            cases.impossible_pairs.size(),
+            *impossible || cases.impossible_pairs.empty() ? "" : " (--impossible lists them)");
+      }
+      if (*impossible) {
+        for (const std::string& pair : cases.impossible_pairs) std::cout << "  " << pair << '\n';
+      }
       return cases.cases.empty() ? 6 : 0;
     };
   });

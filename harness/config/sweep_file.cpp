@@ -67,7 +67,7 @@ const SweepKey& require_key(const Field& entry, const std::string& where,
   std::string hint;
   if (entry.key == "seed") {
     hint = "; seed belongs at the top level of the file, or in --seed";
-  } else if (entry.key == "name" || entry.key == "zip" || entry.key == "exclude") {
+  } else if (entry.key == "name" || entry.key == "zip" || entry.key == "exclude" || entry.key == "cover") {
     hint = fmt::format("; {} belongs in a sweep", entry.key);
   }
   fail_unknown_key(entry, where, allowed, hint);
@@ -130,8 +130,12 @@ Sweep read_sweep(const Field& field, const std::string& default_name, const std:
       for (const Setting& s : own.axes.back().points[0]) set_in_zip.insert(s.key);
     } else if (entry.key == "exclude") {
       sweep.exclude = read_exclude(entry, where, seed);
+    } else if (entry.key == "cover") {
+      const std::string cover = read_string(entry);
+      if (cover != "product" && cover != "pairwise") entry.fail_expected("product or pairwise");
+      sweep.pairwise = cover == "pairwise";
     } else {
-      const SweepKey key = require_key(entry, where, {"name", "zip", "exclude"});
+      const SweepKey key = require_key(entry, where, {"name", "zip", "exclude", "cover"});
       add_to_sweep(read_assignment(key, entry, seed), own);
       set_outside.insert(key.name);
     }

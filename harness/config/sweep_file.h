@@ -45,6 +45,7 @@ struct Sweep {
   std::vector<Setting> fixed;  ///< defaults first, then the sweep's own scalars
   std::vector<Axis> axes;      ///< in file order; the last varies fastest
   std::vector<Exclusion> exclude;
+  bool pairwise = false;  ///< `cover: pairwise`: every pair of values of two axes meets, not all combinations
   std::string place;
 };
 

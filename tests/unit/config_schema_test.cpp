@@ -183,6 +183,7 @@ TEST(Schema, AcceptsWhatTheParserAccepts) {
       sweep(
           "block_size: 65536, kv_layout: hnd, page_layout: contiguous, gap_tokens: 0, padding_tokens: 4096"),
       sweep("data: [normal, peaked, outlier, large], allow_short_kv: [true, false]"),
+      sweep("cover: pairwise, dtype: [bf16, fp16]"),
       sweep("zip: {heads: [32/8, 64/8], softcap: [0, 30]}, exclude: [{heads: 64/8, mask: [none, causal]}]"),
   };
   for (const std::string& yaml : good) {
@@ -261,6 +262,8 @@ TEST(Schema, RefusesWhatTheParserRefuses) {
       sweep("zip: {}"),
       sweep("zip: {head_dim: 64}"),
       sweep("zip: {name: [a]}"),
+      sweep("cover: all"),
+      sweep("cover: [pairwise]"),
       sweep("exclude: {}"),
       sweep("exclude: []"),
       sweep("exclude: [{}]"),

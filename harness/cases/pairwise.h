@@ -1,0 +1,35 @@
+// Pairwise cover: rows of an axis table such that every pair of values of two axes meets in some row. Most
+// faults need one feature or two that meet (Kuhn, Wallace, Gallo: Software Fault Interactions, IEEE TSE
+// 2004), and the cover grows with the two longest axes where the product grows with all of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace attnbench {
+
+/// One point per axis.
+using AxisRow = std::vector<std::size_t>;
+
+struct ValuePair {
+  std::size_t axis_a, point_a, axis_b, point_b;  ///< axis_a < axis_b
+};
+
+struct PairwiseCover {
+  std::vector<AxisRow> rows;
+  int64_t pairs = 0;                  ///< pairs of values that meet in some row
+  std::vector<ValuePair> impossible;  ///< pairs for which no row was found
+};
+
+/// `points`: points of each axis. `legal(row)`: whether the row may be used. `live(row, axis)`: whether the
+/// axis makes a difference in a legal row (a block size does not where nothing is paged); pairs with an axis
+/// that does not are not met by that row. A pair counts as impossible after the greedy row, the row of first
+/// points, each row with one more axis changed from that, and 300 drawn rows: put the plainest value of an
+/// axis first. Deterministic.
+PairwiseCover pairwise_cover(const std::vector<std::size_t>& points,
+                             const std::function<bool(const AxisRow&)>& legal,
+                             const std::function<bool(const AxisRow&, std::size_t axis)>& live);
+
+}  // namespace attnbench

@@ -1,0 +1,106 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <set>
+
+#include "harness/cases/case.h"
+#include "harness/cases/pairwise.h"
+
+namespace attnbench {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+const auto kAlways = [](const AxisRow&) { return true; };
+const auto kAllLive = [](const AxisRow&, std::size_t) { return true; };
+
+using Pair = std::array<std::size_t, 4>;
+
+std::set<Pair> pairs_in(const std::vector<AxisRow>& rows) {
+  std::set<Pair> pairs;
+  for (const AxisRow& row : rows) {
+    for (std::size_t a = 0; a < row.size(); ++a) {
+      for (std::size_t b = a + 1; b < row.size(); ++b) pairs.insert({a, row[a], b, row[b]});
+    }
+  }
+  return pairs;
+}
+
+TEST(Pairwise, EveryPairMeetsInFewRows) {
+  const std::vector<std::size_t> points = {4, 3, 3, 2, 5, 2, 2, 3};
+  const PairwiseCover cover = pairwise_cover(points, kAlways, kAllLive);
+  std::size_t pairs = 0;
+  for (std::size_t a = 0; a < points.size(); ++a) {
+    for (std::size_t b = a + 1; b < points.size(); ++b) pairs += points[a] * points[b];
+  }
+  EXPECT_EQ(pairs_in(cover.rows).size(), pairs);
+  EXPECT_EQ(cover.pairs, static_cast<int64_t>(pairs));
+  EXPECT_TRUE(cover.impossible.empty());
+  EXPECT_GE(cover.rows.size(), 20u);  // the two longest axes alone need 5 x 4
+  EXPECT_LE(cover.rows.size(), 40u);  // of 4,320
+}
+
+TEST(Pairwise, EveryLegalPairMeetsAndNoIllegalRowIsTaken) {
+  // Brute force over all rows tells which pairs some legal row holds.
+  const std::vector<std::size_t> points = {3, 4, 2, 3, 2};
+  const auto legal = [](const AxisRow& r) {
+    return !(r[0] == 1 && r[1] >= 2) && !(r[2] == 1 && r[3] != 2) && !(r[4] == 1 && r[0] == 0);
+  };
+  std::vector<AxisRow> all;
+  for (std::size_t i = 0; i < 3 * 4 * 2 * 3 * 2; ++i) {
+    const AxisRow row = {i % 3, i / 3 % 4, i / 12 % 2, i / 24 % 3, i / 72};
+    if (legal(row)) all.push_back(row);
+  }
+  const PairwiseCover cover = pairwise_cover(points, legal, kAllLive);
+  for (const AxisRow& row : cover.rows) EXPECT_TRUE(legal(row));
+  EXPECT_EQ(pairs_in(cover.rows), pairs_in(all));
+  const std::size_t every = 3 * 4 + 3 * 2 + 3 * 3 + 3 * 2 + 4 * 2 + 4 * 3 + 4 * 2 + 2 * 3 + 2 * 2 + 3 * 2;
+  EXPECT_EQ(cover.impossible.size(), every - pairs_in(all).size());
+}
+
+TEST(Pairwise, AnAxisWithoutEffectMeetsNothing) {
+  // Axis 1 matters only where axis 0 has its second value.
+  const auto live = [](const AxisRow& r, std::size_t axis) { return axis != 1 || r[0] == 1; };
+  const PairwiseCover cover = pairwise_cover({2, 3, 2}, kAlways, live);
+  std::set<Pair> met;
+  for (const AxisRow& r : cover.rows) {
+    if (r[0] == 1) met.insert({1, r[1], 2, r[2]});
+  }
+  EXPECT_EQ(met.size(), 6u);
+  EXPECT_EQ(cover.impossible.size(), 3u);  // axis 0's first value with each value of axis 1
+}
+
+TEST(Pairwise, ASweepCoversItsPairsWithoutItsContradictions) {
+  const Expansion e = expand(parse_sweep_text(
+      "name: t\nsweeps:\n"
+      "  - cover: pairwise\n    batch: [q9s40, q40s9, 3q1s70]\n    kv: [packed, paged]\n    block_size: [16, "
+      "64]\n"
+      "    mask: [none, causal]\n    softcap: [0, 20]\n    dtype: [bf16, fp16]\n    sinks: [false, true]\n",
+      "t.yaml"));
+  EXPECT_LT(e.cases.size(), 20u);
+  std::set<std::pair<bool, int>> softcap_and_block;
+  for (const Case& c : e.cases) {
+    if (c.params.kv == KvSource::kPaged)
+      softcap_and_block.insert({c.params.softcap > 0, c.params.block_size});
+  }
+  EXPECT_EQ(softcap_and_block.size(), 4u);  // packed cases with a block size do not count
+  EXPECT_THAT(e.impossible_pairs, Contains(HasSubstr("batch: q40s9 with mask: causal")));
+  EXPECT_THAT(e.impossible_pairs, Contains(HasSubstr("kv: packed with block_size: 64")));
+  EXPECT_EQ(e.impossible_pairs.size(), 3u);
+  EXPECT_EQ(e.duplicates, 0);
+}
+
+TEST(Pairwise, CoverIsOneOfTwoWords) {
+  try {
+    parse_sweep_text("name: t\nsweeps:\n  - cover: pairwize\n    batch: q9\n", "t.yaml");
+    FAIL() << "no error";
+  } catch (const ConfigError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("t.yaml:3:"));
+    EXPECT_THAT(e.what(), HasSubstr("product or pairwise"));
+  }
+}
+
+}  // namespace
+}  // namespace attnbench
