@@ -53,10 +53,9 @@ std::string json_schema() {
   in_sweep["exclude"] = list_of(excluded);
   in_sweep["cover"] = {
       {"description",
-       "product: every combination of the axes; pairwise: cases in which every legal pair of "
+       "product (default): every combination of the axes; pairwise: cases in which every legal pair of "
        "values of two axes meets"},
-      {"enum", {"product", "pairwise"}},
-      {"default", "product"}};
+      {"enum", {"product", "pairwise"}}};
   defs["sweep"] = object("Every list is an axis, and axes multiply.", in_sweep);
 
   Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
