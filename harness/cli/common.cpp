@@ -79,6 +79,7 @@ Cases load_cases(const CaseOptions& o) {
   std::unordered_set<std::string> seen;
   const auto take = [&](const SweepFile& file) {
     out.name += (out.name.empty() ? "" : "+") + file.name;
+    if (out.check.empty()) out.check = file.check;
     Expansion e = expand(file);
     out.duplicates += e.duplicates;
     out.excluded += e.excluded;

@@ -1,7 +1,9 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
@@ -10,6 +12,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/progress.h"
 #include "harness/cli/stop_signal.h"
+#include "harness/config/sweep_file.h"
 #include "harness/report/console.h"
 #include "harness/report/files.h"
 #include "harness/report/json.h"
@@ -25,7 +28,8 @@ struct RunOptions {
   TimingFlags timing;
   std::string device = "auto";
   std::vector<std::string> kernels;
-  std::string check = "sampled";
+  std::vector<std::string> check;
+  int repeats = 2;
   std::string out;
   std::vector<std::string> formats = {"json"};
   int threads = 0;
@@ -47,13 +51,21 @@ std::filesystem::path default_folder(const std::string& name) {
   return std::filesystem::path("results") / "runs" / fmt::format("{:%Y%m%d-%H%M%S}-{}", local, safe);
 }
 
-SessionOptions session_options(const RunOptions& o) {
+SessionOptions session_options(const RunOptions& o, const std::vector<std::string>& check_of_file) {
   SessionOptions s;
-  s.check = o.check == "full" ? CheckMode::kFull : o.check == "off" ? CheckMode::kOff : CheckMode::kSampled;
+  const std::vector<std::string>& check = o.check.empty() ? check_of_file : o.check;
+  const auto asked = [&](const char* word) {
+    return std::find(check.begin(), check.end(), word) != check.end();
+  };
+  s.check = asked("full") ? CheckMode::kFull : asked("off") ? CheckMode::kOff : CheckMode::kSampled;
+  s.invariants = asked("invariants");
+  s.repeats = o.repeats;
   s.time = !o.no_time;
   s.timing = o.timing.options();
   s.kernels = o.kernels;
-  if (o.check != "sampled") s.plain_args.push_back("--check " + o.check);
+  if (!check.empty() && check != std::vector<std::string>{"sampled"})
+    s.plain_args.push_back(fmt::format("--check {}", fmt::join(check, ",")));
+  if (o.repeats != 2) s.plain_args.push_back(fmt::format("--repeats {}", o.repeats));
   if (o.no_time) s.plain_args.push_back("--no-time");
   if (o.timing.cache != "cold") s.plain_args.push_back("--cache " + o.timing.cache);
   if (o.timing.graph) s.plain_args.push_back("--graph");
@@ -87,9 +99,10 @@ int run(const RunOptions& o, const Program& program) {
   } catch (const std::invalid_argument& e) {
     throw UsageError(fmt::format("--format: {}", e.what()));
   }
+  if (const auto wrong = wrong_check(o.check)) throw UsageError("--check: " + *wrong);
   check_kernel_names(o.kernels, program.kernels);
   const Cases cases = load_cases(o.cases);
-  SessionOptions options = session_options(o);
+  SessionOptions options = session_options(o, cases.check);
   if (options.kernels.empty() && !cases.kernel.empty()) {
     options.kernels = {cases.kernel};
     check_kernel_names(options.kernels, program.kernels);
@@ -172,8 +185,16 @@ void add_run(CLI::App& app, Program& program) {
       ->add_option("--check", o->check,
                    "full: every output row against the float64 reference; sampled (default): every row where "
                    "that is cheap, "
-                   "else a sample with all sequence ends, tile boundaries and heads; off")
-      ->check(CLI::IsMember({"full", "sampled", "off"}));
+                   "else a sample with all sequence ends, tile boundaries and heads; off. With invariants: "
+                   "other layouts, batches and launches of a case must give the same result "
+                   "(--check sampled,invariants). Default: what the file's 'check' says, else sampled")
+      ->type_name("LIST")
+      ->delimiter(',');
+  command
+      ->add_option("--repeats", o->repeats,
+                   "Launches that must agree bit for bit, of the invariant 'repeat' (default 2)")
+      ->type_name("N")
+      ->check(CLI::Range(2, 10000000));
   command->add_flag("--no-time", o->no_time, "Verify only");
   o->timing.add(*command);
   command->add_option("--threads", o->threads, "Host threads of the cpu device (default: all)")

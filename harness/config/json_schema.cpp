@@ -58,6 +58,7 @@ std::string json_schema() {
       {"enum", {"product", "pairwise"}}};
   defs["sweep"] = object("Every list is an axis, and axes multiply.", in_sweep);
 
+  const Json check_word = {{"enum", {"full", "sampled", "off", "invariants"}}};
   Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                  {"title", "attnbench sweep file"}};
   schema.update(
@@ -68,6 +69,8 @@ std::string json_schema() {
                 {"type", "integer"},
                 {"minimum", 0},
                 {"maximum", UINT64_MAX}}},
+              {"check", described("What --check says where the command line does not.",
+                                  {{"anyOf", Json::array({check_word, list_of(check_word)})}})},
               {"defaults", object("Settings of every sweep that does not set the same key.", assigned)},
               {"sweeps", list_of(reference("sweep"))}}));
   schema["required"] = Json::array({"name", "sweeps"});

@@ -164,7 +164,7 @@ std::vector<Assignment> read_defaults(const Field& field, uint64_t seed) {
 }
 
 SweepFile read_file(const Field& root, std::optional<uint64_t> seed) {
-  const std::vector<std::string> allowed = {"name", "seed", "defaults", "sweeps"};
+  const std::vector<std::string> allowed = {"name", "seed", "check", "defaults", "sweeps"};
   const std::vector<Field> entries = entries_of(root, "the top level");
   for (const Field& entry : entries) {
     if (std::find(allowed.begin(), allowed.end(), entry.key) != allowed.end()) continue;
@@ -183,6 +183,14 @@ SweepFile read_file(const Field& root, std::optional<uint64_t> seed) {
   file.name = read_string(*find_entry(entries, "name"));
   if (const Field* entry = find_entry(entries, "seed")) file.seed = read_unsigned(*entry);
   if (seed) file.seed = seed;
+  if (const Field* entry = find_entry(entries, "check")) {
+    if (entry->node.IsSequence()) {
+      for (const Field& item : items_of(*entry)) file.check.push_back(read_string(item));
+    } else {
+      file.check = {read_string(*entry)};
+    }
+    if (const auto wrong = wrong_check(file.check)) entry->fail(*wrong);
+  }
   const uint64_t draw_seed = file.seed.value_or(kDefaultSeed);
 
   std::vector<Assignment> defaults;
@@ -226,6 +234,22 @@ std::string read_all(const std::string& path) {
 }
 
 }  // namespace
+
+std::optional<std::string> wrong_check(const std::vector<std::string>& words) {
+  const std::vector<std::string> known = {"full", "sampled", "off", "invariants"};
+  std::set<std::string> modes;
+  for (const std::string& word : words) {
+    if (std::find(known.begin(), known.end(), word) == known.end())
+      return fmt::format("unknown word '{}'{}", word, suggest(word, known));
+    if (word != "invariants") modes.insert(word);
+  }
+  if (modes.size() > 1)
+    return fmt::format("'{}' and '{}' exclude each other", *modes.begin(), *modes.rbegin());
+  const bool invariants = std::find(words.begin(), words.end(), "invariants") != words.end();
+  if (invariants && modes.contains("off"))
+    return "'invariants' compares with a verified launch: write 'sampled' or 'full' beside it, not 'off'";
+  return std::nullopt;
+}
 
 SweepFile parse_sweep_text(const std::string& text, const std::string& origin,
                            const std::vector<std::string>& overrides, std::optional<uint64_t> seed) {

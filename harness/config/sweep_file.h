@@ -53,8 +53,13 @@ struct SweepFile {
   std::string path;
   std::string name;
   std::optional<uint64_t> seed;
+  std::vector<std::string> check;  ///< what --check says where the command line does not; empty: not said
   std::vector<Sweep> sweeps;
 };
+
+/// What is wrong with the words of `check` or --check; nullopt where they are one of full, sampled and off at
+/// most, and invariants with one that compares.
+std::optional<std::string> wrong_check(const std::vector<std::string>& words);
 
 /// Reads a file. `overrides` are "key=value" strings of --set (value is YAML: "16", "[16, 64]", "4q512");
 /// each replaces the key in every sweep, and is applied before axes multiply. `seed` overrides the file's,

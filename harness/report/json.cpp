@@ -85,6 +85,9 @@ Json check_to_json(const Verdict& v) {
                 {"expected", number(v.worst.expected)},
                 {"sigma", number(v.worst.sigma)}};
   j["reference_s"] = number(v.reference_s);
+  j["invariants"] = Json::array();
+  for (const InvariantResult& i : v.invariants)
+    j["invariants"].push_back({{"name", i.name}, {"outcome", outcome_name(i.outcome)}, {"note", i.note}});
   return j;
 }
 

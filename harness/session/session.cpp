@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "harness/cases/cost.h"
+#include "harness/session/invariants.h"
 #include "harness/session/time_stage.h"
 
 namespace attnbench {
@@ -26,13 +27,21 @@ std::optional<std::string> does_not_fit(const Case& item, const Device& device) 
                      device.info().name, available / (1 << 30));
 }
 
-/// One checked launch: outputs poisoned before, compared and guards looked at after.
-Verdict checked_launch(Workload& workload, Launcher& launcher, Device& device, CheckMode mode) {
+/// One checked launch: outputs poisoned before, compared and guards looked at after. Then its invariants,
+/// where they are asked for. `digest`: of the outputs that were judged.
+Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
+                       const SessionOptions& options, uint64_t& digest) {
   workload.reset_outputs();
   launcher.launch();
   device.synchronize();
-  Verdict v = verify(workload, workload.download_outputs(), launcher.numerics(), mode);
+  digest = workload.outputs_digest();
+  const HostOutputs outputs = workload.download_outputs();
+  Verdict v = verify(workload, outputs, launcher.numerics(), options.check);
   look_at_memory(workload, launcher, v);
+  if (options.invariants && (v.pass || options.all_detectors)) {
+    check_invariants(*work.item, *work.kernel, device, launcher, workload, outputs,
+                     {options.check, options.repeats}, v);
+  }
   return v;
 }
 
@@ -55,13 +64,12 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
   record.stages.setup_s = lap();
   uint64_t verified = 0;
   if (options.check != CheckMode::kOff) {
-    record.check = checked_launch(workload, launcher, device, options.check);
+    record.check = checked_launch(work, workload, launcher, device, options, verified);
     if (!record.check->pass) {
       record.status = Status::kFail;
       record.reason = record.check->reason;
       return;
     }
-    verified = workload.outputs_digest();
   }
   record.stages.verify_s = lap();
   record.status = Status::kPass;

@@ -18,6 +18,9 @@ namespace attnbench {
 
 struct SessionOptions {
   CheckMode check = CheckMode::kSampled;
+  bool invariants = false;     ///< check_invariants after the first launch
+  int repeats = 2;             ///< launches that must agree, of the invariant "repeat"
+  bool all_detectors = false;  ///< look on after a failure, so that failed_by holds all that fire
   bool time = true;
   TimingOptions timing;
   std::vector<std::string> kernels;     ///< names; empty: all of the device

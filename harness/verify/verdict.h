@@ -7,7 +7,9 @@
 
 namespace attnbench {
 
-enum class CheckMode { kOff, kSampled, kFull };
+/// Which rows are compared: none; all where that is cheap, else a sample; all; a sample even where all are
+/// cheap.
+enum class CheckMode { kOff, kSampled, kFull, kSampleOnly };
 
 /// Names of what can find an output wrong, as reports have them; of an invariant: "invariant:" and its name.
 namespace detector {
@@ -36,6 +38,23 @@ struct WorstElement {
   double sigma = 0;
 };
 
+/// What came of one invariant: equal launches whose results must be equal.
+struct InvariantResult {
+  enum class Outcome {
+    kHeld,     ///< bit for bit, or within tolerance where that is the rule
+    kBroken,   ///< demanded, and not so
+    kDiffers,  ///< not bit for bit, but within tolerance, and the kernel promises no more
+    kSkipped,  ///< cannot be asked of this case or kernel
+  };
+  std::string name;
+  Outcome outcome = Outcome::kHeld;
+  std::string note;  ///< where it differs, or why it was skipped; empty where it held
+};
+constexpr const char* outcome_name(InvariantResult::Outcome o) {
+  constexpr const char* names[] = {"held", "broken", "differs", "skipped"};
+  return names[static_cast<int>(o)];
+}
+
 /// Attention: z = (out - o) / sigma, with sigma derived from the kernel's declared arithmetic
 /// (harness/verify/README.md).
 struct Verdict {
@@ -55,7 +74,8 @@ struct Verdict {
   double max_ulp = 0;    ///< largest |out - o| in units of the output type's last place at o
   double lse_max_z = 0;  ///< limit kMaxZ
   WorstElement worst;
-  double reference_s = 0;  ///< seconds the reference took
+  double reference_s = 0;                   ///< seconds the reference took
+  std::vector<InvariantResult> invariants;  ///< in the order in which they were tried; empty: none was
 
   /// A detector fired: the first one gives the reason.
   void fail(const std::string& detector, const std::string& why) {

@@ -34,9 +34,9 @@ int32_t checked_int32(int64_t x, const char* what) {
   return static_cast<int32_t>(x);
 }
 
-void plan_queries(const CaseParams& p, WorkloadPlan& plan) {
-  plan.cu_seqlens_q.push_back(0);
-  int64_t total = 0;
+void plan_queries(const CaseParams& p, int32_t lead_rows, WorkloadPlan& plan) {
+  int64_t total = lead_rows;
+  plan.cu_seqlens_q.push_back(lead_rows);
   for (const SeqLen& s : p.seqs) {
     total += s.q;
     plan.cu_seqlens_q.push_back(checked_int32(total, "total_q"));
@@ -45,14 +45,16 @@ void plan_queries(const CaseParams& p, WorkloadPlan& plan) {
   }
   plan.total_q = total;
   plan.q_owners.reserve(static_cast<std::size_t>(total + kTailRows));
+  plan.q_owners.assign(static_cast<std::size_t>(lead_rows), kPoison);
   for (std::size_t b = 0; b < p.seqs.size(); ++b) {
     for (int32_t i = 0; i < p.seqs[b].q; ++i) plan.q_owners.push_back({static_cast<int32_t>(b), i});
   }
   plan.q_owners.insert(plan.q_owners.end(), kTailRows, kPoison);
 }
 
-void plan_packed(const CaseParams& p, WorkloadPlan& plan) {
-  plan.cu_seqlens_k.push_back(0);
+void plan_packed(const CaseParams& p, int32_t lead_rows, WorkloadPlan& plan) {
+  plan.cu_seqlens_k.push_back(lead_rows);
+  plan.kv_owners.assign(static_cast<std::size_t>(lead_rows), kPoison);
   for (std::size_t b = 0; b < p.seqs.size(); ++b) {
     const int32_t k = p.seqs[b].k;
     for (int32_t j = 0; j < k; ++j) plan.kv_owners.push_back({static_cast<int32_t>(b), j});
@@ -151,13 +153,13 @@ void plan_append(const CaseParams& p, WorkloadPlan& plan) {
 
 }  // namespace
 
-std::vector<float> alibi_slopes_of(const Case& c) {
+std::vector<float> alibi_slopes_of(const Case& c, const LayoutVariant& variant) {
   const CaseParams& p = c.params;
   std::vector<float> slopes;
   if (p.alibi == Alibi::kNone) return slopes;
   const std::size_t sequences = p.alibi == Alibi::kPerSequence ? p.seqs.size() : 1;
   for (std::size_t b = 0; b < sequences; ++b) {
-    const double factor = p.alibi == Alibi::kPerSequence ? 1.0 + 0.5 * static_cast<double>(b % 3) : 1.0;
+    const double factor = p.alibi == Alibi::kPerSequence ? 1.0 + 0.5 * (variant.seq_id(b) % 3) : 1.0;
     for (int h = 0; h < p.num_heads_q; ++h) {
       slopes.push_back(static_cast<float>(factor * std::exp2(-8.0 * (h + 1) / p.num_heads_q)));
     }
@@ -173,21 +175,30 @@ std::vector<float> sinks_of(const Case& c) {
   return sinks;
 }
 
-WorkloadPlan plan_workload(const Case& c) {
+WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
   WorkloadPlan plan;
-  plan_queries(c.params, plan);
+  const uint64_t layout_seed = c.seed ^ variant.salt;
+  plan_queries(c.params, variant.lead_rows, plan);
   switch (c.params.kv) {
     case KvSource::kPacked:
-      plan_packed(c.params, plan);
+      plan_packed(c.params, variant.lead_rows, plan);
       break;
     case KvSource::kPaged:
-      plan_paged(c.params, c.seed, plan);
+      plan_paged(c.params, layout_seed, plan);
       break;
     case KvSource::kContiguous:
-      plan_contiguous(c.params, c.seed, plan);
+      plan_contiguous(c.params, layout_seed, plan);
       break;
   }
   if (c.params.op == Op::kKvAppend) plan_append(c.params, plan);
+  for (auto* owners : {&plan.q_owners, &plan.kv_owners, &plan.token_owners, &plan.appended}) {
+    for (RowOwner& o : *owners) {
+      if (o.seq < 0) continue;
+      const auto b = static_cast<std::size_t>(o.seq);
+      if (owners == &plan.kv_owners && !variant.first_keys.empty()) o.pos += variant.first_keys[b];
+      o.seq = variant.seq_id(b);
+    }
+  }
   return plan;
 }
 

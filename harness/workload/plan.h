@@ -20,7 +20,7 @@ struct WorkloadPlan {
   std::vector<int32_t> cu_seqlens_q;  ///< (B + 1)
   std::vector<int32_t> cu_seqlens_k;  ///< (B + 1), packed only
   std::vector<int32_t> seqused_k;     ///< (B), paged, or packed with gaps
-  int64_t total_q = 0;
+  int64_t total_q = 0;                ///< cu_seqlens_q[B]: rows of q, O and LSE, leading ones included
   int32_t max_seqlen_q = 0;
   int32_t max_seqlen_k = 0;
 
@@ -42,9 +42,21 @@ struct WorkloadPlan {
       appended;  ///< kv_append only, like kv_owners: rows that the launch writes; seq -1: others
 };
 
+/// Another way for a case to lie in memory: no value changes by it, so no result may either.
+struct LayoutVariant {
+  /// Logical sequence whose values each sequence of the case has; empty: sequence b those of b.
+  std::vector<int32_t> seq_ids;
+  /// Logical position of the first key of each sequence; empty: 0.
+  std::vector<int32_t> first_keys;
+  uint64_t salt = 0;      ///< other places for pages and rows of the cache
+  int32_t lead_rows = 0;  ///< unused rows before the first sequence's, so that cu_seqlens[0] is not 0
+
+  int32_t seq_id(std::size_t b) const { return seq_ids.empty() ? static_cast<int32_t>(b) : seq_ids[b]; }
+};
+
 /// ALiBi slopes of a case, (Hq) or (B, Hq): 2^(-8 (h + 1) / Hq) as O. Press et al. have them (arXiv
 /// 2108.12409), times 1, 1.5 or 2 by sequence where they are per sequence. Empty where the case has none.
-std::vector<float> alibi_slopes_of(const Case& c);
+std::vector<float> alibi_slopes_of(const Case& c, const LayoutVariant& variant = {});
 
 /// Sinks of a case, (Hq), within (-12, 12); empty where the case has none.
 std::vector<float> sinks_of(const Case& c);
@@ -57,6 +69,6 @@ constexpr float descale_of(Tensor tensor, int32_t seq, int32_t kv_head) {
 }
 
 /// Deterministic in (case, seed). Throws std::length_error where offsets would not fit their 32-bit fields.
-WorkloadPlan plan_workload(const Case& c);
+WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant = {});
 
 }  // namespace attnbench

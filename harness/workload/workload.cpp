@@ -28,11 +28,10 @@ uint64_t features_of_case(const CaseParams& p) {
 int64_t bytes_of(DType t) { return static_cast<int64_t>(dtype_size(t)); }
 
 /// (B, Hkv) descales of a tensor.
-std::vector<float> descales_of(const CaseParams& p, Tensor tensor) {
+std::vector<float> descales_of(const CaseParams& p, const LayoutVariant& variant, Tensor tensor) {
   std::vector<float> out;
   for (std::size_t b = 0; b < p.seqs.size(); ++b) {
-    for (int32_t h = 0; h < p.num_heads_kv; ++h)
-      out.push_back(descale_of(tensor, static_cast<int32_t>(b), h));
+    for (int32_t h = 0; h < p.num_heads_kv; ++h) out.push_back(descale_of(tensor, variant.seq_id(b), h));
   }
   return out;
 }
@@ -50,6 +49,18 @@ FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32
   job.num_heads = heads;
   job.head_dim = c.params.head_dim;
   return job;
+}
+
+/// What the leading rows that belong to no sequence hold is nobody's business.
+void drop_lead_rows(HostOutputs& h, int64_t lead, int64_t total) {
+  if (lead == 0) return;
+  const auto first = h.out.begin();
+  h.out.erase(first, first + static_cast<std::ptrdiff_t>(h.out.size()) / total * lead);
+  std::vector<float> lse;
+  for (std::size_t i = 0; i < h.lse.size(); ++i) {
+    if (static_cast<int64_t>(i) % total >= lead) lse.push_back(h.lse[i]);
+  }
+  h.lse = std::move(lse);
 }
 
 }  // namespace
@@ -91,8 +102,8 @@ GuardedBuffer& Workload::keep_input(GuardedBuffer& b) {
   return b;
 }
 
-Workload::Workload(Device& device, const Case& item)
-    : device_(&device), item_(item), plan_(plan_workload(item)) {
+Workload::Workload(Device& device, const Case& item, const LayoutVariant& variant)
+    : device_(&device), item_(item), plan_(plan_workload(item, variant)) {
   const CaseParams& p = item_.params;
   const int64_t e_out = bytes_of(p.dtype);
   const int64_t d = p.head_dim;
@@ -136,12 +147,12 @@ Workload::Workload(Device& device, const Case& item)
   };
   keep_if_any(cache_rows_, "cache_batch_idx", plan_.cache_batch_idx);
   keep_if_any(leftpad_, "cache_leftpad", plan_.cache_leftpad);
-  keep_if_any(slopes_, "alibi_slopes", alibi_slopes_of(item_));
+  keep_if_any(slopes_, "alibi_slopes", alibi_slopes_of(item_, variant));
   keep_if_any(sinks_, "sinks", sinks_of(item_));
-  if (p.q_dtype) keep_if_any(q_descale_, "q_descale", descales_of(p, Tensor::kQ));
+  if (p.q_dtype) keep_if_any(q_descale_, "q_descale", descales_of(p, variant, Tensor::kQ));
   if (p.kv_dtype) {
-    keep_if_any(k_descale_, "k_descale", descales_of(p, Tensor::kK));
-    keep_if_any(v_descale_, "v_descale", descales_of(p, Tensor::kV));
+    keep_if_any(k_descale_, "k_descale", descales_of(p, variant, Tensor::kK));
+    keep_if_any(v_descale_, "v_descale", descales_of(p, variant, Tensor::kV));
   }
   for (GuardedBuffer* b : {&q_, &k_, &v_, &cu_q_, &cu_k_, &used_k_, &table_, &cache_rows_, &leftpad_,
                            &slopes_, &sinks_, &q_descale_, &k_descale_, &v_descale_}) {
@@ -217,6 +228,7 @@ OpParams Workload::params() const {
     return op;
   }
   AttentionParams& a = op.attention;
+  a.total_q = a.lse_stride_head = plan_.total_q;
   a.num_blocks = plan_.num_blocks;
   a.q = q_.data();
   a.k = k_.data();
@@ -261,6 +273,7 @@ HostOutputs Workload::download_outputs() const {
   } else {
     fetch(h.out, out_);
     fetch(h.lse, lse_);
+    drop_lead_rows(h, plan_.cu_seqlens_q.front(), plan_.total_q);
   }
   return h;
 }

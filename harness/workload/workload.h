@@ -15,15 +15,18 @@ namespace attnbench {
 
 /// What a launch left behind, on the host.
 struct HostOutputs {
-  std::vector<unsigned char> out;               ///< attention: (total_q, Hq, D) in the case's dtype
-  std::vector<float> lse;                       ///< attention: (Hq, total_q)
+  std::vector<unsigned char> out;  ///< attention: (total_q, Hq, D) in the case's dtype
+  std::vector<float> lse;          ///< attention: (Hq, total_q)
+  /// Attention: variance of O beyond what one launch may have, as of outputs merged from several; like `out`,
+  /// or empty.
+  std::vector<double> extra_variance;
   std::vector<unsigned char> k_cache, v_cache;  ///< kv_append: the whole caches
 };
 
 class Workload {
  public:
   /// Allocates and fills. Throws OutOfMemory, DeviceError, std::length_error.
-  Workload(Device& device, const Case& item);
+  Workload(Device& device, const Case& item, const LayoutVariant& variant = {});
 
   const Case& item() const { return item_; }
   const WorkloadPlan& plan() const { return plan_; }

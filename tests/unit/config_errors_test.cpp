@@ -55,8 +55,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"sweeps: [{}]\n", "1:1", "key 'name' is missing"},
         BadText{"name: a\n", "1:1", "key 'sweeps' is missing"},
         BadText{"name: a\nsweep: [{}]\n", "2:1",
-                "unknown key 'sweep' in the top level; did you mean 'sweeps'? allowed: name, seed, defaults, "
-                "sweeps"},
+                "unknown key 'sweep' in the top level; did you mean 'sweeps'? allowed: name, seed, check, "
+                "defaults, sweeps"},
         BadText{"name: a\nhead_dim: 5\nsweeps: [{}]\n", "2:1", "head_dim belongs in a sweep or in defaults"},
         BadText{"name: a\nname: b\nsweeps: [{}]\n", "2:1",
                 "key 'name' stands twice in the top level (first on line 1)"},
@@ -70,6 +70,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"name: a\nseed: 1.5\nsweeps: [{}]\n", "2:7", "got '1.5'"},
         BadText{"name: a\nseed: '1'\nsweeps: [{}]\n", "2:7", "got the string '1', expected an integer"},
         BadText{"name: a\nseed: 0x10\nsweeps: [{}]\n", "2:7", "got '0x10'"},
+        BadText{"name: a\ncheck: invariant\nsweeps: [{}]\n", "2:8",
+                "key 'check': unknown word 'invariant'; did you mean 'invariants'?"},
+        BadText{"name: a\ncheck: [full, sampled]\nsweeps: [{}]\n", "2:8",
+                "'full' and 'sampled' exclude each other"},
+        BadText{"name: a\ncheck: ['off', invariants]\nsweeps: [{}]\n", "2:8", "not 'off'"},
         BadText{"name: a\nsweeps: {op: attention}\n", "2:9", "key 'sweeps': got a mapping, expected a list"},
         BadText{"name: a\nsweeps: []\n", "2:9", "key 'sweeps': the list is empty"},
         BadText{"name: a\nsweeps:\n", "2:1", "key 'sweeps': got nothing, expected a list"},

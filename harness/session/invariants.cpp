@@ -1,0 +1,234 @@
+#include "harness/session/invariants.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "harness/verify/bitwise.h"
+#include "harness/verify/verify.h"
+
+namespace attnbench {
+namespace {
+
+using Outcome = InvariantResult::Outcome;
+
+constexpr uint64_t kOtherPlaces = 0x5eed;
+constexpr int32_t kLeadRows = 3;
+
+/// The case with other sequences, or in another layout, and whose rows of the base it computes.
+struct Variant {
+  Case item;
+  LayoutVariant layout;
+};
+
+class Invariants {
+ public:
+  Invariants(const Case& item, const Kernel& kernel, Device& device, Launcher& launcher, Workload& workload,
+             const HostOutputs& outputs, const InvariantOptions& options, Verdict& verdict)
+      : base_(item),
+        p_(item.params),
+        kernel_(kernel),
+        device_(device),
+        launcher_(launcher),
+        workload_(workload),
+        outputs_(outputs),
+        options_(options),
+        verdict_(verdict) {}
+
+  void check_all() {
+    repeat();
+    page_shuffle();
+    nhd_hnd();
+    lead_rows();
+    packed_paged();
+    batch_permutation();
+    alone();
+    merge();
+  }
+
+ private:
+  void add(const char* name, Outcome outcome, const std::string& note = "") {
+    verdict_.invariants.push_back({name, outcome, note});
+    if (outcome == Outcome::kBroken) {
+      verdict_.fail(std::string(detector::kInvariant) + name, fmt::format("invariant {}: {}", name, note));
+    }
+  }
+
+  /// Launches a variant; nullopt, and a line in the verdict, where the kernel or the device cannot.
+  std::optional<HostOutputs> launch(const char* name, const Variant& v) {
+    if (auto why = refusal(kernel_, device_, v.item)) {
+      add(name, Outcome::kSkipped, *why);
+      return std::nullopt;
+    }
+    try {
+      Workload workload(device_, v.item, v.layout);
+      Launcher launcher(kernel_, device_, workload);
+      workload.reset_outputs();
+      launcher.launch();
+      device_.synchronize();
+      return workload.download_outputs();
+    } catch (const OutOfMemory& e) {
+      add(name, Outcome::kSkipped, e.what());
+      return std::nullopt;
+    }
+  }
+
+  /// Bits first; other bits are broken where equal ones are `promised`, else judged by the tolerance.
+  void judge(const char* name, const HostOutputs& other, bool promised) {
+    const auto difference = first_difference(base_, outputs_, other);
+    if (!difference) return add(name, Outcome::kHeld);
+    if (promised) return add(name, Outcome::kBroken, *difference);
+    const Verdict v = verify_attention(base_, other, launcher_.numerics(), options_.check, 0);
+    if (v.pass) return add(name, Outcome::kDiffers, *difference);
+    add(name, Outcome::kBroken, v.reason);
+  }
+
+  void compare(const char* name, const Variant& v, bool promised) {
+    if (const auto other = launch(name, v)) {
+      judge(name, laid_over(base_, outputs_, v.item, *other, v.layout.seq_ids), promised);
+    }
+  }
+
+  bool deterministic() const { return (kernel_.flags & kDeterministic) != 0; }
+  bool batch_invariant() const { return (kernel_.flags & kBatchInvariant) != 0; }
+
+  /// The same launch again.
+  void repeat() {
+    const uint64_t before = workload_.outputs_digest();
+    for (int i = 1; i < options_.repeats; ++i) {
+      workload_.reset_outputs();
+      launcher_.launch();
+      device_.synchronize();
+      if (workload_.outputs_digest() == before) continue;
+      const auto difference = first_difference(base_, outputs_, workload_.download_outputs());
+      const std::string where =
+          fmt::format("launch {} of {}: {}", i + 1, options_.repeats, difference.value_or("other bits"));
+      if (deterministic()) return add("repeat", Outcome::kBroken, where);
+      const Verdict v =
+          verify_attention(base_, workload_.download_outputs(), launcher_.numerics(), options_.check, 0);
+      if (!v.pass) return add("repeat", Outcome::kBroken, fmt::format("launch {}: {}", i + 1, v.reason));
+      return add("repeat", Outcome::kDiffers, where);
+    }
+    add("repeat", Outcome::kHeld);
+  }
+
+  /// Pages, or rows of a contiguous cache, elsewhere in the pool.
+  void page_shuffle() {
+    if (p_.kv == KvSource::kPacked) return;
+    Variant v{base_, {}};
+    v.item.params.page_layout = PageLayout::kShuffled;
+    v.item.params.shuffled_cache = true;
+    v.layout.salt = kOtherPlaces;
+    compare("page_shuffle", v, deterministic());
+  }
+
+  void nhd_hnd() {
+    if (p_.kv != KvSource::kPaged) return;
+    Variant v{base_, {}};
+    v.item.params.kv_layout = p_.kv_layout == KvLayout::kNhd ? KvLayout::kHnd : KvLayout::kNhd;
+    compare("nhd_hnd", v, deterministic());
+  }
+
+  /// cu_seqlens that do not begin with 0.
+  void lead_rows() {
+    Variant v{base_, {}};
+    v.layout.lead_rows = kLeadRows;
+    compare("lead_rows", v, deterministic());
+  }
+
+  /// A kernel may cut paged and packed keys into other tiles: equal bits are asked of those whose cuts follow
+  /// from the sequence alone.
+  void packed_paged() {
+    Variant v{base_, {}};
+    v.item.params.kv = p_.kv == KvSource::kPacked ? KvSource::kPaged : KvSource::kPacked;
+    v.item.params = normalised(v.item.params);
+    compare("packed_paged", v, batch_invariant());
+  }
+
+  Variant of_sequences(const std::vector<int32_t>& ids) const {
+    Variant v{base_, {}};
+    v.layout.seq_ids = ids;
+    v.item.params.seqs.clear();
+    for (const int32_t id : ids) v.item.params.seqs.push_back(p_.seqs[static_cast<std::size_t>(id)]);
+    return v;
+  }
+
+  void batch_permutation() {
+    if (p_.seqs.size() < 2) return;
+    std::vector<int32_t> ids(p_.seqs.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    std::rotate(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>((ids.size() + 1) / 2), ids.end());
+    compare("batch_permutation", of_sequences(ids), batch_invariant());
+  }
+
+  /// The first, the last and the longest sequence that have queries, each as a batch of its own.
+  void alone() {
+    if (p_.seqs.size() < 2) return;
+    std::optional<int32_t> first, last, longest;
+    for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
+      if (p_.seqs[b].q == 0) continue;
+      last = static_cast<int32_t>(b);
+      if (!first) first = last;
+      if (!longest || p_.seqs[b].k > p_.seqs[static_cast<std::size_t>(*longest)].k) longest = last;
+    }
+    if (!first) return;
+    HostOutputs joined = outputs_;
+    for (const int32_t id : std::set<int32_t>{*first, *last, *longest}) {
+      const Variant v = of_sequences({id});
+      const auto other = launch("alone", v);
+      if (!other) return;
+      joined = laid_over(base_, std::move(joined), v.item, *other, v.layout.seq_ids);
+    }
+    judge("alone", joined, batch_invariant());
+  }
+
+  /// The keys before some position and those from it on, merged, against the reference. Windows and ALiBi
+  /// measure distances that a part of the keys does not show.
+  void merge() {
+    if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone) return;
+    Variant head{base_, {}};
+    Variant tail{base_, {}};
+    head.item.params.causal = false;  // all queries stand behind the prefix
+    head.item.params.sinks = false;   // a term of one part only
+    bool any = false;
+    for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
+      const SeqLen& s = p_.seqs[b];
+      const int32_t cut = p_.causal ? std::max(0, s.k - s.q) / 2 : s.k / 2;
+      any = any || (cut > 0 && s.q > 0);
+      head.item.params.seqs[b].k = cut;
+      tail.item.params.seqs[b].k = s.k - cut;
+      tail.layout.first_keys.push_back(cut);
+    }
+    if (!any) return;
+    const auto a = launch("merge", head);
+    if (!a) return;
+    const auto b = launch("merge", tail);
+    if (!b) return;
+    const CheckMode mode = options_.check == CheckMode::kFull ? CheckMode::kFull : CheckMode::kSampleOnly;
+    const Verdict v = verify_attention(base_, merged(base_, *a, *b), launcher_.numerics(), mode, 0);
+    add("merge", v.pass ? Outcome::kHeld : Outcome::kBroken, v.reason);
+  }
+
+  const Case& base_;
+  const CaseParams& p_;
+  const Kernel& kernel_;
+  Device& device_;
+  Launcher& launcher_;
+  Workload& workload_;
+  const HostOutputs& outputs_;
+  const InvariantOptions& options_;
+  Verdict& verdict_;
+};
+
+}  // namespace
+
+void check_invariants(const Case& item, const Kernel& kernel, Device& device, Launcher& launcher,
+                      Workload& workload, const HostOutputs& outputs, const InvariantOptions& options,
+                      Verdict& verdict) {
+  if (item.params.op != Op::kAttention) return;
+  Invariants(item, kernel, device, launcher, workload, outputs, options, verdict).check_all();
+}
+
+}  // namespace attnbench

@@ -1,0 +1,24 @@
+// Invariants: other launches of the same problem, whose results must be the same.
+//
+// Values are a pure function of logical coordinates, so a variant is the case in another layout. What must
+// hold bit for bit and what within tolerance: harness/verify/README.md.
+#pragma once
+
+#include "harness/run/launcher.h"
+#include "harness/verify/verdict.h"
+
+namespace attnbench {
+
+struct InvariantOptions {
+  CheckMode check = CheckMode::kSampled;  ///< of outputs that may differ in bits, and of merged ones
+  int repeats = 2;                        ///< launches that must agree; at least 2
+};
+
+/// Tries all invariants of an attention case that was launched once, with these outputs; does nothing for
+/// other ops. Each that is broken fails the verdict as "invariant:<name>". Throws as Workload and Launcher
+/// do.
+void check_invariants(const Case& item, const Kernel& kernel, Device& device, Launcher& launcher,
+                      Workload& workload, const HostOutputs& outputs, const InvariantOptions& options,
+                      Verdict& verdict);
+
+}  // namespace attnbench

@@ -1,0 +1,98 @@
+#include "harness/verify/bitwise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace attnbench {
+namespace {
+
+std::vector<int64_t> q_begins(const CaseParams& p) {
+  std::vector<int64_t> begins = {0};
+  for (const SeqLen& s : p.seqs) begins.push_back(begins.back() + s.q);
+  return begins;
+}
+
+std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, const HostOutputs& other,
+                      std::span<const int32_t> ids) {
+  const CaseParams& p = c.params;
+  const std::vector<int64_t> to = q_begins(p);
+  const std::vector<int64_t> from = q_begins(other_case.params);
+  const int64_t row_bytes = int64_t{p.num_heads_q} * p.head_dim * static_cast<int64_t>(dtype_size(p.dtype));
+  for (std::size_t i = 0; i < other_case.params.seqs.size(); ++i) {
+    const std::size_t b = ids.empty() ? i : static_cast<std::size_t>(ids[i]);
+    const int64_t rows = other_case.params.seqs[i].q;
+    std::copy_n(other.out.begin() + from[i] * row_bytes, rows * row_bytes,
+                base.out.begin() + to[b] * row_bytes);
+    for (int64_t h = 0; h < p.num_heads_q; ++h) {
+      std::copy_n(other.lse.begin() + h * from.back() + from[i], rows,
+                  base.lse.begin() + h * to.back() + to[b]);
+    }
+  }
+  return base;
+}
+
+std::optional<std::string> first_difference(const Case& c, const HostOutputs& a, const HostOutputs& b) {
+  const CaseParams& p = c.params;
+  const std::vector<int64_t> begin = q_begins(p);
+  const std::size_t e = dtype_size(p.dtype);
+  for (std::size_t s = 0; s < p.seqs.size(); ++s) {
+    for (int i = 0; i < p.seqs[s].q; ++i) {
+      const int64_t token = begin[s] + i;
+      for (int h = 0; h < p.num_heads_q; ++h) {
+        for (int ch = 0; ch < p.head_dim; ++ch) {
+          const int64_t index = (token * p.num_heads_q + h) * p.head_dim + ch;
+          if (std::memcmp(&a.out[at(index) * e], &b.out[at(index) * e], e) == 0) continue;
+          return fmt::format("O of seq {} pos {} head {} channel {}: {:.9g}, not {:.9g}", s, i, h, ch,
+                             load_float(p.dtype, b.out.data(), index),
+                             load_float(p.dtype, a.out.data(), index));
+        }
+        const std::size_t l = at(h * begin.back() + token);
+        if (float_bits(a.lse[l]) != float_bits(b.lse[l]))
+          return fmt::format("LSE of seq {} pos {} head {}: {:.9g}, not {:.9g}", s, i, h, b.lse[l], a.lse[l]);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+HostOutputs merged(const Case& c, const HostOutputs& a, const HostOutputs& b) {
+  const CaseParams& p = c.params;
+  const int64_t total = q_begins(p).back();
+  const double u = unit_roundoff(p.dtype);
+  HostOutputs m;
+  m.out.resize(a.out.size());
+  m.lse.resize(a.lse.size());
+  m.extra_variance.resize(at(total * p.num_heads_q * p.head_dim));
+  for (int64_t token = 0; token < total; ++token) {
+    for (int64_t h = 0; h < p.num_heads_q; ++h) {
+      const std::size_t l = at(h * total + token);
+      const double la = a.lse[l];
+      const double lb = b.lse[l];
+      // An empty state is O = 0, LSE = -inf; fmax would drop a NaN.
+      const double top = la > lb || std::isnan(la) ? la : lb;
+      const bool empty = top == -INFINITY;
+      const double sum = std::exp(la - top) + std::exp(lb - top);
+      m.lse[l] = static_cast<float>(empty ? top : top + std::log(sum));
+      const double wa = empty ? 0 : std::exp(la - top) / sum;
+      const double wb = empty ? 0 : std::exp(lb - top) / sum;
+      for (int64_t ch = 0; ch < p.head_dim; ++ch) {
+        const int64_t i = (token * p.num_heads_q + h) * p.head_dim + ch;
+        const double oa = wa * static_cast<double>(load_float(p.dtype, a.out.data(), i));
+        const double ob = wb * static_cast<double>(load_float(p.dtype, b.out.data(), i));
+        store_float(p.dtype, m.out.data(), i, static_cast<float>(oa + ob));
+        m.extra_variance[at(i)] = u * u * (oa * oa + ob * ob) / 3.0;
+      }
+    }
+  }
+  return m;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,25 @@
+// Outputs of two launches of one problem that must agree, put side by side.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "harness/cases/case.h"
+#include "harness/workload/workload.h"
+
+namespace attnbench {
+
+/// `base` with the rows of some sequences replaced by those of another launch. `other` holds the outputs of
+/// `other_case`, whose sequence i is sequence ids[i] of `c`, with as many queries (ids empty: sequence i).
+HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, const HostOutputs& other,
+                      std::span<const int32_t> ids);
+
+/// The first element of O or LSE that differs in its bits, in words; nullopt where all are equal.
+std::optional<std::string> first_difference(const Case& c, const HostOutputs& a, const HostOutputs& b);
+
+/// The states of disjoint sets of keys merged into one, in double: O = sum of w_i O_i with w_i = exp(LSE_i -
+/// LSE), rounded to the case's dtype, and extra_variance for the roundings of the O_i.
+HostOutputs merged(const Case& c, const HostOutputs& a, const HostOutputs& b);
+
+}  // namespace attnbench
