@@ -1,10 +1,43 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
+#include <set>
+#include <string_view>
 
 #include "harness/cli/common.h"
 
 namespace attnbench::cli {
+namespace {
+
+/// One row per feature, one column per kernel of the op; features that no kernel of the op has are named
+/// below.
+void print_support(KernelTable kernels, Op op) {
+  std::vector<const Kernel*> columns;
+  for (const Kernel* k : kernels) {
+    if (k->op == op) columns.push_back(k);
+  }
+  if (columns.empty()) return;
+  std::size_t width = 0;
+  for (const FeatureName& f : kFeatureNames) width = std::max(width, std::string_view(f.name).size());
+  std::cout << fmt::format("\n{:<{}}", op_name(op), std::max(width, std::string_view(op_name(op)).size()));
+  width = std::max(width, std::string_view(op_name(op)).size());
+  for (const Kernel* k : columns) std::cout << "  " << k->name;
+  std::cout << '\n';
+  for (const FeatureName& f : kFeatureNames) {
+    if (std::none_of(columns.begin(), columns.end(), [&](const Kernel* k) { return k->features & f.bit; })) {
+      continue;
+    }
+    std::cout << fmt::format("{:<{}}", f.name, width);
+    for (const Kernel* k : columns) {
+      std::cout << fmt::format("  {:^{}}", k->features & f.bit ? "yes" : "-",
+                               std::string_view(k->name).size());
+    }
+    std::cout << '\n';
+  }
+}
+
+}  // namespace
 
 void add_kernels(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("kernels", "List the kernels and what each supports");
@@ -15,15 +48,15 @@ void add_kernels(CLI::App& app, Program& program) {
         std::cout << fmt::format(
             "{} ({}, {}{}): {}\n", k->name, op_name(k->op), device_kind_name(k->device),
             k->min_compute_capability ? fmt::format(" sm_{}+", k->min_compute_capability) : "", k->summary);
-        std::cout << "    shapes    " << k->shapes << "\n    features ";
-        for (const FeatureName& f : kFeatureNames) {
-          if (k->features & f.bit) std::cout << ' ' << f.name;
-        }
+        std::cout << "    shapes    " << k->shapes;
         std::cout << "\n    promises ";
         if (k->flags & kDeterministic) std::cout << " deterministic";
         if (k->flags & kBatchInvariant) std::cout << " batch_invariant";
         std::cout << "\n";
       }
+      std::set<Op> ops;
+      for (const Kernel* k : program.kernels) ops.insert(k->op);
+      for (const Op op : ops) print_support(program.kernels, op);
       return program.kernels.empty() ? 6 : 0;
     };
   });
