@@ -6,6 +6,8 @@
 #   attnbench_install PACKAGE...         apt-get install, as root or through sudo
 #   attnbench_configure DIR OPTION...    cmake -S <repository> -B DIR, with Ninja where it is found
 #
+# Chart.js, for `attnbench report`, is installed where that needs no password; all else works without it.
+#
 # All return only where everything is in place; else they say what to do and exit 2.
 
 attnbench_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -93,6 +95,18 @@ attnbench_install() {
   done
 }
 
+# What is good to have: a failure costs a line, not the build.
+attnbench_install_optional() {
+  local place
+  for place in /usr/share/javascript/chart.js /usr/share/nodejs/chart.js/dist /usr/lib/node_modules/chart.js/dist; do
+    if [[ -e $place/chart.min.js || -e $place/chart.umd.js ]]; then return; fi
+  done
+  if command -v apt-get >/dev/null 2>&1 && { [[ $(id -u) -eq 0 ]] || sudo -n true 2>/dev/null; }; then
+    if (attnbench_install libjs-chart.js); then return; fi
+  fi
+  attnbench_say "no Chart.js (apt: libjs-chart.js): building without the HTML of attnbench report"
+}
+
 attnbench_check_versions() {
   local version
   version=$(cmake --version | sed -n 's/^cmake version \([0-9]*\.[0-9]*\).*/\1/p')
@@ -122,6 +136,7 @@ attnbench_setup() {
     attnbench_install "${missing[@]}"
     hash -r
   fi
+  attnbench_install_optional
   attnbench_check_versions
 }
 

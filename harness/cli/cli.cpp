@@ -42,6 +42,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   add_doctor(app, program);
   add_compare(app, program);
   add_profile(app, program);
+  add_report(app, program);
   if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
     std::vector<std::string> names;
     for (const CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; }))

@@ -25,6 +25,7 @@ void add_kernels(CLI::App& app, Program& program);
 void add_doctor(CLI::App& app, Program& program);
 void add_compare(CLI::App& app, Program& program);
 void add_profile(CLI::App& app, Program& program);
+void add_report(CLI::App& app, Program& program);
 
 /// A mistake in how the program was called: printed to stderr, exit code 2.
 class UsageError : public std::runtime_error {

@@ -142,7 +142,11 @@ class Gatherer {
 
   void add(const Json& entry, const Place& at) {
     if (!entry.is_object()) at.fail("not an object");
-    if (const Json* own = member(entry, "attnbench")) return add_own(own_entry(entry, *own, at));
+    if (const Json* own = member(entry, "attnbench")) {
+      LoadedResult r = own_entry(entry, *own, at);
+      r.entry = std::make_shared<const Json>(entry);
+      return add_own(std::move(r));
+    }
     if (text_of(entry, "run_type", at) == "aggregate") {
       ++aggregates_;
       return;
@@ -246,6 +250,7 @@ void parse_whole(const std::string& text, ResultSet& set) {
     at.fail("not a results file: it has no list 'benchmarks'");
   if (const Json* context = member(root, "context")) {
     set.context = parse_context(*context, Place{set.path, "context"});
+    set.context_entry = std::make_shared<const Json>(*context);
   }
   Gatherer gatherer(set);
   for (std::size_t i = 0; i < benchmarks->size(); ++i) {
@@ -287,6 +292,7 @@ ResultSet load_results(const std::string& path) {
     ResultSet finished = parse_results(read_file(journal), journal.string());
     if (finished.results.size() > set.results.size()) {
       finished.context = set.context;
+      finished.context_entry = set.context_entry;
       return finished;
     }
   }

@@ -2,6 +2,8 @@
 // of Google Benchmark.
 #pragma once
 
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -29,6 +31,7 @@ struct LoadedResult {
   std::optional<double> sol, tflops, gbs;
   std::string cache;  ///< "cold", "hot", or empty where unknown
   bool graph = false;
+  std::shared_ptr<const nlohmann::json> entry;  ///< as it stands in the file, for what is not above
 };
 
 /// What decides whether two files may be compared; empty or 0 where the file does not say.
@@ -45,6 +48,7 @@ struct ResultSet {
   std::vector<LoadedResult> results;
   int torn_lines = 0;  ///< journal: 1 where the last line was cut short by a crash
   int replaced = 0;    ///< entries that a later one of the same name and device replaced (a resumed run)
+  std::shared_ptr<const nlohmann::json> context_entry;  ///< as it stands in the file; null in a journal
 };
 
 /// Reads `path`. A name that ends in ".jsonl" is read as a journal. A folder stands for its results.json, or

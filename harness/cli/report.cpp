@@ -1,0 +1,114 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "harness/cli/cli.h"
+#include "harness/report/files.h"
+#include "harness/report/html/page.h"
+#include "harness/report/html/page_data.h"
+#include "harness/report/html/svg_plots.h"
+
+namespace attnbench::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportCommand {
+  std::vector<std::string> results;
+  std::string baseline, out, title, format = "html";
+  double min_effect_percent = 2.0;
+};
+
+void write_one(const fs::path& path, const std::string& text) {
+  write_file_atomically(path, text);
+  std::cout << fmt::format("report: {} ({} KB)\n", path.string(), (text.size() + 1023) / 1024);
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code ec;
+  if (!folder.empty()) fs::create_directories(folder, ec);
+  if (ec) throw UsageError(fmt::format("{}: cannot make the folder: {}", folder.string(), ec.message()));
+}
+
+int write_plots(const ReportCommand& c, const std::vector<ResultSet>& sets) {
+  const auto plots = svg_plots(sets);
+  if (plots.empty()) {
+    std::cerr << "attnbench: no plot: nothing in these results was timed\n";
+    return 6;
+  }
+  const fs::path folder = c.out.empty() ? "." : c.out;
+  make_folder(folder);
+  for (const auto& [name, text] : plots) write_one(folder / name, text);
+  return 0;
+}
+
+int report(const ReportCommand& c) {
+  if (c.format == "html" && !page_available()) {
+    throw UsageError(
+        "built without Chart.js, which the HTML report needs: install libjs-chart.js (apt), configure and "
+        "build "
+        "again; --format svg works without");
+  }
+  if (c.format == "svg" && !c.baseline.empty()) throw UsageError("--baseline goes into the HTML report only");
+  std::vector<ResultSet> sets;
+  std::optional<ResultSet> base;
+  try {
+    for (const std::string& path : c.results) sets.push_back(load_results(path));
+    if (!c.baseline.empty()) base = load_results(c.baseline);
+  } catch (const ResultsError& e) {
+    std::cerr << e.what() << "\n";
+    return 2;
+  }
+  for (const ResultSet& set : sets) {
+    if (!set.context.complete) std::cerr << set.path << ": note: this run was interrupted\n";
+  }
+  if (c.format == "svg") return write_plots(c, sets);
+  PageOptions options;
+  if (!c.title.empty()) options.title = c.title;
+  std::optional<PageComparison> comparison;
+  if (base) {
+    CompareOptions compare;
+    compare.min_effect = c.min_effect_percent / 100.0;
+    comparison = compare_with(*base, sets, compare);
+  }
+  const fs::path out = c.out.empty() ? "report.html" : c.out;
+  make_folder(out.parent_path());
+  write_one(out, write_page(page_data(sets, comparison, options)));
+  return 0;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Program& program) {
+  auto* command = app.add_subcommand("report", "Show results as one HTML page, or its main plots as SVG");
+  auto c = std::make_shared<ReportCommand>();
+  command
+      ->add_option(
+          "results", c->results,
+          "results.json, journal.jsonl, a run's folder, or Google Benchmark's JSON; several go on one page")
+      ->type_name("RESULTS")
+      ->required();
+  command->add_option("--baseline", c->baseline, "Compare with these results, as attnbench compare does")
+      ->type_name("FILE");
+  command
+      ->add_option("--min-effect", c->min_effect_percent,
+                   "Smallest difference from the baseline that counts, in percent (default 2)")
+      ->type_name("PERCENT")
+      ->check(CLI::Range(0.01, 99.0));
+  command
+      ->add_option("-o,--out", c->out,
+                   "The HTML file (default report.html); of svg, a folder (default: this one)")
+      ->type_name("PATH");
+  command->add_option("--format", c->format, "html (default) or svg")->check(CLI::IsMember({"html", "svg"}));
+  command->add_option("--title", c->title, "Heading of the page")->type_name("TEXT");
+  command->footer(
+      "Examples:\n"
+      "  attnbench report results/runs/quickstart -o report.html\n"
+      "  attnbench report new/results.json --baseline results/baselines/cpu/quickstart.json -o report.html\n"
+      "  attnbench report results/baselines/h100/prefill.json --format svg -o plots\n"
+      "The page needs no network: it may be mailed, attached to a CI run, or opened from disk.");
+  command->callback([=, &program] { program.chosen = [=] { return report(*c); }; });
+}
+
+}  // namespace attnbench::cli

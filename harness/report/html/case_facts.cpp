@@ -1,0 +1,70 @@
+#include "harness/report/html/case_facts.h"
+
+#include <nlohmann/json.hpp>
+
+namespace attnbench {
+namespace {
+
+using Json = nlohmann::json;
+
+const Json* object_at(const Json* j, const char* key) {
+  if (j == nullptr || !j->is_object()) return nullptr;
+  const auto it = j->find(key);
+  return it != j->end() && it->is_object() ? &*it : nullptr;
+}
+
+int64_t integer(const Json& j, const char* key) {
+  const auto it = j.find(key);
+  return it != j.end() && it->is_number_integer() ? it->get<int64_t>() : 0;
+}
+
+std::string word(const Json& j, const char* key) {
+  const auto it = j.find(key);
+  return it != j.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+/// The id without the part that names the batch: its spec, or "16seqs-q..." where that is long.
+std::string without_batch(const std::string& id, const std::string& spec, int64_t num_seqs) {
+  const std::string digest = std::to_string(num_seqs) + "seqs-";
+  std::string out;
+  for (std::size_t begin = 0; begin <= id.size();) {
+    const std::size_t end = std::min(id.find('/', begin), id.size());
+    const std::string part = id.substr(begin, end - begin);
+    if (part != spec && part.compare(0, digest.size(), digest) != 0) out += (out.empty() ? "" : "/") + part;
+    begin = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<CaseFacts> facts_of(const LoadedResult& result) {
+  const Json* params = object_at(object_at(result.entry.get(), "attnbench"), "params");
+  if (params == nullptr) return std::nullopt;
+  CaseFacts f;
+  f.num_seqs = integer(*params, "num_seqs");
+  f.max_q = integer(*params, "max_q");
+  f.max_k = integer(*params, "max_k");
+  f.total_q = integer(*params, "total_q");
+  f.total_k = integer(*params, "total_k");
+  f.dtype = word(*params, "dtype");
+  const std::string spec = word(*params, "batch");
+  f.setting = without_batch(result.id, spec, f.num_seqs);
+  f.uniform = f.num_seqs > 0 && f.total_q == f.num_seqs * f.max_q && f.total_k == f.num_seqs * f.max_k;
+  // A batch whose longest sequence is a prompt and whose mean is not is a prompt among decodes.
+  f.phase = f.max_q <= kDecodeQueries                 ? "decode"
+            : f.total_q > f.num_seqs * kDecodeQueries ? "prefill"
+                                                      : "mixed";
+  return f;
+}
+
+std::optional<double> intensity_of(const LoadedResult& result) {
+  const Json* a = object_at(result.entry.get(), "attnbench");
+  if (a == nullptr) return std::nullopt;
+  const auto flop = a->find("flop"), bytes = a->find("bytes");
+  if (flop == a->end() || bytes == a->end() || !flop->is_number() || !bytes->is_number()) return std::nullopt;
+  const double f = flop->get<double>(), b = bytes->get<double>();
+  return f > 0 && b > 0 ? std::optional(f / b) : std::nullopt;
+}
+
+}  // namespace attnbench

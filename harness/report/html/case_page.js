@@ -1,0 +1,87 @@
+// One result: how to run it again, what it took, how it was judged, where it ran.
+
+function case_page(r) {
+  const plots = r.time && r.time.samples_us && r.time.samples_us.length > 1 ? [histogram_plot(r), sequence_plot(r)] : [];
+  const also = results.filter((o) => o.id === r.id && o.index !== r.index);
+  const node = el("article", { class: "case", "aria-labelledby": "case-title" },
+    el("p", {}, el("a", { href: "#", class: "back", on: { click: back_to_list } }, "← All results")),
+    el("div", { class: "case-head" },
+      el("h1", { id: "case-title", tabindex: "-1" }, r.id),
+      el("p", { class: "chips" },
+        el("span", { class: `badge ${status_class(r.status)}` }, status_words[r.status]),
+        el("span", { class: "chip" }, r.kernel === "none" ? "no kernel" : r.kernel),
+        r.device ? el("span", { class: "chip" }, r.device) : null,
+        el("span", { class: "chip" }, model_of(r.run)))),
+    r.reason ? el("p", { class: "notice" }, r.reason) : null,
+    r.repro ? el("div", { class: "repro" }, el("code", { id: "repro" }, r.repro), copy_button(r.repro, "Copy the command that reproduces this")) : null,
+    r.time ? time_panel(r) : null,
+    plots.length ? el("div", { class: "pair" }, plots.map((p) => p.figure)) : null,
+    el("div", { class: "pair" }, r.check ? check_panel(r) : null, params_panel(r)),
+    also.length ? also_panel(also) : null,
+    el("section", { class: "panel" }, el("h2", {}, "Environment"), run_facts(r.run)));
+  return { node, render: () => plots.forEach((p) => p.render()) };
+}
+
+function time_panel(r) {
+  const t = r.time;
+  return el("section", { class: "panel" }, el("h2", {}, "Time"),
+    r.status !== "pass" ? el("p", { class: "notice" }, "This time does not count: a time stands only beside a correct result that the hardware allows.") : null,
+    facts([
+      ["median", micros(t.median_us)],
+      ["95 % interval", `${micros(t.lo_us)} – ${micros(t.hi_us)}`],
+      ["samples", t.samples.toLocaleString("en-US")],
+      ["rate", is_number(r.tflops) && r.flop > 0 ? `${digits(r.tflops, 4)} TFLOP/s` : ""],
+      ["traffic", is_number(r.gbs) ? `${digits(r.gbs, 4)} GB/s` : ""],
+      ["share of light speed", is_number(r.sol) ? percent(r.sol, 3) : ""],
+      ["bound by", r.bound],
+      ["least possible time", is_number(r.floor_us) ? micros(r.floor_us) : ""],
+      ["FLOP needed", is_number(r.flop) ? scaled(r.flop, "FLOP") : ""],
+      ["bytes needed", is_number(r.bytes) ? scaled(r.bytes, "B") : ""],
+      ["intensity", is_number(r.intensity) ? `${digits(r.intensity, 3)} FLOP/B` : ""],
+      ["cache before a launch", t.cache],
+      ["graph replay", t.graph ? "yes" : ""],
+      ["host-bound samples", t.host_bound ? `${t.host_bound}` : ""],
+      ["disturbed samples", t.disturbed ? `${t.disturbed}` : ""],
+      ["near the floor", t.near_floor ? "yes: the launch itself is much of the time" : ""],
+      ["clocks", r.clocks ? Object.entries(r.clocks).map(([k, v]) => `${k} ${v}`).join(", ") : ""],
+    ]));
+}
+
+function check_panel(r) {
+  const c = r.check;
+  const against = (v, limit, significant = 3) => (is_number(v) ? `${digits(v, significant)}, limit ${limit}` : "");
+  const exact = c.method === "bitwise";
+  const w = c.worst;
+  return el("section", { class: "panel" }, el("h2", {}, "Verification"), facts([
+    ["method", exact ? "bit for bit" : `${c.method}, against float64`],
+    ["rows compared", `${c.rows.toLocaleString("en-US")} of ${c.rows_total.toLocaleString("en-US")}`],
+    ["max |z|", exact ? "" : against(c.max_z, data.limits.max_z)],
+    ["max |z| of LSE", exact ? "" : against(c.lse_max_z, data.limits.lse_max_z)],
+    ["worst row's z², over its limit", exact ? "" : against(c.max_row_z2, 1)],
+    ["bias, standard errors", exact ? "" : against(c.bias_se, data.limits.bias_se)],
+    ["root mean square z", exact ? "" : digits(c.rms_z, 3)],
+    ["largest absolute error", exact ? "" : digits(c.max_abs, 3)],
+    ["largest relative error", exact ? "" : digits(c.max_rel, 3)],
+    ["in units in the last place", exact ? "" : digits(c.max_ulp, 3)],
+    ["worst element", !exact && w && w.seq >= 0 ? `sequence ${w.seq}, position ${w.pos}, head ${w.head}, channel ${w.channel}: ${digits(w.got, 4)}, expected ${digits(w.expected, 4)}` : ""],
+    ["reference took", is_number(c.reference_s) ? `${digits(c.reference_s, 2)} s` : ""],
+  ]));
+}
+
+function params_panel(r) {
+  const shown_value = (v) => (v === null ? "" : String(v));
+  return el("section", { class: "panel" }, el("h2", {}, "Parameters"),
+    facts([["sweep", r.item.sweep], ["seed", shown_value(r.item.seed ?? null)], ...Object.entries(r.params).map(([k, v]) => [k, shown_value(v)])]));
+}
+
+function also_panel(list) {
+  return el("section", { class: "panel" }, el("h2", {}, "The same case elsewhere"),
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The same case elsewhere" },
+      el("table", {}, el("thead", {}, el("tr", {}, ["kernel", "run", "status", "time", "TFLOP/s", "max |z|"].map((h) => el("th", { scope: "col" }, h)))),
+        el("tbody", {}, list.map((o) => el("tr", {},
+          el("td", {}, el("a", { href: case_link(o.index) }, o.kernel)), el("td", {}, o.run.name || o.run.file),
+          el("td", {}, el("span", { class: `badge ${status_class(o.status)}` }, status_words[o.status])),
+          el("td", { class: "number" }, micros(o.us)),
+          el("td", { class: "number" }, is_number(o.us) && o.tflops > 0 ? digits(o.tflops, 3) : kNone),
+          el("td", { class: "number" }, digits(o.z, 3))))))));
+}

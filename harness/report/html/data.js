@@ -1,0 +1,43 @@
+// The data block, with each result joined to its case and run.
+const data = JSON.parse(document.getElementById("data").textContent);
+
+const results = data.results.map((r, index) => {
+  const item = data.cases[r.case];
+  const params = item.params ? { ...data.params_common, ...item.params } : {};
+  const time = r.status === "pass" && r.time ? r.time : null;
+  return {
+    ...r,
+    index,
+    item,
+    params,
+    id: item.id,
+    name: r.kernel ? `${item.id}/${r.kernel}` : item.id,
+    device: r.device || (data.runs[r.run].device || {}).name || "",
+    repro: item.repro.length === 2 ? `${item.repro[0]}${r.kernel}${item.repro[1]}` : item.repro[0],
+    kernel: r.kernel || "none",
+    run: data.runs[r.run],
+    us: time ? time.median_us : NaN,  // of a result that counts; what else was measured stays in r.time
+    intensity: r.flop > 0 && r.bytes > 0 ? r.flop / r.bytes : NaN,
+    z: r.check && is_number(r.check.max_z) ? r.check.max_z : NaN,
+  };
+});
+
+const kernels = [...new Set(results.map((r) => r.kernel))];
+
+/** What a plain word of the filter is looked for in. */
+function search_text(r) {
+  if (!r.text) {
+    const params = Object.entries(r.params).map(([key, value]) => `${key}=${value}`);
+    r.text = [r.name, r.status, r.item.sweep, r.run.name, r.device, r.reason, ...params].join(" ").toLowerCase();
+  }
+  return r.text;
+}
+
+function model_of(run) {
+  return (run.device && run.device.model) || "unknown device";
+}
+
+const status_words = {
+  pass: "correct", fail: "incorrect", skip: "skipped", error: "error", timeout: "timeout",
+  invalid_time: "impossible time",
+};

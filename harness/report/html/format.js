@@ -1,0 +1,61 @@
+// Numbers and units for people. A figure that is missing is "–".
+const kNone = "–";
+
+function is_number(v) {
+  return typeof v === "number" && Number.isFinite(v);
+}
+
+/** `significant` digits without an exponent from 0.001 to 10^9. */
+function digits(v, significant = 4) {
+  if (!is_number(v)) return kNone;
+  if (v === 0) return "0";
+  const size = Math.abs(v);
+  if (size < 1e-3 || size >= 1e9) return v.toExponential(Math.max(0, significant - 1));
+  const decimals = Math.max(0, significant - 1 - Math.floor(Math.log10(size)));
+  return v.toLocaleString("en-US", { maximumFractionDigits: decimals, minimumFractionDigits: decimals });
+}
+
+function micros(us) {
+  if (!is_number(us)) return kNone;
+  return us >= 1e6 ? `${digits(us / 1e6)} s` : us >= 1e4 ? `${digits(us / 1e3)} ms` : `${digits(us)} µs`;
+}
+
+function percent(share, significant = 3) {
+  return is_number(share) ? `${digits(100 * share, significant)} %` : kNone;
+}
+
+/** Half the width of the interval, in percent of the median. */
+function spread(time) {
+  return time && is_number(time.lo_us) && is_number(time.hi_us) ? (time.hi_us - time.lo_us) / 2 / time.median_us : NaN;
+}
+
+/** 8192 -> "8k": lengths as the batch grammar writes them. */
+function tokens(n) {
+  if (!is_number(n)) return kNone;
+  if (n >= 1 << 20 && n % (1 << 20) === 0) return `${n >> 20}m`;
+  if (n >= 1024 && n % 1024 === 0) return `${n >> 10}k`;
+  return n.toLocaleString("en-US");
+}
+
+/** A number on an axis: no more digits than it needs. */
+function tick(v) {
+  const size = Math.abs(v);
+  if (size >= 1e5) return scaled(v, "").replace(/\.0+(?= )/, "");
+  if (v !== 0 && size < 1e-4) return v.toExponential(0);
+  return Number(v.toPrecision(4)).toLocaleString("en-US", { maximumSignificantDigits: 4 });
+}
+
+function scaled(v, unit) {
+  if (!is_number(v)) return kNone;
+  const steps = ["", "k", "M", "G", "T", "P"];
+  let i = 0;
+  while (Math.abs(v) >= 1000 && i < steps.length - 1) {
+    v /= 1000;
+    ++i;
+  }
+  return `${digits(v)} ${steps[i]}${unit}`;
+}
+
+function plural(n, word) {
+  return `${n.toLocaleString("en-US")} ${word}${n === 1 ? "" : "s"}`;
+}

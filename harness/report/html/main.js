@@ -1,0 +1,166 @@
+// The page: what is shown follows from the filter, the chosen kernels and the address (#case=3, #filter=paged).
+const state = { filter: "", matches: () => true, hidden: new Set(), case_index: -1 };
+
+function is_shown(r) {
+  return !state.hidden.has(r.kernel) && state.matches(r);
+}
+
+function shown() {
+  return results.filter(is_shown);
+}
+
+function address(index) {
+  const parts = new URLSearchParams();
+  if (state.filter) parts.set("filter", state.filter);
+  if (index >= 0) parts.set("case", String(index));
+  return `#${parts}`;
+}
+
+function case_link(index) {
+  return address(index);
+}
+
+function open_case(index) {
+  location.hash = address(index);
+}
+
+function back_to_list(event) {
+  event.preventDefault();
+  location.hash = address(-1);
+}
+
+/** A pause after typing, so that charts are drawn once. */
+function after_pause(milliseconds, action) {
+  let timer = 0;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(action, milliseconds);
+  };
+}
+
+function make_page() {
+  const sections = [roofline_plot(), throughput_plot(), latency_plot(), error_plot()];
+  if (data.comparison) sections.push(comparison_section());
+  const table = result_table();
+  const [roofline, throughput, latency, errors, comparison] = sections;
+  const list = el("div", { id: "list" },
+    comparison ? comparison.figure : null, roofline.figure,
+    el("div", { class: "pair" }, throughput.figure, latency.figure), errors.figure, table.node, environment_section());
+  const main = document.getElementById("main");
+  const problem = el("p", { class: "filter-error", role: "alert" });
+  const count = el("output", { class: "count", for: "filter" });
+  const box = el("input", {
+    id: "filter", type: "search", autocomplete: "off", spellcheck: "false", placeholder: "Filter: paged head_dim=128 max_k>=8k /d(64|128)/ -skip",
+    "aria-label": "Filter by id, parameter or figure", "aria-describedby": "filter-help",
+  });
+  let case_view = null;
+
+  const draw_list = () => {
+    sections.forEach((s) => s.render());
+    table.render();
+    count.textContent = `${plural(shown().length, "result")}`;
+  };
+  const apply_filter = () => {
+    const parsed = parse_filter(state.filter);
+    state.matches = parsed.matches;
+    problem.textContent = parsed.error;
+    box.setAttribute("aria-invalid", parsed.error ? "true" : "false");
+  };
+  const redraw = () => (case_view ? case_view.render() : draw_list());
+  const legend = el("div", { class: "legend", role: "group", "aria-label": "Kernels shown" });
+  const draw_legend = () => fill(legend, kernels.filter((k) => k !== "none").map((kernel) => el("button", {
+    type: "button", class: "kernel", "data-series": String(kernels.indexOf(kernel) % 8), "aria-pressed": String(!state.hidden.has(kernel)),
+    on: { click: (event) => {
+      state.hidden.has(kernel) ? state.hidden.delete(kernel) : state.hidden.add(kernel);
+      event.currentTarget.setAttribute("aria-pressed", String(!state.hidden.has(kernel)));
+      redraw();
+    } },
+  }, el("span", { class: `mark ${shape_of(kernel)}`, "aria-hidden": "true" }), kernel)));
+
+  const route = () => {
+    const parts = new URLSearchParams(location.hash.slice(1));
+    const wanted = parts.get("filter") || "";
+    if (wanted !== state.filter) {
+      state.filter = wanted;
+      if (box.value !== wanted) box.value = wanted;
+      apply_filter();
+    }
+    const index = parts.has("case") ? Number(parts.get("case")) : -1;
+    const r = Number.isInteger(index) ? results[index] : undefined;
+    const was = state.case_index;
+    state.case_index = r ? index : -1;
+    case_view = r ? case_page(r) : null;
+    document.body.classList.toggle("one-case", !!r);
+    fill(main, r ? case_view.node : list);
+    document.title = r ? `${r.name} – ${data.title}` : data.title;
+    redraw();
+    if (r) {
+      window.scrollTo(0, 0);
+      document.getElementById("case-title").focus({ preventScroll: true });
+    } else if (was >= 0) {
+      window.scrollTo(0, route.scroll || 0);
+    }
+  };
+  window.addEventListener("hashchange", () => {
+    if (state.case_index < 0) route.scroll = route.scroll_now || 0;
+    route();
+  });
+  window.addEventListener("scroll", () => { if (state.case_index < 0) route.scroll_now = window.scrollY; }, { passive: true });
+  const typed = after_pause(160, () => {
+    const next = box.value.trim();
+    if (next === state.filter) return;
+    state.filter = next;
+    apply_filter();
+    history.replaceState(null, "", address(state.case_index));
+    redraw();
+  });
+  box.addEventListener("input", typed);
+  narrow.addEventListener("change", () => redraw());
+  document.addEventListener("keydown", (event) => {
+    const writing = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName);
+    if (event.key === "/" && !writing && state.case_index < 0) {
+      event.preventDefault();
+      box.focus();
+    } else if (event.key === "Escape" && state.case_index >= 0) {
+      location.hash = address(-1);
+    }
+  });
+
+  theme.restore();
+  draw_legend();
+  fill(document.getElementById("top"),
+    el("div", { class: "bar" },
+      el("p", { class: "title" }, data.title), el("span", { class: "spacer" }), theme.switch_button(redraw)),
+    el("div", { class: "bar controls" },
+      box, count, legend),
+    problem,
+    el("p", { id: "filter-help", class: "visually-hidden" }, "Words must all match. A word may be text, a regular expression between slashes, or a comparison such as max_k>=8k; a minus sign excludes. The slash key goes here."));
+  list.prepend(overview());
+  route();
+}
+
+function overview() {
+  const by_status = new Map();
+  for (const r of results) by_status.set(r.status, (by_status.get(r.status) || 0) + 1);
+  const devices = [...new Set(data.runs.map(model_of))];
+  const dates = data.runs.map((r) => r.date).filter(Boolean).map((d) => d.slice(0, 10)).sort();
+  const revisions = [...new Set(data.runs.map((r) => r.revision).filter(Boolean))];
+  const span = dates.length ? (dates[0] === dates[dates.length - 1] ? dates[0] : `${dates[0]} – ${dates[dates.length - 1]}`) : "";
+  return el("section", { class: "overview", "aria-label": "Overview" },
+    el("h1", {}, devices.join(", ")),
+    el("p", { class: "hint" }, [plural(new Set(data.cases.map((c) => c.id)).size, "case"), plural(data.runs.length, "run"), span, revisions.length ? `revision ${revisions.join(", ")}` : ""].filter(Boolean).join(" · ")),
+    el("p", { class: "chips" }, Object.keys(status_words).filter((s) => by_status.has(s)).map((s) =>
+      el("a", { class: `chip ${status_class(s)}`, href: `#${new URLSearchParams({ filter: `status=${s}` })}` }, `${by_status.get(s).toLocaleString("en-US")} ${status_words[s]}`))),
+    el("nav", { "aria-label": "Sections" }, [
+      data.comparison ? ["comparison", "Against the baseline"] : null, ["roofline", "Roofline"], ["throughput", "Rate by length"],
+      ["latency", "Decode latency"], ["errors", "Errors"], ["cases", "All results"], ["environment", "Environment"],
+    ].filter(Boolean).map(([id, name]) => el("button", { type: "button", class: "jump", on: { click: () => {
+      const target = document.getElementById(id);
+      target.scrollIntoView();
+      target.setAttribute("tabindex", "-1");
+      target.focus({ preventScroll: true });
+    } } }, name))),
+    data.samples_every > 1 ? el("p", { class: "note" }, `To keep this file small it holds every ${data.samples_every}th sample of each time; medians and intervals are of all of them.`) : null);
+}
+
+make_page();

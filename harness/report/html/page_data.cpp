@@ -1,0 +1,302 @@
+#include "harness/report/html/page_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "harness/report/html/case_facts.h"
+#include "harness/verify/error_model.h"
+
+namespace attnbench {
+namespace {
+
+using Json = nlohmann::json;
+using Out = nlohmann::ordered_json;
+
+constexpr int kTimeDigits = 5;
+constexpr int kFigureDigits = 6;
+
+double rounded(double value, int digits) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const double scale = std::pow(10.0, digits - 1 - static_cast<int>(std::floor(std::log10(std::abs(value)))));
+  if (!std::isfinite(scale) || scale == 0) return value;
+  // Dividing by a whole number gives the double nearest to the decimal, which prints short.
+  return scale >= 1 ? std::round(value * scale) / scale : std::round(value * scale) * std::round(1 / scale);
+}
+
+/// A number, rounded; null where it is none or not finite.
+Out figure(const Json& v, int digits = kFigureDigits) {
+  if (v.is_number_integer()) return v.get<int64_t>();
+  if (!v.is_number() || !std::isfinite(v.get<double>())) return nullptr;
+  return rounded(v.get<double>(), digits);
+}
+Out figure(const std::optional<double>& v) {
+  return v && std::isfinite(*v) ? Out(rounded(*v, kFigureDigits)) : Out(nullptr);
+}
+
+const Json& none() {
+  static const Json null;
+  return null;
+}
+
+const Json& at(const Json& j, const char* key) {
+  const auto it = j.is_object() ? j.find(key) : j.end();
+  return j.is_object() && it != j.end() ? *it : none();
+}
+
+std::string text_at(const Json& j, const char* key) {
+  return at(j, key).is_string() ? at(j, key).get<std::string>() : "";
+}
+
+/// Members that hold something (false is nothing), numbers rounded.
+Out figures_of(const Json& object, const std::set<std::string>& without, int digits) {
+  Out out = Out::object();
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_null() || without.count(key) || value == Json(false)) continue;
+    if (value.is_string() && value.get_ref<const std::string&>().empty()) continue;
+    if (value.is_object()) {
+      out[key] = figures_of(value, {}, digits);
+    } else {
+      out[key] = value.is_number() ? figure(value, digits) : Out(value);
+    }
+  }
+  return out;
+}
+
+Out run_of(const ResultSet& set) {
+  Out run;
+  run["file"] = set.path;
+  run["complete"] = set.context.complete;
+  if (set.context_entry == nullptr) return run;
+  const Json& c = *set.context_entry;
+  for (const char* key : {"date", "host_name", "num_cpus", "load_avg"}) {
+    if (!at(c, key).is_null()) run[key] = at(c, key);
+  }
+  for (const auto& [key, value] : at(c, "attnbench").items()) {
+    if (key != "real_time") run[key] = value;
+  }
+  return run;
+}
+
+/// The value of each parameter that most cases have.
+Out common_params(const std::vector<const Json*>& params) {
+  std::map<std::string, std::map<std::string, int>> counts;  // key -> dumped value -> cases
+  for (const Json* p : params) {
+    for (const auto& [key, value] : p->items())
+      ++counts[key][value.dump(-1, ' ', false, Json::error_handler_t::replace)];
+  }
+  Out common = Out::object();
+  for (const auto& [key, values] : counts) {
+    const auto most = std::max_element(values.begin(), values.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    // Left out of a case means the common value, so that it must be one that every case has a say in.
+    int with_key = 0;
+    for (const auto& [value, n] : values) with_key += n;
+    if (with_key == static_cast<int>(params.size())) common[key] = Out::parse(most->first, nullptr, false);
+  }
+  return common;
+}
+
+class Builder {
+ public:
+  Builder(std::span<const ResultSet> sets, const PageOptions& options) : sets_(sets) {
+    std::size_t samples = 0;
+    std::vector<const Json*> params;
+    for (const ResultSet& set : sets) {
+      for (const LoadedResult& r : set.results) {
+        samples += r.samples_us.size();
+        if (const Json* p = params_of(r)) params.push_back(p);
+      }
+    }
+    every_ = options.max_samples == 0 ? 1 : (samples + options.max_samples - 1) / options.max_samples;
+    every_ = std::max<std::size_t>(every_, 1);
+    common_ = common_params(params);
+  }
+
+  Out build(const PageOptions& options) {
+    Out data;
+    data["title"] = options.title;
+    data["runs"] = Out::array();
+    for (const ResultSet& set : sets_) data["runs"].push_back(run_of(set));
+    data["limits"] = {{"max_z", kMaxZ}, {"lse_max_z", kMaxZ}, {"bias_se", kMaxBiasSe}, {"max_row_z2", 1}};
+    data["samples_every"] = every_;
+    data["params_common"] = common_;
+    cases_ = Out::array();
+    Out results = Out::array();
+    for (std::size_t run = 0; run < sets_.size(); ++run) {
+      for (const LoadedResult& r : sets_[run].results) results.push_back(result_of(r, run));
+    }
+    data["cases"] = std::move(cases_);
+    data["results"] = std::move(results);
+    return data;
+  }
+
+ private:
+  static const Json* params_of(const LoadedResult& r) {
+    if (r.entry == nullptr) return nullptr;
+    const Json& p = at(at(*r.entry, "attnbench"), "params");
+    return p.is_object() ? &p : nullptr;
+  }
+
+  /// A reproducing line differs between kernels by the kernel's name alone: what stands before and after it.
+  static Out repro_parts(const LoadedResult& r) {
+    const std::string option = " --kernel ", with_name = option + r.kernel;
+    const std::size_t begin = r.kernel.empty() ? std::string::npos : r.repro.find(with_name);
+    const std::size_t end = begin + with_name.size();
+    const bool whole = begin != std::string::npos && (end == r.repro.size() || r.repro[end] == ' ');
+    if (!whole) return {r.repro};
+    return {r.repro.substr(0, begin + option.size()), r.repro.substr(end)};
+  }
+
+  /// Its number in `cases`; the same id with another seed, sweep or reproducing line is another one.
+  std::size_t case_of(const LoadedResult& r) {
+    Out c;
+    c["id"] = r.id;
+    const Json& own = r.entry != nullptr ? at(*r.entry, "attnbench") : none();
+    for (const char* key : {"sweep", "seed"}) {
+      if (!at(own, key).is_null()) c[key] = at(own, key);
+    }
+    if (const auto facts = facts_of(r)) {
+      c["phase"] = facts->phase;
+      if (facts->uniform) c["setting"] = facts->setting;
+    }
+    c["repro"] = repro_parts(r);
+    if (const Json& formula = at(own, "formula"); formula.is_string()) c["formula"] = formula;
+    if (const Json* params = params_of(r)) {
+      Out differing = Out::object();
+      for (const auto& [key, value] : params->items()) {
+        if (!common_.contains(key) || common_[key] != Out(value)) differing[key] = value;
+      }
+      c["params"] = std::move(differing);
+    }
+    const std::string text = c.dump(-1, ' ', false, Out::error_handler_t::replace);
+    const auto [it, fresh] = case_numbers_.try_emplace(text, cases_.size());
+    if (fresh) cases_.push_back(std::move(c));
+    return it->second;
+  }
+
+  Out result_of(const LoadedResult& r, std::size_t run) {
+    Out out;
+    out["case"] = case_of(r);
+    out["run"] = run;
+    out["kernel"] = r.kernel;
+    const bool elsewhere = r.device != text_at(at(run_context(run), "device"), "name");
+    if (elsewhere && !r.device.empty()) out["device"] = r.device;
+    out["status"] = status_name(r.status);
+    if (!r.reason.empty()) out["reason"] = r.reason;
+    const Json& a = r.entry != nullptr ? at(*r.entry, "attnbench") : none();
+    if (at(a, "check").is_object()) out["check"] = figures_of(at(a, "check"), {"pass", "reason"}, 4);
+    if (r.median_us) {
+      Out t =
+          at(a, "time").is_object()
+              ? figures_of(at(a, "time"), {"samples_us", "mean_us", "cpu_time_us", "iterations"}, kTimeDigits)
+              : Out::object();
+      t["median_us"] = figure(r.median_us);
+      t["lo_us"] = figure(r.lo_us);
+      t["hi_us"] = figure(r.hi_us);
+      t["samples"] = r.samples_us.size();
+      t["samples_us"] = Out::array();
+      for (std::size_t i = 0; i < r.samples_us.size(); i += every_) {
+        t["samples_us"].push_back(figure(Json(r.samples_us[i]), kTimeDigits));
+      }
+      out["time"] = std::move(t);
+    }
+    for (const char* key : {"flop", "bytes", "tflops", "gbs", "sol", "floor_us"}) {
+      if (at(a, key).is_number()) out[key] = figure(at(a, key));
+    }
+    if (at(a, "bound").is_string()) out["bound"] = at(a, "bound");
+    if (at(a, "clocks").is_object() && !at(a, "clocks").empty()) {
+      out["clocks"] = figures_of(at(a, "clocks"), {}, kFigureDigits);
+    }
+    return out;
+  }
+
+  const Json& run_context(std::size_t run) const {
+    const auto& entry = sets_[run].context_entry;
+    return entry != nullptr ? at(*entry, "attnbench") : none();
+  }
+
+  std::span<const ResultSet> sets_;
+  std::size_t every_ = 1;
+  Out common_, cases_;
+  std::map<std::string, std::size_t> case_numbers_;
+};
+
+/// A row's result in the page: the first with its id and kernel.
+Out comparison_json(const PageComparison& c, std::span<const ResultSet> sets) {
+  std::map<std::pair<std::string, std::string>, std::size_t> numbers;
+  std::size_t number = 0;
+  for (const ResultSet& set : sets) {
+    for (const LoadedResult& r : set.results) numbers.try_emplace({r.id, r.kernel}, number++);
+  }
+  Out out;
+  out["base"] = c.base_path;
+  out["mismatches"] = c.mismatches;
+  out["as_sol"] = c.result.as_sol;
+  out["min_effect"] = c.options.min_effect;
+  out["geomean"] = figure(c.result.geomean);
+  out["compared"] = c.result.compared;
+  out["counts"] = Out::object();
+  for (const auto& [change, n] : c.result.counts) out["counts"][change_name(change)] = n;
+  out["rows"] = Out::array();
+  for (const CompareRow& r : c.result.rows) {
+    Out row;
+    row["id"] = r.id;
+    row["base_kernel"] = r.base_kernel;
+    row["kernel"] = r.new_kernel;
+    row["change"] = change_name(r.change);
+    const auto it = numbers.find({r.id, r.new_kernel});
+    if (it != numbers.end()) row["result"] = it->second;
+    const std::pair<const char*, const std::optional<double>&> figures[] = {
+        {"base_us", r.base_us}, {"new_us", r.new_us}, {"ratio", r.ratio},
+        {"lo", r.lo},           {"hi", r.hi},         {"p", r.p}};
+    for (const auto& [key, value] : figures) {
+      if (value) row[key] = figure(value);
+    }
+    if (!r.note.empty()) row["note"] = r.note;
+    out["rows"].push_back(std::move(row));
+  }
+  return out;
+}
+
+}  // namespace
+
+ResultSet joined(std::span<const ResultSet> sets) {
+  ResultSet all;
+  std::set<std::string> seen;
+  for (const ResultSet& set : sets) {
+    if (all.path.empty()) {
+      all.path = set.path;
+      all.context = set.context;
+    }
+    for (const LoadedResult& r : set.results) {
+      if (seen.insert(r.id + "\n" + r.kernel + "\n" + r.device).second) all.results.push_back(r);
+    }
+  }
+  return all;
+}
+
+PageComparison compare_with(const ResultSet& base, std::span<const ResultSet> sets, CompareOptions options) {
+  PageComparison out;
+  out.base_path = base.path;
+  for (const ResultSet& set : sets) {
+    for (std::string& m : context_mismatches(base, set)) {
+      if (std::find(out.mismatches.begin(), out.mismatches.end(), m) == out.mismatches.end())
+        out.mismatches.push_back(std::move(m));
+    }
+  }
+  options.as_sol = !out.mismatches.empty();
+  out.options = options;
+  out.result = compare_results(base, joined(sets), options);
+  return out;
+}
+
+Out page_data(std::span<const ResultSet> sets, const std::optional<PageComparison>& comparison,
+              const PageOptions& options) {
+  Out data = Builder(sets, options).build(options);
+  if (comparison) data["comparison"] = comparison_json(*comparison, sets);
+  return data;
+}
+
+}  // namespace attnbench

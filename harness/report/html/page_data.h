@@ -1,0 +1,38 @@
+// What the page shows, as JSON: runs, cases, results, a comparison. Everything that is a judgement (verdicts
+// of a comparison, limits) is made here; the page only draws.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "harness/report/compare.h"
+
+namespace attnbench {
+
+struct PageOptions {
+  std::string title = "attnbench report";
+  std::size_t max_samples = 40000;  ///< of all results; above it every n-th is kept, and the page says so
+};
+
+/// RESULTS against BASE, as `attnbench compare` judges them. Where the two were not taken alike, shares of
+/// the speed of light are compared, and `mismatches` says why.
+struct PageComparison {
+  std::string base_path;
+  std::vector<std::string> mismatches;
+  CompareOptions options;
+  CompareResult result;
+};
+
+/// All sets as one, for a comparison: of results with the same id, kernel and device the first stays.
+ResultSet joined(std::span<const ResultSet> sets);
+
+PageComparison compare_with(const ResultSet& base, std::span<const ResultSet> sets, CompareOptions options);
+
+/// Times and figures are rounded to five or six digits; parameters that most cases share stand once, in
+/// `params_common`.
+nlohmann::ordered_json page_data(std::span<const ResultSet> sets,
+                                 const std::optional<PageComparison>& comparison, const PageOptions& options);
+
+}  // namespace attnbench

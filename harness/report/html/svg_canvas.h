@@ -1,0 +1,44 @@
+// A chart as SVG text: two axes, lines, points, labels. Sober, and legible on a light and on a dark page:
+// colours are classes of a style sheet that follows prefers-color-scheme.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace attnbench {
+
+struct SvgAxis {
+  std::string title;  ///< with its unit
+  double min = 1, max = 10;
+  bool log = false;
+  bool powers_of_two = false;  ///< ticks at 1k, 2k, ... as lengths are written
+};
+
+struct SvgPoint {
+  double x = 0, y = 0;
+};
+
+struct SvgSeries {
+  std::string label;  ///< at the end of a line; empty: none
+  int color = 0;      ///< of the legend, modulo kSvgColors; kSvgRoof: a ceiling
+  bool line = false;
+  int dash = 0;  ///< tells the lines of one colour apart
+  std::vector<SvgPoint> points;
+};
+inline constexpr int kSvgRoof = -1;
+inline constexpr int kSvgColors = 8;
+
+struct SvgChart {
+  std::string title, description;  ///< the description is for those who cannot see it
+  SvgAxis x, y;
+  std::vector<SvgSeries> series;
+  std::vector<std::string> legend;  ///< names of colours 0, 1, ...
+};
+
+/// A whole SVG file, 760 wide.
+std::string write_svg(const SvgChart& chart);
+
+/// Text for XML: valid UTF-8, no control characters, no markup.
+std::string xml_text(const std::string& text);
+
+}  // namespace attnbench

@@ -1,0 +1,65 @@
+// All results as a table: sorted by any column, a hundred rows at a time.
+const kRowsAtOnce = 100;
+
+const table_columns = [
+  { name: "status", value: (r) => Object.keys(status_words).indexOf(r.status), cell: (r) => el("span", { class: `badge ${status_class(r.status)}` }, status_words[r.status]) },
+  { name: "case", value: (r) => r.id, cell: (r) => el("a", { href: case_link(r.index) }, r.id), class: "id" },
+  { name: "kernel", value: (r) => r.kernel, cell: (r) => (r.kernel === "none" ? kNone : r.kernel) },
+  { name: "time", value: (r) => r.us, cell: (r) => micros(r.us), class: "number" },
+  { name: "± %", value: (r) => spread(r.time), cell: (r) => (is_number(r.us) ? digits(100 * spread(r.time), 2) : kNone), class: "number" },
+  { name: "TFLOP/s", value: (r) => (is_number(r.us) ? r.tflops : NaN), cell: (r) => (is_number(r.us) && r.tflops > 0 ? digits(r.tflops, 3) : kNone), class: "number" },
+  { name: "GB/s", value: (r) => (is_number(r.us) ? r.gbs : NaN), cell: (r) => (is_number(r.us) ? digits(r.gbs) : kNone), class: "number" },
+  { name: "% of light", value: (r) => (is_number(r.us) ? r.sol : NaN), cell: (r) => (is_number(r.us) && is_number(r.sol) ? digits(100 * r.sol, 3) : kNone), class: "number" },
+  { name: "max |z|", value: (r) => r.z, cell: (r) => (r.check && r.check.method === "bitwise" ? "exact" : digits(r.z, 3)), class: "number" },
+  { name: "rows", value: (r) => (r.check ? r.check.rows : NaN), cell: (r) => rows_text(r.check), class: "number" },
+];
+
+function rows_text(check) {
+  if (!check) return kNone;
+  const total = check.rows_total.toLocaleString("en-US");
+  return check.rows === check.rows_total ? `all ${total}` : `${check.rows.toLocaleString("en-US")} of ${total}`;
+}
+
+function status_class(status) {
+  return status === "pass" ? "good" : status === "skip" ? "" : status === "invalid_time" ? "warn" : "bad";
+}
+
+function result_table() {
+  const order = { column: -1, down: false };
+  let room = kRowsAtOnce;
+  const body = el("tbody");
+  const count = el("p", { class: "note" });
+  const more = el("button", { type: "button", class: "more", on: { click: () => { room += 5 * kRowsAtOnce; render(); } } });
+  const heads = table_columns.map((c, i) =>
+    el("th", { scope: "col", class: c.class === "number" ? "number" : null },
+      el("button", { type: "button", on: { click: () => sort_by(i) } }, c.name)));
+  const sort_by = (i) => {
+    order.down = order.column === i ? !order.down : table_columns[i].class === "number";
+    order.column = i;
+    render();
+  };
+  const sorted = (list) => {
+    if (order.column < 0) return list;
+    const value = table_columns[order.column].value;
+    const missing = (v) => v === undefined || v === null || Number.isNaN(v);
+    return [...list].sort((a, b) => {
+      const [x, y] = [value(a), value(b)];
+      if (missing(x) || missing(y)) return missing(x) - missing(y);  // always last
+      const d = typeof x === "string" ? x.localeCompare(y, "en", { numeric: true }) : x - y;
+      return order.down ? -d : d;
+    });
+  };
+  const render = () => {
+    heads.forEach((h, i) => h.setAttribute("aria-sort", order.column !== i ? "none" : order.down ? "descending" : "ascending"));
+    const list = sorted(shown());
+    fill(body, list.slice(0, room).map((r) => el("tr", {}, table_columns.map((c) => el("td", { class: c.class || null }, c.cell(r))))));
+    count.textContent = `${plural(list.length, "result")} of ${results.length.toLocaleString("en-US")}.`;
+    more.hidden = list.length <= room;
+    more.textContent = `Show more (${(list.length - room).toLocaleString("en-US")} left)`;
+  };
+  const node = el("section", { class: "panel", id: "cases", "aria-labelledby": "cases-title" },
+    el("div", { class: "panel-head" }, el("h2", { id: "cases-title" }, "All results"), count),
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Results" },
+      el("table", { id: "results" }, el("thead", {}, el("tr", {}, heads)), body)), more);
+  return { node, render: () => { room = kRowsAtOnce; render(); } };
+}

@@ -1,0 +1,303 @@
+// The HTML report in a browser: it loads without complaint, draws, filters, opens a case, and takes what
+// results say for text. Skips where no Chromium is installed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <regex>
+
+#include "tests/cli/browser.h"
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr std::uintmax_t kLargestPage = 2000000;
+
+std::vector<std::string> h100_files() {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("results/baselines/h100"))) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+class HtmlReport : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto chromium = find_chromium();
+    if (!chromium) GTEST_SKIP() << "no chromium in PATH (apt: chromium)";
+    const Outcome o = run_attnbench(scratch_, {"report", h100_files().front(), "-o", "probe.html"});
+    if (o.exit_code == 2 && o.err.find("built without Chart.js") != std::string::npos) GTEST_SKIP() << o.err;
+    browser_ = std::make_unique<Browser>(*chromium, scratch_.path("profile"));
+  }
+
+  /// Writes the page and opens it.
+  void show(std::vector<std::string> args, const Browser::View& view = {}, const std::string& fragment = "") {
+    args.insert(args.begin(), "report");
+    args.insert(args.end(), {"-o", "page.html"});
+    const Outcome o = run_attnbench(scratch_, args);
+    ASSERT_EQ(o.exit_code, 0) << o.err;
+    browser_->open(scratch_.path("page.html"), view, fragment);
+  }
+  json js(const std::string& expression) { return browser_->evaluate(expression); }
+  std::string text_of(const std::string& selector) {
+    return js("(document.querySelector('" + selector + "') || {textContent: 'none'}).textContent")
+        .get<std::string>();
+  }
+  void filter(const std::string& text) {
+    js("document.getElementById('filter').focus(); document.getElementById('filter').select()");
+    browser_->type_text(text);
+    EXPECT_TRUE(browser_->wait_for("location.hash.includes('filter=')")) << text;
+  }
+
+  Scratch scratch_;
+  std::unique_ptr<Browser> browser_;
+};
+
+/// How many pixels of each visible canvas are drawn, and how many colours there are.
+constexpr const char* kCanvases =
+    "[...document.querySelectorAll('canvas')].filter(c => c.offsetParent).map(c => {"
+    "  const d = new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer);"
+    "  return {drawn: d.filter(p => p).length, colors: new Set(d).size, width: c.clientWidth}; })";
+
+/// An entry of results.json as the program writes it, cut to what the page needs.
+json entry(const std::string& id, const std::string& kernel, double us, const std::string& reason = "") {
+  json samples = json::array();
+  for (int i = 0; i < 20; ++i) samples.push_back(us * (1 + 0.001 * (i % 5)));
+  json a = {{"id", id},
+            {"op", "attention"},
+            {"sweep", "s"},
+            {"kernel", kernel},
+            {"device", "cpu"},
+            {"seed", 1},
+            {"params",
+             {{"dtype", "bf16"},
+              {"batch", "8q1s1k"},
+              {"num_seqs", 8},
+              {"total_q", 8},
+              {"total_k", 8192},
+              {"max_q", 1},
+              {"max_k", 1024},
+              {"head_dim", 128},
+              {"kv", "paged"}}},
+            {"repro", "attnbench run --case x --kernel " + kernel},
+            {"status", reason.empty() ? "pass" : "fail"},
+            {"reason", reason},
+            {"check", {{"method", "full"}, {"rows", 8}, {"rows_total", 8}, {"max_z", 2.5}}},
+            {"time",
+             {{"median_us", us},
+              {"lo_us", us * 0.99},
+              {"hi_us", us * 1.01},
+              {"samples_us", samples},
+              {"cache", "cold"}}},
+            {"flop", 1e9},
+            {"bytes", 1e8},
+            {"tflops", 1e-3 / us * 1e6},
+            {"gbs", 1e5 / us},
+            {"sol", 0.5}};
+  return {{"name", id + "/" + kernel}, {"attnbench", a}};
+}
+
+std::string results_text(const std::vector<json>& entries, const std::string& run_name = "run") {
+  const json context = {{"date", "2026-01-02T03:04:05+00:00"},
+                        {"attnbench",
+                         {{"name", run_name},
+                          {"complete", true},
+                          {"device", {{"name", "cpu"}, {"kind", "cpu"}, {"model", "A CPU"}}},
+                          {"ceilings", {{"read_gbs", 100}, {"matmul_tflops", {{"bf16", 2}}}}}}}};
+  return json{{"context", context}, {"benchmarks", entries}}.dump();
+}
+
+TEST_F(HtmlReport, ShowsTheH100ResultsWithoutComplaint) {
+  show(h100_files());
+  EXPECT_LT(std::filesystem::file_size(scratch_.path("page.html")), kLargestPage);
+  EXPECT_THAT(browser_->complaints(), IsEmpty());
+  EXPECT_EQ(text_of("h1"), "NVIDIA H100 80GB HBM3");
+  const json canvases = js(kCanvases);
+  ASSERT_EQ(canvases.size(), 4u);  // roofline, rate, latency, errors
+  for (const json& c : canvases) {
+    EXPECT_GT(c["drawn"].get<int>(), 2000) << c;
+    EXPECT_GT(c["colors"].get<int>(), 20) << c;
+  }
+  // Nothing that takes the keyboard is without a name.
+  const json tree = browser_->call("Accessibility.getFullAXTree");
+  EXPECT_GT(tree["nodes"].size(), 100u);
+  for (const json& node : tree["nodes"]) {
+    const std::string role = node.value("/role/value"_json_pointer, "");
+    if (role == "button" || role == "link" || role == "searchbox" || role == "combobox" ||
+        role == "application") {
+      EXPECT_NE(node.value("/name/value"_json_pointer, ""), "") << node.dump();
+    }
+  }
+}
+
+TEST_F(HtmlReport, FiltersByTextPatternAndFigure) {
+  show(h100_files());
+  std::vector<json> records;
+  for (const std::string& file : h100_files()) {
+    const json whole = read_json(file);
+    for (const json& e : whole["benchmarks"]) records.push_back(e["attnbench"]);
+  }
+  const auto count = [&](auto matches) { return std::count_if(records.begin(), records.end(), matches); };
+  const auto shown = [&](int64_t n) {
+    std::string text = std::to_string(n);
+    if (n >= 1000) text.insert(text.size() - 3, ",");
+    return browser_->wait_for("document.querySelector('#cases .note').textContent.startsWith('" + text +
+                              " result')");
+  };
+  EXPECT_TRUE(shown(static_cast<int64_t>(records.size()))) << text_of("#cases .note");
+  filter("kernel=sm90_decode status=pass");
+  EXPECT_TRUE(shown(count([](const json& r) {
+    return r["kernel"] == "sm90_decode" && r["status"] == "pass";
+  }))) << text_of("#cases .note");
+  filter("head_dim>=256 max_k>=8k");
+  EXPECT_TRUE(shown(count([](const json& r) {
+    return r["params"]["head_dim"] >= 256 && r["params"]["max_k"] >= 8192;
+  }))) << text_of("#cases .note");
+  filter("/^attention.*h16-16.d128.(causal|full)/ -paged");
+  EXPECT_TRUE(shown(count([](const json& r) {
+    static const std::regex pattern("^attention.*h16-16.d128.(causal|full)");
+    const std::string id = r["id"];
+    return std::regex_search(id, pattern) && id.find("paged") == std::string::npos &&
+           r["params"]["kv"] != "paged";
+  }))) << text_of("#cases .note");
+  filter("nothing_has_this_word");
+  EXPECT_TRUE(shown(0)) << text_of("#cases .note");
+  EXPECT_EQ(js(kCanvases).size(), 0u);  // and each panel says so
+  filter("/(/");
+  EXPECT_TRUE(browser_->wait_for(
+      "document.querySelector('.filter-error').textContent.includes('regular expression')"));
+  EXPECT_THAT(browser_->complaints(), IsEmpty());
+}
+
+TEST_F(HtmlReport, OpensACaseByKeyboardAndSortsTheTable) {
+  show(h100_files());
+  js("document.querySelector('#roofline canvas').focus()");
+  for (int i = 0; i < 3; ++i) browser_->press("ArrowRight");
+  const std::string said = text_of("#live");
+  EXPECT_THAT(said, HasSubstr("attention/"));
+  browser_->press("Enter");
+  ASSERT_TRUE(browser_->wait_for("document.querySelector('#case-title')"));
+  const std::string id = text_of("#case-title");
+  EXPECT_EQ(said.substr(0, id.size()), id);
+  EXPECT_THAT(text_of("#repro"), HasSubstr("attnbench run --case '{op: attention"));
+  const json canvases = js(kCanvases);
+  ASSERT_EQ(canvases.size(), 2u);
+  for (const json& c : canvases) EXPECT_GT(c["drawn"].get<int>(), 300) << c;
+  browser_->press("Escape");
+  ASSERT_TRUE(browser_->wait_for("document.querySelector('#results')"));
+  js("[...document.querySelectorAll('#results th button')].find(b => b.textContent === 'TFLOP/s').click()");
+  const json top =
+      js("[...document.querySelectorAll('#results tbody tr')].slice(0, 20).map(r => "
+         "parseFloat(r.cells[5].textContent))");
+  EXPECT_TRUE(std::is_sorted(top.begin(), top.end(), [](const json& a, const json& b) {
+    return a.get<double>() > b.get<double>();
+  })) << top;
+  EXPECT_GT(top[0].get<double>(), 100);
+  EXPECT_THAT(browser_->complaints(), IsEmpty());
+}
+
+TEST_F(HtmlReport, TakesHostileTextForText) {
+  const std::vector<std::string> hostile = {"</script><script>window.pwned=1</script>",
+                                            "<img src=x onerror=\"window.pwned=2\">",
+                                            "--><svg onload=window.pwned=3>",
+                                            "<!--<script>",
+                                            "</script x",
+                                            "<!--<script x",
+                                            "javascript:window.pwned=4",
+                                            "{{data}} {{script}} ' \" ` & &lt; \\u003c",
+                                            "line\xe2\x80\xa8separator\xe2\x80\xa9",
+                                            "__proto__"};
+  std::vector<json> entries;
+  for (const std::string& h : hostile) {
+    json e = entry("a/" + h, "k" + h, 100, "reason " + h);
+    e["attnbench"]["params"][h] = h;
+    e["attnbench"]["sweep"] = h;
+    entries.push_back(e);
+    entries.push_back(entry("b/" + h, "k" + h, 50));
+  }
+  const std::string file = scratch_.write("hostile.json", results_text(entries, hostile[0]));
+  const std::string base =
+      scratch_.write("base<img src=x onerror=window.pwned=5>.json", results_text(entries));
+  show({file, "--baseline", base, "--title", hostile[0]});
+  EXPECT_THAT(browser_->complaints(), IsEmpty());
+  EXPECT_EQ(js("document.title"), hostile[0]);
+  const json ids = js("[...document.querySelectorAll('#results td.id')].map(c => c.textContent)");
+  ASSERT_EQ(ids.size(), entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    EXPECT_EQ(ids[i], entries[i]["attnbench"]["id"]);
+    js("location.hash = 'case=" + std::to_string(i) + "'");
+    ASSERT_TRUE(browser_->wait_for(
+        "document.querySelector('#case-title') && document.querySelector('#case-title').textContent === " +
+        entries[i]["attnbench"]["id"].dump()));
+    EXPECT_EQ(text_of("#repro"), entries[i]["attnbench"]["repro"].get<std::string>());
+  }
+  EXPECT_EQ(js("typeof window.pwned"), "undefined");
+  EXPECT_EQ(js("document.querySelectorAll('script').length"), 3);
+  EXPECT_EQ(js("document.querySelectorAll('img, svg, iframe, object').length"), 0);
+  // What should get in all the same finds the door shut: only the page's own scripts run, and nothing is
+  // fetched.
+  EXPECT_THAT(browser_->complaints(), IsEmpty());
+  js("{ const s = document.createElement('script'); s.textContent = 'window.pwned = 6'; "
+     "document.body.append(s); }");
+  js("document.body.setAttribute('onclick', 'window.pwned = 7'); document.body.click()");
+  EXPECT_EQ(js("typeof window.pwned"), "undefined");
+  EXPECT_EQ(js("fetch('data:text/plain,x').then(() => 'fetched', () => 'refused')"), "refused");
+}
+
+TEST_F(HtmlReport, FitsAPhoneAndTheDark) {
+  Browser::View phone;
+  phone.width = 390;
+  phone.height = 844;
+  show(h100_files(), phone);
+  EXPECT_EQ(js("document.documentElement.scrollWidth"), 390);
+  const json light = js(kCanvases);
+  EXPECT_EQ(light.size(), 4u);
+  for (const json& c : light) EXPECT_GT(c["width"].get<int>(), 300);
+  js("location.hash = 'case=3'");
+  ASSERT_TRUE(browser_->wait_for("document.querySelector('#case-title')"));
+  EXPECT_EQ(js("document.documentElement.scrollWidth"), 390);
+
+  const std::string brightness =
+      "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + "
+      "Number(b), 0)";
+  EXPECT_GT(js(brightness).get<int>(), 600);
+  phone.dark = true;
+  browser_->open(scratch_.path("page.html"), phone);
+  EXPECT_LT(js(brightness).get<int>(), 150);
+  js("document.querySelector('button.theme').click()");
+  EXPECT_GT(js(brightness).get<int>(), 600);
+  EXPECT_THAT(browser_->complaints(), IsEmpty());
+}
+
+TEST_F(HtmlReport, ComparesAsCompareDoes) {
+  const std::string base =
+      scratch_.write("base.json", results_text({entry("a/same", "k", 100), entry("a/slower", "k", 100),
+                                                entry("a/faster", "k", 100), entry("a/gone", "k", 9)}));
+  const std::string fresh = scratch_.write(
+      "new.json",
+      results_text({entry("a/same", "k", 100.2), entry("a/slower", "k", 130), entry("a/faster", "k", 70)}));
+  show({fresh, "--baseline", base});
+  EXPECT_THAT(browser_->complaints(), IsEmpty());
+  const json chips =
+      js("[...document.querySelectorAll('#comparison .chip')].slice(0, 4).map(c => c.textContent)");
+  EXPECT_EQ(chips, json({"1 missing in new", "1 slower", "1 same", "1 faster"}));
+  const json rows =
+      js("[...document.querySelectorAll('#comparison tbody tr')].map(r => r.cells[0].textContent + ' ' + "
+         "r.cells[1].textContent)");
+  EXPECT_EQ(rows, json({"missing in new a/gone", "slower a/slower", "same a/same", "faster a/faster"}));
+  EXPECT_EQ(js("Chart.getChart(document.querySelector('#comparison "
+               "canvas')).data.datasets.slice(3).flatMap(d => d.data).length"),
+            3);
+  EXPECT_EQ(run_attnbench(scratch_, {"compare", base, fresh, "--allow-missing"}).exit_code, 3);
+}
+
+}  // namespace
+}  // namespace attnbench::testing
