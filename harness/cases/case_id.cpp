@@ -29,6 +29,11 @@ const char* page_layout_name(PageLayout l) {
   return l == PageLayout::kContiguous ? "contiguous" : "shuffled";
 }
 
+std::string rotary_label(const CaseParams& p) {
+  if (p.rotary == Rotary::kNone) return "";
+  return fmt::format("/{}{}", rotary_name(p.rotary), p.rotary_dim > 0 ? fmt::format("{}", p.rotary_dim) : "");
+}
+
 }  // namespace
 
 std::string batch_label(const std::vector<SeqLen>& seqs) {
@@ -61,6 +66,7 @@ std::string case_id(const CaseParams& p) {
   if (p.kv_dtype) id += fmt::format("-kv_{}", dtype_name(*p.kv_dtype));
   if (p.op == Op::kKvAppend) {
     id += fmt::format("/h{}/d{}", p.num_heads_kv, p.head_dim);
+    id += rotary_label(p);
     if (p.padding_tokens > 0) id += fmt::format("/pad{}", p.padding_tokens);
   } else {
     id += fmt::format("/h{}-{}/d{}/{}", p.num_heads_q, p.num_heads_kv, p.head_dim,
@@ -103,6 +109,8 @@ std::string case_yaml(const CaseParams& p) {
   if (p.alibi_sqrt) y += ", alibi_sqrt: true";
   if (p.sinks) y += ", sinks: true";
   if (p.softmax_scale) y += fmt::format(", softmax_scale: {}", *p.softmax_scale);
+  if (p.rotary != Rotary::kNone) y += fmt::format(", rotary: {}", rotary_name(p.rotary));
+  if (p.rotary_dim > 0) y += fmt::format(", rotary_dim: {}", p.rotary_dim);
   if (p.padding_tokens > 0) y += fmt::format(", padding_tokens: {}", p.padding_tokens);
   if (p.data != Profile::kNormal) y += fmt::format(", data: {}", profile_name(p.data));
   if (p.allow_short_kv) y += ", allow_short_kv: true";

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace attnbench {
 namespace {
@@ -16,6 +18,20 @@ int64_t sum_clamped(int64_t a, int64_t n, int64_t k) {
 }
 
 int64_t right_bound(bool causal, int64_t window_right) { return causal ? 0 : window_right; }
+
+/// Positions at which some new token stands: rows of the rotary tables that a launch reads.
+int64_t new_positions(const std::vector<SeqLen>& seqs) {
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  for (const SeqLen& s : seqs) ranges.emplace_back(s.k - s.q, s.k);
+  std::sort(ranges.begin(), ranges.end());
+  int64_t count = 0;
+  int64_t end = 0;
+  for (const auto& [first, last] : ranges) {
+    count += std::max<int64_t>(0, last - std::max(first, end));
+    end = std::max(end, last);
+  }
+  return count;
+}
 
 }  // namespace
 
@@ -76,6 +92,13 @@ CaseCost cost_of(const CaseParams& p) {
     c.written = kv_row_bytes * static_cast<double>(c.total_q);
     c.formula = "kv_append: 4*e*Hkv*D*T + 8*T";
     c.device_bytes = kv_row_bytes * static_cast<double>(kv_rows + c.total_q + p.padding_tokens);
+    if (p.rotary != Rotary::kNone) {  // a position per token, a row of both tables per position
+      const double table_row = 4.0 * p.rotary_width();
+      c.bytes +=
+          4.0 * static_cast<double>(c.total_q) + table_row * static_cast<double>(new_positions(p.seqs));
+      c.formula = "kv_append: 4*e*Hkv*D*T + 8*T + 4*T + 4*Dr*positions";
+      c.device_bytes += table_row * static_cast<double>(longest);
+    }
     return c;
   }
   const double total_q = static_cast<double>(c.total_q);

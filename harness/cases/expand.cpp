@@ -40,6 +40,19 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   if (p.op == Op::kKvAppend && p.kv_dtype) {
     fail(place("kv_dtype"), "kv_append does not quantise yet; drop kv_dtype");
   }
+  if (p.rotary != Rotary::kNone) {
+    if (p.op != Op::kKvAppend) {
+      fail(place("rotary"),
+           "rotary turns keys as they enter the cache; op attention has none to turn, drop it or use op "
+           "kv_append");
+    }
+    if (p.rotary_width() % 2 != 0 || p.rotary_width() > p.head_dim) {
+      fail(place(p.rotary_dim > 0 ? "rotary_dim" : "head_dim"),
+           fmt::format(
+               "rotary turns pairs of channels: an even rotary_dim up to head_dim {} is required, given {}",
+               p.head_dim, p.rotary_width()));
+    }
+  }
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];
     if (s.k >= s.q) continue;
@@ -106,6 +119,7 @@ CaseParams normalised(CaseParams p) {
     if (p.causal) p.window_right = -1;  // causal bounds it already
   }
   if (p.alibi == Alibi::kNone) p.alibi_sqrt = false;
+  if (p.rotary == Rotary::kNone || p.rotary_dim == p.head_dim) p.rotary_dim = 0;
   if (p.kv != KvSource::kContiguous) {
     p.leftpad = 0;
     p.shuffled_cache = defaults.shuffled_cache;

@@ -16,6 +16,8 @@ enum class KvLayout { kNhd, kHnd };
 enum class PageLayout { kContiguous, kShuffled };
 /// Whether slopes are given per query head or per sequence and query head.
 enum class Alibi { kNone, kPerHead, kPerSequence };
+/// Rotary embedding: none, or how the channels of a row pair up.
+enum class Rotary { kNone, kNeox, kInterleaved };
 
 constexpr const char* kv_name(KvSource kv) {
   constexpr const char* names[] = {"packed", "paged", "contiguous"};
@@ -24,6 +26,11 @@ constexpr const char* kv_name(KvSource kv) {
 constexpr const char* alibi_name(Alibi a) {
   constexpr const char* names[] = {"none", "per_head", "per_sequence"};
   return names[static_cast<int>(a)];
+}
+
+constexpr const char* rotary_name(Rotary r) {
+  constexpr const char* names[] = {"none", "neox", "interleaved"};
+  return names[static_cast<int>(r)];
 }
 
 /// Query and key length of one sequence, in tokens.
@@ -64,12 +71,17 @@ struct CaseParams {
   bool alibi_sqrt = false;  ///< bias by the square root of the distance
   bool sinks = false;       ///< one logit per query head in the denominator
 
+  Rotary rotary = Rotary::kNone;  ///< of new keys (and of queries)
+  int32_t rotary_dim = 0;         ///< channels that turn; 0: head_dim
+
   int32_t padding_tokens = 0;  ///< kv_append: tokens whose slot is -1, spread over the batch
 
   Profile data = Profile::kNormal;
 
   DType type_of_q() const { return q_dtype.value_or(dtype); }
   DType type_of_kv() const { return kv_dtype.value_or(dtype); }
+
+  int32_t rotary_width() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
 
   bool operator==(const CaseParams&) const = default;
 };

@@ -219,6 +219,12 @@ std::vector<SweepKey> make_keys() {
                   0, 1024),
       word_key<bool>("cache_batch_idx", "Contiguous cache: which row of the cache a sequence has.",
                      &P::shuffled_cache, {{"identity", false}, {"shuffled", true}}),
+      word_key<Rotary>(
+          "rotary", "Rotary embedding of new keys: channels pair up in halves (neox) or as neighbours.",
+          &P::rotary,
+          {{"none", Rotary::kNone}, {"neox", Rotary::kNeox}, {"interleaved", Rotary::kInterleaved}}),
+      integer_key("rotary_dim", "Channels that the rotary embedding turns, an even number; 0: all.",
+                  &P::rotary_dim, 0, kMaxHeadDim),
       integer_key("padding_tokens", "kv_append: tokens whose slot is -1, spread over the batch.",
                   &P::padding_tokens, 0, 4096),
       word_key<Profile>("data", "Kind of input values.", &P::data, profiles),

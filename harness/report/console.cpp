@@ -44,7 +44,7 @@ TableRow row_of(const Record& r) {
   } else {
     row.cells.insert(row.cells.end(), 4, "-");
   }
-  add(!r.check ? "-" : r.check->method == "bitwise" ? "exact" : digits(r.check->max_z, 3));
+  add(r.check ? z_cell(*r.check) : "-");
   add(!r.check ? "-" : rows_cell(*r.check));
   return row;
 }

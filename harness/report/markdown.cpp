@@ -35,7 +35,7 @@ void write_row(std::ostream& out, const Record& r) {
   out << " | " << time_cell(r) << " | " << figure(roof.tflops, has_roof) << " | "
       << figure(roof.gbs, has_roof) << " | " << figure(100 * roof.sol.value_or(0), roof.sol.has_value())
       << " | " << markdown_text(roof.bound) << " | ";
-  if (r.check) out << (r.check->method == "bitwise" ? "exact" : digits(r.check->max_z, 3));
+  if (r.check) out << z_cell(*r.check);
   out << " | " << (r.check ? rows_cell(*r.check) : "") << " |\n";
 }
 

@@ -5,10 +5,16 @@
 
 #include "attnbench_version.h"
 #include "harness/report/host.h"
+#include "harness/report/text.h"
 
 namespace attnbench {
 
 std::string record_name(const Record& r) { return r.kernel.empty() ? r.item.id : r.item.id + "/" + r.kernel; }
+
+std::string z_cell(const Verdict& v) {
+  if (v.method == "bitwise") return "exact";
+  return v.method == "interval" ? v.method : digits(v.max_z, 3);
+}
 
 RunContext describe_run(const Device& device, const std::string& name,
                         const std::vector<std::string>& command_line) {

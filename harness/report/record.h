@@ -43,6 +43,9 @@ struct Record {
 /// Name in reports: "<case id>/<kernel>".
 std::string record_name(const Record& r);
 
+/// max abs(z) for people; how caches were compared where there is no z.
+std::string z_cell(const Verdict& v);
+
 /// One level of the host's cache, as Google Benchmark lists them.
 struct HostCache {
   std::string type;  ///< "Data", "Instruction", "Unified"

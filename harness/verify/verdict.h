@@ -20,8 +20,9 @@ inline constexpr const char* kMaxZ = "max_z";
 inline constexpr const char* kRowZ2 = "row_z2";
 inline constexpr const char* kLse = "lse";
 inline constexpr const char* kBias = "bias";
-inline constexpr const char* kCacheBits = "cache_bits";      ///< kv_append: the caches, bit for bit
-inline constexpr const char* kGuard = "guard";               ///< a write outside a buffer
+inline constexpr const char* kCacheBits =
+    "cache_bits";                               ///< appended rows, and every other byte of the caches
+inline constexpr const char* kGuard = "guard";  ///< a write outside a buffer
 inline constexpr const char* kInputDigest = "input_digest";  ///< a write into an input
 inline constexpr const char* kAfterTiming = "after_timing";  ///< wrong only after the timed launches
 inline constexpr const char* kInvariant = "invariant:";
@@ -61,7 +62,7 @@ struct Verdict {
   bool pass = false;
   std::string reason;                  ///< empty on pass; else the first detector that fired, and where
   std::vector<std::string> failed_by;  ///< all detectors that fired, the one of `reason` first
-  std::string method;                  ///< "full", "sampled" or "bitwise"
+  std::string method;                  ///< "full", "sampled", "bitwise" or "interval"
   int64_t rows = 0;                    ///< rows compared with the reference
   int64_t rows_total = 0;
   double max_z = 0;       ///< limit kMaxZ

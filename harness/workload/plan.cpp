@@ -14,6 +14,7 @@ namespace attnbench {
 namespace {
 
 constexpr RowOwner kPoison{-1, -1};
+constexpr int32_t kJunkPosition = 0x7ffffff0;
 // Apart from every Tensor's counters (values.h) and from the sample's (verify/sample.cpp).
 constexpr uint32_t kShuffleStream = 0x5u << 24;
 constexpr uint32_t kSinkStream = 0x7u << 24;
@@ -133,6 +134,7 @@ void plan_append(const CaseParams& p, WorkloadPlan& plan) {
   const auto pad = [&](std::size_t n) {
     plan.slot_mapping.insert(plan.slot_mapping.end(), n, -1);
     plan.token_owners.insert(plan.token_owners.end(), n, kPoison);
+    plan.positions.insert(plan.positions.end(), n, kJunkPosition);
     padding_left -= n;
   };
   for (std::size_t b = 0; b < batch; ++b) {
@@ -143,6 +145,7 @@ void plan_append(const CaseParams& p, WorkloadPlan& plan) {
       const RowOwner owner{static_cast<int32_t>(b), pos};
       plan.slot_mapping.push_back(slot);
       plan.token_owners.push_back(owner);
+      plan.positions.push_back(pos);
       plan.appended[static_cast<std::size_t>(slot)] = owner;
       plan.kv_owners[static_cast<std::size_t>(slot)] = kPoison;
     }
@@ -173,6 +176,28 @@ std::vector<float> sinks_of(const Case& c) {
     sinks.push_back(4.0f * bell(philox4x32(kSinkStream, static_cast<uint32_t>(h), 0, 0, c.seed).x[0]));
   }
   return sinks;
+}
+
+RotaryTables rotary_tables_of(const Case& c) {
+  RotaryTables t;
+  if (c.params.rotary == Rotary::kNone) return t;
+  for (const SeqLen& s : c.params.seqs) t.positions = std::max(t.positions, s.k);
+  const int half = c.params.rotary_width() / 2;
+  const std::size_t size = static_cast<std::size_t>(t.positions) * static_cast<std::size_t>(half);
+  t.cos.resize(size);
+  t.sin.resize(size);
+  std::vector<double> frequency;
+  for (int i = 0; i < half; ++i) frequency.push_back(std::pow(10000.0, -static_cast<double>(i) / half));
+#pragma omp parallel for schedule(static)
+  for (int32_t n = 0; n < t.positions; ++n) {
+    for (int i = 0; i < half; ++i) {
+      const std::size_t at =
+          static_cast<std::size_t>(n) * static_cast<std::size_t>(half) + static_cast<std::size_t>(i);
+      t.cos[at] = static_cast<float>(std::cos(n * frequency[static_cast<std::size_t>(i)]));
+      t.sin[at] = static_cast<float>(std::sin(n * frequency[static_cast<std::size_t>(i)]));
+    }
+  }
+  return t;
 }
 
 WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {

@@ -36,6 +36,8 @@ struct WorkloadPlan {
   std::vector<int64_t> slot_mapping;   ///< (T), -1: skipped
   std::vector<RowOwner> token_owners;  ///< (T), which (sequence, position) a token is; seq -1: padding
 
+  std::vector<int32_t> positions;  ///< (T) for the rotary embedding; junk for padding
+
   std::vector<RowOwner> q_owners;   ///< (total_q + kTailRows)
   std::vector<RowOwner> kv_owners;  ///< physical KV rows before the launch; seq -1: poison
   std::vector<RowOwner>
@@ -60,6 +62,14 @@ std::vector<float> alibi_slopes_of(const Case& c, const LayoutVariant& variant =
 
 /// Sinks of a case, (Hq), within (-12, 12); empty where the case has none.
 std::vector<float> sinks_of(const Case& c);
+
+/// Rotary tables of a case, row-major (positions, dim / 2): cos and sin of position * 10000^(-2 i / dim).
+/// Rows for every position of the longest sequence; empty where the case has no rotary embedding.
+struct RotaryTables {
+  std::vector<float> cos, sin;
+  int32_t positions = 0;
+};
+RotaryTables rotary_tables_of(const Case& c);
 
 /// Descale of a quantised tensor for one sequence and KV head, between 0.5 and 1.5: no two neighbours alike.
 /// What the tensor holds is its value rounded to its type; what it stands for is that times the descale.

@@ -22,6 +22,7 @@ uint64_t features_of_case(const CaseParams& p) {
   if (p.softcap > 0) f |= kSoftcap;
   if (p.alibi != Alibi::kNone) f |= kAlibi;
   if (p.sinks) f |= kSinks;
+  if (p.rotary != Rotary::kNone) f |= kRotary;
   return f;
 }
 
@@ -34,6 +35,15 @@ std::vector<float> descales_of(const CaseParams& p, const LayoutVariant& variant
     for (int32_t h = 0; h < p.num_heads_kv; ++h) out.push_back(descale_of(tensor, variant.seq_id(b), h));
   }
   return out;
+}
+
+/// The fields that need no memory.
+RotaryParams rotary_shape(const CaseParams& p) {
+  RotaryParams r{};
+  if (p.rotary == Rotary::kNone) return r;
+  r.dim = p.rotary_width();
+  r.interleaved = p.rotary == Rotary::kInterleaved ? 1 : 0;
+  return r;
 }
 
 FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32_t heads) {
@@ -127,7 +137,20 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
     device.synchronize();  // the owners go out of scope
   };
 
+  if (p.rotary != Rotary::kNone) {
+    const RotaryTables tables = rotary_tables_of(item_);
+    rotary_positions_ = tables.positions;
+    rotary_cos_ = GuardedBuffer::of(device, "rotary cos", tables.cos);
+    rotary_sin_ = GuardedBuffer::of(device, "rotary sin", tables.sin);
+    keep_input(rotary_cos_);
+    keep_input(rotary_sin_);
+  }
+
   if (p.op == Op::kKvAppend) {
+    if (p.rotary != Rotary::kNone) {
+      positions_ = GuardedBuffer::of(device, "positions", plan_.positions);
+      keep_input(positions_);
+    }
     fill_tokens(new_k_, "key", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv);
     fill_tokens(new_v_, "value", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv);
     slots_ = GuardedBuffer::of(device, "slot_mapping", plan_.slot_mapping);
@@ -179,6 +202,7 @@ OpParams Workload::shape_params(const Case& item) {
     a.k_stride_head = a.v_stride_head = s.head;
     for (const SeqLen& len : p.seqs) a.num_tokens += len.q;
     a.num_tokens += p.padding_tokens;
+    a.rotary = rotary_shape(p);
     return op;
   }
   AttentionParams& a = op.attention = AttentionParams{};
@@ -223,6 +247,8 @@ OpParams Workload::params() const {
     a.key = new_k_.data();
     a.value = new_v_.data();
     a.slot_mapping = slots_.as<int64_t>();
+    a.positions = positions_.as<int32_t>();
+    set_rotary_tables(a.rotary);
     a.k_cache = k_.data();
     a.v_cache = v_.data();
     return op;
@@ -248,6 +274,12 @@ OpParams Workload::params() const {
   a.out = out_.data();
   a.lse = lse_.as<float>();
   return op;
+}
+
+void Workload::set_rotary_tables(RotaryParams& r) const {
+  r.cos = rotary_cos_.as<float>();
+  r.sin = rotary_sin_.as<float>();
+  r.positions = rotary_positions_;
 }
 
 void Workload::reset_outputs() {
@@ -287,8 +319,9 @@ uint64_t Workload::outputs_digest() const {
 
 std::optional<std::string> Workload::guard_damage() const {
   for (const GuardedBuffer* b :
-       {&q_, &k_, &v_, &out_, &lse_, &new_k_, &new_v_, &slots_, &cu_q_, &cu_k_, &used_k_, &table_,
-        &cache_rows_, &leftpad_, &slopes_, &sinks_, &q_descale_, &k_descale_, &v_descale_}) {
+       {&q_,         &k_,         &v_,         &out_,        &lse_,        &new_k_,    &new_v_,  &slots_,
+        &cu_q_,      &cu_k_,      &used_k_,    &table_,      &cache_rows_, &leftpad_,  &slopes_, &sinks_,
+        &q_descale_, &k_descale_, &v_descale_, &rotary_cos_, &rotary_sin_, &positions_}) {
     if (auto damage = b->damage()) return damage;
   }
   return std::nullopt;

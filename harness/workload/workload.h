@@ -55,6 +55,7 @@ class Workload {
     GuardedBuffer* buffer;
     uint64_t digest;
   };
+  void set_rotary_tables(RotaryParams& rotary) const;
   void fill_cache(GuardedBuffer& cache, bool is_v);
   GuardedBuffer& keep_input(GuardedBuffer& b);
 
@@ -65,6 +66,8 @@ class Workload {
   GuardedBuffer new_k_, new_v_, slots_;
   GuardedBuffer cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_, slopes_, sinks_;
   GuardedBuffer q_descale_, k_descale_, v_descale_;
+  GuardedBuffer rotary_cos_, rotary_sin_, positions_;
+  int32_t rotary_positions_ = 0;
   GuardedBuffer kv_owners_;
   std::vector<Input> inputs_;
 };

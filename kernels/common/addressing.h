@@ -82,4 +82,15 @@ ATTNBENCH_HD inline int64_t v_slot_offset(const KvAppendParams& p, int64_t slot)
   return slot_offset(p, slot, p.v_stride_block, p.v_stride_token);
 }
 
+/// Offset of the scale that quantises channel `c` of KV head `head` where scales are given.
+ATTNBENCH_HD inline int64_t given_scale_offset(const ScaleParams& s, int32_t head, int32_t c) {
+  return head * s.given_stride_head + c * s.given_stride_channel;
+}
+
+/// Offset in the cache of computed scales of slot `slot`, KV head `head`. Needs slot >= 0.
+ATTNBENCH_HD inline int64_t scale_slot_offset(const KvAppendParams& p, const ScaleParams& s, int64_t slot,
+                                              int32_t head) {
+  return slot_offset(p, slot, s.stride_block, s.stride_token) + head * s.stride_head;
+}
+
 }  // namespace attnbench

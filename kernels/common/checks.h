@@ -107,7 +107,18 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   return KernelStatus::kOk;
 }
 
-/// Shapes and dtypes of a kv_append that copies: same type in and out, no rotary embedding, no scales.
+/// A rotary embedding of rows of `head_dim` channels.
+inline KernelStatus check_rotary_args(const Kernel& kernel, const RotaryParams& r, int32_t head_dim,
+                                      KernelMessage* message) {
+  if (r.dim < 2 || r.dim % 2 != 0 || r.dim > head_dim) {
+    return refuse(message, KernelStatus::kBadArgument,
+                  "%s: an even rotary dim from 2 to head_dim %d required, given %d", kernel.name, head_dim,
+                  r.dim);
+  }
+  return KernelStatus::kOk;
+}
+
+/// Shapes and dtypes of a kv_append.
 inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendParams& p,
                                          KernelMessage* message) {
   const auto bad = [&](const char* format, auto... args) {
@@ -120,11 +131,26 @@ inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendPar
   if (p.head_dim < 1 || p.head_dim > 256) return bad("%s: head_dim 1..256 required, given %d", p.head_dim);
   if (p.block_size < 1) return bad("%s: block_size >= 1 required, given %d", p.block_size);
   if (p.num_blocks < 0) return bad("%s: num_blocks >= 0 required, given %d", p.num_blocks);
-  if (p.dtype_k != p.dtype_in || p.dtype_v != p.dtype_in) {
-    return refuse(message, KernelStatus::kUnsupported,
-                  "%s: caches in the dtype of the input, %s, required, given %s and %s", kernel.name,
-                  dtype_name(p.dtype_in), dtype_name(p.dtype_k), dtype_name(p.dtype_v));
+  if (!is_float_dtype(p.dtype_in)) {
+    return bad("%s: dtype_in bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_in));
   }
+  if ((p.features & kE4m3Kv) && (p.features & (kInt8K | kInt8V))) {
+    return bad("%s: a cache in e4m3 or in int8 required, given both");
+  }
+  const auto cache_type = [&](uint64_t int8) {
+    return p.features & kE4m3Kv ? DType::kE4m3 : p.features & int8 ? DType::kInt8 : p.dtype_in;
+  };
+  if (p.dtype_k != cache_type(kInt8K) || p.dtype_v != cache_type(kInt8V)) {
+    return bad("%s: caches in %s and %s required by its features, given %s and %s",
+               dtype_name(cache_type(kInt8K)), dtype_name(cache_type(kInt8V)), dtype_name(p.dtype_k),
+               dtype_name(p.dtype_v));
+  }
+  if (((p.features & kKTokenScales) && p.dtype_k == p.dtype_in) ||
+      ((p.features & kVTokenScales) && p.dtype_v == p.dtype_in)) {
+    return bad("%s: a quantised cache required for scales per token, given %s and %s", dtype_name(p.dtype_k),
+               dtype_name(p.dtype_v));
+  }
+  if (p.features & kRotary) return check_rotary_args(kernel, p.rotary, p.head_dim, message);
   return KernelStatus::kOk;
 }
 
@@ -134,11 +160,22 @@ inline KernelStatus check_kv_append_pointers(const Kernel& kernel, const KvAppen
   const auto bad = [&](const char* format) {
     return refuse(message, KernelStatus::kBadArgument, format, kernel.name);
   };
-  if (p.num_tokens > 0 && (p.key == nullptr || p.value == nullptr || p.slot_mapping == nullptr)) {
+  if (p.num_tokens == 0) return KernelStatus::kOk;
+  if (p.key == nullptr || p.value == nullptr || p.slot_mapping == nullptr) {
     return bad("%s: key, value and slot_mapping required, given null");
   }
-  if (p.num_tokens > 0 && p.num_blocks > 0 && (p.k_cache == nullptr || p.v_cache == nullptr)) {
+  if (p.num_blocks > 0 && (p.k_cache == nullptr || p.v_cache == nullptr)) {
     return bad("%s: k_cache and v_cache required, given null");
+  }
+  if ((p.features & kRotary) &&
+      (p.rotary.cos == nullptr || p.rotary.sin == nullptr || p.positions == nullptr)) {
+    return bad("%s: cos, sin and positions required for rotary, given null");
+  }
+  const auto has_scales = [&](const ScaleParams& s, DType cache, uint64_t computed) {
+    return cache == p.dtype_in || (p.features & computed ? s.computed != nullptr : s.given != nullptr);
+  };
+  if (!has_scales(p.k_scale, p.dtype_k, kKTokenScales) || !has_scales(p.v_scale, p.dtype_v, kVTokenScales)) {
+    return bad("%s: scales of a quantised cache required, given null");
   }
   return KernelStatus::kOk;
 }

@@ -9,7 +9,7 @@ namespace attnbench::cpu {
 /// bits whatever the batch, the page layout and the number of threads.
 extern const Kernel kAttention;
 
-/// kv_append: a bit copy by slot_mapping.
+/// kv_append: new rows to the slots of slot_mapping.
 extern const Kernel kKvAppend;
 
 }  // namespace attnbench::cpu

@@ -119,17 +119,46 @@ TEST(CpuKvAppend, BadSlotIsNamedAndNothingIsWritten) {
   }
 }
 
-TEST(CpuKvAppend, RefusesRotaryAndQuantising) {
-  Append rotary(DType::kBf16, false, {0});
-  rotary.params.kv_append.features |= kRotary;
-  EXPECT_EQ(rotary.supports(), KernelStatus::kUnsupported);
-  EXPECT_STREQ(rotary.message.text, "cpu: rotary is not supported");
-  Append narrow(DType::kBf16, false, {0});
-  narrow.params.kv_append.dtype_k = DType::kE4m3;
-  EXPECT_EQ(narrow.supports(), KernelStatus::kUnsupported);
-  Append negative(DType::kBf16, false, {0});
-  negative.params.kv_append.block_size = 0;
-  EXPECT_EQ(negative.supports(), KernelStatus::kBadArgument);
+TEST(CpuKvAppend, RefusesWhatContradictsItself) {
+  const auto refusal = [](auto change) {
+    Append a(DType::kBf16, false, {0});
+    change(a.params.kv_append);
+    EXPECT_EQ(a.supports(), KernelStatus::kBadArgument);
+    return std::string(a.message.text);
+  };
+  using P = KvAppendParams&;
+  EXPECT_EQ(refusal([](P p) { p.features |= kRotary; }),
+            "cpu: an even rotary dim from 2 to head_dim 5 required, given 0");
+  EXPECT_EQ(refusal([](P p) {
+              p.features |= kRotary;
+              p.rotary.dim = 6;
+            }),
+            "cpu: an even rotary dim from 2 to head_dim 5 required, given 6");
+  EXPECT_EQ(refusal([](P p) { p.dtype_k = DType::kE4m3; }),
+            "cpu: caches in bf16 and bf16 required by its features, given e4m3 and bf16");
+  EXPECT_EQ(refusal([](P p) { p.features |= kInt8K; }),
+            "cpu: caches in int8 and bf16 required by its features, given bf16 and bf16");
+  EXPECT_EQ(refusal([](P p) { p.features |= kInt8K | kE4m3Kv; }),
+            "cpu: a cache in e4m3 or in int8 required, given both");
+  EXPECT_EQ(refusal([](P p) { p.features |= kVTokenScales; }),
+            "cpu: a quantised cache required for scales per token, given bf16 and bf16");
+  EXPECT_EQ(refusal([](P p) { p.block_size = 0; }), "cpu: block_size >= 1 required, given 0");
+}
+
+TEST(CpuKvAppend, PositionOutsideTheTablesIsNamedAndNothingIsWritten) {
+  const std::vector<float> table(3 * 2, 0.5f);
+  for (const int32_t bad : {-1, 3}) {
+    Append a(DType::kBf16, false, {0, -1, 2});
+    const std::vector<int32_t> positions = {2, 1 << 30, bad};
+    a.params.kv_append.features |= kRotary;
+    a.params.kv_append.rotary = {table.data(), table.data(), 4, 0, 3, 0};
+    a.params.kv_append.positions = positions.data();
+    const auto k = a.k_cache;
+    EXPECT_EQ(a.launch(2), KernelStatus::kBadArgument);
+    EXPECT_EQ(std::string(a.message.text),
+              "cpu: position of token 2: 0..2 required, given " + std::to_string(bad));
+    EXPECT_EQ(a.k_cache, k);
+  }
 }
 
 TEST(CpuKvAppend, NoTokens) {

@@ -142,5 +142,20 @@ TEST(Cost, EveryKvSourceAndQuantisationCountsItsOwnBytes) {
   EXPECT_EQ(cost_of(p).bytes, 4 * kv + 4 * 4 * 8 * 4 * 2 + 4 * 4 * 4 + 4 * (2 + 1));
 }
 
+TEST(Cost, RotaryReadsAPositionPerTokenAndATableRowPerPosition) {
+  CaseParams p;
+  p.op = Op::kKvAppend;
+  p.kv = KvSource::kPaged;
+  p.num_heads_kv = 2;
+  p.head_dim = 8;
+  p.seqs = {{2, 10}, {3, 11}, {0, 50}, {4, 4}};  // positions 8 and 9, 8 to 10, none, 0 to 3: 7 in all
+  const double plain = cost_of(p).bytes;
+  const double plain_memory = cost_of(p).device_bytes;
+  p.rotary = Rotary::kNeox;
+  p.rotary_dim = 6;
+  EXPECT_EQ(cost_of(p).bytes, plain + 4 * 9 /*tokens*/ + 7 * 2 /*tables*/ * 3 /*pairs*/ * 4 /*bytes*/);
+  EXPECT_EQ(cost_of(p).device_bytes, plain_memory + 50 * 2 * 3 * 4);
+}
+
 }  // namespace
 }  // namespace attnbench

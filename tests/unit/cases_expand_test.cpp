@@ -71,6 +71,19 @@ TEST(Expand, AppendNeedsAPagedCacheWithRoom) {
   EXPECT_EQ(expand_text("name: t\nsweeps:\n  - {op: kv_append, batch: q4s40}\n").cases.size(), 1u);
 }
 
+TEST(Expand, RotaryIsRefusedWhereNothingCouldTurn) {
+  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {rotary: neox, batch: q4}\n"),
+              HasSubstr("rotary turns keys as they enter the cache"));
+  const auto append = [](const std::string& keys) {
+    return "name: t\nsweeps:\n  - {op: kv_append, batch: q4, rotary: neox, " + keys + "}\n";
+  };
+  EXPECT_THAT(expand_error(append("head_dim: 65")), HasSubstr("up to head_dim 65 is required, given 65"));
+  EXPECT_THAT(expand_error(append("rotary_dim: 7")), HasSubstr("an even rotary_dim"));
+  EXPECT_THAT(expand_error(append("head_dim: 64, rotary_dim: 66")), HasSubstr("given 66"));
+  const Expansion e = expand_text(append("head_dim: 64, rotary_dim: [0, 32, 64]"));
+  EXPECT_EQ(e.cases.size(), 2u) << "0 stands for the whole head";
+}
+
 TEST(Expand, HugeSweepsAndCasesAreRefusedInWords) {
   std::string axis = "[1";
   for (int i = 2; i <= 256; ++i) axis += "," + std::to_string(i);

@@ -1,8 +1,10 @@
-// kv_append: new rows of K and V to their slots of the cache. A copy, bit for bit.
+// kv_append: new rows of K and V to their slots of the cache, copied bit for bit, or rotated and quantised.
 #include <algorithm>
 #include <cstdint>
 
 #include "kernels/common/addressing.h"
+#include "kernels/common/quantise.h"
+#include "kernels/common/rotary.h"
 #include "kernels/cuda/simt/launch.h"
 
 namespace attnbench::cuda_simt {
@@ -10,6 +12,7 @@ namespace {
 
 constexpr int kWarps = 4;  ///< per CTA, each with a row of its own
 constexpr int kMaxGrid = 1 << 16;
+constexpr int kMaxHeadDim = 256;
 
 /// `count` words of T by one warp.
 template <class T>
@@ -32,28 +35,98 @@ __device__ void copy_row(char* dst, const char* src, int bytes, int lane) {
   }
 }
 
+/// One of the two tensors of a launch.
+struct Tensor {
+  const void* from;
+  int64_t from_stride_token;
+  int64_t from_stride_head;
+  void* cache;
+  DType dtype;
+  int64_t stride_block;
+  int64_t stride_token;
+  int64_t stride_head;
+  bool rotary;
+  bool computed_scales;
+};
+
+/// One row by one warp: channel c by lane c % 32.
+__device__ void append_row(const KvAppendParams& p, const Tensor& t, const ScaleParams& scales, int64_t token,
+                           int64_t slot, int head, int lane) {
+  const int64_t size_in = static_cast<int64_t>(dtype_size(p.dtype_in));
+  const char* source =
+      static_cast<const char*>(t.from) + size_in * (token * t.from_stride_token + head * t.from_stride_head);
+  const int64_t target = slot_offset(p, slot, t.stride_block, t.stride_token) + head * t.stride_head;
+  if (!t.rotary && t.dtype == p.dtype_in) {
+    copy_row(static_cast<char*>(t.cache) + size_in * target, source, static_cast<int>(p.head_dim * size_in),
+             lane);
+    return;
+  }
+  float row[kMaxHeadDim / 32];
+  float amax = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kMaxHeadDim / 32; ++i) {
+    const int c = lane + 32 * i;
+    if (c >= p.head_dim) break;
+    const auto load = [&](int32_t channel) { return load_float(p.dtype_in, source, channel); };
+    row[i] = t.rotary ? rotated(p.rotary, p.positions[token], c, load) : load(c);
+    amax = fmaxf(amax, fabsf(row[i]));
+  }
+  float computed = 1.0f;
+  if (t.computed_scales) {
+    for (int distance = 16; distance > 0; distance /= 2) {
+      amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, distance));
+    }
+    computed = token_scale(t.dtype, amax);
+    if (lane == 0) scales.computed[scale_slot_offset(p, scales, slot, head)] = computed;
+  }
+#pragma unroll
+  for (int i = 0; i < kMaxHeadDim / 32; ++i) {
+    const int c = lane + 32 * i;
+    if (c >= p.head_dim) break;
+    const float scale = t.dtype == p.dtype_in ? 1.0f
+                        : t.computed_scales   ? computed
+                                              : scales.given[given_scale_offset(scales, head, c)];
+    store_float(t.dtype, t.cache, target + c, row[i] / scale);
+  }
+}
+
 /// One warp per (token, KV head), striding over the grid.
 __global__ void __launch_bounds__(32 * kWarps) kv_append_kernel(const __grid_constant__ KvAppendParams p) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t size = static_cast<int64_t>(dtype_size(p.dtype_in));
-  const int row_bytes = static_cast<int>(p.head_dim * size);
   const int64_t capacity = int64_t{p.num_blocks} * p.block_size;
   const int64_t items = p.num_tokens * p.num_heads_kv;
   const int64_t stride = int64_t{gridDim.x} * kWarps;
+  const bool rotary = p.features & kRotary;
+  const Tensor k{p.key,
+                 p.key_stride_token,
+                 p.key_stride_head,
+                 p.k_cache,
+                 p.dtype_k,
+                 p.k_stride_block,
+                 p.k_stride_token,
+                 p.k_stride_head,
+                 rotary,
+                 (p.features & kKTokenScales) != 0};
+  const Tensor v{p.value,
+                 p.value_stride_token,
+                 p.value_stride_head,
+                 p.v_cache,
+                 p.dtype_v,
+                 p.v_stride_block,
+                 p.v_stride_token,
+                 p.v_stride_head,
+                 false,
+                 (p.features & kVTokenScales) != 0};
   for (int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; i < items; i += stride) {
     const int64_t token = i / p.num_heads_kv;
-    const int64_t head = i % p.num_heads_kv;
+    const int head = static_cast<int>(i % p.num_heads_kv);
     const int64_t slot = p.slot_mapping[token];
-    // -1 skips by contract. The host cannot read the slots before the launch, so one outside the cache is not
-    // an error that can be reported; it must not be written through either.
+    // -1 skips by contract. The host cannot read slots and positions before the launch, so one outside the
+    // cache or the table is not an error that can be reported; nothing may be touched through it either.
     if (slot < 0 || slot >= capacity) continue;
-    copy_row(static_cast<char*>(p.k_cache) + size * (k_slot_offset(p, slot) + head * p.k_stride_head),
-             static_cast<const char*>(p.key) + size * (token * p.key_stride_token + head * p.key_stride_head),
-             row_bytes, lane);
-    copy_row(static_cast<char*>(p.v_cache) + size * (v_slot_offset(p, slot) + head * p.v_stride_head),
-             static_cast<const char*>(p.value) +
-                 size * (token * p.value_stride_token + head * p.value_stride_head),
-             row_bytes, lane);
+    if (rotary && (p.positions[token] < 0 || p.positions[token] >= p.rotary.positions)) continue;
+    append_row(p, k, p.k_scale, token, slot, head, lane);
+    append_row(p, v, p.v_scale, token, slot, head, lane);
   }
 }
 

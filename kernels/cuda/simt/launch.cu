@@ -90,12 +90,14 @@ const Kernel kKvAppend = {
     .abi_version = kKernelAbiVersion,
     .flags = kDeterministic | kBatchInvariant,
     .name = "cuda_simt",
-    .summary = "one warp per row, the widest copies that the alignment allows",
+    .summary =
+        "one warp per row: the widest copies that the alignment allows, or rotated and quantised in fp32",
     .shapes = "head_dim 1..256, any block_size",
     .op = Op::kKvAppend,
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
-    .features = kPagedKv | kHnd | kBf16 | kFp16 | kFp32,
+    .features = kPagedKv | kHnd | kBf16 | kFp16 | kFp32 | kRotary | kE4m3Kv | kInt8K | kInt8V |
+                kKTokenScales | kVTokenScales,
     .supports = append_supports,
     .numerics = append_numerics,
     .workspace_bytes = no_workspace,

@@ -1,0 +1,127 @@
+#include "harness/verify/check_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "harness/verify/interval.h"
+
+namespace attnbench {
+namespace {
+
+class CacheCheck {
+ public:
+  CacheCheck(const Workload& w, const AppendedRows& rows, bool is_v, const std::vector<unsigned char>& got)
+      : plan_(w.plan()),
+        rows_(rows),
+        is_v_(is_v),
+        got_(got),
+        job_(w.cache_job(is_v)),
+        expected_(got.size()) {}
+
+  std::optional<std::string> run(WorstElement& worst) {
+    job_.base = expected_.data();
+    job_.owners = plan_.kv_owners.data();
+    fill_host(job_);
+
+    // Rows that are right within their intervals stand for themselves in `expected_`, so that one comparison
+    // of all bytes is left to do.
+    std::atomic<int64_t> first{job_.num_rows};
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < job_.num_rows; ++r) {
+      if (plan_.appended[static_cast<std::size_t>(r)].seq < 0) continue;
+      for (int32_t h = 0; h < job_.num_heads; ++h) {
+        if (lay_over(r, h, nullptr)) continue;
+        int64_t seen = first.load();
+        while (r < seen && !first.compare_exchange_weak(seen, r)) {
+        }
+      }
+    }
+    if (first < job_.num_rows) {
+      for (int32_t h = 0; h < job_.num_heads; ++h) {
+        if (!lay_over(first, h, &worst)) return text(first, worst);
+      }
+    }
+    if (got_ == expected_) return std::nullopt;
+    return first_difference(worst);
+  }
+
+ private:
+  std::size_t at(int64_t r, int32_t h) const { return static_cast<std::size_t>(fill_offset(job_, r, h)); }
+
+  /// Puts appended row r, head h, into `expected_`; false where an element is outside its interval, which
+  /// then goes to `worst`.
+  bool lay_over(int64_t r, int32_t h, WorstElement* worst) {
+    const RowOwner owner = plan_.appended[static_cast<std::size_t>(r)];
+    const auto n = static_cast<std::size_t>(job_.head_dim);
+    const std::size_t size = dtype_size(job_.dtype);
+    std::vector<double> x(n), slack(n);
+    rows_.row(is_v_, owner, h, x, slack);
+    for (std::size_t c = 0; c < n; ++c) {
+      const auto i = static_cast<int64_t>(at(r, h) + c);
+      if (rows_.copied(is_v_)) {
+        store_float(job_.dtype, expected_.data(), i, static_cast<float>(x[c]));
+        continue;
+      }
+      const double stored = load_float(job_.dtype, got_.data(), i);
+      if (!contains(rounded_to(job_.dtype, {x[c] - slack[c], x[c] + slack[c]}), stored)) {
+        if (worst) *worst = {owner.seq, owner.pos, h, static_cast<int>(c), stored, x[c], 0};
+        return false;
+      }
+      std::memcpy(&expected_[static_cast<std::size_t>(i) * size], &got_[static_cast<std::size_t>(i) * size],
+                  size);
+    }
+    return true;
+  }
+
+  std::string text(int64_t r, const WorstElement& w) const {
+    const RowOwner added = plan_.appended[static_cast<std::size_t>(r)];
+    const RowOwner kept = plan_.kv_owners[static_cast<std::size_t>(r)];
+    return fmt::format("{} slot {} head {} channel {}: got {:.9g}, expected {:.9g} ({})",
+                       is_v_ ? "v_cache" : "k_cache", r, w.head, w.channel, w.got, w.expected,
+                       added.seq >= 0  ? fmt::format("seq {} pos {}, appended", added.seq, added.pos)
+                       : kept.seq >= 0 ? fmt::format("seq {} pos {}, must stay", kept.seq, kept.pos)
+                                       : "a slot that nothing may write");
+  }
+
+  std::string first_difference(WorstElement& worst) const {
+    const std::size_t e = dtype_size(job_.dtype);
+    for (int64_t r = 0; r < job_.num_rows; ++r) {
+      const RowOwner added = plan_.appended[static_cast<std::size_t>(r)];
+      const RowOwner owner = added.seq >= 0 ? added : plan_.kv_owners[static_cast<std::size_t>(r)];
+      for (int32_t h = 0; h < job_.num_heads; ++h) {
+        for (int32_t c = 0; c < job_.head_dim; ++c) {
+          const std::size_t i = at(r, h) + static_cast<std::size_t>(c);
+          if (std::memcmp(&got_[i * e], &expected_[i * e], e) == 0) continue;
+          worst = {owner.seq,
+                   owner.pos,
+                   h,
+                   c,
+                   load_float(job_.dtype, got_.data(), static_cast<int64_t>(i)),
+                   load_float(job_.dtype, expected_.data(), static_cast<int64_t>(i)),
+                   0};
+          return text(r, worst);
+        }
+      }
+    }
+    return fmt::format("{}: bytes between rows differ", is_v_ ? "v_cache" : "k_cache");
+  }
+
+  const WorkloadPlan& plan_;
+  const AppendedRows& rows_;
+  const bool is_v_;
+  const std::vector<unsigned char>& got_;
+  FillJob job_;
+  std::vector<unsigned char> expected_;
+};
+
+}  // namespace
+
+std::optional<std::string> check_cache(const Workload& w, const AppendedRows& rows, bool is_v,
+                                       const std::vector<unsigned char>& got, WorstElement& worst) {
+  return CacheCheck(w, rows, is_v, got).run(worst);
+}
+
+}  // namespace attnbench
