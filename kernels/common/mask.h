@@ -44,4 +44,14 @@ ATTNBENCH_HD inline KeyBounds visible_keys(const AttentionParams& p, int32_t i, 
   return visible_keys_of_rows(p, i, i, q_len, k_len);
 }
 
+/// Keys that some query of a sequence sees: visible_keys_of_rows of all its queries, in a few instructions.
+/// The last query's diagonal is the last key, so that no mask bounds the right side; the first query's window
+/// bounds the left. `window_left` is the contract's, cut to what int32 sums allow where it is larger than any
+/// length.
+ATTNBENCH_HD constexpr KeyBounds visible_keys_of_sequence(int32_t window_left, int32_t q_len, int32_t k_len) {
+  if (q_len <= 0 || k_len <= 0) return {0, 0};
+  const int32_t edge = k_len - q_len - window_left;
+  return {window_left >= 0 && edge > 0 ? edge : 0, k_len};
+}
+
 }  // namespace attnbench

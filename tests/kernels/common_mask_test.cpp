@@ -78,6 +78,24 @@ TEST(CommonMask, RangeOfATileHoldsEveryRowsAndIsTight) {
   }
 }
 
+TEST(CommonMask, RangeOfASequenceIsThatOfAllItsQueries) {
+  AttentionParams p{};
+  for (const int32_t left : {-1, 0, 1, 3, 100}) {
+    for (const int32_t right : {-1, 0, 2}) {
+      p.window_left = left;
+      p.window_right = right;
+      for (int32_t q_len = 1; q_len < 9; ++q_len) {
+        for (int32_t k_len = 0; k_len < 14; ++k_len) {
+          const KeyBounds rows = visible_keys_of_rows(p, 0, q_len - 1, q_len, k_len);
+          const KeyBounds all = visible_keys_of_sequence(left, q_len, k_len);
+          EXPECT_EQ(all.begin, rows.begin) << left << " " << right << " " << q_len << " " << k_len;
+          EXPECT_EQ(all.end, rows.end) << left << " " << right << " " << q_len << " " << k_len;
+        }
+      }
+    }
+  }
+}
+
 TEST(CommonMask, LargestLengthsDoNotOverflow) {
   AttentionParams p{};
   p.window_left = kMax;

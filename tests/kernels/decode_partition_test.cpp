@@ -33,7 +33,7 @@ void check_division(const std::vector<Lengths>& batch, const Division& d, const 
   std::vector<int32_t> tiles, units, first_unit;
   int32_t total = 0;
   for (const Lengths& s : batch) {
-    const TileRange range = tiles_of_keys(0, s.k);
+    const TileRange range = tiles_of_keys(0, s.k, 64);
     tiles.push_back(range.end - range.begin);
     units.push_back(sequence_units(s.q, tiles.back(), d.segment_cost));
     first_unit.push_back(total);
@@ -117,15 +117,17 @@ TEST(DecodeDivisor, DividesExactly) {
 }
 
 TEST(DecodePartition, TilesHoldTheKeys) {
-  EXPECT_EQ(tiles_of_keys(0, 0).end, 0);
-  EXPECT_EQ(tiles_of_keys(70, 70).end, 0);
+  EXPECT_EQ(tiles_of_keys(0, 0, 64).end, 0);
+  EXPECT_EQ(tiles_of_keys(70, 70, 64).end, 0);
   for (const int32_t begin : {0, 1, 63, 64, 65, 127, 128, 1000}) {
     for (const int32_t count : {1, 2, 63, 64, 65, 128, 129}) {
-      const TileRange t = tiles_of_keys(begin, begin + count);
-      EXPECT_LE(t.begin * kTileTokens, begin);
-      EXPECT_GT((t.begin + 1) * kTileTokens, begin);
-      EXPECT_GE(t.end * kTileTokens, begin + count);
-      EXPECT_LT((t.end - 1) * kTileTokens, begin + count);
+      for (const int32_t tokens : {64, 128}) {
+        const TileRange t = tiles_of_keys(begin, begin + count, tokens);
+        EXPECT_LE(t.begin * tokens, begin);
+        EXPECT_GT((t.begin + 1) * tokens, begin);
+        EXPECT_GE(t.end * tokens, begin + count);
+        EXPECT_LT((t.end - 1) * tokens, begin + count);
+      }
     }
   }
 }

@@ -3,7 +3,7 @@
 namespace attnbench::sm90_decode {
 
 struct Bf16D128R16 {
-  static constexpr Shape kShape{.dtype = DType::kBf16, .head_dim = 128, .row_tiles = 1, .slots = 10};
+  static constexpr Shape kShape{.dtype = DType::kBf16, .head_dim = 128, .row_tiles = 1, .slots = 4};
 };
 extern constexpr Instance kBf16D128R16 = make_instance<Bf16D128R16>();
 

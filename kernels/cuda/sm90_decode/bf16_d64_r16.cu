@@ -3,7 +3,7 @@
 namespace attnbench::sm90_decode {
 
 struct Bf16D64R16 {
-  static constexpr Shape kShape{.dtype = DType::kBf16, .head_dim = 64, .row_tiles = 1, .slots = 20};
+  static constexpr Shape kShape{.dtype = DType::kBf16, .head_dim = 64, .row_tiles = 1, .slots = 8};
 };
 extern constexpr Instance kBf16D64R16 = make_instance<Bf16D64R16>();
 

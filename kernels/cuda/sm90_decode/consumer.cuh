@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/common/mask.h"
+#include "kernels/cuda/common/e4m3.cuh"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/sm90_decode/epilogue.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
@@ -16,6 +17,7 @@ class Consumer {
   using D = Derived<kShape>;
   static constexpr int kSteps = D::kWarpTokens / 16;   ///< of 16 tokens, the depth of a product with V
   static constexpr int kDepth = kShape.head_dim / 16;  ///< of 16 channels, the depth of a product with K
+  static constexpr DType kMath = D::kMathType;
   /// Q stays in registers where they suffice.
   static constexpr bool kHoldQ = kShape.head_dim == 64 || (kShape.head_dim == 128 && kShape.warps == 4);
   /// Accumulators per score, so that more products are in flight than one chain allows.
@@ -36,12 +38,16 @@ class Consumer {
     const uint32_t k_unit = (lane_ / 8 % 2 ^ k_row % 8) * 16;
     q_offset_ = shared_address(smem.q) + row_tile_ * (16 * hopper::kChunkBytes) + row * hopper::kChunkBytes;
     q_unit_ = unit;
+    if constexpr (kShape.eight_bit_kv) {
+      q_offset_ = shared_address(smem.q) + (row_tile_ * 16 + lane_ / 4) * hopper::kChunkBytes;
+      q_unit_ = (lane_ % 4 / 2 ^ lane_ / 4) * 16 + lane_ % 2 * 8;
+    }
     kv_base_ = shared_address(smem.kv);
     chunk_stride_ = p.box_rows * hopper::kChunkBytes;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int token = group_ * D::kWarpTokens + step * 16;
-      const uint32_t box = token / p.box_rows * p.box_rows * (D::kChunks * hopper::kChunkBytes) +
+      const uint32_t box = token / p.box_rows * p.box_rows * (D::kKvChunks * hopper::kChunkBytes) +
                            token % p.box_rows * hopper::kChunkBytes;
       k_offset_[step] = box + k_row * hopper::kChunkBytes;
       v_offset_[step] = box + row * hopper::kChunkBytes;
@@ -65,7 +71,7 @@ class Consumer {
       q_.advance();
 
       const MergePlace place{row_tile_, group_, lane_};
-      finish_segment<kShape>(p_, smem_, item, kv_head_, place, o_, softmax_);
+      finish_segment<kShape>(p_, smem_, item, kv_head_, place, scales_, o_, softmax_);
     }
   }
 
@@ -84,6 +90,13 @@ class Consumer {
   /// Clears the state and finds which keys this lane's rows see.
   __device__ __forceinline__ void begin(const Item& item) {
     softmax_ = OnlineSoftmax{};
+    scales_ = {p_.tanh_factor, p_.score_factor, 1.0f};
+    if constexpr (kShape.eight_bit_kv) {
+      const AttentionParams& a = p_.attention;
+      const float k = a.k_descale[item.b * a.k_descale_stride_outer + kv_head_ * a.k_descale_stride_head];
+      (p_.tanh_factor != 0.0f ? scales_.tanh : scales_.score) *= k;
+      scales_.out = a.v_descale[item.b * a.v_descale_stride_outer + kv_head_ * a.v_descale_stride_head];
+    }
 #pragma unroll
     for (int n = 0; n < kShape.head_dim / 8; ++n) {
 #pragma unroll
@@ -115,8 +128,23 @@ class Consumer {
   __device__ __forceinline__ void load_q() {
     const uint32_t row = q_offset_ + q_.stage() * D::kQBytes;
 #pragma unroll
-    for (int k = 0; k < kDepth; ++k)
-      hopper::load_matrices(q_operand_[k], at(row, q_unit_, D::kQChunkBytes, k));
+    for (int k = 0; k < kDepth; ++k) load_q_step(q_operand_[k], row, k);
+  }
+
+  /// The operand of channels 16 * step .. + 15 of the warp's rows. Beside e4m3 keys a lane has the channels
+  /// in the order in which keys_of_step() has them.
+  __device__ __forceinline__ void load_q_step(uint32_t (&operand)[4], uint32_t row, int step) const {
+    if constexpr (!kShape.eight_bit_kv) {
+      hopper::load_matrices(operand, at(row, q_unit_, D::kQChunkBytes, step));
+    } else {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        uint32_t pair[2];
+        hopper::load_shared(pair, at(row + h * 8 * hopper::kChunkBytes, q_unit_, D::kQChunkBytes, step));
+        operand[h] = hopper::to_fp16<kShape.dtype>(pair[0]);
+        operand[2 + h] = hopper::to_fp16<kShape.dtype>(pair[1]);
+      }
+    }
   }
 
   __device__ __forceinline__ void add_tile(int tile) {
@@ -126,18 +154,18 @@ class Consumer {
     release(smem_.kv_empty[kv_.stage()]);
     kv_.advance();
 
-    if (p_.tanh_factor != 0.0f) apply_tanh(s, p_.tanh_factor);
-    const int first = tile * kTileTokens + group_ * D::kWarpTokens;
+    if (p_.tanh_factor != 0.0f) apply_tanh(s, scales_.tanh);
+    const int first = tile * kShape.tile_tokens + group_ * D::kWarpTokens;
     if (first < all_begin_ || first + D::kWarpTokens > all_end_) mask(s, first);
     float shrink[2];
-    softmax_.update(s, p_.score_factor, shrink);
+    softmax_.update(s, scales_.score, shrink);
     uint32_t weights[kSteps][4];
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const float(&pair)[4] = s[2 * step + j / 2];
-        weights[step][j] = hopper::pack_pair<kShape.dtype>(pair[j % 2 * 2], pair[j % 2 * 2 + 1]);
+        weights[step][j] = hopper::pack_pair<kMath>(pair[j % 2 * 2], pair[j % 2 * 2 + 1]);
       }
     }
 #pragma unroll
@@ -157,16 +185,39 @@ class Consumer {
     const uint32_t slot = kv_base_ + kv_.stage() * D::kSlotBytes;
     const uint32_t q_row = q_offset_ + q_.stage() * D::kQBytes;
     float chain[kChains][2 * kSteps][4] = {};
+    if constexpr (kShape.eight_bit_kv) {
 #pragma unroll
-    for (int k = 0; k < kDepth; ++k) {
-      if constexpr (!kHoldQ) hopper::load_matrices(q_operand_[0], at(q_row, q_unit_, D::kQChunkBytes, k));
-      const uint32_t(&q)[4] = q_operand_[kHoldQ ? k : 0];
+      for (int k = 0; k < kDepth; k += 2) {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        uint32_t keys[4];  // tokens 0..7, both halves of the depth; tokens 8..15
-        hopper::load_matrices(keys, at(slot + k_offset_[step], k_unit_, chunk_stride_, k));
-        hopper::mma_m16n8k16<kShape.dtype>(chain[k % kChains][2 * step], q, keys[0], keys[1]);
-        hopper::mma_m16n8k16<kShape.dtype>(chain[k % kChains][2 * step + 1], q, keys[2], keys[3]);
+        for (int half = 0; !kHoldQ && half < 2; ++half) load_q_step(q_operand_[half], q_row, k + half);
+        const uint32_t(&q0)[4] = q_operand_[kHoldQ ? k : 0];
+        const uint32_t(&q1)[4] = q_operand_[kHoldQ ? k + 1 : 1];
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          uint32_t keys[4];  // tokens 0..7, channels 0..15 and 16..31; tokens 8..15: four channels to a word
+          hopper::load_matrices(keys, at(slot + k_offset_[step], k_unit_, chunk_stride_, k / 2));
+#pragma unroll
+          for (int n = 0; n < 2; ++n) {
+            float(&d)[4] = chain[k / 2 % kChains][2 * step + n];
+            hopper::mma_m16n8k16<kMath>(d, q0, hopper::from_e4m3<0>(keys[2 * n]),
+                                        hopper::from_e4m3<1>(keys[2 * n]));
+            hopper::mma_m16n8k16<kMath>(d, q1, hopper::from_e4m3<0>(keys[2 * n + 1]),
+                                        hopper::from_e4m3<1>(keys[2 * n + 1]));
+          }
+        }
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < kDepth; ++k) {
+        if constexpr (!kHoldQ) load_q_step(q_operand_[0], q_row, k);
+        const uint32_t(&q)[4] = q_operand_[kHoldQ ? k : 0];
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          uint32_t keys[4];  // tokens 0..7, both halves of the depth; tokens 8..15
+          hopper::load_matrices(keys, at(slot + k_offset_[step], k_unit_, chunk_stride_, k));
+          hopper::mma_m16n8k16<kMath>(chain[k % kChains][2 * step], q, keys[0], keys[1]);
+          hopper::mma_m16n8k16<kMath>(chain[k % kChains][2 * step + 1], q, keys[2], keys[3]);
+        }
       }
     }
 #pragma unroll
@@ -177,17 +228,35 @@ class Consumer {
     }
   }
 
-  /// o += P V.
+  /// o += P V. With e4m3 values the columns of a product are every other channel of 16: see o_.
   __device__ __forceinline__ void add_product_v(const uint32_t (&weights)[kSteps][4]) {
     const uint32_t slot = kv_base_ + kv_.stage() * D::kSlotBytes;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
+      if constexpr (kShape.eight_bit_kv) {
 #pragma unroll
-      for (int c = 0; c < kDepth; ++c) {
-        uint32_t values[4];  // channels 0..7, both halves of the tokens; channels 8..15
-        hopper::load_matrices_transposed(values, at(slot + v_offset_[step], v_unit_, chunk_stride_, c));
-        hopper::mma_m16n8k16<kShape.dtype>(o_[2 * c], weights[step], values[0], values[1]);
-        hopper::mma_m16n8k16<kShape.dtype>(o_[2 * c + 1], weights[step], values[2], values[3]);
+        for (int c = 0; c < kDepth; c += 2) {
+          uint32_t values[4];  // tokens 0..7 and 8..15 of channels 0..15; of channels 16..31
+          hopper::load_matrices_transposed(values, at(slot + v_offset_[step], v_unit_, chunk_stride_, c / 2));
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            // Two tokens of two channels, from [token][channel] to [channel][token].
+            const uint32_t low = __byte_perm(values[2 * half], 0, 0x3120);
+            const uint32_t high = __byte_perm(values[2 * half + 1], 0, 0x3120);
+            hopper::mma_m16n8k16<kMath>(o_[2 * (c + half)], weights[step], hopper::from_e4m3<0>(low),
+                                        hopper::from_e4m3<0>(high));
+            hopper::mma_m16n8k16<kMath>(o_[2 * (c + half) + 1], weights[step], hopper::from_e4m3<1>(low),
+                                        hopper::from_e4m3<1>(high));
+          }
+        }
+      } else {
+#pragma unroll
+        for (int c = 0; c < kDepth; ++c) {
+          uint32_t values[4];  // channels 0..7, both halves of the tokens; channels 8..15
+          hopper::load_matrices_transposed(values, at(slot + v_offset_[step], v_unit_, chunk_stride_, c));
+          hopper::mma_m16n8k16<kMath>(o_[2 * c], weights[step], values[0], values[1]);
+          hopper::mma_m16n8k16<kMath>(o_[2 * c + 1], weights[step], values[2], values[3]);
+        }
       }
     }
   }
@@ -216,8 +285,9 @@ class Consumer {
   hopper::RingPlace<kShape.slots> kv_;
 
   int32_t key_begin_[2], key_end_[2], all_begin_, all_end_;
-  uint32_t q_operand_[kHoldQ ? kDepth : 1][4];
-  float o_[kShape.head_dim / 8][4];
+  Scales scales_;
+  uint32_t q_operand_[kHoldQ ? kDepth : 2][4];
+  float o_[kShape.head_dim / 8][4];  ///< the channels that lane_channels() says
   OnlineSoftmax softmax_;
 };
 

@@ -4,6 +4,7 @@
 #include "kernels/common/addressing.h"
 #include "kernels/cuda/common/last_arrival.cuh"
 #include "kernels/cuda/common/named_barrier.cuh"
+#include "kernels/cuda/common/sink.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
 #include "kernels/cuda/sm90_decode/softmax.cuh"
 
@@ -11,6 +12,13 @@ namespace attnbench::sm90_decode {
 
 /// Barrier 0 is __syncthreads; this one is the consumers'.
 inline constexpr int kConsumerBarrier = 1;
+
+/// Factors of one segment: of raw scores before tanh (softcap), from there to a logit in base 2, and of O.
+struct Scales {
+  float tanh;
+  float score;
+  float out;
+};
 
 /// Where a warp's registers belong in a segment.
 struct MergePlace {
@@ -29,15 +37,7 @@ __device__ __forceinline__ void store_row(const KernelParams& p, const Item& ite
   const int token = p.by_group.divide(row);
   const int32_t head = kv_head * p.group + (row - token * p.group);
   const int64_t q_row = item.q_begin + token;
-  float kept = 1.0f;
-  if (a.features & kSinks) {
-    const float sink2 = a.sinks[head] * kLog2E;
-    const float top = fmaxf(lse2, sink2);
-    const float base = base_of(top, 1.0f);
-    const float total2 = lse2_of(base, exp2f(lse2 - base) + exp2f(sink2 - base));
-    kept = total2 == -INFINITY ? 0.0f : exp2f(lse2 - total2);
-    lse2 = total2;
-  }
+  const float kept = a.features & kSinks ? hopper::join_sink(lse2, a.sinks[head] * kLog2E) : 1.0f;
   uint16_t* out = static_cast<uint16_t*>(a.out) + out_offset(a, q_row, head) + channel;
   uint32_t word[kCount / 2];
 #pragma unroll
@@ -53,53 +53,62 @@ __device__ __forceinline__ void store_row(const KernelParams& p, const Item& ite
 }
 
 /// Merges the splits of a sequence, in their order, whichever block came last. Lane i holds channels i *
-/// kVector.. of each kVector * 32; a warp takes a row at a time.
+/// kVector.. of each kVector * 32; a warp takes a row at a time. Written for few instructions: a launch of a
+/// few microseconds passes here once, and waits for each that no cache holds.
 template <Shape kShape>
 __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& item, int kv_head, int rows) {
   using D = Derived<kShape>;
   constexpr int kVector = kShape.head_dim == 64 ? 2 : 4;
   constexpr int kVectors = kShape.head_dim / (32 * kVector);
-  // Loads in flight, as registers allow; divides 32.
+  // Splits whose loads are in flight, as registers allow; at most 32.
   constexpr int kBatch = kVectors == 1 && kShape.warps == 4 && kShape.blocks_per_sm == 1 ? 16 : 8;
   const int lane = threadIdx.x % 32;
-  const int64_t head_base = static_cast<int64_t>(kv_head) * 2 * p.parts;
+  const int32_t head_base = kv_head * 2 * p.parts;
+  const int32_t first_row = (head_base + item.first_partial) * p.max_rows;   // of split 0
+  const int32_t other_row = (head_base + 2 * item.first_part) * p.max_rows;  // of split s: + s * stride
+  const int32_t stride = 2 * p.max_rows;
 
+#pragma unroll 1
   for (int row = threadIdx.x / 32 - 1; row < rows; row += D::kConsumerWarps) {
-    const auto place_of = [&](int split) {
-      return (head_base + partial_of(item.first_part, item.first_partial, split)) * p.max_rows + row;
-    };
-    const auto lse_of_split = [&](int split) {
-      return split < item.num_splits ? hopper::load_l2(p.partial_lse + place_of(split)) : -INFINITY;
-    };
-    float v[kBatch][kVectors][kVector];
-    const auto load = [&](int first) {
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        // Past the end: the last split once more, with weight 0, for loops without branches.
-        const float* out = p.partial_out + place_of(min(first + j, item.num_splits - 1)) * kShape.head_dim;
-#pragma unroll
-        for (int i = 0; i < kVectors; ++i) hopper::load_l2(v[j][i], out + (i * 32 + lane) * kVector);
-      }
-    };
-
-    float lse = lse_of_split(lane);
-    load(0);  // on its way while the weights are found
-    float max = lse;
-    for (int split = 32 + lane; split < item.num_splits; split += 32) max = fmaxf(max, lse_of_split(split));
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(~0u, max, step));
-    const float base = base_of(max, 1.0f);
-
     float o[kVectors][kVector] = {};
-    float sum = 0.0f, weight = 0.0f;
+    float sum = 0.0f, max = -INFINITY;
+#pragma unroll 1
     for (int first = 0; first < item.num_splits; first += kBatch) {
-      if (first % 32 == 0) {
-        if (first > 0) lse = lse_of_split(first + lane);
-        weight = hopper::exp2_approx(lse - base);
+      const int left = item.num_splits - first;
+      const int mine = lane % kBatch;
+      const int32_t lse_row = first + mine == 0 ? first_row : other_row + (first + mine) * stride;
+      const float lse = mine < left ? hopper::load_l2(p.partial_lse + lse_row + row) : -INFINITY;
+
+      float v[kBatch][kVectors][kVector];
+      const float* next =
+          p.partial_out + lane * kVector +
+          static_cast<int64_t>((first == 0 ? first_row : other_row + first * stride) + row) * kShape.head_dim;
+      const float* second = p.partial_out + lane * kVector +
+                            static_cast<int64_t>(other_row + (first + 1) * stride + row) * kShape.head_dim;
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+#pragma unroll
+        for (int i = 0; i < kVectors; ++i) hopper::load_l2(v[j][i], next + i * 32 * kVector);
+        // Past the end: the last split once more, with weight 0, for a loop without branches.
+        if (j + 1 < left) next = j == 0 ? second : next + stride * kShape.head_dim;
+      }
+
+      float top = fmaxf(max, lse);
+#pragma unroll
+      for (int step = kBatch / 2; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+      const float base = base_of(top, 1.0f);
+      const float shrink = hopper::exp2_approx(max - base);
+      const float weight = hopper::exp2_approx(lse - base);
+      max = top;
+      sum *= shrink;
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+        for (int c = 0; c < kVector; ++c) o[i][c] *= shrink;
       }
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
-        const float w = __shfl_sync(~0u, weight, (first + j) % 32);
+        const float w = __shfl_sync(~0u, weight, j);
         sum += w;
 #pragma unroll
         for (int i = 0; i < kVectors; ++i) {
@@ -107,10 +116,9 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
           for (int c = 0; c < kVector; ++c) o[i][c] = fmaf(w, v[j][i][c], o[i][c]);
         }
       }
-      if (first + kBatch < item.num_splits) load(first + kBatch);
     }
-    const float normaliser = sum == 0.0f ? 0.0f : 1.0f / sum;
-    const float lse2 = lse2_of(base, sum);
+    const float normaliser = sum == 0.0f ? 0.0f : hopper::reciprocal_approx(sum);
+    const float lse2 = lse2_of(base_of(max, 1.0f), sum);
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
 #pragma unroll
@@ -134,7 +142,7 @@ __device__ __forceinline__ float* merge_unit(float (*rows)[kChannels], int row, 
 template <Shape kShape>
 __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemory<kShape>& smem,
                                                const Item& item, int kv_head, const MergePlace& place,
-                                               const float (&o)[kShape.head_dim / 8][4],
+                                               const Scales& scales, const float (&o)[kShape.head_dim / 8][4],
                                                const OnlineSoftmax& softmax) {
   using D = Derived<kShape>;
   constexpr int kChannels = D::kMergeChannels;
@@ -164,10 +172,22 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
       const int row = place.row_tile * 16 + place.lane / 4 + 8 * h;
       if (row >= rows) continue;
 #pragma unroll
-      for (int n = 0; n < kChannels / 8; ++n) {
+      for (int n = 0; n < kChannels / 8; n += 2) {
         const float(&from)[4] = o[pass * (kChannels / 8) + n];
-        float* unit = merge_unit(smem.merge_out[place.group], row, 2 * n + place.lane % 4 / 2);
-        *reinterpret_cast<float2*>(unit + place.lane % 2 * 2) = make_float2(from[2 * h], from[2 * h + 1]);
+        const float(&next)[4] = o[pass * (kChannels / 8) + n + 1];
+        if constexpr (kShape.eight_bit_kv) {
+          // Columns of product n are even channels of 16, those of n + 1 odd ones.
+          float* unit = merge_unit(smem.merge_out[place.group], row, 2 * n + place.lane % 4);
+          *reinterpret_cast<float4*>(unit) =
+              make_float4(from[2 * h], next[2 * h], from[2 * h + 1], next[2 * h + 1]);
+        } else {
+          const int first = 2 * n + place.lane % 4 / 2;
+          const int inside = place.lane % 2 * 2;
+          float* unit = merge_unit(smem.merge_out[place.group], row, first) + inside;
+          *reinterpret_cast<float2*>(unit) = make_float2(from[2 * h], from[2 * h + 1]);
+          unit = merge_unit(smem.merge_out[place.group], row, first + 2) + inside;
+          *reinterpret_cast<float2*>(unit) = make_float2(next[2 * h], next[2 * h + 1]);
+        }
       }
     }
     meet();
@@ -177,12 +197,12 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
       float max = smem.merge_max[0][row];
 #pragma unroll
       for (int g = 1; g < D::kTokenGroups; ++g) max = fmaxf(max, smem.merge_max[g][row]);
-      const float base = base_of(max, p.score_factor);
+      const float base = base_of(max, scales.score);
       float sum = 0.0f;
       float merged[4] = {};
 #pragma unroll
       for (int g = 0; g < D::kTokenGroups; ++g) {
-        const float weight = hopper::exp2_approx(fmaf(smem.merge_max[g][row], p.score_factor, -base));
+        const float weight = hopper::exp2_approx(fmaf(smem.merge_max[g][row], scales.score, -base));
         const float4 part = *reinterpret_cast<const float4*>(merge_unit(smem.merge_out[g], row, unit));
         sum = fmaf(weight, smem.merge_sum[g][row], sum);
         merged[0] = fmaf(weight, part.x, merged[0]);
@@ -190,7 +210,8 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
         merged[2] = fmaf(weight, part.z, merged[2]);
         merged[3] = fmaf(weight, part.w, merged[3]);
       }
-      const float normaliser = sum == 0.0f ? 0.0f : 1.0f / sum;  // no key: O = 0. NaN stays NaN.
+      // No key: O = 0. NaN stays NaN.
+      const float normaliser = sum == 0.0f ? 0.0f : hopper::reciprocal_approx(sum) * scales.out;
 #pragma unroll
       for (int c = 0; c < 4; ++c) merged[c] *= normaliser;
       const float lse2 = lse2_of(base, sum);

@@ -3,7 +3,7 @@
 namespace attnbench::sm90_decode {
 
 struct Fp16D128R16 {
-  static constexpr Shape kShape{.dtype = DType::kFp16, .head_dim = 128, .row_tiles = 1, .slots = 10};
+  static constexpr Shape kShape{.dtype = DType::kFp16, .head_dim = 128, .row_tiles = 1, .slots = 4};
 };
 extern constexpr Instance kFp16D128R16 = make_instance<Fp16D128R16>();
 

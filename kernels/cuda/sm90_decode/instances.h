@@ -1,4 +1,4 @@
-// The kernel's instantiations, each compiled in a file of its own: <dtype>_d<head_dim>_r<rows>.cu.
+// The kernel's instantiations, each compiled in a file of its own: <dtype>[_e4m3]_d<head_dim>_r<rows>.cu.
 #pragma once
 
 #include <cuda.h>
@@ -17,9 +17,11 @@ struct Maps {
 };
 
 struct Instance {
-  DType dtype;
+  DType dtype;        ///< of q and O
+  bool eight_bit_kv;  ///< K and V in e4m3 instead of dtype
   int head_dim;
   int rows;  ///< query rows per KV head: at most this many
+  int tile_tokens;
   int blocks_per_sm;
   cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t);
 };
@@ -30,5 +32,9 @@ extern const Instance kBf16D256R16, kBf16D256R32, kBf16D256R64;
 extern const Instance kFp16D64R16, kFp16D64R32, kFp16D64R64;
 extern const Instance kFp16D128R16, kFp16D128R32, kFp16D128R64;
 extern const Instance kFp16D256R16, kFp16D256R32, kFp16D256R64;
+extern const Instance kBf16E4m3D128R16, kBf16E4m3D128R32, kBf16E4m3D128R64;
+extern const Instance kBf16E4m3D256R16, kBf16E4m3D256R32, kBf16E4m3D256R64;
+extern const Instance kFp16E4m3D128R16, kFp16E4m3D128R32, kFp16E4m3D128R64;
+extern const Instance kFp16E4m3D256R16, kFp16E4m3D256R32, kFp16E4m3D256R64;
 
 }  // namespace attnbench::sm90_decode

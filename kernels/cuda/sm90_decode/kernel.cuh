@@ -11,6 +11,14 @@
 
 namespace attnbench::sm90_decode {
 
+/// Brings all of `p` into the constant cache while the producer waits for memory: a miss there costs it some
+/// hundred cycles, and there would be one for every 64 bytes.
+__device__ __forceinline__ void touch_parameters(const KernelParams& p) {
+  const auto* words = reinterpret_cast<const int32_t*>(&p);
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof p / 4); i += 16) asm volatile("" ::"r"(words[i]));
+}
+
 /// map_q: (64 channels, head, token, chunk); map_k, map_v: row-window maps. Block (x, y) is part y of KV head
 /// x: neighbouring blocks read neighbouring heads of the same tokens at about the same time. Dynamic shared
 /// memory: kSmemBytes. `Choice::kShape` is the Shape (a type, because nvcc's launch stubs cannot spell a
@@ -31,20 +39,21 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
 
   // The lengths are asked for first; what needs none happens while they are on their way.
   const bool small = p.attention.batch <= kWarpBatch;
-  Sequence mine{};
-  if (warp == 0 && small) mine = load_sequence_if_any(p.attention, lane);
+  Entry mine{};
+  if (warp == 0 && small) mine = load_entry_of_lane(p, lane);
   PageWindow pages(p, lane);
-  if (warp == 0) pages.guess(p, part);
-  if (threadIdx.x == 32) {
-    smem.init_barriers();
+  if (warp == 0) pages.guess(p, part, kShape.tile_tokens);
+  if (warp > 0 && lane == 0) {
+    smem.init_barriers(warp - 1);
     hopper::fence_barrier_init();
   }
+  if (threadIdx.x == 96) touch_parameters(p);
+  __syncthreads();  // the barriers are there
   if (threadIdx.x == 64) {
     hopper::prefetch_map(map_q);
     hopper::prefetch_map(map_k);
     hopper::prefetch_map(map_v);
   }
-  __syncthreads();  // the barriers are there
 
   Partition partition;
   bool work = false;
@@ -52,7 +61,7 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
   if (warp == 0) {
     Start start{};
     if (small) {
-      work = find_start_in_warp(p, part, mine, lane, &partition, &start);
+      work = find_start_in_warp<kShape>(p, part, mine, lane, &partition, &start);
     } else if (work) {
       start = smem.start;
     }
@@ -78,7 +87,8 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t 
 template <class Choice>
 constexpr Instance make_instance() {
   constexpr Shape kShape = Choice::kShape;
-  return {kShape.dtype, kShape.head_dim, Derived<kShape>::kRows, kShape.blocks_per_sm, launch_choice<Choice>};
+  return {kShape.dtype,       kShape.eight_bit_kv,  kShape.head_dim,      Derived<kShape>::kRows,
+          kShape.tile_tokens, kShape.blocks_per_sm, launch_choice<Choice>};
 }
 
 }  // namespace attnbench::sm90_decode

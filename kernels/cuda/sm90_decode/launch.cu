@@ -15,9 +15,6 @@ namespace {
 constexpr int kMaxRows = 64;
 constexpr Division kDivision{};
 
-/// Lengths stay below this, so that sums of two fit int32 and rows fit a row-window map.
-constexpr int32_t kFar = 1 << 29;
-
 /// In order of rows.
 constexpr const Instance* kInstances[] = {
     // clang-format off
@@ -27,6 +24,10 @@ constexpr const Instance* kInstances[] = {
     &kFp16D64R16, &kFp16D64R32, &kFp16D64R64,
     &kFp16D128R16, &kFp16D128R32, &kFp16D128R64,
     &kFp16D256R16, &kFp16D256R32, &kFp16D256R64,
+    &kBf16E4m3D128R16, &kBf16E4m3D128R32, &kBf16E4m3D128R64,
+    &kBf16E4m3D256R16, &kBf16E4m3D256R32, &kBf16E4m3D256R64,
+    &kFp16E4m3D128R16, &kFp16E4m3D128R32, &kFp16E4m3D128R64,
+    &kFp16E4m3D256R16, &kFp16E4m3D256R32, &kFp16E4m3D256R64,
     // clang-format on
 };
 
@@ -37,7 +38,10 @@ int64_t max_rows(const AttentionParams& p) {
 /// The smallest instance that can do `p`; null if none.
 const Instance* find_instance(const AttentionParams& p) {
   for (const Instance* i : kInstances) {
-    if (i->dtype == p.dtype_q && i->head_dim == p.head_dim && i->rows >= max_rows(p)) return i;
+    if (i->dtype == p.dtype_q && i->eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
+        i->head_dim == p.head_dim && i->rows >= max_rows(p)) {
+      return i;
+    }
   }
   return nullptr;
 }
@@ -53,8 +57,8 @@ struct Guess {
 Guess guess(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
             const Division& division) {
   const int32_t q_len = std::max(p.max_seqlen_q, 1);
-  const KeyBounds keys = visible_keys_of_rows(p, 0, q_len - 1, q_len, p.max_seqlen_k);
-  const TileRange tiles = tiles_of_keys(keys.begin, keys.end);
+  const KeyBounds keys = visible_keys_of_sequence(std::min(p.window_left, kFar), q_len, p.max_seqlen_k);
+  const TileRange tiles = tiles_of_keys(keys.begin, keys.end, instance.tile_tokens);
   Guess g{};
   g.first_tile = tiles.begin;
   g.sequence_units = sequence_units(q_len, tiles.end - tiles.begin, division.segment_cost);
@@ -95,21 +99,23 @@ KernelStatus check_workspace(const Workspace& w, const LaunchContext& context, K
 }
 
 /// Keys per copy: a whole tile where blocks allow it.
-int32_t box_rows(const AttentionParams& p) {
-  if ((p.features & kPagedKv) == 0) return kTileTokens;
+int32_t box_rows(const Instance& instance, const AttentionParams& p) {
+  if ((p.features & kPagedKv) == 0) return instance.tile_tokens;
   return p.block_size % 64 == 0 ? 64 : p.block_size % 32 == 0 ? 32 : 16;
 }
 
 /// A map of K or V; `rows` says how its coordinates count blocks and heads.
-bool encode_kv_map(CUtensorMap* map, KvRows* rows, const AttentionParams& p, const void* base,
-                   int64_t stride_block, int64_t stride_token, int64_t stride_head) {
-  const uint32_t chunks = p.head_dim / hopper::kChunkChannels;
+/// e4m3 rows travel as 16-bit words, two channels each.
+bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, const AttentionParams& p,
+                   const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
+  const int64_t chunk_channels = hopper::kChunkBytes / static_cast<int64_t>(dtype_size(p.dtype_k));
+  const auto chunks = static_cast<uint32_t>(p.head_dim / chunk_channels);
   rows->block_rows = p.features & kPackedKv ? 0 : static_cast<int32_t>(stride_block / stride_token);
-  rows->head_chunks = static_cast<int32_t>(stride_head / hopper::kChunkChannels);
+  rows->head_chunks = static_cast<int32_t>(stride_head / chunk_channels);
   const uint64_t row_chunks = (p.num_heads_kv - 1) * static_cast<uint64_t>(rows->head_chunks) + chunks;
   if (base == nullptr) base = p.q;  // no sequence has keys; the map is not used, but must have an address
   return hopper::encode_row_window_map(map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k), row_chunks,
-                                       box_rows(p), chunks);
+                                       box_rows(instance, p), chunks);
 }
 
 /// (64 channels, head, token, chunk): a box is one chunk of the rows that the longest sequence has.
@@ -130,14 +136,16 @@ KernelStatus check_strides(const AttentionParams& p, KernelMessage* message) {
                   "sm90_decode: %s a positive multiple of %lld required, given %lld", what,
                   static_cast<long long>(required), static_cast<long long>(given));
   };
+  const auto element = static_cast<int64_t>(dtype_size(p.dtype_k));
+  const int64_t unit = 16 / element, chunk = hopper::kChunkBytes / element;
   const struct {
     const char* name;
     int64_t value;
     int64_t multiple;
   } strides[] = {
       {"q_stride_token", p.q_stride_token, 8},     {"q_stride_head", p.q_stride_head, 8},
-      {"k_stride_token", p.k_stride_token, 8},     {"k_stride_head", p.k_stride_head, hopper::kChunkChannels},
-      {"v_stride_token", p.v_stride_token, 8},     {"v_stride_head", p.v_stride_head, hopper::kChunkChannels},
+      {"k_stride_token", p.k_stride_token, unit},  {"k_stride_head", p.k_stride_head, chunk},
+      {"v_stride_token", p.v_stride_token, unit},  {"v_stride_head", p.v_stride_head, chunk},
       {"out_stride_token", p.out_stride_token, 8}, {"out_stride_head", p.out_stride_head, 8},
   };
   for (const auto& s : strides) {
@@ -190,6 +198,9 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   if (p.head_dim != 64 && p.head_dim != 128 && p.head_dim != 256) {
     return unsupported("sm90_decode: head_dim 64, 128 or 256 required, given %d", p.head_dim);
   }
+  if ((p.features & kE4m3Kv) && p.head_dim == 64) {
+    return unsupported("sm90_decode: head_dim 128 or 256 required for e4m3 KV, given 64");
+  }
   if (max_rows(p) > kMaxRows) {
     return unsupported(
         "sm90_decode: at most %d query rows per KV head (max_seqlen_q * num_heads_q / num_heads_kv) "
@@ -225,7 +236,10 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
 }
 
 Numerics numerics(const OpParams* op) {
-  return {.p_type = op->attention.dtype_q, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-22};
+  const bool e4m3 = op->attention.features & kE4m3Kv;
+  return {.p_type = e4m3 ? DType::kFp16 : op->attention.dtype_q,
+          .acc_type = DType::kFp32,
+          .exp_rel_err = 0x1p-22};
 }
 
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
@@ -273,16 +287,22 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   KernelParams k{};
   k.attention = p;
   if ((p.features & kPagedKv) == 0) k.attention.block_table = nullptr;
+  k.k_end = p.seqused_k != nullptr ? p.seqused_k : p.cu_seqlens_k + 1;
+  k.k_begin = p.seqused_k != nullptr ? nullptr : p.cu_seqlens_k;
+  k.kv_row = p.features & kPackedKv ? p.cu_seqlens_k : p.features & kContiguousKv ? p.cache_leftpad : nullptr;
+  k.kv_block = p.features & kContiguousKv ? p.cache_batch_idx : nullptr;
+  k.block_step = p.features & kContiguousKv ? 1 : 0;
   k.group = p.num_heads_q / p.num_heads_kv;
   k.max_rows = static_cast<int32_t>(max_rows(p));
   k.parts = g.parts;
   k.min_units = division.min_units;
   k.segment_cost = division.segment_cost;
+  k.window_left = std::min(p.window_left, kFar);
   k.by_group = Divisor(k.group);
   k.by_parts = Divisor(k.parts);
   k.by_block_size = Divisor(std::max(p.block_size, 1));
   k.by_guessed_sequence_units = Divisor(static_cast<uint32_t>(g.sequence_units));
-  k.box_rows = box_rows(p);
+  k.box_rows = box_rows(instance, p);
   k.guessed_sequence_units = static_cast<int32_t>(g.sequence_units);
   k.guessed_units_per_part = make_partition(static_cast<int32_t>(g.total_units), g.parts, k.by_parts,
                                             division.min_units, division.segment_cost)
@@ -298,8 +318,10 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
 
   Maps maps;
   if (!encode_q_map(&maps.q, p) ||
-      !encode_kv_map(&maps.k, &k.k_rows, p, p.k, p.k_stride_block, p.k_stride_token, p.k_stride_head) ||
-      !encode_kv_map(&maps.v, &k.v_rows, p, p.v, p.v_stride_block, p.v_stride_token, p.v_stride_head)) {
+      !encode_kv_map(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token,
+                     p.k_stride_head) ||
+      !encode_kv_map(&maps.v, &k.v_rows, instance, p, p.v, p.v_stride_block, p.v_stride_token,
+                     p.v_stride_head)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_decode: the driver refused a tensor map");
   }
   const cudaError_t error = instance.launch(maps, k, static_cast<cudaStream_t>(context.stream));
@@ -320,7 +342,7 @@ const Kernel kAttention{
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
     .features = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 |
-                kFp16 | kPartialKv,
+                kFp16 | kE4m3Kv | kPartialKv,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

@@ -14,6 +14,9 @@ struct KvRows {
   int32_t head_chunks;  ///< chunks from one head to the next
 };
 
+/// Lengths and windows stay below this, so that sums of two fit int32 and rows fit a row-window map.
+inline constexpr int32_t kFar = 1 << 29;
+
 /// By-value parameter of the kernel.
 ///
 /// Words: G = Hq / Hkv query heads share a KV head. The *rows* of a sequence and KV head are its query tokens
@@ -26,7 +29,16 @@ struct KernelParams {
   int32_t parts;      ///< parts per KV head (partition.cuh); the grid is (num_heads_kv, parts)
   int32_t min_units;  ///< least units of a part
   int32_t segment_cost;
+  int32_t window_left;  ///< of `attention`, at most kFar
   Divisor by_group, by_parts, by_block_size, by_guessed_sequence_units;
+
+  // Where a sequence's keys begin and end, an entry per sequence, chosen by the host so that the device need
+  // not ask which source it is. k_len is k_end less k_begin.
+  const int32_t* k_end;
+  const int32_t* k_begin;   ///< null: zeros
+  const int32_t* kv_row;    ///< null: zeros
+  const int32_t* kv_block;  ///< null: block_step times the sequence's number
+  int32_t block_step;       ///< 1: contiguous caches, 0: others
 
   KvRows k_rows;
   KvRows v_rows;

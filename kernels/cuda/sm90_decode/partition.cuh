@@ -1,9 +1,10 @@
 // How the keys of a ragged batch are divided into equal parts: pure integer functions, for host and GPU.
 //
-// The keys that a sequence's queries see are cut into tiles of kTileTokens. A launch's work, for one KV head,
-// is a line of *units*: sequence by sequence, `segment_cost` units for beginning it and one per tile (one
-// also where it has none, so that somebody writes its zeros). Part i takes the units [i * L, (i + 1) * L), L
-// = units_per_part: contiguous, so that a part reads few sequences and a sequence lies in few parts
+// The keys that a sequence's queries see are cut into tiles of as many tokens as the kernel's instantiation
+// says. A launch's work, for one KV head, is a line of *units*: sequence by sequence, `segment_cost` units
+// for beginning it and one per tile (one also where it has none, so that somebody writes its zeros). Part i
+// takes the units [i * L, (i + 1) * L), L = units_per_part: contiguous, so that a part reads few sequences
+// and a sequence lies in few parts
 // ("stream-K"). What a part does for one sequence is a *segment*. A sequence of several segments is *split*:
 // each leaves a partial result, which are merged in the order of the parts.
 //
@@ -18,17 +19,15 @@
 
 namespace attnbench::sm90_decode {
 
-inline constexpr int32_t kTileTokens = 64;
-
 struct TileRange {
   int32_t begin;
   int32_t end;
 };
 
-/// Tiles that hold the keys [begin, end).
-ATTNBENCH_HD constexpr TileRange tiles_of_keys(int32_t begin, int32_t end) {
+/// Tiles of `tile_tokens` that hold the keys [begin, end).
+ATTNBENCH_HD constexpr TileRange tiles_of_keys(int32_t begin, int32_t end, int32_t tile_tokens) {
   if (begin >= end) return {0, 0};
-  return {begin / kTileTokens, (end - 1) / kTileTokens + 1};
+  return {begin / tile_tokens, (end - 1) / tile_tokens + 1};
 }
 
 struct Partition {

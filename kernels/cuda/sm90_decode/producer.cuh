@@ -17,14 +17,14 @@ class PageWindow {
       : p_(p.attention), by_block_size_(p.by_block_size), lane_(lane) {}
 
   /// Fetches the pages with which part `part` will begin if the host's guess of the lengths is right.
-  __device__ __forceinline__ void guess(const KernelParams& p, int32_t part) {
+  __device__ __forceinline__ void guess(const KernelParams& p, int32_t part, int32_t tile_tokens) {
     if (p_.block_table == nullptr) return;
     const int32_t unit = part * p.guessed_units_per_part;
     const int32_t b = p.by_guessed_sequence_units.divide(unit);
     if (b >= p_.batch) return;
     const int32_t tile = p.guessed_first_tile + max(unit - b * p.guessed_sequence_units - p.segment_cost, 0);
     guessed_b_ = b;
-    guessed_page_ = page_of(tile * kTileTokens);
+    guessed_page_ = page_of(tile * tile_tokens);
     // Within the row of the table, though maybe past the sequence's last block: such entries are not used.
     if (guessed_page_ + lane_ < p_.block_table_stride) {
       guessed_ = p_.block_table[b * p_.block_table_stride + guessed_page_ + lane_];
@@ -38,13 +38,17 @@ class PageWindow {
     pages_ = page_of(k_len - 1) + 1;
     first_ = page_of(key);
     low_ = b == guessed_b_ && first_ == guessed_page_ ? guessed_ : fetch(first_);
-    high_ = fetch(first_ + 32);
+  }
+
+  /// Fetches the second half; after the sequence's first tile, which needs only the first.
+  __device__ __forceinline__ void look_ahead() {
+    if (p_.block_table != nullptr) high_ = fetch(first_ + 32);
   }
 
   /// Makes ready for a tile whose first key is `key`; keys do not go back.
   __device__ __forceinline__ void advance_to(int32_t key) {
     if (p_.block_table == nullptr || page_of(key) < first_ + 32) return;
-    first_ += 32;  // a tile has at most 4 pages: no step is skipped
+    first_ += 32;  // a tile has at most 8 pages: no step is skipped
     low_ = high_;
     high_ = fetch(first_ + 32);
   }
@@ -111,11 +115,16 @@ class Producer {
     int32_t b = start.b;
     int32_t first_unit = start.first_unit;
     Sequence sequence = start.sequence;
-    // The sequences after it, one per lane.
+    // The sequences from `known` on, one per lane.
     int32_t known = b + 1;
-    Sequence following = load_sequence_if_any(a, known + lane_);
+    Entry following{};
+    bool loaded = false;
+    const auto load_following = [&] {
+      following = load_entry_if_any(p_, known + lane_);
+      loaded = true;
+    };
     for (;;) {
-      const TileRange tiles = tiles_of(a, sequence);
+      const TileRange tiles = tiles_of<kShape>(p_, sequence);
       const int32_t count = tiles.end - tiles.begin;
       const int32_t units = sequence_units(sequence.q_len, count, p_.segment_cost);
       if (units > 0) {
@@ -126,12 +135,14 @@ class Producer {
           await_queries_stage();
           if (begin < end) {
             load_queries(sequence);
-            pages_.begin(b, sequence.k_len, begin * kTileTokens);
+            pages_.begin(b, sequence.k_len, begin * kShape.tile_tokens);
             load_tile(sequence, begin);
+            pages_.look_ahead();
           }
           // After the first loads, because it takes divisions.
           const Splits splits = splits_of(partition, first_unit, count);
-          publish({.q_begin = sequence.q_begin,
+          publish({.b = b,
+                   .q_begin = sequence.q_begin,
                    .q_len = sequence.q_len,
                    .k_len = sequence.k_len,
                    .tile_begin = begin,
@@ -140,6 +151,7 @@ class Producer {
                    .num_splits = splits.count,
                    .first_part = splits.first_part,
                    .first_partial = splits.first_partial});
+          if (!loaded && known < a.batch) load_following();
           for (int32_t tile = begin + 1; tile < end; ++tile) load_tile(sequence, tile);
         }
       }
@@ -147,8 +159,9 @@ class Producer {
       if (first_unit >= part_end || ++b >= a.batch) break;
       if (b - known == 32) {
         known = b;
-        following = load_sequence_if_any(a, known + lane_);
+        loaded = false;
       }
+      if (!loaded) load_following();
       sequence = from_lane(following, b - known);
     }
   }
@@ -161,9 +174,9 @@ class Producer {
   __device__ __forceinline__ void load_queries(const Sequence& s) {
     if (lane_ == 0) {
       hopper::Mbarrier& full = smem_.q_full[q_.stage()];
-      hopper::announce_bytes(full, D::kChunks * p_.max_rows * hopper::kChunkBytes);
+      hopper::announce_bytes(full, D::kQChunks * p_.max_rows * hopper::kChunkBytes);
 #pragma unroll
-      for (int c = 0; c < D::kChunks; ++c) {
+      for (int c = 0; c < D::kQChunks; ++c) {
         hopper::tma_load(smem_.q[q_.stage()] + c * D::kQChunkBytes, map_q_,
                          {0, kv_head_ * p_.group, s.q_begin, c}, full);
       }
@@ -184,20 +197,20 @@ class Producer {
   /// K and then V of a tile, one copy per box of box_rows keys, each issued by a lane of its own.
   __device__ __forceinline__ void load_tile(const Sequence& s, int32_t tile) {
     const AttentionParams& a = p_.attention;
-    const bool issues = lane_ * p_.box_rows < kTileTokens;
-    const int32_t key = tile * kTileTokens + (issues ? lane_ * p_.box_rows : 0);
+    const bool issues = lane_ * p_.box_rows < kShape.tile_tokens;
+    const int32_t key = tile * kShape.tile_tokens + (issues ? lane_ * p_.box_rows : 0);
     // Rows from k_len on are not part of the box: they arrive as zeros, and their page is not looked at.
     const int32_t valid = max(0, min(s.k_len - key, p_.box_rows));
     int32_t block = s.kv_block;
     int32_t row = s.kv_row + key;
     if (a.block_table != nullptr) {
-      pages_.advance_to(tile * kTileTokens);
+      pages_.advance_to(tile * kShape.tile_tokens);
       const int32_t page = pages_.page_of(key);
       block = pages_.block_of(page);
       row = key - page * a.block_size;
     }
     if (valid == 0) block = row = 0;
-    const int32_t offset = lane_ * p_.box_rows * (D::kChunks * hopper::kChunkBytes);
+    const int32_t offset = lane_ * p_.box_rows * (D::kKvChunks * hopper::kChunkBytes);
     load_box(map_k_, p_.k_rows, block, row, valid, offset, issues);
     load_box(map_v_, p_.v_rows, block, row, valid, offset, issues);
   }

@@ -16,6 +16,8 @@ struct Shape {
   int row_tiles;  ///< 16 rows each: 1, 2 or 4
   int slots;      ///< of the ring of K and V tiles: the bytes in flight
   int warps = 4;  ///< that compute; beyond 4 a third of the registers per thread is lost
+  int tile_tokens = 64;
+  bool eight_bit_kv = false;  ///< K and V in e4m3: products and weights in fp16, which holds e4m3 exactly
   int blocks_per_sm = 1;
 };
 
@@ -29,12 +31,14 @@ struct Derived {
   static constexpr int kConsumerWarps = kShape.warps;
   static constexpr int kConsumerThreads = 32 * kConsumerWarps;
   static constexpr int kThreads = kConsumerThreads + 32;  ///< and the producer warp, the first
-  static constexpr int kWarpTokens = kTileTokens / kTokenGroups;
+  static constexpr int kWarpTokens = kShape.tile_tokens / kTokenGroups;
+  static constexpr DType kMathType = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;
 
-  static constexpr int kChunks = kShape.head_dim / hopper::kChunkChannels;
+  static constexpr int kQChunks = kShape.head_dim / hopper::kChunkChannels;
   static constexpr int kQChunkBytes = kRows * hopper::kChunkBytes;
-  static constexpr int kQBytes = kChunks * kQChunkBytes;
-  static constexpr int kSlotBytes = kChunks * kTileTokens * hopper::kChunkBytes;
+  static constexpr int kQBytes = kQChunks * kQChunkBytes;
+  static constexpr int kKvChunks = kShape.eight_bit_kv ? kQChunks / 2 : kQChunks;
+  static constexpr int kSlotBytes = kKvChunks * kShape.tile_tokens * hopper::kChunkBytes;
 
   /// Channels of O that the warps merge at a time, in 32 KB.
   static constexpr int kMergeChannels = kShape.head_dim == 64 || kTokenGroups * kRows > 64 ? 64 : 128;
@@ -42,7 +46,8 @@ struct Derived {
   static_assert(kShape.row_tiles == 1 || kShape.row_tiles == 2 || kShape.row_tiles == 4);
   static_assert(kShape.warps == 4 || kShape.warps == 8);
   static_assert(kShape.head_dim == 64 || kShape.head_dim == 128 || kShape.head_dim == 256);
-  static_assert(kShape.slots >= 2);
+  static_assert(kShape.slots >= 2 && kWarpTokens % 16 == 0);
+  static_assert(!kShape.eight_bit_kv || kShape.head_dim >= 128);  // rows of at least 128 bytes
 };
 
 /// The rows of one sequence: its lengths in tokens, its first row in the packed q, and where its keys begin:
@@ -64,6 +69,7 @@ struct Start {
 
 /// One segment, as the producer hands it to the consumers together with the queries.
 struct alignas(16) Item {
+  int32_t b;  ///< number of the sequence
   int32_t q_begin;
   int32_t q_len;
   int32_t k_len;
@@ -76,7 +82,7 @@ struct alignas(16) Item {
 };
 
 /// Shared memory. A slot holds a tile of K or of V: one box of box_rows tokens after another, each [chunks of
-/// 64 channels][rows][128 bytes] in the 128-byte swizzle. q: [chunks][kRows][128 bytes], likewise.
+/// 128 bytes][rows][128 bytes] in the 128-byte swizzle. q: [chunks][kRows][128 bytes], likewise.
 template <Shape kShape>
 struct alignas(1024) SharedMemory {
   using D = Derived<kShape>;
@@ -97,12 +103,17 @@ struct alignas(1024) SharedMemory {
   hopper::Mbarrier kv_full[kShape.slots], kv_empty[kShape.slots];
   hopper::Mbarrier q_full[kQStages], q_empty[kQStages];
 
-  __device__ void init_barriers() {
+  /// One lane of each consumer warp, each its share: a barrier takes some 60 cycles.
+  __device__ void init_barriers(int warp) {
+#pragma unroll
     for (int i = 0; i < kShape.slots; ++i) {
+      if (i % D::kConsumerWarps != warp) continue;
       kv_full[i].init(1);
       kv_empty[i].init(D::kConsumerWarps);
     }
+#pragma unroll
     for (int i = 0; i < kQStages; ++i) {
+      if (D::kConsumerWarps - 1 - i != warp) continue;
       q_full[i].init(1);
       q_empty[i].init(D::kConsumerWarps);
     }

@@ -2,45 +2,55 @@
 // itself, which costs less than a kernel of its own before this one would.
 #pragma once
 
-#include "kernels/common/addressing.h"
 #include "kernels/common/mask.h"
 #include "kernels/cuda/sm90_decode/shape.cuh"
 
 namespace attnbench::sm90_decode {
 
-/// Lengths and key origin of sequence b, 0 <= b < batch.
-__device__ __forceinline__ Sequence load_sequence(const AttentionParams& p, int32_t b) {
-  const SeqRange range = seq_range(p, b);
-  Sequence s{range.q_begin, range.q_len, range.k_len, 0, 0};
-  if (p.features & kPackedKv) {
-    s.kv_row = p.cu_seqlens_k[b];
-  } else if (p.features & kContiguousKv) {
-    s.kv_block = p.cache_batch_idx != nullptr ? p.cache_batch_idx[b] : b;
-    s.kv_row = p.cache_leftpad != nullptr ? p.cache_leftpad[b] : 0;
-  }
-  return s;
+/// What memory holds about a sequence. Nothing is computed from it where it is loaded, so that loads behind
+/// it need not wait for it.
+struct Entry {
+  int32_t q_begin, q_end;
+  int32_t k_begin, k_end;  ///< k_len is their difference
+  int32_t kv_block, kv_row;
+};
+
+/// Of sequence b, 0 <= b < batch.
+__device__ __forceinline__ Entry load_entry(const KernelParams& p, int32_t b) {
+  const int32_t* q = p.attention.cu_seqlens_q + b;
+  Entry e{q[0], q[1], 0, p.k_end[b], p.block_step * b, 0};
+  if (p.k_begin != nullptr) e.k_begin = p.k_begin[b];
+  if (p.kv_row != nullptr) e.kv_row = p.kv_row[b];
+  if (p.kv_block != nullptr) e.kv_block = p.kv_block[b];
+  return e;
 }
 
-/// Sequence b, or one without queries past the end of the batch.
-__device__ __forceinline__ Sequence load_sequence_if_any(const AttentionParams& p, int32_t b) {
-  return b < p.batch ? load_sequence(p, b) : Sequence{};
+/// Of sequence b, or of one without queries past the end of the batch.
+__device__ __forceinline__ Entry load_entry_if_any(const KernelParams& p, int32_t b) {
+  return b < p.attention.batch ? load_entry(p, b) : Entry{};
 }
 
-/// `s` as lane `lane` has it.
-__device__ __forceinline__ Sequence from_lane(const Sequence& s, int lane) {
-  return {__shfl_sync(~0u, s.q_begin, lane), __shfl_sync(~0u, s.q_len, lane), __shfl_sync(~0u, s.k_len, lane),
-          __shfl_sync(~0u, s.kv_block, lane), __shfl_sync(~0u, s.kv_row, lane)};
+__device__ __forceinline__ Sequence sequence_of(const Entry& e) {
+  return {e.q_begin, e.q_end - e.q_begin, e.k_end - e.k_begin, e.kv_block, e.kv_row};
+}
+
+/// The sequence whose entry lane `lane` has.
+__device__ __forceinline__ Sequence from_lane(const Entry& e, int lane) {
+  return sequence_of({__shfl_sync(~0u, e.q_begin, lane), __shfl_sync(~0u, e.q_end, lane),
+                      __shfl_sync(~0u, e.k_begin, lane), __shfl_sync(~0u, e.k_end, lane),
+                      __shfl_sync(~0u, e.kv_block, lane), __shfl_sync(~0u, e.kv_row, lane)});
 }
 
 /// Tiles that some row of the sequence sees.
-__device__ __forceinline__ TileRange tiles_of(const AttentionParams& p, const Sequence& s) {
-  if (s.q_len <= 0 || s.k_len <= 0) return {0, 0};
-  const KeyBounds keys = visible_keys_of_rows(p, 0, s.q_len - 1, s.q_len, s.k_len);
-  return tiles_of_keys(keys.begin, keys.end);
+template <Shape kShape>
+__device__ __forceinline__ TileRange tiles_of(const KernelParams& p, const Sequence& s) {
+  const KeyBounds keys = visible_keys_of_sequence(p.window_left, s.q_len, s.k_len);
+  return tiles_of_keys(keys.begin, keys.end, kShape.tile_tokens);
 }
 
+template <Shape kShape>
 __device__ __forceinline__ int32_t units_of(const KernelParams& p, const Sequence& s) {
-  const TileRange tiles = tiles_of(p.attention, s);
+  const TileRange tiles = tiles_of<kShape>(p, s);
   return sequence_units(s.q_len, tiles.end - tiles.begin, p.segment_cost);
 }
 
@@ -57,16 +67,29 @@ __device__ __forceinline__ int32_t sum_up_to_lane(int32_t x, int lane) {
 /// Sequences that the producer warp can hold by itself, one per lane.
 inline constexpr int32_t kWarpBatch = 32;
 
+/// What lane `lane` is to load of a batch of at most kWarpBatch, for find_start_in_warp: the entry of
+/// sequence `lane`; of a batch of one sequence all lanes have it.
+__device__ __forceinline__ Entry load_entry_of_lane(const KernelParams& p, int lane) {
+  return load_entry_if_any(p, p.attention.batch == 1 ? 0 : lane);
+}
+
 /// Of a batch of at most kWarpBatch: the partition, and where part `part` begins; false where the part is
-/// empty. One warp; `mine` is sequence `lane`.
-__device__ __forceinline__ bool find_start_in_warp(const KernelParams& p, int32_t part, const Sequence& mine,
+/// empty. One warp; `mine` is what load_entry_of_lane loaded.
+template <Shape kShape>
+__device__ __forceinline__ bool find_start_in_warp(const KernelParams& p, int32_t part, const Entry& mine,
                                                    int lane, Partition* partition, Start* start) {
-  const int32_t units = units_of(p, mine);
-  const int32_t up_to = sum_up_to_lane(units, lane);
-  const int32_t total = __shfl_sync(~0u, up_to, 31);
+  const Sequence sequence = sequence_of(mine);
+  const int32_t units = units_of<kShape>(p, sequence);
+  const bool one = p.attention.batch == 1;
+  const int32_t up_to = one ? units : sum_up_to_lane(units, lane);
+  const int32_t total = one ? units : __shfl_sync(~0u, up_to, 31);
   *partition = make_partition(total, p.parts, p.by_parts, p.min_units, p.segment_cost);
   const int32_t begin = part * partition->units_per_part;
   if (begin >= total) return false;
+  if (one) {
+    *start = {0, 0, sequence};
+    return true;
+  }
   const uint32_t holders = __ballot_sync(~0u, up_to - units <= begin && begin < up_to);
   const int holder = __ffs(static_cast<int>(holders)) - 1;  // exactly one
   *start = {holder, __shfl_sync(~0u, up_to - units, holder), from_lane(mine, holder)};
@@ -89,11 +112,11 @@ __device__ __forceinline__ bool find_start_in_block(const KernelParams& p, int32
 
   int32_t units = 0;
   for (int32_t b = first; b < last; b += kBatch) {
-    Sequence s[kBatch];
+    Entry e[kBatch];
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) s[i] = b + i < last ? load_sequence(p.attention, b + i) : Sequence{};
+    for (int i = 0; i < kBatch; ++i) e[i] = b + i < last ? load_entry(p, b + i) : Entry{};
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) units += units_of(p, s[i]);
+    for (int i = 0; i < kBatch; ++i) units += units_of<kShape>(p, sequence_of(e[i]));
   }
 
   const int32_t up_to = sum_up_to_lane(units, lane);
@@ -112,8 +135,8 @@ __device__ __forceinline__ bool find_start_in_block(const KernelParams& p, int32
   // Exactly one thread's run holds unit `begin`, if begin < total.
   if (before <= begin && begin < before + units) {
     for (int32_t b = first; b < last; ++b) {  // from the first-level cache
-      const Sequence s = load_sequence(p.attention, b);
-      const int32_t here = units_of(p, s);
+      const Sequence s = sequence_of(load_entry(p, b));
+      const int32_t here = units_of<kShape>(p, s);
       if (begin < before + here) {
         smem.start = {b, before, s};
         break;

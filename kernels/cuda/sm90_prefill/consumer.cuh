@@ -147,10 +147,23 @@ class Consumer {
         __syncwarp();
         return true;
       }
-      store_rows<kShape>(p_, rows, thread_row_, Outputs{}, OnlineSoftmax(), lane_);
+      store_rows<kShape>(p_, rows, thread_row_, Outputs{}, unseen(rows.head), lane_);
       release(smem_.q_empty[q_.stage()]);
       q_.advance();
     }
+  }
+
+  /// The state of rows that have seen no key yet.
+  __device__ __forceinline__ OnlineSoftmax unseen(int head_tile) const {
+    OnlineSoftmax softmax;
+    if (p_.sinks != nullptr) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int head = head_tile * p_.heads_per_tile + (thread_row_ + 8 * h) % p_.heads_per_tile;
+        softmax.begin_with_sink(h, __ldg(p_.sinks + head), lane_ % 4 == 0);
+      }
+    }
+    return softmax;
   }
 
   /// After the products with K: masks the scores of block n_ and gives back K, after a tile's first also Q.
@@ -220,7 +233,7 @@ class Consumer {
   /// S of a tile's first block, and its weights.
   __device__ __forceinline__ void start(Scores& s, Outputs& o, Weights& weights) {
     clear(o);
-    softmax_ = OnlineSoftmax();
+    softmax_ = unseen(own_rows(tile_).head);
     await_k();
     issue_scores(s, q_tile(), k_tile());
     hopper::wgmma_wait<0>();
@@ -250,7 +263,7 @@ class Consumer {
         return false;
       }
       ended = softmax_;
-      softmax_ = OnlineSoftmax();
+      softmax_ = unseen(own_rows(tile_).head);
     } else {
       --n_;
     }

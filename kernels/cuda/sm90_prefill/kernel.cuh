@@ -1,4 +1,4 @@
-// The attention kernel: one block per multiprocessor, one producer warp and two or three consumer warpgroups.
+// The attention kernel: one block per multiprocessor, a warpgroup of producers and two or three of consumers.
 #pragma once
 
 #include <cuda.h>
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
     hopper::prefetch_map(map_q);
     hopper::prefetch_map(map_k);
     hopper::prefetch_map(map_v);
-    smem.init_barriers();
+    smem.init_barriers(p.kv_warps - 1);
     hopper::fence_barrier_init();
   }
   __syncthreads();
@@ -38,7 +38,11 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
 
   if (warp_group == 0) {
     hopper::lower_register_limit<D::kProducerRegisters>();
-    if (warp == 0) produce<kShape>(map_q, map_k, map_v, p, smem, threadIdx.x);
+    if (warp == 0) {
+      produce<kShape>(map_q, map_k, map_v, p, smem, threadIdx.x);
+    } else if (warp < p.kv_warps) {
+      assist<kShape>(map_k, map_v, p, smem, warp, threadIdx.x % 32);
+    }
   } else {
     hopper::raise_register_limit<D::kConsumerRegisters>();
     Consumer<kShape>(p, smem, warp_group - 1).run();

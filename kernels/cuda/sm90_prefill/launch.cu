@@ -53,6 +53,19 @@ int32_t box_rows(const Instance& instance, const AttentionParams& p) {
   return rows;
 }
 
+/// Producer warps that share the copies of a tile: a warp issues those of its lanes one after the other, at
+/// some 100 cycles each.
+int32_t kv_warps(const Instance& instance, const AttentionParams& p) {
+  const int32_t rows = box_rows(instance, p);
+  if (rows == instance.block_n) return 1;
+#ifdef BENCH_KV_WARPS
+  return BENCH_KV_WARPS;
+#endif
+  constexpr int32_t kCopiesPerWarp = 8;
+  const int32_t copies = instance.block_n / rows * (p.head_dim / hopper::kChunkChannels);
+  return std::clamp(copies / kCopiesPerWarp, 1, 4);
+}
+
 /// A map of K or V; `rows` says how its coordinates count blocks and heads.
 bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, const AttentionParams& p,
                    const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
@@ -185,6 +198,8 @@ std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& 
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                              int64_t kv_budget_bytes, KernelMessage* message) {
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
+  if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
+    return s;
   const std::size_t needed = workspace_bytes_of(instance, p);
   if (context.workspace == nullptr || context.workspace_bytes < needed) {
     return refuse(message, KernelStatus::kBadArgument,
@@ -205,11 +220,13 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   k.block_table_stride = p.block_table_stride;
   k.block_size = p.block_size;
   k.box_rows = box_rows(instance, p);
+  k.kv_warps = kv_warps(instance, p);
   const int32_t right = p.causal ? 0 : p.window_right;
   k.reach_left = p.window_left < 0 ? kFar : std::min(p.window_left, kFar);
   k.reach_right = right < 0 ? kFar : std::min(right, kFar);
   k.score_factor = (instance.softcap ? p.softcap : p.softmax_scale) * kLog2E;
   k.tanh_factor = instance.softcap ? 2.0f * kLog2E * p.softmax_scale / p.softcap : 0.0f;
+  k.sinks = p.features & kSinks ? p.sinks : nullptr;
   k.out = p.out;
   k.out_stride_token = p.out_stride_token;
   k.out_stride_head = p.out_stride_head;
@@ -252,7 +269,8 @@ const Kernel kAttention{
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
-    .features = kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kBf16 | kFp16 | kPartialKv,
+    .features =
+        kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 | kFp16 | kPartialKv,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

@@ -76,6 +76,7 @@ struct KernelParams {
   int64_t block_table_stride;
   int32_t block_size;
   int32_t box_rows;  ///< keys per copy, a divisor of block_n and of block_size
+  int32_t kv_warps;  ///< producer warps that issue the copies of K and V, 1..4
 
   int32_t reach_left;   ///< keys visible left of the diagonal
   int32_t reach_right;  ///< keys visible right of the diagonal, 0 where causal
@@ -83,6 +84,8 @@ struct KernelParams {
   float tanh_factor;  ///< softcap: 2 log2(e) softmax_scale / softcap, so that tanh(x) = 1 - 2 / (2^(factor s)
                       ///< + 1)
   float score_factor;  ///< from a raw score (softcap: from its tanh) to a logit in base 2
+
+  const float* sinks;  ///< (Hq), null: none
 
   void* out;
   int64_t out_stride_token;

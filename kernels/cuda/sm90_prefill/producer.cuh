@@ -1,4 +1,5 @@
-// The producer warp: takes work and keeps the rings of Q, K and V tiles filled by the copy engine.
+// The producer warps: one takes work and loads Q; it, or all four where pages are small, keep the rings of K
+// and V tiles filled by the copy engine.
 #pragma once
 
 #include "kernels/cuda/common/tma.cuh"
@@ -15,22 +16,49 @@ struct KvBox {
   int32_t valid;
 };
 
-/// Loads K and V tiles of block_n keys. Packed KV and pages of block_n keys or more take one copy per tile,
-/// issued by lane 0; smaller pages one copy per page and chunk of 64 channels, each issued by a lane of its
-/// own.
+/// Loads one warp's share of the K and V tiles of block_n keys. Packed KV and pages of block_n keys or more
+/// take one copy per tile; smaller pages one copy per page and chunk of 64 channels, each issued by a lane of
+/// its own, spread over the producer warps.
 template <Shape kShape>
 class KvLoader {
   using D = Derived<kShape>;
 
  public:
-  __device__ __forceinline__ KvLoader(const KernelParams& p, int lane) : p_(p) {
-    const bool whole = p.box_rows == kShape.block_n;
-    const int chunks = whole ? 1 : D::kChunks;
-    issues_ = lane < chunks * (kShape.block_n / p.box_rows);
-    first_row_ = lane / chunks * p.box_rows;
-    chunk_ = lane % chunks;
+  __device__ __forceinline__ KvLoader(const CUtensorMap& map_k, const CUtensorMap& map_v,
+                                      const KernelParams& p, SharedMemory<kShape>& smem, int warp, int lane)
+      : map_k_(map_k), map_v_(map_v), p_(p), smem_(smem), announces_(warp == 0 && lane == 0) {
+    const int chunks = p.box_rows == kShape.block_n ? 1 : D::kChunks;
+    const int boxes = chunks * (kShape.block_n / p.box_rows);
+    const int per_warp = (boxes + p.kv_warps - 1) / p.kv_warps;
+    const int box = warp * per_warp + lane;
+    issues_ = lane < per_warp && box < boxes;
+    first_row_ = box / chunks * p.box_rows;
+    chunk_ = box % chunks;
   }
 
+  /// Loads the keys and values of a tile of queries: K of each block before V of the block before, also where
+  /// that is the last of the tile before, as the consumers use them. `after_first` runs after the first K.
+  template <class Action>
+  __device__ __forceinline__ void load(int n_begin, int n_end, int k_len, int kv_base, int kv_head,
+                                       Action after_first) {
+    for (int n = n_end - 1; n >= n_begin; --n) {
+      // Ahead of the wait for a free stage, which hides the latency of the block table.
+      const KvBox box = locate(k_len, kv_base, n);
+      load_k(box, kv_head);
+      if (pending_head_ >= 0) load_v(pending_, pending_head_);
+      pending_ = box;
+      pending_head_ = kv_head;
+      if (n == n_end - 1) after_first();
+    }
+    if (n_begin >= n_end) after_first();
+  }
+
+  /// Loads what is still missing after the last tile.
+  __device__ __forceinline__ void finish() {
+    if (pending_head_ >= 0) load_v(pending_, pending_head_);
+  }
+
+ private:
   /// This lane's box of KV block n. Rows from k_len on are not part of it, nor is their block of the pool
   /// looked up.
   __device__ __forceinline__ KvBox locate(int k_len, int kv_base, int n) const {
@@ -42,11 +70,24 @@ class KvLoader {
     return {table[row / p_.block_size], row % p_.block_size, valid};
   }
 
-  /// Fills `tile`, whose last readers have arrived on `empty`, and announces it on `full`.
-  __device__ __forceinline__ void load(uint8_t* tile, const CUtensorMap& map, const KvRows& rows, int kv_head,
-                                       const KvBox& box, hopper::Mbarrier& full, int lane) const {
-    // The whole tile counts, rows that come as zeros included.
-    if (lane == 0) full.arrive_expecting(D::kKvBytes);
+  __device__ __forceinline__ void load_k(const KvBox& box, int kv_head) {
+    smem_.k_empty[k_.stage()].wait(k_.parity() ^ 1);  // a fresh ring is empty
+    copy(smem_.k[k_.stage()], map_k_, p_.k_rows, kv_head, box, smem_.k_full[k_.stage()]);
+    k_.advance();
+  }
+
+  __device__ __forceinline__ void load_v(const KvBox& box, int kv_head) {
+    smem_.v_empty[v_.stage()].wait(v_.parity() ^ 1);
+    copy(smem_.v[v_.stage()], map_v_, p_.v_rows, kv_head, box, smem_.v_full[v_.stage()]);
+    v_.advance();
+  }
+
+  /// Fills this lane's part of `tile`, whose last readers have arrived at its barrier, and announces the tile
+  /// on `full`: the whole of it counts, rows that come as zeros included. Bytes of other warps may arrive
+  /// before they are announced; the phase cannot end before.
+  __device__ __forceinline__ void copy(uint8_t* tile, const CUtensorMap& map, const KvRows& rows, int kv_head,
+                                       const KvBox& box, hopper::Mbarrier& full) const {
+    if (announces_) full.arrive_expecting(D::kKvBytes);
     __syncwarp();
     if (!issues_) return;
     uint8_t* destination = tile + chunk_ * D::kKvChunkBytes + first_row_ * hopper::kChunkBytes;
@@ -57,39 +98,30 @@ class KvLoader {
                      full);
   }
 
- private:
+  const CUtensorMap& map_k_;
+  const CUtensorMap& map_v_;
   const KernelParams& p_;
+  SharedMemory<kShape>& smem_;
+  const bool announces_;
   bool issues_;
   int first_row_;
   int chunk_;
+  hopper::RingPlace<kKvStages> k_, v_;
+  KvBox pending_{};  ///< V of the block before is still to be loaded
+  int pending_head_ = -1;
 };
 
-/// Runs in one warp for the life of the block. Order of the loads, as the consumers use them: a tile's Q,
-/// then K of each block before V of the block before, also where that is the last of the tile before.
+/// The first producer warp, for the life of the block: takes work, loads Q, and its share of K and V.
 template <Shape kShape>
 __device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensorMap& map_k,
                                         const CUtensorMap& map_v, const KernelParams& p,
                                         SharedMemory<kShape>& smem, int lane) {
   using D = Derived<kShape>;
-  const KvLoader<kShape> loader(p, lane);
+  KvLoader<kShape> loader(map_k, map_v, p, smem, 0, lane);
   hopper::RingPlace<kShape.q_stages> q;
-  hopper::RingPlace<kKvStages> k, v;
   WorkSource source(p, lane);
 
-  const auto load_k = [&](const KvBox& box, int kv_head) {
-    smem.k_empty[k.stage()].wait(k.parity() ^ 1);  // a fresh ring is empty
-    loader.load(smem.k[k.stage()], map_k, p.k_rows, kv_head, box, smem.k_full[k.stage()], lane);
-    k.advance();
-  };
-  const auto load_v = [&](const KvBox& box, int kv_head) {
-    smem.v_empty[v.stage()].wait(v.parity() ^ 1);
-    loader.load(smem.v[v.stage()], map_v, p.v_rows, kv_head, box, smem.v_full[v.stage()], lane);
-    v.advance();
-  };
-
   int32_t word;
-  KvBox pending{};  // V of the block before is still to be loaded
-  int pending_head = -1;
   while (source.get(&word)) {
     // The item is written before the arrival that publishes it, and after its stage's last readers arrived.
     smem.q_empty[q.stage()].wait(q.parity() ^ 1);
@@ -115,25 +147,35 @@ __device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensor
     }
     __syncwarp();
     q.advance();
-
-    for (int n = n_end - 1; n >= n_begin; --n) {
-      // Ahead of the wait for a free stage, which hides the latency of the block table.
-      const KvBox box = loader.locate(k_len, kv_base, n);
-      load_k(box, kv_head);
-      if (pending_head >= 0) load_v(pending, pending_head);
-      pending = box;
-      pending_head = kv_head;
-      if (n == n_end - 1) source.look_ahead();
-    }
-    if (n_begin >= n_end) source.look_ahead();
+    loader.load(n_begin, n_end, k_len, kv_base, kv_head, [&] { source.look_ahead(); });
   }
-  if (pending_head >= 0) load_v(pending, pending_head);
+  loader.finish();
 
   smem.q_empty[q.stage()].wait(q.parity() ^ 1);
   if (lane == 0) {
     smem.item[q.stage()].head = -1;  // the end
     smem.q_full[q.stage()].arrive();
   }
+}
+
+/// The other producer warps: follow the work that the first one takes, and load their shares of K and V.
+template <Shape kShape>
+__device__ __forceinline__ void assist(const CUtensorMap& map_k, const CUtensorMap& map_v,
+                                       const KernelParams& p, SharedMemory<kShape>& smem, int warp,
+                                       int lane) {
+  KvLoader<kShape> loader(map_k, map_v, p, smem, warp, lane);
+  hopper::RingPlace<kShape.q_stages> q;
+  while (true) {
+    smem.q_full[q.stage()].wait(q.parity());
+    const WorkItem item = smem.item[q.stage()];
+    if (item.head < 0) break;
+    __syncwarp();  // the other lanes' reads come before the arrival that stands for them
+    if (lane == 0) smem.q_empty[q.stage()].arrive();
+    q.advance();
+    loader.load(item.n_begin, item.n_end, item.k_len, item.kv_base, item.head / p.head_tiles_per_kv_head,
+                [] {});
+  }
+  loader.finish();
 }
 
 }  // namespace attnbench::sm90_prefill

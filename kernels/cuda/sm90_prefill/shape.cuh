@@ -66,10 +66,11 @@ struct alignas(1024) SharedMemory {
   hopper::Mbarrier k_full[kKvStages], k_empty[kKvStages];
   hopper::Mbarrier v_full[kKvStages], v_empty[kKvStages];
 
-  __device__ void init_barriers() {
+  /// `assistants`: producer warps that read the items too.
+  __device__ void init_barriers(int assistants) {
     for (int i = 0; i < kShape.q_stages; ++i) {
       q_full[i].init(1);
-      q_empty[i].init(D::kConsumerWarps);
+      q_empty[i].init(D::kConsumerWarps + assistants);
     }
     for (int i = 0; i < kKvStages; ++i) {
       k_full[i].init(1);

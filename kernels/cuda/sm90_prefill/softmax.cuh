@@ -62,6 +62,13 @@ struct OnlineSoftmax {
   float offset[2] = {INFINITY, INFINITY};  ///< -factor * reference; inf while the row has seen no key
   float sum[2] = {0.0f, 0.0f};
 
+  /// Begins row h with a sink, one lane of a quad with `mine`: a key of weight 1 that is its own reference,
+  /// and has no value.
+  __device__ __forceinline__ void begin_with_sink(int h, float sink, bool mine) {
+    offset[h] = -sink * kLog2E;
+    sum[h] = mine && sink != -INFINITY ? 1.0f : 0.0f;
+  }
+
   /// Scores of a block to weights; `first`: of a tile's first. True, for a whole warp, where a reference
   /// moved: then what was summed over the blocks before must be multiplied by `shrink`, which is not set
   /// otherwise.

@@ -1,0 +1,47 @@
+// e4m3 operands for products in fp16, which holds every e4m3 value exactly.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/contract/dtype.h"
+
+namespace attnbench::hopper {
+
+/// Values 2 * kHalf and 2 * kHalf + 1 of the four in `word`, as two fp16. PTX ISA, "Data Movement and
+/// Conversion Instructions: cvt".
+template <int kHalf>
+__device__ __forceinline__ uint32_t from_e4m3(uint32_t word) {
+  uint32_t pair;
+  if constexpr (kHalf == 0) {
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}"
+        : "=r"(pair)
+        : "r"(word));
+  } else {
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high;}"
+        : "=r"(pair)
+        : "r"(word));
+  }
+  return pair;
+}
+
+/// Two values of the 16-bit type kType as two fp16. bf16 beyond 65504 becomes infinite.
+template <DType kType>
+__device__ __forceinline__ uint32_t to_fp16(uint32_t pair) {
+  if constexpr (kType == DType::kFp16) return pair;
+  const float low = __uint_as_float(pair << 16);
+  const float high = __uint_as_float(pair & 0xffff0000u);
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+
+/// Two words from shared memory. Volatile, so that it stays between the waits and arrivals of the barriers
+/// that guard them.
+__device__ __forceinline__ void load_shared(uint32_t (&words)[2], uint32_t address) {
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(address));
+}
+
+}  // namespace attnbench::hopper

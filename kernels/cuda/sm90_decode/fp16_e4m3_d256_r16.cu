@@ -1,0 +1,11 @@
+#include "kernels/cuda/sm90_decode/kernel.cuh"
+
+namespace attnbench::sm90_decode {
+
+struct Fp16E4m3D256R16 {
+  static constexpr Shape kShape{
+      .dtype = DType::kFp16, .head_dim = 256, .row_tiles = 1, .slots = 4, .eight_bit_kv = true};
+};
+extern constexpr Instance kFp16E4m3D256R16 = make_instance<Fp16E4m3D256R16>();
+
+}  // namespace attnbench::sm90_decode
