@@ -4,6 +4,7 @@
 #if ATTNBENCH_HAVE_CUDA
 #include "kernels/cuda/simt/simt_kernels.h"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
+#include "kernels/cuda/sm90_mixed/sm90_mixed.h"
 #include "kernels/cuda/sm90_prefill/sm90_prefill.h"
 #endif
 
@@ -19,6 +20,7 @@ const Kernel* const kTable[] = {
     &cuda_simt::kKvAppend,
     &sm90_prefill::kAttention,
     &sm90_decode::kAttention,
+    &sm90_mixed::kAttention,
 #endif
     // clang-format on
 };

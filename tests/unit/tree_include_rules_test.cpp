@@ -94,6 +94,11 @@ bool quoted_is_allowed(const std::string& file, const std::string& target) {
   if (from == to || to == "kernels/contract") return true;
   if (from == "kernels") return starts_with(target, "kernels/");  // the registry
   if (from == "kernels/common" || from == "kernels/contract" || from == "reference") return false;
+  // Two kernels side by side in one launch.
+  if (from == "kernels/cuda/sm90_mixed" &&
+      (to == "kernels/cuda/sm90_decode" || to == "kernels/cuda/sm90_prefill")) {
+    return true;
+  }
   if (starts_with(from, "kernels/")) {
     return to == "kernels/common" || (starts_with(from, "kernels/cuda/") && to == "kernels/cuda/common");
   }

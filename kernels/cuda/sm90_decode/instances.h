@@ -1,4 +1,5 @@
-// The kernel's instantiations, each compiled in a file of its own: <dtype>[_e4m3]_d<head_dim>_r<rows>.cu.
+// The kernel's instantiations, each compiled in a file of its own:
+// <dtype>[_e4m3]_d<head_dim>_r<rows>[_wide].cu.
 #pragma once
 
 #include <cuda.h>
@@ -22,6 +23,7 @@ struct Instance {
   int head_dim;
   int rows;  ///< query rows per KV head: at most this many
   int tile_tokens;
+  bool for_few_blocks;  ///< larger tiles and rings
   int blocks_per_sm;
   cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t);
 };
@@ -29,6 +31,7 @@ struct Instance {
 extern const Instance kBf16D64R16, kBf16D64R32, kBf16D64R64;
 extern const Instance kBf16D128R16, kBf16D128R32, kBf16D128R64;
 extern const Instance kBf16D256R16, kBf16D256R32, kBf16D256R64;
+extern const Instance kBf16D128R16Wide, kFp16D128R16Wide;
 extern const Instance kFp16D64R16, kFp16D64R32, kFp16D64R64;
 extern const Instance kFp16D128R16, kFp16D128R32, kFp16D128R64;
 extern const Instance kFp16D256R16, kFp16D256R32, kFp16D256R64;

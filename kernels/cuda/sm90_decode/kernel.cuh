@@ -87,8 +87,8 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t 
 template <class Choice>
 constexpr Instance make_instance() {
   constexpr Shape kShape = Choice::kShape;
-  return {kShape.dtype,       kShape.eight_bit_kv,  kShape.head_dim,      Derived<kShape>::kRows,
-          kShape.tile_tokens, kShape.blocks_per_sm, launch_choice<Choice>};
+  return {kShape.dtype,       kShape.eight_bit_kv,   kShape.head_dim,      Derived<kShape>::kRows,
+          kShape.tile_tokens, kShape.for_few_blocks, kShape.blocks_per_sm, launch_choice<Choice>};
 }
 
 }  // namespace attnbench::sm90_decode

@@ -15,9 +15,10 @@ namespace {
 constexpr int kMaxRows = 64;
 constexpr Division kDivision{};
 
-/// In order of rows.
+/// In order of rows; those for few blocks first.
 constexpr const Instance* kInstances[] = {
     // clang-format off
+    &kBf16D128R16Wide, &kFp16D128R16Wide,
     &kBf16D64R16, &kBf16D64R32, &kBf16D64R64,
     &kBf16D128R16, &kBf16D128R32, &kBf16D128R64,
     &kBf16D256R16, &kBf16D256R32, &kBf16D256R64,
@@ -33,17 +34,6 @@ constexpr const Instance* kInstances[] = {
 
 int64_t max_rows(const AttentionParams& p) {
   return int64_t{std::max(p.max_seqlen_q, 1)} * (p.num_heads_q / p.num_heads_kv);
-}
-
-/// The smallest instance that can do `p`; null if none.
-const Instance* find_instance(const AttentionParams& p) {
-  for (const Instance* i : kInstances) {
-    if (i->dtype == p.dtype_q && i->eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
-        i->head_dim == p.head_dim && i->rows >= max_rows(p)) {
-      return i;
-    }
-  }
-  return nullptr;
 }
 
 /// The partition as far as the host knows it, as if every sequence were as long as the longest.
@@ -101,7 +91,8 @@ KernelStatus check_workspace(const Workspace& w, const LaunchContext& context, K
 /// Keys per copy: a whole tile where blocks allow it.
 int32_t box_rows(const Instance& instance, const AttentionParams& p) {
   if ((p.features & kPagedKv) == 0) return instance.tile_tokens;
-  return p.block_size % 64 == 0 ? 64 : p.block_size % 32 == 0 ? 32 : 16;
+  const int32_t rows = p.block_size % 64 == 0 ? 64 : p.block_size % 32 == 0 ? 32 : 16;
+  return std::min(rows, instance.tile_tokens);
 }
 
 /// A map of K or V; `rows` says how its coordinates count blocks and heads.
@@ -222,7 +213,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   if (p.max_seqlen_k >= kFar) {
     return unsupported("sm90_decode: lengths below %d required, given %d", kFar, p.max_seqlen_k);
   }
-  const Instance* instance = find_instance(p);
+  const Instance* instance = find_instance(p, false);
   if (instance == nullptr) {
     return unsupported("sm90_decode: no instantiation for %s, head_dim %d", dtype_name(p.dtype_q),
                        p.head_dim);
@@ -243,19 +234,29 @@ Numerics numerics(const OpParams* op) {
 }
 
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
-  const Instance* instance = find_instance(op->attention);
+  const Instance* instance = find_instance(op->attention, false);
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context, kDivision);
 }
 
 KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return plan_instance(*find_instance(op->attention), op->attention, *context, kDivision, message);
+  return plan_instance(*find_instance(op->attention, false), op->attention, *context, kDivision, message);
 }
 
 KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return launch_instance(*find_instance(op->attention), op->attention, *context, kDivision, message);
+  return launch_instance(*find_instance(op->attention, false), op->attention, *context, kDivision, message);
 }
 
 }  // namespace
+
+const Instance* find_instance(const AttentionParams& p, bool few_blocks) {
+  for (const Instance* i : kInstances) {
+    if (i->dtype == p.dtype_q && i->eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
+        i->head_dim == p.head_dim && i->rows >= max_rows(p) && (few_blocks || !i->for_few_blocks)) {
+      return i;
+    }
+  }
+  return nullptr;
+}
 
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
                                const LaunchContext& context, const Division& division) {

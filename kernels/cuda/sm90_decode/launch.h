@@ -15,6 +15,10 @@ struct Division {
   int max_parts = 1 << 20;  ///< per KV head
 };
 
+/// The smallest instance that can do `p`, null if none. `few_blocks`: for a launch that is to occupy a part
+/// of the GPU only, where a block must keep up with a faster stream.
+const Instance* find_instance(const AttentionParams& p, bool few_blocks);
+
 /// Device bytes for counters and partial results.
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
                                const LaunchContext& context, const Division& division);

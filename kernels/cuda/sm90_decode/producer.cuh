@@ -162,7 +162,7 @@ class Producer {
         loaded = false;
       }
       if (!loaded) load_following();
-      sequence = from_lane(following, b - known);
+      sequence = from_lane(p_, following, b - known);
     }
   }
 

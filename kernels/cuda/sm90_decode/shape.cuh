@@ -17,7 +17,8 @@ struct Shape {
   int slots;      ///< of the ring of K and V tiles: the bytes in flight
   int warps = 4;  ///< that compute; beyond 4 a third of the registers per thread is lost
   int tile_tokens = 64;
-  bool eight_bit_kv = false;  ///< K and V in e4m3: products and weights in fp16, which holds e4m3 exactly
+  bool eight_bit_kv = false;    ///< K and V in e4m3: products and weights in fp16, which holds e4m3 exactly
+  bool for_few_blocks = false;  ///< chosen only where a launch has a part of the GPU (Instance)
   int blocks_per_sm = 1;
 };
 

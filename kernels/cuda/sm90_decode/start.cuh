@@ -30,15 +30,19 @@ __device__ __forceinline__ Entry load_entry_if_any(const KernelParams& p, int32_
   return b < p.attention.batch ? load_entry(p, b) : Entry{};
 }
 
-__device__ __forceinline__ Sequence sequence_of(const Entry& e) {
-  return {e.q_begin, e.q_end - e.q_begin, e.k_end - e.k_begin, e.kv_block, e.kv_row};
+/// Sequences of more queries than the launch's longest are none of this kernel's: they count as without
+/// queries.
+__device__ __forceinline__ Sequence sequence_of(const KernelParams& p, const Entry& e) {
+  const int32_t q_len = e.q_end - e.q_begin;
+  return {e.q_begin, q_len <= p.attention.max_seqlen_q ? q_len : 0, e.k_end - e.k_begin, e.kv_block,
+          e.kv_row};
 }
 
 /// The sequence whose entry lane `lane` has.
-__device__ __forceinline__ Sequence from_lane(const Entry& e, int lane) {
-  return sequence_of({__shfl_sync(~0u, e.q_begin, lane), __shfl_sync(~0u, e.q_end, lane),
-                      __shfl_sync(~0u, e.k_begin, lane), __shfl_sync(~0u, e.k_end, lane),
-                      __shfl_sync(~0u, e.kv_block, lane), __shfl_sync(~0u, e.kv_row, lane)});
+__device__ __forceinline__ Sequence from_lane(const KernelParams& p, const Entry& e, int lane) {
+  return sequence_of(p, {__shfl_sync(~0u, e.q_begin, lane), __shfl_sync(~0u, e.q_end, lane),
+                         __shfl_sync(~0u, e.k_begin, lane), __shfl_sync(~0u, e.k_end, lane),
+                         __shfl_sync(~0u, e.kv_block, lane), __shfl_sync(~0u, e.kv_row, lane)});
 }
 
 /// Tiles that some row of the sequence sees.
@@ -78,7 +82,7 @@ __device__ __forceinline__ Entry load_entry_of_lane(const KernelParams& p, int l
 template <Shape kShape>
 __device__ __forceinline__ bool find_start_in_warp(const KernelParams& p, int32_t part, const Entry& mine,
                                                    int lane, Partition* partition, Start* start) {
-  const Sequence sequence = sequence_of(mine);
+  const Sequence sequence = sequence_of(p, mine);
   const int32_t units = units_of<kShape>(p, sequence);
   const bool one = p.attention.batch == 1;
   const int32_t up_to = one ? units : sum_up_to_lane(units, lane);
@@ -92,7 +96,7 @@ __device__ __forceinline__ bool find_start_in_warp(const KernelParams& p, int32_
   }
   const uint32_t holders = __ballot_sync(~0u, up_to - units <= begin && begin < up_to);
   const int holder = __ffs(static_cast<int>(holders)) - 1;  // exactly one
-  *start = {holder, __shfl_sync(~0u, up_to - units, holder), from_lane(mine, holder)};
+  *start = {holder, __shfl_sync(~0u, up_to - units, holder), from_lane(p, mine, holder)};
   return true;
 }
 
@@ -116,7 +120,7 @@ __device__ __forceinline__ bool find_start_in_block(const KernelParams& p, int32
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) e[i] = b + i < last ? load_entry(p, b + i) : Entry{};
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) units += units_of<kShape>(p, sequence_of(e[i]));
+    for (int i = 0; i < kBatch; ++i) units += units_of<kShape>(p, sequence_of(p, e[i]));
   }
 
   const int32_t up_to = sum_up_to_lane(units, lane);
@@ -135,7 +139,7 @@ __device__ __forceinline__ bool find_start_in_block(const KernelParams& p, int32
   // Exactly one thread's run holds unit `begin`, if begin < total.
   if (before <= begin && begin < before + units) {
     for (int32_t b = first; b < last; ++b) {  // from the first-level cache
-      const Sequence s = sequence_of(load_entry(p, b));
+      const Sequence s = sequence_of(p, load_entry(p, b));
       const int32_t here = units_of<kShape>(p, s);
       if (begin < before + here) {
         smem.start = {b, before, s};

@@ -26,19 +26,6 @@ constexpr const Instance* kInstances[] = {
     // clang-format on
 };
 
-/// The first instance that can do `p`; null if none.
-const Instance* find_instance(const AttentionParams& p) {
-  const bool softcap = p.softcap > 0.0f;
-  // Paged keys run in the masked kernel, whose block_n every size of page or a part of it divides.
-  const bool masked =
-      p.causal || p.window_left >= 0 || p.window_right >= 0 || softcap || (p.features & kPagedKv) != 0;
-  for (const Instance* i : kInstances) {
-    if (i->dtype == p.dtype_q && i->head_dim == p.head_dim && i->masked == masked && i->softcap == softcap)
-      return i;
-  }
-  return nullptr;
-}
-
 /// Upper bound of the items of a launch, over all ways to divide total_q into batch sequences.
 int64_t max_items(const Instance& instance, const AttentionParams& p) {
   const int tokens = instance.block_m / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
@@ -178,10 +165,22 @@ std::size_t workspace_bytes(const OpParams* op, const LaunchContext*) {
 }
 
 KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return launch_instance(*find_instance(op->attention), op->attention, *context, kKvBudgetBytes, message);
+  return launch_instance(*find_instance(op->attention), op->attention, *context, kKvBudgetBytes, 0, message);
 }
 
 }  // namespace
+
+const Instance* find_instance(const AttentionParams& p) {
+  const bool softcap = p.softcap > 0.0f;
+  // Paged keys run in the masked kernel, whose block_n every size of page or a part of it divides.
+  const bool masked =
+      p.causal || p.window_left >= 0 || p.window_right >= 0 || softcap || (p.features & kPagedKv) != 0;
+  for (const Instance* i : kInstances) {
+    if (i->dtype == p.dtype_q && i->head_dim == p.head_dim && i->masked == masked && i->softcap == softcap)
+      return i;
+  }
+  return nullptr;
+}
 
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m) {
   const int group = num_heads_q / num_heads_kv;
@@ -196,7 +195,7 @@ std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& 
 }
 
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-                             int64_t kv_budget_bytes, KernelMessage* message) {
+                             int64_t kv_budget_bytes, int32_t skip_q_len, KernelMessage* message) {
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
   if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
     return s;
@@ -249,6 +248,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
       .head_tiles_per_kv_head = k.head_tiles_per_kv_head,
       .kv_token_bytes = static_cast<int32_t>(2 * p.head_dim * dtype_size(p.dtype_k)),
       .kv_budget_bytes = kv_budget_bytes,
+      .skip_q_len = skip_q_len,
   };
   const int64_t works = max_items(instance, p) * k.num_head_tiles;
   const int blocks = static_cast<int>(std::min<int64_t>(works, context.multiprocessors));

@@ -6,6 +6,9 @@
 
 namespace attnbench::sm90_prefill {
 
+/// The first instance that can do `p`, null if none.
+const Instance* find_instance(const AttentionParams& p);
+
 /// Query heads of one KV head that a tile packs into its rows: the largest divisor of G that leaves at most
 /// 1/16 of the block_m rows unused.
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m);
@@ -14,9 +17,9 @@ int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m);
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p);
 
 /// Enqueues both kernels. `p` is one that `supports` accepts and that `instance` can do. `kv_budget_bytes`:
-/// keys and values worked on together (WorkSource).
+/// keys and values worked on together (WorkSource). Sequences of at most `skip_q_len` queries are left alone.
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-                             int64_t kv_budget_bytes, KernelMessage* message);
+                             int64_t kv_budget_bytes, int32_t skip_q_len, KernelMessage* message);
 
 /// A part of Hopper's 50 MB of L2, which holds queries and outputs too.
 inline constexpr int64_t kKvBudgetBytes = 16 << 20;

@@ -53,6 +53,7 @@ struct ScheduleParams {
   int32_t head_tiles_per_kv_head;
   int32_t kv_token_bytes;   ///< bytes of K and V of one token and KV head
   int64_t kv_budget_bytes;  ///< keys and values worked on together; a part of L2
+  int32_t skip_q_len;       ///< sequences of at most so many queries are none of this kernel's
 };
 
 /// Where rows of K or of V lie, in units of a row (token stride) and of a chunk of 64 channels.

@@ -120,13 +120,19 @@ struct Order {
   }
 };
 
+/// Lengths of sequence b, zeros where it is another kernel's.
+__device__ SeqRange own_range(const AttentionParams& p, const ScheduleParams& s, int b) {
+  const SeqRange range = seq_range(p, b);
+  return range.q_len > s.skip_q_len ? range : SeqRange{range.q_begin, 0, 0};
+}
+
 /// Fills the page with the sequences from `first` on. The block calls it together, between barriers that keep
 /// it apart from the readers of the page before. Returns the page's tiles; adds its keys to `keys_before`.
 __device__ int fill_page(const AttentionParams& p, const ScheduleParams& s, int first, Page& page,
                          int64_t& keys_before, Order* order) {
   const int b = first + threadIdx.x;
   const bool exists = b < p.batch;
-  const SeqRange range = exists ? seq_range(p, b) : SeqRange{0, 0, 0};
+  const SeqRange range = exists ? own_range(p, s, b) : SeqRange{0, 0, 0};
   const int base = !exists ? 0 : p.features & kPagedKv ? b : p.cu_seqlens_k[b];
   const int tiles = (range.q_len + s.tokens_per_tile - 1) / s.tokens_per_tile;
   // Both sums in one scan: fewer than 2^31 tiles and 2^32 keys on a page.
@@ -156,7 +162,7 @@ __global__ void __launch_bounds__(kThreads)
   Order order(s, 0, p.max_seqlen_k);
   if (p.batch > kThreads) {
     int64_t keys = 0, total;
-    for (int b = threadIdx.x; b < p.batch; b += kThreads) keys += seq_range(p, b).k_len;
+    for (int b = threadIdx.x; b < p.batch; b += kThreads) keys += own_range(p, s, b).k_len;
     block_sum_before(keys, page.scratch[1], &total);
     order = Order(s, total, p.max_seqlen_k);
   }

@@ -1,0 +1,15 @@
+#include "kernels/cuda/sm90_decode/kernel.cuh"
+
+namespace attnbench::sm90_decode {
+
+struct Fp16D128R16Wide {
+  static constexpr Shape kShape{.dtype = DType::kFp16,
+                                .head_dim = 128,
+                                .row_tiles = 1,
+                                .slots = 4,
+                                .tile_tokens = 128,
+                                .for_few_blocks = true};
+};
+extern constexpr Instance kFp16D128R16Wide = make_instance<Fp16D128R16Wide>();
+
+}  // namespace attnbench::sm90_decode

@@ -1,0 +1,176 @@
+#include <algorithm>
+
+#include "kernels/cuda/sm90_decode/launch.h"
+#include "kernels/cuda/sm90_decode/sm90_decode.h"
+#include "kernels/cuda/sm90_mixed/side_stream.h"
+#include "kernels/cuda/sm90_mixed/sm90_mixed.h"
+#include "kernels/cuda/sm90_prefill/launch.h"
+#include "kernels/cuda/sm90_prefill/sm90_prefill.h"
+
+namespace attnbench::sm90_mixed {
+namespace {
+
+/// Query rows per KV head of a decode: sequences of no more are sm90_decode's, the others sm90_prefill's.
+constexpr int kDecodeRows = 16;
+
+int decode_q_len(const AttentionParams& p) {
+  return std::max(kDecodeRows / (p.num_heads_q / p.num_heads_kv), 1);
+}
+
+/// Whether some sequence may be too long for sm90_decode.
+bool has_prefill(const AttentionParams& p) { return p.max_seqlen_q > decode_q_len(p); }
+
+/// What sm90_decode is told: its own sequences' longest.
+AttentionParams decode_part(const AttentionParams& p) {
+  AttentionParams d = p;
+  d.max_seqlen_q = std::min(p.max_seqlen_q, decode_q_len(p));
+  return d;
+}
+
+/// The multiprocessors that the decodes get beside the prefill: enough to draw most of the memory's
+/// bandwidth, as few as that takes. Where the decodes are likely to last longer than the prefill, more.
+sm90_decode::Division division_of(const AttentionParams& p, const LaunchContext& context) {
+  sm90_decode::Division division;
+  if (!has_prefill(p)) return division;
+  // In the same unit, of 2 Hkv D keys of the longest sequence: 4 Hq D operations at some 700 TFLOP/s for a
+  // token of the prefill; 4 bytes at 3 TB/s for a decode, whose contexts are taken to be half as long.
+  const double group = static_cast<double>(p.num_heads_q) / p.num_heads_kv;
+  const double prefill_time =
+      static_cast<double>(std::max<int64_t>(p.total_q - p.batch + 1, 1)) * 2 * group / 700;
+  const double decode_time = (p.batch - 1) * 2.0 / 3 / 2;
+  const double share = decode_time > 1.5 * prefill_time ? 0.5 : 0.31;
+  const int blocks = static_cast<int>(share * context.multiprocessors);
+  division.max_parts = std::max(blocks / p.num_heads_kv, 1);
+  return division;
+}
+
+/// Where the parts' workspaces lie.
+struct Workspace {
+  std::size_t decode_bytes;
+  std::size_t prefill_begin;
+  std::size_t bytes;
+};
+
+struct Parts {
+  AttentionParams decode;
+  const sm90_decode::Instance* decode_instance;
+  const sm90_prefill::Instance* prefill_instance;
+  sm90_decode::Division division;
+  Workspace workspace;
+};
+
+Parts parts_of(const AttentionParams& p, const LaunchContext& context) {
+  Parts parts{};
+  parts.decode = decode_part(p);
+  parts.division = division_of(p, context);
+  parts.decode_instance = sm90_decode::find_instance(parts.decode, has_prefill(p));
+  parts.prefill_instance = sm90_prefill::find_instance(p);
+  Workspace& w = parts.workspace;
+  w.decode_bytes =
+      sm90_decode::workspace_bytes_of(*parts.decode_instance, parts.decode, context, parts.division);
+  w.prefill_begin = (w.decode_bytes + 255) / 256 * 256;
+  w.bytes =
+      w.prefill_begin + (has_prefill(p) ? sm90_prefill::workspace_bytes_of(*parts.prefill_instance, p) : 0);
+  return parts;
+}
+
+KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  if (const KernelStatus s = check_features(kAttention, *op, message); s != KernelStatus::kOk) return s;
+  OpParams decode = *op;
+  decode.attention = decode_part(op->attention);
+  if (const KernelStatus s = sm90_decode::kAttention.supports(&decode, context, message);
+      s != KernelStatus::kOk) {
+    return s;
+  }
+  return sm90_prefill::kAttention.supports(op, context, message);
+}
+
+Numerics numerics(const OpParams* op) { return sm90_prefill::kAttention.numerics(op); }
+
+std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
+  return parts_of(op->attention, *context).workspace.bytes;
+}
+
+KernelStatus device_error(cudaError_t error, KernelMessage* message) {
+  if (error == cudaSuccess) return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kDeviceError, "sm90_mixed: %s", cudaGetErrorString(error));
+}
+
+KernelStatus check_workspace(const Workspace& w, const LaunchContext& context, KernelMessage* message) {
+  if (context.workspace != nullptr && context.workspace_bytes >= w.bytes) return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kBadArgument, "sm90_mixed: workspace of %zu bytes required, given %zu",
+                w.bytes, context.workspace_bytes);
+}
+
+KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  const Parts parts = parts_of(op->attention, *context);
+  if (const KernelStatus s = check_workspace(parts.workspace, *context, message); s != KernelStatus::kOk)
+    return s;
+  SideStream* side = side_stream(context->device_ordinal);
+  if (side == nullptr) {
+    return refuse(message, KernelStatus::kUnsupported, "sm90_mixed: device below 64 required, given %d",
+                  context->device_ordinal);
+  }
+  if (const KernelStatus s = device_error(side->prepare(context->device_ordinal), message);
+      s != KernelStatus::kOk) {
+    return s;
+  }
+  return sm90_decode::plan_instance(*parts.decode_instance, parts.decode, *context, parts.division, message);
+}
+
+KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  const AttentionParams& p = op->attention;
+  if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
+  const Parts parts = parts_of(p, *context);
+  if (const KernelStatus s = check_workspace(parts.workspace, *context, message); s != KernelStatus::kOk)
+    return s;
+  if (!has_prefill(p)) {
+    return sm90_decode::launch_instance(*parts.decode_instance, parts.decode, *context, parts.division,
+                                        message);
+  }
+  const SideStream* side = side_stream(context->device_ordinal);
+  if (side == nullptr || !side->ready()) {
+    return refuse(message, KernelStatus::kBadArgument, "sm90_mixed: plan required before launch");
+  }
+  const auto main = static_cast<cudaStream_t>(context->stream);
+  LaunchContext decode = *context;
+  decode.stream = side->stream();
+  LaunchContext prefill = *context;
+  prefill.workspace = static_cast<unsigned char*>(context->workspace) + parts.workspace.prefill_begin;
+  prefill.workspace_bytes = context->workspace_bytes - parts.workspace.prefill_begin;
+
+  if (const KernelStatus s = device_error(side->fork(main), message); s != KernelStatus::kOk) return s;
+  // The decodes first: what they leave free of the GPU, and what becomes free when they end, is the
+  // prefill's.
+  KernelStatus status =
+      sm90_decode::launch_instance(*parts.decode_instance, parts.decode, decode, parts.division, message);
+  if (status == KernelStatus::kOk) {
+    status = sm90_prefill::launch_instance(*parts.prefill_instance, p, prefill, sm90_prefill::kKvBudgetBytes,
+                                           decode_q_len(p), message);
+  }
+  // Also after a failure, so that a capture does not end with a stream astray.
+  const cudaError_t joined = side->join(main);
+  return status == KernelStatus::kOk ? device_error(joined, message) : status;
+}
+
+}  // namespace
+
+const Kernel kAttention{
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic,
+    .name = "sm90_mixed",
+    .summary = "Hopper mixed steps: sm90_decode on a part of the GPU beside sm90_prefill on the rest",
+    .shapes = "head_dim 64, 128, 256; block_size a multiple of 16; up to 64 query heads per KV head",
+    .op = Op::kAttention,
+    .device = DeviceKind::kCuda,
+    .min_compute_capability = 90,
+    .features =
+        kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 | kFp16 | kPartialKv,
+    .supports = supports,
+    .numerics = numerics,
+    .workspace_bytes = workspace_bytes,
+    .plan = plan,
+    .launch = launch,
+};
+
+}  // namespace attnbench::sm90_mixed
