@@ -41,6 +41,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   add_kernels(app, program);
   add_doctor(app, program);
   add_compare(app, program);
+  add_gate(app, program);
   add_profile(app, program);
   add_report(app, program);
   if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {

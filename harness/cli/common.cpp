@@ -151,6 +151,8 @@ void TimingFlags::add(CLI::App& command) {
                   "turns, together three caches or more")
       ->check(CLI::IsMember({"cold", "hot", "rotate"}));
   command.add_flag("--graph", graph, "Time replays of a CUDA graph of the launch (GPU only)");
+  command.add_flag("--no-ceilings", no_ceilings,
+                   "Do not measure this machine's ceilings first: quicker, but no %SOL and no binding term");
   command.add_option("--min-time", min_time_s, "Sample at least this many seconds of device time per case")
       ->type_name("S")
       ->check(CLI::Range(0.0, 3600.0));
@@ -165,6 +167,7 @@ TimingOptions TimingFlags::options() const {
   TimingOptions t;
   t.cache = cache == "hot" ? CacheMode::kHot : cache == "rotate" ? CacheMode::kRotate : CacheMode::kCold;
   t.graph = graph;
+  t.ceilings = !no_ceilings;
   t.min_time_s = min_time_s;
   t.max_samples = max_samples;
   return t;

@@ -48,10 +48,11 @@ std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads,
 /// exist.
 void check_kernel_names(const std::vector<std::string>& names, KernelTable table);
 
-/// --cache, --graph, --min-time, --max-samples.
+/// --cache, --graph, --no-ceilings, --min-time, --max-samples.
 struct TimingFlags {
   std::string cache = "cold";
   bool graph = false;
+  bool no_ceilings = false;
   double min_time_s = 0;
   int max_samples = TimingOptions{}.max_samples;
 

@@ -1,11 +1,13 @@
-#include "harness/report/compare.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
+#include <regex>
 
 #include "harness/cli/common.h"
+#include "harness/cli/compare_flags.h"
+#include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
 
@@ -13,13 +15,11 @@ namespace attnbench::cli {
 namespace {
 
 struct CompareCommand {
-  std::string base, fresh, match = "kernel", format = "text";
-  double min_effect_percent = 2.0;
-  CompareOptions options;
-  bool allow_mismatch = false;
+  std::string base, fresh, format = "text";
+  CompareFlags flags;
 };
 
-int compare(CompareCommand c) {
+int compare(const CompareCommand& c) {
   ResultSet base, fresh;
   try {
     base = load_results(c.base);
@@ -28,30 +28,104 @@ int compare(CompareCommand c) {
     std::cerr << e.what() << "\n";
     return 2;
   }
-  c.options.match = c.match == "case" ? Match::kId : Match::kIdAndKernel;
-  c.options.min_effect = c.min_effect_percent / 100.0;
+  CompareOptions options = c.flags.options(base, fresh);
+  options.as_sol = !check_alike(base, fresh, c.flags.allow_mismatch);
+  for (const ResultSet* r : {&base, &fresh}) {
+    if (!r->context.complete) std::cerr << r->path << ": note: this run was interrupted\n";
+  }
+  const CompareResult result = compare_results(base, fresh, options);
+  const std::size_t width = terminal_width(STDOUT_FILENO);
+  if (c.format == "text") {
+    print_compare(std::cout, result, {width, width > 0 && !std::getenv("NO_COLOR")});
+  } else {
+    write_compare(std::cout, c.format, result, options);
+  }
+  return compare_exit_code(result, options);
+}
+
+}  // namespace
+
+void CompareFlags::add(CLI::App& command) {
+  command
+      .add_option("--match", match,
+                  "kernel (default): the same case and kernel; case: two kernels on the same cases")
+      ->check(CLI::IsMember({"kernel", "case"}));
+  command
+      .add_option("--min-effect", min_effect_percent,
+                  "Smallest difference that counts, in percent (default 2)")
+      ->type_name("PERCENT")
+      ->check(CLI::Range(0.01, 99.0));
+  command
+      .add_option(
+          "--min-effect-of", min_effect_of,
+          "The same for the cases whose id matches REGEX: --min-effect-of 'paged16.*=5'. The last one "
+          "that matches holds")
+      ->type_name("REGEX=PERCENT")
+      ->expected(1)
+      ->take_all();
+  command.add_option("--noise", noise, "Noise between runs, as gate --calibrate stored it")
+      ->type_name("FILE");
+  command.add_flag("--allow-mismatch", allow_mismatch,
+                   "Compare runs of different devices, drivers or options, by %SOL");
+  command.add_flag("--allow-missing", allow_missing, "A case that only one side has is no failure");
+  command.add_flag("--allow-new", allow_new, "A case that only NEW has is no failure");
+  command.add_flag("--allow-inconclusive", allow_inconclusive, "Exit 0 where some case is inconclusive");
+}
+
+CompareOptions CompareFlags::options(const ResultSet& base, const ResultSet& fresh) const {
+  CompareOptions o;
+  o.match = match == "case" ? Match::kId : Match::kIdAndKernel;
+  o.min_effect = min_effect_percent / 100.0;
+  o.allow_missing = allow_missing;
+  o.allow_new = allow_new;
+  o.allow_inconclusive = allow_inconclusive;
+  if (!noise.empty()) o.noise_of = load_noise(noise).noise_of;
+  for (const std::string& text : min_effect_of) {
+    const std::size_t at = text.rfind('=');
+    double percent = 0;
+    std::size_t used = 0;
+    try {
+      if (at != std::string::npos) percent = std::stod(text.substr(at + 1), &used);
+    } catch (const std::exception&) {
+      used = 0;
+    }
+    if (at == std::string::npos || used == 0 || used != text.size() - at - 1 ||
+        !(percent > 0 && percent < 100)) {
+      throw UsageError(fmt::format(
+          "--min-effect-of '{}': wanted is REGEX=PERCENT, with a percentage over 0 and under 100", text));
+    }
+    try {
+      const std::regex re(text.substr(0, at));
+      for (const ResultSet* set : {&base, &fresh}) {
+        for (const LoadedResult& r : set->results) {
+          if (std::regex_search(r.id, re)) o.min_effect_of_id[r.id] = percent / 100.0;
+        }
+      }
+    } catch (const std::regex_error& e) {
+      throw UsageError(fmt::format("--min-effect-of '{}' is not a regular expression: {}", text, e.what()));
+    }
+  }
+  return o;
+}
+
+bool check_alike(const ResultSet& base, const ResultSet& fresh, bool allow_mismatch) {
   const std::vector<std::string> mismatches = context_mismatches(base, fresh);
   for (const std::string& m : mismatches) std::cerr << "mismatch: " << m << "\n";
-  if (!mismatches.empty() && !c.allow_mismatch) {
+  if (!mismatches.empty() && !allow_mismatch) {
     throw UsageError(
         "the two results were not taken alike; --allow-mismatch compares shares of the speed of light "
         "instead");
   }
-  c.options.as_sol = !mismatches.empty();
-  for (const ResultSet* r : {&base, &fresh}) {
-    if (!r->context.complete) std::cerr << r->path << ": note: this run was interrupted\n";
-  }
-  const CompareResult result = compare_results(base, fresh, c.options);
-  if (c.format == "md") {
-    write_compare_markdown(std::cout, result);
-  } else {
-    const std::size_t width = terminal_width(STDOUT_FILENO);
-    print_compare(std::cout, result, {width, width > 0 && !std::getenv("NO_COLOR")});
-  }
-  return compare_exit_code(result, c.options);
+  return mismatches.empty();
 }
 
-}  // namespace
+void write_compare(std::ostream& out, const std::string& format, const CompareResult& result,
+                   const CompareOptions& options) {
+  if (format == "md") write_compare_markdown(out, result);
+  if (format == "json") write_compare_json(out, result, options);
+  if (format == "junit") write_compare_junit(out, result, options);
+  if (format == "github") write_compare_github(out, result, options);
+}
 
 void add_compare(CLI::App& app, Program& program) {
   auto* command =
@@ -63,25 +137,15 @@ void add_compare(CLI::App& app, Program& program) {
       ->required();
   command->add_option("new", c->fresh, "The same of the new run")->type_name("NEW")->required();
   command
-      ->add_option("--match", c->match,
-                   "kernel (default): the same case and kernel; case: two kernels on the same cases")
-      ->check(CLI::IsMember({"kernel", "case"}));
-  command
-      ->add_option("--min-effect", c->min_effect_percent,
-                   "Smallest difference that counts, in percent (default 2)")
-      ->type_name("PERCENT")
-      ->check(CLI::Range(0.01, 99.0));
-  command->add_option("--format", c->format, "text or md")->check(CLI::IsMember({"text", "md"}));
-  command->add_flag("--allow-mismatch", c->allow_mismatch,
-                    "Compare runs of different devices, drivers or options, by %SOL");
-  command->add_flag("--allow-missing", c->options.allow_missing,
-                    "A case that only one side has is no failure");
-  command->add_flag("--allow-inconclusive", c->options.allow_inconclusive,
-                    "Exit 0 where some case is inconclusive");
+      ->add_option("--format", c->format,
+                   "text (default), md, json, junit or github (annotations), on stdout")
+      ->check(CLI::IsMember({"text", "md", "json", "junit", "github"}));
+  c->flags.add(*command);
   command->footer(
       "Examples:\n"
       "  attnbench compare results/baselines/cpu/quickstart.json results/runs/quickstart\n"
       "  attnbench compare a/results.json b/results.json --match case --min-effect 5\n"
+      "  attnbench compare old.json new.json --min-effect-of 'kv_append=5' --format junit > compare.xml\n"
       "Exit codes: 0 none slower, 1 incorrect or missing, 3 slower, 4 inconclusive, 5 errors in NEW, 6 "
       "nothing compared.");
   command->callback([=, &program] { program.chosen = [=] { return compare(*c); }; });

@@ -69,6 +69,7 @@ SessionOptions session_options(const RunOptions& o, const std::vector<std::strin
   if (o.no_time) s.plain_args.push_back("--no-time");
   if (o.timing.cache != "cold") s.plain_args.push_back("--cache " + o.timing.cache);
   if (o.timing.graph) s.plain_args.push_back("--graph");
+  if (o.timing.no_ceilings) s.plain_args.push_back("--no-ceilings");
   return s;
 }
 
@@ -141,6 +142,8 @@ int run(const RunOptions& o, const Program& program) {
   context.complete = records.size() == work.size();
   if (!options.time) {
     context.ceilings.note = "not measured: nothing was timed";
+  } else if (!options.timing.ceilings) {
+    context.ceilings.note = "not measured: --no-ceilings";
   } else if (!lost && !stop_requested()) {
     context.ceilings = device->ceilings({DType::kBf16, DType::kFp16, DType::kFp32});
   }

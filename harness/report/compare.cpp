@@ -77,6 +77,30 @@ bool decide_by_status(const LoadedResult& base, const LoadedResult& fresh, Compa
   return false;
 }
 
+/// The verdict of an interval alone.
+Change verdict_of(const RatioTest& t, double effect) {
+  if (t.lo > 1 + effect) return Change::kSlower;
+  if (t.hi < 1 - effect) return Change::kFaster;
+  return t.lo >= 1 - effect && t.hi <= 1 + effect ? Change::kSame : Change::kInconclusive;
+}
+
+/// A slower clock is no slower kernel: where clocks differ, what time says must hold in cycles too. A kernel
+/// bound by memory takes fewer cycles at a lower clock, so cycles alone would not do either.
+void look_at_clocks(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t, double effect,
+                    CompareRow& row) {
+  if (!base.sm_mhz || !fresh.sm_mhz || !usable(*base.sm_mhz) || !usable(*fresh.sm_mhz)) return;
+  const double clocks = *fresh.sm_mhz / *base.sm_mhz;
+  if (std::abs(clocks - 1) <= kClockTolerance) return;
+  if (row.change != Change::kSlower && row.change != Change::kFaster) return;
+  RatioTest cycles = t;
+  cycles.lo *= clocks;
+  cycles.hi *= clocks;
+  if (verdict_of(cycles, effect) == row.change) return;
+  row.note = fmt::format("{} in time, {:+.2f} % in cycles: SM clock {:.0f} MHz in BASE, {:.0f} in NEW",
+                         change_name(row.change), 100 * (t.ratio * clocks - 1), *base.sm_mhz, *fresh.sm_mhz);
+  row.change = Change::kInconclusive;
+}
+
 void compare_times(const LoadedResult& base, const LoadedResult& fresh, const CompareOptions& options,
                    double effect, CompareRow& row) {
   const std::optional<Times> b = times_of(base, options.as_sol), f = times_of(fresh, options.as_sol);
@@ -102,18 +126,21 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
     }
     return;
   }
+  if (const auto it = options.noise_of.find(fresh.name); it != options.noise_of.end()) {
+    widen_by_noise(t, it->second, base.runs, fresh.runs, effect);
+  }
   row.ratio = t.ratio;
   row.lo = t.lo;
   row.hi = t.hi;
   row.p = t.p;
   if (t.ratio == 1 && !b->samples.empty() && b->samples == f->samples) {
     row.change = Change::kSame;  // a file against itself: its noise says nothing
-  } else if (t.lo > 1 + effect) {
-    row.change = Change::kSlower;
-  } else if (t.hi < 1 - effect) {
-    row.change = Change::kFaster;
-  } else if (t.lo >= 1 - effect && t.hi <= 1 + effect) {
-    row.change = Change::kSame;
+  } else {
+    row.change = verdict_of(t, effect);
+    if (!options.as_sol) look_at_clocks(base, fresh, t, effect, row);
+  }
+  if (row.note.empty() && (base.throttled || fresh.throttled)) {
+    row.note = fmt::format("throttled in {}", !fresh.throttled ? "BASE" : base.throttled ? "both" : "NEW");
   }
 }
 
@@ -161,6 +188,7 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
     CompareRow row;
     const LoadedResult& either = f != nullptr ? *f : *b;
     row.id = either.id;
+    row.sweep = either.sweep.empty() && b != nullptr ? b->sweep : either.sweep;
     row.base_kernel = b != nullptr ? b->kernel : "";
     row.new_kernel = f != nullptr ? f->kernel : "";
     row.repro = either.repro;
@@ -192,6 +220,11 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
     if (!r.ratio) continue;
     ++out.compared;
     log_sum += std::log(*r.ratio);
+    auto it = std::find_if(out.sweeps.begin(), out.sweeps.end(),
+                           [&](const SweepMean& s) { return s.sweep == r.sweep; });
+    if (it == out.sweeps.end()) it = out.sweeps.insert(it, SweepMean{r.sweep});
+    ++it->compared;
+    it->geomean *= std::exp((std::log(*r.ratio) - std::log(it->geomean)) / static_cast<double>(it->compared));
   }
   if (out.compared > 0) out.geomean = std::exp(log_sum / static_cast<double>(out.compared));
   std::stable_sort(out.rows.begin(), out.rows.end(), [](const CompareRow& a, const CompareRow& b) {
@@ -235,7 +268,8 @@ int compare_exit_code(const CompareResult& result, const CompareOptions& options
   const auto any = [&](Change c) { return result.count(c) > 0; };
   if (any(Change::kError)) return 5;
   if (any(Change::kIncorrect)) return 1;
-  if (!options.allow_missing && (any(Change::kMissingNew) || any(Change::kMissingBase))) return 1;
+  if (!options.allow_missing && any(Change::kMissingNew)) return 1;
+  if (!options.allow_missing && !options.allow_new && any(Change::kMissingBase)) return 1;
   if (any(Change::kSlower)) return 3;
   if (!options.allow_inconclusive && any(Change::kInconclusive)) return 4;
   return result.compared == 0 ? 6 : 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/report/load.h"
+#include "harness/report/ratio.h"
 
 namespace attnbench {
 
@@ -23,7 +24,9 @@ struct CompareOptions {
   std::map<std::string, double> min_effect_of_id;  ///< overrides by case id
   double false_discovery_rate = 0.05;
   bool as_sol = false;  ///< compare shares of the speed of light, for two different devices
+  std::map<std::string, RunNoise> noise_of;  ///< by "<id>/<kernel>" of NEW, from a calibration
   bool allow_missing = false;
+  bool allow_new = false;  ///< a case that only NEW has is no failure
   bool allow_inconclusive = false;
 };
 
@@ -40,8 +43,11 @@ enum class Change {
 };
 const char* change_name(Change c);
 
+/// SM clocks of the two sides may differ by this share before cycles are looked at too.
+inline constexpr double kClockTolerance = 0.01;
+
 struct CompareRow {
-  std::string id, base_kernel, new_kernel;
+  std::string id, sweep, base_kernel, new_kernel;
   Change change = Change::kNotCompared;
   std::optional<double> base_us, new_us;
   std::optional<double> ratio, lo, hi;  ///< new / base, and its 95 % interval
@@ -50,10 +56,17 @@ struct CompareRow {
   std::string repro;  ///< of NEW, else of BASE
 };
 
+struct SweepMean {
+  std::string sweep;
+  double geomean = 1;
+  int64_t compared = 0;
+};
+
 struct CompareResult {
   std::vector<CompareRow> rows;  ///< worst first
   std::map<Change, int64_t> counts;
   std::optional<double> geomean;  ///< of the ratios of all rows that have one
+  std::vector<SweepMean> sweeps;  ///< the same by sweep, in the order of BASE
   int64_t compared = 0;           ///< rows with a ratio
   bool as_sol = false;            ///< ratios are of time over least possible time
 
@@ -62,7 +75,8 @@ struct CompareResult {
 
 /// Slower means: the interval of the ratio lies wholly above 1 + effect, and the case survives
 /// Benjamini-Hochberg over all cases that have an interval. Same: the interval lies within the band. All else
-/// is inconclusive.
+/// is inconclusive. Where the SM clocks of the two sides differ by more than kClockTolerance, slower and
+/// faster must hold in cycles too.
 CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, const CompareOptions& options);
 
 /// What makes the times of the two sets incomparable (device, driver, CUDA, build type, cache state, graph

@@ -42,6 +42,16 @@ std::string interval_cell(const CompareRow& r) {
 
 }  // namespace
 
+std::string sweep_means(const CompareResult& result) {
+  if (result.sweeps.size() < 2) return "";  // the mean of all says it
+  std::string text;
+  for (const SweepMean& s : result.sweeps) {
+    text += fmt::format("{}{} {} ({})", text.empty() ? "" : ", ",
+                        s.sweep.empty() ? "unnamed" : one_line(s.sweep), digits(s.geomean), s.compared);
+  }
+  return "geometric mean by sweep (cases): " + text;
+}
+
 std::string compare_summary(const CompareResult& result) {
   std::string text;
   for (const Change c :
@@ -91,11 +101,13 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
     if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
   }
   out << (rows.empty() ? "" : "\n") << compare_summary(result) << '\n';
+  if (const std::string means = sweep_means(result); !means.empty()) out << means << '\n';
 }
 
 void write_compare_markdown(std::ostream& out, const CompareResult& result) {
-  out << "**" << compare_summary(result) << "**\n\n"
-      << "| verdict | case | kernel | base, us | new, us | change, % | 95 % interval | note |\n"
+  out << "**" << compare_summary(result) << "**\n\n";
+  if (const std::string means = sweep_means(result); !means.empty()) out << markdown_text(means) << "\n\n";
+  out << "| verdict | case | kernel | base, us | new, us | change, % | 95 % interval | note |\n"
          "|---|---|---|--:|--:|--:|--:|---|\n";
   for (const CompareRow& r : result.rows) {
     out << "| " << change_name(r.change) << " | " << markdown_code(r.id) << " | "

@@ -74,6 +74,7 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
         << "  " << one_line(r.reason) << '\n';
     if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
   }
+  if (const std::string marks = time_marks(records); !marks.empty()) out << '\n' << one_line(marks) << '\n';
   out << (rows.empty() ? "" : "\n")
       << fmt::format("{}; {} s\n", summary_text(summarise(records)), digits(options.elapsed_s, 3));
 }

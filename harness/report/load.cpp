@@ -72,6 +72,7 @@ LoadedResult own_entry(const Json& entry, const Json& a, const Place& at) {
   if (r.id.empty()) at.fail("'attnbench.id' is missing");
   r.kernel = text_of(a, "kernel", at);
   r.op = text_of(a, "op", at);
+  r.sweep = text_of(a, "sweep", at);
   r.device = text_of(a, "device", at);
   r.repro = text_of(a, "repro", at);
   r.reason = text_of(a, "reason", at);
@@ -80,6 +81,10 @@ LoadedResult own_entry(const Json& entry, const Json& a, const Place& at) {
   r.sol = number_of(a, "sol", at);
   r.tflops = number_of(a, "tflops", at);
   r.gbs = number_of(a, "gbs", at);
+  if (const Json* c = member(a, "clocks")) {
+    r.sm_mhz = number_of(*c, "sm_mhz", at);
+    r.throttled = flag_of(*c, "throttled", false, at);
+  }
   if (const Json* t = member(a, "time")) {
     r.median_us = number_of(*t, "median_us", at);
     r.lo_us = number_of(*t, "lo_us", at);
@@ -276,6 +281,31 @@ ResultSet parse_results(const std::string& text, const std::string& path) {
   set.path = path;
   fs::path(path).extension() == ".jsonl" ? parse_journal(text, set) : parse_whole(text, set);
   return set;
+}
+
+void pool_runs(ResultSet& set, const ResultSet& more) {
+  for (const LoadedResult& m : more.results) {
+    const auto it = std::find_if(set.results.begin(), set.results.end(), [&](const LoadedResult& r) {
+      return r.id == m.id && r.kernel == m.kernel && r.device == m.device;
+    });
+    if (it == set.results.end()) {
+      set.results.push_back(m);
+    } else if (m.status != Status::kPass || it->status != Status::kPass) {
+      const bool worse =
+          m.status == Status::kFail || m.status == Status::kError || m.status == Status::kTimeout;
+      if (it->status == Status::kPass || it->status == Status::kSkip || worse) *it = m;
+    } else if (!m.samples_us.empty()) {
+      it->samples_us.insert(it->samples_us.end(), m.samples_us.begin(), m.samples_us.end());
+      it->runs += m.runs;
+      const MedianInterval interval = median_interval(it->samples_us);
+      it->median_us = interval.median;
+      it->lo_us = interval.lo;
+      it->hi_us = interval.hi;
+      if (it->sm_mhz && m.sm_mhz)
+        it->sm_mhz = (*it->sm_mhz * (it->runs - m.runs) + *m.sm_mhz * m.runs) / it->runs;
+      it->throttled = it->throttled || m.throttled;
+    }
+  }
 }
 
 ResultSet load_results(const std::string& path) {

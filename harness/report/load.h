@@ -23,7 +23,7 @@ struct LoadedResult {
   std::string name;  ///< "<id>/<kernel>"
   std::string id;
   std::string kernel;  ///< empty in a plain Google Benchmark file
-  std::string op, device, repro, reason, bound;
+  std::string op, sweep, device, repro, reason, bound;
   Status status = Status::kPass;
   std::optional<double> median_us;  ///< nullopt where nothing was timed
   std::optional<double> lo_us, hi_us;
@@ -32,6 +32,9 @@ struct LoadedResult {
   std::string cache;  ///< "cold", "hot", or empty where unknown
   bool graph = false;
   std::shared_ptr<const nlohmann::json> entry;  ///< as it stands in the file, for what is not above
+  std::optional<double> sm_mhz;                 ///< median SM clock while it was timed
+  bool throttled = false;
+  int runs = 1;  ///< how many runs the samples come from
 };
 
 /// What decides whether two files may be compared; empty or 0 where the file does not say.
@@ -56,6 +59,11 @@ struct ResultSet {
 /// of one name are the samples of one result, aggregates are left out, and lo_us, hi_us are the range. Throws
 /// ResultsError.
 ResultSet load_results(const std::string& path);
+
+/// Adds the samples of a further run of the same things: an entry that passed on both sides gets both runs'
+/// samples and their median, one that did not takes what `more` says, where that is worse. Entries that only
+/// `more` has are added.
+void pool_runs(ResultSet& set, const ResultSet& more);
 
 /// The same from text; `path` is named in errors and decides between journal and results.
 ResultSet parse_results(const std::string& text, const std::string& path);

@@ -87,6 +87,8 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
          "|---|---|---|--:|--:|--:|--:|---|--:|--:|\n";
   for (const Record& r : records) write_row(out, r);
 
+  if (const std::string marks = time_marks(records); !marks.empty())
+    out << "\n" << markdown_text(marks) << "\n";
   bool heading = false;
   for (const Record& r : records) {
     if (!needs_attention(r.status)) continue;

@@ -30,7 +30,8 @@ std::vector<ResultPair> pair_results(const ResultSet& base, const ResultSet& fre
   std::vector<std::string> order;
   std::map<std::string, Group> groups;
   const auto group_of = [&](const LoadedResult& r) -> Group& {
-    const std::string key = match == Match::kId ? r.id : r.id + "\n" + r.kernel;
+    // As the entry is named: an entry of plain Google Benchmark pairs with ours of the same name.
+    const std::string key = match == Match::kId || r.kernel.empty() ? r.id : r.id + "/" + r.kernel;
     const auto [it, is_new] = groups.try_emplace(key);
     if (is_new) order.push_back(key);
     return it->second;

@@ -109,6 +109,20 @@ RatioTest interval_ratio(const MedianRange& base, const MedianRange& fresh, doub
   return t;
 }
 
+void widen_by_noise(RatioTest& test, const RunNoise& noise, int base_runs, int fresh_runs, double effect) {
+  if (noise.runs < 2 || !(noise.sigma > 0)) return;
+  // Student's t from the normal z by the expansion of R. A. Fisher and E. A. Cornish (1960), two terms.
+  constexpr double z = 1.959964;
+  const double dof = noise.runs - 1;
+  const double t =
+      z + (z * z * z + z) / (4 * dof) + (5 * std::pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * dof * dof);
+  const double sigma =
+      noise.sigma * std::sqrt(1.0 / std::max(1, base_runs) + 1.0 / std::max(1, fresh_runs)) * t / z;
+  test.lo = std::min(test.lo, test.ratio * std::exp(-z * sigma));
+  test.hi = std::max(test.hi, test.ratio * std::exp(z * sigma));
+  test.p = std::max(test.p, normal_p(beyond(test.ratio, effect), sigma));
+}
+
 std::vector<bool> benjamini_hochberg(std::span<const double> p, double q) {
   std::vector<std::size_t> order(p.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

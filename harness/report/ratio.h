@@ -37,6 +37,18 @@ struct MedianRange {
 /// The widest ratio that the two intervals allow: wider than 95 %, never narrower.
 RatioTest interval_ratio(const MedianRange& base, const MedianRange& fresh, double effect);
 
+/// Between-run noise that a calibration saw: the standard deviation of the log of a run's median, from
+/// `runs` runs.
+struct RunNoise {
+  double sigma = 0;
+  int runs = 0;
+};
+
+/// Widens the interval to what the noise between runs allows: samples of one run share that run's clock,
+/// memory layout and neighbours, so more samples of it do not narrow that. The medians are pooled from
+/// `base_runs` and `fresh_runs` runs. Never narrows.
+void widen_by_noise(RatioTest& test, const RunNoise& noise, int base_runs, int fresh_runs, double effect);
+
 /// Which hypotheses fall when the false discovery rate is held at q (Y. Benjamini, Y. Hochberg, 1995; holds
 /// for independent and for positively dependent tests).
 std::vector<bool> benjamini_hochberg(std::span<const double> p, double q);

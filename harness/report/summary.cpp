@@ -1,6 +1,9 @@
 #include "harness/report/summary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
 
 namespace attnbench {
 
@@ -42,5 +45,25 @@ std::string summary_text(const Summary& s) {
 }
 
 bool needs_attention(Status s) { return s != Status::kPass && s != Status::kSkip; }
+
+std::string time_marks(std::span<const Record> records) {
+  int throttled = 0, host_bound = 0, near_floor = 0;
+  std::set<std::string> reasons;
+  for (const Record& r : records) {
+    if (!r.time) continue;
+    throttled += r.time->clocks.throttled();
+    reasons.insert(r.time->clocks.throttle.begin(), r.time->clocks.throttle.end());
+    host_bound += r.time->host_bound > 0;
+    near_floor += r.time->near_floor;
+  }
+  std::string text;
+  const auto add = [&](int count, const std::string& what) {
+    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, what);
+  };
+  add(throttled, fmt::format("throttled ({})", fmt::join(reasons, ", ")));
+  add(host_bound, "with host-bound samples");
+  add(near_floor, "near the time of an empty launch");
+  return text.empty() ? "" : "times that are marked: " + text;
+}
 
 }  // namespace attnbench

@@ -26,4 +26,8 @@ std::string summary_text(const Summary& s);
 /// True for what a reader has to look at: fail, error, timeout, invalid_time.
 bool needs_attention(Status s);
 
+/// What is to be said of times that count all the same: "3 cases throttled (sw_power_cap), 1 with host-bound
+/// samples, 2 near the time of an empty launch"; empty where there is nothing.
+std::string time_marks(std::span<const Record> records);
+
 }  // namespace attnbench

@@ -23,6 +23,7 @@ struct SessionOptions {
   bool all_detectors = false;  ///< look on after a failure, so that failed_by holds all that fire
   bool time = true;
   TimingOptions timing;
+  bool wants_ceilings() const { return time && timing.ceilings; }
   std::vector<std::string> kernels;     ///< names; empty: all of the device
   std::vector<std::string> plain_args;  ///< options to repeat in a repro line ("--check full")
 };

@@ -64,7 +64,9 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
       return;
     }
   }
-  const Ceilings& ceilings = device.ceilings({DType::kBf16, DType::kFp16, DType::kFp32});
+  static const Ceilings kNone;
+  const Ceilings& ceilings =
+      options.wants_ceilings() ? device.ceilings({DType::kBf16, DType::kFp16, DType::kFp32}) : kNone;
   device.reset_cache_policy();
   workload.reset_outputs();
   std::deque<Copy> others;
@@ -83,7 +85,7 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
     return impossible_time(*record.roofline, record.time->median_us, ceilings, device.info());
   };
   bool impossible = judge_time();
-  if (impossible) {
+  if (impossible && options.wants_ceilings()) {
     device.remeasure_ceilings();  // `ceilings` refers to the device's own
     impossible = judge_time();
   }

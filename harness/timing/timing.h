@@ -12,6 +12,7 @@ namespace attnbench {
 struct TimingOptions {
   CacheMode cache = CacheMode::kCold;
   bool graph = false;     ///< time replays of a captured CUDA graph
+  bool ceilings = true;   ///< measure them first; without, there is no %SOL, and on a CPU no impossible time
   double min_time_s = 0;  ///< go on until this much device time has been sampled
   int min_samples = 10;   ///< never fewer
   int max_samples = 200;

@@ -7,6 +7,8 @@
 #include <deque>
 #include <thread>
 
+#include "tests/faults/slow.h"
+
 namespace attnbench::faults {
 namespace {
 
@@ -105,6 +107,7 @@ Kernel wrapped(const char* name, const char* summary, Launch launch) {
 std::vector<const Kernel*> table_with_faults() {
   static std::deque<Kernel> kernels;
   if (kernels.empty()) {
+    for (const Kernel& k : slow_kernels()) kernels.push_back(k);
     kernels.push_back(wrapped("drop_last_key", "fault: each sequence ends one key early", drop_last_key));
     kernels.push_back(
         wrapped("scale_0_1_percent", "fault: softmax_scale 0.1 % too large", scale_0_1_percent));

@@ -1,0 +1,33 @@
+// Options of a comparison, which `compare` and `gate` share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "harness/report/compare.h"
+#include "harness/report/noise.h"
+
+namespace attnbench::cli {
+
+struct CompareFlags {
+  std::string match = "kernel", noise;
+  double min_effect_percent = 2.0;
+  std::vector<std::string> min_effect_of;
+  bool allow_mismatch = false, allow_missing = false, allow_new = false, allow_inconclusive = false;
+
+  void add(CLI::App& command);
+  /// For these two sets, whose ids the per-case overrides are looked up in. Throws UsageError, ResultsError.
+  CompareOptions options(const ResultSet& base, const ResultSet& fresh) const;
+};
+
+/// True where both were taken alike. Else says on stderr in what they differ and returns false, or throws
+/// UsageError where that is not allowed.
+bool check_alike(const ResultSet& base, const ResultSet& fresh, bool allow_mismatch);
+
+/// md, json, junit or github.
+void write_compare(std::ostream& out, const std::string& format, const CompareResult& result,
+                   const CompareOptions& options);
+
+}  // namespace attnbench::cli

@@ -1,0 +1,39 @@
+// The gate: runs, compares, runs again what is undecided, and says it in an exit code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/cli/common.h"
+#include "harness/cli/compare_flags.h"
+#include "harness/cli/gate_runs.h"
+
+namespace attnbench::cli {
+
+struct GateOptions {
+  CaseOptions cases;
+  std::vector<std::string> forwarded;  ///< options of `run`, as given
+  std::vector<std::string> kernels;
+  std::string baseline, against, against_kernel, out;
+  std::vector<std::string> formats;
+  CompareFlags compare;
+  int reruns = 3;
+  int pairs = 5;
+  bool update_baseline = false;
+  bool calibrate = false;
+  bool no_time = false;
+  bool quiet = false;
+};
+
+/// The arguments of `run` that choose the cases, the device and how it is timed; `kernels` replaces --kernel.
+std::vector<std::string> run_arguments(const GateOptions& options, const std::vector<std::string>& kernels);
+
+/// Where noise is read from and --calibrate writes it: --noise, else beside the baseline; empty where neither
+/// is given.
+std::string noise_path(const GateOptions& options);
+
+/// Runs the side 2 * pairs times, stores the noise between the runs, prints it. Returns the exit code and
+/// leaves the last run in `last`.
+int calibrate(const GateOptions& options, const Side& side, GateRuns& runs, SideRun& last);
+
+}  // namespace attnbench::cli

@@ -1,0 +1,56 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "harness/cli/gate.h"
+#include "harness/report/files.h"
+#include "harness/report/table.h"
+#include "harness/report/text.h"
+
+namespace attnbench::cli {
+
+int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& last) {
+  const std::string path = noise_path(o);
+  if (path.empty()) throw UsageError("--calibrate: name the file to write, --noise FILE or --baseline FILE");
+  if (o.no_time) throw UsageError("--calibrate learns the noise of times; drop --no-time");
+  std::vector<ResultSet> sets;
+  NoiseFile noise;
+  noise.pairs = o.pairs;
+  noise.min_effect = o.compare.min_effect_percent / 100.0;
+  for (int i = 0; i < 2 * o.pairs; ++i) {
+    last = runs.run(side, {}, fmt::format("calibration, {} of {}", i + 1, 2 * o.pairs), false);
+    if (last.exit_code == 1 || last.exit_code == 5 || last.exit_code == 6) {
+      std::cerr << "attnbench: error: cannot calibrate on cases that are wrong or do not run; see "
+                << runs.dir().string() << "\n";
+      return last.exit_code;
+    }
+    sets.push_back(last.results);
+    if (i % 2 == 0) continue;
+    CompareOptions plain;
+    plain.min_effect = noise.min_effect;
+    const CompareResult pair = compare_results(sets[sets.size() - 2], sets.back(), plain);
+    noise.false_alarms += pair.count(Change::kSlower) > 0;
+  }
+  noise.context = sets.front().context;
+  noise.noise_of = noise_between(sets);
+  write_file_atomically(path, noise_to_text(noise));
+
+  std::vector<TableRow> rows;
+  double largest = 0;
+  for (const auto& [name, n] : noise.noise_of) {
+    largest = std::max(largest, n.sigma);
+    rows.push_back(
+        {{one_line(name), std::to_string(n.runs), fmt::format("{:.2f}", 100 * n.sigma)}, Colour::kNone, ""});
+  }
+  print_table(std::cout, {{"case", Align::kLeft, true}, {"runs"}, {"sd of medians %"}}, rows, {});
+  std::cout << fmt::format(
+      "\n{} cases, {} runs, largest noise between runs {:.2f} %; compared in pairs without it, {} of {} "
+      "pairs "
+      "would have been called slower\nnoise: {}\n",
+      noise.noise_of.size(), sets.size(), 100 * largest, noise.false_alarms, o.pairs, path);
+  return 0;
+}
+
+}  // namespace attnbench::cli

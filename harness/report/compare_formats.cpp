@@ -1,0 +1,168 @@
+#include "harness/report/compare_formats.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <vector>
+
+#include "harness/report/compare_print.h"
+#include "harness/report/json.h"
+#include "harness/report/junit.h"
+#include "harness/report/text.h"
+
+namespace attnbench {
+namespace {
+
+constexpr std::size_t kAnnotations = 10;  ///< of a kind that GitHub shows for one step
+
+nlohmann::ordered_json number(const std::optional<double>& v) {
+  return v && std::isfinite(*v) ? nlohmann::ordered_json(*v) : nlohmann::ordered_json(nullptr);
+}
+
+std::string name_of(const CompareRow& r) {
+  const std::string& kernel = r.new_kernel.empty() ? r.base_kernel : r.new_kernel;
+  return kernel.empty() ? r.id : r.id + "/" + kernel;
+}
+
+/// "slower: 105 us against 100 us, +5.00 % (+4.10 .. +5.90)"
+std::string sentence(const CompareRow& r) {
+  std::string text = change_name(r.change);
+  if (r.base_us && r.new_us)
+    text += fmt::format(": {} us against {} us", digits(*r.new_us), digits(*r.base_us));
+  if (r.ratio) text += fmt::format(", {:+.2f} %", 100 * (*r.ratio - 1));
+  if (r.lo && r.hi) text += fmt::format(" ({:+.2f} .. {:+.2f})", 100 * (*r.lo - 1), 100 * (*r.hi - 1));
+  if (!r.note.empty()) text += "; " + r.note;
+  return text;
+}
+
+std::string escaped(std::string_view text, bool property) {
+  std::string out;
+  for (const char c : valid_utf8(text)) {
+    const bool special = c == '%' || c == '\r' || c == '\n' || (property && (c == ':' || c == ','));
+    out += special ? fmt::format("%{:02X}", static_cast<unsigned char>(c)) : std::string(1, c);
+  }
+  return out;
+}
+
+}  // namespace
+
+bool row_fails(const CompareRow& row, const CompareOptions& options) {
+  CompareResult one;
+  one.compared = 1;
+  one.counts[row.change] = 1;
+  return compare_exit_code(one, options) != 0;
+}
+
+void write_compare_json(std::ostream& out, const CompareResult& result, const CompareOptions& options) {
+  nlohmann::ordered_json j;
+  j["summary"] = compare_summary(result);
+  j["exit_code"] = compare_exit_code(result, options);
+  j["min_effect"] = options.min_effect;
+  j["as_sol"] = result.as_sol;
+  j["counts"] = nlohmann::ordered_json::object();
+  for (const auto& [change, n] : result.counts) j["counts"][change_name(change)] = n;
+  j["geomean"] = number(result.geomean);
+  j["sweeps"] = nlohmann::ordered_json::array();
+  for (const SweepMean& s : result.sweeps) {
+    j["sweeps"].push_back({{"sweep", s.sweep}, {"geomean", s.geomean}, {"compared", s.compared}});
+  }
+  j["rows"] = nlohmann::ordered_json::array();
+  for (const CompareRow& r : result.rows) {
+    nlohmann::ordered_json row;
+    row["id"] = r.id;
+    row["sweep"] = r.sweep;
+    row["base_kernel"] = r.base_kernel;
+    row["new_kernel"] = r.new_kernel;
+    row["verdict"] = change_name(r.change);
+    row["base_us"] = number(r.base_us);
+    row["new_us"] = number(r.new_us);
+    row["ratio"] = number(r.ratio);
+    row["lo"] = number(r.lo);
+    row["hi"] = number(r.hi);
+    row["p"] = number(r.p);
+    row["note"] = r.note;
+    row["repro"] = r.repro;
+    j["rows"].push_back(std::move(row));
+  }
+  out << dump_json(j, 2) << '\n';
+}
+
+void write_compare_junit(std::ostream& out, const CompareResult& result, const CompareOptions& options) {
+  struct Suite {
+    std::string name;
+    std::string cases;
+    int tests = 0, failures = 0, errors = 0, skipped = 0;
+  };
+  std::vector<Suite> suites;
+  for (const CompareRow& r : result.rows) {
+    auto it = std::find_if(suites.begin(), suites.end(), [&](const Suite& s) { return s.name == r.sweep; });
+    if (it == suites.end()) it = suites.insert(it, Suite{r.sweep, ""});
+    ++it->tests;
+    std::string class_name = "attnbench." + (r.sweep.empty() ? std::string("compare") : r.sweep);
+    std::replace(class_name.begin() + 10, class_name.end(), '.', '_');
+    it->cases += fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.6f}\">\n",
+                             xml_text(class_name), xml_text(name_of(r)), r.new_us.value_or(0) * 1e-6);
+    const std::string text = xml_text(sentence(r));
+    if (row_fails(r, options)) {
+      const bool error = r.change == Change::kError;
+      ++(error ? it->errors : it->failures);
+      it->cases += fmt::format("      <{0} message=\"{1}\" type=\"{2}\">{1}\nreproduce: {3}</{0}>\n",
+                               error ? "error" : "failure", text, change_name(r.change), xml_text(r.repro));
+    } else if (r.change == Change::kInconclusive || r.change == Change::kNotCompared) {
+      ++it->skipped;
+      it->cases += fmt::format("      <skipped message=\"{}\"/>\n", text);
+    } else {
+      it->cases += fmt::format("      <system-out>{}</system-out>\n", text);
+    }
+    it->cases += "    </testcase>\n";
+  }
+  Suite all;
+  for (const Suite& s : suites) {
+    all.tests += s.tests;
+    all.failures += s.failures;
+    all.errors += s.errors;
+    all.skipped += s.skipped;
+  }
+  const auto counts = [](const Suite& s) {
+    return fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\"", s.tests, s.failures,
+                       s.errors, s.skipped);
+  };
+  out << "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+      << fmt::format("<testsuites name=\"attnbench compare\" {}>\n", counts(all));
+  for (const Suite& s : suites) {
+    out << fmt::format("  <testsuite name=\"{}\" {}>\n{}  </testsuite>\n",
+                       xml_text(s.name.empty() ? "compare" : s.name), counts(s), s.cases);
+  }
+  out << "</testsuites>\n";
+}
+
+std::string github_command(std::string_view kind, std::string_view title, std::string_view message) {
+  return fmt::format("::{} title={}::{}\n", kind, escaped(title, true), escaped(message, false));
+}
+
+void write_compare_github(std::ostream& out, const CompareResult& result, const CompareOptions& options) {
+  std::vector<const CompareRow*> errors, warnings;
+  for (const CompareRow& r : result.rows) {
+    if (row_fails(r, options) && r.change != Change::kInconclusive) {
+      errors.push_back(&r);
+    } else if (r.change == Change::kInconclusive) {
+      warnings.push_back(&r);
+    }
+  }
+  const auto write = [&](const char* kind, const std::vector<const CompareRow*>& rows) {
+    for (std::size_t i = 0; i < rows.size() && i < kAnnotations; ++i) {
+      const bool last = i + 1 == kAnnotations && rows.size() > kAnnotations;
+      std::string message = sentence(*rows[i]);
+      if (!rows[i]->repro.empty()) message += "\nreproduce: " + rows[i]->repro;
+      if (last) message += fmt::format("\nand {} more", rows.size() - kAnnotations);
+      out << github_command(kind, "attnbench: " + name_of(*rows[i]), message);
+    }
+  };
+  write("error", errors);
+  write("warning", warnings);
+  out << github_command("notice", "attnbench", compare_summary(result));
+}
+
+}  // namespace attnbench

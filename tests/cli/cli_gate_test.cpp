@@ -1,0 +1,164 @@
+// The gate's decisions that need no times: right or wrong, whose baseline, what is missing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kTwo = "name: two\nsweeps: [{name: s, batch: [q5, 2q7], heads: 4/2, head_dim: 16}]\n";
+constexpr const char* kOne = "name: one\nsweeps: [{name: s, batch: [q5], heads: 4/2, head_dim: 16}]\n";
+
+class CliGate : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    config_ = scratch_.write("two.yaml", kTwo);
+    baseline_ = scratch_.path("base.json");
+    unsetenv("GITHUB_ACTIONS");
+    unsetenv("GITHUB_STEP_SUMMARY");
+  }
+  Outcome gate(const std::vector<std::string>& more, const std::string& config = "") {
+    std::vector<std::string> args = {
+        "gate", config.empty() ? config_ : config, "--device", "cpu", "--no-time", "--out", "g"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_faulty(scratch_, args);
+  }
+  void make_baseline() {
+    const Outcome o = gate({"--baseline", baseline_, "--kernel", "cpu", "--update-baseline"});
+    ASSERT_EQ(o.exit_code, 0) << o.out << o.err;
+    ASSERT_EQ(read_json(baseline_)["benchmarks"].size(), 2u);
+  }
+  Scratch scratch_;
+  std::string config_, baseline_;
+};
+
+TEST_F(CliGate, RightResultsPassAndWrongOnesAreOne) {
+  make_baseline();
+  const Outcome same = gate({"--baseline", baseline_, "--kernel", "cpu"});
+  EXPECT_EQ(same.exit_code, 0) << same.out << same.err;
+  const Outcome wrong = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--match", "case"});
+  EXPECT_EQ(wrong.exit_code, 1) << wrong.out << wrong.err;
+  EXPECT_THAT(wrong.out, AllOf(HasSubstr("incorrect"), HasSubstr("h4-2/d16/full/q5"), HasSubstr("2q7"),
+                               HasSubstr("reproduce: attnbench run --case")));
+  EXPECT_EQ(read_json(scratch_.dir() / "g" / "compare.json")["exit_code"], 1);
+}
+
+TEST_F(CliGate, AWrongResultNeverBecomesABaseline) {
+  make_baseline();
+  const std::string before = read_text(baseline_);
+  const Outcome o = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--update-baseline"});
+  EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
+  EXPECT_THAT(o.err, HasSubstr("is not changed"));
+  EXPECT_EQ(read_text(baseline_), before);
+}
+
+TEST_F(CliGate, AnotherMachinesBaselineIsTwoBeforeAnythingRuns) {
+  make_baseline();
+  json j = read_json(baseline_);
+  j["context"]["attnbench"]["device"]["model"] = "NVIDIA H200";
+  const std::string other = scratch_.write("other.json", j.dump());
+  const Outcome o = run_faulty(
+      scratch_, {"gate", config_, "--device", "cpu", "--kernel", "cpu", "--out", "h", "--baseline", other});
+  EXPECT_EQ(o.exit_code, 2) << o.out << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("device: 'NVIDIA H200' in BASE"), HasSubstr("not taken alike"),
+                           HasSubstr("--allow-mismatch")));
+  EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "h" / "2-new")) << "only the device was asked for";
+  EXPECT_EQ(gate({"--baseline", other, "--kernel", "cpu"}).exit_code, 0)
+      << "right or wrong is the same everywhere";
+}
+
+TEST_F(CliGate, ACaseThatIsGoneOrNewIsAFailureUnlessAllowed) {
+  make_baseline();
+  const std::string one = scratch_.write("one.yaml", kOne);
+  Outcome o = gate({"--baseline", baseline_, "--kernel", "cpu"}, one);
+  EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr("missing in new"));
+  EXPECT_EQ(gate({"--baseline", baseline_, "--kernel", "cpu", "--allow-missing"}, one).exit_code, 0);
+  EXPECT_EQ(gate({"--baseline", baseline_, "--kernel", "cpu", "--allow-new"}, one).exit_code, 1);
+  const std::string small = scratch_.path("small.json");
+  ASSERT_EQ(gate({"--baseline", small, "--kernel", "cpu", "--update-baseline"}, one).exit_code, 0);
+  o = gate({"--baseline", small, "--kernel", "cpu"});
+  EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr("missing in base"));
+  EXPECT_EQ(gate({"--baseline", small, "--kernel", "cpu", "--allow-new"}).exit_code, 0);
+}
+
+TEST_F(CliGate, MistakesSayWhatToDo) {
+  const auto expect = [&](const std::vector<std::string>& args, const char* text) {
+    const Outcome o = gate(args);
+    EXPECT_EQ(o.exit_code, 2) << o.out << o.err;
+    EXPECT_THAT(o.err, HasSubstr(text));
+  };
+  expect({"--baseline", "none.json"}, "--update-baseline makes one");
+  expect({}, "nothing to compare with");
+  expect({"--baseline", "a", "--against", "b"}, "give one of");
+  expect({"--against-kernel", "cpu"}, "the one kernel that --kernel names");
+  expect({"--against", scratch_.path("no_such_program")}, "cannot run");
+  expect({"--update-baseline", "--against", "x"}, "--update-baseline needs --baseline");
+  expect({"--calibrate"}, "name the file to write");
+  expect({"--baseline", scratch_.write("bad.json", "{")}, "not JSON");
+  make_baseline();
+  expect({"--baseline", baseline_, "--kernel", "no_such"}, "no such kernel");
+  expect({"--baseline", baseline_, "--min-effect-of", "q5"}, "REGEX=PERCENT");
+  expect({"--baseline", baseline_, "--min-effect-of", "q5=x"}, "REGEX=PERCENT");
+  expect({"--baseline", baseline_, "--min-effect-of", "(=5"}, "not a regular expression");
+}
+
+TEST_F(CliGate, ChosenAndFilteredCasesAlone) {
+  const std::string small = scratch_.path("small.json");
+  for (const bool by_filter : {true, false}) {
+    const std::vector<std::string> which =
+        by_filter ? std::vector<std::string>{"--filter", "q5$"}
+                  : std::vector<std::string>{"--case", "attention/packed/bf16/h4-2/d16/full/q5"};
+    std::vector<std::string> args = {"--baseline", small, "--kernel", "cpu", "--update-baseline"};
+    args.insert(args.end(), which.begin(), which.end());
+    ASSERT_EQ(gate(args).exit_code, 0);
+    ASSERT_EQ(read_json(small)["benchmarks"].size(), 1u);
+    // With times, so that the device is asked for first, by a filter of its own.
+    std::vector<std::string> timed = {
+        "gate",       config_, "--device", "cpu", "--kernel",      "cpu",           "--out", "t",
+        "--baseline", small,   "--reruns", "1",   "--no-ceilings", "--max-samples", "10"};
+    timed.insert(timed.end(), which.begin(), which.end());
+    const Outcome o = run_faulty(scratch_, timed);
+    EXPECT_THAT(o.out, HasSubstr("q5")) << o.err;
+    EXPECT_NE(o.exit_code, 2) << o.err;
+  }
+}
+
+TEST_F(CliGate, AnotherBuildRunsInTurns) {
+  const Outcome o = gate({"--against", ATTNBENCH_PROGRAM, "--kernel", "cpu"});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  for (const char* run : {"1-base", "2-new", "3-new", "4-base"}) {
+    EXPECT_TRUE(std::filesystem::exists(scratch_.dir() / "g" / run / "results.json")) << run;
+  }
+  const Outcome wrong = gate({"--kernel", "drop_last_key", "--against-kernel", "cpu"});
+  EXPECT_EQ(wrong.exit_code, 1) << wrong.out << wrong.err;
+  EXPECT_THAT(wrong.out, AllOf(HasSubstr("2 incorrect"), HasSubstr("cpu -> drop_last_key")));
+}
+
+TEST_F(CliGate, AnnotationsAndStepSummaryUnderGithubActions) {
+  make_baseline();
+  const std::string summary = scratch_.write("summary.md", "before\n");
+  setenv("GITHUB_ACTIONS", "true", 1);
+  setenv("GITHUB_STEP_SUMMARY", summary.c_str(), 1);
+  const Outcome o = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--match", "case"});
+  EXPECT_EQ(o.exit_code, 1);
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("\n::error title=attnbench%3A attention/packed"), HasSubstr("::notice ")));
+  EXPECT_THAT(read_text(summary),
+              AllOf(HasSubstr("before\n### attnbench gate: exit code 1"), HasSubstr("| incorrect |")));
+  unsetenv("GITHUB_ACTIONS");
+  unsetenv("GITHUB_STEP_SUMMARY");
+  EXPECT_THAT(gate({"--baseline", baseline_, "--kernel", "cpu"}).out, Not(HasSubstr("::notice")));
+}
+
+}  // namespace
+}  // namespace attnbench::testing

@@ -1,0 +1,90 @@
+// The gate with times: differences so large that no load of the machine hides them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kTwo = "name: two\nsweeps: [{name: s, batch: [q5, 2q7], heads: 4/2, head_dim: 16}]\n";
+
+class CliTimedGate : public ::testing::Test {
+ protected:
+  Outcome gate(const std::vector<std::string>& more) {
+    std::vector<std::string> args = {
+        "gate", scratch_.write("two.yaml", kTwo), "--device", "cpu", "--max-samples", "10", "--no-ceilings"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_faulty(scratch_, args);
+  }
+  Scratch scratch_;
+};
+
+TEST_F(CliTimedGate, ASlowKernelIsThreeAndNamesTheCases) {
+  // The slow one sleeps for 300 ms, the other takes microseconds.
+  const Outcome o =
+      gate({"--filter", "q5$", "--kernel", "slow", "--against-kernel", "cpu", "--reruns", "0", "--out", "g"});
+  EXPECT_EQ(o.exit_code, 3) << o.out << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("slower"), HasSubstr("attention/packed/bf16/h4-2/d16/full/q5"),
+                           HasSubstr("1 slower, 0 inconclusive")));
+  const json row = read_json(scratch_.dir() / "g" / "compare.json")["rows"][0];
+  EXPECT_GT(row["ratio"].get<double>(), 1.5);
+}
+
+TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
+  const std::string base = scratch_.path("base.json");
+  ASSERT_EQ(gate({"--kernel", "cpu", "--baseline", base, "--update-baseline", "--out", "b"}).exit_code, 0);
+  // One case becomes undecidable, the other one ten seconds long in the baseline.
+  json j = read_json(base);
+  for (json& entry : j["benchmarks"]) {
+    json& time = entry["attnbench"]["time"];
+    const bool wild = entry["attnbench"]["params"]["batch"] == "q5";
+    const double us = wild ? time["median_us"].get<double>() : 1e7;
+    for (std::size_t i = 0; i < time["samples_us"].size(); ++i) {
+      time["samples_us"][i] = wild ? us * (i % 2 ? 100 : 0.01) : us * (1 + 1e-4 * static_cast<double>(i % 5));
+    }
+    time["median_us"] = us;
+  }
+  const Outcome o = gate({"--kernel", "cpu", "--baseline", scratch_.write("wild.json", j.dump()), "--reruns",
+                          "2", "--out", "g"});
+  EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("1 inconclusive"), HasSubstr("1 faster"), HasSubstr("1 cases were run again"),
+                    HasSubstr("a stored baseline has no further samples")));
+  // 1: which device, 2: all, 3 and 4: the one case that is undecided.
+  EXPECT_EQ(read_records(scratch_.dir() / "g" / "2-new").size(), 2u);
+  for (const char* run : {"3-new", "4-new"}) {
+    const auto records = read_records(scratch_.dir() / "g" / run);
+    ASSERT_EQ(records.size(), 1u) << run;
+    EXPECT_EQ(records[0]["params"]["batch"], "q5");
+  }
+  EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "g" / "5-new"));
+}
+
+TEST_F(CliTimedGate, CalibrationIsStoredAndUsed) {
+  const std::string base = scratch_.path("base.json"), noise = scratch_.path("base.noise.json");
+  Outcome o = gate({"--kernel", "cpu", "--baseline", base, "--calibrate", "--pairs", "2", "--update-baseline",
+                    "--out", "c"});
+  ASSERT_EQ(o.exit_code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("2 cases, 4 runs"), HasSubstr("base.noise.json")));
+  json j = read_json(noise);
+  ASSERT_EQ(j["noise"].size(), 2u);
+  EXPECT_EQ(j["pairs"], 2);
+  // With a noise of a factor of 20 between runs, nothing can be called slower any more.
+  for (auto& [name, n] : j["noise"].items()) n["sigma"] = 3.0;
+  scratch_.write("base.noise.json", j.dump());
+  o = gate({"--kernel", "cpu", "--baseline", base, "--reruns", "0", "--out", "g"});
+  EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
+  j["device"]["model"] = "another";
+  scratch_.write("base.noise.json", j.dump());
+  o = gate({"--kernel", "cpu", "--baseline", base, "--reruns", "0", "--out", "g"});
+  EXPECT_EQ(o.exit_code, 2) << o.out << o.err;
+  EXPECT_THAT(o.err, HasSubstr("calibrated elsewhere"));
+}
+
+}  // namespace
+}  // namespace attnbench::testing

@@ -1,0 +1,183 @@
+// What the harness costs beside kernels: expansion of a large sweep, overhead of a case, host memory.
+//
+//   attnbench_harness_cost --device=cpu --benchmark_out=FILE.json --benchmark_out_format=json
+//
+// Overhead and memory are those of the whole program, run as a user runs it.
+#include <benchmark/benchmark.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "harness/cases/case.h"
+#include "harness/cases/cost.h"
+#include "harness/config/sweep_file.h"
+
+namespace attnbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kCases = 64;
+std::string g_device = "cpu";
+fs::path g_scratch;
+
+std::string write(const std::string& name, const std::string& text) {
+  std::ofstream(g_scratch / name) << text;
+  return (g_scratch / name).string();
+}
+
+struct Outcome {
+  double wall_s = 0;
+  double max_rss_mib = 0;  ///< of the largest process of the run
+};
+
+/// Runs the program; its output goes nowhere. Ends this one where it fails: no figure is better than a wrong
+/// one.
+Outcome run_program(const std::vector<std::string>& args, const std::vector<int>& allowed) {
+  std::vector<char*> argv = {const_cast<char*>(ATTNBENCH_PROGRAM)};
+  for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
+  argv.push_back(nullptr);
+  const auto begin = std::chrono::steady_clock::now();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const int null = open("/dev/null", O_RDWR);
+    for (const int fd : {0, 1, 2}) dup2(null, fd);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  int status = 0;
+  rusage usage{};
+  wait4(pid, &status, 0, &usage);
+  Outcome o;
+  o.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  o.max_rss_mib = static_cast<double>(usage.ru_maxrss) / 1024;
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (std::find(allowed.begin(), allowed.end(), code) == allowed.end()) {
+    fmt::print(stderr, "harness_cost: the program ended with {}\n", code);
+    std::exit(1);
+  }
+  return o;
+}
+
+void expand_100000_cases(benchmark::State& state) {
+  const std::string file = write("large.yaml", R"(name: large
+defaults: {mask: causal, kv: paged}
+sweeps:
+  - name: all
+    batch: [q1, q2, q3, q4, 8q1s1k, 32q1s4k, 4q512, 64q1s8k, q512s2k_31q1s1k, 128q1s2k]
+    heads: [1/1, 2/1, 4/1, 8/1, 8/2, 16/2, 16/4, 32/4, 32/8, 64/8]
+    head_dim: [32, 48, 64, 80, 96, 112, 128, 160, 192, 256]
+    block_size: [1, 8, 16, 32, 48, 64, 80, 96, 128, 256]
+    softcap: [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+)");
+  std::size_t cases = 0;
+  for ([[maybe_unused]] auto _ : state) cases = expand(load_sweep_file(file, {}, std::nullopt)).cases.size();
+  if (cases != 100000) state.SkipWithError(fmt::format("{} cases", cases).c_str());
+  state.counters["cases"] = static_cast<double>(cases);
+}
+
+/// Wall time of a run of kCases tiny cases, less start-up (a run of none), verification and the samples.
+void overhead_of_a_case(benchmark::State& state, const std::string& cache) {
+  std::string batches;
+  for (int i = 1; i <= kCases; ++i) batches += fmt::format("{}q{}", i == 1 ? "" : ", ", i);
+  const std::string file =
+      write("tiny.yaml", "name: tiny\nsweeps: [{heads: 2/1, head_dim: 16, batch: [" + batches + "]}]\n");
+  const fs::path out = g_scratch / "tiny";
+  std::vector<std::string> args = {"run", file,           "--device", g_device,     "--cache",
+                                   cache, "--quiet",      "--out",    out.string(), "--max-samples",
+                                   "10",  "--no-ceilings"};
+  if (g_device == "cpu") args.insert(args.end(), {"--kernel", "cpu"});
+  std::vector<std::string> none = args;
+  none.insert(none.end(), {"--filter", "^$"});
+  for ([[maybe_unused]] auto _ : state) {
+    const double start_up = run_program(none, {6}).wall_s;
+    const double wall = run_program(args, {0, 4}).wall_s;
+    const auto results = nlohmann::json::parse(std::ifstream(out / "results.json"));
+    double rest = wall - start_up, setup = 0;
+    int runs = 0;
+    for (const auto& entry : results["benchmarks"]) {
+      const auto& a = entry["attnbench"];
+      if (a["time"].is_null()) continue;
+      ++runs;
+      setup += a["stages"]["setup_s"].get<double>();
+      rest -= a["stages"]["verify_s"].get<double>();
+      for (const auto& us : a["time"]["samples_us"]) rest -= us.get<double>() * 1e-6;
+    }
+    if (runs < kCases) return state.SkipWithError("cases are missing");
+    state.SetIterationTime(rest / runs);
+    state.counters["start_up_ms"] = 1e3 * start_up;
+    state.counters["setup_ms"] = 1e3 * setup / runs;
+    state.counters["runs"] = runs;
+  }
+}
+
+/// Largest resident memory of a run on so many keys; on the cpu device less the tensors, which are host
+/// memory there.
+void host_memory(benchmark::State& state) {
+  const int64_t keys = state.range(0);
+  const std::string chosen = fmt::format("{{kv: paged, block_size: 64, heads: 32/8, batch: q1s{}}}", keys);
+  CaseParams params;
+  params.kv = KvSource::kPaged;
+  params.block_size = 64;
+  params.seqs = {{1, static_cast<int32_t>(keys)}};
+  const double tensors = cost_of(params).device_bytes / (1 << 20);
+  std::vector<std::string> args = {
+      "run",           "--case",  chosen,         "--device",
+      g_device,        "--quiet", "--out",        (g_scratch / "memory").string(),
+      "--max-samples", "10",      "--no-ceilings"};
+  if (g_device == "cpu") args.insert(args.end(), {"--kernel", "cpu"});
+  for ([[maybe_unused]] auto _ : state) {
+    const Outcome o = run_program(args, {0, 4});
+    state.SetIterationTime(o.wall_s);
+    state.counters["tensors_mib"] = tensors;
+    state.counters["host_mib"] = o.max_rss_mib - (g_device == "cpu" ? tensors : 0);
+  }
+}
+
+}  // namespace
+}  // namespace attnbench
+
+int main(int argc, char** argv) {
+  using namespace attnbench;
+  std::vector<char*> rest;
+  for (int i = 0; i < argc; ++i) {
+    const std::string arg = argv[i];
+    if (arg.rfind("--device=", 0) == 0) {
+      g_device = arg.substr(9);
+    } else {
+      rest.push_back(argv[i]);
+    }
+  }
+  int count = static_cast<int>(rest.size());
+  rest.push_back(nullptr);
+  benchmark::Initialize(&count, rest.data());
+  if (benchmark::ReportUnrecognizedArguments(count, rest.data())) return 2;
+  std::string name = (fs::temp_directory_path() / "harness_cost.XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) return 2;
+  g_scratch = name;
+  benchmark::AddCustomContext("device", g_device);
+  benchmark::RegisterBenchmark("expand_100000_cases", expand_100000_cases)->Unit(benchmark::kMillisecond);
+  for (const char* cache : {"cold", "hot"}) {
+    benchmark::RegisterBenchmark((std::string("overhead_of_a_case/") + cache).c_str(), overhead_of_a_case,
+                                 cache)
+        ->Unit(benchmark::kMillisecond)
+        ->UseManualTime()
+        ->Iterations(1);
+  }
+  auto* memory = benchmark::RegisterBenchmark("host_memory", host_memory);
+  memory->Unit(benchmark::kMillisecond)->UseManualTime()->Iterations(1)->ArgName("keys");
+  for (const int64_t keys : {1 << 10, 1 << 14, 1 << 16, 1 << 17}) memory->Arg(keys);
+  benchmark::RunSpecifiedBenchmarks();
+  std::error_code ignored;
+  fs::remove_all(g_scratch, ignored);
+}

@@ -1,0 +1,261 @@
+// What a gate builds on: pooled runs, noise between runs, clocks, and the formats of a comparison.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "harness/report/compare.h"
+#include "harness/report/compare_formats.h"
+#include "harness/report/compare_print.h"
+#include "harness/report/json.h"
+#include "harness/report/noise.h"
+#include "harness/report/summary.h"
+#include "tests/unit/report_fixtures.h"
+
+namespace attnbench {
+namespace {
+
+using test::kHostile;
+using test::sampled;
+using test::set_of;
+using test::with_status;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+CompareRow one(const LoadedResult& base, const LoadedResult& fresh, const CompareOptions& options = {}) {
+  return compare_results(set_of({base}), set_of({fresh}), options).rows.at(0);
+}
+
+LoadedResult at_clock(double us, double mhz, uint64_t seed) {
+  LoadedResult r = sampled("a", us, 0.002, 40, seed);
+  r.sm_mhz = mhz;
+  return r;
+}
+
+TEST(ReportGate, ASlowerClockIsNoSlowerKernel) {
+  // 6 % fewer MHz, 6 % more time: the same cycles.
+  const CompareRow row = one(at_clock(100, 1980, 1), at_clock(106, 1868, 2));
+  EXPECT_EQ(row.change, Change::kInconclusive);
+  EXPECT_THAT(row.note, AllOf(HasSubstr("slower in time, "), HasSubstr("1980 MHz in BASE, 1868 in NEW")));
+  EXPECT_EQ(one(at_clock(100, 1980, 1), at_clock(106, 1975, 2)).change, Change::kSlower) << "within 1 %";
+  EXPECT_EQ(one(at_clock(100, 1980, 1), at_clock(120, 1868, 2)).change, Change::kSlower) << "in cycles too";
+  EXPECT_EQ(one(at_clock(100, 1868, 1), at_clock(94, 1980, 2)).change, Change::kInconclusive)
+      << "nor is a faster clock a faster kernel";
+  EXPECT_EQ(one(at_clock(100, 1980, 1), at_clock(100, 1868, 2)).change, Change::kSame)
+      << "bound by memory: fewer cycles are no gain";
+  LoadedResult unknown = at_clock(106, 1868, 2);
+  unknown.sm_mhz.reset();
+  EXPECT_EQ(one(at_clock(100, 1980, 1), unknown).change, Change::kSlower);
+}
+
+TEST(ReportGate, ThrottledCasesAreMarkedNotDropped) {
+  LoadedResult fresh = sampled("a", 110, 0.002, 40, 2);
+  fresh.throttled = true;
+  const CompareRow row = one(sampled("a", 100, 0.002, 40, 1), fresh);
+  EXPECT_EQ(row.change, Change::kSlower);
+  EXPECT_EQ(row.note, "throttled in NEW");
+}
+
+TEST(ReportGate, NoiseBetweenRunsWidensTheInterval) {
+  const LoadedResult base = sampled("a", 100, 0.002, 40, 1), fresh = sampled("a", 104, 0.002, 40, 2);
+  ASSERT_EQ(one(base, fresh).change, Change::kSlower);
+  CompareOptions options;
+  options.noise_of["a/k"] = {0.03, 10};
+  const CompareRow noisy = one(base, fresh, options);
+  EXPECT_EQ(noisy.change, Change::kInconclusive);
+  // 4 % times what t (9 degrees of freedom: 2.262) * 0.03 * sqrt(2) allows.
+  EXPECT_NEAR(*noisy.lo, *noisy.ratio * std::exp(-2.262 * 0.03 * std::sqrt(2.0)), 0.001);
+  EXPECT_GT(*noisy.p, 0.1);
+  options.noise_of["a/k"] = {0.003, 10};
+  EXPECT_EQ(one(base, fresh, options).change, Change::kSlower);
+  options.noise_of = {{"b/k", {0.5, 10}}};
+  EXPECT_EQ(one(base, fresh, options).change, Change::kSlower) << "another case's noise";
+  // More runs on a side: less of it is left.
+  RatioTest few{1.04, 1.039, 1.041, 0.001}, many = few;
+  widen_by_noise(few, {0.03, 10}, 1, 1, 0.02);
+  widen_by_noise(many, {0.03, 10}, 4, 4, 0.02);
+  EXPECT_NEAR(std::log(many.hi / many.lo), std::log(few.hi / few.lo) / 2, 1e-9);
+  RatioTest wide{1.0, 0.5, 2.0, 1};
+  widen_by_noise(wide, {0.001, 10}, 1, 1, 0.02);
+  EXPECT_EQ(wide.lo, 0.5) << "never narrower";
+}
+
+TEST(ReportGate, NoiseIsTheSpreadOfMedians) {
+  const auto run = [](double us) { return set_of({sampled("a", us, 1e-9, 9, 1)}); };
+  const std::vector<ResultSet> runs = {run(100), run(102), run(98)};
+  const auto noise = noise_between(runs);
+  ASSERT_EQ(noise.count("a/k"), 1u);
+  EXPECT_EQ(noise.at("a/k").runs, 3);
+  EXPECT_NEAR(noise.at("a/k").sigma, 0.02, 2e-4);
+  EXPECT_TRUE(noise_between(std::vector{runs[0]}).empty()) << "one run has no spread";
+}
+
+TEST(ReportGate, NoiseFilesComeBack) {
+  NoiseFile file;
+  file.context.device_model = "H100";
+  file.pairs = 5;
+  file.noise_of["a/k"] = {0.004, 10};
+  const std::string path = testing::TempDir() + "attnbench_noise_test.json";
+  const auto write = [&](const std::string& text) { std::ofstream(path) << text; };
+  write(noise_to_text(file));
+  const NoiseFile back = load_noise(path);
+  EXPECT_EQ(back.context.device_model, "H100");
+  EXPECT_EQ(back.pairs, 5);
+  EXPECT_EQ(back.noise_of.at("a/k").sigma, 0.004);
+  EXPECT_EQ(back.noise_of.at("a/k").runs, 10);
+  for (const char* bad :
+       {"", "[]", "{}", "{\"attnbench_noise\": 1}",
+        "{\"attnbench_noise\": 1, \"device\": {}, \"noise\": {\"a\": {\"sigma\": -1, \"runs\": 9}}}",
+        "{\"attnbench_noise\": 1, \"device\": {}, \"noise\": {\"a\": {\"runs\": 9}}}"}) {
+    write(bad);
+    EXPECT_THROW(load_noise(path), ResultsError) << bad;
+  }
+  std::remove(path.c_str());
+  EXPECT_THROW(load_noise(path), ResultsError);
+}
+
+TEST(ReportGate, RunsArePooled) {
+  ResultSet set =
+      set_of({sampled("a", 100, 0.01, 10, 1), sampled("b", 100, 0.01, 10, 2), sampled("c", 1, 0.01, 9, 3)});
+  LoadedResult wrong = with_status("b", Status::kFail);
+  wrong.device = "cuda:0";
+  pool_runs(set, set_of({sampled("a", 110, 0.01, 20, 4), wrong, sampled("d", 5, 0.01, 9, 5)}));
+  ASSERT_EQ(set.results.size(), 4u);
+  EXPECT_EQ(set.results[0].samples_us.size(), 30u);
+  EXPECT_EQ(set.results[0].runs, 2);
+  EXPECT_NEAR(*set.results[0].median_us, 109, 2);
+  EXPECT_EQ(set.results[1].status, Status::kFail) << "wrong once is wrong";
+  EXPECT_EQ(set.results[2].runs, 1);
+  EXPECT_EQ(set.results[3].id, "d");
+  pool_runs(set, set_of({sampled("b", 100, 0.01, 10, 2)}));
+  EXPECT_EQ(set.results[1].status, Status::kFail) << "and stays it";
+}
+
+TEST(ReportGate, NewCasesMayBeAllowedAlone) {
+  CompareResult r;
+  r.compared = 1;
+  r.counts[Change::kMissingBase] = 1;
+  CompareOptions options;
+  EXPECT_EQ(compare_exit_code(r, options), 1);
+  options.allow_new = true;
+  EXPECT_EQ(compare_exit_code(r, options), 0);
+  r.counts[Change::kMissingNew] = 1;
+  EXPECT_EQ(compare_exit_code(r, options), 1) << "coverage was lost";
+}
+
+TEST(ReportGate, PlainGoogleBenchmarkPairsWithOursByName) {
+  LoadedResult ours = sampled("a", 100, 0.002, 30, 1), plain = sampled("a", 100, 0.002, 30, 2);
+  plain.id = plain.name = "a/k";
+  plain.kernel = plain.device = "";
+  EXPECT_EQ(one(ours, plain).change, Change::kSame);
+  EXPECT_EQ(one(plain, ours).change, Change::kSame);
+  EXPECT_EQ(one(plain, plain).change, Change::kSame);
+}
+
+CompareResult two_sweeps() {
+  const auto in = [](const char* sweep, LoadedResult r) {
+    r.sweep = sweep;
+    return r;
+  };
+  return compare_results(
+      set_of({in("x", sampled("a", 100, 0.002, 40, 1)), in("x", sampled("b", 100, 0.002, 40, 2)),
+              in("y", sampled(kHostile, 100, 0.002, 40, 3)), in("y", sampled("gone", 100, 0.002, 40, 4))}),
+      set_of({in("x", sampled("a", 110, 0.002, 40, 5)), in("x", sampled("b", 121, 0.002, 40, 6)),
+              in("y", sampled(kHostile, 80, 0.002, 40, 7))}),
+      {});
+}
+
+TEST(ReportGate, GeometricMeanBySweep) {
+  const CompareResult r = two_sweeps();
+  ASSERT_EQ(r.sweeps.size(), 2u);
+  for (const SweepMean& s : r.sweeps) {
+    EXPECT_NEAR(s.geomean, s.sweep == "x" ? std::sqrt(1.1 * 1.21) : 0.8, 0.005) << s.sweep;
+    EXPECT_EQ(s.compared, s.sweep == "x" ? 2 : 1);
+  }
+  EXPECT_THAT(sweep_means(r), AllOf(HasSubstr("x 1.15"), HasSubstr("(2)"), HasSubstr("y 0.")));
+}
+
+TEST(ReportGate, Json) {
+  std::ostringstream out;
+  write_compare_json(out, two_sweeps(), {});
+  const auto j = nlohmann::json::parse(out.str());
+  EXPECT_EQ(j["exit_code"], 1);
+  EXPECT_EQ(j["counts"]["slower"], 2);
+  EXPECT_EQ(j["rows"].size(), 4u);
+  EXPECT_EQ(j["rows"][0]["verdict"], "missing in new");
+  EXPECT_TRUE(j["rows"][0]["ratio"].is_null());
+  EXPECT_NEAR(j["rows"][1]["ratio"].get<double>(), 1.21, 0.01);
+}
+
+TEST(ReportGate, Junit) {
+  std::ostringstream out;
+  write_compare_junit(out, two_sweeps(), {});
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("tests=\"4\" failures=\"3\" errors=\"0\" skipped=\"0\""),
+                               HasSubstr("<testsuite name=\"x\" tests=\"2\" failures=\"2\""),
+                               HasSubstr("type=\"slower\""), HasSubstr("type=\"missing in new\""),
+                               Not(HasSubstr("<d>")), Not(HasSubstr("\x1b"))));
+}
+
+TEST(ReportGate, GithubCommandsCannotBeEscapedFrom) {
+  EXPECT_EQ(github_command("error", "a: b, c%", "x\r\n::error::y, 5 %"),
+            "::error title=a%3A b%2C c%25::x%0D%0A::error::y, 5 %25\n");
+  std::ostringstream out;
+  write_compare_github(out, two_sweeps(), {});
+  std::istringstream lines(out.str());
+  int errors = 0, count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    EXPECT_EQ(line.rfind("::", 0), 0u) << line;
+    errors += line.rfind("::error ", 0) == 0;
+  }
+  EXPECT_EQ(errors, 3);
+  EXPECT_EQ(count, 4) << "and a notice with the summary";
+}
+
+TEST(ReportGate, GithubShowsTenOfAKindSoTheLastCountsTheRest) {
+  std::vector<LoadedResult> base, fresh;
+  for (int i = 0; i < 13; ++i) {
+    base.push_back(sampled("c" + std::to_string(i), 100, 0.002, 40, i));
+    fresh.push_back(sampled("c" + std::to_string(i), 120, 0.002, 40, 100 + i));
+  }
+  std::ostringstream out;
+  write_compare_github(out, compare_results(set_of(base), set_of(fresh), {}), {});
+  EXPECT_THAT(out.str(), HasSubstr("and 3 more"));
+  const std::string text = out.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 11);
+}
+
+TEST(ReportGate, MarkedTimesAreSaid) {
+  Record quiet = test::passing("a"), hot = test::passing("b"), bound = test::passing("c");
+  EXPECT_EQ(time_marks(std::vector{quiet}), "");
+  hot.time->clocks.throttle = {"sw_power_cap"};
+  bound.time->host_bound = 2;
+  bound.time->near_floor = true;
+  EXPECT_EQ(
+      time_marks(std::vector{quiet, hot, bound}),
+      "times that are marked: 1 throttled (sw_power_cap), 1 with host-bound samples, 1 near the time of an "
+      "empty launch");
+}
+
+TEST(ReportGate, ClocksAreInTheRecord) {
+  Record r = test::passing("a");
+  EXPECT_TRUE(record_to_json(r)["attnbench"]["clocks"].empty()) << "nothing told";
+  r.time->clocks = summarise(std::vector<ClockReading>{{1755, 2619, 650, std::nullopt, {"sw_power_cap"}}});
+  const auto c = record_to_json(r)["attnbench"]["clocks"];
+  EXPECT_EQ(c["sm_mhz"], 1755);
+  EXPECT_EQ(c["power_w"], 650);
+  EXPECT_TRUE(c["temperature_c"].is_null());
+  EXPECT_EQ(c["throttled"], true);
+  EXPECT_EQ(c["throttle"][0], "sw_power_cap");
+  const ResultSet back =
+      parse_results(dump_json(results_to_json(test::make_context(), std::vector{r})), "x.json");
+  EXPECT_EQ(back.results.at(0).sm_mhz, 1755);
+  EXPECT_TRUE(back.results.at(0).throttled);
+  EXPECT_EQ(back.results.at(0).sweep, "decode");
+}
+
+}  // namespace
+}  // namespace attnbench

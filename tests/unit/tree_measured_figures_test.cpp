@@ -1,0 +1,78 @@
+// What the READMEs say of the gate's reliability and the harness's cost is what the committed files hold.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/tree_files.h"
+
+namespace attnbench {
+namespace {
+
+using nlohmann::json;
+
+/// results/baselines/<device>/NAME, of every device that has it.
+std::vector<json> committed(const std::string& name) {
+  std::vector<json> out;
+  for (const auto& folder : std::filesystem::directory_iterator(tree::root() / "results/baselines")) {
+    if (std::filesystem::exists(folder.path() / name))
+      out.push_back(json::parse(tree::read(folder.path() / name)));
+  }
+  return out;
+}
+
+std::string text(const char* format, double x) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, format, x);
+  return buffer;
+}
+
+/// The part of a row of scripts/gate_trust.py --table that decides.
+std::string trust_row(const json& file, const json& tally) {
+  return "| " + file["device"]["model"].get<std::string>() + " | " + file["config"].get<std::string>() +
+         " | " + std::to_string(tally["slower_by_percent"].get<int>()) + " % | " +
+         std::to_string(tally["gates"].get<int>()) + " | " +
+         text("%.1f %% |", 100 * tally["called_slower_share"].get<double>());
+}
+
+TEST(TreeMeasuredFigures, TrustInTheGateIsAsMeasured) {
+  const auto files = committed("gate_trust.json");
+  if (files.empty()) GTEST_SKIP() << "no results/baselines/*/gate_trust.json";
+  const std::string readme = tree::read(tree::root() / "results/README.md");
+  for (const json& file : files) {
+    for (const json& tally : file["tallies"]) {
+      const std::string row = trust_row(file, tally);
+      EXPECT_NE(readme.find(row), std::string::npos) << "results/README.md lacks: " << row;
+    }
+  }
+}
+
+TEST(TreeMeasuredFigures, CostOfTheHarnessIsUnderItsBars) {
+  const auto files = committed("harness_cost.json");
+  if (files.empty()) GTEST_SKIP() << "no results/baselines/*/harness_cost.json";
+  const std::string readme = tree::read(tree::root() / "harness/README.md");
+  for (const json& file : files) {
+    const bool cpu = file["context"]["device"] == "cpu";
+    double least = 1e9, most = 0;
+    for (const json& b : file["benchmarks"]) {
+      const std::string name = b["name"];
+      const double ms = b["real_time"];
+      EXPECT_FALSE(b.value("error_occurred", false)) << name;
+      if (name.rfind("expand_100000_cases", 0) == 0) {
+        EXPECT_LT(ms, 1000);
+      } else if (name.rfind("overhead_of_a_case", 0) == 0) {
+        EXPECT_LT(ms, cpu ? 50 : 150) << name;
+      } else {
+        least = std::min(least, b["host_mib"].get<double>());
+        most = std::max(most, b["host_mib"].get<double>());
+        continue;
+      }
+      EXPECT_NE(readme.find(text("%.0f ms", ms)), std::string::npos)
+          << "harness/README.md lacks " << name << ", " << ms;
+    }
+    EXPECT_LT(most - least, 32) << "MiB of host memory that grow with the keys and values";
+  }
+}
+
+}  // namespace
+}  // namespace attnbench
