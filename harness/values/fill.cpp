@@ -31,6 +31,10 @@ void store_row(DType dtype, void* base, int64_t at, const float* values, int n) 
   }
 }
 
+/// Elements or words below which a team of threads costs more than it saves: some 20 us on an idle machine, a
+/// turn of the scheduler on a busy one, for each of a case's dozen buffers.
+constexpr int64_t kWorthThreads = 1 << 15;
+
 }  // namespace
 
 void fill_host(const FillJob& job) {
@@ -40,7 +44,8 @@ void fill_host(const FillJob& job) {
   }
   if (job.num_rows <= 0 || job.num_heads <= 0 || job.head_dim <= 0) return;
   const int64_t size = static_cast<int64_t>(dtype_size(job.dtype));
-#pragma omp parallel
+  const int64_t elements = job.num_rows * job.num_heads * job.head_dim;
+#pragma omp parallel if (elements > kWorthThreads)
   {
     std::vector<float> values(static_cast<std::size_t>(job.head_dim));
 #pragma omp for schedule(static)
@@ -65,7 +70,7 @@ uint64_t digest_host(const void* data, int64_t bytes) {
   const auto* base = static_cast<const char*>(data);
   const int64_t words = bytes / 8;
   uint64_t sum = 0;
-#pragma omp parallel for schedule(static) reduction(+ : sum)
+#pragma omp parallel for schedule(static) reduction(+ : sum) if (words > kWorthThreads)
   for (int64_t i = 0; i < words; ++i) {
     uint64_t word;
     std::memcpy(&word, base + 8 * i, sizeof word);

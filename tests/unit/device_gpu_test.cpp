@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/device/device.h"
+#include "harness/device/peak.h"
 
 namespace attnbench {
 namespace {
@@ -203,6 +204,40 @@ TEST_F(GpuDeviceTest, CeilingsArePlausible) {
     EXPECT_LT(m.tflops, 10000) << dtype_name(m.dtype);
   }
   EXPECT_FALSE(ceilings.note.empty());
+}
+
+TEST_F(GpuDeviceTest, NoMeasuredCeilingPassesTheHardware) {
+  const DeviceInfo& info = device_->info();
+  const Ceilings& ceilings = device_->ceilings({DType::kBf16, DType::kFp16, DType::kFp32});
+  ASSERT_GT(info.memory_gbs, 50);
+  if (ceilings.read_gbs) {
+    EXPECT_LE(*ceilings.read_gbs, info.memory_gbs);
+  }
+  if (ceilings.read_gbs && ceilings.cache_gbs) {
+    EXPECT_GT(*ceilings.cache_gbs, *ceilings.read_gbs);
+    EXPECT_LT(*ceilings.cache_gbs, 20 * *ceilings.read_gbs);
+  }
+  for (const Ceilings::Matmul& m : ceilings.matmul) {
+    if (const auto peak = peak_tflops(info, m.dtype)) {
+      EXPECT_LE(m.tflops, *peak) << dtype_name(m.dtype);
+    }
+  }
+}
+
+TEST_F(GpuDeviceTest, ClocksAreReadWhereTheLibraryIs) {
+  const auto clocks = device_->read_clocks();
+  if (!clocks) GTEST_SKIP() << device_->ceilings({}).note;
+  ASSERT_TRUE(clocks->sm_mhz);
+  EXPECT_GT(*clocks->sm_mhz, 100);
+  EXPECT_LE(*clocks->sm_mhz, device_->info().clock_mhz + 1);
+  if (clocks->power_w) {
+    EXPECT_LT(*clocks->power_w, 3000);
+  }
+}
+
+TEST_F(GpuDeviceTest, ResettingTheCachePolicyIsHarmless) {
+  device_->reset_cache_policy();
+  device_->synchronize();
 }
 
 }  // namespace
