@@ -44,6 +44,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   add_gate(app, program);
   add_profile(app, program);
   add_report(app, program);
+  add_selftest(app, program);
   if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
     std::vector<std::string> names;
     for (const CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; }))

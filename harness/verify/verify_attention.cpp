@@ -256,25 +256,73 @@ class Judge {
   Totals totals_;
 };
 
+/// The rows that a mode compares, from the reference to `sink`.
+void compute_rows(const Case& c, CheckMode mode, int num_threads, const reference::RowSink& sink) {
+  const reference::Problem problem = problem_of(c);
+  const bool full =
+      mode == CheckMode::kFull || (mode == CheckMode::kSampled && cost_of(c.params).flop <= kCheapFlop);
+  const std::vector<reference::RowId> rows = full ? reference::all_rows(problem) : sample_rows(c);
+  reference::attend(problem, CaseInputs(c), rows, num_threads, sink);
+}
+
+ErrorModel model_of(const Case& c, const Numerics& numerics) {
+  return ErrorModel(numerics, c.params.dtype, c.params.head_dim, c.params.softcap);
+}
+
+Verdict concluded(const Case& c, Judge& judge) {
+  Verdict v = judge.conclude();
+  v.rows_total = cost_of(c.params).total_q * c.params.num_heads_q;
+  v.method = v.rows == v.rows_total ? "full" : "sampled";
+  return v;
+}
+
 }  // namespace
 
 Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                          int num_threads) {
   const auto begin = std::chrono::steady_clock::now();
-  const reference::Problem problem = problem_of(c);
-  const CaseCost cost = cost_of(c.params);
-  const bool full = mode == CheckMode::kFull || (mode == CheckMode::kSampled && cost.flop <= kCheapFlop);
-  const std::vector<reference::RowId> rows = full ? reference::all_rows(problem) : sample_rows(c);
-  const ErrorModel model(numerics, c.params.dtype, c.params.head_dim, c.params.softcap);
+  const ErrorModel model = model_of(c, numerics);
   Judge judge(c, outputs, model);
-  const CaseInputs inputs(c);
-  reference::attend(problem, inputs, rows, num_threads,
-                    [&](const reference::RowBlock& block) { judge.take(block); });
-  Verdict v = judge.conclude();
-  v.rows_total = cost.total_q * c.params.num_heads_q;
-  v.method = v.rows == v.rows_total ? "full" : "sampled";
+  compute_rows(c, mode, num_threads, [&](const reference::RowBlock& block) { judge.take(block); });
+  Verdict v = concluded(c, judge);
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;
+}
+
+struct StoredReference::Rows {
+  struct Block {
+    std::vector<reference::RowId> rows;
+    std::vector<double> o, a2, v2, vv, lse, p2, p_max, score_abs, dot_norm;
+    std::vector<int64_t> keys;
+  };
+  Case item;
+  std::mutex mutex;
+  std::vector<Block> blocks;
+};
+
+StoredReference::StoredReference(const Case& c, CheckMode mode, int num_threads)
+    : rows_(std::make_unique<Rows>()) {
+  rows_->item = c;
+  compute_rows(c, mode, num_threads, [this](const reference::RowBlock& b) {
+    const auto copy = [](auto span) {
+      return std::vector<std::remove_const_t<typename decltype(span)::element_type>>(span.begin(),
+                                                                                     span.end());
+    };
+    const std::lock_guard lock(rows_->mutex);
+    rows_->blocks.push_back({copy(b.rows), copy(b.o), copy(b.a2), copy(b.v2), copy(b.vv), copy(b.lse),
+                             copy(b.p2), copy(b.p_max), copy(b.score_abs), copy(b.dot_norm), copy(b.keys)});
+  });
+}
+
+StoredReference::~StoredReference() = default;
+
+Verdict StoredReference::judge(const HostOutputs& outputs, const Numerics& numerics) const {
+  const ErrorModel model = model_of(rows_->item, numerics);
+  Judge judge(rows_->item, outputs, model);
+  for (const Rows::Block& b : rows_->blocks) {
+    judge.take({b.rows, b.o, b.a2, b.v2, b.vv, b.lse, b.p2, b.p_max, b.score_abs, b.dot_norm, b.keys});
+  }
+  return concluded(rows_->item, judge);
 }
 
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,

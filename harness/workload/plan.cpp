@@ -133,8 +133,12 @@ void plan_append(const CaseParams& p, WorkloadPlan& plan) {
   std::size_t padding_left = static_cast<std::size_t>(p.padding_tokens);
   const auto pad = [&](std::size_t n) {
     plan.slot_mapping.insert(plan.slot_mapping.end(), n, -1);
-    plan.token_owners.insert(plan.token_owners.end(), n, kPoison);
     plan.positions.insert(plan.positions.end(), n, kJunkPosition);
+    // Numbers of their own, as poison written over poison would not show.
+    for (std::size_t i = 0; i < n; ++i) {
+      plan.token_owners.push_back(
+          {static_cast<int32_t>(batch), static_cast<int32_t>(plan.token_owners.size())});
+    }
     padding_left -= n;
   };
   for (std::size_t b = 0; b < batch; ++b) {
@@ -220,6 +224,7 @@ WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
     for (RowOwner& o : *owners) {
       if (o.seq < 0) continue;
       const auto b = static_cast<std::size_t>(o.seq);
+      if (b >= c.params.seqs.size()) continue;  // padding
       if (owners == &plan.kv_owners && !variant.first_keys.empty()) o.pos += variant.first_keys[b];
       o.seq = variant.seq_id(b);
     }

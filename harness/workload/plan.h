@@ -34,7 +34,7 @@ struct WorkloadPlan {
 
   /// kv_append only. Tokens are in sequence order; the padding stands at its end and between sequences.
   std::vector<int64_t> slot_mapping;   ///< (T), -1: skipped
-  std::vector<RowOwner> token_owners;  ///< (T), which (sequence, position) a token is; seq -1: padding
+  std::vector<RowOwner> token_owners;  ///< (T), which (sequence, position) a token is; seq B: padding
 
   std::vector<int32_t> positions;  ///< (T) for the rotary embedding; junk for padding
 

@@ -61,8 +61,10 @@ const std::map<std::string, std::set<std::string>>& stages_below() {
     b["report"] = {"values", "device", "config", "cases", "workload", "run", "verify", "timing"};
     b["session"] = b["report"];
     b["session"].insert("report");
-    b["cli"] = b["session"];
-    b["cli"].insert("session");
+    b["selftest"] = b["session"];
+    b["selftest"].insert("session");
+    b["cli"] = b["selftest"];
+    b["cli"].insert("selftest");
     return b;
   }();
   return below;
@@ -83,7 +85,7 @@ const std::map<std::string, std::set<std::string>>& libraries() {
       {"Eigen/", {"reference", "harness/device"}},
       {"benchmark/", {"harness/timing", "harness/cli", "reference"}},
       {"CLI/", {"harness/cli"}},
-      {"nlohmann/", {"harness/config", "harness/report", "harness/cli"}},
+      {"nlohmann/", {"harness/config", "harness/report", "harness/selftest", "harness/cli"}},
   };
   return seen_by;
 }

@@ -1,0 +1,148 @@
+#include "harness/selftest/selftest.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <regex>
+#include <sstream>
+
+#include "harness/cli/common.h"
+#include "harness/report/files.h"
+#include "harness/report/json.h"
+#include "harness/selftest/report.h"
+
+namespace attnbench::cli {
+namespace {
+
+struct SelftestFlags {
+  std::string device = "auto";
+  std::vector<std::string> kernels;
+  std::vector<std::string> formats = {"json"};
+  std::string filter;
+  std::string out = "results/runs/selftest";
+  int seeds = 2;
+  int threads = 0;
+  std::vector<int64_t> contexts = {512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072};
+  bool sensitivity = false;
+  bool quiet = false;
+};
+
+std::function<bool(const std::string&)> filter_of(const std::string& filter) {
+  if (filter.empty()) return nullptr;
+  try {
+    const std::regex re(filter);
+    return [re](const std::string& name) { return std::regex_search(name, re); };
+  } catch (const std::regex_error& e) {
+    throw UsageError(fmt::format("--filter '{}' is not a regular expression: {}", filter, e.what()));
+  }
+}
+
+/// The smallest faults that are caught, of the first kernel chosen.
+int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& device,
+                    const std::filesystem::path& dir, const RunContext& context) {
+  const auto kernels = select_kernels(program.kernels, Op::kAttention, device.info().kind, flags.kernels);
+  if (kernels.empty()) {
+    std::cerr << fmt::format("no attention kernel of these names on {}\n", device.info().name);
+    return 6;
+  }
+  const auto rows = measure_sensitivity(*kernels[0], device, flags.contexts, [&](const std::string& line) {
+    if (!flags.quiet) std::cerr << line << "\n";
+  });
+  write_file_atomically(dir / "sensitivity.json",
+                        dump_json(sensitivity_to_json(context, kernels[0]->name, rows), 1) + "\n");
+  std::cout << "report: " << (dir / "sensitivity.json").string() << "\n";
+  bool all = true;
+  for (const SensitivityRow& r : rows)
+    all = all && r.scale.smallest > 0 && r.dropped_keys.smallest > 0 && r.lse.smallest > 0;
+  return rows.empty() ? 6 : all ? 0 : 1;
+}
+
+int run_command(const SelftestFlags& flags, const Program& program) {
+  check_kernel_names(flags.kernels, program.kernels);
+  const auto device = open_chosen_device(flags.device, flags.threads, flags.quiet);
+  SelftestOptions options;
+  options.kernels = flags.kernels;
+  options.seeds = flags.seeds;
+  options.chosen = filter_of(flags.filter);
+  if (!flags.quiet) options.progress = [](const std::string& line) { std::cerr << line << "\n"; };
+  const std::filesystem::path dir(flags.out);
+  // Before the work, so that a wrong path costs nothing.
+  std::filesystem::create_directories(dir);
+  const auto write = [&](const char* name, const std::string& text) {
+    write_file_atomically(dir / name, text);
+    std::cout << "report: " << (dir / name).string() << "\n";
+  };
+  const RunContext context = describe_run(*device, "selftest", program.command_line);
+  if (flags.sensitivity) return run_sensitivity(flags, program, *device, dir, context);
+  const SelftestResult result = run_selftest(program.kernels, *device, options);
+  for (const std::string& format : flags.formats) {
+    std::ostringstream text;
+    if (format == "md") {
+      write_selftest_markdown(text, result);
+      write("selftest.md", text.str());
+    } else {
+      write("selftest.json", dump_json(selftest_to_json(context, result), 1) + "\n");
+    }
+  }
+  for (const FaultResult& f : result.faults) {
+    if (f.outcome == FaultResult::Outcome::kEscaped || f.outcome == FaultResult::Outcome::kError)
+      std::cout << fmt::format("{}: {}/{} on {}, case {}{}{}\n", outcome_name(f.outcome), f.fault_class,
+                               f.name, f.kernel, f.item, f.reason.empty() ? "" : ": ", f.reason);
+  }
+  for (const std::string& alarm : result.clean.alarms) std::cout << "false alarm: " << alarm << "\n";
+  std::cout << selftest_summary(result) << "\n";
+  return result.exit_code();
+}
+
+}  // namespace
+
+void add_selftest(CLI::App& app, Program& program) {
+  auto* command =
+      app.add_subcommand("selftest", "Test the checks: wrong kernels must be caught, right ones must pass");
+  auto o = std::make_shared<SelftestFlags>();
+  command->add_option("--device", o->device, "auto (a GPU where one works), cpu, cuda or cuda:N")
+      ->type_name("DEVICE");
+  command
+      ->add_option("--kernel", o->kernels,
+                   "Make this kernel wrong; may be repeated (default: all of the device)")
+      ->type_name("NAME")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--seeds", o->seeds, "Clean runs take seeds 1 to N of every case (default 2)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100000));
+  command->add_option("--filter", o->filter, "Only faults whose class/name matches this regular expression")
+      ->type_name("REGEX");
+  command->add_option("--format", o->formats, "Reports: json, md (comma-separated; default json)")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"json", "md"}));
+  command
+      ->add_option("--out", o->out,
+                   "Folder of selftest.json and selftest.md (default: results/runs/selftest)")
+      ->type_name("DIR");
+  command->add_option("--threads", o->threads, "Host threads of the cpu device (default: all)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+  command->add_flag(
+      "--sensitivity", o->sensitivity,
+      "Instead: the smallest scale error, the fewest dropped keys and the smallest LSE offset that "
+      "are caught, by context (sensitivity.json)");
+  command->add_option("--contexts", o->contexts, "Contexts of --sensitivity (default: 512 to 131072 by twos)")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->check(CLI::Range(512, 1 << 24));
+  command->add_flag("-q,--quiet", o->quiet, "No progress");
+  command->footer(
+      "Examples:\n"
+      "  attnbench selftest --device cpu\n"
+      "  attnbench selftest --kernel cuda_simt --filter paging --format json,md --out results/runs/selftest\n"
+      "Exit codes: 0 all faults that apply were caught and no clean run failed, 1 otherwise, 6 no fault "
+      "applied.");
+  command->callback([=, &program] { program.chosen = [=, &program] { return run_command(*o, program); }; });
+}
+
+}  // namespace attnbench::cli

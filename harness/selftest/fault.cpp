@@ -1,0 +1,64 @@
+#include "harness/selftest/fault.h"
+
+namespace attnbench {
+
+std::vector<FaultClass> all_faults() {
+  return {mask_faults(),   length_faults(), empty_row_faults(), paging_faults(),    nan_faults(),
+          head_faults(),   split_faults(),  score_faults(),     quantised_faults(), append_faults(),
+          rotary_faults(), memory_faults(), state_faults(),     layout_faults()};
+}
+
+Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change) {
+  return [change](Tamper& t, const OpParams& op) {
+    AttentionParams p = op.attention;
+    change(t, p);
+    return t.launch(p);
+  };
+}
+
+Tamper::Fault with_output(std::function<void(const HostView&, OutView&)> change) {
+  return [change](Tamper& t, const OpParams& op) {
+    const KernelStatus s = t.launch(op);
+    if (s != KernelStatus::kOk) return s;
+    const HostView view(t, op.attention);
+    t.edit(op.attention, [&](OutView& out) { change(view, out); });
+    return s;
+  };
+}
+
+Tamper::Fault with_rule(HostRule rule) {
+  return with_output([rule](const HostView& view, OutView& out) {
+    HostAttention host(view);
+    for (const HostRow& row : view.rows()) {
+      const HostResult r = host.by_rule(row, rule);
+      for (int c = 0; c < view.p().head_dim; ++c)
+        out.set_o(row.token, row.head, c, static_cast<float>(r.o[static_cast<std::size_t>(c)]));
+      out.lse_of(row.token, row.head) = static_cast<float>(r.lse);
+    }
+  });
+}
+
+void change_lengths(Tamper& t, AttentionParams& p, const std::function<int32_t(int b, int32_t k_len)>& to) {
+  if (p.batch == 0) return;
+  std::vector<int32_t> used;
+  if (p.seqused_k != nullptr) {
+    used = t.read<int32_t>(p.seqused_k, p.batch);
+  } else {
+    const auto cu = t.read<int32_t>(p.cu_seqlens_k, p.batch + 1);
+    for (std::size_t b = 0; b + 1 < cu.size(); ++b) used.push_back(cu[b + 1] - cu[b]);
+    p.features |= kPartialKv;
+  }
+  for (std::size_t b = 0; b < used.size(); ++b) used[b] = to(static_cast<int>(b), used[b]);
+  p.seqused_k = t.put(used);
+}
+
+void change_table(Tamper& t, AttentionParams& p,
+                  const std::function<void(const HostView&, std::vector<int32_t>&)>& to) {
+  const HostView view(t, p);
+  std::vector<int32_t> table = view.table;
+  if (table.empty()) return;  // a variant without pages
+  to(view, table);
+  p.block_table = t.put(table);
+}
+
+}  // namespace attnbench

@@ -1,0 +1,58 @@
+// The faults that the checks must see: each a wrong kernel that someone met, as a decorator round a correct
+// one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/selftest/host_attention.h"
+#include "harness/selftest/tamper.h"
+
+namespace attnbench {
+
+struct Fault {
+  std::string name;
+  std::string what;                ///< what the wrong kernel does, in a few words
+  std::vector<std::string> cases;  ///< YAML mappings; the first that the kernel takes is used
+  Tamper::Fault launch;
+  int repeats = 2;  ///< launches of the invariant "repeat"
+};
+
+struct FaultClass {
+  std::string name;
+  std::vector<Fault> faults;
+};
+
+/// All classes, in the order of the matrix.
+std::vector<FaultClass> all_faults();
+
+FaultClass mask_faults();
+FaultClass length_faults();
+FaultClass empty_row_faults();
+FaultClass paging_faults();
+FaultClass nan_faults();
+FaultClass head_faults();
+FaultClass split_faults();
+FaultClass score_faults();
+FaultClass quantised_faults();
+FaultClass append_faults();
+FaultClass rotary_faults();
+FaultClass memory_faults();
+FaultClass state_faults();
+FaultClass layout_faults();
+
+// How faults are written.
+
+/// A launch of attention with changed parameters.
+Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change);
+/// The right launch, then its output changed.
+Tamper::Fault with_output(std::function<void(const HostView&, OutView&)> change);
+/// The right launch, then all rows computed again by a rule.
+Tamper::Fault with_rule(HostRule rule);
+/// The first n entries of the sequences' key lengths, to be changed and put in the place of seqused_k.
+void change_lengths(Tamper& t, AttentionParams& p, const std::function<int32_t(int b, int32_t k_len)>& to);
+/// The block table, to be changed and put in its place.
+void change_table(Tamper& t, AttentionParams& p,
+                  const std::function<void(const HostView&, std::vector<int32_t>&)>& to);
+
+}  // namespace attnbench

@@ -1,0 +1,166 @@
+// Faults of appending to a paged cache, and of the rotary embedding of what is appended.
+#include <algorithm>
+
+#include "harness/selftest/fault.h"
+
+namespace attnbench {
+namespace {
+
+constexpr const char* kAppending =
+    "{op: kv_append, dtype: bf16, heads: 2, head_dim: 64, block_size: 16, padding_tokens: 3, batch: "
+    "q5s21_q1s40_q16s16}";
+constexpr const char* kNeox =
+    "{op: kv_append, dtype: bf16, heads: 2, head_dim: 64, block_size: 16, rotary: neox, padding_tokens: 3, "
+    "batch: "
+    "q5s21_q1s40_q16s16}";
+constexpr const char* kInterleaved =
+    "{op: kv_append, dtype: bf16, heads: 2, head_dim: 64, block_size: 16, rotary: interleaved, batch: "
+    "q5s21_q1s40_q16s16}";
+
+Tamper::Fault with_append(std::function<void(Tamper&, KvAppendParams&)> change) {
+  return [change](Tamper& t, const OpParams& op) {
+    OpParams wrong = op;
+    change(t, wrong.kv_append);
+    return t.launch(wrong);
+  };
+}
+
+Tamper::Fault with_slots(std::function<void(const KvAppendParams&, std::vector<int64_t>&)> change) {
+  return with_append([change](Tamper& t, KvAppendParams& p) {
+    auto slots = t.read<int64_t>(p.slot_mapping, p.num_tokens);
+    change(p, slots);
+    p.slot_mapping = t.put(slots);
+  });
+}
+
+/// Positions of the tokens that are written, changed.
+Tamper::Fault with_positions(
+    std::function<void(const std::vector<int64_t>& slots, std::vector<int32_t>&)> change) {
+  return with_append([change](Tamper& t, KvAppendParams& p) {
+    if (p.positions == nullptr) return;
+    auto positions = t.read<int32_t>(p.positions, p.num_tokens);
+    change(t.read<int64_t>(p.slot_mapping, p.num_tokens), positions);
+    p.positions = t.put(positions);
+  });
+}
+
+}  // namespace
+
+FaultClass append_faults() {
+  return {"append",
+          {{"appended_to_batch_row_0",
+            "all tokens go behind those of sequence 0",
+            {kAppending},
+            with_slots([](const KvAppendParams&, std::vector<int64_t>& slots) {
+              int64_t next = -1;
+              for (int64_t& s : slots) {
+                if (s < 0) continue;
+                next = next < 0 ? s : next + 1;
+                s = next;
+              }
+            })},
+           {"position_off_by_one",
+            "tokens land one slot later",
+            {kAppending},
+            with_slots([](const KvAppendParams& p, std::vector<int64_t>& slots) {
+              for (int64_t& s : slots) {
+                if (s >= 0) s = (s + 1) % (int64_t{p.num_blocks} * p.block_size);
+              }
+            })},
+           {"slot_of_another_block_size",
+            "slots are taken apart with half the block size",
+            {kAppending},
+            with_slots([](const KvAppendParams& p, std::vector<int64_t>& slots) {
+              const int64_t half = p.block_size / 2;
+              for (int64_t& s : slots) {
+                if (s >= 0) s = (s / half * p.block_size + s % half) % (int64_t{p.num_blocks} * p.block_size);
+              }
+            })},
+           {"padding_token_written",
+            "slot -1 is taken as the last slot of the pool",
+            {kAppending},
+            with_slots([](const KvAppendParams& p, std::vector<int64_t>& slots) {
+              for (int64_t& s : slots) {
+                if (s < 0) s = int64_t{p.num_blocks} * p.block_size - 1;
+              }
+            })},
+           {"last_token_lost",
+            "the last new token is not written",
+            {kAppending},
+            with_slots([](const KvAppendParams&, std::vector<int64_t>& slots) {
+              for (std::size_t i = slots.size(); i-- > 0;) {
+                if (slots[i] < 0) continue;
+                slots[i] = -1;
+                break;
+              }
+            })},
+           {"heads_swapped",
+            "the two heads are exchanged",
+            {kAppending},
+            with_append([](Tamper&, KvAppendParams& p) {
+              if (p.num_heads_kv != 2) return;
+              p.key = static_cast<const char*>(p.key) +
+                      p.key_stride_head * static_cast<int64_t>(dtype_size(p.dtype_in));
+              p.key_stride_head = -p.key_stride_head;
+            })},
+           {"value_written_as_key",
+            "both caches hold keys",
+            {kAppending},
+            with_append([](Tamper&, KvAppendParams& p) { p.value = p.key; })},
+           {"one_token_past_capacity",
+            "one row is written past the end of the pool",
+            {kAppending},
+            [](Tamper& t, const OpParams& op) {
+              const KernelStatus s = t.launch(op);
+              const KvAppendParams& p = op.kv_append;
+              const auto e = static_cast<int64_t>(dtype_size(p.dtype_k));
+              const char* end =
+                  static_cast<const char*>(p.k_cache) + int64_t{p.num_blocks} * p.k_stride_block * e;
+              t.write(end, std::vector<unsigned char>(static_cast<std::size_t>(p.head_dim * e), 0x3f));
+              return s;
+            }}}};
+}
+
+FaultClass rotary_faults() {
+  const auto other_pairs = with_append([](Tamper&, KvAppendParams& p) { p.rotary.interleaved ^= 1; });
+  return {"rotary",
+          {{"neox_for_interleaved", "halves pair up where neighbours should", {kInterleaved}, other_pairs},
+           {"interleaved_for_neox", "neighbours pair up where halves should", {kNeox}, other_pairs},
+           {"position_without_cache_length",
+            "positions count from the first new token",
+            {kNeox},
+            with_positions([](const std::vector<int64_t>& slots, std::vector<int32_t>& positions) {
+              const std::vector<int32_t> right = positions;
+              for (std::size_t i = 0; i < right.size(); ++i) {
+                if (slots[i] < 0) continue;
+                const bool next = i > 0 && slots[i - 1] >= 0 && right[i] == right[i - 1] + 1;
+                positions[i] = next ? positions[i - 1] + 1 : 0;
+              }
+            })},
+           {"rotary_position_off_by_one",
+            "each key is turned by the angle of the position before it",
+            {kNeox},
+            with_positions([](const std::vector<int64_t>& slots, std::vector<int32_t>& positions) {
+              for (std::size_t i = 0; i < positions.size(); ++i) {
+                if (slots[i] >= 0) positions[i] = std::max(0, positions[i] - 1);
+              }
+            })},
+           {"rotation_inverted",
+            "the sine has the other sign",
+            {kNeox},
+            with_append([](Tamper& t, KvAppendParams& p) {
+              auto sine = t.read<float>(p.rotary.sin, int64_t{p.rotary.positions} * (p.rotary.dim / 2));
+              for (float& x : sine) x = -x;
+              p.rotary.sin = t.put(sine);
+            })},
+           {"rotation_ignored",
+            "keys are appended as they come",
+            {kNeox},
+            with_append([](Tamper&, KvAppendParams& p) {
+              p.features &= ~uint64_t{kRotary};
+              p.rotary = {};
+              p.positions = nullptr;
+            })}}};
+}
+
+}  // namespace attnbench

@@ -1,0 +1,262 @@
+// Faults of masks and lengths.
+#include <algorithm>
+#include <cmath>
+
+#include "harness/selftest/fault.h"
+
+namespace attnbench {
+namespace {
+
+#define SMALL "dtype: bf16, heads: 8/2, head_dim: 64"
+constexpr const char* kPagedCausal =
+    "{kv: paged, block_size: 16, " SMALL ", mask: causal, batch: q5s70_q1s100_q3s33_q1s64}";
+constexpr const char* kPackedCausal = "{kv: packed, " SMALL ", mask: causal, batch: q40_q17s30_q1s50}";
+constexpr const char* kWindowed =
+    "{kv: packed, " SMALL ", mask: causal, window: \"20,0\", batch: q40s60_q1s100}";
+constexpr const char* kDraft =
+    "{kv: paged, block_size: 16, " SMALL ", mask: causal, window: \"30,0\", batch: 3q4s100}";
+constexpr const char* kPagedFull =
+    "{kv: paged, block_size: 16, " SMALL ", mask: none, batch: q1s100_q1s77_q2s150}";
+constexpr const char* kGaps = "{kv: packed, gap_tokens: 20, " SMALL ", mask: none, batch: q9s40_q1s51_q3s45}";
+constexpr const char* kZeros =
+    "{kv: paged, block_size: 16, " SMALL ", mask: causal, batch: q3s40_q0s20_q2s33_q0_q4}";
+constexpr const char* kShortKeys =
+    "{kv: packed, " SMALL ", mask: causal, allow_short_kv: true, batch: q9s6_q5_q7s3}";
+constexpr const char* kHugeLogits =
+    "{kv: packed, " SMALL ", mask: causal, softmax_scale: 1000, data: large, batch: q20_q13}";
+
+int64_t up(int64_t x, int64_t tile) { return (x + tile - 1) / tile * tile; }
+
+}  // namespace
+
+FaultClass mask_faults() {
+  const auto lengths = [](auto to) {
+    return with_params([to](Tamper& t, AttentionParams& p) { change_lengths(t, p, to); });
+  };
+  const auto keys = [](auto move) {
+    HostRule rule;
+    rule.keys = move;
+    return with_rule(rule);
+  };
+  HostRule sentinel;
+  sentinel.masked_score = -5e4;
+  return {"mask",
+          {{"causal_top_left",
+            "query i sees keys up to i, however many keys there are",
+            {kPackedCausal, kPagedCausal},
+            with_params([](Tamper& t, AttentionParams& p) {
+              const auto cu = t.read<int32_t>(p.cu_seqlens_q, p.batch + 1);
+              change_lengths(t, p, [&](int b, int32_t k) {
+                return std::min(k, cu[static_cast<std::size_t>(b) + 1] - cu[static_cast<std::size_t>(b)]);
+              });
+            })},
+           {"causal_without_diagonal",
+            "j < diag instead of j <= diag",
+            {kPackedCausal, kPagedCausal},
+            lengths([](int, int32_t k) { return std::max(0, k - 1); })},
+           {"causal_one_ahead",
+            "j <= diag + 1",
+            {kPackedCausal, kPagedCausal},
+            with_params([](Tamper&, AttentionParams& p) {
+              p.features = (p.features & ~uint64_t{kCausal}) | kWindow;
+              p.causal = 0;
+              p.window_right = 1;
+            })},
+           {"causal_ignored",
+            "every key is seen",
+            {kPackedCausal, kPagedCausal},
+            with_params([](Tamper&, AttentionParams& p) {
+              p.features &= ~uint64_t{kCausal};
+              p.causal = 0;
+            })},
+           {"window_off_by_one",
+            "window_left counts the key on the diagonal",
+            {kWindowed, kDraft},
+            with_params([](Tamper&, AttentionParams& p) { p.window_left -= 1; })},
+           {"window_ignored",
+            "all keys before the diagonal are seen",
+            {kWindowed, kDraft},
+            with_params([](Tamper&, AttentionParams& p) {
+              p.window_left = -1;
+              p.features &= ~uint64_t{kWindow};
+            })},
+           {"window_from_last_draft_token",
+            "one window start, the last token's, for all tokens of a step",
+            {kDraft},
+            keys([](const HostView& v, HostRow& r) {
+              r.lo = std::max<int64_t>(0, int64_t{r.k_len} - 1 - v.p().window_left);
+            })},
+           {"window_start_rounded_to_split",
+            "the split that holds the window's start is left out",
+            {kWindowed, kDraft},
+            keys([](const HostView&, HostRow& r) { r.lo = std::min(r.hi, up(r.lo, 16)); })},
+           {"right_mask_missing_on_last_tile",
+            "the partial tile at the diagonal is not masked",
+            {kPackedCausal, kPagedCausal},
+            keys([](const HostView&, HostRow& r) { r.hi = std::min<int64_t>(r.k_len, up(r.hi, 16)); })},
+           {"finite_sentinel",
+            "masked scores are -5e4, visible ones below that",
+            {kHugeLogits},
+            with_rule(sentinel)}}};
+}
+
+FaultClass length_faults() {
+  const auto lengths = [](auto to) {
+    return with_params([to](Tamper& t, AttentionParams& p) { change_lengths(t, p, to); });
+  };
+  /// Sequences with no query shift what is looked up for the next one with queries.
+  const auto shifted_table = with_params([](Tamper& t, AttentionParams& p) {
+    const HostView view(t, p);
+    if (view.table.empty() || view.used.empty()) return;
+    std::vector<int32_t> table = view.table;
+    std::vector<int32_t> used = view.used;
+    std::size_t next = 0;
+    for (std::size_t b = 0; b < used.size(); ++b) {
+      if (view.cu_q[b + 1] == view.cu_q[b]) continue;
+      const auto stride = static_cast<std::ptrdiff_t>(p.block_table_stride);
+      std::copy_n(view.table.begin() + static_cast<std::ptrdiff_t>(next) * stride, stride,
+                  table.begin() + static_cast<std::ptrdiff_t>(b) * stride);
+      used[b] = view.used[next++];
+    }
+    p.block_table = t.put(table);
+    p.seqused_k = t.put(used);
+  });
+  return {
+      "lengths",
+      {{"max_instead_of_actual",
+        "every sequence as long as the longest",
+        {kGaps},
+        with_params([](Tamper& t, AttentionParams& p) {
+          const int32_t longest = p.max_seqlen_k;
+          // Past a sequence's pages lies junk that would end the process: to the end of its pages there.
+          const bool paged = (p.features & kPagedKv) != 0;
+          const int32_t page = p.block_size;
+          change_lengths(t, p, [&](int, int32_t k) {
+            return paged ? std::min(longest, static_cast<int32_t>(up(k, page))) : longest;
+          });
+        })},
+       {"rounded_to_page",
+        "keys up to the end of the last page are read",
+        {kPagedFull},
+        with_params([](Tamper& t, AttentionParams& p) {
+          const int32_t page = std::max(1, p.block_size);
+          change_lengths(t, p, [&](int, int32_t k) { return static_cast<int32_t>(up(k, page)); });
+        })},
+       {"padding_in_denominator",
+        "a tile's padding counts with score 0",
+        {kPackedCausal, kPagedFull},
+        with_output([](const HostView& v, OutView& out) {
+          for (const HostRow& r : v.rows()) {
+            float& lse = out.lse_of(r.token, r.head);
+            const double z = std::exp(static_cast<double>(lse));
+            const double wrong = z + static_cast<double>(up(r.k_len, 64) - r.k_len);
+            for (int c = 0; c < v.p().head_dim; ++c) {
+              const float o = out.o(r.token, r.head, c);
+              out.set_o(r.token, r.head, c, static_cast<float>(static_cast<double>(o) * z / wrong));
+            }
+            lse = static_cast<float>(std::log(wrong));
+          }
+        })},
+       {"last_key_dropped",
+        "each sequence ends one key early",
+        {kPagedFull, kGaps},
+        lengths([](int, int32_t k) { return std::max(0, k - 1); })},
+       {"last_partial_page_dropped",
+        "whole pages only",
+        {kPagedFull},
+        with_params([](Tamper& t, AttentionParams& p) {
+          const int32_t page = std::max(1, p.block_size);
+          change_lengths(t, p, [&](int, int32_t k) { return k / page * page; });
+        })},
+       {"first_query_row_dropped",
+        "query 0 of each sequence is skipped, its output zeros",
+        {kPackedCausal, kPagedCausal},
+        with_output([](const HostView& v, OutView& out) {
+          for (const HostRow& r : v.rows()) {
+            if (r.i != 0) continue;
+            for (int c = 0; c < v.p().head_dim; ++c) out.set_o(r.token, r.head, c, 0);
+            out.lse_of(r.token, r.head) = 0;
+          }
+        })},
+       {"cu_seqlens_start_ignored",
+        "queries are taken to begin at row 0",
+        {kPackedCausal, kPagedCausal},
+        with_params([](Tamper& t, AttentionParams& p) {
+          if (p.batch == 0) return;
+          auto cu = t.read<int32_t>(p.cu_seqlens_q, p.batch + 1);
+          const int32_t first = cu[0];
+          for (int32_t& x : cu) x -= first;
+          p.cu_seqlens_q = t.put(cu);
+        })},
+       {"empty_sequence_shifts_tables",
+        "a sequence without queries shifts the tables of the next ones",
+        {kZeros},
+        shifted_table},
+       {"empty_sequence_shifts_lse",
+        "a sequence without queries shifts the LSE of the next one",
+        {kZeros},
+        with_output([](const HostView& v, OutView& out) {
+          const std::vector<float> right = out.lse;
+          for (std::size_t b = 0; b + 2 < v.cu_q.size(); ++b) {
+            if (v.cu_q[b] != v.cu_q[b + 1]) continue;
+            for (int h = 0; h < v.p().num_heads_q; ++h) {
+              for (int64_t t = v.cu_q[b + 1]; t + 1 < v.cu_q[b + 2]; ++t) {
+                out.lse_of(t, h) = right[static_cast<std::size_t>(h * v.p().lse_stride_head + t + 1)];
+              }
+            }
+          }
+        })},
+       {"rows_past_keys_not_empty", "more queries than keys: the first queries see key 0", {kShortKeys}, [] {
+          HostRule rule;
+          rule.keys = [](const HostView&, HostRow& r) {
+            if (r.k_len > 0) r.hi = std::max<int64_t>(r.hi, 1);
+          };
+          return with_rule(rule);
+        }()}}};
+}
+
+FaultClass empty_row_faults() {
+  const auto on_empty = [](std::function<void(OutView&, const HostRow&, int d)> change) {
+    return with_output([change](const HostView& v, OutView& out) {
+      for (const HostRow& r : v.rows()) {
+        if (r.lo >= r.hi) change(out, r, v.p().head_dim);
+      }
+    });
+  };
+  return {"empty rows",
+          {{"lse_plus_infinity",
+            "LSE of a row without keys is +inf",
+            {kShortKeys},
+            on_empty([](OutView& out, const HostRow& r, int) { out.lse_of(r.token, r.head) = INFINITY; })},
+           {"lse_finite",
+            "LSE of a row without keys is the lowest finite number",
+            {kShortKeys},
+            on_empty([](OutView& out, const HostRow& r, int) {
+              out.lse_of(r.token, r.head) = std::numeric_limits<float>::lowest();
+            })},
+           {"nan_from_two_empty_states",
+            "exp(-inf - -inf) when empty states are merged",
+            {kShortKeys},
+            on_empty([](OutView& out, const HostRow& r, int d) {
+              for (int c = 0; c < d; ++c) out.set_o(r.token, r.head, c, NAN);
+            })},
+           {"output_not_written",
+            "O of a row without keys keeps what was there",
+            {kShortKeys},
+            on_empty([](OutView& out, const HostRow& r, int d) {
+              std::fill_n(out.out.begin() + static_cast<std::ptrdiff_t>(out.bytes(r.token, r.head, 0)),
+                          static_cast<std::size_t>(d) * dtype_size(out.p->dtype_out), 0xff);
+            })},
+           {"mean_of_values", "softmax over only masked keys is uniform", {kShortKeys}, [] {
+              HostRule rule;
+              rule.keys = [](const HostView&, HostRow& r) {
+                if (r.lo >= r.hi) r.lo = 0, r.hi = r.k_len;
+              };
+              rule.score = [](const HostView& v, const HostRow& r, int64_t, double qk) {
+                return r.diag < 0 ? 0.0 : qk * static_cast<double>(v.p().softmax_scale);
+              };
+              return with_rule(rule);
+            }()}}};
+}
+
+}  // namespace attnbench

@@ -1,0 +1,226 @@
+// Faults of pages, of what must not be read, and of heads.
+#include <algorithm>
+#include <set>
+
+#include "harness/selftest/fault.h"
+
+namespace attnbench {
+namespace {
+
+#define SMALL "dtype: bf16, heads: 8/2, head_dim: 64"
+constexpr const char* kPages =
+    "{kv: paged, block_size: 16, " SMALL ", mask: none, batch: q1s100_q1s77_q2s150}";
+constexpr const char* kEqualPages = "{kv: paged, block_size: 16, " SMALL ", mask: causal, batch: 4q2s60}";
+constexpr const char* kLargePages =
+    "{kv: paged, block_size: 64, " SMALL ", mask: none, batch: q1s300_q2s177}";
+constexpr const char* kManyPages =
+    "{kv: paged, block_size: 16, dtype: bf16, heads: 4/1, head_dim: 64, mask: none, batch: q1s2200}";
+constexpr const char* kPackedFull = "{kv: packed, " SMALL ", mask: none, batch: q9s40_q5s33}";
+constexpr const char* kRatio3 =
+    "{kv: packed, dtype: bf16, heads: 6/2, head_dim: 64, mask: causal, batch: q20_q3s33}";
+constexpr const char* kRatio7 =
+    "{kv: paged, block_size: 16, dtype: bf16, heads: 28/4, head_dim: 64, mask: causal, batch: q2s40_q1s33}";
+constexpr const char* kTiles = "{kv: packed, " SMALL ", mask: causal, batch: q40_q33}";
+
+std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
+
+int64_t pages_of(const HostView& v, int b) { return (v.k_len(b) + v.p().block_size - 1) / v.p().block_size; }
+int32_t& entry(const HostView& v, std::vector<int32_t>& table, int b, int64_t i) {
+  return table[at(b * v.p().block_table_stride + i)];
+}
+
+Tamper::Fault with_table(std::function<void(const HostView&, std::vector<int32_t>&)> change) {
+  return with_params([change](Tamper& t, AttentionParams& p) { change_table(t, p, change); });
+}
+
+/// A page that no sequence has.
+int32_t unmapped_page(const HostView& v) {
+  std::set<int32_t> mapped;
+  for (int b = 0; b < v.p().batch; ++b) {
+    for (int64_t i = 0; i < pages_of(v, b); ++i) mapped.insert(v.table[at(b * v.p().block_table_stride + i)]);
+  }
+  int32_t page = 0;
+  while (mapped.count(page)) ++page;
+  return page;
+}
+
+/// Adds 0 * V of some rows to the outputs of a sequence, as a product with zero probabilities does.
+void add_nothing(const HostView& v, OutView& out, int b, int64_t from, int64_t rows) {
+  const AttentionParams& p = v.p();
+  for (const HostRow& r : v.rows()) {
+    if (r.seq != b) continue;
+    const int64_t head = r.head / (p.num_heads_q / p.num_heads_kv) * p.v_stride_head;
+    for (int64_t j = 0; j < rows; ++j) {
+      for (int c = 0; c < p.head_dim; ++c) {
+        const int64_t i = from + j * p.v_stride_token + head + c;
+        if (at(i + 1) * dtype_size(p.dtype_v) > v.v.size()) continue;
+        out.set_o(r.token, r.head, c,
+                  out.o(r.token, r.head, c) + 0.0f * load_float(p.dtype_v, v.v.data(), i));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+FaultClass paging_faults() {
+  return {"paging",
+          {{"neighbours_page",
+            "one entry of the table is its neighbour's",
+            {kPages, kLargePages},
+            with_table([](const HostView& v, std::vector<int32_t>& table) {
+              if (pages_of(v, 0) > 1) entry(v, table, 0, 1) = entry(v, table, 0, 0);
+            })},
+           {"table_row_of_another_request",
+            "sequence b reads the table of sequence b + 1",
+            {kEqualPages},
+            with_table([](const HostView& v, std::vector<int32_t>& table) {
+              const std::vector<int32_t> right = table;
+              for (int b = 0; b < v.p().batch; ++b) {
+                const int other = (b + 1) % v.p().batch;
+                const int64_t n = std::min(pages_of(v, b), pages_of(v, other));
+                for (int64_t i = 0; i < n; ++i)
+                  entry(v, table, b, i) = right[at(other * v.p().block_table_stride + i)];
+              }
+            })},
+           {"table_read_past_its_end",
+            "the last page is looked up one entry later, where junk leads nowhere",
+            {kPages, kLargePages},
+            with_table([](const HostView& v, std::vector<int32_t>& table) {
+              for (int b = 0; b < v.p().batch; ++b) {
+                if (pages_of(v, b) > 0) entry(v, table, b, pages_of(v, b) - 1) = unmapped_page(v);
+              }
+            })},
+           {"other_block_size",
+            "keys are looked up with half the block size",
+            {kLargePages},
+            with_params([](Tamper& t, AttentionParams& p) {
+              if (!(p.features & kPagedKv) || p.block_size < 2) return;
+              const HostView view(t, p);
+              const int64_t stride = 2 * p.block_table_stride;
+              std::vector<int32_t> table(at(p.batch * stride), 0);
+              for (int b = 0; b < p.batch; ++b) {
+                for (int64_t i = 0; i < stride; ++i) {
+                  const int64_t page = std::min(i, std::max<int64_t>(0, pages_of(view, b) - 1));
+                  table[at(b * stride + i)] =
+                      std::clamp(view.table[at(b * p.block_table_stride + page)], 0, p.num_blocks - 1);
+                }
+              }
+              p.block_table = t.put(table);
+              p.block_table_stride = stride;
+              p.block_size /= 2;
+            })},
+           {"page_offset_overflow",
+            "the offset of a page wraps, here at 8 pages instead of 2^31 elements",
+            {kPages},
+            with_table([](const HostView& v, std::vector<int32_t>& table) {
+              for (int b = 0; b < v.p().batch; ++b) {
+                for (int64_t i = 0; i < pages_of(v, b); ++i) entry(v, table, b, i) %= 8;
+              }
+            })},
+           {"nhd_read_as_hnd",
+            "the strides of token and head are exchanged",
+            {kPages},
+            with_params([](Tamper&, AttentionParams& p) {
+              if (!(p.features & kPagedKv)) return;
+              const bool hnd = (p.features & kHnd) != 0;
+              p.features ^= kHnd;
+              const int64_t d = p.head_dim;
+              p.k_stride_token = p.v_stride_token = hnd ? p.num_heads_kv * d : d;
+              p.k_stride_head = p.v_stride_head = hnd ? d : p.block_size * d;
+            })},
+           {"stale_page",
+            "a page that was freed still holds the keys of another request",
+            {kPages, kLargePages},
+            with_table([](const HostView& v, std::vector<int32_t>& table) {
+              if (v.p().batch > 1 && pages_of(v, 1) > 1) entry(v, table, 0, 0) = entry(v, table, 1, 0);
+            })},
+           {"v_from_the_wrong_page",
+            "K by the table, V from the next page",
+            {kPages, kLargePages},
+            with_params([](Tamper& t, AttentionParams& p) {
+              if (!(p.features & kPagedKv)) return;
+              const HostView view(t, p);
+              if (p.batch == 0 || pages_of(view, 0) < 2) return;
+              std::vector<unsigned char> v = view.v;
+              const std::size_t bytes = at(p.v_stride_block) * dtype_size(p.dtype_v);
+              const auto page = [&](int64_t i) {
+                return static_cast<std::ptrdiff_t>(at(view.table[at(i)]) * bytes);
+              };
+              std::copy_n(view.v.begin() + page(1), bytes, v.begin() + page(0));
+              p.v = t.put(v);
+            })},
+           {"pages_beyond_128",
+            "entry i of the table is taken as i % 128",
+            {kManyPages},
+            with_table([](const HostView& v, std::vector<int32_t>& table) {
+              for (int b = 0; b < v.p().batch; ++b) {
+                for (int64_t i = 128; i < pages_of(v, b); ++i)
+                  entry(v, table, b, i) = entry(v, table, b, i % 128);
+              }
+            })}}};
+}
+
+FaultClass nan_faults() {
+  return {"NaN",
+          {{"page_tail_times_zero",
+            "the unread tail of a page is multiplied by zero probabilities",
+            {kPages, kLargePages},
+            with_output([](const HostView& v, OutView& out) {
+              for (int b = 0; (v.p().features & kPagedKv) && b < v.p().batch; ++b) {
+                const int64_t n = v.k_len(b);
+                if (n % v.p().block_size == 0) continue;
+                add_nothing(v, out, b, v.kv_offset(b, n, 0, true), v.p().block_size - n % v.p().block_size);
+              }
+            })},
+           {"neighbours_packed_rows",
+            "rows behind a packed sequence are multiplied by zero probabilities",
+            {"{kv: packed, gap_tokens: 8, " SMALL ", mask: none, batch: q9s40_q5s33}"},
+            with_output([](const HostView& v, OutView& out) {
+              for (int b = 0; (v.p().features & kPackedKv) && b < v.p().batch; ++b)
+                add_nothing(v, out, b, v.kv_offset(b, v.k_len(b), 0, true), 8);
+            })}}};
+}
+
+FaultClass head_faults() {
+  const auto kv_head = [](std::function<int(const HostView&, int)> of) {
+    HostRule rule;
+    rule.kv_head = of;
+    return with_rule(rule);
+  };
+  const auto rounded = kv_head([](const HostView& v, int h) {
+    int ratio = 1;
+    while (ratio < v.p().num_heads_q / v.p().num_heads_kv) ratio *= 2;
+    return std::min(h / ratio, v.p().num_heads_kv - 1);
+  });
+  return {"heads",
+          {{"ratio_3_rounded", "3 query heads per KV head are taken as 4", {kRatio3}, rounded},
+           {"ratio_7_rounded", "7 query heads per KV head are taken as 8", {kRatio7}, rounded},
+           {"kv_head_modulo",
+            "KV head h % Hkv instead of h / ratio",
+            {kPackedFull, kRatio7},
+            kv_head([](const HostView& v, int h) { return h % v.p().num_heads_kv; })},
+           {"accumulator_not_reset",
+            "the first row of a tile keeps the sums of the row before it",
+            {kTiles},
+            with_output([](const HostView& v, OutView& out) {
+              for (const HostRow& r : v.rows()) {
+                if (r.i == 0 || r.i % 16 != 0) continue;
+                for (int c = 0; c < v.p().head_dim; ++c)
+                  out.set_o(r.token, r.head, c, out.o(r.token, r.head, c) + out.o(r.token - 1, r.head, c));
+              }
+            })},
+           {"lse_transposed",
+            "LSE is written as (token, head)",
+            {kPackedFull, kPages},
+            with_output([](const HostView& v, OutView& out) {
+              const std::vector<float> right = out.lse;
+              const int64_t heads = v.p().num_heads_q;
+              const int64_t tokens = v.p().lse_stride_head;
+              for (int64_t t = 0; t < tokens; ++t) {
+                for (int64_t h = 0; h < heads; ++h) out.lse[at(t * heads + h)] = right[at(h * tokens + t)];
+              }
+            })}}};
+}
+
+}  // namespace attnbench

@@ -1,0 +1,265 @@
+// Faults of splits and merging, of scores, and of quantised keys and values.
+#include <algorithm>
+#include <cmath>
+
+#include "harness/selftest/fault.h"
+
+namespace attnbench {
+namespace {
+
+#define SMALL "dtype: bf16, heads: 8/2, head_dim: 64"
+constexpr const char* kDecode =
+    "{kv: paged, block_size: 16, " SMALL ", mask: none, batch: q1s160_q2s97_q1s130}";
+constexpr const char* kWithSinks = "{kv: packed, " SMALL ", mask: causal, sinks: true, batch: q33s50_q2s80}";
+constexpr const char* kWithSoftcap = "{kv: packed, " SMALL ", mask: causal, softcap: 2, batch: q33s50_q2s80}";
+constexpr const char* kWithAlibi =
+    "{kv: packed, " SMALL ", mask: causal, alibi: per_head, batch: q33s50_q2s80}";
+constexpr const char* kAlibiBySequence =
+    "{kv: packed, " SMALL ", mask: causal, alibi: per_sequence, batch: q33s50_q2s80_q5}";
+constexpr const char* kScale = "{kv: packed, " SMALL ", mask: causal, batch: q100_q120}";
+constexpr const char* kE4m3 =
+    "{kv: paged, block_size: 16, dtype: bf16, kv_dtype: e4m3, heads: 8/2, head_dim: 64, mask: causal, batch: "
+    "q5s70_q3s100_q20s33}";
+
+constexpr int64_t kSplit = 32;  ///< keys of a split, where a fault needs one
+
+/// O and LSE of a row made from the states of its splits.
+using Merge = std::function<HostResult(const HostView&, const HostRow&, const std::vector<HostResult>&)>;
+
+Tamper::Fault with_splits(Merge merge) {
+  return with_output([merge](const HostView& v, OutView& out) {
+    HostAttention host(v);
+    for (const HostRow& r : v.rows()) {
+      std::vector<HostResult> parts;
+      for (int64_t begin = r.lo; begin < r.hi; begin += kSplit) {
+        HostRow part = r;
+        part.lo = begin;
+        part.hi = std::min(r.hi, begin + kSplit);
+        parts.push_back(host.right(part));
+      }
+      if (parts.empty()) continue;
+      const HostResult m = merge(v, r, parts);
+      for (int c = 0; c < v.p().head_dim; ++c)
+        out.set_o(r.token, r.head, c, static_cast<float>(m.o[static_cast<std::size_t>(c)]));
+      out.lse_of(r.token, r.head) = static_cast<float>(m.lse);
+    }
+  });
+}
+
+/// Merged by weights that belong to these log-sums.
+HostResult weighted(const std::vector<HostResult>& parts, const std::vector<double>& logs) {
+  const double top = *std::max_element(logs.begin(), logs.end());
+  double sum = 0;
+  for (const double l : logs) sum += std::exp(l - top);
+  HostResult m{std::vector<double>(parts[0].o.size(), 0.0), top + std::log(sum)};
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (std::size_t c = 0; c < m.o.size(); ++c) m.o[c] += std::exp(logs[i] - top) / sum * parts[i].o[c];
+  }
+  return m;
+}
+
+std::vector<double> logs_of(const std::vector<HostResult>& parts) {
+  std::vector<double> logs;
+  for (const HostResult& r : parts) logs.push_back(r.lse);
+  return logs;
+}
+
+/// A term e^extra more in every row's denominator.
+Tamper::Fault with_extra_term(std::function<double(const HostView&, const HostRow&)> extra) {
+  return with_output([extra](const HostView& v, OutView& out) {
+    for (const HostRow& r : v.rows()) {
+      float& lse = out.lse_of(r.token, r.head);
+      const double right = static_cast<double>(lse);
+      const double wrong = right + std::log1p(std::exp(extra(v, r) - right));
+      for (int c = 0; c < v.p().head_dim; ++c) {
+        const double o = static_cast<double>(out.o(r.token, r.head, c)) * std::exp(right - wrong);
+        out.set_o(r.token, r.head, c, static_cast<float>(o));
+      }
+      lse = static_cast<float>(wrong);
+    }
+  });
+}
+
+Tamper::Fault with_score(std::function<double(const HostView&, const HostRow&, int64_t, double)> score) {
+  HostRule rule;
+  rule.score = std::move(score);
+  return with_rule(rule);
+}
+
+double scaled(const HostView& v, double qk) { return qk * static_cast<double>(v.p().softmax_scale); }
+
+}  // namespace
+
+FaultClass split_faults() {
+  HostRule skipped;
+  skipped.hidden = [](const HostRow& r, int64_t j) { return j >= r.lo + kSplit && j < r.lo + 2 * kSplit; };
+  return {"split and merge",
+          {{"split_skipped", "the second split of 32 keys is left out", {kDecode}, with_rule(skipped)},
+           {"empty_split_counted",
+            "a split without keys adds exp(0) to the denominator",
+            {kDecode},
+            with_extra_term([](const HostView&, const HostRow&) { return 0.0; })},
+           {"lse_in_log2", "LSE in base 2", {kDecode}, with_output([](const HostView&, OutView& out) {
+              for (float& x : out.lse) x *= 1.44269504f;
+            })},
+           {"sink_in_every_split",
+            "a sink counts once per split",
+            {kWithSinks},
+            with_extra_term([](const HostView& v, const HostRow& r) {
+              const double splits = std::ceil(static_cast<double>(r.k_len) / static_cast<double>(kSplit));
+              const double more = std::max(0.0, splits - 1);
+              return v.sinks.empty() ? -INFINITY : static_cast<double>(v.sink(r.head)) + std::log(more);
+            })},
+           {"merge_ignores_lse_stride",
+            "splits are weighted by the LSE of the next head's splits",
+            {kDecode},
+            with_output([](const HostView& v, OutView& out) {
+              HostAttention host(v);
+              for (const HostRow& r : v.rows()) {
+                std::vector<HostResult> parts, others;
+                HostRow other = r;
+                other.head = (r.head + 1) % v.p().num_heads_q;
+                for (int64_t begin = r.lo; begin < r.hi; begin += kSplit) {
+                  HostRow part = r;
+                  part.lo = begin;
+                  part.hi = std::min(r.hi, begin + kSplit);
+                  parts.push_back(host.right(part));
+                  part.head = other.head;
+                  others.push_back(host.right(part));
+                }
+                if (parts.empty()) continue;
+                const HostResult m = weighted(parts, logs_of(others));
+                for (int c = 0; c < v.p().head_dim; ++c)
+                  out.set_o(r.token, r.head, c, static_cast<float>(m.o[static_cast<std::size_t>(c)]));
+              }
+            })},
+           {"more_splits_than_planned",
+            "the last split has no room in the workspace and is lost",
+            {kDecode},
+            with_splits([](const HostView&, const HostRow&, const std::vector<HostResult>& parts) {
+              std::vector<HostResult> kept(parts.begin(), parts.end() - (parts.size() > 1 ? 1 : 0));
+              return weighted(kept, logs_of(kept));
+            })},
+           {"splits_averaged",
+            "splits are averaged, not weighted by their sums",
+            {kDecode},
+            with_splits([](const HostView&, const HostRow&, const std::vector<HostResult>& parts) {
+              HostResult m = weighted(parts, std::vector<double>(parts.size(), 0.0));
+              m.lse = weighted(parts, logs_of(parts)).lse;
+              return m;
+            })},
+           {"maximum_not_rescaled",
+            "the first split's sum is not rescaled to the final maximum",
+            {kDecode},
+            with_splits([](const HostView&, const HostRow&, const std::vector<HostResult>& parts) {
+              std::vector<double> logs = logs_of(parts);
+              if (logs.size() > 1) logs[0] += 0.25;  // the maxima of two splits differ by about that much
+              return weighted(parts, logs);
+            })}}};
+}
+
+FaultClass score_faults() {
+  return {"scores",
+          {{"scale_off_0_1_percent",
+            "softmax_scale is 0.1 % too large",
+            {kScale},
+            with_params([](Tamper&, AttentionParams& p) { p.softmax_scale *= 1.001f; })},
+           {"scale_of_another_head_dim",
+            "1 / sqrt(D + 1)",
+            {kScale},
+            with_params([](Tamper&, AttentionParams& p) {
+              const float d = static_cast<float>(p.head_dim);
+              p.softmax_scale *= std::sqrt(d / (d + 1));
+            })},
+           {"softcap_ignored", "no softcap", {kWithSoftcap}, with_params([](Tamper&, AttentionParams& p) {
+              p.softcap = 0;
+              p.features &= ~uint64_t{kSoftcap};
+            })},
+           {"softcap_before_scale",
+            "tanh is taken of the score before it is scaled",
+            {kWithSoftcap},
+            with_score([](const HostView& v, const HostRow&, int64_t, double qk) {
+              const double cap = static_cast<double>(v.p().softcap);
+              return scaled(v, cap * std::tanh(qk / cap));
+            })},
+           {"alibi_sign", "the slope is added", {kWithAlibi}, with_params([](Tamper& t, AttentionParams& p) {
+              auto slopes = t.read<float>(p.alibi_slopes, p.num_heads_q);
+              for (float& x : slopes) x = -x;
+              p.alibi_slopes = t.put(slopes);
+            })},
+           {"alibi_slope_of_another_head",
+            "head h has the slope of head h + 1",
+            {kWithAlibi},
+            with_params([](Tamper& t, AttentionParams& p) {
+              auto slopes = t.read<float>(p.alibi_slopes, p.num_heads_q);
+              std::rotate(slopes.begin(), slopes.begin() + 1, slopes.end());
+              p.alibi_slopes = t.put(slopes);
+            })},
+           {"alibi_slopes_of_sequence_0",
+            "every sequence has the slopes of the first",
+            {kAlibiBySequence},
+            with_params([](Tamper&, AttentionParams& p) { p.alibi_stride_batch = 0; })},
+           {"alibi_from_key_0",
+            "the distance is from key 0 instead of from the diagonal",
+            {kWithAlibi},
+            with_score([](const HostView& v, const HostRow& r, int64_t j, double qk) {
+              return scaled(v, qk) - static_cast<double>(v.slope(r.seq, r.head)) * static_cast<double>(j);
+            })},
+           {"alibi_shifted_by_row",
+            "slope * j: the same O under a causal mask, another LSE",
+            {kWithAlibi},
+            with_score([](const HostView& v, const HostRow& r, int64_t j, double qk) {
+              return scaled(v, qk) + static_cast<double>(v.slope(r.seq, r.head)) * static_cast<double>(j);
+            })},
+           {"sink_ignored",
+            "no sink in the denominator",
+            {kWithSinks},
+            with_params([](Tamper&, AttentionParams& p) {
+              p.features &= ~uint64_t{kSinks};
+              p.sinks = nullptr;
+            })},
+           {"sink_of_another_head",
+            "head h has the sink of head h + 1",
+            {kWithSinks},
+            with_params([](Tamper& t, AttentionParams& p) {
+              if (p.sinks == nullptr) return;
+              auto sinks = t.read<float>(p.sinks, p.num_heads_q);
+              std::rotate(sinks.begin(), sinks.begin() + 1, sinks.end());
+              p.sinks = t.put(sinks);
+            })}}};
+}
+
+FaultClass quantised_faults() {
+  const auto ones = [](const AttentionParams& p) {
+    return std::vector<float>(static_cast<std::size_t>(p.batch) * static_cast<std::size_t>(p.num_heads_kv),
+                              1.0f);
+  };
+  HostRule saturated;
+  saturated.weight = [](double p) {  // 1024 of a scale that puts the largest at 448 too high
+    return static_cast<double>(e4m3_to_float(float_to_e4m3(static_cast<float>(p * 1024)))) / 1024;
+  };
+  return {"quantised",
+          {{"k_descale_ignored",
+            "K is taken as stored",
+            {kE4m3},
+            with_params([ones](Tamper& t, AttentionParams& p) { p.k_descale = t.put(ones(p)); })},
+           {"v_descale_ignored",
+            "V is taken as stored",
+            {kE4m3},
+            with_params([ones](Tamper& t, AttentionParams& p) { p.v_descale = t.put(ones(p)); })},
+           {"v_descale_of_head_0",
+            "the descale of KV head 0 for all heads",
+            {kE4m3},
+            with_params([](Tamper&, AttentionParams& p) { p.v_descale_stride_head = 0; })},
+           {"k_descale_of_sequence_0",
+            "the descales of sequence 0 for all sequences",
+            {kE4m3},
+            with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_outer = 0; })},
+           {"k_and_v_descales_swapped",
+            "each has the other's",
+            {kE4m3},
+            with_params([](Tamper&, AttentionParams& p) { std::swap(p.k_descale, p.v_descale); })},
+           {"p_saturated", "P in e4m3 at a scale that saturates", {kE4m3}, with_rule(saturated)}}};
+}
+
+}  // namespace attnbench

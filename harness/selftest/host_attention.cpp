@@ -1,0 +1,206 @@
+#include "harness/selftest/host_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace attnbench {
+namespace {
+
+std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+HostView::HostView(Tamper& t, const AttentionParams& p) : p_(p) {
+  const auto ints = [&](const int32_t* from, int64_t n) {
+    return from ? t.read<int32_t>(from, n) : std::vector<int32_t>{};
+  };
+  const auto bytes = [&](const void* from, int64_t elements, DType type) {
+    return t.read<unsigned char>(from, elements * static_cast<int64_t>(dtype_size(type)));
+  };
+  const int64_t b = p.batch;
+  cu_q = ints(p.cu_seqlens_q, b + 1);
+  cu_k = ints(p.cu_seqlens_k, b + 1);
+  used = ints(p.seqused_k, b);
+  table = ints(p.block_table, b * p.block_table_stride);
+  cache_rows = ints(p.cache_batch_idx, b);
+  leftpad = ints(p.cache_leftpad, b);
+  if (p.alibi_slopes)
+    slopes = t.read<float>(p.alibi_slopes, p.alibi_stride_batch ? b * p.num_heads_q : p.num_heads_q);
+  if (p.sinks) sinks = t.read<float>(p.sinks, p.num_heads_q);
+  if (p.q_descale) q_descale = t.read<float>(p.q_descale, b * p.num_heads_kv);
+  if (p.k_descale) k_descale = t.read<float>(p.k_descale, b * p.num_heads_kv);
+  if (p.v_descale) v_descale = t.read<float>(p.v_descale, b * p.num_heads_kv);
+  q = bytes(p.q, p.total_q * p.q_stride_token, p.dtype_q);
+  k = bytes(p.k, kv_elements(p, cu_k, false), p.dtype_k);
+  v = bytes(p.v, kv_elements(p, cu_k, true), p.dtype_v);
+}
+
+int HostView::k_len(int seq) const {
+  return used.empty() ? cu_k[at(seq + 1)] - cu_k[at(seq)] : used[at(seq)];
+}
+
+std::vector<HostRow> HostView::rows() const {
+  std::vector<HostRow> rows;
+  for (int b = 0; b < p_.batch; ++b) {
+    const int q_len = cu_q[at(b + 1)] - cu_q[at(b)];
+    for (int i = 0; i < q_len; ++i) {
+      for (int h = 0; h < p_.num_heads_q; ++h) {
+        HostRow r{b, i, h, q_len, k_len(b), int64_t{cu_q[at(b)]} + i, 0, 0, 0};
+        r.diag = int64_t{i} + r.k_len - q_len;
+        const int64_t right = p_.causal ? 0 : p_.window_right;
+        r.lo = p_.window_left < 0 ? 0 : std::max<int64_t>(0, r.diag - p_.window_left);
+        r.hi = right < 0 ? r.k_len : std::clamp<int64_t>(r.diag + right + 1, 0, r.k_len);
+        rows.push_back(r);
+      }
+    }
+  }
+  return rows;
+}
+
+float HostView::slope(int seq, int head) const {
+  return slopes[at((p_.alibi_stride_batch ? seq * p_.alibi_stride_batch : 0) + head)];
+}
+
+int64_t HostView::kv_offset(int seq, int64_t j, int kv_head, bool is_v) const {
+  const int64_t block = is_v ? p_.v_stride_block : p_.k_stride_block;
+  const int64_t token = is_v ? p_.v_stride_token : p_.k_stride_token;
+  const int64_t head = kv_head * (is_v ? p_.v_stride_head : p_.k_stride_head);
+  if (p_.features & kPagedKv) {
+    const int64_t page = table[at(seq * p_.block_table_stride + j / p_.block_size)];
+    return page * block + j % p_.block_size * token + head;
+  }
+  if (p_.features & kContiguousKv) {
+    const int64_t row = cache_rows.empty() ? seq : cache_rows[at(seq)];
+    return row * block + (j + (leftpad.empty() ? 0 : leftpad[at(seq)])) * token + head;
+  }
+  return (cu_k[at(seq)] + j) * token + head;
+}
+
+std::vector<double> HostView::load_kv(int seq, int kv_head, bool is_v) const {
+  const int n = k_len(seq);
+  const std::vector<float>& descales = is_v ? v_descale : k_descale;
+  const double descale =
+      descales.empty() ? 1.0 : static_cast<double>(descales[at(seq * p_.num_heads_kv + kv_head)]);
+  std::vector<double> out;
+  out.reserve(at(int64_t{n} * p_.head_dim));
+  for (int j = 0; j < n; ++j) {
+    const int64_t from = kv_offset(seq, j, kv_head, is_v);
+    for (int c = 0; c < p_.head_dim; ++c) {
+      const float x =
+          is_v ? load_float(p_.dtype_v, v.data(), from + c) : load_float(p_.dtype_k, k.data(), from + c);
+      out.push_back(static_cast<double>(x) * descale);
+    }
+  }
+  return out;
+}
+
+std::vector<double> HostView::load_q(const HostRow& row) const {
+  const int64_t from = row.token * p_.q_stride_token + row.head * p_.q_stride_head;
+  const int kv_head = row.head / (p_.num_heads_q / p_.num_heads_kv);
+  const double descale =
+      q_descale.empty() ? 1.0 : static_cast<double>(q_descale[at(row.seq * p_.num_heads_kv + kv_head)]);
+  std::vector<double> out;
+  for (int c = 0; c < p_.head_dim; ++c)
+    out.push_back(static_cast<double>(load_float(p_.dtype_q, q.data(), from + c)) * descale);
+  return out;
+}
+
+const HostAttention::Pair& HostAttention::loaded(int seq, int kv_head) {
+  if (cache_.empty()) {
+    cache_.resize(at(view_->p().batch));
+    for (auto& heads : cache_) heads.resize(at(view_->p().num_heads_kv));
+  }
+  std::optional<Pair>& pair = cache_[at(seq)][at(kv_head)];
+  if (!pair) pair = Pair{view_->load_kv(seq, kv_head, false), view_->load_kv(seq, kv_head, true)};
+  return *pair;
+}
+
+/// Right, or with each step rounded to the output's type.
+double HostAttention::score(const HostRow& row, int64_t j, double qk, bool naive) const {
+  const AttentionParams& p = view_->p();
+  const auto step = [&](double x) {
+    return naive ? static_cast<double>(round_to(p.dtype_out, static_cast<float>(x))) : x;
+  };
+  double s = naive ? step(qk) : qk * static_cast<double>(p.softmax_scale);
+  if (p.softcap > 0) {
+    const double cap = static_cast<double>(p.softcap);
+    s = step(cap * step(std::tanh(step(s / cap))));
+  }
+  if (p.alibi_slopes) {
+    const double distance = static_cast<double>(std::abs(row.diag - j));
+    s = step(s - step(static_cast<double>(view_->slope(row.seq, row.head)) *
+                      (p.alibi_sqrt ? std::sqrt(distance) : distance)));
+  }
+  return s;
+}
+
+HostResult HostAttention::by_rule(HostRow row, const HostRule& rule) {
+  const AttentionParams& p = view_->p();
+  const int d = p.head_dim;
+  if (rule.keys) rule.keys(*view_, row);
+  const int kv_head =
+      rule.kv_head ? rule.kv_head(*view_, row.head) : row.head / (p.num_heads_q / p.num_heads_kv);
+  const Pair& kv = loaded(row.seq, kv_head);
+  const std::vector<double> q = view_->load_q(row);
+  const int64_t begin = rule.masked_score ? 0 : row.lo;
+  const int64_t end = rule.masked_score ? row.k_len : row.hi;
+  std::vector<double> scores;
+  double top = -INFINITY;
+  for (int64_t j = begin; j < end; ++j) {
+    double s = -INFINITY;
+    if (j < row.lo || j >= row.hi) {
+      s = *rule.masked_score;
+    } else if (!rule.hidden || !rule.hidden(row, j)) {
+      double qk = 0;
+      for (int c = 0; c < d; ++c) qk += q[at(c)] * kv.k[at(j * d + c)];
+      s = rule.score ? rule.score(*view_, row, j, qk) : score(row, j, qk, false);
+    }
+    top = std::max(top, s);
+    scores.push_back(s);
+  }
+  if (p.sinks) top = std::max(top, static_cast<double>(view_->sink(row.head)));
+  HostResult r{std::vector<double>(at(d), 0.0), -INFINITY};
+  if (top == -INFINITY) return r;
+  double z = p.sinks ? std::exp(static_cast<double>(view_->sink(row.head)) - top) : 0.0;
+  for (const double s : scores) z += std::exp(s - top);
+  for (int64_t j = begin; j < end; ++j) {
+    const double e = std::exp(scores[at(j - begin)] - top);
+    if (e == 0) continue;
+    const double w = (rule.weight ? rule.weight(e) : e) / z;
+    for (int c = 0; c < d; ++c) r.o[at(c)] += w * kv.v[at(j * d + c)];
+  }
+  r.lse = top + std::log(z);
+  return r;
+}
+
+std::vector<double> HostAttention::naive(const HostRow& row) {
+  const AttentionParams& p = view_->p();
+  const int d = p.head_dim;
+  const auto rounded = [&](double x) {
+    return static_cast<double>(round_to(p.dtype_out, static_cast<float>(x)));
+  };
+  const Pair& kv = loaded(row.seq, row.head / (p.num_heads_q / p.num_heads_kv));
+  std::vector<double> q = view_->load_q(row);
+  for (double& x : q) x = rounded(x * static_cast<double>(p.softmax_scale));
+  std::vector<double> scores;
+  double top = p.sinks ? rounded(static_cast<double>(view_->sink(row.head))) : -INFINITY;
+  double z = 0;
+  for (int64_t j = row.lo; j < row.hi; ++j) {
+    double qk = 0;
+    for (int c = 0; c < d; ++c) qk += q[at(c)] * kv.k[at(j * d + c)];
+    scores.push_back(score(row, j, qk, true));
+    top = std::max(top, scores.back());
+  }
+  std::vector<double> o(at(d), 0.0);
+  if (top == -INFINITY) return o;
+  if (p.sinks) z = std::exp(rounded(static_cast<double>(view_->sink(row.head))) - top);
+  for (const double s : scores) z += std::exp(s - top);
+  for (int64_t j = row.lo; j < row.hi; ++j) {
+    const double w = rounded(std::exp(scores[at(j - row.lo)] - top) / z);
+    for (int c = 0; c < d; ++c) o[at(c)] += w * kv.v[at(j * d + c)];
+  }
+  for (double& x : o) x = rounded(x);
+  return o;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,134 @@
+#include "harness/selftest/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "harness/report/json.h"
+#include "harness/verify/verdict.h"
+
+namespace attnbench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Outcome = FaultResult::Outcome;
+
+Json rule_to_json(const std::optional<bool>& says) {
+  return says ? Json(*says ? "pass" : "fail") : Json(nullptr);
+}
+
+const char* rule_cell(const std::optional<bool>& says) { return !says ? "" : *says ? "pass" : "fail"; }
+
+constexpr std::array<const char*, 6> kColumns = {detector::kPoison, detector::kEmptyRow, detector::kMaxZ,
+                                                 detector::kRowZ2,  detector::kBias,     detector::kLse};
+
+/// What has no column of its own: memory and invariants, by name.
+std::string others(const std::vector<std::string>& caught_by) {
+  std::string text;
+  std::vector<std::string> told;
+  for (const std::string& d : caught_by) {
+    if (std::find(kColumns.begin(), kColumns.end(), d) != kColumns.end()) continue;
+    if (std::find(told.begin(), told.end(), d) != told.end()) continue;
+    told.push_back(d);
+    const std::string prefix = detector::kInvariant;
+    text += (text.empty() ? "" : ", ") + (d.rfind(prefix, 0) == 0 ? d.substr(prefix.size()) : d);
+  }
+  return text;
+}
+
+}  // namespace
+
+Json selftest_to_json(const RunContext& context, const SelftestResult& result) {
+  Json j;
+  j["context"] = context_to_json(context);
+  j["faults"] = Json::array();
+  for (const FaultResult& f : result.faults) {
+    j["faults"].push_back({{"name", f.name},
+                           {"class", f.fault_class},
+                           {"what", f.what},
+                           {"kernel", f.kernel},
+                           {"case", f.item},
+                           {"outcome", outcome_name(f.outcome)},
+                           {"caught_by", f.caught_by},
+                           {"reason", f.reason},
+                           {"allclose_1e2", rule_to_json(f.allclose)},
+                           {"twice_naive", rule_to_json(f.twice_naive)}});
+  }
+  j["clean"] = {{"runs", result.clean.runs},
+                {"false_alarms", result.clean.alarms.size()},
+                {"skipped", result.clean.skipped},
+                {"alarms", result.clean.alarms}};
+  j["summary"] = {{"caught", result.count(Outcome::kCaught)},
+                  {"escaped", result.count(Outcome::kEscaped)},
+                  {"not_applicable", result.count(Outcome::kNotApplicable)},
+                  {"errors", result.count(Outcome::kError)}};
+  return j;
+}
+
+Json sensitivity_to_json(const RunContext& context, const std::string& kernel,
+                         const std::vector<SensitivityRow>& rows) {
+  const auto threshold = [](const Threshold& t) {
+    return Json{{"smallest", t.smallest > 0 ? Json(t.smallest) : Json(nullptr)},
+                {"missed", t.missed > 0 ? Json(t.missed) : Json(nullptr)},
+                {"caught_by", t.caught_by}};
+  };
+  Json j;
+  j["context"] = context_to_json(context);
+  j["kernel"] = kernel;
+  j["sensitivity"] = Json::array();
+  for (const SensitivityRow& r : rows) {
+    j["sensitivity"].push_back({{"dtype", r.dtype},
+                                {"p_type", r.p_type},
+                                {"case", r.item},
+                                {"context", r.context},
+                                {"rows", r.rows},
+                                {"scale", threshold(r.scale)},
+                                {"scale_o", threshold(r.scale_o)},
+                                {"dropped_keys", threshold(r.dropped_keys)},
+                                {"dropped_keys_o", threshold(r.dropped_keys_o)},
+                                {"lse", threshold(r.lse)}});
+  }
+  return j;
+}
+
+std::string selftest_summary(const SelftestResult& result) {
+  const int64_t caught = result.count(Outcome::kCaught);
+  const int64_t applied = static_cast<int64_t>(result.faults.size()) - result.count(Outcome::kNotApplicable);
+  return fmt::format("{} of {} faults caught ({} more not applicable); {} clean runs, {} false alarms",
+                     caught, applied, result.count(Outcome::kNotApplicable), result.clean.runs,
+                     result.clean.alarms.size());
+}
+
+void write_selftest_markdown(std::ostream& out, const SelftestResult& result) {
+  out << "| class | fault | the wrong kernel | kernel |";
+  for (const char* c : kColumns) out << " " << c << " |";
+  out << " memory, invariants | allclose 1e-2 | twice naive |\n|---|---|---|---|";
+  for (std::size_t i = 0; i < kColumns.size(); ++i) out << ":-:|";
+  out << "---|---|---|\n";
+  for (const FaultResult& f : result.faults) {
+    out << fmt::format("| {} | `{}` | {} | {} |", f.fault_class, f.name, f.what, f.kernel);
+    if (f.outcome != Outcome::kCaught) {
+      for (std::size_t i = 0; i < kColumns.size(); ++i) out << " |";
+      out << fmt::format(" **{}**{}{} |", outcome_name(f.outcome), f.reason.empty() ? "" : ": ", f.reason);
+    } else {
+      for (const char* c : kColumns) {
+        const bool saw = std::find(f.caught_by.begin(), f.caught_by.end(), c) != f.caught_by.end();
+        out << (saw ? " x |" : " |");
+      }
+      out << " " << others(f.caught_by) << " |";
+    }
+    out << fmt::format(" {} | {} |\n", rule_cell(f.allclose), rule_cell(f.twice_naive));
+  }
+  const auto passed = [&](std::optional<bool> FaultResult::*rule) {
+    return std::count_if(result.faults.begin(), result.faults.end(), [&](const FaultResult& f) {
+      return f.outcome != Outcome::kNotApplicable && (f.*rule).value_or(false);
+    });
+  };
+  out << fmt::format(
+      "\n{}. allclose(1e-2, 1e-2) of O passes {} of the faults, the rule of twice the naive error {}.\n",
+      selftest_summary(result), passed(&FaultResult::allclose), passed(&FaultResult::twice_naive));
+  for (const std::string& alarm : result.clean.alarms) out << "\nfalse alarm: " << alarm << "\n";
+}
+
+}  // namespace attnbench

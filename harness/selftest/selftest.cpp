@@ -1,0 +1,221 @@
+#include "harness/selftest/selftest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+#include <stdexcept>
+
+#include "harness/selftest/fault.h"
+#include "harness/session/session.h"
+
+namespace attnbench {
+namespace {
+
+using Outcome = FaultResult::Outcome;
+
+Case case_of(const std::string& yaml, uint64_t seed) {
+  std::vector<Case> cases = expand(parse_inline_case(yaml, {}, seed)).cases;
+  if (cases.size() != 1) throw std::logic_error("a fault's case is no single case: " + yaml);
+  return cases[0];
+}
+
+SessionOptions all_checks(int repeats) {
+  SessionOptions o;
+  o.check = CheckMode::kFull;
+  o.invariants = true;
+  o.repeats = repeats;
+  o.all_detectors = true;
+  o.time = false;
+  o.plain_args = {"--check full,invariants", "--no-time"};
+  return o;
+}
+
+Record run(const Case& c, const Kernel& kernel, Device& device, int repeats) {
+  bool lost = false;
+  Record r = run_item({&c, &kernel}, device, all_checks(repeats), lost);
+  if (lost) throw DeviceError(fmt::format("{} is unusable: {}", device.info().name, r.reason), true);
+  return r;
+}
+
+/// The first launch of a fault, for the two rules of thumb.
+struct Seen {
+  std::unique_ptr<HostView> view;
+  OutView out;
+  std::optional<bool> allclose, twice_naive;
+};
+
+bool close(double got, double right) { return std::abs(got - right) <= 1e-2 + 1e-2 * std::abs(right); }
+
+void judge_by_thumb(Seen& seen) {
+  HostAttention host(*seen.view);
+  bool all_close = true;
+  double worst = 0;
+  double worst_naive = 0;
+  for (const HostRow& r : seen.view->rows()) {
+    const HostResult right = host.right(r);
+    const std::vector<double> naive = host.naive(r);
+    for (int c = 0; c < seen.view->p().head_dim; ++c) {
+      const double o = right.o[static_cast<std::size_t>(c)];
+      const double got = static_cast<double>(seen.out.o(r.token, r.head, c));
+      all_close = all_close && close(got, o);
+      worst = std::isnan(got) ? INFINITY : std::max(worst, std::abs(got - o));
+      worst_naive = std::max(worst_naive, std::abs(naive[static_cast<std::size_t>(c)] - o));
+    }
+  }
+  seen.allclose = all_close;
+  seen.twice_naive = worst <= 2 * worst_naive;
+}
+
+/// Caches: a copy has no rounding, so that twice the naive error is none.
+void judge_caches(Tamper& t, const OpParams& op, const std::function<KernelStatus()>& wrong, Seen& seen,
+                  KernelStatus& status) {
+  const KvAppendParams& p = op.kv_append;
+  const auto elements = int64_t{p.num_blocks} * p.k_stride_block;
+  const auto bytes = elements * static_cast<int64_t>(dtype_size(p.dtype_k));
+  const auto read = [&] {
+    auto k = t.read<unsigned char>(p.k_cache, bytes);
+    const auto v = t.read<unsigned char>(p.v_cache, bytes);
+    k.insert(k.end(), v.begin(), v.end());
+    return k;
+  };
+  const auto k_before = t.read<unsigned char>(p.k_cache, bytes);
+  const auto v_before = t.read<unsigned char>(p.v_cache, bytes);
+  if (t.launch(op) != KernelStatus::kOk) return;
+  const auto right = read();
+  t.write(p.k_cache, k_before);
+  t.write(p.v_cache, v_before);
+  status = wrong();
+  const auto got = read();
+  bool all_close = true;
+  for (int64_t i = 0; i < 2 * elements; ++i) {
+    const double a = static_cast<double>(load_float(p.dtype_k, got.data(), i));
+    const double b = static_cast<double>(load_float(p.dtype_k, right.data(), i));
+    all_close = all_close && (close(a, b) || (std::isnan(a) && std::isnan(b)));
+  }
+  seen.allclose = all_close;
+  seen.twice_naive = got == right;
+}
+
+FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel& kernel, Device& device) {
+  FaultResult result;
+  result.name = fault.name;
+  result.fault_class = group.name;
+  result.what = fault.what;
+  result.kernel = kernel.name;
+  for (const std::string& yaml : fault.cases) {
+    const Case c = case_of(yaml, 1);
+    if (c.params.op != kernel.op) continue;
+    result.item = c.id;
+    Seen seen;
+    Tamper tamper(kernel, device);
+    const Kernel& wrong = tamper.armed([&](Tamper& t, const OpParams& op) {
+      if (t.launches() > 1) return fault.launch(t, op);
+      if (op.op == Op::kKvAppend) {
+        KernelStatus status = KernelStatus::kOk;
+        judge_caches(
+            t, op, [&] { return fault.launch(t, op); }, seen, status);
+        return status;
+      }
+      seen.view = std::make_unique<HostView>(t, op.attention);
+      const KernelStatus status = fault.launch(t, op);
+      seen.out = t.output(seen.view->p());
+      judge_by_thumb(seen);
+      return status;
+    });
+    const Record r = run(c, wrong, device, fault.repeats);
+    result.reason = r.reason;
+    if (!tamper.refusal().empty()) result.reason = tamper.refusal();
+    if (r.status == Status::kSkip || !tamper.refusal().empty()) continue;
+    result.allclose = seen.allclose;
+    result.twice_naive = seen.twice_naive;
+    if (r.check) result.caught_by = r.check->failed_by;
+    result.outcome = r.status == Status::kFail   ? Outcome::kCaught
+                     : r.status == Status::kPass ? Outcome::kEscaped
+                                                 : Outcome::kError;
+    return result;
+  }
+  result.outcome = Outcome::kNotApplicable;
+  return result;
+}
+
+void count_clean(const Record& r, const std::string& what, CleanResult& clean) {
+  if (r.status == Status::kSkip) {
+    ++clean.skipped;
+    return;
+  }
+  ++clean.runs;
+  if (r.status != Status::kPass) clean.alarms.push_back(fmt::format("{}{}: {}", what, r.repro, r.reason));
+}
+
+/// Inputs and metadata in other memory, and nothing wrong: what faults do must not be what is caught.
+KernelStatus copied(Tamper& t, const OpParams& op) {
+  AttentionParams p = op.attention;
+  const HostView view(t, p);
+  const auto moved = [&](auto& pointer, const auto& host) {
+    if (pointer != nullptr) pointer = t.put(host);
+  };
+  moved(p.cu_seqlens_q, view.cu_q);
+  moved(p.cu_seqlens_k, view.cu_k);
+  moved(p.seqused_k, view.used);
+  moved(p.block_table, view.table);
+  moved(p.alibi_slopes, view.slopes);
+  moved(p.sinks, view.sinks);
+  moved(p.k, view.k);
+  moved(p.v, view.v);
+  return t.launch(p);
+}
+
+void run_clean(const Kernel& kernel, Device& device, const std::set<std::string>& cases, int seeds,
+               CleanResult& clean) {
+  for (const std::string& yaml : cases) {
+    for (int seed = 1; seed <= seeds; ++seed) {
+      const Case c = case_of(yaml, static_cast<uint64_t>(seed));
+      if (c.params.op != kernel.op) break;
+      count_clean(run(c, kernel, device, 2), "", clean);
+      if (seed > 1 || c.params.op != Op::kAttention) continue;
+      Tamper tamper(kernel, device);
+      count_clean(run(c, tamper.armed(copied), device, 2), "inputs copied: ", clean);
+      count_clean(run(c, tamper.armed(with_rule({})), device, 2), "recomputed on the host: ", clean);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t SelftestResult::count(FaultResult::Outcome o) const {
+  return std::count_if(faults.begin(), faults.end(), [o](const FaultResult& f) { return f.outcome == o; });
+}
+
+int SelftestResult::exit_code() const {
+  if (count(Outcome::kEscaped) > 0 || count(Outcome::kError) > 0 || !clean.alarms.empty()) return 1;
+  return count(Outcome::kCaught) > 0 ? 0 : 6;
+}
+
+SelftestResult run_selftest(KernelTable table, Device& device, const SelftestOptions& options) {
+  SelftestResult result;
+  for (const Op op : {Op::kAttention, Op::kKvAppend}) {
+    for (const Kernel* kernel : select_kernels(table, op, device.info().kind, options.kernels)) {
+      std::set<std::string> cases;
+      for (const FaultClass& group : all_faults()) {
+        for (const Fault& fault : group.faults) {
+          if (options.chosen && !options.chosen(group.name + "/" + fault.name)) continue;
+          if (case_of(fault.cases[0], 1).params.op != op) continue;
+          cases.insert(fault.cases.begin(), fault.cases.end());
+          result.faults.push_back(run_fault(group, fault, *kernel, device));
+          const FaultResult& f = result.faults.back();
+          if (options.progress) {
+            options.progress(fmt::format("{:<14} {}/{} on {}: {}", outcome_name(f.outcome), group.name,
+                                         f.name, f.kernel, f.reason));
+          }
+        }
+      }
+      run_clean(*kernel, device, cases, options.seeds, result.clean);
+    }
+  }
+  return result;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,104 @@
+// A decorator round a correct kernel: what a fault may read and change of a launch, on any device.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness/device/device.h"
+#include "harness/workload/guarded_buffer.h"
+#include "kernels/contract/kernel.h"
+
+namespace attnbench {
+
+/// O and LSE of a launch on the host. Tokens are rows of the packed tensors, leading ones included.
+struct OutView {
+  const AttentionParams* p;
+  std::vector<unsigned char> out;
+  std::vector<float> lse;
+
+  float o(int64_t token, int head, int channel) const {
+    return load_float(p->dtype_out, out.data(), index(token, head) + channel);
+  }
+  void set_o(int64_t token, int head, int channel, float x) {
+    store_float(p->dtype_out, out.data(), index(token, head) + channel, x);
+  }
+  /// Adds to the bits of an element: 1 is a change that no tolerance sees.
+  void nudge(int64_t token, int head, int channel) { out[bytes(token, head, channel)] ^= 1; }
+  float& lse_of(int64_t token, int head) {
+    return lse[static_cast<std::size_t>(head * p->lse_stride_head + token)];
+  }
+  std::size_t bytes(int64_t token, int head, int channel) const {
+    return static_cast<std::size_t>(index(token, head) + channel) * dtype_size(p->dtype_out);
+  }
+
+ private:
+  int64_t index(int64_t token, int head) const {
+    return token * p->out_stride_token + head * p->out_stride_head;
+  }
+};
+
+/// Elements of one of the KV tensors that a launch may address, and rows of q and O.
+int64_t kv_elements(const AttentionParams& p, const std::vector<int32_t>& cu_seqlens_k, bool is_v);
+
+class Tamper {
+ public:
+  using Fault = std::function<KernelStatus(Tamper&, const OpParams&)>;
+
+  Tamper(const Kernel& good, Device& device) : good_(&good), device_(&device) {}
+
+  /// A copy of the good kernel whose launches go through `fault` until the next call. One at a time in a
+  /// process, since a kernel is plain functions.
+  const Kernel& armed(Fault fault);
+
+  /// The good kernel with these parameters, planned anew, to its end.
+  KernelStatus launch(const OpParams& p);
+  KernelStatus launch(const AttentionParams& p);
+
+  /// Why the good kernel refused the parameters that a fault gave it; empty where it took them.
+  const std::string& refusal() const { return refusal_; }
+  /// Launches since armed(), the present one included.
+  int64_t launches() const { return launches_; }
+  /// Workspace that every launch is given at least.
+  static constexpr std::size_t kWorkspace = 256;
+  void* workspace() const { return context_->workspace; }
+  std::size_t workspace_bytes() const { return context_->workspace_bytes; }
+
+  template <class T>
+  std::vector<T> read(const void* from, int64_t n) {
+    std::vector<T> host(static_cast<std::size_t>(n));
+    if (n > 0) device_->download(host.data(), from, n * static_cast<int64_t>(sizeof(T)));
+    return host;
+  }
+  template <class T>
+  void write(const void* to, const std::vector<T>& host) {
+    device_->upload(const_cast<void*>(to), host.data(), static_cast<int64_t>(host.size() * sizeof(T)));
+  }
+  /// A copy in device memory until the next launch.
+  template <class T>
+  T* put(const std::vector<T>& host) {
+    kept_.push_back(GuardedBuffer::of(*device_, "tampered", host));
+    return kept_.back().template as<T>();
+  }
+  /// Changes what a launch wrote.
+  void edit(const AttentionParams& p, const std::function<void(OutView&)>& change);
+  OutView output(const AttentionParams& p);
+
+ private:
+  static KernelStatus decorated(const OpParams*, const LaunchContext*, KernelMessage*);
+  static std::size_t decorated_workspace(const OpParams*, const LaunchContext*);
+  static Tamper* armed_;
+
+  const Kernel* good_;
+  Device* device_;
+  Kernel kernel_{};
+  Fault fault_;
+  const LaunchContext* context_ = nullptr;
+  KernelMessage* message_ = nullptr;
+  std::vector<GuardedBuffer> kept_;
+  std::string refusal_;
+  int64_t launches_ = 0;
+};
+
+}  // namespace attnbench

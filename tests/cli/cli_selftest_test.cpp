@@ -1,0 +1,104 @@
+// attnbench selftest: every fault is caught on the cpu kernels, every clean run passes, and a kernel that is
+// wrong to begin with fails it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(
+      scratch, {"selftest", "--device", "cpu", "--seeds", "2", "-q", "--format", "json,md", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  const json result = read_json(scratch.dir() / "out" / "selftest.json");
+  std::set<std::string> classes;
+  std::map<std::string, std::set<std::string>> by_detector;  // what each detector saw
+  int thought_well = 0;
+  for (const json& f : result["faults"]) {
+    EXPECT_EQ(f["outcome"], "caught") << f.dump();
+    EXPECT_FALSE(f["caught_by"].empty()) << f["name"];
+    EXPECT_TRUE(f["allclose_1e2"].is_string() && f["twice_naive"].is_string()) << f.dump();
+    classes.insert(f["class"]);
+    for (const json& d : f["caught_by"]) by_detector[d].insert(f["name"]);
+    thought_well += f["allclose_1e2"] == "pass";
+  }
+  EXPECT_GE(result["faults"].size(), 45u);
+  EXPECT_GE(classes.size(), 10u);
+  EXPECT_GE(result["clean"]["runs"].get<int>(), 50);
+  EXPECT_EQ(result["clean"]["false_alarms"], 0) << result["clean"]["alarms"].dump();
+  EXPECT_GE(thought_well, 5) << "some faults are there because allclose does not see them";
+  // Each check is there for a fault that it sees.
+  const std::pair<const char*, const char*> reasons[] = {
+      {"poison", "page_tail_times_zero"},
+      {"empty_row", "lse_plus_infinity"},
+      {"max_z", "neighbours_page"},
+      {"row_z2", "empty_split_counted"},
+      {"bias", "scale_off_0_1_percent"},
+      {"lse", "lse_in_log2"},
+      {"cache_bits", "padding_token_written"},
+      {"guard", "workspace_overrun"},
+      {"input_digest", "query_overwritten"},
+      {"invariant:repeat", "rare_race"},
+      {"invariant:page_shuffle", "depends_on_page_numbers"},
+      {"invariant:nhd_hnd", "depends_on_kv_layout"},
+      {"invariant:lead_rows", "cu_seqlens_start_ignored"},
+      {"invariant:packed_paged", "depends_on_paging"},
+      {"invariant:batch_permutation", "depends_on_batch_order"},
+      {"invariant:alone", "depends_on_batch_size"},
+      {"invariant:merge", "prefix_state_wrong"},
+  };
+  for (const auto& [detector, fault] : reasons) {
+    EXPECT_TRUE(by_detector[detector].count(fault)) << detector << " does not see " << fault;
+  }
+  EXPECT_THAT(read_text(scratch.dir() / "out" / "selftest.md"), HasSubstr("0 false alarms"));
+}
+
+TEST(CliSelftest, AWrongKernelIsAFalseAlarm) {
+  const Scratch scratch;
+  const Outcome o =
+      run_faulty(scratch, {"selftest", "--device", "cpu", "--kernel", "scale_0_1_percent", "--filter",
+                           "paging/stale_page", "--seeds", "1", "-q", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
+  const json clean = read_json(scratch.dir() / "out" / "selftest.json")["clean"];
+  EXPECT_GT(clean["false_alarms"].get<int>(), 0);
+  EXPECT_EQ(clean["alarms"].size(), clean["false_alarms"].get<std::size_t>());
+  EXPECT_THAT(o.out, HasSubstr("false alarm: attnbench run --case"));
+}
+
+TEST(CliSelftest, ARefusalIsNotApplicable) {
+  const Scratch scratch;
+  const Outcome o = run_faulty(scratch, {"selftest", "--device", "cpu", "--kernel", "refuses", "--filter",
+                                         "paging/stale_page", "-q", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 6) << o.out << o.err;
+  const json fault = read_json(scratch.dir() / "out" / "selftest.json")["faults"].at(0);
+  EXPECT_EQ(fault["outcome"], "not applicable");
+  EXPECT_THAT(fault["reason"].get<std::string>(), HasSubstr("not in {64}"));
+}
+
+TEST(CliSelftest, SensitivityFindsThresholds) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(
+      scratch, {"selftest", "--device", "cpu", "--sensitivity", "--contexts", "512", "-q", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  const json rows = read_json(scratch.dir() / "out" / "sensitivity.json")["sensitivity"];
+  ASSERT_EQ(rows.size(), 6u) << "bf16, fp16, e4m3, each with P in fp32 and in 16 bits";
+  for (const json& r : rows) {
+    EXPECT_EQ(r["dropped_keys"]["smallest"], 1) << r.dump();
+    EXPECT_LT(r["scale"]["smallest"].get<double>(), 5e-3) << r.dump();
+    EXPECT_GT(r["scale"]["missed"].get<double>(), 0) << "what is missed bounds what is caught";
+    EXPECT_LT(r["lse"]["smallest"].get<double>(), 1e-4) << r.dump();
+  }
+}
+
+}  // namespace
+}  // namespace attnbench::testing

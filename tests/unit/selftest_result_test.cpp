@@ -1,0 +1,76 @@
+// What a selftest says of itself: an escaped fault, a false alarm and an error must not look well.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+#include "harness/selftest/fault.h"
+#include "harness/selftest/report.h"
+
+namespace attnbench {
+namespace {
+
+using ::testing::HasSubstr;
+using Outcome = FaultResult::Outcome;
+
+FaultResult fault(Outcome outcome) {
+  FaultResult f;
+  f.name = "some_fault";
+  f.fault_class = "mask";
+  f.kernel = "cpu";
+  f.outcome = outcome;
+  if (outcome == Outcome::kCaught) f.caught_by = {"max_z", "invariant:alone"};
+  f.allclose = true;
+  f.twice_naive = false;
+  return f;
+}
+
+SelftestResult with(std::vector<Outcome> outcomes) {
+  SelftestResult r;
+  for (const Outcome o : outcomes) r.faults.push_back(fault(o));
+  r.clean.runs = 7;
+  return r;
+}
+
+TEST(SelftestResult, OnlyAllCaughtAndNoAlarmIsWell) {
+  EXPECT_EQ(with({Outcome::kCaught, Outcome::kNotApplicable}).exit_code(), 0);
+  EXPECT_EQ(with({Outcome::kCaught, Outcome::kEscaped}).exit_code(), 1);
+  EXPECT_EQ(with({Outcome::kCaught, Outcome::kError}).exit_code(), 1);
+  EXPECT_EQ(with({Outcome::kNotApplicable}).exit_code(), 6);
+  EXPECT_EQ(with({}).exit_code(), 6);
+  SelftestResult r = with({Outcome::kCaught});
+  r.clean.alarms = {"attnbench run ...: O is biased"};
+  EXPECT_EQ(r.exit_code(), 1);
+}
+
+TEST(SelftestResult, ReportsSayWhatEscaped) {
+  const SelftestResult r = with({Outcome::kCaught, Outcome::kEscaped});
+  const auto j = selftest_to_json({}, r);
+  EXPECT_EQ(j["faults"][0]["caught_by"].size(), 2u);
+  EXPECT_EQ(j["faults"][0]["allclose_1e2"], "pass");
+  EXPECT_EQ(j["faults"][0]["twice_naive"], "fail");
+  EXPECT_EQ(j["summary"]["escaped"], 1);
+  EXPECT_EQ(j["clean"]["runs"], 7);
+  std::ostringstream md;
+  write_selftest_markdown(md, r);
+  EXPECT_THAT(md.str(), HasSubstr("**escaped**"));
+  EXPECT_THAT(md.str(), HasSubstr("| `some_fault` |  | cpu | | | x | | | | alone | pass | fail |"));
+  EXPECT_THAT(md.str(), HasSubstr("1 of 2 faults caught"));
+}
+
+TEST(Faults, HaveNamesOfTheirOwnAndCases) {
+  std::set<std::string> names;
+  for (const FaultClass& group : all_faults()) {
+    EXPECT_FALSE(group.faults.empty()) << group.name;
+    for (const Fault& f : group.faults) {
+      EXPECT_TRUE(names.insert(f.name).second) << f.name << " twice";
+      EXPECT_FALSE(f.cases.empty() || f.what.empty()) << f.name;
+      EXPECT_GE(f.repeats, 2);
+    }
+  }
+  EXPECT_GE(names.size(), 45u);
+}
+
+}  // namespace
+}  // namespace attnbench
