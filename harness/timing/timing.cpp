@@ -17,6 +17,8 @@ constexpr int kWarmups = 2;
 constexpr int kBatch =
     10;  ///< iterations that Google Benchmark is asked for at a time; then the stopping rule looks
 
+constexpr double kClockPeriodS = 0.05;  ///< between two readings of clocks
+
 /// Takes Google Benchmark's own account of a run and prints nothing.
 class Collector : public benchmark::BenchmarkReporter {
  public:
@@ -102,8 +104,10 @@ TimeResult time_launches(Device& device, const std::string& name,
   const auto sample = [&] { return device.time_launch(timed[turn++ % timed.size()], options.cache); };
   for (std::size_t i = 0; i < std::max<std::size_t>(kWarmups, timed.size()); ++i) sample();
   std::vector<ClockReading> readings;
-  const auto read_clocks = [&] {
+  double read_at_s = -1;
+  const auto read_clocks = [&](double now_s) {
     if (auto r = device.read_clocks()) readings.push_back(std::move(*r));
+    read_at_s = now_s;
   };
 
   std::exception_ptr failure;
@@ -133,8 +137,9 @@ TimeResult time_launches(Device& device, const std::string& name,
       }
     }
   };
-  read_clocks();
-  do {
+  read_clocks(0);
+  bool done = false;
+  while (!done) {
     const int left = options.max_samples - static_cast<int>(result.samples_us.size());
     // A slow launch is sampled one at a time once it has its minimum, so that the budget is not overrun
     // tenfold.
@@ -149,8 +154,10 @@ TimeResult time_launches(Device& device, const std::string& name,
     benchmark::ClearRegisteredBenchmarks();
     if (failure) std::rethrow_exception(failure);
     if (ran == 0) throw std::logic_error("Google Benchmark did not run '" + name + "'");
-    read_clocks();  // while the last sample is still warm: an idle GPU's clock says nothing
-  } while (!enough(result.samples_us, sampled_s, wall_s(), options));
+    done = enough(result.samples_us, sampled_s, wall_s(), options);
+    // While the last sample is still warm: an idle GPU's clock says nothing. A reading may take milliseconds.
+    if (done || wall_s() - read_at_s > kClockPeriodS) read_clocks(wall_s());
+  }
 
   const MedianInterval m = median_interval(result.samples_us);
   result.median_us = m.median;
