@@ -69,7 +69,7 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
   const int32_t stride = 2 * p.max_rows;
 
 #pragma unroll 1
-  for (int row = threadIdx.x / 32 - 1; row < rows; row += D::kConsumerWarps) {
+  for (int row = threadIdx.x / 32 - kProducerWarps; row < rows; row += D::kConsumerWarps) {
     float o[kVectors][kVector] = {};
     float sum = 0.0f, max = -INFINITY;
 #pragma unroll 1
@@ -148,7 +148,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
   constexpr int kChannels = D::kMergeChannels;
   constexpr int kUnits = kChannels / 4;
   const int rows = min(item.q_len * p.group, p.max_rows);
-  const int thread = threadIdx.x - 32;  // of the consumers
+  const int thread = threadIdx.x - 32 * kProducerWarps;  // of the consumers
   const auto meet = [] { hopper::named_barrier_sync(kConsumerBarrier, D::kConsumerThreads); };
   const bool whole = item.num_splits == 1;
   const int64_t head_base = static_cast<int64_t>(kv_head) * 2 * p.parts;

@@ -1,4 +1,5 @@
-// The kernel: blocks of one producer warp and four or eight consumer warps, each block a part of one KV head.
+// The kernel: blocks of two producer warps and four or eight consumer warps, each block a part of one KV
+// head.
 #pragma once
 
 #include <cuda.h>
@@ -40,16 +41,16 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
   // The lengths are asked for first; what needs none happens while they are on their way.
   const bool small = p.attention.batch <= kWarpBatch;
   Entry mine{};
-  if (warp == 0 && small) mine = load_entry_of_lane(p, lane);
+  if (warp < kProducerWarps && small) mine = load_entry_of_lane(p, lane);
   PageWindow pages(p, lane);
-  if (warp == 0) pages.guess(p, part, kShape.tile_tokens);
-  if (warp > 0 && lane == 0) {
-    smem.init_barriers(warp - 1);
+  if (warp < kProducerWarps) pages.guess(p, part, kShape.tile_tokens);
+  if (warp >= kProducerWarps && lane == 0) {
+    smem.init_barriers(warp - kProducerWarps);
     hopper::fence_barrier_init();
   }
-  if (threadIdx.x == 96) touch_parameters(p);
+  if (threadIdx.x == 32 * kProducerWarps + 1) touch_parameters(p);
   __syncthreads();  // the barriers are there
-  if (threadIdx.x == 64) {
+  if (threadIdx.x == 32 * kProducerWarps + 32) {
     hopper::prefetch_map(map_q);
     hopper::prefetch_map(map_k);
     hopper::prefetch_map(map_v);
@@ -58,14 +59,18 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
   Partition partition;
   bool work = false;
   if (!small) work = find_start_in_block<kShape>(p, part, smem, &partition);
-  if (warp == 0) {
+  if (warp < kProducerWarps) {
     Start start{};
     if (small) {
       work = find_start_in_warp<kShape>(p, part, mine, lane, &partition, &start);
     } else if (work) {
       start = smem.start;
     }
-    Producer<kShape>(map_q, map_k, map_v, p, smem, kv_head, lane, pages).run(partition, part, work, start);
+    if (warp == 0) {
+      KeyProducer<kShape>(map_q, map_k, p, smem, kv_head, lane, pages).run(partition, part, work, start);
+    } else {
+      ValueProducer<kShape>(map_v, p, smem, kv_head, lane, pages).run(partition, part, work, start);
+    }
   } else {
     Consumer<kShape>(p, smem, kv_head).run();
   }

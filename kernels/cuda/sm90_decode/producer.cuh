@@ -1,5 +1,5 @@
-// The producer warp: walks the part's sequences and keeps the ring of K and V tiles filled by the copy
-// engine.
+// The producer warps: each walks the part's sequences; one keeps the ring's slots for K filled by the copy
+// engine, the other those for V.
 #pragma once
 
 #include "kernels/cuda/common/announce.cuh"
@@ -82,34 +82,20 @@ class PageWindow {
   int32_t guessed_b_ = -1, guessed_page_ = 0, guessed_ = 0;
 };
 
-/// Runs in one warp for the life of the block.
-template <Shape kShape>
+/// One producer warp, for the life of the block: walks the part's sequences and loads every other slot of the
+/// ring, from slot kFirst on. What else is to be done for a segment, the derived class does.
+template <Shape kShape, uint32_t kFirst, class Derivation>
 class Producer {
   using D = Derived<kShape>;
 
  public:
-  __device__ __forceinline__ Producer(const CUtensorMap& map_q, const CUtensorMap& map_k,
-                                      const CUtensorMap& map_v, const KernelParams& p,
+  __device__ __forceinline__ Producer(const CUtensorMap& map, const KvRows& rows, const KernelParams& p,
                                       SharedMemory<kShape>& smem, int kv_head, int lane, PageWindow& pages)
-      : map_q_(map_q),
-        map_k_(map_k),
-        map_v_(map_v),
-        p_(p),
-        smem_(smem),
-        kv_head_(kv_head),
-        lane_(lane),
-        pages_(pages) {}
+      : p_(p), smem_(smem), kv_head_(kv_head), lane_(lane), map_(map), rows_(rows), pages_(pages) {}
 
-  /// `work`: whether the part has any. `start`: where it begins then.
-  __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work,
-                                      const Start& start) {
-    if (work) walk(partition, part, start);
-    await_queries_stage();
-    publish(Item{});  // the end
-  }
-
- private:
+ protected:
   __device__ __forceinline__ void walk(const Partition& partition, int32_t part, const Start& start) {
+    auto& derived = static_cast<Derivation&>(*this);
     const AttentionParams& a = p_.attention;
     const int32_t part_end = (part + 1) * partition.units_per_part;
     int32_t b = start.b;
@@ -132,25 +118,14 @@ class Producer {
         if (segment.exists) {
           const int32_t begin = tiles.begin + segment.begin;
           const int32_t end = tiles.begin + segment.end;
-          await_queries_stage();
+          derived.begin_segment(sequence, begin < end);
           if (begin < end) {
-            load_queries(sequence);
             pages_.begin(b, sequence.k_len, begin * kShape.tile_tokens);
             load_tile(sequence, begin);
             pages_.look_ahead();
           }
           // After the first loads, because it takes divisions.
-          const Splits splits = splits_of(partition, first_unit, count);
-          publish({.b = b,
-                   .q_begin = sequence.q_begin,
-                   .q_len = sequence.q_len,
-                   .k_len = sequence.k_len,
-                   .tile_begin = begin,
-                   .tile_end = end,
-                   .split = part - splits.first_part,
-                   .num_splits = splits.count,
-                   .first_part = splits.first_part,
-                   .first_partial = splits.first_partial});
+          derived.publish_segment(partition, part, b, sequence, first_unit, count, begin, end);
           if (!loaded && known < a.batch) load_following();
           for (int32_t tile = begin + 1; tile < end; ++tile) load_tile(sequence, tile);
         }
@@ -166,35 +141,13 @@ class Producer {
     }
   }
 
-  /// Waits until the consumers have done with this stage's item and queries; a fresh ring is empty.
-  __device__ __forceinline__ void await_queries_stage() { smem_.q_empty[q_.stage()].wait(q_.parity() ^ 1); }
+  const KernelParams& p_;
+  SharedMemory<kShape>& smem_;
+  const int kv_head_;
+  const int lane_;
 
-  /// Begins the copies of the queries. The rows are as many as the longest sequence of the launch has; those
-  /// past this sequence's are another's or zeros, and are computed for nobody.
-  __device__ __forceinline__ void load_queries(const Sequence& s) {
-    if (lane_ == 0) {
-      hopper::Mbarrier& full = smem_.q_full[q_.stage()];
-      hopper::announce_bytes(full, D::kQChunks * p_.max_rows * hopper::kChunkBytes);
-#pragma unroll
-      for (int c = 0; c < D::kQChunks; ++c) {
-        hopper::tma_load(smem_.q[q_.stage()] + c * D::kQChunkBytes, map_q_,
-                         {0, kv_head_ * p_.group, s.q_begin, c}, full);
-      }
-    }
-    __syncwarp();
-  }
-
-  /// Hands an item to the consumers. It is written before the arrival that publishes it.
-  __device__ __forceinline__ void publish(const Item& item) {
-    if (lane_ == 0) {
-      smem_.item[q_.stage()] = item;
-      smem_.q_full[q_.stage()].arrive();
-    }
-    __syncwarp();
-    q_.advance();
-  }
-
-  /// K and then V of a tile, one copy per box of box_rows keys, each issued by a lane of its own.
+ private:
+  /// A tile into the next slot, one copy per box of box_rows keys, each issued by a lane of its own.
   __device__ __forceinline__ void load_tile(const Sequence& s, int32_t tile) {
     const AttentionParams& a = p_.attention;
     const bool issues = lane_ * p_.box_rows < kShape.tile_tokens;
@@ -210,38 +163,124 @@ class Producer {
       row = key - page * a.block_size;
     }
     if (valid == 0) block = row = 0;
-    const int32_t offset = lane_ * p_.box_rows * (D::kKvChunks * hopper::kChunkBytes);
-    load_box(map_k_, p_.k_rows, block, row, valid, offset, issues);
-    load_box(map_v_, p_.v_rows, block, row, valid, offset, issues);
-  }
-
-  __device__ __forceinline__ void load_box(const CUtensorMap& map, const KvRows& rows, int32_t block,
-                                           int32_t row, int32_t valid, int32_t offset, bool issues) {
     hopper::Mbarrier& full = smem_.kv_full[kv_.stage()];
     smem_.kv_empty[kv_.stage()].wait(kv_.parity() ^ 1);
     // The whole slot counts, rows that come as zeros included.
     if (lane_ == 0) full.arrive_expecting(D::kSlotBytes);
     __syncwarp();
     if (issues) {
-      hopper::tma_load(smem_.kv[kv_.stage()] + offset, map,
-                       {0, hopper::kRowBound - valid, kv_head_ * rows.head_chunks,
-                        block * rows.block_rows + row + valid, hopper::kRowBound},
+      const int32_t offset = lane_ * p_.box_rows * (D::kKvChunks * hopper::kChunkBytes);
+      hopper::tma_load(smem_.kv[kv_.stage()] + offset, map_,
+                       {0, hopper::kRowBound - valid, kv_head_ * rows_.head_chunks,
+                        block * rows_.block_rows + row + valid, hopper::kRowBound},
                        full);
     }
     __syncwarp();
-    kv_.advance();
+    kv_.count += 2;
+  }
+
+  const CUtensorMap& map_;
+  const KvRows& rows_;
+  PageWindow& pages_;
+  hopper::RingPlace<kShape.slots> kv_{kFirst};
+};
+
+/// Loads K and queries, and tells the consumers what to do with them.
+template <Shape kShape>
+class KeyProducer : public Producer<kShape, 0, KeyProducer<kShape>> {
+  using D = Derived<kShape>;
+  using Base = Producer<kShape, 0, KeyProducer<kShape>>;
+  friend Base;
+
+ public:
+  __device__ __forceinline__ KeyProducer(const CUtensorMap& map_q, const CUtensorMap& map_k,
+                                         const KernelParams& p, SharedMemory<kShape>& smem, int kv_head,
+                                         int lane, PageWindow& pages)
+      : Base(map_k, p.k_rows, p, smem, kv_head, lane, pages), map_q_(map_q) {}
+
+  /// `work`: whether the part has any. `start`: where it begins then.
+  __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work,
+                                      const Start& start) {
+    if (work) this->walk(partition, part, start);
+    await_stage();
+    publish(Item{});  // the end
+  }
+
+ private:
+  __device__ __forceinline__ void begin_segment(const Sequence& sequence, bool has_tiles) {
+    await_stage();
+    if (has_tiles) load_queries(sequence);
+  }
+
+  __device__ __forceinline__ void publish_segment(const Partition& partition, int32_t part, int32_t b,
+                                                  const Sequence& sequence, int32_t first_unit, int32_t tiles,
+                                                  int32_t tile_begin, int32_t tile_end) {
+    const Splits splits = splits_of(partition, first_unit, tiles);
+    publish({.b = b,
+             .q_begin = sequence.q_begin,
+             .q_len = sequence.q_len,
+             .k_len = sequence.k_len,
+             .tile_begin = tile_begin,
+             .tile_end = tile_end,
+             .split = part - splits.first_part,
+             .num_splits = splits.count,
+             .first_part = splits.first_part,
+             .first_partial = splits.first_partial});
+  }
+
+  /// Waits until the consumers have done with this stage's item and queries; a fresh ring is empty.
+  __device__ __forceinline__ void await_stage() { this->smem_.q_empty[q_.stage()].wait(q_.parity() ^ 1); }
+
+  /// Begins the copies of the queries. The rows are as many as the longest sequence of the launch has; those
+  /// past this sequence's are another's or zeros, and are computed for nobody.
+  __device__ __forceinline__ void load_queries(const Sequence& s) {
+    if (this->lane_ == 0) {
+      hopper::Mbarrier& full = this->smem_.q_full[q_.stage()];
+      hopper::announce_bytes(full, D::kQChunks * this->p_.max_rows * hopper::kChunkBytes);
+#pragma unroll
+      for (int c = 0; c < D::kQChunks; ++c) {
+        hopper::tma_load(this->smem_.q[q_.stage()] + c * D::kQChunkBytes, map_q_,
+                         {0, this->kv_head_ * this->p_.group, s.q_begin, c}, full);
+      }
+    }
+    __syncwarp();
+  }
+
+  /// Hands an item to the consumers. It is written before the arrival that publishes it.
+  __device__ __forceinline__ void publish(const Item& item) {
+    if (this->lane_ == 0) {
+      this->smem_.item[q_.stage()] = item;
+      this->smem_.q_full[q_.stage()].arrive();
+    }
+    __syncwarp();
+    q_.advance();
   }
 
   const CUtensorMap& map_q_;
-  const CUtensorMap& map_k_;
-  const CUtensorMap& map_v_;
-  const KernelParams& p_;
-  SharedMemory<kShape>& smem_;
-  const int kv_head_;
-  const int lane_;
-  PageWindow& pages_;
   hopper::RingPlace<kQStages> q_;
-  hopper::RingPlace<kShape.slots> kv_;
+};
+
+/// Loads V.
+template <Shape kShape>
+class ValueProducer : public Producer<kShape, 1, ValueProducer<kShape>> {
+  using Base = Producer<kShape, 1, ValueProducer<kShape>>;
+  friend Base;
+
+ public:
+  __device__ __forceinline__ ValueProducer(const CUtensorMap& map_v, const KernelParams& p,
+                                           SharedMemory<kShape>& smem, int kv_head, int lane,
+                                           PageWindow& pages)
+      : Base(map_v, p.v_rows, p, smem, kv_head, lane, pages) {}
+
+  __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work,
+                                      const Start& start) {
+    if (work) this->walk(partition, part, start);
+  }
+
+ private:
+  __device__ __forceinline__ void begin_segment(const Sequence&, bool) {}
+  __device__ __forceinline__ void publish_segment(const Partition&, int32_t, int32_t, const Sequence&,
+                                                  int32_t, int32_t, int32_t, int32_t) {}
 };
 
 }  // namespace attnbench::sm90_decode
