@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #if ATTNBENCH_HAVE_CUDA
+#include "kernels/cuda/append/append.h"
 #include "kernels/cuda/simt/simt_kernels.h"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
 #include "kernels/cuda/sm90_mixed/sm90_mixed.h"
@@ -18,6 +19,7 @@ const Kernel* const kTable[] = {
 #if ATTNBENCH_HAVE_CUDA
     &cuda_simt::kAttention,
     &cuda_simt::kKvAppend,
+    &cuda_append::kKvAppend,
     &sm90_prefill::kAttention,
     &sm90_decode::kAttention,
     &sm90_mixed::kAttention,

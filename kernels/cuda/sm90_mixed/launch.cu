@@ -38,7 +38,7 @@ sm90_decode::Division division_of(const AttentionParams& p, const LaunchContext&
   const double prefill_time =
       static_cast<double>(std::max<int64_t>(p.total_q - p.batch + 1, 1)) * 2 * group / 700;
   const double decode_time = (p.batch - 1) * 2.0 / 3 / 2;
-  const double share = decode_time > 1.5 * prefill_time ? 0.5 : 0.31;
+  const double share = decode_time > 1.5 * prefill_time ? 0.5 : 0.25;
   const int blocks = static_cast<int>(share * context.multiprocessors);
   division.max_parts = std::max(blocks / p.num_heads_kv, 1);
   return division;

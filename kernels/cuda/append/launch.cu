@@ -1,0 +1,132 @@
+#include <cstdint>
+
+#include "kernels/common/checks.h"
+#include "kernels/cuda/append/append.h"
+#include "kernels/cuda/append/kernel.cuh"
+
+namespace attnbench::cuda_append {
+namespace {
+
+KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  if (const KernelStatus s = check_features(kKvAppend, *op, message); s != KernelStatus::kOk) return s;
+  const KvAppendParams& p = op->kv_append;
+  if (const KernelStatus s = check_kv_append_args(kKvAppend, p, message); s != KernelStatus::kOk) return s;
+  const auto unsupported = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kUnsupported, format, args...);
+  };
+  if (context->compute_capability < 80) {
+    return unsupported("cuda_append: compute capability 80 or newer required, given %d",
+                       context->compute_capability);
+  }
+  if (p.head_dim % kChannels != 0) {
+    return unsupported("cuda_append: head_dim a multiple of %d required, given %d", kChannels, p.head_dim);
+  }
+  if (p.features & kRotary) {
+    const int multiple = p.rotary.interleaved ? 8 : 16;
+    if (p.rotary.dim % multiple != 0) {
+      return unsupported("cuda_append: a rotary dim that is a multiple of %d required, given %d", multiple,
+                         p.rotary.dim);
+    }
+  }
+  const struct {
+    const char* name;
+    int64_t value;
+  } strides[] = {
+      {"key_stride_token", p.key_stride_token},     {"key_stride_head", p.key_stride_head},
+      {"value_stride_token", p.value_stride_token}, {"value_stride_head", p.value_stride_head},
+      {"k_stride_block", p.k_stride_block},         {"k_stride_token", p.k_stride_token},
+      {"k_stride_head", p.k_stride_head},           {"v_stride_block", p.v_stride_block},
+      {"v_stride_token", p.v_stride_token},         {"v_stride_head", p.v_stride_head},
+  };
+  for (const auto& s : strides) {
+    if (s.value % kChannels != 0) {
+      return unsupported("cuda_append: %s a multiple of %d required, given %lld", s.name, kChannels,
+                         static_cast<long long>(s.value));
+    }
+  }
+  const int64_t capacity = int64_t{p.num_blocks} * p.block_size;
+  if (capacity > INT32_MAX || p.num_tokens > INT32_MAX / p.num_heads_kv) {
+    return unsupported(
+        "cuda_append: at most 2^31 - 1 rows required, given %lld tokens of %d heads and %lld slots",
+        static_cast<long long>(p.num_tokens), p.num_heads_kv, static_cast<long long>(capacity));
+  }
+  return KernelStatus::kOk;
+}
+
+/// What is rotated is computed in fp32 and rounded once; the rest is copied.
+Numerics numerics(const OpParams* op) {
+  return {.p_type = op->kv_append.dtype_k, .acc_type = DType::kFp32, .exp_rel_err = 0.0};
+}
+
+std::size_t workspace_bytes(const OpParams*, const LaunchContext*) { return 0; }
+
+KernelStatus check_alignment(const KvAppendParams& p, KernelMessage* message) {
+  const struct {
+    const char* name;
+    const void* pointer;
+  } pointers[] = {{"key", p.key},         {"value", p.value},    {"k_cache", p.k_cache},
+                  {"v_cache", p.v_cache}, {"cos", p.rotary.cos}, {"sin", p.rotary.sin}};
+  for (const auto& a : pointers) {
+    const auto off = static_cast<int>(reinterpret_cast<std::uintptr_t>(a.pointer) % 16);
+    if (off != 0) {
+      return refuse(message, KernelStatus::kBadArgument,
+                    "cuda_append: %s aligned to 16 bytes required, given an address %d bytes past", a.name,
+                    off);
+    }
+  }
+  return KernelStatus::kOk;
+}
+
+template <DType kType>
+void launch_type(const KvAppendParams& p, unsigned blocks, int row_lanes, cudaStream_t stream) {
+  if ((p.features & kRotary) == 0) {
+    append_kernel<kType, Rotary::kNone><<<blocks, kThreads, 0, stream>>>(p, row_lanes);
+  } else if (p.rotary.interleaved) {
+    append_kernel<kType, Rotary::kAdjacent><<<blocks, kThreads, 0, stream>>>(p, row_lanes);
+  } else {
+    append_kernel<kType, Rotary::kHalves><<<blocks, kThreads, 0, stream>>>(p, row_lanes);
+  }
+}
+
+KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  const KvAppendParams& p = op->kv_append;
+  if (const KernelStatus s = check_kv_append_pointers(kKvAppend, p, message); s != KernelStatus::kOk)
+    return s;
+  if (const KernelStatus s = check_alignment(p, message); s != KernelStatus::kOk) return s;
+  const int64_t rows = p.num_tokens * p.num_heads_kv;
+  if (rows == 0) return KernelStatus::kOk;
+  int row_lanes = 1;
+  while (row_lanes * kChannels < p.head_dim) row_lanes *= 2;
+  const int64_t per_block = kThreads / row_lanes * kRows;
+  const auto blocks = static_cast<unsigned>((rows + per_block - 1) / per_block);
+  const auto stream = static_cast<cudaStream_t>(context->stream);
+  if (p.dtype_in == DType::kBf16) {
+    launch_type<DType::kBf16>(p, blocks, row_lanes, stream);
+  } else {
+    launch_type<DType::kFp16>(p, blocks, row_lanes, stream);
+  }
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kDeviceError, "cuda_append: %s", cudaGetErrorString(error));
+}
+
+}  // namespace
+
+const Kernel kKvAppend{
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic | kBatchInvariant,
+    .name = "cuda_append",
+    .summary = "rotary embedding and cache write in one pass, 16 bytes per lane, any GPU from sm_80",
+    .shapes = "head_dim a multiple of 8, any block_size",
+    .op = Op::kKvAppend,
+    .device = DeviceKind::kCuda,
+    .min_compute_capability = 80,
+    .features = kPagedKv | kHnd | kBf16 | kFp16 | kRotary,
+    .supports = supports,
+    .numerics = numerics,
+    .workspace_bytes = workspace_bytes,
+    .plan = nullptr,
+    .launch = launch,
+};
+
+}  // namespace attnbench::cuda_append
