@@ -25,7 +25,8 @@ struct Instance {
   int tile_tokens;
   bool for_few_blocks;  ///< larger tiles and rings
   int blocks_per_sm;
-  cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t);
+  /// `started`, if not null, is recorded once all blocks have begun.
+  cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t, cudaEvent_t started);
 };
 
 extern const Instance kBf16D64R16, kBf16D64R32, kBf16D64R64;

@@ -77,16 +77,23 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
 }
 
 template <class Choice>
-cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t stream) {
+cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t stream, cudaEvent_t started) {
   constexpr auto kBytes = kSmemBytes<Choice::kShape>;
   static_assert(kBytes <= 227 * 1024 && (kBytes + 1024) * Choice::kShape.blocks_per_sm <= 228 * 1024);
   const cudaError_t error = cudaFuncSetAttribute(
       decode_kernel<Choice>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
   if (error != cudaSuccess) return error;
-  decode_kernel<Choice>
-      <<<dim3(p.attention.num_heads_kv, p.parts), Derived<Choice::kShape>::kThreads, kBytes, stream>>>(
-          maps.q, maps.k, maps.v, p);
-  return cudaGetLastError();
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeLaunchCompletionEvent;
+  attribute.val.launchCompletionEvent.event = started;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(p.attention.num_heads_kv, p.parts);
+  config.blockDim = Derived<Choice::kShape>::kThreads;
+  config.dynamicSmemBytes = kBytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = started == nullptr ? 0 : 1;
+  return cudaLaunchKernelEx(&config, decode_kernel<Choice>, maps.q, maps.k, maps.v, p);
 }
 
 template <class Choice>

@@ -276,7 +276,7 @@ KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, c
 }
 
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-                             const Division& division, KernelMessage* message) {
+                             const Division& division, KernelMessage* message, cudaEvent_t started) {
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
   if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
     return s;
@@ -325,7 +325,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
                      p.v_stride_head)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_decode: the driver refused a tensor map");
   }
-  const cudaError_t error = instance.launch(maps, k, static_cast<cudaStream_t>(context.stream));
+  const cudaError_t error = instance.launch(maps, k, static_cast<cudaStream_t>(context.stream), started);
   if (error != cudaSuccess) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_decode: %s", cudaGetErrorString(error));
   }

@@ -28,7 +28,8 @@ KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, c
                            const Division& division, KernelMessage* message);
 
 /// Enqueues the kernel. `p` is one that `supports` accepts and that `instance` can do.
+/// `started`, if not null, is recorded once all blocks have begun.
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-                             const Division& division, KernelMessage* message);
+                             const Division& division, KernelMessage* message, cudaEvent_t started = nullptr);
 
 }  // namespace attnbench::sm90_decode

@@ -10,6 +10,7 @@ cudaError_t SideStream::prepare(int device) {
   int least = 0, greatest = 0;
   if (error == cudaSuccess) error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
   if (error == cudaSuccess) error = cudaEventCreateWithFlags(&forked_, cudaEventDisableTiming);
+  if (error == cudaSuccess) error = cudaEventCreateWithFlags(&started_, cudaEventDisableTiming);
   if (error == cudaSuccess) error = cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming);
   // The highest priority: its few blocks get their multiprocessors before the many of the main stream.
   cudaStream_t made = nullptr;
