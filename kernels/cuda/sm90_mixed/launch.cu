@@ -140,10 +140,11 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   prefill.workspace_bytes = context->workspace_bytes - parts.workspace.prefill_begin;
 
   if (const KernelStatus s = device_error(side->fork(main), message); s != KernelStatus::kOk) return s;
-  // The decodes first: what they leave free of the GPU, and what becomes free when they end, is the
-  // prefill's.
-  KernelStatus status =
-      sm90_decode::launch_instance(*parts.decode_instance, parts.decode, decode, parts.division, message);
+  // The decodes first, and the prefill not before they have their multiprocessors: what they leave free of
+  // the GPU, and what becomes free when they end, is the prefill's.
+  KernelStatus status = sm90_decode::launch_instance(*parts.decode_instance, parts.decode, decode,
+                                                     parts.division, message, side->started());
+  if (status == KernelStatus::kOk) status = device_error(side->hold(main), message);
   if (status == KernelStatus::kOk) {
     status = sm90_prefill::launch_instance(*parts.prefill_instance, p, prefill, sm90_prefill::kKvBudgetBytes,
                                            decode_q_len(p), message);
