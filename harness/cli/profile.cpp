@@ -1,11 +1,13 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <cctype>
+#include <filesystem>
 #include <iostream>
 
+#include "harness/cases/cost.h"
 #include "harness/cli/common.h"
+#include "harness/cli/profiler_tool.h"
+#include "harness/report/ncu_csv.h"
 #include "harness/run/launcher.h"
 
 namespace attnbench::cli {
@@ -18,6 +20,9 @@ struct ProfileOptions {
   std::string kernel;
   std::string device = "auto";
   std::string tool = "none";
+  std::string tool_path, kernels;
+  std::string sections = "full";
+  std::string out = "results/runs/profiles";
   int launches = 1;
   bool dry_run = false;
 };
@@ -30,40 +35,69 @@ const Case& the_case(const Cases& cases) {
   return cases.cases.front();
 }
 
-std::string quoted(const std::string& s) {
-  std::string out = "'";
-  for (const char c : s) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
+/// A file name of an id: "attention-packed-bf16-...", cut where file systems would refuse it.
+std::string safe_name(const std::string& id) {
+  std::string out;
+  for (const char c : id)
+    out += std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' ? c : '-';
+  return out.substr(0, 200);
 }
 
-/// The profiler's command line round this program with --tool none.
-std::vector<std::string> tool_command(const ProfileOptions& o, const Case& item, const std::string& kernel,
-                                      const std::string& device, const std::string& self) {
-  std::vector<std::string> args;
-  if (o.tool == "ncu") {
-    args = {"ncu", "--profile-from-start", "off", "--nvtx", "--set", "full", "-f", "-o", "attnbench"};
-  } else {
-    args = {
-        "nsys", "profile",  "--capture-range=cudaProfilerApi", "--trace=cuda,nvtx", "--force-overwrite=true",
-        "-o",   "attnbench"};
+/// Prints what ncu's report says; false, with the reason on stderr, where it cannot be read back.
+bool print_figures(const ProfilerCall& call, const Case& item, int launches) {
+  std::string csv;
+  const int rc = run_command({call.path, "--import", profiler_report(call).string(), "--csv", "--page", "raw",
+                              "--print-units", "base"},
+                             csv);
+  try {
+    if (rc != 0) throw std::runtime_error(fmt::format("ncu --import ended with {}", rc));
+    const std::vector<NcuLaunch> kernels = parse_ncu_csv(csv);
+    if (kernels.empty()) throw std::runtime_error("it holds no launch");
+    std::cout << ncu_summary(kernels, cost_of(item.params).bytes, launches);
+    return true;
+  } catch (const std::exception& e) {
+    std::cerr << fmt::format("attnbench: {}: {}\n", profiler_report(call).string(), e.what());
+    return false;
   }
-  for (const std::string& a :
-       {self, std::string("profile"), std::string("--case"), case_yaml(item.params), std::string("--seed"),
-        std::to_string(item.seed), std::string("--device"), device, std::string("--kernel"), kernel,
-        std::string("--launches"), std::to_string(o.launches), std::string("--tool"), std::string("none")}) {
-    args.push_back(a);
-  }
-  return args;
 }
 
-int run_tool(const std::vector<std::string>& args) {
-  std::vector<char*> argv;
-  for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
-  argv.push_back(nullptr);
-  execvp(argv[0], argv.data());
-  throw UsageError(
-      fmt::format("cannot run {}: {}; install it (NVIDIA Nsight) or run the line above where it is", args[0],
-                  std::strerror(errno)));
+/// Starts the tool round this program with --tool none, and reads back what it left.
+int run_tool(const ProfileOptions& o, const Case& item, const std::string& kernel, const std::string& device,
+             const std::string& self) {
+  ProfilerCall call;
+  call.tool = o.tool;
+  const std::optional<std::string> found = o.tool_path.empty() ? find_profiler(o.tool) : o.tool_path;
+  call.path = found.value_or(o.tool);
+  call.report = std::filesystem::path(o.out) / (safe_name(item.id) + "." + kernel);
+  call.kernels = o.kernels;
+  call.sections = o.sections;
+  const auto args = profiler_command(call, {self, "profile", "--case", case_yaml(item.params), "--seed",
+                                            std::to_string(item.seed), "--device", device, "--kernel", kernel,
+                                            "--launches", std::to_string(o.launches), "--tool", "none"});
+  std::cout << shell_line(args) << std::endl;
+  if (o.dry_run) return 0;
+  if (!found) {
+    throw UsageError(
+        fmt::format("no {} in PATH, CUDA_HOME/bin, /usr/local/cuda/bin or /opt/nvidia: install NVIDIA "
+                    "Nsight, name it with "
+                    "--tool-path, or run the line above where it is",
+                    o.tool));
+  }
+  const std::filesystem::path report = profiler_report(call);
+  std::error_code ec;
+  std::filesystem::create_directories(o.out, ec);
+  std::filesystem::remove(report, ec);  // so that an old report is not taken for the new one
+  const int rc = run_command(args);
+  if (rc != 0 || !std::filesystem::exists(report)) {
+    std::cerr << fmt::format(
+        "attnbench: {} ended with {} and {} {}; where it speaks of ERR_NVGPUCTRPERM, reading counters needs "
+        "root or "
+        "the driver's option NVreg_RestrictProfilingToAdminUsers=0\n",
+        o.tool, rc, std::filesystem::exists(report) ? "left" : "without", report.string());
+    return 5;
+  }
+  std::cout << fmt::format("report: {}\n", report.string()) << std::flush;
+  return o.tool == "ncu" && !print_figures(call, item, o.launches) ? 5 : 0;
 }
 
 int profile(const ProfileOptions& o, const Program& program) {
@@ -82,16 +116,7 @@ int profile(const ProfileOptions& o, const Program& program) {
   }
   const Kernel& kernel = *kernels.front();
   if (o.tool != "none") {
-    const auto args = tool_command(o, item, kernel.name, device->info().name, program.command_line.front());
-    std::string text;
-    for (const std::string& a : args) {
-      const bool plain =
-          a.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,") ==
-          std::string::npos;
-      text += (text.empty() ? "" : " ") + (plain ? a : quoted(a));
-    }
-    std::cout << text << std::endl;
-    return o.dry_run ? 0 : run_tool(args);
+    return run_tool(o, item, kernel.name, device->info().name, program.command_line.front());
   }
   if (auto why = refusal(kernel, *device, item)) {
     std::cerr << "attnbench: skipped: " << *why << "\n";
@@ -102,10 +127,11 @@ int profile(const ProfileOptions& o, const Program& program) {
   for (int i = 0; i < kWarmups; ++i) launcher.launch();
   device->synchronize();
   device->profiler_start();
-  device->range_push(item.id.c_str());
-  for (int i = 0; i < o.launches; ++i) launcher.launch();
-  device->synchronize();
-  device->range_pop();
+  {
+    const DeviceRange range(*device, item.id.c_str());
+    for (int i = 0; i < o.launches; ++i) launcher.launch();
+    device->synchronize();
+  }
   device->profiler_stop();
   std::cout << fmt::format("{} on {}: {} warm-up launches, then {} in the profiled range '{}'\n", kernel.name,
                            device->info().name, kWarmups, o.launches, item.id);
@@ -124,8 +150,19 @@ void add_profile(CLI::App& app, Program& program) {
   command
       ->add_option("--tool", o->tool,
                    "none: launch here, inside cudaProfilerStart/Stop and an NVTX range named by the "
-                   "case id. ncu, nsys: print the tool's command line and run it")
+                   "case id. ncu, nsys: find the tool, print its command line, run it; of ncu's report print "
+                   "duration, DRAM traffic against the model's, tensor pipe, occupancy, L2 hits, stalls")
       ->check(CLI::IsMember({"none", "ncu", "nsys"}));
+  command->add_option("--out", o->out, "Folder of the .ncu-rep or .nsys-rep (default results/runs/profiles)")
+      ->type_name("DIR");
+  command->add_option("--tool-path", o->tool_path, "The tool itself, where it is not found")
+      ->type_name("FILE");
+  command
+      ->add_option("--device-kernels", o->kernels,
+                   "ncu: only device functions whose name matches (default: all of the launch)")
+      ->type_name("REGEX");
+  command->add_option("--sections", o->sections, "ncu: its --set (default full)")
+      ->check(CLI::IsMember({"basic", "detailed", "full", "roofline"}));
   command->add_option("--launches", o->launches, "Launches inside the profiled range (default 1)")
       ->check(CLI::Range(1, 1000000));
   command->add_flag("--dry-run", o->dry_run, "Print the tool's command line only");

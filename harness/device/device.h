@@ -119,8 +119,20 @@ class Device {
 
   virtual void profiler_start() = 0;  ///< cudaProfilerStart; nothing on cpu
   virtual void profiler_stop() = 0;
-  virtual void range_push(const char* name) = 0;  ///< NVTX range; nothing on cpu
+  virtual void range_push(const char* name) = 0;  ///< NVTX range of the domain attnbench; nothing on cpu
   virtual void range_pop() = 0;
+};
+
+/// A range while it lives: what a profiler shows and filters by.
+class DeviceRange {
+ public:
+  DeviceRange(Device& device, const char* name) : device_(device) { device_.range_push(name); }
+  ~DeviceRange() { device_.range_pop(); }
+  DeviceRange(const DeviceRange&) = delete;
+  DeviceRange& operator=(const DeviceRange&) = delete;
+
+ private:
+  Device& device_;
 };
 
 /// What can be opened here, and why not where it cannot.

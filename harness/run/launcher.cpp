@@ -38,7 +38,7 @@ std::optional<std::string> refusal(const Kernel& kernel, const Device& device, c
 }
 
 Launcher::Launcher(const Kernel& kernel, Device& device, const Workload& workload)
-    : kernel_(&kernel), params_(workload.params()), context_(device.launch_context()) {
+    : kernel_(&kernel), device_(&device), params_(workload.params()), context_(device.launch_context()) {
   const std::size_t bytes = kernel.workspace_bytes ? kernel.workspace_bytes(&params_, &context_) : 0;
   if (bytes > 0) {
     workspace_ = GuardedBuffer(device, "workspace", static_cast<int64_t>(bytes));
@@ -57,6 +57,7 @@ Launcher::Launcher(const Kernel& kernel, Device& device, const Workload& workloa
 }
 
 void Launcher::launch() {
+  const DeviceRange range(*device_, "launch");
   KernelMessage message{};
   check(*kernel_, kernel_->launch(&params_, &context_, &message), message, "launch");
 }

@@ -31,7 +31,7 @@ class Launcher {
   /// Allocates the workspace and plans. Throws KernelError, OutOfMemory.
   Launcher(const Kernel& kernel, Device& device, const Workload& workload);
 
-  /// Enqueues one launch. Throws KernelError.
+  /// Enqueues one launch, inside a profiler's range "launch". Throws KernelError.
   void launch();
 
   Numerics numerics() const { return kernel_->numerics(&params_); }
@@ -41,6 +41,7 @@ class Launcher {
 
  private:
   const Kernel* kernel_;
+  Device* device_;
   OpParams params_;
   LaunchContext context_;
   GuardedBuffer workspace_;

@@ -54,6 +54,8 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
     record.reason = *why;
     return;
   }
+  const DeviceRange whole(device, work.item->id.c_str());
+  std::optional<DeviceRange> stage(std::in_place, device, "set-up");
   auto begin = std::chrono::steady_clock::now();
   const auto lap = [&begin] {
     const auto before = std::exchange(begin, std::chrono::steady_clock::now());
@@ -62,6 +64,8 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
   Workload workload(device, *work.item);
   Launcher launcher(*work.kernel, device, workload);
   record.stages.setup_s = lap();
+  stage.reset();  // before the next one begins: ranges end in the order of a stack
+  stage.emplace(device, "verify");
   uint64_t verified = 0;
   if (options.check != CheckMode::kOff) {
     record.check = checked_launch(work, workload, launcher, device, options, verified);
@@ -72,9 +76,11 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
     }
   }
   record.stages.verify_s = lap();
+  stage.reset();
   record.status = Status::kPass;
   if (!options.time) return;
 
+  stage.emplace(device, "time");
   time_stage(work, device, options, workload, launcher, verified, record);
   record.stages.time_s = lap();
 }

@@ -25,6 +25,14 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 
 __global__ void tiny_kernel() {}
 
+#if ATTNBENCH_HAVE_NVTX
+/// A domain of its own, so that filters meet nobody else's ranges. Lives as long as the program.
+nvtxDomainHandle_t nvtx_domain() {
+  static const nvtxDomainHandle_t domain = nvtxDomainCreateA("attnbench");
+  return domain;
+}
+#endif
+
 /// The middle one of `count` timings of `launch`.
 double median_us(LaunchTimer& timer, const std::function<void()>& launch, CacheMode cache, int count) {
   std::vector<double> us(static_cast<std::size_t>(count));
@@ -179,8 +187,15 @@ class CudaDevice final : public Device {
     cuda_check(cudaProfilerStop(), "cudaProfilerStop");
   }
 #if ATTNBENCH_HAVE_NVTX
-  void range_push(const char* name) override { nvtxRangePushA(name); }
-  void range_pop() override { nvtxRangePop(); }
+  void range_push(const char* name) override {
+    nvtxEventAttributes_t range{};
+    range.version = NVTX_VERSION;
+    range.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+    range.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    range.message.ascii = name;
+    nvtxDomainRangePushEx(nvtx_domain(), &range);
+  }
+  void range_pop() override { nvtxDomainRangePop(nvtx_domain()); }
 #else
   void range_push(const char*) override {}
   void range_pop() override {}
