@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
 
 #include "harness/report/compare.h"
@@ -82,6 +83,31 @@ TEST(ReportGate, NoiseBetweenRunsWidensTheInterval) {
   RatioTest wide{1.0, 0.5, 2.0, 1};
   widen_by_noise(wide, {0.001, 10}, 1, 1, 0.02);
   EXPECT_EQ(wide.lo, 0.5) << "never narrower";
+}
+
+/// Runs differ by more than their samples say, as on a machine whose clock or memory layout differs by run.
+TEST(ReportGate, CalibrationKeepsFalseAlarmsDown) {
+  constexpr int kPairs = 300;
+  constexpr double kBetweenRuns = 0.02;
+  std::mt19937_64 rng(11);
+  std::normal_distribution<double> shift(0, kBetweenRuns);
+  CompareOptions calibrated;
+  calibrated.noise_of["a/k"] = {kBetweenRuns, 10};
+  int plain = 0, kept = 0, caught = 0;
+  for (int i = 0; i < kPairs; ++i) {
+    const LoadedResult base = sampled("a", 100 * std::exp(shift(rng)), 0.005, 30, 3 * i);
+    const double us = 100 * std::exp(shift(rng));
+    const LoadedResult equal = sampled("a", us, 0.005, 30, 3 * i + 1);
+    plain += one(base, equal).change == Change::kSlower;
+    kept += one(base, equal, calibrated).change == Change::kSlower;
+    caught += one(base, sampled("a", 1.2 * us, 0.005, 30, 3 * i + 2), calibrated).change == Change::kSlower;
+  }
+  std::printf(
+      "equal runs called slower: %d of %d without a calibration, %d with; of 20 %% slower ones %d caught\n",
+      plain, kPairs, kept, caught);
+  EXPECT_GT(plain, kPairs / 10) << "the test would prove nothing";
+  EXPECT_LE(kept, kPairs / 100);
+  EXPECT_GE(caught, kPairs * 99 / 100);
 }
 
 TEST(ReportGate, NoiseIsTheSpreadOfMedians) {
