@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 
 #include "tests/unit/tree_files.h"
 
@@ -86,6 +88,50 @@ TEST(TreeReadmeFigures, AWrongFigureIsSeen) {
   ASSERT_EQ(wrong_in(row, a), "");
   row[3] = std::to_string(std::stod(row[3]) * 0.98);
   EXPECT_EQ(wrong_in(row, a), "time");
+}
+
+/// What the matrix of tests/faults/README.md says wrongly of the committed selftest; empty where all is true.
+std::string wrong_in_matrix(const std::string& readme, const json& result) {
+  std::istringstream lines(readme);
+  std::map<std::string, std::string> rows;
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t name = line.find("| `");
+    if (name != std::string::npos) rows[line.substr(name + 3, line.find('`', name + 3) - name - 3)] = line;
+  }
+  for (const json& f : result["faults"]) {
+    const std::string name = f["name"];
+    if (!rows.count(name)) return name + " is missing";
+    const std::string& row = rows[name];
+    const std::string rules =
+        "| " + f["allclose_1e2"].get<std::string>() + " | " + f["twice_naive"].get<std::string>() + " |";
+    if (row.size() < rules.size() || row.substr(row.size() - rules.size()) != rules)
+      return name + ": " + rules;
+    std::set<std::string> columns;
+    for (const json& d : f["caught_by"]) {
+      const std::string detector = d.get<std::string>().substr(d.get<std::string>().find(':') + 1);
+      const bool own =
+          std::set<std::string>{"poison", "empty_row", "max_z", "row_z2", "bias", "lse"}.count(detector) > 0;
+      if (own) columns.insert(detector);
+      if (!own && row.find(detector) == std::string::npos) return name + ": " + detector;
+    }
+    std::size_t marks = 0;
+    for (std::size_t at = row.find(" x |"); at != std::string::npos; at = row.find(" x |", at + 1)) ++marks;
+    if (marks != columns.size()) return name + ": detectors";
+    if (f["outcome"] != "caught") return name + " escaped";
+  }
+  if (result["clean"]["false_alarms"] != 0) return "false alarms";
+  return rows.size() == result["faults"].size() ? "" : "a row without a result";
+}
+
+TEST(TreeReadmeFigures, FaultMatrixIsTheCommittedSelftest) {
+  const std::string readme = tree::read(tree::root() / "tests/faults/README.md");
+  json result = json::parse(tree::read(tree::root() / "results/baselines/cpu/selftest.json"));
+  EXPECT_EQ(wrong_in_matrix(readme, result), "");
+  EXPECT_GE(result["faults"].size(), 45u);
+  EXPECT_GE(result["clean"]["runs"].get<int>(), 500);
+  json& first = result["faults"][0];
+  first["allclose_1e2"] = first["allclose_1e2"] == "pass" ? "fail" : "pass";
+  EXPECT_NE(wrong_in_matrix(readme, result), "") << "a wrong cell is seen";
 }
 
 }  // namespace
