@@ -22,6 +22,7 @@ const Kernel* const kTable[] = {
     &cuda_append::kKvAppend,
     &sm90_prefill::kAttention,
     &sm90_decode::kAttention,
+    &sm90_decode::kFixedAttention,
     &sm90_mixed::kAttention,
 #endif
     // clang-format on

@@ -3,7 +3,8 @@
 namespace attnbench::sm90_decode {
 
 struct Bf16D256R64 {
-  static constexpr Shape kShape{.dtype = DType::kBf16, .head_dim = 256, .row_tiles = 4, .slots = 4};
+  static constexpr Shape kShape{
+      .dtype = DType::kBf16, .head_dim = 256, .row_tiles = 4, .slots = 8, .tile_tokens = 32};
 };
 extern constexpr Instance kBf16D256R64 = make_instance<Bf16D256R64>();
 

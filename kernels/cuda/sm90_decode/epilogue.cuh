@@ -52,6 +52,13 @@ __device__ __forceinline__ void store_row(const KernelParams& p, const Item& ite
   if (writes_lse) a.lse[lse_offset(a, q_row, head)] = lse2 * kLn2;
 }
 
+/// Number of the first partial result of a KV head, and of split `split` of an item.
+__device__ __forceinline__ int32_t partial_of_split(const KernelParams& p, const Item& item, int kv_head,
+                                                    int split) {
+  const int32_t step = p.split_every_unit ? 1 : kPartialStep;
+  return kv_head * p.partials + (split == 0 ? item.first_partial : item.other_partial + split * step);
+}
+
 /// Merges the splits of a sequence, in their order, whichever block came last. Lane i holds channels i *
 /// kVector.. of each kVector * 32; a warp takes a row at a time. Written for few instructions: a launch of a
 /// few microseconds passes here once, and waits for each that no cache holds.
@@ -63,10 +70,10 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
   // Splits whose loads are in flight, as registers allow; at most 32.
   constexpr int kBatch = kVectors == 1 && kShape.warps == 4 && kShape.blocks_per_sm == 1 ? 16 : 8;
   const int lane = threadIdx.x % 32;
-  const int32_t head_base = kv_head * 2 * p.parts;
-  const int32_t first_row = (head_base + item.first_partial) * p.max_rows;   // of split 0
-  const int32_t other_row = (head_base + 2 * item.first_part) * p.max_rows;  // of split s: + s * stride
-  const int32_t stride = 2 * p.max_rows;
+  const int32_t first_row = partial_of_split(p, item, kv_head, 0) * p.max_rows;
+  const int32_t stride = (p.split_every_unit ? 1 : kPartialStep) * p.max_rows;
+  const int32_t other_row =
+      partial_of_split(p, item, kv_head, 1) * p.max_rows - stride;  // of split s: + s * stride
 
 #pragma unroll 1
   for (int row = threadIdx.x / 32 - kProducerWarps; row < rows; row += D::kConsumerWarps) {
@@ -151,9 +158,8 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
   const int thread = threadIdx.x - 32 * kProducerWarps;  // of the consumers
   const auto meet = [] { hopper::named_barrier_sync(kConsumerBarrier, D::kConsumerThreads); };
   const bool whole = item.num_splits == 1;
-  const int64_t head_base = static_cast<int64_t>(kv_head) * 2 * p.parts;
   const int64_t partial_row =
-      (head_base + partial_of(item.first_part, item.first_partial, item.split)) * p.max_rows;
+      static_cast<int64_t>(partial_of_split(p, item, kv_head, item.split)) * p.max_rows;
 
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -233,7 +239,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
   // The barrier above orders every thread's part of the partial result before thread 0's release; the one
   // below orders its acquire before every thread's loads.
   if (thread == 0) {
-    smem.is_last = hopper::arrive_last(p.counters + head_base + item.first_partial, item.num_splits);
+    smem.is_last = hopper::arrive_last(p.counters + partial_of_split(p, item, kv_head, 0), item.num_splits);
   }
   meet();
   if (smem.is_last) merge_splits<kShape>(p, item, kv_head, rows);

@@ -15,6 +15,10 @@ namespace {
 constexpr int kMaxRows = 64;
 constexpr Division kDivision{};
 
+/// Batch invariant: 16 tiles, so that a sequence's splits are 1,024 keys (e4m3 of head_dim 128: 2,048).
+constexpr Division kFixedDivision{.unit_shift = 4, .split_every_unit = true};
+constexpr int kFixedRows = 16;  ///< of one instantiation, which must not depend on the batch either
+
 /// In order of rows; those for few blocks first.
 constexpr const Instance* kInstances[] = {
     // clang-format off
@@ -39,6 +43,7 @@ int64_t max_rows(const AttentionParams& p) {
 /// The partition as far as the host knows it, as if every sequence were as long as the longest.
 struct Guess {
   int32_t parts;
+  int32_t partials;  ///< places for partial results per KV head; no guess, as the longest is known
   int32_t first_tile;
   int64_t sequence_units;
   int64_t total_units;
@@ -51,13 +56,16 @@ Guess guess(const Instance& instance, const AttentionParams& p, const LaunchCont
   const TileRange tiles = tiles_of_keys(keys.begin, keys.end, instance.tile_tokens);
   Guess g{};
   g.first_tile = tiles.begin;
-  g.sequence_units = sequence_units(q_len, tiles.end - tiles.begin, division.segment_cost);
+  g.sequence_units = sequence_units(q_len, units_of_tiles(tiles.end - tiles.begin, division.unit_shift),
+                                    division.segment_cost);
   g.total_units = g.sequence_units * p.batch;
   // More parts than this would be empty.
   const int64_t useful = std::max<int64_t>((g.total_units + division.min_units - 1) / division.min_units, 1);
   const int resident = context.multiprocessors * instance.blocks_per_sm;
   const int parts = std::clamp(resident / p.num_heads_kv, 1, division.max_parts);
   g.parts = static_cast<int32_t>(std::min<int64_t>(parts, useful));
+  g.partials =
+      division.split_every_unit ? static_cast<int32_t>(std::max<int64_t>(g.total_units, 1)) : 2 * g.parts;
   return g;
 }
 
@@ -69,10 +77,10 @@ struct Workspace {
   std::size_t bytes;
 };
 
-Workspace workspace_of(const AttentionParams& p, int32_t parts) {
+Workspace workspace_of(const AttentionParams& p, int32_t partials_per_head) {
   constexpr std::size_t kAlign = 256;
   const auto aligned = [](std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; };
-  const std::size_t partials = std::size_t{2} * parts * p.num_heads_kv;
+  const std::size_t partials = static_cast<std::size_t>(partials_per_head) * p.num_heads_kv;
   const std::size_t rows = partials * max_rows(p);
   Workspace w{};
   w.counters_bytes = aligned(partials * sizeof(uint32_t));
@@ -117,7 +125,7 @@ bool encode_q_map(CUtensorMap* map, const AttentionParams& p) {
                             static_cast<uint64_t>(p.head_dim / hopper::kChunkChannels)};
   const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, hopper::kChunkBytes};
   const uint32_t box[4] = {hopper::kChunkChannels, static_cast<uint32_t>(p.num_heads_q / p.num_heads_kv),
-                           static_cast<uint32_t>(p.max_seqlen_q), 1};
+                           static_cast<uint32_t>(std::max(p.max_seqlen_q, 1)), 1};
   return hopper::encode_map(map, p.dtype_q, p.q, dims, strides, box);
 }
 
@@ -233,6 +241,39 @@ Numerics numerics(const OpParams* op) {
           .exp_rel_err = 0x1p-22};
 }
 
+KernelStatus fixed_supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  if (const KernelStatus s = supports(op, context, message); s != KernelStatus::kOk) return s;
+  const AttentionParams& p = op->attention;
+  if (max_rows(p) > kFixedRows) {
+    return refuse(message, KernelStatus::kUnsupported,
+                  "sm90_decode_fixed: at most %d query rows per KV head required, given %lld", kFixedRows,
+                  static_cast<long long>(max_rows(p)));
+  }
+  const Guess g = guess(*find_instance(p, false), p, *context, kFixedDivision);
+  const int64_t rows = g.total_units * p.num_heads_kv * max_rows(p);
+  if (rows > 1 << 22) {
+    return refuse(message, KernelStatus::kUnsupported,
+                  "sm90_decode_fixed: at most 2^22 rows of partial results required, given up to %lld",
+                  static_cast<long long>(rows));
+  }
+  return KernelStatus::kOk;
+}
+
+std::size_t fixed_workspace_bytes(const OpParams* op, const LaunchContext* context) {
+  const Instance* instance = find_instance(op->attention, false);
+  return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context, kFixedDivision);
+}
+
+KernelStatus fixed_plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  return plan_instance(*find_instance(op->attention, false), op->attention, *context, kFixedDivision,
+                       message);
+}
+
+KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  return launch_instance(*find_instance(op->attention, false), op->attention, *context, kFixedDivision,
+                         message);
+}
+
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
   const Instance* instance = find_instance(op->attention, false);
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context, kDivision);
@@ -260,12 +301,12 @@ const Instance* find_instance(const AttentionParams& p, bool few_blocks) {
 
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
                                const LaunchContext& context, const Division& division) {
-  return workspace_of(p, guess(instance, p, context, division).parts).bytes;
+  return workspace_of(p, guess(instance, p, context, division).partials).bytes;
 }
 
 KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                            const Division& division, KernelMessage* message) {
-  const Workspace w = workspace_of(p, guess(instance, p, context, division).parts);
+  const Workspace w = workspace_of(p, guess(instance, p, context, division).partials);
   if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
   const cudaError_t error =
       cudaMemsetAsync(context.workspace, 0, w.counters_bytes, static_cast<cudaStream_t>(context.stream));
@@ -282,7 +323,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
     return s;
   if (const KernelStatus s = check_alignment(p, message); s != KernelStatus::kOk) return s;
   const Guess g = guess(instance, p, context, division);
-  const Workspace w = workspace_of(p, g.parts);
+  const Workspace w = workspace_of(p, g.partials);
   if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
 
   KernelParams k{};
@@ -298,6 +339,9 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   k.parts = g.parts;
   k.min_units = division.min_units;
   k.segment_cost = division.segment_cost;
+  k.unit_shift = division.unit_shift;
+  k.split_every_unit = division.split_every_unit ? 1 : 0;
+  k.partials = g.partials;
   k.window_left = std::min(p.window_left, kFar);
   k.by_group = Divisor(k.group);
   k.by_parts = Divisor(k.parts);
@@ -349,6 +393,24 @@ const Kernel kAttention{
     .workspace_bytes = workspace_bytes,
     .plan = plan,
     .launch = launch,
+};
+
+const Kernel kFixedAttention{
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic | kBatchInvariant,
+    .name = "sm90_decode_fixed",
+    .summary = "Hopper decode, batch invariant: sm90_decode with sequences cut at fixed places",
+    .shapes = "head_dim 64, 128, 256; block_size a multiple of 16; up to 16 query rows per KV head",
+    .op = Op::kAttention,
+    .device = DeviceKind::kCuda,
+    .min_compute_capability = 90,
+    .features = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 |
+                kFp16 | kE4m3Kv | kPartialKv,
+    .supports = fixed_supports,
+    .numerics = numerics,
+    .workspace_bytes = fixed_workspace_bytes,
+    .plan = fixed_plan,
+    .launch = fixed_launch,
 };
 
 }  // namespace attnbench::sm90_decode

@@ -13,6 +13,9 @@ struct Division {
   int min_units = 1;        ///< least units of a part (partition.cuh)
   int segment_cost = 0;     ///< units that beginning a sequence counts as
   int max_parts = 1 << 20;  ///< per KV head
+  int unit_shift = 0;       ///< a unit is 2^unit_shift tiles
+  /// Every unit a split of its own: how a sequence is cut then depends on its own lengths alone.
+  bool split_every_unit = false;
 };
 
 /// The smallest instance that can do `p`, null if none. `few_blocks`: for a launch that is to occupy a part

@@ -29,7 +29,11 @@ struct KernelParams {
   int32_t parts;      ///< parts per KV head (partition.cuh); the grid is (num_heads_kv, parts)
   int32_t min_units;  ///< least units of a part
   int32_t segment_cost;
-  int32_t window_left;  ///< of `attention`, at most kFar
+  int32_t unit_shift;        ///< a unit is 2^unit_shift tiles
+  int32_t split_every_unit;  ///< 1: every unit is a split of its own (batch invariant); 0: a part's units
+                             ///< together
+  int32_t partials;          ///< places for partial results per KV head
+  int32_t window_left;       ///< of `attention`, at most kFar
   Divisor by_group, by_parts, by_block_size, by_guessed_sequence_units;
 
   // Where a sequence's keys begin and end, an entry per sequence, chosen by the host so that the device need
@@ -54,8 +58,8 @@ struct KernelParams {
                       ///< + 1); 0: no softcap
   float score_factor;  ///< from a raw score (softcap: from its tanh) to a logit in base 2
 
-  // Partial results of split sequences, [kv_head][2 * parts][max_rows]: O normalised, [head_dim] each, and
-  // the base-2 logarithm of the sum of weights. Counters, [kv_head][2 * parts], by the number of a sequence's
+  // Partial results of split sequences, [kv_head][partials][max_rows]: O normalised, [head_dim] each, and
+  // the base-2 logarithm of the sum of weights. Counters, [kv_head][partials], by the number of a sequence's
   // first partial result: how many of its splits are done; zero between launches.
   float* partial_out;
   float* partial_lse;

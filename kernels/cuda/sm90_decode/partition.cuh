@@ -30,6 +30,11 @@ ATTNBENCH_HD constexpr TileRange tiles_of_keys(int32_t begin, int32_t end, int32
   return {begin / tile_tokens, (end - 1) / tile_tokens + 1};
 }
 
+/// Units of `tiles` tiles, 2^unit_shift each.
+ATTNBENCH_HD constexpr int32_t units_of_tiles(int32_t tiles, int32_t unit_shift) {
+  return (tiles + (1 << unit_shift) - 1) >> unit_shift;
+}
+
 struct Partition {
   int32_t units_per_part;  ///< L >= 1
   int32_t segment_cost;    ///< units that beginning a sequence counts as, >= 0
@@ -84,6 +89,9 @@ ATTNBENCH_HD constexpr Splits splits_of(const Partition& partition, int32_t firs
   const int32_t last = (origin + width - 1) / length;
   return {last - first + 1, first, 2 * first + (first * length >= first_unit ? 0 : 1)};
 }
+
+/// From the partial result of one split to the next, but for split 0: a part has two.
+inline constexpr int32_t kPartialStep = 2;
 
 /// The number of the partial result of split `split`, 0 <= split < count. Later splits begin in the middle
 /// of the sequence: slot 0.

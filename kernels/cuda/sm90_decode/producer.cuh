@@ -22,7 +22,8 @@ class PageWindow {
     const int32_t unit = part * p.guessed_units_per_part;
     const int32_t b = p.by_guessed_sequence_units.divide(unit);
     if (b >= p_.batch) return;
-    const int32_t tile = p.guessed_first_tile + max(unit - b * p.guessed_sequence_units - p.segment_cost, 0);
+    const int32_t tile =
+        p.guessed_first_tile + (max(unit - b * p.guessed_sequence_units - p.segment_cost, 0) << p.unit_shift);
     guessed_b_ = b;
     guessed_page_ = page_of(tile * tile_tokens);
     // Within the row of the table, though maybe past the sequence's last block: such entries are not used.
@@ -112,12 +113,15 @@ class Producer {
     for (;;) {
       const TileRange tiles = tiles_of<kShape>(p_, sequence);
       const int32_t count = tiles.end - tiles.begin;
-      const int32_t units = sequence_units(sequence.q_len, count, p_.segment_cost);
+      const int32_t blocks = units_of_tiles(count, p_.unit_shift);
+      const int32_t units = sequence_units(sequence.q_len, blocks, p_.segment_cost);
       if (units > 0) {
-        const Segment segment = segment_of(partition, part, first_unit, count);
-        if (segment.exists) {
-          const int32_t begin = tiles.begin + segment.begin;
-          const int32_t end = tiles.begin + segment.end;
+        const Segment segment = segment_of(partition, part, first_unit, blocks);
+        int32_t from = segment.begin;
+        for (bool more = segment.exists; more; more = from < segment.end) {
+          const int32_t to = p_.split_every_unit ? min(from + 1, segment.end) : segment.end;
+          const int32_t begin = tiles.begin + (from << p_.unit_shift);
+          const int32_t end = tiles.begin + min(to << p_.unit_shift, count);
           derived.begin_segment(sequence, begin < end);
           if (begin < end) {
             pages_.begin(b, sequence.k_len, begin * kShape.tile_tokens);
@@ -125,9 +129,10 @@ class Producer {
             pages_.look_ahead();
           }
           // After the first loads, because it takes divisions.
-          derived.publish_segment(partition, part, b, sequence, first_unit, count, begin, end);
+          derived.publish_segment(partition, part, b, sequence, first_unit, blocks, from, {begin, end});
           if (!loaded && known < a.batch) load_following();
           for (int32_t tile = begin + 1; tile < end; ++tile) load_tile(sequence, tile);
+          from = to;
         }
       }
       first_unit += units;
@@ -212,20 +217,29 @@ class KeyProducer : public Producer<kShape, 0, KeyProducer<kShape>> {
     if (has_tiles) load_queries(sequence);
   }
 
+  /// Of the sequence whose units begin at `first_unit` and are `blocks` without their cost: units from `from`
+  /// on.
   __device__ __forceinline__ void publish_segment(const Partition& partition, int32_t part, int32_t b,
-                                                  const Sequence& sequence, int32_t first_unit, int32_t tiles,
-                                                  int32_t tile_begin, int32_t tile_end) {
-    const Splits splits = splits_of(partition, first_unit, tiles);
-    publish({.b = b,
-             .q_begin = sequence.q_begin,
-             .q_len = sequence.q_len,
-             .k_len = sequence.k_len,
-             .tile_begin = tile_begin,
-             .tile_end = tile_end,
-             .split = part - splits.first_part,
-             .num_splits = splits.count,
-             .first_part = splits.first_part,
-             .first_partial = splits.first_partial});
+                                                  const Sequence& sequence, int32_t first_unit,
+                                                  int32_t blocks, int32_t from, const TileRange& tiles) {
+    Item item{.b = b,
+              .q_begin = sequence.q_begin,
+              .q_len = sequence.q_len,
+              .k_len = sequence.k_len,
+              .tile_begin = tiles.begin,
+              .tile_end = tiles.end};
+    if (this->p_.split_every_unit) {
+      item.split = from;
+      item.num_splits = max(blocks, 1);
+      item.first_partial = item.other_partial = first_unit;
+    } else {
+      const Splits splits = splits_of(partition, first_unit, blocks);
+      item.split = part - splits.first_part;
+      item.num_splits = splits.count;
+      item.first_partial = splits.first_partial;
+      item.other_partial = partial_of(splits.first_part, 0, 1) - kPartialStep;
+    }
+    publish(item);
   }
 
   /// Waits until the consumers have done with this stage's item and queries; a fresh ring is empty.
@@ -280,7 +294,7 @@ class ValueProducer : public Producer<kShape, 1, ValueProducer<kShape>> {
  private:
   __device__ __forceinline__ void begin_segment(const Sequence&, bool) {}
   __device__ __forceinline__ void publish_segment(const Partition&, int32_t, int32_t, const Sequence&,
-                                                  int32_t, int32_t, int32_t, int32_t) {}
+                                                  int32_t, int32_t, int32_t, const TileRange&) {}
 };
 
 }  // namespace attnbench::sm90_decode

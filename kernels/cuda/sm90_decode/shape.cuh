@@ -81,9 +81,9 @@ struct alignas(16) Item {
   int32_t tile_begin;  ///< tiles [begin, end) from the sequence's key 0 on
   int32_t tile_end;
   int32_t split;
-  int32_t num_splits;  ///< 0: there are no more items
-  int32_t first_part;
-  int32_t first_partial;
+  int32_t num_splits;     ///< 0: there are no more items
+  int32_t first_partial;  ///< the number of split 0's partial result
+  int32_t other_partial;  ///< that of split s > 0 is this + s times the step of partial_of_split()
 };
 
 /// Shared memory. A slot holds a tile of K or of V: one box of box_rows tokens after another, each [chunks of

@@ -55,7 +55,7 @@ __device__ __forceinline__ TileRange tiles_of(const KernelParams& p, const Seque
 template <Shape kShape>
 __device__ __forceinline__ int32_t units_of(const KernelParams& p, const Sequence& s) {
   const TileRange tiles = tiles_of<kShape>(p, s);
-  return sequence_units(s.q_len, tiles.end - tiles.begin, p.segment_cost);
+  return sequence_units(s.q_len, units_of_tiles(tiles.end - tiles.begin, p.unit_shift), p.segment_cost);
 }
 
 /// Sum over the lanes up to this one.

@@ -156,7 +156,7 @@ class Consumer {
   /// The state of rows that have seen no key yet.
   __device__ __forceinline__ OnlineSoftmax unseen(int head_tile) const {
     OnlineSoftmax softmax;
-    if (p_.sinks != nullptr) {
+    if (__builtin_expect(p_.sinks != nullptr, 0)) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int head = head_tile * p_.heads_per_tile + (thread_row_ + 8 * h) % p_.heads_per_tile;
