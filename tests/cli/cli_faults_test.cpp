@@ -91,6 +91,30 @@ INSTANTIATE_TEST_SUITE_P(
                       "{dtype: bf16, heads: 8/8, head_dim: 128, batch: 2q256, mask: none}"),
     [](const auto& p) { return "Shape" + std::to_string(p.index); });
 
+/// A kernel that is right once passes without invariants, and fails with them, wherever they were asked for.
+TEST(CliInvariants, ASecondLaunchThatDiffersIsBroken) {
+  const Scratch scratch;
+  const std::string file = scratch.write(
+      "f.yaml",
+      "name: f\ncheck: [full, invariants]\nsweeps: [{batch: q40, heads: 2, head_dim: 64, dtype: fp32}]\n");
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"run",       file,    "--device", "cpu", "--kernel", "wrong_when_timed",
+                                     "--no-time", "--out", "out"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_faulty(scratch, args).exit_code;
+  };
+  EXPECT_EQ(run({"--check", "full"}), 0) << "the command line wins over the file";
+  EXPECT_EQ(run({}), 1) << "the file's check";
+  EXPECT_EQ(run({"--check", "sampled,invariants"}), 1);
+  const json r = read_records(scratch.dir() / "out").at(0);
+  EXPECT_THAT(r["check"]["failed_by"].get<std::vector<std::string>>(),
+              ::testing::Contains("invariant:repeat"));
+  EXPECT_THAT(r["reason"].get<std::string>(),
+              AllOf(HasSubstr("invariant repeat: launch 2 of 2"), HasSubstr("seq 0 pos 0 head 0 channel")));
+  EXPECT_EQ(r["check"]["invariants"][0]["outcome"], "broken");
+  EXPECT_THAT(r["repro"].get<std::string>(), HasSubstr("--check sampled,invariants"));
+}
+
 TEST(CliExitCodes, DeviceErrorIsFiveWithItsMessage) {
   const Scratch scratch;
   const Outcome o = run_faulty(scratch, {"run", "--case", "{batch: q5, heads: 2, head_dim: 8}", "--device",
