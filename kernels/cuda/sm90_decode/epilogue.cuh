@@ -76,7 +76,7 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
       partial_of_split(p, item, kv_head, 1) * p.max_rows - stride;  // of split s: + s * stride
 
 #pragma unroll 1
-  for (int row = threadIdx.x / 32 - kProducerWarps; row < rows; row += D::kConsumerWarps) {
+  for (int row = threadIdx.x / 32 - D::kProducerWarps; row < rows; row += D::kConsumerWarps) {
     float o[kVectors][kVector] = {};
     float sum = 0.0f, max = -INFINITY;
 #pragma unroll 1
@@ -155,7 +155,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
   constexpr int kChannels = D::kMergeChannels;
   constexpr int kUnits = kChannels / 4;
   const int rows = min(item.q_len * p.group, p.max_rows);
-  const int thread = threadIdx.x - 32 * kProducerWarps;  // of the consumers
+  const int thread = threadIdx.x - 32 * D::kProducerWarps;  // of the consumers
   const auto meet = [] { hopper::named_barrier_sync(kConsumerBarrier, D::kConsumerThreads); };
   const bool whole = item.num_splits == 1;
   const int64_t partial_row =

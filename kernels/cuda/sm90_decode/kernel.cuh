@@ -1,5 +1,5 @@
-// The kernel: blocks of two producer warps and four or eight consumer warps, each block a part of one KV
-// head.
+// The kernel: blocks of one or two producer warps and four or eight consumer warps, each block a part of one
+// KV head.
 #pragma once
 
 #include <cuda.h>
@@ -41,16 +41,16 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
   // The lengths are asked for first; what needs none happens while they are on their way.
   const bool small = p.attention.batch <= kWarpBatch;
   Entry mine{};
-  if (warp < kProducerWarps && small) mine = load_entry_of_lane(p, lane);
+  if (warp < Derived<kShape>::kProducerWarps && small) mine = load_entry_of_lane(p, lane);
   PageWindow pages(p, lane);
-  if (warp < kProducerWarps) pages.guess(p, part, kShape.tile_tokens);
-  if (warp >= kProducerWarps && lane == 0) {
-    smem.init_barriers(warp - kProducerWarps);
+  if (warp < Derived<kShape>::kProducerWarps) pages.guess(p, part, kShape.tile_tokens);
+  if (warp >= Derived<kShape>::kProducerWarps && lane == 0) {
+    smem.init_barriers(warp - Derived<kShape>::kProducerWarps);
     hopper::fence_barrier_init();
   }
-  if (threadIdx.x == 32 * kProducerWarps + 1) touch_parameters(p);
+  if (threadIdx.x == 32 * Derived<kShape>::kProducerWarps + 1) touch_parameters(p);
   __syncthreads();  // the barriers are there
-  if (threadIdx.x == 32 * kProducerWarps + 32) {
+  if (threadIdx.x == 32 * Derived<kShape>::kProducerWarps + 32) {
     hopper::prefetch_map(map_q);
     hopper::prefetch_map(map_k);
     hopper::prefetch_map(map_v);
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
   Partition partition;
   bool work = false;
   if (!small) work = find_start_in_block<kShape>(p, part, smem, &partition);
-  if (warp < kProducerWarps) {
+  if (warp < Derived<kShape>::kProducerWarps) {
     Start start{};
     if (small) {
       work = find_start_in_warp<kShape>(p, part, mine, lane, &partition, &start);
@@ -67,9 +67,10 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
       start = smem.start;
     }
     if (warp == 0) {
-      KeyProducer<kShape>(map_q, map_k, p, smem, kv_head, lane, pages).run(partition, part, work, start);
+      FirstProducer<kShape>(map_q, map_k, map_v, p, smem, kv_head, lane, pages)
+          .run(partition, part, work, start);
     } else {
-      ValueProducer<kShape>(map_v, p, smem, kv_head, lane, pages).run(partition, part, work, start);
+      ValueProducer<kShape>(map_k, map_v, p, smem, kv_head, lane, pages).run(partition, part, work, start);
     }
   } else {
     Consumer<kShape>(p, smem, kv_head).run();

@@ -1,5 +1,5 @@
-// The producer warps: each walks the part's sequences; one keeps the ring's slots for K filled by the copy
-// engine, the other those for V.
+// The producer warps: each walks the part's sequences and keeps its slots of the ring filled by the copy
+// engine; one warp all of them, or one those for K and another those for V.
 #pragma once
 
 #include "kernels/cuda/common/announce.cuh"
@@ -83,16 +83,20 @@ class PageWindow {
   int32_t guessed_b_ = -1, guessed_page_ = 0, guessed_ = 0;
 };
 
-/// One producer warp, for the life of the block: walks the part's sequences and loads every other slot of the
-/// ring, from slot kFirst on. What else is to be done for a segment, the derived class does.
-template <Shape kShape, uint32_t kFirst, class Derivation>
+/// What a producer warp loads.
+enum class Loads { kKeys, kValues, kBoth };
+
+/// One producer warp, for the life of the block: walks the part's sequences and loads the ring's slots, which
+/// alternate between K and V. What else is to be done for a segment, the derived class does.
+template <Shape kShape, Loads kLoads, class Derivation>
 class Producer {
   using D = Derived<kShape>;
 
  public:
-  __device__ __forceinline__ Producer(const CUtensorMap& map, const KvRows& rows, const KernelParams& p,
-                                      SharedMemory<kShape>& smem, int kv_head, int lane, PageWindow& pages)
-      : p_(p), smem_(smem), kv_head_(kv_head), lane_(lane), map_(map), rows_(rows), pages_(pages) {}
+  __device__ __forceinline__ Producer(const CUtensorMap& map_k, const CUtensorMap& map_v,
+                                      const KernelParams& p, SharedMemory<kShape>& smem, int kv_head,
+                                      int lane, PageWindow& pages)
+      : p_(p), smem_(smem), kv_head_(kv_head), lane_(lane), map_k_(map_k), map_v_(map_v), pages_(pages) {}
 
  protected:
   __device__ __forceinline__ void walk(const Partition& partition, int32_t part, const Start& start) {
@@ -152,7 +156,7 @@ class Producer {
   const int lane_;
 
  private:
-  /// A tile into the next slot, one copy per box of box_rows keys, each issued by a lane of its own.
+  /// This warp's share of a tile, one copy per box of box_rows keys, each issued by a lane of its own.
   __device__ __forceinline__ void load_tile(const Sequence& s, int32_t tile) {
     const AttentionParams& a = p_.attention;
     const bool issues = lane_ * p_.box_rows < kShape.tile_tokens;
@@ -168,6 +172,20 @@ class Producer {
       row = key - page * a.block_size;
     }
     if (valid == 0) block = row = 0;
+    if constexpr (kLoads != Loads::kValues) {
+      fill_slot(map_k_, p_.k_rows, block, row, valid, issues);
+    } else {
+      kv_.advance();
+    }
+    if constexpr (kLoads != Loads::kKeys) {
+      fill_slot(map_v_, p_.v_rows, block, row, valid, issues);
+    } else {
+      kv_.advance();
+    }
+  }
+
+  __device__ __forceinline__ void fill_slot(const CUtensorMap& map, const KvRows& rows, int32_t block,
+                                            int32_t row, int32_t valid, bool issues) {
     hopper::Mbarrier& full = smem_.kv_full[kv_.stage()];
     smem_.kv_empty[kv_.stage()].wait(kv_.parity() ^ 1);
     // The whole slot counts, rows that come as zeros included.
@@ -175,33 +193,38 @@ class Producer {
     __syncwarp();
     if (issues) {
       const int32_t offset = lane_ * p_.box_rows * (D::kKvChunks * hopper::kChunkBytes);
-      hopper::tma_load(smem_.kv[kv_.stage()] + offset, map_,
-                       {0, hopper::kRowBound - valid, kv_head_ * rows_.head_chunks,
-                        block * rows_.block_rows + row + valid, hopper::kRowBound},
+      hopper::tma_load(smem_.kv[kv_.stage()] + offset, map,
+                       {0, hopper::kRowBound - valid, kv_head_ * rows.head_chunks,
+                        block * rows.block_rows + row + valid, hopper::kRowBound},
                        full);
     }
     __syncwarp();
-    kv_.count += 2;
+    kv_.advance();
   }
 
-  const CUtensorMap& map_;
-  const KvRows& rows_;
+  const CUtensorMap& map_k_;
+  const CUtensorMap& map_v_;
   PageWindow& pages_;
-  hopper::RingPlace<kShape.slots> kv_{kFirst};
+  hopper::RingPlace<kShape.slots> kv_;
 };
 
-/// Loads K and queries, and tells the consumers what to do with them.
+/// What the first producer warp loads beside the queries.
 template <Shape kShape>
-class KeyProducer : public Producer<kShape, 0, KeyProducer<kShape>> {
+inline constexpr Loads kFirstLoads = Derived<kShape>::kProducerWarps == 1 ? Loads::kBoth : Loads::kKeys;
+
+/// Loads queries and keys, and tells the consumers what to do with them.
+template <Shape kShape>
+class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer<kShape>> {
   using D = Derived<kShape>;
-  using Base = Producer<kShape, 0, KeyProducer<kShape>>;
+  using Base = Producer<kShape, kFirstLoads<kShape>, FirstProducer<kShape>>;
   friend Base;
 
  public:
-  __device__ __forceinline__ KeyProducer(const CUtensorMap& map_q, const CUtensorMap& map_k,
-                                         const KernelParams& p, SharedMemory<kShape>& smem, int kv_head,
-                                         int lane, PageWindow& pages)
-      : Base(map_k, p.k_rows, p, smem, kv_head, lane, pages), map_q_(map_q) {}
+  __device__ __forceinline__ FirstProducer(const CUtensorMap& map_q, const CUtensorMap& map_k,
+                                           const CUtensorMap& map_v, const KernelParams& p,
+                                           SharedMemory<kShape>& smem, int kv_head, int lane,
+                                           PageWindow& pages)
+      : Base(map_k, map_v, p, smem, kv_head, lane, pages), map_q_(map_q) {}
 
   /// `work`: whether the part has any. `start`: where it begins then.
   __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work,
@@ -276,15 +299,15 @@ class KeyProducer : public Producer<kShape, 0, KeyProducer<kShape>> {
 
 /// Loads V.
 template <Shape kShape>
-class ValueProducer : public Producer<kShape, 1, ValueProducer<kShape>> {
-  using Base = Producer<kShape, 1, ValueProducer<kShape>>;
+class ValueProducer : public Producer<kShape, Loads::kValues, ValueProducer<kShape>> {
+  using Base = Producer<kShape, Loads::kValues, ValueProducer<kShape>>;
   friend Base;
 
  public:
-  __device__ __forceinline__ ValueProducer(const CUtensorMap& map_v, const KernelParams& p,
-                                           SharedMemory<kShape>& smem, int kv_head, int lane,
-                                           PageWindow& pages)
-      : Base(map_v, p.v_rows, p, smem, kv_head, lane, pages) {}
+  __device__ __forceinline__ ValueProducer(const CUtensorMap& map_k, const CUtensorMap& map_v,
+                                           const KernelParams& p, SharedMemory<kShape>& smem, int kv_head,
+                                           int lane, PageWindow& pages)
+      : Base(map_k, map_v, p, smem, kv_head, lane, pages) {}
 
   __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work,
                                       const Start& start) {

@@ -24,10 +24,6 @@ struct Shape {
 
 inline constexpr int kQStages = 2;
 
-/// The first warps of a block: one loads queries and K, one V. A warp issues the copies of its lanes one
-/// after the other, at some 100 cycles each, which for pages of 16 keys is more than one warp can do.
-inline constexpr int kProducerWarps = 2;
-
 template <Shape kShape>
 struct Derived {
   static constexpr int kRows = 16 * kShape.row_tiles;
@@ -35,6 +31,9 @@ struct Derived {
   static constexpr int kTokenGroups = kShape.warps / kShape.row_tiles;
   static constexpr int kConsumerWarps = kShape.warps;
   static constexpr int kConsumerThreads = 32 * kConsumerWarps;
+  /// The first warps of a block. A warp issues the copies of its lanes one after the other, at some 100
+  /// cycles each: where a block must keep up with a fast stream, one loads K and another V.
+  static constexpr int kProducerWarps = kShape.for_few_blocks ? 2 : 1;
   static constexpr int kThreads = kConsumerThreads + 32 * kProducerWarps;
   static constexpr int kWarpTokens = kShape.tile_tokens / kTokenGroups;
   static constexpr DType kMathType = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;
