@@ -78,6 +78,8 @@ std::string case_id(const CaseParams& p) {
       id += fmt::format("/alibi-{}{}", alibi_name(p.alibi), p.alibi_sqrt ? "-sqrt" : "");
     }
     if (p.sinks) id += "/sinks";
+    if (p.append) id += fmt::format("/append{}", p.new_tokens > 0 ? fmt::format("{}", p.new_tokens) : "");
+    id += rotary_label(p);
     if (p.softmax_scale) id += fmt::format("/scale{}", *p.softmax_scale);
   }
   id += "/" + batch_label(p.seqs);
@@ -109,6 +111,8 @@ std::string case_yaml(const CaseParams& p) {
   if (p.alibi_sqrt) y += ", alibi_sqrt: true";
   if (p.sinks) y += ", sinks: true";
   if (p.softmax_scale) y += fmt::format(", softmax_scale: {}", *p.softmax_scale);
+  if (p.append) y += ", append: in_call";
+  if (p.new_tokens > 0) y += fmt::format(", new_tokens: {}", p.new_tokens);
   if (p.rotary != Rotary::kNone) y += fmt::format(", rotary: {}", rotary_name(p.rotary));
   if (p.rotary_dim > 0) y += fmt::format(", rotary_dim: {}", p.rotary_dim);
   if (p.padding_tokens > 0) y += fmt::format(", padding_tokens: {}", p.padding_tokens);

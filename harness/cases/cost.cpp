@@ -19,10 +19,10 @@ int64_t sum_clamped(int64_t a, int64_t n, int64_t k) {
 
 int64_t right_bound(bool causal, int64_t window_right) { return causal ? 0 : window_right; }
 
-/// Positions at which some new token stands: rows of the rotary tables that a launch reads.
-int64_t new_positions(const std::vector<SeqLen>& seqs) {
+/// Positions at which some new token or query stands: rows of the rotary tables that a launch reads.
+int64_t new_positions(const CaseParams& p) {
   std::vector<std::pair<int64_t, int64_t>> ranges;
-  for (const SeqLen& s : seqs) ranges.emplace_back(s.k - s.q, s.k);
+  for (const SeqLen& s : p.seqs) ranges.emplace_back(s.k - std::max(s.q, p.new_len(s)), s.k);
   std::sort(ranges.begin(), ranges.end());
   int64_t count = 0;
   int64_t end = 0;
@@ -63,6 +63,8 @@ CaseCost cost_of(const CaseParams& p) {
   int64_t pairs = 0;
   int64_t kv_rows = 0;
   int64_t longest = 0;
+  int64_t added = 0;          // new tokens
+  int64_t added_visible = 0;  // those that some query sees
   for (const SeqLen& s : p.seqs) {
     c.total_q += s.q;
     c.total_k += s.k;
@@ -71,10 +73,12 @@ CaseCost cost_of(const CaseParams& p) {
     pairs += visible_pairs(s.q, s.k, p.causal, p.window_left, p.window_right);
     const int64_t seen = visible_keys_union(s.q, s.k, p.causal, p.window_left, p.window_right);
     visible += seen;
+    added += p.new_len(s);
     if (seen > 0) {
       // A window's keys begin where it begins, not with a block.
       const int64_t first = std::clamp<int64_t>(int64_t{s.k} - s.q - p.window_left, 0, s.k);
       const int64_t begin = p.window_left < 0 ? 0 : first;
+      added_visible += std::max<int64_t>(0, begin + seen - std::max<int64_t>(begin, s.k - p.new_len(s)));
       blocks += (begin + seen - 1) / p.block_size - begin / p.block_size + 1;
     }
     longest = std::max<int64_t>(longest, s.k);
@@ -94,8 +98,7 @@ CaseCost cost_of(const CaseParams& p) {
     c.device_bytes = kv_row_bytes * static_cast<double>(kv_rows + c.total_q + p.padding_tokens);
     if (p.rotary != Rotary::kNone) {  // a position per token, a row of both tables per position
       const double table_row = 4.0 * p.rotary_width();
-      c.bytes +=
-          4.0 * static_cast<double>(c.total_q) + table_row * static_cast<double>(new_positions(p.seqs));
+      c.bytes += 4.0 * static_cast<double>(c.total_q) + table_row * static_cast<double>(new_positions(p));
       c.formula = "kv_append: 4*e*Hkv*D*T + 8*T + 4*T + 4*Dr*positions";
       c.device_bytes += table_row * static_cast<double>(longest);
     }
@@ -114,7 +117,18 @@ CaseCost cost_of(const CaseParams& p) {
   if (p.kv == KvSource::kPaged) c.formula += " + 4*blocks";
   if (descaled > 0) c.formula += fmt::format(" + 4*{}*B*Hkv", descaled);
   c.device_bytes =
-      ((e_q + e) * d + 4) * p.num_heads_q * total_q + kv_row_bytes * static_cast<double>(kv_rows);
+      ((e_q + e) * d + 4) * p.num_heads_q * total_q + kv_row_bytes * static_cast<double>(kv_rows + added);
+  if (p.append) {  // new rows are read and written; what a query sees of them is not read again
+    c.bytes += kv_row_bytes * static_cast<double>(2 * added - added_visible);
+    c.written += kv_row_bytes * static_cast<double>(added);
+    c.formula += " + 2*e_kv*Hkv*D*(2*Tnew-Tnewvis)";
+  }
+  if (p.rotary != Rotary::kNone) {
+    const double table_row = 4.0 * p.rotary_width();
+    c.bytes += table_row * static_cast<double>(new_positions(p));
+    c.formula += " + 4*Dr*positions";
+    c.device_bytes += table_row * static_cast<double>(longest);
+  }
   return c;
 }
 

@@ -40,11 +40,26 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   if (p.op == Op::kKvAppend && p.kv_dtype) {
     fail(place("kv_dtype"), "kv_append does not quantise yet; drop kv_dtype");
   }
+  if (p.op == Op::kAttention && p.append) {
+    if (p.kv == KvSource::kPacked) {
+      fail(place("append"),
+           "append: in_call writes into a cache, and packed keys are none; set 'kv: paged' or 'kv: "
+           "contiguous'");
+    }
+    if (p.kv_dtype) {
+      fail(place("kv_dtype"),
+           "append: in_call copies new rows in the case's dtype; drop kv_dtype, or use op kv_append");
+    }
+  }
   if (p.rotary != Rotary::kNone) {
-    if (p.op != Op::kKvAppend) {
+    if (p.op != Op::kKvAppend && !p.append) {
       fail(place("rotary"),
-           "rotary turns keys as they enter the cache; op attention has none to turn, drop it or use op "
-           "kv_append");
+           "rotary turns keys as they enter the cache, and queries with them; set 'append: in_call', or drop "
+           "rotary");
+    }
+    if (p.op != Op::kKvAppend && p.q_dtype) {
+      fail(place("q_dtype"),
+           "rotary turns queries in the case's dtype, not quantised ones; drop q_dtype or rotary");
     }
     if (p.rotary_width() % 2 != 0 || p.rotary_width() > p.head_dim) {
       fail(place(p.rotary_dim > 0 ? "rotary_dim" : "head_dim"),
@@ -56,11 +71,16 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];
     if (s.k >= s.q) continue;
-    if (p.op == Op::kKvAppend) {
+    if (p.op == Op::kKvAppend || p.new_len(s) > s.k) {
       fail(place("batch"),
            fmt::format("sequence {} appends {} tokens to reach {} in all: the total (s) must be at least the "
                        "new tokens (q)",
                        i, s.q, s.k));
+    }
+    if (p.rotary != Rotary::kNone) {
+      fail(place("batch"), fmt::format("sequence {} has {} queries but {} keys: rotary needs a "
+                                       "position from 0 on for every query",
+                                       i, s.q, s.k));
     }
     if (p.causal && !p.allow_short_kv) {
       fail(place("batch"), fmt::format("sequence {} has {} query tokens but {} KV tokens: under mask causal "
@@ -112,6 +132,7 @@ CaseParams normalised(CaseParams p) {
     p.alibi = Alibi::kNone;
     p.sinks = false;
     p.q_dtype.reset();
+    p.append = false;
     p.allow_short_kv = false;
     if (p.data == Profile::kPeaked) p.data = Profile::kNormal;  // differs in q alone
   } else {
@@ -119,6 +140,7 @@ CaseParams normalised(CaseParams p) {
     if (p.causal) p.window_right = -1;  // causal bounds it already
   }
   if (p.alibi == Alibi::kNone) p.alibi_sqrt = false;
+  if (!p.append) p.new_tokens = 0;
   if (p.rotary == Rotary::kNone || p.rotary_dim == p.head_dim) p.rotary_dim = 0;
   if (p.kv != KvSource::kContiguous) {
     p.leftpad = 0;

@@ -71,6 +71,8 @@ struct CaseParams {
   bool alibi_sqrt = false;  ///< bias by the square root of the distance
   bool sinks = false;       ///< one logit per query head in the denominator
 
+  bool append = false;            ///< attention: new keys and values are written in the same call
+  int32_t new_tokens = 0;         ///< append: most new tokens of a sequence; 0: as many as it has queries
   Rotary rotary = Rotary::kNone;  ///< of new keys (and of queries)
   int32_t rotary_dim = 0;         ///< channels that turn; 0: head_dim
 
@@ -81,6 +83,11 @@ struct CaseParams {
   DType type_of_q() const { return q_dtype.value_or(dtype); }
   DType type_of_kv() const { return kv_dtype.value_or(dtype); }
 
+  /// Tokens that a launch writes to the cache: the last ones of the sequence.
+  int32_t new_len(const SeqLen& s) const {
+    if (op == Op::kKvAppend) return s.q;
+    return !append ? 0 : new_tokens == 0 ? s.q : new_tokens < s.k ? new_tokens : s.k;
+  }
   int32_t rotary_width() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
 
   bool operator==(const CaseParams&) const = default;

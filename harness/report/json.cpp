@@ -55,6 +55,8 @@ Json params_to_json(const CaseParams& p) {
   j["sinks"] = p.sinks;
   j["leftpad"] = p.leftpad;
   j["cache_batch_idx"] = p.shuffled_cache ? "shuffled" : "identity";
+  j["append"] = p.append ? "in_call" : "none";
+  j["new_tokens"] = p.new_tokens;
   j["rotary"] = rotary_name(p.rotary);
   j["rotary_dim"] = p.rotary == Rotary::kNone ? 0 : p.rotary_width();
   j["padding_tokens"] = p.padding_tokens;

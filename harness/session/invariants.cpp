@@ -141,6 +141,7 @@ class Invariants {
   /// A kernel may cut paged and packed keys into other tiles: equal bits are asked of those whose cuts follow
   /// from the sequence alone.
   void packed_paged() {
+    if (p_.append) return;  // packed keys are no cache
     Variant v{base_, {}};
     v.item.params.kv = p_.kv == KvSource::kPacked ? KvSource::kPaged : KvSource::kPacked;
     v.item.params = normalised(v.item.params);
@@ -187,7 +188,7 @@ class Invariants {
   /// The keys before some position and those from it on, merged, against the reference. Windows and ALiBi
   /// measure distances that a part of the keys does not show.
   void merge() {
-    if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone) return;
+    if (p_.append || p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone) return;
     Variant head{base_, {}};
     Variant tail{base_, {}};
     head.item.params.causal = false;  // all queries stand behind the prefix

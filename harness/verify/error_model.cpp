@@ -43,7 +43,8 @@ double ErrorModel::logit_error(const RowMoments& r) const {
   // scaling and the exponent's argument, a few roundings of the score itself.
   // tanh(x) of a softcap, made of exponentials, errs by their relative error in absolute terms, times the
   // cap.
-  return u_acc_ * (r.dot_norm + 2.0 * r.score_abs) + softcap_ * std::max(exp_err_, u_acc_);
+  return u_acc_ * (r.dot_norm + 2.0 * r.score_abs) + r.q_error * r.dot_norm +
+         softcap_ * std::max(exp_err_, u_acc_);
 }
 
 double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2, double vv) const {

@@ -19,6 +19,9 @@ struct RowMoments {
   double score_abs = 0;  ///< largest |score|
   double dot_norm = 0;   ///< softmax_scale * |q| * max |k|
   int64_t keys = 0;
+  /// |dq| / |q|, dq the standard deviation per channel of what the kernel may have for q: 0 but for rotated
+  /// queries, where an element near a rounding boundary may go either way.
+  double q_error = 0;
 };
 
 class ErrorModel {

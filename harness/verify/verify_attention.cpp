@@ -7,6 +7,8 @@
 
 #include "harness/cases/cost.h"
 #include "harness/values/values.h"
+#include "harness/verify/case_inputs.h"
+#include "harness/verify/check_cache.h"
 #include "harness/verify/error_model.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/verify.h"
@@ -14,38 +16,7 @@
 namespace attnbench {
 namespace {
 
-/// Hands the reference the values of a case, rounded to its dtype, by coordinate: no layout is involved.
-class CaseInputs : public reference::Inputs {
- public:
-  explicit CaseInputs(const Case& c) : case_(&c) {}
-  void load_q(int seq, int head, int begin, int end, double* out) const override {
-    load(Tensor::kQ, seq, head, begin, end, out);
-  }
-  void load_k(int seq, int head, int begin, int end, double* out) const override {
-    load(Tensor::kK, seq, head, begin, end, out);
-  }
-  void load_v(int seq, int head, int begin, int end, double* out) const override {
-    load(Tensor::kV, seq, head, begin, end, out);
-  }
-
- private:
-  void load(Tensor tensor, int seq, int head, int begin, int end, double* out) const {
-    const CaseParams& p = case_->params;
-    const ValueSpec spec{case_->seed, p.data};
-    const bool is_q = tensor == Tensor::kQ;
-    const DType dtype = is_q ? p.type_of_q() : p.type_of_kv();
-    const int kv_head = is_q ? head / (p.num_heads_q / p.num_heads_kv) : head;
-    const bool quantised = is_q ? p.q_dtype.has_value() : p.kv_dtype.has_value();
-    const double descale = quantised ? static_cast<double>(descale_of(tensor, seq, kv_head)) : 1.0;
-    float row[256];
-    for (int pos = begin; pos < end; ++pos) {
-      value_row(spec, tensor, static_cast<uint32_t>(seq), static_cast<uint32_t>(pos),
-                static_cast<uint32_t>(head), p.head_dim, row);
-      for (int c = 0; c < p.head_dim; ++c) *out++ = static_cast<double>(round_to(dtype, row[c])) * descale;
-    }
-  }
-  const Case* case_;
-};
+const std::vector<unsigned char> kNoneStored;  // new keys of a case, before any launch
 
 constexpr const char* kFinite = "a finite number (it was not written, or what must not be read was used)";
 
@@ -75,8 +46,8 @@ struct Totals {
 
 class Judge {
  public:
-  Judge(const Case& c, const HostOutputs& outputs, const ErrorModel& model)
-      : p_(c.params), outputs_(outputs), model_(model), sinks_(sinks_of(c)) {
+  Judge(const Case& c, const HostOutputs& outputs, const CaseInputs& inputs, const ErrorModel& model)
+      : p_(c.params), outputs_(outputs), inputs_(inputs), model_(model), sinks_(sinks_of(c)) {
     int64_t begin = 0;
     for (const SeqLen& s : p_.seqs) {
       q_begin_.push_back(begin);
@@ -116,8 +87,13 @@ class Judge {
       const reference::RowId id = block.rows[r];
       const int64_t token = q_begin_[static_cast<std::size_t>(id.seq)] + id.pos;
       ++t.v.rows;
-      const RowMoments m{block.lse[r],       block.p2[r],       block.p_max[r],
-                         block.score_abs[r], block.dot_norm[r], block.keys[r]};
+      const RowMoments m{block.lse[r],
+                         block.p2[r],
+                         block.p_max[r],
+                         block.score_abs[r],
+                         block.dot_norm[r],
+                         block.keys[r],
+                         inputs_.q_error(id.seq, id.head, id.pos)};
       if (m.keys == 0) continue;  // scan_all judges empty rows exactly
       double row_z2 = 0;
       double logit_share = 0;
@@ -248,6 +224,7 @@ class Judge {
 
   const CaseParams& p_;
   const HostOutputs& outputs_;
+  const CaseInputs& inputs_;
   const ErrorModel& model_;
   std::vector<float> sinks_;
   std::vector<int64_t> q_begin_;
@@ -257,12 +234,13 @@ class Judge {
 };
 
 /// The rows that a mode compares, from the reference to `sink`.
-void compute_rows(const Case& c, CheckMode mode, int num_threads, const reference::RowSink& sink) {
+void compute_rows(const Case& c, const CaseInputs& inputs, CheckMode mode, int num_threads,
+                  const reference::RowSink& sink) {
   const reference::Problem problem = problem_of(c);
   const bool full =
       mode == CheckMode::kFull || (mode == CheckMode::kSampled && cost_of(c.params).flop <= kCheapFlop);
   const std::vector<reference::RowId> rows = full ? reference::all_rows(problem) : sample_rows(c);
-  reference::attend(problem, CaseInputs(c), rows, num_threads, sink);
+  reference::attend(problem, inputs, rows, num_threads, sink);
 }
 
 ErrorModel model_of(const Case& c, const Numerics& numerics) {
@@ -282,8 +260,9 @@ Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numeri
                          int num_threads) {
   const auto begin = std::chrono::steady_clock::now();
   const ErrorModel model = model_of(c, numerics);
-  Judge judge(c, outputs, model);
-  compute_rows(c, mode, num_threads, [&](const reference::RowBlock& block) { judge.take(block); });
+  const CaseInputs inputs(c, outputs.new_k);
+  Judge judge(c, outputs, inputs, model);
+  compute_rows(c, inputs, mode, num_threads, [&](const reference::RowBlock& block) { judge.take(block); });
   Verdict v = concluded(c, judge);
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;
@@ -303,7 +282,7 @@ struct StoredReference::Rows {
 StoredReference::StoredReference(const Case& c, CheckMode mode, int num_threads)
     : rows_(std::make_unique<Rows>()) {
   rows_->item = c;
-  compute_rows(c, mode, num_threads, [this](const reference::RowBlock& b) {
+  compute_rows(c, CaseInputs(c, kNoneStored), mode, num_threads, [this](const reference::RowBlock& b) {
     const auto copy = [](auto span) {
       return std::vector<std::remove_const_t<typename decltype(span)::element_type>>(span.begin(),
                                                                                      span.end());
@@ -318,7 +297,8 @@ StoredReference::~StoredReference() = default;
 
 Verdict StoredReference::judge(const HostOutputs& outputs, const Numerics& numerics) const {
   const ErrorModel model = model_of(rows_->item, numerics);
-  Judge judge(rows_->item, outputs, model);
+  const CaseInputs inputs(rows_->item, kNoneStored);
+  Judge judge(rows_->item, outputs, inputs, model);
   for (const Rows::Block& b : rows_->blocks) {
     judge.take({b.rows, b.o, b.a2, b.v2, b.vv, b.lse, b.p2, b.p_max, b.score_abs, b.dot_norm, b.keys});
   }
@@ -328,7 +308,18 @@ Verdict StoredReference::judge(const HostOutputs& outputs, const Numerics& numer
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                int num_threads) {
   if (workload.item().params.op == Op::kKvAppend) return verify_append(workload, outputs);
-  return verify_attention(workload.item(), outputs, numerics, mode, num_threads);
+  Verdict v = verify_attention(workload.item(), outputs, numerics, mode, num_threads);
+  if (!workload.item().params.append) return v;
+  const AppendedRows rows(workload.item());
+  for (const bool is_v : {false, true}) {
+    WorstElement worst;
+    const auto wrong = check_cache(workload, rows, is_v, is_v ? outputs.v_cache : outputs.k_cache, worst);
+    if (!wrong) continue;
+    if (v.pass) v.worst = worst;
+    v.fail(detector::kCacheBits, *wrong);
+    break;
+  }
+  return v;
 }
 
 }  // namespace attnbench

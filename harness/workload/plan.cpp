@@ -125,6 +125,32 @@ void plan_contiguous(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
   }
 }
 
+/// New tokens are the last of each sequence's keys. Before the launch their rows hold poison.
+void plan_append_in_call(const CaseParams& p, int32_t lead_rows, WorkloadPlan& plan) {
+  plan.appended.assign(plan.kv_owners.size(), kPoison);
+  plan.cu_seqlens_new.push_back(lead_rows);
+  plan.token_owners.assign(static_cast<std::size_t>(lead_rows), kPoison);
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    for (int32_t pos = p.seqs[b].k - p.new_len(p.seqs[b]); pos < p.seqs[b].k; ++pos) {
+      plan.token_owners.push_back({static_cast<int32_t>(b), pos});
+    }
+    plan.cu_seqlens_new.push_back(checked_int32(static_cast<int64_t>(plan.token_owners.size()), "total_new"));
+  }
+  plan.slot_mapping.assign(plan.token_owners.size(), -1);
+  for (std::size_t r = 0; r < plan.kv_owners.size(); ++r) {
+    const RowOwner owner = plan.kv_owners[r];
+    if (owner.seq < 0) continue;
+    const SeqLen& s = p.seqs[static_cast<std::size_t>(owner.seq)];
+    const int32_t i = owner.pos - (s.k - p.new_len(s));
+    if (i < 0) continue;
+    plan.slot_mapping[static_cast<std::size_t>(plan.cu_seqlens_new[static_cast<std::size_t>(owner.seq)] +
+                                               i)] = static_cast<int64_t>(r);
+    plan.appended[r] = owner;
+    plan.kv_owners[r] = kPoison;
+  }
+  plan.token_owners.insert(plan.token_owners.end(), kTailRows, kPoison);
+}
+
 /// New tokens are the last q of each sequence's k. Before the launch their slots hold poison.
 void plan_append(const CaseParams& p, WorkloadPlan& plan) {
   const int64_t bs = p.block_size;
@@ -220,6 +246,7 @@ WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
       break;
   }
   if (c.params.op == Op::kKvAppend) plan_append(c.params, plan);
+  if (c.params.append) plan_append_in_call(c.params, variant.lead_rows, plan);
   for (auto* owners : {&plan.q_owners, &plan.kv_owners, &plan.token_owners, &plan.appended}) {
     for (RowOwner& o : *owners) {
       if (o.seq < 0) continue;

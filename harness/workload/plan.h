@@ -32,16 +32,17 @@ struct WorkloadPlan {
   std::vector<int32_t> cache_batch_idx;  ///< (B), contiguous and shuffled only
   std::vector<int32_t> cache_leftpad;    ///< (B), contiguous with leftpad only
 
-  /// kv_append only. Tokens are in sequence order; the padding stands at its end and between sequences.
-  std::vector<int64_t> slot_mapping;   ///< (T), -1: skipped
-  std::vector<RowOwner> token_owners;  ///< (T), which (sequence, position) a token is; seq B: padding
+  /// New tokens, kv_append and append in the call. They are in sequence order; padding (kv_append) stands at
+  /// the end and between sequences.
+  std::vector<int32_t> cu_seqlens_new;  ///< (B + 1), append in the call only
+  std::vector<int64_t> slot_mapping;    ///< (T), physical KV row of a token; -1: skipped
+  std::vector<RowOwner> token_owners;   ///< (T), which (sequence, position) a token is; seq B: padding
 
   std::vector<int32_t> positions;  ///< (T) for the rotary embedding; junk for padding
 
   std::vector<RowOwner> q_owners;   ///< (total_q + kTailRows)
   std::vector<RowOwner> kv_owners;  ///< physical KV rows before the launch; seq -1: poison
-  std::vector<RowOwner>
-      appended;  ///< kv_append only, like kv_owners: rows that the launch writes; seq -1: others
+  std::vector<RowOwner> appended;   ///< like kv_owners: rows that the launch writes; seq -1: others
 };
 
 /// Another way for a case to lie in memory: no value changes by it, so no result may either.

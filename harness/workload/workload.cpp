@@ -22,9 +22,13 @@ uint64_t features_of_case(const CaseParams& p) {
   if (p.softcap > 0) f |= kSoftcap;
   if (p.alibi != Alibi::kNone) f |= kAlibi;
   if (p.sinks) f |= kSinks;
+  if (p.append) f |= kAppend;
   if (p.rotary != Rotary::kNone) f |= kRotary;
   return f;
 }
+
+/// Whether a launch changes K and V.
+bool writes_cache(const CaseParams& p) { return p.op == Op::kKvAppend || p.append; }
 
 int64_t bytes_of(DType t) { return static_cast<int64_t>(dtype_size(t)); }
 
@@ -120,8 +124,8 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
   const int64_t kv_bytes =
       static_cast<int64_t>(plan_.kv_owners.size()) * p.num_heads_kv * d * bytes_of(p.type_of_kv());
   kv_owners_ = GuardedBuffer::of(device, "row owners", plan_.kv_owners);
-  k_ = GuardedBuffer(device, p.op == Op::kKvAppend ? "k_cache" : "k", kv_bytes);
-  v_ = GuardedBuffer(device, p.op == Op::kKvAppend ? "v_cache" : "v", kv_bytes);
+  k_ = GuardedBuffer(device, writes_cache(p) ? "k_cache" : "k", kv_bytes);
+  v_ = GuardedBuffer(device, writes_cache(p) ? "v_cache" : "v", kv_bytes);
   fill_cache(k_, false);
   fill_cache(v_, true);
 
@@ -158,6 +162,15 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
     return;
   }
 
+  if (p.append) {
+    fill_tokens(new_k_, "k_new", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv);
+    fill_tokens(new_v_, "v_new", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv);
+    cu_new_ = GuardedBuffer::of(device, "cu_seqlens_new", plan_.cu_seqlens_new);
+    for (GuardedBuffer* b : {&new_k_, &new_v_, &cu_new_}) keep_input(*b);
+  } else {
+    keep_input(k_);
+    keep_input(v_);
+  }
   fill_tokens(q_, "q", Tensor::kQ, p.type_of_q(), plan_.q_owners, p.num_heads_q);
   out_ = GuardedBuffer(device, "out", plan_.total_q * p.num_heads_q * d * e_out);
   lse_ = GuardedBuffer(device, "lse", plan_.total_q * p.num_heads_q * int64_t{sizeof(float)});
@@ -177,8 +190,8 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
     keep_if_any(k_descale_, "k_descale", descales_of(p, variant, Tensor::kK));
     keep_if_any(v_descale_, "v_descale", descales_of(p, variant, Tensor::kV));
   }
-  for (GuardedBuffer* b : {&q_, &k_, &v_, &cu_q_, &cu_k_, &used_k_, &table_, &cache_rows_, &leftpad_,
-                           &slopes_, &sinks_, &q_descale_, &k_descale_, &v_descale_}) {
+  for (GuardedBuffer* b : {&q_, &cu_q_, &cu_k_, &used_k_, &table_, &cache_rows_, &leftpad_, &slopes_, &sinks_,
+                           &q_descale_, &k_descale_, &v_descale_}) {
     if (b->data()) keep_input(*b);
   }
 }
@@ -222,6 +235,10 @@ OpParams Workload::shape_params(const Case& item) {
   a.k_stride_token = a.v_stride_token = s.token;
   a.k_stride_head = a.v_stride_head = s.head;
   a.block_size = p.kv == KvSource::kPaged ? p.block_size : 0;
+  a.cache_capacity = p.kv == KvSource::kContiguous ? s.rows : 0;
+  a.k_new_stride_token = a.v_new_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
+  a.k_new_stride_head = a.v_new_stride_head = p.head_dim;
+  a.rotary = rotary_shape(p);
   a.causal = p.causal ? 1 : 0;
   a.window_left = p.window_left;
   a.window_right = p.window_right;
@@ -234,6 +251,7 @@ OpParams Workload::shape_params(const Case& item) {
     a.total_q += len.q;
     a.max_seqlen_q = std::max(a.max_seqlen_q, len.q);
     a.max_seqlen_k = std::max(a.max_seqlen_k, len.k);
+    a.total_new += p.new_len(len);
   }
   a.lse_stride_head = a.total_q;
   return op;
@@ -266,6 +284,15 @@ OpParams Workload::params() const {
   a.block_table_stride = plan_.block_table_stride;
   a.cache_batch_idx = cache_rows_.as<int32_t>();
   a.cache_leftpad = leftpad_.as<int32_t>();
+  if (item_.params.append) {
+    a.k_new = new_k_.data();
+    a.v_new = new_v_.data();
+    a.cu_seqlens_new = cu_new_.as<int32_t>();
+    a.total_new = plan_.cu_seqlens_new.back();
+    a.k_cache = k_.data();
+    a.v_cache = v_.data();
+  }
+  set_rotary_tables(a.rotary);
   a.alibi_slopes = slopes_.as<float>();
   a.sinks = sinks_.as<float>();
   a.q_descale = q_descale_.as<float>();
@@ -283,10 +310,11 @@ void Workload::set_rotary_tables(RotaryParams& r) const {
 }
 
 void Workload::reset_outputs() {
-  if (item_.params.op == Op::kKvAppend) {
+  if (writes_cache(item_.params)) {
     fill_cache(k_, false);
     fill_cache(v_, true);
-  } else {
+  }
+  if (item_.params.op == Op::kAttention) {
     device_->set_bytes(out_.data(), 0xff, out_.bytes());
     device_->set_bytes(lse_.data(), 0xff, lse_.bytes());
   }
@@ -299,10 +327,12 @@ HostOutputs Workload::download_outputs() const {
     host.resize(static_cast<std::size_t>(b.bytes()) / sizeof(host[0]));
     if (b.bytes() > 0) device_->download(host.data(), b.data(), b.bytes());
   };
-  if (item_.params.op == Op::kKvAppend) {
+  if (writes_cache(item_.params)) {
     fetch(h.k_cache, k_);
     fetch(h.v_cache, v_);
-  } else {
+  }
+  if (item_.params.op == Op::kAttention) {
+    if (item_.params.append) take_new_keys(h);
     fetch(h.out, out_);
     fetch(h.lse, lse_);
     drop_lead_rows(h, plan_.cu_seqlens_q.front(), plan_.total_q);
@@ -310,18 +340,32 @@ HostOutputs Workload::download_outputs() const {
   return h;
 }
 
+/// Copies the new keys out of the downloaded cache, in the order of their tokens.
+void Workload::take_new_keys(HostOutputs& h) const {
+  const FillJob job = cache_job(false);
+  const std::size_t row_bytes = static_cast<std::size_t>(job.head_dim) * dtype_size(job.dtype);
+  for (const int64_t slot : plan_.slot_mapping) {
+    if (slot < 0) continue;
+    for (int32_t head = 0; head < job.num_heads; ++head) {
+      const auto at = h.k_cache.begin() + fill_offset(job, slot, head) * bytes_of(job.dtype);
+      h.new_k.insert(h.new_k.end(), at, at + static_cast<std::ptrdiff_t>(row_bytes));
+    }
+  }
+}
+
 uint64_t Workload::outputs_digest() const {
-  const bool append = item_.params.op == Op::kKvAppend;
-  const GuardedBuffer& a = append ? k_ : out_;
-  const GuardedBuffer& b = append ? v_ : lse_;
-  return device_->digest(a.data(), a.bytes()) * 3 + device_->digest(b.data(), b.bytes());
+  const auto digest = [&](const GuardedBuffer& b) {
+    return b.data() ? device_->digest(b.data(), b.bytes()) : 0;
+  };
+  const uint64_t cache = writes_cache(item_.params) ? digest(k_) * 3 + digest(v_) : 0;
+  return (digest(out_) * 3 + digest(lse_)) * 5 + cache;
 }
 
 std::optional<std::string> Workload::guard_damage() const {
   for (const GuardedBuffer* b :
-       {&q_,         &k_,         &v_,         &out_,        &lse_,        &new_k_,    &new_v_,  &slots_,
-        &cu_q_,      &cu_k_,      &used_k_,    &table_,      &cache_rows_, &leftpad_,  &slopes_, &sinks_,
-        &q_descale_, &k_descale_, &v_descale_, &rotary_cos_, &rotary_sin_, &positions_}) {
+       {&q_,         &k_,         &v_,         &out_,        &lse_,        &new_k_,     &new_v_,  &slots_,
+        &cu_q_,      &cu_k_,      &used_k_,    &table_,      &cache_rows_, &leftpad_,   &slopes_, &sinks_,
+        &q_descale_, &k_descale_, &v_descale_, &rotary_cos_, &rotary_sin_, &positions_, &cu_new_}) {
     if (auto damage = b->damage()) return damage;
   }
   return std::nullopt;

@@ -20,7 +20,9 @@ struct HostOutputs {
   /// Attention: variance of O beyond what one launch may have, as of outputs merged from several; like `out`,
   /// or empty.
   std::vector<double> extra_variance;
-  std::vector<unsigned char> k_cache, v_cache;  ///< kv_append: the whole caches
+  std::vector<unsigned char> k_cache, v_cache;  ///< where a launch appends: the whole caches
+  /// Attention that appends: (total_new, Hkv, D), the new keys as they are stored.
+  std::vector<unsigned char> new_k;
 };
 
 class Workload {
@@ -35,8 +37,7 @@ class Workload {
   /// The fields of params() that need no memory: enough for Kernel::supports.
   static OpParams shape_params(const Case& item);
 
-  /// Before a checked launch: outputs to NaN (attention), caches to their state before the append
-  /// (kv_append).
+  /// Before a checked launch: outputs to NaN, caches that it appends to back to their state before.
   void reset_outputs();
   HostOutputs download_outputs() const;
   /// Digest of all outputs where they lie: equal digests, equal bits.
@@ -55,6 +56,7 @@ class Workload {
     GuardedBuffer* buffer;
     uint64_t digest;
   };
+  void take_new_keys(HostOutputs& h) const;
   void set_rotary_tables(RotaryParams& rotary) const;
   void fill_cache(GuardedBuffer& cache, bool is_v);
   GuardedBuffer& keep_input(GuardedBuffer& b);
@@ -66,7 +68,7 @@ class Workload {
   GuardedBuffer new_k_, new_v_, slots_;
   GuardedBuffer cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_, slopes_, sinks_;
   GuardedBuffer q_descale_, k_descale_, v_descale_;
-  GuardedBuffer rotary_cos_, rotary_sin_, positions_;
+  GuardedBuffer rotary_cos_, rotary_sin_, positions_, cu_new_;
   int32_t rotary_positions_ = 0;
   GuardedBuffer kv_owners_;
   std::vector<Input> inputs_;

@@ -25,6 +25,16 @@ ATTNBENCH_HD inline SeqRange seq_range(const AttentionParams& p, int32_t b) {
   return {q_begin, q_len, k_len};
 }
 
+/// New tokens of sequence `b` of a launch with kAppend.
+ATTNBENCH_HD inline int32_t new_len(const AttentionParams& p, int32_t b) {
+  return p.cu_seqlens_new[b + 1] - p.cu_seqlens_new[b];
+}
+
+/// Tokens that the cache has room for, per sequence, left padding included. Not for packed KV.
+ATTNBENCH_HD inline int64_t kv_capacity(const AttentionParams& p) {
+  return p.features & kPagedKv ? p.block_table_stride * p.block_size : p.cache_capacity;
+}
+
 /// Element offset of row `row` of sequence `b` for KV head 0, given one tensor's strides. The caller adds
 /// head * stride_head. Needs 0 <= row < k_len: a block table is not read past a sequence's last block.
 ATTNBENCH_HD inline int64_t kv_row_offset(const AttentionParams& p, int32_t b, int32_t row,

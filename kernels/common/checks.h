@@ -25,6 +25,59 @@ constexpr uint64_t dtype_feature(DType t) {
 /// Whether `t` is a type that outputs may have.
 constexpr bool is_float_dtype(DType t) { return dtype_feature(t) != 0; }
 
+/// A rotary embedding of rows of `head_dim` channels.
+inline KernelStatus check_rotary_args(const Kernel& kernel, const RotaryParams& r, int32_t head_dim,
+                                      KernelMessage* message) {
+  if (r.dim < 2 || r.dim % 2 != 0 || r.dim > head_dim) {
+    return refuse(message, KernelStatus::kBadArgument,
+                  "%s: an even rotary dim from 2 to head_dim %d required, given %d", kernel.name, head_dim,
+                  r.dim);
+  }
+  return KernelStatus::kOk;
+}
+
+/// What appending in the same call (kAppend, kRotary) asks of an attention launch whose other shapes were
+/// checked.
+inline KernelStatus check_append_args(const Kernel& kernel, const AttentionParams& p,
+                                      KernelMessage* message) {
+  const auto bad = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
+  };
+  if (!(p.features & kAppend)) {
+    return p.features & kRotary ? bad("%s: append required for rotary, given none") : KernelStatus::kOk;
+  }
+  if (p.features & kPackedKv) return bad("%s: paged or contiguous KV required for append, given packed");
+  if (p.dtype_k != p.dtype_q || p.dtype_v != p.dtype_q) {
+    return bad("%s: KV in the dtype of q, %s, required for append, given %s and %s", dtype_name(p.dtype_q),
+               dtype_name(p.dtype_k), dtype_name(p.dtype_v));
+  }
+  if (p.features & kRotary) return check_rotary_args(kernel, p.rotary, p.head_dim, message);
+  return KernelStatus::kOk;
+}
+
+/// Pointers of an attention launch with kAppend, and that the cache has room for the longest sequence.
+inline KernelStatus check_append_pointers(const Kernel& kernel, const AttentionParams& p,
+                                          KernelMessage* message) {
+  const auto bad = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
+  };
+  if (!(p.features & kAppend) || p.batch == 0) return KernelStatus::kOk;
+  if (p.cu_seqlens_new == nullptr) return bad("%s: cu_seqlens_new required for append, given null");
+  if (p.total_new > 0 &&
+      (p.k_new == nullptr || p.v_new == nullptr || p.k_cache == nullptr || p.v_cache == nullptr)) {
+    return bad("%s: k_new, v_new, k_cache and v_cache required for append, given null");
+  }
+  if ((p.features & kRotary) && (p.rotary.cos == nullptr || p.rotary.sin == nullptr)) {
+    return bad("%s: cos and sin required for rotary, given null");
+  }
+  const int64_t capacity = p.features & kPagedKv ? p.block_table_stride * p.block_size : p.cache_capacity;
+  if (p.max_seqlen_k > capacity) {
+    return bad("%s: a cache of max_seqlen_k %d tokens per sequence required for append, given %lld",
+               p.max_seqlen_k, static_cast<long long>(capacity));
+  }
+  return KernelStatus::kOk;
+}
+
 /// Shapes and dtypes of an attention launch with q in bf16, fp16 or fp32 and KV in the same or in e4m3, for a
 /// kernel whose features do not go beyond that (other quantised inputs have other rules). Call after
 /// check_features.
@@ -74,7 +127,7 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
   if (!is_float_dtype(p.dtype_out)) {
     return bad("%s: dtype_out bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_out));
   }
-  return KernelStatus::kOk;
+  return check_append_args(kernel, p, message);
 }
 
 /// Pointers of an attention launch whose shapes were checked.
@@ -104,18 +157,7 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   if (p.total_q > 0 && (p.q == nullptr || p.out == nullptr || p.lse == nullptr)) {
     return bad("%s: q, out and lse required, given null");
   }
-  return KernelStatus::kOk;
-}
-
-/// A rotary embedding of rows of `head_dim` channels.
-inline KernelStatus check_rotary_args(const Kernel& kernel, const RotaryParams& r, int32_t head_dim,
-                                      KernelMessage* message) {
-  if (r.dim < 2 || r.dim % 2 != 0 || r.dim > head_dim) {
-    return refuse(message, KernelStatus::kBadArgument,
-                  "%s: an even rotary dim from 2 to head_dim %d required, given %d", kernel.name, head_dim,
-                  r.dim);
-  }
-  return KernelStatus::kOk;
+  return check_append_pointers(kernel, p, message);
 }
 
 /// Shapes and dtypes of a kv_append.

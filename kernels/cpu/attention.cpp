@@ -6,6 +6,7 @@
 #include <new>
 
 #include "kernels/common/checks.h"
+#include "kernels/cpu/append.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/fast_exp.h"
 #include "kernels/cpu/paths.h"
@@ -34,6 +35,9 @@ KernelStatus launch(const OpParams* params, const LaunchContext* context, Kernel
   if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
     return s;
   const int threads = std::max(1, context->num_threads);
+  if (p.features & kAppend) {
+    if (const KernelStatus s = append_new_rows(p, threads, message); s != KernelStatus::kOk) return s;
+  }
 
   // Kept between launches by the thread that launches.
   thread_local Schedule schedule;
@@ -86,7 +90,7 @@ const Kernel kAttention = {
     .device = DeviceKind::kCpu,
     .min_compute_capability = 0,
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
-                kAlibi | kSinks | kBf16 | kFp16 | kFp32 | kE4m3Kv,
+                kAlibi | kSinks | kBf16 | kFp16 | kFp32 | kE4m3Kv | kAppend | kRotary,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

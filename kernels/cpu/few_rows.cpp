@@ -9,6 +9,7 @@
 #include "kernels/cpu/alibi.h"
 #include "kernels/cpu/finish.h"
 #include "kernels/cpu/paths.h"
+#include "kernels/cpu/query_row.h"
 #include "kernels/cpu/row_products.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/softmax.h"
@@ -98,12 +99,10 @@ class FewRows {
     for (int r = 0; r < task_.rows; ++r) {
       const int32_t packed_row = task_.row_begin + r;
       const int32_t token = packed_row / group;
-      const typename Q::Storage* q =
-          static_cast<const typename Q::Storage*>(p_.q) +
-          q_offset(p_, int64_t{task_.range.q_begin} + token, head * group + packed_row % group);
+      float q[kMaxHeadDim];
+      load_query<Q>(p_, task_, token, head * group + packed_row % group, q);
       for (int d = 0; d < dim_; ++d) {
-        q_rows[r * padded_dim_ + d / kPanel * kPanel + Kv::pair_slot(d % kPanel)] =
-            Q::to_float(q[d]) * scale.q_factor;
+        q_rows[r * padded_dim_ + d / kPanel * kPanel + Kv::pair_slot(d % kPanel)] = q[d] * scale.q_factor;
       }
       const KeyBounds seen = visible_keys(p_, token, task_.range.q_len, task_.range.k_len);
       const int32_t begin = std::clamp(seen.begin, task_.keys.begin, task_.keys.end);

@@ -13,6 +13,7 @@
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/finish.h"
 #include "kernels/cpu/paths.h"
+#include "kernels/cpu/query_row.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/softmax.h"
 #include "kernels/cpu/tile_gemm.h"
@@ -106,11 +107,10 @@ class ManyRows {
     for (int r = 0; r < task_.rows; ++r) {
       const int32_t packed_row = task_.row_begin + r;
       const int32_t token = packed_row / group;
-      const typename Q::Storage* q =
-          static_cast<const typename Q::Storage*>(p_.q) +
-          q_offset(p_, int64_t{task_.range.q_begin} + token, head_ * group + packed_row % group);
+      float q[kMaxHeadDim];
+      load_query<Q>(p_, task_, token, head_ * group + packed_row % group, q);
       float* column = buf_.q + (r / kGroupRows) * kGroupRows * dim_ + r % kGroupRows;
-      for (int d = 0; d < dim_; ++d) column[d * kGroupRows] = Q::to_float(q[d]) * scale_.q_factor;
+      for (int d = 0; d < dim_; ++d) column[d * kGroupRows] = q[d] * scale_.q_factor;
 
       // Bounds within the task's own keys; kept ordered, so that a row that sees none of them has an empty
       // range.

@@ -142,6 +142,29 @@ TEST(Cost, EveryKvSourceAndQuantisationCountsItsOwnBytes) {
   EXPECT_EQ(cost_of(p).bytes, 4 * kv + 4 * 4 * 8 * 4 * 2 + 4 * 4 * 4 + 4 * (2 + 1));
 }
 
+TEST(Cost, AppendInTheCallReadsAndWritesNewRowsAndReadsThemNoSecondTime) {
+  CaseParams p;
+  p.kv = KvSource::kPaged;
+  p.num_heads_q = 4;
+  p.num_heads_kv = 2;
+  p.head_dim = 8;
+  p.causal = true;
+  p.seqs = {{2, 10}, {1, 40}, {0, 7}};
+  const double row = 2 /*k, v*/ * 2 /*heads*/ * 8 * 2 /*bytes*/;
+  const CaseCost plain = cost_of(p);
+  p.append = true;
+  EXPECT_EQ(cost_of(p).bytes, plain.bytes + 3 * row)
+      << "read from the new tensors in place of the cache; written";
+  EXPECT_EQ(cost_of(p).written, plain.written + 3 * row);
+  EXPECT_EQ(cost_of(p).device_bytes, plain.device_bytes + 3 * row);
+  EXPECT_EQ(cost_of(p).flop, plain.flop);
+  p.new_tokens = 9;  // 9, 9 and 7 new ones: those of the last sequence are seen by nobody
+  EXPECT_EQ(cost_of(p).bytes, plain.bytes + (25 + 7) * row);
+  const double before = cost_of(p).bytes;
+  p.rotary = Rotary::kNeox;  // positions 1 to 9, 31 to 39, 0 to 6: 19 in all
+  EXPECT_EQ(cost_of(p).bytes, before + 19 * 2 * 4 * 4);
+}
+
 TEST(Cost, RotaryReadsAPositionPerTokenAndATableRowPerPosition) {
   CaseParams p;
   p.op = Op::kKvAppend;

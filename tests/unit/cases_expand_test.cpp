@@ -71,9 +71,24 @@ TEST(Expand, AppendNeedsAPagedCacheWithRoom) {
   EXPECT_EQ(expand_text("name: t\nsweeps:\n  - {op: kv_append, batch: q4s40}\n").cases.size(), 1u);
 }
 
+TEST(Expand, AppendInTheCallIsRefusedWhereItCannotBe) {
+  const auto with = [](const std::string& keys) {
+    return "name: t\nsweeps:\n  - {append: in_call, " + keys + "}\n";
+  };
+  EXPECT_THAT(expand_error(with("batch: q4")), HasSubstr("packed keys are none"));
+  EXPECT_THAT(expand_error(with("batch: q4, kv: paged, kv_dtype: e4m3")), HasSubstr("drop kv_dtype"));
+  EXPECT_THAT(expand_error(with("batch: q4s3, kv: paged")), HasSubstr("appends 4 tokens to reach 3"));
+  EXPECT_THAT(expand_error(with("batch: q4s3, kv: paged, new_tokens: 2, rotary: neox")),
+              HasSubstr("position from 0 on"));
+  EXPECT_THAT(expand_error(with("batch: q4, kv: paged, q_dtype: e4m3, rotary: neox")),
+              HasSubstr("drop q_dtype"));
+  EXPECT_EQ(expand_text(with("batch: q4s3, kv: paged, new_tokens: 2")).cases.size(), 1u);
+  EXPECT_EQ(expand_text(with("op: kv_append, batch: q4")).cases.at(0).params.append, false);
+}
+
 TEST(Expand, RotaryIsRefusedWhereNothingCouldTurn) {
   EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {rotary: neox, batch: q4}\n"),
-              HasSubstr("rotary turns keys as they enter the cache"));
+              HasSubstr("set 'append: in_call'"));
   const auto append = [](const std::string& keys) {
     return "name: t\nsweeps:\n  - {op: kv_append, batch: q4, rotary: neox, " + keys + "}\n";
   };

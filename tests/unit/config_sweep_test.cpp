@@ -128,7 +128,8 @@ TEST(SweepFile, EveryKeySetsItsField) {
   const CaseParams c = case_of(
       "{op: kv_append, kv: paged, batch: 2q3s5, dtype: fp32, heads: 6/3, head_dim: 96, mask: causal, "
       "window: \"7,-1\", softmax_scale: 0.25, softcap: 30, block_size: 48, kv_layout: hnd, "
-      "page_layout: contiguous, gap_tokens: 3, padding_tokens: 9, rotary: interleaved, rotary_dim: 32, data: "
+      "page_layout: contiguous, gap_tokens: 3, padding_tokens: 9, append: in_call, new_tokens: 2, rotary: "
+      "interleaved, rotary_dim: 32, data: "
       "outlier, allow_short_kv: true}");
   CaseParams want;
   want.op = Op::kKvAppend;
@@ -148,6 +149,8 @@ TEST(SweepFile, EveryKeySetsItsField) {
   want.page_layout = PageLayout::kContiguous;
   want.gap_tokens = 3;
   want.padding_tokens = 9;
+  want.append = true;
+  want.new_tokens = 2;
   want.rotary = Rotary::kInterleaved;
   want.rotary_dim = 32;
   want.data = Profile::kOutlier;

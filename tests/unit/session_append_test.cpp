@@ -25,6 +25,8 @@ struct Fault {
   std::string reason;  ///< part of the verdict's; empty: must pass
 };
 
+void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
+
 std::function<void(OpParams&)> bend_next;  ///< of the wrapper's next launches
 
 Record run_bent(const std::string& mapping, std::function<void(OpParams&)> bend) {
@@ -97,8 +99,66 @@ const std::vector<Fault> kKvAppendFaults = {
     {"TablesSlightlyOff", kv_append("rotary: neox"), [](OpParams& p) { bend_tables(p.kv_append.rotary); },
      "appended"},
 };
+std::string in_call(const std::string& keys) {
+  return "{append: in_call, heads: 4/2, head_dim: 32, batch: q3s40_q0s9_q20s33_q1s70, " + keys + "}";
+}
+
+const std::vector<Fault> kInCallFaults = {
+    {"AppendIgnored", in_call("kv: paged, mask: causal"),
+     [](OpParams& p) { p.attention.features &= ~uint64_t{kAppend}; }, "expected a finite number"},
+    {"AppendIgnoredContiguous", in_call("kv: contiguous, leftpad: 4"),
+     [](OpParams& p) { p.attention.features &= ~uint64_t{kAppend}; }, "expected a finite number"},
+    {"RotaryIgnored", in_call("kv: paged, mask: causal, rotary: neox"),
+     [](OpParams& p) { p.attention.features &= ~uint64_t{kRotary}; }, "seq"},
+    {"PairsForHalves", in_call("kv: contiguous, mask: causal, rotary: neox"),
+     [](OpParams& p) { p.attention.rotary.interleaved = 1; }, "seq"},
+    {"TablesSlightlyOff", in_call("kv: contiguous, leftpad: 3, rotary: interleaved, dtype: fp16"),
+     [](OpParams& p) { bend_tables(p.attention.rotary); }, "seq"},
+    {"KeysAndValuesSwapped", in_call("kv: paged, kv_layout: hnd, mask: causal"),
+     [](OpParams& p) { std::swap(p.attention.k_new, p.attention.v_new); }, "seq"},
+    {"OneNewTokenForMany", in_call("kv: paged, new_tokens: 5"),
+     [](OpParams& p) {
+       static std::vector<int32_t> cu;
+       cu.assign(p.attention.cu_seqlens_new, p.attention.cu_seqlens_new + p.attention.batch + 1);
+       for (std::size_t b = 1; b < cu.size(); ++b) cu[b] = cu[b - 1] + 1;
+       p.attention.cu_seqlens_new = cu.data();
+     },
+     "expected a finite number"},
+    {"WritesIntoThePadding", in_call("kv: contiguous, leftpad: 4, cache_batch_idx: identity"),
+     [](OpParams& p) { static_cast<uint16_t*>(p.attention.v_cache)[0] = 0; },
+     "v_cache slot 0 head 0 channel 0"},
+    {"QueriesNotRotated", in_call("kv: paged, mask: causal, rotary: neox, dtype: fp32"),
+     [](OpParams& p) {
+       // The new rows by a first launch, whose queries are all that the second one still would turn.
+       KernelMessage m{};
+       LaunchContext c{};
+       c.num_threads = 1;
+       cpu_kernel(Op::kAttention).launch(&p, &c, &m);
+       p.attention.features &= ~uint64_t{kAppend | kRotary};
+     },
+     "seq"},
+};
+INSTANTIATE_TEST_SUITE_P(InCall, Append, ::testing::ValuesIn(kInCallFaults),
+                         [](const auto& p) { return p.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(Kv, Append, ::testing::ValuesIn(kKvAppendFaults),
                          [](const auto& p) { return p.param.name; });
+
+TEST(Append, TimedLaunchesWriteTheSameRowsAgain) {
+  for (const char* mapping :
+       {"{append: in_call, kv: paged, heads: 2, head_dim: 16, mask: causal, rotary: neox, batch: q3s20_q1s9}",
+        "{append: in_call, kv: contiguous, heads: 2, head_dim: 16, new_tokens: 4, batch: q3s20_q1s9}"}) {
+    const std::vector<Case> cases = expand(parse_inline_case(mapping)).cases;
+    const auto device = open_device("cpu", 2);
+    SessionOptions options;
+    options.timing.min_time_s = 0.001;
+    bool lost = false;
+    const Record r = run_item({&cases.at(0), &cpu_kernel(Op::kAttention)}, *device, options, lost);
+    EXPECT_NE(r.status, Status::kFail) << r.reason;
+    EXPECT_TRUE(r.check && r.check->pass);
+    EXPECT_TRUE(r.time.has_value());
+  }
+}
 
 }  // namespace
 }  // namespace attnbench

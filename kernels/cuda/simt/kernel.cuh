@@ -8,6 +8,7 @@
 
 #include "kernels/common/addressing.h"
 #include "kernels/common/mask.h"
+#include "kernels/common/rotary.h"
 #include "kernels/common/score.h"
 #include "kernels/contract/attention_params.h"
 
@@ -161,6 +162,29 @@ __device__ void for_each_score(float (&s)[kRows][2], F f) {
   }
 }
 
+/// Turns the queries of a tile to their positions, rounded to kType again. `tile` is complete, in rows of kD
+/// + kPad.
+template <DType kType, int kD>
+__device__ void rotate_queries(const AttentionParams& p, const SeqRange& seq, const TileRows& rows,
+                               float* tile) {
+  const int half = p.rotary.dim / 2;
+  for (int i = static_cast<int>(threadIdx.x); i < rows.count * half; i += kThreads) {
+    const int r = i / half;
+    const int pair = i % half;
+    const int64_t position = int64_t{rows.token(r)} + seq.k_len - seq.q_len;
+    if (position < 0 || position >= p.rotary.positions)
+      continue;  // outside the contract: nothing may be read
+    float* row = tile + r * (kD + kPad);
+    const int first = p.rotary.interleaved ? 2 * pair : pair;
+    const int second = p.rotary.interleaved ? first + 1 : pair + half;
+    const auto load = [&](int32_t c) { return row[c]; };
+    const float a = rotated(p.rotary, position, first, load);
+    const float b = rotated(p.rotary, position, second, load);
+    row[first] = round_to(kType, a);
+    row[second] = round_to(kType, b);
+  }
+}
+
 /// One tile of query rows of KV head `kv_head` of sequence `b` against all keys that it sees. Queries are of
 /// kType, keys and values of kKvType.
 template <DType kType, DType kKvType, int kD>
@@ -198,6 +222,11 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
                          return static_cast<const T*>(p.q) + q_offset(p, int64_t{seq.q_begin} + rows.token(r),
                                                                       head0 + rows.head_in_group(r));
                        });
+
+  if (p.features & kRotary) {
+    __syncthreads();  // of the keys' loop another one follows before q is read
+    rotate_queries<kType, kD>(p, seq, rows, q_tile);
+  }
 
   const bool alibi = p.features & kAlibi;
   if (alibi && threadIdx.x < kTile) {

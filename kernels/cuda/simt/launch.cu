@@ -41,6 +41,9 @@ std::size_t no_workspace(const OpParams*, const LaunchContext*) { return 0; }
 KernelStatus attention_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   const AttentionParams& p = op->attention;
   if (const auto s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk) return s;
+  if (p.batch > 0 && (p.features & kAppend)) {
+    if (const auto s = launch_append(p, *context, message); s != KernelStatus::kOk) return s;
+  }
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
   const bool e4m3 = p.features & kE4m3Kv;
   switch (p.dtype_q) {
@@ -78,7 +81,7 @@ const Kernel kAttention = {
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
-                kAlibi | kSinks | kBf16 | kFp16 | kFp32 | kE4m3Kv,
+                kAlibi | kSinks | kBf16 | kFp16 | kFp32 | kE4m3Kv | kAppend | kRotary,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = no_workspace,

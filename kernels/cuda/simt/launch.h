@@ -22,6 +22,9 @@ KernelStatus launch_attention_fp16_e4m3(const AttentionParams& p, const LaunchCo
 KernelStatus launch_attention_fp32_e4m3(const AttentionParams& p, const LaunchContext& context,
                                         KernelMessage* message);
 
+/// The new rows of a launch with kAppend, before it attends.
+KernelStatus launch_append(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
+
 KernelStatus launch_kv_append(const KvAppendParams& p, const LaunchContext& context, KernelMessage* message);
 
 inline KernelStatus cuda_status(cudaError_t error, KernelMessage* message) {

@@ -1,0 +1,102 @@
+#include "harness/verify/case_inputs.h"
+
+#include <cmath>
+
+#include "harness/values/values.h"
+#include "harness/verify/interval.h"
+
+namespace attnbench {
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+
+}  // namespace
+
+CaseInputs::CaseInputs(const Case& c, const std::vector<unsigned char>& stored_new_k)
+    : case_(&c), stored_new_k_(&stored_new_k), appended_(c) {
+  int64_t begin = 0;
+  for (const SeqLen& s : c.params.seqs) {
+    new_begin_.push_back(begin);
+    begin += c.params.new_len(s);
+  }
+}
+
+int CaseInputs::position_of_query(int seq, int pos) const {
+  const SeqLen& s = case_->params.seqs[static_cast<std::size_t>(seq)];
+  return pos + s.k - s.q;
+}
+
+void CaseInputs::load_q(int seq, int head, int begin, int end, double* out) const {
+  const CaseParams& p = case_->params;
+  load(Tensor::kQ, seq, head, begin, end, out);
+  if (p.rotary == Rotary::kNone) return;
+  const auto d = static_cast<std::size_t>(p.head_dim);
+  for (int pos = begin; pos < end; ++pos, out += d) {
+    appended_.rotate(position_of_query(seq, pos), {out, d}, {});
+    for (std::size_t c = 0; c < d; ++c) out[c] = round_to(p.dtype, static_cast<float>(out[c]));
+  }
+}
+
+void CaseInputs::load_k(int seq, int head, int begin, int end, double* out) const {
+  load(Tensor::kK, seq, head, begin, end, out);
+}
+
+void CaseInputs::load_v(int seq, int head, int begin, int end, double* out) const {
+  load(Tensor::kV, seq, head, begin, end, out);
+}
+
+void CaseInputs::load(Tensor tensor, int seq, int head, int begin, int end, double* out) const {
+  const CaseParams& p = case_->params;
+  const ValueSpec spec{case_->seed, p.data};
+  const bool is_q = tensor == Tensor::kQ;
+  const DType dtype = is_q ? p.type_of_q() : p.type_of_kv();
+  const int kv_head = is_q ? head / (p.num_heads_q / p.num_heads_kv) : head;
+  const bool quantised = is_q ? p.q_dtype.has_value() : p.kv_dtype.has_value();
+  const double descale = quantised ? static_cast<double>(descale_of(tensor, seq, kv_head)) : 1.0;
+  const SeqLen& s = p.seqs[static_cast<std::size_t>(seq)];
+  const int first_new = is_q ? end : s.k - p.new_len(s);
+  float row[kMaxHeadDim];
+  for (int pos = begin; pos < end; ++pos, out += p.head_dim) {
+    if (pos >= first_new) {
+      load_new(tensor == Tensor::kV, seq, head, pos, out);
+      continue;
+    }
+    value_row(spec, tensor, static_cast<uint32_t>(seq), static_cast<uint32_t>(pos),
+              static_cast<uint32_t>(head), p.head_dim, row);
+    for (int c = 0; c < p.head_dim; ++c) out[c] = static_cast<double>(round_to(dtype, row[c])) * descale;
+  }
+}
+
+void CaseInputs::load_new(bool is_v, int seq, int head, int pos, double* out) const {
+  const CaseParams& p = case_->params;
+  const auto d = static_cast<std::size_t>(p.head_dim);
+  if (!appended_.copied(is_v) && !stored_new_k_->empty()) {
+    const SeqLen& s = p.seqs[static_cast<std::size_t>(seq)];
+    const int64_t token = new_begin_[static_cast<std::size_t>(seq)] + pos - (s.k - p.new_len(s));
+    const int64_t at = (token * p.num_heads_kv + head) * p.head_dim;
+    for (int c = 0; c < p.head_dim; ++c) out[c] = load_float(p.dtype, stored_new_k_->data(), at + c);
+    return;
+  }
+  double slack[kMaxHeadDim];
+  appended_.row(is_v, {seq, pos}, head, {out, d}, {slack, d});
+  for (std::size_t c = 0; c < d; ++c) out[c] = round_to(p.dtype, static_cast<float>(out[c]));
+}
+
+double CaseInputs::q_error(int seq, int head, int pos) const {
+  const CaseParams& p = case_->params;
+  if (p.rotary == Rotary::kNone) return 0;
+  const auto d = static_cast<std::size_t>(p.head_dim);
+  double q[kMaxHeadDim], slack[kMaxHeadDim] = {};
+  load(Tensor::kQ, seq, head, pos, pos + 1, q);
+  appended_.rotate(position_of_query(seq, pos), {q, d}, {slack, d});
+  double norm2 = 0, spread2 = 0;
+  for (std::size_t c = 0; c < d; ++c) {
+    norm2 += q[c] * q[c];
+    if (slack[c] == 0) continue;
+    const Interval x = rounded_to(p.dtype, {q[c] - slack[c], q[c] + slack[c]});
+    spread2 += (x.hi - x.lo) * (x.hi - x.lo);
+  }
+  return norm2 > 0 ? std::sqrt(spread2 / 12 / norm2) : 0;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,85 @@
+#include "kernels/cpu/append.h"
+
+#include <cstring>
+
+#include "kernels/common/addressing.h"
+#include "kernels/common/rotary.h"
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace attnbench::cpu {
+namespace {
+
+KernelStatus check_sequence(const AttentionParams& p, int32_t b, KernelMessage* message) {
+  const auto bad = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kBadArgument, format, kAttention.name, b, args...);
+  };
+  const SeqRange seq = seq_range(p, b);
+  const int32_t added = new_len(p, b);
+  if (added < 0 || added > seq.k_len) {
+    return bad("%s: sequence %d: 0..%d new tokens required, as seqused_k counts them, given %d", seq.k_len,
+               added);
+  }
+  const int64_t leftpad = p.cache_leftpad != nullptr ? p.cache_leftpad[b] : 0;
+  const int64_t capacity = kv_capacity(p);
+  if (leftpad + seq.k_len > capacity) {
+    return bad("%s: sequence %d: a cache of %lld tokens required for its keys with the new ones, given %lld",
+               static_cast<long long>(leftpad + seq.k_len), static_cast<long long>(capacity));
+  }
+  for (int32_t row = seq.k_len - added; row < seq.k_len; ++row) {
+    const bool paged = (p.features & kPagedKv) != 0;
+    const int32_t block = paged ? p.block_table[b * p.block_table_stride + row / p.block_size]
+                          : p.cache_batch_idx != nullptr ? p.cache_batch_idx[b]
+                                                         : b;
+    if (block < 0 || block >= p.num_blocks) {
+      return bad("%s: sequence %d: new row %d in %s 0..%d required, given %d", row,
+                 paged ? "block" : "cache row", p.num_blocks - 1, block);
+    }
+  }
+  if ((p.features & kRotary) && (seq.q_len > seq.k_len || seq.k_len > p.rotary.positions)) {
+    return bad(
+        "%s: sequence %d: queries and keys at positions 0..%d of the rotary tables required, given %d..%d",
+        p.rotary.positions - 1, seq.k_len - seq.q_len, seq.k_len - 1);
+  }
+  return KernelStatus::kOk;
+}
+
+/// New token `i` of sequence `b`, all heads.
+void append_token(const AttentionParams& p, int32_t b, int32_t i, int32_t row) {
+  const int64_t size = static_cast<int64_t>(dtype_size(p.dtype_k));
+  const int64_t token = int64_t{p.cu_seqlens_new[b]} + i;
+  for (int32_t h = 0; h < p.num_heads_kv; ++h) {
+    const char* k =
+        static_cast<const char*>(p.k_new) + (token * p.k_new_stride_token + h * p.k_new_stride_head) * size;
+    const char* v =
+        static_cast<const char*>(p.v_new) + (token * p.v_new_stride_token + h * p.v_new_stride_head) * size;
+    const int64_t k_at = k_row_offset(p, b, row) + h * p.k_stride_head;
+    const int64_t v_at = v_row_offset(p, b, row) + h * p.v_stride_head;
+    const std::size_t bytes = static_cast<std::size_t>(p.head_dim * size);
+    std::memcpy(static_cast<char*>(p.v_cache) + v_at * size, v, bytes);
+    if (!(p.features & kRotary)) {
+      std::memcpy(static_cast<char*>(p.k_cache) + k_at * size, k, bytes);
+      continue;
+    }
+    const auto load = [&](int32_t c) { return load_float(p.dtype_k, k, c); };
+    for (int32_t c = 0; c < p.head_dim; ++c) {
+      store_float(p.dtype_k, p.k_cache, k_at + c, rotated(p.rotary, row, c, load));
+    }
+  }
+}
+
+}  // namespace
+
+KernelStatus append_new_rows(const AttentionParams& p, int threads, KernelMessage* message) {
+  for (int32_t b = 0; b < p.batch; ++b) {
+    if (const KernelStatus s = check_sequence(p, b, message); s != KernelStatus::kOk) return s;
+  }
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+  for (int32_t b = 0; b < p.batch; ++b) {
+    const int32_t added = new_len(p, b);
+    const int32_t first = seq_range(p, b).k_len - added;
+    for (int32_t i = 0; i < added; ++i) append_token(p, b, i, first + i);
+  }
+  return KernelStatus::kOk;
+}
+
+}  // namespace attnbench::cpu
