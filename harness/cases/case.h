@@ -28,6 +28,8 @@ struct Expansion {
 
 /// More cases than this in one file are refused.
 inline constexpr int64_t kMaxCases = 1'000'000;
+/// And more sequences than this in all its cases together: they are held in memory, 8 bytes each.
+inline constexpr std::size_t kMaxSequences = 100'000'000;
 
 /// Multiplies the axes of every sweep out. Throws ConfigError, with the place in the file, where keys
 /// contradict each other: more queries than keys under a causal mask without allow_short_kv, kv_append on

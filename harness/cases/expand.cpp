@@ -235,6 +235,7 @@ PairwiseCover cover_of(const Sweep& sweep) {
 
 Expansion expand(const SweepFile& file) {
   Expansion out;
+  std::size_t sequences = 0;
   int64_t planned = 0;
   for (const Sweep& sweep : file.sweeps) {
     if (sweep.pairwise) continue;
@@ -257,6 +258,12 @@ Expansion expand(const SweepFile& file) {
       params = normalised(std::move(params));
       std::string id = case_id(params);
       if (seen.insert(id).second) {
+        if ((sequences += params.seqs.size()) > kMaxSequences) {
+          fail(sweep.place,
+               fmt::format("sweep '{}' brings the file past {} sequences in all its cases; shorten "
+                           "its batches or an axis",
+                           sweep.name, kMaxSequences));
+        }
         out.cases.push_back({std::move(id), sweep.name, file.seed.value_or(1), std::move(params)});
       } else if (!sweep.pairwise) {  // a cover may meet pairs in rows that are one problem
         ++out.duplicates;

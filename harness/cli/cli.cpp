@@ -7,6 +7,8 @@
 
 #include "harness/cli/common.h"
 #include "harness/config/sweep_file.h"
+#include "harness/report/load.h"
+#include "harness/report/text.h"
 
 namespace attnbench::cli {
 
@@ -42,6 +44,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   add_doctor(app, program);
   add_compare(app, program);
   add_gate(app, program);
+  add_merge(app, program);
   add_profile(app, program);
   add_report(app, program);
   add_selftest(app, program);
@@ -61,16 +64,19 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   try {
     return program.chosen();
   } catch (const ConfigError& e) {
-    std::cerr << e.what() << "\n";
+    std::cerr << one_line(e.what()) << "\n";  // it quotes a file, which may hold anything
+    return 2;
+  } catch (const ResultsError& e) {
+    std::cerr << one_line(e.what()) << "\n";
     return 2;
   } catch (const UsageError& e) {
-    std::cerr << "attnbench: error: " << e.what() << "\n";
+    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
     return 2;
   } catch (const DeviceError& e) {
-    std::cerr << "attnbench: device error: " << e.what() << "\n";
+    std::cerr << "attnbench: device error: " << one_line(e.what()) << "\n";
     return 5;
   } catch (const std::exception& e) {
-    std::cerr << "attnbench: error: " << e.what() << "\n";
+    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
     return 2;
   }
 }

@@ -121,10 +121,21 @@ std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads,
       throw UsageError(fmt::format("--device {}: {}", name, e.what()));
     }
   }
+  return open_device(chosen_devices(name, quiet).front(), threads);
+}
+
+std::vector<std::string> chosen_devices(const std::string& name, bool quiet) {
+  if (name != "auto" && name != "all") return {name == "cuda" ? "cuda:0" : name};
   const DeviceProbe probe = probe_devices();
-  if (probe.cuda_devices > 0) return open_device("cuda:0", threads);
+  if (name == "all") {
+    if (probe.cuda_devices == 0) throw UsageError("--device all: " + probe.cuda_reason);
+    std::vector<std::string> names;
+    for (int i = 0; i < probe.cuda_devices; ++i) names.push_back(fmt::format("cuda:{}", i));
+    return names;
+  }
+  if (probe.cuda_devices > 0) return {"cuda:0"};
   if (!quiet) std::cerr << "device auto: cpu (" << probe.cuda_reason << ")\n";
-  return open_device("cpu", threads);
+  return {"cpu"};
 }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {

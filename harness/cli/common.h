@@ -44,6 +44,10 @@ Cases load_cases(const CaseOptions& options);
 /// does not.
 std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads, bool quiet);
 
+/// The devices that --device names, without opening them: one, or with `all` every GPU. `auto` as above.
+/// Throws UsageError.
+std::vector<std::string> chosen_devices(const std::string& name, bool quiet);
+
 /// Checks the names of --kernel against the table. Throws UsageError with the nearest name and those that
 /// exist.
 void check_kernel_names(const std::vector<std::string>& names, KernelTable table);

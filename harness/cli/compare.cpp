@@ -10,6 +10,7 @@
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
+#include "harness/report/text.h"
 
 namespace attnbench::cli {
 namespace {
@@ -20,14 +21,8 @@ struct CompareCommand {
 };
 
 int compare(const CompareCommand& c) {
-  ResultSet base, fresh;
-  try {
-    base = load_results(c.base);
-    fresh = load_results(c.fresh);
-  } catch (const ResultsError& e) {
-    std::cerr << e.what() << "\n";
-    return 2;
-  }
+  const ResultSet base = load_results(c.base);
+  const ResultSet fresh = load_results(c.fresh);
   CompareOptions options = c.flags.options(base, fresh);
   options.as_sol = !check_alike(base, fresh, c.flags.allow_mismatch);
   for (const ResultSet* r : {&base, &fresh}) {
@@ -110,7 +105,7 @@ CompareOptions CompareFlags::options(const ResultSet& base, const ResultSet& fre
 
 bool check_alike(const ResultSet& base, const ResultSet& fresh, bool allow_mismatch) {
   const std::vector<std::string> mismatches = context_mismatches(base, fresh);
-  for (const std::string& m : mismatches) std::cerr << "mismatch: " << m << "\n";
+  for (const std::string& m : mismatches) std::cerr << "mismatch: " << one_line(m) << "\n";
   if (!mismatches.empty() && !allow_mismatch) {
     throw UsageError(
         "the two results were not taken alike; --allow-mismatch compares shares of the speed of light "

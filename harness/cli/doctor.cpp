@@ -49,7 +49,7 @@ void add_doctor(CLI::App& app, Program& program) {
   command->callback([=, &program] {
     program.chosen = [=, &program] {
       const auto cpu = open_device("cpu");
-      const RunContext context = describe_run(*cpu, "", program.command_line);
+      const RunContext context = describe_run(cpu->info(), "", program.command_line);
       std::cout << fmt::format("attnbench {} ({}, {} build)\n", context.version, context.revision,
                                context.build_type);
       line("compiler", __VERSION__);

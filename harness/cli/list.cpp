@@ -5,6 +5,7 @@
 #include "harness/cases/cost.h"
 #include "harness/cli/common.h"
 #include "harness/config/sweep_file.h"
+#include "harness/session/plan.h"
 
 namespace attnbench::cli {
 namespace {
@@ -17,15 +18,6 @@ std::string quantity(double x, const char* unit) {
     ++i;
   }
   return fmt::format("{:.3g} {}{}", x, prefixes[i], unit);
-}
-
-/// Very rough: device work at a typical rate plus verification of at most kCheapFlop-like work per case.
-double estimated_seconds(const CaseCost& c, DeviceKind device, int threads) {
-  const double flops = device == DeviceKind::kCuda ? 5e12 : 4e10 * threads;
-  const double bytes = device == DeviceKind::kCuda ? 1e12 : 1e10;
-  const double launch = c.flop / flops + c.bytes / bytes;
-  const double reference = std::min(c.flop, 8e9) / (2e10 * threads) + c.device_bytes / 4e9;
-  return reference + std::min(14 * launch, std::max(2.0, 4 * launch));
 }
 
 }  // namespace
@@ -63,7 +55,7 @@ void add_list(CLI::App& app, Program& program) {
         const auto kernels = select_kernels(program.kernels, c.params.op, kind, {});
         pairs += static_cast<int64_t>(kernels.size());
         seconds +=
-            estimated_seconds(cost, kind, chosen->info().threads) * static_cast<double>(kernels.size());
+            estimated_seconds(c.params, kind, chosen->info().threads) * static_cast<double>(kernels.size());
         largest = std::max(largest, cost.device_bytes);
         std::cout << fmt::format("{}  {} flop, {} least traffic, {} memory\n", c.id, quantity(cost.flop, ""),
                                  quantity(cost.bytes, "B"), quantity(cost.device_bytes, "B"));

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <iostream>
 
 #include "harness/cli/common.h"
+#include "harness/cli/executor.h"
 #include "harness/cli/progress.h"
 #include "harness/cli/stop_signal.h"
 #include "harness/config/sweep_file.h"
@@ -17,28 +19,14 @@
 #include "harness/report/files.h"
 #include "harness/report/json.h"
 #include "harness/session/journal.h"
+#include "harness/session/plan.h"
+#include "harness/session/resume.h"
+#include "harness/session/worker.h"
 
 namespace attnbench::cli {
 namespace {
 
 constexpr int kInterrupted = 130;  ///< 128 + SIGINT, as shells have it
-
-struct RunOptions {
-  CaseOptions cases;
-  TimingFlags timing;
-  std::string device = "auto";
-  std::vector<std::string> kernels;
-  std::vector<std::string> check;
-  int repeats = 2;
-  std::string out;
-  std::vector<std::string> formats = {"json"};
-  int threads = 0;
-  bool no_time = false;
-  bool dry_run = false;
-  bool quiet = false;
-  bool verbose = false;
-  bool fail_fast = false;
-};
 
 /// "configs" with a date: where a run goes that was not told.
 std::filesystem::path default_folder(const std::string& name) {
@@ -86,12 +74,80 @@ void warn_if_busy(const std::vector<Record>& records) {
   }
 }
 
-int dry_run(const std::vector<WorkItem>& work, const Device& device, const SessionOptions& options) {
+int dry_run(const std::vector<WorkItem>& work, const DeviceInfo& device, const SessionOptions& options) {
   for (const WorkItem& w : work) {
-    std::cout << repro_line(*w.item, w.kernel ? w.kernel->name : "", device.info().name, options) << "\n";
+    std::cout << repro_line(*w.item, w.kernel ? w.kernel->name : "", device.name, options) << "\n";
   }
   std::cout << fmt::format("{} runs\n", work.size());
   return work.empty() ? 6 : 0;
+}
+
+/// "2/8": shard 2 of 8.
+std::pair<int, int> parse_shard(const std::string& text) {
+  if (text.empty()) return {1, 1};
+  int index = 0, count = 0, end = 0;
+  const bool whole = std::sscanf(text.c_str(), "%6d/%6d%n", &index, &count, &end) == 2 &&
+                     static_cast<std::size_t>(end) == text.size();
+  if (!whole || index < 1 || count < index) {
+    throw UsageError(fmt::format("--shard {}: give I/N, as in 2/8, with I from 1 to N", text));
+  }
+  return {index, count};
+}
+
+/// Refuses what no disk of this size can hold, before any work. A record takes 2 KB at the least, in the
+/// journal and again in results.json.
+void check_space(const std::filesystem::path& dir, std::size_t runs) {
+  std::error_code ec;
+  const auto space = std::filesystem::space(dir, ec);
+  const auto needed = 2 * 2048 * static_cast<std::uintmax_t>(runs);
+  if (ec || space.available >= needed) return;
+  throw std::runtime_error(fmt::format("{}: error: {} KB are free, and {} runs need {} KB at the least",
+                                       dir.string(), space.available / 1024, runs, needed / 1024));
+}
+
+/// What --resume finds in DIR; checks that it is of the same run.
+std::vector<Record> take_up(const std::filesystem::path& dir, const RunContext& context,
+                            const std::vector<WorkItem>& work, Journal& journal) {
+  const auto results = dir / "results.json";
+  std::error_code ec;
+  if (std::filesystem::exists(results, ec)) {
+    const auto different = differences(results, context);
+    if (!different.empty()) {
+      throw UsageError(fmt::format(
+          "--resume {}: that was another run ({}); give the same configuration and options, or a new --out",
+          dir.string(), fmt::join(different, "; ")));
+    }
+  }
+  Finished finished = read_finished(dir / "journal.jsonl", work);
+  journal.cut(finished.whole_bytes);
+  if (!finished.ends_a_line) journal.append("\n");
+  return std::move(finished.records);
+}
+
+int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& records, std::size_t planned,
+           double elapsed, const std::vector<std::filesystem::path>& paths, const std::string& lost) {
+  const std::size_t width = terminal_width(STDOUT_FILENO);
+  print_console(std::cout, records, {width, width > 0 && !std::getenv("NO_COLOR"), elapsed});
+  for (const auto& path : paths) std::cout << "report: " << path.string() << "\n";
+  std::cout.flush();
+  if (cases.duplicates > 0) std::cerr << fmt::format("{} duplicate cases were dropped\n", cases.duplicates);
+  if (!lost.empty())
+    std::cerr << fmt::format("{}; {} runs were not started\n", lost, planned - records.size());
+  warn_if_busy(records);
+  if (stop_requested()) {
+    std::cerr << fmt::format("interrupted: {} of {} runs are in the reports; --resume {} goes on\n",
+                             records.size(), planned, paths.front().parent_path().string());
+    return kInterrupted;
+  }
+  if (planned == 0 && !o.shard.empty() && !cases.cases.empty()) {
+    std::cerr << fmt::format("shard {} holds no case: there are fewer cases than shards\n", o.shard);
+    return 0;
+  }
+  if (planned == 0) {
+    std::cerr << fmt::format("nothing matched: {} cases were filtered out, {} excluded\n", cases.filtered,
+                             cases.excluded);
+  }
+  return worse_exit_code(session_exit_code(records), lost.empty() ? 0 : 5);
 }
 
 int run(const RunOptions& o, const Program& program) {
@@ -102,72 +158,93 @@ int run(const RunOptions& o, const Program& program) {
   }
   if (const auto wrong = wrong_check(o.check)) throw UsageError("--check: " + *wrong);
   check_kernel_names(o.kernels, program.kernels);
+  if (o.worker) return serve_cases(program.kernels, session_options(o, {}));
+  if (!o.resume.empty() && !o.out.empty()) {
+    throw UsageError("--resume DIR writes to DIR; drop --out");
+  }
+  if (!o.resume.empty() && !std::filesystem::is_directory(o.resume)) {
+    throw UsageError(fmt::format("--resume {}: there is no such folder", o.resume));
+  }
+  const auto [shard, shards] = parse_shard(o.shard);
   const Cases cases = load_cases(o.cases);
   SessionOptions options = session_options(o, cases.check);
   if (options.kernels.empty() && !cases.kernel.empty()) {
     options.kernels = {cases.kernel};
     check_kernel_names(options.kernels, program.kernels);
   }
-  const auto device = open_chosen_device(o.device, o.threads, o.quiet);
-  if (o.timing.graph && device->info().kind == DeviceKind::kCpu) {
-    throw UsageError("--graph times CUDA graphs; the cpu device has none");
+  const auto plan = [&](const DeviceInfo& device) {
+    if (o.timing.graph && device.kind == DeviceKind::kCpu) {
+      throw UsageError("--graph times CUDA graphs; the cpu device has none");
+    }
+    return plan_session(cases.cases, program.kernels, device.kind, options.kernels);
+  };
+  if (o.dry_run) {
+    const auto device = open_chosen_device(o.device, o.threads, o.quiet);
+    const auto whole = plan(device->info());
+    return dry_run(shard_of(whole, device->info().kind, shard, shards), device->info(), options);
   }
-  const std::vector<WorkItem> work =
-      plan_session(cases.cases, program.kernels, device->info().kind, options.kernels);
-  if (o.dry_run) return dry_run(work, *device, options);
+  Executor executor(o, program, options, o.check.empty() ? cases.check : std::vector<std::string>{});
+  const std::vector<WorkItem> whole = plan(executor.info());
+  const std::vector<WorkItem> work = shard_of(whole, executor.info().kind, shard, shards);
 
-  const std::filesystem::path dir = o.out.empty() ? default_folder(cases.name) : std::filesystem::path(o.out);
-  RunContext context = describe_run(*device, cases.name, program.command_line);
-  context.planned = static_cast<int64_t>(work.size());
+  const std::filesystem::path dir = !o.resume.empty() ? std::filesystem::path(o.resume)
+                                    : o.out.empty()   ? default_folder(cases.name)
+                                                      : std::filesystem::path(o.out);
+  RunContext context = describe_run(executor.info(), cases.name, program.command_line);
+  describe_plan(context, whole, work, options);
+  context.plan.shard = shard;
+  context.plan.shards = shards;
   context.complete = false;
-  std::vector<Record> records;
   // The folder and its files are opened before any work, so that a full disk or a wrong path costs nothing.
-  write_reports(dir, o.formats, context, records);
+  make_folder(dir);
+  check_space(dir, work.size());
   Journal journal(dir / "journal.jsonl");
+  std::vector<Record> records;
+  if (o.resume.empty()) {
+    journal.cut(0);
+  } else {
+    records = take_up(dir, context, work, journal);
+  }
+  write_reports(dir, o.formats, context, records);
+  const std::vector<WorkItem> left = unfinished(work, records);
+  if (!o.resume.empty() && !o.quiet) {
+    std::cerr << fmt::format("{}: {} of {} runs are finished\n", dir.string(), records.size(), work.size());
+  }
 
   watch_for_stop();
-  Progress progress(work.size(), o.quiet, o.verbose);
+  Progress progress(left.size(), o.quiet, o.verbose);
   const auto begin = std::chrono::steady_clock::now();
-  bool lost = false;
-  for (const WorkItem& w : work) {
-    if (stop_requested() || lost) break;
-    const std::string name = w.item->id + (w.kernel ? std::string("/") + w.kernel->name : "");
-    records.push_back(
-        run_item(w, *device, options, lost, [&](const std::string& repro) { progress.begin(name, repro); }));
+  RunEvents events;
+  events.begin = [&](const WorkItem& w, const std::string& repro) {
+    progress.begin(w.item->id + "/" + w.kernel->name, repro);
+  };
+  events.end = [&](Record record) {
+    records.push_back(std::move(record));
     journal.append(journal_line(records.back()));
     progress.end(records.back());
-    if (o.fail_fast && session_exit_code(records) != 0 && records.back().status != Status::kSkip) break;
-  }
+    const Status s = records.back().status;
+    return !o.fail_fast || s == Status::kPass || s == Status::kSkip;
+  };
+  events.output = [&](std::string_view text) {
+    progress.clear();
+    std::cerr << text << std::flush;
+  };
+  events.stop = stop_requested;
+  executor.run(left, events);
   progress.clear();
+  // Several workers finish in an order of their own.
+  std::sort(records.begin(), records.end(),
+            [](const Record& a, const Record& b) { return a.index < b.index; });
   context.complete = records.size() == work.size();
-  if (!options.time) {
-    context.ceilings.note = "not measured: nothing was timed";
-  } else if (!options.timing.ceilings) {
-    context.ceilings.note = "not measured: --no-ceilings";
-  } else if (!lost && !stop_requested()) {
-    context.ceilings = device->ceilings({DType::kBf16, DType::kFp16, DType::kFp32});
+  context.ceilings.note = !options.time              ? "not measured: nothing was timed"
+                          : !options.timing.ceilings ? "not measured: --no-ceilings"
+                                                     : "not measured: the run was stopped";
+  if (options.wants_ceilings() && !stop_requested()) {
+    context.ceilings = executor.ceilings().value_or(context.ceilings);
   }
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const auto paths = write_reports(dir, o.formats, context, records);
-
-  const std::size_t width = terminal_width(STDOUT_FILENO);
-  print_console(std::cout, records, {width, width > 0 && !std::getenv("NO_COLOR"), elapsed});
-  for (const auto& path : paths) std::cout << "report: " << path.string() << "\n";
-  std::cout.flush();
-  if (cases.duplicates > 0) std::cerr << fmt::format("{} duplicate cases were dropped\n", cases.duplicates);
-  if (lost)
-    std::cerr << fmt::format("{} is unusable after this error; {} runs were not started\n",
-                             device->info().name, work.size() - records.size());
-  warn_if_busy(records);
-  if (work.empty()) {
-    std::cerr << fmt::format("nothing matched: {} cases were filtered out, {} excluded\n", cases.filtered,
-                             cases.excluded);
-  }
-  if (stop_requested()) {
-    std::cerr << fmt::format("interrupted: {} of {} runs are in the reports\n", records.size(), work.size());
-    return kInterrupted;
-  }
-  return session_exit_code(records);
+  return report(o, cases, records, work.size(), elapsed, paths, executor.lost());
 }
 
 }  // namespace
@@ -177,8 +254,11 @@ void add_run(CLI::App& app, Program& program) {
       app.add_subcommand("run", "Expand sweeps; verify and time each case on each kernel; report");
   auto o = std::make_shared<RunOptions>();
   o->cases.add(*command);
-  command->add_option("--device", o->device, "auto (a GPU where one works), cpu, cuda or cuda:N")
-      ->type_name("DEVICE");
+  command
+      ->add_option("--device", o->device,
+                   "auto (a GPU where one works), cpu, cuda, cuda:N, or all: one worker process for each GPU")
+      ->type_name("DEVICE")
+      ->take_last();
   command
       ->add_option("--kernel", o->kernels, "Only this kernel; may be repeated (attnbench kernels lists them)")
       ->type_name("NAME")
@@ -203,8 +283,37 @@ void add_run(CLI::App& app, Program& program) {
   command->add_option("--threads", o->threads, "Host threads of the cpu device (default: all)")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
+  command
+      ->add_option("--workers", o->workers,
+                   "Worker processes of the cpu device, which share its threads; with --no-time only")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option_function<double>(
+          "--timeout",
+          [o](const double& s) {
+            o->timeout_s = s;
+            o->timeout_given = true;
+          },
+          "Seconds after which a case is given up and its worker process killed (default 120)")
+      ->type_name("S")
+      ->check(CLI::Range(0.001, 1e6));
+  command->add_flag("--in-process", o->in_process,
+                    "Run the cases in this process, for debuggers: a crash or a hang ends the run");
+  command->add_flag("--worker", o->worker)->group("");
   command->add_option("--out", o->out, "Folder of the reports (default: results/runs/DATE-NAME)")
       ->type_name("DIR");
+  command
+      ->add_option(
+          "--resume", o->resume,
+          "Go on with the interrupted run of this folder: the same configuration and options; what its "
+          "journal holds is not repeated")
+      ->type_name("DIR");
+  command
+      ->add_option("--shard", o->shard,
+                   "Only the I-th of N shares of the cases, of equal estimated cost and the same on every "
+                   "machine; attnbench merge joins the results")
+      ->type_name("I/N");
   command->add_option("--format", o->formats, "Reports beside results.json: csv, md, junit (comma-separated)")
       ->type_name("LIST")
       ->delimiter(',');

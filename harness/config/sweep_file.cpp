@@ -219,6 +219,9 @@ void apply_override(const std::string& text, SweepFile& file) {
   }
 }
 
+/// A device file never ends.
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+
 std::string read_all(const std::string& path) {
   const auto cannot_read = [&]() -> ConfigError {
     return ConfigError(fmt::format("{}: error: cannot read: {}", path, std::strerror(errno)));
@@ -228,7 +231,13 @@ std::string read_all(const std::string& path) {
   std::string text;
   char buffer[1 << 16];
   // Opening a folder succeeds; reading it is what fails.
-  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, file.get())) text.append(buffer, n);
+  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, file.get())) {
+    text.append(buffer, n);
+    if (text.size() > kMostBytes) {
+      throw ConfigError(
+          fmt::format("{}: error: larger than {} MiB; this is no sweep file", path, kMostBytes >> 20));
+    }
+  }
   if (std::ferror(file.get())) throw cannot_read();
   return text;
 }

@@ -116,6 +116,8 @@ class Device {
   /// Measures again what ceilings() measured, and keeps the better of both: on a shared machine a first
   /// measurement may have been disturbed. Does nothing where a device's ceilings are steady.
   virtual void remeasure_ceilings() {}
+  /// Takes ceilings that another process measured on this device just before, instead of measuring them.
+  virtual void adopt_ceilings(const Ceilings&) {}
 
   virtual void profiler_start() = 0;  ///< cudaProfilerStart; nothing on cpu
   virtual void profiler_stop() = 0;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <ostream>
+#include <sstream>
 
 #include "harness/report/summary.h"
 #include "harness/report/table.h"
@@ -49,6 +50,12 @@ TableRow row_of(const Record& r) {
   return row;
 }
 
+/// What a worker process wrote before it went wrong.
+void print_log(std::ostream& out, const std::string& log) {
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) out << "  | " << one_line(line) << '\n';
+}
+
 }  // namespace
 
 void print_console(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options) {
@@ -72,6 +79,7 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
         << paint(status_name(r.status), Colour::kRed, options.colour) << ' ' << one_line(record_name(r))
         << '\n'
         << "  " << one_line(r.reason) << '\n';
+    print_log(out, r.log);
     if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
   }
   if (const std::string marks = time_marks(records); !marks.empty()) out << '\n' << one_line(marks) << '\n';

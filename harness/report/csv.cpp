@@ -1,8 +1,10 @@
 #include "harness/report/csv.h"
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 #include <ostream>
+#include <system_error>
 #include <vector>
 
 #include "harness/config/batch_spec.h"
@@ -109,11 +111,22 @@ const std::vector<Column>& columns() {
   return list;
 }
 
+bool is_number(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
 }  // namespace
 
 std::string csv_field(std::string_view text) {
   std::string clean = valid_utf8(text);
   clean.erase(std::remove(clean.begin(), clean.end(), '\0'), clean.end());  // readers choke on NUL
+  // A spreadsheet runs a cell that begins so as a formula; a number may.
+  if (!clean.empty() && std::string_view("=+-@\t\r").find(clean[0]) != std::string_view::npos &&
+      !is_number(clean)) {
+    clean.insert(0, 1, '\'');
+  }
   if (clean.find_first_of(",\"\r\n") == std::string::npos) return clean;
   std::string quoted = "\"";
   for (const char c : clean) {

@@ -110,14 +110,18 @@ void check_formats(std::span<const std::string> formats) {
   }
 }
 
-std::vector<fs::path> write_reports(const fs::path& dir, std::span<const std::string> formats,
-                                    const RunContext& context, std::span<const Record> records) {
-  check_formats(formats);
+void make_folder(const fs::path& dir) {
   std::error_code ec;
   fs::create_directories(dir, ec);
   if (ec)
     throw std::runtime_error(
         fmt::format("{}: error: cannot make the folder: {}", dir.string(), ec.message()));
+}
+
+std::vector<fs::path> write_reports(const fs::path& dir, std::span<const std::string> formats,
+                                    const RunContext& context, std::span<const Record> records) {
+  check_formats(formats);
+  make_folder(dir);
   std::vector<fs::path> paths;
   const auto write_one = [&](const char* name, const std::string& text) {
     paths.push_back(dir / name);

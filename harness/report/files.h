@@ -11,6 +11,9 @@
 
 namespace attnbench {
 
+/// Makes the folder and those above it. Throws std::runtime_error "PATH: error: ...".
+void make_folder(const std::filesystem::path& dir);
+
 /// Writes a temporary file in the same folder, syncs it and renames it over `path`, so that a reader sees the
 /// old text or the new one. What is not a regular file (a pipe, /dev/stdout) is written directly. Throws
 /// std::runtime_error "PATH: error: cannot ...: reason of the system".

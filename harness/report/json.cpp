@@ -132,7 +132,9 @@ Json clocks_to_json(const Record& r) {
   return j;
 }
 
-Json ceilings_to_json(const Ceilings& c) {
+}  // namespace
+
+nlohmann::ordered_json ceilings_to_json(const Ceilings& c) {
   Json j;
   j["read_gbs"] = number(c.read_gbs);
   j["copy_gbs"] = number(c.copy_gbs);
@@ -140,14 +142,34 @@ Json ceilings_to_json(const Ceilings& c) {
   j["matmul_tflops"] = Json::object();
   for (const auto& m : c.matmul) j["matmul_tflops"][dtype_name(m.dtype)] = number(m.tflops);
   j["floor_us"] = number(c.floor_us);
+  j["disturbed"] = c.disturbed;
   j["note"] = c.note;
   return j;
 }
+
+nlohmann::ordered_json device_to_json(const DeviceInfo& d) {
+  return {{"name", d.name},
+          {"kind", device_kind_name(d.kind)},
+          {"model", d.model},
+          {"uuid", d.uuid},
+          {"driver", d.driver},
+          {"cuda", d.runtime},
+          {"compute_capability", d.compute_capability},
+          {"multiprocessors", d.multiprocessors},
+          {"threads", d.threads},
+          {"memory_bytes", d.memory_bytes},
+          {"cache_bytes", d.cache_bytes},
+          {"clock_mhz", number(d.clock_mhz)},
+          {"memory_gbs", number(d.memory_gbs)}};
+}
+
+namespace {
 
 Json attnbench_to_json(const Record& r) {
   const Roofline* roof = r.roofline ? &*r.roofline : nullptr;
   const auto figure = [&](double Roofline::*field) { return roof ? number(roof->*field) : Json(nullptr); };
   Json j;
+  j["index"] = r.index;
   j["id"] = r.item.id;
   j["op"] = op_name(r.item.params.op);
   j["sweep"] = r.item.sweep;
@@ -158,6 +180,7 @@ Json attnbench_to_json(const Record& r) {
   j["repro"] = r.repro;
   j["status"] = status_name(r.status);
   j["reason"] = r.reason;
+  j["log"] = r.log;
   j["check"] = r.check ? check_to_json(*r.check) : Json(nullptr);
   j["time"] = r.time ? time_to_json(*r.time) : Json(nullptr);
   j["flop"] = figure(&Roofline::flop);
@@ -235,23 +258,17 @@ nlohmann::ordered_json context_to_json(const RunContext& c) {
   a["revision"] = c.revision;
   a["build_type"] = c.build_type;
   a["command_line"] = c.command_line;
-  a["device"] = {{"name", c.device.name},
-                 {"kind", device_kind_name(c.device.kind)},
-                 {"model", c.device.model},
-                 {"uuid", c.device.uuid},
-                 {"driver", c.device.driver},
-                 {"cuda", c.device.runtime},
-                 {"compute_capability", c.device.compute_capability},
-                 {"multiprocessors", c.device.multiprocessors},
-                 {"threads", c.device.threads},
-                 {"memory_bytes", c.device.memory_bytes},
-                 {"cache_bytes", c.device.cache_bytes},
-                 {"clock_mhz", number(c.device.clock_mhz)},
-                 {"memory_gbs", number(c.device.memory_gbs)}};
+  a["device"] = device_to_json(c.device);
   a["cpu"] = {{"model", c.cpu_model}, {"threads", c.cpu_threads}};
   a["ceilings"] = ceilings_to_json(c.ceilings);
   a["complete"] = c.complete;
   a["planned"] = c.planned;
+  a["plan"] = {{"digest", c.plan.digest},
+               {"size", c.plan.size},
+               {"shard", c.plan.shard},
+               {"shards", c.plan.shards},
+               {"options", Json::object()}};
+  for (const auto& [name, value] : c.plan.options) a["plan"]["options"][name] = value;
   a["real_time"] = "median of the samples in attnbench.time.samples_us; 0 where there is no valid time";
   j["attnbench"] = a;
   return j;

@@ -18,6 +18,8 @@ inline constexpr int kResultsSchema = 1;
 nlohmann::ordered_json record_to_json(const Record& r, int64_t family = 0, int64_t instance = 0);
 
 nlohmann::ordered_json context_to_json(const RunContext& c);
+nlohmann::ordered_json device_to_json(const DeviceInfo& d);
+nlohmann::ordered_json ceilings_to_json(const Ceilings& c);
 
 /// {"context": ..., "benchmarks": [...]}
 nlohmann::ordered_json results_to_json(const RunContext& c, std::span<const Record> records);

@@ -59,6 +59,7 @@ void write_case(std::ostream& out, const Record& r) {
   const auto problem = [&](const char* element, const char* type) {
     out << fmt::format(">\n      <{0} message=\"{1}\" type=\"{2}\">{1}\nreproduce: {3}</{0}>\n", element,
                        reason, type, xml_text(r.repro));
+    if (!r.log.empty()) out << fmt::format("      <system-err>{}</system-err>\n", xml_text(r.log));
     out << "    </testcase>\n";
   };
   switch (r.status) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ostream>
+#include <sstream>
 
 #include "harness/report/summary.h"
 #include "harness/report/text.h"
@@ -47,6 +48,14 @@ std::string fence_for(const std::string& text) {
     longest = std::max(longest, run);
   }
   return std::string(std::max<std::size_t>(3, longest + 1), '`');
+}
+
+/// Each line made safe by itself.
+std::string lines_of(const std::string& text) {
+  std::string out;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) out += (out.empty() ? "" : "\n") + one_line(line);
+  return out;
 }
 
 }  // namespace
@@ -96,10 +105,13 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
     heading = true;
     out << "\n**" << status_name(r.status) << "** " << markdown_code(record_name(r)) << ": "
         << markdown_text(r.reason) << "\n";
-    if (r.repro.empty()) continue;
-    const std::string repro = one_line(r.repro);
-    const std::string fence = fence_for(repro);
-    out << "\n" << fence << "sh\n" << repro << "\n" << fence << "\n";
+    const auto block = [&](const char* language, const std::string& text) {
+      if (text.empty()) return;
+      const std::string fence = fence_for(text);
+      out << "\n" << fence << language << "\n" << text << "\n" << fence << "\n";
+    };
+    block("text", lines_of(r.log));
+    block("sh", one_line(r.repro));
   }
 }
 

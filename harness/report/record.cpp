@@ -16,14 +16,14 @@ std::string z_cell(const Verdict& v) {
   return v.method == "interval" ? v.method : digits(v.max_z, 3);
 }
 
-RunContext describe_run(const Device& device, const std::string& name,
+RunContext describe_run(const DeviceInfo& device, const std::string& name,
                         const std::vector<std::string>& command_line) {
   RunContext c;
   c.name = name;
   c.command_line = command_line;
   c.date = iso_date_now();
   c.host = host_name();
-  c.device = device.info();
+  c.device = device;
   c.cpu_model = cpu_model_name();
   c.cpu_threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   c.version = ATTNBENCH_VERSION;

@@ -32,8 +32,10 @@ struct Record {
   std::string kernel;  ///< "cpu", "cuda_simt"; empty when no kernel could be chosen
   std::string device;  ///< "cpu", "cuda:0"
   std::string repro;   ///< one line that reproduces it alone
+  int64_t index = 0;   ///< place in the plan of the whole sweep, shards together
   Status status = Status::kSkip;
   std::string reason;  ///< empty on pass
+  std::string log;     ///< of an error or a timeout: the last lines that the worker process wrote
   std::optional<Verdict> check;
   std::optional<TimeResult> time;
   std::optional<Roofline> roofline;
@@ -54,6 +56,15 @@ struct HostCache {
   int num_sharing = 0;  ///< host threads that share it
 };
 
+/// What a run was asked to do, so that another process can tell whether it was asked the same.
+struct PlanInfo {
+  std::string digest;  ///< of all cases, kernels and seeds
+  int64_t size = 0;    ///< runs of the whole sweep, shards together
+  int shard = 1;       ///< of `shards`, from 1
+  int shards = 1;
+  std::vector<std::pair<std::string, std::string>> options;  ///< that change what a record holds
+};
+
 /// What a run was: goes into `context`.
 struct RunContext {
   std::string name;  ///< of the configuration
@@ -65,8 +76,9 @@ struct RunContext {
   int cpu_threads = 0;
   Ceilings ceilings;
   std::string version, revision, build_type;
-  bool complete = true;      ///< false: interrupted, more cases were planned
-  int64_t planned = 0;       ///< (case, kernel) pairs planned
+  bool complete = true;  ///< false: interrupted, more cases were planned
+  int64_t planned = 0;   ///< (case, kernel) pairs planned, of this shard
+  PlanInfo plan;
   double cpu_mhz = 0;        ///< highest clock of the first core; 0 where unknown
   bool cpu_scaling = false;  ///< the governor may change the clock
   std::vector<HostCache> caches;
@@ -74,7 +86,7 @@ struct RunContext {
 };
 
 /// Fills device, date, host, cpu, version and revision; the ceilings stay empty until they are measured.
-RunContext describe_run(const Device& device, const std::string& name,
+RunContext describe_run(const DeviceInfo& device, const std::string& name,
                         const std::vector<std::string>& command_line);
 
 }  // namespace attnbench

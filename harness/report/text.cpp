@@ -10,7 +10,11 @@ namespace {
 
 constexpr char32_t kReplacement = 0xFFFD;
 
-bool is_control(char32_t c) { return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029; }
+/// C0, DEL, C1, the line separators, and what turns the direction of text round, so that it reads as what it
+/// is not.
+bool is_control(char32_t c) {
+  return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
 
 std::string encode(std::u32string_view s) {
   std::string out;

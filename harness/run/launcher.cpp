@@ -1,7 +1,10 @@
 #include "harness/run/launcher.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 namespace attnbench {
 namespace {
@@ -10,6 +13,26 @@ void check(const Kernel& kernel, KernelStatus status, const KernelMessage& messa
   if (status == KernelStatus::kOk) return;
   throw KernelError(std::string(kernel.name) + ": " + step +
                     " failed: " + (message.text[0] ? message.text : "no message"));
+}
+
+/// Whatever a kernel throws is its failure, also what elsewhere would mean that the case does not fit.
+template <class Call>
+void call(const Kernel& kernel, const char* step, Call&& step_of_kernel) {
+  KernelMessage message{};
+  KernelStatus status = KernelStatus::kOk;
+  try {
+    status = step_of_kernel(&message);
+  } catch (const std::bad_alloc&) {
+    throw KernelError(
+        fmt::format("{}: {} failed: out of memory: it wants more than its workspace, and the "
+                    "machine does not have it",
+                    kernel.name, step));
+  } catch (const std::exception& e) {
+    throw KernelError(fmt::format("{}: {} threw an exception: {}", kernel.name, step, e.what()));
+  } catch (...) {
+    throw KernelError(fmt::format("{}: {} threw something that is no std::exception", kernel.name, step));
+  }
+  check(kernel, status, message, step);
 }
 
 }  // namespace
@@ -50,16 +73,14 @@ Launcher::Launcher(const Kernel& kernel, Device& device, const Workload& workloa
   }
   if (kernel.plan) {
     const auto begin = std::chrono::steady_clock::now();
-    KernelMessage message{};
-    check(kernel, kernel.plan(&params_, &context_, &message), message, "plan");
+    call(kernel, "plan", [&](KernelMessage* m) { return kernel.plan(&params_, &context_, m); });
     plan_us_ = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   }
 }
 
 void Launcher::launch() {
   const DeviceRange range(*device_, "launch");
-  KernelMessage message{};
-  check(*kernel_, kernel_->launch(&params_, &context_, &message), message, "launch");
+  call(*kernel_, "launch", [&](KernelMessage* m) { return kernel_->launch(&params_, &context_, m); });
 }
 
 }  // namespace attnbench

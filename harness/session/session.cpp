@@ -92,8 +92,8 @@ std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable t
   std::vector<WorkItem> out;
   for (const Case& c : cases) {
     const auto kernels = select_kernels(table, c.params.op, device, kernel_names);
-    for (const Kernel* k : kernels) out.push_back({&c, k});
-    if (kernels.empty()) out.push_back({&c, nullptr});
+    for (const Kernel* k : kernels) out.push_back({&c, k, static_cast<int64_t>(out.size())});
+    if (kernels.empty()) out.push_back({&c, nullptr, static_cast<int64_t>(out.size())});
   }
   return out;
 }
@@ -107,20 +107,34 @@ std::string repro_line(const Case& item, const std::string& kernel, const std::s
   return line;
 }
 
-Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
-                const std::function<void(const std::string&)>& before) {
+const std::vector<DType>& ceiling_dtypes() {
+  static const std::vector<DType> list = {DType::kBf16, DType::kFp16, DType::kFp32};
+  return list;
+}
+
+Record empty_record(const WorkItem& work, const std::string& device, const SessionOptions& options) {
   Record record;
   record.item = *work.item;
-  record.device = device.info().name;
+  record.index = work.index;
+  record.device = device;
   record.kernel = work.kernel ? work.kernel->name : "";
-  record.repro = repro_line(*work.item, record.kernel, record.device, options);
+  record.repro = repro_line(*work.item, record.kernel, device, options);
   record.status = Status::kSkip;
-  if (!work.kernel) {
-    record.reason =
-        fmt::format("no kernel{} for {} on {}", options.kernels.empty() ? "" : " of the chosen names",
-                    op_name(work.item->params.op), device.info().name);
-    return record;
-  }
+  return record;
+}
+
+Record no_kernel_record(const WorkItem& work, const std::string& device, const SessionOptions& options) {
+  Record record = empty_record(work, device, options);
+  record.reason =
+      fmt::format("no kernel{} for {} on {}", options.kernels.empty() ? "" : " of the chosen names",
+                  op_name(work.item->params.op), device);
+  return record;
+}
+
+Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
+                const std::function<void(const std::string&)>& before) {
+  if (!work.kernel) return no_kernel_record(work, device.info().name, options);
+  Record record = empty_record(work, device.info().name, options);
   if (before) before(record.repro);
   try {
     run_stages(work, device, options, record);
@@ -140,6 +154,14 @@ Record run_item(const WorkItem& work, Device& device, const SessionOptions& opti
   } catch (const std::exception& e) {
     record.status = Status::kError;
     record.reason = e.what();
+  }
+  if (record.status == Status::kError && !device_lost) {
+    // A kernel's own message may hide that it has poisoned the device context.
+    try {
+      device.synchronize();
+    } catch (const DeviceError& e) {
+      device_lost = e.lost;
+    }
   }
   return record;
 }

@@ -32,6 +32,7 @@ struct SessionOptions {
 struct WorkItem {
   const Case* item;
   const Kernel* kernel;  ///< null: no kernel of the device does this op
+  int64_t index = 0;     ///< place in the plan of the whole sweep
 };
 
 std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable table, DeviceKind device,
@@ -40,6 +41,14 @@ std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable t
 /// The `attnbench run ...` line that reproduces one record alone.
 std::string repro_line(const Case& item, const std::string& kernel, const std::string& device,
                        const SessionOptions& options);
+
+/// The element types whose ceilings a timed run needs.
+const std::vector<DType>& ceiling_dtypes();
+
+/// A record of the item with nothing found yet: a skip without a reason.
+Record empty_record(const WorkItem& work, const std::string& device, const SessionOptions& options);
+/// The record of an item without a kernel.
+Record no_kernel_record(const WorkItem& work, const std::string& device, const SessionOptions& options);
 
 /// Takes one item through workload, run, verify, timing and verify again. Never throws for what the case or
 /// kernel did: that becomes the record's status and reason. Sets `device_lost` when no further case can run.

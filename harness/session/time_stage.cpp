@@ -65,8 +65,7 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
     }
   }
   static const Ceilings kNone;
-  const Ceilings& ceilings =
-      options.wants_ceilings() ? device.ceilings({DType::kBf16, DType::kFp16, DType::kFp32}) : kNone;
+  const Ceilings& ceilings = options.wants_ceilings() ? device.ceilings(ceiling_dtypes()) : kNone;
   device.reset_cache_policy();
   workload.reset_outputs();
   std::deque<Copy> others;

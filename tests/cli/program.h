@@ -38,6 +38,7 @@ class Running {
  public:
   Running(const Scratch& scratch, const std::string& program, const std::vector<std::string>& args);
   void signal(int number) const;
+  pid_t pid() const { return pid_; }
   /// Waits up to `seconds` until stderr so far holds `text`.
   bool wait_for_stderr(const std::string& text, double seconds) const;
   Outcome wait();

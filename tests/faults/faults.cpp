@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <thread>
 
 #include "tests/faults/slow.h"
@@ -86,6 +90,36 @@ KernelStatus refuses(const OpParams* p, const LaunchContext*, KernelMessage* m) 
   return refuse(m, KernelStatus::kUnsupported, "refuses: head_dim %d not in {64}", p->attention.head_dim);
 }
 
+/// Everything that ends, stops or starves a process.
+KernelStatus segfaults(const OpParams*, const LaunchContext*, KernelMessage*) {
+  std::fputs("segfaults: about to read address 8\n", stderr);
+  int* volatile nowhere = reinterpret_cast<int*>(8);
+  return *nowhere == 0 ? KernelStatus::kOk : KernelStatus::kDeviceError;
+}
+KernelStatus aborts(const OpParams*, const LaunchContext*, KernelMessage*) { std::abort(); }
+KernelStatus exits(const OpParams*, const LaunchContext*, KernelMessage*) { std::_Exit(3); }
+KernelStatus is_killed(const OpParams*, const LaunchContext*, KernelMessage*) {
+  std::raise(SIGKILL);
+  return KernelStatus::kOk;
+}
+KernelStatus throws_int(const OpParams*, const LaunchContext*, KernelMessage*) { throw 42; }
+KernelStatus hangs(const OpParams*, const LaunchContext*, KernelMessage*) {
+  for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+/// Takes memory that it never touches until there is none, 8 TiB at most: what the system grants on credit.
+KernelStatus overallocates(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  std::vector<std::unique_ptr<char[]>> taken;
+  for (int i = 0; i < 8192; ++i) taken.emplace_back(new char[std::size_t{1} << 30]);
+  return good().launch(p, c, m);
+}
+
+/// What ends a process shows on one head dimension alone, so that a sweep may hold it among good cases.
+KernelStatus only_head_dim_24(const OpParams* p, const LaunchContext*, KernelMessage* m) {
+  if (p->attention.head_dim == 24) return KernelStatus::kOk;
+  return refuse(m, KernelStatus::kUnsupported, "head_dim %d not in {24}", p->attention.head_dim);
+}
+
 /// Right, and long enough for a signal to arrive.
 KernelStatus slow(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -117,6 +151,14 @@ std::vector<const Kernel*> table_with_faults() {
         wrapped("overwrites_input", "fault: the first element of Q is changed", overwrites_input));
     kernels.push_back(wrapped("wrong_when_timed", "fault: only the first launch is right", wrong_when_timed));
     kernels.push_back(wrapped("throws_status", "fault: the launch fails", throws_status));
+    kernels.push_back(wrapped("segfaults", "fault: reads where nothing is", segfaults));
+    kernels.push_back(wrapped("aborts", "fault: calls abort", aborts));
+    kernels.push_back(wrapped("exits", "fault: ends the process with code 3", exits));
+    kernels.push_back(wrapped("is_killed", "fault: the process is killed", is_killed));
+    kernels.push_back(wrapped("throws_int", "fault: throws what is no exception", throws_int));
+    kernels.push_back(wrapped("hangs", "fault: never comes back", hangs));
+    kernels.push_back(wrapped("overallocates", "fault: takes all memory", overallocates));
+    for (std::size_t i = kernels.size() - 7; i < kernels.size(); ++i) kernels[i].supports = only_head_dim_24;
     kernels.push_back(wrapped("slow", "right, 300 ms a launch", slow));
     kernels.push_back(wrapped("refuses", "refuses every launch", good().launch));
     kernels.back().supports = refuses;

@@ -43,7 +43,7 @@ TEST(ReportRecord, Name) {
 
 TEST(ReportRecord, DescribeRun) {
   const NamedDevice device;
-  const RunContext c = describe_run(device, "sweep", {"attnbench", "run"});
+  const RunContext c = describe_run(device.info(), "sweep", {"attnbench", "run"});
   EXPECT_EQ(c.name, "sweep");
   EXPECT_EQ(c.command_line.size(), 2u);
   EXPECT_EQ(c.device.model, "a model");

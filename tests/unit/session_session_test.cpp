@@ -103,6 +103,7 @@ TEST(Journal, AppendsLinesAndSaysWhyItCannot) {
   const auto path = std::filesystem::temp_directory_path() / "attnbench_journal_test.jsonl";
   {
     Journal j(path);
+    j.cut(0);
     j.append("{\"a\":1}\n");
     j.append("{\"b\":2}\n");
   }

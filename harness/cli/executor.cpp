@@ -1,0 +1,100 @@
+#include "harness/cli/executor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace attnbench::cli {
+namespace {
+
+/// The command line of a worker: this one, told to be a worker. Its cases come through a pipe; what their
+/// file says of checks stands on the command line.
+std::vector<std::string> worker_command(const Program& program,
+                                        const std::vector<std::string>& check_of_file) {
+  std::vector<std::string> more = {"--worker"};
+  if (!check_of_file.empty()) more.push_back(fmt::format("--check={}", fmt::join(check_of_file, ",")));
+  std::vector<std::string> argv = program.command_line;
+  argv.insert(argv.begin() + 2, more.begin(), more.end());  // behind the name of the subcommand
+  return argv;
+}
+
+}  // namespace
+
+Executor::Executor(const RunOptions& o, const Program& program, const SessionOptions& session,
+                   const std::vector<std::string>& check_of_file)
+    : session_(session) {
+  if (o.in_process && o.timeout_given) {
+    throw UsageError("--timeout needs worker processes: nobody could stop a case of --in-process");
+  }
+  if (o.in_process && (o.workers > 1 || o.device == "all")) {
+    throw UsageError("--in-process runs on one device, in this process");
+  }
+  if (o.in_process) {
+    device_ = open_chosen_device(o.device, o.threads, o.quiet);
+    info_ = device_->info();
+  } else {
+    open_workers(o, program, check_of_file);
+  }
+}
+
+void Executor::open_workers(const RunOptions& o, const Program& program,
+                            const std::vector<std::string>& check_of_file) {
+  SupervisorOptions s;
+  s.worker_command = worker_command(program, check_of_file);
+  s.devices = chosen_devices(o.device, o.quiet);
+  s.threads = o.threads;
+  s.timeout_s = o.timeout_s;
+  if (o.workers > 1) {
+    if (s.devices.front() != "cpu") {
+      throw UsageError("--workers is for the cpu device; a GPU has one worker (--device all: one each)");
+    }
+    if (session_.time) {
+      throw UsageError("--workers disturbs times, as workers share caches and memory; add --no-time");
+    }
+    const int threads = o.threads > 0 ? o.threads : open_device("cpu")->info().threads;
+    s.devices.assign(static_cast<std::size_t>(o.workers), "cpu");
+    s.threads = std::max(1, threads / o.workers);
+  }
+  supervisor_ = std::make_unique<Supervisor>(s, session_);
+  try {
+    const std::vector<DeviceInfo> infos = supervisor_->open();
+    info_ = infos.front();
+    for (const DeviceInfo& i : infos) {
+      if (i.model == info_.model) continue;
+      throw UsageError(
+          fmt::format("--device all: {} is a {}, {} a {}: their times would stand in one report as "
+                      "if they were of one device; run each kind alone, --device {}",
+                      info_.name, info_.model, i.name, i.model, i.name));
+    }
+  } catch (const DeviceError& e) {
+    throw UsageError(fmt::format("--device {}: {}", o.device, e.what()));
+  }
+}
+
+void Executor::run(const std::vector<WorkItem>& work, const RunEvents& events) {
+  if (supervisor_) {
+    supervisor_->run(work, events);
+    lost_ = supervisor_->lost();
+    return;
+  }
+  bool lost = false;
+  for (const WorkItem& w : work) {
+    if (events.stop()) return;
+    if (lost) {
+      lost_ = info_.name + " is unusable after this error";
+      return;
+    }
+    const bool more = events.end(
+        run_item(w, *device_, session_, lost, [&](const std::string& repro) { events.begin(w, repro); }));
+    if (!more) return;
+  }
+}
+
+std::optional<Ceilings> Executor::ceilings() {
+  if (supervisor_) return supervisor_->ceilings();
+  if (!lost_.empty()) return std::nullopt;
+  return device_->ceilings(ceiling_dtypes());
+}
+
+}  // namespace attnbench::cli

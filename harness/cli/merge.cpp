@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "harness/cli/common.h"
+#include "harness/report/files.h"
+#include "harness/report/json.h"
+#include "harness/report/load.h"
+#include "harness/report/merge.h"
+#include "harness/report/summary.h"
+
+namespace attnbench::cli {
+namespace {
+
+struct MergeOptions {
+  std::vector<std::string> paths;
+  std::string out;
+  MergeAllowed allowed;
+};
+
+int merge(const MergeOptions& o) {
+  try {
+    const nlohmann::ordered_json merged = merge_results(o.paths, o.allowed);
+    const std::string text = dump_json(merged, 2) + "\n";
+    // Read back by the one reader that everything else uses: what it refuses is not written.
+    const ResultSet set = parse_results(text, o.out);
+    std::vector<Record> records;
+    for (const LoadedResult& r : set.results) {
+      records.emplace_back();
+      records.back().status = r.status;
+    }
+    write_file_atomically(o.out, text);
+    std::cout << fmt::format("{} runs of {} files: {}\nreport: {}\n", records.size(), o.paths.size(),
+                             summary_text(summarise(records)), o.out);
+    return session_exit_code(records);
+  } catch (const nlohmann::json::exception& e) {
+    throw ResultsError(std::string("error: a field is of a wrong type: ") + e.what());
+  }
+}
+
+}  // namespace
+
+void add_merge(CLI::App& app, Program& program) {
+  auto* command = app.add_subcommand("merge", "Join the results of shards into those of one sweep");
+  auto o = std::make_shared<MergeOptions>();
+  command->add_option("results", o->paths, "results.json files, or folders of runs")
+      ->type_name("RESULTS")
+      ->required();
+  command->add_option("-o,--output", o->out, "The file to write")->type_name("FILE")->required();
+  command->add_flag("--allow-overlaps", o->allowed.overlaps, "A run in several files: take the later file's");
+  command->add_flag("--allow-gaps", o->allowed.gaps, "Merge although planned runs are in none of the files");
+  command->add_flag("--allow-mixed", o->allowed.mixed,
+                    "Merge files of other sweeps, options, programs or devices");
+  command->footer(
+      "The exit code is that of the merged run: 1 where a case is incorrect, 5 where one crashed, and so "
+      "on.\n"
+      "Examples:\n"
+      "  attnbench run configs/ci.yaml --shard 1/2 --out part-1     (and 2/2 elsewhere)\n"
+      "  attnbench merge part-1 part-2 -o results.json");
+  command->callback([=, &program] { program.chosen = [=] { return merge(*o); }; });
+}
+
+}  // namespace attnbench::cli

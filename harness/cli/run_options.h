@@ -1,0 +1,35 @@
+// The options of `run`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/cli/common.h"
+
+namespace attnbench::cli {
+
+struct RunOptions {
+  CaseOptions cases;
+  TimingFlags timing;
+  std::string device = "auto";
+  std::vector<std::string> kernels;
+  std::vector<std::string> check;
+  int repeats = 2;
+  std::string out;
+  std::string resume;  ///< the folder of a run to go on with
+  std::string shard;   ///< "I/N"
+  std::vector<std::string> formats = {"json"};
+  int threads = 0;
+  int workers = 1;
+  double timeout_s = 120;
+  bool timeout_given = false;
+  bool in_process = false;
+  bool worker = false;  ///< this process is one
+  bool no_time = false;
+  bool dry_run = false;
+  bool quiet = false;
+  bool verbose = false;
+  bool fail_fast = false;
+};
+
+}  // namespace attnbench::cli

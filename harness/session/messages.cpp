@@ -1,0 +1,71 @@
+#include "harness/session/messages.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <stdexcept>
+
+#include "harness/report/json.h"
+#include "harness/report/json_read.h"
+
+namespace attnbench {
+
+std::optional<std::string> LineBuffer::next() {
+  const std::size_t end = text_.find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  std::string line = text_.substr(0, end);
+  text_.erase(0, end + 1);
+  return line;
+}
+
+bool send_line(int fd, const Message& message) {
+  const std::string text = dump_json(message) + "\n";
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = write(fd, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    done += static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+Message case_message(const Case& item, const std::string& kernel, int64_t index) {
+  return {{"run",
+           {{"case", case_yaml(item.params)},
+            {"id", item.id},
+            {"sweep", item.sweep},
+            {"seed", item.seed},
+            {"kernel", kernel},
+            {"index", index}}}};
+}
+
+Case case_from_message(const Message& run) {
+  const auto seed = run.at("seed").get<uint64_t>();
+  const auto id = run.at("id").get<std::string>();
+  Expansion e = expand(parse_inline_case(run.at("case").get<std::string>(), {}, seed));
+  if (e.cases.size() != 1 || e.cases.front().id != id) {
+    throw std::runtime_error(fmt::format("the mapping of case {} reads back as {}", id,
+                                         e.cases.empty() ? "nothing" : e.cases.front().id));
+  }
+  Case item = std::move(e.cases.front());
+  item.sweep = run.at("sweep").get<std::string>();
+  item.seed = seed;
+  return item;
+}
+
+Record whole_record(const Message& entry, const Case& item) {
+  Record record = record_from_json(entry, item);
+  Message written = Message::parse(dump_json(record_to_json(record)));
+  // The sizes of a family are known only when all records are.
+  for (const char* key : {"family_index", "per_family_instance_index"}) written[key] = entry.at(key);
+  if (written != entry) {
+    const auto lost = nlohmann::json::diff(nlohmann::json(entry), nlohmann::json(written));
+    throw std::logic_error("report/json_read.cpp does not read back what report/json.cpp writes: " +
+                           (lost.empty() ? "the order of fields" : lost[0]["path"].get<std::string>()));
+  }
+  return record;
+}
+
+}  // namespace attnbench

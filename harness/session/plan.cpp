@@ -1,0 +1,108 @@
+#include "harness/session/plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <queue>
+#include <string_view>
+
+#include "harness/cases/cost.h"
+
+namespace attnbench {
+namespace {
+
+/// FNV-1a: the same on every machine; it tells slips apart, not forgeries.
+class Digest {
+ public:
+  void add(std::string_view text) {
+    for (const char c : text) mix(static_cast<unsigned char>(c));
+    mix(0);
+  }
+  std::string text() const { return fmt::format("{:016x}", state_); }
+
+ private:
+  void mix(unsigned char byte) { state_ = (state_ ^ byte) * 1099511628211ull; }
+  uint64_t state_ = 1469598103934665603ull;
+};
+
+/// The items of one case, which stand together in a plan.
+struct Group {
+  std::size_t begin, end;
+  int64_t cost;  ///< microseconds; an integer, so that sums come out the same everywhere
+};
+
+/// Threads of a CPU that costs are estimated for, whatever machine this is.
+constexpr int kTypicalThreads = 8;
+
+}  // namespace
+
+std::string plan_digest(const std::vector<WorkItem>& work) {
+  Digest digest;
+  for (const WorkItem& w : work) {
+    digest.add(w.item->id);
+    digest.add(w.kernel ? w.kernel->name : "");
+    digest.add(std::to_string(w.item->seed));
+  }
+  return digest.text();
+}
+
+std::vector<WorkItem> shard_of(const std::vector<WorkItem>& work, DeviceKind device, int index, int count) {
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    if (i == 0 || work[i].item != work[i - 1].item) {
+      const double s = estimated_seconds(work[i].item->params, device, kTypicalThreads);
+      groups.push_back({i, i, 1000 + std::llround(1e6 * s)});
+    }
+    groups.back().end = i + 1;
+  }
+  const auto cost = [&](const Group& g) { return g.cost * static_cast<int64_t>(g.end - g.begin); };
+  // The dearest first, each to the shard that has least so far (R. L. Graham's LPT rule).
+  std::vector<std::size_t> order(groups.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const int64_t x = cost(groups[a]), y = cost(groups[b]);
+    return x != y ? x > y : work[groups[a].begin].item->id < work[groups[b].begin].item->id;
+  });
+  using Load = std::pair<int64_t, int>;
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+  for (int s = 1; s <= count; ++s) loads.push({0, s});
+  std::vector<std::size_t> mine;
+  for (const std::size_t g : order) {
+    auto [load, shard] = loads.top();
+    loads.pop();
+    loads.push({load + cost(groups[g]), shard});
+    if (shard == index) mine.push_back(g);
+  }
+  std::sort(mine.begin(), mine.end());
+  std::vector<WorkItem> share;
+  for (const std::size_t g : mine) {
+    for (std::size_t i = groups[g].begin; i < groups[g].end; ++i) share.push_back(work[i]);
+  }
+  return share;
+}
+
+void describe_plan(RunContext& context, const std::vector<WorkItem>& whole,
+                   const std::vector<WorkItem>& share, const SessionOptions& options) {
+  context.planned = static_cast<int64_t>(share.size());
+  context.plan.digest = plan_digest(whole);
+  context.plan.size = static_cast<int64_t>(whole.size());
+  context.plan.options = {
+      {"arguments", fmt::format("{}", fmt::join(options.plain_args, " "))},
+      {"min_time_s", fmt::format("{:g}", options.time ? options.timing.min_time_s : 0)},
+      {"max_samples", std::to_string(options.time ? options.timing.max_samples : 0)},
+  };
+}
+
+double estimated_seconds(const CaseParams& params, DeviceKind device, int threads) {
+  const CaseCost c = cost_of(params);
+  const double flops = device == DeviceKind::kCuda ? 5e12 : 4e10 * threads;
+  const double bytes = device == DeviceKind::kCuda ? 1e12 : 1e10;
+  const double launch = c.flop / flops + c.bytes / bytes;
+  const double reference = std::min(c.flop, 8e9) / (2e10 * threads) + c.device_bytes / 4e9;
+  return reference + std::min(14 * launch, std::max(2.0, 4 * launch));
+}
+
+}  // namespace attnbench

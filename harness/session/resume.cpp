@@ -1,0 +1,126 @@
+#include "harness/session/resume.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "harness/report/json.h"
+#include "harness/report/json_read.h"
+#include "harness/report/load.h"
+#include "harness/report/text.h"
+
+namespace attnbench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Key = std::pair<std::string, std::string>;  ///< id and kernel
+
+Key key_of(const WorkItem& w) { return {w.item->id, w.kernel ? w.kernel->name : ""}; }
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw ResultsError(path.string() + ": error: cannot be read");
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// A text field of an entry, empty where there is none.
+std::string text_at(const Json& entry, const char* key) {
+  if (!entry.is_object()) return "";
+  const auto own = entry.find("attnbench");
+  if (own == entry.end() || !own->is_object()) return "";
+  const auto it = own->find(key);
+  return it != own->end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+std::string shown(const Json& v) {
+  if (!v.is_string()) return one_line(dump_json(v));
+  const std::string text = one_line(v.get<std::string>());
+  return text.empty() ? "nothing" : "'" + text + "'";
+}
+
+}  // namespace
+
+Finished read_finished(const std::filesystem::path& journal, const std::vector<WorkItem>& work) {
+  std::map<Key, const WorkItem*> items;
+  for (const WorkItem& w : work) items[key_of(w)] = &w;
+  std::map<int64_t, Record> records;
+  Finished out;
+  const std::string text = read_text(journal);
+  int64_t line_number = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const bool last = end + 1 >= text.size();
+    const Json entry = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    const auto fail = [&](const std::string& what) {
+      throw ResultsError(fmt::format("{}:{}: error: {}", journal.string(), line_number, what));
+    };
+    ++line_number;
+    if (entry.is_discarded()) {
+      if (last) break;
+      fail("not JSON, and not the last line either");
+    }
+    const auto found = items.find({text_at(entry, "id"), text_at(entry, "kernel")});
+    if (found == items.end()) {
+      fail(fmt::format("holds {}/{}, which this run does not plan", one_line(text_at(entry, "id")),
+                       one_line(text_at(entry, "kernel"))));
+    }
+    try {
+      Record r = record_from_json(entry, *found->second->item);
+      r.index = found->second->index;
+      records[r.index] = std::move(r);
+    } catch (const std::invalid_argument& e) {
+      fail(e.what());
+    }
+    out.ends_a_line = end < text.size();
+    begin = std::min(end + 1, text.size());
+    out.whole_bytes = static_cast<int64_t>(begin);
+  }
+  for (auto& [index, record] : records) out.records.push_back(std::move(record));
+  return out;
+}
+
+std::vector<WorkItem> unfinished(const std::vector<WorkItem>& work, const std::vector<Record>& records) {
+  std::set<Key> done;
+  for (const Record& r : records) done.insert({r.item.id, r.kernel});
+  std::vector<WorkItem> left;
+  for (const WorkItem& w : work) {
+    if (!done.count(key_of(w))) left.push_back(w);
+  }
+  return left;
+}
+
+std::vector<std::string> differences(const std::filesystem::path& results, const RunContext& context) {
+  const Json root = Json::parse(read_text(results), nullptr, /*allow_exceptions=*/false);
+  const auto part = [](const Json& j, const char* key) {
+    return j.is_object() && j.contains(key) ? j.at(key) : Json();
+  };
+  const Json then = part(part(root, "context"), "attnbench");
+  if (!then.is_object()) throw ResultsError(results.string() + ": error: not the results of a run");
+  const Json now = context_to_json(context).at("attnbench");
+  std::vector<std::string> out;
+  const auto compare = [&](const std::string& name, const Json& a, const Json& b) {
+    if (a != b) out.push_back(fmt::format("{}: {} there, {} here", name, shown(a), shown(b)));
+  };
+  for (const char* key : {"name", "version", "revision", "build_type"})
+    compare(key, part(then, key), part(now, key));
+  for (const char* key : {"kind", "model", "threads"})
+    compare(std::string("device ") + key, part(part(then, "device"), key), part(part(now, "device"), key));
+  const Json was = part(then, "plan"), is = part(now, "plan");
+  for (const auto& [key, value] : is.at("options").items())
+    compare(key, part(part(was, "options"), key.c_str()), value);
+  for (const char* key : {"shard", "shards"}) compare(key, part(was, key), part(is, key));
+  if (part(was, "size") != is.at("size")) {
+    compare("planned runs", part(was, "size"), is.at("size"));
+  } else {
+    compare("cases, kernels and seeds (their digest)", part(was, "digest"), is.at("digest"));
+  }
+  return out;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,264 @@
+#include "harness/session/supervisor.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "harness/report/json_read.h"
+
+namespace attnbench {
+namespace {
+
+/// A worker that could not open its device is started again after a second, a few times.
+constexpr int kMostFailedStarts = 3;
+constexpr std::chrono::seconds kPause{1};
+/// Opening a device and measuring its ceilings may take this long, whatever the timeout of a case is.
+constexpr double kLeastStartSeconds = 120;
+constexpr std::size_t kLogBytes = 4096;
+constexpr std::size_t kLogLines = 20;
+
+std::chrono::steady_clock::duration seconds(double s) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(s));
+}
+
+/// The last lines of a text.
+std::string tail_of(const std::string& text) {
+  std::size_t begin = text.size() > kLogBytes ? text.size() - kLogBytes : 0;
+  if (begin > 0) begin = std::min(text.find('\n', begin), text.size() - 1) + 1;
+  std::size_t lines = 0;
+  std::size_t at = text.size();
+  if (at > begin && text[at - 1] == '\n') --at;
+  const std::size_t end = at;
+  while (at > begin) {
+    if (text[at - 1] == '\n' && ++lines == kLogLines) break;
+    --at;
+  }
+  return text.substr(at, end - at);
+}
+
+}  // namespace
+
+Supervisor::Supervisor(SupervisorOptions options, const SessionOptions& session)
+    : options_(std::move(options)), session_(session) {
+  for (const std::string& device : options_.devices) {
+    slots_.emplace_back();
+    slots_.back().device = device;
+  }
+}
+
+Supervisor::~Supervisor() {
+  for (Slot& s : slots_) {
+    if (s.process) s.process->close_input();
+  }
+  for (Slot& s : slots_) {
+    if (s.process && s.state == State::kIdle) s.process->end(5);
+  }
+}
+
+bool Supervisor::more_work() const { return !stopped_ && work_ != nullptr && next_ < work_->size(); }
+
+void Supervisor::start(Slot& slot) {
+  slot.lines = {};
+  slot.log.clear();
+  slot.process = std::make_unique<WorkerProcess>(options_.worker_command);
+  slot.state = State::kOpening;
+  slot.deadline = Clock::now() + seconds(std::max(kLeastStartSeconds, options_.timeout_s));
+  slot.process->send({{"open",
+                       {{"device", slot.device},
+                        {"threads", options_.threads},
+                        {"ceilings", slot.ceilings ? *slot.ceilings : Message(nullptr)}}}});
+}
+
+void Supervisor::give_work(Slot& slot) {
+  for (; more_work() && (*work_)[next_].kernel == nullptr; ++next_) {
+    finish(slot, no_kernel_record((*work_)[next_], slot.info->name, session_));
+  }
+  if (!more_work()) return;
+  if (session_.wants_ceilings() && !slot.ceilings) {
+    slot.state = State::kMeasuring;
+    slot.deadline = Clock::now() + seconds(std::max(kLeastStartSeconds, options_.timeout_s));
+    slot.process->send({{"measure", true}});
+    return;
+  }
+  slot.work = (*work_)[next_++];
+  const std::string kernel = slot.work->kernel->name;
+  if (events_->begin)
+    events_->begin(*slot.work, repro_line(*slot.work->item, kernel, slot.info->name, session_));
+  take_log(slot);
+  slot.log.clear();
+  slot.state = State::kRunning;
+  slot.deadline = Clock::now() + seconds(options_.timeout_s);
+  // Where it is gone already, its end is seen on the pipe.
+  slot.process->send(case_message(*slot.work->item, kernel, slot.work->index));
+}
+
+void Supervisor::take_log(Slot& slot) {
+  const std::string text = slot.process->printed();
+  if (text.empty()) return;
+  slot.log += text;
+  if (slot.log.size() > 16 * kLogBytes) slot.log.erase(0, slot.log.size() - 2 * kLogBytes);
+  if (events_ != nullptr && events_->output) events_->output(text);
+}
+
+void Supervisor::finish(Slot& slot, Record record) {
+  slot.work.reset();
+  slot.state = State::kIdle;
+  if (!events_->end(std::move(record))) stopped_ = true;
+}
+
+void Supervisor::stop_worker(Slot& slot) {
+  slot.process.reset();
+  slot.state = State::kDown;
+}
+
+void Supervisor::start_failed(Slot& slot, const std::string& why) {
+  stop_worker(slot);
+  slot.why_not = why;
+  slot.not_before = Clock::now() + kPause;
+  if (++slot.failed_starts >= kMostFailedStarts) slot.state = State::kGivenUp;
+}
+
+Record Supervisor::failed_record(const Slot& slot, Status status, const std::string& reason) const {
+  Record r = empty_record(*slot.work, slot.info->name, session_);
+  r.status = status;
+  r.reason = reason;
+  r.log = tail_of(slot.log);
+  return r;
+}
+
+void Supervisor::worker_ended(Slot& slot) {
+  const std::string how = slot.process->end(5);
+  take_log(slot);
+  if (slot.state == State::kRunning) {
+    Record record = failed_record(slot, Status::kError, "the worker process " + how);
+    stop_worker(slot);
+    finish(slot, std::move(record));
+    slot.state = State::kDown;
+    return;
+  }
+  const std::string log = tail_of(slot.log);
+  if (slot.state == State::kIdle) return stop_worker(slot);  // between two cases: a new one is started
+  start_failed(slot, "the worker process " + how + (log.empty() ? "" : ": " + log));
+}
+
+void Supervisor::timed_out(Slot& slot) {
+  take_log(slot);
+  if (slot.state != State::kRunning) return start_failed(slot, "the device did not answer in time");
+  Record record = failed_record(
+      slot, Status::kTimeout,
+      fmt::format("no result within {:g} s (--timeout); its worker process was killed", options_.timeout_s));
+  stop_worker(slot);
+  finish(slot, std::move(record));
+  slot.state = State::kDown;
+}
+
+void Supervisor::handle(Slot& slot, const Message& m) {
+  if (const auto it = m.find("ready"); it != m.end()) {
+    slot.info = device_from_json(it->at("device"));
+    slot.failed_starts = 0;
+    slot.state = State::kIdle;
+  } else if (const auto failed = m.find("failed"); failed != m.end()) {
+    start_failed(slot, failed->get<std::string>());
+  } else if (const auto measured = m.find("ceilings"); measured != m.end()) {
+    slot.ceilings = *measured;
+    if (slot.state == State::kMeasuring) slot.state = State::kIdle;
+  } else if (slot.state == State::kRunning) {
+    Record record = whole_record(m.at("record"), *slot.work->item);
+    take_log(slot);
+    const bool lost = m.at("lost").get<bool>();
+    if (record.status == Status::kError) record.log = tail_of(slot.log);
+    // What went wrong may have left the process or its device context damaged: the next case gets new ones.
+    // On the host a wrong kernel shares its memory with everything else.
+    const bool renew = lost || record.status == Status::kError ||
+                       (record.status == Status::kFail && slot.info->kind == DeviceKind::kCpu);
+    finish(slot, std::move(record));
+    if (renew) stop_worker(slot);
+  }
+}
+
+void Supervisor::look_at(Slot& slot) {
+  if (!slot.process) return;
+  take_log(slot);
+  const bool open = slot.process->receive(slot.lines);
+  while (slot.process) {
+    const auto line = slot.lines.next();
+    if (!line) break;
+    const Message m = Message::parse(*line, nullptr, /*allow_exceptions=*/false);
+    // Only a kernel that writes to our pipe can cause this.
+    if (m.is_discarded() || !m.is_object()) {
+      slot.process->end(0);
+      return worker_ended(slot);
+    }
+    handle(slot, m);
+  }
+  if (!slot.process) return;
+  if (!open || slot.process->ended()) return worker_ended(slot);
+  const bool waits = slot.state != State::kIdle;
+  if (waits && Clock::now() >= slot.deadline) timed_out(slot);
+}
+
+void Supervisor::wait_for_news() {
+  std::vector<pollfd> fds;
+  auto until = Clock::now() + std::chrono::seconds(1);  // the ends of processes do not always show on a pipe
+  for (const Slot& s : slots_) {
+    if (s.process) {
+      fds.push_back({s.process->out(), POLLIN, 0});
+      fds.push_back({s.process->log(), POLLIN, 0});
+      if (s.state != State::kIdle) until = std::min(until, s.deadline);
+    } else if (s.state == State::kDown && more_work()) {
+      until = std::min(until, s.not_before);
+    }
+  }
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count() + 1;
+  poll(fds.data(), fds.size(), static_cast<int>(std::max<long>(left, 0)));
+}
+
+std::vector<DeviceInfo> Supervisor::open() {
+  for (Slot& s : slots_) start(s);
+  const auto opening = [](const Slot& s) { return s.state == State::kOpening; };
+  while (std::any_of(slots_.begin(), slots_.end(), opening)) {
+    wait_for_news();
+    for (Slot& s : slots_) look_at(s);
+  }
+  std::vector<DeviceInfo> infos;
+  for (Slot& s : slots_) {
+    if (!s.info) throw DeviceError(s.why_not, true);
+    infos.push_back(*s.info);
+  }
+  return infos;
+}
+
+void Supervisor::run(const std::vector<WorkItem>& work, const RunEvents& events) {
+  work_ = &work;
+  events_ = &events;
+  next_ = 0;
+  for (;;) {
+    bool busy = false, can_go_on = false;
+    for (Slot& s : slots_) {
+      stopped_ = stopped_ || events.stop();
+      if (more_work() && s.state == State::kDown && Clock::now() >= s.not_before) start(s);
+      if (more_work() && s.state == State::kIdle) give_work(s);
+      busy = busy || s.state == State::kRunning || s.state == State::kMeasuring ||
+             (s.state == State::kOpening && more_work());
+      can_go_on = can_go_on || s.state != State::kGivenUp;
+    }
+    if (!busy && !more_work()) break;
+    if (!busy && !can_go_on) {
+      lost_ = slots_.front().why_not;
+      break;
+    }
+    wait_for_news();
+    for (Slot& s : slots_) look_at(s);
+  }
+  work_ = nullptr;
+  events_ = nullptr;
+}
+
+std::optional<Ceilings> Supervisor::ceilings() const {
+  if (slots_.empty() || !slots_.front().ceilings) return std::nullopt;
+  return ceilings_from_json(*slots_.front().ceilings);
+}
+
+}  // namespace attnbench

@@ -1,0 +1,137 @@
+#include "harness/session/worker.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+
+#include "harness/report/json.h"
+#include "harness/report/json_read.h"
+#include "harness/session/messages.h"
+
+namespace attnbench {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;  // shadow memory counts as data of terabytes
+#else
+constexpr bool kSanitized = false;
+#endif
+
+/// Should the machine run out of memory, this process goes first, not the supervisor or a neighbour.
+void volunteer_for_oom() {
+  const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  [[maybe_unused]] const auto n = write(fd, "1000", 4);
+  close(fd);
+}
+
+/// Lets this process allocate no more than is free now: Linux grants more and kills whoever touches it.
+/// Not on a GPU, whose driver maps far more than it uses.
+void bound_memory(const Device& device) {
+  if (kSanitized || device.info().kind != DeviceKind::kCpu) return;
+  long pages[6] = {};
+  std::FILE* f = std::fopen("/proc/self/statm", "re");
+  if (f == nullptr) return;
+  const int n = std::fscanf(f, "%ld %ld %ld %ld %ld %ld", &pages[0], &pages[1], &pages[2], &pages[3],
+                            &pages[4], &pages[5]);
+  std::fclose(f);
+  rlimit limit{};
+  if (n != 6 || getrlimit(RLIMIT_DATA, &limit) != 0) return;
+  const auto used = static_cast<rlim_t>(pages[5]) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+  limit.rlim_cur = std::min(limit.rlim_max, used + static_cast<rlim_t>(device.free_memory()));
+  setrlimit(RLIMIT_DATA, &limit);
+}
+
+const Kernel* find_kernel(KernelTable table, Op op, DeviceKind device, const std::string& name) {
+  const auto found = select_kernels(table, op, device, {name});
+  if (found.empty()) throw std::runtime_error("no kernel " + name + " in this program");
+  return found.front();
+}
+
+class Server {
+ public:
+  Server(KernelTable table, const SessionOptions& options) : table_(table), options_(options) {}
+
+  /// False: the process must end.
+  bool handle(const Message& m) {
+    if (const auto it = m.find("open"); it != m.end()) return open(*it);
+    if (m.contains("measure")) {
+      tell_ceilings();
+      return true;
+    }
+    return run(m.at("run"));
+  }
+
+ private:
+  bool open(const Message& m) {
+    try {
+      device_ = open_device(m.at("device").get<std::string>(), m.at("threads").get<int>());
+    } catch (const DeviceError& e) {
+      send_line(kWorkerOut, {{"failed", e.what()}});
+      return false;
+    }
+    if (const Message& known = m.at("ceilings"); !known.is_null()) {
+      device_->adopt_ceilings(ceilings_from_json(known));
+      told_ = dump_json(known);
+    }
+    return send_line(kWorkerOut, {{"ready", {{"device", device_to_json(device_->info())}}}});
+  }
+
+  void tell_ceilings() {
+    const Message now = ceilings_to_json(device_->ceilings(ceiling_dtypes()));
+    if (dump_json(now) == told_) return;
+    told_ = dump_json(now);
+    send_line(kWorkerOut, {{"ceilings", now}});
+  }
+
+  bool run(const Message& m) {
+    const Case item = case_from_message(m);
+    const WorkItem work{
+        &item, find_kernel(table_, item.params.op, device_->info().kind, m.at("kernel").get<std::string>()),
+        m.at("index").get<int64_t>()};
+    bound_memory(*device_);
+    bool lost = false;
+    const Record record = run_item(work, *device_, options_, lost);
+    std::fflush(nullptr);  // what a kernel printed belongs to this case
+    if (record.time && !lost && options_.wants_ceilings()) tell_ceilings();  // measured again, it may be
+    return send_line(kWorkerOut, {{"record", record_to_json(record)}, {"lost", lost}}) && !lost;
+  }
+
+  KernelTable table_;
+  const SessionOptions& options_;
+  std::unique_ptr<Device> device_;
+  std::string told_;  ///< the ceilings that the supervisor knows
+};
+
+}  // namespace
+
+int serve_cases(KernelTable table, const SessionOptions& options) {
+  // Ctrl-C reaches the whole group; when to stop is the supervisor's to say, and its end closes the pipe.
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+  volunteer_for_oom();
+  Server server(table, options);
+  LineBuffer lines;
+  char buffer[1 << 16];
+  for (;;) {
+    while (const auto line = lines.next()) {
+      // Not by return: of a lost device the destructors may hang or crash.
+      if (!server.handle(Message::parse(*line))) _exit(0);
+    }
+    const ssize_t n = read(kWorkerIn, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return 0;
+    lines.add(buffer, static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace attnbench

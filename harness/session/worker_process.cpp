@@ -1,0 +1,142 @@
+#include "harness/session/worker_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <stdexcept>
+#include <thread>
+
+namespace attnbench {
+namespace {
+
+/// A process that the system cannot end within this time (stuck in a driver) is left to it.
+constexpr double kKillSeconds = 10;
+
+struct Pipe {
+  int read = -1, write = -1;
+};
+
+Pipe make_pipe() {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0)
+    throw std::runtime_error(std::string("cannot make a pipe: ") + std::strerror(errno));
+  return {fds[0], fds[1]};
+}
+
+/// In the child, between fork and exec: only calls that are safe there.
+[[noreturn]] void become_worker(pid_t parent, int in, int out, int log, char* const* argv) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);  // it ended before the line above
+  // Out of the way of the numbers that they get.
+  in = fcntl(in, F_DUPFD_CLOEXEC, 10);
+  out = fcntl(out, F_DUPFD_CLOEXEC, 10);
+  log = fcntl(log, F_DUPFD_CLOEXEC, 10);
+  const int null = open("/dev/null", O_RDONLY);
+  const bool ok = in >= 0 && out >= 0 && log >= 0 && null >= 0 && dup2(null, STDIN_FILENO) >= 0 &&
+                  dup2(log, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0 &&
+                  dup2(in, kWorkerIn) >= 0 && dup2(out, kWorkerOut) >= 0;
+  if (ok) execv("/proc/self/exe", argv);
+  constexpr char kText[] = "attnbench: cannot run /proc/self/exe as a worker; --in-process runs without\n";
+  [[maybe_unused]] const auto n = write(log, kText, sizeof kText - 1);
+  _exit(127);
+}
+
+void close_fd(int& fd) {
+  if (fd >= 0) close(fd);
+  fd = -1;
+}
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(const std::vector<std::string>& argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a dead worker is an error of one case, not our end
+  std::vector<char*> args;
+  for (const std::string& a : argv) args.push_back(const_cast<char*>(a.c_str()));
+  args.push_back(nullptr);
+  Pipe in = make_pipe(), out = make_pipe(), log = make_pipe();
+  const pid_t parent = getpid();
+  pid_ = fork();
+  if (pid_ == 0) become_worker(parent, in.read, out.write, log.write, args.data());
+  const int error = errno;
+  for (int* fd : {&in.read, &out.write, &log.write}) close_fd(*fd);
+  in_ = in.write;
+  out_ = out.read;
+  log_ = log.read;
+  if (pid_ < 0) {
+    reaped_ = true;
+    for (int* fd : {&in_, &out_, &log_}) close_fd(*fd);
+    throw std::runtime_error(std::string("cannot start a worker process: ") + std::strerror(error));
+  }
+  for (const int fd : {out_, log_}) fcntl(fd, F_SETFL, O_NONBLOCK);
+}
+
+WorkerProcess::~WorkerProcess() {
+  end(0);
+  for (int* fd : {&in_, &out_, &log_}) close_fd(*fd);
+}
+
+bool WorkerProcess::receive(LineBuffer& lines) const {
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t n = read(out_, buffer, sizeof buffer);
+    if (n > 0) {
+      lines.add(buffer, static_cast<std::size_t>(n));
+    } else if (n == 0) {
+      return false;
+    } else if (errno != EINTR) {
+      return errno == EAGAIN;
+    }
+  }
+}
+
+std::string WorkerProcess::printed() const {
+  // Not for ever: a process may print faster than this reads.
+  constexpr std::size_t kAtOnce = 1 << 20;
+  std::string text;
+  char buffer[1 << 14];
+  while (text.size() < kAtOnce) {
+    const ssize_t n = read(log_, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    text.append(buffer, static_cast<std::size_t>(n));
+  }
+  return text;
+}
+
+bool WorkerProcess::ended() {
+  if (!reaped_) reaped_ = waitpid(pid_, &status_, WNOHANG) == pid_;
+  return reaped_;
+}
+
+bool WorkerProcess::wait_for_end(double seconds) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!ended()) {
+    if (std::chrono::steady_clock::now() >= limit) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+std::string WorkerProcess::end(double grace_s) {
+  if (!wait_for_end(grace_s)) {
+    kill(pid_, SIGKILL);
+    if (!wait_for_end(kKillSeconds)) return "cannot be killed: it hangs inside the system";
+  }
+  if (WIFSIGNALED(status_)) {
+    const int number = WTERMSIG(status_);
+    return fmt::format("was killed by signal {} ({}){}", number, strsignal(number),
+                       number == SIGKILL ? ": by hand, or by the system for want of memory" : "");
+  }
+  return fmt::format("ended with exit code {}", WEXITSTATUS(status_));
+}
+
+void WorkerProcess::close_input() { close_fd(in_); }
+
+}  // namespace attnbench

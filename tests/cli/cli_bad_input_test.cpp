@@ -1,0 +1,171 @@
+// Options, batch specs and results files with one mistake each: exit code 2 and a sentence that names it.
+// Sweep files with one mistake each are in cli_bad_config_test.cpp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct BadInput {
+  const char* name;
+  std::vector<const char*> args;
+  const char* says;
+  const char* file =
+      nullptr;  ///< written as "in.json", "in.jsonl" or "in.yaml", whichever the arguments name
+};
+
+void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; }
+
+const BadInput kBadInputs[] = {
+    // The command line.
+    {"NoCommand", {}, "subcommand is required"},
+    {"UnknownCommand", {"rnu"}, "did you mean 'run'"},
+    {"NothingToRun", {"run"}, "nothing to run"},
+    {"UnknownOption", {"run", "--case", "{batch: q4}", "--kernels"}, "--kernels"},
+    {"NoSuchFile", {"run", "nowhere.yaml"}, "nowhere.yaml: error: cannot read"},
+    {"AFolder", {"run", "."}, "cannot read"},
+    {"ADeviceThatNeverEnds", {"list", "/dev/zero"}, "this is no sweep file"},
+    {"UnknownDevice", {"run", "--case", "{batch: q4}", "--device", "tpu"}, "unknown device \"tpu\""},
+    {"NoSuchGpu", {"run", "--case", "{batch: q4}", "--device", "cuda:999"}, "--device cuda:999"},
+    {"UnknownKernel", {"run", "--case", "{batch: q4}", "--kernel", "cpuu"}, "did you mean 'cpu'"},
+    {"UnknownFormat", {"run", "--case", "{batch: q4}", "--format", "xml"}, "unknown format 'xml'"},
+    {"UnknownCheck", {"run", "--case", "{batch: q4}", "--check", "fulll"}, "--check"},
+    {"NegativeThreads", {"run", "--case", "{batch: q4}", "--threads", "-1"}, "--threads"},
+    {"WordForThreads", {"run", "--case", "{batch: q4}", "--threads", "all"}, "--threads"},
+    {"TimeoutOfZero", {"run", "--case", "{batch: q4}", "--timeout", "0"}, "--timeout"},
+    {"WorkersWithTimes",
+     {"run", "--case", "{batch: q4}", "--device", "cpu", "--workers", "2"},
+     "--workers disturbs times"},
+    {"GraphOnTheCpu",
+     {"run", "--case", "{batch: q4}", "--device", "cpu", "--graph"},
+     "the cpu device has none"},
+    {"ShardPastTheEnd", {"run", "--case", "{batch: q4}", "--shard", "3/2"}, "give I/N"},
+    {"ResumeNowhere", {"run", "--case", "{batch: q4}", "--resume", "nowhere"}, "there is no such folder"},
+    {"ResumeAndOut", {"run", "--case", "{batch: q4}", "--resume", ".", "--out", "x"}, "drop --out"},
+    {"FilterIsNoExpression", {"run", "--case", "{batch: q4}", "--filter", "("}, "not a regular expression"},
+    {"SetWithoutAValue", {"run", "--case", "{batch: q4}", "--set", "dtype"}, "--set"},
+    {"SetOfAnUnknownKey", {"run", "--case", "{batch: q4}", "--set", "dtipe=fp16"}, "did you mean 'dtype'"},
+    {"SeedIsAWord", {"run", "--case", "{batch: q4}", "--seed", "lucky"}, "--seed"},
+    {"CaseWithoutItsFile", {"run", "--case", "attention/packed"}, "nothing to run"},
+    {"MinTimePastAnHour", {"run", "--case", "{batch: q4}", "--min-time", "9999"}, "--min-time"},
+    {"UnknownCache", {"run", "--case", "{batch: q4}", "--cache", "warm"}, "--cache"},
+    // Batch specs.
+    {"BatchEmpty", {"list", "--case", "{batch: \"\"}"}, "--case"},
+    {"BatchEndsInASeparator", {"list", "--case", "{batch: q4_}"}, "batch spec 'q4_'"},
+    {"BatchCountTooLarge", {"list", "--case", "{batch: 99999999999999999999q1}"}, "asks for too much"},
+    {"BatchLengthTooLarge", {"list", "--case", "{batch: q1s99999999999m}"}, "asks for too much"},
+    {"BatchTwoTotals", {"list", "--case", "{batch: q1s2s3}"}, "batch spec 'q1s2s3'"},
+    {"BatchNegative", {"list", "--case", "{batch: q-4}"}, "batch spec 'q-4'"},
+    {"BatchFraction", {"list", "--case", "{batch: q1.5}"}, "batch spec 'q1.5'"},
+    {"BatchFullWidthDigits", {"list", "--case", "{batch: q\xef\xbc\x94}"}, "batch spec"},
+    // Sizes.
+    {"MoreThanAMillionCases",
+     {"list", "in.yaml"},
+     "past 1000000 cases",
+     "name: x\ndefaults: {batch: q4}\nsweeps:\n"
+     "  - {gap_tokens: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], head_dim: [8, 16, 24, 32, 40, 48, 56, 64, 72, 80],\n"
+     "     heads: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], softcap: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],\n"
+     "     softmax_scale: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], dtype: [bf16, fp16, fp32],\n"
+     "     window: [\"1,0\", \"2,0\", \"3,0\", \"4,0\", \"5,0\", \"6,0\", \"7,0\"]}\n"},
+    {"MoreSequencesThanMemory",
+     {"list", "in.yaml"},
+     "past 100000000 sequences in all",
+     "name: x\nsweeps:\n"
+     "  - {batch: 60000q1, gap_tokens: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], heads: [1, 2, 3, 4, 5, 6, 7, 8, 9, "
+     "10],\n"
+     "     head_dim: [8, 16, 24, 32, 40, 48, 56, 64, 72, 80], softcap: [0, 1]}\n"},
+    // Results.
+    {"CompareNothing", {"compare", "nowhere.json", "nowhere.json"}, "nowhere.json: error: cannot be read"},
+    {"CompareAnEmptyFolder", {"compare", ".", "."}, "holds neither results.json nor journal.jsonl"},
+    {"ResultsEmpty", {"compare", "in.json", "in.json"}, "the file is empty", " \n"},
+    {"ResultsCutShort", {"compare", "in.json", "in.json"}, "not JSON", "{\"benchmarks\": ["},
+    {"ResultsAreAList", {"compare", "in.json", "in.json"}, "no list 'benchmarks'", "[]"},
+    {"BenchmarksAreAWord",
+     {"compare", "in.json", "in.json"},
+     "no list 'benchmarks'",
+     R"({"benchmarks": "x"})"},
+    {"EntryIsANumber",
+     {"compare", "in.json", "in.json"},
+     "benchmarks[0]: not an object",
+     R"({"benchmarks": [1]})"},
+    {"NumberPastDoubles", {"compare", "in.json", "in.json"}, "not JSON", R"({"benchmarks": [1e999]})"},
+    {"StatusUnknown",
+     {"compare", "in.json", "in.json"},
+     "status 'great' is not one of",
+     R"({"benchmarks": [{"name": "a", "attnbench": {"id": "a", "status": "great"}}]})"},
+    {"IdMissing",
+     {"compare", "in.json", "in.json"},
+     "'attnbench.id' is missing",
+     R"({"benchmarks": [{"name": "a", "attnbench": {"status": "pass"}}]})"},
+    {"MedianIsAWord",
+     {"compare", "in.json", "in.json"},
+     "'median_us' is not a number",
+     R"({"benchmarks": [{"name": "a", "attnbench": {"id": "a", "status": "pass", "time": {"median_us": "1"}}}]})"},
+    {"SamplesAreANumber",
+     {"compare", "in.json", "in.json"},
+     "'samples_us' is not a list",
+     R"({"benchmarks": [{"name": "a", "attnbench": {"id": "a", "status": "pass", "time": {"samples_us": 1}}}]})"},
+    {"UnitUnknown",
+     {"compare", "in.json", "in.json"},
+     "time_unit 'h'",
+     R"({"benchmarks": [{"name": "a", "real_time": 1, "time_unit": "h"}]})"},
+    {"OnlyAggregates",
+     {"compare", "in.json", "in.json"},
+     "holds only aggregates",
+     R"({"benchmarks": [{"name": "a", "run_type": "aggregate", "real_time": 1}]})"},
+    {"JournalBrokenInTheMiddle",
+     {"compare", "in.jsonl", "in.jsonl"},
+     "in.jsonl:1: error: not JSON, and not the last line either",
+     "{\"name\":\n{}\n"},
+    {"MergeWithoutOutput", {"merge", "in.json"}, "--output is required", "{}"},
+    {"MergeOfNoResults", {"merge", "in.json", "-o", "out.json"}, "'context' is missing", "{}"},
+    {"MergeOfGoogleBenchmark",
+     {"merge", "in.json", "-o", "out.json"},
+     "'attnbench' is missing: not the results of an attnbench run",
+     R"({"context": {}, "benchmarks": [{"name": "a", "real_time": 1}]})"},
+    {"MergeOfAnOldFile",
+     {"merge", "in.json", "-o", "out.json"},
+     "'plan' is missing",
+     R"({"context": {"attnbench": {"device": {}}}, "benchmarks": []})"},
+    {"MergeWithAWordForASize",
+     {"merge", "in.json", "-o", "out.json"},
+     "'size' is of a wrong type",
+     R"({"context": {"attnbench": {"plan": {"digest": "0", "size": "1"}}}, "benchmarks": []})"},
+    {"MergeIntoAFolder",
+     {"merge", "in.json", "-o", "."},
+     "'device' is missing",
+     R"({"context": {"attnbench": {"plan": {"digest": "0", "size": 0, "shard": 1, "shards": 1}}}, "benchmarks": []})"},
+};
+
+class CliBadInput : public ::testing::TestWithParam<BadInput> {};
+
+TEST_P(CliBadInput, IsExitCodeTwoAndASentence) {
+  const BadInput& bad = GetParam();
+  const Scratch scratch;
+  std::vector<std::string> args(bad.args.begin(), bad.args.end());
+  for (const char* name : {"in.json", "in.jsonl", "in.yaml"}) {
+    if (bad.file != nullptr && std::find(args.begin(), args.end(), name) != args.end()) {
+      scratch.write(name, bad.file);
+    }
+  }
+  const Outcome o = run_attnbench(scratch, args);
+  EXPECT_EQ(o.exit_code, 2) << o.out << o.err;
+  EXPECT_THAT(o.err, HasSubstr(bad.says));
+  EXPECT_FALSE(std::filesystem::exists(scratch.path("out.json"))) << "nothing may be written";
+  EXPECT_FALSE(std::filesystem::exists(scratch.path("results"))) << "nothing may be written";
+}
+
+INSTANTIATE_TEST_SUITE_P(, CliBadInput, ::testing::ValuesIn(kBadInputs),
+                         [](const auto& p) { return std::string(p.param.name); });
+
+static_assert(std::size(kBadInputs) >= 50);
+
+}  // namespace
+}  // namespace attnbench::testing

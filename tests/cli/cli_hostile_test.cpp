@@ -1,0 +1,186 @@
+// Configurations and results come from strangers: their text runs nothing, forges nothing and writes nowhere
+// but to the folder of the run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+namespace fs = std::filesystem;
+
+/// Names as YAML writes them, in double quotes; each breaks some careless reader.
+constexpr const char* kNames[] = {
+    R"(=HYPERLINK(\"http://x\",\"y\"))",    // a spreadsheet's formula
+    R"(+1+cmd|' /C calc'!A0)",              // another
+    R"(@SUM(1))",                           // another
+    R"(-2+3)",                              // another
+    R"(\e[2J\e]0;owned\x07\u009b31m)",      // a terminal's controls
+    R"(x\n::error::forged\r\n##[error]y)",  // lines of their own in a CI log
+    R"(</testsuite><script>alert(1)</script>]]>&x;)",
+    R"(| `x` | [a](javascript:x) **b** <img src=x onerror=y>)",
+    R"(../../../../../../tmp/attnbench-owned)",
+    R"($(touch owned) `touch owned`; touch owned)",
+    R"(\u202egnp.exe\u2066)",  // reads backwards
+};
+
+std::string hostile_sweep() {
+  std::string text = std::string("name: \"") + kNames[8] + "\"\nsweeps:\n";
+  int i = 0;
+  for (const char* name : kNames)
+    text += std::string("  - {name: \"") + name +
+            "\", batch: q5, heads: 2, head_dim: " + std::to_string(8 * ++i) + "}\n";
+  return text;
+}
+
+/// Bytes that a terminal obeys, and characters that turn text round.
+void expect_plain(const std::string& text, const std::string& what) {
+  for (const char c : text) {
+    ASSERT_FALSE((static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+        << what << ":\n"
+        << text;
+  }
+  for (const char* bad : {"\xc2\x9b", "\xe2\x80\xae", "\xe2\x81\xa6"})
+    EXPECT_THAT(text, Not(HasSubstr(bad))) << what;
+}
+
+std::set<std::string> files_under(const fs::path& dir) {
+  std::set<std::string> out;
+  for (const auto& e : fs::recursive_directory_iterator(dir)) {
+    if (e.is_regular_file()) out.insert(fs::relative(e.path(), dir).string());
+  }
+  return out;
+}
+
+/// Fields of RFC 4180, enough for what is looked at here.
+std::vector<std::string> csv_fields(const std::string& text) {
+  std::vector<std::string> fields(1);
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      if (quoted && i + 1 < text.size() && text[i + 1] == '"') {
+        fields.back() += text[++i];
+      } else {
+        quoted = !quoted;
+      }
+    } else if (!quoted && (c == ',' || c == '\n')) {
+      fields.emplace_back();
+    } else {
+      fields.back() += c;
+    }
+  }
+  return fields;
+}
+
+TEST(CliHostile, NamesOfASweep) {
+  const Scratch scratch;
+  const std::string file = scratch.write("h.yaml", hostile_sweep());
+  const Outcome o =
+      run_faulty(scratch, {"run", file, "--device", "cpu", "--no-time", "--kernel", "cpu", "--kernel",
+                           "drop_last_key", "--out", "out", "--format", "json,csv,md,junit"});
+  ASSERT_EQ(o.exit_code, 1) << o.err;
+  const fs::path dir = scratch.dir() / "out";
+  EXPECT_EQ(files_under(dir), (std::set<std::string>{"journal.jsonl", "junit.xml", "results.csv",
+                                                     "results.json", "results.md"}));
+  EXPECT_FALSE(fs::exists(scratch.path("owned")));
+  EXPECT_FALSE(fs::exists("/tmp/attnbench-owned"));
+  expect_plain(o.out, "stdout");
+  expect_plain(o.err, "stderr");
+  const std::string markdown = read_text(dir / "results.md");
+  expect_plain(markdown, "Markdown");
+  for (const char* bad : {"<script", "<img", "](javascript"}) EXPECT_THAT(markdown, Not(HasSubstr(bad)));
+  const std::string junit = read_text(dir / "junit.xml");
+  expect_plain(junit, "JUnit");
+  EXPECT_THAT(junit, Not(HasSubstr("<script")));
+  EXPECT_THAT(junit, HasSubstr("&lt;/testsuite&gt;&lt;script&gt;"));
+  for (const std::string& field : csv_fields(read_text(dir / "results.csv"))) {
+    if (field.empty() || std::string("=+-@\t\r").find(field[0]) == std::string::npos) continue;
+    std::size_t used = 0;
+    EXPECT_NO_THROW(std::stod(field, &used)) << field;
+    EXPECT_EQ(used, field.size()) << field;
+  }
+  // The JSON says what the file said.
+  const auto records = read_records(dir);
+  ASSERT_EQ(records.size(), 22u);
+  EXPECT_EQ(records[6]["sweep"], "-2+3");
+  EXPECT_EQ(records[12]["sweep"], "</testsuite><script>alert(1)</script>]]>&x;");
+}
+
+TEST(CliHostile, NamesOfFoldersStayBelowResultsRuns) {
+  const Scratch scratch;
+  const std::string file = scratch.write(
+      "h.yaml", std::string("name: \"") + kNames[8] + "\"\nsweeps: [{batch: q5, heads: 2, head_dim: 8}]\n");
+  EXPECT_EQ(run_attnbench(scratch, {"run", file, "--device", "cpu", "--no-time"}).exit_code, 0);
+  int folders = 0;
+  for (const auto& e : fs::directory_iterator(scratch.dir() / "results" / "runs")) {
+    ++folders;
+    EXPECT_THAT(e.path().filename().string(), HasSubstr("tmp-attnbench-owned"));
+  }
+  EXPECT_EQ(folders, 1);
+  EXPECT_FALSE(fs::exists("/tmp/attnbench-owned"));
+}
+
+TEST(CliHostile, ErrorsQuoteNothingThatATerminalObeys) {
+  const Scratch scratch;
+  for (const char* name : kNames) {
+    const std::string quoted = std::string("\"") + name + "\"";
+    for (const std::string& text : {"name: x\nsweeps: [{batch: " + quoted + "}]\n",
+                                    "name: x\n" + quoted + ": 1\nsweeps: [{batch: q4}]\n",
+                                    "name: x\nsweeps: [{batch: q4, dtype: " + quoted + "}]\n"}) {
+      const Outcome o = run_attnbench(scratch, {"list", scratch.write("h.yaml", text)});
+      EXPECT_EQ(o.exit_code, 2) << text;
+      expect_plain(o.err, text);
+      EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << "a forged line: " << o.err;
+    }
+  }
+}
+
+TEST(CliHostile, ResultsFiles) {
+  const Scratch scratch;
+  ASSERT_EQ(run_attnbench(scratch, {"run", "--case", "{batch: q5, heads: 2, head_dim: 8}", "--device", "cpu",
+                                    "--no-time", "--out", "out"})
+                .exit_code,
+            0);
+  const json good = read_json(scratch.dir() / "out" / "results.json");
+  const std::string hostile =
+      "=x|$(touch owned)`touch owned`\x1b[31m\n::error::forged\n../../owned <script>\xc2\x9b";
+  json bad = good;
+  bad["context"]["attnbench"]["name"] = hostile;
+  bad["context"]["attnbench"]["command_line"] = {"sh", "-c", "touch owned"};
+  bad["context"]["executable"] = "/bin/rm";
+  json& own = bad["benchmarks"][0]["attnbench"];
+  for (const char* key : {"id", "kernel", "repro", "reason", "device", "sweep", "log"}) own[key] = hostile;
+  own["status"] = "fail";
+  bad["benchmarks"][0]["name"] = bad["benchmarks"][0]["run_name"] = hostile;
+  const std::string file = scratch.write("bad.json", bad.dump());
+  const auto before = files_under(scratch.dir());
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"compare", file, file},
+                                               {"compare", file, file, "--format", "md"},
+                                               {"compare", file, "out"},
+                                               {"merge", file, file, "-o", "merged.json"},
+                                               {"merge", file, "-o", "merged.json"}}) {
+    const Outcome o = run_attnbench(scratch, args);
+    EXPECT_NE(o.exit_code, 0) << args[0];
+    expect_plain(o.out + o.err, args[0]);
+    EXPECT_THAT(o.out + o.err, Not(HasSubstr("\n::error::")));
+  }
+  auto after = files_under(scratch.dir());
+  after.erase("merged.json");
+  std::erase_if(after, [](const std::string& name) { return name.rfind("stream", 0) == 0; });
+  auto expected = before;
+  std::erase_if(expected, [](const std::string& name) { return name.rfind("stream", 0) == 0; });
+  EXPECT_EQ(after, expected);
+  EXPECT_FALSE(fs::exists(scratch.path("owned")));
+}
+
+}  // namespace
+}  // namespace attnbench::testing

@@ -1,0 +1,250 @@
+// Runs that are killed, interrupted or out of disk, and go on with --resume: nothing is lost, nothing
+// repeated.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+namespace fs = std::filesystem;
+
+std::string sweep_of(int cases) {
+  std::string text = "name: many\nsweeps: [{batch: q5, heads: 2, head_dim: 8, gap_tokens: [";
+  for (int i = 0; i < cases; ++i) text += (i ? ", " : "") + std::to_string(i);
+  return text + "]}]\n";
+}
+
+/// Ids of the whole lines of a journal; a torn last line is none.
+std::vector<std::string> journal_ids(const fs::path& dir) {
+  std::vector<std::string> ids;
+  std::istringstream in(read_text(dir / "journal.jsonl"));
+  for (std::string line; std::getline(in, line);) {
+    const json j = json::parse(line, nullptr, false);
+    if (j.is_discarded()) break;
+    ids.push_back(j["attnbench"]["id"]);
+  }
+  return ids;
+}
+
+TEST(CliResume, KilledAtFiftyMomentsLosesAndRepeatsNothing) {
+  constexpr int kCases = 300;
+  const Scratch scratch;
+  const std::string file = scratch.write("many.yaml", sweep_of(kCases));
+  std::mt19937 random(20240229);
+  std::uniform_int_distribution<int> delay_ms(0, 160);
+  int kills = 0, folders = 0;
+  std::size_t most_before_a_kill = 0;
+  for (bool finished = false; kills < 50 || !finished;) {
+    const std::string name = "out" + std::to_string(folders);
+    const fs::path dir = scratch.dir() / name;
+    const auto before = journal_ids(dir);
+    const bool fresh = !fs::exists(dir);
+    Running run(scratch, ATTNBENCH_PROGRAM,
+                {"run", file, "--device", "cpu", "--no-time", "--quiet", fresh ? "--out" : "--resume", name});
+    if (kills < 50) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms(random)));
+      run.signal(SIGKILL);
+    }
+    const Outcome o = run.wait();
+    const auto after = journal_ids(dir);
+    ASSERT_GE(after.size(), before.size());
+    ASSERT_TRUE(std::equal(before.begin(), before.end(), after.begin())) << "finished cases changed";
+    ASSERT_EQ(std::set<std::string>(after.begin(), after.end()).size(), after.size())
+        << "a case was repeated";
+    if (fs::exists(dir / "results.json")) read_json(dir / "results.json");
+    if (o.exit_code == 128 + SIGKILL) {
+      ++kills;
+      most_before_a_kill = std::max(most_before_a_kill, after.size());
+      continue;
+    }
+    ASSERT_EQ(o.exit_code, 0) << o.err;
+    ASSERT_EQ(after.size(), static_cast<std::size_t>(kCases)) << "a case was lost";
+    const auto records = read_records(dir);
+    ASSERT_EQ(records.size(), static_cast<std::size_t>(kCases));
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      ASSERT_EQ(records[i]["index"], i);
+      ASSERT_EQ(records[i]["status"], "pass");
+    }
+    finished = true;
+    ++folders;
+  }
+  EXPECT_GT(most_before_a_kill, 0u) << "no run lived long enough to say anything";
+}
+
+/// A run of four slow cases, interrupted in the third.
+class CliInterrupted : public ::testing::Test {
+ protected:
+  void interrupt(int signal) {
+    Running run(scratch_, ATTNBENCH_FAULTY, args({"--out", "out"}));
+    ASSERT_TRUE(run.wait_for_stderr("[3/4] attnbench", 60));
+    run.signal(signal);
+    EXPECT_NE(run.wait().exit_code, 0);
+    ASSERT_GE(journal_ids(dir_).size(), 2u);
+    ASSERT_LT(journal_ids(dir_).size(), 4u);
+  }
+  std::vector<std::string> args(std::vector<std::string> more) const {
+    std::vector<std::string> a = {"run", file_, "--device", "cpu", "--no-time", "--kernel", "slow"};
+    a.insert(a.end(), more.begin(), more.end());
+    return a;
+  }
+  Outcome resume(std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--resume", "out"});
+    return run_faulty(scratch_, args(more));
+  }
+  void expect_whole() {
+    const auto ids = journal_ids(dir_);
+    EXPECT_EQ(ids.size(), 4u);
+    EXPECT_EQ(std::set<std::string>(ids.begin(), ids.end()).size(), 4u);
+    EXPECT_EQ(read_records(dir_).size(), 4u);
+    EXPECT_EQ(read_json(dir_ / "results.json")["context"]["attnbench"]["complete"], true);
+  }
+
+  Scratch scratch_;
+  std::string file_ = scratch_.write("many.yaml", sweep_of(4));
+  fs::path dir_ = scratch_.dir() / "out";
+};
+
+TEST_F(CliInterrupted, CtrlC) {
+  interrupt(SIGINT);
+  const Outcome o = resume();
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("of 4 runs are finished"), Not(HasSubstr("gap0"))));
+  expect_whole();
+}
+
+TEST_F(CliInterrupted, TerminateAndATornLine) {
+  interrupt(SIGTERM);
+  fs::resize_file(dir_ / "journal.jsonl", fs::file_size(dir_ / "journal.jsonl") - 100);
+  EXPECT_EQ(resume().exit_code, 0);
+  expect_whole();
+}
+
+TEST_F(CliInterrupted, OnlyTheNewlineIsMissing) {
+  interrupt(SIGKILL);
+  const auto before = journal_ids(dir_);
+  std::string text = read_text(dir_ / "journal.jsonl");
+  std::ofstream(dir_ / "journal.jsonl") << text.substr(0, text.find_last_of('\n'));
+  EXPECT_EQ(resume().exit_code, 0);
+  EXPECT_EQ(journal_ids(dir_)[before.size() - 1], before.back()) << "the finished case was not kept";
+  expect_whole();
+}
+
+TEST_F(CliInterrupted, AnotherRunIsRefusedInWords) {
+  interrupt(SIGINT);
+  const std::string journal = read_text(dir_ / "journal.jsonl");
+  const auto says = [&](std::vector<std::string> more, const std::string& text) {
+    const Outcome o = resume(std::move(more));
+    EXPECT_EQ(o.exit_code, 2) << o.out;
+    EXPECT_THAT(o.err, HasSubstr(text));
+    EXPECT_EQ(read_text(dir_ / "journal.jsonl"), journal) << "the journal was touched";
+  };
+  says({"--check", "full"}, "arguments: '--no-time' there, '--check full --no-time' here");
+  says({"--seed", "7"}, "cases, kernels and seeds");
+  says({"--filter", "gap1"}, "planned runs: 4 there, 1 here");
+  says({"--shard", "1/2"}, "shards: 1 there, 2 here");
+  says({"--out", "elsewhere"}, "drop --out");
+  const Outcome o = run_faulty(scratch_, args({"--resume", "nowhere"}));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("nowhere: there is no such folder"));
+}
+
+TEST_F(CliInterrupted, AForeignJournalIsRefused) {
+  interrupt(SIGINT);
+  const std::string journal = read_text(dir_ / "journal.jsonl");
+  std::ofstream(dir_ / "journal.jsonl") << "not JSON\n" << journal;
+  EXPECT_THAT(resume().err, HasSubstr("journal.jsonl:1: error: not JSON, and not the last line either"));
+  json entry = json::parse(journal.substr(0, journal.find('\n')));
+  entry["attnbench"]["id"] = "attention/of\x1b[31m/another";
+  std::ofstream(dir_ / "journal.jsonl") << entry.dump() << "\n";
+  const Outcome o = resume();
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("which this run does not plan"), Not(HasSubstr("\x1b"))));
+}
+
+TEST_F(CliInterrupted, TwoRunsNeverShareAJournal) {
+  interrupt(SIGINT);
+  const int fd = open((dir_ / "journal.jsonl").c_str(), O_RDONLY);
+  ASSERT_EQ(flock(fd, LOCK_EX), 0);
+  const Outcome o = resume();
+  close(fd);
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("another attnbench is writing it"));
+}
+
+class CliDisk : public ::testing::Test {
+ protected:
+  Outcome run(const std::string& out) {
+    return run_attnbench(scratch_, {"run", file_, "--device", "cpu", "--no-time", "--out", out});
+  }
+  Scratch scratch_;
+  std::string file_ = scratch_.write("many.yaml", sweep_of(40));
+};
+
+TEST_F(CliDisk, FullWhileTheJournalGrows) {
+  fs::create_directory(scratch_.path("out"));
+  fs::create_symlink("/dev/full", scratch_.path("out/journal.jsonl"));
+  const Outcome o = run("out");
+  EXPECT_EQ(o.exit_code, 2) << o.out;
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("journal.jsonl: error: cannot append to the journal: No space left on device"),
+                    HasSubstr("--resume"), Not(HasSubstr("[2/40]"))));
+}
+
+TEST_F(CliDisk, FullBeforeAnyWork) {
+  fs::create_directory(scratch_.path("out"));
+  fs::create_symlink("/dev/full", scratch_.path("out/results.json"));
+  const Outcome o = run("out");
+  EXPECT_EQ(o.exit_code, 2) << o.out;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("results.json: error: cannot write: No space left on device"),
+                           Not(HasSubstr("[1/40]"))));
+}
+
+TEST_F(CliDisk, TooSmallBeforeAnyWork) {
+  const std::string dir = scratch_.path("small");
+  fs::create_directory(dir);
+  if (mount("tmpfs", dir.c_str(), "tmpfs", 0, "size=64k") != 0) GTEST_SKIP() << "no right to mount a tmpfs";
+  const Outcome o = run("small");
+  umount(dir.c_str());
+  EXPECT_EQ(o.exit_code, 2) << o.out;
+  EXPECT_THAT(
+      o.err, AllOf(HasSubstr("KB are free, and 40 runs need 160 KB at the least"), Not(HasSubstr("[1/40]"))));
+}
+
+TEST_F(CliDisk, AFolderThatCannotBeMade) {
+  const Outcome o = run("many.yaml/out");
+  EXPECT_EQ(o.exit_code, 2) << o.out;
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("many.yaml/out: error: cannot make the folder"), Not(HasSubstr("[1/40]"))));
+}
+
+TEST_F(CliDisk, AFolderThatCannotBeWritten) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may write anywhere";
+  fs::create_directory(scratch_.path("shut"));
+  fs::permissions(scratch_.path("shut"), fs::perms::owner_read | fs::perms::owner_exec);
+  const Outcome o = run("shut");
+  fs::permissions(scratch_.path("shut"), fs::perms::owner_all);
+  EXPECT_EQ(o.exit_code, 2) << o.out;
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("cannot create the journal: Permission denied"), Not(HasSubstr("[1/40]"))));
+}
+
+}  // namespace
+}  // namespace attnbench::testing
