@@ -75,7 +75,7 @@ int run_command(const SelftestFlags& flags, const Program& program) {
     write_file_atomically(dir / name, text);
     std::cout << "report: " << (dir / name).string() << "\n";
   };
-  const RunContext context = describe_run(*device, "selftest", program.command_line);
+  const RunContext context = describe_run(device->info(), "selftest", program.command_line);
   if (flags.sensitivity) return run_sensitivity(flags, program, *device, dir, context);
   const SelftestResult result = run_selftest(program.kernels, *device, options);
   for (const std::string& format : flags.formats) {
