@@ -120,7 +120,11 @@ std::string xml_text(std::string_view text) {
         break;
       default:
         // XML 1.0 has no way to write other controls; U+007F to U+009F are allowed but discouraged.
-        if (c >= 0x20 && !(c >= 0x7f && c < 0xa0) && c != 0xfffe && c != 0xffff) append_utf8(out, c);
+        // What turns the direction of text round is left out too.
+        if (c >= 0x20 && !(c >= 0x7f && c < 0xa0) && !(c >= 0x202a && c <= 0x202e) &&
+            !(c >= 0x2066 && c <= 0x2069) && c != 0xfffe && c != 0xffff) {
+          append_utf8(out, c);
+        }
     }
   }
   return out;

@@ -26,7 +26,7 @@ void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; }
 const BadInput kBadInputs[] = {
     // The command line.
     {"NoCommand", {}, "subcommand is required"},
-    {"UnknownCommand", {"rnu"}, "did you mean 'run'"},
+    {"UnknownCommand", {"rum"}, "did you mean 'run'"},
     {"NothingToRun", {"run"}, "nothing to run"},
     {"UnknownOption", {"run", "--case", "{batch: q4}", "--kernels"}, "--kernels"},
     {"NoSuchFile", {"run", "nowhere.yaml"}, "nowhere.yaml: error: cannot read"},

@@ -85,7 +85,8 @@ const std::map<std::string, std::set<std::string>>& libraries() {
       {"Eigen/", {"reference", "harness/device"}},
       {"benchmark/", {"harness/timing", "harness/cli", "reference"}},
       {"CLI/", {"harness/cli"}},
-      {"nlohmann/", {"harness/config", "harness/report", "harness/selftest", "harness/cli"}},
+      {"nlohmann/",
+       {"harness/config", "harness/report", "harness/session", "harness/selftest", "harness/cli"}},
   };
   return seen_by;
 }
