@@ -16,9 +16,11 @@ const Kernel* const kTable[] = {
     // clang-format off
     &cpu::kAttention,
     &cpu::kKvAppend,
+    &cpu::kMergeStates,
 #if ATTNBENCH_HAVE_CUDA
     &cuda_simt::kAttention,
     &cuda_simt::kKvAppend,
+    &cuda_simt::kMergeStates,
     &cuda_append::kKvAppend,
     &sm90_prefill::kAttention,
     &sm90_decode::kAttention,

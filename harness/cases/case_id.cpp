@@ -50,6 +50,15 @@ std::string batch_label(const std::vector<SeqLen>& seqs) {
 
 std::string case_id(const CaseParams& p) {
   std::string id = op_name(p.op);
+  if (p.op == Op::kMergeStates) {
+    id += fmt::format("/{}/h{}/d{}/{}x{}", dtype_name(p.dtype), p.num_heads_q, p.head_dim, p.states,
+                      dtype_name(p.type_of_partial()));
+    if (p.empty_states > 0) id += fmt::format("/empty{}", p.empty_states);
+    if (p.lse_token_major) id += "/token_major";
+    id += "/" + batch_label(p.seqs);
+    if (p.data != Profile::kNormal) id += fmt::format("/{}", profile_name(p.data));
+    return id;
+  }
   if (p.kv == KvSource::kPaged) {
     id += fmt::format("/paged{}-{}-{}", p.block_size, layout_name(p.kv_layout),
                       page_layout_name(p.page_layout));
@@ -88,6 +97,15 @@ std::string case_id(const CaseParams& p) {
 }
 
 std::string case_yaml(const CaseParams& p) {
+  if (p.op == Op::kMergeStates) {
+    return fmt::format(
+        "{{op: merge_states, dtype: {}, heads: {}, head_dim: {}, states: {}, empty_states: {}, lse_layout: "
+        "{}, "
+        "partial_dtype: {}, data: {}, batch: {}}}",
+        dtype_name(p.dtype), p.num_heads_q, p.head_dim, p.states, p.empty_states,
+        p.lse_token_major ? "token_major" : "head_major", p.partial_fp32 ? "fp32" : "same",
+        profile_name(p.data), format_batch_spec(p.seqs));
+  }
   std::string y =
       fmt::format("{{op: {}, kv: {}, dtype: {}", op_name(p.op), kv_name(p.kv), dtype_name(p.dtype));
   if (p.q_dtype) y += fmt::format(", q_dtype: {}", dtype_name(*p.q_dtype));

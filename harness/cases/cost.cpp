@@ -88,6 +88,17 @@ CaseCost cost_of(const CaseParams& p) {
   if (p.kv == KvSource::kContiguous) {
     kv_rows = contiguous_rows(p.seqs.size()) * contiguous_capacity(longest, p.leftpad);
   }
+  if (p.op == Op::kMergeStates) {
+    const double rows = static_cast<double>(c.total_q) * p.num_heads_q;
+    const double e_p = static_cast<double>(dtype_size(p.type_of_partial()));
+    const double filled = rows * p.states * (1 - p.empty_states);  // states that have an O to be read
+    c.total_k = c.max_k = 0;
+    c.flop = 2 * d * filled;
+    c.bytes = e_p * d * filled + 4.0 * rows * p.states + (e * d + 4) * rows;
+    c.formula = "merge_states: 2*D*R*N'; (e_p*N'*D + 4*N + e*D + 4)*R, R = H*Tq, N' = N*(1 - empty)";
+    c.device_bytes = (e_p * d + 4) * rows * p.states + (e * d + 4) * rows;
+    return c;
+  }
   const double kv_row_bytes = 2 * e_kv * p.num_heads_kv * d;
   if (p.op == Op::kKvAppend) {
     // Each new row of K and V is read once and written once; a slot number per token.

@@ -70,7 +70,7 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   }
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];
-    if (s.k >= s.q) continue;
+    if (s.k >= s.q || p.op == Op::kMergeStates) continue;
     if (p.op == Op::kKvAppend || p.new_len(s) > s.k) {
       fail(place("batch"),
            fmt::format("sequence {} appends {} tokens to reach {} in all: the total (s) must be at least the "
@@ -122,6 +122,25 @@ int64_t product_of_axes(const Sweep& sweep) {
 
 CaseParams normalised(CaseParams p) {
   const CaseParams defaults;
+  if (p.op == Op::kMergeStates) {
+    CaseParams m;
+    m.op = p.op;
+    m.dtype = p.dtype;
+    m.num_heads_q = m.num_heads_kv = p.num_heads_q;
+    m.head_dim = p.head_dim;
+    m.seqs = std::move(p.seqs);
+    for (SeqLen& s : m.seqs) s.k = s.q;  // how many keys a state stands for does not matter
+    m.states = p.states;
+    m.empty_states = p.empty_states;
+    m.lse_token_major = p.lse_token_major;
+    m.partial_fp32 = p.partial_fp32 || p.dtype == DType::kFp32;
+    m.data = p.data;
+    return m;
+  }
+  p.states = defaults.states;
+  p.empty_states = defaults.empty_states;
+  p.lse_token_major = defaults.lse_token_major;
+  p.partial_fp32 = defaults.partial_fp32;
   if (p.op == Op::kKvAppend) {
     p.kv = KvSource::kPaged;
     p.num_heads_q = p.num_heads_kv;

@@ -78,10 +78,16 @@ struct CaseParams {
 
   int32_t padding_tokens = 0;  ///< kv_append: tokens whose slot is -1, spread over the batch
 
+  int32_t states = 2;            ///< merge_states: partial states per row
+  double empty_states = 0.25;    ///< merge_states: share of states whose LSE is -inf and whose O is poison
+  bool lse_token_major = false;  ///< merge_states: partial LSEs as (N, T, H) instead of (N, H, T)
+  bool partial_fp32 = true;      ///< partial O in fp32, else in dtype
+
   Profile data = Profile::kNormal;
 
   DType type_of_q() const { return q_dtype.value_or(dtype); }
   DType type_of_kv() const { return kv_dtype.value_or(dtype); }
+  DType type_of_partial() const { return partial_fp32 ? DType::kFp32 : dtype; }
 
   /// Tokens that a launch writes to the cache: the last ones of the sequence.
   int32_t new_len(const SeqLen& s) const {

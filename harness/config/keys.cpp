@@ -134,6 +134,13 @@ KeyValue read_softcap(const Field& field, uint64_t) {
   return {fmt::format("{}", cap), [=](CaseParams& p) { p.softcap = cap; }};
 }
 
+KeyValue read_share(const Field& field, uint64_t) {
+  const std::optional<double> value = read_number(field);
+  if (!value || !(*value >= 0.0 && *value <= 1.0)) field.fail_expected("a number from 0 to 1");
+  const double share = *value + 0.0;  // -0 becomes 0
+  return {fmt::format("{}", share), [=](CaseParams& p) { p.empty_states = share; }};
+}
+
 KeyValue read_batch_key(const Field& field, uint64_t seed) {
   // Shared: a batch may hold a million lengths, and settings are copied.
   const auto seqs = std::make_shared<const std::vector<SeqLen>>(read_batch(field, seed));
@@ -163,7 +170,9 @@ std::vector<SweepKey> make_keys() {
   using P = CaseParams;
   return {
       word_key<Op>("op", "What is computed.", &P::op,
-                   {{op_name(Op::kAttention), Op::kAttention}, {op_name(Op::kKvAppend), Op::kKvAppend}}),
+                   {{op_name(Op::kAttention), Op::kAttention},
+                    {op_name(Op::kKvAppend), Op::kKvAppend},
+                    {op_name(Op::kMergeStates), Op::kMergeStates}}),
       word_key<KvSource>(
           "kv",
           "Where keys and values lie: packed by cu_seqlens_k, in blocks of a pool, or in a cache with "
@@ -233,6 +242,16 @@ std::vector<SweepKey> make_keys() {
                   &P::rotary_dim, 0, kMaxHeadDim),
       integer_key("padding_tokens", "kv_append: tokens whose slot is -1, spread over the batch.",
                   &P::padding_tokens, 0, 4096),
+      integer_key("states", "merge_states: partial states of each row.", &P::states, 1, 64),
+      {"empty_states",
+       "merge_states: share of the states that have seen no key (LSE -inf, O poison).",
+       {{"type", "number"}, {"minimum", 0}, {"maximum", 1}},
+       read_share},
+      word_key<bool>("lse_layout",
+                     "merge_states: order of the partial LSEs, (state, head, token) or (state, token, head).",
+                     &P::lse_token_major, {{"head_major", false}, {"token_major", true}}),
+      word_key<bool>("partial_dtype", "Type of the partial O of states: fp32, or the type of the output.",
+                     &P::partial_fp32, {{"fp32", true}, {"same", false}}),
       word_key<Profile>("data", "Kind of input values.", &P::data, profiles),
       bool_key("allow_short_kv", "Accept sequences with fewer keys than queries under a causal mask.",
                &P::allow_short_kv),

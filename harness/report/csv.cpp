@@ -107,6 +107,11 @@ const std::vector<Column>& columns() {
       {"q_dtype", [](const Record& r) { return dtype_name(r.item.params.type_of_q()); }},
       {"kv_dtype", [](const Record& r) { return dtype_name(r.item.params.type_of_kv()); }},
       {"leftpad", of_params([](P p) { return p.leftpad; })},
+      {"states", of_params([](P p) { return p.states; })},
+      {"empty_states", [](const Record& r) { return exact(r.item.params.empty_states); }},
+      {"lse_layout",
+       [](const Record& r) { return r.item.params.lse_token_major ? "token_major" : "head_major"; }},
+      {"partial_dtype", [](const Record& r) { return dtype_name(r.item.params.type_of_partial()); }},
   };
   return list;
 }

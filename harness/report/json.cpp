@@ -60,6 +60,10 @@ Json params_to_json(const CaseParams& p) {
   j["rotary"] = rotary_name(p.rotary);
   j["rotary_dim"] = p.rotary == Rotary::kNone ? 0 : p.rotary_width();
   j["padding_tokens"] = p.padding_tokens;
+  j["states"] = p.states;
+  j["empty_states"] = number(p.empty_states);
+  j["lse_layout"] = p.lse_token_major ? "token_major" : "head_major";
+  j["partial_dtype"] = dtype_name(p.type_of_partial());
   j["data"] = profile_name(p.data);
   return j;
 }

@@ -10,7 +10,7 @@
 
 namespace attnbench {
 
-enum class Tensor : uint32_t { kQ = 0, kK = 1, kV = 2, kNewK = 3, kNewV = 4 };
+enum class Tensor : uint32_t { kQ = 0, kK = 1, kV = 2, kNewK = 3, kNewV = 4, kPartialO = 8 };
 
 /// What kind of data: which faults can be seen depends on it.
 ///   normal   standard deviation 1: softmax spreads over all keys
@@ -39,7 +39,7 @@ ATTNBENCH_HD inline float bell(uint32_t r) {
 /// The power of two that the profile gives to this coordinate: multiplication by it is exact.
 ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t pos, uint32_t channel) {
   const bool is_q = tensor == Tensor::kQ;
-  const bool is_v = tensor == Tensor::kV || tensor == Tensor::kNewV;
+  const bool is_v = tensor == Tensor::kV || tensor == Tensor::kNewV || tensor == Tensor::kPartialO;
   switch (profile) {
     case Profile::kNormal:
       return 1.0f;

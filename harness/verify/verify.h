@@ -9,8 +9,8 @@
 
 namespace attnbench {
 
-/// Compares the outputs of one launch with the reference (attention) or bit for bit with the expected caches
-/// (kv_append). `mode` must not be kOff. threads 0: all.
+/// Compares the outputs of one launch with the reference (attention, merge_states) or bit for bit with the
+/// expected caches (kv_append). `mode` must not be kOff. threads 0: all.
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                int num_threads = 0);
 
@@ -26,9 +26,10 @@ class StoredReference {
   std::unique_ptr<Rows> rows_;
 };
 
-/// The two halves, for tests.
+/// Its parts, for tests.
 Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                          int num_threads);
 Verdict verify_append(const Workload& workload, const HostOutputs& outputs);
+Verdict verify_merge(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode);
 
 }  // namespace attnbench

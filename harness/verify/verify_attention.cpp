@@ -308,6 +308,9 @@ Verdict StoredReference::judge(const HostOutputs& outputs, const Numerics& numer
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                int num_threads) {
   if (workload.item().params.op == Op::kKvAppend) return verify_append(workload, outputs);
+  if (workload.item().params.op == Op::kMergeStates) {
+    return verify_merge(workload.item(), outputs, numerics, mode);
+  }
   Verdict v = verify_attention(workload.item(), outputs, numerics, mode, num_threads);
   if (!workload.item().params.append) return v;
   const AppendedRows rows(workload.item());

@@ -232,6 +232,7 @@ RotaryTables rotary_tables_of(const Case& c) {
 
 WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
   WorkloadPlan plan;
+  if (c.params.op == Op::kMergeStates) return plan;  // merge_inputs.h
   const uint64_t layout_seed = c.seed ^ variant.salt;
   plan_queries(c.params, variant.lead_rows, plan);
   switch (c.params.kv) {

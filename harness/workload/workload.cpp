@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "harness/cases/cost.h"
+#include "harness/workload/merge_inputs.h"
 
 namespace attnbench {
 namespace {
@@ -119,6 +120,10 @@ GuardedBuffer& Workload::keep_input(GuardedBuffer& b) {
 Workload::Workload(Device& device, const Case& item, const LayoutVariant& variant)
     : device_(&device), item_(item), plan_(plan_workload(item, variant)) {
   const CaseParams& p = item_.params;
+  if (p.op == Op::kMergeStates) {
+    make_states();
+    return;
+  }
   const int64_t e_out = bytes_of(p.dtype);
   const int64_t d = p.head_dim;
   const int64_t kv_bytes =
@@ -196,10 +201,58 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
   }
 }
 
+void Workload::make_states() {
+  const CaseParams& p = item_.params;
+  const std::vector<RowOwner> owners = partial_out_owners(item_);
+  const int64_t rows = static_cast<int64_t>(owners.size());
+  partial_out_ = GuardedBuffer(*device_, "partial_out", rows * p.head_dim * bytes_of(p.type_of_partial()));
+  {
+    const GuardedBuffer device_owners = GuardedBuffer::of(*device_, "row owners", owners);
+    FillJob job = token_job(item_, Tensor::kPartialO, p.type_of_partial(), rows, 1);
+    job.base = partial_out_.data();
+    job.owners = device_owners.as<RowOwner>();
+    device_->fill(job);
+    device_->synchronize();
+  }
+  partial_lse_ = GuardedBuffer::of(*device_, "partial_lse", partial_lse_tensor(item_));
+  const int64_t out_rows = merge_rows(p) * p.num_heads_q;
+  out_ = GuardedBuffer(*device_, "out", out_rows * p.head_dim * bytes_of(p.dtype));
+  lse_ = GuardedBuffer(*device_, "lse", out_rows * int64_t{sizeof(float)});
+  for (GuardedBuffer* b : {&partial_out_, &partial_lse_}) keep_input(*b);
+}
+
+namespace {
+
+MergeStatesParams merge_shape(const CaseParams& p) {
+  MergeStatesParams m{};
+  m.features = dtype_feature(p.type_of_partial());
+  m.num_states = p.states;
+  m.num_heads = p.num_heads_q;
+  m.head_dim = p.head_dim;
+  m.dtype_partial = p.type_of_partial();
+  m.dtype_out = p.dtype;
+  m.num_rows = merge_rows(p);
+  m.partial_stride_token = m.out_stride_token = int64_t{p.num_heads_q} * p.head_dim;
+  m.partial_stride_head = m.out_stride_head = p.head_dim;
+  m.partial_stride_state = m.num_rows * m.partial_stride_token;
+  const LseStrides lse = partial_lse_strides(p);
+  m.lse_stride_state = lse.state;
+  m.lse_stride_token = lse.token;
+  m.lse_stride_head = lse.head;
+  m.out_lse_stride_head = m.num_rows;
+  return m;
+}
+
+}  // namespace
+
 OpParams Workload::shape_params(const Case& item) {
   const CaseParams& p = item.params;
   OpParams op{};
   op.op = p.op;
+  if (p.op == Op::kMergeStates) {
+    op.merge_states = merge_shape(p);
+    return op;
+  }
   const KvStrides s = kv_strides(p);
   if (p.op == Op::kKvAppend) {
     KvAppendParams& a = op.kv_append = KvAppendParams{};
@@ -259,6 +312,14 @@ OpParams Workload::shape_params(const Case& item) {
 
 OpParams Workload::params() const {
   OpParams op = shape_params(item_);
+  if (op.op == Op::kMergeStates) {
+    MergeStatesParams& m = op.merge_states;
+    m.partial_out = partial_out_.data();
+    m.partial_lse = partial_lse_.as<float>();
+    m.out = out_.data();
+    m.out_lse = lse_.as<float>();
+    return op;
+  }
   if (op.op == Op::kKvAppend) {
     KvAppendParams& a = op.kv_append;
     a.num_blocks = plan_.num_blocks;
@@ -314,7 +375,7 @@ void Workload::reset_outputs() {
     fill_cache(k_, false);
     fill_cache(v_, true);
   }
-  if (item_.params.op == Op::kAttention) {
+  if (item_.params.op != Op::kKvAppend) {
     device_->set_bytes(out_.data(), 0xff, out_.bytes());
     device_->set_bytes(lse_.data(), 0xff, lse_.bytes());
   }
@@ -331,11 +392,11 @@ HostOutputs Workload::download_outputs() const {
     fetch(h.k_cache, k_);
     fetch(h.v_cache, v_);
   }
-  if (item_.params.op == Op::kAttention) {
+  if (item_.params.op != Op::kKvAppend) {
     if (item_.params.append) take_new_keys(h);
     fetch(h.out, out_);
     fetch(h.lse, lse_);
-    drop_lead_rows(h, plan_.cu_seqlens_q.front(), plan_.total_q);
+    if (item_.params.op == Op::kAttention) drop_lead_rows(h, plan_.cu_seqlens_q.front(), plan_.total_q);
   }
   return h;
 }
@@ -363,9 +424,10 @@ uint64_t Workload::outputs_digest() const {
 
 std::optional<std::string> Workload::guard_damage() const {
   for (const GuardedBuffer* b :
-       {&q_,         &k_,         &v_,         &out_,        &lse_,        &new_k_,     &new_v_,  &slots_,
-        &cu_q_,      &cu_k_,      &used_k_,    &table_,      &cache_rows_, &leftpad_,   &slopes_, &sinks_,
-        &q_descale_, &k_descale_, &v_descale_, &rotary_cos_, &rotary_sin_, &positions_, &cu_new_}) {
+       {&q_,         &k_,      &v_,           &out_,        &lse_,       &new_k_,      &new_v_,
+        &slots_,     &cu_q_,   &cu_k_,        &used_k_,     &table_,     &cache_rows_, &leftpad_,
+        &slopes_,    &sinks_,  &q_descale_,   &k_descale_,  &v_descale_, &rotary_cos_, &rotary_sin_,
+        &positions_, &cu_new_, &partial_out_, &partial_lse_}) {
     if (auto damage = b->damage()) return damage;
   }
   return std::nullopt;

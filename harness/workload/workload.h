@@ -15,8 +15,8 @@ namespace attnbench {
 
 /// What a launch left behind, on the host.
 struct HostOutputs {
-  std::vector<unsigned char> out;  ///< attention: (total_q, Hq, D) in the case's dtype
-  std::vector<float> lse;          ///< attention: (Hq, total_q)
+  std::vector<unsigned char> out;  ///< attention, merge_states: (total_q, Hq, D) in the case's dtype
+  std::vector<float> lse;          ///< attention, merge_states: (Hq, total_q)
   /// Attention: variance of O beyond what one launch may have, as of outputs merged from several; like `out`,
   /// or empty.
   std::vector<double> extra_variance;
@@ -59,6 +59,7 @@ class Workload {
   void take_new_keys(HostOutputs& h) const;
   void set_rotary_tables(RotaryParams& rotary) const;
   void fill_cache(GuardedBuffer& cache, bool is_v);
+  void make_states();
   GuardedBuffer& keep_input(GuardedBuffer& b);
 
   Device* device_;
@@ -70,6 +71,7 @@ class Workload {
   GuardedBuffer q_descale_, k_descale_, v_descale_;
   GuardedBuffer rotary_cos_, rotary_sin_, positions_, cu_new_;
   int32_t rotary_positions_ = 0;
+  GuardedBuffer partial_out_, partial_lse_;
   GuardedBuffer kv_owners_;
   std::vector<Input> inputs_;
 };

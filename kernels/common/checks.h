@@ -222,4 +222,33 @@ inline KernelStatus check_kv_append_pointers(const Kernel& kernel, const KvAppen
   return KernelStatus::kOk;
 }
 
+/// Shapes and dtypes of a merge_states.
+inline KernelStatus check_merge_states_args(const Kernel& kernel, const MergeStatesParams& p,
+                                            KernelMessage* message) {
+  const auto bad = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
+  };
+  if (p.num_states < 1) return bad("%s: num_states >= 1 required, given %d", p.num_states);
+  if (p.num_heads < 1) return bad("%s: num_heads >= 1 required, given %d", p.num_heads);
+  if (p.num_rows < 0)
+    return bad("%s: num_rows >= 0 required, given %lld", static_cast<long long>(p.num_rows));
+  if (p.head_dim < 1 || p.head_dim > 1024) return bad("%s: head_dim 1..1024 required, given %d", p.head_dim);
+  if (p.features == 0 || p.features != dtype_feature(p.dtype_partial)) {
+    return bad("%s: one of bf16, fp16, fp32, equal to dtype_partial, required, given bits 0x%llx and %s",
+               static_cast<unsigned long long>(p.features), dtype_name(p.dtype_partial));
+  }
+  if (!is_float_dtype(p.dtype_out)) {
+    return bad("%s: dtype_out bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_out));
+  }
+  return KernelStatus::kOk;
+}
+
+/// Pointers of a merge_states whose shapes were checked.
+inline KernelStatus check_merge_states_pointers(const Kernel& kernel, const MergeStatesParams& p,
+                                                KernelMessage* message) {
+  if (p.num_rows == 0 || (p.partial_out && p.partial_lse && p.out && p.out_lse)) return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kBadArgument,
+                "%s: partial_out, partial_lse, out and out_lse required, given null", kernel.name);
+}
+
 }  // namespace attnbench

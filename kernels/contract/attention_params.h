@@ -36,7 +36,7 @@ enum Feature : uint64_t {
   kDropout = 1ull << 17,       ///< p_dropout > 0
   kRotary = 1ull << 18,        ///< rotary embedding of new keys (and queries)
   kAppend = 1ull << 19,        ///< new keys and values written in the same call
-  kSplitKv = 1ull << 20,       ///< num_splits > 1 asked for
+  kSplitKv = 1ull << 20,       ///< num_splits > 0 asked for
   kPartialKv = 1ull << 21,     ///< packed KV with seqused_k shorter than its cu_seqlens_k slot
   kHnd = 1ull << 22,           ///< paged KV with heads outside tokens (num_blocks, Hkv, block_size, D)
   kKTokenScales = 1ull << 23,  ///< kv_append: scales of K computed per (token, head), not given
@@ -137,7 +137,9 @@ struct AttentionParams {
   const float* alibi_slopes;   ///< (Hq) or (B, Hq): slope of sequence b, head h at b * alibi_stride_batch + h
   int64_t alibi_stride_batch;  ///< 0: the same slopes for every sequence
   int32_t alibi_sqrt;
-  int32_t num_splits;  ///< 0: kernel's choice
+  // N > 0: the keys that a row sees, or that a tile of rows sees, are cut into N parts, whose partial states
+  // are merged. N may be more than there are keys: the parts left over are empty. 0: the kernel's choice.
+  int32_t num_splits;
   // A sink is one more term exp(sink) in the denominator, counted once per row, with no value of its own: O
   // shrinks, and the LSE includes it. A row that sees no key has O = 0 and LSE = sink.
   const float* sinks;  ///< (Hq) in units of a score

@@ -6,15 +6,19 @@
 #include <cstdio>
 
 #include "kernels/contract/attention_params.h"
+#include "kernels/contract/merge_params.h"
 
 namespace attnbench {
 
 inline constexpr uint32_t kKernelAbiVersion = 1;
 
-enum class Op : int32_t { kAttention = 0, kKvAppend = 1 };
+enum class Op : int32_t { kAttention = 0, kKvAppend = 1, kMergeStates = 2 };
 enum class DeviceKind : int32_t { kCpu = 0, kCuda = 1 };
 
-constexpr const char* op_name(Op op) { return op == Op::kAttention ? "attention" : "kv_append"; }
+constexpr const char* op_name(Op op) {
+  constexpr const char* names[] = {"attention", "kv_append", "merge_states"};
+  return names[static_cast<int32_t>(op)];
+}
 constexpr const char* device_kind_name(DeviceKind d) { return d == DeviceKind::kCpu ? "cpu" : "cuda"; }
 
 struct OpParams {
@@ -22,6 +26,7 @@ struct OpParams {
   union {
     AttentionParams attention;
     KvAppendParams kv_append;
+    MergeStatesParams merge_states;
   };
 };
 
@@ -93,7 +98,15 @@ struct Kernel {
 };
 
 inline uint64_t features_of(const OpParams& p) {
-  return p.op == Op::kAttention ? p.attention.features : p.kv_append.features;
+  switch (p.op) {
+    case Op::kAttention:
+      return p.attention.features;
+    case Op::kKvAppend:
+      return p.kv_append.features;
+    case Op::kMergeStates:
+      return p.merge_states.features;
+  }
+  return 0;
 }
 
 /// Names of the feature bits, as printed in refusals and by `attnbench kernels`.

@@ -12,4 +12,7 @@ extern const Kernel kAttention;
 /// kv_append: new rows to the slots of slot_mapping.
 extern const Kernel kKvAppend;
 
+/// merge_states: each row's states in their order, in fp32.
+extern const Kernel kMergeStates;
+
 }  // namespace attnbench::cpu

@@ -29,12 +29,22 @@ KernelStatus append_supports(const OpParams* op, const LaunchContext* context, K
   return check_device(kKvAppend, *context, message);
 }
 
+KernelStatus merge_supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  if (const auto s = check_features(kMergeStates, *op, message); s != KernelStatus::kOk) return s;
+  if (const auto s = check_merge_states_args(kMergeStates, op->merge_states, message); s != KernelStatus::kOk)
+    return s;
+  return check_device(kMergeStates, *context, message);
+}
+
 /// fp32 throughout; exp2f without fast-math options is good to 2 ulp (CUDA C++ Programming Guide,
 /// mathematical functions), which 2^-22 covers.
 Numerics attention_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22}; }
 
 /// Nothing is computed: the type of the copy is that of the cache.
 Numerics append_numerics(const OpParams* op) { return {op->kv_append.dtype_k, op->kv_append.dtype_k, 0.0}; }
+
+/// expf is good to 2 ulp too.
+Numerics merge_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22}; }
 
 std::size_t no_workspace(const OpParams*, const LaunchContext*) { return 0; }
 
@@ -65,6 +75,12 @@ KernelStatus append_launch(const OpParams* op, const LaunchContext* context, Ker
   const KvAppendParams& p = op->kv_append;
   if (const auto s = check_kv_append_pointers(kKvAppend, p, message); s != KernelStatus::kOk) return s;
   return launch_kv_append(p, *context, message);
+}
+
+KernelStatus merge_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  const MergeStatesParams& p = op->merge_states;
+  if (const auto s = check_merge_states_pointers(kMergeStates, p, message); s != KernelStatus::kOk) return s;
+  return launch_merge_states(p, nullptr, *context, message);
 }
 
 }  // namespace
@@ -106,6 +122,23 @@ const Kernel kKvAppend = {
     .workspace_bytes = no_workspace,
     .plan = nullptr,
     .launch = append_launch,
+};
+
+const Kernel kMergeStates = {
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic | kBatchInvariant,
+    .name = "cuda_simt",
+    .summary = "partial states of attention merged by their LSE, one warp per row and head",
+    .shapes = "head_dim 1..1024, any number of states",
+    .op = Op::kMergeStates,
+    .device = DeviceKind::kCuda,
+    .min_compute_capability = kMinComputeCapability,
+    .features = kBf16 | kFp16 | kFp32,
+    .supports = merge_supports,
+    .numerics = merge_numerics,
+    .workspace_bytes = no_workspace,
+    .plan = nullptr,
+    .launch = merge_launch,
 };
 
 }  // namespace attnbench::cuda_simt

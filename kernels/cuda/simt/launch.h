@@ -27,6 +27,11 @@ KernelStatus launch_append(const AttentionParams& p, const LaunchContext& contex
 
 KernelStatus launch_kv_append(const KvAppendParams& p, const LaunchContext& context, KernelMessage* message);
 
+/// Merges partial states; `sinks` (H) or null: one more term of each row's denominator, for splits of a
+/// launch.
+KernelStatus launch_merge_states(const MergeStatesParams& p, const float* sinks, const LaunchContext& context,
+                                 KernelMessage* message);
+
 inline KernelStatus cuda_status(cudaError_t error, KernelMessage* message) {
   if (error == cudaSuccess) return KernelStatus::kOk;
   return refuse(message, KernelStatus::kDeviceError, "cuda_simt: launch failed: %s: %s",

@@ -7,5 +7,6 @@ namespace attnbench::cuda_simt {
 
 extern const Kernel kAttention;
 extern const Kernel kKvAppend;
+extern const Kernel kMergeStates;
 
 }  // namespace attnbench::cuda_simt

@@ -1,0 +1,49 @@
+// What a kernel of op merge_states is given.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/contract/dtype.h"
+
+namespace attnbench {
+
+/// One call of merge_states: N partial states of the same rows, each over a part of the keys, become the
+/// state over all of them. With w_s = exp(lse_s) per row and head: O = sum w_s O_s / sum w_s, LSE = ln sum
+/// w_s, in any order of the states.
+///
+/// A state whose LSE is -inf has seen no key: it weighs nothing, and its O must not reach the output,
+/// whatever it holds (NaN too). Where all states are such, O = 0 and LSE = -inf.
+struct MergeStatesParams {
+  uint64_t features;  ///< the bit of dtype_partial: kBf16, kFp16 or kFp32 (attention_params.h)
+
+  int32_t num_states;  ///< N, at least 1
+  int32_t num_heads;   ///< H
+  int32_t head_dim;    ///< channels of O
+  DType dtype_partial;
+  DType dtype_out;
+  int32_t reserved;
+  int64_t num_rows;  ///< T
+
+  // State s, row t, head h lies at s * stride_state + t * stride_token + h * stride_head; strides are in
+  // elements, that of a channel is 1.
+  const void* partial_out;  ///< (N, T, H, head_dim)
+  int64_t partial_stride_state;
+  int64_t partial_stride_token;
+  int64_t partial_stride_head;
+  const float* partial_lse;  ///< (N, T, H) in any order of strides, natural log
+  int64_t lse_stride_state;
+  int64_t lse_stride_token;
+  int64_t lse_stride_head;
+
+  void* out;  ///< (T, H, head_dim)
+  int64_t out_stride_token;
+  int64_t out_stride_head;
+  float* out_lse;  ///< (H, T) natural log; never null
+  int64_t out_lse_stride_head;
+};
+
+static_assert(std::is_standard_layout_v<MergeStatesParams> &&
+              std::is_trivially_copyable_v<MergeStatesParams>);
+
+}  // namespace attnbench
