@@ -87,6 +87,7 @@ std::string case_id(const CaseParams& p) {
       id += fmt::format("/alibi-{}{}", alibi_name(p.alibi), p.alibi_sqrt ? "-sqrt" : "");
     }
     if (p.sinks) id += "/sinks";
+    if (p.num_splits > 0) id += fmt::format("/splits{}", p.num_splits);
     if (p.append) id += fmt::format("/append{}", p.new_tokens > 0 ? fmt::format("{}", p.new_tokens) : "");
     id += rotary_label(p);
     if (p.softmax_scale) id += fmt::format("/scale{}", *p.softmax_scale);
@@ -128,6 +129,7 @@ std::string case_yaml(const CaseParams& p) {
   if (p.alibi != Alibi::kNone) y += fmt::format(", alibi: {}", alibi_name(p.alibi));
   if (p.alibi_sqrt) y += ", alibi_sqrt: true";
   if (p.sinks) y += ", sinks: true";
+  if (p.num_splits > 0) y += fmt::format(", num_splits: {}", p.num_splits);
   if (p.softmax_scale) y += fmt::format(", softmax_scale: {}", *p.softmax_scale);
   if (p.append) y += ", append: in_call";
   if (p.new_tokens > 0) y += fmt::format(", new_tokens: {}", p.new_tokens);

@@ -150,6 +150,7 @@ CaseParams normalised(CaseParams p) {
     p.softcap = 0;
     p.alibi = Alibi::kNone;
     p.sinks = false;
+    p.num_splits = 0;
     p.q_dtype.reset();
     p.append = false;
     p.allow_short_kv = false;

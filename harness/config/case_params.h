@@ -70,6 +70,7 @@ struct CaseParams {
   Alibi alibi = Alibi::kNone;
   bool alibi_sqrt = false;  ///< bias by the square root of the distance
   bool sinks = false;       ///< one logit per query head in the denominator
+  int32_t num_splits = 0;   ///< parts that the keys are cut into; 0: the kernel's choice
 
   bool append = false;            ///< attention: new keys and values are written in the same call
   int32_t new_tokens = 0;         ///< append: most new tokens of a sequence; 0: as many as it has queries

@@ -104,6 +104,7 @@ const std::vector<Column>& columns() {
       {"alibi", [](const Record& r) { return alibi_name(r.item.params.alibi); }},
       {"alibi_sqrt", [](const Record& r) { return r.item.params.alibi_sqrt ? "true" : "false"; }},
       {"sinks", [](const Record& r) { return r.item.params.sinks ? "true" : "false"; }},
+      {"num_splits", of_params([](P p) { return p.num_splits; })},
       {"q_dtype", [](const Record& r) { return dtype_name(r.item.params.type_of_q()); }},
       {"kv_dtype", [](const Record& r) { return dtype_name(r.item.params.type_of_kv()); }},
       {"leftpad", of_params([](P p) { return p.leftpad; })},

@@ -53,6 +53,7 @@ Json params_to_json(const CaseParams& p) {
   j["alibi"] = alibi_name(p.alibi);
   j["alibi_sqrt"] = p.alibi_sqrt;
   j["sinks"] = p.sinks;
+  j["num_splits"] = p.num_splits;
   j["leftpad"] = p.leftpad;
   j["cache_batch_idx"] = p.shuffled_cache ? "shuffled" : "identity";
   j["append"] = p.append ? "in_call" : "none";

@@ -16,6 +16,7 @@ using Outcome = InvariantResult::Outcome;
 
 constexpr uint64_t kOtherPlaces = 0x5eed;
 constexpr int32_t kLeadRows = 3;
+constexpr int32_t kMostSplits = 64;
 
 /// The case with other sequences, or in another layout, and whose rows of the base it computes.
 struct Variant {
@@ -46,6 +47,7 @@ class Invariants {
     batch_permutation();
     alone();
     merge();
+    num_splits();
   }
 
  private:
@@ -210,6 +212,26 @@ class Invariants {
     const CheckMode mode = options_.check == CheckMode::kFull ? CheckMode::kFull : CheckMode::kSampleOnly;
     const Verdict v = verify_attention(base_, merged(base_, *a, *b), launcher_.numerics(), mode, 0);
     add("merge", v.pass ? Outcome::kHeld : Outcome::kBroken, v.reason);
+  }
+
+  /// Cut into more and more parts, past the number of keys.
+  void num_splits() {
+    if (!(kernel_.features & kSplitKv) || p_.seqs.empty()) return;
+    int32_t longest = 0;
+    for (const SeqLen& s : p_.seqs) longest = std::max(longest, s.k);
+    for (const int32_t n : std::set<int32_t>{1, 2, 5, std::min(longest + 1, kMostSplits)}) {
+      if (n == p_.num_splits) continue;
+      Variant v{base_, {}};
+      v.item.params.num_splits = n;
+      const auto other = launch("num_splits", v);
+      if (!other) return;
+      const HostOutputs laid = laid_over(base_, outputs_, v.item, *other, v.layout.seq_ids);
+      const Verdict judged = verify_attention(base_, laid, launcher_.numerics(), options_.check, 0);
+      if (!judged.pass) {
+        return add("num_splits", Outcome::kBroken, fmt::format("{} parts: {}", n, judged.reason));
+      }
+    }
+    add("num_splits", Outcome::kHeld);
   }
 
   const Case& base_;

@@ -23,6 +23,7 @@ uint64_t features_of_case(const CaseParams& p) {
   if (p.softcap > 0) f |= kSoftcap;
   if (p.alibi != Alibi::kNone) f |= kAlibi;
   if (p.sinks) f |= kSinks;
+  if (p.num_splits > 0) f |= kSplitKv;
   if (p.append) f |= kAppend;
   if (p.rotary != Rotary::kNone) f |= kRotary;
   return f;
@@ -298,6 +299,7 @@ OpParams Workload::shape_params(const Case& item) {
   a.softmax_scale =
       static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
   a.softcap = static_cast<float>(p.softcap);
+  a.num_splits = p.num_splits;
   a.alibi_stride_batch = p.alibi == Alibi::kPerSequence ? p.num_heads_q : 0;
   a.alibi_sqrt = p.alibi_sqrt ? 1 : 0;
   for (const SeqLen& len : p.seqs) {

@@ -90,7 +90,7 @@ const Kernel kAttention = {
     .device = DeviceKind::kCpu,
     .min_compute_capability = 0,
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
-                kAlibi | kSinks | kBf16 | kFp16 | kFp32 | kE4m3Kv | kAppend | kRotary,
+                kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kAppend | kRotary,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

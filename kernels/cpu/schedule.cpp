@@ -22,8 +22,9 @@ int32_t heads_per_task(const AttentionParams& p, int64_t row_tiles, int32_t rows
   return heads;
 }
 
-/// Ways to split the keys of a row tile: a matter of its sequence's lengths alone.
-int32_t count_splits(int64_t packed_rows, KeyBounds keys) {
+/// Ways to split the keys of a row tile: num_splits, else a matter of its sequence's lengths alone.
+int32_t count_splits(const AttentionParams& p, int64_t packed_rows, KeyBounds keys) {
+  if (p.num_splits > 0) return p.num_splits;
   if (packed_rows > kSplitMaxRows) return 1;
   return std::max(1, (keys.end - keys.begin - 1) / kSplitKeys + 1);
 }
@@ -45,7 +46,7 @@ void for_each_tile(const AttentionParams& p, F&& f) {
       task.row_begin = static_cast<int32_t>(row);
       task.rows = rows;
       task.keys = visible_keys_of_rows(p, first, last, range.q_len, range.k_len);
-      task.splits = count_splits(packed_rows, task.keys);
+      task.splits = count_splits(p, packed_rows, task.keys);
       task.few_rows = packed_rows <= kFewRows;
       f(task);
     }
@@ -74,9 +75,10 @@ void make_schedule(const AttentionParams& p, int threads, Schedule& schedule) {
       schedule.partial_floats += int64_t{p.num_heads_kv} * task.splits * task.rows * partial_row_floats(p);
       for (int32_t h = 0; h < p.num_heads_kv; ++h) schedule.merges.push_back({task, h});
     }
-    // Splits of equal length, in whole tiles.
+    // Splits of equal length, in whole tiles where their number is ours to choose.
     const KeyBounds all = task.keys;
-    const int32_t share = round_up((all.end - all.begin + task.splits - 1) / task.splits, kKeyTile);
+    const int32_t equal = (all.end - all.begin + task.splits - 1) / task.splits;
+    const int32_t share = p.num_splits > 0 ? equal : round_up(equal, kKeyTile);
     for (int32_t s = 0; s < task.splits; ++s) {
       task.split = s;
       task.keys.begin = std::min(all.end, all.begin + s * share);
