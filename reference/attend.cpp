@@ -32,6 +32,7 @@ void check(const Problem& p) {
   }
   require(std::isfinite(p.softmax_scale), "softmax_scale must be finite");
   require(std::isfinite(p.softcap) && p.softcap >= 0.0, "softcap must be finite and not negative");
+  require(p.p_dropout >= 0.0f && p.p_dropout < 1.0f, "p_dropout must be at least 0 and less than 1");
   const size_t heads = static_cast<size_t>(p.num_heads_q);
   require(p.alibi_slopes.empty() || p.alibi_slopes.size() == heads ||
               p.alibi_slopes.size() == heads * p.q_lens.size(),

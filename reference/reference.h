@@ -37,6 +37,13 @@ struct Problem {
   /// lse = sink.
   std::vector<double> sinks;
 
+  /// Dropout: kept weights are multiplied by dropout_scale, others by 0, as contract/dropout.h defines it for
+  /// packed row q_lens[0] + ... + q_lens[b - 1] + i; lse knows nothing of it. 0: none.
+  float p_dropout = 0.0f;
+  uint64_t dropout_seed = 0;
+  uint64_t dropout_offset = 0;
+  bool probs = false;  ///< whether RowBlock::probs are wanted
+
   int value_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
 };
 
@@ -59,11 +66,13 @@ struct RowId {
 };
 
 /// Results of some rows. Per channel, row-major (rows, value_dim()):
-///   o   the output,  a2  sum p^2 v^2,  v2  sum p^2 (v - o)^2
+///   o   the output,  a2  sum w^2 v^2,  v2  sum (w v - p o)^2
 ///   vv  sum v^2 over the visible keys
-/// with p normalised by the whole denominator, so that with a sink they sum to less than 1. Per row:
+/// with p normalised by the whole denominator, so that with a sink they sum to less than 1, and w = p, under
+/// dropout p * scale or 0; without it v2 = sum p^2 (v - o)^2. Per row:
 ///   lse        natural log of the denominator, sink included; -inf where it has no term (no key, no sink)
-///   p2, p_max  sum p^2, largest p
+///   w2, p_max  sum w^2 / (sum w)^2, 0 where no weight is left: 1 over the number of keys that carry the row;
+///              largest p
 ///   score_abs  with m the largest and n the least score of a visible key: the larger of |m| and
 ///              |max(n, m - 28)|; it bounds |score| of every key whose weight is at least exp(-28) of the
 ///              row's largest. Of a sink not below m - 28 as well.
@@ -76,8 +85,13 @@ struct RowId {
 struct RowBlock {
   std::span<const RowId> rows;
   std::span<const double> o, a2, v2, vv;
-  std::span<const double> lse, p2, p_max, score_abs, dot_norm;
+  std::span<const double> lse, w2, p_max, score_abs, dot_norm;
   std::span<const int64_t> keys;
+  /// p before dropout, where Problem::probs asks for it: of row r, key key_begin + j at r * key_count + j.
+  /// Keys outside [key_begin, key_begin + key_count) have p = 0.
+  std::span<const double> probs;
+  int64_t key_begin = 0;
+  int64_t key_count = 0;
 };
 
 /// Receives finished rows; calls come from several threads at once and in no particular order.
@@ -89,7 +103,8 @@ using RowSink = std::function<void(const RowBlock&)>;
 /// calls give equal bits; other rows beside them or another number of threads may change the last ones.
 /// Throws std::invalid_argument where the problem contradicts itself: a row outside it, heads that do not
 /// divide, a negative length, unequal numbers of q_lens and k_lens, a scale or softcap that is not finite,
-/// slopes or sinks of another number than stated or not finite (a sink may be -inf).
+/// slopes or sinks of another number than stated or not finite (a sink may be -inf), p_dropout outside [0,
+/// 1).
 void attend(const Problem& problem, const Inputs& inputs, std::span<const RowId> rows, int num_threads,
             const RowSink& sink);
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/contract/dropout.h"
+
 namespace attnbench::reference {
 namespace {
 
@@ -41,6 +43,15 @@ std::span<const double> view(const RowMajor<double>& m, int64_t rows) {
 
 }  // namespace
 
+TileComputer::TileComputer(const Problem& problem, const Inputs& inputs)
+    : problem_(problem), inputs_(inputs) {
+  int64_t begin = 0;
+  for (const int q_len : problem.q_lens) {
+    q_begin_.push_back(begin);
+    begin += q_len;
+  }
+}
+
 RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
   const RowId* rows = plan.rows.data() + tile.first;
   const KeyRange* visible = plan.visible.data() + tile.first;
@@ -65,11 +76,16 @@ RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
   block.v2 = view(b_, num_rows_);
   block.lse = view(lse_, num_rows_);
   block.vv = view(vv_, num_rows_);
-  block.p2 = view(p2_, num_rows_);
+  block.w2 = view(w2_, num_rows_);
   block.p_max = view(p_max_, num_rows_);
   block.score_abs = view(score_abs_, num_rows_);
   block.dot_norm = view(dot_norm_, num_rows_);
   block.keys = {keys_.data(), static_cast<size_t>(num_rows_)};
+  if (problem_.probs) {
+    block.probs = probs_;
+    block.key_begin = tile.keys.begin;
+    block.key_count = tile.keys.end - tile.keys.begin;
+  }
   return block;
 }
 
@@ -91,13 +107,14 @@ void TileComputer::reserve(int64_t rows, int64_t keys) {
     at_least(*m, rows, dv);
     m->topRows(rows).setZero();
   }
-  for (Eigen::VectorXd* v : {&inv_, &p2_, &p_max_, &lse_, &score_abs_, &dot_norm_}) at_least(*v, rows);
+  for (Eigen::VectorXd* v : {&inv_, &p2_, &w2_, &p_max_, &lse_, &score_abs_, &dot_norm_}) at_least(*v, rows);
   keys_.resize(rows);
+  if (problem_.probs) probs_.assign(static_cast<size_t>(rows * keys), 0.0);
 }
 
 void TileComputer::set_empty(const RowId* rows) {
   for (int64_t r = 0; r < num_rows_; ++r) lse_[r] = sink(rows[r].head);
-  for (Eigen::VectorXd* v : {&p2_, &p_max_, &score_abs_, &dot_norm_}) v->head(num_rows_).setZero();
+  for (Eigen::VectorXd* v : {&w2_, &p_max_, &score_abs_, &dot_norm_}) v->head(num_rows_).setZero();
 }
 
 // Visible ranges never move left from row to row, so the rows that see a block lie together.
@@ -157,14 +174,26 @@ void TileComputer::add_alibi(const RowId& row, const KeyRange& keys, double* sco
   }
 }
 
+// Weights of `keys`, at weights[key], become what the values are multiplied by.
+void TileComputer::drop_weights(const RowId& row, const KeyRange& keys, double* weights) const {
+  const uint32_t threshold = dropout_threshold(problem_.p_dropout);
+  const double scale = dropout_scale(problem_.p_dropout);
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    const bool kept = dropout_keeps(problem_.dropout_seed, problem_.dropout_offset, row.head,
+                                    q_begin_[row.seq] + row.pos, static_cast<int32_t>(j), threshold);
+    weights[j] = kept ? weights[j] * scale : 0.0;
+  }
+}
+
 // exp(-inf) = 0 and max(x, -inf) = x: no sink needs no case of its own.
 double TileComputer::sink(int head) const {
   return problem_.sinks.empty() ? -std::numeric_limits<double>::infinity() : problem_.sinks[head];
 }
 
 // Textbook softmax of each row over all its keys. Leaves e = exp(score - largest score) in the strip, inv_
-// with p = e inv_, and zeros in what the blocks of the row hold beside its visible keys. The sink, however
-// large, shifts no e: so the moments keep their digits, and only inv_ and lse know of it.
+// with p = e inv_ (under dropout w = e inv_), and zeros in what the blocks of the row hold beside its visible
+// keys. The sink, however large, shifts no e: so the moments keep their digits, and only inv_ and lse know of
+// it.
 void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const KeyRange& keys) {
   const double cap = problem_.softcap;
   for (int64_t r = 0; r < num_rows_; ++r) {
@@ -189,6 +218,13 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
     lse_[r] = largest + std::log(sum);
     // q_ holds softmax_scale already.
     dot_norm_[r] = q_.row(r).norm() * key_norm_.segment(visible[r].begin - keys.begin, n).maxCoeff();
+    if (problem_.probs) {
+      double* probs = probs_.data() + r * (keys.end - keys.begin) + visible[r].begin - keys.begin;
+      Eigen::Map<Eigen::ArrayXd>(probs, n) = s * inv_[r];
+    }
+    if (problem_.p_dropout > 0) drop_weights(rows[r], visible[r], row);
+    const double left = s.sum();
+    w2_[r] = left > 0.0 ? s.square().sum() / (left * left) : 0.0;
   }
   for (const KeyBlock& block : blocks_) {
     for (int64_t r = block.first; r < block.last; ++r) {
@@ -248,10 +284,12 @@ void TileComputer::add_squares(const KeyBlock& block, const KeyRange* visible, d
   }
 }
 
-// sum p^2 (v - o)^2 = a2 - 2 o sum p^2 v + o^2 p2. Where one p is near 1 the terms cancel and v2 is good to
-// some 1e-6 of a2 only; it enters the error model times the square of a logit's rounding error, where that is
-// nothing. Centring v would help there, but spoil a2 where the centre is far from what the row attends to.
+// sum (w v - p o)^2 = a2 - 2 o sum p w v + o^2 p2, where p w v = w^2 v / scale as w is p * scale or 0. Where
+// one p is near 1 the terms cancel and v2 is good to some 1e-6 of a2 only; it enters the error model times
+// the square of a logit's rounding error, where that is nothing. Centring v would help there, but spoil a2
+// where the centre is far from what the row attends to.
 void TileComputer::finish() {
+  const double unscale = problem_.p_dropout > 0 ? 1.0 / double{dropout_scale(problem_.p_dropout)} : 1.0;
   for (int64_t r = 0; r < num_rows_; ++r) {
     const double inv = inv_[r];
     p2_[r] *= inv * inv;
@@ -260,7 +298,7 @@ void TileComputer::finish() {
     auto b = b_.row(r).array();
     o *= inv;
     a2 *= inv * inv;
-    b = (a2 - 2.0 * o * (b * (inv * inv)) + o.square() * p2_[r]).max(0.0);
+    b = (a2 - 2.0 * o * (b * (inv * inv * unscale)) + o.square() * p2_[r]).max(0.0);
   }
 }
 

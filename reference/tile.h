@@ -16,7 +16,7 @@ using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajo
 /// Computes tiles one after the other and keeps its buffers between them: one per thread.
 class TileComputer {
  public:
-  TileComputer(const Problem& problem, const Inputs& inputs) : problem_(problem), inputs_(inputs) {}
+  TileComputer(const Problem& problem, const Inputs& inputs);
 
   /// The results of `tile`, valid until the next call.
   RowBlock compute(const Plan& plan, const Tile& tile);
@@ -35,6 +35,7 @@ class TileComputer {
   void softmax(const RowId* rows, const KeyRange* visible, const KeyRange& keys);
   void add_alibi(const RowId& row, const KeyRange& keys, double* scores) const;
   double sink(int head) const;
+  void drop_weights(const RowId& row, const KeyRange& keys, double* weights) const;
   void accumulate(int seq, int kv_head, const KeyRange* visible, int64_t key_begin);
   void add_squares(const KeyBlock& block, const KeyRange* visible, double unit2);
   void finish();
@@ -59,8 +60,11 @@ class TileComputer {
   // (rows, Dv): sums of e v, e^2 v^2, e^2 v, v^2; o_ and a2_ end as results, b_ as v2
   RowMajor<double> o_, a2_, b_, vv_;
   Eigen::VectorXd inv_;  ///< p / e
-  Eigen::VectorXd p2_, p_max_, lse_, score_abs_, dot_norm_;
+  Eigen::VectorXd p2_;   ///< sum e^2, then sum p^2
+  Eigen::VectorXd w2_, p_max_, lse_, score_abs_, dot_norm_;
   std::vector<int64_t> keys_;
+  std::vector<int64_t> q_begin_;  ///< packed row of each sequence's first query
+  std::vector<double> probs_;     ///< (rows, keys of the tile)
 };
 
 }  // namespace attnbench::reference

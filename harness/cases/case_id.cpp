@@ -72,14 +72,16 @@ std::string case_id(const CaseParams& p) {
   }
   id += fmt::format("/{}", dtype_name(p.dtype));
   if (p.q_dtype) id += fmt::format("-q_{}", dtype_name(*p.q_dtype));
-  if (p.kv_dtype) id += fmt::format("-kv_{}", dtype_name(*p.kv_dtype));
+  if (p.kv_dtype != KvDType::kSame) id += fmt::format("-kv_{}", kv_dtype_name(p.kv_dtype));
   if (p.op == Op::kKvAppend) {
     id += fmt::format("/h{}/d{}", p.num_heads_kv, p.head_dim);
     id += rotary_label(p);
     if (p.padding_tokens > 0) id += fmt::format("/pad{}", p.padding_tokens);
   } else {
-    id += fmt::format("/h{}-{}/d{}/{}", p.num_heads_q, p.num_heads_kv, p.head_dim,
-                      p.causal ? "causal" : "full");
+    id += fmt::format("/h{}-{}/d{}", p.num_heads_q, p.num_heads_kv, p.head_dim);
+    if (p.head_dim_v != 0) id += fmt::format("-{}", p.head_dim_v);
+    if (p.v_is_k_view) id += "-v_is_k";
+    id += p.causal ? "/causal" : "/full";
     if (p.window_left >= 0 || p.window_right >= 0)
       id += fmt::format("/window{},{}", p.window_left, p.window_right);
     if (p.softcap > 0) id += fmt::format("/softcap{}", p.softcap);
@@ -91,6 +93,8 @@ std::string case_id(const CaseParams& p) {
     if (p.append) id += fmt::format("/append{}", p.new_tokens > 0 ? fmt::format("{}", p.new_tokens) : "");
     id += rotary_label(p);
     if (p.softmax_scale) id += fmt::format("/scale{}", *p.softmax_scale);
+    if (p.probs) id += "/probs";
+    if (p.dropout > 0) id += fmt::format("/dropout{}", p.dropout);
   }
   id += "/" + batch_label(p.seqs);
   if (p.data != Profile::kNormal) id += fmt::format("/{}", profile_name(p.data));
@@ -110,8 +114,10 @@ std::string case_yaml(const CaseParams& p) {
   std::string y =
       fmt::format("{{op: {}, kv: {}, dtype: {}", op_name(p.op), kv_name(p.kv), dtype_name(p.dtype));
   if (p.q_dtype) y += fmt::format(", q_dtype: {}", dtype_name(*p.q_dtype));
-  if (p.kv_dtype) y += fmt::format(", kv_dtype: {}", dtype_name(*p.kv_dtype));
+  if (p.kv_dtype != KvDType::kSame) y += fmt::format(", kv_dtype: {}", kv_dtype_name(p.kv_dtype));
   y += fmt::format(", heads: {}/{}, head_dim: {}", p.num_heads_q, p.num_heads_kv, p.head_dim);
+  if (p.head_dim_v != 0) y += fmt::format(", head_dim_v: {}", p.head_dim_v);
+  if (p.v_is_k_view) y += ", v_is_k_view: true";
   if (p.kv == KvSource::kPaged) {
     y += fmt::format(", block_size: {}, kv_layout: {}, page_layout: {}", p.block_size,
                      layout_name(p.kv_layout), page_layout_name(p.page_layout));
@@ -135,6 +141,8 @@ std::string case_yaml(const CaseParams& p) {
   if (p.new_tokens > 0) y += fmt::format(", new_tokens: {}", p.new_tokens);
   if (p.rotary != Rotary::kNone) y += fmt::format(", rotary: {}", rotary_name(p.rotary));
   if (p.rotary_dim > 0) y += fmt::format(", rotary_dim: {}", p.rotary_dim);
+  if (p.probs) y += ", probs: true";
+  if (p.dropout > 0) y += fmt::format(", dropout: {}", p.dropout);
   if (p.padding_tokens > 0) y += fmt::format(", padding_tokens: {}", p.padding_tokens);
   if (p.data != Profile::kNormal) y += fmt::format(", data: {}", profile_name(p.data));
   if (p.allow_short_kv) y += ", allow_short_kv: true";

@@ -33,6 +33,32 @@ int64_t new_positions(const CaseParams& p) {
   return count;
 }
 
+/// Tensors in e4m3, which have a descale per (sequence, KV head).
+int descales_per_sequence(const CaseParams& p) {
+  return (p.type_of_q() == DType::kE4m3) + 2 * (p.kv_dtype == KvDType::kE4m3);
+}
+
+/// The formulas of attention, in the symbols of the contract; e are bytes of an element. int8 rows of q and
+/// K, and channels of V, have a descale of 4 bytes each.
+std::string formula_of(const CaseParams& p) {
+  const bool int8 = p.type_of_k() == DType::kInt8;
+  const bool plain = p.head_dim_v == 0 && !p.v_is_k_view && !int8;
+  std::string f = plain ? "4*Hq*D*pairs; (e_q+e)*Hq*D*Tq" : "2*Hq*(D+Dv)*pairs; (e_q*D+e*Dv)*Hq*Tq";
+  if (p.v_is_k_view) {
+    f += " + e_k*Hkv*D*Kvis";
+  } else {
+    f += plain ? " + 2*e_kv*Hkv*D*Kvis" : " + (e_k*D+e_v*Dv)*Hkv*Kvis";
+  }
+  f += " + 4*Hq*Tq";
+  if (p.kv == KvSource::kPaged) f += " + 4*blocks";
+  if (const int n = descales_per_sequence(p); n > 0) f += fmt::format(" + 4*{}*B*Hkv", n);
+  if (p.type_of_q() == DType::kInt8) f += " + 4*Hq*Tq";
+  if (int8) f += " + 4*Hkv*Kvis";
+  if (p.type_of_v() == DType::kInt8) f += " + 4*Hkv*Dv";
+  if (p.probs) f += " + 4*Hq*Tq*max_k";
+  return f;
+}
+
 }  // namespace
 
 int64_t visible_pairs(int64_t q, int64_t k, bool causal, int64_t window_left, int64_t window_right) {
@@ -54,10 +80,9 @@ int64_t visible_keys_union(int64_t q, int64_t k, bool causal, int64_t window_lef
 
 CaseCost cost_of(const CaseParams& p) {
   CaseCost c;
-  const double e = static_cast<double>(dtype_size(p.dtype));  // of O
-  const double e_q = static_cast<double>(dtype_size(p.type_of_q()));
-  const double e_kv = static_cast<double>(dtype_size(p.type_of_kv()));
+  const auto size = [](DType t) { return static_cast<double>(dtype_size(t)); };
   const double d = p.head_dim;
+  const double dv = p.dim_v();
   int64_t visible = 0;
   int64_t blocks = 0;
   int64_t pairs = 0;
@@ -90,16 +115,19 @@ CaseCost cost_of(const CaseParams& p) {
   }
   if (p.op == Op::kMergeStates) {
     const double rows = static_cast<double>(c.total_q) * p.num_heads_q;
-    const double e_p = static_cast<double>(dtype_size(p.type_of_partial()));
+    const double e_p = size(p.type_of_partial());
     const double filled = rows * p.states * (1 - p.empty_states);  // states that have an O to be read
     c.total_k = c.max_k = 0;
     c.flop = 2 * d * filled;
-    c.bytes = e_p * d * filled + 4.0 * rows * p.states + (e * d + 4) * rows;
+    c.bytes = e_p * d * filled + 4.0 * rows * p.states + (size(p.dtype) * d + 4) * rows;
     c.formula = "merge_states: 2*D*R*N'; (e_p*N'*D + 4*N + e*D + 4)*R, R = H*Tq, N' = N*(1 - empty)";
-    c.device_bytes = (e_p * d + 4) * rows * p.states + (e * d + 4) * rows;
+    c.device_bytes = (e_p * d + 4) * rows * p.states + (size(p.dtype) * d + 4) * rows;
     return c;
   }
-  const double kv_row_bytes = 2 * e_kv * p.num_heads_kv * d;
+  const double k_descale = p.op == Op::kAttention && p.type_of_k() == DType::kInt8 ? 4 : 0;
+  // A view of K has no bytes of its own.
+  const double kv_row_bytes =
+      p.num_heads_kv * (size(p.type_of_k()) * d + k_descale + (p.v_is_k_view ? 0 : size(p.type_of_v()) * dv));
   if (p.op == Op::kKvAppend) {
     // Each new row of K and V is read once and written once; a slot number per token.
     c.bytes = 2 * kv_row_bytes * static_cast<double>(c.total_q) +
@@ -116,19 +144,18 @@ CaseCost cost_of(const CaseParams& p) {
     return c;
   }
   const double total_q = static_cast<double>(c.total_q);
-  const int descaled = (p.type_of_q() == DType::kE4m3) + 2 * (p.type_of_kv() == DType::kE4m3);  // tensors
+  const double rows_q = p.num_heads_q * total_q;
+  const double q_row_bytes = size(p.type_of_q()) * d + (p.type_of_q() == DType::kInt8 ? 4 : 0);
+  const double probs_bytes = p.probs ? 4.0 * c.max_k : 0;
   c.pairs = static_cast<double>(pairs);
-  c.flop = 4.0 * p.num_heads_q * d * c.pairs;
-  c.bytes = (e_q + e) * p.num_heads_q * d * total_q + kv_row_bytes * static_cast<double>(visible) +
-            4.0 * p.num_heads_q * total_q +
+  c.flop = 2.0 * p.num_heads_q * (d + dv) * c.pairs;
+  c.written = (size(p.dtype) * dv + 4 + probs_bytes) * rows_q;
+  c.bytes = q_row_bytes * rows_q + kv_row_bytes * static_cast<double>(visible) + c.written +
             (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(blocks) : 0.0) +
-            4.0 * p.num_heads_kv * static_cast<double>(p.seqs.size()) * descaled;
-  c.written = (e * d + 4) * p.num_heads_q * total_q;
-  c.formula = "4*Hq*D*pairs; (e_q+e)*Hq*D*Tq + 2*e_kv*Hkv*D*Kvis + 4*Hq*Tq";
-  if (p.kv == KvSource::kPaged) c.formula += " + 4*blocks";
-  if (descaled > 0) c.formula += fmt::format(" + 4*{}*B*Hkv", descaled);
-  c.device_bytes =
-      ((e_q + e) * d + 4) * p.num_heads_q * total_q + kv_row_bytes * static_cast<double>(kv_rows + added);
+            4.0 * p.num_heads_kv * static_cast<double>(p.seqs.size()) * descales_per_sequence(p) +
+            (p.type_of_v() == DType::kInt8 ? 4.0 * p.num_heads_kv * dv : 0.0);
+  c.formula = formula_of(p);
+  c.device_bytes = q_row_bytes * rows_q + kv_row_bytes * static_cast<double>(kv_rows + added) + c.written;
   if (p.append) {  // new rows are read and written; what a query sees of them is not read again
     c.bytes += kv_row_bytes * static_cast<double>(2 * added - added_visible);
     c.written += kv_row_bytes * static_cast<double>(added);

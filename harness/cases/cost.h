@@ -15,11 +15,11 @@ struct CaseCost {
   int32_t max_q = 0;
   int32_t max_k = 0;
   double pairs = 0;         ///< visible (query, key) pairs of one head
-  double flop = 0;          ///< 4 * Hq * D * pairs; 0 for kv_append; 2 * D per state merged
+  double flop = 0;          ///< 2 * Hq * (D + Dv) * pairs; 0 for kv_append; 2 * D per state merged
   double bytes = 0;         ///< least traffic: each visible input read once, each output written once
   double written = 0;       ///< those of `bytes` that are written
   double device_bytes = 0;  ///< memory that the workload allocates
-  std::string formula;      ///< name of the formula pair
+  std::string formula;      ///< of flop; of bytes
 };
 
 CaseCost cost_of(const CaseParams& params);

@@ -12,6 +12,10 @@ namespace {
 
 /// Memory that any machine could address; a case past it is a slip in the file.
 constexpr double kAddressSpaceBytes = 0x1p46;
+/// Most channels of a value (contract/attention_params.h).
+constexpr int32_t kMaxDimV = 512;
+/// Likewise of a row that kv_append writes.
+constexpr int32_t kMaxAppendDim = 256;
 
 using Settings = std::vector<const Setting*>;
 
@@ -27,6 +31,59 @@ const Setting* last_of(const Settings& settings, std::string_view key) {
   throw ConfigError(place + ": error: " + message);
 }
 
+/// Widths of K and V; `place` gives that of a key.
+template <class Place>
+void check_widths(const CaseParams& p, const Place& place) {
+  if (p.op == Op::kMergeStates) return;
+  if (p.op == Op::kKvAppend) {
+    if (p.head_dim > kMaxAppendDim) {
+      fail(place("head_dim"), fmt::format("kv_append writes rows of up to {} channels; lower head_dim {}",
+                                          kMaxAppendDim, p.head_dim));
+    }
+    if (p.head_dim_v != 0 && p.head_dim_v != p.head_dim) {
+      fail(place("head_dim_v"), "kv_append writes keys and values of one width; drop head_dim_v");
+    }
+    if (p.v_is_k_view) fail(place("v_is_k_view"), "kv_append writes values of their own; drop v_is_k_view");
+    return;
+  }
+  if (p.append && (p.head_dim > kMaxAppendDim || p.dim_v() != p.head_dim || p.v_is_k_view)) {
+    fail(place("append"),
+         fmt::format("append: in_call writes new keys and values of one width, up to {} channels; drop "
+                     "head_dim_v and v_is_k_view, or append",
+                     kMaxAppendDim));
+  }
+  if (p.dim_v() > kMaxDimV) {
+    fail(place("head_dim"),
+         fmt::format("head_dim {} is past the widest values, {}; set head_dim_v", p.head_dim, kMaxDimV));
+  }
+  if (p.v_is_k_view && p.dim_v() > p.head_dim) {
+    fail(place("v_is_k_view"),
+         fmt::format("values that are a view of the keys have no more than their {} channels, but head_dim_v "
+                     "is {}; lower head_dim_v or drop v_is_k_view",
+                     p.head_dim, p.dim_v()));
+  }
+  if (p.v_is_k_view && p.type_of_k() == DType::kInt8) {
+    fail(place("v_is_k_view"),
+         "int8 keys have a descale per row and int8 values one per channel: one tensor cannot be both; drop "
+         "v_is_k_view, or take kv_dtype e4m3 or same");
+  }
+}
+
+/// Which types of q and KV go together.
+template <class Place>
+void check_types(const CaseParams& p, const Place& place) {
+  if (p.op != Op::kAttention) return;
+  if (p.q_dtype == DType::kE4m3 && p.kv_dtype != KvDType::kE4m3) {
+    fail(place("q_dtype"),
+         "queries in e4m3 are multiplied with keys in e4m3: write 'kv_dtype: e4m3' or drop q_dtype");
+  }
+  if (p.q_dtype == DType::kInt8 && p.type_of_k() != DType::kInt8) {
+    fail(place("q_dtype"),
+         "queries in int8 are multiplied with keys in int8: write 'kv_dtype: int8', or int8_k for values in "
+         "dtype, or drop q_dtype");
+  }
+}
+
 /// Checks what only several keys together can tell.
 void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   const auto place = [&](std::string_view key) {
@@ -37,7 +94,7 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
     fail(place("kv"),
          "kv_append writes through a slot mapping into a paged cache; write 'kv: paged' or drop the key");
   }
-  if (p.op == Op::kKvAppend && p.kv_dtype) {
+  if (p.op == Op::kKvAppend && p.kv_dtype != KvDType::kSame) {
     fail(place("kv_dtype"), "kv_append does not quantise yet; drop kv_dtype");
   }
   if (p.op == Op::kAttention && p.append) {
@@ -46,7 +103,7 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
            "append: in_call writes into a cache, and packed keys are none; set 'kv: paged' or 'kv: "
            "contiguous'");
     }
-    if (p.kv_dtype) {
+    if (p.kv_dtype != KvDType::kSame) {
       fail(place("kv_dtype"),
            "append: in_call copies new rows in the case's dtype; drop kv_dtype, or use op kv_append");
     }
@@ -68,6 +125,8 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
                p.head_dim, p.rotary_width()));
     }
   }
+  check_widths(p, place);
+  check_types(p, place);
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];
     if (s.k >= s.q || p.op == Op::kMergeStates) continue;
@@ -153,12 +212,17 @@ CaseParams normalised(CaseParams p) {
     p.num_splits = 0;
     p.q_dtype.reset();
     p.append = false;
+    p.head_dim_v = 0;
+    p.v_is_k_view = false;
+    p.probs = false;
+    p.dropout = 0;
     p.allow_short_kv = false;
     if (p.data == Profile::kPeaked) p.data = Profile::kNormal;  // differs in q alone
   } else {
     p.padding_tokens = 0;
     if (p.causal) p.window_right = -1;  // causal bounds it already
   }
+  if (p.head_dim_v == p.head_dim) p.head_dim_v = 0;
   if (p.alibi == Alibi::kNone) p.alibi_sqrt = false;
   if (!p.append) p.new_tokens = 0;
   if (p.rotary == Rotary::kNone || p.rotary_dim == p.head_dim) p.rotary_dim = 0;

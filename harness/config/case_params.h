@@ -18,10 +18,16 @@ enum class PageLayout { kContiguous, kShuffled };
 enum class Alibi { kNone, kPerHead, kPerSequence };
 /// Rotary embedding: none, or how the channels of a row pair up.
 enum class Rotary { kNone, kNeox, kInterleaved };
+/// What keys and values are quantised to: both to e4m3 or int8, or K alone to int8.
+enum class KvDType { kSame, kE4m3, kInt8, kInt8K };
 
 constexpr const char* kv_name(KvSource kv) {
   constexpr const char* names[] = {"packed", "paged", "contiguous"};
   return names[static_cast<int>(kv)];
+}
+constexpr const char* kv_dtype_name(KvDType t) {
+  constexpr const char* names[] = {"same", "e4m3", "int8", "int8_k"};
+  return names[static_cast<int>(t)];
 }
 constexpr const char* alibi_name(Alibi a) {
   constexpr const char* names[] = {"none", "per_head", "per_sequence"};
@@ -43,11 +49,13 @@ struct SeqLen {
 struct CaseParams {
   Op op = Op::kAttention;
   DType dtype = DType::kBf16;
-  std::optional<DType> q_dtype;   ///< quantised queries; else dtype
-  std::optional<DType> kv_dtype;  ///< quantised keys and values; else dtype
+  std::optional<DType> q_dtype;       ///< quantised queries; else dtype
+  KvDType kv_dtype = KvDType::kSame;  ///< quantised keys and values; else dtype
   int32_t num_heads_q = 32;
   int32_t num_heads_kv = 8;
   int32_t head_dim = 128;
+  int32_t head_dim_v = 0;    ///< of values and outputs; 0: head_dim
+  bool v_is_k_view = false;  ///< values are the first head_dim_v channels of the keys
 
   std::vector<SeqLen> seqs;  ///< from `batch`; empty is legal (no sequence)
   bool allow_short_kv = false;
@@ -76,6 +84,8 @@ struct CaseParams {
   int32_t new_tokens = 0;         ///< append: most new tokens of a sequence; 0: as many as it has queries
   Rotary rotary = Rotary::kNone;  ///< of new keys (and of queries)
   int32_t rotary_dim = 0;         ///< channels that turn; 0: head_dim
+  bool probs = false;             ///< attention probabilities are returned
+  double dropout = 0.0;           ///< share of the weights that are dropped, [0, 1)
 
   int32_t padding_tokens = 0;  ///< kv_append: tokens whose slot is -1, spread over the batch
 
@@ -87,7 +97,11 @@ struct CaseParams {
   Profile data = Profile::kNormal;
 
   DType type_of_q() const { return q_dtype.value_or(dtype); }
-  DType type_of_kv() const { return kv_dtype.value_or(dtype); }
+  DType type_of_k() const {
+    return kv_dtype == KvDType::kSame ? dtype : kv_dtype == KvDType::kE4m3 ? DType::kE4m3 : DType::kInt8;
+  }
+  DType type_of_v() const { return kv_dtype == KvDType::kInt8K ? dtype : type_of_k(); }
+  int32_t dim_v() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   DType type_of_partial() const { return partial_fp32 ? DType::kFp32 : dtype; }
 
   /// Tokens that a launch writes to the cache: the last ones of the sequence.

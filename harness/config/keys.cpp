@@ -16,7 +16,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int32_t kMaxHeads = 1024;
-constexpr int32_t kMaxHeadDim = 256;
+constexpr int32_t kMaxHeadDim = 576;
+constexpr int32_t kMaxHeadDimV = 512;
+constexpr int32_t kMaxRotaryDim = 256;
 
 /// A key whose values are words, each standing for a value of a field.
 template <class T>
@@ -141,6 +143,27 @@ KeyValue read_share(const Field& field, uint64_t) {
   return {fmt::format("{}", share), [=](CaseParams& p) { p.empty_states = share; }};
 }
 
+/// A share that stays over 0 and under 1 as the float that kernels take.
+KeyValue read_dropout(const Field& field, uint64_t) {
+  const std::optional<double> value = read_number(field);
+  if (!value || !(*value == 0.0 || (is_positive_float(*value) && static_cast<float>(*value) < 1.0f))) {
+    field.fail_expected("a number from 0 (none) up to, not including, 1");
+  }
+  const double share = *value + 0.0;  // -0 becomes 0
+  return {fmt::format("{}", share), [=](CaseParams& p) { p.dropout = share; }};
+}
+
+KeyValue read_head_dim_v(const Field& field, uint64_t) {
+  if (field.node.IsScalar() && field.node.Scalar() == "same") {
+    return {"same", [](CaseParams& p) { p.head_dim_v = 0; }};
+  }
+  if (!is_plain_integer(field)) {
+    field.fail_expected(fmt::format("an integer from 1 to {}, or same (head_dim)", kMaxHeadDimV));
+  }
+  const auto value = static_cast<int32_t>(read_integer(field, 1, kMaxHeadDimV));
+  return {fmt::format("{}", value), [=](CaseParams& p) { p.head_dim_v = value; }};
+}
+
 KeyValue read_batch_key(const Field& field, uint64_t seed) {
   // Shared: a batch may hold a million lengths, and settings are copied.
   const auto seqs = std::make_shared<const std::vector<SeqLen>>(read_batch(field, seed));
@@ -155,6 +178,11 @@ Json heads_schema() {
 
 Json window_schema() {
   return {{"type", "string"}, {"pattern", "^(none|(-1|0|[1-9][0-9]*), ?(-1|0|[1-9][0-9]*))$"}};
+}
+
+Json head_dim_v_schema() {
+  const Json number = {{"type", "integer"}, {"minimum", 1}, {"maximum", kMaxHeadDimV}};
+  return {{"anyOf", {number, {{"const", "same"}}}}};
 }
 
 Json softmax_scale_schema() {
@@ -190,13 +218,21 @@ std::vector<SweepKey> make_keys() {
                       {{dtype_name(DType::kBf16), DType::kBf16},
                        {dtype_name(DType::kFp16), DType::kFp16},
                        {dtype_name(DType::kFp32), DType::kFp32}}),
-      word_key<std::optional<DType>>("q_dtype", "Type of queries where they are quantised, with descales.",
-                                     &P::q_dtype, {{"same", std::nullopt}, {"e4m3", DType::kE4m3}}),
-      word_key<std::optional<DType>>("kv_dtype",
-                                     "Type of keys and values where they are quantised, with descales.",
-                                     &P::kv_dtype, {{"same", std::nullopt}, {"e4m3", DType::kE4m3}}),
+      word_key<std::optional<DType>>(
+          "q_dtype", "Type of queries where they are quantised, with descales.", &P::q_dtype,
+          {{"same", std::nullopt}, {"e4m3", DType::kE4m3}, {"int8", DType::kInt8}}),
+      word_key<KvDType>("kv_dtype", "Type of keys and values where they are quantised, with descales.",
+                        &P::kv_dtype,
+                        {{"same", KvDType::kSame},
+                         {"e4m3", KvDType::kE4m3},
+                         {"int8", KvDType::kInt8},
+                         {"int8_k", KvDType::kInt8K}}),
       {"heads", "Query heads / KV heads: 32/8. One integer N means N/N.", heads_schema(), read_heads},
       integer_key("head_dim", "Channels of a head.", &P::head_dim, 1, kMaxHeadDim),
+      {"head_dim_v", "Channels of values and outputs, where they differ from head_dim.", head_dim_v_schema(),
+       read_head_dim_v},
+      bool_key("v_is_k_view", "Values are the first head_dim_v channels of the keys, where those lie.",
+               &P::v_is_k_view),
       word_key<bool>("mask", "causal: bottom-right aligned, query i of n sees the keys up to i + len_k - n.",
                      &P::causal, {{"none", false}, {"causal", true}}),
       {"window",
@@ -219,6 +255,11 @@ std::vector<SweepKey> make_keys() {
       integer_key("num_splits",
                   "Parts that the keys are cut into, merged at the end; 0: the kernel's choice.",
                   &P::num_splits, 0, 1024),
+      bool_key("probs", "Return the attention probabilities, float32, before dropout.", &P::probs),
+      {"dropout",
+       "Share of the attention weights that are dropped, by a counter-based mask; 0: none.",
+       {{"type", "number"}, {"minimum", 0}, {"exclusiveMaximum", 1}},
+       read_dropout},
       integer_key("block_size", "Tokens of a block of a paged cache.", &P::block_size, 1, 65536),
       word_key<KvLayout>("kv_layout",
                          "Order in a block: nhd (token, head, channel) or hnd (head, token, channel).",
@@ -242,7 +283,7 @@ std::vector<SweepKey> make_keys() {
           &P::rotary,
           {{"none", Rotary::kNone}, {"neox", Rotary::kNeox}, {"interleaved", Rotary::kInterleaved}}),
       integer_key("rotary_dim", "Channels that the rotary embedding turns, an even number; 0: all.",
-                  &P::rotary_dim, 0, kMaxHeadDim),
+                  &P::rotary_dim, 0, kMaxRotaryDim),
       integer_key("padding_tokens", "kv_append: tokens whose slot is -1, spread over the batch.",
                   &P::padding_tokens, 0, 4096),
       integer_key("states", "merge_states: partial states of each row.", &P::states, 1, 64),

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "harness/values/philox.h"
+#include "kernels/contract/philox.h"
 
 namespace attnbench {
 namespace {

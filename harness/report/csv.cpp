@@ -106,13 +106,21 @@ const std::vector<Column>& columns() {
       {"sinks", [](const Record& r) { return r.item.params.sinks ? "true" : "false"; }},
       {"num_splits", of_params([](P p) { return p.num_splits; })},
       {"q_dtype", [](const Record& r) { return dtype_name(r.item.params.type_of_q()); }},
-      {"kv_dtype", [](const Record& r) { return dtype_name(r.item.params.type_of_kv()); }},
+      {"kv_dtype",
+       [](const Record& r) {
+         const CaseParams& p = r.item.params;
+         return p.kv_dtype == KvDType::kSame ? dtype_name(p.dtype) : kv_dtype_name(p.kv_dtype);
+       }},
       {"leftpad", of_params([](P p) { return p.leftpad; })},
       {"states", of_params([](P p) { return p.states; })},
       {"empty_states", [](const Record& r) { return exact(r.item.params.empty_states); }},
       {"lse_layout",
        [](const Record& r) { return r.item.params.lse_token_major ? "token_major" : "head_major"; }},
       {"partial_dtype", [](const Record& r) { return dtype_name(r.item.params.type_of_partial()); }},
+      {"head_dim_v", of_params([](P p) { return p.dim_v(); })},
+      {"probs", [](const Record& r) { return r.item.params.probs ? "true" : "false"; }},
+      {"dropout", [](const Record& r) { return exact(r.item.params.dropout); }},
+      {"probs_max_z", check(&Verdict::probs_max_z)},
   };
   return list;
 }

@@ -23,6 +23,8 @@ Json params_to_json(const CaseParams& p) {
   j["num_heads_q"] = p.num_heads_q;
   j["num_heads_kv"] = p.num_heads_kv;
   j["head_dim"] = p.head_dim;
+  j["head_dim_v"] = p.dim_v();
+  j["v_is_k_view"] = p.v_is_k_view;
   j["batch"] = format_batch_spec(p.seqs);
   int64_t total_q = 0, total_k = 0;
   int32_t max_q = 0, max_k = 0;
@@ -39,7 +41,7 @@ Json params_to_json(const CaseParams& p) {
   j["max_k"] = max_k;
   j["allow_short_kv"] = p.allow_short_kv;
   j["q_dtype"] = dtype_name(p.type_of_q());
-  j["kv_dtype"] = dtype_name(p.type_of_kv());
+  j["kv_dtype"] = p.kv_dtype == KvDType::kSame ? dtype_name(p.dtype) : kv_dtype_name(p.kv_dtype);
   j["kv"] = kv_name(p.kv);
   j["kv_layout"] = p.kv_layout == KvLayout::kHnd ? "hnd" : "nhd";
   j["block_size"] = p.block_size;
@@ -54,6 +56,8 @@ Json params_to_json(const CaseParams& p) {
   j["alibi_sqrt"] = p.alibi_sqrt;
   j["sinks"] = p.sinks;
   j["num_splits"] = p.num_splits;
+  j["probs"] = p.probs;
+  j["dropout"] = number(p.dropout);
   j["leftpad"] = p.leftpad;
   j["cache_batch_idx"] = p.shuffled_cache ? "shuffled" : "identity";
   j["append"] = p.append ? "in_call" : "none";
@@ -86,6 +90,7 @@ Json check_to_json(const Verdict& v) {
   j["max_rel"] = number(v.max_rel);
   j["max_ulp"] = number(v.max_ulp);
   j["lse_max_z"] = number(v.lse_max_z);
+  j["probs_max_z"] = number(v.probs_max_z);
   j["worst"] = {{"seq", v.worst.seq},
                 {"pos", v.worst.pos},
                 {"head", v.worst.head},

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "harness/values/philox.h"
+#include "kernels/contract/philox.h"
 
 namespace attnbench {
 namespace {

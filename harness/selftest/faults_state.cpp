@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "harness/selftest/fault.h"
-#include "harness/values/philox.h"
+#include "kernels/contract/philox.h"
 
 namespace attnbench {
 namespace {

@@ -21,7 +21,7 @@ std::optional<double> matmul_tflops(const Ceilings& c, DType dtype) {
 double hardware_limit_us(const CaseCost& cost, const CaseParams& p, CacheMode cache,
                          const DeviceInfo& device) {
   double us = 0;
-  const bool eight_bits = dtype_size(p.type_of_q()) == 1 || dtype_size(p.type_of_kv()) == 1;
+  const bool eight_bits = dtype_size(p.type_of_q()) == 1 || dtype_size(p.type_of_k()) == 1;
   const DType fastest = eight_bits ? DType::kE4m3 : p.dtype;  // a kernel may quantise the other side itself
   if (const auto tflops = peak_tflops(device, fastest)) us = cost.flop / *tflops * 1e-6;
   if (device.memory_gbs > 0 && cache != CacheMode::kHot) {

@@ -1,16 +1,20 @@
 #include "harness/values/fill.h"
 
 #include <cstring>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 namespace attnbench {
 namespace {
 
-/// Rounds `n` values to the type of `dtype` and writes them to elements at, at + 1, ... of `base`.
-void store_row(DType dtype, void* base, int64_t at, const float* values, int n) {
+/// Rounds `n` values, in int8 times `factor`, to the type of `dtype` and writes them to elements at, at + 1,
+/// ... of `base`.
+void store_row(DType dtype, void* base, int64_t at, const float* values, int n, float factor) {
   switch (dtype) {
+    case DType::kInt8: {
+      auto* out = static_cast<int8_t*>(base) + at;
+      for (int c = 0; c < n; ++c) out[c] = float_to_int8(values[c] * factor);
+      return;
+    }
     case DType::kBf16: {
       auto* out = static_cast<uint16_t*>(base) + at;
       for (int c = 0; c < n; ++c) out[c] = float_to_bf16(values[c]);
@@ -38,12 +42,10 @@ constexpr int64_t kWorthThreads = 1 << 15;
 }  // namespace
 
 void fill_host(const FillJob& job) {
-  if (job.dtype == DType::kInt8) {
-    throw std::invalid_argument(std::string("fill: a floating type required, given ") +
-                                dtype_name(job.dtype));
-  }
   if (job.num_rows <= 0 || job.num_heads <= 0 || job.head_dim <= 0) return;
   const int64_t size = static_cast<int64_t>(dtype_size(job.dtype));
+  const int poison = job.dtype == DType::kInt8 ? 0x80 : 0xff;
+  const float factor = int8_factor(job.spec.profile, job.tensor);
   const int64_t elements = job.num_rows * job.num_heads * job.head_dim;
 #pragma omp parallel if (elements > kWorthThreads)
   {
@@ -54,13 +56,13 @@ void fill_host(const FillJob& job) {
       for (int32_t h = 0; h < job.num_heads; ++h) {
         const int64_t at = fill_offset(job, r, h);
         if (owner.seq < 0) {
-          std::memset(static_cast<char*>(job.base) + at * size, 0xff,
+          std::memset(static_cast<char*>(job.base) + at * size, poison,
                       static_cast<std::size_t>(job.head_dim * size));
           continue;
         }
         value_row(job.spec, job.tensor, static_cast<uint32_t>(owner.seq), static_cast<uint32_t>(owner.pos),
                   static_cast<uint32_t>(h), job.head_dim, values.data());
-        store_row(job.dtype, job.base, at, values.data(), job.head_dim);
+        store_row(job.dtype, job.base, at, values.data(), job.head_dim, factor);
       }
     }
   }

@@ -9,13 +9,14 @@
 
 namespace attnbench {
 
-/// Which logical row a physical row holds. seq < 0: poison (all bits one: NaN in every floating type).
+/// Which logical row a physical row holds. seq < 0: poison (all bits one: NaN in every floating type; in
+/// int8, which has no NaN, -128, which no value rounds to).
 struct RowOwner {
   int32_t seq;
   int32_t pos;
 };
 
-/// Fills rows 0..num_rows-1. Row r, head h, starts at element
+/// Fills rows 0..num_rows-1; int8 with values times int8_factor. Row r, head h, starts at element
 ///   (r / block_size) * stride_block + (r % block_size) * stride_token + h * stride_head.
 /// A plain (rows, heads, D) tensor is one block of num_rows.
 struct FillJob {

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "harness/values/philox.h"
 #include "kernels/contract/dtype.h"
+#include "kernels/contract/philox.h"
 
 namespace attnbench {
 
@@ -52,6 +52,14 @@ ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t
       return is_v ? 256.0f : 4.0f;
   }
   return 1.0f;
+}
+
+/// What a value is multiplied by before it is rounded to int8: the largest values of the profile come to 120.
+/// Exact, and so is the product.
+ATTNBENCH_HD inline float int8_factor(Profile profile, Tensor tensor) {
+  // A row of V, and a channel of all others, that is an outlier under that profile.
+  const bool is_v = tensor == Tensor::kV || tensor == Tensor::kNewV;
+  return 40.0f / profile_scale(profile, tensor, is_v ? 13u : 0u, 5u);
 }
 
 /// The four values of channels 4 * quad .. 4 * quad + 3, before rounding to the tensor's type.

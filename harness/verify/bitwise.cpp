@@ -16,6 +16,12 @@ std::vector<int64_t> q_begins(const CaseParams& p) {
   return begins;
 }
 
+int64_t longest_k(const CaseParams& p) {
+  int64_t longest = 0;
+  for (const SeqLen& s : p.seqs) longest = std::max<int64_t>(longest, s.k);
+  return longest;
+}
+
 std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
@@ -25,7 +31,7 @@ HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, c
   const CaseParams& p = c.params;
   const std::vector<int64_t> to = q_begins(p);
   const std::vector<int64_t> from = q_begins(other_case.params);
-  const int64_t row_bytes = int64_t{p.num_heads_q} * p.head_dim * static_cast<int64_t>(dtype_size(p.dtype));
+  const int64_t row_bytes = int64_t{p.num_heads_q} * p.dim_v() * static_cast<int64_t>(dtype_size(p.dtype));
   for (std::size_t i = 0; i < other_case.params.seqs.size(); ++i) {
     const std::size_t b = ids.empty() ? i : static_cast<std::size_t>(ids[i]);
     const int64_t rows = other_case.params.seqs[i].q;
@@ -34,6 +40,12 @@ HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, c
     for (int64_t h = 0; h < p.num_heads_q; ++h) {
       std::copy_n(other.lse.begin() + h * from.back() + from[i], rows,
                   base.lse.begin() + h * to.back() + to[b]);
+      // A row of probabilities is as long as the longest keys of its batch; what is behind its own is 0.
+      for (int64_t i_row = 0; p.probs && i_row < rows; ++i_row) {
+        const int64_t k = other_case.params.seqs[i].k;
+        std::copy_n(other.probs.begin() + (h * from.back() + from[i] + i_row) * longest_k(other_case.params),
+                    k, base.probs.begin() + (h * to.back() + to[b] + i_row) * longest_k(p));
+      }
     }
   }
   return base;
@@ -47,8 +59,8 @@ std::optional<std::string> first_difference(const Case& c, const HostOutputs& a,
     for (int i = 0; i < p.seqs[s].q; ++i) {
       const int64_t token = begin[s] + i;
       for (int h = 0; h < p.num_heads_q; ++h) {
-        for (int ch = 0; ch < p.head_dim; ++ch) {
-          const int64_t index = (token * p.num_heads_q + h) * p.head_dim + ch;
+        for (int ch = 0; ch < p.dim_v(); ++ch) {
+          const int64_t index = (token * p.num_heads_q + h) * p.dim_v() + ch;
           if (std::memcmp(&a.out[at(index) * e], &b.out[at(index) * e], e) == 0) continue;
           return fmt::format("O of seq {} pos {} head {} channel {}: {:.9g}, not {:.9g}", s, i, h, ch,
                              load_float(p.dtype, b.out.data(), index),
@@ -57,6 +69,12 @@ std::optional<std::string> first_difference(const Case& c, const HostOutputs& a,
         const std::size_t l = at(h * begin.back() + token);
         if (float_bits(a.lse[l]) != float_bits(b.lse[l]))
           return fmt::format("LSE of seq {} pos {} head {}: {:.9g}, not {:.9g}", s, i, h, b.lse[l], a.lse[l]);
+        for (int key = 0; p.probs && key < p.seqs[s].k; ++key) {
+          const std::size_t at_key = l * at(longest_k(p)) + at(key);
+          if (float_bits(a.probs[at_key]) == float_bits(b.probs[at_key])) continue;
+          return fmt::format("probability of seq {} pos {} head {} key {}: {:.9g}, not {:.9g}", s, i, h, key,
+                             b.probs[at_key], a.probs[at_key]);
+        }
       }
     }
   }
@@ -70,7 +88,7 @@ HostOutputs merged(const Case& c, const HostOutputs& a, const HostOutputs& b) {
   HostOutputs m;
   m.out.resize(a.out.size());
   m.lse.resize(a.lse.size());
-  m.extra_variance.resize(at(total * p.num_heads_q * p.head_dim));
+  m.extra_variance.resize(at(total * p.num_heads_q * p.dim_v()));
   for (int64_t token = 0; token < total; ++token) {
     for (int64_t h = 0; h < p.num_heads_q; ++h) {
       const std::size_t l = at(h * total + token);
@@ -83,8 +101,8 @@ HostOutputs merged(const Case& c, const HostOutputs& a, const HostOutputs& b) {
       m.lse[l] = static_cast<float>(empty ? top : top + std::log(sum));
       const double wa = empty ? 0 : std::exp(la - top) / sum;
       const double wb = empty ? 0 : std::exp(lb - top) / sum;
-      for (int64_t ch = 0; ch < p.head_dim; ++ch) {
-        const int64_t i = (token * p.num_heads_q + h) * p.head_dim + ch;
+      for (int64_t ch = 0; ch < p.dim_v(); ++ch) {
+        const int64_t i = (token * p.num_heads_q + h) * p.dim_v() + ch;
         const double oa = wa * static_cast<double>(load_float(p.dtype, a.out.data(), i));
         const double ob = wb * static_cast<double>(load_float(p.dtype, b.out.data(), i));
         store_float(p.dtype, m.out.data(), i, static_cast<float>(oa + ob));

@@ -4,11 +4,12 @@
 
 #include "harness/values/values.h"
 #include "harness/verify/interval.h"
+#include "harness/workload/descales.h"
 
 namespace attnbench {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDim = 256;  ///< of cases that append
 
 }  // namespace
 
@@ -28,7 +29,7 @@ int CaseInputs::position_of_query(int seq, int pos) const {
 
 void CaseInputs::load_q(int seq, int head, int begin, int end, double* out) const {
   const CaseParams& p = case_->params;
-  load(Tensor::kQ, seq, head, begin, end, out);
+  load(Tensor::kQ, seq, head, begin, end, p.head_dim, out);
   if (p.rotary == Rotary::kNone) return;
   const auto d = static_cast<std::size_t>(p.head_dim);
   for (int pos = begin; pos < end; ++pos, out += d) {
@@ -38,32 +39,32 @@ void CaseInputs::load_q(int seq, int head, int begin, int end, double* out) cons
 }
 
 void CaseInputs::load_k(int seq, int head, int begin, int end, double* out) const {
-  load(Tensor::kK, seq, head, begin, end, out);
+  load(Tensor::kK, seq, head, begin, end, case_->params.head_dim, out);
 }
 
 void CaseInputs::load_v(int seq, int head, int begin, int end, double* out) const {
-  load(Tensor::kV, seq, head, begin, end, out);
+  const CaseParams& p = case_->params;
+  load(p.v_is_k_view ? Tensor::kK : Tensor::kV, seq, head, begin, end, p.dim_v(), out);
 }
 
-void CaseInputs::load(Tensor tensor, int seq, int head, int begin, int end, double* out) const {
+void CaseInputs::load(Tensor tensor, int seq, int head, int begin, int end, int dim, double* out) const {
   const CaseParams& p = case_->params;
   const ValueSpec spec{case_->seed, p.data};
-  const bool is_q = tensor == Tensor::kQ;
-  const DType dtype = is_q ? p.type_of_q() : p.type_of_kv();
-  const int kv_head = is_q ? head / (p.num_heads_q / p.num_heads_kv) : head;
-  const bool quantised = is_q ? p.q_dtype.has_value() : p.kv_dtype.has_value();
-  const double descale = quantised ? static_cast<double>(descale_of(tensor, seq, kv_head)) : 1.0;
   const SeqLen& s = p.seqs[static_cast<std::size_t>(seq)];
-  const int first_new = is_q ? end : s.k - p.new_len(s);
-  float row[kMaxHeadDim];
-  for (int pos = begin; pos < end; ++pos, out += p.head_dim) {
+  const int first_new = tensor == Tensor::kQ ? end : s.k - p.new_len(s);
+  std::vector<float> row(static_cast<std::size_t>(dim));
+  for (int pos = begin; pos < end; ++pos, out += dim) {
     if (pos >= first_new) {
       load_new(tensor == Tensor::kV, seq, head, pos, out);
       continue;
     }
     value_row(spec, tensor, static_cast<uint32_t>(seq), static_cast<uint32_t>(pos),
-              static_cast<uint32_t>(head), p.head_dim, row);
-    for (int c = 0; c < p.head_dim; ++c) out[c] = static_cast<double>(round_to(dtype, row[c])) * descale;
+              static_cast<uint32_t>(head), dim, row.data());
+    double descale = descale_of(*case_, tensor, seq, pos, head, 0);
+    for (int c = 0; c < dim; ++c) {
+      if (tensor == Tensor::kV) descale = descale_of(*case_, tensor, seq, pos, head, c);
+      out[c] = static_cast<double>(stored_value(*case_, tensor, row[static_cast<std::size_t>(c)])) * descale;
+    }
   }
 }
 
@@ -87,7 +88,7 @@ double CaseInputs::q_error(int seq, int head, int pos) const {
   if (p.rotary == Rotary::kNone) return 0;
   const auto d = static_cast<std::size_t>(p.head_dim);
   double q[kMaxHeadDim], slack[kMaxHeadDim] = {};
-  load(Tensor::kQ, seq, head, pos, pos + 1, q);
+  load(Tensor::kQ, seq, head, pos, pos + 1, p.head_dim, q);
   appended_.rotate(position_of_query(seq, pos), {q, d}, {slack, d});
   double norm2 = 0, spread2 = 0;
   for (std::size_t c = 0; c < d; ++c) {

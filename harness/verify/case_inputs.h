@@ -25,7 +25,7 @@ class CaseInputs : public reference::Inputs {
   double q_error(int seq, int head, int pos) const;
 
  private:
-  void load(Tensor tensor, int seq, int head, int begin, int end, double* out) const;
+  void load(Tensor tensor, int seq, int head, int begin, int end, int dim, double* out) const;
   void load_new(bool is_v, int seq, int head, int pos, double* out) const;
   int position_of_query(int seq, int pos) const;
 

@@ -6,13 +6,17 @@
 namespace attnbench {
 namespace {
 
-/// Least subnormal of the type: the spacing of results near zero.
+/// Least subnormal of the type: the spacing of results near zero. Of int8 that of P, which has no other.
 double least_spacing(DType t) {
   switch (t) {
     case DType::kFp16:
       return 0x1p-24;
     case DType::kBf16:
       return 0x1p-133;
+    case DType::kE4m3:
+      return 0x1p-9;
+    case DType::kInt8:  // of P: its largest is 127
+      return 1.0 / 127;
     default:
       return 0x1p-149;
   }
@@ -27,14 +31,16 @@ double chi_square_mean_limit(double n) {
 
 }  // namespace
 
-ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim, double softcap)
+ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim, double softcap, double keep_scale)
     : u_out_(unit_roundoff(out)),
       u_p_(std::max(unit_roundoff(n.p_type), n.exp_rel_err)),
       u_acc_(unit_roundoff(n.acc_type)),
       exp_err_(n.exp_rel_err),
       quantum_(least_spacing(out)),
-      p_quantum_(least_spacing(n.p_type)),
+      // Exponentials may flush what a float would hold as a subnormal: weights below 2^-126 of the largest.
+      p_quantum_(std::max(least_spacing(n.p_type), 0x1p-126)),
       softcap_(softcap),
+      keep_scale_(keep_scale),
       out_(out),
       chi_limit_(std::max(2.0, chi_square_mean_limit(head_dim))) {}
 
@@ -56,7 +62,7 @@ double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2, do
   const double rounding = (u_out_ * u_out_ * o * o + u_p_ * u_p_ * a2) / 3.0;
   // P is held relative to its row's largest, so that its type's least spacing is p_max times that: in fp16
   // all weights below 2^-14 of the largest lose digits.
-  const double p_quantum = p_quantum_ * r.p_max;
+  const double p_quantum = p_quantum_ * r.p_max * keep_scale_;
   const double spacing = (p_quantum * p_quantum * vv + quantum_ * quantum_) / 12.0;
   return std::sqrt(rounding + accumulation + ds * ds * v2 + spacing);
 }
@@ -70,6 +76,15 @@ double ErrorModel::sigma_lse(const RowMoments& r) const {
   return std::sqrt(ds * ds + sum + log * log);
 }
 
+double ErrorModel::sigma_p(const RowMoments& r, double p) const {
+  // exp(score - LSE): the errors of both, of the exponential and of a P that is rounded first, all relative.
+  // A kernel may flush what a float32 exponential would hold as a subnormal.
+  const double lse = sigma_lse(r);
+  const double ds = logit_error(r);
+  const double relative = std::sqrt(ds * ds + lse * lse + u_p_ * u_p_ / 3.0);
+  return p * relative + 0x1p-126;
+}
+
 double ErrorModel::logit_share(const RowMoments& r, double v2, double sigma) const {
   const double ds = logit_error(r);
   return ds * ds * v2 / (sigma * sigma);
@@ -79,8 +94,9 @@ double ErrorModel::row_limit(const RowMoments& r, double logit_share) const {
   // When few keys carry a row, the errors of their P and of their logits are common to all its channels, and
   // the mean of z^2 no longer averages over channels. A rounding of P is uniform: one alone reaches 3 times
   // its variance. An error of a logit is a sum of many: one alone is a normal variable.
-  const double keys = 1.0 / std::clamp(r.p2, 1e-6, 1.0);
-  const double rounded_p = u_p_ < 0x1p-20 ? chi_limit_ : chi_limit_ * (1.0 + 2.0 / keys);
+  const double keys = 1.0 / std::clamp(r.w2, 1e-6, 1.0);
+  const double rounded_p =
+      u_p_ < 0x1p-20 && p_quantum_ < 0x1p-20 ? chi_limit_ : chi_limit_ * (1.0 + 2.0 / keys);
   const double logits = std::max(chi_limit_, chi_square_mean_limit(keys));
   return (1.0 - logit_share) * rounded_p + logit_share * logits;
 }

@@ -14,7 +14,7 @@ inline constexpr double kBiasFloor = 0x1p-13;  ///< ... plus this, which clean k
 /// What the reference knows of a row.
 struct RowMoments {
   double lse = 0;        ///< -inf: the row is empty
-  double p2 = 0;         ///< sum p^2
+  double w2 = 0;         ///< sum w^2 / (sum w)^2 over the weights that values are multiplied by
   double p_max = 0;      ///< largest p
   double score_abs = 0;  ///< largest |score|
   double dot_norm = 0;   ///< softmax_scale * |q| * max |k|
@@ -26,13 +26,15 @@ struct RowMoments {
 
 class ErrorModel {
  public:
-  /// softcap: the case's, 0 where there is none.
-  ErrorModel(const Numerics& numerics, DType out, int head_dim, double softcap = 0);
+  /// softcap: the case's, 0 where there is none; keep_scale: what dropout multiplies kept weights by.
+  ErrorModel(const Numerics& numerics, DType out, int head_dim, double softcap = 0, double keep_scale = 1);
 
   /// Standard deviation of an output element's error. o: reference; a2 = sum p^2 v^2; v2 = sum p^2 (v - o)^2;
   /// vv = sum v^2.
   double sigma(const RowMoments& row, double o, double a2, double v2, double vv) const;
   double sigma_lse(const RowMoments& row) const;
+  /// Of a returned probability whose reference is p.
+  double sigma_p(const RowMoments& row, double p) const;
   /// Share of sigma^2 that comes from errors of the row's logits, which all its channels have in common.
   double logit_share(const RowMoments& row, double v2, double sigma) const;
   /// Limit of the mean of z^2 over the channels of a row; `logit_share`: its mean over the channels.
@@ -42,7 +44,7 @@ class ErrorModel {
 
  private:
   double logit_error(const RowMoments& row) const;
-  double u_out_, u_p_, u_acc_, exp_err_, quantum_, p_quantum_, softcap_;
+  double u_out_, u_p_, u_acc_, exp_err_, quantum_, p_quantum_, softcap_, keep_scale_;
   DType out_;
   double chi_limit_;
 };

@@ -5,8 +5,8 @@
 #include <set>
 #include <tuple>
 
-#include "harness/values/philox.h"
 #include "harness/workload/plan.h"
+#include "kernels/contract/philox.h"
 
 namespace attnbench {
 namespace {
@@ -23,6 +23,7 @@ reference::Problem problem_of(const Case& c) {
   const CaseParams& p = c.params;
   reference::Problem r;
   r.head_dim = p.head_dim;
+  r.head_dim_v = p.dim_v();
   r.num_heads_q = p.num_heads_q;
   r.num_heads_kv = p.num_heads_kv;
   for (const SeqLen& s : p.seqs) {
@@ -39,6 +40,10 @@ reference::Problem problem_of(const Case& c) {
   for (const float slope : alibi_slopes_of(c)) r.alibi_slopes.push_back(slope);
   r.alibi_sqrt = p.alibi_sqrt;
   for (const float sink : sinks_of(c)) r.sinks.push_back(sink);
+  r.p_dropout = static_cast<float>(p.dropout);
+  r.dropout_seed = c.seed;
+  r.dropout_offset = kDropoutOffset;
+  r.probs = p.probs;
   return r;
 }
 

@@ -13,12 +13,14 @@ enum class CheckMode { kOff, kSampled, kFull, kSampleOnly };
 
 /// Names of what can find an output wrong, as reports have them; of an invariant: "invariant:" and its name.
 namespace detector {
-inline constexpr const char* kPoison = "poison";  ///< O or LSE not finite where a key is visible
+inline constexpr const char* kPoison =
+    "poison";  ///< O or LSE not finite where a key is visible, or a probability not 0 where none is
 inline constexpr const char* kEmptyRow =
     "empty_row";  ///< a row without visible keys is not O = 0, LSE = -inf
 inline constexpr const char* kMaxZ = "max_z";
 inline constexpr const char* kRowZ2 = "row_z2";
 inline constexpr const char* kLse = "lse";
+inline constexpr const char* kProbs = "probs";
 inline constexpr const char* kBias = "bias";
 inline constexpr const char* kCacheBits =
     "cache_bits";                               ///< appended rows, and every other byte of the caches
@@ -68,12 +70,13 @@ struct Verdict {
   double max_z = 0;       ///< limit kMaxZ
   double max_row_z2 = 0;  ///< largest mean of z^2 over the channels of a row, over its limit: 1 is the limit
   double rms_z = 0;
-  double slope = 0;      ///< weighted least-squares slope of (out - o) on o
-  double bias_se = 0;    ///< |slope| in standard errors
-  double max_abs = 0;    ///< largest |out - o|
-  double max_rel = 0;    ///< largest |out - o| / |o| over elements with |o| above sigma
-  double max_ulp = 0;    ///< largest |out - o| in units of the output type's last place at o
-  double lse_max_z = 0;  ///< limit kMaxZ
+  double slope = 0;        ///< weighted least-squares slope of (out - o) on o
+  double bias_se = 0;      ///< |slope| in standard errors
+  double max_abs = 0;      ///< largest |out - o|
+  double max_rel = 0;      ///< largest |out - o| / |o| over elements with |o| above sigma
+  double max_ulp = 0;      ///< largest |out - o| in units of the output type's last place at o
+  double lse_max_z = 0;    ///< limit kMaxZ
+  double probs_max_z = 0;  ///< limit kMaxZ; 0 where no probabilities are returned
   WorstElement worst;
   double reference_s = 0;                   ///< seconds the reference took
   std::vector<InvariantResult> invariants;  ///< in the order in which they were tried; empty: none was

@@ -6,12 +6,12 @@
 #include <mutex>
 
 #include "harness/cases/cost.h"
-#include "harness/values/values.h"
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/check_cache.h"
 #include "harness/verify/error_model.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/verify.h"
+#include "kernels/contract/dropout.h"
 
 namespace attnbench {
 namespace {
@@ -42,6 +42,11 @@ struct Totals {
     double figure, limit;
   };
   std::optional<Place> worst_row, worst_lse;
+  struct WorstP {
+    int seq, pos, head, key;
+    double got, expected, z;
+  };
+  std::optional<WorstP> worst_p;
 };
 
 class Judge {
@@ -52,13 +57,14 @@ class Judge {
     for (const SeqLen& s : p_.seqs) {
       q_begin_.push_back(begin);
       begin += s.q;
+      longest_k_ = std::max(longest_k_, s.k);
     }
     total_q_ = begin;
   }
 
   double out(int64_t token, int head, int channel) const {
     return static_cast<double>(
-        load_float(p_.dtype, outputs_.out.data(), (token * p_.num_heads_q + head) * p_.head_dim + channel));
+        load_float(p_.dtype, outputs_.out.data(), (token * p_.num_heads_q + head) * p_.dim_v() + channel));
   }
   double lse(int64_t token, int head) const {
     return static_cast<double>(outputs_.lse[static_cast<std::size_t>(head * total_q_ + token)]);
@@ -70,7 +76,8 @@ class Judge {
     std::optional<std::string> poison, not_empty;
     for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
       for (int i = 0; i < p_.seqs[b].q; ++i) {
-        const bool empty = visible_pairs_of_row(p_.seqs[b], i) == 0;
+        const auto seen = visible_keys_of_row(p_.seqs[b], i);
+        const bool empty = seen.first == seen.second;
         std::optional<std::string>& found = empty ? not_empty : poison;
         for (int h = 0; h < p_.num_heads_q && !found; ++h)
           found = wrong_row(static_cast<int>(b), i, h, empty);
@@ -82,13 +89,13 @@ class Judge {
 
   void take(const reference::RowBlock& block) {
     Totals t;
-    const int d = p_.head_dim;
+    const int d = p_.dim_v();
     for (std::size_t r = 0; r < block.rows.size(); ++r) {
       const reference::RowId id = block.rows[r];
       const int64_t token = q_begin_[static_cast<std::size_t>(id.seq)] + id.pos;
       ++t.v.rows;
       const RowMoments m{block.lse[r],
-                         block.p2[r],
+                         block.w2[r],
                          block.p_max[r],
                          block.score_abs[r],
                          block.dot_norm[r],
@@ -125,6 +132,7 @@ class Judge {
       t.elements += d;
       note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, model_.row_limit(m, logit_share)});
       const double lse_z = std::abs(lse(token, id.head) - m.lse) / model_.sigma_lse(m);
+      if (p_.probs) take_probs(t, block, r, token, m);
       note(t.worst_lse, {id.seq, id.pos, id.head, std::isnan(lse_z) ? INFINITY : lse_z, kMaxZ});
     }
     const std::lock_guard lock(mutex_);
@@ -138,6 +146,7 @@ class Judge {
     v.rms_z = totals_.elements > 0 ? std::sqrt(totals_.sum_z2 / static_cast<double>(totals_.elements)) : 0;
     if (totals_.worst_row) v.max_row_z2 = totals_.worst_row->figure / totals_.worst_row->limit;
     if (totals_.worst_lse) v.lse_max_z = totals_.worst_lse->figure;
+    if (totals_.worst_p) v.probs_max_z = totals_.worst_p->z;
     double bias_limit = INFINITY;
     if (totals_.sxx > 0) {
       v.slope = totals_.sxy / totals_.sxx;
@@ -164,6 +173,12 @@ class Judge {
              fmt::format("LSE of {}: got {:.9g}, |z| = {:.3g} > {}", row_text(w.seq, w.pos, w.head),
                          lse(token, w.head), w.figure, kMaxZ));
     }
+    if (!(v.probs_max_z <= kMaxZ)) {
+      const auto& w = *totals_.worst_p;
+      v.fail(detector::kProbs,
+             fmt::format("probability of {} key {}: got {:.9g}, expected {:.9g}, |z| = {:.3g} > {}",
+                         row_text(w.seq, w.pos, w.head), w.key, w.got, w.expected, w.z, kMaxZ));
+    }
     if (totals_.sxx > 0 && !(std::abs(v.slope) <= bias_limit)) {
       v.fail(
           detector::kBias,
@@ -183,22 +198,53 @@ class Judge {
       return fmt::format("LSE of {} is {}, expected {}", row_text(seq, i, h), l,
                          empty ? fmt::format("{} (the row sees no key)", of_empty) : kFinite);
     }
-    for (int c = 0; c < p_.head_dim; ++c) {
+    for (int c = 0; c < p_.dim_v(); ++c) {
       const double o = out(token, h, c);
       if (empty ? !(o == 0) : !std::isfinite(o)) {
         return fmt::format("O of {} channel {} is {}, expected {}", row_text(seq, i, h), c, o,
                            empty ? "0 (the row sees no key)" : kFinite);
       }
     }
+    if (!p_.probs) return std::nullopt;
+    const auto [first, last] = visible_keys_of_row(p_.seqs[static_cast<std::size_t>(seq)], i);
+    for (int key = 0; key < longest_k_; ++key) {
+      const auto p = static_cast<double>(probs(token, h)[key]);
+      const bool seen = key >= first && key < last;
+      if (seen ? !std::isfinite(p) : !(p == 0)) {
+        return fmt::format("probability of {} key {} is {}, expected {}", row_text(seq, i, h), key, p,
+                           seen ? kFinite : "0 (the row does not see the key)");
+      }
+    }
     return std::nullopt;
   }
 
-  int64_t visible_pairs_of_row(const SeqLen& s, int i) const {
+  /// Probabilities of row r of the block; those that must be 0 are scan_all's.
+  void take_probs(Totals& t, const reference::RowBlock& block, std::size_t r, int64_t token,
+                  const RowMoments& m) const {
+    const reference::RowId id = block.rows[r];
+    const float* got = probs(token, id.head);
+    const double* expected = block.probs.data() + r * static_cast<std::size_t>(block.key_count);
+    for (int64_t j = 0; j < block.key_count; ++j) {
+      const auto key = static_cast<int>(block.key_begin + j);
+      const double z = std::abs(static_cast<double>(got[key]) - expected[j]) / model_.sigma_p(m, expected[j]);
+      const double figure = std::isnan(z) ? INFINITY : z;
+      if (!t.worst_p || figure > t.worst_p->z) {
+        t.worst_p = {id.seq, id.pos, id.head, key, got[key], expected[j], figure};
+      }
+    }
+  }
+
+  const float* probs(int64_t token, int head) const {
+    return outputs_.probs.data() + (head * total_q_ + token) * longest_k_;
+  }
+
+  /// [first, second): empty where the row sees nothing.
+  std::pair<int64_t, int64_t> visible_keys_of_row(const SeqLen& s, int i) const {
     const int64_t diag = int64_t{i} + s.k - s.q;
     const int64_t right = p_.causal ? 0 : p_.window_right;
     const int64_t begin = p_.window_left < 0 ? 0 : std::max<int64_t>(0, diag - p_.window_left);
     const int64_t end = right < 0 ? s.k : std::min<int64_t>(s.k, diag + right + 1);
-    return std::max<int64_t>(0, end - begin);
+    return {begin, std::max(begin, end)};
   }
 
   static void note(std::optional<Totals::Place>& worst, const Totals::Place& place) {
@@ -220,6 +266,7 @@ class Judge {
     }
     if (t.worst_row) note(totals_.worst_row, *t.worst_row);
     if (t.worst_lse) note(totals_.worst_lse, *t.worst_lse);
+    if (t.worst_p && (!totals_.worst_p || t.worst_p->z > totals_.worst_p->z)) totals_.worst_p = t.worst_p;
   }
 
   const CaseParams& p_;
@@ -229,6 +276,7 @@ class Judge {
   std::vector<float> sinks_;
   std::vector<int64_t> q_begin_;
   int64_t total_q_ = 0;
+  int32_t longest_k_ = 0;
   std::mutex mutex_;
   Totals totals_;
 };
@@ -244,7 +292,8 @@ void compute_rows(const Case& c, const CaseInputs& inputs, CheckMode mode, int n
 }
 
 ErrorModel model_of(const Case& c, const Numerics& numerics) {
-  return ErrorModel(numerics, c.params.dtype, c.params.head_dim, c.params.softcap);
+  return ErrorModel(numerics, c.params.dtype, c.params.dim_v(), c.params.softcap,
+                    dropout_scale(static_cast<float>(c.params.dropout)));
 }
 
 Verdict concluded(const Case& c, Judge& judge) {
@@ -271,8 +320,10 @@ Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numeri
 struct StoredReference::Rows {
   struct Block {
     std::vector<reference::RowId> rows;
-    std::vector<double> o, a2, v2, vv, lse, p2, p_max, score_abs, dot_norm;
+    std::vector<double> o, a2, v2, vv, lse, w2, p_max, score_abs, dot_norm;
     std::vector<int64_t> keys;
+    std::vector<double> probs;
+    int64_t key_begin, key_count;
   };
   Case item;
   std::mutex mutex;
@@ -289,7 +340,8 @@ StoredReference::StoredReference(const Case& c, CheckMode mode, int num_threads)
     };
     const std::lock_guard lock(rows_->mutex);
     rows_->blocks.push_back({copy(b.rows), copy(b.o), copy(b.a2), copy(b.v2), copy(b.vv), copy(b.lse),
-                             copy(b.p2), copy(b.p_max), copy(b.score_abs), copy(b.dot_norm), copy(b.keys)});
+                             copy(b.w2), copy(b.p_max), copy(b.score_abs), copy(b.dot_norm), copy(b.keys),
+                             copy(b.probs), b.key_begin, b.key_count});
   });
 }
 
@@ -300,7 +352,8 @@ Verdict StoredReference::judge(const HostOutputs& outputs, const Numerics& numer
   const CaseInputs inputs(rows_->item, kNoneStored);
   Judge judge(rows_->item, outputs, inputs, model);
   for (const Rows::Block& b : rows_->blocks) {
-    judge.take({b.rows, b.o, b.a2, b.v2, b.vv, b.lse, b.p2, b.p_max, b.score_abs, b.dot_norm, b.keys});
+    judge.take({b.rows, b.o, b.a2, b.v2, b.vv, b.lse, b.w2, b.p_max, b.score_abs, b.dot_norm, b.keys, b.probs,
+                b.key_begin, b.key_count});
   }
   return concluded(rows_->item, judge);
 }

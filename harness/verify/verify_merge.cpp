@@ -158,7 +158,7 @@ class MergeJudge {
     elements_ += dim;
     // Errors of the weights are common to all channels of a row: as many independent ones as states.
     RowMoments few;
-    few.p2 = 1.0;
+    few.w2 = 1.0;
     const double figure = row_z2 / model_.row_limit(few, weight_share);
     const auto place = [&] { return fmt::format("row {} head {}", row, head); };
     if (!(figure <= v_.max_row_z2)) {

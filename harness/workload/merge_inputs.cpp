@@ -4,7 +4,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "harness/values/philox.h"
+#include "kernels/contract/philox.h"
 
 namespace attnbench {
 namespace {

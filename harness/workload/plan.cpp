@@ -8,7 +8,7 @@
 #include <string>
 
 #include "harness/cases/cost.h"
-#include "harness/values/philox.h"
+#include "kernels/contract/philox.h"
 
 namespace attnbench {
 namespace {

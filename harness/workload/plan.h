@@ -72,12 +72,8 @@ struct RotaryTables {
 };
 RotaryTables rotary_tables_of(const Case& c);
 
-/// Descale of a quantised tensor for one sequence and KV head, between 0.5 and 1.5: no two neighbours alike.
-/// What the tensor holds is its value rounded to its type; what it stands for is that times the descale.
-constexpr float descale_of(Tensor tensor, int32_t seq, int32_t kv_head) {
-  const int32_t a = tensor == Tensor::kQ ? 2 : tensor == Tensor::kK ? 3 : 5;
-  return 0.5f + 0.125f * static_cast<float>((a * seq + (7 - a) * kv_head + a) % 9);
-}
+/// What the mask of a case with dropout is made of, beside its seed: both halves of the offset count.
+inline constexpr uint64_t kDropoutOffset = 0x500000003ull;
 
 /// Deterministic in (case, seed). Throws std::length_error where offsets would not fit their 32-bit fields.
 WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant = {});

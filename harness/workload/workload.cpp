@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "harness/cases/cost.h"
+#include "harness/workload/descales.h"
 #include "harness/workload/merge_inputs.h"
 
 namespace attnbench {
@@ -13,8 +14,15 @@ uint64_t dtype_feature(DType t) { return t == DType::kBf16 ? kBf16 : t == DType:
 
 uint64_t features_of_case(const CaseParams& p) {
   uint64_t f = dtype_feature(p.dtype);
-  if (p.q_dtype) f |= kE4m3Q;
-  if (p.kv_dtype) f |= kE4m3Kv;
+  if (p.type_of_q() == DType::kE4m3) f |= kE4m3Q;
+  if (p.type_of_q() == DType::kInt8) f |= kInt8Q;
+  if (p.type_of_k() == DType::kE4m3) f |= kE4m3Kv;
+  if (p.type_of_k() == DType::kInt8) f |= kInt8K;
+  if (p.type_of_v() == DType::kInt8) f |= kInt8V;
+  if (p.head_dim_v != 0) f |= kHeadDimV;
+  if (p.probs) f |= kProbs;
+  if (p.dropout > 0) f |= kDropout;
+  if (p.v_is_k_view) f |= kVIsK;
   f |= p.kv == KvSource::kPaged ? kPagedKv : p.kv == KvSource::kContiguous ? kContiguousKv : kPackedKv;
   if (p.kv == KvSource::kPaged && p.kv_layout == KvLayout::kHnd) f |= kHnd;
   if (p.gap_tokens > 0) f |= kPartialKv;
@@ -34,15 +42,6 @@ bool writes_cache(const CaseParams& p) { return p.op == Op::kKvAppend || p.appen
 
 int64_t bytes_of(DType t) { return static_cast<int64_t>(dtype_size(t)); }
 
-/// (B, Hkv) descales of a tensor.
-std::vector<float> descales_of(const CaseParams& p, const LayoutVariant& variant, Tensor tensor) {
-  std::vector<float> out;
-  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
-    for (int32_t h = 0; h < p.num_heads_kv; ++h) out.push_back(descale_of(tensor, variant.seq_id(b), h));
-  }
-  return out;
-}
-
 /// The fields that need no memory.
 RotaryParams rotary_shape(const CaseParams& p) {
   RotaryParams r{};
@@ -52,7 +51,7 @@ RotaryParams rotary_shape(const CaseParams& p) {
   return r;
 }
 
-FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32_t heads) {
+FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32_t heads, int32_t dim) {
   FillJob job{};
   job.dtype = dtype;
   job.tensor = tensor;
@@ -60,10 +59,10 @@ FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32
   job.num_rows = rows;
   job.block_size = rows > 0 ? rows : 1;
   job.stride_block = 0;
-  job.stride_token = int64_t{heads} * c.params.head_dim;
-  job.stride_head = c.params.head_dim;
+  job.stride_token = int64_t{heads} * dim;
+  job.stride_head = dim;
   job.num_heads = heads;
-  job.head_dim = c.params.head_dim;
+  job.head_dim = dim;
   return job;
 }
 
@@ -72,17 +71,25 @@ void drop_lead_rows(HostOutputs& h, int64_t lead, int64_t total) {
   if (lead == 0) return;
   const auto first = h.out.begin();
   h.out.erase(first, first + static_cast<std::ptrdiff_t>(h.out.size()) / total * lead);
+  const std::size_t lse_rows = h.lse.size();
   std::vector<float> lse;
   for (std::size_t i = 0; i < h.lse.size(); ++i) {
     if (static_cast<int64_t>(i) % total >= lead) lse.push_back(h.lse[i]);
   }
   h.lse = std::move(lse);
+  if (h.probs.empty()) return;
+  std::vector<float> probs;
+  const std::size_t row = h.probs.size() / lse_rows;
+  for (std::size_t i = 0; i < h.probs.size(); ++i) {
+    if (static_cast<int64_t>(i / row) % total >= lead) probs.push_back(h.probs[i]);
+  }
+  h.probs = std::move(probs);
 }
 
 }  // namespace
 
-KvStrides kv_strides(const CaseParams& p) {
-  const int64_t d = p.head_dim;
+KvStrides kv_strides(const CaseParams& p, bool is_v) {
+  const int64_t d = is_v && !p.v_is_k_view ? p.dim_v() : p.head_dim;
   const int64_t h = p.num_heads_kv;
   if (p.kv == KvSource::kPacked) return {0, h * d, d, 0};
   int64_t rows = p.block_size;
@@ -96,9 +103,11 @@ KvStrides kv_strides(const CaseParams& p) {
 }
 
 FillJob Workload::cache_job(bool is_v) const {
-  FillJob job = token_job(item_, is_v ? Tensor::kV : Tensor::kK, item_.params.type_of_kv(),
-                          static_cast<int64_t>(plan_.kv_owners.size()), item_.params.num_heads_kv);
-  const KvStrides s = kv_strides(item_.params);
+  const CaseParams& p = item_.params;
+  FillJob job =
+      token_job(item_, is_v ? Tensor::kV : Tensor::kK, is_v ? p.type_of_v() : p.type_of_k(),
+                static_cast<int64_t>(plan_.kv_owners.size()), p.num_heads_kv, is_v ? p.dim_v() : p.head_dim);
+  const KvStrides s = kv_strides(p, is_v);
   if (s.rows > 0) job.block_size = s.rows;
   job.stride_block = s.block;
   job.stride_token = s.token;
@@ -126,21 +135,23 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
     return;
   }
   const int64_t e_out = bytes_of(p.dtype);
-  const int64_t d = p.head_dim;
-  const int64_t kv_bytes =
-      static_cast<int64_t>(plan_.kv_owners.size()) * p.num_heads_kv * d * bytes_of(p.type_of_kv());
+  const int64_t kv_rows = static_cast<int64_t>(plan_.kv_owners.size()) * p.num_heads_kv;
   kv_owners_ = GuardedBuffer::of(device, "row owners", plan_.kv_owners);
-  k_ = GuardedBuffer(device, writes_cache(p) ? "k_cache" : "k", kv_bytes);
-  v_ = GuardedBuffer(device, writes_cache(p) ? "v_cache" : "v", kv_bytes);
+  k_ = GuardedBuffer(device, writes_cache(p) ? "k_cache" : "k",
+                     kv_rows * p.head_dim * bytes_of(p.type_of_k()));
   fill_cache(k_, false);
-  fill_cache(v_, true);
+  if (!p.v_is_k_view) {
+    v_ = GuardedBuffer(device, writes_cache(p) ? "v_cache" : "v",
+                       kv_rows * p.dim_v() * bytes_of(p.type_of_v()));
+    fill_cache(v_, true);
+  }
 
   const auto fill_tokens = [&](GuardedBuffer& b, const char* name, Tensor tensor, DType dtype,
                                const std::vector<RowOwner>& owners, int32_t heads) {
     const int64_t rows = static_cast<int64_t>(owners.size());
-    b = GuardedBuffer(device, name, rows * heads * d * bytes_of(dtype));
+    b = GuardedBuffer(device, name, rows * heads * p.head_dim * bytes_of(dtype));
     GuardedBuffer device_owners = GuardedBuffer::of(device, "row owners", owners);
-    FillJob job = token_job(item_, tensor, dtype, rows, heads);
+    FillJob job = token_job(item_, tensor, dtype, rows, heads, p.head_dim);
     job.base = b.data();
     job.owners = device_owners.as<RowOwner>();
     device.fill(job);
@@ -175,10 +186,10 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
     for (GuardedBuffer* b : {&new_k_, &new_v_, &cu_new_}) keep_input(*b);
   } else {
     keep_input(k_);
-    keep_input(v_);
+    if (v_.data()) keep_input(v_);
   }
   fill_tokens(q_, "q", Tensor::kQ, p.type_of_q(), plan_.q_owners, p.num_heads_q);
-  out_ = GuardedBuffer(device, "out", plan_.total_q * p.num_heads_q * d * e_out);
+  out_ = GuardedBuffer(device, "out", plan_.total_q * p.num_heads_q * p.dim_v() * e_out);
   lse_ = GuardedBuffer(device, "lse", plan_.total_q * p.num_heads_q * int64_t{sizeof(float)});
   cu_q_ = GuardedBuffer::of(device, "cu_seqlens_q", plan_.cu_seqlens_q);
   if (p.kv == KvSource::kPacked) cu_k_ = GuardedBuffer::of(device, "cu_seqlens_k", plan_.cu_seqlens_k);
@@ -191,10 +202,12 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
   keep_if_any(leftpad_, "cache_leftpad", plan_.cache_leftpad);
   keep_if_any(slopes_, "alibi_slopes", alibi_slopes_of(item_, variant));
   keep_if_any(sinks_, "sinks", sinks_of(item_));
-  if (p.q_dtype) keep_if_any(q_descale_, "q_descale", descales_of(p, variant, Tensor::kQ));
-  if (p.kv_dtype) {
-    keep_if_any(k_descale_, "k_descale", descales_of(p, variant, Tensor::kK));
-    keep_if_any(v_descale_, "v_descale", descales_of(p, variant, Tensor::kV));
+  keep_if_any(q_descale_, "q_descale", q_descales_of(item_, plan_, variant));
+  keep_if_any(k_descale_, "k_descale", k_descales_of(item_, plan_, variant, cache_job(false)));
+  keep_if_any(v_descale_, "v_descale", v_descales_of(item_, variant));
+  if (p.probs) {
+    probs_ = GuardedBuffer(device, "probs",
+                           p.num_heads_q * plan_.total_q * plan_.max_seqlen_k * int64_t{sizeof(float)});
   }
   for (GuardedBuffer* b : {&q_, &cu_q_, &cu_k_, &used_k_, &table_, &cache_rows_, &leftpad_, &slopes_, &sinks_,
                            &q_descale_, &k_descale_, &v_descale_}) {
@@ -209,7 +222,7 @@ void Workload::make_states() {
   partial_out_ = GuardedBuffer(*device_, "partial_out", rows * p.head_dim * bytes_of(p.type_of_partial()));
   {
     const GuardedBuffer device_owners = GuardedBuffer::of(*device_, "row owners", owners);
-    FillJob job = token_job(item_, Tensor::kPartialO, p.type_of_partial(), rows, 1);
+    FillJob job = token_job(item_, Tensor::kPartialO, p.type_of_partial(), rows, 1, p.head_dim);
     job.base = partial_out_.data();
     job.owners = device_owners.as<RowOwner>();
     device_->fill(job);
@@ -254,7 +267,8 @@ OpParams Workload::shape_params(const Case& item) {
     op.merge_states = merge_shape(p);
     return op;
   }
-  const KvStrides s = kv_strides(p);
+  const KvStrides s = kv_strides(p, false);
+  const KvStrides s_v = kv_strides(p, true);
   if (p.op == Op::kKvAppend) {
     KvAppendParams& a = op.kv_append = KvAppendParams{};
     a.features = features_of_case(p);
@@ -264,9 +278,12 @@ OpParams Workload::shape_params(const Case& item) {
     a.block_size = p.block_size;
     a.key_stride_token = a.value_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
     a.key_stride_head = a.value_stride_head = p.head_dim;
-    a.k_stride_block = a.v_stride_block = s.block;
-    a.k_stride_token = a.v_stride_token = s.token;
-    a.k_stride_head = a.v_stride_head = s.head;
+    a.k_stride_block = s.block;
+    a.k_stride_token = s.token;
+    a.k_stride_head = s.head;
+    a.v_stride_block = s_v.block;
+    a.v_stride_token = s_v.token;
+    a.v_stride_head = s_v.head;
     for (const SeqLen& len : p.seqs) a.num_tokens += len.q;
     a.num_tokens += p.padding_tokens;
     a.rotary = rotary_shape(p);
@@ -278,16 +295,30 @@ OpParams Workload::shape_params(const Case& item) {
   a.num_heads_q = p.num_heads_q;
   a.num_heads_kv = p.num_heads_kv;
   a.head_dim = p.head_dim;
+  a.head_dim_v = p.dim_v();
   a.dtype_q = p.type_of_q();
-  a.dtype_k = a.dtype_v = p.type_of_kv();
+  a.dtype_k = p.type_of_k();
+  a.dtype_v = p.type_of_v();
   a.dtype_out = p.dtype;
   a.q_descale_stride_outer = a.k_descale_stride_outer = a.v_descale_stride_outer = p.num_heads_kv;
   a.q_descale_stride_head = a.k_descale_stride_head = a.v_descale_stride_head = 1;
-  a.q_stride_token = a.out_stride_token = int64_t{p.num_heads_q} * p.head_dim;
-  a.q_stride_head = a.out_stride_head = p.head_dim;
-  a.k_stride_block = a.v_stride_block = s.block;
-  a.k_stride_token = a.v_stride_token = s.token;
-  a.k_stride_head = a.v_stride_head = s.head;
+  if (p.type_of_q() == DType::kInt8) a.q_descale_stride_outer = p.num_heads_q;
+  if (p.type_of_k() == DType::kInt8) {
+    a.k_descale_stride_block = s.block / p.head_dim;
+    a.k_descale_stride_outer = s.token / p.head_dim;
+    a.k_descale_stride_head = s.head / p.head_dim;
+  }
+  if (p.type_of_v() == DType::kInt8) a.v_descale_stride_head = p.dim_v();
+  a.q_stride_token = int64_t{p.num_heads_q} * p.head_dim;
+  a.q_stride_head = p.head_dim;
+  a.out_stride_token = int64_t{p.num_heads_q} * p.dim_v();
+  a.out_stride_head = p.dim_v();
+  a.k_stride_block = s.block;
+  a.k_stride_token = s.token;
+  a.k_stride_head = s.head;
+  a.v_stride_block = s_v.block;
+  a.v_stride_token = s_v.token;
+  a.v_stride_head = s_v.head;
   a.block_size = p.kv == KvSource::kPaged ? p.block_size : 0;
   a.cache_capacity = p.kv == KvSource::kContiguous ? s.rows : 0;
   a.k_new_stride_token = a.v_new_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
@@ -309,6 +340,13 @@ OpParams Workload::shape_params(const Case& item) {
     a.total_new += p.new_len(len);
   }
   a.lse_stride_head = a.total_q;
+  a.probs_stride_token = a.max_seqlen_k;
+  a.probs_stride_head = a.total_q * a.max_seqlen_k;
+  if (p.dropout > 0) {
+    a.p_dropout = static_cast<float>(p.dropout);
+    a.dropout_seed = item.seed;
+    a.dropout_offset = kDropoutOffset;
+  }
   return op;
 }
 
@@ -336,10 +374,11 @@ OpParams Workload::params() const {
   }
   AttentionParams& a = op.attention;
   a.total_q = a.lse_stride_head = plan_.total_q;
+  a.probs_stride_head = a.total_q * a.max_seqlen_k;
   a.num_blocks = plan_.num_blocks;
   a.q = q_.data();
   a.k = k_.data();
-  a.v = v_.data();
+  a.v = item_.params.v_is_k_view ? k_.data() : v_.data();
   a.cu_seqlens_q = cu_q_.as<int32_t>();
   a.cu_seqlens_k = cu_k_.as<int32_t>();
   a.seqused_k = used_k_.as<int32_t>();
@@ -363,6 +402,7 @@ OpParams Workload::params() const {
   a.v_descale = v_descale_.as<float>();
   a.out = out_.data();
   a.lse = lse_.as<float>();
+  a.probs = probs_.as<float>();
   return op;
 }
 
@@ -380,6 +420,7 @@ void Workload::reset_outputs() {
   if (item_.params.op != Op::kKvAppend) {
     device_->set_bytes(out_.data(), 0xff, out_.bytes());
     device_->set_bytes(lse_.data(), 0xff, lse_.bytes());
+    if (probs_.bytes() > 0) device_->set_bytes(probs_.data(), 0xff, probs_.bytes());
   }
   device_->synchronize();
 }
@@ -398,6 +439,7 @@ HostOutputs Workload::download_outputs() const {
     if (item_.params.append) take_new_keys(h);
     fetch(h.out, out_);
     fetch(h.lse, lse_);
+    fetch(h.probs, probs_);
     if (item_.params.op == Op::kAttention) drop_lead_rows(h, plan_.cu_seqlens_q.front(), plan_.total_q);
   }
   return h;
@@ -421,15 +463,15 @@ uint64_t Workload::outputs_digest() const {
     return b.data() ? device_->digest(b.data(), b.bytes()) : 0;
   };
   const uint64_t cache = writes_cache(item_.params) ? digest(k_) * 3 + digest(v_) : 0;
-  return (digest(out_) * 3 + digest(lse_)) * 5 + cache;
+  return (digest(out_) * 3 + digest(lse_)) * 5 + cache + digest(probs_) * 7;
 }
 
 std::optional<std::string> Workload::guard_damage() const {
   for (const GuardedBuffer* b :
-       {&q_,         &k_,      &v_,           &out_,        &lse_,       &new_k_,      &new_v_,
-        &slots_,     &cu_q_,   &cu_k_,        &used_k_,     &table_,     &cache_rows_, &leftpad_,
-        &slopes_,    &sinks_,  &q_descale_,   &k_descale_,  &v_descale_, &rotary_cos_, &rotary_sin_,
-        &positions_, &cu_new_, &partial_out_, &partial_lse_}) {
+       {&q_,         &k_,      &v_,           &out_,         &lse_,       &new_k_,      &new_v_,
+        &slots_,     &cu_q_,   &cu_k_,        &used_k_,      &table_,     &cache_rows_, &leftpad_,
+        &slopes_,    &sinks_,  &q_descale_,   &k_descale_,   &v_descale_, &rotary_cos_, &rotary_sin_,
+        &positions_, &cu_new_, &partial_out_, &partial_lse_, &probs_}) {
     if (auto damage = b->damage()) return damage;
   }
   return std::nullopt;

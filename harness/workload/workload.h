@@ -15,8 +15,9 @@ namespace attnbench {
 
 /// What a launch left behind, on the host.
 struct HostOutputs {
-  std::vector<unsigned char> out;  ///< attention, merge_states: (total_q, Hq, D) in the case's dtype
+  std::vector<unsigned char> out;  ///< attention, merge_states: (total_q, Hq, Dv) in the case's dtype
   std::vector<float> lse;          ///< attention, merge_states: (Hq, total_q)
+  std::vector<float> probs;        ///< attention: (Hq, total_q, max_seqlen_k) where asked for, else empty
   /// Attention: variance of O beyond what one launch may have, as of outputs merged from several; like `out`,
   /// or empty.
   std::vector<double> extra_variance;
@@ -65,7 +66,7 @@ class Workload {
   Device* device_;
   Case item_;
   WorkloadPlan plan_;
-  GuardedBuffer q_, k_, v_, out_, lse_;
+  GuardedBuffer q_, k_, v_, out_, lse_, probs_;
   GuardedBuffer new_k_, new_v_, slots_;
   GuardedBuffer cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_, slopes_, sinks_;
   GuardedBuffer q_descale_, k_descale_, v_descale_;
@@ -76,11 +77,11 @@ class Workload {
   std::vector<Input> inputs_;
 };
 
-/// (stride_block, stride_token, stride_head) in elements of the KV tensors of a case, and the rows of a
-/// block.
+/// (stride_block, stride_token, stride_head) in elements of K or V of a case, and the rows of a block. Those
+/// of V are K's where V is a view of it.
 struct KvStrides {
   int64_t block, token, head, rows;
 };
-KvStrides kv_strides(const CaseParams& p);
+KvStrides kv_strides(const CaseParams& p, bool is_v);
 
 }  // namespace attnbench

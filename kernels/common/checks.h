@@ -8,7 +8,11 @@
 
 namespace attnbench {
 
-/// The feature bit that stands for q and KV in a floating type; 0 for other types.
+/// Largest widths of the contract.
+inline constexpr int32_t kMaxHeadDim = 576;
+inline constexpr int32_t kMaxHeadDimV = 512;
+
+/// The feature bit that stands for q, K and V in a floating type; 0 for other types.
 constexpr uint64_t dtype_feature(DType t) {
   switch (t) {
     case DType::kBf16:
@@ -20,6 +24,24 @@ constexpr uint64_t dtype_feature(DType t) {
     default:
       return 0;
   }
+}
+
+/// Types of q, K and V that the feature bits of a launch stand for.
+struct InputDTypes {
+  DType q, k, v;
+};
+constexpr InputDTypes input_dtypes(uint64_t features) {
+  const DType base = features & kBf16 ? DType::kBf16 : features & kFp16 ? DType::kFp16 : DType::kFp32;
+  const bool e4m3_kv = features & kE4m3Kv;
+  return {features & kE4m3Q   ? DType::kE4m3
+          : features & kInt8Q ? DType::kInt8
+                              : base,
+          e4m3_kv             ? DType::kE4m3
+          : features & kInt8K ? DType::kInt8
+                              : base,
+          e4m3_kv             ? DType::kE4m3
+          : features & kInt8V ? DType::kInt8
+                              : base};
 }
 
 /// Whether `t` is a type that outputs may have.
@@ -47,6 +69,10 @@ inline KernelStatus check_append_args(const Kernel& kernel, const AttentionParam
     return p.features & kRotary ? bad("%s: append required for rotary, given none") : KernelStatus::kOk;
   }
   if (p.features & kPackedKv) return bad("%s: paged or contiguous KV required for append, given packed");
+  if (p.features & (kHeadDimV | kVIsK)) {
+    return bad("%s: values of their own as wide as keys required for append, given head_dim_v %d",
+               p.head_dim_v);
+  }
   if (p.dtype_k != p.dtype_q || p.dtype_v != p.dtype_q) {
     return bad("%s: KV in the dtype of q, %s, required for append, given %s and %s", dtype_name(p.dtype_q),
                dtype_name(p.dtype_k), dtype_name(p.dtype_v));
@@ -78,9 +104,65 @@ inline KernelStatus check_append_pointers(const Kernel& kernel, const AttentionP
   return KernelStatus::kOk;
 }
 
-/// Shapes and dtypes of an attention launch with q in bf16, fp16 or fp32 and KV in the same or in e4m3, for a
-/// kernel whose features do not go beyond that (other quantised inputs have other rules). Call after
-/// check_features.
+/// Types of an attention launch: those that its feature bits stand for.
+inline KernelStatus check_attention_dtypes(const Kernel& kernel, const AttentionParams& p,
+                                           KernelMessage* message) {
+  const auto bad = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
+  };
+  const auto both = [&](uint64_t a, uint64_t b) { return (p.features & a) != 0 && (p.features & b) != 0; };
+  const auto without = [&](uint64_t a, uint64_t b) { return (p.features & a) != 0 && (p.features & b) == 0; };
+  const uint64_t base = p.features & (kBf16 | kFp16 | kFp32);
+  if (base == 0 || (base & (base - 1)) != 0) {
+    return bad("%s: one of bf16, fp16 and fp32 required, given bits 0x%llx",
+               static_cast<unsigned long long>(base));
+  }
+  if (both(kE4m3Q, kInt8Q) || both(kE4m3Kv, kInt8K | kInt8V)) {
+    return bad("%s: one type of q and one of KV required, given bits of e4m3 and of int8");
+  }
+  if (without(kE4m3Q, kE4m3Kv)) return bad("%s: KV in e4m3 required for q in e4m3, given other KV");
+  if (without(kInt8Q | kInt8V, kInt8K))
+    return bad("%s: K in int8 required for q or V in int8, given other K");
+  const InputDTypes types = input_dtypes(p.features);
+  if (p.dtype_q != types.q || p.dtype_k != types.k || p.dtype_v != types.v) {
+    return bad("%s: q, K and V in %s, %s and %s required by the feature bits, given %s, %s and %s",
+               dtype_name(types.q), dtype_name(types.k), dtype_name(types.v), dtype_name(p.dtype_q),
+               dtype_name(p.dtype_k), dtype_name(p.dtype_v));
+  }
+  if (!is_float_dtype(p.dtype_out)) {
+    return bad("%s: dtype_out bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_out));
+  }
+  return KernelStatus::kOk;
+}
+
+/// Widths of an attention launch.
+inline KernelStatus check_head_dims(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
+  const auto bad = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
+  };
+  if (p.head_dim < 1 || p.head_dim > kMaxHeadDim) {
+    return bad("%s: head_dim 1..%d required, given %d", kMaxHeadDim, p.head_dim);
+  }
+  if (p.head_dim_v < 1 || p.head_dim_v > kMaxHeadDimV) {
+    return bad("%s: head_dim_v 1..%d required, given %d", kMaxHeadDimV, p.head_dim_v);
+  }
+  if (((p.features & kHeadDimV) != 0) != (p.head_dim_v != p.head_dim)) {
+    return bad("%s: head_dim_v equal to head_dim %d required %s head_dim_v, given %d", p.head_dim,
+               p.features & kHeadDimV ? "not with feature" : "without feature", p.head_dim_v);
+  }
+  if ((p.features & kVIsK) != 0 &&
+      (p.head_dim_v > p.head_dim || p.dtype_v != p.dtype_k || (p.features & kInt8K) != 0 ||
+       p.v_stride_block != p.k_stride_block || p.v_stride_token != p.k_stride_token ||
+       p.v_stride_head != p.k_stride_head)) {
+    return bad(
+        "%s: V with K's strides and type, not int8, and head_dim_v up to %d required of a view of K, "
+        "given %s and %d",
+        p.head_dim, dtype_name(p.dtype_v), p.head_dim_v);
+  }
+  return KernelStatus::kOk;
+}
+
+/// Shapes and dtypes of an attention launch. Call after check_features.
 inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionParams& p,
                                          KernelMessage* message) {
   const auto bad = [&](const char* format, auto... args) {
@@ -95,7 +177,8 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
     return bad("%s: num_heads_q a positive multiple of num_heads_kv %d required, given %d", p.num_heads_kv,
                p.num_heads_q);
   }
-  if (p.head_dim < 1 || p.head_dim > 256) return bad("%s: head_dim 1..256 required, given %d", p.head_dim);
+  if (const KernelStatus s = check_attention_dtypes(kernel, p, message); s != KernelStatus::kOk) return s;
+  if (const KernelStatus s = check_head_dims(kernel, p, message); s != KernelStatus::kOk) return s;
 
   const uint64_t sources = p.features & (kPackedKv | kPagedKv | kContiguousKv);
   if (sources == 0 || (sources & (sources - 1)) != 0) {
@@ -111,21 +194,10 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
   }
   if (!(p.softcap >= 0.0f)) return bad("%s: softcap >= 0 required, given %g", static_cast<double>(p.softcap));
 
-  const uint64_t dtype_bits = p.features & (kBf16 | kFp16 | kFp32);
-  if (dtype_bits == 0 || dtype_bits != dtype_feature(p.dtype_q)) {
-    return bad("%s: one of bf16, fp16, fp32, equal to dtype_q, required, given bits 0x%llx and dtype_q %s",
-               static_cast<unsigned long long>(dtype_bits), dtype_name(p.dtype_q));
-  }
-  if (p.features & kE4m3Kv) {
-    if (p.dtype_k != DType::kE4m3 || p.dtype_v != DType::kE4m3) {
-      return bad("%s: KV in e4m3 required, given %s and %s", dtype_name(p.dtype_k), dtype_name(p.dtype_v));
-    }
-  } else if (p.dtype_k != p.dtype_q || p.dtype_v != p.dtype_q) {
-    return bad("%s: KV in the dtype of q, %s, required, given %s and %s", dtype_name(p.dtype_q),
-               dtype_name(p.dtype_k), dtype_name(p.dtype_v));
-  }
-  if (!is_float_dtype(p.dtype_out)) {
-    return bad("%s: dtype_out bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_out));
+  const bool dropout = (p.features & kDropout) != 0;
+  if (dropout ? !(p.p_dropout > 0.0f && p.p_dropout < 1.0f) : p.p_dropout != 0.0f) {
+    return bad("%s: p_dropout over 0 and under 1 with dropout, 0 without, required, given %g",
+               static_cast<double>(p.p_dropout));
   }
   return check_append_args(kernel, p, message);
 }
@@ -150,8 +222,18 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   if (p.batch > 0 && (p.features & kAlibi) && p.alibi_slopes == nullptr) {
     return bad("%s: alibi_slopes required for alibi, given null");
   }
-  if (p.batch > 0 && (p.features & kE4m3Kv) && (p.k_descale == nullptr || p.v_descale == nullptr)) {
-    return bad("%s: k_descale and v_descale required for e4m3 KV, given null");
+  const auto missing = [&](uint64_t bits, const float* p_descale) {
+    return p.batch > 0 && (p.features & bits) != 0 && p_descale == nullptr;
+  };
+  if (missing(kE4m3Q | kInt8Q, p.q_descale)) return bad("%s: q_descale required for quantised q, given null");
+  if (missing(kE4m3Kv | kInt8K, p.k_descale))
+    return bad("%s: k_descale required for quantised K, given null");
+  if (missing(kE4m3Kv | kInt8V, p.v_descale))
+    return bad("%s: v_descale required for quantised V, given null");
+  if ((p.features & kVIsK) && p.v != p.k)
+    return bad("%s: v equal to k required of a view of K, given another");
+  if ((p.features & kProbs) && p.total_q > 0 && p.max_seqlen_k > 0 && p.probs == nullptr) {
+    return bad("%s: probs required for probs, given null");
   }
   if ((p.features & kSinks) && p.sinks == nullptr) return bad("%s: sinks required for sinks, given null");
   if (p.total_q > 0 && (p.q == nullptr || p.out == nullptr || p.lse == nullptr)) {

@@ -1,9 +1,9 @@
 // What a kernel is given: plain data, fixed layout, the same for built-in kernels and plug-ins.
 //
 // Names: B sequences; Hq query heads, Hkv key/value heads (Hq a multiple of Hkv: query head h reads KV head
-// h / (Hq / Hkv)); D head_dim; total_q = sum of query lengths. Strides are in elements; the channel stride
-// is 1. Pointers are device pointers on `cuda` devices. A pointer whose feature bit is not set in `features`
-// is null.
+// h / (Hq / Hkv)); D head_dim, Dv head_dim_v; total_q = sum of query lengths. Strides are in elements; the
+// channel stride is 1. Pointers are device pointers on `cuda` devices. A pointer whose feature bit is not set
+// in `features` is null.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ enum Feature : uint64_t {
   kSoftcap = 1ull << 5,        ///< softcap > 0
   kAlibi = 1ull << 6,          ///< alibi_slopes
   kSinks = 1ull << 7,          ///< sinks
-  kBf16 = 1ull << 8,           ///< q, KV (where no bit below says otherwise) and O in bf16
+  kBf16 = 1ull << 8,           ///< q, K, V (where no bit below says otherwise) and O in bf16
   kFp16 = 1ull << 9,           ///< likewise fp16
   kFp32 = 1ull << 10,          ///< likewise fp32
-  kE4m3Kv = 1ull << 11,        ///< KV in e4m3 with descales
+  kE4m3Kv = 1ull << 11,        ///< K and V in e4m3 with descales
   kE4m3Q = 1ull << 12,         ///< q in e4m3 with descales
-  kInt8K = 1ull << 13,         ///< K in int8 with scales per (token, head)
-  kInt8V = 1ull << 14,         ///< V in int8 with scales per (head, channel)
-  kInt8Q = 1ull << 15,         ///< q in int8 with scales per (token, head)
-  kProbs = 1ull << 16,         ///< attention probabilities returned
+  kInt8K = 1ull << 13,         ///< K in int8 with descales per (token, head)
+  kInt8V = 1ull << 14,         ///< V in int8 with descales per (head, channel)
+  kInt8Q = 1ull << 15,         ///< q in int8 with descales per (token, head)
+  kProbs = 1ull << 16,         ///< attention probabilities returned in probs
   kDropout = 1ull << 17,       ///< p_dropout > 0
   kRotary = 1ull << 18,        ///< rotary embedding of new keys (and queries)
   kAppend = 1ull << 19,        ///< new keys and values written in the same call
@@ -41,6 +41,8 @@ enum Feature : uint64_t {
   kHnd = 1ull << 22,           ///< paged KV with heads outside tokens (num_blocks, Hkv, block_size, D)
   kKTokenScales = 1ull << 23,  ///< kv_append: scales of K computed per (token, head), not given
   kVTokenScales = 1ull << 24,  ///< likewise of V
+  kHeadDimV = 1ull << 25,      ///< head_dim_v differs from head_dim
+  kVIsK = 1ull << 26,          ///< V is a view of K: row r of V is the first Dv channels of row r of K
 };
 
 /// Rotary position embedding. Channels [0, dim) of a row at position n turn in pairs (a, b), pair i by the
@@ -63,7 +65,8 @@ struct AttentionParams {
   int32_t batch;         ///< B, may be 0
   int32_t num_heads_q;   ///< Hq
   int32_t num_heads_kv;  ///< Hkv
-  int32_t head_dim;      ///< D, 1..256
+  int32_t head_dim;      ///< D of q and K, 1..576
+  int32_t head_dim_v;    ///< Dv of V and O, 1..512; D unless kHeadDimV is set
   int64_t total_q;       ///< cu_seqlens_q[B]
   int32_t max_seqlen_q;  ///< longest query length
   int32_t max_seqlen_k;  ///< longest key length
@@ -79,11 +82,14 @@ struct AttentionParams {
   int64_t q_stride_head;
   const int32_t* cu_seqlens_q;  ///< (B + 1), [0] need not be 0
 
-  // Keys and values. One address rule serves all sources; row r of sequence b and KV head h lies at
+  // Keys and values, rows of D and of Dv channels. One address rule serves all sources; row r of sequence b
+  // and KV head h lies at
   //   packed:      (cu_seqlens_k[b] + r) * stride_token + h * stride_head
   //   paged:       block_table[b][r / block_size] * stride_block + (r % block_size) * stride_token + h *
   //   stride_head contiguous:  cache_batch_idx[b] * stride_block + (cache_leftpad[b] + r) * stride_token + h
   //   * stride_head
+  // Where kVIsK is set v == k, with equal strides and types and Dv <= D: a kernel may load such a row once,
+  // or treat V as any other tensor.
   const void* k;
   const void* v;
   int64_t k_stride_block;
@@ -144,29 +150,39 @@ struct AttentionParams {
   // shrinks, and the LSE includes it. A row that sees no key has O = 0 and LSE = sink.
   const float* sinks;  ///< (Hq) in units of a score
 
-  // Scales of quantised inputs: the value is the stored number times its scale. e4m3: one per (sequence, KV
-  // head), of sequence b, KV head h at b * stride_outer + h * stride_head, for q too.
+  // Descales of quantised inputs: the value is the stored number times its descale.
+  //   e4m3 q, K, V: per (sequence, KV head); of sequence b, head h at b * stride_outer + h * stride_head
+  //   int8 q: per (token, query head); of packed row t, head h at t * stride_outer + h * stride_head
+  //   int8 K: per (row, KV head), addressed as the row itself, with stride_outer for stride_token
+  //   int8 V: per (KV head, channel); of head h, channel c at h * stride_head + c
+  // Descales of rows that must not be read may hold NaN, as the rows may.
   const float* q_descale;
   const float* k_descale;
   const float* v_descale;
   int64_t q_descale_stride_outer;
   int64_t q_descale_stride_head;
+  int64_t k_descale_stride_block;  ///< int8 only
   int64_t k_descale_stride_outer;
   int64_t k_descale_stride_head;
   int64_t v_descale_stride_outer;
   int64_t v_descale_stride_head;
 
   // Outputs. A query row that sees no key gets O = 0 and LSE = -inf (with sinks: the sink).
-  void* out;  ///< (total_q, Hq, D)
+  void* out;  ///< (total_q, Hq, Dv)
   int64_t out_stride_token;
   int64_t out_stride_head;
   float* lse;  ///< (Hq, total_q) natural log of the sum of exp(score); never null
   int64_t lse_stride_head;
 
-  // Training extras.
-  void* probs;
+  // Training extras. Probabilities p = exp(score - LSE), before dropout, of query head h, packed row t, key j
+  // at h * stride_head + t * stride_token + j, for every j < max_seqlen_k: 0 where j is not visible, and
+  // where the sequence has no key j.
+  float* probs;  ///< (Hq, total_q, max_seqlen_k)
   int64_t probs_stride_head;
-  float p_dropout;
+  int64_t probs_stride_token;
+  // Dropout: V is multiplied by p * dropout_scale where dropout_keeps (dropout.h), by 0 elsewhere. LSE and
+  // probs know nothing of it.
+  float p_dropout;  ///< [0, 1)
   uint32_t reserved;
   uint64_t dropout_seed;
   uint64_t dropout_offset;

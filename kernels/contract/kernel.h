@@ -140,6 +140,8 @@ inline constexpr FeatureName kFeatureNames[] = {
     {kHnd, "hnd"},
     {kKTokenScales, "k_token_scales"},
     {kVTokenScales, "v_token_scales"},
+    {kHeadDimV, "head_dim_v"},
+    {kVIsK, "v_is_k_view"},
 };
 
 /// The first check of every kernel: refuses a launch that uses a feature outside `kernel.features`, by name.

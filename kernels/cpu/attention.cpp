@@ -55,6 +55,7 @@ KernelStatus launch(const OpParams* params, const LaunchContext* context, Kernel
   const std::size_t scratch_bytes = std::max(many_rows_scratch_bytes(p), few_rows_scratch_bytes(p));
   const int64_t tasks = static_cast<int64_t>(s.tasks.size());
   const int64_t merges = static_cast<int64_t>(s.merges.size());
+  const int64_t probs = static_cast<int64_t>(s.probs.size());
   std::atomic<bool> failed{false};
   const int team = static_cast<int>(std::clamp<int64_t>(tasks, 1, threads));
 #pragma omp parallel num_threads(team)
@@ -74,6 +75,8 @@ KernelStatus launch(const OpParams* params, const LaunchContext* context, Kernel
     }
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < merges; ++i) run_merge(p, s.merges[static_cast<std::size_t>(i)], partials);
+#pragma omp for schedule(dynamic, 8)
+    for (int64_t i = 0; i < probs; ++i) run_probs(p, s.probs[static_cast<std::size_t>(i)]);
   }
   return failed ? out_of_memory(message) : KernelStatus::kOk;
 }
@@ -85,12 +88,13 @@ const Kernel kAttention = {
     .flags = kDeterministic | kBatchInvariant,
     .name = "cpu",
     .summary = "tiled online softmax in fp32, threaded and vectorised",
-    .shapes = "head_dim 1..256, any ratio of heads, any block_size",
+    .shapes = "head_dim 1..576, head_dim_v 1..512, any ratio of heads, any block_size",
     .op = Op::kAttention,
     .device = DeviceKind::kCpu,
     .min_compute_capability = 0,
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
-                kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kAppend | kRotary,
+                kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
+                kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

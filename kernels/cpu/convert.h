@@ -1,5 +1,5 @@
-// Elements of bf16, fp16, fp32 and e4m3 rows as vectors of float: the contract's conversions, bit for bit,
-// vectorised.
+// Elements of bf16, fp16, fp32, e4m3 and int8 rows as vectors of float: the contract's conversions, bit for
+// bit, vectorised.
 //
 // Each element type has two readers. `load8` reads eight elements in memory order. `load_pair` reads kPanel
 // elements as two vectors, in the order that is cheapest: element i of memory is in slot pair_slot(i) of {a,
@@ -27,6 +27,7 @@ typedef uint16_t Half8 __attribute__((vector_size(16)));
 typedef int16_t Short8 __attribute__((vector_size(16)));
 typedef int16_t ShortVec __attribute__((vector_size(2 * kLanes)));
 typedef uint8_t Byte16 __attribute__((vector_size(16)));
+typedef int8_t Char8 __attribute__((vector_size(8)));
 typedef uint64_t Long2 __attribute__((vector_size(16)));
 typedef uint32_t BitVec8 __attribute__((vector_size(32)));
 typedef int32_t IntVec8 __attribute__((vector_size(32)));
@@ -127,26 +128,37 @@ struct E4m3 {
   }
 };
 
-/// Calls f.operator()<Q, Kv>() with the element types of the launch's queries and of its keys and values.
+/// Stored numbers, without their descale.
+struct Int8 {
+  using Storage = int8_t;
+  static constexpr int pair_slot(int i) { return even_odd_slot(i); }
+  static float to_float(Storage x) { return static_cast<float>(x); }
+  static ATTNBENCH_INLINE Vec8 load8(const Storage* p) {
+    return __builtin_convertvector(__builtin_convertvector(load<Char8>(p), IntVec8), Vec8);
+  }
+  static ATTNBENCH_INLINE VecPair load_pair(const Storage* p) {
+    const IntVec words = __builtin_convertvector(load<ShortVec>(p), IntVec);
+    return in_memory_order(__builtin_convertvector(words << 24 >> 24, Vec),
+                           __builtin_convertvector(words >> 8, Vec));
+  }
+};
+
+/// Calls f.operator()<K, V>() with the element types of the launch's keys and values.
 template <class F>
 ATTNBENCH_INLINE void with_types(const AttentionParams& p, F&& f) {
-  const auto with_q = [&]<class Q>() {
-    if (p.features & kE4m3Kv) {
-      f.template operator()<Q, E4m3>();
-    } else {
-      f.template operator()<Q, Q>();
-    }
+  const auto with_float = [](DType t, auto&& g) {
+    if (t == DType::kBf16) return g.template operator()<Bf16>();
+    if (t == DType::kFp16) return g.template operator()<Fp16>();
+    return g.template operator()<Fp32>();
   };
-  switch (p.dtype_q) {
-    case DType::kBf16:
-      with_q.template operator()<Bf16>();
-      break;
-    case DType::kFp16:
-      with_q.template operator()<Fp16>();
-      break;
-    default:
-      with_q.template operator()<Fp32>();
-      break;
+  if (p.dtype_k == DType::kE4m3) {
+    f.template operator()<E4m3, E4m3>();
+  } else if (p.dtype_v == DType::kInt8) {
+    f.template operator()<Int8, Int8>();
+  } else if (p.dtype_k == DType::kInt8) {
+    with_float(p.dtype_v, [&]<class V>() { f.template operator()<Int8, V>(); });
+  } else {
+    with_float(p.dtype_k, [&]<class T>() { f.template operator()<T, T>(); });
   }
 }
 

@@ -5,9 +5,12 @@
 // are fetched, over the seams from K to V and from V to the next tile's K, so that the stream from memory
 // never pauses.
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cpu/alibi.h"
+#include "kernels/cpu/dropout.h"
 #include "kernels/cpu/finish.h"
+#include "kernels/cpu/key_descale.h"
 #include "kernels/cpu/paths.h"
 #include "kernels/cpu/query_row.h"
 #include "kernels/cpu/row_products.h"
@@ -24,8 +27,8 @@ constexpr int kAhead = 16;  ///< keys from the fetch of a row to its use
 using Tile = TileRows<kTile>;
 
 struct Buffers {
-  float* q;            // [head of the task][row][padded head_dim], pair order
-  float* o;            // as q
+  float* q;            // [head of the task][row][padded head_dim], pair order of K
+  float* o;            // [head of the task][row][padded head_dim_v], pair order of V
   float* m;            // [head][row]
   float* l;            // [head][row]
   float* s;            // [head][row][kTile]
@@ -35,9 +38,8 @@ struct Buffers {
 
   Buffers(const AttentionParams& p, Carver& carver) {
     const std::size_t rows_of_heads = static_cast<std::size_t>(p.num_heads_kv) * kFewRows;
-    const std::size_t dim = static_cast<std::size_t>(round_up(p.head_dim, kPanel));
-    q = carver.take<float>(rows_of_heads * dim);
-    o = carver.take<float>(rows_of_heads * dim);
+    q = carver.take<float>(rows_of_heads * static_cast<std::size_t>(round_up(p.head_dim, kPanel)));
+    o = carver.take<float>(rows_of_heads * static_cast<std::size_t>(round_up(p.head_dim_v, kPanel)));
     m = carver.take<float>(rows_of_heads);
     l = carver.take<float>(rows_of_heads);
     s = carver.take<float>(rows_of_heads * kTile);
@@ -67,13 +69,17 @@ ATTNBENCH_INLINE void for_row_blocks(int rows, F&& f) {
   }
 }
 
-template <class Q, class Kv>
+template <class K, class V>
 class FewRows {
  public:
-  using Storage = typename Kv::Storage;
-
   FewRows(const AttentionParams& p, const Task& task, const Buffers& buffers)
-      : p_(p), task_(task), buf_(buffers), dim_(p.head_dim), padded_dim_(round_up(p.head_dim, kPanel)) {}
+      : p_(p),
+        task_(task),
+        buf_(buffers),
+        dim_(p.head_dim),
+        dim_v_(p.head_dim_v),
+        padded_dim_(round_up(p.head_dim, kPanel)),
+        padded_v_(round_up(p.head_dim_v, kPanel)) {}
 
   void run(float* partials) {
     for (int h = 0; h < task_.head_count; ++h) start(h);
@@ -89,20 +95,24 @@ class FewRows {
   }
 
  private:
+  static constexpr int64_t kKBytes = sizeof(typename K::Storage);
+  static constexpr int64_t kVBytes = sizeof(typename V::Storage);
+  static constexpr bool kInt8K = std::is_same_v<K, Int8>;
+
   void start(int h) {
     const int32_t group = p_.num_heads_q / p_.num_heads_kv;
     const int32_t head = task_.head_begin + h;
     const ScoreScale& scale = buf_.scales[h] = score_scale(p_, task_.seq, head);
     float* q_rows = buf_.q + h * task_.rows * padded_dim_;
     std::fill_n(q_rows, task_.rows * padded_dim_, 0.0f);
-    std::fill_n(buf_.o + h * task_.rows * padded_dim_, task_.rows * padded_dim_, 0.0f);
+    std::fill_n(buf_.o + h * task_.rows * padded_v_, task_.rows * padded_v_, 0.0f);
     for (int r = 0; r < task_.rows; ++r) {
       const int32_t packed_row = task_.row_begin + r;
       const int32_t token = packed_row / group;
       float q[kMaxHeadDim];
-      load_query<Q>(p_, task_, token, head * group + packed_row % group, q);
+      load_query(p_, task_, token, head * group + packed_row % group, scale.q_factor, q);
       for (int d = 0; d < dim_; ++d) {
-        q_rows[r * padded_dim_ + d / kPanel * kPanel + Kv::pair_slot(d % kPanel)] = q[d] * scale.q_factor;
+        q_rows[r * padded_dim_ + d / kPanel * kPanel + K::pair_slot(d % kPanel)] = q[d];
       }
       const KeyBounds seen = visible_keys(p_, token, task_.range.q_len, task_.range.k_len);
       const int32_t begin = std::clamp(seen.begin, task_.keys.begin, task_.keys.end);
@@ -119,82 +129,87 @@ class FewRows {
   void do_tile(const Tile& tile, const Tile& next) {
     // Rows in the order in which they are read: K and V of this tile, K of the next. Past the last key of K
     // stands that key again, up to a whole step; its scores there are masked.
-    const Storage* stream[3 * kTile];
-    const Storage* const k_base = static_cast<const Storage*>(p_.k);
-    const Storage* const v_base = static_cast<const Storage*>(p_.v);
+    const char* stream[3 * kTile];
+    const char* const k_base = static_cast<const char*>(p_.k);
+    const char* const v_base = static_cast<const char*>(p_.v);
     const int keys = round_up(tile.n, kKeyStep);
-    const Storage** k = stream;
-    const Storage** v = k + keys;
-    const Storage** end = v + keys;
-    for (int j = 0; j < tile.n; ++j) k[j] = k_base + tile.k[j];
-    for (int j = 0; j < tile.n; ++j) v[j] = v_base + tile.v[j];
-    for (int j = 0; j < next.n; ++j) end[j] = k_base + next.k[j];
+    const char** k = stream;
+    const char** v = k + keys;
+    const char** end = v + keys;
+    for (int j = 0; j < tile.n; ++j) k[j] = k_base + tile.k[j] * kKBytes;
+    for (int j = 0; j < tile.n; ++j) v[j] = v_base + tile.v[j] * kVBytes;
+    for (int j = 0; j < next.n; ++j) end[j] = k_base + next.k[j] * kKBytes;
     for (int j = tile.n; j < keys; ++j) k[j] = k[tile.n - 1];
     for (int j = tile.n; j < keys; ++j) v[j] = v[tile.n - 1];
     end += next.n;
 
     for (int j = 0; j < keys; j += kKeyStep) {
       const auto rows = [&](int h) {
-        return stream_at(k + j, end, (task_.head_begin + h) * p_.k_stride_head);
+        return stream_at(k + j, end, (task_.head_begin + h) * p_.k_stride_head * kKBytes);
       };
       for (int h = 0; h < task_.head_count; ++h) dot(h, rows(h), j);
     }
     for (int h = 0; h < task_.head_count; ++h) {
-      for (int r = 0; r < task_.rows; ++r) softmax(h, r, tile);
+      float descales[kTile];
+      if constexpr (kInt8K)
+        load_key_descales(p_, task_.seq, task_.head_begin + h, tile.key, tile.n, descales);
+      for (int r = 0; r < task_.rows; ++r) softmax(h, r, tile, descales);
     }
     for (int j = 0; j < keys; j += kKeyStep) {
       const int count = std::min(kKeyStep, tile.n - j);
       const auto rows = [&](int h) {
-        return stream_at(v + j, end, (task_.head_begin + h) * p_.v_stride_head);
+        return stream_at(v + j, end, (task_.head_begin + h) * p_.v_stride_head * kVBytes);
       };
       for (int h = 0; h < task_.head_count; ++h) add(h, rows(h), j, count);
     }
   }
 
-  static RowStream<Storage> stream_at(const Storage** rows, const Storage** end, int64_t head) {
-    const Storage** ahead = std::min(rows + kAhead, end);
+  static RowStream stream_at(const char** rows, const char** end, int64_t head) {
+    const char** ahead = std::min(rows + kAhead, end);
     return {rows, ahead, std::min(kKeyStep, static_cast<int>(end - ahead)), head};
   }
 
-  void dot(int h, RowStream<Storage> k, int j) {
+  void dot(int h, RowStream k, int j) {
     const float* q = buf_.q + h * task_.rows * padded_dim_;
     float* s = buf_.s + h * task_.rows * kTile + j;
     for_row_blocks(task_.rows, [&]<int kRows>(int r) {
-      dot_keys<Kv, kRows>(q + r * padded_dim_, padded_dim_, k, dim_, s + r * kTile, kTile);
+      dot_keys<K, kRows>(q + r * padded_dim_, padded_dim_, k, dim_, s + r * kTile, kTile);
       k.ahead_count = 0;  // fetched once
     });
   }
 
-  void add(int h, RowStream<Storage> v, int j, int count) {
+  void add(int h, RowStream v, int j, int count) {
     const float* s = buf_.s + h * task_.rows * kTile + j;
-    float* o = buf_.o + h * task_.rows * padded_dim_;
+    float* o = buf_.o + h * task_.rows * padded_v_;
     for_row_blocks(task_.rows, [&]<int kRows>(int r) {
-      add_values<Kv, kRows>(s + r * kTile, kTile, v, count, dim_, o + r * padded_dim_, padded_dim_);
+      add_values<V, kRows>(s + r * kTile, kTile, v, count, dim_v_, o + r * padded_v_, padded_v_);
       v.ahead_count = 0;
     });
   }
 
-  void softmax(int h, int r, const Tile& tile) {
+  void softmax(int h, int r, const Tile& tile, [[maybe_unused]] const float* descales) {
     const int row = h * task_.rows + r;
     const ScoreScale scale = buf_.scales[h];
     const KeyBounds& seen = buf_.rows[r];
     float* s = buf_.s + row * kTile;
     const int end = round_up(tile.n, kLanes);
+    if constexpr (kInt8K) multiply_by_descales(descales, s, 0, end);
     const auto add_bias = [&] {
       add_alibi(p_, task_, task_.head_begin + h, r, tile.key, scale.bias_scale, s, 0, end);
     };
     const float alpha = softmax_row(scale, add_bias, s, 0, end, seen.begin - tile.key, seen.end - tile.key,
                                     buf_.m[row], buf_.l[row]);
+    if (p_.features & kDropout) drop_weights(p_, task_, task_.head_begin + h, r, tile.key, s, 0, end);
     if (alpha == 1.0f) return;
-    float* o = buf_.o + row * padded_dim_;
-    for (int d = 0; d < padded_dim_; d += kLanes) store(o + d, load(o + d) * alpha);
+    float* o = buf_.o + row * padded_v_;
+    for (int d = 0; d < padded_v_; d += kLanes) store(o + d, load(o + d) * alpha);
   }
 
   void finish(int h, float* partials) {
     for (int r = 0; r < task_.rows; ++r) {
-      const float* o = buf_.o + (h * task_.rows + r) * padded_dim_;
-      float in_order[kMaxHeadDim];
-      for (int d = 0; d < dim_; ++d) in_order[d] = o[d / kPanel * kPanel + Kv::pair_slot(d % kPanel)];
+      const float* o = buf_.o + (h * task_.rows + r) * padded_v_;
+      float in_order[kMaxHeadDimV];
+      for (int d = 0; d < dim_v_; ++d) in_order[d] = o[d / kPanel * kPanel + V::pair_slot(d % kPanel)];
       finish_row(p_, task_, task_.head_begin + h, r, in_order, buf_.m[h * task_.rows + r],
                  buf_.l[h * task_.rows + r], partials);
     }
@@ -204,7 +219,9 @@ class FewRows {
   const Task& task_;
   const Buffers& buf_;
   const int dim_;
+  const int dim_v_;
   const int padded_dim_;
+  const int padded_v_;
 };
 
 }  // namespace
@@ -218,7 +235,7 @@ std::size_t few_rows_scratch_bytes(const AttentionParams& p) {
 void run_few_rows(const AttentionParams& p, const Task& task, void* scratch, float* partials) {
   Carver carver(scratch);
   const Buffers buffers(p, carver);
-  with_types(p, [&]<class Q, class Kv>() { FewRows<Q, Kv>(p, task, buffers).run(partials); });
+  with_types(p, [&]<class K, class V>() { FewRows<K, V>(p, task, buffers).run(partials); });
 }
 
 }  // namespace attnbench::cpu

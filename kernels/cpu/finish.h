@@ -3,16 +3,14 @@
 
 #include <cstring>
 
+#include "kernels/common/checks.h"
+#include "kernels/common/descale.h"
 #include "kernels/common/score.h"
 #include "kernels/cpu/convert.h"
-#include "kernels/cpu/descale.h"
 #include "kernels/cpu/schedule.h"
 #include "kernels/cpu/softmax.h"
 
 namespace attnbench::cpu {
-
-/// Most channels, padded.
-inline constexpr int kMaxHeadDim = 256;
 
 /// Writes O and LSE of packed row `row` of the task's KV head `head` from its state over all its keys. Here
 /// alone a sink and V's descale enter. A row that saw no key has l = 0.
@@ -25,18 +23,17 @@ inline void write_row(const AttentionParams& p, const Task& task, int32_t head, 
   const RowEnd<double> end =
       end_row(m * 0.69314718055994530942, static_cast<double>(l), static_cast<double>(sink_of(p, q_head)));
   const float divisor = static_cast<float>(end.divisor);
-  alignas(64) float out[kMaxHeadDim];
+  alignas(64) float out[kMaxHeadDimV];
   if (l == 0.0f) {
-    std::memset(out, 0, sizeof out);
+    std::memset(out, 0, static_cast<std::size_t>(p.head_dim_v) * sizeof *out);
   } else {
-    const float descale = v_descale(p, task.seq, head);
-    for (int d = 0; d < p.head_dim; ++d) out[d] = o[d] / divisor * descale;
+    for (int d = 0; d < p.head_dim_v; ++d) out[d] = o[d] / divisor * v_descale(p, task.seq, head, d);
   }
-  store_row(p.dtype_out, p.out, out_offset(p, q_row, q_head), out, p.head_dim);
+  store_row(p.dtype_out, p.out, out_offset(p, q_row, q_head), out, p.head_dim_v);
   p.lse[lse_offset(p, q_row, q_head)] = static_cast<float>(end.lse);
 }
 
-/// Ends one row of a task; `o` holds head_dim accumulators in channel order, `partials` the launch's slots.
+/// Ends one row of a task; `o` holds head_dim_v accumulators in channel order, `partials` the launch's slots.
 inline void finish_row(const AttentionParams& p, const Task& task, int32_t head, int32_t row, const float* o,
                        float m, float l, float* partials) {
   if (task.splits == 1) {
@@ -44,9 +41,9 @@ inline void finish_row(const AttentionParams& p, const Task& task, int32_t head,
     return;
   }
   float* slot = partials + partial_offset(p, task, head, task.split, row);
-  std::memcpy(slot, o, static_cast<std::size_t>(p.head_dim) * sizeof *o);
-  slot[p.head_dim] = m;
-  slot[p.head_dim + 1] = l;
+  std::memcpy(slot, o, static_cast<std::size_t>(p.head_dim_v) * sizeof *o);
+  slot[p.head_dim_v] = m;
+  slot[p.head_dim_v + 1] = l;
 }
 
 }  // namespace attnbench::cpu

@@ -8,10 +8,13 @@
 // Rows go in groups of kGroupRows. A group works on the panels of keys that some row of it sees, so that
 // causal and window masks cost little beyond what they leave visible.
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cpu/alibi.h"
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/dropout.h"
 #include "kernels/cpu/finish.h"
+#include "kernels/cpu/key_descale.h"
 #include "kernels/cpu/paths.h"
 #include "kernels/cpu/query_row.h"
 #include "kernels/cpu/scratch.h"
@@ -36,7 +39,7 @@ struct Buffers {
   float* k;         // panels
   float* v;         // panels
   float* s;         // [kRowTile][kKeyTile]
-  float* o;         // [kRowTile][padded head_dim]
+  float* o;         // [kRowTile][padded head_dim_v]
   float* m;         // [kRowTile]
   float* l;         // [kRowTile]
   float* alpha;     // [kRowTile]
@@ -44,11 +47,12 @@ struct Buffers {
 
   Buffers(const AttentionParams& p, Carver& carver) {
     const std::size_t dim = static_cast<std::size_t>(round_up(p.head_dim, kPanel));
+    const std::size_t dim_v = static_cast<std::size_t>(round_up(p.head_dim_v, kPanel));
     q = carver.take<float>(kRowTile * dim);
     k = carver.take<float>(kKeyTile * dim);
-    v = carver.take<float>(kKeyTile * dim);
+    v = carver.take<float>(kKeyTile * dim_v);
     s = carver.take<float>(kRowTile * kKeyTile);
-    o = carver.take<float>(kRowTile * dim);
+    o = carver.take<float>(kRowTile * dim_v);
     m = carver.take<float>(kRowTile);
     l = carver.take<float>(kRowTile);
     alpha = carver.take<float>(kRowTile);
@@ -56,18 +60,17 @@ struct Buffers {
   }
 };
 
-template <class Q, class Kv>
+template <class K, class V>
 class ManyRows {
  public:
-  using Storage = typename Kv::Storage;
-
   ManyRows(const AttentionParams& p, const Task& task, const Buffers& buffers)
       : p_(p),
         task_(task),
         buf_(buffers),
         scale_(score_scale(p, task.seq, task.head_begin)),
         dim_(p.head_dim),
-        padded_dim_(round_up(p.head_dim, kPanel)),
+        dim_v_(p.head_dim_v),
+        padded_v_(round_up(p.head_dim_v, kPanel)),
         head_(task.head_begin) {}
 
   void run(float* partials) {
@@ -80,25 +83,33 @@ class ManyRows {
       pack_k();
       pack_v();
       multiply_qk(columns, n);
+      float descales[kKeyTile];
+      if constexpr (kInt8K) load_key_descales(p_, task_.seq, head_, key, n, descales);
       for (int g = 0; g < groups(); ++g) {
         for (int r = g * kGroupRows; r < g * kGroupRows + rows_of_group(g); ++r) {
           const KeyBounds& seen = buf_.rows[r];
           float* s = buf_.s + r * kKeyTile;
+          if constexpr (kInt8K) multiply_by_descales(descales, s, columns[g].begin, columns[g].end);
           const auto add_bias = [&] {
             add_alibi(p_, task_, head_, r, key, scale_.bias_scale, s, columns[g].begin, columns[g].end);
           };
           buf_.alpha[r] = softmax_row(scale_, add_bias, s, columns[g].begin, columns[g].end, seen.begin - key,
                                       seen.end - key, buf_.m[r], buf_.l[r]);
+          if (p_.features & kDropout) {
+            drop_weights(p_, task_, head_, r, key, s, columns[g].begin, columns[g].end);
+          }
         }
       }
       multiply_pv(columns);
     }
     for (int r = 0; r < task_.rows; ++r) {
-      finish_row(p_, task_, head_, r, buf_.o + r * padded_dim_, buf_.m[r], buf_.l[r], partials);
+      finish_row(p_, task_, head_, r, buf_.o + r * padded_v_, buf_.m[r], buf_.l[r], partials);
     }
   }
 
  private:
+  static constexpr bool kInt8K = std::is_same_v<K, Int8>;
+
   int groups() const { return (task_.rows + kGroupRows - 1) / kGroupRows; }
   int rows_of_group(int g) const { return std::min(kGroupRows, task_.rows - g * kGroupRows); }
 
@@ -108,9 +119,9 @@ class ManyRows {
       const int32_t packed_row = task_.row_begin + r;
       const int32_t token = packed_row / group;
       float q[kMaxHeadDim];
-      load_query<Q>(p_, task_, token, head_ * group + packed_row % group, q);
+      load_query(p_, task_, token, head_ * group + packed_row % group, scale_.q_factor, q);
       float* column = buf_.q + (r / kGroupRows) * kGroupRows * dim_ + r % kGroupRows;
-      for (int d = 0; d < dim_; ++d) column[d * kGroupRows] = q[d] * scale_.q_factor;
+      for (int d = 0; d < dim_; ++d) column[d * kGroupRows] = q[d];
 
       // Bounds within the task's own keys; kept ordered, so that a row that sees none of them has an empty
       // range.
@@ -120,7 +131,7 @@ class ManyRows {
       buf_.m[r] = -kInf;
       buf_.l[r] = 0.0f;
     }
-    std::fill_n(buf_.o, task_.rows * padded_dim_, 0.0f);
+    std::fill_n(buf_.o, task_.rows * padded_v_, 0.0f);
   }
 
   Columns columns_of_group(int g, int32_t key, int n) const {
@@ -141,6 +152,7 @@ class ManyRows {
   /// Keys from n to the end of the last panel become zeros: memory beyond the sequence's keys is not read.
   void pack_k() {
     const int n = tile_.n;
+    using Storage = typename K::Storage;
     const Storage* base = static_cast<const Storage*>(p_.k) + head_ * p_.k_stride_head;
     for (int j = 0; j < round_up(n, kPanel); j += 8) {
       const Storage* row[8];
@@ -151,10 +163,10 @@ class ManyRows {
         Vec8 block[8] = {};
         if (count == 8 && d + 8 <= dim_) {
           ATTNBENCH_UNROLL
-          for (int i = 0; i < 8; ++i) block[i] = Kv::load8(row[i] + d);
+          for (int i = 0; i < 8; ++i) block[i] = K::load8(row[i] + d);
         } else {
           for (int i = 0; i < count; ++i) {
-            block[i] = d + 8 <= dim_ ? Kv::load8(row[i] + d) : load8_part<Kv>(row[i] + d, dim_ - d);
+            block[i] = d + 8 <= dim_ ? K::load8(row[i] + d) : load8_part<K>(row[i] + d, dim_ - d);
           }
         }
         transpose_8x8(block);
@@ -168,13 +180,16 @@ class ManyRows {
 
   void pack_v() {
     const int n = tile_.n;
+    using Storage = typename V::Storage;
     const Storage* base = static_cast<const Storage*>(p_.v) + head_ * p_.v_stride_head;
     for (int j = 0; j < round_up(n, kPanel); ++j) {
       float* row = buf_.v + j * kPanel;
       const Storage* v = j < n ? base + tile_.v[j] : nullptr;
-      for (int d = 0; d < padded_dim_; d += 8) {
+      for (int d = 0; d < padded_v_; d += 8) {
         Vec8 x{};
-        if (v != nullptr && d < dim_) x = d + 8 <= dim_ ? Kv::load8(v + d) : load8_part<Kv>(v + d, dim_ - d);
+        if (v != nullptr && d < dim_v_) {
+          x = d + 8 <= dim_v_ ? V::load8(v + d) : load8_part<V>(v + d, dim_v_ - d);
+        }
         store(row + d / kPanel * kPanel * kKeyTile + d % kPanel, x);
       }
     }
@@ -194,16 +209,16 @@ class ManyRows {
   }
 
   void multiply_pv(const Columns* columns) {
-    for (int d = 0; d < padded_dim_; d += kPanel) {
+    for (int d = 0; d < padded_v_; d += kPanel) {
       for (int g = 0; g < groups(); ++g) {
         const int begin = columns[g].begin;
         if (begin == columns[g].end) continue;
         const float* weights = buf_.s + g * kGroupRows * kKeyTile + begin;
         const float* panel = buf_.v + d * kKeyTile + begin * kPanel;
-        float* o = buf_.o + g * kGroupRows * padded_dim_ + d;
+        float* o = buf_.o + g * kGroupRows * padded_v_ + d;
         with_rows(rows_of_group(g), [&]<int kRows>() {
           gemm_scale_add<kRows, kKeyTile, 1>(weights, panel, columns[g].end - begin,
-                                             buf_.alpha + g * kGroupRows, o, padded_dim_);
+                                             buf_.alpha + g * kGroupRows, o, padded_v_);
         });
       }
     }
@@ -214,7 +229,8 @@ class ManyRows {
   const Buffers& buf_;
   const ScoreScale scale_;
   const int dim_;
-  const int padded_dim_;
+  const int dim_v_;
+  const int padded_v_;
   const int32_t head_;
   TileRows<kKeyTile> tile_;
 };
@@ -230,7 +246,7 @@ std::size_t many_rows_scratch_bytes(const AttentionParams& p) {
 void run_many_rows(const AttentionParams& p, const Task& task, void* scratch, float* partials) {
   Carver carver(scratch);
   const Buffers buffers(p, carver);
-  with_types(p, [&]<class Q, class Kv>() { ManyRows<Q, Kv>(p, task, buffers).run(partials); });
+  with_types(p, [&]<class K, class V>() { ManyRows<K, V>(p, task, buffers).run(partials); });
 }
 
 }  // namespace attnbench::cpu

@@ -13,17 +13,17 @@ void run_merge(const AttentionParams& p, const Merge& merge, const float* partia
   };
   for (int32_t r = 0; r < tile.rows; ++r) {
     float m = -kInf;
-    for (int32_t s = 0; s < tile.splits; ++s) m = std::max(m, state(s, r)[p.head_dim]);
+    for (int32_t s = 0; s < tile.splits; ++s) m = std::max(m, state(s, r)[p.head_dim_v]);
     // A split in which the row saw no key has m = -inf, l = 0 and zeros: its factor is 0, also if all are
     // such.
     const float base = m == -kInf ? 0.0f : m;
-    float o[kMaxHeadDim] = {};
+    float o[kMaxHeadDimV] = {};
     float l = 0.0f;
     for (int32_t s = 0; s < tile.splits; ++s) {
       const float* part = state(s, r);
-      const float factor = exp2_float(part[p.head_dim] - base);
-      for (int32_t d = 0; d < p.head_dim; ++d) o[d] += factor * part[d];
-      l += factor * part[p.head_dim + 1];
+      const float factor = exp2_float(part[p.head_dim_v] - base);
+      for (int32_t d = 0; d < p.head_dim_v; ++d) o[d] += factor * part[d];
+      l += factor * part[p.head_dim_v + 1];
     }
     write_row(p, tile, merge.head, r, o, m, l);
   }

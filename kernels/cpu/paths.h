@@ -14,6 +14,10 @@ void run_many_rows(const AttentionParams& p, const Task& task, void* scratch, fl
 std::size_t few_rows_scratch_bytes(const AttentionParams& p);
 void run_few_rows(const AttentionParams& p, const Task& task, void* scratch, float* partials);
 
+/// Writes the probabilities of a task's rows, at most kRowStep, against all their keys, from the LSE that the
+/// launch has left.
+void run_probs(const AttentionParams& p, const Task& task);
+
 /// Merges the partial states of a row tile into O and LSE, in the order of their keys.
 void run_merge(const AttentionParams& p, const Merge& merge, const float* partials);
 

@@ -18,20 +18,23 @@ inline constexpr int kKeyStep = 8;
 inline constexpr int kRowStep = 4;
 
 /// The rows of one call, and the rows to be fetched meanwhile, as many calls ahead as hides the latency of
-/// memory. All are of one KV head, `head` elements from the addresses listed.
-template <class Storage>
+/// memory. All are of one KV head, `head` bytes from the addresses listed. Where K and V differ in type or
+/// width, what is fetched over the seam between them is not quite what is read: only time depends on it.
 struct RowStream {
-  const Storage* const* rows;
-  const Storage* const* ahead;
+  const char* const* rows;
+  const char* const* ahead;
   int ahead_count;
   int64_t head;
 
-  ATTNBENCH_INLINE const Storage* row(int j) const { return rows[j] + head; }
+  template <class Storage>
+  ATTNBENCH_INLINE const Storage* row(int j) const {
+    return reinterpret_cast<const Storage*>(rows[j] + head);
+  }
 
-  ATTNBENCH_INLINE void fetch(int begin, int end, int dim) const {
+  ATTNBENCH_INLINE void fetch(int begin, int end, int bytes) const {
     for (int j = begin; j < std::min(end, ahead_count); ++j) {
-      const char* p = reinterpret_cast<const char*>(ahead[j] + head);
-      for (int i = 0; i < dim * static_cast<int>(sizeof(Storage)); i += 64) __builtin_prefetch(p + i);
+      const char* p = ahead[j] + head;
+      for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
     }
   }
 };
@@ -55,13 +58,13 @@ ATTNBENCH_INLINE void dot_panel(const float* q, int q_stride, const VecPair (&x)
 /// s[r * s_stride + j] = q[r] . k[j] for kRows query rows and kKeyStep keys. Rows of q are `q_stride` apart,
 /// in pair order, padded with zeros to a multiple of kPanel.
 template <class T, int kRows>
-__attribute__((noinline)) void dot_keys(const float* q, int q_stride, const RowStream<typename T::Storage>& k,
-                                        int dim, float* s, int s_stride) {
+__attribute__((noinline)) void dot_keys(const float* q, int q_stride, const RowStream& k, int dim, float* s,
+                                        int s_stride) {
   constexpr int kKeys = kRows == 3 ? 2 : 8 / kRows;  // at most eight accumulators: one tree sums them all
   for (int j = 0; j < kKeyStep; j += kKeys) {
-    k.fetch(j, j + kKeys, dim);
+    k.fetch(j, j + kKeys, dim * static_cast<int>(sizeof(typename T::Storage)));
     const typename T::Storage* row[kKeys];
-    for (int i = 0; i < kKeys; ++i) row[i] = k.row(j + i);
+    for (int i = 0; i < kKeys; ++i) row[i] = k.row<typename T::Storage>(j + i);
     Vec acc[8] = {};
     int d = 0;
     for (; d + kPanel <= dim; d += kPanel) {
@@ -86,8 +89,8 @@ __attribute__((noinline)) void dot_keys(const float* q, int q_stride, const RowS
 /// o[r] += sum over j < count of w[r * w_stride + j] v[j], for kRows rows over kPanels panels of channels
 /// from d on; with kPart the one panel is incomplete and ends at `dim`.
 template <class T, int kRows, int kPanels, bool kPart>
-ATTNBENCH_INLINE void add_values_panels(const float* w, int w_stride, const RowStream<typename T::Storage>& v,
-                                        int count, int d, int dim, float* o, int o_stride) {
+ATTNBENCH_INLINE void add_values_panels(const float* w, int w_stride, const RowStream& v, int count, int d,
+                                        int dim, float* o, int o_stride) {
   Vec acc[kRows][kPanels][2];
   ATTNBENCH_UNROLL
   for (int r = 0; r < kRows; ++r) {
@@ -98,7 +101,7 @@ ATTNBENCH_INLINE void add_values_panels(const float* w, int w_stride, const RowS
     }
   }
   for (int j = 0; j < count; ++j) {
-    const typename T::Storage* row = v.row(j) + d;
+    const typename T::Storage* row = v.row<typename T::Storage>(j) + d;
     VecPair x[kPanels];
     if constexpr (kPart) {
       x[0] = load_pair_part<T>(row, dim - d);
@@ -129,18 +132,18 @@ ATTNBENCH_INLINE void add_values_panels(const float* w, int w_stride, const RowS
 /// o[r] += sum over j < count of w[r * w_stride + j] v[j] for kRows rows over all channels, count <=
 /// kKeyStep.
 template <class T, int kRows>
-__attribute__((noinline)) void add_values(const float* w, int w_stride,
-                                          const RowStream<typename T::Storage>& v, int count, int dim,
-                                          float* o, int o_stride) {
+__attribute__((noinline)) void add_values(const float* w, int w_stride, const RowStream& v, int count,
+                                          int dim, float* o, int o_stride) {
   constexpr int kPanels = kRowStep / kRows;  // six accumulators or more cover the latency of FMA
+  const int bytes = dim * static_cast<int>(sizeof(typename T::Storage));
   int fetched = 0;
   int d = 0;
   for (; d + kPanels * kPanel <= dim; d += kPanels * kPanel) {
-    v.fetch(fetched, fetched + kPanels, dim);
+    v.fetch(fetched, fetched + kPanels, bytes);
     fetched += kPanels;
     add_values_panels<T, kRows, kPanels, false>(w, w_stride, v, count, d, dim, o, o_stride);
   }
-  v.fetch(fetched, v.ahead_count, dim);
+  v.fetch(fetched, v.ahead_count, bytes);
   for (; d + kPanel <= dim; d += kPanel) {
     add_values_panels<T, kRows, 1, false>(w, w_stride, v, count, d, dim, o, o_stride);
   }

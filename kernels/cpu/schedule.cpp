@@ -13,7 +13,7 @@ constexpr int64_t kHeadGroupBytes = 64 * 1024;
 /// KV heads per few-row task: many, so that a tile of keys is read over whole tokens of the (token, head)
 /// layout, but no more than leaves every thread several tasks.
 int32_t heads_per_task(const AttentionParams& p, int64_t row_tiles, int32_t rows, int threads) {
-  const int64_t head_bytes = int64_t{rows} * round_up(p.head_dim, kPanel) * 4;
+  const int64_t head_bytes = int64_t{rows} * round_up(p.head_dim_v, kPanel) * 4;
   int32_t heads = p.num_heads_kv;
   while (heads > 1 && (heads * head_bytes > kHeadGroupBytes ||
                        row_tiles * ((p.num_heads_kv + heads - 1) / heads) < int64_t{4} * threads)) {
@@ -53,12 +53,35 @@ void for_each_tile(const AttentionParams& p, F&& f) {
   }
 }
 
+/// Tasks of the probabilities, in the order of their rows.
+void schedule_probs(const AttentionParams& p, std::vector<Task>& tasks) {
+  tasks.clear();
+  if (!(p.features & kProbs)) return;
+  const int32_t group = p.num_heads_q / p.num_heads_kv;
+  for (int32_t b = 0; b < p.batch; ++b) {
+    Task task{};
+    task.seq = b;
+    task.range = seq_range(p, b);
+    task.head_count = task.splits = 1;
+    const int64_t packed_rows = int64_t{task.range.q_len} * group;
+    for (int64_t row = 0; row < packed_rows; row += kProbsRows) {
+      task.row_begin = static_cast<int32_t>(row);
+      task.rows = static_cast<int32_t>(std::min<int64_t>(kProbsRows, packed_rows - row));
+      task.keys = visible_keys_of_rows(p, static_cast<int32_t>(row / group),
+                                       static_cast<int32_t>((row + task.rows - 1) / group), task.range.q_len,
+                                       task.range.k_len);
+      for (task.head_begin = 0; task.head_begin < p.num_heads_kv; ++task.head_begin) tasks.push_back(task);
+    }
+  }
+}
+
 }  // namespace
 
 void make_schedule(const AttentionParams& p, int threads, Schedule& schedule) {
   schedule.tasks.clear();
   schedule.merges.clear();
   schedule.partial_floats = 0;
+  schedule_probs(p, schedule.probs);
 
   int64_t few_row_tasks = 0;
   int32_t few_rows = 1;

@@ -21,6 +21,7 @@ inline constexpr int kRowTile = 96;        ///< packed rows of a task of many ro
 inline constexpr int kKeyTile = 128;       ///< keys in flight, a multiple of kPanel
 inline constexpr int kFewRows = 16;        ///< up to here rows are dotted with keys directly
 inline constexpr int kSplitMaxRows = 384;  ///< beyond, rows alone give parallelism enough: keys are not split
+inline constexpr int kProbsRows = 4;       ///< rows of a task of probabilities
 inline constexpr int kSplitKeys = 2048;    ///< most keys of a split
 
 struct Task {
@@ -47,11 +48,13 @@ struct Merge {
 struct Schedule {
   std::vector<Task> tasks;  ///< longest first
   std::vector<Merge> merges;
+  std::vector<Task>
+      probs;  ///< up to kProbsRows rows of a KV head against all their keys; of launches that ask
   int64_t partial_floats = 0;
 };
 
 /// Floats of one row's partial state: accumulators, then m and l.
-inline int32_t partial_row_floats(const AttentionParams& p) { return p.head_dim + 2; }
+inline int32_t partial_row_floats(const AttentionParams& p) { return p.head_dim_v + 2; }
 
 /// Floats before the state of `row` (0 <= row < task.rows) of KV head `head`, split `split`.
 inline int64_t partial_offset(const AttentionParams& p, const Task& task, int32_t head, int32_t split,

@@ -10,8 +10,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/common/descale.h"
 #include "kernels/contract/attention_params.h"
-#include "kernels/cpu/descale.h"
 #include "kernels/cpu/fast_exp.h"
 #include "kernels/cpu/simd.h"
 
@@ -53,18 +53,27 @@ inline ScoreScale score_scale(const AttentionParams& p, int32_t b, int32_t head)
   return out;
 }
 
-/// In place, s[begin, end) := weights; begin and end are multiples of kLanes. Columns outside [lo, hi) are
-/// masked: whatever they hold is replaced, so that they weigh exactly 0. Where scale.bias is set, add_bias()
-/// brings s[begin, end) to scale.bias_scale * s + bias, in base 2. Updates m and l, returns alpha.
+/// In place, what comes between q.k and the mask: s[begin, end) becomes exponents but for the factor
+/// log2_scale. Where scale.bias is set, add_bias() brings s[begin, end) to scale.bias_scale * s + bias, in
+/// base
+/// 2. begin and end are multiples of kLanes.
 template <class AddBias>
-inline float softmax_row(const ScoreScale& scale, AddBias&& add_bias, float* s, int begin, int end, int lo,
-                         int hi, float& m, float& l) {
+ATTNBENCH_INLINE void add_terms(const ScoreScale& scale, AddBias&& add_bias, float* s, int begin, int end) {
   if (scale.cap > 0.0f) {
     for (int j = begin; j < end; j += kLanes) {
       store(s + j, tanh_vec(load(s + j) * scale.cap_scale) * scale.cap);
     }
   }
   if (scale.bias) add_bias();
+}
+
+/// In place, s[begin, end) := weights; begin and end are multiples of kLanes. Columns outside [lo, hi) are
+/// masked: whatever they hold is replaced, so that they weigh exactly 0. add_bias as for add_terms. Updates m
+/// and l, returns alpha.
+template <class AddBias>
+inline float softmax_row(const ScoreScale& scale, AddBias&& add_bias, float* s, int begin, int end, int lo,
+                         int hi, float& m, float& l) {
+  add_terms(scale, add_bias, s, begin, end);
   for (int j = begin; j < lo && j < end; ++j) s[j] = -kInf;
   for (int j = hi > begin ? hi : begin; j < end; ++j) s[j] = -kInf;
 

@@ -45,7 +45,7 @@ Result attend(const std::vector<float>& q, const std::vector<float>& k, const st
       kPackedKv | kFp32 | (causal ? uint64_t{kCausal} : 0u) | (seqused_k.empty() ? 0u : uint64_t{kPartialKv});
   a.batch = static_cast<int32_t>(cu_seqlens_q.size()) - 1;
   a.num_heads_q = a.num_heads_kv = kHeads;
-  a.head_dim = kDim;
+  a.head_dim = a.head_dim_v = kDim;
   a.total_q = cu_seqlens_q.back();
   for (int b = 0; b < a.batch; ++b) {
     const auto i = static_cast<std::size_t>(b);

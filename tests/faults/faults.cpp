@@ -55,7 +55,7 @@ KernelStatus unwritten_row(const OpParams* p, const LaunchContext* c, KernelMess
   const AttentionParams& a = p->attention;
   const std::size_t e = dtype_size(a.dtype_out);
   char* row = static_cast<char*>(a.out) + static_cast<std::size_t>(last_row(a)) * e;
-  const std::vector<char> before(row, row + static_cast<std::size_t>(a.head_dim) * e);
+  const std::vector<char> before(row, row + static_cast<std::size_t>(a.head_dim_v) * e);
   const KernelStatus status = good().launch(p, c, m);
   std::memcpy(row, before.data(), before.size());
   return status;
@@ -64,7 +64,7 @@ KernelStatus unwritten_row(const OpParams* p, const LaunchContext* c, KernelMess
 KernelStatus past_the_end(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   const KernelStatus status = good().launch(p, c, m);
   const AttentionParams& a = p->attention;
-  store_float(a.dtype_out, a.out, last_row(a) + a.head_dim, 0.5f);
+  store_float(a.dtype_out, a.out, last_row(a) + a.head_dim_v, 0.5f);
   return status;
 }
 

@@ -37,7 +37,7 @@ struct Call {
     p.features = kFp32 | kAppend | (paged ? kPagedKv : kContiguousKv);
     p.batch = 2;
     p.num_heads_q = p.num_heads_kv = 1;
-    p.head_dim = kDim;
+    p.head_dim = p.head_dim_v = kDim;
     p.total_q = p.lse_stride_head = 2;
     p.max_seqlen_q = 1;
     p.max_seqlen_k = 3;

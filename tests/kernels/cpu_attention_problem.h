@@ -10,12 +10,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "kernels/common/checks.h"
+#include "kernels/contract/dropout.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace attnbench::testing {
@@ -34,6 +37,8 @@ struct Problem {
   int heads_q = 2;
   int heads_kv = 2;
   int dim = 64;
+  int dim_v = 0;        ///< 0: dim
+  bool v_is_k = false;  ///< V is a view of K
   DType dtype = DType::kFp32;
   DType dtype_out = DType::kFp32;
   int block_size = 0;  ///< 0: packed
@@ -54,17 +59,33 @@ struct Problem {
   bool alibi_sqrt = false;
   bool sinks = false;
   float sink_shift = 0.0f;  ///< added to each sink
-  bool e4m3_kv = false;     ///< K and V in e4m3 with descales
+  uint64_t quantised = 0;   ///< kE4m3Kv, kE4m3Q, kInt8Q, kInt8K, kInt8V
   float k_descale_factor = 1.0f;
+  float p_dropout = 0.0f;
+  bool probs = false;
 
-  DType kv_dtype() const { return e4m3_kv ? DType::kE4m3 : dtype; }
-  /// Of sequence `id`, KV head `head`: no two near each other agree, and no descale of K is one of V.
-  float k_descale(uint64_t id, int head) const {
-    return e4m3_kv ? k_descale_factor * (0.08f + 0.013f * static_cast<float>((id * 5 + head * 3) % 16))
-                   : 1.0f;
+  int dv() const { return dim_v == 0 ? dim : dim_v; }
+  uint64_t base() const { return dtype_feature(dtype); }
+  InputDTypes types() const { return input_dtypes(base() | quantised); }
+  DType type_of(uint64_t tensor) const {
+    return tensor == 0 ? types().q : tensor == 1 || v_is_k ? types().k : types().v;
   }
-  float v_descale(uint64_t id, int head) const {
-    return e4m3_kv ? 0.05f + 0.017f * static_cast<float>((id * 3 + head * 7) % 16) : 1.0f;
+  // Descales of position `pos` of sequence `id`: no two near each other agree, and none of one tensor is one
+  // of another. e4m3 has one per sequence and KV head. Stored numbers reach 8 in e4m3 and 127 in int8.
+  float q_descale(uint64_t id, int pos, int head) const {
+    if (quantised & kInt8Q) return 0.004f + 0.0007f * static_cast<float>((id * 5 + pos * 7 + head * 3) % 11);
+    const int kv_head = head / (heads_q / heads_kv);
+    return quantised & kE4m3Q ? 0.07f + 0.011f * static_cast<float>((id * 7 + kv_head * 5) % 16) : 1.0f;
+  }
+  float k_descale(uint64_t id, int pos, int head) const {
+    const float e4m3 = 0.08f + 0.013f * static_cast<float>((id * 5 + head * 3) % 16);
+    const float int8 = 0.005f + 0.0009f * static_cast<float>((id * 3 + pos * 5 + head * 7) % 13);
+    return k_descale_factor * (quantised & kE4m3Kv ? e4m3 : quantised & kInt8K ? int8 : 1.0f);
+  }
+  float v_descale(uint64_t id, int head, int channel) const {
+    if (v_is_k) return k_descale(id, 0, head);
+    if (quantised & kInt8V) return 0.003f + 0.0011f * static_cast<float>((head * 3 + channel * 5) % 9);
+    return quantised & kE4m3Kv ? 0.05f + 0.017f * static_cast<float>((id * 3 + head * 7) % 16) : 1.0f;
   }
   bool paged() const { return block_size > 0; }
   bool contiguous() const { return cache != Cache::kNone; }
@@ -82,29 +103,43 @@ struct Problem {
   }
 };
 
-/// Uniform in [-1, 1), in e4m3 [-8, 8), rounded to the tensor's dtype: what is stored. Tensors are q, K, V.
+/// Uniform in [-1, 1), in e4m3 [-8, 8), in int8 [-127, 127), rounded to the tensor's dtype: what is stored.
+/// Tensors are q, K, V.
 inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos, uint64_t head,
                    uint64_t channel) {
+  if (tensor == 2 && p.v_is_k) tensor = 1;
   uint64_t x = (((tensor * 1000003 + seq) * 1000003 + pos) * 1009 + head) * 1009 + channel;
   x += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
   x ^= x >> 31;
   const float uniform = static_cast<float>(x >> 40) * 0x1p-23f - 1.0f;
-  if (tensor == 0) return round_to(p.dtype, uniform * p.magnitude);
-  return round_to(p.kv_dtype(), p.e4m3_kv ? uniform * 8 : uniform);
+  const DType t = p.type_of(tensor);
+  const float range = t == DType::kE4m3 ? 8.0f : t == DType::kInt8 ? 127.0f : 1.0f;
+  return round_to(t, uniform * range * (tensor == 0 ? p.magnitude : 1.0f));
 }
 
-/// O (total_q, Hq, D) and LSE (Hq, total_q), rows counted without q_begin.
+/// O (total_q, Hq, Dv), LSE (Hq, total_q) and probabilities (Hq, total_q, longest key length), rows counted
+/// without q_begin.
 struct Result {
   std::vector<float> out;
   std::vector<float> lse;
+  std::vector<float> probs;
   bool operator==(const Result& other) const {
-    return out.size() == other.out.size() && lse.size() == other.lse.size() &&
-           std::memcmp(out.data(), other.out.data(), out.size() * 4) == 0 &&
-           std::memcmp(lse.data(), other.lse.data(), lse.size() * 4) == 0;
+    const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+      return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
+    };
+    return same(out, other.out) && same(lse, other.lse) && same(probs, other.probs);
   }
 };
+
+/// In elements.
+struct Strides {
+  int64_t block = 0, token = 0, head = 0;
+};
+
+inline constexpr uint64_t kDropoutSeed = 0x123456789abcdefull;
+inline constexpr uint64_t kDropoutOffset = 0x500000007ull;
 
 /// Tensors of a problem in memory, and the parameters that describe them.
 class Layout {
@@ -134,6 +169,13 @@ class Layout {
     p.out = out.data();
     p.lse = lse.data();
     p.lse_stride_head = static_cast<int64_t>(rows);
+    // Rows and heads of the probabilities lie further apart than they are long.
+    p.probs_stride_token = p.max_seqlen_k + 3;
+    p.probs_stride_head = static_cast<int64_t>(rows) * p.probs_stride_token + 5;
+    std::vector<float> probs(
+        problem_.probs ? static_cast<std::size_t>(problem_.heads_q * p.probs_stride_head) : 1,
+        std::numeric_limits<float>::quiet_NaN());
+    p.probs = problem_.probs ? probs.data() : nullptr;
     LaunchContext context{};
     context.num_threads = threads;
     KernelMessage message{};
@@ -154,6 +196,15 @@ class Layout {
     for (int h = 0; h < problem_.heads_q; ++h) {
       for (int t = 0; t < total; ++t) result.lse.push_back(lse[h * rows + problem_.q_begin + t]);
     }
+    for (int h = 0; problem_.probs && h < problem_.heads_q; ++h) {
+      for (int t = 0; t < total; ++t) {
+        float* row = &probs[h * p.probs_stride_head + (problem_.q_begin + t) * p.probs_stride_token];
+        result.probs.insert(result.probs.end(), row, row + p.max_seqlen_k);
+        std::fill_n(row, p.max_seqlen_k, std::numeric_limits<float>::quiet_NaN());
+      }
+    }
+    EXPECT_TRUE(std::all_of(probs.begin(), probs.end(), [](float x) { return std::isnan(x); }))
+        << "written outside the probabilities";
     return result;
   }
 
@@ -162,16 +213,18 @@ class Layout {
     return std::accumulate(problem_.seqs.begin(), problem_.seqs.end(), 0,
                            [](int n, const Seq& s) { return n + s.q; });
   }
-  std::size_t out_row() const { return static_cast<std::size_t>(problem_.heads_q) * problem_.dim; }
+  std::size_t q_row() const { return static_cast<std::size_t>(problem_.heads_q) * problem_.dim; }
+  std::size_t out_row() const { return static_cast<std::size_t>(problem_.heads_q) * problem_.dv(); }
   uint64_t id(std::size_t b) const { return problem_.seqs[b].id >= 0 ? problem_.seqs[b].id : b; }
 
-  /// All ones is NaN in every type.
+  /// All ones is NaN in every floating type; int8 has none, and takes its extreme.
   static std::vector<uint8_t> poisoned(DType t, int64_t elements) {
-    return std::vector<uint8_t>(static_cast<std::size_t>(elements) * dtype_size(t), 0xff);
+    return std::vector<uint8_t>(static_cast<std::size_t>(elements) * dtype_size(t),
+                                t == DType::kInt8 ? 0x80 : 0xff);
   }
   void put_row(std::vector<uint8_t>& to, int64_t offset, int tensor, std::size_t b, int pos, int head) {
-    const DType t = tensor == 0 ? problem_.dtype : problem_.kv_dtype();
-    for (int d = 0; d < problem_.dim; ++d) {
+    const DType t = problem_.type_of(tensor);
+    for (int d = 0; d < (tensor == 2 ? problem_.dv() : problem_.dim); ++d) {
       store_float(t, to.data(), offset + d, value(problem_, tensor, id(b), pos, head, d));
     }
   }
@@ -179,11 +232,11 @@ class Layout {
   void fill_q() {
     cu_q_ = {problem_.q_begin};
     for (const Seq& s : problem_.seqs) cu_q_.push_back(cu_q_.back() + s.q);
-    q_ = poisoned(problem_.dtype, (cu_q_.back() + 1) * static_cast<int64_t>(out_row()));
+    q_ = poisoned(problem_.types().q, (cu_q_.back() + 1) * static_cast<int64_t>(q_row()));
     for (std::size_t b = 0; b < problem_.seqs.size(); ++b) {
       for (int t = 0; t < problem_.seqs[b].q; ++t) {
         for (int h = 0; h < problem_.heads_q; ++h) {
-          put_row(q_, (int64_t{cu_q_[b]} + t) * out_row() + h * problem_.dim, 0, b, t, h);
+          put_row(q_, (int64_t{cu_q_[b]} + t) * q_row() + h * problem_.dim, 0, b, t, h);
         }
       }
     }
@@ -201,36 +254,60 @@ class Layout {
       }
       sinks_[h] = problem_.sink(h);
     }
-    // Strides of K and V differ: (sequence, head) with a gap, and (head, sequence) with one.
+  }
+
+  /// Descales, those of rows that must not be read NaN. Strides of K and V differ: (sequence, head) with a
+  /// gap, and (head, sequence) with one. Those of int8 K are laid out as K is, with one element to a row.
+  void fill_descales() {
+    constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
     const std::size_t batch = problem_.seqs.size();
     const std::size_t heads = static_cast<std::size_t>(problem_.heads_kv);
-    k_descales_.assign((batch + 1) * (heads + 1), kNan);
-    v_descales_ = k_descales_;
+    const std::size_t heads_q = static_cast<std::size_t>(problem_.heads_q);
+    v_descales_.assign((batch + 1) * (heads + 1) + heads * (problem_.dv() + 1), kNan);
+    k_descales_.assign(problem_.quantised & kInt8K ? k_.size() / problem_.dim : (batch + 1) * (heads + 1),
+                       kNan);
+    q_descales_.assign(std::max<std::size_t>(cu_q_.back() + 1, batch) * (heads_q + 1), kNan);
     for (std::size_t b = 0; b < batch; ++b) {
-      for (std::size_t h = 0; h < heads; ++h) {
-        k_descales_[b * (heads + 1) + h] = problem_.k_descale(id(b), static_cast<int>(h));
-        v_descales_[h * (batch + 1) + b] = problem_.v_descale(id(b), static_cast<int>(h));
+      for (int h = 0; h < problem_.heads_kv; ++h) {
+        if (problem_.quantised & kInt8K) {
+          for (int pos = 0; pos < problem_.seqs[b].k; ++pos) {
+            k_descales_[(row_offset_(b, pos, k_strides_) + h * k_strides_.head) / problem_.dim] =
+                problem_.k_descale(id(b), pos, h);
+          }
+        } else {
+          k_descales_[b * (heads + 1) + h] = problem_.k_descale(id(b), 0, h);
+        }
+        for (int d = 0; d < (problem_.quantised & kInt8V ? problem_.dv() : 0); ++d) {
+          v_descales_[h * (problem_.dv() + 1) + d] = problem_.v_descale(id(b), h, d);
+        }
+        if (!(problem_.quantised & kInt8V))
+          v_descales_[h * (batch + 1) + b] = problem_.v_descale(id(b), h, 0);
+      }
+      for (int h = 0; h < problem_.heads_q; ++h) {
+        if (problem_.quantised & kE4m3Q) {
+          const int kv_head = h / (problem_.heads_q / problem_.heads_kv);
+          q_descales_[b * (heads_q + 1) + kv_head] = problem_.q_descale(id(b), 0, h);
+        } else {
+          for (int t = 0; t < problem_.seqs[b].q; ++t) {
+            q_descales_[(cu_q_[b] + t) * (heads_q + 1) + h] = problem_.q_descale(id(b), t, h);
+          }
+        }
       }
     }
   }
 
   void fill_packed() {
-    const int64_t row = int64_t{problem_.heads_kv} * problem_.dim;
     cu_k_ = {2};  // two rows of poison in front
     for (const Seq& s : problem_.seqs) {
       cu_k_.push_back(cu_k_.back() + s.k + (problem_.gaps ? 3 : 0));
       used_k_.push_back(s.k);
     }
-    k_ = poisoned(problem_.kv_dtype(), (cu_k_.back() + 2) * row);
-    v_ = k_;
-    stride_token_ = row;
-    stride_head_ = problem_.dim;
-    fill_kv([&](std::size_t b, int pos) { return (int64_t{cu_k_[b]} + pos) * row; });
+    fill_kv(cu_k_.back() + 2, 1,
+            [this](std::size_t b, int pos, const Strides& s) { return (int64_t{cu_k_[b]} + pos) * s.token; });
   }
 
   void fill_paged() {
     const int size = problem_.block_size;
-    const int64_t block = int64_t{problem_.heads_kv} * problem_.dim * size;
     int blocks = 1;
     int longest = 0;
     for (const Seq& s : problem_.seqs) {
@@ -249,13 +326,8 @@ class Layout {
       for (int i = 0; i * size < problem_.seqs[b].k; ++i) table_[b * table_stride_ + i] = order[next++];
     }
     num_blocks_ = blocks;
-    k_ = poisoned(problem_.kv_dtype(), blocks * block);
-    v_ = k_;
-    stride_block_ = block;
-    stride_token_ = problem_.hnd ? problem_.dim : int64_t{problem_.heads_kv} * problem_.dim;
-    stride_head_ = problem_.hnd ? int64_t{size} * problem_.dim : problem_.dim;
-    fill_kv([&](std::size_t b, int pos) {
-      return table_[b * table_stride_ + pos / size] * stride_block_ + pos % size * stride_token_;
+    fill_kv(blocks, size, [this, size](std::size_t b, int pos, const Strides& s) {
+      return table_[b * table_stride_ + pos / size] * s.block + pos % size * s.token;
     });
   }
 
@@ -274,26 +346,35 @@ class Layout {
       capacity = std::max(capacity, leftpad_.back() + problem_.seqs[b].k + 2);
     }
     num_blocks_ = rows;
-    stride_token_ = int64_t{problem_.heads_kv} * problem_.dim;
-    stride_head_ = problem_.dim;
-    stride_block_ = stride_token_ * capacity;
-    k_ = poisoned(problem_.kv_dtype(), rows * stride_block_);
-    v_ = k_;
-    fill_kv([&](std::size_t b, int pos) {
-      return cache_rows_[b] * stride_block_ + (leftpad_[b] + pos) * stride_token_;
+    fill_kv(rows, capacity, [this](std::size_t b, int pos, const Strides& s) {
+      return cache_rows_[b] * s.block + (leftpad_[b] + pos) * s.token;
     });
   }
 
-  template <class RowOffset>
-  void fill_kv(RowOffset&& row_offset) {
+  /// Allocates and fills K and V of `blocks` blocks of `size` rows.
+  void fill_kv(int64_t blocks, int64_t size,
+               std::function<int64_t(std::size_t b, int pos, const Strides&)> row_offset) {
+    row_offset_ = std::move(row_offset);
+    const auto strides = [&](int64_t dim) {
+      const int64_t heads = problem_.heads_kv;
+      return problem_.hnd ? Strides{heads * size * dim, dim, size * dim}
+                          : Strides{heads * size * dim, heads * dim, dim};
+    };
+    const int64_t rows = blocks * size * problem_.heads_kv;
+    k_strides_ = strides(problem_.dim);
+    v_strides_ = problem_.v_is_k ? k_strides_ : strides(problem_.dv());
+    k_ = poisoned(problem_.types().k, rows * problem_.dim);
+    if (!problem_.v_is_k) v_ = poisoned(problem_.types().v, rows * problem_.dv());
     for (std::size_t b = 0; b < problem_.seqs.size(); ++b) {
       for (int pos = 0; pos < problem_.seqs[b].k; ++pos) {
         for (int h = 0; h < problem_.heads_kv; ++h) {
-          put_row(k_, row_offset(b, pos) + h * stride_head_, 1, b, pos, h);
-          put_row(v_, row_offset(b, pos) + h * stride_head_, 2, b, pos, h);
+          put_row(k_, row_offset_(b, pos, k_strides_) + h * k_strides_.head, 1, b, pos, h);
+          if (problem_.v_is_k) continue;
+          put_row(v_, row_offset_(b, pos, v_strides_) + h * v_strides_.head, 2, b, pos, h);
         }
       }
     }
+    fill_descales();
   }
 
   void set_params() {
@@ -311,28 +392,42 @@ class Layout {
     if (problem_.window_left >= 0 || problem_.window_right >= 0) p.features |= kWindow;
     if (problem_.alibi != Slopes::kNone) p.features |= kAlibi;
     if (problem_.sinks) p.features |= kSinks;
-    p.features |= problem_.dtype == DType::kBf16 ? kBf16 : problem_.dtype == DType::kFp16 ? kFp16 : kFp32;
+    p.features |= problem_.base() | problem_.quantised;
+    if (problem_.dv() != problem_.dim) p.features |= kHeadDimV;
+    if (problem_.v_is_k) p.features |= kVIsK;
+    if (problem_.probs) p.features |= kProbs;
+    if (problem_.p_dropout > 0) p.features |= kDropout;
+    p.p_dropout = problem_.p_dropout;
+    p.dropout_seed = kDropoutSeed;
+    p.dropout_offset = kDropoutOffset;
     p.batch = static_cast<int32_t>(problem_.seqs.size());
     p.num_heads_q = problem_.heads_q;
     p.num_heads_kv = problem_.heads_kv;
     p.head_dim = problem_.dim;
+    p.head_dim_v = problem_.dv();
     p.total_q = cu_q_.back();
     for (const Seq& s : problem_.seqs) {
       p.max_seqlen_q = std::max(p.max_seqlen_q, s.q);
       p.max_seqlen_k = std::max(p.max_seqlen_k, s.k);
     }
-    p.dtype_q = problem_.dtype;
-    p.dtype_k = p.dtype_v = problem_.kv_dtype();
+    p.dtype_q = problem_.types().q;
+    p.dtype_k = problem_.types().k;
+    p.dtype_v = problem_.types().v;
     p.dtype_out = problem_.dtype_out;
     p.q = q_.data();
-    p.q_stride_token = p.out_stride_token = static_cast<int64_t>(out_row());
-    p.q_stride_head = p.out_stride_head = problem_.dim;
+    p.q_stride_token = static_cast<int64_t>(q_row());
+    p.q_stride_head = problem_.dim;
+    p.out_stride_token = static_cast<int64_t>(out_row());
+    p.out_stride_head = problem_.dv();
     p.cu_seqlens_q = cu_q_.data();
     p.k = k_.data();
-    p.v = v_.data();
-    p.k_stride_block = p.v_stride_block = stride_block_;
-    p.k_stride_token = p.v_stride_token = stride_token_;
-    p.k_stride_head = p.v_stride_head = stride_head_;
+    p.v = problem_.v_is_k ? k_.data() : v_.data();
+    p.k_stride_block = k_strides_.block;
+    p.k_stride_token = k_strides_.token;
+    p.k_stride_head = k_strides_.head;
+    p.v_stride_block = v_strides_.block;
+    p.v_stride_token = v_strides_.token;
+    p.v_stride_head = v_strides_.head;
     if (paged) {
       p.block_table = table_.data();
       p.block_table_stride = static_cast<int64_t>(table_stride_);
@@ -359,8 +454,12 @@ class Layout {
       p.alibi_sqrt = problem_.alibi_sqrt;
     }
     if (p.features & kSinks) p.sinks = sinks_.data();
-    if (problem_.e4m3_kv) {
-      p.features |= kE4m3Kv;
+    if (problem_.quantised & (kE4m3Q | kInt8Q)) {
+      p.q_descale = q_descales_.data();
+      p.q_descale_stride_outer = problem_.heads_q + 1;
+      p.q_descale_stride_head = 1;
+    }
+    if (problem_.quantised & kE4m3Kv) {
       p.k_descale = k_descales_.data();
       p.k_descale_stride_outer = problem_.heads_kv + 1;
       p.k_descale_stride_head = 1;
@@ -368,15 +467,26 @@ class Layout {
       p.v_descale_stride_outer = 1;
       p.v_descale_stride_head = p.batch + 1;
     }
+    if (problem_.quantised & kInt8K) {
+      p.k_descale = k_descales_.data();
+      p.k_descale_stride_block = k_strides_.block / problem_.dim;
+      p.k_descale_stride_outer = k_strides_.token / problem_.dim;
+      p.k_descale_stride_head = k_strides_.head / problem_.dim;
+    }
+    if (problem_.quantised & kInt8V) {
+      p.v_descale = v_descales_.data();
+      p.v_descale_stride_head = problem_.dv() + 1;
+    }
   }
 
   const Problem problem_;
   std::vector<uint8_t> q_, k_, v_;
   std::vector<int32_t> cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_;
-  std::vector<float> slopes_, sinks_, k_descales_, v_descales_;
+  std::vector<float> slopes_, sinks_, q_descales_, k_descales_, v_descales_;
   std::size_t table_stride_ = 0, slopes_stride_ = 0;
   int32_t num_blocks_ = 0;
-  int64_t stride_block_ = 0, stride_token_ = 0, stride_head_ = 0;
+  Strides k_strides_, v_strides_;
+  std::function<int64_t(std::size_t, int, const Strides&)> row_offset_;
   OpParams params_{};
 };
 
@@ -390,12 +500,14 @@ inline void expect_right(const Problem& p, int threads = 2) {
       std::accumulate(p.seqs.begin(), p.seqs.end(), 0, [](int n, const Seq& s) { return n + s.q; });
   const double u_out = unit_roundoff(p.dtype_out);
   const double slack = 4e-6 * std::max(1.0f, p.magnitude);
+  int longest = 0;
+  for (const Seq& s : p.seqs) longest = std::max(longest, s.k);
   int begin = 0;
   int failures = 0;
   for (std::size_t b = 0; b < p.seqs.size(); begin += p.seqs[b++].q) {
     const Seq& s = p.seqs[b];
     const uint64_t id = s.id >= 0 ? s.id : b;
-    std::vector<double> score(static_cast<std::size_t>(s.k)), o(static_cast<std::size_t>(p.dim));
+    std::vector<double> score(static_cast<std::size_t>(s.k)), o(static_cast<std::size_t>(p.dv()));
     for (int h = 0; h < p.heads_q; ++h) {
       const int kv_head = h / (p.heads_q / p.heads_kv);
       for (int i = 0; i < s.q; ++i) {
@@ -408,7 +520,7 @@ inline void expect_right(const Problem& p, int threads = 2) {
           double dot = 0;
           for (int d = 0; d < p.dim; ++d)
             dot += double{value(p, 0, id, i, h, d)} * value(p, 1, id, j, kv_head, d);
-          dot *= double{p.k_descale(id, kv_head)} * p.softmax_scale();
+          dot *= double{p.q_descale(id, i, h)} * p.k_descale(id, j, kv_head) * p.softmax_scale();
           if (p.softcap > 0) dot = p.softcap * std::tanh(dot / p.softcap);
           if (p.alibi != Slopes::kNone) {
             const double distance = static_cast<double>(std::abs(diagonal - j));
@@ -428,7 +540,11 @@ inline void expect_right(const Problem& p, int threads = 2) {
           if (std::isinf(score[j])) continue;
           const double weight = std::exp(score[j] - top);
           sum += weight;
-          for (int d = 0; d < p.dim; ++d) o[d] += weight * value(p, 2, id, j, kv_head, d);
+          if (p.p_dropout > 0 && !dropout_keeps(kDropoutSeed, kDropoutOffset, h, p.q_begin + begin + i, j,
+                                                dropout_threshold(p.p_dropout))) {
+            continue;
+          }
+          for (int d = 0; d < p.dv(); ++d) o[d] += weight * value(p, 2, id, j, kv_head, d);
         }
         const float got_lse = got.lse[static_cast<std::size_t>(h) * total + begin + i];
         const std::string place =
@@ -440,9 +556,19 @@ inline void expect_right(const Problem& p, int threads = 2) {
           ADD_FAILURE() << place << " lse " << got_lse << " expected " << lse;
           ++failures;
         }
-        for (int d = 0; d < p.dim; ++d) {
-          const double expected = empty ? 0 : o[d] * p.v_descale(id, kv_head) / sum;
-          const float x = got.out[((static_cast<std::size_t>(begin) + i) * p.heads_q + h) * p.dim + d];
+        for (int j = 0; p.probs && j < longest; ++j) {
+          const bool seen = j < s.k && !std::isinf(score[j]);
+          const double expected = seen ? std::exp(score[j] - top) / sum : 0.0;
+          const float x = got.probs[(static_cast<std::size_t>(h) * total + begin + i) * longest + j];
+          if (!(std::abs(x - expected) <= 2 * row_slack * expected)) {
+            ADD_FAILURE() << place << " key " << j << ": p " << x << " expected " << expected;
+            ++failures;
+          }
+        }
+        for (int d = 0; d < p.dv(); ++d) {
+          const double expected =
+              empty ? 0 : o[d] * p.v_descale(id, kv_head, d) / (1 - double{p.p_dropout}) / sum;
+          const float x = got.out[((static_cast<std::size_t>(begin) + i) * p.heads_q + h) * p.dv() + d];
           if (!(std::abs(x - expected) <= (empty ? 0 : 1.01 * u_out * std::abs(expected) + row_slack))) {
             ADD_FAILURE() << place << " channel " << d << ": " << x << " expected " << expected;
             ++failures;

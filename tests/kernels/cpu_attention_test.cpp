@@ -175,18 +175,20 @@ TEST(CpuAttention, RefusesWhatItDoesNotDo) {
     return cpu::kAttention.supports(&layout.params(), &context, &message);
   };
   EXPECT_EQ(status([](AttentionParams&) {}), KernelStatus::kOk);
-  EXPECT_EQ(status([](AttentionParams& p) { p.features |= kDropout; }), KernelStatus::kUnsupported);
-  EXPECT_STREQ(message.text, "cpu: dropout is not supported");
+  EXPECT_EQ(status([](AttentionParams& p) { p.features |= kKTokenScales; }), KernelStatus::kUnsupported);
+  EXPECT_STREQ(message.text, "cpu: k_token_scales is not supported");
   EXPECT_EQ(status([](AttentionParams& p) { p.num_heads_q = 3; }), KernelStatus::kBadArgument);
   EXPECT_STREQ(message.text, "cpu: num_heads_q a positive multiple of num_heads_kv 2 required, given 3");
-  EXPECT_EQ(status([](AttentionParams& p) { p.head_dim = 257; }), KernelStatus::kBadArgument);
-  EXPECT_STREQ(message.text, "cpu: head_dim 1..256 required, given 257");
+  EXPECT_EQ(status([](AttentionParams& p) { p.head_dim = 577; }), KernelStatus::kBadArgument);
+  EXPECT_STREQ(message.text, "cpu: head_dim 1..576 required, given 577");
   EXPECT_EQ(status([](AttentionParams& p) { p.dtype_v = DType::kInt8; }), KernelStatus::kBadArgument);
   EXPECT_EQ(status([](AttentionParams& p) { p.dtype_k = p.dtype_v = DType::kE4m3; }),
             KernelStatus::kBadArgument);
   EXPECT_EQ(status([](AttentionParams& p) { p.features |= kE4m3Kv; }), KernelStatus::kBadArgument);
-  EXPECT_STREQ(message.text, "cpu: KV in e4m3 required, given fp32 and fp32");
-  EXPECT_EQ(status([](AttentionParams& p) { p.features |= kE4m3Q; }), KernelStatus::kUnsupported);
+  EXPECT_STREQ(
+      message.text,
+      "cpu: q, K and V in fp32, e4m3 and e4m3 required by the feature bits, given fp32, fp32 and fp32");
+  EXPECT_EQ(status([](AttentionParams& p) { p.features |= kE4m3Q; }), KernelStatus::kBadArgument);
   EXPECT_EQ(status([](AttentionParams& p) { p.features &= ~uint64_t{kPackedKv}; }),
             KernelStatus::kBadArgument);
   EXPECT_EQ(status([](AttentionParams& p) { p.softcap = std::nanf(""); }), KernelStatus::kBadArgument);
@@ -202,7 +204,7 @@ TEST(CpuAttention, RefusesWhatItDoesNotDo) {
   EXPECT_STREQ(message.text, "cpu: alibi_slopes required for alibi, given null");
   layout.params().attention.features ^= kAlibi | kE4m3Kv;
   EXPECT_EQ(cpu::kAttention.launch(&layout.params(), &context, &message), KernelStatus::kBadArgument);
-  EXPECT_STREQ(message.text, "cpu: k_descale and v_descale required for e4m3 KV, given null");
+  EXPECT_STREQ(message.text, "cpu: k_descale required for quantised K, given null");
   layout.params().attention.features ^= kE4m3Kv | kSinks;
   EXPECT_EQ(cpu::kAttention.launch(&layout.params(), &context, &message), KernelStatus::kBadArgument);
   EXPECT_STREQ(message.text, "cpu: sinks required for sinks, given null");

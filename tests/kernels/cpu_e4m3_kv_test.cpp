@@ -26,7 +26,7 @@ const std::vector<Seq> kLong = {{1, 4100}, {12, 2500}, {2, 60}};
 
 Problem e4m3(std::vector<Seq> seqs, int heads_q, int heads_kv, int dim, DType t = DType::kFp32) {
   Problem p{.seqs = std::move(seqs), .heads_q = heads_q, .heads_kv = heads_kv, .dim = dim, .dtype = t};
-  p.e4m3_kv = true;
+  p.quantised = kE4m3Kv;
   return p;
 }
 

@@ -64,6 +64,47 @@ TEST(Cost, AttentionCountsTrueLengths) {
   EXPECT_EQ(c.bytes, 512 + 512 + 64);
 }
 
+TEST(Cost, WidthsOfValuesCount) {
+  CaseParams p;
+  p.num_heads_q = 4;
+  p.num_heads_kv = 2;
+  p.head_dim = 8;
+  p.head_dim_v = 6;
+  p.seqs = {{3, 3}, {1, 5}};
+  CaseCost c = cost_of(p);
+  EXPECT_EQ(c.flop, 2.0 * 4 * (8 + 6) * 14);
+  // q and o: 2 B * 4 * (8 + 6) * 4 tokens; k and v: 2 B * 2 * (8 + 6) * 8 tokens; lse as above.
+  EXPECT_EQ(c.bytes, 448 + 448 + 64);
+  EXPECT_EQ(c.device_bytes, c.bytes);
+  p.v_is_k_view = true;
+  c = cost_of(p);
+  EXPECT_EQ(c.flop, 2.0 * 4 * (8 + 6) * 14);
+  EXPECT_EQ(c.bytes, 448 + 256 + 64) << "the keys once";
+}
+
+TEST(Cost, QuantisedInputsAndProbabilities) {
+  CaseParams p;
+  p.num_heads_q = 4;
+  p.num_heads_kv = 2;
+  p.head_dim = 8;
+  p.seqs = {{3, 3}, {1, 5}};
+  p.q_dtype = DType::kInt8;
+  p.kv_dtype = KvDType::kInt8;
+  // q: (8 + 4) B, o: 16 B, lse: 4 B, of 4 heads and 4 tokens; k: (8 + 4) B, v: 8 B, of 2 heads and 8 tokens;
+  // descales of v: 4 B of 2 heads and 8 channels.
+  EXPECT_EQ(cost_of(p).bytes, 16 * (12 + 16 + 4) + 16 * (12 + 8) + 64);
+  p.kv_dtype = KvDType::kInt8K;
+  EXPECT_EQ(cost_of(p).bytes, 16 * (12 + 16 + 4) + 16 * (12 + 16));
+  p.q_dtype = DType::kE4m3;
+  p.kv_dtype = KvDType::kE4m3;
+  const double e4m3 = 16 * (8 + 16 + 4) + 16 * (8 + 8) + 4 * 3 * 2 * 2;
+  EXPECT_EQ(cost_of(p).bytes, e4m3);
+  EXPECT_EQ(cost_of(p).written, 16 * (16 + 4));
+  p.probs = true;  // of 4 heads, 4 tokens and 5 keys
+  EXPECT_EQ(cost_of(p).bytes, e4m3 + 4.0 * 4 * 4 * 5);
+  EXPECT_EQ(cost_of(p).written, 16 * (16 + 4) + 4.0 * 4 * 4 * 5);
+}
+
 TEST(Cost, AppendReadsAndWritesEachNewRowOnce) {
   CaseParams p;
   p.op = Op::kKvAppend;
@@ -131,14 +172,14 @@ TEST(Cost, EveryKvSourceAndQuantisationCountsItsOwnBytes) {
   p.kv = KvSource::kPaged;
   p.block_size = 16;
   EXPECT_EQ(cost_of(p).bytes, 2 * kv + rest + 4 * (2 + 1));
-  p.kv_dtype = DType::kE4m3;
+  p.kv_dtype = KvDType::kE4m3;
   EXPECT_EQ(cost_of(p).bytes, kv + rest + 4 * (2 + 1) + 2 * 4 * 2 * 2)
       << "and a descale per sequence and head";
   p.q_dtype = DType::kE4m3;
   EXPECT_EQ(cost_of(p).bytes, kv + rest - 4 * 8 * 4 + 4 * (2 + 1) + 3 * 4 * 2 * 2);
   p.dtype = DType::kFp32;
   p.q_dtype.reset();
-  p.kv_dtype.reset();
+  p.kv_dtype = KvDType::kSame;
   EXPECT_EQ(cost_of(p).bytes, 4 * kv + 4 * 4 * 8 * 4 * 2 + 4 * 4 * 4 + 4 * (2 + 1));
 }
 

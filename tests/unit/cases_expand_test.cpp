@@ -99,6 +99,40 @@ TEST(Expand, RotaryIsRefusedWhereNothingCouldTurn) {
   EXPECT_EQ(e.cases.size(), 2u) << "0 stands for the whole head";
 }
 
+TEST(Expand, WidthsOfValues) {
+  const auto sweep = [](const std::string& keys) {
+    return "name: t\nsweeps:\n  - {batch: q4, " + keys + "}\n";
+  };
+  const auto id = [&](const std::string& keys) { return expand_text(sweep(keys)).cases.at(0).id; };
+  EXPECT_THAT(id("head_dim: 192, head_dim_v: 128"), HasSubstr("/d192-128/"));
+  EXPECT_THAT(id("head_dim: 64, head_dim_v: 64"), HasSubstr("/d64/")) << "no other case";
+  EXPECT_THAT(id("head_dim: 576, head_dim_v: 512, v_is_k_view: true, heads: 16/1"),
+              HasSubstr("/d576-512-v_is_k/"));
+  EXPECT_THAT(expand_error(sweep("head_dim: 576")), HasSubstr("past the widest values, 512; set head_dim_v"));
+  EXPECT_THAT(expand_error(sweep("head_dim: 64, head_dim_v: 65, v_is_k_view: true")),
+              HasSubstr("no more than their 64 channels, but head_dim_v is 65"));
+  EXPECT_THAT(expand_error(sweep("op: kv_append, head_dim: 64, head_dim_v: 32")), HasSubstr("one width"));
+  EXPECT_THAT(expand_error(sweep("op: kv_append, head_dim: 257")), HasSubstr("rows of up to 256 channels"));
+  EXPECT_THAT(expand_error(sweep("op: kv_append, v_is_k_view: true")), HasSubstr("drop v_is_k_view"));
+}
+
+TEST(Expand, TypesThatGoTogether) {
+  const auto sweep = [](const std::string& keys) {
+    return "name: t\nsweeps:\n  - {batch: q4, " + keys + "}\n";
+  };
+  const auto id = [&](const std::string& keys) { return expand_text(sweep(keys)).cases.at(0).id; };
+  EXPECT_THAT(id("q_dtype: int8, kv_dtype: int8"), HasSubstr("/bf16-q_int8-kv_int8/"));
+  EXPECT_THAT(id("q_dtype: int8, kv_dtype: int8_k"), HasSubstr("/bf16-q_int8-kv_int8_k/"));
+  EXPECT_THAT(id("kv_dtype: int8_k"), HasSubstr("/bf16-kv_int8_k/"));
+  EXPECT_THAT(id("q_dtype: e4m3, kv_dtype: e4m3"), HasSubstr("/bf16-q_e4m3-kv_e4m3/"));
+  EXPECT_THAT(id("probs: true, dropout: 0.1"), HasSubstr("/probs/dropout0.1/"));
+  EXPECT_THAT(expand_error(sweep("q_dtype: int8")), HasSubstr("keys in int8: write 'kv_dtype: int8'"));
+  EXPECT_THAT(expand_error(sweep("q_dtype: int8, kv_dtype: e4m3")), HasSubstr("keys in int8"));
+  EXPECT_THAT(expand_error(sweep("q_dtype: e4m3, kv_dtype: int8")), HasSubstr("keys in e4m3"));
+  EXPECT_THAT(expand_error(sweep("v_is_k_view: true, kv_dtype: int8")),
+              HasSubstr("one tensor cannot be both"));
+}
+
 TEST(Expand, HugeSweepsAndCasesAreRefusedInWords) {
   std::string axis = "[1";
   for (int i = 2; i <= 256; ++i) axis += "," + std::to_string(i);
@@ -127,6 +161,9 @@ TEST(CaseId, YamlReadsBackToTheSameCase) {
       "  - {kv: contiguous, leftpad: [0, 4], cache_batch_idx: [identity, shuffled], alibi: [none, per_head, "
       "per_sequence],\n"
       "     alibi_sqrt: [true, false], sinks: [true, false], batch: 2q3s9}\n"
+      "  - {head_dim: [64, 192], head_dim_v: [same, 64, 40], v_is_k_view: [true, false], batch: 2q3s9}\n"
+      "  - {zip: {q_dtype: [int8, int8, same, same, e4m3], kv_dtype: [int8, int8_k, int8_k, int8, e4m3]},\n"
+      "     batch: 2q3s9, probs: [true, false], dropout: [0, 0.15]}\n"
       "  - {op: kv_append, batch: 4q2s9, padding_tokens: [0, 5], block_size: 16}\n");
   for (const Case& c : e.cases) {
     const Expansion again = expand(parse_inline_case(case_yaml(c.params)));

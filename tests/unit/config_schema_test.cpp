@@ -69,6 +69,8 @@ std::string violation(const Json& root, const Json& schema, const Json& value, c
       ok = !value.is_number() || number(value) <= number(want);
     } else if (keyword == "exclusiveMinimum") {
       ok = !value.is_number() || number(value) > number(want);
+    } else if (keyword == "exclusiveMaximum") {
+      ok = !value.is_number() || number(value) < number(want);
     } else if (keyword == "pattern") {
       ok = !value.is_string() ||
            std::regex_search(value.get<std::string>(), std::regex(want.get<std::string>()));
@@ -227,7 +229,11 @@ TEST(Schema, RefusesWhatTheParserRefuses) {
       sweep("heads: a/b"),
       sweep("heads: 8.5"),
       sweep("head_dim: 0"),
-      sweep("head_dim: 257"),
+      sweep("head_dim: 577"),
+      sweep("head_dim_v: 513"),
+      sweep("dropout: 1"),
+      sweep("kv_dtype: int4"),
+      sweep("head_dim_v: other"),
       sweep("head_dim: '64'"),
       sweep("head_dim: 64.5"),
       sweep("head_dim: [64, x]"),

@@ -201,7 +201,7 @@ TEST(ReferenceAttend, ByHand) {
   const Result& row = results.at({0, 0, 0});
   EXPECT_NEAR(row.o[0], 7.0, 1e-14);
   EXPECT_NEAR(row.lse, std::log(4.0), 1e-15);
-  EXPECT_NEAR(row.p2, 10.0 / 16.0, 1e-15);
+  EXPECT_NEAR(row.w2, 10.0 / 16.0, 1e-15);
   EXPECT_NEAR(row.a2[0], 37.0, 1e-5);
   EXPECT_NEAR(row.v2[0], 9.0 / 16.0 + 9.0 / 16.0, 1e-4);
   EXPECT_NEAR(row.vv[0], 16.0 + 64.0, 1e-3);

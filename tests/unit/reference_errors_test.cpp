@@ -56,11 +56,12 @@ TEST(ReferenceErrors, RowsOutsideTheProblem) {
 TEST(ReferenceErrors, Contradictions) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<void (*)(Problem&)> changes = {
-      [](Problem& p) { p.head_dim = 0; },     [](Problem& p) { p.num_heads_kv = 3; },
-      [](Problem& p) { p.num_heads_kv = 0; }, [](Problem& p) { p.num_heads_q = 0; },
-      [](Problem& p) { p.q_lens = {3}; },     [](Problem& p) { p.q_lens = {-1, 5}; },
-      [](Problem& p) { p.k_lens = {4, -6}; }, [](Problem& p) { p.softcap = -1.0; },
-      [](Problem& p) { p.head_dim_v = -1; },
+      [](Problem& p) { p.head_dim = 0; },      [](Problem& p) { p.num_heads_kv = 3; },
+      [](Problem& p) { p.num_heads_kv = 0; },  [](Problem& p) { p.num_heads_q = 0; },
+      [](Problem& p) { p.q_lens = {3}; },      [](Problem& p) { p.q_lens = {-1, 5}; },
+      [](Problem& p) { p.k_lens = {4, -6}; },  [](Problem& p) { p.softcap = -1.0; },
+      [](Problem& p) { p.head_dim_v = -1; },   [](Problem& p) { p.p_dropout = 1.0f; },
+      [](Problem& p) { p.p_dropout = -0.1f; },
   };
   for (const auto& change : changes) {
     Problem p = small();

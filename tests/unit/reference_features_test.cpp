@@ -1,5 +1,5 @@
-// What goes beside the plain product: ALiBi, sinks, values of another width. By hand, and against plain
-// loops.
+// What goes beside the plain product: ALiBi, sinks, values of another width, dropout and probabilities. By
+// hand, and against plain loops.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -234,7 +234,7 @@ TEST(ReferenceByHand, Sink) {
   const Result row = row_of(p, Given({0, std::log(3.0)}, {4, 8}), 0);
   EXPECT_NEAR(row.o[0], 4.0 / 8 + 24.0 / 8, 1e-14);
   EXPECT_NEAR(row.lse, std::log(8.0), 1e-15);
-  EXPECT_NEAR(row.p2, 10.0 / 64, 1e-15);
+  EXPECT_NEAR(row.w2, 10.0 / 16, 1e-15) << "of what reaches the values";
   EXPECT_NEAR(row.p_max, 3.0 / 8, 1e-15);
   EXPECT_NEAR(row.a2[0], (16.0 + 9.0 * 64.0) / 64, 1e-5 * 9.25);
   EXPECT_NEAR(row.v2[0], (0.25 + 9.0 * 4.5 * 4.5) / 64, 1e-5 * (9.25 + 2.85));  // v - o = 1/2, 9/2
@@ -285,6 +285,56 @@ TEST(ReferenceByHand, SinkFarAboveOrBelow) {
   EXPECT_NEAR(tiny.a2[0] / (18.0 * std::exp(-200.0)), 1.0, 1e-5);
 }
 
+// Four equal scores: p = 1/4 each. What is kept is doubled, by the mask of the contract.
+TEST(ReferenceByHand, Dropout) {
+  Problem p = single(1, 4);
+  p.p_dropout = 0.5f;
+  p.dropout_seed = 11;
+  p.dropout_offset = 5;
+  p.probs = true;
+  const std::vector<double> v = {1, 2, 4, 8};
+  double o = 0, a2 = 0, kept = 0;
+  for (int j = 0; j < 4; ++j) {
+    if (!dropout_keeps(11, 5, 0, 0, j, 0x80000000u)) continue;
+    o += 0.5 * v[j];
+    a2 += 0.25 * v[j] * v[j];
+    ++kept;
+  }
+  ASSERT_TRUE(kept > 0 && kept < 4) << "take another seed";
+  double v2 = 0;
+  for (int j = 0; j < 4; ++j) {
+    const double w = dropout_keeps(11, 5, 0, 0, j, 0x80000000u) ? 0.5 : 0.0;
+    v2 += (w * v[j] - 0.25 * o) * (w * v[j] - 0.25 * o);
+  }
+  const Result row = row_of(p, Given({0, 0, 0, 0}, v), 0);
+  EXPECT_NEAR(row.o[0], o, 1e-14);
+  EXPECT_NEAR(row.a2[0], a2, 1e-5 * a2);
+  EXPECT_NEAR(row.v2[0], v2, 1e-5 * (a2 + v2));
+  EXPECT_NEAR(row.w2, 1 / kept, 1e-15);
+  EXPECT_NEAR(row.lse, std::log(4.0), 1e-15) << "LSE knows nothing of it";
+  EXPECT_EQ(row.probs, (std::vector<double>{0.25, 0.25, 0.25, 0.25}));
+}
+
+TEST(ReferenceFeatures, DropoutAndProbabilities) {
+  for (const Mask& mask : kMasks) {
+    for (const float share : {0.0f, 0.3f, 0.95f}) {
+      Problem p = pairs_of({0, 2, 70}, 3, 4, 2);
+      set_mask(p, mask);
+      p.p_dropout = share;
+      p.dropout_seed = 0x1234567890ull;
+      p.dropout_offset = 0x300000001ull;
+      p.probs = true;
+      SCOPED_TRACE(testing::Message() << "causal " << mask.causal << " left " << mask.left << " right "
+                                      << mask.right << " dropout " << share);
+      expect_naive(p, {}, all_rows(p));
+      p.sinks = sinks(4);
+      p.softcap = 2.0;
+      p.head_dim_v = 5;
+      expect_naive(p, {}, all_rows(p));
+    }
+  }
+}
+
 // 3 queries on 1 key: only the last sees it. The others keep the sink alone.
 TEST(ReferenceByHand, EmptyRows) {
   const Given inputs({0}, {8});
@@ -297,7 +347,7 @@ TEST(ReferenceByHand, EmptyRows) {
   EXPECT_EQ(row.lse, std::log(3.0));
   EXPECT_EQ(row.keys, 0);
   for (double x :
-       {row.o[0], row.a2[0], row.v2[0], row.vv[0], row.p2, row.p_max, row.score_abs, row.dot_norm}) {
+       {row.o[0], row.a2[0], row.v2[0], row.vv[0], row.w2, row.p_max, row.score_abs, row.dot_norm}) {
     EXPECT_EQ(x, 0.0);
   }
   EXPECT_NEAR(row_of(p, inputs, 2).o[0], 2.0, 1e-14);

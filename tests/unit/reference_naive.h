@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/contract/dropout.h"
 #include "reference/reference.h"
 
 namespace attnbench::reference {
@@ -86,8 +87,9 @@ class TestInputs : public Inputs {
 
 struct Result {
   std::vector<double> o, a2, v2, vv;
-  double lse = 0.0, p2 = 0.0, p_max = 0.0, score_abs = 0.0, dot_norm = 0.0;
+  double lse = 0.0, w2 = 0.0, p_max = 0.0, score_abs = 0.0, dot_norm = 0.0;
   int64_t keys = -1;
+  std::vector<double> probs;  ///< of every key of the sequence, where they are asked for
   bool operator==(const Result&) const = default;
 };
 
@@ -107,10 +109,23 @@ inline Results run(const Problem& problem, const Inputs& inputs, const std::vect
     EXPECT_EQ(block.o.size(), block.rows.size() * d);
     for (size_t i = 0; i < block.rows.size(); ++i) {
       const RowId id = block.rows[i];
-      const Result result{channels(block.o, i),  channels(block.a2, i), channels(block.v2, i),
-                          channels(block.vv, i), block.lse[i],          block.p2[i],
-                          block.p_max[i],        block.score_abs[i],    block.dot_norm[i],
-                          block.keys[i]};
+      Result result{channels(block.o, i),
+                    channels(block.a2, i),
+                    channels(block.v2, i),
+                    channels(block.vv, i),
+                    block.lse[i],
+                    block.w2[i],
+                    block.p_max[i],
+                    block.score_abs[i],
+                    block.dot_norm[i],
+                    block.keys[i],
+                    {}};
+      if (problem.probs) {
+        result.probs.assign(static_cast<size_t>(problem.k_lens[id.seq]), 0.0);
+        const auto p = block.probs.subspan(i * static_cast<size_t>(block.key_count),
+                                           static_cast<size_t>(block.key_count));
+        std::copy(p.begin(), p.end(), result.probs.begin() + block.key_begin);
+      }
       EXPECT_TRUE(results.emplace(std::array{id.seq, id.pos, id.head}, result).second) << "a row came twice";
     }
   });
@@ -155,30 +170,48 @@ inline Result naive(const Problem& p, const Values& values, const RowId& id) {
   result.o.assign(p.value_dim(), 0.0);
   result.a2 = result.v2 = result.vv = result.o;
   result.lse = sink;
+  if (p.probs) result.probs.assign(static_cast<size_t>(p.k_lens[id.seq]), 0.0);
   if (seen.empty()) return result;
   const auto [least, top] = std::minmax_element(score.begin(), score.end());
   const long double lowest = std::max(*least, *top - 28);
   result.score_abs = static_cast<double>(std::max(std::abs(*top), std::abs(lowest)));
   if (sink >= *top - 28) result.score_abs = std::max(result.score_abs, std::abs(sink));
   const long double largest = std::max<long double>(*top, sink);
-  long double sum = std::exp(sink - largest), p2 = 0;
+  long double sum = std::exp(sink - largest);
   for (long double s : score) sum += std::exp(s - largest);
   result.lse = static_cast<double>(largest + std::log(sum));
+  std::vector<long double> weight;  // what the values are multiplied by, and e = exp(score - largest score)
+  for (long double s : score) weight.push_back(std::exp(s - *top));
   for (long double& s : score) {
     s = std::exp(s - largest) / sum;
-    p2 += s * s;
     result.p_max = std::max(result.p_max, static_cast<double>(s));
   }
-  result.p2 = static_cast<double>(p2);
+  int64_t token = id.pos;
+  for (int b = 0; b < id.seq; ++b) token += p.q_lens[b];
+  long double w_sum = 0, w_squares = 0;
+  for (size_t i = 0; i < seen.size(); ++i) {
+    if (p.probs) result.probs[seen[i]] = static_cast<double>(score[i]);
+    long double e = weight[i];
+    weight[i] = score[i];
+    if (p.p_dropout > 0) {
+      const bool kept = dropout_keeps(p.dropout_seed, p.dropout_offset, id.head, token, seen[i],
+                                      dropout_threshold(p.p_dropout));
+      weight[i] = kept ? score[i] * dropout_scale(p.p_dropout) : 0.0L;
+      if (!kept) e = 0;
+    }
+    w_sum += e;
+    w_squares += e * e;
+  }
+  result.w2 = w_sum > 0 ? static_cast<double>(w_squares / (w_sum * w_sum)) : 0.0;
   for (int c = 0; c < p.value_dim(); ++c) {
     long double o = 0, a2 = 0, v2 = 0, vv = 0;
     std::vector<long double> v;
     for (int j : seen) v.push_back(values.at(Tensor::kV, id.seq, kv_head, j, c));
-    for (size_t i = 0; i < v.size(); ++i) o += score[i] * v[i];
+    for (size_t i = 0; i < v.size(); ++i) o += weight[i] * v[i];
     for (size_t i = 0; i < v.size(); ++i) {
-      a2 += score[i] * score[i] * v[i] * v[i];
+      a2 += weight[i] * weight[i] * v[i] * v[i];
       vv += v[i] * v[i];
-      v2 += score[i] * score[i] * (v[i] - o) * (v[i] - o);
+      v2 += (weight[i] * v[i] - score[i] * o) * (weight[i] * v[i] - score[i] * o);
     }
     result.o[c] = static_cast<double>(o);
     result.a2[c] = static_cast<double>(a2);
@@ -197,7 +230,11 @@ inline void expect_close(const Result& got, const Result& want, double moment_er
   }
   const double scale = 1.0 + want.score_abs;
   EXPECT_NEAR(got.lse, want.lse, 1e-12 * (1.0 + std::abs(want.lse)));
-  EXPECT_NEAR(got.p2, want.p2, 1e-13 * scale * want.p2);
+  EXPECT_NEAR(got.w2, want.w2, 1e-12 * scale * want.w2);
+  ASSERT_EQ(got.probs.size(), want.probs.size());
+  for (size_t j = 0; j < want.probs.size(); ++j) {
+    EXPECT_NEAR(got.probs[j], want.probs[j], 1e-13 * scale * want.probs[j]);
+  }
   EXPECT_NEAR(got.p_max, want.p_max, 1e-13 * scale * want.p_max);
   EXPECT_NEAR(got.score_abs, want.score_abs, 1e-13 * scale);
   EXPECT_NEAR(got.dot_norm, want.dot_norm, 1e-13 * want.dot_norm);

@@ -5,7 +5,7 @@
 #include "harness/device/peak.h"
 #include "harness/timing/roofline.h"
 #include "harness/timing/timing.h"
-#include "harness/values/philox.h"
+#include "kernels/contract/philox.h"
 
 namespace attnbench {
 namespace {
@@ -239,7 +239,7 @@ TEST(Roofline, OnAGpuOnlyTheHardwareMakesATimeImpossible) {
   EXPECT_GT(*roofline(cost, p, us_at_859, CacheMode::kCold, c, h100()).sol, 1);
   EXPECT_TRUE(impossible(cost.flop / 1080e12 * 1e6, CacheMode::kCold, h100()));
   EXPECT_TRUE(impossible(cost.flop / 1080e12 * 1e6, CacheMode::kHot, h100())) << "no cache multiplies faster";
-  p.kv_dtype = DType::kE4m3;
+  p.kv_dtype = KvDType::kE4m3;
   EXPECT_FALSE(impossible(cost.flop / 1080e12 * 1e6, CacheMode::kCold, h100()));
   EXPECT_TRUE(impossible(cost.flop / 2200e12 * 1e6, CacheMode::kCold, h100()));
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -106,10 +108,39 @@ TEST(FillTest, NothingToDo) {
   EXPECT_NO_THROW(fill_host(job));
 }
 
-TEST(FillTest, RefusesTypesThatNeedScales) {
-  FillJob job{};
-  job.dtype = DType::kInt8;
-  EXPECT_THROW(fill_host(job), std::invalid_argument);
+TEST(FillTest, Int8UsesItsRangeUnderEveryProfile) {
+  std::vector<RowOwner> owners;
+  for (int pos = 0; pos < 64; ++pos) owners.push_back({0, pos});
+  owners.push_back({-1, 0});
+  for (const Profile profile : {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge}) {
+    for (const Tensor tensor : {Tensor::kQ, Tensor::kK, Tensor::kV}) {
+      std::vector<int8_t> memory(owners.size() * 64);
+      FillJob job{};
+      job.base = memory.data();
+      job.dtype = DType::kInt8;
+      job.tensor = tensor;
+      job.spec = {7, profile};
+      job.num_rows = job.block_size = static_cast<int64_t>(owners.size());
+      job.stride_token = job.head_dim = 64;
+      job.num_heads = 1;
+      job.owners = owners.data();
+      fill_host(job);
+      const float factor = int8_factor(profile, tensor);
+      int largest = 0;
+      for (int pos = 0; pos < 64; ++pos) {
+        float values[64];
+        value_row(job.spec, tensor, 0, static_cast<uint32_t>(pos), 0, 64, values);
+        for (int c = 0; c < 64; ++c) {
+          const int stored = memory[static_cast<std::size_t>(pos * 64 + c)];
+          EXPECT_LE(std::abs(stored - values[c] * factor), 0.5f);
+          largest = std::max(largest, std::abs(stored));
+        }
+      }
+      EXPECT_GE(largest, 90) << profile_name(profile);
+      EXPECT_LE(largest, 120) << profile_name(profile);
+      for (int c = 0; c < 64; ++c) EXPECT_EQ(memory[64 * 64 + static_cast<std::size_t>(c)], -128);
+    }
+  }
 }
 
 TEST(DigestTest, SumOfMixedWordsInAnyOrder) {

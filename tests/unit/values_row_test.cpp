@@ -6,8 +6,8 @@
 #include <set>
 #include <vector>
 
-#include "harness/values/philox.h"
 #include "harness/values/values.h"
+#include "kernels/contract/philox.h"
 
 namespace attnbench {
 namespace {

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "harness/values/values.h"
 #include "harness/verify/error_model.h"
 
 namespace attnbench {
@@ -28,6 +30,60 @@ TEST(ErrorModel, SmallWeightsInFp16LoseDigits) {
   const double vv = 80.0 * 65536;
   EXPECT_NEAR(fp16.sigma(row, 1e-4, 1e-9, 1e-9, vv), 0x1p-24 * std::sqrt(vv / 12), 1e-6);
   EXPECT_LT(bf16.sigma(row, 1e-4, 1e-9, 1e-9, vv), 1e-6);
+}
+
+TEST(ErrorModel, WeightsThatNoFloatHoldsMayBeFlushed) {
+  // One key carries the row, its v is 0; another of 256 weighs 2^-130 of it: O = 2^-122, or 0.
+  const RowMoments row{0, 1.0, 1.0, 0, 0, 2};
+  const ErrorModel m({DType::kFp32, DType::kFp32, 0x1p-22}, DType::kBf16, 64);
+  EXPECT_LT(0x1p-122 / m.sigma(row, 0x1p-122, 0x1p-244, 0x1p-244, 65536), kMaxZ);
+  EXPECT_GT(0x1p-112 / m.sigma(row, 0x1p-112, 0x1p-224, 0x1p-224, 65536), kMaxZ);
+}
+
+/// What a kernel that rounds P to e4m3 or int8 really returns: its errors are about as large as sigma says.
+TEST(ErrorModel, PInEightBits) {
+  for (const DType type : {DType::kE4m3, DType::kInt8}) {
+    const ErrorModel m({type, DType::kFp32, 0x1p-24}, DType::kFp32, 1);
+    double sum_z2 = 0, worst = 0;
+    constexpr int kRows = 400, kKeys = 64;
+    for (uint32_t row = 0; row < kRows; ++row) {
+      double e[kKeys], v[kKeys], sum = 0, top = 0;
+      for (uint32_t j = 0; j < kKeys; ++j) {
+        const Philox4 r = philox4x32(row, j, 0, 0, 1);
+        e[j] = std::exp(static_cast<double>(bell(r.x[0])));
+        v[j] = bell(r.x[1]);
+        top = std::max(top, e[j]);
+        sum += e[j];
+      }
+      double o = 0, got = 0, a2 = 0, vv = 0, p2 = 0;
+      for (int j = 0; j < kKeys; ++j) {
+        const double p = e[j] / sum;
+        const double rounded = type == DType::kInt8
+                                   ? std::nearbyint(127 * e[j] / top) / 127
+                                   : static_cast<double>(round_to(type, static_cast<float>(e[j] / top)));
+        o += p * v[j];
+        got += rounded * top / sum * v[j];
+        a2 += p * p * v[j] * v[j];
+        vv += v[j] * v[j];
+        p2 += p * p;
+      }
+      const double z = (got - o) / m.sigma({std::log(sum), p2, top / sum, 0, 0, kKeys}, o, a2, 0, vv);
+      sum_z2 += z * z;
+      worst = std::max(worst, std::abs(z));
+    }
+    EXPECT_LT(worst, kMaxZ) << dtype_name(type);
+    EXPECT_GT(std::sqrt(sum_z2 / kRows), 0.3) << dtype_name(type) << ": not looser than needed";
+    EXPECT_LT(std::sqrt(sum_z2 / kRows), 1.2) << dtype_name(type);
+  }
+}
+
+TEST(ErrorModel, ProbabilitiesErrRelatively) {
+  const ErrorModel m({DType::kFp32, DType::kFp32, 0x1p-22}, DType::kFp32, 64);
+  const RowMoments row{2.0, 0.1, 0.3, 3.0, 10.0, 100};
+  EXPECT_NEAR(m.sigma_p(row, 0.3) / m.sigma_p(row, 0.003), 100, 1e-6);
+  EXPECT_GT(m.sigma_p(row, 0.3), 0.3 * m.sigma_lse(row));
+  EXPECT_LT(m.sigma_p(row, 0.3), 0.3 * 1e-5);
+  EXPECT_GT(m.sigma_p(row, 0.0), 0.0) << "what is flushed to 0 is no error";
 }
 
 TEST(ErrorModel, RowLimitGrowsWhereItCannotAverage) {

@@ -21,6 +21,7 @@ __device__ auto bits_of(float x) {
   if constexpr (kType == DType::kBf16) return float_to_bf16(x);
   if constexpr (kType == DType::kFp16) return float_to_fp16(x);
   if constexpr (kType == DType::kE4m3) return float_to_e4m3(x);
+  if constexpr (kType == DType::kInt8) return static_cast<uint8_t>(float_to_int8(x));
   if constexpr (kType == DType::kFp32) return float_bits(x);
 }
 
@@ -43,13 +44,16 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(const FillJob job) {
     const RowOwner owner = job.owners[row];
     Quad quad_bits;
     if (owner.seq < 0) {
-      for (Bits& b : quad_bits.x) b = static_cast<Bits>(~Bits{0});
+      for (Bits& b : quad_bits.x) b = kType == DType::kInt8 ? Bits{0x80} : static_cast<Bits>(~Bits{0});
     } else {
       float values[4];
       values_of_quad(job.spec, job.tensor, static_cast<uint32_t>(owner.seq), static_cast<uint32_t>(owner.pos),
                      static_cast<uint32_t>(head), quad, values);
 #pragma unroll
-      for (int c = 0; c < 4; ++c) quad_bits.x[c] = bits_of<kType>(values[c]);
+      for (int c = 0; c < 4; ++c) {
+        quad_bits.x[c] = bits_of<kType>(
+            kType == DType::kInt8 ? values[c] * int8_factor(job.spec.profile, job.tensor) : values[c]);
+      }
     }
 
     Bits* out = static_cast<Bits*>(job.base) + fill_offset(job, row, head) + 4 * int64_t{quad};
@@ -111,9 +115,9 @@ void fill_cuda(const FillJob& job, cudaStream_t stream) {
     case DType::kE4m3:
       fill_kernel<DType::kE4m3><<<grid, kThreads, 0, stream>>>(job);
       break;
-    default:
-      throw std::invalid_argument(std::string("fill: a floating type required, given ") +
-                                  dtype_name(job.dtype));
+    case DType::kInt8:
+      fill_kernel<DType::kInt8><<<grid, kThreads, 0, stream>>>(job);
+      break;
   }
   cuda_check(cudaGetLastError(), "fill kernel");
 }

@@ -4,7 +4,7 @@ namespace attnbench::cuda_simt {
 
 KernelStatus launch_attention_bf16(const AttentionParams& p, const LaunchContext& context,
                                    KernelMessage* message) {
-  return launch_dtype<DType::kBf16>(p, context, message);
+  return launch_types<DType::kBf16, DType::kBf16>(p, context, message);
 }
 
 }  // namespace attnbench::cuda_simt

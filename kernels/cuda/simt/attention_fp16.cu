@@ -4,7 +4,7 @@ namespace attnbench::cuda_simt {
 
 KernelStatus launch_attention_fp16(const AttentionParams& p, const LaunchContext& context,
                                    KernelMessage* message) {
-  return launch_dtype<DType::kFp16>(p, context, message);
+  return launch_types<DType::kFp16, DType::kFp16>(p, context, message);
 }
 
 }  // namespace attnbench::cuda_simt

@@ -4,7 +4,7 @@ namespace attnbench::cuda_simt {
 
 KernelStatus launch_attention_fp32(const AttentionParams& p, const LaunchContext& context,
                                    KernelMessage* message) {
-  return launch_dtype<DType::kFp32>(p, context, message);
+  return launch_types<DType::kFp32, DType::kFp32>(p, context, message);
 }
 
 }  // namespace attnbench::cuda_simt

@@ -11,22 +11,23 @@
 namespace attnbench::cuda_simt {
 
 /// More than 48 KiB of dynamic shared memory has to be asked for, once per function and device.
-template <DType kType, DType kKvType, int kD>
+template <DType kKType, DType kVType, int kD>
 cudaError_t allow_shared_memory(int device) {
-  static_assert(shared_bytes(kD) <= 96 * 1024, "sm_86 and sm_89 have 99 KiB per CTA");
-  if constexpr (shared_bytes(kD) <= 48 * 1024) return cudaSuccess;
+  constexpr int kBytes = Widths<kD>::kSharedBytes;
+  static_assert(kBytes <= 96 * 1024, "sm_86 and sm_89 have 99 KiB per CTA");
+  if constexpr (kBytes <= 48 * 1024) return cudaSuccess;
   static std::atomic<uint64_t> done{0};  // bit per device ordinal
   const uint64_t bit = device >= 0 && device < 64 ? uint64_t{1} << device : 0;
   if (done.load() & bit) return cudaSuccess;
-  const cudaError_t error = cudaFuncSetAttribute(
-      attention_kernel<kType, kKvType, kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes(kD));
+  const cudaError_t error = cudaFuncSetAttribute(attention_kernel<kKType, kVType, kD>,
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error == cudaSuccess) done.fetch_or(bit);
   return error;
 }
 
-template <DType kType, DType kKvType, int kD>
+template <DType kKType, DType kVType, int kD>
 KernelStatus launch_padded(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
-  if (const cudaError_t error = allow_shared_memory<kType, kKvType, kD>(context.device_ordinal);
+  if (const cudaError_t error = allow_shared_memory<kKType, kVType, kD>(context.device_ordinal);
       error != cudaSuccess) {
     return cuda_status(error, message);
   }
@@ -36,18 +37,20 @@ KernelStatus launch_padded(const AttentionParams& p, const LaunchContext& contex
   const dim3 grid(static_cast<unsigned>(std::min<int64_t>(tiles, INT32_MAX)),
                   static_cast<unsigned>(std::min(p.num_heads_kv, kMaxGridYZ)),
                   static_cast<unsigned>(std::min(p.batch, kMaxGridYZ)));
-  attention_kernel<kType, kKvType, kD>
-      <<<grid, kThreads, shared_bytes(kD), static_cast<cudaStream_t>(context.stream)>>>(p);
+  attention_kernel<kKType, kVType, kD>
+      <<<grid, kThreads, Widths<kD>::kSharedBytes, static_cast<cudaStream_t>(context.stream)>>>(p);
   return cuda_status(cudaGetLastError(), message);
 }
 
-/// The kernel whose padded head dim is the next one up.
-template <DType kType, DType kKvType = kType>
-KernelStatus launch_dtype(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
-  if (p.head_dim <= 32) return launch_padded<kType, kKvType, 32>(p, context, message);
-  if (p.head_dim <= 64) return launch_padded<kType, kKvType, 64>(p, context, message);
-  if (p.head_dim <= 128) return launch_padded<kType, kKvType, 128>(p, context, message);
-  return launch_padded<kType, kKvType, 256>(p, context, message);
+/// The kernel of the next padded head_dim that holds q.k and P.V.
+template <DType kKType, DType kVType>
+KernelStatus launch_types(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
+  const int32_t dim = std::max(p.head_dim, p.head_dim_v);
+  if (dim <= 32) return launch_padded<kKType, kVType, 32>(p, context, message);
+  if (dim <= 64) return launch_padded<kKType, kVType, 64>(p, context, message);
+  if (dim <= 128) return launch_padded<kKType, kVType, 128>(p, context, message);
+  if (dim <= 256) return launch_padded<kKType, kVType, 256>(p, context, message);
+  return launch_padded<kKType, kVType, 576>(p, context, message);
 }
 
 }  // namespace attnbench::cuda_simt

@@ -5,12 +5,15 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/common/addressing.h"
+#include "kernels/common/descale.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/rotary.h"
 #include "kernels/common/score.h"
 #include "kernels/contract/attention_params.h"
+#include "kernels/contract/dropout.h"
 
 namespace attnbench::cuda_simt {
 
@@ -28,11 +31,18 @@ struct RowBias {
   int32_t diagonal;  ///< the key at distance 0
 };
 
-/// Shared memory of a CTA: the tiles of Q, of K then V, and of P, all fp32, and a RowBias per row.
-constexpr int shared_bytes(int padded_dim) {
-  return static_cast<int>(sizeof(float)) * (2 * kTile * (padded_dim + kPad) + kTile * kPStride) +
-         static_cast<int>(sizeof(RowBias)) * kTile;
-}
+/// Widths of an instantiation, by the padded head_dim. Up to 256 a tile of K, or of V, is in shared memory at
+/// once; beyond, in pieces, as the tile of Q fills most of it.
+template <int kD>
+struct Widths {
+  static constexpr int kPiece = kD <= 256 ? kD : 128;
+  static constexpr int kDv = kD <= 256 ? kD : 512;
+  static constexpr int kPiecesV = kDv / kPiece;
+  /// Shared memory of a CTA: the tiles of Q, of K then V, and of P, all fp32, and a RowBias per row.
+  static constexpr int kSharedBytes =
+      static_cast<int>(sizeof(float)) * (kTile * (kD + kPad) + kTile * (kPiece + kPad) + kTile * kPStride) +
+      static_cast<int>(sizeof(RowBias)) * kTile;
+};
 
 /// How elements are read: one by one, or kVec neighbours as one word where rows are aligned to that.
 template <DType kType>
@@ -60,6 +70,12 @@ struct Element<DType::kE4m3> {
   using Storage = uint8_t;
   static constexpr int kVec = 16;
   static __device__ float to_float(uint8_t x) { return e4m3_to_float(x); }
+};
+template <>
+struct Element<DType::kInt8> {
+  using Storage = int8_t;
+  static constexpr int kVec = 16;
+  static __device__ float to_float(int8_t x) { return static_cast<float>(x); }
 };
 
 /// As store_float, for the output types that `supports` lets through. The rest of its switch, inlined for
@@ -89,15 +105,22 @@ __device__ bool rows_aligned(const void* base, int64_t stride_block, int64_t str
          ((stride_block | stride_token | stride_head) & (E::kVec - 1)) == 0;
 }
 
-/// Rows 0..kTile-1 of a tile into shared memory as fp32. `row_of(r)` gives the first channel of row r, or
-/// null for a row that must not be read. Such rows, and channels from `dim` on, become zeros: memory that the
-/// problem does not own may hold NaN, and 0 * NaN would reach the output.
-template <DType kType, int kD, class RowOf>
-__device__ void load_tile(float* tile, int dim, bool aligned, RowOf row_of) {
+/// What the numbers of a row are multiplied by, where nothing is.
+struct Unscaled {
+  __device__ float operator()(int) const { return 1.0f; }
+};
+
+/// Channels first .. first + kWidth - 1 of rows 0..kTile-1 of a tile into shared memory as fp32, times
+/// `scale_of(r)`, rows kStride apart. `row_of(r)` gives channel 0 of row r, or null for a row that must not
+/// be read. Such rows, and channels from `dim` on, become zeros: memory that the problem does not own may
+/// hold NaN, and 0 * NaN would reach the output.
+template <DType kType, int kWidth, int kStride, class RowOf, class ScaleOf = Unscaled>
+__device__ void load_tile(float* tile, int first, int dim, bool aligned, RowOf row_of,
+                          ScaleOf scale_of = {}) {
   using E = Element<kType>;
   using T = typename E::Storage;
   constexpr int kVec = E::kVec;
-  constexpr int kVecs = kD / kVec;
+  constexpr int kVecs = kWidth / kVec;
   // Neighbouring threads store float4: of neighbouring channels, or, where those belong to one thread, of 8
   // neighbouring rows, as that too falls on 32 banks.
   constexpr int kDown = kVec == 4 ? 1 : 8;
@@ -108,20 +131,26 @@ __device__ void load_tile(float* tile, int dim, bool aligned, RowOf row_of) {
     Pack<float, 4> quads[kVec / 4] = {};
     const T* row = row_of(r);
     if (row != nullptr) {
-      if (aligned && c + kVec <= dim) {
-        const auto raw = *reinterpret_cast<const Pack<T, kVec>*>(row + c);
+      const int channel = first + c;
+      if (aligned && channel + kVec <= dim) {
+        const auto raw = *reinterpret_cast<const Pack<T, kVec>*>(row + channel);
 #pragma unroll
         for (int u = 0; u < kVec; ++u) quads[u / 4].x[u % 4] = E::to_float(raw.x[u]);
       } else {
 #pragma unroll
         for (int u = 0; u < kVec; ++u) {
-          if (c + u < dim) quads[u / 4].x[u % 4] = E::to_float(row[c + u]);
+          if (channel + u < dim) quads[u / 4].x[u % 4] = E::to_float(row[channel + u]);
         }
+      }
+      if constexpr (!std::is_same_v<ScaleOf, Unscaled>) {
+        const float scale = scale_of(r);
+#pragma unroll
+        for (int u = 0; u < kVec; ++u) quads[u / 4].x[u % 4] *= scale;
       }
     }
 #pragma unroll
     for (int g = 0; g < kVec / 4; ++g) {
-      *reinterpret_cast<Pack<float, 4>*>(tile + r * (kD + kPad) + c + 4 * g) = quads[g];
+      *reinterpret_cast<Pack<float, 4>*>(tile + r * kStride + c + 4 * g) = quads[g];
     }
   }
 }
@@ -185,47 +214,80 @@ __device__ void rotate_queries(const AttentionParams& p, const SeqRange& seq, co
   }
 }
 
-/// One tile of query rows of KV head `kv_head` of sequence `b` against all keys that it sees. Queries are of
-/// kType, keys and values of kKvType.
-template <DType kType, DType kKvType, int kD>
+/// The tile of Q, fp32. Quantised queries carry their descales: those of int8 differ by row.
+template <DType kType, int kD>
+__device__ void load_q(const AttentionParams& p, int b, const SeqRange& seq, int kv_head,
+                       const TileRows& rows, float* q_tile) {
+  using T = typename Element<kType>::Storage;
+  const int head0 = kv_head * rows.group;
+  const auto row_of = [&](int r) -> const T* {
+    if (r >= rows.count) return nullptr;
+    return static_cast<const T*>(p.q) +
+           q_offset(p, int64_t{seq.q_begin} + rows.token(r), head0 + rows.head_in_group(r));
+  };
+  const bool aligned = rows_aligned<kType>(p.q, 0, p.q_stride_token, p.q_stride_head);
+  if constexpr (kType == DType::kE4m3 || kType == DType::kInt8) {
+    load_tile<kType, kD, kD + kPad>(q_tile, 0, p.head_dim, aligned, row_of, [&](int r) {
+      return q_descale(p, b, int64_t{seq.q_begin} + rows.token(r), head0 + rows.head_in_group(r));
+    });
+  } else {
+    load_tile<kType, kD, kD + kPad>(q_tile, 0, p.head_dim, aligned, row_of);
+  }
+}
+
+/// The same by the type of q: that of K, unless K is quantised.
+template <DType kKType, int kD>
+__device__ void load_q_tile(const AttentionParams& p, int b, const SeqRange& seq, int kv_head,
+                            const TileRows& rows, float* q_tile) {
+  if constexpr (kKType != DType::kE4m3 && kKType != DType::kInt8) {
+    load_q<kKType, kD>(p, b, seq, kv_head, rows, q_tile);
+  } else if (p.dtype_q == kKType) {
+    load_q<kKType, kD>(p, b, seq, kv_head, rows, q_tile);
+  } else if (p.dtype_q == DType::kBf16) {
+    load_q<DType::kBf16, kD>(p, b, seq, kv_head, rows, q_tile);
+  } else if (p.dtype_q == DType::kFp16) {
+    load_q<DType::kFp16, kD>(p, b, seq, kv_head, rows, q_tile);
+  } else {
+    load_q<DType::kFp32, kD>(p, b, seq, kv_head, rows, q_tile);
+  }
+}
+
+/// One tile of query rows of KV head `kv_head` of sequence `b` against all keys that it sees. Keys are of
+/// kKType, values of kVType; kD is the padded head_dim.
+template <DType kKType, DType kVType, int kD>
 __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq, int kv_head,
                             const TileRows& rows, float* shared) {
-  using T = typename Element<kType>::Storage;
-  using KvT = typename Element<kKvType>::Storage;
-  constexpr int kStride = kD + kPad;
-  constexpr int kVec = kD / kLanes < 4 ? kD / kLanes : 4;  // neighbouring channels of a thread
-  constexpr int kVecs = kD / (kLanes * kVec);              // such packs, 16 * kVec channels apart
+  using KT = typename Element<kKType>::Storage;
+  using VT = typename Element<kVType>::Storage;
+  constexpr int kPiece = Widths<kD>::kPiece;
+  constexpr int kPiecesV = Widths<kD>::kPiecesV;
+  constexpr int kQStride = kD + kPad;
+  constexpr int kStride = kPiece + kPad;
+  constexpr int kVec = kPiece / kLanes < 4 ? kPiece / kLanes : 4;  // neighbouring channels of a thread
+  constexpr int kVecs = kPiece / (kLanes * kVec);                  // such packs, 16 * kVec channels apart
   float* const q_tile = shared;
-  float* const kv_tile = q_tile + kTile * kStride;
+  float* const kv_tile = q_tile + kTile * kQStride;
   float* const p_tile = kv_tile + kTile * kStride;
   auto* const row_bias = reinterpret_cast<RowBias*>(p_tile + kTile * kPStride);
 
   const int tx = static_cast<int>(threadIdx.x) % kLanes;
   const int row0 = static_cast<int>(threadIdx.x) / kLanes * kRows;
   const int head0 = kv_head * rows.group;
-  const bool k_aligned = rows_aligned<kKvType>(p.k, p.k_stride_block, p.k_stride_token, p.k_stride_head);
-  const bool v_aligned = rows_aligned<kKvType>(p.v, p.v_stride_block, p.v_stride_token, p.v_stride_head);
+  const bool k_aligned = rows_aligned<kKType>(p.k, p.k_stride_block, p.k_stride_token, p.k_stride_head);
+  const bool v_aligned = rows_aligned<kVType>(p.v, p.v_stride_block, p.v_stride_token, p.v_stride_head);
 
-  // The tiles of K and V hold what is stored. Descales are the same for all keys: that of K is a factor of
-  // the scores, that of V one of the output.
+  // Descales of e4m3 are the same for all keys: that of K is a factor of the scores, that of V one of the
+  // output. int8 K is multiplied on its way to shared memory, row by row, and the channels of int8 V at the
+  // end.
   float score_scale = p.softmax_scale;
-  float out_scale = 1.0f;
-  if constexpr (kKvType == DType::kE4m3) {
-    score_scale *= p.k_descale[b * p.k_descale_stride_outer + kv_head * p.k_descale_stride_head];
-    out_scale = p.v_descale[b * p.v_descale_stride_outer + kv_head * p.v_descale_stride_head];
-  }
+  if constexpr (kKType == DType::kE4m3) score_scale *= k_descale(p, b, kv_head);
 
   __syncthreads();  // the tile before this one has been read to its end
-  load_tile<kType, kD>(q_tile, p.head_dim, rows_aligned<kType>(p.q, 0, p.q_stride_token, p.q_stride_head),
-                       [&](int r) -> const T* {
-                         if (r >= rows.count) return nullptr;
-                         return static_cast<const T*>(p.q) + q_offset(p, int64_t{seq.q_begin} + rows.token(r),
-                                                                      head0 + rows.head_in_group(r));
-                       });
+  load_q_tile<kKType, kD>(p, b, seq, kv_head, rows, q_tile);
 
   if (p.features & kRotary) {
     __syncthreads();  // of the keys' loop another one follows before q is read
-    rotate_queries<kType, kD>(p, seq, rows, q_tile);
+    rotate_queries<kKType, kD>(p, seq, rows, q_tile);
   }
 
   const bool alibi = p.features & kAlibi;
@@ -237,9 +299,9 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
   }
 
   KeyBounds bounds[kRows];
-  float max[kRows];                   // of the scores so far; -inf: none seen
-  float sum[kRows];                   // this thread's part of the sum of exp(score - max)
-  Pack<float, kVec> o[kRows][kVecs];  // sum of exp(score - max) * v
+  float max[kRows];                              // of the scores so far; -inf: none seen
+  float sum[kRows];                              // this thread's part of the sum of exp(score - max)
+  Pack<float, kVec> o[kRows][kPiecesV * kVecs];  // sum of exp(score - max) * v
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     bounds[i] =
@@ -253,26 +315,35 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
   const KeyBounds range =
       visible_keys_of_rows(p, rows.first_token, rows.token(rows.count - 1), seq.q_len, seq.k_len);
   for (int key0 = range.begin; key0 < range.end; key0 += kTile) {
-    __syncthreads();  // V of the keys before is no longer read
-    load_tile<kKvType, kD>(kv_tile, p.head_dim, k_aligned, [&](int r) -> const KvT* {
-      if (key0 + r >= range.end) return nullptr;
-      return static_cast<const KvT*>(p.k) + k_row_offset(p, b, key0 + r) + kv_head * p.k_stride_head;
-    });
-    __syncthreads();
-
     // Scores of keys key0 + tx and key0 + tx + 16.
     float s[kRows][2] = {};
+    const auto k_row = [&](int r) -> const KT* {
+      if (key0 + r >= range.end) return nullptr;
+      return static_cast<const KT*>(p.k) + k_row_offset(p, b, key0 + r) + kv_head * p.k_stride_head;
+    };
+#pragma unroll 1
+    for (int c0 = 0; c0 < kD && (c0 == 0 || c0 < p.head_dim); c0 += kPiece) {
+      __syncthreads();  // V of the keys before, or the last piece of K, is no longer read
+      if constexpr (kKType == DType::kInt8) {
+        load_tile<kKType, kPiece, kStride>(kv_tile, c0, p.head_dim, k_aligned, k_row,
+                                           [&](int r) { return k_row_descale(p, b, key0 + r, kv_head); });
+      } else {
+        load_tile<kKType, kPiece, kStride>(kv_tile, c0, p.head_dim, k_aligned, k_row);
+      }
+      __syncthreads();
+      const int width = kD % kPiece == 0 || c0 + kPiece <= kD ? kPiece : kD - c0;
 #pragma unroll 4
-    for (int c = 0; c < kD; c += 4) {
-      const auto k_lo = *reinterpret_cast<const Pack<float, 4>*>(kv_tile + tx * kStride + c);
-      const auto k_hi = *reinterpret_cast<const Pack<float, 4>*>(kv_tile + (tx + kLanes) * kStride + c);
+      for (int c = 0; c < width; c += 4) {
+        const auto k_lo = *reinterpret_cast<const Pack<float, 4>*>(kv_tile + tx * kStride + c);
+        const auto k_hi = *reinterpret_cast<const Pack<float, 4>*>(kv_tile + (tx + kLanes) * kStride + c);
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-        const auto q = *reinterpret_cast<const Pack<float, 4>*>(q_tile + (row0 + i) * kStride + c);
+        for (int i = 0; i < kRows; ++i) {
+          const auto q = *reinterpret_cast<const Pack<float, 4>*>(q_tile + (row0 + i) * kQStride + c0 + c);
 #pragma unroll
-        for (int u = 0; u < 4; ++u) {
-          s[i][0] = fmaf(q.x[u], k_lo.x[u], s[i][0]);
-          s[i][1] = fmaf(q.x[u], k_hi.x[u], s[i][1]);
+          for (int u = 0; u < 4; ++u) {
+            s[i][0] = fmaf(q.x[u], k_lo.x[u], s[i][0]);
+            s[i][1] = fmaf(q.x[u], k_hi.x[u], s[i][1]);
+          }
         }
       }
     }
@@ -311,34 +382,53 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
 #pragma unroll
         for (float& x : pack.x) x *= decay;
       }
-      p_tile[(row0 + i) * kPStride + tx] = p_lo;
-      p_tile[(row0 + i) * kPStride + tx + kLanes] = p_hi;
+      s[i][0] = p_lo;
+      s[i][1] = p_hi;
     }
+    if (p.features & kDropout) {  // of what V is multiplied by, not of the sum
+      const uint32_t threshold = dropout_threshold(p.p_dropout);
+      const float scale = dropout_scale(p.p_dropout);
+      for_each_score(s, [&](int i, int u, float& x) {
+        const bool keeps =
+            dropout_keeps(p.dropout_seed, p.dropout_offset, head0 + rows.head_in_group(row0 + i),
+                          int64_t{seq.q_begin} + rows.token(row0 + i), key0 + tx + u * kLanes, threshold);
+        x = keeps ? x * scale : 0.0f;
+      });
+    }
+    for_each_score(s, [&](int i, int u, float& x) { p_tile[(row0 + i) * kPStride + tx + u * kLanes] = x; });
 
-    __syncthreads();  // K is no longer read; P is there
-    load_tile<kKvType, kD>(kv_tile, p.head_dim, v_aligned, [&](int r) -> const KvT* {
-      if (key0 + r >= range.end) return nullptr;
-      return static_cast<const KvT*>(p.v) + v_row_offset(p, b, key0 + r) + kv_head * p.v_stride_head;
-    });
-    __syncthreads();
+#pragma unroll
+    for (int piece = 0; piece < kPiecesV; ++piece) {
+      if (piece > 0 && piece * kPiece >= p.head_dim_v) break;
+      __syncthreads();  // K, or the last piece of V, is no longer read; P is there
+      load_tile<kVType, kPiece, kStride>(
+          kv_tile, piece * kPiece, p.head_dim_v, v_aligned, [&](int r) -> const VT* {
+            if (key0 + r >= range.end) return nullptr;
+            return static_cast<const VT*>(p.v) + v_row_offset(p, b, key0 + r) + kv_head * p.v_stride_head;
+          });
+      __syncthreads();
 
 #pragma unroll 2
-    for (int j = 0; j < kTile; j += 4) {
-      Pack<float, 4> weight[kRows];  // of keys j .. j + 3
+      for (int j = 0; j < kTile; j += 4) {
+        Pack<float, 4> weight[kRows];  // of keys j .. j + 3
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-        weight[i] = *reinterpret_cast<const Pack<float, 4>*>(p_tile + (row0 + i) * kPStride + j);
-      }
+        for (int i = 0; i < kRows; ++i) {
+          weight[i] = *reinterpret_cast<const Pack<float, 4>*>(p_tile + (row0 + i) * kPStride + j);
+        }
 #pragma unroll
-      for (int u = 0; u < 4; ++u) {
+        for (int u = 0; u < 4; ++u) {
 #pragma unroll
-        for (int g = 0; g < kVecs; ++g) {
-          const auto v = *reinterpret_cast<const Pack<float, kVec>*>(kv_tile + (j + u) * kStride +
-                                                                     kVec * (tx + g * kLanes));
+          for (int g = 0; g < kVecs; ++g) {
+            const auto v = *reinterpret_cast<const Pack<float, kVec>*>(kv_tile + (j + u) * kStride +
+                                                                       kVec * (tx + g * kLanes));
 #pragma unroll
-          for (int i = 0; i < kRows; ++i) {
+            for (int i = 0; i < kRows; ++i) {
 #pragma unroll
-            for (int c = 0; c < kVec; ++c) o[i][g].x[c] = fmaf(weight[i].x[u], v.x[c], o[i][g].x[c]);
+              for (int c = 0; c < kVec; ++c) {
+                float& sum_o = o[i][piece * kVecs + g].x[c];
+                sum_o = fmaf(weight[i].x[u], v.x[c], sum_o);
+              }
+            }
           }
         }
       }
@@ -355,13 +445,16 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
     if (tx == 0) p.lse[lse_offset(p, q_row, head)] = lse;
     const int64_t at = out_offset(p, q_row, head);
 #pragma unroll
-    for (int g = 0; g < kVecs; ++g) {
+    for (int g = 0; g < kPiecesV * kVecs; ++g) {
 #pragma unroll
       for (int c = 0; c < kVec; ++c) {
         const int channel = kVec * (tx + g * kLanes) + c;
-        if (channel < p.head_dim) {
-          store_output(p.dtype_out, p.out, at + channel,
-                       divisor == 0.0f ? 0.0f : o[i][g].x[c] / divisor * out_scale);
+        if (channel < p.head_dim_v) {
+          float x = divisor == 0.0f ? 0.0f : o[i][g].x[c] / divisor;
+          if constexpr (kVType == DType::kE4m3 || kVType == DType::kInt8) {
+            if (divisor != 0.0f) x *= v_descale(p, b, kv_head, channel);
+          }
+          store_output(p.dtype_out, p.out, at + channel, x);
         }
       }
     }
@@ -370,7 +463,7 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
 
 /// Grid: x tiles of query rows, y KV heads, z sequences, each with a stride where the grid is smaller than
 /// the problem. Lengths are read here, not on the host, so that a captured graph follows them.
-template <DType kType, DType kKvType, int kD>
+template <DType kKType, DType kVType, int kD>
 __global__ void __launch_bounds__(kThreads, kD <= 128 ? 3 : 2)
     attention_kernel(const __grid_constant__ AttentionParams p) {
   extern __shared__ float4 shared[];  // float4 for its alignment
@@ -387,7 +480,7 @@ __global__ void __launch_bounds__(kThreads, kD <= 128 ? 3 : 2)
         rows.first_in_group = static_cast<int>(first % group);
         rows.group = group;
         rows.count = static_cast<int>(num_rows - first < kTile ? num_rows - first : kTile);
-        attend_tile<kType, kKvType, kD>(p, b, seq, kv_head, rows, reinterpret_cast<float*>(shared));
+        attend_tile<kKType, kVType, kD>(p, b, seq, kv_head, rows, reinterpret_cast<float*>(shared));
       }
     }
   }

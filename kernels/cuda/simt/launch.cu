@@ -48,6 +48,22 @@ Numerics merge_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0
 
 std::size_t no_workspace(const OpParams*, const LaunchContext*) { return 0; }
 
+using Launch = KernelStatus (*)(const AttentionParams&, const LaunchContext&, KernelMessage*);
+
+/// By the types of K and V, which `supports` has checked.
+Launch attention_kernel_of(const AttentionParams& p) {
+  const auto of_float = [](DType t, Launch bf16, Launch fp16, Launch fp32) {
+    return t == DType::kBf16 ? bf16 : t == DType::kFp16 ? fp16 : fp32;
+  };
+  if (p.dtype_k == DType::kE4m3) return launch_attention_e4m3;
+  if (p.dtype_v == DType::kInt8) return launch_attention_int8;
+  if (p.dtype_k == DType::kInt8) {
+    return of_float(p.dtype_v, launch_attention_int8_bf16, launch_attention_int8_fp16,
+                    launch_attention_int8_fp32);
+  }
+  return of_float(p.dtype_k, launch_attention_bf16, launch_attention_fp16, launch_attention_fp32);
+}
+
 KernelStatus attention_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   const AttentionParams& p = op->attention;
   if (const auto s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk) return s;
@@ -55,18 +71,9 @@ KernelStatus attention_launch(const OpParams* op, const LaunchContext* context, 
     if (const auto s = launch_append(p, *context, message); s != KernelStatus::kOk) return s;
   }
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
-  const bool e4m3 = p.features & kE4m3Kv;
-  switch (p.dtype_q) {
-    case DType::kBf16:
-      return (e4m3 ? launch_attention_bf16_e4m3 : launch_attention_bf16)(p, *context, message);
-    case DType::kFp16:
-      return (e4m3 ? launch_attention_fp16_e4m3 : launch_attention_fp16)(p, *context, message);
-    case DType::kFp32:
-      return (e4m3 ? launch_attention_fp32_e4m3 : launch_attention_fp32)(p, *context, message);
-    default:
-      return refuse(message, KernelStatus::kUnsupported,
-                    "cuda_simt: q in bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_q));
-  }
+  const KernelStatus status = attention_kernel_of(p)(p, *context, message);
+  if (status != KernelStatus::kOk || !(p.features & kProbs)) return status;
+  return launch_probs(p, *context, message);
 }
 
 KernelStatus append_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
@@ -92,12 +99,13 @@ const Kernel kAttention = {
     .summary =
         "readable, the features of the cpu kernel, any GPU from sm_80, no tensor cores: the GPU's own "
         "baseline",
-    .shapes = "head_dim 1..256, any block_size, any ratio of heads",
+    .shapes = "head_dim 1..576, head_dim_v 1..512, any block_size, any ratio of heads",
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
-                kAlibi | kSinks | kBf16 | kFp16 | kFp32 | kE4m3Kv | kAppend | kRotary,
+                kAlibi | kSinks | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K | kInt8V |
+                kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = no_workspace,

@@ -7,23 +7,30 @@
 
 namespace attnbench::cuda_simt {
 
-// One file each: all head dims of one dtype of q, with KV in that dtype or in e4m3. The arguments have passed
-// `supports`.
+// One file each: all head dims of one type of K and of V, which is K's unless named after it. The arguments
+// have passed `supports`.
 KernelStatus launch_attention_bf16(const AttentionParams& p, const LaunchContext& context,
                                    KernelMessage* message);
 KernelStatus launch_attention_fp16(const AttentionParams& p, const LaunchContext& context,
                                    KernelMessage* message);
 KernelStatus launch_attention_fp32(const AttentionParams& p, const LaunchContext& context,
                                    KernelMessage* message);
-KernelStatus launch_attention_bf16_e4m3(const AttentionParams& p, const LaunchContext& context,
+KernelStatus launch_attention_e4m3(const AttentionParams& p, const LaunchContext& context,
+                                   KernelMessage* message);
+KernelStatus launch_attention_int8(const AttentionParams& p, const LaunchContext& context,
+                                   KernelMessage* message);
+KernelStatus launch_attention_int8_bf16(const AttentionParams& p, const LaunchContext& context,
                                         KernelMessage* message);
-KernelStatus launch_attention_fp16_e4m3(const AttentionParams& p, const LaunchContext& context,
+KernelStatus launch_attention_int8_fp16(const AttentionParams& p, const LaunchContext& context,
                                         KernelMessage* message);
-KernelStatus launch_attention_fp32_e4m3(const AttentionParams& p, const LaunchContext& context,
+KernelStatus launch_attention_int8_fp32(const AttentionParams& p, const LaunchContext& context,
                                         KernelMessage* message);
 
 /// The new rows of a launch with kAppend, before it attends.
 KernelStatus launch_append(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
+
+/// Probabilities from q, k and the LSE that the attention kernel leaves: launched after it.
+KernelStatus launch_probs(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
 
 KernelStatus launch_kv_append(const KvAppendParams& p, const LaunchContext& context, KernelMessage* message);
 

@@ -2,9 +2,9 @@
 
 namespace attnbench::cuda_simt {
 
-KernelStatus launch_attention_bf16_e4m3(const AttentionParams& p, const LaunchContext& context,
+KernelStatus launch_attention_int8_bf16(const AttentionParams& p, const LaunchContext& context,
                                         KernelMessage* message) {
-  return launch_dtype<DType::kBf16, DType::kE4m3>(p, context, message);
+  return launch_types<DType::kInt8, DType::kBf16>(p, context, message);
 }
 
 }  // namespace attnbench::cuda_simt

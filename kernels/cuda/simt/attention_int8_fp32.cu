@@ -2,9 +2,9 @@
 
 namespace attnbench::cuda_simt {
 
-KernelStatus launch_attention_fp16_e4m3(const AttentionParams& p, const LaunchContext& context,
+KernelStatus launch_attention_int8_fp32(const AttentionParams& p, const LaunchContext& context,
                                         KernelMessage* message) {
-  return launch_dtype<DType::kFp16, DType::kE4m3>(p, context, message);
+  return launch_types<DType::kInt8, DType::kFp32>(p, context, message);
 }
 
 }  // namespace attnbench::cuda_simt

@@ -1,0 +1,93 @@
+#include "harness/workload/descales.h"
+
+#include <limits>
+
+namespace attnbench {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+DType type_of(const CaseParams& p, Tensor tensor) {
+  return tensor == Tensor::kQ ? p.type_of_q() : tensor == Tensor::kK ? p.type_of_k() : p.type_of_v();
+}
+
+/// One of nine steps between 0.5 and 1.5.
+float step(int64_t i) { return 0.5f + 0.125f * static_cast<float>(i % 9); }
+
+/// (B, Hkv), of e4m3.
+std::vector<float> per_sequence(const Case& c, const LayoutVariant& variant, Tensor tensor) {
+  const CaseParams& p = c.params;
+  std::vector<float> out;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    for (int32_t h = 0; h < p.num_heads_kv; ++h) {
+      const int32_t head = tensor == Tensor::kQ ? h * (p.num_heads_q / p.num_heads_kv) : h;
+      out.push_back(descale_of(c, tensor, variant.seq_id(b), 0, head, 0));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+float descale_of(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t head, int32_t channel) {
+  const CaseParams& p = c.params;
+  const DType type = type_of(p, tensor);
+  if (type == DType::kE4m3) {
+    const int32_t kv_head = tensor == Tensor::kQ ? head / (p.num_heads_q / p.num_heads_kv) : head;
+    const int64_t a = tensor == Tensor::kQ ? 2 : tensor == Tensor::kK ? 3 : 5;
+    return step(a * seq + (7 - a) * kv_head + a);
+  }
+  if (type != DType::kInt8) return 1.0f;
+  const float unit = 1.0f / int8_factor(p.data, tensor);
+  if (tensor == Tensor::kV) return unit * step(int64_t{4} * head + int64_t{2} * channel + 1);
+  const int64_t a = tensor == Tensor::kQ ? 2 : 5;
+  return unit * step(a * pos + (7 - a) * head + seq);
+}
+
+float stored_value(const Case& c, Tensor tensor, float value) {
+  const DType type = type_of(c.params, tensor);
+  return round_to(type, type == DType::kInt8 ? value * int8_factor(c.params.data, tensor) : value);
+}
+
+std::vector<float> q_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant) {
+  const CaseParams& p = c.params;
+  if (p.type_of_q() == DType::kE4m3) return per_sequence(c, variant, Tensor::kQ);
+  std::vector<float> out;
+  if (p.type_of_q() != DType::kInt8) return out;
+  out.reserve(plan.q_owners.size() * static_cast<std::size_t>(p.num_heads_q));
+  for (const RowOwner& o : plan.q_owners) {
+    for (int32_t h = 0; h < p.num_heads_q; ++h) {
+      out.push_back(o.seq < 0 ? kNan : descale_of(c, Tensor::kQ, o.seq, o.pos, h, 0));
+    }
+  }
+  return out;
+}
+
+std::vector<float> k_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant,
+                                 const FillJob& cache) {
+  const CaseParams& p = c.params;
+  if (p.type_of_k() == DType::kE4m3) return per_sequence(c, variant, Tensor::kK);
+  std::vector<float> out;
+  if (p.type_of_k() != DType::kInt8) return out;
+  out.assign(plan.kv_owners.size() * static_cast<std::size_t>(p.num_heads_kv), kNan);
+  for (std::size_t r = 0; r < plan.kv_owners.size(); ++r) {
+    const RowOwner& o = plan.kv_owners[r];
+    for (int32_t h = 0; o.seq >= 0 && h < p.num_heads_kv; ++h) {
+      const int64_t row = fill_offset(cache, static_cast<int64_t>(r), h) / p.head_dim;
+      out[static_cast<std::size_t>(row)] = descale_of(c, Tensor::kK, o.seq, o.pos, h, 0);
+    }
+  }
+  return out;
+}
+
+std::vector<float> v_descales_of(const Case& c, const LayoutVariant& variant) {
+  const CaseParams& p = c.params;
+  if (p.type_of_v() == DType::kE4m3) return per_sequence(c, variant, p.v_is_k_view ? Tensor::kK : Tensor::kV);
+  std::vector<float> out;
+  for (int32_t h = 0; p.type_of_v() == DType::kInt8 && h < p.num_heads_kv; ++h) {
+    for (int32_t ch = 0; ch < p.dim_v(); ++ch) out.push_back(descale_of(c, Tensor::kV, 0, 0, h, ch));
+  }
+  return out;
+}
+
+}  // namespace attnbench

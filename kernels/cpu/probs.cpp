@@ -1,0 +1,111 @@
+// Attention probabilities: exp(score - LSE), once a row's LSE is known. The scores are computed a second
+// time, as the softmax ahead of P.V keeps no more than a tile of them.
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/common/checks.h"
+#include "kernels/cpu/alibi.h"
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/key_descale.h"
+#include "kernels/cpu/paths.h"
+#include "kernels/cpu/query_row.h"
+#include "kernels/cpu/row_products.h"
+#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/tile_rows.h"
+
+namespace attnbench::cpu {
+namespace {
+
+static_assert(kProbsRows <= kRowStep);
+constexpr int kTile = 128;  ///< keys that are located at once
+
+template <class K>
+class Probs {
+ public:
+  Probs(const AttentionParams& p, const Task& task)
+      : p_(p),
+        task_(task),
+        head_(task.head_begin),
+        padded_dim_(round_up(p.head_dim, kPanel)),
+        scale_(score_scale(p, task.seq, task.head_begin)) {}
+
+  void run() {
+    for (int r = 0; r < task_.rows; ++r) start(r);
+    for (int32_t key = task_.keys.begin; key < task_.keys.end; key += kTile) {
+      tile_.locate(p_, task_.seq, key, std::min(kTile, task_.keys.end - key));
+      do_tile();
+    }
+  }
+
+ private:
+  void start(int r) {
+    const int32_t group = p_.num_heads_q / p_.num_heads_kv;
+    const int32_t packed_row = task_.row_begin + r;
+    const int64_t q_row = int64_t{task_.range.q_begin} + packed_row / group;
+    const int32_t q_head = head_ * group + packed_row % group;
+    float q[kMaxHeadDim];
+    load_query(p_, task_, packed_row / group, q_head, scale_.q_factor, q);
+    float* row = q_ + r * padded_dim_;
+    std::fill_n(row, padded_dim_, 0.0f);
+    for (int d = 0; d < p_.head_dim; ++d) row[d / kPanel * kPanel + K::pair_slot(d % kPanel)] = q[d];
+    seen_[r] = visible_keys(p_, packed_row / group, task_.range.q_len, task_.range.k_len);
+    lse_[r] = p_.lse[lse_offset(p_, q_row, q_head)] * kLog2E;
+    out_[r] = p_.probs + q_head * p_.probs_stride_head + q_row * p_.probs_stride_token;
+    std::fill_n(out_[r], p_.max_seqlen_k, 0.0f);
+  }
+
+  void do_tile() {
+    using Storage = typename K::Storage;
+    const int keys = round_up(tile_.n, kKeyStep);
+    const char* rows[kTile];
+    const auto* base = static_cast<const Storage*>(p_.k) + head_ * p_.k_stride_head;
+    for (int j = 0; j < keys; ++j) {
+      rows[j] = reinterpret_cast<const char*>(base + tile_.k[std::min(j, tile_.n - 1)]);
+    }
+    float s[kRowStep * kTile] = {};
+    for (int j = 0; j < keys; j += kKeyStep) {
+      const RowStream stream{rows + j, nullptr, 0, 0};
+      for (int r = 0; r < task_.rows; ++r) {
+        dot_keys<K, 1>(q_ + r * padded_dim_, padded_dim_, stream, p_.head_dim, s + r * kTile + j, kTile);
+      }
+    }
+    float descales[kTile];
+    if constexpr (std::is_same_v<K, Int8>) {
+      load_key_descales(p_, task_.seq, head_, tile_.key, tile_.n, descales);
+    }
+    const int end = round_up(tile_.n, kLanes);
+    for (int r = 0; r < task_.rows; ++r) {
+      float* row = s + r * kTile;
+      if constexpr (std::is_same_v<K, Int8>) multiply_by_descales(descales, row, 0, end);
+      const auto add_bias = [&] {
+        add_alibi(p_, task_, head_, r, tile_.key, scale_.bias_scale, row, 0, end);
+      };
+      add_terms(scale_, add_bias, row, 0, end);
+      for (int j = 0; j < end; j += kLanes) {
+        store(row + j, exp2_vec(load(row + j) * scale_.log2_scale - lse_[r]));
+      }
+      const int32_t first = std::max(seen_[r].begin, tile_.key);
+      const int32_t last = std::min(seen_[r].end, tile_.key + tile_.n);
+      for (int32_t key = first; key < last; ++key) out_[r][key] = row[key - tile_.key];
+    }
+  }
+
+  const AttentionParams& p_;
+  const Task& task_;
+  const int32_t head_;
+  const int padded_dim_;
+  const ScoreScale scale_;
+  alignas(64) float q_[kRowStep * kMaxHeadDim];
+  KeyBounds seen_[kRowStep];
+  float lse_[kRowStep];  ///< in base 2
+  float* out_[kRowStep];
+  TileRows<kTile> tile_;
+};
+
+}  // namespace
+
+void run_probs(const AttentionParams& p, const Task& task) {
+  with_types(p, [&]<class K, class V>() { Probs<K>(p, task).run(); });
+}
+
+}  // namespace attnbench::cpu

@@ -1,0 +1,76 @@
+// Attention probabilities, exp(score - LSE), from the LSE that the attention kernel has left: no row's
+// denominator is known before its last key, so that the scores are computed a second time here.
+#include <algorithm>
+
+#include "kernels/common/addressing.h"
+#include "kernels/common/checks.h"
+#include "kernels/common/descale.h"
+#include "kernels/common/mask.h"
+#include "kernels/common/rotary.h"
+#include "kernels/common/score.h"
+#include "kernels/cuda/simt/launch.h"
+
+namespace attnbench::cuda_simt {
+namespace {
+
+constexpr int kProbsThreads = 128;
+
+/// Grid: x query tokens, y query heads, z sequences, each with a stride. A CTA takes a row of q at a time,
+/// its threads take keys.
+__global__ void __launch_bounds__(kProbsThreads) probs_kernel(const __grid_constant__ AttentionParams p) {
+  __shared__ float q_row[kMaxHeadDim];
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int b = static_cast<int>(blockIdx.z); b < p.batch; b += static_cast<int>(gridDim.z)) {
+    const SeqRange seq = seq_range(p, b);
+    for (int head = static_cast<int>(blockIdx.y); head < p.num_heads_q; head += static_cast<int>(gridDim.y)) {
+      const int kv_head = head / (p.num_heads_q / p.num_heads_kv);
+      const float scale = p.softmax_scale * k_descale(p, b, kv_head);
+      for (int i = static_cast<int>(blockIdx.x); i < seq.q_len; i += static_cast<int>(gridDim.x)) {
+        const int64_t row = int64_t{seq.q_begin} + i;
+        __syncthreads();  // the row before this one is no longer read
+        for (int c = thread; c < p.head_dim; c += kProbsThreads) {
+          const auto load = [&](int32_t i_c) {
+            return load_float(p.dtype_q, p.q, q_offset(p, row, head) + i_c);
+          };
+          const int64_t position = int64_t{i} + seq.k_len - seq.q_len;
+          const bool turns = (p.features & kRotary) && position >= 0 && position < p.rotary.positions;
+          const float x = turns ? round_to(p.dtype_q, rotated(p.rotary, position, c, load)) : load(c);
+          q_row[c] = x * q_descale(p, b, row, head);
+        }
+        __syncthreads();
+        const KeyBounds seen = visible_keys(p, i, seq.q_len, seq.k_len);
+        const float lse = p.lse[lse_offset(p, row, head)];
+        float* out = p.probs + head * p.probs_stride_head + row * p.probs_stride_token;
+        for (int key = thread; key < p.max_seqlen_k; key += kProbsThreads) {
+          if (key < seen.begin || key >= seen.end) {
+            out[key] = 0.0f;
+            continue;
+          }
+          const int64_t k = k_row_offset(p, b, key) + kv_head * p.k_stride_head;
+          float dot = 0.0f;
+          for (int c = 0; c < p.head_dim; ++c) dot = fmaf(q_row[c], load_float(p.dtype_k, p.k, k + c), dot);
+          float score = dot * (scale * k_row_descale(p, b, key, kv_head));
+          if (p.softcap > 0.0f) score = softcap_score(score, p.softcap);
+          if (p.features & kAlibi) {
+            score += alibi_bias(alibi_slope(p, b, head), ::abs(i + seq.k_len - seq.q_len - key),
+                                p.alibi_sqrt != 0);
+          }
+          out[key] = expf(score - lse);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+KernelStatus launch_probs(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
+  constexpr int kMaxGridYZ = 65535;
+  const dim3 grid(static_cast<unsigned>(std::max(p.max_seqlen_q, 1)),
+                  static_cast<unsigned>(std::min(p.num_heads_q, kMaxGridYZ)),
+                  static_cast<unsigned>(std::min(p.batch, kMaxGridYZ)));
+  probs_kernel<<<grid, kProbsThreads, 0, static_cast<cudaStream_t>(context.stream)>>>(p);
+  return cuda_status(cudaGetLastError(), message);
+}
+
+}  // namespace attnbench::cuda_simt
