@@ -16,6 +16,8 @@ struct Fault {
   std::vector<std::string> cases;  ///< YAML mappings; the first that the kernel takes is used
   Tamper::Fault launch;
   int repeats = 2;  ///< launches of the invariant "repeat"
+  uint32_t breaks =
+      0;  ///< the KernelFlag that it breaks: no fault in a kernel that does not promise as much; 0: none
 };
 
 struct FaultClass {

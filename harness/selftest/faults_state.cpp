@@ -162,7 +162,9 @@ FaultClass state_faults() {
             {kPaged, kPacked},
             with_nudge([](Tamper& t, const AttentionParams&, const HostRow& r) {
               return r.i == 0 && t.launches() % 2 == 0 ? 7 : -1;
-            })},
+            }),
+            2,
+            kDeterministic},
            {"rare_race",
             "one row of one launch in 1000 is wrong",
             {kTiny},
@@ -184,37 +186,49 @@ FaultClass layout_faults() {
             {kPaged},
             with_nudge([](Tamper& t, const AttentionParams& p, const HostRow& r) {
               return p.block_table != nullptr && r.i == 0 ? t.read<int32_t>(p.block_table, 1)[0] : -1;
-            })},
+            }),
+            2,
+            kDeterministic},
            {"depends_on_kv_layout",
             "the last bit depends on the order in a page",
             {kPaged},
             with_nudge([](Tamper&, const AttentionParams& p, const HostRow& r) {
               return r.i == 0 && (p.features & kHnd) != 0 ? 7 : -1;
-            })},
+            }),
+            2,
+            kDeterministic},
            {"depends_on_paging",
             "the last bit differs between packed and paged keys",
             {kPaged, kPacked},
             with_nudge([](Tamper&, const AttentionParams& p, const HostRow& r) {
               return r.i == 0 && (p.features & kPackedKv) != 0 ? 7 : -1;
-            })},
+            }),
+            2,
+            kBatchInvariant},
            {"depends_on_batch_order",
             "the last bit depends on the place in the batch",
             {kPaged, kPacked},
             with_nudge([](Tamper&, const AttentionParams& p, const HostRow& r) {
               return p.batch > 1 && r.seq == 0 && r.i == 0 ? 7 : -1;
-            })},
+            }),
+            2,
+            kBatchInvariant},
            {"depends_on_batch_size",
             "the last bit depends on how many sequences there are",
             {kPaged, kPacked},
             with_nudge([](Tamper&, const AttentionParams& p, const HostRow& r) {
               return p.batch > 1 && r.i == 0 ? 7 : -1;
-            })},
+            }),
+            2,
+            kBatchInvariant},
            {"depends_on_first_row",
             "the last bit depends on cu_seqlens[0]",
             {kPaged, kPacked},
             with_nudge([](Tamper& t, const AttentionParams& p, const HostRow& r) {
               return r.i == 0 && t.read<int32_t>(p.cu_seqlens_q, 1)[0] > 0 ? 7 : -1;
-            })},
+            }),
+            2,
+            kDeterministic},
            {"prefix_state_wrong",
             "rows that do not see the diagonal lose their last key",
             {kPaged, kPacked},

@@ -105,6 +105,10 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
   result.fault_class = group.name;
   result.what = fault.what;
   result.kernel = kernel.name;
+  if ((fault.breaks & ~kernel.flags) != 0) {
+    result.reason = fmt::format("{} does not promise what this breaks", kernel.name);
+    return result;
+  }
   for (const std::string& yaml : fault.cases) {
     const Case c = case_of(yaml, 1);
     if (c.params.op != kernel.op) continue;
