@@ -73,6 +73,7 @@ std::string case_id(const CaseParams& p) {
   id += fmt::format("/{}", dtype_name(p.dtype));
   if (p.q_dtype) id += fmt::format("-q_{}", dtype_name(*p.q_dtype));
   if (p.kv_dtype != KvDType::kSame) id += fmt::format("-kv_{}", kv_dtype_name(p.kv_dtype));
+  if (p.scales != Scales::kGiven) id += fmt::format("-{}", scales_name(p.scales));
   if (p.op == Op::kKvAppend) {
     id += fmt::format("/h{}/d{}", p.num_heads_kv, p.head_dim);
     id += rotary_label(p);
@@ -115,6 +116,7 @@ std::string case_yaml(const CaseParams& p) {
       fmt::format("{{op: {}, kv: {}, dtype: {}", op_name(p.op), kv_name(p.kv), dtype_name(p.dtype));
   if (p.q_dtype) y += fmt::format(", q_dtype: {}", dtype_name(*p.q_dtype));
   if (p.kv_dtype != KvDType::kSame) y += fmt::format(", kv_dtype: {}", kv_dtype_name(p.kv_dtype));
+  if (p.scales != Scales::kGiven) y += fmt::format(", scales: {}", scales_name(p.scales));
   y += fmt::format(", heads: {}/{}, head_dim: {}", p.num_heads_q, p.num_heads_kv, p.head_dim);
   if (p.head_dim_v != 0) y += fmt::format(", head_dim_v: {}", p.head_dim_v);
   if (p.v_is_k_view) y += ", v_is_k_view: true";

@@ -38,6 +38,16 @@ int descales_per_sequence(const CaseParams& p) {
   return (p.type_of_q() == DType::kE4m3) + 2 * (p.kv_dtype == KvDType::kE4m3);
 }
 
+/// Scales that kv_append is given: one per KV head in e4m3, and per channel of it in int8.
+double given_scale_bytes(const CaseParams& p) {
+  double bytes = 0;
+  for (const bool is_v : {false, true}) {
+    if (!p.quantises(is_v) || p.computes_scales(is_v)) continue;
+    bytes += 4.0 * p.num_heads_kv * (p.type_of_kv(is_v) == DType::kInt8 ? p.head_dim : 1);
+  }
+  return bytes;
+}
+
 /// The formulas of attention, in the symbols of the contract; e are bytes of an element. int8 rows of q and
 /// K, and channels of V, have a descale of 4 bytes each.
 std::string formula_of(const CaseParams& p) {
@@ -129,16 +139,24 @@ CaseCost cost_of(const CaseParams& p) {
   const double kv_row_bytes =
       p.num_heads_kv * (size(p.type_of_k()) * d + k_descale + (p.v_is_k_view ? 0 : size(p.type_of_v()) * dv));
   if (p.op == Op::kKvAppend) {
-    // Each new row of K and V is read once and written once; a slot number per token.
-    c.bytes = 2 * kv_row_bytes * static_cast<double>(c.total_q) +
-              8.0 * static_cast<double>(c.total_q + p.padding_tokens);
-    c.written = kv_row_bytes * static_cast<double>(c.total_q);
-    c.formula = "kv_append: 4*e*Hkv*D*T + 8*T";
-    c.device_bytes = kv_row_bytes * static_cast<double>(kv_rows + c.total_q + p.padding_tokens);
+    // Each new row of K and V is read once and written once, with its scales; a slot number per token.
+    const int computed = p.computes_scales(false) + p.computes_scales(true);
+    const double in_row = 2 * size(p.dtype) * p.num_heads_kv * d;
+    const double out_row = kv_row_bytes + 4.0 * p.num_heads_kv * computed;
+    const double given = given_scale_bytes(p);
+    c.written = out_row * static_cast<double>(c.total_q);
+    c.bytes = in_row * static_cast<double>(c.total_q) + c.written +
+              8.0 * static_cast<double>(c.total_q + p.padding_tokens) + given;
+    c.formula =
+        p.quantises(false) ? "kv_append: (2*e+e_k+e_v)*Hkv*D*T + 8*T" : "kv_append: 4*e*Hkv*D*T + 8*T";
+    if (computed > 0) c.formula += fmt::format(" + 4*{}*Hkv*T", computed);
+    if (given > 0) c.formula += " + scales";
+    c.device_bytes = out_row * static_cast<double>(kv_rows) +
+                     in_row * static_cast<double>(c.total_q + p.padding_tokens) + given;
     if (p.rotary != Rotary::kNone) {  // a position per token, a row of both tables per position
       const double table_row = 4.0 * p.rotary_width();
       c.bytes += 4.0 * static_cast<double>(c.total_q) + table_row * static_cast<double>(new_positions(p));
-      c.formula = "kv_append: 4*e*Hkv*D*T + 8*T + 4*T + 4*Dr*positions";
+      c.formula += " + 4*T + 4*Dr*positions";
       c.device_bytes += table_row * static_cast<double>(longest);
     }
     return c;

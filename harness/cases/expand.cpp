@@ -94,9 +94,6 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
     fail(place("kv"),
          "kv_append writes through a slot mapping into a paged cache; write 'kv: paged' or drop the key");
   }
-  if (p.op == Op::kKvAppend && p.kv_dtype != KvDType::kSame) {
-    fail(place("kv_dtype"), "kv_append does not quantise yet; drop kv_dtype");
-  }
   if (p.op == Op::kAttention && p.append) {
     if (p.kv == KvSource::kPacked) {
       fail(place("append"),
@@ -218,8 +215,11 @@ CaseParams normalised(CaseParams p) {
     p.dropout = 0;
     p.allow_short_kv = false;
     if (p.data == Profile::kPeaked) p.data = Profile::kNormal;  // differs in q alone
+    if (!p.quantises(false)) p.scales = Scales::kGiven;
+    if (!p.quantises(true) && p.scales == Scales::kPerTokenK) p.scales = Scales::kPerToken;
   } else {
     p.padding_tokens = 0;
+    p.scales = Scales::kGiven;
     if (p.causal) p.window_right = -1;  // causal bounds it already
   }
   if (p.head_dim_v == p.head_dim) p.head_dim_v = 0;

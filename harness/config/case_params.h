@@ -21,6 +21,10 @@ enum class Rotary { kNone, kNeox, kInterleaved };
 /// What keys and values are quantised to: both to e4m3 or int8, or K alone to int8.
 enum class KvDType { kSame, kE4m3, kInt8, kInt8K };
 
+/// Scales of a quantised cache that kv_append writes: given; computed per (token, head); or computed for K
+/// and given for V, as attention reads an int8 cache.
+enum class Scales { kGiven, kPerToken, kPerTokenK };
+
 constexpr const char* kv_name(KvSource kv) {
   constexpr const char* names[] = {"packed", "paged", "contiguous"};
   return names[static_cast<int>(kv)];
@@ -28,6 +32,10 @@ constexpr const char* kv_name(KvSource kv) {
 constexpr const char* kv_dtype_name(KvDType t) {
   constexpr const char* names[] = {"same", "e4m3", "int8", "int8_k"};
   return names[static_cast<int>(t)];
+}
+constexpr const char* scales_name(Scales s) {
+  constexpr const char* names[] = {"given", "per_token", "per_token_k"};
+  return names[static_cast<int>(s)];
 }
 constexpr const char* alibi_name(Alibi a) {
   constexpr const char* names[] = {"none", "per_head", "per_sequence"};
@@ -87,7 +95,8 @@ struct CaseParams {
   bool probs = false;             ///< attention probabilities are returned
   double dropout = 0.0;           ///< share of the weights that are dropped, [0, 1)
 
-  int32_t padding_tokens = 0;  ///< kv_append: tokens whose slot is -1, spread over the batch
+  int32_t padding_tokens = 0;      ///< kv_append: tokens whose slot is -1, spread over the batch
+  Scales scales = Scales::kGiven;  ///< kv_append into a quantised cache
 
   int32_t states = 2;            ///< merge_states: partial states per row
   double empty_states = 0.25;    ///< merge_states: share of states whose LSE is -inf and whose O is poison
@@ -101,6 +110,12 @@ struct CaseParams {
     return kv_dtype == KvDType::kSame ? dtype : kv_dtype == KvDType::kE4m3 ? DType::kE4m3 : DType::kInt8;
   }
   DType type_of_v() const { return kv_dtype == KvDType::kInt8K ? dtype : type_of_k(); }
+  DType type_of_kv(bool is_v) const { return is_v ? type_of_v() : type_of_k(); }
+  /// Whether a launch quantises new rows of K or V, and whether it computes their scales.
+  bool quantises(bool is_v) const { return op == Op::kKvAppend && type_of_kv(is_v) != dtype; }
+  bool computes_scales(bool is_v) const {
+    return quantises(is_v) && (scales == Scales::kPerToken || (scales == Scales::kPerTokenK && !is_v));
+  }
   int32_t dim_v() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   DType type_of_partial() const { return partial_fp32 ? DType::kFp32 : dtype; }
 

@@ -286,6 +286,14 @@ std::vector<SweepKey> make_keys() {
                   &P::rotary_dim, 0, kMaxRotaryDim),
       integer_key("padding_tokens", "kv_append: tokens whose slot is -1, spread over the batch.",
                   &P::padding_tokens, 0, 4096),
+      word_key<Scales>(
+          "scales",
+          "kv_append into a quantised cache: scales given, computed per (token, head), or so for "
+          "K and given for V.",
+          &P::scales,
+          {{scales_name(Scales::kGiven), Scales::kGiven},
+           {scales_name(Scales::kPerToken), Scales::kPerToken},
+           {scales_name(Scales::kPerTokenK), Scales::kPerTokenK}}),
       integer_key("states", "merge_states: partial states of each row.", &P::states, 1, 64),
       {"empty_states",
        "merge_states: share of the states that have seen no key (LSE -inf, O poison).",

@@ -121,6 +121,11 @@ const std::vector<Column>& columns() {
       {"probs", [](const Record& r) { return r.item.params.probs ? "true" : "false"; }},
       {"dropout", [](const Record& r) { return exact(r.item.params.dropout); }},
       {"probs_max_z", check(&Verdict::probs_max_z)},
+      {"scales", [](const Record& r) { return scales_name(r.item.params.scales); }},
+      {"append", [](const Record& r) { return r.item.params.append ? "in_call" : "none"; }},
+      {"new_tokens", of_params([](P p) { return p.new_tokens; })},
+      {"rotary", [](const Record& r) { return rotary_name(r.item.params.rotary); }},
+      {"rotary_dim", of_params([](P p) { return p.rotary == Rotary::kNone ? 0 : p.rotary_width(); })},
   };
   return list;
 }

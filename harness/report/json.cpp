@@ -60,6 +60,7 @@ Json params_to_json(const CaseParams& p) {
   j["dropout"] = number(p.dropout);
   j["leftpad"] = p.leftpad;
   j["cache_batch_idx"] = p.shuffled_cache ? "shuffled" : "identity";
+  j["scales"] = scales_name(p.scales);
   j["append"] = p.append ? "in_call" : "none";
   j["new_tokens"] = p.new_tokens;
   j["rotary"] = rotary_name(p.rotary);

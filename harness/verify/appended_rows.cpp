@@ -7,7 +7,9 @@
 
 namespace attnbench {
 
-bool AppendedRows::copied(bool is_v) const { return is_v || case_->params.rotary == Rotary::kNone; }
+bool AppendedRows::copied(bool is_v) const {
+  return (is_v || case_->params.rotary == Rotary::kNone) && !case_->params.quantises(is_v);
+}
 
 void AppendedRows::row(bool is_v, RowOwner owner, int head, std::span<double> x,
                        std::span<double> slack) const {

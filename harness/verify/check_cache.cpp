@@ -7,21 +7,25 @@
 #include <cstring>
 
 #include "harness/verify/interval.h"
+#include "harness/workload/append_scales.h"
 
 namespace attnbench {
 namespace {
 
 class CacheCheck {
  public:
-  CacheCheck(const Workload& w, const AppendedRows& rows, bool is_v, const std::vector<unsigned char>& got)
-      : plan_(w.plan()),
+  CacheCheck(const Workload& w, const AppendedRows& rows, bool is_v, const HostOutputs& outputs)
+      : case_(w.item()),
+        plan_(w.plan()),
         rows_(rows),
         is_v_(is_v),
-        got_(got),
+        got_(is_v ? outputs.v_cache : outputs.k_cache),
+        scales_(is_v ? outputs.v_scales : outputs.k_scales),
         job_(w.cache_job(is_v)),
-        expected_(got.size()) {}
+        expected_(got_.size()) {}
 
   std::optional<std::string> run(WorstElement& worst) {
+    if (auto wrong = check_scales(worst)) return wrong;
     job_.base = expected_.data();
     job_.owners = plan_.kv_owners.data();
     fill_host(job_);
@@ -49,6 +53,40 @@ class CacheCheck {
   }
 
  private:
+  /// All computed scales: those of appended rows within what float32 may make of the definition, all others
+  /// as they were.
+  std::optional<std::string> check_scales(WorstElement& worst) {
+    const std::vector<float> before = scales_before(case_, plan_, job_, is_v_);
+    const auto n = static_cast<std::size_t>(job_.head_dim);
+    std::vector<double> x(n), slack(n);
+    for (int64_t r = 0; r < job_.num_rows && !before.empty(); ++r) {
+      const RowOwner owner = plan_.appended[static_cast<std::size_t>(r)];
+      for (int32_t h = 0; h < job_.num_heads; ++h) {
+        const std::size_t i = scale_index(job_, r, h);
+        double expected = static_cast<double>(before[i]);
+        if (owner.seq < 0) {
+          if (std::memcmp(&before[i], &scales_[i], sizeof(float)) == 0) continue;
+        } else {
+          rows_.row(is_v_, owner, h, x, slack);
+          const Interval scale = computed_scale(job_.dtype, x, slack);
+          if (contains(scale, static_cast<double>(scales_[i]))) continue;
+          expected = scale.lo + (scale.hi - scale.lo) / 2;
+        }
+        worst = {owner.seq, owner.pos, h, -1, static_cast<double>(scales_[i]), expected, 0};
+        return fmt::format("{} slot {} head {}: got {:.9g}, expected {:.9g} ({})",
+                           is_v_ ? "v_scales" : "k_scales", r, h, worst.got, worst.expected, whose(r));
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// What a stored number of appended row `r` is multiplied by.
+  double scale_of(int64_t r, int32_t h, std::size_t channel) const {
+    if (!case_.params.quantises(is_v_)) return 1.0;
+    if (case_.params.computes_scales(is_v_)) return static_cast<double>(scales_[scale_index(job_, r, h)]);
+    return static_cast<double>(given_scale(case_, is_v_, h, static_cast<int32_t>(channel)));
+  }
+
   std::size_t at(int64_t r, int32_t h) const { return static_cast<std::size_t>(fill_offset(job_, r, h)); }
 
   /// Puts appended row r, head h, into `expected_`; false where an element is outside its interval, which
@@ -66,8 +104,11 @@ class CacheCheck {
         continue;
       }
       const double stored = load_float(job_.dtype, got_.data(), i);
-      if (!contains(rounded_to(job_.dtype, {x[c] - slack[c], x[c] + slack[c]}), stored)) {
-        if (worst) *worst = {owner.seq, owner.pos, h, static_cast<int>(c), stored, x[c], 0};
+      const double scale = scale_of(r, h, c);
+      const Interval real{x[c] - slack[c], x[c] + slack[c]};
+      const Interval allowed = case_.params.quantises(is_v_) ? quotient(real, scale) : real;
+      if (!contains(rounded_to(job_.dtype, allowed), stored)) {
+        if (worst) *worst = {owner.seq, owner.pos, h, static_cast<int>(c), stored, x[c] / scale, 0};
         return false;
       }
       std::memcpy(&expected_[static_cast<std::size_t>(i) * size], &got_[static_cast<std::size_t>(i) * size],
@@ -77,13 +118,16 @@ class CacheCheck {
   }
 
   std::string text(int64_t r, const WorstElement& w) const {
+    return fmt::format("{} slot {} head {} channel {}: got {:.9g}, expected {:.9g} ({})",
+                       is_v_ ? "v_cache" : "k_cache", r, w.head, w.channel, w.got, w.expected, whose(r));
+  }
+
+  std::string whose(int64_t r) const {
     const RowOwner added = plan_.appended[static_cast<std::size_t>(r)];
     const RowOwner kept = plan_.kv_owners[static_cast<std::size_t>(r)];
-    return fmt::format("{} slot {} head {} channel {}: got {:.9g}, expected {:.9g} ({})",
-                       is_v_ ? "v_cache" : "k_cache", r, w.head, w.channel, w.got, w.expected,
-                       added.seq >= 0  ? fmt::format("seq {} pos {}, appended", added.seq, added.pos)
-                       : kept.seq >= 0 ? fmt::format("seq {} pos {}, must stay", kept.seq, kept.pos)
-                                       : "a slot that nothing may write");
+    return added.seq >= 0  ? fmt::format("seq {} pos {}, appended", added.seq, added.pos)
+           : kept.seq >= 0 ? fmt::format("seq {} pos {}, must stay", kept.seq, kept.pos)
+                           : "a slot that nothing may write";
   }
 
   std::string first_difference(WorstElement& worst) const {
@@ -109,10 +153,12 @@ class CacheCheck {
     return fmt::format("{}: bytes between rows differ", is_v_ ? "v_cache" : "k_cache");
   }
 
+  const Case& case_;
   const WorkloadPlan& plan_;
   const AppendedRows& rows_;
   const bool is_v_;
   const std::vector<unsigned char>& got_;
+  const std::vector<float>& scales_;
   FillJob job_;
   std::vector<unsigned char> expected_;
 };
@@ -120,8 +166,8 @@ class CacheCheck {
 }  // namespace
 
 std::optional<std::string> check_cache(const Workload& w, const AppendedRows& rows, bool is_v,
-                                       const std::vector<unsigned char>& got, WorstElement& worst) {
-  return CacheCheck(w, rows, is_v, got).run(worst);
+                                       const HostOutputs& outputs, WorstElement& worst) {
+  return CacheCheck(w, rows, is_v, outputs).run(worst);
 }
 
 }  // namespace attnbench

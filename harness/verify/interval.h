@@ -2,8 +2,10 @@
 // from the roundings on the way (README.md).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "kernels/contract/dtype.h"
 
@@ -31,6 +33,27 @@ inline Interval rounded_to(DType t, Interval x) {
   };
   return {static_cast<double>(round_to(t, outward(x.lo, -1))),
           static_cast<double>(round_to(t, outward(x.hi, 1)))};
+}
+
+/// `x` widened by what two roundings of float32 may do to it.
+inline Interval widened(Interval x) {
+  return {x.lo - kTwoRoundings * std::abs(x.lo) - kFloatQuantum,
+          x.hi + kTwoRoundings * std::abs(x.hi) + kFloatQuantum};
+}
+
+/// What float32 may make of x / scale, by a division or by a product with 1 / scale. scale > 0.
+inline Interval quotient(Interval x, double scale) { return widened({x.lo / scale, x.hi / scale}); }
+
+/// The scale of a row in e4m3 or int8 that is computed from its largest magnitude, of values `x` that float32
+/// may miss by `slack`: it takes that to the type's largest number, and is 1 for a row of zeros.
+inline Interval computed_scale(DType t, std::span<const double> x, std::span<const double> slack) {
+  Interval amax{0, 0};
+  for (std::size_t c = 0; c < x.size(); ++c) {
+    amax.lo = std::max(amax.lo, std::abs(x[c]) - slack[c]);
+    amax.hi = std::max(amax.hi, std::abs(x[c]) + slack[c]);
+  }
+  if (amax.hi == 0) return {1, 1};
+  return quotient(amax, t == DType::kE4m3 ? 448.0 : 127.0);
 }
 
 /// Written so that NaN lies in no interval.

@@ -14,8 +14,7 @@ Verdict verify_append(const Workload& w, const HostOutputs& outputs) {
   const int64_t rows = static_cast<int64_t>(w.plan().kv_owners.size()) * w.item().params.num_heads_kv;
   v.rows_total = v.rows = 2 * rows;
   for (const bool is_v : {false, true}) {
-    const std::vector<unsigned char>& got = is_v ? outputs.v_cache : outputs.k_cache;
-    if (const auto wrong = check_cache(w, appended, is_v, got, v.worst)) {
+    if (const auto wrong = check_cache(w, appended, is_v, outputs, v.worst)) {
       v.fail(detector::kCacheBits, *wrong);
       break;
     }

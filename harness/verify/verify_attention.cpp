@@ -369,7 +369,7 @@ Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numer
   const AppendedRows rows(workload.item());
   for (const bool is_v : {false, true}) {
     WorstElement worst;
-    const auto wrong = check_cache(workload, rows, is_v, is_v ? outputs.v_cache : outputs.k_cache, worst);
+    const auto wrong = check_cache(workload, rows, is_v, outputs, worst);
     if (!wrong) continue;
     if (v.pass) v.worst = worst;
     v.fail(detector::kCacheBits, *wrong);

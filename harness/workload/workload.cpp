@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "harness/cases/cost.h"
+#include "harness/workload/append_scales.h"
 #include "harness/workload/descales.h"
 #include "harness/workload/merge_inputs.h"
 
@@ -33,6 +34,8 @@ uint64_t features_of_case(const CaseParams& p) {
   if (p.sinks) f |= kSinks;
   if (p.num_splits > 0) f |= kSplitKv;
   if (p.append) f |= kAppend;
+  if (p.computes_scales(false)) f |= kKTokenScales;
+  if (p.computes_scales(true)) f |= kVTokenScales;
   if (p.rotary != Rotary::kNone) f |= kRotary;
   return f;
 }
@@ -176,6 +179,7 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
     fill_tokens(new_v_, "value", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv);
     slots_ = GuardedBuffer::of(device, "slot_mapping", plan_.slot_mapping);
     for (GuardedBuffer* b : {&new_k_, &new_v_, &slots_}) keep_input(*b);
+    make_scales();
     return;
   }
 
@@ -212,6 +216,19 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
   for (GuardedBuffer* b : {&q_, &cu_q_, &cu_k_, &used_k_, &table_, &cache_rows_, &leftpad_, &slopes_, &sinks_,
                            &q_descale_, &k_descale_, &v_descale_}) {
     if (b->data()) keep_input(*b);
+  }
+}
+
+void Workload::make_scales() {
+  for (const bool is_v : {false, true}) {
+    if (const auto given = given_scales(item_, is_v); !given.empty()) {
+      GuardedBuffer& b = is_v ? v_descale_ : k_descale_;
+      b = GuardedBuffer::of(*device_, is_v ? "v_scale" : "k_scale", given);
+      keep_input(b);
+    }
+    if (const auto before = scales_before(item_, plan_, cache_job(is_v), is_v); !before.empty()) {
+      (is_v ? v_scales_ : k_scales_) = GuardedBuffer::of(*device_, is_v ? "v_scales" : "k_scales", before);
+    }
   }
 }
 
@@ -259,6 +276,25 @@ MergeStatesParams merge_shape(const CaseParams& p) {
 
 }  // namespace
 
+namespace {
+
+/// The fields that need no memory.
+ScaleParams scale_shape(const CaseParams& p, const KvStrides& cache, bool is_v) {
+  ScaleParams s{};
+  if (p.computes_scales(is_v)) {
+    s.stride_block = cache.block / p.head_dim;
+    s.stride_token = cache.token / p.head_dim;
+    s.stride_head = cache.head / p.head_dim;
+  } else if (p.quantises(is_v)) {
+    const bool per_channel = p.type_of_kv(is_v) == DType::kInt8;
+    s.given_stride_head = per_channel ? p.head_dim : 1;
+    s.given_stride_channel = per_channel ? 1 : 0;
+  }
+  return s;
+}
+
+}  // namespace
+
 OpParams Workload::shape_params(const Case& item) {
   const CaseParams& p = item.params;
   OpParams op{};
@@ -274,7 +310,9 @@ OpParams Workload::shape_params(const Case& item) {
     a.features = features_of_case(p);
     a.num_heads_kv = p.num_heads_kv;
     a.head_dim = p.head_dim;
-    a.dtype_in = a.dtype_k = a.dtype_v = p.dtype;
+    a.dtype_in = p.dtype;
+    a.dtype_k = p.type_of_k();
+    a.dtype_v = p.type_of_v();
     a.block_size = p.block_size;
     a.key_stride_token = a.value_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
     a.key_stride_head = a.value_stride_head = p.head_dim;
@@ -287,6 +325,8 @@ OpParams Workload::shape_params(const Case& item) {
     for (const SeqLen& len : p.seqs) a.num_tokens += len.q;
     a.num_tokens += p.padding_tokens;
     a.rotary = rotary_shape(p);
+    a.k_scale = scale_shape(p, s, false);
+    a.v_scale = scale_shape(p, s_v, true);
     return op;
   }
   AttentionParams& a = op.attention = AttentionParams{};
@@ -370,6 +410,10 @@ OpParams Workload::params() const {
     set_rotary_tables(a.rotary);
     a.k_cache = k_.data();
     a.v_cache = v_.data();
+    a.k_scale.given = k_descale_.as<float>();
+    a.v_scale.given = v_descale_.as<float>();
+    a.k_scale.computed = k_scales_.as<float>();
+    a.v_scale.computed = v_scales_.as<float>();
     return op;
   }
   AttentionParams& a = op.attention;
@@ -416,6 +460,11 @@ void Workload::reset_outputs() {
   if (writes_cache(item_.params)) {
     fill_cache(k_, false);
     fill_cache(v_, true);
+    for (const bool is_v : {false, true}) {
+      GuardedBuffer& scales = is_v ? v_scales_ : k_scales_;
+      const auto before = scales_before(item_, plan_, cache_job(is_v), is_v);
+      if (!before.empty()) device_->upload(scales.data(), before.data(), scales.bytes());
+    }
   }
   if (item_.params.op != Op::kKvAppend) {
     device_->set_bytes(out_.data(), 0xff, out_.bytes());
@@ -434,6 +483,8 @@ HostOutputs Workload::download_outputs() const {
   if (writes_cache(item_.params)) {
     fetch(h.k_cache, k_);
     fetch(h.v_cache, v_);
+    fetch(h.k_scales, k_scales_);
+    fetch(h.v_scales, v_scales_);
   }
   if (item_.params.op != Op::kKvAppend) {
     if (item_.params.append) take_new_keys(h);
@@ -463,7 +514,8 @@ uint64_t Workload::outputs_digest() const {
     return b.data() ? device_->digest(b.data(), b.bytes()) : 0;
   };
   const uint64_t cache = writes_cache(item_.params) ? digest(k_) * 3 + digest(v_) : 0;
-  return (digest(out_) * 3 + digest(lse_)) * 5 + cache + digest(probs_) * 7;
+  const uint64_t scales = digest(k_scales_) * 11 + digest(v_scales_) * 13;
+  return (digest(out_) * 3 + digest(lse_)) * 5 + cache + scales + digest(probs_) * 7;
 }
 
 std::optional<std::string> Workload::guard_damage() const {
@@ -471,7 +523,7 @@ std::optional<std::string> Workload::guard_damage() const {
        {&q_,         &k_,      &v_,           &out_,         &lse_,       &new_k_,      &new_v_,
         &slots_,     &cu_q_,   &cu_k_,        &used_k_,      &table_,     &cache_rows_, &leftpad_,
         &slopes_,    &sinks_,  &q_descale_,   &k_descale_,   &v_descale_, &rotary_cos_, &rotary_sin_,
-        &positions_, &cu_new_, &partial_out_, &partial_lse_, &probs_}) {
+        &positions_, &cu_new_, &partial_out_, &partial_lse_, &probs_,     &k_scales_,   &v_scales_}) {
     if (auto damage = b->damage()) return damage;
   }
   return std::nullopt;

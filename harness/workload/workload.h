@@ -22,6 +22,8 @@ struct HostOutputs {
   /// or empty.
   std::vector<double> extra_variance;
   std::vector<unsigned char> k_cache, v_cache;  ///< where a launch appends: the whole caches
+  /// kv_append: the whole caches of computed scales (append_scales.h); empty where none are computed.
+  std::vector<float> k_scales, v_scales;
   /// Attention that appends: (total_new, Hkv, D), the new keys as they are stored.
   std::vector<unsigned char> new_k;
 };
@@ -61,6 +63,7 @@ class Workload {
   void set_rotary_tables(RotaryParams& rotary) const;
   void fill_cache(GuardedBuffer& cache, bool is_v);
   void make_states();
+  void make_scales();
   GuardedBuffer& keep_input(GuardedBuffer& b);
 
   Device* device_;
@@ -70,6 +73,7 @@ class Workload {
   GuardedBuffer new_k_, new_v_, slots_;
   GuardedBuffer cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_, slopes_, sinks_;
   GuardedBuffer q_descale_, k_descale_, v_descale_;
+  GuardedBuffer k_scales_, v_scales_;
   GuardedBuffer rotary_cos_, rotary_sin_, positions_, cu_new_;
   int32_t rotary_positions_ = 0;
   GuardedBuffer partial_out_, partial_lse_;

@@ -57,7 +57,7 @@ TEST(Configs, SmokeIsCorrectAndBroad) {
   for (const json& r : records) {
     EXPECT_EQ(r["status"], "pass") << r["id"] << r["reason"];
     const json& p = r["params"];
-    for (const char* key : {"op", "dtype", "kv", "kv_layout", "page_layout", "data"})
+    for (const char* key : {"op", "dtype", "kv", "kv_layout", "page_layout", "data", "kv_dtype", "scales"})
       seen.insert(p[key].get<std::string>());
     seen.insert("block " + p["block_size"].dump());
     seen.insert("dim " + p["head_dim"].dump());
@@ -71,11 +71,12 @@ TEST(Configs, SmokeIsCorrectAndBroad) {
     if (p["total_q"] == 0) seen.insert("no query");
   }
   for (const char* wanted :
-       {"attention", "kv_append",  "bf16",        "fp16",    "fp32",   "packed",  "paged",   "nhd",
-        "hnd",       "contiguous", "shuffled",    "normal",  "peaked", "outlier", "large",   "block 1",
-        "block 16",  "block 64",   "block 256",   "dim 1",   "dim 63", "dim 64",  "dim 127", "dim 256",
-        "ratio 1",   "ratio 3",    "ratio 7",     "ratio 8", "causal", "none",    "window",  "softcap",
-        "gap",       "padding",    "no sequence", "no query"}) {
+       {"attention", "kv_append", "bf16",       "fp16",     "fp32",      "packed",    "paged",
+        "nhd",       "hnd",       "contiguous", "shuffled", "normal",    "peaked",    "outlier",
+        "large",     "block 1",   "block 16",   "block 64", "block 256", "dim 1",     "dim 63",
+        "dim 64",    "dim 127",   "dim 256",    "ratio 1",  "ratio 3",   "ratio 7",   "ratio 8",
+        "causal",    "none",      "window",     "softcap",  "gap",       "padding",   "no sequence",
+        "no query",  "e4m3",      "int8",       "int8_k",   "given",     "per_token", "per_token_k"}) {
     EXPECT_TRUE(seen.count(wanted)) << "smoke.yaml has no case with " << wanted;
   }
 }

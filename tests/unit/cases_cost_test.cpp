@@ -117,6 +117,34 @@ TEST(Cost, AppendReadsAndWritesEachNewRowOnce) {
             2 /*tokens*/ * 2 /*heads*/ * 8 * 2 /*bytes*/ * 2 /*k, v*/ * 2 /*read, write*/ + 8 * 5);
 }
 
+TEST(Cost, QuantisingAppendCountsItsTypesAndScales) {
+  CaseParams p;
+  p.op = Op::kKvAppend;
+  p.kv = KvSource::kPaged;
+  p.num_heads_kv = 2;
+  p.head_dim = 8;
+  p.padding_tokens = 3;
+  p.seqs = {{2, 10}};
+  const double elements = 2 /*tokens*/ * 2 /*heads*/ * 8;
+  const double read = 2 * 2 * elements + 8 * 5;
+  p.kv_dtype = KvDType::kE4m3;
+  EXPECT_EQ(cost_of(p).written, 2 * elements);
+  EXPECT_EQ(cost_of(p).bytes, read + 2 * elements + 2 * 4 * 2) << "a scale per head of K and of V";
+  p.kv_dtype = KvDType::kInt8;
+  EXPECT_EQ(cost_of(p).bytes, read + 2 * elements + 2 * 4 * 2 * 8) << "and per channel";
+  p.scales = Scales::kPerTokenK;
+  EXPECT_EQ(cost_of(p).written, 2 * elements + 4 * 2 * 2);
+  EXPECT_EQ(cost_of(p).bytes, read + cost_of(p).written + 4 * 2 * 8);
+  p.scales = Scales::kPerToken;
+  EXPECT_EQ(cost_of(p).written, 2 * elements + 2 * 4 * 2 * 2);
+  EXPECT_EQ(cost_of(p).bytes, read + cost_of(p).written);
+  p.kv_dtype = KvDType::kInt8K;
+  EXPECT_EQ(cost_of(p).written, elements + 2 * elements + 4 * 2 * 2);
+  EXPECT_EQ(cost_of(p).bytes, read + cost_of(p).written);
+  EXPECT_EQ(cost_of(p).device_bytes, 16 * 2 * (8 + 2 * 8 + 4) + 2 * 2 * 2 * 8 * 5)
+      << "a block of 16 slots, and five tokens";
+}
+
 TEST(Cost, BlocksAreThoseThatHoldAVisibleKey) {
   CaseParams p;
   p.kv = KvSource::kPaged;

@@ -99,6 +99,23 @@ TEST(Expand, RotaryIsRefusedWhereNothingCouldTurn) {
   EXPECT_EQ(e.cases.size(), 2u) << "0 stands for the whole head";
 }
 
+TEST(Expand, ScalesCountWhereSomethingIsQuantised) {
+  const auto cases = [](const std::string& keys) {
+    return expand_text("name: t\nsweeps:\n  - {batch: q4, scales: [given, per_token, per_token_k], " + keys +
+                       "}\n")
+        .cases;
+  };
+  EXPECT_EQ(cases("op: kv_append").size(), 1u);
+  EXPECT_EQ(cases("kv_dtype: int8").size(), 1u) << "attention takes what it is given";
+  EXPECT_EQ(cases("op: kv_append, kv_dtype: e4m3").size(), 3u);
+  EXPECT_EQ(cases("op: kv_append, kv_dtype: int8").size(), 3u);
+  const std::vector<Case> mixed = cases("op: kv_append, kv_dtype: int8_k");
+  ASSERT_EQ(mixed.size(), 2u) << "values have no scales";
+  EXPECT_THAT(mixed[0].id, HasSubstr("/bf16-kv_int8_k/"));
+  EXPECT_THAT(mixed[1].id, HasSubstr("/bf16-kv_int8_k-per_token/"));
+  EXPECT_THAT(case_yaml(mixed[1].params), HasSubstr("kv_dtype: int8_k, scales: per_token"));
+}
+
 TEST(Expand, WidthsOfValues) {
   const auto sweep = [](const std::string& keys) {
     return "name: t\nsweeps:\n  - {batch: q4, " + keys + "}\n";

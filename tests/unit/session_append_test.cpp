@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "harness/session/session.h"
@@ -99,6 +101,105 @@ const std::vector<Fault> kKvAppendFaults = {
     {"TablesSlightlyOff", kv_append("rotary: neox"), [](OpParams& p) { bend_tables(p.kv_append.rotary); },
      "appended"},
 };
+std::string quantised(const std::string& keys) {
+  return "{op: kv_append, heads: 3, head_dim: 32, batch: q3s40_q0s9_q20s33, padding_tokens: 2, " + keys + "}";
+}
+
+/// Given scales that are all 1.
+void drop_scales(ScaleParams& s) {
+  static const std::vector<float> ones(1024, 1.0f);
+  s.given = ones.data();
+}
+
+/// The right launch, then a change of the row of token 0, head 0 of K, which `change` is handed with its
+/// scale.
+void after_launch(OpParams& op,
+                  const std::function<void(KvAppendParams&, int64_t row, float& scale)>& change) {
+  KvAppendParams& p = op.kv_append;
+  KernelMessage m{};
+  LaunchContext c{};
+  c.num_threads = 1;
+  cpu_kernel(Op::kKvAppend).launch(&op, &c, &m);
+  const int64_t slot = p.slot_mapping[0];
+  const auto at = [&](int64_t block, int64_t token) {
+    return slot / p.block_size * block + slot % p.block_size * token;
+  };
+  float none = 0;
+  float& scale =
+      p.k_scale.computed ? p.k_scale.computed[at(p.k_scale.stride_block, p.k_scale.stride_token)] : none;
+  change(p, at(p.k_stride_block, p.k_stride_token), scale);
+  p.num_tokens = 0;  // the launch that follows has nothing left to do
+}
+
+/// 8 bits of an integer, as a conversion that does not saturate keeps them.
+void wrap_around(OpParams& op) {
+  after_launch(op, [&](KvAppendParams& p, int64_t, float&) {
+    for (int64_t t = 0; t < op.kv_append.num_tokens; ++t) {
+      const int64_t slot = p.slot_mapping[t];
+      if (slot < 0) continue;
+      const int64_t row = slot / p.block_size * p.k_stride_block + slot % p.block_size * p.k_stride_token;
+      for (int c = 0; c < p.head_dim; ++c) {
+        const float x = load_float(p.dtype_in, p.key, t * p.key_stride_token + c) / p.k_scale.given[c];
+        static_cast<int8_t*>(p.k_cache)[row + c] = static_cast<int8_t>(std::lrint(x));
+      }
+    }
+  });
+}
+
+const std::vector<Fault> kQuantisedFaults = {
+    {"ScaleOfKIgnored", quantised("kv_dtype: e4m3"), [](OpParams& p) { drop_scales(p.kv_append.k_scale); },
+     "k_cache slot"},
+    {"ScaleOfVIgnored", quantised("kv_dtype: int8, scales: per_token_k"),
+     [](OpParams& p) { drop_scales(p.kv_append.v_scale); }, "v_cache slot"},
+    {"ScalesOfKAndVSwapped", quantised("kv_dtype: int8"),
+     [](OpParams& p) { std::swap(p.kv_append.k_scale, p.kv_append.v_scale); }, "appended"},
+    {"ComputedScalesSwapped", quantised("kv_dtype: e4m3, scales: per_token"),
+     [](OpParams& p) { std::swap(p.kv_append.k_scale.computed, p.kv_append.v_scale.computed); },
+     "k_scales slot"},
+    {"ScaleOfAnotherHead", quantised("kv_dtype: e4m3, dtype: fp32"),
+     [](OpParams& p) {
+       static std::vector<float> next;
+       const ScaleParams& s = p.kv_append.k_scale;
+       next.assign(s.given, s.given + p.kv_append.num_heads_kv);
+       std::rotate(next.begin(), next.begin() + 1, next.end());
+       p.kv_append.k_scale.given = next.data();
+     },
+     "head 0"},
+    {"ScaleOfAnotherChannel", quantised("kv_dtype: int8_k, dtype: fp16"),
+     [](OpParams& p) { p.kv_append.k_scale.given_stride_channel = 0; }, "channel 1"},
+    {"SaturationMissing", quantised("kv_dtype: int8"), wrap_around, "appended"},
+    {"ComputedScaleOfHead0", quantised("kv_dtype: int8, scales: per_token"),
+     [](OpParams& p) { p.kv_append.k_scale.stride_head = 0; }, "k_scales slot"},
+    {"ComputedScaleOfTheOtherType", quantised("kv_dtype: e4m3, scales: per_token"),
+     [](OpParams& op) {
+       after_launch(op, [](KvAppendParams&, int64_t, float& scale) { scale *= 448.0f / 127.0f; });
+     },
+     "k_scales slot"},
+    {"ComputedScaleBarelyOff", quantised("kv_dtype: e4m3, scales: per_token"),
+     [](OpParams& op) {
+       after_launch(op, [](KvAppendParams&, int64_t, float& scale) { scale *= 1.0f + 0x1p-21f; });
+     },
+     "k_scales slot"},
+    {"ComputedScaleNotWritten", quantised("kv_dtype: int8, scales: per_token"),
+     [](OpParams& op) { after_launch(op, [](KvAppendParams&, int64_t, float& scale) { scale = NAN; }); },
+     "k_scales slot"},
+    {"ComputedScaleWrittenElsewhere", quantised("kv_dtype: int8_k, scales: per_token"),
+     [](OpParams& op) {
+       after_launch(op, [](KvAppendParams&, int64_t, float& scale) { (&scale)[-3] = 1.0f; });
+     },
+     "k_scales slot"},
+    {"OneElementOneStepOff", quantised("kv_dtype: int8, scales: per_token"),
+     [](OpParams& op) {
+       after_launch(
+           op, [](KvAppendParams& p, int64_t row, float&) { static_cast<int8_t*>(p.k_cache)[row + 5] ^= 1; });
+     },
+     "head 0 channel 5"},
+    {"QuantisedBeforeItWasRotated", quantised("kv_dtype: e4m3, scales: per_token, rotary: neox"),
+     [](OpParams& p) { p.kv_append.features &= ~uint64_t{kRotary}; }, "k_scales slot"},
+    {"TablesSlightlyOff", quantised("kv_dtype: int8, rotary: interleaved"),
+     [](OpParams& p) { bend_tables(p.kv_append.rotary); }, "appended"},
+};
+
 std::string in_call(const std::string& keys) {
   return "{append: in_call, heads: 4/2, head_dim: 32, batch: q3s40_q0s9_q20s33_q1s70, " + keys + "}";
 }
@@ -139,6 +240,9 @@ const std::vector<Fault> kInCallFaults = {
      "seq"},
 };
 INSTANTIATE_TEST_SUITE_P(InCall, Append, ::testing::ValuesIn(kInCallFaults),
+                         [](const auto& p) { return p.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Quantised, Append, ::testing::ValuesIn(kQuantisedFaults),
                          [](const auto& p) { return p.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Kv, Append, ::testing::ValuesIn(kKvAppendFaults),
