@@ -69,34 +69,69 @@ void judge_by_thumb(Seen& seen) {
   seen.twice_naive = worst <= 2 * worst_naive;
 }
 
-/// Caches: a copy has no rounding, so that twice the naive error is none.
-void judge_caches(Tamper& t, const OpParams& op, const std::function<KernelStatus()>& wrong, Seen& seen,
-                  KernelStatus& status) {
-  const KvAppendParams& p = op.kv_append;
-  const auto elements = int64_t{p.num_blocks} * p.k_stride_block;
-  const auto bytes = elements * static_cast<int64_t>(dtype_size(p.dtype_k));
+/// What the computation on the host (host_attention.h) knows nothing of.
+constexpr uint64_t kBeyondHost =
+    kAppend | kE4m3Q | kInt8Q | kInt8K | kInt8V | kHeadDimV | kVIsK | kProbs | kDropout;
+
+/// A piece of memory that a launch writes, as numbers of one type.
+struct Written {
+  void* at;
+  int64_t elements;
+  DType type;
+
+  int64_t bytes() const { return elements * static_cast<int64_t>(dtype_size(type)); }
+};
+
+std::vector<Written> written_by(const OpParams& op) {
+  std::vector<Written> out;
+  if (op.op == Op::kKvAppend) {
+    const KvAppendParams& p = op.kv_append;
+    out = {{p.k_cache, p.num_blocks * p.k_stride_block, p.dtype_k},
+           {p.v_cache, p.num_blocks * p.v_stride_block, p.dtype_v}};
+    for (const ScaleParams* s : {&p.k_scale, &p.v_scale}) {
+      if (s->computed) out.push_back({s->computed, p.num_blocks * s->stride_block, DType::kFp32});
+    }
+  } else if (op.op == Op::kMergeStates) {
+    const MergeStatesParams& p = op.merge_states;
+    out = {{p.out, p.num_rows * p.out_stride_token, p.dtype_out}};
+  } else {
+    const AttentionParams& p = op.attention;
+    out = {{p.out, p.total_q * p.out_stride_token, p.dtype_out}};
+    if (p.features & kAppend) {
+      out.push_back({p.k_cache, p.num_blocks * p.k_stride_block, p.dtype_k});
+      out.push_back({p.v_cache, p.num_blocks * p.v_stride_block, p.dtype_v});
+    }
+  }
+  return out;
+}
+
+/// Against what the good kernel writes. A copy has no rounding, so that twice the naive error is none.
+KernelStatus judge_by_good(Tamper& t, const OpParams& op, const std::function<KernelStatus()>& wrong,
+                           Seen& seen) {
+  const std::vector<Written> outputs = written_by(op);
   const auto read = [&] {
-    auto k = t.read<unsigned char>(p.k_cache, bytes);
-    const auto v = t.read<unsigned char>(p.v_cache, bytes);
-    k.insert(k.end(), v.begin(), v.end());
-    return k;
+    std::vector<std::vector<unsigned char>> all;
+    for (const Written& w : outputs) all.push_back(t.read<unsigned char>(w.at, w.bytes()));
+    return all;
   };
-  const auto k_before = t.read<unsigned char>(p.k_cache, bytes);
-  const auto v_before = t.read<unsigned char>(p.v_cache, bytes);
-  if (t.launch(op) != KernelStatus::kOk) return;
+  const auto before = read();
+  if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
   const auto right = read();
-  t.write(p.k_cache, k_before);
-  t.write(p.v_cache, v_before);
-  status = wrong();
+  for (std::size_t i = 0; i < outputs.size(); ++i) t.write(outputs[i].at, before[i]);
+  const KernelStatus status = wrong();
   const auto got = read();
   bool all_close = true;
-  for (int64_t i = 0; i < 2 * elements; ++i) {
-    const double a = static_cast<double>(load_float(p.dtype_k, got.data(), i));
-    const double b = static_cast<double>(load_float(p.dtype_k, right.data(), i));
-    all_close = all_close && (close(a, b) || (std::isnan(a) && std::isnan(b)));
+  const std::size_t judged = op.op == Op::kKvAppend ? outputs.size() : 1;  // else O alone
+  for (std::size_t i = 0; i < judged; ++i) {
+    for (int64_t e = 0; e < outputs[i].elements; ++e) {
+      const double a = static_cast<double>(load_float(outputs[i].type, got[i].data(), e));
+      const double b = static_cast<double>(load_float(outputs[i].type, right[i].data(), e));
+      all_close = all_close && (close(a, b) || (std::isnan(a) && std::isnan(b)));
+    }
   }
   seen.allclose = all_close;
-  seen.twice_naive = got == right;
+  if (op.op == Op::kKvAppend) seen.twice_naive = got == right;
+  return status;
 }
 
 FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel& kernel, Device& device) {
@@ -117,11 +152,9 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
     Tamper tamper(kernel, device);
     const Kernel& wrong = tamper.armed([&](Tamper& t, const OpParams& op) {
       if (t.launches() > 1) return fault.launch(t, op);
-      if (op.op == Op::kKvAppend) {
-        KernelStatus status = KernelStatus::kOk;
-        judge_caches(
-            t, op, [&] { return fault.launch(t, op); }, seen, status);
-        return status;
+      if (op.op != Op::kAttention || (op.attention.features & kBeyondHost)) {
+        return judge_by_good(
+            t, op, [&] { return fault.launch(t, op); }, seen);
       }
       seen.view = std::make_unique<HostView>(t, op.attention);
       const KernelStatus status = fault.launch(t, op);
@@ -180,6 +213,7 @@ void run_clean(const Kernel& kernel, Device& device, const std::set<std::string>
       if (c.params.op != kernel.op) break;
       count_clean(run(c, kernel, device, 2), "", clean);
       if (seed > 1 || c.params.op != Op::kAttention) continue;
+      if (Workload::shape_params(c).attention.features & kBeyondHost) continue;
       Tamper tamper(kernel, device);
       count_clean(run(c, tamper.armed(copied), device, 2), "inputs copied: ", clean);
       count_clean(run(c, tamper.armed(with_rule({})), device, 2), "recomputed on the host: ", clean);
@@ -200,7 +234,7 @@ int SelftestResult::exit_code() const {
 
 SelftestResult run_selftest(KernelTable table, Device& device, const SelftestOptions& options) {
   SelftestResult result;
-  for (const Op op : {Op::kAttention, Op::kKvAppend}) {
+  for (const Op op : {Op::kAttention, Op::kKvAppend, Op::kMergeStates}) {
     for (const Kernel* kernel : select_kernels(table, op, device.info().kind, options.kernels)) {
       std::set<std::string> cases;
       for (const FaultClass& group : all_faults()) {

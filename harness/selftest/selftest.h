@@ -35,7 +35,8 @@ struct FaultResult {
   std::vector<std::string> caught_by;  ///< detectors, by the names of verdict.h
   std::string reason;                  ///< of the first of them, of the refusal or of the error
   /// What two rules of thumb say of the same O (of the same caches): true is "all is well". Empty where the
-  /// fault did not run.
+  /// fault did not run; the second also where O is compared with the right kernel's, of what the computation
+  /// on the host does not know.
   std::optional<bool> allclose;  ///< within 1e-2 + 1e-2 |expected| everywhere
   std::optional<bool>
       twice_naive;  ///< largest error at most twice that of a naive same-precision computation

@@ -24,16 +24,19 @@ TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
   std::set<std::string> classes;
   std::map<std::string, std::set<std::string>> by_detector;  // what each detector saw
   int thought_well = 0;
+  int naive = 0;
   for (const json& f : result["faults"]) {
     EXPECT_EQ(f["outcome"], "caught") << f.dump();
     EXPECT_FALSE(f["caught_by"].empty()) << f["name"];
-    EXPECT_TRUE(f["allclose_1e2"].is_string() && f["twice_naive"].is_string()) << f.dump();
+    EXPECT_TRUE(f["allclose_1e2"].is_string()) << f.dump();
+    naive += f["twice_naive"].is_string();
     classes.insert(f["class"]);
     for (const json& d : f["caught_by"]) by_detector[d].insert(f["name"]);
     thought_well += f["allclose_1e2"] == "pass";
   }
-  EXPECT_GE(result["faults"].size(), 45u);
-  EXPECT_GE(classes.size(), 10u);
+  EXPECT_GE(result["faults"].size(), 140u);
+  EXPECT_GE(classes.size(), 20u);
+  EXPECT_GE(naive, 80) << "the others are beyond what the host computes";
   EXPECT_GE(result["clean"]["runs"].get<int>(), 50);
   EXPECT_EQ(result["clean"]["false_alarms"], 0) << result["clean"]["alarms"].dump();
   EXPECT_GE(thought_well, 5) << "some faults are there because allclose does not see them";
@@ -46,6 +49,8 @@ TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
       {"bias", "scale_off_0_1_percent"},
       {"lse", "lse_in_log2"},
       {"cache_bits", "padding_token_written"},
+      {"cache_bits", "computed_scale_not_stored"},
+      {"cache_bits", "in_call_one_token_past_capacity"},
       {"guard", "workspace_overrun"},
       {"input_digest", "query_overwritten"},
       {"invariant:repeat", "rare_race"},
@@ -56,6 +61,7 @@ TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
       {"invariant:batch_permutation", "depends_on_batch_order"},
       {"invariant:alone", "depends_on_batch_size"},
       {"invariant:merge", "prefix_state_wrong"},
+      {"invariant:num_splits", "parts_past_the_planned_lost"},
   };
   for (const auto& [detector, fault] : reasons) {
     EXPECT_TRUE(by_detector[detector].count(fault)) << detector << " does not see " << fault;

@@ -1,0 +1,290 @@
+// Faults of appending in the call of attention, and of quantising what is appended.
+#include <algorithm>
+#include <cmath>
+
+#include "harness/selftest/fault.h"
+
+namespace attnbench {
+namespace {
+
+#define SMALL "append: in_call, dtype: bf16, heads: 4/2, head_dim: 64, mask: causal"
+constexpr const char* kContiguous = "{kv: contiguous, " SMALL ", leftpad: 4, batch: q1s21_q3s40_q5s33}";
+constexpr const char* kPaged = "{kv: paged, block_size: 16, " SMALL ", batch: q1s21_q3s40_q5s33}";
+constexpr const char* kNeox = "{kv: contiguous, " SMALL ", rotary: neox, batch: q3s40_q5s33}";
+constexpr const char* kInterleaved = "{kv: contiguous, " SMALL ", rotary: interleaved, batch: q3s40_q5s33}";
+constexpr const char* kOneSequence = "{kv: contiguous, " SMALL ", rotary: neox, batch: q5s33}";
+
+#define QUANTISED "{op: kv_append, dtype: bf16, heads: 3, head_dim: 64, block_size: 16, padding_tokens: 3, "
+constexpr const char* kE4m3 = QUANTISED "kv_dtype: e4m3, batch: q5s21_q1s40_q16s16}";
+constexpr const char* kInt8 = QUANTISED "kv_dtype: int8, batch: q5s21_q1s40_q16s16}";
+constexpr const char* kComputed = QUANTISED "kv_dtype: e4m3, scales: per_token, batch: q5s21_q1s40_q16s16}";
+constexpr const char* kMixed = QUANTISED "kv_dtype: int8_k, scales: per_token, batch: q5s21_q1s40_q16s16}";
+constexpr const char* kTurned =
+    QUANTISED "kv_dtype: int8, scales: per_token_k, rotary: neox, batch: q5s21_q1s40_q16s16}";
+
+/// What is left of an append once its rows are in the cache.
+AttentionParams without_append(AttentionParams p) {
+  p.features &= ~uint64_t{kAppend | kRotary};
+  return p;
+}
+
+/// The append by changed parameters, then attention by the right ones.
+Tamper::Fault appended_by(std::function<void(Tamper&, AttentionParams&)> change) {
+  return [change](Tamper& t, const OpParams& op) {
+    AttentionParams wrong = op.attention;
+    change(t, wrong);
+    if (const KernelStatus s = t.launch(wrong); s != KernelStatus::kOk) return s;
+    return t.launch(without_append(op.attention));
+  };
+}
+
+/// The row behind each sequence's last key, where its cache has room for one more.
+void write_past_the_end(Tamper& t, const AttentionParams& p) {
+  const auto used = t.read<int32_t>(p.seqused_k, p.batch);
+  const auto rows = p.cache_batch_idx ? t.read<int32_t>(p.cache_batch_idx, p.batch) : std::vector<int32_t>{};
+  const auto leftpad = p.cache_leftpad ? t.read<int32_t>(p.cache_leftpad, p.batch) : std::vector<int32_t>{};
+  for (std::size_t b = 0; b < used.size(); ++b) {
+    const int64_t row = used[b] + (leftpad.empty() ? 0 : leftpad[b]);
+    if (row >= p.cache_capacity) continue;
+    const int64_t at =
+        (rows.empty() ? static_cast<int64_t>(b) : rows[b]) * p.k_stride_block + row * p.k_stride_token;
+    const std::size_t size = dtype_size(p.dtype_k);
+    t.write(static_cast<const char*>(p.k_cache) + at * static_cast<int64_t>(size),
+            std::vector<unsigned char>(size * static_cast<std::size_t>(p.head_dim), 0x3f));
+  }
+}
+
+Tamper::Fault with_append(std::function<void(Tamper&, KvAppendParams&)> change) {
+  return [change](Tamper& t, const OpParams& op) {
+    OpParams wrong = op;
+    change(t, wrong.kv_append);
+    return t.launch(wrong);
+  };
+}
+
+int64_t count_given(const KvAppendParams& p, const ScaleParams& s) {
+  return (p.num_heads_kv - 1) * s.given_stride_head + (p.head_dim - 1) * s.given_stride_channel + 1;
+}
+
+/// Given scales, changed.
+void change_given(Tamper& t, const KvAppendParams& p, ScaleParams& s,
+                  const std::function<void(std::vector<float>&)>& change) {
+  auto scales = t.read<float>(s.given, count_given(p, s));
+  change(scales);
+  s.given = t.put(scales);
+}
+
+/// The right launch, then each quantised row of K, read as `Row`, changed.
+struct Row {
+  int64_t token;
+  int32_t head;
+  unsigned char* stored;  ///< head_dim numbers of one byte
+  float* computed;        ///< its scale; null where scales are given
+};
+Tamper::Fault with_rows(std::function<void(Tamper&, const KvAppendParams&, Row)> change) {
+  return [change](Tamper& t, const OpParams& op) {
+    const KernelStatus status = t.launch(op);
+    const KvAppendParams& p = op.kv_append;
+    const ScaleParams& s = p.k_scale;
+    const auto slots = t.read<int64_t>(p.slot_mapping, p.num_tokens);
+    auto cache = t.read<unsigned char>(p.k_cache, p.num_blocks * p.k_stride_block);
+    auto scales = t.read<float>(s.computed, s.computed ? p.num_blocks * s.stride_block : 0);
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      if (slots[i] < 0) continue;
+      const int64_t block = slots[i] / p.block_size;
+      const int64_t token = slots[i] % p.block_size;
+      for (int32_t h = 0; h < p.num_heads_kv; ++h) {
+        const int64_t row = block * p.k_stride_block + token * p.k_stride_token + h * p.k_stride_head;
+        const int64_t scale = block * s.stride_block + token * s.stride_token + h * s.stride_head;
+        change(t, p,
+               {static_cast<int64_t>(i), h, &cache[static_cast<std::size_t>(row)],
+                s.computed ? &scales[static_cast<std::size_t>(scale)] : nullptr});
+      }
+    }
+    t.write(p.k_cache, cache);
+    if (s.computed) t.write(s.computed, scales);
+    return status;
+  };
+}
+
+}  // namespace
+
+FaultClass in_call_faults() {
+  const auto other_pairs = with_params([](Tamper&, AttentionParams& p) { p.rotary.interleaved ^= 1; });
+  return {"append in the call",
+          {{"in_call_to_batch_row_0",
+            "new rows of all sequences enter the cache row of the first",
+            {kContiguous},
+            appended_by([](Tamper& t, AttentionParams& p) {
+              if (p.batch < 2) return;
+              std::vector<int32_t> rows(static_cast<std::size_t>(p.batch), 0);
+              if (p.cache_batch_idx) rows.assign(rows.size(), t.read<int32_t>(p.cache_batch_idx, 1)[0]);
+              p.cache_batch_idx = t.put(rows);
+            })},
+           {"in_call_leftpad_ignored",
+            "new rows enter the cache as if there were no left padding",
+            {kContiguous},
+            appended_by([](Tamper&, AttentionParams& p) { p.cache_leftpad = nullptr; })},
+           {"in_call_one_row_early",
+            "new rows lie one row before their place",
+            {kContiguous, kPaged},
+            appended_by([](Tamper& t, AttentionParams& p) {
+              change_lengths(t, p, [](int, int32_t k) { return k - 1; });
+            })},
+           {"in_call_attends_first",
+            "attention reads the cache before the new rows are in it",
+            {kContiguous, kPaged},
+            [](Tamper& t, const OpParams& op) {
+              const AttentionParams& p = op.attention;
+              if (const KernelStatus s = t.launch(without_append(p)); s != KernelStatus::kOk) return s;
+              const OutView before = t.output(p);
+              const KernelStatus s = t.launch(op);
+              t.edit(p, [&](OutView& out) { out = before; });
+              return s;
+            }},
+           {"in_call_new_tokens_not_attended",
+            "the cache is attended at its length before the append",
+            {kContiguous, kPaged},
+            [](Tamper& t, const OpParams& op) {
+              if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
+              AttentionParams p = without_append(op.attention);
+              const auto cu = t.read<int32_t>(p.cu_seqlens_new, p.batch + 1);
+              change_lengths(t, p, [&](int b, int32_t k) {
+                const auto i = static_cast<std::size_t>(b);
+                return k - (cu[i + 1] - cu[i]);
+              });
+              return t.launch(p);
+            }},
+           {"in_call_one_token_past_capacity",
+            "a row is written behind each sequence's last",
+            {kContiguous},
+            [](Tamper& t, const OpParams& op) {
+              const KernelStatus s = t.launch(op);
+              write_past_the_end(t, op.attention);
+              return s;
+            }},
+           {"in_call_k_and_v_swapped",
+            "new keys enter the cache of values, and the other way round",
+            {kContiguous, kPaged},
+            with_params([](Tamper&, AttentionParams& p) { std::swap(p.k_new, p.v_new); })},
+           {"in_call_neox_for_interleaved",
+            "halves pair up where neighbours should",
+            {kInterleaved},
+            other_pairs},
+           {"in_call_interleaved_for_neox", "neighbours pair up where halves should", {kNeox}, other_pairs},
+           {"in_call_position_off_by_the_cache_length",
+            "positions count from the first new token",
+            {kOneSequence},
+            with_params([](Tamper& t, AttentionParams& p) {
+              if (p.batch != 1) return;
+              const int64_t half = p.rotary.dim / 2;
+              const int64_t from = p.max_seqlen_k - p.max_seqlen_q;
+              for (const float** table : {&p.rotary.cos, &p.rotary.sin}) {
+                auto rows = t.read<float>(*table, p.rotary.positions * half);
+                std::copy_n(rows.begin(), (p.rotary.positions - from) * half, rows.begin() + from * half);
+                *table = t.put(rows);
+              }
+            })},
+           {"in_call_queries_not_rotated",
+            "new keys are turned, queries are not",
+            {kNeox},
+            [](Tamper& t, const OpParams& op) {
+              if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
+              return t.launch(without_append(op.attention));
+            }}}};
+}
+
+FaultClass quantised_append_faults() {
+  return {
+      "quantised append",
+      {{"append_scale_ignored",
+        "keys are rounded as they come",
+        {kE4m3},
+        with_append([](Tamper& t, KvAppendParams& p) {
+          change_given(t, p, p.k_scale, [](std::vector<float>& s) { s.assign(s.size(), 1.0f); });
+        })},
+       {"append_scale_inverted",
+        "keys are multiplied by their scale",
+        {kInt8},
+        with_append([](Tamper& t, KvAppendParams& p) {
+          change_given(t, p, p.k_scale, [](std::vector<float>& scales) {
+            for (float& s : scales) s = 1.0f / s;
+          });
+        })},
+       {"append_scales_swapped",
+        "keys are divided by the scales of values, and the other way round",
+        {kInt8, kE4m3},
+        with_append([](Tamper&, KvAppendParams& p) { std::swap(p.k_scale, p.v_scale); })},
+       {"append_scale_of_another_head",
+        "head h has the scale of head h + 1",
+        {kE4m3},
+        with_append([](Tamper& t, KvAppendParams& p) {
+          change_given(t, p, p.v_scale,
+                       [](std::vector<float>& s) { std::rotate(s.begin(), s.begin() + 1, s.end()); });
+        })},
+       {"append_scale_of_channel_0",
+        "all channels of a head have the scale of its first",
+        {kInt8},
+        with_append([](Tamper&, KvAppendParams& p) { p.v_scale.given_stride_channel = 0; })},
+       {"append_without_saturation",
+        "what is past the largest number of the type wraps round",
+        {kInt8},
+        with_rows([](Tamper& t, const KvAppendParams& p, Row r) {
+          const auto size = static_cast<int64_t>(dtype_size(p.dtype_in));
+          const int64_t from = (r.token * p.key_stride_token + r.head * p.key_stride_head) * size;
+          const auto row = t.read<unsigned char>(static_cast<const char*>(p.key) + from, p.head_dim * size);
+          const auto scales = t.read<float>(p.k_scale.given, count_given(p, p.k_scale));
+          for (int32_t c = 0; c < p.head_dim; ++c) {
+            const auto at = static_cast<std::size_t>(r.head * p.k_scale.given_stride_head +
+                                                     c * p.k_scale.given_stride_channel);
+            const long x = std::lrint(load_float(p.dtype_in, row.data(), c) / scales[at]);
+            r.stored[c] = static_cast<unsigned char>(x & 0xff);
+          }
+        })},
+       {"append_truncates",
+        "numbers are rounded towards zero",
+        {kInt8},
+        with_rows([](Tamper& t, const KvAppendParams& p, Row r) {
+          const auto size = static_cast<int64_t>(dtype_size(p.dtype_in));
+          const int64_t from = (r.token * p.key_stride_token + r.head * p.key_stride_head) * size;
+          const auto row = t.read<unsigned char>(static_cast<const char*>(p.key) + from, p.head_dim * size);
+          const auto scales = t.read<float>(p.k_scale.given, count_given(p, p.k_scale));
+          for (int32_t c = 0; c < p.head_dim; ++c) {
+            const auto at = static_cast<std::size_t>(r.head * p.k_scale.given_stride_head +
+                                                     c * p.k_scale.given_stride_channel);
+            const float x = load_float(p.dtype_in, row.data(), c) / scales[at];
+            r.stored[c] = static_cast<unsigned char>(float_to_int8(std::trunc(x)));
+          }
+        })},
+       {"computed_scales_swapped",
+        "scales of keys are stored as those of values, and the other way round",
+        {kComputed},
+        with_append([](Tamper&, KvAppendParams& p) { std::swap(p.k_scale.computed, p.v_scale.computed); })},
+       {"computed_scale_of_another_type",
+        "the largest magnitude is divided by 127 instead of 448",
+        {kComputed},
+        with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed *= 448.0f / 127.0f; })},
+       {"computed_scale_stored_as_its_inverse",
+        "1 / scale is stored",
+        {kComputed, kMixed},
+        with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = 1.0f / *r.computed; })},
+       {"computed_scale_not_stored",
+        "a scale is computed and used, and not written",
+        {kComputed, kMixed},
+        with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = NAN; })},
+       {"computed_scale_of_unrotated_keys",
+        "scales are computed before the rotation",
+        {kTurned},
+        [](Tamper& t, const OpParams& op) {
+          OpParams plain = op;
+          plain.kv_append.features &= ~uint64_t{kRotary};
+          if (const KernelStatus s = t.launch(plain); s != KernelStatus::kOk) return s;
+          const KvAppendParams& p = op.kv_append;
+          const auto scales = t.read<float>(p.k_scale.computed, p.num_blocks * p.k_scale.stride_block);
+          const KernelStatus s = t.launch(op);
+          t.write(p.k_scale.computed, scales);
+          return s;
+        }}}};
+}
+
+}  // namespace attnbench
