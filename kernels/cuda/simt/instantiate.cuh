@@ -26,7 +26,8 @@ cudaError_t allow_shared_memory(int device) {
 }
 
 template <DType kKType, DType kVType, int kD>
-KernelStatus launch_padded(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
+KernelStatus launch_padded(const AttentionParams& p, const KeyParts& parts, const LaunchContext& context,
+                           KernelMessage* message) {
   if (const cudaError_t error = allow_shared_memory<kKType, kVType, kD>(context.device_ordinal);
       error != cudaSuccess) {
     return cuda_status(error, message);
@@ -36,21 +37,29 @@ KernelStatus launch_padded(const AttentionParams& p, const LaunchContext& contex
   constexpr int kMaxGridYZ = 65535;
   const dim3 grid(static_cast<unsigned>(std::min<int64_t>(tiles, INT32_MAX)),
                   static_cast<unsigned>(std::min(p.num_heads_kv, kMaxGridYZ)),
-                  static_cast<unsigned>(std::min(p.batch, kMaxGridYZ)));
+                  static_cast<unsigned>(std::min<int64_t>(int64_t{p.batch} * parts.count, kMaxGridYZ)));
   attention_kernel<kKType, kVType, kD>
-      <<<grid, kThreads, Widths<kD>::kSharedBytes, static_cast<cudaStream_t>(context.stream)>>>(p);
+      <<<grid, kThreads, Widths<kD>::kSharedBytes, static_cast<cudaStream_t>(context.stream)>>>(p, parts);
   return cuda_status(cudaGetLastError(), message);
+}
+
+/// How the launch, whose outputs are then partial_shape(p)'s, cuts its keys.
+inline KeyParts key_parts(const AttentionParams& p) {
+  if (p.num_splits <= 0) return {};
+  const PartialShape shape = partial_shape(p);
+  return {p.num_splits, shape.out_stride, shape.lse_stride};
 }
 
 /// The kernel of the next padded head_dim that holds q.k and P.V.
 template <DType kKType, DType kVType>
 KernelStatus launch_types(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
+  const KeyParts parts = key_parts(p);
   const int32_t dim = std::max(p.head_dim, p.head_dim_v);
-  if (dim <= 32) return launch_padded<kKType, kVType, 32>(p, context, message);
-  if (dim <= 64) return launch_padded<kKType, kVType, 64>(p, context, message);
-  if (dim <= 128) return launch_padded<kKType, kVType, 128>(p, context, message);
-  if (dim <= 256) return launch_padded<kKType, kVType, 256>(p, context, message);
-  return launch_padded<kKType, kVType, 576>(p, context, message);
+  if (dim <= 32) return launch_padded<kKType, kVType, 32>(p, parts, context, message);
+  if (dim <= 64) return launch_padded<kKType, kVType, 64>(p, parts, context, message);
+  if (dim <= 128) return launch_padded<kKType, kVType, 128>(p, parts, context, message);
+  if (dim <= 256) return launch_padded<kKType, kVType, 256>(p, parts, context, message);
+  return launch_padded<kKType, kVType, 576>(p, parts, context, message);
 }
 
 }  // namespace attnbench::cuda_simt

@@ -155,6 +155,20 @@ __device__ void load_tile(float* tile, int first, int dim, bool aligned, RowOf r
   }
 }
 
+/// With num_splits the keys of a tile are cut into parts, whose states go to outputs of their own.
+struct KeyParts {
+  int count = 1;
+  int64_t out_stride = 0;  ///< elements from the O of one part to that of the next
+  int64_t lse_stride = 0;
+
+  __device__ KeyBounds of(int part, KeyBounds all) const {
+    if (count == 1) return all;
+    const int share = (all.end - all.begin + count - 1) / count;
+    const int begin = min(all.end - all.begin, part * share);
+    return {all.begin + begin, all.begin + min(all.end - all.begin, begin + share)};
+  }
+};
+
 /// The query rows of a tile. Row r of a (sequence, KV head) is token r / group, query head
 /// kv_head * group + r % group: the heads that share a KV head are packed, so that decode fills tiles too.
 struct TileRows {
@@ -255,8 +269,8 @@ __device__ void load_q_tile(const AttentionParams& p, int b, const SeqRange& seq
 /// One tile of query rows of KV head `kv_head` of sequence `b` against all keys that it sees. Keys are of
 /// kKType, values of kVType; kD is the padded head_dim.
 template <DType kKType, DType kVType, int kD>
-__device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq, int kv_head,
-                            const TileRows& rows, float* shared) {
+__device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int part, int b,
+                            const SeqRange& seq, int kv_head, const TileRows& rows, float* shared) {
   using KT = typename Element<kKType>::Storage;
   using VT = typename Element<kVType>::Storage;
   constexpr int kPiece = Widths<kD>::kPiece;
@@ -312,8 +326,8 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
     for (auto& pack : o[i]) pack = {};
   }
 
-  const KeyBounds range =
-      visible_keys_of_rows(p, rows.first_token, rows.token(rows.count - 1), seq.q_len, seq.k_len);
+  const KeyBounds range = parts.of(
+      part, visible_keys_of_rows(p, rows.first_token, rows.token(rows.count - 1), seq.q_len, seq.k_len));
   for (int key0 = range.begin; key0 < range.end; key0 += kTile) {
     // Scores of keys key0 + tx and key0 + tx + 16.
     float s[kRows][2] = {};
@@ -442,8 +456,8 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
     const int64_t q_row = int64_t{seq.q_begin} + rows.token(row0 + i);
     const int head = head0 + rows.head_in_group(row0 + i);
     const auto [divisor, lse] = end_row(max[i], total, sink_of(p, head));
-    if (tx == 0) p.lse[lse_offset(p, q_row, head)] = lse;
-    const int64_t at = out_offset(p, q_row, head);
+    if (tx == 0) p.lse[part * parts.lse_stride + lse_offset(p, q_row, head)] = lse;
+    const int64_t at = part * parts.out_stride + out_offset(p, q_row, head);
 #pragma unroll
     for (int g = 0; g < kPiecesV * kVecs; ++g) {
 #pragma unroll
@@ -461,14 +475,16 @@ __device__ void attend_tile(const AttentionParams& p, int b, const SeqRange& seq
   }
 }
 
-/// Grid: x tiles of query rows, y KV heads, z sequences, each with a stride where the grid is smaller than
-/// the problem. Lengths are read here, not on the host, so that a captured graph follows them.
+/// Grid: x tiles of query rows, y KV heads, z parts of sequences, each with a stride where the grid is
+/// smaller than the problem. Lengths are read here, not on the host, so that a captured graph follows them.
 template <DType kKType, DType kVType, int kD>
 __global__ void __launch_bounds__(kThreads, kD <= 128 ? 3 : 2)
-    attention_kernel(const __grid_constant__ AttentionParams p) {
+    attention_kernel(const __grid_constant__ AttentionParams p, const KeyParts parts) {
   extern __shared__ float4 shared[];  // float4 for its alignment
   const int group = p.num_heads_q / p.num_heads_kv;
-  for (int b = static_cast<int>(blockIdx.z); b < p.batch; b += static_cast<int>(gridDim.z)) {
+  for (int z = static_cast<int>(blockIdx.z); z < p.batch * parts.count; z += static_cast<int>(gridDim.z)) {
+    const int b = z / parts.count;
+    const int part = z % parts.count;
     const SeqRange seq = seq_range(p, b);
     const int64_t num_rows = int64_t{seq.q_len} * group;
     for (int kv_head = static_cast<int>(blockIdx.y); kv_head < p.num_heads_kv;
@@ -480,7 +496,8 @@ __global__ void __launch_bounds__(kThreads, kD <= 128 ? 3 : 2)
         rows.first_in_group = static_cast<int>(first % group);
         rows.group = group;
         rows.count = static_cast<int>(num_rows - first < kTile ? num_rows - first : kTile);
-        attend_tile<kKType, kVType, kD>(p, b, seq, kv_head, rows, reinterpret_cast<float*>(shared));
+        attend_tile<kKType, kVType, kD>(p, parts, part, b, seq, kv_head, rows,
+                                        reinterpret_cast<float*>(shared));
       }
     }
   }

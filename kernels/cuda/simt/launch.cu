@@ -64,6 +64,52 @@ Launch attention_kernel_of(const AttentionParams& p) {
   return of_float(p.dtype_k, launch_attention_bf16, launch_attention_fp16, launch_attention_fp32);
 }
 
+std::size_t attention_workspace(const OpParams* op, const LaunchContext*) {
+  return op->attention.num_splits > 0 ? partial_bytes(op->attention) : 0;
+}
+
+/// num_splits: the parts' states into the workspace, then merged into the outputs.
+KernelStatus launch_split(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
+  if (context.workspace_bytes < partial_bytes(p)) {
+    return refuse(message, KernelStatus::kBadArgument,
+                  "cuda_simt: workspace of %zu bytes required, given %zu", partial_bytes(p),
+                  context.workspace_bytes);
+  }
+  const PartialShape shape = partial_shape(p);
+  AttentionParams parts = p;
+  parts.features &= ~uint64_t{kSinks};  // once, in the merge
+  parts.dtype_out = DType::kFp32;
+  parts.out = context.workspace;
+  parts.out_stride_token = int64_t{p.num_heads_q} * p.head_dim_v;
+  parts.out_stride_head = p.head_dim_v;
+  parts.lse = static_cast<float*>(context.workspace) + p.num_splits * shape.out_stride;
+  parts.lse_stride_head = p.total_q;
+  if (const auto s = attention_kernel_of(p)(parts, context, message); s != KernelStatus::kOk) return s;
+
+  MergeStatesParams m{};
+  m.features = kFp32;
+  m.num_states = p.num_splits;
+  m.num_heads = p.num_heads_q;
+  m.head_dim = p.head_dim_v;
+  m.dtype_partial = DType::kFp32;
+  m.dtype_out = p.dtype_out;
+  m.num_rows = p.total_q;
+  m.partial_out = parts.out;
+  m.partial_stride_state = shape.out_stride;
+  m.partial_stride_token = parts.out_stride_token;
+  m.partial_stride_head = parts.out_stride_head;
+  m.partial_lse = parts.lse;
+  m.lse_stride_state = shape.lse_stride;
+  m.lse_stride_token = 1;
+  m.lse_stride_head = p.total_q;
+  m.out = p.out;
+  m.out_stride_token = p.out_stride_token;
+  m.out_stride_head = p.out_stride_head;
+  m.out_lse = p.lse;
+  m.out_lse_stride_head = p.lse_stride_head;
+  return launch_merge_states(m, {p.features & kSinks ? p.sinks : nullptr, p.cu_seqlens_q}, context, message);
+}
+
 KernelStatus attention_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   const AttentionParams& p = op->attention;
   if (const auto s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk) return s;
@@ -71,7 +117,8 @@ KernelStatus attention_launch(const OpParams* op, const LaunchContext* context, 
     if (const auto s = launch_append(p, *context, message); s != KernelStatus::kOk) return s;
   }
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
-  const KernelStatus status = attention_kernel_of(p)(p, *context, message);
+  const KernelStatus status =
+      p.num_splits > 0 ? launch_split(p, *context, message) : attention_kernel_of(p)(p, *context, message);
   if (status != KernelStatus::kOk || !(p.features & kProbs)) return status;
   return launch_probs(p, *context, message);
 }
@@ -87,7 +134,7 @@ KernelStatus append_launch(const OpParams* op, const LaunchContext* context, Ker
 KernelStatus merge_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   const MergeStatesParams& p = op->merge_states;
   if (const auto s = check_merge_states_pointers(kMergeStates, p, message); s != KernelStatus::kOk) return s;
-  return launch_merge_states(p, nullptr, *context, message);
+  return launch_merge_states(p, {}, *context, message);
 }
 
 }  // namespace
@@ -104,11 +151,11 @@ const Kernel kAttention = {
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
-                kAlibi | kSinks | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K | kInt8V |
-                kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary,
+                kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
+                kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary,
     .supports = attention_supports,
     .numerics = attention_numerics,
-    .workspace_bytes = no_workspace,
+    .workspace_bytes = attention_workspace,
     .plan = nullptr,
     .launch = attention_launch,
 };

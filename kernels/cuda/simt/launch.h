@@ -34,10 +34,29 @@ KernelStatus launch_probs(const AttentionParams& p, const LaunchContext& context
 
 KernelStatus launch_kv_append(const KvAppendParams& p, const LaunchContext& context, KernelMessage* message);
 
-/// Merges partial states; `sinks` (H) or null: one more term of each row's denominator, for splits of a
-/// launch.
-KernelStatus launch_merge_states(const MergeStatesParams& p, const float* sinks, const LaunchContext& context,
-                                 KernelMessage* message);
+/// What the merge of a launch's own parts has beyond merge_states.
+struct SplitMerge {
+  const float* sinks = nullptr;        ///< (H): one more term of each row's denominator
+  const int32_t* first_row = nullptr;  ///< cu_seqlens_q: rows before its first entry are not ours
+};
+
+KernelStatus launch_merge_states(const MergeStatesParams& p, const SplitMerge& split,
+                                 const LaunchContext& context, KernelMessage* message);
+
+/// With num_splits the workspace holds, in fp32, O (num_splits, total_q, Hq, Dv), then LSE (num_splits, Hq,
+/// total_q).
+struct PartialShape {
+  int64_t out_stride;  ///< elements of O of one part
+  int64_t lse_stride;
+};
+inline PartialShape partial_shape(const AttentionParams& p) {
+  const int64_t rows = p.total_q * p.num_heads_q;
+  return {rows * p.head_dim_v, rows};
+}
+inline std::size_t partial_bytes(const AttentionParams& p) {
+  const PartialShape s = partial_shape(p);
+  return static_cast<std::size_t>(p.num_splits) * static_cast<std::size_t>(s.out_stride + s.lse_stride) * 4;
+}
 
 inline KernelStatus cuda_status(cudaError_t error, KernelMessage* message) {
   if (error == cudaSuccess) return KernelStatus::kOk;

@@ -14,13 +14,14 @@ constexpr int kMaxGrid = 1 << 16;
 /// One warp per (row, head). Its lanes read the same LSEs, and take channels 32 apart.
 template <DType kPartial>
 __global__ void __launch_bounds__(32 * kWarps)
-    merge_kernel(const __grid_constant__ MergeStatesParams p, const float* sinks) {
+    merge_kernel(const __grid_constant__ MergeStatesParams p, const SplitMerge split) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t items = p.num_rows * p.num_heads;
   const int64_t stride = int64_t{gridDim.x} * kWarps;
   for (int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; i < items; i += stride) {
     const int64_t row = i / p.num_heads;
     const int head = static_cast<int>(i % p.num_heads);
+    if (split.first_row != nullptr && row < *split.first_row) continue;
     const float* lse = p.partial_lse + row * p.lse_stride_token + head * p.lse_stride_head;
     const int64_t from = row * p.partial_stride_token + head * p.partial_stride_head;
 
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(32 * kWarps)
       const float x = lse[s * p.lse_stride_state];
       if (x != -INFINITY) sum += expf(x - top);
     }
-    const auto [divisor, end] = end_row(top, sum, sinks != nullptr ? sinks[head] : -INFINITY);
+    const auto [divisor, end] = end_row(top, sum, split.sinks != nullptr ? split.sinks[head] : -INFINITY);
     if (lane == 0) p.out_lse[head * p.out_lse_stride_head + row] = end;
     const int64_t to = row * p.out_stride_token + head * p.out_stride_head;
     for (int c = lane; c < p.head_dim; c += 32) {
@@ -51,26 +52,26 @@ __global__ void __launch_bounds__(32 * kWarps)
 }
 
 template <DType kPartial>
-void enqueue(const MergeStatesParams& p, const float* sinks, const LaunchContext& context) {
+void enqueue(const MergeStatesParams& p, const SplitMerge& split, const LaunchContext& context) {
   const int64_t items = p.num_rows * p.num_heads;
   const auto grid = static_cast<unsigned>(std::min<int64_t>((items + kWarps - 1) / kWarps, kMaxGrid));
-  merge_kernel<kPartial><<<grid, 32 * kWarps, 0, static_cast<cudaStream_t>(context.stream)>>>(p, sinks);
+  merge_kernel<kPartial><<<grid, 32 * kWarps, 0, static_cast<cudaStream_t>(context.stream)>>>(p, split);
 }
 
 }  // namespace
 
-KernelStatus launch_merge_states(const MergeStatesParams& p, const float* sinks, const LaunchContext& context,
-                                 KernelMessage* message) {
+KernelStatus launch_merge_states(const MergeStatesParams& p, const SplitMerge& split,
+                                 const LaunchContext& context, KernelMessage* message) {
   if (p.num_rows == 0) return KernelStatus::kOk;
   switch (p.dtype_partial) {
     case DType::kBf16:
-      enqueue<DType::kBf16>(p, sinks, context);
+      enqueue<DType::kBf16>(p, split, context);
       break;
     case DType::kFp16:
-      enqueue<DType::kFp16>(p, sinks, context);
+      enqueue<DType::kFp16>(p, split, context);
       break;
     default:
-      enqueue<DType::kFp32>(p, sinks, context);
+      enqueue<DType::kFp32>(p, split, context);
       break;
   }
   return cuda_status(cudaGetLastError(), message);
