@@ -272,6 +272,7 @@ void add_run(CLI::App& app, Program& program) {
                    "other layouts, batches and launches of a case must give the same result "
                    "(--check sampled,invariants). Default: what the file's 'check' says, else sampled")
       ->type_name("LIST")
+      ->allow_extra_args(false)  // a file may follow
       ->delimiter(',');
   command
       ->add_option("--repeats", o->repeats,
