@@ -20,13 +20,15 @@ void CaseOptions::add(CLI::App& command) {
                   "'{kv: paged, batch: 8q1s4k}'. May be repeated")
       ->type_name("ID|YAML")
       ->expected(1)
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);  // a file may follow
   command
       .add_option("--set", overrides,
                   "Replace a key in every sweep: --set dtype=fp16, --set 'block_size=[16, 64]'")
       ->type_name("KEY=VALUE")
       ->expected(1)
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);  // a file may follow
   command.add_option("--seed", seed, "Seed of all values and drawn lengths; overrides the file's")
       ->type_name("N");
   command

@@ -57,7 +57,8 @@ void CompareFlags::add(CLI::App& command) {
           "that matches holds")
       ->type_name("REGEX=PERCENT")
       ->expected(1)
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);  // a file may follow
   command.add_option("--noise", noise, "Noise between runs, as gate --calibrate stored it")
       ->type_name("FILE");
   command.add_flag("--allow-mismatch", allow_mismatch,

@@ -299,7 +299,8 @@ void add_gate(CLI::App& app, Program& program) {
   command->add_option("--kernel", o->kernels, "Only this kernel; may be repeated")
       ->type_name("NAME")
       ->expected(1)
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);  // a file may follow
   for (const auto& [name, type, help] :
        std::vector<std::array<const char*, 3>>{{"--device", "DEVICE", "As of run"},
                                                {"--check", "MODE", "As of run"},
@@ -331,6 +332,7 @@ void add_gate(CLI::App& app, Program& program) {
           "Beside the text and compare.json: md, junit (files), github (annotations; on by itself where "
           "GITHUB_ACTIONS is true)")
       ->type_name("LIST")
+      ->allow_extra_args(false)
       ->delimiter(',')
       ->check(CLI::IsMember({"md", "json", "junit", "github"}));
   command->add_flag("-q,--quiet", o->quiet, "No progress");

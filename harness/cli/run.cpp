@@ -263,7 +263,8 @@ void add_run(CLI::App& app, Program& program) {
       ->add_option("--kernel", o->kernels, "Only this kernel; may be repeated (attnbench kernels lists them)")
       ->type_name("NAME")
       ->expected(1)
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);  // a file may follow
   command
       ->add_option("--check", o->check,
                    "full: every output row against the float64 reference; sampled (default): every row where "
@@ -317,6 +318,7 @@ void add_run(CLI::App& app, Program& program) {
       ->type_name("I/N");
   command->add_option("--format", o->formats, "Reports beside results.json: csv, md, junit (comma-separated)")
       ->type_name("LIST")
+      ->allow_extra_args(false)
       ->delimiter(',');
   command->add_flag("--fail-fast", o->fail_fast, "Stop at the first case that is not a pass or a skip");
   command->add_flag("--dry-run", o->dry_run, "Print the line that would run each case, and run none");

@@ -110,7 +110,8 @@ void add_selftest(CLI::App& app, Program& program) {
                    "Make this kernel wrong; may be repeated (default: all of the device)")
       ->type_name("NAME")
       ->expected(1)
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);  // a file may follow
   command->add_option("--seeds", o->seeds, "Clean runs take seeds 1 to N of every case (default 2)")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
@@ -118,6 +119,7 @@ void add_selftest(CLI::App& app, Program& program) {
       ->type_name("REGEX");
   command->add_option("--format", o->formats, "Reports: json, md (comma-separated; default json)")
       ->type_name("LIST")
+      ->allow_extra_args(false)
       ->delimiter(',')
       ->check(CLI::IsMember({"json", "md"}));
   command
@@ -133,6 +135,7 @@ void add_selftest(CLI::App& app, Program& program) {
       "are caught, by context (sensitivity.json)");
   command->add_option("--contexts", o->contexts, "Contexts of --sensitivity (default: 512 to 131072 by twos)")
       ->type_name("LIST")
+      ->allow_extra_args(false)
       ->delimiter(',')
       ->check(CLI::Range(512, 1 << 24));
   command->add_flag("-q,--quiet", o->quiet, "No progress");

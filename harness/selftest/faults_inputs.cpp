@@ -27,6 +27,10 @@ constexpr const char* kDecode =
     "{kv: paged, block_size: 16, dtype: bf16, heads: 8/2, head_dim: 64, mask: none, batch: "
     "q1s160_q2s97_q1s130}";
 
+constexpr const char* kParts =
+    "{kv: paged, block_size: 16, dtype: bf16, heads: 8/2, head_dim: 64, mask: none, num_splits: 3, batch: "
+    "q1s160_q2s97_q1s130}";
+
 std::vector<float> ones(int64_t n) { return std::vector<float>(static_cast<std::size_t>(n), 1.0f); }
 
 /// The right launch, then its probabilities, (Hq, total_q, max_seqlen_k), changed.
@@ -161,7 +165,7 @@ FaultClass num_splits_faults() {
   return {"num_splits",
           {{"parts_past_the_planned_lost",
             "there is room for the states of four parts; keys of others are left out",
-            {kDecode},
+            {kParts},
             with_params([](Tamper& t, AttentionParams& p) {
               if (p.num_splits <= 4) return;
               const int32_t n = p.num_splits;
@@ -169,7 +173,7 @@ FaultClass num_splits_faults() {
             })},
            {"part_without_keys_counted",
             "a part that is left over adds exp(0) to the denominator",
-            {kDecode},
+            {kParts},
             [longest](Tamper& t, const OpParams& op) {
               const AttentionParams& p = op.attention;
               const KernelStatus s = t.launch(op);
@@ -185,7 +189,7 @@ FaultClass num_splits_faults() {
             }},
            {"one_part_counted_twice",
             "with an odd number of parts the first one enters the merged LSE twice",
-            {kDecode},
+            {kParts},
             [](Tamper& t, const OpParams& op) {
               const KernelStatus s = t.launch(op);
               const int32_t n = op.attention.num_splits;

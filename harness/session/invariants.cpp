@@ -217,12 +217,12 @@ class Invariants {
     add("merge", v.pass ? Outcome::kHeld : Outcome::kBroken, v.reason);
   }
 
-  /// Cut into more and more parts, past the number of keys.
+  /// Cut into some parts, and into more than there are keys.
   void num_splits() {
     if (!(kernel_.features & kSplitKv) || p_.seqs.empty()) return;
     int32_t longest = 0;
     for (const SeqLen& s : p_.seqs) longest = std::max(longest, s.k);
-    for (const int32_t n : std::set<int32_t>{1, 2, 5, std::min(longest + 1, kMostSplits)}) {
+    for (const int32_t n : std::set<int32_t>{5, std::min(longest + 1, kMostSplits)}) {
       if (n == p_.num_splits) continue;
       Variant v{base_, {}};
       v.item.params.num_splits = n;

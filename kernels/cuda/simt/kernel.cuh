@@ -328,6 +328,8 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
 
   const KeyBounds range = parts.of(
       part, visible_keys_of_rows(p, rows.first_token, rows.token(rows.count - 1), seq.q_len, seq.k_len));
+#pragma unroll
+  for (KeyBounds& seen : bounds) seen = {::max(seen.begin, range.begin), ::min(seen.end, range.end)};
   for (int key0 = range.begin; key0 < range.end; key0 += kTile) {
     // Scores of keys key0 + tx and key0 + tx + 16.
     float s[kRows][2] = {};
