@@ -25,8 +25,18 @@ uint64_t lengths_digest(const std::vector<SeqLen>& seqs) {
 }
 
 const char* layout_name(KvLayout l) { return l == KvLayout::kNhd ? "nhd" : "hnd"; }
-const char* page_layout_name(PageLayout l) {
-  return l == PageLayout::kContiguous ? "contiguous" : "shuffled";
+std::string path_label(const CaseParams& p) {
+  switch (p.path) {
+    case Path::kOneCall:
+      return "";
+    case Path::kCascade:
+      return "/cascade";
+    case Path::kSplitDecode:
+      return fmt::format("/split_decode{}", p.decode_threshold);
+    case Path::kDcp:
+      return fmt::format("/dcp{}x{}", p.dcp_ranks, p.dcp_interleave);
+  }
+  return "";
 }
 
 std::string rotary_label(const CaseParams& p) {
@@ -60,8 +70,9 @@ std::string case_id(const CaseParams& p) {
     return id;
   }
   if (p.kv == KvSource::kPaged) {
-    id += fmt::format("/paged{}-{}-{}", p.block_size, layout_name(p.kv_layout),
-                      page_layout_name(p.page_layout));
+    id += fmt::format(
+        "/paged{}-{}-{}", p.block_size, layout_name(p.kv_layout),
+        p.shared_tokens() > 0 ? fmt::format("shared{}", p.shared_prefix) : page_layout_name(p.page_layout));
   } else if (p.kv == KvSource::kContiguous) {
     id += "/contiguous";
     if (p.leftpad > 0) id += fmt::format("-leftpad{}", p.leftpad);
@@ -96,6 +107,7 @@ std::string case_id(const CaseParams& p) {
     if (p.softmax_scale) id += fmt::format("/scale{}", *p.softmax_scale);
     if (p.probs) id += "/probs";
     if (p.dropout > 0) id += fmt::format("/dropout{}", p.dropout);
+    id += path_label(p);
   }
   id += "/" + batch_label(p.seqs);
   if (p.data != Profile::kNormal) id += fmt::format("/{}", profile_name(p.data));
@@ -123,6 +135,7 @@ std::string case_yaml(const CaseParams& p) {
   if (p.kv == KvSource::kPaged) {
     y += fmt::format(", block_size: {}, kv_layout: {}, page_layout: {}", p.block_size,
                      layout_name(p.kv_layout), page_layout_name(p.page_layout));
+    if (p.shared_prefix > 0) y += fmt::format(", shared_prefix: {}", p.shared_prefix);
   }
   if (p.kv == KvSource::kContiguous) {
     if (p.leftpad > 0) y += fmt::format(", leftpad: {}", p.leftpad);
@@ -145,6 +158,11 @@ std::string case_yaml(const CaseParams& p) {
   if (p.rotary_dim > 0) y += fmt::format(", rotary_dim: {}", p.rotary_dim);
   if (p.probs) y += ", probs: true";
   if (p.dropout > 0) y += fmt::format(", dropout: {}", p.dropout);
+  if (p.path != Path::kOneCall) y += fmt::format(", path: {}", path_name(p.path));
+  if (p.path == Path::kSplitDecode) y += fmt::format(", decode_threshold: {}", p.decode_threshold);
+  if (p.path == Path::kDcp) {
+    y += fmt::format(", dcp_ranks: {}, dcp_interleave: {}", p.dcp_ranks, p.dcp_interleave);
+  }
   if (p.padding_tokens > 0) y += fmt::format(", padding_tokens: {}", p.padding_tokens);
   if (p.data != Profile::kNormal) y += fmt::format(", data: {}", profile_name(p.data));
   if (p.allow_short_kv) y += ", allow_short_kv: true";

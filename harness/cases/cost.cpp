@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "harness/cases/paths.h"
+
 namespace attnbench {
 namespace {
 
@@ -19,10 +21,8 @@ int64_t sum_clamped(int64_t a, int64_t n, int64_t k) {
 
 int64_t right_bound(bool causal, int64_t window_right) { return causal ? 0 : window_right; }
 
-/// Positions at which some new token or query stands: rows of the rotary tables that a launch reads.
-int64_t new_positions(const CaseParams& p) {
-  std::vector<std::pair<int64_t, int64_t>> ranges;
-  for (const SeqLen& s : p.seqs) ranges.emplace_back(s.k - std::max(s.q, p.new_len(s)), s.k);
+/// Numbers that lie in some of the ranges [first, second).
+int64_t union_size(std::vector<std::pair<int64_t, int64_t>> ranges) {
   std::sort(ranges.begin(), ranges.end());
   int64_t count = 0;
   int64_t end = 0;
@@ -69,6 +69,25 @@ std::string formula_of(const CaseParams& p) {
   return f;
 }
 
+/// Positions at which some new token or query stands: rows of the rotary tables that a launch reads.
+int64_t new_positions(const CaseParams& p) {
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  for (const SeqLen& s : p.seqs) ranges.emplace_back(s.k - std::max(s.q, p.new_len(s)), s.k);
+  return union_size(std::move(ranges));
+}
+
+int64_t blocks_of(int64_t tokens, int64_t block_size) { return (tokens + block_size - 1) / block_size; }
+
+/// Blocks of one sequence, over all ranks of its path.
+int64_t blocks_of_sequence(const CaseParams& p, int32_t k) {
+  if (p.path != Path::kDcp) return blocks_of(k, p.block_size);
+  int64_t blocks = 0;
+  for (int32_t rank = 0; rank < p.dcp_ranks; ++rank) {
+    blocks += blocks_of(dcp_local_len(k, p.dcp_ranks, p.dcp_interleave, rank), p.block_size);
+  }
+  return blocks;
+}
+
 }  // namespace
 
 int64_t visible_pairs(int64_t q, int64_t k, bool causal, int64_t window_left, int64_t window_right) {
@@ -100,6 +119,8 @@ CaseCost cost_of(const CaseParams& p) {
   int64_t longest = 0;
   int64_t added = 0;          // new tokens
   int64_t added_visible = 0;  // those that some query sees
+  const int64_t shared = p.shared_tokens();
+  std::vector<std::pair<int64_t, int64_t>> shared_visible;  // of the shared prefix, by sequence
   for (const SeqLen& s : p.seqs) {
     c.total_q += s.q;
     c.total_k += s.k;
@@ -114,12 +135,19 @@ CaseCost cost_of(const CaseParams& p) {
       const int64_t first = std::clamp<int64_t>(int64_t{s.k} - s.q - p.window_left, 0, s.k);
       const int64_t begin = p.window_left < 0 ? 0 : first;
       added_visible += std::max<int64_t>(0, begin + seen - std::max<int64_t>(begin, s.k - p.new_len(s)));
-      blocks += (begin + seen - 1) / p.block_size - begin / p.block_size + 1;
+      blocks += p.path == Path::kDcp ? blocks_of_sequence(p, s.k)
+                                     : (begin + seen - 1) / p.block_size - begin / p.block_size + 1;
+      if (begin < shared) {
+        shared_visible.emplace_back(begin, std::min(begin + seen, shared));
+        visible -= shared_visible.back().second - begin;
+      }
     }
     longest = std::max<int64_t>(longest, s.k);
-    kv_rows += p.kv == KvSource::kPaged ? (int64_t{s.k} + p.block_size - 1) / p.block_size * p.block_size
+    kv_rows += p.kv == KvSource::kPaged ? blocks_of_sequence(p, s.k) * p.block_size - shared
                                         : int64_t{s.k} + p.gap_tokens;
   }
+  visible += union_size(std::move(shared_visible));
+  kv_rows += p.seqs.empty() ? 0 : shared;
   if (p.kv == KvSource::kContiguous) {
     kv_rows = contiguous_rows(p.seqs.size()) * contiguous_capacity(longest, p.leftpad);
   }
@@ -174,6 +202,7 @@ CaseCost cost_of(const CaseParams& p) {
             (p.type_of_v() == DType::kInt8 ? 4.0 * p.num_heads_kv * dv : 0.0);
   c.formula = formula_of(p);
   c.device_bytes = q_row_bytes * rows_q + kv_row_bytes * static_cast<double>(kv_rows + added) + c.written;
+  c.device_bytes += merged_states(p) * (size(p.dtype) * dv + 4) * rows_q;  // partial states
   if (p.append) {  // new rows are read and written; what a query sees of them is not read again
     c.bytes += kv_row_bytes * static_cast<double>(2 * added - added_visible);
     c.written += kv_row_bytes * static_cast<double>(added);

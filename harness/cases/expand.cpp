@@ -6,6 +6,7 @@
 #include "harness/cases/case.h"
 #include "harness/cases/cost.h"
 #include "harness/cases/pairwise.h"
+#include "harness/cases/paths.h"
 
 namespace attnbench {
 namespace {
@@ -124,6 +125,7 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   }
   check_widths(p, place);
   check_types(p, place);
+  check_paths(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];
     if (s.k >= s.q || p.op == Op::kMergeStates) continue;
@@ -213,6 +215,7 @@ CaseParams normalised(CaseParams p) {
     p.v_is_k_view = false;
     p.probs = false;
     p.dropout = 0;
+    p.path = Path::kOneCall;
     p.allow_short_kv = false;
     if (p.data == Profile::kPeaked) p.data = Profile::kNormal;  // differs in q alone
     if (!p.quantises(false)) p.scales = Scales::kGiven;
@@ -235,6 +238,12 @@ CaseParams normalised(CaseParams p) {
     p.kv_layout = defaults.kv_layout;
     p.block_size = defaults.block_size;
     p.page_layout = defaults.page_layout;
+  }
+  if (p.page_layout != PageLayout::kSharedPrefix) p.shared_prefix = 0;
+  if (p.path != Path::kSplitDecode) p.decode_threshold = defaults.decode_threshold;
+  if (p.path != Path::kDcp) {
+    p.dcp_ranks = defaults.dcp_ranks;
+    p.dcp_interleave = defaults.dcp_interleave;
   }
   return p;
 }

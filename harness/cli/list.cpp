@@ -3,12 +3,15 @@
 #include <iostream>
 
 #include "harness/cases/cost.h"
+#include "harness/cases/paths.h"
 #include "harness/cli/common.h"
 #include "harness/config/sweep_file.h"
 #include "harness/session/plan.h"
 
 namespace attnbench::cli {
 namespace {
+
+constexpr int32_t kMultiprocessors = 132;  ///< of an H100 SXM, which the rule for a cascade is asked for
 
 std::string quantity(double x, const char* unit) {
   const char* prefixes[] = {"", "K", "M", "G", "T", "P"};
@@ -59,6 +62,11 @@ void add_list(CLI::App& app, Program& program) {
         largest = std::max(largest, cost.device_bytes);
         std::cout << fmt::format("{}  {} flop, {} least traffic, {} memory\n", c.id, quantity(cost.flop, ""),
                                  quantity(cost.bytes, "B"), quantity(cost.device_bytes, "B"));
+        if (c.params.shared_tokens() > 0) {
+          std::cout << fmt::format(
+              "  shared prefix of {}: by vLLM's rule {} on {} multiprocessors\n", c.params.shared_tokens(),
+              vllm_would_cascade(c.params, kMultiprocessors) ? "a cascade" : "one call", kMultiprocessors);
+        }
       }
       std::cout << fmt::format(
           "{} cases ({} excluded, {} duplicates dropped, {} filtered out), {} runs on {}; largest {}; about "

@@ -13,7 +13,9 @@ namespace attnbench {
 
 enum class KvSource { kPacked, kPaged, kContiguous };
 enum class KvLayout { kNhd, kHnd };
-enum class PageLayout { kContiguous, kShuffled };
+enum class PageLayout { kContiguous, kShuffled, kSharedPrefix };
+/// How the call is computed: at once, or as a plan of launches whose parts make it up.
+enum class Path { kOneCall, kCascade, kSplitDecode, kDcp };
 /// Whether slopes are given per query head or per sequence and query head.
 enum class Alibi { kNone, kPerHead, kPerSequence };
 /// Rotary embedding: none, or how the channels of a row pair up.
@@ -37,9 +39,18 @@ constexpr const char* scales_name(Scales s) {
   constexpr const char* names[] = {"given", "per_token", "per_token_k"};
   return names[static_cast<int>(s)];
 }
+constexpr const char* page_layout_name(PageLayout l) {
+  constexpr const char* names[] = {"contiguous", "shuffled", "shared_prefix"};
+  return names[static_cast<int>(l)];
+}
 constexpr const char* alibi_name(Alibi a) {
   constexpr const char* names[] = {"none", "per_head", "per_sequence"};
   return names[static_cast<int>(a)];
+}
+
+constexpr const char* path_name(Path p) {
+  constexpr const char* names[] = {"one_call", "cascade", "split_decode", "dcp"};
+  return names[static_cast<int>(p)];
 }
 
 constexpr const char* rotary_name(Rotary r) {
@@ -72,7 +83,8 @@ struct CaseParams {
   KvLayout kv_layout = KvLayout::kNhd;
   int32_t block_size = 16;
   PageLayout page_layout = PageLayout::kShuffled;
-  int32_t gap_tokens = 0;  ///< packed: unused rows after each sequence's keys (seqused_k is passed)
+  int32_t shared_prefix = 0;  ///< page_layout shared_prefix: tokens that all sequences have in common
+  int32_t gap_tokens = 0;     ///< packed: unused rows after each sequence's keys (seqused_k is passed)
 
   int32_t leftpad = 0;  ///< contiguous: most unused rows before a sequence's first key (cache_leftpad)
   bool shuffled_cache =
@@ -103,6 +115,11 @@ struct CaseParams {
   bool lse_token_major = false;  ///< merge_states: partial LSEs as (N, T, H) instead of (N, H, T)
   bool partial_fp32 = true;      ///< partial O in fp32, else in dtype
 
+  Path path = Path::kOneCall;
+  int32_t decode_threshold = 1;  ///< split_decode: most queries of a decode
+  int32_t dcp_ranks = 2;         ///< dcp: virtual ranks that the keys are spread over
+  int32_t dcp_interleave = 1;    ///< dcp: neighbouring keys on one rank
+
   Profile data = Profile::kNormal;
 
   DType type_of_q() const { return q_dtype.value_or(dtype); }
@@ -123,6 +140,11 @@ struct CaseParams {
   int32_t new_len(const SeqLen& s) const {
     if (op == Op::kKvAppend) return s.q;
     return !append ? 0 : new_tokens == 0 ? s.q : new_tokens < s.k ? new_tokens : s.k;
+  }
+  /// Leading tokens that all sequences share, pages and values: those of sequence 0. Descales are then those
+  /// of sequence 0 for all, as one stored row can mean one value only.
+  int32_t shared_tokens() const {
+    return kv == KvSource::kPaged && page_layout == PageLayout::kSharedPrefix ? shared_prefix : 0;
   }
   int32_t rotary_width() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
 

@@ -91,10 +91,7 @@ const std::vector<Column>& columns() {
       {"kv_layout",
        [](const Record& r) { return r.item.params.kv_layout == KvLayout::kHnd ? "hnd" : "nhd"; }},
       {"block_size", of_params([](P p) { return p.block_size; })},
-      {"page_layout",
-       [](const Record& r) {
-         return r.item.params.page_layout == PageLayout::kShuffled ? "shuffled" : "contiguous";
-       }},
+      {"page_layout", [](const Record& r) { return page_layout_name(r.item.params.page_layout); }},
       {"causal", [](const Record& r) { return r.item.params.causal ? "true" : "false"; }},
       {"window_left", of_params([](P p) { return p.window_left; })},
       {"window_right", of_params([](P p) { return p.window_right; })},
@@ -112,6 +109,8 @@ const std::vector<Column>& columns() {
          return p.kv_dtype == KvDType::kSame ? dtype_name(p.dtype) : kv_dtype_name(p.kv_dtype);
        }},
       {"leftpad", of_params([](P p) { return p.leftpad; })},
+      {"shared_prefix", of_params([](P p) { return p.shared_prefix; })},
+      {"path", [](const Record& r) { return path_name(r.item.params.path); }},
       {"states", of_params([](P p) { return p.states; })},
       {"empty_states", [](const Record& r) { return exact(r.item.params.empty_states); }},
       {"lse_layout",

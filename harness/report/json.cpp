@@ -45,7 +45,7 @@ Json params_to_json(const CaseParams& p) {
   j["kv"] = kv_name(p.kv);
   j["kv_layout"] = p.kv_layout == KvLayout::kHnd ? "hnd" : "nhd";
   j["block_size"] = p.block_size;
-  j["page_layout"] = p.page_layout == PageLayout::kShuffled ? "shuffled" : "contiguous";
+  j["page_layout"] = page_layout_name(p.page_layout);
   j["gap_tokens"] = p.gap_tokens;
   j["causal"] = p.causal;
   j["window_left"] = p.window_left;
@@ -70,6 +70,11 @@ Json params_to_json(const CaseParams& p) {
   j["empty_states"] = number(p.empty_states);
   j["lse_layout"] = p.lse_token_major ? "token_major" : "head_major";
   j["partial_dtype"] = dtype_name(p.type_of_partial());
+  j["shared_prefix"] = p.shared_prefix;
+  j["path"] = path_name(p.path);
+  j["decode_threshold"] = p.path == Path::kSplitDecode ? p.decode_threshold : 0;
+  j["dcp_ranks"] = p.path == Path::kDcp ? p.dcp_ranks : 0;
+  j["dcp_interleave"] = p.path == Path::kDcp ? p.dcp_interleave : 0;
   j["data"] = profile_name(p.data);
   return j;
 }

@@ -6,6 +6,9 @@
 #include <chrono>
 #include <new>
 
+#include "harness/cases/paths.h"
+#include "harness/run/merge_variance.h"
+
 namespace attnbench {
 namespace {
 
@@ -47,12 +50,9 @@ std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind d
   return out;
 }
 
-std::optional<std::string> refusal(const Kernel& kernel, const Device& device, const Case& item) {
-  if (kernel.abi_version != kKernelAbiVersion) {
-    return std::string(kernel.name) + ": built for kernel ABI " + std::to_string(kernel.abi_version) +
-           ", this program has " + std::to_string(kKernelAbiVersion);
-  }
-  const OpParams params = Workload::shape_params(item);
+namespace {
+
+std::optional<std::string> refused(const Kernel& kernel, const Device& device, const OpParams& params) {
   const LaunchContext context = device.launch_context();
   KernelMessage message{};
   if (check_features(kernel, params, &message) != KernelStatus::kOk) return message.text;
@@ -60,27 +60,159 @@ std::optional<std::string> refusal(const Kernel& kernel, const Device& device, c
   return std::nullopt;
 }
 
+OpParams op_of(const AttentionParams& attention) {
+  OpParams op{};
+  op.op = Op::kAttention;
+  op.attention = attention;
+  return op;
+}
+
+OpParams op_of(const MergeStatesParams& merge) {
+  OpParams op{};
+  op.op = Op::kMergeStates;
+  op.merge_states = merge;
+  return op;
+}
+
+/// The first built-in kernel that merges these states; null where none does.
+const Kernel* merge_kernel(const Device& device, const OpParams& merge) {
+  for (const Kernel* k : select_kernels(builtin_kernels(), Op::kMergeStates, device.info().kind, {})) {
+    if (!refused(*k, device, merge)) return k;
+  }
+  return nullptr;
+}
+
+bool is_one_call(const CaseParams& p) { return p.op != Op::kAttention || p.path == Path::kOneCall; }
+
+}  // namespace
+
+std::optional<std::string> refusal(const Kernel& kernel, const Device& device, const Case& item) {
+  if (kernel.abi_version != kKernelAbiVersion) {
+    return std::string(kernel.name) + ": built for kernel ABI " + std::to_string(kernel.abi_version) +
+           ", this program has " + std::to_string(kKernelAbiVersion);
+  }
+  const OpParams whole = Workload::shape_params(item);
+  if (is_one_call(item.params)) return refused(kernel, device, whole);
+  for (const Part& part : parts_of(item.params, whole.attention, 0)) {
+    if (auto why = refused(kernel, device, op_of(part.params))) {
+      return fmt::format("{} ({} of path {})", *why, part.name, path_name(item.params.path));
+    }
+  }
+  const int32_t states = merged_states(item.params);
+  if (states > 0 && !merge_kernel(device, op_of(merge_of(whole.attention, states, 0)))) {
+    return fmt::format("path {}: no merge_states kernel of {} takes its {} states",
+                       path_name(item.params.path), device.info().name, states);
+  }
+  return std::nullopt;
+}
+
 Launcher::Launcher(const Kernel& kernel, Device& device, const Workload& workload)
-    : kernel_(&kernel), device_(&device), params_(workload.params()), context_(device.launch_context()) {
-  const std::size_t bytes = kernel.workspace_bytes ? kernel.workspace_bytes(&params_, &context_) : 0;
+    : kernel_(&kernel), device_(&device), params_(workload.params()) {
+  if (is_one_call(workload.item().params)) {
+    add_step(kernel, params_);
+  } else {
+    add_parts(workload);
+  }
+}
+
+void Launcher::add_step(const Kernel& kernel, const OpParams& params) {
+  Step& step = steps_.emplace_back(Step{&kernel, params, device_->launch_context(), {}});
+  const std::size_t bytes = kernel.workspace_bytes ? kernel.workspace_bytes(&params, &step.context) : 0;
   if (bytes > 0) {
-    workspace_ = GuardedBuffer(device, "workspace", static_cast<int64_t>(bytes));
-    device.set_bytes(workspace_.data(), 0xff,
-                     workspace_.bytes());  // no kernel may rely on what it finds there
-    device.synchronize();
-    context_.workspace = workspace_.data();
-    context_.workspace_bytes = bytes;
+    step.workspace = GuardedBuffer(*device_, "workspace", static_cast<int64_t>(bytes));
+    device_->set_bytes(step.workspace.data(), 0xff,
+                       step.workspace.bytes());  // no kernel may rely on what it finds there
+    device_->synchronize();
+    step.context.workspace = step.workspace.data();
+    step.context.workspace_bytes = bytes;
   }
   if (kernel.plan) {
     const auto begin = std::chrono::steady_clock::now();
-    call(kernel, "plan", [&](KernelMessage* m) { return kernel.plan(&params_, &context_, m); });
-    plan_us_ = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    call(kernel, "plan", [&](KernelMessage* m) { return kernel.plan(&step.params, &step.context, m); });
+    plan_us_ += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   }
+}
+
+const int32_t* Launcher::keep(const char* name, const std::vector<int32_t>& host) {
+  GuardedBuffer buffer = GuardedBuffer::of(*device_, name, host);
+  const uint64_t digest = device_->digest(buffer.data(), buffer.bytes());
+  return metadata_.emplace_back(Metadata{std::move(buffer), digest}).buffer.as<int32_t>();
+}
+
+void Launcher::add_parts(const Workload& workload) {
+  const CaseParams& p = workload.item().params;
+  const AttentionParams& whole = params_.attention;
+  const int32_t lead = workload.plan().cu_seqlens_q.front();
+  std::vector<Part> parts = parts_of(p, whole, lead);
+  if (parts.empty()) return;
+  const int32_t states = merged_states(p);
+  MergeStatesParams merge = merge_of(whole, states, lead);
+  const int64_t state_bytes =
+      merge.partial_stride_state * static_cast<int64_t>(dtype_size(merge.dtype_partial));
+  if (states > 0) {
+    partial_out_ = GuardedBuffer(*device_, "partial states", states * state_bytes);
+    partial_lse_ =
+        GuardedBuffer(*device_, "partial LSEs", states * merge.lse_stride_state * int64_t{sizeof(float)});
+    device_->set_bytes(partial_out_.data(), 0xff, partial_out_.bytes());
+    device_->set_bytes(partial_lse_.data(), 0xff, partial_lse_.bytes());
+    device_->synchronize();
+  }
+  for (Part& part : parts) {
+    AttentionParams& a = part.params;
+    a.cu_seqlens_q = keep("cu_seqlens_q of a part", part.cu_seqlens_q);
+    if (!part.seqused_k.empty()) a.seqused_k = keep("seqused_k of a part", part.seqused_k);
+    if (part.state >= 0) {
+      a.out = partial_out_.as<char>() + part.state * state_bytes;
+      a.lse = partial_lse_.as<float>() + part.state * merge.lse_stride_state;
+    }
+    add_step(*kernel_, op_of(a));
+  }
+  if (states == 0) return;
+  merge.partial_out = partial_out_.data();
+  merge.partial_lse = partial_lse_.as<float>();
+  const Kernel* merger = merge_kernel(*device_, op_of(merge));
+  if (!merger) throw KernelError(fmt::format("{}: no kernel merges its {} states", kernel_->name, states));
+  add_step(*merger, op_of(merge));
 }
 
 void Launcher::launch() {
   const DeviceRange range(*device_, "launch");
-  call(*kernel_, "launch", [&](KernelMessage* m) { return kernel_->launch(&params_, &context_, m); });
+  for (Step& step : steps_) {
+    call(*step.kernel, "launch",
+         [&](KernelMessage* m) { return step.kernel->launch(&step.params, &step.context, m); });
+  }
+}
+
+std::optional<std::string> Launcher::memory_damage() const {
+  for (const Step& step : steps_) {
+    if (auto damage = step.workspace.damage()) return damage;
+  }
+  for (const GuardedBuffer* b : {&partial_out_, &partial_lse_}) {
+    if (auto damage = b->damage()) return damage;
+  }
+  for (const Metadata& m : metadata_) {
+    if (auto damage = m.buffer.damage()) return damage;
+    if (device_->digest(m.buffer.data(), m.buffer.bytes()) != m.digest) {
+      return m.buffer.name() + " was overwritten";
+    }
+  }
+  return std::nullopt;
+}
+
+HostOutputs Launcher::outputs(const Workload& workload) const {
+  HostOutputs h = workload.download_outputs();
+  if (!partial_out_.data()) return h;
+  const MergeStatesParams& m = steps_.back().params.merge_states;
+  PartialStates states;
+  states.out.resize(static_cast<std::size_t>(partial_out_.bytes()));
+  states.lse.resize(static_cast<std::size_t>(partial_lse_.bytes()) / sizeof(float));
+  device_->download(states.out.data(), partial_out_.data(), partial_out_.bytes());
+  device_->download(states.lse.data(), partial_lse_.data(), partial_lse_.bytes());
+  states.numerics = numerics();
+  states.merge_numerics = steps_.back().kernel->numerics(&steps_.back().params);
+  states.keys = params_.attention.max_seqlen_k;
+  h.extra_variance = merge_variance(m, states);
+  return h;
 }
 
 }  // namespace attnbench

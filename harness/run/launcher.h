@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/run/parts.h"
 #include "harness/workload/workload.h"
 #include "kernels/registry.h"
 
@@ -22,29 +23,51 @@ class KernelError : public std::runtime_error {
 std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind device,
                                           const std::vector<std::string>& names);
 
-/// Why the kernel refuses this case on this device, in its own words; nullopt when it takes it.
+/// Why the kernel refuses this case on this device, in its own words; nullopt when it takes it. Of a path
+/// with several launches each is asked, and the device's merge_states kernel where one is needed.
 std::optional<std::string> refusal(const Kernel& kernel, const Device& device, const Case& item);
 
-/// One kernel bound to one workload.
+/// One kernel bound to one workload: a launch, or the launches of the case's path.
+///
+/// Partial states lie in buffers of the launcher, NaN before the first launch, and are merged by the first
+/// built-in merge_states kernel of the device that takes them.
 class Launcher {
  public:
-  /// Allocates the workspace and plans. Throws KernelError, OutOfMemory.
+  /// Allocates workspaces and partial states, and plans. Throws KernelError, OutOfMemory.
   Launcher(const Kernel& kernel, Device& device, const Workload& workload);
 
-  /// Enqueues one launch, inside a profiler's range "launch". Throws KernelError.
+  /// Enqueues one launch, or all of the path, inside a profiler's range "launch". Throws KernelError.
   void launch();
 
   Numerics numerics() const { return kernel_->numerics(&params_); }
+  /// What the last launch left in `workload`, the one of the constructor, with the variance of O that comes
+  /// of merging partial states.
+  HostOutputs outputs(const Workload& workload) const;
   double plan_us() const { return plan_us_; }
-  /// Damage to the workspace's guards, in words.
-  std::optional<std::string> memory_damage() const { return workspace_.damage(); }
+  /// Damage to guards of the launcher's buffers, or a write into a part's metadata, in words.
+  std::optional<std::string> memory_damage() const;
 
  private:
+  struct Step {
+    const Kernel* kernel;
+    OpParams params;
+    LaunchContext context;
+    GuardedBuffer workspace;
+  };
+  struct Metadata {
+    GuardedBuffer buffer;
+    uint64_t digest;
+  };
+  void add_step(const Kernel& kernel, const OpParams& params);
+  void add_parts(const Workload& workload);
+  const int32_t* keep(const char* name, const std::vector<int32_t>& host);
+
   const Kernel* kernel_;
   Device* device_;
   OpParams params_;
-  LaunchContext context_;
-  GuardedBuffer workspace_;
+  std::vector<Step> steps_;
+  std::vector<Metadata> metadata_;
+  GuardedBuffer partial_out_, partial_lse_;
   double plan_us_ = 0;
 };
 

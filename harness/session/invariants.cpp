@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <set>
 
@@ -48,6 +49,8 @@ class Invariants {
     alone();
     merge();
     num_splits();
+    one_call();
+    replay();
   }
 
  private:
@@ -70,7 +73,7 @@ class Invariants {
       workload.reset_outputs();
       launcher.launch();
       device_.synchronize();
-      return workload.download_outputs();
+      return launcher.outputs(workload);
     } catch (const OutOfMemory& e) {
       add(name, Outcome::kSkipped, e.what());
       return std::nullopt;
@@ -94,7 +97,8 @@ class Invariants {
   }
 
   bool deterministic() const { return (kernel_.flags & kDeterministic) != 0; }
-  bool batch_invariant() const { return (kernel_.flags & kBatchInvariant) != 0; }
+  /// A cascade attends its prefix with the queries of the whole batch.
+  bool batch_invariant() const { return (kernel_.flags & kBatchInvariant) != 0 && p_.path != Path::kCascade; }
 
   /// The same launch again.
   void repeat() {
@@ -104,12 +108,12 @@ class Invariants {
       launcher_.launch();
       device_.synchronize();
       if (workload_.outputs_digest() == before) continue;
-      const auto difference = first_difference(base_, outputs_, workload_.download_outputs());
+      const auto difference = first_difference(base_, outputs_, launcher_.outputs(workload_));
       const std::string where =
           fmt::format("launch {} of {}: {}", i + 1, options_.repeats, difference.value_or("other bits"));
       if (deterministic()) return add("repeat", Outcome::kBroken, where);
       const Verdict v =
-          verify_attention(base_, workload_.download_outputs(), launcher_.numerics(), options_.check, 0);
+          verify_attention(base_, launcher_.outputs(workload_), launcher_.numerics(), options_.check, 0);
       if (!v.pass) return add("repeat", Outcome::kBroken, fmt::format("launch {}: {}", i + 1, v.reason));
       return add("repeat", Outcome::kDiffers, where);
     }
@@ -120,7 +124,7 @@ class Invariants {
   void page_shuffle() {
     if (p_.kv == KvSource::kPacked) return;
     Variant v{base_, {}};
-    v.item.params.page_layout = PageLayout::kShuffled;
+    if (p_.shared_tokens() == 0) v.item.params.page_layout = PageLayout::kShuffled;
     v.item.params.shuffled_cache = true;
     v.layout.salt = kOtherPlaces;
     compare("page_shuffle", v, deterministic());
@@ -144,7 +148,8 @@ class Invariants {
   /// A kernel may cut paged and packed keys into other tiles: equal bits are asked of those whose cuts follow
   /// from the sequence alone.
   void packed_paged() {
-    if (p_.append) return;  // packed keys are no cache
+    if (p_.shared_tokens() > 0 || p_.path == Path::kDcp) return;  // only pages can be so
+    if (p_.append) return;                                        // packed keys are no cache
     Variant v{base_, {}};
     v.item.params.kv = p_.kv == KvSource::kPacked ? KvSource::kPaged : KvSource::kPacked;
     v.item.params = normalised(v.item.params);
@@ -161,6 +166,7 @@ class Invariants {
 
   void batch_permutation() {
     if (p_.seqs.size() < 2 || p_.dropout > 0) return;
+    if (p_.path == Path::kSplitDecode) return;  // whose decodes stand first
     std::vector<int32_t> ids(p_.seqs.size());
     std::iota(ids.begin(), ids.end(), 0);
     std::rotate(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>((ids.size() + 1) / 2), ids.end());
@@ -192,6 +198,7 @@ class Invariants {
   /// measure distances that a part of the keys does not show, dropout's mask knows keys by their number, and
   /// probabilities are of one launch.
   void merge() {
+    if (p_.path != Path::kOneCall || p_.shared_tokens() > 0) return;  // its parts are such already
     if (p_.append || p_.dropout > 0 || p_.probs) return;
     if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone) return;
     Variant head{base_, {}};
@@ -235,6 +242,59 @@ class Invariants {
       }
     }
     add("num_splits", Outcome::kHeld);
+  }
+
+  /// What several launches compute, in one.
+  void one_call() {
+    if (p_.path == Path::kOneCall) return;
+    Variant v{base_, {}};
+    v.item.params.path = Path::kOneCall;
+    v.item.params = normalised(v.item.params);
+    compare("one_call", v, false);
+  }
+
+  /// Other lengths within the same maxima: sequences change places, and all but the one with the most keys
+  /// lose a third of queries and keys. Nullopt where that changes nothing.
+  std::optional<Case> shorter_batch() const {
+    Case c = base_;
+    std::vector<SeqLen>& seqs = c.params.seqs;
+    if (seqs.empty()) return std::nullopt;
+    std::rotate(seqs.begin(), seqs.begin() + 1, seqs.end());
+    const auto longest = std::max_element(seqs.begin(), seqs.end(),
+                                          [](const SeqLen& a, const SeqLen& b) { return a.k < b.k; });
+    for (auto s = seqs.begin(); s != seqs.end(); ++s) {
+      s->q -= s->q / 3;
+      if (s != longest) s->k = std::max({s->k - s->k / 3, p_.shared_tokens(), std::min(s->q, s->k)});
+    }
+    if (seqs == p_.seqs) return std::nullopt;
+    return c;
+  }
+
+  /// As engines replay a graph that was captured at the greatest sizes: the same launch, its lengths, tables
+  /// and inputs exchanged in place. Query rows past the new total are padding and must stay as they were.
+  void replay() {
+    // Parts are cut on the host; caches and probabilities of other lengths lie elsewhere.
+    if (p_.path != Path::kOneCall || p_.append || p_.probs || p_.dropout > 0) return;
+    const std::optional<Case> other = shorter_batch();
+    if (!other) return add("replay", Outcome::kSkipped, "no other lengths within the same maxima");
+    try {
+      Workload workload(device_, base_);
+      Launcher launcher(kernel_, device_, workload);
+      launcher.launch();
+      device_.synchronize();
+      std::function<void()> again = [&] { launcher.launch(); };
+      if (device_.info().kind == DeviceKind::kCuda) again = device_.capture_graph(again);
+      workload.take_inputs_of(Workload(device_, *other));
+      workload.reset_outputs();
+      again();
+      device_.synchronize();
+      const PaddedOutputs got = cut_padding(*other, workload.download_outputs());
+      if (got.padding_written) return add("replay", Outcome::kBroken, *got.padding_written);
+      const Verdict v = verify_attention(*other, got.outputs, launcher.numerics(), options_.check, 0);
+      add("replay", v.pass ? Outcome::kHeld : Outcome::kBroken, v.reason);
+    } catch (const OutOfMemory& e) {
+      add("replay", Outcome::kSkipped, e.what());
+    }
   }
 
   const Case& base_;

@@ -81,6 +81,32 @@ std::optional<std::string> first_difference(const Case& c, const HostOutputs& a,
   return std::nullopt;
 }
 
+PaddedOutputs cut_padding(const Case& c, HostOutputs padded) {
+  const CaseParams& p = c.params;
+  const std::size_t total = at(q_begins(p).back());
+  const auto heads = static_cast<std::size_t>(p.num_heads_q);
+  const std::size_t row_bytes = heads * static_cast<std::size_t>(p.dim_v()) * dtype_size(p.dtype);
+  const std::size_t room = padded.lse.size() / heads;
+  PaddedOutputs cut;
+  for (std::size_t i = total * row_bytes; i < padded.out.size() && !cut.padding_written; ++i) {
+    if (padded.out[i] != 0xff)
+      cut.padding_written = fmt::format("O of padding token {} was written", i / row_bytes);
+  }
+  for (std::size_t h = 0; h < heads; ++h) {
+    for (std::size_t t = 0; t < room; ++t) {
+      const float lse = padded.lse[h * room + t];
+      if (t < total) {
+        cut.outputs.lse.push_back(lse);
+      } else if (float_bits(lse) != 0xffffffffu && !cut.padding_written) {
+        cut.padding_written = fmt::format("LSE of padding token {} head {} was written", t, h);
+      }
+    }
+  }
+  padded.out.resize(total * row_bytes);
+  cut.outputs.out = std::move(padded.out);
+  return cut;
+}
+
 HostOutputs merged(const Case& c, const HostOutputs& a, const HostOutputs& b) {
   const CaseParams& p = c.params;
   const int64_t total = q_begins(p).back();

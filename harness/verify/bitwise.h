@@ -22,4 +22,11 @@ std::optional<std::string> first_difference(const Case& c, const HostOutputs& a,
 /// LSE), rounded to the case's dtype, and extra_variance for the roundings of the O_i.
 HostOutputs merged(const Case& c, const HostOutputs& a, const HostOutputs& b);
 
+/// Outputs of a launch on `c` whose buffers have room for more tokens, behind those of the last sequence.
+struct PaddedOutputs {
+  HostOutputs outputs;                         ///< without the padding
+  std::optional<std::string> padding_written;  ///< where padding no longer has the bits of a reset output
+};
+PaddedOutputs cut_padding(const Case& c, HostOutputs padded);
+
 }  // namespace attnbench

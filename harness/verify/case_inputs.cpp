@@ -51,6 +51,7 @@ void CaseInputs::load(Tensor tensor, int seq, int head, int begin, int end, int 
   const CaseParams& p = case_->params;
   const ValueSpec spec{case_->seed, p.data};
   const SeqLen& s = p.seqs[static_cast<std::size_t>(seq)];
+  const int first_own = tensor == Tensor::kQ ? 0 : p.shared_tokens();  // keys before it are sequence 0's
   const int first_new = tensor == Tensor::kQ ? end : s.k - p.new_len(s);
   std::vector<float> row(static_cast<std::size_t>(dim));
   for (int pos = begin; pos < end; ++pos, out += dim) {
@@ -58,11 +59,12 @@ void CaseInputs::load(Tensor tensor, int seq, int head, int begin, int end, int 
       load_new(tensor == Tensor::kV, seq, head, pos, out);
       continue;
     }
-    value_row(spec, tensor, static_cast<uint32_t>(seq), static_cast<uint32_t>(pos),
+    const int owner = pos < first_own ? 0 : seq;
+    value_row(spec, tensor, static_cast<uint32_t>(owner), static_cast<uint32_t>(pos),
               static_cast<uint32_t>(head), dim, row.data());
-    double descale = descale_of(*case_, tensor, seq, pos, head, 0);
+    double descale = descale_of(*case_, tensor, owner, pos, head, 0);
     for (int c = 0; c < dim; ++c) {
-      if (tensor == Tensor::kV) descale = descale_of(*case_, tensor, seq, pos, head, c);
+      if (tensor == Tensor::kV) descale = descale_of(*case_, tensor, owner, pos, head, c);
       out[c] = static_cast<double>(stored_value(*case_, tensor, row[static_cast<std::size_t>(c)])) * descale;
     }
   }

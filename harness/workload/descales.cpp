@@ -35,7 +35,7 @@ float descale_of(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t
   if (type == DType::kE4m3) {
     const int32_t kv_head = tensor == Tensor::kQ ? head / (p.num_heads_q / p.num_heads_kv) : head;
     const int64_t a = tensor == Tensor::kQ ? 2 : tensor == Tensor::kK ? 3 : 5;
-    return step(a * seq + (7 - a) * kv_head + a);
+    return step(a * descale_seq(p, seq) + (7 - a) * kv_head + a);
   }
   if (type != DType::kInt8) return 1.0f;
   const float unit = 1.0f / int8_factor(p.data, tensor);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "harness/cases/cost.h"
+#include "harness/cases/paths.h"
 #include "kernels/contract/philox.h"
 
 namespace attnbench {
@@ -66,39 +67,56 @@ void plan_packed(const CaseParams& p, int32_t lead_rows, WorkloadPlan& plan) {
   plan.kv_owners.insert(plan.kv_owners.end(), kTailRows, kPoison);
 }
 
+/// Pool by pool of each rank: one, but with dcp. A shared prefix has the first blocks of the order, and its
+/// rows are those of sequence 0.
 void plan_paged(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
   const int64_t bs = p.block_size;
-  int64_t mapped = 0;
+  const int32_t ranks = p.path == Path::kDcp ? p.dcp_ranks : 1;
+  const int32_t interleave = ranks > 1 ? p.dcp_interleave : 1;
+  const int64_t shared = p.seqs.empty() ? 0 : p.shared_tokens() / bs;
+  const auto local_len = [&](const SeqLen& s, int32_t rank) {
+    return dcp_local_len(s.k, ranks, interleave, rank);
+  };
+  int64_t mapped = 0;  // blocks of the fullest rank
   int64_t longest = 0;
-  for (const SeqLen& s : p.seqs) {
-    const int64_t blocks = (s.k + bs - 1) / bs;
-    mapped += blocks;
-    longest = std::max(longest, blocks);
-    plan.seqused_k.push_back(s.k);
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    int64_t of_rank = shared;
+    for (const SeqLen& s : p.seqs) {
+      const int64_t blocks = (local_len(s, rank) + bs - 1) / bs;
+      of_rank += blocks - shared;
+      longest = std::max(longest, blocks);
+      plan.seqused_k.push_back(local_len(s, rank));
+    }
+    mapped = std::max(mapped, of_rank);
   }
   // Some blocks belong to nobody, so that an entry of another row or a junk one hits poison.
   const int64_t spare = std::clamp<int64_t>(mapped / 16, 2, 64);
-  plan.num_blocks = checked_int32(mapped + spare, "num_blocks");
+  const int64_t pool = mapped + spare;
+  plan.num_blocks = checked_int32(ranks * pool, "num_blocks");
   plan.block_table_stride = longest + 1;
-  std::vector<int32_t> order(static_cast<std::size_t>(plan.num_blocks));
-  std::iota(order.begin(), order.end(), 0);
-  if (p.page_layout == PageLayout::kShuffled) shuffle(order, seed);
-  plan.block_table.reserve(p.seqs.size() * static_cast<std::size_t>(plan.block_table_stride));
-  plan.kv_owners.assign(static_cast<std::size_t>(plan.num_blocks * bs), kPoison);
-  std::size_t next = 0;
-  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
-    const int64_t k = p.seqs[b].k;
-    const int64_t blocks = (k + bs - 1) / bs;
-    for (int64_t i = 0; i < plan.block_table_stride; ++i) {
-      if (i >= blocks) {
-        plan.block_table.push_back(kJunkBlocks[(i - blocks) % 2]);
-        continue;
-      }
-      const int32_t block = order[next++];
-      plan.block_table.push_back(block);
-      for (int64_t r = i * bs; r < std::min(k, (i + 1) * bs); ++r) {
-        plan.kv_owners[static_cast<std::size_t>(block * bs + r % bs)] = {static_cast<int32_t>(b),
-                                                                         static_cast<int32_t>(r)};
+  plan.block_table.reserve(static_cast<std::size_t>(ranks) * p.seqs.size() *
+                           static_cast<std::size_t>(plan.block_table_stride));
+  plan.kv_owners.assign(static_cast<std::size_t>(ranks * pool * bs), kPoison);
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    std::vector<int32_t> order(static_cast<std::size_t>(pool));
+    std::iota(order.begin(), order.end(), 0);
+    if (p.page_layout != PageLayout::kContiguous) shuffle(order, seed ^ static_cast<uint64_t>(rank) << 32);
+    std::size_t next = static_cast<std::size_t>(shared);
+    for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+      const int64_t k = local_len(p.seqs[b], rank);
+      const int64_t blocks = (k + bs - 1) / bs;
+      for (int64_t i = 0; i < plan.block_table_stride; ++i) {
+        if (i >= blocks) {
+          plan.block_table.push_back(kJunkBlocks[(i - blocks) % 2]);
+          continue;
+        }
+        const int32_t block = order[i < shared ? static_cast<std::size_t>(i) : next++];
+        plan.block_table.push_back(block);
+        for (int64_t r = i * bs; r < std::min(k, (i + 1) * bs); ++r) {
+          plan.kv_owners[static_cast<std::size_t>((rank * pool + block) * bs + r % bs)] = {
+              i < shared ? 0 : static_cast<int32_t>(b),
+              dcp_global_pos(static_cast<int32_t>(r), ranks, interleave, rank)};
+        }
       }
     }
   }
@@ -253,6 +271,8 @@ WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
       if (o.seq < 0) continue;
       const auto b = static_cast<std::size_t>(o.seq);
       if (b >= c.params.seqs.size()) continue;  // padding
+      if (owners == &plan.kv_owners && o.pos < c.params.shared_tokens())
+        continue;  // sequence 0's in any order
       if (owners == &plan.kv_owners && !variant.first_keys.empty()) o.pos += variant.first_keys[b];
       o.seq = variant.seq_id(b);
     }

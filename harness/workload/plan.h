@@ -19,12 +19,14 @@ inline constexpr int32_t kJunkBlocks[2] = {0x7ffffff0, -1};
 struct WorkloadPlan {
   std::vector<int32_t> cu_seqlens_q;  ///< (B + 1)
   std::vector<int32_t> cu_seqlens_k;  ///< (B + 1), packed only
-  std::vector<int32_t> seqused_k;     ///< (B), paged, or packed with gaps
+  std::vector<int32_t> seqused_k;     ///< (B), paged, or packed with gaps; (ranks, B) local ones with dcp
   int64_t total_q = 0;                ///< cu_seqlens_q[B]: rows of q, O and LSE, leading ones included
   int32_t max_seqlen_q = 0;
   int32_t max_seqlen_k = 0;
 
-  std::vector<int32_t> block_table;  ///< (B, block_table_stride), paged only
+  /// (B, block_table_stride), paged only; with dcp (ranks, B, block_table_stride), ids within a rank's pool,
+  /// which is one of `ranks` equal parts of the pool.
+  std::vector<int32_t> block_table;
   int64_t block_table_stride = 0;
   int32_t num_blocks = 0;  ///< rows of the cache when contiguous
 
@@ -74,6 +76,9 @@ RotaryTables rotary_tables_of(const Case& c);
 
 /// What the mask of a case with dropout is made of, beside its seed: both halves of the offset count.
 inline constexpr uint64_t kDropoutOffset = 0x500000003ull;
+
+/// The sequence whose descales a sequence has.
+inline int32_t descale_seq(const CaseParams& p, int32_t seq) { return p.shared_tokens() > 0 ? 0 : seq; }
 
 /// Deterministic in (case, seed). Throws std::length_error where offsets would not fit their 32-bit fields.
 WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant = {});

@@ -456,6 +456,40 @@ void Workload::set_rotary_tables(RotaryParams& r) const {
   r.positions = rotary_positions_;
 }
 
+void Workload::take_inputs_of(const Workload& other) {
+  for (const bool is_v : {false, true}) {
+    GuardedBuffer& cache = is_v ? v_ : k_;
+    if ((is_v ? other.v_ : other.k_).bytes() > cache.bytes())
+      throw std::logic_error("no room for other keys");
+    if (is_v && other.item_.params.v_is_k_view) continue;
+    FillJob job = other.cache_job(is_v);
+    job.base = cache.data();
+    job.owners = other.kv_owners_.as<RowOwner>();
+    device_->fill(job);
+  }
+  device_->synchronize();
+  std::vector<unsigned char> host;
+  const auto take = [&](GuardedBuffer& to, const GuardedBuffer& from) {
+    if (from.bytes() > to.bytes()) throw std::logic_error("no room for other " + to.name());
+    if (from.bytes() == 0) return;
+    host.resize(static_cast<std::size_t>(from.bytes()));
+    device_->download(host.data(), from.data(), from.bytes());
+    device_->upload(to.data(), host.data(), from.bytes());
+  };
+  take(q_, other.q_);
+  take(cu_q_, other.cu_q_);
+  take(cu_k_, other.cu_k_);
+  take(used_k_, other.used_k_);
+  take(table_, other.table_);
+  take(cache_rows_, other.cache_rows_);
+  take(leftpad_, other.leftpad_);
+  take(slopes_, other.slopes_);
+  take(q_descale_, other.q_descale_);
+  take(k_descale_, other.k_descale_);
+  take(v_descale_, other.v_descale_);
+  for (Input& i : inputs_) i.digest = device_->digest(i.buffer->data(), i.buffer->bytes());
+}
+
 void Workload::reset_outputs() {
   if (writes_cache(item_.params)) {
     fill_cache(k_, false);

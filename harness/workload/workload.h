@@ -40,6 +40,11 @@ class Workload {
   /// The fields of params() that need no memory: enough for Kernel::supports.
   static OpParams shape_params(const Case& item);
 
+  /// Puts the inputs, lengths and tables of `other` in place of its own: as many sequences, strides and
+  /// maxima alike, no more tokens or blocks. Outputs are then other's, with padding behind its last token.
+  /// Not for cases that append. Throws std::logic_error where something has no room.
+  void take_inputs_of(const Workload& other);
+
   /// Before a checked launch: outputs to NaN, caches that it appends to back to their state before.
   void reset_outputs();
   HostOutputs download_outputs() const;

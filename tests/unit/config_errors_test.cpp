@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "key 'mask': unknown value 'casual'; did you mean 'causal'? allowed: none, causal"},
         BadText{SWEEP("dtype: FP16"), "3:12", "did you mean 'fp16'? allowed: bf16, fp16, fp32"},
         BadText{SWEEP("dtype: e4m3"), "3:12", "unknown value 'e4m3'; allowed: bf16"},
-        BadText{SWEEP("page_layout: shared_prefix"), "3:18", "allowed: contiguous, shuffled"},
+        BadText{SWEEP("page_layout: striped"), "3:18", "unknown value 'striped'"},
         BadText{SWEEP("op: {a: b}"), "3:9", "key 'op': got a mapping, expected one of: attention, kv_append"},
         BadText{SWEEP("op: ~"), "3:5", "key 'op': got nothing, expected one of"},
         BadText{SWEEP("head_dim: 16abc"), "3:15", "got '16abc', expected an integer from 1 to 576"},

@@ -246,7 +246,7 @@ TEST(Schema, RefusesWhatTheParserRefuses) {
       sweep("softcap: -1"),
       sweep("softcap: '5'"),
       sweep("block_size: 65537"),
-      sweep("page_layout: shared_prefix"),
+      sweep("page_layout: striped"),
       sweep("gap_tokens: -1"),
       sweep("padding_tokens: 5000"),
       sweep("data: random"),

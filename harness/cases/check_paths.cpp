@@ -1,0 +1,111 @@
+// What the keys of shared prefixes and of paths ask of each other and of the batch.
+#include <fmt/format.h>
+
+#include "harness/cases/paths.h"
+
+namespace attnbench {
+namespace {
+
+void check_shared_prefix(const CaseParams& p, const FailAt& fail) {
+  if (p.kv != KvSource::kPaged && p.op == Op::kAttention) {
+    fail("page_layout", "page_layout: shared_prefix shares pages, which only paged KV has; set 'kv: paged'");
+  }
+  if (p.op == Op::kKvAppend || p.append) {
+    fail("page_layout",
+         "new tokens are written, and a page of several sequences must not be; drop page_layout: "
+         "shared_prefix");
+  }
+  if (p.shared_prefix < 1 || p.shared_prefix % p.block_size != 0) {
+    fail(p.shared_prefix < 1 ? "page_layout" : "shared_prefix",
+         fmt::format(
+             "whole pages are shared: a shared_prefix of 1 or more blocks of {} tokens is required, given {}",
+             p.block_size, p.shared_prefix));
+  }
+  for (std::size_t i = 0; i < p.seqs.size(); ++i) {
+    if (p.seqs[i].k >= p.shared_prefix) continue;
+    fail("batch", fmt::format("sequence {} has {} KV tokens, fewer than the shared_prefix of {}", i,
+                              p.seqs[i].k, p.shared_prefix));
+  }
+}
+
+/// A part of the keys does not show how far it lies from the diagonal.
+void check_no_distances(const CaseParams& p, const FailAt& fail) {
+  if (p.window_left >= 0 || p.window_right >= 0) {
+    fail("window",
+         fmt::format(
+             "a window counts from the diagonal, which a part of the keys does not show; drop it or path: {}",
+             path_name(p.path)));
+  }
+  if (p.alibi != Alibi::kNone) {
+    fail("alibi",
+         fmt::format(
+             "ALiBi counts from the diagonal, which a part of the keys does not show; drop it or path: {}",
+             path_name(p.path)));
+  }
+}
+
+void check_path(const CaseParams& p, const FailAt& fail) {
+  if (p.append) {
+    fail("append",
+         fmt::format("append: in_call is written by one call, not by the launches of path: {}; drop one",
+                     path_name(p.path)));
+  }
+  if (p.probs || p.dropout > 0) {
+    fail(p.probs ? "probs" : "dropout",
+         fmt::format(
+             "probabilities and dropout go by the keys of one launch, and path: {} has several; drop one",
+             path_name(p.path)));
+  }
+  switch (p.path) {
+    case Path::kOneCall:
+      break;
+    case Path::kCascade:
+      if (p.shared_tokens() == 0) {
+        fail("path", "path: cascade attends a shared prefix once; set 'page_layout: shared_prefix'");
+      }
+      check_no_distances(p, fail);
+      for (std::size_t i = 0; p.causal && i < p.seqs.size(); ++i) {
+        const SeqLen& s = p.seqs[i];
+        if (s.q == 0 || s.k - s.q >= p.shared_prefix) continue;
+        fail("batch", fmt::format("path: cascade attends the prefix without a mask, but the first query of "
+                                  "sequence {} stands at {}, within the shared_prefix of {}",
+                                  i, s.k - s.q, p.shared_prefix));
+      }
+      break;
+    case Path::kSplitDecode:
+      for (std::size_t i = leading_decodes(p); i < p.seqs.size(); ++i) {
+        if (p.seqs[i].q > p.decode_threshold) continue;
+        fail("batch",
+             fmt::format("path: split_decode takes the decodes from the front of the batch, but sequence {} "
+                         "with {} queries stands behind longer ones; put decodes first",
+                         i, p.seqs[i].q));
+      }
+      break;
+    case Path::kDcp:
+      if (p.kv != KvSource::kPaged || p.shared_tokens() > 0) {
+        fail(p.kv != KvSource::kPaged ? "kv" : "page_layout",
+             "path: dcp gives each rank a paged cache of its own; set 'kv: paged' with page_layout "
+             "contiguous or "
+             "shuffled");
+      }
+      check_no_distances(p, fail);
+      for (std::size_t i = 0; p.causal && i < p.seqs.size(); ++i) {
+        if (p.seqs[i].q <= 1) continue;
+        fail("batch",
+             fmt::format("sequence {} has {} queries: under mask causal the first ones see keys that are no "
+                         "prefix of a rank's keys, so that no launch of path: dcp can say which; set 'mask: "
+                         "none' or one query",
+                         i, p.seqs[i].q));
+      }
+      break;
+  }
+}
+
+}  // namespace
+
+void check_paths(const CaseParams& p, const FailAt& fail) {
+  if (p.page_layout == PageLayout::kSharedPrefix && p.op != Op::kMergeStates) check_shared_prefix(p, fail);
+  if (p.path != Path::kOneCall && p.op == Op::kAttention) check_path(p, fail);
+}
+
+}  // namespace attnbench

@@ -1,0 +1,44 @@
+// How one attention problem may be computed: as one call, or as a plan of several launches.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "harness/config/case_params.h"
+
+namespace attnbench {
+
+/// Keys of a sequence of `len` that rank `rank` holds where key j lies on rank (j / interleave) % ranks.
+constexpr int32_t dcp_local_len(int32_t len, int32_t ranks, int32_t interleave, int32_t rank) {
+  const int32_t rounds = len / interleave / ranks;
+  const int32_t rest = len - rounds * interleave * ranks - rank * interleave;
+  return rounds * interleave + (rest < 0 ? 0 : rest < interleave ? rest : interleave);
+}
+
+/// Logical position of local key `i` of a rank.
+constexpr int32_t dcp_global_pos(int32_t i, int32_t ranks, int32_t interleave, int32_t rank) {
+  return (i / interleave * ranks + rank) * interleave + i % interleave;
+}
+
+/// Partial states of each row that the case's path merges; 0 where a launch writes the output itself.
+int32_t merged_states(const CaseParams& params);
+
+/// Sequences at the front of the batch that are decodes under `path: split_decode`; the rest has longer
+/// queries (check_paths refuses other orders).
+std::size_t leading_decodes(const CaseParams& params);
+
+/// Calls `fail`, which must not return, with the key at fault and why, where a shared prefix or a path
+/// contradicts the rest of the case: what no launch could express, or would compute something else.
+using FailAt = std::function<void(std::string_view key, const std::string& message)>;
+void check_paths(const CaseParams& params, const FailAt& fail);
+
+/// Whether vLLM would attend a shared prefix once for the batch (`path: cascade`) on a GPU with this many
+/// multiprocessors: at least 256 common tokens and 8 sequences, neither ALiBi nor a window. Where all
+/// sequences have one query and share KV heads, splitting the keys of each sequence over the GPU competes;
+/// then both are estimated in waves of 128 x 128 tiles. (vLLM, v1/attention/backends/flash_attn.py,
+/// use_cascade_attention.)
+bool vllm_would_cascade(const CaseParams& params, int32_t multiprocessors);
+
+}  // namespace attnbench

@@ -1,0 +1,185 @@
+// Paths of several launches: the cpu kernel passes, and each goes wrong when a part of it is ignored.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "harness/session/session.h"
+
+namespace attnbench {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+const Kernel& cpu_attention() {
+  for (const Kernel* k : builtin_kernels()) {
+    if (k->op == Op::kAttention && k->device == DeviceKind::kCpu) return *k;
+  }
+  throw std::logic_error("the cpu kernels are always built");
+}
+
+std::function<void(AttentionParams&)> bend_next;  ///< of the wrapper's next launches
+
+Kernel bent_kernel(std::function<void(AttentionParams&)> bend) {
+  bend_next = std::move(bend);
+  Kernel kernel = cpu_attention();
+  kernel.launch = [](const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+    OpParams bent = *p;
+    bend_next(bent.attention);
+    return cpu_attention().launch(&bent, c, m);
+  };
+  return kernel;
+}
+
+Record run_with(const Kernel& kernel, const std::string& mapping, bool invariants = false) {
+  const std::vector<Case> cases = expand(parse_inline_case(mapping)).cases;
+  if (cases.size() != 1) throw std::logic_error("one case wanted: " + mapping);
+  const auto device = open_device("cpu", 2);
+  SessionOptions options;
+  options.time = false;
+  options.invariants = invariants;
+  bool lost = false;
+  return run_item({&cases[0], &kernel}, *device, options, lost);
+}
+
+struct Fault {
+  std::string name;
+  std::string mapping;
+  std::function<void(AttentionParams&)> bend;
+};
+void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
+
+class Paths : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(Paths, AreJudgedRight) {
+  const Record right = run_with(bent_kernel([](AttentionParams&) {}), GetParam().mapping, true);
+  EXPECT_EQ(right.status, Status::kPass) << right.reason;
+  const Record wrong = run_with(bent_kernel(GetParam().bend), GetParam().mapping);
+  EXPECT_EQ(wrong.status, Status::kFail);
+}
+
+const std::string kSmall = ", heads: 4/2, head_dim: 16, ";
+const std::string kShared = "{kv: paged, page_layout: shared_prefix, shared_prefix: 32" + kSmall;
+const std::string kCascade =
+    kShared + "path: cascade, mask: causal, sinks: true, softcap: 20, batch: 3q1s40_q0s32_q5s70_q8s40}";
+const std::string kSplit = "{path: split_decode" + kSmall + "mask: causal, alibi: per_sequence, ";
+const std::string kDcp = "{kv: paged, path: dcp, dcp_ranks: 3, dcp_interleave: 4" + kSmall;
+
+void drop_prefix(AttentionParams& a) {
+  if (a.batch == 1 && a.causal == 0) a.softmax_scale = 0;
+}
+void shorten_prefix(AttentionParams& a) {
+  static const int32_t short_by_one = 31;
+  if (a.batch == 1 && a.causal == 0) a.seqused_k = &short_by_one;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Paths,
+    ::testing::Values(
+        Fault{"SharedPrefixInOneCall", kShared + "batch: 3q1s40_q5s70}",
+              [](AttentionParams& a) { a.batch -= 1; }},
+        Fault{"SharedPrefixInE4m3", kShared + "kv_dtype: e4m3, batch: 3q1s40_q5s70}",
+              [](AttentionParams& a) { a.k_descale_stride_head = 0; }},
+        Fault{"CascadeWithoutItsPrefix", kCascade, drop_prefix},
+        Fault{"CascadeOfAShorterPrefix", kCascade, shorten_prefix},
+        Fault{"CascadeWithTwoSinks", kCascade,
+              [](AttentionParams& a) {
+                static const float sinks[4] = {4, 4, 4, 4};
+                if (a.sinks) return;
+                a.sinks = sinks;
+                a.features |= kSinks;
+              }},
+        Fault{"CascadeWithAMaskedPrefix", kCascade,
+              [](AttentionParams& a) {
+                a.causal = 1;
+                a.features |= kCausal;
+              }},
+        Fault{"CascadeInFp32", kShared + "dtype: fp32, path: cascade, mask: causal, batch: 3q1s40_q5s70}",
+              drop_prefix},
+        Fault{"SplitPacked", kSplit + "allow_short_kv: true, batch: 3q1s40_q1s0_q9s12_q30s70}",
+              [](AttentionParams& a) {
+                if (a.max_seqlen_q > 1) a.cu_seqlens_k -= 1;
+              }},
+        Fault{"SplitPagedByThreshold", kSplit + "kv: paged, decode_threshold: 4, batch: 2q1s40_3q4s50_q5s9}",
+              [](AttentionParams& a) {
+                if (a.max_seqlen_q > 4) a.block_table -= a.block_table_stride;
+              }},
+        Fault{"SplitContiguous", kSplit + "kv: contiguous, leftpad: 5, batch: 2q1s40_q5s9}",
+              [](AttentionParams& a) {
+                if (a.max_seqlen_q > 1) a.cache_leftpad -= 1;
+              }},
+        Fault{"SplitOfDecodesAlone", kSplit + "batch: 3q1s40}", [](AttentionParams& a) { a.batch -= 1; }},
+        Fault{"DcpLocalLengths", kDcp + "mask: causal, sinks: true, batch: q1s3_q1s40_q0s9_q1s100}",
+              [](AttentionParams& a) {  // rank 0 has rank 2's
+                if (a.features & kSinks) a.seqused_k += 2 * a.batch;
+              }},
+        Fault{"DcpOneCacheForAll", kDcp + "dtype: fp32, batch: q3s40_q7s100}",
+              [](AttentionParams& a) {
+                static const void* first = nullptr;
+                if (a.max_seqlen_k == 36) first = a.k;  // rank 0's keys of 100
+                a.k = first;
+              }}),
+    [](const auto& p) { return p.param.name; });
+
+TEST(PathRefusal, NamesThePartThatAKernelDoesNotTake) {
+  Kernel kernel = bent_kernel([](AttentionParams&) {});
+  kernel.features &= ~uint64_t{kCausal};
+  const Record r = run_with(kernel, kCascade);
+  EXPECT_EQ(r.status, Status::kSkip);
+  EXPECT_THAT(r.reason, HasSubstr("causal is not supported (suffix of path cascade)"));
+}
+
+TEST(Replay, ReadsLengthsAndTablesFromMemory) {
+  for (const char* mapping :
+       {"{kv: paged, heads: 4/2, head_dim: 16, mask: causal, batch: q9s70_q1s40_q4s9}",
+        "{kv: packed, heads: 4/2, head_dim: 16, batch: q9s70_q1s40_q4s9}",
+        "{kv: contiguous, leftpad: 3, heads: 4/2, head_dim: 16, kv_dtype: e4m3, batch: q9s70_q1s40_q4s9}"}) {
+    const Record r = run_with(cpu_attention(), mapping, true);
+    EXPECT_EQ(r.status, Status::kPass) << r.reason;
+    const auto& tried = r.check->invariants;
+    const auto replay =
+        std::find_if(tried.begin(), tried.end(), [](const auto& i) { return i.name == "replay"; });
+    ASSERT_NE(replay, tried.end());
+    EXPECT_EQ(replay->outcome, InvariantResult::Outcome::kHeld) << replay->note;
+  }
+}
+
+std::vector<int32_t> kept_lengths;
+
+TEST(Replay, FindsAKernelThatKeepsTheLengthsOfItsFirstLaunch) {
+  Kernel kernel = cpu_attention();
+  kernel.plan = [](const OpParams* p, const LaunchContext*, KernelMessage*) {
+    kept_lengths.clear();
+    if (!p->attention.seqused_k) return KernelStatus::kOk;  // packed, in another invariant
+    kept_lengths.assign(p->attention.seqused_k, p->attention.seqused_k + p->attention.batch);
+    return KernelStatus::kOk;
+  };
+  kernel.launch = [](const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+    OpParams kept = *p;
+    if (p->attention.seqused_k && p->attention.batch == static_cast<int32_t>(kept_lengths.size()))
+      kept.attention.seqused_k = kept_lengths.data();
+    return cpu_attention().launch(&kept, c, m);
+  };
+  const Record r = run_with(
+      kernel, "{kv: packed, gap_tokens: 3, heads: 4/2, head_dim: 16, batch: q9s70_q1s40_q4s9}", true);
+  EXPECT_EQ(r.status, Status::kFail);
+  EXPECT_THAT(r.check->failed_by, Contains("invariant:replay"));
+}
+
+TEST(Replay, FindsAKernelThatWritesPadding) {
+  Kernel kernel = cpu_attention();
+  kernel.launch = [](const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+    const AttentionParams& a = p->attention;
+    const int32_t end = a.cu_seqlens_q[a.batch];
+    if (end < a.total_q) a.lse[end] = 0;
+    return cpu_attention().launch(p, c, m);
+  };
+  const Record r = run_with(kernel, "{heads: 4/2, head_dim: 16, batch: q9s70_q1s40_q4s9}", true);
+  EXPECT_EQ(r.status, Status::kFail);
+  EXPECT_THAT(r.reason, HasSubstr("LSE of padding token"));
+}
+
+}  // namespace
+}  // namespace attnbench
