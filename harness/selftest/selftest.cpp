@@ -27,6 +27,7 @@ SessionOptions all_checks(int repeats) {
   o.check = CheckMode::kFull;
   o.invariants = true;
   o.repeats = repeats;
+  o.capture_replay = false;  // a tampered launch reads and writes memory from the host
   o.all_detectors = true;
   o.time = false;
   o.plain_args = {"--check full,invariants", "--no-time"};

@@ -283,7 +283,7 @@ class Invariants {
       launcher.launch();
       device_.synchronize();
       std::function<void()> again = [&] { launcher.launch(); };
-      if (device_.info().kind == DeviceKind::kCuda) again = device_.capture_graph(again);
+      if (options_.capture && device_.info().kind == DeviceKind::kCuda) again = device_.capture_graph(again);
       workload.take_inputs_of(Workload(device_, *other));
       workload.reset_outputs();
       again();

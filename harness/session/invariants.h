@@ -12,6 +12,7 @@ namespace attnbench {
 struct InvariantOptions {
   CheckMode check = CheckMode::kSampled;  ///< of outputs that may differ in bits, and of merged ones
   int repeats = 2;                        ///< launches that must agree; at least 2
+  bool capture = true;  ///< replay through a captured graph where there is one, else by launching again
 };
 
 /// Tries all invariants of an attention case that was launched once, with these outputs; does nothing for

@@ -40,7 +40,7 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   look_at_memory(workload, launcher, v);
   if (options.invariants && (v.pass || options.all_detectors)) {
     check_invariants(*work.item, *work.kernel, device, launcher, workload, outputs,
-                     {options.check, options.repeats}, v);
+                     {options.check, options.repeats, options.capture_replay}, v);
   }
   return v;
 }

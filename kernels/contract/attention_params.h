@@ -67,7 +67,7 @@ struct AttentionParams {
   int32_t num_heads_kv;  ///< Hkv
   int32_t head_dim;      ///< D of q and K, 1..576
   int32_t head_dim_v;    ///< Dv of V and O, 1..512; D unless kHeadDimV is set
-  int64_t total_q;       ///< cu_seqlens_q[B]
+  int64_t total_q;       ///< rows of q and O; cu_seqlens_q[B] or, in a replayed graph, more
   int32_t max_seqlen_q;  ///< longest query length
   int32_t max_seqlen_k;  ///< longest key length
 

@@ -107,7 +107,8 @@ KernelStatus launch_split(const AttentionParams& p, const LaunchContext& context
   m.out_stride_head = p.out_stride_head;
   m.out_lse = p.lse;
   m.out_lse_stride_head = p.lse_stride_head;
-  return launch_merge_states(m, {p.features & kSinks ? p.sinks : nullptr, p.cu_seqlens_q}, context, message);
+  return launch_merge_states(m, {p.features & kSinks ? p.sinks : nullptr, p.cu_seqlens_q, p.batch}, context,
+                             message);
 }
 
 KernelStatus attention_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {

@@ -36,8 +36,10 @@ KernelStatus launch_kv_append(const KvAppendParams& p, const LaunchContext& cont
 
 /// What the merge of a launch's own parts has beyond merge_states.
 struct SplitMerge {
-  const float* sinks = nullptr;        ///< (H): one more term of each row's denominator
-  const int32_t* first_row = nullptr;  ///< cu_seqlens_q: rows before its first entry are not ours
+  const float* sinks = nullptr;  ///< (H): one more term of each row's denominator
+  /// (batch + 1) or null: rows before its first entry and from its last on are padding, which nothing writes.
+  const int32_t* cu_seqlens_q = nullptr;
+  int32_t batch = 0;
 };
 
 KernelStatus launch_merge_states(const MergeStatesParams& p, const SplitMerge& split,

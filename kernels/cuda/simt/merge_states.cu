@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   for (int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; i < items; i += stride) {
     const int64_t row = i / p.num_heads;
     const int head = static_cast<int>(i % p.num_heads);
-    if (split.first_row != nullptr && row < *split.first_row) continue;
+    if (const int32_t* cu = split.cu_seqlens_q; cu != nullptr && (row < cu[0] || row >= cu[split.batch]))
+      continue;
     const float* lse = p.partial_lse + row * p.lse_stride_token + head * p.lse_stride_head;
     const int64_t from = row * p.partial_stride_token + head * p.partial_stride_head;
 
