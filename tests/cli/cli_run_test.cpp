@@ -173,9 +173,9 @@ TEST_F(CliRun, SetReadsAsStrictlyAsAFile) {
   Outcome o = run({"--set", "dtyp=fp32"});
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, AllOf(HasSubstr("--set dtyp=fp32"), HasSubstr("did you mean 'dtype'")));
-  o = run({"--set", "head_dim=257"});
+  o = run({"--set", "head_dim=577"});
   EXPECT_EQ(o.exit_code, 2);
-  EXPECT_THAT(o.err, HasSubstr("from 1 to 256"));
+  EXPECT_THAT(o.err, HasSubstr("from 1 to 576"));
   EXPECT_EQ(run({"--set", "dtype"}).exit_code, 2);
 }
 
