@@ -125,8 +125,6 @@ KernelStatus attention_launch(const OpParams* op, const LaunchContext* context, 
 }
 
 KernelStatus append_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  if (const auto s = check_kv_append_pointers(kKvAppend, op->kv_append, message); s != KernelStatus::kOk)
-    return s;
   const KvAppendParams& p = op->kv_append;
   if (const auto s = check_kv_append_pointers(kKvAppend, p, message); s != KernelStatus::kOk) return s;
   return launch_kv_append(p, *context, message);
