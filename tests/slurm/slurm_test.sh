@@ -79,11 +79,12 @@ slurmctld -D -c 2>"$work/slurmctld-start.log" &
 pids+=($!)
 slurmd -D -c 2>"$work/slurmd-start.log" &
 pids+=($!)
+# No `grep -q` behind a pipe: it ends at the first match, and pipefail then tells of the writer's SIGPIPE.
 for _ in {1..150}; do
-  sinfo -h -o %T 2>/dev/null | grep -q idle && break
+  [[ $(sinfo -h -o %T 2>/dev/null) == *idle* ]] && break
   sleep 0.2
 done
-sinfo -h -o %T 2>/dev/null | grep -q idle || skip "the node does not become idle: $(tail -n 3 "$work"/slurm*.log)"
+[[ $(sinfo -h -o %T 2>/dev/null) == *idle* ]] || skip "the node does not become idle: $(tail -n 3 "$work"/slurm*.log)"
 
 cat >"$work/sweep.yaml" <<'YAML'
 name: slurm
@@ -105,7 +106,7 @@ for i in 1 2 3; do [[ -s $work/out/part-$i/journal.jsonl ]] || fail "shard $i ra
 rc=0
 timeout 120 "$source/scripts/slurm/submit.sh" --wait 2 "$work/none" --mem=100 -- "${arguments[@]}" --kernel cuda_simt \
   2>"$work/none.log" || rc=$?
-if "$program" kernels | grep -q cuda_simt; then
+if [[ $("$program" kernels) == *cuda_simt* ]]; then
   [[ $rc -eq 6 ]] || fail "exit code $rc, not 6, of a sweep that ran nothing"
 else
   [[ $rc -eq 2 ]] || fail "exit code $rc, not 2, of an unknown kernel"
