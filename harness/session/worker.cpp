@@ -12,18 +12,13 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "harness/device/sanitized.h"
 #include "harness/report/json.h"
 #include "harness/report/json_read.h"
 #include "harness/session/messages.h"
 
 namespace attnbench {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // shadow memory counts as data of terabytes
-#else
-constexpr bool kSanitized = false;
-#endif
 
 /// Should the machine run out of memory, this process goes first, not the supervisor or a neighbour.
 void volunteer_for_oom() {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/cli/program.h"
 
 namespace attnbench::testing {
@@ -44,6 +46,48 @@ TEST_F(CliGpu, GraphReplayIsTimed) {
                                              "cuda", "--kernel", "cuda_simt", "--graph", "--out", "out"});
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   EXPECT_EQ(read_records(scratch_.dir() / "out").at(0)["time"]["graph"], true);
+}
+
+TEST_F(CliGpu, ASweepOutlivesItsKernels) {
+  const std::string file = scratch_.write("f.yaml",
+                                          "name: f\ndefaults: {batch: q5, heads: 2}\nsweeps:\n"
+                                          "  - {name: before, head_dim: 8, gap_tokens: [0, 1, 2, 3, 4]}\n"
+                                          "  - {name: bad, head_dim: 24}\n"
+                                          "  - {name: after, head_dim: 16, gap_tokens: [0, 1, 2, 3]}\n");
+  std::vector<std::string> args = {"run",       file, "--device", "cuda:0", "--no-time",
+                                   "--timeout", "5",  "--out",    "out"};
+  for (const char* kernel : {"cuda_simt", "illegal_address", "hangs", "overallocates"}) {
+    args.insert(args.end(), {"--kernel", kernel});
+  }
+  const Outcome o = run_faulty(scratch_, args);
+  EXPECT_EQ(o.exit_code, 5) << o.err;
+  std::map<std::string, int> count;
+  for (const json& r : read_records(scratch_.dir() / "out")) {
+    ++count[r["status"]];
+    if (r["status"] == "pass" || r["status"] == "skip") continue;
+    const std::string kernel = r["kernel"];
+    EXPECT_EQ(r["status"], kernel == "hangs" ? "timeout" : "error");
+    EXPECT_THAT(r["reason"].get<std::string>(),
+                HasSubstr(kernel == "illegal_address" ? "cudaErrorIllegalAddress"
+                          : kernel == "hangs"         ? "no result within 5 s"
+                                                      : "cudaErrorMemoryAllocation"))
+        << kernel;
+  }
+  EXPECT_EQ(count["pass"], 10);
+  EXPECT_EQ(count["skip"], 3 * 9);
+  EXPECT_EQ(count["error"], 2);
+  EXPECT_EQ(count["timeout"], 1);
+}
+
+TEST_F(CliGpu, WhatDoesNotFitIsSkippedWithItsNumbers) {
+  const Outcome o = run_attnbench(
+      scratch_, {"run", "--case", "{batch: 100q1s1000k, kv: paged, heads: 32/32, head_dim: 128}", "--device",
+                 "cuda:0", "--kernel", "cuda_simt", "--no-time", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 6) << o.out << o.err;
+  const json r = read_records(scratch_.dir() / "out").at(0);
+  EXPECT_EQ(r["status"], "skip");
+  EXPECT_THAT(r["reason"].get<std::string>(),
+              ::testing::ContainsRegex("needs [0-9.]+ GiB of .*, [0-9.]+ GiB are free"));
 }
 
 TEST_F(CliGpu, QuickstartIsCorrect) { expect_all_pass("configs/quickstart.yaml"); }

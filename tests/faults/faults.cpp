@@ -11,6 +11,8 @@
 #include <memory>
 #include <thread>
 
+#include "harness/device/sanitized.h"
+#include "tests/faults/broken.h"
 #include "tests/faults/slow.h"
 
 namespace attnbench::faults {
@@ -108,16 +110,12 @@ KernelStatus hangs(const OpParams*, const LaunchContext*, KernelMessage*) {
 }
 
 /// Takes memory that it never touches until there is none, 8 TiB at most: what the system grants on credit.
+/// Sanitizers mark each piece, which takes long; they refuse all of it in one piece at once.
 KernelStatus overallocates(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  constexpr std::size_t kAll = std::size_t{1} << 43, kPiece = kSanitized ? kAll : std::size_t{1} << 30;
   std::vector<std::unique_ptr<char[]>> taken;
-  for (int i = 0; i < 8192; ++i) taken.emplace_back(new char[std::size_t{1} << 30]);
+  for (std::size_t i = 0; i < kAll / kPiece; ++i) taken.emplace_back(new char[kPiece]);
   return good().launch(p, c, m);
-}
-
-/// What ends a process shows on one head dimension alone, so that a sweep may hold it among good cases.
-KernelStatus only_head_dim_24(const OpParams* p, const LaunchContext*, KernelMessage* m) {
-  if (p->attention.head_dim == 24) return KernelStatus::kOk;
-  return refuse(m, KernelStatus::kUnsupported, "head_dim %d not in {24}", p->attention.head_dim);
 }
 
 /// Right, and long enough for a signal to arrive.
@@ -138,10 +136,19 @@ Kernel wrapped(const char* name, const char* summary, Launch launch) {
 
 }  // namespace
 
+KernelStatus only_head_dim_24(const OpParams* p, const LaunchContext*, KernelMessage* m) {
+  if (p->attention.head_dim == 24) return KernelStatus::kOk;
+  return refuse(m, KernelStatus::kUnsupported, "head_dim %d not in {24}", p->attention.head_dim);
+}
+
 std::vector<const Kernel*> table_with_faults() {
   static std::deque<Kernel> kernels;
   if (kernels.empty()) {
     for (const Kernel& k : slow_kernels()) kernels.push_back(k);
+#if ATTNBENCH_FAULTS_CUDA
+    for (const Kernel& k : broken_cuda_kernels()) kernels.push_back(k);
+    for (const Kernel& k : unclean_cuda_kernels()) kernels.push_back(k);
+#endif
     kernels.push_back(wrapped("drop_last_key", "fault: each sequence ends one key early", drop_last_key));
     kernels.push_back(
         wrapped("scale_0_1_percent", "fault: softmax_scale 0.1 % too large", scale_0_1_percent));

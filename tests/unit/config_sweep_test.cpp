@@ -1,6 +1,7 @@
 // What a file means: defaults, axes, zip, exclude, overrides, inline cases.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -297,7 +298,8 @@ TEST(InlineCase, BecomesAFileWithOneSweep) {
 }
 
 TEST(LoadSweepFile, ReadsAFileOrSaysWhyNot) {
-  const std::string path = testing::TempDir() + "attnbench_config_sweep_test.yaml";
+  const std::string path =
+      testing::TempDir() + "attnbench_config_sweep_test." + std::to_string(getpid()) + ".yaml";
   std::ofstream(path) << "name: t\nsweeps: [{head_dim: 64}]\n";
   const SweepFile file = load_sweep_file(path, {"head_dim=32"});
   EXPECT_EQ(file.path, path);

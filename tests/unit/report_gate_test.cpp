@@ -1,6 +1,7 @@
 // What a gate builds on: pooled runs, noise between runs, clocks, and the formats of a comparison.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -125,7 +126,7 @@ TEST(ReportGate, NoiseFilesComeBack) {
   file.context.device_model = "H100";
   file.pairs = 5;
   file.noise_of["a/k"] = {0.004, 10};
-  const std::string path = testing::TempDir() + "attnbench_noise_test.json";
+  const std::string path = testing::TempDir() + "attnbench_noise_test." + std::to_string(getpid()) + ".json";
   const auto write = [&](const std::string& text) { std::ofstream(path) << text; };
   write(noise_to_text(file));
   const NoiseFile back = load_noise(path);

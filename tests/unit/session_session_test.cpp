@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -100,7 +101,8 @@ TEST(RunItem, ACaseThatCannotFitIsASkipThatSaysNeededAndFree) {
 }
 
 TEST(Journal, AppendsLinesAndSaysWhyItCannot) {
-  const auto path = std::filesystem::temp_directory_path() / "attnbench_journal_test.jsonl";
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("attnbench_journal_test." + std::to_string(getpid()) + ".jsonl");
   {
     Journal j(path);
     j.cut(0);
