@@ -52,6 +52,12 @@ Part sequences(const CaseParams& p, const AttentionParams& whole, int32_t lead, 
   move_by(a.seqused_k, n);
   move_by(a.block_table, n * a.block_table_stride);
   move_by(a.cache_batch_idx, n);
+  if ((a.features & kContiguousKv) &&
+      a.cache_batch_idx == nullptr) {  // the part's first row is its own row 0
+    move_by(a.k, n * a.k_stride_block, a.dtype_k);
+    move_by(a.v, n * a.v_stride_block, a.dtype_v);
+    if (a.dtype_k == DType::kInt8) move_by(a.k_descale, n * a.k_descale_stride_block);
+  }
   move_by(a.cache_leftpad, n);
   move_by(a.alibi_slopes, n * a.alibi_stride_batch);
   // int8: scales of q go by token, those of K lie like its rows, those of V are all sequences'.

@@ -110,6 +110,17 @@ INSTANTIATE_TEST_SUITE_P(
               [](AttentionParams& a) {
                 if (a.max_seqlen_q > 1) a.cache_leftpad -= 1;
               }},
+        Fault{"SplitContiguousInOrder",
+              kSplit + "kv: contiguous, cache_batch_idx: identity, batch: 2q1s40_q5s9}",
+              [](AttentionParams& a) {  // rows of the batch's front
+                const int64_t bytes = 2 * a.k_stride_block * static_cast<int64_t>(dtype_size(a.dtype_k));
+                if (a.max_seqlen_q > 1) a.k = static_cast<const char*>(a.k) - bytes;
+              }},
+        Fault{"SplitContiguousInt8InOrder",
+              kSplit + "kv: contiguous, cache_batch_idx: identity, kv_dtype: int8, batch: 2q1s40_q5s9}",
+              [](AttentionParams& a) {
+                if (a.max_seqlen_q > 1) a.k_descale -= 2 * a.k_descale_stride_block;
+              }},
         Fault{"SplitOfDecodesAlone", kSplit + "batch: 3q1s40}", [](AttentionParams& a) { a.batch -= 1; }},
         Fault{"DcpLocalLengths", kDcp + "mask: causal, sinks: true, batch: q1s3_q1s40_q0s9_q1s100}",
               [](AttentionParams& a) {  // rank 0 has rank 2's
