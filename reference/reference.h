@@ -75,13 +75,15 @@ struct RowId {
 ///              largest p
 ///   score_abs  with m the largest and n the least score of a visible key: the larger of |m| and
 ///              |max(n, m - 28)|; it bounds |score| of every key whose weight is at least exp(-28) of the
-///              row's largest. Of a sink not below m - 28 as well.
+///              row's largest. Of a sink not below m - 28 as well. Under dropout of keys whose weight is at
+///              least exp(-28) of the largest that is kept.
 ///   dot_norm   softmax_scale * |q| * largest |k| of a visible key; it bounds every partial sum of q.k, hence
 ///              its rounding
 ///   keys       number of visible keys
 /// Scores are the final ones, softcap and ALiBi included. Without visible keys all but lse is 0. a2 and v2
 /// scale a tolerance and come from float32 products: a2 and vv are good to 1e-5 relative, v2 to 1e-5 of v2 +
-/// a2 (on values as random as real ones, 2e-6). All else is float64.
+/// a2 (on values as random as real ones, 2e-6), and a2 up to 1e-30 vv times the largest w^2 too large, for
+/// the weights that are too small for them. All else is float64.
 struct RowBlock {
   std::span<const RowId> rows;
   std::span<const double> o, a2, v2, vv;

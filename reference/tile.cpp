@@ -16,13 +16,17 @@ using Eigen::Index;
 constexpr int64_t kBlockKeys = 256;
 constexpr int64_t kEdgeKeys = 64;
 
-// Squared weights below this are dropped from the moments: beside the row's largest, 1, they are nothing, and
-// float denormals are slow.
+// Squared weights below this are dropped from the moments, as float denormals are slow. Beside the row's
+// largest, 1, they are nothing, but where its value is 0 they are all of a channel: finish() adds the most
+// that they may have been.
 constexpr float kLeastWeight2 = 1e-30f;
 
 // A key whose score is further below the row's largest than this has no part in the result: a float knows
 // nothing of weights under 2^-40 of the largest. Its score, however large, says nothing of rounding.
 constexpr double kScoreRange = 28.0;
+
+// Kept weights below this are left as they are: 1 / x would leave double's range.
+constexpr double kLeastKept = 1e-290;
 
 template <typename T>
 void at_least(RowMajor<T>& matrix, Index rows, Index cols) {
@@ -205,15 +209,16 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
     if (cap > 0.0) s = cap - 2.0 * cap / ((s * (2.0 / cap)).exp() + 1.0);
     if (!problem_.alibi_slopes.empty()) add_alibi(rows[r], visible[r], row);
     const double top = s.maxCoeff();
+    const double lowest = s.minCoeff();
     const double sink = this->sink(rows[r].head);
-    score_abs_[r] = std::max(std::abs(top), std::abs(std::max(s.minCoeff(), top - kScoreRange)));
+    score_abs_[r] = std::max(std::abs(top), std::abs(std::max(lowest, top - kScoreRange)));
     if (sink >= top - kScoreRange) score_abs_[r] = std::max(score_abs_[r], std::abs(sink));
     s = (s - top).exp();
     const double largest = std::max(top, sink);
     const double weight = std::exp(top - largest);
     const double sum = weight * s.sum() + std::exp(sink - largest);
     inv_[r] = weight / sum;
-    p2_[r] = s.square().sum();
+    p2_[r] = s.square().sum() * inv_[r] * inv_[r];
     p_max_[r] = inv_[r];
     lse_[r] = largest + std::log(sum);
     // q_ holds softmax_scale already.
@@ -222,7 +227,17 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
       double* probs = probs_.data() + r * (keys.end - keys.begin) + visible[r].begin - keys.begin;
       Eigen::Map<Eigen::ArrayXd>(probs, n) = s * inv_[r];
     }
-    if (problem_.p_dropout > 0) drop_weights(rows[r], visible[r], row);
+    if (problem_.p_dropout > 0) {
+      drop_weights(rows[r], visible[r], row);
+      // Where the row's large weights are dropped, the others are all there is, and the moments are theirs.
+      const double kept = s.maxCoeff();
+      if (kept > kLeastKept && kept < 1.0) {
+        score_abs_[r] =
+            std::max(score_abs_[r], std::abs(std::max(lowest, top + std::log(kept) - kScoreRange)));
+        s *= 1.0 / kept;
+        inv_[r] *= kept;
+      }
+    }
     const double left = s.sum();
     w2_[r] = left > 0.0 ? s.square().sum() / (left * left) : 0.0;
   }
@@ -292,12 +307,12 @@ void TileComputer::finish() {
   const double unscale = problem_.p_dropout > 0 ? 1.0 / double{dropout_scale(problem_.p_dropout)} : 1.0;
   for (int64_t r = 0; r < num_rows_; ++r) {
     const double inv = inv_[r];
-    p2_[r] *= inv * inv;
     auto o = o_.row(r).array();
     auto a2 = a2_.row(r).array();
     auto b = b_.row(r).array();
     o *= inv;
-    a2 *= inv * inv;
+    const double left_out = w2_[r] > 0.0 ? double{kLeastWeight2} : 0.0;
+    a2 = (a2 + left_out * vv_.row(r).array()) * (inv * inv);
     b = (a2 - 2.0 * o * (b * (inv * inv * unscale)) + o.square() * p2_[r]).max(0.0);
   }
 }

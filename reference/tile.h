@@ -60,7 +60,7 @@ class TileComputer {
   // (rows, Dv): sums of e v, e^2 v^2, e^2 v, v^2; o_ and a2_ end as results, b_ as v2
   RowMajor<double> o_, a2_, b_, vv_;
   Eigen::VectorXd inv_;  ///< p / e
-  Eigen::VectorXd p2_;   ///< sum e^2, then sum p^2
+  Eigen::VectorXd p2_;   ///< sum p^2
   Eigen::VectorXd w2_, p_max_, lse_, score_abs_, dot_norm_;
   std::vector<int64_t> keys_;
   std::vector<int64_t> q_begin_;  ///< packed row of each sequence's first query

@@ -392,6 +392,32 @@ TEST(ReferenceByHand, ScoresThatCount) {
   EXPECT_EQ(score_abs({1, 2, 3}), 5.0);
 }
 
+// A key that carries the row may have nothing in a channel: what is left there is of keys e^-44 of it.
+TEST(ReferenceByHand, MomentsBesideALargestValueOfZero) {
+  const Result row = row_of(single(1, 3), Given({0, -44, -44}, {0, 1, -1}), 0);
+  EXPECT_EQ(row.o[0], 0.0);
+  EXPECT_GE(row.a2[0], 2 * std::exp(-88.0));
+  EXPECT_GE(row.v2[0], 2 * std::exp(-88.0));
+  EXPECT_LE(row.a2[0], 1e-28);
+}
+
+// Dropout may take the key that carries the row, and moments and scores are then of those that are left.
+TEST(ReferenceByHand, MomentsOfWhatDropoutLeaves) {
+  Problem p = single(1, 3);
+  p.p_dropout = 0.5f;
+  const auto keeps = [&](int32_t key) {
+    return dropout_keeps(p.dropout_seed, 0, 0, 0, key, dropout_threshold(p.p_dropout));
+  };
+  while (keeps(0) || !keeps(1) || !keeps(2)) ++p.dropout_seed;
+  const double w1 = 2 * std::exp(-44.0), w2 = 2 * std::exp(-44.5);
+  const Result row = row_of(p, Given({0, -44, -44.5}, {5, 1, -1}), 0);
+  EXPECT_NEAR(row.o[0] / (w1 - w2), 1.0, 1e-12);
+  EXPECT_NEAR(row.a2[0] / (w1 * w1 + w2 * w2), 1.0, 1e-5);
+  EXPECT_NEAR(row.w2, (w1 * w1 + w2 * w2) / ((w1 + w2) * (w1 + w2)), 1e-12);
+  EXPECT_EQ(row.score_abs, 44.5);
+  EXPECT_NEAR(row.p_max, 1.0, 1e-15);
+}
+
 // One q.k of width 2, values of width 3.
 TEST(ReferenceByHand, WideValues) {
   class Wide : public Inputs {
