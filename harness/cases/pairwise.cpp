@@ -1,11 +1,14 @@
 #include "harness/cases/pairwise.h"
 
-#include <random>
+#include <algorithm>
+#include <optional>
+#include <set>
 
 namespace attnbench {
 namespace {
 
-constexpr int kDrawnRows = 300;
+/// Orders in which the axes of a row are filled; the row that meets most open pairs is taken.
+constexpr std::size_t kOrders = 3;
 
 class Builder {
  public:
@@ -17,30 +20,45 @@ class Builder {
       values_ += n;
     }
     open_.assign(values_ * values_, false);
-    for (std::size_t a = 0; a < points_.size(); ++a) {
-      for (std::size_t b = a + 1; b < points_.size(); ++b) {
-        for (std::size_t i = 0; i < points_[a]; ++i) {
-          for (std::size_t j = 0; j < points_[b]; ++j) set_open(a, i, b, j, true);
-        }
-      }
-    }
+    for_each_pair([&](const ValuePair& p) { set_open(p.axis_a, p.point_a, p.axis_b, p.point_b, true); });
   }
 
   PairwiseCover build() {
     if (points_.size() == 1) return single_axis();
-    for (std::size_t a = 0; a < points_.size(); ++a) {
-      for (std::size_t b = a + 1; b < points_.size(); ++b) {
-        for (std::size_t i = 0; i < points_[a]; ++i) {
-          for (std::size_t j = 0; j < points_[b]; ++j) {
-            if (open(a, i, b, j)) cover({a, i, b, j});
-          }
-        }
+    find_needs();
+    for_each_pair([&](const ValuePair& p) {
+      if (!open(p.axis_a, p.point_a, p.axis_b, p.point_b)) return;
+      if (const std::optional<AxisRow> row = completed(p)) {
+        take(fullest(*row, p));
+      } else {
+        set_open(p.axis_a, p.point_a, p.axis_b, p.point_b, false);
+        out_.impossible.push_back(p);
       }
-    }
+    });
     return std::move(out_);
   }
 
  private:
+  /// What one value asks of other axes before it is legal and makes a difference.
+  using Needs = std::vector<std::pair<std::size_t, std::size_t>>;  // (axis, point)
+
+  template <class Visit>
+  void for_each_pair(const Visit& visit) const {
+    for (std::size_t a = 0; a < points_.size(); ++a) {
+      for (std::size_t b = a + 1; b < points_.size(); ++b) {
+        for (std::size_t i = 0; i < points_[a]; ++i) {
+          for (std::size_t j = 0; j < points_[b]; ++j) visit(ValuePair{a, i, b, j});
+        }
+      }
+    }
+  }
+  template <class Visit>
+  void for_each_value(const Visit& visit) const {
+    for (std::size_t a = 0; a < points_.size(); ++a) {
+      for (std::size_t i = 0; i < points_[a]; ++i) visit(a, i);
+    }
+  }
+
   bool open(std::size_t a, std::size_t i, std::size_t b, std::size_t j) const {
     return open_[(first_[a] + i) * values_ + first_[b] + j];
   }
@@ -56,71 +74,141 @@ class Builder {
     return std::move(out_);
   }
 
-  /// The pair, and for every other axis the point that meets most open pairs with what is chosen already.
-  AxisRow greedy(const ValuePair& pair) const {
-    AxisRow row(points_.size(), 0);
+  AxisRow with(AxisRow row, const Needs& needs) const {
+    for (const auto& [axis, point] : needs) row[axis] = point;
+    return row;
+  }
+  bool works(const AxisRow& row, std::size_t axis) const { return legal_(row) && live_(row, axis); }
+  bool works(const AxisRow& row, const ValuePair& p) const {
+    return row[p.axis_a] == p.point_a && row[p.axis_b] == p.point_b && works(row, p.axis_a) &&
+           live_(row, p.axis_b);
+  }
+  const std::optional<Needs>& needs_of(std::size_t axis, std::size_t point) const {
+    return needs_[first_[axis] + point];
+  }
+
+  /// From the plainest row: a value that works there needs nothing; another needs what one of the former
+  /// needs, that one itself, and so on until no further value is reached.
+  void find_needs() {
+    needs_.assign(values_, std::nullopt);
+    const AxisRow plain(points_.size(), 0);
+    for_each_value([&](std::size_t a, std::size_t i) {
+      if (works(with(plain, {{a, i}}), a)) needs_[first_[a] + i] = Needs{};
+    });
+    for (bool more = true; more;) {
+      more = false;
+      for_each_value([&](std::size_t a, std::size_t i) {
+        if (needs_of(a, i)) return;
+        for_each_value([&](std::size_t b, std::size_t j) {
+          if (b == a || needs_of(a, i) || !needs_of(b, j)) return;
+          Needs needs = *needs_of(b, j);
+          needs.emplace_back(b, j);
+          if (!works(with(with(plain, needs), {{a, i}}), a)) return;
+          needs_[first_[a] + i] = needs;
+          more = true;
+        });
+      });
+    }
+  }
+
+  /// A row in which the pair meets: what both values need, and where that is not enough or does not agree,
+  /// what a third value needs and that value as well.
+  std::optional<AxisRow> completed(const ValuePair& p) const {
+    static const Needs kNothing;
+    const Needs pair = {{p.axis_a, p.point_a}, {p.axis_b, p.point_b}};
+    const Needs& a = needs_of(p.axis_a, p.point_a) ? *needs_of(p.axis_a, p.point_a) : kNothing;
+    const Needs& b = needs_of(p.axis_b, p.point_b) ? *needs_of(p.axis_b, p.point_b) : kNothing;
+    const AxisRow plain(points_.size(), 0);
+    std::set<AxisRow> tried;
+    std::optional<AxisRow> found;
+    const auto attempt = [&](const AxisRow& row) {
+      if (!found && tried.insert(row).second && works(row, p)) found = row;
+    };
+    attempt(with(with(with(plain, a), b), pair));
+    attempt(with(with(with(plain, b), a), pair));
+    for_each_value([&](std::size_t c, std::size_t k) {
+      if (found || c == p.axis_a || c == p.axis_b || !needs_of(c, k)) return;
+      const AxisRow both = with(with(plain, a), b);
+      attempt(with(with(with(both, *needs_of(c, k)), {{c, k}}), pair));
+      attempt(with(with(with(with(with(plain, *needs_of(c, k)), a), b), {{c, k}}), pair));
+    });
+    return found;
+  }
+
+  /// In file order, backwards, and from the middle on.
+  std::size_t nth_axis(std::size_t order, std::size_t n) const {
+    const std::size_t axes = points_.size();
+    return order == 0 ? n : order == 1 ? axes - 1 - n : (n + axes / 2) % axes;
+  }
+
+  /// The row with every other axis, one after the other, at the point that is legal and meets most open
+  /// pairs with those before it.
+  AxisRow filled(AxisRow row, const ValuePair& pair, std::size_t order) const {
     std::vector<std::size_t> chosen = {pair.axis_a, pair.axis_b};
-    row[pair.axis_a] = pair.point_a;
-    row[pair.axis_b] = pair.point_b;
-    for (std::size_t axis = 0; axis < points_.size(); ++axis) {
-      if (axis == pair.axis_a || axis == pair.axis_b) continue;
-      int64_t best = -1;
+    for (std::size_t n = 0; n < points_.size(); ++n) {
+      const std::size_t axis = nth_axis(order, n);
+      if (std::find(chosen.begin(), chosen.end(), axis) != chosen.end()) continue;
+      std::vector<std::pair<int64_t, std::size_t>> ranked;  // (-gain, point)
       for (std::size_t k = 0; k < points_[axis]; ++k) {
         // Ties go round the points, so that none is favoured where nothing is open any more.
         const std::size_t point = (k + out_.rows.size()) % points_[axis];
         int64_t gain = 0;
         for (const std::size_t other : chosen) gain += open(axis, point, other, row[other]);
-        if (gain > best) {
-          best = gain;
-          row[axis] = point;
-        }
+        ranked.emplace_back(-gain, point);
+      }
+      std::stable_sort(ranked.begin(), ranked.end(),
+                       [](const auto& x, const auto& y) { return x.first < y.first; });
+      const std::size_t before = row[axis];
+      for (const auto& [gain, point] : ranked) {
+        row[axis] = point;
+        if (point == before || works(row, pair)) break;
+        row[axis] = before;
       }
       chosen.push_back(axis);
     }
     return row;
   }
 
-  /// Takes the row if it is legal and the pair meets in it.
-  bool take(const AxisRow& row, const ValuePair& pair) {
-    if (!legal_(row) || !live_(row, pair.axis_a) || !live_(row, pair.axis_b)) return false;
+  std::vector<std::size_t> living(const AxisRow& row) const {
     std::vector<std::size_t> alive;
     for (std::size_t a = 0; a < row.size(); ++a) {
       if (live_(row, a)) alive.push_back(a);
     }
+    return alive;
+  }
+
+  template <class Visit>
+  void for_each_open_pair(const AxisRow& row, const Visit& visit) const {
+    const std::vector<std::size_t> alive = living(row);
     for (std::size_t x = 0; x < alive.size(); ++x) {
       for (std::size_t y = x + 1; y < alive.size(); ++y) {
         const std::size_t a = alive[x], b = alive[y];
-        if (open(a, row[a], b, row[b])) {
-          set_open(a, row[a], b, row[b], false);
-          ++out_.pairs;
-        }
+        if (open(a, row[a], b, row[b])) visit(a, b);
       }
     }
-    out_.rows.push_back(row);
-    return true;
   }
 
-  void cover(const ValuePair& pair) {
-    if (take(greedy(pair), pair)) return;
-    AxisRow row(points_.size(), 0);
-    row[pair.axis_a] = pair.point_a;
-    row[pair.axis_b] = pair.point_b;
-    if (take(row, pair)) return;
-    for (std::size_t axis = 0; axis < points_.size(); ++axis) {
-      if (axis == pair.axis_a || axis == pair.axis_b) continue;
-      for (std::size_t k = 1; k < points_[axis]; ++k) {
-        AxisRow changed = row;
-        changed[axis] = k;
-        if (take(changed, pair)) return;
+  AxisRow fullest(const AxisRow& row, const ValuePair& pair) const {
+    AxisRow best;
+    int64_t most = -1;
+    for (std::size_t order = 0; order < kOrders; ++order) {
+      const AxisRow candidate = filled(row, pair, order);
+      int64_t met = 0;
+      for_each_open_pair(candidate, [&](std::size_t, std::size_t) { ++met; });
+      if (met > most) {
+        most = met;
+        best = candidate;
       }
     }
-    for (int n = 0; n < kDrawnRows; ++n) {
-      for (std::size_t axis = 0; axis < points_.size(); ++axis) {
-        if (axis != pair.axis_a && axis != pair.axis_b) row[axis] = draw_() % points_[axis];
-      }
-      if (take(row, pair)) return;
-    }
-    out_.impossible.push_back(pair);
+    return best;
+  }
+
+  void take(const AxisRow& row) {
+    for_each_open_pair(row, [&](std::size_t a, std::size_t b) {
+      set_open(a, row[a], b, row[b], false);
+      ++out_.pairs;
+    });
+    out_.rows.push_back(row);
   }
 
   const std::vector<std::size_t>& points_;
@@ -129,7 +217,7 @@ class Builder {
   std::vector<std::size_t> first_;  ///< index of an axis's first value among all values
   std::size_t values_ = 0;
   std::vector<bool> open_;  ///< (values, values): the pair has not met yet
-  std::minstd_rand draw_;   // its sequence is fixed by the standard
+  std::vector<std::optional<Needs>> needs_;
   PairwiseCover out_;
 };
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <set>
 
 #include "tests/cli/program.h"
@@ -79,6 +80,15 @@ TEST(Configs, SmokeIsCorrectAndBroad) {
         "no query",  "e4m3",      "int8",       "int8_k",   "given",     "per_token", "per_token_k"}) {
     EXPECT_TRUE(seen.count(wanted)) << "smoke.yaml has no case with " << wanted;
   }
+}
+
+TEST(Configs, SemanticsIsCorrect) {
+  const Scratch scratch;
+  // Many small launches beside other tests: threads that wait must not keep the cores busy.
+  ASSERT_EQ(setenv("OMP_WAIT_POLICY", "passive", 1), 0);
+  const auto records = verify_on_cpu(scratch, "configs/semantics.yaml");
+  EXPECT_GE(records.size(), 700u);
+  for (const json& r : records) EXPECT_EQ(r["status"], "pass") << r["id"] << r["reason"];
 }
 
 }  // namespace
