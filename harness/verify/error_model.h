@@ -9,7 +9,7 @@ namespace attnbench {
 
 inline constexpr double kMaxZ = 6.0;           ///< limit of |z| of an element, and of an LSE
 inline constexpr double kMaxBiasSe = 8.0;      ///< limit of the slope, in standard errors ...
-inline constexpr double kBiasFloor = 0x1p-13;  ///< ... plus this, which clean kernels' slopes reach
+inline constexpr double kBiasFloor = 0x1p-13;  ///< ... plus this per rounding of O, which clean kernels reach
 
 /// What the reference knows of a row.
 struct RowMoments {

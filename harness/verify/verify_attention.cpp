@@ -151,7 +151,8 @@ class Judge {
     if (totals_.sxx > 0) {
       v.slope = totals_.sxy / totals_.sxx;
       v.bias_se = std::abs(v.slope) * std::sqrt(totals_.sxx);
-      bias_limit = kMaxBiasSe / std::sqrt(totals_.sxx) + kBiasFloor;
+      const int roundings = outputs_.extra_variance.empty() ? 1 : 2;  // of O, and of the states before
+      bias_limit = kMaxBiasSe / std::sqrt(totals_.sxx) + roundings * kBiasFloor;
     }
     v.pass = true;
     scan_all(v);
