@@ -87,28 +87,46 @@ class Builder {
     return needs_[first_[axis] + point];
   }
 
+  /// What one of the values reached so far needs, and that value as well.
+  Needs chain(std::size_t axis, std::size_t point) const {
+    Needs needs = *needs_of(axis, point);
+    needs.emplace_back(axis, point);
+    return needs;
+  }
+  bool reach(std::size_t axis, std::size_t point, const Needs& needs) {
+    const AxisRow plain(points_.size(), 0);
+    if (needs_of(axis, point).has_value() || !works(with(with(plain, needs), {{axis, point}}), axis))
+      return false;
+    needs_[first_[axis] + point] = needs;
+    return true;
+  }
+
   /// From the plainest row: a value that works there needs nothing; another needs what one of the former
-  /// needs, that one itself, and so on until no further value is reached.
+  /// needs, and that one itself, and so on until no further value is reached; the rest need two of them.
   void find_needs() {
     needs_.assign(values_, std::nullopt);
-    const AxisRow plain(points_.size(), 0);
-    for_each_value([&](std::size_t a, std::size_t i) {
-      if (works(with(plain, {{a, i}}), a)) needs_[first_[a] + i] = Needs{};
-    });
+    for_each_value([&](std::size_t a, std::size_t i) { reach(a, i, {}); });
     for (bool more = true; more;) {
       more = false;
       for_each_value([&](std::size_t a, std::size_t i) {
-        if (needs_of(a, i)) return;
         for_each_value([&](std::size_t b, std::size_t j) {
-          if (b == a || needs_of(a, i) || !needs_of(b, j)) return;
-          Needs needs = *needs_of(b, j);
-          needs.emplace_back(b, j);
-          if (!works(with(with(plain, needs), {{a, i}}), a)) return;
-          needs_[first_[a] + i] = needs;
-          more = true;
+          if (b != a && needs_of(b, j) && reach(a, i, chain(b, j))) more = true;
         });
       });
     }
+    for_each_value([&](std::size_t a, std::size_t i) {
+      for_each_value([&](std::size_t b, std::size_t j) {
+        if (b == a || !needs_of(b, j) || needs_of(a, i)) return;
+        for_each_value([&](std::size_t c, std::size_t k) {
+          if (c == a || c == b || !needs_of(c, k) || needs_of(a, i)) return;
+          Needs both = chain(b, j);
+          const Needs second = chain(c, k);
+          both.insert(both.end(), second.begin(), second.end());
+          both.emplace_back(b, j);
+          reach(a, i, both);
+        });
+      });
+    });
   }
 
   /// A row in which the pair meets: what both values need, and where that is not enough or does not agree,

@@ -87,7 +87,7 @@ TEST(Configs, SemanticsIsCorrect) {
   // Many small launches beside other tests: threads that wait must not keep the cores busy.
   ASSERT_EQ(setenv("OMP_WAIT_POLICY", "passive", 1), 0);
   const auto records = verify_on_cpu(scratch, "configs/semantics.yaml");
-  EXPECT_GE(records.size(), 700u);
+  EXPECT_GE(records.size(), 600u);
   for (const json& r : records) EXPECT_EQ(r["status"], "pass") << r["id"] << r["reason"];
 }
 

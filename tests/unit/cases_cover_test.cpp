@@ -1,0 +1,382 @@
+// configs/semantics.yaml covers every legal pair of values of two keys: held against rules of legality
+// written here, which share nothing with the generator of covers and nothing with the checks of the loader.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "harness/cases/case.h"
+#include "harness/config/keys.h"
+
+namespace attnbench {
+namespace {
+
+using P = CaseParams;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+bool any_seq(const P& p, bool (*holds)(const P&, const SeqLen&)) {
+  return std::any_of(p.seqs.begin(), p.seqs.end(), [&](const SeqLen& s) { return holds(p, s); });
+}
+bool shares(const P& p) { return p.page_layout == PageLayout::kSharedPrefix; }
+bool of_parts(const P& p) { return p.path == Path::kCascade || p.path == Path::kDcp; }
+bool windowed(const P& p) { return p.window_left >= 0 || p.window_right >= 0; }
+bool is_int8(KvDType t) { return t == KvDType::kInt8 || t == KvDType::kInt8K; }
+
+/// Values of these keys that cannot be in one case.
+struct Rule {
+  std::vector<std::string> keys;
+  bool (*broken)(const P&);
+};
+
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> all = {
+      {{"append", "kv"}, [](const P& p) { return p.append && p.kv == KvSource::kPacked; }},
+      {{"append", "kv_dtype"}, [](const P& p) { return p.append && p.kv_dtype != KvDType::kSame; }},
+      {{"append", "head_dim"}, [](const P& p) { return p.append && p.head_dim > 256; }},
+      {{"append", "head_dim", "head_dim_v"},
+       [](const P& p) { return p.append && p.head_dim_v != 0 && p.head_dim_v != p.head_dim; }},
+      {{"append", "v_is_k_view"}, [](const P& p) { return p.append && p.v_is_k_view; }},
+      {{"append", "page_layout"}, [](const P& p) { return p.append && shares(p); }},
+      {{"append", "path"}, [](const P& p) { return p.append && p.path != Path::kOneCall; }},
+      {{"append", "new_tokens", "batch"},
+       [](const P& p) {
+         return p.append && p.new_tokens == 0 &&
+                any_seq(p, [](const P&, const SeqLen& s) { return s.q > s.k; });
+       }},
+      {{"op", "rotary", "append"},
+       [](const P& p) { return p.op == Op::kAttention && p.rotary != Rotary::kNone && !p.append; }},
+      {{"rotary", "batch"},
+       [](const P& p) {
+         return p.rotary != Rotary::kNone && any_seq(p, [](const P&, const SeqLen& s) { return s.q > s.k; });
+       }},
+      {{"q_dtype", "kv_dtype"},
+       [](const P& p) { return p.q_dtype == DType::kE4m3 && p.kv_dtype != KvDType::kE4m3; }},
+      {{"q_dtype", "kv_dtype"}, [](const P& p) { return p.q_dtype == DType::kInt8 && !is_int8(p.kv_dtype); }},
+      {{"op", "head_dim", "head_dim_v"},
+       [](const P& p) { return p.op == Op::kAttention && (p.head_dim_v ? p.head_dim_v : p.head_dim) > 512; }},
+      {{"v_is_k_view", "head_dim", "head_dim_v"},
+       [](const P& p) { return p.v_is_k_view && p.head_dim_v > p.head_dim; }},
+      {{"v_is_k_view", "kv_dtype"}, [](const P& p) { return p.v_is_k_view && is_int8(p.kv_dtype); }},
+      {{"page_layout", "kv"}, [](const P& p) { return shares(p) && p.kv != KvSource::kPaged; }},
+      {{"page_layout", "shared_prefix", "block_size"},
+       [](const P& p) { return shares(p) && p.shared_prefix % p.block_size != 0; }},
+      {{"page_layout", "shared_prefix", "batch"},
+       [](const P& p) {
+         return shares(p) && any_seq(p, [](const P& x, const SeqLen& s) { return s.k < x.shared_prefix; });
+       }},
+      {{"path", "probs"}, [](const P& p) { return p.path != Path::kOneCall && p.probs; }},
+      {{"path", "dropout"}, [](const P& p) { return p.path != Path::kOneCall && p.dropout > 0; }},
+      {{"path", "kv"}, [](const P& p) { return of_parts(p) && p.kv != KvSource::kPaged; }},
+      {{"path", "page_layout"},
+       [](const P& p) { return of_parts(p) && shares(p) != (p.path == Path::kCascade); }},
+      {{"path", "window"}, [](const P& p) { return of_parts(p) && windowed(p); }},
+      {{"path", "alibi"}, [](const P& p) { return of_parts(p) && p.alibi != Alibi::kNone; }},
+      {{"path", "mask", "batch"},
+       [](const P& p) {
+         return p.path == Path::kDcp && p.causal &&
+                any_seq(p, [](const P&, const SeqLen& s) { return s.q > 1; });
+       }},
+      {{"path", "mask", "batch", "shared_prefix"},
+       [](const P& p) {
+         return p.path == Path::kCascade && p.causal && any_seq(p, [](const P& x, const SeqLen& s) {
+                  return s.q > 0 && s.k - s.q < x.shared_prefix;
+                });
+       }},
+      {{"path", "decode_threshold", "batch"},
+       [](const P& p) {  // decodes in front: once one is longer, none is short
+         bool longer = false;
+         bool mixed = false;
+         for (const SeqLen& s : p.seqs) {
+           mixed = mixed || (longer && s.q <= p.decode_threshold);
+           longer = longer || s.q > p.decode_threshold;
+         }
+         return p.path == Path::kSplitDecode && mixed;
+       }},
+      // Another spelling of a problem.
+      {{"head_dim", "head_dim_v"}, [](const P& p) { return p.head_dim_v == p.head_dim; }},
+      {{"mask", "window"}, [](const P& p) { return p.causal && p.window_left < 0 && p.window_right >= 0; }},
+      {{"kv_dtype", "scales"},
+       [](const P& p) { return p.kv_dtype == KvDType::kInt8K && p.scales == Scales::kPerTokenK; }},
+  };
+  return all;
+}
+
+/// Where a key makes no difference, so that no case holds its values.
+const std::vector<std::pair<std::string, Rule>>& dead() {
+  const auto not_paged = [](const P& p) { return p.op == Op::kAttention && p.kv != KvSource::kPaged; };
+  const auto not_contiguous = [](const P& p) { return p.kv != KvSource::kContiguous; };
+  static const std::vector<std::pair<std::string, Rule>> all = {
+      {"block_size", {{"op", "kv"}, not_paged}},
+      {"kv_layout", {{"op", "kv"}, not_paged}},
+      {"page_layout", {{"op", "kv"}, not_paged}},
+      {"shared_prefix", {{"page_layout"}, [](const P& p) { return !shares(p); }}},
+      {"gap_tokens", {{"kv"}, [](const P& p) { return p.kv != KvSource::kPacked; }}},
+      {"leftpad", {{"kv"}, not_contiguous}},
+      {"cache_batch_idx", {{"kv"}, not_contiguous}},
+      {"new_tokens", {{"append"}, [](const P& p) { return !p.append; }}},
+      {"rotary_dim", {{"rotary"}, [](const P& p) { return p.rotary == Rotary::kNone; }}},
+      {"alibi_sqrt", {{"alibi"}, [](const P& p) { return p.alibi == Alibi::kNone; }}},
+      {"decode_threshold", {{"path"}, [](const P& p) { return p.path != Path::kSplitDecode; }}},
+      {"dcp_ranks", {{"path"}, [](const P& p) { return p.path != Path::kDcp; }}},
+      {"dcp_interleave", {{"path"}, [](const P& p) { return p.path != Path::kDcp; }}},
+      {"scales", {{"kv_dtype"}, [](const P& p) { return p.kv_dtype == KvDType::kSame; }}},
+      {"partial_dtype", {{"dtype"}, [](const P& p) { return p.dtype == DType::kFp32; }}},
+  };
+  return all;
+}
+
+/// The values of a cover's keys, and its cases.
+struct Cover {
+  const Sweep* sweep;
+  std::vector<std::string> keys;  ///< of the axes; each sets one key
+  std::vector<const Case*> cases;
+
+  Cover(const Sweep& s, const Expansion& e) : sweep(&s) {
+    for (const Axis& axis : s.axes) {
+      EXPECT_EQ(axis.points[0].size(), 1u) << "zip in a cover";
+      keys.push_back(axis.points[0][0].key);
+    }
+    for (const Case& c : e.cases) {
+      if (c.sweep == s.name) cases.push_back(&c);
+    }
+  }
+  const Setting& value(std::size_t axis, std::size_t point) const {
+    return sweep->axes[axis].points[point][0];
+  }
+  std::size_t points(std::size_t axis) const { return sweep->axes[axis].points.size(); }
+  P with(P p, std::size_t axis, std::size_t point) const {
+    value(axis, point).apply(p);
+    return normalised(p);
+  }
+};
+
+struct Value {
+  std::size_t axis, point;
+};
+
+/// Whether each case holds each value: it changes nothing there, another value of its key would, and none
+/// before it spells the same problem.
+std::vector<std::vector<std::vector<bool>>> held(const Cover& cover) {
+  std::vector<std::vector<std::vector<bool>>> all;  // (axis, point, case)
+  for (std::size_t a = 0; a < cover.keys.size(); ++a) {
+    all.emplace_back(cover.points(a), std::vector<bool>(cover.cases.size()));
+    for (std::size_t c = 0; c < cover.cases.size(); ++c) {
+      const P& here = cover.cases[c]->params;
+      std::vector<bool> same;
+      for (std::size_t i = 0; i < cover.points(a); ++i) same.push_back(cover.with(here, a, i) == here);
+      const bool matters = std::find(same.begin(), same.end(), false) != same.end();
+      const auto first = std::find(same.begin(), same.end(), true) - same.begin();
+      for (std::size_t i = 0; i < same.size(); ++i)
+        all[a][i][c] = matters && static_cast<std::ptrdiff_t>(i) == first;
+    }
+  }
+  return all;
+}
+
+/// A search over all combinations of the cover's values for one that holds two of them and breaks no rule.
+class Search {
+ public:
+  explicit Search(const Cover& cover) : cover_(&cover) {
+    for (const Setting& s : cover.sweep->fixed) {
+      s.apply(plain_);
+      known_.insert(s.key);
+    }
+    known_.insert("op");
+    // Keys that others ask for come first, so that a dead end is seen early.
+    for (const char* key : {"append", "rotary", "alibi", "path", "page_layout", "kv", "kv_dtype", "dtype",
+                            "shared_prefix", "batch", "mask", "head_dim", "head_dim_v"}) {
+      const auto at = std::find(cover.keys.begin(), cover.keys.end(), key);
+      if (at != cover.keys.end()) order_.push_back(static_cast<std::size_t>(at - cover.keys.begin()));
+    }
+    for (std::size_t a = 0; a < cover.keys.size(); ++a) {
+      if (std::find(order_.begin(), order_.end(), a) == order_.end()) order_.push_back(a);
+    }
+  }
+
+  /// The case, where there is one.
+  std::optional<P> holding(const Value& u, const Value& v) const {
+    std::set<std::string> known = known_;
+    P p = plain_;
+    for (const Value& x : {u, v}) {
+      cover_->value(x.axis, x.point).apply(p);
+      known.insert(cover_->keys[x.axis]);
+    }
+    return broken(p, known, u, v) ? std::nullopt : extended(p, known, u, v, 0);
+  }
+
+ private:
+  bool broken(const P& p, const std::set<std::string>& known, const Value& u, const Value& v) const {
+    const auto applies = [&](const Rule& r) {
+      return std::all_of(r.keys.begin(), r.keys.end(), [&](const auto& k) { return known.count(k) > 0; }) &&
+             r.broken(p);
+    };
+    const auto is_dead = [&](const std::pair<std::string, Rule>& d) {
+      return (cover_->keys[u.axis] == d.first || cover_->keys[v.axis] == d.first) && applies(d.second);
+    };
+    return std::any_of(rules().begin(), rules().end(), applies) ||
+           std::any_of(dead().begin(), dead().end(), is_dead);
+  }
+
+  std::optional<P> extended(const P& p, std::set<std::string>& known, const Value& u, const Value& v,
+                            std::size_t depth) const {
+    if (depth == order_.size()) return p;
+    const std::size_t axis = order_[depth];
+    if (axis == u.axis || axis == v.axis) return extended(p, known, u, v, depth + 1);
+    known.insert(cover_->keys[axis]);
+    std::optional<P> found;
+    for (std::size_t i = 0; i < cover_->points(axis) && !found; ++i) {
+      P more = p;
+      cover_->value(axis, i).apply(more);
+      if (!broken(more, known, u, v)) found = extended(more, known, u, v, depth + 1);
+    }
+    known.erase(cover_->keys[axis]);
+    return found;
+  }
+
+  const Cover* cover_;
+  P plain_;
+  std::set<std::string> known_;
+  std::vector<std::size_t> order_;
+};
+
+/// Whether the loader takes it as a case of the sweep.
+bool loads(const Sweep& sweep, const P& params) {
+  SweepFile file;
+  Sweep one;
+  one.name = sweep.name;
+  one.exclude = sweep.exclude;
+  one.fixed = {{"batch", "", [&](P& p) { p = params; }, ""}};
+  file.sweeps = {one};
+  try {
+    return expand(file).cases.size() == 1;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+template <class Visit>
+void for_each_pair(const Cover& cover, const Visit& visit) {
+  for (std::size_t a = 0; a < cover.keys.size(); ++a) {
+    for (std::size_t b = a + 1; b < cover.keys.size(); ++b) {
+      for (std::size_t i = 0; i < cover.points(a); ++i) {
+        for (std::size_t j = 0; j < cover.points(b); ++j) visit(Value{a, i}, Value{b, j});
+      }
+    }
+  }
+}
+
+std::string text_of(const Cover& cover, const Value& x) {
+  return fmt::format("{}: {}", cover.keys[x.axis], cover.value(x.axis, x.point).text);
+}
+
+/// Legal pairs that no case holds, and pairs in some case that the rules forbid.
+struct Wrong {
+  std::vector<std::string> missing, forbidden;
+};
+
+Wrong wrong_pairs(const Cover& cover) {
+  const auto holds = held(cover);
+  const Search search(cover);
+  Wrong wrong;
+  for_each_pair(cover, [&](const Value& u, const Value& v) {
+    bool met = false;
+    for (std::size_t c = 0; c < cover.cases.size() && !met; ++c) {
+      met = holds[u.axis][u.point][c] && holds[v.axis][v.point][c];
+    }
+    const std::optional<P> example = search.holding(u, v);
+    const std::string pair =
+        fmt::format("{}: {} with {}", cover.sweep->name, text_of(cover, u), text_of(cover, v));
+    if (!met && example) wrong.missing.push_back(pair + ", as in " + case_yaml(normalised(*example)));
+    if (met && !example) wrong.forbidden.push_back(pair);
+  });
+  return wrong;
+}
+
+SweepFile semantics() { return load_sweep_file(ATTNBENCH_SOURCE_DIR "/configs/semantics.yaml"); }
+
+TEST(Cover, EveryLegalPairOfTwoKeysIsInACase) {
+  const SweepFile file = semantics();
+  const Expansion e = expand(file);
+  int covers = 0;
+  for (const Sweep& sweep : file.sweeps) {
+    if (!sweep.pairwise) continue;
+    ++covers;
+    const Wrong wrong = wrong_pairs(Cover(sweep, e));
+    EXPECT_THAT(wrong.missing, IsEmpty());
+    EXPECT_THAT(wrong.forbidden, IsEmpty()) << "a rule of this test is too strict";
+  }
+  EXPECT_GE(covers, 4);
+}
+
+TEST(Cover, AMissingCaseIsSeen) {
+  const SweepFile file = semantics();
+  const Expansion e = expand(file);
+  for (const Sweep& sweep : file.sweeps) {
+    if (!sweep.pairwise) continue;
+    Cover cover(sweep, e);
+    cover.cases.pop_back();  // of the last one some pair was open until then
+    EXPECT_THAT(wrong_pairs(cover).missing, Not(IsEmpty())) << sweep.name;
+  }
+}
+
+/// The rules call no pair impossible that the loader would take in any case of the cover.
+TEST(Cover, PairsWithoutACaseAreRefused) {
+  const SweepFile file = semantics();
+  const Expansion e = expand(file);
+  for (const Sweep& sweep : file.sweeps) {
+    if (!sweep.pairwise) continue;
+    const Cover cover(sweep, e);
+    const Search search(cover);
+    const auto matters = [&](const P& p, const Value& x) {
+      for (std::size_t i = 0; i < cover.points(x.axis); ++i) {
+        if (!(cover.with(p, x.axis, i) == p)) return true;
+      }
+      return false;
+    };
+    for_each_pair(cover, [&](const Value& u, const Value& v) {
+      if (search.holding(u, v)) return;
+      for (const Case* c : cover.cases) {
+        P p = c->params;
+        cover.value(u.axis, u.point).apply(p);
+        cover.value(v.axis, v.point).apply(p);
+        const P n = normalised(p);
+        if (matters(n, u) && matters(n, v)) {
+          EXPECT_FALSE(loads(sweep, p))
+              << text_of(cover, u) << " with " << text_of(cover, v) << " in " << c->id;
+        }
+      }
+    });
+  }
+}
+
+TEST(Cover, HasEveryKeyAndEveryWord) {
+  const SweepFile file = semantics();
+  std::map<std::string, std::set<std::string>> seen;
+  for (const Sweep& sweep : file.sweeps) {
+    if (!sweep.pairwise) continue;
+    for (const Setting& s : sweep.fixed) {
+      if (s.key == "op") seen["op"].insert(s.text);
+    }
+    for (const Axis& axis : sweep.axes) {
+      for (const auto& point : axis.points) {
+        for (const Setting& s : point) seen[s.key].insert(s.text);
+      }
+    }
+  }
+  seen["op"].insert("attention");         // the default
+  seen["allow_short_kv"] = {"a permit"};  // says nothing about the problem
+  for (const SweepKey& key : sweep_keys()) {
+    EXPECT_TRUE(seen.count(key.name)) << "no cover of semantics.yaml varies " << key.name;
+    if (!key.schema.contains("enum")) continue;
+    for (const auto& word : key.schema["enum"]) {
+      EXPECT_TRUE(seen[key.name].count(word))
+          << "no cover of semantics.yaml has " << key.name << ": " << word;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attnbench
