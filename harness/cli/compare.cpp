@@ -72,6 +72,7 @@ CompareOptions CompareFlags::options(const ResultSet& base, const ResultSet& fre
   CompareOptions o;
   o.match = match == "case" ? Match::kId : Match::kIdAndKernel;
   o.min_effect = min_effect_percent / 100.0;
+  o.accept_spread = true;
   o.allow_missing = allow_missing;
   o.allow_new = allow_new;
   o.allow_inconclusive = allow_inconclusive;

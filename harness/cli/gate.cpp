@@ -21,6 +21,8 @@ namespace attnbench::cli {
 namespace {
 
 constexpr std::size_t kSummaryRows = 300;  ///< GitHub takes 1 MiB of step summary
+/// A short kernel's time has a spread of a tenth and takes a tenth of a millisecond to sample.
+constexpr const char* kMaxSamples = "1000";
 
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
@@ -52,23 +54,10 @@ std::vector<std::string> only(const GateOptions& o, const std::set<std::string>&
   return args;
 }
 
-/// Cases whose verdict more samples can change: undecided ones, and a slow-down that only one run has seen.
-std::set<std::string> undecided(const CompareResult& result, const ResultSet& fresh) {
-  std::set<std::string> ids;
-  for (const CompareRow& row : result.rows) {
-    if (!row.ratio) continue;
-    if (row.change == Change::kInconclusive) ids.insert(row.id);
-    if (row.change != Change::kSlower) continue;
-    for (const LoadedResult& r : fresh.results) {
-      if (r.id == row.id && r.kernel == row.new_kernel && r.runs < 2) ids.insert(row.id);
-    }
-  }
-  return ids;
-}
-
 CompareResult judge(const GateOptions& o, const ResultSet& base, const ResultSet& fresh,
-                    CompareOptions& options) {
+                    CompareOptions& options, bool accept_spread) {
   options = o.compare.options(base, fresh);
+  options.accept_spread = accept_spread;
   if (options.noise_of.empty() && !noise_path(o).empty() && std::filesystem::exists(noise_path(o))) {
     options.noise_of = load_noise(noise_path(o)).noise_of;
   }
@@ -130,23 +119,6 @@ void report(const GateOptions& o, const GateRuns& runs, const CompareResult& res
   write_step_summary(o, result, code);
 }
 
-/// NEW's results become the baseline, unless they are wrong.
-int update(const GateOptions& o, const GateRuns& runs, const Side& side, int run_number, int run_code) {
-  if (run_code == 1 || run_code == 5 || run_code == 6) {
-    std::cerr << fmt::format("gate: {} is not changed: the new results are wrong or empty\n", o.baseline);
-    return run_code;
-  }
-  const std::filesystem::path from =
-      runs.dir() / fmt::format("{}-{}", run_number, side.name) / "results.json";
-  std::ifstream in(from, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw UsageError(fmt::format("{}: cannot be read", from.string()));
-  write_file_atomically(o.baseline, text.str());
-  std::cout << fmt::format("baseline: {} is now this run\n", o.baseline);
-  return 0;
-}
-
 int gate(GateOptions o) {
   const int sides = !o.baseline.empty() + !o.against.empty() + !o.against_kernel.empty();
   if (sides > 1) throw UsageError("give one of --baseline, --against and --against-kernel");
@@ -175,10 +147,12 @@ int gate(GateOptions o) {
   GateRuns runs(dir, o.quiet);
   const Side fresh_side{"new", own_program(), run_arguments(o, o.kernels)};
   SideRun fresh;
+  std::vector<int> for_baseline;  // numbers of the runs
   if (o.calibrate) {
     const int code = calibrate(o, fresh_side, runs, fresh);
     if (code != 0 || !o.update_baseline) return code;
-    return update(o, runs, fresh_side, runs.count(), fresh.exit_code);
+    for (int i = 1; i <= runs.count(); ++i) for_baseline.push_back(i);
+    return update_baseline(o, runs, fresh_side, for_baseline, fresh.exit_code);
   }
 
   Side base_side{"base", o.against.empty() ? fresh_side.program : o.against, fresh_side.args};
@@ -189,7 +163,7 @@ int gate(GateOptions o) {
     base = load_results(o.baseline);
     if (!o.update_baseline) check_before(o, fresh_side, base, runs);
   }
-  int base_code = 0, fresh_run = 0;
+  int base_code = 0;
   const auto round = [&](const std::vector<std::string>& more, const std::string& why, bool first) {
     const auto once = [&](const Side& side, ResultSet& into, int& code, bool begin) {
       SideRun r = runs.run(side, more, why, begin && &side == &fresh_side);
@@ -202,7 +176,7 @@ int gate(GateOptions o) {
     };
     if (file) {
       once(fresh_side, fresh.results, fresh.exit_code, first);
-      if (first) fresh_run = runs.count();
+      for_baseline.push_back(runs.count());
       return;
     }
     once(base_side, base, base_code, first);
@@ -211,20 +185,28 @@ int gate(GateOptions o) {
     once(base_side, base, base_code, false);
   };
   round({}, file ? "all cases" : "all cases, base new new base", true);
-  if (o.update_baseline && !has_baseline) return update(o, runs, fresh_side, fresh_run, fresh.exit_code);
+  for (int i = 1; o.update_baseline && !o.no_time && i < o.runs; ++i) {
+    round({}, fmt::format("all cases, {} of {}", i + 1, o.runs), false);
+  }
+  if (o.update_baseline && !has_baseline) {
+    return update_baseline(o, runs, fresh_side, for_baseline, fresh.exit_code);
+  }
   if (!o.no_time && !o.update_baseline) check_alike(base, fresh.results, o.compare.allow_mismatch);
 
   CompareOptions options;
-  CompareResult result = judge(o, base, fresh.results, options);
+  CompareResult result = judge(o, base, fresh.results, options, false);
   std::set<std::string> rerun;
   for (int i = 0; i < o.reruns && !o.update_baseline; ++i) {
-    const std::set<std::string> ids = undecided(result, fresh.results);
+    const std::set<std::string> ids = undecided_cases(result, fresh.results);
     if (ids.empty()) break;
     rerun.insert(ids.begin(), ids.end());
     std::vector<std::string> more = only(o, ids);
     more.push_back("--no-ceilings");
     round(more, fmt::format("{} undecided, round {} of {}", ids.size(), i + 1, o.reruns), false);
-    result = judge(o, base, fresh.results, options);
+    result = judge(o, base, fresh.results, options, false);
+  }
+  if (!options.noise_of.empty() && result.count(Change::kInconclusive) > 0) {
+    result = judge(o, base, fresh.results, options, true);
   }
 
   int code = compare_exit_code(result, options);
@@ -237,7 +219,7 @@ int gate(GateOptions o) {
   if (base_code == 1 || base_code == 5) {
     std::cerr << "gate: note: the base side has cases that are wrong or crash; they are not compared\n";
   }
-  if (o.update_baseline) code = update(o, runs, fresh_side, fresh_run, fresh.exit_code);
+  if (o.update_baseline) code = update_baseline(o, runs, fresh_side, for_baseline, fresh.exit_code);
   report(o, runs, result, options, code);
   if (!rerun.empty()) {
     std::cout << fmt::format(
@@ -260,6 +242,9 @@ std::vector<std::string> run_arguments(const GateOptions& o, const std::vector<s
   if (!o.cases.filter.empty()) add("--filter", {o.cases.filter});
   add("--kernel", kernels);
   args.insert(args.end(), o.forwarded.begin(), o.forwarded.end());
+  const bool limited =
+      std::find(o.forwarded.begin(), o.forwarded.end(), "--max-samples") != o.forwarded.end();
+  if (!o.no_time && !limited) add("--max-samples", {kMaxSamples});
   if (o.no_time) args.push_back("--no-time");
   return args;
 }
@@ -292,6 +277,9 @@ void add_gate(CLI::App& app, Program& program) {
   command->add_option("--pairs", o->pairs, "Pairs of runs that --calibrate makes (default 5)")
       ->type_name("N")
       ->check(CLI::Range(2, 1000));
+  command->add_option("--runs", o->runs, "Runs that --update-baseline makes and pools (default 3)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
   command->add_option("--reruns", o->reruns, "Rounds of reruns of undecided cases (default 3)")
       ->type_name("N")
       ->check(CLI::Range(0, 100));

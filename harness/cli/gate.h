@@ -19,6 +19,7 @@ struct GateOptions {
   CompareFlags compare;
   int reruns = 3;
   int pairs = 5;
+  int runs = 3;  ///< that a baseline is made of
   bool update_baseline = false;
   bool calibrate = false;
   bool no_time = false;
@@ -35,5 +36,10 @@ std::string noise_path(const GateOptions& options);
 /// Runs the side 2 * pairs times, stores the noise between the runs, prints it. Returns the exit code and
 /// leaves the last run in `last`.
 int calibrate(const GateOptions& options, const Side& side, GateRuns& runs, SideRun& last);
+
+/// The pooled results of these runs (numbers of `side`'s folders) become the baseline, unless run_code says
+/// that they are wrong or empty; then it is returned.
+int update_baseline(const GateOptions& options, const GateRuns& runs, const Side& side,
+                    const std::vector<int>& numbers, int run_code);
 
 }  // namespace attnbench::cli

@@ -50,6 +50,15 @@ std::string status_note(const char* side, const LoadedResult& r) {
   return fmt::format("{}: {}{}{}", side, status_name(r.status), r.reason.empty() ? "" : ": ", r.reason);
 }
 
+/// The minimum effect, or two ticks of the timer where that is more.
+double effect_of(const LoadedResult& base, const CompareOptions& options) {
+  const auto it = options.min_effect_of_id.find(base.id);
+  const double effect = it == options.min_effect_of_id.end() ? options.min_effect : it->second;
+  if (options.as_sol || base.device.rfind("cuda", 0) != 0 || !base.median_us || !usable(*base.median_us))
+    return effect;
+  return std::max(effect, std::min(2 * kEventTickUs / *base.median_us, 0.99));
+}
+
 /// Fills in what the two statuses decide; true where times are left to be compared.
 bool decide_by_status(const LoadedResult& base, const LoadedResult& fresh, CompareRow& row) {
   switch (fresh.status) {
@@ -101,8 +110,36 @@ void look_at_clocks(const LoadedResult& base, const LoadedResult& fresh, const R
   row.change = Change::kInconclusive;
 }
 
+/// One run may be shifted as a whole, by its neighbours or its memory layout. Pooled with others it still
+/// pulls the ratio, so each run is asked alone.
+void ask_each_run(const LoadedResult& fresh, double base_us, double effect, CompareRow& row) {
+  if (fresh.run_us.size() < 2 || (row.change != Change::kSlower && row.change != Change::kFaster)) return;
+  const auto says_it = std::count_if(fresh.run_us.begin(), fresh.run_us.end(), [&](double us) {
+    return row.change == Change::kSlower ? us > base_us * (1 + effect) : us < base_us * (1 - effect);
+  });
+  if (2 * says_it > std::ssize(fresh.run_us)) return;
+  row.note = fmt::format("{} in {} of {} runs only", change_name(row.change), says_it, fresh.run_us.size());
+  row.change = Change::kInconclusive;
+}
+
+/// No difference was seen, and the interval is no wider than the case's own noise between runs makes it: more
+/// runs would say it better, more samples would not.
+void accept_spread(const RatioTest& t, double noise, double effect, CompareRow& row) {
+  if (row.change != Change::kInconclusive || !(noise > 0)) return;
+  const double band = (1 + effect) * std::exp(noise) - 1;
+  if (!(std::abs(t.ratio - 1) <= effect && t.lo >= 1 - band && t.hi <= 1 + band)) return;
+  if (band > kWidestBand) {
+    row.note =
+        fmt::format("its times spread by {:.1f} % between equal runs: too much to be gated", 100 * noise);
+    return;
+  }
+  row.change = Change::kSame;
+  row.within = band;
+  row.note = fmt::format("same within {:.1f} %: the spread of this case between equal runs", 100 * band);
+}
+
 void compare_times(const LoadedResult& base, const LoadedResult& fresh, const CompareOptions& options,
-                   double effect, CompareRow& row) {
+                   CompareRow& row) {
   const std::optional<Times> b = times_of(base, options.as_sol), f = times_of(fresh, options.as_sol);
   if (!b || !f) {
     const bool neither = !base.median_us && !fresh.median_us;
@@ -111,9 +148,11 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
                        : fmt::format("{} has no {}", !f ? "NEW" : "BASE", options.as_sol ? "%SOL" : "time");
     return;
   }
+  const double effect = effect_of(base, options);
   row.change = Change::kInconclusive;
   RatioTest t;
-  if (std::min(b->samples.size(), f->samples.size()) >= kLeastForBootstrap) {
+  const bool sampled = std::min(b->samples.size(), f->samples.size()) >= kLeastForBootstrap;
+  if (sampled) {
     t = bootstrap_ratio(b->samples, f->samples, effect, name_seed(fresh.name));
   } else if (b->has_interval && f->has_interval) {
     t = interval_ratio(b->range, f->range, effect);
@@ -126,7 +165,9 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
     }
     return;
   }
+  double noise = 0;
   if (const auto it = options.noise_of.find(fresh.name); it != options.noise_of.end()) {
+    noise = noise_half_width(it->second, base.runs, fresh.runs);
     widen_by_noise(t, it->second, base.runs, fresh.runs, effect);
   }
   row.ratio = t.ratio;
@@ -137,7 +178,19 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
     row.change = Change::kSame;  // a file against itself: its noise says nothing
   } else {
     row.change = verdict_of(t, effect);
+    const bool clear = row.change != Change::kInconclusive;
     if (!options.as_sol) look_at_clocks(base, fresh, t, effect, row);
+    if (sampled && !options.as_sol) ask_each_run(fresh, midmean(b->samples), effect, row);
+    if (!clear && options.accept_spread) accept_spread(t, noise, effect, row);
+  }
+  if (row.change == Change::kSame && !row.within && effect > options.min_effect && row.note.empty() &&
+      !options.min_effect_of_id.contains(base.id)) {
+    row.within = effect;
+    row.note = fmt::format("same within {:.1f} %: two ticks of the timer", 100 * effect);
+  }
+  if (row.note.empty() && row.change != Change::kInconclusive &&
+      std::abs(f->range.median / b->range.median / t.ratio - 1) > effect) {
+    row.note = "times in steps: the medians lie further apart than the middle halves";
   }
   if (row.note.empty() && (base.throttled || fresh.throttled)) {
     row.note = fmt::format("throttled in {}", !fresh.throttled ? "BASE" : base.throttled ? "both" : "NEW");
@@ -174,6 +227,19 @@ const char* change_name(Change c) {
   return names[static_cast<int>(c)];
 }
 
+std::set<std::string> undecided_cases(const CompareResult& result, const ResultSet& fresh) {
+  std::set<std::string> ids;
+  for (const CompareRow& row : result.rows) {
+    if (!row.ratio) continue;
+    if (row.change == Change::kInconclusive) ids.insert(row.id);
+    if (row.change != Change::kSlower && row.change != Change::kFaster) continue;
+    for (const LoadedResult& r : fresh.results) {
+      if (r.id == row.id && r.kernel == row.new_kernel && r.runs < 2) ids.insert(row.id);
+    }
+  }
+  return ids;
+}
+
 int64_t CompareResult::count(Change c) const {
   const auto it = counts.find(c);
   return it == counts.end() ? 0 : it->second;
@@ -206,9 +272,7 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
                                                                                   : Change::kMissingBase;
       if (f->status != Status::kPass) row.note = status_note("NEW", *f);
     } else if (decide_by_status(*b, *f, row)) {
-      const auto it = options.min_effect_of_id.find(row.id);
-      compare_times(*b, *f, options, it == options.min_effect_of_id.end() ? options.min_effect : it->second,
-                    row);
+      compare_times(*b, *f, options, row);
     }
     out.rows.push_back(std::move(row));
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct CompareOptions {
   double false_discovery_rate = 0.05;
   bool as_sol = false;  ///< compare shares of the speed of light, for two different devices
   std::map<std::string, RunNoise> noise_of;  ///< by "<id>/<kernel>" of NEW, from a calibration
+  /// Where only the noise between runs of a case keeps it from being "same", say so within that noise.
+  bool accept_spread = false;
   bool allow_missing = false;
   bool allow_new = false;  ///< a case that only NEW has is no failure
   bool allow_inconclusive = false;
@@ -45,6 +48,11 @@ const char* change_name(Change c);
 
 /// SM clocks of the two sides may differ by this share before cycles are looked at too.
 inline constexpr double kClockTolerance = 0.01;
+/// Times that CUDA events tell are multiples of this (seen on an H100). A difference under two of them is
+/// none.
+inline constexpr double kEventTickUs = 0.032;
+/// A case whose own noise between runs asks for a wider band than this is not gated, it is inconclusive.
+inline constexpr double kWidestBand = 0.10;
 
 struct CompareRow {
   std::string id, sweep, base_kernel, new_kernel;
@@ -52,6 +60,8 @@ struct CompareRow {
   std::optional<double> base_us, new_us;
   std::optional<double> ratio, lo, hi;  ///< new / base, and its 95 % interval
   std::optional<double> p;
+  std::optional<double>
+      within;         ///< half the band that "same" means here, where that is not the minimum effect
   std::string note;   ///< why, where the figures do not say it
   std::string repro;  ///< of NEW, else of BASE
 };
@@ -73,11 +83,15 @@ struct CompareResult {
   int64_t count(Change c) const;
 };
 
-/// Slower means: the interval of the ratio lies wholly above 1 + effect, and the case survives
-/// Benjamini-Hochberg over all cases that have an interval. Same: the interval lies within the band. All else
-/// is inconclusive. Where the SM clocks of the two sides differ by more than kClockTolerance, slower and
-/// faster must hold in cycles too.
+/// Slower means: the interval of the ratio lies wholly above 1 + effect, the case survives Benjamini-Hochberg
+/// over all cases that have an interval, and where NEW is of several runs, more than half of them say it each
+/// by itself. Same: the interval lies within the band. All else is inconclusive. Where the SM clocks of the
+/// two sides differ by more than kClockTolerance, slower and faster must hold in cycles too.
 CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, const CompareOptions& options);
+
+/// Ids of the cases whose verdict more runs can change: undecided ones, and a difference, either way, that
+/// only one run of NEW has seen.
+std::set<std::string> undecided_cases(const CompareResult& result, const ResultSet& fresh);
 
 /// What makes the times of the two sets incomparable (device, driver, CUDA, build type, cache state, graph
 /// replay), one line each; a fact that one side does not state is no mismatch.

@@ -82,6 +82,7 @@ void write_compare_json(std::ostream& out, const CompareResult& result, const Co
     row["lo"] = number(r.lo);
     row["hi"] = number(r.hi);
     row["p"] = number(r.p);
+    row["within"] = number(r.within);
     row["note"] = r.note;
     row["repro"] = r.repro;
     j["rows"].push_back(std::move(row));

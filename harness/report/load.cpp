@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "harness/report/ratio.h"
+
 namespace attnbench {
 namespace {
 
@@ -91,6 +93,7 @@ LoadedResult own_entry(const Json& entry, const Json& a, const Place& at) {
     r.hi_us = number_of(*t, "hi_us", at);
     r.cache = text_of(*t, "cache", at);
     r.graph = flag_of(*t, "graph", false, at);
+    r.runs = static_cast<int>(std::clamp(number_of(*t, "runs", at).value_or(1), 1.0, 1e6));
     if (const Json* samples = member(*t, "samples_us")) {
       if (!samples->is_array()) at.fail("'samples_us' is not a list");
       for (const Json& s : *samples) {
@@ -295,6 +298,8 @@ void pool_runs(ResultSet& set, const ResultSet& more) {
           m.status == Status::kFail || m.status == Status::kError || m.status == Status::kTimeout;
       if (it->status == Status::kPass || it->status == Status::kSkip || worse) *it = m;
     } else if (!m.samples_us.empty()) {
+      if (it->run_us.empty() && !it->samples_us.empty()) it->run_us = {midmean(it->samples_us)};
+      it->run_us.push_back(midmean(m.samples_us));
       it->samples_us.insert(it->samples_us.end(), m.samples_us.begin(), m.samples_us.end());
       it->runs += m.runs;
       const MedianInterval interval = median_interval(it->samples_us);

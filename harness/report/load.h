@@ -35,6 +35,8 @@ struct LoadedResult {
   std::optional<double> sm_mhz;                 ///< median SM clock while it was timed
   bool throttled = false;
   int runs = 1;  ///< how many runs the samples come from
+  /// Midmean of each run's samples, where runs were pooled here: does each of them say what all of them say?
+  std::vector<double> run_us;
 };
 
 /// What decides whether two files may be compared; empty or 0 where the file does not say.

@@ -16,9 +16,9 @@ std::map<std::string, RunNoise> noise_between(std::span<const ResultSet> runs) {
   std::map<std::string, std::vector<double>> logs;
   for (const ResultSet& run : runs) {
     for (const LoadedResult& r : run.results) {
-      if (r.status == Status::kPass && r.median_us && *r.median_us > 0) {
-        logs[r.name].push_back(std::log(*r.median_us));
-      }
+      if (r.status != Status::kPass || !r.median_us) continue;
+      const double us = r.samples_us.empty() ? *r.median_us : midmean(r.samples_us);
+      if (us > 0) logs[r.name].push_back(std::log(us));
     }
   }
   std::map<std::string, RunNoise> out;

@@ -1,4 +1,4 @@
-// What `gate --calibrate` learns and stores: how far the medians of equal runs lie apart on this machine.
+// What `gate --calibrate` learns and stores: how far equal runs lie apart on this machine.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ struct NoiseFile {
   std::map<std::string, RunNoise> noise_of;  ///< by "<id>/<kernel>"
 };
 
-/// From runs of the same things: the standard deviation over runs of the log of each median. What passed in
+/// From runs of the same things: the standard deviation over runs of the log of each midmean. What passed in
 /// fewer than two runs is left out.
 std::map<std::string, RunNoise> noise_between(std::span<const ResultSet> runs);
 

@@ -10,8 +10,23 @@ namespace attnbench {
 namespace {
 
 constexpr double kAlpha = 0.05;
+constexpr double kNormal95 = 1.959964;
 
-/// Medians of resamples of one side, by counting how often each of the sorted samples was drawn.
+/// Mean of the middle half of n sorted values, of which value i occurs counts(i) times.
+template <class Counts>
+double middle_half(std::span<const double> sorted, std::size_t n, Counts counts) {
+  const double begin = static_cast<double>(n) / 4, end = static_cast<double>(n) - begin;
+  double seen = 0, sum = 0;
+  for (std::size_t i = 0; i < sorted.size() && seen < end; ++i) {
+    const double next = seen + static_cast<double>(counts(i));
+    const double weight = std::min(next, end) - std::max(seen, begin);
+    if (weight > 0) sum += weight * sorted[i];
+    seen = next;
+  }
+  return sum / (end - begin);
+}
+
+/// Midmeans of resamples of one side, by counting how often each of the sorted samples was drawn.
 class Resampler {
  public:
   Resampler(std::span<const double> samples, uint32_t side, uint64_t seed)
@@ -19,27 +34,17 @@ class Resampler {
     std::sort(sorted_.begin(), sorted_.end());
   }
 
-  double median(uint32_t resample) {
+  double midmean(uint32_t resample) {
     const std::size_t n = sorted_.size();
     std::fill(counts_.begin(), counts_.end(), 0u);
     for (std::size_t i = 0; i < n; i += 4) {
       const Philox4 r = philox4x32(static_cast<uint32_t>(i / 4), resample, side_, 0, seed_);
       for (std::size_t k = 0; k < 4 && i + k < n; ++k) ++counts_[(uint64_t{r.x[k]} * n) >> 32];
     }
-    return (ranked((n - 1) / 2) + ranked(n / 2)) / 2;
+    return middle_half(sorted_, n, [&](std::size_t i) { return counts_[i]; });
   }
 
  private:
-  /// The resample's value of that rank, from 0.
-  double ranked(std::size_t rank) const {
-    std::size_t seen = 0;
-    for (std::size_t i = 0; i < counts_.size(); ++i) {
-      seen += counts_[i];
-      if (seen > rank) return sorted_[i];
-    }
-    return sorted_.back();
-  }
-
   std::vector<double> sorted_;
   std::vector<uint32_t> counts_;
   uint32_t side_;
@@ -66,16 +71,18 @@ double beyond(double ratio, double effect) {
 }  // namespace
 
 RatioTest bootstrap_ratio(std::span<const double> base, std::span<const double> fresh, double effect,
-                          uint64_t seed, int resamples) {
+                          uint64_t seed) {
+  const auto most = static_cast<int>(std::min<std::size_t>(std::max(base.size(), fresh.size()), 1 << 20));
+  const int resamples = std::clamp(200 * kResamples / most, kResamples / 4, kResamples);
   Resampler base_side(base, 0, seed), fresh_side(fresh, 1, seed);
   RatioTest t;
-  t.ratio = median_of({fresh.begin(), fresh.end()}) / median_of({base.begin(), base.end()});
+  t.ratio = midmean({fresh.begin(), fresh.end()}) / midmean({base.begin(), base.end()});
   std::vector<double> ratios(static_cast<std::size_t>(resamples));
   int short_of_edge = 0;
   double sum = 0, squares = 0;
   for (int i = 0; i < resamples; ++i) {
     const auto draw = static_cast<uint32_t>(i);
-    const double r = fresh_side.median(draw) / base_side.median(draw);
+    const double r = fresh_side.midmean(draw) / base_side.midmean(draw);
     ratios[static_cast<std::size_t>(i)] = r;
     short_of_edge += t.ratio >= 1 ? r <= 1 + effect : r >= 1 - effect;
     const double log_excess = std::log(r / t.ratio);
@@ -102,25 +109,28 @@ RatioTest interval_ratio(const MedianRange& base, const MedianRange& fresh, doub
   t.ratio = fresh.median / base.median;
   t.lo = fresh.lo / base.hi;
   t.hi = fresh.hi / base.lo;
-  constexpr double kNormal95 = 1.959964;
   const double standard_error = std::log(t.hi / t.lo) / (2 * kNormal95);
   t.p = normal_p(beyond(t.ratio, effect), standard_error);
   if (base.samples > 0 && fresh.samples > 0) t.p = std::max(t.p, least_p(base.samples, fresh.samples));
   return t;
 }
 
-void widen_by_noise(RatioTest& test, const RunNoise& noise, int base_runs, int fresh_runs, double effect) {
-  if (noise.runs < 2 || !(noise.sigma > 0)) return;
+double noise_half_width(const RunNoise& noise, int base_runs, int fresh_runs) {
+  if (noise.runs < 2 || !(noise.sigma > 0)) return 0;
   // Student's t from the normal z by the expansion of R. A. Fisher and E. A. Cornish (1960), two terms.
-  constexpr double z = 1.959964;
+  constexpr double z = kNormal95;
   const double dof = noise.runs - 1;
   const double t =
       z + (z * z * z + z) / (4 * dof) + (5 * std::pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * dof * dof);
-  const double sigma =
-      noise.sigma * std::sqrt(1.0 / std::max(1, base_runs) + 1.0 / std::max(1, fresh_runs)) * t / z;
-  test.lo = std::min(test.lo, test.ratio * std::exp(-z * sigma));
-  test.hi = std::max(test.hi, test.ratio * std::exp(z * sigma));
-  test.p = std::max(test.p, normal_p(beyond(test.ratio, effect), sigma));
+  return t * noise.sigma * std::sqrt(1.0 / std::max(1, base_runs) + 1.0 / std::max(1, fresh_runs));
+}
+
+void widen_by_noise(RatioTest& test, const RunNoise& noise, int base_runs, int fresh_runs, double effect) {
+  const double half = noise_half_width(noise, base_runs, fresh_runs);
+  if (!(half > 0)) return;
+  test.lo = std::min(test.lo, test.ratio * std::exp(-half));
+  test.hi = std::max(test.hi, test.ratio * std::exp(half));
+  test.p = std::max(test.p, normal_p(beyond(test.ratio, effect), half / kNormal95));
 }
 
 std::vector<bool> benjamini_hochberg(std::span<const double> p, double q) {
@@ -142,9 +152,9 @@ uint64_t name_seed(std::string_view name) {
   return h;
 }
 
-double median_of(std::vector<double> values) {
+double midmean(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+  return middle_half(values, values.size(), [](std::size_t) { return 1; });
 }
 
 }  // namespace attnbench

@@ -9,24 +9,32 @@
 
 namespace attnbench {
 
+/// The mean of the middle half of the values (the interquartile mean, with fractional weights at both ends).
+/// What is compared. A short kernel's times come in steps of several percent, between which a median jumps
+/// with the mix of the steps; the middle half moves with the mix. A quarter of the samples may be anything on
+/// either side. Needs one value at least.
+double midmean(std::vector<double> values);
+
 struct RatioTest {
-  double ratio = 1;  ///< median of the new samples / median of the base
+  double ratio = 1;  ///< midmean of the new samples / midmean of the base
   double lo = 1;     ///< 95 % interval of it
   double hi = 1;
   double p = 1;  ///< two-sided, of the hypothesis that the ratio lies within 1 - effect .. 1 + effect
 };
 
+/// Of up to 200 samples. Of more there are fewer, 500 at least: the work stays the same, and the midmean of
+/// many samples is so nearly normal that the ends of its interval are known from fewer.
 inline constexpr int kResamples = 2000;
 inline constexpr std::size_t kLeastForBootstrap = 5;
 
-/// Percentile bootstrap of the ratio of medians (B. Efron, R. Tibshirani, An Introduction to the Bootstrap,
+/// Percentile bootstrap of the ratio of midmeans (B. Efron, R. Tibshirani, An Introduction to the Bootstrap,
 /// section 13.3): both sides are resampled on their own, with numbers drawn from Philox, so that a seed
 /// always gives the same interval. p is twice the share of resamples that fall short of the band's edge;
-/// where none does, 2000 resamples cannot tell how small p is, and the normal tail of the bootstrap's log
+/// where none does, the resamples cannot tell how small p is, and the normal tail of the bootstrap's log
 /// ratio stands in. It is never below what a rank test of that many samples could reach. Needs positive
 /// samples, at least one on each side.
 RatioTest bootstrap_ratio(std::span<const double> base, std::span<const double> fresh, double effect,
-                          uint64_t seed, int resamples = kResamples);
+                          uint64_t seed);
 
 /// A median with its interval, when there are too few samples to resample, or none.
 struct MedianRange {
@@ -37,16 +45,19 @@ struct MedianRange {
 /// The widest ratio that the two intervals allow: wider than 95 %, never narrower.
 RatioTest interval_ratio(const MedianRange& base, const MedianRange& fresh, double effect);
 
-/// Between-run noise that a calibration saw: the standard deviation of the log of a run's median, from
+/// Between-run noise that a calibration saw: the standard deviation of the log of a run's midmean, from
 /// `runs` runs.
 struct RunNoise {
   double sigma = 0;
   int runs = 0;
 };
 
+/// Half the width, in logs, that the noise between runs leaves a 95 % interval of a ratio pooled from
+/// `base_runs` and `fresh_runs` runs. 0 where the noise says nothing.
+double noise_half_width(const RunNoise& noise, int base_runs, int fresh_runs);
+
 /// Widens the interval to what the noise between runs allows: samples of one run share that run's clock,
-/// memory layout and neighbours, so more samples of it do not narrow that. The medians are pooled from
-/// `base_runs` and `fresh_runs` runs. Never narrows.
+/// memory layout and neighbours, so more samples of it do not narrow that. Never narrows.
 void widen_by_noise(RatioTest& test, const RunNoise& noise, int base_runs, int fresh_runs, double effect);
 
 /// Which hypotheses fall when the false discovery rate is held at q (Y. Benjamini, Y. Hochberg, 1995; holds
@@ -55,7 +66,5 @@ std::vector<bool> benjamini_hochberg(std::span<const double> p, double q);
 
 /// FNV-1a of a name: the seed of its resamples.
 uint64_t name_seed(std::string_view name);
-
-double median_of(std::vector<double> values);
 
 }  // namespace attnbench

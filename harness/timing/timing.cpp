@@ -42,7 +42,7 @@ bool enough(const std::vector<double>& samples, double sampled_s, double wall_s,
   if (sampled_s < o.min_time_s) return false;
   if (wall_s >= std::max(o.budget_s, o.min_time_s)) return true;
   const MedianInterval m = median_interval(samples);
-  return (m.hi - m.lo) / 2 <= o.target * m.median;
+  return (m.hi - m.lo) / 2 <= o.target * m.median && middle_half_error(samples) <= o.target * m.median;
 }
 
 std::optional<double> middle(std::vector<double> x) {

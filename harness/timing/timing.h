@@ -17,7 +17,9 @@ struct TimingOptions {
   int min_samples = 10;   ///< never fewer
   int max_samples = 200;
   double budget_s = 1.0;  ///< wall time after which a case stops (once min_samples are taken)
-  double target = 0.005;  ///< stop when the interval's half width is under this share of the median
+  /// Stop when both half widths are under this share of the median: of the median's interval, and of that of
+  /// the mean of the middle half, since times in steps make the former look narrow.
+  double target = 0.005;
 };
 
 /// What read_clocks said before, between and after the samples of a case.
@@ -68,5 +70,10 @@ struct MedianInterval {
   double median, lo, hi;
 };
 MedianInterval median_interval(std::vector<double> samples);
+
+/// Half the width of the 95 % interval of the mean of the middle half: 1.96 standard errors from the
+/// winsorised samples (R. R. Wilcox, Introduction to Robust Estimation and Hypothesis Testing,
+/// section 3.3.2). Needs two samples.
+double middle_half_error(std::vector<double> samples);
 
 }  // namespace attnbench

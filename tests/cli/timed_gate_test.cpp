@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/cli/program.h"
 
 namespace attnbench::testing {
@@ -37,7 +39,9 @@ TEST_F(CliTimedGate, ASlowKernelIsThreeAndNamesTheCases) {
 
 TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
   const std::string base = scratch_.path("base.json");
-  ASSERT_EQ(gate({"--kernel", "cpu", "--baseline", base, "--update-baseline", "--out", "b"}).exit_code, 0);
+  ASSERT_EQ(gate({"--kernel", "cpu", "--baseline", base, "--update-baseline", "--runs", "1", "--out", "b"})
+                .exit_code,
+            0);
   // One case becomes undecidable, the other one ten seconds long in the baseline.
   json j = read_json(base);
   for (json& entry : j["benchmarks"]) {
@@ -45,7 +49,7 @@ TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
     const bool wild = entry["attnbench"]["params"]["batch"] == "q5";
     const double us = wild ? time["median_us"].get<double>() : 1e7;
     for (std::size_t i = 0; i < time["samples_us"].size(); ++i) {
-      time["samples_us"][i] = wild ? us * (i % 2 ? 100 : 0.01) : us * (1 + 1e-4 * static_cast<double>(i % 5));
+      time["samples_us"][i] = wild ? us * (i % 2 ? 1e6 : 1e-6) : us * (1 + 1e-4 * static_cast<double>(i % 5));
     }
     time["median_us"] = us;
   }
@@ -53,16 +57,44 @@ TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
                           "2", "--out", "g"});
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   EXPECT_THAT(o.out,
-              AllOf(HasSubstr("1 inconclusive"), HasSubstr("1 faster"), HasSubstr("1 cases were run again"),
+              AllOf(HasSubstr("1 inconclusive"), HasSubstr("1 faster"), HasSubstr("2 cases were run again"),
                     HasSubstr("a stored baseline has no further samples")));
-  // 1: which device, 2: all, 3 and 4: the one case that is undecided.
+  // 1: which device, 2: all, 3: the undecided one, and the faster one on whose speed one run's word is not
+  // enough, 4: the one that still is undecided.
   EXPECT_EQ(read_records(scratch_.dir() / "g" / "2-new").size(), 2u);
-  for (const char* run : {"3-new", "4-new"}) {
-    const auto records = read_records(scratch_.dir() / "g" / run);
-    ASSERT_EQ(records.size(), 1u) << run;
-    EXPECT_EQ(records[0]["params"]["batch"], "q5");
-  }
+  EXPECT_EQ(read_records(scratch_.dir() / "g" / "3-new").size(), 2u);
+  const auto records = read_records(scratch_.dir() / "g" / "4-new");
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0]["params"]["batch"], "q5");
   EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "g" / "5-new"));
+}
+
+TEST_F(CliTimedGate, ABaselineIsOfSeveralRuns) {
+  const std::string base = scratch_.path("base.json");
+  const auto make = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"--kernel",          "cpu",   "--baseline", base,
+                                     "--update-baseline", "--out", "b"};
+    args.insert(args.end(), more.begin(), more.end());
+    return gate(args);
+  };
+  Outcome o = make({});
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("is now these 3 runs"));
+  std::vector<double> samples;
+  for (const char* run : {"1-new", "2-new", "3-new"}) {
+    const json records = read_records(scratch_.dir() / "b" / run);
+    for (const json& us : records[0]["time"]["samples_us"]) samples.push_back(us);
+  }
+  const json time = read_json(base)["benchmarks"][0]["attnbench"]["time"];
+  EXPECT_EQ(time["runs"], 3);
+  EXPECT_EQ(time["samples_us"].get<std::vector<double>>(), samples);
+  std::sort(samples.begin(), samples.end());
+  EXPECT_DOUBLE_EQ(time["median_us"].get<double>(),
+                   (samples[(samples.size() - 1) / 2] + samples[samples.size() / 2]) / 2);
+  o = make({"--runs", "1"});
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("is now this run"));
+  EXPECT_FALSE(read_json(base)["benchmarks"][0]["attnbench"]["time"].contains("runs"));
 }
 
 TEST_F(CliTimedGate, CalibrationIsStoredAndUsed) {
@@ -74,6 +106,7 @@ TEST_F(CliTimedGate, CalibrationIsStoredAndUsed) {
   json j = read_json(noise);
   ASSERT_EQ(j["noise"].size(), 2u);
   EXPECT_EQ(j["pairs"], 2);
+  EXPECT_EQ(read_json(base)["benchmarks"][0]["attnbench"]["time"]["runs"], 4) << "all of them";
   // With a noise of a factor of 20 between runs, nothing can be called slower any more.
   for (auto& [name, n] : j["noise"].items()) n["sigma"] = 3.0;
   scratch_.write("base.noise.json", j.dump());

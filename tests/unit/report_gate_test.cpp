@@ -111,7 +111,133 @@ TEST(ReportGate, CalibrationKeepsFalseAlarmsDown) {
   EXPECT_GE(caught, kPairs * 99 / 100);
 }
 
-TEST(ReportGate, NoiseIsTheSpreadOfMedians) {
+TEST(ReportGate, ADifferenceMustBeSeenByMostRuns) {
+  const auto new_side = [](std::vector<double> us) {
+    ResultSet set = set_of({sampled("a", us[0], 0.002, 40, 2)});
+    for (std::size_t i = 1; i < us.size(); ++i)
+      pool_runs(set, set_of({sampled("a", us[i], 0.002, 40, 2 + i)}));
+    return set;
+  };
+  const LoadedResult base = sampled("a", 100, 0.002, 40, 1);
+  const auto verdict = [&](std::vector<double> us) {
+    return compare_results(set_of({base}), new_side(std::move(us)), {}).rows.at(0);
+  };
+  EXPECT_EQ(verdict({106}).change, Change::kSlower) << "one run, as compare has it";
+  EXPECT_EQ(verdict({106, 106}).change, Change::kSlower);
+  EXPECT_EQ(verdict({94, 94, 94}).change, Change::kFaster);
+  const CompareRow once = verdict({110, 100});
+  EXPECT_EQ(once.change, Change::kInconclusive);
+  EXPECT_EQ(once.note, "slower in 1 of 2 runs only");
+  EXPECT_EQ(verdict({100, 90}).note, "faster in 1 of 2 runs only");
+  EXPECT_EQ(verdict({110, 100, 100, 100}).change, Change::kSame) << "and the outlier is outvoted";
+  // Both ways: a rerun settles it.
+  for (const double us : {106.0, 94.0}) {
+    const ResultSet fresh = new_side({us});
+    EXPECT_EQ(undecided_cases(compare_results(set_of({base}), fresh, {}), fresh).count("a"), 1u) << us;
+    const ResultSet twice = new_side({us, us});
+    EXPECT_TRUE(undecided_cases(compare_results(set_of({base}), twice, {}), twice).empty()) << us;
+  }
+}
+
+TEST(ReportGate, TheSpreadOfACaseIsAcceptedAndSaid) {
+  CompareOptions options;
+  options.noise_of["a/k"] = {0.01, 10};  // 2.262 * 1 % * sqrt(2): 3.2 % either way
+  const auto verdict = [&](double us, bool accept) {
+    options.accept_spread = accept;
+    return one(sampled("a", 100, 0.002, 40, 1), sampled("a", us, 0.002, 40, 2), options);
+  };
+  EXPECT_EQ(verdict(100.5, false).change, Change::kInconclusive);
+  const CompareRow same = verdict(100.5, true);
+  EXPECT_EQ(same.change, Change::kSame);
+  EXPECT_EQ(same.note, "same within 5.3 %: the spread of this case between equal runs");
+  EXPECT_NEAR(*same.within, 1.02 * std::exp(2.262 * 0.01 * std::sqrt(2.0)) - 1, 1e-4);
+  EXPECT_EQ(verdict(103, true).change, Change::kInconclusive) << "a difference was seen";
+  EXPECT_EQ(verdict(110, true).change, Change::kSlower);
+  options.noise_of["a/k"] = {0.03, 10};
+  const CompareRow wild = verdict(100.5, true);
+  EXPECT_EQ(wild.change, Change::kInconclusive);
+  EXPECT_THAT(wild.note, HasSubstr("too much to be gated"));
+  // Samples that spread more than the calibration says: more of them would help.
+  options.noise_of["a/k"] = {0.005, 10};
+  options.accept_spread = true;
+  EXPECT_EQ(one(sampled("a", 100, 0.2, 40, 1), sampled("a", 100, 0.2, 40, 2), options).change,
+            Change::kInconclusive);
+}
+
+TEST(ReportGate, TwoTicksOfTheTimerAreNoDifference) {
+  const auto all = [](double us) {
+    LoadedResult r = sampled("a", us, 1e-9, 40, 1);
+    return r;
+  };
+  const CompareRow tick = one(all(1.216), all(1.248));
+  EXPECT_EQ(tick.change, Change::kSame) << "2.6 %, one tick";
+  EXPECT_EQ(tick.note, "same within 5.3 %: two ticks of the timer");
+  EXPECT_EQ(one(all(1.216), all(1.312)).change, Change::kSlower) << "three";
+  EXPECT_EQ(one(all(5), all(5.15)).change, Change::kSlower) << "2 % are more than two ticks";
+  LoadedResult base = all(1.216), fresh = all(1.248);
+  base.device = fresh.device = "cpu";
+  EXPECT_EQ(one(base, fresh).change, Change::kSlower) << "another timer";
+}
+
+/// Samples as a short kernel gave them on an H100: steps of 0.17 us, ticks of 0.032 us, each fourth sample
+/// 0.8 us later, and a run's own shift.
+ResultSet stepped_run(int cases, double slower, double between_runs, std::mt19937_64& rng) {
+  std::normal_distribution<double> shift(0, between_runs), tick(0, 0.02);
+  std::discrete_distribution<int> step({14, 45, 32, 9});
+  std::vector<LoadedResult> out;
+  for (int c = 0; c < cases; ++c) {
+    LoadedResult r = sampled("c" + std::to_string(c), 1, 0, 1, 1);
+    r.samples_us.clear();
+    const double scale = (1 + slower) * std::exp(shift(rng));
+    for (int i = 0; i < 300; ++i) {
+      const double us = (4.75 + 0.4 * c + 0.17 * step(rng) + tick(rng) + (i % 4 == 3 ? 0.8 : 0)) * scale;
+      r.samples_us.push_back(kEventTickUs * std::round(us / kEventTickUs));
+    }
+    const MedianInterval m = median_interval(r.samples_us);
+    r.median_us = m.median;
+    r.lo_us = m.lo;
+    r.hi_us = m.hi;
+    out.push_back(std::move(r));
+  }
+  return set_of(std::move(out));
+}
+
+TEST(ReportGate, TimesInStepsAreDecided) {
+  constexpr int kGates = 8, kCases = 6, kRounds = 3;
+  std::mt19937_64 rng(17);
+  for (const double slower : {0.0, 0.02, 0.03, 0.05, 0.1}) {
+    int exit_code[7] = {}, named = 0;
+    for (int gate = 0; gate < kGates; ++gate) {
+      ResultSet base = stepped_run(kCases, 0, 0.002, rng), fresh = stepped_run(kCases, slower, 0.002, rng);
+      for (int i = 0; i < 2; ++i) pool_runs(base, stepped_run(kCases, 0, 0.002, rng));
+      CompareResult r = compare_results(base, fresh, {});
+      for (int round = 0; round < kRounds; ++round) {
+        const std::set<std::string> ids = undecided_cases(r, fresh);
+        if (ids.empty()) break;
+        ResultSet again = stepped_run(kCases, slower, 0.002, rng);
+        std::erase_if(again.results, [&](const LoadedResult& x) { return !ids.contains(x.id); });
+        pool_runs(fresh, again);
+        r = compare_results(base, fresh, {});
+      }
+      ++exit_code[compare_exit_code(r, {})];
+      named += static_cast<int>(r.count(Change::kSlower));
+    }
+    std::printf("%2.0f %% slower: of %d gates %d same, %d slower (%d of %d cases), %d inconclusive\n",
+                100 * slower, kGates, exit_code[0], exit_code[3], named, kGates * kCases, exit_code[4]);
+    if (slower == 0) {
+      EXPECT_EQ(exit_code[0], kGates);
+    }
+    if (slower >= 0.05) {
+      EXPECT_EQ(exit_code[3], kGates);
+      EXPECT_EQ(named, kGates * kCases);
+    }
+    if (slower == 0.03) {
+      EXPECT_EQ(exit_code[0], 0) << "never waved through";
+    }
+  }
+}
+
+TEST(ReportGate, NoiseIsTheSpreadOfRuns) {
   const auto run = [](double us) { return set_of({sampled("a", us, 1e-9, 9, 1)}); };
   const std::vector<ResultSet> runs = {run(100), run(102), run(98)};
   const auto noise = noise_between(runs);

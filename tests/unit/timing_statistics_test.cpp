@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "harness/device/peak.h"
@@ -17,6 +19,18 @@ TEST(MedianInterval, KnownOrderStatistics) {
   EXPECT_EQ(m.median, 10.5);
   EXPECT_EQ(m.lo, 6);  // the 6th and 15th of 20 cover 95.9 %
   EXPECT_EQ(m.hi, 15);
+}
+
+TEST(MedianInterval, ManySamples) {
+  // By the binomial up to 1000, by the normal beyond: the ranks go on without a step.
+  for (const int n : {999, 1000, 1001, 1002, 5000, 100000}) {
+    std::vector<double> x(static_cast<std::size_t>(n));
+    std::iota(x.begin(), x.end(), 1.0);
+    const MedianInterval m = median_interval(x);
+    EXPECT_EQ(m.median, (n + 1) / 2.0);
+    EXPECT_NEAR(m.lo, n / 2.0 - 0.98 * std::sqrt(n), 2) << n;
+    EXPECT_NEAR(m.hi, n / 2.0 + 0.98 * std::sqrt(n), 2) << n;
+  }
 }
 
 TEST(MedianInterval, FewSamplesGiveTheRange) {
@@ -95,6 +109,38 @@ TEST(TimeLaunches, StopsEarlyWhenQuietAndGoesOnWhenNoisy) {
   EXPECT_NEAR(a.median_us, 100.01, 1e-9);
   EXPECT_NEAR(a.real_time_us, a.median_us, 0.02) << "its manual time is ours";
   EXPECT_EQ(a.host_bound, 0);
+}
+
+TEST(TimeLaunches, TimesInStepsAreNotTakenForQuietOnes) {
+  // Six of ten on one step: the median's interval has no width, and yet another run's median may be the next
+  // step, 3 % away.
+  FakeDevice steps([](int i) { return i % 10 < 6 ? 5.0 : 5.16; });
+  TimingOptions o;
+  o.budget_s = 1e9;
+  const TimeResult r = time_launches(
+      steps, "steps", [] {}, o);
+  EXPECT_LE((r.hi_us - r.lo_us) / 2, 0.005 * r.median_us + 0.08);
+  EXPECT_GE(r.samples_us.size(), 100u);
+  EXPECT_LT(r.samples_us.size(), 200u) << "but enough of them are enough";
+}
+
+TEST(MedianInterval, ErrorOfTheMiddleHalfIsThatOfItsMean) {
+  double sum = 0, squares = 0, said = 0;
+  constexpr int kTrials = 2000;
+  for (int t = 0; t < kTrials; ++t) {
+    std::vector<double> x;
+    for (uint32_t i = 0; i < 40; ++i) {
+      const double u = (philox4x32(i, static_cast<uint32_t>(t), 0, 0, 9).x[0] + 0.5) / 4294967296.0;
+      x.push_back(-std::log(u));  // skewed
+    }
+    said += middle_half_error(x) / 1.96 / kTrials;
+    std::sort(x.begin(), x.end());
+    const double m = std::accumulate(x.begin() + 10, x.begin() + 30, 0.0) / 20;
+    sum += m;
+    squares += m * m;
+  }
+  const double seen = std::sqrt(squares / kTrials - sum / kTrials * (sum / kTrials));
+  EXPECT_NEAR(said / seen, 1, 0.1);
 }
 
 TEST(TimeLaunches, HostBoundSamplesAreCounted) {

@@ -1,0 +1,28 @@
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "harness/cli/gate.h"
+#include "harness/report/files.h"
+#include "harness/report/json.h"
+#include "harness/report/pool.h"
+
+namespace attnbench::cli {
+
+int update_baseline(const GateOptions& o, const GateRuns& runs, const Side& side,
+                    const std::vector<int>& numbers, int run_code) {
+  if (run_code == 1 || run_code == 5 || run_code == 6) {
+    std::cerr << fmt::format("gate: {} is not changed: the new results are wrong or empty\n", o.baseline);
+    return run_code;
+  }
+  std::vector<std::string> files;
+  for (const int n : numbers) {
+    files.push_back((runs.dir() / fmt::format("{}-{}", n, side.name) / "results.json").string());
+  }
+  write_file_atomically(o.baseline, dump_json(pool_result_files(files), 1) + "\n");
+  std::cout << fmt::format("baseline: {} is now {}\n", o.baseline,
+                           files.size() == 1 ? "this run" : fmt::format("these {} runs", files.size()));
+  return 0;
+}
+
+}  // namespace attnbench::cli
