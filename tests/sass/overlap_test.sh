@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# overlap_test.sh CUOBJDUMP OBJECTS...: in the machine code of sm90_prefill for head_dim 128 and 256 (of bf16: fp16 is the
+# same source), every softmax behind a product with K must run while the product with V is in flight: between the wait
+# that leaves one group of products in flight (DEPBAR.LE gsb0, 0x1) and the wait for the last (0x0) lies an exponential
+# (MUFU.EX2) for each score, 64 or 32 per thread. A kernel has two such places or more.
+set -euo pipefail
+cuobjdump=$1
+shift
+for object in "$@"; do
+  case $object in *bf16_d128_* | *bf16_d256_*) "$cuobjdump" -sass "$object" ;; esac
+done | awk '
+  function close_place() { if (open && count < needed) lost = lost sprintf(" %d of %d exponentials at /*%s*/;", count, needed, at); open = 0 }
+  function close_kernel() {
+    close_place()
+    if (needed) {
+      ++kernels
+      if (places < 2) lost = lost sprintf(" %d waits that leave products in flight, not 2 or more;", places)
+      if (lost != "") { print "overlap lost in " name ":" lost; failed = 1 }
+    }
+    needed = 0; places = 0; lost = ""
+  }
+  /Function : / { close_kernel(); name = $3; needed = name ~ /prefill_kernel.*D128/ ? 64 : name ~ /prefill_kernel.*D256/ ? 32 : 0 }
+  needed && /WARPGROUP.DEPBAR.LE gsb0, 0x1/ { close_place(); open = 1; count = 0; at = $1; gsub("[^0-9a-f]", "", at); ++places }
+  needed && /WARPGROUP.DEPBAR.LE gsb0, 0x0/ { close_place() }
+  needed && /MUFU.EX2/ { ++count }
+  END {
+    close_kernel()
+    if (kernels != 6) { print "kernels of bf16, head_dim 128 and 256 found: " kernels + 0 ", not 6"; failed = 1 }
+    if (!failed) print kernels " kernels: every softmax beside products"
+    exit failed
+  }'
