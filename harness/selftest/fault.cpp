@@ -23,7 +23,8 @@ std::vector<FaultClass> all_faults() {
           merge_faults(),
           memory_faults(),
           state_faults(),
-          layout_faults()};
+          layout_faults(),
+          ignored_faults()};
 }
 
 Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change) {

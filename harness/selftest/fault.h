@@ -49,6 +49,7 @@ FaultClass merge_faults();
 FaultClass memory_faults();
 FaultClass state_faults();
 FaultClass layout_faults();
+FaultClass ignored_faults();
 
 // How faults are written.
 

@@ -126,6 +126,13 @@ INSTANTIATE_TEST_SUITE_P(
               [](AttentionParams& a) {  // rank 0 has rank 2's
                 if (a.features & kSinks) a.seqused_k += 2 * a.batch;
               }},
+        Fault{"DcpInterleaveIgnored", kDcp + "mask: causal, batch: q1s30_q1s40_q1s100}",
+              [](AttentionParams& a) {  // token by token, rank 0 has 34 keys of 100 and not 36
+                static std::vector<int32_t> lengths;
+                lengths.assign(a.seqused_k, a.seqused_k + a.batch);
+                std::replace(lengths.begin(), lengths.end(), 36, 34);
+                a.seqused_k = lengths.data();
+              }},
         Fault{"DcpOneCacheForAll", kDcp + "dtype: fp32, batch: q3s40_q7s100}",
               [](AttentionParams& a) {
                 static const void* first = nullptr;

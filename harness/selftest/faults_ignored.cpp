@@ -1,0 +1,274 @@
+// Features that a kernel takes and ignores, where no other class has them: what is left is a plausible
+// result.
+#include <algorithm>
+#include <cmath>
+
+#include "harness/selftest/fault.h"
+
+namespace attnbench {
+namespace {
+
+#define SMALL "dtype: bf16, heads: 8/2, head_dim: 64"
+#define SEQS "batch: q5s70_q3s100_q20s33}"
+constexpr const char* kPacked = "{kv: packed, dtype: bf16, heads: 8/2, head_dim: 64, mask: none, " SEQS;
+constexpr const char* kSingles = "{kv: packed, dtype: fp32, heads: 8/2, head_dim: 64, mask: causal, " SEQS;
+constexpr const char* kHalfs = "{kv: packed, dtype: fp16, heads: 8/2, head_dim: 64, mask: causal, " SEQS;
+constexpr const char* kScaled = "{kv: packed, " SMALL ", mask: causal, softmax_scale: 0.3, " SEQS;
+constexpr const char* kBiased = "{kv: packed, " SMALL ", mask: causal, alibi: per_head, " SEQS;
+constexpr const char* kAlibiSqrt =
+    "{kv: packed, " SMALL ", mask: causal, alibi: per_head, alibi_sqrt: true, " SEQS;
+constexpr const char* kRightWindow = "{kv: packed, " SMALL ", mask: none, window: \"-1,5\", " SEQS;
+constexpr const char* kGaps = "{kv: packed, gap_tokens: 20, " SMALL ", mask: none, " SEQS;
+constexpr const char* kPages =
+    "{kv: paged, block_size: 16, " SMALL ", page_layout: shuffled, mask: none, " SEQS;
+constexpr const char* kPagesInOrder =
+    "{kv: paged, block_size: 16, " SMALL ", page_layout: contiguous, mask: none, " SEQS;
+constexpr const char* kHeadsOutside =
+    "{kv: paged, block_size: 16, kv_layout: hnd, " SMALL ", mask: none, " SEQS;
+constexpr const char* kShared =
+    "{kv: paged, block_size: 16, " SMALL
+    ", page_layout: shared_prefix, shared_prefix: 32, mask: none, batch: q5s70_q3s100_q20s40}";
+constexpr const char* kCache =
+    "{kv: contiguous, leftpad: 9, cache_batch_idx: shuffled, " SMALL ", mask: causal, " SEQS;
+constexpr const char* kInt8Keys =
+    "{kv: paged, block_size: 16, kv_dtype: int8_k, " SMALL ", mask: none, " SEQS;
+constexpr const char* kWithProbs = "{kv: packed, probs: true, " SMALL ", mask: causal, " SEQS;
+constexpr const char* kNewTokens =
+    "{kv: contiguous, append: in_call, new_tokens: 7, " SMALL ", mask: causal, batch: q3s40_q5s33_q1s21}";
+constexpr const char* kPartlyTurned =
+    "{op: kv_append, dtype: bf16, heads: 2, head_dim: 64, block_size: 16, rotary: neox, rotary_dim: 32, "
+    "batch: q5s21_q1s40_q16s16}";
+constexpr const char* kMixedAppend =
+    "{op: kv_append, kv_dtype: int8_k, scales: given, dtype: bf16, heads: 3, head_dim: 64, block_size: 16, "
+    "batch: q5s21_q1s40_q16s16}";
+constexpr const char* kStates =
+    "{op: merge_states, dtype: bf16, partial_dtype: fp32, heads: 4, head_dim: 64, states: 3, batch: q37}";
+constexpr const char* kShortStates =
+    "{op: merge_states, dtype: bf16, partial_dtype: same, heads: 4, head_dim: 64, states: 3, batch: q37}";
+
+Tamper::Fault read_as(DType type, Feature feature) {
+  return with_params([=](Tamper&, AttentionParams& p) {
+    p.features = (p.features & ~uint64_t{kBf16 | kFp16 | kFp32}) | feature;
+    p.dtype_q = p.dtype_k = p.dtype_v = p.dtype_out = type;
+  });
+}
+
+Tamper::Fault with_op(std::function<void(Tamper&, OpParams&)> change) {
+  return [change](Tamper& t, const OpParams& op) {
+    OpParams wrong = op;
+    change(t, wrong);
+    return t.launch(wrong);
+  };
+}
+
+int64_t pages_of(const HostView& v, int b) { return (v.k_len(b) + v.p().block_size - 1) / v.p().block_size; }
+
+/// All channels turn, by tables whose other half is an angle of its own.
+void turn_all(Tamper& t, KvAppendParams& p) {
+  const auto half = static_cast<std::size_t>(p.rotary.dim / 2);
+  const auto width = static_cast<std::size_t>(p.head_dim / 2);
+  const auto wider = [&](const float* from, float angle) {
+    const auto rows = t.read<float>(from, int64_t{p.rotary.positions} * (p.rotary.dim / 2));
+    std::vector<float> out(static_cast<std::size_t>(p.rotary.positions) * width, angle);
+    for (std::size_t r = 0; r * half < rows.size(); ++r)
+      std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(r * half), half,
+                  out.begin() + static_cast<std::ptrdiff_t>(r * width));
+    return t.put(out);
+  };
+  p.rotary.cos = wider(p.rotary.cos, 0.8f);
+  p.rotary.sin = wider(p.rotary.sin, 0.6f);
+  p.rotary.dim = p.head_dim;
+}
+
+std::vector<Fault> ignored_in_types() {
+  return {{"bf16_read_as_fp16", "bits of bf16 are taken as fp16", {kPacked}, read_as(DType::kFp16, kFp16)},
+          {"fp16_read_as_bf16", "bits of fp16 are taken as bf16", {kHalfs}, read_as(DType::kBf16, kBf16)},
+          {"fp32_output_in_16_bits",
+           "O has the digits of bf16",
+           {kSingles},
+           with_output([](const HostView& v, OutView& out) {
+             for (const HostRow& r : v.rows()) {
+               for (int c = 0; c < v.p().head_dim; ++c) {
+                 const float o = out.o(r.token, r.head, c);
+                 out.set_o(r.token, r.head, c, round_to(DType::kBf16, o));
+               }
+             }
+           })},
+          {"last_channels_left_out",
+           "scores are of the first 48 of 64 channels",
+           {kPacked},
+           with_params([](Tamper&, AttentionParams& p) {
+             p.head_dim -= 16;
+             p.features |= kHeadDimV;
+           })},
+          {"int8_k_descale_of_row_0",
+           "one descale of K for all rows",
+           {kInt8Keys},
+           with_params([](Tamper&, AttentionParams& p) {
+             p.k_descale_stride_block = p.k_descale_stride_outer = 0;
+           })}};
+}
+
+std::vector<Fault> ignored_in_scores() {
+  return {{"full_mask_taken_as_causal",
+           "without a mask, queries see nothing behind the diagonal",
+           {kPacked},
+           with_params([](Tamper&, AttentionParams& p) {
+             p.causal = 1;
+             p.features |= kCausal;
+           })},
+          {"keys_as_many_as_queries",
+           "cross attention sees no more keys than there are queries",
+           {kPacked},
+           with_params([](Tamper& t, AttentionParams& p) {
+             const auto cu = t.read<int32_t>(p.cu_seqlens_q, p.batch + 1);
+             change_lengths(t, p, [&](int b, int32_t k) {
+               return std::min(k, cu[static_cast<std::size_t>(b) + 1] - cu[static_cast<std::size_t>(b)]);
+             });
+           })},
+          {"window_right_ignored",
+           "all keys behind the diagonal are seen",
+           {kRightWindow},
+           with_params([](Tamper&, AttentionParams& p) {
+             p.window_right = -1;
+             p.features &= ~uint64_t{kWindow};
+           })},
+          {"softmax_scale_ignored",
+           "1 / sqrt(D), whatever is given",
+           {kScaled},
+           with_params([](Tamper&, AttentionParams& p) {
+             p.softmax_scale = 1.0f / std::sqrt(static_cast<float>(p.head_dim));
+           })},
+          {"alibi_ignored", "no bias", {kBiased}, with_params([](Tamper&, AttentionParams& p) {
+             p.alibi_slopes = nullptr;
+             p.features &= ~uint64_t{kAlibi};
+           })},
+          {"alibi_sqrt_ignored",
+           "the distance itself, not its square root",
+           {kAlibiSqrt},
+           with_params([](Tamper&, AttentionParams& p) { p.alibi_sqrt = 0; })},
+          {"probs_ignored",
+           "no probabilities are returned",
+           {kWithProbs},
+           with_params([](Tamper&, AttentionParams& p) {
+             p.probs = nullptr;
+             p.features &= ~uint64_t{kProbs};
+           })}};
+}
+
+std::vector<Fault> ignored_in_sources() {
+  return {{"packed_boundary_one_early",
+           "the keys of each sequence but the first begin one row early",
+           {kPacked},
+           with_params([](Tamper& t, AttentionParams& p) {
+             if (!(p.features & kPackedKv)) return;  // a variant with pages
+             auto cu = t.read<int32_t>(p.cu_seqlens_k, p.batch + 1);
+             for (std::size_t b = 1; b + 1 < cu.size(); ++b) --cu[b];
+             p.cu_seqlens_k = t.put(cu);
+           })},
+          {"seqused_ignored",
+           "keys up to the next sequence's first, unused rows included",
+           {kGaps},
+           with_params([](Tamper&, AttentionParams& p) {
+             if (!(p.features & kPackedKv)) return;
+             p.seqused_k = nullptr;
+             p.features &= ~uint64_t{kPartialKv};
+           })},
+          {"pages_taken_in_order",
+           "page i of the batch is block i of the pool",
+           {kPages},
+           with_params([](Tamper& t, AttentionParams& p) {
+             change_table(t, p, [](const HostView& v, std::vector<int32_t>& table) {
+               int32_t next = 0;
+               for (int b = 0; b < v.p().batch; ++b) {
+                 for (int64_t i = 0; i < pages_of(v, b); ++i)
+                   table[static_cast<std::size_t>(b * v.p().block_table_stride + i)] = next++;
+               }
+             });
+           })},
+          {"pages_begin_at_block_0",
+           "pages in order are taken to begin at the pool's first block for every sequence",
+           {kPagesInOrder},
+           with_params([](Tamper& t, AttentionParams& p) {
+             change_table(t, p, [](const HostView& v, std::vector<int32_t>& table) {
+               for (int b = 0; b < v.p().batch; ++b) {
+                 for (int64_t i = 0; i < pages_of(v, b); ++i)
+                   table[static_cast<std::size_t>(b * v.p().block_table_stride + i)] =
+                       static_cast<int32_t>(i);
+               }
+             });
+           })},
+          {"hnd_read_as_nhd",
+           "(head, token, channel) is taken as (token, head, channel)",
+           {kHeadsOutside},
+           with_params([](Tamper&, AttentionParams& p) {
+             if (!(p.features & kHnd)) return;
+             p.features &= ~uint64_t{kHnd};
+             p.k_stride_token = p.v_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
+             p.k_stride_head = p.v_stride_head = p.head_dim;
+           })},
+          {"shared_pages_of_one_sequence_alone",
+           "sequences but the first find their own last page where the shared one is",
+           {kShared},
+           with_params([](Tamper& t, AttentionParams& p) {
+             change_table(t, p, [](const HostView& v, std::vector<int32_t>& table) {
+               for (int b = 1; b < v.p().batch; ++b) {
+                 const auto row = static_cast<std::size_t>(b * v.p().block_table_stride);
+                 table[row] = table[row + static_cast<std::size_t>(pages_of(v, b)) - 1];
+               }
+             });
+           })},
+          {"leftpad_ignored",
+           "keys are taken to begin at row 0 of the cache",
+           {kCache},
+           with_params([](Tamper&, AttentionParams& p) { p.cache_leftpad = nullptr; })},
+          {"cache_batch_idx_ignored",
+           "sequence b is taken to have row b of the cache",
+           {kCache},
+           with_params([](Tamper&, AttentionParams& p) { p.cache_batch_idx = nullptr; })},
+          {"in_call_as_many_as_queries",
+           "a sequence's last new tokens are appended, one per query",
+           {kNewTokens},
+           with_params([](Tamper& t, AttentionParams& p) {
+             const auto cu = t.read<int32_t>(p.cu_seqlens_q, p.batch + 1);
+             p.cu_seqlens_new = t.put(cu);
+             p.total_new = cu.back();
+           })}};
+}
+
+std::vector<Fault> ignored_in_other_ops() {
+  return {{"rotary_dim_ignored", "all channels turn", {kPartlyTurned}, with_op([](Tamper& t, OpParams& op) {
+             turn_all(t, op.kv_append);
+           })},
+          {"int8_k_append_of_channel_0",
+           "all channels of K have the scale of the first",
+           {kMixedAppend},
+           with_op([](Tamper&, OpParams& op) { op.kv_append.k_scale.given_stride_channel = 0; })},
+          {"fp32_states_read_in_16_bits",
+           "partial O in fp32 is taken as bf16",
+           {kStates},
+           with_op([](Tamper&, OpParams& op) {
+             op.merge_states.dtype_partial = DType::kBf16;
+             op.merge_states.features = (op.merge_states.features & ~uint64_t{kFp32}) | kBf16;
+           })},
+          {"states_of_16_bits_rounded_to_8",
+           "partial O in bf16 loses its last three digits",
+           {kShortStates},
+           with_op([](Tamper& t, OpParams& op) {
+             MergeStatesParams& p = op.merge_states;
+             auto o = t.read<uint16_t>(p.partial_out, p.num_states * p.partial_stride_state);
+             for (uint16_t& x : o) x &= 0xfff8;
+             p.partial_out = t.put(o);
+           })}};
+}
+
+}  // namespace
+
+FaultClass ignored_faults() {
+  FaultClass all{"ignored", {}};
+  for (auto& part : {ignored_in_types(), ignored_in_scores(), ignored_in_sources(), ignored_in_other_ops()})
+    all.faults.insert(all.faults.end(), part.begin(), part.end());
+  return all;
+}
+
+}  // namespace attnbench
