@@ -3,11 +3,14 @@
 gates of kernels that take a known share longer, which must.
 
     scripts/gate_trust.py --device cpu --gates 10
+    scripts/gate_trust.py --device cpu --gates 200 --slow-gates 50 --set heads=4/1   # 200 equal, 4 times 50 slower
     scripts/gate_trust.py --device cuda --gates 200 --out results/baselines/h100/gate_trust.json
     scripts/gate_trust.py --table results/baselines/*/gate_trust.json    # the rows of results/README.md
 
 The kernels are those of attnbench_faulty (tests/faults/slow.h). One round makes a baseline of slow_0_percent,
-gates slow_0_percent against it, and each slower kernel. With --turns there is no stored baseline: both kernels
+gates slow_0_percent against it, and each slower kernel. Where there are to be more gates of equal kernels than of
+slower ones, a round has several of them. Results are verified in the first round, later ones only take times. With
+--turns there is no stored baseline: both kernels
 run in turns (gate --against-kernel). The machine should have nothing else to do."""
 import argparse
 import json
@@ -95,9 +98,11 @@ def table(files):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="as of attnbench run (default cpu)")
-    parser.add_argument("--gates", type=int, default=10, help="gates of each kind (default 10)")
+    parser.add_argument("--gates", type=int, default=10, help="gates between equal kernels (default 10)")
+    parser.add_argument("--slow-gates", type=int, default=None, help="gates of each slow-down, and rounds (default: as --gates)")
     parser.add_argument("--slow", default="2,3,5,10", help="slow-downs in percent (default 2,3,5,10)")
     parser.add_argument("--config", default="configs/gate.yaml")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of attnbench gate: smaller cases, say")
     parser.add_argument("--program", default=None, help="attnbench_faulty (default: the newest under build/)")
     parser.add_argument("--pairs", type=int, default=5, help="pairs of runs to calibrate with first; 0: none (default 5)")
     parser.add_argument("--reruns", type=int, default=3)
@@ -111,6 +116,10 @@ def main():
     if args.table:
         table(args.table)
         return 0
+    if args.slow_gates is None:
+        args.slow_gates = args.gates
+    if args.slow_gates < 1 or args.gates < 1:
+        parser.error("--gates and --slow-gates: 1 or more")
     program = args.program
     if program is None:
         found = sorted(ROOT.glob("build/*/tests/faults/attnbench_faulty"), key=lambda p: p.stat().st_mtime)
@@ -124,6 +133,8 @@ def main():
         log, baseline = scratch / "log.txt", scratch / "baseline.json"
         common = [program, "gate", args.config, "--device", args.device, "--max-samples", str(args.max_samples),
                   "--no-ceilings", "--quiet", "--out", str(scratch / "runs")]
+        for change in args.set:
+            common += ["--set", change]
         judging = ["--reruns", str(args.reruns), "--min-effect", str(args.min_effect)]
 
         def must(command):
@@ -137,18 +148,21 @@ def main():
             must(common + ["--kernel", "slow_0_percent", "--calibrate", "--pairs", str(args.pairs)] + noise)
         tallies = {p: new_tally(p) for p in percents}
         begin, context = time.monotonic(), None
-        for gate in range(args.gates):
+        for turn in range(args.slow_gates):
             if args.budget and time.monotonic() - begin > args.budget:
-                print(f"gate_trust: {args.budget} s are spent after {gate} rounds", file=sys.stderr)
+                print(f"gate_trust: {args.budget} s are spent after {turn} rounds", file=sys.stderr)
                 break
+            unchecked = [] if turn == 0 else ["--check", "off"]
             if not args.turns:
-                must(common + ["--kernel", "slow_0_percent", "--baseline", str(baseline), "--update-baseline"])
-            for p in percents:
+                must(common + unchecked + ["--kernel", "slow_0_percent", "--baseline", str(baseline), "--update-baseline"])
+            # So many equal ones that --gates are reached in the last round.
+            equal = args.gates * (turn + 1) // args.slow_gates - args.gates * turn // args.slow_gates
+            for p in [0] * equal + percents[1:]:
                 against = ["--against-kernel", "slow_0_percent"] if args.turns else ["--baseline", str(baseline),
                                                                                    "--match", "case"]
                 if args.turns and p == 0:
                     against = ["--against", program]
-                code, seconds = run(common + judging + noise + against + ["--kernel", f"slow_{p}_percent"], log)
+                code, seconds = run(common + unchecked + judging + noise + against + ["--kernel", f"slow_{p}_percent"], log)
                 if code not in (0, 3, 4):
                     sys.stderr.write(log.read_text(errors="replace")[-4000:])
                     sys.exit(f"gate_trust: a gate of slow_{p}_percent ended with {code}")
@@ -156,14 +170,17 @@ def main():
             if context is None:
                 results = max((scratch / "runs").glob("*-new/results.json"), key=lambda f: f.stat().st_mtime)
                 context = json.loads(results.read_text())["context"]["attnbench"]
-            done = ", ".join(f"{p} %: {tallies[p]['exit_codes'].get('3', 0)}" for p in percents)
-            print(f"round {gate + 1} of {args.gates}: called slower {done}", file=sys.stderr)
+            done = ", ".join(f"{p} %: {tallies[p]['exit_codes'].get('3', 0)} of {tallies[p]['gates']}" for p in percents)
+            spent = time.monotonic() - begin
+            left = spent / (turn + 1) * (args.slow_gates - turn - 1)
+            print(f"round {turn + 1} of {args.slow_gates}, {spent:.0f} s, {left:.0f} s to go: called slower {done}",
+                  file=sys.stderr, flush=True)
         noise_text = json.loads((scratch / "noise.json").read_text()) if args.pairs > 0 else None
 
     out = {
         "made_by": "scripts/gate_trust.py " + " ".join(a if a != program else "attnbench_faulty" for a in sys.argv[1:]),
         "version": context["version"], "revision": context["revision"], "device": context["device"],
-        "host_cpus": os.cpu_count(), "system": platform.system(), "config": args.config,
+        "host_cpus": os.cpu_count(), "system": platform.system(), "config": " ".join([args.config] + ["--set " + c for c in args.set]),
         "mode": "turns" if args.turns else "stored baseline", "min_effect_percent": args.min_effect,
         "reruns": args.reruns, "max_samples": args.max_samples, "calibration": noise_text,
         "tallies": [summary(tallies[p]) for p in percents],
