@@ -4,6 +4,7 @@
 #
 #   attnbench_setup program|tests        tests need GoogleTest as well
 #   attnbench_install PACKAGE...         apt-get install, as root or through sudo
+#   attnbench_install_test_tools         with CI set: what some tests need, and skip without
 #   attnbench_configure DIR OPTION...    cmake -S <repository> -B DIR, with Ninja where it is found
 #
 # Chart.js, for `attnbench report`, is installed where that needs no password; all else works without it.
@@ -105,6 +106,28 @@ attnbench_install_optional() {
     if (attnbench_install libjs-chart.js); then return; fi
   fi
   attnbench_say "no Chart.js (apt: libjs-chart.js): building without the HTML of attnbench report"
+}
+
+# Chromium for the tests of the HTML report, Slurm for those of scripts/slurm. Not on a person's machine, where the
+# packages would start daemons. A failure costs a line.
+attnbench_install_test_tools() {
+  local sets=() packages name
+  # With several names, command -v is content with one.
+  command -v chromium chromium-browser google-chrome >/dev/null || sets+=(chromium)
+  for name in slurmctld slurmd sbatch squeue munged; do
+    if ! PATH=$PATH:/usr/sbin:/sbin command -v "$name" >/dev/null; then
+      sets+=("slurm-wlm munge")
+      break
+    fi
+  done
+  for packages in "${sets[@]}"; do
+    # shellcheck disable=SC2086  # the set is words
+    if [[ -n ${CI:-} ]] && command -v apt-get >/dev/null 2>&1 && { [[ $(id -u) -eq 0 ]] || sudo -n true 2>/dev/null; } &&
+      (attnbench_install $packages); then
+      continue
+    fi
+    attnbench_say "not here: $packages; tests that need it are skipped"
+  done
 }
 
 attnbench_check_versions() {

@@ -4,7 +4,8 @@
 #   ./scripts/test.sh [options of ctest]       e.g. ./scripts/test.sh -R cli -V
 #
 # Installs what is missing (Debian, Ubuntu) and builds under build/test; CUDA is compiled wherever nvcc is
-# found, and its tests skip where no GPU works (-V prints why). With CI set, warnings are errors.
+# found, and its tests skip where no GPU works (-V prints why). With CI set, warnings are errors, and
+# Chromium and Slurm are installed for the tests that need them, where apt-get works without a password.
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -16,6 +17,7 @@ fi
 
 begin=$SECONDS
 attnbench_setup tests
+attnbench_install_test_tools
 
 build=$attnbench_root/build/test
 werror=OFF

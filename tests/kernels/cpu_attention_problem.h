@@ -127,7 +127,7 @@ struct Result {
   std::vector<float> probs;
   bool operator==(const Result& other) const {
     const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
-      return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
+      return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * 4) == 0);
     };
     return same(out, other.out) && same(lse, other.lse) && same(probs, other.probs);
   }
