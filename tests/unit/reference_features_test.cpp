@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/merge.h"
 #include "reference/reference.h"
 #include "tests/unit/reference_naive.h"
 
@@ -390,6 +391,35 @@ TEST(ReferenceByHand, ScoresThatCount) {
   p.sinks.clear();
   p.alibi_slopes = {3.0};
   EXPECT_EQ(score_abs({1, 2, 3}), 5.0);
+}
+
+// A sink belongs into one state of a row, whichever: into the suffix's as here, into the prefix's as in vLLM.
+TEST(ReferenceByHand, SinkOfACascadeInEitherState) {
+  const Given all({0.3, 1.2, -0.5}, {1, -2, 4}), prefix({0.3, 1.2}, {1, -2}), suffix({-0.5}, {4});
+  Problem whole = single(1, 3), two = single(1, 2), one = single(1, 1), none = single(1, 0);
+  const std::vector<double> sink = {0.7};
+  const auto merged = [](const Result& a, const Result& b) {
+    MergedRow r;
+    merge_states(std::vector<double>{a.lse, b.lse}, std::vector<double>{a.o[0], b.o[0]}, 1, r);
+    return r;
+  };
+  whole.sinks = one.sinks = none.sinks = sink;
+  const Result row = row_of(whole, all, 0);
+  const Result here = row_of(two, prefix, 0);
+  const MergedRow in_suffix = merged(here, row_of(one, suffix, 0));
+  const MergedRow beside_no_key = merged(here, row_of(none, suffix, 0));
+  one.sinks.clear();
+  two.sinks = sink;
+  const Result there = row_of(two, prefix, 0);
+  const MergedRow in_prefix = merged(there, row_of(one, suffix, 0));
+  for (const MergedRow& r : {in_suffix, in_prefix}) {
+    EXPECT_NEAR(r.o[0], row.o[0], 1e-14);
+    EXPECT_NEAR(r.lse, row.lse, 1e-14);
+  }
+  EXPECT_GT(std::abs(here.o[0] - there.o[0]), 0.1) << "the states themselves differ";
+  // A suffix without keys has the sink alone.
+  EXPECT_NEAR(beside_no_key.o[0], there.o[0], 1e-14);
+  EXPECT_NEAR(beside_no_key.lse, there.lse, 1e-14);
 }
 
 // A key that carries the row may have nothing in a channel: what is left there is of keys e^-44 of it.
