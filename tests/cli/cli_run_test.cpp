@@ -105,9 +105,10 @@ TEST_F(CliRun, NoTimeVerifiesOnly) {
 
 TEST_F(CliRun, CheckFullTakesEveryRowAndSampledFewer) {
   // Over the limit under which a sample is every row: 8 x 4 x 64 x 2 x 2200^2 = 2e10 flop.
-  const std::vector<std::string> args = {"run",      "--case", "{batch: 2q2200, heads: 8/2, head_dim: 64}",
-                                         "--device", "cpu",    "--no-time",
-                                         "--out",    "out"};
+  const std::vector<std::string> args = {"run",       "--case", "{batch: 2q2200, heads: 8/2, head_dim: 64}",
+                                         "--device",  "cpu",    "--no-time",
+                                         "--timeout", "1000",   "--out",
+                                         "out"};
   ASSERT_EQ(run_attnbench(scratch_, args).exit_code, 0);
   json check = records().at(0)["check"];
   EXPECT_EQ(check["method"], "sampled");
