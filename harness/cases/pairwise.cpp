@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <random>
 #include <set>
 
 namespace attnbench {
@@ -9,6 +10,8 @@ namespace {
 
 /// Orders in which the axes of a row are filled; the row that meets most open pairs is taken.
 constexpr std::size_t kOrders = 3;
+/// Rows drawn for a pair that its values' needs do not lead to, and for a legal row to begin with.
+constexpr int kDrawnRows = 100;
 
 class Builder {
  public:
@@ -25,6 +28,7 @@ class Builder {
 
   PairwiseCover build() {
     if (points_.size() == 1) return single_axis();
+    find_plain();
     find_needs();
     for_each_pair([&](const ValuePair& p) {
       if (!open(p.axis_a, p.point_a, p.axis_b, p.point_b)) return;
@@ -94,11 +98,36 @@ class Builder {
     return needs;
   }
   bool reach(std::size_t axis, std::size_t point, const Needs& needs) {
-    const AxisRow plain(points_.size(), 0);
-    if (needs_of(axis, point).has_value() || !works(with(with(plain, needs), {{axis, point}}), axis))
+    if (needs_of(axis, point).has_value() || !works(with(with(plain_, needs), {{axis, point}}), axis))
       return false;
     needs_[first_[axis] + point] = needs;
     return true;
+  }
+
+  /// Each axis at its plainest point or, as often, at any.
+  AxisRow drawn() {
+    AxisRow row = plain_;
+    for (std::size_t a = 0; a < row.size(); ++a) {
+      if (draw_() % 2 == 0) row[a] = draw_() % points_[a];
+    }
+    return row;
+  }
+
+  /// The row of first points, or one near it that is legal.
+  void find_plain() {
+    const AxisRow first(points_.size(), 0);
+    plain_ = first;
+    for (std::size_t a = 0; a < points_.size(); ++a) {
+      for (std::size_t i = 0; i < points_[a] && !legal_(plain_); ++i) plain_ = with(first, {{a, i}});
+    }
+    if (legal_(plain_)) return;
+    plain_ = first;
+    for (int n = 0; n < kDrawnRows; ++n) {
+      const AxisRow row = drawn();
+      if (!legal_(row)) continue;
+      plain_ = row;
+      return;
+    }
   }
 
   /// From the plainest row: a value that works there needs nothing; another needs what one of the former
@@ -131,25 +160,26 @@ class Builder {
 
   /// A row in which the pair meets: what both values need, and where that is not enough or does not agree,
   /// what a third value needs and that value as well.
-  std::optional<AxisRow> completed(const ValuePair& p) const {
+  std::optional<AxisRow> completed(const ValuePair& p) {
     static const Needs kNothing;
     const Needs pair = {{p.axis_a, p.point_a}, {p.axis_b, p.point_b}};
     const Needs& a = needs_of(p.axis_a, p.point_a) ? *needs_of(p.axis_a, p.point_a) : kNothing;
     const Needs& b = needs_of(p.axis_b, p.point_b) ? *needs_of(p.axis_b, p.point_b) : kNothing;
-    const AxisRow plain(points_.size(), 0);
     std::set<AxisRow> tried;
     std::optional<AxisRow> found;
     const auto attempt = [&](const AxisRow& row) {
       if (!found && tried.insert(row).second && works(row, p)) found = row;
     };
-    attempt(with(with(with(plain, a), b), pair));
-    attempt(with(with(with(plain, b), a), pair));
+    attempt(with(with(with(plain_, a), b), pair));
+    attempt(with(with(with(plain_, b), a), pair));
     for_each_value([&](std::size_t c, std::size_t k) {
       if (found || c == p.axis_a || c == p.axis_b || !needs_of(c, k)) return;
-      const AxisRow both = with(with(plain, a), b);
+      const AxisRow both = with(with(plain_, a), b);
       attempt(with(with(with(both, *needs_of(c, k)), {{c, k}}), pair));
-      attempt(with(with(with(with(with(plain, *needs_of(c, k)), a), b), {{c, k}}), pair));
+      attempt(with(with(with(with(with(plain_, *needs_of(c, k)), a), b), {{c, k}}), pair));
     });
+    for (int n = 0; n < kDrawnRows && !found; ++n) attempt(with(with(with(drawn(), a), b), pair));
+    for (int n = 0; n < kDrawnRows && !found; ++n) attempt(with(drawn(), pair));
     return found;
   }
 
@@ -236,6 +266,8 @@ class Builder {
   std::size_t values_ = 0;
   std::vector<bool> open_;  ///< (values, values): the pair has not met yet
   std::vector<std::optional<Needs>> needs_;
+  AxisRow plain_;          ///< legal where any row near that of first points is
+  std::minstd_rand draw_;  // its sequence is fixed by the standard
   PairwiseCover out_;
 };
 

@@ -26,9 +26,10 @@ struct PairwiseCover {
 /// `points`: points of each axis. `legal(row)`: whether the row may be used. `live(row, axis)`: whether the
 /// axis makes a difference in a legal row (a block size does not where nothing is paged); pairs with an axis
 /// that does not are not met by that row. Put the plainest value of an axis first: rows are built from the
-/// row of first points by what a value needs of other axes to be legal and to make a difference (the needs of
-/// a value that is reached already, and that value). A pair counts as impossible after the needs of both of
-/// its values, alone and with any third value and its needs. Deterministic.
+/// row of first points (or a legal one near it) by what a value needs of other axes to be legal and to make a
+/// difference. A pair counts as impossible after the needs of both of its values, alone and with any third
+/// value and its needs, and after drawn rows: where contradictions are many, a rare pair may be missed.
+/// Deterministic.
 PairwiseCover pairwise_cover(const std::vector<std::size_t>& points,
                              const std::function<bool(const AxisRow&)>& legal,
                              const std::function<bool(const AxisRow&, std::size_t axis)>& live);

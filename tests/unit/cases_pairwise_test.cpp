@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
+#include <random>
 #include <set>
 
 #include "harness/cases/case.h"
@@ -58,6 +61,47 @@ TEST(Pairwise, EveryLegalPairMeetsAndNoIllegalRowIsTaken) {
   EXPECT_EQ(pairs_in(cover.rows), pairs_in(all));
   const std::size_t every = 3 * 4 + 3 * 2 + 3 * 3 + 3 * 2 + 4 * 2 + 4 * 3 + 4 * 2 + 2 * 3 + 2 * 2 + 3 * 2;
   EXPECT_EQ(cover.impossible.size(), every - pairs_in(all).size());
+}
+
+TEST(Pairwise, FindsLegalPairsAmongManyContradictions) {
+  std::minstd_rand draw(7);
+  std::size_t legal_pairs = 0;
+  std::size_t met = 0;
+  for (int problem = 0; problem < 200; ++problem) {
+    std::vector<std::size_t> points;
+    for (int a = 0; a < 6; ++a) points.push_back(2 + draw() % 3);
+    std::vector<std::vector<std::pair<std::size_t, std::size_t>>>
+        forbidden;  // (axis, point) that do not go together
+    for (std::size_t n = 3 + draw() % 10; n > 0; --n) {
+      std::map<std::size_t, std::size_t> together;
+      while (together.size() < 2 + n % 2) {
+        const std::size_t a = draw() % 6;
+        together[a] = draw() % points[a];
+      }
+      forbidden.emplace_back(together.begin(), together.end());
+    }
+    const auto legal = [&](const AxisRow& r) {
+      return std::none_of(forbidden.begin(), forbidden.end(), [&](const auto& all) {
+        return std::all_of(all.begin(), all.end(), [&](const auto& x) { return r[x.first] == x.second; });
+      });
+    };
+    std::vector<AxisRow> all;
+    AxisRow row(6, 0);
+    for (std::size_t a = 0; a < 6;) {
+      if (legal(row) && a == 0) all.push_back(row);
+      if (++row[a] < points[a]) {
+        a = 0;
+      } else {
+        row[a++] = 0;
+      }
+    }
+    const PairwiseCover cover = pairwise_cover(points, legal, kAllLive);
+    for (const AxisRow& r : cover.rows) ASSERT_TRUE(legal(r));
+    legal_pairs += pairs_in(all).size();
+    met += pairs_in(cover.rows).size();
+  }
+  EXPECT_GT(legal_pairs, 20000u);
+  EXPECT_LE(legal_pairs - met, legal_pairs / 1000);
 }
 
 TEST(Pairwise, AnAxisWithoutEffectMeetsNothing) {
