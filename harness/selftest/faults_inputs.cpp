@@ -23,9 +23,6 @@ constexpr const char* kDropped =
     "{kv: paged, block_size: 16, dtype: bf16, dropout: 0.3, heads: 8/2, head_dim: 64, " LENGTHS;
 constexpr const char* kWithProbs =
     "{kv: paged, block_size: 16, dtype: bf16, probs: true, heads: 8/2, head_dim: 64, " LENGTHS;
-constexpr const char* kDecode =
-    "{kv: paged, block_size: 16, dtype: bf16, heads: 8/2, head_dim: 64, mask: none, batch: "
-    "q1s160_q2s97_q1s130}";
 
 constexpr const char* kParts =
     "{kv: paged, block_size: 16, dtype: bf16, heads: 8/2, head_dim: 64, mask: none, num_splits: 3, batch: "
