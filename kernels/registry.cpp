@@ -3,6 +3,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #if ATTNBENCH_HAVE_CUDA
 #include "kernels/cuda/append/append.h"
+#include "kernels/cuda/merge/merge.h"
 #include "kernels/cuda/simt/simt_kernels.h"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
 #include "kernels/cuda/sm90_mixed/sm90_mixed.h"
@@ -22,6 +23,7 @@ const Kernel* const kTable[] = {
     &cuda_simt::kKvAppend,
     &cuda_simt::kMergeStates,
     &cuda_append::kKvAppend,
+    &cuda_merge::kMergeStates,
     &sm90_prefill::kAttention,
     &sm90_decode::kAttention,
     &sm90_decode::kFixedAttention,

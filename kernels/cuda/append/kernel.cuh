@@ -32,104 +32,151 @@ __device__ __forceinline__ float2 turn(float x, float y, float cos, float sin) {
   return make_float2(x * cos - y * sin, y * cos + x * sin);
 }
 
-/// This lane's channels channel .. channel + 7 of a key at `position`, turned. All lanes of the row call it
-/// together;
+template <DType kType>
+__device__ __forceinline__ void unpack(const uint4& words, float (&x)[kChannels]) {
+  const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = unpack_pair<kType>(word[i]);
+    x[2 * i] = pair.x;
+    x[2 * i + 1] = pair.y;
+  }
+}
+
+template <DType kType>
+__device__ __forceinline__ uint4 pack(const float (&x)[kChannels]) {
+  return make_uint4(hopper::pack_pair<kType>(x[0], x[1]), hopper::pack_pair<kType>(x[2], x[3]),
+                    hopper::pack_pair<kType>(x[4], x[5]), hopper::pack_pair<kType>(x[6], x[7]));
+}
+
+/// This lane's channels channel .. channel + 7 of a key at `position`, turned into `x`. All lanes of the row
+/// call it together; one whose channels do not turn, or whose position is negative, gets false and no `x`.
 template <DType kType, Rotary kRotary>
-__device__ __forceinline__ uint4 rotate(const RotaryParams& r, const uint4& key, int position, int channel) {
+__device__ __forceinline__ bool rotate(const RotaryParams& r, const uint4& key, int position, int channel,
+                                       float (&x)[kChannels]) {
   const int half = r.dim / 2;
-  const uint32_t word[4] = {key.x, key.y, key.z, key.w};
-  uint32_t turned[4];
+  if constexpr (kRotary == Rotary::kNone) return false;
   if constexpr (kRotary == Rotary::kHalves) {
     const bool second = channel >= half;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int other_lane = second ? lane - half / kChannels : lane + half / kChannels;
-    uint32_t other[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) other[i] = __shfl_sync(~0u, word[i], other_lane);
-    if (channel >= r.dim || position < 0) return key;
+    uint4 other;
+    other.x = __shfl_sync(~0u, key.x, other_lane);
+    other.y = __shfl_sync(~0u, key.y, other_lane);
+    other.z = __shfl_sync(~0u, key.z, other_lane);
+    other.w = __shfl_sync(~0u, key.w, other_lane);
+    if (channel >= r.dim || position < 0) return false;
     const int64_t column = int64_t{position} * half + channel - (second ? half : 0);
-    float cos[kChannels], sin[kChannels];
+    float cos[kChannels], sin[kChannels], theirs[kChannels];
 #pragma unroll
     for (int i = 0; i < kChannels; i += 4) {
       *reinterpret_cast<float4*>(cos + i) = __ldg(reinterpret_cast<const float4*>(r.cos + column + i));
       *reinterpret_cast<float4*>(sin + i) = __ldg(reinterpret_cast<const float4*>(r.sin + column + i));
     }
+    unpack<kType>(key, x);
+    unpack<kType>(other, theirs);
+    // The second of a pair is the first of the pair turned the other way.
+    const float sign = second ? -1.0f : 1.0f;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 mine = unpack_pair<kType>(word[i]);
-      const float2 theirs = unpack_pair<kType>(other[i]);
-      // The second of a pair is the first of the pair turned the other way.
-      const float sign = second ? -1.0f : 1.0f;
-      turned[i] = hopper::pack_pair<kType>(turn(mine.x, theirs.x, cos[2 * i], sign * sin[2 * i]).x,
-                                           turn(mine.y, theirs.y, cos[2 * i + 1], sign * sin[2 * i + 1]).x);
-    }
-  } else {
-    if (channel >= r.dim || position < 0) return key;
+    for (int i = 0; i < kChannels; ++i) x[i] = turn(x[i], theirs[i], cos[i], sign * sin[i]).x;
+  }
+  if constexpr (kRotary == Rotary::kAdjacent) {
+    if (channel >= r.dim || position < 0) return false;
     const int64_t column = int64_t{position} * half + channel / 2;
     const float4 cos = __ldg(reinterpret_cast<const float4*>(r.cos + column));
     const float4 sin = __ldg(reinterpret_cast<const float4*>(r.sin + column));
     const float c[4] = {cos.x, cos.y, cos.z, cos.w};
     const float s[4] = {sin.x, sin.y, sin.z, sin.w};
+    unpack<kType>(key, x);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float2 pair = unpack_pair<kType>(word[i]);
-      const float2 to = turn(pair.x, pair.y, c[i], s[i]);
-      turned[i] = hopper::pack_pair<kType>(to.x, to.y);
+      const float2 to = turn(x[2 * i], x[2 * i + 1], c[i], s[i]);
+      x[2 * i] = to.x;
+      x[2 * i + 1] = to.y;
     }
   }
-  return make_uint4(turned[0], turned[1], turned[2], turned[3]);
+  return true;
 }
 
-/// `row_lanes`: a power of two, at least head_dim / 8. Rows are (token, KV head) pairs, heads within tokens;
-/// a block does kThreads / row_lanes * kRows of them.
-template <DType kType, Rotary kRotary>
-__global__ void __launch_bounds__(kThreads)
-    append_kernel(const __grid_constant__ KvAppendParams p, int row_lanes) {
-  const int lane_in_row = static_cast<int>(threadIdx.x) % row_lanes;
+/// Rows of a lane on their way from `key` and `value` to their slots.
+struct Rows {
+  uint4 key[kRows], value[kRows];
+  int64_t slot[kRows];  ///< negative: does not exist, or is skipped
+  int32_t position[kRows];
+  uint32_t head[kRows];
+};
+
+/// Asks for this lane's rows. `row_lanes`: a power of two, at least head_dim / 8. Rows are (token, KV head)
+/// pairs, heads within tokens; a block does kThreads / row_lanes * kRows of them.
+template <Rotary kRotary>
+__device__ __forceinline__ Rows load_rows(const KvAppendParams& p, int row_lanes, int channel) {
   const int rows_per_block = kThreads / row_lanes;
-  const int channel = lane_in_row * kChannels;
   const uint32_t heads = static_cast<uint32_t>(p.num_heads_kv);
   const uint32_t rows = static_cast<uint32_t>(p.num_tokens) * heads;
   const uint32_t first = blockIdx.x * static_cast<uint32_t>(rows_per_block * kRows) + threadIdx.x / row_lanes;
-  const uint32_t capacity = static_cast<uint32_t>(p.num_blocks) * static_cast<uint32_t>(p.block_size);
-
-  uint4 key[kRows], value[kRows];
-  int64_t slot[kRows];
-  int32_t position[kRows];
-  uint32_t head[kRows];
+  Rows r;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const uint32_t row = first + i * rows_per_block;
     const bool exists = row < rows && channel < p.head_dim;
     const uint32_t token = row / heads;
-    head[i] = row - token * heads;
-    slot[i] = exists ? p.slot_mapping[token] : -1;
-    position[i] = 0;
-    key[i] = value[i] = uint4{};
+    const uint32_t head = r.head[i] = row - token * heads;
+    r.slot[i] = exists ? p.slot_mapping[token] : -1;
+    r.position[i] = 0;
+    r.key[i] = r.value[i] = uint4{};
     if (!exists) continue;
-    key[i] =
+    r.key[i] =
         *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.key) + token * p.key_stride_token +
-                                        head[i] * p.key_stride_head + channel);
-    value[i] =
+                                        head * p.key_stride_head + channel);
+    r.value[i] =
         *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.value) + token * p.value_stride_token +
-                                        head[i] * p.value_stride_head + channel);
-    if constexpr (kRotary != Rotary::kNone) position[i] = p.positions[token];
+                                        head * p.value_stride_head + channel);
+    if constexpr (kRotary != Rotary::kNone) r.position[i] = p.positions[token];
   }
+  return r;
+}
+
+/// Where a slot lies.
+struct Place {
+  uint32_t block, inside;
+};
+
+/// Whether row `i` is to be written: -1 skips by contract; nothing may be touched through a slot or a
+/// position outside either.
+template <Rotary kRotary>
+__device__ __forceinline__ bool writes_row(const KvAppendParams& p, const Rows& r, int i) {
+  const uint32_t capacity = static_cast<uint32_t>(p.num_blocks) * static_cast<uint32_t>(p.block_size);
+  const bool in_cache = r.slot[i] >= 0 && r.slot[i] < capacity;
+  if constexpr (kRotary == Rotary::kNone) return in_cache;
+  return in_cache && r.position[i] >= 0 && r.position[i] < p.rotary.positions;
+}
+
+__device__ __forceinline__ Place place_of(const KvAppendParams& p, int64_t slot) {
+  const uint32_t block = static_cast<uint32_t>(slot) / static_cast<uint32_t>(p.block_size);
+  return {block, static_cast<uint32_t>(slot) - block * static_cast<uint32_t>(p.block_size)};
+}
+
+/// Caches in the type of the input.
+template <DType kType, Rotary kRotary>
+__global__ void __launch_bounds__(kThreads)
+    append_kernel(const __grid_constant__ KvAppendParams p, int row_lanes) {
+  const int channel = static_cast<int>(threadIdx.x) % row_lanes * kChannels;
+  Rows r = load_rows<kRotary>(p, row_lanes, channel);
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    // -1 skips by contract; nothing may be touched through a slot or a position outside either.
-    bool writes = slot[i] >= 0 && slot[i] < capacity;
-    if constexpr (kRotary != Rotary::kNone) {
-      writes = writes && position[i] >= 0 && position[i] < p.rotary.positions;
-      key[i] = rotate<kType, kRotary>(p.rotary, key[i], writes ? position[i] : -1, channel);
+    const bool writes = writes_row<kRotary>(p, r, i);
+    float x[kChannels];
+    if (rotate<kType, kRotary>(p.rotary, r.key[i], writes ? r.position[i] : -1, channel, x)) {
+      r.key[i] = pack<kType>(x);
     }
     if (!writes) continue;
-    const uint32_t block = static_cast<uint32_t>(slot[i]) / static_cast<uint32_t>(p.block_size);
-    const uint32_t inside = static_cast<uint32_t>(slot[i]) - block * static_cast<uint32_t>(p.block_size);
-    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p.k_cache) + block * p.k_stride_block +
-                              inside * p.k_stride_token + head[i] * p.k_stride_head + channel) = key[i];
-    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p.v_cache) + block * p.v_stride_block +
-                              inside * p.v_stride_token + head[i] * p.v_stride_head + channel) = value[i];
+    const Place at = place_of(p, r.slot[i]);
+    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p.k_cache) + at.block * p.k_stride_block +
+                              at.inside * p.k_stride_token + r.head[i] * p.k_stride_head + channel) =
+        r.key[i];
+    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p.v_cache) + at.block * p.v_stride_block +
+                              at.inside * p.v_stride_token + r.head[i] * p.v_stride_head + channel) =
+        r.value[i];
   }
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/common/checks.h"
 #include "kernels/cuda/append/append.h"
 #include "kernels/cuda/append/kernel.cuh"
+#include "kernels/cuda/append/quantise.cuh"
 
 namespace attnbench::cuda_append {
 namespace {
@@ -53,7 +54,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   return KernelStatus::kOk;
 }
 
-/// What is rotated is computed in fp32 and rounded once; the rest is copied.
+/// What is rotated or quantised is computed in fp32 and rounded once; the rest is copied.
 Numerics numerics(const OpParams* op) {
   return {.p_type = op->kv_append.dtype_k, .acc_type = DType::kFp32, .exp_rel_err = 0.0};
 }
@@ -77,14 +78,42 @@ KernelStatus check_alignment(const KvAppendParams& p, KernelMessage* message) {
   return KernelStatus::kOk;
 }
 
+Cache cache_of(void* rows, DType dtype, const ScaleParams& scale, bool computed) {
+  Cache c{};
+  c.rows = rows;
+  c.dtype = dtype;
+  c.computed = computed;
+  c.scale = scale;
+  c.wide_scales = scale.given_stride_channel == 1 && scale.given_stride_head % 4 == 0 &&
+                  reinterpret_cast<std::uintptr_t>(scale.given) % 16 == 0;
+  return c;
+}
+
+template <DType kType, Rotary kRotary>
+void launch_rotary(const KvAppendParams& p, unsigned blocks, int row_lanes, cudaStream_t stream) {
+  if (p.dtype_k == p.dtype_in && p.dtype_v == p.dtype_in) {
+    append_kernel<kType, kRotary><<<blocks, kThreads, 0, stream>>>(p, row_lanes);
+    return;
+  }
+  Cache k = cache_of(p.k_cache, p.dtype_k, p.k_scale, (p.features & kKTokenScales) != 0);
+  k.stride_block = p.k_stride_block;
+  k.stride_token = p.k_stride_token;
+  k.stride_head = p.k_stride_head;
+  Cache v = cache_of(p.v_cache, p.dtype_v, p.v_scale, (p.features & kVTokenScales) != 0);
+  v.stride_block = p.v_stride_block;
+  v.stride_token = p.v_stride_token;
+  v.stride_head = p.v_stride_head;
+  quantise_kernel<kType, kRotary><<<blocks, kThreads, 0, stream>>>(p, k, v, row_lanes);
+}
+
 template <DType kType>
 void launch_type(const KvAppendParams& p, unsigned blocks, int row_lanes, cudaStream_t stream) {
   if ((p.features & kRotary) == 0) {
-    append_kernel<kType, Rotary::kNone><<<blocks, kThreads, 0, stream>>>(p, row_lanes);
+    launch_rotary<kType, Rotary::kNone>(p, blocks, row_lanes, stream);
   } else if (p.rotary.interleaved) {
-    append_kernel<kType, Rotary::kAdjacent><<<blocks, kThreads, 0, stream>>>(p, row_lanes);
+    launch_rotary<kType, Rotary::kAdjacent>(p, blocks, row_lanes, stream);
   } else {
-    append_kernel<kType, Rotary::kHalves><<<blocks, kThreads, 0, stream>>>(p, row_lanes);
+    launch_rotary<kType, Rotary::kHalves>(p, blocks, row_lanes, stream);
   }
 }
 
@@ -97,7 +126,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   if (rows == 0) return KernelStatus::kOk;
   int row_lanes = 1;
   while (row_lanes * kChannels < p.head_dim) row_lanes *= 2;
-  const int64_t per_block = kThreads / row_lanes * kRows;
+  const int64_t per_block = kThreads / row_lanes * kCopyRows;
   const auto blocks = static_cast<unsigned>((rows + per_block - 1) / per_block);
   const auto stream = static_cast<cudaStream_t>(context->stream);
   if (p.dtype_in == DType::kBf16) {
@@ -116,12 +145,14 @@ const Kernel kKvAppend{
     .abi_version = kKernelAbiVersion,
     .flags = kDeterministic | kBatchInvariant,
     .name = "cuda_append",
-    .summary = "rotary embedding and cache write in one pass, 16 bytes per lane, any GPU from sm_80",
+    .summary =
+        "rotary embedding, quantising and cache write in one pass, 16 bytes per lane, any GPU from sm_80",
     .shapes = "head_dim a multiple of 8, any block_size",
     .op = Op::kKvAppend,
     .device = DeviceKind::kCuda,
     .min_compute_capability = 80,
-    .features = kPagedKv | kHnd | kBf16 | kFp16 | kRotary,
+    .features =
+        kPagedKv | kHnd | kBf16 | kFp16 | kRotary | kE4m3Kv | kInt8K | kInt8V | kKTokenScales | kVTokenScales,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,
