@@ -126,7 +126,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   if (rows == 0) return KernelStatus::kOk;
   int row_lanes = 1;
   while (row_lanes * kChannels < p.head_dim) row_lanes *= 2;
-  const int64_t per_block = kThreads / row_lanes * kCopyRows;
+  const int64_t per_block = kThreads / row_lanes * kRows;
   const auto blocks = static_cast<unsigned>((rows + per_block - 1) / per_block);
   const auto stream = static_cast<cudaStream_t>(context->stream);
   if (p.dtype_in == DType::kBf16) {
