@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -184,7 +185,9 @@ int gate(GateOptions o) {
     once(fresh_side, fresh.results, fresh.exit_code, false);
     once(base_side, base, base_code, false);
   };
+  const auto started = std::chrono::steady_clock::now();
   round({}, file ? "all cases" : "all cases, base new new base", true);
+  const double first_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   for (int i = 1; o.update_baseline && !o.no_time && i < o.runs; ++i) {
     round({}, fmt::format("all cases, {} of {}", i + 1, o.runs), false);
   }
@@ -200,12 +203,13 @@ int gate(GateOptions o) {
     const std::set<std::string> ids = undecided_cases(result, fresh.results);
     if (ids.empty()) break;
     rerun.insert(ids.begin(), ids.end());
-    std::vector<std::string> more = only(o, ids);
+    const bool whole = first_s <= o.whole_s;
+    std::vector<std::string> more = whole ? std::vector<std::string>{} : only(o, ids);
     more.push_back("--no-ceilings");
     round(more, fmt::format("{} undecided, round {} of {}", ids.size(), i + 1, o.reruns), false);
     result = judge(o, base, fresh.results, options, false);
   }
-  if (!options.noise_of.empty() && result.count(Change::kInconclusive) > 0) {
+  if (result.count(Change::kInconclusive) > 0) {
     result = judge(o, base, fresh.results, options, true);
   }
 
@@ -277,12 +281,19 @@ void add_gate(CLI::App& app, Program& program) {
   command->add_option("--pairs", o->pairs, "Pairs of runs that --calibrate makes (default 5)")
       ->type_name("N")
       ->check(CLI::Range(2, 1000));
-  command->add_option("--runs", o->runs, "Runs that --update-baseline makes and pools (default 3)")
+  command->add_option("--runs", o->runs, "Runs that --update-baseline makes and pools (default 8)")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   command->add_option("--reruns", o->reruns, "Rounds of reruns of undecided cases (default 3)")
       ->type_name("N")
       ->check(CLI::Range(0, 100));
+  command
+      ->add_option(
+          "--rerun-whole", o->whole_s,
+          "Reruns repeat all cases where the first run took at most S seconds, since what ran before a "
+          "case shows in its time; else, and with 0, only undecided cases (default 120)")
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 1e6));
   o->compare.add(*command);
   command->add_option("--kernel", o->kernels, "Only this kernel; may be repeated")
       ->type_name("NAME")

@@ -19,7 +19,8 @@ struct GateOptions {
   CompareFlags compare;
   int reruns = 3;
   int pairs = 5;
-  int runs = 3;  ///< that a baseline is made of
+  int runs = 8;          ///< that a baseline is made of
+  double whole_s = 120;  ///< a run of at most so many seconds is repeated whole
   bool update_baseline = false;
   bool calibrate = false;
   bool no_time = false;

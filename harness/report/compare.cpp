@@ -122,13 +122,14 @@ void ask_each_run(const LoadedResult& fresh, double base_us, double effect, Comp
   row.change = Change::kInconclusive;
 }
 
-/// No difference was seen, and the interval is no wider than the case's own noise between runs makes it: more
-/// runs would say it better, more samples would not.
+/// No difference beyond the minimum effect is shown, and the interval is no wider than the case's own noise
+/// between runs makes it: more samples would not say it better.
 void accept_spread(const RatioTest& t, double noise, double effect, CompareRow& row) {
   if (row.change != Change::kInconclusive || !(noise > 0)) return;
-  const double band = (1 + effect) * std::exp(noise) - 1;
-  if (!(std::abs(t.ratio - 1) <= effect && t.lo >= 1 - band && t.hi <= 1 + band)) return;
-  if (band > kWidestBand) {
+  // A ratio that strays from the band by as much as equal runs do, and its interval around it.
+  const double band = (1 + effect) * std::exp(2 * noise) - 1;
+  if (!(t.lo >= 1 - band && t.hi <= 1 + band)) return;
+  if (noise > kWidestSpread) {
     row.note =
         fmt::format("its times spread by {:.1f} % between equal runs: too much to be gated", 100 * noise);
     return;
@@ -165,9 +166,13 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
     }
     return;
   }
-  double noise = 0;
+  // By its own runs, and by a calibration: the wider one.
+  RunNoise own;
+  if (!options.as_sol) own = noise_of_runs(base.run_us, fresh.run_us);
+  double noise = noise_half_width(own, base.runs, fresh.runs);
+  widen_by_noise(t, own, base.runs, fresh.runs, effect);
   if (const auto it = options.noise_of.find(fresh.name); it != options.noise_of.end()) {
-    noise = noise_half_width(it->second, base.runs, fresh.runs);
+    noise = std::max(noise, noise_half_width(it->second, base.runs, fresh.runs));
     widen_by_noise(t, it->second, base.runs, fresh.runs, effect);
   }
   row.ratio = t.ratio;

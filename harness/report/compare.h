@@ -51,8 +51,8 @@ inline constexpr double kClockTolerance = 0.01;
 /// Times that CUDA events tell are multiples of this (seen on an H100). A difference under two of them is
 /// none.
 inline constexpr double kEventTickUs = 0.032;
-/// A case whose own noise between runs asks for a wider band than this is not gated, it is inconclusive.
-inline constexpr double kWidestBand = 0.10;
+/// A case whose noise between runs leaves its ratio less certain than this is not gated, it is inconclusive.
+inline constexpr double kWidestSpread = 0.10;
 
 struct CompareRow {
   std::string id, sweep, base_kernel, new_kernel;

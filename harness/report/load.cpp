@@ -94,6 +94,13 @@ LoadedResult own_entry(const Json& entry, const Json& a, const Place& at) {
     r.cache = text_of(*t, "cache", at);
     r.graph = flag_of(*t, "graph", false, at);
     r.runs = static_cast<int>(std::clamp(number_of(*t, "runs", at).value_or(1), 1.0, 1e6));
+    if (const Json* runs = member(*t, "run_us")) {
+      if (!runs->is_array()) at.fail("'run_us' is not a list");
+      for (const Json& us : *runs) {
+        if (!us.is_number()) at.fail("'run_us' holds something that is not a number");
+        r.run_us.push_back(us.get<double>());
+      }
+    }
     if (const Json* samples = member(*t, "samples_us")) {
       if (!samples->is_array()) at.fail("'samples_us' is not a list");
       for (const Json& s : *samples) {

@@ -8,8 +8,8 @@
 namespace attnbench {
 
 /// The first file, with the samples of all files in each entry that passed in all of them, their median and
-/// its interval, and in `time.runs` how many runs they are from. Of an entry that did not pass in some file,
-/// the first such file's stands. Throws ResultsError.
+/// its interval, in `time.runs` how many runs they are from and in `time.run_us` the midmean of each. Of an
+/// entry that did not pass in some file, the first such file's stands. Throws ResultsError.
 nlohmann::ordered_json pool_result_files(const std::vector<std::string>& paths);
 
 }  // namespace attnbench

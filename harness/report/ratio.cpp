@@ -115,6 +115,22 @@ RatioTest interval_ratio(const MedianRange& base, const MedianRange& fresh, doub
   return t;
 }
 
+RunNoise noise_of_runs(std::span<const double> base_us, std::span<const double> fresh_us) {
+  if (base_us.size() < kLeastRuns) return {};
+  double squares = 0;
+  std::size_t freedom = 0;
+  for (const std::span<const double> side : {base_us, fresh_us}) {
+    double mean = 0;
+    for (const double us : side) {
+      if (!(us > 0)) return {};
+      mean += std::log(us) / static_cast<double>(side.size());
+    }
+    for (const double us : side) squares += (std::log(us) - mean) * (std::log(us) - mean);
+    freedom += side.empty() ? 0 : side.size() - 1;
+  }
+  return {std::sqrt(squares / static_cast<double>(freedom)), static_cast<int>(freedom) + 1};
+}
+
 double noise_half_width(const RunNoise& noise, int base_runs, int fresh_runs) {
   if (noise.runs < 2 || !(noise.sigma > 0)) return 0;
   // Student's t from the normal z by the expansion of R. A. Fisher and E. A. Cornish (1960), two terms.

@@ -52,6 +52,11 @@ struct RunNoise {
   int runs = 0;
 };
 
+/// The noise that the runs of the two sides show themselves, by their midmeans: pooled over both, so that a
+/// difference between the sides is none of it. Nothing where a side of several runs is missing.
+RunNoise noise_of_runs(std::span<const double> base_us, std::span<const double> fresh_us);
+inline constexpr std::size_t kLeastRuns = 3;  ///< on the base side, for its spread to be known at all
+
 /// Half the width, in logs, that the noise between runs leaves a 95 % interval of a ratio pooled from
 /// `base_runs` and `fresh_runs` runs. 0 where the noise says nothing.
 double noise_half_width(const RunNoise& noise, int base_runs, int fresh_runs);

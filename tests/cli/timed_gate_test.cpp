@@ -54,7 +54,7 @@ TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
     time["median_us"] = us;
   }
   const Outcome o = gate({"--kernel", "cpu", "--baseline", scratch_.write("wild.json", j.dump()), "--reruns",
-                          "2", "--out", "g"});
+                          "2", "--rerun-whole", "0", "--out", "g"});
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   EXPECT_THAT(o.out,
               AllOf(HasSubstr("1 inconclusive"), HasSubstr("1 faster"), HasSubstr("2 cases were run again"),
@@ -77,7 +77,7 @@ TEST_F(CliTimedGate, ABaselineIsOfSeveralRuns) {
     args.insert(args.end(), more.begin(), more.end());
     return gate(args);
   };
-  Outcome o = make({});
+  Outcome o = make({"--runs", "3"});
   ASSERT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("is now these 3 runs"));
   std::vector<double> samples;

@@ -2,6 +2,9 @@
 //
 //   attnbench_harness_cost --device=cpu --benchmark_out=FILE.json --benchmark_out_format=json
 //
+// --program=FILE runs another attnbench than the one it was built with, --kernel=NAME only that kernel
+// (default on the cpu: cpu; on a GPU: all).
+//
 // Overhead and memory are those of the whole program, run as a user runs it.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
@@ -29,6 +32,8 @@ namespace fs = std::filesystem;
 
 constexpr int kCases = 64;
 std::string g_device = "cpu";
+std::string g_kernel;
+std::string g_program = ATTNBENCH_PROGRAM;
 fs::path g_scratch;
 
 std::string write(const std::string& name, const std::string& text) {
@@ -44,7 +49,7 @@ struct Outcome {
 /// Runs the program; its output goes nowhere. Ends this one where it fails: no figure is better than a wrong
 /// one.
 Outcome run_program(const std::vector<std::string>& args, const std::vector<int>& allowed) {
-  std::vector<char*> argv = {const_cast<char*>(ATTNBENCH_PROGRAM)};
+  std::vector<char*> argv = {g_program.data()};
   for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
   const auto begin = std::chrono::steady_clock::now();
@@ -96,7 +101,7 @@ void overhead_of_a_case(benchmark::State& state, const std::string& cache) {
   std::vector<std::string> args = {"run", file,           "--device", g_device,     "--cache",
                                    cache, "--quiet",      "--out",    out.string(), "--max-samples",
                                    "10",  "--no-ceilings"};
-  if (g_device == "cpu") args.insert(args.end(), {"--kernel", "cpu"});
+  if (!g_kernel.empty()) args.insert(args.end(), {"--kernel", g_kernel});
   std::vector<std::string> none = args;
   none.insert(none.end(), {"--filter", "^$"});
   for ([[maybe_unused]] auto _ : state) {
@@ -135,7 +140,7 @@ void host_memory(benchmark::State& state) {
       "run",           "--case",  chosen,         "--device",
       g_device,        "--quiet", "--out",        (g_scratch / "memory").string(),
       "--max-samples", "10",      "--no-ceilings"};
-  if (g_device == "cpu") args.insert(args.end(), {"--kernel", "cpu"});
+  if (!g_kernel.empty()) args.insert(args.end(), {"--kernel", g_kernel});
   for ([[maybe_unused]] auto _ : state) {
     const Outcome o = run_program(args, {0, 4});
     state.SetIterationTime(o.wall_s);
@@ -154,10 +159,15 @@ int main(int argc, char** argv) {
     const std::string arg = argv[i];
     if (arg.rfind("--device=", 0) == 0) {
       g_device = arg.substr(9);
+    } else if (arg.rfind("--kernel=", 0) == 0) {
+      g_kernel = arg.substr(9);
+    } else if (arg.rfind("--program=", 0) == 0) {
+      g_program = arg.substr(10);
     } else {
       rest.push_back(argv[i]);
     }
   }
+  if (g_device == "cpu" && g_kernel.empty()) g_kernel = "cpu";
   int count = static_cast<int>(rest.size());
   rest.push_back(nullptr);
   benchmark::Initialize(&count, rest.data());
