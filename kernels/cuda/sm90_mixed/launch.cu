@@ -147,7 +147,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   if (status == KernelStatus::kOk) status = device_error(side->hold(main), message);
   if (status == KernelStatus::kOk) {
     status = sm90_prefill::launch_instance(*parts.prefill_instance, p, prefill, sm90_prefill::kKvBudgetBytes,
-                                           decode_q_len(p), message);
+                                           decode_q_len(p), message, true);
   }
   // Also after a failure, so that a capture does not end with a stream astray.
   const cudaError_t joined = side->join(main);

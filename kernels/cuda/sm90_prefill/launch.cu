@@ -195,7 +195,8 @@ std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& 
 }
 
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-                             int64_t kv_budget_bytes, int32_t skip_q_len, KernelMessage* message) {
+                             int64_t kv_budget_bytes, int32_t skip_q_len, KernelMessage* message,
+                             bool draw_first) {
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
   if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
     return s;
@@ -215,6 +216,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   k.head_tiles_per_kv_head = k.num_head_tiles / p.num_heads_kv;
   k.heads_per_tile = heads;
   k.tokens_per_tile = tokens;
+  k.draw_first = draw_first && instance.late_draw ? 1 : 0;
   k.block_table = p.features & kPagedKv ? p.block_table : nullptr;
   k.block_table_stride = p.block_table_stride;
   k.block_size = p.block_size;
@@ -241,6 +243,8 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 
+  const int64_t works = max_items(instance, p) * k.num_head_tiles;
+  const int blocks = static_cast<int>(std::min<int64_t>(works, context.multiprocessors));
   const ScheduleParams schedule_params{
       .tokens_per_tile = tokens,
       .block_n = instance.block_n,
@@ -248,10 +252,9 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
       .head_tiles_per_kv_head = k.head_tiles_per_kv_head,
       .kv_token_bytes = static_cast<int32_t>(2 * p.head_dim * dtype_size(p.dtype_k)),
       .kv_budget_bytes = kv_budget_bytes,
+      .first_drawn = k.draw_first ? 0 : blocks,
       .skip_q_len = skip_q_len,
   };
-  const int64_t works = max_items(instance, p) * k.num_head_tiles;
-  const int blocks = static_cast<int>(std::min<int64_t>(works, context.multiprocessors));
   cudaError_t error = launch_prepare(p, schedule_params, k.schedule, stream);
   if (error == cudaSuccess) error = instance.launch(maps, k, blocks, stream);
   if (error != cudaSuccess) {

@@ -53,7 +53,8 @@ struct ScheduleParams {
   int32_t head_tiles_per_kv_head;
   int32_t kv_token_bytes;   ///< bytes of K and V of one token and KV head
   int64_t kv_budget_bytes;  ///< keys and values worked on together; a part of L2
-  int32_t skip_q_len;       ///< sequences of at most so many queries are none of this kernel's
+  int32_t first_drawn;  ///< Schedule::next_work at first: the blocks, where their first works are not drawn
+  int32_t skip_q_len;   ///< sequences of at most so many queries are none of this kernel's
 };
 
 /// Where rows of K or of V lie, in units of a row (token stride) and of a chunk of 64 channels.
@@ -70,6 +71,9 @@ struct KernelParams {
   int32_t head_tiles_per_kv_head;
   int32_t heads_per_tile;
   int32_t tokens_per_tile;
+  /// 0: a block's first work is its number. 1: drawn, as all others: for launches whose blocks may find their
+  /// multiprocessors taken, and begin late.
+  int32_t draw_first;
 
   KvRows k_rows;
   KvRows v_rows;

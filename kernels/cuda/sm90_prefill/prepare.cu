@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kThreads)
       schedule->num_groups = order.num_groups;
       schedule->group_begin[order.num_groups] = num_items;
       schedule->heads_per_section = order.heads_per_section(s);
-      schedule->next_work = 0;
+      schedule->next_work = s.first_drawn;
     }
     __syncthreads();
   }

@@ -37,20 +37,24 @@ class KvLoader {
   }
 
   /// Loads the keys and values of a tile of queries: K of each block before V of the block before, also where
-  /// that is the last of the tile before, as the consumers use them. `after_first` runs after the first K.
-  template <class Action>
-  __device__ __forceinline__ void load(int n_begin, int n_end, int k_len, int kv_base, int kv_head,
-                                       Action after_first) {
+  /// that is the last of the tile before, as the consumers use them. `draw` runs a few blocks before the
+  /// last, `look_ahead` two blocks later.
+  template <class Draw, class LookAhead>
+  __device__ __forceinline__ void load(int n_begin, int n_end, int k_len, int kv_base, int kv_head, Draw draw,
+                                       LookAhead look_ahead) {
+    const int look_ahead_at = D::kLateDraw ? min(n_begin + 3, n_end - 1) : n_end - 1;
+    if (D::kLateDraw && n_end - 1 < look_ahead_at + kDrawBefore) draw();
     for (int n = n_end - 1; n >= n_begin; --n) {
+      if (D::kLateDraw && n == look_ahead_at + kDrawBefore) draw();
       // Ahead of the wait for a free stage, which hides the latency of the block table.
       const KvBox box = locate(k_len, kv_base, n);
       load_k(box, kv_head);
       if (pending_head_ >= 0) load_v(pending_, pending_head_);
       pending_ = box;
       pending_head_ = kv_head;
-      if (n == n_end - 1) after_first();
+      if (n == look_ahead_at) look_ahead();
     }
-    if (n_begin >= n_end) after_first();
+    if (n_begin >= n_end) look_ahead();
   }
 
   /// Loads what is still missing after the last tile.
@@ -59,6 +63,8 @@ class KvLoader {
   }
 
  private:
+  static constexpr int kDrawBefore = 2;  ///< KV blocks between the draw of the next work and its use
+
   /// This lane's box of KV block n. Rows from k_len on are not part of it, nor is their block of the pool
   /// looked up.
   __device__ __forceinline__ KvBox locate(int k_len, int kv_base, int n) const {
@@ -119,7 +125,7 @@ __device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensor
   using D = Derived<kShape>;
   KvLoader<kShape> loader(map_k, map_v, p, smem, 0, lane);
   hopper::RingPlace<kShape.q_stages> q;
-  WorkSource source(p, lane);
+  WorkSource<D::kLateDraw> source(p, lane);
 
   int32_t word;
   while (source.get(&word)) {
@@ -147,7 +153,8 @@ __device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensor
     }
     __syncwarp();
     q.advance();
-    loader.load(n_begin, n_end, k_len, kv_base, kv_head, [&] { source.look_ahead(); });
+    loader.load(
+        n_begin, n_end, k_len, kv_base, kv_head, [&] { source.draw(); }, [&] { source.look_ahead(); });
   }
   loader.finish();
 
@@ -172,8 +179,9 @@ __device__ __forceinline__ void assist(const CUtensorMap& map_k, const CUtensorM
     __syncwarp();  // the other lanes' reads come before the arrival that stands for them
     if (lane == 0) smem.q_empty[q.stage()].arrive();
     q.advance();
-    loader.load(item.n_begin, item.n_end, item.k_len, item.kv_base, item.head / p.head_tiles_per_kv_head,
-                [] {});
+    loader.load(
+        item.n_begin, item.n_end, item.k_len, item.kv_base, item.head / p.head_tiles_per_kv_head, [] {},
+        [] {});
   }
   loader.finish();
 }

@@ -44,6 +44,10 @@ struct Derived {
   /// products read the other.
   static constexpr bool kTwoWeights = kShape.block_n + kShape.head_dim / 2 <= kConsumerRegisters - 40;
 
+  /// Whether a block draws its next work just before it needs it, or when it begins the one before: late is
+  /// better where others may run out of work, but elsewhere registers do not suffice for it.
+  static constexpr bool kLateDraw = kShape.head_dim == 128 && !kShape.softcap;
+
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <=
                 (kConsumers + 1) * (65536 / kThreads / 8 * 8));
   static_assert(kConsumers == 2 || kConsumers == 3);
