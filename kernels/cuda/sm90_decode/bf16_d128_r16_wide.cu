@@ -6,7 +6,7 @@ struct Bf16D128R16Wide {
   static constexpr Shape kShape{.dtype = DType::kBf16,
                                 .head_dim = 128,
                                 .row_tiles = 1,
-                                .slots = 5,
+                                .slots = 6,
                                 .tile_tokens = 128,
                                 .for_few_blocks = true};
 };

@@ -44,8 +44,10 @@ struct Derived {
   static constexpr int kKvChunks = kShape.eight_bit_kv ? kQChunks / 2 : kQChunks;
   static constexpr int kSlotBytes = kKvChunks * kShape.tile_tokens * hopper::kChunkBytes;
 
-  /// Channels of O that the warps merge at a time, in 32 KB.
-  static constexpr int kMergeChannels = kShape.head_dim == 64 || kTokenGroups * kRows > 64 ? 64 : 128;
+  /// Channels of O that the warps merge at a time, in 32 KB; in 16 KB where a block's ring is as large as can
+  /// be.
+  static constexpr int kMergeChannels =
+      kShape.head_dim == 64 || kTokenGroups * kRows > 64 || kShape.for_few_blocks ? 64 : 128;
 
   static_assert(kShape.row_tiles == 1 || kShape.row_tiles == 2 || kShape.row_tiles == 4);
   static_assert(kShape.warps == 4 || kShape.warps == 8);
