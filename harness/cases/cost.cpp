@@ -217,4 +217,23 @@ CaseCost cost_of(const CaseParams& p) {
   return c;
 }
 
+double executed_flop(const CaseParams& p, const Tile& tile) {
+  if (p.op != Op::kAttention || p.path != Path::kOneCall) return 0;
+  if (std::min({tile.tokens, tile.heads, tile.rows, tile.keys}) <= 0) return 0;
+  const int64_t right = right_bound(p.causal, p.window_right);
+  int64_t blocks = 0;
+  for (const SeqLen& s : p.seqs) {
+    const int64_t q = s.q, k = s.k, off = k - q;
+    for (int64_t first = 0; first < q; first += tile.tokens) {
+      const int64_t last = std::min<int64_t>(first + tile.tokens, q) - 1;
+      const int64_t begin = p.window_left < 0 ? 0 : std::clamp<int64_t>(off + first - p.window_left, 0, k);
+      const int64_t end = right < 0 ? k : std::clamp<int64_t>(off + last + right + 1, 0, k);
+      if (begin < end) blocks += (end - 1) / tile.keys - begin / tile.keys + 1;
+    }
+  }
+  const double tiles_of_heads = static_cast<double>(p.num_heads_q) / tile.heads;
+  return 2.0 * (p.head_dim + p.dim_v()) * tiles_of_heads * tile.rows * tile.keys *
+         static_cast<double>(blocks);
+}
+
 }  // namespace attnbench

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "harness/config/case_params.h"
+#include "kernels/contract/kernel.h"
 
 namespace attnbench {
 
@@ -23,6 +24,10 @@ struct CaseCost {
 };
 
 CaseCost cost_of(const CaseParams& params);
+
+/// FLOP that a launch with such tiles does: whole tiles, wherever some row of them sees some key. 0 where
+/// that says nothing: no tile, another op than attention, a path of several launches.
+double executed_flop(const CaseParams& params, const Tile& tile);
 
 /// Shape of a contiguous cache: a row per sequence and two that belong to nobody; room for the longest
 /// sequence behind its left padding and three tokens more.

@@ -58,7 +58,7 @@ std::vector<std::string> only(const GateOptions& o, const std::set<std::string>&
 CompareResult judge(const GateOptions& o, const ResultSet& base, const ResultSet& fresh,
                     CompareOptions& options, bool accept_spread) {
   options = o.compare.options(base, fresh);
-  options.accept_spread = accept_spread;
+  if (!accept_spread) options.max_spread = 0;
   if (options.noise_of.empty() && !noise_path(o).empty() && std::filesystem::exists(noise_path(o))) {
     options.noise_of = load_noise(noise_path(o)).noise_of;
   }

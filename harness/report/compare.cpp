@@ -124,12 +124,12 @@ void ask_each_run(const LoadedResult& fresh, double base_us, double effect, Comp
 
 /// No difference beyond the minimum effect is shown, and the interval is no wider than the case's own noise
 /// between runs makes it: more samples would not say it better.
-void accept_spread(const RatioTest& t, double noise, double effect, CompareRow& row) {
+void accept_spread(const RatioTest& t, double noise, double effect, double max_spread, CompareRow& row) {
   if (row.change != Change::kInconclusive || !(noise > 0)) return;
   // A ratio that strays from the band by as much as equal runs do, and its interval around it.
   const double band = (1 + effect) * std::exp(2 * noise) - 1;
   if (!(t.lo >= 1 - band && t.hi <= 1 + band)) return;
-  if (noise > kWidestSpread) {
+  if (noise > max_spread) {
     row.note =
         fmt::format("its times spread by {:.1f} % between equal runs: too much to be gated", 100 * noise);
     return;
@@ -186,7 +186,7 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
     const bool clear = row.change != Change::kInconclusive;
     if (!options.as_sol) look_at_clocks(base, fresh, t, effect, row);
     if (sampled && !options.as_sol) ask_each_run(fresh, midmean(b->samples), effect, row);
-    if (!clear && options.accept_spread) accept_spread(t, noise, effect, row);
+    if (!clear && options.max_spread > 0) accept_spread(t, noise, effect, options.max_spread, row);
   }
   if (row.change == Change::kSame && !row.within && effect > options.min_effect && row.note.empty() &&
       !options.min_effect_of_id.contains(base.id)) {

@@ -26,8 +26,9 @@ struct CompareOptions {
   double false_discovery_rate = 0.05;
   bool as_sol = false;  ///< compare shares of the speed of light, for two different devices
   std::map<std::string, RunNoise> noise_of;  ///< by "<id>/<kernel>" of NEW, from a calibration
-  /// Where only the noise between runs of a case keeps it from being "same", say so within that noise.
-  bool accept_spread = false;
+  /// In [0, 1): where only the noise between equal runs of a case keeps it from being "same", and that noise
+  /// leaves its ratio no less certain than this, the verdict is "same" within that noise, in so many words.
+  double max_spread = 0;
   bool allow_missing = false;
   bool allow_new = false;  ///< a case that only NEW has is no failure
   bool allow_inconclusive = false;
@@ -51,8 +52,8 @@ inline constexpr double kClockTolerance = 0.01;
 /// Times that CUDA events tell are multiples of this (seen on an H100). A difference under two of them is
 /// none.
 inline constexpr double kEventTickUs = 0.032;
-/// A case whose noise between runs leaves its ratio less certain than this is not gated, it is inconclusive.
-inline constexpr double kWidestSpread = 0.10;
+/// What gate and compare accept unless told otherwise (--max-spread).
+inline constexpr double kMaxSpread = 0.10;
 
 struct CompareRow {
   std::string id, sweep, base_kernel, new_kernel;

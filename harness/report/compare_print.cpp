@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ostream>
 
 #include "harness/report/markdown.h"
@@ -40,6 +41,20 @@ std::string interval_cell(const CompareRow& r) {
   return r.lo && r.hi ? fmt::format("{:+.2f} .. {:+.2f}", 100 * (*r.lo - 1), 100 * (*r.hi - 1)) : "-";
 }
 
+/// " (3 of them only within their spread, up to 8.7 %)": what the gate would not have seen there.
+std::string only_within(const CompareResult& result) {
+  std::size_t n = 0;
+  double widest = 0;
+  for (const CompareRow& r : result.rows) {
+    if (r.change != Change::kSame || !r.within) continue;
+    ++n;
+    widest = std::max(widest, *r.within);
+  }
+  if (n == 0) return "";
+  return fmt::format(" ({} of them only within {}{:.1f} %, more than the minimum effect)", n,
+                     n == 1 ? "" : "up to ", 100 * widest);
+}
+
 }  // namespace
 
 std::string sweep_means(const CompareResult& result) {
@@ -61,6 +76,7 @@ std::string compare_summary(const CompareResult& result) {
         c == Change::kSlower || c == Change::kInconclusive || c == Change::kSame || c == Change::kFaster;
     if (result.count(c) == 0 && !verdict) continue;
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", result.count(c), change_name(c));
+    if (c == Change::kSame) text += only_within(result);
   }
   if (result.geomean) {
     text += fmt::format("; geometric mean of new / base{} {} over {} case{}",

@@ -200,6 +200,7 @@ Json attnbench_to_json(const Record& r) {
   j["check"] = r.check ? check_to_json(*r.check) : Json(nullptr);
   j["time"] = r.time ? time_to_json(*r.time) : Json(nullptr);
   j["flop"] = figure(&Roofline::flop);
+  j["executed_flop"] = roof ? number(roof->executed_flop) : Json(nullptr);
   j["bytes"] = figure(&Roofline::bytes);
   j["formula"] = roof ? Json(roof->formula) : Json(nullptr);
   j["tflops"] = figure(&Roofline::tflops);

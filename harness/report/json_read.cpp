@@ -159,6 +159,7 @@ ClockSummary clocks_from_json(const Json& j) {
 Roofline roofline_from_json(const Json& j) {
   Roofline r;
   get(j, "flop", r.flop);
+  get(j, "executed_flop", r.executed_flop);
   get(j, "bytes", r.bytes);
   get(j, "formula", r.formula);
   get(j, "tflops", r.tflops);

@@ -40,6 +40,8 @@ class Launcher {
   void launch();
 
   Numerics numerics() const { return kernel_->numerics(&params_); }
+  /// All zero where the kernel does not tell.
+  Tile tile() const { return kernel_->tile != nullptr ? kernel_->tile(&params_) : Tile{}; }
   /// What the last launch left in `workload`, the one of the constructor, with the variance of O that comes
   /// of merging partial states.
   HostOutputs outputs(const Workload& workload) const;

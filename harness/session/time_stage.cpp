@@ -81,6 +81,9 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
 
   const auto judge_time = [&] {
     record.roofline = roofline(cost, params, record.time->median_us, cache, ceilings, device.info());
+    if (const double flop = executed_flop(params, launcher.tile()); flop > 0) {
+      record.roofline->executed_flop = flop;
+    }
     return impossible_time(*record.roofline, record.time->median_us, ceilings, device.info());
   };
   bool impossible = judge_time();

@@ -12,6 +12,8 @@ namespace attnbench {
 struct Roofline {
   double flop = 0;
   double bytes = 0;
+  std::optional<double>
+      executed_flop;  ///< with masked and padded parts of tiles; where the kernel tells its tile
   std::string formula;
   double tflops = 0;
   double gbs = 0;

@@ -10,7 +10,7 @@
 
 namespace attnbench {
 
-inline constexpr uint32_t kKernelAbiVersion = 1;
+inline constexpr uint32_t kKernelAbiVersion = 2;
 
 enum class Op : int32_t { kAttention = 0, kKvAppend = 1, kMergeStates = 2 };
 enum class DeviceKind : int32_t { kCpu = 0, kCuda = 1 };
@@ -74,6 +74,13 @@ enum KernelFlag : uint32_t {
   kBatchInvariant = 1u << 1,  ///< a sequence's result does not depend on the others in the batch
 };
 
+/// How an attention kernel cuts its work: a tile is `rows` x `keys` products, of which `tokens` query tokens
+/// by `heads` query heads of one KV head fill rows. Tile i of a sequence has the tokens from i * tokens on,
+/// and runs over the blocks of `keys` keys, counted from the sequence's first, in which its tokens see any.
+struct Tile {
+  int32_t tokens, heads, rows, keys;
+};
+
 struct Kernel {
   uint32_t abi_version;  ///< kKernelAbiVersion
   uint32_t flags;        ///< OR of KernelFlag
@@ -95,6 +102,9 @@ struct Kernel {
   KernelStatus (*plan)(const OpParams*, const LaunchContext*, KernelMessage* message);
   /// Enqueues the work on the stream (cuda) or does it (cpu). No host synchronisation, no allocation on cuda.
   KernelStatus (*launch)(const OpParams*, const LaunchContext*, KernelMessage* message);
+  /// Its tile for this launch, for the report of executed against needed FLOP. May be null; all zero where a
+  /// launch has no such tile.
+  Tile (*tile)(const OpParams*) = nullptr;
 };
 
 inline uint64_t features_of(const OpParams& p) {

@@ -79,6 +79,28 @@ TEST_F(CliGpu, ASweepOutlivesItsKernels) {
   EXPECT_EQ(count["timeout"], 1);
 }
 
+TEST_F(CliGpu, TheGateNamesAWrongKernel) {
+  const std::vector<std::string> common = {"gate",
+                                           "--case",
+                                           "{batch: 4q1s300, kv: paged}",
+                                           "--device",
+                                           "cuda:0",
+                                           "--no-ceilings",
+                                           "--match",
+                                           "case",
+                                           "--baseline",
+                                           (scratch_.dir() / "b.json").string()};
+  const auto gate = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    return run_faulty(scratch_, more);
+  };
+  const Outcome made = gate({"--kernel", "cuda_simt", "--update-baseline", "--runs", "2", "--out", "made"});
+  ASSERT_EQ(made.exit_code, 0) << made.out << made.err;
+  const Outcome wrong = gate({"--kernel", "scale_0_1_percent", "--out", "wrong"});
+  EXPECT_EQ(wrong.exit_code, 1) << wrong.out << wrong.err;
+  EXPECT_THAT(wrong.out, HasSubstr("1 incorrect"));
+}
+
 TEST_F(CliGpu, WhatDoesNotFitIsSkippedWithItsNumbers) {
   const Outcome o = run_attnbench(
       scratch_, {"run", "--case", "{batch: 100q1s1000k, kv: paged, heads: 32/32, head_dim: 128}", "--device",

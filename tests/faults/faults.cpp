@@ -52,6 +52,14 @@ KernelStatus scale_0_1_percent(const OpParams* p, const LaunchContext* c, Kernel
   return good().launch(&wrong, c, m);
 }
 
+#if ATTNBENCH_FAULTS_CUDA
+KernelStatus scale_0_1_percent_on_gpu(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  OpParams wrong = *p;
+  wrong.attention.softmax_scale *= 1.001f;
+  return first_attention_kernel(DeviceKind::kCuda)->launch(&wrong, c, m);
+}
+#endif
+
 /// The last row of the last head keeps what was there before the launch.
 KernelStatus unwritten_row(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   const AttentionParams& a = p->attention;
@@ -146,6 +154,13 @@ std::vector<const Kernel*> table_with_faults() {
   if (kernels.empty()) {
     for (const Kernel& k : slow_kernels()) kernels.push_back(k);
 #if ATTNBENCH_FAULTS_CUDA
+    if (first_attention_kernel(DeviceKind::kCuda) != nullptr) {
+      Kernel k = *first_attention_kernel(DeviceKind::kCuda);
+      k.name = "scale_0_1_percent";
+      k.summary = "fault: softmax_scale 0.1 % too large";
+      k.launch = scale_0_1_percent_on_gpu;
+      kernels.push_back(k);
+    }
     for (const Kernel& k : broken_cuda_kernels()) kernels.push_back(k);
     for (const Kernel& k : unclean_cuda_kernels()) kernels.push_back(k);
 #endif

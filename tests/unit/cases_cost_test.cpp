@@ -44,6 +44,54 @@ TEST(Cost, PairsAreExactForEveryMaskAndWindow) {
   }
 }
 
+/// Row-key products of one head, counted pair by pair: a block of a tile counts whole where one of its pairs
+/// is visible.
+int64_t brute_executed(const SeqLen& s, const CaseParams& p, const Tile& t) {
+  std::set<std::pair<int64_t, int64_t>> touched;
+  for (int64_t i = 0; i < s.q; ++i) {
+    for (int64_t j = 0; j < s.k; ++j) {
+      const int64_t diagonal = i + s.k - s.q;
+      const int64_t right = p.causal ? 0 : p.window_right;
+      if (right >= 0 && j > diagonal + right) continue;
+      if (p.window_left >= 0 && j < diagonal - p.window_left) continue;
+      touched.emplace(i / t.tokens, j / t.keys);
+    }
+  }
+  return static_cast<int64_t>(touched.size()) * t.rows * t.keys;
+}
+
+TEST(Cost, ExecutedFlopMatchesBruteForce) {
+  for (const Tile& t : {Tile{4, 2, 8, 5}, Tile{3, 1, 4, 4}, Tile{1, 1, 1, 1}}) {
+    for (const bool causal : {false, true}) {
+      for (const int left : {-1, 0, 3, 11}) {
+        for (const int right : {-1, 0, 2}) {
+          CaseParams p;
+          p.num_heads_q = 4;
+          p.num_heads_kv = 2;
+          p.head_dim = 8;
+          p.head_dim_v = 6;
+          p.causal = causal;
+          p.window_left = left;
+          p.window_right = right;
+          int64_t products = 0;
+          for (const SeqLen s : {SeqLen{1, 9}, SeqLen{13, 13}, SeqLen{9, 2}, SeqLen{5, 30}, SeqLen{0, 7}}) {
+            p.seqs.push_back(s);
+            products += brute_executed(s, p, t);
+          }
+          EXPECT_EQ(executed_flop(p, t), 2.0 * (8 + 6) * 4 / t.heads * static_cast<double>(products))
+              << t.tokens << " " << causal << " " << left << " " << right;
+          EXPECT_GE(executed_flop(p, t), cost_of(p).flop);
+        }
+      }
+    }
+  }
+  CaseParams p;
+  p.seqs = {{4, 4}};
+  EXPECT_EQ(executed_flop(p, {}), 0) << "a kernel that does not tell";
+  p.op = Op::kKvAppend;
+  EXPECT_EQ(executed_flop(p, {1, 1, 1, 1}), 0);
+}
+
 TEST(Cost, CausalMatchesTheTextbookFormula) {
   const int64_t q = 3000, k = 70000;
   EXPECT_EQ(visible_pairs(q, k, true, -1, -1), q * k - q * (q - 1) / 2);

@@ -143,7 +143,7 @@ TEST(ReportGate, TheSpreadOfACaseIsAcceptedAndSaid) {
   CompareOptions options;
   options.noise_of["a/k"] = {0.01, 10};  // 2.262 * 1 % * sqrt(2): 3.2 % either way
   const auto verdict = [&](double us, bool accept) {
-    options.accept_spread = accept;
+    options.max_spread = accept ? kMaxSpread : 0;
     return one(sampled("a", 100, 0.002, 40, 1), sampled("a", us, 0.002, 40, 2), options);
   };
   EXPECT_EQ(verdict(100.5, false).change, Change::kInconclusive);
@@ -154,13 +154,21 @@ TEST(ReportGate, TheSpreadOfACaseIsAcceptedAndSaid) {
   EXPECT_EQ(verdict(105, false).change, Change::kInconclusive) << "a calibration alone accepts nothing";
   EXPECT_EQ(verdict(106, true).change, Change::kSlower) << "further than equal runs stray";
   EXPECT_EQ(verdict(110, true).change, Change::kSlower);
+  const CompareResult all = compare_results(set_of({sampled("a", 100, 0.002, 40, 1)}),
+                                            set_of({sampled("a", 100.5, 0.002, 40, 2)}), options);
+  EXPECT_THAT(compare_summary(all),
+              HasSubstr("1 same (1 of them only within 8.7 %, more than the minimum effect)"));
+  options.max_spread = 0.03;
+  EXPECT_EQ(one(sampled("a", 100, 0.002, 40, 1), sampled("a", 100.5, 0.002, 40, 2), options).change,
+            Change::kInconclusive)
+      << "3.2 % are more than was accepted";
   options.noise_of["a/k"] = {0.04, 10};
   const CompareRow wild = verdict(100.5, true);
   EXPECT_EQ(wild.change, Change::kInconclusive);
   EXPECT_THAT(wild.note, HasSubstr("too much to be gated"));
   // Samples that spread more than the calibration says: more of them would help.
   options.noise_of["a/k"] = {0.005, 10};
-  options.accept_spread = true;
+  options.max_spread = kMaxSpread;
   EXPECT_EQ(one(sampled("a", 100, 0.2, 40, 1), sampled("a", 100, 0.2, 40, 2), options).change,
             Change::kInconclusive);
 }
@@ -223,7 +231,7 @@ TEST(ReportGate, TimesInStepsAreDecided) {
         r = compare_results(base, fresh, {});
       }
       CompareOptions last;
-      last.accept_spread = true;
+      last.max_spread = kMaxSpread;
       r = compare_results(base, fresh, last);
       ++exit_code[compare_exit_code(r, {})];
       named += static_cast<int>(r.count(Change::kSlower));

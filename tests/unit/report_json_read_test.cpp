@@ -32,6 +32,7 @@ TEST(JsonRead, WritesTheSameAgain) {
   all.time->clocks = {3, 1980, 1755.5, 1980, 2619, 651.5, 55, {"hw_thermal", "sw_power_cap"}};
   all.roofline->floor_us = 1.0 / 3;
   all.roofline->limit_us = 0.25;
+  all.roofline->executed_flop = 2e12;
   all.stages = {0.125, 2.5, 1.0 / 3};
   Record untimed = test::not_passing("b", Status::kTimeout, test::kHostile);
   Record unknown = test::passing("c");

@@ -36,6 +36,7 @@ function time_panel(r) {
       ["bound by", r.bound],
       ["least possible time", is_number(r.floor_us) ? micros(r.floor_us) : ""],
       ["FLOP needed", is_number(r.flop) ? scaled(r.flop, "FLOP") : ""],
+      ["FLOP executed", is_number(r.executed_flop) ? `${scaled(r.executed_flop, "FLOP")}, ${digits(r.executed_flop / r.flop, 3)} x the needed: whole tiles` : ""],
       ["bytes needed", is_number(r.bytes) ? scaled(r.bytes, "B") : ""],
       ["intensity", is_number(r.intensity) ? `${digits(r.intensity, 3)} FLOP/B` : ""],
       ["cache before a launch", t.cache],

@@ -202,7 +202,7 @@ class Builder {
       }
       out["time"] = std::move(t);
     }
-    for (const char* key : {"flop", "bytes", "tflops", "gbs", "sol", "floor_us"}) {
+    for (const char* key : {"flop", "executed_flop", "bytes", "tflops", "gbs", "sol", "floor_us"}) {
       if (at(a, key).is_number()) out[key] = figure(at(a, key));
     }
     if (at(a, "bound").is_string()) out["bound"] = at(a, "bound");

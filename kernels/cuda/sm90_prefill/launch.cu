@@ -159,6 +159,14 @@ Numerics numerics(const OpParams* op) {
   return {.p_type = op->attention.dtype_q, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-22};
 }
 
+Tile tile(const OpParams* op) {
+  const AttentionParams& p = op->attention;
+  const Instance* instance = find_instance(p);
+  if (instance == nullptr) return {};
+  const int heads = heads_per_tile(p.num_heads_q, p.num_heads_kv, instance->block_m);
+  return {instance->block_m / heads, heads, instance->block_m, instance->block_n};
+}
+
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext*) {
   const Instance* instance = find_instance(op->attention);
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention);
@@ -279,6 +287,7 @@ const Kernel kAttention{
     .workspace_bytes = workspace_bytes,
     .plan = nullptr,
     .launch = launch,
+    .tile = tile,
 };
 
 }  // namespace attnbench::sm90_prefill
