@@ -1,6 +1,7 @@
 // What the READMEs say of the gate's reliability and the harness's cost is what the committed files hold.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -11,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-/// results/baselines/<device>/NAME, of every device that has it.
+/// results/baselines/<folder>/NAME, of every folder that has it.
 std::vector<json> committed(const std::string& name) {
   std::vector<json> out;
   for (const auto& folder : std::filesystem::directory_iterator(tree::root() / "results/baselines")) {
@@ -70,7 +71,10 @@ TEST(TreeMeasuredFigures, CostOfTheHarnessIsUnderItsBars) {
       EXPECT_NE(readme.find(text("%.0f ms", ms)), std::string::npos)
           << "harness/README.md lacks " << name << ", " << ms;
     }
-    EXPECT_LT(most - least, 32) << "MiB of host memory that grow with the keys and values";
+    // A thread of the reference holds the scores of its tile: 4 query heads x 131,072 keys in float64. There
+    // are 8 such tiles in the benchmark's case. No tensor may be held whole: K and V are 512 MiB.
+    const double scores = 4.0 * std::min(8, file["context"]["num_cpus"].get<int>());
+    EXPECT_LT(most - least, 16 + scores) << "MiB of host memory that grow with the keys and values";
   }
 }
 
