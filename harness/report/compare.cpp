@@ -171,7 +171,10 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
   if (!options.as_sol) own = noise_of_runs(base.run_us, fresh.run_us);
   double noise = noise_half_width(own, base.runs, fresh.runs);
   widen_by_noise(t, own, base.runs, fresh.runs, effect);
-  if (const auto it = options.noise_of.find(fresh.name); it != options.noise_of.end()) {
+  // Two kernels on a case may be calibrated both, or either: noise is the machine's more than the kernel's.
+  for (const std::string& name : std::set<std::string>{fresh.name, base.name}) {
+    const auto it = options.noise_of.find(name);
+    if (it == options.noise_of.end()) continue;
     noise = std::max(noise, noise_half_width(it->second, base.runs, fresh.runs));
     widen_by_noise(t, it->second, base.runs, fresh.runs, effect);
   }

@@ -25,7 +25,7 @@ struct CompareOptions {
   std::map<std::string, double> min_effect_of_id;  ///< overrides by case id
   double false_discovery_rate = 0.05;
   bool as_sol = false;  ///< compare shares of the speed of light, for two different devices
-  std::map<std::string, RunNoise> noise_of;  ///< by "<id>/<kernel>" of NEW, from a calibration
+  std::map<std::string, RunNoise> noise_of;  ///< by "<id>/<kernel>" of either side, from a calibration
   /// In [0, 1): where only the noise between equal runs of a case keeps it from being "same", and that noise
   /// leaves its ratio no less certain than this, the verdict is "same" within that noise, in so many words.
   double max_spread = 0;

@@ -173,6 +173,20 @@ TEST(ReportGate, TheSpreadOfACaseIsAcceptedAndSaid) {
             Change::kInconclusive);
 }
 
+TEST(ReportGate, TheCalibrationOfEitherKernelCounts) {
+  CompareOptions options;
+  options.match = Match::kId;
+  const LoadedResult old = sampled("a", 100, 0.002, 40, 1, "old"),
+                     fresh = sampled("a", 104, 0.002, 40, 2, "fresh");
+  EXPECT_EQ(one(old, fresh, options).change, Change::kSlower);
+  for (const char* calibrated : {"a/old", "a/fresh"}) {
+    options.noise_of = {{calibrated, {0.03, 10}}};
+    EXPECT_EQ(one(old, fresh, options).change, Change::kInconclusive) << calibrated;
+  }
+  options.noise_of = {{"a/another", {0.03, 10}}};
+  EXPECT_EQ(one(old, fresh, options).change, Change::kSlower);
+}
+
 TEST(ReportGate, TwoTicksOfTheTimerAreNoDifference) {
   const auto all = [](double us) {
     LoadedResult r = sampled("a", us, 1e-9, 40, 1);
