@@ -107,6 +107,21 @@ Tamper::Fault with_rows(std::function<void(Tamper&, const KvAppendParams&, Row)>
   };
 }
 
+/// Each int8 key, with its given scale, is stored as `stored` says of the quotient.
+Tamper::Fault with_int8_keys(unsigned char (*stored)(float quotient)) {
+  return with_rows([stored](Tamper& t, const KvAppendParams& p, Row r) {
+    const auto size = static_cast<int64_t>(dtype_size(p.dtype_in));
+    const int64_t from = (r.token * p.key_stride_token + r.head * p.key_stride_head) * size;
+    const auto row = t.read<unsigned char>(static_cast<const char*>(p.key) + from, p.head_dim * size);
+    const auto scales = t.read<float>(p.k_scale.given, count_given(p, p.k_scale));
+    for (int32_t c = 0; c < p.head_dim; ++c) {
+      const auto at =
+          static_cast<std::size_t>(r.head * p.k_scale.given_stride_head + c * p.k_scale.given_stride_channel);
+      r.stored[c] = stored(load_float(p.dtype_in, row.data(), c) / scales[at]);
+    }
+  });
+}
+
 }  // namespace
 
 FaultClass in_call_faults() {
@@ -229,32 +244,9 @@ FaultClass quantised_append_faults() {
        {"append_without_saturation",
         "what is past the largest number of the type wraps round",
         {kInt8},
-        with_rows([](Tamper& t, const KvAppendParams& p, Row r) {
-          const auto size = static_cast<int64_t>(dtype_size(p.dtype_in));
-          const int64_t from = (r.token * p.key_stride_token + r.head * p.key_stride_head) * size;
-          const auto row = t.read<unsigned char>(static_cast<const char*>(p.key) + from, p.head_dim * size);
-          const auto scales = t.read<float>(p.k_scale.given, count_given(p, p.k_scale));
-          for (int32_t c = 0; c < p.head_dim; ++c) {
-            const auto at = static_cast<std::size_t>(r.head * p.k_scale.given_stride_head +
-                                                     c * p.k_scale.given_stride_channel);
-            const long x = std::lrint(load_float(p.dtype_in, row.data(), c) / scales[at]);
-            r.stored[c] = static_cast<unsigned char>(x & 0xff);
-          }
-        })},
-       {"append_truncates",
-        "numbers are rounded towards zero",
-        {kInt8},
-        with_rows([](Tamper& t, const KvAppendParams& p, Row r) {
-          const auto size = static_cast<int64_t>(dtype_size(p.dtype_in));
-          const int64_t from = (r.token * p.key_stride_token + r.head * p.key_stride_head) * size;
-          const auto row = t.read<unsigned char>(static_cast<const char*>(p.key) + from, p.head_dim * size);
-          const auto scales = t.read<float>(p.k_scale.given, count_given(p, p.k_scale));
-          for (int32_t c = 0; c < p.head_dim; ++c) {
-            const auto at = static_cast<std::size_t>(r.head * p.k_scale.given_stride_head +
-                                                     c * p.k_scale.given_stride_channel);
-            const float x = load_float(p.dtype_in, row.data(), c) / scales[at];
-            r.stored[c] = static_cast<unsigned char>(float_to_int8(std::trunc(x)));
-          }
+        with_int8_keys([](float x) { return static_cast<unsigned char>(std::lrint(x) & 0xff); })},
+       {"append_truncates", "numbers are rounded towards zero", {kInt8}, with_int8_keys([](float x) {
+          return static_cast<unsigned char>(float_to_int8(std::trunc(x)));
         })},
        {"computed_scales_swapped",
         "scales of keys are stored as those of values, and the other way round",
