@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "harness/cli/common.h"
 #include "harness/config/sweep_file.h"
+#include "harness/report/files.h"
 #include "harness/report/load.h"
 #include "harness/report/text.h"
 
@@ -14,11 +16,40 @@ namespace attnbench::cli {
 
 namespace {
 
-bool is_command(const CLI::App& app, const std::string& name) {
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (sub->get_name() == name) return true;
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(sub->get_name());
+  return names;
+}
+
+/// What is wrong with the first word that the command has no use for.
+std::string unexpected(const CLI::App& command, const std::vector<std::string>& words) {
+  const auto dashed =
+      std::find_if(words.begin(), words.end(), [](const auto& w) { return w.rfind("-", 0) == 0; });
+  if (dashed == words.end()) return fmt::format("unexpected argument '{}'", words.front());
+  const std::string option = dashed->substr(0, dashed->find('='));
+  std::vector<std::string> known;
+  for (const CLI::Option* o : command.get_options()) {
+    for (const std::string& name : o->get_lnames()) known.push_back("--" + name);
   }
-  return false;
+  const std::string near = did_you_mean(option, known);
+  return fmt::format("unknown option '{}'{}", option,
+                     near.empty() ? "" : "; " + near.substr(0, near.size() - 1));
+}
+
+/// A mistake that CLI11 found, in the words of all others.
+int usage_error(const CLI::App& app, const CLI::ParseError& e) {
+  const auto chosen = app.get_subcommands();
+  const CLI::App& command = chosen.empty() ? app : *chosen.front();
+  const std::string name = chosen.empty() ? "attnbench" : "attnbench " + command.get_name();
+  const std::vector<std::string> left = app.remaining(true);
+  const bool extra =
+      !left.empty() && (chosen.empty() || dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr);
+  const std::string what = one_line(extra ? unexpected(command, left) : e.what());
+  std::cerr << fmt::format("{}: error: {}{} '{} --help' lists what there is\n", name, what,
+                           what.ends_with('?') ? "" : ";", name);
+  return 2;
 }
 
 }  // namespace
@@ -35,6 +66,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
       "regression,\n"
       "  4 inconclusive, 5 crash, hang or device error, 6 nothing matched or nothing ran.");
   app.require_subcommand(1);
+  app.set_version_flag("--version", [] { return build_text(); });
   Program program;
   program.kernels = kernels;
   program.command_line.assign(argv, argv + argc);
@@ -48,18 +80,22 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   add_profile(app, program);
   add_report(app, program);
   add_selftest(app, program);
-  if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
-    std::vector<std::string> names;
-    for (const CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; }))
-      names.push_back(sub->get_name());
-    std::cerr << fmt::format("attnbench: error: unknown command '{}'; {}there are {}\n", argv[1],
-                             did_you_mean(argv[1], names), fmt::join(names, ", "));
+  const std::vector<std::string> commands = command_names(app);
+  if (argc < 2) {
+    std::cerr << fmt::format(
+        "attnbench: error: no command given; there are {}; 'attnbench --help' has examples\n",
+        fmt::join(commands, ", "));
+    return 2;
+  }
+  if (argv[1][0] != '-' && std::find(commands.begin(), commands.end(), argv[1]) == commands.end()) {
+    std::cerr << fmt::format("attnbench: error: unknown command '{}'; {}there are {}\n", one_line(argv[1]),
+                             did_you_mean(argv[1], commands), fmt::join(commands, ", "));
     return 2;
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;  // CLI11 has codes of its own; --help is 0
+    return e.get_exit_code() == 0 ? app.exit(e) : usage_error(app, e);  // --help and --version are 0
   }
   try {
     return program.chosen();
@@ -67,6 +103,9 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
     std::cerr << one_line(e.what()) << "\n";  // it quotes a file, which may hold anything
     return 2;
   } catch (const ResultsError& e) {
+    std::cerr << one_line(e.what()) << "\n";
+    return 2;
+  } catch (const FileError& e) {
     std::cerr << one_line(e.what()) << "\n";
     return 2;
   } catch (const UsageError& e) {

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <iostream>
 #include <regex>
 #include <set>
 #include <unordered_set>
 
 #include "harness/config/sweep_file.h"
+#include "harness/report/record.h"
 
 namespace attnbench::cli {
 
@@ -30,7 +32,14 @@ void CaseOptions::add(CLI::App& command) {
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
   command.add_option("--seed", seed, "Seed of all values and drawn lengths; overrides the file's")
-      ->type_name("N");
+      ->type_name("N")
+      ->check([](const std::string& text) {  // CLI11 would take -1 for the largest number
+        const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+        uint64_t n = 0;
+        const bool fits =
+            digits && std::from_chars(text.data(), text.data() + text.size(), n).ec == std::errc();
+        return fits ? "" : fmt::format("a whole number from 0 to {} required, given '{}'", UINT64_MAX, text);
+      });
   command
       .add_option("--filter", filter,
                   "Only cases whose id matches this regular expression (ECMAScript, anywhere)")
@@ -67,13 +76,35 @@ void keep_ids(const std::vector<std::string>& ids, Cases& cases) {
   std::erase_if(cases.cases, [&](const Case& c) { return !wanted.count(c.id); });
 }
 
+/// A sweep that nobody gave a batch would measure empty launches, and pass.
+void require_batch(const Sweep& sweep) {
+  const auto is_batch = [](const Setting& s) { return s.key == "batch"; };
+  const auto sets_it = [&](const std::vector<Setting>& settings) {
+    return std::any_of(settings.begin(), settings.end(), is_batch);
+  };
+  if (sets_it(sweep.fixed)) return;
+  for (const Axis& axis : sweep.axes) {
+    if (sets_it(axis.points[0])) return;
+  }
+  throw ConfigError(
+      fmt::format("{}: error: key 'batch' is missing in sweep '{}': lengths of its sequences, such as 4q512 "
+                  "(an empty batch is 0q0)",
+                  sweep.place, sweep.name));
+}
+
 }  // namespace
 
 Cases load_cases(const CaseOptions& o) {
   std::vector<std::string> ids;
   std::copy_if(o.chosen.begin(), o.chosen.end(), std::back_inserter(ids),
                [](const auto& s) { return !is_mapping(s); });
-  if (o.configs.empty() && (o.chosen.empty() || !ids.empty())) {
+  if (o.configs.empty() && !ids.empty()) {
+    throw UsageError(fmt::format(
+        "--case {}: this is an id, which needs the CONFIG that it is of; a case of its own is a mapping in "
+        "braces: --case '{{batch: 4q512}}'",
+        ids.front()));
+  }
+  if (o.configs.empty() && o.chosen.empty()) {
     throw UsageError(
         "nothing to run: give a CONFIG file, such as configs/quickstart.yaml, or --case '{batch: 4q512}'");
   }
@@ -82,6 +113,7 @@ Cases load_cases(const CaseOptions& o) {
   const auto take = [&](const SweepFile& file) {
     out.name += (out.name.empty() ? "" : "+") + file.name;
     if (out.check.empty()) out.check = file.check;
+    for (const Sweep& sweep : file.sweeps) require_batch(sweep);
     Expansion e = expand(file);
     out.duplicates += e.duplicates;
     out.excluded += e.excluded;
@@ -138,6 +170,15 @@ std::vector<std::string> chosen_devices(const std::string& name, bool quiet) {
   if (probe.cuda_devices > 0) return {"cuda:0"};
   if (!quiet) std::cerr << "device auto: cpu (" << probe.cuda_reason << ")\n";
   return {"cpu"};
+}
+
+std::string build_text() {
+  const RunContext c = describe_run({}, "", {});
+  return fmt::format("attnbench {} ({}, {} build)", c.version, c.revision, c.build_type);
+}
+
+std::string counted(int64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {

@@ -64,6 +64,12 @@ struct TimingFlags {
   TimingOptions options() const;
 };
 
+/// "attnbench 0.1.0 (1a2b3c4d5e6f, Release build)".
+std::string build_text();
+
+/// "1 case", "2 cases".
+std::string counted(int64_t count, const char* noun);
+
 /// "Did you mean 'x'? " or nothing.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 

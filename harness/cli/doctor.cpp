@@ -9,6 +9,12 @@
 namespace attnbench::cli {
 namespace {
 
+#ifdef __clang__
+constexpr const char* kCompiler = __VERSION__;  // names itself
+#else
+constexpr const char* kCompiler = "GCC " __VERSION__;
+#endif
+
 void line(const char* what, const std::string& value) {
   std::cout << fmt::format("  {:<12} {}\n", what, value);
 }
@@ -49,10 +55,8 @@ void add_doctor(CLI::App& app, Program& program) {
   command->callback([=, &program] {
     program.chosen = [=, &program] {
       const auto cpu = open_device("cpu");
-      const RunContext context = describe_run(cpu->info(), "", program.command_line);
-      std::cout << fmt::format("attnbench {} ({}, {} build)\n", context.version, context.revision,
-                               context.build_type);
-      line("compiler", __VERSION__);
+      std::cout << build_text() << "\n";
+      line("compiler", kCompiler);
       line("kernels", std::to_string(program.kernels.size()));
       describe(*cpu, *measure);
       const DeviceProbe probe = probe_devices();

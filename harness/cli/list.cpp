@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <iostream>
+#include <iterator>
 
 #include "harness/cases/cost.h"
 #include "harness/cases/paths.h"
@@ -23,6 +24,12 @@ std::string quantity(double x, const char* unit) {
   return fmt::format("{:.3g} {}{}", x, prefixes[i], unit);
 }
 
+/// A GPU need not be there to be estimated for.
+DeviceKind kind_of(const std::string& device) {
+  const bool gpu = device == "cuda" || (device == "auto" && probe_devices().cuda_devices > 0);
+  return gpu ? DeviceKind::kCuda : DeviceKind::kCpu;
+}
+
 }  // namespace
 
 void add_list(CLI::App& app, Program& program) {
@@ -32,7 +39,12 @@ void add_list(CLI::App& app, Program& program) {
   auto impossible = std::make_shared<bool>(false);
   auto device = std::make_shared<std::string>("auto");
   options->add(*command);
-  command->add_option("--device", *device, "Device that the times are estimated for: auto, cpu, cuda");
+  command
+      ->add_option(
+          "--device", *device,
+          "Device whose kernels are counted and times estimated: auto (a GPU where one works), cpu, cuda")
+      ->type_name("DEVICE")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command->add_flag("--schema", *schema, "Print the JSON Schema of the YAML format instead");
   command->add_flag("--impossible", *impossible,
                     "Print the pairs of values that no case of a sweep with 'cover: pairwise' can hold");
@@ -46,9 +58,7 @@ void add_list(CLI::App& app, Program& program) {
         return 0;
       }
       const Cases cases = load_cases(*options);
-      const DeviceProbe probe = probe_devices();
-      const bool gpu = *device != "cpu" && probe.cuda_devices > 0;
-      const DeviceKind kind = gpu ? DeviceKind::kCuda : DeviceKind::kCpu;
+      const DeviceKind kind = kind_of(*device);
       const auto chosen = open_device("cpu");
       double seconds = 0;
       double largest = 0;
@@ -68,11 +78,13 @@ void add_list(CLI::App& app, Program& program) {
               vllm_would_cascade(c.params, kMultiprocessors) ? "a cascade" : "one call", kMultiprocessors);
         }
       }
-      std::cout << fmt::format(
-          "{} cases ({} excluded, {} duplicates dropped, {} filtered out), {} runs on {}; largest {}; about "
-          "{:.0f} s\n",
-          cases.cases.size(), cases.excluded, cases.duplicates, cases.filtered, pairs, device_kind_name(kind),
-          quantity(largest, "B"), seconds);
+      std::cout << fmt::format("{} ({} excluded, {} dropped, {} filtered out), {} on {}; largest {}; {}\n",
+                               counted(std::ssize(cases.cases), "case"), cases.excluded,
+                               counted(cases.duplicates, "duplicate"), cases.filtered, counted(pairs, "run"),
+                               device_kind_name(kind), quantity(largest, "B"),
+                               seconds < 1 ? "under 1 s" : fmt::format("about {:.0f} s", seconds));
+      if (pairs == 0 && !cases.cases.empty())
+        std::cerr << fmt::format("note: this program has no {} kernel for them\n", device_kind_name(kind));
       if (cases.pairs > 0) {
         std::cout << fmt::format(
             "pairwise: {} pairs of values meet, {} have no legal case{}\n", cases.pairs,

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <iostream>
+#include <iterator>
 
 #include "harness/cli/common.h"
 #include "harness/report/files.h"
@@ -29,9 +31,10 @@ int merge(const MergeOptions& o) {
       records.emplace_back();
       records.back().status = r.status;
     }
+    make_folder(std::filesystem::path(o.out).parent_path());
     write_file_atomically(o.out, text);
-    std::cout << fmt::format("{} runs of {} files: {}\nreport: {}\n", records.size(), o.paths.size(),
-                             summary_text(summarise(records)), o.out);
+    std::cout << fmt::format("{} of {}: {}\nreport: {}\n", counted(std::ssize(records), "run"),
+                             counted(std::ssize(o.paths), "file"), summary_text(summarise(records)), o.out);
     return session_exit_code(records);
   } catch (const nlohmann::json::exception& e) {
     throw ResultsError(std::string("error: a field is of a wrong type: ") + e.what());
@@ -46,7 +49,7 @@ void add_merge(CLI::App& app, Program& program) {
   command->add_option("results", o->paths, "results.json files, or folders of runs")
       ->type_name("RESULTS")
       ->required();
-  command->add_option("-o,--output", o->out, "The file to write")->type_name("FILE")->required();
+  command->add_option("-o,--out,--output", o->out, "The file to write")->type_name("FILE")->required();
   command->add_flag("--allow-overlaps", o->allowed.overlaps, "A run in several files: take the later file's");
   command->add_flag("--allow-gaps", o->allowed.gaps, "Merge although planned runs are in none of the files");
   command->add_flag("--allow-mixed", o->allowed.mixed,

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 
 #include "harness/cases/cost.h"
 #include "harness/cli/common.h"
@@ -29,8 +30,8 @@ struct ProfileOptions {
 
 const Case& the_case(const Cases& cases) {
   if (cases.cases.size() != 1) {
-    throw UsageError(fmt::format("{} cases: choose one with --case ID (attnbench list prints the ids)",
-                                 cases.cases.size()));
+    throw UsageError(fmt::format("{}: choose one with --case ID (attnbench list prints the ids)",
+                                 counted(std::ssize(cases.cases), "case")));
   }
   return cases.cases.front();
 }
@@ -61,9 +62,27 @@ bool print_figures(const ProfilerCall& call, const Case& item, int launches) {
   }
 }
 
+/// This program's own line for the case, which a tool is put round.
+std::vector<std::string> own_command(const ProfileOptions& o, const Case& item, const std::string& kernel,
+                                     const std::string& device, const std::string& self) {
+  return {self,         "profile",
+          "--case",     case_yaml(item.params),
+          "--seed",     std::to_string(item.seed),
+          "--device",   device,
+          "--kernel",   kernel,
+          "--launches", std::to_string(o.launches),
+          "--tool",     "none"};
+}
+
 /// Starts the tool round this program with --tool none, and reads back what it left.
 int run_tool(const ProfileOptions& o, const Case& item, const std::string& kernel, const std::string& device,
              const std::string& self) {
+  if (device == "cpu") {
+    std::cerr << fmt::format(
+        "note: the cpu device launches nothing on a GPU, which is all that {} looks at; of a CPU's tools "
+        "any goes round --tool none, such as perf record\n",
+        o.tool);
+  }
   ProfilerCall call;
   call.tool = o.tool;
   const std::optional<std::string> found = o.tool_path.empty() ? find_profiler(o.tool) : o.tool_path;
@@ -71,9 +90,7 @@ int run_tool(const ProfileOptions& o, const Case& item, const std::string& kerne
   call.report = std::filesystem::path(o.out) / (safe_name(item.id) + "." + kernel);
   call.kernels = o.kernels;
   call.sections = o.sections;
-  const auto args = profiler_command(call, {self, "profile", "--case", case_yaml(item.params), "--seed",
-                                            std::to_string(item.seed), "--device", device, "--kernel", kernel,
-                                            "--launches", std::to_string(o.launches), "--tool", "none"});
+  const auto args = profiler_command(call, own_command(o, item, kernel, device, self));
   std::cout << shell_line(args) << std::endl;
   if (o.dry_run) return 0;
   if (!found) {
@@ -117,6 +134,12 @@ int profile(const ProfileOptions& o, const Program& program) {
   const Kernel& kernel = *kernels.front();
   if (o.tool != "none") {
     return run_tool(o, item, kernel.name, device->info().name, program.command_line.front());
+  }
+  if (o.dry_run) {
+    std::cout << shell_line(
+                     own_command(o, item, kernel.name, device->info().name, program.command_line.front()))
+              << "\n";
+    return 0;
   }
   if (auto why = refusal(kernel, *device, item)) {
     std::cerr << "attnbench: skipped: " << *why << "\n";
@@ -165,7 +188,7 @@ void add_profile(CLI::App& app, Program& program) {
       ->check(CLI::IsMember({"basic", "detailed", "full", "roofline"}));
   command->add_option("--launches", o->launches, "Launches inside the profiled range (default 1)")
       ->check(CLI::Range(1, 1000000));
-  command->add_flag("--dry-run", o->dry_run, "Print the tool's command line only");
+  command->add_flag("--dry-run", o->dry_run, "Print the command line only");
   command->footer(
       "Examples:\n"
       "  attnbench profile configs/quickstart.yaml --case 'attention/packed/bf16/h32-8/d128/causal/4q512' "

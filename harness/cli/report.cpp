@@ -25,12 +25,6 @@ void write_one(const fs::path& path, const std::string& text) {
   std::cout << fmt::format("report: {} ({} KB)\n", path.string(), (text.size() + 1023) / 1024);
 }
 
-void make_folder(const fs::path& folder) {
-  std::error_code ec;
-  if (!folder.empty()) fs::create_directories(folder, ec);
-  if (ec) throw UsageError(fmt::format("{}: cannot make the folder: {}", folder.string(), ec.message()));
-}
-
 int write_plots(const ReportCommand& c, const std::vector<ResultSet>& sets) {
   const auto plots = svg_plots(sets);
   if (plots.empty()) {
@@ -50,6 +44,8 @@ int report(const ReportCommand& c) {
         "build "
         "again; --format svg works without");
   }
+  if (c.format == "svg" && fs::path(c.out).extension() == ".svg")
+    throw UsageError(fmt::format("-o {}: several plots are written; name a folder", c.out));
   if (c.format == "svg" && !c.baseline.empty()) throw UsageError("--baseline goes into the HTML report only");
   std::vector<ResultSet> sets;
   std::optional<ResultSet> base;

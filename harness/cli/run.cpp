@@ -9,6 +9,7 @@
 #include <ctime>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 
 #include "harness/cli/common.h"
 #include "harness/cli/executor.h"
@@ -63,14 +64,14 @@ SessionOptions session_options(const RunOptions& o, const std::vector<std::strin
 
 /// CPU times taken while other processes wanted the cores say little.
 void warn_if_busy(const std::vector<Record>& records) {
-  std::size_t busy = 0;
+  int64_t busy = 0;
   for (const Record& r : records)
     busy += r.time && 2 * static_cast<std::size_t>(r.time->disturbed) > r.time->samples_us.size();
   if (busy > 0) {
     std::cerr << fmt::format(
-        "{} cases were timed while other processes took the cores: their times say little "
-        "(results are right all the same); OMP_WAIT_POLICY=passive makes them less wrong\n",
-        busy);
+        "{} timed while other processes took the cores, so the times say little (results are right "
+        "all the same); OMP_WAIT_POLICY=passive makes them less wrong\n",
+        counted(busy, "case"));
   }
 }
 
@@ -78,7 +79,7 @@ int dry_run(const std::vector<WorkItem>& work, const DeviceInfo& device, const S
   for (const WorkItem& w : work) {
     std::cout << repro_line(*w.item, w.kernel ? w.kernel->name : "", device.name, options) << "\n";
   }
-  std::cout << fmt::format("{} runs\n", work.size());
+  std::cout << counted(std::ssize(work), "run") << "\n";
   return work.empty() ? 6 : 0;
 }
 
@@ -101,8 +102,8 @@ void check_space(const std::filesystem::path& dir, std::size_t runs) {
   const auto space = std::filesystem::space(dir, ec);
   const auto needed = 2 * 2048 * static_cast<std::uintmax_t>(runs);
   if (ec || space.available >= needed) return;
-  throw std::runtime_error(fmt::format("{}: error: {} KB are free, and {} runs need {} KB at the least",
-                                       dir.string(), space.available / 1024, runs, needed / 1024));
+  throw FileError(fmt::format("{}: error: {} KB are free, and {} runs need {} KB at the least", dir.string(),
+                              space.available / 1024, runs, needed / 1024));
 }
 
 /// What --resume finds in DIR; checks that it is of the same run.
@@ -130,9 +131,11 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   print_console(std::cout, records, {width, width > 0 && !std::getenv("NO_COLOR"), elapsed});
   for (const auto& path : paths) std::cout << "report: " << path.string() << "\n";
   std::cout.flush();
-  if (cases.duplicates > 0) std::cerr << fmt::format("{} duplicate cases were dropped\n", cases.duplicates);
+  if (cases.duplicates > 0)
+    std::cerr << fmt::format("{} dropped\n", counted(cases.duplicates, "duplicate case"));
   if (!lost.empty())
-    std::cerr << fmt::format("{}; {} runs were not started\n", lost, planned - records.size());
+    std::cerr << fmt::format("{}; {} not started\n", lost,
+                             counted(static_cast<int64_t>(planned - records.size()), "run"));
   warn_if_busy(records);
   if (stop_requested()) {
     std::cerr << fmt::format("interrupted: {} of {} runs are in the reports; --resume {} goes on\n",
@@ -144,8 +147,8 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
     return 0;
   }
   if (planned == 0) {
-    std::cerr << fmt::format("nothing matched: {} cases were filtered out, {} excluded\n", cases.filtered,
-                             cases.excluded);
+    std::cerr << fmt::format("nothing matched: {} filtered out, {} excluded\n",
+                             counted(cases.filtered, "case"), cases.excluded);
   }
   return worse_exit_code(session_exit_code(records), lost.empty() ? 0 : 5);
 }
@@ -164,6 +167,9 @@ int run(const RunOptions& o, const Program& program) {
   }
   if (!o.resume.empty() && !std::filesystem::is_directory(o.resume)) {
     throw UsageError(fmt::format("--resume {}: there is no such folder", o.resume));
+  }
+  if (!o.resume.empty() && o.cases.configs.empty() && o.cases.chosen.empty()) {
+    throw UsageError(fmt::format("--resume {}: give the run's CONFIG and options again", o.resume));
   }
   const auto [shard, shards] = parse_shard(o.shard);
   const Cases cases = load_cases(o.cases);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <ostream>
 #include <sstream>
 
@@ -84,7 +85,8 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
   }
   if (const std::string marks = time_marks(records); !marks.empty()) out << '\n' << one_line(marks) << '\n';
   out << (rows.empty() ? "" : "\n")
-      << fmt::format("{}; {} s\n", summary_text(summarise(records)), digits(options.elapsed_s, 3));
+      << fmt::format("{}; {} s\n", summary_text(summarise(records)),
+                     digits(std::round(1000 * options.elapsed_s) / 1000, 3));
 }
 
 std::string progress_line(const Record& r, int64_t done, int64_t planned, const ConsoleOptions& options) {

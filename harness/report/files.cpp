@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <sstream>
-#include <stdexcept>
 
 #include "harness/report/csv.h"
 #include "harness/report/json.h"
@@ -22,8 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& path, const char* what, int error) {
-  throw std::runtime_error(
-      fmt::format("{}: error: cannot {}: {}", path.string(), what, std::strerror(error)));
+  throw FileError(fmt::format("{}: error: cannot {}: {}", path.string(), what, std::strerror(error)));
 }
 
 class File {
@@ -112,10 +110,8 @@ void check_formats(std::span<const std::string> formats) {
 
 void make_folder(const fs::path& dir) {
   std::error_code ec;
-  fs::create_directories(dir, ec);
-  if (ec)
-    throw std::runtime_error(
-        fmt::format("{}: error: cannot make the folder: {}", dir.string(), ec.message()));
+  if (!dir.empty()) fs::create_directories(dir, ec);
+  if (ec) throw FileError(fmt::format("{}: error: cannot make the folder: {}", dir.string(), ec.message()));
 }
 
 std::vector<fs::path> write_reports(const fs::path& dir, std::span<const std::string> formats,

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,12 +12,19 @@
 
 namespace attnbench {
 
-/// Makes the folder and those above it. Throws std::runtime_error "PATH: error: ...".
+/// A file or folder that cannot be made or written. what() is "PATH: error: cannot ...: reason of the
+/// system".
+class FileError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Makes the folder and those above it; of an empty path, nothing. Throws FileError.
 void make_folder(const std::filesystem::path& dir);
 
 /// Writes a temporary file in the same folder, syncs it and renames it over `path`, so that a reader sees the
 /// old text or the new one. What is not a regular file (a pipe, /dev/stdout) is written directly. Throws
-/// std::runtime_error "PATH: error: cannot ...: reason of the system".
+/// FileError.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 /// Names that write_reports takes: "json", "csv", "md", "junit".
@@ -27,7 +35,7 @@ void check_formats(std::span<const std::string> formats);
 
 /// Makes the folder where it is missing and writes results.json, always, and results.csv, results.md and
 /// junit.xml as asked. Returns the paths written. Throws std::invalid_argument before anything is written, or
-/// std::runtime_error.
+/// FileError.
 std::vector<std::filesystem::path> write_reports(const std::filesystem::path& dir,
                                                  std::span<const std::string> formats,
                                                  const RunContext& context, std::span<const Record> records);

@@ -7,8 +7,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <stdexcept>
 #include <thread>
+
+#include "harness/report/files.h"
 
 namespace attnbench {
 namespace {
@@ -27,7 +28,7 @@ void sync_folder(const std::filesystem::path& file) {
 }  // namespace
 
 void Journal::fail(const char* what, const char* mend) const {
-  throw std::runtime_error(path_.string() + ": error: cannot " + what + ": " + std::strerror(errno) + mend);
+  throw FileError(path_.string() + ": error: cannot " + what + ": " + std::strerror(errno) + mend);
 }
 
 Journal::Journal(std::filesystem::path path)
@@ -38,8 +39,8 @@ Journal::Journal(std::filesystem::path path)
     if (errno != EWOULDBLOCK && errno != EINTR) break;  // a file system without locks
     if (std::chrono::steady_clock::now() > limit) {
       close(fd_);
-      throw std::runtime_error(path_.string() +
-                               ": error: another attnbench is writing it; give this run a folder of its own");
+      throw FileError(path_.string() +
+                      ": error: another attnbench is writing it; give this run a folder of its own");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

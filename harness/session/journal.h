@@ -9,8 +9,8 @@ namespace attnbench {
 
 class Journal {
  public:
-  /// Opens the file, or makes it, and locks it: two runs never write one journal. Throws std::runtime_error
-  /// "PATH: error: ..." where it cannot be written or another run holds it.
+  /// Opens the file, or makes it, and locks it: two runs never write one journal. Throws FileError where it
+  /// cannot be written or another run holds it.
   explicit Journal(std::filesystem::path path);
   ~Journal();
   Journal(const Journal&) = delete;
@@ -19,7 +19,7 @@ class Journal {
   /// Drops what stands behind so many bytes: 0 starts afresh.
   void cut(int64_t bytes);
 
-  /// Writes one line, newline included, and syncs it. Throws std::runtime_error.
+  /// Writes one line, newline included, and syncs it. Throws FileError.
   void append(const std::string& line);
 
  private:

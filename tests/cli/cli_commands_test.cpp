@@ -11,6 +11,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kTwoCases = "name: two\nsweeps: [{batch: [q5, 2q7], heads: 4/2, head_dim: 16}]\n";
 
@@ -41,6 +42,23 @@ TEST(CliList, PrintsIdsCountsAndMemory) {
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("attention/packed/bf16/h4-2/d16/full/q5 "), HasSubstr("/2q7 "),
                            HasSubstr("2 cases"), HasSubstr("memory")));
+}
+
+TEST(CliHelp, VersionIsTheLineOfTheDoctor) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(scratch, {"--version"});
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_THAT(o.out, ContainsRegex("^attnbench [0-9.]+ \\(.* build\\)\n$"));
+  EXPECT_THAT(run_attnbench(scratch, {"doctor"}).out, HasSubstr(o.out));
+}
+
+TEST(CliList, CountsTheKernelsOfTheDeviceAsked) {
+  const Scratch scratch;
+  const std::string file = scratch.write("one.yaml", "name: one\nsweeps: [{batch: q5}]\n");
+  EXPECT_THAT(run_attnbench(scratch, {"list", file, "--device", "cpu"}).out, HasSubstr("1 run on cpu; "));
+  EXPECT_THAT(run_attnbench(scratch, {"list", file, "--device", "cuda"}).out,
+              ContainsRegex("[0-9]+ runs? on cuda; "));
+  EXPECT_EQ(run_attnbench(scratch, {"list", file, "--device", "gpu"}).exit_code, 2);
 }
 
 TEST(CliList, NothingMatchedIsSix) {
@@ -99,6 +117,15 @@ TEST(CliProfile, PrintsTheLineOfTheTool) {
     EXPECT_THAT(o.out, AllOf(HasSubstr(tool), HasSubstr(" profile --case '{op: attention"),
                              HasSubstr("--tool none")));
   }
+}
+
+TEST(CliProfile, DryRunLaunchesNothing) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(
+      scratch, {"profile", "--case", "{batch: q5, heads: 2, head_dim: 8}", "--device", "cpu", "--dry-run"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr(" profile --case '{op: attention"), HasSubstr("--tool none\n"),
+                           Not(HasSubstr("in the profiled range"))));
 }
 
 TEST(CliCompareFiles, BadOnesAreTwo) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <regex>
 #include <set>
 
 #include "tests/cli/program.h"
@@ -31,6 +32,19 @@ TEST(Configs, AllExpand) {
     EXPECT_THAT(o.out, HasSubstr(" 0 duplicates dropped")) << entry.path() << ": a case is written twice";
   }
   EXPECT_GE(files, 7);
+}
+
+TEST(Configs, ReadmeCountsTheirCases) {
+  const Scratch scratch;
+  const std::string readme = read_text(source_path("configs/README.md"));
+  const std::regex row("\n\\| `([a-z_]+\\.yaml)` \\| ([0-9]+) ");
+  int rows = 0;
+  for (std::sregex_iterator i(readme.begin(), readme.end(), row), end; i != end; ++i, ++rows) {
+    const Outcome o =
+        run_attnbench(scratch, {"list", source_path("configs/" + i->str(1)), "--device", "cpu"});
+    EXPECT_THAT(o.out, HasSubstr("\n" + i->str(2) + " cases (")) << i->str(1);
+  }
+  EXPECT_GE(rows, 6);
 }
 
 TEST(Configs, QuickstartIsCorrect) {

@@ -77,6 +77,12 @@ TEST(ReportConsole, EscapesOnlyWhenAskedAndNeverFromText) {
 
 TEST(ReportConsole, NoRecords) { EXPECT_EQ(printed({}), "0 passed, 0 failed, 0 skipped, 0 errors; 0 s\n"); }
 
+TEST(ReportConsole, NoTimeToSpeakOf) {
+  ConsoleOptions options;
+  options.elapsed_s = 1.78e-6;
+  EXPECT_THAT(printed({}, options), HasSubstr("; 0 s\n"));
+}
+
 TEST(ReportConsole, ProgressLine) {
   EXPECT_EQ(progress_line(passing("a"), 7, 136, {}), "[  7/136] pass  a/cuda_simt  100.0 us");
   EXPECT_EQ(progress_line(not_passing("a", Status::kSkip, "why"), 7, 0, {}), "[7] skip  a/cuda_simt  why");
