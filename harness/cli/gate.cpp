@@ -69,11 +69,19 @@ CompareResult judge(const GateOptions& o, const ResultSet& base, const ResultSet
   return compare_results(base, fresh, options);
 }
 
+/// Of a baseline with times, for a gate that takes none: what was right, and what was there.
+void drop_times(ResultSet& set) {
+  for (LoadedResult& r : set.results) {
+    r.median_us = r.lo_us = r.hi_us = r.sol = std::nullopt;
+    r.samples_us.clear();
+  }
+}
+
 /// Before minutes are spent: would the new side's results be comparable at all?
 void check_before(const GateOptions& o, const Side& fresh, const ResultSet& base, GateRuns& runs) {
   if (o.no_time) return;  // right or wrong is the same on every machine
-  const SideRun probe =
-      runs.run(fresh, {"--no-time", "--filter", "^$", "--quiet"}, "which device is it", false);
+  const SideRun probe = runs.run(fresh, {"--no-time", "--filter", "^$", "--quiet"}, "which device is it",
+                                 GateRuns::Show::kErrors);
   check_alike(base, probe.results, o.compare.allow_mismatch);
   if (const std::string path = noise_path(o); !path.empty() && std::filesystem::exists(path)) {
     ResultSet calibrated;
@@ -138,6 +146,9 @@ int gate(GateOptions o) {
     throw UsageError(fmt::format("{}: there is no such baseline; --update-baseline makes one", o.baseline));
   }
 
+  // Before the work, so that a wrong path costs nothing.
+  if (o.update_baseline) make_folder(std::filesystem::path(o.baseline).parent_path());
+
   std::filesystem::path dir = o.out;
   if (o.out.empty()) {
     const std::time_t now = std::time(nullptr);
@@ -162,12 +173,14 @@ int gate(GateOptions o) {
   ResultSet base;
   if (file && has_baseline) {
     base = load_results(o.baseline);
+    if (o.no_time) drop_times(base);
     if (!o.update_baseline) check_before(o, fresh_side, base, runs);
   }
   int base_code = 0;
   const auto round = [&](const std::vector<std::string>& more, const std::string& why, bool first) {
     const auto once = [&](const Side& side, ResultSet& into, int& code, bool begin) {
-      SideRun r = runs.run(side, more, why, begin && &side == &fresh_side);
+      const bool table = begin && &side == &fresh_side;
+      SideRun r = runs.run(side, more, why, table ? GateRuns::Show::kAll : GateRuns::Show::kProgress);
       code = worse_exit_code(code, r.exit_code > 6 ? 5 : r.exit_code);
       if (begin) {
         into = std::move(r.results);
@@ -227,7 +240,7 @@ int gate(GateOptions o) {
   report(o, runs, result, options, code);
   if (!rerun.empty()) {
     std::cout << fmt::format(
-        "{} cases were run again{}\n", rerun.size(),
+        "{} run again{}\n", rerun.size() == 1 ? "1 case was" : fmt::format("{} cases were", rerun.size()),
         file ? ", on the new side only: a stored baseline has no further samples" : ", both sides in turns");
   }
   return code;

@@ -20,7 +20,8 @@ int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& l
   noise.pairs = o.pairs;
   noise.min_effect = o.compare.min_effect_percent / 100.0;
   for (int i = 0; i < 2 * o.pairs; ++i) {
-    last = runs.run(side, {}, fmt::format("calibration, {} of {}", i + 1, 2 * o.pairs), false);
+    last = runs.run(side, {}, fmt::format("calibration, {} of {}", i + 1, 2 * o.pairs),
+                    GateRuns::Show::kProgress);
     if (last.exit_code == 1 || last.exit_code == 5 || last.exit_code == 6) {
       std::cerr << "attnbench: error: cannot calibrate on cases that are wrong or do not run; see "
                 << runs.dir().string() << "\n";

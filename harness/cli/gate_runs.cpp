@@ -50,13 +50,14 @@ class Forwarding {
   }, old_term_{};
 };
 
-/// Exit code of the program, with its stdout in `log`.
-int run_program(const std::vector<std::string>& args, const std::filesystem::path& log) {
+/// Exit code of the program, with its stdout in `log`, and its stderr where `silent`.
+int run_program(const std::vector<std::string>& args, const std::filesystem::path& log, bool silent) {
   std::vector<char*> argv;
   for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
   const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (out < 0) throw UsageError(fmt::format("{}: cannot be written: {}", log.string(), std::strerror(errno)));
+  const std::string cannot_run = fmt::format("attnbench: error: cannot run {}: ", args[0]);
   const Forwarding forwarding;
   const pid_t parent = getpid();
   const pid_t pid = fork();
@@ -71,10 +72,10 @@ int run_program(const std::vector<std::string>& args, const std::filesystem::pat
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGTERM, SIG_DFL);
     dup2(out, STDOUT_FILENO);
+    if (silent) dup2(out, STDERR_FILENO);
     execvp(argv[0], argv.data());
-    const char* reason = std::strerror(errno);
-    [[maybe_unused]] ssize_t n = write(STDERR_FILENO, reason, std::strlen(reason));
-    n = write(STDERR_FILENO, "\n", 1);
+    const std::string text = cannot_run + std::strerror(errno) + "\n";
+    [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text.data(), text.size());
     _exit(127);
   }
   close(out);
@@ -96,7 +97,7 @@ GateRuns::GateRuns(std::filesystem::path dir, bool quiet) : dir_(std::move(dir))
 }
 
 SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, const std::string& why,
-                      bool show) {
+                      Show show) {
   ++count_;
   const std::filesystem::path out = dir_ / fmt::format("{}-{}", count_, side.name);
   const std::filesystem::path log = out.string() + ".txt";
@@ -116,22 +117,24 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
   std::filesystem::remove(out / "journal.jsonl", ignored);
 
   SideRun r;
-  r.exit_code = run_program(args, log);
+  r.exit_code = run_program(args, log, show == Show::kErrors);
   const bool broken = r.exit_code == 5 || r.exit_code > 6;
-  if (show || broken) std::cout << std::ifstream(log, std::ios::binary).rdbuf() << std::flush;
-  std::cout.clear();  // an empty log sets failbit
+  const bool silent_error = show == Show::kErrors && (broken || r.exit_code == 2);
+  std::ostream& to = silent_error ? std::cerr : std::cout;
+  if (show == Show::kAll || broken || silent_error)
+    to << std::ifstream(log, std::ios::binary).rdbuf() << std::flush;
+  to.clear();  // an empty log sets failbit
   if (g_stopped || r.exit_code == 130) throw GateStop{130};
-  if (r.exit_code == 2) throw GateStop{2};
-  if (r.exit_code == 127) {
-    std::cerr << fmt::format("attnbench: error: cannot run {}\n", side.program);
-    throw GateStop{2};
+  if (r.exit_code == 2 || r.exit_code == 127) throw GateStop{2};  // it said why
+  if (!std::filesystem::exists(out / "results.json", ignored)) {
+    std::cerr << fmt::format("attnbench: error: {} ended with exit code {} and left no results\n",
+                             side.program, r.exit_code);
+    throw GateStop{5};
   }
   try {
     r.results = load_results(out.string());
   } catch (const ResultsError& e) {
-    std::cerr << e.what() << "\n"
-              << fmt::format("attnbench: error: {} ended with exit code {} and left no results\n",
-                             side.program, r.exit_code);
+    std::cerr << e.what() << "\n";
     throw GateStop{5};
   }
   return r;

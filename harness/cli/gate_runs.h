@@ -27,11 +27,17 @@ class GateRuns {
  public:
   GateRuns(std::filesystem::path dir, bool quiet);
 
+  enum class Show {
+    kErrors,    ///< only what a run that fails has to say
+    kProgress,  ///< its stderr
+    kAll,       ///< its table, too
+  };
+
   /// Runs the side with more arguments behind its own; a --filter among them stands for its own. What it
-  /// prints goes to DIR/N-name.txt, and to stdout where `show` says so or the exit code tells of a crash;
-  /// progress goes to stderr. Throws GateStop where the gate cannot go on: interrupted (130), a mistake in
+  /// prints goes to DIR/N-name.txt, and to stdout where `show` says so or the exit code tells of a crash.
+  /// Throws GateStop where the gate cannot go on: interrupted (130), a mistake in
   /// the arguments (2), no results.
-  SideRun run(const Side& side, const std::vector<std::string>& more, const std::string& why, bool show);
+  SideRun run(const Side& side, const std::vector<std::string>& more, const std::string& why, Show show);
 
   const std::filesystem::path& dir() const { return dir_; }
   int count() const { return count_; }

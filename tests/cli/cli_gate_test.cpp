@@ -40,6 +40,20 @@ class CliGate : public ::testing::Test {
   std::string config_, baseline_;
 };
 
+TEST_F(CliGate, ABaselineWithTimesWillDo) {
+  const Outcome timed = run_faulty(scratch_, {"run", config_, "--device", "cpu", "--kernel", "cpu",
+                                              "--max-samples", "10", "--no-ceilings", "--out", "timed"});
+  ASSERT_EQ(timed.exit_code, 0) << timed.out << timed.err;
+  ASSERT_GT(read_records(scratch_.dir() / "timed")[0]["time"]["median_us"], 0);
+  const std::string base = scratch_.path("timed/results.json");
+  const Outcome same = gate({"--baseline", base, "--kernel", "cpu"});
+  EXPECT_EQ(same.exit_code, 0) << same.out << same.err;
+  const Outcome wrong = gate({"--baseline", base, "--kernel", "drop_last_key", "--match", "case"});
+  EXPECT_EQ(wrong.exit_code, 1) << wrong.out << wrong.err;
+  const Outcome fewer = gate({"--baseline", base, "--kernel", "cpu", "--filter", "2q7"});
+  EXPECT_EQ(fewer.exit_code, 1) << fewer.out << fewer.err;
+}
+
 TEST_F(CliGate, RightResultsPassAndWrongOnesAreOne) {
   make_baseline();
   const Outcome same = gate({"--baseline", baseline_, "--kernel", "cpu"});
@@ -69,7 +83,7 @@ TEST_F(CliGate, AnotherMachinesBaselineIsTwoBeforeAnythingRuns) {
       scratch_, {"gate", config_, "--device", "cpu", "--kernel", "cpu", "--out", "h", "--baseline", other});
   EXPECT_EQ(o.exit_code, 2) << o.out << o.err;
   EXPECT_THAT(o.err, AllOf(HasSubstr("device: 'NVIDIA H200' in BASE"), HasSubstr("not taken alike"),
-                           HasSubstr("--allow-mismatch")));
+                           HasSubstr("--allow-mismatch"), Not(HasSubstr("nothing matched"))));
   EXPECT_TRUE(read_records(scratch_.dir() / "h" / "1-new").empty()) << "only the device was asked for";
   EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "h" / "2-new"));
   EXPECT_EQ(gate({"--baseline", other, "--kernel", "cpu"}).exit_code, 0)
@@ -86,6 +100,8 @@ TEST_F(CliGate, ACaseThatIsGoneOrNewIsAFailureUnlessAllowed) {
   EXPECT_EQ(gate({"--baseline", baseline_, "--kernel", "cpu", "--allow-new"}, one).exit_code, 1);
   const std::string small = scratch_.path("small.json");
   ASSERT_EQ(gate({"--baseline", small, "--kernel", "cpu", "--update-baseline"}, one).exit_code, 0);
+  const std::string deeper = scratch_.path("a/b/small.json");
+  EXPECT_EQ(gate({"--baseline", deeper, "--kernel", "cpu", "--update-baseline"}, one).exit_code, 0);
   o = gate({"--baseline", small, "--kernel", "cpu"});
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("missing in base"));
@@ -102,7 +118,9 @@ TEST_F(CliGate, MistakesSayWhatToDo) {
   expect({}, "nothing to compare with");
   expect({"--baseline", "a", "--against", "b"}, "give one of");
   expect({"--against-kernel", "cpu"}, "the one kernel that --kernel names");
-  expect({"--against", scratch_.path("no_such_program")}, "cannot run");
+  expect({"--against", scratch_.path("no_such_program")}, "no_such_program: No such file or directory");
+  expect({"--baseline", "/dev/null/base.json", "--update-baseline"},
+         "/dev/null: error: cannot make the folder");
   expect({"--update-baseline", "--against", "x"}, "--update-baseline needs --baseline");
   expect({"--calibrate"}, "name the file to write");
   expect({"--baseline", scratch_.write("bad.json", "{")}, "not JSON");
