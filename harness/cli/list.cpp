@@ -12,6 +12,10 @@
 namespace attnbench::cli {
 namespace {
 
+/// What a case costs beside its tensors, launches and reference: the table "What the harness itself costs" of
+/// harness/README.md.
+constexpr double overhead_s(DeviceKind kind) { return kind == DeviceKind::kCuda ? 0.004 : 0.013; }
+
 constexpr int32_t kMultiprocessors = 132;  ///< of an H100 SXM, which the rule for a cascade is asked for
 
 std::string quantity(double x, const char* unit) {
@@ -22,6 +26,13 @@ std::string quantity(double x, const char* unit) {
     ++i;
   }
   return fmt::format("{:.3g} {}{}", x, prefixes[i], unit);
+}
+
+std::string duration(double seconds) {
+  if (seconds < 1) return "under 1 s";
+  if (seconds < 120) return fmt::format("about {:.0f} s", seconds);
+  return seconds < 7200 ? fmt::format("about {:.0f} min", seconds / 60)
+                        : fmt::format("about {:.1f} h", seconds / 3600);
 }
 
 /// A GPU need not be there to be estimated for.
@@ -67,8 +78,8 @@ void add_list(CLI::App& app, Program& program) {
         const CaseCost cost = cost_of(c.params);
         const auto kernels = select_kernels(program.kernels, c.params.op, kind, {});
         pairs += static_cast<int64_t>(kernels.size());
-        seconds +=
-            estimated_seconds(c.params, kind, chosen->info().threads) * static_cast<double>(kernels.size());
+        seconds += (overhead_s(kind) + estimated_seconds(c.params, kind, chosen->info().threads)) *
+                   static_cast<double>(kernels.size());
         largest = std::max(largest, cost.device_bytes);
         std::cout << fmt::format("{}  {} flop, {} least traffic, {} memory\n", c.id, quantity(cost.flop, ""),
                                  quantity(cost.bytes, "B"), quantity(cost.device_bytes, "B"));
@@ -81,8 +92,7 @@ void add_list(CLI::App& app, Program& program) {
       std::cout << fmt::format("{} ({} excluded, {} dropped, {} filtered out), {} on {}; largest {}; {}\n",
                                counted(std::ssize(cases.cases), "case"), cases.excluded,
                                counted(cases.duplicates, "duplicate"), cases.filtered, counted(pairs, "run"),
-                               device_kind_name(kind), quantity(largest, "B"),
-                               seconds < 1 ? "under 1 s" : fmt::format("about {:.0f} s", seconds));
+                               device_kind_name(kind), quantity(largest, "B"), duration(seconds));
       if (pairs == 0 && !cases.cases.empty())
         std::cerr << fmt::format("note: this program has no {} kernel for them\n", device_kind_name(kind));
       if (cases.pairs > 0) {

@@ -70,7 +70,7 @@ int run_command(const SelftestFlags& flags, const Program& program) {
   if (!flags.quiet) options.progress = [](const std::string& line) { std::cerr << line << "\n"; };
   const std::filesystem::path dir(flags.out);
   // Before the work, so that a wrong path costs nothing.
-  std::filesystem::create_directories(dir);
+  make_folder(dir);
   const auto write = [&](const char* name, const std::string& text) {
     write_file_atomically(dir / name, text);
     std::cout << "report: " << (dir / name).string() << "\n";
@@ -94,6 +94,12 @@ int run_command(const SelftestFlags& flags, const Program& program) {
   }
   for (const std::string& alarm : result.clean.alarms) std::cout << "false alarm: " << alarm << "\n";
   std::cout << selftest_summary(result) << "\n";
+  if (result.exit_code() == 6) {
+    std::cerr << (flags.filter.empty() ? std::string("no fault applies to these kernels\n")
+                                       : fmt::format("no fault that applies matches --filter '{}'; "
+                                                     "tests/faults/README.md has their names\n",
+                                                     flags.filter));
+  }
   return result.exit_code();
 }
 
@@ -129,7 +135,7 @@ void add_selftest(CLI::App& app, Program& program) {
   command->add_option("--threads", o->threads, "Host threads of the cpu device (default: all)")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
-  command->add_flag(
+  auto* sensitivity = command->add_flag(
       "--sensitivity", o->sensitivity,
       "Instead: the smallest scale error, the fewest dropped keys and the smallest LSE offset that "
       "are caught, by context (sensitivity.json)");
@@ -137,7 +143,8 @@ void add_selftest(CLI::App& app, Program& program) {
       ->type_name("LIST")
       ->allow_extra_args(false)
       ->delimiter(',')
-      ->check(CLI::Range(512, 1 << 24));
+      ->check(CLI::Range(512, 1 << 24))
+      ->needs(sensitivity);
   command->add_flag("-q,--quiet", o->quiet, "No progress");
   command->footer(
       "Examples:\n"

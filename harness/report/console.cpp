@@ -84,9 +84,10 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
     if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
   }
   if (const std::string marks = time_marks(records); !marks.empty()) out << '\n' << one_line(marks) << '\n';
+  const double seconds = std::round(1000 * options.elapsed_s) / 1000;
   out << (rows.empty() ? "" : "\n")
       << fmt::format("{}; {} s\n", summary_text(summarise(records)),
-                     digits(std::round(1000 * options.elapsed_s) / 1000, 3));
+                     seconds < 1 ? fmt::format("{:g}", seconds) : digits(seconds, 3));
 }
 
 std::string progress_line(const Record& r, int64_t done, int64_t planned, const ConsoleOptions& options) {

@@ -196,9 +196,9 @@ nlohmann::ordered_json merge_results(const std::vector<std::string>& paths, cons
     for (const Part& p : parts) {
       if (!p.own.value("complete", true)) why += fmt::format("; {} is of a run that did not finish", p.path);
     }
-    throw ResultsError(
-        fmt::format("{} of {} planned runs are in none of the files{}; --allow-gaps merges what is there",
-                    missing, planned, why));
+    throw ResultsError(fmt::format(
+        "error: {} of {} planned runs are in none of the files{}; --allow-gaps merges what is there", missing,
+        planned, why));
   }
   Json out;
   out["context"] = parts.front().context;

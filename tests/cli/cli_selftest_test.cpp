@@ -15,6 +15,13 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
+TEST(CliSelftest, NoFaultOfThisNameIsSix) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(scratch, {"selftest", "--device", "cpu", "--filter", "^nope$"});
+  EXPECT_EQ(o.exit_code, 6);
+  EXPECT_THAT(o.err, HasSubstr("no fault that applies matches --filter '^nope$'"));
+}
+
 TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
   const Scratch scratch;
   const Outcome o = run_attnbench(

@@ -81,6 +81,8 @@ TEST(ReportConsole, NoTimeToSpeakOf) {
   ConsoleOptions options;
   options.elapsed_s = 1.78e-6;
   EXPECT_THAT(printed({}, options), HasSubstr("; 0 s\n"));
+  options.elapsed_s = 0.0203;
+  EXPECT_THAT(printed({}, options), HasSubstr("; 0.02 s\n"));
 }
 
 TEST(ReportConsole, ProgressLine) {
