@@ -10,6 +10,20 @@
 
 namespace attnbench::hopper {
 
+/// True in one lane of a warp, all of whose lanes call it. Where that decides who issues a copy, ptxas sees
+/// that it is one lane and issues it at once; elsewhere it makes a loop over lanes. PTX ISA, "elect.sync".
+__device__ __forceinline__ bool elect_lane() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      "  .reg .pred p;\n"
+      "  elect.sync _|p, 0xffffffff;\n"
+      "  selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 /// Fetches a map ahead of its first use. `map` lies in kernel parameters. PTX ISA, "Data Movement: prefetch".
 __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

@@ -45,15 +45,15 @@ class Visibility {
     for (int h = 0; h < 2; ++h) {
       end_[h] = item.k_len - lane_keys;
       if constexpr (kShape.masked) {
-        const int diagonal = item.diagonal + (thread_row + 8 * h) / p.heads_per_tile - lane_keys;
+        const int diagonal = item.diagonal + token_of_row(p, thread_row + 8 * h) - lane_keys;
         end_[h] = min(end_[h], diagonal + p.reach_right + 1);
         begin_[h] = diagonal - p.reach_left;
       }
     }
     all_see_until_ = item.k_len;
     if constexpr (kShape.masked) {
-      const int first_diagonal = item.diagonal + first_row / p.heads_per_tile;
-      const int last_diagonal = item.diagonal + (first_row + 63) / p.heads_per_tile;
+      const int first_diagonal = item.diagonal + token_of_row(p, first_row);
+      const int last_diagonal = item.diagonal + token_of_row(p, first_row + 63);
       all_see_until_ = min(all_see_until_, first_diagonal + p.reach_right + 1);
       all_see_from_ = last_diagonal - p.reach_left;
     }
@@ -90,27 +90,24 @@ class Consumer {
         thread_row_(64 * consumer + 16 * (threadIdx.x / 32 % 4) + lane_ / 4) {}
 
   /// Runs for the life of the block: a pipeline over the KV blocks of all its tiles. Each step makes S of one
-  /// block and O += P V of the block before, which at a tile's start belong to two tiles.
+  /// block and O += P V of the block before; at a tile's start these belong to two tiles.
   __device__ __forceinline__ void run() {
-    if (!next_tile()) return;
+    WorkItem item;
+    if (!next_tile(item)) return;
     Scores s;
     Outputs o;
     Weights weights;
     if constexpr (!kShape.across_tiles) {
       do {
-        start(s, o, weights);
+        start(s, o, weights, item);
         while (n_ > n_begin_) step(s, o, weights, weights);
         finish(o, weights, tile_);
-      } while (next_tile());
-    } else if constexpr (D::kTwoWeights) {
-      start(s, o, weights);
-      Weights others;
-      while (step(s, o, weights, others) && step(s, o, others, weights)) {
-      }
+      } while (next_tile(item));
     } else {
-      start(s, o, weights);
-      while (step(s, o, weights, weights)) {
-      }
+      start(s, o, weights, item);
+      do {
+        run_tile(s, o, weights);
+      } while (change_tile(s, o, weights));
     }
   }
 
@@ -118,6 +115,7 @@ class Consumer {
   using Scores = float[kShape.block_n / 2];
   using Outputs = float[kShape.head_dim / 2];
   using Weights = uint32_t[kShape.block_n / 16][4];
+  static constexpr int kLongTile = 8;  ///< KV blocks behind the first; see run_tile()
 
   /// One arrival per warp: the other warps of a warpgroup may still read the buffer.
   __device__ __forceinline__ void release(hopper::Mbarrier& empty) const {
@@ -131,26 +129,31 @@ class Consumer {
     return smem_.rows[threadIdx.x / 32 - 4][tile];
   }
 
-  /// Moves on to the next tile that sees keys; false after the last. Rows without keys are written at once.
-  __device__ __forceinline__ bool next_tile() {
+  /// Moves on to the next tile that sees keys, as far as its products need; false after the last. Rows
+  /// without keys are written at once.
+  __device__ __forceinline__ bool next_tile(WorkItem& item) {
     while (true) {
       smem_.q_full[q_.stage()].wait(q_.parity());
-      const WorkItem& item = smem_.item[q_.stage()];
+      item = take_item(smem_.item[q_.stage()], lane_);
       if (item.head < 0) return false;
-      const TileRows rows{item.q_row, item.q_tokens, item.head};
       n_ = item.n_end - 1;
       n_begin_ = item.n_begin;
-      if (n_ >= n_begin_) {
-        visibility_ = Visibility<kShape>(p_, item, first_row_, thread_row_, lane_);
-        tile_ ^= 1;
-        if (lane_ == 0) own_rows(tile_) = rows;
-        __syncwarp();
-        return true;
-      }
+      if (n_ >= n_begin_) return true;
+      const TileRows rows{item.q_row, item.q_tokens, item.head};
       store_rows<kShape>(p_, rows, thread_row_, Outputs{}, unseen(rows.head), lane_);
       release(smem_.q_empty[q_.stage()]);
       q_.advance();
     }
+  }
+
+  /// What else there is to know of a tile, while its first products run.
+  __device__ __forceinline__ void describe_tile(const WorkItem& item) {
+    const TileRows rows{item.q_row, item.q_tokens, item.head};
+    visibility_ = Visibility<kShape>(p_, item, first_row_, thread_row_, lane_);
+    softmax_ = unseen(rows.head);
+    tile_ ^= 1;
+    if (lane_ == 0) own_rows(tile_) = rows;
+    __syncwarp();
   }
 
   /// The state of rows that have seen no key yet.
@@ -159,7 +162,8 @@ class Consumer {
     if (__builtin_expect(p_.sinks != nullptr, 0)) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int head = head_tile * p_.heads_per_tile + (thread_row_ + 8 * h) % p_.heads_per_tile;
+        const int row = thread_row_ + 8 * h;
+        const int head = (head_tile - token_of_row(p_, row)) * p_.heads_per_tile + row;
         softmax.begin_with_sink(h, __ldg(p_.sinks + head), lane_ % 4 == 0);
       }
     }
@@ -203,18 +207,19 @@ class Consumer {
     hopper::wgmma_commit();
   }
 
-  /// Issues O += P V. V is MN-major: a step of 16 keys is 16 rows of 128 bytes.
-  __device__ __forceinline__ void issue_outputs(Outputs& o, Weights& weights,
-                                                const hopper::SwizzledTile& v) const {
+  /// Issues O += P V, after a tile's first block O = P V. V is MN-major: a step of 16 keys is 16 rows of 128
+  /// bytes.
+  __device__ __forceinline__ void issue_outputs(Outputs& o, Weights& weights, const hopper::SwizzledTile& v) {
     hopper::pin(o);
     hopper::pin(weights);
     hopper::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kShape.block_n / 16; ++i) {
       hopper::Wgmma<kShape.head_dim>::template from_registers<kShape.dtype>(
-          o, weights[i], v.at(i * 16 * hopper::kChunkBytes), 1);
+          o, weights[i], v.at(i * 16 * hopper::kChunkBytes), i > 0 ? 1 : accumulate_);
     }
     hopper::wgmma_commit();
+    accumulate_ = 1;
   }
 
   /// Waits for the products with V, from where on o and weights may be written.
@@ -225,17 +230,24 @@ class Consumer {
     v_.advance();
   }
 
-  __device__ __forceinline__ static void clear(Outputs& o) {
+  /// weights := next, once the products that read the weights are done. By an instruction that ptxas does not
+  /// take for a copy: it would give both the same registers, and serialise the products (C7513).
+  __device__ __forceinline__ void replace(Weights& weights, const Weights& next) const {
 #pragma unroll
-    for (int i = 0; i < kShape.head_dim / 2; ++i) o[i] = 0.0f;
+    for (int i = 0; i < kShape.block_n / 16; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        asm volatile("xor.b32 %0, %1, %2;" : "=r"(weights[i][j]) : "r"(next[i][j]), "r"(p_.zero));
+      }
+    }
   }
 
   /// S of a tile's first block, and its weights.
-  __device__ __forceinline__ void start(Scores& s, Outputs& o, Weights& weights) {
-    clear(o);
-    softmax_ = unseen(own_rows(tile_).head);
+  __device__ __forceinline__ void start(Scores& s, Outputs& o, Weights& weights, const WorkItem& item) {
+    accumulate_ = 0;
     await_k();
     issue_scores(s, q_tile(), k_tile());
+    describe_tile(item);
     hopper::wgmma_wait<0>();
     take_scores(s);
     float shrink[2];
@@ -250,23 +262,8 @@ class Consumer {
     store_rows<kShape>(p_, own_rows(tile), thread_row_, o, softmax_, lane_);
   }
 
-  /// S of the next KV block, O += P V of the one before, whose weights are in `weights`, and the weights of
-  /// the next to `next`; false when there is none. Where these are two, softmax runs beside the products with
-  /// V.
-  __device__ __forceinline__ bool step(Scores& s, Outputs& o, Weights& weights, Weights& next) {
-    const bool first = kShape.across_tiles && n_ == n_begin_;  // the next block is a tile's first
-    const int tile = tile_;
-    OnlineSoftmax ended;
-    if (first) {
-      if (!next_tile()) {
-        finish(o, weights, tile);
-        return false;
-      }
-      ended = softmax_;
-      softmax_ = unseen(own_rows(tile_).head);
-    } else {
-      --n_;
-    }
+  /// Issues S of the next KV block and O += P V of the one before, in this warpgroup's turn.
+  __device__ __forceinline__ void issue_step(Scores& s, Outputs& o, Weights& weights) {
     await_k();
     const hopper::SwizzledTile q = q_tile(), k = k_tile(), v = v_tile();
     turn_.wait();
@@ -274,24 +271,82 @@ class Consumer {
     smem_.v_full[v_.stage()].wait(v_.parity());
     issue_outputs(o, weights, v);
     turn_.pass();
+  }
 
+  /// S of the tile's next KV block, O += P V of the one before, whose weights are in `weights`, and the
+  /// weights of the next to `next`. Where these are two, softmax runs beside the products with V.
+  __device__ __forceinline__ void step(Scores& s, Outputs& o, Weights& weights, Weights& next) {
+    --n_;
+    issue_step(s, o, weights);
     hopper::wgmma_wait<1>();  // the scores
     take_scores(s);
     float shrink[2];
-    bool moved = false;
+    bool moved;
     if constexpr (D::kTwoWeights) {
-      moved = softmax_.add<kShape.dtype>(next, s, p_.score_factor, first, shrink);
+      moved = softmax_.add<kShape.dtype>(next, s, p_.score_factor, false, shrink);
       hopper::pin(next);
+      await_outputs(o);
+    } else {
+      await_outputs(o);
+      moved = softmax_.add<kShape.dtype>(weights, s, p_.score_factor, false, shrink);
     }
-    await_outputs(o);
-    if (first) {
-      store_rows<kShape>(p_, own_rows(tile), thread_row_, o, ended, lane_);
-      clear(o);
-    }
+    if (__builtin_expect(moved, 0)) rescale(o, shrink);
+  }
+
+  /// All steps of a tile behind its first block. Long tiles take two copies of the step, between which
+  /// weights and next change places; short ones one and replace(), for the sake of the instruction cache.
+  __device__ __forceinline__ void run_tile(Scores& s, Outputs& o, Weights& weights) {
     if constexpr (!D::kTwoWeights) {
-      moved = softmax_.add<kShape.dtype>(next, s, p_.score_factor, first, shrink);
+      while (n_ > n_begin_) step(s, o, weights, weights);
+    } else {
+      Weights next;
+      if (n_ - n_begin_ < kLongTile) {
+        while (n_ > n_begin_) {
+          step(s, o, weights, next);
+          replace(weights, next);
+        }
+        return;
+      }
+      while (true) {
+        step(s, o, weights, next);
+        if (n_ == n_begin_) {
+          replace(weights, next);
+          return;
+        }
+        step(s, o, next, weights);
+        if (n_ == n_begin_) return;
+      }
     }
-    if (moved && !first) rescale(o, shrink);
+  }
+
+  /// The step from one tile to the next: S of that one's first block and its weights, the last O += P V of
+  /// this one, whose rows it stores; false when there is none.
+  __device__ __forceinline__ bool change_tile(Scores& s, Outputs& o, Weights& weights) {
+    const int tile = tile_;
+    WorkItem item;
+    if (!next_tile(item)) {
+      finish(o, weights, tile);
+      return false;
+    }
+    issue_step(s, o, weights);
+    const OnlineSoftmax ended = softmax_;
+    describe_tile(item);
+    hopper::wgmma_wait<1>();  // the scores
+    take_scores(s);
+    float shrink[2];
+    if constexpr (D::kTwoWeights) {
+      Weights next;
+      softmax_.add<kShape.dtype>(next, s, p_.score_factor, true, shrink);
+      hopper::pin(next);
+      await_outputs(o);
+      store_rows<kShape>(p_, own_rows(tile), thread_row_, o, ended, lane_);
+      replace(weights, next);
+    } else {
+      await_outputs(o);
+      store_rows<kShape>(p_, own_rows(tile), thread_row_, o, ended, lane_);
+      softmax_.add<kShape.dtype>(weights, s, p_.score_factor, true, shrink);
+    }
+    accumulate_ = 0;
     return true;
   }
 
@@ -303,9 +358,10 @@ class Consumer {
   const int thread_row_;  ///< first row of this thread; the second is 8 further on
   hopper::RingPlace<kShape.q_stages> q_;
   hopper::RingPlace<kKvStages> k_, v_;
-  int n_;         ///< KV block of the last scores
-  int n_begin_;   ///< last KV block of their tile
-  int tile_ = 0;  ///< which of own_rows() is of their tile
+  int n_;               ///< KV block of the last scores
+  int n_begin_;         ///< last KV block of their tile
+  int tile_ = 0;        ///< which of own_rows() is of their tile
+  int accumulate_ = 0;  ///< 0: the next products with V are a tile's first, which overwrite O
   Visibility<kShape> visibility_;
   OnlineSoftmax softmax_;
 };

@@ -41,8 +41,8 @@ __device__ __forceinline__ void store_rows(const KernelParams& p, const TileRows
   const int quad_lane = lane % 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int token = (thread_row + 8 * h) / p.heads_per_tile;
-    const int head_in_tile = (thread_row + 8 * h) % p.heads_per_tile;
+    const int token = token_of_row(p, thread_row + 8 * h);
+    const int head_in_tile = thread_row + 8 * h - token * p.heads_per_tile;
     const bool exists = token < tile.q_tokens;
     const int64_t q_row = tile.q_row + token;
     const int64_t head = tile.head * p.heads_per_tile + head_in_tile;

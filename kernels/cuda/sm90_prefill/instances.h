@@ -23,7 +23,6 @@ struct Instance {
   bool softcap;  ///< applies softcap, always
   int block_m;
   int block_n;
-  bool late_draw;  ///< can draw first works too (KernelParams::draw_first)
   cudaError_t (*launch)(const Maps&, const KernelParams&, int blocks, cudaStream_t);
 };
 

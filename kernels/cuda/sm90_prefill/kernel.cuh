@@ -30,18 +30,17 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
     hopper::prefetch_map(map_q);
     hopper::prefetch_map(map_k);
     hopper::prefetch_map(map_v);
-    smem.init_barriers(p.kv_warps - 1);
+    smem.init_barriers();
     hopper::fence_barrier_init();
   }
   __syncthreads();
-  cudaGridDependencySynchronize();  // the schedule is complete
 
   if (warp_group == 0) {
     hopper::lower_register_limit<D::kProducerRegisters>();
     if (warp == 0) {
       produce<kShape>(map_q, map_k, map_v, p, smem, threadIdx.x);
-    } else if (warp < p.kv_warps) {
-      assist<kShape>(map_k, map_v, p, smem, warp, threadIdx.x % 32);
+    } else if (warp == kSchedulingWarp) {
+      schedule<kShape>(p, smem, threadIdx.x % 32);
     }
   } else {
     hopper::raise_register_limit<D::kConsumerRegisters>();
@@ -74,14 +73,8 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
 template <class Choice>
 constexpr Instance make_instance() {
   constexpr Shape kShape = Choice::kShape;
-  return {kShape.dtype,
-          kShape.head_dim,
-          kShape.masked,
-          kShape.softcap,
-          kShape.block_m,
-          kShape.block_n,
-          Derived<kShape>::kLateDraw,
-          launch_choice<Choice>};
+  return {kShape.dtype,   kShape.head_dim, kShape.masked,        kShape.softcap,
+          kShape.block_m, kShape.block_n,  launch_choice<Choice>};
 }
 
 }  // namespace attnbench::sm90_prefill

@@ -40,19 +40,6 @@ int32_t box_rows(const Instance& instance, const AttentionParams& p) {
   return rows;
 }
 
-/// Producer warps that share the copies of a tile: a warp issues those of its lanes one after the other, at
-/// some 100 cycles each.
-int32_t kv_warps(const Instance& instance, const AttentionParams& p) {
-  const int32_t rows = box_rows(instance, p);
-  if (rows == instance.block_n) return 1;
-#ifdef BENCH_KV_WARPS
-  return BENCH_KV_WARPS;
-#endif
-  constexpr int32_t kCopiesPerWarp = 8;
-  const int32_t copies = instance.block_n / rows * (p.head_dim / hopper::kChunkChannels);
-  return std::clamp(copies / kCopiesPerWarp, 1, 4);
-}
-
 /// A map of K or V; `rows` says how its coordinates count blocks and heads.
 bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, const AttentionParams& p,
                    const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
@@ -220,16 +207,23 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
 
   KernelParams k{};
   k.schedule = static_cast<Schedule*>(context.workspace);
+  if (p.batch <= kMaxFewSequences && skip_q_len == 0) {
+    k.sequences = {p.batch, p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k};
+  }
+  k.kv_budget = {kv_budget_bytes, static_cast<int32_t>(2 * p.head_dim * dtype_size(p.dtype_k))};
   k.num_head_tiles = p.num_heads_q / heads;
   k.head_tiles_per_kv_head = k.num_head_tiles / p.num_heads_kv;
+  k.by_head_tiles_per_kv_head = Divisor(k.head_tiles_per_kv_head);
   k.heads_per_tile = heads;
+  k.token_factor = (0xffff + heads) / heads;
   k.tokens_per_tile = tokens;
-  k.draw_first = draw_first && instance.late_draw ? 1 : 0;
+  k.draw_first = draw_first ? 1 : 0;
+  k.tiles_per_token = 1.0f / static_cast<float>(tokens);
   k.block_table = p.features & kPagedKv ? p.block_table : nullptr;
   k.block_table_stride = p.block_table_stride;
   k.block_size = p.block_size;
+  k.by_block_size = Divisor(std::max(p.block_size, 1));
   k.box_rows = box_rows(instance, p);
-  k.kv_warps = kv_warps(instance, p);
   const int32_t right = p.causal ? 0 : p.window_right;
   k.reach_left = p.window_left < 0 ? kFar : std::min(p.window_left, kFar);
   k.reach_right = right < 0 ? kFar : std::min(right, kFar);
@@ -258,8 +252,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
       .block_n = instance.block_n,
       .num_head_tiles = k.num_head_tiles,
       .head_tiles_per_kv_head = k.head_tiles_per_kv_head,
-      .kv_token_bytes = static_cast<int32_t>(2 * p.head_dim * dtype_size(p.dtype_k)),
-      .kv_budget_bytes = kv_budget_bytes,
+      .kv_budget = k.kv_budget,
       .first_drawn = k.draw_first ? 0 : blocks,
       .skip_q_len = skip_q_len,
   };

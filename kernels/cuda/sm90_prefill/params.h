@@ -31,7 +31,8 @@ struct TileRows {
 
 inline constexpr int kMaxGroups = 64;
 
-/// The list of work, in the workspace; made anew by each launch, on the device.
+/// The list of work, in the workspace; made anew by each launch, on the device. Launches of few sequences use
+/// `next_work` only.
 ///
 /// Items are ordered by group, and within a group by the number of KV blocks, most first. A group holds
 /// sequences whose keys and values (of one head or some) fit L2 together; see scheduler.cuh for the order of
@@ -45,16 +46,54 @@ struct alignas(16) Schedule {
   alignas(16) WorkItem items[1];        ///< num_items of them
 };
 
+/// Keys and values worked on together, a part of L2.
+struct KvBudget {
+  int64_t bytes;
+  int32_t token_bytes;  ///< bytes of K and V of one token and KV head
+};
+
 /// What the schedule depends on, beside AttentionParams.
 struct ScheduleParams {
   int32_t tokens_per_tile;
   int32_t block_n;
   int32_t num_head_tiles;
   int32_t head_tiles_per_kv_head;
-  int32_t kv_token_bytes;   ///< bytes of K and V of one token and KV head
-  int64_t kv_budget_bytes;  ///< keys and values worked on together; a part of L2
+  KvBudget kv_budget;
   int32_t first_drawn;  ///< Schedule::next_work at first: the blocks, where their first works are not drawn
   int32_t skip_q_len;   ///< sequences of at most so many queries are none of this kernel's
+};
+
+/// Most sequences of a launch whose blocks find their work by themselves (few_sequences.cuh).
+inline constexpr int kMaxFewSequences = 32;
+
+/// Lengths of the sequences, as in AttentionParams, for launches of few.
+struct SeqArrays {
+  int32_t batch;  ///< 0: the launch is none of these
+  const int32_t* cu_seqlens_q;
+  const int32_t* cu_seqlens_k;
+  const int32_t* seqused_k;
+};
+
+/// Division of numbers below 2^31 by a divisor that the host knows, as multiplication by its reciprocal:
+/// 2^(31 + bits) / divisor, rounded up, with bits = log2(divisor) rounded up; the error stays below one part
+/// in 2^31.
+struct Divisor {
+  uint32_t factor;
+  uint32_t shift;
+
+  Divisor() = default;
+  explicit Divisor(uint32_t divisor) {
+    uint32_t bits = 0;
+    while (uint64_t{1} << bits < divisor) ++bits;
+    shift = 31 + bits;
+    factor = static_cast<uint32_t>(((uint64_t{1} << shift) + divisor - 1) / divisor);
+  }
+
+#ifdef __CUDACC__
+  __device__ __forceinline__ int32_t quotient(int32_t n) const {
+    return static_cast<int32_t>(static_cast<uint64_t>(static_cast<uint32_t>(n)) * factor >> shift);
+  }
+#endif
 };
 
 /// Where rows of K or of V lie, in units of a row (token stride) and of a chunk of 64 channels.
@@ -63,14 +102,22 @@ struct KvRows {
   int32_t head_chunks;  ///< chunks from one head to the next
 };
 
+/// Warp of the producers' warpgroup that draws work.
+inline constexpr int kSchedulingWarp = 1;
+
 /// By-value parameter of the attention kernel.
 struct KernelParams {
   Schedule* schedule;
+  SeqArrays sequences;
+  KvBudget kv_budget;
 
   int32_t num_head_tiles;
   int32_t head_tiles_per_kv_head;
+  Divisor by_head_tiles_per_kv_head;
   int32_t heads_per_tile;
+  int32_t token_factor;  ///< 2^16 / heads_per_tile, rounded up: a row's token is row * token_factor / 2^16
   int32_t tokens_per_tile;
+  float tiles_per_token;  ///< its reciprocal
   /// 0: a block's first work is its number. 1: drawn, as all others: for launches whose blocks may find their
   /// multiprocessors taken, and begin late.
   int32_t draw_first;
@@ -80,8 +127,8 @@ struct KernelParams {
   const int32_t* block_table;  ///< null: packed
   int64_t block_table_stride;
   int32_t block_size;
+  Divisor by_block_size;
   int32_t box_rows;  ///< keys per copy, a divisor of block_n and of block_size
-  int32_t kv_warps;  ///< producer warps that issue the copies of K and V, 1..4
 
   int32_t reach_left;   ///< keys visible left of the diagonal
   int32_t reach_right;  ///< keys visible right of the diagonal, 0 where causal
@@ -90,6 +137,7 @@ struct KernelParams {
                       ///< + 1)
   float score_factor;  ///< from a raw score (softcap: from its tanh) to a logit in base 2
 
+  int32_t zero;        ///< 0, which the compiler does not know
   const float* sinks;  ///< (Hq), null: none
 
   void* out;

@@ -4,6 +4,7 @@
 
 #include "kernels/common/addressing.h"
 #include "kernels/common/mask.h"
+#include "kernels/cuda/sm90_prefill/few_sequences.cuh"
 
 namespace attnbench::sm90_prefill {
 namespace {
@@ -88,24 +89,15 @@ struct Order {
   float levels_per_block;  ///< for numbers of blocks past `levels`, else 1
 
   __device__ Order(const ScheduleParams& s, int64_t keys, int max_seqlen_k) : total_keys(keys) {
-    const int64_t head_bytes = keys * s.kv_token_bytes;
+    const int64_t head_bytes = keys * s.kv_budget.token_bytes;
     num_groups = 1;
-    if (head_bytes > s.kv_budget_bytes) {
+    if (head_bytes > s.kv_budget.bytes) {
       num_groups = static_cast<int>(
-          min((head_bytes + s.kv_budget_bytes - 1) / s.kv_budget_bytes, int64_t{kMaxGroups}));
+          min((head_bytes + s.kv_budget.bytes - 1) / s.kv_budget.bytes, int64_t{kMaxGroups}));
     }
     levels = kBuckets / num_groups;
     const int most_blocks = (max_seqlen_k + s.block_n - 1) / s.block_n;
     levels_per_block = most_blocks < levels ? 1.0f : static_cast<float>(levels) / (most_blocks + 1);
-  }
-
-  /// As many as fit the budget, with their keys and values.
-  __device__ int heads_per_section(const ScheduleParams& s) const {
-    int64_t kv_heads = 1;
-    if (2 * total_keys * s.kv_token_bytes <= s.kv_budget_bytes) {
-      kv_heads = s.kv_budget_bytes / max(total_keys * s.kv_token_bytes, int64_t{1});
-    }
-    return static_cast<int>(min(kv_heads * s.head_tiles_per_kv_head, int64_t{s.num_head_tiles}));
   }
 
   /// Sequences are dealt out to groups by their first key, in order.
@@ -155,8 +147,16 @@ __device__ int fill_page(const AttentionParams& p, const ScheduleParams& s, int 
 /// of the time goes to fetching instructions that no cache holds.
 __global__ void __launch_bounds__(kThreads)
     prepare_kernel(const __grid_constant__ AttentionParams p, const ScheduleParams s, Schedule* schedule) {
-  cudaTriggerProgrammaticLaunchCompletion();  // the attention kernel may set itself up meanwhile
+  cudaTriggerProgrammaticLaunchCompletion();  // the attention kernel may start meanwhile
   __shared__ Page page;
+
+  if (p.batch <= kMaxFewSequences && s.skip_q_len == 0) {
+    const int lane = threadIdx.x % 32;
+    if (needs_no_list(sum_of_keys(lane < p.batch ? seq_range(p, lane).k_len : 0), s.kv_budget)) {
+      if (threadIdx.x == 0) schedule->next_work = s.first_drawn;
+      return;
+    }
+  }
 
   page.bucket[threadIdx.x] = 0;
   Order order(s, 0, p.max_seqlen_k);
@@ -200,7 +200,8 @@ __global__ void __launch_bounds__(kThreads)
       schedule->num_items = num_items;
       schedule->num_groups = order.num_groups;
       schedule->group_begin[order.num_groups] = num_items;
-      schedule->heads_per_section = order.heads_per_section(s);
+      schedule->heads_per_section =
+          heads_per_section(order.total_keys, s.kv_budget, s.head_tiles_per_kv_head, s.num_head_tiles);
       schedule->next_work = s.first_drawn;
     }
     __syncthreads();

@@ -1,93 +1,90 @@
 // The order in which blocks take work from the schedule.
 //
 // Work w = 0, 1, ... runs over groups of sequences, in a group over sections of heads, in a section over the
-// group's items, longest first, and for each item over the section's heads. A section's keys and values fit
-// L2, so all tiles that read them find them there; within it the longest tiles start first, so that blocks
-// end together.
+// group's items, and for each item over the section's heads. A section's keys and values fit L2, so all tiles
+// that read them find them there. Items from the list come longest first; those of few sequences do in the
+// last section, so that blocks end together, and before it by sequence (few_sequences.cuh).
 #pragma once
 
-#include <cstddef>
-
+#include "kernels/cuda/sm90_prefill/few_sequences.cuh"
 #include "kernels/cuda/sm90_prefill/params.h"
 
 namespace attnbench::sm90_prefill {
 
-/// Draws work for one block. All lanes of one warp call it together and get the same. `kLateDraw`: a number
-/// is drawn by draw(), just before it is needed, so that work is not reserved while other blocks have none;
-/// else already by get().
-template <bool kLateDraw>
+/// Draws work for one block, by a warp of its own. All its lanes call it together and get the same.
+///
+/// The first work is the block's number (unless KernelParams::draw_first), so that with few sequences nothing
+/// is waited for: only the numbers after it come from the counter, which the kernel before this one sets.
+template <int kBlockN>
 class WorkSource {
  public:
-  __device__ __forceinline__ WorkSource(const KernelParams& p, int lane)
-      : schedule_(p.schedule), heads_(p.num_head_tiles), lane_(lane), work_(blockIdx.x) {
-    if constexpr (kLateDraw) {
-      if (p.draw_first) {
-        draw();
-        work_ = __shfl_sync(~0u, drawn_, 0);
-      }
+  __device__ __forceinline__ WorkSource(const KernelParams& p, Notes& notes, int lane)
+      : p_(p), few_(p, notes, lane), heads_(p.num_head_tiles), lane_(lane), work_(blockIdx.x) {
+    lists_ = p.sequences.batch == 0 || !needs_no_list(few_.total_keys(), p.kv_budget);
+    if (lists_) {
+      cudaGridDependencySynchronize();  // the list is complete
+      const int4 header = __ldcg(reinterpret_cast<const int4*>(p.schedule));
+      items_ = header.x;
+      num_groups_ = header.y;
+      per_section_ = header.z;
+    } else {
+      items_ = few_.count();
+      num_groups_ = 1;
+      per_section_ =
+          heads_per_section(few_.total_keys(), p.kv_budget, p.head_tiles_per_kv_head, p.num_head_tiles);
     }
-    header_ = load_header();
-    fetch();
+    if (p.draw_first) draw();
   }
 
-  /// The current work, a word of its WorkItem in each of lanes 0 to 7; false when there is none left.
-  __device__ __forceinline__ bool get(int32_t* word) {
-    if (work_ >= header_.x * heads_) return false;
-    if constexpr (!kLateDraw) draw();
-    *word = word_;
-    return true;
-  }
+  /// True while there is work: then item() is the current one.
+  __device__ __forceinline__ bool has_work() const { return work_ < items_ * heads_; }
 
-  /// Draws the next number, once per get(), some time before look_ahead(): the latency of the counter passes
-  /// meanwhile.
+  /// Moves on to the next.
   __device__ __forceinline__ void draw() {
-    if (lane_ == 0) drawn_ = atomicAdd(&schedule_->next_work, 1);
+    cudaGridDependencySynchronize();  // the counter is set
+    int drawn = 0;
+    if (lane_ == 0) drawn = atomicAdd(&p_.schedule->next_work, 1);
+    work_ = __shfl_sync(~0u, drawn, 0);
   }
 
-  /// Moves on to the number drawn, some time before the next get(): the latency of the item passes while this
-  /// work is loaded.
-  __device__ __forceinline__ void look_ahead() {
-    work_ = __shfl_sync(~0u, drawn_, 0);
-    fetch();
-  }
-
- private:
-  __device__ __forceinline__ int4 load_header() const {
-    return __ldcg(reinterpret_cast<const int4*>(schedule_));
-  }
-
-  /// Starts the load of the item of work_, a word per lane, and finds its head.
-  __device__ __forceinline__ void fetch() {
-    if (work_ >= header_.x * heads_) return;
-    // Loaded again where registers are scarcer than time.
-    const int4 header = kLateDraw ? load_header() : header_;
-    const int num_groups = header.y, per_section = header.z;
+  /// The current work.
+  __device__ __forceinline__ WorkItem item() const {
     int begin = 0;
-    int end = header.x;
-    if (num_groups > 1) {
-      const int group = __ldcg(&schedule_->items[work_ / heads_].head);
-      begin = __ldcg(&schedule_->group_begin[group]);
-      end = __ldcg(&schedule_->group_begin[group + 1]);
+    int end = items_;
+    if (num_groups_ > 1) {
+      const int group = __ldcg(&p_.schedule->items[work_ / heads_].head);
+      begin = __ldcg(&p_.schedule->group_begin[group]);
+      end = __ldcg(&p_.schedule->group_begin[group + 1]);
     }
     const int size = end - begin;
     const int in_group = work_ - begin * heads_;
-    const int section = in_group / (size * per_section);
-    const int first_head = section * per_section;
-    const int width = min(per_section, heads_ - first_head);
+    const int section = in_group / (size * per_section_);
+    const int first_head = section * per_section_;
+    const int width = min(per_section_, heads_ - first_head);
     const int in_section = in_group - size * first_head;
-    const auto* words = reinterpret_cast<const int32_t*>(&schedule_->items[begin + in_section / width]);
-    word_ = lane_ == kHeadWord ? first_head + in_section % width : __ldcg(words + lane_ % 8);
+    const int index = begin + in_section / width;
+    WorkItem item;
+    if (lists_) {
+      const auto* words = reinterpret_cast<const int4*>(&p_.schedule->items[index]);
+      const int4 a = __ldcg(words), b = __ldcg(words + 1);
+      item = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    } else {
+      item = few_.item(index, first_head + width == heads_);
+    }
+    item.head = first_head + in_section % width;
+    return item;
   }
 
-  static constexpr int kHeadWord = offsetof(WorkItem, head) / sizeof(int32_t);
-
-  Schedule* schedule_;
+ private:
+  const KernelParams& p_;
+  FewSequences<kBlockN> few_;
   int heads_;
   int lane_;
   int work_;
-  int4 header_;
-  int32_t word_ = 0;
-  int drawn_ = 0;
+  int items_;
+  int num_groups_;
+  int per_section_;
+  bool lists_;  ///< work comes from the list in memory
 };
 
 }  // namespace attnbench::sm90_prefill

@@ -4,6 +4,7 @@
 #include "kernels/contract/dtype.h"
 #include "kernels/cuda/common/mbarrier.cuh"
 #include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/sm90_prefill/few_sequences.cuh"
 #include "kernels/cuda/sm90_prefill/params.h"
 
 namespace attnbench::sm90_prefill {
@@ -44,16 +45,28 @@ struct Derived {
   /// products read the other.
   static constexpr bool kTwoWeights = kShape.block_n + kShape.head_dim / 2 <= kConsumerRegisters - 40;
 
-  /// Whether a block draws its next work just before it needs it, or when it begins the one before: late is
-  /// better where others may run out of work, but elsewhere registers do not suffice for it.
-  static constexpr bool kLateDraw = kShape.head_dim == 128 && !kShape.softcap;
-
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <=
                 (kConsumers + 1) * (65536 / kThreads / 8 * 8));
   static_assert(kConsumers == 2 || kConsumers == 3);
   static_assert(kShape.block_m % 64 == 0 && kShape.block_n % 16 == 0);
   static_assert(kShape.masked || !kShape.softcap);
 };
+
+/// Token of a tile's row, row / heads_per_tile by multiplication: exact while row * heads_per_tile < 2^16.
+__device__ __forceinline__ int token_of_row(const KernelParams& p, int row) {
+  return static_cast<int>(static_cast<uint32_t>(row * p.token_factor) >> 16);
+}
+
+/// Reads an item that another warp published, for a whole warp, by its lane 0 alone: then the arrivals of the
+/// two lanes that write and read order all there is, which a tool that follows threads can see.
+__device__ __forceinline__ WorkItem take_item(const WorkItem& published, int lane) {
+  WorkItem item{};
+  if (lane == 0) item = published;
+  return {__shfl_sync(~0u, item.q_row, 0),    __shfl_sync(~0u, item.q_tokens, 0),
+          __shfl_sync(~0u, item.diagonal, 0), __shfl_sync(~0u, item.k_len, 0),
+          __shfl_sync(~0u, item.kv_base, 0),  __shfl_sync(~0u, item.n_begin, 0),
+          __shfl_sync(~0u, item.n_end, 0),    __shfl_sync(~0u, item.head, 0)};
+}
 
 /// Shared memory. Tiles are [chunks of 64 channels][rows][128 bytes], 128-byte swizzle, aligned to its atom.
 template <Shape kShape>
@@ -64,17 +77,21 @@ struct alignas(1024) SharedMemory {
   uint8_t v[kKvStages][D::kKvBytes];
 
   WorkItem item[kShape.q_stages];       ///< travels with q
+  WorkItem next_item;                   ///< from the scheduling warp to the first producer warp
+  Notes notes;                          ///< the scheduling warp's own
   TileRows rows[D::kConsumerWarps][2];  ///< each warp's own: of the tiles it works on, until they are stored
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
+  hopper::Mbarrier next_full, next_empty;
   hopper::Mbarrier q_full[kShape.q_stages], q_empty[kShape.q_stages];
   hopper::Mbarrier k_full[kKvStages], k_empty[kKvStages];
   hopper::Mbarrier v_full[kKvStages], v_empty[kKvStages];
 
-  /// `assistants`: producer warps that read the items too.
-  __device__ void init_barriers(int assistants) {
+  __device__ void init_barriers() {
+    next_full.init(1);
+    next_empty.init(1);
     for (int i = 0; i < kShape.q_stages; ++i) {
       q_full[i].init(1);
-      q_empty[i].init(D::kConsumerWarps + assistants);
+      q_empty[i].init(D::kConsumerWarps);
     }
     for (int i = 0; i < kKvStages; ++i) {
       k_full[i].init(1);

@@ -1,0 +1,138 @@
+// The order of work of a launch of at most 32 sequences, which a warp finds by itself, a sequence per lane:
+// no list to wait for.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/contract/attention_params.h"
+#include "kernels/cuda/sm90_prefill/params.h"
+
+namespace attnbench::sm90_prefill {
+
+/// Key lengths that count as they are in the sum that decides whether a launch is one of few sequences.
+inline constexpr int32_t kCountedKeys = 1 << 24;
+
+/// Keys of all sequences, each at most kCountedKeys; one lane per sequence.
+__device__ __forceinline__ int32_t sum_of_keys(int32_t k_len) {
+  return __reduce_add_sync(~0u, min(k_len, kCountedKeys));
+}
+
+/// True where the launch needs no list: what the host knows (kMaxFewSequences) left aside, keys and values of
+/// a head fit L2 and so need no groups. The kernel that prepares and the one that works decide alike.
+__device__ __forceinline__ bool needs_no_list(int32_t total_keys, const KvBudget& budget) {
+  return static_cast<int64_t>(total_keys) * budget.token_bytes <= budget.bytes;
+}
+
+/// Head tiles worked on together: of as many KV heads as fit the budget.
+__device__ __forceinline__ int heads_per_section(int64_t total_keys, const KvBudget& budget,
+                                                 int head_tiles_per_kv_head, int num_head_tiles) {
+  const int64_t head_bytes = max(total_keys, int64_t{1}) * budget.token_bytes;
+  const int64_t kv_heads = max(budget.bytes / head_bytes, int64_t{1});
+  return static_cast<int>(min(kv_heads * head_tiles_per_kv_head, int64_t{num_head_tiles}));
+}
+
+/// A warp's notes.
+struct Notes {
+  struct {
+    int32_t q_row;
+    int32_t kv_base;
+  } first[kMaxFewSequences];  ///< of each sequence, as in WorkItem
+};
+
+/// Items of work of the sequences, in one of two orders. By sequence, the last tile of each first: blocks
+/// that wait for memory, as a sequence's first tiles do, and blocks that find its keys in L2 mix. Or by size,
+/// as at the end, where blocks should stop together: by the number of KV blocks up to a tile's last visible
+/// key, most first. Tile m of a sequence sees more keys than tile m - 1, or as many: those of at least
+/// `level` blocks are its last ones, how many of them is a matter of arithmetic.
+template <int kBlockN>
+class FewSequences {
+ public:
+  /// All lanes of a warp together, as in all functions.
+  __device__ __forceinline__ FewSequences(const KernelParams& p, Notes& notes, int lane)
+      : p_(p), notes_(notes), lane_(lane) {
+    const SeqArrays& a = p.sequences;
+    if (lane < a.batch) {
+      const int q_begin = a.cu_seqlens_q[lane];
+      const int kv_base = p.block_table != nullptr ? lane : a.cu_seqlens_k[lane];
+      q_len_ = a.cu_seqlens_q[lane + 1] - q_begin;
+      k_len_ = a.seqused_k != nullptr ? a.seqused_k[lane] : a.cu_seqlens_k[lane + 1] - a.cu_seqlens_k[lane];
+      notes.first[lane] = {q_begin, kv_base};
+    }
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ int32_t total_keys() const { return sum_of_keys(k_len_); }
+
+  /// Number of items.
+  __device__ __forceinline__ int count() const { return __reduce_add_sync(~0u, tiles()); }
+
+  /// Item `index`, which is below count(); but for its head.
+  __device__ __forceinline__ WorkItem item(int index, bool by_size) const {
+    // The greatest level with more than `index` items at or above it; by sequence, level 1 has them all.
+    int level = 1;
+    for (int end = by_size ? __reduce_max_sync(~0u, levels()) + 1 : 2; end - level > 1;) {
+      const int middle = (level + end) / 2;
+      if (__reduce_add_sync(~0u, tiles_from(middle)) > index) {
+        level = middle;
+      } else {
+        end = middle;
+      }
+    }
+    const int above = by_size ? tiles_from(level + 1) : 0;
+    const int here = tiles_from(level) - above;
+    const int place = index - __reduce_add_sync(~0u, above);
+    int before = here;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(~0u, before, step);
+      if (lane_ >= step) before += other;
+    }
+    before -= here;
+    const bool owns = place >= before && place < before + here;
+    const int owner = __ffs(__ballot_sync(~0u, owns)) - 1;
+    const int tile = __shfl_sync(~0u, tiles() - above - 1 - (place - before), owner);
+    const int q_len = __shfl_sync(~0u, q_len_, owner);
+    const int k_len = __shfl_sync(~0u, k_len_, owner);
+    const int first = tile * p_.tokens_per_tile;
+    const int tokens = min(p_.tokens_per_tile, q_len - first);
+    const int diagonal = first + k_len - q_len;
+    const int begin = max(0, diagonal - p_.reach_left);
+    const int end = min(k_len, diagonal + tokens + p_.reach_right);
+    const bool empty = begin >= end;
+    WorkItem item;
+    item.q_row = notes_.first[owner].q_row + first;
+    item.q_tokens = tokens;
+    item.diagonal = diagonal;
+    item.k_len = k_len;
+    item.kv_base = notes_.first[owner].kv_base;
+    item.n_begin = empty ? 0 : begin / kBlockN;
+    item.n_end = empty ? 0 : (end + kBlockN - 1) / kBlockN;
+    return item;
+  }
+
+ private:
+  /// Of this lane's sequence.
+  __device__ __forceinline__ int tiles() const {
+    return (q_len_ + p_.tokens_per_tile - 1) / p_.tokens_per_tile;
+  }
+  __device__ __forceinline__ int levels() const { return max((k_len_ + kBlockN - 1) / kBlockN, 1); }
+
+  /// Tiles of this lane's sequence that belong to `level` or above: all for level 1, none above its own. What
+  /// rounding does to the quotient changes the order alone.
+  __device__ __forceinline__ int tiles_from(int level) const {
+    if (level > levels()) return 0;
+    if (level == 1) return tiles();
+    // Tile m ends at key (m + 1) * tokens_per_tile + k_len - q_len + reach_right.
+    const int keys_of_first = k_len_ - q_len_ + p_.reach_right;
+    const float tiles_below = static_cast<float>((level - 1) * kBlockN - keys_of_first) * p_.tiles_per_token;
+    return tiles() - min(max(__float2int_rd(tiles_below), 0), tiles());
+  }
+
+  const KernelParams& p_;
+  Notes& notes_;
+  int lane_;
+  int32_t q_len_ = 0;
+  int32_t k_len_ = 0;
+};
+
+}  // namespace attnbench::sm90_prefill
