@@ -32,6 +32,8 @@ void describe(Device& device, bool measure) {
                                 d.multiprocessors, d.clock_mhz));
     line("driver", d.driver);
     line("runtime", d.runtime);
+    const CounterReading counters = device.count_launch([] {}, [] {}, CacheMode::kHot);
+    line("counters", counters.reason.empty() ? "can be read (attnbench run --counters)" : counters.reason);
   } else {
     line("threads", std::to_string(d.threads));
   }

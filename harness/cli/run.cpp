@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <map>
 
 #include "harness/cli/common.h"
 #include "harness/cli/executor.h"
@@ -19,6 +20,7 @@
 #include "harness/report/console.h"
 #include "harness/report/files.h"
 #include "harness/report/json.h"
+#include "harness/report/text.h"
 #include "harness/session/journal.h"
 #include "harness/session/plan.h"
 #include "harness/session/resume.h"
@@ -50,6 +52,7 @@ SessionOptions session_options(const RunOptions& o, const std::vector<std::strin
   s.invariants = asked("invariants");
   s.repeats = o.repeats;
   s.time = !o.no_time;
+  s.counters = o.counters;
   s.timing = o.timing.options();
   s.kernels = o.kernels;
   if (!check.empty() && check != std::vector<std::string>{"sampled"})
@@ -59,6 +62,7 @@ SessionOptions session_options(const RunOptions& o, const std::vector<std::strin
   if (o.timing.cache != "cold") s.plain_args.push_back("--cache " + o.timing.cache);
   if (o.timing.graph) s.plain_args.push_back("--graph");
   if (o.timing.no_ceilings) s.plain_args.push_back("--no-ceilings");
+  if (o.counters) s.plain_args.push_back("--counters");
   return s;
 }
 
@@ -72,6 +76,17 @@ void warn_if_busy(const std::vector<Record>& records) {
         "{} timed while other processes took the cores, so the times say little (results are right "
         "all the same); OMP_WAIT_POLICY=passive makes them less wrong\n",
         counted(busy, "case"));
+  }
+}
+
+/// Why there are no counters, once for each reason.
+void say_why_no_counters(const std::vector<Record>& records) {
+  std::map<std::string, int64_t> cases;
+  for (const Record& r : records) {
+    if (r.counters && !r.counters->reason.empty()) ++cases[r.counters->reason];
+  }
+  for (const auto& [reason, n] : cases) {
+    std::cerr << fmt::format("no counters for {}: {}\n", counted(n, "case"), one_line(reason));
   }
 }
 
@@ -137,6 +152,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
     std::cerr << fmt::format("{}; {} not started\n", lost,
                              counted(static_cast<int64_t>(planned - records.size()), "run"));
   warn_if_busy(records);
+  say_why_no_counters(records);
   if (stop_requested()) {
     std::cerr << fmt::format("interrupted: {} of {} runs are in the reports; --resume {} goes on\n",
                              records.size(), planned, paths.front().parent_path().string());
@@ -161,6 +177,9 @@ int run(const RunOptions& o, const Program& program) {
   }
   if (const auto wrong = wrong_check(o.check)) throw UsageError("--check: " + *wrong);
   check_kernel_names(o.kernels, program.kernels);
+  if (o.counters && o.no_time) {
+    throw UsageError("--counters reads the hardware's counters after timing; drop --no-time");
+  }
   if (o.worker) return serve_cases(program.kernels, session_options(o, {}));
   if (!o.resume.empty() && !o.out.empty()) {
     throw UsageError("--resume DIR writes to DIR; drop --out");
@@ -288,6 +307,9 @@ void add_run(CLI::App& app, Program& program) {
       ->check(CLI::Range(2, 10000000));
   command->add_flag("--no-time", o->no_time, "Verify only");
   o->timing.add(*command);
+  command->add_flag("--counters", o->counters,
+                    "After timing, count further launches with the GPU's counters (CUPTI): bytes that DRAM "
+                    "moved, tensor pipe activity, L2 hits. Where they cannot be read, the record says why");
   command->add_option("--threads", o->threads, "Host threads of the cpu device (default: all)")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));

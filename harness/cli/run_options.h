@@ -26,6 +26,7 @@ struct RunOptions {
   bool in_process = false;
   bool worker = false;  ///< this process is one
   bool no_time = false;
+  bool counters = false;
   bool dry_run = false;
   bool quiet = false;
   bool verbose = false;

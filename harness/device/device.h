@@ -68,6 +68,16 @@ struct Sample {
   bool host_bound = false;  ///< the host was slower than the spin that hides it: the time is not the device's
 };
 
+/// What the hardware counted in launches of their own; nullopt where the device has no such counter.
+struct CounterReading {
+  std::optional<double> dram_read_bytes, dram_write_bytes;
+  std::optional<double>
+      tensor_active_percent;             ///< tensor pipes busy, of the cycles with work on a multiprocessor
+  std::optional<double> l2_hit_percent;  ///< of the sectors that the L2 cache was asked for
+  int launches = 0;                      ///< one for each pass that the counters need
+  std::string reason;                    ///< why nothing was counted, and what mends it
+};
+
 /// Rates measured on this device in this process; nullopt where unmeasured.
 struct Ceilings {
   std::optional<double> read_gbs;
@@ -103,6 +113,12 @@ class Device {
   /// none of its data, and no dirty lines. Hot and rotate: nothing is done before it. Errors raised by
   /// `launch` itself pass through.
   virtual Sample time_launch(const std::function<void()>& launch, CacheMode cache) = 0;
+  /// Counts what the hardware did in one call of `launch`, which is repeated where the counters need several
+  /// passes. Before each, `prepare` is called; cold, the last-level cache is emptied after that. Never part
+  /// of a timed sample: counting disturbs clocks and caches. Errors of `launch` pass through; where nothing
+  /// can be counted, the reading says why.
+  virtual CounterReading count_launch(const std::function<void()>& launch,
+                                      const std::function<void()>& prepare, CacheMode cache);
   /// Undoes what the case before may have left set for the caches (persisting L2 lines).
   virtual void reset_cache_policy() {}
   /// Clocks, power and temperature now; nullopt where nothing tells.

@@ -10,6 +10,12 @@ namespace attnbench {
 
 DeviceProbe probe_devices() { return probe_cuda(); }
 
+CounterReading Device::count_launch(const std::function<void()>&, const std::function<void()>&, CacheMode) {
+  CounterReading none;
+  none.reason = fmt::format("counters are read of CUDA GPUs only, not of {}", info().name);
+  return none;
+}
+
 std::unique_ptr<Device> open_device(std::string_view name, int num_threads) {
   if (name == "cpu") return open_cpu(num_threads);
 

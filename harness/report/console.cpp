@@ -24,6 +24,16 @@ std::string rows_cell(const Verdict& v) {
   return v.rows == v.rows_total ? std::to_string(v.rows) : fmt::format("{}/{}", v.rows, v.rows_total);
 }
 
+std::string cell(const std::optional<double>& figure) { return figure ? digits(*figure, 3) : "-"; }
+
+/// Nothing where the run was not asked for them: the columns are left out then.
+void add_counters(const Record& r, std::vector<std::string>& cells) {
+  if (!r.counters) return;
+  cells.push_back(cell(dram_over_model(r)));
+  cells.push_back(cell(r.counters->tensor_active_percent));
+  cells.push_back(cell(r.counters->l2_hit_percent));
+}
+
 TableRow row_of(const Record& r) {
   TableRow row{{status_name(r.status), one_line(r.item.id), one_line(r.kernel)}, colour_of(r.status), ""};
   if (r.status == Status::kSkip) {
@@ -48,6 +58,7 @@ TableRow row_of(const Record& r) {
   }
   add(r.check ? z_cell(*r.check) : "-");
   add(!r.check ? "-" : rows_cell(*r.check));
+  add_counters(r, row.cells);
   return row;
 }
 
@@ -70,7 +81,10 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
                                             {"%SOL"},
                                             {"bound", Align::kLeft},
                                             {"max|z|"},
-                                            {"rows"}};
+                                            {"rows"},
+                                            {"DRAM/model"},
+                                            {"tensor %"},
+                                            {"L2 hit %"}};
   std::vector<TableRow> rows;
   for (const Record& r : records) rows.push_back(row_of(r));
   if (!rows.empty()) print_table(out, columns, rows, {options.width, options.colour});

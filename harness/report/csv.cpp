@@ -33,6 +33,11 @@ auto timing(double TimeResult::*field) {
 auto roof(double Roofline::*field) {
   return [field](const Record& r) { return r.roofline ? exact((*r.roofline).*field) : ""; };
 }
+auto counted(std::optional<double> CounterReading::*field) {
+  return [field](const Record& r) {
+    return r.counters && (*r.counters).*field ? exact(*((*r.counters).*field)) : "";
+  };
+}
 
 int64_t total(const CaseParams& p, int32_t SeqLen::*length) {
   int64_t sum = 0;
@@ -129,6 +134,16 @@ const std::vector<Column>& columns() {
        [](const Record& r) {
          return r.roofline && r.roofline->executed_flop ? exact(*r.roofline->executed_flop) : "";
        }},
+      {"dram_read_bytes", counted(&CounterReading::dram_read_bytes)},
+      {"dram_write_bytes", counted(&CounterReading::dram_write_bytes)},
+      {"dram_over_model",
+       [](const Record& r) {
+         const auto ratio = dram_over_model(r);
+         return ratio ? exact(*ratio) : "";
+       }},
+      {"tensor_active_percent", counted(&CounterReading::tensor_active_percent)},
+      {"l2_hit_percent", counted(&CounterReading::l2_hit_percent)},
+      {"counters_reason", [](const Record& r) { return r.counters ? r.counters->reason : ""; }},
   };
   return list;
 }

@@ -131,6 +131,21 @@ Json time_to_json(const TimeResult& t) {
   return j;
 }
 
+/// null where the run was not asked for them.
+Json counters_to_json(const Record& r) {
+  if (!r.counters) return nullptr;
+  const CounterReading& c = *r.counters;
+  Json j;
+  j["dram_read_bytes"] = number(c.dram_read_bytes);
+  j["dram_write_bytes"] = number(c.dram_write_bytes);
+  j["dram_over_model"] = number(dram_over_model(r));
+  j["tensor_active_percent"] = number(c.tensor_active_percent);
+  j["l2_hit_percent"] = number(c.l2_hit_percent);
+  j["launches"] = c.launches;
+  j["reason"] = c.reason;
+  return j;
+}
+
 /// {} where nothing told.
 Json clocks_to_json(const Record& r) {
   Json j = Json::object();
@@ -210,6 +225,7 @@ Json attnbench_to_json(const Record& r) {
   j["floor_us"] = figure(&Roofline::floor_us);
   j["limit_us"] = figure(&Roofline::limit_us);
   j["clocks"] = clocks_to_json(r);
+  j["counters"] = counters_to_json(r);
   j["stages"] = {{"setup_s", number(r.stages.setup_s)},
                  {"verify_s", number(r.stages.verify_s)},
                  {"time_s", number(r.stages.time_s)}};

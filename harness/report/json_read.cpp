@@ -156,6 +156,17 @@ ClockSummary clocks_from_json(const Json& j) {
   return c;
 }
 
+CounterReading counters_from_json(const Json& j) {
+  CounterReading c;
+  get(j, "dram_read_bytes", c.dram_read_bytes);
+  get(j, "dram_write_bytes", c.dram_write_bytes);
+  get(j, "tensor_active_percent", c.tensor_active_percent);
+  get(j, "l2_hit_percent", c.l2_hit_percent);
+  get(j, "launches", c.launches);
+  get(j, "reason", c.reason);
+  return c;
+}
+
 Roofline roofline_from_json(const Json& j) {
   Roofline r;
   get(j, "flop", r.flop);
@@ -206,6 +217,9 @@ Record record_from_json(const Json& entry, const Case& item) {
   if (!member(j, "formula").is_null()) r.roofline = roofline_from_json(j);
   const ClockSummary clocks = clocks_from_json(member(j, "clocks"));
   if (r.time) r.time->clocks = clocks;
+  if (const Json& counters = member(j, "counters"); !counters.is_null()) {
+    r.counters = counters_from_json(counters);
+  }
   const Json& stages = member(j, "stages");
   get(stages, "setup_s", r.stages.setup_s);
   get(stages, "verify_s", r.stages.verify_s);

@@ -24,20 +24,31 @@ std::string rows_cell(const Verdict& v) {
   return v.rows == v.rows_total ? std::to_string(v.rows) : fmt::format("{}/{}", v.rows, v.rows_total);
 }
 
-void write_row(std::ostream& out, const Record& r) {
+/// Cells of the hardware's counters, where any record has some.
+std::string counter_cells(const Record& r) {
+  const CounterReading c = r.counters.value_or(CounterReading{});
+  std::string out;
+  for (const std::optional<double>& f : {dram_over_model(r), c.tensor_active_percent, c.l2_hit_percent}) {
+    out += fmt::format(" {} |", f ? digits(*f, 3) : "-");
+  }
+  return out;
+}
+
+void write_row(std::ostream& out, const Record& r, bool counters) {
   const Roofline roof = r.roofline.value_or(Roofline{});
   const bool has_roof = r.roofline.has_value();
   out << "| " << status_name(r.status) << " | " << markdown_code(r.item.id) << " | "
       << markdown_code(r.kernel);
   if (r.status == Status::kSkip) {
-    out << " | - | - | - | - | " << markdown_text(r.reason) << " | | |\n";
+    out << " | - | - | - | - | " << markdown_text(r.reason) << " | | |" << (counters ? counter_cells(r) : "")
+        << "\n";
     return;
   }
   out << " | " << time_cell(r) << " | " << figure(roof.tflops, has_roof) << " | "
       << figure(roof.gbs, has_roof) << " | " << figure(100 * roof.sol.value_or(0), roof.sol.has_value())
       << " | " << markdown_text(roof.bound) << " | ";
   if (r.check) out << z_cell(*r.check);
-  out << " | " << (r.check ? rows_cell(*r.check) : "") << " |\n";
+  out << " | " << (r.check ? rows_cell(*r.check) : "") << " |" << (counters ? counter_cells(r) : "") << "\n";
 }
 
 /// A fence that no line of the text can close.
@@ -92,9 +103,12 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
   out << "**" << summary_text(summarise(records)) << "**";
   if (!context.complete)
     out << fmt::format(" (incomplete: {} of {} planned)", records.size(), context.planned);
-  out << "\n\n| status | case | kernel | time, us | TFLOP/s | GB/s | %SOL | bound | max \\|z\\| | rows |\n"
-         "|---|---|---|--:|--:|--:|--:|---|--:|--:|\n";
-  for (const Record& r : records) write_row(out, r);
+  const bool counters =
+      std::any_of(records.begin(), records.end(), [](const Record& r) { return r.counters.has_value(); });
+  out << "\n\n| status | case | kernel | time, us | TFLOP/s | GB/s | %SOL | bound | max \\|z\\| | rows |"
+      << (counters ? " DRAM/model | tensor % | L2 hit % |" : "")
+      << "\n|---|---|---|--:|--:|--:|--:|---|--:|--:|" << (counters ? "--:|--:|--:|" : "") << "\n";
+  for (const Record& r : records) write_row(out, r, counters);
 
   if (const std::string marks = time_marks(records); !marks.empty())
     out << "\n" << markdown_text(marks) << "\n";

@@ -11,6 +11,13 @@ namespace attnbench {
 
 std::string record_name(const Record& r) { return r.kernel.empty() ? r.item.id : r.item.id + "/" + r.kernel; }
 
+std::optional<double> dram_over_model(const Record& r) {
+  if (!r.counters || !r.roofline || !(r.roofline->bytes > 0)) return std::nullopt;
+  const CounterReading& c = *r.counters;
+  if (!c.dram_read_bytes || !c.dram_write_bytes) return std::nullopt;
+  return (*c.dram_read_bytes + *c.dram_write_bytes) / r.roofline->bytes;
+}
+
 std::string z_cell(const Verdict& v) {
   if (v.method == "bitwise") return "exact";
   return v.method == "interval" ? v.method : digits(v.max_z, 3);

@@ -39,8 +39,13 @@ struct Record {
   std::optional<Verdict> check;
   std::optional<TimeResult> time;
   std::optional<Roofline> roofline;
+  std::optional<CounterReading> counters;  ///< where the run was asked for them
   StageSeconds stages;
 };
+
+/// Bytes that DRAM moved, read and written, over those that the model says are needed; nullopt where one of
+/// them is unknown.
+std::optional<double> dram_over_model(const Record& r);
 
 /// Name in reports: "<case id>/<kernel>".
 std::string record_name(const Record& r);

@@ -24,6 +24,7 @@ struct SessionOptions {
       true;  ///< the invariant "replay" captures a graph; false for launches that read memory
   bool all_detectors = false;  ///< look on after a failure, so that failed_by holds all that fire
   bool time = true;
+  bool counters = false;  ///< after timing, count launches with the hardware's counters
   TimingOptions timing;
   bool wants_ceilings() const { return time && timing.ceilings; }
   std::vector<std::string> kernels;     ///< names; empty: all of the device

@@ -31,6 +31,16 @@ std::optional<std::string> cannot_rotate(const CaseCost& cost, int64_t copies, c
   return std::nullopt;
 }
 
+/// Counts the first of `launches` with the cache as a timed sample finds it.
+CounterReading count_launches(Device& device, const std::vector<std::function<void()>>& launches,
+                              CacheMode cache) {
+  const auto prepare = [&] {
+    if (cache == CacheMode::kHot) launches.front()();
+    for (std::size_t i = 1; i < launches.size(); ++i) launches[i]();  // a turn of all copies
+  };
+  return device.count_launch(launches.front(), prepare, cache);
+}
+
 /// After timing, the buffers that were timed: their last contents must be right too. The same bits as the
 /// verified launch need no second comparison; other bits are judged afresh.
 Verdict check_after_timing(const Workload& workload, const Launcher& launcher, uint64_t verified) {
@@ -100,6 +110,8 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
                     hardware ? r.limit_us : r.floor_us,
                     hardware ? "the hardware allows at its highest clocks" : "the measured ceilings allow");
   }
+  // Before the last look at the outputs, which then sees what these launches left too.
+  if (options.counters) record.counters = count_launches(device, launches, cache);
   if (options.check == CheckMode::kOff) return;
   Verdict after = check_after_timing(workload, launcher, verified);
   for (std::size_t i = 0; i < others.size() && after.pass; ++i) {

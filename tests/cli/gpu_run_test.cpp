@@ -48,6 +48,29 @@ TEST_F(CliGpu, GraphReplayIsTimed) {
   EXPECT_EQ(read_records(scratch_.dir() / "out").at(0)["time"]["graph"], true);
 }
 
+// What DRAM delivered to a decode with a cold cache is what the model says it needs.
+TEST_F(CliGpu, CountersAgreeWithTheModel) {
+  const Outcome o = run_attnbench(
+      scratch_, {"run", "--case", "{batch: 32q1s4k, kv: paged, block_size: 64}", "--device", "cuda",
+                 "--kernel", "sm90_decode", "--no-ceilings", "--counters", "--out", "out"});
+  const json r = read_records(scratch_.dir() / "out").at(0);
+  if (r["status"] == "skip") GTEST_SKIP() << r["reason"];
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  const json& c = r["counters"];
+  if (!c["reason"].get<std::string>().empty()) {
+    EXPECT_THAT(o.err, HasSubstr(c["reason"].get<std::string>()));
+    GTEST_SKIP() << c["reason"];
+  }
+  const double model = r["bytes"];
+  EXPECT_NEAR(c["dram_read_bytes"].get<double>() / model, 1, 0.05);
+  EXPECT_NEAR(c["dram_over_model"].get<double>(), 1, 0.05);
+  EXPECT_GT(c["tensor_active_percent"].get<double>(), 1);
+  EXPECT_LT(c["tensor_active_percent"].get<double>(), 100);
+  EXPECT_GT(c["l2_hit_percent"].get<double>(), 1);
+  EXPECT_LT(c["l2_hit_percent"].get<double>(), 100);
+  EXPECT_GE(c["launches"].get<int>(), 1);
+}
+
 TEST_F(CliGpu, ASweepOutlivesItsKernels) {
   const std::string file = scratch_.write("f.yaml",
                                           "name: f\ndefaults: {batch: q5, heads: 2}\nsweeps:\n"

@@ -55,6 +55,27 @@ class CliTimed : public ::testing::Test {
   Scratch scratch_;
 };
 
+TEST_F(CliTimed, WithoutCountersTheRunGoesOnAndSaysWhy) {
+  const Outcome o = run({"--counters"});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  const auto all = records();
+  ASSERT_EQ(all.size(), kSmallCases);
+  for (const json& r : all) {
+    EXPECT_EQ(r["status"], "pass") << r["reason"];
+    EXPECT_THAT(r["counters"]["reason"].get<std::string>(), HasSubstr("CUDA GPUs only, not of cpu"));
+    EXPECT_TRUE(r["counters"]["dram_read_bytes"].is_null());
+    EXPECT_GT(r["time"]["median_us"].get<double>(), 0);
+    EXPECT_THAT(r["repro"].get<std::string>(), HasSubstr(" --counters"));
+  }
+  EXPECT_THAT(o.err, HasSubstr("no counters for 5 cases: counters are read of CUDA GPUs only"));
+}
+
+TEST_F(CliTimed, CountersNeedTiming) {
+  const Outcome o = run({"--counters", "--no-time"});
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("drop --no-time"));
+}
+
 TEST_F(CliTimed, RecordsHoldEveryCaseWithItsFigures) {
   const Outcome o = run();
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;

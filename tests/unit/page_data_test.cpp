@@ -76,6 +76,20 @@ TEST(PageData, HoldsWhatTheFileHolds) {
   EXPECT_EQ(data["samples_every"], 1);
 }
 
+TEST(PageData, HoldsWhatTheHardwareCounted) {
+  std::vector<Record> records(3, passing("one", "k"));
+  records[0].counters = {1.5e8, 1e8, 37.5, std::nullopt, 2, ""};
+  records[1].counters.emplace().reason = "CUPTI was not found";
+  for (std::size_t i = 0; i < records.size(); ++i) records[i].kernel = "k" + std::to_string(i);
+  const ordered_json data = page_data(std::vector{set_of(records)}, std::nullopt, {});
+  const ordered_json& c = data["results"][0]["counters"];
+  EXPECT_EQ(c["dram_read_bytes"], 1.5e8);
+  EXPECT_EQ(c["dram_over_model"], 1.25);
+  EXPECT_FALSE(c.contains("l2_hit_percent") || c.contains("reason"));
+  EXPECT_EQ(data["results"][1]["counters"]["reason"], "CUPTI was not found");
+  EXPECT_FALSE(data["results"][2].contains("counters"));
+}
+
 TEST(PageData, ThinsSamplesAndSaysSo) {
   Record r = passing("one", "k");
   r.time->samples_us.assign(100, 5.0);

@@ -43,6 +43,16 @@ TEST(ReportConsole, TableIsAligned) {
   EXPECT_EQ(lines.back(), "2 passed, 0 failed, 0 skipped, 0 errors; 0 s");
 }
 
+TEST(ReportConsole, CountersHaveColumnsWhereTheyWereAskedFor) {
+  Record counted = passing("a");
+  counted.counters = {1.5e8, 1e8, 37.5, std::nullopt, 2, ""};
+  const auto lines = lines_of(printed({counted, passing("b")}));
+  EXPECT_THAT(lines[0], testing::EndsWith("    rows  DRAM/model  tensor %  L2 hit %"));
+  EXPECT_THAT(lines[1], testing::EndsWith("512/4096        1.25      37.5         -"));
+  EXPECT_THAT(lines[2], testing::EndsWith("512/4096"));
+  EXPECT_THAT(printed({passing("b")}), Not(HasSubstr("DRAM")));
+}
+
 TEST(ReportConsole, NarrowTerminalShortensTheIdInTheMiddle) {
   const std::string id = "attention/paged16-nhd-shuffled/bf16/h32-8/d128/causal/8q1s1k_1q512s2k_31q1s1k";
   ConsoleOptions options;

@@ -187,6 +187,42 @@ int cells(const std::string& line) {
   return bars - 1;
 }
 
+TEST(ReportCsv, CountersHaveTheirColumns) {
+  Record counted = passing("c");
+  counted.counters = {1.5e8, 1e8, 37.5, std::nullopt, 2, ""};
+  Record refused = passing("r");
+  refused.counters.emplace().reason = "no, \"never\"";
+  std::ostringstream out;
+  write_csv(out, std::vector{counted, refused, passing("p")});
+  const auto rows = read_csv(out.str());
+  const auto at = [&](std::size_t row, const std::string& name) {
+    const auto it = std::find(rows[0].begin(), rows[0].end(), name);
+    return it == rows[0].end() ? "no column" : rows[row][static_cast<std::size_t>(it - rows[0].begin())];
+  };
+  EXPECT_EQ(std::stod(at(1, "dram_read_bytes")), 1.5e8);
+  EXPECT_EQ(std::stod(at(1, "dram_write_bytes")), 1e8);
+  EXPECT_EQ(std::stod(at(1, "dram_over_model")), 1.25);
+  EXPECT_EQ(at(1, "tensor_active_percent"), "37.5");
+  EXPECT_EQ(at(1, "l2_hit_percent"), "") << "unknown";
+  EXPECT_EQ(at(1, "counters_reason"), "");
+  EXPECT_EQ(at(2, "counters_reason"), "no, \"never\"");
+  EXPECT_EQ(at(2, "dram_over_model"), "");
+  EXPECT_EQ(at(3, "dram_read_bytes") + at(3, "counters_reason"), "") << "not asked for";
+}
+
+TEST(ReportMarkdown, CountersHaveCellsInEveryRow) {
+  std::vector<Record> records = all_kinds();
+  records[0].counters = {1.5e8, 1e8, 37.5, std::nullopt, 2, ""};
+  std::ostringstream out;
+  write_markdown(out, make_context(), records);
+  std::istringstream in(out.str());
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] != '|') continue;
+    EXPECT_EQ(cells(line), 13) << line;
+  }
+  EXPECT_THAT(out.str(), HasSubstr("| 512/4096 | 1.25 | 37.5 | - |"));
+}
+
 TEST(ReportMarkdown, EveryRowHasAllCellsWhateverTheText) {
   const std::vector<Record> records = all_kinds();
   std::ostringstream out;

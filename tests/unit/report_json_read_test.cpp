@@ -34,11 +34,14 @@ TEST(JsonRead, WritesTheSameAgain) {
   all.roofline->limit_us = 0.25;
   all.roofline->executed_flop = 2e12;
   all.stages = {0.125, 2.5, 1.0 / 3};
+  all.counters = {4e6, 1e6, 37.5, 1.0 / 3, 2, ""};
   Record untimed = test::not_passing("b", Status::kTimeout, test::kHostile);
   Record unknown = test::passing("c");
   unknown.roofline->sol.reset();
   unknown.roofline->bound.clear();
-  for (const Record& r : {all, untimed, unknown}) {
+  Record uncounted = test::passing("d");
+  uncounted.counters.emplace().reason = test::kHostile;
+  for (const Record& r : {all, untimed, unknown, uncounted}) {
     const Json once = parsed(r);
     EXPECT_EQ(parsed(record_from_json(once, r.item)), once);
   }

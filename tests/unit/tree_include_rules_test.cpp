@@ -72,7 +72,7 @@ const std::map<std::string, std::set<std::string>>& stages_below() {
 
 bool is_cuda_header(const std::string& path) {
   for (const char* prefix :
-       {"cuda", "cublas", "cub/", "thrust/", "nvtx3/", "nvml", "mma.h", "cooperative_groups"}) {
+       {"cuda", "cublas", "cub/", "thrust/", "nvtx3/", "nvml", "cupti", "mma.h", "cooperative_groups"}) {
     if (starts_with(path, prefix)) return true;
   }
   return false;

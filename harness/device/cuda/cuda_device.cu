@@ -15,6 +15,7 @@
 #include "harness/device/cuda/fill.h"
 #include "harness/device/cuda/launch_timer.h"
 #include "harness/device/cuda/mma_rate.h"
+#include "harness/device/cupti.h"
 #include "harness/device/device.h"
 #include "harness/device/nvml.h"
 
@@ -32,6 +33,22 @@ nvtxDomainHandle_t nvtx_domain() {
   return domain;
 }
 #endif
+
+/// The driver's context of this thread, found by way of the runtime, so that no program has to link the
+/// driver library; nullptr where it cannot be had.
+void* current_context() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &function, 12000, cudaEnableDefault, &found);
+  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  void* context = nullptr;
+  const auto get = reinterpret_cast<int (*)(void**)>(function);  // CUresult cuCtxGetCurrent(CUcontext*)
+  return get(&context) == 0 ? context : nullptr;
+}
 
 /// The middle one of `count` timings of `launch`.
 double median_us(LaunchTimer& timer, const std::function<void()>& launch, CacheMode cache, int count) {
@@ -144,6 +161,27 @@ class CudaDevice final : public Device {
   Sample time_launch(const std::function<void()>& launch, CacheMode cache) override {
     use();
     return timer_->time(launch, cache);
+  }
+
+  CounterReading count_launch(const std::function<void()>& launch, const std::function<void()>& prepare,
+                              CacheMode cache) override {
+    use();
+    if (cupti_ == nullptr && no_cupti_.empty()) cupti_ = Cupti::open(ordinal_, no_cupti_);
+    if (cupti_ == nullptr) {
+      CounterReading none;
+      none.reason = no_cupti_;
+      return none;
+    }
+    const auto ready = [&] {
+      prepare();
+      if (cache == CacheMode::kCold) timer_->flush_cache();
+      wait("before a counted launch");
+    };
+    const auto counted = [&] {
+      launch();
+      wait("counted launch");
+    };
+    return cupti_->count(current_context(), ready, counted);
   }
 
   std::function<void()> capture_graph(const std::function<void()>& launch) override {
@@ -320,8 +358,10 @@ class CudaDevice final : public Device {
   std::string memory_note_;
   std::string matmul_note_ = "no matrix product asked for";
   std::vector<DType> matmul_tried_;
-  std::unique_ptr<Nvml> nvml_;  ///< null where the library is absent
-  std::string no_nvml_;         ///< why
+  std::unique_ptr<Nvml> nvml_;    ///< null where the library is absent
+  std::string no_nvml_;           ///< why
+  std::unique_ptr<Cupti> cupti_;  ///< opened at the first count
+  std::string no_cupti_;          ///< why it could not be
 };
 
 }  // namespace

@@ -29,9 +29,10 @@ class LaunchTimer {
   LaunchTimer& operator=(const LaunchTimer&) = delete;
 
   Sample time(const std::function<void()>& launch, CacheMode cache);
+  /// Enqueues the reads that leave nothing else in the L2 cache, as before a cold sample.
+  void flush_cache();
 
  private:
-  void flush_cache();
   void spin();
 
   cudaStream_t stream_;

@@ -38,6 +38,7 @@ function time_panel(r) {
       ["FLOP needed", is_number(r.flop) ? scaled(r.flop, "FLOP") : ""],
       ["FLOP executed", is_number(r.executed_flop) ? `${scaled(r.executed_flop, "FLOP")}, ${digits(r.executed_flop / r.flop, 3)} x the needed: whole tiles` : ""],
       ["bytes needed", is_number(r.bytes) ? scaled(r.bytes, "B") : ""],
+      ...counter_facts(r.counters || {}),
       ["intensity", is_number(r.intensity) ? `${digits(r.intensity, 3)} FLOP/B` : ""],
       ["cache before a launch", t.cache],
       ["graph replay", t.graph ? "yes" : ""],
@@ -46,6 +47,18 @@ function time_panel(r) {
       ["near the floor", t.near_floor ? "yes: the launch itself is much of the time" : ""],
       ["clocks", r.clocks ? Object.entries(r.clocks).map(([k, v]) => `${k} ${v}`).join(", ") : ""],
     ]));
+}
+
+/** What the hardware counted, beside what the model says is needed. */
+function counter_facts(c) {
+  const moved = [[c.dram_read_bytes, "read"], [c.dram_write_bytes, "written"]].filter(([bytes]) => is_number(bytes));
+  const ratio = is_number(c.dram_over_model) ? `, ${digits(c.dram_over_model, 3)} x the needed` : "";
+  return [
+    ["bytes that DRAM moved", moved.length ? moved.map(([bytes, how]) => `${scaled(bytes, "B")} ${how}`).join(", ") + ratio : ""],
+    ["tensor pipes active", is_number(c.tensor_active_percent) ? `${digits(c.tensor_active_percent, 3)} %` : ""],
+    ["L2 hits", is_number(c.l2_hit_percent) ? `${digits(c.l2_hit_percent, 3)} %` : ""],
+    ["no counters", c.reason || ""],
+  ];
 }
 
 function check_panel(r) {

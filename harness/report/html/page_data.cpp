@@ -209,6 +209,7 @@ class Builder {
     if (at(a, "clocks").is_object() && !at(a, "clocks").empty()) {
       out["clocks"] = figures_of(at(a, "clocks"), {}, kFigureDigits);
     }
+    if (at(a, "counters").is_object()) out["counters"] = figures_of(at(a, "counters"), {}, kFigureDigits);
     return out;
   }
 

@@ -1,0 +1,154 @@
+// Hardware counters in a session: when they are taken, and of what.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/session/session.h"
+
+namespace attnbench {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// The cpu device, with made-up counters and a log of what happens: t for a timed launch, ( ) round a
+/// preparation and [ ] round a counted launch, l for a launch inside either.
+class CountingDevice : public Device {
+ public:
+  const DeviceInfo& info() const override { return cpu_->info(); }
+  LaunchContext launch_context() const override { return cpu_->launch_context(); }
+  int64_t free_memory() const override { return cpu_->free_memory(); }
+  void* allocate(int64_t bytes) override { return cpu_->allocate(bytes); }
+  void release(void* p) noexcept override { cpu_->release(p); }
+  void upload(void* dst, const void* src, int64_t bytes) override { cpu_->upload(dst, src, bytes); }
+  void download(void* dst, const void* src, int64_t bytes) override { cpu_->download(dst, src, bytes); }
+  void set_bytes(void* dst, unsigned char b, int64_t bytes) override { cpu_->set_bytes(dst, b, bytes); }
+  void fill(const FillJob& job) override { cpu_->fill(job); }
+  uint64_t digest(const void* data, int64_t bytes) override { return cpu_->digest(data, bytes); }
+  void synchronize() override { cpu_->synchronize(); }
+  Sample time_launch(const std::function<void()>& launch, CacheMode) override {
+    launch();
+    log += 't';
+    return {100, 0, false, false};
+  }
+  CounterReading count_launch(const std::function<void()>& launch, const std::function<void()>& prepare,
+                              CacheMode mode) override {
+    cache = mode;
+    CounterReading r = reading;
+    for (int i = 0; i < 2; ++i) {
+      const int before = launches;
+      log += '(';
+      prepare();
+      log += std::string(static_cast<std::size_t>(launches - before), 'l') + ")[";
+      launch();
+      log += ']';
+      ++r.launches;
+    }
+    return r;
+  }
+  std::function<void()> capture_graph(const std::function<void()>& launch) override { return launch; }
+  const Ceilings& ceilings(const std::vector<DType>&) override { return ceilings_; }
+  void profiler_start() override {}
+  void profiler_stop() override {}
+  void range_push(const char* name) override { launches += std::string(name) == "launch" ? 1 : 0; }
+  void range_pop() override {}
+
+  std::string log;
+  int launches = 0;
+  std::optional<CacheMode> cache;
+  CounterReading reading{4e6, 1e6, 37.5, 12.5, 0, ""};
+
+ private:
+  std::unique_ptr<Device> cpu_ = open_device("cpu", 1);
+  Ceilings ceilings_;
+};
+
+Case tiny() {
+  Case c;
+  c.params.num_heads_q = c.params.num_heads_kv = 1;
+  c.params.head_dim = 4;
+  c.params.seqs = {{2, 2}};
+  c.id = case_id(c.params);
+  return c;
+}
+
+const Kernel& cpu_attention() {
+  return *select_kernels(builtin_kernels(), Op::kAttention, DeviceKind::kCpu, {"cpu"}).front();
+}
+
+Record run_one(Device& device, SessionOptions options, const Kernel& kernel = cpu_attention()) {
+  const Case c = tiny();
+  options.timing.ceilings = false;
+  bool lost = false;
+  return run_item({&c, &kernel}, device, options, lost);
+}
+
+TEST(SessionCounters, OnlyWhereAskedFor) {
+  CountingDevice device;
+  const Record r = run_one(device, {});
+  EXPECT_EQ(r.status, Status::kPass) << r.reason;
+  EXPECT_FALSE(r.counters);
+  EXPECT_EQ(device.log.find('['), std::string::npos);
+}
+
+TEST(SessionCounters, AfterAllTimedLaunches) {
+  CountingDevice device;
+  SessionOptions options;
+  options.counters = true;
+  const Record r = run_one(device, options);
+  ASSERT_EQ(r.status, Status::kPass) << r.reason;
+  ASSERT_TRUE(r.counters);
+  EXPECT_EQ(r.counters->launches, 2);
+  EXPECT_EQ(dram_over_model(r), 5e6 / r.roofline->bytes);
+  EXPECT_EQ(device.cache, CacheMode::kCold);
+  const std::size_t first = device.log.find('(');
+  EXPECT_EQ(device.log.substr(first), "()[]()[]") << "a cold cache is the device's to make";
+  EXPECT_EQ(device.log.substr(0, first), std::string(first, 't'));
+  EXPECT_GE(first, r.time->samples_us.size());
+}
+
+TEST(SessionCounters, AHotCacheIsWhatALaunchLeft) {
+  CountingDevice device;
+  SessionOptions options;
+  options.counters = true;
+  options.timing.cache = CacheMode::kHot;
+  const Record r = run_one(device, options);
+  ASSERT_EQ(r.status, Status::kPass) << r.reason;
+  EXPECT_EQ(device.cache, CacheMode::kHot);
+  EXPECT_THAT(device.log, ::testing::EndsWith("t(l)[](l)[]"));
+}
+
+TEST(SessionCounters, AReasonIsKept) {
+  CountingDevice device;
+  device.reading = {};
+  device.reading.reason = "CUPTI was not found";
+  SessionOptions options;
+  options.counters = true;
+  const Record r = run_one(device, options);
+  EXPECT_EQ(r.status, Status::kPass) << r.reason;
+  EXPECT_EQ(r.counters->reason, "CUPTI was not found");
+  EXPECT_EQ(dram_over_model(r), std::nullopt);
+}
+
+const Kernel* g_inner = nullptr;
+CountingDevice* g_device = nullptr;
+
+TEST(SessionCounters, WhatACountedLaunchLeavesIsLookedAt) {
+  CountingDevice device;
+  g_device = &device;
+  g_inner = &cpu_attention();
+  Kernel kernel = *g_inner;
+  kernel.launch = [](const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+    const KernelStatus s = g_inner->launch(p, c, m);
+    if (g_device->log.find('[') != std::string::npos) {
+      static_cast<unsigned char*>(p->attention.out)[1] ^= 0x40;
+    }
+    return s;
+  };
+  SessionOptions options;
+  options.counters = true;
+  const Record r = run_one(device, options, kernel);
+  EXPECT_EQ(r.status, Status::kFail);
+  EXPECT_THAT(r.reason, HasSubstr("after timing"));
+}
+
+}  // namespace
+}  // namespace attnbench
