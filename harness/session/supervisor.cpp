@@ -40,6 +40,12 @@ std::string tail_of(const std::string& text) {
 
 }  // namespace
 
+bool needs_new_worker(const Record& record, DeviceKind device) {
+  const bool counted = record.counters && record.counters->launches > 0;
+  return counted || record.status == Status::kError ||
+         (record.status == Status::kFail && device == DeviceKind::kCpu);
+}
+
 Supervisor::Supervisor(SupervisorOptions options, const SessionOptions& session)
     : options_(std::move(options)), session_(session) {
   for (const std::string& device : options_.devices) {
@@ -169,10 +175,7 @@ void Supervisor::handle(Slot& slot, const Message& m) {
     take_log(slot);
     const bool lost = m.at("lost").get<bool>();
     if (record.status == Status::kError) record.log = tail_of(slot.log);
-    // What went wrong may have left the process or its device context damaged: the next case gets new ones.
-    // On the host a wrong kernel shares its memory with everything else.
-    const bool renew = lost || record.status == Status::kError ||
-                       (record.status == Status::kFail && slot.info->kind == DeviceKind::kCpu);
+    const bool renew = lost || needs_new_worker(record, slot.info->kind);
     finish(slot, std::move(record));
     if (renew) stop_worker(slot);
   }

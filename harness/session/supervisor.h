@@ -30,6 +30,12 @@ struct RunEvents {
   std::function<bool()> stop;                         ///< true: hand out no more work
 };
 
+/// Whether the next case must not run in the process that ran this one. What went wrong may have left the
+/// process or its device context damaged; on the host a wrong kernel shares its memory with everything else.
+/// Where the hardware's counters were read, later launches of the process take other times (1 to 2 % seen on
+/// an H100), however the profiler is let go.
+bool needs_new_worker(const Record& record, DeviceKind device);
+
 class Supervisor {
  public:
   Supervisor(SupervisorOptions options, const SessionOptions& session);

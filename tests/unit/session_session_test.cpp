@@ -7,6 +7,7 @@
 
 #include "harness/session/journal.h"
 #include "harness/session/session.h"
+#include "harness/session/supervisor.h"
 
 namespace attnbench {
 namespace {
@@ -28,6 +29,18 @@ TEST(ExitCode, WorstWinsInItsOrder) {
   EXPECT_EQ(worse_exit_code(3, 4), 3);
   EXPECT_EQ(worse_exit_code(2, 5), 2);
   EXPECT_EQ(worse_exit_code(0, 6), 6);
+}
+
+TEST(NewWorker, AfterWhatMayLeaveTraces) {
+  EXPECT_FALSE(needs_new_worker(with(Status::kPass), DeviceKind::kCuda));
+  EXPECT_TRUE(needs_new_worker(with(Status::kError), DeviceKind::kCuda));
+  EXPECT_TRUE(needs_new_worker(with(Status::kFail), DeviceKind::kCpu));
+  EXPECT_FALSE(needs_new_worker(with(Status::kFail), DeviceKind::kCuda));
+  Record counted = with(Status::kPass);
+  counted.counters.emplace().launches = 2;
+  EXPECT_TRUE(needs_new_worker(counted, DeviceKind::kCuda)) << "the profiler was attached";
+  counted.counters->launches = 0;
+  EXPECT_FALSE(needs_new_worker(counted, DeviceKind::kCuda)) << "it never was";
 }
 
 Case tiny() {
