@@ -253,6 +253,27 @@ TEST_F(HtmlReport, TakesHostileTextForText) {
   EXPECT_EQ(js("fetch('data:text/plain,x').then(() => 'fetched', () => 'refused')"), "refused");
 }
 
+TEST_F(HtmlReport, ShowsWhatTheHardwareCounted) {
+  json counted = entry("a", "k", 100), refused = entry("b", "k", 100);
+  counted["attnbench"]["counters"] = {{"dram_read_bytes", 1.5e8},
+                                      {"dram_write_bytes", 1e7},
+                                      {"dram_over_model", 1.6},
+                                      {"tensor_active_percent", 37.5},
+                                      {"l2_hit_percent", nullptr},
+                                      {"launches", 2},
+                                      {"reason", ""}};
+  refused["attnbench"]["counters"] = {{"dram_read_bytes", nullptr}, {"reason", "no <b>permission</b>"}};
+  const std::string file = scratch_.write("counted.json", results_text({counted, refused}));
+  show({file}, {}, "case=0");
+  EXPECT_THAT(browser_->complaints(), IsEmpty());
+  EXPECT_THAT(text_of("article"),
+              HasSubstr("bytes that DRAM moved150.0 MB read, 10.00 MB written, 1.60 x the needed"));
+  EXPECT_THAT(text_of("article"), HasSubstr("tensor pipes active37.5 %"));
+  EXPECT_THAT(text_of("article"), ::testing::Not(HasSubstr("L2 hits")));
+  show({file}, {}, "case=1");
+  EXPECT_THAT(text_of("article"), HasSubstr("no countersno <b>permission</b>"));
+}
+
 TEST_F(HtmlReport, FitsAPhoneAndTheDark) {
   Browser::View phone;
   phone.width = 390;
