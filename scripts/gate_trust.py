@@ -3,15 +3,13 @@
 gates of kernels that take a known share longer, which must.
 
     scripts/gate_trust.py --device cpu --gates 10
-    scripts/gate_trust.py --device cpu --gates 200 --slow-gates 50 --set heads=4/1   # 200 equal, 4 times 50 slower
-    scripts/gate_trust.py --device cuda --gates 200 --out results/baselines/h100/gate_trust.json
+    scripts/gate_trust.py --device cuda --gates 60 --slow 5 --slow-gates 40 --rounds 10    # 60 equal ones, 40 slower by 5 %
     scripts/gate_trust.py --table results/baselines/*/gate_trust.json    # the rows of results/README.md
 
 The kernels are those of attnbench_faulty (tests/faults/slow.h). One round makes a baseline of slow_0_percent,
-gates slow_0_percent against it, and each slower kernel. Where there are to be more gates of equal kernels than of
-slower ones, a round has several of them. Results are verified in the first round, later ones only take times. With
---turns there is no stored baseline: both kernels
-run in turns (gate --against-kernel). The machine should have nothing else to do."""
+gates slow_0_percent against it, and each slower kernel; the gates are spread over the rounds. Results are verified in
+the first round, later ones only take times, in baseline and gate alike. With --turns there is no stored baseline: both
+kernels run in turns (gate --against-kernel). The machine should have nothing else to do."""
 import argparse
 import json
 import math
@@ -47,7 +45,7 @@ def wilson(hits, n):
 
 def new_tally(percent):
     return {"slower_by_percent": percent, "gates": 0, "exit_codes": {}, "cases": 0, "verdicts": {}, "log_ratio_sum": 0.0,
-            "ratios": 0, "seconds": 0.0}
+            "log_ratio_squares": 0.0, "log_median_ratio_sum": 0.0, "log_median_ratio_squares": 0.0, "ratios": 0, "seconds": 0.0}
 
 
 def count(tally, code, seconds, compare_file):
@@ -62,22 +60,29 @@ def count(tally, code, seconds, compare_file):
         tally["cases"] += 1
         tally["verdicts"][row["verdict"]] = tally["verdicts"].get(row["verdict"], 0) + 1
         if row["ratio"]:
-            tally["log_ratio_sum"] += math.log(row["ratio"])
             tally["ratios"] += 1
+            for key, ratio in (("log_ratio", row["ratio"]), ("log_median_ratio", row["new_us"] / row["base_us"])):
+                tally[key + "_sum"] += math.log(ratio)
+                tally[key + "_squares"] += math.log(ratio) ** 2
 
 
 def summary(tally):
     n, failed = tally["gates"], tally["exit_codes"].get("3", 0)
     cases, slower = tally["cases"], tally["verdicts"].get("slower", 0)
     out = dict(tally)
-    del out["log_ratio_sum"], out["ratios"]
+    ratios = out.pop("ratios")
+    moments = {key: (out.pop(key + "_sum"), out.pop(key + "_squares")) for key in ("log_ratio", "log_median_ratio")}
     out["seconds_per_gate"] = out.pop("seconds") / max(1, n)
     out["called_slower"] = failed
     out["called_slower_share"] = failed / max(1, n)
     out["called_slower_95"] = wilson(failed, n)
     out["inconclusive_share"] = tally["exit_codes"].get("4", 0) / max(1, n)
     out["cases_called_slower_share"] = slower / max(1, cases)
-    out["mean_ratio"] = math.exp(tally["log_ratio_sum"] / tally["ratios"]) if tally["ratios"] else None
+    out["mean_ratio"] = math.exp(moments["log_ratio"][0] / ratios) if ratios else None
+    # How far the ratios of cases lie apart: as compared, and of the medians of microseconds.
+    for key, (total, squares) in moments.items():
+        spread = math.sqrt(max(0.0, squares - total * total / ratios) / (ratios - 1)) if ratios > 1 else None
+        out["sd_of_" + key] = spread
     return out
 
 
@@ -99,13 +104,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="as of attnbench run (default cpu)")
     parser.add_argument("--gates", type=int, default=10, help="gates between equal kernels (default 10)")
-    parser.add_argument("--slow-gates", type=int, default=None, help="gates of each slow-down, and rounds (default: as --gates)")
+    parser.add_argument("--slow-gates", type=int, default=None, help="gates of each slow-down (default: as --gates)")
+    parser.add_argument("--rounds", type=int, default=None, help="baselines made (default: a quarter of --slow-gates)")
     parser.add_argument("--slow", default="2,3,5,10", help="slow-downs in percent (default 2,3,5,10)")
     parser.add_argument("--config", default="configs/gate.yaml")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of attnbench gate: smaller cases, say")
     parser.add_argument("--program", default=None, help="attnbench_faulty (default: the newest under build/)")
-    parser.add_argument("--pairs", type=int, default=5, help="pairs of runs to calibrate with first; 0: none (default 5)")
-    parser.add_argument("--reruns", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=0, help="pairs of runs to calibrate with first (default 0: no calibration)")
+    parser.add_argument("--runs", type=int, default=None, help="runs of a baseline (default: as of attnbench gate)")
+    parser.add_argument("--reruns", type=int, default=None, help="default: as of attnbench gate")
     parser.add_argument("--max-samples", type=int, default=60)
     parser.add_argument("--min-effect", type=float, default=2.0)
     parser.add_argument("--turns", action="store_true", help="both kernels in turns instead of a stored baseline")
@@ -120,6 +127,8 @@ def main():
         args.slow_gates = args.gates
     if args.slow_gates < 1 or args.gates < 1:
         parser.error("--gates and --slow-gates: 1 or more")
+    if args.rounds is None:
+        args.rounds = max(1, args.slow_gates // 4)
     program = args.program
     if program is None:
         found = sorted(ROOT.glob("build/*/tests/faults/attnbench_faulty"), key=lambda p: p.stat().st_mtime)
@@ -135,7 +144,10 @@ def main():
                   "--no-ceilings", "--quiet", "--out", str(scratch / "runs")]
         for change in args.set:
             common += ["--set", change]
-        judging = ["--reruns", str(args.reruns), "--min-effect", str(args.min_effect)]
+        judging = ["--min-effect", str(args.min_effect)]
+        if args.reruns is not None:
+            judging += ["--reruns", str(args.reruns)]
+        making = ["--update-baseline"] + (["--runs", str(args.runs)] if args.runs else [])
 
         def must(command):
             code, _ = run(command, log)
@@ -148,16 +160,17 @@ def main():
             must(common + ["--kernel", "slow_0_percent", "--calibrate", "--pairs", str(args.pairs)] + noise)
         tallies = {p: new_tally(p) for p in percents}
         begin, context = time.monotonic(), None
-        for turn in range(args.slow_gates):
+        for turn in range(args.rounds):
             if args.budget and time.monotonic() - begin > args.budget:
                 print(f"gate_trust: {args.budget} s are spent after {turn} rounds", file=sys.stderr)
                 break
             unchecked = [] if turn == 0 else ["--check", "off"]
             if not args.turns:
-                must(common + unchecked + ["--kernel", "slow_0_percent", "--baseline", str(baseline), "--update-baseline"])
-            # So many equal ones that --gates are reached in the last round.
-            equal = args.gates * (turn + 1) // args.slow_gates - args.gates * turn // args.slow_gates
-            for p in [0] * equal + percents[1:]:
+                must(common + unchecked + ["--kernel", "slow_0_percent", "--baseline", str(baseline)] + making)
+            # So many of each that their number is reached in the last round; the kinds in turns.
+            share = {p: n * (turn + 1) // args.rounds - n * turn // args.rounds
+                     for p, n in ((p, args.slow_gates if p else args.gates) for p in percents)}
+            for p in [p for i in range(max(share.values())) for p in percents if i < share[p]]:
                 against = ["--against-kernel", "slow_0_percent"] if args.turns else ["--baseline", str(baseline),
                                                                                    "--match", "case"]
                 if args.turns and p == 0:
@@ -172,8 +185,8 @@ def main():
                 context = json.loads(results.read_text())["context"]["attnbench"]
             done = ", ".join(f"{p} %: {tallies[p]['exit_codes'].get('3', 0)} of {tallies[p]['gates']}" for p in percents)
             spent = time.monotonic() - begin
-            left = spent / (turn + 1) * (args.slow_gates - turn - 1)
-            print(f"round {turn + 1} of {args.slow_gates}, {spent:.0f} s, {left:.0f} s to go: called slower {done}",
+            left = spent / (turn + 1) * (args.rounds - turn - 1)
+            print(f"round {turn + 1} of {args.rounds}, {spent:.0f} s, {left:.0f} s to go: called slower {done}",
                   file=sys.stderr, flush=True)
         noise_text = json.loads((scratch / "noise.json").read_text()) if args.pairs > 0 else None
 
@@ -182,7 +195,7 @@ def main():
         "version": context["version"], "revision": context["revision"], "device": context["device"],
         "host_cpus": os.cpu_count(), "system": platform.system(), "config": " ".join([args.config] + ["--set " + c for c in args.set]),
         "mode": "turns" if args.turns else "stored baseline", "min_effect_percent": args.min_effect,
-        "reruns": args.reruns, "max_samples": args.max_samples, "calibration": noise_text,
+        "rounds": args.rounds, "runs_of_a_baseline": args.runs, "reruns": args.reruns, "max_samples": args.max_samples, "calibration": noise_text,
         "tallies": [summary(tallies[p]) for p in percents],
     }
     text = json.dumps(out, indent=1) + "\n"

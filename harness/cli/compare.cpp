@@ -59,14 +59,6 @@ void CompareFlags::add(CLI::App& command) {
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
-  command
-      .add_option(
-          "--max-spread", max_spread_percent,
-          "Where equal runs of a case differ so much that only this keeps it from being 'same', say 'same "
-          "within' that spread, if it leaves the ratio uncertain by no more than this percentage (default "
-          "10; 0: such cases are inconclusive)")
-      ->type_name("PERCENT")
-      ->check(CLI::Range(0.0, 99.0));
   command.add_option("--noise", noise, "Noise between runs, as gate --calibrate stored it")
       ->type_name("FILE");
   command.add_flag("--allow-mismatch", allow_mismatch,
@@ -80,7 +72,6 @@ CompareOptions CompareFlags::options(const ResultSet& base, const ResultSet& fre
   CompareOptions o;
   o.match = match == "case" ? Match::kId : Match::kIdAndKernel;
   o.min_effect = min_effect_percent / 100.0;
-  o.max_spread = max_spread_percent / 100.0;
   o.allow_missing = allow_missing;
   o.allow_new = allow_new;
   o.allow_inconclusive = allow_inconclusive;

@@ -14,7 +14,6 @@ namespace attnbench::cli {
 struct CompareFlags {
   std::string match = "kernel", noise;
   double min_effect_percent = 2.0;
-  double max_spread_percent = 100 * kMaxSpread;
   std::vector<std::string> min_effect_of;
   bool allow_mismatch = false, allow_missing = false, allow_new = false, allow_inconclusive = false;
 

@@ -56,9 +56,9 @@ std::vector<std::string> only(const GateOptions& o, const std::set<std::string>&
 }
 
 CompareResult judge(const GateOptions& o, const ResultSet& base, const ResultSet& fresh,
-                    CompareOptions& options, bool accept_spread) {
+                    CompareOptions& options) {
   options = o.compare.options(base, fresh);
-  if (!accept_spread) options.max_spread = 0;
+  options.in_turns = o.baseline.empty();
   if (options.noise_of.empty() && !noise_path(o).empty() && std::filesystem::exists(noise_path(o))) {
     options.noise_of = load_noise(noise_path(o)).noise_of;
   }
@@ -210,7 +210,7 @@ int gate(GateOptions o) {
   if (!o.no_time && !o.update_baseline) check_alike(base, fresh.results, o.compare.allow_mismatch);
 
   CompareOptions options;
-  CompareResult result = judge(o, base, fresh.results, options, false);
+  CompareResult result = judge(o, base, fresh.results, options);
   std::set<std::string> rerun;
   for (int i = 0; i < o.reruns && !o.update_baseline; ++i) {
     const std::set<std::string> ids = undecided_cases(result, fresh.results);
@@ -220,10 +220,7 @@ int gate(GateOptions o) {
     std::vector<std::string> more = whole ? std::vector<std::string>{} : only(o, ids);
     more.push_back("--no-ceilings");
     round(more, fmt::format("{} undecided, round {} of {}", ids.size(), i + 1, o.reruns), false);
-    result = judge(o, base, fresh.results, options, false);
-  }
-  if (result.count(Change::kInconclusive) > 0) {
-    result = judge(o, base, fresh.results, options, true);
+    result = judge(o, base, fresh.results, options);
   }
 
   int code = compare_exit_code(result, options);
@@ -294,10 +291,10 @@ void add_gate(CLI::App& app, Program& program) {
   command->add_option("--pairs", o->pairs, "Pairs of runs that --calibrate makes (default 5)")
       ->type_name("N")
       ->check(CLI::Range(2, 1000));
-  command->add_option("--runs", o->runs, "Runs that --update-baseline makes and pools (default 8)")
+  command->add_option("--runs", o->runs, "Runs that --update-baseline makes and pools (default 12)")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
-  command->add_option("--reruns", o->reruns, "Rounds of reruns of undecided cases (default 3)")
+  command->add_option("--reruns", o->reruns, "Rounds of reruns of undecided cases (default 8)")
       ->type_name("N")
       ->check(CLI::Range(0, 100));
   command

@@ -89,6 +89,21 @@ uint64_t read_all(const uint64_t* data, int64_t words, int threads) {
   return sum;
 }
 
+void turn_cores(int threads) {
+  uint64_t sum = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : sum)
+  {
+    auto x = static_cast<uint64_t>(omp_get_thread_num());
+    for (int i = 0; i < 20000; ++i) {
+      x = x * 6364136223846793005u + 1442695040888963407u;
+      asm volatile(""
+                   : "+r"(x));  // each step waits for the one before, whatever the compiler and its options
+    }
+    sum += x;
+  }
+  g_sink = sum;
+}
+
 CpuRates measure_cpu_rates(int threads, int64_t cache_bytes, int64_t free_bytes) {
   CpuRates rates{};
   constexpr int64_t kMiB = int64_t{1} << 20;

@@ -9,6 +9,10 @@ namespace attnbench {
 /// lines behind, which is what a cache flush before a timed launch needs.
 uint64_t read_all(const uint64_t* data, int64_t words, int threads);
 
+/// A fixed piece of arithmetic on `threads` threads: a chain of multiplications that no compiler shortens and
+/// that touches no memory, so that its time, some 20 us, tells the clock of the cores.
+void turn_cores(int threads);
+
 struct CpuRates {
   double read_gbs;
   double copy_gbs;  ///< read plus written bytes

@@ -26,6 +26,13 @@ int64_t involuntary_switches() {
   return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
 }
 
+template <class Work>
+double us_of(const Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+}
+
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int num_threads) {
@@ -71,14 +78,12 @@ class CpuDevice final : public Device {
   void synchronize() override {}
 
   Sample time_launch(const std::function<void()>& launch, CacheMode cache) override {
-    if (cache == CacheMode::kCold) flush_cache();
-    const int64_t switches = involuntary_switches();
-    const auto start = std::chrono::steady_clock::now();
-    launch();
-    const auto stop = std::chrono::steady_clock::now();
     Sample sample;
+    sample.cores_us = us_of([&] { turn_cores(info_.threads); });
+    if (cache == CacheMode::kCold) sample.memory_us = us_of([&] { flush_cache(); });
+    const int64_t switches = involuntary_switches();
+    sample.us = us_of(launch);
     sample.disturbed = involuntary_switches() != switches;
-    sample.us = std::chrono::duration<double, std::micro>(stop - start).count();
     return sample;
   }
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "harness/report/pace.h"
 #include "harness/report/pairing.h"
 #include "harness/report/ratio.h"
 
@@ -22,23 +23,26 @@ void check_effect(double effect) {
 
 bool usable(double v) { return std::isfinite(v) && v > 0; }
 
-/// The times of one side, in microseconds or, as_sol, in multiples of the least possible time.
+/// The times of one side.
 struct Times {
   std::vector<double> samples;
   MedianRange range;
   bool has_interval = false;  ///< range.lo and range.hi are an interval, not one point
 };
 
-std::optional<Times> times_of(const LoadedResult& r, bool as_sol) {
+/// What the times of a comparison are multiples of.
+enum class Unit { kMicrosecond, kLeastTime, kCoresProbe };
+
+std::optional<Times> times_of(const LoadedResult& r, Unit in) {
   if (r.status != Status::kPass || !r.median_us || !usable(*r.median_us)) return std::nullopt;
   double unit = 1;
-  if (as_sol) {
+  if (in == Unit::kLeastTime) {
     if (!r.sol || !usable(*r.sol)) return std::nullopt;
     unit = *r.sol * *r.median_us;
   }
   Times t;
-  for (const double us : r.samples_us) {
-    if (usable(us)) t.samples.push_back(us / unit);
+  for (const double time : in == Unit::kCoresProbe ? paced_samples(r) : r.samples_us) {
+    if (usable(time)) t.samples.push_back(time / unit);
   }
   const double lo = r.lo_us.value_or(*r.median_us), hi = r.hi_us.value_or(*r.median_us);
   t.has_interval = usable(lo) && lo < hi;
@@ -110,38 +114,52 @@ void look_at_clocks(const LoadedResult& base, const LoadedResult& fresh, const R
   row.change = Change::kInconclusive;
 }
 
-/// One run may be shifted as a whole, by its neighbours or its memory layout. Pooled with others it still
-/// pulls the ratio, so each run is asked alone.
-void ask_each_run(const LoadedResult& fresh, double base_us, double effect, CompareRow& row) {
-  if (fresh.run_us.size() < 2 || (row.change != Change::kSlower && row.change != Change::kFaster)) return;
-  const auto says_it = std::count_if(fresh.run_us.begin(), fresh.run_us.end(), [&](double us) {
-    return row.change == Change::kSlower ? us > base_us * (1 + effect) : us < base_us * (1 - effect);
-  });
-  if (2 * says_it > std::ssize(fresh.run_us)) return;
-  row.note = fmt::format("{} in {} of {} runs only", change_name(row.change), says_it, fresh.run_us.size());
+/// A kernel bound by memory is no slower where memory is: what the cores' probe says must hold against the
+/// memory's too.
+void look_at_memory(const Pace& pace, const RatioTest& t, double effect, CompareRow& row) {
+  if (!pace.memory || (row.change != Change::kSlower && row.change != Change::kFaster)) return;
+  const double memory = *pace.memory / pace.cores;  // t is in multiples of the cores' probe
+  RatioTest in_memory = t;
+  in_memory.lo /= memory;
+  in_memory.hi /= memory;
+  if (verdict_of(in_memory, effect) == row.change) return;
+  row.note = fmt::format(
+      "{} for the cores, {:+.1f} % for the memory, whose time changed by {:+.1f} % (cores: {:+.1f} %)",
+      change_name(row.change), 100 * (t.ratio / memory - 1), 100 * (*pace.memory - 1),
+      100 * (pace.cores - 1));
   row.change = Change::kInconclusive;
 }
 
-/// No difference beyond the minimum effect is shown, and the interval is no wider than the case's own noise
-/// between runs makes it: more samples would not say it better.
-void accept_spread(const RatioTest& t, double noise, double effect, double max_spread, CompareRow& row) {
-  if (row.change != Change::kInconclusive || !(noise > 0)) return;
-  // A ratio that strays from the band by as much as equal runs do, and its interval around it.
-  const double band = (1 + effect) * std::exp(2 * noise) - 1;
-  if (!(t.lo >= 1 - band && t.hi <= 1 + band)) return;
-  if (noise > max_spread) {
-    row.note =
-        fmt::format("its times spread by {:.1f} % between equal runs: too much to be gated", 100 * noise);
+/// Times of a machine that others use at the same time say nothing about a kernel.
+void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, CompareRow& row) {
+  if (row.change != Change::kSlower && row.change != Change::kFaster) return;
+  for (const auto& [side, r] : {std::pair{"BASE", &base}, std::pair{"NEW", &fresh}}) {
+    if (2 * static_cast<std::size_t>(r->disturbed) <= r->samples_us.size()) continue;
+    row.note = fmt::format("{}, but others took the cores during {} of {} samples in {}",
+                           change_name(row.change), r->disturbed, r->samples_us.size(), side);
+    row.change = Change::kInconclusive;
     return;
   }
-  row.change = Change::kSame;
-  row.within = band;
-  row.note = fmt::format("same within {:.1f} %: the spread of this case between equal runs", 100 * band);
+}
+
+/// Why an interval that leaves the verdict open is as wide as it is, and what the machine did meanwhile.
+void explain(const RunNoise& noise, int base_runs, int fresh_runs, const std::optional<Pace>& pace,
+             double effect, CompareRow& row) {
+  if (!row.note.empty()) return;
+  if (row.change == Change::kInconclusive && noise.runs > 1 && noise.sigma > 0) {
+    row.note = fmt::format("equal runs differ by {:.1f} % (sd): {} against {} of them do not tell {:.1f} %",
+                           100 * noise.sigma, fresh_runs, base_runs, 100 * effect);
+  } else if (pace && std::abs(pace->cores - 1) > kClockTolerance) {
+    row.note = fmt::format("in time {:+.1f} %, but the cores' probe took {:+.1f} %: by the probe's time",
+                           100 * (*row.ratio * pace->cores - 1), 100 * (pace->cores - 1));
+  }
 }
 
 void compare_times(const LoadedResult& base, const LoadedResult& fresh, const CompareOptions& options,
                    CompareRow& row) {
-  const std::optional<Times> b = times_of(base, options.as_sol), f = times_of(fresh, options.as_sol);
+  const std::optional<Pace> pace = options.as_sol ? std::nullopt : pace_between(base, fresh);
+  const Unit unit = options.as_sol ? Unit::kLeastTime : pace ? Unit::kCoresProbe : Unit::kMicrosecond;
+  const std::optional<Times> b = times_of(base, unit), f = times_of(fresh, unit);
   if (!b || !f) {
     const bool neither = !base.median_us && !fresh.median_us;
     row.change = neither ? Change::kNotCompared : Change::kInconclusive;
@@ -167,36 +185,42 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
     return;
   }
   // By its own runs, and by a calibration: the wider one.
-  RunNoise own;
-  if (!options.as_sol) own = noise_of_runs(base.run_us, fresh.run_us);
-  double noise = noise_half_width(own, base.runs, fresh.runs);
-  widen_by_noise(t, own, base.runs, fresh.runs, effect);
+  const std::vector<double> base_runs = run_times(base, sampled && pace),
+                            fresh_runs = run_times(fresh, sampled && pace);
+  RunNoise noise;
+  if (!options.as_sol) {
+    noise = options.in_turns ? noise_of_pairs(base_runs, fresh_runs) : noise_of_runs(base_runs, fresh_runs);
+    widen_by_noise(t, noise, base.runs, fresh.runs, effect);
+  }
   // Two kernels on a case may be calibrated both, or either: noise is the machine's more than the kernel's.
   for (const std::string& name : std::set<std::string>{fresh.name, base.name}) {
     const auto it = options.noise_of.find(name);
     if (it == options.noise_of.end()) continue;
-    noise = std::max(noise, noise_half_width(it->second, base.runs, fresh.runs));
     widen_by_noise(t, it->second, base.runs, fresh.runs, effect);
+    if (noise_half_width(it->second, base.runs, fresh.runs) >
+        noise_half_width(noise, base.runs, fresh.runs)) {
+      noise = it->second;
+    }
   }
   row.ratio = t.ratio;
   row.lo = t.lo;
   row.hi = t.hi;
   row.p = t.p;
-  if (t.ratio == 1 && !b->samples.empty() && b->samples == f->samples) {
+  if (t.ratio == 1 && !b->samples.empty() && base.samples_us == fresh.samples_us) {
     row.change = Change::kSame;  // a file against itself: its noise says nothing
   } else {
     row.change = verdict_of(t, effect);
-    const bool clear = row.change != Change::kInconclusive;
     if (!options.as_sol) look_at_clocks(base, fresh, t, effect, row);
-    if (sampled && !options.as_sol) ask_each_run(fresh, midmean(b->samples), effect, row);
-    if (!clear && options.max_spread > 0) accept_spread(t, noise, effect, options.max_spread, row);
+    if (pace && sampled) look_at_memory(*pace, t, effect, row);
+    look_at_neighbours(base, fresh, row);
   }
-  if (row.change == Change::kSame && !row.within && effect > options.min_effect && row.note.empty() &&
+  if (row.change == Change::kSame && effect > options.min_effect && row.note.empty() &&
       !options.min_effect_of_id.contains(base.id)) {
     row.within = effect;
     row.note = fmt::format("same within {:.1f} %: two ticks of the timer", 100 * effect);
   }
-  if (row.note.empty() && row.change != Change::kInconclusive &&
+  explain(noise, base.runs, fresh.runs, sampled ? pace : std::nullopt, effect, row);
+  if (row.note.empty() && row.change != Change::kInconclusive && !pace &&
       std::abs(f->range.median / b->range.median / t.ratio - 1) > effect) {
     row.note = "times in steps: the medians lie further apart than the middle halves";
   }
@@ -333,6 +357,22 @@ std::vector<std::string> context_mismatches(const ResultSet& base, const ResultS
   const auto graph = [](const LoadedResult& r) { return std::string(r.graph ? "yes" : "no"); };
   compare("cache state", modes(base, cache), modes(fresh, cache));
   compare("graph replay", modes(base, graph), modes(fresh, graph));
+  // What ran before a case shows in its time, and verification runs before it. By case: a part of a sweep may
+  // hold other modes than the whole.
+  std::map<std::string, std::set<std::string>> checks;
+  const auto timed = [](const LoadedResult& r) { return r.median_us && !r.check.empty(); };
+  for (const LoadedResult& r : base.results) {
+    if (timed(r)) checks[r.id].insert(r.check);
+  }
+  for (const LoadedResult& r : fresh.results) {
+    const auto it = checks.find(r.id);
+    if (!timed(r) || it == checks.end() || it->second.contains(r.check)) continue;
+    out.push_back(
+        fmt::format("check: '{}' in BASE, '{}' in NEW (--check): verification before a case shows in its "
+                    "time, for {}",
+                    *it->second.begin(), r.check, r.id));
+    break;
+  }
   return out;
 }
 

@@ -19,16 +19,17 @@ enum class Match {
   kId,           ///< two kernels on the same cases
 };
 
+/// Of slower and faster together: of comparisons of equal sides at most half as many, 1 in 100, say slower.
+inline constexpr double kFalseDiscoveryRate = 0.02;
+
 struct CompareOptions {
   Match match = Match::kIdAndKernel;
   double min_effect = 0.02;                        ///< in [0, 1): a smaller difference is "same"
   std::map<std::string, double> min_effect_of_id;  ///< overrides by case id
-  double false_discovery_rate = 0.05;
+  double false_discovery_rate = kFalseDiscoveryRate;
   bool as_sol = false;  ///< compare shares of the speed of light, for two different devices
   std::map<std::string, RunNoise> noise_of;  ///< by "<id>/<kernel>" of either side, from a calibration
-  /// In [0, 1): where only the noise between equal runs of a case keeps it from being "same", and that noise
-  /// leaves its ratio no less certain than this, the verdict is "same" within that noise, in so many words.
-  double max_spread = 0;
+  bool in_turns = false;                     ///< run i of NEW was made right beside run i of BASE
   bool allow_missing = false;
   bool allow_new = false;  ///< a case that only NEW has is no failure
   bool allow_inconclusive = false;
@@ -47,14 +48,12 @@ enum class Change {
 };
 const char* change_name(Change c);
 
-/// SM clocks of the two sides may differ by this share before cycles are looked at too.
+/// SM clocks of the two sides may differ by this share before cycles are looked at too, the probes of a CPU's
+/// cores before a verdict says so.
 inline constexpr double kClockTolerance = 0.01;
 /// Times that CUDA events tell are multiples of this (seen on an H100). A difference under two of them is
 /// none.
 inline constexpr double kEventTickUs = 0.032;
-/// What gate and compare accept unless told otherwise (--max-spread).
-inline constexpr double kMaxSpread = 0.10;
-
 struct CompareRow {
   std::string id, sweep, base_kernel, new_kernel;
   Change change = Change::kNotCompared;
@@ -85,9 +84,11 @@ struct CompareResult {
 };
 
 /// Slower means: the interval of the ratio lies wholly above 1 + effect, the case survives Benjamini-Hochberg
-/// over all cases that have an interval, and where NEW is of several runs, more than half of them say it each
-/// by itself. Same: the interval lies within the band. All else is inconclusive. Where the SM clocks of the
-/// two sides differ by more than kClockTolerance, slower and faster must hold in cycles too.
+/// over all cases that have an interval. Where a side is of several runs, their spread widens it. Same: the
+/// interval lies within the band. All else is inconclusive. Where the SM clocks of the two sides differ by
+/// more than kClockTolerance, slower and faster must hold in cycles too. On a CPU whose probes are told
+/// (pace.h), times are in multiples of the cores' probe, and slower and faster must hold against the memory's
+/// too, on cores that others did not take during more than half of the samples.
 CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, const CompareOptions& options);
 
 /// Ids of the cases whose verdict more runs can change: undecided ones, and a difference, either way, that
@@ -95,7 +96,7 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
 std::set<std::string> undecided_cases(const CompareResult& result, const ResultSet& fresh);
 
 /// What makes the times of the two sets incomparable (device, driver, CUDA, build type, cache state, graph
-/// replay), one line each; a fact that one side does not state is no mismatch.
+/// replay, verification), one line each; a fact that one side does not state is no mismatch.
 std::vector<std::string> context_mismatches(const ResultSet& base, const ResultSet& fresh);
 
 /// 5 error in NEW, 1 incorrect in NEW or missing, 3 slower, 4 inconclusive, 6 nothing compared, 0; the first

@@ -135,6 +135,12 @@ TimeResult time_from_json(const Json& j) {
   get(j, "graph", t.graph);
   get(j, "plan_us", t.plan_us);
   get(j, "disturbed", t.disturbed);
+  for (const auto& [key, field] :
+       {std::pair{"cores_us", &t.cores_us}, std::pair{"memory_us", &t.memory_us}}) {
+    std::optional<double> us;
+    get(j, key, us);
+    *field = us.value_or(0);
+  }
   get(j, "host_bound", t.host_bound);
   get(j, "near_floor", t.near_floor);
   get(j, "copies", t.copies);

@@ -66,6 +66,35 @@ Status parse_status(const std::string& name, const Place& at) {
   at.fail(fmt::format("status '{}' is not one of pass, fail, skip, error, timeout, invalid_time", name));
 }
 
+/// The finite numbers of a list; empty where it is absent.
+std::vector<double> numbers_of(const Json& j, const char* key, const Place& at) {
+  std::vector<double> out;
+  const Json* list = member(j, key);
+  if (list == nullptr) return out;
+  if (!list->is_array()) at.fail(fmt::format("'{}' is not a list", key));
+  for (const Json& v : *list) {
+    if (v.is_null()) continue;
+    if (!v.is_number()) at.fail(fmt::format("'{}' holds something that is not a number", key));
+    out.push_back(v.get<double>());
+  }
+  return out;
+}
+
+std::vector<LoadedRun> runs_entry(const Json& time, const Place& at) {
+  const std::vector<double> us = numbers_of(time, "run_us", at),
+                            samples = numbers_of(time, "run_samples", at),
+                            cores = numbers_of(time, "run_cores_us", at),
+                            memory = numbers_of(time, "run_memory_us", at);
+  std::vector<LoadedRun> out(us.size());
+  for (std::size_t i = 0; i < us.size(); ++i) {
+    out[i].us = us[i];
+    if (samples.size() == us.size()) out[i].samples = static_cast<std::size_t>(std::max(0.0, samples[i]));
+    if (cores.size() == us.size()) out[i].cores_us = cores[i];
+    if (memory.size() == us.size()) out[i].memory_us = memory[i];
+  }
+  return out;
+}
+
 LoadedResult own_entry(const Json& entry, const Json& a, const Place& at) {
   if (!a.is_object()) at.fail("'attnbench' is not an object");
   LoadedResult r;
@@ -83,6 +112,13 @@ LoadedResult own_entry(const Json& entry, const Json& a, const Place& at) {
   r.sol = number_of(a, "sol", at);
   r.tflops = number_of(a, "tflops", at);
   r.gbs = number_of(a, "gbs", at);
+  if (const Json* c = member(a, "check")) {
+    r.check = text_of(*c, "method", at);
+    if (const Json* list = member(*c, "invariants"); list != nullptr && !list->empty())
+      r.check += " and invariants";
+  } else if (a.contains("check")) {
+    r.check = "off";
+  }
   if (const Json* c = member(a, "clocks")) {
     r.sm_mhz = number_of(*c, "sm_mhz", at);
     r.throttled = flag_of(*c, "throttled", false, at);
@@ -94,21 +130,11 @@ LoadedResult own_entry(const Json& entry, const Json& a, const Place& at) {
     r.cache = text_of(*t, "cache", at);
     r.graph = flag_of(*t, "graph", false, at);
     r.runs = static_cast<int>(std::clamp(number_of(*t, "runs", at).value_or(1), 1.0, 1e6));
-    if (const Json* runs = member(*t, "run_us")) {
-      if (!runs->is_array()) at.fail("'run_us' is not a list");
-      for (const Json& us : *runs) {
-        if (!us.is_number()) at.fail("'run_us' holds something that is not a number");
-        r.run_us.push_back(us.get<double>());
-      }
-    }
-    if (const Json* samples = member(*t, "samples_us")) {
-      if (!samples->is_array()) at.fail("'samples_us' is not a list");
-      for (const Json& s : *samples) {
-        if (s.is_null()) continue;
-        if (!s.is_number()) at.fail("'samples_us' holds something that is not a number");
-        r.samples_us.push_back(s.get<double>());
-      }
-    }
+    r.disturbed = static_cast<int>(std::clamp(number_of(*t, "disturbed", at).value_or(0), 0.0, 1e9));
+    r.cores_us = number_of(*t, "cores_us", at).value_or(0);
+    r.memory_us = number_of(*t, "memory_us", at).value_or(0);
+    r.per_run = runs_entry(*t, at);
+    r.samples_us = numbers_of(*t, "samples_us", at);
   }
   return r;
 }
@@ -293,6 +319,11 @@ ResultSet parse_results(const std::string& text, const std::string& path) {
   return set;
 }
 
+std::vector<LoadedRun> runs_of(const LoadedResult& r) {
+  if (!r.per_run.empty() || r.samples_us.empty()) return r.per_run;
+  return {{midmean(r.samples_us), r.samples_us.size(), r.cores_us, r.memory_us}};
+}
+
 void pool_runs(ResultSet& set, const ResultSet& more) {
   for (const LoadedResult& m : more.results) {
     const auto it = std::find_if(set.results.begin(), set.results.end(), [&](const LoadedResult& r) {
@@ -305,8 +336,10 @@ void pool_runs(ResultSet& set, const ResultSet& more) {
           m.status == Status::kFail || m.status == Status::kError || m.status == Status::kTimeout;
       if (it->status == Status::kPass || it->status == Status::kSkip || worse) *it = m;
     } else if (!m.samples_us.empty()) {
-      if (it->run_us.empty() && !it->samples_us.empty()) it->run_us = {midmean(it->samples_us)};
-      it->run_us.push_back(midmean(m.samples_us));
+      it->per_run = runs_of(*it);
+      const std::vector<LoadedRun> further = runs_of(m);
+      it->per_run.insert(it->per_run.end(), further.begin(), further.end());
+      it->disturbed += m.disturbed;
       it->samples_us.insert(it->samples_us.end(), m.samples_us.begin(), m.samples_us.end());
       it->runs += m.runs;
       const MedianInterval interval = median_interval(it->samples_us);

@@ -19,6 +19,13 @@ class ResultsError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// One run's part of a result.
+struct LoadedRun {
+  double us = 0;                       ///< midmean of its samples
+  std::size_t samples = 0;             ///< how many of samples_us are its own, in order; 0 where unknown
+  double cores_us = 0, memory_us = 0;  ///< CPU: medians of the probes beside its samples; 0 where none
+};
+
 struct LoadedResult {
   std::string name;  ///< "<id>/<kernel>"
   std::string id;
@@ -31,13 +38,19 @@ struct LoadedResult {
   std::optional<double> sol, tflops, gbs;
   std::string cache;  ///< "cold", "hot", or empty where unknown
   bool graph = false;
+  std::string
+      check;  ///< how it was verified: "off", "sampled", "full and invariants", ...; empty where unknown
   std::shared_ptr<const nlohmann::json> entry;  ///< as it stands in the file, for what is not above
   std::optional<double> sm_mhz;                 ///< median SM clock while it was timed
   bool throttled = false;
-  int runs = 1;  ///< how many runs the samples come from
-  /// Midmean of each run's samples, where runs were pooled here: does each of them say what all of them say?
-  std::vector<double> run_us;
+  int disturbed = 0;                   ///< CPU: samples during which others took a core away
+  double cores_us = 0, memory_us = 0;  ///< CPU: medians of the probes beside the samples; 0 where none
+  int runs = 1;                        ///< how many runs the samples come from
+  std::vector<LoadedRun> per_run;      ///< where runs were pooled; empty for one run
 };
+
+/// per_run, or the one run that there is; empty where there are no samples.
+std::vector<LoadedRun> runs_of(const LoadedResult& result);
 
 /// What decides whether two files may be compared; empty or 0 where the file does not say.
 struct LoadedContext {

@@ -30,11 +30,16 @@ std::vector<double> samples_of(const Json& time) {
   return samples;
 }
 
-/// Midmean of each run.
-std::vector<double> runs_of(const Json& time) {
-  if (time.contains("run_us")) return time.at("run_us").get<std::vector<double>>();
+/// Of each run: midmean, number of samples, and what the machine's probes took.
+const char* const kOfRuns[] = {"run_us", "run_samples", "run_cores_us", "run_memory_us"};
+
+Json of_run(const Json& time, const std::string& key) {
+  if (time.contains(key)) return time.at(key);
   const std::vector<double> samples = samples_of(time);
-  return samples.empty() ? std::vector<double>{} : std::vector<double>{midmean(samples)};
+  if (samples.empty()) return Json::array();
+  if (key == "run_us") return {midmean(samples)};
+  if (key == "run_samples") return {samples.size()};
+  return Json::array({time.value(key.substr(4), Json(nullptr))});
 }
 
 /// Adds a further run's samples to an entry that passed.
@@ -42,22 +47,36 @@ void add_samples(Json& entry, const Json& more) {
   Json& time = entry.at("attnbench").at("time");
   const Json& further = more.at("attnbench").at("time");
   if (time.is_null() || further.is_null()) return;
-  std::vector<double> run_us = runs_of(time);
-  const std::vector<double> further_us = runs_of(further);
-  run_us.insert(run_us.end(), further_us.begin(), further_us.end());
+  std::map<std::string, Json> of_runs;
+  for (const std::string key : kOfRuns) {
+    of_runs[key] = of_run(time, key);
+    for (const Json& v : of_run(further, key)) of_runs[key].push_back(v);
+  }
   for (const Json& us : further.at("samples_us")) time.at("samples_us").push_back(us);
   const std::vector<double> samples = samples_of(time);
   const MedianInterval m = median_interval(samples);
   time["median_us"] = entry["real_time"] = m.median;
   time["lo_us"] = m.lo;
   time["hi_us"] = m.hi;
-  time["runs"] = time.value("runs", 1) + further.value("runs", 1);
-  if (!run_us.empty()) time["run_us"] = run_us;
+  const int runs = time.value("runs", 1), further_runs = further.value("runs", 1);
+  time["runs"] = runs + further_runs;
+  for (auto& [key, values] : of_runs) {
+    if (!values.empty() && !values[0].is_null()) time[key] = std::move(values);
+  }
   for (const char* count : {"iterations", "host_bound", "disturbed"}) {
     time[count] = time.value(count, 0) + further.value(count, 0);
   }
   Json& clocks = entry.at("attnbench")["clocks"];
-  if (clocks.is_object() && more.at("attnbench").value("clocks", Json::object()).value("throttled", false)) {
+  const Json further_clocks = more.at("attnbench").value("clocks", Json::object());
+  const auto has_clock = [](const Json& c) {
+    return c.is_object() && c.contains("sm_mhz") && c["sm_mhz"].is_number();
+  };
+  if (has_clock(clocks) && has_clock(further_clocks)) {
+    clocks["sm_mhz"] =
+        (clocks["sm_mhz"].get<double>() * runs + further_clocks["sm_mhz"].get<double>() * further_runs) /
+        (runs + further_runs);
+  }
+  if (clocks.is_object() && further_clocks.value("throttled", false)) {
     clocks["throttled"] = true;
   }
 }

@@ -116,7 +116,7 @@ RatioTest interval_ratio(const MedianRange& base, const MedianRange& fresh, doub
 }
 
 RunNoise noise_of_runs(std::span<const double> base_us, std::span<const double> fresh_us) {
-  if (base_us.size() < kLeastRuns) return {};
+  if (base_us.size() < 2 && fresh_us.size() < 2) return {};
   double squares = 0;
   std::size_t freedom = 0;
   for (const std::span<const double> side : {base_us, fresh_us}) {
@@ -131,14 +131,49 @@ RunNoise noise_of_runs(std::span<const double> base_us, std::span<const double> 
   return {std::sqrt(squares / static_cast<double>(freedom)), static_cast<int>(freedom) + 1};
 }
 
+RunNoise noise_of_pairs(std::span<const double> base_us, std::span<const double> fresh_us) {
+  const std::size_t n = base_us.size();
+  if (n < 2 || fresh_us.size() != n) return {};
+  std::vector<double> difference(n);
+  double mean = 0, squares = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!(base_us[i] > 0 && fresh_us[i] > 0)) return {};
+    difference[i] = std::log(fresh_us[i] / base_us[i]);
+    mean += difference[i] / static_cast<double>(n);
+  }
+  for (const double d : difference) squares += (d - mean) * (d - mean);
+  // Of one side: a difference has the noise of two runs.
+  return {std::sqrt(squares / static_cast<double>(n - 1) / 2), static_cast<int>(n)};
+}
+
+double student_p(double t, int freedom) {
+  constexpr double kPi = 3.14159265358979323846;
+  const double theta = std::atan(std::abs(t) / std::sqrt(static_cast<double>(freedom)));
+  const double cosine = std::cos(theta), sine = std::sin(theta);
+  // The share of the distribution within -t .. t.
+  const bool odd = freedom % 2 != 0;
+  double term = odd ? cosine : 1, sum = freedom > 1 ? term : 0;
+  for (int k = odd ? 3 : 2; k < freedom; k += 2) {
+    term *= cosine * cosine * (k - 1) / k;
+    sum += term;
+  }
+  const double within = odd ? 2 / kPi * (theta + sine * sum) : sine * sum;
+  return std::clamp(1 - within, 0.0, 1.0);
+}
+
+double student_95(int freedom) {
+  double low = 0, high = 20;  // 12.71 with one degree of freedom
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (student_p(middle, freedom) > kAlpha ? low : high) = middle;
+  }
+  return high;
+}
+
 double noise_half_width(const RunNoise& noise, int base_runs, int fresh_runs) {
   if (noise.runs < 2 || !(noise.sigma > 0)) return 0;
-  // Student's t from the normal z by the expansion of R. A. Fisher and E. A. Cornish (1960), two terms.
-  constexpr double z = kNormal95;
-  const double dof = noise.runs - 1;
-  const double t =
-      z + (z * z * z + z) / (4 * dof) + (5 * std::pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * dof * dof);
-  return t * noise.sigma * std::sqrt(1.0 / std::max(1, base_runs) + 1.0 / std::max(1, fresh_runs));
+  return student_95(noise.runs - 1) * noise.sigma *
+         std::sqrt(1.0 / std::max(1, base_runs) + 1.0 / std::max(1, fresh_runs));
 }
 
 void widen_by_noise(RatioTest& test, const RunNoise& noise, int base_runs, int fresh_runs, double effect) {
@@ -146,7 +181,13 @@ void widen_by_noise(RatioTest& test, const RunNoise& noise, int base_runs, int f
   if (!(half > 0)) return;
   test.lo = std::min(test.lo, test.ratio * std::exp(-half));
   test.hi = std::max(test.hi, test.ratio * std::exp(half));
-  test.p = std::max(test.p, normal_p(beyond(test.ratio, effect), half / kNormal95));
+  const double distance = beyond(test.ratio, effect);
+  const int freedom = noise.runs - 1;
+  if (distance <= 0) {
+    test.p = 1;
+  } else {
+    test.p = std::max(test.p, student_p(distance / half * student_95(freedom), freedom));
+  }
 }
 
 std::vector<bool> benjamini_hochberg(std::span<const double> p, double q) {

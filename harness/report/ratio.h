@@ -1,4 +1,4 @@
-// Is one set of times slower than another? The ratio of medians, its interval, and a p-value that many cases
+// Is one set of times slower than another? The ratio of midmeans, its interval, and a p-value that many cases
 // can be corrected with.
 #pragma once
 
@@ -45,24 +45,35 @@ struct MedianRange {
 /// The widest ratio that the two intervals allow: wider than 95 %, never narrower.
 RatioTest interval_ratio(const MedianRange& base, const MedianRange& fresh, double effect);
 
-/// Between-run noise that a calibration saw: the standard deviation of the log of a run's midmean, from
-/// `runs` runs.
+/// Noise between runs: the standard deviation of the log of a run's midmean, with runs - 1 degrees of
+/// freedom.
 struct RunNoise {
   double sigma = 0;
   int runs = 0;
 };
 
 /// The noise that the runs of the two sides show themselves, by their midmeans: pooled over both, so that a
-/// difference between the sides is none of it. Nothing where a side of several runs is missing.
+/// difference between the sides is none of it. Nothing where neither side has two runs.
 RunNoise noise_of_runs(std::span<const double> base_us, std::span<const double> fresh_us);
-inline constexpr std::size_t kLeastRuns = 3;  ///< on the base side, for its spread to be known at all
+
+/// The same where run i of one side was made right beside run i of the other: from the spread of the
+/// differences, which a machine that drifts changes less. Nothing under two pairs, or where one is
+/// incomplete.
+RunNoise noise_of_pairs(std::span<const double> base_us, std::span<const double> fresh_us);
+
+/// Two-sided p of Student's t with this many degrees of freedom, at least 1 (the finite series of
+/// M. Abramowitz, I. Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4).
+double student_p(double t, int freedom);
+/// The t whose student_p is 0.05.
+double student_95(int freedom);
 
 /// Half the width, in logs, that the noise between runs leaves a 95 % interval of a ratio pooled from
 /// `base_runs` and `fresh_runs` runs. 0 where the noise says nothing.
 double noise_half_width(const RunNoise& noise, int base_runs, int fresh_runs);
 
 /// Widens the interval to what the noise between runs allows: samples of one run share that run's clock,
-/// memory layout and neighbours, so more samples of it do not narrow that. Never narrows.
+/// memory layout and neighbours, so more samples of it do not narrow that. Never narrows; p becomes that of
+/// Student's t where that is larger.
 void widen_by_noise(RatioTest& test, const RunNoise& noise, int base_runs, int fresh_runs, double effect);
 
 /// Which hypotheses fall when the false discovery rate is held at q (Y. Benjamini, Y. Hochberg, 1995; holds

@@ -110,6 +110,7 @@ TimeResult time_launches(Device& device, const std::string& name,
     read_at_s = now_s;
   };
 
+  std::vector<double> cores_us, memory_us;
   std::exception_ptr failure;
   double sampled_s = 0;
   Collector collector;
@@ -130,6 +131,8 @@ TimeResult time_launches(Device& device, const std::string& name,
         result.samples_us.push_back(s.us);
         result.host_bound += s.host_bound ? 1 : 0;
         result.disturbed += s.disturbed ? 1 : 0;
+        if (s.cores_us > 0) cores_us.push_back(s.cores_us);
+        if (s.memory_us > 0) memory_us.push_back(s.memory_us);
         sampled_s += s.us * 1e-6;
       } catch (...) {
         failure = std::current_exception();
@@ -167,6 +170,8 @@ TimeResult time_launches(Device& device, const std::string& name,
   result.real_time_us = collector.real_s * 1e6 / std::max(1, collector.iterations);
   result.cpu_time_us = collector.cpu_s * 1e6 / std::max(1, collector.iterations);
   result.clocks = summarise(readings);
+  result.cores_us = middle(std::move(cores_us)).value_or(0);
+  result.memory_us = middle(std::move(memory_us)).value_or(0);
   return result;
 }
 
