@@ -45,7 +45,7 @@ int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& l
     rows.push_back(
         {{one_line(name), std::to_string(n.runs), fmt::format("{:.2f}", 100 * n.sigma)}, Colour::kNone, ""});
   }
-  print_table(std::cout, {{"case", Align::kLeft, true}, {"runs"}, {"sd of medians %"}}, rows, {});
+  print_table(std::cout, {{"case", Align::kLeft, true}, {"runs"}, {"sd between runs %"}}, rows, {});
   std::cout << fmt::format(
       "\n{} cases, {} runs, largest noise between runs {:.2f} %; compared in pairs without it, {} of {} "
       "pairs "

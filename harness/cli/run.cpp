@@ -130,7 +130,7 @@ std::vector<Record> take_up(const std::filesystem::path& dir, const RunContext& 
     const auto different = differences(results, context);
     if (!different.empty()) {
       throw UsageError(fmt::format(
-          "--resume {}: that was another run ({}); give the same configuration and options, or a new --out",
+          "--resume {}: that was another run ({}); give the same configuration, options and program, or a new --out",
           dir.string(), fmt::join(different, "; ")));
     }
   }

@@ -13,7 +13,7 @@ function comparison_section() {
   });
   const plot = new Plot({
     id: "comparison", title: "Against the baseline",
-    hint: `Ratio of medians, ${c.as_sol ? "each as a multiple of its least possible time, " : ""}new over ${c.base}, with 95 % intervals. Within the dashed lines a difference does not count (${percent(c.min_effect, 2)}).`,
+    hint: `Ratio of times (the mean of the middle half of the samples), ${c.as_sol ? "each as a multiple of its least possible time, " : ""}new over ${c.base}, with 95 % intervals. Within the dashed lines a difference does not count (${percent(c.min_effect, 2)}).`,
     draw() {
       const rows = rows_shown().filter((row) => is_number(row.ratio));
       table();
