@@ -64,7 +64,23 @@ class Visibility {
   __device__ __forceinline__ void mask(float (&s)[kCount], int n) const {
     const int first_key = n * kShape.block_n;
     if (first_key + kShape.block_n > all_see_until_) mask_from(s, {end_[0] - first_key, end_[1] - first_key});
+    mask_left(s, n);
+  }
+
+  /// What begin() needs for KV block n. The warp's first row is lane 0's, its last one lane 28's second: rows
+  /// further down see no less.
+  __device__ __forceinline__ SeenKeys seen(int n) const {
+    const int first_key = n * kShape.block_n;
+    return {{end_[0] - first_key, end_[1] - first_key},
+            __shfl_sync(~0u, end_[0], 0) - first_key,
+            __shfl_sync(~0u, end_[1], 28) - first_key};
+  }
+
+  /// Masks keys left of a window.
+  template <int kCount>
+  __device__ __forceinline__ void mask_left(float (&s)[kCount], int n) const {
     if constexpr (kShape.masked) {
+      const int first_key = n * kShape.block_n;
       if (first_key < all_see_from_) mask_before(s, {begin_[0] - first_key, begin_[1] - first_key});
     }
   }
@@ -170,13 +186,19 @@ class Consumer {
     return softmax;
   }
 
-  /// After the products with K: masks the scores of block n_ and gives back K, after a tile's first also Q.
+  /// After the products with K: gives back K, after a tile's last also Q, and masks the scores of block n_;
+  /// of a tile's first only what lies left of a window.
+  template <bool kFirst>
   __device__ __forceinline__ void take_scores(Scores& s) {
     hopper::pin(s);
     release(smem_.k_empty[k_.stage()]);
     k_.advance();
     if constexpr (kShape.softcap) apply_tanh(s, p_.tanh_factor);
-    visibility_.mask(s, n_);
+    if constexpr (kFirst) {
+      visibility_.mask_left(s, n_);
+    } else {
+      visibility_.mask(s, n_);
+    }
     if (n_ == n_begin_) {
       release(smem_.q_empty[q_.stage()]);
       q_.advance();
@@ -248,10 +270,10 @@ class Consumer {
     await_k();
     issue_scores(s, q_tile(), k_tile());
     describe_tile(item);
+    const SeenKeys seen = visibility_.seen(n_);
     hopper::wgmma_wait<0>();
-    take_scores(s);
-    float shrink[2];
-    softmax_.add<kShape.dtype>(weights, s, p_.score_factor, true, shrink);
+    take_scores<true>(s);
+    softmax_.begin<kShape.dtype>(weights, s, p_.score_factor, seen);
   }
 
   /// The last O += P V of a tile, whose rows it stores.
@@ -279,16 +301,16 @@ class Consumer {
     --n_;
     issue_step(s, o, weights);
     hopper::wgmma_wait<1>();  // the scores
-    take_scores(s);
+    take_scores<false>(s);
     float shrink[2];
     bool moved;
     if constexpr (D::kTwoWeights) {
-      moved = softmax_.add<kShape.dtype>(next, s, p_.score_factor, false, shrink);
+      moved = softmax_.add<kShape.dtype>(next, s, p_.score_factor, shrink);
       hopper::pin(next);
       await_outputs(o);
     } else {
       await_outputs(o);
-      moved = softmax_.add<kShape.dtype>(weights, s, p_.score_factor, false, shrink);
+      moved = softmax_.add<kShape.dtype>(weights, s, p_.score_factor, shrink);
     }
     if (__builtin_expect(moved, 0)) rescale(o, shrink);
   }
@@ -331,12 +353,12 @@ class Consumer {
     issue_step(s, o, weights);
     const OnlineSoftmax ended = softmax_;
     describe_tile(item);
+    const SeenKeys seen = visibility_.seen(n_);
     hopper::wgmma_wait<1>();  // the scores
-    take_scores(s);
-    float shrink[2];
+    take_scores<true>(s);
     if constexpr (D::kTwoWeights) {
       Weights next;
-      softmax_.add<kShape.dtype>(next, s, p_.score_factor, true, shrink);
+      softmax_.begin<kShape.dtype>(next, s, p_.score_factor, seen);
       hopper::pin(next);
       await_outputs(o);
       store_rows<kShape>(p_, own_rows(tile), thread_row_, o, ended, lane_);
@@ -344,7 +366,7 @@ class Consumer {
     } else {
       await_outputs(o);
       store_rows<kShape>(p_, own_rows(tile), thread_row_, o, ended, lane_);
-      softmax_.add<kShape.dtype>(weights, s, p_.score_factor, true, shrink);
+      softmax_.begin<kShape.dtype>(weights, s, p_.score_factor, seen);
     }
     accumulate_ = 0;
     return true;

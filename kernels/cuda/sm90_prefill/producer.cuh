@@ -31,7 +31,8 @@ class KvLoader {
         p_(p),
         smem_(smem),
         lane_(lane),
-        lane_row_(lane < kShape.block_n / p.box_rows ? lane * p.box_rows : kNoRow) {}
+        boxes_(kShape.block_n / p.box_rows),
+        lane_row_(lane < boxes_ ? lane * p.box_rows : kNoRow) {}
 
   /// Loads the keys and values of a tile of queries: K of each block before V of the block before, also where
   /// that is the last of the tile before, as the consumers use them. `near_end` runs when it is time to find
@@ -102,7 +103,7 @@ class KvLoader {
       return;
     }
 #pragma unroll(D::kChunks <= 2 ? 2 : 1)
-    for (int i = 0; i < kShape.block_n / p_.box_rows; ++i, tile += box_bytes) {
+    for (int i = 0; i < boxes_; ++i, tile += box_bytes) {
       const int32_t valid = __shfl_sync(~0u, box.valid, i);
       const int32_t end = __shfl_sync(~0u, lane_end, i);
 #pragma unroll
@@ -125,6 +126,7 @@ class KvLoader {
   const KernelParams& p_;
   SharedMemory<kShape>& smem_;
   const int lane_;
+  const int boxes_;     ///< copies of a tile, of all its chunks
   const int lane_row_;  ///< of this lane's copy in the tile; kNoRow where it has none
   hopper::RingPlace<kKvStages> k_, v_;
   KvBox pending_{};  ///< V of the block before is still to be loaded

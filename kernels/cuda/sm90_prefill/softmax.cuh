@@ -48,6 +48,13 @@ __device__ __forceinline__ void apply_tanh(float (&s)[kCount], float factor) {
   }
 }
 
+/// Which keys of a KV block rows see, from its first on.
+struct SeenKeys {
+  int end[2];     ///< of this thread's rows, lane's part taken off
+  int all_until;  ///< what all rows of the warp see; the same in all lanes
+  int until;      ///< what some row of the warp sees
+};
+
 /// State of two rows: a reference score, in units of raw scores, and the sum of weights 2^(factor * (s -
 /// reference)) of this lane's keys, factor > 0.
 ///
@@ -69,20 +76,69 @@ struct OnlineSoftmax {
     sum[h] = mine && sink != -INFINITY ? 1.0f : 0.0f;
   }
 
-  /// Scores of a block to weights; `first`: of a tile's first. True, for a whole warp, where a reference
-  /// moved: then what was summed over the blocks before must be multiplied by `shrink`, which is not set
-  /// otherwise.
+  /// Scores of a tile's first block to weights, where rows see the keys below `seen`: what no row of the warp
+  /// sees costs nothing, as it is half of a causal tile's first block. Scores are masked here.
+  template <DType kType, int kCount>
+  __device__ __forceinline__ void begin(uint32_t (&weights)[kCount / 8][4], float (&s)[kCount], float factor,
+                                        const SeenKeys& seen) {
+    float block_max[2][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
+#pragma unroll
+    for (int g = 0; g < kCount; g += kGroup) {
+      if (2 * g >= seen.until) continue;
+      if (2 * (g + kGroup) > seen.all_until) {
+#pragma unroll
+        for (int i = g; i < g + kGroup && i < kCount; ++i) {
+          s[i] = key_of(i) < seen.end[row_of(i)] ? s[i] : -INFINITY;
+        }
+      }
+#pragma unroll
+      for (int i = g; i < g + kGroup && i < kCount; ++i) {
+        block_max[row_of(i)][i % 2] = fmaxf(block_max[row_of(i)][i % 2], s[i]);
+      }
+    }
+    float usable[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float block =
+          quad_reduce(fmaxf(block_max[h][0], block_max[h][1]), [](float a, float b) { return fmaxf(a, b); });
+      const float previous = offset[h];  // of a sink
+      offset[h] = fminf(previous, -(block * factor));
+      usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
+      sum[h] *= hopper::exp2_approx(usable[h] - previous);
+    }
+    float part[2][2] = {};
+#pragma unroll
+    for (int g = 0; g < kCount; g += kGroup) {
+      if (2 * g < seen.until) {
+#pragma unroll
+        for (int i = g; i < g + kGroup && i < kCount; i += 2) {
+          const int h = row_of(i);
+          const float low = hopper::exp2_approx(fmaf(s[i], factor, usable[h]));
+          const float high = hopper::exp2_approx(fmaf(s[i + 1], factor, usable[h]));
+          part[h][0] += low;
+          part[h][1] += high;
+          weights[i / 8][i % 8 / 2] = hopper::pack_pair<kType>(low, high);
+        }
+      } else {
+#pragma unroll
+        for (int i = g; i < g + kGroup && i < kCount; i += 2) weights[i / 8][i % 8 / 2] = 0;
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) sum[h] += part[h][0] + part[h][1];
+  }
+
+  /// Scores of another block to weights. True, for a whole warp, where a reference moved: then what was
+  /// summed over the blocks before must be multiplied by `shrink`, which is not set otherwise.
   template <DType kType, int kCount>
   __device__ __forceinline__ bool add(uint32_t (&weights)[kCount / 8][4], const float (&s)[kCount],
-                                      float factor, bool first, float (&shrink)[2]) {
+                                      float factor, float (&shrink)[2]) {
     float block_sum[2];
-    bool heavy[2] = {true, true};
-    if (!first) {
-      weigh<kType>(weights, s, factor, offset, block_sum);
-      // NaN counts as heavy: that is what rows without a reference have.
+    bool heavy[2];
+    weigh<kType>(weights, s, factor, offset, block_sum);
+    // NaN counts as heavy: that is what rows without a reference have.
 #pragma unroll
-      for (int h = 0; h < 2; ++h) heavy[h] = !(block_sum[h] <= kHeaviest);
-    }
+    for (int h = 0; h < 2; ++h) heavy[h] = !(block_sum[h] <= kHeaviest);
     const bool moves = __any_sync(~0u, heavy[0] || heavy[1]);
     if (moves) {
       float usable[2];
@@ -108,6 +164,8 @@ struct OnlineSoftmax {
   }
 
  private:
+  static constexpr int kGroup = 16;  ///< scores of 32 keys
+
   /// Weights by the reference behind `offsets`, rounded in pairs to the A operands of the product with V
   /// (wgmma.cuh), and their sum before rounding.
   template <DType kType, int kCount>
