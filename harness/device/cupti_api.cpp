@@ -19,7 +19,7 @@ const char* mend_of(Result r) {
     case kHardwareBusy:
     case kOldProfilerInitialized:
     case kMultipleSubscribers:
-      return "; another profiler holds the counters: end it, and leave out --counters under ncu and nsys";
+      return "; another profiler or sanitizer holds the counters: run without it, or without --counters";
     case kInvalidChipName:
       return "; this CUPTI does not know the chip: that of a newer CUDA Toolkit may";
     default:
