@@ -297,7 +297,7 @@ TEST_F(CliRun, MistakesOnTheCommandLineAreTwo) {
   expect({"run", "--case", "{batch: q4, bach: q5}"}, "did you mean 'batch'");
   expect({"run", file, "--case", "no/such/id"}, "no case has this id");
   expect({"rum", file}, "did you mean 'run'?");
-  expect({}, "subcommand");
+  expect({}, "no command given");
 }
 
 }  // namespace
