@@ -69,6 +69,20 @@ TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
   EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "g" / "5-new"));
 }
 
+TEST_F(CliTimedGate, ABaselineVerifiedOtherwiseIsTwo) {
+  const std::string base = scratch_.path("base.json");
+  ASSERT_EQ(gate({"--kernel", "cpu", "--baseline", base, "--update-baseline", "--runs", "1", "--check", "off",
+                  "--out", "b"})
+                .exit_code,
+            0);
+  const Outcome o = gate({"--kernel", "cpu", "--baseline", base, "--reruns", "0", "--out", "g"});
+  EXPECT_EQ(o.exit_code, 2) << o.out << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("check: 'off' in BASE, '"), HasSubstr("(--check)")));
+  EXPECT_NE(gate({"--kernel", "cpu", "--baseline", base, "--reruns", "0", "--check", "off", "--out", "g"})
+                .exit_code,
+            2);
+}
+
 TEST_F(CliTimedGate, ABaselineIsOfSeveralRuns) {
   const std::string base = scratch_.path("base.json");
   const auto make = [&](const std::vector<std::string>& more) {

@@ -277,6 +277,18 @@ TEST(ReportCompare, Mismatches) {
   EXPECT_THAT(context_mismatches(a, b), ElementsAre("device: 'H100' in BASE, 'H200' in NEW",
                                                     "build type: 'Release' in BASE, 'Debug' in NEW",
                                                     "cache state: 'cold' in BASE, 'hot' in NEW"));
+  // Of the same case: a part of a sweep may be verified otherwise than the rest.
+  a = set_of({sampled("a", 1, 0.01, 9, 1), sampled("b", 1, 0.01, 9, 1)});
+  b = set_of({sampled("b", 1, 0.01, 9, 1), sampled("c", 1, 0.01, 9, 1)});
+  a.results[0].check = "full";
+  a.results[1].check = b.results[0].check = "sampled";
+  b.results[1].check = "off";
+  EXPECT_THAT(context_mismatches(a, b), SizeIs(0));
+  b.results[0].check = "off";
+  EXPECT_THAT(context_mismatches(a, b),
+              ElementsAre(HasSubstr("check: 'sampled' in BASE, 'off' in NEW (--check)")));
+  b.results[0].median_us.reset();
+  EXPECT_THAT(context_mismatches(a, b), SizeIs(0)) << "no times, nothing to disturb";
 }
 
 TEST(ReportCompare, Tables) {

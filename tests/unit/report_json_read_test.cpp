@@ -27,6 +27,8 @@ TEST(JsonRead, WritesTheSameAgain) {
   all.time->cache = CacheMode::kHot;
   all.time->graph = all.time->near_floor = true;
   all.time->disturbed = 3;
+  all.time->cores_us = 21.5;
+  all.time->memory_us = 812;
   all.time->host_bound = 4;
   all.time->copies = 5;
   all.time->clocks = {3, 1980, 1755.5, 1980, 2619, 651.5, 55, {"hw_thermal", "sw_power_cap"}};

@@ -74,7 +74,12 @@ class FakeDevice : public Device {
   void synchronize() override {}
   Sample time_launch(const std::function<void()>& launch, CacheMode) override {
     launch();
-    return {us_(calls++), 0, false, host_bound};
+    Sample sample{us_(calls++), 0, false, host_bound};
+    if (probed) {
+      sample.cores_us = 0.2 * sample.us;
+      sample.memory_us = 8 * sample.us;
+    }
+    return sample;
   }
   std::function<void()> capture_graph(const std::function<void()>& launch) override { return launch; }
   const Ceilings& ceilings(const std::vector<DType>&) override { return ceilings_; }
@@ -84,7 +89,7 @@ class FakeDevice : public Device {
   void range_pop() override {}
   std::optional<ClockReading> read_clocks() override { return clocks; }
   int calls = 0;
-  bool host_bound = false;
+  bool host_bound = false, probed = false;
   std::optional<ClockReading> clocks;
 
  private:
@@ -109,6 +114,15 @@ TEST(TimeLaunches, StopsEarlyWhenQuietAndGoesOnWhenNoisy) {
   EXPECT_NEAR(a.median_us, 100.01, 1e-9);
   EXPECT_NEAR(a.real_time_us, a.median_us, 0.02) << "its manual time is ours";
   EXPECT_EQ(a.host_bound, 0);
+}
+
+TEST(TimeLaunches, ProbesBesideTheSamplesAreMedians) {
+  FakeDevice d([](int i) { return i % 10 == 0 ? 1000.0 : 100.0; });
+  EXPECT_EQ(time_launches(d, "x", [] {}, {}).cores_us, 0) << "a device without probes";
+  d.probed = true;
+  const TimeResult r = time_launches(d, "x", [] {}, {});
+  EXPECT_DOUBLE_EQ(r.cores_us, 20);
+  EXPECT_DOUBLE_EQ(r.memory_us, 800);
 }
 
 TEST(TimeLaunches, TimesInStepsAreNotTakenForQuietOnes) {
