@@ -138,6 +138,9 @@ void add_compare(CLI::App& app, Program& program) {
       ->check(CLI::IsMember({"text", "md", "json", "junit", "github"}));
   c->flags.add(*command);
   command->footer(
+      "The change is that of midmeans (means of the middle half of the samples); where both sides tell how "
+      "fast\n"
+      "the CPU was, of midmeans in multiples of its probe's time. Base us and new us are medians.\n"
       "Examples:\n"
       "  attnbench compare results/baselines/cpu/quickstart.json results/runs/quickstart\n"
       "  attnbench compare a/results.json b/results.json --match case --min-effect 5\n"

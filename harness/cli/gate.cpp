@@ -291,10 +291,10 @@ void add_gate(CLI::App& app, Program& program) {
   command->add_option("--pairs", o->pairs, "Pairs of runs that --calibrate makes (default 5)")
       ->type_name("N")
       ->check(CLI::Range(2, 1000));
-  command->add_option("--runs", o->runs, "Runs that --update-baseline makes and pools (default 12)")
+  command->add_option("--runs", o->runs, "Runs that --update-baseline makes and pools (default 16)")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
-  command->add_option("--reruns", o->reruns, "Rounds of reruns of undecided cases (default 8)")
+  command->add_option("--reruns", o->reruns, "Rounds of reruns of undecided cases (default 12)")
       ->type_name("N")
       ->check(CLI::Range(0, 100));
   command
@@ -346,6 +346,7 @@ void add_gate(CLI::App& app, Program& program) {
       ->check(CLI::IsMember({"md", "json", "junit", "github"}));
   command->add_flag("-q,--quiet", o->quiet, "No progress");
   command->footer(
+      "Compares as attnbench compare does (midmeans; see its --help).\n"
       "Examples:\n"
       "  attnbench gate configs/ci.yaml --baseline ci.json --update-baseline\n"
       "  attnbench gate configs/ci.yaml --baseline ci.json --calibrate --pairs 10\n"

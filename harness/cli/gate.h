@@ -17,9 +17,9 @@ struct GateOptions {
   std::string baseline, against, against_kernel, out;
   std::vector<std::string> formats;
   CompareFlags compare;
-  int reruns = 8;
+  int reruns = 12;
   int pairs = 5;
-  int runs = 12;         ///< that a baseline is made of
+  int runs = 16;         ///< that a baseline is made of
   double whole_s = 120;  ///< a run of at most so many seconds is repeated whole
   bool update_baseline = false;
   bool calibrate = false;
