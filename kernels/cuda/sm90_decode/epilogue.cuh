@@ -5,6 +5,7 @@
 #include "kernels/cuda/common/last_arrival.cuh"
 #include "kernels/cuda/common/named_barrier.cuh"
 #include "kernels/cuda/common/sink.cuh"
+#include "kernels/cuda/sm90_decode/handover.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
 #include "kernels/cuda/sm90_decode/softmax.cuh"
 
@@ -220,11 +221,26 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
       const float normaliser = sum == 0.0f ? 0.0f : hopper::reciprocal_approx(sum) * scales.out;
 #pragma unroll
       for (int c = 0; c < 4; ++c) merged[c] *= normaliser;
-      const float lse2 = lse2_of(base, sum);
+      float lse2 = lse2_of(base, sum);
       const int channel = pass * kChannels + unit * 4;
       const bool writes_lse = pass == 0 && unit == 0;
       if (whole) {
         store_row<kShape.dtype>(p, item, kv_head, row, channel, merged, lse2, writes_lse);
+      } else if (D::kFirstWaits && item.first_partial < 0) {
+        const int32_t first_part = item.other_partial / kPartialStep;
+        const int32_t part = first_part + (item.split > 0 ? item.split : 1);
+        const int64_t state_row = static_cast<int64_t>(kv_head * p.parts + part) * p.max_rows + row;
+        const int64_t state = (state_row * kShape.head_dim + channel) / 4;
+        const StatePlace place{p.state_out + 4 * state, p.state_lse + state};
+        if (item.split > 0) {
+          leave_state(place, merged, lse2);
+        } else {
+          const int64_t stride =
+              static_cast<int64_t>(p.max_rows) * (kShape.head_dim / 4);  // from part to part
+          take_states(place, stride, item.num_splits - 1, merged, lse2);
+          store_row<kShape.dtype>(p, item, kv_head, row, channel, merged, lse2, writes_lse);
+          clear_states(place, stride, item.num_splits - 1);
+        }
       } else {
         float* partial = p.partial_out + (partial_row + row) * kShape.head_dim + channel;
         *reinterpret_cast<float4*>(partial) = make_float4(merged[0], merged[1], merged[2], merged[3]);
@@ -234,7 +250,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
   }
   // merge_out has been read, and may be written for the next segment; the partial result has been written.
   meet();
-  if (whole) return;
+  if (whole || (D::kFirstWaits && item.first_partial < 0)) return;
 
   // The barrier above orders every thread's part of the partial result before thread 0's release; the one
   // below orders its acquire before every thread's loads.

@@ -25,6 +25,7 @@ struct Instance {
   int tile_tokens;
   bool for_few_blocks;  ///< larger tiles and rings
   int blocks_per_sm;
+  bool first_waits;  ///< how splits are merged (handover.cuh), but where every unit is a split
   /// `started`, if not null, is recorded once all blocks have begun.
   cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t, cudaEvent_t started);
 };

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/sm90_decode/consumer.cuh"
+#include "kernels/cuda/sm90_decode/first_tile.cuh"
 #include "kernels/cuda/sm90_decode/instances.h"
 #include "kernels/cuda/sm90_decode/producer.cuh"
 #include "kernels/cuda/sm90_decode/start.cuh"
@@ -20,8 +21,9 @@ __device__ __forceinline__ void touch_parameters(const KernelParams& p) {
   for (int i = 0; i < static_cast<int>(sizeof p / 4); i += 16) asm volatile("" ::"r"(words[i]));
 }
 
-/// map_q: (64 channels, head, token, chunk); map_k, map_v: row-window maps. Block (x, y) is part y of KV head
-/// x: neighbouring blocks read neighbouring heads of the same tokens at about the same time. Dynamic shared
+/// map_q: (64 channels, head, token, chunk); map_k, map_v: row-window maps. Block (x, y) is part y, counted
+/// from the last, of KV head x: neighbouring blocks read neighbouring heads of the same tokens at about the
+/// same time, and the parts that a block may wait for (handover.cuh) have begun before it. Dynamic shared
 /// memory: kSmemBytes. `Choice::kShape` is the Shape (a type, because nvcc's launch stubs cannot spell a
 /// Shape).
 template <class Choice>
@@ -36,14 +38,16 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the same in all lanes
   const int lane = threadIdx.x % 32;
   const int32_t kv_head = blockIdx.x;
-  const int32_t part = blockIdx.y;
+  const int32_t part = static_cast<int32_t>(gridDim.y) - 1 - blockIdx.y;
 
   // The lengths are asked for first; what needs none happens while they are on their way.
-  const bool small = p.attention.batch <= kWarpBatch;
+  const bool small = p.batch <= kWarpBatch;
   Entry mine{};
   if (warp < Derived<kShape>::kProducerWarps && small) mine = load_entry_of_lane(p, lane);
   PageWindow pages(p, lane);
-  if (warp < Derived<kShape>::kProducerWarps) pages.guess(p, part, kShape.tile_tokens);
+  const Guess guess = guess_start(p, part);
+  if (warp < Derived<kShape>::kProducerWarps) pages.expect(guess, kShape.tile_tokens);
+  const FirstTile<kShape> first_tile(p, guess, lane);
   if (warp >= Derived<kShape>::kProducerWarps && lane == 0) {
     smem.init_barriers(warp - Derived<kShape>::kProducerWarps);
     hopper::fence_barrier_init();
@@ -61,14 +65,25 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
   if (!small) work = find_start_in_block<kShape>(p, part, smem, &partition);
   if (warp < Derived<kShape>::kProducerWarps) {
     Start start{};
-    if (small) {
+    bool begun = false;
+    if (Derived<kShape>::kProducerWarps == 1 && small && is_as_guessed(p, mine, lane)) {
+      partition = p.guessed_partition;
+      start = {guess.b, guess.first_unit, from_lane(p, mine, guess.b % 32)};
+      work = guess.b < p.batch;
+      if (work) {
+        const int32_t block =
+            p.block_table != nullptr ? pages.guessed_block_of(first_tile.page()) : start.sequence.kv_block;
+        first_tile.load(map_q, map_k, map_v, p, smem, kv_head, start.sequence, block);
+      }
+      begun = work;
+    } else if (small) {
       work = find_start_in_warp<kShape>(p, part, mine, lane, &partition, &start);
     } else if (work) {
       start = smem.start;
     }
     if (warp == 0) {
       FirstProducer<kShape>(map_q, map_k, map_v, p, smem, kv_head, lane, pages)
-          .run(partition, part, work, start);
+          .run(partition, part, work, start, begun);
     } else {
       ValueProducer<kShape>(map_k, map_v, p, smem, kv_head, lane, pages).run(partition, part, work, start);
     }
@@ -100,8 +115,9 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t 
 template <class Choice>
 constexpr Instance make_instance() {
   constexpr Shape kShape = Choice::kShape;
-  return {kShape.dtype,       kShape.eight_bit_kv,   kShape.head_dim,      Derived<kShape>::kRows,
-          kShape.tile_tokens, kShape.for_few_blocks, kShape.blocks_per_sm, launch_choice<Choice>};
+  return {kShape.dtype,           kShape.eight_bit_kv,          kShape.head_dim,
+          Derived<kShape>::kRows, kShape.tile_tokens,           kShape.for_few_blocks,
+          kShape.blocks_per_sm,   Derived<kShape>::kFirstWaits, launch_choice<Choice>};
 }
 
 }  // namespace attnbench::sm90_decode

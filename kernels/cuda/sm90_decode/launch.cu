@@ -43,7 +43,9 @@ int64_t max_rows(const AttentionParams& p) {
 /// The partition as far as the host knows it, as if every sequence were as long as the longest.
 struct Guess {
   int32_t parts;
-  int32_t partials;  ///< places for partial results per KV head; no guess, as the longest is known
+  int32_t partials;       ///< places for partial results per KV head; no guess, as the longest is known
+  int32_t waiting_parts;  ///< parts that have places for states
+  int32_t tiles;          ///< of a sequence
   int32_t first_tile;
   int64_t sequence_units;
   int64_t total_units;
@@ -55,6 +57,7 @@ Guess guess(const Instance& instance, const AttentionParams& p, const LaunchCont
   const KeyBounds keys = visible_keys_of_sequence(std::min(p.window_left, kFar), q_len, p.max_seqlen_k);
   const TileRange tiles = tiles_of_keys(keys.begin, keys.end, instance.tile_tokens);
   Guess g{};
+  g.tiles = tiles.end - tiles.begin;
   g.first_tile = tiles.begin;
   g.sequence_units = sequence_units(q_len, units_of_tiles(tiles.end - tiles.begin, division.unit_shift),
                                     division.segment_cost);
@@ -64,27 +67,39 @@ Guess guess(const Instance& instance, const AttentionParams& p, const LaunchCont
   const int resident = context.multiprocessors * instance.blocks_per_sm;
   const int parts = std::clamp(resident / p.num_heads_kv, 1, division.max_parts);
   g.parts = static_cast<int32_t>(std::min<int64_t>(parts, useful));
-  g.partials =
-      division.split_every_unit ? static_cast<int32_t>(std::max<int64_t>(g.total_units, 1)) : 2 * g.parts;
+  if (division.split_every_unit) {
+    g.partials = static_cast<int32_t>(std::max<int64_t>(g.total_units, 1));
+  } else {
+    g.partials = 2 * g.parts;
+    if (instance.first_waits) g.waiting_parts = g.parts;
+  }
   return g;
 }
 
 /// Where things lie in the workspace, in bytes.
 struct Workspace {
   std::size_t counters_bytes;
+  std::size_t states;  ///< O, and then the LSE
+  std::size_t state_lse;
+  std::size_t states_bytes;
   std::size_t partial_lse;
   std::size_t partial_out;
   std::size_t bytes;
 };
 
-Workspace workspace_of(const AttentionParams& p, int32_t partials_per_head) {
+Workspace workspace_of(const AttentionParams& p, const Guess& g) {
   constexpr std::size_t kAlign = 256;
   const auto aligned = [](std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; };
-  const std::size_t partials = static_cast<std::size_t>(partials_per_head) * p.num_heads_kv;
+  const std::size_t partials = static_cast<std::size_t>(g.partials) * p.num_heads_kv;
   const std::size_t rows = partials * max_rows(p);
   Workspace w{};
   w.counters_bytes = aligned(partials * sizeof(uint32_t));
-  w.partial_lse = w.counters_bytes;
+  const std::size_t state_out =
+      static_cast<std::size_t>(g.waiting_parts) * p.num_heads_kv * max_rows(p) * p.head_dim * sizeof(float);
+  w.states = w.counters_bytes;
+  w.state_lse = w.states + state_out;
+  w.states_bytes = aligned(state_out + state_out / 4);
+  w.partial_lse = w.states + w.states_bytes;
   w.partial_out = w.partial_lse + aligned(rows * sizeof(float));
   w.bytes = w.partial_out + rows * p.head_dim * sizeof(float);
   return w;
@@ -301,15 +316,17 @@ const Instance* find_instance(const AttentionParams& p, bool few_blocks) {
 
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
                                const LaunchContext& context, const Division& division) {
-  return workspace_of(p, guess(instance, p, context, division).partials).bytes;
+  return workspace_of(p, guess(instance, p, context, division)).bytes;
 }
 
 KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                            const Division& division, KernelMessage* message) {
-  const Workspace w = workspace_of(p, guess(instance, p, context, division).partials);
+  const Workspace w = workspace_of(p, guess(instance, p, context, division));
   if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
-  const cudaError_t error =
-      cudaMemsetAsync(context.workspace, 0, w.counters_bytes, static_cast<cudaStream_t>(context.stream));
+  auto* workspace = static_cast<unsigned char*>(context.workspace);
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  cudaError_t error = cudaMemsetAsync(workspace, 0, w.counters_bytes, stream);
+  if (error == cudaSuccess) error = cudaMemsetAsync(workspace + w.states, 0xff, w.states_bytes, stream);
   if (error != cudaSuccess) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_decode: %s", cudaGetErrorString(error));
   }
@@ -323,12 +340,18 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
     return s;
   if (const KernelStatus s = check_alignment(p, message); s != KernelStatus::kOk) return s;
   const Guess g = guess(instance, p, context, division);
-  const Workspace w = workspace_of(p, g.partials);
+  const Workspace w = workspace_of(p, g);
   if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
 
   KernelParams k{};
   k.attention = p;
-  if ((p.features & kPagedKv) == 0) k.attention.block_table = nullptr;
+  k.cu_seqlens_q = p.cu_seqlens_q;
+  k.batch = p.batch;
+  k.max_seqlen_q = p.max_seqlen_q;
+  k.max_seqlen_k = p.max_seqlen_k;
+  k.block_table = p.features & kPagedKv ? p.block_table : nullptr;
+  k.block_table_stride = p.block_table_stride;
+  k.block_size = std::max(p.block_size, 1);
   k.k_end = p.seqused_k != nullptr ? p.seqused_k : p.cu_seqlens_k + 1;
   k.k_begin = p.seqused_k != nullptr ? nullptr : p.cu_seqlens_k;
   k.kv_row = p.features & kPackedKv ? p.cu_seqlens_k : p.features & kContiguousKv ? p.cache_leftpad : nullptr;
@@ -345,19 +368,21 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   k.window_left = std::min(p.window_left, kFar);
   k.by_group = Divisor(k.group);
   k.by_parts = Divisor(k.parts);
-  k.by_block_size = Divisor(std::max(p.block_size, 1));
+  k.by_block_size = Divisor(k.block_size);
   k.by_guessed_sequence_units = Divisor(static_cast<uint32_t>(g.sequence_units));
   k.box_rows = box_rows(instance, p);
   k.guessed_sequence_units = static_cast<int32_t>(g.sequence_units);
-  k.guessed_units_per_part = make_partition(static_cast<int32_t>(g.total_units), g.parts, k.by_parts,
-                                            division.min_units, division.segment_cost)
-                                 .units_per_part;
+  k.guessed_partition = make_partition(static_cast<int32_t>(g.total_units), g.parts, k.by_parts,
+                                       division.min_units, division.segment_cost);
+  k.guess_is_usable = g.tiles > 0 && division.segment_cost == 0;
   k.guessed_first_tile = g.first_tile;
   const bool softcap = p.softcap > 0.0f;
   k.tanh_factor = softcap ? 2.0f * kLog2E * p.softmax_scale / p.softcap : 0.0f;
   k.score_factor = (softcap ? p.softcap : p.softmax_scale) * kLog2E;
   auto* workspace = static_cast<unsigned char*>(context.workspace);
   k.counters = reinterpret_cast<uint32_t*>(workspace);
+  k.state_out = reinterpret_cast<float*>(workspace + w.states);
+  k.state_lse = reinterpret_cast<float*>(workspace + w.state_lse);
   k.partial_lse = reinterpret_cast<float*>(workspace + w.partial_lse);
   k.partial_out = reinterpret_cast<float*>(workspace + w.partial_out);
 

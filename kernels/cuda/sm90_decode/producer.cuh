@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/common/announce.cuh"
 #include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/sm90_decode/handover.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
 #include "kernels/cuda/sm90_decode/start.cuh"
 
@@ -13,23 +14,22 @@ namespace attnbench::sm90_decode {
 /// second half is fetched while tiles of the first are loaded.
 class PageWindow {
  public:
-  __device__ __forceinline__ PageWindow(const KernelParams& p, int lane)
-      : p_(p.attention), by_block_size_(p.by_block_size), lane_(lane) {}
+  __device__ __forceinline__ PageWindow(const KernelParams& p, int lane) : p_(p), lane_(lane) {}
 
-  /// Fetches the pages with which part `part` will begin if the host's guess of the lengths is right.
-  __device__ __forceinline__ void guess(const KernelParams& p, int32_t part, int32_t tile_tokens) {
-    if (p_.block_table == nullptr) return;
-    const int32_t unit = part * p.guessed_units_per_part;
-    const int32_t b = p.by_guessed_sequence_units.divide(unit);
-    if (b >= p_.batch) return;
-    const int32_t tile =
-        p.guessed_first_tile + (max(unit - b * p.guessed_sequence_units - p.segment_cost, 0) << p.unit_shift);
-    guessed_b_ = b;
-    guessed_page_ = page_of(tile * tile_tokens);
+  /// Fetches the pages with which a part will begin if `guess` is right.
+  __device__ __forceinline__ void expect(const Guess& guess, int32_t tile_tokens) {
+    if (p_.block_table == nullptr || guess.b >= p_.batch) return;
+    guessed_b_ = guess.b;
+    guessed_page_ = page_of(guess.tile * tile_tokens);
     // Within the row of the table, though maybe past the sequence's last block: such entries are not used.
     if (guessed_page_ + lane_ < p_.block_table_stride) {
-      guessed_ = p_.block_table[b * p_.block_table_stride + guessed_page_ + lane_];
+      guessed_ = p_.block_table[guess.b * p_.block_table_stride + guessed_page_ + lane_];
     }
+  }
+
+  /// The block of page `page` of the first tile of the guess; all lanes.
+  __device__ __forceinline__ int32_t guessed_block_of(int32_t page) const {
+    return __shfl_sync(~0u, guessed_, (page - guessed_page_) & 31);
   }
 
   /// Begins a sequence at the page of key `key`.
@@ -54,7 +54,7 @@ class PageWindow {
     high_ = fetch(first_ + 32);
   }
 
-  __device__ __forceinline__ int32_t page_of(int32_t key) const { return by_block_size_.divide(key); }
+  __device__ __forceinline__ int32_t page_of(int32_t key) const { return p_.by_block_size.divide(key); }
 
   /// The block of page `page` of the tile; all lanes, each with a page of its own.
   __device__ __forceinline__ int32_t block_of(int32_t page) const {
@@ -73,8 +73,7 @@ class PageWindow {
     return page + lane_ < pages_ ? table_[page + lane_] : 0;
   }
 
-  const AttentionParams& p_;
-  const Divisor by_block_size_;
+  const KernelParams& p_;
   const int lane_;
   const int32_t* table_ = nullptr;
   int32_t pages_ = 0;
@@ -101,7 +100,6 @@ class Producer {
  protected:
   __device__ __forceinline__ void walk(const Partition& partition, int32_t part, const Start& start) {
     auto& derived = static_cast<Derivation&>(*this);
-    const AttentionParams& a = p_.attention;
     const int32_t part_end = (part + 1) * partition.units_per_part;
     int32_t b = start.b;
     int32_t first_unit = start.first_unit;
@@ -126,21 +124,27 @@ class Producer {
           const int32_t to = p_.split_every_unit ? min(from + 1, segment.end) : segment.end;
           const int32_t begin = tiles.begin + (from << p_.unit_shift);
           const int32_t end = tiles.begin + min(to << p_.unit_shift, count);
-          derived.begin_segment(sequence, begin < end);
+          if (!begun_) derived.begin_segment(sequence, begin < end);
           if (begin < end) {
             pages_.begin(b, sequence.k_len, begin * kShape.tile_tokens);
-            load_tile(sequence, begin);
+            if (begun_) {
+              kv_.advance();
+              kv_.advance();
+            } else {
+              load_tile(sequence, begin);
+            }
             pages_.look_ahead();
           }
+          begun_ = false;
           // After the first loads, because it takes divisions.
           derived.publish_segment(partition, part, b, sequence, first_unit, blocks, from, {begin, end});
-          if (!loaded && known < a.batch) load_following();
+          if (!loaded && known < p_.batch) load_following();
           for (int32_t tile = begin + 1; tile < end; ++tile) load_tile(sequence, tile);
           from = to;
         }
       }
       first_unit += units;
-      if (first_unit >= part_end || ++b >= a.batch) break;
+      if (first_unit >= part_end || ++b >= p_.batch) break;
       if (b - known == 32) {
         known = b;
         loaded = false;
@@ -154,22 +158,22 @@ class Producer {
   SharedMemory<kShape>& smem_;
   const int kv_head_;
   const int lane_;
+  bool begun_ = false;  ///< the first tile and its queries have been asked for already
 
  private:
   /// This warp's share of a tile, one copy per box of box_rows keys, each issued by a lane of its own.
   __device__ __forceinline__ void load_tile(const Sequence& s, int32_t tile) {
-    const AttentionParams& a = p_.attention;
     const bool issues = lane_ * p_.box_rows < kShape.tile_tokens;
     const int32_t key = tile * kShape.tile_tokens + (issues ? lane_ * p_.box_rows : 0);
     // Rows from k_len on are not part of the box: they arrive as zeros, and their page is not looked at.
     const int32_t valid = max(0, min(s.k_len - key, p_.box_rows));
     int32_t block = s.kv_block;
     int32_t row = s.kv_row + key;
-    if (a.block_table != nullptr) {
+    if (p_.block_table != nullptr) {
       pages_.advance_to(tile * kShape.tile_tokens);
       const int32_t page = pages_.page_of(key);
       block = pages_.block_of(page);
-      row = key - page * a.block_size;
+      row = key - page * p_.block_size;
     }
     if (valid == 0) block = row = 0;
     if constexpr (kLoads != Loads::kValues) {
@@ -226,9 +230,11 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
                                            PageWindow& pages)
       : Base(map_k, map_v, p, smem, kv_head, lane, pages), map_q_(map_q) {}
 
-  /// `work`: whether the part has any. `start`: where it begins then.
-  __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work,
-                                      const Start& start) {
+  /// `work`: whether the part has any. `start`: where it begins then. `begun`: its first tile and queries
+  /// have been asked for already.
+  __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work, const Start& start,
+                                      bool begun) {
+    this->begun_ = begun;
     if (work) this->walk(partition, part, start);
     await_stage();
     publish(Item{});  // the end
@@ -259,7 +265,7 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
       const Splits splits = splits_of(partition, first_unit, blocks);
       item.split = part - splits.first_part;
       item.num_splits = splits.count;
-      item.first_partial = splits.first_partial;
+      item.first_partial = D::kFirstWaits && splits.count <= 1 + kMostStates ? -1 : splits.first_partial;
       item.other_partial = partial_of(splits.first_part, 0, 1) - kPartialStep;
     }
     publish(item);

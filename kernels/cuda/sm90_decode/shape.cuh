@@ -38,6 +38,9 @@ struct Derived {
   static constexpr int kWarpTokens = kShape.tile_tokens / kTokenGroups;
   static constexpr DType kMathType = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;
 
+  /// Whether the block of a sequence's first split may wait for the others (handover.cuh).
+  static constexpr bool kFirstWaits = kShape.row_tiles == 1;
+
   static constexpr int kQChunks = kShape.head_dim / hopper::kChunkChannels;
   static constexpr int kQChunkBytes = kRows * hopper::kChunkBytes;
   static constexpr int kQBytes = kQChunks * kQChunkBytes;
@@ -83,7 +86,8 @@ struct alignas(16) Item {
   int32_t tile_end;
   int32_t split;
   int32_t num_splits;     ///< 0: there are no more items
-  int32_t first_partial;  ///< the number of split 0's partial result
+  int32_t first_partial;  ///< the number of split 0's partial result; below 0: its block merges, and waits
+                          ///< for the others (handover.cuh)
   int32_t other_partial;  ///< that of split s > 0 is this + s times the step of partial_of_split()
 };
 

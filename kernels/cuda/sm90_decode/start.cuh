@@ -17,7 +17,7 @@ struct Entry {
 
 /// Of sequence b, 0 <= b < batch.
 __device__ __forceinline__ Entry load_entry(const KernelParams& p, int32_t b) {
-  const int32_t* q = p.attention.cu_seqlens_q + b;
+  const int32_t* q = p.cu_seqlens_q + b;
   Entry e{q[0], q[1], 0, p.k_end[b], p.block_step * b, 0};
   if (p.k_begin != nullptr) e.k_begin = p.k_begin[b];
   if (p.kv_row != nullptr) e.kv_row = p.kv_row[b];
@@ -27,15 +27,14 @@ __device__ __forceinline__ Entry load_entry(const KernelParams& p, int32_t b) {
 
 /// Of sequence b, or of one without queries past the end of the batch.
 __device__ __forceinline__ Entry load_entry_if_any(const KernelParams& p, int32_t b) {
-  return b < p.attention.batch ? load_entry(p, b) : Entry{};
+  return b < p.batch ? load_entry(p, b) : Entry{};
 }
 
 /// Sequences of more queries than the launch's longest are none of this kernel's: they count as without
 /// queries.
 __device__ __forceinline__ Sequence sequence_of(const KernelParams& p, const Entry& e) {
   const int32_t q_len = e.q_end - e.q_begin;
-  return {e.q_begin, q_len <= p.attention.max_seqlen_q ? q_len : 0, e.k_end - e.k_begin, e.kv_block,
-          e.kv_row};
+  return {e.q_begin, q_len <= p.max_seqlen_q ? q_len : 0, e.k_end - e.k_begin, e.kv_block, e.kv_row};
 }
 
 /// The sequence whose entry lane `lane` has.
@@ -74,7 +73,30 @@ inline constexpr int32_t kWarpBatch = 32;
 /// What lane `lane` is to load of a batch of at most kWarpBatch, for find_start_in_warp: the entry of
 /// sequence `lane`; of a batch of one sequence all lanes have it.
 __device__ __forceinline__ Entry load_entry_of_lane(const KernelParams& p, int lane) {
-  return load_entry_if_any(p, p.attention.batch == 1 ? 0 : lane);
+  return load_entry_if_any(p, p.batch == 1 ? 0 : lane);
+}
+
+/// Where a part begins if the host's guess of the lengths is right: `tile` counts from the sequence's key 0
+/// on.
+struct Guess {
+  int32_t b;
+  int32_t first_unit;
+  int32_t tile;
+};
+
+__device__ __forceinline__ Guess guess_start(const KernelParams& p, int32_t part) {
+  const int32_t unit = part * p.guessed_partition.units_per_part;
+  const int32_t b = p.by_guessed_sequence_units.divide(unit);
+  const int32_t first_unit = b * p.guessed_sequence_units;
+  return {b, first_unit, p.guessed_first_tile + (max(unit - first_unit - p.segment_cost, 0) << p.unit_shift)};
+}
+
+/// Whether the host's guess of the lengths is right, for a batch of at most kWarpBatch. One warp; `mine` is
+/// what load_entry_of_lane loaded.
+__device__ __forceinline__ bool is_as_guessed(const KernelParams& p, const Entry& mine, int lane) {
+  const bool right =
+      mine.q_end - mine.q_begin == p.max_seqlen_q && mine.k_end - mine.k_begin == p.max_seqlen_k;
+  return p.guess_is_usable && __all_sync(~0u, right || (p.batch > 1 && lane >= p.batch));
 }
 
 /// Of a batch of at most kWarpBatch: the partition, and where part `part` begins; false where the part is
@@ -84,7 +106,7 @@ __device__ __forceinline__ bool find_start_in_warp(const KernelParams& p, int32_
                                                    int lane, Partition* partition, Start* start) {
   const Sequence sequence = sequence_of(p, mine);
   const int32_t units = units_of<kShape>(p, sequence);
-  const bool one = p.attention.batch == 1;
+  const bool one = p.batch == 1;
   const int32_t up_to = one ? units : sum_up_to_lane(units, lane);
   const int32_t total = one ? units : __shfl_sync(~0u, up_to, 31);
   *partition = make_partition(total, p.parts, p.by_parts, p.min_units, p.segment_cost);
@@ -109,7 +131,7 @@ __device__ __forceinline__ bool find_start_in_block(const KernelParams& p, int32
   constexpr int kBatch = 4;  // loads in flight
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
-  const int32_t batch = p.attention.batch;
+  const int32_t batch = p.batch;
   const int32_t run = (batch + kThreads - 1) / kThreads;
   const int32_t first = min(static_cast<int32_t>(threadIdx.x) * run, batch);
   const int32_t last = min(first + run, batch);

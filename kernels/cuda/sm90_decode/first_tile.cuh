@@ -1,0 +1,75 @@
+// A block's first tile where the lengths are as the host has guessed: asked for as soon as they are known to
+// be.
+#pragma once
+
+#include "kernels/cuda/common/announce.cuh"
+#include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/sm90_decode/shape.cuh"
+#include "kernels/cuda/sm90_decode/start.cuh"
+
+namespace attnbench::sm90_decode {
+
+/// The copies of the first tile of a guess, and of its queries. What they need is computed while the lengths
+/// are on their way.
+template <Shape kShape>
+class FirstTile {
+  using D = Derived<kShape>;
+
+ public:
+  __device__ __forceinline__ FirstTile(const KernelParams& p, const Guess& guess, int lane)
+      : lane_(lane), box_(lane * p.box_rows) {
+    const int32_t key = guess.tile * kShape.tile_tokens + (issues() ? box_ : 0);
+    valid_ = max(0, min(p.max_seqlen_k - key, p.box_rows));
+    page_ = p.by_block_size.divide(key);
+    row_ = p.block_table != nullptr ? key - page_ * p.block_size : key;
+    // Not later.
+    asm volatile("" : "+r"(valid_), "+r"(page_), "+r"(row_));
+  }
+
+  /// This lane's page, of the sequence.
+  __device__ __forceinline__ int32_t page() const { return page_; }
+
+  /// Begins the copies into the first slots of the rings, as a Producer does. One warp. `sequence` is of the
+  /// guessed lengths, `block` the one of this lane's page (KV that is not paged: the sequence's).
+  __device__ __forceinline__ void load(const CUtensorMap& map_q, const CUtensorMap& map_k,
+                                       const CUtensorMap& map_v, const KernelParams& p,
+                                       SharedMemory<kShape>& smem, int kv_head, const Sequence& sequence,
+                                       int32_t block) const {
+    int32_t row = row_ + sequence.kv_row;
+    if (valid_ == 0) block = row = 0;
+    if (lane_ == 0) {
+      hopper::announce_bytes(smem.q_full[0], D::kQChunks * p.max_rows * hopper::kChunkBytes);
+#pragma unroll
+      for (int c = 0; c < D::kQChunks; ++c) {
+        hopper::tma_load(smem.q[0] + c * D::kQChunkBytes, map_q, {0, kv_head * p.group, sequence.q_begin, c},
+                         smem.q_full[0]);
+      }
+      smem.kv_full[0].arrive_expecting(D::kSlotBytes);
+      smem.kv_full[1].arrive_expecting(D::kSlotBytes);
+    }
+    __syncwarp();
+    if (issues()) {
+      const int32_t offset = box_ * (D::kKvChunks * hopper::kChunkBytes);
+      const int32_t window = hopper::kRowBound - valid_;
+      row += valid_;
+      hopper::tma_load(
+          smem.kv[0] + offset, map_k,
+          {0, window, kv_head * p.k_rows.head_chunks, block * p.k_rows.block_rows + row, hopper::kRowBound},
+          smem.kv_full[0]);
+      hopper::tma_load(
+          smem.kv[1] + offset, map_v,
+          {0, window, kv_head * p.v_rows.head_chunks, block * p.v_rows.block_rows + row, hopper::kRowBound},
+          smem.kv_full[1]);
+    }
+    __syncwarp();
+  }
+
+ private:
+  __device__ __forceinline__ bool issues() const { return box_ < kShape.tile_tokens; }
+
+  const int lane_;
+  const int32_t box_;  ///< this lane's first row of the tile
+  int32_t valid_, page_, row_;
+};
+
+}  // namespace attnbench::sm90_decode

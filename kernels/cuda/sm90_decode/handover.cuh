@@ -1,0 +1,118 @@
+// How the few blocks that share a sequence hand their results to one of them: without counters or fences,
+// each word being its own flag.
+//
+// A state is four neighbouring channels of a row's normalised O and the row's LSE in base 2. A place for one
+// holds kAbsent, all bits set, until a thread leaves a state there, and again once the thread that waits for
+// it has taken it: between launches all places are absent. No computed number is kAbsent: a NaN that the GPU
+// computes is 0x7fffffff. Loads and stores are relaxed, at the scope of the GPU (PTX ISA, "Memory Consistency
+// Model"): nothing is concluded from one word about another.
+//
+// The block of a sequence's first split waits for those of the later parts, as the last that it does. They
+// wait for later ones only, if for any, and have smaller block numbers. So nothing waits for ever where
+// blocks begin in the order of their numbers, however few there is room for at a time, nor where there is
+// room for all, which there is on a GPU that does nothing else: a launch has at most a block per
+// multiprocessor, or splits nothing.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/common/registers.cuh"
+#include "kernels/cuda/sm90_decode/softmax.cuh"
+
+namespace attnbench::sm90_decode {
+
+inline constexpr uint32_t kAbsent = ~0u;
+
+/// Most states that a block waits for. With more, asking for all of them again and again takes longer than
+/// counting arrivals.
+inline constexpr int kMostStates = 4;
+
+/// Where states lie: O by channel, and the LSE once for each four channels.
+struct StatePlace {
+  float* out;
+  float* lse;
+};
+
+/// A number that is not kAbsent; a NaN stays one.
+__device__ __forceinline__ uint32_t present(float x) { return min(__float_as_uint(x), kAbsent - 1); }
+
+__device__ __forceinline__ void store_state(const StatePlace& place, const uint32_t (&o)[4], uint32_t lse2) {
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(place.out), "r"(o[0]), "r"(o[1]),
+               "r"(o[2]), "r"(o[3])
+               : "memory");
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(place.lse), "r"(lse2) : "memory");
+}
+
+__device__ __forceinline__ void load_state(const StatePlace& place, uint32_t (&o)[4], uint32_t& lse2) {
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(o[0]), "=r"(o[1]), "=r"(o[2]), "=r"(o[3])
+               : "l"(place.out)
+               : "memory");
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(lse2) : "l"(place.lse) : "memory");
+}
+
+/// Leaves a state for the block that merges.
+__device__ __forceinline__ void leave_state(const StatePlace& place, const float (&o)[4], float lse2) {
+  store_state(place, {present(o[0]), present(o[1]), present(o[2]), present(o[3])}, present(lse2));
+}
+
+/// Whether some word of a state is kAbsent, the greatest word.
+__device__ __forceinline__ bool is_absent(const uint32_t (&o)[4], uint32_t lse2) {
+  return max(max(max(o[0], o[1]), max(o[2], o[3])), lse2) == kAbsent;
+}
+
+/// Merges states into `o` and `lse2`, in their order: 1 <= `count` <= kMostStates, the first at `place`, the
+/// others `stride` states further each. Waits for each.
+__device__ __forceinline__ void take_states(const StatePlace& place, int64_t stride, int count, float (&o)[4],
+                                            float& lse2) {
+  uint32_t word[kMostStates][4], lse_word[kMostStates];
+#pragma unroll
+  for (int j = 0; j < kMostStates; ++j) {  // past the end: weight 0
+    lse_word[j] = __float_as_uint(-INFINITY);
+#pragma unroll
+    for (int c = 0; c < 4; ++c) word[j][c] = 0;
+  }
+  for (uint32_t absent = (1u << count) - 1; absent != 0;) {
+#pragma unroll
+    for (int j = 0; j < kMostStates; ++j) {
+      if (absent >> j & 1) {
+        load_state({place.out + j * stride * 4, place.lse + j * stride}, word[j], lse_word[j]);
+      }
+    }
+    absent = 0;
+#pragma unroll
+    for (int j = 0; j < kMostStates; ++j) absent |= is_absent(word[j], lse_word[j]) ? 1u << j : 0;
+  }
+  float top = lse2;
+#pragma unroll
+  for (int j = 0; j < kMostStates; ++j) top = fmaxf(top, __uint_as_float(lse_word[j]));
+  const float base = base_of(top, 1.0f);
+  float sum = hopper::exp2_approx(lse2 - base);
+#pragma unroll
+  for (int c = 0; c < 4; ++c) o[c] *= sum;
+#pragma unroll
+  for (int j = 0; j < kMostStates; ++j) {
+    const float weight = hopper::exp2_approx(__uint_as_float(lse_word[j]) - base);
+    sum += weight;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) o[c] = fmaf(weight, __uint_as_float(word[j][c]), o[c]);
+  }
+  const float normaliser = sum == 0.0f ? 0.0f : hopper::reciprocal_approx(sum);
+#pragma unroll
+  for (int c = 0; c < 4; ++c) o[c] *= normaliser;
+  lse2 = lse2_of(base, sum);
+}
+
+/// Makes the places of states that have been taken absent again, for the next launch.
+__device__ __forceinline__ void clear_states(const StatePlace& place, int64_t stride, int count) {
+#pragma unroll
+  for (int j = 0; j < kMostStates; ++j) {
+    if (j >= count) break;
+    store_state({place.out + j * stride * 4, place.lse + j * stride}, {kAbsent, kAbsent, kAbsent, kAbsent},
+                kAbsent);
+  }
+}
+
+}  // namespace attnbench::sm90_decode
