@@ -207,7 +207,10 @@ int gate(GateOptions o) {
   if (o.update_baseline && !has_baseline) {
     return update_baseline(o, runs, fresh_side, for_baseline, fresh.exit_code);
   }
-  if (!o.no_time && !o.update_baseline) check_alike(base, fresh.results, o.compare.allow_mismatch);
+  const bool broken = fresh.exit_code == 1 || fresh.exit_code == 5;  // what is wrong is said first
+  if (!o.no_time && !o.update_baseline && !broken) {
+    check_alike(base, fresh.results, o.compare.allow_mismatch);
+  }
 
   CompareOptions options;
   CompareResult result = judge(o, base, fresh.results, options);

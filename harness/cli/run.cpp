@@ -129,9 +129,10 @@ std::vector<Record> take_up(const std::filesystem::path& dir, const RunContext& 
   if (std::filesystem::exists(results, ec)) {
     const auto different = differences(results, context);
     if (!different.empty()) {
-      throw UsageError(fmt::format(
-          "--resume {}: that was another run ({}); give the same configuration, options and program, or a new --out",
-          dir.string(), fmt::join(different, "; ")));
+      throw UsageError(
+          fmt::format("--resume {}: that was another run ({}); give the same configuration, options and "
+                      "program, or a new --out",
+                      dir.string(), fmt::join(different, "; ")));
     }
   }
   Finished finished = read_finished(dir / "journal.jsonl", work);

@@ -78,6 +78,9 @@ TEST_F(CliTimedGate, ABaselineVerifiedOtherwiseIsTwo) {
   const Outcome o = gate({"--kernel", "cpu", "--baseline", base, "--reruns", "0", "--out", "g"});
   EXPECT_EQ(o.exit_code, 2) << o.out << o.err;
   EXPECT_THAT(o.err, AllOf(HasSubstr("check: 'off' in BASE, '"), HasSubstr("(--check)")));
+  EXPECT_EQ(
+      gate({"--kernel", "drop_last_key", "--match", "case", "--baseline", base, "--out", "g"}).exit_code, 1)
+      << "a wrong result is one all the same";
   EXPECT_NE(gate({"--kernel", "cpu", "--baseline", base, "--reruns", "0", "--check", "off", "--out", "g"})
                 .exit_code,
             2);
