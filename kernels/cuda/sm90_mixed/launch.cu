@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/sm90_decode/launch.h"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
+#include "kernels/cuda/sm90_mixed/division.h"
 #include "kernels/cuda/sm90_mixed/side_stream.h"
 #include "kernels/cuda/sm90_mixed/sm90_mixed.h"
 #include "kernels/cuda/sm90_prefill/launch.h"
@@ -20,6 +21,14 @@ int decode_q_len(const AttentionParams& p) {
 /// Whether some sequence may be too long for sm90_decode.
 bool has_prefill(const AttentionParams& p) { return p.max_seqlen_q > decode_q_len(p); }
 
+/// Which kernels a step runs.
+enum class Way { kDecode, kPrefill, kBoth };
+
+Way way_of(const AttentionParams& p) {
+  if (!has_prefill(p)) return Way::kDecode;
+  return one_launch(estimate(p)) ? Way::kPrefill : Way::kBoth;
+}
+
 /// What sm90_decode is told: its own sequences' longest.
 AttentionParams decode_part(const AttentionParams& p) {
   AttentionParams d = p;
@@ -27,18 +36,10 @@ AttentionParams decode_part(const AttentionParams& p) {
   return d;
 }
 
-/// The multiprocessors that the decodes get beside the prefill: enough to draw most of the memory's
-/// bandwidth, as few as that takes. Where the decodes are likely to last longer than the prefill, more.
 sm90_decode::Division division_of(const AttentionParams& p, const LaunchContext& context) {
   sm90_decode::Division division;
   if (!has_prefill(p)) return division;
-  // In the same unit, of 2 Hkv D keys of the longest sequence: 4 Hq D operations at some 700 TFLOP/s for a
-  // token of the prefill; 4 bytes at 3 TB/s for a decode, whose contexts are taken to be half as long.
-  const double group = static_cast<double>(p.num_heads_q) / p.num_heads_kv;
-  const double prefill_time =
-      static_cast<double>(std::max<int64_t>(p.total_q - p.batch + 1, 1)) * 2 * group / 700;
-  const double decode_time = (p.batch - 1) * 2.0 / 3 / 2;
-  const double share = decode_time > 1.5 * prefill_time ? 0.5 : 0.25;
+  const double share = decode_share(estimate(p));
   const int blocks = static_cast<int>(share * context.multiprocessors);
   division.max_parts = std::max(blocks / p.num_heads_kv, 1);
   return division;
@@ -52,6 +53,7 @@ struct Workspace {
 };
 
 struct Parts {
+  Way way;
   AttentionParams decode;
   const sm90_decode::Instance* decode_instance;
   const sm90_prefill::Instance* prefill_instance;
@@ -61,16 +63,19 @@ struct Parts {
 
 Parts parts_of(const AttentionParams& p, const LaunchContext& context) {
   Parts parts{};
+  parts.way = way_of(p);
   parts.decode = decode_part(p);
   parts.division = division_of(p, context);
   parts.decode_instance = sm90_decode::find_instance(parts.decode, has_prefill(p));
   parts.prefill_instance = sm90_prefill::find_instance(p);
   Workspace& w = parts.workspace;
-  w.decode_bytes =
-      sm90_decode::workspace_bytes_of(*parts.decode_instance, parts.decode, context, parts.division);
+  if (parts.way != Way::kPrefill) {
+    w.decode_bytes =
+        sm90_decode::workspace_bytes_of(*parts.decode_instance, parts.decode, context, parts.division);
+  }
   w.prefill_begin = (w.decode_bytes + 255) / 256 * 256;
-  w.bytes =
-      w.prefill_begin + (has_prefill(p) ? sm90_prefill::workspace_bytes_of(*parts.prefill_instance, p) : 0);
+  w.bytes = w.prefill_begin;
+  if (parts.way != Way::kDecode) w.bytes += sm90_prefill::workspace_bytes_of(*parts.prefill_instance, p);
   return parts;
 }
 
@@ -106,6 +111,7 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
   const Parts parts = parts_of(op->attention, *context);
   if (const KernelStatus s = check_workspace(parts.workspace, *context, message); s != KernelStatus::kOk)
     return s;
+  if (parts.way == Way::kPrefill) return KernelStatus::kOk;
   SideStream* side = side_stream(context->device_ordinal);
   if (side == nullptr) {
     return refuse(message, KernelStatus::kUnsupported, "sm90_mixed: device below 64 required, given %d",
@@ -124,9 +130,13 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   const Parts parts = parts_of(p, *context);
   if (const KernelStatus s = check_workspace(parts.workspace, *context, message); s != KernelStatus::kOk)
     return s;
-  if (!has_prefill(p)) {
+  if (parts.way == Way::kDecode) {
     return sm90_decode::launch_instance(*parts.decode_instance, parts.decode, *context, parts.division,
                                         message);
+  }
+  if (parts.way == Way::kPrefill) {
+    return sm90_prefill::launch_instance(*parts.prefill_instance, p, *context, sm90_prefill::kKvBudgetBytes,
+                                         0, message);
   }
   const SideStream* side = side_stream(context->device_ordinal);
   if (side == nullptr || !side->ready()) {
@@ -140,14 +150,13 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   prefill.workspace_bytes = context->workspace_bytes - parts.workspace.prefill_begin;
 
   if (const KernelStatus s = device_error(side->fork(main), message); s != KernelStatus::kOk) return s;
-  // The decodes first, and the prefill not before they have their multiprocessors: what they leave free of
-  // the GPU, and what becomes free when they end, is the prefill's.
+  // The decodes first, and the prefill, but for its schedule, not before they have their multiprocessors:
+  // what they leave free of the GPU, and what becomes free when they end, is the prefill's.
   KernelStatus status = sm90_decode::launch_instance(*parts.decode_instance, parts.decode, decode,
                                                      parts.division, message, side->started());
-  if (status == KernelStatus::kOk) status = device_error(side->hold(main), message);
   if (status == KernelStatus::kOk) {
     status = sm90_prefill::launch_instance(*parts.prefill_instance, p, prefill, sm90_prefill::kKvBudgetBytes,
-                                           decode_q_len(p), message, true);
+                                           decode_q_len(p), message, side->started());
   }
   // Also after a failure, so that a capture does not end with a stream astray.
   const cudaError_t joined = side->join(main);

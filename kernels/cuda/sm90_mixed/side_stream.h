@@ -18,9 +18,8 @@ class SideStream {
   /// From here on the side stream runs beside `main`, after what `main` holds already.
   cudaError_t fork(cudaStream_t main) const;
 
-  /// To be recorded when work on the side stream has got its place; then hold() makes `main` wait for that.
+  /// To be recorded when work on the side stream has got its place; then `main` may wait for that.
   cudaEvent_t started() const { return started_; }
-  cudaError_t hold(cudaStream_t main) const { return cudaStreamWaitEvent(main, started_); }
 
   /// From here on `main` waits for the side stream.
   cudaError_t join(cudaStream_t main) const;

@@ -66,7 +66,7 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
   config.dynamicSmemBytes = kSmemBytes;
   config.stream = stream;
   config.attrs = &early_start;
-  config.numAttrs = 1;
+  config.numAttrs = p.draw_first ? 0 : 1;  // beside another kernel it waits for an event, not for that end
   return cudaLaunchKernelEx(&config, prefill_kernel<Choice>, maps.q, maps.k, maps.v, p);
 }
 

@@ -191,7 +191,7 @@ std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& 
 
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                              int64_t kv_budget_bytes, int32_t skip_q_len, KernelMessage* message,
-                             bool draw_first) {
+                             cudaEvent_t placed) {
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
   if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
     return s;
@@ -217,7 +217,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   k.heads_per_tile = heads;
   k.token_factor = (0xffff + heads) / heads;
   k.tokens_per_tile = tokens;
-  k.draw_first = draw_first ? 1 : 0;
+  k.draw_first = placed != nullptr ? 1 : 0;
   k.tiles_per_token = 1.0f / static_cast<float>(tokens);
   k.block_table = p.features & kPagedKv ? p.block_table : nullptr;
   k.block_table_stride = p.block_table_stride;
@@ -257,6 +257,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
       .skip_q_len = skip_q_len,
   };
   cudaError_t error = launch_prepare(p, schedule_params, k.schedule, stream);
+  if (error == cudaSuccess && placed != nullptr) error = cudaStreamWaitEvent(stream, placed);
   if (error == cudaSuccess) error = instance.launch(maps, k, blocks, stream);
   if (error != cudaSuccess) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: %s", cudaGetErrorString(error));

@@ -18,10 +18,11 @@ std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& 
 
 /// Enqueues both kernels. `p` is one that `supports` accepts and that `instance` can do. `kv_budget_bytes`:
 /// keys and values worked on together (WorkSource). Sequences of at most `skip_q_len` queries are left alone.
-/// `draw_first`: see KernelParams.
+/// `placed`: null where the launch has the GPU for itself; else an event of another kernel, recorded when
+/// that has its multiprocessors: the attention kernel waits for it, the schedule is made meanwhile.
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                              int64_t kv_budget_bytes, int32_t skip_q_len, KernelMessage* message,
-                             bool draw_first = false);
+                             cudaEvent_t placed = nullptr);
 
 /// A part of Hopper's 50 MB of L2, which holds queries and outputs too.
 inline constexpr int64_t kKvBudgetBytes = 16 << 20;
