@@ -15,8 +15,8 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 std::vector<json> verify_on_cpu(const Scratch& scratch, const char* config) {
-  const Outcome o =
-      run_attnbench(scratch, {"run", source_path(config), "--device", "cpu", "--no-time", "--out", "out"});
+  const Outcome o = run_attnbench(scratch, {"run", source_path(config), "--device", "cpu", "--no-time",
+                                            "--timeout", "1000", "--out", "out"});
   EXPECT_EQ(o.exit_code, 0) << o.out;
   return read_records(scratch.dir() / "out");
 }
