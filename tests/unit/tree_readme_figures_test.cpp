@@ -1,61 +1,38 @@
 // The figures of the README's table are those of the committed results.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 
-#include "tests/unit/tree_files.h"
+#include "tests/unit/tree_tables.h"
 
 namespace attnbench {
 namespace {
 
 using nlohmann::json;
 
-/// The cells of the table rows between <!-- NAME --> and <!-- end -->, header left out, backticks removed.
+/// The rows of the table between <!-- NAME --> and <!-- end -->.
 std::vector<std::vector<std::string>> table(const std::string& text, const std::string& name) {
   const std::size_t begin = text.find("<!-- " + name + " -->");
   const std::size_t end = text.find("<!-- end -->", begin);
-  std::vector<std::vector<std::string>> rows;
-  if (begin == std::string::npos || end == std::string::npos) return rows;
-  std::istringstream lines(text.substr(begin, end - begin));
-  for (std::string line; std::getline(lines, line);) {
-    if (line.rfind("| ", 0) != 0) continue;
-    std::vector<std::string> cells;
-    std::istringstream split(line.substr(1));
-    for (std::string cell; std::getline(split, cell, '|');) {
-      cell.erase(std::remove(cell.begin(), cell.end(), '`'), cell.end());
-      const std::size_t first = cell.find_first_not_of(' ');
-      cells.push_back(
-          first == std::string::npos ? "" : cell.substr(first, cell.find_last_not_of(' ') - first + 1));
-    }
-    rows.push_back(cells);
-  }
-  if (!rows.empty()) rows.erase(rows.begin());
-  return rows;
+  if (begin == std::string::npos || end == std::string::npos) return {};
+  return tree::table(text.substr(begin, end - begin), "| ");
 }
 
 /// What a row says wrongly of its entry; empty where all of it is true.
 std::string wrong_in(const std::vector<std::string>& row, const json& a) {
-  const auto differs = [](const std::string& cell, double value) {
-    const std::size_t dot = cell.find('.');
-    const double digit =
-        dot == std::string::npos ? 1 : std::pow(10.0, -static_cast<double>(cell.size() - dot - 1));
-    return std::abs(std::stod(cell) - value) > 0.51 * digit;
-  };
   const json& t = a["time"];
   const json& c = a["check"];
   if (a["status"] != "pass") return "status";
   const double median = t["median_us"];
-  if (differs(row[3], median)) return "time";
-  if (differs(row[4], (t["hi_us"].get<double>() - t["lo_us"].get<double>()) / 2 / median * 100))
+  if (tree::differs(row[3], median)) return "time";
+  if (tree::differs(row[4], (t["hi_us"].get<double>() - t["lo_us"].get<double>()) / 2 / median * 100))
     return "interval";
-  if (row[5] != "-" && differs(row[5], a["tflops"])) return "TFLOP/s";
-  if (differs(row[6], a["gbs"])) return "GB/s";
-  if (differs(row[7], 100 * a["sol"].get<double>())) return "%SOL";
-  if (row[8] == "exact" ? c["method"] != "bitwise" : differs(row[8], c["max_z"])) return "z";
+  if (row[5] != "-" && tree::differs(row[5], a["tflops"])) return "TFLOP/s";
+  if (tree::differs(row[6], a["gbs"])) return "GB/s";
+  if (tree::differs(row[7], 100 * a["sol"].get<double>())) return "%SOL";
+  if (row[8] == "exact" ? c["method"] != "bitwise" : tree::differs(row[8], c["max_z"])) return "z";
   const std::string rows =
       std::to_string(c["rows"].get<int64_t>()) + "/" + std::to_string(c["rows_total"].get<int64_t>());
   return row[9] == rows ? "" : "rows";
