@@ -79,7 +79,7 @@ class Visibility {
   /// Masks keys left of a window.
   template <int kCount>
   __device__ __forceinline__ void mask_left(float (&s)[kCount], int n) const {
-    if constexpr (kShape.masked) {
+    if constexpr (kShape.masked && !kShape.short_tiles) {
       const int first_key = n * kShape.block_n;
       if (first_key < all_see_from_) mask_before(s, {begin_[0] - first_key, begin_[1] - first_key});
     }
@@ -156,7 +156,7 @@ class Consumer {
       n_begin_ = item.n_begin;
       if (n_ >= n_begin_) return true;
       const TileRows rows{item.q_row, item.q_tokens, item.head};
-      store_rows<kShape>(p_, rows, thread_row_, Outputs{}, unseen(rows.head), lane_);
+      store_unseen<kShape>(p_, rows, thread_row_, unseen(rows.head), lane_);
       release(smem_.q_empty[q_.stage()]);
       q_.advance();
     }
@@ -316,13 +316,14 @@ class Consumer {
   }
 
   /// All steps of a tile behind its first block. Long tiles take two copies of the step, between which
-  /// weights and next change places; short ones one and replace(), for the sake of the instruction cache.
+  /// weights and next change places; short ones one and replace(). Where all are short the others' code is
+  /// left out, for the sake of the instruction cache.
   __device__ __forceinline__ void run_tile(Scores& s, Outputs& o, Weights& weights) {
     if constexpr (!D::kTwoWeights) {
       while (n_ > n_begin_) step(s, o, weights, weights);
     } else {
       Weights next;
-      if (n_ - n_begin_ < kLongTile) {
+      if (kShape.short_tiles || n_ - n_begin_ < kLongTile) {
         while (n_ > n_begin_) {
           step(s, o, weights, next);
           replace(weights, next);

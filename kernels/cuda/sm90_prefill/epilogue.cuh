@@ -62,4 +62,24 @@ __device__ __forceinline__ void store_rows(const KernelParams& p, const TileRows
   }
 }
 
+/// The same for rows that see no key, in little code.
+template <Shape kShape>
+__device__ __forceinline__ void store_unseen(const KernelParams& p, const TileRows& tile, int thread_row,
+                                             const OnlineSoftmax& softmax, int lane) {
+  float normaliser[2], lse[2];
+  softmax.finish(normaliser, lse);
+#pragma unroll 1
+  for (int h = 0; h < 2; ++h) {
+    const int row = thread_row + 8 * h;
+    const int token = token_of_row(p, row);
+    if (token >= tile.q_tokens) break;
+    const int64_t q_row = tile.q_row + token;
+    const int64_t head = (tile.head - token) * p.heads_per_tile + row;
+    uint16_t* out = static_cast<uint16_t*>(p.out) + q_row * p.out_stride_token + head * p.out_stride_head;
+#pragma unroll 1
+    for (int c = lane % 4 * 8; c < kShape.head_dim; c += 32) *reinterpret_cast<uint4*>(out + c) = uint4{};
+    if (lane % 4 == 0) p.lse[head * p.lse_stride_head + q_row] = h == 0 ? lse[0] : lse[1];
+  }
+}
+
 }  // namespace attnbench::sm90_prefill

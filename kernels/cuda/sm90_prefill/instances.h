@@ -16,21 +16,25 @@ struct Maps {
   CUtensorMap v;
 };
 
+/// Keys of a sequence up to which an instantiation for short tiles is the faster one.
+inline constexpr int32_t kShortKeys = 2048;
+
 struct Instance {
   DType dtype;
   int head_dim;
-  bool masked;   ///< handles causal and windows
-  bool softcap;  ///< applies softcap, always
+  bool masked;       ///< handles causal and windows
+  bool softcap;      ///< applies softcap, always
+  bool short_tiles;  ///< of no window and at most kShortKeys keys per sequence
   int block_m;
   int block_n;
   cudaError_t (*launch)(const Maps&, const KernelParams&, int blocks, cudaStream_t);
 };
 
 extern const Instance kBf16D64Full, kBf16D64Masked, kBf16D64Softcap;
-extern const Instance kBf16D128Full, kBf16D128Masked, kBf16D128Softcap;
+extern const Instance kBf16D128Full, kBf16D128Masked, kBf16D128Short, kBf16D128Softcap;
 extern const Instance kBf16D256Full, kBf16D256Masked, kBf16D256Softcap;
 extern const Instance kFp16D64Full, kFp16D64Masked, kFp16D64Softcap;
-extern const Instance kFp16D128Full, kFp16D128Masked, kFp16D128Softcap;
+extern const Instance kFp16D128Full, kFp16D128Masked, kFp16D128Short, kFp16D128Softcap;
 extern const Instance kFp16D256Full, kFp16D256Masked, kFp16D256Softcap;
 
 }  // namespace attnbench::sm90_prefill

@@ -73,8 +73,8 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
 template <class Choice>
 constexpr Instance make_instance() {
   constexpr Shape kShape = Choice::kShape;
-  return {kShape.dtype,   kShape.head_dim, kShape.masked,        kShape.softcap,
-          kShape.block_m, kShape.block_n,  launch_choice<Choice>};
+  return {kShape.dtype,       kShape.head_dim, kShape.masked,  kShape.softcap,
+          kShape.short_tiles, kShape.block_m,  kShape.block_n, launch_choice<Choice>};
 }
 
 }  // namespace attnbench::sm90_prefill

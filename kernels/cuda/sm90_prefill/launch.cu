@@ -18,10 +18,10 @@ constexpr int32_t kFar = 1 << 29;
 constexpr const Instance* kInstances[] = {
     // clang-format off
     &kBf16D64Full, &kBf16D64Masked, &kBf16D64Softcap,
-    &kBf16D128Full, &kBf16D128Masked, &kBf16D128Softcap,
+    &kBf16D128Full, &kBf16D128Masked, &kBf16D128Short, &kBf16D128Softcap,
     &kBf16D256Full, &kBf16D256Masked, &kBf16D256Softcap,
     &kFp16D64Full, &kFp16D64Masked, &kFp16D64Softcap,
-    &kFp16D128Full, &kFp16D128Masked, &kFp16D128Softcap,
+    &kFp16D128Full, &kFp16D128Masked, &kFp16D128Short, &kFp16D128Softcap,
     &kFp16D256Full, &kFp16D256Masked, &kFp16D256Softcap,
     // clang-format on
 };
@@ -170,11 +170,14 @@ const Instance* find_instance(const AttentionParams& p) {
   // Paged keys run in the masked kernel, whose block_n every size of page or a part of it divides.
   const bool masked =
       p.causal || p.window_left >= 0 || p.window_right >= 0 || softcap || (p.features & kPagedKv) != 0;
+  const bool short_tiles = p.window_left < 0 && p.max_seqlen_k <= kShortKeys;
+  const Instance* found = nullptr;
   for (const Instance* i : kInstances) {
-    if (i->dtype == p.dtype_q && i->head_dim == p.head_dim && i->masked == masked && i->softcap == softcap)
-      return i;
+    if (i->dtype != p.dtype_q || i->head_dim != p.head_dim || i->masked != masked || i->softcap != softcap)
+      continue;
+    if (!i->short_tiles || short_tiles) found = i;  // those for short tiles come last
   }
-  return nullptr;
+  return found;
 }
 
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m) {

@@ -15,10 +15,12 @@ struct Shape {
   int head_dim;
   int block_m;
   int block_n;
-  int q_stages;              ///< Q tiles in shared memory; 2: the next tile's arrives during this one's work
-  bool masked;               ///< causal and windows; otherwise only the end of the keys is masked
-  bool softcap = false;      ///< needs masked
-  bool turns = true;         ///< consumer warpgroups take turns at the tensor cores
+  int q_stages;          ///< Q tiles in shared memory; 2: the next tile's arrives during this one's work
+  bool masked;           ///< causal and windows; otherwise only the end of the keys is masked
+  bool softcap = false;  ///< needs masked
+  bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
+  bool short_tiles =
+      false;  ///< for tiles of few KV blocks, without windows: less code, slower where they are many
   bool across_tiles = true;  ///< a tile's first scores are made beside the last outputs of the tile before
 };
 

@@ -1,0 +1,16 @@
+#include "kernels/cuda/sm90_prefill/kernel.cuh"
+
+namespace attnbench::sm90_prefill {
+
+struct Bf16D128Short {
+  static constexpr Shape kShape{.dtype = DType::kBf16,
+                                .head_dim = 128,
+                                .block_m = 128,
+                                .block_n = 128,
+                                .q_stages = 2,
+                                .masked = true,
+                                .short_tiles = true};
+};
+extern constexpr Instance kBf16D128Short = make_instance<Bf16D128Short>();
+
+}  // namespace attnbench::sm90_prefill
