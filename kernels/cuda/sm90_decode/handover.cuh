@@ -64,7 +64,7 @@ __device__ __forceinline__ bool is_absent(const uint32_t (&o)[4], uint32_t lse2)
 }
 
 /// Merges states into `o` and `lse2`, in their order: 1 <= `count` <= kMostStates, the first at `place`, the
-/// others `stride` states further each. Waits for each.
+/// others `stride` states further each. Waits for each; with ATTNBENCH_TRAP_ON_HANG as Mbarrier::wait does.
 __device__ __forceinline__ void take_states(const StatePlace& place, int64_t stride, int count, float (&o)[4],
                                             float& lse2) {
   uint32_t word[kMostStates][4], lse_word[kMostStates];
@@ -74,7 +74,13 @@ __device__ __forceinline__ void take_states(const StatePlace& place, int64_t str
 #pragma unroll
     for (int c = 0; c < 4; ++c) word[j][c] = 0;
   }
+#ifdef ATTNBENCH_TRAP_ON_HANG
+  uint32_t tries = 0;
+#endif
   for (uint32_t absent = (1u << count) - 1; absent != 0;) {
+#ifdef ATTNBENCH_TRAP_ON_HANG
+    if (++tries == 1u << 22) asm volatile("st.global.u32 [%0], %1;" ::"l"(0ull), "r"(tries) : "memory");
+#endif
 #pragma unroll
     for (int j = 0; j < kMostStates; ++j) {
       if (absent >> j & 1) {
