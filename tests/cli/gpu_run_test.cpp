@@ -71,6 +71,24 @@ TEST_F(CliGpu, CountersAgreeWithTheModel) {
   EXPECT_GE(c["launches"].get<int>(), 1);
 }
 
+// Sequences cut into few parts, whose blocks wait for each other's results; and a replay with shorter ones,
+// which must find nothing that was left.
+TEST_F(CliGpu, DecodesInFewPartsHandOverAndLeaveNothing) {
+  std::vector<std::string> args = {"run",         "--device",  "cuda",    "--kernel",
+                                   "sm90_decode", "--no-time", "--check", "full,invariants",
+                                   "--out",       "out"};
+  for (const char* batch : {"4q1s4k", "q1s100_q1s3000_q1s700_q1s5000", "3q1s2000"}) {
+    args.insert(args.end(),
+                {"--case", std::string("{kv: paged, block_size: 64, heads: 32/8, head_dim: 128, batch: ") +
+                               batch + "}"});
+  }
+  const Outcome o = run_attnbench(scratch_, args);
+  const auto records = read_records(scratch_.dir() / "out");
+  ASSERT_EQ(records.size(), 3u) << o.out << o.err;
+  if (records[0]["status"] == "skip") GTEST_SKIP() << records[0]["reason"];
+  EXPECT_EQ(o.exit_code, 0) << o.out;
+}
+
 TEST_F(CliGpu, ASweepOutlivesItsKernels) {
   const std::string file = scratch_.write("f.yaml",
                                           "name: f\ndefaults: {batch: q5, heads: 2}\nsweeps:\n"
