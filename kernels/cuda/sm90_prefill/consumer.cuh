@@ -131,7 +131,6 @@ class Consumer {
   using Scores = float[kShape.block_n / 2];
   using Outputs = float[kShape.head_dim / 2];
   using Weights = uint32_t[kShape.block_n / 16][4];
-  static constexpr int kLongTile = 8;  ///< KV blocks behind the first; see run_tile()
 
   /// One arrival per warp: the other warps of a warpgroup may still read the buffer.
   __device__ __forceinline__ void release(hopper::Mbarrier& empty) const {
@@ -315,29 +314,27 @@ class Consumer {
     if (__builtin_expect(moved, 0)) rescale(o, shrink);
   }
 
-  /// All steps of a tile behind its first block. Long tiles take two copies of the step, between which
-  /// weights and next change places; short ones one and replace(). Where all are short the others' code is
-  /// left out, for the sake of the instruction cache.
+  /// All steps of a tile behind its first block, by two copies of the step, between which weights and next
+  /// change places; where tiles are short by one and replace(), for the sake of the instruction cache.
   __device__ __forceinline__ void run_tile(Scores& s, Outputs& o, Weights& weights) {
     if constexpr (!D::kTwoWeights) {
       while (n_ > n_begin_) step(s, o, weights, weights);
     } else {
       Weights next;
-      if (kShape.short_tiles || n_ - n_begin_ < kLongTile) {
+      if constexpr (kShape.short_tiles) {
         while (n_ > n_begin_) {
           step(s, o, weights, next);
           replace(weights, next);
         }
         return;
       }
-      while (true) {
+      while (n_ > n_begin_) {
         step(s, o, weights, next);
         if (n_ == n_begin_) {
           replace(weights, next);
           return;
         }
         step(s, o, next, weights);
-        if (n_ == n_begin_) return;
       }
     }
   }
