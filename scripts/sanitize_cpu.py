@@ -25,9 +25,9 @@ TEST = re.compile(r"^ *\d+/\d+ Test +#\d+: (.*?) \.*(?:   |\*\*\*)(Passed|Skippe
 REPORT = re.compile(r"^.*(?:ERROR: (?:Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: ).*$", re.M)
 # What each must object to, or must not.
 PLANTED = {
-    "asan": {"reads past an allocation": ("int* p = new int[n]; p[0] = 1; int x = p[n]; delete[] p; return x & 0;", True),
+    "asan": {"reads past an allocation": ("int* p = new int[n]; p[0] = 1; volatile int x = p[n]; delete[] p; return x & 0;", True),
              "loses an allocation": ("int* volatile p = new int[n]; p = nullptr; return 0;", True),
-             "overflows an int": ("int x = 2147483640 + n * 100; return x & 0;", True)},
+             "overflows an int": ("volatile int x = 2147483640; x = x + n * 100; return x & 0;", True)},
     "tsan": {"races in a parallel region": ("int x = 0;\n#pragma omp parallel num_threads(4)\n++x;\nreturn x & 0;", True),
              "waits at a barrier": ("static int a[999];\n#pragma omp parallel num_threads(4)\n{\n#pragma omp for\n"
                                     "for (int i = 0; i < 999; ++i) a[i] = i;\n#pragma omp for\n"
