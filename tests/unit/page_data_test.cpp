@@ -76,6 +76,14 @@ TEST(PageData, HoldsWhatTheFileHolds) {
   EXPECT_EQ(data["samples_every"], 1);
 }
 
+TEST(PageData, LeavesOutWhatNoPanelShows) {
+  Record r = passing("one", "k");
+  r.check->invariants = {{"repeat", InvariantResult::Outcome::kHeld, ""}};
+  const ordered_json data = page_data(std::vector{set_of({r})}, std::nullopt, {});
+  EXPECT_TRUE(data["results"][0]["check"].contains("max_z"));
+  EXPECT_FALSE(data["results"][0]["check"].contains("invariants"));
+}
+
 TEST(PageData, HoldsWhatTheHardwareCounted) {
   std::vector<Record> records(3, passing("one", "k"));
   records[0].counters = {1.5e8, 1e8, 37.5, std::nullopt, 2, ""};

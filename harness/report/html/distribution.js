@@ -48,7 +48,7 @@ function sequence_plot(r) {
         summary: `${plural(s.length, "sample")}.`,
         tip_for_all: true,
         tip: (p) => [`sample ${p.x}`, micros(p.y)],
-        note: every > 1 ? `Every ${every}th sample is kept in this file; the median and its interval are of all ${r.time.samples}.` : "",
+        note: every > 1 ? `One of ${every} samples is kept in this file; the median and its interval are of all ${r.time.samples}.` : "",
       };
     },
   });

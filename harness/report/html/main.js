@@ -160,7 +160,7 @@ function overview() {
       target.setAttribute("tabindex", "-1");
       target.focus({ preventScroll: true });
     } } }, name))),
-    data.samples_every > 1 ? el("p", { class: "note" }, `To keep this file small it holds every ${data.samples_every}th sample of each time; medians and intervals are of all of them.`) : null);
+    data.samples_every > 1 ? el("p", { class: "note" }, `To keep this file small it holds one of ${data.samples_every} samples of each time; medians and intervals are of all of them.`) : null);
 }
 
 make_page();

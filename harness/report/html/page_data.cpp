@@ -186,7 +186,10 @@ class Builder {
     out["status"] = status_name(r.status);
     if (!r.reason.empty()) out["reason"] = r.reason;
     const Json& a = r.entry != nullptr ? at(*r.entry, "attnbench") : none();
-    if (at(a, "check").is_object()) out["check"] = figures_of(at(a, "check"), {"pass", "reason"}, 4);
+    if (at(a, "check").is_object()) {
+      // No panel lists the invariants; one that does not hold is the reason.
+      out["check"] = figures_of(at(a, "check"), {"pass", "reason", "invariants"}, 4);
+    }
     if (r.median_us) {
       Out t =
           at(a, "time").is_object()
