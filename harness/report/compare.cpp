@@ -114,6 +114,19 @@ void look_at_clocks(const LoadedResult& base, const LoadedResult& fresh, const R
   row.change = Change::kInconclusive;
 }
 
+/// Of a machine whose cores changed by much, times are no proportion: a case that waits for caches and memory
+/// changes by up to three times as much as the cores do (results/README.md), so that no kernel is to blame.
+void look_at_pace(const Pace& pace, CompareRow& row) {
+  if (row.change != Change::kSlower && row.change != Change::kFaster) return;
+  if (std::abs(pace.cores - 1) <= kPaceTolerance) return;
+  row.note = fmt::format(
+      "{} ({:+.1f} %), but the cores' probe itself took {:+.1f} %: beyond {:.0f} %, cases change by up to "
+      "three "
+      "times as much",
+      change_name(row.change), 100 * (*row.ratio - 1), 100 * (pace.cores - 1), 100 * kPaceTolerance);
+  row.change = Change::kInconclusive;
+}
+
 /// A kernel bound by memory is no slower where memory is: what the cores' probe says must hold against the
 /// memory's too.
 void look_at_memory(const Pace& pace, const RatioTest& t, double effect, CompareRow& row) {
@@ -211,7 +224,10 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
   } else {
     row.change = verdict_of(t, effect);
     if (!options.as_sol) look_at_clocks(base, fresh, t, effect, row);
-    if (pace && sampled) look_at_memory(*pace, t, effect, row);
+    if (pace && sampled) {
+      look_at_pace(*pace, row);
+      look_at_memory(*pace, t, effect, row);
+    }
     look_at_neighbours(base, fresh, row);
   }
   if (row.change == Change::kSame && effect > options.min_effect && row.note.empty() &&

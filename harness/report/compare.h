@@ -51,6 +51,9 @@ const char* change_name(Change c);
 /// SM clocks of the two sides may differ by this share before cycles are looked at too, the probes of a CPU's
 /// cores before a verdict says so.
 inline constexpr double kClockTolerance = 0.01;
+
+/// A CPU whose cores' probe changed by more is not as it was: no kernel is called slower or faster there.
+inline constexpr double kPaceTolerance = 0.03;
 /// Times that CUDA events tell are multiples of this (seen on an H100). A difference under two of them is
 /// none.
 inline constexpr double kEventTickUs = 0.032;
