@@ -114,16 +114,20 @@ void look_at_clocks(const LoadedResult& base, const LoadedResult& fresh, const R
   row.change = Change::kInconclusive;
 }
 
-/// Of a machine whose cores changed by much, times are no proportion: a case that waits for caches and memory
-/// changes by up to three times as much as the cores do (results/README.md), so that no kernel is to blame.
-void look_at_pace(const Pace& pace, CompareRow& row) {
+/// On a machine whose cores changed by much, times are no proportion: a case that waits for caches and memory
+/// changes by up to three times as much as the cores do, so slower and faster must hold beyond that.
+void look_at_pace(const Pace& pace, const RatioTest& t, double effect, CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
   if (std::abs(pace.cores - 1) <= kPaceTolerance) return;
+  RatioTest at_most = t;  // in multiples of the cores' probe already
+  at_most.lo /= pace.cores * pace.cores;
+  at_most.hi /= pace.cores * pace.cores;
+  if (verdict_of(at_most, effect) == row.change) return;
   row.note = fmt::format(
       "{} ({:+.1f} %), but the cores' probe itself took {:+.1f} %: beyond {:.0f} %, cases change by up to "
       "three "
       "times as much",
-      change_name(row.change), 100 * (*row.ratio - 1), 100 * (pace.cores - 1), 100 * kPaceTolerance);
+      change_name(row.change), 100 * (t.ratio - 1), 100 * (pace.cores - 1), 100 * kPaceTolerance);
   row.change = Change::kInconclusive;
 }
 
@@ -143,9 +147,13 @@ void look_at_memory(const Pace& pace, const RatioTest& t, double effect, Compare
   row.change = Change::kInconclusive;
 }
 
-/// Times of a machine that others use at the same time say nothing about a kernel.
-void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, CompareRow& row) {
+/// Times of a machine that others use at the same time say nothing about a kernel, short of a difference that
+/// no sharing of cores makes: a long sample is seldom left alone.
+void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t,
+                        CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
+  constexpr double kMostBySharing = 4;
+  if (t.lo > kMostBySharing || t.hi < 1 / kMostBySharing) return;
   for (const auto& [side, r] : {std::pair{"BASE", &base}, std::pair{"NEW", &fresh}}) {
     if (2 * static_cast<std::size_t>(r->disturbed) <= r->samples_us.size()) continue;
     row.note = fmt::format("{}, but others took the cores during {} of {} samples in {}",
@@ -225,10 +233,10 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
     row.change = verdict_of(t, effect);
     if (!options.as_sol) look_at_clocks(base, fresh, t, effect, row);
     if (pace && sampled) {
-      look_at_pace(*pace, row);
+      look_at_pace(*pace, t, effect, row);
       look_at_memory(*pace, t, effect, row);
     }
-    look_at_neighbours(base, fresh, row);
+    look_at_neighbours(base, fresh, t, row);
   }
   if (row.change == Change::kSame && effect > options.min_effect && row.note.empty() &&
       !options.min_effect_of_id.contains(base.id)) {

@@ -52,7 +52,7 @@ const char* change_name(Change c);
 /// cores before a verdict says so.
 inline constexpr double kClockTolerance = 0.01;
 
-/// A CPU whose cores' probe changed by more is not as it was: no kernel is called slower or faster there.
+/// On a CPU whose cores' probe changed by more, slower and faster must hold beyond three times that.
 inline constexpr double kPaceTolerance = 0.03;
 /// Times that CUDA events tell are multiples of this (seen on an H100). A difference under two of them is
 /// none.
