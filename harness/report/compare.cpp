@@ -115,7 +115,8 @@ void look_at_clocks(const LoadedResult& base, const LoadedResult& fresh, const R
 }
 
 /// On a machine whose cores changed by much, times are no proportion: a case that waits for caches and memory
-/// changes by up to three times as much as the cores do, so slower and faster must hold beyond that.
+/// changes by more than the cores do, so slower and faster must hold beyond three times that. A bound by
+/// experience, and no proof (results/README.md).
 void look_at_pace(const Pace& pace, const RatioTest& t, double effect, CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
   if (std::abs(pace.cores - 1) <= kPaceTolerance) return;
@@ -124,9 +125,8 @@ void look_at_pace(const Pace& pace, const RatioTest& t, double effect, CompareRo
   at_most.hi /= pace.cores * pace.cores;
   if (verdict_of(at_most, effect) == row.change) return;
   row.note = fmt::format(
-      "{} ({:+.1f} %), but the cores' probe itself took {:+.1f} %: beyond {:.0f} %, cases change by up to "
-      "three "
-      "times as much",
+      "{} ({:+.1f} %), but the cores' probe itself took {:+.1f} %: beyond {:.0f} %, only what exceeds three "
+      "times that counts",
       change_name(row.change), 100 * (t.ratio - 1), 100 * (pace.cores - 1), 100 * kPaceTolerance);
   row.change = Change::kInconclusive;
 }
