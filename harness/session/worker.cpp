@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -43,6 +44,14 @@ void bound_memory(const Device& device) {
   const auto used = static_cast<rlim_t>(pages[5]) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
   limit.rlim_cur = std::min(limit.rlim_max, used + static_cast<rlim_t>(device.free_memory()));
   setrlimit(RLIMIT_DATA, &limit);
+}
+
+/// Buffers of a case go back to the system with it. After a first large one is freed, glibc would keep others
+/// of its size, in a heap of each thread of the reference.
+void keep_no_large_buffers() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+#endif
 }
 
 const Kernel* find_kernel(KernelTable table, Op op, DeviceKind device, const std::string& name) {
@@ -114,6 +123,7 @@ int serve_cases(KernelTable table, const SessionOptions& options) {
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   volunteer_for_oom();
+  keep_no_large_buffers();
   Server server(table, options);
   LineBuffer lines;
   char buffer[1 << 16];
