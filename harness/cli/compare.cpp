@@ -1,6 +1,8 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <regex>
@@ -20,9 +22,46 @@ struct CompareCommand {
   CompareFlags flags;
 };
 
+/// One --min-effect-of.
+struct EffectOf {
+  std::string text;
+  std::regex pattern;
+  double effect;  ///< 0.05 is 5 %
+};
+
+std::vector<EffectOf> effects_of(const std::vector<std::string>& texts) {
+  std::vector<EffectOf> out;
+  for (const std::string& text : texts) {
+    const std::size_t at = text.rfind('=');
+    double percent = 0;
+    std::size_t used = 0;
+    try {
+      if (at != std::string::npos) percent = std::stod(text.substr(at + 1), &used);
+    } catch (const std::exception&) {
+      used = 0;
+    }
+    if (at == std::string::npos || used == 0 || used != text.size() - at - 1 ||
+        !(percent > 0 && percent < 100)) {
+      throw UsageError(fmt::format(
+          "--min-effect-of '{}': wanted is REGEX=PERCENT, with a percentage over 0 and under 100", text));
+    }
+    try {
+      out.push_back({text, std::regex(text.substr(0, at)), percent / 100.0});
+    } catch (const std::regex_error& e) {
+      throw UsageError(fmt::format("--min-effect-of '{}' is not a regular expression: {}", text, e.what()));
+    }
+  }
+  return out;
+}
+
 int compare(const CompareCommand& c) {
   const ResultSet base = load_results(c.base);
   const ResultSet fresh = load_results(c.fresh);
+  std::vector<std::string> ids;
+  for (const ResultSet* set : {&base, &fresh}) {
+    for (const LoadedResult& r : set->results) ids.push_back(r.id);
+  }
+  c.flags.check_min_effect_of(ids);
   CompareOptions options = c.flags.options(base, fresh);
   options.as_sol = !check_alike(base, fresh, c.flags.allow_mismatch);
   for (const ResultSet* r : {&base, &fresh}) {
@@ -76,32 +115,29 @@ CompareOptions CompareFlags::options(const ResultSet& base, const ResultSet& fre
   o.allow_new = allow_new;
   o.allow_inconclusive = allow_inconclusive;
   if (!noise.empty()) o.noise_of = load_noise(noise).noise_of;
-  for (const std::string& text : min_effect_of) {
-    const std::size_t at = text.rfind('=');
-    double percent = 0;
-    std::size_t used = 0;
-    try {
-      if (at != std::string::npos) percent = std::stod(text.substr(at + 1), &used);
-    } catch (const std::exception&) {
-      used = 0;
-    }
-    if (at == std::string::npos || used == 0 || used != text.size() - at - 1 ||
-        !(percent > 0 && percent < 100)) {
-      throw UsageError(fmt::format(
-          "--min-effect-of '{}': wanted is REGEX=PERCENT, with a percentage over 0 and under 100", text));
-    }
-    try {
-      const std::regex re(text.substr(0, at));
-      for (const ResultSet* set : {&base, &fresh}) {
-        for (const LoadedResult& r : set->results) {
-          if (std::regex_search(r.id, re)) o.min_effect_of_id[r.id] = percent / 100.0;
-        }
+  for (const EffectOf& e : effects_of(min_effect_of)) {
+    for (const ResultSet* set : {&base, &fresh}) {
+      for (const LoadedResult& r : set->results) {
+        if (std::regex_search(r.id, e.pattern)) o.min_effect_of_id[r.id] = e.effect;
       }
-    } catch (const std::regex_error& e) {
-      throw UsageError(fmt::format("--min-effect-of '{}' is not a regular expression: {}", text, e.what()));
     }
   }
   return o;
+}
+
+void CompareFlags::check_min_effect_of(const std::vector<std::string>& ids) const {
+  std::vector<std::string> idle;
+  for (const EffectOf& e : effects_of(min_effect_of)) {
+    const bool used = std::any_of(ids.begin(), ids.end(),
+                                  [&](const std::string& id) { return std::regex_search(id, e.pattern); });
+    if (!used) idle.push_back(e.text);
+  }
+  if (idle.empty()) return;
+  const std::string what =
+      fmt::format("--min-effect-of '{}' matches no case: REGEX is looked for in ids, such as '{}'",
+                  fmt::join(idle, "', '"), ids.empty() ? "attention/packed/bf16/..." : ids.front());
+  if (idle.size() == min_effect_of.size()) throw UsageError(what);
+  std::cerr << "attnbench: warning: " << one_line(what) << "\n";
 }
 
 bool check_alike(const ResultSet& base, const ResultSet& fresh, bool allow_mismatch) {

@@ -18,6 +18,9 @@ struct CompareFlags {
   bool allow_mismatch = false, allow_missing = false, allow_new = false, allow_inconclusive = false;
 
   void add(CLI::App& command);
+  /// Says on stderr which --min-effect-of match none of these ids. Throws UsageError where that is true of
+  /// all of them, and where one is malformed.
+  void check_min_effect_of(const std::vector<std::string>& ids) const;
   /// For these two sets, whose ids the per-case overrides are looked up in. Throws UsageError, ResultsError.
   CompareOptions options(const ResultSet& base, const ResultSet& fresh) const;
 };

@@ -146,7 +146,12 @@ int gate(GateOptions o) {
     throw UsageError(fmt::format("{}: there is no such baseline; --update-baseline makes one", o.baseline));
   }
 
-  // Before the work, so that a wrong path costs nothing.
+  // Before the work, so that a wrong path or pattern costs nothing.
+  if (!o.compare.min_effect_of.empty()) {
+    std::vector<std::string> ids;
+    for (const Case& c : load_cases(o.cases).cases) ids.push_back(c.id);
+    o.compare.check_min_effect_of(ids);
+  }
   if (o.update_baseline) make_folder(std::filesystem::path(o.baseline).parent_path());
 
   std::filesystem::path dir = o.out;
@@ -336,7 +341,7 @@ void add_gate(CLI::App& app, Program& program) {
   }
   command->add_flag("--no-time", o->no_time,
                     "Right or wrong only: nothing is timed, any machine's baseline will do");
-  command->add_option("--out", o->out, "Folder of the runs and reports (default: results/runs/DATE-gate)")
+  command->add_option("-o,--out", o->out, "Folder of the runs and reports (default: results/runs/DATE-gate)")
       ->type_name("DIR");
   command
       ->add_option(

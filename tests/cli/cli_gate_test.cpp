@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "tests/cli/program.h"
 
@@ -26,8 +28,9 @@ class CliGate : public ::testing::Test {
     unsetenv("GITHUB_STEP_SUMMARY");
   }
   Outcome gate(const std::vector<std::string>& more, const std::string& config = "") {
-    std::vector<std::string> args = {
-        "gate", config.empty() ? config_ : config, "--device", "cpu", "--no-time", "--out", "g"};
+    std::vector<std::string> args = {"gate", config.empty() ? config_ : config, "--device", "cpu",
+                                     "--no-time"};
+    if (std::find(more.begin(), more.end(), "--out") == more.end()) args.insert(args.end(), {"--out", "g"});
     args.insert(args.end(), more.begin(), more.end());
     return run_faulty(scratch_, args);
   }
@@ -129,6 +132,9 @@ TEST_F(CliGate, MistakesSayWhatToDo) {
   expect({"--baseline", baseline_, "--min-effect-of", "q5"}, "REGEX=PERCENT");
   expect({"--baseline", baseline_, "--min-effect-of", "q5=x"}, "REGEX=PERCENT");
   expect({"--baseline", baseline_, "--min-effect-of", "(=5"}, "not a regular expression");
+  expect({"--baseline", baseline_, "--min-effect-of", "pagd=5", "--out", "early"},
+         "'pagd=5' matches no case");
+  EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "early")) << "that is seen before anything runs";
 }
 
 TEST_F(CliGate, ChosenAndFilteredCasesAlone) {
