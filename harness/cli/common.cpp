@@ -92,6 +92,24 @@ void require_batch(const Sweep& sweep) {
                   sweep.place, sweep.name));
 }
 
+std::string check_text(const SweepFile& file) {
+  return file.check.empty() ? "sampled" : fmt::format("{}", fmt::join(file.check, ","));
+}
+
+/// One run checks all its cases alike: the words of the files, where they mean the same.
+void take_check(const std::string& path, const SweepFile& file, const std::string& first_path,
+                const SweepFile& first, Cases& out) {
+  if (out.check.empty()) out.check = file.check;
+  const auto meaning = [](const SweepFile& f) {
+    std::set<std::string> words(f.check.begin(), f.check.end());
+    if (!words.count("full") && !words.count("off")) words.insert("sampled");
+    return words;
+  };
+  if (meaning(file) == meaning(first) || !out.check_conflict.empty()) return;
+  out.check_conflict =
+      fmt::format("{} is checked {}, {} {}", first_path, check_text(first), path, check_text(file));
+}
+
 }  // namespace
 
 Cases load_cases(const CaseOptions& o) {
@@ -112,7 +130,6 @@ Cases load_cases(const CaseOptions& o) {
   std::unordered_set<std::string> seen;
   const auto take = [&](const SweepFile& file) {
     out.name += (out.name.empty() ? "" : "+") + file.name;
-    if (out.check.empty()) out.check = file.check;
     for (const Sweep& sweep : file.sweeps) require_batch(sweep);
     Expansion e = expand(file);
     out.duplicates += e.duplicates;
@@ -128,7 +145,13 @@ Cases load_cases(const CaseOptions& o) {
       }
     }
   };
-  for (const std::string& path : o.configs) take(load_sweep_file(path, o.overrides, o.seed));
+  std::optional<SweepFile> first;
+  for (const std::string& path : o.configs) {
+    SweepFile file = load_sweep_file(path, o.overrides, o.seed);
+    take(file);
+    if (!first) first = file;
+    take_check(path, file, o.configs.front(), *first, out);
+  }
   if (!ids.empty()) keep_ids(ids, out);
   for (const std::string& text : o.chosen) {
     if (is_mapping(text)) take(parse_inline_case(text, o.overrides, o.seed));
@@ -190,10 +213,13 @@ void check_kernel_names(const std::vector<std::string>& names, KernelTable table
   std::set<std::string> known;
   for (const Kernel* k : table) known.insert(k->name);
   const std::vector<std::string> list(known.begin(), known.end());
+  const bool cuda =
+      std::any_of(table.begin(), table.end(), [](const Kernel* k) { return k->device == DeviceKind::kCuda; });
   for (const std::string& name : names) {
     if (!known.count(name)) {
-      throw UsageError(fmt::format("--kernel {}: no such kernel; {}there are {}", name,
-                                   did_you_mean(name, list), fmt::join(list, ", ")));
+      throw UsageError(fmt::format("--kernel {}: no such kernel; {}there are {}{}", name,
+                                   did_you_mean(name, list), fmt::join(list, ", "),
+                                   cuda ? "" : " (this program was built without CUDA)"));
     }
   }
 }

@@ -29,7 +29,8 @@ struct Cases {
   std::string name;    ///< of the configuration(s)
   std::string kernel;  ///< when --case was "id/kernel"
   std::vector<Case> cases;
-  std::vector<std::string> check;  ///< of the file, or of the first of several that says
+  std::vector<std::string> check;  ///< of the file, or of the files, where they agree
+  std::string check_conflict;      ///< which files do not; empty where all do
   int64_t duplicates = 0;
   int64_t excluded = 0;
   int64_t pairs = 0;  ///< as in Expansion, with impossible_pairs

@@ -193,6 +193,9 @@ int run(const RunOptions& o, const Program& program) {
   }
   const auto [shard, shards] = parse_shard(o.shard);
   const Cases cases = load_cases(o.cases);
+  if (o.check.empty() && !cases.check_conflict.empty()) {
+    throw UsageError(fmt::format("{}: run them one by one, or give --check for all", cases.check_conflict));
+  }
   SessionOptions options = session_options(o, cases.check);
   if (options.kernels.empty() && !cases.kernel.empty()) {
     options.kernels = {cases.kernel};
@@ -332,7 +335,7 @@ void add_run(CLI::App& app, Program& program) {
   command->add_flag("--in-process", o->in_process,
                     "Run the cases in this process, for debuggers: a crash or a hang ends the run");
   command->add_flag("--worker", o->worker)->group("");
-  command->add_option("--out", o->out, "Folder of the reports (default: results/runs/DATE-NAME)")
+  command->add_option("-o,--out", o->out, "Folder of the reports (default: results/runs/DATE-NAME)")
       ->type_name("DIR");
   command
       ->add_option(

@@ -115,6 +115,33 @@ TEST(CliInvariants, ASecondLaunchThatDiffersIsBroken) {
   EXPECT_THAT(r["repro"].get<std::string>(), HasSubstr("--check sampled,invariants"));
 }
 
+/// What one file asks for is not done to another's cases, and not left undone to its own.
+TEST(CliInvariants, FilesThatAreCheckedOtherwiseAreNotRunTogether) {
+  const Scratch scratch;
+  const auto write = [&](const std::string& name, const std::string& check, const std::string& batch) {
+    return scratch.write(name + ".yaml", "name: " + name + check + "\nsweeps: [{batch: " + batch +
+                                             ", heads: 2, head_dim: 64, dtype: fp32}]\n");
+  };
+  const std::string plain = write("plain", "", "q40"), sampled = write("same", "\ncheck: sampled", "q41"),
+                    both = write("both", "\ncheck: [full, invariants]", "q42");
+  const auto run = [&](std::vector<std::string> files) {
+    std::vector<std::string> args = {"run",       "--device", "cpu", "--kernel", "wrong_when_timed",
+                                     "--no-time", "--out",    "out"};
+    args.insert(args.end(), files.begin(), files.end());
+    return run_faulty(scratch, args);
+  };
+  using Files = std::vector<std::string>;
+  for (const Files& files : {Files{plain, both}, Files{both, plain}, Files{sampled, both}}) {
+    const Outcome o = run(files);
+    EXPECT_EQ(o.exit_code, 2) << o.out;
+    EXPECT_THAT(o.err, AllOf(HasSubstr("both.yaml"), HasSubstr("full,invariants"),
+                             HasSubstr("give --check for all")));
+  }
+  EXPECT_NE(run({plain, sampled}).exit_code, 2);
+  EXPECT_EQ(run({plain, both, "--check", "sampled,invariants"}).exit_code, 1);
+  EXPECT_EQ(read_records(scratch.dir() / "out").size(), 2u);
+}
+
 TEST(CliExitCodes, DeviceErrorIsFiveWithItsMessage) {
   const Scratch scratch;
   const Outcome o = run_faulty(scratch, {"run", "--case", "{batch: q5, heads: 2, head_dim: 8}", "--device",
