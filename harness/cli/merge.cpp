@@ -30,6 +30,7 @@ int merge(const MergeOptions& o) {
     for (const LoadedResult& r : set.results) {
       records.emplace_back();
       records.back().status = r.status;
+      if (!r.check.empty() && r.check != "off") records.back().check.emplace();
     }
     make_folder(std::filesystem::path(o.out).parent_path());
     write_file_atomically(o.out, text);

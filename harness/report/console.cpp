@@ -16,6 +16,8 @@
 namespace attnbench {
 namespace {
 
+constexpr std::size_t kFirstFigure = 3, kFirstCounter = 11;  ///< columns
+
 Colour colour_of(Status s) {
   return s == Status::kPass ? Colour::kGreen : s == Status::kSkip ? Colour::kYellow : Colour::kRed;
 }
@@ -87,6 +89,14 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
                                             {"L2 hit %"}};
   std::vector<TableRow> rows;
   for (const Record& r : records) rows.push_back(row_of(r));
+  // What nothing was measured for would take the room of the ids.
+  for (std::size_t i = kFirstFigure; i < kFirstCounter; ++i) {
+    const auto none = [&](const TableRow& r) { return r.cells.size() <= i || r.cells[i] == "-"; };
+    if (!std::all_of(rows.begin(), rows.end(), none)) continue;
+    for (TableRow& r : rows) {
+      if (r.cells.size() > i) r.cells[i].clear();
+    }
+  }
   if (!rows.empty()) print_table(out, columns, rows, {options.width, options.colour});
   for (const Record& r : records) {
     if (!needs_attention(r.status)) continue;

@@ -13,6 +13,7 @@ Summary summarise(std::span<const Record> records) {
     switch (r.status) {
       case Status::kPass:
         ++s.passed;
+        s.unchecked += !r.check;
         break;
       case Status::kFail:
         ++s.failed;
@@ -35,8 +36,9 @@ Summary summarise(std::span<const Record> records) {
 }
 
 std::string summary_text(const Summary& s) {
-  std::string text = fmt::format("{} passed, {} failed, {} skipped, {} error{}", s.passed, s.failed,
-                                 s.skipped, s.errors, s.errors == 1 ? "" : "s");
+  const std::string unchecked = s.unchecked > 0 ? fmt::format(" ({} not checked)", s.unchecked) : "";
+  std::string text = fmt::format("{} passed{}, {} failed, {} skipped, {} error{}", s.passed, unchecked,
+                                 s.failed, s.skipped, s.errors, s.errors == 1 ? "" : "s");
   if (s.timeouts > 0) text += fmt::format(" ({} timeout{})", s.timeouts, s.timeouts == 1 ? "" : "s");
   if (s.invalid_times > 0) {
     text += fmt::format(", {} invalid time{}", s.invalid_times, s.invalid_times == 1 ? "" : "s");

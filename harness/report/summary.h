@@ -11,7 +11,8 @@ namespace attnbench {
 
 struct Summary {
   int64_t passed = 0;
-  int64_t failed = 0;  ///< incorrect output
+  int64_t unchecked = 0;  ///< of these: nobody looked at their outputs (--check off)
+  int64_t failed = 0;     ///< incorrect output
   int64_t skipped = 0;
   int64_t errors = 0;    ///< errors and timeouts
   int64_t timeouts = 0;  ///< of these
@@ -20,7 +21,8 @@ struct Summary {
 
 Summary summarise(std::span<const Record> records);
 
-/// "132 passed, 0 failed, 4 skipped, 0 errors", with ", 1 invalid time" where there is one.
+/// "132 passed, 0 failed, 4 skipped, 0 errors", with " (3 not checked)" and ", 1 invalid time" where
+/// there are any.
 std::string summary_text(const Summary& s);
 
 /// True for what a reader has to look at: fail, error, timeout, invalid_time.

@@ -274,6 +274,18 @@ TEST_F(HtmlReport, ShowsWhatTheHardwareCounted) {
   EXPECT_THAT(text_of("article"), HasSubstr("no countersno <b>permission</b>"));
 }
 
+TEST_F(HtmlReport, DoesNotCallCorrectWhatNobodyChecked) {
+  json unchecked = entry("b", "k", 100);
+  unchecked["attnbench"]["check"] = nullptr;
+  show({scratch_.write("half.json", results_text({entry("a", "k", 100), unchecked}))});
+  EXPECT_EQ(js("[...document.querySelectorAll('.overview .chip')].map(c => c.textContent)"),
+            json({"1 correct", "1 not checked"}));
+  EXPECT_EQ(js("[...document.querySelectorAll('#results .badge')].map(c => c.textContent)"),
+            json({"correct", "not checked"}));
+  filter("status=unchecked");
+  EXPECT_TRUE(browser_->wait_for("document.querySelectorAll('#results tbody tr').length === 1"));
+}
+
 TEST_F(HtmlReport, FitsAPhoneAndTheDark) {
   Browser::View phone;
   phone.width = 390;

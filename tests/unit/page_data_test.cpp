@@ -52,6 +52,17 @@ TEST(CaseFacts, TellPhasesAndLines) {
   EXPECT_FALSE(facts_of(plain).has_value());
 }
 
+TEST(CaseFacts, OnlyAttentionDecodesAndPrefills) {
+  for (const Op op : {Op::kKvAppend, Op::kMergeStates}) {
+    Record r = of_batch("op/8q1s1k", std::vector<SeqLen>(8, {1, 1024}));
+    r.item.params.op = op;
+    const ResultSet set = set_of({r});
+    EXPECT_EQ(facts_of(set.results[0])->phase, op_name(op));
+    EXPECT_EQ(page_data(std::vector{set}, std::nullopt, {})["cases"][0]["phase"], op_name(op));
+    for (const auto& [name, text] : svg_plots(std::vector{set})) EXPECT_NE(name, "decode_latency.svg");
+  }
+}
+
 TEST(PageData, HoldsWhatTheFileHolds) {
   const std::vector<Record> records = {of_batch("one", {{5, 5}}),
                                        of_batch("two", {{7, 7}, {9, 9}}, 123.456789)};

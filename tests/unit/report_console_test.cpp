@@ -85,6 +85,20 @@ TEST(ReportConsole, EscapesOnlyWhenAskedAndNeverFromText) {
   EXPECT_THAT(printed({passing("a")}, {0, true, 0}), HasSubstr("\033[32mpass"));
 }
 
+TEST(ReportConsole, ColumnsWithoutAnyFigureAreLeftOut) {
+  Record untimed = passing("a");
+  untimed.time.reset();
+  untimed.roofline.reset();
+  EXPECT_THAT(lines_of(printed({untimed}))[0], testing::MatchesRegex("status +case +kernel +max.z. +rows"));
+  EXPECT_THAT(lines_of(printed({untimed, passing("b")}))[0], HasSubstr("TFLOP/s"));
+}
+
+TEST(ReportConsole, WhatNobodyLookedAtIsSaid) {
+  Record unchecked = passing("a");
+  unchecked.check.reset();
+  EXPECT_THAT(printed({unchecked, passing("b")}), HasSubstr("2 passed (1 not checked), 0 failed"));
+}
+
 TEST(ReportConsole, NoRecords) { EXPECT_EQ(printed({}), "0 passed, 0 failed, 0 skipped, 0 errors; 0 s\n"); }
 
 TEST(ReportConsole, NoTimeToSpeakOf) {

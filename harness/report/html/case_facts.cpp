@@ -51,8 +51,10 @@ std::optional<CaseFacts> facts_of(const LoadedResult& result) {
   const std::string spec = word(*params, "batch");
   f.setting = without_batch(result.id, spec, f.num_seqs);
   f.uniform = f.num_seqs > 0 && f.total_q == f.num_seqs * f.max_q && f.total_k == f.num_seqs * f.max_k;
+  const std::string op = word(*params, "op");
   // A batch whose longest sequence is a prompt and whose mean is not is a prompt among decodes.
-  f.phase = f.max_q <= kDecodeQueries                 ? "decode"
+  f.phase = op != "" && op != "attention"             ? op
+            : f.max_q <= kDecodeQueries               ? "decode"
             : f.total_q > f.num_seqs * kDecodeQueries ? "prefill"
                                                       : "mixed";
   return f;

@@ -10,8 +10,10 @@
 namespace attnbench {
 
 struct CaseFacts {
-  std::string setting;   ///< the id without its batch: what cases of one line have in common
-  std::string phase;     ///< "prefill", "decode" (at most kDecodeQueries query tokens each), "mixed"
+  std::string setting;  ///< the id without its batch: what cases of one line have in common
+  /// "prefill", "decode" (at most kDecodeQueries query tokens each), "mixed"; of other ops than attention the
+  /// op, since their times say nothing about a step
+  std::string phase;
   bool uniform = false;  ///< all sequences have the same two lengths
   int64_t num_seqs = 0, max_q = 0, max_k = 0, total_q = 0, total_k = 0;  ///< tokens
   std::string dtype;  ///< of the matrix products: picks the ceiling

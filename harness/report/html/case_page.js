@@ -8,7 +8,7 @@ function case_page(r) {
     el("div", { class: "case-head" },
       el("h1", { id: "case-title", tabindex: "-1" }, r.id),
       el("p", { class: "chips" },
-        el("span", { class: `badge ${status_class(r.status)}` }, status_words[r.status]),
+        el("span", { class: `badge ${status_class(r.shown)}` }, status_words[r.shown]),
         el("span", { class: "chip" }, r.kernel === "none" ? "no kernel" : r.kernel),
         r.device ? el("span", { class: "chip" }, r.device) : null,
         el("span", { class: "chip" }, model_of(r.run)))),
@@ -94,7 +94,7 @@ function also_panel(list) {
       el("table", {}, el("thead", {}, el("tr", {}, ["kernel", "run", "status", "time", "TFLOP/s", "max |z|"].map((h) => el("th", { scope: "col" }, h)))),
         el("tbody", {}, list.map((o) => el("tr", {},
           el("td", {}, el("a", { href: case_link(o.index) }, o.kernel)), el("td", {}, o.run.name || o.run.file),
-          el("td", {}, el("span", { class: `badge ${status_class(o.status)}` }, status_words[o.status])),
+          el("td", {}, el("span", { class: `badge ${status_class(o.shown)}` }, status_words[o.shown])),
           el("td", { class: "number" }, micros(o.us)),
           el("td", { class: "number" }, is_number(o.us) && o.tflops > 0 ? digits(o.tflops, 3) : kNone),
           el("td", { class: "number" }, digits(o.z, 3))))))));

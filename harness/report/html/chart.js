@@ -123,7 +123,7 @@ function tooltip_lines(r) {
   if (is_number(r.sol)) rates.push(`${percent(r.sol)} of light speed, ${r.bound || "?"}-bound`);
   if (rates.length) lines.push(rates.join(", "));
   if (is_number(r.z)) lines.push(`max |z| ${digits(r.z, 3)}`);
-  if (r.status !== "pass") lines.push(status_words[r.status]);
+  if (r.shown !== "pass") lines.push(status_words[r.shown]);
   return lines;
 }
 

@@ -2,7 +2,7 @@
 const figure_keys = {
   us: (r) => r.us, time: (r) => r.us, tflops: (r) => r.tflops, gbs: (r) => r.gbs, z: (r) => r.z,
   sol: (r) => (is_number(r.sol) ? 100 * r.sol : NaN), intensity: (r) => r.intensity,
-  kernel: (r) => r.kernel, status: (r) => r.status, id: (r) => r.id, device: (r) => r.device, bound: (r) => r.bound,
+  kernel: (r) => r.kernel, status: (r) => r.shown, id: (r) => r.id, device: (r) => r.device, bound: (r) => r.bound,
   sweep: (r) => r.item.sweep, phase: (r) => r.item.phase, seed: (r) => r.item.seed, run: (r) => r.run.name,
 };
 

@@ -141,7 +141,7 @@ function make_page() {
 
 function overview() {
   const by_status = new Map();
-  for (const r of results) by_status.set(r.status, (by_status.get(r.status) || 0) + 1);
+  for (const r of results) by_status.set(r.shown, (by_status.get(r.shown) || 0) + 1);
   const devices = [...new Set(data.runs.map(model_of))];
   const dates = data.runs.map((r) => r.date).filter(Boolean).map((d) => d.slice(0, 10)).sort();
   const revisions = [...new Set(data.runs.map((r) => r.revision).filter(Boolean))];

@@ -2,7 +2,7 @@
 const kRowsAtOnce = 100;
 
 const table_columns = [
-  { name: "status", value: (r) => Object.keys(status_words).indexOf(r.status), cell: (r) => el("span", { class: `badge ${status_class(r.status)}` }, status_words[r.status]) },
+  { name: "status", value: (r) => Object.keys(status_words).indexOf(r.shown), cell: (r) => el("span", { class: `badge ${status_class(r.shown)}` }, status_words[r.shown]) },
   { name: "case", value: (r) => r.id, cell: (r) => el("a", { href: case_link(r.index) }, r.id), class: "id" },
   { name: "kernel", value: (r) => r.kernel, cell: (r) => (r.kernel === "none" ? kNone : r.kernel) },
   { name: "time", value: (r) => r.us, cell: (r) => micros(r.us), class: "number" },
@@ -21,7 +21,7 @@ function rows_text(check) {
 }
 
 function status_class(status) {
-  return status === "pass" ? "good" : status === "skip" ? "" : status === "invalid_time" ? "warn" : "bad";
+  return status === "pass" ? "good" : status === "skip" || status === "unchecked" ? "" : status === "invalid_time" ? "warn" : "bad";
 }
 
 function result_table() {
