@@ -23,7 +23,7 @@ class Reader {
 
  private:
   void segment() {
-    const std::size_t begin = at_;
+    const std::size_t begin = begin_ = at_;
     const int64_t count = is_digit() ? number("count", kMaxBatch, false) : 1;
     expect('q', at_ == begin ? "a count or 'q'" : "'q'");
     const int64_t q = number("query length", kMaxSeqLen, true);
@@ -73,6 +73,8 @@ class Reader {
       hint = fmt::format("; did you mean '{}'?", wanted);
     } else if (peek() == ',' || peek() == ' ' || peek() == '+') {
       hint = "; did you mean '_'?";
+    } else if (wanted == 'q' && at_ == spec_.size()) {
+      hint = fmt::format("; did you mean 'q{}'?", spec_.substr(begin_));
     } else if (spec_.substr(at_, 2) == "kv" || spec_.substr(at_ == 0 ? 0 : at_ - 1, 2) == "kv") {
       hint = "; key lengths are written with 's', as in q1s1k";
     }
@@ -105,6 +107,7 @@ class Reader {
 
   std::string_view spec_;
   std::size_t at_ = 0;
+  std::size_t begin_ = 0;          ///< of the segment that is being read
   std::size_t at_for_limits_ = 0;  ///< where to point when what was just read is too large
   std::vector<SeqLen> seqs_;
   int64_t total_q_ = 0;

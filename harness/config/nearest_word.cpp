@@ -2,6 +2,8 @@
 // insertions, and reversals", 1966.
 #include <algorithm>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "harness/config/sweep_file.h"
 
@@ -26,10 +28,49 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+/// Words of other programs for what has another name here.
+constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+    {"causal", "mask"},
+    {"is_causal", "mask"},
+    {"page_size", "block_size"},
+    {"num_heads", "heads"},
+    {"nheads", "heads"},
+    {"head_size", "head_dim"},
+    {"sm_scale", "softmax_scale"},
+    {"scale", "softmax_scale"},
+    {"logits_soft_cap", "softcap"},
+    {"sliding_window", "window"},
+    {"window_size", "window"},
+    {"seqlen", "batch"},
+    {"seqlens", "batch"},
+    {"seq_len", "batch"},
+    {"seq_lens", "batch"},
+    {"batch_size", "batch"},
+    {"float16", "fp16"},
+    {"half", "fp16"},
+    {"bfloat16", "bf16"},
+    {"float32", "fp32"},
+    {"float", "fp32"},
+    {"fp8", "e4m3"},
+    {"float8_e4m3fn", "e4m3"},
+    {"dropout_p", "dropout"},
+    {"decode", "attention"},
+    {"prefill", "attention"},
+    {"append", "kv_append"},
+    {"layout", "kv_layout"},
+    {"ragged", "packed"},
+    {"varlen", "packed"},
+};
+
 }  // namespace
 
 std::optional<std::string> nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
   if (word.empty() || word.size() > 64) return std::nullopt;  // nobody means a key by a long text
+  for (const auto& [theirs, ours] : kElsewhere) {
+    if (edit_distance(word, theirs) == 0 &&
+        std::find(candidates.begin(), candidates.end(), ours) != candidates.end())
+      return std::string(ours);
+  }
   std::size_t best = 1 + word.size() / 4 + 1;
   std::optional<std::string> nearest;
   for (const std::string& candidate : candidates) {

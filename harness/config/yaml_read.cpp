@@ -71,6 +71,16 @@ struct DocumentStarts : YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
+constexpr const char* kTab = "; this line begins with a tab, where YAML takes spaces only";
+
+bool begins_with_tab(const std::string& text, const YAML::Mark& mark) {
+  if (mark.pos < 0 || static_cast<std::size_t>(mark.pos) > text.size() || mark.pos == 0) return false;
+  const std::size_t newline = text.rfind('\n', static_cast<std::size_t>(mark.pos) - 1);
+  const std::size_t begin = newline == std::string::npos ? 0 : newline + 1;
+  const std::size_t end = text.find_first_not_of(" \t", begin);
+  return text.substr(begin, end - begin).find('\t') != std::string::npos;
+}
+
 /// The one document of a text. YAML::LoadAll is not used to count them: on some stray tokens it finds empty
 /// documents without end.
 YAML::Node load_document(const std::string& text, const Source& source) {
@@ -88,7 +98,7 @@ YAML::Node load_document(const std::string& text, const Source& source) {
     }
     return starts.marks.empty() ? YAML::Node() : YAML::Load(text);
   } catch (const YAML::Exception& e) {
-    fail_at(source, e.mark, "YAML syntax: " + e.msg);
+    fail_at(source, e.mark, "YAML syntax: " + e.msg + (begins_with_tab(text, e.mark) ? kTab : ""));
   }
 }
 

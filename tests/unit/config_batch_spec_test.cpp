@@ -92,7 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
     BatchSpec, BadSpecs,
     testing::Values(
         BadSpec{"", 0, "is empty"}, BadSpec{"Q5", 0, "did you mean 'q'?"},
-        BadSpec{"4Q5", 1, "did you mean 'q'?"}, BadSpec{"q5S7", 2, "did you mean 's'?"},
+        BadSpec{"4Q5", 1, "did you mean 'q'?"}, BadSpec{"512", 3, "did you mean 'q512'?"},
+        BadSpec{"q5_7", 4, "did you mean 'q7'?"}, BadSpec{"q5S7", 2, "did you mean 's'?"},
         BadSpec{"q5K", 2, "did you mean 'k' (1024)?"}, BadSpec{"q5s1M", 4, "did you mean 'm' (1024^2)?"},
         BadSpec{"4", 1, "needs 'q' at character 2, got the end"}, BadSpec{"4x512", 1, "got 'x'"},
         BadSpec{"s5", 0, "needs a count or 'q'"}, BadSpec{"q", 1, "a query length must follow"},

@@ -44,6 +44,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"name: a\nsweeps: [{}]\n---\nname: b\n", "3:1", "a second YAML document starts here"},
         BadText{"name: a\nsweeps: [{op: attention}\n", "3:1", "YAML syntax: end of sequence flow not found"},
         BadText{"name: a\n\tseed: 5\n", "2:1", "YAML syntax: illegal tab"},
+        BadText{"name: a\nsweeps:\n\t- batch: q4\n", "3:2", "begins with a tab"},
         BadText{", name: a\n", "1:1", "YAML syntax: illegal start"},
         BadText{"name: \"a", "1:9", "YAML syntax: illegal EOF in scalar"},
         BadText{"name: a: b\n", "1:8", "YAML syntax: illegal map value"},
@@ -224,6 +225,9 @@ TEST(NearestWord, FindsTyposButNotOtherWords) {
   EXPECT_EQ(nearest_word("FP16", words), "fp16");
   EXPECT_EQ(nearest_word("BF16", words), "bf16");
   EXPECT_EQ(nearest_word("headdim", words), "head_dim");
+  EXPECT_EQ(nearest_word("page_size", words), "block_size");
+  EXPECT_EQ(nearest_word("Float16", words), "fp16");
+  EXPECT_EQ(nearest_word("causal", {"kv", "heads"}), std::nullopt) << "where the key is not allowed";
   EXPECT_EQ(nearest_word("head", words), "heads");
   EXPECT_EQ(nearest_word("kw", words), "kv");
   EXPECT_EQ(nearest_word("window", words), std::nullopt);
