@@ -18,6 +18,7 @@ struct Fault {
   int repeats = 2;  ///< launches of the invariant "repeat"
   uint32_t breaks =
       0;  ///< the KernelFlag that it breaks: no fault in a kernel that does not promise as much; 0: none
+  uint64_t shows_with = 0;  ///< Feature bits of the launches that tell it: a kernel without one never differs
 };
 
 struct FaultClass {

@@ -196,7 +196,8 @@ FaultClass layout_faults() {
               return r.i == 0 && (p.features & kHnd) != 0 ? 7 : -1;
             }),
             2,
-            kDeterministic},
+            kDeterministic,
+            kHnd},
            {"depends_on_paging",
             "the last bit differs between packed and paged keys",
             {kPaged, kPacked},
@@ -204,7 +205,8 @@ FaultClass layout_faults() {
               return r.i == 0 && (p.features & kPackedKv) != 0 ? 7 : -1;
             }),
             2,
-            kBatchInvariant},
+            kBatchInvariant,
+            kPackedKv | kPagedKv},
            {"depends_on_batch_order",
             "the last bit depends on the place in the batch",
             {kPaged, kPacked},

@@ -145,6 +145,10 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
     result.reason = fmt::format("{} does not promise what this breaks", kernel.name);
     return result;
   }
+  if ((fault.shows_with & ~kernel.features) != 0) {
+    result.reason = fmt::format("{} refuses the launches that tell it", kernel.name);
+    return result;
+  }
   for (const std::string& yaml : fault.cases) {
     const Case c = case_of(yaml, 1);
     if (c.params.op != kernel.op) continue;

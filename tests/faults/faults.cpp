@@ -12,6 +12,10 @@
 #include <thread>
 
 #include "harness/device/sanitized.h"
+#if ATTNBENCH_FAULTS_CUDA
+#include "kernels/cuda/example/kernel.h"
+#endif
+#include "kernels/example/kernel.h"
 #include "tests/faults/broken.h"
 #include "tests/faults/slow.h"
 
@@ -187,6 +191,10 @@ std::vector<const Kernel*> table_with_faults() {
   }
   std::vector<const Kernel*> table(builtin_kernels().begin(), builtin_kernels().end());
   for (const Kernel& k : kernels) table.push_back(&k);
+  table.push_back(&example::kAttention);
+#if ATTNBENCH_FAULTS_CUDA
+  table.push_back(&cuda_example::kAttention);
+#endif
   return table;
 }
 

@@ -7,7 +7,8 @@
 
 namespace attnbench::faults {
 
-/// The built-in kernels, then the faulty ones. The kernels live as long as the program.
+/// The built-in kernels, then the faulty ones, then the examples that authors start from. The kernels live as
+/// long as the program.
 std::vector<const Kernel*> table_with_faults();
 
 }  // namespace attnbench::faults

@@ -1,0 +1,10 @@
+// The kernel that this folder offers to a registry.
+#pragma once
+
+#include "kernels/contract/kernel.h"
+
+namespace attnbench::example {
+
+extern const Kernel kAttention;
+
+}  // namespace attnbench::example

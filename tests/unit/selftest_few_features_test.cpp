@@ -1,0 +1,48 @@
+// A right kernel that does little, as an author's first one, passes the selftest: a fault that shows only in
+// launches that it refuses does not apply to it.
+#include <gtest/gtest.h>
+
+#include "harness/selftest/selftest.h"
+#include "kernels/common/checks.h"
+
+namespace attnbench {
+namespace {
+
+const Kernel& whole() {
+  return *select_kernels(builtin_kernels(), Op::kAttention, DeviceKind::kCpu, {}).front();
+}
+
+Kernel few;  // kernels are asked through plain functions
+
+KernelStatus supports(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  const KernelStatus s = check_features(few, *p, m);
+  return s != KernelStatus::kOk ? s : whole().supports(p, c, m);
+}
+
+class FewFeatures : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(FewFeatures, NoFaultEscapesAndNoneIsFoundInTheRightKernel) {
+  few = whole();
+  few.features = GetParam();
+  few.supports = supports;
+  const Kernel* table[] = {&few};
+  const auto device = open_device("cpu", 1);
+  SelftestOptions options;
+  options.seeds = 1;
+  const SelftestResult result = run_selftest(table, *device, options);
+  for (const FaultResult& f : result.faults) {
+    EXPECT_NE(f.outcome, FaultResult::Outcome::kEscaped) << f.fault_class << "/" << f.name;
+    EXPECT_NE(f.outcome, FaultResult::Outcome::kError) << f.fault_class << "/" << f.name << ": " << f.reason;
+  }
+  EXPECT_TRUE(result.clean.alarms.empty()) << result.clean.alarms.front();
+  EXPECT_GT(result.count(FaultResult::Outcome::kCaught), 15);
+}
+
+INSTANTIATE_TEST_SUITE_P(, FewFeatures,
+                         testing::Values(kPackedKv | kPagedKv | kCausal | kBf16 | kFp16 | kFp32,
+                                         kPackedKv | kCausal | kBf16 | kFp16 | kFp32,
+                                         kPagedKv | kCausal | kBf16 | kFp16 | kFp32,
+                                         kPagedKv | kHnd | kCausal | kBf16));
+
+}  // namespace
+}  // namespace attnbench
