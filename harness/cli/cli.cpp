@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "harness/cli/common.h"
+#include "harness/cli/help.h"
 #include "harness/config/sweep_file.h"
 #include "harness/report/files.h"
 #include "harness/report/load.h"
@@ -57,6 +58,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& e) {
 int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   CLI::App app{"attnbench proves and times attention kernels: variable-length (packed) and paged KV."};
   app.name("attnbench");
+  app.formatter(help_formatter());  // before the subcommands, which take it over
   app.footer(
       "Examples:\n"
       "  attnbench run configs/quickstart.yaml\n"
@@ -64,7 +66,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
       "  attnbench compare old/results.json new/results.json\n"
       "Exit codes: 0 all good, 1 some case is incorrect, 2 usage or configuration error, 3 performance "
       "regression,\n"
-      "  4 inconclusive, 5 crash, hang or device error, 6 nothing matched or nothing ran.");
+      "  4 inconclusive, 5 crash, hang or device error, 6 nothing matched or nothing ran, 130 interrupted.");
   app.require_subcommand(1);
   app.set_version_flag("--version", [] { return build_text(); });
   Program program;
@@ -87,13 +89,19 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
         fmt::join(commands, ", "));
     return 2;
   }
-  if (argv[1][0] != '-' && std::find(commands.begin(), commands.end(), argv[1]) == commands.end()) {
-    std::cerr << fmt::format("attnbench: error: unknown command '{}'; {}there are {}\n", one_line(argv[1]),
-                             did_you_mean(argv[1], commands), fmt::join(commands, ", "));
+  std::vector<std::string> words(argv, argv + argc);
+  if (words[1] == "help") {  // as git and others have it
+    words.erase(words.begin() + 1);
+    words.push_back("--help");
+  }
+  const std::string& first = words[1];
+  if (first[0] != '-' && std::find(commands.begin(), commands.end(), first) == commands.end()) {
+    std::cerr << fmt::format("attnbench: error: unknown command '{}'; {}there are {}\n", one_line(first),
+                             did_you_mean(first, commands), fmt::join(commands, ", "));
     return 2;
   }
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend() - 1));  // CLI11 wants the last word first
   } catch (const CLI::ParseError& e) {
     return e.get_exit_code() == 0 ? app.exit(e) : usage_error(app, e);  // --help and --version are 0
   }

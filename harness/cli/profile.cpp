@@ -176,7 +176,8 @@ void add_profile(CLI::App& app, Program& program) {
                    "case id. ncu, nsys: find the tool, print its command line, run it; of ncu's report print "
                    "duration, DRAM traffic against the model's, tensor pipe, occupancy, L2 hits, stalls")
       ->check(CLI::IsMember({"none", "ncu", "nsys"}));
-  command->add_option("--out", o->out, "Folder of the .ncu-rep or .nsys-rep (default results/runs/profiles)")
+  command
+      ->add_option("-o,--out", o->out, "Folder of the .ncu-rep or .nsys-rep (default results/runs/profiles)")
       ->type_name("DIR");
   command->add_option("--tool-path", o->tool_path, "The tool itself, where it is not found")
       ->type_name("FILE");

@@ -129,7 +129,7 @@ void add_selftest(CLI::App& app, Program& program) {
       ->delimiter(',')
       ->check(CLI::IsMember({"json", "md"}));
   command
-      ->add_option("--out", o->out,
+      ->add_option("-o,--out", o->out,
                    "Folder of selftest.json and selftest.md (default: results/runs/selftest)")
       ->type_name("DIR");
   command->add_option("--threads", o->threads, "Host threads of the cpu device (default: all)")

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "tests/cli/program.h"
 
 namespace attnbench::testing {
@@ -13,16 +15,20 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+constexpr const char* kCommands[] = {"run",   "list",    "kernels", "doctor", "compare",
+                                     "merge", "profile", "report",  "gate",   "selftest"};
 constexpr const char* kTwoCases = "name: two\nsweeps: [{batch: [q5, 2q7], heads: 4/2, head_dim: 16}]\n";
 
 TEST(CliHelp, EachSubcommandShowsAnExample) {
   const Scratch scratch;
-  for (const char* command : {"run", "list", "kernels", "doctor", "compare", "profile"}) {
+  for (const char* command : kCommands) {
     const Outcome o = run_attnbench(scratch, {command, "--help"});
     EXPECT_EQ(o.exit_code, 0) << command;
     EXPECT_THAT(o.out, AllOf(HasSubstr("Example"), HasSubstr(std::string("attnbench ") + command)))
         << command;
     EXPECT_EQ(o.err, "") << command;
+    std::istringstream lines(o.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120u) << line;
   }
 }
 
@@ -30,9 +36,17 @@ TEST(CliHelp, ProgramListsSubcommandsAndExitCodes) {
   const Scratch scratch;
   const Outcome o = run_attnbench(scratch, {"--help"});
   EXPECT_EQ(o.exit_code, 0);
-  for (const char* command : {"run", "list", "kernels", "doctor", "compare", "profile"})
-    EXPECT_THAT(o.out, HasSubstr(command));
-  EXPECT_THAT(o.out, AllOf(HasSubstr("Examples:"), HasSubstr("Exit codes:")));
+  for (const char* command : kCommands) EXPECT_THAT(o.out, HasSubstr(command));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("Examples:"), HasSubstr("Exit codes:"), HasSubstr("130 interrupted")));
+}
+
+TEST(CliHelp, HelpIsACommandToo) {
+  const Scratch scratch;
+  EXPECT_EQ(run_attnbench(scratch, {"help"}).out, run_attnbench(scratch, {"--help"}).out);
+  const Outcome o = run_attnbench(scratch, {"help", "gate"});
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_EQ(o.out, run_attnbench(scratch, {"gate", "--help"}).out);
+  EXPECT_EQ(run_attnbench(scratch, {"help", "gat"}).exit_code, 2);
 }
 
 TEST(CliList, PrintsIdsCountsAndMemory) {
@@ -147,6 +161,25 @@ TEST(CliCompareFiles, BadOnesAreTwo) {
     EXPECT_THAT(o.err, HasSubstr(file));
   }
   EXPECT_EQ(run_attnbench(scratch, {"compare", broken}).exit_code, 2);
+}
+
+TEST(CliCompareFiles, AMinimumEffectOfNoCaseIsSaid) {
+  const Scratch scratch;
+  const std::string file = source_path("results/baselines/cpu/quickstart.json");
+  const auto compare = [&](std::vector<std::string> effects) {
+    std::vector<std::string> args = {"compare", file, file};
+    for (std::string& e : effects) args.insert(args.end(), {"--min-effect-of", std::move(e)});
+    return run_attnbench(scratch, args);
+  };
+  EXPECT_EQ(compare({"kv_append=5"}).err, "");
+  Outcome o = compare({"kv_append=5", "kv_apend=5"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("warning: --min-effect-of 'kv_apend=5' matches no case"),
+                           HasSubstr("such as 'attention/"), Not(HasSubstr("kv_append=5'"))));
+  o = compare({"kv_apend=5", "pagd=5"});
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_EQ(o.out, "");
+  EXPECT_THAT(o.err, HasSubstr("'kv_apend=5', 'pagd=5' matches no case"));
 }
 
 }  // namespace

@@ -1,0 +1,16 @@
+// How --help looks.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+namespace attnbench::cli {
+
+/// `text` in lines of at most `width` characters, broken between words; a longer word has a line of its own.
+std::string wrapped(const std::string& text, std::size_t width);
+
+/// CLI11's, with descriptions in lines that a terminal does not break.
+std::shared_ptr<CLI::Formatter> help_formatter();
+
+}  // namespace attnbench::cli
