@@ -38,4 +38,18 @@ __device__ __forceinline__ void tma_load(void* destination, const CUtensorMap& m
                                   coordinates, &done.word);
 }
 
+/// The same for data that a launch reads once: L2 gives it up before other data. PTX ISA, "createpolicy".
+__device__ __forceinline__ void tma_load_once(void* destination, const CUtensorMap& map,
+                                              const int32_t (&coordinates)[5], Mbarrier& done) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(
+          static_cast<uint32_t>(__cvta_generic_to_shared(destination))),
+      "l"(&map), "r"(coordinates[0]), "r"(coordinates[1]), "r"(coordinates[2]), "r"(coordinates[3]),
+      "r"(coordinates[4]), "r"(static_cast<uint32_t>(__cvta_generic_to_shared(&done.word))), "l"(policy)
+      : "memory");
+}
+
 }  // namespace attnbench::hopper

@@ -52,11 +52,11 @@ class FirstTile {
       const int32_t offset = box_ * (D::kKvChunks * hopper::kChunkBytes);
       const int32_t window = hopper::kRowBound - valid_;
       row += valid_;
-      hopper::tma_load(
+      hopper::tma_load_once(
           smem.kv[0] + offset, map_k,
           {0, window, kv_head * p.k_rows.head_chunks, block * p.k_rows.block_rows + row, hopper::kRowBound},
           smem.kv_full[0]);
-      hopper::tma_load(
+      hopper::tma_load_once(
           smem.kv[1] + offset, map_v,
           {0, window, kv_head * p.v_rows.head_chunks, block * p.v_rows.block_rows + row, hopper::kRowBound},
           smem.kv_full[1]);

@@ -197,10 +197,10 @@ class Producer {
     __syncwarp();
     if (issues) {
       const int32_t offset = lane_ * p_.box_rows * (D::kKvChunks * hopper::kChunkBytes);
-      hopper::tma_load(smem_.kv[kv_.stage()] + offset, map,
-                       {0, hopper::kRowBound - valid, kv_head_ * rows.head_chunks,
-                        block * rows.block_rows + row + valid, hopper::kRowBound},
-                       full);
+      hopper::tma_load_once(smem_.kv[kv_.stage()] + offset, map,
+                            {0, hopper::kRowBound - valid, kv_head_ * rows.head_chunks,
+                             block * rows.block_rows + row + valid, hopper::kRowBound},
+                            full);
     }
     __syncwarp();
     kv_.advance();
