@@ -243,6 +243,12 @@ int gate(GateOptions o) {
   }
   if (o.update_baseline) code = update_baseline(o, runs, fresh_side, for_baseline, fresh.exit_code);
   report(o, runs, result, options, code);
+  if (o.no_time && !o.update_baseline) {
+    const auto right = std::count_if(fresh.results.results.begin(), fresh.results.results.end(),
+                                     [](const LoadedResult& r) { return r.status == Status::kPass; });
+    std::cout << fmt::format("right or wrong alone: {} right, {} incorrect, {} missing in new\n", right,
+                             result.count(Change::kIncorrect), result.count(Change::kMissingNew));
+  }
   if (!rerun.empty()) {
     std::cout << fmt::format(
         "{} run again{}\n", rerun.size() == 1 ? "1 case was" : fmt::format("{} cases were", rerun.size()),

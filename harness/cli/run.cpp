@@ -155,8 +155,9 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   warn_if_busy(records);
   say_why_no_counters(records);
   if (stop_requested()) {
-    std::cerr << fmt::format("interrupted: {} of {} runs are in the reports; --resume {} goes on\n",
-                             records.size(), planned, paths.front().parent_path().string());
+    std::cerr << fmt::format(
+        "interrupted: {} of {} runs are in the reports; the same command with --resume {} goes on\n",
+        records.size(), planned, paths.front().parent_path().string());
     return kInterrupted;
   }
   if (planned == 0 && !o.shard.empty() && !cases.cases.empty()) {

@@ -286,6 +286,26 @@ TEST_F(HtmlReport, DoesNotCallCorrectWhatNobodyChecked) {
   EXPECT_TRUE(browser_->wait_for("document.querySelectorAll('#results tbody tr').length === 1"));
 }
 
+TEST_F(HtmlReport, BeginsWithWhatIsWrong) {
+  std::vector<json> entries = {entry("right", "k", 100)};
+  show({scratch_.write("right.json", results_text(entries))});
+  EXPECT_EQ(text_of("#problems"), "none");
+  for (int i = 0; i < 22; ++i) entries.push_back(entry("wrong" + std::to_string(i), "k", 100, "<b>why</b>"));
+  show({scratch_.write("wrong.json", results_text(entries))});
+  EXPECT_EQ(js("document.querySelectorAll('#problems li').length"), 20);
+  EXPECT_THAT(text_of("#problems"),
+              ::testing::AllOf(HasSubstr("incorrect wrong0/k<b>why</b>"), HasSubstr("and 2 more")));
+  EXPECT_EQ(js("document.querySelector('#problems a').getAttribute('href')"), "#case=1");
+  EXPECT_THAT(browser_->complaints(), IsEmpty());
+}
+
+TEST_F(HtmlReport, EveryAxisHasTwoTicks) {
+  show({scratch_.write("one.json", results_text({entry("a", "k", 1607)}))});
+  EXPECT_EQ(js("[...document.querySelectorAll('canvas')].filter(c => c.offsetParent).map(c => "
+               "Object.values(Chart.getChart(c).scales)).flat().filter(s => s.ticks.length < 2).length"),
+            0);
+}
+
 TEST_F(HtmlReport, FitsAPhoneAndTheDark) {
   Browser::View phone;
   phone.width = 390;

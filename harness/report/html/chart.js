@@ -58,7 +58,8 @@ function axis(options) {
     ticks: { color: theme.color("muted"), padding: 6, maxRotation: 0, autoSkip: false, callback: (v) => show(v) },
   };
   a.afterBuildTicks = (scale) => {
-    scale.ticks = (options.powers ? power_ticks : options.log ? decade_ticks : linear_ticks)(scale.min, scale.max);
+    const ticks = (options.powers ? power_ticks : options.log ? decade_ticks : linear_ticks)(scale.min, scale.max);
+    scale.ticks = ticks.length >= 2 ? ticks : linear_ticks(scale.min, scale.max);  // a short range has a power at most
   };
   return a;
 }

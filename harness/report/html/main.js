@@ -135,8 +135,25 @@ function make_page() {
       box, count, legend),
     problem,
     el("p", { id: "filter-help", class: "visually-hidden" }, "Words must all match. A word may be text, a regular expression between slashes, or a comparison such as max_k>=8k; a minus sign excludes. The slash key goes here."));
+  const problems = problems_section();
+  if (problems) list.prepend(problems);
   list.prepend(overview());
   route();
+}
+
+const kProblemsShown = 20;
+
+/** What a reader has to look at, before any plot; null where there is nothing. */
+function problems_section() {
+  const wrong = results.filter((r) => r.status !== "pass" && r.status !== "skip");
+  if (!wrong.length) return null;
+  const more = wrong.length - kProblemsShown;
+  return el("section", { class: "panel", id: "problems", "aria-labelledby": "problems-title" },
+    el("h2", { id: "problems-title" }, "To look at"),
+    el("ul", { class: "problems" }, wrong.slice(0, kProblemsShown).map((r) => el("li", {},
+      el("span", { class: `badge ${status_class(r.shown)}` }, status_words[r.shown]), " ",
+      el("a", { class: "id", href: case_link(r.index) }, r.name), el("p", { class: "note" }, r.reason || "")))),
+    more > 0 ? el("p", { class: "note" }, `and ${more.toLocaleString("en-US")} more: the counts above filter the table.`) : null);
 }
 
 function overview() {
