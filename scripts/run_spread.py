@@ -4,7 +4,9 @@
     scripts/run_spread.py results/runs/*/results.json          # one file per run of the same sweep
     scripts/run_spread.py baseline.json --out spread.json      # or a baseline, which holds several runs
 
-Standard deviations of the logarithm over the runs, in percent: per case, and over all cases as root mean squares."""
+Standard deviations of the logarithm over the runs, in percent: per case, and over all cases as root mean squares.
+Where runs tell the probes of a CPU (harness/report/README.md), also per case: the runs in which threads waited for each other
+as briefly as in the best (near), within a factor of 1.5, and the others (far)."""
 import argparse
 import json
 import math
@@ -28,6 +30,27 @@ def runs_of(time):
         begin += n
 
 
+PROBES = ["cores_us", "handover_us", "memory_us"]
+
+
+def probes_of(time):
+    """Per run: its probes; nothing where the file does not tell them."""
+    lists = [time.get("run_" + key, [time.get(key)]) for key in PROBES]
+    return list(zip(*lists)) if all(None not in x for x in lists) else []
+
+
+def by_distance(runs, probes):
+    """Medians of near and far runs, and how far those of a kind lie apart in multiples of the cores' probe."""
+    best = min(p[1] for p in probes)
+    out = {}
+    for label, near in (("near", True), ("far", False)):
+        chosen = [(midmean(r), *p) for r, p in zip(runs, probes) if (p[1] < 1.5 * best) == near]
+        if len(chosen) >= 3:
+            out[label] = {"runs": len(chosen)} | {key: statistics.median(c[i] for c in chosen) for i, key in enumerate(["us"] + PROBES)}
+            out[label]["sd_of_us_over_cores_percent"] = deviation([c[0] / c[1] for c in chosen])
+    return out
+
+
 def deviation(values):
     return 100 * statistics.stdev(math.log(v) for v in values)
 
@@ -42,7 +65,7 @@ def main():
     parser.add_argument("--short", type=float, default=20, metavar="US", help="cases up to this time count as short ones too (default 20)")
     parser.add_argument("--out", default=None)
     args = parser.parse_args()
-    cases, context = {}, None
+    cases, probes, context = {}, {}, None
     for path in args.files:
         data = json.loads(pathlib.Path(path).read_text())
         context = context or data["context"]["attnbench"]
@@ -50,6 +73,7 @@ def main():
             own = entry["attnbench"]
             if own["status"] == "pass" and own["time"]:
                 cases.setdefault(entry["name"], []).extend(runs_of(own["time"]))
+                probes.setdefault(entry["name"], []).extend(probes_of(own["time"]))
     rows = []
     for name, runs in cases.items():
         if len(runs) < 3:
@@ -57,6 +81,8 @@ def main():
         medians = [statistics.median(r) for r in runs]
         rows.append({"case": name, "runs": len(runs), "samples": sum(map(len, runs)), "median_us": statistics.median(medians),
                      "sd_of_midmeans_percent": deviation([midmean(r) for r in runs]), "sd_of_medians_percent": deviation(medians)})
+        if len(probes[name]) == len(runs):
+            rows[-1] |= by_distance(runs, probes[name])
     if not rows:
         sys.exit("run_spread: no case has three runs")
     out = {"made_by": "scripts/run_spread.py", "version": context["version"], "revision": context["revision"],
@@ -69,6 +95,12 @@ def main():
         if s["cases"]:
             print(f"{label}: {s['cases']} cases, equal runs differ by {s['sd_of_midmeans_percent']:.2f} % in midmeans, "
                   f"{s['sd_of_medians_percent']:.2f} % in medians")
+    for row in out["cases"]:
+        for label in ("near", "far"):
+            if label in row:
+                s = row[label]
+                print(f"{label}: {s['runs']} runs, {s['us']:.0f} us, cores {s['cores_us']:.2f}, handover {s['handover_us']:.2f}, "
+                      f"memory {s['memory_us']:.0f}, apart by {s['sd_of_us_over_cores_percent']:.1f} %: {row['case']}")
     if args.out:
         pathlib.Path(args.out).write_text(json.dumps(out, indent=1) + "\n")
     return 0

@@ -1,6 +1,7 @@
 // The gate: runs, compares, runs again what is undecided, and says it in an exit code.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,10 @@
 
 namespace attnbench::cli {
 
+inline constexpr int kReruns = 12;
+/// Against a stored baseline on a CPU, where the runs of a side count as one: more of them decide little.
+inline constexpr int kRerunsOfCpu = 4;
+
 struct GateOptions {
   CaseOptions cases;
   std::vector<std::string> forwarded;  ///< options of `run`, as given
@@ -17,7 +22,7 @@ struct GateOptions {
   std::string baseline, against, against_kernel, out;
   std::vector<std::string> formats;
   CompareFlags compare;
-  int reruns = 12;
+  std::optional<int> reruns;  ///< default: kReruns or kRerunsOfCpu
   int pairs = 5;
   int runs = 16;         ///< that a baseline is made of
   double whole_s = 120;  ///< a run of at most so many seconds is repeated whole

@@ -104,6 +104,13 @@ void turn_cores(int threads) {
   g_sink = sum;
 }
 
+void hand_over(int threads) {
+#pragma omp parallel num_threads(threads)
+  for (int i = 0; i < 16; ++i) {
+#pragma omp barrier
+  }
+}
+
 CpuRates measure_cpu_rates(int threads, int64_t cache_bytes, int64_t free_bytes) {
   CpuRates rates{};
   constexpr int64_t kMiB = int64_t{1} << 20;

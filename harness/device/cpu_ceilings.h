@@ -13,6 +13,10 @@ uint64_t read_all(const uint64_t* data, int64_t words, int threads);
 /// that touches no memory, so that its time, some 20 us, tells the clock of the cores.
 void turn_cores(int threads);
 
+/// `threads` threads that do nothing but wait for each other, some times in a row: its time tells how far
+/// apart the cores are. Some 5 us where they share a cache, three times that where they do not.
+void hand_over(int threads);
+
 struct CpuRates {
   double read_gbs;
   double copy_gbs;  ///< read plus written bytes

@@ -80,6 +80,7 @@ class CpuDevice final : public Device {
   Sample time_launch(const std::function<void()>& launch, CacheMode cache) override {
     Sample sample;
     sample.cores_us = us_of([&] { turn_cores(info_.threads); });
+    if (info_.threads > 1) sample.handover_us = us_of([&] { hand_over(info_.threads); });
     if (cache == CacheMode::kCold) sample.memory_us = us_of([&] { flush_cache(); });
     const int64_t switches = involuntary_switches();
     sample.us = us_of(launch);

@@ -67,8 +67,8 @@ struct Sample {
   bool disturbed = false;   ///< CPU: the system took a core away meanwhile (involuntary context switches)
   bool host_bound = false;  ///< the host was slower than the spin that hides it: the time is not the device's
   /// CPU: what the machine's own probes took just before, or 0: a fixed piece of arithmetic on all threads,
-  /// and the reading that makes the cache cold.
-  double cores_us = 0, memory_us = 0;
+  /// the reading that makes the cache cold, and threads that wait for each other.
+  double cores_us = 0, memory_us = 0, handover_us = 0;
 };
 
 /// What the hardware counted in launches of their own; nullopt where the device has no such counter.

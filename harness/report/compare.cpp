@@ -114,20 +114,15 @@ void look_at_clocks(const LoadedResult& base, const LoadedResult& fresh, const R
   row.change = Change::kInconclusive;
 }
 
-/// On a machine whose cores changed by much, times are no proportion: a case that waits for caches and memory
-/// changes by more than the cores do, so slower and faster must hold beyond three times that. A bound by
-/// experience, and no proof (results/README.md).
-void look_at_pace(const Pace& pace, const RatioTest& t, double effect, CompareRow& row) {
+/// Where threads waited for each other in NEW as in no run of BASE, a case may be slower by the way between
+/// the cores alone.
+void look_at_cores(const RatioTest& t, double effect, CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
-  if (std::abs(pace.cores - 1) <= kPaceTolerance) return;
-  RatioTest at_most = t;  // in multiples of the cores' probe already
-  at_most.lo /= pace.cores * pace.cores;
-  at_most.hi /= pace.cores * pace.cores;
-  if (verdict_of(at_most, effect) == row.change) return;
+  if (verdict_of(t, std::max(effect, kFarCores)) == row.change) return;
   row.note = fmt::format(
-      "{} ({:+.1f} %), but the cores' probe itself took {:+.1f} %: beyond {:.0f} %, only what exceeds three "
-      "times that counts",
-      change_name(row.change), 100 * (t.ratio - 1), 100 * (pace.cores - 1), 100 * kPaceTolerance);
+      "{} ({:+.1f} %), but BASE has too few runs with cores as far apart as in NEW (the probe handover_us): "
+      "that alone may make {:.0f} %",
+      change_name(row.change), 100 * (t.ratio - 1), 100 * kFarCores);
   row.change = Change::kInconclusive;
 }
 
@@ -163,22 +158,38 @@ void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, con
   }
 }
 
+/// How many runs of each side there are, and whether they count.
+struct Runs {
+  int base, fresh;
+  bool as_one;
+  int of_base() const { return as_one ? 1 : base; }
+  int of_fresh() const { return as_one ? 1 : fresh; }
+};
+
 /// Why an interval that leaves the verdict open is as wide as it is, and what the machine did meanwhile.
-void explain(const RunNoise& noise, int base_runs, int fresh_runs, const std::optional<Pace>& pace,
-             double effect, CompareRow& row) {
+void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>& pace, double effect,
+             CompareRow& row) {
   if (!row.note.empty()) return;
   if (row.change == Change::kInconclusive && noise.runs > 1 && noise.sigma > 0) {
     row.note = fmt::format("equal runs differ by {:.1f} % (sd): {} against {} of them do not tell {:.1f} %",
-                           100 * noise.sigma, fresh_runs, base_runs, 100 * effect);
+                           100 * noise.sigma, runs.fresh, runs.base, 100 * effect);
+    if (runs.as_one) row.note += " (a CPU's runs of one side count as one: in turns they would not)";
   } else if (pace && std::abs(pace->cores - 1) > kClockTolerance) {
     row.note = fmt::format("in time {:+.1f} %, but the cores' probe took {:+.1f} %: by the probe's time",
                            100 * (*row.ratio * pace->cores - 1), 100 * (pace->cores - 1));
   }
 }
 
-void compare_times(const LoadedResult& base, const LoadedResult& fresh, const CompareOptions& options,
-                   CompareRow& row) {
-  const std::optional<Pace> pace = options.as_sol ? std::nullopt : pace_between(base, fresh);
+void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& options, CompareRow& row) {
+  std::optional<Pace> pace = options.as_sol ? std::nullopt : pace_between(base, fresh);
+  LikeRuns like = LikeRuns::kUnknown;
+  if (pace && !options.in_turns) {
+    like = keep_like_runs(base, fresh);
+    pace = pace_between(base, fresh);
+  }
+  // A CPU's pace wanders within minutes by what no probe tells. Runs made within seconds share that, so that
+  // ten of them tell no more than one does: unless both sides were made in turns.
+  const Runs runs{base.runs, fresh.runs, pace.has_value() && !options.in_turns};
   const Unit unit = options.as_sol ? Unit::kLeastTime : pace ? Unit::kCoresProbe : Unit::kMicrosecond;
   const std::optional<Times> b = times_of(base, unit), f = times_of(fresh, unit);
   if (!b || !f) {
@@ -211,15 +222,15 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
   RunNoise noise;
   if (!options.as_sol) {
     noise = options.in_turns ? noise_of_pairs(base_runs, fresh_runs) : noise_of_runs(base_runs, fresh_runs);
-    widen_by_noise(t, noise, base.runs, fresh.runs, effect);
+    widen_by_noise(t, noise, runs.of_base(), runs.of_fresh(), effect);
   }
   // Two kernels on a case may be calibrated both, or either: noise is the machine's more than the kernel's.
   for (const std::string& name : std::set<std::string>{fresh.name, base.name}) {
     const auto it = options.noise_of.find(name);
     if (it == options.noise_of.end()) continue;
-    widen_by_noise(t, it->second, base.runs, fresh.runs, effect);
-    if (noise_half_width(it->second, base.runs, fresh.runs) >
-        noise_half_width(noise, base.runs, fresh.runs)) {
+    widen_by_noise(t, it->second, runs.of_base(), runs.of_fresh(), effect);
+    if (noise_half_width(it->second, runs.of_base(), runs.of_fresh()) >
+        noise_half_width(noise, runs.of_base(), runs.of_fresh())) {
       noise = it->second;
     }
   }
@@ -233,7 +244,7 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
     row.change = verdict_of(t, effect);
     if (!options.as_sol) look_at_clocks(base, fresh, t, effect, row);
     if (pace && sampled) {
-      look_at_pace(*pace, t, effect, row);
+      if (like == LikeRuns::kNone) look_at_cores(t, effect, row);
       look_at_memory(*pace, t, effect, row);
     }
     look_at_neighbours(base, fresh, t, row);
@@ -243,7 +254,7 @@ void compare_times(const LoadedResult& base, const LoadedResult& fresh, const Co
     row.within = effect;
     row.note = fmt::format("same within {:.1f} %: two ticks of the timer", 100 * effect);
   }
-  explain(noise, base.runs, fresh.runs, sampled ? pace : std::nullopt, effect, row);
+  explain(noise, runs, sampled ? pace : std::nullopt, effect, row);
   if (row.note.empty() && row.change != Change::kInconclusive && !pace &&
       std::abs(f->range.median / b->range.median / t.ratio - 1) > effect) {
     row.note = "times in steps: the medians lie further apart than the middle halves";

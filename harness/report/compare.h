@@ -52,8 +52,9 @@ const char* change_name(Change c);
 /// cores before a verdict says so.
 inline constexpr double kClockTolerance = 0.01;
 
-/// On a CPU whose cores' probe changed by more, slower and faster must hold beyond three times that.
-inline constexpr double kPaceTolerance = 0.03;
+/// What cores that lie further apart than they did may make of a case, or closer ones: in that case slower
+/// and faster must hold beyond it (seen: up to 15 % of a decode of 250 us on two cores).
+inline constexpr double kFarCores = 0.15;
 /// Times that CUDA events tell are multiples of this (seen on an H100). A difference under two of them is
 /// none.
 inline constexpr double kEventTickUs = 0.032;
@@ -90,8 +91,9 @@ struct CompareResult {
 /// over all cases that have an interval. Where a side is of several runs, their spread widens it. Same: the
 /// interval lies within the band. All else is inconclusive. Where the SM clocks of the two sides differ by
 /// more than kClockTolerance, slower and faster must hold in cycles too. On a CPU whose probes are told
-/// (pace.h), times are in multiples of the cores' probe, and slower and faster must hold against the memory's
-/// too, on cores that others did not take during more than half of the samples.
+/// (pace.h), times are in multiples of the cores' probe; only runs are compared whose cores lay equally far
+/// apart, and those of a side count as one unless they were made in turns; slower and faster must hold
+/// against the memory's probe too, on cores that others did not take during more than half of the samples.
 CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, const CompareOptions& options);
 
 /// Ids of the cases whose verdict more runs can change: undecided ones, and a difference, either way, that

@@ -127,6 +127,7 @@ Json time_to_json(const TimeResult& t) {
   j["disturbed"] = t.disturbed;
   j["cores_us"] = t.cores_us > 0 ? number(t.cores_us) : Json(nullptr);
   j["memory_us"] = t.memory_us > 0 ? number(t.memory_us) : Json(nullptr);
+  j["handover_us"] = t.handover_us > 0 ? number(t.handover_us) : Json(nullptr);
   j["host_bound"] = t.host_bound;
   j["near_floor"] = t.near_floor;
   j["copies"] = t.copies;

@@ -135,8 +135,8 @@ TimeResult time_from_json(const Json& j) {
   get(j, "graph", t.graph);
   get(j, "plan_us", t.plan_us);
   get(j, "disturbed", t.disturbed);
-  for (const auto& [key, field] :
-       {std::pair{"cores_us", &t.cores_us}, std::pair{"memory_us", &t.memory_us}}) {
+  for (const auto& [key, field] : {std::pair{"cores_us", &t.cores_us}, std::pair{"memory_us", &t.memory_us},
+                                   std::pair{"handover_us", &t.handover_us}}) {
     std::optional<double> us;
     get(j, key, us);
     *field = us.value_or(0);

@@ -84,13 +84,15 @@ std::vector<LoadedRun> runs_entry(const Json& time, const Place& at) {
   const std::vector<double> us = numbers_of(time, "run_us", at),
                             samples = numbers_of(time, "run_samples", at),
                             cores = numbers_of(time, "run_cores_us", at),
-                            memory = numbers_of(time, "run_memory_us", at);
+                            memory = numbers_of(time, "run_memory_us", at),
+                            handover = numbers_of(time, "run_handover_us", at);
   std::vector<LoadedRun> out(us.size());
   for (std::size_t i = 0; i < us.size(); ++i) {
     out[i].us = us[i];
     if (samples.size() == us.size()) out[i].samples = static_cast<std::size_t>(std::max(0.0, samples[i]));
     if (cores.size() == us.size()) out[i].cores_us = cores[i];
     if (memory.size() == us.size()) out[i].memory_us = memory[i];
+    if (handover.size() == us.size()) out[i].handover_us = handover[i];
   }
   return out;
 }
@@ -133,6 +135,7 @@ LoadedResult own_entry(const Json& entry, const Json& a, const Place& at) {
     r.disturbed = static_cast<int>(std::clamp(number_of(*t, "disturbed", at).value_or(0), 0.0, 1e9));
     r.cores_us = number_of(*t, "cores_us", at).value_or(0);
     r.memory_us = number_of(*t, "memory_us", at).value_or(0);
+    r.handover_us = number_of(*t, "handover_us", at).value_or(0);
     r.per_run = runs_entry(*t, at);
     r.samples_us = numbers_of(*t, "samples_us", at);
   }
@@ -321,7 +324,7 @@ ResultSet parse_results(const std::string& text, const std::string& path) {
 
 std::vector<LoadedRun> runs_of(const LoadedResult& r) {
   if (!r.per_run.empty() || r.samples_us.empty()) return r.per_run;
-  return {{midmean(r.samples_us), r.samples_us.size(), r.cores_us, r.memory_us}};
+  return {{midmean(r.samples_us), r.samples_us.size(), r.cores_us, r.memory_us, r.handover_us}};
 }
 
 void pool_runs(ResultSet& set, const ResultSet& more) {

@@ -21,9 +21,10 @@ class ResultsError : public std::runtime_error {
 
 /// One run's part of a result.
 struct LoadedRun {
-  double us = 0;                       ///< midmean of its samples
-  std::size_t samples = 0;             ///< how many of samples_us are its own, in order; 0 where unknown
-  double cores_us = 0, memory_us = 0;  ///< CPU: medians of the probes beside its samples; 0 where none
+  double us = 0;            ///< midmean of its samples
+  std::size_t samples = 0;  ///< how many of samples_us are its own, in order; 0 where unknown
+  /// CPU: medians of the probes beside its samples; 0 where none.
+  double cores_us = 0, memory_us = 0, handover_us = 0;
 };
 
 struct LoadedResult {
@@ -43,10 +44,11 @@ struct LoadedResult {
   std::shared_ptr<const nlohmann::json> entry;  ///< as it stands in the file, for what is not above
   std::optional<double> sm_mhz;                 ///< median SM clock while it was timed
   bool throttled = false;
-  int disturbed = 0;                   ///< CPU: samples during which others took a core away
-  double cores_us = 0, memory_us = 0;  ///< CPU: medians of the probes beside the samples; 0 where none
-  int runs = 1;                        ///< how many runs the samples come from
-  std::vector<LoadedRun> per_run;      ///< where runs were pooled; empty for one run
+  int disturbed = 0;               ///< CPU: samples during which others took a core away
+  int runs = 1;                    ///< how many runs the samples come from
+  std::vector<LoadedRun> per_run;  ///< where runs were pooled; empty for one run
+  /// CPU: medians of the probes beside the samples; 0 where none.
+  double cores_us = 0, memory_us = 0, handover_us = 0;
 };
 
 /// per_run, or the one run that there is; empty where there are no samples.

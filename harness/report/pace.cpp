@@ -38,6 +38,40 @@ std::optional<Pace> pace_between(const LoadedResult& base, const LoadedResult& f
   return pace;
 }
 
+LikeRuns keep_like_runs(LoadedResult& base, LoadedResult& fresh) {
+  const std::vector<LoadedRun> b = runs_of(base), f = runs_of(fresh);
+  const auto tells = [](const LoadedRun& r) { return r.handover_us > 0; };
+  if (!std::all_of(b.begin(), b.end(), tells) || !std::all_of(f.begin(), f.end(), tells)) {
+    return LikeRuns::kUnknown;
+  }
+  std::vector<double> us;
+  for (const LoadedRun& r : f) us.push_back(r.handover_us);
+  const auto middle = us.begin() + static_cast<std::ptrdiff_t>(us.size() / 2);
+  std::nth_element(us.begin(), middle, us.end());
+  const auto alike = [now = *middle](const LoadedRun& r) {
+    return r.handover_us < now * kSameHandover && r.handover_us > now / kSameHandover;
+  };
+  if (std::count_if(b.begin(), b.end(), alike) < std::min<std::ptrdiff_t>(3, std::ssize(b))) {
+    return LikeRuns::kNone;
+  }
+  for (LoadedResult* side : {&base, &fresh}) {
+    const std::vector<LoadedRun> all = runs_of(*side);
+    std::vector<double> samples;
+    side->per_run.clear();
+    std::size_t begin = 0;
+    for (const LoadedRun& r : all) {
+      const auto first = side->samples_us.begin() + static_cast<std::ptrdiff_t>(begin);
+      begin += r.samples;
+      if (!alike(r)) continue;
+      samples.insert(samples.end(), first, first + static_cast<std::ptrdiff_t>(r.samples));
+      side->per_run.push_back(r);
+    }
+    side->samples_us = std::move(samples);
+    side->runs = static_cast<int>(side->per_run.size());
+  }
+  return LikeRuns::kAlike;
+}
+
 std::vector<double> paced_samples(const LoadedResult& result) {
   std::vector<double> out = result.samples_us;
   std::size_t i = 0;

@@ -1,5 +1,5 @@
-// How fast the machine itself was: on a CPU two probes are timed beside every sample, so that a slower
-// machine is not taken for a slower kernel.
+// How fast the machine itself was: on a CPU probes are timed beside every sample, so that a slower machine is
+// not taken for a slower kernel.
 #pragma once
 
 #include <optional>
@@ -16,6 +16,19 @@ struct Pace {
 
 /// nullopt unless every run of both sides tells its cores' probe, and which samples are its own.
 std::optional<Pace> pace_between(const LoadedResult& base, const LoadedResult& fresh);
+
+/// Waits of threads for each other that differ by less are of the same machine. Two cores of a virtual
+/// machine that share a cache one minute and not the next wait 3.5 times as long (seen on an AMD EPYC).
+inline constexpr double kSameHandover = 1.5;
+
+enum class LikeRuns {
+  kUnknown,  ///< a run does not tell how long threads waited for each other: nothing was left out
+  kAlike,    ///< left are the runs in which they waited as long as in most of NEW
+  kNone,     ///< BASE has too few such runs (3, or all where it has fewer): nothing was left out
+};
+/// Leaves out the runs of both sides whose cores lay further apart, or closer, than in NEW's median run.
+/// Needs runs as pace_between does.
+LikeRuns keep_like_runs(LoadedResult& base, LoadedResult& fresh);
 
 /// The samples in multiples of their run's cores' probe. Needs runs as pace_between does.
 std::vector<double> paced_samples(const LoadedResult& result);

@@ -31,7 +31,7 @@ std::vector<double> samples_of(const Json& time) {
 }
 
 /// Of each run: midmean, number of samples, and what the machine's probes took.
-const char* const kOfRuns[] = {"run_us", "run_samples", "run_cores_us", "run_memory_us"};
+const char* const kOfRuns[] = {"run_us", "run_samples", "run_cores_us", "run_memory_us", "run_handover_us"};
 
 Json of_run(const Json& time, const std::string& key) {
   if (time.contains(key)) return time.at(key);

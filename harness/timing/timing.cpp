@@ -110,7 +110,7 @@ TimeResult time_launches(Device& device, const std::string& name,
     read_at_s = now_s;
   };
 
-  std::vector<double> cores_us, memory_us;
+  std::vector<double> cores_us, memory_us, handover_us;
   std::exception_ptr failure;
   double sampled_s = 0;
   Collector collector;
@@ -133,6 +133,7 @@ TimeResult time_launches(Device& device, const std::string& name,
         result.disturbed += s.disturbed ? 1 : 0;
         if (s.cores_us > 0) cores_us.push_back(s.cores_us);
         if (s.memory_us > 0) memory_us.push_back(s.memory_us);
+        if (s.handover_us > 0) handover_us.push_back(s.handover_us);
         sampled_s += s.us * 1e-6;
       } catch (...) {
         failure = std::current_exception();
@@ -172,6 +173,7 @@ TimeResult time_launches(Device& device, const std::string& name,
   result.clocks = summarise(readings);
   result.cores_us = middle(std::move(cores_us)).value_or(0);
   result.memory_us = middle(std::move(memory_us)).value_or(0);
+  result.handover_us = middle(std::move(handover_us)).value_or(0);
   return result;
 }
 

@@ -45,8 +45,8 @@ struct TimeResult {
   bool graph = false;
   int disturbed = 0;   ///< CPU samples during which the system took a core away
   int host_bound = 0;  ///< samples whose launch was slower on the host than the spin that hides it
-  /// CPU: medians of what the probes of cores and memory took beside the samples; 0 where none was taken.
-  double cores_us = 0, memory_us = 0;
+  /// CPU: medians of what the probes took beside the samples (Sample); 0 where none was taken.
+  double cores_us = 0, memory_us = 0, handover_us = 0;
   bool near_floor = false;  ///< median under twice the time of an empty launch
   double plan_us = 0;       ///< host-side planning, outside the samples
   ClockSummary clocks;

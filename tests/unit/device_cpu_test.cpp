@@ -108,6 +108,7 @@ TEST(CpuDeviceTest, TimesALaunch) {
     EXPECT_EQ(sample.enqueue_us, 0);
     EXPECT_FALSE(sample.host_bound);
     EXPECT_GT(sample.cores_us, 1) << "the probes stand beside it";
+    EXPECT_EQ(sample.handover_us > 0, device->info().threads > 1);
     EXPECT_EQ(sample.memory_us > 1, mode == CacheMode::kCold) << sample.memory_us;
   }
   EXPECT_THROW(device->time_launch([] { throw std::runtime_error("mine"); }, CacheMode::kHot),

@@ -29,6 +29,7 @@ TEST(JsonRead, WritesTheSameAgain) {
   all.time->disturbed = 3;
   all.time->cores_us = 21.5;
   all.time->memory_us = 812;
+  all.time->handover_us = 5.25;
   all.time->host_bound = 4;
   all.time->copies = 5;
   all.time->clocks = {3, 1980, 1755.5, 1980, 2619, 651.5, 55, {"hw_thermal", "sw_power_cap"}};

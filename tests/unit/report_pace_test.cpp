@@ -55,17 +55,79 @@ TEST(ReportPace, ASlowerMachineIsNoSlowerKernel) {
   EXPECT_NEAR(*plain.ratio, 1.06, 0.002);
 }
 
-TEST(ReportPace, AMachineThatIsNotAsItWasTellsNothing) {
-  const LoadedResult base = on_machine(100, 1, 1, 1);
-  const CompareRow row = one(base, on_machine(115, 1.046, 1.03, 2));
-  EXPECT_EQ(row.change, Change::kInconclusive) << "as decodes of equal kernels do: results/README.md";
-  EXPECT_THAT(row.note, AllOf(HasSubstr("slower (+9."), HasSubstr("the cores' probe itself took +4.6 %")));
-  EXPECT_EQ(one(base, on_machine(90, 0.96, 0.96, 2)).change, Change::kInconclusive) << "nor faster";
-  EXPECT_EQ(one(base, on_machine(115, 1.029, 1.02, 2)).change, Change::kSlower);
-  EXPECT_EQ(one(base, on_machine(120, 1.046, 1.03, 2)).change, Change::kSlower)
-      << "by more than three times that";
-  EXPECT_EQ(one(base, on_machine(9000, 1.7, 1.7, 2)).change, Change::kSlower)
-      << "a kernel that sleeps slows the probe";
+/// A kernel of 100 us where threads wait 2 us for each other, of 120 where they wait 7.
+LoadedResult with_handover(double us, double handover_us, uint64_t seed) {
+  LoadedResult r = on_machine(us, 1, 1, seed);
+  r.handover_us = handover_us;
+  return r;
+}
+
+TEST(ReportPace, OnlyRunsWithCoresAsFarApartAreCompared) {
+  ResultSet base = set_of({with_handover(100, 2, 1)});
+  for (uint64_t i = 0; i < 3; ++i) {
+    pool_runs(base, set_of({with_handover(100, 2.1, 10 + i)}));
+    pool_runs(base, set_of({with_handover(120, 7, 20 + i)}));
+  }
+  const auto against = [&](double us, double handover_us) {
+    return compare_results(base, set_of({with_handover(us, handover_us, 5)}), {}).rows.at(0);
+  };
+  EXPECT_EQ(against(100, 2).change, Change::kSame);
+  EXPECT_EQ(against(120, 7.4).change, Change::kSame) << "as BASE where its cores lay so";
+  EXPECT_EQ(against(120, 2).change, Change::kSlower);
+  EXPECT_EQ(against(126, 7).change, Change::kSlower);
+  EXPECT_EQ(against(114, 7).change, Change::kFaster);
+  LoadedResult b = base.results[0], f = with_handover(120, 7, 5);
+  EXPECT_EQ(keep_like_runs(b, f), LikeRuns::kAlike);
+  EXPECT_EQ(b.runs, 3);
+  EXPECT_EQ(b.samples_us.size(), 120u);
+  for (const double us : b.samples_us) EXPECT_NEAR(us, 120, 2) << "each run keeps its own samples";
+  f = with_handover(120, 0, 5);
+  b = base.results[0];
+  EXPECT_EQ(keep_like_runs(b, f), LikeRuns::kUnknown);
+  EXPECT_EQ(b.runs, 7) << "a side that does not tell leaves all";
+}
+
+TEST(ReportPace, CoresThatNoRunHadTellLittle) {
+  const LoadedResult base = with_handover(100, 2, 1);
+  const CompareRow row = one(base, with_handover(112, 7, 2));
+  EXPECT_EQ(row.change, Change::kInconclusive);
+  EXPECT_THAT(row.note, AllOf(HasSubstr("slower (+1"), HasSubstr("cores as far apart")));
+  EXPECT_EQ(one(with_handover(100, 7, 1), with_handover(90, 2, 2)).change, Change::kInconclusive)
+      << "nor faster";
+  EXPECT_EQ(one(base, with_handover(112, 2.5, 2)).change, Change::kSlower) << "the same machine";
+  EXPECT_EQ(one(base, with_handover(118, 7, 2)).change, Change::kSlower) << "by more than that makes";
+}
+
+/// Ten runs of each side, made within seconds, that lie 1 % apart: their means do not, another minute's
+/// would.
+TEST(ReportPace, RunsOfOneSideCountAsOne) {
+  std::mt19937_64 rng(5);
+  std::normal_distribution<double> run(0, 0.01);
+  const auto side = [&](double us, bool probed) {
+    ResultSet set;
+    for (int i = 0; i < 10; ++i) {
+      LoadedResult r = on_machine(us * std::exp(run(rng)), 1, 1, rng());
+      if (!probed) r.cores_us = r.memory_us = 0;
+      const ResultSet one_run = set_of({r});
+      if (i == 0) {
+        set = one_run;
+      } else {
+        pool_runs(set, one_run);
+      }
+    }
+    return set;
+  };
+  const ResultSet base = side(100, true), fresh = side(104, true);
+  const CompareRow row = compare_results(base, fresh, {}).rows.at(0);
+  EXPECT_EQ(row.change, Change::kInconclusive);
+  EXPECT_THAT(row.note, HasSubstr("10 against 10 of them do not tell 2.0 % (a CPU's runs of one side count"));
+  EXPECT_GT(*row.hi / *row.lo, 1.04);
+  CompareOptions turns;
+  turns.in_turns = true;
+  EXPECT_EQ(compare_results(base, fresh, turns).rows.at(0).change, Change::kSlower);
+  EXPECT_EQ(compare_results(side(100, false), side(104, false), {}).rows.at(0).change, Change::kSlower)
+      << "a device without probes, as a GPU";
+  EXPECT_EQ(compare_results(base, side(112, true), {}).rows.at(0).change, Change::kSlower);
 }
 
 TEST(ReportPace, SlowerMemoryIsNoSlowerKernel) {
@@ -122,6 +184,7 @@ TEST(ReportPace, PooledFilesKeepWhatEachRunTold) {
     r.device = "cpu";
     r.time->cores_us = cores;
     r.time->memory_us = 10 * cores;
+    r.time->handover_us = cores / 4;
     const std::string path = testing::TempDir() + name;
     std::ofstream(path) << dump_json(results_to_json(test::make_context(), std::vector{r}));
     return path;
@@ -133,6 +196,7 @@ TEST(ReportPace, PooledFilesKeepWhatEachRunTold) {
   ASSERT_EQ(runs.size(), 3u);
   EXPECT_EQ(runs[1].cores_us, 22);
   EXPECT_EQ(runs[1].memory_us, 220);
+  EXPECT_EQ(runs[1].handover_us, 5.5);
   EXPECT_EQ(runs[1].samples, 6u);
   EXPECT_NEAR(runs[1].us / runs[0].us, 1.1, 1e-12);
   const ResultSet single = load_results(b);

@@ -78,6 +78,7 @@ class FakeDevice : public Device {
     if (probed) {
       sample.cores_us = 0.2 * sample.us;
       sample.memory_us = 8 * sample.us;
+      sample.handover_us = 0.05 * sample.us;
     }
     return sample;
   }
@@ -123,6 +124,7 @@ TEST(TimeLaunches, ProbesBesideTheSamplesAreMedians) {
   const TimeResult r = time_launches(d, "x", [] {}, {});
   EXPECT_DOUBLE_EQ(r.cores_us, 20);
   EXPECT_DOUBLE_EQ(r.memory_us, 800);
+  EXPECT_DOUBLE_EQ(r.handover_us, 5);
 }
 
 TEST(TimeLaunches, TimesInStepsAreNotTakenForQuietOnes) {
