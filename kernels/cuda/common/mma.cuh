@@ -49,4 +49,12 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&m)[4], uint3
                : "r"(address));
 }
 
+/// Transposes an 8 x 8 matrix of 16-bit elements over a warp: lane t gives the elements c, c + 1 of row r and
+/// receives those of rows c, c + 1 in column r. PTX ISA, "Warp Level Matrix Instructions: movmatrix".
+__device__ __forceinline__ uint32_t transpose_matrix(uint32_t m) {
+  uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(m));
+  return transposed;
+}
+
 }  // namespace attnbench::hopper

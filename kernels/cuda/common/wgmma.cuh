@@ -17,6 +17,11 @@ namespace attnbench::hopper {
 /// Orders this warpgroup's register accesses before its next wgmma. Needed before each group of products.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
+/// Lets products, of whichever warp behind the next barrier, see what this thread wrote to shared memory.
+__device__ __forceinline__ void fence_for_wgmma() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 /// Ends a group of products; groups complete in order.
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -53,6 +58,26 @@ struct SwizzledTile {
     return (kSwizzle128 << 62 | (kAtomBytes >> 4) << 32) | (low + bytes / 16);
   }
 };
+
+/// d (64 x 8) += A B, both in shared memory: B K-major, A K-major or MN-major. accumulate = 0 ignores what d
+/// held.
+template <DType kType, bool kTransposedA>
+__device__ __forceinline__ void wgmma_m64n8(float (&d)[4], uint64_t a, uint64_t b, int accumulate) {
+  static_assert(kType == DType::kBf16 || kType == DType::kFp16);
+  if constexpr (kType == DType::kBf16) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %6, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, %4, %5, p, 1, 1, %7, 0;}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposedA ? 1 : 0));
+  } else {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %6, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, %4, %5, p, 1, 1, %7, 0;}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposedA ? 1 : 0));
+  }
+}
 
 /// Products with kColumns columns of B, for the widths that the kernels use.
 ///   from_shared: A K-major and B K-major, both in shared memory

@@ -1,10 +1,10 @@
 // The consumer warps: scores, softmax and output of a warp's own tokens of every tile.
 #pragma once
 
-#include "kernels/common/mask.h"
 #include "kernels/cuda/common/e4m3.cuh"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/sm90_decode/epilogue.cuh"
+#include "kernels/cuda/sm90_decode/seen_keys.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
 #include "kernels/cuda/sm90_decode/softmax.cuh"
 
@@ -71,7 +71,7 @@ class Consumer {
       q_.advance();
 
       const MergePlace place{row_tile_, group_, lane_};
-      finish_segment<kShape>(p_, smem_, item, kv_head_, place, scales_, o_, softmax_);
+      finish_segment<kShape>(p_, smem_, item, kv_head_, scales_, RowResults<kShape>(place, o_, softmax_));
     }
   }
 
@@ -102,21 +102,7 @@ class Consumer {
 #pragma unroll
       for (int i = 0; i < 4; ++i) o_[n][i] = 0.0f;
     }
-    int32_t all_begin = 0, all_end = item.k_len;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = row_tile_ * 16 + lane_ / 4 + 8 * h;
-      // Rows past the last token are computed for nobody: like the last.
-      const int token = max(min(p_.by_group.divide(row), item.q_len - 1), 0);
-      const KeyBounds keys = visible_keys(p_.attention, token, item.q_len, item.k_len);
-      key_begin_[h] = keys.begin;
-      key_end_[h] = keys.end;
-      all_begin = max(all_begin, keys.begin);
-      all_end = min(all_end, keys.end);
-    }
-    // Keys that all rows of the warp see: tiles within need no mask.
-    all_begin_ = __reduce_max_sync(~0u, all_begin);
-    all_end_ = __reduce_min_sync(~0u, all_end);
+    seen_ = find_seen_keys(p_, item, row_tile_ * 16 + lane_ / 4, 8);
   }
 
   /// Address of unit pair `step` (16 channels) of a row, units by lane.
@@ -156,7 +142,7 @@ class Consumer {
 
     if (p_.tanh_factor != 0.0f) apply_tanh(s, scales_.tanh);
     const int first = tile * kShape.tile_tokens + group_ * D::kWarpTokens;
-    if (first < all_begin_ || first + D::kWarpTokens > all_end_) mask(s, first);
+    if (seen_.all.lacks(first, D::kWarpTokens)) mask(s, first);
     float shrink[2];
     softmax_.update(s, scales_.score, shrink);
     uint32_t weights[kSteps][4];
@@ -261,14 +247,14 @@ class Consumer {
     }
   }
 
-  /// Keeps the keys that each row sees, by selection: what is masked may be NaN.
+  /// Keeps the keys that each row sees.
   __device__ __forceinline__ void mask(float (&s)[2 * kSteps][4], int first) const {
 #pragma unroll
     for (int n = 0; n < 2 * kSteps; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int key = first + 8 * n + 2 * (lane_ % 4) + i % 2;
-        s[n][i] = key >= key_begin_[i / 2] && key < key_end_[i / 2] ? s[n][i] : -INFINITY;
+        s[n][i] = seen_.masked(s[n][i], i / 2, key);
       }
     }
   }
@@ -284,7 +270,7 @@ class Consumer {
   hopper::RingPlace<kQStages> q_;
   hopper::RingPlace<kShape.slots> kv_;
 
-  int32_t key_begin_[2], key_end_[2], all_begin_, all_end_;
+  SeenKeys seen_;
   Scales scales_;
   uint32_t q_operand_[kHoldQ ? kDepth : 2][4];
   float o_[kShape.head_dim / 8][4];  ///< the channels that lane_channels() says

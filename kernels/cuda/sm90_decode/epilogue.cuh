@@ -11,8 +11,9 @@
 
 namespace attnbench::sm90_decode {
 
-/// Barrier 0 is __syncthreads; this one is the consumers'.
-inline constexpr int kConsumerBarrier = 1;
+/// The consumers' barrier; 0 is __syncthreads, the first ones belong to sm90_prefill where both share a
+/// block.
+inline constexpr int kConsumerBarrier = 8;
 
 /// Factors of one segment: of raw scores before tanh (softcap), from there to a logit in base 2, and of O.
 struct Scales {
@@ -69,7 +70,8 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
   constexpr int kVector = kShape.head_dim == 64 ? 2 : 4;
   constexpr int kVectors = kShape.head_dim / (32 * kVector);
   // Splits whose loads are in flight, as registers allow; at most 32.
-  constexpr int kBatch = kVectors == 1 && kShape.warps == 4 && kShape.blocks_per_sm == 1 ? 16 : 8;
+  constexpr bool kManyRegisters = kShape.warps == 4 && kShape.blocks_per_sm == 1 && !D::kGuests;
+  constexpr int kBatch = kVectors == 1 && kManyRegisters ? 16 : 8;
   const int lane = threadIdx.x % 32;
   const int32_t first_row = partial_of_split(p, item, kv_head, 0) * p.max_rows;
   const int32_t stride = (p.split_every_unit ? 1 : kPartialStep) * p.max_rows;
@@ -77,7 +79,7 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
       partial_of_split(p, item, kv_head, 1) * p.max_rows - stride;  // of split s: + s * stride
 
 #pragma unroll 1
-  for (int row = threadIdx.x / 32 - D::kProducerWarps; row < rows; row += D::kConsumerWarps) {
+  for (int row = threadIdx.x / 32 - D::kFirstConsumerWarp; row < rows; row += D::kConsumerWarps) {
     float o[kVectors][kVector] = {};
     float sum = 0.0f, max = -INFINITY;
 #pragma unroll 1
@@ -144,59 +146,86 @@ __device__ __forceinline__ float* merge_unit(float (*rows)[kChannels], int row, 
   return rows[row] + (unit ^ row % 8) * 4;
 }
 
-/// Ends a segment, by all consumer warps: `o` and `softmax` of this warp's tokens, those of the other groups
-/// through shared memory. Writes O and LSE, or a partial result; the block that brings a sequence's last
-/// partial result merges them all.
+/// What a warp has of a segment, on its way to shared memory: of row tile and group `place` O and softmax of
+/// the warp's tokens.
 template <Shape kShape>
+class RowResults {
+  using D = Derived<kShape>;
+
+ public:
+  __device__ __forceinline__ RowResults(const MergePlace& place, const float (&o)[kShape.head_dim / 8][4],
+                                        const OnlineSoftmax& softmax)
+      : place_(place), o_(o), softmax_(softmax) {}
+
+  /// Greatest scores and sums of weights.
+  __device__ __forceinline__ void write_sums(SharedMemory<kShape>& smem) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float sum = quad_reduce(softmax_.sum[h], [](float a, float b) { return a + b; });
+      const int row = place_.row_tile * 16 + place_.lane / 4 + 8 * h;
+      if (place_.lane % 4 == 0) {
+        smem.merge_max[place_.group][row] = softmax_.max[h];
+        smem.merge_sum[place_.group][row] = sum;
+      }
+    }
+  }
+
+  /// O of the first `rows` rows, channels from pass * kMergeChannels on.
+  __device__ __forceinline__ void write_outputs(SharedMemory<kShape>& smem, int rows, int pass) const {
+    constexpr int kChannels = D::kMergeChannels;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = place_.row_tile * 16 + place_.lane / 4 + 8 * h;
+      if (row >= rows) continue;
+#pragma unroll
+      for (int n = 0; n < kChannels / 8; n += 2) {
+        const float(&from)[4] = o_[pass * (kChannels / 8) + n];
+        const float(&next)[4] = o_[pass * (kChannels / 8) + n + 1];
+        if constexpr (kShape.eight_bit_kv) {
+          // Columns of product n are even channels of 16, those of n + 1 odd ones.
+          float* unit = merge_unit(smem.merge_out[place_.group], row, 2 * n + place_.lane % 4);
+          *reinterpret_cast<float4*>(unit) =
+              make_float4(from[2 * h], next[2 * h], from[2 * h + 1], next[2 * h + 1]);
+        } else {
+          const int first = 2 * n + place_.lane % 4 / 2;
+          const int inside = place_.lane % 2 * 2;
+          float* unit = merge_unit(smem.merge_out[place_.group], row, first) + inside;
+          *reinterpret_cast<float2*>(unit) = make_float2(from[2 * h], from[2 * h + 1]);
+          unit = merge_unit(smem.merge_out[place_.group], row, first + 2) + inside;
+          *reinterpret_cast<float2*>(unit) = make_float2(next[2 * h], next[2 * h + 1]);
+        }
+      }
+    }
+  }
+
+ private:
+  const MergePlace& place_;
+  const float (&o_)[kShape.head_dim / 8][4];
+  const OnlineSoftmax& softmax_;
+};
+
+/// Ends a segment, by all consumer warps, each with its `results`; the groups' become one through shared
+/// memory. Writes O and LSE, or a partial result; the block that brings a sequence's last partial result
+/// merges them all.
+template <Shape kShape, class Results>
 __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemory<kShape>& smem,
-                                               const Item& item, int kv_head, const MergePlace& place,
-                                               const Scales& scales, const float (&o)[kShape.head_dim / 8][4],
-                                               const OnlineSoftmax& softmax) {
+                                               const Item& item, int kv_head, const Scales& scales,
+                                               const Results& results) {
   using D = Derived<kShape>;
   constexpr int kChannels = D::kMergeChannels;
   constexpr int kUnits = kChannels / 4;
   const int rows = min(item.q_len * p.group, p.max_rows);
-  const int thread = threadIdx.x - 32 * D::kProducerWarps;  // of the consumers
+  const int thread = threadIdx.x - 32 * D::kFirstConsumerWarp;  // of the consumers
   const auto meet = [] { hopper::named_barrier_sync(kConsumerBarrier, D::kConsumerThreads); };
   const bool whole = item.num_splits == 1;
   const int64_t partial_row =
       static_cast<int64_t>(partial_of_split(p, item, kv_head, item.split)) * p.max_rows;
 
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const float sum = quad_reduce(softmax.sum[h], [](float a, float b) { return a + b; });
-    const int row = place.row_tile * 16 + place.lane / 4 + 8 * h;
-    if (place.lane % 4 == 0) {
-      smem.merge_max[place.group][row] = softmax.max[h];
-      smem.merge_sum[place.group][row] = sum;
-    }
-  }
+  results.write_sums(smem);
 #pragma unroll
   for (int pass = 0; pass < kShape.head_dim / kChannels; ++pass) {
     if (pass > 0) meet();  // the pass before has been read
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = place.row_tile * 16 + place.lane / 4 + 8 * h;
-      if (row >= rows) continue;
-#pragma unroll
-      for (int n = 0; n < kChannels / 8; n += 2) {
-        const float(&from)[4] = o[pass * (kChannels / 8) + n];
-        const float(&next)[4] = o[pass * (kChannels / 8) + n + 1];
-        if constexpr (kShape.eight_bit_kv) {
-          // Columns of product n are even channels of 16, those of n + 1 odd ones.
-          float* unit = merge_unit(smem.merge_out[place.group], row, 2 * n + place.lane % 4);
-          *reinterpret_cast<float4*>(unit) =
-              make_float4(from[2 * h], next[2 * h], from[2 * h + 1], next[2 * h + 1]);
-        } else {
-          const int first = 2 * n + place.lane % 4 / 2;
-          const int inside = place.lane % 2 * 2;
-          float* unit = merge_unit(smem.merge_out[place.group], row, first) + inside;
-          *reinterpret_cast<float2*>(unit) = make_float2(from[2 * h], from[2 * h + 1]);
-          unit = merge_unit(smem.merge_out[place.group], row, first + 2) + inside;
-          *reinterpret_cast<float2*>(unit) = make_float2(next[2 * h], next[2 * h + 1]);
-        }
-      }
-    }
+    results.write_outputs(smem, rows, pass);
     meet();
     for (int i = thread; i < rows * kUnits; i += D::kConsumerThreads) {
       const int row = i / kUnits;

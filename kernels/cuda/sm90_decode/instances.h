@@ -25,8 +25,9 @@ struct Instance {
   int tile_tokens;
   bool for_few_blocks;  ///< larger tiles and rings
   int blocks_per_sm;
-  bool first_waits;  ///< how splits are merged (handover.cuh), but where every unit is a split
-  /// `started`, if not null, is recorded once all blocks have begun.
+  bool first_waits;   ///< how splits are merged (handover.cuh), but where every unit is a split
+  bool chunk_copies;  ///< a copy per chunk of 128 bytes, where boxes are smaller than tiles
+  /// `started`, if not null, is recorded once all blocks have begun. Null: part of another kernel.
   cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t, cudaEvent_t started);
 };
 

@@ -114,10 +114,7 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t 
 
 template <class Choice>
 constexpr Instance make_instance() {
-  constexpr Shape kShape = Choice::kShape;
-  return {kShape.dtype,           kShape.eight_bit_kv,          kShape.head_dim,
-          Derived<kShape>::kRows, kShape.tile_tokens,           kShape.for_few_blocks,
-          kShape.blocks_per_sm,   Derived<kShape>::kFirstWaits, launch_choice<Choice>};
+  return describe<Choice::kShape>(launch_choice<Choice>);
 }
 
 }  // namespace attnbench::sm90_decode

@@ -127,9 +127,11 @@ bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, con
   rows->block_rows = p.features & kPackedKv ? 0 : static_cast<int32_t>(stride_block / stride_token);
   rows->head_chunks = static_cast<int32_t>(stride_head / chunk_channels);
   const uint64_t row_chunks = (p.num_heads_kv - 1) * static_cast<uint64_t>(rows->head_chunks) + chunks;
+  const int32_t keys = box_rows(instance, p);
   if (base == nullptr) base = p.q;  // no sequence has keys; the map is not used, but must have an address
   return hopper::encode_row_window_map(map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k), row_chunks,
-                                       box_rows(instance, p), chunks);
+                                       keys,
+                                       instance.chunk_copies && keys < instance.tile_tokens ? 1 : chunks);
 }
 
 /// (64 channels, head, token, chunk): a box is one chunk of the rows that the longest sequence has.
@@ -333,9 +335,8 @@ KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, c
   return KernelStatus::kOk;
 }
 
-KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-                             const Division& division, KernelMessage* message, cudaEvent_t started) {
-  if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
+KernelStatus make_launch(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                         const Division& division, KernelMessage* message, Launch* launch) {
   if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
     return s;
   if (const KernelStatus s = check_alignment(p, message); s != KernelStatus::kOk) return s;
@@ -343,7 +344,8 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   const Workspace w = workspace_of(p, g);
   if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
 
-  KernelParams k{};
+  KernelParams& k = launch->params;
+  k = {};
   k.attention = p;
   k.cu_seqlens_q = p.cu_seqlens_q;
   k.batch = p.batch;
@@ -386,7 +388,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   k.partial_lse = reinterpret_cast<float*>(workspace + w.partial_lse);
   k.partial_out = reinterpret_cast<float*>(workspace + w.partial_out);
 
-  Maps maps;
+  Maps& maps = launch->maps;
   if (!encode_q_map(&maps.q, p) ||
       !encode_kv_map(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token,
                      p.k_stride_head) ||
@@ -394,7 +396,19 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
                      p.v_stride_head)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_decode: the driver refused a tensor map");
   }
-  const cudaError_t error = instance.launch(maps, k, static_cast<cudaStream_t>(context.stream), started);
+  return KernelStatus::kOk;
+}
+
+KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                             const Division& division, KernelMessage* message, cudaEvent_t started) {
+  if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
+  Launch l;
+  if (const KernelStatus s = make_launch(instance, p, context, division, message, &l);
+      s != KernelStatus::kOk) {
+    return s;
+  }
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  const cudaError_t error = instance.launch(l.maps, l.params, stream, started);
   if (error != cudaSuccess) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_decode: %s", cudaGetErrorString(error));
   }

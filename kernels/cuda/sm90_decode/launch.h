@@ -30,6 +30,16 @@ std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& 
 KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                            const Division& division, KernelMessage* message);
 
+/// What the kernel gets.
+struct Launch {
+  Maps maps;
+  KernelParams params;
+};
+
+/// Makes it. `p` is one that `supports` accepts, that `instance` can do, and of some sequence and query.
+KernelStatus make_launch(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                         const Division& division, KernelMessage* message, Launch* launch);
+
 /// Enqueues the kernel. `p` is one that `supports` accepts and that `instance` can do.
 /// `started`, if not null, is recorded once all blocks have begun.
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,

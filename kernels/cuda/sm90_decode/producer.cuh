@@ -196,11 +196,18 @@ class Producer {
     if (lane_ == 0) full.arrive_expecting(D::kSlotBytes);
     __syncwarp();
     if (issues) {
-      const int32_t offset = lane_ * p_.box_rows * (D::kKvChunks * hopper::kChunkBytes);
-      hopper::tma_load_once(smem_.kv[kv_.stage()] + offset, map,
-                            {0, hopper::kRowBound - valid, kv_head_ * rows.head_chunks,
-                             block * rows.block_rows + row + valid, hopper::kRowBound},
-                            full);
+      constexpr int32_t kBoxChunks = D::kGuests ? 1 : D::kKvChunks;
+      const int32_t offset = lane_ * p_.box_rows * (kBoxChunks * hopper::kChunkBytes);
+      const int32_t copies = D::kGuests && p_.box_rows < kShape.tile_tokens ? D::kKvChunks : 1;
+#pragma unroll
+      for (int32_t c = 0; c < (D::kGuests ? D::kKvChunks : 1); ++c) {
+        if (c >= copies) break;
+        hopper::tma_load_once(smem_.kv[kv_.stage()] + offset + c * (kShape.tile_tokens * hopper::kChunkBytes),
+                              map,
+                              {0, hopper::kRowBound - valid, kv_head_ * rows.head_chunks + c,
+                               block * rows.block_rows + row + valid, hopper::kRowBound},
+                              full);
+      }
     }
     __syncwarp();
     kv_.advance();

@@ -4,6 +4,7 @@
 #include "kernels/contract/dtype.h"
 #include "kernels/cuda/common/mbarrier.cuh"
 #include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/sm90_decode/instances.h"
 #include "kernels/cuda/sm90_decode/params.h"
 #include "kernels/cuda/sm90_decode/partition.cuh"
 
@@ -20,26 +21,31 @@ struct Shape {
   bool eight_bit_kv = false;    ///< K and V in e4m3: products and weights in fp16, which holds e4m3 exactly
   bool for_few_blocks = false;  ///< chosen only where a launch has a part of the GPU (Instance)
   int blocks_per_sm = 1;
+  /// Not 0: the warps are some of a block of so many, whose others do other work (sm90_mixed): the last ones
+  /// compute together, one of the others loads. Then of at most 8 rows.
+  int block_warps = 0;
 };
 
 inline constexpr int kQStages = 2;
 
 template <Shape kShape>
 struct Derived {
-  static constexpr int kRows = 16 * kShape.row_tiles;
+  static constexpr bool kGuests = kShape.block_warps > 0;
+  static constexpr int kRows = kGuests ? 8 : 16 * kShape.row_tiles;
   /// Warps that share a row tile, each with its own tokens of every KV tile.
-  static constexpr int kTokenGroups = kShape.warps / kShape.row_tiles;
+  static constexpr int kTokenGroups = kGuests ? 1 : kShape.warps / kShape.row_tiles;
   static constexpr int kConsumerWarps = kShape.warps;
   static constexpr int kConsumerThreads = 32 * kConsumerWarps;
   /// The first warps of a block. A warp issues the copies of its lanes one after the other, at some 100
   /// cycles each: where a block must keep up with a fast stream, one loads K and another V.
   static constexpr int kProducerWarps = kShape.for_few_blocks ? 2 : 1;
-  static constexpr int kThreads = kConsumerThreads + 32 * kProducerWarps;
+  static constexpr int kThreads = kGuests ? 32 * kShape.block_warps : kConsumerThreads + 32 * kProducerWarps;
+  static constexpr int kFirstConsumerWarp = kThreads / 32 - kConsumerWarps;
   static constexpr int kWarpTokens = kShape.tile_tokens / kTokenGroups;
   static constexpr DType kMathType = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;
 
   /// Whether the block of a sequence's first split may wait for the others (handover.cuh).
-  static constexpr bool kFirstWaits = kShape.row_tiles == 1;
+  static constexpr bool kFirstWaits = kShape.row_tiles == 1 && !kGuests;
 
   static constexpr int kQChunks = kShape.head_dim / hopper::kChunkChannels;
   static constexpr int kQChunkBytes = kRows * hopper::kChunkBytes;
@@ -54,6 +60,7 @@ struct Derived {
 
   static_assert(kShape.row_tiles == 1 || kShape.row_tiles == 2 || kShape.row_tiles == 4);
   static_assert(kShape.warps == 4 || kShape.warps == 8);
+  static_assert(!kGuests || (kShape.row_tiles == 1 && !kShape.eight_bit_kv));
   static_assert(kShape.head_dim == 64 || kShape.head_dim == 128 || kShape.head_dim == 256);
   static_assert(kShape.slots >= 2 && kWarpTokens % 16 == 0);
   static_assert(!kShape.eight_bit_kv || kShape.head_dim >= 128);  // rows of at least 128 bytes
@@ -92,7 +99,8 @@ struct alignas(16) Item {
 };
 
 /// Shared memory. A slot holds a tile of K or of V: one box of box_rows tokens after another, each [chunks of
-/// 128 bytes][rows][128 bytes] in the 128-byte swizzle. q: [chunks][kRows][128 bytes], likewise.
+/// 128 bytes][rows][128 bytes] in the 128-byte swizzle; of guests one such box of all tokens, as wgmma reads
+/// it. q: [chunks][kRows][128 bytes], likewise.
 template <Shape kShape>
 struct alignas(1024) SharedMemory {
   using D = Derived<kShape>;
@@ -129,6 +137,13 @@ struct alignas(1024) SharedMemory {
     }
   }
 };
+
+template <Shape kShape>
+constexpr Instance describe(decltype(Instance::launch) launch) {
+  using D = Derived<kShape>;
+  return {kShape.dtype,          kShape.eight_bit_kv,  kShape.head_dim, D::kRows,   kShape.tile_tokens,
+          kShape.for_few_blocks, kShape.blocks_per_sm, D::kFirstWaits,  D::kGuests, launch};
+}
 
 /// Bytes to ask for: the structure, and the slack to align it.
 template <Shape kShape>

@@ -17,11 +17,12 @@ struct Entry {
 
 /// Of sequence b, 0 <= b < batch.
 __device__ __forceinline__ Entry load_entry(const KernelParams& p, int32_t b) {
-  const int32_t* q = p.cu_seqlens_q + b;
-  Entry e{q[0], q[1], 0, p.k_end[b], p.block_step * b, 0};
-  if (p.k_begin != nullptr) e.k_begin = p.k_begin[b];
-  if (p.kv_row != nullptr) e.kv_row = p.kv_row[b];
-  if (p.kv_block != nullptr) e.kv_block = p.kv_block[b];
+  const uint32_t i = b;  // needs no register for a sign
+  const int32_t* q = p.cu_seqlens_q + i;
+  Entry e{q[0], q[1], 0, p.k_end[i], p.block_step * b, 0};
+  if (p.k_begin != nullptr) e.k_begin = p.k_begin[i];
+  if (p.kv_row != nullptr) e.kv_row = p.kv_row[i];
+  if (p.kv_block != nullptr) e.kv_block = p.kv_block[i];
   return e;
 }
 

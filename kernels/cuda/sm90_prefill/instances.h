@@ -27,6 +27,7 @@ struct Instance {
   bool short_tiles;  ///< of no window and at most kShortKeys keys per sequence
   int block_m;
   int block_n;
+  /// Null: part of another kernel.
   cudaError_t (*launch)(const Maps&, const KernelParams&, int blocks, cudaStream_t);
 };
 

@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/common/early_start.h"
 #include "kernels/cuda/sm90_prefill/consumer.cuh"
 #include "kernels/cuda/sm90_prefill/instances.h"
 #include "kernels/cuda/sm90_prefill/producer.cuh"
@@ -48,33 +49,19 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
   }
 }
 
-/// Launches the kernel so that it may start while the kernel before it on the stream ends.
 template <class Choice>
 cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, cudaStream_t stream) {
   constexpr Shape kShape = Choice::kShape;
   constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) + 1024;
   static_assert(kSmemBytes <= 227 * 1024);
-  const cudaError_t error = cudaFuncSetAttribute(
-      prefill_kernel<Choice>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kSmemBytes));
-  if (error != cudaSuccess) return error;
-  cudaLaunchAttribute early_start{};
-  early_start.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early_start.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = blocks;
-  config.blockDim = Derived<kShape>::kThreads;
-  config.dynamicSmemBytes = kSmemBytes;
-  config.stream = stream;
-  config.attrs = &early_start;
-  config.numAttrs = p.draw_first ? 0 : 1;  // beside another kernel it waits for an event, not for that end
-  return cudaLaunchKernelEx(&config, prefill_kernel<Choice>, maps.q, maps.k, maps.v, p);
+  const bool early = !p.draw_first;  // beside another kernel it waits for an event, not for that end
+  return hopper::launch_early(prefill_kernel<Choice>, blocks, Derived<kShape>::kThreads, kSmemBytes, early,
+                              stream, maps.q, maps.k, maps.v, p);
 }
 
 template <class Choice>
 constexpr Instance make_instance() {
-  constexpr Shape kShape = Choice::kShape;
-  return {kShape.dtype,       kShape.head_dim, kShape.masked,  kShape.softcap,
-          kShape.short_tiles, kShape.block_m,  kShape.block_n, launch_choice<Choice>};
+  return describe<Choice::kShape>(launch_choice<Choice>);
 }
 
 }  // namespace attnbench::sm90_prefill

@@ -192,10 +192,9 @@ std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& 
   return offsetof(Schedule, items) + max_items(instance, p) * sizeof(WorkItem);
 }
 
-KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-                             int64_t kv_budget_bytes, int32_t skip_q_len, KernelMessage* message,
-                             cudaEvent_t placed) {
-  if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
+KernelStatus make_launch(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                         int64_t kv_budget_bytes, int32_t skip_q_len, bool draw_first, KernelMessage* message,
+                         Launch* launch) {
   if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
     return s;
   const std::size_t needed = workspace_bytes_of(instance, p);
@@ -204,11 +203,11 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
                   "sm90_prefill: workspace of %zu bytes required, given %zu", needed,
                   context.workspace_bytes);
   }
-  const auto stream = static_cast<cudaStream_t>(context.stream);
   const int heads = heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
   const int tokens = instance.block_m / heads;
 
-  KernelParams k{};
+  KernelParams& k = launch->params;
+  k = {};
   k.schedule = static_cast<Schedule*>(context.workspace);
   if (p.batch <= kMaxFewSequences && skip_q_len == 0) {
     k.sequences = {p.batch, p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k};
@@ -220,7 +219,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   k.heads_per_tile = heads;
   k.token_factor = (0xffff + heads) / heads;
   k.tokens_per_tile = tokens;
-  k.draw_first = placed != nullptr ? 1 : 0;
+  k.draw_first = draw_first ? 1 : 0;
   k.tiles_per_token = 1.0f / static_cast<float>(tokens);
   k.block_table = p.features & kPagedKv ? p.block_table : nullptr;
   k.block_table_stride = p.block_table_stride;
@@ -239,7 +238,7 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   k.lse = p.lse;
   k.lse_stride_head = p.lse_stride_head;
 
-  Maps maps;
+  Maps& maps = launch->maps;
   if (!encode_q_map(&maps.q, p, heads, tokens) ||
       !encode_kv_map(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token,
                      p.k_stride_head) ||
@@ -249,19 +248,33 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   }
 
   const int64_t works = max_items(instance, p) * k.num_head_tiles;
-  const int blocks = static_cast<int>(std::min<int64_t>(works, context.multiprocessors));
-  const ScheduleParams schedule_params{
+  launch->blocks = static_cast<int>(std::min<int64_t>(works, context.multiprocessors));
+  launch->schedule_params = {
       .tokens_per_tile = tokens,
       .block_n = instance.block_n,
       .num_head_tiles = k.num_head_tiles,
       .head_tiles_per_kv_head = k.head_tiles_per_kv_head,
       .kv_budget = k.kv_budget,
-      .first_drawn = k.draw_first ? 0 : blocks,
+      .first_drawn = draw_first ? 0 : launch->blocks,
       .skip_q_len = skip_q_len,
   };
-  cudaError_t error = launch_prepare(p, schedule_params, k.schedule, stream);
+  return KernelStatus::kOk;
+}
+
+KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                             int64_t kv_budget_bytes, int32_t skip_q_len, KernelMessage* message,
+                             cudaEvent_t placed) {
+  if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
+  Launch l;
+  if (const KernelStatus s =
+          make_launch(instance, p, context, kv_budget_bytes, skip_q_len, placed != nullptr, message, &l);
+      s != KernelStatus::kOk) {
+    return s;
+  }
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  cudaError_t error = launch_prepare(p, l.schedule_params, l.params.schedule, stream);
   if (error == cudaSuccess && placed != nullptr) error = cudaStreamWaitEvent(stream, placed);
-  if (error == cudaSuccess) error = instance.launch(maps, k, blocks, stream);
+  if (error == cudaSuccess) error = instance.launch(l.maps, l.params, l.blocks, stream);
   if (error != cudaSuccess) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: %s", cudaGetErrorString(error));
   }

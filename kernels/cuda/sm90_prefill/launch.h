@@ -16,6 +16,19 @@ int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m);
 /// Device bytes for the schedule of a launch.
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p);
 
+/// What both kernels get.
+struct Launch {
+  ScheduleParams schedule_params;
+  Maps maps;
+  KernelParams params;
+  int blocks;
+};
+
+/// Makes it, as for launch_instance, of some sequence and query.
+KernelStatus make_launch(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                         int64_t kv_budget_bytes, int32_t skip_q_len, bool draw_first, KernelMessage* message,
+                         Launch* launch);
+
 /// Enqueues both kernels. `p` is one that `supports` accepts and that `instance` can do. `kv_budget_bytes`:
 /// keys and values worked on together (WorkSource). Sequences of at most `skip_q_len` queries are left alone.
 /// `placed`: null where the launch has the GPU for itself; else an event of another kernel, recorded when

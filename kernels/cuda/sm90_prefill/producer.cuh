@@ -55,9 +55,10 @@ class KvLoader {
     }
   }
 
-  /// Loads what is still missing after the last tile.
+  /// Loads what is still missing of the last tile.
   __device__ __forceinline__ void finish() {
     if (pending_head_ >= 0) load_v(pending_, pending_head_);
+    pending_head_ = -1;
   }
 
  private:
@@ -164,6 +165,8 @@ __device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensor
   hopper::RingPlace<kShape.q_stages> q;
 
   for (uint32_t parity = 0;; parity ^= 1) {
+    // Not behind the wait for the only stage of Q.
+    if constexpr (D::kHasGuests) loader.finish();
     // The item is written before the arrival that publishes it, and after its stage's last readers arrived.
     smem.q_empty[q.stage()].wait(q.parity() ^ 1);
     smem.next_full.wait(parity);

@@ -5,6 +5,7 @@
 #include "kernels/cuda/common/mbarrier.cuh"
 #include "kernels/cuda/common/tensor_map.h"
 #include "kernels/cuda/sm90_prefill/few_sequences.cuh"
+#include "kernels/cuda/sm90_prefill/instances.h"
 #include "kernels/cuda/sm90_prefill/params.h"
 
 namespace attnbench::sm90_prefill {
@@ -22,6 +23,8 @@ struct Shape {
   bool short_tiles =
       false;  ///< for tiles of few KV blocks, without windows: less code, slower where they are many
   bool across_tiles = true;  ///< a tile's first scores are made beside the last outputs of the tile before
+  /// Not 0: the block has a further warpgroup, of other work, with so many registers per thread (sm90_mixed).
+  int guest_registers = 0;
 };
 
 inline constexpr int kKvStages = 2;
@@ -29,7 +32,8 @@ inline constexpr int kKvStages = 2;
 template <Shape kShape>
 struct Derived {
   static constexpr int kConsumers = kShape.block_m / 64;  ///< warpgroups of 64 rows each
-  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr bool kHasGuests = kShape.guest_registers > 0;
+  static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests);
   static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kChunks = kShape.head_dim / hopper::kChunkChannels;
   static constexpr int kQChunkBytes = kShape.block_m * hopper::kChunkBytes;
@@ -40,19 +44,28 @@ struct Derived {
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
   // launch gets, 65536 / kThreads in multiples of 8 each: 3 * 168 or 4 * 128. Beyond, the block waits for
   // ever.
-  static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
-  static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+  static constexpr int kProducerRegisters = kConsumers == 2 && !kHasGuests ? 40 : 32;
+  static constexpr int kConsumerRegisters =
+      kHasGuests        ? (512 - kProducerRegisters - kShape.guest_registers) / kConsumers
+      : kConsumers == 2 ? 232
+                        : 160;
 
   /// Whether registers hold a second set of weights beside scores and outputs, so that one can be made while
   /// products read the other.
   static constexpr bool kTwoWeights = kShape.block_n + kShape.head_dim / 2 <= kConsumerRegisters - 40;
 
-  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <=
-                (kConsumers + 1) * (65536 / kThreads / 8 * 8));
+  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters + kShape.guest_registers <=
+                kThreads / 128 * (65536 / kThreads / 8 * 8));
   static_assert(kConsumers == 2 || kConsumers == 3);
   static_assert(kShape.block_m % 64 == 0 && kShape.block_n % 16 == 0);
   static_assert(kShape.masked || !kShape.softcap);
 };
+
+template <Shape kShape>
+constexpr Instance describe(decltype(Instance::launch) launch) {
+  return {kShape.dtype,       kShape.head_dim, kShape.masked,  kShape.softcap,
+          kShape.short_tiles, kShape.block_m,  kShape.block_n, launch};
+}
 
 /// Token of a tile's row, row / heads_per_tile by multiplication: exact while row * heads_per_tile < 2^16.
 __device__ __forceinline__ int token_of_row(const KernelParams& p, int row) {
