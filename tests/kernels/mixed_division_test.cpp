@@ -42,13 +42,22 @@ TEST(MixedDivision, RowsOfNobodyChangeNothing) {
 }
 
 TEST(MixedDivision, OneLaunchWhereAStepIsSmallOrHasNoDecode) {
-  EXPECT_TRUE(one_launch(chunk_and_decodes(512, 15, 2048)));
-  EXPECT_TRUE(one_launch(chunk_and_decodes(1024, 15, 1024)));
-  EXPECT_TRUE(one_launch(chunk_and_decodes(512, 3, 512)));
-  EXPECT_TRUE(one_launch(chunk_and_decodes(4096, 0, 65536)));
-  EXPECT_FALSE(one_launch(chunk_and_decodes(512, 63, 2048)));
-  EXPECT_FALSE(one_launch(chunk_and_decodes(128, 31, 1024)));  // decodes are most of it
-  EXPECT_FALSE(one_launch(chunk_and_decodes(2048, 15, 8192)));
+  EXPECT_TRUE(one_launch(chunk_and_decodes(512, 15, 2048), false));
+  EXPECT_TRUE(one_launch(chunk_and_decodes(1024, 15, 1024), false));
+  EXPECT_TRUE(one_launch(chunk_and_decodes(512, 3, 512), false));
+  EXPECT_TRUE(one_launch(chunk_and_decodes(4096, 0, 65536), false));
+  EXPECT_FALSE(one_launch(chunk_and_decodes(512, 63, 2048), false));
+  EXPECT_FALSE(one_launch(chunk_and_decodes(128, 31, 1024), false));  // decodes are most of it
+  EXPECT_FALSE(one_launch(chunk_and_decodes(2048, 15, 8192), false));
+}
+
+TEST(MixedDivision, TogetherUnlessThereIsLittleToDecode) {
+  EXPECT_TRUE(one_launch(chunk_and_decodes(512, 7, 512), true));
+  EXPECT_TRUE(one_launch(chunk_and_decodes(2048, 1, 8192), true));
+  EXPECT_TRUE(one_launch(chunk_and_decodes(4096, 0, 65536), true));
+  EXPECT_FALSE(one_launch(chunk_and_decodes(512, 15, 2048), true));
+  EXPECT_FALSE(one_launch(chunk_and_decodes(64, 7, 512), true));  // decodes are most of it
+  EXPECT_FALSE(one_launch(chunk_and_decodes(2048, 63, 8192), true));
 }
 
 TEST(MixedDivision, LongerDecodesGetMore) {

@@ -25,14 +25,17 @@ inline Estimate estimate(const AttentionParams& p) {
           4.0 * p.num_heads_kv * p.head_dim * (p.batch - 1) * decode_keys / 3e6};
 }
 
-/// Whether one launch of sm90_prefill does all. It takes about the sum of both times, two launches beside
-/// each other the longer of them and some 30 us for their beginning, and for multiprocessors that are idle
-/// when the one or the other ends. So it pays where both are short, and where there are no decodes; not where
-/// decodes are most of a step, as their few long tiles then leave multiprocessors idle.
-inline bool one_launch(const Estimate& e) {
-  constexpr double kSmallChunk = 40, kSmallDecodes = 25;
-  return e.decode_us == 0 ||
-         (e.chunk_us <= kSmallChunk && e.decode_us <= kSmallDecodes && e.decode_us <= 1.5 * e.chunk_us);
+/// Whether one launch of sm90_prefill does all. It takes about the sum of both times; the kernel that does
+/// both `together`, where it can, takes some 4 % more than the chunks alone and a part of the decodes' time;
+/// two launches beside each other the longer of both and some 30 us for their beginning, and for
+/// multiprocessors that are idle when the one or the other ends. So it pays where decodes, or both, are
+/// short, and where there are no decodes; not where decodes are most of a step, as their few long tiles then
+/// leave multiprocessors idle.
+inline bool one_launch(const Estimate& e, bool together) {
+  constexpr double kFewDecodes = 6, kSmallChunk = 40, kSmallDecodes = 25;
+  if (e.decode_us == 0) return true;
+  if (e.decode_us > 1.5 * e.chunk_us) return false;
+  return together ? e.decode_us <= kFewDecodes : e.chunk_us <= kSmallChunk && e.decode_us <= kSmallDecodes;
 }
 
 /// The part of the multiprocessors that the decodes get beside the chunks: as few as draw most of the

@@ -5,40 +5,54 @@
 #include "kernels/cuda/sm90_mixed/division.h"
 #include "kernels/cuda/sm90_mixed/side_stream.h"
 #include "kernels/cuda/sm90_mixed/sm90_mixed.h"
+#include "kernels/cuda/sm90_mixed/together.h"
 #include "kernels/cuda/sm90_prefill/launch.h"
+#include "kernels/cuda/sm90_prefill/prepare.h"
 #include "kernels/cuda/sm90_prefill/sm90_prefill.h"
 
 namespace attnbench::sm90_mixed {
 namespace {
 
-/// Query rows per KV head of a decode: sequences of no more are sm90_decode's, the others sm90_prefill's.
+/// Query rows per KV head of a decode: sequences of no more are sm90_decode's, the others sm90_prefill's. Of
+/// the guests of one block (together.cuh) at most kTogetherRows.
 constexpr int kDecodeRows = 16;
+constexpr int kTogetherRows = 8;
 
-int decode_q_len(const AttentionParams& p) {
-  return std::max(kDecodeRows / (p.num_heads_q / p.num_heads_kv), 1);
+/// Which way a step takes: one of the two kernels alone, each on a part of the multiprocessors, or both on
+/// each.
+enum class Way { kDecode, kPrefill, kTwoStreams, kTogether };
+
+int decode_q_len(const AttentionParams& p, Way way) {
+  const int rows = way == Way::kTogether ? kTogetherRows : kDecodeRows;
+  return std::max(rows / (p.num_heads_q / p.num_heads_kv), 1);
 }
 
 /// Whether some sequence may be too long for sm90_decode.
-bool has_prefill(const AttentionParams& p) { return p.max_seqlen_q > decode_q_len(p); }
+bool has_prefill(const AttentionParams& p) { return p.max_seqlen_q > decode_q_len(p, Way::kTwoStreams); }
 
-/// Which kernels a step runs.
-enum class Way { kDecode, kPrefill, kBoth };
+/// Whether the kernel that does both on every multiprocessor can do the step.
+bool can_go_together(const AttentionParams& p, const LaunchContext& context) {
+  return p.head_dim == 128 && p.num_heads_q / p.num_heads_kv <= kTogetherRows && !(p.softcap > 0.0f) &&
+         p.num_heads_kv <= context.multiprocessors;
+}
 
-Way way_of(const AttentionParams& p) {
+Way way_of(const AttentionParams& p, const LaunchContext& context) {
   if (!has_prefill(p)) return Way::kDecode;
-  return one_launch(estimate(p)) ? Way::kPrefill : Way::kBoth;
+  const bool together = can_go_together(p, context);
+  if (one_launch(estimate(p), together)) return Way::kPrefill;
+  return together ? Way::kTogether : Way::kTwoStreams;
 }
 
 /// What sm90_decode is told: its own sequences' longest.
-AttentionParams decode_part(const AttentionParams& p) {
+AttentionParams decode_part(const AttentionParams& p, Way way) {
   AttentionParams d = p;
-  d.max_seqlen_q = std::min(p.max_seqlen_q, decode_q_len(p));
+  d.max_seqlen_q = std::min(p.max_seqlen_q, decode_q_len(p, way));
   return d;
 }
 
-sm90_decode::Division division_of(const AttentionParams& p, const LaunchContext& context) {
+sm90_decode::Division division_of(const AttentionParams& p, Way way, const LaunchContext& context) {
   sm90_decode::Division division;
-  if (!has_prefill(p)) return division;
+  if (way != Way::kTwoStreams) return division;
   const double share = decode_share(estimate(p));
   const int blocks = static_cast<int>(share * context.multiprocessors);
   division.max_parts = std::max(blocks / p.num_heads_kv, 1);
@@ -57,17 +71,24 @@ struct Parts {
   AttentionParams decode;
   const sm90_decode::Instance* decode_instance;
   const sm90_prefill::Instance* prefill_instance;
+  const TogetherInstance* together;  ///< both, or null
   sm90_decode::Division division;
   Workspace workspace;
 };
 
 Parts parts_of(const AttentionParams& p, const LaunchContext& context) {
   Parts parts{};
-  parts.way = way_of(p);
-  parts.decode = decode_part(p);
-  parts.division = division_of(p, context);
-  parts.decode_instance = sm90_decode::find_instance(parts.decode, has_prefill(p));
-  parts.prefill_instance = sm90_prefill::find_instance(p);
+  parts.way = way_of(p, context);
+  parts.decode = decode_part(p, parts.way);
+  parts.division = division_of(p, parts.way, context);
+  if (parts.way == Way::kTogether) {
+    parts.together = p.dtype_q == DType::kBf16 ? &kBf16Together : &kFp16Together;
+    parts.decode_instance = &parts.together->decode;
+    parts.prefill_instance = &parts.together->prefill;
+  } else {
+    parts.decode_instance = sm90_decode::find_instance(parts.decode, parts.way == Way::kTwoStreams);
+    parts.prefill_instance = sm90_prefill::find_instance(p);
+  }
   Workspace& w = parts.workspace;
   if (parts.way != Way::kPrefill) {
     w.decode_bytes =
@@ -82,7 +103,7 @@ Parts parts_of(const AttentionParams& p, const LaunchContext& context) {
 KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   if (const KernelStatus s = check_features(kAttention, *op, message); s != KernelStatus::kOk) return s;
   OpParams decode = *op;
-  decode.attention = decode_part(op->attention);
+  decode.attention = decode_part(op->attention, Way::kTwoStreams);
   if (const KernelStatus s = sm90_decode::kAttention.supports(&decode, context, message);
       s != KernelStatus::kOk) {
     return s;
@@ -112,6 +133,10 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
   if (const KernelStatus s = check_workspace(parts.workspace, *context, message); s != KernelStatus::kOk)
     return s;
   if (parts.way == Way::kPrefill) return KernelStatus::kOk;
+  if (parts.way != Way::kTwoStreams) {
+    return sm90_decode::plan_instance(*parts.decode_instance, parts.decode, *context, parts.division,
+                                      message);
+  }
   SideStream* side = side_stream(context->device_ordinal);
   if (side == nullptr) {
     return refuse(message, KernelStatus::kUnsupported, "sm90_mixed: device below 64 required, given %d",
@@ -122,6 +147,36 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
     return s;
   }
   return sm90_decode::plan_instance(*parts.decode_instance, parts.decode, *context, parts.division, message);
+}
+
+/// That of sm90_prefill, behind sm90_decode's part of the workspace.
+LaunchContext prefill_context(const Parts& parts, const LaunchContext& context) {
+  LaunchContext prefill = context;
+  prefill.workspace = static_cast<unsigned char*>(context.workspace) + parts.workspace.prefill_begin;
+  prefill.workspace_bytes = context.workspace_bytes - parts.workspace.prefill_begin;
+  return prefill;
+}
+
+KernelStatus launch_together(const Parts& parts, const AttentionParams& p, const LaunchContext& context,
+                             KernelMessage* message) {
+  sm90_decode::Launch decode;
+  KernelStatus status = sm90_decode::make_launch(*parts.decode_instance, parts.decode, context,
+                                                 parts.division, message, &decode);
+  if (status != KernelStatus::kOk) return status;
+  sm90_prefill::Launch prefill;
+  status = sm90_prefill::make_launch(*parts.prefill_instance, p, prefill_context(parts, context),
+                                     sm90_prefill::kKvBudgetBytes, decode_q_len(p, parts.way), false, message,
+                                     &prefill);
+  if (status != KernelStatus::kOk) return status;
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  cudaError_t error =
+      sm90_prefill::launch_prepare(p, prefill.schedule_params, prefill.params.schedule, stream);
+  if (error == cudaSuccess) {
+    const int blocks = std::max(prefill.blocks, decode.params.parts * p.num_heads_kv);
+    error =
+        parts.together->launch({prefill.maps, decode.maps, prefill.params, decode.params}, blocks, stream);
+  }
+  return device_error(error, message);
 }
 
 KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
@@ -138,6 +193,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
     return sm90_prefill::launch_instance(*parts.prefill_instance, p, *context, sm90_prefill::kKvBudgetBytes,
                                          0, message);
   }
+  if (parts.way == Way::kTogether) return launch_together(parts, p, *context, message);
   const SideStream* side = side_stream(context->device_ordinal);
   if (side == nullptr || !side->ready()) {
     return refuse(message, KernelStatus::kBadArgument, "sm90_mixed: plan required before launch");
@@ -145,9 +201,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   const auto main = static_cast<cudaStream_t>(context->stream);
   LaunchContext decode = *context;
   decode.stream = side->stream();
-  LaunchContext prefill = *context;
-  prefill.workspace = static_cast<unsigned char*>(context->workspace) + parts.workspace.prefill_begin;
-  prefill.workspace_bytes = context->workspace_bytes - parts.workspace.prefill_begin;
+  const LaunchContext prefill = prefill_context(parts, *context);
 
   if (const KernelStatus s = device_error(side->fork(main), message); s != KernelStatus::kOk) return s;
   // The decodes first, and the prefill, but for its schedule, not before they have their multiprocessors:
@@ -156,7 +210,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
                                                      parts.division, message, side->started());
   if (status == KernelStatus::kOk) {
     status = sm90_prefill::launch_instance(*parts.prefill_instance, p, prefill, sm90_prefill::kKvBudgetBytes,
-                                           decode_q_len(p), message, side->started());
+                                           decode_q_len(p, parts.way), message, side->started());
   }
   // Also after a failure, so that a capture does not end with a stream astray.
   const cudaError_t joined = side->join(main);
@@ -169,7 +223,9 @@ const Kernel kAttention{
     .abi_version = kKernelAbiVersion,
     .flags = kDeterministic,
     .name = "sm90_mixed",
-    .summary = "Hopper mixed steps: sm90_decode on a part of the GPU beside sm90_prefill on the rest",
+    .summary =
+        "Hopper mixed steps: chunks and decodes at once, both on every multiprocessor or each on a part of "
+        "them",
     .shapes = "head_dim 64, 128, 256; block_size a multiple of 16; up to 64 query heads per KV head",
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,

@@ -1,0 +1,268 @@
+// Decodes by a warpgroup beside sm90_prefill's: its products are wgmma too, as mma.sync hardly gets a turn at
+// tensor cores that others keep busy. Scores and outputs are transposed, so that keys and channels are the 64
+// rows of a product, and the query rows of a KV head, at most 8, its columns: they need few registers.
+#pragma once
+
+#include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
+#include "kernels/cuda/sm90_decode/epilogue.cuh"
+#include "kernels/cuda/sm90_decode/seen_keys.cuh"
+#include "kernels/cuda/sm90_decode/shape.cuh"
+
+namespace attnbench::sm90_mixed {
+
+inline constexpr int kGuestWarps = 4;
+inline constexpr int kGuestRows = 8;
+
+/// Shared memory beside that of sm90_decode.
+struct alignas(1024) GuestMemory {
+  /// Weights of two tiles, [row][64 keys] in the 128-byte swizzle.
+  uint8_t weights[2][kGuestRows * hopper::kChunkBytes];
+  float of_warp[kGuestWarps][kGuestRows];  ///< greatest scores, or sums
+};
+
+/// The warpgroup, for the life of the block: S^T = K Q^T, weights, O^T += V^T P^T, tile by tile of 64 keys. A
+/// thread holds in an accumulator d[2 * half + h] row 16 * warp + lane / 4 + 8 * half of the product, for
+/// query row 2 * (lane % 4) + h.
+///
+/// Weights are relative to a reference score of their query row that moves only when some come out too heavy,
+/// as in sm90_prefill/softmax.cuh: so most tiles need neither their maximum nor an exchange between warps.
+template <sm90_decode::Shape kShape>
+class GuestConsumer {
+  using D = sm90_decode::Derived<kShape>;
+  static constexpr int kDepth = kShape.head_dim / 16;  ///< steps of 16 channels
+  static constexpr int kSteps = kShape.tile_tokens / 16;
+  static constexpr int kChunkBytes = kShape.tile_tokens * hopper::kChunkBytes;  ///< of a tile
+  static constexpr float kHeaviest = 1024.0f;
+  static_assert(kShape.tile_tokens == 64 && D::kRows == kGuestRows && D::kConsumerWarps == kGuestWarps);
+
+ public:
+  __device__ __forceinline__ GuestConsumer(const sm90_decode::KernelParams& p,
+                                           sm90_decode::SharedMemory<kShape>& smem, GuestMemory& memory,
+                                           int kv_head)
+      : p_(p),
+        smem_(smem),
+        memory_(memory),
+        kv_head_(kv_head),
+        lane_(threadIdx.x % 32),
+        warp_(__shfl_sync(~0u, threadIdx.x / 32 - D::kFirstConsumerWarp, 0)) {}
+
+  __device__ __forceinline__ void run() {
+    for (;;) {
+      smem_.q_full[q_.stage()].wait(q_.parity());
+      const sm90_decode::Item& item = smem_.item[q_.stage()];  // ours until q_empty
+      if (item.num_splits == 0) return;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        offset_[h] = INFINITY;
+        sum_[h] = 0.0f;
+      }
+#pragma unroll
+      for (int c = 0; c < D::kKvChunks; ++c) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o_[c][i] = 0.0f;
+      }
+      all_seen_ = find_seen().all;
+      rows_ = item.q_len * p_.group - lane_ % 4 * 2;
+      const int tile_end = item.tile_end;
+      for (int tile = item.tile_begin; tile < tile_end; ++tile) add_tile(tile);
+      constexpr sm90_decode::Scales kNone{0.0f, 1.0f, 1.0f};  // offsets are logits in base 2
+      sm90_decode::finish_segment<kShape>(p_, smem_, item, kv_head_, kNone, *this);
+      release(smem_.q_empty[q_.stage()]);
+      q_.advance();
+    }
+  }
+
+  /// As sm90_decode::finish_segment wants it.
+  __device__ __forceinline__ void write_sums(sm90_decode::SharedMemory<kShape>& smem) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float sum = sum_[h];
+#pragma unroll
+      for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+      if (lane_ < 4) memory_.of_warp[warp_][2 * lane_ + h] = sum;
+    }
+    meet();
+    if (warp_ == 0 && lane_ < 4) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = 2 * lane_ + h;
+        float sum = 0.0f;
+#pragma unroll
+        for (int w = 0; w < kGuestWarps; ++w) sum += memory_.of_warp[w][row];
+        smem.merge_sum[0][row] = sum;
+        smem.merge_max[0][row] = -offset_[h];
+      }
+    }
+  }
+
+  __device__ __forceinline__ void write_outputs(sm90_decode::SharedMemory<kShape>& smem, int rows,
+                                                int) const {
+    static_assert(D::kMergeChannels == kShape.head_dim);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = lane_ % 4 * 2 + h;
+      if (row >= rows) continue;
+#pragma unroll
+      for (int c = 0; c < D::kKvChunks; ++c) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int channel = 64 * c + 16 * warp_ + 8 * half + lane_ / 4;
+          sm90_decode::merge_unit(smem.merge_out[0], row, channel / 4)[channel % 4] = o_[c][2 * half + h];
+        }
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void meet() const {
+    hopper::named_barrier_sync(sm90_decode::kConsumerBarrier, D::kConsumerThreads);
+  }
+
+  /// One arrival per warp, when its part of the products that read is done.
+  __device__ __forceinline__ void release(hopper::Mbarrier& empty) const {
+    __syncwarp();
+    if (lane_ == 0) empty.arrive();
+  }
+
+  __device__ __forceinline__ sm90_decode::SeenKeys find_seen() const {
+    return sm90_decode::find_seen_keys(p_, smem_.item[q_.stage()], lane_ % 4 * 2, 1);
+  }
+
+  __device__ __forceinline__ void add_tile(int tile) {
+    float s[4];
+    smem_.kv_full[kv_.stage()].wait(kv_.parity());
+    multiply_k(s);
+    release(smem_.kv_empty[kv_.stage()]);
+    kv_.advance();
+
+    const int first = tile * kShape.tile_tokens + warp_ * 16;
+    if (__builtin_expect(all_seen_.lacks(first, 16), 0)) {
+      const sm90_decode::SeenKeys seen = find_seen();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[i] = seen.masked(s[i], i % 2, first + lane_ / 4 + i / 2 * 8);
+    }
+    uint8_t* weights = memory_.weights[kv_.count / 2 % 2];
+    float w[4];
+    weigh(w, s, offset_, weights);
+    // NaN counts as heavy: that is what rows without a reference have. What other sequences' rows, or
+    // nobody's, have in columns past the last row counts for nothing.
+    const bool heavy =
+        (rows_ > 0 && !(w[0] + w[2] <= kHeaviest)) || (rows_ > 1 && !(w[1] + w[3] <= kHeaviest));
+    if (__builtin_expect(hopper::named_barrier_any(sm90_decode::kConsumerBarrier, D::kConsumerThreads, heavy),
+                         0)) {
+      float usable[2];
+      rebase(s, usable);
+      weigh(w, s, usable, weights);
+      meet();
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) sum_[h] += w[h] + w[2 + h];
+
+    smem_.kv_full[kv_.stage()].wait(kv_.parity());
+    add_product_v(weights);
+    release(smem_.kv_empty[kv_.stage()]);
+    kv_.advance();
+  }
+
+  /// s = K Q^T. A step of 16 channels is 32 bytes within the swizzled row.
+  __device__ __forceinline__ void multiply_k(float (&s)[4]) {
+    const hopper::SwizzledTile k{smem_.kv[kv_.stage()], 0}, q{smem_.q[q_.stage()], 0};
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kDepth; ++i) {
+      const int in_row = i % 4 * 32;
+      hopper::wgmma_m64n8<kShape.dtype, false>(s, k.at(i / 4 * kChunkBytes + in_row),
+                                               q.at(i / 4 * D::kQChunkBytes + in_row), i > 0);
+    }
+    hopper::wgmma_commit();
+    hopper::wgmma_wait<0>();
+    hopper::pin(s);
+  }
+
+  /// o += V^T P^T. A step of 16 keys is 16 rows of V, and 32 bytes of a row of weights.
+  __device__ __forceinline__ void add_product_v(const uint8_t* weights) {
+    const hopper::SwizzledTile v{smem_.kv[kv_.stage()], 0}, p{weights, 0};
+#pragma unroll
+    for (int c = 0; c < D::kKvChunks; ++c) hopper::pin(o_[c]);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int c = 0; c < D::kKvChunks; ++c) {
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        hopper::wgmma_m64n8<kShape.dtype, true>(o_[c], v.at(c * kChunkBytes + i * 16 * hopper::kChunkBytes),
+                                                p.at(i * 32), 1);
+      }
+    }
+    hopper::wgmma_commit();
+    // At once, so that the slot is given back: awaited behind the next scores, decodes lack copies in flight.
+    hopper::wgmma_wait<0>();
+#pragma unroll
+    for (int c = 0; c < D::kKvChunks; ++c) hopper::pin(o_[c]);
+  }
+
+  /// Weights of this warp's 16 keys, also to shared memory, where wgmma sees them behind the next barrier.
+  __device__ __forceinline__ void weigh(float (&w)[4], const float (&s)[4], const float (&offsets)[2],
+                                        uint8_t* weights) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) w[i] = hopper::exp2_approx(fmaf(s[i], p_.score_factor, offsets[i % 2]));
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      // From keys by rows to rows by keys: row lane / 4, keys 2 * (lane % 4) and the next.
+      const uint32_t pair =
+          hopper::transpose_matrix(hopper::pack_pair<kShape.dtype>(w[2 * half], w[2 * half + 1]));
+      const int row = lane_ / 4;
+      const int unit = (2 * warp_ + half) ^ row;
+      *reinterpret_cast<uint32_t*>(weights + row * hopper::kChunkBytes + unit * 16 + lane_ % 4 * 4) = pair;
+    }
+    hopper::fence_for_wgmma();
+  }
+
+  /// Moves the references to the greatest scores so far, by all warps; `usable` are the offsets, 0 where a
+  /// row has none yet. What was summed before shrinks.
+  __device__ __forceinline__ void rebase(const float (&s)[4], float (&usable)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float most = fmaxf(s[h], s[2 + h]);
+#pragma unroll
+      for (int step = 4; step < 32; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+      if (lane_ < 4) memory_.of_warp[warp_][2 * lane_ + h] = most;
+    }
+    meet();
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = lane_ % 4 * 2 + h;
+      float most = memory_.of_warp[0][row];
+#pragma unroll
+      for (int w = 1; w < kGuestWarps; ++w) most = fmaxf(most, memory_.of_warp[w][row]);
+      const float previous = offset_[h];
+      offset_[h] = fminf(previous, -(most * p_.score_factor));
+      // No key seen yet: all weights become 2^-inf = 0, not 2^(inf - inf).
+      usable[h] = offset_[h] == INFINITY ? 0.0f : offset_[h];
+      const float shrink = hopper::exp2_approx(usable[h] - previous);
+      sum_[h] *= shrink;
+#pragma unroll
+      for (int c = 0; c < D::kKvChunks; ++c) {
+        o_[c][h] *= shrink;
+        o_[c][2 + h] *= shrink;
+      }
+    }
+  }
+
+  const sm90_decode::KernelParams& p_;
+  sm90_decode::SharedMemory<kShape>& smem_;
+  GuestMemory& memory_;
+  const int kv_head_;
+  const int lane_;
+  const int warp_;
+  hopper::RingPlace<sm90_decode::kQStages> q_;
+  hopper::RingPlace<kShape.slots> kv_;
+
+  sm90_decode::KeyRange all_seen_;  ///< by all rows
+  int rows_;                        ///< from this lane's first on: of its two, those below are the sequence's
+  float o_[D::kKvChunks][4];        ///< of channels 64 * c + ...
+  float offset_[2];                 ///< -score_factor * reference; inf while the row has seen no key
+  float sum_[2];                    ///< of this lane's keys
+};
+
+}  // namespace attnbench::sm90_mixed

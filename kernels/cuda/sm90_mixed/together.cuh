@@ -1,0 +1,128 @@
+// The kernel that prefills and decodes on every multiprocessor: blocks of sm90_prefill's warps and of a
+// warpgroup, with a ring of its own, that decodes beside them.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/common/early_start.h"
+#include "kernels/cuda/sm90_decode/producer.cuh"
+#include "kernels/cuda/sm90_decode/start.cuh"
+#include "kernels/cuda/sm90_mixed/guest_consumer.cuh"
+#include "kernels/cuda/sm90_mixed/together.h"
+#include "kernels/cuda/sm90_prefill/consumer.cuh"
+#include "kernels/cuda/sm90_prefill/producer.cuh"
+
+namespace attnbench::sm90_mixed {
+
+/// Both kernels' instantiations in one block.
+template <DType kType>
+struct Together {
+  static constexpr int kGuestRegisters = 96;
+  static constexpr sm90_prefill::Shape kPrefill{.dtype = kType,
+                                                .head_dim = 128,
+                                                .block_m = 128,
+                                                .block_n = 128,
+                                                .q_stages = 1,
+                                                .masked = true,
+                                                .guest_registers = kGuestRegisters};
+  using P = sm90_prefill::Derived<kPrefill>;
+  static constexpr sm90_decode::Shape kDecode{
+      .dtype = kType, .head_dim = 128, .row_tiles = 1, .slots = 3, .block_warps = P::kThreads / 32};
+  using D = sm90_decode::Derived<kDecode>;
+
+  struct alignas(1024) SharedMemory {
+    sm90_prefill::SharedMemory<kPrefill> prefill;
+    sm90_decode::SharedMemory<kDecode> decode;
+    GuestMemory guests;
+  };
+  static constexpr std::size_t kSmemBytes = sizeof(SharedMemory) + 1024;
+  static_assert(kSmemBytes <= 227 * 1024);
+};
+
+/// Warp of the producers' warpgroup that loads for the decodes.
+inline constexpr int kDecodeLoadingWarp = 2;
+static_assert(kDecodeLoadingWarp != sm90_prefill::kSchedulingWarp);
+
+/// Of the decodes, block x does part x / Hkv, counted from the last, of KV head x % Hkv, as in
+/// sm90_decode/kernel.cuh, and none where there are fewer parts. Dynamic shared memory: kSmemBytes.
+template <DType kType>
+__global__ void __launch_bounds__(Together<kType>::P::kThreads, 1)
+    together_kernel(const __grid_constant__ TogetherParams p) {
+  using T = Together<kType>;
+  using P = typename T::P;
+  using D = typename T::D;
+  extern __shared__ uint8_t dynamic_smem[];
+  const uint32_t offset = static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_smem));
+  auto& smem = *reinterpret_cast<typename T::SharedMemory*>(dynamic_smem + (-offset & 1023u));
+
+  // The same in all lanes, which the shuffle tells the compiler.
+  const int warp_group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  const int lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    hopper::prefetch_map(p.prefill_maps.q);
+    hopper::prefetch_map(p.prefill_maps.k);
+    hopper::prefetch_map(p.prefill_maps.v);
+    smem.prefill.init_barriers();
+    hopper::fence_barrier_init();
+  }
+  if (warp >= D::kFirstConsumerWarp) {
+    if (lane == 0) {
+      smem.decode.init_barriers(warp - D::kFirstConsumerWarp);
+      hopper::fence_barrier_init();
+    }
+    // Rows that no sequence of the launch has; copies leave them alone.
+    auto* queries = reinterpret_cast<uint4*>(smem.decode.q);
+    for (int i = threadIdx.x % 128; i < static_cast<int>(sizeof smem.decode.q / sizeof(uint4)); i += 128) {
+      if (i / 8 % D::kRows >= p.decode.max_rows) queries[i] = uint4{};
+    }
+    hopper::fence_for_wgmma();
+  }
+  __syncthreads();
+
+  const int kv_heads = p.decode.attention.num_heads_kv;
+  const int part = p.decode.parts - 1 - static_cast<int>(blockIdx.x) / kv_heads;
+  const int kv_head = static_cast<int>(blockIdx.x) % kv_heads;
+  sm90_decode::Partition partition;
+  bool decodes = false;
+  if (part >= 0) {
+    decodes = sm90_decode::find_start_in_block<T::kDecode>(p.decode, part, smem.decode, &partition);
+  }
+
+  if (warp_group == 0) {
+    hopper::lower_register_limit<P::kProducerRegisters>();
+    if (warp == 0) {
+      sm90_prefill::produce<T::kPrefill>(p.prefill_maps.q, p.prefill_maps.k, p.prefill_maps.v, p.prefill,
+                                         smem.prefill, lane);
+    } else if (warp == sm90_prefill::kSchedulingWarp) {
+      sm90_prefill::schedule<T::kPrefill>(p.prefill, smem.prefill, lane);
+    } else if (warp == kDecodeLoadingWarp && decodes) {
+      sm90_decode::PageWindow pages(p.decode, lane);
+      sm90_decode::FirstProducer<T::kDecode>(p.decode_maps.q, p.decode_maps.k, p.decode_maps.v, p.decode,
+                                             smem.decode, kv_head, lane, pages)
+          .run(partition, part, true, smem.decode.start, false);
+    }
+  } else if (warp_group <= P::kConsumers) {
+    hopper::raise_register_limit<P::kConsumerRegisters>();
+    sm90_prefill::Consumer<T::kPrefill>(p.prefill, smem.prefill, warp_group - 1).run();
+  } else {
+    hopper::lower_register_limit<T::kGuestRegisters>();
+    if (decodes) GuestConsumer<T::kDecode>(p.decode, smem.decode, smem.guests, kv_head).run();
+  }
+}
+
+template <DType kType>
+cudaError_t launch_together(const TogetherParams& p, int blocks, cudaStream_t stream) {
+  using T = Together<kType>;
+  return hopper::launch_early(together_kernel<kType>, blocks, T::P::kThreads, T::kSmemBytes, true, stream, p);
+}
+
+template <DType kType>
+constexpr TogetherInstance make_together() {
+  using T = Together<kType>;
+  return {sm90_prefill::describe<T::kPrefill>(nullptr), sm90_decode::describe<T::kDecode>(nullptr),
+          launch_together<kType>};
+}
+
+}  // namespace attnbench::sm90_mixed
