@@ -20,6 +20,7 @@
 #include "harness/report/console.h"
 #include "harness/report/files.h"
 #include "harness/report/json.h"
+#include "harness/report/load.h"
 #include "harness/report/text.h"
 #include "harness/session/journal.h"
 #include "harness/session/plan.h"
@@ -119,6 +120,24 @@ void check_space(const std::filesystem::path& dir, std::size_t runs) {
   if (ec || space.available >= needed) return;
   throw FileError(fmt::format("{}: error: {} KB are free, and {} runs need {} KB at the least", dir.string(),
                               space.available / 1024, runs, needed / 1024));
+}
+
+/// The records of an interrupted run are kept when another begins in its folder: hours, where --resume was
+/// forgotten.
+void keep_interrupted(const std::filesystem::path& dir) {
+  const auto journal = dir / "journal.jsonl", kept = dir / "journal.interrupted.jsonl";
+  std::error_code ec;
+  if (std::filesystem::file_size(journal, ec) == 0 || ec) return;
+  try {
+    if (load_results((dir / "results.json").string()).context.complete) return;
+  } catch (const ResultsError&) {  // it tells nothing, so the journal may be all that there is
+  }
+  std::filesystem::copy_file(journal, kept, std::filesystem::copy_options::overwrite_existing, ec);
+  if (ec) throw FileError(fmt::format("{}: error: cannot write: {}", kept.string(), ec.message()));
+  std::cerr << fmt::format(
+      "note: {} held an interrupted run, which --resume would have gone on with; its "
+      "records are kept in {}\n",
+      dir.string(), kept.filename().string());
 }
 
 /// What --resume finds in DIR; checks that it is of the same run.
@@ -231,6 +250,7 @@ int run(const RunOptions& o, const Program& program) {
   Journal journal(dir / "journal.jsonl");
   std::vector<Record> records;
   if (o.resume.empty()) {
+    keep_interrupted(dir);
     journal.cut(0);
   } else {
     records = take_up(dir, context, work, journal);

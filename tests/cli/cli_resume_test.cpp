@@ -44,6 +44,27 @@ std::vector<std::string> journal_ids(const fs::path& dir) {
   return ids;
 }
 
+TEST(CliResume, AnotherRunInTheFolderKeepsWhatAnInterruptedOneLeft) {
+  const Scratch scratch;
+  const std::string file = scratch.write("few.yaml", sweep_of(3));
+  const auto run = [&] {
+    return run_attnbench(scratch, {"run", file, "--device", "cpu", "--no-time", "-q", "--out", "out"});
+  };
+  const fs::path kept = scratch.dir() / "out" / "journal.interrupted.jsonl";
+  ASSERT_EQ(run().exit_code, 0);
+  ASSERT_EQ(run().exit_code, 0);
+  EXPECT_FALSE(fs::exists(kept)) << "a finished run is replaced";
+  json results = read_json(scratch.dir() / "out" / "results.json");
+  results["context"]["attnbench"]["complete"] = false;
+  scratch.write("out/results.json", results.dump());
+  const std::string before = read_text(scratch.dir() / "out" / "journal.jsonl");
+  const Outcome o = run();
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("out held an interrupted run"), HasSubstr("journal.interrupted.jsonl")));
+  EXPECT_EQ(read_text(kept), before);
+  EXPECT_EQ(journal_ids(scratch.dir() / "out").size(), 3u);
+}
+
 TEST(CliResume, KilledAtFiftyMomentsLosesAndRepeatsNothing) {
   constexpr int kCases = 300;
   const Scratch scratch;
