@@ -100,6 +100,17 @@ def table(files):
                   f"| {t['seconds_per_gate']:.1f} |")
 
 
+def results(args, program, context, calibration, tallies, rounds):
+    return {
+        "made_by": "scripts/gate_trust.py " + " ".join(a if a != program else "attnbench_faulty" for a in sys.argv[1:]),
+        "version": context["version"], "revision": context["revision"], "device": context["device"],
+        "host_cpus": os.cpu_count(), "system": platform.system(), "config": " ".join([args.config] + ["--set " + c for c in args.set]),
+        "mode": "turns" if args.turns else "stored baseline", "min_effect_percent": args.min_effect,
+        "rounds": rounds, "runs_of_a_baseline": args.runs, "reruns": args.reruns, "max_samples": args.max_samples, "calibration": calibration,
+        "tallies": [summary(t) for t in tallies.values()],
+    }
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="as of attnbench run (default cpu)")
@@ -181,29 +192,22 @@ def main():
                     sys.exit(f"gate_trust: a gate of slow_{p}_percent ended with {code}")
                 count(tallies[p], code, seconds, scratch / "runs" / "compare.json")
             if context is None:
-                results = max((scratch / "runs").glob("*-new/results.json"), key=lambda f: f.stat().st_mtime)
-                context = json.loads(results.read_text())["context"]["attnbench"]
+                newest = max((scratch / "runs").glob("*-new/results.json"), key=lambda f: f.stat().st_mtime)
+                context = json.loads(newest.read_text())["context"]["attnbench"]
+                noise_text = json.loads((scratch / "noise.json").read_text()) if args.pairs > 0 else None
+            # After each round, so that what an end cuts off leaves the rounds before it.
+            text = json.dumps(results(args, program, context, noise_text, tallies, turn + 1), indent=1) + "\n"
+            if args.out:
+                pathlib.Path(args.out).parent.mkdir(parents=True, exist_ok=True)
+                pathlib.Path(args.out).write_text(text)
             done = ", ".join(f"{p} %: {tallies[p]['exit_codes'].get('3', 0)} of {tallies[p]['gates']}" for p in percents)
             spent = time.monotonic() - begin
             left = spent / (turn + 1) * (args.rounds - turn - 1)
             print(f"round {turn + 1} of {args.rounds}, {spent:.0f} s, {left:.0f} s to go: called slower {done}",
                   file=sys.stderr, flush=True)
-        noise_text = json.loads((scratch / "noise.json").read_text()) if args.pairs > 0 else None
 
-    out = {
-        "made_by": "scripts/gate_trust.py " + " ".join(a if a != program else "attnbench_faulty" for a in sys.argv[1:]),
-        "version": context["version"], "revision": context["revision"], "device": context["device"],
-        "host_cpus": os.cpu_count(), "system": platform.system(), "config": " ".join([args.config] + ["--set " + c for c in args.set]),
-        "mode": "turns" if args.turns else "stored baseline", "min_effect_percent": args.min_effect,
-        "rounds": args.rounds, "runs_of_a_baseline": args.runs, "reruns": args.reruns, "max_samples": args.max_samples, "calibration": noise_text,
-        "tallies": [summary(tallies[p]) for p in percents],
-    }
-    text = json.dumps(out, indent=1) + "\n"
-    path = pathlib.Path(args.out) if args.out else None
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        table([path])
+    if args.out:
+        table([args.out])
     else:
         with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
             f.write(text)
