@@ -63,7 +63,9 @@ class Visibility {
   template <int kCount>
   __device__ __forceinline__ void mask(float (&s)[kCount], int n) const {
     const int first_key = n * kShape.block_n;
-    if (first_key + kShape.block_n > all_see_until_) mask_from(s, {end_[0] - first_key, end_[1] - first_key});
+    if (__builtin_expect(first_key + kShape.block_n > all_see_until_, 0)) {
+      mask_from(s, {end_[0] - first_key, end_[1] - first_key});
+    }
     mask_left(s, n);
   }
 
@@ -81,7 +83,9 @@ class Visibility {
   __device__ __forceinline__ void mask_left(float (&s)[kCount], int n) const {
     if constexpr (kShape.masked && !kShape.short_tiles) {
       const int first_key = n * kShape.block_n;
-      if (first_key < all_see_from_) mask_before(s, {begin_[0] - first_key, begin_[1] - first_key});
+      if (__builtin_expect(first_key < all_see_from_, 0)) {
+        mask_before(s, {begin_[0] - first_key, begin_[1] - first_key});
+      }
     }
   }
 
@@ -153,7 +157,7 @@ class Consumer {
       if (item.head < 0) return false;
       n_ = item.n_end - 1;
       n_begin_ = item.n_begin;
-      if (n_ >= n_begin_) return true;
+      if (__builtin_expect(n_ >= n_begin_, 1)) return true;
       const TileRows rows{item.q_row, item.q_tokens, item.head};
       store_unseen<kShape>(p_, rows, thread_row_, unseen(rows.head), lane_);
       release(smem_.q_empty[q_.stage()]);
@@ -198,10 +202,10 @@ class Consumer {
     } else {
       visibility_.mask(s, n_);
     }
-    if (n_ == n_begin_) {
-      release(smem_.q_empty[q_.stage()]);
-      q_.advance();
-    }
+    const bool last = n_ == n_begin_;
+    __syncwarp();
+    if (last && lane_ == 0) smem_.q_empty[q_.stage()].arrive();
+    q_.count += last ? 1 : 0;
   }
 
   /// The tiles at q_ (this warpgroup's rows), k_ and v_, made ahead of the turn to issue products with them.
@@ -377,7 +381,8 @@ class Consumer {
   const int first_row_;   ///< of the warpgroup, in the tile
   const int thread_row_;  ///< first row of this thread; the second is 8 further on
   hopper::RingPlace<kShape.q_stages> q_;
-  hopper::RingPlace<kKvStages> k_, v_;
+  hopper::RingPlace<kKStages> k_;
+  hopper::RingPlace<D::kVStages> v_;
   int n_;               ///< KV block of the last scores
   int n_begin_;         ///< last KV block of their tile
   int tile_ = 0;        ///< which of own_rows() is of their tile

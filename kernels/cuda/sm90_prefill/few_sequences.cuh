@@ -31,6 +31,11 @@ __device__ __forceinline__ int heads_per_section(int64_t total_keys, const KvBud
   return static_cast<int>(min(kv_heads * head_tiles_per_kv_head, int64_t{num_head_tiles}));
 }
 
+/// Keys of the longest sequence up to which all heads but those of the last section are worked on together.
+/// Such launches wait for memory, which is faster when the rows of a token's heads are read and written
+/// together; blocks then hold two or three sequences at a time, whose keys and values fit L2 all the same.
+inline constexpr int32_t kWholeRowKeys = 512;
+
 /// A warp's notes.
 struct Notes {
   struct {
@@ -62,6 +67,8 @@ class FewSequences {
   }
 
   __device__ __forceinline__ int32_t total_keys() const { return sum_of_keys(k_len_); }
+
+  __device__ __forceinline__ int32_t longest_keys() const { return __reduce_max_sync(~0u, k_len_); }
 
   /// Number of items.
   __device__ __forceinline__ int count() const { return __reduce_add_sync(~0u, tiles()); }

@@ -53,7 +53,7 @@ template <class Choice>
 cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, cudaStream_t stream) {
   constexpr Shape kShape = Choice::kShape;
   constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) + 1024;
-  static_assert(kSmemBytes <= 227 * 1024);
+  static_assert(kSmemBytes <= kSharedBytes);
   const bool early = !p.draw_first;  // beside another kernel it waits for an event, not for that end
   return hopper::launch_early(prefill_kernel<Choice>, blocks, Derived<kShape>::kThreads, kSmemBytes, early,
                               stream, maps.q, maps.k, maps.v, p);

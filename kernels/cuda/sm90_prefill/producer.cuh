@@ -129,7 +129,8 @@ class KvLoader {
   const int lane_;
   const int boxes_;     ///< copies of a tile, of all its chunks
   const int lane_row_;  ///< of this lane's copy in the tile; kNoRow where it has none
-  hopper::RingPlace<kKvStages> k_, v_;
+  hopper::RingPlace<kKStages> k_;
+  hopper::RingPlace<D::kVStages> v_;
   KvBox pending_{};  ///< V of the block before is still to be loaded
   int pending_head_ = -1;
 };

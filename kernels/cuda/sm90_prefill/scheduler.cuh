@@ -32,6 +32,9 @@ class WorkSource {
       num_groups_ = 1;
       per_section_ =
           heads_per_section(few_.total_keys(), p.kv_budget, p.head_tiles_per_kv_head, p.num_head_tiles);
+      if (per_section_ < heads_ && few_.longest_keys() <= kWholeRowKeys) {
+        per_section_ = max(per_section_, heads_ - per_section_);
+      }
     }
     if (p.draw_first) draw();
   }

@@ -27,7 +27,8 @@ struct Shape {
   int guest_registers = 0;
 };
 
-inline constexpr int kKvStages = 2;
+inline constexpr int kKStages = 2;
+inline constexpr int kSharedBytes = 227 * 1024;  ///< of a block, at most
 
 template <Shape kShape>
 struct Derived {
@@ -40,6 +41,7 @@ struct Derived {
   static constexpr int kKvChunkBytes = kShape.block_n * hopper::kChunkBytes;
   static constexpr int kQBytes = kChunks * kQChunkBytes;
   static constexpr int kKvBytes = kChunks * kKvChunkBytes;
+  static constexpr int kOtherBytes = 2048;  ///< items, barriers, and what alignment costs
 
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
   // launch gets, 65536 / kThreads in multiples of 8 each: 3 * 168 or 4 * 128. Beyond, the block waits for
@@ -53,6 +55,12 @@ struct Derived {
   /// Whether registers hold a second set of weights beside scores and outputs, so that one can be made while
   /// products read the other.
   static constexpr bool kTwoWeights = kShape.block_n + kShape.head_dim / 2 <= kConsumerRegisters - 40;
+
+  /// V is given back a step later than K, so a third stage is worth more there: where shared memory holds it,
+  /// and softmax runs beside the products with V (head_dim 64 is slower with it).
+  static constexpr int kVStages =
+      kTwoWeights && kShape.q_stages * kQBytes + (kKStages + 3) * kKvBytes + kOtherBytes <= kSharedBytes ? 3
+                                                                                                         : 2;
 
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters + kShape.guest_registers <=
                 kThreads / 128 * (65536 / kThreads / 8 * 8));
@@ -88,8 +96,8 @@ template <Shape kShape>
 struct alignas(1024) SharedMemory {
   using D = Derived<kShape>;
   uint8_t q[kShape.q_stages][D::kQBytes];
-  uint8_t k[kKvStages][D::kKvBytes];
-  uint8_t v[kKvStages][D::kKvBytes];
+  uint8_t k[kKStages][D::kKvBytes];
+  uint8_t v[D::kVStages][D::kKvBytes];
 
   WorkItem item[kShape.q_stages];       ///< travels with q
   WorkItem next_item;                   ///< from the scheduling warp to the first producer warp
@@ -98,8 +106,8 @@ struct alignas(1024) SharedMemory {
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
   hopper::Mbarrier next_full, next_empty;
   hopper::Mbarrier q_full[kShape.q_stages], q_empty[kShape.q_stages];
-  hopper::Mbarrier k_full[kKvStages], k_empty[kKvStages];
-  hopper::Mbarrier v_full[kKvStages], v_empty[kKvStages];
+  hopper::Mbarrier k_full[kKStages], k_empty[kKStages];
+  hopper::Mbarrier v_full[D::kVStages], v_empty[D::kVStages];
 
   __device__ void init_barriers() {
     next_full.init(1);
@@ -108,9 +116,11 @@ struct alignas(1024) SharedMemory {
       q_full[i].init(1);
       q_empty[i].init(D::kConsumerWarps);
     }
-    for (int i = 0; i < kKvStages; ++i) {
+    for (int i = 0; i < kKStages; ++i) {
       k_full[i].init(1);
       k_empty[i].init(D::kConsumerWarps);
+    }
+    for (int i = 0; i < D::kVStages; ++i) {
       v_full[i].init(1);
       v_empty[i].init(D::kConsumerWarps);
     }

@@ -140,7 +140,7 @@ struct OnlineSoftmax {
 #pragma unroll
     for (int h = 0; h < 2; ++h) heavy[h] = !(block_sum[h] <= kHeaviest);
     const bool moves = __any_sync(~0u, heavy[0] || heavy[1]);
-    if (moves) {
+    if (__builtin_expect(moves, 0)) {
       float usable[2];
       rebase(s, factor, heavy, usable, shrink);
       weigh<kType>(weights, s, factor, usable, block_sum);
