@@ -203,9 +203,14 @@ class Consumer {
       visibility_.mask(s, n_);
     }
     const bool last = n_ == n_begin_;
-    __syncwarp();
-    if (last && lane_ == 0) smem_.q_empty[q_.stage()].arrive();
-    q_.count += last ? 1 : 0;
+    if constexpr (D::kTwoWeights) {  // without a branch, by 0.3 to 0.8 % the better; head_dim 64: slower so
+      __syncwarp();
+      if (last && lane_ == 0) smem_.q_empty[q_.stage()].arrive();
+      q_.count += last ? 1 : 0;
+    } else if (last) {
+      release(smem_.q_empty[q_.stage()]);
+      q_.advance();
+    }
   }
 
   /// The tiles at q_ (this warpgroup's rows), k_ and v_, made ahead of the turn to issue products with them.
