@@ -53,8 +53,8 @@ const char* change_name(Change c);
 inline constexpr double kClockTolerance = 0.01;
 
 /// What cores that lie further apart than they did may make of a case, or closer ones: in that case slower
-/// and faster must hold beyond it (seen: up to 15 % of a decode of 250 us on two cores).
-inline constexpr double kFarCores = 0.15;
+/// and faster must hold beyond it (seen: a decode of 250 us 25 % slower on two cores).
+inline constexpr double kFarCores = 0.25;
 /// Times that CUDA events tell are multiples of this (seen on an H100). A difference under two of them is
 /// none.
 inline constexpr double kEventTickUs = 0.032;
