@@ -87,8 +87,8 @@ def summary(tally):
 
 
 def table(files):
-    print("| device | sweep | slower by | gates | called slower | 95 % | inconclusive | of cases | mean ratio | s per gate |")
-    print("|---|---|--:|--:|--:|---|--:|--:|--:|--:|")
+    print("| device | sweep | slower by | gates | called slower | 95 % | inconclusive | of cases | mean ratio | s per gate | against |")
+    print("|---|---|--:|--:|--:|---|--:|--:|--:|--:|---|")
     for path in files:
         data = json.loads(pathlib.Path(path).read_text())
         for t in data["tallies"]:
@@ -97,7 +97,7 @@ def table(files):
             print(f"| {data['device']['model']} | {data['config']} | {t['slower_by_percent']} % | {t['gates']} "
                   f"| {100 * t['called_slower_share']:.1f} % | {100 * lo:.1f} to {100 * hi:.1f} % "
                   f"| {100 * t['inconclusive_share']:.1f} % | {100 * t['cases_called_slower_share']:.1f} % | {ratio} "
-                  f"| {t['seconds_per_gate']:.1f} |")
+                  f"| {t['seconds_per_gate']:.1f} | {data['mode']}, {data['min_effect_percent']:g} % |")
 
 
 def results(args, program, context, calibration, tallies, rounds):

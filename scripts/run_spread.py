@@ -85,8 +85,9 @@ def main():
             rows[-1] |= by_distance(runs, probes[name])
     if not rows:
         sys.exit("run_spread: no case has three runs")
+    command = context.get("command_line") or []
     out = {"made_by": "scripts/run_spread.py", "version": context["version"], "revision": context["revision"],
-           "device": context["device"]["model"], "command": context.get("command_line"), "sets": {}}
+           "device": context["device"]["model"], "command": " ".join([pathlib.Path(a).name for a in command[:1]] + command[1:]), "sets": {}}
     for label, chosen in (("all", rows), (f"up to {args.short:g} us", [r for r in rows if r["median_us"] <= args.short])):
         out["sets"][label] = {"cases": len(chosen)} | {
             key: rms([r[key] for r in chosen]) for key in ("sd_of_midmeans_percent", "sd_of_medians_percent")}

@@ -53,7 +53,8 @@ const char* change_name(Change c);
 inline constexpr double kClockTolerance = 0.01;
 
 /// What cores that lie further apart than they did may make of a case, or closer ones: in that case slower
-/// and faster must hold beyond it (seen: a decode of 250 us 25 % slower on two cores).
+/// and faster must hold beyond it. A bound by experience, and no proof: with 15 %, 1 of 160 gates of equal
+/// kernels was called slower.
 inline constexpr double kFarCores = 0.25;
 /// Times that CUDA events tell are multiples of this (seen on an H100). A difference under two of them is
 /// none.

@@ -17,8 +17,8 @@ struct Pace {
 /// nullopt unless every run of both sides tells its cores' probe, and which samples are its own.
 std::optional<Pace> pace_between(const LoadedResult& base, const LoadedResult& fresh);
 
-/// Waits of threads for each other that differ by less are of the same machine. Two cores of a virtual
-/// machine that share a cache one minute and not the next wait 3.5 times as long (seen on an AMD EPYC).
+/// Waits of threads for each other that differ by less are of the same machine. On two cores of a virtual
+/// machine they are four times as long in one minute as in the next (results/README.md).
 inline constexpr double kSameHandover = 1.5;
 
 enum class LikeRuns {
