@@ -174,6 +174,7 @@ void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>&
     row.note = fmt::format("equal runs differ by {:.1f} % (sd): {} against {} of them do not tell {:.1f} %",
                            100 * noise.sigma, runs.fresh, runs.base, 100 * effect);
     if (runs.as_one) row.note += " (a CPU's runs of one side count as one: in turns they would not)";
+    if (row.not_slower) row.note += "; slower it is not";
   } else if (pace && std::abs(pace->cores - 1) > kClockTolerance) {
     row.note = fmt::format("in time {:+.1f} %, but the cores' probe took {:+.1f} %: by the probe's time",
                            100 * (*row.ratio * pace->cores - 1), 100 * (pace->cores - 1));
@@ -242,6 +243,7 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
     row.change = Change::kSame;  // a file against itself: its noise says nothing
   } else {
     row.change = verdict_of(t, effect);
+    row.not_slower = row.change == Change::kInconclusive && t.hi <= 1 + effect;
     if (!options.as_sol) look_at_clocks(base, fresh, t, effect, row);
     if (pace && sampled) {
       if (like == LikeRuns::kNone) look_at_cores(t, effect, row);
@@ -348,6 +350,7 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
   double log_sum = 0;
   for (const CompareRow& r : out.rows) {
     ++out.counts[r.change];
+    if (r.not_slower) ++out.not_slower;
     if (!r.ratio) continue;
     ++out.compared;
     log_sum += std::log(*r.ratio);
@@ -418,7 +421,7 @@ int compare_exit_code(const CompareResult& result, const CompareOptions& options
   if (!options.allow_missing && any(Change::kMissingNew)) return 1;
   if (!options.allow_missing && !options.allow_new && any(Change::kMissingBase)) return 1;
   if (any(Change::kSlower)) return 3;
-  if (!options.allow_inconclusive && any(Change::kInconclusive)) return 4;
+  if (!options.allow_inconclusive && result.count(Change::kInconclusive) > result.not_slower) return 4;
   return result.compared == 0 ? 6 : 0;
 }
 

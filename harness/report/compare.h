@@ -66,7 +66,9 @@ struct CompareRow {
   std::optional<double> ratio, lo, hi;  ///< new / base, and its 95 % interval
   std::optional<double> p;
   std::optional<double>
-      within;         ///< half the band that "same" means here, where that is not the minimum effect
+      within;  ///< half the band that "same" means here, where that is not the minimum effect
+  bool not_slower =
+      false;          ///< inconclusive between same and faster alone: the interval ends below 1 + effect
   std::string note;   ///< why, where the figures do not say it
   std::string repro;  ///< of NEW, else of BASE
 };
@@ -83,6 +85,7 @@ struct CompareResult {
   std::optional<double> geomean;  ///< of the ratios of all rows that have one
   std::vector<SweepMean> sweeps;  ///< the same by sweep, in the order of BASE
   int64_t compared = 0;           ///< rows with a ratio
+  int64_t not_slower = 0;         ///< of the inconclusive rows
   bool as_sol = false;            ///< ratios are of time over least possible time
 
   int64_t count(Change c) const;
@@ -105,8 +108,8 @@ std::set<std::string> undecided_cases(const CompareResult& result, const ResultS
 /// replay, verification), one line each; a fact that one side does not state is no mismatch.
 std::vector<std::string> context_mismatches(const ResultSet& base, const ResultSet& fresh);
 
-/// 5 error in NEW, 1 incorrect in NEW or missing, 3 slower, 4 inconclusive, 6 nothing compared, 0; the first
-/// that holds.
+/// 5 error in NEW, 1 incorrect in NEW or missing, 3 slower, 4 inconclusive (where a case may be slower), 6
+/// nothing compared, 0; the first that holds.
 int compare_exit_code(const CompareResult& result, const CompareOptions& options);
 
 }  // namespace attnbench

@@ -52,6 +52,7 @@ bool row_fails(const CompareRow& row, const CompareOptions& options) {
   CompareResult one;
   one.compared = 1;
   one.counts[row.change] = 1;
+  one.not_slower = row.not_slower ? 1 : 0;
   return compare_exit_code(one, options) != 0;
 }
 
@@ -83,6 +84,7 @@ void write_compare_json(std::ostream& out, const CompareResult& result, const Co
     row["hi"] = number(r.hi);
     row["p"] = number(r.p);
     row["within"] = number(r.within);
+    row["not_slower"] = r.not_slower;
     row["note"] = r.note;
     row["repro"] = r.repro;
     j["rows"].push_back(std::move(row));

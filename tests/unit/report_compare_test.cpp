@@ -44,7 +44,12 @@ TEST(ReportCompare, Verdicts) {
   EXPECT_GT(*slower.lo, 1.02);
   EXPECT_LT(*slower.p, 1e-3);
   EXPECT_EQ(one(base, sampled("a", 95, 0.01, 30, 2)).change, Change::kFaster);
-  EXPECT_EQ(one(base, sampled("a", 102, 0.01, 30, 2)).change, Change::kInconclusive) << "on the band's edge";
+  const CompareRow edge = one(base, sampled("a", 102, 0.01, 30, 2));
+  EXPECT_EQ(edge.change, Change::kInconclusive) << "on the band's edge";
+  EXPECT_FALSE(edge.not_slower);
+  const CompareRow other_edge = one(base, sampled("a", 98, 0.01, 30, 2));
+  EXPECT_EQ(other_edge.change, Change::kInconclusive);
+  EXPECT_TRUE(other_edge.not_slower) << "same or faster";
   const LoadedResult wild = sampled("a", 100, 0.5, 12, 1);
   EXPECT_EQ(one(wild, wild).change, Change::kSame) << "a file against itself, however noisy";
   const CompareRow noisy = one(sampled("a", 100, 0.3, 12, 1), sampled("a", 130, 0.3, 12, 2));
@@ -251,6 +256,10 @@ TEST(ReportCompare, ExitCodesInOrderOfTheWorst) {
   EXPECT_EQ(compare_exit_code(r, options), 0);
   r.counts[Change::kInconclusive] = 1;
   EXPECT_EQ(compare_exit_code(r, options), 4);
+  r.not_slower = 1;
+  EXPECT_EQ(compare_exit_code(r, options), 0) << "between same and faster";
+  r.counts[Change::kInconclusive] = 2;
+  EXPECT_EQ(compare_exit_code(r, options), 4) << "the other one may be slower";
   options.allow_inconclusive = true;
   EXPECT_EQ(compare_exit_code(r, options), 0);
   r.counts[Change::kSlower] = 1;

@@ -209,7 +209,7 @@ TEST(ReportGate, TimesInStepsAreDecided) {
   constexpr double kBetweenRuns = 0.003;
   std::mt19937_64 rng(17);
   for (const double slower : {0.0, 0.02, 0.03, 0.05, 0.1}) {
-    int exit_code[7] = {}, named = 0, same = 0;
+    int exit_code[7] = {}, named = 0, same = 0, undecided = 0;
     for (int gate = 0; gate < kGates; ++gate) {
       ResultSet base = stepped_run(kCases, 0, kBetweenRuns, rng);
       ResultSet fresh = stepped_run(kCases, slower, kBetweenRuns, rng);
@@ -224,12 +224,14 @@ TEST(ReportGate, TimesInStepsAreDecided) {
       ++exit_code[compare_exit_code(r, {})];
       named += static_cast<int>(r.count(Change::kSlower));
       same += static_cast<int>(r.count(Change::kSame));
+      undecided += static_cast<int>(r.count(Change::kInconclusive));
     }
     std::printf("%2.0f %% slower: of %d gates %d same, %d slower (%d of %d cases), %d inconclusive\n",
                 100 * slower, kGates, exit_code[0], exit_code[3], named, kGates * kCases, exit_code[4]);
     if (slower == 0) {
       EXPECT_EQ(exit_code[3], 0);
-      EXPECT_EQ(exit_code[4], kGates) << "8 % between two states hide 5 %";
+      EXPECT_EQ(undecided, kGates) << "8 % between two states hide 5 %";
+      EXPECT_GT(exit_code[4], 0) << "where it may be slower";
       EXPECT_EQ(same, kGates * (kCases - 1));
     }
     if (slower >= 0.05) {
