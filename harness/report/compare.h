@@ -65,12 +65,11 @@ struct CompareRow {
   std::optional<double> base_us, new_us;
   std::optional<double> ratio, lo, hi;  ///< new / base, and its 95 % interval
   std::optional<double> p;
-  std::optional<double>
-      within;  ///< half the band that "same" means here, where that is not the minimum effect
-  bool not_slower =
-      false;          ///< inconclusive between same and faster alone: the interval ends below 1 + effect
-  std::string note;   ///< why, where the figures do not say it
-  std::string repro;  ///< of NEW, else of BASE
+  /// Half the band that "same" means here, where that is not the minimum effect.
+  std::optional<double> within;
+  bool not_slower = false;  ///< inconclusive, but the interval ends below 1 + effect: same or faster
+  std::string note;         ///< why, where the figures do not say it
+  std::string repro;        ///< of NEW, else of BASE
 };
 
 struct SweepMean {
