@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Would a wrong kernel be caught? Changes a kernel's source in one place at a time, builds attnbench, and runs what a user would run.
+
+    scripts/mutate.py --count 100 --out mutants.json          # kernels/cpu and what it includes of kernels/common
+    scripts/mutate.py --file 'kernels/mine/*' --kernel mine --count 50 --list                 # print the changes, make none
+    scripts/mutate.py --file 'kernels/mine/*' --kernel mine --count 50 --seed 2 --out mine.json
+    scripts/mutate.py --table results/baselines/cpu/mutants.json                              # the tables of results/README.md
+
+A mutant is one small change of one line: a comparison, an operator or a constant by its neighbour, a term, a factor or a statement
+left out, a condition taken as true or false, arguments swapped, another variable of like name. They are drawn by the seed, spread
+evenly over the lines of all files; what the compiler refuses does not count. Each is made in a copy of the tree under build/mutate,
+built by CMake, and shown to each sweep until one objects:
+
+    caught       a case fails, crashes or hangs: the first one is named
+    refused      none fails, but the kernel now skips cases that it passed (`attnbench gate` says: missing)
+    survived     nothing objects: the change means nothing, or the sweeps have a gap
+    same code    the program is the same, byte for byte
+
+Why a survivor changes nothing that may be asked of a kernel stands in scripts/mutate_equivalent.json. The exit code is 1 where a
+survivor has no such reason, 2 where nothing can be run. Python 3 and its standard library only."""
+import argparse
+import collections
+import hashlib
+import json
+import pathlib
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WORK = ROOT / "build" / "mutate"
+# checks.h holds what refuses launches that contradict the contract: no sweep makes one.
+FILES = ["kernels/cpu/*", *(f"kernels/common/{name}.h" for name in ("addressing", "descale", "mask", "quantise", "rotary", "score"))]
+SWEEPS = ["configs/smoke.yaml", "configs/semantics.yaml", "configs/semantics.yaml --check full,invariants"]
+
+SWAPS = {" < ": [" <= "], " <= ": [" < "], " > ": [" >= "], " >= ": [" > "], " == ": [" != "], " != ": [" == "], " && ": [" || "], " || ": [" && "],
+         " + ": [" - "], " - ": [" + "], " * ": [" / "], " / ": [" * "], " % ": [" / "], " += ": [" = ", " -= "], " *= ": [" = "],
+         " << ": [" >> "], " >> ": [" << "], " & ": [" | "], " | ": [" & "], "std::min": ["std::max"], "std::max": ["std::min"]}
+SWAP = re.compile("|".join(re.escape(k) for k in sorted(SWAPS, key=len, reverse=True)))
+TERM = r"[\w.:\[\]]+(?:->[\w.\[\]]+)*(?:\([^()]*\))?"
+LEFT_OUT = re.compile(rf" [-+*/%&|] {TERM}(?= [-+,;:?)]|[,;)\]])")
+NUMBER = re.compile(r"(?<![\w.])(?:0x[0-9a-fA-F]+u?|\d+\.\d+(?:e[-+]?\d+)?f?|(?:0|[1-9]\d*)u?)(?![\w.])")
+ARGUMENTS = re.compile(rf"(?<=[(\s])({TERM}), ({TERM})(?=[,)])")
+CHOICE = re.compile(r"\? ([^?:;]+) : ([^?:;,]+?)(?=[;,)]|$)")
+STATEMENT = re.compile(r"^\s+((?:continue|break|\+\+\w+)|(?!return\b)[\w.:\[\]>()*-]+ [-+*|&]?= .*|(?:[\w.:>-]|\[[^\]]*\])+\(.*\));$")
+BOUND = re.compile(r"(?<=; )(\w+) (<|<=) ([^;<>]+)(?=; )")
+DECLARED = re.compile(r"(?!.*\breturn $)[\w>&*] [*&]?$")
+# Words of a name that a mistake confuses with one another.
+WORDS = {"k": "vq", "v": "k", "q": "k", "m": "l", "l": "m", "kv": ["q"], "token": ["head", "block"], "head": ["token"], "block": ["token"],
+         "begin": ["end"], "end": ["begin"], "first": ["last"], "last": ["first"], "left": ["right"], "right": ["left"], "lo": ["hi"], "hi": ["lo"],
+         "cos": ["sin"], "sin": ["cos"], "row": ["token"], "batch": ["head"], "outer": ["head"], "total": ["max"]}
+
+
+def fail(text):
+    print(f"mutate: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
+def output_of(*command):
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
+def neighbours(number):
+    """The next constants: one more and one less; of a float, 0.1 % more."""
+    hexadecimal = number.startswith("0x")
+    digits = number.rstrip("u" if hexadecimal else "uf")
+    if "." in digits:
+        return [str(float(f"{float(digits) * 1.001:.12g}") or 1.0) + number[len(digits):]]
+    return [(hex(n) if hexadecimal else str(n)) + number[len(digits):] for n in (int(digits, 0) + 1, int(digits, 0) - 1) if n >= 0]
+
+
+def siblings(name, names):
+    """Names in use that differ from this one in a word that is easily confused."""
+    parts = re.split(r"(_)", name)
+    other = ["".join(parts[:i] + [w] + parts[i + 1:]) for i, part in enumerate(parts) for w in WORDS.get(part, [])]
+    return [n for n in [*other, name + "_v", re.sub("_v$", "", name), re.sub("_$", "_v_", name), re.sub("_v_$", "_", name)] if n != name and n in names]
+
+
+def condition(code):
+    """Where the condition of an `if` on this line begins and ends."""
+    found = re.search(r"\bif (?:constexpr )?\((?:[^()]*; )?", code)
+    begin = end = found.end() if found else len(code)
+    depth = 1
+    while end < len(code) and depth:
+        depth += {"(": 1, ")": -1}.get(code[end], 0)
+        end += 1
+    return (begin, end - 1) if begin < end and not depth else None
+
+
+def changes(code, names):
+    """(kind, begin, end, new text) of a line, whose strings and comments are blank."""
+    for m in SWAP.finditer(code):
+        yield from (("operator", *m.span(), new) for new in SWAPS[m.group()])
+    for m in LEFT_OUT.finditer(code):
+        yield "left out", *m.span(), ""
+    for m in NUMBER.finditer(code):
+        yield from (("constant", *m.span(), new) for new in neighbours(m.group()))
+    for m in ARGUMENTS.finditer(code):
+        yield "arguments", *m.span(), f"{m.group(2)}, {m.group(1)}"
+    for m in CHOICE.finditer(code):
+        yield "choice", *m.span(), f"? {m.group(2)} : {m.group(1)}"
+    for m in BOUND.finditer(code):
+        yield "bound", *m.span(), f"{m.group(1)} {m.group(2)} {m.group(3)} - 1"
+    for m in re.finditer(r"[A-Za-z_]\w*", code):
+        if not DECLARED.search(code[:m.start()]):
+            yield from (("name", *m.span(), new) for new in siblings(m.group(), names))
+    if m := STATEMENT.match(code):
+        yield "statement", *m.span(1), ""
+    if span := condition(code):
+        yield from (("condition", *span, new) for new in ("true", "false"))
+
+
+def blanked(text):
+    """The lines of a C++ file, what is no statement blank: comments, strings, directives, assertions."""
+    blank = lambda m: re.sub(r"[^\n]", " ", m.group())
+    text = re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'", blank, text, flags=re.S)
+    return re.sub(r"^\s*(?:#|using|template|static_assert|ATTNBENCH_UNROLL|\.\w+ = )[^\n]*|^const Kernel .*?^};", blank, text, flags=re.M | re.S).split("\n")
+
+
+def mutants(paths, seed):
+    """All changes, in an order drawn so that no line has a second one before all lines near it have one."""
+    draw, shared, pools = random.Random(seed), set(), []
+    texts = {p: (ROOT / p).read_text() for p in paths}
+    for path in [*texts, *(ROOT / "kernels/contract").glob("*.h")]:
+        shared.update(re.findall(r"[A-Za-z]+_\w*", (ROOT / path).read_text()))
+    for path, text in texts.items():
+        lines, names = [], shared | set(re.findall(r"[A-Za-z_]\w*", text))
+        for number, (line, code) in enumerate(zip(text.split("\n"), blanked(text))):
+            kinds = collections.defaultdict(list)
+            for kind, begin, end, new in changes(code, names):
+                after = line[:begin] + new + line[end:]
+                if after != line:
+                    kinds[kind].append({"file": path, "line": number + 1, "kind": kind, "old": line.strip(), "new": after.strip()})
+            if kinds:
+                lines.append([draw.choice(kinds[kind]) for kind in draw.sample(list(kinds), len(kinds))])
+        chunks = [lines[i:i + 4] for i in range(0, len(lines), 4)]
+        pools += [[m for depth in range(20) for line in draw.sample(c, len(c)) for m in line[depth:depth + 1]] for c in chunks]
+    draw.shuffle(pools)
+    return [pool[depth] for depth in range(max(map(len, pools), default=0)) for pool in pools if depth < len(pool)]
+
+
+def copy_tree():
+    """What git knows or does not ignore, into WORK/src; unchanged files keep their times, so that builds go on."""
+    names = {n for n in output_of("git", "ls-files", "-co", "--exclude-standard").splitlines() if (ROOT / n).is_file()} or fail("not a git checkout")
+    for target in (t for t in (WORK / "src").rglob("*") if t.is_file() and str(t.relative_to(WORK / "src")) not in names):
+        target.unlink()
+    for source, target in ((ROOT / n, WORK / "src" / n) for n in names):
+        if not target.exists() or target.read_bytes() != source.read_bytes():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, target)
+
+
+def build():
+    """Digest of the program, None where it does not build."""
+    done = subprocess.run(["cmake", "--build", WORK / "build", "--target", "attnbench"], capture_output=True)
+    return hashlib.sha256((WORK / "build" / "attnbench").read_bytes()).hexdigest() if done.returncode == 0 else None
+
+
+def run_sweep(sweep, args):
+    """How many cases passed, and the first that is wrong."""
+    out = WORK / "run"
+    shutil.rmtree(out, ignore_errors=True)
+    command = [WORK / "build" / "attnbench", "run", *shlex.split(sweep), "--device", args.device, "--no-time", "--fail-fast", "--quiet",
+               "--timeout", "30", "--out", out, *(x for k in args.kernel for x in ("--kernel", k))]
+    done = subprocess.run(command, cwd=WORK / "src", capture_output=True, text=True, errors="replace")
+    if not (out / "results.json").exists():
+        return 0, {"case": "", "by": [f"exit code {done.returncode}"], "reason": done.stderr.strip()[-300:]}
+    entries = [e["attnbench"] for e in json.loads((out / "results.json").read_text())["benchmarks"]]
+    for e in entries:
+        if e["status"] not in ("pass", "skip"):
+            by = (e["check"] or {}).get("failed_by") or [e["status"]]
+            return 0, {"case": e["id"], "by": by, "reason": e["reason"][:300]}
+    return sum(e["status"] == "pass" for e in entries), None
+
+
+def judge(mutant, plain, args):
+    """The mutant with its verdict; None where it does not build."""
+    target = WORK / "src" / mutant["file"]
+    original = target.read_text()
+    lines = original.split("\n")
+    lines[mutant["line"] - 1] = lines[mutant["line"] - 1].replace(mutant["old"], mutant["new"])
+    try:
+        target.write_text("\n".join(lines))
+        digest = build()
+        if digest in (None, plain["digest"]):
+            return digest and {**mutant, "verdict": "same code"}
+        for sweep in args.sweep:
+            passed, wrong = run_sweep(sweep, args)
+            if wrong:
+                return {**mutant, "verdict": "caught", "config": sweep, **wrong}
+            if passed < plain["passed"][sweep]:
+                return {**mutant, "verdict": "refused", "config": sweep, "reason": f"{passed} of {plain['passed'][sweep]} cases passed"}
+        return {**mutant, "verdict": "survived"}
+    finally:
+        target.write_text(original)
+
+
+def reason(mutant):
+    """Why a survivor is none, in the words of mutate_equivalent.json; None where that does not name it."""
+    known = json.loads((ROOT / "scripts/mutate_equivalent.json").read_text())
+    return next((e["why"] for e in known if [mutant["file"], mutant["old"], mutant["new"]] in e["changes"]), None)
+
+
+def report(data):
+    """Prints what became of the mutants of each file, and the survivors by reason; whether all have one."""
+    columns = [*data["sweeps"], "refused", "survived", "same code"]
+    files, survivors = collections.defaultdict(collections.Counter), collections.Counter()
+    for m in data["mutants"]:
+        for row in (m["file"], "all"):
+            files[row][m["config"] if m["verdict"] == "caught" else m["verdict"]] += 1
+        survivors[reason(m)] += m["verdict"] == "survived"
+    print("\n| file | mutants | " + " | ".join("caught by " + c if c in data["sweeps"] else c for c in columns) + " |\n|---|--:|" + "--:|" * len(columns))
+    for name, tally in sorted(files.items(), key=lambda x: (x[0] == "all", x[0])):
+        print(f"| {name} | {sum(tally.values())} | " + " | ".join(str(tally[c]) for c in columns) + " |")
+    print("\n| survivors | why they are none |\n|--:|---|")
+    print("\n".join(f"| {n} | {why or 'NOT EXPLAINED'} |" for why, n in survivors.most_common() if n))
+    return not survivors[None]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--file", action="append", metavar="GLOB", help="sources to change, from the root of the tree; may be repeated")
+    parser.add_argument("--sweep", action="append", metavar="'CONFIG [OPTIONS]'", help=f"may be repeated; default: {', '.join(SWEEPS)}")
+    parser.add_argument("--kernel", action="append", default=[], help="run only this one; may be repeated")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cmake", default="", metavar="OPTIONS", help="for the configuration, such as -DATTNBENCH_CUDA=OFF")
+    parser.add_argument("--list", action="store_true", help="print the changes, make none")
+    parser.add_argument("--out", type=pathlib.Path, help="results file, written as mutants are judged")
+    parser.add_argument("--again", type=pathlib.Path, metavar="FILE", help="only the survivors of such a file: a sweep has other cases now")
+    parser.add_argument("--table", type=pathlib.Path, metavar="FILE", help="print the tables of such a file, run nothing")
+    args = parser.parse_args()
+    if args.table:
+        return 0 if report(json.loads(args.table.read_text())) else 1
+    args.sweep = args.sweep or SWEEPS
+    paths = sorted({str(p.relative_to(ROOT)) for g in args.file or FILES for p in ROOT.glob(g) if p.suffix in (".h", ".cpp", ".cu", ".cuh")})
+    old = json.loads(args.again.read_text()) if args.again else {"not_built": 0, "mutants": []}
+    chosen = [m for m in old["mutants"] if m["verdict"] == "survived"] if args.again else mutants(paths, args.seed)
+    if not chosen:
+        fail("nothing to change")
+    if args.list:
+        print("\n".join(f"{m['file']}:{m['line']}: {m['kind']}\n  - {m['old']}\n  + {m['new']}" for m in chosen[:args.count]))
+        return 0
+    copy_tree()
+    ninja = ["-G", "Ninja"] if shutil.which("ninja") else []
+    configure = ["cmake", *ninja, "-S", WORK / "src", "-B", WORK / "build", "-DCMAKE_BUILD_TYPE=Release", "-DATTNBENCH_TESTS=OFF", *shlex.split(args.cmake)]
+    if subprocess.run(configure, stdout=subprocess.DEVNULL).returncode != 0:
+        fail("CMake cannot configure the tree")
+    plain = {"digest": build() or fail("the unchanged program does not build"), "passed": {}}
+    for sweep in args.sweep:
+        plain["passed"][sweep], wrong = run_sweep(sweep, args)
+        if not plain["passed"][sweep]:
+            fail(f"{sweep}: the unchanged kernel does not pass: {wrong}")
+    revisions = [*old.get("revisions", []), output_of("git", "describe", "--always", "--dirty", "--abbrev=12")]
+    data = {"made_by": "scripts/mutate.py", "commands": [*old.get("commands", []), shlex.join(sys.argv)], "revisions": revisions, "sweeps": args.sweep,
+            "passed": plain["passed"], "not_built": old["not_built"], "mutants": [m for m in old["mutants"] if m not in chosen]}
+    for i, mutant in enumerate(chosen):
+        m = judge(mutant, plain, args)
+        data["not_built"] += m is None
+        data["mutants"] += [m] if m else []
+        print(f"{i + 1}. {m['verdict'] if m else 'not built'}: {mutant['file']}:{mutant['line']}: {mutant['old']}  ->  {mutant['new']}", flush=True)
+        if args.out:
+            args.out.write_text(json.dumps(data, indent=1) + "\n")
+        if not args.again and len(data["mutants"]) == args.count:
+            break
+    return 0 if report(data) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
