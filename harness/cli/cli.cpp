@@ -8,6 +8,7 @@
 
 #include "harness/cli/common.h"
 #include "harness/cli/help.h"
+#include "harness/cli/plugins.h"
 #include "harness/config/sweep_file.h"
 #include "harness/report/files.h"
 #include "harness/report/load.h"
@@ -106,6 +107,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
     return e.get_exit_code() == 0 ? app.exit(e) : usage_error(app, e);  // --help and --version are 0
   }
   try {
+    load_plugins(program);
     return program.chosen();
   } catch (const ConfigError& e) {
     std::cerr << one_line(e.what()) << "\n";  // it quotes a file, which may hold anything
@@ -121,6 +123,9 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
     return 2;
   } catch (const DeviceError& e) {
     std::cerr << "attnbench: device error: " << one_line(e.what()) << "\n";
+    return 5;
+  } catch (const PluginCrash& e) {
+    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
     return 5;
   } catch (const std::exception& e) {
     std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/run/plugin.h"
 #include "harness/session/session.h"
 #include "kernels/registry.h"
 
@@ -14,9 +15,13 @@ namespace attnbench::cli {
 
 /// What a subcommand needs to know of the program; its result is the exit code.
 struct Program {
-  KernelTable kernels;
+  KernelTable kernels;  ///< the caller's, then those of plug-ins
   std::vector<std::string> command_line;
-  std::function<int()> chosen;  ///< set by the subcommand that was given
+  std::vector<std::string> plugin_files;    ///< --plugin, as given
+  std::vector<std::string> plugin_digests;  ///< of a worker: what its supervisor opened
+  std::vector<LoadedPlugin> plugins;
+  std::vector<const Kernel*> table;  ///< behind `kernels` where there are plug-ins
+  std::function<int()> chosen;       ///< set by the subcommand that was given
 };
 
 void add_run(CLI::App& app, Program& program);

@@ -59,7 +59,7 @@ void add_doctor(CLI::App& app, Program& program) {
       const auto cpu = open_device("cpu");
       std::cout << build_text() << "\n";
       line("compiler", kCompiler);
-      line("kernels", std::to_string(program.kernels.size()));
+      line("kernels", fmt::format("{}, ABI {} (of plug-ins too)", program.kernels.size(), kKernelAbiVersion));
       describe(*cpu, *measure);
       const DeviceProbe probe = probe_devices();
       if (probe.cuda_devices == 0) std::cout << "device cuda\n  absent       " << probe.cuda_reason << "\n";

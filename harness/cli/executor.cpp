@@ -13,6 +13,7 @@ namespace {
 std::vector<std::string> worker_command(const Program& program,
                                         const std::vector<std::string>& check_of_file) {
   std::vector<std::string> more = {"--worker"};
+  for (const LoadedPlugin& plugin : program.plugins) more.push_back("--plugin-digest=" + plugin.digest);
   if (!check_of_file.empty()) more.push_back(fmt::format("--check={}", fmt::join(check_of_file, ",")));
   std::vector<std::string> argv = program.command_line;
   argv.insert(argv.begin() + 2, more.begin(), more.end());  // behind the name of the subcommand

@@ -13,6 +13,7 @@
 #include <set>
 #include <sstream>
 
+#include "harness/cli/plugins.h"
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
@@ -128,16 +129,38 @@ void report(const GateOptions& o, const GateRuns& runs, const CompareResult& res
   write_step_summary(o, result, code);
 }
 
-int gate(GateOptions o) {
-  const int sides = !o.baseline.empty() + !o.against.empty() + !o.against_kernel.empty();
-  if (sides > 1) throw UsageError("give one of --baseline, --against and --against-kernel");
+/// The names of a plug-in's kernels: of several builds of one, only they are worth a comparison.
+std::vector<std::string> kernel_names(const LoadedPlugin& plugin) {
+  std::set<std::string> names;
+  for (const Kernel* k : plugin.kernels) names.insert(k->name);
+  return {names.begin(), names.end()};
+}
+
+/// The new side runs the kernels of --plugin, the other one, whose options are returned, those of
+/// --against-plugin.
+GateOptions with_other_plugin(GateOptions& o, const Program& program) {
+  GateOptions other = o;
+  other.plugins = {o.against_plugin};
+  if (!o.kernels.empty()) return other;
+  o.kernels = kernel_names(program.plugins.front());
+  other.kernels = kernel_names(load_tried_plugin("--against-plugin", o.against_plugin));
+  return other;
+}
+
+int gate(GateOptions o, const Program& program) {
+  const int sides =
+      !o.baseline.empty() + !o.against.empty() + !o.against_kernel.empty() + !o.against_plugin.empty();
+  if (sides > 1) throw UsageError("give one of --baseline, --against, --against-kernel and --against-plugin");
   if (sides == 0 && !o.calibrate) {
     throw UsageError(
-        "nothing to compare with: give --baseline FILE (made with --update-baseline), --against PROGRAM or "
-        "--against-kernel NAME");
+        "nothing to compare with: give --baseline FILE (made with --update-baseline), --against PROGRAM, "
+        "--against-kernel NAME or --against-plugin FILE");
   }
   if (!o.against_kernel.empty() && o.kernels.size() != 1) {
     throw UsageError("--against-kernel NAME compares with the one kernel that --kernel names");
+  }
+  if (!o.against_plugin.empty() && o.plugins.size() != 1) {
+    throw UsageError("--against-plugin OLD compares with the one plug-in that --plugin NEW names");
   }
   if (!o.against_kernel.empty()) o.compare.match = "case";
   if (o.update_baseline && o.baseline.empty()) throw UsageError("--update-baseline needs --baseline FILE");
@@ -161,6 +184,8 @@ int gate(GateOptions o) {
     localtime_r(&now, &local);
     dir = std::filesystem::path("results") / "runs" / fmt::format("{:%Y%m%d-%H%M%S}-gate", local);
   }
+  const std::optional<GateOptions> other =
+      o.against_plugin.empty() ? std::nullopt : std::optional(with_other_plugin(o, program));
   GateRuns runs(dir, o.quiet);
   const Side fresh_side{"new", own_program(), run_arguments(o, o.kernels)};
   SideRun fresh;
@@ -174,6 +199,7 @@ int gate(GateOptions o) {
 
   Side base_side{"base", o.against.empty() ? fresh_side.program : o.against, fresh_side.args};
   if (!o.against_kernel.empty()) base_side.args = run_arguments(o, {o.against_kernel});
+  if (other) base_side.args = run_arguments(*other, other->kernels);
   const bool file = !o.baseline.empty();
   ResultSet base;
   if (file && has_baseline) {
@@ -270,6 +296,7 @@ std::vector<std::string> run_arguments(const GateOptions& o, const std::vector<s
   if (o.cases.seed) add("--seed", {std::to_string(*o.cases.seed)});
   if (!o.cases.filter.empty()) add("--filter", {o.cases.filter});
   add("--kernel", kernels);
+  add("--plugin", o.plugins);
   args.insert(args.end(), o.forwarded.begin(), o.forwarded.end());
   const bool limited =
       std::find(o.forwarded.begin(), o.forwarded.end(), "--max-samples") != o.forwarded.end();
@@ -299,6 +326,11 @@ void add_gate(CLI::App& app, Program& program) {
       ->add_option("--against-kernel", o->against_kernel,
                    "Compare --kernel NEW with this kernel on the same cases, in turns")
       ->type_name("NAME");
+  command
+      ->add_option(
+          "--against-plugin", o->against_plugin,
+          "Compare --plugin NEW with this build of it, in turns; without --kernel, their kernels alone")
+      ->type_name("FILE");
   command->add_flag("--update-baseline", o->update_baseline, "Write the new results to --baseline");
   command->add_flag(
       "--calibrate", o->calibrate,
@@ -327,6 +359,7 @@ void add_gate(CLI::App& app, Program& program) {
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
+  add_plugin_option(*command, program);
   for (const auto& [name, type, help] :
        std::vector<std::array<const char*, 3>>{{"--device", "DEVICE", "As of run"},
                                                {"--check", "MODE", "As of run"},
@@ -370,12 +403,14 @@ void add_gate(CLI::App& app, Program& program) {
       "  attnbench gate configs/ci.yaml --baseline ci.json --format junit,md\n"
       "  attnbench gate configs/ci.yaml --against ../base/build/attnbench --min-effect 5\n"
       "  attnbench gate configs/ci.yaml --kernel new --against-kernel old\n"
+      "  attnbench gate configs/ci.yaml --plugin ./mine.so --against-plugin base/mine.so\n"
       "Exit codes: 0 none slower, 1 incorrect or missing, 2 usage or another machine's baseline, 3 slower,\n"
       "  4 inconclusive, 5 crash, 6 nothing ran.");
   command->callback([=, &program] {
-    program.chosen = [=] {
+    program.chosen = [=, &program] {
+      o->plugins = program.plugin_files;
       try {
-        return gate(*o);
+        return gate(*o, program);
       } catch (const GateStop& stop) {
         return stop.exit_code;
       }

@@ -19,7 +19,8 @@ struct GateOptions {
   CaseOptions cases;
   std::vector<std::string> forwarded;  ///< options of `run`, as given
   std::vector<std::string> kernels;
-  std::string baseline, against, against_kernel, out;
+  std::vector<std::string> plugins;  ///< files
+  std::string baseline, against, against_kernel, against_plugin, out;
   std::vector<std::string> formats;
   CompareFlags compare;
   std::optional<int> reruns;  ///< default: kReruns or kRerunsOfCpu

@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "harness/cli/common.h"
+#include "harness/cli/plugins.h"
+#include "harness/report/text.h"
 
 namespace attnbench::cli {
 namespace {
@@ -41,7 +43,8 @@ void print_support(KernelTable kernels, Op op) {
 
 void add_kernels(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("kernels", "List the kernels and what each supports");
-  command->footer("Example:\n  attnbench kernels");
+  add_plugin_option(*command, program);
+  command->footer("Examples:\n  attnbench kernels\n  attnbench kernels --plugin ./mine.so");
   command->callback([&program] {
     program.chosen = [&program] {
       for (const Kernel* k : program.kernels) {
@@ -53,6 +56,9 @@ void add_kernels(CLI::App& app, Program& program) {
         if (k->flags & kDeterministic) std::cout << " deterministic";
         if (k->flags & kBatchInvariant) std::cout << " batch_invariant";
         std::cout << "\n";
+        if (const std::string file = plugin_of(program, *k); !file.empty()) {
+          std::cout << "    from      " << one_line(file) << "\n";
+        }
       }
       std::set<Op> ops;
       for (const Kernel* k : program.kernels) ops.insert(k->op);

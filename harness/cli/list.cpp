@@ -6,6 +6,7 @@
 #include "harness/cases/cost.h"
 #include "harness/cases/paths.h"
 #include "harness/cli/common.h"
+#include "harness/cli/plugins.h"
 #include "harness/config/sweep_file.h"
 #include "harness/session/plan.h"
 
@@ -50,6 +51,7 @@ void add_list(CLI::App& app, Program& program) {
   auto impossible = std::make_shared<bool>(false);
   auto device = std::make_shared<std::string>("auto");
   options->add(*command);
+  add_plugin_option(*command, program);
   command
       ->add_option(
           "--device", *device,

@@ -7,6 +7,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/cli/common.h"
+#include "harness/cli/plugins.h"
 #include "harness/cli/profiler_tool.h"
 #include "harness/report/ncu_csv.h"
 #include "harness/run/launcher.h"
@@ -63,20 +64,30 @@ bool print_figures(const ProfilerCall& call, const Case& item, int launches) {
 }
 
 /// This program's own line for the case, which a tool is put round.
-std::vector<std::string> own_command(const ProfileOptions& o, const Case& item, const std::string& kernel,
-                                     const std::string& device, const std::string& self) {
-  return {self,         "profile",
-          "--case",     case_yaml(item.params),
-          "--seed",     std::to_string(item.seed),
-          "--device",   device,
-          "--kernel",   kernel,
-          "--launches", std::to_string(o.launches),
-          "--tool",     "none"};
+std::vector<std::string> own_command(const ProfileOptions& o, const Program& program, const Case& item,
+                                     const Kernel& kernel, const std::string& device) {
+  std::vector<std::string> args = {program.command_line.front(),
+                                   "profile",
+                                   "--case",
+                                   case_yaml(item.params),
+                                   "--seed",
+                                   std::to_string(item.seed),
+                                   "--device",
+                                   device,
+                                   "--kernel",
+                                   kernel.name,
+                                   "--launches",
+                                   std::to_string(o.launches),
+                                   "--tool",
+                                   "none"};
+  const std::string plugin = plugin_of(program, kernel);
+  if (!plugin.empty()) args.insert(args.end(), {"--plugin", plugin});
+  return args;
 }
 
 /// Starts the tool round this program with --tool none, and reads back what it left.
-int run_tool(const ProfileOptions& o, const Case& item, const std::string& kernel, const std::string& device,
-             const std::string& self) {
+int run_tool(const ProfileOptions& o, const Program& program, const Case& item, const Kernel& kernel,
+             const std::string& device) {
   if (device == "cpu") {
     std::cerr << fmt::format(
         "note: the cpu device launches nothing on a GPU, which is all that {} looks at; of a CPU's tools "
@@ -87,10 +98,10 @@ int run_tool(const ProfileOptions& o, const Case& item, const std::string& kerne
   call.tool = o.tool;
   const std::optional<std::string> found = o.tool_path.empty() ? find_profiler(o.tool) : o.tool_path;
   call.path = found.value_or(o.tool);
-  call.report = std::filesystem::path(o.out) / (safe_name(item.id) + "." + kernel);
+  call.report = std::filesystem::path(o.out) / (safe_name(item.id) + "." + kernel.name);
   call.kernels = o.kernels;
   call.sections = o.sections;
-  const auto args = profiler_command(call, own_command(o, item, kernel, device, self));
+  const auto args = profiler_command(call, own_command(o, program, item, kernel, device));
   std::cout << shell_line(args) << std::endl;
   if (o.dry_run) return 0;
   if (!found) {
@@ -133,12 +144,10 @@ int profile(const ProfileOptions& o, const Program& program) {
   }
   const Kernel& kernel = *kernels.front();
   if (o.tool != "none") {
-    return run_tool(o, item, kernel.name, device->info().name, program.command_line.front());
+    return run_tool(o, program, item, kernel, device->info().name);
   }
   if (o.dry_run) {
-    std::cout << shell_line(
-                     own_command(o, item, kernel.name, device->info().name, program.command_line.front()))
-              << "\n";
+    std::cout << shell_line(own_command(o, program, item, kernel, device->info().name)) << "\n";
     return 0;
   }
   if (auto why = refusal(kernel, *device, item)) {
@@ -169,6 +178,7 @@ void add_profile(CLI::App& app, Program& program) {
   auto o = std::make_shared<ProfileOptions>();
   o->cases.add(*command);
   command->add_option("--kernel", o->kernel, "Kernel (default: the first of the device)");
+  add_plugin_option(*command, program);
   command->add_option("--device", o->device, "auto, cpu, cuda or cuda:N");
   command
       ->add_option("--tool", o->tool,
@@ -195,6 +205,7 @@ void add_profile(CLI::App& app, Program& program) {
       "  attnbench profile configs/quickstart.yaml --case 'attention/packed/bf16/h32-8/d128/causal/4q512' "
       "--tool ncu\n"
       "  attnbench profile --case '{kv: paged, batch: 8q1s4k}' --tool nsys --launches 5\n"
+      "  attnbench profile --case '{kv: paged, batch: 8q1s4k}' --plugin ./mine.so --kernel mine --tool ncu\n"
       "  perf record attnbench profile --case '{batch: 4q512}' --device cpu --launches 20");
   command->callback([=, &program] { program.chosen = [=, &program] { return profile(*o, program); }; });
 }

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "harness/report/text.h"
+
 extern char** environ;
 
 namespace attnbench::cli {
@@ -96,20 +98,7 @@ fs::path profiler_report(const ProfilerCall& call) {
 
 std::string shell_line(const std::vector<std::string>& args) {
   std::string line;
-  for (const std::string& a : args) {
-    const bool plain =
-        !a.empty() &&
-        a.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@") ==
-            std::string::npos;
-    line += line.empty() ? "" : " ";
-    if (plain) {
-      line += a;
-      continue;
-    }
-    line += '\'';
-    for (const char c : a) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    line += '\'';
-  }
+  for (const std::string& a : args) line += (line.empty() ? "" : " ") + shell_word(a);
   return line;
 }
 

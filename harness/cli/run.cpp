@@ -14,6 +14,7 @@
 
 #include "harness/cli/common.h"
 #include "harness/cli/executor.h"
+#include "harness/cli/plugins.h"
 #include "harness/cli/progress.h"
 #include "harness/cli/stop_signal.h"
 #include "harness/config/sweep_file.h"
@@ -43,8 +44,12 @@ std::filesystem::path default_folder(const std::string& name) {
   return std::filesystem::path("results") / "runs" / fmt::format("{:%Y%m%d-%H%M%S}-{}", local, safe);
 }
 
-SessionOptions session_options(const RunOptions& o, const std::vector<std::string>& check_of_file) {
+SessionOptions session_options(const RunOptions& o, const Program& program,
+                               const std::vector<std::string>& check_of_file) {
   SessionOptions s;
+  for (const LoadedPlugin& plugin : program.plugins) {
+    for (const Kernel* k : plugin.kernels) s.plugin_of[k] = plugin.path;
+  }
   const std::vector<std::string>& check = o.check.empty() ? check_of_file : o.check;
   const auto asked = [&](const char* word) {
     return std::find(check.begin(), check.end(), word) != check.end();
@@ -93,7 +98,7 @@ void say_why_no_counters(const std::vector<Record>& records) {
 
 int dry_run(const std::vector<WorkItem>& work, const DeviceInfo& device, const SessionOptions& options) {
   for (const WorkItem& w : work) {
-    std::cout << repro_line(*w.item, w.kernel ? w.kernel->name : "", device.name, options) << "\n";
+    std::cout << repro_line(w, device.name, options) << "\n";
   }
   std::cout << counted(std::ssize(work), "run") << "\n";
   return work.empty() ? 6 : 0;
@@ -201,7 +206,7 @@ int run(const RunOptions& o, const Program& program) {
   if (o.counters && o.no_time) {
     throw UsageError("--counters reads the hardware's counters after timing; drop --no-time");
   }
-  if (o.worker) return serve_cases(program.kernels, session_options(o, {}));
+  if (o.worker) return serve_cases(program.kernels, session_options(o, program, {}));
   if (!o.resume.empty() && !o.out.empty()) {
     throw UsageError("--resume DIR writes to DIR; drop --out");
   }
@@ -216,7 +221,7 @@ int run(const RunOptions& o, const Program& program) {
   if (o.check.empty() && !cases.check_conflict.empty()) {
     throw UsageError(fmt::format("{}: run them one by one, or give --check for all", cases.check_conflict));
   }
-  SessionOptions options = session_options(o, cases.check);
+  SessionOptions options = session_options(o, program, cases.check);
   if (options.kernels.empty() && !cases.kernel.empty()) {
     options.kernels = {cases.kernel};
     check_kernel_names(options.kernels, program.kernels);
@@ -243,6 +248,7 @@ int run(const RunOptions& o, const Program& program) {
   describe_plan(context, whole, work, options);
   context.plan.shard = shard;
   context.plan.shards = shards;
+  context.plugins = program.plugins;
   context.complete = false;
   // The folder and its files are opened before any work, so that a full disk or a wrong path costs nothing.
   make_folder(dir);
@@ -315,6 +321,7 @@ void add_run(CLI::App& app, Program& program) {
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
+  add_plugin_option(*command, program);
   command
       ->add_option("--check", o->check,
                    "full: every output row against the float64 reference; sampled (default): every row where "
@@ -356,6 +363,11 @@ void add_run(CLI::App& app, Program& program) {
   command->add_flag("--in-process", o->in_process,
                     "Run the cases in this process, for debuggers: a crash or a hang ends the run");
   command->add_flag("--worker", o->worker)->group("");
+  command->add_option("--plugin-digest", program.plugin_digests)
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group("");
   command->add_option("-o,--out", o->out, "Folder of the reports (default: results/runs/DATE-NAME)")
       ->type_name("DIR");
   command
@@ -384,7 +396,8 @@ void add_run(CLI::App& app, Program& program) {
       "  attnbench run configs/smoke.yaml --device cpu --no-time --check full --format json,junit --out "
       "results/runs/smoke\n"
       "  attnbench run configs/quickstart.yaml --filter paged --set dtype=fp16 --kernel cpu\n"
-      "  attnbench run --case '{kv: paged, batch: 8q1s4k, block_size: 64}'");
+      "  attnbench run --case '{kv: paged, batch: 8q1s4k, block_size: 64}'\n"
+      "  attnbench run configs/quickstart.yaml --plugin ./mine.so --kernel mine");
   command->callback([=, &program] { program.chosen = [=, &program] { return run(*o, program); }; });
 }
 

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "harness/cli/common.h"
+#include "harness/cli/plugins.h"
 #include "harness/report/files.h"
 #include "harness/report/json.h"
 #include "harness/selftest/report.h"
@@ -75,7 +76,8 @@ int run_command(const SelftestFlags& flags, const Program& program) {
     write_file_atomically(dir / name, text);
     std::cout << "report: " << (dir / name).string() << "\n";
   };
-  const RunContext context = describe_run(device->info(), "selftest", program.command_line);
+  RunContext context = describe_run(device->info(), "selftest", program.command_line);
+  context.plugins = program.plugins;
   if (flags.sensitivity) return run_sensitivity(flags, program, *device, dir, context);
   const SelftestResult result = run_selftest(program.kernels, *device, options);
   for (const std::string& format : flags.formats) {
@@ -118,6 +120,7 @@ void add_selftest(CLI::App& app, Program& program) {
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
+  add_plugin_option(*command, program);
   command->add_option("--seeds", o->seeds, "Clean runs take seeds 1 to N of every case (default 2)")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
@@ -150,6 +153,7 @@ void add_selftest(CLI::App& app, Program& program) {
       "Examples:\n"
       "  attnbench selftest --device cpu\n"
       "  attnbench selftest --kernel cuda_simt --filter paging --format json,md --out results/runs/selftest\n"
+      "  attnbench selftest --plugin ./mine.so --kernel mine\n"
       "Exit codes: 0 all faults that apply were caught and no clean run failed, 1 otherwise, 6 no fault "
       "applied.");
   command->callback([=, &program] { program.chosen = [=, &program] { return run_command(*o, program); }; });

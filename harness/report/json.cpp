@@ -305,6 +305,12 @@ nlohmann::ordered_json context_to_json(const RunContext& c) {
                {"shards", c.plan.shards},
                {"options", Json::object()}};
   for (const auto& [name, value] : c.plan.options) a["plan"]["options"][name] = value;
+  a["plugins"] = Json::array();
+  for (const LoadedPlugin& plugin : c.plugins) {
+    Json kernels = Json::array();
+    for (const Kernel* k : plugin.kernels) kernels.push_back(k->name);
+    a["plugins"].push_back({{"path", plugin.path}, {"digest", plugin.digest}, {"kernels", kernels}});
+  }
   a["real_time"] = "median of the samples in attnbench.time.samples_us; 0 where there is no valid time";
   j["attnbench"] = a;
   return j;

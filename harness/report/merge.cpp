@@ -118,6 +118,10 @@ std::vector<std::pair<std::string, std::string>> identity(const Part& p) {
   };
   const Json& device = member(p.path, p.own, "device");
   const Json& plan = member(p.path, p.own, "plan");
+  std::vector<std::string> plugins;  // where they lie means nothing; which builds they are, much
+  if (p.own.contains("plugins")) {
+    for (const Json& plugin : p.own.at("plugins")) plugins.push_back(text(plugin, "digest"));
+  }
   return {{"plan (digest of cases, kernels and seeds)", one_line(p.digest)},
           {"number of planned runs", std::to_string(p.size)},
           {"number of shards", text(plan, "shards")},
@@ -125,6 +129,7 @@ std::vector<std::pair<std::string, std::string>> identity(const Part& p) {
           {"version", text(p.own, "version")},
           {"revision", text(p.own, "revision")},
           {"build type", text(p.own, "build_type")},
+          {"list of plug-ins (digests)", fmt::format("[{}]", fmt::join(plugins, ", "))},
           {"device kind", text(device, "kind")},
           {"device model", text(device, "model")},
           {"device threads", text(device, "threads")}};

@@ -8,6 +8,7 @@
 
 #include "harness/cases/case.h"
 #include "harness/device/device.h"
+#include "harness/run/plugin.h"
 #include "harness/timing/roofline.h"
 #include "harness/timing/timing.h"
 #include "harness/verify/verdict.h"
@@ -84,8 +85,9 @@ struct RunContext {
   bool complete = true;  ///< false: interrupted, more cases were planned
   int64_t planned = 0;   ///< (case, kernel) pairs planned, of this shard
   PlanInfo plan;
-  double cpu_mhz = 0;        ///< highest clock of the first core; 0 where unknown
-  bool cpu_scaling = false;  ///< the governor may change the clock
+  std::vector<LoadedPlugin> plugins;  ///< --plugin
+  double cpu_mhz = 0;                 ///< highest clock of the first core; 0 where unknown
+  bool cpu_scaling = false;           ///< the governor may change the clock
   std::vector<HostCache> caches;
   std::vector<double> load_avg;  ///< over 1, 5 and 15 minutes, when the run began
 };

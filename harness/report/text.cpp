@@ -103,6 +103,14 @@ std::string shorten_end(std::string_view s, std::size_t width) {
   return width == 0 ? "" : encode(text.substr(0, width - 1)) + "…";
 }
 
+std::string shell_word(std::string_view s) {
+  constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@";
+  if (!s.empty() && s.find_first_not_of(plain) == std::string_view::npos) return std::string(s);
+  std::string word = "'";
+  for (const char c : s) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 std::string digits(double value, int significant) {
   if (!std::isfinite(value)) return "-";
   if (value == 0) return "0";

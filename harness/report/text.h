@@ -25,6 +25,9 @@ std::size_t display_width(std::string_view s);
 std::string shorten_middle(std::string_view s, std::size_t width);
 std::string shorten_end(std::string_view s, std::size_t width);
 
+/// A word of a shell line: quoted where it is not plain.
+std::string shell_word(std::string_view s);
+
 /// A number for people, `significant` digits, no exponent from 0.001 to 10^9: "12.34", "1234", "0.0123".
 /// "-" where it is not finite.
 std::string digits(double value, int significant = 4);

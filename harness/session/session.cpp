@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "harness/cases/cost.h"
+#include "harness/report/text.h"
 #include "harness/session/invariants.h"
 #include "harness/session/time_stage.h"
 
@@ -98,11 +99,12 @@ std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable t
   return out;
 }
 
-std::string repro_line(const Case& item, const std::string& kernel, const std::string& device,
-                       const SessionOptions& options) {
-  std::string line = fmt::format("attnbench run --case '{}' --seed {} --device {}", case_yaml(item.params),
-                                 item.seed, device);
-  if (!kernel.empty()) line += " --kernel " + kernel;
+std::string repro_line(const WorkItem& work, const std::string& device, const SessionOptions& options) {
+  std::string line = fmt::format("attnbench run --case '{}' --seed {} --device {}",
+                                 case_yaml(work.item->params), work.item->seed, device);
+  if (work.kernel) line += std::string(" --kernel ") + work.kernel->name;
+  const auto plugin = options.plugin_of.find(work.kernel);
+  if (plugin != options.plugin_of.end()) line += " --plugin " + shell_word(plugin->second);
   for (const std::string& arg : options.plain_args) line += " " + arg;
   return line;
 }
@@ -118,7 +120,7 @@ Record empty_record(const WorkItem& work, const std::string& device, const Sessi
   record.index = work.index;
   record.device = device;
   record.kernel = work.kernel ? work.kernel->name : "";
-  record.repro = repro_line(*work.item, record.kernel, device, options);
+  record.repro = repro_line(work, device, options);
   record.status = Status::kSkip;
   return record;
 }

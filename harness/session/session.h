@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,8 +28,9 @@ struct SessionOptions {
   bool counters = false;  ///< after timing, count launches with the hardware's counters
   TimingOptions timing;
   bool wants_ceilings() const { return time && timing.ceilings; }
-  std::vector<std::string> kernels;     ///< names; empty: all of the device
-  std::vector<std::string> plain_args;  ///< options to repeat in a repro line ("--check full")
+  std::vector<std::string> kernels;                ///< names; empty: all of the device
+  std::vector<std::string> plain_args;             ///< options to repeat in a repro line ("--check full")
+  std::map<const Kernel*, std::string> plugin_of;  ///< files of kernels that are not the program's own
 };
 
 /// One case on one kernel: what a session walks through, in order.
@@ -42,8 +44,7 @@ std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable t
                                    const std::vector<std::string>& kernel_names);
 
 /// The `attnbench run ...` line that reproduces one record alone.
-std::string repro_line(const Case& item, const std::string& kernel, const std::string& device,
-                       const SessionOptions& options);
+std::string repro_line(const WorkItem& work, const std::string& device, const SessionOptions& options);
 
 /// The element types whose ceilings a timed run needs.
 const std::vector<DType>& ceiling_dtypes();

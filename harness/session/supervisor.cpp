@@ -90,8 +90,7 @@ void Supervisor::give_work(Slot& slot) {
   }
   slot.work = (*work_)[next_++];
   const std::string kernel = slot.work->kernel->name;
-  if (events_->begin)
-    events_->begin(*slot.work, repro_line(*slot.work->item, kernel, slot.info->name, session_));
+  if (events_->begin) events_->begin(*slot.work, repro_line(*slot.work, slot.info->name, session_));
   take_log(slot);
   slot.log.clear();
   slot.state = State::kRunning;

@@ -84,7 +84,7 @@ struct Tile {
 struct Kernel {
   uint32_t abi_version;  ///< kKernelAbiVersion
   uint32_t flags;        ///< OR of KernelFlag
-  const char* name;      ///< unique per op, snake_case: "cuda_simt"
+  const char* name;      ///< snake_case, unique per op and device: "cuda_simt"
   const char* summary;   ///< one line for `attnbench kernels`
   const char* shapes;    ///< supported head_dim and block_size in words: "head_dim 1..256, any block_size"
   Op op;
@@ -96,7 +96,7 @@ struct Kernel {
   /// `message` with "required, given".
   KernelStatus (*supports)(const OpParams*, const LaunchContext*, KernelMessage* message);
   Numerics (*numerics)(const OpParams*);
-  /// Device bytes wanted in LaunchContext::workspace.
+  /// Device bytes wanted in LaunchContext::workspace. May be null: none.
   std::size_t (*workspace_bytes)(const OpParams*, const LaunchContext*);
   /// Host-side preparation before timing starts, timed apart (plan_us). May be null.
   KernelStatus (*plan)(const OpParams*, const LaunchContext*, KernelMessage* message);

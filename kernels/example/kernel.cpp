@@ -1,6 +1,4 @@
 // The least that a kernel of the cpu device is: a start for one's own (kernels/README.md says how).
-#include "kernels/example/kernel.h"
-
 #include <algorithm>
 #include <cmath>
 
@@ -8,8 +6,12 @@
 #include "kernels/common/checks.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/score.h"
+#include "kernels/contract/plugin.h"
 
 namespace attnbench::example {
+
+extern const Kernel kAttention;  // the last of this file
+
 namespace {
 
 constexpr int32_t kWidest = 256;
@@ -95,3 +97,5 @@ const Kernel kAttention{
 };
 
 }  // namespace attnbench::example
+
+ATTNBENCH_PLUGIN(&attnbench::example::kAttention);

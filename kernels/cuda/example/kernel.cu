@@ -1,12 +1,14 @@
 // The least that a kernel of the cuda device is: a start for one's own (kernels/README.md says how).
-#include "kernels/cuda/example/kernel.h"
-
 #include "kernels/common/addressing.h"
 #include "kernels/common/checks.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/score.h"
+#include "kernels/contract/plugin.h"
 
 namespace attnbench::cuda_example {
+
+extern const Kernel kAttention;  // the last of this file
+
 namespace {
 
 constexpr int32_t kWidest = 256;
@@ -120,3 +122,5 @@ const Kernel kAttention{
 };
 
 }  // namespace attnbench::cuda_example
+
+ATTNBENCH_PLUGIN(&attnbench::cuda_example::kAttention);

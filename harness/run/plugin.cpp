@@ -1,0 +1,198 @@
+#include "harness/run/plugin.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+namespace attnbench {
+namespace {
+
+constexpr const char* kStructs[kPluginStructs] = {"Kernel",         "OpParams",          "AttentionParams",
+                                                  "KvAppendParams", "MergeStatesParams", "LaunchContext",
+                                                  "KernelMessage",  "Numerics"};
+constexpr const char* kCompileAgain = "compile it with -I to the sources of this program";
+/// A library that computes for so long while it is opened is taken for one that hangs.
+constexpr unsigned kLoadSeconds = 60;
+
+/// FNV-1a of the file's bytes.
+std::string digest_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  uint64_t h = 1469598103934665603ull;
+  std::vector<char> bytes(1 << 20);
+  while (in.read(bytes.data(), std::ssize(bytes)) || in.gcount() > 0) {
+    for (std::streamsize i = 0; i < in.gcount(); ++i)
+      h = (h ^ static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)])) * 1099511628211ull;
+  }
+  if (!in.eof()) throw PluginError(fmt::format("it cannot be read: {}", std::strerror(errno)));
+  return fmt::format("{:016x}", h);
+}
+
+/// The loader's words, and what mends them.
+std::string why_not_opened(const std::string& path) {
+  const char* error = dlerror();
+  std::string text = error != nullptr ? error : "the system does not say why";
+  if (text.starts_with(path + ": ")) text.erase(0, path.size() + 2);
+  const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
+  const char* mend = "";
+  if (says("undefined symbol")) {
+    mend = "; add the source or the library that defines it to the line that links the plug-in";
+  } else if (says("invalid ELF header") || says("file too short") || says("shared object file is")) {
+    mend = "; a shared library is wanted, made by g++ or nvcc with -shared";
+  } else if (says("cannot open shared object file")) {
+    mend = "; name its folder in LD_LIBRARY_PATH, or by -Wl,-rpath when the plug-in is linked";
+  } else if (says("position")) {
+    mend = "; compile it with -fPIC and link it with -shared";
+  }
+  return "it cannot be loaded: " + text + mend;
+}
+
+bool is_snake_case(std::string_view name) {
+  return !name.empty() && name[0] >= 'a' && name[0] <= 'z' &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+}
+
+bool is_op(Op op) { return op == Op::kAttention || op == Op::kKvAppend || op == Op::kMergeStates; }
+bool is_device(DeviceKind d) { return d == DeviceKind::kCpu || d == DeviceKind::kCuda; }
+
+void check_headers(const Plugin& table) {
+  if (table.magic != kPluginMagic) {
+    throw PluginError(
+        "its attnbench_plugin is no table of kernels; ATTNBENCH_PLUGIN(...) of "
+        "kernels/contract/plugin.h makes one");
+  }
+  if (table.abi_version != kKernelAbiVersion) {
+    throw PluginError(fmt::format("it was compiled for kernel ABI {}, and this program has {}; {}",
+                                  table.abi_version, kKernelAbiVersion, kCompileAgain));
+  }
+  static const Kernel* const none[] = {nullptr};
+  const Plugin ours = plugin_of(none);
+  for (int i = 0; i < kPluginStructs; ++i) {
+    if (table.struct_bytes[i] == ours.struct_bytes[i]) continue;
+    throw PluginError(fmt::format(
+        "it was compiled with other headers of kernel ABI {}: its {} has {} bytes, that of this program {}; "
+        "{}",
+        kKernelAbiVersion, kStructs[i], table.struct_bytes[i], ours.struct_bytes[i], kCompileAgain));
+  }
+}
+
+/// What an entry lacks; empty where it is whole.
+std::string missing_in(const Kernel& k) {
+  if (k.name == nullptr) return "has no name";
+  if (!is_snake_case(k.name)) {
+    return "has a name that is not snake_case: a small letter first, then small letters, digits and _";
+  }
+  if (k.abi_version != kKernelAbiVersion) {
+    return fmt::format("says abi_version {}; kKernelAbiVersion, {}, is wanted", k.abi_version,
+                       kKernelAbiVersion);
+  }
+  if (!is_op(k.op)) return fmt::format("has op {}, which is none", static_cast<int32_t>(k.op));
+  if (!is_device(k.device))
+    return fmt::format("has device {}, which is none", static_cast<int32_t>(k.device));
+  if (k.features == 0) return "has no features: no case could be given to it";
+  const char* field = k.summary == nullptr    ? "summary"
+                      : k.shapes == nullptr   ? "shapes"
+                      : k.supports == nullptr ? "supports"
+                      : k.numerics == nullptr ? "numerics"
+                      : k.launch == nullptr   ? "launch"
+                                              : nullptr;
+  return field == nullptr ? ""
+                          : fmt::format("lacks {}; only workspace_bytes, plan and tile may be null", field);
+}
+
+}  // namespace
+
+std::vector<const Kernel*> checked_kernels(const Plugin& table) {
+  check_headers(table);
+  if (table.num_kernels == 0 || table.kernels == nullptr) throw PluginError("it lists no kernel");
+  std::vector<const Kernel*> kernels(table.kernels, table.kernels + table.num_kernels);
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    if (kernels[i] == nullptr) throw PluginError(fmt::format("entry {} of its table is null", i + 1));
+    const std::string missing = missing_in(*kernels[i]);
+    if (missing.empty()) continue;
+    const bool named = kernels[i]->name != nullptr;
+    throw PluginError(fmt::format("kernel {}{} of its table {}", i + 1,
+                                  named ? fmt::format(" ({})", kernels[i]->name) : "", missing));
+  }
+  return kernels;
+}
+
+LoadedPlugin load_plugin(const std::string& path) {
+  std::error_code ec;
+  const std::filesystem::path file = std::filesystem::absolute(path, ec).lexically_normal();
+  if (!std::filesystem::exists(file, ec)) throw PluginError("there is no such file");
+  if (!std::filesystem::is_regular_file(file, ec))
+    throw PluginError("it is no file, but a folder or a device");
+  LoadedPlugin plugin{file.string(), digest_of(file.string()), {}};
+  // Local: two plug-ins may have functions of one name. A path with a slash, or the loader would search for
+  // it.
+  void* library = dlopen(plugin.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw PluginError(why_not_opened(plugin.path));
+  const void* table = dlsym(library, "attnbench_plugin");
+  if (table == nullptr) {
+    throw PluginError(
+        "it exports no attnbench_plugin; one of its sources must say "
+        "ATTNBENCH_PLUGIN(&mine::kAttention); (kernels/contract/plugin.h)");
+  }
+  plugin.kernels = checked_kernels(*static_cast<const Plugin*>(table));
+  return plugin;
+}
+
+std::optional<std::string> crash_of_loading(const std::string& path) {
+  const pid_t pid = fork();
+  if (pid < 0)
+    throw PluginError(fmt::format("a process to try it in cannot be started: {}", std::strerror(errno)));
+  if (pid == 0) {
+    alarm(kLoadSeconds);
+    // Greetings are for the process that goes on; last words, on stderr, are shown.
+    [[maybe_unused]] const std::FILE* null = std::freopen("/dev/null", "w", stdout);
+    [&]() noexcept {
+      try {
+        load_plugin(path);
+      } catch (const PluginError&) {  // said by the parent, which meets it again
+      }
+    }();
+    _exit(0);
+  }
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
+  if (WIFEXITED(status)) return fmt::format("ended it with exit code {}", WEXITSTATUS(status));
+  const int signal = WTERMSIG(status);
+  if (signal == SIGALRM) return fmt::format("did not end within {} s", kLoadSeconds);
+  return fmt::format("killed it by signal {} ({})", signal, strsignal(signal));
+}
+
+std::vector<const Kernel*> table_with_plugins(KernelTable builtin, std::span<const LoadedPlugin> plugins) {
+  std::vector<const Kernel*> table(builtin.begin(), builtin.end());
+  std::vector<std::string> owners(table.size(), "this program");
+  for (const LoadedPlugin& plugin : plugins) {
+    for (const Kernel* k : plugin.kernels) {
+      const auto same = [k](const Kernel* other) {
+        return k->op == other->op && k->device == other->device && std::strcmp(k->name, other->name) == 0;
+      };
+      const auto taken = std::find_if(table.begin(), table.end(), same);
+      if (taken != table.end()) {
+        throw PluginError(
+            fmt::format("{}: {} has a kernel {} for {} on {} already; give one of them another name",
+                        plugin.path, owners[static_cast<std::size_t>(taken - table.begin())], k->name,
+                        op_name(k->op), device_kind_name(k->device)));
+      }
+      table.push_back(k);
+      owners.push_back(plugin.path);
+    }
+  }
+  return table;
+}
+
+}  // namespace attnbench

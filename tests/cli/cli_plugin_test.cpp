@@ -1,0 +1,271 @@
+// Kernels from outside the tree: the example as a shared library, other builds of it, and what is no plug-in.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "harness/device/sanitized.h"
+#include "kernels/contract/kernel.h"
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kCase = "{kv: paged, batch: 2q7s33, heads: 4/2, head_dim: 16}";
+constexpr const char* kThree =
+    "name: three\nsweeps: [{batch: q5, heads: 2, head_dim: [8, 24, 16], mask: causal}]\n";
+
+std::string plugin(const std::string& name) { return std::string(ATTNBENCH_PLUGIN_DIR) + "/" + name + ".so"; }
+
+/// `run ... --kernel example --no-time --out out` on the cpu device with this plug-in.
+Outcome run_with(const Scratch& scratch, const std::string& file, std::vector<std::string> more) {
+  std::vector<std::string> args = {"run",     "--device",  "cpu", "--plugin", file, "--kernel",
+                                   "example", "--no-time", "-q",  "--out",    "out"};
+  args.insert(args.end(), more.begin(), more.end());
+  return run_attnbench(scratch, args);
+}
+
+TEST(CliPlugin, IsListedWithItsFile) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(scratch, {"kernels", "--plugin", plugin("example")});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("example (attention, cpu): a start"),
+                           HasSubstr("    from      " + plugin("example") + "\n"),
+                           ContainsRegex("\nattention +cpu .* example\n")));
+  EXPECT_THAT(run_attnbench(scratch, {"kernels"}).out,
+              AllOf(Not(HasSubstr("example")), Not(HasSubstr("from"))));
+  const std::string file = scratch.write("three.yaml", kThree);
+  EXPECT_THAT(run_attnbench(scratch, {"list", file, "--device", "cpu", "--plugin", plugin("example")}).out,
+              HasSubstr("6 runs on cpu"));
+}
+
+TEST(CliPlugin, RunsInWorkersAndInThisProcess) {
+  const Scratch scratch;
+  const std::string file = scratch.write("three.yaml", kThree);
+  for (const char* mode : {"--verbose", "--in-process", "--workers=2"}) {
+    const Outcome o = run_with(scratch, plugin("example"), {file, mode, "--check", "full,invariants"});
+    EXPECT_EQ(o.exit_code, 0) << mode << o.err;
+    const auto records = read_records(scratch.dir() / "out");
+    ASSERT_EQ(records.size(), 3u) << mode;
+    for (const json& r : records) {
+      EXPECT_EQ(r["status"], "pass") << mode;
+      EXPECT_EQ(r["kernel"], "example");
+    }
+  }
+}
+
+TEST(CliPlugin, TheReproLineWorksFromAnotherFolder) {
+  const Scratch scratch;
+  std::filesystem::create_directory(scratch.dir() / "sub dir");
+  std::filesystem::copy(plugin("example"), scratch.dir() / "sub dir" / "it's.so");
+  ASSERT_EQ(run_with(scratch, "sub dir/it's.so", {"--case", kCase, "--kernel", "cpu"}).exit_code, 0);
+  const auto records = read_records(scratch.dir() / "out");
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_THAT(records[0]["repro"].get<std::string>(), Not(HasSubstr("--plugin"))) << "the program's own";
+  const std::string line = records[1]["repro"];
+  const Scratch elsewhere;
+  const std::string rest = line.substr(line.find(' '));
+  const std::string shell =
+      "cd " + elsewhere.dir().string() + " && " + ATTNBENCH_PROGRAM + rest + " -q --out again";
+  EXPECT_EQ(std::system((shell + " > shell.txt 2>&1").c_str()), 0) << shell;
+  const auto again = read_records(elsewhere.dir() / "again");
+  ASSERT_EQ(again.size(), 1u) << shell;
+  EXPECT_EQ(again[0]["kernel"], "example");
+  EXPECT_EQ(again[0]["check"]["max_z"], records[1]["check"]["max_z"]);
+}
+
+TEST(CliPlugin, TheContextTellsBuildsApart) {
+  const Scratch scratch;
+  const auto context_of = [&](const std::string& name) {
+    run_with(scratch, plugin(name), {"--case", kCase});
+    return read_json(scratch.dir() / "out" / "results.json")["context"]["attnbench"]["plugins"];
+  };
+  const json example = context_of("example"), again = context_of("example"), wrong = context_of("wrong");
+  ASSERT_EQ(example.size(), 1u);
+  EXPECT_EQ(example[0]["path"], plugin("example"));
+  EXPECT_EQ(example[0]["kernels"], json::array({"example"}));
+  EXPECT_THAT(example[0]["digest"].get<std::string>(), ContainsRegex("^[0-9a-f]{16}$"));
+  EXPECT_EQ(example, again);
+  EXPECT_NE(example[0]["digest"], wrong[0]["digest"]);
+}
+
+TEST(CliPlugin, AWrongOneIsOneAndACrashIsTheErrorOfItsCase) {
+  const Scratch scratch;
+  const std::string file = scratch.write("three.yaml", kThree);
+  const Outcome wrong = run_with(scratch, plugin("wrong"), {file});
+  EXPECT_EQ(wrong.exit_code, 1) << wrong.out;
+  for (const json& r : read_records(scratch.dir() / "out")) EXPECT_EQ(r["status"], "fail");
+  EXPECT_EQ(run_with(scratch, plugin("wrong"), {file, "--in-process"}).exit_code, 1);
+
+  EXPECT_EQ(run_with(scratch, plugin("crashes"), {file}).exit_code, 5);
+  const auto records = read_records(scratch.dir() / "out");
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0]["status"], "pass");
+  EXPECT_EQ(records[1]["status"], "error");
+  EXPECT_THAT(records[1]["reason"].get<std::string>(), HasSubstr(kSanitized ? "exit code" : "signal 11"));
+  EXPECT_EQ(records[2]["status"], "pass") << "in a new worker, which opened it again";
+}
+
+TEST(CliPlugin, IsSelftestedAndProfiled) {
+  const Scratch scratch;
+  Outcome o =
+      run_attnbench(scratch, {"selftest", "--device", "cpu", "--plugin", plugin("example"), "--kernel",
+                              "example", "--filter", "^mask/", "--seeds", "1", "-q", "--out", "s"});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  const json selftest = read_json(scratch.dir() / "s" / "selftest.json");
+  EXPECT_GT(selftest["faults"].size(), 3u);
+  EXPECT_EQ(selftest["context"]["attnbench"]["plugins"].size(), 1u);
+  const std::vector<std::string> profile = {"profile",  "--case",  kCase,      "--device",       "cpu",
+                                            "--kernel", "example", "--plugin", plugin("example")};
+  o = run_attnbench(scratch, profile);
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("example on cpu: "));
+  auto dry = profile;
+  dry.insert(dry.end(), {"--tool", "ncu", "--dry-run"});
+  EXPECT_THAT(run_attnbench(scratch, dry).out, HasSubstr("--tool none --plugin " + plugin("example") + "\n"));
+}
+
+TEST(CliPlugin, ResumeAndMergeTakeTheSameBuildOnly) {
+  const Scratch scratch;
+  const std::string file = scratch.write("three.yaml", kThree);
+  const std::string moved = scratch.path("moved.so");
+  std::filesystem::copy(plugin("example"), moved);
+  const auto run = [&](const std::string& so, std::vector<std::string> more) {
+    std::vector<std::string> args = {"run", file,       "--device", "cpu",       "--plugin",
+                                     so,    "--kernel", "example",  "--no-time", "-q"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_attnbench(scratch, args);
+  };
+  ASSERT_EQ(run(plugin("example"), {"--out", "r"}).exit_code, 0);
+  EXPECT_EQ(run(moved, {"--resume", "r"}).exit_code, 0) << "the same build in another place";
+  const Outcome other = run(plugin("slow"), {"--resume", "r"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("plug-ins (digests of the files)"));
+
+  ASSERT_EQ(run(plugin("example"), {"--shard", "1/2", "--out", "1"}).exit_code, 0);
+  ASSERT_EQ(run(moved, {"--shard", "2/2", "--out", "2"}).exit_code, 0);
+  ASSERT_EQ(run(plugin("slow"), {"--shard", "2/2", "--out", "3"}).exit_code, 0);
+  EXPECT_EQ(run_attnbench(scratch, {"merge", "1", "2", "-o", "all.json"}).exit_code, 0);
+  const Outcome mixed = run_attnbench(scratch, {"merge", "1", "3", "-o", "all.json"});
+  EXPECT_EQ(mixed.exit_code, 2);
+  EXPECT_THAT(mixed.err, HasSubstr("list of plug-ins (digests)"));
+  // A comparison of two builds is what they are for.
+  EXPECT_THAT(run_attnbench(scratch, {"compare", "2", "3"}).err, Not(HasSubstr("mismatch")));
+}
+
+TEST(CliPlugin, AWorkerTakesNoOtherBuild) {
+  const Scratch scratch;
+  const Outcome o =
+      run_attnbench(scratch, {"run", "--worker", "--plugin", plugin("example"), "--plugin-digest", "0123"});
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("built anew while the run went on"));
+}
+
+TEST(CliPlugin, TheGateComparesTwoBuilds) {
+  const Scratch scratch;
+  const std::string file = scratch.write("three.yaml", kThree);
+  const auto gate = [&](const std::string& fresh, std::vector<std::string> more) {
+    std::vector<std::string> args = {"gate", file,    "--device", "cpu",      "--no-time",
+                                     "-q",   "--out", "g",        "--plugin", plugin(fresh)};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_attnbench(scratch, args);
+  };
+  Outcome o = gate("example", {"--against-plugin", plugin("crashes")});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr("3 right, 0 incorrect")) << "their kernels alone";
+  EXPECT_EQ(gate("wrong", {"--against-plugin", plugin("example")}).exit_code, 1);
+  EXPECT_EQ(gate("crashes", {"--against-plugin", plugin("example")}).exit_code, 5);
+  EXPECT_EQ(gate("example", {"--against", ATTNBENCH_PROGRAM, "--kernel", "example"}).exit_code, 0);
+  EXPECT_EQ(gate("wrong", {"--kernel", "example", "--against-kernel", "cpu"}).exit_code, 1);
+  o = gate("example", {"--against-plugin", plugin("example"), "--plugin", plugin("example")});
+  EXPECT_EQ(o.exit_code, 2);
+  o = gate("example", {"--against-plugin", plugin("old_abi")});
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--against-plugin " + plugin("old_abi") + ": it was compiled for kernel ABI"));
+}
+
+struct Mistake {
+  std::string file;
+  int exit_code;
+  std::string says;
+};
+
+TEST(CliPlugin, EachMistakeIsOneSentenceWithItsMend) {
+  const Scratch scratch;
+  const Mistake mistakes[] = {
+      {"nowhere.so", 2, "there is no such file"},
+      {".", 2, "it is no file, but a folder"},
+      {scratch.write("text.so", "hello"), 2,
+       "it cannot be loaded: file too short; a shared library is wanted"},
+      {scratch.write("long.so", std::string(4096, 'x')), 2, "invalid ELF header; a shared library is wanted"},
+      {plugin("undefined_symbol"), 2,
+       "undefined symbol: a_function_of_nobody; add the source or the library"},
+      {plugin("no_table"), 2,
+       "it exports no attnbench_plugin; one of its sources must say ATTNBENCH_PLUGIN("},
+      {plugin("not_ours"), 2, "its attnbench_plugin is no table of kernels"},
+      {plugin("old_abi"), 2,
+       "it was compiled for kernel ABI " + std::to_string(kKernelAbiVersion - 1) + ", and this program has " +
+           std::to_string(kKernelAbiVersion) + "; compile it with -I"},
+      {plugin("other_headers"), 2, "its AttentionParams has "},
+      {plugin("no_launch"), 2, "kernel 1 (mistaken) of its table lacks launch"},
+      {plugin("bad_name"), 2, "kernel 1 (Mine-2) of its table has a name that is not snake_case"},
+      {plugin("ends_at_load"), 5, "opening it in a process ended it with exit code 3"},
+      {plugin("crashes_at_load"), 5,
+       kSanitized ? "opening it in a process " : "killed it by signal 11 (Segmentation fault)"},
+  };
+  for (const Mistake& m : mistakes) {
+    const Outcome o = run_attnbench(scratch, {"run", "--case", kCase, "--plugin", m.file, "--out", "out"});
+    EXPECT_EQ(o.exit_code, m.exit_code) << m.file << o.err;
+    EXPECT_THAT(o.err, AllOf(HasSubstr("attnbench: error: --plugin " + m.file + ": "), HasSubstr(m.says)));
+    if (!kSanitized || m.exit_code == 2) {  // else its report comes before
+      EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+    }
+    EXPECT_FALSE(std::filesystem::exists(scratch.dir() / "out")) << m.file;
+  }
+}
+
+TEST(CliPlugin, NamesThatAreTakenAreRefused) {
+  const Scratch scratch;
+  const std::string example = plugin("example");
+  Outcome o = run_attnbench(scratch, {"kernels", "--plugin", example, "--plugin", plugin("slow")});
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--plugin " + plugin("slow") + ": " + example +
+                               " has a kernel example for attention on cpu already"));
+  o = run_faulty(scratch, {"kernels", "--plugin", example});  // it has the example itself
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr(example + ": this program has a kernel example for attention on cpu already"));
+  EXPECT_EQ(run_attnbench(scratch, {"kernels", "--plugin"}).exit_code, 2);
+}
+
+TEST(CliPlugin, TheLinesOfTheReadmeMakeOne) {
+  const Scratch scratch;
+  const std::string readme = read_text(source_path("README.md"));
+  // From the copy of the example to the compiler's line, here with the sources elsewhere.
+  const std::size_t begin = readme.find("cp kernels/example/kernel.cpp mine.cpp");
+  const std::size_t compile = readme.find("\ng++ ", begin);
+  ASSERT_NE(compile, std::string::npos);
+  std::string lines = readme.substr(begin, readme.find('\n', compile + 1) - begin);
+  const auto replace = [&](const std::string& what, const std::string& by) {
+    const std::size_t at = lines.find(what);
+    ASSERT_NE(at, std::string::npos) << what;
+    lines.replace(at, what.size(), by);
+  };
+  replace("cp kernels", "cp " + source_path("kernels"));
+  replace("g++ ", std::string(ATTNBENCH_CXX) + " ");
+  replace("-I . ", "-I " + source_path("") + " ");
+  const std::string shell = "set -e; cd " + scratch.dir().string() + "\n" + lines + "\n";
+  ASSERT_EQ(std::system(shell.c_str()), 0) << shell;
+  const Outcome o = run_attnbench(scratch, {"run", "--case", kCase, "--device", "cpu", "--plugin",
+                                            "./mine.so", "--kernel", "mine", "--no-time", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+}
+
+}  // namespace
+}  // namespace attnbench::testing
