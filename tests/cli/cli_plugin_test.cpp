@@ -46,6 +46,19 @@ TEST(CliPlugin, IsListedWithItsFile) {
               HasSubstr("6 runs on cpu"));
 }
 
+TEST(CliPlugin, OneOfAGpuIsListedAndSkippedOnTheCpu) {
+  const Scratch scratch;
+  EXPECT_THAT(run_attnbench(scratch, {"kernels", "--plugin", plugin("gpu")}).out,
+              HasSubstr("mistaken (merge_states, cuda sm_80+): does nothing\n"));
+  const Outcome o = run_attnbench(
+      scratch, {"run", "--case", "{op: merge_states, heads: 2, head_dim: 8, batch: q5}",
+                "--device", "cpu", "--plugin", plugin("gpu"), "--kernel", "mistaken", "-q", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 6) << o.err;
+  const auto records = read_records(scratch.dir() / "out");
+  ASSERT_EQ(records.size(), 1u) << o.err;
+  EXPECT_EQ(records[0]["reason"], "no kernel of the chosen names for merge_states on cpu");
+}
+
 TEST(CliPlugin, RunsInWorkersAndInThisProcess) {
   const Scratch scratch;
   const std::string file = scratch.write("three.yaml", kThree);

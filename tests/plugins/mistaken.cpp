@@ -1,4 +1,5 @@
-// What is handed to --plugin by mistake: one macro, one mistake.
+// What is handed to --plugin by mistake: one macro, one mistake. Without one, a kernel of the GPU that does
+// nothing.
 #include <csignal>
 #include <cstdlib>
 
@@ -10,7 +11,6 @@ KernelStatus supports(const OpParams*, const LaunchContext*, KernelMessage*) { r
 Numerics numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22}; }
 KernelStatus launch(const OpParams*, const LaunchContext*, KernelMessage*) { return KernelStatus::kOk; }
 
-/// In a program without CUDA a kernel of a GPU is listed all the same.
 const Kernel kKernel{
     .abi_version = kKernelAbiVersion,
 #ifdef BAD_NAME
