@@ -195,7 +195,10 @@ void add_profile(CLI::App& app, Program& program) {
       ->add_option("--device-kernels", o->kernels,
                    "ncu: only device functions whose name matches (default: all of the launch)")
       ->type_name("REGEX");
-  command->add_option("--sections", o->sections, "ncu: its --set (default full)")
+  command
+      ->add_option(
+          "--sections", o->sections,
+          "ncu: its --set (default full); basic has no DRAM traffic, L2 hits and stalls, which are - then")
       ->check(CLI::IsMember({"basic", "detailed", "full", "roofline"}));
   command->add_option("--launches", o->launches, "Launches inside the profiled range (default 1)")
       ->check(CLI::Range(1, 1000000));

@@ -163,6 +163,9 @@ std::vector<NcuLaunch> parse_ncu_csv(std::string_view text) {
     }
     NcuLaunch l;
     l.kernel = row[static_cast<std::size_t>(name_at)];
+    // ncu leaves scopes out, and cuts "<unnamed>::f" in the middle.
+    if (constexpr std::string_view cut = "unnamed>::"; l.kernel.starts_with(cut))
+      l.kernel.erase(0, cut.size());
     for (std::size_t c = 0; c < row.size(); ++c) {
       const std::string unit = has_units && c < rows[1].size() ? rows[1][c] : "";
       if (const auto v = number(row[c])) {

@@ -51,8 +51,8 @@ TEST(CliPlugin, OneOfAGpuIsListedAndSkippedOnTheCpu) {
   EXPECT_THAT(run_attnbench(scratch, {"kernels", "--plugin", plugin("gpu")}).out,
               HasSubstr("mistaken (merge_states, cuda sm_80+): does nothing\n"));
   const Outcome o = run_attnbench(
-      scratch, {"run", "--case", "{op: merge_states, heads: 2, head_dim: 8, batch: q5}",
-                "--device", "cpu", "--plugin", plugin("gpu"), "--kernel", "mistaken", "-q", "--out", "out"});
+      scratch, {"run", "--case", "{op: merge_states, heads: 2, head_dim: 8, batch: q5}", "--device", "cpu",
+                "--plugin", plugin("gpu"), "--kernel", "mistaken", "-q", "--out", "out"});
   EXPECT_EQ(o.exit_code, 6) << o.err;
   const auto records = read_records(scratch.dir() / "out");
   ASSERT_EQ(records.size(), 1u) << o.err;

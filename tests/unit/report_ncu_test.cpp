@@ -64,6 +64,13 @@ TEST(NcuCsv, SummaryHoldsTrafficAgainstTheModel) {
                               "model says (500.0 MB)"));
 }
 
+TEST(NcuCsv, ANameInAnUnnamedNamespaceIsWhole) {
+  const auto launches =
+      parse_ncu_csv("\"ID\",\"Kernel Name\"\n\"0\",\"unnamed>::attend(AttentionParams)\"\n");
+  ASSERT_EQ(launches.size(), 1u);
+  EXPECT_EQ(launches[0].kernel, "attend(AttentionParams)");
+}
+
 TEST(NcuCsv, WhatIsMissingIsADash) {
   const auto launches = parse_ncu_csv("ID,Kernel Name,gpu__time_duration.sum\n,,nsecond\n0,k,1500\n");
   ASSERT_EQ(launches.size(), 1u);
