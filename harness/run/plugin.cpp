@@ -24,16 +24,24 @@ constexpr const char* kCompileAgain = "compile it with -I to the sources of this
 /// A library that computes for so long while it is opened is taken for one that hangs.
 constexpr unsigned kLoadSeconds = 60;
 
-/// FNV-1a of the file's bytes.
+/// FNV-1a of the file's 8-byte words (libraries of GPU code have hundreds of megabytes) and of its length.
 std::string digest_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  uint64_t h = 1469598103934665603ull;
+  uint64_t h = 1469598103934665603ull, length = 0;
+  const auto mix = [&h](uint64_t word) { h = (h ^ word) * 1099511628211ull; };
   std::vector<char> bytes(1 << 20);
   while (in.read(bytes.data(), std::ssize(bytes)) || in.gcount() > 0) {
-    for (std::streamsize i = 0; i < in.gcount(); ++i)
-      h = (h ^ static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)])) * 1099511628211ull;
+    const auto n = static_cast<std::size_t>(in.gcount());
+    std::fill(bytes.begin() + in.gcount(), bytes.end(), '\0');
+    for (std::size_t i = 0; i < n; i += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes.data() + i, sizeof word);
+      mix(word);
+    }
+    length += n;
   }
   if (!in.eof()) throw PluginError(fmt::format("it cannot be read: {}", std::strerror(errno)));
+  mix(length);
   return fmt::format("{:016x}", h);
 }
 
@@ -109,6 +117,31 @@ std::string missing_in(const Kernel& k) {
                           : fmt::format("lacks {}; only workspace_bytes, plan and tile may be null", field);
 }
 
+/// Its absolute path.
+std::string checked_file(const std::string& path) {
+  std::error_code ec;
+  const std::filesystem::path file = std::filesystem::absolute(path, ec).lexically_normal();
+  if (!std::filesystem::exists(file, ec)) throw PluginError("there is no such file");
+  if (!std::filesystem::is_regular_file(file, ec)) {
+    throw PluginError("it is no file, but a folder or a device");
+  }
+  return file.string();
+}
+
+/// `file` is a path with a slash, or the loader would search for it.
+std::vector<const Kernel*> open_kernels(const std::string& file) {
+  // Local: two plug-ins may have functions of one name.
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw PluginError(why_not_opened(file));
+  const void* table = dlsym(library, "attnbench_plugin");
+  if (table == nullptr) {
+    throw PluginError(
+        "it exports no attnbench_plugin; one of its sources must say "
+        "ATTNBENCH_PLUGIN(&mine::kAttention); (kernels/contract/plugin.h)");
+  }
+  return checked_kernels(*static_cast<const Plugin*>(table));
+}
+
 }  // namespace
 
 std::vector<const Kernel*> checked_kernels(const Plugin& table) {
@@ -127,23 +160,9 @@ std::vector<const Kernel*> checked_kernels(const Plugin& table) {
 }
 
 LoadedPlugin load_plugin(const std::string& path) {
-  std::error_code ec;
-  const std::filesystem::path file = std::filesystem::absolute(path, ec).lexically_normal();
-  if (!std::filesystem::exists(file, ec)) throw PluginError("there is no such file");
-  if (!std::filesystem::is_regular_file(file, ec))
-    throw PluginError("it is no file, but a folder or a device");
-  LoadedPlugin plugin{file.string(), digest_of(file.string()), {}};
-  // Local: two plug-ins may have functions of one name. A path with a slash, or the loader would search for
-  // it.
-  void* library = dlopen(plugin.path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw PluginError(why_not_opened(plugin.path));
-  const void* table = dlsym(library, "attnbench_plugin");
-  if (table == nullptr) {
-    throw PluginError(
-        "it exports no attnbench_plugin; one of its sources must say "
-        "ATTNBENCH_PLUGIN(&mine::kAttention); (kernels/contract/plugin.h)");
-  }
-  plugin.kernels = checked_kernels(*static_cast<const Plugin*>(table));
+  const std::string file = checked_file(path);
+  LoadedPlugin plugin{file, digest_of(file), {}};
+  plugin.kernels = open_kernels(file);
   return plugin;
 }
 
@@ -157,7 +176,7 @@ std::optional<std::string> crash_of_loading(const std::string& path) {
     [[maybe_unused]] const std::FILE* null = std::freopen("/dev/null", "w", stdout);
     [&]() noexcept {
       try {
-        load_plugin(path);
+        open_kernels(checked_file(path));
       } catch (const PluginError&) {  // said by the parent, which meets it again
       }
     }();

@@ -31,9 +31,9 @@ LoadedPlugin load_plugin(const std::string& path);
 /// for an entry that lacks what the program calls or prints.
 std::vector<const Kernel*> checked_kernels(const Plugin& table);
 
-/// What becomes of a process that calls load_plugin, tried in a child, since a library's own code runs when
-/// it is opened: nullopt where the process goes on, else what happened, as in "killed it by signal 11
-/// (Segmentation fault)".
+/// What becomes of a process that opens the file and reads its table, tried in a child, since a library's own
+/// code runs when it is opened: nullopt where the process goes on, else what happened, as in "killed it by
+/// signal 11 (Segmentation fault)".
 std::optional<std::string> crash_of_loading(const std::string& path);
 
 /// The built-in kernels, then those of the plug-ins. Throws PluginError where two have one name, op and

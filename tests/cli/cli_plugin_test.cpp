@@ -280,5 +280,25 @@ TEST(CliPlugin, TheLinesOfTheReadmeMakeOne) {
   EXPECT_EQ(o.exit_code, 0) << o.err;
 }
 
+TEST(CliPlugin, TheWrapperOfTheReadmeCompiles) {
+  const Scratch scratch;
+  const std::string readme = read_text(source_path("kernels/README.md"));
+  const std::size_t begin = readme.find("```cpp\n") + 7;
+  const std::string code = readme.substr(begin, readme.find("```", begin) - begin);
+  ASSERT_THAT(code, HasSubstr("lib::varlen_forward"));
+  const std::string file =
+      scratch.write("wrapper.cpp",
+                    "#include \"kernels/common/checks.h\"\n"
+                    "#include \"kernels/contract/plugin.h\"\n"
+                    "using cudaStream_t = struct CUstream_st*;\n"
+                    "namespace lib { template <class... Args> int varlen_forward(Args...); }\n"
+                    "namespace attnbench::mine {\nextern const Kernel kAttention;\n" +
+                        code + "}\n");
+  const std::string shell = std::string(ATTNBENCH_CXX) +
+                            " -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I " + source_path("") + " " +
+                            file;
+  EXPECT_EQ(std::system(shell.c_str()), 0) << shell;
+}
+
 }  // namespace
 }  // namespace attnbench::testing

@@ -22,7 +22,7 @@ function run_facts(run) {
     ["empty launch", is_number(c.floor_us) ? micros(c.floor_us) : ""],
     ["how measured", c.note],
     ["program", run.version ? `attnbench ${run.version}, ${run.revision}, ${run.build_type}` : ""],
-    ["plug-ins", (run.plugins || []).map((p) => `${p.path} (${p.digest})`).join(", ")],
+    ["plug-ins", Array.isArray(run.plugins) ? run.plugins.map((p) => `${p?.path} (${p?.digest})`).join(", ") : ""],
     ["command", run.command_line ? el("code", {}, run.command_line.join(" ")) : ""],
     ["complete", run.complete === false ? "no: interrupted, more was planned" : ""],
   ]);
