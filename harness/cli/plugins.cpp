@@ -40,7 +40,8 @@ void add_plugin_option(CLI::App& command, Program& program) {
 LoadedPlugin load_tried_plugin(const std::string& option, const std::string& file) {
   try {
     if (const auto crash = crash_of_loading(file)) {
-      throw PluginCrash(fmt::format("{} {}: opening it in a process {}", option, file, *crash));
+      throw PluginCrash(fmt::format("{} {}: opening it in a process {}; its static initialisers run then",
+                                    option, file, *crash));
     }
     return load_plugin(file);
   } catch (const PluginError& e) {

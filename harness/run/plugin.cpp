@@ -54,12 +54,11 @@ std::string why_not_opened(const std::string& path) {
   const char* mend = "";
   if (says("undefined symbol")) {
     mend = "; add the source or the library that defines it to the line that links the plug-in";
-  } else if (says("invalid ELF header") || says("file too short") || says("shared object file is")) {
-    mend = "; a shared library is wanted, made by g++ or nvcc with -shared";
+  } else if (says("invalid ELF header") || says("file too short") || says("ET_DYN") ||
+             says("cannot dynamically load")) {
+    mend = "; a shared library is wanted, made by g++ or nvcc with -fPIC and -shared";
   } else if (says("cannot open shared object file")) {
     mend = "; name its folder in LD_LIBRARY_PATH, or by -Wl,-rpath when the plug-in is linked";
-  } else if (says("position")) {
-    mend = "; compile it with -fPIC and link it with -shared";
   }
   return "it cannot be loaded: " + text + mend;
 }

@@ -218,6 +218,7 @@ TEST(CliPlugin, EachMistakeIsOneSentenceWithItsMend) {
       {scratch.write("text.so", "hello"), 2,
        "it cannot be loaded: file too short; a shared library is wanted"},
       {scratch.write("long.so", std::string(4096, 'x')), 2, "invalid ELF header; a shared library is wanted"},
+      {ATTNBENCH_PROGRAM, 2, "; a shared library is wanted, made by g++ or nvcc with -fPIC and -shared"},
       {plugin("undefined_symbol"), 2,
        "undefined symbol: a_function_of_nobody; add the source or the library"},
       {plugin("no_table"), 2,
