@@ -11,9 +11,11 @@
 
 namespace attnbench::hopper {
 
-/// Bytes of a swizzled row: tiles lie in shared memory as [chunks of 64 channels][rows][128 bytes].
+/// Bytes of a swizzled row: tiles lie in shared memory as [chunks of 64 channels][rows][128 bytes], or,
+/// grouped, as [groups of 8 rows][chunks][8 rows][128 bytes].
 inline constexpr int kChunkBytes = 128;
 inline constexpr int kChunkChannels = 64;
+inline constexpr int kGroupRows = 8;  ///< 1024 bytes of a chunk: what the 128-byte swizzle mixes
 
 /// Row bound of a row-window map: a window of v rows has row coordinate kRowBound - v.
 inline constexpr int32_t kRowBound = 1 << 30;
@@ -63,6 +65,20 @@ inline bool encode_row_window_map(CUtensorMap* map, DType dtype, const void* bas
   const uint64_t dims[5] = {kChunkChannels, kRowBound, row_chunks, kAnyRow, kAnyRow};
   const uint64_t strides[4] = {row_bytes, kChunkBytes, row_bytes, (uint64_t{1} << 34) - row_bytes};
   const uint32_t box[5] = {kChunkChannels, box_rows, box_chunks, 1, 1};
+  return encode_map(map, dtype, base, dims, strides, box);
+}
+
+/// A map over the same rows for boxes of `box_rows` rows, a multiple of 8, all of which may be read. One box
+/// brings all `box_chunks` chunks, grouped; the one at coordinates {0, 0, chunk, 0, row} holds rows row, row
+/// + 1,
+/// ...
+inline bool encode_grouped_map(CUtensorMap* map, DType dtype, const void* base, uint64_t row_bytes,
+                               uint64_t row_chunks, uint32_t box_rows, uint32_t box_chunks) {
+  constexpr uint64_t kAnyRow = 0x7fff0000;
+  const uint32_t groups = box_rows / kGroupRows;
+  const uint64_t dims[5] = {kChunkChannels, kGroupRows, row_chunks, groups, kAnyRow};
+  const uint64_t strides[4] = {row_bytes, kChunkBytes, kGroupRows * row_bytes, row_bytes};
+  const uint32_t box[5] = {kChunkChannels, kGroupRows, box_chunks, groups, 1};
   return encode_map(map, dtype, base, dims, strides, box);
 }
 

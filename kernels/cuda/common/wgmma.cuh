@@ -40,10 +40,12 @@ __device__ __forceinline__ void wgmma_wait() {
 ///
 /// K-major operands (Q, K: rows hold the summed dimension): `leading_bytes` is ignored.
 /// MN-major operands (V: rows are the summed dimension): `leading_bytes` leads to the next 64 columns.
+/// kGroupBytes leads to the next 8 rows of a chunk.
 ///
 /// All lanes make one together, with the same arguments. That they are the same is what the shuffle tells the
 /// compiler: it then advances the descriptor in uniform registers, where wgmma reads it, at a quarter of the
 /// instructions. The shuffle's latency wants the descriptor made ahead of its use.
+template <int kGroupBytes = 1024>
 struct SwizzledTile {
   uint32_t low;  ///< address / 16 and leading_bytes / 16, 14 bits each, from bits 0 and 16
 
@@ -53,9 +55,8 @@ struct SwizzledTile {
 
   /// The descriptor of the part `bytes` further on. Shared memory ends below 2^18, so the sum has no carry.
   __device__ __forceinline__ uint64_t at(uint32_t bytes) const {
-    constexpr uint64_t kAtomBytes = 1024;
     constexpr uint64_t kSwizzle128 = 1;
-    return (kSwizzle128 << 62 | (kAtomBytes >> 4) << 32) | (low + bytes / 16);
+    return (kSwizzle128 << 62 | uint64_t{kGroupBytes >> 4} << 32) | (low + bytes / 16);
   }
 };
 

@@ -167,7 +167,7 @@ class GuestConsumer {
 
   /// s = K Q^T. A step of 16 channels is 32 bytes within the swizzled row.
   __device__ __forceinline__ void multiply_k(float (&s)[4]) {
-    const hopper::SwizzledTile k{smem_.kv[kv_.stage()], 0}, q{smem_.q[q_.stage()], 0};
+    const hopper::SwizzledTile<> k{smem_.kv[kv_.stage()], 0}, q{smem_.q[q_.stage()], 0};
     hopper::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kDepth; ++i) {
@@ -182,7 +182,7 @@ class GuestConsumer {
 
   /// o += V^T P^T. A step of 16 keys is 16 rows of V, and 32 bytes of a row of weights.
   __device__ __forceinline__ void add_product_v(const uint8_t* weights) {
-    const hopper::SwizzledTile v{smem_.kv[kv_.stage()], 0}, p{weights, 0};
+    const hopper::SwizzledTile<> v{smem_.kv[kv_.stage()], 0}, p{weights, 0};
 #pragma unroll
     for (int c = 0; c < D::kKvChunks; ++c) hopper::pin(o_[c]);
     hopper::wgmma_fence();

@@ -61,9 +61,7 @@ __global__ void __launch_bounds__(Together<kType>::P::kThreads, 1)
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
-    hopper::prefetch_map(p.prefill_maps.q);
-    hopper::prefetch_map(p.prefill_maps.k);
-    hopper::prefetch_map(p.prefill_maps.v);
+    sm90_prefill::prefetch_maps(p.prefill_maps);
     smem.prefill.init_barriers();
     hopper::fence_barrier_init();
   }
@@ -93,8 +91,7 @@ __global__ void __launch_bounds__(Together<kType>::P::kThreads, 1)
   if (warp_group == 0) {
     hopper::lower_register_limit<P::kProducerRegisters>();
     if (warp == 0) {
-      sm90_prefill::produce<T::kPrefill>(p.prefill_maps.q, p.prefill_maps.k, p.prefill_maps.v, p.prefill,
-                                         smem.prefill, lane);
+      sm90_prefill::produce<T::kPrefill>(p.prefill_maps, p.prefill, smem.prefill, lane);
     } else if (warp == sm90_prefill::kSchedulingWarp) {
       sm90_prefill::schedule<T::kPrefill>(p.prefill, smem.prefill, lane);
     } else if (warp == kDecodeLoadingWarp && decodes) {

@@ -135,6 +135,8 @@ class Consumer {
   using Scores = float[kShape.block_n / 2];
   using Outputs = float[kShape.head_dim / 2];
   using Weights = uint32_t[kShape.block_n / 16][4];
+  using QTile = hopper::SwizzledTile<D::kAtomBytes>;
+  using KvTile = hopper::SwizzledTile<D::kKvGroupBytes>;
 
   /// One arrival per warp: the other warps of a warpgroup may still read the buffer.
   __device__ __forceinline__ void release(hopper::Mbarrier& empty) const {
@@ -214,17 +216,14 @@ class Consumer {
   }
 
   /// The tiles at q_ (this warpgroup's rows), k_ and v_, made ahead of the turn to issue products with them.
-  __device__ __forceinline__ hopper::SwizzledTile q_tile() const {
+  __device__ __forceinline__ QTile q_tile() const {
     return {smem_.q[q_.stage()] + first_row_ * hopper::kChunkBytes, 0};
   }
-  __device__ __forceinline__ hopper::SwizzledTile k_tile() const { return {smem_.k[k_.stage()], 0}; }
-  __device__ __forceinline__ hopper::SwizzledTile v_tile() const {
-    return {smem_.v[v_.stage()], D::kKvChunkBytes};
-  }
+  __device__ __forceinline__ KvTile k_tile() const { return {smem_.k[k_.stage()], 0}; }
+  __device__ __forceinline__ KvTile v_tile() const { return {smem_.v[v_.stage()], D::kAtomBytes}; }
 
   /// Issues S = Q K^T. Both are K-major: a step of 16 channels is 32 bytes within the swizzled row.
-  __device__ __forceinline__ void issue_scores(Scores& s, const hopper::SwizzledTile& q,
-                                               const hopper::SwizzledTile& k) const {
+  __device__ __forceinline__ void issue_scores(Scores& s, const QTile& q, const KvTile& k) const {
     hopper::pin(s);
     hopper::wgmma_fence();
 #pragma unroll
@@ -232,21 +231,21 @@ class Consumer {
       const int chunk = i / 4;
       const int in_row = i % 4 * 32;
       hopper::Wgmma<kShape.block_n>::template from_shared<kShape.dtype>(
-          s, q.at(chunk * D::kQChunkBytes + in_row), k.at(chunk * D::kKvChunkBytes + in_row), i > 0);
+          s, q.at(chunk * D::kQChunkBytes + in_row), k.at(chunk * D::kAtomBytes + in_row), i > 0);
     }
     hopper::wgmma_commit();
   }
 
-  /// Issues O += P V, after a tile's first block O = P V. V is MN-major: a step of 16 keys is 16 rows of 128
-  /// bytes.
-  __device__ __forceinline__ void issue_outputs(Outputs& o, Weights& weights, const hopper::SwizzledTile& v) {
+  /// Issues O += P V, after a tile's first block O = P V. V is MN-major: a step of 16 keys is two groups of
+  /// 8 rows.
+  __device__ __forceinline__ void issue_outputs(Outputs& o, Weights& weights, const KvTile& v) {
     hopper::pin(o);
     hopper::pin(weights);
     hopper::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kShape.block_n / 16; ++i) {
       hopper::Wgmma<kShape.head_dim>::template from_registers<kShape.dtype>(
-          o, weights[i], v.at(i * 16 * hopper::kChunkBytes), i > 0 ? 1 : accumulate_);
+          o, weights[i], v.at(i * 2 * D::kKvGroupBytes), i > 0 ? 1 : accumulate_);
     }
     hopper::wgmma_commit();
     accumulate_ = 1;
@@ -295,7 +294,8 @@ class Consumer {
   /// Issues S of the next KV block and O += P V of the one before, in this warpgroup's turn.
   __device__ __forceinline__ void issue_step(Scores& s, Outputs& o, Weights& weights) {
     await_k();
-    const hopper::SwizzledTile q = q_tile(), k = k_tile(), v = v_tile();
+    const QTile q = q_tile();
+    const KvTile k = k_tile(), v = v_tile();
     turn_.wait();
     issue_scores(s, q, k);
     smem_.v_full[v_.stage()].wait(v_.parity());

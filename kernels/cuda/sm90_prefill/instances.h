@@ -9,11 +9,17 @@
 
 namespace attnbench::sm90_prefill {
 
+/// Of K or of V.
+struct KvMaps {
+  CUtensorMap whole;   ///< box_rows rows (KernelParams), all of a sequence
+  CUtensorMap window;  ///< a group of 8 rows, some or all of which lie past a sequence's end
+};
+
 /// Tensor maps of one launch.
 struct Maps {
   CUtensorMap q;
-  CUtensorMap k;
-  CUtensorMap v;
+  KvMaps k;
+  KvMaps v;
 };
 
 /// Keys of a sequence up to which an instantiation for short tiles is the faster one.

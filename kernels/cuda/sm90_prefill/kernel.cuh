@@ -11,13 +11,11 @@
 
 namespace attnbench::sm90_prefill {
 
-/// map_q: (64 channels, head, token, chunk); map_k, map_v: row-window maps. Dynamic shared memory:
-/// SharedMemory and the slack to align it. `Choice::kShape` is the Shape (a type, because nvcc's launch stubs
-/// cannot spell a Shape).
+/// Dynamic shared memory: SharedMemory and the slack to align it. `Choice::kShape` is the Shape (a type,
+/// because nvcc's launch stubs cannot spell a Shape).
 template <class Choice>
 __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
-    prefill_kernel(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
-                   const __grid_constant__ CUtensorMap map_v, const __grid_constant__ KernelParams p) {
+    prefill_kernel(const __grid_constant__ Maps maps, const __grid_constant__ KernelParams p) {
   constexpr Shape kShape = Choice::kShape;
   using D = Derived<kShape>;
   extern __shared__ uint8_t dynamic_smem[];
@@ -28,9 +26,7 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
   const int warp_group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
-    hopper::prefetch_map(map_q);
-    hopper::prefetch_map(map_k);
-    hopper::prefetch_map(map_v);
+    prefetch_maps(maps);
     smem.init_barriers();
     hopper::fence_barrier_init();
   }
@@ -39,7 +35,7 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
   if (warp_group == 0) {
     hopper::lower_register_limit<D::kProducerRegisters>();
     if (warp == 0) {
-      produce<kShape>(map_q, map_k, map_v, p, smem, threadIdx.x);
+      produce<kShape>(maps, p, smem, threadIdx.x);
     } else if (warp == kSchedulingWarp) {
       schedule<kShape>(p, smem, threadIdx.x % 32);
     }
@@ -56,7 +52,7 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
   static_assert(kSmemBytes <= kSharedBytes);
   const bool early = !p.draw_first;  // beside another kernel it waits for an event, not for that end
   return hopper::launch_early(prefill_kernel<Choice>, blocks, Derived<kShape>::kThreads, kSmemBytes, early,
-                              stream, maps.q, maps.k, maps.v, p);
+                              stream, maps, p);
 }
 
 template <class Choice>

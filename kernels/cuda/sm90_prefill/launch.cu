@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 
 #include "kernels/common/checks.h"
 #include "kernels/common/score.h"
@@ -40,17 +41,30 @@ int32_t box_rows(const Instance& instance, const AttentionParams& p) {
   return rows;
 }
 
-/// A map of K or V; `rows` says how its coordinates count blocks and heads.
-bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, const AttentionParams& p,
-                   const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
-  const uint32_t keys = box_rows(instance, p);
+/// Log2 of the KV blocks, aligned to their number, that never have more than 32 pages.
+int32_t window_shift(const Instance& instance, const AttentionParams& p) {
+  if ((p.features & kPagedKv) == 0) return 0;
+  const int64_t page = p.block_size;
+  for (int32_t shift = 0;; ++shift) {
+    const int64_t keys = int64_t{instance.block_n} << (shift + 1);
+    const int64_t pages = (keys + page - std::gcd(keys, page) + page - 1) / page;
+    if (pages > 32 || keys > kFar) return shift;
+  }
+}
+
+/// The maps of K or V; `rows` says how their coordinates count blocks and heads.
+bool encode_kv_maps(KvMaps* maps, KvRows* rows, const Instance& instance, const AttentionParams& p,
+                    const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
   const uint32_t chunks = p.head_dim / hopper::kChunkChannels;
   rows->block_rows = static_cast<int32_t>(stride_block / stride_token);
   rows->head_chunks = static_cast<int32_t>(stride_head / hopper::kChunkChannels);
   const uint64_t row_chunks = (p.num_heads_kv - 1) * static_cast<uint64_t>(rows->head_chunks) + chunks;
   if (base == nullptr) base = p.q;  // no sequence has keys; the map is not used, but must have an address
-  return hopper::encode_row_window_map(map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k), row_chunks,
-                                       keys, static_cast<int32_t>(keys) == instance.block_n ? chunks : 1);
+  const uint64_t row_bytes = stride_token * dtype_size(p.dtype_k);
+  return hopper::encode_grouped_map(&maps->whole, p.dtype_k, base, row_bytes, row_chunks,
+                                    box_rows(instance, p), chunks) &&
+         hopper::encode_row_window_map(&maps->window, p.dtype_k, base, row_bytes, row_chunks,
+                                       hopper::kGroupRows, chunks);
 }
 
 /// (64 channels, head, token, chunk): a box is the rows of a tile, heads within tokens, of one chunk.
@@ -226,6 +240,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   k.block_size = p.block_size;
   k.by_block_size = Divisor(std::max(p.block_size, 1));
   k.box_rows = box_rows(instance, p);
+  k.window_shift = window_shift(instance, p);
   const int32_t right = p.causal ? 0 : p.window_right;
   k.reach_left = p.window_left < 0 ? kFar : std::min(p.window_left, kFar);
   k.reach_right = right < 0 ? kFar : std::min(right, kFar);
@@ -240,10 +255,10 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
 
   Maps& maps = launch->maps;
   if (!encode_q_map(&maps.q, p, heads, tokens) ||
-      !encode_kv_map(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token,
-                     p.k_stride_head) ||
-      !encode_kv_map(&maps.v, &k.v_rows, instance, p, p.v, p.v_stride_block, p.v_stride_token,
-                     p.v_stride_head)) {
+      !encode_kv_maps(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token,
+                      p.k_stride_head) ||
+      !encode_kv_maps(&maps.v, &k.v_rows, instance, p, p.v, p.v_stride_block, p.v_stride_token,
+                      p.v_stride_head)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 

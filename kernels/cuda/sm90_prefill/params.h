@@ -128,7 +128,8 @@ struct KernelParams {
   int64_t block_table_stride;
   int32_t block_size;
   Divisor by_block_size;
-  int32_t box_rows;  ///< keys per copy, a divisor of block_n and of block_size
+  int32_t box_rows;      ///< keys per copy, a divisor of block_n and of block_size
+  int32_t window_shift;  ///< log2 of the KV blocks whose pages a warp holds, one page per lane
 
   int32_t reach_left;   ///< keys visible left of the diagonal
   int32_t reach_right;  ///< keys visible right of the diagonal, 0 where causal

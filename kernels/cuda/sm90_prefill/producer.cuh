@@ -8,131 +8,193 @@
 
 namespace attnbench::sm90_prefill {
 
-/// The rows of one copy: `valid` rows from row `row` of block `block` of the pool (packed: block 0, row of
-/// the tensor), zeros below.
+/// A lane's part of a tile, box_rows rows from row `row` of block `block` of the pool on (packed: block 0,
+/// row of the tensor), and the keys of the sequence from the tile's first on, in all lanes.
 struct KvBox {
   int32_t block;
   int32_t row;
-  int32_t valid;
+  int32_t left;
 };
 
+/// Page numbers of one sequence: those of a window of as many KV blocks as never have more than 32 pages,
+/// page i in lane i % 32; and of the window before, which comes next, fetched a window ahead.
+class PageWindow {
+ public:
+  __device__ __forceinline__ PageWindow(const KernelParams& p, int lane) : p_(p), lane_(lane) {}
+
+  /// Begins a sequence, row `b` of the block table, with `window`.
+  __device__ __forceinline__ void begin(int32_t b, int32_t k_len, int window, int block_n) {
+    fetched_ = window;
+    next_ = fetch(b, k_len, window, block_n);
+  }
+
+  /// Moves to `window`, which is the present one or the one before.
+  __device__ __forceinline__ void move_to(int window) {
+    if (window == fetched_) now_ = next_;
+  }
+
+  /// Fetches the window before `window`, the present one, if that is not done yet.
+  __device__ __forceinline__ void look_ahead(int32_t b, int32_t k_len, int window, int block_n) {
+    if (__builtin_expect(window == fetched_ && window > 0, 0)) begin(b, k_len, window - 1, block_n);
+  }
+
+  /// The block of a page in the window; all lanes, each with a page of its own.
+  __device__ __forceinline__ int32_t block_of(int32_t page) const {
+    return __shfl_sync(~0u, now_, page & 31);
+  }
+
+ private:
+  /// None past the sequence's last block.
+  __device__ __forceinline__ int32_t fetch(int32_t b, int32_t k_len, int window, int block_n) const {
+    const int32_t first = p_.by_block_size.quotient((window << p_.window_shift) * block_n);
+    const int32_t page = first + ((lane_ - first) & 31);
+    return page <= p_.by_block_size.quotient(k_len - 1) ? p_.block_table[b * p_.block_table_stride + page]
+                                                        : 0;
+  }
+
+  const KernelParams& p_;
+  const int lane_;
+  int fetched_;  ///< window of next_
+  int32_t now_, next_;
+};
+
+/// Fetches the maps ahead of their first use, but for those that few tiles need.
+__device__ __forceinline__ void prefetch_maps(const Maps& maps) {
+  hopper::prefetch_map(maps.q);
+  hopper::prefetch_map(maps.k.whole);
+  hopper::prefetch_map(maps.v.whole);
+}
+
 /// Loads the K and V tiles of block_n keys. Packed KV and pages of block_n keys or more take one copy per
-/// tile; smaller pages one copy per page and chunk of 64 channels. A lane finds each page's place; one lane
-/// issues all copies, which takes a fifth of the time that it takes a lane of its own each.
+/// tile, smaller pages one each; where a sequence ends, groups of 8 rows. A lane finds each page's place; one
+/// lane issues all copies, which takes a fifth of the time that it takes a lane of its own each.
 template <Shape kShape>
 class KvLoader {
   using D = Derived<kShape>;
 
  public:
-  __device__ __forceinline__ KvLoader(const CUtensorMap& map_k, const CUtensorMap& map_v,
-                                      const KernelParams& p, SharedMemory<kShape>& smem, int lane)
-      : map_k_(map_k),
-        map_v_(map_v),
+  __device__ __forceinline__ KvLoader(const Maps& maps, const KernelParams& p, SharedMemory<kShape>& smem,
+                                      int lane)
+      : maps_(maps),
         p_(p),
         smem_(smem),
         lane_(lane),
         boxes_(kShape.block_n / p.box_rows),
-        lane_row_(lane < boxes_ ? lane * p.box_rows : kNoRow) {}
+        lane_row_(lane < boxes_ ? lane * p.box_rows : 0),
+        pages_(p, lane) {}
 
-  /// Loads the keys and values of a tile of queries: K of each block before V of the block before, also where
-  /// that is the last of the tile before, as the consumers use them. `near_end` runs when it is time to find
-  /// out what comes after the tile.
+  /// Loads the keys and values of a tile of queries: K of each block before V of the block before, as the
+  /// consumers use them. `near_end` runs when it is time to find out what comes after the tile.
   template <class Action>
   __device__ __forceinline__ void load(int n_begin, int n_end, int k_len, int kv_base, int kv_head,
                                        Action near_end) {
-    if (n_begin >= n_end) near_end();
-    KvBox box = locate(k_len, kv_base, max(n_end - 1, 0));
-    for (int n = n_end - 1; n >= n_begin; --n) {
+    if (n_begin >= n_end) {
+      near_end();
+      return;
+    }
+    if (p_.block_table != nullptr)
+      pages_.begin(kv_base, k_len, (n_end - 1) >> p_.window_shift, kShape.block_n);
+    KvBox box{};
+    for (int n = n_end - 1;; --n) {
       if (n == min(n_begin + kNearEnd, n_end - 1)) near_end();
-      // Ahead of two waits for free stages, which hide the latency of the block table.
       KvBox next{};
-      if (n > n_begin) next = locate(k_len, kv_base, n - 1);
-      load_k(box, kv_head);
-      if (pending_head_ >= 0) load_v(pending_, pending_head_);
-      pending_ = box;
-      pending_head_ = kv_head;
+      if (n >= n_begin) {
+        next = locate(k_len, kv_base, n);
+        load_k(next, kv_head);
+        if (p_.block_table != nullptr) {  // behind the first copies, which it would delay
+          pages_.look_ahead(kv_base, k_len, n >> p_.window_shift, kShape.block_n);
+        }
+      }
+      if (n < n_end - 1) load_v(box, kv_head);
+      if (n < n_begin) break;
       box = next;
     }
   }
 
-  /// Loads what is still missing of the last tile.
-  __device__ __forceinline__ void finish() {
-    if (pending_head_ >= 0) load_v(pending_, pending_head_);
-    pending_head_ = -1;
-  }
-
  private:
-  static constexpr int kNoRow = 1 << 29;  ///< beyond all keys
-  static constexpr int kNearEnd = 2;      ///< KV blocks before a tile's last
+  static constexpr int kNearEnd = 2;  ///< KV blocks before a tile's last
 
-  /// This lane's box of KV block n. Rows from k_len on are not part of it, nor is their block of the pool
-  /// looked up.
-  __device__ __forceinline__ KvBox locate(int k_len, int kv_base, int n) const {
+  /// This lane's box of KV block n.
+  __device__ __forceinline__ KvBox locate(int k_len, int kv_base, int n) {
+    const int left = k_len - n * kShape.block_n;
     const int row = n * kShape.block_n + lane_row_;
-    const int valid = max(0, min(k_len - row, p_.box_rows));
-    if (p_.block_table == nullptr) return {0, kv_base + row, valid};
-    if (valid == 0) return {0, 0, 0};
-    const int32_t* table = p_.block_table + kv_base * p_.block_table_stride;
-    const int32_t block = p_.by_block_size.quotient(row);
-    return {table[block], row - block * p_.block_size, valid};
+    if (p_.block_table == nullptr) return {0, kv_base + row, left};
+    pages_.move_to(n >> p_.window_shift);
+    const int32_t page = p_.by_block_size.quotient(row);
+    return {pages_.block_of(page), row - page * p_.block_size, left};
   }
 
   __device__ __forceinline__ void load_k(const KvBox& box, int kv_head) {
     smem_.k_empty[k_.stage()].wait(k_.parity() ^ 1);  // a fresh ring is empty
-    copy(smem_.k[k_.stage()], map_k_, p_.k_rows, kv_head, box, smem_.k_full[k_.stage()]);
+    copy(smem_.k[k_.stage()], maps_.k, p_.k_rows, kv_head, box, smem_.k_full[k_.stage()]);
     k_.advance();
   }
 
   __device__ __forceinline__ void load_v(const KvBox& box, int kv_head) {
     smem_.v_empty[v_.stage()].wait(v_.parity() ^ 1);
-    copy(smem_.v[v_.stage()], map_v_, p_.v_rows, kv_head, box, smem_.v_full[v_.stage()]);
+    copy(smem_.v[v_.stage()], maps_.v, p_.v_rows, kv_head, box, smem_.v_full[v_.stage()]);
     v_.advance();
   }
 
   /// Fills `tile`, whose last readers have arrived at its barrier, and announces it on `full`: the whole of
   /// it counts, rows that come as zeros included.
-  __device__ __forceinline__ void copy(uint8_t* tile, const CUtensorMap& map, const KvRows& rows, int kv_head,
+  __device__ __forceinline__ void copy(uint8_t* tile, const KvMaps& maps, const KvRows& rows, int kv_head,
                                        const KvBox& box, hopper::Mbarrier& full) const {
     if (lane_ == 0) full.arrive_expecting(D::kKvBytes);
     __syncwarp();
-    const int32_t lane_end = box.block * rows.block_rows + box.row + box.valid;
+    const int32_t lane_row = box.block * rows.block_rows + box.row;
     const int32_t chunk = kv_head * rows.head_chunks;
-    const int32_t box_bytes = p_.box_rows * hopper::kChunkBytes;
+    const int32_t box_bytes = p_.box_rows / hopper::kGroupRows * D::kKvGroupBytes;
     const bool issues = hopper::elect_lane();
-    if (p_.box_rows == kShape.block_n) {
-      copy_box(tile, map, __shfl_sync(~0u, box.valid, 0), chunk, __shfl_sync(~0u, lane_end, 0), issues, full);
+    if (__builtin_expect(box.left < kShape.block_n, 0)) {
+      copy_groups(tile, maps.window, lane_row, box.left, chunk, issues, full);
       return;
     }
-#pragma unroll(D::kChunks <= 2 ? 2 : 1)
+    if (p_.box_rows == kShape.block_n) {
+      copy_box(tile, maps.whole, chunk, __shfl_sync(~0u, lane_row, 0), issues, full);
+      return;
+    }
+#pragma unroll 2
     for (int i = 0; i < boxes_; ++i, tile += box_bytes) {
-      const int32_t valid = __shfl_sync(~0u, box.valid, i);
-      const int32_t end = __shfl_sync(~0u, lane_end, i);
-#pragma unroll
-      for (int c = 0; c < D::kChunks; ++c) {
-        copy_box(tile + c * D::kKvChunkBytes, map, valid, chunk + c, end, issues, full);
+      copy_box(tile, maps.whole, chunk, __shfl_sync(~0u, lane_row, i), issues, full);
+    }
+  }
+
+  __device__ __forceinline__ void copy_box(uint8_t* destination, const CUtensorMap& map, int32_t chunk,
+                                           int32_t row, bool issues, hopper::Mbarrier& full) const {
+    if (issues) hopper::tma_load(destination, map, {0, 0, chunk, 0, row}, full);
+  }
+
+  /// Of a tile in which the sequence ends.
+  __device__ __forceinline__ void copy_groups(uint8_t* tile, const CUtensorMap& map, int32_t lane_row,
+                                              int32_t left, int32_t chunk, bool issues,
+                                              hopper::Mbarrier& full) const {
+#pragma unroll 1
+    for (int i = 0; i < boxes_; ++i) {
+      int32_t row = __shfl_sync(~0u, lane_row, i);
+#pragma unroll 1
+      for (int r = 0; r < p_.box_rows; r += hopper::kGroupRows) {
+        const int32_t valid = max(0, min(left, hopper::kGroupRows));
+        if (issues) {
+          hopper::tma_load(tile, map, {0, hopper::kRowBound - valid, chunk, row + valid, hopper::kRowBound},
+                           full);
+        }
+        tile += D::kKvGroupBytes;
+        row += hopper::kGroupRows;
+        left -= hopper::kGroupRows;
       }
     }
   }
 
-  __device__ __forceinline__ void copy_box(uint8_t* destination, const CUtensorMap& map, int32_t valid,
-                                           int32_t chunk, int32_t end, bool issues,
-                                           hopper::Mbarrier& full) const {
-    if (issues) {
-      hopper::tma_load(destination, map, {0, hopper::kRowBound - valid, chunk, end, hopper::kRowBound}, full);
-    }
-  }
-
-  const CUtensorMap& map_k_;
-  const CUtensorMap& map_v_;
+  const Maps& maps_;
   const KernelParams& p_;
   SharedMemory<kShape>& smem_;
   const int lane_;
   const int boxes_;     ///< copies of a tile, of all its chunks
-  const int lane_row_;  ///< of this lane's copy in the tile; kNoRow where it has none
+  const int lane_row_;  ///< of this lane's copy in the tile
   hopper::RingPlace<kKStages> k_;
   hopper::RingPlace<D::kVStages> v_;
-  KvBox pending_{};  ///< V of the block before is still to be loaded
-  int pending_head_ = -1;
+  PageWindow pages_;
 };
 
 /// The warp that draws work, when the first producer warp comes near the end of the tile before.
@@ -158,16 +220,13 @@ __device__ __forceinline__ void schedule(const KernelParams& p, SharedMemory<kSh
 
 /// The first producer warp, for the life of the block: takes work, loads Q, and its share of K and V.
 template <Shape kShape>
-__device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensorMap& map_k,
-                                        const CUtensorMap& map_v, const KernelParams& p,
-                                        SharedMemory<kShape>& smem, int lane) {
+__device__ __forceinline__ void produce(const Maps& maps, const KernelParams& p, SharedMemory<kShape>& smem,
+                                        int lane) {
   using D = Derived<kShape>;
-  KvLoader<kShape> loader(map_k, map_v, p, smem, lane);
+  KvLoader<kShape> loader(maps, p, smem, lane);
   hopper::RingPlace<kShape.q_stages> q;
 
   for (uint32_t parity = 0;; parity ^= 1) {
-    // Not behind the wait for the only stage of Q.
-    if constexpr (D::kHasGuests) loader.finish();
     // The item is written before the arrival that publishes it, and after its stage's last readers arrived.
     smem.q_empty[q.stage()].wait(q.parity() ^ 1);
     smem.next_full.wait(parity);
@@ -186,7 +245,7 @@ __device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensor
     if (sees_keys && hopper::elect_lane()) {
 #pragma unroll
       for (int c = 0; c < D::kChunks; ++c) {
-        hopper::tma_load(smem.q[q.stage()] + c * D::kQChunkBytes, map_q,
+        hopper::tma_load(smem.q[q.stage()] + c * D::kQChunkBytes, maps.q,
                          {0, item.head * p.heads_per_tile, item.q_row, c}, full);
       }
     }
@@ -198,7 +257,6 @@ __device__ __forceinline__ void produce(const CUtensorMap& map_q, const CUtensor
                   if (lane == 0) smem.next_empty.arrive();
                 });
   }
-  loader.finish();
 }
 
 }  // namespace attnbench::sm90_prefill

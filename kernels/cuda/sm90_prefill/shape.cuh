@@ -38,9 +38,10 @@ struct Derived {
   static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kChunks = kShape.head_dim / hopper::kChunkChannels;
   static constexpr int kQChunkBytes = kShape.block_m * hopper::kChunkBytes;
-  static constexpr int kKvChunkBytes = kShape.block_n * hopper::kChunkBytes;
+  static constexpr int kAtomBytes = hopper::kGroupRows * hopper::kChunkBytes;
+  static constexpr int kKvGroupBytes = kChunks * kAtomBytes;
   static constexpr int kQBytes = kChunks * kQChunkBytes;
-  static constexpr int kKvBytes = kChunks * kKvChunkBytes;
+  static constexpr int kKvBytes = kShape.block_n / hopper::kGroupRows * kKvGroupBytes;
   static constexpr int kOtherBytes = 2048;  ///< items, barriers, and what alignment costs
 
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
@@ -91,7 +92,9 @@ __device__ __forceinline__ WorkItem take_item(const WorkItem& published, int lan
           __shfl_sync(~0u, item.n_end, 0),    __shfl_sync(~0u, item.head, 0)};
 }
 
-/// Shared memory. Tiles are [chunks of 64 channels][rows][128 bytes], 128-byte swizzle, aligned to its atom.
+/// Shared memory. Q is [chunks of 64 channels][rows][128 bytes], K and V are [groups of 8 rows][chunks][8
+/// rows][128 bytes], so that one copy brings rows with all their chunks to one place; 128-byte swizzle,
+/// aligned to its atom.
 template <Shape kShape>
 struct alignas(1024) SharedMemory {
   using D = Derived<kShape>;
