@@ -18,6 +18,13 @@ inline constexpr int kRows = 2;      ///< per lane, of K and of V each: 64 bytes
 
 enum class Rotary { kNone, kHalves, kAdjacent };
 
+/// Lanes that a row takes, a power of two. Host code.
+inline int lanes_of_row(const KvAppendParams& p) {
+  int lanes = 1;
+  while (lanes * kChannels < p.head_dim) lanes *= 2;
+  return lanes;
+}
+
 template <DType kType>
 __device__ __forceinline__ float2 unpack_pair(uint32_t word) {
   if constexpr (kType == DType::kBf16) {

@@ -1,11 +1,9 @@
-#include <algorithm>
 #include <cstdint>
-#include <numeric>
 
 #include "kernels/common/checks.h"
 #include "kernels/cuda/append/append.h"
 #include "kernels/cuda/append/kernel.cuh"
-#include "kernels/cuda/append/quantise.cuh"
+#include "kernels/cuda/append/quantise.h"
 
 namespace attnbench::cuda_append {
 namespace {
@@ -80,66 +78,9 @@ KernelStatus check_alignment(const KvAppendParams& p, KernelMessage* message) {
   return KernelStatus::kOk;
 }
 
-Cache k_of(const KvAppendParams& p) {
-  return {p.key,
-          p.key_stride_token,
-          p.key_stride_head,
-          p.k_cache,
-          p.dtype_k,
-          p.k_stride_block,
-          p.k_stride_token,
-          p.k_stride_head,
-          (p.features & kKTokenScales) != 0,
-          p.k_scale};
-}
-
-Cache v_of(const KvAppendParams& p) {
-  return {p.value,
-          p.value_stride_token,
-          p.value_stride_head,
-          p.v_cache,
-          p.dtype_v,
-          p.v_stride_block,
-          p.v_stride_token,
-          p.v_stride_head,
-          (p.features & kVTokenScales) != 0,
-          p.v_scale};
-}
-
-/// Blocks of a launch of quantise_kernel: one per `per_block` units where all find room at once, else as many
-/// as do, in steps that keep a pass of the grid a whole number of tokens of `groups` units.
-unsigned quantise_blocks(int64_t tokens, int64_t groups, int64_t per_block, int64_t room) {
-  const int64_t needed = (tokens * groups + per_block - 1) / per_block;
-  if (needed <= room) return static_cast<unsigned>(needed);
-  const int64_t step = groups / std::gcd(groups, per_block);
-  return static_cast<unsigned>(std::min(needed, std::max(room / step, int64_t{1}) * step));
-}
-
-template <DType kType, Rotary kRotary, bool kPerChannel>
-void launch_quantise(const KvAppendParams& p, int row_lanes, const LaunchContext& context) {
-  const int64_t groups = (p.num_heads_kv + kHeads - 1) / kHeads;
-  const unsigned blocks = quantise_blocks(p.num_tokens, groups, kThreads / row_lanes,
-                                          int64_t{kBlocks<kPerChannel>} * context.multiprocessors);
-  quantise_kernel<kType, kRotary, kPerChannel>
-      <<<blocks, kThreads, 0, static_cast<cudaStream_t>(context.stream)>>>(p, k_of(p), v_of(p), row_lanes);
-}
-
-/// Whether rows of a cache are divided by scales that differ from channel to channel.
-bool per_channel(DType dtype, DType dtype_in, bool computed, const ScaleParams& scale) {
-  return dtype != dtype_in && !computed && scale.given_stride_channel != 0;
-}
-
 template <DType kType, Rotary kRotary>
-void launch_rotary(const KvAppendParams& p, int row_lanes, const LaunchContext& context) {
-  if (p.dtype_k != p.dtype_in || p.dtype_v != p.dtype_in) {
-    if (per_channel(p.dtype_k, p.dtype_in, (p.features & kKTokenScales) != 0, p.k_scale) ||
-        per_channel(p.dtype_v, p.dtype_in, (p.features & kVTokenScales) != 0, p.v_scale)) {
-      launch_quantise<kType, kRotary, true>(p, row_lanes, context);
-    } else {
-      launch_quantise<kType, kRotary, false>(p, row_lanes, context);
-    }
-    return;
-  }
+void launch_rotary(const KvAppendParams& p, const LaunchContext& context) {
+  const int row_lanes = lanes_of_row(p);
   const int64_t rows = p.num_tokens * p.num_heads_kv;
   const int64_t per_block = kThreads / row_lanes * kRows;
   const auto blocks = static_cast<unsigned>((rows + per_block - 1) / per_block);
@@ -148,13 +89,13 @@ void launch_rotary(const KvAppendParams& p, int row_lanes, const LaunchContext& 
 }
 
 template <DType kType>
-void launch_type(const KvAppendParams& p, int row_lanes, const LaunchContext& context) {
+void launch_type(const KvAppendParams& p, const LaunchContext& context) {
   if ((p.features & kRotary) == 0) {
-    launch_rotary<kType, Rotary::kNone>(p, row_lanes, context);
+    launch_rotary<kType, Rotary::kNone>(p, context);
   } else if (p.rotary.interleaved) {
-    launch_rotary<kType, Rotary::kAdjacent>(p, row_lanes, context);
+    launch_rotary<kType, Rotary::kAdjacent>(p, context);
   } else {
-    launch_rotary<kType, Rotary::kHalves>(p, row_lanes, context);
+    launch_rotary<kType, Rotary::kHalves>(p, context);
   }
 }
 
@@ -164,12 +105,11 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
     return s;
   if (const KernelStatus s = check_alignment(p, message); s != KernelStatus::kOk) return s;
   if (p.num_tokens == 0) return KernelStatus::kOk;
-  int row_lanes = 1;
-  while (row_lanes * kChannels < p.head_dim) row_lanes *= 2;
-  if (p.dtype_in == DType::kBf16) {
-    launch_type<DType::kBf16>(p, row_lanes, *context);
+  const bool bf16 = p.dtype_in == DType::kBf16;
+  if (p.dtype_k != p.dtype_in || p.dtype_v != p.dtype_in) {
+    (bf16 ? quantise_bf16 : quantise_fp16)(p, *context);
   } else {
-    launch_type<DType::kFp16>(p, row_lanes, *context);
+    (bf16 ? launch_type<DType::kBf16> : launch_type<DType::kFp16>)(p, *context);
   }
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return KernelStatus::kOk;

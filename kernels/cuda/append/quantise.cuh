@@ -38,14 +38,20 @@ __device__ __forceinline__ float reciprocal(float x) {
   return fabsf(better) <= 0x1p126f ? better : r;  // of 0, infinity and NaN: as a division
 }
 
-/// token_scale(t, amax) without its division, where nothing leaves the normal range: the quotient by way of
-/// the reciprocal, corrected by its remainder, is the rounded one (all significands were tried).
-__device__ __forceinline__ float fast_token_scale(DType t, float amax) {
-  if (!(amax >= 0x1p-100f && amax <= 0x1p120f)) return token_scale(t, amax);
+/// Whether nothing leaves the normal range on the way from `amax` to a scale and its reciprocal.
+__device__ __forceinline__ bool has_usual_scale(float amax) { return amax >= 0x1p-100f && amax <= 0x1p120f; }
+
+/// token_scale(t, amax) without its division, of an amax that has_usual_scale: the quotient by way of the
+/// reciprocal, corrected by its remainder, is the rounded one (all significands were tried).
+__device__ __forceinline__ float usual_token_scale(DType t, float amax) {
   const float largest = t == DType::kE4m3 ? 448.0f : 127.0f;
   const float inverse = t == DType::kE4m3 ? 1.0f / 448.0f : 1.0f / 127.0f;
   const float quotient = amax * inverse;
   return fmaf(fmaf(-quotient, largest, amax), inverse, quotient);
+}
+
+__device__ __forceinline__ float fast_token_scale(DType t, float amax) {
+  return has_usual_scale(amax) ? usual_token_scale(t, amax) : token_scale(t, amax);
 }
 
 /// x[i] / scale.
