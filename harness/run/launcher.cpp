@@ -86,12 +86,13 @@ bool is_one_call(const CaseParams& p) { return p.op != Op::kAttention || p.path 
 
 }  // namespace
 
-std::optional<std::string> refusal(const Kernel& kernel, const Device& device, const Case& item) {
+std::optional<std::string> refusal(const Kernel& kernel, const Device& device, const Case& item,
+                                   bool padded_strides) {
   if (kernel.abi_version != kKernelAbiVersion) {
     return std::string(kernel.name) + ": built for kernel ABI " + std::to_string(kernel.abi_version) +
            ", this program has " + std::to_string(kKernelAbiVersion);
   }
-  const OpParams whole = Workload::shape_params(item);
+  const OpParams whole = Workload::shape_params(item, padded_strides);
   if (is_one_call(item.params)) return refused(kernel, device, whole);
   for (const Part& part : parts_of(item.params, whole.attention, 0)) {
     if (auto why = refused(kernel, device, op_of(part.params))) {

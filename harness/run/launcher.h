@@ -25,7 +25,8 @@ std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind d
 
 /// Why the kernel refuses this case on this device, in its own words; nullopt when it takes it. Of a path
 /// with several launches each is asked, and the device's merge_states kernel where one is needed.
-std::optional<std::string> refusal(const Kernel& kernel, const Device& device, const Case& item);
+std::optional<std::string> refusal(const Kernel& kernel, const Device& device, const Case& item,
+                                   bool padded_strides = false);
 
 /// One kernel bound to one workload: a launch, or the launches of the case's path.
 ///

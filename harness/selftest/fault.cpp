@@ -24,6 +24,7 @@ std::vector<FaultClass> all_faults() {
           memory_faults(),
           state_faults(),
           layout_faults(),
+          stride_faults(),
           ignored_faults()};
 }
 

@@ -50,6 +50,7 @@ FaultClass merge_faults();
 FaultClass memory_faults();
 FaultClass state_faults();
 FaultClass layout_faults();
+FaultClass stride_faults();
 FaultClass ignored_faults();
 
 // How faults are written.

@@ -138,7 +138,8 @@ FaultClass training_faults() {
             "probabilities are relative to the row's largest",
             {kWithProbs},
             with_probs([](const AttentionParams& p, std::vector<float>& probs) {
-              for (std::size_t row = 0; row < probs.size(); row += static_cast<std::size_t>(p.max_seqlen_k)) {
+              for (std::size_t row = 0; row < probs.size();
+                   row += static_cast<std::size_t>(p.probs_stride_token)) {
                 const auto first = probs.begin() + static_cast<std::ptrdiff_t>(row);
                 const float top = *std::max_element(first, first + p.max_seqlen_k);
                 for (auto x = first; x != first + p.max_seqlen_k && top > 0; ++x) *x /= top;

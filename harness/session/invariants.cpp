@@ -42,6 +42,7 @@ class Invariants {
   void check_all() {
     repeat();
     page_shuffle();
+    strides();
     nhd_hnd();
     lead_rows();
     packed_paged();
@@ -51,6 +52,13 @@ class Invariants {
     num_splits();
     one_call();
     replay();
+  }
+
+  /// kv_append and merge_states.
+  void check_other_op() {
+    if (const auto v = judged_with_padded_strides()) {
+      add("strides", v->pass ? Outcome::kHeld : Outcome::kBroken, v->reason);
+    }
   }
 
  private:
@@ -63,7 +71,7 @@ class Invariants {
 
   /// Launches a variant; nullopt, and a line in the verdict, where the kernel or the device cannot.
   std::optional<HostOutputs> launch(const char* name, const Variant& v) {
-    if (auto why = refusal(kernel_, device_, v.item)) {
+    if (auto why = refusal(kernel_, device_, v.item, v.layout.padded_strides)) {
       add(name, Outcome::kSkipped, *why);
       return std::nullopt;
     }
@@ -128,6 +136,40 @@ class Invariants {
     v.item.params.shuffled_cache = true;
     v.layout.salt = kOtherPlaces;
     compare("page_shuffle", v, deterministic());
+  }
+
+  std::optional<Verdict> judged_with_padded_strides() {
+    if (auto why = refusal(kernel_, device_, base_, true)) {
+      add("strides", Outcome::kSkipped, *why);
+      return std::nullopt;
+    }
+    try {
+      LayoutVariant layout;
+      layout.padded_strides = true;
+      Workload workload(device_, base_, layout);
+      Launcher launcher(kernel_, device_, workload);
+      workload.reset_outputs();
+      launcher.launch();
+      device_.synchronize();
+      const HostOutputs outputs = launcher.outputs(workload);
+      Verdict v = verify(workload, outputs, launcher.numerics(), options_.check);
+      if (const auto damage = workload.guard_damage()) v.fail(detector::kGuard, *damage);
+      if (!outputs.stray.empty()) v.fail(detector::kGuard, outputs.stray);
+      return v;
+    } catch (const OutOfMemory& e) {
+      add("strides", Outcome::kSkipped, e.what());
+      return std::nullopt;
+    }
+  }
+
+  /// Tensors whose rows, heads and blocks do not lie wall to wall, and no two of them alike.
+  void strides() {
+    Variant v{base_, {}};
+    v.layout.padded_strides = true;
+    const auto other = launch("strides", v);
+    if (!other) return;
+    if (!other->stray.empty()) return add("strides", Outcome::kBroken, other->stray);
+    judge("strides", laid_over(base_, outputs_, v.item, *other, v.layout.seq_ids), deterministic());
   }
 
   void nhd_hnd() {
@@ -313,8 +355,8 @@ class Invariants {
 void check_invariants(const Case& item, const Kernel& kernel, Device& device, Launcher& launcher,
                       Workload& workload, const HostOutputs& outputs, const InvariantOptions& options,
                       Verdict& verdict) {
-  if (item.params.op != Op::kAttention) return;
-  Invariants(item, kernel, device, launcher, workload, outputs, options, verdict).check_all();
+  Invariants invariants(item, kernel, device, launcher, workload, outputs, options, verdict);
+  item.params.op == Op::kAttention ? invariants.check_all() : invariants.check_other_op();
 }
 
 }  // namespace attnbench

@@ -15,9 +15,9 @@ struct InvariantOptions {
   bool capture = true;  ///< replay through a captured graph where there is one, else by launching again
 };
 
-/// Tries all invariants of an attention case that was launched once, with these outputs; does nothing for
-/// other ops. Each that is broken fails the verdict as "invariant:<name>". Throws as Workload and Launcher
-/// do.
+/// Tries all invariants of a case that was launched once, with these outputs; of ops other than attention,
+/// `strides` alone. Each that is broken fails the verdict as "invariant:<name>". Throws as Workload and
+/// Launcher do.
 void check_invariants(const Case& item, const Kernel& kernel, Device& device, Launcher& launcher,
                       Workload& workload, const HostOutputs& outputs, const InvariantOptions& options,
                       Verdict& verdict);

@@ -53,8 +53,9 @@ struct LayoutVariant {
   std::vector<int32_t> seq_ids;
   /// Logical position of the first key of each sequence; empty: 0.
   std::vector<int32_t> first_keys;
-  uint64_t salt = 0;      ///< other places for pages and rows of the cache
-  int32_t lead_rows = 0;  ///< unused rows before the first sequence's, so that cu_seqlens[0] is not 0
+  uint64_t salt = 0;            ///< other places for pages and rows of the cache
+  bool padded_strides = false;  ///< no row, head or block ends where the next one begins (strides.h)
+  int32_t lead_rows = 0;        ///< unused rows before the first sequence's, so that cu_seqlens[0] is not 0
 
   int32_t seq_id(std::size_t b) const { return seq_ids.empty() ? static_cast<int32_t>(b) : seq_ids[b]; }
 };

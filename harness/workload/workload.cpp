@@ -1,8 +1,5 @@
 #include "harness/workload/workload.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "harness/cases/cost.h"
 #include "harness/workload/append_scales.h"
 #include "harness/workload/descales.h"
@@ -11,50 +8,10 @@
 namespace attnbench {
 namespace {
 
-uint64_t dtype_feature(DType t) { return t == DType::kBf16 ? kBf16 : t == DType::kFp16 ? kFp16 : kFp32; }
-
-uint64_t features_of_case(const CaseParams& p) {
-  uint64_t f = dtype_feature(p.dtype);
-  if (p.type_of_q() == DType::kE4m3) f |= kE4m3Q;
-  if (p.type_of_q() == DType::kInt8) f |= kInt8Q;
-  if (p.type_of_k() == DType::kE4m3) f |= kE4m3Kv;
-  if (p.type_of_k() == DType::kInt8) f |= kInt8K;
-  if (p.type_of_v() == DType::kInt8) f |= kInt8V;
-  if (p.head_dim_v != 0) f |= kHeadDimV;
-  if (p.probs) f |= kProbs;
-  if (p.dropout > 0) f |= kDropout;
-  if (p.v_is_k_view) f |= kVIsK;
-  f |= p.kv == KvSource::kPaged ? kPagedKv : p.kv == KvSource::kContiguous ? kContiguousKv : kPackedKv;
-  if (p.kv == KvSource::kPaged && p.kv_layout == KvLayout::kHnd) f |= kHnd;
-  if (p.gap_tokens > 0) f |= kPartialKv;
-  if (p.causal) f |= kCausal;
-  if (p.window_left >= 0 || p.window_right >= 0) f |= kWindow;
-  if (p.softcap > 0) f |= kSoftcap;
-  if (p.alibi != Alibi::kNone) f |= kAlibi;
-  if (p.sinks) f |= kSinks;
-  if (p.num_splits > 0) f |= kSplitKv;
-  if (p.append) f |= kAppend;
-  if (p.computes_scales(false)) f |= kKTokenScales;
-  if (p.computes_scales(true)) f |= kVTokenScales;
-  if (p.rotary != Rotary::kNone) f |= kRotary;
-  return f;
-}
-
-/// Whether a launch changes K and V.
-bool writes_cache(const CaseParams& p) { return p.op == Op::kKvAppend || p.append; }
-
 int64_t bytes_of(DType t) { return static_cast<int64_t>(dtype_size(t)); }
 
-/// The fields that need no memory.
-RotaryParams rotary_shape(const CaseParams& p) {
-  RotaryParams r{};
-  if (p.rotary == Rotary::kNone) return r;
-  r.dim = p.rotary_width();
-  r.interleaved = p.rotary == Rotary::kInterleaved ? 1 : 0;
-  return r;
-}
-
-FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32_t heads, int32_t dim) {
+FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32_t heads, int32_t dim,
+                  const TokenStrides& strides) {
   FillJob job{};
   job.dtype = dtype;
   job.tensor = tensor;
@@ -62,8 +19,8 @@ FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32
   job.num_rows = rows;
   job.block_size = rows > 0 ? rows : 1;
   job.stride_block = 0;
-  job.stride_token = int64_t{heads} * dim;
-  job.stride_head = dim;
+  job.stride_token = strides.token;
+  job.stride_head = strides.head;
   job.num_heads = heads;
   job.head_dim = dim;
   return job;
@@ -91,35 +48,32 @@ void drop_lead_rows(HostOutputs& h, int64_t lead, int64_t total) {
 
 }  // namespace
 
-KvStrides kv_strides(const CaseParams& p, bool is_v) {
-  const int64_t d = is_v && !p.v_is_k_view ? p.dim_v() : p.head_dim;
-  const int64_t h = p.num_heads_kv;
-  if (p.kv == KvSource::kPacked) return {0, h * d, d, 0};
-  int64_t rows = p.block_size;
-  if (p.kv == KvSource::kContiguous) {
-    int64_t longest = 0;
-    for (const SeqLen& s : p.seqs) longest = std::max<int64_t>(longest, s.k);
-    rows = contiguous_capacity(longest, p.leftpad);
-  }
-  if (p.kv_layout == KvLayout::kHnd) return {h * rows * d, d, rows * d, rows};
-  return {h * rows * d, h * d, d, rows};
-}
-
-FillJob Workload::cache_job(bool is_v) const {
+FillJob Workload::cache_job(bool is_v, bool padded) const {
   const CaseParams& p = item_.params;
-  FillJob job =
-      token_job(item_, is_v ? Tensor::kV : Tensor::kK, is_v ? p.type_of_v() : p.type_of_k(),
-                static_cast<int64_t>(plan_.kv_owners.size()), p.num_heads_kv, is_v ? p.dim_v() : p.head_dim);
-  const KvStrides s = kv_strides(p, is_v);
+  const KvStrides s = kv_strides(p, is_v, padded);
+  FillJob job = token_job(item_, is_v ? Tensor::kV : Tensor::kK, is_v ? p.type_of_v() : p.type_of_k(),
+                          static_cast<int64_t>(plan_.kv_owners.size()), p.num_heads_kv,
+                          is_v ? p.dim_v() : p.head_dim, {s.token, s.head});
   if (s.rows > 0) job.block_size = s.rows;
   job.stride_block = s.block;
-  job.stride_token = s.token;
-  job.stride_head = s.head;
   return job;
 }
 
+GuardedBuffer Workload::make_cache(const char* name, bool is_v) {
+  const FillJob job = cache_job(is_v, padded_);
+  const int64_t elements = job.stride_block > 0 ? job.num_rows / job.block_size * job.stride_block
+                                                : job.num_rows * job.stride_token;
+  return poisoned(name, elements * bytes_of(job.dtype));
+}
+
+GuardedBuffer Workload::poisoned(const char* name, int64_t bytes) {
+  GuardedBuffer b(*device_, name, bytes);
+  if (padded_ && bytes > 0) device_->set_bytes(b.data(), 0xff, bytes);  // what lies between rows
+  return b;
+}
+
 void Workload::fill_cache(GuardedBuffer& cache, bool is_v) {
-  FillJob job = cache_job(is_v);
+  FillJob job = cache_job(is_v, padded_);
   job.base = cache.data();
   job.owners = kv_owners_.as<RowOwner>();
   device_->fill(job);
@@ -131,30 +85,28 @@ GuardedBuffer& Workload::keep_input(GuardedBuffer& b) {
 }
 
 Workload::Workload(Device& device, const Case& item, const LayoutVariant& variant)
-    : device_(&device), item_(item), plan_(plan_workload(item, variant)) {
+    : device_(&device), item_(item), plan_(plan_workload(item, variant)), padded_(variant.padded_strides) {
   const CaseParams& p = item_.params;
   if (p.op == Op::kMergeStates) {
     make_states();
     return;
   }
-  const int64_t e_out = bytes_of(p.dtype);
-  const int64_t kv_rows = static_cast<int64_t>(plan_.kv_owners.size()) * p.num_heads_kv;
+  const OpParams shape = shape_params(item, padded_);
   kv_owners_ = GuardedBuffer::of(device, "row owners", plan_.kv_owners);
-  k_ = GuardedBuffer(device, writes_cache(p) ? "k_cache" : "k",
-                     kv_rows * p.head_dim * bytes_of(p.type_of_k()));
+  k_ = make_cache(writes_cache(p) ? "k_cache" : "k", false);
   fill_cache(k_, false);
   if (!p.v_is_k_view) {
-    v_ = GuardedBuffer(device, writes_cache(p) ? "v_cache" : "v",
-                       kv_rows * p.dim_v() * bytes_of(p.type_of_v()));
+    v_ = make_cache(writes_cache(p) ? "v_cache" : "v", true);
     fill_cache(v_, true);
   }
 
   const auto fill_tokens = [&](GuardedBuffer& b, const char* name, Tensor tensor, DType dtype,
-                               const std::vector<RowOwner>& owners, int32_t heads) {
+                               const std::vector<RowOwner>& owners, int32_t heads,
+                               const TokenStrides& strides) {
     const int64_t rows = static_cast<int64_t>(owners.size());
-    b = GuardedBuffer(device, name, rows * heads * p.head_dim * bytes_of(dtype));
+    b = poisoned(name, rows * strides.token * bytes_of(dtype));
     GuardedBuffer device_owners = GuardedBuffer::of(device, "row owners", owners);
-    FillJob job = token_job(item_, tensor, dtype, rows, heads, p.head_dim);
+    FillJob job = token_job(item_, tensor, dtype, rows, heads, p.head_dim, strides);
     job.base = b.data();
     job.owners = device_owners.as<RowOwner>();
     device.fill(job);
@@ -175,26 +127,33 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
       positions_ = GuardedBuffer::of(device, "positions", plan_.positions);
       keep_input(positions_);
     }
-    fill_tokens(new_k_, "key", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv);
-    fill_tokens(new_v_, "value", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv);
+    const KvAppendParams& a = shape.kv_append;
+    fill_tokens(new_k_, "key", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv,
+                {a.key_stride_token, a.key_stride_head});
+    fill_tokens(new_v_, "value", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
+                {a.value_stride_token, a.value_stride_head});
     slots_ = GuardedBuffer::of(device, "slot_mapping", plan_.slot_mapping);
     for (GuardedBuffer* b : {&new_k_, &new_v_, &slots_}) keep_input(*b);
     make_scales();
     return;
   }
 
+  const AttentionParams& a = shape.attention;
   if (p.append) {
-    fill_tokens(new_k_, "k_new", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv);
-    fill_tokens(new_v_, "v_new", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv);
+    fill_tokens(new_k_, "k_new", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv,
+                {a.k_new_stride_token, a.k_new_stride_head});
+    fill_tokens(new_v_, "v_new", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
+                {a.v_new_stride_token, a.v_new_stride_head});
     cu_new_ = GuardedBuffer::of(device, "cu_seqlens_new", plan_.cu_seqlens_new);
     for (GuardedBuffer* b : {&new_k_, &new_v_, &cu_new_}) keep_input(*b);
   } else {
     keep_input(k_);
     if (v_.data()) keep_input(v_);
   }
-  fill_tokens(q_, "q", Tensor::kQ, p.type_of_q(), plan_.q_owners, p.num_heads_q);
-  out_ = GuardedBuffer(device, "out", plan_.total_q * p.num_heads_q * p.dim_v() * e_out);
-  lse_ = GuardedBuffer(device, "lse", plan_.total_q * p.num_heads_q * int64_t{sizeof(float)});
+  fill_tokens(q_, "q", Tensor::kQ, p.type_of_q(), plan_.q_owners, p.num_heads_q,
+              {a.q_stride_token, a.q_stride_head});
+  out_ = GuardedBuffer(device, "out", plan_.total_q * a.out_stride_token * bytes_of(p.dtype));
+  lse_ = GuardedBuffer(device, "lse", p.num_heads_q * lse_stride(plan_.total_q) * int64_t{sizeof(float)});
   cu_q_ = GuardedBuffer::of(device, "cu_seqlens_q", plan_.cu_seqlens_q);
   if (p.kv == KvSource::kPacked) cu_k_ = GuardedBuffer::of(device, "cu_seqlens_k", plan_.cu_seqlens_k);
   if (!plan_.seqused_k.empty()) used_k_ = GuardedBuffer::of(device, "seqused_k", plan_.seqused_k);
@@ -207,11 +166,11 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
   keep_if_any(slopes_, "alibi_slopes", alibi_slopes_of(item_, variant));
   keep_if_any(sinks_, "sinks", sinks_of(item_));
   keep_if_any(q_descale_, "q_descale", q_descales_of(item_, plan_, variant));
-  keep_if_any(k_descale_, "k_descale", k_descales_of(item_, plan_, variant, cache_job(false)));
+  keep_if_any(k_descale_, "k_descale", k_descales_of(item_, plan_, variant, cache_job(false, false)));
   keep_if_any(v_descale_, "v_descale", v_descales_of(item_, variant));
   if (p.probs) {
     probs_ = GuardedBuffer(device, "probs",
-                           p.num_heads_q * plan_.total_q * plan_.max_seqlen_k * int64_t{sizeof(float)});
+                           p.num_heads_q * plan_.total_q * a.probs_stride_token * int64_t{sizeof(float)});
   }
   for (GuardedBuffer* b : {&q_, &cu_q_, &cu_k_, &used_k_, &table_, &cache_rows_, &leftpad_, &slopes_, &sinks_,
                            &q_descale_, &k_descale_, &v_descale_}) {
@@ -226,7 +185,7 @@ void Workload::make_scales() {
       b = GuardedBuffer::of(*device_, is_v ? "v_scale" : "k_scale", given);
       keep_input(b);
     }
-    if (const auto before = scales_before(item_, plan_, cache_job(is_v), is_v); !before.empty()) {
+    if (const auto before = scales_before(item_, plan_, cache_job(is_v, false), is_v); !before.empty()) {
       (is_v ? v_scales_ : k_scales_) = GuardedBuffer::of(*device_, is_v ? "v_scales" : "k_scales", before);
     }
   }
@@ -236,162 +195,29 @@ void Workload::make_states() {
   const CaseParams& p = item_.params;
   const std::vector<RowOwner> owners = partial_out_owners(item_);
   const int64_t rows = static_cast<int64_t>(owners.size());
-  partial_out_ = GuardedBuffer(*device_, "partial_out", rows * p.head_dim * bytes_of(p.type_of_partial()));
-  {
+  const MergeStatesParams m = shape_params(item_, padded_).merge_states;
+  partial_out_ =
+      poisoned("partial_out", m.num_states * m.partial_stride_state * bytes_of(p.type_of_partial()));
+  if (rows > 0) {
     const GuardedBuffer device_owners = GuardedBuffer::of(*device_, "row owners", owners);
-    FillJob job = token_job(item_, Tensor::kPartialO, p.type_of_partial(), rows, 1, p.head_dim);
+    // Rows of all heads in turn; a block is the heads of a token, then those of a state lie wall to wall.
+    FillJob job = token_job(item_, Tensor::kPartialO, p.type_of_partial(), rows, 1, p.head_dim,
+                            {m.partial_stride_head, 0});
+    job.block_size = m.num_heads;
+    job.stride_block = m.partial_stride_token;
     job.base = partial_out_.data();
     job.owners = device_owners.as<RowOwner>();
     device_->fill(job);
     device_->synchronize();
   }
   partial_lse_ = GuardedBuffer::of(*device_, "partial_lse", partial_lse_tensor(item_));
-  const int64_t out_rows = merge_rows(p) * p.num_heads_q;
-  out_ = GuardedBuffer(*device_, "out", out_rows * p.head_dim * bytes_of(p.dtype));
-  lse_ = GuardedBuffer(*device_, "lse", out_rows * int64_t{sizeof(float)});
+  out_ = GuardedBuffer(*device_, "out", m.num_rows * m.out_stride_token * bytes_of(p.dtype));
+  lse_ = GuardedBuffer(*device_, "lse", m.num_heads * m.out_lse_stride_head * int64_t{sizeof(float)});
   for (GuardedBuffer* b : {&partial_out_, &partial_lse_}) keep_input(*b);
 }
 
-namespace {
-
-MergeStatesParams merge_shape(const CaseParams& p) {
-  MergeStatesParams m{};
-  m.features = dtype_feature(p.type_of_partial());
-  m.num_states = p.states;
-  m.num_heads = p.num_heads_q;
-  m.head_dim = p.head_dim;
-  m.dtype_partial = p.type_of_partial();
-  m.dtype_out = p.dtype;
-  m.num_rows = merge_rows(p);
-  m.partial_stride_token = m.out_stride_token = int64_t{p.num_heads_q} * p.head_dim;
-  m.partial_stride_head = m.out_stride_head = p.head_dim;
-  m.partial_stride_state = m.num_rows * m.partial_stride_token;
-  const LseStrides lse = partial_lse_strides(p);
-  m.lse_stride_state = lse.state;
-  m.lse_stride_token = lse.token;
-  m.lse_stride_head = lse.head;
-  m.out_lse_stride_head = m.num_rows;
-  return m;
-}
-
-}  // namespace
-
-namespace {
-
-/// The fields that need no memory.
-ScaleParams scale_shape(const CaseParams& p, const KvStrides& cache, bool is_v) {
-  ScaleParams s{};
-  if (p.computes_scales(is_v)) {
-    s.stride_block = cache.block / p.head_dim;
-    s.stride_token = cache.token / p.head_dim;
-    s.stride_head = cache.head / p.head_dim;
-  } else if (p.quantises(is_v)) {
-    const bool per_channel = p.type_of_kv(is_v) == DType::kInt8;
-    s.given_stride_head = per_channel ? p.head_dim : 1;
-    s.given_stride_channel = per_channel ? 1 : 0;
-  }
-  return s;
-}
-
-}  // namespace
-
-OpParams Workload::shape_params(const Case& item) {
-  const CaseParams& p = item.params;
-  OpParams op{};
-  op.op = p.op;
-  if (p.op == Op::kMergeStates) {
-    op.merge_states = merge_shape(p);
-    return op;
-  }
-  const KvStrides s = kv_strides(p, false);
-  const KvStrides s_v = kv_strides(p, true);
-  if (p.op == Op::kKvAppend) {
-    KvAppendParams& a = op.kv_append = KvAppendParams{};
-    a.features = features_of_case(p);
-    a.num_heads_kv = p.num_heads_kv;
-    a.head_dim = p.head_dim;
-    a.dtype_in = p.dtype;
-    a.dtype_k = p.type_of_k();
-    a.dtype_v = p.type_of_v();
-    a.block_size = p.block_size;
-    a.key_stride_token = a.value_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
-    a.key_stride_head = a.value_stride_head = p.head_dim;
-    a.k_stride_block = s.block;
-    a.k_stride_token = s.token;
-    a.k_stride_head = s.head;
-    a.v_stride_block = s_v.block;
-    a.v_stride_token = s_v.token;
-    a.v_stride_head = s_v.head;
-    for (const SeqLen& len : p.seqs) a.num_tokens += len.q;
-    a.num_tokens += p.padding_tokens;
-    a.rotary = rotary_shape(p);
-    a.k_scale = scale_shape(p, s, false);
-    a.v_scale = scale_shape(p, s_v, true);
-    return op;
-  }
-  AttentionParams& a = op.attention = AttentionParams{};
-  a.features = features_of_case(p);
-  a.batch = static_cast<int32_t>(p.seqs.size());
-  a.num_heads_q = p.num_heads_q;
-  a.num_heads_kv = p.num_heads_kv;
-  a.head_dim = p.head_dim;
-  a.head_dim_v = p.dim_v();
-  a.dtype_q = p.type_of_q();
-  a.dtype_k = p.type_of_k();
-  a.dtype_v = p.type_of_v();
-  a.dtype_out = p.dtype;
-  a.q_descale_stride_outer = a.k_descale_stride_outer = a.v_descale_stride_outer = p.num_heads_kv;
-  a.q_descale_stride_head = a.k_descale_stride_head = a.v_descale_stride_head = 1;
-  if (p.type_of_q() == DType::kInt8) a.q_descale_stride_outer = p.num_heads_q;
-  if (p.type_of_k() == DType::kInt8) {
-    a.k_descale_stride_block = s.block / p.head_dim;
-    a.k_descale_stride_outer = s.token / p.head_dim;
-    a.k_descale_stride_head = s.head / p.head_dim;
-  }
-  if (p.type_of_v() == DType::kInt8) a.v_descale_stride_head = p.dim_v();
-  a.q_stride_token = int64_t{p.num_heads_q} * p.head_dim;
-  a.q_stride_head = p.head_dim;
-  a.out_stride_token = int64_t{p.num_heads_q} * p.dim_v();
-  a.out_stride_head = p.dim_v();
-  a.k_stride_block = s.block;
-  a.k_stride_token = s.token;
-  a.k_stride_head = s.head;
-  a.v_stride_block = s_v.block;
-  a.v_stride_token = s_v.token;
-  a.v_stride_head = s_v.head;
-  a.block_size = p.kv == KvSource::kPaged ? p.block_size : 0;
-  a.cache_capacity = p.kv == KvSource::kContiguous ? s.rows : 0;
-  a.k_new_stride_token = a.v_new_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
-  a.k_new_stride_head = a.v_new_stride_head = p.head_dim;
-  a.rotary = rotary_shape(p);
-  a.causal = p.causal ? 1 : 0;
-  a.window_left = p.window_left;
-  a.window_right = p.window_right;
-  a.softmax_scale =
-      static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
-  a.softcap = static_cast<float>(p.softcap);
-  a.num_splits = p.num_splits;
-  a.alibi_stride_batch = p.alibi == Alibi::kPerSequence ? p.num_heads_q : 0;
-  a.alibi_sqrt = p.alibi_sqrt ? 1 : 0;
-  for (const SeqLen& len : p.seqs) {
-    a.total_q += len.q;
-    a.max_seqlen_q = std::max(a.max_seqlen_q, len.q);
-    a.max_seqlen_k = std::max(a.max_seqlen_k, len.k);
-    a.total_new += p.new_len(len);
-  }
-  a.lse_stride_head = a.total_q;
-  a.probs_stride_token = a.max_seqlen_k;
-  a.probs_stride_head = a.total_q * a.max_seqlen_k;
-  if (p.dropout > 0) {
-    a.p_dropout = static_cast<float>(p.dropout);
-    a.dropout_seed = item.seed;
-    a.dropout_offset = kDropoutOffset;
-  }
-  return op;
-}
-
 OpParams Workload::params() const {
-  OpParams op = shape_params(item_);
+  OpParams op = shape_params(item_, padded_);
   if (op.op == Op::kMergeStates) {
     MergeStatesParams& m = op.merge_states;
     m.partial_out = partial_out_.data();
@@ -417,8 +243,9 @@ OpParams Workload::params() const {
     return op;
   }
   AttentionParams& a = op.attention;
-  a.total_q = a.lse_stride_head = plan_.total_q;
-  a.probs_stride_head = a.total_q * a.max_seqlen_k;
+  a.total_q = plan_.total_q;
+  a.lse_stride_head = lse_stride(plan_.total_q);
+  a.probs_stride_head = a.total_q * a.probs_stride_token;
   a.num_blocks = plan_.num_blocks;
   a.q = q_.data();
   a.k = k_.data();
@@ -462,7 +289,7 @@ void Workload::take_inputs_of(const Workload& other) {
     if ((is_v ? other.v_ : other.k_).bytes() > cache.bytes())
       throw std::logic_error("no room for other keys");
     if (is_v && other.item_.params.v_is_k_view) continue;
-    FillJob job = other.cache_job(is_v);
+    FillJob job = other.cache_job(is_v, other.padded_);
     job.base = cache.data();
     job.owners = other.kv_owners_.as<RowOwner>();
     device_->fill(job);
@@ -496,7 +323,7 @@ void Workload::reset_outputs() {
     fill_cache(v_, true);
     for (const bool is_v : {false, true}) {
       GuardedBuffer& scales = is_v ? v_scales_ : k_scales_;
-      const auto before = scales_before(item_, plan_, cache_job(is_v), is_v);
+      const auto before = scales_before(item_, plan_, cache_job(is_v, false), is_v);
       if (!before.empty()) device_->upload(scales.data(), before.data(), scales.bytes());
     }
   }
@@ -525,14 +352,37 @@ HostOutputs Workload::download_outputs() const {
     fetch(h.out, out_);
     fetch(h.lse, lse_);
     fetch(h.probs, probs_);
+    if (padded_) drop_padding(h);
     if (item_.params.op == Op::kAttention) drop_lead_rows(h, plan_.cu_seqlens_q.front(), plan_.total_q);
   }
   return h;
 }
 
+/// Outputs wall to wall, as verification reads them.
+void Workload::drop_padding(HostOutputs& h) const {
+  const OpParams op = params();
+  const AttentionParams& a = op.attention;
+  const MergeStatesParams& m = op.merge_states;
+  const bool merges = op.op == Op::kMergeStates;
+  const int64_t heads = item_.params.num_heads_q;
+  const int64_t rows = merges ? m.num_rows : a.total_q;
+  const int64_t e = bytes_of(item_.params.dtype);
+  const TokenStrides out = merges ? TokenStrides{m.out_stride_token, m.out_stride_head}
+                                  : TokenStrides{a.out_stride_token, a.out_stride_head};
+  const int64_t width = merges ? m.head_dim : a.head_dim_v;
+  h.out = without_padding(std::move(h.out), {rows, out.token * e, heads, out.head * e, width * e}, "out",
+                          h.stray);
+  const int64_t lse = merges ? m.out_lse_stride_head : a.lse_stride_head;
+  h.lse = without_padding(std::move(h.lse), {heads, lse, 1, 0, rows}, "lse", h.stray);
+  if (probs_.bytes() == 0) return;
+  h.probs = without_padding(std::move(h.probs),
+                            {heads, a.probs_stride_head, rows, a.probs_stride_token, int64_t{a.max_seqlen_k}},
+                            "probs", h.stray);
+}
+
 /// Copies the new keys out of the downloaded cache, in the order of their tokens.
 void Workload::take_new_keys(HostOutputs& h) const {
-  const FillJob job = cache_job(false);
+  const FillJob job = cache_job(false, padded_);
   const std::size_t row_bytes = static_cast<std::size_t>(job.head_dim) * dtype_size(job.dtype);
   for (const int64_t slot : plan_.slot_mapping) {
     if (slot < 0) continue;

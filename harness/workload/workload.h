@@ -10,6 +10,7 @@
 #include "harness/device/device.h"
 #include "harness/workload/guarded_buffer.h"
 #include "harness/workload/plan.h"
+#include "harness/workload/strides.h"
 
 namespace attnbench {
 
@@ -24,6 +25,8 @@ struct HostOutputs {
   std::vector<unsigned char> k_cache, v_cache;  ///< where a launch appends: the whole caches
   /// kv_append: the whole caches of computed scales (append_scales.h); empty where none are computed.
   std::vector<float> k_scales, v_scales;
+  /// Where strides are padded: which output was written between its rows, in words; empty where none was.
+  std::string stray;
   /// Attention that appends: (total_new, Hkv, D), the new keys as they are stored.
   std::vector<unsigned char> new_k;
 };
@@ -37,8 +40,9 @@ class Workload {
   const WorkloadPlan& plan() const { return plan_; }
   OpParams params() const;
 
-  /// The fields of params() that need no memory: enough for Kernel::supports.
-  static OpParams shape_params(const Case& item);
+  /// The fields of params() that need no memory: enough for Kernel::supports. With padded strides or dense
+  /// ones.
+  static OpParams shape_params(const Case& item, bool padded = false);
 
   /// Puts the inputs, lengths and tables of `other` in place of its own: as many sequences, strides and
   /// maxima alike, no more tokens or blocks. Outputs are then other's, with padding behind its last token.
@@ -57,13 +61,18 @@ class Workload {
   std::optional<std::string> input_damage() const;
 
   /// A job that fills one of the caches; `host` owners and base are the caller's. For the expected state.
-  FillJob cache_job(bool is_v) const;
+  FillJob cache_job(bool is_v) const { return cache_job(is_v, padded_); }
 
  private:
   struct Input {
     GuardedBuffer* buffer;
     uint64_t digest;
   };
+  FillJob cache_job(bool is_v, bool padded) const;
+  GuardedBuffer make_cache(const char* name, bool is_v);
+  GuardedBuffer poisoned(const char* name, int64_t bytes);
+  int64_t lse_stride(int64_t rows) const { return rows + (padded_ ? kPadRow : 0); }
+  void drop_padding(HostOutputs& h) const;
   void take_new_keys(HostOutputs& h) const;
   void set_rotary_tables(RotaryParams& rotary) const;
   void fill_cache(GuardedBuffer& cache, bool is_v);
@@ -74,6 +83,7 @@ class Workload {
   Device* device_;
   Case item_;
   WorkloadPlan plan_;
+  bool padded_ = false;
   GuardedBuffer q_, k_, v_, out_, lse_, probs_;
   GuardedBuffer new_k_, new_v_, slots_;
   GuardedBuffer cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_, slopes_, sinks_;
@@ -85,12 +95,5 @@ class Workload {
   GuardedBuffer kv_owners_;
   std::vector<Input> inputs_;
 };
-
-/// (stride_block, stride_token, stride_head) in elements of K or V of a case, and the rows of a block. Those
-/// of V are K's where V is a view of it.
-struct KvStrides {
-  int64_t block, token, head, rows;
-};
-KvStrides kv_strides(const CaseParams& p, bool is_v);
 
 }  // namespace attnbench

@@ -62,6 +62,8 @@ TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
       {"input_digest", "query_overwritten"},
       {"invariant:repeat", "rare_race"},
       {"invariant:page_shuffle", "depends_on_page_numbers"},
+      {"invariant:strides", "v_has_the_strides_of_k"},
+      {"invariant:strides", "append_values_have_the_strides_of_keys"},
       {"invariant:nhd_hnd", "depends_on_kv_layout"},
       {"invariant:lead_rows", "cu_seqlens_start_ignored"},
       {"invariant:packed_paged", "depends_on_paging"},

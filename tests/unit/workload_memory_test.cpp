@@ -39,6 +39,56 @@ TEST(Workload, UnreadSlotsAreNanAndReadOnesFinite) {
       << "the row behind the last query";
 }
 
+TEST(Workload, PaddedStridesAreAllDifferentAndLeaveNanBetweenRows) {
+  const auto device = open_device("cpu", 1);
+  LayoutVariant layout;
+  layout.padded_strides = true;
+  Workload w(*device, small_case(), layout);
+  const AttentionParams p = w.params().attention;
+  const AttentionParams dense = Workload::shape_params(small_case()).attention;
+  EXPECT_GT(p.q_stride_head, p.head_dim);
+  EXPECT_NE(p.q_stride_head, p.out_stride_head);
+  EXPECT_NE(p.q_stride_token, p.out_stride_token);
+  EXPECT_NE(p.k_stride_block, p.v_stride_block);
+  EXPECT_NE(p.k_stride_token, p.v_stride_token);
+  EXPECT_GT(p.k_stride_block, p.block_size * p.k_stride_token);
+  EXPECT_GT(p.lse_stride_head, p.total_q);
+  EXPECT_EQ(dense.k_stride_block, dense.v_stride_block);
+  EXPECT_EQ(dense.q_stride_token, int64_t{p.num_heads_q} * p.head_dim);
+  for (int64_t i = p.head_dim; i < p.q_stride_head; ++i)
+    EXPECT_TRUE(std::isnan(static_cast<const float*>(p.q)[i])) << i;
+  EXPECT_FALSE(std::isnan(static_cast<const float*>(p.q)[p.q_stride_head]));
+}
+
+TEST(Workload, OutputsOfPaddedStridesAreReadWithoutPaddingAndStrayWritesAreSeen) {
+  const auto device = open_device("cpu", 1);
+  LayoutVariant layout;
+  layout.padded_strides = true;
+  Workload w(*device, small_case(), layout);
+  w.reset_outputs();
+  const AttentionParams p = w.params().attention;
+  auto* out = static_cast<float*>(p.out);
+  for (int64_t t = 0; t < p.total_q; ++t) {
+    for (int64_t h = 0; h < p.num_heads_q; ++h) {
+      for (int64_t c = 0; c < p.head_dim; ++c)
+        out[t * p.out_stride_token + h * p.out_stride_head + c] = static_cast<float>(100 * t + 10 * h + c);
+      p.lse[h * p.lse_stride_head + t] = static_cast<float>(10 * h + t);
+    }
+  }
+  HostOutputs right = w.download_outputs();
+  EXPECT_EQ(right.stray, "");
+  ASSERT_EQ(right.out.size(), static_cast<std::size_t>(p.total_q * p.num_heads_q * p.head_dim) * 4);
+  EXPECT_EQ(load_float(DType::kFp32, right.out.data(), (2 * 4 + 3) * 8 + 5), 235.0f);
+  EXPECT_EQ(right.lse[3 * 3 + 2], 32.0f);
+  p.lse[p.total_q] = 0.0f;
+  EXPECT_THAT(w.download_outputs().stray, HasSubstr("lse"));
+  out[p.head_dim] = 0.0f;
+  w.reset_outputs();
+  EXPECT_EQ(w.download_outputs().stray, "");
+  out[p.head_dim] = 0.0f;
+  EXPECT_THAT(w.download_outputs().stray, HasSubstr("out"));
+}
+
 TEST(Workload, OutputsAreNanBeforeALaunch) {
   const auto device = open_device("cpu", 1);
   Workload w(*device, small_case());

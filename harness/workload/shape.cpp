@@ -1,0 +1,195 @@
+// The parameters of a case's launch that need no memory.
+#include <algorithm>
+#include <cmath>
+
+#include "harness/workload/merge_inputs.h"
+#include "harness/workload/workload.h"
+
+namespace attnbench {
+namespace {
+
+uint64_t dtype_feature(DType t) { return t == DType::kBf16 ? kBf16 : t == DType::kFp16 ? kFp16 : kFp32; }
+
+uint64_t features_of_case(const CaseParams& p) {
+  uint64_t f = dtype_feature(p.dtype);
+  if (p.type_of_q() == DType::kE4m3) f |= kE4m3Q;
+  if (p.type_of_q() == DType::kInt8) f |= kInt8Q;
+  if (p.type_of_k() == DType::kE4m3) f |= kE4m3Kv;
+  if (p.type_of_k() == DType::kInt8) f |= kInt8K;
+  if (p.type_of_v() == DType::kInt8) f |= kInt8V;
+  if (p.head_dim_v != 0) f |= kHeadDimV;
+  if (p.probs) f |= kProbs;
+  if (p.dropout > 0) f |= kDropout;
+  if (p.v_is_k_view) f |= kVIsK;
+  f |= p.kv == KvSource::kPaged ? kPagedKv : p.kv == KvSource::kContiguous ? kContiguousKv : kPackedKv;
+  if (p.kv == KvSource::kPaged && p.kv_layout == KvLayout::kHnd) f |= kHnd;
+  if (p.gap_tokens > 0) f |= kPartialKv;
+  if (p.causal) f |= kCausal;
+  if (p.window_left >= 0 || p.window_right >= 0) f |= kWindow;
+  if (p.softcap > 0) f |= kSoftcap;
+  if (p.alibi != Alibi::kNone) f |= kAlibi;
+  if (p.sinks) f |= kSinks;
+  if (p.num_splits > 0) f |= kSplitKv;
+  if (p.append) f |= kAppend;
+  if (p.computes_scales(false)) f |= kKTokenScales;
+  if (p.computes_scales(true)) f |= kVTokenScales;
+  if (p.rotary != Rotary::kNone) f |= kRotary;
+  return f;
+}
+
+/// The fields that need no memory.
+RotaryParams rotary_shape(const CaseParams& p) {
+  RotaryParams r{};
+  if (p.rotary == Rotary::kNone) return r;
+  r.dim = p.rotary_width();
+  r.interleaved = p.rotary == Rotary::kInterleaved ? 1 : 0;
+  return r;
+}
+
+MergeStatesParams merge_shape(const CaseParams& p, bool padded) {
+  MergeStatesParams m{};
+  m.features = dtype_feature(p.type_of_partial());
+  m.num_states = p.states;
+  m.num_heads = p.num_heads_q;
+  m.head_dim = p.head_dim;
+  m.dtype_partial = p.type_of_partial();
+  m.dtype_out = p.dtype;
+  m.num_rows = merge_rows(p);
+  const TokenStrides from = token_strides(p.num_heads_q, p.head_dim, padded ? Pad::kPartialOut : Pad::kNone);
+  const TokenStrides to = token_strides(p.num_heads_q, p.head_dim, padded ? Pad::kOut : Pad::kNone);
+  m.partial_stride_token = from.token;
+  m.partial_stride_head = from.head;
+  m.out_stride_token = to.token;
+  m.out_stride_head = to.head;
+  m.partial_stride_state = m.num_rows * m.partial_stride_token;
+  const LseStrides lse = partial_lse_strides(p);
+  m.lse_stride_state = lse.state;
+  m.lse_stride_token = lse.token;
+  m.lse_stride_head = lse.head;
+  m.out_lse_stride_head = m.num_rows + (padded ? kPadRow : 0);
+  return m;
+}
+
+/// The fields that need no memory.
+ScaleParams scale_shape(const CaseParams& p, const KvStrides& cache, bool is_v) {
+  ScaleParams s{};
+  if (p.computes_scales(is_v)) {
+    s.stride_block = cache.block / p.head_dim;
+    s.stride_token = cache.token / p.head_dim;
+    s.stride_head = cache.head / p.head_dim;
+  } else if (p.quantises(is_v)) {
+    const bool per_channel = p.type_of_kv(is_v) == DType::kInt8;
+    s.given_stride_head = per_channel ? p.head_dim : 1;
+    s.given_stride_channel = per_channel ? 1 : 0;
+  }
+  return s;
+}
+
+}  // namespace
+
+OpParams Workload::shape_params(const Case& item, bool padded) {
+  const auto pad = [padded](Pad of) { return padded ? of : Pad::kNone; };
+  const CaseParams& p = item.params;
+  OpParams op{};
+  op.op = p.op;
+  if (p.op == Op::kMergeStates) {
+    op.merge_states = merge_shape(p, padded);
+    return op;
+  }
+  const KvStrides s = kv_strides(p, false, padded);
+  const KvStrides s_v = kv_strides(p, true, padded);
+  const TokenStrides k_new = token_strides(p.num_heads_kv, p.head_dim, pad(Pad::kNewK));
+  const TokenStrides v_new = token_strides(p.num_heads_kv, p.head_dim, pad(Pad::kNewV));
+  if (p.op == Op::kKvAppend) {
+    KvAppendParams& a = op.kv_append = KvAppendParams{};
+    a.features = features_of_case(p);
+    a.num_heads_kv = p.num_heads_kv;
+    a.head_dim = p.head_dim;
+    a.dtype_in = p.dtype;
+    a.dtype_k = p.type_of_k();
+    a.dtype_v = p.type_of_v();
+    a.block_size = p.block_size;
+    a.key_stride_token = k_new.token;
+    a.key_stride_head = k_new.head;
+    a.value_stride_token = v_new.token;
+    a.value_stride_head = v_new.head;
+    a.k_stride_block = s.block;
+    a.k_stride_token = s.token;
+    a.k_stride_head = s.head;
+    a.v_stride_block = s_v.block;
+    a.v_stride_token = s_v.token;
+    a.v_stride_head = s_v.head;
+    for (const SeqLen& len : p.seqs) a.num_tokens += len.q;
+    a.num_tokens += p.padding_tokens;
+    a.rotary = rotary_shape(p);
+    a.k_scale = scale_shape(p, s, false);
+    a.v_scale = scale_shape(p, s_v, true);
+    return op;
+  }
+  AttentionParams& a = op.attention = AttentionParams{};
+  a.features = features_of_case(p);
+  a.batch = static_cast<int32_t>(p.seqs.size());
+  a.num_heads_q = p.num_heads_q;
+  a.num_heads_kv = p.num_heads_kv;
+  a.head_dim = p.head_dim;
+  a.head_dim_v = p.dim_v();
+  a.dtype_q = p.type_of_q();
+  a.dtype_k = p.type_of_k();
+  a.dtype_v = p.type_of_v();
+  a.dtype_out = p.dtype;
+  a.q_descale_stride_outer = a.k_descale_stride_outer = a.v_descale_stride_outer = p.num_heads_kv;
+  a.q_descale_stride_head = a.k_descale_stride_head = a.v_descale_stride_head = 1;
+  if (p.type_of_q() == DType::kInt8) a.q_descale_stride_outer = p.num_heads_q;
+  if (p.type_of_k() == DType::kInt8) {
+    const KvStrides dense = kv_strides(p, false);
+    a.k_descale_stride_block = dense.block / p.head_dim;
+    a.k_descale_stride_outer = dense.token / p.head_dim;
+    a.k_descale_stride_head = dense.head / p.head_dim;
+  }
+  if (p.type_of_v() == DType::kInt8) a.v_descale_stride_head = p.dim_v();
+  const TokenStrides q = token_strides(p.num_heads_q, p.head_dim, pad(Pad::kQ));
+  a.q_stride_token = q.token;
+  a.q_stride_head = q.head;
+  const TokenStrides out = token_strides(p.num_heads_q, p.dim_v(), pad(Pad::kOut));
+  a.out_stride_token = out.token;
+  a.out_stride_head = out.head;
+  a.k_stride_block = s.block;
+  a.k_stride_token = s.token;
+  a.k_stride_head = s.head;
+  a.v_stride_block = s_v.block;
+  a.v_stride_token = s_v.token;
+  a.v_stride_head = s_v.head;
+  a.block_size = p.kv == KvSource::kPaged ? p.block_size : 0;
+  a.cache_capacity = p.kv == KvSource::kContiguous ? s.rows : 0;
+  a.k_new_stride_token = k_new.token;
+  a.k_new_stride_head = k_new.head;
+  a.v_new_stride_token = v_new.token;
+  a.v_new_stride_head = v_new.head;
+  a.rotary = rotary_shape(p);
+  a.causal = p.causal ? 1 : 0;
+  a.window_left = p.window_left;
+  a.window_right = p.window_right;
+  a.softmax_scale =
+      static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
+  a.softcap = static_cast<float>(p.softcap);
+  a.num_splits = p.num_splits;
+  a.alibi_stride_batch = p.alibi == Alibi::kPerSequence ? p.num_heads_q : 0;
+  a.alibi_sqrt = p.alibi_sqrt ? 1 : 0;
+  for (const SeqLen& len : p.seqs) {
+    a.total_q += len.q;
+    a.max_seqlen_q = std::max(a.max_seqlen_q, len.q);
+    a.max_seqlen_k = std::max(a.max_seqlen_k, len.k);
+    a.total_new += p.new_len(len);
+  }
+  a.lse_stride_head = a.total_q + (padded ? kPadRow : 0);
+  a.probs_stride_token = a.max_seqlen_k + (padded ? kPadRow : 0);
+  a.probs_stride_head = a.total_q * a.probs_stride_token;
+  if (p.dropout > 0) {
+    a.p_dropout = static_cast<float>(p.dropout);
+    a.dropout_seed = item.seed;
+    a.dropout_offset = kDropoutOffset;
+  }
+  return op;
+}
+
+}  // namespace attnbench

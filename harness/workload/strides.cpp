@@ -1,0 +1,55 @@
+#include "harness/workload/strides.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "harness/cases/cost.h"
+
+namespace attnbench {
+
+TokenStrides token_strides(int64_t heads, int64_t dim, Pad pad) {
+  const int64_t behind = static_cast<int64_t>(pad);
+  return {heads * (dim + behind) + behind, dim + behind};
+}
+
+bool writes_cache(const CaseParams& p) { return p.op == Op::kKvAppend || p.append; }
+
+KvStrides kv_strides(const CaseParams& p, bool is_v, bool padded) {
+  const bool own = is_v && !p.v_is_k_view;
+  const int64_t d = own ? p.dim_v() : p.head_dim;
+  const int64_t h = p.num_heads_kv;
+  const int64_t pad = !padded || writes_cache(p) ? 0 : own ? 3 : 1;  // rows of channels
+  if (p.kv == KvSource::kPacked) return {0, (h + pad) * d, d, 0};
+  int64_t rows = p.block_size;
+  if (p.kv == KvSource::kContiguous) {
+    int64_t longest = 0;
+    for (const SeqLen& s : p.seqs) longest = std::max<int64_t>(longest, s.k);
+    rows = contiguous_capacity(longest, p.leftpad);
+  }
+  if (p.kv_layout == KvLayout::kHnd) return {(h * (rows + pad) + pad) * d, d, (rows + pad) * d, rows};
+  return {(h + pad) * (rows + pad) * d, (h + pad) * d, d, rows};
+}
+
+template <class T>
+std::vector<T> without_padding(std::vector<T> raw, const Extents& e, const char* name, std::string& stray) {
+  std::vector<T> out;
+  out.reserve(static_cast<std::size_t>(e.outer * e.inner * e.width));
+  for (int64_t i = 0; i < e.outer; ++i) {
+    for (int64_t j = 0; j < e.inner; ++j) {
+      const auto row = raw.begin() + i * e.outer_stride + j * e.inner_stride;
+      out.insert(out.end(), row, row + e.width);
+      std::memset(&*row, 0xff, static_cast<std::size_t>(e.width) * sizeof(T));
+    }
+  }
+  const auto* bytes = reinterpret_cast<const unsigned char*>(raw.data());
+  if (std::any_of(bytes, bytes + raw.size() * sizeof(T), [](unsigned char x) { return x != 0xff; })) {
+    stray = std::string("written between the rows of ") + name;
+  }
+  return out;
+}
+
+template std::vector<unsigned char> without_padding(std::vector<unsigned char>, const Extents&, const char*,
+                                                    std::string&);
+template std::vector<float> without_padding(std::vector<float>, const Extents&, const char*, std::string&);
+
+}  // namespace attnbench
