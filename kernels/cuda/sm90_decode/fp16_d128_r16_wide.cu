@@ -8,7 +8,7 @@ struct Fp16D128R16Wide {
                                 .row_tiles = 1,
                                 .slots = 6,
                                 .tile_tokens = 128,
-                                .for_few_blocks = true};
+                                .use = Use::kFewBlocks};
 };
 extern constexpr Instance kFp16D128R16Wide = make_instance<Fp16D128R16Wide>();
 

@@ -19,10 +19,13 @@ constexpr Division kDivision{};
 constexpr Division kFixedDivision{.unit_shift = 4, .split_every_unit = true};
 constexpr int kFixedRows = 16;  ///< of one instantiation, which must not depend on the batch either
 
-/// In order of rows; those for few blocks first.
+/// In order of rows; those for some launches first.
 constexpr const Instance* kInstances[] = {
     // clang-format off
     &kBf16D128R16Wide, &kFp16D128R16Wide,
+    &kBf16D128R16Long, &kFp16D128R16Long,
+    &kBf16D128R16LongSmallPages, &kFp16D128R16LongSmallPages,
+    &kBf16E4m3D128R16LongSmallPages, &kFp16E4m3D128R16LongSmallPages,
     &kBf16D64R16, &kBf16D64R32, &kBf16D64R64,
     &kBf16D128R16, &kBf16D128R32, &kBf16D128R64,
     &kBf16D256R16, &kBf16D256R32, &kBf16D256R64,
@@ -40,6 +43,32 @@ int64_t max_rows(const AttentionParams& p) {
   return int64_t{std::max(p.max_seqlen_q, 1)} * (p.num_heads_q / p.num_heads_kv);
 }
 
+/// Keys per copy: a whole tile where blocks allow it.
+int32_t box_rows(const Instance& instance, const AttentionParams& p) {
+  if ((p.features & kPagedKv) == 0) return instance.tile_tokens;
+  const int32_t rows = p.block_size % 64 == 0 ? 64 : p.block_size % 32 == 0 ? 32 : 16;
+  return std::min(rows, instance.tile_tokens);
+}
+
+/// Tiles of a sequence, as if it were as long as the longest.
+TileRange guess_tiles(const Instance& instance, const AttentionParams& p) {
+  const KeyBounds keys =
+      visible_keys_of_sequence(std::min(p.window_left, kFar), std::max(p.max_seqlen_q, 1), p.max_seqlen_k);
+  return tiles_of_keys(keys.begin, keys.end, instance.tile_tokens);
+}
+
+/// Whether the instance may be chosen for `p`, which may have those for `use`.
+bool is_for(const Instance& instance, const AttentionParams& p, Use use) {
+  if (instance.use == Use::kAll || instance.use == Use::kFewBlocks) {
+    return instance.use == Use::kAll || use == Use::kFewBlocks;
+  }
+  constexpr int64_t kManyTiles = 12 * 1024;
+  const TileRange tiles = guess_tiles(instance, p);
+  const bool small_pages = 4 * box_rows(instance, p) <= instance.tile_tokens;
+  return use == Use::kLong && small_pages == (instance.use == Use::kLongSmallPages) &&
+         int64_t{tiles.end - tiles.begin} * p.batch * p.num_heads_kv >= kManyTiles;
+}
+
 /// The partition as far as the host knows it, as if every sequence were as long as the longest.
 struct Guess {
   int32_t parts;
@@ -53,14 +82,13 @@ struct Guess {
 
 Guess guess(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
             const Division& division) {
-  const int32_t q_len = std::max(p.max_seqlen_q, 1);
-  const KeyBounds keys = visible_keys_of_sequence(std::min(p.window_left, kFar), q_len, p.max_seqlen_k);
-  const TileRange tiles = tiles_of_keys(keys.begin, keys.end, instance.tile_tokens);
+  const TileRange tiles = guess_tiles(instance, p);
   Guess g{};
   g.tiles = tiles.end - tiles.begin;
   g.first_tile = tiles.begin;
-  g.sequence_units = sequence_units(q_len, units_of_tiles(tiles.end - tiles.begin, division.unit_shift),
-                                    division.segment_cost);
+  g.sequence_units =
+      sequence_units(std::max(p.max_seqlen_q, 1),
+                     units_of_tiles(tiles.end - tiles.begin, division.unit_shift), division.segment_cost);
   g.total_units = g.sequence_units * p.batch;
   // More parts than this would be empty.
   const int64_t useful = std::max<int64_t>((g.total_units + division.min_units - 1) / division.min_units, 1);
@@ -78,8 +106,8 @@ Guess guess(const Instance& instance, const AttentionParams& p, const LaunchCont
 
 /// Where things lie in the workspace, in bytes.
 struct Workspace {
-  std::size_t counters_bytes;
-  std::size_t states;  ///< O, and then the LSE
+  std::size_t counters_bytes;  ///< the blocks' steps last
+  std::size_t states;          ///< O, and then the LSE
   std::size_t state_lse;
   std::size_t states_bytes;
   std::size_t partial_lse;
@@ -93,7 +121,7 @@ Workspace workspace_of(const AttentionParams& p, const Guess& g) {
   const std::size_t partials = static_cast<std::size_t>(g.partials) * p.num_heads_kv;
   const std::size_t rows = partials * max_rows(p);
   Workspace w{};
-  w.counters_bytes = aligned(partials * sizeof(uint32_t));
+  w.counters_bytes = aligned((partials + 1) * sizeof(uint32_t));
   const std::size_t state_out =
       static_cast<std::size_t>(g.waiting_parts) * p.num_heads_kv * max_rows(p) * p.head_dim * sizeof(float);
   w.states = w.counters_bytes;
@@ -109,13 +137,6 @@ KernelStatus check_workspace(const Workspace& w, const LaunchContext& context, K
   if (context.workspace != nullptr && context.workspace_bytes >= w.bytes) return KernelStatus::kOk;
   return refuse(message, KernelStatus::kBadArgument,
                 "sm90_decode: workspace of %zu bytes required, given %zu", w.bytes, context.workspace_bytes);
-}
-
-/// Keys per copy: a whole tile where blocks allow it.
-int32_t box_rows(const Instance& instance, const AttentionParams& p) {
-  if ((p.features & kPagedKv) == 0) return instance.tile_tokens;
-  const int32_t rows = p.block_size % 64 == 0 ? 64 : p.block_size % 32 == 0 ? 32 : 16;
-  return std::min(rows, instance.tile_tokens);
 }
 
 /// A map of K or V; `rows` says how its coordinates count blocks and heads.
@@ -238,7 +259,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   if (p.max_seqlen_k >= kFar) {
     return unsupported("sm90_decode: lengths below %d required, given %d", kFar, p.max_seqlen_k);
   }
-  const Instance* instance = find_instance(p, false);
+  const Instance* instance = find_instance(p, Use::kLong);
   if (instance == nullptr) {
     return unsupported("sm90_decode: no instantiation for %s, head_dim %d", dtype_name(p.dtype_q),
                        p.head_dim);
@@ -266,7 +287,7 @@ KernelStatus fixed_supports(const OpParams* op, const LaunchContext* context, Ke
                   "sm90_decode_fixed: at most %d query rows per KV head required, given %lld", kFixedRows,
                   static_cast<long long>(max_rows(p)));
   }
-  const Guess g = guess(*find_instance(p, false), p, *context, kFixedDivision);
+  const Guess g = guess(*find_instance(p, Use::kAll), p, *context, kFixedDivision);
   const int64_t rows = g.total_units * p.num_heads_kv * max_rows(p);
   if (rows > 1 << 22) {
     return refuse(message, KernelStatus::kUnsupported,
@@ -277,39 +298,41 @@ KernelStatus fixed_supports(const OpParams* op, const LaunchContext* context, Ke
 }
 
 std::size_t fixed_workspace_bytes(const OpParams* op, const LaunchContext* context) {
-  const Instance* instance = find_instance(op->attention, false);
+  const Instance* instance = find_instance(op->attention, Use::kAll);
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context, kFixedDivision);
 }
 
 KernelStatus fixed_plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return plan_instance(*find_instance(op->attention, false), op->attention, *context, kFixedDivision,
+  return plan_instance(*find_instance(op->attention, Use::kAll), op->attention, *context, kFixedDivision,
                        message);
 }
 
 KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return launch_instance(*find_instance(op->attention, false), op->attention, *context, kFixedDivision,
+  return launch_instance(*find_instance(op->attention, Use::kAll), op->attention, *context, kFixedDivision,
                          message);
 }
 
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
-  const Instance* instance = find_instance(op->attention, false);
+  const Instance* instance = find_instance(op->attention, Use::kLong);
   return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context, kDivision);
 }
 
 KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return plan_instance(*find_instance(op->attention, false), op->attention, *context, kDivision, message);
+  return plan_instance(*find_instance(op->attention, Use::kLong), op->attention, *context, kDivision,
+                       message);
 }
 
 KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return launch_instance(*find_instance(op->attention, false), op->attention, *context, kDivision, message);
+  return launch_instance(*find_instance(op->attention, Use::kLong), op->attention, *context, kDivision,
+                         message);
 }
 
 }  // namespace
 
-const Instance* find_instance(const AttentionParams& p, bool few_blocks) {
+const Instance* find_instance(const AttentionParams& p, Use use) {
   for (const Instance* i : kInstances) {
     if (i->dtype == p.dtype_q && i->eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
-        i->head_dim == p.head_dim && i->rows >= max_rows(p) && (few_blocks || !i->for_few_blocks)) {
+        i->head_dim == p.head_dim && i->rows >= max_rows(p) && is_for(*i, p, use)) {
       return i;
     }
   }
@@ -383,6 +406,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   k.score_factor = (softcap ? p.softcap : p.softmax_scale) * kLog2E;
   auto* workspace = static_cast<unsigned char*>(context.workspace);
   k.counters = reinterpret_cast<uint32_t*>(workspace);
+  k.steps = k.counters + int64_t{g.partials} * p.num_heads_kv;
   k.state_out = reinterpret_cast<float*>(workspace + w.states);
   k.state_lse = reinterpret_cast<float*>(workspace + w.state_lse);
   k.partial_lse = reinterpret_cast<float*>(workspace + w.partial_lse);

@@ -18,9 +18,10 @@ struct Division {
   bool split_every_unit = false;
 };
 
-/// The smallest instance that can do `p`, null if none. `few_blocks`: for a launch that is to occupy a part
-/// of the GPU only, where a block must keep up with a faster stream.
-const Instance* find_instance(const AttentionParams& p, bool few_blocks);
+/// The smallest instance that can do `p`, null if none. `use`: beside those for all launches, those for few
+/// blocks may be chosen, or (kLong) those for long launches where `p` is one. The same must be used for
+/// workspace, plan and launch.
+const Instance* find_instance(const AttentionParams& p, Use use);
 
 /// Device bytes for counters and partial results.
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,

@@ -80,6 +80,8 @@ struct alignas(64) KernelParams {
   float* state_lse;
 
   AttentionParams attention;
+
+  uint32_t* steps;  ///< of all blocks (pace.cuh), zero between launches
 };
 
 }  // namespace attnbench::sm90_decode

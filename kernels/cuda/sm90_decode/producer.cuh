@@ -5,6 +5,7 @@
 #include "kernels/cuda/common/announce.cuh"
 #include "kernels/cuda/common/tma.cuh"
 #include "kernels/cuda/sm90_decode/handover.cuh"
+#include "kernels/cuda/sm90_decode/pace.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
 #include "kernels/cuda/sm90_decode/start.cuh"
 
@@ -98,7 +99,9 @@ class Producer {
       : p_(p), smem_(smem), kv_head_(kv_head), lane_(lane), map_k_(map_k), map_v_(map_v), pages_(pages) {}
 
  protected:
-  __device__ __forceinline__ void walk(const Partition& partition, int32_t part, const Start& start) {
+  template <class P>
+  __device__ __forceinline__ void walk(const Partition& partition, int32_t part, const Start& start,
+                                       P& pace) {
     auto& derived = static_cast<Derivation&>(*this);
     const int32_t part_end = (part + 1) * partition.units_per_part;
     int32_t b = start.b;
@@ -139,7 +142,11 @@ class Producer {
           // After the first loads, because it takes divisions.
           derived.publish_segment(partition, part, b, sequence, first_unit, blocks, from, {begin, end});
           if (!loaded && known < p_.batch) load_following();
-          for (int32_t tile = begin + 1; tile < end; ++tile) load_tile(sequence, tile);
+          pace.add_sequence();
+          for (int32_t tile = begin + 1; tile < end; ++tile) {
+            pace.add_tile();
+            load_tile(sequence, tile);
+          }
           from = to;
         }
       }
@@ -242,9 +249,11 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
   __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work, const Start& start,
                                       bool begun) {
     this->begun_ = begun;
-    if (work) this->walk(partition, part, start);
+    PaceOf<kShape> pace(this->p_, partition, this->lane_);
+    if (work) this->walk(partition, part, start, pace);
     await_stage();
     publish(Item{});  // the end
+    pace.end();
   }
 
  private:
@@ -324,7 +333,8 @@ class ValueProducer : public Producer<kShape, Loads::kValues, ValueProducer<kSha
 
   __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work,
                                       const Start& start) {
-    if (work) this->walk(partition, part, start);
+    NoPace pace;
+    if (work) this->walk(partition, part, start, pace);
   }
 
  private:

@@ -18,8 +18,8 @@ struct Shape {
   int slots;      ///< of the ring of K and V tiles: the bytes in flight
   int warps = 4;  ///< that compute; beyond 4 a third of the registers per thread is lost
   int tile_tokens = 64;
-  bool eight_bit_kv = false;    ///< K and V in e4m3: products and weights in fp16, which holds e4m3 exactly
-  bool for_few_blocks = false;  ///< chosen only where a launch has a part of the GPU (Instance)
+  bool eight_bit_kv = false;  ///< K and V in e4m3: products and weights in fp16, which holds e4m3 exactly
+  Use use = Use::kAll;        ///< which launches it is chosen for
   int blocks_per_sm = 1;
   /// Not 0: the warps are some of a block of so many, whose others do other work (sm90_mixed): the last ones
   /// compute together, one of the others loads. Then of at most 8 rows.
@@ -37,11 +37,14 @@ struct Derived {
   static constexpr int kConsumerWarps = kShape.warps;
   static constexpr int kConsumerThreads = 32 * kConsumerWarps;
   /// The first warps of a block. A warp issues the copies of its lanes one after the other, at some 100
-  /// cycles each: where a block must keep up with a fast stream, one loads K and another V.
-  static constexpr int kProducerWarps = kShape.for_few_blocks ? 2 : 1;
+  /// cycles each: where a block must keep up with a fast stream, or copies are small, one loads K and another
+  /// V.
+  static constexpr int kProducerWarps =
+      kShape.use == Use::kFewBlocks || kShape.use == Use::kLongSmallPages ? 2 : 1;
   static constexpr int kThreads = kGuests ? 32 * kShape.block_warps : kConsumerThreads + 32 * kProducerWarps;
   static constexpr int kFirstConsumerWarp = kThreads / 32 - kConsumerWarps;
   static constexpr int kWarpTokens = kShape.tile_tokens / kTokenGroups;
+  static constexpr bool kKeepsStep = kShape.use == Use::kLong || kShape.use == Use::kLongSmallPages;
   static constexpr DType kMathType = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;
 
   /// Whether the block of a sequence's first split may wait for the others (handover.cuh).
@@ -56,7 +59,7 @@ struct Derived {
   /// Channels of O that the warps merge at a time, in 32 KB; in 16 KB where a block's ring is as large as can
   /// be.
   static constexpr int kMergeChannels =
-      kShape.head_dim == 64 || kTokenGroups * kRows > 64 || kShape.for_few_blocks ? 64 : 128;
+      kShape.head_dim == 64 || kTokenGroups * kRows > 64 || kShape.use == Use::kFewBlocks ? 64 : 128;
 
   static_assert(kShape.row_tiles == 1 || kShape.row_tiles == 2 || kShape.row_tiles == 4);
   static_assert(kShape.warps == 4 || kShape.warps == 8);
@@ -141,8 +144,8 @@ struct alignas(1024) SharedMemory {
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype,          kShape.eight_bit_kv,  kShape.head_dim, D::kRows,   kShape.tile_tokens,
-          kShape.for_few_blocks, kShape.blocks_per_sm, D::kFirstWaits,  D::kGuests, launch};
+  return {kShape.dtype, kShape.eight_bit_kv,  kShape.head_dim, D::kRows,   kShape.tile_tokens,
+          kShape.use,   kShape.blocks_per_sm, D::kFirstWaits,  D::kGuests, launch};
 }
 
 /// Bytes to ask for: the structure, and the slack to align it.

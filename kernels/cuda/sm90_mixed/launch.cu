@@ -86,7 +86,9 @@ Parts parts_of(const AttentionParams& p, const LaunchContext& context) {
     parts.decode_instance = &parts.together->decode;
     parts.prefill_instance = &parts.together->prefill;
   } else {
-    parts.decode_instance = sm90_decode::find_instance(parts.decode, parts.way == Way::kTwoStreams);
+    using sm90_decode::Use;
+    const Use use = parts.way == Way::kTwoStreams ? Use::kFewBlocks : Use::kLong;
+    parts.decode_instance = sm90_decode::find_instance(parts.decode, use);
     parts.prefill_instance = sm90_prefill::find_instance(p);
   }
   Workspace& w = parts.workspace;

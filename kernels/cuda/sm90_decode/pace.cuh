@@ -1,0 +1,97 @@
+// Keeping the blocks of a long launch in step.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/sm90_decode/shape.cuh"
+
+namespace attnbench::sm90_decode {
+
+/// Multiprocessors draw from memory at paces that differ by some per cent. Left to themselves, the last
+/// blocks end alone, too few to draw all that memory gives, and the heads of a part read the same pages at
+/// different times. So blocks count their steps of some 128 KiB at one place, and one that is ahead of the
+/// mean holds back. Nobody waits for anybody, and only time depends on it.
+///
+/// The count needs no reset: with its last step a block makes up its share of 2^32, so that a launch leaves
+/// 0. From then on the others are behind the mean, and nobody holds back: the end is near. One warp of a
+/// block.
+template <Shape kShape>
+class Pace {
+  using D = Derived<kShape>;
+  static constexpr int32_t kStepTiles = 128 * 1024 / (2 * D::kSlotBytes);
+  /// Of a part. In shorter ones too little time is to be gained.
+  static constexpr int32_t kLeastSteps = 24;
+  static constexpr float kStepNs = 5600;  ///< at 3.1 TB/s over all blocks
+  /// A lead is as old as a step when it is known, so that all of it at once would be too much.
+  static constexpr float kHeldBackNs = 0.5f * kStepNs, kMostNs = 0.25f * kStepNs;
+
+ public:
+  __device__ __forceinline__ Pace(const KernelParams& p, const Partition& partition, int lane)
+      : p_(p), partition_(partition), lane_(lane) {}
+
+  /// For a sequence's first tile, or the zeros of one that has none.
+  __device__ __forceinline__ void add_sequence() { ++tiles_; }
+
+  /// Before another tile is asked for.
+  __device__ __forceinline__ void add_tile() {
+    if (__builtin_expect(++tiles_ >= next_, 0)) add_step();
+  }
+
+  /// Once, by every block of the launch.
+  __device__ __forceinline__ void end() {
+    if (!is_long() || lane_ != 0) return;
+    const uint32_t share = ~0u / blocks();
+    const bool takes_rest = blockIdx.x + blockIdx.y == 0;
+    count((takes_rest ? 0 - share * (blocks() - 1) : share) - steps());
+  }
+
+ private:
+  __device__ __forceinline__ bool is_long() const {
+    return partition_.units_per_part << p_.unit_shift >= kLeastSteps * kStepTiles;
+  }
+  __device__ __forceinline__ static uint32_t blocks() { return gridDim.x * gridDim.y; }
+  __device__ __forceinline__ uint32_t steps() const { return next_ / kStepTiles - 1; }  ///< counted
+
+  __device__ __forceinline__ void add_step() {
+    next_ += kStepTiles;
+    if (!is_long()) return;
+    const float mean = static_cast<float>(__shfl_sync(~0u, counted_, 0)) / static_cast<float>(blocks());
+    // The count is from a step ago, and blocks are half a step further than they have counted; a quarter
+    // less, so that one that goes with the mean holds back a little.
+    const float ahead = static_cast<float>(steps()) - 1.25f - mean;
+    if (ahead > 0) __nanosleep(static_cast<uint32_t>(fminf(ahead * kHeldBackNs, kMostNs)));
+    if (lane_ == 0) counted_ = count(1);
+  }
+
+  /// Relaxed: nothing else is read by it. PTX ISA, "atom".
+  __device__ __forceinline__ uint32_t count(uint32_t steps) const {
+    uint32_t before;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(p_.steps), "r"(steps)
+                 : "memory");
+    return before;
+  }
+
+  const KernelParams& p_;
+  const Partition& partition_;
+  const int lane_;
+  int32_t tiles_ = 0;
+  int32_t next_ = kStepTiles;  ///< the tile that ends a step
+  uint32_t counted_ = 0;       ///< lane 0: the steps of all blocks when this one counted its last
+};
+
+/// Where a warp does not hold back.
+struct NoPace {
+  __device__ __forceinline__ NoPace() {}
+  __device__ __forceinline__ NoPace(const KernelParams&, const Partition&, int) {}
+  __device__ __forceinline__ void add_sequence() {}
+  __device__ __forceinline__ void add_tile() {}
+  __device__ __forceinline__ void end() {}
+};
+
+/// Of the warp that loads keys.
+template <Shape kShape>
+using PaceOf = std::conditional_t<Derived<kShape>::kKeepsStep, Pace<kShape>, NoPace>;
+
+}  // namespace attnbench::sm90_decode
