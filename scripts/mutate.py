@@ -22,6 +22,7 @@ import argparse
 import collections
 import hashlib
 import json
+import os
 import pathlib
 import random
 import re
@@ -246,6 +247,7 @@ def main():
         print("\n".join(f"{m['file']}:{m['line']}: {m['kind']}\n  - {m['old']}\n  + {m['new']}" for m in chosen[:args.count]))
         return 0
     copy_tree()
+    os.environ["GIT_CEILING_DIRECTORIES"] = str(WORK)  # a commit meanwhile must not change the program
     ninja = ["-G", "Ninja"] if shutil.which("ninja") else []
     configure = ["cmake", *ninja, "-S", WORK / "src", "-B", WORK / "build", "-DCMAKE_BUILD_TYPE=Release", "-DATTNBENCH_TESTS=OFF", *shlex.split(args.cmake)]
     if subprocess.run(configure, stdout=subprocess.DEVNULL).returncode != 0:

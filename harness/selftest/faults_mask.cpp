@@ -17,6 +17,9 @@ constexpr const char* kDraft =
     "{kv: paged, block_size: 16, " SMALL ", mask: causal, window: \"30,0\", batch: 3q4s100}";
 constexpr const char* kPagedFull =
     "{kv: paged, block_size: 16, " SMALL ", mask: none, batch: q1s100_q1s77_q2s150}";
+/// Of rows that are shorter than a guard zone.
+constexpr const char* kFewHeads =
+    "{kv: paged, block_size: 16, dtype: bf16, heads: 2/1, head_dim: 64, mask: causal, batch: 3q2s20}";
 constexpr const char* kGaps = "{kv: packed, gap_tokens: 20, " SMALL ", mask: none, batch: q9s40_q1s51_q3s45}";
 constexpr const char* kZeros =
     "{kv: paged, block_size: 16, " SMALL ", mask: causal, batch: q3s40_q0s20_q2s33_q0_q4}";
@@ -188,6 +191,10 @@ FaultClass length_faults() {
           for (int32_t& x : cu) x -= first;
           p.cu_seqlens_q = t.put(cu);
         })},
+       {"one_sequence_too_many",
+        "what stands behind the lengths of the last sequence is taken as another one",
+        {kFewHeads},
+        with_params([](Tamper&, AttentionParams& p) { ++p.batch; })},
        {"empty_sequence_shifts_tables",
         "a sequence without queries shifts the tables of the next ones",
         {kZeros},

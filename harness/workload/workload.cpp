@@ -26,6 +26,19 @@ FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32
   return job;
 }
 
+/// `host` with an entry more behind it, as in a buffer that an engine made for its largest batch and keeps:
+/// who asks for a sequence or a token more than there are must not find out by luck.
+template <class T>
+std::vector<T> with_stale(std::vector<T> host, T entry) {
+  host.push_back(entry);
+  return host;
+}
+
+/// Likewise of cumulative lengths: a sequence of one token.
+std::vector<int32_t> with_stale_sequence(const std::vector<int32_t>& cu_seqlens) {
+  return with_stale(cu_seqlens, cu_seqlens.back() + 1);
+}
+
 /// What the leading rows that belong to no sequence hold is nobody's business.
 void drop_lead_rows(HostOutputs& h, int64_t lead, int64_t total) {
   if (lead == 0) return;
@@ -132,7 +145,7 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
                 {a.key_stride_token, a.key_stride_head});
     fill_tokens(new_v_, "value", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
                 {a.value_stride_token, a.value_stride_head});
-    slots_ = GuardedBuffer::of(device, "slot_mapping", plan_.slot_mapping);
+    slots_ = GuardedBuffer::of(device, "slot_mapping", with_stale(plan_.slot_mapping, int64_t{0}));
     for (GuardedBuffer* b : {&new_k_, &new_v_, &slots_}) keep_input(*b);
     make_scales();
     return;
@@ -144,7 +157,7 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
                 {a.k_new_stride_token, a.k_new_stride_head});
     fill_tokens(new_v_, "v_new", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
                 {a.v_new_stride_token, a.v_new_stride_head});
-    cu_new_ = GuardedBuffer::of(device, "cu_seqlens_new", plan_.cu_seqlens_new);
+    cu_new_ = GuardedBuffer::of(device, "cu_seqlens_new", with_stale_sequence(plan_.cu_seqlens_new));
     for (GuardedBuffer* b : {&new_k_, &new_v_, &cu_new_}) keep_input(*b);
   } else {
     keep_input(k_);
@@ -154,15 +167,21 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
               {a.q_stride_token, a.q_stride_head});
   out_ = GuardedBuffer(device, "out", plan_.total_q * a.out_stride_token * bytes_of(p.dtype));
   lse_ = GuardedBuffer(device, "lse", p.num_heads_q * lse_stride(plan_.total_q) * int64_t{sizeof(float)});
-  cu_q_ = GuardedBuffer::of(device, "cu_seqlens_q", plan_.cu_seqlens_q);
-  if (p.kv == KvSource::kPacked) cu_k_ = GuardedBuffer::of(device, "cu_seqlens_k", plan_.cu_seqlens_k);
-  if (!plan_.seqused_k.empty()) used_k_ = GuardedBuffer::of(device, "seqused_k", plan_.seqused_k);
-  if (p.kv == KvSource::kPaged) table_ = GuardedBuffer::of(device, "block_table", plan_.block_table);
+  cu_q_ = GuardedBuffer::of(device, "cu_seqlens_q", with_stale_sequence(plan_.cu_seqlens_q));
+  if (p.kv == KvSource::kPacked)
+    cu_k_ = GuardedBuffer::of(device, "cu_seqlens_k", with_stale_sequence(plan_.cu_seqlens_k));
+  if (!plan_.seqused_k.empty())
+    used_k_ = GuardedBuffer::of(device, "seqused_k", with_stale(plan_.seqused_k, 1));
+  if (p.kv == KvSource::kPaged)
+    table_ = GuardedBuffer::of(device, "block_table", with_stale(plan_.block_table, 0));
   const auto keep_if_any = [&](GuardedBuffer& b, const char* name, const auto& host) {
     if (!host.empty()) b = GuardedBuffer::of(device, name, host);
   };
-  keep_if_any(cache_rows_, "cache_batch_idx", plan_.cache_batch_idx);
-  keep_if_any(leftpad_, "cache_leftpad", plan_.cache_leftpad);
+  const auto stale_if_any = [](const std::vector<int32_t>& host) {
+    return host.empty() ? host : with_stale(host, 0);
+  };
+  keep_if_any(cache_rows_, "cache_batch_idx", stale_if_any(plan_.cache_batch_idx));
+  keep_if_any(leftpad_, "cache_leftpad", stale_if_any(plan_.cache_leftpad));
   keep_if_any(slopes_, "alibi_slopes", alibi_slopes_of(item_, variant));
   keep_if_any(sinks_, "sinks", sinks_of(item_));
   keep_if_any(q_descale_, "q_descale", q_descales_of(item_, plan_, variant));

@@ -39,6 +39,18 @@ TEST(Workload, UnreadSlotsAreNanAndReadOnesFinite) {
       << "the row behind the last query";
 }
 
+TEST(Workload, BehindTheLastSequenceStandsWhatLooksLikeAnother) {
+  const auto device = open_device("cpu", 1);
+  const Workload w(*device, small_case());
+  const AttentionParams p = w.params().attention;
+  EXPECT_EQ(p.cu_seqlens_q[p.batch + 1], p.cu_seqlens_q[p.batch] + 1);
+  EXPECT_EQ(p.seqused_k[p.batch], 1);
+  EXPECT_EQ(p.block_table[p.batch * p.block_table_stride], 0);
+  const Workload append(*device, small_case(Op::kKvAppend));
+  const KvAppendParams a = append.params().kv_append;
+  EXPECT_EQ(a.slot_mapping[a.num_tokens], 0);
+}
+
 TEST(Workload, PaddedStridesAreAllDifferentAndLeaveNanBetweenRows) {
   const auto device = open_device("cpu", 1);
   LayoutVariant layout;
