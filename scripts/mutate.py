@@ -35,7 +35,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "mutate"
 # checks.h holds what refuses launches that contradict the contract: no sweep makes one.
 FILES = ["kernels/cpu/*", *(f"kernels/common/{name}.h" for name in ("addressing", "descale", "mask", "quantise", "rotary", "score"))]
-SWEEPS = ["configs/smoke.yaml", "configs/semantics.yaml", "configs/semantics.yaml --check full,invariants"]
+SWEEPS = ["configs/smoke.yaml", "configs/semantics.yaml"]
 
 SWAPS = {" < ": [" <= "], " <= ": [" < "], " > ": [" >= "], " >= ": [" > "], " == ": [" != "], " != ": [" == "], " && ": [" || "], " || ": [" && "],
          " + ": [" - "], " - ": [" + "], " * ": [" / "], " / ": [" * "], " % ": [" / "], " += ": [" = ", " -= "], " *= ": [" = "],
