@@ -335,15 +335,15 @@ class Consumer {
           step(s, o, weights, next);
           replace(weights, next);
         }
-        return;
-      }
-      while (n_ > n_begin_) {
-        step(s, o, weights, next);
-        if (n_ == n_begin_) {
-          replace(weights, next);
-          return;
+      } else {
+        while (n_ > n_begin_) {
+          step(s, o, weights, next);
+          if (n_ == n_begin_) {
+            replace(weights, next);
+            return;
+          }
+          step(s, o, next, weights);
         }
-        step(s, o, next, weights);
       }
     }
   }
