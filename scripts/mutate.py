@@ -2,14 +2,13 @@
 """Would a wrong kernel be caught? Changes a kernel's source in one place at a time, builds attnbench, and runs what a user would run.
 
     scripts/mutate.py --count 100 --out mutants.json          # kernels/cpu and what it includes of kernels/common
-    scripts/mutate.py --file 'kernels/mine/*' --kernel mine --count 50 --list                 # print the changes, make none
-    scripts/mutate.py --file 'kernels/mine/*' --kernel mine --count 50 --seed 2 --out mine.json
+    scripts/mutate.py --file 'kernels/mine/*' --kernel mine --count 50 --seed 2 --out mine.json    # --list: print the changes, make none
     scripts/mutate.py --table results/baselines/cpu/mutants.json                              # the tables of results/README.md
 
 A mutant is one small change of one line: a comparison, an operator or a constant by its neighbour, a term, a factor or a statement
 left out, a condition taken as true or false, arguments swapped, another variable of like name. They are drawn by the seed, spread
 evenly over the lines of all files; what the compiler refuses does not count. Each is made in a copy of the tree under build/mutate,
-built by CMake, and shown to each sweep until one objects:
+built by CMake, and shown to each sweep until one objects (--cmake -DATTNBENCH_SANITIZE=address,undefined: or a sanitizer does):
 
     caught       a case fails, crashes or hangs: the first one is named
     refused      none fails, but the kernel now skips cases that it passed (`attnbench gate` says: missing)
@@ -36,7 +35,6 @@ WORK = ROOT / "build" / "mutate"
 # checks.h holds what refuses launches that contradict the contract: no sweep makes one.
 FILES = ["kernels/cpu/*", *(f"kernels/common/{name}.h" for name in ("addressing", "descale", "mask", "quantise", "rotary", "score"))]
 SWEEPS = ["configs/smoke.yaml", "configs/semantics.yaml"]
-
 SWAPS = {" < ": [" <= "], " <= ": [" < "], " > ": [" >= "], " >= ": [" > "], " == ": [" != "], " != ": [" == "], " && ": [" || "], " || ": [" && "],
          " + ": [" - "], " - ": [" + "], " * ": [" / "], " / ": [" * "], " % ": [" / "], " += ": [" = ", " -= "], " *= ": [" = "],
          " << ": [" >> "], " >> ": [" << "], " & ": [" | "], " | ": [" & "], "std::min": ["std::max"], "std::max": ["std::min"]}
@@ -48,6 +46,7 @@ ARGUMENTS = re.compile(rf"(?<=[(\s])({TERM}), ({TERM})(?=[,)])")
 CHOICE = re.compile(r"\? ([^?:;]+) : ([^?:;,]+?)(?=[;,)]|$)")
 STATEMENT = re.compile(r"^\s+((?:continue|break|\+\+\w+)|(?!return\b)[\w.:\[\]>()*-]+ [-+*|&]?= .*|(?:[\w.:>-]|\[[^\]]*\])+\(.*\));$")
 BOUND = re.compile(r"(?<=; )(\w+) (<|<=) ([^;<>]+)(?=; )")
+CONDITION = re.compile(r"\bif (?:constexpr )?\((?:[^()]*; )?((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))+)\)")
 DECLARED = re.compile(r"(?!.*\breturn $)[\w>&*] [*&]?$")
 # Words of a name that a mistake confuses with one another.
 WORDS = {"k": "vq", "v": "k", "q": "k", "m": "l", "l": "m", "kv": ["q"], "token": ["head", "block"], "head": ["token"], "block": ["token"],
@@ -55,13 +54,12 @@ WORDS = {"k": "vq", "v": "k", "q": "k", "m": "l", "l": "m", "kv": ["q"], "token"
          "cos": ["sin"], "sin": ["cos"], "row": ["token"], "batch": ["head"], "outer": ["head"], "total": ["max"]}
 
 
+git = lambda *command: subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
 def fail(text):
     print(f"mutate: {text}", file=sys.stderr)
     sys.exit(2)
-
-
-def output_of(*command):
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def neighbours(number):
@@ -78,17 +76,6 @@ def siblings(name, names):
     parts = re.split(r"(_)", name)
     other = ["".join(parts[:i] + [w] + parts[i + 1:]) for i, part in enumerate(parts) for w in WORDS.get(part, [])]
     return [n for n in [*other, name + "_v", re.sub("_v$", "", name), re.sub("_$", "_v_", name), re.sub("_v_$", "_", name)] if n != name and n in names]
-
-
-def condition(code):
-    """Where the condition of an `if` on this line begins and ends."""
-    found = re.search(r"\bif (?:constexpr )?\((?:[^()]*; )?", code)
-    begin = end = found.end() if found else len(code)
-    depth = 1
-    while end < len(code) and depth:
-        depth += {"(": 1, ")": -1}.get(code[end], 0)
-        end += 1
-    return (begin, end - 1) if begin < end and not depth else None
 
 
 def changes(code, names):
@@ -108,10 +95,8 @@ def changes(code, names):
     for m in re.finditer(r"[A-Za-z_]\w*", code):
         if not DECLARED.search(code[:m.start()]):
             yield from (("name", *m.span(), new) for new in siblings(m.group(), names))
-    if m := STATEMENT.match(code):
-        yield "statement", *m.span(1), ""
-    if span := condition(code):
-        yield from (("condition", *span, new) for new in ("true", "false"))
+    yield from (("statement", *m.span(1), "") for m in [STATEMENT.match(code)] if m)
+    yield from (("condition", *m.span(1), new) for m in [CONDITION.search(code)] if m for new in ("true", "false"))
 
 
 def blanked(text):
@@ -129,12 +114,12 @@ def mutants(paths, seed):
         shared.update(re.findall(r"[A-Za-z]+_\w*", (ROOT / path).read_text()))
     for path, text in texts.items():
         lines, names = [], shared | set(re.findall(r"[A-Za-z_]\w*", text))
-        for number, (line, code) in enumerate(zip(text.split("\n"), blanked(text))):
+        for number, (line, code) in enumerate(zip(text.split("\n"), blanked(text)), 1):
             kinds = collections.defaultdict(list)
             for kind, begin, end, new in changes(code, names):
                 after = line[:begin] + new + line[end:]
                 if after != line:
-                    kinds[kind].append({"file": path, "line": number + 1, "kind": kind, "old": line.strip(), "new": after.strip()})
+                    kinds[kind].append({"file": path, "line": number, "kind": kind, "old": line.strip(), "new": after.strip()})
             if kinds:
                 lines.append([draw.choice(kinds[kind]) for kind in draw.sample(list(kinds), len(kinds))])
         chunks = [lines[i:i + 4] for i in range(0, len(lines), 4)]
@@ -145,7 +130,7 @@ def mutants(paths, seed):
 
 def copy_tree():
     """What git knows or does not ignore, into WORK/src; unchanged files keep their times, so that builds go on."""
-    names = {n for n in output_of("git", "ls-files", "-co", "--exclude-standard").splitlines() if (ROOT / n).is_file()} or fail("not a git checkout")
+    names = {n for n in git("ls-files", "-co", "--exclude-standard").splitlines() if (ROOT / n).is_file()} or fail("not a git checkout")
     for target in (t for t in (WORK / "src").rglob("*") if t.is_file() and str(t.relative_to(WORK / "src")) not in names):
         target.unlink()
     for source, target in ((ROOT / n, WORK / "src" / n) for n in names):
@@ -182,7 +167,7 @@ def judge(mutant, plain, args):
     target = WORK / "src" / mutant["file"]
     original = target.read_text()
     lines = original.split("\n")
-    lines[mutant["line"] - 1] = lines[mutant["line"] - 1].replace(mutant["old"], mutant["new"])
+    lines[mutant["line"] - 1] = mutant["new"]
     try:
         target.write_text("\n".join(lines))
         digest = build()
@@ -199,26 +184,21 @@ def judge(mutant, plain, args):
         target.write_text(original)
 
 
-def reason(mutant):
-    """Why a survivor is none, in the words of mutate_equivalent.json; None where that does not name it."""
-    known = json.loads((ROOT / "scripts/mutate_equivalent.json").read_text())
-    return next((e["why"] for e in known if [mutant["file"], mutant["old"], mutant["new"]] in e["changes"]), None)
-
-
 def report(data):
-    """Prints what became of the mutants of each file, and the survivors by reason; whether all have one."""
+    """Prints what became of the mutants of each file, and the survivors by reason; 1 where one has none."""
     columns = [*data["sweeps"], "refused", "survived", "same code"]
+    known = {tuple(c): e["why"] for e in json.loads((ROOT / "scripts/mutate_equivalent.json").read_text()) for c in e["changes"]}
     files, survivors = collections.defaultdict(collections.Counter), collections.Counter()
     for m in data["mutants"]:
         for row in (m["file"], "all"):
             files[row][m["config"] if m["verdict"] == "caught" else m["verdict"]] += 1
-        survivors[reason(m)] += m["verdict"] == "survived"
+        survivors[known.get((m["file"], m["old"], m["new"]))] += m["verdict"] == "survived"
     print("\n| file | mutants | " + " | ".join("caught by " + c if c in data["sweeps"] else c for c in columns) + " |\n|---|--:|" + "--:|" * len(columns))
     for name, tally in sorted(files.items(), key=lambda x: (x[0] == "all", x[0])):
         print(f"| {name} | {sum(tally.values())} | " + " | ".join(str(tally[c]) for c in columns) + " |")
     print("\n| survivors | why they are none |\n|--:|---|")
     print("\n".join(f"| {n} | {why or 'NOT EXPLAINED'} |" for why, n in survivors.most_common() if n))
-    return not survivors[None]
+    return int(survivors[None] > 0)
 
 
 def main():
@@ -236,30 +216,25 @@ def main():
     parser.add_argument("--table", type=pathlib.Path, metavar="FILE", help="print the tables of such a file, run nothing")
     args = parser.parse_args()
     if args.table:
-        return 0 if report(json.loads(args.table.read_text())) else 1
+        return report(json.loads(args.table.read_text()))
     args.sweep = args.sweep or SWEEPS
     paths = sorted({str(p.relative_to(ROOT)) for g in args.file or FILES for p in ROOT.glob(g) if p.suffix in (".h", ".cpp", ".cu", ".cuh")})
     old = json.loads(args.again.read_text()) if args.again else {"not_built": 0, "mutants": []}
-    chosen = [m for m in old["mutants"] if m["verdict"] == "survived"] if args.again else mutants(paths, args.seed)
-    if not chosen:
-        fail("nothing to change")
+    chosen = [m for m in old["mutants"] if m["verdict"] == "survived"] if args.again else mutants(paths, args.seed) or fail("nothing to change")
     if args.list:
-        print("\n".join(f"{m['file']}:{m['line']}: {m['kind']}\n  - {m['old']}\n  + {m['new']}" for m in chosen[:args.count]))
-        return 0
+        return print("\n".join(f"{m['file']}:{m['line']}: {m['kind']}\n  - {m['old']}\n  + {m['new']}" for m in chosen[:args.count]))
     copy_tree()
+    revision = git("describe", "--always", "--dirty", "--abbrev=12")
     os.environ["GIT_CEILING_DIRECTORIES"] = str(WORK)  # a commit meanwhile must not change the program
-    ninja = ["-G", "Ninja"] if shutil.which("ninja") else []
-    configure = ["cmake", *ninja, "-S", WORK / "src", "-B", WORK / "build", "-DCMAKE_BUILD_TYPE=Release", "-DATTNBENCH_TESTS=OFF", *shlex.split(args.cmake)]
-    if subprocess.run(configure, stdout=subprocess.DEVNULL).returncode != 0:
+    options = [*(["-G", "Ninja"] if shutil.which("ninja") else []), "-DCMAKE_BUILD_TYPE=Release", "-DATTNBENCH_TESTS=OFF", *shlex.split(args.cmake)]
+    if subprocess.run(["cmake", "-S", WORK / "src", "-B", WORK / "build", *options], stdout=subprocess.DEVNULL).returncode != 0:
         fail("CMake cannot configure the tree")
     plain = {"digest": build() or fail("the unchanged program does not build"), "passed": {}}
     for sweep in args.sweep:
         plain["passed"][sweep], wrong = run_sweep(sweep, args)
-        if not plain["passed"][sweep]:
-            fail(f"{sweep}: the unchanged kernel does not pass: {wrong}")
-    revisions = [*old.get("revisions", []), output_of("git", "describe", "--always", "--dirty", "--abbrev=12")]
-    data = {"made_by": "scripts/mutate.py", "commands": [*old.get("commands", []), shlex.join(sys.argv)], "revisions": revisions, "sweeps": args.sweep,
-            "passed": plain["passed"], "not_built": old["not_built"], "mutants": [m for m in old["mutants"] if m not in chosen]}
+        plain["passed"][sweep] or fail(f"{sweep}: the unchanged kernel passes no case, or not all: {wrong}")
+    data = {"made_by": "scripts/mutate.py", "commands": [*old.get("commands", []), shlex.join(sys.argv)], "revisions": [*old.get("revisions", []), revision],
+            "sweeps": args.sweep, "passed": plain["passed"], "not_built": old["not_built"], "mutants": [m for m in old["mutants"] if m not in chosen]}
     for i, mutant in enumerate(chosen):
         m = judge(mutant, plain, args)
         data["not_built"] += m is None
@@ -269,7 +244,7 @@ def main():
             args.out.write_text(json.dumps(data, indent=1) + "\n")
         if not args.again and len(data["mutants"]) == args.count:
             break
-    return 0 if report(data) else 1
+    return report(data)
 
 
 if __name__ == "__main__":
