@@ -50,8 +50,9 @@ FaultClass input_faults() {
           {{"int8_q_descale_ignored",
             "queries are taken as stored",
             {kInt8},
-            with_params(
-                [](Tamper& t, AttentionParams& p) { p.q_descale = t.put(ones(p.total_q * p.num_heads_q)); })},
+            with_params([](Tamper& t, AttentionParams& p) {
+              p.q_descale = t.put(ones(p.total_q * p.q_descale_stride_outer));
+            })},
            {"int8_q_descale_of_head_0",
             "the descale of query head 0 for all heads of a token",
             {kInt8},
@@ -77,7 +78,7 @@ FaultClass input_faults() {
             "queries are taken as stored",
             {kE4m3Queries},
             with_params([](Tamper& t, AttentionParams& p) {
-              p.q_descale = t.put(ones(int64_t{p.batch} * p.num_heads_kv));
+              p.q_descale = t.put(ones(p.batch * p.q_descale_stride_outer));
             })},
            {"e4m3_q_descale_of_k",
             "queries have the descales of keys",

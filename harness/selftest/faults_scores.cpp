@@ -231,8 +231,8 @@ FaultClass score_faults() {
 
 FaultClass quantised_faults() {
   const auto ones = [](const AttentionParams& p) {
-    return std::vector<float>(static_cast<std::size_t>(p.batch) * static_cast<std::size_t>(p.num_heads_kv),
-                              1.0f);
+    const int64_t outer = std::max(p.k_descale_stride_outer, p.v_descale_stride_outer);
+    return std::vector<float>(static_cast<std::size_t>(p.batch * outer), 1.0f);
   };
   HostRule saturated;
   saturated.weight = [](double p) {  // 1024 of a scale that puts the largest at 448 too high

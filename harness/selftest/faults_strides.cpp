@@ -10,6 +10,10 @@ constexpr const char* kPacked =
     "{kv: packed, dtype: bf16, heads: 8/2, head_dim: 64, mask: causal, batch: q40_q17s30_q1s50}";
 constexpr const char* kWithProbs =
     "{kv: packed, dtype: bf16, heads: 4/2, head_dim: 64, mask: causal, probs: true, batch: q20_q3s33}";
+constexpr const char* kE4m3 =
+    "{kv: paged, block_size: 16, dtype: bf16, kv_dtype: e4m3, heads: 8/2, head_dim: 128, mask: causal, "
+    "batch: "
+    "q5s70_q1s100}";
 constexpr const char* kInCall =
     "{kv: paged, append: in_call, dtype: bf16, heads: 8/2, head_dim: 64, mask: causal, batch: q5s70_q1s100}";
 constexpr const char* kTokens =
@@ -69,6 +73,20 @@ FaultClass stride_faults() {
             with_params([](Tamper&, AttentionParams& p) {
               p.probs_stride_token = p.max_seqlen_k;
               p.probs_stride_head = p.total_q * p.max_seqlen_k;
+            })},
+           {"v_descale_has_the_strides_of_k_descale",
+            "descales of V are addressed as those of K",
+            {kE4m3},
+            with_params([](Tamper&, AttentionParams& p) {
+              p.v_descale_stride_outer = p.k_descale_stride_outer;
+              p.v_descale_stride_head = p.k_descale_stride_head;
+            })},
+           {"k_descale_taken_as_dense",
+            "descales of K are Hkv apart",
+            {kE4m3},
+            with_params([](Tamper&, AttentionParams& p) {
+              p.k_descale_stride_outer = p.num_heads_kv;
+              p.k_descale_stride_head = 1;
             })},
            {"in_call_new_v_has_the_strides_of_new_k",
             "new values are addressed as new keys",

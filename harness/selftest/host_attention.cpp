@@ -27,9 +27,9 @@ HostView::HostView(Tamper& t, const AttentionParams& p) : p_(p) {
   if (p.alibi_slopes)
     slopes = t.read<float>(p.alibi_slopes, p.alibi_stride_batch ? b * p.num_heads_q : p.num_heads_q);
   if (p.sinks) sinks = t.read<float>(p.sinks, p.num_heads_q);
-  if (p.q_descale) q_descale = t.read<float>(p.q_descale, b * p.num_heads_kv);
-  if (p.k_descale) k_descale = t.read<float>(p.k_descale, b * p.num_heads_kv);
-  if (p.v_descale) v_descale = t.read<float>(p.v_descale, b * p.num_heads_kv);
+  if (p.q_descale) q_descale = t.read<float>(p.q_descale, b * p.q_descale_stride_outer);
+  if (p.k_descale) k_descale = t.read<float>(p.k_descale, b * p.k_descale_stride_outer);
+  if (p.v_descale) v_descale = t.read<float>(p.v_descale, b * p.v_descale_stride_outer);
   q = bytes(p.q, p.total_q * p.q_stride_token, p.dtype_q);
   k = bytes(p.k, kv_elements(p, cu_k, false), p.dtype_k);
   v = bytes(p.v, kv_elements(p, cu_k, true), p.dtype_v);
@@ -79,8 +79,10 @@ int64_t HostView::kv_offset(int seq, int64_t j, int kv_head, bool is_v) const {
 std::vector<double> HostView::load_kv(int seq, int kv_head, bool is_v) const {
   const int n = k_len(seq);
   const std::vector<float>& descales = is_v ? v_descale : k_descale;
+  const int64_t outer = is_v ? p_.v_descale_stride_outer : p_.k_descale_stride_outer;
+  const int64_t per_head = is_v ? p_.v_descale_stride_head : p_.k_descale_stride_head;
   const double descale =
-      descales.empty() ? 1.0 : static_cast<double>(descales[at(seq * p_.num_heads_kv + kv_head)]);
+      descales.empty() ? 1.0 : static_cast<double>(descales[at(seq * outer + kv_head * per_head)]);
   std::vector<double> out;
   out.reserve(at(int64_t{n} * p_.head_dim));
   for (int j = 0; j < n; ++j) {
@@ -98,7 +100,10 @@ std::vector<double> HostView::load_q(const HostRow& row) const {
   const int64_t from = row.token * p_.q_stride_token + row.head * p_.q_stride_head;
   const int kv_head = row.head / (p_.num_heads_q / p_.num_heads_kv);
   const double descale =
-      q_descale.empty() ? 1.0 : static_cast<double>(q_descale[at(row.seq * p_.num_heads_kv + kv_head)]);
+      q_descale.empty()
+          ? 1.0
+          : static_cast<double>(
+                q_descale[at(row.seq * p_.q_descale_stride_outer + kv_head * p_.q_descale_stride_head)]);
   std::vector<double> out;
   for (int c = 0; c < p_.head_dim; ++c)
     out.push_back(static_cast<double>(load_float(p_.dtype_q, q.data(), from + c)) * descale);

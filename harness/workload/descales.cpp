@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "harness/workload/strides.h"
+
 namespace attnbench {
 namespace {
 
@@ -14,14 +16,17 @@ DType type_of(const CaseParams& p, Tensor tensor) {
 /// One of nine steps between 0.5 and 1.5.
 float step(int64_t i) { return 0.5f + 0.125f * static_cast<float>(i % 9); }
 
-/// (B, Hkv), of e4m3.
+/// (B, Hkv), of e4m3, as the strides of `tensor` say; of V that is a view of K with K's numbers.
 std::vector<float> per_sequence(const Case& c, const LayoutVariant& variant, Tensor tensor) {
   const CaseParams& p = c.params;
-  std::vector<float> out;
+  const DescaleStrides s = descale_strides(p, tensor, variant.padded_strides);
+  const Tensor source = tensor == Tensor::kV && p.v_is_k_view ? Tensor::kK : tensor;
+  std::vector<float> out(p.seqs.size() * static_cast<std::size_t>(s.outer), kNan);
   for (std::size_t b = 0; b < p.seqs.size(); ++b) {
     for (int32_t h = 0; h < p.num_heads_kv; ++h) {
-      const int32_t head = tensor == Tensor::kQ ? h * (p.num_heads_q / p.num_heads_kv) : h;
-      out.push_back(descale_of(c, tensor, variant.seq_id(b), 0, head, 0));
+      const int32_t head = source == Tensor::kQ ? h * (p.num_heads_q / p.num_heads_kv) : h;
+      out[b * static_cast<std::size_t>(s.outer) + static_cast<std::size_t>(h * s.head)] =
+          descale_of(c, source, variant.seq_id(b), 0, head, 0);
     }
   }
   return out;
@@ -52,12 +57,14 @@ float stored_value(const Case& c, Tensor tensor, float value) {
 std::vector<float> q_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant) {
   const CaseParams& p = c.params;
   if (p.type_of_q() == DType::kE4m3) return per_sequence(c, variant, Tensor::kQ);
-  std::vector<float> out;
-  if (p.type_of_q() != DType::kInt8) return out;
-  out.reserve(plan.q_owners.size() * static_cast<std::size_t>(p.num_heads_q));
-  for (const RowOwner& o : plan.q_owners) {
-    for (int32_t h = 0; h < p.num_heads_q; ++h) {
-      out.push_back(o.seq < 0 ? kNan : descale_of(c, Tensor::kQ, o.seq, o.pos, h, 0));
+  if (p.type_of_q() != DType::kInt8) return {};
+  const DescaleStrides s = descale_strides(p, Tensor::kQ, variant.padded_strides);
+  std::vector<float> out(plan.q_owners.size() * static_cast<std::size_t>(s.outer), kNan);
+  for (std::size_t t = 0; t < plan.q_owners.size(); ++t) {
+    const RowOwner& o = plan.q_owners[t];
+    for (int32_t h = 0; o.seq >= 0 && h < p.num_heads_q; ++h) {
+      out[t * static_cast<std::size_t>(s.outer) + static_cast<std::size_t>(h * s.head)] =
+          descale_of(c, Tensor::kQ, o.seq, o.pos, h, 0);
     }
   }
   return out;
@@ -82,10 +89,15 @@ std::vector<float> k_descales_of(const Case& c, const WorkloadPlan& plan, const 
 
 std::vector<float> v_descales_of(const Case& c, const LayoutVariant& variant) {
   const CaseParams& p = c.params;
-  if (p.type_of_v() == DType::kE4m3) return per_sequence(c, variant, p.v_is_k_view ? Tensor::kK : Tensor::kV);
-  std::vector<float> out;
-  for (int32_t h = 0; p.type_of_v() == DType::kInt8 && h < p.num_heads_kv; ++h) {
-    for (int32_t ch = 0; ch < p.dim_v(); ++ch) out.push_back(descale_of(c, Tensor::kV, 0, 0, h, ch));
+  if (p.type_of_v() == DType::kE4m3) return per_sequence(c, variant, Tensor::kV);
+  if (p.type_of_v() != DType::kInt8) return {};
+  const auto head = static_cast<std::size_t>(descale_strides(p, Tensor::kV, variant.padded_strides).head);
+  std::vector<float> out(static_cast<std::size_t>(p.num_heads_kv) * head, kNan);
+  for (int32_t h = 0; h < p.num_heads_kv; ++h) {
+    for (int32_t ch = 0; ch < p.dim_v(); ++ch) {
+      out[static_cast<std::size_t>(h) * head + static_cast<std::size_t>(ch)] =
+          descale_of(c, Tensor::kV, 0, 0, h, ch);
+    }
   }
   return out;
 }

@@ -137,16 +137,21 @@ OpParams Workload::shape_params(const Case& item, bool padded) {
   a.dtype_k = p.type_of_k();
   a.dtype_v = p.type_of_v();
   a.dtype_out = p.dtype;
-  a.q_descale_stride_outer = a.k_descale_stride_outer = a.v_descale_stride_outer = p.num_heads_kv;
-  a.q_descale_stride_head = a.k_descale_stride_head = a.v_descale_stride_head = 1;
-  if (p.type_of_q() == DType::kInt8) a.q_descale_stride_outer = p.num_heads_q;
+  const DescaleStrides q_descale = descale_strides(p, Tensor::kQ, padded);
+  a.q_descale_stride_outer = q_descale.outer;
+  a.q_descale_stride_head = q_descale.head;
+  const DescaleStrides k_descale = descale_strides(p, Tensor::kK, padded);
+  a.k_descale_stride_outer = k_descale.outer;
+  a.k_descale_stride_head = k_descale.head;
+  const DescaleStrides v_descale = descale_strides(p, Tensor::kV, padded);
+  a.v_descale_stride_outer = v_descale.outer;
+  a.v_descale_stride_head = v_descale.head;
   if (p.type_of_k() == DType::kInt8) {
     const KvStrides dense = kv_strides(p, false);
     a.k_descale_stride_block = dense.block / p.head_dim;
     a.k_descale_stride_outer = dense.token / p.head_dim;
     a.k_descale_stride_head = dense.head / p.head_dim;
   }
-  if (p.type_of_v() == DType::kInt8) a.v_descale_stride_head = p.dim_v();
   const TokenStrides q = token_strides(p.num_heads_q, p.head_dim, pad(Pad::kQ));
   a.q_stride_token = q.token;
   a.q_stride_head = q.head;

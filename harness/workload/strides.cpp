@@ -30,6 +30,14 @@ KvStrides kv_strides(const CaseParams& p, bool is_v, bool padded) {
   return {(h + pad) * (rows + pad) * d, (h + pad) * d, d, rows};
 }
 
+DescaleStrides descale_strides(const CaseParams& p, Tensor tensor, bool padded) {
+  const int64_t behind = !padded ? 0 : tensor == Tensor::kQ ? 1 : tensor == Tensor::kK ? 2 : 3;
+  if (tensor == Tensor::kV && p.type_of_v() == DType::kInt8) return {p.num_heads_kv, p.dim_v() + behind};
+  const bool per_token = tensor == Tensor::kQ && p.type_of_q() == DType::kInt8;
+  const int64_t heads = per_token ? p.num_heads_q : p.num_heads_kv;
+  return {heads * (1 + behind) + behind, 1 + behind};
+}
+
 template <class T>
 std::vector<T> without_padding(std::vector<T> raw, const Extents& e, const char* name, std::string& stray) {
   std::vector<T> out;

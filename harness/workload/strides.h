@@ -36,6 +36,14 @@ struct KvStrides {
 };
 KvStrides kv_strides(const CaseParams& p, bool is_v, bool padded = false);
 
+/// (stride_outer, stride_head) in floats of the descales of e4m3 q, K or V, per (sequence, KV head), of int8
+/// q, per (token, query head), and of int8 V, per (KV head, channel). Those of int8 K lie as its dense rows
+/// do.
+struct DescaleStrides {
+  int64_t outer, head;
+};
+DescaleStrides descale_strides(const CaseParams& p, Tensor tensor, bool padded);
+
 /// An output as it lies in memory, and the outer, inner and innermost extents of what counts of it.
 struct Extents {
   int64_t outer, outer_stride, inner, inner_stride, width;
