@@ -106,7 +106,11 @@ FaultClass append_faults() {
            {"value_written_as_key",
             "both caches hold keys",
             {kAppending},
-            with_append([](Tamper&, KvAppendParams& p) { p.value = p.key; })},
+            with_append([](Tamper&, KvAppendParams& p) {
+              p.value = p.key;
+              p.value_stride_token = p.key_stride_token;
+              p.value_stride_head = p.key_stride_head;
+            })},
            {"one_token_too_many",
             "what stands behind the last slot is taken as another token's",
             {kAppending},
