@@ -37,7 +37,6 @@ uint64_t features_of_case(const CaseParams& p) {
   return f;
 }
 
-/// The fields that need no memory.
 RotaryParams rotary_shape(const CaseParams& p) {
   RotaryParams r{};
   if (p.rotary == Rotary::kNone) return r;
@@ -70,7 +69,6 @@ MergeStatesParams merge_shape(const CaseParams& p, bool padded) {
   return m;
 }
 
-/// The fields that need no memory.
 ScaleParams scale_shape(const CaseParams& p, const KvStrides& cache, bool is_v) {
   ScaleParams s{};
   if (p.computes_scales(is_v)) {
