@@ -1,0 +1,130 @@
+// What the lanes of alike_kernel divide their rows by: scales that are given, or the largest magnitudes of
+// which scales are computed.
+#pragma once
+
+#include "kernels/cuda/append/alike_lane.cuh"
+#include "kernels/cuda/append/scales.cuh"
+
+namespace attnbench::cuda_append::alike {
+
+/// The larger magnitude of each of two pairs, of either sign; a NaN gives way.
+template <DType kType>
+__device__ __forceinline__ uint32_t larger_pair(uint32_t a, uint32_t b) {
+  uint32_t larger;
+  if constexpr (kType == DType::kBf16) {
+    asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  } else {
+    asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  }
+  return larger;
+}
+
+/// The largest magnitude of a lane's channels.
+template <DType kType>
+__device__ __forceinline__ float largest_packed(const uint4 (&words)[kChunks]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 860
+  float x[kChannels], y[kChannels];
+  unpack<kType>(words[0], x);
+  unpack<kType>(words[1], y);
+  return fmaxf(largest_of(x), largest_of(y));
+#else
+  uint32_t of[kChunks];
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    of[c] = larger_pair<kType>(larger_pair<kType>(words[c].x, words[c].y),
+                               larger_pair<kType>(words[c].z, words[c].w));
+  }
+  const float2 pair = unpack_pair<kType>(larger_pair<kType>(of[0], of[1]));
+  return fmaxf(fmaxf(0.0f, fabsf(pair.x)), fabsf(pair.y));
+#endif
+}
+
+/// What a lane's rows of K or of V are divided by.
+template <Scales kScales>
+struct Divisors {
+  static constexpr bool kEach = kScales == Scales::kPerChannel;  ///< one per channel, else one
+  float by[kEach ? kChunks : 1][kEach ? kChannels : 1];          ///< scales, then their reciprocals
+  float factor = 1.0f;                                           ///< range_factor of the one
+
+  /// Asks for scales that are given.
+  __device__ __forceinline__ void load(const Side& side, const Lane& lane) {
+    if constexpr (kScales == Scales::kComputed) return;
+    const float* given = side.given + lane.head * side.given_stride_head;
+    if constexpr (kScales == Scales::kPerHead) by[0][0] = __ldg(given);
+    if constexpr (kEach) {
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        const auto* from = reinterpret_cast<const float4*>(given + lane.channel[c]);
+#pragma unroll
+        for (int i = 0; i < kChannels; i += 4) {
+          *reinterpret_cast<float4*>(&by[c][i]) =
+              lane.exists[c] ? __ldg(from + i / 4) : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+        }
+      }
+    }
+  }
+
+  /// Of scales that are given: inverts them. False where products need a range_factor beside.
+  __device__ __forceinline__ bool invert() {
+    if constexpr (kScales == Scales::kComputed) return true;
+    float least = 1.0f, most = 1.0f;
+#pragma unroll
+    for (auto& row : by) {
+#pragma unroll
+      for (float s : row) {
+        least = fminf(least, fabsf(s));
+        most = fmaxf(most, fabsf(s));
+      }
+    }
+    if (__builtin_expect(least >= 0x1p-120f && most <= 0x1p120f, 1)) {
+#pragma unroll
+      for (auto& row : by) {
+#pragma unroll
+        for (float& s : row) s = usual_reciprocal(s);
+      }
+      return true;
+    }
+#pragma unroll
+    for (auto& row : by) {
+#pragma unroll
+      for (float& s : row) {
+        factor = range_factor(s);
+        s = reciprocal(s * factor);
+      }
+    }
+    return false;
+  }
+
+  __device__ __forceinline__ void divide(float (&x)[kChunks][kChannels]) const {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
+      for (int i = 0; i < kChannels; ++i) x[c][i] *= by[kEach ? c : 0][kEach ? i : 0];
+    }
+  }
+
+  /// The rest of a division where not all scales are usual.
+  __device__ __forceinline__ void divide_more(const Side& side, const Lane& lane,
+                                              float (&x)[kChunks][kChannels]) const {
+    if constexpr (!kEach) {
+#pragma unroll
+      for (int i = 0; i < kChunks * kChannels; ++i) x[i / kChannels][i % kChannels] *= factor;
+      return;
+    }
+    // Rare, so few instructions rather than fast.
+    const float* given = side.given + lane.head * side.given_stride_head;
+    float n[kChunks * kChannels];
+#pragma unroll
+    for (int i = 0; i < kChunks * kChannels; ++i) n[i] = x[i / kChannels][i % kChannels];
+#pragma unroll 1
+    for (int i = 0; i < kChunks * kChannels; ++i) {
+      const bool second = i >= kChannels;
+      if (!(second ? lane.exists[1] : lane.exists[0])) break;
+      n[i] *= range_factor(__ldg(given + (second ? lane.channel[1] : lane.channel[0]) + i % kChannels));
+    }
+#pragma unroll
+    for (int i = 0; i < kChunks * kChannels; ++i) x[i / kChannels][i % kChannels] = n[i];
+  }
+};
+
+}  // namespace attnbench::cuda_append::alike
