@@ -13,6 +13,7 @@
 #include "harness/report/files.h"
 #include "harness/report/load.h"
 #include "harness/report/text.h"
+#include "harness/run/last_words.h"
 
 namespace attnbench::cli {
 
@@ -107,8 +108,12 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
     return e.get_exit_code() == 0 ? app.exit(e) : usage_error(app, e);  // --help and --version are 0
   }
   try {
+    tell_crashes(AfterLastWords::kExitCode);
     load_plugins(program);
-    return program.chosen();
+    const int code = program.chosen();
+    set_advice("");
+    set_in_hand(program.plugins.empty() ? "" : "the static destructors, as the program ends");
+    return code;
   } catch (const ConfigError& e) {
     std::cerr << one_line(e.what()) << "\n";  // it quotes a file, which may hold anything
     return 2;

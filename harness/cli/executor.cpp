@@ -5,22 +5,23 @@
 
 #include <algorithm>
 
+#include "harness/run/last_words.h"
+
 namespace attnbench::cli {
 namespace {
 
-/// The command line of a worker: this one, told to be a worker. Its cases come through a pipe; what their
-/// file says of checks stands on the command line.
-std::vector<std::string> worker_command(const Program& program,
-                                        const std::vector<std::string>& check_of_file) {
-  std::vector<std::string> more = {"--worker"};
+/// How often a case of --in-process that does not end is told of.
+constexpr int kHangSeconds = 60;
+
+}  // namespace
+
+std::vector<std::string> worker_command(const Program& program, std::vector<std::string> more) {
+  more.push_back("--worker");
   for (const LoadedPlugin& plugin : program.plugins) more.push_back("--plugin-digest=" + plugin.digest);
-  if (!check_of_file.empty()) more.push_back(fmt::format("--check={}", fmt::join(check_of_file, ",")));
   std::vector<std::string> argv = program.command_line;
   argv.insert(argv.begin() + 2, more.begin(), more.end());  // behind the name of the subcommand
   return argv;
 }
-
-}  // namespace
 
 Executor::Executor(const RunOptions& o, const Program& program, const SessionOptions& session,
                    const std::vector<std::string>& check_of_file)
@@ -32,6 +33,7 @@ Executor::Executor(const RunOptions& o, const Program& program, const SessionOpt
     throw UsageError("--in-process runs on one device, in this process");
   }
   if (o.in_process) {
+    tell_hangs(kHangSeconds);
     device_ = open_chosen_device(o.device, o.threads, o.quiet);
     info_ = device_->info();
   } else {
@@ -42,7 +44,10 @@ Executor::Executor(const RunOptions& o, const Program& program, const SessionOpt
 void Executor::open_workers(const RunOptions& o, const Program& program,
                             const std::vector<std::string>& check_of_file) {
   SupervisorOptions s;
-  s.worker_command = worker_command(program, check_of_file);
+  // Its cases come through a pipe; what their file says of checks stands on the command line.
+  s.worker_command = worker_command(
+      program, check_of_file.empty() ? std::vector<std::string>{}
+                                     : std::vector{fmt::format("--check={}", fmt::join(check_of_file, ","))});
   s.devices = chosen_devices(o.device, o.quiet);
   s.threads = o.threads;
   s.timeout_s = o.timeout_s;
@@ -86,9 +91,10 @@ void Executor::run(const std::vector<WorkItem>& work, const RunEvents& events) {
       lost_ = info_.name + " is unusable after this error";
       return;
     }
-    const bool more = events.end(
-        run_item(w, *device_, session_, lost, [&](const std::string& repro) { events.begin(w, repro); }));
-    if (!more) return;
+    Record record =
+        run_item(w, *device_, session_, lost, [&](const std::string& repro) { events.begin(w, repro); });
+    set_in_hand("");
+    if (!events.end(std::move(record))) return;
   }
 }
 

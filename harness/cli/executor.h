@@ -11,6 +11,9 @@
 
 namespace attnbench::cli {
 
+/// The command line of a worker: this one, told to be a worker, and more options.
+std::vector<std::string> worker_command(const Program& program, std::vector<std::string> more);
+
 class Executor {
  public:
   /// Opens the device or the devices. Throws UsageError where one cannot be opened, and where options do not

@@ -10,6 +10,7 @@
 #include "harness/cli/plugins.h"
 #include "harness/cli/profiler_tool.h"
 #include "harness/report/ncu_csv.h"
+#include "harness/run/last_words.h"
 #include "harness/run/launcher.h"
 
 namespace attnbench::cli {
@@ -150,6 +151,10 @@ int profile(const ProfileOptions& o, const Program& program) {
     std::cout << shell_line(own_command(o, program, item, kernel, device->info().name)) << "\n";
     return 0;
   }
+  const std::string plugin = plugin_of(program, kernel);
+  set_in_hand(
+      fmt::format("case {}, kernel {}{}", item.id, kernel.name, plugin.empty() ? "" : " of " + plugin));
+  set_advice("attnbench run --case tells whether it is right");
   if (auto why = refusal(kernel, *device, item)) {
     std::cerr << "attnbench: skipped: " << *why << "\n";
     return 6;

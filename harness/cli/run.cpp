@@ -23,6 +23,7 @@
 #include "harness/report/json.h"
 #include "harness/report/load.h"
 #include "harness/report/text.h"
+#include "harness/run/last_words.h"
 #include "harness/session/journal.h"
 #include "harness/session/plan.h"
 #include "harness/session/resume.h"
@@ -30,8 +31,6 @@
 
 namespace attnbench::cli {
 namespace {
-
-constexpr int kInterrupted = 130;  ///< 128 + SIGINT, as shells have it
 
 /// "configs" with a date: where a run goes that was not told.
 std::filesystem::path default_folder(const std::string& name) {
@@ -267,11 +266,15 @@ int run(const RunOptions& o, const Program& program) {
     std::cerr << fmt::format("{}: {} of {} runs are finished\n", dir.string(), records.size(), work.size());
   }
 
+  set_advice(fmt::format("finished cases are in {}, and --resume {} goes on{}",
+                         (dir / "journal.jsonl").string(), dir.string(),
+                         o.in_process ? "; without --in-process each case is isolated" : ""));
   watch_for_stop();
   Progress progress(left.size(), o.quiet, o.verbose);
   const auto begin = std::chrono::steady_clock::now();
   RunEvents events;
   events.begin = [&](const WorkItem& w, const std::string& repro) {
+    set_in_hand(in_hand_text(w, options));
     progress.begin(w.item->id + "/" + w.kernel->name, repro);
   };
   events.end = [&](Record record) {

@@ -10,9 +10,13 @@
 #include <sstream>
 
 #include "harness/cli/common.h"
+#include "harness/cli/executor.h"
 #include "harness/cli/plugins.h"
+#include "harness/cli/stop_signal.h"
 #include "harness/report/files.h"
 #include "harness/report/json.h"
+#include "harness/run/last_words.h"
+#include "harness/selftest/isolated.h"
 #include "harness/selftest/report.h"
 
 namespace attnbench::cli {
@@ -27,6 +31,10 @@ struct SelftestFlags {
   int seeds = 2;
   int threads = 0;
   std::vector<int64_t> contexts = {512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072};
+  double timeout_s = 120;
+  bool timeout_given = false;
+  bool in_process = false;
+  bool worker = false;  ///< this process is one
   bool sensitivity = false;
   bool quiet = false;
 };
@@ -40,6 +48,53 @@ std::function<bool(const std::string&)> filter_of(const std::string& filter) {
     throw UsageError(fmt::format("--filter '{}' is not a regular expression: {}", filter, e.what()));
   }
 }
+
+/// How often a step of --in-process that does not end is told of.
+constexpr int kHangSeconds = 60;
+
+/// Where the steps run: in a worker process, or in this one.
+class Steps {
+ public:
+  Steps(const SelftestFlags& flags, const Program& program) {
+    if (flags.in_process || flags.sensitivity) {
+      tell_hangs(kHangSeconds);
+      device_ = open_chosen_device(flags.device, flags.threads, flags.quiet);
+      info_ = device_->info();
+      return;
+    }
+    IsolatedOptions o;
+    o.worker_command = worker_command(program, {});
+    o.device = chosen_devices(flags.device, flags.quiet).front();
+    o.threads = flags.threads;
+    o.timeout_s = flags.timeout_s;
+    o.output = [](std::string_view text) { std::cerr << text << std::flush; };
+    isolated_ = std::make_unique<IsolatedSteps>(o);
+    try {
+      info_ = isolated_->open();
+    } catch (const DeviceError& e) {
+      throw UsageError(fmt::format("--device {}: {}", flags.device, e.what()));
+    }
+  }
+
+  const DeviceInfo& info() const { return info_; }
+  Device& device() { return *device_; }  ///< of this process
+
+  SelftestResult run(const Program& program, const SelftestOptions& options) {
+    if (!isolated_) return run_selftest(program.kernels, *device_, options);
+    return run_selftest(
+        plan_selftest(program.kernels, info_.kind, options),
+        [&](const SelftestStep& step) {
+          set_in_hand("selftest " + step.text());
+          return isolated_->run(step);
+        },
+        options);
+  }
+
+ private:
+  DeviceInfo info_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<IsolatedSteps> isolated_;
+};
 
 /// The smallest faults that are caught, of the first kernel chosen.
 int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& device,
@@ -62,24 +117,32 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
 }
 
 int run_command(const SelftestFlags& flags, const Program& program) {
+  if (flags.worker) return serve_steps(program.kernels);
   check_kernel_names(flags.kernels, program.kernels);
-  const auto device = open_chosen_device(flags.device, flags.threads, flags.quiet);
+  if (flags.timeout_given && (flags.in_process || flags.sensitivity)) {
+    throw UsageError(
+        "--timeout needs a worker process: nobody could stop a step of --in-process or --sensitivity");
+  }
   SelftestOptions options;
   options.kernels = flags.kernels;
   options.seeds = flags.seeds;
   options.chosen = filter_of(flags.filter);
   if (!flags.quiet) options.progress = [](const std::string& line) { std::cerr << line << "\n"; };
+  options.stop = stop_requested;
   const std::filesystem::path dir(flags.out);
   // Before the work, so that a wrong path costs nothing.
   make_folder(dir);
+  Steps steps(flags, program);
   const auto write = [&](const char* name, const std::string& text) {
     write_file_atomically(dir / name, text);
     std::cout << "report: " << (dir / name).string() << "\n";
   };
-  RunContext context = describe_run(device->info(), "selftest", program.command_line);
+  RunContext context = describe_run(steps.info(), "selftest", program.command_line);
   context.plugins = program.plugins;
-  if (flags.sensitivity) return run_sensitivity(flags, program, *device, dir, context);
-  const SelftestResult result = run_selftest(program.kernels, *device, options);
+  if (flags.sensitivity) return run_sensitivity(flags, program, steps.device(), dir, context);
+  if (flags.in_process) set_advice("without --in-process it is the error of one step, and the others go on");
+  watch_for_stop();
+  const SelftestResult result = steps.run(program, options);
   for (const std::string& format : flags.formats) {
     std::ostringstream text;
     if (format == "md") {
@@ -95,7 +158,9 @@ int run_command(const SelftestFlags& flags, const Program& program) {
                                f.name, f.kernel, f.item, f.reason.empty() ? "" : ": ", f.reason);
   }
   for (const std::string& alarm : result.clean.alarms) std::cout << "false alarm: " << alarm << "\n";
-  std::cout << selftest_summary(result) << "\n";
+  std::cout << selftest_summary(result) << "\n" << std::flush;
+  if (!result.unfinished.empty()) std::cerr << result.unfinished << "\n";
+  if (stop_requested()) return kInterrupted;
   if (result.exit_code() == 6) {
     std::cerr << (flags.filter.empty() ? std::string("no fault applies to these kernels\n")
                                        : fmt::format("no fault that applies matches --filter '{}'; "
@@ -121,6 +186,24 @@ void add_selftest(CLI::App& app, Program& program) {
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
   add_plugin_option(*command, program);
+  command
+      ->add_option_function<double>(
+          "--timeout",
+          [o](const double& s) {
+            o->timeout_s = s;
+            o->timeout_given = true;
+          },
+          "Seconds after which a step is given up and its worker process killed (default 120)")
+      ->type_name("S")
+      ->check(CLI::Range(0.001, 1e6));
+  command->add_flag("--in-process", o->in_process,
+                    "Run the kernels in this process, for debuggers: a crash or a hang ends the selftest");
+  command->add_flag("--worker", o->worker)->group("");
+  command->add_option("--plugin-digest", program.plugin_digests)
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group("");
   command->add_option("--seeds", o->seeds, "Clean runs take seeds 1 to N of every case (default 2)")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
@@ -154,8 +237,9 @@ void add_selftest(CLI::App& app, Program& program) {
       "  attnbench selftest --device cpu\n"
       "  attnbench selftest --kernel cuda_simt --filter paging --format json,md --out results/runs/selftest\n"
       "  attnbench selftest --plugin ./mine.so --kernel mine\n"
-      "Exit codes: 0 all faults that apply were caught and no clean run failed, 1 otherwise, 6 no fault "
-      "applied.");
+      "Exit codes: 0 all faults that apply were caught and no clean run failed, 1 otherwise, 5 a step "
+      "crashed, "
+      "hung or could\n  not be run, 6 no fault applied, 130 interrupted.");
   command->callback([=, &program] { program.chosen = [=, &program] { return run_command(*o, program); }; });
 }
 

@@ -4,6 +4,8 @@
 
 #include <csignal>
 
+#include "harness/run/last_words.h"
+
 namespace attnbench::cli {
 namespace {
 
@@ -11,6 +13,7 @@ volatile std::sig_atomic_t g_stop = 0;
 
 extern "C" void on_signal(int signal) {
   if (g_stop) {
+    write_stopped();
     std::signal(signal, SIG_DFL);
     std::raise(signal);
     return;

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "harness/cases/paths.h"
+#include "harness/run/last_words.h"
 #include "harness/run/merge_variance.h"
 
 namespace attnbench {
@@ -19,12 +20,11 @@ void check(const Kernel& kernel, KernelStatus status, const KernelMessage& messa
 }
 
 /// Whatever a kernel throws is its failure, also what elsewhere would mean that the case does not fit.
-template <class Call>
-void call(const Kernel& kernel, const char* step, Call&& step_of_kernel) {
-  KernelMessage message{};
-  KernelStatus status = KernelStatus::kOk;
+template <class Function>
+auto guarded(const Kernel& kernel, const char* step, Function&& function) {
+  const KernelCall in_hand(step, kernel.name);
   try {
-    status = step_of_kernel(&message);
+    return function();
   } catch (const std::bad_alloc&) {
     throw KernelError(
         fmt::format("{}: {} failed: out of memory: it wants more than its workspace, and the "
@@ -35,6 +35,12 @@ void call(const Kernel& kernel, const char* step, Call&& step_of_kernel) {
   } catch (...) {
     throw KernelError(fmt::format("{}: {} threw something that is no std::exception", kernel.name, step));
   }
+}
+
+template <class Call>
+void call(const Kernel& kernel, const char* step, Call&& step_of_kernel) {
+  KernelMessage message{};
+  const KernelStatus status = guarded(kernel, step, [&] { return step_of_kernel(&message); });
   check(kernel, status, message, step);
 }
 
@@ -56,7 +62,8 @@ std::optional<std::string> refused(const Kernel& kernel, const Device& device, c
   const LaunchContext context = device.launch_context();
   KernelMessage message{};
   if (check_features(kernel, params, &message) != KernelStatus::kOk) return message.text;
-  if (kernel.supports(&params, &context, &message) != KernelStatus::kOk) return message.text;
+  const auto asked = [&] { return kernel.supports(&params, &context, &message); };
+  if (guarded(kernel, "supports", asked) != KernelStatus::kOk) return message.text;
   return std::nullopt;
 }
 
@@ -118,7 +125,8 @@ Launcher::Launcher(const Kernel& kernel, Device& device, const Workload& workloa
 
 void Launcher::add_step(const Kernel& kernel, const OpParams& params) {
   Step& step = steps_.emplace_back(Step{&kernel, params, device_->launch_context(), {}});
-  const std::size_t bytes = kernel.workspace_bytes ? kernel.workspace_bytes(&params, &step.context) : 0;
+  const auto wanted = [&] { return kernel.workspace_bytes(&params, &step.context); };
+  const std::size_t bytes = kernel.workspace_bytes ? guarded(kernel, "workspace_bytes", wanted) : 0;
   if (bytes > 0) {
     step.workspace = GuardedBuffer(*device_, "workspace", static_cast<int64_t>(bytes));
     device_->set_bytes(step.workspace.data(), 0xff,
@@ -174,6 +182,15 @@ void Launcher::add_parts(const Workload& workload) {
   const Kernel* merger = merge_kernel(*device_, op_of(merge));
   if (!merger) throw KernelError(fmt::format("{}: no kernel merges its {} states", kernel_->name, states));
   add_step(*merger, op_of(merge));
+}
+
+Numerics Launcher::numerics() const {
+  return guarded(*kernel_, "numerics", [&] { return kernel_->numerics(&params_); });
+}
+
+Tile Launcher::tile() const {
+  if (kernel_->tile == nullptr) return {};
+  return guarded(*kernel_, "tile", [&] { return kernel_->tile(&params_); });
 }
 
 void Launcher::launch() {

@@ -40,9 +40,10 @@ class Launcher {
   /// Enqueues one launch, or all of the path, inside a profiler's range "launch". Throws KernelError.
   void launch();
 
-  Numerics numerics() const { return kernel_->numerics(&params_); }
+  /// Both throw KernelError, as everything does that a kernel does.
+  Numerics numerics() const;
   /// All zero where the kernel does not tell.
-  Tile tile() const { return kernel_->tile != nullptr ? kernel_->tile(&params_) : Tile{}; }
+  Tile tile() const;
   /// What the last launch left in `workload`, the one of the constructor, with the variance of O that comes
   /// of merging partial states.
   HostOutputs outputs(const Workload& workload) const;

@@ -14,6 +14,8 @@
 #include <fstream>
 #include <string_view>
 
+#include "harness/run/last_words.h"
+
 namespace attnbench {
 namespace {
 
@@ -161,6 +163,7 @@ std::vector<const Kernel*> checked_kernels(const Plugin& table) {
 LoadedPlugin load_plugin(const std::string& path) {
   const std::string file = checked_file(path);
   LoadedPlugin plugin{file, digest_of(file), {}};
+  const KernelCall in_hand("opening", file.c_str());
   plugin.kernels = open_kernels(file);
   return plugin;
 }
@@ -171,6 +174,7 @@ std::optional<std::string> crash_of_loading(const std::string& path) {
     throw PluginError(fmt::format("a process to try it in cannot be started: {}", std::strerror(errno)));
   if (pid == 0) {
     alarm(kLoadSeconds);
+    tell_no_crashes();  // the parent tells
     // Greetings are for the process that goes on; last words, on stderr, are shown.
     [[maybe_unused]] const std::FILE* null = std::freopen("/dev/null", "w", stdout);
     [&]() noexcept {

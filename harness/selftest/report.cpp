@@ -37,24 +37,67 @@ std::string others(const std::vector<std::string>& caught_by) {
   return text;
 }
 
+std::optional<bool> rule_from_json(const Json& says) {
+  return says.is_null() ? std::nullopt : std::optional(says == "pass");
+}
+
+Json fault_to_json(const FaultResult& f) {
+  return {{"name", f.name},
+          {"class", f.fault_class},
+          {"what", f.what},
+          {"kernel", f.kernel},
+          {"case", f.item},
+          {"outcome", outcome_name(f.outcome)},
+          {"caught_by", f.caught_by},
+          {"reason", f.reason},
+          {"allclose_1e2", rule_to_json(f.allclose)},
+          {"twice_naive", rule_to_json(f.twice_naive)}};
+}
+
+FaultResult fault_from_json(const Json& j) {
+  FaultResult f;
+  j.at("name").get_to(f.name);
+  j.at("class").get_to(f.fault_class);
+  j.at("what").get_to(f.what);
+  j.at("kernel").get_to(f.kernel);
+  j.at("case").get_to(f.item);
+  j.at("caught_by").get_to(f.caught_by);
+  j.at("reason").get_to(f.reason);
+  f.allclose = rule_from_json(j.at("allclose_1e2"));
+  f.twice_naive = rule_from_json(j.at("twice_naive"));
+  for (const Outcome o : {Outcome::kCaught, Outcome::kEscaped, Outcome::kNotApplicable, Outcome::kError}) {
+    if (j.at("outcome") != outcome_name(o)) continue;
+    f.outcome = o;
+    return f;
+  }
+  throw std::runtime_error("no outcome: " + j.at("outcome").dump());
+}
+
 }  // namespace
+
+Json step_to_json(const StepResult& r) {
+  return {{"fault", r.fault ? fault_to_json(*r.fault) : Json(nullptr)},
+          {"runs", r.clean.runs},
+          {"skipped", r.clean.skipped},
+          {"alarms", r.clean.alarms},
+          {"errors", r.clean.errors}};
+}
+
+StepResult step_from_json(const Json& j) {
+  StepResult r;
+  if (!j.at("fault").is_null()) r.fault = fault_from_json(j.at("fault"));
+  j.at("runs").get_to(r.clean.runs);
+  j.at("skipped").get_to(r.clean.skipped);
+  j.at("alarms").get_to(r.clean.alarms);
+  j.at("errors").get_to(r.clean.errors);
+  return r;
+}
 
 Json selftest_to_json(const RunContext& context, const SelftestResult& result) {
   Json j;
   j["context"] = context_to_json(context);
   j["faults"] = Json::array();
-  for (const FaultResult& f : result.faults) {
-    j["faults"].push_back({{"name", f.name},
-                           {"class", f.fault_class},
-                           {"what", f.what},
-                           {"kernel", f.kernel},
-                           {"case", f.item},
-                           {"outcome", outcome_name(f.outcome)},
-                           {"caught_by", f.caught_by},
-                           {"reason", f.reason},
-                           {"allclose_1e2", rule_to_json(f.allclose)},
-                           {"twice_naive", rule_to_json(f.twice_naive)}});
-  }
+  for (const FaultResult& f : result.faults) j["faults"].push_back(fault_to_json(f));
   j["clean"] = {{"runs", result.clean.runs},
                 {"false_alarms", result.clean.alarms.size()},
                 {"skipped", result.clean.skipped},
@@ -63,6 +106,7 @@ Json selftest_to_json(const RunContext& context, const SelftestResult& result) {
                   {"escaped", result.count(Outcome::kEscaped)},
                   {"not_applicable", result.count(Outcome::kNotApplicable)},
                   {"errors", result.count(Outcome::kError)}};
+  if (!result.unfinished.empty()) j["unfinished"] = result.unfinished;
   return j;
 }
 
@@ -128,6 +172,7 @@ void write_selftest_markdown(std::ostream& out, const SelftestResult& result) {
   out << fmt::format(
       "\n{}. allclose(1e-2, 1e-2) of O passes {} of the faults, the rule of twice the naive error {}.\n",
       selftest_summary(result), passed(&FaultResult::allclose), passed(&FaultResult::twice_naive));
+  if (!result.unfinished.empty()) out << "\nunfinished: " << result.unfinished << "\n";
   for (const std::string& alarm : result.clean.alarms) out << "\nfalse alarm: " << alarm << "\n";
 }
 

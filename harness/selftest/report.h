@@ -21,6 +21,11 @@ nlohmann::ordered_json selftest_to_json(const RunContext& context, const Selftes
 nlohmann::ordered_json sensitivity_to_json(const RunContext& context, const std::string& kernel,
                                            const std::vector<SensitivityRow>& rows);
 
+/// What a step found, for the process that asked for it; and back, where std::exception says that it is
+/// none.
+nlohmann::ordered_json step_to_json(const StepResult& result);
+StepResult step_from_json(const nlohmann::ordered_json& j);
+
 /// The matrix fault x detector, and the counts.
 void write_selftest_markdown(std::ostream& out, const SelftestResult& result);
 

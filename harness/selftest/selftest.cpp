@@ -8,6 +8,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "harness/run/last_words.h"
 #include "harness/selftest/fault.h"
 #include "harness/session/session.h"
 
@@ -135,7 +136,11 @@ KernelStatus judge_by_good(Tamper& t, const OpParams& op, const std::function<Ke
   return status;
 }
 
-FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel& kernel, Device& device) {
+/// Whoever follows a step: gets the ids of its cases.
+using Follower = std::function<void(const std::string& id)>;
+
+FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel& kernel, Device& device,
+                      const Follower& before) {
   FaultResult result;
   result.name = fault.name;
   result.fault_class = group.name;
@@ -153,6 +158,7 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
     const Case c = case_of(yaml, 1);
     if (c.params.op != kernel.op) continue;
     result.item = c.id;
+    before(c.id);
     Seen seen;
     Tamper tamper(kernel, device);
     const Kernel& wrong = tamper.armed([&](Tamper& t, const OpParams& op) {
@@ -189,7 +195,9 @@ void count_clean(const Record& r, const std::string& what, CleanResult& clean) {
     return;
   }
   ++clean.runs;
-  if (r.status != Status::kPass) clean.alarms.push_back(fmt::format("{}{}: {}", what, r.repro, r.reason));
+  if (r.status == Status::kPass) return;
+  clean.alarms.push_back(fmt::format("{}{}: {}", what, r.repro, r.reason));
+  clean.errors += r.status == Status::kError;
 }
 
 /// Inputs and metadata in other memory, and nothing wrong: what faults do must not be what is caught.
@@ -210,20 +218,37 @@ KernelStatus copied(Tamper& t, const OpParams& op) {
   return t.launch(p);
 }
 
-void run_clean(const Kernel& kernel, Device& device, const std::set<std::string>& cases, int seeds,
-               CleanResult& clean) {
-  for (const std::string& yaml : cases) {
-    for (int seed = 1; seed <= seeds; ++seed) {
-      const Case c = case_of(yaml, static_cast<uint64_t>(seed));
-      if (c.params.op != kernel.op) break;
-      count_clean(run(c, kernel, device, 2), "", clean);
-      if (seed > 1 || c.params.op != Op::kAttention) continue;
-      if (Workload::shape_params(c).attention.features & kBeyondHost) continue;
-      Tamper tamper(kernel, device);
-      count_clean(run(c, tamper.armed(copied), device, 2), "inputs copied: ", clean);
-      count_clean(run(c, tamper.armed(with_rule({})), device, 2), "recomputed on the host: ", clean);
+CleanResult run_clean(const SelftestStep& step, Device& device, const Follower& before) {
+  CleanResult clean;
+  const Kernel& kernel = *step.kernel;
+  const Case c = case_of(step.item, step.seed);
+  before(c.id);
+  count_clean(run(c, kernel, device, 2), "", clean);
+  if (step.seed > 1 || c.params.op != Op::kAttention) return clean;
+  if (Workload::shape_params(c).attention.features & kBeyondHost) return clean;
+  Tamper tamper(kernel, device);
+  count_clean(run(c, tamper.armed(copied), device, 2), "inputs copied: ", clean);
+  count_clean(run(c, tamper.armed(with_rule({})), device, 2), "recomputed on the host: ", clean);
+  return clean;
+}
+
+std::string full_name(const FaultClass& group, const Fault& fault) { return group.name + "/" + fault.name; }
+
+std::pair<const FaultClass*, const Fault*> find_fault(const std::string& name) {
+  static const std::vector<FaultClass> groups = all_faults();
+  for (const FaultClass& group : groups) {
+    for (const Fault& fault : group.faults) {
+      if (full_name(group, fault) == name) return {&group, &fault};
     }
   }
+  throw std::logic_error("no fault has the name " + name);
+}
+
+void add(const CleanResult& more, CleanResult& clean) {
+  clean.runs += more.runs;
+  clean.skipped += more.skipped;
+  clean.errors += more.errors;
+  clean.alarms.insert(clean.alarms.end(), more.alarms.begin(), more.alarms.end());
 }
 
 }  // namespace
@@ -233,32 +258,92 @@ int64_t SelftestResult::count(FaultResult::Outcome o) const {
 }
 
 int SelftestResult::exit_code() const {
-  if (count(Outcome::kEscaped) > 0 || count(Outcome::kError) > 0 || !clean.alarms.empty()) return 1;
+  if (count(Outcome::kError) > 0 || clean.errors > 0 || !unfinished.empty()) return 5;
+  if (count(Outcome::kEscaped) > 0 || !clean.alarms.empty()) return 1;
   return count(Outcome::kCaught) > 0 ? 0 : 6;
 }
 
-SelftestResult run_selftest(KernelTable table, Device& device, const SelftestOptions& options) {
-  SelftestResult result;
+std::string SelftestStep::text() const {
+  return fmt::format("{} on {}", fault.empty() ? "clean " + item : fault, kernel->name);
+}
+
+std::vector<SelftestStep> plan_selftest(KernelTable table, DeviceKind device,
+                                        const SelftestOptions& options) {
+  std::vector<SelftestStep> steps;
+  const std::vector<FaultClass> groups = all_faults();
   for (const Op op : {Op::kAttention, Op::kKvAppend, Op::kMergeStates}) {
-    for (const Kernel* kernel : select_kernels(table, op, device.info().kind, options.kernels)) {
+    for (const Kernel* kernel : select_kernels(table, op, device, options.kernels)) {
       std::set<std::string> cases;
-      for (const FaultClass& group : all_faults()) {
+      for (const FaultClass& group : groups) {
         for (const Fault& fault : group.faults) {
-          if (options.chosen && !options.chosen(group.name + "/" + fault.name)) continue;
+          if (options.chosen && !options.chosen(full_name(group, fault))) continue;
           if (case_of(fault.cases[0], 1).params.op != op) continue;
           cases.insert(fault.cases.begin(), fault.cases.end());
-          result.faults.push_back(run_fault(group, fault, *kernel, device));
-          const FaultResult& f = result.faults.back();
-          if (options.progress) {
-            options.progress(fmt::format("{:<14} {}/{} on {}: {}", outcome_name(f.outcome), group.name,
-                                         f.name, f.kernel, f.reason));
-          }
+          steps.push_back({kernel, full_name(group, fault), "", 1});
         }
       }
-      run_clean(*kernel, device, cases, options.seeds, result.clean);
+      for (const std::string& yaml : cases) {
+        if (case_of(yaml, 1).params.op != op) continue;
+        for (int seed = 1; seed <= options.seeds; ++seed) {
+          steps.push_back({kernel, "", yaml, static_cast<uint64_t>(seed)});
+        }
+      }
     }
   }
+  return steps;
+}
+
+StepResult run_step(const SelftestStep& step, Device& device, const Follower& before) {
+  if (step.fault.empty()) return {std::nullopt, run_clean(step, device, before)};
+  const auto [group, fault] = find_fault(step.fault);
+  return {run_fault(*group, *fault, *step.kernel, device, before), {}};
+}
+
+std::string what_of_fault(const std::string& class_and_name) {
+  return find_fault(class_and_name).second->what;
+}
+
+SelftestResult run_selftest(const std::vector<SelftestStep>& steps,
+                            const std::function<StepResult(const SelftestStep&)>& run,
+                            const SelftestOptions& options) {
+  SelftestResult result;
+  std::size_t done = 0;
+  for (const SelftestStep& step : steps) {
+    if (options.stop && options.stop()) {
+      result.unfinished = "interrupted";
+      break;
+    }
+    try {
+      const StepResult found = run(step);
+      ++done;
+      add(found.clean, result.clean);
+      if (!found.fault) continue;
+      result.faults.push_back(*found.fault);
+    } catch (const DeviceError& e) {
+      result.unfinished = fmt::format("{}: {}", step.text(), e.what());
+      break;
+    }
+    const FaultResult& f = result.faults.back();
+    if (options.progress) {
+      options.progress(fmt::format("{:<14} {}/{} on {}: {}", outcome_name(f.outcome), f.fault_class, f.name,
+                                   f.kernel, f.reason));
+    }
+  }
+  if (!result.unfinished.empty()) {
+    result.unfinished += fmt::format("; {} of {} steps were done", done, steps.size());
+  }
   return result;
+}
+
+SelftestResult run_selftest(KernelTable table, Device& device, const SelftestOptions& options) {
+  const auto run = [&](const SelftestStep& step) {
+    const StepResult found = run_step(step, device, [&](const std::string& id) {
+      set_in_hand(fmt::format("selftest {}, case {}", step.text(), id));
+    });
+    set_in_hand("");
+    return found;
+  };
+  return run_selftest(plan_selftest(table, device.info().kind, options), run, options);
 }
 
 }  // namespace attnbench

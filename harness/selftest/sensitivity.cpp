@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "harness/run/last_words.h"
 #include "harness/selftest/fault.h"
 #include "harness/verify/verify.h"
 
@@ -142,6 +143,7 @@ std::vector<SensitivityRow> measure_sensitivity(const Kernel& kernel, Device& de
           "{{kv: paged, block_size: 64, {}, heads: 8/2, head_dim: 128, mask: none, batch: 4q1s{}}}",
           type.keys, context);
       const Case item = expand(parse_inline_case(yaml, {}, uint64_t{1})).cases.at(0);
+      set_in_hand("selftest --sensitivity, case " + item.id);
       if (const auto why = refusal(kernel, device, item)) {
         if (progress) progress(fmt::format("{}: {}", item.id, *why));
         break;

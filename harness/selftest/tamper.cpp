@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "harness/run/last_words.h"
+
 namespace attnbench {
 
 Tamper* Tamper::armed_ = nullptr;
@@ -42,21 +44,28 @@ KernelStatus Tamper::decorated(const OpParams* p, const LaunchContext* c, Kernel
 KernelStatus Tamper::launch(const OpParams& p) {
   LaunchContext context = *context_;
   KernelMessage why{};
+  const auto call = [&](const char* name, auto&& function) {
+    const KernelCall in_hand(name, good_->name);
+    return function();
+  };
   if (check_features(*good_, p, &why) != KernelStatus::kOk ||
-      good_->supports(&p, &context, &why) != KernelStatus::kOk) {
+      call("supports", [&] { return good_->supports(&p, &context, &why); }) != KernelStatus::kOk) {
     refusal_ = why.text;
     return KernelStatus::kOk;  // the item is reported as not applicable, whatever it looks like
   }
-  const std::size_t wanted = good_->workspace_bytes ? good_->workspace_bytes(&p, &context) : 0;
+  const std::size_t wanted =
+      good_->workspace_bytes ? call("workspace_bytes", [&] { return good_->workspace_bytes(&p, &context); })
+                             : 0;
   if (wanted > context.workspace_bytes) {
     kept_.push_back(GuardedBuffer(*device_, "workspace", static_cast<int64_t>(wanted)));
     context.workspace = kept_.back().data();
     context.workspace_bytes = wanted;
   }
   if (good_->plan) {
-    if (const KernelStatus s = good_->plan(&p, &context, message_); s != KernelStatus::kOk) return s;
+    const KernelStatus s = call("plan", [&] { return good_->plan(&p, &context, message_); });
+    if (s != KernelStatus::kOk) return s;
   }
-  const KernelStatus s = good_->launch(&p, &context, message_);
+  const KernelStatus s = call("launch", [&] { return good_->launch(&p, &context, message_); });
   device_->synchronize();
   return s;
 }

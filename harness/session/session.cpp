@@ -109,6 +109,13 @@ std::string repro_line(const WorkItem& work, const std::string& device, const Se
   return line;
 }
 
+std::string in_hand_text(const WorkItem& work, const SessionOptions& options) {
+  std::string text = "case " + work.item->id;
+  if (work.kernel) text += std::string(", kernel ") + work.kernel->name;
+  const auto plugin = options.plugin_of.find(work.kernel);
+  return plugin == options.plugin_of.end() ? text : text + " of " + plugin->second;
+}
+
 const std::vector<DType>& ceiling_dtypes() {
   static const std::vector<DType> list = {DType::kBf16, DType::kFp16, DType::kFp32};
   return list;

@@ -46,6 +46,9 @@ std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable t
 /// The `attnbench run ...` line that reproduces one record alone.
 std::string repro_line(const WorkItem& work, const std::string& device, const SessionOptions& options);
 
+/// What a crash of this item is told with: "case attention/..., kernel mine of /x/mine.so".
+std::string in_hand_text(const WorkItem& work, const SessionOptions& options);
+
 /// The element types whose ceilings a timed run needs.
 const std::vector<DType>& ceiling_dtypes();
 

@@ -16,6 +16,7 @@
 #include "harness/device/sanitized.h"
 #include "harness/report/json.h"
 #include "harness/report/json_read.h"
+#include "harness/run/last_words.h"
 #include "harness/session/messages.h"
 
 namespace attnbench {
@@ -103,7 +104,9 @@ class Server {
         m.at("index").get<int64_t>()};
     bound_memory(*device_);
     bool lost = false;
+    set_in_hand(in_hand_text(work, options_));
     const Record record = run_item(work, *device_, options_, lost);
+    set_in_hand("");
     std::fflush(nullptr);  // what a kernel printed belongs to this case
     if (record.time && !lost && options_.wants_ceilings()) tell_ceilings();  // measured again, it may be
     return send_line(kWorkerOut, {{"record", record_to_json(record)}, {"lost", lost}}) && !lost;
@@ -117,26 +120,31 @@ class Server {
 
 }  // namespace
 
-int serve_cases(KernelTable table, const SessionOptions& options) {
+int serve_messages(const std::function<bool(const Message&)>& handle) {
   // Ctrl-C reaches the whole group; when to stop is the supervisor's to say, and its end closes the pipe.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
+  tell_crashes(AfterLastWords::kSignal);
   volunteer_for_oom();
   keep_no_large_buffers();
-  Server server(table, options);
   LineBuffer lines;
   char buffer[1 << 16];
   for (;;) {
     while (const auto line = lines.next()) {
       // Not by return: of a lost device the destructors may hang or crash.
-      if (!server.handle(Message::parse(*line))) _exit(0);
+      if (!handle(Message::parse(*line))) _exit(0);
     }
     const ssize_t n = read(kWorkerIn, buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return 0;
     lines.add(buffer, static_cast<std::size_t>(n));
   }
+}
+
+int serve_cases(KernelTable table, const SessionOptions& options) {
+  Server server(table, options);
+  return serve_messages([&](const Message& m) { return server.handle(m); });
 }
 
 }  // namespace attnbench

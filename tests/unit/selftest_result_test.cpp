@@ -36,12 +36,33 @@ SelftestResult with(std::vector<Outcome> outcomes) {
 TEST(SelftestResult, OnlyAllCaughtAndNoAlarmIsWell) {
   EXPECT_EQ(with({Outcome::kCaught, Outcome::kNotApplicable}).exit_code(), 0);
   EXPECT_EQ(with({Outcome::kCaught, Outcome::kEscaped}).exit_code(), 1);
-  EXPECT_EQ(with({Outcome::kCaught, Outcome::kError}).exit_code(), 1);
+  EXPECT_EQ(with({Outcome::kEscaped, Outcome::kError}).exit_code(), 5);
   EXPECT_EQ(with({Outcome::kNotApplicable}).exit_code(), 6);
   EXPECT_EQ(with({}).exit_code(), 6);
   SelftestResult r = with({Outcome::kCaught});
   r.clean.alarms = {"attnbench run ...: O is biased"};
   EXPECT_EQ(r.exit_code(), 1);
+  r.clean.errors = 1;
+  EXPECT_EQ(r.exit_code(), 5);
+  SelftestResult cut = with({Outcome::kCaught});
+  cut.unfinished = "interrupted";
+  EXPECT_EQ(cut.exit_code(), 5);
+}
+
+TEST(SelftestResult, AStepReadsBackAsItWasWritten) {
+  for (const Outcome o : {Outcome::kCaught, Outcome::kEscaped, Outcome::kNotApplicable, Outcome::kError}) {
+    StepResult step;
+    step.fault = fault(o);
+    step.fault->twice_naive.reset();
+    step.fault->item = "attention/...";
+    step.fault->what = "does";
+    step.fault->reason = "so";
+    step.clean = {3, 2, {"an alarm"}, 1};
+    const auto j = step_to_json(step);
+    EXPECT_EQ(step_to_json(step_from_json(j)), j);
+    EXPECT_EQ(step_from_json(j).fault->outcome, o);
+  }
+  EXPECT_FALSE(step_from_json(step_to_json({})).fault.has_value());
 }
 
 TEST(SelftestResult, ReportsSayWhatEscaped) {

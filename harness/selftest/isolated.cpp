@@ -1,0 +1,196 @@
+#include "harness/selftest/isolated.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+
+#include "harness/report/json.h"
+#include "harness/report/json_read.h"
+#include "harness/run/last_words.h"
+#include "harness/selftest/report.h"
+#include "harness/session/worker.h"
+
+namespace attnbench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Opening a device may take this long, whatever the timeout of a step is.
+constexpr double kLeastStartSeconds = 120;
+constexpr std::size_t kLogBytes = 4096;
+/// A kernel that hangs in every fault would take hours.
+constexpr int kMostTimeouts = 3;
+
+/// The last line of a text that says something.
+std::string last_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+/// A step that came to no end.
+StepResult failed_step(const SelftestStep& step, const std::string& item, const std::string& why) {
+  StepResult r;
+  if (step.fault.empty()) {
+    r.clean.runs = 1;
+    r.clean.errors = 1;
+    r.clean.alarms = {fmt::format("{}, seed {}: {}", step.text(), step.seed, why)};
+    return r;
+  }
+  FaultResult& f = r.fault.emplace();
+  const std::size_t slash = step.fault.find('/');
+  f.fault_class = step.fault.substr(0, slash);
+  f.name = step.fault.substr(slash + 1);
+  f.what = what_of_fault(step.fault);
+  f.kernel = step.kernel->name;
+  f.item = item;
+  f.outcome = FaultResult::Outcome::kError;
+  f.reason = why;
+  return r;
+}
+
+bool is_error(const StepResult& r) {
+  return r.clean.errors > 0 || (r.fault && r.fault->outcome == FaultResult::Outcome::kError);
+}
+
+}  // namespace
+
+IsolatedSteps::~IsolatedSteps() {
+  if (!process_) return;
+  process_->close_input();
+  process_->end(5);
+}
+
+void IsolatedSteps::take_log() {
+  const std::string text = process_->printed();
+  if (text.empty()) return;
+  log_ += text;
+  if (log_.size() > 2 * kLogBytes) log_.erase(0, log_.size() - kLogBytes);
+  if (options_.output) options_.output(text);
+}
+
+std::optional<Message> IsolatedSteps::next_message() {
+  const auto line = lines_.next();
+  if (!line) return std::nullopt;
+  // Only a kernel that writes to our pipe can send what is none.
+  const Message m = Message::parse(*line, nullptr, /*allow_exceptions=*/false);
+  return m.is_object() ? m : Message::object();
+}
+
+IsolatedSteps::Answer IsolatedSteps::wait_for_answer(double seconds) {
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  const auto ended = [&](double grace_s) {
+    const std::string how = process_->end(grace_s);
+    take_log();
+    process_.reset();
+    const std::string words = last_line(log_);
+    return Answer{std::nullopt, "the worker process " + how + (words.empty() ? std::string() : ": " + words)};
+  };
+  for (;;) {
+    take_log();
+    const bool open = process_->receive(lines_);
+    if (auto m = next_message()) {
+      take_log();
+      if (m->empty()) return ended(0);
+      return {std::move(m), ""};
+    }
+    if (!open || process_->ended()) return ended(5);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) {
+      ++timeouts_;
+      process_.reset();
+      return {std::nullopt,
+              fmt::format("no result within {:g} s (--timeout); its worker process was killed", seconds)};
+    }
+    pollfd fds[] = {{process_->out(), POLLIN, 0}, {process_->log(), POLLIN, 0}};
+    // The ends of processes do not always show on a pipe.
+    poll(fds, 2, static_cast<int>(std::min<long>(left + 1, 1000)));
+  }
+}
+
+DeviceInfo IsolatedSteps::open() {
+  lines_ = {};
+  log_.clear();
+  process_ = std::make_unique<WorkerProcess>(options_.worker_command);
+  process_->send({{"open", {{"device", options_.device}, {"threads", options_.threads}}}});
+  const Answer a = wait_for_answer(std::max(kLeastStartSeconds, options_.timeout_s));
+  if (!a.message) throw DeviceError(a.failure, true);
+  if (const auto failed = a.message->find("failed"); failed != a.message->end()) {
+    process_.reset();
+    throw DeviceError(failed->get<std::string>(), true);
+  }
+  return device_from_json(a.message->at("ready").at("device"));
+}
+
+StepResult IsolatedSteps::run(const SelftestStep& step) {
+  if (timeouts_ >= kMostTimeouts) {
+    throw DeviceError(fmt::format("not begun, since {} steps gave no result within {:g} s (--timeout)",
+                                  timeouts_, options_.timeout_s),
+                      false);
+  }
+  if (!process_) open();
+  log_.clear();
+  // Where it is gone already, its end is seen on the pipe.
+  process_->send({{"step",
+                   {{"kernel", step.kernel->name},
+                    {"op", static_cast<int>(step.kernel->op)},
+                    {"fault", step.fault},
+                    {"item", step.item},
+                    {"seed", step.seed}}}});
+  std::string item;
+  for (;;) {
+    const Answer a = wait_for_answer(options_.timeout_s);
+    if (!a.message) return failed_step(step, item, a.failure);
+    if (const auto id = a.message->find("case"); id != a.message->end()) {
+      item = id->get<std::string>();
+      continue;
+    }
+    if (const auto lost = a.message->find("lost"); lost != a.message->end()) {
+      process_.reset();
+      return failed_step(step, item, lost->get<std::string>());
+    }
+    const auto told = a.message->find("step");
+    if (told == a.message->end()) {  // a kernel wrote to our pipe
+      process_.reset();
+      return failed_step(step, item, "the worker process gave no answer that can be read");
+    }
+    StepResult found = step_from_json(*told);
+    if (is_error(found)) process_.reset();  // it may be damaged
+    return found;
+  }
+}
+
+int serve_steps(KernelTable table) {
+  std::unique_ptr<Device> device;
+  return serve_messages([&](const Message& m) {
+    if (const auto open = m.find("open"); open != m.end()) {
+      try {
+        device = open_device(open->at("device").get<std::string>(), open->at("threads").get<int>());
+      } catch (const DeviceError& e) {
+        send_line(kWorkerOut, {{"failed", e.what()}});
+        return false;
+      }
+      return send_line(kWorkerOut, {{"ready", {{"device", device_to_json(device->info())}}}});
+    }
+    const Message& j = m.at("step");
+    const auto kernels = select_kernels(table, static_cast<Op>(j.at("op").get<int>()), device->info().kind,
+                                        {j.at("kernel").get<std::string>()});
+    const SelftestStep step{kernels.at(0), j.at("fault").get<std::string>(), j.at("item").get<std::string>(),
+                            j.at("seed").get<uint64_t>()};
+    try {
+      const StepResult found = run_step(step, *device, [&](const std::string& id) {
+        set_in_hand(fmt::format("selftest {}, case {}", step.text(), id));
+        send_line(kWorkerOut, {{"case", id}});
+      });
+      set_in_hand("");
+      std::fflush(nullptr);  // what a kernel printed belongs to this step
+      return send_line(kWorkerOut, {{"step", step_to_json(found)}});
+    } catch (const DeviceError& e) {
+      send_line(kWorkerOut, {{"lost", e.what()}});
+      return false;
+    }
+  });
+}
+
+}  // namespace attnbench

@@ -1,0 +1,89 @@
+// A right kernel that ends or stops its process where the environment says: ATTNBENCH_TEST_END="CALL WAY",
+// where CALL is supports, workspace_bytes, plan, launch, numerics or closing, and WAY segv, abort, overflow,
+// exit, throw or hang; on head dimension 24 only, or with as many query heads as ATTNBENCH_TEST_HEADS says.
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "kernels/contract/plugin.h"
+#undef ATTNBENCH_PLUGIN
+#define ATTNBENCH_PLUGIN(...) static_assert(true)  // the example without its table
+#include "kernels/example/kernel.cpp"
+
+namespace attnbench::ends {
+
+volatile int depth = 1;
+int overflow(volatile int* outer) {  // NOLINT(misc-no-recursion)
+  volatile int here[4096] = {*outer};
+  if (depth < 0) return 0;  // never
+  return overflow(here) + here[0];
+}
+
+void maybe_end(const char* call) {
+  const char* told = std::getenv("ATTNBENCH_TEST_END");
+  const std::string text = told == nullptr ? "" : told;
+  const std::size_t space = text.find(' ');
+  if (text.substr(0, space) != call) return;
+  const std::string way = text.substr(space + 1);
+  volatile int zero = 0;
+  if (way == "segv") std::raise(SIGSEGV);
+  if (way == "abort") std::abort();
+  if (way == "overflow") overflow(&zero);
+  if (way == "exit") std::exit(0);
+  if (way == "throw") throw 42;
+  while (way == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+void maybe_end(const char* call, const OpParams* op) {
+  const char* heads = std::getenv("ATTNBENCH_TEST_HEADS");
+  const AttentionParams& p = op->attention;
+  if (heads != nullptr ? p.num_heads_q == std::atoi(heads) : p.head_dim == 24) maybe_end(call);
+}
+
+KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  maybe_end("supports", op);
+  return example::kAttention.supports(op, context, message);
+}
+
+std::size_t workspace_bytes(const OpParams* op, const LaunchContext*) {
+  maybe_end("workspace_bytes", op);
+  return 0;
+}
+
+KernelStatus plan(const OpParams* op, const LaunchContext*, KernelMessage*) {
+  maybe_end("plan", op);
+  return KernelStatus::kOk;
+}
+
+KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  maybe_end("launch", op);
+  return example::kAttention.launch(op, context, message);
+}
+
+Numerics numerics(const OpParams* op) {
+  maybe_end("numerics", op);
+  return example::kAttention.numerics(op);
+}
+
+const Kernel kAttention = [] {
+  Kernel k = example::kAttention;
+  k.supports = supports;
+  k.workspace_bytes = workspace_bytes;
+  k.plan = plan;
+  k.launch = launch;
+  k.numerics = numerics;
+  return k;
+}();
+
+constexpr const Kernel* kKernels[] = {&kAttention};
+
+const struct Closing {
+  ~Closing() { maybe_end("closing"); }
+} closing;
+
+}  // namespace attnbench::ends
+
+extern "C" const attnbench::Plugin attnbench_plugin;
+const attnbench::Plugin attnbench_plugin = attnbench::plugin_of(attnbench::ends::kKernels);
