@@ -18,6 +18,19 @@ constexpr const char* kInCall =
     "{kv: paged, append: in_call, dtype: bf16, heads: 8/2, head_dim: 64, mask: causal, batch: q5s70_q1s100}";
 constexpr const char* kTokens =
     "{op: kv_append, kv: paged, dtype: bf16, heads: 4, head_dim: 64, batch: q5s70_q1s100}";
+constexpr const char* kInt8 =
+    "{kv: paged, block_size: 16, dtype: bf16, kv_dtype: int8, heads: 8/2, head_dim: 64, mask: causal, batch: "
+    "q5s70_q1s100}";
+constexpr const char* kWithAlibi =
+    "{kv: packed, dtype: bf16, heads: 8/2, head_dim: 64, mask: causal, alibi: per_sequence, batch: "
+    "q33s50_q2s80_q5}";
+constexpr const char* kGivenScales =
+    "{op: kv_append, kv: paged, dtype: bf16, kv_dtype: int8, heads: 4, head_dim: 64, batch: q5s70_q1s100}";
+constexpr const char* kGivenE4m3Scales =
+    "{op: kv_append, kv: paged, dtype: bf16, kv_dtype: e4m3, heads: 4, head_dim: 64, batch: q5s70_q1s100}";
+constexpr const char* kComputedScales =
+    "{op: kv_append, kv: paged, dtype: bf16, kv_dtype: e4m3, scales: per_token, heads: 4, head_dim: 64, "
+    "batch: q5s70_q1s100}";
 constexpr const char* kMerge =
     "{op: merge_states, dtype: bf16, heads: 8, head_dim: 64, states: 3, batch: q37}";
 
@@ -27,6 +40,21 @@ Tamper::Fault with_op(std::function<void(OpParams&)> change) {
     change(p);
     return t.launch(p);
   };
+}
+
+/// Scales lie as tokens of Hkv heads, wall to wall.
+void take_as_dense(const KvAppendParams& p, ScaleParams& s) {
+  s.stride_head = 1;
+  s.stride_token = p.num_heads_kv;
+  s.stride_block = int64_t{p.num_heads_kv} * p.block_size;
+}
+
+/// The cache as if its tokens lay wall to wall: what is behind the heads of its first token is set to 0.
+void clear_behind_token(Tamper& t, void* cache, DType type, int64_t used, int64_t stride_token) {
+  const auto size = static_cast<int64_t>(dtype_size(type));
+  if (stride_token <= used) return;
+  t.write(static_cast<char*>(cache) + used * size,
+          std::vector<unsigned char>(static_cast<std::size_t>((stride_token - used) * size)));
 }
 
 }  // namespace
@@ -88,6 +116,42 @@ FaultClass stride_faults() {
               p.k_descale_stride_outer = p.num_heads_kv;
               p.k_descale_stride_head = 1;
             })},
+           {"int8_k_descale_taken_as_dense",
+            "descales of int8 K are addressed by Hkv and block_size",
+            {kInt8},
+            with_params([](Tamper&, AttentionParams& p) {
+              if ((p.features & kPagedKv) == 0) return;
+              const bool hnd = (p.features & kHnd) != 0;
+              p.k_descale_stride_head = hnd ? p.block_size : 1;
+              p.k_descale_stride_outer = hnd ? 1 : p.num_heads_kv;
+              p.k_descale_stride_block = int64_t{p.num_heads_kv} * p.block_size;
+            })},
+           {"slopes_taken_as_dense",
+            "ALiBi slopes of sequences are Hq apart",
+            {kWithAlibi},
+            with_params([](Tamper&, AttentionParams& p) {
+              if (p.alibi_stride_batch > 0) p.alibi_stride_batch = p.num_heads_q;
+            })},
+           {"in_call_caches_taken_as_dense",
+            "K and V of a cache that grows are addressed by Hkv, D and block_size",
+            {kInCall},
+            with_params([](Tamper&, AttentionParams& p) {
+              if ((p.features & kPagedKv) == 0 || (p.features & kHnd) != 0) return;
+              p.k_stride_head = p.v_stride_head = p.head_dim;
+              p.k_stride_token = p.v_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
+              p.k_stride_block = p.v_stride_block = p.k_stride_token * p.block_size;
+            })},
+           {"in_call_clears_behind_a_token",
+            "what lies in the cache behind the heads of a token is written",
+            {kInCall},
+            [](Tamper& t, const OpParams& op) {
+              const AttentionParams& p = op.attention;
+              const KernelStatus s = t.launch(op);
+              if ((p.features & kHnd) != 0) return s;
+              clear_behind_token(t, p.k_cache, p.dtype_k, int64_t{p.num_heads_kv} * p.head_dim,
+                                 p.k_stride_token);
+              return s;
+            }},
            {"in_call_new_v_has_the_strides_of_new_k",
             "new values are addressed as new keys",
             {kInCall},
@@ -102,6 +166,67 @@ FaultClass stride_faults() {
               op.kv_append.value_stride_token = op.kv_append.key_stride_token;
               op.kv_append.value_stride_head = op.kv_append.key_stride_head;
             })},
+           {"append_caches_taken_as_dense",
+            "kv_append addresses the caches by Hkv, D and block_size",
+            {kTokens},
+            with_op([](OpParams& op) {
+              KvAppendParams& p = op.kv_append;
+              if ((p.features & kHnd) != 0) return;
+              p.k_stride_head = p.v_stride_head = p.head_dim;
+              p.k_stride_token = p.v_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
+              p.k_stride_block = p.v_stride_block = p.k_stride_token * p.block_size;
+            })},
+           {"append_v_cache_has_the_strides_of_the_k_cache",
+            "kv_append addresses the cache of V as that of K",
+            {kTokens},
+            with_op([](OpParams& op) {
+              KvAppendParams& p = op.kv_append;
+              p.v_stride_block = p.k_stride_block;
+              p.v_stride_token = p.k_stride_token;
+              p.v_stride_head = p.k_stride_head;
+            })},
+           {"append_given_scales_taken_as_dense",
+            "scales of channels that kv_append is given are D apart",
+            {kGivenScales},
+            with_op([](OpParams& op) {
+              KvAppendParams& p = op.kv_append;
+              p.k_scale.given_stride_head = p.v_scale.given_stride_head = p.head_dim;
+            })},
+           {"append_given_head_scales_taken_as_dense",
+            "scales of heads that kv_append is given lie side by side",
+            {kGivenE4m3Scales},
+            with_op([](OpParams& op) {
+              op.kv_append.k_scale.given_stride_head = op.kv_append.v_scale.given_stride_head = 1;
+            })},
+           {"append_computed_scales_taken_as_dense",
+            "scales that kv_append computes are stored by Hkv and block_size",
+            {kComputedScales},
+            with_op([](OpParams& op) {
+              KvAppendParams& p = op.kv_append;
+              if ((p.features & kHnd) != 0) return;
+              take_as_dense(p, p.k_scale);
+              take_as_dense(p, p.v_scale);
+            })},
+           {"append_v_scales_have_the_strides_of_k_scales",
+            "computed scales of V are stored as those of K",
+            {kComputedScales},
+            with_op([](OpParams& op) {
+              KvAppendParams& p = op.kv_append;
+              p.v_scale.stride_block = p.k_scale.stride_block;
+              p.v_scale.stride_token = p.k_scale.stride_token;
+              p.v_scale.stride_head = p.k_scale.stride_head;
+            })},
+           {"append_clears_behind_a_token_of_scales",
+            "what lies between computed scales of tokens is written",
+            {kComputedScales},
+            [](Tamper& t, const OpParams& op) {
+              const KvAppendParams& p = op.kv_append;
+              const KernelStatus s = t.launch(op);
+              if ((p.features & kHnd) != 0) return s;
+              clear_behind_token(t, p.k_scale.computed, DType::kFp32,
+                                 (p.num_heads_kv - 1) * p.k_scale.stride_head + 1, p.k_scale.stride_token);
+              return s;
+            }},
            {"merge_has_one_stride_for_both",
             "merge_states addresses O as the partial states",
             {kMerge},

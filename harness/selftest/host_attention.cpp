@@ -25,7 +25,7 @@ HostView::HostView(Tamper& t, const AttentionParams& p) : p_(p) {
   cache_rows = ints(p.cache_batch_idx, b);
   leftpad = ints(p.cache_leftpad, b);
   if (p.alibi_slopes)
-    slopes = t.read<float>(p.alibi_slopes, p.alibi_stride_batch ? b * p.num_heads_q : p.num_heads_q);
+    slopes = t.read<float>(p.alibi_slopes, p.alibi_stride_batch ? b * p.alibi_stride_batch : p.num_heads_q);
   if (p.sinks) sinks = t.read<float>(p.sinks, p.num_heads_q);
   if (p.q_descale) q_descale = t.read<float>(p.q_descale, b * p.q_descale_stride_outer);
   if (p.k_descale) k_descale = t.read<float>(p.k_descale, b * p.k_descale_stride_outer);

@@ -164,6 +164,11 @@ class Invariants {
 
   /// Tensors whose rows, heads and blocks do not lie wall to wall, and no two of them alike.
   void strides() {
+    if (p_.append) {  // the caches, too
+      const auto judged = judged_with_padded_strides();
+      if (!judged) return;
+      if (!judged->pass) return add("strides", Outcome::kBroken, judged->reason);
+    }
     Variant v{base_, {}};
     v.layout.padded_strides = true;
     const auto other = launch("strides", v);

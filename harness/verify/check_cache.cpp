@@ -22,7 +22,9 @@ class CacheCheck {
         got_(is_v ? outputs.v_cache : outputs.k_cache),
         scales_(is_v ? outputs.v_scales : outputs.k_scales),
         job_(w.cache_job(is_v)),
-        expected_(got_.size()) {}
+        scale_at_(row_scale_strides(case_.params, is_v, w.padded())),
+        scales_expected_(scales_before(case_, plan_, is_v, w.padded())),
+        expected_(got_.size(), 0xff) {}  // what lies between rows
 
   std::optional<std::string> run(WorstElement& worst) {
     if (auto wrong = check_scales(worst)) return wrong;
@@ -56,36 +58,45 @@ class CacheCheck {
   /// All computed scales: those of appended rows within what float32 may make of the definition, all others
   /// as they were.
   std::optional<std::string> check_scales(WorstElement& worst) {
-    const std::vector<float> before = scales_before(case_, plan_, job_, is_v_);
     const auto n = static_cast<std::size_t>(job_.head_dim);
     std::vector<double> x(n), slack(n);
-    for (int64_t r = 0; r < job_.num_rows && !before.empty(); ++r) {
+    for (int64_t r = 0; r < job_.num_rows && !scales_expected_.empty(); ++r) {
       const RowOwner owner = plan_.appended[static_cast<std::size_t>(r)];
       for (int32_t h = 0; h < job_.num_heads; ++h) {
-        const std::size_t i = scale_index(job_, r, h);
-        double expected = static_cast<double>(before[i]);
+        const auto i = static_cast<std::size_t>(scale_at_.offset(r, h));
+        double expected = static_cast<double>(scales_expected_[i]);
         if (owner.seq < 0) {
-          if (std::memcmp(&before[i], &scales_[i], sizeof(float)) == 0) continue;
+          if (std::memcmp(&scales_expected_[i], &scales_[i], sizeof(float)) == 0) continue;
         } else {
           rows_.row(is_v_, owner, h, x, slack);
           const Interval scale = computed_scale(job_.dtype, x, slack);
-          if (contains(scale, static_cast<double>(scales_[i]))) continue;
+          if (contains(scale, static_cast<double>(scales_[i]))) {
+            scales_expected_[i] = scales_[i];
+            continue;
+          }
           expected = scale.lo + (scale.hi - scale.lo) / 2;
         }
         worst = {owner.seq, owner.pos, h, -1, static_cast<double>(scales_[i]), expected, 0};
-        return fmt::format("{} slot {} head {}: got {:.9g}, expected {:.9g} ({})",
-                           is_v_ ? "v_scales" : "k_scales", r, h, worst.got, worst.expected, whose(r));
+        return fmt::format("{} slot {} head {}: got {:.9g}, expected {:.9g} ({})", scales_name(), r, h,
+                           worst.got, worst.expected, whose(r));
       }
     }
-    return std::nullopt;
+    if (std::memcmp(scales_expected_.data(), scales_.data(), scales_.size() * sizeof(float)) == 0) {
+      return std::nullopt;
+    }
+    return fmt::format("{}: bytes between rows differ", scales_name());
   }
 
   /// What a stored number of appended row `r` is multiplied by.
   double scale_of(int64_t r, int32_t h, std::size_t channel) const {
     if (!case_.params.quantises(is_v_)) return 1.0;
-    if (case_.params.computes_scales(is_v_)) return static_cast<double>(scales_[scale_index(job_, r, h)]);
+    if (case_.params.computes_scales(is_v_)) {
+      return static_cast<double>(scales_[static_cast<std::size_t>(scale_at_.offset(r, h))]);
+    }
     return static_cast<double>(given_scale(case_, is_v_, h, static_cast<int32_t>(channel)));
   }
+
+  const char* scales_name() const { return is_v_ ? "v_scales" : "k_scales"; }
 
   std::size_t at(int64_t r, int32_t h) const { return static_cast<std::size_t>(fill_offset(job_, r, h)); }
 
@@ -160,6 +171,8 @@ class CacheCheck {
   const std::vector<unsigned char>& got_;
   const std::vector<float>& scales_;
   FillJob job_;
+  const KvStrides scale_at_;
+  std::vector<float> scales_expected_;
   std::vector<unsigned char> expected_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "harness/workload/strides.h"
+
 namespace attnbench {
 namespace {
 
@@ -9,6 +11,7 @@ namespace {
 float step(int64_t i) { return 0.5f + 0.125f * static_cast<float>(i % 9); }
 
 constexpr float kLargestBell = 3.0f;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
@@ -20,27 +23,32 @@ float given_scale(const Case& c, bool is_v, int32_t head, int32_t channel) {
   return largest / (int8 ? 127.0f : 448.0f) * step(a * head + (int8 ? (7 - a) * channel : 0) + a);
 }
 
-std::vector<float> given_scales(const Case& c, bool is_v) {
+std::vector<float> given_scales(const Case& c, bool is_v, bool padded) {
   const CaseParams& p = c.params;
   std::vector<float> out;
   if (!p.quantises(is_v) || p.computes_scales(is_v)) return out;
-  const int32_t channels = p.type_of_kv(is_v) == DType::kInt8 ? p.head_dim : 1;
+  const GivenScaleStrides s = given_scale_strides(p, is_v, padded);
+  const int32_t channels = s.channel == 0 ? 1 : p.head_dim;
+  out.assign(static_cast<std::size_t>(p.num_heads_kv * s.head), kNan);
   for (int32_t h = 0; h < p.num_heads_kv; ++h) {
-    for (int32_t ch = 0; ch < channels; ++ch) out.push_back(given_scale(c, is_v, h, ch));
+    for (int32_t ch = 0; ch < channels; ++ch) {
+      out[static_cast<std::size_t>(h * s.head + ch * s.channel)] = given_scale(c, is_v, h, ch);
+    }
   }
   return out;
 }
 
-std::vector<float> scales_before(const Case& c, const WorkloadPlan& plan, const FillJob& cache, bool is_v) {
+std::vector<float> scales_before(const Case& c, const WorkloadPlan& plan, bool is_v, bool padded) {
   const CaseParams& p = c.params;
   std::vector<float> out;
   if (!p.computes_scales(is_v)) return out;
-  out.assign(plan.kv_owners.size() * static_cast<std::size_t>(p.num_heads_kv),
-             std::numeric_limits<float>::quiet_NaN());
+  const KvStrides s = row_scale_strides(p, is_v, padded);
+  out.assign(static_cast<std::size_t>(s.elements(std::ssize(plan.kv_owners))), kNan);
   for (std::size_t r = 0; r < plan.kv_owners.size(); ++r) {
     const RowOwner& o = plan.kv_owners[r];
     for (int32_t h = 0; o.seq >= 0 && h < p.num_heads_kv; ++h) {
-      out[scale_index(cache, static_cast<int64_t>(r), h)] = step(int64_t{o.seq} + 2 * o.pos + 5 * h);
+      out[static_cast<std::size_t>(s.offset(static_cast<int64_t>(r), h))] =
+          step(int64_t{o.seq} + 2 * o.pos + 5 * h);
     }
   }
   return out;

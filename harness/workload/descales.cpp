@@ -70,18 +70,18 @@ std::vector<float> q_descales_of(const Case& c, const WorkloadPlan& plan, const 
   return out;
 }
 
-std::vector<float> k_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant,
-                                 const FillJob& cache) {
+std::vector<float> k_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant) {
   const CaseParams& p = c.params;
   if (p.type_of_k() == DType::kE4m3) return per_sequence(c, variant, Tensor::kK);
   std::vector<float> out;
   if (p.type_of_k() != DType::kInt8) return out;
-  out.assign(plan.kv_owners.size() * static_cast<std::size_t>(p.num_heads_kv), kNan);
+  const KvStrides s = row_scale_strides(p, false, variant.padded_strides);
+  out.assign(static_cast<std::size_t>(s.elements(std::ssize(plan.kv_owners))), kNan);
   for (std::size_t r = 0; r < plan.kv_owners.size(); ++r) {
     const RowOwner& o = plan.kv_owners[r];
     for (int32_t h = 0; o.seq >= 0 && h < p.num_heads_kv; ++h) {
-      const int64_t row = fill_offset(cache, static_cast<int64_t>(r), h) / p.head_dim;
-      out[static_cast<std::size_t>(row)] = descale_of(c, Tensor::kK, o.seq, o.pos, h, 0);
+      out[static_cast<std::size_t>(s.offset(static_cast<int64_t>(r), h))] =
+          descale_of(c, Tensor::kK, o.seq, o.pos, h, 0);
     }
   }
   return out;

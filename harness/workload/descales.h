@@ -19,9 +19,7 @@ float stored_value(const Case& c, Tensor tensor, float value);
 /// The arrays that a launch is handed; empty where the input is not quantised. Rows that hold poison have
 /// NaN.
 std::vector<float> q_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant);
-/// int8: laid out as the rows of `cache`, with one element to a row.
-std::vector<float> k_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant,
-                                 const FillJob& cache);
+std::vector<float> k_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant);
 std::vector<float> v_descales_of(const Case& c, const LayoutVariant& variant);
 
 }  // namespace attnbench

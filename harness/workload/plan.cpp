@@ -9,6 +9,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/cases/paths.h"
+#include "harness/workload/strides.h"
 #include "kernels/contract/philox.h"
 
 namespace attnbench {
@@ -213,6 +214,9 @@ std::vector<float> alibi_slopes_of(const Case& c, const LayoutVariant& variant) 
     const double factor = p.alibi == Alibi::kPerSequence ? 1.0 + 0.5 * (variant.seq_id(b) % 3) : 1.0;
     for (int h = 0; h < p.num_heads_q; ++h) {
       slopes.push_back(static_cast<float>(factor * std::exp2(-8.0 * (h + 1) / p.num_heads_q)));
+    }
+    if (variant.padded_strides && p.alibi == Alibi::kPerSequence) {
+      slopes.insert(slopes.end(), kPadRow, std::numeric_limits<float>::quiet_NaN());
     }
   }
   return slopes;

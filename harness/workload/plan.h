@@ -61,7 +61,8 @@ struct LayoutVariant {
 };
 
 /// ALiBi slopes of a case, (Hq) or (B, Hq): 2^(-8 (h + 1) / Hq) as O. Press et al. have them (arXiv
-/// 2108.12409), times 1, 1.5 or 2 by sequence where they are per sequence. Empty where the case has none.
+/// 2108.12409), times 1, 1.5 or 2 by sequence where they are per sequence, then with padded strides kPadRow
+/// (strides.h) NaNs between. Empty where the case has none.
 std::vector<float> alibi_slopes_of(const Case& c, const LayoutVariant& variant = {});
 
 /// Sinks of a case, (Hq), within (-12, 12); empty where the case has none.

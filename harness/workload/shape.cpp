@@ -69,16 +69,17 @@ MergeStatesParams merge_shape(const CaseParams& p, bool padded) {
   return m;
 }
 
-ScaleParams scale_shape(const CaseParams& p, const KvStrides& cache, bool is_v) {
+ScaleParams scale_shape(const CaseParams& p, bool is_v, bool padded) {
   ScaleParams s{};
   if (p.computes_scales(is_v)) {
-    s.stride_block = cache.block / p.head_dim;
-    s.stride_token = cache.token / p.head_dim;
-    s.stride_head = cache.head / p.head_dim;
+    const KvStrides of = row_scale_strides(p, is_v, padded);
+    s.stride_block = of.block;
+    s.stride_token = of.token;
+    s.stride_head = of.head;
   } else if (p.quantises(is_v)) {
-    const bool per_channel = p.type_of_kv(is_v) == DType::kInt8;
-    s.given_stride_head = per_channel ? p.head_dim : 1;
-    s.given_stride_channel = per_channel ? 1 : 0;
+    const GivenScaleStrides of = given_scale_strides(p, is_v, padded);
+    s.given_stride_head = of.head;
+    s.given_stride_channel = of.channel;
   }
   return s;
 }
@@ -120,8 +121,8 @@ OpParams Workload::shape_params(const Case& item, bool padded) {
     for (const SeqLen& len : p.seqs) a.num_tokens += len.q;
     a.num_tokens += p.padding_tokens;
     a.rotary = rotary_shape(p);
-    a.k_scale = scale_shape(p, s, false);
-    a.v_scale = scale_shape(p, s_v, true);
+    a.k_scale = scale_shape(p, false, padded);
+    a.v_scale = scale_shape(p, true, padded);
     return op;
   }
   AttentionParams& a = op.attention = AttentionParams{};
@@ -145,10 +146,10 @@ OpParams Workload::shape_params(const Case& item, bool padded) {
   a.v_descale_stride_outer = v_descale.outer;
   a.v_descale_stride_head = v_descale.head;
   if (p.type_of_k() == DType::kInt8) {
-    const KvStrides dense = kv_strides(p, false);
-    a.k_descale_stride_block = dense.block / p.head_dim;
-    a.k_descale_stride_outer = dense.token / p.head_dim;
-    a.k_descale_stride_head = dense.head / p.head_dim;
+    const KvStrides rows = row_scale_strides(p, false, padded);
+    a.k_descale_stride_block = rows.block;
+    a.k_descale_stride_outer = rows.token;
+    a.k_descale_stride_head = rows.head;
   }
   const TokenStrides q = token_strides(p.num_heads_q, p.head_dim, pad(Pad::kQ));
   a.q_stride_token = q.token;
@@ -176,7 +177,7 @@ OpParams Workload::shape_params(const Case& item, bool padded) {
       static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
   a.softcap = static_cast<float>(p.softcap);
   a.num_splits = p.num_splits;
-  a.alibi_stride_batch = p.alibi == Alibi::kPerSequence ? p.num_heads_q : 0;
+  a.alibi_stride_batch = p.alibi == Alibi::kPerSequence ? p.num_heads_q + (padded ? kPadRow : 0) : 0;
   a.alibi_sqrt = p.alibi_sqrt ? 1 : 0;
   for (const SeqLen& len : p.seqs) {
     a.total_q += len.q;

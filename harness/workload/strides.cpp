@@ -14,20 +14,45 @@ TokenStrides token_strides(int64_t heads, int64_t dim, Pad pad) {
 
 bool writes_cache(const CaseParams& p) { return p.op == Op::kKvAppend || p.append; }
 
+namespace {
+
+int64_t rows_of_block(const CaseParams& p) {
+  if (p.kv != KvSource::kContiguous) return p.block_size;
+  int64_t longest = 0;
+  for (const SeqLen& s : p.seqs) longest = std::max<int64_t>(longest, s.k);
+  return contiguous_capacity(longest, p.leftpad);
+}
+
+}  // namespace
+
 KvStrides kv_strides(const CaseParams& p, bool is_v, bool padded) {
   const bool own = is_v && !p.v_is_k_view;
   const int64_t d = own ? p.dim_v() : p.head_dim;
   const int64_t h = p.num_heads_kv;
-  const int64_t pad = !padded || writes_cache(p) ? 0 : own ? 3 : 1;  // rows of channels
+  const int64_t pad = !padded ? 0 : own ? 3 : 1;  // rows of channels
   if (p.kv == KvSource::kPacked) return {0, (h + pad) * d, d, 0};
-  int64_t rows = p.block_size;
-  if (p.kv == KvSource::kContiguous) {
-    int64_t longest = 0;
-    for (const SeqLen& s : p.seqs) longest = std::max<int64_t>(longest, s.k);
-    rows = contiguous_capacity(longest, p.leftpad);
-  }
+  const int64_t rows = rows_of_block(p);
   if (p.kv_layout == KvLayout::kHnd) return {(h * (rows + pad) + pad) * d, d, (rows + pad) * d, rows};
   return {(h + pad) * (rows + pad) * d, (h + pad) * d, d, rows};
+}
+
+KvStrides row_scale_strides(const CaseParams& p, bool is_v, bool padded) {
+  const int64_t behind = !padded ? 0 : is_v ? 3 : 2;
+  const int64_t h = p.num_heads_kv;
+  if (p.kv == KvSource::kPacked) return {0, h * (1 + behind) + behind, 1 + behind, 0};
+  const int64_t rows = rows_of_block(p);
+  if (p.kv_layout == KvLayout::kHnd) {
+    const int64_t head = rows * (1 + behind) + behind;
+    return {h * head + behind, 1 + behind, head, rows};
+  }
+  const int64_t token = h * (1 + behind) + behind;
+  return {rows * token + behind, token, 1 + behind, rows};
+}
+
+GivenScaleStrides given_scale_strides(const CaseParams& p, bool is_v, bool padded) {
+  const int64_t behind = !padded ? 0 : is_v ? 8 : 4;
+  if (p.type_of_kv(is_v) == DType::kInt8) return {p.head_dim + behind, 1};
+  return {1 + behind, 0};
 }
 
 DescaleStrides descale_strides(const CaseParams& p, Tensor tensor, bool padded) {

@@ -29,16 +29,31 @@ inline constexpr int64_t kPadRow = 5;
 bool writes_cache(const CaseParams& p);
 
 /// (stride_block, stride_token, stride_head) in elements of K or V of a case, and the rows of a block. Those
-/// of V are K's where V is a view of it. Padded ones are whole rows of channels, as descriptors of tiles ask;
-/// caches that a launch writes have none.
+/// of V are K's where V is a view of it. Padded ones are whole rows of channels, as descriptors of tiles ask.
 struct KvStrides {
   int64_t block, token, head, rows;
+
+  /// Element of row `r` of all, KV head `h`.
+  int64_t offset(int64_t r, int64_t h) const {
+    return (rows > 0 ? r / rows * block + r % rows * token : r * token) + h * head;
+  }
+  /// Elements that `all` rows take.
+  int64_t elements(int64_t all) const { return rows > 0 ? all / rows * block : all * token; }
 };
 KvStrides kv_strides(const CaseParams& p, bool is_v, bool padded = false);
 
+/// The same of floats of which each stands for a row of K or V: descales of int8 K, computed scales.
+KvStrides row_scale_strides(const CaseParams& p, bool is_v, bool padded);
+
+/// (stride_head, stride_channel) in floats of the scales that kv_append is given. A stride of 0 shares them.
+/// Padding keeps int8 scales of four channels together, as a kernel loads them.
+struct GivenScaleStrides {
+  int64_t head, channel;
+};
+GivenScaleStrides given_scale_strides(const CaseParams& p, bool is_v, bool padded);
+
 /// (stride_outer, stride_head) in floats of the descales of e4m3 q, K or V, per (sequence, KV head), of int8
-/// q, per (token, query head), and of int8 V, per (KV head, channel). Those of int8 K lie as its dense rows
-/// do.
+/// q, per (token, query head), and of int8 V, per (KV head, channel).
 struct DescaleStrides {
   int64_t outer, head;
 };

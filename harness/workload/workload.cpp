@@ -61,9 +61,9 @@ void drop_lead_rows(HostOutputs& h, int64_t lead, int64_t total) {
 
 }  // namespace
 
-FillJob Workload::cache_job(bool is_v, bool padded) const {
+FillJob Workload::cache_job(bool is_v) const {
   const CaseParams& p = item_.params;
-  const KvStrides s = kv_strides(p, is_v, padded);
+  const KvStrides s = kv_strides(p, is_v, padded_);
   FillJob job = token_job(item_, is_v ? Tensor::kV : Tensor::kK, is_v ? p.type_of_v() : p.type_of_k(),
                           static_cast<int64_t>(plan_.kv_owners.size()), p.num_heads_kv,
                           is_v ? p.dim_v() : p.head_dim, {s.token, s.head});
@@ -73,7 +73,7 @@ FillJob Workload::cache_job(bool is_v, bool padded) const {
 }
 
 GuardedBuffer Workload::make_cache(const char* name, bool is_v) {
-  const FillJob job = cache_job(is_v, padded_);
+  const FillJob job = cache_job(is_v);
   const int64_t elements = job.stride_block > 0 ? job.num_rows / job.block_size * job.stride_block
                                                 : job.num_rows * job.stride_token;
   return poisoned(name, elements * bytes_of(job.dtype));
@@ -86,7 +86,7 @@ GuardedBuffer Workload::poisoned(const char* name, int64_t bytes) {
 }
 
 void Workload::fill_cache(GuardedBuffer& cache, bool is_v) {
-  FillJob job = cache_job(is_v, padded_);
+  FillJob job = cache_job(is_v);
   job.base = cache.data();
   job.owners = kv_owners_.as<RowOwner>();
   device_->fill(job);
@@ -185,7 +185,7 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
   keep_if_any(slopes_, "alibi_slopes", alibi_slopes_of(item_, variant));
   keep_if_any(sinks_, "sinks", sinks_of(item_));
   keep_if_any(q_descale_, "q_descale", q_descales_of(item_, plan_, variant));
-  keep_if_any(k_descale_, "k_descale", k_descales_of(item_, plan_, variant, cache_job(false, false)));
+  keep_if_any(k_descale_, "k_descale", k_descales_of(item_, plan_, variant));
   keep_if_any(v_descale_, "v_descale", v_descales_of(item_, variant));
   if (p.probs) {
     probs_ = GuardedBuffer(device, "probs",
@@ -199,12 +199,12 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
 
 void Workload::make_scales() {
   for (const bool is_v : {false, true}) {
-    if (const auto given = given_scales(item_, is_v); !given.empty()) {
+    if (const auto given = given_scales(item_, is_v, padded_); !given.empty()) {
       GuardedBuffer& b = is_v ? v_descale_ : k_descale_;
       b = GuardedBuffer::of(*device_, is_v ? "v_scale" : "k_scale", given);
       keep_input(b);
     }
-    if (const auto before = scales_before(item_, plan_, cache_job(is_v, false), is_v); !before.empty()) {
+    if (const auto before = scales_before(item_, plan_, is_v, padded_); !before.empty()) {
       (is_v ? v_scales_ : k_scales_) = GuardedBuffer::of(*device_, is_v ? "v_scales" : "k_scales", before);
     }
   }
@@ -308,7 +308,7 @@ void Workload::take_inputs_of(const Workload& other) {
     if ((is_v ? other.v_ : other.k_).bytes() > cache.bytes())
       throw std::logic_error("no room for other keys");
     if (is_v && other.item_.params.v_is_k_view) continue;
-    FillJob job = other.cache_job(is_v, other.padded_);
+    FillJob job = other.cache_job(is_v);
     job.base = cache.data();
     job.owners = other.kv_owners_.as<RowOwner>();
     device_->fill(job);
@@ -338,11 +338,14 @@ void Workload::take_inputs_of(const Workload& other) {
 
 void Workload::reset_outputs() {
   if (writes_cache(item_.params)) {
-    fill_cache(k_, false);
-    fill_cache(v_, true);
+    for (const bool is_v : {false, true}) {
+      GuardedBuffer& cache = is_v ? v_ : k_;
+      if (padded_ && cache.bytes() > 0) device_->set_bytes(cache.data(), 0xff, cache.bytes());
+      fill_cache(cache, is_v);
+    }
     for (const bool is_v : {false, true}) {
       GuardedBuffer& scales = is_v ? v_scales_ : k_scales_;
-      const auto before = scales_before(item_, plan_, cache_job(is_v, false), is_v);
+      const auto before = scales_before(item_, plan_, is_v, padded_);
       if (!before.empty()) device_->upload(scales.data(), before.data(), scales.bytes());
     }
   }
@@ -401,7 +404,7 @@ void Workload::drop_padding(HostOutputs& h) const {
 
 /// Copies the new keys out of the downloaded cache, in the order of their tokens.
 void Workload::take_new_keys(HostOutputs& h) const {
-  const FillJob job = cache_job(false, padded_);
+  const FillJob job = cache_job(false);
   const std::size_t row_bytes = static_cast<std::size_t>(job.head_dim) * dtype_size(job.dtype);
   for (const int64_t slot : plan_.slot_mapping) {
     if (slot < 0) continue;

@@ -61,14 +61,14 @@ class Workload {
   std::optional<std::string> input_damage() const;
 
   /// A job that fills one of the caches; `host` owners and base are the caller's. For the expected state.
-  FillJob cache_job(bool is_v) const { return cache_job(is_v, padded_); }
+  FillJob cache_job(bool is_v) const;
+  bool padded() const { return padded_; }
 
  private:
   struct Input {
     GuardedBuffer* buffer;
     uint64_t digest;
   };
-  FillJob cache_job(bool is_v, bool padded) const;
   GuardedBuffer make_cache(const char* name, bool is_v);
   GuardedBuffer poisoned(const char* name, int64_t bytes);
   int64_t lse_stride(int64_t rows) const { return rows + (padded_ ? kPadRow : 0); }
