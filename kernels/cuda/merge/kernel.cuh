@@ -1,7 +1,8 @@
 // Partial states of attention become one, at the speed of the memory.
 //
 // A thread has 16 bytes of a row: it asks for them and for the LSEs of kBlock states at once, weighs them,
-// and goes on to the next kBlock, if there are more, with weights relative to a new maximum.
+// and goes on to the next kBlock, if there are more, with weights relative to a new maximum. A block has some
+// rows of one head, as the LSEs of neighbouring rows lie side by side.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,7 +15,14 @@
 
 namespace attnbench::cuda_merge {
 
-inline constexpr int kThreads = 256;
+inline constexpr int kThreads = 256;   ///< per block, at most
+inline constexpr int kMostStates = 8;  ///< at once
+
+/// Per multiprocessor: with registers for fewer, all states are asked for before the first is used.
+template <int kBlock>
+inline constexpr int kBlocks = kBlock == kMostStates ? 4
+                               : kBlock == 4         ? 6
+                                                     : 8;
 
 /// Channels in 16 bytes.
 ATTNBENCH_HD constexpr int channels_of(DType t) { return t == DType::kFp32 ? 4 : 8; }
@@ -37,17 +45,30 @@ __device__ __forceinline__ void unpack(const uint4& words, float (&x)[channels_o
   }
 }
 
-/// Four channels at a time, rounded to the type of the output.
-__device__ __forceinline__ void store_four(DType type, void* out, int64_t at, const float* x) {
+/// kCount channels, rounded to the type of the output. All of a 16-bit type in one store: two of 8 bytes each
+/// would leave halves of L2's sectors to the other.
+template <int kCount>
+__device__ __forceinline__ void store(DType type, void* out, int64_t at, const float (&x)[kCount]) {
   if (type == DType::kFp32) {
-    *reinterpret_cast<float4*>(static_cast<float*>(out) + at) = make_float4(x[0], x[1], x[2], x[3]);
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      *reinterpret_cast<float4*>(static_cast<float*>(out) + at + i) =
+          make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
+    }
     return;
   }
-  const uint2 words = type == DType::kBf16 ? make_uint2(hopper::pack_pair<DType::kBf16>(x[0], x[1]),
-                                                        hopper::pack_pair<DType::kBf16>(x[2], x[3]))
-                                           : make_uint2(hopper::pack_pair<DType::kFp16>(x[0], x[1]),
-                                                        hopper::pack_pair<DType::kFp16>(x[2], x[3]));
-  *reinterpret_cast<uint2*>(static_cast<uint16_t*>(out) + at) = words;
+  uint32_t words[kCount / 2];
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    words[i] = type == DType::kBf16 ? hopper::pack_pair<DType::kBf16>(x[2 * i], x[2 * i + 1])
+                                    : hopper::pack_pair<DType::kFp16>(x[2 * i], x[2 * i + 1]);
+  }
+  auto* to = static_cast<uint16_t*>(out) + at;
+  if constexpr (kCount == 8) {
+    *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+  } else {
+    *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+  }
 }
 
 /// A thread's piece of the states: 16 bytes of a row and head.
@@ -63,14 +84,9 @@ struct Piece {
   float o[kChannels] = {};
   float top = -INFINITY, sum = 0.0f;
 
-  /// `number` counts pieces within heads within rows, `pieces` those of a row and head.
-  __device__ __forceinline__ Piece(const MergeStatesParams& params, uint32_t number, uint32_t pieces)
-      : p(params) {
-    const uint32_t item = number / pieces;
-    piece = number - item * pieces;
-    row = item / static_cast<uint32_t>(p.num_heads);
-    head = item - row * static_cast<uint32_t>(p.num_heads);
-  }
+  __device__ __forceinline__ Piece(const MergeStatesParams& params, uint32_t row_, uint32_t head_,
+                                   uint32_t piece_)
+      : p(params), row(row_), head(head_), piece(piece_) {}
 
   /// Asks for the states from `first` on.
   __device__ __forceinline__ void load(int first) {
@@ -112,41 +128,31 @@ struct Piece {
 
   __device__ __forceinline__ void store() {
     if (piece == 0) p.out_lse[head * p.out_lse_stride_head + row] = lse_of(top, sum);
-    const float factor = sum == 0.0f ? 0.0f : 1.0f / sum;
+    // The largest state weighs 1, so that the reciprocal neither overflows nor is denormal.
+    const float approximate = hopper::reciprocal_approx(sum);
+    const float factor = sum == 0.0f ? 0.0f : fmaf(fmaf(-sum, approximate, 1.0f), approximate, approximate);
 #pragma unroll
     for (int i = 0; i < kChannels; ++i) o[i] *= factor;
-    const int64_t to = row * p.out_stride_token + head * p.out_stride_head + piece * kChannels;
-#pragma unroll
-    for (int i = 0; i < kChannels; i += 4) store_four(p.dtype_out, p.out, to + i, o + i);
+    cuda_merge::store(p.dtype_out, p.out,
+                      row * p.out_stride_token + head * p.out_stride_head + piece * kChannels, o);
   }
 };
 
-/// `pieces`: of 16 bytes, in a row of the partial outputs. A thread has one piece, and takes kBlock states of
-/// it at a time; or two pieces of at most kBlock states.
-template <DType kPartial, int kBlock, int kPieces>
-__global__ void __launch_bounds__(kThreads)
-    merge_kernel(const __grid_constant__ MergeStatesParams p, uint32_t pieces) {
-  const uint64_t first = uint64_t{blockIdx.x} * (kThreads * kPieces) + threadIdx.x;
-  const uint64_t all = static_cast<uint64_t>(p.num_rows) * static_cast<uint32_t>(p.num_heads) * pieces;
-  if (first >= all) return;
-  Piece<kPartial, kBlock> piece(p, static_cast<uint32_t>(first), pieces);
-  if constexpr (kPieces == 2) {
-    const bool both = first + kThreads < all;
-    Piece<kPartial, kBlock> other(p, static_cast<uint32_t>(both ? first + kThreads : first), pieces);
-    piece.load(0);
-    other.load(0);
+/// Threads (x, y) have piece x of the y-th row of their block, blocks (x, y, z) rows of head x; rows go on
+/// from y to z.
+template <DType kPartial, int kBlock>
+__global__ void __launch_bounds__(kThreads, kBlocks<kBlock>)
+    merge_kernel(const __grid_constant__ MergeStatesParams p) {
+  const uint32_t row = (blockIdx.z * gridDim.y + blockIdx.y) * blockDim.y + threadIdx.y;
+  if (row >= p.num_rows) return;
+  Piece<kPartial, kBlock> piece(p, row, blockIdx.x, threadIdx.x);
+  int state = 0;
+  do {
+    piece.load(state);
     piece.add();
-    piece.store();
-    if (!both) return;
-    other.add();
-    other.store();
-  } else {
-    for (int state = 0; state < p.num_states; state += kBlock) {
-      piece.load(state);
-      piece.add();
-    }
-    piece.store();
-  }
+    state += kBlock;
+  } while (kBlock == kMostStates && state < p.num_states);
+  piece.store();
 }
 
 }  // namespace attnbench::cuda_merge

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/common/checks.h"
@@ -37,10 +38,8 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
                          static_cast<long long>(m.value));
     }
   }
-  const int64_t row_pieces = int64_t{p.num_heads} * (p.head_dim / channels);
-  if (p.num_rows > int64_t{UINT32_MAX} / row_pieces) {
-    return unsupported("cuda_merge: at most %lld rows of %d heads required, given %lld",
-                       static_cast<long long>(UINT32_MAX / row_pieces), p.num_heads,
+  if (p.num_rows > INT32_MAX) {
+    return unsupported("cuda_merge: at most %d rows required, given %lld", INT32_MAX,
                        static_cast<long long>(p.num_rows));
   }
   return KernelStatus::kOk;
@@ -67,20 +66,21 @@ KernelStatus check_alignment(const MergeStatesParams& p, KernelMessage* message)
   return KernelStatus::kOk;
 }
 
-/// As many states at once as there are, up to eight: what a thread has in flight. Of two states two pieces.
+/// As many states at once as there are, up to eight: what a thread has in flight.
 template <DType kPartial>
 void enqueue(const MergeStatesParams& p, cudaStream_t stream) {
-  const auto pieces = static_cast<uint32_t>(p.head_dim / channels_of(kPartial));
-  const int64_t threads = p.num_rows * p.num_heads * pieces;
-  const auto blocks = [&](int per_thread) {
-    return static_cast<unsigned>((threads + kThreads * per_thread - 1) / (kThreads * per_thread));
-  };
+  constexpr unsigned kMostY = 65535;
+  const auto pieces = static_cast<unsigned>(p.head_dim / channels_of(kPartial));
+  const dim3 threads(pieces, kThreads / pieces);
+  const auto tiles = static_cast<unsigned>((p.num_rows + threads.y - 1) / threads.y);
+  const dim3 blocks(static_cast<unsigned>(p.num_heads), std::min(tiles, kMostY),
+                    (tiles + kMostY - 1) / kMostY);
   if (p.num_states <= 2) {
-    merge_kernel<kPartial, 2, 2><<<blocks(2), kThreads, 0, stream>>>(p, pieces);
+    merge_kernel<kPartial, 2><<<blocks, threads, 0, stream>>>(p);
   } else if (p.num_states <= 4) {
-    merge_kernel<kPartial, 4, 1><<<blocks(1), kThreads, 0, stream>>>(p, pieces);
+    merge_kernel<kPartial, 4><<<blocks, threads, 0, stream>>>(p);
   } else {
-    merge_kernel<kPartial, 8, 1><<<blocks(1), kThreads, 0, stream>>>(p, pieces);
+    merge_kernel<kPartial, kMostStates><<<blocks, threads, 0, stream>>>(p);
   }
 }
 
