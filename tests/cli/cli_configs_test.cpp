@@ -80,18 +80,25 @@ TEST(Configs, SmokeIsCorrectAndBroad) {
     seen.insert(p["causal"].get<bool>() ? "causal" : "none");
     if (p["window_left"].get<int>() >= 0) seen.insert("window");
     if (p["softcap"].get<double>() > 0) seen.insert("softcap");
+    if (p["alibi"] != "none") seen.insert("alibi " + p["alibi"].get<std::string>());
+    if (p["sinks"].get<bool>()) seen.insert("sinks");
     if (p["gap_tokens"].get<int>() > 0) seen.insert("gap");
     if (p["padding_tokens"].get<int>() > 0) seen.insert("padding");
     if (p["num_seqs"] == 0) seen.insert("no sequence");
     if (p["total_q"] == 0) seen.insert("no query");
   }
-  for (const char* wanted :
-       {"attention", "kv_append", "bf16",       "fp16",     "fp32",      "packed",    "paged",
-        "nhd",       "hnd",       "contiguous", "shuffled", "normal",    "peaked",    "outlier",
-        "large",     "block 1",   "block 16",   "block 64", "block 256", "dim 1",     "dim 63",
-        "dim 64",    "dim 127",   "dim 256",    "ratio 1",  "ratio 3",   "ratio 7",   "ratio 8",
-        "causal",    "none",      "window",     "softcap",  "gap",       "padding",   "no sequence",
-        "no query",  "e4m3",      "int8",       "int8_k",   "given",     "per_token", "per_token_k"}) {
+  for (const char* wanted : {"attention", "kv_append",   "bf16",           "fp16",
+                             "fp32",      "packed",      "paged",          "nhd",
+                             "hnd",       "contiguous",  "shuffled",       "normal",
+                             "peaked",    "outlier",     "large",          "block 1",
+                             "block 16",  "block 64",    "block 256",      "dim 1",
+                             "dim 63",    "dim 64",      "dim 127",        "dim 256",
+                             "ratio 1",   "ratio 3",     "ratio 7",        "ratio 8",
+                             "causal",    "none",        "window",         "softcap",
+                             "gap",       "padding",     "no sequence",    "no query",
+                             "e4m3",      "int8",        "int8_k",         "given",
+                             "per_token", "per_token_k", "alibi per_head", "alibi per_sequence",
+                             "sinks"}) {
     EXPECT_TRUE(seen.count(wanted)) << "smoke.yaml has no case with " << wanted;
   }
 }

@@ -67,6 +67,24 @@ TEST_P(CliFault, IsCaughtOnEveryKvSource) {
 INSTANTIATE_TEST_SUITE_P(, CliFault, ::testing::ValuesIn(kFaults),
                          [](const auto& p) { return std::string(p.param.kernel); });
 
+TEST(CliIgnored, SmokeSeesAKernelThatIgnoresATerm) {
+  for (const char* kernel : {"ignores_alibi", "takes_slopes_of_sequence_0", "ignores_sinks"}) {
+    const Scratch scratch;
+    const Outcome o =
+        run_faulty(scratch, {"run", source_path("configs/smoke.yaml"), "--device", "cpu", "--kernel", kernel,
+                             "--filter", "paged.*(alibi|sinks)", "--no-time", "-q", "--out", "out"});
+    EXPECT_EQ(o.exit_code, 1) << kernel << o.out << o.err;
+    const std::string term = std::string(kernel).ends_with("sinks") ? "sinks" : "alibi";
+    int failed = 0;
+    for (const json& r : read_records(scratch.dir() / "out")) {
+      if (r["status"] != "fail") continue;
+      ++failed;
+      EXPECT_THAT(r["id"].get<std::string>(), HasSubstr(term)) << kernel;
+    }
+    EXPECT_GE(failed, std::string(kernel) == "takes_slopes_of_sequence_0" ? 1 : 2) << kernel;
+  }
+}
+
 class CliDroppedKey : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CliDroppedKey, IsSeenInLongRowsToo) {

@@ -50,6 +50,23 @@ KernelStatus drop_last_key(const OpParams* p, const LaunchContext* c, KernelMess
   return good().launch(&wrong, c, m);
 }
 
+/// Right but for a term of the scores.
+KernelStatus with_attention(const OpParams* p, const LaunchContext* c, KernelMessage* m,
+                            void (*change)(AttentionParams&)) {
+  OpParams wrong = *p;
+  change(wrong.attention);
+  return good().launch(&wrong, c, m);
+}
+KernelStatus ignores_alibi(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  return with_attention(p, c, m, [](AttentionParams& a) { a.features &= ~uint64_t{kAlibi}; });
+}
+KernelStatus takes_slopes_of_sequence_0(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  return with_attention(p, c, m, [](AttentionParams& a) { a.alibi_stride_batch = 0; });
+}
+KernelStatus ignores_sinks(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  return with_attention(p, c, m, [](AttentionParams& a) { a.features &= ~uint64_t{kSinks}; });
+}
+
 KernelStatus scale_0_1_percent(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   OpParams wrong = *p;
   wrong.attention.softmax_scale *= 1.001f;
@@ -171,6 +188,10 @@ std::vector<const Kernel*> table_with_faults() {
     kernels.push_back(wrapped("drop_last_key", "fault: each sequence ends one key early", drop_last_key));
     kernels.push_back(
         wrapped("scale_0_1_percent", "fault: softmax_scale 0.1 % too large", scale_0_1_percent));
+    kernels.push_back(wrapped("ignores_alibi", "fault: no slope is added", ignores_alibi));
+    kernels.push_back(wrapped("takes_slopes_of_sequence_0", "fault: all have the slopes of the first",
+                              takes_slopes_of_sequence_0));
+    kernels.push_back(wrapped("ignores_sinks", "fault: no sink is added", ignores_sinks));
     kernels.push_back(wrapped("unwritten_row", "fault: the last row of O is not written", unwritten_row));
     kernels.push_back(wrapped("past_the_end", "fault: one element is written past O", past_the_end));
     kernels.push_back(
