@@ -13,6 +13,7 @@
 #include <map>
 
 #include "harness/cli/common.h"
+#include "harness/cli/earlier_run.h"
 #include "harness/cli/executor.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/progress.h"
@@ -21,7 +22,6 @@
 #include "harness/report/console.h"
 #include "harness/report/files.h"
 #include "harness/report/json.h"
-#include "harness/report/load.h"
 #include "harness/report/text.h"
 #include "harness/run/last_words.h"
 #include "harness/session/journal.h"
@@ -126,24 +126,6 @@ void check_space(const std::filesystem::path& dir, std::size_t runs) {
                               space.available / 1024, runs, needed / 1024));
 }
 
-/// The records of an interrupted run are kept when another begins in its folder: hours, where --resume was
-/// forgotten.
-void keep_interrupted(const std::filesystem::path& dir) {
-  const auto journal = dir / "journal.jsonl", kept = dir / "journal.interrupted.jsonl";
-  std::error_code ec;
-  if (std::filesystem::file_size(journal, ec) == 0 || ec) return;
-  try {
-    if (load_results((dir / "results.json").string()).context.complete) return;
-  } catch (const ResultsError&) {  // it tells nothing, so the journal may be all that there is
-  }
-  std::filesystem::copy_file(journal, kept, std::filesystem::copy_options::overwrite_existing, ec);
-  if (ec) throw FileError(fmt::format("{}: error: cannot write: {}", kept.string(), ec.message()));
-  std::cerr << fmt::format(
-      "note: {} held an interrupted run, which --resume would have gone on with; its "
-      "records are kept in {}\n",
-      dir.string(), kept.filename().string());
-}
-
 /// What --resume finds in DIR; checks that it is of the same run.
 std::vector<Record> take_up(const std::filesystem::path& dir, const RunContext& context,
                             const std::vector<WorkItem>& work, Journal& journal) {
@@ -225,6 +207,12 @@ int run(const RunOptions& o, const Program& program) {
     options.kernels = {cases.kernel};
     check_kernel_names(options.kernels, program.kernels);
   }
+  if (options.check == CheckMode::kOff && !options.time) {
+    throw UsageError(
+        fmt::format("{} and --no-time leave nothing to do: leave out {}, to verify, or --no-time, to time",
+                    o.check.empty() ? "the file's 'check: off'" : "--check off",
+                    o.check.empty() ? "the first (--check sampled)" : "the first"));
+  }
   const auto plan = [&](const DeviceInfo& device) {
     if (o.timing.graph && device.kind == DeviceKind::kCpu) {
       throw UsageError("--graph times CUDA graphs; the cpu device has none");
@@ -255,7 +243,7 @@ int run(const RunOptions& o, const Program& program) {
   Journal journal(dir / "journal.jsonl");
   std::vector<Record> records;
   if (o.resume.empty()) {
-    keep_interrupted(dir);
+    keep_earlier_run(dir);
     journal.cut(0);
   } else {
     records = take_up(dir, context, work, journal);

@@ -53,7 +53,7 @@ TEST(CliResume, AnotherRunInTheFolderKeepsWhatAnInterruptedOneLeft) {
   const fs::path kept = scratch.dir() / "out" / "journal.interrupted.jsonl";
   ASSERT_EQ(run().exit_code, 0);
   ASSERT_EQ(run().exit_code, 0);
-  EXPECT_FALSE(fs::exists(kept)) << "a finished run is replaced";
+  EXPECT_FALSE(fs::exists(kept)) << "of a finished run the results are kept";
   json results = read_json(scratch.dir() / "out" / "results.json");
   results["context"]["attnbench"]["complete"] = false;
   scratch.write("out/results.json", results.dump());
@@ -63,6 +63,10 @@ TEST(CliResume, AnotherRunInTheFolderKeepsWhatAnInterruptedOneLeft) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("out held an interrupted run"), HasSubstr("journal.interrupted.jsonl")));
   EXPECT_EQ(read_text(kept), before);
   EXPECT_EQ(journal_ids(scratch.dir() / "out").size(), 3u);
+  results["context"]["attnbench"]["complete"] = false;
+  scratch.write("out/results.json", results.dump());
+  EXPECT_THAT(run().err, HasSubstr("journal.interrupted.2.jsonl"));
+  EXPECT_EQ(read_text(kept), before) << "what was kept stays";
 }
 
 TEST(CliResume, KilledAtFiftyMomentsLosesAndRepeatsNothing) {

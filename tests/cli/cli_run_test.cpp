@@ -9,6 +9,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
@@ -269,8 +270,45 @@ TEST_F(CliRun, UnwritableFolderIsSaidBeforeAnyWork) {
 
 TEST_F(CliRun, SameFolderTwiceReplacesTheReports) {
   ASSERT_EQ(run({"--no-time"}).exit_code, 0);
-  ASSERT_EQ(run({"--no-time", "--filter", "2q40"}).exit_code, 0);
+  const std::string first = read_text(scratch_.dir() / "out" / "results.json");
+  Outcome o = run({"--no-time", "--filter", "2q40"});
+  ASSERT_EQ(o.exit_code, 0);
   EXPECT_EQ(records().size(), 1u);
+  EXPECT_THAT(o.err,
+              ContainsRegex("note: out/results.json held a finished run of [0-9]+ results; it is kept as "
+                            "results.previous.json\n"));
+  EXPECT_EQ(read_text(scratch_.dir() / "out" / "results.previous.json"), first);
+  const std::string second = read_text(scratch_.dir() / "out" / "results.json");
+  o = run({"--no-time"});
+  EXPECT_THAT(o.err, HasSubstr("a finished run of 1 result; it is kept as results.previous.2.json\n"));
+  EXPECT_EQ(read_text(scratch_.dir() / "out" / "results.previous.json"), first) << "nothing is ever lost";
+  EXPECT_EQ(read_text(scratch_.dir() / "out" / "results.previous.2.json"), second);
+  scratch_.write("out/results.json", "somebody's");
+  o = run({"--no-time"});
+  EXPECT_THAT(o.err, HasSubstr("a file that attnbench cannot read; it is kept as results.previous.3.json"));
+  EXPECT_EQ(read_text(scratch_.dir() / "out" / "results.previous.3.json"), "somebody's");
+  EXPECT_EQ(run_attnbench(scratch_, {"compare", "out/results.previous.json", "out"}).exit_code, 6)
+      << "no times";
+}
+
+TEST_F(CliRun, NothingToDoIsRefused) {
+  Outcome o = run({"--check", "off", "--no-time"});
+  EXPECT_EQ(o.exit_code, 2) << o.out;
+  EXPECT_THAT(o.err,
+              HasSubstr("--check off and --no-time leave nothing to do: leave out the first, to verify, or"));
+  EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "out"));
+  const std::string file =
+      scratch_.write("off.yaml", "name: off\ncheck: off\nsweeps: [{batch: q4, heads: 2}]\n");
+  o = run_attnbench(scratch_, {"run", file, "--device", "cpu", "--no-time"});
+  EXPECT_EQ(o.exit_code, 2) << o.out;
+  EXPECT_THAT(o.err, HasSubstr("the file's 'check: off' and --no-time leave nothing to do"));
+  EXPECT_EQ(
+      run_attnbench(scratch_, {"run", file, "--device", "cpu", "--no-time", "--check", "full", "--out", "o"})
+          .exit_code,
+      0);
+  o = run_attnbench(scratch_, {"gate", file, "--device", "cpu", "--no-time", "--against", ATTNBENCH_PROGRAM});
+  EXPECT_EQ(o.exit_code, 2) << o.out;
+  EXPECT_THAT(o.err, HasSubstr("leave nothing to do"));
 }
 
 TEST_F(CliRun, MistakesOnTheCommandLineAreTwo) {

@@ -1,0 +1,63 @@
+#include "harness/cli/earlier_run.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "harness/cli/common.h"
+#include "harness/report/files.h"
+#include "harness/report/load.h"
+
+namespace attnbench::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// DIR/stem.end, or the first of DIR/stem.2.end, DIR/stem.3.end, ... that does not exist.
+fs::path free_name(const fs::path& dir, const char* stem, const char* end) {
+  fs::path path = dir / fmt::format("{}.{}", stem, end);
+  for (int i = 2; fs::exists(fs::symlink_status(path)); ++i)
+    path = dir / fmt::format("{}.{}.{}", stem, i, end);
+  return path;
+}
+
+void move_to(const fs::path& from, const fs::path& to) {
+  std::error_code ec;
+  fs::rename(from, to, ec);
+  if (ec) throw FileError(fmt::format("{}: error: cannot write: {}", to.string(), ec.message()));
+}
+
+}  // namespace
+
+void keep_earlier_run(const fs::path& dir) {
+  const fs::path results = dir / "results.json", journal = dir / "journal.jsonl";
+  std::error_code ec;
+  std::string held = "a file that attnbench cannot read";
+  if (fs::is_regular_file(results, ec)) {
+    bool keep = true;
+    try {
+      const ResultSet earlier = load_results(results.string());
+      keep = earlier.context.complete && !earlier.results.empty();
+      held = fmt::format("a finished run of {}", counted(std::ssize(earlier.results), "result"));
+    } catch (const ResultsError&) {  // not ours, or cut short; what is no run of ours is not ours to remove
+    }
+    if (keep) {
+      const fs::path kept = free_name(dir, "results.previous", "json");
+      move_to(results, kept);
+      std::cerr << fmt::format("note: {} held {}; it is kept as {}\n", results.string(), held,
+                               kept.filename().string());
+      if (held.starts_with("a finished")) return;  // its journal holds the same
+    }
+  }
+  if (fs::file_size(journal, ec) == 0 || ec) return;
+  // Copied, since the journal is open and locked already.
+  const fs::path kept = free_name(dir, "journal.interrupted", "jsonl");
+  fs::copy_file(journal, kept, ec);
+  if (ec) throw FileError(fmt::format("{}: error: cannot write: {}", kept.string(), ec.message()));
+  std::cerr << fmt::format(
+      "note: {} held an interrupted run, which --resume would have gone on with; its records are kept in "
+      "{}\n",
+      dir.string(), kept.filename().string());
+}
+
+}  // namespace attnbench::cli
