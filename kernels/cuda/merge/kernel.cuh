@@ -90,15 +90,22 @@ struct Piece {
 
   /// Asks for the states from `first` on.
   __device__ __forceinline__ void load(int first) {
-    const float* lse = p.partial_lse + row * p.lse_stride_token + head * p.lse_stride_head;
-    const Element* from = static_cast<const Element*>(p.partial_out) + row * p.partial_stride_token +
-                          head * p.partial_stride_head + piece * kChannels;
+    const Element* from = static_cast<const Element*>(p.partial_out) + first * p.partial_stride_state +
+                          row * p.partial_stride_token + head * p.partial_stride_head + piece * kChannels;
+    const float* lse =
+        p.partial_lse + first * p.lse_stride_state + row * p.lse_stride_token + head * p.lse_stride_head;
 #pragma unroll
     for (int s = 0; s < kBlock; ++s) {
       const bool exists = first + s < p.num_states;
-      x[s] = exists ? __ldg(lse + (first + s) * p.lse_stride_state) : -INFINITY;
-      words[s] = exists ? __ldcs(reinterpret_cast<const uint4*>(from + (first + s) * p.partial_stride_state))
-                        : uint4{};
+      words[s] = exists ? __ldcs(reinterpret_cast<const uint4*>(from)) : uint4{};
+      from += p.partial_stride_state;
+    }
+    // The LSEs last: they are used first, and nothing else should wait for them.
+#pragma unroll
+    for (int s = 0; s < kBlock; ++s) {
+      const bool exists = first + s < p.num_states;
+      x[s] = exists ? __ldg(lse) : -INFINITY;
+      lse += p.lse_stride_state;
     }
   }
 
