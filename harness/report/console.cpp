@@ -104,6 +104,9 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
         << paint(status_name(r.status), Colour::kRed, options.colour) << ' ' << one_line(record_name(r))
         << '\n'
         << "  " << one_line(r.reason) << '\n';
+    if (r.check) {
+      for (const std::string& clue : r.check->clues) out << "  " << one_line(clue) << '\n';
+    }
     print_log(out, r.log);
     if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
   }

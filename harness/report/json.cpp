@@ -84,6 +84,7 @@ Json check_to_json(const Verdict& v) {
   j["pass"] = v.pass;
   j["reason"] = v.reason;
   j["failed_by"] = v.failed_by;
+  j["clues"] = v.clues;
   j["method"] = v.method;
   j["rows"] = v.rows;
   j["rows_total"] = v.rows_total;

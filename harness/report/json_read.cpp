@@ -81,6 +81,7 @@ Verdict check_from_json(const Json& j) {
   get(j, "pass", v.pass);
   get(j, "reason", v.reason);
   get(j, "failed_by", v.failed_by);
+  get(j, "clues", v.clues);
   const Json& invariants = member(j, "invariants");
   if (!invariants.is_array()) wrong("invariants", "a list");
   for (const Json& i : invariants) v.invariants.push_back(invariant_from_json(i));

@@ -57,8 +57,12 @@ void write_case(std::ostream& out, const Record& r) {
                      xml_text(record_name(r)), seconds_of(r));
   const std::string reason = xml_text(r.reason);
   const auto problem = [&](const char* element, const char* type) {
-    out << fmt::format(">\n      <{0} message=\"{1}\" type=\"{2}\">{1}\nreproduce: {3}</{0}>\n", element,
-                       reason, type, xml_text(r.repro));
+    std::string clues;
+    if (r.check) {
+      for (const std::string& clue : r.check->clues) clues += "\n" + xml_text(clue);
+    }
+    out << fmt::format(">\n      <{0} message=\"{1}\" type=\"{2}\">{1}{4}\nreproduce: {3}</{0}>\n", element,
+                       reason, type, xml_text(r.repro), clues);
     if (!r.log.empty()) out << fmt::format("      <system-err>{}</system-err>\n", xml_text(r.log));
     out << "    </testcase>\n";
   };

@@ -119,6 +119,10 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
     heading = true;
     out << "\n**" << status_name(r.status) << "** " << markdown_code(record_name(r)) << ": "
         << markdown_text(r.reason) << "\n";
+    if (r.check && !r.check->clues.empty()) {
+      out << "\n";
+      for (const std::string& clue : r.check->clues) out << "- " << markdown_text(clue) << "\n";
+    }
     const auto block = [&](const char* language, const std::string& text) {
       if (text.empty()) return;
       const std::string fence = fence_for(text);

@@ -11,6 +11,7 @@
 #include "harness/report/text.h"
 #include "harness/session/invariants.h"
 #include "harness/session/time_stage.h"
+#include "harness/verify/clues.h"
 
 namespace attnbench {
 namespace {
@@ -38,6 +39,9 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   digest = workload.outputs_digest();
   const HostOutputs outputs = launcher.outputs(workload);
   Verdict v = verify(workload, outputs, launcher.numerics(), options.check);
+  if (!v.pass && work.item->params.op == Op::kAttention && !options.all_detectors) {
+    v.clues = clues_of({*work.item, outputs, launcher.numerics()});
+  }
   look_at_memory(workload, launcher, v);
   if (options.invariants && (v.pass || options.all_detectors)) {
     check_invariants(*work.item, *work.kernel, device, launcher, workload, outputs,

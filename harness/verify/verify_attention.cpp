@@ -9,9 +9,9 @@
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/check_cache.h"
 #include "harness/verify/error_model.h"
+#include "harness/verify/row_findings.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/verify.h"
-#include "kernels/contract/dropout.h"
 
 namespace attnbench {
 namespace {
@@ -25,6 +25,9 @@ bool same_lse(double got, double expected) {
   if (!std::isfinite(expected)) return got == expected;
   return std::abs(got - expected) <= 0x1p-22 * (1 + std::abs(expected));
 }
+
+/// As others write it, without the sign that NaN may have.
+std::string number_text(double x) { return std::isnan(x) ? "NaN" : fmt::format("{}", x); }
 
 std::string row_text(int seq, int pos, int head) {
   return fmt::format("seq {} pos {} head {}", seq, pos, head);
@@ -40,6 +43,7 @@ struct Totals {
   struct Place {
     int seq, pos, head;
     double figure, limit;
+    double expected = 0;  ///< of an LSE
   };
   std::optional<Place> worst_row, worst_lse;
   struct WorstP {
@@ -133,7 +137,7 @@ class Judge {
       note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, model_.row_limit(m, logit_share)});
       const double lse_z = std::abs(lse(token, id.head) - m.lse) / model_.sigma_lse(m);
       if (p_.probs) take_probs(t, block, r, token, m);
-      note(t.worst_lse, {id.seq, id.pos, id.head, std::isnan(lse_z) ? INFINITY : lse_z, kMaxZ});
+      note(t.worst_lse, {id.seq, id.pos, id.head, std::isnan(lse_z) ? INFINITY : lse_z, kMaxZ, m.lse});
     }
     const std::lock_guard lock(mutex_);
     merge(t);
@@ -171,8 +175,8 @@ class Judge {
       const auto& w = *totals_.worst_lse;
       const int64_t token = q_begin_[static_cast<std::size_t>(w.seq)] + w.pos;
       v.fail(detector::kLse,
-             fmt::format("LSE of {}: got {:.9g}, |z| = {:.3g} > {}", row_text(w.seq, w.pos, w.head),
-                         lse(token, w.head), w.figure, kMaxZ));
+             fmt::format("LSE of {}: got {:.9g}, expected {:.9g}, |z| = {:.3g} > {}",
+                         row_text(w.seq, w.pos, w.head), lse(token, w.head), w.expected, w.figure, kMaxZ));
     }
     if (!(v.probs_max_z <= kMaxZ)) {
       const auto& w = *totals_.worst_p;
@@ -196,13 +200,13 @@ class Judge {
     const double l = lse(token, h);
     const double of_empty = sinks_.empty() ? -INFINITY : sinks_[static_cast<std::size_t>(h)];
     if (empty ? !same_lse(l, of_empty) : !std::isfinite(l)) {
-      return fmt::format("LSE of {} is {}, expected {}", row_text(seq, i, h), l,
+      return fmt::format("LSE of {} is {}, expected {}", row_text(seq, i, h), number_text(l),
                          empty ? fmt::format("{} (the row sees no key)", of_empty) : kFinite);
     }
     for (int c = 0; c < p_.dim_v(); ++c) {
       const double o = out(token, h, c);
       if (empty ? !(o == 0) : !std::isfinite(o)) {
-        return fmt::format("O of {} channel {} is {}, expected {}", row_text(seq, i, h), c, o,
+        return fmt::format("O of {} channel {} is {}, expected {}", row_text(seq, i, h), c, number_text(o),
                            empty ? "0 (the row sees no key)" : kFinite);
       }
     }
@@ -212,8 +216,8 @@ class Judge {
       const auto p = static_cast<double>(probs(token, h)[key]);
       const bool seen = key >= first && key < last;
       if (seen ? !std::isfinite(p) : !(p == 0)) {
-        return fmt::format("probability of {} key {} is {}, expected {}", row_text(seq, i, h), key, p,
-                           seen ? kFinite : "0 (the row does not see the key)");
+        return fmt::format("probability of {} key {} is {}, expected {}", row_text(seq, i, h), key,
+                           number_text(p), seen ? kFinite : "0 (the row does not see the key)");
       }
     }
     return std::nullopt;
@@ -292,11 +296,6 @@ void compute_rows(const Case& c, const CaseInputs& inputs, CheckMode mode, int n
   reference::attend(problem, inputs, rows, num_threads, sink);
 }
 
-ErrorModel model_of(const Case& c, const Numerics& numerics) {
-  return ErrorModel(numerics, c.params.dtype, c.params.dim_v(), c.params.softcap,
-                    dropout_scale(static_cast<float>(c.params.dropout)));
-}
-
 Verdict concluded(const Case& c, Judge& judge) {
   Verdict v = judge.conclude();
   v.rows_total = cost_of(c.params).total_q * c.params.num_heads_q;
@@ -309,7 +308,7 @@ Verdict concluded(const Case& c, Judge& judge) {
 Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                          int num_threads) {
   const auto begin = std::chrono::steady_clock::now();
-  const ErrorModel model = model_of(c, numerics);
+  const ErrorModel model = error_model_of(c, numerics);
   const CaseInputs inputs(c, outputs.new_k);
   Judge judge(c, outputs, inputs, model);
   compute_rows(c, inputs, mode, num_threads, [&](const reference::RowBlock& block) { judge.take(block); });
@@ -349,7 +348,7 @@ StoredReference::StoredReference(const Case& c, CheckMode mode, int num_threads)
 StoredReference::~StoredReference() = default;
 
 Verdict StoredReference::judge(const HostOutputs& outputs, const Numerics& numerics) const {
-  const ErrorModel model = model_of(rows_->item, numerics);
+  const ErrorModel model = error_model_of(rows_->item, numerics);
   const CaseInputs inputs(rows_->item, kNoneStored);
   Judge judge(rows_->item, outputs, inputs, model);
   for (const Rows::Block& b : rows_->blocks) {

@@ -54,7 +54,9 @@ Out figures_of(const Json& object, const std::set<std::string>& without, int dig
   Out out = Out::object();
   for (const auto& [key, value] : object.items()) {
     if (value.is_null() || without.count(key) || value == Json(false)) continue;
-    if (value.is_string() && value.get_ref<const std::string&>().empty()) continue;
+    if ((value.is_string() && value.get_ref<const std::string&>().empty()) ||
+        (value.is_array() && value.empty()))
+      continue;
     if (value.is_object()) {
       out[key] = figures_of(value, {}, digits);
     } else {

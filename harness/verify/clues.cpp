@@ -1,0 +1,247 @@
+#include "harness/verify/clues.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <numbers>
+#include <numeric>
+#include <set>
+
+#include "harness/cases/cost.h"
+#include "harness/verify/case_inputs.h"
+#include "harness/verify/row_pattern.h"
+#include "harness/verify/sample.h"
+#include "harness/verify/suspects.h"
+
+namespace attnbench {
+namespace {
+
+constexpr double kAllRowsFlop = 1e9;      ///< up to here every row is looked at, else a sample
+constexpr std::size_t kWrongTried = 64;   ///< rows that a suspect must explain ...
+constexpr std::size_t kRightTried = 16;   ///< ... and those that it must leave right
+constexpr std::size_t kMostSuspects = 3;  ///< named
+constexpr double kFewKeysFlop = 2e7;  ///< of one row; suspects of longer ones are looked for on fewer rows
+
+std::string row_text(const reference::RowId& id) {
+  return fmt::format("seq {} pos {} head {}", id.seq, id.pos, id.head);
+}
+
+/// At most `count` of the ids, evenly spread.
+std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, std::size_t count) {
+  if (ids.size() <= count) return ids;
+  std::vector<reference::RowId> out;
+  for (std::size_t i = 0; i < count; ++i) out.push_back(ids[i * ids.size() / count]);
+  return out;
+}
+
+/// "64 of 136 rows compared are wrong, in O and LSE, 12 of them NaN; channels 32 to 63 of 128 alone".
+std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows) {
+  int64_t wrong = 0, in_o = 0, in_lse = 0, nan = 0, empty = 0;
+  int first = p.dim_v(), last = -1;
+  for (const RowFinding& r : rows) {
+    wrong += r.wrong();
+    in_o += r.wrong_o;
+    in_lse += r.wrong_lse;
+    nan += r.wrong() && r.nan;
+    empty += r.keys > 0 && std::isinf(r.lse) && r.lse < 0;
+    if (r.wrong_channels == 0) continue;
+    first = std::min(first, r.first_channel);
+    last = std::max(last, r.last_channel);
+  }
+  std::string text = fmt::format("{} of {} rows looked at are wrong", wrong, rows.size());
+  if (in_o == wrong && in_lse == wrong) {
+    text += ", in O and LSE";
+  } else if (in_lse == 0) {
+    text += ", in O alone; their LSE is right, and with it scores, mask and sum";
+  } else if (in_o == 0) {
+    text += ", in the LSE alone; their O is right";
+  } else {
+    text += fmt::format(", {} in O and {} in the LSE", in_o, in_lse);
+  }
+  if (nan > 0)
+    text += fmt::format("; {} NaN or infinite", nan == wrong ? "all are" : fmt::format("{} are", nan));
+  if (empty > 0)
+    text += fmt::format("; {} as if no key was seen, with LSE -inf",
+                        empty == wrong ? "all are" : fmt::format("{} are", empty));
+  if (last >= 0 && (first > 0 || last < p.dim_v() - 1)) {
+    text += first == last ? fmt::format("; only channel {} of {}", first, p.dim_v())
+                          : fmt::format("; only channels {} to {} of {}", first, last, p.dim_v());
+  }
+  return text;
+}
+
+class Clues {
+ public:
+  Clues(const Launched& launched, int num_threads)
+      : launched_(launched),
+        p_(launched.item.params),
+        threads_(num_threads),
+        problem_(problem_of(launched.item)),
+        inputs_(launched.item, launched.outputs.new_k) {}
+
+  std::vector<std::string> all() && {
+    const bool every = cost_of(p_).flop <= kAllRowsFlop;
+    rows_ = find_rows(launched_, problem_, inputs_,
+                      every ? reference::all_rows(problem_) : sample_rows(launched_.item), threads_);
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong()) right_.push_back(r.id);
+      if (r.wrong_o && !r.nan) wrong_o_.push_back(r.id);
+    }
+    if (right_.size() == rows_.size()) return {};
+    out_.push_back(count_text(p_, rows_));
+    add(row_pattern(p_, rows_));
+    add(unwritten());
+    add(lse_base());
+    const std::size_t before = out_.size();
+    suspects();
+    if (out_.size() == before) add(other_row());
+    if (out_.size() == before) add(factor());
+    return std::move(out_);
+  }
+
+ private:
+  void add(std::string text) {
+    if (!text.empty()) out_.push_back(std::move(text));
+  }
+
+  /// Where NaN comes from. Inputs that must not be read are of all bits one as outputs are before a launch,
+  /// but no LSE that is computed from 16-bit ones has all bits of a float.
+  std::string unwritten() const {
+    const auto nan =
+        std::find_if(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.wrong() && r.nan; });
+    if (nan == rows_.end() || p_.type_of_k() == DType::kFp32) return "";
+    const auto is_unwritten = [](const RowFinding& r) { return r.unwritten; };
+    if (const auto n = std::count_if(rows_.begin(), rows_.end(), is_unwritten); n > 0) {
+      const auto first = std::find_if(rows_.begin(), rows_.end(), is_unwritten);
+      return fmt::format("the LSE of {} of them, the first of {}, was never written", n, row_text(first->id));
+    }
+    if (nan->keys == 0 || !nan->wrong_lse) return "";
+    return "they were written: NaN lies where nothing may be read, such as behind a sequence's last key and "
+           "in unused "
+           "pages";
+  }
+
+  std::string lse_base() const {
+    bool any = false;
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong_lse || !std::isfinite(r.expected_lse)) continue;
+      if (!std::isfinite(r.lse)) return "";
+      any = true;
+      if (!(std::abs(r.lse - r.expected_lse * std::numbers::log2e) <= 1e-4 * (1 + std::abs(r.lse))))
+        return "";
+    }
+    return any ? "looks like: the LSE is of base 2, where base e is wanted" : "";
+  }
+
+  void suspects() {
+    if (wrong_o_.empty()) return;
+    const double row_flop =
+        cost_of(p_).flop / std::max(1.0, static_cast<double>(cost_of(p_).total_q) * p_.num_heads_q);
+    const std::size_t fewer = row_flop > kFewKeysFlop ? 8 : 1;
+    std::vector<reference::RowId> tried = spread(wrong_o_, kWrongTried / fewer);
+    const std::size_t wrong = tried.size();
+    for (const auto& id : spread(right_, kRightTried / fewer)) tried.push_back(id);
+    std::size_t named = 0;
+    for (const Suspect& s : suspects_of(launched_.item, problem_, inputs_)) {
+      const auto rows = find_rows(launched_, s.problem, *s.inputs, tried, threads_);
+      if (std::any_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_o; })) continue;
+      const bool lse_too =
+          std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; });
+      out_.push_back(fmt::format("looks like: {} ({} wrong rows tried, all are what that gives{})", s.text,
+                                 wrong, lse_too ? "" : "; but their LSE is not"));
+      if (++named == kMostSuspects) break;
+    }
+  }
+
+  /// Where wrong rows hold what belongs to others: small cases alone, as every row is compared with every
+  /// one.
+  std::string other_row() const {
+    constexpr std::size_t kMostRows = 4096, kTried = 8;
+    if (rows_.size() > kMostRows || wrong_o_.empty()) return "";
+    struct Expected {
+      reference::RowId id;
+      std::vector<double> o;
+    };
+    std::vector<Expected> expected;
+    std::mutex mutex;
+    std::vector<reference::RowId> ids;
+    for (const RowFinding& r : rows_) {
+      if (r.keys > 1) ids.push_back(r.id);
+    }
+    const auto d = static_cast<std::size_t>(p_.dim_v());
+    reference::attend(problem_, inputs_, ids, threads_, [&](const reference::RowBlock& b) {
+      const std::lock_guard lock(mutex);
+      for (std::size_t r = 0; r < b.rows.size(); ++r) {
+        if (b.w2[r] > 0.5) continue;  // a value or two, which other rows may be as well
+        expected.push_back({b.rows[r],
+                            {b.o.begin() + static_cast<std::ptrdiff_t>(r * d),
+                             b.o.begin() + static_cast<std::ptrdiff_t>((r + 1) * d)}});
+      }
+    });
+    const double u = unit_roundoff(p_.dtype);
+    std::string example;
+    std::size_t found = 0;
+    const auto tried = spread(wrong_o_, kTried);
+    for (const reference::RowId& id : tried) {
+      const std::vector<double> got = row_of(id);
+      for (const Expected& e : expected) {
+        double error2 = 0, size2 = 0;
+        for (std::size_t c = 0; c < d; ++c) {
+          error2 += (got[c] - e.o[c]) * (got[c] - e.o[c]);
+          size2 += e.o[c] * e.o[c];
+        }
+        if (!(error2 <= 16 * u * u * size2)) continue;
+        if (found++ == 0) example = fmt::format("{} has what belongs to {}", row_text(id), row_text(e.id));
+        break;
+      }
+    }
+    if (found * 2 < tried.size() || found == 0) return "";
+    return fmt::format("looks like: rows change places: {} ({} of {} wrong rows tried have another's)",
+                       example, found, tried.size());
+  }
+
+  std::vector<double> row_of(const reference::RowId& id) const {
+    int64_t token = id.pos;
+    for (int b = 0; b < id.seq; ++b) token += p_.seqs[static_cast<std::size_t>(b)].q;
+    std::vector<double> out;
+    for (int c = 0; c < p_.dim_v(); ++c) {
+      out.push_back(static_cast<double>(load_float(p_.dtype, launched_.outputs.out.data(),
+                                                   (token * p_.num_heads_q + id.head) * p_.dim_v() + c)));
+    }
+    return out;
+  }
+
+  std::string factor() const {
+    double least = INFINITY, most = -INFINITY;
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong_o || r.nan) continue;
+      if (r.factor == 0) return "";
+      least = std::min(least, r.factor);
+      most = std::max(most, r.factor);
+    }
+    if (!std::isfinite(least)) return "";
+    return fmt::format(
+        "looks like: O is right but for a factor of each row ({:.4g} to {:.4g}): the sum that it is "
+        "divided by, or how that is rescaled",
+        least, most);
+  }
+
+  const Launched& launched_;
+  const CaseParams& p_;
+  int threads_;
+  reference::Problem problem_;
+  CaseInputs inputs_;
+  std::vector<RowFinding> rows_;
+  std::vector<reference::RowId> right_, wrong_o_;  ///< the latter without NaN
+  std::vector<std::string> out_;
+};
+
+}  // namespace
+
+std::vector<std::string> clues_of(const Launched& launched, int num_threads) {
+  return Clues(launched, num_threads).all();
+}
+
+}  // namespace attnbench

@@ -1,0 +1,125 @@
+#include "harness/verify/row_findings.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <mutex>
+#include <tuple>
+
+#include "harness/verify/case_inputs.h"
+#include "kernels/contract/dropout.h"
+
+namespace attnbench {
+namespace {
+
+constexpr int kLeastChannelsOfAFactor = 8;
+
+/// The kernel's row, the expected one, and the standard deviation of each channel.
+struct Row {
+  std::vector<double> got, expected, sigma;
+};
+
+/// f where got = f * expected, channel by channel and within the tolerance of such a row; else 0.
+double common_factor(const Row& row) {
+  double xy = 0, xx = 0;
+  for (std::size_t c = 0; c < row.got.size(); ++c) {
+    const double weight = 1 / (row.sigma[c] * row.sigma[c]);
+    xy += weight * row.got[c] * row.expected[c];
+    xx += weight * row.expected[c] * row.expected[c];
+  }
+  const double f = xx > 0 ? xy / xx : 0;
+  if (row.got.size() < kLeastChannelsOfAFactor || !std::isfinite(f) || f == 0) return 0;
+  for (std::size_t c = 0; c < row.got.size(); ++c) {
+    const double z = (row.got[c] - f * row.expected[c]) / row.sigma[c];
+    if (!(std::abs(z) <= kMaxZ * std::max(1.0, std::abs(f)))) return 0;
+  }
+  return f;
+}
+
+}  // namespace
+
+ErrorModel error_model_of(const Case& c, const Numerics& numerics) {
+  return ErrorModel(numerics, c.params.dtype, c.params.dim_v(), c.params.softcap,
+                    dropout_scale(static_cast<float>(c.params.dropout)));
+}
+
+std::vector<RowFinding> find_rows(const Launched& launched, const reference::Problem& problem,
+                                  const reference::Inputs& inputs, std::span<const reference::RowId> rows,
+                                  int num_threads) {
+  const CaseParams& p = launched.item.params;
+  const HostOutputs& outputs = launched.outputs;
+  const ErrorModel model = error_model_of(launched.item, launched.numerics);
+  const CaseInputs own(launched.item, outputs.new_k);
+  std::vector<int64_t> q_begin;
+  int64_t total_q = 0;
+  for (const SeqLen& s : p.seqs) {
+    q_begin.push_back(total_q);
+    total_q += s.q;
+  }
+  const auto d = static_cast<std::size_t>(p.dim_v());
+
+  const auto judge = [&](const reference::RowBlock& block, std::size_t r) {
+    RowFinding f;
+    f.id = block.rows[r];
+    f.keys = block.keys[r];
+    const int64_t token = q_begin[static_cast<std::size_t>(f.id.seq)] + f.id.pos;
+    const float lse = outputs.lse[static_cast<std::size_t>(f.id.head * total_q + token)];
+    f.lse = static_cast<double>(lse);
+    f.expected_lse = block.lse[r];
+    f.unwritten = std::bit_cast<uint32_t>(lse) == ~uint32_t{0};
+    const RowMoments m{.lse = block.lse[r],
+                       .w2 = block.w2[r],
+                       .p_max = block.p_max[r],
+                       .score_abs = block.score_abs[r],
+                       .dot_norm = block.dot_norm[r],
+                       .keys = block.keys[r],
+                       .q_error = own.q_error(f.id.seq, f.id.head, f.id.pos)};
+    Row row;
+    double z2 = 0, logit_share = 0;
+    for (std::size_t c = 0; c < d; ++c) {
+      const auto at =
+          static_cast<int64_t>((token * p.num_heads_q + f.id.head) * p.dim_v()) + static_cast<int64_t>(c);
+      const double got = static_cast<double>(load_float(p.dtype, outputs.out.data(), at));
+      const std::size_t b = r * d + c;
+      double sigma = model.sigma(m, block.o[b], block.a2[b], block.v2[b], block.vv[b]);
+      if (!outputs.extra_variance.empty())
+        sigma = std::hypot(sigma, std::sqrt(outputs.extra_variance[static_cast<std::size_t>(at)]));
+      const double z = m.keys > 0 ? (got - block.o[b]) / sigma : got == 0 ? 0 : INFINITY;
+      f.nan = f.nan || !std::isfinite(got);
+      z2 += z * z;
+      logit_share += model.logit_share(m, block.v2[b], sigma) / static_cast<double>(d);
+      if (!(std::abs(z) <= kMaxZ)) {
+        if (f.wrong_channels++ == 0) f.first_channel = static_cast<int>(c);
+        f.last_channel = static_cast<int>(c);
+      }
+      row.got.push_back(got);
+      row.expected.push_back(block.o[b]);
+      row.sigma.push_back(sigma);
+    }
+    f.wrong_o = f.wrong_channels > 0 ||
+                (m.keys > 0 && !(z2 / static_cast<double>(d) <= model.row_limit(m, logit_share)));
+    if (f.wrong_o && m.keys > 0) f.factor = common_factor(row);
+    if (std::isfinite(m.lse)) {
+      f.wrong_lse = !(std::abs(f.lse - m.lse) <= kMaxZ * std::max(model.sigma_lse(m), 0x1p-22));
+    } else {
+      f.wrong_lse = f.lse != m.lse;
+    }
+    f.nan = f.nan || std::isnan(f.lse);
+    return f;
+  };
+
+  std::vector<RowFinding> out;
+  std::mutex mutex;
+  reference::attend(problem, inputs, rows, num_threads, [&](const reference::RowBlock& block) {
+    std::vector<RowFinding> found;
+    for (std::size_t r = 0; r < block.rows.size(); ++r) found.push_back(judge(block, r));
+    const std::lock_guard lock(mutex);
+    out.insert(out.end(), found.begin(), found.end());
+  });
+  std::sort(out.begin(), out.end(), [](const RowFinding& a, const RowFinding& b) {
+    return std::tie(a.id.seq, a.id.pos, a.id.head) < std::tie(b.id.seq, b.id.pos, b.id.head);
+  });
+  return out;
+}
+
+}  // namespace attnbench

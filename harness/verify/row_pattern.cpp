@@ -1,0 +1,123 @@
+#include "harness/verify/row_pattern.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "harness/verify/trait.h"
+
+namespace attnbench {
+namespace {
+
+using RowTrait = Trait<RowFinding>;
+
+class Traits {
+ public:
+  Traits(const CaseParams& p, std::span<const RowFinding> rows) : p_(p), rows_(rows) {}
+
+  /// Plainest first: of two that tell the rows apart as well, the earlier one is named.
+  std::vector<RowTrait> all() {
+    const bool all_nan =
+        std::all_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.nan || !r.wrong(); });
+    set_of("head", [](const RowFinding& r) { return r.id.head; });
+    if (all_nan) ends_of_keys();  // what must not be read lies there, and is NaN
+    positions();
+    if (!all_nan) ends_of_keys();
+    keys_seen();
+    set_of("sequence", [](const RowFinding& r) { return r.id.seq; });
+    return std::move(out_);
+  }
+
+ private:
+  SeqLen lens(const RowFinding& r) const { return p_.seqs[static_cast<std::size_t>(r.id.seq)]; }
+
+  template <typename Number>
+  void set_of(const char* what, const Number& number) {
+    std::set<int> wrong;
+    for (const RowFinding& r : rows_) {
+      if (r.wrong()) wrong.insert(number(r));
+    }
+    const std::vector<int> list(wrong.begin(), wrong.end());
+    out_.push_back({fmt::format("are of {}{} {}", what, list.size() == 1 ? "" : "s", ranges_text(list)),
+                    [wrong, number](const RowFinding& r) { return wrong.contains(number(r)); }});
+  }
+
+  void positions() {
+    out_.push_back({"are the last query of their sequence",
+                    [this](const RowFinding& r) { return r.id.pos == lens(r).q - 1; }});
+    out_.push_back(
+        {"are the first query of their sequence", [](const RowFinding& r) { return r.id.pos == 0; }});
+    out_.push_back({"are of sequences with more keys than queries",
+                    [this](const RowFinding& r) { return lens(r).k > lens(r).q; }});
+    for (const int tile : {16, 32, 64, 128}) {
+      out_.push_back({fmt::format("are queries {} or later of their sequence", tile),
+                      [tile](const RowFinding& r) { return r.id.pos >= tile; }});
+    }
+  }
+
+  bool sees_last_key(const RowFinding& r) const {
+    const SeqLen s = lens(r);
+    const int right = p_.causal ? 0 : p_.window_right;
+    return r.keys > 0 && (right < 0 || r.id.pos + s.k - s.q + right >= s.k - 1);
+  }
+
+  void ends_of_keys() {
+    const bool paged = p_.kv == KvSource::kPaged;
+    std::vector<int> tiles = {16, 32, 64, 128};
+    if (paged) tiles.insert(tiles.begin(), p_.block_size);
+    for (std::size_t i = 0; i < tiles.size(); ++i) {
+      const int t = tiles[i];
+      const std::string where = i == 0 && paged ? "whose last page is not full"
+                                                : fmt::format("whose length is no multiple of {}", t);
+      out_.push_back({"see the last key of a sequence " + where,
+                      [this, t](const RowFinding& r) { return lens(r).k % t != 0 && sees_last_key(r); }});
+      out_.push_back(
+          {"are of sequences " + where, [this, t](const RowFinding& r) { return lens(r).k % t != 0; }});
+    }
+    out_.push_back({"do not see the last key of their sequence",
+                    [this](const RowFinding& r) { return r.keys > 0 && !sees_last_key(r); }});
+    out_.push_back(
+        {"see the last key of their sequence", [this](const RowFinding& r) { return sees_last_key(r); }});
+    out_.push_back({"see no key", [](const RowFinding& r) { return r.keys == 0; }});
+  }
+
+  void keys_seen() {
+    int64_t least = INT64_MAX, most = 0;
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong()) continue;
+      least = std::min(least, r.keys);
+      most = std::max(most, r.keys);
+    }
+    out_.push_back({least <= 1 ? "see a key" : fmt::format("see {} keys or more", least),
+                    [least](const RowFinding& r) { return r.keys >= least; }});
+    out_.push_back(
+        {fmt::format("see {} keys or fewer", most), [most](const RowFinding& r) { return r.keys <= most; }});
+  }
+
+  const CaseParams& p_;
+  std::span<const RowFinding> rows_;
+  std::vector<RowTrait> out_;
+};
+
+}  // namespace
+
+std::string ranges_text(std::span<const int> numbers) {
+  std::string out;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t j = i;
+    while (j + 1 < numbers.size() && numbers[j + 1] == numbers[j] + 1) ++j;
+    if (!out.empty()) out += ", ";
+    out += j < i + 2 ? std::to_string(numbers[i]) : fmt::format("{} to {}", numbers[i], numbers[j]);
+    i = j < i + 2 ? i + 1 : j + 1;
+  }
+  return out;
+}
+
+std::string row_pattern(const CaseParams& p, std::span<const RowFinding> rows) {
+  return telling_trait<RowFinding>(Traits(p, rows).all(), rows, "rows",
+                                   [](const RowFinding& r) { return r.wrong(); });
+}
+
+}  // namespace attnbench

@@ -1,0 +1,220 @@
+#include "harness/verify/suspects.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <optional>
+#include <utility>
+
+#include "harness/workload/descales.h"
+
+namespace attnbench {
+namespace {
+
+/// Inputs read through other heads, or without a descale, or with keys and values exchanged.
+class Misread : public reference::Inputs {
+ public:
+  struct How {
+    std::function<int(int)> kv_head;   ///< that a query head reads; the problem then has a KV head for each
+    std::optional<Tensor> no_descale;  ///< whose descales are not applied
+    bool exchanged = false;            ///< keys for values and values for keys
+  };
+  Misread(const Case& c, const reference::Inputs& right, How how) : case_(c), right_(right), how_(how) {}
+
+  void load_q(int seq, int head, int begin, int end, double* out) const override {
+    right_.load_q(seq, head, begin, end, out);
+    undo(Tensor::kQ, seq, head, begin, end, case_.params.head_dim, out);
+  }
+  void load_k(int seq, int head, int begin, int end, double* out) const override {
+    const int h = how_.kv_head ? how_.kv_head(head) : head;
+    if (how_.exchanged) return right_.load_v(seq, h, begin, end, out);
+    right_.load_k(seq, h, begin, end, out);
+    undo(Tensor::kK, seq, h, begin, end, case_.params.head_dim, out);
+  }
+  void load_v(int seq, int head, int begin, int end, double* out) const override {
+    const int h = how_.kv_head ? how_.kv_head(head) : head;
+    if (how_.exchanged) return right_.load_k(seq, h, begin, end, out);
+    right_.load_v(seq, h, begin, end, out);
+    undo(Tensor::kV, seq, h, begin, end, case_.params.dim_v(), out);
+  }
+
+ private:
+  void undo(Tensor tensor, int seq, int head, int begin, int end, int dim, double* out) const {
+    if (how_.no_descale != tensor) return;
+    for (int pos = begin; pos < end; ++pos, out += dim) {
+      const int owner = tensor != Tensor::kQ && pos < case_.params.shared_tokens() ? 0 : seq;
+      for (int c = 0; c < dim; ++c)
+        out[c] /= static_cast<double>(descale_of(case_, tensor, owner, pos, head, c));
+    }
+  }
+
+  const Case& case_;
+  const reference::Inputs& right_;
+  How how_;
+};
+
+/// Collects the suspects of a case.
+class Suspects {
+ public:
+  Suspects(const Case& c, const reference::Problem& right, const reference::Inputs& inputs)
+      : case_(c), p_(c.params), right_(right), inputs_(inputs) {}
+
+  std::vector<Suspect> all() && {
+    scale();
+    mask();
+    key_range();
+    scores();
+    heads_and_inputs();
+    return std::move(out_);
+  }
+
+ private:
+  template <typename Change>
+  void problem(std::string text, const Change& change) {
+    Suspect s{std::move(text), right_, {}};
+    change(s.problem);
+    s.inputs = std::shared_ptr<const reference::Inputs>(std::shared_ptr<void>(), &inputs_);
+    out_.push_back(std::move(s));
+  }
+  void misread(std::string text, Misread::How how) {
+    Suspect s{std::move(text), right_, {}};
+    if (how.kv_head) s.problem.num_heads_kv = s.problem.num_heads_q;
+    s.inputs = std::make_shared<Misread>(case_, inputs_, std::move(how));
+    out_.push_back(std::move(s));
+  }
+
+  void scale() {
+    const double s = right_.softmax_scale, d = p_.head_dim;
+    std::vector<double> tried = {s};
+    const auto add = [&](double value, const std::string& text) {
+      for (const double t : tried) {
+        if (std::abs(value / t - 1) < 1e-3) return;
+      }
+      tried.push_back(value);
+      problem(text, [&](reference::Problem& x) { x.softmax_scale = value; });
+    };
+    add(1, fmt::format("softmax_scale ({:.4g}) is not applied", s));
+    add(1 / std::sqrt(d), fmt::format("1/sqrt(head_dim) is applied for softmax_scale ({:.4g})", s));
+    add(s * std::numbers::log2e, "log2(e) is applied to scores of exp (or twice to those of exp2)");
+    add(s * std::numbers::ln2, "log2(e) is missing in scores of exp2");
+    add(s * s, "softmax_scale is applied twice");
+    add(1 / d, "1/head_dim is applied for softmax_scale");
+  }
+
+  void mask() {
+    const auto change = [&](const std::string& text, auto&& how) { problem(text, how); };
+    if (p_.causal) {
+      change("the causal mask is not applied", [](reference::Problem& x) { x.causal = false; });
+      change("the causal mask lets one key too many through, j <= diag + 1", [](reference::Problem& x) {
+        x.causal = false;
+        x.window_right = 1;
+      });
+      change("the causal mask takes one key too many, j < diag", shorter_by_one);
+      change("the causal mask is aligned top-left, j <= i, not j <= i + len_k - len_q",
+             [](reference::Problem& x) {
+               for (std::size_t b = 0; b < x.k_lens.size(); ++b)
+                 x.k_lens[b] = std::min(x.k_lens[b], x.q_lens[b]);
+             });
+    } else {
+      if (p_.window_right < 0)
+        change("a causal mask is applied that nobody asked for",
+               [](reference::Problem& x) { x.causal = true; });
+      change("the last key of each sequence is left out", shorter_by_one);
+    }
+    const auto window = [&](int reference::Problem::*side, const char* name) {
+      const int width = right_.*side;
+      if (width < 0) return;
+      change(fmt::format("{} is not applied", name), [&](reference::Problem& x) { x.*side = -1; });
+      change(fmt::format("{} is one key too wide", name),
+             [&](reference::Problem& x) { x.*side = width + 1; });
+      if (width > 0) {
+        change(fmt::format("{} is one key too narrow", name),
+               [&](reference::Problem& x) { x.*side = width - 1; });
+      }
+    };
+    window(&reference::Problem::window_left, "window_left");
+    if (!p_.causal) window(&reference::Problem::window_right, "window_right");
+  }
+
+  static void shorter_by_one(reference::Problem& x) {
+    for (int& k : x.k_lens) k = std::max(0, k - 1);
+  }
+
+  /// Ends of keys that are no multiple of a tile or page, lost. Fewer keys move diag, so this is asked where
+  /// no mask looks at it, or where the one query of a sequence sees them all.
+  void key_range() {
+    const bool one_query =
+        std::all_of(p_.seqs.begin(), p_.seqs.end(), [](const SeqLen& s) { return s.q <= 1; });
+    const bool masked = p_.causal || p_.window_left >= 0 || p_.window_right >= 0;
+    if (masked && !(one_query && p_.window_left < 0)) return;
+    std::vector<int> tiles = {16, 32, 64, 128};
+    if (p_.kv == KvSource::kPaged) tiles.insert(tiles.begin(), p_.block_size);
+    for (std::size_t i = 0; i < tiles.size(); ++i) {
+      const int t = tiles[i];
+      if (i > 0 && p_.kv == KvSource::kPaged && t == p_.block_size) continue;
+      problem(fmt::format("keys behind the last whole {} of {} are left out",
+                          i == 0 && p_.kv == KvSource::kPaged ? "page" : "tile", t),
+              [t](reference::Problem& x) {
+                for (int& k : x.k_lens) k = k / t * t;
+              });
+    }
+  }
+
+  void scores() {
+    if (p_.softcap > 0) problem("the softcap is not applied", [](reference::Problem& x) { x.softcap = 0; });
+    if (p_.alibi != Alibi::kNone) {
+      problem("ALiBi is not applied", [](reference::Problem& x) { x.alibi_slopes.clear(); });
+      problem("ALiBi has the wrong sign", [](reference::Problem& x) {
+        for (double& slope : x.alibi_slopes) slope = -slope;
+      });
+      problem(
+          p_.alibi_sqrt ? "ALiBi takes the distance, not its root" : "ALiBi takes the root of the distance",
+          [](reference::Problem& x) { x.alibi_sqrt = !x.alibi_sqrt; });
+    }
+    if (p_.alibi == Alibi::kPerSequence) {
+      problem("ALiBi's slopes of sequence 0 are taken for all",
+              [](reference::Problem& x) { x.alibi_slopes.resize(static_cast<std::size_t>(x.num_heads_q)); });
+    }
+    if (p_.sinks) problem("the sinks are not applied", [](reference::Problem& x) { x.sinks.clear(); });
+    if (p_.dropout > 0) problem("dropout is not applied", [](reference::Problem& x) { x.p_dropout = 0; });
+  }
+
+  void heads_and_inputs() {
+    const int hq = p_.num_heads_q, hkv = p_.num_heads_kv, group = hq / hkv;
+    if (group > 1 && hkv > 1) {
+      misread(fmt::format("query head h reads KV head h % {}, not h / {}", hkv, group),
+              {.kv_head = [=](int h) { return h % hkv; }});
+      misread(fmt::format("query head h reads KV head min(h, {}), not h / {}", hkv - 1, group),
+              {.kv_head = [=](int h) { return std::min(h, hkv - 1); }});
+    }
+    if (hkv > 1) {
+      misread("all query heads read KV head 0", {.kv_head = [](int) { return 0; }});
+    }
+    if (p_.head_dim == p_.dim_v() && !p_.v_is_k_view)
+      misread("keys and values are exchanged", {.exchanged = true});
+    const auto descale = [&](Tensor tensor, DType type, const char* name) {
+      if (type == DType::kE4m3 || type == DType::kInt8)
+        misread(fmt::format("descales of {} are not applied", name), {.no_descale = tensor});
+    };
+    descale(Tensor::kQ, p_.type_of_q(), "Q");
+    descale(Tensor::kK, p_.type_of_k(), "K");
+    descale(Tensor::kV, p_.type_of_v(), "V");
+  }
+
+  const Case& case_;
+  const CaseParams& p_;
+  const reference::Problem& right_;
+  const reference::Inputs& inputs_;
+  std::vector<Suspect> out_;
+};
+
+}  // namespace
+
+std::vector<Suspect> suspects_of(const Case& c, const reference::Problem& right,
+                                 const reference::Inputs& inputs) {
+  return Suspects(c, right, inputs).all();
+}
+
+}  // namespace attnbench

@@ -1,0 +1,282 @@
+// Kernels with the mistakes that authors make, and what their outputs are said to look like.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <numbers>
+#include <numeric>
+
+#include "harness/cases/cost.h"
+#include "harness/verify/case_inputs.h"
+#include "harness/verify/clues.h"
+#include "harness/verify/row_pattern.h"
+#include "harness/verify/sample.h"
+#include "harness/verify/suspects.h"
+#include "harness/verify/trait.h"
+
+namespace attnbench {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr Numerics kNumerics{DType::kFp32, DType::kFp32, 0x1p-22};
+const std::vector<unsigned char> kNoneStored;
+
+Case case_of(bool causal) {
+  Case c;
+  c.params.num_heads_q = 4;
+  c.params.num_heads_kv = 2;
+  c.params.head_dim = 32;
+  c.params.causal = causal;
+  c.params.kv = KvSource::kPaged;
+  c.params.seqs = {{5, 9}, {7, 33}, {0, 5}, {1, 40}, {3, 48}};
+  return c;
+}
+
+int64_t token_of(const Case& c, const reference::RowId& id) {
+  int64_t token = id.pos;
+  for (int b = 0; b < id.seq; ++b) token += c.params.seqs[static_cast<std::size_t>(b)].q;
+  return token;
+}
+
+/// What a kernel leaves that solves `problem` on `inputs`; it writes rows where `place` says.
+HostOutputs outputs_of(const Case& c, const reference::Problem& problem, const reference::Inputs& inputs,
+                       const std::function<reference::RowId(reference::RowId)>& place = std::identity()) {
+  const int hq = c.params.num_heads_q, d = c.params.dim_v();
+  const int64_t total = cost_of(c.params).total_q;
+  HostOutputs h;
+  h.out.assign(static_cast<std::size_t>(total * hq * d) * dtype_size(c.params.dtype), 0xff);
+  h.lse.assign(static_cast<std::size_t>(total * hq), std::bit_cast<float>(~uint32_t{0}));
+  reference::attend(problem, inputs, reference::all_rows(problem), 1, [&](const reference::RowBlock& b) {
+    for (std::size_t r = 0; r < b.rows.size(); ++r) {
+      const reference::RowId id = place(b.rows[r]);
+      const int64_t token = token_of(c, id);
+      h.lse[static_cast<std::size_t>(id.head * total + token)] = static_cast<float>(b.lse[r]);
+      for (int ch = 0; ch < d; ++ch)
+        store_float(c.params.dtype, h.out.data(), (token * hq + id.head) * d + ch,
+                    static_cast<float>(b.o[r * static_cast<std::size_t>(d) + static_cast<std::size_t>(ch)]));
+    }
+  });
+  return h;
+}
+
+HostOutputs right_outputs(const Case& c) { return outputs_of(c, problem_of(c), CaseInputs(c, kNoneStored)); }
+
+std::vector<std::string> clues(const Case& c, const HostOutputs& outputs) {
+  return clues_of({c, outputs, kNumerics}, 1);
+}
+
+TEST(Clues, ThereAreNoneAboutARightOutput) {
+  for (const bool causal : {false, true})
+    EXPECT_THAT(clues(case_of(causal), right_outputs(case_of(causal))), IsEmpty());
+}
+
+/// Each suspect is named where its problem was solved: the case tells it from all others, or from those
+/// that are the same on it.
+void expect_each_is_named(const Case& c) {
+  const CaseInputs inputs(c, kNoneStored);
+  const reference::Problem right = problem_of(c);
+  int shown = 0;
+  for (const Suspect& s : suspects_of(c, right, inputs)) {
+    const auto found = clues(c, outputs_of(c, s.problem, *s.inputs));
+    if (found.empty()) continue;  // this case does not show it
+    ++shown;
+    EXPECT_THAT(found, Contains(StartsWith("looks like: " + s.text))) << s.text;
+  }
+  EXPECT_GE(shown, 8);
+}
+
+TEST(Clues, EverySuspectIsNamed) {
+  Case causal = case_of(true);
+  causal.params.softcap = 5;
+  causal.params.alibi = Alibi::kPerSequence;
+  causal.params.sinks = true;
+  expect_each_is_named(causal);
+  Case window = case_of(false);
+  window.params.window_left = 7;
+  window.params.window_right = 3;
+  window.params.dropout = 0.3;
+  expect_each_is_named(window);
+  Case full = case_of(false);
+  full.params.kv_dtype = KvDType::kE4m3;
+  full.params.q_dtype = DType::kE4m3;
+  full.params.softmax_scale = 0.3;
+  expect_each_is_named(full);
+}
+
+/// A kernel in plain loops, and the mistakes in its source.
+struct Mistake {
+  std::string text;
+  bool causal = true;
+  std::function<double(double)> score = [](double x) { return x / std::sqrt(32.0); };
+  std::function<bool(int, int, SeqLen)> sees = [](int i, int j, SeqLen s) { return j <= i + s.k - s.q; };
+  std::function<int(int)> kv_head = [](int h) { return h / 2; };
+};
+
+HostOutputs computed_by(const Mistake& m, const Case& c) {
+  constexpr std::size_t kDim = 32;
+  const CaseInputs inputs(c, kNoneStored);
+  HostOutputs h = right_outputs(c);
+  const int64_t total = cost_of(c.params).total_q;
+  for (const reference::RowId& id : reference::all_rows(problem_of(c))) {
+    const SeqLen s = c.params.seqs[static_cast<std::size_t>(id.seq)];
+    std::vector<double> q(kDim), k(kDim), v(kDim), o(kDim, 0.0);
+    inputs.load_q(id.seq, id.head, id.pos, id.pos + 1, q.data());
+    double sum = 0;
+    for (int j = 0; j < s.k; ++j) {
+      if (c.params.causal && !m.sees(id.pos, j, s)) continue;
+      inputs.load_k(id.seq, m.kv_head(id.head), j, j + 1, k.data());
+      inputs.load_v(id.seq, m.kv_head(id.head), j, j + 1, v.data());
+      double dot = 0;
+      for (std::size_t ch = 0; ch < kDim; ++ch) dot += q[ch] * k[ch];
+      const double e = std::exp(m.score(dot));
+      sum += e;
+      for (std::size_t ch = 0; ch < kDim; ++ch) o[ch] += e * v[ch];
+    }
+    const int64_t token = token_of(c, id);
+    h.lse[static_cast<std::size_t>(id.head * total + token)] = static_cast<float>(std::log(sum));
+    for (std::size_t ch = 0; ch < kDim; ++ch)
+      store_float(c.params.dtype, h.out.data(), (token * 4 + id.head) * 32 + static_cast<int64_t>(ch),
+                  static_cast<float>(o[ch] / sum));
+  }
+  return h;
+}
+
+TEST(Clues, MistakesInPlainLoopsAreNamed) {
+  const double s = 1 / std::sqrt(32.0);
+  const std::vector<Mistake> mistakes = {
+      {.text = "softmax_scale (0.1768) is not applied", .score = [](double x) { return x; }},
+      {.text = "softmax_scale is applied twice", .score = [s](double x) { return x * s * s; }},
+      {.text = "log2(e) is missing in scores of exp2",
+       .score = [s](double x) { return x * s * std::log(2.0); }},
+      {.text = "log2(e) is applied to scores of exp",
+       .score = [s](double x) { return x * s / std::log(2.0); }},
+      {.text = "the causal mask is not applied", .sees = [](int, int, SeqLen) { return true; }},
+      {.text = "the causal mask lets one key too many through",
+       .sees = [](int i, int j, SeqLen l) { return j <= i + l.k - l.q + 1; }},
+      {.text = "the causal mask takes one key too many",
+       .sees = [](int i, int j, SeqLen l) { return j < i + l.k - l.q; }},
+      {.text = "the causal mask is aligned top-left", .sees = [](int i, int j, SeqLen) { return j <= i; }},
+      {.text = "query head h reads KV head h % 2, not h / 2", .kv_head = [](int h) { return h % 2; }},
+      {.text = "query head h reads KV head min(h, 1), not h / 2",
+       .kv_head = [](int h) { return std::min(h, 1); }},
+      {.text = "all query heads read KV head 0", .kv_head = [](int) { return 0; }},
+      {.text = "a causal mask is applied that nobody asked for", .causal = false},
+  };
+  for (const Mistake& m : mistakes) {
+    const Case c = case_of(m.causal);
+    const auto found = clues(c, computed_by(m, m.causal ? c : case_of(true)));
+    EXPECT_THAT(found, Contains(StartsWith("looks like: " + m.text))) << m.text;
+  }
+  EXPECT_THAT(clues(case_of(true), computed_by({}, case_of(true))), IsEmpty());
+}
+
+TEST(Clues, TheTraitThatTellsMostIsNamed) {
+  using IntTrait = Trait<int>;
+  std::vector<int> numbers(60);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const std::function<bool(const int&)> wrong = [](const int& n) { return n >= 40 && n % 2 == 0; };
+  const IntTrait large{"are large", [](const int& n) { return n >= 38; }};
+  const IntTrait even{"are even", [](const int& n) { return n % 2 == 0; }};
+  const IntTrait some{"are 50", [](const int& n) { return n == 50; }};
+  const IntTrait both{"are large and even", [](const int& n) { return n >= 38 && n % 2 == 0; }};
+  const auto told = [&](const std::vector<IntTrait>& traits) {
+    return telling_trait<int>(traits, numbers, "numbers", wrong);
+  };
+  EXPECT_EQ(told({some, even, both, large}), "all wrong numbers, and 1 of 50 right ones, are large and even");
+  EXPECT_EQ(told({some, even}), "") << "not all wrong ones; too many right ones";
+}
+
+TEST(Clues, NoiseLooksLikeNothing) {
+  const Case c = case_of(true);
+  HostOutputs h = right_outputs(c);
+  for (int64_t i = 0; i < cost_of(c.params).total_q * 4 * 32; ++i)
+    store_float(c.params.dtype, h.out.data(), i,
+                static_cast<float>(std::sin(0.7 * static_cast<double>(i * i % 1001))));
+  const auto found = clues(c, h);
+  ASSERT_FALSE(found.empty());
+  EXPECT_THAT(found[0], HasSubstr("64 of 64 rows looked at are wrong, in O alone; their LSE is right"));
+  EXPECT_THAT(found, Each(Not(HasSubstr("looks like"))));
+}
+
+TEST(Clues, HeadsAndChannelsOfTheWrongRows) {
+  const Case c = case_of(true);
+  HostOutputs h = right_outputs(c);
+  for (int64_t token = 0; token < cost_of(c.params).total_q; ++token) {
+    for (int ch = 16; ch < 32; ++ch)
+      store_float(c.params.dtype, h.out.data(), (token * 4 + 2) * 32 + ch, 3.0f);
+  }
+  EXPECT_THAT(clues(c, h), ElementsAre(AllOf(StartsWith("16 of 64 rows looked at are wrong, in O alone"),
+                                             HasSubstr("; only channels 16 to 31 of 32")),
+                                       "all wrong rows, and no right ones, are of head 2"));
+}
+
+TEST(Clues, RowsThatReadTheEndOfAPage) {
+  const Case c = case_of(true);
+  HostOutputs h = right_outputs(c);
+  for (const reference::RowId& id : reference::all_rows(problem_of(c))) {
+    const SeqLen s = c.params.seqs[static_cast<std::size_t>(id.seq)];
+    if (id.pos != s.q - 1 || s.k % c.params.block_size == 0) continue;
+    for (int ch = 0; ch < 32; ++ch)
+      store_float(c.params.dtype, h.out.data(), (token_of(c, id) * 4 + id.head) * 32 + ch, NAN);
+  }
+  EXPECT_THAT(
+      clues(c, h),
+      ElementsAre(
+          AllOf(StartsWith("12 of 64 rows"), HasSubstr("; all are NaN or infinite")),
+          "all wrong rows, and no right ones, see the last key of a sequence whose last page is not full"));
+}
+
+TEST(Clues, RowsThatWereNeverWritten) {
+  const Case c = case_of(false);
+  const auto first_three = [](reference::RowId id) {
+    return reference::RowId{id.seq, std::min(id.pos, 2), id.head};
+  };
+  EXPECT_THAT(clues(c, outputs_of(c, problem_of(c), CaseInputs(c, kNoneStored), first_three)),
+              Contains("the LSE of 24 of them, the first of seq 0 pos 3 head 0, was never written"));
+}
+
+TEST(Clues, LseOfBaseTwo) {
+  const Case c = case_of(true);
+  HostOutputs h = right_outputs(c);
+  for (float& lse : h.lse) lse *= std::numbers::log2e_v<float>;
+  EXPECT_THAT(clues(c, h),
+              ElementsAre("64 of 64 rows looked at are wrong, in the LSE alone; their O is right",
+                          "looks like: the LSE is of base 2, where base e is wanted"));
+}
+
+TEST(Clues, RowsThatChangedPlaces) {
+  const Case c = case_of(true);
+  const auto swapped = [](reference::RowId id) { return reference::RowId{id.seq, id.pos, id.head ^ 2}; };
+  EXPECT_THAT(
+      clues(c, outputs_of(c, problem_of(c), CaseInputs(c, kNoneStored), swapped)),
+      Contains(StartsWith(
+          "looks like: rows change places: seq 0 pos 0 head 0 has what belongs to seq 0 pos 0 head 2")));
+}
+
+TEST(Clues, AFactorOfEachRow) {
+  const Case c = case_of(true);
+  HostOutputs h = right_outputs(c);
+  for (int64_t row = 0; row < cost_of(c.params).total_q * 4; ++row) {
+    for (int64_t i = 32 * row; i < 32 * row + 32; ++i)
+      store_float(c.params.dtype, h.out.data(), i,
+                  load_float(c.params.dtype, h.out.data(), i) * (2 + static_cast<float>(row % 3)));
+  }
+  EXPECT_THAT(clues(c, h), Contains(HasSubstr("O is right but for a factor of each row (1.999 to 4.004)")));
+}
+
+TEST(Clues, Ranges) {
+  EXPECT_EQ(ranges_text(std::vector{3}), "3");
+  EXPECT_EQ(ranges_text(std::vector{1, 2, 4, 5, 6, 9}), "1, 2, 4 to 6, 9");
+}
+
+}  // namespace
+}  // namespace attnbench
