@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "harness/report/console.h"
+#include "harness/report/summary.h"
 #include "harness/report/text.h"
 
 namespace attnbench::cli {
@@ -39,9 +40,12 @@ void Progress::begin(const std::string& name, const std::string& repro) {
 
 void Progress::end(const Record& record) {
   ++done_;
-  if (quiet_ || terminal_) return;
+  if (quiet_ || (terminal_ && !needs_attention(record.status))) return;
+  clear();
+  ConsoleOptions options;
+  options.width = terminal_width(STDERR_FILENO);
   fmt::print(stderr, "{}\n",
-             progress_line(record, static_cast<int64_t>(done_), static_cast<int64_t>(total_), {}));
+             progress_line(record, static_cast<int64_t>(done_), static_cast<int64_t>(total_), options));
   std::fflush(stderr);
 }
 

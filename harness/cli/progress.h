@@ -1,4 +1,5 @@
-// Tells how far a run is: one rewritten line on a terminal, plain lines elsewhere.
+// Tells how far a run is: on a terminal one rewritten line, and a line for each case that goes wrong;
+// elsewhere plain lines.
 #pragma once
 
 #include <chrono>

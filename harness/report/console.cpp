@@ -9,6 +9,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "harness/report/failures.h"
 #include "harness/report/summary.h"
 #include "harness/report/table.h"
 #include "harness/report/text.h"
@@ -17,6 +18,7 @@ namespace attnbench {
 namespace {
 
 constexpr std::size_t kFirstFigure = 3, kFirstCounter = 11;  ///< columns
+constexpr std::size_t kMostFailures = 10;                    ///< whose reasons are printed
 
 Colour colour_of(Status s) {
   return s == Status::kPass ? Colour::kGreen : s == Status::kSkip ? Colour::kYellow : Colour::kRed;
@@ -70,6 +72,30 @@ void print_log(std::ostream& out, const std::string& log) {
   for (std::string line; std::getline(lines, line);) out << "  | " << one_line(line) << '\n';
 }
 
+/// Those to look at, with their reasons; of very many the simplest, and what they have in common.
+void print_failures(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options) {
+  const std::vector<const Record*> shown = simplest_failures(records, kMostFailures);
+  for (const Record* r : shown) {
+    out << '\n'
+        << paint(status_name(r->status), Colour::kRed, options.colour) << ' ' << one_line(record_name(*r))
+        << "\n  " << one_line(r->reason) << '\n';
+    if (r->check) {
+      for (const std::string& clue : r->check->clues) out << "  " << one_line(clue) << '\n';
+    }
+    print_log(out, r->log);
+    if (!r->repro.empty()) out << "  reproduce: " << one_line(r->repro) << '\n';
+  }
+  const auto all = std::count_if(records.begin(), records.end(),
+                                 [](const Record& r) { return needs_attention(r.status); });
+  if (static_cast<std::size_t>(all) > shown.size()) {
+    out << fmt::format("\nThese are the {} with the least work of {}; the report has the others' reasons.\n",
+                       shown.size(), all);
+  }
+  const std::vector<std::string> patterns = failure_patterns(records);
+  if (!patterns.empty()) out << '\n';
+  for (const std::string& pattern : patterns) out << one_line(pattern) << '\n';
+}
+
 }  // namespace
 
 void print_console(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options) {
@@ -81,9 +107,9 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
                                             {"TFLOP/s"},
                                             {"GB/s"},
                                             {"%SOL"},
-                                            {"bound", Align::kLeft},
-                                            {"max|z|"},
-                                            {"rows"},
+                                            {"bound", Align::kLeft, false, true},
+                                            {"max|z|", Align::kRight, false, true},
+                                            {"rows", Align::kRight, false, true},
                                             {"DRAM/model"},
                                             {"tensor %"},
                                             {"L2 hit %"}};
@@ -98,18 +124,7 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
     }
   }
   if (!rows.empty()) print_table(out, columns, rows, {options.width, options.colour});
-  for (const Record& r : records) {
-    if (!needs_attention(r.status)) continue;
-    out << '\n'
-        << paint(status_name(r.status), Colour::kRed, options.colour) << ' ' << one_line(record_name(r))
-        << '\n'
-        << "  " << one_line(r.reason) << '\n';
-    if (r.check) {
-      for (const std::string& clue : r.check->clues) out << "  " << one_line(clue) << '\n';
-    }
-    print_log(out, r.log);
-    if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
-  }
+  print_failures(out, records, options);
   if (const std::string marks = time_marks(records); !marks.empty()) out << '\n' << one_line(marks) << '\n';
   const double seconds = std::round(1000 * options.elapsed_s) / 1000;
   out << (rows.empty() ? "" : "\n")

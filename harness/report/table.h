@@ -14,7 +14,11 @@ enum class Colour { kNone, kGreen, kRed, kYellow };
 struct TableColumn {
   std::string header;
   Align align = Align::kRight;
-  bool shrink = false;  ///< cut in the middle when the table is wider than the terminal
+  /// Where the table is wider than the terminal, the cell stands whole on a line of its own above the rows
+  /// that have it in common: an id can be told from its neighbours, and copied.
+  bool heading = false;
+  /// Left out, from the right, where the table is wider than the terminal all the same.
+  bool spare = false;
 };
 
 struct TableRow {

@@ -53,16 +53,25 @@ TEST(ReportConsole, CountersHaveColumnsWhereTheyWereAskedFor) {
   EXPECT_THAT(printed({passing("b")}), Not(HasSubstr("DRAM")));
 }
 
-TEST(ReportConsole, NarrowTerminalShortensTheIdInTheMiddle) {
+TEST(ReportConsole, OnANarrowTerminalTheIdStandsWholeAboveItsKernels) {
   const std::string id = "attention/paged16-nhd-shuffled/bf16/h32-8/d128/causal/8q1s1k_1q512s2k_31q1s1k";
+  const std::vector<Record> records = {passing(id), passing(id, "sm90_decode_fixed"), passing("other"),
+                                       not_passing("other", Status::kSkip, std::string(100, 'y'))};
   ConsoleOptions options;
   options.width = 120;
-  const auto lines = lines_of(printed({passing(id)}, options));
-  EXPECT_LE(display_width(lines[1]), 120u);
-  EXPECT_THAT(lines[1], HasSubstr("…"));
-  EXPECT_THAT(lines[1], HasSubstr("  attention/"));
-  EXPECT_THAT(lines[1], HasSubstr("_31q1s1k  cuda_simt"));
-  EXPECT_THAT(printed({passing(id)}), HasSubstr(id));
+  EXPECT_EQ(lines_of(printed(records, options))[0].substr(0, 16), "  status  kernel");
+  const auto lines = lines_of(printed(records, options));
+  EXPECT_EQ(lines[1], id);
+  EXPECT_THAT(lines[2], testing::MatchesRegex("  pass    cuda_simt          +100.0 .* 512/4096"));
+  EXPECT_THAT(lines[3], testing::StartsWith("  pass    sm90_decode_fixed  "));
+  EXPECT_EQ(lines[4], "other");
+  EXPECT_THAT(lines[6], testing::MatchesRegex("  skip    cuda_simt +y+…"));
+  options.width = 80;
+  for (const std::string& line : lines_of(printed(records, options)))
+    EXPECT_LE(display_width(line), 80u) << line;
+  EXPECT_THAT(lines_of(printed(records, options))[2], testing::EndsWith("  3.25")) << "rows are left out";
+  options.width = 200;
+  EXPECT_THAT(lines_of(printed(records, options))[1], testing::StartsWith("pass    " + id + "  cuda_simt  "));
 }
 
 TEST(ReportConsole, SkipsShowTheReasonAndFailuresTheRepro) {

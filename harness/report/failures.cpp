@@ -1,0 +1,149 @@
+#include "harness/report/failures.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "harness/cases/cost.h"
+#include "harness/report/summary.h"
+#include "harness/verify/trait.h"
+
+namespace attnbench {
+namespace {
+
+using CaseTrait = Trait<Record>;
+using Has = std::function<bool(const CaseParams&)>;
+
+/// Of one op's cases. Plainest first.
+std::vector<CaseTrait> traits_of(std::span<const Record> records) {
+  std::vector<CaseTrait> out;
+  const auto add = [&](std::string text, Has has) {
+    out.push_back({std::move(text), [has = std::move(has)](const Record& r) { return has(r.item.params); }});
+  };
+  const auto any_sequence = [](auto&& has) {
+    return [has](const CaseParams& p) { return std::any_of(p.seqs.begin(), p.seqs.end(), has); };
+  };
+  add("have more query heads than KV heads",
+      [](const CaseParams& p) { return p.num_heads_q > p.num_heads_kv; });
+  add("are causal", [](const CaseParams& p) { return p.causal; });
+  add("have no causal mask", [](const CaseParams& p) { return !p.causal; });
+  add("have a window", [](const CaseParams& p) { return p.window_left >= 0 || p.window_right >= 0; });
+  add("have a softcap", [](const CaseParams& p) { return p.softcap > 0; });
+  add("have ALiBi", [](const CaseParams& p) { return p.alibi != Alibi::kNone; });
+  add("have sinks", [](const CaseParams& p) { return p.sinks; });
+  add("have dropout", [](const CaseParams& p) { return p.dropout > 0; });
+  add("have a softmax_scale of their own", [](const CaseParams& p) { return p.softmax_scale.has_value(); });
+  for (const KvSource kv : {KvSource::kPacked, KvSource::kPaged, KvSource::kContiguous})
+    add(std::string("have kv: ") + kv_name(kv), [kv](const CaseParams& p) { return p.kv == kv; });
+  add("have kv_layout: hnd", [](const CaseParams& p) { return p.kv_layout == KvLayout::kHnd; });
+  add("have gaps between sequences", [](const CaseParams& p) { return p.gap_tokens > 0; });
+  add("have left padding", [](const CaseParams& p) { return p.leftpad > 0; });
+  add("append", [](const CaseParams& p) { return p.append; });
+  add("have rotary embedding", [](const CaseParams& p) { return p.rotary != Rotary::kNone; });
+  add("have quantised keys or values", [](const CaseParams& p) { return p.kv_dtype != KvDType::kSame; });
+  add("have values of another width", [](const CaseParams& p) { return p.dim_v() != p.head_dim; });
+  add("are a path of several launches", [](const CaseParams& p) { return p.path != Path::kOneCall; });
+  add("have a sequence with more keys than queries", any_sequence([](const SeqLen& s) { return s.k > s.q; }));
+  add("have a sequence with fewer keys than queries",
+      any_sequence([](const SeqLen& s) { return s.k < s.q; }));
+  add("have a sequence without keys", any_sequence([](const SeqLen& s) { return s.k == 0; }));
+  add("have a sequence without queries", any_sequence([](const SeqLen& s) { return s.q == 0; }));
+  add("have a sequence with several queries", any_sequence([](const SeqLen& s) { return s.q > 1; }));
+  add("have a sequence with one query", any_sequence([](const SeqLen& s) { return s.q == 1; }));
+  add("have several sequences", [](const CaseParams& p) { return p.seqs.size() > 1; });
+  add("have a last page that is not full", [](const CaseParams& p) {
+    return p.kv == KvSource::kPaged && std::any_of(p.seqs.begin(), p.seqs.end(),
+                                                   [&](const SeqLen& s) { return s.k % p.block_size != 0; });
+  });
+  for (const int tile : {16, 32, 64, 128}) {
+    add("have a sequence whose length is no multiple of " + std::to_string(tile),
+        any_sequence([tile](const SeqLen& s) { return s.k % tile != 0; }));
+    add("have a sequence of more than " + std::to_string(tile) + " keys",
+        any_sequence([tile](const SeqLen& s) { return s.k > tile; }));
+  }
+  std::set<int> dims, pages;
+  std::set<DType> types;
+  for (const Record& r : records) {
+    dims.insert(r.item.params.head_dim);
+    pages.insert(r.item.params.block_size);
+    types.insert(r.item.params.dtype);
+  }
+  for (const int d : dims)
+    add("have head_dim " + std::to_string(d), [d](const CaseParams& p) { return p.head_dim == d; });
+  for (const int size : pages) {
+    add("have pages of " + std::to_string(size),
+        [size](const CaseParams& p) { return p.kv == KvSource::kPaged && p.block_size == size; });
+  }
+  for (const DType t : types)
+    add(std::string("are of ") + dtype_name(t), [t](const CaseParams& p) { return p.dtype == t; });
+  return out;
+}
+
+/// "83 of 108 wrong cases look like: the causal mask is not applied"; empty where only one does.
+std::string commonest_clue(std::span<const Record> records) {
+  constexpr std::string_view kStart = "looks like: ";
+  std::map<std::string, int> cases;
+  int wrong = 0;
+  for (const Record& r : records) {
+    if (r.status != Status::kFail) continue;
+    ++wrong;
+    if (!r.check) continue;
+    for (const std::string& clue : r.check->clues) {
+      // The counts of a case stand in brackets at the end.
+      if (clue.starts_with(kStart)) ++cases[clue.substr(kStart.size(), clue.rfind(" (") - kStart.size())];
+    }
+  }
+  const auto most = std::max_element(cases.begin(), cases.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == cases.end() || most->second < 2) return "";
+  return fmt::format("{} of {} wrong cases look like: {}", most->second, wrong, most->first);
+}
+
+}  // namespace
+
+std::vector<const Record*> simplest_failures(std::span<const Record> records, std::size_t most) {
+  std::vector<const Record*> out;
+  for (const Record& r : records) {
+    if (needs_attention(r.status)) out.push_back(&r);
+  }
+  if (out.size() <= most) return out;
+  const auto work = [](const Record* r) {
+    return cost_of(r->item.params).flop + cost_of(r->item.params).bytes;
+  };
+  std::stable_sort(out.begin(), out.end(),
+                   [&](const Record* a, const Record* b) { return work(a) < work(b); });
+  out.resize(most);
+  std::sort(out.begin(), out.end());  // back in the order of the records
+  return out;
+}
+
+std::vector<std::string> failure_patterns(std::span<const Record> records) {
+  std::vector<std::string> kernels;
+  for (const Record& r : records) {
+    if (r.status == Status::kFail && std::find(kernels.begin(), kernels.end(), r.kernel) == kernels.end())
+      kernels.push_back(r.kernel);
+  }
+  std::vector<std::string> out;
+  for (const std::string& kernel : kernels) {
+    std::vector<Record> judged;
+    for (const Record& r : records) {
+      if (r.kernel == kernel && r.item.params.op == Op::kAttention &&
+          (r.status == Status::kPass || r.status == Status::kFail))
+        judged.push_back(r);
+    }
+    const auto wrong = std::count_if(judged.begin(), judged.end(),
+                                     [](const Record& r) { return r.status == Status::kFail; });
+    if (wrong < 2) continue;
+    const std::string told = telling_trait<Record>(traits_of(judged), judged, "cases",
+                                                   [](const Record& r) { return r.status == Status::kFail; });
+    if (!told.empty()) out.push_back(kernel + ": " + told);
+    if (std::string likely = commonest_clue(judged); !likely.empty()) {
+      out.push_back(kernel + ": " + std::move(likely));
+    }
+  }
+  return out;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,83 @@
+// Many failures: which are shown, and what they are said to have in common.
+#include "harness/report/failures.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "harness/report/console.h"
+#include "tests/unit/report_fixtures.h"
+
+namespace attnbench {
+namespace {
+
+using test::not_passing;
+using test::passing;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+/// 24 cases of which those fail that are grouped and paged, and one more where `stray`.
+std::vector<Record> grouped_paged_fail(bool stray) {
+  std::vector<Record> out;
+  for (int i = 0; i < 24; ++i) {
+    const bool grouped = i % 2 == 0, paged = i % 3 != 0;
+    const std::string id = "case" + std::to_string(i);
+    Record r =
+        (grouped && paged) || (stray && i == 3) ? not_passing(id, Status::kFail, "wrong") : passing(id);
+    r.item.params.num_heads_kv = grouped ? 2 : 4;
+    r.item.params.num_heads_q = 4;
+    r.item.params.kv = paged ? KvSource::kPaged : KvSource::kPacked;
+    r.item.params.causal = i % 5 == 0;
+    r.item.params.seqs = {{4, 64 * (24 - i)}};
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
+TEST(ReportFailures, WhatTheyHaveInCommon) {
+  auto records = grouped_paged_fail(false);
+  EXPECT_THAT(failure_patterns(records), IsEmpty()) << "4 of 16 right ones are grouped as well";
+  for (Record& r : records) {
+    if (r.item.params.num_heads_kv == 2 && r.status == Status::kPass && r.item.id != "case0")
+      r = not_passing(r.item.id, Status::kSkip, "");
+  }
+  EXPECT_THAT(
+      failure_patterns(records),
+      ElementsAre("cuda_simt: all wrong cases, and 1 of 13 right ones, have more query heads than KV heads"));
+  EXPECT_THAT(failure_patterns(grouped_paged_fail(true)), IsEmpty());
+  EXPECT_THAT(failure_patterns(std::vector<Record>{passing("a")}), IsEmpty());
+}
+
+TEST(ReportFailures, WhatMostOfThemLookLike) {
+  std::vector<Record> records(3, not_passing("f", Status::kFail, "wrong"));
+  for (Record& r : records) r.check.emplace();
+  records[0].check->clues = {"4 of 4 rows looked at are wrong", "looks like: a (b) c (4 wrong rows tried)"};
+  EXPECT_THAT(failure_patterns(records), IsEmpty());
+  records[2].check->clues = {"looks like: a (b) c (64 wrong rows tried)",
+                             "looks like: d (1 wrong row tried)"};
+  EXPECT_THAT(failure_patterns(records), ElementsAre("cuda_simt: 2 of 3 wrong cases look like: a (b) c"));
+}
+
+TEST(ReportFailures, OfManyThoseOfLeastWorkAreShown) {
+  std::vector<Record> records = grouped_paged_fail(false);
+  for (Record& r : records) r.status = Status::kFail;
+  const auto three = simplest_failures(records, 3);
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_EQ(three[0]->item.id, "case21");
+  EXPECT_EQ(three[2]->item.id, "case23");
+  EXPECT_EQ(simplest_failures(records, 24).size(), 24u);
+
+  std::ostringstream out;
+  print_console(out, records, {});
+  EXPECT_THAT(
+      out.str(),
+      HasSubstr("\nThese are the 10 with the least work of 24; the report has the others' reasons.\n"));
+  EXPECT_THAT(out.str(), HasSubstr("\nfail case14/cuda_simt\n"));
+  EXPECT_THAT(out.str(), Not(HasSubstr("\nfail case13/cuda_simt\n")));
+}
+
+}  // namespace
+}  // namespace attnbench
