@@ -1,9 +1,16 @@
 #include "harness/cli/cli.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
 #include <iostream>
 
 #include "harness/cli/common.h"
@@ -55,9 +62,73 @@ int usage_error(const CLI::App& app, const CLI::ParseError& e) {
   return 2;
 }
 
+/// A program that is started with a closed stream would open its files in the place of it, and print into
+/// them.
+void open_closed_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+      [[maybe_unused]] const int opened = open("/dev/null", O_RDWR);  // takes the lowest number
+    }
+  }
+}
+
+/// Whether what was printed has arrived. Who closes a pipe (head) has read enough.
+bool printed_all() {
+  errno = 0;
+  std::cout.flush();
+  const bool flushed = std::fflush(stdout) == 0;
+  const int error = errno;
+  if (flushed && std::cout.good() && std::ferror(stdout) == 0) return true;
+  pollfd fd{STDOUT_FILENO, POLLOUT, 0};
+  if (error == EPIPE || (poll(&fd, 1, 0) > 0 && (fd.revents & POLLERR) != 0)) return true;
+  std::cerr << fmt::format("attnbench: error: cannot write to standard output{}{}\n", error != 0 ? ": " : "",
+                           error != 0 ? std::strerror(error) : "");
+  return false;
+}
+
+int run_command(Program& program) {
+  try {
+    tell_crashes(AfterLastWords::kExitCode);
+    load_plugins(program);
+    const int code = program.chosen();
+    set_advice("");
+    set_in_hand(program.plugins.empty() ? "" : "the static destructors, as the program ends");
+    return code;
+  } catch (const ConfigError& e) {
+    std::cerr << one_line(e.what()) << "\n";  // it quotes a file, which may hold anything
+    return 2;
+  } catch (const ResultsError& e) {
+    std::cerr << one_line(e.what()) << "\n";
+    return 2;
+  } catch (const FileError& e) {
+    std::cerr << one_line(e.what()) << "\n";
+    return 2;
+  } catch (const UsageError& e) {
+    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
+    return 2;
+  } catch (const DeviceError& e) {
+    std::cerr << "attnbench: device error: " << one_line(e.what()) << "\n";
+    return 5;
+  } catch (const KernelError& e) {
+    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
+    return 5;
+  } catch (const PluginCrash& e) {
+    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
+    return 5;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "attnbench: error: not enough host memory\n";
+    return 5;
+  } catch (const std::exception& e) {
+    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
+    return 2;
+  }
+}
+
 }  // namespace
 
 int main_with_kernels(int argc, char** argv, KernelTable kernels) {
+  open_closed_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // past ulimit -f: the error of a write, which is told, not the end
   CLI::App app{"attnbench proves and times attention kernels: variable-length (packed) and paged KV."};
   app.name("attnbench");
   app.formatter(help_formatter());  // before the subcommands, which take it over
@@ -105,37 +176,12 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend() - 1));  // CLI11 wants the last word first
   } catch (const CLI::ParseError& e) {
-    return e.get_exit_code() == 0 ? app.exit(e) : usage_error(app, e);  // --help and --version are 0
+    if (e.get_exit_code() != 0) return usage_error(app, e);
+    app.exit(e);  // --help, --version
+    return printed_all() ? 0 : 2;
   }
-  try {
-    tell_crashes(AfterLastWords::kExitCode);
-    load_plugins(program);
-    const int code = program.chosen();
-    set_advice("");
-    set_in_hand(program.plugins.empty() ? "" : "the static destructors, as the program ends");
-    return code;
-  } catch (const ConfigError& e) {
-    std::cerr << one_line(e.what()) << "\n";  // it quotes a file, which may hold anything
-    return 2;
-  } catch (const ResultsError& e) {
-    std::cerr << one_line(e.what()) << "\n";
-    return 2;
-  } catch (const FileError& e) {
-    std::cerr << one_line(e.what()) << "\n";
-    return 2;
-  } catch (const UsageError& e) {
-    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
-    return 2;
-  } catch (const DeviceError& e) {
-    std::cerr << "attnbench: device error: " << one_line(e.what()) << "\n";
-    return 5;
-  } catch (const PluginCrash& e) {
-    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
-    return 5;
-  } catch (const std::exception& e) {
-    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
-    return 2;
-  }
+  const int code = run_command(program);
+  return printed_all() ? code : worse_exit_code(code, 2);
 }
 
 }  // namespace attnbench::cli

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <iostream>
 #include <regex>
 #include <set>
@@ -200,6 +201,21 @@ std::string build_text() {
   return fmt::format("attnbench {} ({}, {} build)", c.version, c.revision, c.build_type);
 }
 
+std::function<std::string(const std::string&)> number_in(double lo, double hi) {
+  return [lo, hi](const std::string& text) {
+    char* end = nullptr;
+    const double x = std::strtod(text.c_str(), &end);
+    const bool whole = !text.empty() && *end == '\0';
+    return whole && x >= lo && x <= hi
+               ? std::string()
+               : fmt::format("a number from {:g} to {:g} is wanted, given '{}'", lo, hi, text);
+  };
+}
+
+std::string has_a_name(const std::string& text) {
+  return text.empty() ? "a name is wanted, given '' (of a variable that is not set?)" : "";
+}
+
 std::string counted(int64_t count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
@@ -235,7 +251,7 @@ void TimingFlags::add(CLI::App& command) {
                    "Do not measure this machine's ceilings first: quicker, but no %SOL and no binding term");
   command.add_option("--min-time", min_time_s, "Sample at least this many seconds of device time per case")
       ->type_name("S")
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(number_in(0.0, 3600.0));
   command
       .add_option("--max-samples", max_samples,
                   "Stop at this many samples per case (default 200, at least 10)")

@@ -68,6 +68,13 @@ struct TimingFlags {
 /// "attnbench 0.1.0 (1a2b3c4d5e6f, Release build)".
 std::string build_text();
 
+/// For options that take a number: what is wrong with the text, empty where nothing is. Not a number (nan) is
+/// none.
+std::function<std::string(const std::string&)> number_in(double lo, double hi);
+
+/// For options that name a file or a folder: what is wrong with the text, empty where nothing is.
+std::string has_a_name(const std::string& text);
+
 /// "1 case", "2 cases".
 std::string counted(int64_t count, const char* noun);
 

@@ -88,7 +88,7 @@ void CompareFlags::add(CLI::App& command) {
       .add_option("--min-effect", min_effect_percent,
                   "Smallest difference that counts, in percent (default 2)")
       ->type_name("PERCENT")
-      ->check(CLI::Range(0.01, 99.0));
+      ->check(number_in(0.01, 99.0));
   command
       .add_option(
           "--min-effect-of", min_effect_of,

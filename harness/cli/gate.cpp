@@ -175,7 +175,12 @@ int gate(GateOptions o, const Program& program) {
     for (const Case& c : load_cases(o.cases).cases) ids.push_back(c.id);
     o.compare.check_min_effect_of(ids);
   }
-  if (o.update_baseline) make_folder(std::filesystem::path(o.baseline).parent_path());
+  for (const std::string& file :
+       {o.update_baseline ? o.baseline : std::string(), o.calibrate ? noise_path(o) : std::string()}) {
+    if (file.empty()) continue;
+    make_folder(std::filesystem::path(file).parent_path());
+    check_writable(file);
+  }
 
   std::filesystem::path dir = o.out;
   if (o.out.empty()) {
@@ -317,7 +322,9 @@ void add_gate(CLI::App& app, Program& program) {
       app.add_subcommand("gate", "Run, compare with a baseline, run again what is undecided: for CI");
   auto o = std::make_shared<GateOptions>();
   o->cases.add(*command);
-  command->add_option("--baseline", o->baseline, "Results to compare with")->type_name("FILE");
+  command->add_option("--baseline", o->baseline, "Results to compare with")
+      ->check(has_a_name)
+      ->type_name("FILE");
   command
       ->add_option("--against", o->against,
                    "Compare with another build of this program, run here in turns (base new new base)")
@@ -352,7 +359,7 @@ void add_gate(CLI::App& app, Program& program) {
           "Reruns repeat all cases where the first run took at most S seconds, since what ran before a "
           "case shows in its time; else, and with 0, only undecided cases (default 120)")
       ->type_name("S")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(number_in(0.0, 1e6));
   o->compare.add(*command);
   command->add_option("--kernel", o->kernels, "Only this kernel; may be repeated")
       ->type_name("NAME")
@@ -384,6 +391,7 @@ void add_gate(CLI::App& app, Program& program) {
   command->add_flag("--no-time", o->no_time,
                     "Right or wrong only: nothing is timed, any machine's baseline will do");
   command->add_option("-o,--out", o->out, "Folder of the runs and reports (default: results/runs/DATE-gate)")
+      ->check(has_a_name)
       ->type_name("DIR");
   command
       ->add_option(

@@ -50,7 +50,10 @@ void add_merge(CLI::App& app, Program& program) {
   command->add_option("results", o->paths, "results.json files, or folders of runs")
       ->type_name("RESULTS")
       ->required();
-  command->add_option("-o,--out,--output", o->out, "The file to write")->type_name("FILE")->required();
+  command->add_option("-o,--out,--output", o->out, "The file to write")
+      ->type_name("FILE")
+      ->check(has_a_name)
+      ->required();
   command->add_flag("--allow-overlaps", o->allowed.overlaps, "A run in several files: take the later file's");
   command->add_flag("--allow-gaps", o->allowed.gaps, "Merge although planned runs are in none of the files");
   command->add_flag("--allow-mixed", o->allowed.mixed,

@@ -193,6 +193,7 @@ void add_profile(CLI::App& app, Program& program) {
       ->check(CLI::IsMember({"none", "ncu", "nsys"}));
   command
       ->add_option("-o,--out", o->out, "Folder of the .ncu-rep or .nsys-rep (default results/runs/profiles)")
+      ->check(has_a_name)
       ->type_name("DIR");
   command->add_option("--tool-path", o->tool_path, "The tool itself, where it is not found")
       ->type_name("FILE");

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <iostream>
 
-#include "harness/cli/cli.h"
+#include "harness/cli/common.h"
 #include "harness/report/files.h"
 #include "harness/report/html/page.h"
 #include "harness/report/html/page_data.h"
@@ -91,10 +91,11 @@ void add_report(CLI::App& app, Program& program) {
       ->add_option("--min-effect", c->min_effect_percent,
                    "Smallest difference from the baseline that counts, in percent (default 2)")
       ->type_name("PERCENT")
-      ->check(CLI::Range(0.01, 99.0));
+      ->check(number_in(0.01, 99.0));
   command
       ->add_option("-o,--out", c->out,
                    "The HTML file (default report.html); of svg, a folder (default: this one)")
+      ->check(has_a_name)
       ->type_name("PATH");
   command->add_option("--format", c->format, "html (default) or svg")->check(CLI::IsMember({"html", "svg"}));
   command->add_option("--title", c->title, "Heading of the page")->type_name("TEXT");

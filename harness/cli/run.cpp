@@ -239,7 +239,7 @@ int run(const RunOptions& o, const Program& program) {
   context.complete = false;
   // The folder and its files are opened before any work, so that a full disk or a wrong path costs nothing.
   make_folder(dir);
-  check_space(dir, work.size());
+  if (o.resume.empty()) check_space(dir, work.size());
   Journal journal(dir / "journal.jsonl");
   std::vector<Record> records;
   if (o.resume.empty()) {
@@ -290,7 +290,14 @@ int run(const RunOptions& o, const Program& program) {
     context.ceilings = executor.ceilings().value_or(context.ceilings);
   }
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const auto paths = write_reports(dir, o.formats, context, records);
+  std::vector<std::filesystem::path> paths;
+  try {
+    paths = write_reports(dir, o.formats, context, records);
+  } catch (const FileError& e) {
+    throw FileError(fmt::format("{}; {} are in {}: make room and go on with --resume {}", e.what(),
+                                counted(std::ssize(records), "record"), (dir / "journal.jsonl").string(),
+                                dir.string()));
+  }
   return report(o, cases, records, work.size(), elapsed, paths, executor.lost());
 }
 
@@ -350,7 +357,7 @@ void add_run(CLI::App& app, Program& program) {
           },
           "Seconds after which a case is given up and its worker process killed (default 120)")
       ->type_name("S")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(number_in(0.001, 1e6));
   command->add_flag("--in-process", o->in_process,
                     "Run the cases in this process, for debuggers: a crash or a hang ends the run");
   command->add_flag("--worker", o->worker)->group("");
@@ -360,12 +367,14 @@ void add_run(CLI::App& app, Program& program) {
       ->allow_extra_args(false)
       ->group("");
   command->add_option("-o,--out", o->out, "Folder of the reports (default: results/runs/DATE-NAME)")
+      ->check(has_a_name)
       ->type_name("DIR");
   command
       ->add_option(
           "--resume", o->resume,
           "Go on with the interrupted run of this folder: the same configuration and options; what its "
           "journal holds is not repeated")
+      ->check(has_a_name)
       ->type_name("DIR");
   command
       ->add_option("--shard", o->shard,

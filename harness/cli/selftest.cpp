@@ -15,6 +15,7 @@
 #include "harness/cli/stop_signal.h"
 #include "harness/report/files.h"
 #include "harness/report/json.h"
+#include "harness/report/text.h"
 #include "harness/run/last_words.h"
 #include "harness/selftest/isolated.h"
 #include "harness/selftest/report.h"
@@ -104,12 +105,30 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
     std::cerr << fmt::format("no attention kernel of these names on {}\n", device.info().name);
     return 6;
   }
-  const auto rows = measure_sensitivity(*kernels[0], device, flags.contexts, [&](const std::string& line) {
-    if (!flags.quiet) std::cerr << line << "\n";
-  });
+  watch_for_stop();
+  const Sensitivity found = measure_sensitivity(
+      *kernels[0], device, flags.contexts,
+      [&](const std::string& line) {
+        if (!flags.quiet) std::cerr << line << "\n";
+      },
+      stop_requested);
+  const std::vector<SensitivityRow>& rows = found.rows;
   write_file_atomically(dir / "sensitivity.json",
                         dump_json(sensitivity_to_json(context, kernels[0]->name, rows), 1) + "\n");
   std::cout << "report: " << (dir / "sensitivity.json").string() << "\n";
+  if (found.stopped) {
+    std::cerr << fmt::format("interrupted: the report holds {}\n", counted(std::ssize(rows), "row"));
+    return kInterrupted;
+  }
+  if (!found.unfinished.empty()) {
+    std::cerr << fmt::format("{}; the report holds {}\n", one_line(found.unfinished),
+                             counted(std::ssize(rows), "row"));
+    return 5;
+  }
+  if (!found.wrong.empty()) {
+    std::cerr << fmt::format("{}: {}\n", kernels[0]->name, one_line(found.wrong));
+    return 1;
+  }
   bool all = true;
   for (const SensitivityRow& r : rows)
     all = all && r.scale.smallest > 0 && r.dropped_keys.smallest > 0 && r.lse.smallest > 0;
@@ -132,6 +151,7 @@ int run_command(const SelftestFlags& flags, const Program& program) {
   const std::filesystem::path dir(flags.out);
   // Before the work, so that a wrong path costs nothing.
   make_folder(dir);
+  check_writable(dir / (flags.sensitivity ? "sensitivity.json" : "selftest.json"));
   Steps steps(flags, program);
   const auto write = [&](const char* name, const std::string& text) {
     write_file_atomically(dir / name, text);
@@ -195,7 +215,7 @@ void add_selftest(CLI::App& app, Program& program) {
           },
           "Seconds after which a step is given up and its worker process killed (default 120)")
       ->type_name("S")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(number_in(0.001, 1e6));
   command->add_flag("--in-process", o->in_process,
                     "Run the kernels in this process, for debuggers: a crash or a hang ends the selftest");
   command->add_flag("--worker", o->worker)->group("");
@@ -217,6 +237,7 @@ void add_selftest(CLI::App& app, Program& program) {
   command
       ->add_option("-o,--out", o->out,
                    "Folder of selftest.json and selftest.md (default: results/runs/selftest)")
+      ->check(has_a_name)
       ->type_name("DIR");
   command->add_option("--threads", o->threads, "Host threads of the cpu device (default: all)")
       ->type_name("N")

@@ -1,4 +1,5 @@
-// Ctrl-C and SIGTERM ask the run to stop after the case in hand; a second one stops at once.
+// Ctrl-C, SIGTERM and the loss of the terminal (SIGHUP) ask the run to stop after the case in hand; a second
+// one stops at once.
 #pragma once
 
 namespace attnbench::cli {

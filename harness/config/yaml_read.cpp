@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
 
 #include <algorithm>
@@ -97,6 +98,8 @@ YAML::Node load_document(const std::string& text, const Source& source) {
           stuck ? "YAML syntax: illegal start" : "a second YAML document starts here, expected one in all");
     }
     return starts.marks.empty() ? YAML::Node() : YAML::Load(text);
+  } catch (const YAML::DeepRecursion& e) {
+    fail_at(source, e.mark, "YAML syntax: nested too deeply; a sweep file needs four levels or so");
   } catch (const YAML::Exception& e) {
     fail_at(source, e.mark, "YAML syntax: " + e.msg + (begins_with_tab(text, e.mark) ? kTab : ""));
   }

@@ -59,6 +59,18 @@ class File {
 
 }  // namespace
 
+void check_writable(const fs::path& path) {
+  std::error_code ec;
+  const fs::file_status status = fs::status(path, ec);
+  if (fs::is_directory(status)) fail(path, "write", EISDIR);
+  if (fs::exists(status) && !fs::is_regular_file(status)) return;
+  const fs::path target = fs::is_symlink(path, ec) ? fs::weakly_canonical(path, ec) : path;
+  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  const fs::path temporary = folder / fmt::format(".{}.{}.tmp", target.filename().string(), getpid());
+  const File tried(temporary, O_WRONLY | O_CREAT | O_EXCL, path);
+  fs::remove(temporary, ec);
+}
+
 void write_file_atomically(const fs::path& path, std::string_view text) {
   std::error_code ec;
   const fs::file_status status = fs::status(path, ec);

@@ -22,6 +22,10 @@ class FileError : public std::runtime_error {
 /// Makes the folder and those above it; of an empty path, nothing. Throws FileError.
 void make_folder(const std::filesystem::path& dir);
 
+/// Throws FileError, as write_file_atomically would, where `path` cannot be written: before hours of work,
+/// not after them.
+void check_writable(const std::filesystem::path& path);
+
 /// Writes a temporary file in the same folder, syncs it and renames it over `path`, so that a reader sees the
 /// old text or the new one. What is not a regular file (a pipe, /dev/stdout) is written directly. Throws
 /// FileError.

@@ -303,17 +303,51 @@ void parse_whole(const std::string& text, ResultSet& set) {
   gatherer.finish();
 }
 
-std::string read_file(const fs::path& file) {
+constexpr int kMostNested = 64;
+
+/// Whether brackets outside of strings are nested deeper than any results. `lines`: each is a text of its
+/// own, and may be cut short.
+bool nested_too_deeply(std::string_view text, bool lines) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      i += c == '\\';
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMostNested) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+    if (lines && c == '\n') {
+      depth = 0;
+      in_string = false;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string read_results_text(const fs::path& file) {
+  std::error_code ec;
+  if (fs::is_character_file(file, ec) || fs::is_block_file(file, ec)) {
+    Place{file.string(), ""}.fail("cannot be read: it is a device, no file of results");
+  }
   errno = 0;
   std::ifstream in(file, std::ios::binary);
   if (!in) Place{file.string(), ""}.fail(fmt::format("cannot be read: {}", std::strerror(errno)));
   std::ostringstream text;
   text << in.rdbuf();
   if (in.bad()) Place{file.string(), ""}.fail(fmt::format("cannot be read: {}", std::strerror(errno)));
-  return text.str();
+  if (nested_too_deeply(text.view(), file.extension() == ".jsonl")) {
+    Place{file.string(), ""}.fail(fmt::format("nested more than {} deep: no file of results", kMostNested));
+  }
+  return std::move(text).str();
 }
-
-}  // namespace
 
 ResultSet parse_results(const std::string& text, const std::string& path) {
   ResultSet set;
@@ -358,16 +392,16 @@ void pool_runs(ResultSet& set, const ResultSet& more) {
 
 ResultSet load_results(const std::string& path) {
   std::error_code ec;
-  if (!fs::is_directory(path, ec)) return parse_results(read_file(path), path);
+  if (!fs::is_directory(path, ec)) return parse_results(read_results_text(path), path);
   const fs::path whole = fs::path(path) / "results.json", journal = fs::path(path) / "journal.jsonl";
   const bool has_whole = fs::exists(whole, ec), has_journal = fs::exists(journal, ec);
   if (!has_whole && !has_journal)
     Place{path, ""}.fail("the folder holds neither results.json nor journal.jsonl");
-  if (!has_whole) return parse_results(read_file(journal), journal.string());
-  ResultSet set = parse_results(read_file(whole), whole.string());
+  if (!has_whole) return parse_results(read_results_text(journal), journal.string());
+  ResultSet set = parse_results(read_results_text(whole), whole.string());
   if (!set.context.complete && has_journal) {
     // A run that was killed has its results.json from the start, and what it finished in the journal.
-    ResultSet finished = parse_results(read_file(journal), journal.string());
+    ResultSet finished = parse_results(read_results_text(journal), journal.string());
     if (finished.results.size() > set.results.size()) {
       finished.context = set.context;
       finished.context_entry = set.context_entry;

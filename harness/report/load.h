@@ -2,6 +2,7 @@
 // of Google Benchmark.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -70,6 +71,10 @@ struct ResultSet {
   int replaced = 0;    ///< entries that a later one of the same name and device replaced (a resumed run)
   std::shared_ptr<const nlohmann::json> context_entry;  ///< as it stands in the file; null in a journal
 };
+
+/// The bytes of a file of results. Throws ResultsError, with the system's reason; of a device too, which may
+/// never end, and of JSON that is nested as no results are: who walks it would run out of stack.
+std::string read_results_text(const std::filesystem::path& file);
 
 /// Reads `path`. A name that ends in ".jsonl" is read as a journal. A folder stands for its results.json, or
 /// for its journal.jsonl where that is missing or, of an interrupted run, has less. Google Benchmark: entries

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 
@@ -43,12 +41,6 @@ T value(const std::string& path, const Json& j, const char* key) {
   }
 }
 
-std::string read_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(path.string(), "cannot be read");
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 /// One file: its context, and its entries by place in the plan.
 struct Part {
   std::string path;
@@ -72,7 +64,7 @@ void take_entry(Part& part, const Json& entry) {
 /// What a run that was killed had finished: its journal has it, its results.json has not.
 void take_journal(Part& part, const fs::path& journal) {
   part.path = journal.string();
-  const std::string text = read_text(journal);
+  const std::string text = read_results_text(journal);
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const Json entry = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -89,7 +81,9 @@ Part read_part(const std::string& given) {
   const bool folder = fs::is_directory(given, ec);
   Part part;
   part.path = folder ? (fs::path(given) / "results.json").string() : given;
-  const Json root = Json::parse(read_text(part.path), nullptr, /*allow_exceptions=*/false);
+  const std::string text = read_results_text(part.path);
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) fail(part.path, "the file is empty");
+  const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (root.is_discarded()) fail(part.path, "not JSON");
   part.context = member(part.path, root, "context");
   part.own = member(part.path, part.context, "attnbench");

@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "harness/report/json.h"
+#include "harness/report/load.h"
 
 namespace attnbench {
 
@@ -56,11 +54,10 @@ std::string noise_to_text(const NoiseFile& n) {
 }
 
 NoiseFile load_noise(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) throw ResultsError(fmt::format("{}: error: cannot be read: {}", path, std::strerror(errno)));
+  const std::string text = read_results_text(path);
   NoiseFile out;
   try {
-    const nlohmann::json j = nlohmann::json::parse(in);
+    const nlohmann::json j = nlohmann::json::parse(text);
     if (!j.is_object() || j.value("attnbench_noise", 0) != 1) {
       throw ResultsError(
           fmt::format("{}: error: not a noise file; attnbench gate --calibrate makes one", path));

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <map>
 
 #include "harness/report/load.h"
@@ -14,11 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json read(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw ResultsError(fmt::format("{}: error: cannot be read", path));
-  return Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
-}
+Json read(const std::string& path) { return Json::parse(read_results_text(path)); }
 
 bool passed(const Json& entry) { return entry.at("attnbench").at("status") == "pass"; }
 

@@ -31,11 +31,13 @@ class Measurement {
         reference_(item, CheckMode::kSampled),
         numerics_(launcher_.numerics()) {
     const Verdict v = judge(with_params([](Tamper&, AttentionParams&) {}));
-    if (!v.pass) throw std::runtime_error(fmt::format("{}: the kernel itself fails: {}", item.id, v.reason));
+    if (!v.pass) wrong_ = fmt::format("{}: the kernel itself fails: {}", item.id, v.reason);
     rows_ = v.rows;
   }
 
   int64_t rows() const { return rows_; }
+  /// What the kernel itself gets wrong; empty where it is right.
+  const std::string& wrong() const { return wrong_; }
   /// As the kernel declares, or with P of another type.
   void set_p_type(DType p) { numerics_.p_type = p; }
   DType p_type() const { return numerics_.p_type; }
@@ -77,6 +79,7 @@ class Measurement {
   StoredReference reference_;
   Numerics numerics_;
   int64_t rows_ = 0;
+  std::string wrong_;
 };
 
 Tamper::Fault wrong_scale(double size) {
@@ -127,18 +130,21 @@ SensitivityRow measured(Measurement& m, const char* type, const Case& item, int6
 
 }  // namespace
 
-std::vector<SensitivityRow> measure_sensitivity(const Kernel& kernel, Device& device,
-                                                const std::vector<int64_t>& contexts,
-                                                const std::function<void(const std::string&)>& progress) {
+Sensitivity measure_sensitivity(const Kernel& kernel, Device& device, const std::vector<int64_t>& contexts,
+                                const std::function<void(const std::string&)>& progress,
+                                const std::function<bool()>& stop) {
   struct Type {
     const char* name;
     const char* keys;
   };
   constexpr Type types[] = {
       {"bf16", "dtype: bf16"}, {"fp16", "dtype: fp16"}, {"e4m3 KV", "dtype: bf16, kv_dtype: e4m3"}};
-  std::vector<SensitivityRow> rows;
+  Sensitivity found;
+  std::vector<SensitivityRow>& rows = found.rows;
   for (const Type& type : types) {
     for (const int64_t context : contexts) {
+      found.stopped = stop();
+      if (found.stopped) return found;
       const std::string yaml = fmt::format(
           "{{kv: paged, block_size: 64, {}, heads: 8/2, head_dim: 128, mask: none, batch: 4q1s{}}}",
           type.keys, context);
@@ -148,14 +154,24 @@ std::vector<SensitivityRow> measure_sensitivity(const Kernel& kernel, Device& de
         if (progress) progress(fmt::format("{}: {}", item.id, *why));
         break;
       }
-      Measurement m(item, kernel, device);
-      rows.push_back(measured(m, type.name, item, context, progress));
-      if (m.p_type() == item.params.dtype) continue;
-      m.set_p_type(item.params.dtype);
-      rows.push_back(measured(m, type.name, item, context, progress));
+      try {
+        Measurement m(item, kernel, device);
+        found.wrong = m.wrong();
+        if (!found.wrong.empty()) return found;
+        rows.push_back(measured(m, type.name, item, context, progress));
+        if (m.p_type() == item.params.dtype) continue;
+        m.set_p_type(item.params.dtype);
+        rows.push_back(measured(m, type.name, item, context, progress));
+      } catch (const DeviceError& e) {
+        found.unfinished = fmt::format("{}: {}", item.id, e.what());
+        return found;
+      } catch (const KernelError& e) {
+        found.unfinished = fmt::format("{}: {}", item.id, e.what());
+        return found;
+      }
     }
   }
-  return rows;
+  return found;
 }
 
 }  // namespace attnbench

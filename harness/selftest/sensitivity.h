@@ -31,11 +31,19 @@ struct SensitivityRow {
   Threshold lse;             ///< added to every LSE
 };
 
+struct Sensitivity {
+  std::vector<SensitivityRow> rows;
+  std::string wrong;       ///< what the kernel itself gets wrong, where nothing further is measured
+  std::string unfinished;  ///< why the device or the kernel could not go on
+  bool stopped = false;
+};
+
 /// Four sequences of one query each, at each of the contexts and types; types that the kernel refuses are
 /// left out. Each is judged by the arithmetic that the kernel declares, and as if it rounded P to the type of
-/// q, as kernels on matrix units do: what those are allowed hides larger faults.
-std::vector<SensitivityRow> measure_sensitivity(const Kernel& kernel, Device& device,
-                                                const std::vector<int64_t>& contexts,
-                                                const std::function<void(const std::string&)>& progress);
+/// q, as kernels on matrix units do: what those are allowed hides larger faults. `stop`: asked before each
+/// context.
+Sensitivity measure_sensitivity(const Kernel& kernel, Device& device, const std::vector<int64_t>& contexts,
+                                const std::function<void(const std::string&)>& progress,
+                                const std::function<bool()>& stop);
 
 }  // namespace attnbench

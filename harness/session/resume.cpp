@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -21,12 +19,6 @@ using Json = nlohmann::ordered_json;
 using Key = std::pair<std::string, std::string>;  ///< id and kernel
 
 Key key_of(const WorkItem& w) { return {w.item->id, w.kernel ? w.kernel->name : ""}; }
-
-std::string read_text(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw ResultsError(path.string() + ": error: cannot be read");
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// A text field of an entry, empty where there is none.
 std::string text_at(const Json& entry, const char* key) {
@@ -50,7 +42,7 @@ Finished read_finished(const std::filesystem::path& journal, const std::vector<W
   for (const WorkItem& w : work) items[key_of(w)] = &w;
   std::map<int64_t, Record> records;
   Finished out;
-  const std::string text = read_text(journal);
+  const std::string text = read_results_text(journal);
   int64_t line_number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -96,7 +88,7 @@ std::vector<WorkItem> unfinished(const std::vector<WorkItem>& work, const std::v
 }
 
 std::vector<std::string> differences(const std::filesystem::path& results, const RunContext& context) {
-  const Json root = Json::parse(read_text(results), nullptr, /*allow_exceptions=*/false);
+  const Json root = Json::parse(read_results_text(results), nullptr, /*allow_exceptions=*/false);
   const auto part = [](const Json& j, const char* key) {
     return j.is_object() && j.contains(key) ? j.at(key) : Json();
   };

@@ -124,6 +124,7 @@ int serve_messages(const std::function<bool(const Message&)>& handle) {
   // Ctrl-C reaches the whole group; when to stop is the supervisor's to say, and its end closes the pipe.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   tell_crashes(AfterLastWords::kSignal);
   volunteer_for_oom();

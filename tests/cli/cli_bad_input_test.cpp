@@ -23,6 +23,10 @@ struct BadInput {
 
 void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; }
 
+/// A million lists in each other.
+const std::string kDeep = std::string(1000000, '[') + std::string(1000000, ']');
+const char* const kDeepList = kDeep.c_str();
+
 const BadInput kBadInputs[] = {
     // The command line.
     {"NoCommand", {}, "no command given; there are run, list"},
@@ -72,6 +76,20 @@ const BadInput kBadInputs[] = {
      "in.yaml:4:5: error: key 'batch' is missing in sweep 'b'",
      "name: x\nsweeps:\n  - {name: a, batch: q4}\n  - {name: b, kv: paged}\n"},
     {"CaseWithoutBraces", {"run", "--case", "batch: q4"}, "a mapping in braces: --case '{batch: 4q512}'"},
+    {"OutIsEmpty", {"run", "--case", "{batch: q4}", "--out", ""}, "--out: a name is wanted, given ''"},
+    {"ResumeIsEmpty", {"run", "--case", "{batch: q4}", "--resume", ""}, "--resume: a name is wanted"},
+    {"BaselineIsEmpty", {"gate", "--case", "{batch: q4}", "--baseline", ""}, "--baseline: a name is wanted"},
+    {"TimeoutIsNotANumber",
+     {"run", "--case", "{batch: q4}", "--timeout", "nan"},
+     "--timeout: a number from 0.001 to 1e+06 is wanted, given 'nan'"},
+    {"MinTimeIsNotANumber",
+     {"run", "--case", "{batch: q4}", "--min-time", "nan"},
+     "--min-time: a number from 0 to 3600 is wanted"},
+    {"MinEffectIsNotANumber",
+     {"compare", "in.json", "in.json", "--min-effect", "nan"},
+     "--min-effect: a number from 0.01 to 99 is wanted",
+     "{}"},
+    {"YamlNestedDeeply", {"list", "in.yaml"}, "YAML syntax: nested too deeply", kDeepList},
     {"OutIsNoFolder",
      {"run", "--case", "{batch: q4}", "--device", "cpu", "--out", "/dev/null"},
      "/dev/null: error: cannot make the folder"},
@@ -110,6 +128,15 @@ const BadInput kBadInputs[] = {
     {"CompareNothing", {"compare", "nowhere.json", "nowhere.json"}, "nowhere.json: error: cannot be read"},
     {"CompareAnEmptyFolder", {"compare", ".", "."}, "holds neither results.json nor journal.jsonl"},
     {"ResultsEmpty", {"compare", "in.json", "in.json"}, "the file is empty", " \n"},
+    {"ResultsNestedDeeply", {"compare", "in.json", "in.json"}, "nested more than 64 deep", kDeepList},
+    {"MergeNestedDeeply", {"merge", "in.json", "-o", "out.json"}, "nested more than 64 deep", kDeepList},
+    {"ReportOfADeviceThatNeverEnds",
+     {"report", "/dev/zero", "-o", "out.json"},
+     "/dev/zero: error: cannot be read: it is a device"},
+    {"MergeOfADeviceThatNeverEnds",
+     {"merge", "/dev/zero", "-o", "out.json"},
+     "/dev/zero: error: cannot be read: it is a device"},
+    {"MergeOfNoFile", {"merge", "nowhere", "-o", "out.json"}, "nowhere: error: cannot be read: No such file"},
     {"ResultsCutShort", {"compare", "in.json", "in.json"}, "not JSON", "{\"benchmarks\": ["},
     {"ResultsAreAList", {"compare", "in.json", "in.json"}, "no list 'benchmarks'", "[]"},
     {"BenchmarksAreAWord",
@@ -150,6 +177,16 @@ const BadInput kBadInputs[] = {
      "in.jsonl:1: error: not JSON, and not the last line either",
      "{\"name\":\n{}\n"},
     {"ContextsWithoutSensitivity", {"selftest", "--contexts", "512"}, "--contexts requires --sensitivity"},
+    {"SelftestIntoAFolderThatTakesNothing",
+     {"selftest", "--device", "cpu", "--out", "/proc"},
+     "/proc/selftest.json: error: cannot write"},
+    {"BaselineIntoAFolderThatTakesNothing",
+     {"gate", "--case", "{batch: q4}", "--device", "cpu", "--no-time", "--baseline", "/proc/b.json",
+      "--update-baseline"},
+     "/proc/b.json: error: cannot write"},
+    {"NoiseIntoAFolderThatTakesNothing",
+     {"gate", "--case", "{batch: q4}", "--device", "cpu", "--noise", "/proc/n.json", "--calibrate"},
+     "/proc/n.json: error: cannot write"},
     {"SelftestIntoNoFolder",
      {"selftest", "--device", "cpu", "--out", "/dev/null"},
      "/dev/null: error: cannot make the folder"},

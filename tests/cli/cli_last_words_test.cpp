@@ -195,6 +195,30 @@ TEST(CliLastWords, SelftestGivesUpAKernelThatHangs) {
   EXPECT_THAT(result["unfinished"].get<std::string>(), HasSubstr("steps were done"));
 }
 
+TEST(CliLastWords, ProfileNamesTheKernelThatFails) {
+  const auto profile = [](const Scratch& scratch, const char* kernel) {
+    return run_faulty(scratch, {"profile", "--case", "{batch: q5, heads: 2, head_dim: 24}", "--device", "cpu",
+                                "--kernel", kernel});
+  };
+  const Scratch scratch;
+  Outcome o = profile(scratch, "throws_status");
+  EXPECT_EQ(o.exit_code, 5);
+  EXPECT_THAT(o.err, HasSubstr("throws_status: launch failed: the stream fell over"));
+  if (kSanitized) return;
+  o = profile(scratch, "segfaults");
+  EXPECT_EQ(o.exit_code, 5);
+  EXPECT_THAT(o.err, HasSubstr("signal 11 (Segmentation fault) in launch of segfaults, case attention/"));
+}
+
+TEST(CliLastWords, SensitivityOfAWrongKernelKeepsItsReport) {
+  const Scratch scratch;
+  Outcome o = run_faulty(scratch, {"selftest", "--device", "cpu", "--sensitivity", "--contexts", "512", "-q",
+                                   "--kernel", "drop_last_key", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 1) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("the kernel itself fails"));
+  EXPECT_EQ(read_json(scratch.dir() / "out" / "sensitivity.json")["sensitivity"].size(), 0u);
+}
+
 TEST(CliLastWords, AnInterruptedSelftestKeepsWhatItFound) {
   const Scratch scratch;
   Running run(scratch, ATTNBENCH_PROGRAM, {"selftest", "--device", "cpu", "--out", "out"});

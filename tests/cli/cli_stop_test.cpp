@@ -41,8 +41,22 @@ TEST_P(CliStop, LeavesAValidPartialReport) {
   EXPECT_EQ(static_cast<std::size_t>(std::count(journal.begin(), journal.end(), '\n')), done);
 }
 
-INSTANTIATE_TEST_SUITE_P(, CliStop, ::testing::Values(SIGINT, SIGTERM),
-                         [](const auto& p) { return p.param == SIGINT ? "CtrlC" : "Terminate"; });
+INSTANTIATE_TEST_SUITE_P(, CliStop, ::testing::Values(SIGINT, SIGTERM, SIGHUP), [](const auto& p) {
+  return p.param == SIGINT ? "CtrlC" : p.param == SIGTERM ? "Terminate" : "HangUp";
+});
+
+TEST(CliNohup, GoesOnWithoutItsTerminal) {
+  const Scratch scratch;
+  const std::string file = scratch.write(
+      "four.yaml", "name: four\nsweeps: [{batch: q5, heads: 2, head_dim: 8, gap_tokens: [0, 1, 2, 3]}]\n");
+  const auto before = std::signal(SIGHUP, SIG_IGN);  // as nohup does
+  Running run(scratch, ATTNBENCH_FAULTY,
+              {"run", file, "--device", "cpu", "--kernel", "slow", "--no-time", "--out", "out"});
+  std::signal(SIGHUP, before);
+  ASSERT_TRUE(run.wait_for_stderr("[2/4]", 60));
+  run.signal(SIGHUP);
+  EXPECT_EQ(run.wait().exit_code, 0);
+}
 
 TEST(CliKilled, ReportAndJournalStayReadable) {
   const Scratch scratch;
