@@ -280,6 +280,22 @@ TEST(CliPlugin, TheLinesOfTheReadmeMakeOne) {
   const Outcome o = run_attnbench(scratch, {"run", "--case", kCase, "--device", "cpu", "--plugin",
                                             "./mine.so", "--kernel", "mine", "--no-time", "--out", "out"});
   EXPECT_EQ(o.exit_code, 0) << o.err;
+
+  // The mistake of the README, and what it says is printed of it.
+  const std::size_t cut = readme.find("(60 wrong rows", readme.find("\n  O of seq "));
+  ASSERT_NE(cut, std::string::npos);
+  const std::size_t said = readme.rfind("\n  O of seq ", cut) + 1;
+  const std::size_t option = readme.find("run --case '", compile) + 12;
+  const std::string mistake =
+      "set -e; cd " + scratch.dir().string() +
+      "\nsed -i 's,head / (p.num_heads_q / p.num_heads_kv),head % p.num_heads_kv,' mine.cpp\n" +
+      lines.substr(lines.rfind('\n') + 1) + "\n";
+  ASSERT_EQ(std::system(mistake.c_str()), 0) << mistake;
+  const Outcome wrong = run_attnbench(
+      scratch, {"run", "--case", readme.substr(option, readme.find('\'', option) - option), "--device", "cpu",
+                "--plugin", "./mine.so", "--kernel", "mine", "--no-time", "--out", "wrong"});
+  EXPECT_EQ(wrong.exit_code, 1) << wrong.err;
+  EXPECT_THAT(wrong.out, HasSubstr(readme.substr(said, readme.find('\n', cut) - said)));
 }
 
 TEST(CliPlugin, TheWrapperOfTheReadmeCompiles) {

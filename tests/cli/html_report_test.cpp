@@ -296,6 +296,14 @@ TEST_F(HtmlReport, BeginsWithWhatIsWrong) {
   EXPECT_THAT(text_of("#problems"),
               ::testing::AllOf(HasSubstr("incorrect wrong0/k<b>why</b>"), HasSubstr("and 2 more")));
   EXPECT_EQ(js("document.querySelector('#problems a').getAttribute('href')"), "#case=1");
+  EXPECT_EQ(js("document.querySelectorAll('.clues').length"), 0);
+  entries[1]["attnbench"]["check"]["clues"] = {"8 of 8 rows looked at are wrong",
+                                               "looks like: <b>no mask</b>"};
+  show({scratch_.write("clues.json", results_text(entries))});
+  EXPECT_THAT(text_of("#problems li"), HasSubstr("<b>why</b>looks like: <b>no mask</b>"));
+  js("document.querySelector('#problems a').click()");
+  ASSERT_TRUE(browser_->wait_for("document.querySelector('#case-title')"));
+  EXPECT_EQ(text_of(".clues"), "8 of 8 rows looked at are wronglooks like: <b>no mask</b>");
   EXPECT_THAT(browser_->complaints(), IsEmpty());
 }
 

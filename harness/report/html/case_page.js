@@ -13,7 +13,7 @@ function case_page(r) {
         r.device ? el("span", { class: "chip" }, r.device) : null,
         el("span", { class: "chip" }, model_of(r.run)))),
     r.reason ? el("p", { class: "notice" }, r.reason) : null,
-    r.check && r.check.clues && r.check.clues.length ? el("ul", { class: "clues" }, r.check.clues.map((clue) => el("li", {}, clue))) : null,
+    clues_of(r).length ? el("ul", { class: "clues" }, clues_of(r).map((clue) => el("li", {}, clue))) : null,
     r.repro ? el("div", { class: "repro" }, el("code", { id: "repro" }, r.repro), copy_button(r.repro, "Copy the command that reproduces this")) : null,
     r.time ? time_panel(r) : null,
     plots.length ? el("div", { class: "pair" }, plots.map((p) => p.figure)) : null,

@@ -34,6 +34,11 @@ function search_text(r) {
   return r.text;
 }
 
+/** What a wrong output says about its cause. */
+function clues_of(r) {
+  return (r.check && r.check.clues) || [];
+}
+
 function model_of(run) {
   return (run.device && run.device.model) || "unknown device";
 }

@@ -152,7 +152,8 @@ function problems_section() {
     el("h2", { id: "problems-title" }, "To look at"),
     el("ul", { class: "problems" }, wrong.slice(0, kProblemsShown).map((r) => el("li", {},
       el("span", { class: `badge ${status_class(r.shown)}` }, status_words[r.shown]), " ",
-      el("a", { class: "id", href: case_link(r.index) }, r.name), el("p", { class: "note" }, r.reason || "")))),
+      el("a", { class: "id", href: case_link(r.index) }, r.name), el("p", { class: "note" }, r.reason || ""),
+      ...clues_of(r).filter((clue) => clue.startsWith("looks like")).map((clue) => el("p", { class: "note" }, clue))))),
     more > 0 ? el("p", { class: "note" }, `and ${more.toLocaleString("en-US")} more: the counts above filter the table.`) : null);
 }
 
