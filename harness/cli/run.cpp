@@ -213,6 +213,9 @@ int run(const RunOptions& o, const Program& program) {
                     o.check.empty() ? "the file's 'check: off'" : "--check off",
                     o.check.empty() ? "the first (--check sampled)" : "the first"));
   }
+  if (o.repeats != 2 && !options.invariants) {
+    throw UsageError("--repeats counts launches of the invariant 'repeat': add --check sampled,invariants");
+  }
   const auto plan = [&](const DeviceInfo& device) {
     if (o.timing.graph && device.kind == DeviceKind::kCpu) {
       throw UsageError("--graph times CUDA graphs; the cpu device has none");
