@@ -105,16 +105,20 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
     std::cerr << fmt::format("no attention kernel of these names on {}\n", device.info().name);
     return 6;
   }
+  set_advice("the rows before it are in " + (dir / "sensitivity.json").string());
   watch_for_stop();
+  const auto write = [&](const std::vector<SensitivityRow>& rows) {
+    write_file_atomically(dir / "sensitivity.json",
+                          dump_json(sensitivity_to_json(context, kernels[0]->name, rows), 1) + "\n");
+  };
+  write({});  // not another run's, should this one come to no end
   const Sensitivity found = measure_sensitivity(
       *kernels[0], device, flags.contexts,
       [&](const std::string& line) {
         if (!flags.quiet) std::cerr << line << "\n";
       },
-      stop_requested);
+      write, stop_requested);
   const std::vector<SensitivityRow>& rows = found.rows;
-  write_file_atomically(dir / "sensitivity.json",
-                        dump_json(sensitivity_to_json(context, kernels[0]->name, rows), 1) + "\n");
   std::cout << "report: " << (dir / "sensitivity.json").string() << "\n";
   if (found.stopped) {
     std::cerr << fmt::format("interrupted: the report holds {}\n", counted(std::ssize(rows), "row"));

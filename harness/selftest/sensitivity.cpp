@@ -132,6 +132,7 @@ SensitivityRow measured(Measurement& m, const char* type, const Case& item, int6
 
 Sensitivity measure_sensitivity(const Kernel& kernel, Device& device, const std::vector<int64_t>& contexts,
                                 const std::function<void(const std::string&)>& progress,
+                                const std::function<void(const std::vector<SensitivityRow>&)>& row_found,
                                 const std::function<bool()>& stop) {
   struct Type {
     const char* name;
@@ -159,9 +160,11 @@ Sensitivity measure_sensitivity(const Kernel& kernel, Device& device, const std:
         found.wrong = m.wrong();
         if (!found.wrong.empty()) return found;
         rows.push_back(measured(m, type.name, item, context, progress));
+        row_found(rows);
         if (m.p_type() == item.params.dtype) continue;
         m.set_p_type(item.params.dtype);
         rows.push_back(measured(m, type.name, item, context, progress));
+        row_found(rows);
       } catch (const DeviceError& e) {
         found.unfinished = fmt::format("{}: {}", item.id, e.what());
         return found;

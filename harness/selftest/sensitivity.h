@@ -41,9 +41,10 @@ struct Sensitivity {
 /// Four sequences of one query each, at each of the contexts and types; types that the kernel refuses are
 /// left out. Each is judged by the arithmetic that the kernel declares, and as if it rounded P to the type of
 /// q, as kernels on matrix units do: what those are allowed hides larger faults. `stop`: asked before each
-/// context.
+/// context. `row_found`: gets the rows so far, whenever there is one more.
 Sensitivity measure_sensitivity(const Kernel& kernel, Device& device, const std::vector<int64_t>& contexts,
                                 const std::function<void(const std::string&)>& progress,
+                                const std::function<void(const std::vector<SensitivityRow>&)>& row_found,
                                 const std::function<bool()>& stop);
 
 }  // namespace attnbench

@@ -219,6 +219,20 @@ TEST(CliLastWords, SensitivityOfAWrongKernelKeepsItsReport) {
   EXPECT_EQ(read_json(scratch.dir() / "out" / "sensitivity.json")["sensitivity"].size(), 0u);
 }
 
+TEST(CliLastWords, SensitivityKeepsWhatItMeasuredBeforeACrash) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizer tells, in its own words";
+  const Scratch scratch;
+  const Ends ends("launch segv", "8 after 400");
+  const Outcome o =
+      run_attnbench(scratch, {"selftest", "--device", "cpu", "--sensitivity", "--contexts", "512,1024,2048",
+                              "-q", "--plugin", kPlugin, "--kernel", "example", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 5) << o.err;
+  EXPECT_THAT(o.err,
+              ContainsRegex("in launch of example, selftest --sensitivity, case .*; the rows before it are "
+                            "in out/sensitivity.json"));
+  EXPECT_GE(read_json(scratch.dir() / "out" / "sensitivity.json")["sensitivity"].size(), 1u);
+}
+
 TEST(CliLastWords, AnInterruptedSelftestKeepsWhatItFound) {
   const Scratch scratch;
   Running run(scratch, ATTNBENCH_PROGRAM, {"selftest", "--device", "cpu", "--out", "out"});

@@ -1,9 +1,11 @@
 // A right kernel that ends or stops its process where the environment says: ATTNBENCH_TEST_END="CALL WAY",
 // where CALL is supports, workspace_bytes, plan, launch, numerics or closing, and WAY segv, abort, overflow,
-// exit, throw or hang; on head dimension 24 only, or with as many query heads as ATTNBENCH_TEST_HEADS says.
+// exit, throw or hang; on head dimension 24 only, or with as many query heads as ATTNBENCH_TEST_HEADS says:
+// "8", or "8 after 400" such calls.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <thread>
 
@@ -39,7 +41,10 @@ void maybe_end(const char* call) {
 void maybe_end(const char* call, const OpParams* op) {
   const char* heads = std::getenv("ATTNBENCH_TEST_HEADS");
   const AttentionParams& p = op->attention;
-  if (heads != nullptr ? p.num_heads_q == std::atoi(heads) : p.head_dim == 24) maybe_end(call);
+  if (heads != nullptr ? p.num_heads_q != std::atoi(heads) : p.head_dim != 24) return;
+  static int calls = 0;
+  const char* after = heads != nullptr ? std::strstr(heads, " after ") : nullptr;
+  if (after == nullptr || ++calls > std::atoi(after + 7)) maybe_end(call);
 }
 
 KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
