@@ -83,7 +83,7 @@ void add_list(CLI::App& app, Program& program) {
         seconds += (overhead_s(kind) + estimated_seconds(c.params, kind, chosen->info().threads)) *
                    static_cast<double>(kernels.size());
         largest = std::max(largest, cost.device_bytes);
-        std::cout << fmt::format("{}  {} flop, {} least traffic, {} memory\n", c.id, quantity(cost.flop, ""),
+        std::cout << fmt::format("{}  {}, {} least traffic, {} memory\n", c.id, quantity(cost.flop, "FLOP"),
                                  quantity(cost.bytes, "B"), quantity(cost.device_bytes, "B"));
         if (c.params.shared_tokens() > 0) {
           std::cout << fmt::format(

@@ -195,6 +195,7 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
   const std::optional<Times> b = times_of(base, unit), f = times_of(fresh, unit);
   if (!b || !f) {
     const bool neither = !base.median_us && !fresh.median_us;
+    row.untimed = neither;
     row.change = neither ? Change::kNotCompared : Change::kInconclusive;
     row.note = neither ? "not timed"
                        : fmt::format("{} has no {}", !f ? "NEW" : "BASE", options.as_sol ? "%SOL" : "time");

@@ -68,6 +68,7 @@ struct CompareRow {
   /// Half the band that "same" means here, where that is not the minimum effect.
   std::optional<double> within;
   bool not_slower = false;  ///< inconclusive, but the interval ends below 1 + effect: same or faster
+  bool untimed = false;     ///< not compared: right on both sides, and timed on neither
   std::string note;         ///< why, where the figures do not say it
   std::string repro;        ///< of NEW, else of BASE
 };

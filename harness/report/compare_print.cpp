@@ -55,6 +55,15 @@ std::string only_within(const CompareResult& result) {
                      n == 1 ? "" : "up to ", 100 * widest);
 }
 
+/// "207 cases that neither side timed have no row"; empty where there are none.
+std::string untimed_text(const CompareResult& result) {
+  const auto n =
+      std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& r) { return r.untimed; });
+  if (n == 0) return "";
+  return fmt::format("{} case{} that neither side timed {} no row", n, n == 1 ? "" : "s",
+                     n == 1 ? "has" : "have");
+}
+
 }  // namespace
 
 std::string sweep_means(const CompareResult& result) {
@@ -97,6 +106,7 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
                                             {"note", Align::kLeft}};
   std::vector<TableRow> rows;
   for (const CompareRow& r : result.rows) {
+    if (r.untimed) continue;
     TableRow row{{change_name(r.change), one_line(r.id), one_line(kernel_of(r))}, colour_of(r.change), ""};
     if (r.ratio) {
       row.cells.insert(row.cells.end(), {time_cell(r.base_us), time_cell(r.new_us), change_cell(r),
@@ -117,15 +127,21 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
     if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
   }
   out << (rows.empty() ? "" : "\n") << compare_summary(result) << '\n';
+  if (const std::string untimed = untimed_text(result); !untimed.empty()) out << untimed << '\n';
   if (const std::string means = sweep_means(result); !means.empty()) out << means << '\n';
 }
 
 void write_compare_markdown(std::ostream& out, const CompareResult& result) {
   out << "**" << compare_summary(result) << "**\n\n";
   if (const std::string means = sweep_means(result); !means.empty()) out << markdown_text(means) << "\n\n";
+  if (const std::string untimed = untimed_text(result); !untimed.empty()) out << untimed << "\n\n";
+  if (!result.rows.empty() &&
+      std::all_of(result.rows.begin(), result.rows.end(), [](const CompareRow& r) { return r.untimed; }))
+    return;
   out << "| verdict | case | kernel | base, us | new, us | change, % | 95 % interval | note |\n"
          "|---|---|---|--:|--:|--:|--:|---|\n";
   for (const CompareRow& r : result.rows) {
+    if (r.untimed) continue;
     out << "| " << change_name(r.change) << " | " << markdown_code(r.id) << " | "
         << markdown_code(kernel_of(r)) << " | " << time_cell(r.base_us) << " | " << time_cell(r.new_us)
         << " | " << change_cell(r) << " | " << interval_cell(r) << " | " << markdown_text(r.note) << " |\n";

@@ -18,21 +18,21 @@
 namespace attnbench {
 namespace {
 
-constexpr double kAllRowsFlop = 1e9;      ///< up to here every row is looked at, else a sample
-constexpr std::size_t kWrongTried = 64;   ///< rows that a suspect must explain ...
-constexpr std::size_t kRightTried = 16;   ///< ... and those that it must leave right
-constexpr std::size_t kMostSuspects = 3;  ///< named
-constexpr double kFewKeysFlop = 2e7;  ///< of one row; suspects of longer ones are looked for on fewer rows
+constexpr double kAllRowsFlop = 1e9;                 ///< up to here every row is looked at, else a sample
+constexpr int64_t kLeastTried = 4, kMostTried = 64;  ///< wrong rows that a suspect must explain ...
+constexpr int64_t kValuesTried = 1 << 23;            ///< ... by how many of K and V it has to read for them
+constexpr std::size_t kMostSuspects = 3;             ///< named
 
 std::string row_text(const reference::RowId& id) {
   return fmt::format("seq {} pos {} head {}", id.seq, id.pos, id.head);
 }
 
-/// At most `count` of the ids, evenly spread.
+/// At most `count` of the ids, spread evenly, but not all at the same place of their sequence or heads.
 std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, std::size_t count) {
   if (ids.size() <= count) return ids;
   std::vector<reference::RowId> out;
-  for (std::size_t i = 0; i < count; ++i) out.push_back(ids[i * ids.size() / count]);
+  const std::size_t step = ids.size() / count;
+  for (std::size_t i = 0; i < count; ++i) out.push_back(ids[i * step + i % step]);
   return out;
 }
 
@@ -137,12 +137,13 @@ class Clues {
 
   void suspects() {
     if (wrong_o_.empty()) return;
-    const double row_flop =
-        cost_of(p_).flop / std::max(1.0, static_cast<double>(cost_of(p_).total_q) * p_.num_heads_q);
-    const std::size_t fewer = row_flop > kFewKeysFlop ? 8 : 1;
-    std::vector<reference::RowId> tried = spread(wrong_o_, kWrongTried / fewer);
+    int64_t longest = 1;
+    for (const SeqLen& seq : p_.seqs) longest = std::max<int64_t>(longest, seq.k);
+    const int64_t fit = kValuesTried / (longest * (p_.head_dim + p_.dim_v()));
+    const auto count = static_cast<std::size_t>(std::clamp<int64_t>(fit, kLeastTried, kMostTried));
+    std::vector<reference::RowId> tried = spread(wrong_o_, count);
     const std::size_t wrong = tried.size();
-    for (const auto& id : spread(right_, kRightTried / fewer)) tried.push_back(id);
+    for (const auto& id : spread(right_, count / 4)) tried.push_back(id);
     std::size_t named = 0;
     for (const Suspect& s : suspects_of(launched_.item, problem_, inputs_)) {
       const auto rows = find_rows(launched_, s.problem, *s.inputs, tried, threads_);

@@ -21,9 +21,9 @@ inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 /// How raw products q.k become exponents.
 struct ScoreScale {
-  float
-      q_factor;  ///< -1, 0 or 1, put into q: exact, and leaves a positive scale so that max and scale commute
-  float cap;     ///< 0: no softcap
+  /// -1, 0 or 1, put into q: exact, and leaves a positive scale so that max and scale commute.
+  float q_factor;
+  float cap;         ///< 0: no softcap
   float cap_scale;   ///< |scale| / cap
   float log2_scale;  ///< c above; log2(e) with softcap; 1 with a bias, which is added to s * bias_scale
   bool bias;         ///< ALiBi

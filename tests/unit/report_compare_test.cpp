@@ -300,6 +300,26 @@ TEST(ReportCompare, Mismatches) {
   EXPECT_THAT(context_mismatches(a, b), SizeIs(0)) << "no times, nothing to disturb";
 }
 
+TEST(ReportCompare, CasesThatNobodyTimedHaveNoRow) {
+  const auto texts = [](const ResultSet& base, const ResultSet& fresh) {
+    const CompareResult r = compare_results(base, fresh, {});
+    std::ostringstream text, markdown;
+    print_compare(text, r, {});
+    write_compare_markdown(markdown, r);
+    return std::pair{text.str(), markdown.str()};
+  };
+  const LoadedResult a = with_status("a", Status::kPass), b = with_status("b", Status::kPass);
+  const auto [text, markdown] = texts(set_of({a, b}), set_of({a, b}));
+  EXPECT_EQ(text,
+            "0 slower, 0 inconclusive, 0 same, 0 faster, 2 not compared\n2 cases that neither side timed "
+            "have no row\n");
+  EXPECT_THAT(markdown, testing::EndsWith("**\n\n2 cases that neither side timed have no row\n\n"));
+  const auto [some, table] = texts(set_of({a, b}), set_of({with_status("a", Status::kFail), b}));
+  EXPECT_THAT(some, testing::AllOf(HasSubstr("incorrect  a     k"),
+                                   HasSubstr("1 case that neither side timed has no row\n")));
+  EXPECT_THAT(table, testing::AllOf(HasSubstr("| incorrect | `a` |"), testing::Not(HasSubstr("`b`"))));
+}
+
 TEST(ReportCompare, Tables) {
   const ResultSet base = set_of({sampled("a|b", 100, 0.001, 30, 1), sampled("crash", 10, 0.01, 30, 1)});
   const ResultSet fresh = set_of({sampled("a|b", 110, 0.001, 30, 2), with_status("crash", Status::kError)});
