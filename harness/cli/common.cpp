@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <regex>
 #include <set>
@@ -214,6 +215,19 @@ std::function<std::string(const std::string&)> number_in(double lo, double hi) {
 
 std::string has_a_name(const std::string& text) {
   return text.empty() ? "a name is wanted, given '' (of a variable that is not set?)" : "";
+}
+
+void check_no_input(const std::string& out, const std::vector<std::string>& inputs) {
+  namespace fs = std::filesystem;
+  for (const std::string& input : inputs) {
+    for (const fs::path& read :
+         {fs::path(input), fs::path(input) / "results.json", fs::path(input) / "journal.jsonl"}) {
+      std::error_code ec;
+      if (!fs::is_regular_file(read, ec) || !fs::equivalent(out, read, ec)) continue;
+      throw UsageError(
+          fmt::format("-o {}: that is one of the results that are read; name another file", out));
+    }
+  }
 }
 
 std::string counted(int64_t count, const char* noun) {

@@ -75,6 +75,10 @@ std::function<std::string(const std::string&)> number_in(double lo, double hi);
 /// For options that name a file or a folder: what is wrong with the text, empty where nothing is.
 std::string has_a_name(const std::string& text);
 
+/// Throws UsageError where `out` is one of the results files that are read, or lies in one of the folders as
+/// such.
+void check_no_input(const std::string& out, const std::vector<std::string>& inputs);
+
 /// "1 case", "2 cases".
 std::string counted(int64_t count, const char* noun);
 

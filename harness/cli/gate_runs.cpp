@@ -14,6 +14,7 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
+#include "harness/report/text.h"
 
 namespace attnbench::cli {
 namespace {
@@ -134,7 +135,7 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
   try {
     r.results = load_results(out.string());
   } catch (const ResultsError& e) {
-    std::cerr << e.what() << "\n";
+    std::cerr << one_line(e.what()) << "\n";
     throw GateStop{5};
   }
   return r;

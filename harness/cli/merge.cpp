@@ -21,6 +21,7 @@ struct MergeOptions {
 };
 
 int merge(const MergeOptions& o) {
+  check_no_input(o.out, o.paths);
   try {
     const nlohmann::ordered_json merged = merge_results(o.paths, o.allowed);
     const std::string text = dump_json(merged, 2) + "\n";

@@ -49,13 +49,11 @@ int report(const ReportCommand& c) {
   if (c.format == "svg" && !c.baseline.empty()) throw UsageError("--baseline goes into the HTML report only");
   std::vector<ResultSet> sets;
   std::optional<ResultSet> base;
-  try {
-    for (const std::string& path : c.results) sets.push_back(load_results(path));
-    if (!c.baseline.empty()) base = load_results(c.baseline);
-  } catch (const ResultsError& e) {
-    std::cerr << e.what() << "\n";
-    return 2;
-  }
+  std::vector<std::string> inputs = c.results;
+  if (!c.baseline.empty()) inputs.push_back(c.baseline);
+  check_no_input(c.out, inputs);
+  for (const std::string& path : c.results) sets.push_back(load_results(path));
+  if (!c.baseline.empty()) base = load_results(c.baseline);
   for (const ResultSet& set : sets) {
     if (!set.context.complete) std::cerr << set.path << ": note: this run was interrupted\n";
   }

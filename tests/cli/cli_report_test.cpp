@@ -28,6 +28,9 @@ TEST(CliReport, WritesPlots) {
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(read_text(scratch.dir() / "plots/roofline.svg"), HasSubstr("</svg>"));
   EXPECT_THAT(read_text(scratch.dir() / "plots/decode_latency.svg"), HasSubstr("keys per sequence"));
+  // Into the folder of the results, too.
+  std::filesystem::copy(source_path(kQuickstart), scratch.dir() / "plots" / "results.json");
+  EXPECT_EQ(run_attnbench(scratch, {"report", "plots", "--format", "svg", "-o", "plots"}).exit_code, 0);
 }
 
 TEST(CliReport, SaysWhatItCannotDo) {
