@@ -256,10 +256,11 @@ void check_kernel_names(const std::vector<std::string>& names, KernelTable table
 
 void TimingFlags::add(CLI::App& command) {
   command
-      .add_option("--cache", cache,
-                  "Cache before each timed launch: cold (default), hot, or rotate: copies of the tensors in "
-                  "turns, together three caches or more")
-      ->check(CLI::IsMember({"cold", "hot", "rotate"}));
+      .add_option(
+          "--cache", cache,
+          "Cache before each timed launch: cold (default), cold_code: the instruction caches too (GPU "
+          "only), hot, or rotate: copies of the tensors in turns, together three caches or more")
+      ->check(CLI::IsMember({"cold", "cold_code", "hot", "rotate"}));
   command.add_flag("--graph", graph, "Time replays of a CUDA graph of the launch (GPU only)");
   command.add_flag("--no-ceilings", no_ceilings,
                    "Do not measure this machine's ceilings first: quicker, but no %SOL and no binding term");
@@ -275,7 +276,9 @@ void TimingFlags::add(CLI::App& command) {
 
 TimingOptions TimingFlags::options() const {
   TimingOptions t;
-  t.cache = cache == "hot" ? CacheMode::kHot : cache == "rotate" ? CacheMode::kRotate : CacheMode::kCold;
+  for (const CacheMode m : {CacheMode::kCold, CacheMode::kColdCode, CacheMode::kHot, CacheMode::kRotate}) {
+    if (cache == cache_mode_name(m)) t.cache = m;
+  }
   t.graph = graph;
   t.ceilings = !no_ceilings;
   t.min_time_s = min_time_s;

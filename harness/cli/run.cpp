@@ -220,6 +220,10 @@ int run(const RunOptions& o, const Program& program) {
     if (o.timing.graph && device.kind == DeviceKind::kCpu) {
       throw UsageError("--graph times CUDA graphs; the cpu device has none");
     }
+    if (options.timing.cache == CacheMode::kColdCode && options.time && device.kind == DeviceKind::kCpu) {
+      throw UsageError(
+          "--cache cold_code empties the instruction caches of a GPU; on the cpu, take --cache cold");
+    }
     return plan_session(cases.cases, program.kernels, device.kind, options.kernels);
   };
   if (o.dry_run) {

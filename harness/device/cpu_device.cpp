@@ -78,6 +78,9 @@ class CpuDevice final : public Device {
   void synchronize() override {}
 
   Sample time_launch(const std::function<void()>& launch, CacheMode cache) override {
+    if (cache == CacheMode::kColdCode) {
+      throw std::invalid_argument("the cpu device cannot empty its instruction caches");
+    }
     Sample sample;
     sample.cores_us = us_of([&] { turn_cores(info_.threads); });
     if (info_.threads > 1) sample.handover_us = us_of([&] { hand_over(info_.threads); });

@@ -44,14 +44,16 @@ struct DeviceInfo {
   double memory_gbs = 0;    ///< GPU: memory clock times bus width, which no transfer exceeds; 0 where unknown
 };
 
-/// What the last-level cache holds when a launch begins.
+/// What the last-level cache holds of a launch when it begins.
 enum class CacheMode {
-  kCold,    ///< nothing of it
-  kHot,     ///< what the launch before left
-  kRotate,  ///< what launches on other copies of the tensors left, which together are 3 caches or more
+  kCold,      ///< nothing of its data
+  kColdCode,  ///< nor does any cache hold its instructions; GPUs only
+  kHot,       ///< what the launch before left
+  kRotate,    ///< what launches on other copies of the tensors left, which together are 3 caches or more
 };
 constexpr const char* cache_mode_name(CacheMode m) {
-  return m == CacheMode::kCold ? "cold" : m == CacheMode::kHot ? "hot" : "rotate";
+  constexpr const char* names[] = {"cold", "cold_code", "hot", "rotate"};
+  return names[static_cast<int>(m)];
 }
 
 /// What the management library says of a GPU at one moment; nullopt where it does not.
@@ -113,7 +115,8 @@ class Device {
   virtual void synchronize() = 0;  ///< throws DeviceError with what went wrong on the device
 
   /// Times one call of `launch`, which enqueues on launch_context().stream. Cold: the last-level cache holds
-  /// none of its data, and no dirty lines. Hot and rotate: nothing is done before it. Errors raised by
+  /// none of its data, and no dirty lines; with cold code, the instruction caches none of its code either
+  /// (GPUs; a CPU throws std::invalid_argument). Hot and rotate: nothing is done before it. Errors raised by
   /// `launch` itself pass through.
   virtual Sample time_launch(const std::function<void()>& launch, CacheMode cache) = 0;
   /// Counts what the hardware did in one call of `launch`, which is repeated where the counters need several

@@ -127,12 +127,12 @@ TimeResult time_from_json(const Json& j) {
   std::string cache;
   get(j, "cache", cache);
   bool known = false;
-  for (const CacheMode m : {CacheMode::kCold, CacheMode::kHot, CacheMode::kRotate}) {
+  for (const CacheMode m : {CacheMode::kCold, CacheMode::kColdCode, CacheMode::kHot, CacheMode::kRotate}) {
     if (cache != cache_mode_name(m)) continue;
     t.cache = m;
     known = true;
   }
-  if (!known) wrong("cache", "cold, hot or rotate");
+  if (!known) wrong("cache", "cold, cold_code, hot or rotate");
   get(j, "graph", t.graph);
   get(j, "plan_us", t.plan_us);
   get(j, "disturbed", t.disturbed);

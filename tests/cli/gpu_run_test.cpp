@@ -48,6 +48,21 @@ TEST_F(CliGpu, GraphReplayIsTimed) {
   EXPECT_EQ(read_records(scratch_.dir() / "out").at(0)["time"]["graph"], true);
 }
 
+// A launch of a few microseconds takes longer where its code has to be fetched first.
+TEST_F(CliGpu, ColdCodeCosts) {
+  std::map<std::string, double> us;
+  for (const std::string cache : {"cold", "cold_code"}) {
+    const Outcome o = run_attnbench(
+        scratch_, {"run", "--case", "{batch: 1q1s16, kv: paged, head_dim: 64}", "--device", "cuda",
+                   "--kernel", "cuda_simt", "--no-ceilings", "--cache", cache, "--out", cache});
+    EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+    const json time = read_records(scratch_.dir() / cache).at(0)["time"];
+    EXPECT_EQ(time["cache"], cache);
+    us[cache] = time["median_us"];
+  }
+  EXPECT_GT(us["cold_code"], us["cold"] + 0.5);
+}
+
 // What DRAM delivered to a decode with a cold cache is what the model says it needs.
 TEST_F(CliGpu, CountersAgreeWithTheModel) {
   const Outcome o = run_attnbench(

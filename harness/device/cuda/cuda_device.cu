@@ -174,7 +174,7 @@ class CudaDevice final : public Device {
     }
     const auto ready = [&] {
       prepare();
-      if (cache == CacheMode::kCold) timer_->flush_cache();
+      timer_->empty_caches(cache);
       wait("before a counted launch");
     };
     const auto counted = [&] {

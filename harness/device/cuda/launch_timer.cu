@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "harness/device/cuda/code_cache.h"
 #include "harness/device/cuda/cuda_check.h"
 
 namespace attnbench {
@@ -140,8 +141,13 @@ void LaunchTimer::spin() {
   cuda_check(cudaGetLastError(), "spin kernel");
 }
 
+void LaunchTimer::empty_caches(CacheMode cache) {
+  if (cache == CacheMode::kCold || cache == CacheMode::kColdCode) flush_cache();
+  if (cache == CacheMode::kColdCode) evict_code(sink_, multiprocessors_, stream_);
+}
+
 Sample LaunchTimer::time(const std::function<void()>& launch, CacheMode cache) {
-  if (cache == CacheMode::kCold) flush_cache();
+  empty_caches(cache);
   spin();
   const auto start = std::chrono::steady_clock::now();
   cuda_check(cudaEventRecord(begin_, stream_), "cudaEventRecord");

@@ -19,8 +19,9 @@ void read_cuda(const void* data, int64_t bytes, unsigned* sink, int multiprocess
 void reread_cuda(const void* data, int64_t bytes, int passes, unsigned* sink, int multiprocessors,
                  cudaStream_t stream);
 
-/// Order on the stream: [read a buffer of twice L2] [spin] [event] launch [event]. The spin keeps the GPU
-/// busy until the host has enqueued all of the rest, so that the events enclose device time only.
+/// Order on the stream: [read a buffer of twice L2] [run through code] [spin] [event] launch [event]. The
+/// spin keeps the GPU busy until the host has enqueued all of the rest, so that the events enclose device
+/// time only.
 class LaunchTimer {
  public:
   LaunchTimer(cudaStream_t stream, const DeviceInfo& info);
@@ -29,10 +30,12 @@ class LaunchTimer {
   LaunchTimer& operator=(const LaunchTimer&) = delete;
 
   Sample time(const std::function<void()>& launch, CacheMode cache);
-  /// Enqueues the reads that leave nothing else in the L2 cache, as before a cold sample.
-  void flush_cache();
+  /// Enqueues what `cache` wants before a sample: reads that leave nothing else in the L2 cache, code that
+  /// leaves no other in the instruction caches.
+  void empty_caches(CacheMode cache);
 
  private:
+  void flush_cache();
   void spin();
 
   cudaStream_t stream_;

@@ -1,0 +1,38 @@
+#include "harness/device/cuda/code_cache.h"
+
+#include "harness/device/cuda/cuda_check.h"
+
+namespace attnbench {
+namespace {
+
+constexpr int kThreads =
+    128;  // a warp for each of a multiprocessor's schedulers, which have caches of their own
+
+#define ATTNBENCH_8(x) x x x x x x x x
+// 256 instructions of 16 bytes
+#define ATTNBENCH_4_KIB                                                                    \
+  asm volatile(                                                                            \
+      ATTNBENCH_8(ATTNBENCH_8("fma.rn.f32 %0, %0, %0, %1;\nfma.rn.f32 %1, %1, %1, %2;\n"   \
+                              "fma.rn.f32 %2, %2, %2, %3;\nfma.rn.f32 %3, %3, %3, %0;\n")) \
+      : "+f"(a), "+f"(b), "+f"(c), "+f"(d));
+#define ATTNBENCH_32_KIB ATTNBENCH_8(ATTNBENCH_4_KIB)
+#define ATTNBENCH_256_KIB ATTNBENCH_8(ATTNBENCH_32_KIB)
+
+/// 384 KiB without a branch: three times what a multiprocessor's caches of instructions seem to hold (on an
+/// H100, kernels get slower until 128 KiB are run through, and no slower beyond).
+__global__ void __launch_bounds__(kThreads) straight_kernel(float* sink) {
+  float a = static_cast<float>(threadIdx.x), b = 1, c = 2, d = 3;
+  ATTNBENCH_256_KIB
+  ATTNBENCH_32_KIB ATTNBENCH_32_KIB ATTNBENCH_32_KIB ATTNBENCH_32_KIB if (a + b + c + d == 12345)* sink =
+      a;  // keeps the arithmetic; what it writes is never read
+}
+
+}  // namespace
+
+void evict_code(unsigned* sink, int multiprocessors, cudaStream_t stream) {
+  straight_kernel<<<static_cast<unsigned>(multiprocessors), kThreads, 0, stream>>>(
+      reinterpret_cast<float*>(sink));
+  cuda_check(cudaGetLastError(), "straight kernel");
+}
+
+}  // namespace attnbench
