@@ -74,6 +74,7 @@ void Executor::open_workers(const RunOptions& o, const Program& program,
                       info_.name, info_.model, i.name, i.model, i.name));
     }
   } catch (const DeviceError& e) {
+    if (e.lost) throw;
     throw UsageError(fmt::format("--device {}: {}", o.device, e.what()));
   }
 }

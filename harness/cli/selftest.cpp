@@ -73,6 +73,7 @@ class Steps {
     try {
       info_ = isolated_->open();
     } catch (const DeviceError& e) {
+      if (e.lost) throw;
       throw UsageError(fmt::format("--device {}: {}", flags.device, e.what()));
     }
   }

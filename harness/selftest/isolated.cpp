@@ -118,7 +118,7 @@ DeviceInfo IsolatedSteps::open() {
   if (!a.message) throw DeviceError(a.failure, true);
   if (const auto failed = a.message->find("failed"); failed != a.message->end()) {
     process_.reset();
-    throw DeviceError(failed->get<std::string>(), true);
+    throw DeviceError(failed->get<std::string>(), false);
   }
   return device_from_json(a.message->at("ready").at("device"));
 }

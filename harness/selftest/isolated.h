@@ -35,7 +35,8 @@ class IsolatedSteps {
   explicit IsolatedSteps(IsolatedOptions options) : options_(std::move(options)) {}
   ~IsolatedSteps();
 
-  /// Starts a worker and opens its device. Throws DeviceError where it cannot be opened.
+  /// Starts a worker and opens its device. Throws DeviceError where it cannot be opened; `lost` where the
+  /// worker ended without saying so.
   DeviceInfo open();
 
   /// Runs a step. What ends or stops the worker is an error of the step. Throws DeviceError where no new

@@ -118,8 +118,9 @@ void Supervisor::stop_worker(Slot& slot) {
   slot.state = State::kDown;
 }
 
-void Supervisor::start_failed(Slot& slot, const std::string& why) {
+void Supervisor::start_failed(Slot& slot, const std::string& why, bool died) {
   stop_worker(slot);
+  slot.died = died;
   slot.why_not = why;
   slot.not_before = Clock::now() + kPause;
   if (++slot.failed_starts >= kMostFailedStarts) slot.state = State::kGivenUp;
@@ -145,12 +146,12 @@ void Supervisor::worker_ended(Slot& slot) {
   }
   const std::string log = tail_of(slot.log);
   if (slot.state == State::kIdle) return stop_worker(slot);  // between two cases: a new one is started
-  start_failed(slot, "the worker process " + how + (log.empty() ? "" : ": " + log));
+  start_failed(slot, "the worker process " + how + (log.empty() ? "" : ": " + log), true);
 }
 
 void Supervisor::timed_out(Slot& slot) {
   take_log(slot);
-  if (slot.state != State::kRunning) return start_failed(slot, "the device did not answer in time");
+  if (slot.state != State::kRunning) return start_failed(slot, "the device did not answer in time", true);
   Record record = failed_record(
       slot, Status::kTimeout,
       fmt::format("no result within {:g} s (--timeout); its worker process was killed", options_.timeout_s));
@@ -165,7 +166,7 @@ void Supervisor::handle(Slot& slot, const Message& m) {
     slot.failed_starts = 0;
     slot.state = State::kIdle;
   } else if (const auto failed = m.find("failed"); failed != m.end()) {
-    start_failed(slot, failed->get<std::string>());
+    start_failed(slot, failed->get<std::string>(), false);
   } else if (const auto measured = m.find("ceilings"); measured != m.end()) {
     slot.ceilings = *measured;
     if (slot.state == State::kMeasuring) slot.state = State::kIdle;
@@ -226,7 +227,7 @@ std::vector<DeviceInfo> Supervisor::open() {
   }
   std::vector<DeviceInfo> infos;
   for (Slot& s : slots_) {
-    if (!s.info) throw DeviceError(s.why_not, true);
+    if (!s.info) throw DeviceError(s.why_not, s.died);
     infos.push_back(*s.info);
   }
   return infos;

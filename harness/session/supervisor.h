@@ -41,7 +41,8 @@ class Supervisor {
   Supervisor(SupervisorOptions options, const SessionOptions& session);
   ~Supervisor();
 
-  /// Starts the workers and opens their devices. Throws DeviceError where one cannot be opened.
+  /// Starts the workers and opens their devices. Throws DeviceError where one cannot be opened; `lost` where
+  /// its worker ended without saying so.
   std::vector<DeviceInfo> open();
 
   /// Runs all of it, or until an event says stop; `end` gets each record as it is finished, in any order
@@ -68,6 +69,7 @@ class Supervisor {
     Clock::time_point deadline, not_before;
     int failed_starts = 0;
     std::string why_not;  ///< the last failed start
+    bool died = false;    ///< it was no refusal, but the end of the worker
   };
 
   void start(Slot& slot);
@@ -77,7 +79,8 @@ class Supervisor {
   void take_log(Slot& slot);
   void finish(Slot& slot, Record record);
   void stop_worker(Slot& slot);
-  void start_failed(Slot& slot, const std::string& why);
+  /// `died`: no answer but its end.
+  void start_failed(Slot& slot, const std::string& why, bool died);
   void worker_ended(Slot& slot);
   void timed_out(Slot& slot);
   Record failed_record(const Slot& slot, Status status, const std::string& reason) const;

@@ -195,6 +195,19 @@ TEST(CliLastWords, SelftestGivesUpAKernelThatHangs) {
   EXPECT_THAT(result["unfinished"].get<std::string>(), HasSubstr("steps were done"));
 }
 
+TEST(CliLastWords, AWorkerThatEndsAsItStartsIsFive) {
+  for (const char* command : {"run --case '{batch: q5}' --no-time", "selftest"}) {
+    const Scratch scratch;
+    // Too few files for the pipes of a worker.
+    const std::string line = "cd " + scratch.dir().string() + " && exec 2>err; ulimit -n 12; " +
+                             ATTNBENCH_PROGRAM + " " + command + " --device cpu -q --out out";
+    const int status = std::system(line.c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 5) << command;
+    EXPECT_THAT(read_text(scratch.dir() / "err"),
+                HasSubstr("attnbench: device error: the worker process ended with"));
+  }
+}
+
 TEST(CliLastWords, ProfileNamesTheKernelThatFails) {
   const auto profile = [](const Scratch& scratch, const char* kernel) {
     return run_faulty(scratch, {"profile", "--case", "{batch: q5, heads: 2, head_dim: 24}", "--device", "cpu",
