@@ -254,6 +254,23 @@ void check_kernel_names(const std::vector<std::string>& names, KernelTable table
   }
 }
 
+std::string device_for(const std::string& device, const std::vector<std::string>& names, KernelTable table) {
+  if (device != "auto" || names.empty()) return device;
+  std::set<DeviceKind> kinds;
+  for (const Kernel* k : table) {
+    if (std::find(names.begin(), names.end(), k->name) != names.end()) kinds.insert(k->device);
+  }
+  if (kinds == std::set{DeviceKind::kCpu}) return "cpu";
+  if (kinds == std::set{DeviceKind::kCuda}) {
+    const DeviceProbe probe = probe_devices();
+    if (probe.cuda_devices == 0) {
+      throw UsageError(fmt::format("--kernel {}: {} a GPU: {}", fmt::join(names, ", "),
+                                   names.size() == 1 ? "it needs" : "they need", probe.cuda_reason));
+    }
+  }
+  return device;
+}
+
 void TimingFlags::add(CLI::App& command) {
   command
       .add_option(

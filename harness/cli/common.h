@@ -53,6 +53,10 @@ std::vector<std::string> chosen_devices(const std::string& name, bool quiet);
 /// exist.
 void check_kernel_names(const std::vector<std::string>& names, KernelTable table);
 
+/// What `auto` is where kernels are named: cpu where all of them are of it; other devices as given. Throws
+/// UsageError where all need a GPU and none works.
+std::string device_for(const std::string& device, const std::vector<std::string>& names, KernelTable table);
+
 /// --cache, --graph, --no-ceilings, --min-time, --max-samples.
 struct TimingFlags {
   std::string cache = "cold";

@@ -134,10 +134,9 @@ int profile(const ProfileOptions& o, const Program& program) {
   const std::string kernel_name = o.kernel.empty() ? cases.kernel : o.kernel;
   const Case& item = the_case(cases);
   if (!kernel_name.empty()) check_kernel_names({kernel_name}, program.kernels);
-  const auto device = open_chosen_device(o.device, 0, false);
-  const auto kernels =
-      select_kernels(program.kernels, item.params.op, device->info().kind,
-                     kernel_name.empty() ? std::vector<std::string>{} : std::vector{kernel_name});
+  const auto names = kernel_name.empty() ? std::vector<std::string>{} : std::vector{kernel_name};
+  const auto device = open_chosen_device(device_for(o.device, names, program.kernels), 0, false);
+  const auto kernels = select_kernels(program.kernels, item.params.op, device->info().kind, names);
   if (kernels.empty()) {
     std::cerr << fmt::format("attnbench: no kernel {} for {} on {}\n", kernel_name, op_name(item.params.op),
                              device->info().name);

@@ -176,7 +176,8 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   return worse_exit_code(session_exit_code(records), lost.empty() ? 0 : 5);
 }
 
-int run(const RunOptions& o, const Program& program) {
+int run(const RunOptions& given, const Program& program) {
+  RunOptions o = given;
   try {
     check_formats(o.formats);
   } catch (const std::invalid_argument& e) {
@@ -207,6 +208,7 @@ int run(const RunOptions& o, const Program& program) {
     options.kernels = {cases.kernel};
     check_kernel_names(options.kernels, program.kernels);
   }
+  o.device = device_for(o.device, options.kernels, program.kernels);
   if (options.check == CheckMode::kOff && !options.time) {
     throw UsageError(
         fmt::format("{} and --no-time leave nothing to do: leave out {}, to verify, or --no-time, to time",
@@ -317,7 +319,8 @@ void add_run(CLI::App& app, Program& program) {
   o->cases.add(*command);
   command
       ->add_option("--device", o->device,
-                   "auto (a GPU where one works), cpu, cuda, cuda:N, or all: one worker process for each GPU")
+                   "auto (a GPU where one works and --kernel wants it), cpu, cuda, cuda:N, or all: one "
+                   "worker process for each GPU")
       ->type_name("DEVICE")
       ->take_last();
   command

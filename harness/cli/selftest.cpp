@@ -140,9 +140,11 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
   return rows.empty() ? 6 : all ? 0 : 1;
 }
 
-int run_command(const SelftestFlags& flags, const Program& program) {
-  if (flags.worker) return serve_steps(program.kernels);
-  check_kernel_names(flags.kernels, program.kernels);
+int run_command(const SelftestFlags& given, const Program& program) {
+  if (given.worker) return serve_steps(program.kernels);
+  check_kernel_names(given.kernels, program.kernels);
+  SelftestFlags flags = given;
+  flags.device = device_for(flags.device, flags.kernels, program.kernels);
   if (flags.timeout_given && (flags.in_process || flags.sensitivity)) {
     throw UsageError(
         "--timeout needs a worker process: nobody could stop a step of --in-process or --sensitivity");
@@ -201,7 +203,9 @@ void add_selftest(CLI::App& app, Program& program) {
   auto* command =
       app.add_subcommand("selftest", "Test the checks: wrong kernels must be caught, right ones must pass");
   auto o = std::make_shared<SelftestFlags>();
-  command->add_option("--device", o->device, "auto (a GPU where one works), cpu, cuda or cuda:N")
+  command
+      ->add_option("--device", o->device,
+                   "auto (a GPU where one works and --kernel wants it), cpu, cuda or cuda:N")
       ->type_name("DEVICE");
   command
       ->add_option("--kernel", o->kernels,

@@ -36,7 +36,7 @@ std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, s
   return out;
 }
 
-/// "64 of 136 rows compared are wrong, in O and LSE, 12 of them NaN; channels 32 to 63 of 128 alone".
+/// "64 of 136 rows looked at are wrong, in O and LSE; 12 are NaN or infinite; only channels 32 to 63 of 128".
 std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows) {
   int64_t wrong = 0, in_o = 0, in_lse = 0, nan = 0, empty = 0;
   int first = p.dim_v(), last = -1;

@@ -59,6 +59,25 @@ TEST(CliPlugin, OneOfAGpuIsListedAndSkippedOnTheCpu) {
   EXPECT_EQ(records[0]["reason"], "no kernel of the chosen names for merge_states on cpu");
 }
 
+TEST(CliPlugin, TheDeviceFollowsFromTheKernelThatIsNamed) {
+  const Scratch scratch;
+  // Of the cpu, on whatever machine.
+  const Outcome o = run_attnbench(scratch, {"run", "--case", kCase, "--plugin", plugin("example"), "--kernel",
+                                            "example", "--no-time", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_EQ(read_records(scratch.dir() / "out").at(0)["device"], "cpu");
+  EXPECT_THAT(o.err, Not(HasSubstr("device auto")));
+  if (run_attnbench(scratch, {"run", "--case", kCase, "--device", "cuda", "--dry-run"}).exit_code == 0)
+    GTEST_SKIP() << "a GPU works here";
+  for (const char* command : {"run", "profile", "selftest"}) {
+    std::vector<std::string> args = {command, "--plugin", plugin("gpu"), "--kernel", "mistaken"};
+    if (args[0] != "selftest") args.insert(args.end(), {"--case", "{op: merge_states, batch: q5}"});
+    const Outcome refused = run_attnbench(scratch, args);
+    EXPECT_EQ(refused.exit_code, 2) << command;
+    EXPECT_THAT(refused.err, HasSubstr("attnbench: error: --kernel mistaken: it needs a GPU: ")) << command;
+  }
+}
+
 TEST(CliPlugin, RunsInWorkersAndInThisProcess) {
   const Scratch scratch;
   const std::string file = scratch.write("three.yaml", kThree);
