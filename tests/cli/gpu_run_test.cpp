@@ -104,6 +104,24 @@ TEST_F(CliGpu, DecodesInFewPartsHandOverAndLeaveNothing) {
   EXPECT_EQ(o.exit_code, 0) << o.out;
 }
 
+// New rows that queries see, that none sees, and those of a sequence without queries.
+TEST_F(CliGpu, DecodesAppendInTheirOwnLaunch) {
+  std::vector<std::string> args = {"run",         "--device",  "cuda",    "--kernel",
+                                   "sm90_decode", "--no-time", "--check", "full,invariants",
+                                   "--out",       "out"};
+  for (const char* rest :
+       {"kv: paged, block_size: 64, rotary: neox, batch: 4q1s1k",
+        "kv: contiguous, rotary: interleaved, new_tokens: 90, window: '2,0', batch: q1s193_q0s130"}) {
+    args.insert(args.end(),
+                {"--case", std::string("{append: in_call, heads: 32/8, head_dim: 128, ") + rest + "}"});
+  }
+  const Outcome o = run_attnbench(scratch_, args);
+  const auto records = read_records(scratch_.dir() / "out");
+  ASSERT_EQ(records.size(), 2u) << o.out << o.err;
+  if (records[0]["status"] == "skip") GTEST_SKIP() << records[0]["reason"];
+  EXPECT_EQ(o.exit_code, 0) << o.out;
+}
+
 TEST_F(CliGpu, ASweepOutlivesItsKernels) {
   const std::string file = scratch_.write("f.yaml",
                                           "name: f\ndefaults: {batch: q5, heads: 2}\nsweeps:\n"

@@ -26,7 +26,7 @@ class Consumer {
  public:
   __device__ __forceinline__ Consumer(const KernelParams& p, SharedMemory<kShape>& smem, int kv_head)
       : p_(p), smem_(smem), kv_head_(kv_head), lane_(threadIdx.x % 32) {
-    const int warp = __shfl_sync(~0u, threadIdx.x / 32 - D::kProducerWarps, 0);  // the same in all lanes
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32 - D::kFirstConsumerWarp, 0);  // the same in all lanes
     row_tile_ = warp / D::kTokenGroups;
     group_ = warp % D::kTokenGroups;
 

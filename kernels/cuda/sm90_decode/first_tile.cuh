@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/common/announce.cuh"
 #include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/sm90_decode/append.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
 #include "kernels/cuda/sm90_decode/start.cuh"
 
@@ -22,6 +23,8 @@ class FirstTile {
     valid_ = max(0, min(p.max_seqlen_k - key, p.box_rows));
     page_ = p.by_block_size.divide(key);
     row_ = p.block_table != nullptr ? key - page_ * p.block_size : key;
+    key_ = key;
+    tile_ = guess.tile;
     // Not later.
     asm volatile("" : "+r"(valid_), "+r"(page_), "+r"(row_));
   }
@@ -30,36 +33,47 @@ class FirstTile {
   __device__ __forceinline__ int32_t page() const { return page_; }
 
   /// Begins the copies into the first slots of the rings, as a Producer does. One warp. `sequence` is of the
-  /// guessed lengths, `block` the one of this lane's page (KV that is not paged: the sequence's).
+  /// guessed lengths, `block` the one of this lane's page (KV that is not paged: the sequence's),
+  /// `new_tokens` its own.
   __device__ __forceinline__ void load(const CUtensorMap& map_q, const CUtensorMap& map_k,
                                        const CUtensorMap& map_v, const KernelParams& p,
                                        SharedMemory<kShape>& smem, int kv_head, const Sequence& sequence,
-                                       int32_t block) const {
+                                       int32_t block, const NewTokens<kShape.append>& new_tokens) const {
     int32_t row = row_ + sequence.kv_row;
-    if (valid_ == 0) block = row = 0;
+    int32_t valid = valid_;
+    bool has_new = false;
+    if constexpr (kShape.append) {
+      const int32_t old_len = new_tokens.old_len(sequence.k_len);
+      valid = max(0, min(valid, old_len - key_));
+      has_new = holds_new<kShape>(tile_, old_len, sequence.k_len);
+    }
+    hopper::Mbarrier& keys = landing_of_tile<kShape>(smem, 0, has_new);
+    hopper::Mbarrier& values = landing_of_tile<kShape>(smem, 1, has_new);
+    if (valid == 0) block = row = 0;
     if (lane_ == 0) {
-      hopper::announce_bytes(smem.q_full[0], D::kQChunks * p.max_rows * hopper::kChunkBytes);
+      announce_queries<kShape>(landing_of_queries<kShape>(smem, 0),
+                               D::kQChunks * p.max_rows * hopper::kChunkBytes);
 #pragma unroll
       for (int c = 0; c < D::kQChunks; ++c) {
         hopper::tma_load(smem.q[0] + c * D::kQChunkBytes, map_q, {0, kv_head * p.group, sequence.q_begin, c},
-                         smem.q_full[0]);
+                         landing_of_queries<kShape>(smem, 0));
       }
-      smem.kv_full[0].arrive_expecting(D::kSlotBytes);
-      smem.kv_full[1].arrive_expecting(D::kSlotBytes);
+      keys.arrive_expecting(D::kSlotBytes);
+      values.arrive_expecting(D::kSlotBytes);
     }
     __syncwarp();
     if (issues()) {
       const int32_t offset = box_ * (D::kKvChunks * hopper::kChunkBytes);
-      const int32_t window = hopper::kRowBound - valid_;
-      row += valid_;
+      const int32_t window = hopper::kRowBound - valid;
+      row += valid;
       hopper::tma_load_once(
           smem.kv[0] + offset, map_k,
           {0, window, kv_head * p.k_rows.head_chunks, block * p.k_rows.block_rows + row, hopper::kRowBound},
-          smem.kv_full[0]);
+          keys);
       hopper::tma_load_once(
           smem.kv[1] + offset, map_v,
           {0, window, kv_head * p.v_rows.head_chunks, block * p.v_rows.block_rows + row, hopper::kRowBound},
-          smem.kv_full[1]);
+          values);
     }
     __syncwarp();
   }
@@ -69,7 +83,7 @@ class FirstTile {
 
   const int lane_;
   const int32_t box_;  ///< this lane's first row of the tile
-  int32_t valid_, page_, row_;
+  int32_t valid_, page_, row_, key_, tile_;
 };
 
 }  // namespace attnbench::sm90_decode

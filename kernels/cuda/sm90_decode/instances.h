@@ -1,5 +1,5 @@
 // The kernel's instantiations, each compiled in a file of its own:
-// <dtype>[_e4m3]_d<head_dim>_r<rows>[_wide|_long|_long_small_pages].cu.
+// <dtype>[_e4m3]_d<head_dim>_r<rows>[_wide|_long|_long_small_pages][_append].cu.
 #pragma once
 
 #include <cuda.h>
@@ -32,6 +32,7 @@ struct Instance {
   int rows;  ///< query rows per KV head: at most this many
   int tile_tokens;
   Use use;
+  bool append;  ///< for launches that append, and for no others
   int blocks_per_sm;
   bool first_waits;   ///< how splits are merged (handover.cuh), but where every unit is a split
   bool chunk_copies;  ///< a copy per chunk of 128 bytes, where boxes are smaller than tiles
@@ -46,6 +47,10 @@ extern const Instance kBf16D128R16Wide, kFp16D128R16Wide;
 extern const Instance kBf16D128R16Long, kFp16D128R16Long;
 extern const Instance kBf16D128R16LongSmallPages, kFp16D128R16LongSmallPages;
 extern const Instance kBf16E4m3D128R16LongSmallPages, kFp16E4m3D128R16LongSmallPages;
+extern const Instance kBf16D64R16Append, kBf16D128R16Append, kBf16D256R16Append;
+extern const Instance kFp16D64R16Append, kFp16D128R16Append, kFp16D256R16Append;
+extern const Instance kBf16D128R16LongAppend, kFp16D128R16LongAppend;
+extern const Instance kBf16D128R16LongSmallPagesAppend, kFp16D128R16LongSmallPagesAppend;
 extern const Instance kFp16D64R16, kFp16D64R32, kFp16D64R64;
 extern const Instance kFp16D128R16, kFp16D128R32, kFp16D128R64;
 extern const Instance kFp16D256R16, kFp16D256R32, kFp16D256R64;

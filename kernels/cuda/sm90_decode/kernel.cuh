@@ -5,6 +5,8 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/sm90_decode/append.cuh"
+#include "kernels/cuda/sm90_decode/append_warp.cuh"
 #include "kernels/cuda/sm90_decode/consumer.cuh"
 #include "kernels/cuda/sm90_decode/first_tile.cuh"
 #include "kernels/cuda/sm90_decode/instances.h"
@@ -43,18 +45,27 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
   // The lengths are asked for first; what needs none happens while they are on their way.
   const bool small = p.batch <= kWarpBatch;
   Entry mine{};
+  NewTokens<kShape.append> new_tokens;
   if (warp < Derived<kShape>::kProducerWarps && small) mine = load_entry_of_lane(p, lane);
   PageWindow pages(p, lane);
   const Guess guess = guess_start(p, part);
   if (warp < Derived<kShape>::kProducerWarps) pages.expect(guess, kShape.tile_tokens);
   const FirstTile<kShape> first_tile(p, guess, lane);
-  if (warp >= Derived<kShape>::kProducerWarps && lane == 0) {
-    smem.init_barriers(warp - Derived<kShape>::kProducerWarps);
+  if constexpr (kShape.append) {
+    if (warp < Derived<kShape>::kProducerWarps && small) {
+      new_tokens.load_of_lane(p, p.batch == 1 ? 0 : lane);
+    }
+  }
+  if (warp >= Derived<kShape>::kFirstConsumerWarp && lane == 0) {
+    smem.init_barriers(warp - Derived<kShape>::kFirstConsumerWarp);
     hopper::fence_barrier_init();
   }
-  if (threadIdx.x == 32 * Derived<kShape>::kProducerWarps + 1) touch_parameters(p);
+  if constexpr (kShape.append) {
+    if (warp == Derived<kShape>::kProducerWarps) init_append_barriers<kShape>(smem, lane);
+  }
+  if (threadIdx.x == 32 * Derived<kShape>::kFirstConsumerWarp + 1) touch_parameters(p);
   __syncthreads();  // the barriers are there
-  if (threadIdx.x == 32 * Derived<kShape>::kProducerWarps + 32) {
+  if (threadIdx.x == 32 * Derived<kShape>::kFirstConsumerWarp + 32) {
     hopper::prefetch_map(map_q);
     hopper::prefetch_map(map_k);
     hopper::prefetch_map(map_v);
@@ -73,20 +84,28 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
       if (work) {
         const int32_t block =
             p.block_table != nullptr ? pages.guessed_block_of(first_tile.page()) : start.sequence.kv_block;
-        first_tile.load(map_q, map_k, map_v, p, smem, kv_head, start.sequence, block);
+        if constexpr (kShape.append) new_tokens.take_from_lane(guess.b % 32);
+        first_tile.load(map_q, map_k, map_v, p, smem, kv_head, start.sequence, block, new_tokens);
       }
       begun = work;
     } else if (small) {
       work = find_start_in_warp<kShape>(p, part, mine, lane, &partition, &start);
+      if constexpr (kShape.append) {
+        if (work) new_tokens.take_from_lane(start.b);
+      }
     } else if (work) {
       start = smem.start;
+      if constexpr (kShape.append) new_tokens.load(p, start.b);
     }
     if (warp == 0) {
-      FirstProducer<kShape>(map_q, map_k, map_v, p, smem, kv_head, lane, pages)
+      FirstProducer<kShape>(map_q, map_k, map_v, p, smem, kv_head, lane, pages, new_tokens)
           .run(partition, part, work, start, begun);
     } else {
-      ValueProducer<kShape>(map_k, map_v, p, smem, kv_head, lane, pages).run(partition, part, work, start);
+      ValueProducer<kShape>(map_k, map_v, p, smem, kv_head, lane, pages, new_tokens)
+          .run(partition, part, work, start);
     }
+  } else if (kShape.append && warp < Derived<kShape>::kFirstConsumerWarp) {
+    if constexpr (kShape.append) AppendWarp<kShape>(p, smem, kv_head, lane).run(part, guess);
   } else {
     Consumer<kShape>(p, smem, kv_head).run();
   }

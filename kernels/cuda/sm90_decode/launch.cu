@@ -18,6 +18,7 @@ constexpr Division kDivision{};
 /// Batch invariant: 16 tiles, so that a sequence's splits are 1,024 keys (e4m3 of head_dim 128: 2,048).
 constexpr Division kFixedDivision{.unit_shift = 4, .split_every_unit = true};
 constexpr int kFixedRows = 16;  ///< of one instantiation, which must not depend on the batch either
+constexpr int kAppendRows = 16;
 
 /// In order of rows; those for some launches first.
 constexpr const Instance* kInstances[] = {
@@ -26,6 +27,10 @@ constexpr const Instance* kInstances[] = {
     &kBf16D128R16Long, &kFp16D128R16Long,
     &kBf16D128R16LongSmallPages, &kFp16D128R16LongSmallPages,
     &kBf16E4m3D128R16LongSmallPages, &kFp16E4m3D128R16LongSmallPages,
+    &kBf16D128R16LongAppend, &kFp16D128R16LongAppend,
+    &kBf16D128R16LongSmallPagesAppend, &kFp16D128R16LongSmallPagesAppend,
+    &kBf16D64R16Append, &kBf16D128R16Append, &kBf16D256R16Append,
+    &kFp16D64R16Append, &kFp16D128R16Append, &kFp16D256R16Append,
     &kBf16D64R16, &kBf16D64R32, &kBf16D64R64,
     &kBf16D128R16, &kBf16D128R32, &kBf16D128R64,
     &kBf16D256R16, &kBf16D256R32, &kBf16D256R64,
@@ -159,12 +164,14 @@ bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, con
 bool encode_q_map(CUtensorMap* map, const AttentionParams& p) {
   const uint64_t element = dtype_size(p.dtype_q);
   const uint64_t dims[4] = {hopper::kChunkChannels, static_cast<uint64_t>(p.num_heads_q),
-                            static_cast<uint64_t>(p.total_q),
+                            static_cast<uint64_t>(std::max<int64_t>(p.total_q, 1)),
                             static_cast<uint64_t>(p.head_dim / hopper::kChunkChannels)};
   const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, hopper::kChunkBytes};
+  // Without any row it is not used, but must have an address and a row.
+  const void* base = p.q != nullptr ? p.q : p.k;
   const uint32_t box[4] = {hopper::kChunkChannels, static_cast<uint32_t>(p.num_heads_q / p.num_heads_kv),
                            static_cast<uint32_t>(std::max(p.max_seqlen_q, 1)), 1};
-  return hopper::encode_map(map, p.dtype_q, p.q, dims, strides, box);
+  return hopper::encode_map(map, p.dtype_q, base, dims, strides, box);
 }
 
 KernelStatus check_strides(const AttentionParams& p, KernelMessage* message) {
@@ -206,17 +213,56 @@ KernelStatus check_strides(const AttentionParams& p, KernelMessage* message) {
   return KernelStatus::kOk;
 }
 
+/// What appending asks for beside what the contract asks for: new rows are read in words of two channels.
+KernelStatus check_append(const AttentionParams& p, KernelMessage* message) {
+  if ((p.features & kAppend) == 0) return KernelStatus::kOk;
+  if (max_rows(p) > kAppendRows) {
+    return refuse(
+        message, KernelStatus::kUnsupported,
+        "sm90_decode: at most %d query rows per KV head (max_seqlen_q * num_heads_q / num_heads_kv) "
+        "required for append, given %lld",
+        kAppendRows, static_cast<long long>(max_rows(p)));
+  }
+  const struct {
+    const char* name;
+    int64_t value;
+  } strides[] = {{"k_new_stride_token", p.k_new_stride_token},
+                 {"k_new_stride_head", p.k_new_stride_head},
+                 {"v_new_stride_token", p.v_new_stride_token},
+                 {"v_new_stride_head", p.v_new_stride_head}};
+  for (const auto& s : strides) {
+    if (s.value % 2 != 0) {
+      return refuse(message, KernelStatus::kUnsupported, "sm90_decode: an even %s required, given %lld",
+                    s.name, static_cast<long long>(s.value));
+    }
+  }
+  const int dim = p.rotary.dim;
+  if ((p.features & kRotary) && (dim < 16 || (dim & (dim - 1)) != 0)) {
+    return refuse(message, KernelStatus::kUnsupported,
+                  "sm90_decode: a rotary dim of 16, 32, 64, 128 or 256 required, given %d", dim);
+  }
+  return KernelStatus::kOk;
+}
+
 KernelStatus check_alignment(const AttentionParams& p, KernelMessage* message) {
   const struct {
     const char* name;
     const void* pointer;
-  } pointers[] = {{"q", p.q}, {"k", p.k}, {"v", p.v}, {"out", p.out}};
+    int bytes;
+  } pointers[] = {{"q", p.q, 16},
+                  {"k", p.k, 16},
+                  {"v", p.v, 16},
+                  {"out", p.out, 16},
+                  {"k_new", p.k_new, 4},
+                  {"v_new", p.v_new, 4},
+                  {"cos", p.rotary.cos, 16},
+                  {"sin", p.rotary.sin, 16}};
   for (const auto& a : pointers) {
-    const auto off = reinterpret_cast<std::uintptr_t>(a.pointer) % 16;
+    const auto off = static_cast<int>(reinterpret_cast<std::uintptr_t>(a.pointer) % a.bytes);
     if (off != 0) {
       return refuse(message, KernelStatus::kBadArgument,
-                    "sm90_decode: %s aligned to 16 bytes required, given an address %d bytes past", a.name,
-                    static_cast<int>(off));
+                    "sm90_decode: %s aligned to %d bytes required, given an address %d bytes past", a.name,
+                    a.bytes, off);
     }
   }
   return KernelStatus::kOk;
@@ -259,6 +305,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   if (p.max_seqlen_k >= kFar) {
     return unsupported("sm90_decode: lengths below %d required, given %d", kFar, p.max_seqlen_k);
   }
+  if (const KernelStatus s = check_append(p, message); s != KernelStatus::kOk) return s;
   const Instance* instance = find_instance(p, Use::kLong);
   if (instance == nullptr) {
     return unsupported("sm90_decode: no instantiation for %s, head_dim %d", dtype_name(p.dtype_q),
@@ -331,8 +378,9 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
 
 const Instance* find_instance(const AttentionParams& p, Use use) {
   for (const Instance* i : kInstances) {
-    if (i->dtype == p.dtype_q && i->eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
-        i->head_dim == p.head_dim && i->rows >= max_rows(p) && is_for(*i, p, use)) {
+    if (i->append == ((p.features & kAppend) != 0) && i->dtype == p.dtype_q &&
+        i->eight_bit_kv == (p.dtype_k == DType::kE4m3) && i->head_dim == p.head_dim &&
+        i->rows >= max_rows(p) && is_for(*i, p, use)) {
       return i;
     }
   }
@@ -399,7 +447,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   k.guessed_sequence_units = static_cast<int32_t>(g.sequence_units);
   k.guessed_partition = make_partition(static_cast<int32_t>(g.total_units), g.parts, k.by_parts,
                                        division.min_units, division.segment_cost);
-  k.guess_is_usable = g.tiles > 0 && division.segment_cost == 0;
+  k.guess_is_usable = g.tiles > 0 && division.segment_cost == 0 && p.max_seqlen_q > 0;
   k.guessed_first_tile = g.first_tile;
   const bool softcap = p.softcap > 0.0f;
   k.tanh_factor = softcap ? 2.0f * kLog2E * p.softmax_scale / p.softcap : 0.0f;
@@ -425,7 +473,8 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
 
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                              const Division& division, KernelMessage* message, cudaEvent_t started) {
-  if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
+  const bool appends = (p.features & kAppend) && p.total_new > 0;
+  if (p.batch == 0 || (p.total_q == 0 && !appends)) return KernelStatus::kOk;
   Launch l;
   if (const KernelStatus s = make_launch(instance, p, context, division, message, &l);
       s != KernelStatus::kOk) {
@@ -444,13 +493,15 @@ const Kernel kAttention{
     .flags = kDeterministic,
     .name = "sm90_decode",
     .summary =
-        "Hopper decode: TMA ring, mma.sync, equal parts over ragged lengths, merged in the same launch",
-    .shapes = "head_dim 64, 128, 256; block_size a multiple of 16; up to 64 query rows per KV head",
+        "Hopper decode: TMA ring, mma.sync, equal parts over ragged lengths; merges and appends in its "
+        "launch",
+    .shapes =
+        "head_dim 64, 128, 256; block_size a multiple of 16; up to 64 query rows per KV head, 16 with append",
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
     .features = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 |
-                kFp16 | kE4m3Kv | kPartialKv,
+                kFp16 | kE4m3Kv | kPartialKv | kAppend | kRotary,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,
@@ -468,7 +519,7 @@ const Kernel kFixedAttention{
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
     .features = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 |
-                kFp16 | kE4m3Kv | kPartialKv,
+                kFp16 | kE4m3Kv | kPartialKv | kAppend | kRotary,
     .supports = fixed_supports,
     .numerics = numerics,
     .workspace_bytes = fixed_workspace_bytes,

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/common/announce.cuh"
 #include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/sm90_decode/append.cuh"
 #include "kernels/cuda/sm90_decode/handover.cuh"
 #include "kernels/cuda/sm90_decode/pace.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
@@ -95,8 +96,15 @@ class Producer {
  public:
   __device__ __forceinline__ Producer(const CUtensorMap& map_k, const CUtensorMap& map_v,
                                       const KernelParams& p, SharedMemory<kShape>& smem, int kv_head,
-                                      int lane, PageWindow& pages)
-      : p_(p), smem_(smem), kv_head_(kv_head), lane_(lane), map_k_(map_k), map_v_(map_v), pages_(pages) {}
+                                      int lane, PageWindow& pages, const NewTokens<kShape.append>& new_tokens)
+      : p_(p),
+        smem_(smem),
+        kv_head_(kv_head),
+        lane_(lane),
+        new_tokens_(new_tokens),
+        map_k_(map_k),
+        map_v_(map_v),
+        pages_(pages) {}
 
  protected:
   template <class P>
@@ -113,6 +121,7 @@ class Producer {
     bool loaded = false;
     const auto load_following = [&] {
       following = load_entry_if_any(p_, known + lane_);
+      if constexpr (kShape.append) new_tokens_.load_of_lane(p_, known + lane_);
       loaded = true;
     };
     for (;;) {
@@ -158,6 +167,7 @@ class Producer {
       }
       if (!loaded) load_following();
       sequence = from_lane(p_, following, b - known);
+      if constexpr (kShape.append) new_tokens_.take_from_lane(b - known);
     }
   }
 
@@ -165,15 +175,23 @@ class Producer {
   SharedMemory<kShape>& smem_;
   const int kv_head_;
   const int lane_;
-  bool begun_ = false;  ///< the first tile and its queries have been asked for already
+  NewTokens<kShape.append> new_tokens_;  ///< of the sequence at hand
+  bool begun_ = false;                   ///< the first tile and its queries have been asked for already
 
  private:
   /// This warp's share of a tile, one copy per box of box_rows keys, each issued by a lane of its own.
   __device__ __forceinline__ void load_tile(const Sequence& s, int32_t tile) {
     const bool issues = lane_ * p_.box_rows < kShape.tile_tokens;
     const int32_t key = tile * kShape.tile_tokens + (issues ? lane_ * p_.box_rows : 0);
-    // Rows from k_len on are not part of the box: they arrive as zeros, and their page is not looked at.
-    const int32_t valid = max(0, min(s.k_len - key, p_.box_rows));
+    // Rows from k_len on, or new ones, are not part of the box: they arrive as zeros, and their page is not
+    // looked at.
+    int32_t end = s.k_len;
+    bool has_new = false;
+    if constexpr (kShape.append) {
+      end = new_tokens_.old_len(end);
+      has_new = holds_new<kShape>(tile, end, s.k_len);
+    }
+    const int32_t valid = max(0, min(end - key, p_.box_rows));
     int32_t block = s.kv_block;
     int32_t row = s.kv_row + key;
     if (p_.block_table != nullptr) {
@@ -184,20 +202,28 @@ class Producer {
     }
     if (valid == 0) block = row = 0;
     if constexpr (kLoads != Loads::kValues) {
-      fill_slot(map_k_, p_.k_rows, block, row, valid, issues);
+      fill_slot(map_k_, p_.k_rows, block, row, valid, issues, has_new);
     } else {
       kv_.advance();
     }
     if constexpr (kLoads != Loads::kKeys) {
-      fill_slot(map_v_, p_.v_rows, block, row, valid, issues);
+      fill_slot(map_v_, p_.v_rows, block, row, valid, issues, has_new);
     } else {
       kv_.advance();
     }
   }
 
   __device__ __forceinline__ void fill_slot(const CUtensorMap& map, const KvRows& rows, int32_t block,
-                                            int32_t row, int32_t valid, bool issues) {
-    hopper::Mbarrier& full = smem_.kv_full[kv_.stage()];
+                                            int32_t row, int32_t valid, bool issues, bool has_new) {
+    if constexpr (kShape.append) {
+      fill_slot(map, rows, block, row, valid, issues, landing_of_tile<kShape>(smem_, kv_.stage(), has_new));
+    } else {
+      fill_slot(map, rows, block, row, valid, issues, smem_.kv_full[kv_.stage()]);
+    }
+  }
+
+  __device__ __forceinline__ void fill_slot(const CUtensorMap& map, const KvRows& rows, int32_t block,
+                                            int32_t row, int32_t valid, bool issues, hopper::Mbarrier& full) {
     smem_.kv_empty[kv_.stage()].wait(kv_.parity() ^ 1);
     // The whole slot counts, rows that come as zeros included.
     if (lane_ == 0) full.arrive_expecting(D::kSlotBytes);
@@ -241,8 +267,8 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
   __device__ __forceinline__ FirstProducer(const CUtensorMap& map_q, const CUtensorMap& map_k,
                                            const CUtensorMap& map_v, const KernelParams& p,
                                            SharedMemory<kShape>& smem, int kv_head, int lane,
-                                           PageWindow& pages)
-      : Base(map_k, map_v, p, smem, kv_head, lane, pages), map_q_(map_q) {}
+                                           PageWindow& pages, const NewTokens<kShape.append>& new_tokens = {})
+      : Base(map_k, map_v, p, smem, kv_head, lane, pages, new_tokens), map_q_(map_q) {}
 
   /// `work`: whether the part has any. `start`: where it begins then. `begun`: its first tile and queries
   /// have been asked for already.
@@ -252,7 +278,7 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
     PaceOf<kShape> pace(this->p_, partition, this->lane_);
     if (work) this->walk(partition, part, start, pace);
     await_stage();
-    publish(Item{});  // the end
+    publish(ItemOf<kShape>{});  // the end
     pace.end();
   }
 
@@ -284,7 +310,11 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
       item.first_partial = D::kFirstWaits && splits.count <= 1 + kMostStates ? -1 : splits.first_partial;
       item.other_partial = partial_of(splits.first_part, 0, 1) - kPartialStep;
     }
-    publish(item);
+    if constexpr (kShape.append) {
+      publish(this->new_tokens_.described(item));
+    } else {
+      publish(item);
+    }
   }
 
   /// Waits until the consumers have done with this stage's item and queries; a fresh ring is empty.
@@ -294,8 +324,8 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
   /// past this sequence's are another's or zeros, and are computed for nobody.
   __device__ __forceinline__ void load_queries(const Sequence& s) {
     if (this->lane_ == 0) {
-      hopper::Mbarrier& full = this->smem_.q_full[q_.stage()];
-      hopper::announce_bytes(full, D::kQChunks * this->p_.max_rows * hopper::kChunkBytes);
+      hopper::Mbarrier& full = landing_of_queries<kShape>(this->smem_, q_.stage());
+      announce_queries<kShape>(full, D::kQChunks * this->p_.max_rows * hopper::kChunkBytes);
 #pragma unroll
       for (int c = 0; c < D::kQChunks; ++c) {
         hopper::tma_load(this->smem_.q[q_.stage()] + c * D::kQChunkBytes, map_q_,
@@ -306,10 +336,10 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
   }
 
   /// Hands an item to the consumers. It is written before the arrival that publishes it.
-  __device__ __forceinline__ void publish(const Item& item) {
+  __device__ __forceinline__ void publish(const ItemOf<kShape>& item) {
     if (this->lane_ == 0) {
       this->smem_.item[q_.stage()] = item;
-      this->smem_.q_full[q_.stage()].arrive();
+      landing_of_item<kShape>(this->smem_, q_.stage()).arrive();
     }
     __syncwarp();
     q_.advance();
@@ -328,8 +358,9 @@ class ValueProducer : public Producer<kShape, Loads::kValues, ValueProducer<kSha
  public:
   __device__ __forceinline__ ValueProducer(const CUtensorMap& map_k, const CUtensorMap& map_v,
                                            const KernelParams& p, SharedMemory<kShape>& smem, int kv_head,
-                                           int lane, PageWindow& pages)
-      : Base(map_k, map_v, p, smem, kv_head, lane, pages) {}
+                                           int lane, PageWindow& pages,
+                                           const NewTokens<kShape.append>& new_tokens)
+      : Base(map_k, map_v, p, smem, kv_head, lane, pages, new_tokens) {}
 
   __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work,
                                       const Start& start) {

@@ -1,6 +1,8 @@
 // What an instantiation of the kernel is, and what follows from it: warps, shared memory.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/contract/dtype.h"
 #include "kernels/cuda/common/mbarrier.cuh"
 #include "kernels/cuda/common/tensor_map.h"
@@ -24,6 +26,7 @@ struct Shape {
   /// Not 0: the warps are some of a block of so many, whose others do other work (sm90_mixed): the last ones
   /// compute together, one of the others loads. Then of at most 8 rows.
   int block_warps = 0;
+  bool append = false;  ///< for launches that append (append.cuh)
 };
 
 inline constexpr int kQStages = 2;
@@ -41,7 +44,10 @@ struct Derived {
   /// V.
   static constexpr int kProducerWarps =
       kShape.use == Use::kFewBlocks || kShape.use == Use::kLongSmallPages ? 2 : 1;
-  static constexpr int kThreads = kGuests ? 32 * kShape.block_warps : kConsumerThreads + 32 * kProducerWarps;
+  /// Behind them, of a launch that appends, the warp that does (append.cuh).
+  static constexpr int kAppendWarps = kShape.append ? 1 : 0;
+  static constexpr int kThreads =
+      kGuests ? 32 * kShape.block_warps : kConsumerThreads + 32 * (kProducerWarps + kAppendWarps);
   static constexpr int kFirstConsumerWarp = kThreads / 32 - kConsumerWarps;
   static constexpr int kWarpTokens = kShape.tile_tokens / kTokenGroups;
   static constexpr bool kKeepsStep = kShape.use == Use::kLong || kShape.use == Use::kLongSmallPages;
@@ -67,6 +73,8 @@ struct Derived {
   static_assert(kShape.head_dim == 64 || kShape.head_dim == 128 || kShape.head_dim == 256);
   static_assert(kShape.slots >= 2 && kWarpTokens % 16 == 0);
   static_assert(!kShape.eight_bit_kv || kShape.head_dim >= 128);  // rows of at least 128 bytes
+  // Appended rows have the type of q.
+  static_assert(!kShape.append || (!kGuests && !kShape.eight_bit_kv));
 };
 
 /// The rows of one sequence: its lengths in tokens, its first row in the packed q, and where its keys begin:
@@ -101,6 +109,24 @@ struct alignas(16) Item {
   int32_t other_partial;  ///< that of split s > 0 is this + s times the step of partial_of_split()
 };
 
+/// An Item of a launch that appends.
+struct AppendItem : Item {
+  int32_t old_len;  ///< the sequence's first new row
+  int32_t new_end;  ///< the end of its new tokens in k_new and v_new
+};
+
+/// What the warp that appends has beside the rings. It hands on what others wait for: items come to it by
+/// item_full, queries by q_landed and tiles with new rows by kv_landed, and it is the one to arrive at q_full
+/// and at these tiles' kv_full.
+template <Shape kShape>
+struct AppendMemory {
+  alignas(128) uint8_t key[kShape.head_dim * 2];  ///< a new one, while it is rotated
+  hopper::Mbarrier item_full[kQStages], q_landed[kQStages], kv_landed[kShape.slots];
+};
+
+template <Shape kShape>
+using ItemOf = std::conditional_t<kShape.append, AppendItem, Item>;
+
 /// Shared memory. A slot holds a tile of K or of V: one box of box_rows tokens after another, each [chunks of
 /// 128 bytes][rows][128 bytes] in the 128-byte swizzle; of guests one such box of all tokens, as wgmma reads
 /// it. q: [chunks][kRows][128 bytes], likewise.
@@ -116,7 +142,7 @@ struct alignas(1024) SharedMemory {
   float merge_sum[D::kTokenGroups][D::kRows];
   int32_t is_last;  ///< this block merges the splits
 
-  Item item[kQStages];  ///< travels with q
+  ItemOf<kShape> item[kQStages];  ///< travels with q
   Start start;
   int32_t warp_units[D::kThreads / 32];
 
@@ -144,12 +170,20 @@ struct alignas(1024) SharedMemory {
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype, kShape.eight_bit_kv,  kShape.head_dim, D::kRows,   kShape.tile_tokens,
-          kShape.use,   kShape.blocks_per_sm, D::kFirstWaits,  D::kGuests, launch};
+  return {kShape.dtype,       kShape.eight_bit_kv, kShape.head_dim, D::kRows,
+          kShape.tile_tokens, kShape.use,          kShape.append,   kShape.blocks_per_sm,
+          D::kFirstWaits,     D::kGuests,          launch};
 }
 
-/// Bytes to ask for: the structure, and the slack to align it.
+/// It lies behind the rest.
 template <Shape kShape>
-inline constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) + 1024;
+__device__ __forceinline__ AppendMemory<kShape>& append_memory(SharedMemory<kShape>& smem) {
+  return *reinterpret_cast<AppendMemory<kShape>*>(&smem + 1);
+}
+
+/// Bytes to ask for: the structures, and the slack to align them.
+template <Shape kShape>
+inline constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) +
+                                          (kShape.append ? sizeof(AppendMemory<kShape>) : 0) + 1024;
 
 }  // namespace attnbench::sm90_decode

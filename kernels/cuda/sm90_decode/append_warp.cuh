@@ -1,0 +1,379 @@
+// The warp that appends: it rotates queries and new keys, puts new rows where they belong, and hands on what
+// it has made ready. Consumers know nothing of it.
+//
+// Of a launch of a few microseconds this warp's time counts, so its first numbers are asked for by the host's
+// guess of the lengths, before anything is known, and loops are not unrolled: code that is run once is
+// fetched once.
+#pragma once
+
+#include <cuda/ptx>
+
+#include "kernels/cuda/common/registers.cuh"
+#include "kernels/cuda/sm90_decode/append.cuh"
+#include "kernels/cuda/sm90_decode/shape.cuh"
+#include "kernels/cuda/sm90_decode/start.cuh"
+
+namespace attnbench::sm90_decode {
+
+/// Two numbers of a word as float32.
+template <DType kType>
+__device__ __forceinline__ float2 unpack_pair(uint32_t word) {
+  if constexpr (kType == DType::kBf16) {
+    return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u)};
+  } else {
+    return __half22float2(*reinterpret_cast<const __half2*>(&word));
+  }
+}
+
+/// A word in shared memory, by its 32-bit address: fewer instructions than by a pointer.
+__device__ __forceinline__ uint32_t load_word(uint32_t address) {
+  uint32_t word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+__device__ __forceinline__ void store_word(uint32_t address, uint32_t word) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
+__device__ __forceinline__ uint4 load_unit(uint32_t address) {
+  uint4 u;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
+               : "r"(address)
+               : "memory");
+  return u;
+}
+__device__ __forceinline__ void store_unit(uint32_t address, const uint4& u) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(u.x), "r"(u.y), "r"(u.z),
+               "r"(u.w)
+               : "memory");
+}
+
+/// Address of unit `unit` (8 channels, 16 bytes) of row `row` of rows that lie 128 bytes apart: in chunk
+/// unit / 8, swizzled by the row's number.
+__device__ __forceinline__ uint32_t unit_of_row(uint32_t rows, uint32_t chunk_stride, int row, int unit) {
+  return rows + unit / 8 * chunk_stride + row * hopper::kChunkBytes + (unit % 8 ^ row % 8) * 16;
+}
+
+/// The first numbers of the pairs in 8 neighbouring words to `a`, the second ones to `b`; and back.
+__device__ __forceinline__ void regroup(uint4& a, uint4& b) {
+  const auto first = [](uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x5410); };
+  const auto second = [](uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x7632); };
+  const uint4 x = a, y = b;
+  a = make_uint4(first(x.x, x.y), first(x.z, x.w), first(y.x, y.y), first(y.z, y.w));
+  b = make_uint4(second(x.x, x.y), second(x.z, x.w), second(y.x, y.y), second(y.z, y.w));
+}
+__device__ __forceinline__ void ungroup(uint4& a, uint4& b) {
+  const auto low = [](uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x5410); };
+  const auto high = [](uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x7632); };
+  const uint4 x = a, y = b;
+  a = make_uint4(low(x.x, y.x), high(x.x, y.x), low(x.y, y.y), high(x.y, y.y));
+  b = make_uint4(low(x.z, y.z), high(x.z, y.z), low(x.w, y.w), high(x.w, y.w));
+}
+
+template <Shape kShape>
+class AppendWarp {
+  using D = Derived<kShape>;
+  static constexpr int kWords = kShape.head_dim / 64;  ///< of a row, per lane: lane + 32 * j
+
+ public:
+  __device__ __forceinline__ AppendWarp(const KernelParams& p, SharedMemory<kShape>& smem, int kv_head,
+                                        int lane)
+      : p_(p),
+        a_(p.attention),
+        smem_(smem),
+        append_(append_memory<kShape>(smem)),
+        kv_head_(kv_head),
+        lane_(lane) {
+    if (rotates()) {
+      const int vectors = a_.rotary.dim / 16;  // of a row: a power of two
+      vector_ = lane % vectors;
+      row_ = lane / vectors;
+      rows_at_once_ = 32 / vectors;
+    }
+  }
+
+  /// Walks the block's segments as the producer hands them over, a new row per turn, and then the sequences
+  /// with rows that lie in no tile. The first turn is by the host's guess, and only asks.
+  __device__ __forceinline__ void run(int32_t part, const Guess& guess) {
+    const int32_t guessed = max(p_.max_seqlen_k - p_.max_seqlen_q, 0);
+    AppendItem item{};
+    item.q_len = p_.max_seqlen_q;
+    item.k_len = p_.max_seqlen_k;
+    item.new_end =
+        item.k_len - guessed + min(guess.b * p_.max_seqlen_q, static_cast<int32_t>(a_.total_new) - 1);
+    int32_t row = guessed;
+    int32_t last = a_.total_new > 0 ? p_.max_seqlen_k : 0;
+    int32_t first = 0;
+    bool known = false, queries = false, ended = false;
+    unseen_next_ = part;
+#pragma unroll 1
+    for (;;) {
+      const int32_t token = item.new_end - item.k_len + row;
+      const bool has_row = row < last;
+      if (has_row && token != asked_) ask(token);
+      if (rotates()) find_angles(queries || !known ? item.k_len - item.q_len : row);
+      if (known) {
+        if (has_row) place_ = place_of(item.b, row);
+        make_ready(item, row, has_row, queries);
+        queries = false;
+        if (has_row) {
+          put(item, row, first, last);
+          if (++row < last) continue;
+        }
+        slots_ += 2 * (item.tile_end - item.tile_begin);
+      }
+      known = true;
+      if (!ended) {
+        append_.item_full[q_.stage()].wait(q_.parity());
+        item = smem_.item[q_.stage()];
+        queries = true;
+        row = first = max(item.old_len, item.tile_begin * kTile);
+        last = min(item.k_len, item.tile_end * kTile);
+        ended = item.num_splits == 0;
+        if (ended) hand_over(smem_.q_full[q_.stage()]);
+      }
+      if (ended) {
+        queries = false;
+        if (!find_unseen(part, &item, &row, &last)) break;
+      }
+    }
+  }
+
+ private:
+  static constexpr int32_t kTile = kShape.tile_tokens;
+
+  __device__ __forceinline__ bool rotates() const { return (a_.features & kRotary) != 0; }
+
+  /// One arrival that stands for the whole warp, after what it wrote to shared memory: consumers read it, and
+  /// the copy engine writes over it later.
+  __device__ __forceinline__ void hand_over(hopper::Mbarrier& full) const {
+    cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);
+    __syncwarp();
+    if (lane_ == 0) full.arrive();
+  }
+
+  /// Rotates the queries of a segment, if they are still to be handed over, and does so; rotates the key.
+  __device__ __forceinline__ void make_ready(const AppendItem& item, int32_t row, bool has_row,
+                                             bool queries) {
+    const bool has_tiles = item.tile_begin < item.tile_end;
+    if (queries && has_tiles) {
+      append_.q_landed[q_.stage()].wait(landed_queries_ >> q_.stage() & 1);
+      landed_queries_ ^= 1u << q_.stage();
+    }
+    const uint32_t staged = shared_address(append_.key);
+#pragma unroll 1
+    for (int32_t job = queries && has_tiles && rotates() ? 0 : item.q_len; job <= item.q_len; ++job) {
+      const bool is_key = job == item.q_len;
+      if (is_key) {
+        if (queries) {
+          hand_over(smem_.q_full[q_.stage()]);
+          q_.advance();
+        }
+        if (!has_row || !rotates()) break;
+#pragma unroll
+        for (int j = 0; j < kWords; ++j) store_word(staged + (lane_ + 32 * j) * 4, key_[j]);
+        __syncwarp();
+      }
+      find_angles(is_key ? row : item.k_len - item.q_len + job);
+      const uint32_t rows = is_key ? staged : shared_address(smem_.q[q_.stage()]);
+      rotate(rows, is_key ? hopper::kChunkBytes : D::kQChunkBytes, is_key ? 0 : job * p_.group,
+             is_key ? 1 : p_.group);
+      if (is_key) {
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j < kWords; ++j) key_[j] = load_word(staged + (lane_ + 32 * j) * 4);
+        asked_ = -1;  // rotated
+      }
+    }
+  }
+
+  /// Puts a row into its tile's slots, if it lies in one, and into the cache: K, then V. Who brings the first
+  /// of a tile waits for its copies, who brings the last hands it on.
+  __device__ __forceinline__ void put(const AppendItem& item, int32_t row, int32_t first, int32_t last) {
+    const bool seen = item.tile_begin < item.tile_end;
+    const int token = row % kTile;
+    const int in_box = token & (p_.box_rows - 1);  // a power of two
+    const uint32_t offset = (token - in_box) * (D::kKvChunks * hopper::kChunkBytes);
+#pragma unroll 1
+    for (int kind = 0; kind < 2; ++kind) {
+      uint32_t words[kWords];
+#pragma unroll
+      for (int j = 0; j < kWords; ++j) words[j] = kind == 0 ? key_[j] : value_[j];
+      if (seen) {
+        const uint32_t slot = (slots_ + 2 * (row / kTile - item.tile_begin) + kind) % kShape.slots;
+        if (row == first || token == 0) {
+          append_.kv_landed[slot].wait(landed_tiles_ >> slot & 1);
+          landed_tiles_ ^= 1u << slot;
+        }
+        const uint32_t box = shared_address(smem_.kv[slot]) + offset;
+#pragma unroll
+        for (int j = 0; j < kWords; ++j) {
+          const int unit = 8 * j + lane_ / 4;
+          store_word(unit_of_row(box, p_.box_rows * hopper::kChunkBytes, in_box, unit) + lane_ % 4 * 4,
+                     words[j]);
+        }
+        if (row + 1 == last || token == kTile - 1) hand_over(smem_.kv_full[slot]);
+      }
+      if (place_.block >= 0) {
+        const int64_t to = place_.block * (kind == 0 ? a_.k_stride_block : a_.v_stride_block) +
+                           place_.row * (kind == 0 ? a_.k_stride_token : a_.v_stride_token) +
+                           kv_head_ * (kind == 0 ? a_.k_stride_head : a_.v_stride_head);
+        auto* cache =
+            reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(kind == 0 ? a_.k_cache : a_.v_cache) + to);
+#pragma unroll
+        for (int j = 0; j < kWords; ++j) cache[lane_ + 32 * j] = words[j];
+      }
+    }
+  }
+
+  /// Finds the next sequence with rows that lie in no tile of the launch: new ones that no query of their
+  /// sequence sees. Block (head, part) looks through every parts-th sequence, while its consumers end. Makes
+  /// `item` one without tiles.
+  __device__ __forceinline__ bool find_unseen(int32_t part, AppendItem* item, int32_t* row, int32_t* last) {
+#pragma unroll 1
+    while (unseen_ == 0) {
+      if (unseen_next_ >= p_.batch) return false;
+      const int32_t mine = unseen_next_ + lane_ * p_.parts;
+      unseen_b_ = unseen_next_;
+      unseen_next_ += 32 * p_.parts;
+      unseen_begin_ = unseen_end_ = 0;
+      if (mine < p_.batch) {
+        NewTokens<true> tokens;
+        tokens.load(p_, mine);
+        const Sequence s = sequence_of(p_, load_entry(p_, mine));
+        const TileRange tiles = tiles_of<kShape>(p_, s);
+        unseen_begin_ = tokens.old_len(s.k_len);
+        unseen_end_ = tiles.begin < tiles.end ? tiles.begin * kTile : s.k_len;
+        unseen_token_ = tokens.end() - s.k_len + unseen_begin_;
+      }
+      unseen_ = __ballot_sync(~0u, unseen_begin_ < unseen_end_);
+    }
+    const int from = __ffs(static_cast<int>(unseen_)) - 1;
+    unseen_ &= unseen_ - 1;
+    *item = {};
+    item->b = unseen_b_ + from * p_.parts;
+    *row = __shfl_sync(~0u, unseen_begin_, from);
+    *last = __shfl_sync(~0u, unseen_end_, from);
+    item->new_end = __shfl_sync(~0u, unseen_token_, from) - *row;  // with k_len 0
+    return true;
+  }
+
+  /// Asks for a new token's key and value.
+  __device__ __forceinline__ void ask(int32_t token) {
+    asked_ = token;
+    const auto* key = words_of(a_.k_new, token, a_.k_new_stride_token, a_.k_new_stride_head);
+    const auto* value = words_of(a_.v_new, token, a_.v_new_stride_token, a_.v_new_stride_head);
+#pragma unroll
+    for (int j = 0; j < kWords; ++j) {
+      key_[j] = key[lane_ + 32 * j];
+      value_[j] = value[lane_ + 32 * j];
+    }
+  }
+
+  __device__ __forceinline__ const uint32_t* words_of(const void* rows, int32_t token, int64_t stride_token,
+                                                      int64_t stride_head) const {
+    return reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(rows) + token * stride_token +
+                                             kv_head_ * stride_head);
+  }
+
+  /// Makes the angles those of `position`, of this lane's pairs 8 * vector_ ... A position outside of the
+  /// tables, which the host cannot see, takes their nearest.
+  __device__ __forceinline__ void find_angles(int32_t position) {
+    if (position == position_) return;
+    position_ = position;
+    const RotaryParams& r = a_.rotary;
+    const int64_t at = int64_t{max(min(position, r.positions - 1), 0)} * (r.dim / 2) + 8 * vector_;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      cos_[i] = reinterpret_cast<const float4*>(r.cos + at)[i];
+      sin_[i] = reinterpret_cast<const float4*>(r.sin + at)[i];
+    }
+  }
+
+  /// Turns the pairs of two words' numbers.
+  __device__ __forceinline__ static void turn(uint32_t& a, uint32_t& b, float cos0, float sin0, float cos1,
+                                              float sin1) {
+    const float2 x = unpack_pair<kShape.dtype>(a), y = unpack_pair<kShape.dtype>(b);
+    a = pack(x.x * cos0 - y.x * sin0, x.y * cos1 - y.y * sin1);
+    b = pack(x.x * sin0 + y.x * cos0, x.y * sin1 + y.y * cos1);
+  }
+
+  /// Rotates rows [first, first + count), 128 bytes apart, of `rows` to the position whose angles are kept. A
+  /// lane turns 8 pairs of a row: NeoX, its unit `vector_` of the first half with that of the second;
+  /// interleaved, its units 2 * vector_ and the next, whose numbers change places before and after.
+  __device__ __forceinline__ void rotate(uint32_t rows, int chunk_stride, int first, int count) const {
+    const bool interleaved = a_.rotary.interleaved != 0;
+    const int unit_a = interleaved ? 2 * vector_ : vector_;
+    const int unit_b = interleaved ? unit_a + 1 : unit_a + a_.rotary.dim / 16;
+#pragma unroll 1
+    for (int row = first + row_; row < first + count; row += rows_at_once_) {
+      const uint32_t at_a = unit_of_row(rows, chunk_stride, row, unit_a);
+      const uint32_t at_b = unit_of_row(rows, chunk_stride, row, unit_b);
+      uint4 a = load_unit(at_a), b = load_unit(at_b);
+      if (interleaved) regroup(a, b);
+      turn(a.x, b.x, cos_[0].x, sin_[0].x, cos_[0].y, sin_[0].y);
+      turn(a.y, b.y, cos_[0].z, sin_[0].z, cos_[0].w, sin_[0].w);
+      turn(a.z, b.z, cos_[1].x, sin_[1].x, cos_[1].y, sin_[1].y);
+      turn(a.w, b.w, cos_[1].z, sin_[1].z, cos_[1].w, sin_[1].w);
+      if (interleaved) ungroup(a, b);
+      store_unit(at_a, a);
+      store_unit(at_b, b);
+    }
+  }
+
+  __device__ __forceinline__ static uint32_t shared_address(const void* address) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(address));
+  }
+  __device__ __forceinline__ static uint32_t pack(float low, float high) {
+    return hopper::pack_pair<kShape.dtype>(low, high);
+  }
+
+  /// Where a row lies in the cache.
+  struct Place {
+    int32_t block;  ///< below 0: outside
+    int32_t row;    ///< in the block
+  };
+
+  /// The host cannot read lengths and tables, so a row outside of the cache is no error that can be reported;
+  /// it must not be written either.
+  __device__ __forceinline__ Place place_of(int32_t b, int32_t row) const {
+    Place place{p_.block_step * b, row};
+    bool inside = true;
+    if (p_.block_table != nullptr) {
+      const int32_t page = p_.by_block_size.divide(row);
+      inside = page < p_.block_table_stride;
+      if (inside) place.block = p_.block_table[b * p_.block_table_stride + page];
+      place.row -= page * p_.block_size;
+    } else {
+      if (p_.kv_block != nullptr) place.block = p_.kv_block[b];
+      if (p_.kv_row != nullptr) place.row += p_.kv_row[b];
+      inside = place.row < a_.cache_capacity;
+    }
+    if (!inside || place.block >= a_.num_blocks) place.block = -1;
+    return place;
+  }
+
+  const KernelParams& p_;
+  const AttentionParams& a_;
+  SharedMemory<kShape>& smem_;
+  AppendMemory<kShape>& append_;
+  const int kv_head_;
+  const int lane_;
+  hopper::RingPlace<kQStages> q_;
+  uint32_t slots_ = 0;                              ///< passed so far, in the ring of tiles
+  uint32_t landed_queries_ = 0, landed_tiles_ = 0;  ///< parities of the barriers' rounds, a bit each
+  int32_t asked_ = -1;                              ///< the new token whose key and value these are
+  uint32_t key_[kWords] = {}, value_[kWords] = {};
+  int vector_ = 0, row_ = 0,
+      rows_at_once_ = 1;   ///< what the lane rotates: pairs 8 * vector_ ... of every so many-th row
+  int32_t position_ = -1;  ///< whose angles are kept
+  float4 cos_[2] = {}, sin_[2] = {};
+  Place place_{};  ///< of the row at hand
+
+  // What find_unseen has found: sequences unseen_b_ + lane * parts, a bit each, and a lane's own.
+  uint32_t unseen_ = 0;
+  int32_t unseen_b_ = 0, unseen_next_ = 0, unseen_begin_ = 0, unseen_end_ = 0, unseen_token_ = 0;
+};
+
+}  // namespace attnbench::sm90_decode

@@ -1,0 +1,11 @@
+#include "kernels/cuda/sm90_decode/kernel.cuh"
+
+namespace attnbench::sm90_decode {
+
+struct Bf16D256R16Append {
+  static constexpr Shape kShape{
+      .dtype = DType::kBf16, .head_dim = 256, .row_tiles = 1, .slots = 5, .append = true};
+};
+extern constexpr Instance kBf16D256R16Append = make_instance<Bf16D256R16Append>();
+
+}  // namespace attnbench::sm90_decode

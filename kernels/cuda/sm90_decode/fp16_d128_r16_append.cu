@@ -1,0 +1,11 @@
+#include "kernels/cuda/sm90_decode/kernel.cuh"
+
+namespace attnbench::sm90_decode {
+
+struct Fp16D128R16Append {
+  static constexpr Shape kShape{
+      .dtype = DType::kFp16, .head_dim = 128, .row_tiles = 1, .slots = 4, .append = true};
+};
+extern constexpr Instance kFp16D128R16Append = make_instance<Fp16D128R16Append>();
+
+}  // namespace attnbench::sm90_decode

@@ -1,0 +1,104 @@
+// What sm90_decode takes and refuses of appending in its launch; asks it alone, without a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "kernels/registry.h"
+
+namespace attnbench {
+namespace {
+
+using ::testing::HasSubstr;
+
+AttentionParams fitting() {
+  AttentionParams p{};
+  p.features = kPagedKv | kCausal | kBf16 | kAppend | kRotary;
+  p.batch = 4;
+  p.num_heads_q = 32;
+  p.num_heads_kv = 8;
+  p.head_dim = p.head_dim_v = 128;
+  p.total_q = p.total_new = 16;
+  p.max_seqlen_q = 4;
+  p.max_seqlen_k = 1000;
+  p.dtype_q = p.dtype_k = p.dtype_v = p.dtype_out = DType::kBf16;
+  p.q_stride_token = p.out_stride_token = 32 * 128;
+  p.k_stride_block = p.v_stride_block = 64 * 8 * 128;
+  p.k_stride_token = p.v_stride_token = p.k_new_stride_token = p.v_new_stride_token = 8 * 128;
+  p.q_stride_head = p.out_stride_head = p.k_stride_head = p.v_stride_head = 128;
+  p.k_new_stride_head = p.v_new_stride_head = 128;
+  p.block_table_stride = 16;
+  p.block_size = p.num_blocks = 64;
+  p.causal = 1;
+  p.window_left = p.window_right = -1;
+  p.softmax_scale = 0.1f;
+  p.rotary.dim = 128;
+  p.rotary.positions = 2000;
+  return p;
+}
+
+/// What the kernel says to parameters that `change` has changed; "" where it takes them.
+std::string refusal(std::string_view name, const std::function<void(AttentionParams&)>& change) {
+  for (const Kernel* k : builtin_kernels()) {
+    if (k->op != Op::kAttention || k->name != name) continue;
+    OpParams op{};
+    op.op = Op::kAttention;
+    op.attention = fitting();
+    change(op.attention);
+    const LaunchContext context{.compute_capability = 90, .multiprocessors = 132};
+    KernelMessage message{};
+    return k->supports(&op, &context, &message) == KernelStatus::kOk ? "" : message.text;
+  }
+  return "absent";
+}
+
+class AppendOf : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (refuses([](AttentionParams&) {}) == "absent") GTEST_SKIP() << "built without CUDA";
+  }
+  std::string refuses(const std::function<void(AttentionParams&)>& change) {
+    return refusal(GetParam(), change);
+  }
+};
+
+TEST_P(AppendOf, TakesDecodes) {
+  for (const int head_dim : {64, 128, 256}) {
+    for (const int dim : {16, 32, 64}) {
+      for (const int interleaved : {0, 1}) {
+        EXPECT_EQ(refuses([&](AttentionParams& p) {
+                    p.head_dim = p.head_dim_v = head_dim;
+                    p.q_stride_head = p.out_stride_head = p.k_stride_head = p.v_stride_head = head_dim;
+                    p.rotary.dim = dim;
+                    p.rotary.interleaved = interleaved;
+                  }),
+                  "");
+      }
+    }
+  }
+  EXPECT_EQ(refuses([](AttentionParams& p) {
+              p.features ^= kBf16 | kFp16 | kRotary;
+              p.dtype_q = p.dtype_k = p.dtype_v = p.dtype_out = DType::kFp16;
+            }),
+            "");
+}
+
+TEST_P(AppendOf, SaysWhatItLacks) {
+  EXPECT_THAT(
+      refuses([](AttentionParams& p) { p.max_seqlen_q = 5; }),
+      HasSubstr("at most 16 query rows per KV head (max_seqlen_q * num_heads_q / num_heads_kv) required "
+                "for append, given 20"));
+  EXPECT_THAT(refuses([](AttentionParams& p) { p.rotary.dim = 96; }),
+              HasSubstr("a rotary dim of 16, 32, 64, 128 or 256 required, given 96"));
+  EXPECT_THAT(refuses([](AttentionParams& p) { p.v_new_stride_head = 129; }),
+              HasSubstr("an even v_new_stride_head required, given 129"));
+  EXPECT_THAT(refuses([](AttentionParams& p) { p.features ^= kPagedKv | kPackedKv; }),
+              HasSubstr("paged or contiguous KV required for append, given packed"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, AppendOf, ::testing::Values("sm90_decode", "sm90_decode_fixed"));
+
+}  // namespace
+}  // namespace attnbench
