@@ -18,6 +18,8 @@ namespace {
 
 /// Device memory beyond the tensors: metadata, guards, row owners, the cold-cache buffer.
 constexpr double kMemorySlack = 64.0 * (1 << 20);
+/// Clues take about as long as the comparison that found the output wrong; they are left out beyond this.
+constexpr double kMostReferenceSeconds = 15;
 
 std::optional<std::string> does_not_fit(const Case& item, const Device& device) {
   const CaseCost cost = cost_of(item.params);
@@ -27,6 +29,17 @@ std::optional<std::string> does_not_fit(const Case& item, const Device& device) 
   if (needed <= available) return std::nullopt;
   return fmt::format("needs {:.2f} GiB of {} memory, {:.2f} GiB are free", needed / (1 << 30),
                      device.info().name, available / (1 << 30));
+}
+
+/// They are an aid: what they cost or lack must not make an error or a timeout of a wrong result.
+std::vector<std::string> clues_or_none(const Case& item, const HostOutputs& outputs, const Launcher& launcher,
+                                       const Verdict& v) {
+  if (item.params.op != Op::kAttention || v.reference_s > kMostReferenceSeconds) return {};
+  try {
+    return clues_of({item, outputs, launcher.numerics()});
+  } catch (const std::exception&) {  // such as no memory for the rows
+    return {};
+  }
 }
 
 /// One checked launch: outputs poisoned before, compared and guards looked at after. Then its invariants,
@@ -39,9 +52,7 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   digest = workload.outputs_digest();
   const HostOutputs outputs = launcher.outputs(workload);
   Verdict v = verify(workload, outputs, launcher.numerics(), options.check);
-  if (!v.pass && work.item->params.op == Op::kAttention && !options.all_detectors) {
-    v.clues = clues_of({*work.item, outputs, launcher.numerics()});
-  }
+  if (!v.pass && !options.all_detectors) v.clues = clues_or_none(*work.item, outputs, launcher, v);
   look_at_memory(workload, launcher, v);
   if (options.invariants && (v.pass || options.all_detectors)) {
     check_invariants(*work.item, *work.kernel, device, launcher, workload, outputs,

@@ -160,7 +160,7 @@ class Clues {
   /// one.
   std::string other_row() const {
     constexpr std::size_t kMostRows = 4096, kTried = 8;
-    if (rows_.size() > kMostRows || wrong_o_.empty()) return "";
+    if (cost_of(p_).flop > kAllRowsFlop || rows_.size() > kMostRows || wrong_o_.empty()) return "";
     struct Expected {
       reference::RowId id;
       std::vector<double> o;
