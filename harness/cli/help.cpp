@@ -1,18 +1,37 @@
 #include "harness/cli/help.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <sstream>
+#include <utility>
+
+#include "harness/report/console.h"
 
 namespace attnbench::cli {
 namespace {
 
 constexpr std::size_t kNames = 30;  ///< columns of names and types
-constexpr std::size_t kLine = 110;
+constexpr std::size_t kLine = 110;  ///< at most: a narrower terminal has lines of its own width
+constexpr std::size_t kLeastText = 30;
+
+std::size_t text_width() {
+  const std::size_t terminal = terminal_width(STDOUT_FILENO);
+  const std::size_t line = terminal == 0 ? kLine : std::min(terminal, kLine);
+  return std::max(line, kNames + kLeastText) - kNames;
+}
 
 class Wrapping : public CLI::Formatter {
  public:
   Wrapping() { column_width(kNames); }
   std::string make_option_desc(const CLI::Option* option) const override {
-    return wrapped(CLI::Formatter::make_option_desc(option), kLine - kNames);
+    return wrapped(CLI::Formatter::make_option_desc(option), text_width());
+  }
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
+    for (std::size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;)
+      text.erase(at, 1);  // of hidden options
+    return text;
   }
 };
 

@@ -23,6 +23,7 @@ TEST(CliHelp, EachSubcommandShowsAnExample) {
   const Scratch scratch;
   for (const char* command : kCommands) {
     const Outcome o = run_attnbench(scratch, {command, "--help"});
+    EXPECT_THAT(o.out, Not(HasSubstr("\n\n\n"))) << command;
     EXPECT_EQ(o.exit_code, 0) << command;
     EXPECT_THAT(o.out, AllOf(HasSubstr("Example"), HasSubstr(std::string("attnbench ") + command)))
         << command;
