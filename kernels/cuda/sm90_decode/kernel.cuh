@@ -15,14 +15,6 @@
 
 namespace attnbench::sm90_decode {
 
-/// Brings all of `p` into the constant cache while the producer waits for memory: a miss there costs it some
-/// hundred cycles, and there would be one for every 64 bytes.
-__device__ __forceinline__ void touch_parameters(const KernelParams& p) {
-  const auto* words = reinterpret_cast<const int32_t*>(&p);
-#pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof p / 4); i += 16) asm volatile("" ::"r"(words[i]));
-}
-
 /// map_q: (64 channels, head, token, chunk); map_k, map_v: row-window maps. Block (x, y) is part y, counted
 /// from the last, of KV head x: neighbouring blocks read neighbouring heads of the same tokens at about the
 /// same time, and the parts that a block may wait for (handover.cuh) have begun before it. Dynamic shared
@@ -63,7 +55,6 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
   if constexpr (kShape.append) {
     if (warp == Derived<kShape>::kProducerWarps) init_append_barriers<kShape>(smem, lane);
   }
-  if (threadIdx.x == 32 * Derived<kShape>::kFirstConsumerWarp + 1) touch_parameters(p);
   __syncthreads();  // the barriers are there
   if (threadIdx.x == 32 * Derived<kShape>::kFirstConsumerWarp + 32) {
     hopper::prefetch_map(map_q);
