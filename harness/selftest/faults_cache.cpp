@@ -210,73 +210,72 @@ FaultClass in_call_faults() {
 }
 
 FaultClass quantised_append_faults() {
-  return {
-      "quantised append",
-      {{"append_scale_ignored",
-        "keys are rounded as they come",
-        {kE4m3},
-        with_append([](Tamper& t, KvAppendParams& p) {
-          change_given(t, p, p.k_scale, [](std::vector<float>& s) { s.assign(s.size(), 1.0f); });
-        })},
-       {"append_scale_inverted",
-        "keys are multiplied by their scale",
-        {kInt8},
-        with_append([](Tamper& t, KvAppendParams& p) {
-          change_given(t, p, p.k_scale, [](std::vector<float>& scales) {
-            for (float& s : scales) s = 1.0f / s;
-          });
-        })},
-       {"append_scales_swapped",
-        "keys are divided by the scales of values, and the other way round",
-        {kInt8, kE4m3},
-        with_append([](Tamper&, KvAppendParams& p) { std::swap(p.k_scale, p.v_scale); })},
-       {"append_scale_of_another_head",
-        "head h has the scale of head h + 1",
-        {kE4m3},
-        with_append([](Tamper& t, KvAppendParams& p) {
-          change_given(t, p, p.v_scale,
-                       [](std::vector<float>& s) { std::rotate(s.begin(), s.begin() + 1, s.end()); });
-        })},
-       {"append_scale_of_channel_0",
-        "all channels of a head have the scale of its first",
-        {kInt8},
-        with_append([](Tamper&, KvAppendParams& p) { p.v_scale.given_stride_channel = 0; })},
-       {"append_without_saturation",
-        "what is past the largest number of the type wraps round",
-        {kInt8},
-        with_int8_keys([](float x) { return static_cast<unsigned char>(std::lrint(x) & 0xff); })},
-       {"append_truncates", "numbers are rounded towards zero", {kInt8}, with_int8_keys([](float x) {
-          return static_cast<unsigned char>(float_to_int8(std::trunc(x)));
-        })},
-       {"computed_scales_swapped",
-        "scales of keys are stored as those of values, and the other way round",
-        {kComputed},
-        with_append([](Tamper&, KvAppendParams& p) { std::swap(p.k_scale.computed, p.v_scale.computed); })},
-       {"computed_scale_of_another_type",
-        "the largest magnitude is divided by 127 instead of 448",
-        {kComputed},
-        with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed *= 448.0f / 127.0f; })},
-       {"computed_scale_stored_as_its_inverse",
-        "1 / scale is stored",
-        {kComputed, kMixed},
-        with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = 1.0f / *r.computed; })},
-       {"computed_scale_not_stored",
-        "a scale is computed and used, and not written",
-        {kComputed, kMixed},
-        with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = NAN; })},
-       {"computed_scale_of_unrotated_keys",
-        "scales are computed before the rotation",
-        {kTurned},
-        [](Tamper& t, const OpParams& op) {
-          OpParams plain = op;
-          plain.kv_append.features &= ~uint64_t{kRotary};
-          if (const KernelStatus s = t.launch(plain); s != KernelStatus::kOk) return s;
-          const KvAppendParams& p = op.kv_append;
-          const auto scales = t.read<float>(p.k_scale.computed, p.num_blocks * p.k_scale.stride_block);
-          const KernelStatus s = t.launch(op);
-          t.write(p.k_scale.computed, scales);
-          return s;
-        }}}};
+  return {"quantised append",
+          {{"append_scale_ignored",
+            "keys are rounded as they come",
+            {kE4m3},
+            with_append([](Tamper& t, KvAppendParams& p) {
+              change_given(t, p, p.k_scale, [](std::vector<float>& s) { s.assign(s.size(), 1.0f); });
+            })},
+           {"append_scale_inverted",
+            "keys are multiplied by their scale",
+            {kInt8},
+            with_append([](Tamper& t, KvAppendParams& p) {
+              change_given(t, p, p.k_scale, [](std::vector<float>& scales) {
+                for (float& s : scales) s = 1.0f / s;
+              });
+            })},
+           {"append_scales_swapped",
+            "keys are divided by the scales of values, and the other way round",
+            {kInt8, kE4m3},
+            with_append([](Tamper&, KvAppendParams& p) { std::swap(p.k_scale, p.v_scale); })},
+           {"append_scale_of_another_head",
+            "head h has the scale of head h + 1",
+            {kE4m3},
+            with_append([](Tamper& t, KvAppendParams& p) {
+              change_given(t, p, p.v_scale,
+                           [](std::vector<float>& s) { std::rotate(s.begin(), s.begin() + 1, s.end()); });
+            })},
+           {"append_scale_of_channel_0",
+            "all channels of a head have the scale of its first",
+            {kInt8},
+            with_append([](Tamper&, KvAppendParams& p) { p.v_scale.given_stride_channel = 0; })},
+           {"append_without_saturation",
+            "what is past the largest number of the type wraps round",
+            {kInt8},
+            with_int8_keys([](float x) { return static_cast<unsigned char>(std::lrint(x) & 0xff); })},
+           {"append_truncates", "numbers are rounded towards zero", {kInt8}, with_int8_keys([](float x) {
+              return static_cast<unsigned char>(float_to_int8(std::trunc(x)));
+            })},
+           {"computed_scales_swapped",
+            "scales of keys are stored as those of values, and the other way round",
+            {kComputed},
+            with_append([](Tamper&, KvAppendParams& p) { std::swap(p.k_scale, p.v_scale); })},
+           {"computed_scale_of_another_type",
+            "the largest magnitude is divided by 127 instead of 448",
+            {kComputed},
+            with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed *= 448.0f / 127.0f; })},
+           {"computed_scale_stored_as_its_inverse",
+            "1 / scale is stored",
+            {kComputed, kMixed},
+            with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = 1.0f / *r.computed; })},
+           {"computed_scale_not_stored",
+            "a scale is computed and used, and not written",
+            {kComputed, kMixed},
+            with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = NAN; })},
+           {"computed_scale_of_unrotated_keys",
+            "scales are computed before the rotation",
+            {kTurned},
+            [](Tamper& t, const OpParams& op) {
+              OpParams plain = op;
+              plain.kv_append.features &= ~uint64_t{kRotary};
+              if (const KernelStatus s = t.launch(plain); s != KernelStatus::kOk) return s;
+              const KvAppendParams& p = op.kv_append;
+              const auto scales = t.read<float>(p.k_scale.computed, p.num_blocks * p.k_scale.stride_block);
+              const KernelStatus s = t.launch(op);
+              t.write(p.k_scale.computed, scales);
+              return s;
+            }}}};
 }
 
 }  // namespace attnbench

@@ -81,7 +81,8 @@ class CacheCheck {
                            worst.got, worst.expected, whose(r));
       }
     }
-    if (std::memcmp(scales_expected_.data(), scales_.data(), scales_.size() * sizeof(float)) == 0) {
+    if (scales_.empty() ||
+        std::memcmp(scales_expected_.data(), scales_.data(), scales_.size() * sizeof(float)) == 0) {
       return std::nullopt;
     }
     return fmt::format("{}: bytes between rows differ", scales_name());
