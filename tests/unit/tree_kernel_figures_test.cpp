@@ -52,6 +52,7 @@ std::vector<Table> all_tables() {
   const std::string e4m3 = "/bf16-kv_e4m3/h32-8/d128/causal/{}";
   const std::string p16 = "attention/paged16-nhd-shuffled", p64 = "attention/paged64-nhd-shuffled",
                     p256 = "attention/paged256-nhd-shuffled";
+  const std::string rotated = "/bf16/h32-8/d128/causal/append/neox/{}";
   const std::string append = "kv_append/paged16-nhd-shuffled/bf16";
   const std::vector<Column> rates = {{"tflops", "attention/packed/bf16/h16-16/d128/causal/{}"},
                                      {"tflops", "attention/packed/bf16/h16-16/d128/full/{}"},
@@ -73,8 +74,17 @@ std::vector<Table> all_tables() {
                                      {"128 x 8k", "128q1s8k"},
                                      {"32 x 8k, 4 query tokens", "32q4s8k"},
                                      {"32 x 8k, 8 query tokens", "32q8s8k"}};
-  std::vector<Row> steps = contexts;
-  steps.back() = {"mixed: 2,048 over 8,192, 63 decodes at 4,096", "q2ks8k_63q1s4k"};
+  const Row mixed = {"mixed: 2,048 over 8,192, 63 decodes at 4,096", "q2ks8k_63q1s4k"};
+  std::vector<Row> steps(contexts.begin(), contexts.end() - 2);
+  std::vector<Row> cold_steps = steps;
+  cold_steps.push_back(mixed);
+  steps.insert(steps.end(), {contexts[7],
+                             {"1 x 1k, appending", "append/q1s1k"},
+                             {"1 x 8k, appending", "append/q1s8k"},
+                             {"8 x 4k, appending", "append/8q1s4k"},
+                             {"32 x 1k, appending", "append/32q1s1k"},
+                             {"32 x 8k, appending", "append/32q1s8k"},
+                             mixed});
   return {
       {"kernels/cuda/sm90_prefill/README.md", "| lengths | D 128 causal | full |", "h100/prefill.json",
        "sm90_prefill", rates, lengths},
@@ -88,6 +98,12 @@ std::vector<Table> all_tables() {
         {"us", p16 + e4m3},
         {"us", p64 + e4m3}},
        contexts},
+      {"kernels/cuda/sm90_decode/README.md",
+       "| batch x context, appending |",
+       "h100/decode.json",
+       "sm90_decode",
+       {{"us", p16 + rotated}, {"us", p64 + rotated}},
+       {contexts[0], contexts[1], contexts[3], contexts[4], contexts[5], contexts[6]}},
       {"kernels/cuda/sm90_mixed/README.md",
        "| step | page 16 |",
        "h100/mixed.json",
@@ -137,6 +153,18 @@ std::vector<Table> all_tables() {
        "",
        {{"us", p16 + decode}, {"us", p64 + decode}, {"us", p256 + decode}},
        for_both(steps)},
+      {"kernels/cuda/README.md",
+       "| lengths, cold code | kernel |",
+       "h100-checks/peers_cold_code.json",
+       "",
+       {rates[0], rates[1]},
+       for_both(lengths)},
+      {"kernels/cuda/README.md",
+       "| batch x context, cold code | kernel |",
+       "h100-checks/peers_cold_code.json",
+       "",
+       {{"us", p64 + decode}},
+       for_both(cold_steps)},
       {"harness/README.md",
        "| case | kernel | model |",
        "h100-checks/counters.json",
