@@ -5,8 +5,8 @@
 namespace attnbench {
 namespace {
 
-constexpr int kThreads =
-    128;  // a warp for each of a multiprocessor's schedulers, which have caches of their own
+/// A warp for each of a multiprocessor's schedulers, which have caches of their own.
+constexpr int kThreads = 128;
 
 #define ATTNBENCH_8(x) x x x x x x x x
 // 256 instructions of 16 bytes
@@ -22,9 +22,12 @@ constexpr int kThreads =
 /// H100, kernels get slower until 128 KiB are run through, and no slower beyond).
 __global__ void __launch_bounds__(kThreads) straight_kernel(float* sink) {
   float a = static_cast<float>(threadIdx.x), b = 1, c = 2, d = 3;
-  ATTNBENCH_256_KIB
-  ATTNBENCH_32_KIB ATTNBENCH_32_KIB ATTNBENCH_32_KIB ATTNBENCH_32_KIB if (a + b + c + d == 12345)* sink =
-      a;  // keeps the arithmetic; what it writes is never read
+  ATTNBENCH_256_KIB;
+  ATTNBENCH_32_KIB;
+  ATTNBENCH_32_KIB;
+  ATTNBENCH_32_KIB;
+  ATTNBENCH_32_KIB;
+  if (a + b + c + d == 12345) *sink = a;  // keeps the arithmetic; what it writes is never read
 }
 
 }  // namespace
