@@ -209,7 +209,7 @@ int run(const RunOptions& given, const Program& program) {
     check_kernel_names(options.kernels, program.kernels);
   }
   o.device = device_for(o.device, options.kernels, program.kernels);
-  if (options.check == CheckMode::kOff && !options.time) {
+  if (options.check == CheckMode::kOff && !options.time && !cases.cases.empty()) {
     throw UsageError(
         fmt::format("{} and --no-time leave nothing to do: leave out {}, to verify, or --no-time, to time",
                     o.check.empty() ? "the file's 'check: off'" : "--check off",
