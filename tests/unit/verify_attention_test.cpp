@@ -108,6 +108,14 @@ TEST(VerifyAttention, RightOutputsPassInEveryType) {
   }
 }
 
+TEST(VerifyAttention, TheReferenceTakesTheScaleThatKernelsAreHanded) {
+  Case c = make_case();
+  c.params.head_dim = 128;
+  const double exact = 1 / std::sqrt(128.0);
+  EXPECT_EQ(problem_of(c).softmax_scale, 0x1.6a09e6p-4) << "1/sqrt(128) as a float";
+  EXPECT_NE(problem_of(c).softmax_scale, exact);
+}
+
 TEST(VerifyAttention, OneWrongElementIsNamed) {
   const Case c = make_case();
   HostOutputs h = right_outputs(c, problem_of(c));
