@@ -242,6 +242,28 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   return check_append_pointers(kernel, p, message);
 }
 
+/// What a kernel that reads or writes whole words asks of an address; null is fine.
+struct Alignment {
+  const char* name;
+  const void* pointer;
+  int bytes;
+};
+
+/// Refuses the first pointer that is not aligned as it must be. For `launch`: `supports` has no pointers yet.
+template <std::size_t kCount>
+KernelStatus check_alignment(const Kernel& kernel, const Alignment (&pointers)[kCount],
+                             KernelMessage* message) {
+  for (const Alignment& a : pointers) {
+    const auto off = static_cast<int>(reinterpret_cast<std::uintptr_t>(a.pointer) % a.bytes);
+    if (off != 0) {
+      return refuse(message, KernelStatus::kBadArgument,
+                    "%s: %s aligned to %d bytes required, given an address %d bytes past", kernel.name,
+                    a.name, a.bytes, off);
+    }
+  }
+  return KernelStatus::kOk;
+}
+
 /// Shapes and dtypes of a kv_append.
 inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendParams& p,
                                          KernelMessage* message) {

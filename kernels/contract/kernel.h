@@ -60,8 +60,8 @@ KernelStatus refuse(KernelMessage* message, KernelStatus status, const char* for
 }
 
 struct LaunchContext {
-  void* stream;  ///< cudaStream_t on cuda, null on cpu
-  void* workspace;
+  void* stream;     ///< cudaStream_t on cuda, null on cpu
+  void* workspace;  ///< of one launch at a time, see Kernel::plan
   std::size_t workspace_bytes;
   int32_t num_threads;         ///< host threads to use, cpu only
   int32_t device_ordinal;      ///< cuda only
@@ -98,7 +98,13 @@ struct Kernel {
   Numerics (*numerics)(const OpParams*);
   /// Device bytes wanted in LaunchContext::workspace. May be null: none.
   std::size_t (*workspace_bytes)(const OpParams*, const LaunchContext*);
-  /// Host-side preparation before timing starts, timed apart (plan_us). May be null.
+  /// Host-side preparation before timing starts, timed apart (plan_us). May be null. It makes the workspace
+  /// ready for any number of launches on the same stream, or replays of a graph captured there, whose
+  /// OpParams differ in pointers and in what pointers lead to alone. Other maxima, heads or head_dim, another
+  /// stream or workspace, or a workspace that something else has written to need a plan of their own; with
+  /// it, graphs captured under an earlier plan of that workspace may no longer be replayed. A workspace,
+  /// aligned to 256 bytes, belongs to one launch at a time: launches or replays that may overlap need one
+  /// each.
   KernelStatus (*plan)(const OpParams*, const LaunchContext*, KernelMessage* message);
   /// Enqueues the work on the stream (cuda) or does it (cpu). No host synchronisation, no allocation on cuda.
   KernelStatus (*launch)(const OpParams*, const LaunchContext*, KernelMessage* message);

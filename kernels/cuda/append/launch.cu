@@ -61,23 +61,6 @@ Numerics numerics(const OpParams* op) {
 
 std::size_t workspace_bytes(const OpParams*, const LaunchContext*) { return 0; }
 
-KernelStatus check_alignment(const KvAppendParams& p, KernelMessage* message) {
-  const struct {
-    const char* name;
-    const void* pointer;
-  } pointers[] = {{"key", p.key},         {"value", p.value},    {"k_cache", p.k_cache},
-                  {"v_cache", p.v_cache}, {"cos", p.rotary.cos}, {"sin", p.rotary.sin}};
-  for (const auto& a : pointers) {
-    const auto off = static_cast<int>(reinterpret_cast<std::uintptr_t>(a.pointer) % 16);
-    if (off != 0) {
-      return refuse(message, KernelStatus::kBadArgument,
-                    "cuda_append: %s aligned to 16 bytes required, given an address %d bytes past", a.name,
-                    off);
-    }
-  }
-  return KernelStatus::kOk;
-}
-
 template <DType kType, Rotary kRotary>
 void launch_rotary(const KvAppendParams& p, const LaunchContext& context) {
   const int row_lanes = lanes_of_row(p);
@@ -103,7 +86,10 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   const KvAppendParams& p = op->kv_append;
   if (const KernelStatus s = check_kv_append_pointers(kKvAppend, p, message); s != KernelStatus::kOk)
     return s;
-  if (const KernelStatus s = check_alignment(p, message); s != KernelStatus::kOk) return s;
+  const Alignment pointers[] = {{"key", p.key, 16},         {"value", p.value, 16},
+                                {"k_cache", p.k_cache, 16}, {"v_cache", p.v_cache, 16},
+                                {"cos", p.rotary.cos, 16},  {"sin", p.rotary.sin, 16}};
+  if (const KernelStatus s = check_alignment(kKvAppend, pointers, message); s != KernelStatus::kOk) return s;
   if (p.num_tokens == 0) return KernelStatus::kOk;
   const bool bf16 = p.dtype_in == DType::kBf16;
   if (p.dtype_k != p.dtype_in || p.dtype_v != p.dtype_in) {

@@ -50,22 +50,6 @@ Numerics numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22
 
 std::size_t workspace_bytes(const OpParams*, const LaunchContext*) { return 0; }
 
-KernelStatus check_alignment(const MergeStatesParams& p, KernelMessage* message) {
-  const struct {
-    const char* name;
-    const void* pointer;
-  } pointers[] = {{"partial_out", p.partial_out}, {"out", p.out}};
-  for (const auto& a : pointers) {
-    const auto off = static_cast<int>(reinterpret_cast<std::uintptr_t>(a.pointer) % 16);
-    if (off != 0) {
-      return refuse(message, KernelStatus::kBadArgument,
-                    "cuda_merge: %s aligned to 16 bytes required, given an address %d bytes past", a.name,
-                    off);
-    }
-  }
-  return KernelStatus::kOk;
-}
-
 /// As many states at once as there are, up to eight: what a thread has in flight.
 template <DType kPartial>
 void enqueue(const MergeStatesParams& p, cudaStream_t stream) {
@@ -88,7 +72,9 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   const MergeStatesParams& p = op->merge_states;
   if (const KernelStatus s = check_merge_states_pointers(kMergeStates, p, message); s != KernelStatus::kOk)
     return s;
-  if (const KernelStatus s = check_alignment(p, message); s != KernelStatus::kOk) return s;
+  const Alignment pointers[] = {{"partial_out", p.partial_out, 16}, {"out", p.out, 16}};
+  if (const KernelStatus s = check_alignment(kMergeStates, pointers, message); s != KernelStatus::kOk)
+    return s;
   if (p.num_rows == 0) return KernelStatus::kOk;
   const auto stream = static_cast<cudaStream_t>(context->stream);
   if (p.dtype_partial == DType::kBf16) {

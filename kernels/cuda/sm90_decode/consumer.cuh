@@ -22,6 +22,7 @@ class Consumer {
   static constexpr bool kHoldQ = kShape.head_dim == 64 || (kShape.head_dim == 128 && kShape.warps == 4);
   /// Accumulators per score, so that more products are in flight than one chain allows.
   static constexpr int kChains = kSteps == 1 ? 2 : 1;
+  static constexpr float kLeastDescale = 1e-30f;
 
  public:
   __device__ __forceinline__ Consumer(const KernelParams& p, SharedMemory<kShape>& smem, int kv_head)
@@ -82,7 +83,6 @@ class Consumer {
 
   /// One arrival per warp, after all its lanes have read.
   __device__ __forceinline__ void release(hopper::Mbarrier& empty) const {
-    __syncwarp();
     __syncwarp();  // the other lanes' reads come before the arrival that stands for them
     if (lane_ == 0) empty.arrive();
   }
@@ -94,7 +94,11 @@ class Consumer {
     if constexpr (kShape.eight_bit_kv) {
       const AttentionParams& a = p_.attention;
       const float k = a.k_descale[item.b * a.k_descale_stride_outer + kv_head_ * a.k_descale_stride_head];
-      (p_.tanh_factor != 0.0f ? scales_.tanh : scales_.score) *= k;
+      // The softmax wants a factor over 0: the sign goes into q, and 0 becomes next to nothing.
+      q_sign_ = k < 0.0f ? 0x80008000u : 0;
+      float size = fabsf(k) < kLeastDescale ? kLeastDescale : fabsf(k);  // NaN stays NaN
+      if (item.tile_begin >= item.tile_end) size = 1.0f;  // without keys it may be NaN, and must not count
+      (p_.tanh_factor != 0.0f ? scales_.tanh : scales_.score) *= size;
       scales_.out = a.v_descale[item.b * a.v_descale_stride_outer + kv_head_ * a.v_descale_stride_head];
     }
 #pragma unroll
@@ -103,6 +107,7 @@ class Consumer {
       for (int i = 0; i < 4; ++i) o_[n][i] = 0.0f;
     }
     seen_ = find_seen_keys(p_, item, row_tile_ * 16 + lane_ / 4, 8);
+    expired_ = visible_keys_of_sequence(p_.window_left, item.q_len, item.k_len).begin;
   }
 
   /// Address of unit pair `step` (16 channels) of a row, units by lane.
@@ -127,8 +132,8 @@ class Consumer {
       for (int h = 0; h < 2; ++h) {
         uint32_t pair[2];
         hopper::load_shared(pair, at(row + h * 8 * hopper::kChunkBytes, q_unit_, D::kQChunkBytes, step));
-        operand[h] = hopper::to_fp16<kShape.dtype>(pair[0]);
-        operand[2 + h] = hopper::to_fp16<kShape.dtype>(pair[1]);
+        operand[h] = hopper::to_fp16<kShape.dtype>(pair[0]) ^ q_sign_;
+        operand[2 + h] = hopper::to_fp16<kShape.dtype>(pair[1]) ^ q_sign_;
       }
     }
   }
@@ -161,6 +166,7 @@ class Consumer {
     }
 
     smem_.kv_full[kv_.stage()].wait(kv_.parity());
+    if (__builtin_expect(tile * kShape.tile_tokens < expired_, 0)) clear_expired(first);
     add_product_v(weights);
     release(smem_.kv_empty[kv_.stage()]);
     kv_.advance();
@@ -247,6 +253,34 @@ class Consumer {
     }
   }
 
+  /// Zeroes the values of this warp's tokens, `first` the first of them, that no query of the sequence sees:
+  /// they may be NaN, which a weight of 0 does not cancel.
+  __device__ __forceinline__ void clear_expired(int first) const {
+    const uint32_t slot = kv_base_ + kv_.stage() * D::kSlotBytes;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      // v_offset_ is that of row lane % 16; half a row for each half of the warp.
+      if (first + step * 16 + lane_ % 16 >= expired_) continue;
+      const uint32_t row = slot + v_offset_[step] + lane_ / 16 * 64;
+#pragma unroll 1
+      for (int chunk = 0; chunk < D::kKvChunks; ++chunk) {
+#pragma unroll
+        for (int unit = 0; unit < 4; ++unit) {
+          asm volatile(
+              "st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(row + chunk * chunk_stride_ + unit * 16),
+              "r"(0)
+              : "memory");
+        }
+      }
+    }
+    cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);  // before the slot is filled again
+    if constexpr (kShape.row_tiles > 1) {                   // warps that share these tokens write them too
+      hopper::named_barrier_sync(kConsumerBarrier, D::kConsumerThreads);
+    } else {
+      __syncwarp();
+    }
+  }
+
   /// Keeps the keys that each row sees.
   __device__ __forceinline__ void mask(float (&s)[2 * kSteps][4], int first) const {
 #pragma unroll
@@ -271,6 +305,8 @@ class Consumer {
   hopper::RingPlace<kShape.slots> kv_;
 
   SeenKeys seen_;
+  int32_t expired_;      ///< keys from the sequence's first on that none of its queries sees
+  uint32_t q_sign_ = 0;  ///< flips the signs of a pair of q where a descale is below 0
   Scales scales_;
   uint32_t q_operand_[kHoldQ ? kDepth : 2][4];
   float o_[kShape.head_dim / 8][4];  ///< the channels that lane_channels() says

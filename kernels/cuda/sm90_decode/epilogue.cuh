@@ -238,7 +238,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
       float merged[4] = {};
 #pragma unroll
       for (int g = 0; g < D::kTokenGroups; ++g) {
-        const float weight = hopper::exp2_approx(fmaf(smem.merge_max[g][row], scales.score, -base));
+        const float weight = hopper::exp2_approx(logit_of(smem.merge_max[g][row], scales.score) - base);
         const float4 part = *reinterpret_cast<const float4*>(merge_unit(smem.merge_out[g], row, unit));
         sum = fmaf(weight, smem.merge_sum[g][row], sum);
         merged[0] = fmaf(weight, part.x, merged[0]);

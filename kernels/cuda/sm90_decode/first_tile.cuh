@@ -21,6 +21,8 @@ class FirstTile {
       : lane_(lane), box_(lane * p.box_rows) {
     const int32_t key = guess.tile * kShape.tile_tokens + (issues() ? box_ : 0);
     valid_ = max(0, min(p.max_seqlen_k - key, p.box_rows));
+    const KeyBounds seen = visible_keys_of_sequence(p.window_left, p.max_seqlen_q, p.max_seqlen_k);
+    if (key + p.box_rows <= seen.begin) valid_ = 0;
     page_ = p.by_block_size.divide(key);
     row_ = p.block_table != nullptr ? key - page_ * p.block_size : key;
     key_ = key;

@@ -6,8 +6,8 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/score.h"
 #include "kernels/cuda/common/tensor_map.h"
-#include "kernels/cuda/sm90_decode/partition.cuh"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
+#include "kernels/cuda/sm90_decode/workspace.h"
 
 namespace attnbench::sm90_decode {
 namespace {
@@ -44,8 +44,9 @@ constexpr const Instance* kInstances[] = {
     // clang-format on
 };
 
-int64_t max_rows(const AttentionParams& p) {
-  return int64_t{std::max(p.max_seqlen_q, 1)} * (p.num_heads_q / p.num_heads_kv);
+bool launches_nothing(const AttentionParams& p) {
+  const bool appends = (p.features & kAppend) && p.total_new > 0;
+  return p.batch == 0 || (p.total_q == 0 && !appends);
 }
 
 /// Keys per copy: a whole tile where blocks allow it.
@@ -53,13 +54,6 @@ int32_t box_rows(const Instance& instance, const AttentionParams& p) {
   if ((p.features & kPagedKv) == 0) return instance.tile_tokens;
   const int32_t rows = p.block_size % 64 == 0 ? 64 : p.block_size % 32 == 0 ? 32 : 16;
   return std::min(rows, instance.tile_tokens);
-}
-
-/// Tiles of a sequence, as if it were as long as the longest.
-TileRange guess_tiles(const Instance& instance, const AttentionParams& p) {
-  const KeyBounds keys =
-      visible_keys_of_sequence(std::min(p.window_left, kFar), std::max(p.max_seqlen_q, 1), p.max_seqlen_k);
-  return tiles_of_keys(keys.begin, keys.end, instance.tile_tokens);
 }
 
 /// Whether the instance may be chosen for `p`, which may have those for `use`.
@@ -72,76 +66,6 @@ bool is_for(const Instance& instance, const AttentionParams& p, Use use) {
   const bool small_pages = 4 * box_rows(instance, p) <= instance.tile_tokens;
   return use == Use::kLong && small_pages == (instance.use == Use::kLongSmallPages) &&
          int64_t{tiles.end - tiles.begin} * p.batch * p.num_heads_kv >= kManyTiles;
-}
-
-/// The partition as far as the host knows it, as if every sequence were as long as the longest.
-struct Guess {
-  int32_t parts;
-  int32_t partials;       ///< places for partial results per KV head; no guess, as the longest is known
-  int32_t waiting_parts;  ///< parts that have places for states
-  int32_t tiles;          ///< of a sequence
-  int32_t first_tile;
-  int64_t sequence_units;
-  int64_t total_units;
-};
-
-Guess guess(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-            const Division& division) {
-  const TileRange tiles = guess_tiles(instance, p);
-  Guess g{};
-  g.tiles = tiles.end - tiles.begin;
-  g.first_tile = tiles.begin;
-  g.sequence_units =
-      sequence_units(std::max(p.max_seqlen_q, 1),
-                     units_of_tiles(tiles.end - tiles.begin, division.unit_shift), division.segment_cost);
-  g.total_units = g.sequence_units * p.batch;
-  // More parts than this would be empty.
-  const int64_t useful = std::max<int64_t>((g.total_units + division.min_units - 1) / division.min_units, 1);
-  const int resident = context.multiprocessors * instance.blocks_per_sm;
-  const int parts = std::clamp(resident / p.num_heads_kv, 1, division.max_parts);
-  g.parts = static_cast<int32_t>(std::min<int64_t>(parts, useful));
-  if (division.split_every_unit) {
-    g.partials = static_cast<int32_t>(std::max<int64_t>(g.total_units, 1));
-  } else {
-    g.partials = 2 * g.parts;
-    if (instance.first_waits) g.waiting_parts = g.parts;
-  }
-  return g;
-}
-
-/// Where things lie in the workspace, in bytes.
-struct Workspace {
-  std::size_t counters_bytes;  ///< the blocks' steps last
-  std::size_t states;          ///< O, and then the LSE
-  std::size_t state_lse;
-  std::size_t states_bytes;
-  std::size_t partial_lse;
-  std::size_t partial_out;
-  std::size_t bytes;
-};
-
-Workspace workspace_of(const AttentionParams& p, const Guess& g) {
-  constexpr std::size_t kAlign = 256;
-  const auto aligned = [](std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; };
-  const std::size_t partials = static_cast<std::size_t>(g.partials) * p.num_heads_kv;
-  const std::size_t rows = partials * max_rows(p);
-  Workspace w{};
-  w.counters_bytes = aligned((partials + 1) * sizeof(uint32_t));
-  const std::size_t state_out =
-      static_cast<std::size_t>(g.waiting_parts) * p.num_heads_kv * max_rows(p) * p.head_dim * sizeof(float);
-  w.states = w.counters_bytes;
-  w.state_lse = w.states + state_out;
-  w.states_bytes = aligned(state_out + state_out / 4);
-  w.partial_lse = w.states + w.states_bytes;
-  w.partial_out = w.partial_lse + aligned(rows * sizeof(float));
-  w.bytes = w.partial_out + rows * p.head_dim * sizeof(float);
-  return w;
-}
-
-KernelStatus check_workspace(const Workspace& w, const LaunchContext& context, KernelMessage* message) {
-  if (context.workspace != nullptr && context.workspace_bytes >= w.bytes) return KernelStatus::kOk;
-  return refuse(message, KernelStatus::kBadArgument,
-                "sm90_decode: workspace of %zu bytes required, given %zu", w.bytes, context.workspace_bytes);
 }
 
 /// A map of K or V; `rows` says how its coordinates count blocks and heads.
@@ -244,30 +168,6 @@ KernelStatus check_append(const AttentionParams& p, KernelMessage* message) {
   return KernelStatus::kOk;
 }
 
-KernelStatus check_alignment(const AttentionParams& p, KernelMessage* message) {
-  const struct {
-    const char* name;
-    const void* pointer;
-    int bytes;
-  } pointers[] = {{"q", p.q, 16},
-                  {"k", p.k, 16},
-                  {"v", p.v, 16},
-                  {"out", p.out, 16},
-                  {"k_new", p.k_new, 4},
-                  {"v_new", p.v_new, 4},
-                  {"cos", p.rotary.cos, 16},
-                  {"sin", p.rotary.sin, 16}};
-  for (const auto& a : pointers) {
-    const auto off = static_cast<int>(reinterpret_cast<std::uintptr_t>(a.pointer) % a.bytes);
-    if (off != 0) {
-      return refuse(message, KernelStatus::kBadArgument,
-                    "sm90_decode: %s aligned to %d bytes required, given an address %d bytes past", a.name,
-                    a.bytes, off);
-    }
-  }
-  return KernelStatus::kOk;
-}
-
 KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   if (const KernelStatus s = check_features(kAttention, *op, message); s != KernelStatus::kOk) return s;
   const AttentionParams& p = op->attention;
@@ -311,7 +211,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
     return unsupported("sm90_decode: no instantiation for %s, head_dim %d", dtype_name(p.dtype_q),
                        p.head_dim);
   }
-  const int64_t units = guess(*instance, p, *context, kDivision).total_units;
+  const int64_t units = guess(*instance, p, *context, kDivision).most_units;
   if (units > 1 << 30) {
     return unsupported("sm90_decode: at most 2^30 tiles of 64 keys required, given up to %lld",
                        static_cast<long long>(units));
@@ -335,13 +235,21 @@ KernelStatus fixed_supports(const OpParams* op, const LaunchContext* context, Ke
                   static_cast<long long>(max_rows(p)));
   }
   const Guess g = guess(*find_instance(p, Use::kAll), p, *context, kFixedDivision);
-  const int64_t rows = g.total_units * p.num_heads_kv * max_rows(p);
+  const int64_t rows = g.most_units * p.num_heads_kv * max_rows(p);
   if (rows > 1 << 22) {
     return refuse(message, KernelStatus::kUnsupported,
                   "sm90_decode_fixed: at most 2^22 rows of partial results required, given up to %lld",
                   static_cast<long long>(rows));
   }
   return KernelStatus::kOk;
+}
+
+KernelStatus launch_planned(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                            const Division& division, KernelMessage* message) {
+  if (launches_nothing(p)) return KernelStatus::kOk;
+  if (const KernelStatus s = check_plan(instance, p, context, division, message); s != KernelStatus::kOk)
+    return s;
+  return launch_instance(instance, p, context, division, message);
 }
 
 std::size_t fixed_workspace_bytes(const OpParams* op, const LaunchContext* context) {
@@ -355,8 +263,8 @@ KernelStatus fixed_plan(const OpParams* op, const LaunchContext* context, Kernel
 }
 
 KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return launch_instance(*find_instance(op->attention, Use::kAll), op->attention, *context, kFixedDivision,
-                         message);
+  return launch_planned(*find_instance(op->attention, Use::kAll), op->attention, *context, kFixedDivision,
+                        message);
 }
 
 std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
@@ -370,8 +278,8 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
 }
 
 KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
-  return launch_instance(*find_instance(op->attention, Use::kLong), op->attention, *context, kDivision,
-                         message);
+  return launch_planned(*find_instance(op->attention, Use::kLong), op->attention, *context, kDivision,
+                        message);
 }
 
 }  // namespace
@@ -387,30 +295,19 @@ const Instance* find_instance(const AttentionParams& p, Use use) {
   return nullptr;
 }
 
-std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
-                               const LaunchContext& context, const Division& division) {
-  return workspace_of(p, guess(instance, p, context, division)).bytes;
-}
-
-KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
-                           const Division& division, KernelMessage* message) {
-  const Workspace w = workspace_of(p, guess(instance, p, context, division));
-  if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
-  auto* workspace = static_cast<unsigned char*>(context.workspace);
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  cudaError_t error = cudaMemsetAsync(workspace, 0, w.counters_bytes, stream);
-  if (error == cudaSuccess) error = cudaMemsetAsync(workspace + w.states, 0xff, w.states_bytes, stream);
-  if (error != cudaSuccess) {
-    return refuse(message, KernelStatus::kDeviceError, "sm90_decode: %s", cudaGetErrorString(error));
-  }
-  return KernelStatus::kOk;
-}
-
 KernelStatus make_launch(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                          const Division& division, KernelMessage* message, Launch* launch) {
   if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
     return s;
-  if (const KernelStatus s = check_alignment(p, message); s != KernelStatus::kOk) return s;
+  const Alignment pointers[] = {{"q", p.q, 16},
+                                {"k", p.k, 16},
+                                {"v", p.v, 16},
+                                {"out", p.out, 16},
+                                {"k_new", p.k_new, 4},
+                                {"v_new", p.v_new, 4},
+                                {"cos", p.rotary.cos, 16},
+                                {"sin", p.rotary.sin, 16}};
+  if (const KernelStatus s = check_alignment(kAttention, pointers, message); s != KernelStatus::kOk) return s;
   const Guess g = guess(instance, p, context, division);
   const Workspace w = workspace_of(p, g);
   if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
@@ -438,6 +335,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   k.unit_shift = division.unit_shift;
   k.split_every_unit = division.split_every_unit ? 1 : 0;
   k.partials = g.partials;
+  k.most_keys = division.split_every_unit ? p.max_seqlen_k : INT32_MAX;
   k.window_left = std::min(p.window_left, kFar);
   k.by_group = Divisor(k.group);
   k.by_parts = Divisor(k.parts);
@@ -473,8 +371,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
 
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                              const Division& division, KernelMessage* message, cudaEvent_t started) {
-  const bool appends = (p.features & kAppend) && p.total_new > 0;
-  if (p.batch == 0 || (p.total_q == 0 && !appends)) return KernelStatus::kOk;
+  if (launches_nothing(p)) return KernelStatus::kOk;
   Launch l;
   if (const KernelStatus s = make_launch(instance, p, context, division, message, &l);
       s != KernelStatus::kOk) {

@@ -27,9 +27,18 @@ const Instance* find_instance(const AttentionParams& p, Use use);
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
                                const LaunchContext& context, const Division& division);
 
-/// Makes the workspace ready for any number of launches: enqueues a write of zeros to the counters.
+/// Makes the workspace ready for any number of launches: enqueues writes to the counters and the places for
+/// states.
 KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                            const Division& division, KernelMessage* message);
+
+/// Refuses a launch whose workspace has no plan, or one for another layout or stream: counters and places for
+/// states would hold what the kernel waits on for ever. `context` is the one that the caller was given.
+KernelStatus check_plan(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                        const Division& division, KernelMessage* message);
+
+/// Says that something else is about to write to the workspace, which then needs a new plan.
+void forget_plan(const LaunchContext& context);
 
 /// What the kernel gets.
 struct Launch {

@@ -60,6 +60,7 @@ struct alignas(64) KernelParams {
   int32_t split_every_unit;  ///< 1: every unit is a split of its own (batch invariant); 0: a part's units
                              ///< together
   int32_t partials;          ///< places for partial results per KV head
+  int32_t most_keys;         ///< of a sequence: longer ones would need more places for partial results
   int32_t window_left;       ///< of `attention`, at most kFar
   Divisor by_group, by_parts;
 

@@ -191,7 +191,9 @@ class Producer {
       end = new_tokens_.old_len(end);
       has_new = holds_new<kShape>(tile, end, s.k_len);
     }
-    const int32_t valid = max(0, min(end - key, p_.box_rows));
+    int32_t valid = max(0, min(end - key, p_.box_rows));
+    // Nor are boxes that no query sees: their pages may have been freed.
+    if (key + p_.box_rows <= visible_keys_of_sequence(p_.window_left, s.q_len, s.k_len).begin) valid = 0;
     int32_t block = s.kv_block;
     int32_t row = s.kv_row + key;
     if (p_.block_table != nullptr) {

@@ -31,9 +31,13 @@ __device__ __forceinline__ void apply_tanh(float (&s)[kTiles][4], float factor) 
   }
 }
 
-/// Exponent that weights are relative to: nothing where no key was seen, so that weights are 0 and not NaN.
+/// A score's logit in base 2, rounded. Weights of different tiles or warps meet by differences of such
+/// logits: an exact product here would bring in the other's rounding, once for each tile.
+__device__ __forceinline__ float logit_of(float score, float factor) { return __fmul_rn(score, factor); }
+
+/// Logit that weights are relative to: nothing where no key was seen, so that weights are 0 and not NaN.
 __device__ __forceinline__ float base_of(float max, float factor) {
-  return max == -INFINITY ? 0.0f : max * factor;
+  return max == -INFINITY ? 0.0f : logit_of(max, factor);
 }
 
 /// State of two rows: the greatest score so far, in units of raw scores, and the sum of weights of this
@@ -55,7 +59,7 @@ struct OnlineSoftmax {
       const float previous = max[h];
       max[h] = fmaxf(previous, block);
       const float base = base_of(max[h], factor);
-      shrink[h] = hopper::exp2_approx(fmaf(previous, factor, -base));
+      shrink[h] = hopper::exp2_approx(logit_of(previous, factor) - base);
       float weights = 0.0f;
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {

@@ -32,10 +32,11 @@ __device__ __forceinline__ Entry load_entry_if_any(const KernelParams& p, int32_
 }
 
 /// Sequences of more queries than the launch's longest are none of this kernel's: they count as without
-/// queries.
+/// queries. So do those that a replay made longer than the workspace allows.
 __device__ __forceinline__ Sequence sequence_of(const KernelParams& p, const Entry& e) {
-  const int32_t q_len = e.q_end - e.q_begin;
-  return {e.q_begin, q_len <= p.max_seqlen_q ? q_len : 0, e.k_end - e.k_begin, e.kv_block, e.kv_row};
+  const int32_t q_len = e.q_end - e.q_begin, k_len = e.k_end - e.k_begin;
+  const bool ours = q_len <= p.max_seqlen_q && k_len <= p.most_keys;
+  return {e.q_begin, ours ? q_len : 0, k_len, e.kv_block, e.kv_row};
 }
 
 /// The sequence whose entry lane `lane` has.

@@ -63,6 +63,7 @@ class GuestConsumer {
         for (int i = 0; i < 4; ++i) o_[c][i] = 0.0f;
       }
       all_seen_ = find_seen().all;
+      expired_ = visible_keys_of_sequence(p_.window_left, item.q_len, item.k_len).begin;
       rows_ = item.q_len * p_.group - lane_ % 4 * 2;
       const int tile_end = item.tile_end;
       for (int tile = item.tile_begin; tile < tile_end; ++tile) add_tile(tile);
@@ -160,6 +161,7 @@ class GuestConsumer {
     for (int h = 0; h < 2; ++h) sum_[h] += w[h] + w[2 + h];
 
     smem_.kv_full[kv_.stage()].wait(kv_.parity());
+    if (__builtin_expect(tile * kShape.tile_tokens < expired_, 0)) clear_expired(tile * kShape.tile_tokens);
     add_product_v(weights);
     release(smem_.kv_empty[kv_.stage()]);
     kv_.advance();
@@ -199,6 +201,21 @@ class GuestConsumer {
     hopper::wgmma_wait<0>();
 #pragma unroll
     for (int c = 0; c < D::kKvChunks; ++c) hopper::pin(o_[c]);
+  }
+
+  /// Zeroes the values of a tile's tokens, `first` the first of them, that no query of the sequence sees:
+  /// they may be NaN, which a weight of 0 does not cancel. By all warps.
+  __device__ __forceinline__ void clear_expired(int first) const {
+    constexpr int kUnits = hopper::kChunkBytes / sizeof(uint4);
+    auto* slot = reinterpret_cast<uint4*>(smem_.kv[kv_.stage()]);
+    const int units = min(expired_ - first, kShape.tile_tokens) * kUnits;
+#pragma unroll 1
+    for (int i = threadIdx.x % 128; i < units; i += 128) {
+#pragma unroll
+      for (int c = 0; c < D::kKvChunks; ++c) slot[c * kShape.tile_tokens * kUnits + i] = uint4{};
+    }
+    hopper::fence_for_wgmma();
+    meet();
   }
 
   /// Weights of this warp's 16 keys, also to shared memory, where wgmma sees them behind the next barrier.
@@ -259,6 +276,7 @@ class GuestConsumer {
   hopper::RingPlace<kShape.slots> kv_;
 
   sm90_decode::KeyRange all_seen_;  ///< by all rows
+  int expired_;                     ///< keys from the sequence's first on that none of its queries sees
   int rows_;                        ///< from this lane's first on: of its two, those below are the sequence's
   float o_[D::kKvChunks][4];        ///< of channels 64 * c + ...
   float offset_[2];                 ///< -score_factor * reference; inf while the row has seen no key

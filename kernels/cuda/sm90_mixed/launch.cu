@@ -134,17 +134,15 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
   const Parts parts = parts_of(op->attention, *context);
   if (const KernelStatus s = check_workspace(parts.workspace, *context, message); s != KernelStatus::kOk)
     return s;
-  if (parts.way == Way::kPrefill) return KernelStatus::kOk;
+  if (parts.way == Way::kPrefill) {  // its schedule takes the place of sm90_decode's counters
+    sm90_decode::forget_plan(*context);
+    return KernelStatus::kOk;
+  }
   if (parts.way != Way::kTwoStreams) {
     return sm90_decode::plan_instance(*parts.decode_instance, parts.decode, *context, parts.division,
                                       message);
   }
-  SideStream* side = side_stream(context->device_ordinal);
-  if (side == nullptr) {
-    return refuse(message, KernelStatus::kUnsupported, "sm90_mixed: device below 64 required, given %d",
-                  context->device_ordinal);
-  }
-  if (const KernelStatus s = device_error(side->prepare(context->device_ordinal), message);
+  if (const KernelStatus s = device_error(prepare_side_stream(context->device_ordinal), message);
       s != KernelStatus::kOk) {
     return s;
   }
@@ -181,12 +179,38 @@ KernelStatus launch_together(const Parts& parts, const AttentionParams& p, const
   return device_error(error, message);
 }
 
+KernelStatus launch_on_two_streams(const Parts& parts, const AttentionParams& p, const LaunchContext& context,
+                                   KernelMessage* message) {
+  Fork side;
+  const cudaError_t begun = side.begin(context.device_ordinal, static_cast<cudaStream_t>(context.stream));
+  if (begun != cudaSuccess) return device_error(begun, message);
+  LaunchContext decode = context;
+  decode.stream = side.stream();
+  // The decodes first, and the prefill, but for its schedule, not before they have their multiprocessors:
+  // what they leave free of the GPU, and what becomes free when they end, is the prefill's.
+  KernelStatus status = sm90_decode::launch_instance(*parts.decode_instance, parts.decode, decode,
+                                                     parts.division, message, side.started());
+  if (status == KernelStatus::kOk) {
+    status = sm90_prefill::launch_instance(*parts.prefill_instance, p, prefill_context(parts, context),
+                                           sm90_prefill::kKvBudgetBytes, decode_q_len(p, parts.way), message,
+                                           side.started());
+  }
+  // Also after a failure, so that a capture does not end with a stream astray.
+  const cudaError_t joined = side.join();
+  return status == KernelStatus::kOk ? device_error(joined, message) : status;
+}
+
 KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   const AttentionParams& p = op->attention;
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
   const Parts parts = parts_of(p, *context);
   if (const KernelStatus s = check_workspace(parts.workspace, *context, message); s != KernelStatus::kOk)
     return s;
+  if (parts.way != Way::kPrefill) {
+    const KernelStatus s =
+        sm90_decode::check_plan(*parts.decode_instance, parts.decode, *context, parts.division, message);
+    if (s != KernelStatus::kOk) return s;
+  }
   if (parts.way == Way::kDecode) {
     return sm90_decode::launch_instance(*parts.decode_instance, parts.decode, *context, parts.division,
                                         message);
@@ -196,27 +220,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
                                          0, message);
   }
   if (parts.way == Way::kTogether) return launch_together(parts, p, *context, message);
-  const SideStream* side = side_stream(context->device_ordinal);
-  if (side == nullptr || !side->ready()) {
-    return refuse(message, KernelStatus::kBadArgument, "sm90_mixed: plan required before launch");
-  }
-  const auto main = static_cast<cudaStream_t>(context->stream);
-  LaunchContext decode = *context;
-  decode.stream = side->stream();
-  const LaunchContext prefill = prefill_context(parts, *context);
-
-  if (const KernelStatus s = device_error(side->fork(main), message); s != KernelStatus::kOk) return s;
-  // The decodes first, and the prefill, but for its schedule, not before they have their multiprocessors:
-  // what they leave free of the GPU, and what becomes free when they end, is the prefill's.
-  KernelStatus status = sm90_decode::launch_instance(*parts.decode_instance, parts.decode, decode,
-                                                     parts.division, message, side->started());
-  if (status == KernelStatus::kOk) {
-    status = sm90_prefill::launch_instance(*parts.prefill_instance, p, prefill, sm90_prefill::kKvBudgetBytes,
-                                           decode_q_len(p, parts.way), message, side->started());
-  }
-  // Also after a failure, so that a capture does not end with a stream astray.
-  const cudaError_t joined = side->join(main);
-  return status == KernelStatus::kOk ? device_error(joined, message) : status;
+  return launch_on_two_streams(parts, p, *context, message);
 }
 
 }  // namespace

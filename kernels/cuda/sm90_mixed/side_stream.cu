@@ -1,40 +1,99 @@
 #include "kernels/cuda/sm90_mixed/side_stream.h"
 
-namespace attnbench::sm90_mixed {
+#include <deque>
+#include <map>
 
-cudaError_t SideStream::prepare(int device) {
-  if (ready()) return cudaSuccess;
+namespace attnbench::sm90_mixed {
+namespace {
+
+/// All side streams, by device, made as they are needed and kept for the life of the process.
+struct Pool {
+  std::mutex mutex;
+  std::map<int, std::deque<SideStream>> of_device;
+};
+
+Pool& pool() {
+  static Pool all;
+  return all;
+}
+
+cudaError_t make(int device, SideStream* made) {
   int before = 0;
   cudaError_t error = cudaGetDevice(&before);
   if (error == cudaSuccess) error = cudaSetDevice(device);
   int least = 0, greatest = 0;
   if (error == cudaSuccess) error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-  if (error == cudaSuccess) error = cudaEventCreateWithFlags(&forked_, cudaEventDisableTiming);
-  if (error == cudaSuccess) error = cudaEventCreateWithFlags(&started_, cudaEventDisableTiming);
-  if (error == cudaSuccess) error = cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming);
+  for (cudaEvent_t* event : {&made->forked, &made->started, &made->joined}) {
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+  }
   // The highest priority: its few blocks get their multiprocessors before the many of the main stream.
-  cudaStream_t made = nullptr;
-  if (error == cudaSuccess) error = cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest);
+  if (error == cudaSuccess) {
+    error = cudaStreamCreateWithPriority(&made->stream, cudaStreamNonBlocking, greatest);
+  }
   const cudaError_t back = cudaSetDevice(before);
-  if (error == cudaSuccess) error = back;
-  if (error == cudaSuccess) stream_ = made;
+  return error == cudaSuccess ? back : error;
+}
+
+/// 0: none.
+cudaError_t capture_of(cudaStream_t stream, unsigned long long* id) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long found = 0;
+  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &found);
+  *id = status == cudaStreamCaptureStatusNone ? 0 : found;
   return error;
 }
 
-cudaError_t SideStream::fork(cudaStream_t main) const {
-  const cudaError_t error = cudaEventRecord(forked_, main);
-  return error == cudaSuccess ? cudaStreamWaitEvent(stream_, forked_) : error;
+/// One that is free of captures, or part of `main`'s own. The pool is locked.
+cudaError_t find_or_make(int device, cudaStream_t main, SideStream** side) {
+  unsigned long long ours = 0;
+  if (const cudaError_t error = capture_of(main, &ours); error != cudaSuccess) return error;
+  std::deque<SideStream>& sides = pool().of_device[device];
+  for (SideStream& s : sides) {
+    unsigned long long theirs = 0;
+    if (const cudaError_t error = capture_of(s.stream, &theirs); error != cudaSuccess) return error;
+    if (theirs == 0 || theirs == ours) {
+      *side = &s;
+      return cudaSuccess;
+    }
+  }
+  // A capture in progress forbids none of the calls of make(), but this thread's mode might.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode);
+  if (error != cudaSuccess) return error;
+  SideStream made{};
+  error = make(device, &made);
+  const cudaError_t back = cudaThreadExchangeStreamCaptureMode(&mode);
+  if (error == cudaSuccess) error = back;
+  if (error == cudaSuccess) *side = &sides.emplace_back(made);
+  return error;
 }
 
-cudaError_t SideStream::join(cudaStream_t main) const {
-  const cudaError_t error = cudaEventRecord(joined_, stream_);
-  return error == cudaSuccess ? cudaStreamWaitEvent(main, joined_) : error;
+}  // namespace
+
+cudaError_t prepare_side_stream(int device) {
+  const std::lock_guard<std::mutex> lock(pool().mutex);
+  std::deque<SideStream>& sides = pool().of_device[device];
+  if (!sides.empty()) return cudaSuccess;
+  SideStream made{};
+  const cudaError_t error = make(device, &made);
+  if (error == cudaSuccess) sides.push_back(made);
+  return error;
 }
 
-SideStream* side_stream(int device) {
-  constexpr int kDevices = 64;
-  static SideStream streams[kDevices];
-  return device >= 0 && device < kDevices ? &streams[device] : nullptr;
+cudaError_t Fork::begin(int device, cudaStream_t main) {
+  turn_ = std::unique_lock<std::mutex>(pool().mutex);
+  main_ = main;
+  cudaError_t error = find_or_make(device, main, &side_);
+  if (error == cudaSuccess) error = cudaEventRecord(side_->forked, main);
+  if (error == cudaSuccess) error = cudaStreamWaitEvent(side_->stream, side_->forked);
+  return error;
+}
+
+cudaError_t Fork::join() {
+  cudaError_t error = cudaEventRecord(side_->joined, side_->stream);
+  if (error == cudaSuccess) error = cudaStreamWaitEvent(main_, side_->joined);
+  turn_.unlock();
+  return error;
 }
 
 }  // namespace attnbench::sm90_mixed

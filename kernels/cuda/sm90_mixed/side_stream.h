@@ -3,35 +3,38 @@
 
 #include <cuda_runtime_api.h>
 
+#include <mutex>
+
 namespace attnbench::sm90_mixed {
 
-/// One per device, made once and kept for the life of the process. Launches of one device come from one
-/// thread at a time: the events are reused by each.
-class SideStream {
- public:
-  /// Makes it, if it is not there. Not while a graph is captured.
-  cudaError_t prepare(int device);
-
-  bool ready() const { return stream_ != nullptr; }
-  cudaStream_t stream() const { return stream_; }
-
-  /// From here on the side stream runs beside `main`, after what `main` holds already.
-  cudaError_t fork(cudaStream_t main) const;
-
-  /// To be recorded when work on the side stream has got its place; then `main` may wait for that.
-  cudaEvent_t started() const { return started_; }
-
-  /// From here on `main` waits for the side stream.
-  cudaError_t join(cudaStream_t main) const;
-
- private:
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t forked_ = nullptr;
-  cudaEvent_t started_ = nullptr;
-  cudaEvent_t joined_ = nullptr;
+struct SideStream {
+  cudaStream_t stream;
+  cudaEvent_t forked, started, joined;
 };
 
-/// That of device `device`; null where the number is beyond what is kept.
-SideStream* side_stream(int device);
+/// Makes a side stream of device `device` ready, so that a launch finds one.
+cudaError_t prepare_side_stream(int device);
+
+/// A side stream that runs beside `main`, from begin() to join(). Threads may launch, and capture graphs, at
+/// the same time: they take turns from begin() to join(), and a side stream that is part of a capture serves
+/// no other stream until that capture has ended.
+class Fork {
+ public:
+  /// From here on the side stream runs beside `main`, after what `main` holds already.
+  cudaError_t begin(int device, cudaStream_t main);
+
+  cudaStream_t stream() const { return side_->stream; }
+
+  /// To be recorded when work on the side stream has got its place; then `main` may wait for that.
+  cudaEvent_t started() const { return side_->started; }
+
+  /// From here on `main` waits for the side stream. After a successful begin() it must be called.
+  cudaError_t join();
+
+ private:
+  std::unique_lock<std::mutex> turn_;
+  cudaStream_t main_ = nullptr;
+  SideStream* side_ = nullptr;
+};
 
 }  // namespace attnbench::sm90_mixed

@@ -65,6 +65,9 @@ __global__ void __launch_bounds__(Together<kType>::P::kThreads, 1)
     smem.prefill.init_barriers();
     hopper::fence_barrier_init();
   }
+  if (p.prefill.tokens_per_tile * p.prefill.heads_per_tile < T::kPrefill.block_m) {
+    smem.prefill.clear_rows_from(p.prefill.tokens_per_tile * p.prefill.heads_per_tile);
+  }
   if (warp >= D::kFirstConsumerWarp) {
     if (lane == 0) {
       smem.decode.init_barriers(warp - D::kFirstConsumerWarp);

@@ -108,12 +108,13 @@ class FewSequences {
     const bool empty = begin >= end;
     WorkItem item;
     item.q_row = notes_.first[owner].q_row + first;
-    item.q_tokens = tokens;
+    item.q_tokens = static_cast<int16_t>(tokens);
     item.diagonal = diagonal;
     item.k_len = k_len;
     item.kv_base = notes_.first[owner].kv_base;
     item.n_begin = empty ? 0 : begin / kBlockN;
     item.n_end = empty ? 0 : (end + kBlockN - 1) / kBlockN;
+    item.expired = expired_keys(first, diagonal, p_.reach_left, item.n_begin, kBlockN);
     return item;
   }
 

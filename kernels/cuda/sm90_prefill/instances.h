@@ -20,6 +20,7 @@ struct Maps {
   CUtensorMap q;
   KvMaps k;
   KvMaps v;
+  CUtensorMap v_row;  ///< one chunk of one row of V, where the keys that a sequence's queries see begin
 };
 
 /// Keys of a sequence up to which an instantiation for short tiles is the faster one.

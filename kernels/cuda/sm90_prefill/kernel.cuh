@@ -30,6 +30,9 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
     smem.init_barriers();
     hopper::fence_barrier_init();
   }
+  if (p.tokens_per_tile * p.heads_per_tile < kShape.block_m) {
+    smem.clear_rows_from(p.tokens_per_tile * p.heads_per_tile);
+  }
   __syncthreads();
 
   if (warp_group == 0) {

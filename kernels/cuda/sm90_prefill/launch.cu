@@ -52,13 +52,18 @@ int32_t window_shift(const Instance& instance, const AttentionParams& p) {
   }
 }
 
+/// Chunks from the first head's first to the last head's last.
+uint64_t row_chunks_of(const AttentionParams& p, const KvRows& rows) {
+  return static_cast<uint64_t>(p.num_heads_kv - 1) * rows.head_chunks + p.head_dim / hopper::kChunkChannels;
+}
+
 /// The maps of K or V; `rows` says how their coordinates count blocks and heads.
 bool encode_kv_maps(KvMaps* maps, KvRows* rows, const Instance& instance, const AttentionParams& p,
                     const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
-  const uint32_t chunks = p.head_dim / hopper::kChunkChannels;
+  const auto chunks = static_cast<uint32_t>(p.head_dim / hopper::kChunkChannels);
   rows->block_rows = static_cast<int32_t>(stride_block / stride_token);
   rows->head_chunks = static_cast<int32_t>(stride_head / hopper::kChunkChannels);
-  const uint64_t row_chunks = (p.num_heads_kv - 1) * static_cast<uint64_t>(rows->head_chunks) + chunks;
+  const uint64_t row_chunks = row_chunks_of(p, *rows);
   if (base == nullptr) base = p.q;  // no sequence has keys; the map is not used, but must have an address
   const uint64_t row_bytes = stride_token * dtype_size(p.dtype_k);
   return hopper::encode_grouped_map(&maps->whole, p.dtype_k, base, row_bytes, row_chunks,
@@ -97,14 +102,6 @@ KernelStatus check_strides(const AttentionParams& p, KernelMessage* message) {
   };
   for (const auto& s : strides) {
     if (s.value <= 0 || s.value % s.multiple != 0) return bad(s.name, s.multiple, s.value);
-  }
-  const struct {
-    const char* name;
-    const void* pointer;
-  } pointers[] = {{"q", p.q}, {"k", p.k}, {"v", p.v}, {"out", p.out}};
-  for (const auto& a : pointers) {
-    const auto address = reinterpret_cast<std::uintptr_t>(a.pointer);
-    if (address % 16 != 0) return bad(a.name, 16, static_cast<int64_t>(address % 16));
   }
   if (p.features & kPagedKv) {
     if (p.k_stride_block % p.k_stride_token != 0)
@@ -211,6 +208,12 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                          Launch* launch) {
   if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
     return s;
+  const Alignment pointers[] = {{"q", p.q, 16},
+                                {"k", p.k, 16},
+                                {"v", p.v, 16},
+                                {"out", p.out, 16},
+                                {"workspace", context.workspace, 16}};
+  if (const KernelStatus s = check_alignment(kAttention, pointers, message); s != KernelStatus::kOk) return s;
   const std::size_t needed = workspace_bytes_of(instance, p);
   if (context.workspace == nullptr || context.workspace_bytes < needed) {
     return refuse(message, KernelStatus::kBadArgument,
@@ -258,7 +261,10 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
       !encode_kv_maps(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token,
                       p.k_stride_head) ||
       !encode_kv_maps(&maps.v, &k.v_rows, instance, p, p.v, p.v_stride_block, p.v_stride_token,
-                      p.v_stride_head)) {
+                      p.v_stride_head) ||
+      !hopper::encode_row_window_map(&maps.v_row, p.dtype_v, p.v != nullptr ? p.v : p.q,
+                                     p.v_stride_token * dtype_size(p.dtype_v), row_chunks_of(p, k.v_rows), 1,
+                                     1)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 
@@ -272,6 +278,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
       .kv_budget = k.kv_budget,
       .first_drawn = draw_first ? 0 : launch->blocks,
       .skip_q_len = skip_q_len,
+      .reach_left = k.reach_left,
   };
   return KernelStatus::kOk;
 }

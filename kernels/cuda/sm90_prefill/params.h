@@ -7,13 +7,16 @@
 
 #include <cstdint>
 
+#include "kernels/contract/hd.h"
+
 namespace attnbench::sm90_prefill {
 
 /// Rows of one sequence that one block computes, for one head tile. Tokens count from the tile's first unless
 /// said.
 struct alignas(16) WorkItem {
   int32_t q_row;     ///< packed row of q of the first token
-  int32_t q_tokens;  ///< tokens, 1..tokens_per_tile
+  int16_t q_tokens;  ///< tokens, 1..tokens_per_tile
+  int16_t expired;   ///< keys of KV block n_begin, from its first on, that no query of the sequence sees
   int32_t diagonal;  ///< key on the diagonal of the first token: its index + len_k - len_q
   int32_t k_len;     ///< keys of the sequence
   int32_t kv_base;   ///< packed: row of its first key; paged: its row of the block table
@@ -21,6 +24,21 @@ struct alignas(16) WorkItem {
   int32_t n_end;
   int32_t head;  ///< head tile, 0 .. num_head_tiles - 1; in the list on the device: the item's group
 };
+
+/// `q_tokens` and `expired` as one word, and back: for shuffles and for loads of whole words.
+ATTNBENCH_HD inline int32_t pack_tokens(const WorkItem& item) { return item.expired << 16 | item.q_tokens; }
+ATTNBENCH_HD inline void unpack_tokens(WorkItem& item, int32_t word) {
+  item.q_tokens = static_cast<int16_t>(word & 0xffff);
+  item.expired = static_cast<int16_t>(word >> 16);
+}
+
+/// WorkItem::expired of a tile whose first token is the sequence's token `first`, with diagonal key
+/// `diagonal`. Keys left of the tile's own window that earlier queries see do not count.
+ATTNBENCH_HD inline int16_t expired_keys(int32_t first, int32_t diagonal, int32_t reach_left, int32_t n_begin,
+                                         int32_t block_n) {
+  const int32_t keys = diagonal - first - reach_left - n_begin * block_n;
+  return static_cast<int16_t>(keys < 0 ? 0 : keys);
+}
 
 /// What the epilogue needs of a WorkItem.
 struct TileRows {
@@ -61,6 +79,7 @@ struct ScheduleParams {
   KvBudget kv_budget;
   int32_t first_drawn;  ///< Schedule::next_work at first: the blocks, where their first works are not drawn
   int32_t skip_q_len;   ///< sequences of at most so many queries are none of this kernel's
+  int32_t reach_left;   ///< keys visible left of the diagonal
 };
 
 /// Most sequences of a launch whose blocks find their work by themselves (few_sequences.cuh).

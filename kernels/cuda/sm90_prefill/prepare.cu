@@ -71,12 +71,13 @@ __device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s,
   const KeyBounds keys = visible_keys_of_rows(p, first, first + tokens - 1, range.q_len, range.k_len);
   WorkItem item;
   item.q_row = range.q_begin + first;
-  item.q_tokens = tokens;
+  item.q_tokens = static_cast<int16_t>(tokens);
   item.diagonal = first + range.k_len - range.q_len;
   item.k_len = range.k_len;
   item.kv_base = page.kv_base[i];
   item.n_begin = keys.begin / s.block_n;
   item.n_end = (keys.end + s.block_n - 1) / s.block_n;
+  item.expired = expired_keys(first, item.diagonal, s.reach_left, item.n_begin, s.block_n);
   item.head = page.group[i];
   return item;
 }
@@ -127,10 +128,11 @@ __device__ int fill_page(const AttentionParams& p, const ScheduleParams& s, int 
   const SeqRange range = exists ? own_range(p, s, b) : SeqRange{0, 0, 0};
   const int base = !exists ? 0 : p.features & kPagedKv ? b : p.cu_seqlens_k[b];
   const int tiles = (range.q_len + s.tokens_per_tile - 1) / s.tokens_per_tile;
-  // Both sums in one scan: fewer than 2^31 tiles and 2^32 keys on a page.
+  // Both sums in one scan: fewer than 2^31 tiles and, as keys decide the order alone, 2^32 keys on a page.
+  const int counted_keys = min(range.k_len, 1 << 22);
   int64_t total;
   const int64_t before =
-      block_sum_before(static_cast<int64_t>(tiles) << 32 | range.k_len, page.scratch[0], &total);
+      block_sum_before(static_cast<int64_t>(tiles) << 32 | counted_keys, page.scratch[0], &total);
   const int64_t page_keys = total & 0xffffffff;
   // Where one page holds all sequences, the order need not be known before.
   if (p.batch <= kThreads) *order = Order(s, page_keys, p.max_seqlen_k);

@@ -84,10 +84,12 @@ class KvLoader {
         pages_(p, lane) {}
 
   /// Loads the keys and values of a tile of queries: K of each block before V of the block before, as the
-  /// consumers use them. `near_end` runs when it is time to find out what comes after the tile.
+  /// consumers use them. Of block n_begin the first `expired` keys are none that a query sees: their pages
+  /// are not followed, and their values arrive as zeros. `near_end` runs when it is time to find out what
+  /// comes after the tile.
   template <class Action>
-  __device__ __forceinline__ void load(int n_begin, int n_end, int k_len, int kv_base, int kv_head,
-                                       Action near_end) {
+  __device__ __forceinline__ void load(int n_begin, int n_end, int k_len, int expired, int kv_base,
+                                       int kv_head, Action near_end) {
     if (n_begin >= n_end) {
       near_end();
       return;
@@ -100,12 +102,12 @@ class KvLoader {
       KvBox next{};
       if (n >= n_begin) {
         next = locate(k_len, kv_base, n);
-        load_k(next, kv_head);
+        load_k(next, n == n_begin ? expired : 0, kv_head);
         if (p_.block_table != nullptr) {  // behind the first copies, which it would delay
           pages_.look_ahead(kv_base, k_len, n >> p_.window_shift, kShape.block_n);
         }
       }
-      if (n < n_end - 1) load_v(box, kv_head);
+      if (n < n_end - 1) load_v(box, n < n_begin ? expired : 0, kv_head);
       if (n < n_begin) break;
       box = next;
     }
@@ -113,6 +115,7 @@ class KvLoader {
 
  private:
   static constexpr int kNearEnd = 2;  ///< KV blocks before a tile's last
+  static constexpr bool kMayExpire = kShape.masked && !kShape.short_tiles;  ///< takes windows
 
   /// This lane's box of KV block n.
   __device__ __forceinline__ KvBox locate(int k_len, int kv_base, int n) {
@@ -124,30 +127,31 @@ class KvLoader {
     return {pages_.block_of(page), row - page * p_.block_size, left};
   }
 
-  __device__ __forceinline__ void load_k(const KvBox& box, int kv_head) {
+  __device__ __forceinline__ void load_k(const KvBox& box, int expired, int kv_head) {
     smem_.k_empty[k_.stage()].wait(k_.parity() ^ 1);  // a fresh ring is empty
-    copy(smem_.k[k_.stage()], maps_.k, p_.k_rows, kv_head, box, smem_.k_full[k_.stage()]);
+    copy<false>(smem_.k[k_.stage()], maps_.k, p_.k_rows, kv_head, box, expired, smem_.k_full[k_.stage()]);
     k_.advance();
   }
 
-  __device__ __forceinline__ void load_v(const KvBox& box, int kv_head) {
+  __device__ __forceinline__ void load_v(const KvBox& box, int expired, int kv_head) {
     smem_.v_empty[v_.stage()].wait(v_.parity() ^ 1);
-    copy(smem_.v[v_.stage()], maps_.v, p_.v_rows, kv_head, box, smem_.v_full[v_.stage()]);
+    copy<true>(smem_.v[v_.stage()], maps_.v, p_.v_rows, kv_head, box, expired, smem_.v_full[v_.stage()]);
     v_.advance();
   }
 
   /// Fills `tile`, whose last readers have arrived at its barrier, and announces it on `full`: the whole of
   /// it counts, rows that come as zeros included.
+  template <bool kIsV>
   __device__ __forceinline__ void copy(uint8_t* tile, const KvMaps& maps, const KvRows& rows, int kv_head,
-                                       const KvBox& box, hopper::Mbarrier& full) const {
+                                       const KvBox& box, int expired, hopper::Mbarrier& full) const {
     if (lane_ == 0) full.arrive_expecting(D::kKvBytes);
     __syncwarp();
     const int32_t lane_row = box.block * rows.block_rows + box.row;
     const int32_t chunk = kv_head * rows.head_chunks;
     const int32_t box_bytes = p_.box_rows / hopper::kGroupRows * D::kKvGroupBytes;
     const bool issues = hopper::elect_lane();
-    if (__builtin_expect(box.left < kShape.block_n, 0)) {
-      copy_groups(tile, maps.window, lane_row, box.left, chunk, issues, full);
+    if (__builtin_expect(box.left < kShape.block_n || (kMayExpire && expired > 0), 0)) {
+      copy_groups<kIsV>(tile, maps, lane_row, box.left, expired, chunk, issues, full);
       return;
     }
     if (p_.box_rows == kShape.block_n) {
@@ -165,23 +169,47 @@ class KvLoader {
     if (issues) hopper::tma_load(destination, map, {0, 0, chunk, 0, row}, full);
   }
 
-  /// Of a tile in which the sequence ends.
-  __device__ __forceinline__ void copy_groups(uint8_t* tile, const CUtensorMap& map, int32_t lane_row,
-                                              int32_t left, int32_t chunk, bool issues,
+  /// Of a tile in which the sequence ends, or the keys that its queries see begin.
+  template <bool kIsV>
+  __device__ __forceinline__ void copy_groups(uint8_t* tile, const KvMaps& maps, int32_t lane_row,
+                                              int32_t left, int32_t expired, int32_t chunk, bool issues,
                                               hopper::Mbarrier& full) const {
 #pragma unroll 1
     for (int i = 0; i < boxes_; ++i) {
       int32_t row = __shfl_sync(~0u, lane_row, i);
 #pragma unroll 1
       for (int r = 0; r < p_.box_rows; r += hopper::kGroupRows) {
-        const int32_t valid = max(0, min(left, hopper::kGroupRows));
-        if (issues) {
-          hopper::tma_load(tile, map, {0, hopper::kRowBound - valid, chunk, row + valid, hopper::kRowBound},
-                           full);
+        if (kIsV && kMayExpire && expired > 0 && expired < hopper::kGroupRows) {
+          copy_rows(tile, row, left, expired, chunk, issues, full);
+        } else if (issues) {
+          // An expired group arrives as zeros, wherever its row is. Keys among others may be what they are:
+          // their scores are not used.
+          const int32_t valid =
+              kMayExpire && expired >= hopper::kGroupRows ? 0 : max(0, min(left, hopper::kGroupRows));
+          hopper::tma_load(tile, maps.window,
+                           {0, hopper::kRowBound - valid, chunk, row + valid, hopper::kRowBound}, full);
         }
         tile += D::kKvGroupBytes;
         row += hopper::kGroupRows;
         left -= hopper::kGroupRows;
+        if constexpr (kMayExpire) expired -= hopper::kGroupRows;
+      }
+    }
+  }
+
+  /// The group in which the first key lies that a query sees, row by row: the others are zeros.
+  __device__ __forceinline__ void copy_rows(uint8_t* group, int32_t row, int32_t left, int32_t expired,
+                                            int32_t chunk, bool issues, hopper::Mbarrier& full) const {
+#pragma unroll 1
+    for (int r = 0; r < hopper::kGroupRows; ++r) {
+      const int32_t valid = r >= expired && r < left ? 1 : 0;
+#pragma unroll 1
+      for (int c = 0; c < D::kChunks; ++c) {
+        if (issues) {
+          hopper::tma_load(group + c * D::kAtomBytes + r * hopper::kChunkBytes, maps_.v_row,
+                           {0, hopper::kRowBound - valid, chunk + c, row + r + valid, hopper::kRowBound},
+                           full);
+        }
       }
     }
   }
@@ -211,7 +239,11 @@ __device__ __forceinline__ void schedule(const KernelParams& p, SharedMemory<kSh
       smem.next_item = item;
       smem.next_full.arrive();
     }
-    if (!more) break;
+    if (!more) {
+      cudaGridDependencySynchronize();  // also by blocks without work: what comes next must find the counter
+                                        // set
+      break;
+    }
     // Not before: blocks that hoard work are slower, by 3 to 7 %.
     smem.next_empty.wait(parity ^ 1);
     source.draw();
@@ -252,7 +284,7 @@ __device__ __forceinline__ void produce(const Maps& maps, const KernelParams& p,
     __syncwarp();
     if (item.head < 0) break;
     q.advance();
-    loader.load(item.n_begin, item.n_end, item.k_len, item.kv_base,
+    loader.load(item.n_begin, item.n_end, item.k_len, item.expired, item.kv_base,
                 p.by_head_tiles_per_kv_head.quotient(item.head), [&] {
                   if (lane == 0) smem.next_empty.arrive();
                 });

@@ -70,7 +70,8 @@ class WorkSource {
     if (lists_) {
       const auto* words = reinterpret_cast<const int4*>(&p_.schedule->items[index]);
       const int4 a = __ldcg(words), b = __ldcg(words + 1);
-      item = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+      item = {.q_row = a.x, .diagonal = a.z, .k_len = a.w, .kv_base = b.x, .n_begin = b.y, .n_end = b.z};
+      unpack_tokens(item, a.y);
     } else {
       item = few_.item(index, first_head + width == heads_);
     }

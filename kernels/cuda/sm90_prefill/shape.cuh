@@ -86,10 +86,15 @@ __device__ __forceinline__ int token_of_row(const KernelParams& p, int row) {
 __device__ __forceinline__ WorkItem take_item(const WorkItem& published, int lane) {
   WorkItem item{};
   if (lane == 0) item = published;
-  return {__shfl_sync(~0u, item.q_row, 0),    __shfl_sync(~0u, item.q_tokens, 0),
-          __shfl_sync(~0u, item.diagonal, 0), __shfl_sync(~0u, item.k_len, 0),
-          __shfl_sync(~0u, item.kv_base, 0),  __shfl_sync(~0u, item.n_begin, 0),
-          __shfl_sync(~0u, item.n_end, 0),    __shfl_sync(~0u, item.head, 0)};
+  unpack_tokens(item, __shfl_sync(~0u, pack_tokens(item), 0));
+  item.q_row = __shfl_sync(~0u, item.q_row, 0);
+  item.diagonal = __shfl_sync(~0u, item.diagonal, 0);
+  item.k_len = __shfl_sync(~0u, item.k_len, 0);
+  item.kv_base = __shfl_sync(~0u, item.kv_base, 0);
+  item.n_begin = __shfl_sync(~0u, item.n_begin, 0);
+  item.n_end = __shfl_sync(~0u, item.n_end, 0);
+  item.head = __shfl_sync(~0u, item.head, 0);
+  return item;
 }
 
 /// Shared memory. Q is [chunks of 64 channels][rows][128 bytes], K and V are [groups of 8 rows][chunks][8
@@ -111,6 +116,21 @@ struct alignas(1024) SharedMemory {
   hopper::Mbarrier q_full[kShape.q_stages], q_empty[kShape.q_stages];
   hopper::Mbarrier k_full[kKStages], k_empty[kKStages];
   hopper::Mbarrier v_full[D::kVStages], v_empty[D::kVStages];
+
+  /// Zeroes the rows of Q from `used` on, which no copy writes. Left as they were they may be NaN, and then
+  /// every block of keys is weighed twice. All threads; products see it behind a barrier of the block.
+  __device__ void clear_rows_from(int used) {
+    constexpr int kUnits = hopper::kChunkBytes / sizeof(uint4);
+    const int units = (kShape.block_m - used) * kUnits;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < units; i += blockDim.x) {
+#pragma unroll 1
+      for (int c = 0; c < kShape.q_stages * D::kChunks; ++c) {
+        reinterpret_cast<uint4*>(q[0] + c * D::kQChunkBytes)[used * kUnits + i] = uint4{};
+      }
+    }
+    cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);
+  }
 
   __device__ void init_barriers() {
     next_full.init(1);

@@ -65,6 +65,9 @@ struct SeenKeys {
 struct OnlineSoftmax {
   /// Weights of one lane in one block may sum to this; far below the greatest fp16.
   static constexpr float kHeaviest = 1024.0f;
+  /// A sink may outweigh the reference by 2 to this power. More, and fp16 weights would be subnormal beside
+  /// it.
+  static constexpr float kSinkRoom = 32.0f;
 
   float offset[2] = {INFINITY, INFINITY};  ///< -factor * reference; inf while the row has seen no key
   float sum[2] = {0.0f, 0.0f};
@@ -102,7 +105,7 @@ struct OnlineSoftmax {
       const float block =
           quad_reduce(fmaxf(block_max[h][0], block_max[h][1]), [](float a, float b) { return fmaxf(a, b); });
       const float previous = offset[h];  // of a sink
-      offset[h] = fminf(previous, -(block * factor));
+      offset[h] = fminf(previous + kSinkRoom, -(block * factor));
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
       sum[h] *= hopper::exp2_approx(usable[h] - previous);
     }

@@ -1,0 +1,157 @@
+#include "kernels/cuda/sm90_decode/workspace.h"
+
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "kernels/common/checks.h"
+#include "kernels/common/mask.h"
+#include "kernels/cuda/sm90_decode/sm90_decode.h"
+
+namespace attnbench::sm90_decode {
+namespace {
+
+/// Most tiles of a sequence: a window that begins inside a tile touches one more than an aligned one, so a
+/// shorter sequence may have more than the longest.
+int32_t most_tiles(const Instance& instance, const AttentionParams& p) {
+  const int64_t tile = instance.tile_tokens;
+  const int64_t longest = (int64_t{p.max_seqlen_k} + tile - 1) / tile;
+  if (p.window_left < 0 || p.max_seqlen_k == 0) return static_cast<int32_t>(longest);
+  const int64_t seen = std::max<int64_t>(p.max_seqlen_q, 1) + p.window_left;
+  return static_cast<int32_t>(std::min(longest, (seen + 2 * tile - 2) / tile));
+}
+
+/// The plans that workspaces have, by address. Kept for the life of the process.
+class Plans {
+ public:
+  struct Plan {
+    std::size_t counters_bytes, states_bytes;
+    void* stream;
+  };
+
+  void set(const void* workspace, const Plan& plan) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    plans_[workspace] = plan;
+  }
+  void erase(const void* workspace) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    plans_.erase(workspace);
+  }
+  std::optional<Plan> find(const void* workspace) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = plans_.find(workspace);
+    return found == plans_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const void*, Plan> plans_;
+};
+
+Plans& plans() {
+  static Plans all;
+  return all;
+}
+
+}  // namespace
+
+TileRange guess_tiles(const Instance& instance, const AttentionParams& p) {
+  const KeyBounds keys =
+      visible_keys_of_sequence(std::min(p.window_left, kFar), std::max(p.max_seqlen_q, 1), p.max_seqlen_k);
+  return tiles_of_keys(keys.begin, keys.end, instance.tile_tokens);
+}
+
+Guess guess(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+            const Division& division) {
+  const TileRange tiles = guess_tiles(instance, p);
+  Guess g{};
+  g.tiles = tiles.end - tiles.begin;
+  g.first_tile = tiles.begin;
+  g.sequence_units =
+      sequence_units(std::max(p.max_seqlen_q, 1),
+                     units_of_tiles(tiles.end - tiles.begin, division.unit_shift), division.segment_cost);
+  g.total_units = g.sequence_units * p.batch;
+  const int32_t most = units_of_tiles(most_tiles(instance, p), division.unit_shift);
+  g.most_units = int64_t{sequence_units(std::max(p.max_seqlen_q, 1), most, division.segment_cost)} * p.batch;
+  // More parts than this would be empty.
+  const int64_t useful = std::max<int64_t>((g.total_units + division.min_units - 1) / division.min_units, 1);
+  const int resident = context.multiprocessors * instance.blocks_per_sm;
+  const int parts = std::clamp(resident / p.num_heads_kv, 1, division.max_parts);
+  g.parts = static_cast<int32_t>(std::min<int64_t>(parts, useful));
+  if (division.split_every_unit) {
+    g.partials = static_cast<int32_t>(std::max<int64_t>(g.most_units, 1));
+  } else {
+    g.partials = 2 * g.parts;
+    if (instance.first_waits) g.waiting_parts = g.parts;
+  }
+  return g;
+}
+
+Workspace workspace_of(const AttentionParams& p, const Guess& g) {
+  constexpr std::size_t kAlign = 256;
+  const auto aligned = [](std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; };
+  const std::size_t partials = static_cast<std::size_t>(g.partials) * p.num_heads_kv;
+  const std::size_t rows = partials * max_rows(p);
+  Workspace w{};
+  w.counters_bytes = aligned((partials + 1) * sizeof(uint32_t));
+  const std::size_t state_out =
+      static_cast<std::size_t>(g.waiting_parts) * p.num_heads_kv * max_rows(p) * p.head_dim * sizeof(float);
+  w.states = w.counters_bytes;
+  w.state_lse = w.states + state_out;
+  w.states_bytes = aligned(state_out + state_out / 4);
+  w.partial_lse = w.states + w.states_bytes;
+  w.partial_out = w.partial_lse + aligned(rows * sizeof(float));
+  w.bytes = w.partial_out + rows * p.head_dim * sizeof(float);
+  return w;
+}
+
+KernelStatus check_workspace(const Workspace& w, const LaunchContext& context, KernelMessage* message) {
+  const Alignment workspace[] = {{"workspace", context.workspace, 16}};
+  if (const KernelStatus s = check_alignment(kAttention, workspace, message); s != KernelStatus::kOk)
+    return s;
+  if (context.workspace != nullptr && context.workspace_bytes >= w.bytes) return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kBadArgument,
+                "sm90_decode: workspace of %zu bytes required, given %zu", w.bytes, context.workspace_bytes);
+}
+
+std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
+                               const LaunchContext& context, const Division& division) {
+  return workspace_of(p, guess(instance, p, context, division)).bytes;
+}
+
+KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                           const Division& division, KernelMessage* message) {
+  const Workspace w = workspace_of(p, guess(instance, p, context, division));
+  if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
+  auto* workspace = static_cast<unsigned char*>(context.workspace);
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  cudaError_t error = cudaMemsetAsync(workspace, 0, w.counters_bytes, stream);
+  if (error == cudaSuccess) error = cudaMemsetAsync(workspace + w.states, 0xff, w.states_bytes, stream);
+  if (error != cudaSuccess) {
+    return refuse(message, KernelStatus::kDeviceError, "sm90_decode: %s", cudaGetErrorString(error));
+  }
+  plans().set(workspace, {w.counters_bytes, w.states_bytes, context.stream});
+  return KernelStatus::kOk;
+}
+
+KernelStatus check_plan(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
+                        const Division& division, KernelMessage* message) {
+  const Workspace w = workspace_of(p, guess(instance, p, context, division));
+  if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
+  const auto bad = [&](const char* given) {
+    return refuse(message, KernelStatus::kBadArgument,
+                  "sm90_decode: a plan for this launch and stream required of the workspace, given %s: call "
+                  "plan first",
+                  given);
+  };
+  const std::optional<Plans::Plan> plan = plans().find(context.workspace);
+  if (!plan) return bad("none");
+  if (plan->counters_bytes != w.counters_bytes || plan->states_bytes != w.states_bytes) {
+    return bad("one for other maxima or heads");
+  }
+  return plan->stream == context.stream ? KernelStatus::kOk : bad("one on another stream");
+}
+
+void forget_plan(const LaunchContext& context) { plans().erase(context.workspace); }
+
+}  // namespace attnbench::sm90_decode
