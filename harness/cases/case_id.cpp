@@ -96,6 +96,7 @@ std::string case_id(const CaseParams& p) {
     id += p.causal ? "/causal" : "/full";
     if (p.window_left >= 0 || p.window_right >= 0)
       id += fmt::format("/window{},{}", p.window_left, p.window_right);
+    if (p.expired != Expired::kKept) id += fmt::format("/expired-{}", expired_name(p.expired));
     if (p.softcap > 0) id += fmt::format("/softcap{}", p.softcap);
     if (p.alibi != Alibi::kNone) {
       id += fmt::format("/alibi-{}{}", alibi_name(p.alibi), p.alibi_sqrt ? "-sqrt" : "");
@@ -146,6 +147,7 @@ std::string case_yaml(const CaseParams& p) {
   if (p.window_left >= 0 || p.window_right >= 0) {
     y += fmt::format(", window: \"{},{}\"", p.window_left, p.window_right);
   }
+  if (p.expired != Expired::kKept) y += fmt::format(", expired: {}", expired_name(p.expired));
   if (p.softcap > 0) y += fmt::format(", softcap: {}", p.softcap);
   if (p.alibi != Alibi::kNone) y += fmt::format(", alibi: {}", alibi_name(p.alibi));
   if (p.alibi_sqrt) y += ", alibi_sqrt: true";

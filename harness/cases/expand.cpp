@@ -85,6 +85,24 @@ void check_types(const CaseParams& p, const Place& place) {
   }
 }
 
+/// Which rows no query sees, and how they can be missing.
+template <class Place>
+void check_expired(const CaseParams& p, const Place& place) {
+  if (p.op != Op::kAttention || p.expired == Expired::kKept) return;
+  if (p.window_left < 0) {
+    fail(
+        place("expired"),
+        fmt::format("expired: {} is about rows left of a window, but no window bounds the left side; set one "
+                    "such as 'window: \"100,0\"', or drop expired",
+                    expired_name(p.expired)));
+  }
+  if (p.expired == Expired::kFreed && p.kv != KvSource::kPaged) {
+    fail(place("expired"),
+         "expired: freed takes blocks from a sequence, which only paged KV has; set 'kv: paged', or write "
+         "'expired: nan'");
+  }
+}
+
 /// Checks what only several keys together can tell.
 void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   const auto place = [&](std::string_view key) {
@@ -125,6 +143,7 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   }
   check_widths(p, place);
   check_types(p, place);
+  check_expired(p, place);
   check_paths(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];
@@ -204,6 +223,7 @@ CaseParams normalised(CaseParams p) {
     p.num_heads_q = p.num_heads_kv;
     p.causal = defaults.causal;
     p.window_left = p.window_right = -1;
+    p.expired = Expired::kKept;
     p.softmax_scale.reset();
     p.softcap = 0;
     p.alibi = Alibi::kNone;
@@ -238,6 +258,7 @@ CaseParams normalised(CaseParams p) {
     p.kv_layout = defaults.kv_layout;
     p.block_size = defaults.block_size;
     p.page_layout = defaults.page_layout;
+    if (p.expired == Expired::kFreed) p.expired = Expired::kNan;  // without blocks, as packed_paged asks
   }
   if (p.page_layout != PageLayout::kSharedPrefix) p.shared_prefix = 0;
   if (p.path != Path::kSplitDecode) p.decode_threshold = defaults.decode_threshold;

@@ -18,6 +18,9 @@ enum class PageLayout { kContiguous, kShuffled, kSharedPrefix };
 enum class Path { kOneCall, kCascade, kSplitDecode, kDcp };
 /// Whether slopes are given per query head or per sequence and query head.
 enum class Alibi { kNone, kPerHead, kPerSequence };
+/// What lies left of every query's window: values as anywhere; poison; or poison, in blocks whose entries of
+/// the block table are junk.
+enum class Expired { kKept, kNan, kFreed };
 /// Rotary embedding: none, or how the channels of a row pair up.
 enum class Rotary { kNone, kNeox, kInterleaved };
 /// What keys and values are quantised to: both to e4m3 or int8, or K alone to int8.
@@ -46,6 +49,11 @@ constexpr const char* page_layout_name(PageLayout l) {
 constexpr const char* alibi_name(Alibi a) {
   constexpr const char* names[] = {"none", "per_head", "per_sequence"};
   return names[static_cast<int>(a)];
+}
+
+constexpr const char* expired_name(Expired e) {
+  constexpr const char* names[] = {"kept", "nan", "freed"};
+  return names[static_cast<int>(e)];
 }
 
 constexpr const char* path_name(Path p) {
@@ -93,6 +101,7 @@ struct CaseParams {
   bool causal = false;
   int32_t window_left = -1;
   int32_t window_right = -1;
+  Expired expired = Expired::kKept;     ///< what lies left of every query's window
   std::optional<double> softmax_scale;  ///< default 1/sqrt(head_dim)
   double softcap = 0.0;
   Alibi alibi = Alibi::kNone;

@@ -240,6 +240,13 @@ std::vector<SweepKey> make_keys() {
        "list is "
        "an axis of windows.",
        window_schema(), read_window},
+      word_key<Expired>("expired",
+                        "What lies left of every query's window: values; nan: poison; freed: poison, and the "
+                        "ids of such blocks lead nowhere.",
+                        &P::expired,
+                        {{expired_name(Expired::kKept), Expired::kKept},
+                         {expired_name(Expired::kNan), Expired::kNan},
+                         {expired_name(Expired::kFreed), Expired::kFreed}}),
       {"softmax_scale", "Factor of q.k; default: 1/sqrt(head_dim).", softmax_scale_schema(),
        read_softmax_scale},
       {"softcap",

@@ -30,6 +30,8 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   add("are causal", [](const CaseParams& p) { return p.causal; });
   add("have no causal mask", [](const CaseParams& p) { return !p.causal; });
   add("have a window", [](const CaseParams& p) { return p.window_left >= 0 || p.window_right >= 0; });
+  add("have expired rows", [](const CaseParams& p) { return p.expired != Expired::kKept; });
+  add("have freed blocks", [](const CaseParams& p) { return p.expired == Expired::kFreed; });
   add("have a softcap", [](const CaseParams& p) { return p.softcap > 0; });
   add("have ALiBi", [](const CaseParams& p) { return p.alibi != Alibi::kNone; });
   add("have sinks", [](const CaseParams& p) { return p.sinks; });

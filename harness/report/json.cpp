@@ -50,6 +50,7 @@ Json params_to_json(const CaseParams& p) {
   j["causal"] = p.causal;
   j["window_left"] = p.window_left;
   j["window_right"] = p.window_right;
+  j["expired"] = expired_name(p.expired);
   j["softmax_scale"] = number(p.softmax_scale);
   j["softcap"] = number(p.softcap);
   j["alibi"] = alibi_name(p.alibi);

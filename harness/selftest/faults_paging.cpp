@@ -15,6 +15,15 @@ constexpr const char* kLargePages =
     "{kv: paged, block_size: 64, " SMALL ", mask: none, batch: q1s300_q2s177}";
 constexpr const char* kManyPages =
     "{kv: paged, block_size: 16, dtype: bf16, heads: 4/1, head_dim: 64, mask: none, batch: q1s2200}";
+constexpr const char* kExpired =
+    "{kv: paged, block_size: 16, " SMALL
+    ", mask: causal, window: \"20,0\", expired: nan, batch: q1s100_q1s77_q2s150}";
+constexpr const char* kExpiredPacked =
+    "{kv: packed, " SMALL ", mask: causal, window: \"20,0\", expired: nan, batch: q1s100_q9s40_q5s77}";
+// In place, so that the first and the last block of the pool hold poison.
+constexpr const char* kFreed =
+    "{kv: paged, block_size: 16, page_layout: contiguous, " SMALL
+    ", mask: causal, window: \"20,0\", expired: freed, batch: q1s100_q1s77_q2s150}";
 constexpr const char* kPackedFull = "{kv: packed, " SMALL ", mask: none, batch: q9s40_q5s33}";
 constexpr const char* kRatio3 =
     "{kv: packed, dtype: bf16, heads: 6/2, head_dim: 64, mask: causal, batch: q20_q3s33}";
@@ -59,6 +68,15 @@ void add_nothing(const HostView& v, OutView& out, int b, int64_t from, int64_t r
       }
     }
   }
+}
+
+/// Rows of a sequence that lie left of every query's window.
+int64_t expired_rows(const HostView& v, int b) {
+  int64_t first = v.k_len(b);
+  for (const HostRow& r : v.rows()) {
+    if (r.seq == b) first = std::min(first, r.lo);
+  }
+  return first;
 }
 
 }  // namespace
@@ -135,6 +153,16 @@ FaultClass paging_faults() {
             with_table([](const HostView& v, std::vector<int32_t>& table) {
               if (v.p().batch > 1 && pages_of(v, 1) > 1) entry(v, table, 0, 0) = entry(v, table, 1, 0);
             })},
+           {"freed_page_taken_for_no_sequence",
+            "a table row that begins with -1 is taken for a place without a sequence",
+            {kFreed},
+            with_params([](Tamper& t, AttentionParams& p) {
+              if (!(p.features & kPagedKv)) return;
+              const HostView view(t, p);
+              change_lengths(t, p, [&](int b, int32_t k_len) {
+                return view.table[at(b * p.block_table_stride)] < 0 ? 0 : k_len;
+              });
+            })},
            {"v_from_the_wrong_page",
             "K by the table, V from the next page",
             {kPages, kLargePages},
@@ -171,6 +199,28 @@ FaultClass nan_faults() {
                 const int64_t n = v.k_len(b);
                 if (n % v.p().block_size == 0) continue;
                 add_nothing(v, out, b, v.kv_offset(b, n, 0, true), v.p().block_size - n % v.p().block_size);
+              }
+            })},
+           {"expired_rows_times_zero",
+            "rows left of the window are multiplied by zero probabilities",
+            {kExpired, kExpiredPacked},
+            with_output([](const HostView& v, OutView& out) {
+              for (int b = 0; b < v.p().batch; ++b) {
+                const int64_t n = expired_rows(v, b);
+                for (int64_t j = 0; j < n; ++j) add_nothing(v, out, b, v.kv_offset(b, j, 0, true), 1);
+              }
+            })},
+           {"freed_page_times_zero",
+            "ids outside the pool are clamped into it, and the rows there multiplied by zero probabilities",
+            {kFreed},
+            with_output([](const HostView& v, OutView& out) {
+              for (int b = 0; (v.p().features & kPagedKv) && b < v.p().batch; ++b) {
+                const int64_t freed = expired_rows(v, b) / v.p().block_size;
+                for (int64_t i = 0; i < freed; ++i) {
+                  const int32_t page = v.table[at(b * v.p().block_table_stride + i)];
+                  const int64_t clamped = std::clamp(page, 0, v.p().num_blocks - 1);
+                  add_nothing(v, out, b, clamped * v.p().v_stride_block, v.p().block_size);
+                }
               }
             })},
            {"neighbours_packed_rows",

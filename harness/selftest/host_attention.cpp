@@ -76,6 +76,12 @@ int64_t HostView::kv_offset(int seq, int64_t j, int kv_head, bool is_v) const {
   return (cu_k[at(seq)] + j) * token + head;
 }
 
+bool HostView::freed(int seq, int64_t j) const {
+  if (!(p_.features & kPagedKv)) return false;
+  const int32_t page = table[at(seq * p_.block_table_stride + j / p_.block_size)];
+  return page < 0 || page >= p_.num_blocks;
+}
+
 std::vector<double> HostView::load_kv(int seq, int kv_head, bool is_v) const {
   const int n = k_len(seq);
   const std::vector<float>& descales = is_v ? v_descale : k_descale;
@@ -86,6 +92,10 @@ std::vector<double> HostView::load_kv(int seq, int kv_head, bool is_v) const {
   std::vector<double> out;
   out.reserve(at(int64_t{n} * p_.head_dim));
   for (int j = 0; j < n; ++j) {
+    if (freed(seq, j)) {
+      out.insert(out.end(), at(p_.head_dim), std::nan(""));
+      continue;
+    }
     const int64_t from = kv_offset(seq, j, kv_head, is_v);
     for (int c = 0; c < p_.head_dim; ++c) {
       const float x =

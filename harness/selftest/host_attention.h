@@ -34,10 +34,12 @@ class HostView {
   std::vector<HostRow> rows() const;
   float slope(int seq, int head) const;
   float sink(int head) const { return sinks[static_cast<std::size_t>(head)]; }
-  /// The values of one sequence and KV head, (k_len, D), descales applied.
+  /// The values of one sequence and KV head, (k_len, D), descales applied; NaN in freed blocks.
   std::vector<double> load_kv(int seq, int kv_head, bool is_v) const;
   std::vector<double> load_q(const HostRow& row) const;
   int k_len(int seq) const;
+  /// Whether the entry of a key's block leads nowhere.
+  bool freed(int seq, int64_t j) const;
   /// Element offset of a key's row in K or V.
   int64_t kv_offset(int seq, int64_t j, int kv_head, bool is_v) const;
 

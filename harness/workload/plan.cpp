@@ -203,6 +203,39 @@ void plan_append(const CaseParams& p, WorkloadPlan& plan) {
   pad(padding_left);
 }
 
+/// First key of each sequence that a query of it sees; its length where it has no queries.
+std::vector<int32_t> first_seen_keys(const CaseParams& p) {
+  std::vector<int32_t> first;
+  for (const SeqLen& s : p.seqs) {  // the last query's diagonal is the last key: what is seen ends there
+    const int64_t seen = visible_keys_union(s.q, s.k, p.causal, p.window_left, p.window_right);
+    first.push_back(s.k - static_cast<int32_t>(seen));
+  }
+  return first;
+}
+
+/// Rows that no query sees become poison, but for new ones, which the launch writes. A shared row is expired
+/// where it is so for all. With expired: freed, entries of blocks that hold nothing else become junk.
+void expire(const CaseParams& p, WorkloadPlan& plan) {
+  const std::vector<int32_t> first = first_seen_keys(p);
+  const int32_t first_of_all = first.empty() ? 0 : *std::min_element(first.begin(), first.end());
+  for (RowOwner& o : plan.kv_owners) {
+    if (o.seq < 0) continue;
+    const bool shared = o.pos < p.shared_tokens();
+    if (o.pos < (shared ? first_of_all : first[static_cast<std::size_t>(o.seq)])) o = kPoison;
+  }
+  if (p.expired != Expired::kFreed) return;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const SeqLen& s = p.seqs[b];
+    const int32_t kept = std::min(first[b], s.k - p.new_len(s));  // from this row on
+    // A last block that is not full counts as whole where all its rows are expired.
+    const int32_t freed = kept == s.k ? (s.k + p.block_size - 1) / p.block_size : kept / p.block_size;
+    for (int32_t i = 0; i < freed; ++i) {
+      plan.block_table[b * static_cast<std::size_t>(plan.block_table_stride) + static_cast<std::size_t>(i)] =
+          kJunkBlocks[(b + static_cast<std::size_t>(i) + 1) % 2];
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<float> alibi_slopes_of(const Case& c, const LayoutVariant& variant) {
@@ -270,6 +303,7 @@ WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
   }
   if (c.params.op == Op::kKvAppend) plan_append(c.params, plan);
   if (c.params.append) plan_append_in_call(c.params, variant.lead_rows, plan);
+  if (c.params.expired != Expired::kKept) expire(c.params, plan);
   for (auto* owners : {&plan.q_owners, &plan.kv_owners, &plan.token_owners, &plan.appended}) {
     for (RowOwner& o : *owners) {
       if (o.seq < 0) continue;

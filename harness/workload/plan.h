@@ -13,7 +13,7 @@ namespace attnbench {
 /// Rows of poison behind the last packed row, so that reading past cu_seqlens[-1] shows.
 inline constexpr int64_t kTailRows = 64;
 
-/// What fills block-table entries past a sequence's last block; both are met in the field.
+/// What fills block-table entries past a sequence's last block, and of freed ones; both are met in the field.
 inline constexpr int32_t kJunkBlocks[2] = {0x7ffffff0, -1};
 
 struct WorkloadPlan {
@@ -43,7 +43,7 @@ struct WorkloadPlan {
   std::vector<int32_t> positions;  ///< (T) for the rotary embedding; junk for padding
 
   std::vector<RowOwner> q_owners;   ///< (total_q + kTailRows)
-  std::vector<RowOwner> kv_owners;  ///< physical KV rows before the launch; seq -1: poison
+  std::vector<RowOwner> kv_owners;  ///< physical KV rows before the launch; seq -1: poison, as expired rows
   std::vector<RowOwner> appended;   ///< like kv_owners: rows that the launch writes; seq -1: others
 };
 

@@ -100,8 +100,10 @@ struct AttentionParams {
   int64_t v_stride_head;
   const int32_t* cu_seqlens_k;  ///< (B + 1), packed only
   const int32_t* seqused_k;     ///< (B) key lengths; null: differences of cu_seqlens_k
-  const int32_t*
-      block_table;  ///< (B, block_table_stride), paged only; entries past a sequence's last block are junk
+  /// (B, block_table_stride), paged only. Entries past a sequence's last block are junk. Entries of blocks
+  /// that lie left of every query's window may be junk too, unless new rows enter the block: they are not
+  /// followed.
+  const int32_t* block_table;
   int64_t block_table_stride;      ///< entries per row
   int32_t block_size;              ///< tokens per block, paged only
   int32_t num_blocks;              ///< blocks in the pool (rows of the cache when contiguous)
@@ -130,7 +132,8 @@ struct AttentionParams {
 
   // Mask. With diag = i + len_k - len_q for query i, key j is visible when
   //   (window_left < 0 or j >= diag - window_left) and (right < 0 or j <= diag + right),
-  // right = 0 where causal, else window_right.
+  // right = 0 where causal, else window_right. Rows left of every query's window (of a sequence without
+  // queries: all rows) may hold NaN, which may be read and discarded by a select, never multiplied by zero.
   int32_t causal;
   int32_t window_left;   ///< -1: unlimited
   int32_t window_right;  ///< -1: unlimited
@@ -155,7 +158,7 @@ struct AttentionParams {
   //   int8 q: per (token, query head); of packed row t, head h at t * stride_outer + h * stride_head
   //   int8 K: per (row, KV head), addressed as the row itself, with stride_outer for stride_token
   //   int8 V: per (KV head, channel); of head h, channel c at h * stride_head + c
-  // Descales of rows that must not be read may hold NaN, as the rows may.
+  // Descales of rows that must not be read, or that no query sees, may hold NaN, as the rows may.
   const float* q_descale;
   const float* k_descale;
   const float* v_descale;

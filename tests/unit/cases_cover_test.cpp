@@ -74,6 +74,9 @@ const std::vector<Rule>& rules() {
        [](const P& p) { return of_parts(p) && shares(p) != (p.path == Path::kCascade); }},
       {{"path", "window"}, [](const P& p) { return of_parts(p) && windowed(p); }},
       {{"path", "alibi"}, [](const P& p) { return of_parts(p) && p.alibi != Alibi::kNone; }},
+      {{"expired", "window"}, [](const P& p) { return p.expired != Expired::kKept && p.window_left < 0; }},
+      {{"expired", "kv"},
+       [](const P& p) { return p.expired == Expired::kFreed && p.kv != KvSource::kPaged; }},
       {{"path", "mask", "batch"},
        [](const P& p) {
          return p.path == Path::kDcp && p.causal &&

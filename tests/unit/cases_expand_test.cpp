@@ -99,6 +99,23 @@ TEST(Expand, RotaryIsRefusedWhereNothingCouldTurn) {
   EXPECT_EQ(e.cases.size(), 2u) << "0 stands for the whole head";
 }
 
+TEST(Expand, ExpiredNeedsAWindowAndFreedNeedsBlocks) {
+  const auto expired = [](const std::string& keys) {
+    return "name: t\nsweeps:\n  - {batch: 2q3s90, mask: causal, " + keys + "}\n";
+  };
+  EXPECT_THAT(expand_error(expired("expired: nan")), HasSubstr("no window bounds the left side"));
+  EXPECT_THAT(expand_error(expired("expired: nan, window: \"-1,5\"")), HasSubstr("bounds the left side"));
+  EXPECT_THAT(expand_error(expired("expired: freed, window: \"5,0\"")), HasSubstr("only paged KV has"));
+  EXPECT_THAT(expand_error(expired("expired: freed, window: \"5,0\", kv: contiguous")),
+              HasSubstr("only paged KV has"));
+  const Expansion e = expand_text(expired("expired: [kept, nan, freed], window: \"5,0\", kv: paged"));
+  ASSERT_EQ(e.cases.size(), 3u);
+  EXPECT_THAT(e.cases[2].id, HasSubstr("/window5,-1/expired-freed/"));
+  CaseParams packed = e.cases[2].params;
+  packed.kv = KvSource::kPacked;
+  EXPECT_EQ(normalised(packed).expired, Expired::kNan) << "there is no block to free";
+}
+
 TEST(Expand, ScalesCountWhereSomethingIsQuantised) {
   const auto cases = [](const std::string& keys) {
     return expand_text("name: t\nsweeps:\n  - {batch: q4, scales: [given, per_token, per_token_k], " + keys +
@@ -174,6 +191,7 @@ TEST(CaseId, YamlReadsBackToTheSameCase) {
       "30.5],\n"
       "     window: [none, '128,0'], softmax_scale: [default, 0.17], mask: [none, causal], data: [normal, "
       "outlier]}\n"
+      "  - {kv: paged, window: '5,0', expired: [kept, nan, freed], batch: 2q3s90}\n"
       "  - {kv: packed, gap_tokens: [0, 3], batch: 0q0_3q7, heads: 7/1, head_dim: 72}\n"
       "  - {kv: contiguous, leftpad: [0, 4], cache_batch_idx: [identity, shuffled], alibi: [none, per_head, "
       "per_sequence],\n"

@@ -51,6 +51,8 @@ const std::vector<Switch>& switches() {
       {"mask", "none", {"full_mask_taken_as_causal", "keys_as_many_as_queries"}},
       {"mask", "causal", {"causal_ignored", "causal_top_left", "window_from_last_draft_token"}},
       {"window", "", {"window_ignored", "window_right_ignored", "window_off_by_one"}},
+      {"expired", "nan", {"expired_rows_times_zero"}},
+      {"expired", "freed", {"freed_page_times_zero", "freed_page_taken_for_no_sequence"}},
       {"softmax_scale", "0.3", {"softmax_scale_ignored"}},
       {"softcap", "", {"softcap_ignored", "softcap_before_scale"}},
       {"alibi", "per_head", {"alibi_ignored", "alibi_from_key_0"}},
@@ -108,7 +110,7 @@ const std::set<std::string> kPlain = {
     "op: attention",  "q_dtype: same", "kv_dtype: same", "alibi: none",
     "path: one_call", "append: none",  "rotary: none",   "cache_batch_idx: identity",
     "data: normal",   "data: peaked",  "data: outlier",  "lse_layout: head_major",
-    "kv_layout: nhd"};
+    "kv_layout: nhd", "expired: kept"};
 
 std::map<std::string, Fault> faults_by_name() {
   std::map<std::string, Fault> all;

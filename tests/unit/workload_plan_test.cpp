@@ -112,6 +112,89 @@ TEST(WorkloadPlan, ContiguousRowsHoldPaddingKeysAndRoom) {
   EXPECT_TRUE(plan_workload(c).cache_batch_idx.empty()) << "null stands for the identity";
 }
 
+Case expired_case(Expired expired) {
+  // Seen: from key 90 on (2 queries, 8 keys left of the first's), all of 5, from 35 on, none.
+  Case c = paged_case({{2, 100}, {1, 5}, {1, 44}, {0, 40}}, 16, PageLayout::kShuffled);
+  c.params.causal = true;
+  c.params.window_left = 8;
+  c.params.expired = expired;
+  return c;
+}
+
+int32_t entry(const WorkloadPlan& p, std::size_t b, std::size_t i) {
+  return p.block_table[b * static_cast<std::size_t>(p.block_table_stride) + i];
+}
+bool leads_nowhere(const WorkloadPlan& p, int32_t id) { return id < 0 || id >= p.num_blocks; }
+
+TEST(WorkloadPlan, ExpiredRowsArePoisonAndNoOthers) {
+  const int32_t first[] = {90, 0, 35, 40};
+  const WorkloadPlan kept = plan_workload(expired_case(Expired::kKept));
+  for (const Expired expired : {Expired::kNan, Expired::kFreed}) {
+    const WorkloadPlan p = plan_workload(expired_case(expired));
+    ASSERT_EQ(p.kv_owners.size(), kept.kv_owners.size());
+    for (std::size_t r = 0; r < p.kv_owners.size(); ++r) {
+      const RowOwner o = kept.kv_owners[r];
+      const bool seen = o.seq >= 0 && o.pos >= first[o.seq];
+      EXPECT_EQ(p.kv_owners[r].seq, seen ? o.seq : -1) << "sequence " << o.seq << " position " << o.pos;
+    }
+  }
+}
+
+TEST(WorkloadPlan, FreedBlocksHaveJunkIds) {
+  const WorkloadPlan kept = plan_workload(expired_case(Expired::kKept));
+  EXPECT_EQ(plan_workload(expired_case(Expired::kNan)).block_table, kept.block_table);
+  const WorkloadPlan p = plan_workload(expired_case(Expired::kFreed));
+  const std::size_t freed[] = {5, 0, 2, 3};  // whole blocks of 16 before the first key that is seen
+  std::set<int32_t> ids;
+  for (std::size_t b = 0; b < 4; ++b) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(p.block_table_stride); ++i) {
+      const int32_t id = entry(p, b, i);
+      if (i < freed[b]) {
+        EXPECT_TRUE(id == kJunkBlocks[0] || id == kJunkBlocks[1]) << b << " " << i;
+        ids.insert(id);
+      } else {
+        EXPECT_EQ(id, entry(kept, b, i)) << b << " " << i;
+      }
+    }
+  }
+  EXPECT_EQ(ids.size(), 2u);
+}
+
+TEST(WorkloadPlan, NewRowsKeepTheirBlocks) {
+  Case c = expired_case(Expired::kFreed);
+  c.params.append = true;
+  c.params.new_tokens = 30;  // from 70, 0, 14 and 10 on
+  const WorkloadPlan p = plan_workload(c);
+  const std::size_t freed[] = {4, 0, 0, 0};
+  for (std::size_t b = 0; b < 4; ++b) {
+    for (int32_t i = 0; i < (c.params.seqs[b].k + 15) / 16; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      EXPECT_EQ(leads_nowhere(p, entry(p, b, at)), at < freed[b]) << b << " " << i;
+    }
+  }
+  int64_t appended = 0;
+  for (const RowOwner& o : p.appended) appended += o.seq >= 0;
+  EXPECT_EQ(appended, 30 + 5 + 30 + 30);
+}
+
+TEST(WorkloadPlan, SharedRowsStayForThoseThatSeeThem) {
+  Case c = paged_case({{1, 100}, {1, 40}}, 16, PageLayout::kSharedPrefix);
+  c.params.shared_prefix = 32;
+  c.params.window_left = 15;  // seen: from 84 and from 24 on
+  c.params.expired = Expired::kFreed;
+  const WorkloadPlan p = plan_workload(c);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_TRUE(leads_nowhere(p, entry(p, 0, i))) << "no window of sequence 0 reaches block " << i;
+  }
+  EXPECT_TRUE(leads_nowhere(p, entry(p, 1, 0)));
+  const int32_t second = entry(p, 1, 1);
+  ASSERT_FALSE(leads_nowhere(p, second));
+  for (int32_t r = 16; r < 32; ++r) {
+    const RowOwner o = p.kv_owners[static_cast<std::size_t>(second * 16 + r % 16)];
+    EXPECT_EQ(o.seq, r < 24 ? -1 : 0) << r;
+  }
+}
+
 TEST(WorkloadPlan, SlopesAndSinksHaveTheirShapes) {
   Case c;
   c.params.num_heads_q = 8;
