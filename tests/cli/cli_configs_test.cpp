@@ -72,7 +72,8 @@ TEST(Configs, SmokeIsCorrectAndBroad) {
   for (const json& r : records) {
     EXPECT_EQ(r["status"], "pass") << r["id"] << r["reason"];
     const json& p = r["params"];
-    for (const char* key : {"op", "dtype", "kv", "kv_layout", "page_layout", "data", "kv_dtype", "scales"})
+    for (const char* key :
+         {"op", "dtype", "kv", "kv_layout", "page_layout", "data", "kv_dtype", "scales", "expired"})
       seen.insert(p[key].get<std::string>());
     seen.insert("block " + p["block_size"].dump());
     seen.insert("dim " + p["head_dim"].dump());
@@ -98,7 +99,7 @@ TEST(Configs, SmokeIsCorrectAndBroad) {
                              "gap",       "padding",     "no sequence",    "no query",
                              "e4m3",      "int8",        "int8_k",         "given",
                              "per_token", "per_token_k", "alibi per_head", "alibi per_sequence",
-                             "sinks"}) {
+                             "sinks",     "nan",         "freed"}) {
     EXPECT_TRUE(seen.count(wanted)) << "smoke.yaml has no case with " << wanted;
   }
 }
