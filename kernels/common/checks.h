@@ -77,6 +77,9 @@ inline KernelStatus check_append_args(const Kernel& kernel, const AttentionParam
     return bad("%s: KV in the dtype of q, %s, required for append, given %s and %s", dtype_name(p.dtype_q),
                dtype_name(p.dtype_k), dtype_name(p.dtype_v));
   }
+  if (!is_float_dtype(p.dtype_q)) {
+    return bad("%s: bf16, fp16 or fp32 required for append, given %s", dtype_name(p.dtype_q));
+  }
   if (p.features & kRotary) return check_rotary_args(kernel, p.rotary, p.head_dim, message);
   return KernelStatus::kOk;
 }

@@ -35,7 +35,8 @@ KernelStatus check_sequence(const AttentionParams& p, int32_t b, KernelMessage* 
                  paged ? "block" : "cache row", p.num_blocks - 1, block);
     }
   }
-  if ((p.features & kRotary) && (seq.q_len > seq.k_len || seq.k_len > p.rotary.positions)) {
+  const bool turns = (p.features & kRotary) && (seq.q_len > 0 || added > 0);
+  if (turns && (seq.q_len > seq.k_len || seq.k_len > p.rotary.positions)) {
     return bad(
         "%s: sequence %d: queries and keys at positions 0..%d of the rotary tables required, given %d..%d",
         p.rotary.positions - 1, seq.k_len - seq.q_len, seq.k_len - 1);

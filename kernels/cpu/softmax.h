@@ -7,6 +7,7 @@
 // `alpha` before it adds this tile's P V.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -38,7 +39,7 @@ inline ScoreScale score_scale(const AttentionParams& p, int32_t b, int32_t head)
   out.q_factor = magnitude == 0.0f ? 0.0f : std::copysign(1.0f, static_cast<float>(scale));
   if (p.softcap > 0.0f) {
     out.cap = p.softcap;
-    out.cap_scale = magnitude / p.softcap;
+    out.cap_scale = std::min(magnitude / p.softcap, std::numeric_limits<float>::max());  // 0 * inf is NaN
     out.log2_scale = kLog2E;
   } else {
     // A scale of 0 is already in q; here it would make NaN of the -inf of masked keys.

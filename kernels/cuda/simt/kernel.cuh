@@ -383,14 +383,12 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const float new_max = fmaxf(max[i], row_max(fmaxf(s[i][0], s[i][1])));
-      // exp(x - max) as exp2(x * log2(e) - base). All terms of a row must be taken relative to one and the
-      // same rounded `base`, hence __fmul_rn: fused into the subtraction below, the factor of an unchanged
-      // maximum would differ from 1 by that rounding, once per tile.
-      const float old_base = __fmul_rn(max[i], kLog2E);
-      const float base = new_max == -INFINITY ? 0.0f : __fmul_rn(new_max, kLog2E);
-      const float decay = exp2f(old_base - base);
-      const float p_lo = exp2f(fmaf(s[i][0], kLog2E, -base));
-      const float p_hi = exp2f(fmaf(s[i][1], kLog2E, -base));
+      // The difference first, which is exact near the maximum: the product's rounding would stand in the
+      // exponent, and at scores of 1e9 leave no weight.
+      const float ref = new_max == -INFINITY ? 0.0f : new_max;
+      const float decay = exp2f((max[i] - ref) * kLog2E);
+      const float p_lo = exp2f((s[i][0] - ref) * kLog2E);
+      const float p_hi = exp2f((s[i][1] - ref) * kLog2E);
       max[i] = new_max;
       sum[i] = fmaf(sum[i], decay, p_lo + p_hi);
 #pragma unroll
@@ -466,9 +464,10 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
       for (int c = 0; c < kVec; ++c) {
         const int channel = kVec * (tx + g * kLanes) + c;
         if (channel < p.head_dim_v) {
-          float x = divisor == 0.0f ? 0.0f : o[i][g].x[c] / divisor;
+          // A row without keys, with a sink or not, has no use for a descale, which may be NaN.
+          float x = total == 0.0f ? 0.0f : o[i][g].x[c] / divisor;
           if constexpr (kVType == DType::kE4m3 || kVType == DType::kInt8) {
-            if (divisor != 0.0f) x *= v_descale(p, b, kv_head, channel);
+            if (total != 0.0f) x *= v_descale(p, b, kv_head, channel);
           }
           store_output(p.dtype_out, p.out, at + channel, x);
         }
@@ -484,9 +483,9 @@ __global__ void __launch_bounds__(kThreads, kD <= 128 ? 3 : 2)
     attention_kernel(const __grid_constant__ AttentionParams p, const KeyParts parts) {
   extern __shared__ float4 shared[];  // float4 for its alignment
   const int group = p.num_heads_q / p.num_heads_kv;
-  for (int z = static_cast<int>(blockIdx.z); z < p.batch * parts.count; z += static_cast<int>(gridDim.z)) {
-    const int b = z / parts.count;
-    const int part = z % parts.count;
+  for (int64_t z = blockIdx.z; z < int64_t{p.batch} * parts.count; z += gridDim.z) {
+    const int b = static_cast<int>(z / parts.count);
+    const int part = static_cast<int>(z % parts.count);
     const SeqRange seq = seq_range(p, b);
     const int64_t num_rows = int64_t{seq.q_len} * group;
     for (int kv_head = static_cast<int>(blockIdx.y); kv_head < p.num_heads_kv;

@@ -7,11 +7,9 @@
 // computes is 0x7fffffff. Loads and stores are relaxed, at the scope of the GPU (PTX ISA, "Memory Consistency
 // Model"): nothing is concluded from one word about another.
 //
-// The block of a sequence's first split waits for those of the later parts, as the last that it does. They
-// wait for later ones only, if for any, and have smaller block numbers. So nothing waits for ever where
-// blocks begin in the order of their numbers, however few there is room for at a time, nor where there is
-// room for all, which there is on a GPU that does nothing else: a launch has at most a block per
-// multiprocessor, or splits nothing.
+// The block of a sequence's first split waits for those of the later parts, as the last that it does; they
+// wait for later ones only, if for any. So nothing waits for ever where all blocks run at once. Launches that
+// may wait are cooperative, which promises that: they have at most a block per multiprocessor.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -17,7 +17,7 @@ namespace attnbench::sm90_decode {
 
 /// map_q: (64 channels, head, token, chunk); map_k, map_v: row-window maps. Block (x, y) is part y, counted
 /// from the last, of KV head x: neighbouring blocks read neighbouring heads of the same tokens at about the
-/// same time, and the parts that a block may wait for (handover.cuh) have begun before it. Dynamic shared
+/// same time, and the parts that a block may wait for (handover.cuh) began before it. Dynamic shared
 /// memory: kSmemBytes. `Choice::kShape` is the Shape (a type, because nvcc's launch stubs cannot spell a
 /// Shape).
 template <class Choice>
@@ -109,16 +109,24 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t 
   const cudaError_t error = cudaFuncSetAttribute(
       decode_kernel<Choice>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeLaunchCompletionEvent;
-  attribute.val.launchCompletionEvent.event = started;
+  cudaLaunchAttribute attributes[2]{};
+  unsigned count = 0;
+  if (started != nullptr) {
+    attributes[count].id = cudaLaunchAttributeLaunchCompletionEvent;
+    attributes[count++].val.launchCompletionEvent.event = started;
+  }
+  // Blocks that wait for others (handover.cuh) must all have a place at once.
+  if (Derived<Choice::kShape>::kFirstWaits && !p.split_every_unit && p.parts > 1) {
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(p.attention.num_heads_kv, p.parts);
   config.blockDim = Derived<Choice::kShape>::kThreads;
   config.dynamicSmemBytes = kBytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = started == nullptr ? 0 : 1;
+  config.attrs = attributes;
+  config.numAttrs = count;
   return cudaLaunchKernelEx(&config, decode_kernel<Choice>, maps.q, maps.k, maps.v, p);
 }
 
