@@ -41,7 +41,10 @@ std::string path_label(const CaseParams& p) {
 
 std::string rotary_label(const CaseParams& p) {
   if (p.rotary == Rotary::kNone) return "";
-  return fmt::format("/{}{}", rotary_name(p.rotary), p.rotary_dim > 0 ? fmt::format("{}", p.rotary_dim) : "");
+  std::string label = std::string("/") + rotary_name(p.rotary);
+  if (p.rotary_dim > 0) label += fmt::format("{}", p.rotary_dim);
+  if (p.rotary_q != RotaryQ::kDiagonal) label += fmt::format("-{}", rotary_q_name(p.rotary_q));
+  return label;
 }
 
 }  // namespace
@@ -158,6 +161,7 @@ std::string case_yaml(const CaseParams& p) {
   if (p.new_tokens > 0) y += fmt::format(", new_tokens: {}", p.new_tokens);
   if (p.rotary != Rotary::kNone) y += fmt::format(", rotary: {}", rotary_name(p.rotary));
   if (p.rotary_dim > 0) y += fmt::format(", rotary_dim: {}", p.rotary_dim);
+  if (p.rotary_q != RotaryQ::kDiagonal) y += fmt::format(", rotary_q: {}", rotary_q_name(p.rotary_q));
   if (p.probs) y += ", probs: true";
   if (p.dropout > 0) y += fmt::format(", dropout: {}", p.dropout);
   if (p.path != Path::kOneCall) y += fmt::format(", path: {}", path_name(p.path));

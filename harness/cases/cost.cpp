@@ -72,7 +72,10 @@ std::string formula_of(const CaseParams& p) {
 /// Positions at which some new token or query stands: rows of the rotary tables that a launch reads.
 int64_t new_positions(const CaseParams& p) {
   std::vector<std::pair<int64_t, int64_t>> ranges;
-  for (const SeqLen& s : p.seqs) ranges.emplace_back(s.k - std::max(s.q, p.new_len(s)), s.k);
+  for (const SeqLen& s : p.seqs) {
+    ranges.emplace_back(s.k - p.new_len(s), s.k);
+    if (s.q > 0) ranges.emplace_back(p.rotary_position(s, 0), p.rotary_position(s, s.q - 1) + 1);
+  }
   return union_size(std::move(ranges));
 }
 
@@ -185,7 +188,7 @@ CaseCost cost_of(const CaseParams& p) {
       const double table_row = 4.0 * p.rotary_width();
       c.bytes += 4.0 * static_cast<double>(c.total_q) + table_row * static_cast<double>(new_positions(p));
       c.formula += " + 4*T + 4*Dr*positions";
-      c.device_bytes += table_row * static_cast<double>(longest);
+      c.device_bytes += table_row * p.rotary_positions();
     }
     return c;
   }
@@ -212,7 +215,7 @@ CaseCost cost_of(const CaseParams& p) {
     const double table_row = 4.0 * p.rotary_width();
     c.bytes += table_row * static_cast<double>(new_positions(p));
     c.formula += " + 4*Dr*positions";
-    c.device_bytes += table_row * static_cast<double>(longest);
+    c.device_bytes += table_row * p.rotary_positions();
   }
   return c;
 }

@@ -154,9 +154,9 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
                        "new tokens (q)",
                        i, s.q, s.k));
     }
-    if (p.rotary != Rotary::kNone) {
+    if (p.rotary != Rotary::kNone && p.rotary_q == RotaryQ::kDiagonal) {
       fail(place("batch"), fmt::format("sequence {} has {} queries but {} keys: rotary needs a "
-                                       "position from 0 on for every query",
+                                       "position from 0 on for every query; set rotary_q",
                                        i, s.q, s.k));
     }
     if (p.causal && !p.allow_short_kv) {
@@ -249,6 +249,7 @@ CaseParams normalised(CaseParams p) {
   if (p.alibi == Alibi::kNone) p.alibi_sqrt = false;
   if (!p.append) p.new_tokens = 0;
   if (p.rotary == Rotary::kNone || p.rotary_dim == p.head_dim) p.rotary_dim = 0;
+  if (p.rotary == Rotary::kNone || p.op == Op::kKvAppend) p.rotary_q = defaults.rotary_q;
   if (p.kv != KvSource::kContiguous) {
     p.leftpad = 0;
     p.shuffled_cache = defaults.shuffled_cache;

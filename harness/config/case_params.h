@@ -1,6 +1,7 @@
 // What one case asks for: plain data, set by the keys of the YAML format (keys.h), independent of any device.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -65,6 +66,10 @@ constexpr const char* rotary_name(Rotary r) {
   constexpr const char* names[] = {"none", "neox", "interleaved"};
   return names[static_cast<int>(r)];
 }
+constexpr const char* rotary_q_name(RotaryQ r) {
+  constexpr const char* names[] = {"diagonal", "from_cache_seqlens", "at_cache_seqlens"};
+  return names[static_cast<int>(r)];
+}
 
 /// Query and key length of one sequence, in tokens.
 struct SeqLen {
@@ -113,8 +118,9 @@ struct CaseParams {
   int32_t new_tokens = 0;         ///< append: most new tokens of a sequence; 0: as many as it has queries
   Rotary rotary = Rotary::kNone;  ///< of new keys (and of queries)
   int32_t rotary_dim = 0;         ///< channels that turn; 0: head_dim
-  bool probs = false;             ///< attention probabilities are returned
-  double dropout = 0.0;           ///< share of the weights that are dropped, [0, 1)
+  RotaryQ rotary_q = RotaryQ::kDiagonal;  ///< positions of queries
+  bool probs = false;                     ///< attention probabilities are returned
+  double dropout = 0.0;                   ///< share of the weights that are dropped, [0, 1)
 
   int32_t padding_tokens = 0;      ///< kv_append: tokens whose slot is -1, spread over the batch
   Scales scales = Scales::kGiven;  ///< kv_append into a quantised cache
@@ -154,6 +160,17 @@ struct CaseParams {
   /// of sequence 0 for all, as one stored row can mean one value only.
   int32_t shared_tokens() const {
     return kv == KvSource::kPaged && page_layout == PageLayout::kSharedPrefix ? shared_prefix : 0;
+  }
+  /// Position to which the rotary embedding turns query i of a sequence.
+  int32_t rotary_position(const SeqLen& s, int32_t i) const {
+    if (rotary_q == RotaryQ::kDiagonal) return i + s.k - s.q;
+    return s.k - new_len(s) + (rotary_q == RotaryQ::kFromCacheSeqlens ? i : 0);
+  }
+  /// Rows of the rotary tables: every position of a key or a query.
+  int32_t rotary_positions() const {
+    int32_t n = 0;
+    for (const SeqLen& s : seqs) n = std::max({n, s.k, s.q > 0 ? rotary_position(s, s.q - 1) + 1 : 0});
+    return n;
   }
   int32_t rotary_width() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
 

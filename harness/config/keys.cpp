@@ -310,6 +310,14 @@ std::vector<SweepKey> make_keys() {
           {{"none", Rotary::kNone}, {"neox", Rotary::kNeox}, {"interleaved", Rotary::kInterleaved}}),
       integer_key("rotary_dim", "Channels that the rotary embedding turns, an even number; 0: all.",
                   &P::rotary_dim, 0, kMaxRotaryDim),
+      word_key<RotaryQ>(
+          "rotary_q",
+          "Position of query i: diagonal, i + len_k - len_q; from_cache_seqlens, cache_seqlens + i; "
+          "at_cache_seqlens, that for all. cache_seqlens: len_k without the new tokens.",
+          &P::rotary_q,
+          {{rotary_q_name(RotaryQ::kDiagonal), RotaryQ::kDiagonal},
+           {rotary_q_name(RotaryQ::kFromCacheSeqlens), RotaryQ::kFromCacheSeqlens},
+           {rotary_q_name(RotaryQ::kAtCacheSeqlens), RotaryQ::kAtCacheSeqlens}}),
       integer_key("padding_tokens", "kv_append: tokens whose slot is -1, spread over the batch.",
                   &P::padding_tokens, 0, 4096),
       word_key<Scales>(

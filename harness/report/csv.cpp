@@ -131,6 +131,7 @@ const std::vector<Column>& columns() {
       {"rotary", [](const Record& r) { return rotary_name(r.item.params.rotary); }},
       {"rotary_dim", of_params([](P p) { return p.rotary == Rotary::kNone ? 0 : p.rotary_width(); })},
       {"expired", [](const Record& r) { return expired_name(r.item.params.expired); }},
+      {"rotary_q", [](const Record& r) { return rotary_q_name(r.item.params.rotary_q); }},
       {"executed_flop",
        [](const Record& r) {
          return r.roofline && r.roofline->executed_flop ? exact(*r.roofline->executed_flop) : "";

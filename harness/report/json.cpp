@@ -66,6 +66,7 @@ Json params_to_json(const CaseParams& p) {
   j["new_tokens"] = p.new_tokens;
   j["rotary"] = rotary_name(p.rotary);
   j["rotary_dim"] = p.rotary == Rotary::kNone ? 0 : p.rotary_width();
+  j["rotary_q"] = rotary_q_name(p.rotary_q);
   j["padding_tokens"] = p.padding_tokens;
   j["states"] = p.states;
   j["empty_states"] = number(p.empty_states);

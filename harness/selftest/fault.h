@@ -42,6 +42,7 @@ FaultClass append_faults();
 FaultClass rotary_faults();
 FaultClass quantised_append_faults();
 FaultClass in_call_faults();
+FaultClass position_faults();
 FaultClass input_faults();
 FaultClass width_faults();
 FaultClass training_faults();

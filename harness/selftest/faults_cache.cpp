@@ -12,6 +12,10 @@ constexpr const char* kContiguous = "{kv: contiguous, " SMALL ", leftpad: 4, bat
 constexpr const char* kPaged = "{kv: paged, block_size: 16, " SMALL ", batch: q1s21_q3s40_q5s33}";
 constexpr const char* kNeox = "{kv: contiguous, " SMALL ", rotary: neox, batch: q3s40_q5s33}";
 constexpr const char* kInterleaved = "{kv: contiguous, " SMALL ", rotary: interleaved, batch: q3s40_q5s33}";
+#define FEWER "{kv: contiguous, " SMALL ", rotary: neox, new_tokens: 2, batch: q3s40_q5s33_q1s60, "
+constexpr const char* kOnDiagonal = FEWER "rotary_q: diagonal}";
+constexpr const char* kFromCache = FEWER "rotary_q: from_cache_seqlens}";
+constexpr const char* kAtCache = FEWER "rotary_q: at_cache_seqlens}";
 constexpr const char* kOneSequence = "{kv: contiguous, " SMALL ", rotary: neox, batch: q5s33}";
 
 #define QUANTISED "{op: kv_append, dtype: bf16, heads: 3, head_dim: 64, block_size: 16, padding_tokens: 3, "
@@ -24,8 +28,17 @@ constexpr const char* kTurned =
 
 /// What is left of an append once its rows are in the cache.
 AttentionParams without_append(AttentionParams p) {
-  p.features &= ~uint64_t{kAppend | kRotary};
+  p.features &= ~uint64_t{kAppend | kRotary | kRotaryQ};
   return p;
+}
+
+/// Queries stand by another rule.
+Tamper::Fault turned_by(RotaryQ rule) {
+  return with_params([rule](Tamper&, AttentionParams& p) {
+    p.features |= kRotaryQ;
+    if (rule == RotaryQ::kDiagonal) p.features ^= kRotaryQ;
+    p.rotary.q_position = rule;
+  });
 }
 
 /// The append by changed parameters, then attention by the right ones.
@@ -207,6 +220,22 @@ FaultClass in_call_faults() {
               if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
               return t.launch(without_append(op.attention));
             }}}};
+}
+
+FaultClass position_faults() {
+  return {"positions of queries",
+          {{"in_call_queries_on_the_diagonal",
+            "query i is turned to i + len_k - len_q instead of cache_seqlens + i",
+            {kFromCache},
+            turned_by(RotaryQ::kDiagonal)},
+           {"in_call_queries_from_cache_seqlens",
+            "query i is turned to cache_seqlens + i instead of i + len_k - len_q",
+            {kOnDiagonal},
+            turned_by(RotaryQ::kFromCacheSeqlens)},
+           {"in_call_queries_past_cache_seqlens",
+            "query i is turned to cache_seqlens + i instead of cache_seqlens",
+            {kAtCache},
+            turned_by(RotaryQ::kFromCacheSeqlens)}}};
 }
 
 FaultClass quantised_append_faults() {

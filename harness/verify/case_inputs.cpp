@@ -23,8 +23,8 @@ CaseInputs::CaseInputs(const Case& c, const std::vector<unsigned char>& stored_n
 }
 
 int CaseInputs::position_of_query(int seq, int pos) const {
-  const SeqLen& s = case_->params.seqs[static_cast<std::size_t>(seq)];
-  return pos + s.k - s.q;
+  const CaseParams& p = case_->params;
+  return p.rotary_position(p.seqs[static_cast<std::size_t>(seq)], pos);
 }
 
 void CaseInputs::load_q(int seq, int head, int begin, int end, double* out) const {

@@ -266,7 +266,7 @@ std::vector<float> sinks_of(const Case& c) {
 RotaryTables rotary_tables_of(const Case& c) {
   RotaryTables t;
   if (c.params.rotary == Rotary::kNone) return t;
-  for (const SeqLen& s : c.params.seqs) t.positions = std::max(t.positions, s.k);
+  t.positions = c.params.rotary_positions();
   const int half = c.params.rotary_width() / 2;
   const std::size_t size = static_cast<std::size_t>(t.positions) * static_cast<std::size_t>(half);
   t.cos.resize(size);

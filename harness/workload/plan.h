@@ -69,7 +69,7 @@ std::vector<float> alibi_slopes_of(const Case& c, const LayoutVariant& variant =
 std::vector<float> sinks_of(const Case& c);
 
 /// Rotary tables of a case, row-major (positions, dim / 2): cos and sin of position * 10000^(-2 i / dim).
-/// Rows for every position of the longest sequence; empty where the case has no rotary embedding.
+/// Rows for every position of a key or a query; empty where the case has no rotary embedding.
 struct RotaryTables {
   std::vector<float> cos, sin;
   int32_t positions = 0;

@@ -10,6 +10,13 @@ namespace {
 
 uint64_t dtype_feature(DType t) { return t == DType::kBf16 ? kBf16 : t == DType::kFp16 ? kFp16 : kFp32; }
 
+/// Whether some query turns to another position than its diagonal. Positions are linear in the query.
+bool turns_off_diagonal(const CaseParams& p) {
+  return std::any_of(p.seqs.begin(), p.seqs.end(), [&](const SeqLen& s) {
+    return s.q > 0 && (p.rotary_position(s, 0) != s.k - s.q || p.rotary_position(s, s.q - 1) != s.k - 1);
+  });
+}
+
 uint64_t features_of_case(const CaseParams& p) {
   uint64_t f = dtype_feature(p.dtype);
   if (p.type_of_q() == DType::kE4m3) f |= kE4m3Q;
@@ -34,6 +41,7 @@ uint64_t features_of_case(const CaseParams& p) {
   if (p.computes_scales(false)) f |= kKTokenScales;
   if (p.computes_scales(true)) f |= kVTokenScales;
   if (p.rotary != Rotary::kNone) f |= kRotary;
+  if (p.rotary != Rotary::kNone && turns_off_diagonal(p)) f |= kRotaryQ;
   return f;
 }
 
@@ -42,6 +50,7 @@ RotaryParams rotary_shape(const CaseParams& p) {
   if (p.rotary == Rotary::kNone) return r;
   r.dim = p.rotary_width();
   r.interleaved = p.rotary == Rotary::kInterleaved ? 1 : 0;
+  r.q_position = p.rotary_q;
   return r;
 }
 

@@ -47,6 +47,22 @@ constexpr InputDTypes input_dtypes(uint64_t features) {
 /// Whether `t` is a type that outputs may have.
 constexpr bool is_float_dtype(DType t) { return dtype_feature(t) != 0; }
 
+/// Positions of queries of an attention launch.
+inline KernelStatus check_rotary_q(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
+  const auto bad = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
+  };
+  if (!(p.features & kRotary)) {
+    return p.features & kRotaryQ ? bad("%s: rotary required for rotary_q, given none") : KernelStatus::kOk;
+  }
+  const auto rule = static_cast<int>(p.rotary.q_position);
+  const int first = p.features & kRotaryQ ? 1 : 0;  // the diagonal does not turn off itself
+  if (rule < first || rule > 2) {
+    return bad("%s: rotary.q_position %d..2 required, given %d", first, rule);
+  }
+  return KernelStatus::kOk;
+}
+
 /// A rotary embedding of rows of `head_dim` channels.
 inline KernelStatus check_rotary_args(const Kernel& kernel, const RotaryParams& r, int32_t head_dim,
                                       KernelMessage* message) {
@@ -65,6 +81,7 @@ inline KernelStatus check_append_args(const Kernel& kernel, const AttentionParam
   const auto bad = [&](const char* format, auto... args) {
     return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
   };
+  if (const auto s = check_rotary_q(kernel, p, message); s != KernelStatus::kOk) return s;
   if (!(p.features & kAppend)) {
     return p.features & kRotary ? bad("%s: append required for rotary, given none") : KernelStatus::kOk;
   }

@@ -1,12 +1,21 @@
-// Rotary position embedding, a channel at a time.
+// Rotary position embedding, a channel at a time, and where queries stand for it.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/common/addressing.h"
 #include "kernels/contract/attention_params.h"
 #include "kernels/contract/hd.h"
 
 namespace attnbench {
+
+/// Position of query `i` of sequence `b`, whose rows are `seq`.
+ATTNBENCH_HD inline int64_t query_position(const AttentionParams& p, int32_t b, const SeqRange& seq,
+                                           int32_t i) {
+  if (p.rotary.q_position == RotaryQ::kDiagonal) return int64_t{i} + seq.k_len - seq.q_len;
+  const int64_t cache_seqlen = int64_t{seq.k_len} - new_len(p, b);
+  return p.rotary.q_position == RotaryQ::kFromCacheSeqlens ? cache_seqlen + i : cache_seqlen;
+}
 
 /// Channel `c` of a row that stands at `position`, 0 <= position < r.positions; `load(c)` gives its channels
 /// before the rotation.

@@ -43,6 +43,19 @@ enum Feature : uint64_t {
   kVTokenScales = 1ull << 24,  ///< likewise of V
   kHeadDimV = 1ull << 25,      ///< head_dim_v differs from head_dim
   kVIsK = 1ull << 26,          ///< V is a view of K: row r of V is the first Dv channels of row r of K
+  kRotaryQ = 1ull << 27,       ///< rotary.q_position turns some query to another position than its diagonal
+};
+
+/// Position to which the rotary embedding turns query i of sequence b. cache_seqlens = seqused_k[b] - new_len
+/// is the length of the cache before the append, left padding not counted.
+///
+/// flash_attn_with_kvcache (FlashAttention 2 and 3) turns by kFromCacheSeqlens under a causal mask or a
+/// window, by kAtCacheSeqlens where it has neither. Both count left padding there, in queries and new keys
+/// alike.
+enum class RotaryQ : int32_t {
+  kDiagonal = 0,          ///< i + len_k - len_q, where the mask has it
+  kFromCacheSeqlens = 1,  ///< cache_seqlens + i: the diagonal where new_len == len_q
+  kAtCacheSeqlens = 2,    ///< cache_seqlens, all queries of a sequence
 };
 
 /// Rotary position embedding. Channels [0, dim) of a row at position n turn in pairs (a, b), pair i by the
@@ -54,8 +67,8 @@ struct RotaryParams {
   const float* sin;     ///< (positions, dim / 2)
   int32_t dim;          ///< even, 2..D
   int32_t interleaved;  ///< 0: NeoX halves, pair i is channels i and i + dim / 2; 1: channels 2 i and 2 i + 1
-  int32_t positions;    ///< rows of the tables
-  int32_t reserved;
+  int32_t positions;    ///< rows of the tables: past the last position of new keys and queries
+  RotaryQ q_position;   ///< of attention
 };
 
 /// One call of attention: O = softmax(mask(softcap(q k^T * softmax_scale))) v per sequence and head.
@@ -127,7 +140,7 @@ struct AttentionParams {
   void* v_cache;                  ///< v, to write to
 
   // Rotary embedding (kRotary, with kAppend): of new keys, at the position of their row (left padding not
-  // counted), rounded to dtype_k; and of queries, at position i + len_k - len_q, rounded to dtype_q.
+  // counted), rounded to dtype_k; and of queries, at rotary.q_position, rounded to dtype_q.
   RotaryParams rotary;
 
   // Mask. With diag = i + len_k - len_q for query i, key j is visible when

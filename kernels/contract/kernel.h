@@ -158,6 +158,7 @@ inline constexpr FeatureName kFeatureNames[] = {
     {kVTokenScales, "v_token_scales"},
     {kHeadDimV, "head_dim_v"},
     {kVIsK, "v_is_k_view"},
+    {kRotaryQ, "rotary_q"},
 };
 
 /// The first check of every kernel: refuses a launch that uses a feature outside `kernel.features`, by name.

@@ -1,5 +1,6 @@
 #include "kernels/cpu/append.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/common/addressing.h"
@@ -35,11 +36,15 @@ KernelStatus check_sequence(const AttentionParams& p, int32_t b, KernelMessage* 
                  paged ? "block" : "cache row", p.num_blocks - 1, block);
     }
   }
-  const bool turns = (p.features & kRotary) && (seq.q_len > 0 || added > 0);
-  if (turns && (seq.q_len > seq.k_len || seq.k_len > p.rotary.positions)) {
+  if (!(p.features & kRotary) || (seq.q_len == 0 && added == 0)) return KernelStatus::kOk;
+  const int64_t first = query_position(p, b, seq, 0);
+  const int64_t last_query = seq.q_len > 0 ? query_position(p, b, seq, seq.q_len - 1) : -1;
+  const int64_t last = std::max<int64_t>(last_query, seq.k_len - 1);
+  if (first < 0 || last >= p.rotary.positions) {
     return bad(
-        "%s: sequence %d: queries and keys at positions 0..%d of the rotary tables required, given %d..%d",
-        p.rotary.positions - 1, seq.k_len - seq.q_len, seq.k_len - 1);
+        "%s: sequence %d: queries and keys at positions 0..%d of the rotary tables required, given "
+        "%lld..%lld",
+        p.rotary.positions - 1, static_cast<long long>(first), static_cast<long long>(last));
   }
   return KernelStatus::kOk;
 }

@@ -94,7 +94,7 @@ const Kernel kAttention = {
     .min_compute_capability = 0,
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
-                kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary,
+                kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

@@ -21,7 +21,7 @@ inline void load_query(const AttentionParams& p, const Task& task, int32_t token
       for (int32_t c = 0; c < p.head_dim; ++c) out[c] = T::to_float(q[c]) * factor;
       return;
     }
-    const int64_t position = int64_t{token} + task.range.k_len - task.range.q_len;
+    const int64_t position = query_position(p, task.seq, task.range, token);
     const auto load = [&](int32_t c) { return T::to_float(q[c]); };
     for (int32_t c = 0; c < p.head_dim; ++c) {
       out[c] = round_to(p.dtype_q, rotated(p.rotary, position, c, load)) * factor;

@@ -142,7 +142,7 @@ TEST(CpuAppend, RotaryTablesThatEndTooEarlyAreRefused) {
   const auto with_tables = [](Call& c, int positions) {
     c.table.assign(static_cast<std::size_t>(positions) * 2, 0.5f);
     c.op.attention.features |= kRotary;
-    c.op.attention.rotary = {c.table.data(), c.table.data(), 4, 0, positions, 0};
+    c.op.attention.rotary = {c.table.data(), c.table.data(), 4, 0, positions, {}};
   };
   EXPECT_EQ(Call(true).refusal([&](Call& c) { with_tables(c, 2); }),
             "cpu: sequence 0: queries and keys at positions 0..1 of the rotary tables required, given 2..2");
@@ -154,6 +154,32 @@ TEST(CpuAppend, RotaryTablesThatEndTooEarlyAreRefused) {
   Call good(true);
   with_tables(good, 3);
   EXPECT_EQ(good.launch(), KernelStatus::kOk) << good.message.text;
+  const auto without_new_tokens = [&](Call& c, int positions) {
+    with_tables(c, positions);
+    c.cu_new = {0, 0, 0};
+    c.op.attention.total_new = 0;
+    c.op.attention.features |= kRotaryQ;
+    c.op.attention.rotary.q_position = RotaryQ::kFromCacheSeqlens;
+  };
+  EXPECT_EQ(Call(true).refusal([&](Call& c) { without_new_tokens(c, 3); }),
+            "cpu: sequence 0: queries and keys at positions 0..2 of the rotary tables required, given 3..3");
+  Call longer(true);
+  without_new_tokens(longer, 4);
+  EXPECT_EQ(longer.launch(), KernelStatus::kOk) << longer.message.text;
+}
+
+TEST(CpuAppend, UnknownPositionsOfQueriesAreRefused) {
+  const auto refusal = [](uint64_t features, int rule) {
+    return Call(true).refusal([&](Call& c) {
+      c.table.assign(6, 0.5f);
+      c.op.attention.features |= features;
+      c.op.attention.rotary = {c.table.data(), c.table.data(), 4, 0, 3, static_cast<RotaryQ>(rule)};
+    });
+  };
+  EXPECT_EQ(refusal(kRotaryQ, 2), "cpu: rotary required for rotary_q, given none");
+  EXPECT_EQ(refusal(kRotary | kRotaryQ, 0), "cpu: rotary.q_position 1..2 required, given 0");
+  EXPECT_EQ(refusal(kRotary | kRotaryQ, 3), "cpu: rotary.q_position 1..2 required, given 3");
+  EXPECT_EQ(refusal(kRotary, -1), "cpu: rotary.q_position 0..2 required, given -1");
 }
 
 TEST(CpuAppend, RefusesWhatContradictsItself) {

@@ -151,7 +151,7 @@ TEST(CpuKvAppend, PositionOutsideTheTablesIsNamedAndNothingIsWritten) {
     Append a(DType::kBf16, false, {0, -1, 2});
     const std::vector<int32_t> positions = {2, 1 << 30, bad};
     a.params.kv_append.features |= kRotary;
-    a.params.kv_append.rotary = {table.data(), table.data(), 4, 0, 3, 0};
+    a.params.kv_append.rotary = {table.data(), table.data(), 4, 0, 3, {}};
     a.params.kv_append.positions = positions.data();
     const auto k = a.k_cache;
     EXPECT_EQ(a.launch(2), KernelStatus::kBadArgument);

@@ -92,6 +92,11 @@ TEST_P(AppendOf, SaysWhatItLacks) {
                 "for append, given 20"));
   EXPECT_THAT(refuses([](AttentionParams& p) { p.rotary.dim = 96; }),
               HasSubstr("a rotary dim of 16, 32, 64, 128 or 256 required, given 96"));
+  EXPECT_THAT(refuses([](AttentionParams& p) {
+                p.features |= kRotaryQ;
+                p.rotary.q_position = RotaryQ::kFromCacheSeqlens;
+              }),
+              HasSubstr("rotary_q is not supported"));
   EXPECT_THAT(refuses([](AttentionParams& p) { p.v_new_stride_head = 129; }),
               HasSubstr("an even v_new_stride_head required, given 129"));
   EXPECT_THAT(refuses([](AttentionParams& p) { p.features ^= kPagedKv | kPackedKv; }),

@@ -280,6 +280,11 @@ TEST(Cost, AppendInTheCallReadsAndWritesNewRowsAndReadsThemNoSecondTime) {
   const double before = cost_of(p).bytes;
   p.rotary = Rotary::kNeox;  // positions 1 to 9, 31 to 39, 0 to 6: 19 in all
   EXPECT_EQ(cost_of(p).bytes, before + 19 * 2 * 4 * 4);
+  p.new_tokens = 1;
+  p.rotary_q = RotaryQ::kFromCacheSeqlens;  // positions 9 and 10, 39, 6
+  const double turned = cost_of(p).bytes;
+  p.rotary = Rotary::kNone;
+  EXPECT_EQ(turned, cost_of(p).bytes + 4 * 2 * 4 * 4);
 }
 
 TEST(Cost, RotaryReadsAPositionPerTokenAndATableRowPerPosition) {

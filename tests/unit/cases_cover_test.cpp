@@ -48,9 +48,10 @@ const std::vector<Rule>& rules() {
        }},
       {{"op", "rotary", "append"},
        [](const P& p) { return p.op == Op::kAttention && p.rotary != Rotary::kNone && !p.append; }},
-      {{"rotary", "batch"},
+      {{"rotary", "rotary_q", "batch"},
        [](const P& p) {
-         return p.rotary != Rotary::kNone && any_seq(p, [](const P&, const SeqLen& s) { return s.q > s.k; });
+         return p.rotary != Rotary::kNone && p.rotary_q == RotaryQ::kDiagonal &&
+                any_seq(p, [](const P&, const SeqLen& s) { return s.q > s.k; });
        }},
       {{"q_dtype", "kv_dtype"},
        [](const P& p) { return p.q_dtype == DType::kE4m3 && p.kv_dtype != KvDType::kE4m3; }},
@@ -121,6 +122,7 @@ const std::vector<std::pair<std::string, Rule>>& dead() {
       {"cache_batch_idx", {{"kv"}, not_contiguous}},
       {"new_tokens", {{"append"}, [](const P& p) { return !p.append; }}},
       {"rotary_dim", {{"rotary"}, [](const P& p) { return p.rotary == Rotary::kNone; }}},
+      {"rotary_q", {{"rotary"}, [](const P& p) { return p.rotary == Rotary::kNone; }}},
       {"alibi_sqrt", {{"alibi"}, [](const P& p) { return p.alibi == Alibi::kNone; }}},
       {"decode_threshold", {{"path"}, [](const P& p) { return p.path != Path::kSplitDecode; }}},
       {"dcp_ranks", {{"path"}, [](const P& p) { return p.path != Path::kDcp; }}},

@@ -116,6 +116,26 @@ TEST(Expand, ExpiredNeedsAWindowAndFreedNeedsBlocks) {
   EXPECT_EQ(normalised(packed).expired, Expired::kNan) << "there is no block to free";
 }
 
+TEST(Expand, PositionsOfQueriesCountWhereQueriesTurn) {
+  const auto cases = [](const std::string& keys) {
+    return expand_text("name: t\nsweeps:\n  - {kv: paged, " + keys +
+                       ", rotary_q: [diagonal, from_cache_seqlens, at_cache_seqlens]}\n")
+        .cases;
+  };
+  EXPECT_EQ(cases("batch: q4, append: in_call").size(), 1u);
+  EXPECT_EQ(cases("batch: q4, op: kv_append, rotary: neox").size(), 1u) << "it has no queries";
+  const std::vector<Case> all = cases("batch: q2s9, append: in_call, rotary: neox, rotary_dim: 32");
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_THAT(all[0].id, HasSubstr("/neox32/"));
+  EXPECT_THAT(all[1].id, HasSubstr("/neox32-from_cache_seqlens/"));
+  EXPECT_THAT(case_yaml(all[2].params), HasSubstr("rotary_q: at_cache_seqlens"));
+  const Expansion past = expand_text(
+      "name: t\nsweeps:\n  - {append: in_call, kv: paged, rotary: neox, batch: q8s3_q2s5_q1s0, new_tokens: "
+      "2, "
+      "rotary_q: from_cache_seqlens}\n");
+  EXPECT_EQ(past.cases.at(0).params.rotary_positions(), 9) << "queries 1 to 8, of more keys than there are";
+}
+
 TEST(Expand, ScalesCountWhereSomethingIsQuantised) {
   const auto cases = [](const std::string& keys) {
     return expand_text("name: t\nsweeps:\n  - {batch: q4, scales: [given, per_token, per_token_k], " + keys +

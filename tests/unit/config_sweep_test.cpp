@@ -130,7 +130,7 @@ TEST(SweepFile, EveryKeySetsItsField) {
       "{op: kv_append, kv: paged, batch: 2q3s5, dtype: fp32, heads: 6/3, head_dim: 96, mask: causal, "
       "window: \"7,-1\", softmax_scale: 0.25, softcap: 30, block_size: 48, kv_layout: hnd, "
       "page_layout: contiguous, gap_tokens: 3, padding_tokens: 9, append: in_call, new_tokens: 2, rotary: "
-      "interleaved, rotary_dim: 32, data: "
+      "interleaved, rotary_dim: 32, rotary_q: at_cache_seqlens, data: "
       "outlier, allow_short_kv: true}");
   CaseParams want;
   want.op = Op::kKvAppend;
@@ -154,6 +154,7 @@ TEST(SweepFile, EveryKeySetsItsField) {
   want.new_tokens = 2;
   want.rotary = Rotary::kInterleaved;
   want.rotary_dim = 32;
+  want.rotary_q = RotaryQ::kAtCacheSeqlens;
   want.data = Profile::kOutlier;
   want.allow_short_kv = true;
   EXPECT_EQ(c, want);

@@ -228,6 +228,15 @@ const std::vector<Fault> kInCallFaults = {
     {"WritesIntoThePadding", in_call("kv: contiguous, leftpad: 4, cache_batch_idx: identity"),
      [](OpParams& p) { static_cast<uint16_t*>(p.attention.v_cache)[0] = 0; },
      "v_cache slot 0 head 0 channel 0"},
+    {"QueriesOnTheDiagonal",
+     in_call("kv: paged, mask: causal, rotary: neox, new_tokens: 2, rotary_q: from_cache_seqlens"),
+     [](OpParams& p) {
+       p.attention.features &= ~uint64_t{kRotaryQ};
+       p.attention.rotary.q_position = RotaryQ::kDiagonal;
+     },
+     "seq"},
+    {"QueriesCountFromWhereAllStand", in_call("kv: contiguous, rotary: neox, rotary_q: at_cache_seqlens"),
+     [](OpParams& p) { p.attention.rotary.q_position = RotaryQ::kFromCacheSeqlens; }, "seq"},
     {"QueriesNotRotated", in_call("kv: paged, mask: causal, rotary: neox, dtype: fp32"),
      [](OpParams& p) {
        // The new rows by a first launch, whose queries are all that the second one still would turn.

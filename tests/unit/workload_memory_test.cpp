@@ -24,6 +24,26 @@ Case small_case(Op op = Op::kAttention) {
   return c;
 }
 
+TEST(Workload, RotaryQIsAFeatureWhereAQueryLeavesItsDiagonal) {
+  Case c = small_case();
+  c.params.append = true;
+  c.params.rotary = Rotary::kNeox;
+  const auto leaves = [&](RotaryQ rule, int32_t new_tokens, int32_t queries) {
+    c.params.rotary_q = rule;
+    c.params.new_tokens = new_tokens;
+    c.params.seqs[0].q = queries;
+    const AttentionParams p = Workload::shape_params(c).attention;
+    EXPECT_EQ(p.rotary.q_position, rule) << "a wrapper must see the rule in any case";
+    return (p.features & kRotaryQ) != 0;
+  };
+  EXPECT_FALSE(leaves(RotaryQ::kDiagonal, 1, 2));
+  EXPECT_FALSE(leaves(RotaryQ::kFromCacheSeqlens, 0, 2));
+  EXPECT_TRUE(leaves(RotaryQ::kFromCacheSeqlens, 1, 2));
+  EXPECT_FALSE(leaves(RotaryQ::kAtCacheSeqlens, 0, 1));
+  EXPECT_TRUE(leaves(RotaryQ::kAtCacheSeqlens, 0, 2));
+  EXPECT_TRUE(leaves(RotaryQ::kAtCacheSeqlens, 2, 1));
+}
+
 TEST(Workload, UnreadSlotsAreNanAndReadOnesFinite) {
   const auto device = open_device("cpu", 1);
   const Case c = small_case();

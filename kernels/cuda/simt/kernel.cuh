@@ -208,13 +208,13 @@ __device__ void for_each_score(float (&s)[kRows][2], F f) {
 /// Turns the queries of a tile to their positions, rounded to kType again. `tile` is complete, in rows of kD
 /// + kPad.
 template <DType kType, int kD>
-__device__ void rotate_queries(const AttentionParams& p, const SeqRange& seq, const TileRows& rows,
+__device__ void rotate_queries(const AttentionParams& p, int b, const SeqRange& seq, const TileRows& rows,
                                float* tile) {
   const int half = p.rotary.dim / 2;
   for (int i = static_cast<int>(threadIdx.x); i < rows.count * half; i += kThreads) {
     const int r = i / half;
     const int pair = i % half;
-    const int64_t position = int64_t{rows.token(r)} + seq.k_len - seq.q_len;
+    const int64_t position = query_position(p, b, seq, rows.token(r));
     if (position < 0 || position >= p.rotary.positions)
       continue;  // outside the contract: nothing may be read
     float* row = tile + r * (kD + kPad);
@@ -301,7 +301,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
 
   if (p.features & kRotary) {
     __syncthreads();  // of the keys' loop another one follows before q is read
-    rotate_queries<kKType, kD>(p, seq, rows, q_tile);
+    rotate_queries<kKType, kD>(p, b, seq, rows, q_tile);
   }
 
   const bool alibi = p.features & kAlibi;

@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(kProbsThreads) probs_kernel(const __grid_const
           const auto load = [&](int32_t i_c) {
             return load_float(p.dtype_q, p.q, q_offset(p, row, head) + i_c);
           };
-          const int64_t position = int64_t{i} + seq.k_len - seq.q_len;
-          const bool turns = (p.features & kRotary) && position >= 0 && position < p.rotary.positions;
+          const int64_t position = p.features & kRotary ? query_position(p, b, seq, i) : -1;
+          const bool turns = position >= 0 && position < p.rotary.positions;
           const float x = turns ? round_to(p.dtype_q, rotated(p.rotary, position, c, load)) : load(c);
           q_row[c] = x * q_descale(p, b, row, head);
         }
