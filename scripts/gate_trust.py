@@ -14,7 +14,7 @@ kernels run in turns (gate --against-kernel). The machine should have nothing el
 
 With --load it counts verdicts that name the wrong direction: gates of equal kernels, of a slower one and, the two
 changed round, of a faster one, beside processes that keep a core busy each, which it starts and ends itself. Every
-other round makes its baselines without them."""
+other round makes its baselines without them. It takes times only; results are not verified."""
 import argparse
 import contextlib
 import json
@@ -290,11 +290,10 @@ def measure_directions(args, gates, percent):
     loads = [int(n) for n in args.load.split(",")]
     pairs = {"equal": (0, 0), "slower": (0, percent), "faster": (percent, 0)}
     tallies = {(load, kind): new_load_tally(load, kind) for load in loads for kind in KINDS}
-    begin, text = time.monotonic(), ""
+    unchecked, begin, text = ["--check", "off"], time.monotonic(), ""
     for turn in range(args.rounds):
         if out_of_time(args, begin, turn):
             break
-        unchecked = [] if turn == 0 else ["--check", "off"]
         for load in loads:
             if not args.turns:
                 with busy(load if turn % 2 == 0 else 0):
