@@ -4,13 +4,19 @@ gates of kernels that take a known share longer, which must.
 
     scripts/gate_trust.py --device cpu --gates 10
     scripts/gate_trust.py --device cuda --gates 60 --slow 5 --slow-gates 40 --rounds 10    # 60 equal ones, 40 slower by 5 %
+    scripts/gate_trust.py --load 0,1,2 --gates 20 --slow 250    # beside 0, 1 and 2 busy processes: 20 equal, slower, faster each
     scripts/gate_trust.py --table results/baselines/*/gate_trust.json    # the rows of results/README.md
 
 The kernels are those of attnbench_faulty (tests/faults/slow.h). One round makes a baseline of slow_0_percent,
 gates slow_0_percent against it, and each slower kernel; the gates are spread over the rounds. Results are verified in
 the first round, later ones only take times, in baseline and gate alike. With --turns there is no stored baseline: both
-kernels run in turns (gate --against-kernel). The machine should have nothing else to do."""
+kernels run in turns (gate --against-kernel). The machine should have nothing else to do.
+
+With --load it counts verdicts that name the wrong direction: gates of equal kernels, of a slower one and, the two
+changed round, of a faster one, beside processes that keep a core busy each, which it starts and ends itself. Every
+other round makes its baselines without them. It takes times only; results are not verified."""
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -100,15 +106,217 @@ def table(files):
                   f"| {t['seconds_per_gate']:.1f} | {data['mode']}, {data['min_effect_percent']:g} % |")
 
 
-def results(args, program, context, calibration, tallies, rounds):
+KINDS = {"equal": "same", "slower": "slower", "faster": "faster"}  # of gates beside busy processes: the right verdict
+SPIN = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for i in range(10**6): pass"
+
+
+@contextlib.contextmanager
+def busy(processes):
+    """So many processes that keep a core busy each; they end with this one, however it ends."""
+    started = []
+    try:
+        for _ in range(processes):
+            started.append(subprocess.Popen([sys.executable, "-c", SPIN, str(os.getpid())]))
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def new_load_tally(load, kind):
+    return {"busy_processes": load, "kind": kind, "gates": 0, "right": 0, "inconclusive": 0, "wrong": 0, "cases": 0,
+            "cases_right": 0, "cases_inconclusive": 0, "cases_wrong": 0, "seconds_per_gate": 0.0}
+
+
+def count_directions(tally, seconds, compare_file):
+    """A gate is wrong where one case is, right where all are; a case is wrong with any verdict that is neither right nor inconclusive."""
+    with open(compare_file) as f:
+        verdicts = [row["verdict"] for row in json.load(f)["rows"]]
+    right, open_ = verdicts.count(KINDS[tally["kind"]]), verdicts.count("inconclusive")
+    wrong = len(verdicts) - right - open_
+    for key, n in (("right", right), ("inconclusive", open_), ("wrong", wrong)):
+        tally["cases_" + key] += n
+    tally["cases"] += len(verdicts)
+    tally["wrong" if wrong else "inconclusive" if open_ else "right"] += 1
+    tally["seconds_per_gate"] = (tally["seconds_per_gate"] * tally["gates"] + seconds) / (tally["gates"] + 1)
+    tally["gates"] += 1
+
+
+def load_table(files):
+    lines = ["| device | sweep | busy processes | gates | wrong | inconclusive | right | cases wrong | cases inconclusive | cases right | s per gate | against |",
+             "|---|---|--:|---|--:|--:|--:|--:|--:|--:|--:|---|"]
+    for path in files:
+        data = json.loads(pathlib.Path(path).read_text())
+        for t in data["loads"]:
+            than = "" if t["kind"] == "equal" else f" ({1 + data['slower_by_percent'] / 100:g} times)"
+            lines.append(f"| {data['device']['model']} | {data['config']} | {t['busy_processes']} | {t['gates']} {t['kind']}{than} "
+                         f"| {t['wrong']} | {t['inconclusive']} | {t['right']} | {t['cases_wrong']} | {t['cases_inconclusive']} "
+                         f"| {t['cases_right']} | {t['seconds_per_gate']:.1f} | {data['mode']}, {data['min_effect_percent']:g} % |")
+    return lines
+
+
+def put_into(readme, lines):
+    """Replaces the table between <!-- gate_trust_load --> and <!-- end -->."""
+    text = pathlib.Path(readme).read_text()
+    begin = "<!-- gate_trust_load -->\n"
+    head, found, rest = text.partition(begin)
+    _, ended, tail = rest.partition("<!-- end -->")
+    if not found or not ended:
+        sys.exit(f"gate_trust: {readme} has no lines {begin.strip()} and <!-- end -->; put them where the table belongs")
+    pathlib.Path(readme).write_text(head + begin + "\n".join(lines) + "\n" + ended + tail)
+
+
+def about(args, gates, rounds):
+    context = gates.context()
     return {
-        "made_by": "scripts/gate_trust.py " + " ".join(a if a != program else "attnbench_faulty" for a in sys.argv[1:]),
+        "made_by": "scripts/gate_trust.py " + " ".join(a if a != gates.program else "attnbench_faulty" for a in sys.argv[1:]),
         "version": context["version"], "revision": context["revision"], "device": context["device"],
         "host_cpus": os.cpu_count(), "system": platform.system(), "config": " ".join([args.config] + ["--set " + c for c in args.set]),
         "mode": "turns" if args.turns else "stored baseline", "min_effect_percent": args.min_effect,
-        "rounds": rounds, "runs_of_a_baseline": args.runs, "reruns": args.reruns, "max_samples": args.max_samples, "calibration": calibration,
-        "tallies": [summary(t) for t in tallies.values()],
+        "rounds": rounds, "runs_of_a_baseline": args.runs, "reruns": args.reruns, "max_samples": args.max_samples,
     }
+
+
+class Gates:
+    """The commands of all gates: attnbench_faulty on one sweep."""
+
+    def __init__(self, args, program, scratch):
+        self.program, self.turns, self.scratch, self.log = program, args.turns, scratch, scratch / "log.txt"
+        self.common = [program, "gate", args.config, "--device", args.device, "--max-samples", str(args.max_samples),
+                       "--no-ceilings", "--quiet", "--out", str(scratch / "runs")]
+        for change in args.set:
+            self.common += ["--set", change]
+        self.judging = ["--min-effect", str(args.min_effect)]
+        if args.reruns is not None:
+            self.judging += ["--reruns", str(args.reruns)]
+        self.making = ["--update-baseline"] + (["--runs", str(args.runs)] if args.runs else [])
+        self.noise = ["--noise", str(scratch / "noise.json")] if args.pairs > 0 else []
+        if args.pairs > 0:
+            self.must(["--kernel", kernel(0), "--calibrate", "--pairs", str(args.pairs)] + self.noise)
+
+    def fail(self, code, command):
+        sys.stderr.write(self.log.read_text(errors="replace")[-4000:])
+        sys.exit(f"gate_trust: exit code {code} of: {' '.join(command)}")
+
+    def must(self, arguments):
+        code, _ = run(self.common + arguments, self.log)
+        if code != 0:
+            self.fail(code, self.common + arguments)
+
+    def baseline_of(self, percent):
+        return ["--baseline", str(self.scratch / f"baseline_{percent}.json")]
+
+    def make_baseline(self, percent, unchecked):
+        self.must(unchecked + ["--kernel", kernel(percent)] + self.baseline_of(percent) + self.making)
+
+    def gate(self, base, new, unchecked):
+        """Exit code and seconds of a gate of one kernel against another, both given by their slow-down in percent."""
+        against = self.baseline_of(base) + ["--match", "case"]
+        if self.turns:
+            against = ["--against-kernel", kernel(base)] if base != new else ["--against", self.program]
+        command = self.common + unchecked + self.judging + self.noise + against + ["--kernel", kernel(new)]
+        code, seconds = run(command, self.log)
+        if code not in (0, 3, 4):
+            self.fail(code, command)
+        return code, seconds
+
+    def compare_file(self):
+        return self.scratch / "runs" / "compare.json"
+
+    def context(self):
+        newest = max((self.scratch / "runs").glob("*-new/results.json"), key=lambda f: f.stat().st_mtime)
+        return json.loads(newest.read_text())["context"]["attnbench"]
+
+
+def kernel(percent):
+    return f"slow_{percent}_percent"
+
+
+def share(n, turn, rounds):
+    """How many of n come in this round, so that n is reached in the last one."""
+    return n * (turn + 1) // rounds - n * turn // rounds
+
+
+def write(out, results_of_run):
+    text = json.dumps(results_of_run, indent=1) + "\n"
+    if out:
+        pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
+        pathlib.Path(out).write_text(text)
+    return text
+
+
+def out_of_time(args, begin, turn):
+    if not args.budget or time.monotonic() - begin <= args.budget:
+        return False
+    print(f"gate_trust: {args.budget} s are spent after {turn} rounds", file=sys.stderr)
+    return True
+
+
+def say(args, begin, turn, what):
+    spent = time.monotonic() - begin
+    left = spent / (turn + 1) * (args.rounds - turn - 1)
+    print(f"round {turn + 1} of {args.rounds}, {spent:.0f} s, {left:.0f} s to go: {what}", file=sys.stderr, flush=True)
+
+
+def measure_rates(args, gates, percents):
+    """How often a gate says slower, by how much slower the kernel is."""
+    tallies = {p: new_tally(p) for p in percents}
+    begin, noise, text = time.monotonic(), None, ""
+    if args.pairs > 0:
+        noise = json.loads((gates.scratch / "noise.json").read_text())
+    for turn in range(args.rounds):
+        if out_of_time(args, begin, turn):
+            break
+        unchecked = [] if turn == 0 else ["--check", "off"]
+        if not args.turns:
+            gates.make_baseline(0, unchecked)
+        # The kinds in turns.
+        now = {p: share(args.slow_gates if p else args.gates, turn, args.rounds) for p in percents}
+        for p in [p for i in range(max(now.values())) for p in percents if i < now[p]]:
+            code, seconds = gates.gate(0, p, unchecked)
+            count(tallies[p], code, seconds, gates.compare_file())
+        # After each round, so that what an end cuts off leaves the rounds before it.
+        out = about(args, gates, turn + 1)
+        out.update({"calibration": noise, "tallies": [summary(t) for t in tallies.values()]})
+        text = write(args.out, out)
+        say(args, begin, turn, "called slower " +
+            ", ".join(f"{p} %: {tallies[p]['exit_codes'].get('3', 0)} of {tallies[p]['gates']}" for p in percents))
+    return text
+
+
+def measure_directions(args, gates, percent):
+    """How often a verdict names the wrong direction, by how many other processes are busy."""
+    loads = [int(n) for n in args.load.split(",")]
+    pairs = {"equal": (0, 0), "slower": (0, percent), "faster": (percent, 0)}
+    tallies = {(load, kind): new_load_tally(load, kind) for load in loads for kind in KINDS}
+    unchecked, begin, text = ["--check", "off"], time.monotonic(), ""
+    for turn in range(args.rounds):
+        if out_of_time(args, begin, turn):
+            break
+        for load in loads:
+            if not args.turns:
+                with busy(load if turn % 2 == 0 else 0):
+                    gates.make_baseline(0, unchecked)
+                    gates.make_baseline(percent, unchecked)
+            with busy(load):
+                for kind in list(KINDS) * share(args.gates, turn, args.rounds):
+                    _, seconds = gates.gate(*pairs[kind], unchecked)
+                    count_directions(tallies[load, kind], seconds, gates.compare_file())
+        out = about(args, gates, turn + 1)
+        out.update({"slower_by_percent": percent, "loads": list(tallies.values())})
+        text = write(args.out, out)
+        say(args, begin, turn, ", ".join(f"{load} busy: {sum(tallies[load, k]['wrong'] for k in KINDS)} wrong of "
+                                         f"{sum(tallies[load, k]['gates'] for k in KINDS)}" for load in loads))
+    return text
+
+
+def print_tables(files):
+    by_load = [f for f in files if "loads" in json.loads(pathlib.Path(f).read_text())]
+    if len(by_load) < len(files):
+        table([f for f in files if f not in by_load])
+    if by_load:
+        print("\n".join(load_table(by_load)))
 
 
 def main():
@@ -116,6 +324,7 @@ def main():
     parser.add_argument("--device", default="cpu", help="as of attnbench run (default cpu)")
     parser.add_argument("--gates", type=int, default=10, help="gates between equal kernels (default 10)")
     parser.add_argument("--slow-gates", type=int, default=None, help="gates of each slow-down (default: as --gates)")
+    parser.add_argument("--load", metavar="N,N", help="gates of each kind beside so many busy processes; --slow names one slow-down")
     parser.add_argument("--rounds", type=int, default=None, help="baselines made (default: a quarter of --slow-gates)")
     parser.add_argument("--slow", default="2,3,5,10", help="slow-downs in percent (default 2,3,5,10)")
     parser.add_argument("--config", default="configs/gate.yaml")
@@ -130,12 +339,20 @@ def main():
     parser.add_argument("--budget", type=float, default=0, help="seconds after which no further round is begun")
     parser.add_argument("--out", default=None, help="results file (default: print only)")
     parser.add_argument("--table", nargs="+", metavar="FILE", help="print Markdown rows of such files, run nothing")
+    parser.add_argument("--into", metavar="README", help="with --table: put the table of files made with --load there instead")
     args = parser.parse_args()
+    if args.into and not args.table:
+        parser.error("--into README: name the results with --table FILE")
+    if args.into:
+        put_into(args.into, load_table(args.table))
+        return 0
     if args.table:
-        table(args.table)
+        print_tables(args.table)
         return 0
     if args.slow_gates is None:
         args.slow_gates = args.gates
+    if args.load and (args.device != "cpu" or not all(n.isdigit() for n in args.load.split(",")) or not args.slow.isdigit()):
+        parser.error("--load takes numbers of busy processes as 0,1,2, the device cpu, and one slow-down: --slow 250")
     if args.slow_gates < 1 or args.gates < 1:
         parser.error("--gates and --slow-gates: 1 or more")
     if args.rounds is None:
@@ -149,70 +366,15 @@ def main():
 
     percents = [0] + [int(p) for p in args.slow.split(",") if p]
     with tempfile.TemporaryDirectory(prefix="gate_trust.") as scratch:
-        scratch = pathlib.Path(scratch)
-        log, baseline = scratch / "log.txt", scratch / "baseline.json"
-        common = [program, "gate", args.config, "--device", args.device, "--max-samples", str(args.max_samples),
-                  "--no-ceilings", "--quiet", "--out", str(scratch / "runs")]
-        for change in args.set:
-            common += ["--set", change]
-        judging = ["--min-effect", str(args.min_effect)]
-        if args.reruns is not None:
-            judging += ["--reruns", str(args.reruns)]
-        making = ["--update-baseline"] + (["--runs", str(args.runs)] if args.runs else [])
-
-        def must(command):
-            code, _ = run(command, log)
-            if code != 0:
-                sys.stderr.write(log.read_text(errors="replace")[-4000:])
-                sys.exit(f"gate_trust: exit code {code} of: {' '.join(command)}")
-
-        noise = ["--noise", str(scratch / "noise.json")] if args.pairs > 0 else []
-        if args.pairs > 0:
-            must(common + ["--kernel", "slow_0_percent", "--calibrate", "--pairs", str(args.pairs)] + noise)
-        tallies = {p: new_tally(p) for p in percents}
-        begin, context = time.monotonic(), None
-        for turn in range(args.rounds):
-            if args.budget and time.monotonic() - begin > args.budget:
-                print(f"gate_trust: {args.budget} s are spent after {turn} rounds", file=sys.stderr)
-                break
-            unchecked = [] if turn == 0 else ["--check", "off"]
-            if not args.turns:
-                must(common + unchecked + ["--kernel", "slow_0_percent", "--baseline", str(baseline)] + making)
-            # So many of each that their number is reached in the last round; the kinds in turns.
-            share = {p: n * (turn + 1) // args.rounds - n * turn // args.rounds
-                     for p, n in ((p, args.slow_gates if p else args.gates) for p in percents)}
-            for p in [p for i in range(max(share.values())) for p in percents if i < share[p]]:
-                against = ["--against-kernel", "slow_0_percent"] if args.turns else ["--baseline", str(baseline),
-                                                                                   "--match", "case"]
-                if args.turns and p == 0:
-                    against = ["--against", program]
-                code, seconds = run(common + unchecked + judging + noise + against + ["--kernel", f"slow_{p}_percent"], log)
-                if code not in (0, 3, 4):
-                    sys.stderr.write(log.read_text(errors="replace")[-4000:])
-                    sys.exit(f"gate_trust: a gate of slow_{p}_percent ended with {code}")
-                count(tallies[p], code, seconds, scratch / "runs" / "compare.json")
-            if context is None:
-                newest = max((scratch / "runs").glob("*-new/results.json"), key=lambda f: f.stat().st_mtime)
-                context = json.loads(newest.read_text())["context"]["attnbench"]
-                noise_text = json.loads((scratch / "noise.json").read_text()) if args.pairs > 0 else None
-            # After each round, so that what an end cuts off leaves the rounds before it.
-            text = json.dumps(results(args, program, context, noise_text, tallies, turn + 1), indent=1) + "\n"
-            if args.out:
-                pathlib.Path(args.out).parent.mkdir(parents=True, exist_ok=True)
-                pathlib.Path(args.out).write_text(text)
-            done = ", ".join(f"{p} %: {tallies[p]['exit_codes'].get('3', 0)} of {tallies[p]['gates']}" for p in percents)
-            spent = time.monotonic() - begin
-            left = spent / (turn + 1) * (args.rounds - turn - 1)
-            print(f"round {turn + 1} of {args.rounds}, {spent:.0f} s, {left:.0f} s to go: called slower {done}",
-                  file=sys.stderr, flush=True)
-
+        gates = Gates(args, program, pathlib.Path(scratch))
+        text = measure_directions(args, gates, percents[1]) if args.load else measure_rates(args, gates, percents)
     if args.out:
-        table([args.out])
+        print_tables([args.out])
     else:
         with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
             f.write(text)
             f.flush()
-            table([f.name])
+            print_tables([f.name])
     return 0
 
 

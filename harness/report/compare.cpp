@@ -143,14 +143,19 @@ void look_at_memory(const Pace& pace, const RatioTest& t, double effect, Compare
 }
 
 /// Times of a machine that others use at the same time say nothing about a kernel, short of a difference that
-/// no sharing of cores makes: a long sample is seldom left alone.
+/// no sharing of cores makes where both sides shared them: a long sample is seldom left alone. Against a
+/// quiet machine, sharing makes any difference: 260 us became 74,000 beside 25 processes.
 void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t,
                         CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
   constexpr double kMostBySharing = 4;
-  if (t.lo > kMostBySharing || t.hi < 1 / kMostBySharing) return;
+  const auto shared = [](const LoadedResult& r) {
+    return 2 * static_cast<std::size_t>(r.disturbed) > r.samples_us.size();
+  };
+  const bool by_more = t.lo > kMostBySharing || t.hi < 1 / kMostBySharing;
+  if (by_more && shared(base) && shared(fresh)) return;
   for (const auto& [side, r] : {std::pair{"BASE", &base}, std::pair{"NEW", &fresh}}) {
-    if (2 * static_cast<std::size_t>(r->disturbed) <= r->samples_us.size()) continue;
+    if (!shared(*r)) continue;
     row.note = fmt::format("{}, but others took the cores during {} of {} samples in {}",
                            change_name(row.change), r->disturbed, r->samples_us.size(), side);
     row.change = Change::kInconclusive;
@@ -181,72 +186,115 @@ void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>&
   }
 }
 
+/// A ratio in one unit, widened by the noise between runs.
+struct Measured {
+  Times base, fresh;
+  bool sampled = false;           ///< by the samples, not by the intervals of the medians
+  std::optional<RatioTest> test;  ///< nullopt where there are too few samples for one
+  RunNoise noise;                 ///< the widest that is known
+};
+
+/// nullopt where a side has no time in this unit.
+std::optional<Measured> measure(const LoadedResult& base, const LoadedResult& fresh, Unit unit,
+                                const Runs& runs, double effect, const CompareOptions& options) {
+  const std::optional<Times> b = times_of(base, unit), f = times_of(fresh, unit);
+  if (!b || !f) return std::nullopt;
+  Measured m{*b, *f};
+  m.sampled = std::min(b->samples.size(), f->samples.size()) >= kLeastForBootstrap;
+  if (m.sampled) {
+    m.test = bootstrap_ratio(b->samples, f->samples, effect, name_seed(fresh.name));
+  } else if (b->has_interval && f->has_interval) {
+    m.test = interval_ratio(b->range, f->range, effect);
+  } else {
+    return m;
+  }
+  // By its own runs, and by a calibration: the wider one.
+  if (unit != Unit::kLeastTime) {
+    const bool paced = m.sampled && unit == Unit::kCoresProbe;
+    const std::vector<double> base_runs = run_times(base, paced), fresh_runs = run_times(fresh, paced);
+    m.noise = options.in_turns ? noise_of_pairs(base_runs, fresh_runs) : noise_of_runs(base_runs, fresh_runs);
+    widen_by_noise(*m.test, m.noise, runs.of_base(), runs.of_fresh(), effect);
+  }
+  // Two kernels on a case may be calibrated both, or either: noise is the machine's more than the kernel's.
+  for (const std::string& name : std::set<std::string>{fresh.name, base.name}) {
+    const auto it = options.noise_of.find(name);
+    if (it == options.noise_of.end()) continue;
+    widen_by_noise(*m.test, it->second, runs.of_base(), runs.of_fresh(), effect);
+    if (noise_half_width(it->second, runs.of_base(), runs.of_fresh()) >
+        noise_half_width(m.noise, runs.of_base(), runs.of_fresh())) {
+      m.noise = it->second;
+    }
+  }
+  return m;
+}
+
+void show(const RatioTest& t, CompareRow& row) {
+  row.ratio = t.ratio;
+  row.lo = t.lo;
+  row.hi = t.hi;
+  row.p = t.p;
+}
+
+/// True where the probes may not decide (contradicts_clock): the row then shows times as the clock told them,
+/// and is no part of the family of tests.
+bool stays_undecided(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& paced,
+                     const Runs& runs, double effect, const CompareOptions& options, CompareRow& row) {
+  const auto raw = measure(base, fresh, Unit::kMicrosecond, runs, effect, options);
+  const Change change = verdict_of(paced, effect);
+  row.note = contradicts_clock(base, fresh,
+                               {raw->test->ratio, paced.ratio, effect,
+                                change == Change::kSlower || change == Change::kFaster, options.in_turns});
+  if (row.note.empty()) return false;
+  show(*raw->test, row);
+  row.p = std::nullopt;
+  row.change = Change::kInconclusive;
+  return true;
+}
+
 void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& options, CompareRow& row) {
   std::optional<Pace> pace = options.as_sol ? std::nullopt : pace_between(base, fresh);
   LikeRuns like = LikeRuns::kUnknown;
   if (pace && !options.in_turns) {
     like = keep_like_runs(base, fresh);
     pace = pace_between(base, fresh);
+    row.base_us = base.median_us;
+    row.new_us = fresh.median_us;
   }
   // A CPU's pace wanders within minutes by what no probe tells. Runs made within seconds share that, so that
   // ten of them tell no more than one does: unless both sides were made in turns.
   const Runs runs{base.runs, fresh.runs, pace.has_value() && !options.in_turns};
   const Unit unit = options.as_sol ? Unit::kLeastTime : pace ? Unit::kCoresProbe : Unit::kMicrosecond;
-  const std::optional<Times> b = times_of(base, unit), f = times_of(fresh, unit);
-  if (!b || !f) {
+  const double effect = effect_of(base, options);
+  const auto m = measure(base, fresh, unit, runs, effect, options);
+  if (!m) {
     const bool neither = !base.median_us && !fresh.median_us;
     row.untimed = neither;
     row.change = neither ? Change::kNotCompared : Change::kInconclusive;
-    row.note = neither ? "not timed"
-                       : fmt::format("{} has no {}", !f ? "NEW" : "BASE", options.as_sol ? "%SOL" : "time");
+    const bool new_has = times_of(fresh, unit).has_value();
+    row.note = neither
+                   ? "not timed"
+                   : fmt::format("{} has no {}", !new_has ? "NEW" : "BASE", options.as_sol ? "%SOL" : "time");
     return;
   }
-  const double effect = effect_of(base, options);
-  row.change = Change::kInconclusive;
-  RatioTest t;
-  const bool sampled = std::min(b->samples.size(), f->samples.size()) >= kLeastForBootstrap;
-  if (sampled) {
-    t = bootstrap_ratio(b->samples, f->samples, effect, name_seed(fresh.name));
-  } else if (b->has_interval && f->has_interval) {
-    t = interval_ratio(b->range, f->range, effect);
-  } else {
-    row.ratio = f->range.median / b->range.median;
-    if (*row.ratio == 1) {
-      row.change = Change::kSame;
-    } else {
-      row.note = fmt::format("too few samples ({} and {})", b->samples.size(), f->samples.size());
-    }
+  const MedianRange &b = m->base.range, &f = m->fresh.range;
+  if (!m->test) {
+    row.ratio = f.median / b.median;
+    row.change = *row.ratio == 1 ? Change::kSame : Change::kInconclusive;
+    if (*row.ratio != 1)
+      row.note = fmt::format("too few samples ({} and {})", m->base.samples.size(), m->fresh.samples.size());
     return;
   }
-  // By its own runs, and by a calibration: the wider one.
-  const std::vector<double> base_runs = run_times(base, sampled && pace),
-                            fresh_runs = run_times(fresh, sampled && pace);
-  RunNoise noise;
-  if (!options.as_sol) {
-    noise = options.in_turns ? noise_of_pairs(base_runs, fresh_runs) : noise_of_runs(base_runs, fresh_runs);
-    widen_by_noise(t, noise, runs.of_base(), runs.of_fresh(), effect);
-  }
-  // Two kernels on a case may be calibrated both, or either: noise is the machine's more than the kernel's.
-  for (const std::string& name : std::set<std::string>{fresh.name, base.name}) {
-    const auto it = options.noise_of.find(name);
-    if (it == options.noise_of.end()) continue;
-    widen_by_noise(t, it->second, runs.of_base(), runs.of_fresh(), effect);
-    if (noise_half_width(it->second, runs.of_base(), runs.of_fresh()) >
-        noise_half_width(noise, runs.of_base(), runs.of_fresh())) {
-      noise = it->second;
-    }
-  }
-  row.ratio = t.ratio;
-  row.lo = t.lo;
-  row.hi = t.hi;
-  row.p = t.p;
-  if (t.ratio == 1 && !b->samples.empty() && base.samples_us == fresh.samples_us) {
+  const RatioTest& t = *m->test;
+  show(t, row);
+  if (t.ratio == 1 && !m->base.samples.empty() && base.samples_us == fresh.samples_us) {
     row.change = Change::kSame;  // a file against itself: its noise says nothing
+  } else if (pace && stays_undecided(base, fresh, t, runs, effect, options, row)) {
+    return;
   } else {
     row.change = verdict_of(t, effect);
     row.not_slower = row.change == Change::kInconclusive && t.hi <= 1 + effect;
     if (!options.as_sol) look_at_clocks(base, fresh, t, effect, row);
-    if (pace && sampled) {
+    if (pace && m->sampled) {
       if (like == LikeRuns::kNone) look_at_cores(t, effect, row);
       look_at_memory(*pace, t, effect, row);
     }
@@ -257,9 +305,9 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
     row.within = effect;
     row.note = fmt::format("same within {:.1f} %: two ticks of the timer", 100 * effect);
   }
-  explain(noise, runs, sampled ? pace : std::nullopt, effect, row);
+  explain(m->noise, runs, m->sampled ? pace : std::nullopt, effect, row);
   if (row.note.empty() && row.change != Change::kInconclusive && !pace &&
-      std::abs(f->range.median / b->range.median / t.ratio - 1) > effect) {
+      std::abs(f.median / b.median / t.ratio - 1) > effect) {
     row.note = "times in steps: the medians lie further apart than the middle halves";
   }
   if (row.note.empty() && (base.throttled || fresh.throttled)) {

@@ -97,7 +97,8 @@ struct CompareResult {
 /// more than kClockTolerance, slower and faster must hold in cycles too. On a CPU whose probes are told
 /// (pace.h), times are in multiples of the cores' probe; only runs are compared whose cores lay equally far
 /// apart, and those of a side count as one unless they were made in turns; slower and faster must hold
-/// against the memory's probe too, on cores that others did not take during more than half of the samples.
+/// against the memory's probe too, on cores that others did not take during more than half of the samples;
+/// and what would contradict the clock is inconclusive (contradicts_clock).
 CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, const CompareOptions& options);
 
 /// Ids of the cases whose verdict more runs can change: undecided ones, and a difference, either way, that

@@ -1,7 +1,13 @@
 #include "harness/report/pace.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "harness/report/ratio.h"
+#include "harness/report/text.h"
 
 namespace attnbench {
 namespace {
@@ -15,14 +21,25 @@ bool tells_pace(const std::vector<LoadedRun>& runs, std::size_t samples) {
   return told > 0 && told == samples;
 }
 
-/// Geometric mean over the runs; nullopt where one does not tell.
-std::optional<double> mean_of(const std::vector<LoadedRun>& runs, double LoadedRun::*field) {
-  double sum = 0;
+/// What a probe took in the runs of one side, less the quarter that took longest and the quarter that took
+/// shortest: one disturbed run of many decides nothing, as one disturbed sample does not (midmean).
+struct Probe {
+  double mean_us;  ///< geometric
+  double least_us, most_us;
+};
+
+/// nullopt where a run does not tell.
+std::optional<Probe> probe_of(const std::vector<LoadedRun>& runs, double LoadedRun::*field) {
+  std::vector<double> us;
   for (const LoadedRun& r : runs) {
     if (!(r.*field > 0)) return std::nullopt;
-    sum += std::log(r.*field);
+    us.push_back(r.*field);
   }
-  return std::exp(sum / static_cast<double>(runs.size()));
+  std::sort(us.begin(), us.end());
+  const std::size_t outer = us.size() / 4, end = us.size() - outer;
+  double sum = 0;
+  for (std::size_t i = outer; i < end; ++i) sum += std::log(us[i]);
+  return Probe{std::exp(sum / static_cast<double>(end - outer)), us[outer], us[end - 1]};
 }
 
 }  // namespace
@@ -31,11 +48,53 @@ std::optional<Pace> pace_between(const LoadedResult& base, const LoadedResult& f
   const std::vector<LoadedRun> b = runs_of(base), f = runs_of(fresh);
   if (!tells_pace(b, base.samples_us.size()) || !tells_pace(f, fresh.samples_us.size())) return std::nullopt;
   Pace pace;
-  pace.cores = *mean_of(f, &LoadedRun::cores_us) / *mean_of(b, &LoadedRun::cores_us);
-  const auto base_memory = mean_of(b, &LoadedRun::memory_us),
-             fresh_memory = mean_of(f, &LoadedRun::memory_us);
-  if (base_memory && fresh_memory) pace.memory = *fresh_memory / *base_memory;
+  pace.cores = probe_of(f, &LoadedRun::cores_us)->mean_us / probe_of(b, &LoadedRun::cores_us)->mean_us;
+  const auto base_memory = probe_of(b, &LoadedRun::memory_us),
+             fresh_memory = probe_of(f, &LoadedRun::memory_us);
+  if (base_memory && fresh_memory) pace.memory = fresh_memory->mean_us / base_memory->mean_us;
   return pace;
+}
+
+std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fresh, const Clocked& clocked) {
+  const std::string advice = clocked.in_turns
+                                 ? "run both sides again on a quiet machine"
+                                 : "run both sides again on a quiet machine, or in turns (gate --against)";
+  const std::vector<LoadedRun> b = runs_of(base), f = runs_of(fresh);
+  const auto moved = [&](const char* name, double LoadedRun::*field, bool within) -> std::string {
+    const auto of_base = probe_of(b, field), of_fresh = probe_of(f, field);
+    if (!of_base || !of_fresh) return "";
+    const auto [least, most] = std::minmax(of_base->mean_us, of_fresh->mean_us);
+    if (most > kMostProbeMove * least) {
+      return fmt::format(
+          "the probe {} took {} us in BASE and {} us in NEW, more than {:g} times apart: the machine was "
+          "not the same; {}",
+          name, digits(of_base->mean_us), digits(of_fresh->mean_us), kMostProbeMove, advice);
+    }
+    for (const auto& [side, probe] : {std::pair{"BASE", of_base}, std::pair{"NEW", of_fresh}}) {
+      if (!within || probe->most_us <= kMostProbeMove * probe->least_us) continue;
+      return fmt::format(
+          "the probe {} took {} to {} us in the runs of {}, more than {:g} times apart: the machine was "
+          "not the same; {}",
+          name, digits(probe->least_us), digits(probe->most_us), side, kMostProbeMove, advice);
+    }
+    return "";
+  };
+  std::string why = moved("cores_us", &LoadedRun::cores_us, true);
+  if (why.empty()) why = moved("memory_us", &LoadedRun::memory_us, true);
+  // How long threads wait for each other has two states on an undisturbed virtual machine, four times apart.
+  if (why.empty() && clocked.slower_or_faster) why = moved("handover_us", &LoadedRun::handover_us, false);
+  if (!why.empty()) return why;
+  const auto beyond = [&](double ratio, double other) {
+    return ratio > 1 + clocked.effect && other < 1 - clocked.effect;
+  };
+  if (!beyond(clocked.time_ratio, clocked.paced_ratio) && !beyond(clocked.paced_ratio, clocked.time_ratio)) {
+    return "";
+  }
+  return fmt::format(
+      "in time {:+.1f} %, but in multiples of the probe cores_us, {} us in BASE and {} us in NEW, {:+.1f} %: "
+      "the two contradict each other; {}",
+      100 * (clocked.time_ratio - 1), digits(probe_of(b, &LoadedRun::cores_us)->mean_us),
+      digits(probe_of(f, &LoadedRun::cores_us)->mean_us), 100 * (clocked.paced_ratio - 1), advice);
 }
 
 LikeRuns keep_like_runs(LoadedResult& base, LoadedResult& fresh) {
@@ -67,6 +126,10 @@ LikeRuns keep_like_runs(LoadedResult& base, LoadedResult& fresh) {
       side->per_run.push_back(r);
     }
     side->samples_us = std::move(samples);
+    const MedianInterval m = median_interval(side->samples_us);
+    side->median_us = m.median;
+    side->lo_us = m.lo;
+    side->hi_us = m.hi;
     side->runs = static_cast<int>(side->per_run.size());
   }
   return LikeRuns::kAlike;

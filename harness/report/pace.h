@@ -3,12 +3,14 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "harness/report/load.h"
 
 namespace attnbench {
 
-/// How much longer the probes took in NEW than in BASE (1: as long), geometric means over the runs.
+/// How much longer the probes took in NEW than in BASE (1: as long): geometric means over the runs of each
+/// side, less the quarter that took longest and the quarter that took shortest.
 struct Pace {
   double cores = 1;
   std::optional<double> memory;  ///< nullopt where a side has not read memory beside its samples
@@ -29,6 +31,26 @@ enum class LikeRuns {
 /// Leaves out the runs of both sides whose cores lay further apart, or closer, than in NEW's median run.
 /// Needs runs as pace_between does.
 LikeRuns keep_like_runs(LoadedResult& base, LoadedResult& fresh);
+
+/// A probe that took more than this many times as long, on one side as on the other or within one, was itself
+/// disturbed: times divided by it say nothing.
+inline constexpr double kMostProbeMove = 2;
+
+/// What the clock and the probes say of one comparison; ratios are NEW / BASE.
+struct Clocked {
+  double time_ratio = 1;          ///< of microseconds
+  double paced_ratio = 1;         ///< of multiples of the cores' probe
+  double effect = 0;              ///< the smallest difference that counts
+  bool slower_or_faster = false;  ///< what the paced times alone would say; else same, or nothing
+  bool in_turns = false;          ///< run i of NEW was made right beside run i of BASE
+};
+
+/// The one rule by which a verdict never contradicts the clock: why this case stays undecided, in words, or
+/// an empty string. It does where time and paced time differ by more than the effect in opposite directions;
+/// where cores_us or memory_us, which times are divided by, moved by more than kMostProbeMove between the
+/// sides, or within the runs of one side less the outer quarters; and where handover_us moved so between the
+/// sides and the verdict would be slower or faster. Needs runs as pace_between does.
+std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fresh, const Clocked& clocked);
 
 /// The samples in multiples of their run's cores' probe. Needs runs as pace_between does.
 std::vector<double> paced_samples(const LoadedResult& result);

@@ -49,6 +49,40 @@ TEST(TreeMeasuredFigures, TrustInTheGateIsAsMeasured) {
   }
 }
 
+/// The same of a row of gates beside busy processes.
+std::string load_row(const json& file, const json& tally) {
+  const std::string kind = tally["kind"];
+  const auto count = [&](const char* key) { return std::to_string(tally[key].get<int>()); };
+  std::string row = "| " + file["device"]["model"].get<std::string>() + " | " +
+                    file["config"].get<std::string>() + " | " + count("busy_processes") + " | " +
+                    count("gates") + " " + kind;
+  if (kind != "equal") row += text(" (%g times)", 1 + file["slower_by_percent"].get<double>() / 100);
+  return row + " | " + count("wrong") + " | " + count("inconclusive") + " | " + count("right") + " |";
+}
+
+TEST(TreeMeasuredFigures, NoVerdictNamesTheWrongDirectionBesideBusyProcesses) {
+  auto files = committed("gate_trust_load.json");
+  ASSERT_FALSE(files.empty()) << "no results/baselines/*/gate_trust_load.json";
+  for (json& turns : committed("gate_trust_load_turns.json")) files.push_back(std::move(turns));
+  const std::string readme = tree::read(tree::root() / "results/README.md");
+  const std::size_t begin = readme.find("<!-- gate_trust_load -->"), end = readme.find("<!-- end -->", begin);
+  ASSERT_NE(begin, std::string::npos);
+  ASSERT_NE(end, std::string::npos);
+  const std::string table = readme.substr(begin, end - begin);
+  std::ptrdiff_t rows = 0;
+  for (const json& file : files) {
+    for (const json& tally : file["loads"]) {
+      const std::string row = load_row(file, tally);
+      EXPECT_NE(table.find(row), std::string::npos) << "results/README.md lacks: " << row;
+      EXPECT_EQ(tally["wrong"], 0) << row;
+      EXPECT_GT(tally["gates"], 0) << row;
+      EXPECT_EQ(tally["gates"], tally["right"].get<int>() + tally["inconclusive"].get<int>()) << row;
+      ++rows;
+    }
+  }
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), rows + 3) << "marker, two lines of head, rows";
+}
+
 TEST(TreeMeasuredFigures, CostOfTheHarnessIsUnderItsBars) {
   const auto files = committed("harness_cost.json");
   if (files.empty()) GTEST_SKIP() << "no results/baselines/*/harness_cost.json";
