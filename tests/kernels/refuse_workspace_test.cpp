@@ -1,0 +1,75 @@
+// The workspace that sm90_decode_fixed asks for holds the partial results of every batch within its maxima.
+// Asks the host code alone, without a GPU.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string_view>
+
+#include "kernels/common/mask.h"
+#include "kernels/cuda/sm90_decode/partition.cuh"
+#include "kernels/registry.h"
+
+namespace attnbench {
+namespace {
+
+constexpr int32_t kTileKeys = 64, kUnitShift = 4, kHeadDim = 128, kKvHeads = 8, kGroup = 4;
+
+const Kernel* fixed() {
+  for (const Kernel* k : builtin_kernels()) {
+    if (k->name == std::string_view("sm90_decode_fixed")) return k;
+  }
+  return nullptr;
+}
+
+OpParams launch_of(int32_t batch, int32_t max_q, int32_t max_k, int32_t window_left) {
+  OpParams op{};
+  op.op = Op::kAttention;
+  AttentionParams& p = op.attention;
+  p.features = kPagedKv | kCausal | kBf16 | kWindow;
+  p.batch = batch;
+  p.num_heads_q = kKvHeads * kGroup;
+  p.num_heads_kv = kKvHeads;
+  p.head_dim = p.head_dim_v = kHeadDim;
+  p.max_seqlen_q = max_q;
+  p.max_seqlen_k = max_k;
+  p.dtype_q = p.dtype_k = p.dtype_v = p.dtype_out = DType::kBf16;
+  p.block_size = 16;
+  p.causal = 1;
+  p.window_left = window_left;
+  p.window_right = -1;
+  return op;
+}
+
+TEST(FixedWorkspace, HoldsEverySplitOfAnyBatchWithinItsMaxima) {
+  const Kernel* kernel = fixed();
+  if (kernel == nullptr) GTEST_SKIP() << "built without CUDA";
+  const LaunchContext context{.compute_capability = 90, .multiprocessors = 132};
+  std::mt19937 draw(1);
+  int as_many = 0;
+  for (int n = 0; n < 20000; ++n) {
+    const auto below = [&](int32_t most) { return static_cast<int32_t>(draw() % (most + 1u)); };
+    const int32_t window = below(1) ? 1024 * (1 + below(7)) - 1 : below(9000);
+    const int32_t max_k = below(1) ? 1024 * (1 + below(15)) : 1 + below(16000);
+    const int32_t max_q = 1 + below(3), batch = 1 + below(5);
+    int64_t units = 0;
+    for (int32_t b = 0; b < batch; ++b) {
+      const int32_t k_len = below(2) ? std::max(max_k - below(70), 0) : below(max_k),
+                    q_len = 1 + below(max_q - 1);
+      const KeyBounds keys = visible_keys_of_sequence(window, q_len, k_len);
+      const auto tiles = sm90_decode::tiles_of_keys(keys.begin, keys.end, kTileKeys);
+      units += sm90_decode::sequence_units(
+          q_len, sm90_decode::units_of_tiles(tiles.end - tiles.begin, kUnitShift), 0);
+    }
+    const int64_t rows = units * kKvHeads * max_q * kGroup;
+    const int64_t needed = rows * (kHeadDim + 1) * int64_t{sizeof(float)};
+    const OpParams op = launch_of(batch, max_q, max_k, window);
+    const auto given = static_cast<int64_t>(kernel->workspace_bytes(&op, &context));
+    ASSERT_GE(given, needed) << "batch " << batch << ", " << max_q << " queries, " << max_k
+                             << " keys, window " << window;
+    as_many += given < needed + needed / 100 + 4096;
+  }
+  EXPECT_GT(as_many, 100) << "the bound is reached, or this test would see nothing";
+}
+
+}  // namespace
+}  // namespace attnbench
