@@ -48,7 +48,7 @@ const std::vector<Rule>& rules() {
        }},
       {{"op", "rotary", "append"},
        [](const P& p) { return p.op == Op::kAttention && p.rotary != Rotary::kNone && !p.append; }},
-      {{"rotary", "rotary_q", "batch"},
+      {{"rotary", "batch"},
        [](const P& p) {
          return p.rotary != Rotary::kNone && p.rotary_q == RotaryQ::kDiagonal &&
                 any_seq(p, [](const P&, const SeqLen& s) { return s.q > s.k; });
