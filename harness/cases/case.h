@@ -18,22 +18,35 @@ struct Case {
   CaseParams params;
 };
 
+/// What the covers of a file hold.
+struct CoverCounts {
+  int64_t pairs = 0, triples = 0;  ///< values that meet in some case
+  /// In words: values that no legal case holds together, and values of which one makes no difference in every
+  /// case that does. Of triples, those in which no such pair stands.
+  std::vector<std::string> impossible, indifferent;
+  bool exact = true;  ///< all combinations were tried for these two; else some, by need and by chance
+  std::vector<std::string> short_samples;  ///< samples that have fewer cases than asked for, in words
+
+  void add(const CoverCounts& other);
+};
+
 struct Expansion {
   std::vector<Case> cases;
   int64_t duplicates = 0;  ///< cases dropped because one with the same id came before
   int64_t excluded = 0;
-  int64_t pairs = 0;                          ///< `cover: pairwise`: pairs of values that meet in some case
-  std::vector<std::string> impossible_pairs;  ///< and those that no legal case was found for, in words
+  CoverCounts cover;
 };
 
 /// More cases than this in one file are refused.
 inline constexpr int64_t kMaxCases = 1'000'000;
+/// And more pairs or triples of values than this in one cover.
+inline constexpr int64_t kMaxTuples = 1'000'000;
 /// And more sequences than this in all its cases together: they are held in memory, 8 bytes each.
 inline constexpr std::size_t kMaxSequences = 100'000'000;
 
 /// Multiplies the axes of every sweep out. Throws ConfigError, with the place in the file, where keys
 /// contradict each other: more queries than keys under a causal mask without allow_short_kv, kv_append on
-/// packed KV, a case past the address space, more than kMaxCases.
+/// packed KV, a case past the address space, more than kMaxCases. A cover or a sample leaves such cases out.
 Expansion expand(const SweepFile& file);
 
 /// Sets the fields that the op and the KV source do not use to their defaults, so that equal problems are

@@ -5,8 +5,9 @@
 
 #include "harness/cases/case.h"
 #include "harness/cases/cost.h"
-#include "harness/cases/pairwise.h"
+#include "harness/cases/cover.h"
 #include "harness/cases/paths.h"
+#include "harness/cases/value_tuples.h"
 
 namespace attnbench {
 namespace {
@@ -195,7 +196,21 @@ int64_t product_of_axes(const Sweep& sweep) {
   return n;
 }
 
+/// Appends the entries of one to the other.
+void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
 }  // namespace
+
+void CoverCounts::add(const CoverCounts& other) {
+  pairs += other.pairs;
+  triples += other.triples;
+  append(impossible, other.impossible);
+  append(indifferent, other.indifferent);
+  exact = exact && other.exact;
+  append(short_samples, other.short_samples);
+}
 
 CaseParams normalised(CaseParams p) {
   const CaseParams defaults;
@@ -317,13 +332,20 @@ std::string point_text(const Sweep& sweep, std::size_t axis, std::size_t point) 
   return text;
 }
 
-/// Rows of a sweep with `cover: pairwise`. Here, other than in a product, a contradiction of keys is no
+std::string tuple_text(const Sweep& sweep, const ValueTuple& tuple) {
+  std::string text;
+  for (const AxisValue& v : tuple)
+    text += (text.empty() ? "" : " with ") + point_text(sweep, v.axis, v.point);
+  return fmt::format("{}: {}", sweep.name, text);
+}
+
+/// The axes of a sweep with a cover or a sample. Here, other than in a product, a contradiction of keys is no
 /// mistake of the file: such a row is not taken.
-PairwiseCover cover_of(const Sweep& sweep) {
+AxisTable table_of(const Sweep& sweep) {
   std::vector<std::size_t> points;
   for (const Axis& axis : sweep.axes) points.push_back(axis.points.size());
-  const auto problem = [&](const AxisRow& row) { return normalised(apply(settings_of(sweep, row))); };
-  const auto legal = [&](const AxisRow& row) {
+  const auto problem = [&sweep](const AxisRow& row) { return normalised(apply(settings_of(sweep, row))); };
+  const auto legal = [&sweep](const AxisRow& row) {
     const Settings settings = settings_of(sweep, row);
     const CaseParams params = apply(settings);
     if (is_excluded(sweep, params)) return false;
@@ -334,7 +356,7 @@ PairwiseCover cover_of(const Sweep& sweep) {
     }
     return true;
   };
-  const auto live = [&](const AxisRow& row, std::size_t axis) {
+  const auto live = [points, problem](const AxisRow& row, std::size_t axis) {
     if (points[axis] == 1) return true;
     const CaseParams here = problem(row);
     AxisRow other = row;
@@ -343,7 +365,55 @@ PairwiseCover cover_of(const Sweep& sweep) {
     }
     return false;
   };
-  return pairwise_cover(points, legal, live);
+  return {points, legal, live};
+}
+
+/// Adds the cases of a sweep with a cover or a sample: add(row) says whether the row's case is a new one.
+template <class Add>
+CoverCounts add_covered(const Sweep& sweep, uint64_t seed, const Add& add) {
+  const AxisTable table = table_of(sweep);
+  CoverCounts counts;
+  if (sweep.cover.sample > 0) {
+    int64_t drawn = 0;
+    sample_rows(table, sweep.cover.sample, seed, [&](const AxisRow& row) {
+      const bool is_new = add(row);
+      drawn += is_new;
+      return is_new;
+    });
+    if (drawn < sweep.cover.sample)
+      counts.short_samples.push_back(
+          fmt::format("{}: {} of {}: no other legal case was found", sweep.name, drawn, sweep.cover.sample));
+    return counts;
+  }
+  const std::size_t strength = std::min(sweep.cover.strength, table.points.size());
+  const Cover cover = cover_tuples(table, strength, seed);
+  for (const AxisRow& row : cover.rows) add(row);
+  if (strength == 2) counts.pairs = cover.met;
+  if (strength == 3) counts.triples = cover.met;
+  for (const ValueTuple& t : cover.impossible) counts.impossible.push_back(tuple_text(sweep, t));
+  for (const ValueTuple& t : cover.indifferent) counts.indifferent.push_back(tuple_text(sweep, t));
+  counts.exact = cover.exact;
+  return counts;
+}
+
+/// Refuses a sweep that is larger than a file may be; `planned`: cases of those before it.
+void check_size(const Sweep& sweep, int64_t& planned) {
+  if (sweep.cover.strength > 0) {
+    std::vector<std::size_t> points;
+    for (const Axis& axis : sweep.axes) points.push_back(axis.points.size());
+    const double tuples = TupleSet::count(points, std::min(sweep.cover.strength, points.size()));
+    if (tuples > static_cast<double>(kMaxTuples)) {
+      fail(sweep.place, fmt::format("the cover of sweep '{}' has {:.0f} combinations of values to meet, more "
+                                    "than {}; shorten an axis",
+                                    sweep.name, tuples, kMaxTuples));
+    }
+    return;
+  }
+  const int64_t n = sweep.cover.sample > 0 ? sweep.cover.sample : product_of_axes(sweep);
+  if (n > kMaxCases || (planned += n) > kMaxCases) {
+    fail(sweep.place,
+         fmt::format("sweep '{}' brings the file past {} cases; shorten an axis", sweep.name, kMaxCases));
+  }
 }
 
 }  // namespace
@@ -352,14 +422,8 @@ Expansion expand(const SweepFile& file) {
   Expansion out;
   std::size_t sequences = 0;
   int64_t planned = 0;
-  for (const Sweep& sweep : file.sweeps) {
-    if (sweep.pairwise) continue;
-    const int64_t n = product_of_axes(sweep);
-    if (n > kMaxCases || (planned += n) > kMaxCases) {
-      fail(sweep.place,
-           fmt::format("sweep '{}' brings the file past {} cases; shorten an axis", sweep.name, kMaxCases));
-    }
-  }
+  for (const Sweep& sweep : file.sweeps) check_size(sweep, planned);
+  const uint64_t seed = file.seed.value_or(1);
   std::unordered_set<std::string> seen;
   for (const Sweep& sweep : file.sweeps) {
     const auto add = [&](const AxisRow& row) {
@@ -367,34 +431,28 @@ Expansion expand(const SweepFile& file) {
       CaseParams params = apply(settings);
       if (is_excluded(sweep, params)) {
         ++out.excluded;
-        return;
+        return false;
       }
       check(params, settings, sweep);
       params = normalised(std::move(params));
       std::string id = case_id(params);
-      if (seen.insert(id).second) {
-        if ((sequences += params.seqs.size()) > kMaxSequences) {
-          fail(sweep.place,
-               fmt::format("sweep '{}' brings the file past {} sequences in all its cases; shorten "
-                           "its batches or an axis",
-                           sweep.name, kMaxSequences));
-        }
-        out.cases.push_back({std::move(id), sweep.name, file.seed.value_or(1), std::move(params)});
-      } else if (!sweep.pairwise) {  // a cover may meet pairs in rows that are one problem
-        ++out.duplicates;
+      if (!seen.insert(id).second) {
+        if (sweep.cover.is_product()) ++out.duplicates;  // others may have rows that are one problem
+        return false;
       }
+      if ((sequences += params.seqs.size()) > kMaxSequences) {
+        fail(sweep.place,
+             fmt::format("sweep '{}' brings the file past {} sequences in all its cases; shorten "
+                         "its batches or an axis",
+                         sweep.name, kMaxSequences));
+      }
+      out.cases.push_back({std::move(id), sweep.name, seed, std::move(params)});
+      return true;
     };
-    if (!sweep.pairwise) {
+    if (sweep.cover.is_product()) {
       for_each_row(sweep, add);
-      continue;
-    }
-    const PairwiseCover cover = cover_of(sweep);
-    for (const AxisRow& row : cover.rows) add(row);
-    out.pairs += cover.pairs;
-    for (const ValuePair& p : cover.impossible) {
-      out.impossible_pairs.push_back(fmt::format("{}: {} with {}", sweep.name,
-                                                 point_text(sweep, p.axis_a, p.point_a),
-                                                 point_text(sweep, p.axis_b, p.point_b)));
+    } else {
+      out.cover.add(add_covered(sweep, seed, add));
     }
   }
   return out;

@@ -136,9 +136,7 @@ Cases load_cases(const CaseOptions& o) {
     Expansion e = expand(file);
     out.duplicates += e.duplicates;
     out.excluded += e.excluded;
-    out.pairs += e.pairs;
-    out.impossible_pairs.insert(out.impossible_pairs.end(), e.impossible_pairs.begin(),
-                                e.impossible_pairs.end());
+    out.cover.add(e.cover);
     for (Case& c : e.cases) {
       if (seen.insert(c.id).second) {
         out.cases.push_back(std::move(c));

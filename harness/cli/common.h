@@ -33,8 +33,7 @@ struct Cases {
   std::string check_conflict;      ///< which files do not; empty where all do
   int64_t duplicates = 0;
   int64_t excluded = 0;
-  int64_t pairs = 0;  ///< as in Expansion, with impossible_pairs
-  std::vector<std::string> impossible_pairs;
+  CoverCounts cover;
   int64_t filtered = 0;
 };
 

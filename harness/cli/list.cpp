@@ -42,6 +42,23 @@ DeviceKind kind_of(const std::string& device) {
   return gpu ? DeviceKind::kCuda : DeviceKind::kCpu;
 }
 
+/// What covers hold, and with `all` each combination of values that they do not.
+void print_cover(const CoverCounts& cover, bool all) {
+  for (const std::string& sample : cover.short_samples) std::cout << "sample: " << sample << '\n';
+  std::string met;
+  if (cover.pairs > 0) met = counted(cover.pairs, "pair");
+  if (cover.triples > 0) met += (met.empty() ? "" : " and ") + counted(cover.triples, "triple");
+  if (met.empty()) return;
+  const bool hidden = !all && !(cover.impossible.empty() && cover.indifferent.empty());
+  const char* none = cover.exact ? "no legal case" : "no legal case found";
+  std::cout << fmt::format("cover: {} of values meet; {}: {}; no difference: {}{}\n", met, none,
+                           cover.impossible.size(), cover.indifferent.size(),
+                           hidden ? " (--impossible lists them)" : "");
+  if (!all) return;
+  for (const std::string& values : cover.impossible) std::cout << "  " << none << ": " << values << '\n';
+  for (const std::string& values : cover.indifferent) std::cout << "  no difference: " << values << '\n';
+}
+
 }  // namespace
 
 void add_list(CLI::App& app, Program& program) {
@@ -60,7 +77,8 @@ void add_list(CLI::App& app, Program& program) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command->add_flag("--schema", *schema, "Print the JSON Schema of the YAML format instead");
   command->add_flag("--impossible", *impossible,
-                    "Print the pairs of values that no case of a sweep with 'cover: pairwise' can hold");
+                    "Print the values that no legal case of a cover holds together, and those that make no "
+                    "difference together");
   command->footer(
       "Examples:\n  attnbench list configs/quickstart.yaml\n  attnbench list configs/smoke.yaml --filter "
       "paged");
@@ -97,15 +115,7 @@ void add_list(CLI::App& app, Program& program) {
                                device_kind_name(kind), quantity(largest, "B"), duration(seconds));
       if (pairs == 0 && !cases.cases.empty())
         std::cerr << fmt::format("note: this program has no {} kernel for them\n", device_kind_name(kind));
-      if (cases.pairs > 0) {
-        std::cout << fmt::format(
-            "pairwise: {} pairs of values meet, {} have no legal case{}\n", cases.pairs,
-            cases.impossible_pairs.size(),
-            *impossible || cases.impossible_pairs.empty() ? "" : " (--impossible lists them)");
-      }
-      if (*impossible) {
-        for (const std::string& pair : cases.impossible_pairs) std::cout << "  " << pair << '\n';
-      }
+      print_cover(cases.cover, *impossible);
       return cases.cases.empty() ? 6 : 0;
     };
   });

@@ -51,11 +51,14 @@ std::string json_schema() {
   in_sweep.update(assigned);
   in_sweep["zip"] = zip;
   in_sweep["exclude"] = list_of(excluded);
+  Json sample = object("Legal cases drawn by the file's seed, no two alike.",
+                       {{"sample", {{"type", "integer"}, {"minimum", 1}, {"maximum", kMaxSample}}}});
+  sample["required"] = Json::array({"sample"});
   in_sweep["cover"] = {
       {"description",
-       "product (default): every combination of the axes; pairwise: cases in which every legal pair of "
-       "values of two axes meets"},
-      {"enum", {"product", "pairwise"}}};
+       "product (default): every combination of the axes; pairwise, 3: cases in which every legal pair of "
+       "values of two axes, or triple of three, meets; {sample: N}: N legal cases, drawn"},
+      {"anyOf", Json::array({Json{{"enum", {"product", "pairwise", 3}}}, sample})}};
   defs["sweep"] = object("Every list is an axis, and axes multiply.", in_sweep);
 
   const Json check_word = {{"enum", {"full", "sampled", "off", "invariants"}}};

@@ -110,6 +110,33 @@ std::vector<Exclusion> read_exclude(const Field& field, const std::string& sweep
   return exclude;
 }
 
+SweepCover read_cover(const Field& field, const std::string& sweep) {
+  static const std::vector<std::string> allowed = {"product", "pairwise", "3", "{sample: COUNT}"};
+  SweepCover cover;
+  if (field.node.IsMap()) {
+    const std::string where = fmt::format("cover of {}", sweep);
+    for (const Field& entry : entries_of(field, where)) {
+      if (entry.key != "sample") fail_unknown_key(entry, where, {"sample"});
+      cover.sample = read_integer(entry, 1, kMaxSample);
+    }
+    if (cover.sample == 0) field.fail("the mapping is empty, expected {sample: COUNT}");
+    return cover;
+  }
+  const bool is_number = is_plain_integer(field);
+  if (!field.node.IsScalar() || (is_number && field.node.Scalar() != "3"))
+    field.fail_expected("product, pairwise, 3 or {sample: COUNT}");
+  if (is_number) {
+    cover.strength = 3;
+    return cover;
+  }
+  const std::string word = read_string(field);
+  if (word == "sample") field.fail("a sample needs a count: write {sample: COUNT}");
+  if (word == "pairwise") cover.strength = 2;
+  if (word != "product" && word != "pairwise")
+    field.fail(fmt::format("unknown word '{}'{}", word, suggest(word, allowed)));
+  return cover;
+}
+
 Sweep read_sweep(const Field& field, const std::string& default_name, const std::vector<Assignment>& defaults,
                  uint64_t seed) {
   const std::vector<Field> entries = entries_of(field, "a sweep");
@@ -131,9 +158,7 @@ Sweep read_sweep(const Field& field, const std::string& default_name, const std:
     } else if (entry.key == "exclude") {
       sweep.exclude = read_exclude(entry, where, seed);
     } else if (entry.key == "cover") {
-      const std::string cover = read_string(entry);
-      if (cover != "product" && cover != "pairwise") entry.fail_expected("product or pairwise");
-      sweep.pairwise = cover == "pairwise";
+      sweep.cover = read_cover(entry, where);
     } else {
       const SweepKey key = require_key(entry, where, {"name", "zip", "exclude", "cover"});
       add_to_sweep(read_assignment(key, entry, seed), own);

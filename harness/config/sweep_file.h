@@ -40,12 +40,23 @@ struct Exclusion {
   std::vector<std::vector<Setting>> any_of_each;  ///< per key: the values that match
 };
 
+/// Which rows of a sweep's axes are cases: all of them, a cover or a sample.
+struct SweepCover {
+  std::size_t strength =
+      0;               ///< `pairwise`: 2, `3`: 3; every legal tuple of so many values meets. 0: no cover
+  int64_t sample = 0;  ///< `{sample: N}`: N legal cases, drawn. 0: no sample
+  bool is_product() const { return strength == 0 && sample == 0; }
+};
+
+/// Most cases of a sample.
+inline constexpr int64_t kMaxSample = 1'000'000;
+
 struct Sweep {
   std::string name;
   std::vector<Setting> fixed;  ///< defaults first, then the sweep's own scalars
   std::vector<Axis> axes;      ///< in file order; the last varies fastest
   std::vector<Exclusion> exclude;
-  bool pairwise = false;  ///< `cover: pairwise`: every pair of values of two axes meets, not all combinations
+  SweepCover cover;
   std::string place;
 };
 

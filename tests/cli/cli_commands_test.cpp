@@ -86,6 +86,37 @@ TEST(CliList, EstimatesWhatManySmallCasesTake) {
               AllOf(HasSubstr("800 cases"), ContainsRegex("about 1[0-9] s\n")));
 }
 
+TEST(CliList, NamesTheValuesThatNoCaseHolds) {
+  const Scratch scratch;
+  const std::string file =
+      scratch.write("cover.yaml",
+                    "name: c\nsweeps: [{cover: pairwise, batch: [q9s40, q40s9], kv: [packed, paged], "
+                    "mask: [none, causal], block_size: [16, 64], dtype: [bf16, fp16]}]\n");
+  const std::string short_list = run_attnbench(scratch, {"list", file}).out;
+  EXPECT_THAT(short_list, HasSubstr("; no legal case: 1; no difference: 2 (--impossible lists them)\n"));
+  const std::string list = run_attnbench(scratch, {"list", file, "--impossible"}).out;
+  EXPECT_THAT(list, HasSubstr("pairs of values meet; no legal case: 1; no difference: 2\n"));
+  const auto lines = [&](const std::string& begin) {
+    int n = 0;
+    for (std::size_t at = list.find("\n  " + begin); at != list.npos; at = list.find("\n  " + begin, at + 1))
+      ++n;
+    return n;
+  };
+  EXPECT_EQ(lines("no legal case: "), 1);
+  EXPECT_EQ(lines("no difference: "), 2);
+  EXPECT_THAT(list, HasSubstr("  no legal case: sweep1: batch: q40s9 with mask: causal\n"));
+  EXPECT_THAT(list, HasSubstr("  no difference: sweep1: kv: packed with block_size: 16\n"));
+}
+
+TEST(CliList, SaysWhatASampleLacks) {
+  const Scratch scratch;
+  const std::string file = scratch.write(
+      "sample.yaml", "name: s\nsweeps: [{cover: {sample: 9}, batch: [q1, q2, q3], heads: [1, 2]}]\n");
+  EXPECT_THAT(
+      run_attnbench(scratch, {"list", file}).out,
+      AllOf(HasSubstr("6 cases ("), HasSubstr("sample: sweep1: 6 of 9: no other legal case was found\n")));
+}
+
 TEST(CliList, NothingMatchedIsSix) {
   const Scratch scratch;
   EXPECT_EQ(

@@ -201,8 +201,9 @@ class Search {
     }
   }
 
-  /// The case, where there is one.
-  std::optional<P> holding(const Value& u, const Value& v) const {
+  /// The case, where there is one; with `dead_too`, one in which the two need not make a difference.
+  std::optional<P> holding(const Value& u, const Value& v, bool dead_too = false) {
+    dead_too_ = dead_too;
     std::set<std::string> known = known_;
     P p = plain_;
     for (const Value& x : {u, v}) {
@@ -219,7 +220,8 @@ class Search {
              r.broken(p);
     };
     const auto is_dead = [&](const std::pair<std::string, Rule>& d) {
-      return (cover_->keys[u.axis] == d.first || cover_->keys[v.axis] == d.first) && applies(d.second);
+      return !dead_too_ && (cover_->keys[u.axis] == d.first || cover_->keys[v.axis] == d.first) &&
+             applies(d.second);
     };
     return std::any_of(rules().begin(), rules().end(), applies) ||
            std::any_of(dead().begin(), dead().end(), is_dead);
@@ -245,6 +247,7 @@ class Search {
   P plain_;
   std::set<std::string> known_;
   std::vector<std::size_t> order_;
+  bool dead_too_ = false;
 };
 
 /// Whether the loader takes it as a case of the sweep.
@@ -284,7 +287,7 @@ struct Wrong {
 
 Wrong wrong_pairs(const Cover& cover) {
   const auto holds = held(cover);
-  const Search search(cover);
+  Search search(cover);
   Wrong wrong;
   for_each_pair(cover, [&](const Value& u, const Value& v) {
     bool met = false;
@@ -307,7 +310,7 @@ TEST(Cover, EveryLegalPairOfTwoKeysIsInACase) {
   const Expansion e = expand(file);
   int covers = 0;
   for (const Sweep& sweep : file.sweeps) {
-    if (!sweep.pairwise) continue;
+    if (sweep.cover.strength != 2) continue;
     ++covers;
     const Wrong wrong = wrong_pairs(Cover(sweep, e));
     EXPECT_THAT(wrong.missing, IsEmpty());
@@ -320,7 +323,7 @@ TEST(Cover, AMissingCaseIsSeen) {
   const SweepFile file = semantics();
   const Expansion e = expand(file);
   for (const Sweep& sweep : file.sweeps) {
-    if (!sweep.pairwise) continue;
+    if (sweep.cover.strength != 2) continue;
     Cover cover(sweep, e);
     cover.cases.pop_back();  // of the last one some pair was open until then
     EXPECT_THAT(wrong_pairs(cover).missing, Not(IsEmpty())) << sweep.name;
@@ -332,9 +335,9 @@ TEST(Cover, PairsWithoutACaseAreRefused) {
   const SweepFile file = semantics();
   const Expansion e = expand(file);
   for (const Sweep& sweep : file.sweeps) {
-    if (!sweep.pairwise) continue;
+    if (sweep.cover.strength != 2) continue;
     const Cover cover(sweep, e);
-    const Search search(cover);
+    Search search(cover);
     const auto matters = [&](const P& p, const Value& x) {
       for (std::size_t i = 0; i < cover.points(x.axis); ++i) {
         if (!(cover.with(p, x.axis, i) == p)) return true;
@@ -357,11 +360,37 @@ TEST(Cover, PairsWithoutACaseAreRefused) {
   }
 }
 
+/// `list --impossible`: a pair without a legal case is one that the rules forbid; any other pair that no case
+/// holds is one of which a value makes no difference.
+TEST(Cover, PairsAreCalledImpossibleWhereTheyAre) {
+  const SweepFile file = semantics();
+  const CoverCounts counts = expand(file).cover;
+  std::set<std::string> impossible(counts.impossible.begin(), counts.impossible.end());
+  std::set<std::string> indifferent(counts.indifferent.begin(), counts.indifferent.end());
+  EXPECT_GE(impossible.size(), 50u);
+  EXPECT_GE(indifferent.size(), 50u);
+  EXPECT_TRUE(indifferent.count("attention: kv: paged with leftpad: 0"));
+  for (const Sweep& sweep : file.sweeps) {
+    if (sweep.cover.strength != 2) continue;
+    const Cover cover(sweep, {});
+    Search search(cover);
+    for_each_pair(cover, [&](const Value& u, const Value& v) {
+      const std::string pair =
+          fmt::format("{}: {} with {}", sweep.name, text_of(cover, u), text_of(cover, v));
+      const auto legal = search.holding(u, v, true);
+      EXPECT_EQ(impossible.erase(pair) > 0, !legal) << pair;
+      EXPECT_EQ(indifferent.erase(pair) > 0, legal && !search.holding(u, v)) << pair;
+    });
+  }
+  EXPECT_THAT(impossible, IsEmpty());
+  EXPECT_THAT(indifferent, IsEmpty());
+}
+
 TEST(Cover, HasEveryKeyAndEveryWord) {
   const SweepFile file = semantics();
   std::map<std::string, std::set<std::string>> seen;
   for (const Sweep& sweep : file.sweeps) {
-    if (!sweep.pairwise) continue;
+    if (sweep.cover.strength != 2) continue;
     for (const Setting& s : sweep.fixed) {
       if (s.key == "op") seen["op"].insert(s.text);
     }

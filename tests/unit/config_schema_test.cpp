@@ -186,6 +186,8 @@ TEST(Schema, AcceptsWhatTheParserAccepts) {
           "block_size: 65536, kv_layout: hnd, page_layout: contiguous, gap_tokens: 0, padding_tokens: 4096"),
       sweep("data: [normal, peaked, outlier, large], allow_short_kv: [true, false]"),
       sweep("cover: pairwise, dtype: [bf16, fp16]"),
+      sweep("cover: 3"),
+      sweep("cover: {sample: 200}"),
       sweep("zip: {heads: [32/8, 64/8], softcap: [0, 30]}, exclude: [{heads: 64/8, mask: [none, causal]}]"),
   };
   for (const std::string& yaml : good) {
@@ -270,6 +272,12 @@ TEST(Schema, RefusesWhatTheParserRefuses) {
       sweep("zip: {name: [a]}"),
       sweep("cover: all"),
       sweep("cover: [pairwise]"),
+      sweep("cover: 2"),
+      sweep("cover: '3'"),
+      sweep("cover: {}"),
+      sweep("cover: {sample: 0}"),
+      sweep("cover: {sample: 1000001}"),
+      sweep("cover: {sample: 20, seed: 1}"),
       sweep("exclude: {}"),
       sweep("exclude: []"),
       sweep("exclude: [{}]"),

@@ -1,0 +1,231 @@
+#include "harness/cases/cover.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "harness/cases/value_tuples.h"
+
+namespace attnbench {
+namespace {
+
+/// Orders in which the axes of a row are filled; the row that meets most open tuples is taken.
+constexpr std::size_t kOrders = 3;
+/// Rows drawn in vain before a sample is called complete.
+constexpr int kVainDraws = 1000;
+
+/// The row with the axis at the first of `points` with which it works, else as it was.
+void set_first_working(const RowFinder& finder, const ValueTuple& values, std::size_t axis,
+                       const std::vector<std::size_t>& points, AxisRow& row) {
+  const std::size_t before = row[axis];
+  for (const std::size_t point : points) {
+    row[axis] = point;
+    if (point == before || finder.works(row, values)) return;
+  }
+  row[axis] = before;
+}
+
+std::vector<std::size_t> up_to(std::size_t n) {
+  std::vector<std::size_t> all(n);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
+}
+
+class Builder {
+ public:
+  Builder(const AxisTable& table, std::size_t strength, uint64_t seed)
+      : table_(table), draws_(seed), finder_(table, draws_), open_(table.points, strength, true) {}
+
+  Cover build() {
+    out_.exact = finder_.is_exact();
+    if (open_.size() == 3) settle_pairs();
+    open_.for_each([&](const ValueTuple& tuple) {
+      if (!open_.has(row_of(tuple), axes_of(tuple))) return;
+      const RowFinder::Found found = finder_.holding(tuple);
+      if (found.row) {
+        take(fullest(*found.row, tuple));
+      } else {
+        list(tuple, found.legal);
+      }
+    });
+    return std::move(out_);
+  }
+
+ private:
+  static std::vector<std::size_t> axes_of(const ValueTuple& tuple) {
+    std::vector<std::size_t> axes;
+    for (const AxisValue& v : tuple) axes.push_back(v.axis);
+    return axes;
+  }
+  AxisRow row_of(const ValueTuple& tuple) const {
+    AxisRow row(table_.points.size(), 0);
+    for (const AxisValue& v : tuple) row[v.axis] = v.point;
+    return row;
+  }
+
+  void list(const ValueTuple& tuple, bool legal) {
+    if (tuple.size() == open_.size()) open_.put(row_of(tuple), axes_of(tuple), false);
+    (legal ? out_.indifferent : out_.impossible).push_back(tuple);
+  }
+
+  /// Pairs that no row can meet are listed as such; of triples with such a pair only those that are
+  /// impossible where the pair makes no difference.
+  void settle_pairs() {
+    TupleSet impossible(table_.points, 2, false), indifferent(table_.points, 2, false);
+    impossible.for_each([&](const ValueTuple& pair) {
+      const RowFinder::Found found = finder_.holding(pair);
+      if (found.row) return;
+      list(pair, found.legal);
+      (found.legal ? indifferent : impossible).put(row_of(pair), axes_of(pair), true);
+    });
+    open_.for_each([&](const ValueTuple& triple) {
+      const AxisRow row = row_of(triple);
+      const std::vector<std::size_t> axes = axes_of(triple);
+      bool no_row = false, no_difference = false;
+      for_each_subset(axes, 2, [&](const std::vector<std::size_t>& pair) {
+        no_row = no_row || impossible.has(row, pair);
+        no_difference = no_difference || indifferent.has(row, pair);
+      });
+      if (!no_row && !no_difference) return;
+      open_.put(row, axes, false);
+      if (!no_row && !finder_.holding(triple, true).legal) list(triple, false);
+    });
+  }
+
+  /// In file order, backwards, and from the middle on.
+  std::size_t nth_axis(std::size_t order, std::size_t n) const {
+    const std::size_t axes = table_.points.size();
+    return order == 0 ? n : order == 1 ? axes - 1 - n : (n + axes / 2) % axes;
+  }
+
+  /// Open tuples of this axis's value in the row and those of the chosen axes, which are in order.
+  int64_t gain(const AxisRow& row, std::size_t axis, const std::vector<std::size_t>& chosen) const {
+    int64_t gain = 0;
+    std::vector<std::size_t> axes;
+    for_each_subset(chosen, open_.size() - 1, [&](const std::vector<std::size_t>& others) {
+      axes.assign(others.begin(), others.end());
+      axes.insert(std::lower_bound(axes.begin(), axes.end(), axis), axis);
+      gain += open_.has(row, axes);
+    });
+    return gain;
+  }
+
+  /// Points of an axis, those first that meet most open tuples with the chosen axes. Equal ones are in drawn
+  /// order; where none meets any, a plain filling leaves the axis as it is.
+  std::vector<std::size_t> ranked(AxisRow row, std::size_t axis, const std::vector<std::size_t>& chosen,
+                                  bool plain) {
+    std::vector<std::size_t> points = up_to(table_.points[axis]);
+    if (points.size() == 1) return points;
+    const std::size_t before = row[axis];
+    draws_.shuffle(points);
+    std::vector<int64_t> gains(points.size());
+    for (const std::size_t point : points) {
+      row[axis] = point;
+      gains[point] = gain(row, axis, chosen);
+    }
+    if (plain && *std::max_element(gains.begin(), gains.end()) == 0) return {before};
+    std::stable_sort(points.begin(), points.end(),
+                     [&](std::size_t x, std::size_t y) { return gains[x] > gains[y]; });
+    return points;
+  }
+
+  /// The row with every other axis, one after the other, at the point that works and meets most open tuples
+  /// with those before it.
+  AxisRow filled(AxisRow row, const ValueTuple& tuple, std::size_t order, bool plain) {
+    std::vector<std::size_t> chosen = axes_of(tuple);
+    for (std::size_t n = 0; n < table_.points.size(); ++n) {
+      const std::size_t axis = nth_axis(order, n);
+      const auto at = std::lower_bound(chosen.begin(), chosen.end(), axis);
+      if (at != chosen.end() && *at == axis) continue;
+      const auto place = at - chosen.begin();
+      set_first_working(finder_, tuple, axis, ranked(row, axis, chosen, plain), row);
+      chosen.insert(chosen.begin() + place, axis);
+    }
+    return row;
+  }
+
+  std::vector<std::size_t> living(const AxisRow& row) const {
+    std::vector<std::size_t> alive;
+    for (std::size_t a = 0; a < row.size(); ++a) {
+      if (table_.live(row, a)) alive.push_back(a);
+    }
+    return alive;
+  }
+
+  template <class Visit>
+  void for_each_open_tuple(const AxisRow& row, const Visit& visit) const {
+    for_each_subset(living(row), open_.size(), [&](const std::vector<std::size_t>& axes) {
+      if (open_.has(row, axes)) visit(axes);
+    });
+  }
+
+  /// Every other row, by chance, is filled plainly: a kernel that lacks some features refuses most rows of
+  /// drawn values.
+  AxisRow fullest(const AxisRow& row, const ValueTuple& tuple) {
+    const bool plain = draws_.below(2) == 0;
+    AxisRow best;
+    int64_t most = -1;
+    for (std::size_t order = 0; order < kOrders; ++order) {
+      const AxisRow candidate = filled(row, tuple, order, plain);
+      int64_t met = 0;
+      for_each_open_tuple(candidate, [&](const auto&) { ++met; });
+      if (met > most) {
+        most = met;
+        best = candidate;
+      }
+    }
+    return best;
+  }
+
+  void take(const AxisRow& row) {
+    for_each_open_tuple(row, [&](const std::vector<std::size_t>& axes) {
+      open_.put(row, axes, false);
+      ++out_.met;
+    });
+    out_.rows.push_back(row);
+  }
+
+  const AxisTable& table_;
+  Draws draws_;
+  RowFinder finder_;
+  TupleSet open_;  ///< tuples that have not met yet
+  Cover out_;
+};
+
+}  // namespace
+
+Cover cover_tuples(const AxisTable& table, std::size_t strength, uint64_t seed) {
+  return Builder(table, strength, seed).build();
+}
+
+void sample_rows(const AxisTable& table, int64_t count, uint64_t seed,
+                 const std::function<bool(const AxisRow&)>& take) {
+  Draws draws(seed);
+  RowFinder finder(table, draws);
+  if (finder.is_exact()) {
+    std::vector<AxisRow> rows = finder.legal_rows();
+    draws.shuffle(rows);
+    for (std::size_t r = 0; r < rows.size() && count > 0; ++r) count -= take(rows[r]);
+    return;
+  }
+  std::vector<std::size_t> axes = up_to(table.points.size());
+  std::set<AxisRow> seen;
+  for (int vain = 0; vain < kVainDraws && count > 0; ++vain) {
+    const std::size_t first = draws.below(axes.size());
+    const ValueTuple value = {{first, draws.below(table.points[first])}};
+    std::optional<AxisRow> row = finder.holding(value).row;
+    if (!row) continue;
+    draws.shuffle(axes);
+    for (const std::size_t axis : axes) {
+      if (axis == first) continue;
+      std::vector<std::size_t> points = up_to(table.points[axis]);
+      draws.shuffle(points);
+      set_first_working(finder, value, axis, points, *row);
+    }
+    if (!seen.insert(*row).second || !take(*row)) continue;
+    --count;
+    vain = 0;
+  }
+}
+
+}  // namespace attnbench
