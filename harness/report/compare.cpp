@@ -240,10 +240,7 @@ void show(const RatioTest& t, CompareRow& row) {
 bool stays_undecided(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& paced,
                      const Runs& runs, double effect, const CompareOptions& options, CompareRow& row) {
   const auto raw = measure(base, fresh, Unit::kMicrosecond, runs, effect, options);
-  const Change change = verdict_of(paced, effect);
-  row.note = contradicts_clock(base, fresh,
-                               {raw->test->ratio, paced.ratio, effect,
-                                change == Change::kSlower || change == Change::kFaster, options.in_turns});
+  row.note = contradicts_clock(base, fresh, {raw->test->ratio, paced.ratio, effect, options.in_turns});
   if (row.note.empty()) return false;
   show(*raw->test, row);
   row.p = std::nullopt;

@@ -60,7 +60,7 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
                                  ? "run both sides again on a quiet machine"
                                  : "run both sides again on a quiet machine, or in turns (gate --against)";
   const std::vector<LoadedRun> b = runs_of(base), f = runs_of(fresh);
-  const auto moved = [&](const char* name, double LoadedRun::*field, bool within) -> std::string {
+  const auto moved = [&](const char* name, double LoadedRun::*field) -> std::string {
     const auto of_base = probe_of(b, field), of_fresh = probe_of(f, field);
     if (!of_base || !of_fresh) return "";
     const auto [least, most] = std::minmax(of_base->mean_us, of_fresh->mean_us);
@@ -71,7 +71,7 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
           name, digits(of_base->mean_us), digits(of_fresh->mean_us), kMostProbeMove, advice);
     }
     for (const auto& [side, probe] : {std::pair{"BASE", of_base}, std::pair{"NEW", of_fresh}}) {
-      if (!within || probe->most_us <= kMostProbeMove * probe->least_us) continue;
+      if (probe->most_us <= kMostProbeMove * probe->least_us) continue;
       return fmt::format(
           "the probe {} took {} to {} us in the runs of {}, more than {:g} times apart: the machine was "
           "not the same; {}",
@@ -79,10 +79,8 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
     }
     return "";
   };
-  std::string why = moved("cores_us", &LoadedRun::cores_us, true);
-  if (why.empty()) why = moved("memory_us", &LoadedRun::memory_us, true);
-  // How long threads wait for each other has two states on an undisturbed virtual machine, four times apart.
-  if (why.empty() && clocked.slower_or_faster) why = moved("handover_us", &LoadedRun::handover_us, false);
+  std::string why = moved("cores_us", &LoadedRun::cores_us);
+  if (why.empty()) why = moved("memory_us", &LoadedRun::memory_us);
   if (!why.empty()) return why;
   const auto beyond = [&](double ratio, double other) {
     return ratio > 1 + clocked.effect && other < 1 - clocked.effect;

@@ -38,18 +38,18 @@ inline constexpr double kMostProbeMove = 2;
 
 /// What the clock and the probes say of one comparison; ratios are NEW / BASE.
 struct Clocked {
-  double time_ratio = 1;          ///< of microseconds
-  double paced_ratio = 1;         ///< of multiples of the cores' probe
-  double effect = 0;              ///< the smallest difference that counts
-  bool slower_or_faster = false;  ///< what the paced times alone would say; else same, or nothing
-  bool in_turns = false;          ///< run i of NEW was made right beside run i of BASE
+  double time_ratio = 1;   ///< of microseconds
+  double paced_ratio = 1;  ///< of multiples of the cores' probe
+  double effect = 0;       ///< the smallest difference that counts
+  bool in_turns = false;   ///< run i of NEW was made right beside run i of BASE
 };
 
 /// The one rule by which a verdict never contradicts the clock: why this case stays undecided, in words, or
-/// an empty string. It does where time and paced time differ by more than the effect in opposite directions;
-/// where cores_us or memory_us, which times are divided by, moved by more than kMostProbeMove between the
-/// sides, or within the runs of one side less the outer quarters; and where handover_us moved so between the
-/// sides and the verdict would be slower or faster. Needs runs as pace_between does.
+/// an empty string. It does where time and paced time differ by more than the effect in opposite directions,
+/// and where cores_us or memory_us, which times are divided by, moved by more than kMostProbeMove between the
+/// sides, or within the runs of one side less the outer quarters. Nothing is divided by handover_us, which
+/// has two states on an undisturbed virtual machine, four times apart: keep_like_runs looks at it. Needs runs
+/// as pace_between does.
 std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fresh, const Clocked& clocked);
 
 /// The samples in multiples of their run's cores' probe. Needs runs as pace_between does.

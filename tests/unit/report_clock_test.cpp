@@ -96,15 +96,13 @@ TEST(ReportClock, AProbeMayMoveByNearlyTwo) {
   }
 }
 
-TEST(ReportClock, WaitsOfThreadsCountWhereTheDirectionIsNamed) {
+TEST(ReportClock, WaitsOfThreadsDivideNothing) {
+  // A virtual machine moves so by itself: slower and faster hold beyond 25 %, same holds.
   const LoadedResult base = run_of(100, 1, 1, 1, 1);
-  EXPECT_EQ(one(base, run_of(130, 1, 1, 1.9, 2)).change, Change::kSlower);
-  const CompareRow row = one(base, run_of(130, 1, 1, 2.1, 2));
-  EXPECT_EQ(row.change, Change::kInconclusive);
-  EXPECT_THAT(row.note, HasSubstr("handover_us took 2.000 us in BASE and 4.200 us in NEW"));
-  EXPECT_EQ(one(base, run_of(70, 1, 1, 2.1, 2)).change, Change::kInconclusive);
-  EXPECT_EQ(one(base, run_of(100, 1, 1, 4, 2)).change, Change::kSame)
-      << "a virtual machine moves so by itself";
+  EXPECT_EQ(one(base, run_of(130, 1, 1, 4, 2)).change, Change::kSlower);
+  EXPECT_EQ(one(base, run_of(120, 1, 1, 4, 2)).change, Change::kInconclusive);
+  EXPECT_EQ(one(base, run_of(70, 1, 1, 4, 2)).change, Change::kFaster);
+  EXPECT_EQ(one(base, run_of(100, 1, 1, 4, 2)).change, Change::kSame);
 }
 
 TEST(ReportClock, DirectionsThatDisagreeDecideNothing) {
