@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <random>
 
@@ -21,6 +23,8 @@ namespace {
 
 constexpr double kTimeoutSeconds = 20;  ///< cases are small
 constexpr double kProgressSeconds = 10;
+constexpr double kSizeOnCpu = 0.25;  ///< of cases, which a GPU computes faster
+constexpr int kThreadsOfWorker = 2;  ///< so that a kernel's threads share its work
 
 struct FuzzFlags {
   RunOptions run;  ///< device, kernels, threads, workers and such
@@ -56,6 +60,15 @@ std::vector<const Kernel*> chosen_kernels(const Program& program, const RunOptio
 uint64_t seed_of_the_system() {
   std::random_device device;
   return device();
+}
+
+/// Small cases are computed side by side. A team of threads that wait busily for each other takes ten times
+/// as long, so that all but the kernel runs in one thread.
+void spread_over_workers(RunOptions& o) {
+  setenv("OMP_NUM_THREADS", "1", 0);
+  setenv("OMP_WAIT_POLICY", "passive", 0);
+  if (o.workers == 0) o.workers = open_device("cpu")->info().threads;
+  o.threads = kThreadsOfWorker * o.workers;
 }
 
 /// Files of --out, where it is given.
@@ -118,6 +131,13 @@ int run_command(const FuzzFlags& flags, const Program& program) {
   options.seconds = 60 * flags.minutes;
   if (options.cases > 0 && !flags.minutes_given) options.seconds = 1e9;
 
+  const bool on_cpu = chosen_devices(o.device, true).front() == "cpu";
+  if (on_cpu) options.size = kSizeOnCpu;
+  if (on_cpu && !o.in_process) {
+    spread_over_workers(o);
+  } else if (o.workers > 0) {
+    throw UsageError("--workers is for worker processes of the cpu device");
+  }
   Executor executor(o, program, session, {});
   const auto kernels = chosen_kernels(program, o, executor.info().kind);
   if (kernels.empty()) {
@@ -133,6 +153,9 @@ int run_command(const FuzzFlags& flags, const Program& program) {
 
   FuzzEvents events;
   std::size_t found = 0;
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                             std::chrono::duration<double>(options.seconds));
   events.run = [&](const std::vector<WorkItem>& work) {
     std::vector<Record> records;
     RunEvents run;
@@ -141,7 +164,10 @@ int run_command(const FuzzFlags& flags, const Program& program) {
       records.push_back(std::move(record));
       return true;
     };
-    run.stop = stop_requested;  // what kernels print is in the log of an error, and not passed on
+    // What is repeated or shrunk comes alone, and may take longer. What kernels print is not passed on.
+    run.stop = [&] {
+      return stop_requested() || (work.size() > 1 && std::chrono::steady_clock::now() >= end);
+    };
     executor.run(work, run);
     return records;
   };
@@ -179,9 +205,12 @@ void add_run_options(CLI::App& command, FuzzFlags& f, Program& program) {
       ->take_all()
       ->allow_extra_args(false);
   add_plugin_option(command, program);
-  command.add_option("--threads", o.threads, "Host threads of the cpu device (default: all)")
+  command
+      .add_option("--workers", o.workers,
+                  "Worker processes of the cpu device, of two threads each (default: one for each thread of "
+                  "the machine)")
       ->type_name("N")
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(1, 1024));
   command
       .add_option("--timeout", o.timeout_s,
                   "Seconds after which a case is given up and its worker process killed (default 20)")
@@ -212,6 +241,7 @@ void add_fuzz(CLI::App& app, Program& program) {
   auto f = std::make_shared<FuzzFlags>();
   f->run.timeout_s = kTimeoutSeconds;
   f->run.no_time = true;
+  f->run.workers = 0;
   add_run_options(*command, *f, program);
   command
       ->add_option_function<double>(

@@ -11,7 +11,7 @@ namespace attnbench {
 namespace {
 
 /// Cases of one round: between rounds the generators learn and the clock is looked at.
-constexpr std::size_t kRound = 16;
+constexpr std::size_t kRound = 32;
 /// Attention has most of the keys, and most of the faults.
 constexpr std::size_t kAttentionShare = 4;
 constexpr int kRepeats = 3;
@@ -39,7 +39,7 @@ class Campaign {
     for (const Kernel* k : kernels) {
       result_.kernels.emplace_back();
       result_.kernels.back().kernel = k;
-      generators_.emplace_back(k->op, random_.next());
+      generators_.emplace_back(k->op, random_.next(), options.size);
       const std::size_t share = k->op == Op::kAttention ? kAttentionShare : 1;
       turns_.insert(turns_.end(), share, generators_.size() - 1);
     }

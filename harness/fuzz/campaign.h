@@ -19,6 +19,7 @@ inline constexpr int64_t kInvariantsEvery = 4;
 
 struct FuzzOptions {
   uint64_t seed = 1;
+  double size = 1;             ///< of cases (Generator)
   double seconds = 60;         ///< until no further case is drawn
   int64_t cases = 0;           ///< at most so many are drawn; 0: as many as the time allows
   int64_t max_findings = 20;   ///< distinct ones after which the run ends

@@ -17,6 +17,7 @@ namespace {
 constexpr const char* kStyle = "batch";
 
 constexpr int kMostRepairs = 16;
+constexpr int kMostCuts = 40;
 constexpr int kMostDraws = 10000;
 
 /// How often keys that shape every launch leave their default. All others, those of later tables too, leave
@@ -37,7 +38,7 @@ constexpr double kLeastScore = 0.01;
 struct Budget {
   double share, flop, bytes;
 };
-constexpr Budget kBudgets[] = {{0.7, 1e7, 2e6}, {0.93, 1e8, 2e7}, {1.0, 1e9, 1.3e8}};
+constexpr Budget kBudgets[] = {{0.7, 1e7, 2e6}, {0.95, 1e8, 2e7}, {1.0, 1e9, 1.3e8}};
 
 /// Whether the word stands in the text, not as a part of another.
 bool names(const std::string& text, const std::string& word) {
@@ -68,7 +69,7 @@ double Generator::Choice::score() const {
   return std::max(kLeastScore, static_cast<double>(taken + 1) / static_cast<double>(offered + 1));
 }
 
-Generator::Generator(Op op, uint64_t seed) : op_(op), random_(seed) {
+Generator::Generator(Op op, uint64_t seed, double size) : op_(op), size_(size), random_(seed) {
   for (const SweepKey& key : sweep_keys()) {
     if (key.name == "op" || key.name == "batch") continue;
     if (key.name == "window") {
@@ -207,9 +208,9 @@ bool Generator::make_small(FuzzCase& drawn) {
   const Budget& budget =
       *std::find_if(std::begin(kBudgets), std::end(kBudgets), [&](const Budget& b) { return at < b.share; });
   Draft& draft = drawn.draft;
-  for (;;) {
+  for (int i = 0; i < kMostCuts; ++i) {
     const CaseCost cost = cost_of(drawn.item.params);
-    if (cost.flop <= budget.flop && cost.device_bytes <= budget.bytes) return true;
+    if (cost.flop <= size_ * budget.flop && cost.device_bytes <= size_ * budget.bytes) return true;
     if (draft.seqs.empty()) return false;
     if (draft.seqs.size() > 1 && random_.chance(0.5)) {
       const auto kept = static_cast<std::ptrdiff_t>((draft.seqs.size() + 1) / 2);
@@ -223,6 +224,7 @@ bool Generator::make_small(FuzzCase& drawn) {
     if (!item) return false;  // a prefix that is shared no more
     drawn.item = std::move(*item);
   }
+  return false;  // a block or a head that is too large alone
 }
 
 /// Keys that make no difference: repairs leave them over, and what a kernel refuses is not due to them.

@@ -20,7 +20,8 @@ struct FuzzCase {
 
 class Generator {
  public:
-  Generator(Op op, uint64_t seed);
+  /// `size`: share of the largest FLOP and bytes that a case may cost, for devices that take longer.
+  Generator(Op op, uint64_t seed, double size = 1);
 
   /// The next legal case. Throws std::logic_error where none can be drawn.
   FuzzCase next();
@@ -57,6 +58,7 @@ class Generator {
   void drop_idle_keys(FuzzCase& drawn);
 
   Op op_;
+  double size_;
   Random random_;
   DraftReader reader_;
   std::vector<Menu> menus_;

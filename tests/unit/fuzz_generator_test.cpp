@@ -69,6 +69,8 @@ TEST(FuzzGenerator, KeepsCasesSmall) {
     EXPECT_LE(cost.device_bytes, 1.3e8) << c.item.id;
   }
   EXPECT_LT(flop / 1000, 1e8);
+  Generator small(Op::kAttention, 3, 0.01);  // less than one large block costs
+  for (int i = 0; i < 300; ++i) EXPECT_LE(cost_of(small.next().item.params).flop, 1e7);
 }
 
 /// A key that is added to the table is drawn without a change here; one whose schema says nothing is refused.
