@@ -34,6 +34,7 @@ void add_gate(CLI::App& app, Program& program);
 void add_profile(CLI::App& app, Program& program);
 void add_report(CLI::App& app, Program& program);
 void add_selftest(CLI::App& app, Program& program);
+void add_fuzz(CLI::App& app, Program& program);
 
 /// A mistake in how the program was called: printed to stderr, exit code 2.
 class UsageError : public std::runtime_error {

@@ -54,7 +54,8 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   Verdict v = verify(workload, outputs, launcher.numerics(), options.check);
   if (!v.pass && !options.all_detectors) v.clues = clues_or_none(*work.item, outputs, launcher, v);
   look_at_memory(workload, launcher, v);
-  if (options.invariants && (v.pass || options.all_detectors)) {
+  const bool invariants = options.invariants && work.index % options.invariants_every == 0;
+  if (invariants && (v.pass || options.all_detectors)) {
     check_invariants(*work.item, *work.kernel, device, launcher, workload, outputs,
                      {options.check, options.repeats, options.capture_replay}, v);
   }

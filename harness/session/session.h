@@ -19,8 +19,9 @@ namespace attnbench {
 
 struct SessionOptions {
   CheckMode check = CheckMode::kSampled;
-  bool invariants = false;  ///< check_invariants after the first launch
-  int repeats = 2;          ///< launches that must agree, of the invariant "repeat"
+  bool invariants = false;       ///< check_invariants after the first launch
+  int64_t invariants_every = 1;  ///< only of items whose index is a multiple of it
+  int repeats = 2;               ///< launches that must agree, of the invariant "repeat"
   bool capture_replay =
       true;  ///< the invariant "replay" captures a graph; false for launches that read memory
   bool all_detectors = false;  ///< look on after a failure, so that failed_by holds all that fire

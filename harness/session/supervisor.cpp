@@ -237,6 +237,7 @@ void Supervisor::run(const std::vector<WorkItem>& work, const RunEvents& events)
   work_ = &work;
   events_ = &events;
   next_ = 0;
+  stopped_ = false;
   for (;;) {
     bool busy = false, can_go_on = false;
     for (Slot& s : slots_) {

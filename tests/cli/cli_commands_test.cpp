@@ -15,8 +15,8 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* kCommands[] = {"run",   "list",    "kernels", "doctor", "compare",
-                                     "merge", "profile", "report",  "gate",   "selftest"};
+constexpr const char* kCommands[] = {"run",     "list",   "kernels", "doctor",   "compare", "merge",
+                                     "profile", "report", "gate",    "selftest", "fuzz"};
 constexpr const char* kTwoCases = "name: two\nsweeps: [{batch: [q5, 2q7], heads: 4/2, head_dim: 16}]\n";
 
 TEST(CliHelp, EachSubcommandShowsAnExample) {

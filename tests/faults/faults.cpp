@@ -36,18 +36,36 @@ int64_t last_row(const AttentionParams& a) {
   return (a.total_q - 1) * a.out_stride_token + (a.num_heads_q - 1) * a.out_stride_head;
 }
 
+int32_t keys_of(const AttentionParams& a, int32_t b) {
+  return a.seqused_k ? a.seqused_k[b] : a.cu_seqlens_k[b + 1] - a.cu_seqlens_k[b];
+}
+
 /// Each sequence ends one key early; under a causal mask the diagonal moves with it.
 KernelStatus drop_last_key(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   OpParams wrong = *p;
   AttentionParams& a = wrong.attention;
   std::vector<int32_t> used(static_cast<std::size_t>(a.batch));
   for (int32_t b = 0; b < a.batch; ++b) {
-    const int32_t length = a.seqused_k ? a.seqused_k[b] : a.cu_seqlens_k[b + 1] - a.cu_seqlens_k[b];
-    used[static_cast<std::size_t>(b)] = std::max(0, length - 1);
+    used[static_cast<std::size_t>(b)] = std::max(0, keys_of(a, b) - 1);
   }
   a.seqused_k = used.data();
   if (a.features & kPackedKv) a.features |= kPartialKv;
   return good().launch(&wrong, c, m);
+}
+
+/// Wrong where a window meets a sequence that is one key shorter than the longest.
+KernelStatus one_key_short(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  const AttentionParams& a = p->attention;
+  int32_t longest = 0;
+  for (int32_t b = 0; b < a.batch; ++b) longest = std::max(longest, keys_of(a, b));
+  bool short_one = false;
+  for (int32_t b = 0; b < a.batch; ++b) short_one = short_one || keys_of(a, b) == longest - 1;
+  return short_one && a.window_left >= 0 ? drop_last_key(p, c, m) : good().launch(p, c, m);
+}
+
+KernelStatus segfaults_with_sinks(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  if (p->attention.features & kSinks) std::raise(SIGSEGV);
+  return good().launch(p, c, m);
 }
 
 /// Right but for a term of the scores.
@@ -186,6 +204,10 @@ std::vector<const Kernel*> table_with_faults() {
     for (const Kernel& k : unclean_cuda_kernels()) kernels.push_back(k);
 #endif
     kernels.push_back(wrapped("drop_last_key", "fault: each sequence ends one key early", drop_last_key));
+    kernels.push_back(
+        wrapped("one_key_short", "fault: one key short of the longest, under a window", one_key_short));
+    kernels.push_back(wrapped("segfaults_with_sinks", "fault: ends the process where there are sinks",
+                              segfaults_with_sinks));
     kernels.push_back(
         wrapped("scale_0_1_percent", "fault: softmax_scale 0.1 % too large", scale_0_1_percent));
     kernels.push_back(wrapped("ignores_alibi", "fault: no slope is added", ignores_alibi));

@@ -63,8 +63,9 @@ const std::map<std::string, std::set<std::string>>& stages_below() {
     b["session"].insert("report");
     b["selftest"] = b["session"];
     b["selftest"].insert("session");
+    b["fuzz"] = b["selftest"];
     b["cli"] = b["selftest"];
-    b["cli"].insert("selftest");
+    b["cli"].insert({"selftest", "fuzz"});
     return b;
   }();
   return below;
@@ -86,7 +87,8 @@ const std::map<std::string, std::set<std::string>>& libraries() {
       {"benchmark/", {"harness/timing", "harness/cli", "reference"}},
       {"CLI/", {"harness/cli"}},
       {"nlohmann/",
-       {"harness/config", "harness/report", "harness/session", "harness/selftest", "harness/cli"}},
+       {"harness/config", "harness/report", "harness/session", "harness/selftest", "harness/fuzz",
+        "harness/cli"}},
   };
   return seen_by;
 }

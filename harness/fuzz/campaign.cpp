@@ -1,0 +1,224 @@
+#include "harness/fuzz/campaign.h"
+
+#include <algorithm>
+#include <cctype>
+#include <unordered_map>
+#include <utility>
+
+#include "harness/fuzz/shrink.h"
+
+namespace attnbench {
+namespace {
+
+/// Cases of one round: between rounds the generators learn and the clock is looked at.
+constexpr std::size_t kRound = 32;
+/// Attention has most of the keys, and most of the faults.
+constexpr std::size_t kAttentionShare = 4;
+constexpr int kRepeats = 3;
+/// Cases that fail alike are shrunk this often: behind the first one another defect may hide.
+constexpr int64_t kAlikeShrunk = 3;
+
+bool is_failure(Status s) { return s != Status::kPass && s != Status::kSkip; }
+
+/// Whether the draft has every key that the smallest case of a finding needs, sizes aside.
+bool has_keys_of(const Draft& draft, const Draft& smallest) {
+  return std::all_of(smallest.values.begin(), smallest.values.end(), [&](const auto& entry) {
+    const auto& [key, value] = entry;
+    if (key == "heads" || key == "head_dim") return true;
+    const auto it = draft.values.find(key);
+    const bool number =
+        !value.empty() && (std::isdigit(static_cast<unsigned char>(value[0])) || value[0] == '-');
+    return it != draft.values.end() && (number || it->second == value);
+  });
+}
+
+class Campaign {
+ public:
+  Campaign(const std::vector<const Kernel*>& kernels, const FuzzOptions& options, const FuzzEvents& events)
+      : options_(options), events_(events), random_(options.seed) {
+    for (const Kernel* k : kernels) {
+      result_.kernels.emplace_back();
+      result_.kernels.back().kernel = k;
+      generators_.emplace_back(k->op, random_.next(), options.size);
+      const std::size_t share = k->op == Op::kAttention ? kAttentionShare : 1;
+      turns_.insert(turns_.end(), share, generators_.size() - 1);
+    }
+  }
+
+  FuzzResult run() {
+    while (!turns_.empty() && !over()) {
+      round();
+      result_.seconds = elapsed();
+      if (events_.progress) events_.progress(result_);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Drawn {
+    std::size_t kernel;
+    FuzzCase item;
+  };
+
+  double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  bool stopped() const { return events_.stop && events_.stop(); }
+  bool over() const {
+    return stopped() || elapsed() >= options_.seconds || (options_.cases > 0 && drawn_ >= options_.cases) ||
+           std::ssize(result_.findings) >= options_.max_findings;
+  }
+
+  /// An index that says whether invariants are tried, and that no other item has.
+  int64_t next_index(bool invariants) { return kInvariantsEvery * ++items_ + (invariants ? 0 : 1); }
+
+  void round() {
+    std::vector<Drawn> drawn;
+    const auto left = options_.cases > 0 ? static_cast<std::size_t>(options_.cases - drawn_) : kRound;
+    for (std::size_t i = 0; i < std::min(kRound, left); ++i) {
+      const std::size_t kernel = turns_[static_cast<std::size_t>(drawn_++) % turns_.size()];
+      drawn.push_back({kernel, generators_[kernel].next()});
+    }
+    std::vector<WorkItem> work;
+    for (const Drawn& d : drawn) {
+      const bool invariants = random_.below(kInvariantsEvery) == 0;
+      work.push_back({&d.item.item, result_.kernels[d.kernel].kernel, next_index(invariants)});
+    }
+    std::unordered_map<int64_t, Record> records;
+    for (Record& r : events_.run(work)) records.emplace(r.index, std::move(r));
+    for (std::size_t i = 0; i < drawn.size(); ++i) {
+      const auto it = records.find(work[i].index);
+      if (it != records.end()) count(drawn[i], it->second);  // else the run was stopped before it
+    }
+  }
+
+  void count(const Drawn& drawn, const Record& record) {
+    FuzzTally& tally = result_.kernels[drawn.kernel];
+    const bool taken = record.status != Status::kSkip;
+    generators_[drawn.kernel].learn(drawn.item, taken);
+    if (!taken) {
+      ++tally.skipped;
+      ++tally.refusals[without_numbers(record.reason)];
+      return;
+    }
+    ++tally.ran;
+    tally.invariants += record.index % kInvariantsEvery == 0;
+    for (std::string& f : Generator::features_of(drawn.item)) tally.features.insert(std::move(f));
+    if (!is_failure(record.status)) return;
+    ++tally.failed;
+    look_into(drawn, record);
+  }
+
+  /// Runs a draft as the finding was run; nullopt where it is no case.
+  std::optional<Record> run_again(const Draft& draft, const Kernel* kernel, bool invariants) {
+    const auto item = reader_.read(draft);
+    if (!item) return std::nullopt;
+    std::vector<Record> records = events_.run({{&*item, kernel, next_index(invariants)}});
+    if (records.empty()) return std::nullopt;
+    return std::move(records.front());
+  }
+
+  void look_into(const Drawn& drawn, const Record& record) {
+    if (std::ssize(result_.findings) >= options_.max_findings || stopped()) return;
+    const Kernel* kernel = result_.kernels[drawn.kernel].kernel;
+    for (std::size_t i = 0; i < result_.findings.size(); ++i) {
+      Finding& known = result_.findings[i];
+      if (known.kernel != kernel || known.record.status != record.status || !known.repeats) continue;
+      if (has_keys_of(drawn.item.draft, smallest_[i]) && ++known.alike > kAlikeShrunk) return;
+    }
+    const bool invariants = record.index % kInvariantsEvery == 0;
+    Finding finding;
+    finding.kernel = kernel;
+    finding.record = record;
+    finding.found_as = record.item.id;
+    finding.repeats = fails_again(drawn.item.draft, kernel, invariants, finding.record);
+    Draft smallest = drawn.item.draft;
+    if (finding.repeats) smallest = shrunk(std::move(smallest), invariants, finding);
+    for (std::size_t i = 0; i < result_.findings.size(); ++i) {
+      const Finding& known = result_.findings[i];
+      if (known.kernel == kernel && known.record.item.id == finding.record.item.id) return;
+    }
+    result_.findings.push_back(std::move(finding));
+    smallest_.push_back(std::move(smallest));
+    if (events_.found) events_.found(result_.findings.back());
+  }
+
+  bool fails_again(const Draft& draft, const Kernel* kernel, bool invariants, Record& record) {
+    for (int i = 0; i < kRepeats && !stopped(); ++i) {
+      auto again = run_again(draft, kernel, invariants);
+      if (!again || again->status != record.status) continue;
+      record = std::move(*again);
+      return true;
+    }
+    return false;
+  }
+
+  Draft shrunk(Draft draft, bool invariants, Finding& finding) {
+    const auto until = Clock::now() + std::chrono::duration<double>(options_.shrink_seconds);
+    std::unordered_map<std::string, bool> known;  // drafts that are one case need one run
+    const auto fails = [&](const Draft& d) {
+      if (stopped() || Clock::now() >= until) return false;
+      const auto item = reader_.read(d);
+      if (!item) return false;
+      const auto [it, is_new] = known.emplace(item->id, false);
+      if (!is_new) return it->second;
+      ++finding.tries;
+      auto record = run_again(d, finding.kernel, invariants);
+      if (!record || record->status != finding.record.status) return false;
+      finding.record = std::move(*record);
+      return it->second = true;
+    };
+    return shrink(std::move(draft), options_.shrink_tries, fails).draft;
+  }
+
+  const FuzzOptions& options_;
+  const FuzzEvents& events_;
+  Clock::time_point begin_ = Clock::now();
+  Random random_;
+  std::vector<Generator> generators_;  ///< of each kernel
+  std::vector<std::size_t> turns_;     ///< kernels, each as often as its share
+  DraftReader reader_;
+  FuzzResult result_;
+  std::vector<Draft> smallest_;  ///< of each finding
+  int64_t drawn_ = 0;
+  int64_t items_ = 0;
+};
+
+}  // namespace
+
+int64_t FuzzResult::cases() const {
+  int64_t n = 0;
+  for (const FuzzTally& t : kernels) n += t.ran + t.skipped;
+  return n;
+}
+
+int FuzzResult::exit_code() const {
+  int code = 0;
+  bool ran = false;
+  for (const FuzzTally& t : kernels) {
+    ran = ran || t.ran > 0;
+    if (t.failed > 0) code = worse_exit_code(code, 1);
+  }
+  for (const Finding& f : findings) {
+    if (f.record.status != Status::kFail) code = worse_exit_code(code, 5);
+  }
+  return ran ? code : worse_exit_code(code, 6);
+}
+
+FuzzResult fuzz(const std::vector<const Kernel*>& kernels, const FuzzOptions& options,
+                const FuzzEvents& events) {
+  return Campaign(kernels, options, events).run();
+}
+
+std::string without_numbers(const std::string& reason) {
+  std::string out;
+  for (const char c : reason) {
+    if (!std::isdigit(static_cast<unsigned char>(c))) {
+      out += c;
+    } else if (out.empty() || out.back() != '#') {
+      out += '#';
+    }
+  }
+  return out;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,290 @@
+#include "harness/fuzz/generator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <regex>
+#include <stdexcept>
+
+#include "harness/cases/cost.h"
+#include "harness/fuzz/corners.h"
+
+namespace attnbench {
+namespace {
+
+/// Names that stand for no key of the table.
+constexpr const char* kStyle = "batch";
+
+constexpr int kMostRepairs = 16;
+constexpr int kMostCuts = 40;
+constexpr int kMostDraws = 10000;
+
+/// How often keys that shape every launch leave their default. All others, those of later tables too, leave
+/// it together: seldom in most drafts, often in some.
+struct Share {
+  const char* key;
+  double share;
+};
+constexpr Share kShares[] = {{"heads", 0.95},     {"head_dim", 0.5}, {"mask", 0.6},       {"kv", 0.65},
+                             {"window", 0.35},    {"dtype", 0.3},    {"block_size", 0.6}, {"kv_layout", 0.25},
+                             {"num_splits", 0.2}, {kStyle, 0.7}};
+constexpr double kBoldness[] = {0.01, 0.03, 0.08, 0.2};
+
+/// A value that was refused every time is offered this rarely, beside one that was taken every time.
+constexpr double kLeastScore = 0.01;
+
+/// What a case may cost: most take a millisecond or so, some reach the tiles and splits of long rows.
+struct Budget {
+  double share, flop, bytes;
+};
+constexpr Budget kBudgets[] = {{0.7, 1e7, 2e6}, {0.95, 1e8, 2e7}, {1.0, 1e9, 1.3e8}};
+
+/// Whether the word stands in the text, not as a part of another.
+bool names(const std::string& text, const std::string& word) {
+  const auto part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; ++at) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !part(text[at - 1])) && (end == text.size() || !part(text[end]))) return true;
+  }
+  return false;
+}
+
+int64_t number_of(const Draft& draft, const std::string& key, int64_t otherwise) {
+  const auto it = draft.values.find(key);
+  if (it == draft.values.end()) return otherwise;
+  int64_t n = otherwise;
+  std::from_chars(it->second.data(), it->second.data() + it->second.size(), n);
+  return n;
+}
+
+bool is(const Draft& draft, const std::string& key, const std::string& value) {
+  const auto it = draft.values.find(key);
+  return it != draft.values.end() && it->second == value;
+}
+
+}  // namespace
+
+double Generator::Choice::score() const {
+  return std::max(kLeastScore, static_cast<double>(taken + 1) / static_cast<double>(offered + 1));
+}
+
+Generator::Generator(Op op, uint64_t seed, double size) : op_(op), size_(size), random_(seed) {
+  for (const SweepKey& key : sweep_keys()) {
+    if (key.name == "op" || key.name == "batch") continue;
+    if (key.name == "window") {
+      add_menu(key.name, {std::begin(kWindowStyles), std::end(kWindowStyles)}, "none");
+      continue;
+    }
+    const std::vector<std::string> values = menu_of(key);
+    std::string plain;
+    for (const std::string& value : values) {
+      const SweepFile file = parse_inline_case(fmt::format("{{{}: {}}}", key.name, value));
+      CaseParams params;
+      file.sweeps[0].fixed[0].apply(params);
+      if (params == CaseParams{}) plain = value;
+    }
+    add_menu(key.name, values, plain);
+  }
+  std::vector<std::string> styles;
+  for (const BatchStyle s : kBatchStyles) styles.push_back(batch_style_name(s));
+  add_menu(kStyle, styles, styles.front());
+}
+
+void Generator::add_menu(const std::string& key, const std::vector<std::string>& values,
+                         const std::string& plain) {
+  Menu menu;
+  menu.key = key;
+  if (plain.empty()) menu.choices.push_back({""});  // the default is no corner: the key stays away
+  for (const std::string& value : values) {
+    if (value == plain) menu.plain = menu.choices.size();
+    menu.choices.push_back({value});
+  }
+  for (const Share& s : kShares) {
+    if (key == s.key) menu.share = s.share;
+  }
+  menus_.push_back(std::move(menu));
+}
+
+std::size_t Generator::choose(const Menu& menu, double boldness) {
+  const double away = menu.share > 0 ? menu.share : boldness;
+  const auto others = static_cast<double>(menu.choices.size() - 1);
+  std::vector<double> sums;
+  double sum = 0;
+  for (std::size_t i = 0; i < menu.choices.size(); ++i) {
+    sum += (i == menu.plain ? 1 - away : away / others) * menu.choices[i].score();
+    sums.push_back(sum);
+  }
+  const double at = random_.unit() * sum;
+  const auto chosen = std::upper_bound(sums.begin(), sums.end(), at) - sums.begin();
+  return std::min(static_cast<std::size_t>(chosen), sums.size() - 1);
+}
+
+FuzzCase Generator::draw() {
+  FuzzCase drawn;
+  Draft& draft = drawn.draft;
+  draft.seed = 1 + random_.below(1000);
+  if (op_ != Op::kAttention) draft.values["op"] = op_name(op_);
+  const double boldness = kBoldness[random_.below(std::size(kBoldness))];
+  std::string window = "none";
+  for (const Menu& menu : menus_) {
+    const std::size_t i = choose(menu, boldness);
+    if (menu.key == kStyle) {
+      drawn.style = kBatchStyles[i];
+    } else if (menu.key == "window") {
+      window = menu.choices[i].value;
+    } else if (i != menu.plain) {
+      draft.values[menu.key] = menu.choices[i].value;
+    }
+  }
+  draft.seqs = draw_batch(random_, drawn.style);
+  for (std::size_t i = 0; i < std::size(kWindowStyles); ++i) {
+    if (i > 0 && window == kWindowStyles[i])
+      draft.values["window"] = draw_window(random_, static_cast<WindowStyle>(i), draft.seqs);
+  }
+  complete(draft);
+  return drawn;
+}
+
+/// What values of several keys must have in common, where chance would seldom meet it.
+void Generator::complete(Draft& draft) {
+  if (op_ == Op::kKvAppend || is(draft, "append", "in_call")) {
+    for (SeqLen& s : draft.seqs) s.q = std::min(s.q, s.k);
+  }
+  if (is(draft, "path", "cascade")) draft.values["page_layout"] = "shared_prefix";
+  if (is(draft, "page_layout", "shared_prefix")) {
+    draft.values["kv"] = "paged";
+    const int64_t block = number_of(draft, "block_size", CaseParams{}.block_size);
+    const int64_t shared = block * random_.between(1, std::max<int64_t>(1, 128 / block));
+    draft.values["shared_prefix"] = std::to_string(shared);
+    for (SeqLen& s : draft.seqs) s.k += static_cast<int32_t>(shared);
+  }
+  if (is(draft, "path", "split_decode")) {
+    std::sort(draft.seqs.begin(), draft.seqs.end(),
+              [](const SeqLen& a, const SeqLen& b) { return a.q < b.q; });
+  }
+}
+
+/// Errors say what to do instead, as in "write 'kv_dtype: e4m3'".
+bool Generator::follow_advice(const std::string& why, Draft& draft) {
+  static const std::regex quoted("'([a-z_]+): ([a-z0-9_]+)'");
+  bool followed = false;
+  for (std::sregex_iterator it(why.begin(), why.end(), quoted), end; it != end; ++it) {
+    const std::string key = (*it)[1], value = (*it)[2];
+    if (key == "op" || key == "batch" || !find_sweep_key(key) || is(draft, key, value)) continue;
+    draft.values[key] = value;
+    followed = true;
+  }
+  return followed;
+}
+
+bool Generator::drop_a_named_key(const std::string& why, Draft& draft) {
+  std::vector<std::string> named;
+  for (const auto& [key, value] : draft.values) {
+    if (key != "op" && names(why, key)) named.push_back(key);
+  }
+  if (named.empty()) return false;
+  draft.values.erase(random_.pick(named));
+  return true;
+}
+
+bool Generator::make_legal(FuzzCase& drawn) {
+  Draft& draft = drawn.draft;
+  for (int i = 0; i < kMostRepairs; ++i) {
+    if (auto item = reader_.read(draft)) {
+      drawn.item = std::move(*item);
+      return true;
+    }
+    const std::string& why = reader_.why();
+    if (random_.chance(0.5) && follow_advice(why, draft)) continue;
+    if (drop_a_named_key(why, draft)) continue;
+    for (SeqLen& s : draft.seqs) s.q = std::min(s.q, s.k);
+  }
+  return false;
+}
+
+bool Generator::make_small(FuzzCase& drawn) {
+  const double at = random_.unit();
+  const Budget& budget =
+      *std::find_if(std::begin(kBudgets), std::end(kBudgets), [&](const Budget& b) { return at < b.share; });
+  Draft& draft = drawn.draft;
+  for (int i = 0; i < kMostCuts; ++i) {
+    const CaseCost cost = cost_of(drawn.item.params);
+    if (cost.flop <= size_ * budget.flop && cost.device_bytes <= size_ * budget.bytes) return true;
+    if (draft.seqs.empty()) return false;
+    if (draft.seqs.size() > 1 && random_.chance(0.5)) {
+      const auto kept = static_cast<std::ptrdiff_t>((draft.seqs.size() + 1) / 2);
+      draft.seqs.erase(draft.seqs.begin() + kept, draft.seqs.end());
+    } else if (random_.chance(0.3)) {
+      draft.values["heads"] = random_.pick<std::string>({"1/1", "2/1", "2/2", "3/1"});
+    } else {
+      for (SeqLen& s : draft.seqs) s = {(s.q + 1) / 2, (s.k + 1) / 2};
+    }
+    auto item = reader_.read(draft);
+    if (!item) return false;  // a prefix that is shared no more
+    drawn.item = std::move(*item);
+  }
+  return false;  // a block or a head that is too large alone
+}
+
+/// Keys that make no difference: repairs leave them over, and what a kernel refuses is not due to them.
+void Generator::drop_idle_keys(FuzzCase& drawn) {
+  Draft& draft = drawn.draft;
+  for (auto it = draft.values.begin(); it != draft.values.end();) {
+    if (it->first == "op") {
+      ++it;
+      continue;
+    }
+    auto kept = *it;
+    it = draft.values.erase(it);
+    const auto item = reader_.read(draft);
+    if (item && item->params == drawn.item.params) continue;
+    it = std::next(draft.values.insert(std::move(kept)).first);
+  }
+}
+
+FuzzCase Generator::next() {
+  for (int i = 0; i < kMostDraws; ++i) {
+    FuzzCase drawn = draw();
+    if (!make_legal(drawn) || !make_small(drawn)) continue;
+    drop_idle_keys(drawn);
+    return drawn;
+  }
+  throw std::logic_error(fmt::format("no legal case of {} in {} draws", op_name(op_), kMostDraws));
+}
+
+Generator::Choice& Generator::choice_of(Menu& menu, const FuzzCase& drawn) const {
+  std::string value;
+  if (menu.key == kStyle) {
+    value = batch_style_name(drawn.style);
+  } else if (const auto it = drawn.draft.values.find(menu.key); it != drawn.draft.values.end()) {
+    value = menu.key == "window" ? kWindowStyles[static_cast<int>(window_style(it->second))] : it->second;
+  } else {
+    return menu.choices[menu.plain];
+  }
+  const auto found = std::find_if(menu.choices.begin(), menu.choices.end(),
+                                  [&](const Choice& c) { return c.value == value; });
+  if (found != menu.choices.end()) return *found;
+  menu.choices.push_back({value});  // of a repair
+  return menu.choices.back();
+}
+
+std::vector<std::string> Generator::features_of(const FuzzCase& drawn) {
+  std::vector<std::string> features = {fmt::format("batch={}", batch_style_name(drawn.style))};
+  for (const auto& [key, value] : drawn.draft.values) {
+    const bool window = key == "window";
+    features.push_back(
+        fmt::format("{}={}", key, window ? kWindowStyles[static_cast<int>(window_style(value))] : value));
+  }
+  return features;
+}
+
+void Generator::learn(const FuzzCase& drawn, bool taken) {
+  for (Menu& menu : menus_) {
+    Choice& choice = choice_of(menu, drawn);
+    ++choice.offered;
+    choice.taken += taken ? 1 : 0;
+  }
+}
+
+}  // namespace attnbench

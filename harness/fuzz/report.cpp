@@ -1,0 +1,122 @@
+#include "harness/fuzz/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/report/json.h"
+#include "harness/report/table.h"
+#include "harness/report/text.h"
+
+namespace attnbench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Reasons of the table; the JSON has all.
+constexpr std::size_t kReasonsShown = 3;
+
+using Reasons = std::vector<std::pair<std::string, int64_t>>;
+
+/// The most frequent first.
+Reasons by_count(const std::map<std::string, int64_t>& refusals) {
+  Reasons out(refusals.begin(), refusals.end());
+  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return out;
+}
+
+/// {"block_size": ["16", "64"], ...} of "block_size=16", "block_size=64".
+Json values_by_key(const std::set<std::string>& features) {
+  Json values = Json::object();
+  for (const std::string& f : features) {
+    const std::size_t equals = f.find('=');
+    values[f.substr(0, equals)].push_back(f.substr(equals + 1));
+  }
+  return values;
+}
+
+Json tally_to_json(const FuzzTally& t) {
+  Json refusals = Json::array();
+  for (const auto& [reason, n] : by_count(t.refusals)) refusals.push_back({{"reason", reason}, {"cases", n}});
+  return {{"kernel", t.kernel->name},
+          {"op", op_name(t.kernel->op)},
+          {"ran", t.ran},
+          {"with_invariants", t.invariants},
+          {"skipped", t.skipped},
+          {"failed", t.failed},
+          {"features", t.features.size()},
+          {"values", values_by_key(t.features)},
+          {"refusals", refusals}};
+}
+
+Json finding_to_json(const Finding& f) {
+  return {{"kernel", f.kernel->name},  {"op", op_name(f.kernel->op)},
+          {"id", f.record.item.id},    {"status", status_name(f.record.status)},
+          {"reason", f.record.reason}, {"repro", f.record.repro},
+          {"found_as", f.found_as},    {"repeats", f.repeats},
+          {"tries", f.tries},          {"alike", f.alike}};
+}
+
+}  // namespace
+
+nlohmann::ordered_json fuzz_to_json(const RunContext& context, const FuzzOptions& options,
+                                    const FuzzResult& result) {
+  Json kernels = Json::array(), findings = Json::array();
+  for (const FuzzTally& t : result.kernels) kernels.push_back(tally_to_json(t));
+  for (const Finding& f : result.findings) findings.push_back(finding_to_json(f));
+  return {{"context", context_to_json(context)},
+          {"seed", options.seed},
+          {"seconds", result.seconds},
+          {"cases", result.cases()},
+          {"kernels", kernels},
+          {"findings", findings}};
+}
+
+void print_finding(std::ostream& out, const Finding& f, std::size_t number) {
+  out << fmt::format("finding {}: {}: {}: {}\n  reproduce: {}\n", number, f.kernel->name,
+                     status_name(f.record.status), one_line(f.record.reason), f.record.repro);
+  out << (f.repeats ? fmt::format("  shrunk in {} runs from {}\n", f.tries, f.found_as)
+                    : "  it failed once and not again, so it was not shrunk\n");
+}
+
+void print_fuzz_table(std::ostream& out, const FuzzResult& result, std::size_t width) {
+  std::vector<TableRow> rows;
+  for (const FuzzTally& t : result.kernels) {
+    const auto n = [](int64_t count) { return std::to_string(count); };
+    rows.push_back({{t.kernel->name, op_name(t.kernel->op), n(t.ran), n(t.invariants), n(t.skipped),
+                     n(t.failed), std::to_string(t.features.size())},
+                    t.failed > 0 ? Colour::kRed : Colour::kNone,
+                    ""});
+  }
+  print_table(out,
+              {{"kernel", Align::kLeft},
+               {"op", Align::kLeft},
+               {"ran"},
+               {"invariants"},
+               {"skipped"},
+               {"failed"},
+               {"values"}},
+              rows, {width, false});
+  for (const FuzzTally& t : result.kernels) {
+    const Reasons reasons = by_count(t.refusals);
+    for (std::size_t i = 0; i < std::min(kReasonsShown, reasons.size()); ++i) {
+      const auto& [reason, count] = reasons[i];
+      out << fmt::format("skipped, {:.0f} % of {} {}: {}\n",
+                         100.0 * static_cast<double>(count) / static_cast<double>(t.skipped), t.kernel->name,
+                         op_name(t.kernel->op), one_line(reason));
+    }
+  }
+}
+
+std::string fuzz_summary(const FuzzOptions& options, const FuzzResult& result) {
+  int64_t ran = 0, skipped = 0, failed = 0;
+  for (const FuzzTally& t : result.kernels) {
+    ran += t.ran;
+    skipped += t.skipped;
+    failed += t.failed;
+  }
+  return fmt::format("seed {}: {} ran, {} skipped, {} failed ({} distinct) in {:.0f} s", options.seed, ran,
+                     skipped, failed, result.findings.size(), result.seconds);
+}
+
+}  // namespace attnbench

@@ -1,0 +1,27 @@
+// What fuzzing found, for machines and for people.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "harness/fuzz/campaign.h"
+
+namespace attnbench {
+
+/// {context, seed, seconds, cases, kernels: [{kernel, op, ran, with_invariants, skipped, failed, features,
+/// refusals: [{reason, cases}]}], findings: [{kernel, op, id, status, reason, repro, found_as, repeats,
+/// tries, alike}]}. `features` counts distinct values of keys; `values` has them, by key.
+nlohmann::ordered_json fuzz_to_json(const RunContext& context, const FuzzOptions& options,
+                                    const FuzzResult& result);
+
+/// The reason, the line that reproduces it, and where it came from.
+void print_finding(std::ostream& out, const Finding& finding, std::size_t number);
+
+/// A row per kernel, and below it why most of its cases were skipped.
+void print_fuzz_table(std::ostream& out, const FuzzResult& result, std::size_t width);
+
+/// One line: seed, time, counts.
+std::string fuzz_summary(const FuzzOptions& options, const FuzzResult& result);
+
+}  // namespace attnbench

@@ -1,0 +1,100 @@
+// attnbench fuzz: clean where kernels are right; a wrong one is found, made small, and its line fails again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+TEST(CliFuzz, TheCpuKernelsAreClean) {
+  const Scratch scratch;
+  const Outcome o =
+      run_attnbench(scratch, {"fuzz", "--device", "cpu", "--cases", "120", "--seed", "1", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, ContainsRegex("seed 1: [0-9]+ ran, [0-9]+ skipped, 0 failed"));
+  EXPECT_THAT(o.err, HasSubstr("fuzz: seed 1 on cpu"));
+  const json j = read_json(scratch.dir() / "out" / "fuzz.json");
+  EXPECT_EQ(j["seed"], 1);
+  EXPECT_EQ(j["cases"], 120);
+  ASSERT_EQ(j["kernels"].size(), 3u);  // one of each op
+  for (const json& k : j["kernels"]) {
+    EXPECT_EQ(k["kernel"], "cpu");
+    EXPECT_EQ(k["failed"], 0);
+    EXPECT_GT(k["ran"].get<int>(), 0);
+  }
+  EXPECT_GT(j["kernels"][0]["with_invariants"].get<int>(), 0);
+  EXPECT_TRUE(j["findings"].empty());
+  EXPECT_TRUE(read_records(scratch.dir() / "out").empty());
+}
+
+/// Wrong only where a window meets a sequence one key shorter than the longest: no sweep asks for it.
+TEST(CliFuzz, FindsAndShrinksARareFault) {
+  const Scratch scratch;
+  const Outcome o = run_faulty(scratch, {"fuzz", "--kernel", "one_key_short", "--cases", "600", "--seed", "3",
+                                         "--max-findings", "1", "--out", "out", "-q"});
+  ASSERT_EQ(o.exit_code, 1) << o.out << o.err;
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("finding 1: one_key_short: fail: "), HasSubstr("reproduce: attnbench run")));
+  const json j = read_json(scratch.dir() / "out" / "fuzz.json");
+  ASSERT_EQ(j["findings"].size(), 1u);
+  const std::string id = j["findings"][0]["id"];
+  EXPECT_THAT(id, ContainsRegex("^attention/packed/bf16/h1-1/d[0-9]+/full/window[0-9]+,(-1|0)/q")) << id;
+  EXPECT_EQ(std::count(id.begin(), id.end(), 'q'), 2) << id;  // two sequences are left
+  const auto records = read_records(scratch.dir() / "out");
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0]["status"], "fail");
+
+  std::vector<std::string> words = shell_words(j["findings"][0]["repro"]);
+  words.erase(words.begin());  // the program's name
+  const Outcome again = run_faulty(scratch, words);
+  EXPECT_EQ(again.exit_code, 1) << again.out << again.err;
+  EXPECT_THAT(again.out, HasSubstr(id));
+}
+
+TEST(CliFuzz, ACrashIsAFindingAndNotTheEnd) {
+  const Scratch scratch;
+  const Outcome o = run_faulty(
+      scratch, {"fuzz", "--kernel", "segfaults_with_sinks", "--cases", "300", "--seed", "1", "-q"});
+  EXPECT_EQ(o.exit_code, 5) << o.out << o.err;
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("finding 1: segfaults_with_sinks: error: the worker process was killed by "
+                              "signal 11"),
+                    ContainsRegex("--case '[^']*sinks: true[^']*batch: q0}'"), HasSubstr("(1 distinct)")));
+}
+
+TEST(CliFuzz, SaysWhereNothingRan) {
+  const Scratch scratch;
+  const Outcome o = run_faulty(scratch, {"fuzz", "--kernel", "refuses", "--cases", "20", "--seed", "1"});
+  EXPECT_EQ(o.exit_code, 6) << o.out << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("seed 1: 0 ran, 20 skipped"),
+                           HasSubstr("skipped, 100 % of refuses attention: refuses: head_dim # not in {#}")));
+}
+
+TEST(CliFuzz, RefusesWhatIsNoSeedAndNoKernel) {
+  const Scratch scratch;
+  for (const char* seed : {"-1", "x", "18446744073709551616"})
+    EXPECT_EQ(run_attnbench(scratch, {"fuzz", "--seed", seed}).exit_code, 2) << seed;
+  const Outcome o = run_attnbench(scratch, {"fuzz", "--kernel", "cpuu"});
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("did you mean 'cpu'?"));
+}
+
+TEST(CliFuzz, FuzzesAPlugIn) {
+  const Scratch scratch;
+  const std::string plugin = std::string(ATTNBENCH_PLUGIN_DIR) + "/wrong.so";
+  const Outcome o = run_attnbench(scratch, {"fuzz", "--plugin", plugin, "--kernel", "example", "--cases",
+                                            "300", "--seed", "1", "--max-findings", "1", "-q"});
+  EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr("--plugin " + plugin));
+}
+
+}  // namespace
+}  // namespace attnbench::testing

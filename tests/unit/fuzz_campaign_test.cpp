@@ -1,0 +1,173 @@
+// The loop around generator and shrinker, with made-up kernels: what is counted, told and repeated.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "harness/fuzz/report.h"
+
+namespace attnbench {
+namespace {
+
+using ::testing::HasSubstr;
+
+Kernel kernel(const char* name, Op op) {
+  Kernel k{};
+  k.name = name;
+  k.op = op;
+  return k;
+}
+
+const Kernel kAttentionKernel = kernel("made_up", Op::kAttention);
+const Kernel kMergeKernel = kernel("made_up", Op::kMergeStates);
+
+/// A kernel in one line: the status of a case, and the reason.
+using Behaviour = std::function<std::pair<Status, std::string>(const WorkItem&)>;
+
+struct Outcome {
+  FuzzResult result;
+  std::vector<std::string> ids;  ///< of all runs
+  std::vector<std::string> found;
+};
+
+Outcome outcome_of(const std::vector<const Kernel*>& kernels, const Behaviour& behaviour,
+                   FuzzOptions options) {
+  Outcome out;
+  FuzzEvents events;
+  events.run = [&](const std::vector<WorkItem>& work) {
+    std::vector<Record> records;
+    for (const WorkItem& w : work) {
+      Record r = empty_record(w, "cpu", {});
+      std::tie(r.status, r.reason) = behaviour(w);
+      out.ids.push_back(r.item.id);
+      records.push_back(std::move(r));
+    }
+    std::reverse(records.begin(), records.end());  // several workers finish in any order
+    return records;
+  };
+  events.found = [&](const Finding& f) { out.found.push_back(f.record.item.id); };
+  options.seconds = 1e6;
+  out.result = fuzz(kernels, options, events);
+  return out;
+}
+
+FuzzOptions cases(int64_t n) {
+  FuzzOptions o;
+  o.cases = n;
+  return o;
+}
+
+const auto kPasses = [](const WorkItem&) { return std::pair{Status::kPass, std::string()}; };
+
+TEST(FuzzCampaign, CountsAndIsCleanWhereNothingFails) {
+  const Outcome o = outcome_of({&kAttentionKernel, &kMergeKernel}, kPasses, cases(500));
+  ASSERT_EQ(o.result.kernels.size(), 2u);
+  EXPECT_EQ(o.result.cases(), 500);
+  EXPECT_EQ(o.ids.size(), 500u);
+  EXPECT_EQ(o.result.kernels[0].ran, 400);  // four of five are attention
+  EXPECT_EQ(o.result.kernels[1].ran, 100);
+  EXPECT_NEAR(o.result.kernels[0].invariants, 100, 30);
+  EXPECT_EQ(o.result.exit_code(), 0);
+  EXPECT_GT(o.result.kernels[0].features.size(), 80u);
+}
+
+TEST(FuzzCampaign, IsTheSameForTheSameSeed) {
+  const auto fails_on_sinks = [](const WorkItem& w) {
+    return std::pair{w.item->params.sinks ? Status::kFail : Status::kPass, std::string("wrong")};
+  };
+  FuzzOptions options = cases(300);
+  const Outcome a = outcome_of({&kAttentionKernel}, fails_on_sinks, options);
+  const Outcome b = outcome_of({&kAttentionKernel}, fails_on_sinks, options);
+  EXPECT_EQ(a.ids, b.ids);
+  EXPECT_EQ(a.found, b.found);
+  options.seed = 2;
+  EXPECT_NE(outcome_of({&kAttentionKernel}, fails_on_sinks, options).ids, a.ids);
+}
+
+TEST(FuzzCampaign, TellsTheSmallestCaseOnce) {
+  const Outcome o = outcome_of(
+      {&kAttentionKernel},
+      [](const WorkItem& w) {
+        const CaseParams& p = w.item->params;
+        const bool wrong = p.sinks && p.causal && p.kv == KvSource::kPaged;
+        return std::pair{wrong ? Status::kFail : Status::kPass, std::string("wrong")};
+      },
+      cases(2000));
+  ASSERT_EQ(o.result.findings.size(), 1u);
+  EXPECT_EQ(o.found.size(), 1u);
+  const Finding& f = o.result.findings[0];
+  EXPECT_EQ(f.record.item.id, "attention/paged16-nhd-shuffled/bf16/h1-1/d1/causal/sinks/q0");
+  EXPECT_TRUE(f.repeats);
+  EXPECT_GT(f.tries, 5);
+  EXPECT_GT(f.alike, 3);
+  EXPECT_GT(o.result.kernels[0].failed, 4);
+  EXPECT_THAT(f.record.repro, HasSubstr("sinks: true"));
+  EXPECT_EQ(o.result.exit_code(), 1);
+}
+
+/// The second defect has all keys of the first; it is found all the same.
+TEST(FuzzCampaign, FindsASecondDefectBehindTheFirst) {
+  const Outcome o = outcome_of(
+      {&kAttentionKernel},
+      [](const WorkItem& w) {
+        const CaseParams& p = w.item->params;
+        const bool first = p.sinks && p.kv == KvSource::kPaged;
+        const bool second = p.alibi != Alibi::kNone;
+        return std::pair{first    ? Status::kFail
+                         : second ? Status::kError
+                                  : Status::kPass,
+                         std::string("wrong")};
+      },
+      cases(2000));
+  EXPECT_GE(o.result.findings.size(), 2u);
+  EXPECT_EQ(o.result.exit_code(), 5);
+}
+
+TEST(FuzzCampaign, SaysWhereAFailureDoesNotComeAgain) {
+  int runs = 0;
+  const Outcome o = outcome_of(
+      {&kAttentionKernel},
+      [&](const WorkItem&) {
+        return std::pair{++runs == 5 ? Status::kFail : Status::kPass, std::string("once")};
+      },
+      cases(100));
+  ASSERT_EQ(o.result.findings.size(), 1u);
+  EXPECT_FALSE(o.result.findings[0].repeats);
+  EXPECT_EQ(o.result.findings[0].record.reason, "once");
+  EXPECT_EQ(o.result.findings[0].tries, 0);
+  std::ostringstream text;
+  print_finding(text, o.result.findings[0], 1);
+  EXPECT_THAT(text.str(), HasSubstr("failed once and not again"));
+}
+
+TEST(FuzzCampaign, StopsAtTheMostFindings) {
+  FuzzOptions options = cases(100000);
+  options.max_findings = 2;
+  const Outcome o = outcome_of(
+      {&kAttentionKernel},
+      [](const WorkItem& w) {  // each head_dim is a defect of its own
+        return std::pair{w.item->params.head_dim > 64 ? Status::kFail : Status::kPass, std::string("wrong")};
+      },
+      options);
+  EXPECT_LE(o.result.findings.size(), 2u);
+}
+
+TEST(FuzzCampaign, CountsRefusalsByReason) {
+  const Outcome o = outcome_of(
+      {&kAttentionKernel},
+      [](const WorkItem& w) {
+        const CaseParams& p = w.item->params;
+        return std::pair{Status::kSkip, fmt::format("head_dim {} not in {{24}}", p.head_dim)};
+      },
+      cases(100));
+  ASSERT_EQ(o.result.kernels[0].refusals.size(), 1u);
+  EXPECT_EQ(o.result.kernels[0].refusals.begin()->first, "head_dim # not in {#}");
+  EXPECT_EQ(o.result.kernels[0].refusals.begin()->second, 100);
+  EXPECT_EQ(o.result.exit_code(), 6);
+  std::ostringstream text;
+  print_fuzz_table(text, o.result, 0);
+  EXPECT_THAT(text.str(), HasSubstr("skipped, 100 % of made_up attention: head_dim # not in {#}"));
+}
+
+}  // namespace
+}  // namespace attnbench
