@@ -192,7 +192,7 @@ Json softmax_scale_schema() {
 
 std::vector<SweepKey> make_keys() {
   std::vector<std::pair<std::string, Profile>> profiles;
-  for (Profile p : {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge}) {
+  for (Profile p : {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge, Profile::kHuge}) {
     profiles.emplace_back(profile_name(p), p);
   }
   using P = CaseParams;

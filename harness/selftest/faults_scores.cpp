@@ -21,6 +21,10 @@ constexpr const char* kE4m3 =
     "{kv: paged, block_size: 16, dtype: bf16, kv_dtype: e4m3, heads: 8/2, head_dim: 64, mask: causal, batch: "
     "q5s70_q3s100_q20s33}";
 
+constexpr const char* kHuge = "{kv: packed, " SMALL ", mask: causal, data: huge, batch: q20_q33s50_q1s80}";
+constexpr const char* kHugePaged =
+    "{kv: paged, block_size: 16, " SMALL ", mask: causal, data: huge, batch: q1s70_q1s100_q2s97}";
+
 constexpr int64_t kSplit = 32;  ///< keys of a split, where a fault needs one
 
 /// O and LSE of a row made from the states of its splits.
@@ -83,6 +87,13 @@ Tamper::Fault with_extra_term(std::function<double(const HostView&, const HostRo
 Tamper::Fault with_score(std::function<double(const HostView&, const HostRow&, int64_t, double)> score) {
   HostRule rule;
   rule.score = std::move(score);
+  return with_rule(rule);
+}
+
+/// Weights are relative to `start` where every score of a row is below it.
+Tamper::Fault with_maximum_from(double start) {
+  HostRule rule;
+  rule.first_maximum = start;
   return with_rule(rule);
 }
 
@@ -171,6 +182,14 @@ FaultClass score_faults() {
               const float d = static_cast<float>(p.head_dim);
               p.softmax_scale *= std::sqrt(d / (d + 1));
             })},
+           {"maximum_starts_at_0",
+            "the running maximum starts at 0: rows of scores below -103 have no weight",
+            {kHuge, kHugePaged},
+            with_maximum_from(0)},
+           {"maximum_starts_at_minus_5e4",
+            "the running maximum starts at -5e4, taken for less than any score",
+            {kHuge, kHugePaged},
+            with_maximum_from(-5e4)},
            {"softcap_ignored", "no softcap", {kWithSoftcap}, with_params([](Tamper&, AttentionParams& p) {
               p.softcap = 0;
               p.features &= ~uint64_t{kSoftcap};

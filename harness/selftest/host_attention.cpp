@@ -160,7 +160,10 @@ HostResult HostAttention::by_rule(HostRow row, const HostRule& rule) {
   const int64_t begin = rule.masked_score ? 0 : row.lo;
   const int64_t end = rule.masked_score ? row.k_len : row.hi;
   std::vector<double> scores;
-  double top = -INFINITY;
+  double top = rule.first_maximum.value_or(-INFINITY);
+  const auto exponential = [&](double x) {
+    return rule.first_maximum ? static_cast<double>(static_cast<float>(std::exp(x))) : std::exp(x);
+  };
   for (int64_t j = begin; j < end; ++j) {
     double s = -INFINITY;
     if (j < row.lo || j >= row.hi) {
@@ -176,10 +179,11 @@ HostResult HostAttention::by_rule(HostRow row, const HostRule& rule) {
   if (p.sinks) top = std::max(top, static_cast<double>(view_->sink(row.head)));
   HostResult r{std::vector<double>(at(d), 0.0), -INFINITY};
   if (top == -INFINITY) return r;
-  double z = p.sinks ? std::exp(static_cast<double>(view_->sink(row.head)) - top) : 0.0;
-  for (const double s : scores) z += std::exp(s - top);
+  double z = p.sinks ? exponential(static_cast<double>(view_->sink(row.head)) - top) : 0.0;
+  for (const double s : scores) z += exponential(s - top);
+  if (z == 0) return r;
   for (int64_t j = begin; j < end; ++j) {
-    const double e = std::exp(scores[at(j - begin)] - top);
+    const double e = exponential(scores[at(j - begin)] - top);
     if (e == 0) continue;
     const double w = (rule.weight ? rule.weight(e) : e) / z;
     for (int c = 0; c < d; ++c) r.o[at(c)] += w * kv.v[at(j * d + c)];

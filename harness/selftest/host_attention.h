@@ -60,6 +60,9 @@ struct HostRule {
   std::function<double(const HostView&, const HostRow&, int64_t j, double qk)> score;
   std::function<double(double p)> weight;  ///< p relative to the row's largest, as it enters P.V
   std::optional<double> masked_score;      ///< score of the sequence's other keys, instead of -inf
+  /// Where the running maximum starts, instead of -inf; exponentials are then float32's, and a row whose
+  /// weights are all 0 is taken for one without keys.
+  std::optional<double> first_maximum;
 };
 
 struct HostResult {

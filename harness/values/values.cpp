@@ -65,8 +65,8 @@ void philox_lanes(uint32_t quad0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_
 
 void value_row(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head, int head_dim,
                float* out) {
-  // Only the outlier profile looks at the channel, and it is mended below: all others scale a row evenly.
-  const bool by_channel = spec.profile == Profile::kOutlier;
+  // Only these two look at the channel, and are mended below: all others scale a row evenly.
+  const bool by_channel = spec.profile == Profile::kOutlier || spec.profile == Profile::kHuge;
   const float scale = by_channel ? 1.0f : profile_scale(spec.profile, tensor, pos, 0);
   const uint32_t tag = static_cast<uint32_t>(tensor) << 24;
   uint32_t bits[kBlock];
@@ -81,7 +81,7 @@ void value_row(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos, uint32
   }
   if (by_channel) {
     for (int c = 0; c < head_dim; ++c)
-      out[c] *= profile_scale(spec.profile, tensor, pos, static_cast<uint32_t>(c));
+      out[c] = value_of(spec.profile, tensor, seq, pos, head, static_cast<uint32_t>(c), out[c]);
   }
 }
 

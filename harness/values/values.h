@@ -16,11 +16,12 @@ enum class Tensor : uint32_t { kQ = 0, kK = 1, kV = 2, kNewK = 3, kNewV = 4, kPa
 ///   normal   standard deviation 1: softmax spreads over all keys
 ///   peaked   q times 8: a few keys carry the weight
 ///   outlier  one channel in 32 of q and k, and one position in 64 of v, is 8 times larger
-///   large    q and k times 4, v times 256: logits of some hundreds, outputs of some hundreds
-enum class Profile : uint32_t { kNormal = 0, kPeaked = 1, kOutlier = 2, kLarge = 3 };
+///   large    q times 16, k times 8, v times 256: logits of some hundreds, outputs of some hundreds
+///   huge     rows of logits near -1e5, near 1e5, of both signs and near 0: huge_value()
+enum class Profile : uint32_t { kNormal = 0, kPeaked = 1, kOutlier = 2, kLarge = 3, kHuge = 4 };
 
 constexpr const char* profile_name(Profile p) {
-  constexpr const char* names[] = {"normal", "peaked", "outlier", "large"};
+  constexpr const char* names[] = {"normal", "peaked", "outlier", "large", "huge"};
   return names[static_cast<uint32_t>(p)];
 }
 
@@ -36,10 +37,19 @@ ATTNBENCH_HD inline float bell(uint32_t r) {
   return static_cast<float>(2 * sum - 6140) * (1.0f / 2048.0f);
 }
 
-/// The power of two that the profile gives to this coordinate: multiplication by it is exact.
+/// Largest magnitudes of profile huge: powers of two that bf16, fp16 and e4m3 hold exactly.
+inline constexpr float kHugeQ = 256.0f;
+inline constexpr float kHugeK = 64.0f;
+
+ATTNBENCH_HD inline bool is_value(Tensor tensor) {
+  return tensor == Tensor::kV || tensor == Tensor::kNewV || tensor == Tensor::kPartialO;
+}
+
+/// The power of two that the profile gives to this coordinate: multiplication by it is exact. Under huge it
+/// is that of v and of the channels of q and k that are random.
 ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t pos, uint32_t channel) {
   const bool is_q = tensor == Tensor::kQ;
-  const bool is_v = tensor == Tensor::kV || tensor == Tensor::kNewV || tensor == Tensor::kPartialO;
+  const bool is_v = is_value(tensor);
   switch (profile) {
     case Profile::kNormal:
       return 1.0f;
@@ -49,14 +59,47 @@ ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t
       if (is_v) return pos % 64u == 13u ? 8.0f : 1.0f;
       return channel % 32u == 5u ? 8.0f : 1.0f;
     case Profile::kLarge:
-      return is_v ? 256.0f : 4.0f;
+      return is_v ? 256.0f : is_q ? 16.0f : 8.0f;
+    case Profile::kHuge:
+      return is_q ? 4.0f : 1.0f;
   }
   return 1.0f;
+}
+
+/// An element of q or k under profile huge. One channel in four is random and gives the logits of a row a
+/// deviation of 2; the others hold constants, which give all keys of a row the same huge logit:
+///   channels 0 and 1 of 4   k = +-64 in a fixed pattern of signs u
+///   channel 2 of 4          k = 64 u for one position in 64, -64 u for the others
+/// A query holds 0 there but for, by (seq + pos + head) % 4,
+///   0  -256 u in channels 0 and 1: every logit is -8192 sqrt(D), below -5e4 from head_dim 40 on
+///   1   256 u in channels 0 and 1: every logit is 8192 sqrt(D)
+///   2   256 u in channel 2: logits are -4096 sqrt(D), those of one key in 64 as far ahead
+///   3   nothing: logits near 0
+/// at softmax_scale 1/sqrt(D). `random`: the element of a random channel.
+ATTNBENCH_HD inline float huge_value(Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head,
+                                     uint32_t channel, float random) {
+  const uint32_t part = channel % 4u;
+  if (part == 3u) return random;
+  const float u = ((channel ^ (channel >> 2)) & 1u) != 0 ? -1.0f : 1.0f;
+  if (tensor != Tensor::kQ) return part == 2u && pos % 64u != 37u ? -kHugeK * u : kHugeK * u;
+  const uint32_t kind = (seq + pos + head) % 4u;
+  if (kind == 3u || (part == 2u) != (kind == 2u)) return 0.0f;
+  return kind == 0u ? -kHugeQ * u : kHugeQ * u;
+}
+
+/// The value of a coordinate, given its bell-shaped number.
+ATTNBENCH_HD inline float value_of(Profile profile, Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head,
+                                   uint32_t channel, float bell) {
+  const float x = bell * profile_scale(profile, tensor, pos, channel);
+  const bool huge = profile == Profile::kHuge && !is_value(tensor);
+  return huge ? huge_value(tensor, seq, pos, head, channel, x) : x;
 }
 
 /// What a value is multiplied by before it is rounded to int8: the largest values of the profile come to 120.
 /// Exact, and so is the product.
 ATTNBENCH_HD inline float int8_factor(Profile profile, Tensor tensor) {
+  if (profile == Profile::kHuge && !is_value(tensor))
+    return 120.0f / (tensor == Tensor::kQ ? kHugeQ : kHugeK);
   // A row of V, and a channel of all others, that is an outlier under that profile.
   const bool is_v = tensor == Tensor::kV || tensor == Tensor::kNewV;
   return 40.0f / profile_scale(profile, tensor, is_v ? 13u : 0u, 5u);
@@ -67,7 +110,7 @@ ATTNBENCH_HD inline void values_of_quad(ValueSpec spec, Tensor tensor, uint32_t 
                                         uint32_t head, uint32_t quad, float out[4]) {
   const Philox4 r = philox4x32(quad | (static_cast<uint32_t>(tensor) << 24), head, pos, seq, spec.seed);
   for (uint32_t i = 0; i < 4; ++i) {
-    out[i] = bell(r.x[i]) * profile_scale(spec.profile, tensor, pos, 4 * quad + i);
+    out[i] = value_of(spec.profile, tensor, seq, pos, head, 4 * quad + i, bell(r.x[i]));
   }
 }
 

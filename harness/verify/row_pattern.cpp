@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <vector>
 
@@ -26,6 +27,7 @@ class Traits {
     positions();
     if (!all_nan) ends_of_keys();
     keys_seen();
+    low_scores();
     set_of("sequence", [](const RowFinding& r) { return r.id.seq; });
     return std::move(out_);
   }
@@ -94,6 +96,21 @@ class Traits {
                     [least](const RowFinding& r) { return r.keys >= least; }});
     out_.push_back(
         {fmt::format("see {} keys or fewer", most), [most](const RowFinding& r) { return r.keys <= most; }});
+  }
+
+  /// Rows whose every weight is 0 in float32 beside a maximum that starts too high.
+  void low_scores() {
+    double highest = -INFINITY;
+    for (const RowFinding& r : rows_) {
+      if (r.wrong() && r.keys > 0) highest = std::max(highest, r.expected_lse);
+    }
+    for (const double start : {-5e4, 0.0}) {
+      const double bound = start - 85;
+      if (!(highest < bound)) continue;
+      out_.push_back(
+          {fmt::format("have only scores below {}, as where a running maximum starts at {}", bound, start),
+           [bound](const RowFinding& r) { return r.keys > 0 && r.expected_lse < bound; }});
+    }
   }
 
   const CaseParams& p_;

@@ -19,7 +19,10 @@ float given_scale(const Case& c, bool is_v, int32_t head, int32_t channel) {
   const CaseParams& p = c.params;
   const bool int8 = p.type_of_kv(is_v) == DType::kInt8;
   const int64_t a = is_v ? 5 : 3;
-  const float largest = kLargestBell * profile_scale(p.data, is_v ? Tensor::kNewV : Tensor::kNewK, 0, 0);
+  const float largest =
+      p.data == Profile::kHuge && !is_v
+          ? kHugeK
+          : kLargestBell * profile_scale(p.data, is_v ? Tensor::kNewV : Tensor::kNewK, 0, 0);
   return largest / (int8 ? 127.0f : 448.0f) * step(a * head + (int8 ? (7 - a) * channel : 0) + a);
 }
 

@@ -24,8 +24,9 @@ float partial_lse_of(const Case& c, int state, int64_t row, int head) {
   const Philox4 r = philox4x32(kLseStream | static_cast<uint32_t>(state), static_cast<uint32_t>(head),
                                static_cast<uint32_t>(row), 0, c.seed);
   if (r.x[0] < c.params.empty_states * 0x1p32) return -std::numeric_limits<float>::infinity();
-  const bool wide = c.params.data == Profile::kPeaked || c.params.data == Profile::kLarge;
-  return bell(r.x[1]) * (wide ? 32.0f : 4.0f);
+  const Profile data = c.params.data;
+  const bool wide = data == Profile::kPeaked || data == Profile::kLarge;
+  return bell(r.x[1]) * (data == Profile::kHuge ? 32768.0f : wide ? 32.0f : 4.0f);
 }
 
 LseStrides partial_lse_strides(const CaseParams& p) {

@@ -99,7 +99,7 @@ TEST(Configs, SmokeIsCorrectAndBroad) {
                              "gap",       "padding",     "no sequence",    "no query",
                              "e4m3",      "int8",        "int8_k",         "given",
                              "per_token", "per_token_k", "alibi per_head", "alibi per_sequence",
-                             "sinks",     "nan",         "freed"}) {
+                             "sinks",     "nan",         "freed",          "huge"}) {
     EXPECT_TRUE(seen.count(wanted)) << "smoke.yaml has no case with " << wanted;
   }
 }

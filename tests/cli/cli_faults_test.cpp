@@ -84,6 +84,24 @@ TEST(CliIgnored, SmokeSeesAKernelThatIgnoresATerm) {
   }
 }
 
+TEST(CliMaximum, SmokeSeesOneThatStartsTooHigh) {
+  for (const auto& [kernel, start] :
+       {std::pair{"maximum_from_0", "starts at 0"}, {"maximum_from_minus_5e4", "starts at -50000"}}) {
+    const Scratch scratch;
+    const Outcome o =
+        run_faulty(scratch, {"run", source_path("configs/smoke.yaml"), "--device", "cpu", "--kernel", kernel,
+                             "--filter", "attention.*/huge", "--no-time", "-q", "--out", "out"});
+    EXPECT_EQ(o.exit_code, 1) << kernel << o.out << o.err;
+    int failed = 0, named = 0;
+    for (const json& r : read_records(scratch.dir() / "out")) {
+      failed += r["status"] == "fail";
+      named += r.dump().find(start) != std::string::npos;
+    }
+    EXPECT_GE(failed, 8) << kernel;
+    EXPECT_GE(named, 4) << kernel << ": the clues say where the maximum starts";
+  }
+}
+
 TEST(CliFaultClues, StandUnderTheReasonAndInTheReports) {
   const Scratch scratch;
   const Outcome o =

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "harness/device/sanitized.h"
+#include "kernels/common/addressing.h"
 #if ATTNBENCH_FAULTS_CUDA
 #include "kernels/cuda/example/kernel.h"
 #endif
@@ -89,6 +91,25 @@ KernelStatus scale_0_1_percent(const OpParams* p, const LaunchContext* c, Kernel
   OpParams wrong = *p;
   wrong.attention.softmax_scale *= 1.001f;
   return good().launch(&wrong, c, m);
+}
+
+/// A running maximum that starts at kStart: where every score is that far below it that float32's
+/// exponentials are 0, a row is taken for one without keys.
+template <int kStart>
+KernelStatus maximum_from(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  constexpr float kLeastExponent = -104.0f;
+  const KernelStatus status = good().launch(p, c, m);
+  const AttentionParams& a = p->attention;
+  for (int64_t row = 0; status == KernelStatus::kOk && row < a.total_q; ++row) {
+    for (int32_t h = 0; h < a.num_heads_q; ++h) {
+      float& lse = a.lse[lse_offset(a, row, h)];
+      if (!(lse < static_cast<float>(kStart) + kLeastExponent)) continue;
+      lse = -INFINITY;
+      for (int32_t ch = 0; ch < a.head_dim_v; ++ch)
+        store_float(a.dtype_out, a.out, out_offset(a, row, h) + ch, 0);
+    }
+  }
+  return status;
 }
 
 #if ATTNBENCH_FAULTS_CUDA
@@ -210,6 +231,9 @@ std::vector<const Kernel*> table_with_faults() {
                               segfaults_with_sinks));
     kernels.push_back(
         wrapped("scale_0_1_percent", "fault: softmax_scale 0.1 % too large", scale_0_1_percent));
+    kernels.push_back(wrapped("maximum_from_0", "fault: the running maximum starts at 0", maximum_from<0>));
+    kernels.push_back(
+        wrapped("maximum_from_minus_5e4", "fault: the running maximum starts at -5e4", maximum_from<-50000>));
     kernels.push_back(wrapped("ignores_alibi", "fault: no slope is added", ignores_alibi));
     kernels.push_back(wrapped("takes_slopes_of_sequence_0", "fault: all have the slopes of the first",
                               takes_slopes_of_sequence_0));

@@ -51,7 +51,8 @@ TEST_F(GpuDeviceTest, FillGivesTheHostsBits) {
   device_->upload(device_owners.get(), owners.data(), kRows * static_cast<int64_t>(sizeof(RowOwner)));
 
   for (const DType dtype : {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3, DType::kInt8}) {
-    for (const Profile profile : {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge}) {
+    for (const Profile profile :
+         {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge, Profile::kHuge}) {
       for (const Tensor tensor : {Tensor::kQ, Tensor::kNewV}) {
         for (const Layout& layout : kLayouts) {
           for (const int dim : {1, 3, 4, 5, 64, 72, 127, 256}) {

@@ -96,6 +96,7 @@ const std::vector<Switch>& switches() {
       {"partial_dtype", "same", {"states_of_16_bits_rounded_to_8"}},
       {"allow_short_kv", "true", {"rows_past_keys_not_empty"}},
       {"data", "large", {"finite_sentinel"}},
+      {"data", "huge", {"maximum_starts_at_0", "maximum_starts_at_minus_5e4"}},
       // What no key asks for.
       {"", "", {"lse_in_log2", "lse_plus_infinity", "lse_finite", "mean_of_values", "output_not_written"}},
       {"", "", {"depends_on_batch_size", "depends_on_batch_order", "depends_on_page_numbers"}},

@@ -112,7 +112,8 @@ TEST(FillTest, Int8UsesItsRangeUnderEveryProfile) {
   std::vector<RowOwner> owners;
   for (int pos = 0; pos < 64; ++pos) owners.push_back({0, pos});
   owners.push_back({-1, 0});
-  for (const Profile profile : {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge}) {
+  for (const Profile profile :
+       {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge, Profile::kHuge}) {
     for (const Tensor tensor : {Tensor::kQ, Tensor::kK, Tensor::kV}) {
       std::vector<int8_t> memory(owners.size() * 64);
       FillJob job{};

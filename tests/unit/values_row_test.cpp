@@ -12,7 +12,8 @@
 namespace attnbench {
 namespace {
 
-constexpr Profile kProfiles[] = {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge};
+constexpr Profile kProfiles[] = {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge,
+                                 Profile::kHuge};
 constexpr Tensor kTensors[] = {Tensor::kQ, Tensor::kK, Tensor::kV, Tensor::kNewK, Tensor::kNewV};
 
 void expect_words(const Philox4& got, const std::vector<uint32_t>& expected) {
@@ -105,7 +106,8 @@ TEST(ValuesTest, ProfilesScaleByPowersOfTwo) {
   EXPECT_EQ(ratio(Profile::kOutlier, Tensor::kQ, 3, 36), 1);
   EXPECT_EQ(ratio(Profile::kOutlier, Tensor::kV, 13, 36), 8);
   EXPECT_EQ(ratio(Profile::kOutlier, Tensor::kNewV, 12, 37), 1);
-  EXPECT_EQ(ratio(Profile::kLarge, Tensor::kNewK, 3, 1), 4);
+  EXPECT_EQ(ratio(Profile::kLarge, Tensor::kQ, 3, 1), 16);
+  EXPECT_EQ(ratio(Profile::kLarge, Tensor::kNewK, 3, 1), 8);
   EXPECT_EQ(ratio(Profile::kLarge, Tensor::kV, 3, 1), 256);
 }
 

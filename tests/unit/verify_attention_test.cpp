@@ -95,7 +95,8 @@ Verdict judge(const Case& c, const HostOutputs& h, CheckMode mode = CheckMode::k
 
 TEST(VerifyAttention, RightOutputsPassInEveryType) {
   for (const DType t : {DType::kBf16, DType::kFp16, DType::kFp32}) {
-    for (const Profile p : {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge}) {
+    for (const Profile p :
+         {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge, Profile::kHuge}) {
       Case c = make_case(t);
       c.params.data = p;
       const Verdict v = judge(c, right_outputs(c, problem_of(c)));
