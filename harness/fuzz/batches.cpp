@@ -13,8 +13,8 @@ constexpr int32_t kMostQueriesOfFew = 17;
 
 /// The longest sequence of a batch: mostly short, now and then past a page of 1,024 and past 8,192.
 int32_t draw_longest(Random& random) {
-  static const std::vector<int32_t> most = {17,  33,  65,   65,   130,  130,  257,  257,
-                                            513, 513, 1025, 1025, 2049, 2049, 4097, 8193};
+  static const std::vector<int32_t> most = {17,  33,   65,   65,   130,  130,  257,  257,
+                                            513, 1025, 1025, 2049, 2049, 2049, 4097, 8193};
   const int32_t limit = random.pick(most);
   if (random.chance(0.5)) return draw_length_up_to(random, limit);
   return static_cast<int32_t>(limit - random.between(0, 2));  // the corner itself, and one off
@@ -79,7 +79,7 @@ int32_t draw_queries(Random& random, BatchStyle style, int32_t keys) {
 int32_t draw_limit(Random& random, const std::vector<SeqLen>& seqs) {
   int32_t longest = 1;
   for (const SeqLen& s : seqs) longest = std::max(longest, s.k);
-  switch (random.below(4)) {
+  switch (random.below(6)) {
     case 0:  // a whole number of tiles, and one off
       return draw_length_up_to(random, longest);
     case 1: {  // a power of two of keys in all, as models have it
@@ -90,6 +90,12 @@ int32_t draw_limit(Random& random, const std::vector<SeqLen>& seqs) {
     case 2: {  // near a length
       const int32_t k = seqs.empty() ? longest : random.pick(seqs).k;
       return static_cast<int32_t>(std::max<int64_t>(0, k + random.between(-2, 1)));
+    }
+    case 3:
+    case 4: {  // begins with a tile of the longest sequence, so that a shorter one needs a tile more
+      const int32_t tile = random.pick<int32_t>({16, 64, 128, 1024});
+      const int64_t begin = tile * random.between(0, (longest - 1) / tile);
+      return static_cast<int32_t>(longest - 1 - begin);
     }
     default:  // any
       return static_cast<int32_t>(random.between(0, longest));
@@ -116,6 +122,16 @@ std::vector<SeqLen> draw_batch(Random& random, BatchStyle style) {
   }
   if (random.chance(0.15)) seqs[random.below(seqs.size())].q = 0;
   return seqs;
+}
+
+void stretch_over_units(Random& random, std::vector<SeqLen>& seqs) {
+  const auto longest = static_cast<int32_t>(random.pick<int32_t>({1024, 2048, 2048, 3072, 4096}) +
+                                            random.pick<int32_t>({-1, 0, 0, 0, 1}));
+  const int32_t most_less = random.pick<int32_t>({1, 1, 64, 1024});
+  for (SeqLen& s : seqs) {
+    s.k = longest - static_cast<int32_t>(random.between(0, most_less));
+    s.q = std::min(s.q, random.pick<int32_t>({1, 2, 9}));
+  }
 }
 
 std::string draw_window(Random& random, WindowStyle style, const std::vector<SeqLen>& seqs) {

@@ -26,6 +26,10 @@ int32_t draw_length_up_to(Random& random, int32_t most);
 /// Sequences of that sort. Only kShortKv has sequences with more queries than keys.
 std::vector<SeqLen> draw_batch(Random& random, BatchStyle style);
 
+/// Few queries on rows of whole units of 1,024 keys or about that, some shorter by one or a little: where a
+/// window cuts the shorter ones into more tiles than the longest, by which schedules are sized.
+void stretch_over_units(Random& random, std::vector<SeqLen>& seqs);
+
 enum class WindowStyle { kNone, kLeft, kRight, kBoth };
 inline constexpr const char* kWindowStyles[] = {"none", "left", "right", "both"};
 

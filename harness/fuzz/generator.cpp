@@ -17,6 +17,7 @@ namespace {
 constexpr const char* kStyle = "batch";
 
 constexpr int kMostRepairs = 16;
+constexpr double kStretched = 0.3;  ///< of drafts with a window
 constexpr int kMostCuts = 40;
 constexpr int kMostDraws = 10000;
 
@@ -38,7 +39,7 @@ constexpr double kLeastScore = 0.01;
 struct Budget {
   double share, flop, bytes;
 };
-constexpr Budget kBudgets[] = {{0.7, 1e7, 2e6}, {0.95, 1e8, 2e7}, {1.0, 1e9, 1.3e8}};
+constexpr Budget kBudgets[] = {{0.7, 1e7, 8e6}, {0.95, 1e8, 4e7}, {1.0, 1e9, 1.3e8}};
 
 /// Whether the word stands in the text, not as a part of another.
 bool names(const std::string& text, const std::string& word) {
@@ -138,6 +139,7 @@ FuzzCase Generator::draw() {
     }
   }
   draft.seqs = draw_batch(random_, drawn.style);
+  if (window != "none" && random_.chance(kStretched)) stretch_over_units(random_, draft.seqs);
   for (std::size_t i = 0; i < std::size(kWindowStyles); ++i) {
     if (i > 0 && window == kWindowStyles[i])
       draft.values["window"] = draw_window(random_, static_cast<WindowStyle>(i), draft.seqs);
@@ -212,11 +214,14 @@ bool Generator::make_small(FuzzCase& drawn) {
     const CaseCost cost = cost_of(drawn.item.params);
     if (cost.flop <= size_ * budget.flop && cost.device_bytes <= size_ * budget.bytes) return true;
     if (draft.seqs.empty()) return false;
-    if (draft.seqs.size() > 1 && random_.chance(0.5)) {
+    // Lengths last: long rows of few heads and sequences reach the splits that short ones do not.
+    if (draft.seqs.size() > 2 && random_.chance(0.5)) {
       const auto kept = static_cast<std::ptrdiff_t>((draft.seqs.size() + 1) / 2);
       draft.seqs.erase(draft.seqs.begin() + kept, draft.seqs.end());
-    } else if (random_.chance(0.3)) {
+    } else if (i == 0 || random_.chance(0.3)) {
       draft.values["heads"] = random_.pick<std::string>({"1/1", "2/1", "2/2", "3/1"});
+    } else if (random_.chance(0.6)) {
+      for (SeqLen& s : draft.seqs) s.q = (s.q + 1) / 2;
     } else {
       for (SeqLen& s : draft.seqs) s = {(s.q + 1) / 2, (s.k + 1) / 2};
     }

@@ -135,8 +135,24 @@ class Shrinker {
       }
     };
     each([](SeqLen& s) { s = {s.q / 2, s.k / 2}; });
+    for (const int32_t part : {4, 16, 1 << 30}) changed = lower_keys(part) || changed;
     each([](SeqLen& s) { s.q = std::min(s.q, 1); });
     each([](SeqLen& s) { s.q = s.q / 2; });
+    return changed;
+  }
+
+  /// Takes the same number of keys, a part of the longest sequence, off each.
+  bool lower_keys(int32_t part) {
+    bool changed = false;
+    for (bool again = true; again;) {
+      Draft d = best_;
+      int32_t longest = 0;
+      for (const SeqLen& s : d.seqs) longest = std::max(longest, s.k);
+      const int32_t less = std::max(1, longest / part);
+      for (SeqLen& s : d.seqs) s.k = std::max(0, s.k - less);
+      again = take(std::move(d));
+      changed = changed || again;
+    }
     return changed;
   }
 

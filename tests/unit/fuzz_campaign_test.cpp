@@ -1,4 +1,5 @@
 // The loop around generator and shrinker, with made-up kernels: what is counted, told and repeated.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -134,7 +134,8 @@ TEST(FuzzGenerator, DrawsWindowsThatStraddleMoreTilesInAShorterSequence) {
     if (p.window_left < 0 || k < kTile || p.kv != KvSource::kPaged) continue;
     for (const SeqLen& s : p.seqs) {
       if (s.q == 0 || s.k == k || s.k < 1) continue;
-      met += tiles(s.k, p.window_left) > tiles(k, p.window_left);
+      if (tiles(s.k, p.window_left) <= tiles(k, p.window_left)) continue;
+      ++met;
       break;
     }
   }

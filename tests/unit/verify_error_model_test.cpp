@@ -107,6 +107,16 @@ TEST(ErrorModel, SoftcapAddsTheErrorOfItsTanh) {
   EXPECT_LT(ErrorModel(n, DType::kFp32, 8).sigma_lse(row), 4e-7);
 }
 
+/// Found by fuzzing: the running maximum begins with the sink, and exp(score - sink) is flushed.
+TEST(ErrorModel, WeightsFarBelowASinkMayBeFlushed) {
+  const Numerics n{DType::kFp32, DType::kFp32, 0x1p-22};
+  const double p = 0x1p-127, v = 1.5;
+  const RowMoments row{0, 1.0, p, 0, 0, 1};
+  const double sigma = ErrorModel(n, DType::kBf16, 8).sigma(row, p * v, p * p * v * v, 0, v * v);
+  EXPECT_LT(p * v / sigma, kMaxZ);
+  EXPECT_LT(sigma, 0x1p-125);
+}
+
 TEST(ErrorModel, UlpIsTheSpacingOfTheType) {
   const Numerics n{DType::kFp32, DType::kFp32, 0x1p-22};
   EXPECT_EQ(ErrorModel(n, DType::kBf16, 8).ulp(1.0), 1.0 / 128);
