@@ -101,6 +101,14 @@ double ErrorModel::row_limit(const RowMoments& r, double logit_share) const {
   return (1.0 - logit_share) * rounded_p + logit_share * logits;
 }
 
+double ErrorModel::common_variance(const RowMoments& r) const {
+  // Key j's error e_j of its weight adds e_j w_j v_j to the row, and w_j v_j . o / |o|^2 = w_j^2 |v_j|^2 /
+  // sum w^2 |v|^2 of the row where values are independent: README.md.
+  const double p_quantum = p_quantum_ * r.p_max * keep_scale_;
+  const double spacing = r.w2 > 0 ? p_quantum * p_quantum / (12.0 * r.w2) : 0.0;
+  return r.w4 * u_p_ * u_p_ / 3.0 + spacing;
+}
+
 double ErrorModel::ulp(double x) const {
   const double a = std::abs(x);
   if (a == 0) return quantum_;
