@@ -61,8 +61,9 @@ double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2, do
   const double accumulation = u_acc_ * u_acc_ / 3.0 * n * (a2 / 2.0 + 2.0 * o * o / 3.0);
   const double rounding = (u_out_ * u_out_ * o * o + u_p_ * u_p_ * a2) / 3.0;
   // P is held relative to its row's largest, so that its type's least spacing is p_max times that: in fp16
-  // all weights below 2^-14 of the largest lose digits.
-  const double p_quantum = p_quantum_ * r.p_max * keep_scale_;
+  // all weights below 2^-14 of the largest lose digits. A sink may be larger than all of them: what a float
+  // would hold as a subnormal beside it may be flushed too.
+  const double p_quantum = std::max(p_quantum_ * r.p_max, 0x1p-126) * keep_scale_;
   const double spacing = (p_quantum * p_quantum * vv + quantum_ * quantum_) / 12.0;
   return std::sqrt(rounding + accumulation + ds * ds * v2 + spacing);
 }
