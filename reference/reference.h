@@ -73,6 +73,8 @@ struct RowId {
 ///   lse        natural log of the denominator, sink included; -inf where it has no term (no key, no sink)
 ///   w2, p_max  sum w^2 / (sum w)^2, 0 where no weight is left: 1 over the number of keys that carry the row;
 ///              largest p
+///   w4         sum (w^2 |v|^2)^2 / (sum w^2 |v|^2)^2, 0 where no weight is left: 1 over the number of keys
+///              that carry what errors of the weights do to the row
 ///   score_abs  with m the largest and n the least score of a visible key: the larger of |m| and
 ///              |max(n, m - 28)|; it bounds |score| of every key whose weight is at least exp(-28) of the
 ///              row's largest. Of a sink not below m - 28 as well. Under dropout of keys whose weight is at
@@ -81,13 +83,13 @@ struct RowId {
 ///              its rounding
 ///   keys       number of visible keys
 /// Scores are the final ones, softcap and ALiBi included. Without visible keys all but lse is 0. a2 and v2
-/// scale a tolerance and come from float32 products: a2 and vv are good to 1e-5 relative, v2 to 1e-5 of v2 +
-/// a2 (on values as random as real ones, 2e-6), and a2 up to 1e-30 vv times the largest w^2 too large, for
-/// the weights that are too small for them. All else is float64.
+/// scale a tolerance and come from float32 products: a2, vv and w4 are good to 1e-5 relative, v2 to 1e-5 of
+/// v2 + a2 (on values as random as real ones, 2e-6), and a2 up to 1e-30 vv times the largest w^2 too large,
+/// for the weights that are too small for them. All else is float64.
 struct RowBlock {
   std::span<const RowId> rows;
   std::span<const double> o, a2, v2, vv;
-  std::span<const double> lse, w2, p_max, score_abs, dot_norm;
+  std::span<const double> lse, w2, w4, p_max, score_abs, dot_norm;
   std::span<const int64_t> keys;
   /// p before dropout, where Problem::probs asks for it: of row r, key key_begin + j at r * key_count + j.
   /// Keys outside [key_begin, key_begin + key_count) have p = 0.

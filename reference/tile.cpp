@@ -81,6 +81,7 @@ RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
   block.lse = view(lse_, num_rows_);
   block.vv = view(vv_, num_rows_);
   block.w2 = view(w2_, num_rows_);
+  block.w4 = view(w4_, num_rows_);
   block.p_max = view(p_max_, num_rows_);
   block.score_abs = view(score_abs_, num_rows_);
   block.dot_norm = view(dot_norm_, num_rows_);
@@ -111,7 +112,10 @@ void TileComputer::reserve(int64_t rows, int64_t keys) {
     at_least(*m, rows, dv);
     m->topRows(rows).setZero();
   }
-  for (Eigen::VectorXd* v : {&inv_, &p2_, &w2_, &p_max_, &lse_, &score_abs_, &dot_norm_}) at_least(*v, rows);
+  for (Eigen::VectorXd* v : {&inv_, &p2_, &w2_, &w4_, &variance_, &p_max_, &lse_, &score_abs_, &dot_norm_})
+    at_least(*v, rows);
+  w4_.head(rows).setZero();
+  variance_.head(rows).setZero();
   keys_.resize(rows);
   if (problem_.probs) probs_.assign(static_cast<size_t>(rows * keys), 0.0);
 }
@@ -277,6 +281,7 @@ void TileComputer::accumulate(int seq, int kv_head, const KeyRange* visible, int
     auto e2 = weight2_.block(0, 0, rows, n);
     e2 = e.cwiseAbs2().cast<float>();
     e2 = (e2.array() < kLeastWeight2).select(0.0f, e2);
+    add_carried(block, unit * unit);
     auto moment = block_moment_.topRows(rows);
     moment.noalias() = e2 * v_v2;
     b_.middleRows(block.first, rows) += unit * moment.leftCols(d).cast<double>();
@@ -299,6 +304,17 @@ void TileComputer::add_squares(const KeyBlock& block, const KeyRange* visible, d
   }
 }
 
+// Sums of e^2 |v|^2 and of its squares, from the e^2 of the block in weight2_.
+void TileComputer::add_carried(const KeyBlock& block, double unit2) {
+  const Index n = block.end - block.begin;
+  value_norm2_ = v_v2_.topRows(n).rightCols(problem_.value_dim()).rowwise().sum();
+  for (int64_t r = block.first; r < block.last; ++r) {
+    const auto carried = weight2_.row(r - block.first).head(n).transpose().cwiseProduct(value_norm2_);
+    variance_[r] += unit2 * static_cast<double>(carried.sum());
+    w4_[r] += unit2 * unit2 * static_cast<double>(carried.squaredNorm());
+  }
+}
+
 // sum (w v - p o)^2 = a2 - 2 o sum p w v + o^2 p2, where p w v = w^2 v / scale as w is p * scale or 0. Where
 // one p is near 1 the terms cancel and v2 is good to some 1e-6 of a2 only; it enters the error model times
 // the square of a logit's rounding error, where that is nothing. Centring v would help there, but spoil a2
@@ -307,6 +323,7 @@ void TileComputer::finish() {
   const double unscale = problem_.p_dropout > 0 ? 1.0 / double{dropout_scale(problem_.p_dropout)} : 1.0;
   for (int64_t r = 0; r < num_rows_; ++r) {
     const double inv = inv_[r];
+    if (variance_[r] > 0.0) w4_[r] /= variance_[r] * variance_[r];
     auto o = o_.row(r).array();
     auto a2 = a2_.row(r).array();
     auto b = b_.row(r).array();

@@ -38,6 +38,7 @@ class TileComputer {
   void drop_weights(const RowId& row, const KeyRange& keys, double* weights) const;
   void accumulate(int seq, int kv_head, const KeyRange* visible, int64_t key_begin);
   void add_squares(const KeyBlock& block, const KeyRange* visible, double unit2);
+  void add_carried(const KeyBlock& block, double unit2);
   void finish();
 
   using Scores = Eigen::Map<RowMajor<double>, Eigen::Unaligned, Eigen::OuterStride<>>;
@@ -59,9 +60,11 @@ class TileComputer {
   RowMajor<float> block_moment_;  ///< (rows, 2 Dv): their product
   // (rows, Dv): sums of e v, e^2 v^2, e^2 v, v^2; o_ and a2_ end as results, b_ as v2
   RowMajor<double> o_, a2_, b_, vv_;
-  Eigen::VectorXd inv_;  ///< p / e
-  Eigen::VectorXd p2_;   ///< sum p^2
-  Eigen::VectorXd w2_, p_max_, lse_, score_abs_, dot_norm_;
+  Eigen::VectorXd inv_;          ///< p / e
+  Eigen::VectorXd p2_;           ///< sum p^2
+  Eigen::VectorXd variance_;     ///< sum e^2 |v|^2
+  Eigen::VectorXf value_norm2_;  ///< (block): |v|^2, in units of the block
+  Eigen::VectorXd w2_, w4_, p_max_, lse_, score_abs_, dot_norm_;
   std::vector<int64_t> keys_;
   std::vector<int64_t> q_begin_;  ///< packed row of each sequence's first query
   std::vector<double> probs_;     ///< (rows, keys of the tile)

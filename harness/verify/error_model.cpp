@@ -61,9 +61,8 @@ double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2, do
   const double accumulation = u_acc_ * u_acc_ / 3.0 * n * (a2 / 2.0 + 2.0 * o * o / 3.0);
   const double rounding = (u_out_ * u_out_ * o * o + u_p_ * u_p_ * a2) / 3.0;
   // P is held relative to its row's largest, so that its type's least spacing is p_max times that: in fp16
-  // all weights below 2^-14 of the largest lose digits.
-  // Under a sink far above all scores the largest term of the row is the sink's: p below 2^-126 may be
-  // flushed.
+  // all weights below 2^-14 of the largest lose digits. A sink may be larger than all of them: what a float
+  // would hold as a subnormal beside it may be flushed too.
   const double p_quantum = std::max(p_quantum_ * r.p_max, 0x1p-126) * keep_scale_;
   const double spacing = (p_quantum * p_quantum * vv + quantum_ * quantum_) / 12.0;
   return std::sqrt(rounding + accumulation + ds * ds * v2 + spacing);
@@ -101,6 +100,14 @@ double ErrorModel::row_limit(const RowMoments& r, double logit_share) const {
       u_p_ < 0x1p-20 && p_quantum_ < 0x1p-20 ? chi_limit_ : chi_limit_ * (1.0 + 2.0 / keys);
   const double logits = std::max(chi_limit_, chi_square_mean_limit(keys));
   return (1.0 - logit_share) * rounded_p + logit_share * logits;
+}
+
+double ErrorModel::common_variance(const RowMoments& r) const {
+  // Key j's error e_j of its weight adds e_j w_j v_j to the row, and w_j v_j . o / |o|^2 = w_j^2 |v_j|^2 /
+  // sum w^2 |v|^2 of the row where values are independent: README.md.
+  const double p_quantum = p_quantum_ * r.p_max * keep_scale_;
+  const double spacing = r.w2 > 0 ? p_quantum * p_quantum / (12.0 * r.w2) : 0.0;
+  return r.w4 * u_p_ * u_p_ / 3.0 + spacing;
 }
 
 double ErrorModel::ulp(double x) const {

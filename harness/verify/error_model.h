@@ -22,6 +22,7 @@ struct RowMoments {
   /// |dq| / |q|, dq the standard deviation per channel of what the kernel may have for q: 0 but for rotated
   /// queries, where an element near a rounding boundary may go either way.
   double q_error = 0;
+  double w4 = 0;  ///< sum (w^2 |v|^2)^2 / (sum w^2 |v|^2)^2 over the keys
 };
 
 class ErrorModel {
@@ -39,6 +40,9 @@ class ErrorModel {
   double logit_share(const RowMoments& row, double v2, double sigma) const;
   /// Limit of the mean of z^2 over the channels of a row; `logit_share`: its mean over the channels.
   double row_limit(const RowMoments& row, double logit_share) const;
+  /// Variance, relative to the row itself, of the part of its error that is a multiple of it, as roundings
+  /// of P leave it in all channels together where few keys carry the row.
+  double common_variance(const RowMoments& row) const;
   /// One unit in the last place of the output type at |x|.
   double ulp(double x) const;
 

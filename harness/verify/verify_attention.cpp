@@ -38,7 +38,7 @@ struct Totals {
   Verdict v;
   double sum_z2 = 0;
   int64_t elements = 0;
-  double sxx = 0, sxy = 0;  // slope of the error on o, weighted by 1 / sigma^2
+  double sxx = 0, sxy = 0;  // slope of the error on o, weighted by 1 / sigma^2 and by row
   double worst_abs_z = -1;
   struct Place {
     int seq, pos, head;
@@ -104,9 +104,11 @@ class Judge {
                          block.score_abs[r],
                          block.dot_norm[r],
                          block.keys[r],
-                         inputs_.q_error(id.seq, id.head, id.pos)};
+                         inputs_.q_error(id.seq, id.head, id.pos),
+                         block.w4[r]};
       if (m.keys == 0) continue;  // scan_all judges empty rows exactly
       double row_z2 = 0;
+      double xx = 0, xy = 0;
       double logit_share = 0;
       for (int c = 0; c < d; ++c) {
         const std::size_t at = r * static_cast<std::size_t>(d) + static_cast<std::size_t>(c);
@@ -122,8 +124,8 @@ class Judge {
         const double abs_z = std::isnan(z) ? INFINITY : std::abs(z);
         row_z2 += z * z;
         logit_share += model_.logit_share(m, block.v2[at], sigma) / d;
-        t.sxx += (o / sigma) * (o / sigma);
-        t.sxy += (error / sigma) * (o / sigma);
+        xx += (o / sigma) * (o / sigma);
+        xy += z * (o / sigma);
         if (abs_z > t.worst_abs_z) {
           t.worst_abs_z = abs_z;
           t.v.worst = {id.seq, id.pos, id.head, c, got, o, sigma};
@@ -132,6 +134,10 @@ class Judge {
         t.v.max_ulp = std::max(t.v.max_ulp, std::abs(error) / model_.ulp(o));
         if (std::abs(o) > sigma) t.v.max_rel = std::max(t.v.max_rel, std::abs(error / o));
       }
+      // The row's slope xy / xx has the variance 1 / xx + common: what its weight in the case's is 1 over.
+      const double row_weight = 1.0 / (1.0 + xx * model_.common_variance(m));
+      t.sxx += row_weight * xx;
+      t.sxy += row_weight * xy;
       t.sum_z2 += row_z2;
       t.elements += d;
       note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, model_.row_limit(m, logit_share)});
@@ -320,7 +326,7 @@ Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numeri
 struct StoredReference::Rows {
   struct Block {
     std::vector<reference::RowId> rows;
-    std::vector<double> o, a2, v2, vv, lse, w2, p_max, score_abs, dot_norm;
+    std::vector<double> o, a2, v2, vv, lse, w2, w4, p_max, score_abs, dot_norm;
     std::vector<int64_t> keys;
     std::vector<double> probs;
     int64_t key_begin, key_count;
@@ -340,8 +346,8 @@ StoredReference::StoredReference(const Case& c, CheckMode mode, int num_threads)
     };
     const std::lock_guard lock(rows_->mutex);
     rows_->blocks.push_back({copy(b.rows), copy(b.o), copy(b.a2), copy(b.v2), copy(b.vv), copy(b.lse),
-                             copy(b.w2), copy(b.p_max), copy(b.score_abs), copy(b.dot_norm), copy(b.keys),
-                             copy(b.probs), b.key_begin, b.key_count});
+                             copy(b.w2), copy(b.w4), copy(b.p_max), copy(b.score_abs), copy(b.dot_norm),
+                             copy(b.keys), copy(b.probs), b.key_begin, b.key_count});
   });
 }
 
@@ -352,8 +358,8 @@ Verdict StoredReference::judge(const HostOutputs& outputs, const Numerics& numer
   const CaseInputs inputs(rows_->item, kNoneStored);
   Judge judge(rows_->item, outputs, inputs, model);
   for (const Rows::Block& b : rows_->blocks) {
-    judge.take({b.rows, b.o, b.a2, b.v2, b.vv, b.lse, b.w2, b.p_max, b.score_abs, b.dot_norm, b.keys, b.probs,
-                b.key_begin, b.key_count});
+    judge.take({b.rows, b.o, b.a2, b.v2, b.vv, b.lse, b.w2, b.w4, b.p_max, b.score_abs, b.dot_norm, b.keys,
+                b.probs, b.key_begin, b.key_count});
   }
   return concluded(rows_->item, judge);
 }

@@ -87,7 +87,7 @@ class TestInputs : public Inputs {
 
 struct Result {
   std::vector<double> o, a2, v2, vv;
-  double lse = 0.0, w2 = 0.0, p_max = 0.0, score_abs = 0.0, dot_norm = 0.0;
+  double lse = 0.0, w2 = 0.0, w4 = 0.0, p_max = 0.0, score_abs = 0.0, dot_norm = 0.0;
   int64_t keys = -1;
   std::vector<double> probs;  ///< of every key of the sequence, where they are asked for
   bool operator==(const Result&) const = default;
@@ -109,17 +109,9 @@ inline Results run(const Problem& problem, const Inputs& inputs, const std::vect
     EXPECT_EQ(block.o.size(), block.rows.size() * d);
     for (size_t i = 0; i < block.rows.size(); ++i) {
       const RowId id = block.rows[i];
-      Result result{channels(block.o, i),
-                    channels(block.a2, i),
-                    channels(block.v2, i),
-                    channels(block.vv, i),
-                    block.lse[i],
-                    block.w2[i],
-                    block.p_max[i],
-                    block.score_abs[i],
-                    block.dot_norm[i],
-                    block.keys[i],
-                    {}};
+      Result result{channels(block.o, i), channels(block.a2, i), channels(block.v2, i), channels(block.vv, i),
+                    block.lse[i],         block.w2[i],           block.w4[i],           block.p_max[i],
+                    block.score_abs[i],   block.dot_norm[i],     block.keys[i],         {}};
       if (problem.probs) {
         result.probs.assign(static_cast<size_t>(problem.k_lens[id.seq]), 0.0);
         const auto p = block.probs.subspan(i * static_cast<size_t>(block.key_count),
@@ -203,6 +195,17 @@ inline Result naive(const Problem& p, const Values& values, const RowId& id) {
     w_squares += e * e;
   }
   result.w2 = w_sum > 0 ? static_cast<double>(w_squares / (w_sum * w_sum)) : 0.0;
+  long double carried = 0, squares = 0;
+  for (size_t i = 0; i < seen.size(); ++i) {
+    long double norm2 = 0;
+    for (int c = 0; c < p.value_dim(); ++c) {
+      const long double v = values.at(Tensor::kV, id.seq, kv_head, seen[i], c);
+      norm2 += v * v;
+    }
+    carried += weight[i] * weight[i] * norm2;
+    squares += weight[i] * weight[i] * norm2 * weight[i] * weight[i] * norm2;
+  }
+  result.w4 = carried > 0 ? static_cast<double>(squares / (carried * carried)) : 0.0;
   for (int c = 0; c < p.value_dim(); ++c) {
     long double o = 0, a2 = 0, v2 = 0, vv = 0;
     std::vector<long double> v;
@@ -231,6 +234,7 @@ inline void expect_close(const Result& got, const Result& want, double moment_er
   const double scale = 1.0 + want.score_abs;
   EXPECT_NEAR(got.lse, want.lse, 1e-12 * (1.0 + std::abs(want.lse)));
   EXPECT_NEAR(got.w2, want.w2, 1e-12 * scale * want.w2);
+  EXPECT_NEAR(got.w4, want.w4, 1e-5 * want.w4);
   ASSERT_EQ(got.probs.size(), want.probs.size());
   for (size_t j = 0; j < want.probs.size(); ++j) {
     EXPECT_NEAR(got.probs[j], want.probs[j], 1e-13 * scale * want.probs[j]);

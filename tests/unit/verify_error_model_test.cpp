@@ -38,6 +38,10 @@ TEST(ErrorModel, WeightsThatNoFloatHoldsMayBeFlushed) {
   const ErrorModel m({DType::kFp32, DType::kFp32, 0x1p-22}, DType::kBf16, 64);
   EXPECT_LT(0x1p-122 / m.sigma(row, 0x1p-122, 0x1p-244, 0x1p-244, 65536), kMaxZ);
   EXPECT_GT(0x1p-112 / m.sigma(row, 0x1p-112, 0x1p-224, 0x1p-224, 65536), kMaxZ);
+  // A sink outweighs the only key, of 2, by 2^127.
+  const RowMoments beside_sink{0, 1.0, 0x1p-127, 0, 0, 1};
+  EXPECT_LT(0x1p-126 / m.sigma(beside_sink, 0x1p-126, 0x1p-252, 0, 4), kMaxZ);
+  EXPECT_GT(0x1p-116 / m.sigma({0, 1.0, 0x1p-117, 0, 0, 1}, 0x1p-116, 0x1p-232, 0, 4), kMaxZ);
 }
 
 /// What a kernel that rounds P to e4m3 or int8 really returns: its errors are about as large as sigma says.

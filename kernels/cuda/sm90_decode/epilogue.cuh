@@ -106,7 +106,7 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
       float top = fmaxf(max, lse);
 #pragma unroll
       for (int step = kBatch / 2; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-      const float base = base_of(top, 1.0f);
+      const float base = reference_of(top);
       const float shrink = hopper::exp2_approx(max - base);
       const float weight = hopper::exp2_approx(lse - base);
       max = top;
@@ -128,7 +128,7 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
       }
     }
     const float normaliser = sum == 0.0f ? 0.0f : hopper::reciprocal_approx(sum);
-    const float lse2 = lse2_of(base_of(max, 1.0f), sum);
+    const float lse2 = lse2_of(reference_of(max), sum);
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
 #pragma unroll
@@ -233,12 +233,12 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
       float max = smem.merge_max[0][row];
 #pragma unroll
       for (int g = 1; g < D::kTokenGroups; ++g) max = fmaxf(max, smem.merge_max[g][row]);
-      const float base = base_of(max, scales.score);
+      const float reference = reference_of(max);
       float sum = 0.0f;
       float merged[4] = {};
 #pragma unroll
       for (int g = 0; g < D::kTokenGroups; ++g) {
-        const float weight = hopper::exp2_approx(logit_of(smem.merge_max[g][row], scales.score) - base);
+        const float weight = hopper::exp2_approx((smem.merge_max[g][row] - reference) * scales.score);
         const float4 part = *reinterpret_cast<const float4*>(merge_unit(smem.merge_out[g], row, unit));
         sum = fmaf(weight, smem.merge_sum[g][row], sum);
         merged[0] = fmaf(weight, part.x, merged[0]);
@@ -250,7 +250,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
       const float normaliser = sum == 0.0f ? 0.0f : hopper::reciprocal_approx(sum) * scales.out;
 #pragma unroll
       for (int c = 0; c < 4; ++c) merged[c] *= normaliser;
-      float lse2 = lse2_of(base, sum);
+      float lse2 = lse2_of(reference * scales.score, sum);
       const int channel = pass * kChannels + unit * 4;
       const bool writes_lse = pass == 0 && unit == 0;
       if (whole) {

@@ -92,7 +92,7 @@ __device__ __forceinline__ void take_states(const StatePlace& place, int64_t str
   float top = lse2;
 #pragma unroll
   for (int j = 0; j < kMostStates; ++j) top = fmaxf(top, __uint_as_float(lse_word[j]));
-  const float base = base_of(top, 1.0f);
+  const float base = reference_of(top);
   float sum = hopper::exp2_approx(lse2 - base);
 #pragma unroll
   for (int c = 0; c < 4; ++c) o[c] *= sum;

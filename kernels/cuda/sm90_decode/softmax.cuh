@@ -31,14 +31,12 @@ __device__ __forceinline__ void apply_tanh(float (&s)[kTiles][4], float factor) 
   }
 }
 
-/// A score's logit in base 2, rounded. Weights of different tiles or warps meet by differences of such
-/// logits: an exact product here would bring in the other's rounding, once for each tile.
-__device__ __forceinline__ float logit_of(float score, float factor) { return __fmul_rn(score, factor); }
-
-/// Logit that weights are relative to: nothing where no key was seen, so that weights are 0 and not NaN.
-__device__ __forceinline__ float base_of(float max, float factor) {
-  return max == -INFINITY ? 0.0f : logit_of(max, factor);
-}
+/// Score that weights are relative to: 0 where no key was seen, so that weights are 0 and not NaN.
+///
+/// Weights are 2^(factor * (score - reference)), the difference first: it is exact near the reference. The
+/// rounding of a product factor * reference would stand in every exponent, differ from tile to tile, and at
+/// large scores bias the rounding of the weights themselves.
+__device__ __forceinline__ float reference_of(float max) { return max == -INFINITY ? 0.0f : max; }
 
 /// State of two rows: the greatest score so far, in units of raw scores, and the sum of weights of this
 /// lane's tokens.
@@ -58,14 +56,14 @@ struct OnlineSoftmax {
       block = quad_reduce(block, [](float a, float b) { return fmaxf(a, b); });
       const float previous = max[h];
       max[h] = fmaxf(previous, block);
-      const float base = base_of(max[h], factor);
-      shrink[h] = hopper::exp2_approx(logit_of(previous, factor) - base);
+      const float reference = reference_of(max[h]);
+      shrink[h] = hopper::exp2_approx((previous - reference) * factor);
       float weights = 0.0f;
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
         for (int i = 2 * h; i < 2 * h + 2; ++i) {
-          s[n][i] = hopper::exp2_approx(fmaf(s[n][i], factor, -base));
+          s[n][i] = hopper::exp2_approx((s[n][i] - reference) * factor);
           weights += s[n][i];
         }
       }
