@@ -54,7 +54,6 @@ double ErrorModel::logit_error(const RowMoments& r) const {
 }
 
 double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2, double vv) const {
-  const double ds = logit_error(r);
   const double n = static_cast<double>(r.keys);
   // A sum of n terms in the accumulator's type: each of its n roundings is relative to a partial sum, whose
   // square averages a2 / 2 + o^2 / 3 over the way; the denominator's n roundings add o^2 / 3.
@@ -65,7 +64,7 @@ double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2, do
   // would hold as a subnormal beside it may be flushed too.
   const double p_quantum = std::max(p_quantum_ * r.p_max, 0x1p-126) * keep_scale_;
   const double spacing = (p_quantum * p_quantum * vv + quantum_ * quantum_) / 12.0;
-  return std::sqrt(rounding + accumulation + ds * ds * v2 + spacing);
+  return std::sqrt(rounding + accumulation + logit_variance(r, a2, v2) + spacing);
 }
 
 double ErrorModel::sigma_lse(const RowMoments& r) const {
@@ -86,9 +85,10 @@ double ErrorModel::sigma_p(const RowMoments& r, double p) const {
   return p * relative + 0x1p-126;
 }
 
-double ErrorModel::logit_share(const RowMoments& r, double v2, double sigma) const {
+double ErrorModel::logit_variance(const RowMoments& r, double a2, double v2) const {
+  constexpr double kV2Error = 1e-5;  // of a2, where the reference's v2 may be that much too small
   const double ds = logit_error(r);
-  return ds * ds * v2 / (sigma * sigma);
+  return ds * ds * (v2 + kV2Error * a2);
 }
 
 double ErrorModel::row_limit(const RowMoments& r, double logit_share) const {

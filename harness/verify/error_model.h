@@ -36,8 +36,8 @@ class ErrorModel {
   double sigma_lse(const RowMoments& row) const;
   /// Of a returned probability whose reference is p.
   double sigma_p(const RowMoments& row, double p) const;
-  /// Share of sigma^2 that comes from errors of the row's logits, which all its channels have in common.
-  double logit_share(const RowMoments& row, double v2, double sigma) const;
+  /// The part of sigma^2 that comes from errors of the row's logits, which all its channels have in common.
+  double logit_variance(const RowMoments& row, double a2, double v2) const;
   /// Limit of the mean of z^2 over the channels of a row; `logit_share`: its mean over the channels.
   double row_limit(const RowMoments& row, double logit_share) const;
   /// Variance, relative to the row itself, of the part of its error that is a multiple of it, as roundings

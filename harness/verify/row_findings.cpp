@@ -87,7 +87,8 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
       const double z = m.keys > 0 ? (got - block.o[b]) / sigma : got == 0 ? 0 : INFINITY;
       f.nan = f.nan || !std::isfinite(got);
       z2 += z * z;
-      logit_share += model.logit_share(m, block.v2[b], sigma) / static_cast<double>(d);
+      logit_share +=
+          model.logit_variance(m, block.a2[b], block.v2[b]) / (sigma * sigma * static_cast<double>(d));
       if (!(std::abs(z) <= kMaxZ)) {
         if (f.wrong_channels++ == 0) f.first_channel = static_cast<int>(c);
         f.last_channel = static_cast<int>(c);

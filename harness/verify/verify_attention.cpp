@@ -123,7 +123,7 @@ class Judge {
         const double z = error / sigma;
         const double abs_z = std::isnan(z) ? INFINITY : std::abs(z);
         row_z2 += z * z;
-        logit_share += model_.logit_share(m, block.v2[at], sigma) / d;
+        logit_share += model_.logit_variance(m, block.a2[at], block.v2[at]) / (sigma * sigma * d);
         xx += (o / sigma) * (o / sigma);
         xy += z * (o / sigma);
         if (abs_z > t.worst_abs_z) {

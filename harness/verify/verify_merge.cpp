@@ -130,7 +130,9 @@ class MergeJudge {
         const double term = merged_.weights[at] * o_[static_cast<std::size_t>(s * dim + d)];
         const double argument = 2 * u * (top - lse_[at]);
         const double moved = term - merged_.weights[at] * o;
-        weights += (n_.exp_rel_err * n_.exp_rel_err + argument * argument + u * u) * moved * moved;
+        const double flushed = 0x1p-126 * o_[static_cast<std::size_t>(s * dim + d)];  // of a subnormal weight
+        weights += (n_.exp_rel_err * n_.exp_rel_err + argument * argument + u * u) * moved * moved +
+                   flushed * flushed / 12;
         sums += term * term;
       }
       const double rounding = unit_roundoff(p_.dtype) * o;
