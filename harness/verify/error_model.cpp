@@ -82,7 +82,8 @@ double ErrorModel::sigma_p(const RowMoments& r, double p) const {
   const double lse = sigma_lse(r);
   const double ds = logit_error(r);
   const double relative = std::sqrt(ds * ds + lse * lse + u_p_ * u_p_ / 3.0);
-  return p * relative + 0x1p-126;
+  // An exponent that is off by kMaxZ times as much makes e^(kMaxZ relative) of p.
+  return p * std::expm1(std::min(kMaxZ * relative, 700.0)) / kMaxZ + 0x1p-126;
 }
 
 double ErrorModel::logit_variance(const RowMoments& r, double a2, double v2) const {
@@ -91,7 +92,11 @@ double ErrorModel::logit_variance(const RowMoments& r, double a2, double v2) con
   return ds * ds * (v2 + kV2Error * a2);
 }
 
-double ErrorModel::row_limit(const RowMoments& r, double logit_share) const {
+double ErrorModel::denominator_variance(const RowMoments& r, double o) const {
+  return u_acc_ * u_acc_ / 3.0 * static_cast<double>(r.keys) * o * o / 3.0;
+}
+
+double ErrorModel::row_limit(const RowMoments& r, const CommonShares& shares) const {
   // When few keys carry a row, the errors of their P and of their logits are common to all its channels, and
   // the mean of z^2 no longer averages over channels. A rounding of P is uniform: one alone reaches 3 times
   // its variance. An error of a logit is a sum of many: one alone is a normal variable.
@@ -99,7 +104,10 @@ double ErrorModel::row_limit(const RowMoments& r, double logit_share) const {
   const double rounded_p =
       u_p_ < 0x1p-20 && p_quantum_ < 0x1p-20 ? chi_limit_ : chi_limit_ * (1.0 + 2.0 / keys);
   const double logits = std::max(chi_limit_, chi_square_mean_limit(keys));
-  return (1.0 - logit_share) * rounded_p + logit_share * logits;
+  // The denominator's error is one number for the whole row.
+  static const double denominator = chi_square_mean_limit(1);
+  const double apart = std::max(1.0 - shares.logits - shares.denominator, 0.0);
+  return apart * rounded_p + shares.logits * logits + shares.denominator * denominator;
 }
 
 double ErrorModel::common_variance(const RowMoments& r) const {

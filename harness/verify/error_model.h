@@ -25,6 +25,12 @@ struct RowMoments {
   double w4 = 0;  ///< sum (w^2 |v|^2)^2 / (sum w^2 |v|^2)^2 over the keys
 };
 
+/// Shares of sigma^2, means over the channels of a row, that come from errors which the channels have in
+/// common.
+struct CommonShares {
+  double logits = 0, denominator = 0;
+};
+
 class ErrorModel {
  public:
   /// softcap: the case's, 0 where there is none; keep_scale: what dropout multiplies kept weights by.
@@ -38,8 +44,10 @@ class ErrorModel {
   double sigma_p(const RowMoments& row, double p) const;
   /// The part of sigma^2 that comes from errors of the row's logits, which all its channels have in common.
   double logit_variance(const RowMoments& row, double a2, double v2) const;
-  /// Limit of the mean of z^2 over the channels of a row; `logit_share`: its mean over the channels.
-  double row_limit(const RowMoments& row, double logit_share) const;
+  /// The part that comes from the denominator's roundings, one error for the whole row.
+  double denominator_variance(const RowMoments& row, double o) const;
+  /// Limit of the mean of z^2 over the channels of a row.
+  double row_limit(const RowMoments& row, const CommonShares& shares) const;
   /// Variance, relative to the row itself, of the part of its error that is a multiple of it, as roundings
   /// of P leave it in all channels together where few keys carry the row.
   double common_variance(const RowMoments& row) const;

@@ -75,7 +75,8 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
                        .keys = block.keys[r],
                        .q_error = own.q_error(f.id.seq, f.id.head, f.id.pos)};
     Row row;
-    double z2 = 0, logit_share = 0;
+    double z2 = 0;
+    CommonShares shares;
     for (std::size_t c = 0; c < d; ++c) {
       const auto at =
           static_cast<int64_t>((token * p.num_heads_q + f.id.head) * p.dim_v()) + static_cast<int64_t>(c);
@@ -87,8 +88,9 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
       const double z = m.keys > 0 ? (got - block.o[b]) / sigma : got == 0 ? 0 : INFINITY;
       f.nan = f.nan || !std::isfinite(got);
       z2 += z * z;
-      logit_share +=
-          model.logit_variance(m, block.a2[b], block.v2[b]) / (sigma * sigma * static_cast<double>(d));
+      const double part = 1.0 / (sigma * sigma * static_cast<double>(d));
+      shares.logits += part * model.logit_variance(m, block.a2[b], block.v2[b]);
+      shares.denominator += part * model.denominator_variance(m, block.o[b]);
       if (!(std::abs(z) <= kMaxZ)) {
         if (f.wrong_channels++ == 0) f.first_channel = static_cast<int>(c);
         f.last_channel = static_cast<int>(c);
@@ -97,8 +99,8 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
       row.expected.push_back(block.o[b]);
       row.sigma.push_back(sigma);
     }
-    f.wrong_o = f.wrong_channels > 0 ||
-                (m.keys > 0 && !(z2 / static_cast<double>(d) <= model.row_limit(m, logit_share)));
+    f.wrong_o =
+        f.wrong_channels > 0 || (m.keys > 0 && !(z2 / static_cast<double>(d) <= model.row_limit(m, shares)));
     if (f.wrong_o && m.keys > 0) f.factor = common_factor(row);
     if (std::isfinite(m.lse)) {
       f.wrong_lse = !(std::abs(f.lse - m.lse) <= kMaxZ * std::max(model.sigma_lse(m), 0x1p-22));

@@ -109,7 +109,7 @@ class Judge {
       if (m.keys == 0) continue;  // scan_all judges empty rows exactly
       double row_z2 = 0;
       double xx = 0, xy = 0;
-      double logit_share = 0;
+      CommonShares shares;
       for (int c = 0; c < d; ++c) {
         const std::size_t at = r * static_cast<std::size_t>(d) + static_cast<std::size_t>(c);
         const double o = block.o[at];
@@ -123,7 +123,8 @@ class Judge {
         const double z = error / sigma;
         const double abs_z = std::isnan(z) ? INFINITY : std::abs(z);
         row_z2 += z * z;
-        logit_share += model_.logit_variance(m, block.a2[at], block.v2[at]) / (sigma * sigma * d);
+        shares.logits += model_.logit_variance(m, block.a2[at], block.v2[at]) / (sigma * sigma * d);
+        shares.denominator += model_.denominator_variance(m, o) / (sigma * sigma * d);
         xx += (o / sigma) * (o / sigma);
         xy += z * (o / sigma);
         if (abs_z > t.worst_abs_z) {
@@ -135,12 +136,12 @@ class Judge {
         if (std::abs(o) > sigma) t.v.max_rel = std::max(t.v.max_rel, std::abs(error / o));
       }
       // The row's slope xy / xx has the variance 1 / xx + common: what its weight in the case's is 1 over.
-      const double row_weight = 1.0 / (1.0 + xx * model_.common_variance(m));
+      const double row_weight = 1.0 / ((1.0 + xx * model_.common_variance(m)) * rows_alike(id, m));
       t.sxx += row_weight * xx;
       t.sxy += row_weight * xy;
       t.sum_z2 += row_z2;
       t.elements += d;
-      note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, model_.row_limit(m, logit_share)});
+      note(t.worst_row, {id.seq, id.pos, id.head, row_z2 / d, model_.row_limit(m, shares)});
       const double lse_z = std::abs(lse(token, id.head) - m.lse) / model_.sigma_lse(m);
       if (p_.probs) take_probs(t, block, r, token, m);
       note(t.worst_lse, {id.seq, id.pos, id.head, std::isnan(lse_z) ? INFINITY : lse_z, kMaxZ, m.lse});
@@ -163,6 +164,8 @@ class Judge {
       v.bias_se = std::abs(v.slope) * std::sqrt(totals_.sxx);
       const int roundings = outputs_.extra_variance.empty() ? 1 : 2;  // of O, and of the states before
       bias_limit = kMaxBiasSe / std::sqrt(totals_.sxx) + roundings * kBiasFloor;
+      // Values that are constants but for their signs round alike in all channels.
+      if (p_.v_is_k_view && p_.data == Profile::kHuge) bias_limit += unit_roundoff(p_.dtype);
     }
     v.pass = true;
     scan_all(v);
@@ -201,6 +204,15 @@ class Judge {
   }
 
  private:
+  /// How many rows may have this row's output, and with it its roundings, to the bit: where one key carries a
+  /// row, the output is that key's value, and all rows of the sequence and KV head may share the key.
+  double rows_alike(const reference::RowId& id, const RowMoments& m) const {
+    constexpr double kOneKey = 1.0 - 0x1p-7;
+    if (m.w2 < kOneKey) return 1.0;
+    const int64_t tokens = p_.shared_tokens() > 0 ? total_q_ : p_.seqs[static_cast<std::size_t>(id.seq)].q;
+    return static_cast<double>(tokens * (p_.num_heads_q / p_.num_heads_kv));
+  }
+
   std::optional<std::string> wrong_row(int seq, int i, int h, bool empty) const {
     const int64_t token = q_begin_[static_cast<std::size_t>(seq)] + i;
     const double l = lse(token, h);

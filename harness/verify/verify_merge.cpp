@@ -161,7 +161,7 @@ class MergeJudge {
     // Errors of the weights are common to all channels of a row: as many independent ones as states.
     RowMoments few;
     few.w2 = 1.0;
-    const double figure = row_z2 / model_.row_limit(few, weight_share);
+    const double figure = row_z2 / model_.row_limit(few, {.logits = weight_share});
     const auto place = [&] { return fmt::format("row {} head {}", row, head); };
     if (!(figure <= v_.max_row_z2)) {
       v_.max_row_z2 = std::isnan(figure) ? INFINITY : figure;

@@ -93,15 +93,16 @@ TEST(ErrorModel, ProbabilitiesErrRelatively) {
 TEST(ErrorModel, RowLimitGrowsWhereItCannotAverage) {
   const Numerics n{DType::kFp32, DType::kFp32, 0x1p-22};
   const RowMoments spread{0, 1e-3, 1e-3, 0, 0, 1000};
-  EXPECT_NEAR(ErrorModel(n, DType::kBf16, 128).row_limit(spread, 0), 2.0, 1e-9);
-  EXPECT_NEAR(ErrorModel(n, DType::kBf16, 1).row_limit(spread, 0), 46.9, 0.2)
+  EXPECT_NEAR(ErrorModel(n, DType::kBf16, 128).row_limit(spread, {}), 2.0, 1e-9);
+  EXPECT_NEAR(ErrorModel(n, DType::kBf16, 1).row_limit(spread, {}), 46.9, 0.2)
       << "one channel: the square of a normal quantile";
   const RowMoments single{0, 1.0, 1.0, 0, 0, 1};
   const Numerics bf16_p{DType::kBf16, DType::kFp32, 0x1p-22};
-  EXPECT_NEAR(ErrorModel(bf16_p, DType::kBf16, 128).row_limit(single, 0), 6.0, 1e-9);
-  EXPECT_NEAR(ErrorModel(n, DType::kFp32, 128).row_limit(single, 1), 46.9, 0.2)
+  EXPECT_NEAR(ErrorModel(bf16_p, DType::kBf16, 128).row_limit(single, {}), 6.0, 1e-9);
+  EXPECT_NEAR(ErrorModel(n, DType::kFp32, 128).row_limit(single, {.logits = 1}), 46.9, 0.2)
       << "one logit's error in all channels";
-  EXPECT_NEAR(ErrorModel(n, DType::kFp32, 128).row_limit(spread, 1), 2.0, 1e-9) << "many keys average again";
+  EXPECT_NEAR(ErrorModel(n, DType::kFp32, 128).row_limit(spread, {.logits = 1}), 2.0, 1e-9)
+      << "many keys average again";
 }
 
 TEST(ErrorModel, SoftcapAddsTheErrorOfItsTanh) {
