@@ -66,7 +66,8 @@ void philox_lanes(uint32_t quad0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_
 void value_row(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head, int head_dim,
                float* out) {
   // Only these two look at the channel, and are mended below: all others scale a row evenly.
-  const bool by_channel = spec.profile == Profile::kOutlier || spec.profile == Profile::kHuge;
+  const bool huge = spec.profile == Profile::kHuge && !is_value(tensor);
+  const bool by_channel = spec.profile == Profile::kOutlier || huge;
   const float scale = by_channel ? 1.0f : profile_scale(spec.profile, tensor, pos, 0);
   const uint32_t tag = static_cast<uint32_t>(tensor) << 24;
   uint32_t bits[kBlock];
@@ -79,9 +80,16 @@ void value_row(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos, uint32
       for (int i = 0; i < n; ++i) out[c + i] = bell(bits[i]) * scale;
     }
   }
-  if (by_channel) {
+  if (huge) {
+    float fixed[kHugePeriod];
+    for (uint32_t c = 0; c < kHugePeriod; ++c) fixed[c] = huge_value(tensor, seq, pos, head, c, 0.0f);
+    const float random = profile_scale(spec.profile, tensor, pos, 0);
+    for (uint32_t c = 0; c < static_cast<uint32_t>(head_dim); ++c) {
+      out[c] = is_huge_random(c) ? out[c] * random : fixed[c % kHugePeriod];
+    }
+  } else if (by_channel) {
     for (int c = 0; c < head_dim; ++c)
-      out[c] = value_of(spec.profile, tensor, seq, pos, head, static_cast<uint32_t>(c), out[c]);
+      out[c] *= profile_scale(spec.profile, tensor, pos, static_cast<uint32_t>(c));
   }
 }
 

@@ -66,6 +66,10 @@ ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t
   return 1.0f;
 }
 
+/// Profile huge: channels that are random; the others repeat after kHugePeriod channels.
+ATTNBENCH_HD inline bool is_huge_random(uint32_t channel) { return channel % 4u == 3u; }
+inline constexpr uint32_t kHugePeriod = 8;
+
 /// An element of q or k under profile huge. One channel in four is random and gives the logits of a row a
 /// deviation of 2; the others hold constants, which give all keys of a row the same huge logit:
 ///   channels 0 and 1 of 4   k = +-64 in a fixed pattern of signs u
@@ -78,9 +82,9 @@ ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t
 /// at softmax_scale 1/sqrt(D). `random`: the element of a random channel.
 ATTNBENCH_HD inline float huge_value(Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head,
                                      uint32_t channel, float random) {
+  if (is_huge_random(channel)) return random;
   const uint32_t part = channel % 4u;
-  if (part == 3u) return random;
-  const float u = ((channel ^ (channel >> 2)) & 1u) != 0 ? -1.0f : 1.0f;
+  const float u = (0x5au >> channel % kHugePeriod & 1u) != 0 ? -1.0f : 1.0f;  // of channels 1, 3, 4, 6: -1
   if (tensor != Tensor::kQ) return part == 2u && pos % 64u != 37u ? -kHugeK * u : kHugeK * u;
   const uint32_t kind = (seq + pos + head) % 4u;
   if (kind == 3u || (part == 2u) != (kind == 2u)) return 0.0f;

@@ -51,6 +51,8 @@ class ErrorModel {
   /// Variance, relative to the row itself, of the part of its error that is a multiple of it, as roundings
   /// of P leave it in all channels together where few keys carry the row.
   double common_variance(const RowMoments& row) const;
+  /// Unit roundoff of the weights.
+  double p_roundoff() const { return u_p_; }
   /// One unit in the last place of the output type at |x|.
   double ulp(double x) const;
 

@@ -226,6 +226,8 @@ class Judge {
     // A product of stored numbers with one factor, of dropout or beside a sink, rounds by a pattern.
     limit += of_one_key / sxx * unit_roundoff(p_.dtype) / 8;
     if (few_numbers_) limit += unit_roundoff(p_.dtype);
+    // Scores that a small softcap saturates leave few different weights, whose roundings are not independent.
+    if (p_.softcap > 0 && p_.softcap <= 1) limit += model_.p_roundoff() / 3;
     return limit;
   }
 

@@ -105,7 +105,9 @@ struct OnlineSoftmax {
       const float block =
           quad_reduce(fmaxf(block_max[h][0], block_max[h][1]), [](float a, float b) { return fmaxf(a, b); });
       const float previous = offset[h];  // of a sink
-      offset[h] = fminf(previous + kSinkRoom, -(block * factor));
+      // A row that sees no key here keeps its sink as it is: it may see none at all, and then its LSE is
+      // that.
+      if (block != -INFINITY) offset[h] = fminf(previous + kSinkRoom, -(block * factor));
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
       sum[h] *= hopper::exp2_approx(usable[h] - previous);
     }
