@@ -223,8 +223,10 @@ class Judge {
     v.bias_se = std::abs(v.slope) * std::sqrt(sxx);
     const int roundings = outputs_.extra_variance.empty() ? 1 : 2;  // of O, and of the states before
     double limit = kMaxBiasSe / std::sqrt(sxx) + roundings * kBiasFloor;
-    // A product of stored numbers with one factor, of dropout or beside a sink, rounds by a pattern.
-    limit += of_one_key / sxx * unit_roundoff(p_.dtype) / 8;
+    // A product of stored numbers with one factor, of dropout or beside a sink, rounds by a pattern: a factor
+    // of 1.002 leaves most numbers as they are.
+    const bool factor = p_.dropout > 0 || p_.sinks;
+    limit += of_one_key / sxx * unit_roundoff(p_.dtype) / (factor ? 2 : 8);
     if (few_numbers_) limit += unit_roundoff(p_.dtype);
     // Scores that a small softcap saturates leave few different weights, whose roundings are not independent.
     if (p_.softcap > 0 && p_.softcap <= 1) limit += model_.p_roundoff() / 3;
