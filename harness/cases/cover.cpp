@@ -48,6 +48,7 @@ class Builder {
         list(tuple, found.legal);
       }
     });
+    take_single_values();
     return std::move(out_);
   }
 
@@ -61,6 +62,29 @@ class Builder {
     AxisRow row(table_.points.size(), 0);
     for (const AxisValue& v : tuple) row[v.axis] = v.point;
     return row;
+  }
+
+  /// Values that make a difference only where no other axis does are in no tuple that meets. Where there is
+  /// not even such a value, any legal row.
+  void take_single_values() {
+    std::set<std::pair<std::size_t, std::size_t>> met;
+    const auto note = [&](const AxisRow& row) {
+      for (const std::size_t a : living(row)) met.emplace(a, row[a]);
+    };
+    for (const AxisRow& row : out_.rows) note(row);
+    for (std::size_t a = 0; a < table_.points.size(); ++a) {
+      for (std::size_t point = 0; point < table_.points[a]; ++point) {
+        if (met.count({a, point}) > 0) continue;
+        const ValueTuple value = {{a, point}};
+        const std::optional<AxisRow> row = finder_.holding(value).row;
+        if (!row) continue;
+        out_.rows.push_back(*row);
+        note(*row);
+      }
+    }
+    if (!out_.rows.empty() || table_.points.empty()) return;
+    const AxisRow first(table_.points.size(), 0);
+    if (table_.legal(first)) out_.rows.push_back(first);
   }
 
   void list(const ValueTuple& tuple, bool legal) {

@@ -388,6 +388,12 @@ CoverCounts add_covered(const Sweep& sweep, uint64_t seed, const Add& add) {
   const std::size_t strength = std::min(sweep.cover.strength, table.points.size());
   const Cover cover = cover_tuples(table, strength, seed);
   for (const AxisRow& row : cover.rows) add(row);
+  if (cover.rows.empty()) {  // of the plainest values, which says what contradicts what
+    add(AxisRow(table.points.size(), 0));
+    fail(sweep.place,
+         fmt::format("the cover of sweep '{}' has no legal case that 'exclude' leaves; exclude less",
+                     sweep.name));
+  }
   if (strength == 2) counts.pairs = cover.met;
   if (strength == 3) counts.triples = cover.met;
   for (const ValueTuple& t : cover.impossible) counts.impossible.push_back(tuple_text(sweep, t));

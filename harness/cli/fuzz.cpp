@@ -8,6 +8,7 @@
 #include <random>
 
 #include "harness/cli/common.h"
+#include "harness/cli/earlier_run.h"
 #include "harness/cli/executor.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/stop_signal.h"
@@ -78,6 +79,7 @@ class Reports {
       : dir_(out), context_(std::move(context)), options_(options) {
     if (out.empty()) return;
     make_folder(dir_);
+    keep_earlier_run(dir_);
     check_writable(dir_ / "fuzz.json");
     check_writable(dir_ / "results.json");
   }

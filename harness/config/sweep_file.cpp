@@ -122,13 +122,12 @@ SweepCover read_cover(const Field& field, const std::string& sweep) {
     if (cover.sample == 0) field.fail("the mapping is empty, expected {sample: COUNT}");
     return cover;
   }
-  const bool is_number = is_plain_integer(field);
-  if (!field.node.IsScalar() || (is_number && field.node.Scalar() != "3"))
-    field.fail_expected("product, pairwise, 3 or {sample: COUNT}");
-  if (is_number) {
+  if (field.node.IsScalar() && field.node.Scalar() == "3") {
     cover.strength = 3;
     return cover;
   }
+  if (!field.node.IsScalar() || read_number(field))
+    field.fail_expected("product, pairwise, 3 or {sample: COUNT}");
   const std::string word = read_string(field);
   if (word == "sample") field.fail("a sample needs a count: write {sample: COUNT}");
   if (word == "pairwise") cover.strength = 2;

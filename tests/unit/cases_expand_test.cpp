@@ -136,6 +136,23 @@ TEST(Expand, PositionsOfQueriesCountWhereQueriesTurn) {
   EXPECT_EQ(past.cases.at(0).params.rotary_positions(), 9) << "queries 1 to 8, of more keys than there are";
 }
 
+TEST(Expand, CoversKeepValuesBesideAxesThatMakeNoDifference) {
+  const auto cases = [](const std::string& keys) {
+    return expand_text("name: t\nsweeps:\n  - {batch: 2q8s40, " + keys + "}\n").cases.size();
+  };
+  EXPECT_EQ(cases("cover: pairwise, block_size: [16, 32], head_dim: [32, 64]"), 2u);
+  EXPECT_EQ(cases("cover: 3, block_size: [16, 32]"), 1u);
+  EXPECT_EQ(cases("cover: \"3\", head_dim: [32, 64]"), 2u);
+}
+
+TEST(Expand, ACoverWithoutALegalCaseSaysWhy) {
+  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {batch: 2q8, cover: pairwise, expired: [nan, freed]}\n"),
+              HasSubstr("no window bounds the left side"));
+  EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {batch: 2q8, cover: pairwise, head_dim: [32, 64], exclude: "
+                           "[{head_dim: [32, 64]}]}\n"),
+              HasSubstr("no legal case that 'exclude' leaves"));
+}
+
 TEST(Expand, ScalesCountWhereSomethingIsQuantised) {
   const auto cases = [](const std::string& keys) {
     return expand_text("name: t\nsweeps:\n  - {batch: q4, scales: [given, per_token, per_token_k], " + keys +
