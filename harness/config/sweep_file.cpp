@@ -122,10 +122,11 @@ SweepCover read_cover(const Field& field, const std::string& sweep) {
     if (cover.sample == 0) field.fail("the mapping is empty, expected {sample: COUNT}");
     return cover;
   }
-  if (field.node.IsScalar() && field.node.Scalar() == "3") {
+  if (is_plain_integer(field) && field.node.Scalar() == "3") {
     cover.strength = 3;
     return cover;
   }
+  if (field.node.IsScalar() && field.node.Scalar() == "3") field.fail("got a text; write 3 without quotes");
   if (!field.node.IsScalar() || read_number(field))
     field.fail_expected("product, pairwise, 3 or {sample: COUNT}");
   const std::string word = read_string(field);

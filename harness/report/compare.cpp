@@ -142,18 +142,26 @@ void look_at_memory(const Pace& pace, const RatioTest& t, double effect, Compare
   row.change = Change::kInconclusive;
 }
 
+/// How many times as long others that take the cores may make the samples of one side. Samples longer than
+/// the scheduler's turns suffer in proportion to the others' number; a short one may wait for many turns: 260
+/// us became 74,000 beside 25 processes.
+double most_by_sharing(const LoadedResult& side) {
+  constexpr double kLongUs = 20000;
+  return side.median_us >= kLongUs ? 16 : 1000;
+}
+
 /// Times of a machine that others use at the same time say nothing about a kernel, short of a difference that
-/// no sharing of cores makes where both sides shared them: a long sample is seldom left alone. Against a
-/// quiet machine, sharing makes any difference: 260 us became 74,000 beside 25 processes.
+/// no sharing of cores makes: a long sample is seldom left alone.
 void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t,
                         CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
-  constexpr double kMostBySharing = 4;
   const auto shared = [](const LoadedResult& r) {
     return 2 * static_cast<std::size_t>(r.disturbed) > r.samples_us.size();
   };
-  const bool by_more = t.lo > kMostBySharing || t.hi < 1 / kMostBySharing;
-  if (by_more && shared(base) && shared(fresh)) return;
+  constexpr double kBothShared = 4;
+  const double most =
+      shared(base) && shared(fresh) ? kBothShared : most_by_sharing(shared(fresh) ? fresh : base);
+  if (t.lo > most || t.hi < 1 / most) return;
   for (const auto& [side, r] : {std::pair{"BASE", &base}, std::pair{"NEW", &fresh}}) {
     if (!shared(*r)) continue;
     row.note = fmt::format("{}, but others took the cores during {} of {} samples in {}",

@@ -142,7 +142,6 @@ TEST(Expand, CoversKeepValuesBesideAxesThatMakeNoDifference) {
   };
   EXPECT_EQ(cases("cover: pairwise, block_size: [16, 32], head_dim: [32, 64]"), 2u);
   EXPECT_EQ(cases("cover: 3, block_size: [16, 32]"), 1u);
-  EXPECT_EQ(cases("cover: \"3\", head_dim: [32, 64]"), 2u);
 }
 
 TEST(Expand, ACoverWithoutALegalCaseSaysWhy) {
