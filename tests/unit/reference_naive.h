@@ -234,7 +234,9 @@ inline void expect_close(const Result& got, const Result& want, double moment_er
   const double scale = 1.0 + want.score_abs;
   EXPECT_NEAR(got.lse, want.lse, 1e-12 * (1.0 + std::abs(want.lse)));
   EXPECT_NEAR(got.w2, want.w2, 1e-12 * scale * want.w2);
-  if (want.w4 > 0.0) EXPECT_NEAR(got.w4, want.w4, 1e-5 * want.w4);  // 0 where weights beside a sink underflow
+  if (want.w4 > 0.0) {  // 0 where the weights beside a sink underflow
+    EXPECT_NEAR(got.w4, want.w4, 1e-5 * want.w4);
+  }
   ASSERT_EQ(got.probs.size(), want.probs.size());
   for (size_t j = 0; j < want.probs.size(); ++j) {
     EXPECT_NEAR(got.probs[j], want.probs[j], 1e-13 * scale * want.probs[j]);
