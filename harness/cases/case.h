@@ -22,7 +22,7 @@ struct Case {
 struct CoverCounts {
   int64_t pairs = 0, triples = 0;  ///< values that meet in some case
   /// In words: values that no legal case holds together, and values of which one makes no difference in every
-  /// case that does. Of triples, those in which no such pair stands.
+  /// case that does. A triple that holds such a pair is not among them.
   std::vector<std::string> impossible, indifferent;
   bool exact = true;  ///< all combinations were tried for these two; else some, by need and by chance
   std::vector<std::string> short_samples;  ///< samples that have fewer cases than asked for, in words

@@ -16,7 +16,7 @@ struct Cover {
   std::vector<AxisRow> rows;  ///< no two alike
   int64_t met = 0;            ///< tuples of `strength` values that meet in some row
   /// Values that no legal row holds, and values of which one makes no difference in every legal row that
-  /// holds them. Of pairs, and of triples in which no such pair stands.
+  /// holds them. They are pairs, and triples that hold no such pair.
   std::vector<ValueTuple> impossible, indifferent;
   bool exact = false;  ///< every row was tried for these two; else rows found by need, and drawn ones
 };

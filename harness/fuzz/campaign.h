@@ -14,7 +14,7 @@
 
 namespace attnbench {
 
-/// Of the cases, this many have their invariants and graph replays tried, which take about ten launches more.
+/// One case of this many has its invariants and graph replays tried, which take about ten launches more.
 inline constexpr int64_t kInvariantsEvery = 4;
 
 struct FuzzOptions {

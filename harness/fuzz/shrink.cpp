@@ -123,7 +123,7 @@ class Shrinker {
     return changed;
   }
 
-  /// Of all sequences at once, which keeps them equal or one apart.
+  /// Shortens all sequences at once, which keeps them equal or one apart.
   bool shorten_all() {
     bool changed = false;
     const auto each = [&](auto&& change) {

@@ -84,7 +84,7 @@ class KvLoader {
         pages_(p, lane) {}
 
   /// Loads the keys and values of a tile of queries: K of each block before V of the block before, as the
-  /// consumers use them. Of block n_begin the first `expired` keys are none that a query sees: their pages
+  /// consumers use them. The first `expired` keys of block n_begin are none that a query sees: their pages
   /// are not followed, and their values arrive as zeros. `near_end` runs when it is time to find out what
   /// comes after the tile.
   template <class Action>
