@@ -16,7 +16,7 @@ struct RowScores {
   double least, greatest, lse;
 };
 
-/// Of every row of a small causal case, its scores and its LSE.
+/// The scores and the LSE of every row of a small causal case.
 std::vector<RowScores> scores_of(Profile profile, DType dtype, int head_dim) {
   Case c;
   c.params.dtype = dtype;

@@ -169,7 +169,7 @@ class KvLoader {
     if (issues) hopper::tma_load(destination, map, {0, 0, chunk, 0, row}, full);
   }
 
-  /// Of a tile in which the sequence ends, or the keys that its queries see begin.
+  /// Copies a tile in which the sequence ends, or the keys that its queries see begin.
   template <bool kIsV>
   __device__ __forceinline__ void copy_groups(uint8_t* tile, const KvMaps& maps, int32_t lane_row,
                                               int32_t left, int32_t expired, int32_t chunk, bool issues,
