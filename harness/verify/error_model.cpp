@@ -115,7 +115,9 @@ double ErrorModel::common_variance(const RowMoments& r) const {
   // sum w^2 |v|^2 of the row where values are independent: README.md.
   const double p_quantum = p_quantum_ * r.p_max * keep_scale_;
   const double spacing = r.w2 > 0 ? p_quantum * p_quantum / (12.0 * r.w2) : 0.0;
-  return r.w4 * u_p_ * u_p_ / 3.0 + spacing;
+  // An error d_j of a logit adds d_j w_j (v_j - o): nothing where one key carries the row.
+  const double ds = logit_error(r);
+  return r.w4 * u_p_ * u_p_ / 3.0 + spacing + ds * ds * std::max(r.w4 - r.w2, 0.0);
 }
 
 double ErrorModel::ulp(double x) const {

@@ -49,7 +49,7 @@ class ErrorModel {
   /// Limit of the mean of z^2 over the channels of a row.
   double row_limit(const RowMoments& row, const CommonShares& shares) const;
   /// Variance, relative to the row itself, of the part of its error that is a multiple of it, as roundings
-  /// of P leave it in all channels together where few keys carry the row.
+  /// of P and errors of logits leave it in all channels together where few keys carry the row.
   double common_variance(const RowMoments& row) const;
   /// Unit roundoff of the weights.
   double p_roundoff() const { return u_p_; }

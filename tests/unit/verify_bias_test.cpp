@@ -105,10 +105,11 @@ TEST(Bias, TruncatedOutputIsStillSeen) {
 }
 
 /// A row's numerator of the slope, sum_c g_c error_c with g = o / sigma^2: its variance by the model beside
-/// that by the weights themselves, u^2 / 3 sum_j (p_j sum_c g_c v_jc)^2, both without what channels have
-/// apart.
+/// that by the weights themselves, u^2 / 3 sum_j (p_j t_j)^2 + ds^2 sum_j (p_j (t_j - sum_c g_c o_c))^2 with
+/// t_j = sum_c g_c v_jc, both without what channels have apart.
 TEST(Bias, CommonVarianceIsThatOfTheRowsKeys) {
-  for (const Profile profile : {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge}) {
+  for (const Profile profile :
+       {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge, Profile::kHuge}) {
     for (const int keys : {3, 60, 700}) {
       Case c;
       c.params.data = profile;
@@ -129,23 +130,24 @@ TEST(Bias, CommonVarianceIsThatOfTheRowsKeys) {
                   block.lse[r],  block.w2[r], block.p_max[r], block.score_abs[r], block.dot_norm[r],
                   block.keys[r], 0,           block.w4[r]};
               std::vector<double> g;
+              const double u2 = unit_roundoff(DType::kBf16) * unit_roundoff(DType::kBf16) / 3;
+              const double ds2 = model.logit_variance(m, 0, 1);
               double xx = 0, apart = 0;
               for (std::size_t ch = 0; ch < 128; ++ch) {
                 const std::size_t at = r * 128 + ch;
                 const double sigma = model.sigma(m, block.o[at], block.a2[at], block.v2[at], block.vv[at]);
                 g.push_back(block.o[at] / (sigma * sigma));
                 xx += block.o[at] * g.back();
-                apart += g.back() * g.back() * block.a2[at];
+                apart += g.back() * g.back() * (u2 * block.a2[at] + ds2 * block.v2[at]);
               }
               double together = 0;
               for (std::size_t j = 0; j < static_cast<std::size_t>(keys); ++j) {
                 double t = 0;
                 for (std::size_t ch = 0; ch < 128; ++ch) t += g[ch] * v[j * 128 + ch];
                 const double p = block.probs[r * static_cast<std::size_t>(block.key_count) + j];
-                together += p * p * t * t;
+                together += p * p * (u2 * t * t + ds2 * (t - xx) * (t - xx));
               }
-              const double u2 = unit_roundoff(DType::kBf16) * unit_roundoff(DType::kBf16) / 3;
-              exact += (xx + u2 * (together - apart)) / (xx * xx);
+              exact += (xx + together - apart) / (xx * xx);
               modelled += (1 + xx * model.common_variance(m)) / xx;
             }
           });

@@ -54,7 +54,9 @@ bool encode_map(CUtensorMap* map, DType dtype, const void* base, const uint64_t 
 /// is `box_rows` rows of `box_chunks` chunks. The box at coordinates
 ///     {0, kRowBound - valid, chunk, row + valid, kRowBound}
 /// holds rows row, row + 1, ... of the tensor from channel 64 * chunk on, and zeros from its row `valid` on:
-/// rows past a sequence's end are never read, whatever follows them in memory.
+/// rows past a sequence's end are never read, whatever follows them in memory. The box at
+///     {0, -lead, chunk, row + lead, 0}
+/// holds zeros in its first `lead` rows, then rows row + lead, row + lead + 1, ... of the tensor.
 ///
 /// Why: dimension 1 ends at row kRowBound and so bounds the box, while dimensions 3 and 4 only move its
 /// address: dimension 4 takes kRowBound * (2^34 - row_bytes) = -kRowBound * row_bytes modulo 2^64, which

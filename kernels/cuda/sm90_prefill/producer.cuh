@@ -179,11 +179,15 @@ class KvLoader {
       int32_t row = __shfl_sync(~0u, lane_row, i);
 #pragma unroll 1
       for (int r = 0; r < p_.box_rows; r += hopper::kGroupRows) {
-        if (kIsV && kMayExpire && expired > 0 && expired < hopper::kGroupRows) {
+        // Zeros before the first key that a query sees. Those among keys may be what they are: their scores
+        // are not used.
+        const int32_t lead = kIsV && kMayExpire && expired < hopper::kGroupRows ? max(0, expired) : 0;
+        if (kIsV && kMayExpire && lead > 0 && left < hopper::kGroupRows) {
           copy_rows(tile, row, left, expired, chunk, issues, full);
+        } else if (kIsV && kMayExpire && lead > 0) {
+          if (issues) hopper::tma_load(tile, maps.window, {0, -lead, chunk, row + lead, 0}, full);
         } else if (issues) {
-          // An expired group arrives as zeros, wherever its row is. Keys among others may be what they are:
-          // their scores are not used.
+          // An expired group arrives as zeros, wherever its row is.
           const int32_t valid =
               kMayExpire && expired >= hopper::kGroupRows ? 0 : max(0, min(left, hopper::kGroupRows));
           hopper::tma_load(tile, maps.window,
@@ -197,7 +201,8 @@ class KvLoader {
     }
   }
 
-  /// The group in which the first key lies that a query sees, row by row: the others are zeros.
+  /// A group in which the keys that a query sees begin and the sequence ends, row by row: the others are
+  /// zeros.
   __device__ __forceinline__ void copy_rows(uint8_t* group, int32_t row, int32_t left, int32_t expired,
                                             int32_t chunk, bool issues, hopper::Mbarrier& full) const {
 #pragma unroll 1
