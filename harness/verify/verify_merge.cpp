@@ -116,12 +116,12 @@ class MergeJudge {
     const double u = unit_roundoff(n_.acc_type);
 
     double row_z2 = 0;
-    double weight_share = 0;
+    CommonShares shares;
     for (int d = 0; d < dim; ++d) {
       const double o = merged_.o[static_cast<std::size_t>(d)];
       // A weight errs by its exponential's error, by that of its argument, which is rounded twice relative to
       // itself, and by its own rounding; it moves O by w (O_s - O). Products and sums round in the
-      // accumulator's type, relative to partial sums.
+      // accumulator's type, relative to partial sums; so does the sum of the weights, which divides all of O.
       double weights = 0;
       double sums = 0;
       for (int s = 0; s < p_.states; ++s) {
@@ -136,7 +136,8 @@ class MergeJudge {
         sums += term * term;
       }
       const double rounding = unit_roundoff(p_.dtype) * o;
-      const double accumulation = u * u / 3 * (p_.states + 2) * (sums + o * o);
+      const double per_rounding = u * u / 3 * (p_.states + 2);
+      const double accumulation = per_rounding * (sums + o * o);
       const double quantum = model_.ulp(0);  // spacing of the output type's subnormals
       const double sigma =
           std::sqrt(rounding * rounding / 3 + weights + accumulation + quantum * quantum / 12 + 0x1p-290);
@@ -145,7 +146,8 @@ class MergeJudge {
       const double z = error / sigma;
       const double abs_z = std::isnan(z) ? INFINITY : std::abs(z);
       row_z2 += z * z / dim;
-      weight_share += weights / (sigma * sigma) / dim;
+      shares.logits += weights / (sigma * sigma) / dim;
+      shares.denominator += per_rounding * o * o / (sigma * sigma) / dim;
       sxx_ += (o / sigma) * (o / sigma);
       sxy_ += (error / sigma) * (o / sigma);
       if (!(abs_z <= v_.max_z)) {
@@ -158,10 +160,11 @@ class MergeJudge {
     }
     sum_z2_ += row_z2 * dim;
     elements_ += dim;
-    // Errors of the weights are common to all channels of a row: as many independent ones as states.
+    // Errors of the weights are common to all channels of a row: as many independent ones as states. That of
+    // their sum is one.
     RowMoments few;
     few.w2 = 1.0;
-    const double figure = row_z2 / model_.row_limit(few, {.logits = weight_share});
+    const double figure = row_z2 / model_.row_limit(few, shares);
     const auto place = [&] { return fmt::format("row {} head {}", row, head); };
     if (!(figure <= v_.max_row_z2)) {
       v_.max_row_z2 = std::isnan(figure) ? INFINITY : figure;

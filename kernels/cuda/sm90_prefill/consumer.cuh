@@ -161,7 +161,7 @@ class Consumer {
       n_begin_ = item.n_begin;
       if (__builtin_expect(n_ >= n_begin_, 1)) return true;
       const TileRows rows{item.q_row, item.q_tokens, item.head};
-      store_unseen<kShape>(p_, rows, thread_row_, unseen(rows.head), lane_);
+      store_unseen<kShape>(p_, rows, thread_row_, lane_);
       release(smem_.q_empty[q_.stage()]);
       q_.advance();
     }
@@ -171,24 +171,10 @@ class Consumer {
   __device__ __forceinline__ void describe_tile(const WorkItem& item) {
     const TileRows rows{item.q_row, item.q_tokens, item.head};
     visibility_ = Visibility<kShape>(p_, item, first_row_, thread_row_, lane_);
-    softmax_ = unseen(rows.head);
+    softmax_ = OnlineSoftmax{};
     tile_ ^= 1;
     if (lane_ == 0) own_rows(tile_) = rows;
     __syncwarp();
-  }
-
-  /// The state of rows that have seen no key yet.
-  __device__ __forceinline__ OnlineSoftmax unseen(int head_tile) const {
-    OnlineSoftmax softmax;
-    if (__builtin_expect(p_.sinks != nullptr, 0)) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int row = thread_row_ + 8 * h;
-        const int head = (head_tile - token_of_row(p_, row)) * p_.heads_per_tile + row;
-        softmax.begin_with_sink(h, __ldg(p_.sinks + head), lane_ % 4 == 0);
-      }
-    }
-    return softmax;
   }
 
   /// After the products with K: gives back K, after a tile's last also Q, and masks the scores of block n_;

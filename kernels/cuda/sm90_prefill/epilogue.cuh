@@ -25,6 +25,11 @@ __device__ __forceinline__ uint4 quad_transpose(uint32_t a0, uint32_t a1, uint32
              : make_uint4(low0, from_near_low, high0, from_near_high);
 }
 
+/// The query head of row `row` of a tile.
+__device__ __forceinline__ int head_of_row(const KernelParams& p, const TileRows& tile, int row) {
+  return (tile.head - token_of_row(p, row)) * p.heads_per_tile + row;
+}
+
 /// Writes this thread's part of O (normalised here, rounded) and LSE: rows `thread_row` and thread_row + 8 of
 /// the tile, where row r is token r / heads_per_tile, head r % heads_per_tile. Rows past the tile's last
 /// token, which belong to the next sequence or to nobody, are left alone.
@@ -36,16 +41,20 @@ template <Shape kShape>
 __device__ __forceinline__ void store_rows(const KernelParams& p, const TileRows& tile, int thread_row,
                                            const float (&o)[kShape.head_dim / 2],
                                            const OnlineSoftmax& softmax, int lane) {
+  float sink[2] = {-INFINITY, -INFINITY};
+  if (__builtin_expect(p.sinks != nullptr, 0)) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) sink[h] = __ldg(p.sinks + head_of_row(p, tile, thread_row + 8 * h));
+  }
   float normaliser[2], lse[2];
-  softmax.finish(normaliser, lse);
+  softmax.finish(normaliser, lse, sink);
   const int quad_lane = lane % 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int token = token_of_row(p, thread_row + 8 * h);
-    const int head_in_tile = thread_row + 8 * h - token * p.heads_per_tile;
     const bool exists = token < tile.q_tokens;
     const int64_t q_row = tile.q_row + token;
-    const int64_t head = tile.head * p.heads_per_tile + head_in_tile;
+    const int64_t head = head_of_row(p, tile, thread_row + 8 * h);
     uint16_t* out = static_cast<uint16_t*>(p.out) + q_row * p.out_stride_token + head * p.out_stride_head;
 #pragma unroll
     for (int c = 0; c < kShape.head_dim / 32; ++c) {
@@ -65,20 +74,19 @@ __device__ __forceinline__ void store_rows(const KernelParams& p, const TileRows
 /// The same for rows that see no key, in little code.
 template <Shape kShape>
 __device__ __forceinline__ void store_unseen(const KernelParams& p, const TileRows& tile, int thread_row,
-                                             const OnlineSoftmax& softmax, int lane) {
-  float normaliser[2], lse[2];
-  softmax.finish(normaliser, lse);
+                                             int lane) {
 #pragma unroll 1
   for (int h = 0; h < 2; ++h) {
     const int row = thread_row + 8 * h;
     const int token = token_of_row(p, row);
     if (token >= tile.q_tokens) break;
     const int64_t q_row = tile.q_row + token;
-    const int64_t head = (tile.head - token) * p.heads_per_tile + row;
+    const int64_t head = head_of_row(p, tile, row);
     uint16_t* out = static_cast<uint16_t*>(p.out) + q_row * p.out_stride_token + head * p.out_stride_head;
 #pragma unroll 1
     for (int c = lane % 4 * 8; c < kShape.head_dim; c += 32) *reinterpret_cast<uint4*>(out + c) = uint4{};
-    if (lane % 4 == 0) p.lse[head * p.lse_stride_head + q_row] = h == 0 ? lse[0] : lse[1];
+    if (lane % 4 == 0)
+      p.lse[head * p.lse_stride_head + q_row] = p.sinks != nullptr ? p.sinks[head] : -INFINITY;
   }
 }
 

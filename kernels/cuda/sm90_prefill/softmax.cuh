@@ -65,19 +65,9 @@ struct SeenKeys {
 struct OnlineSoftmax {
   /// Weights of one lane in one block may sum to this; far below the greatest fp16.
   static constexpr float kHeaviest = 1024.0f;
-  /// A sink may outweigh the reference by 2 to this power. More, and fp16 weights would be subnormal beside
-  /// it.
-  static constexpr float kSinkRoom = 32.0f;
 
   float offset[2] = {INFINITY, INFINITY};  ///< -factor * reference; inf while the row has seen no key
   float sum[2] = {0.0f, 0.0f};
-
-  /// Begins row h with a sink, one lane of a quad with `mine`: a key of weight 1 that is its own reference,
-  /// and has no value.
-  __device__ __forceinline__ void begin_with_sink(int h, float sink, bool mine) {
-    offset[h] = -sink * kLog2E;
-    sum[h] = mine && sink != -INFINITY ? 1.0f : 0.0f;
-  }
 
   /// Scores of a tile's first block to weights, where rows see the keys below `seen`: what no row of the warp
   /// sees costs nothing, as it is half of a causal tile's first block. Scores are masked here.
@@ -104,12 +94,8 @@ struct OnlineSoftmax {
     for (int h = 0; h < 2; ++h) {
       const float block =
           quad_reduce(fmaxf(block_max[h][0], block_max[h][1]), [](float a, float b) { return fmaxf(a, b); });
-      const float previous = offset[h];  // of a sink
-      // A row that sees no key here keeps its sink as it is: it may see none at all, and then its LSE is
-      // that.
-      if (block != -INFINITY) offset[h] = fminf(previous + kSinkRoom, -(block * factor));
+      offset[h] = -(block * factor);
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
-      sum[h] *= hopper::exp2_approx(usable[h] - previous);
     }
     float part[2][2] = {};
 #pragma unroll
@@ -130,7 +116,7 @@ struct OnlineSoftmax {
       }
     }
 #pragma unroll
-    for (int h = 0; h < 2; ++h) sum[h] += part[h][0] + part[h][1];
+    for (int h = 0; h < 2; ++h) sum[h] = part[h][0] + part[h][1];
   }
 
   /// Scores of another block to weights. True, for a whole warp, where a reference moved: then what was
@@ -157,14 +143,20 @@ struct OnlineSoftmax {
     return moves;
   }
 
-  /// Ends the rows: 1 / sum over the quad, 0 where a row saw no key, and the natural LSE.
-  __device__ __forceinline__ void finish(float (&normaliser)[2], float (&lse)[2]) const {
+  /// Ends the rows: 1 / sum over the quad, 0 where a row saw no key, and the natural LSE. `sink`: a key
+  /// without a value, -inf for none. It comes last because the row's keys may weigh far less: by a reference
+  /// that is the sink their fp16 weights would be subnormal.
+  __device__ __forceinline__ void finish(float (&normaliser)[2], float (&lse)[2],
+                                         const float (&sink)[2]) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float total = quad_reduce(sum[h], [](float a, float b) { return a + b; });
+      float total = quad_reduce(sum[h], [](float a, float b) { return a + b; });
+      if (sink[h] != -INFINITY) total += hopper::exp2_approx(fmaf(sink[h], kLog2E, offset[h]));
       const bool empty = total == 0.0f;  // the key of the reference alone weighs 1; NaN stays NaN
       normaliser[h] = empty ? 0.0f : hopper::reciprocal_approx(total);
       lse[h] = empty ? -INFINITY : (__log2f(total) - offset[h]) * kLn2;
+      // No key seen, or keys of no weight beside the sink.
+      if (total == INFINITY) lse[h] = sink[h];
     }
   }
 
