@@ -24,6 +24,7 @@ namespace {
 
 constexpr double kTimeoutSeconds = 20;  ///< cases are small
 constexpr double kProgressSeconds = 10;
+constexpr double kNoLimit = 1e9;     ///< seconds: --cases alone ends the run
 constexpr double kSizeOnCpu = 0.25;  ///< of cases, which a GPU computes faster
 constexpr int kThreadsOfWorker = 2;  ///< so that a kernel's threads share its work
 
@@ -105,19 +106,22 @@ class Reports {
 /// Lines on stderr, now and then.
 class Lines {
  public:
-  Lines(bool quiet, double seconds) : quiet_(quiet), seconds_(seconds) {}
+  Lines(bool quiet, const FuzzOptions& options) : quiet_(quiet), options_(options) {}
   void operator()(const FuzzResult& result) {
     if (quiet_ || result.seconds < next_) return;
     next_ = result.seconds + kProgressSeconds;
     int64_t ran = 0;
     for (const FuzzTally& t : result.kernels) ran += t.ran;
-    std::cerr << fmt::format("{:.0f} of {:.0f} s: {} ran, {} skipped, {}\n", result.seconds, seconds_, ran,
-                             result.cases() - ran, counted(std::ssize(result.findings), "finding"));
+    const std::string way = options_.seconds < kNoLimit
+                                ? fmt::format("{:.0f} of {:.0f} s", result.seconds, options_.seconds)
+                                : fmt::format("{} of {} cases", result.cases(), options_.cases);
+    std::cerr << fmt::format("{}: {} ran, {} skipped, {}\n", way, ran, result.cases() - ran,
+                             counted(std::ssize(result.findings), "finding"));
   }
 
  private:
   bool quiet_;
-  double seconds_;
+  const FuzzOptions& options_;
   double next_ = kProgressSeconds;
 };
 
@@ -131,7 +135,7 @@ int run_command(const FuzzFlags& flags, const Program& program) {
   options.seed = flags.seed.value_or(0);
   if (!flags.seed) options.seed = seed_of_the_system();
   options.seconds = 60 * flags.minutes;
-  if (options.cases > 0 && !flags.minutes_given) options.seconds = 1e9;
+  if (options.cases > 0 && !flags.minutes_given) options.seconds = kNoLimit;
 
   const bool on_cpu = chosen_devices(o.device, true).front() == "cpu";
   if (on_cpu) options.size = kSizeOnCpu;
@@ -174,7 +178,7 @@ int run_command(const FuzzFlags& flags, const Program& program) {
     return records;
   };
   events.found = [&](const Finding& f) { print_finding(std::cout, f, ++found), std::cout.flush(); };
-  events.progress = Lines(o.quiet, options.seconds);
+  events.progress = Lines(o.quiet, options);
   events.stop = [&] { return stop_requested() || !executor.lost().empty(); };
   const FuzzResult result = fuzz(kernels, options, events);
 
