@@ -49,16 +49,13 @@ inline constexpr std::size_t kMaxSequences = 100'000'000;
 /// packed KV, a case past the address space, more than kMaxCases. A cover or a sample leaves such cases out.
 Expansion expand(const SweepFile& file);
 
-/// Sets the fields that the op and the KV source do not use to their defaults, so that equal problems are
-/// equal.
+/// Sets keys that do not apply to their defaults, and gives values that mean the same one spelling: equal
+/// problems become equal.
 CaseParams normalised(CaseParams params);
 
 std::string case_id(const CaseParams& params);
 
 /// The case as one flow mapping, "{op: attention, kv: paged, ...}", which `run --case` reads back.
 std::string case_yaml(const CaseParams& params);
-
-/// The `--batch` part of an id: the spec itself where it is short, else counts and a digest of the lengths.
-std::string batch_label(const std::vector<SeqLen>& seqs);
 
 }  // namespace attnbench

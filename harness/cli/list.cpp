@@ -7,6 +7,7 @@
 #include "harness/cases/paths.h"
 #include "harness/cli/common.h"
 #include "harness/cli/plugins.h"
+#include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"
 #include "harness/session/plan.h"
 
@@ -65,6 +66,7 @@ void add_list(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("list", "Expand sweeps and print the cases, without running anything");
   auto options = std::make_shared<CaseOptions>();
   auto schema = std::make_shared<bool>(false);
+  auto keys = std::make_shared<bool>(false);
   auto impossible = std::make_shared<bool>(false);
   auto device = std::make_shared<std::string>("auto");
   options->add(*command);
@@ -76,6 +78,8 @@ void add_list(CLI::App& app, Program& program) {
       ->type_name("DEVICE")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command->add_flag("--schema", *schema, "Print the JSON Schema of the YAML format instead");
+  command->add_flag("--keys", *keys,
+                    "Print the keys of a sweep, their values and meaning (Markdown) instead");
   command->add_flag("--impossible", *impossible,
                     "Print the values that no legal case of a cover holds together, and those that make no "
                     "difference together");
@@ -86,6 +90,10 @@ void add_list(CLI::App& app, Program& program) {
     program.chosen = [=, &program] {
       if (*schema) {
         std::cout << json_schema();
+        return 0;
+      }
+      if (*keys) {
+        std::cout << keys_markdown();
         return 0;
       }
       const Cases cases = load_cases(*options);

@@ -122,6 +122,21 @@ std::string length_text(int32_t n) {
   return fmt::format("{}", n);
 }
 
+constexpr std::size_t kLongestBatchInId = 48;
+
+/// FNV-1a over the lengths: stable across platforms, only to tell batches apart in an id.
+uint64_t lengths_digest(const std::vector<SeqLen>& seqs) {
+  uint64_t h = 1469598103934665603ull;
+  const auto mix = [&h](uint32_t x) {
+    for (int byte = 0; byte < 4; ++byte) h = (h ^ ((x >> (8 * byte)) & 0xffu)) * 1099511628211ull;
+  };
+  for (const SeqLen& s : seqs) {
+    mix(static_cast<uint32_t>(s.q));
+    mix(static_cast<uint32_t>(s.k));
+  }
+  return h;
+}
+
 }  // namespace
 
 std::vector<SeqLen> parse_batch_spec(std::string_view spec) { return Reader(spec).batch(); }
@@ -143,6 +158,18 @@ std::string format_batch_spec(const std::vector<SeqLen>& seqs) {
     i = end;
   }
   return spec;
+}
+
+std::string batch_label(const std::vector<SeqLen>& seqs) {
+  std::string spec = format_batch_spec(seqs);
+  if (spec.size() <= kLongestBatchInId) return spec;
+  int64_t q = 0;
+  int64_t k = 0;
+  for (const SeqLen& s : seqs) {
+    q += s.q;
+    k += s.k;
+  }
+  return fmt::format("{}seqs-q{}-s{}-{:08x}", seqs.size(), q, k, static_cast<uint32_t>(lengths_digest(seqs)));
 }
 
 }  // namespace attnbench

@@ -34,4 +34,7 @@ std::vector<SeqLen> parse_batch_spec(std::string_view spec);
 /// k, multiples of 1024^2 get m. An empty batch is "0q0".
 std::string format_batch_spec(const std::vector<SeqLen>& seqs);
 
+/// The batch's part of an id: the spec itself where it is short, else counts and a digest of the lengths.
+std::string batch_label(const std::vector<SeqLen>& seqs);
+
 }  // namespace attnbench

@@ -35,6 +35,7 @@ constexpr const char* kv_name(KvSource kv) {
   constexpr const char* names[] = {"packed", "paged", "contiguous"};
   return names[static_cast<int>(kv)];
 }
+constexpr const char* kv_layout_name(KvLayout l) { return l == KvLayout::kNhd ? "nhd" : "hnd"; }
 constexpr const char* kv_dtype_name(KvDType t) {
   constexpr const char* names[] = {"same", "e4m3", "int8", "int8_k"};
   return names[static_cast<int>(t)];

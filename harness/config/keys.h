@@ -1,5 +1,8 @@
-// The keys of a sweep: ONE table from which the parser, its error messages and the JSON Schema are made.
-// Adding a key is adding a row to keys.cpp (and a field to CaseParams).
+// The keys of a sweep: ONE table that knows them. A loop over it is: the parser with its errors, the JSON
+// Schema, the table in configs/README.md, a case's inline YAML and id, which cases are the same problem, the
+// parameters in reports, and the features that a case asks of a kernel.
+//
+// Adding a plain key is adding a field to CaseParams and a row to keys.cpp.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +12,11 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/config/yaml_read.h"
+#include "harness/config/case_params.h"
 
 namespace attnbench {
+
+struct Field;  // yaml_read.h
 
 /// What one value means: its canonical text and what it does to a case.
 struct KeyValue {
@@ -20,14 +25,46 @@ struct KeyValue {
 };
 
 struct SweepKey {
+  using Json = nlohmann::ordered_json;
+  using Params = const CaseParams&;
+
   std::string name;
-  std::string doc;                ///< one line, the description in the schema
-  nlohmann::ordered_json schema;  ///< of one value; lists of values are added by json_schema()
+  std::string doc;  ///< Markdown, one paragraph: the description in the schema and in configs/README.md
+  Json schema;      ///< of one value; lists of values are added by json_schema()
   /// Reads one value; `seed` is the file's, for what draws. Errors: ConfigError.
   std::function<KeyValue(const Field& field, uint64_t seed)> read;
+  /// The case's value as canonical text, which `read` takes back.
+  std::function<std::string(Params)> text;
+  /// Gives the case the default.
+  std::function<void(CaseParams&)> reset;
+  /// Adds the value to the parameters of a record, under one name or several.
+  std::function<void(Json&, Params)> report;
+
+  // What follows may be missing.
+  std::string values;                        ///< Markdown, where the schema does not say it as well
+  std::function<bool(Params)> condition;     ///< whether the key means anything in this case
+  std::function<void(CaseParams&)> unify;    ///< one spelling of values that mean the same
+  std::function<std::string(Params)> label;  ///< its part of the id, with the separator before it
+  std::function<uint64_t(Params)> features;  ///< what it asks of a kernel
+  bool written = false;                      ///< in inline YAML, its default too
+
+  bool applies(Params p) const { return !condition || condition(p); }
+
+  // A row is written as a chain: word_key(...).when(is_paged).labelled(...).
+  SweepKey when(std::function<bool(Params)> f) && { return condition = std::move(f), std::move(*this); }
+  SweepKey unified(std::function<void(CaseParams&)> f) && { return unify = std::move(f), std::move(*this); }
+  SweepKey labelled(std::function<std::string(Params)> f) && {
+    return label = std::move(f), std::move(*this);
+  }
+  SweepKey needing(std::function<uint64_t(Params)> f) && { return features = std::move(f), std::move(*this); }
+  SweepKey reported(std::function<void(Json&, Params)> f) && {
+    return report = std::move(f), std::move(*this);
+  }
+  SweepKey taking(std::string v) && { return values = std::move(v), std::move(*this); }
+  SweepKey always_written() && { return written = true, std::move(*this); }
 };
 
-/// In the order of the documentation.
+/// In the order of ids and of the documentation. A key stands behind those that decide whether it applies.
 const std::vector<SweepKey>& sweep_keys();
 
 /// Or null.
@@ -35,5 +72,14 @@ const SweepKey* find_sweep_key(std::string_view name);
 
 /// The names of all keys, then `more`: what errors list as allowed.
 std::vector<std::string> sweep_key_names(const std::vector<std::string>& more = {});
+
+/// What the case asks of a kernel: bits of Feature (kernels/contract/kernel.h).
+uint64_t features_of(const CaseParams& params);
+
+/// The parameters of a record, of every key.
+nlohmann::ordered_json reported_params(const CaseParams& params);
+
+/// The table of configs/README.md.
+std::string keys_markdown();
 
 }  // namespace attnbench

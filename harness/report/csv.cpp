@@ -7,7 +7,7 @@
 #include <system_error>
 #include <vector>
 
-#include "harness/config/batch_spec.h"
+#include "harness/config/keys.h"
 #include "harness/report/text.h"
 
 namespace attnbench {
@@ -17,11 +17,6 @@ struct Column {
   const char* name;
   std::function<std::string(const Record&)> value;
 };
-
-template <class F>
-auto of_params(F get) {
-  return [get](const Record& r) { return std::to_string(get(r.item.params)); };
-}
 
 /// A figure of the check, the time or the roofline; empty where that part is missing.
 auto check(double Verdict::*field) {
@@ -39,19 +34,12 @@ auto counted(std::optional<double> CounterReading::*field) {
   };
 }
 
-int64_t total(const CaseParams& p, int32_t SeqLen::*length) {
-  int64_t sum = 0;
-  for (const SeqLen& s : p.seqs) sum += s.*length;
-  return sum;
-}
-
+/// Those of the record itself; the parameters of its case come behind them.
 const std::vector<Column>& columns() {
-  using P = const CaseParams&;
   static const std::vector<Column> list = {
       {"name", [](const Record& r) { return record_name(r); }},
       {"id", [](const Record& r) { return r.item.id; }},
       {"sweep", [](const Record& r) { return r.item.sweep; }},
-      {"op", [](const Record& r) { return std::string(op_name(r.item.params.op)); }},
       {"kernel", [](const Record& r) { return r.kernel; }},
       {"device", [](const Record& r) { return r.device; }},
       {"seed", [](const Record& r) { return std::to_string(r.item.seed); }},
@@ -84,54 +72,8 @@ const std::vector<Column>& columns() {
       {"max_abs", check(&Verdict::max_abs)},
       {"max_rel", check(&Verdict::max_rel)},
       {"lse_max_z", check(&Verdict::lse_max_z)},
-      {"dtype", [](const Record& r) { return std::string(dtype_name(r.item.params.dtype)); }},
-      {"num_heads_q", of_params([](P p) { return p.num_heads_q; })},
-      {"num_heads_kv", of_params([](P p) { return p.num_heads_kv; })},
-      {"head_dim", of_params([](P p) { return p.head_dim; })},
-      {"batch", [](const Record& r) { return format_batch_spec(r.item.params.seqs); }},
-      {"num_seqs", of_params([](P p) { return p.seqs.size(); })},
-      {"total_q", of_params([](P p) { return total(p, &SeqLen::q); })},
-      {"total_k", of_params([](P p) { return total(p, &SeqLen::k); })},
-      {"kv", [](const Record& r) { return kv_name(r.item.params.kv); }},
-      {"kv_layout",
-       [](const Record& r) { return r.item.params.kv_layout == KvLayout::kHnd ? "hnd" : "nhd"; }},
-      {"block_size", of_params([](P p) { return p.block_size; })},
-      {"page_layout", [](const Record& r) { return page_layout_name(r.item.params.page_layout); }},
-      {"causal", [](const Record& r) { return r.item.params.causal ? "true" : "false"; }},
-      {"window_left", of_params([](P p) { return p.window_left; })},
-      {"window_right", of_params([](P p) { return p.window_right; })},
-      {"softcap", [](const Record& r) { return exact(r.item.params.softcap); }},
-      {"data", [](const Record& r) { return std::string(profile_name(r.item.params.data)); }},
       {"repro", [](const Record& r) { return r.repro; }},
-      {"alibi", [](const Record& r) { return alibi_name(r.item.params.alibi); }},
-      {"alibi_sqrt", [](const Record& r) { return r.item.params.alibi_sqrt ? "true" : "false"; }},
-      {"sinks", [](const Record& r) { return r.item.params.sinks ? "true" : "false"; }},
-      {"num_splits", of_params([](P p) { return p.num_splits; })},
-      {"q_dtype", [](const Record& r) { return dtype_name(r.item.params.type_of_q()); }},
-      {"kv_dtype",
-       [](const Record& r) {
-         const CaseParams& p = r.item.params;
-         return p.kv_dtype == KvDType::kSame ? dtype_name(p.dtype) : kv_dtype_name(p.kv_dtype);
-       }},
-      {"leftpad", of_params([](P p) { return p.leftpad; })},
-      {"shared_prefix", of_params([](P p) { return p.shared_prefix; })},
-      {"path", [](const Record& r) { return path_name(r.item.params.path); }},
-      {"states", of_params([](P p) { return p.states; })},
-      {"empty_states", [](const Record& r) { return exact(r.item.params.empty_states); }},
-      {"lse_layout",
-       [](const Record& r) { return r.item.params.lse_token_major ? "token_major" : "head_major"; }},
-      {"partial_dtype", [](const Record& r) { return dtype_name(r.item.params.type_of_partial()); }},
-      {"head_dim_v", of_params([](P p) { return p.dim_v(); })},
-      {"probs", [](const Record& r) { return r.item.params.probs ? "true" : "false"; }},
-      {"dropout", [](const Record& r) { return exact(r.item.params.dropout); }},
       {"probs_max_z", check(&Verdict::probs_max_z)},
-      {"scales", [](const Record& r) { return scales_name(r.item.params.scales); }},
-      {"append", [](const Record& r) { return r.item.params.append ? "in_call" : "none"; }},
-      {"new_tokens", of_params([](P p) { return p.new_tokens; })},
-      {"rotary", [](const Record& r) { return rotary_name(r.item.params.rotary); }},
-      {"rotary_dim", of_params([](P p) { return p.rotary == Rotary::kNone ? 0 : p.rotary_width(); })},
-      {"expired", [](const Record& r) { return expired_name(r.item.params.expired); }},
-      {"rotary_q", [](const Record& r) { return rotary_q_name(r.item.params.rotary_q); }},
       {"executed_flop",
        [](const Record& r) {
          return r.roofline && r.roofline->executed_flop ? exact(*r.roofline->executed_flop) : "";
@@ -148,6 +90,12 @@ const std::vector<Column>& columns() {
       {"counters_reason", [](const Record& r) { return r.counters ? r.counters->reason : ""; }},
   };
   return list;
+}
+
+std::string cell(const nlohmann::ordered_json& value) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  return value.is_number_float() ? exact(value.get<double>()) : value.dump();
 }
 
 bool is_number(const std::string& text) {
@@ -177,17 +125,17 @@ std::string csv_field(std::string_view text) {
 
 void write_csv(std::ostream& out, std::span<const Record> records) {
   const char* separator = "";
-  for (const Column& c : columns()) {
-    out << separator << c.name;
+  const auto put = [&](std::string_view text) {
+    out << separator << text;
     separator = ",";
-  }
+  };
+  for (const Column& c : columns()) put(c.name);
+  for (const auto& [name, value] : reported_params(CaseParams{}).items()) put(name);
   out << '\n';
   for (const Record& r : records) {
     separator = "";
-    for (const Column& c : columns()) {
-      out << separator << csv_field(c.value(r));
-      separator = ",";
-    }
+    for (const Column& c : columns()) put(csv_field(c.value(r)));
+    for (const auto& [name, value] : reported_params(r.item.params).items()) put(csv_field(cell(value)));
     out << '\n';
   }
 }

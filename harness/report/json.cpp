@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 
-#include "harness/config/batch_spec.h"
+#include "harness/config/keys.h"
 
 namespace attnbench {
 namespace {
@@ -15,71 +15,6 @@ using Json = nlohmann::ordered_json;
 /// null where the number is not finite.
 Json number(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
 Json number(const std::optional<double>& v) { return v ? number(*v) : Json(nullptr); }
-
-Json params_to_json(const CaseParams& p) {
-  Json j;
-  j["op"] = op_name(p.op);
-  j["dtype"] = dtype_name(p.dtype);
-  j["num_heads_q"] = p.num_heads_q;
-  j["num_heads_kv"] = p.num_heads_kv;
-  j["head_dim"] = p.head_dim;
-  j["head_dim_v"] = p.dim_v();
-  j["v_is_k_view"] = p.v_is_k_view;
-  j["batch"] = format_batch_spec(p.seqs);
-  int64_t total_q = 0, total_k = 0;
-  int32_t max_q = 0, max_k = 0;
-  for (const SeqLen& s : p.seqs) {
-    total_q += s.q;
-    total_k += s.k;
-    max_q = std::max(max_q, s.q);
-    max_k = std::max(max_k, s.k);
-  }
-  j["num_seqs"] = p.seqs.size();
-  j["total_q"] = total_q;
-  j["total_k"] = total_k;
-  j["max_q"] = max_q;
-  j["max_k"] = max_k;
-  j["allow_short_kv"] = p.allow_short_kv;
-  j["q_dtype"] = dtype_name(p.type_of_q());
-  j["kv_dtype"] = p.kv_dtype == KvDType::kSame ? dtype_name(p.dtype) : kv_dtype_name(p.kv_dtype);
-  j["kv"] = kv_name(p.kv);
-  j["kv_layout"] = p.kv_layout == KvLayout::kHnd ? "hnd" : "nhd";
-  j["block_size"] = p.block_size;
-  j["page_layout"] = page_layout_name(p.page_layout);
-  j["gap_tokens"] = p.gap_tokens;
-  j["causal"] = p.causal;
-  j["window_left"] = p.window_left;
-  j["window_right"] = p.window_right;
-  j["expired"] = expired_name(p.expired);
-  j["softmax_scale"] = number(p.softmax_scale);
-  j["softcap"] = number(p.softcap);
-  j["alibi"] = alibi_name(p.alibi);
-  j["alibi_sqrt"] = p.alibi_sqrt;
-  j["sinks"] = p.sinks;
-  j["num_splits"] = p.num_splits;
-  j["probs"] = p.probs;
-  j["dropout"] = number(p.dropout);
-  j["leftpad"] = p.leftpad;
-  j["cache_batch_idx"] = p.shuffled_cache ? "shuffled" : "identity";
-  j["scales"] = scales_name(p.scales);
-  j["append"] = p.append ? "in_call" : "none";
-  j["new_tokens"] = p.new_tokens;
-  j["rotary"] = rotary_name(p.rotary);
-  j["rotary_dim"] = p.rotary == Rotary::kNone ? 0 : p.rotary_width();
-  j["rotary_q"] = rotary_q_name(p.rotary_q);
-  j["padding_tokens"] = p.padding_tokens;
-  j["states"] = p.states;
-  j["empty_states"] = number(p.empty_states);
-  j["lse_layout"] = p.lse_token_major ? "token_major" : "head_major";
-  j["partial_dtype"] = dtype_name(p.type_of_partial());
-  j["shared_prefix"] = p.shared_prefix;
-  j["path"] = path_name(p.path);
-  j["decode_threshold"] = p.path == Path::kSplitDecode ? p.decode_threshold : 0;
-  j["dcp_ranks"] = p.path == Path::kDcp ? p.dcp_ranks : 0;
-  j["dcp_interleave"] = p.path == Path::kDcp ? p.dcp_interleave : 0;
-  j["data"] = profile_name(p.data);
-  return j;
-}
 
 Json check_to_json(const Verdict& v) {
   Json j;
@@ -213,7 +148,7 @@ Json attnbench_to_json(const Record& r) {
   j["kernel"] = r.kernel;
   j["device"] = r.device;
   j["seed"] = r.item.seed;
-  j["params"] = params_to_json(r.item.params);
+  j["params"] = reported_params(r.item.params);
   j["repro"] = r.repro;
   j["status"] = status_name(r.status);
   j["reason"] = r.reason;

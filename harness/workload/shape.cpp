@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/config/keys.h"
 #include "harness/workload/merge_inputs.h"
 #include "harness/workload/workload.h"
 
@@ -9,41 +10,6 @@ namespace attnbench {
 namespace {
 
 uint64_t dtype_feature(DType t) { return t == DType::kBf16 ? kBf16 : t == DType::kFp16 ? kFp16 : kFp32; }
-
-/// Whether some query turns to another position than its diagonal. Positions are linear in the query.
-bool turns_off_diagonal(const CaseParams& p) {
-  return std::any_of(p.seqs.begin(), p.seqs.end(), [&](const SeqLen& s) {
-    return s.q > 0 && (p.rotary_position(s, 0) != s.k - s.q || p.rotary_position(s, s.q - 1) != s.k - 1);
-  });
-}
-
-uint64_t features_of_case(const CaseParams& p) {
-  uint64_t f = dtype_feature(p.dtype);
-  if (p.type_of_q() == DType::kE4m3) f |= kE4m3Q;
-  if (p.type_of_q() == DType::kInt8) f |= kInt8Q;
-  if (p.type_of_k() == DType::kE4m3) f |= kE4m3Kv;
-  if (p.type_of_k() == DType::kInt8) f |= kInt8K;
-  if (p.type_of_v() == DType::kInt8) f |= kInt8V;
-  if (p.head_dim_v != 0) f |= kHeadDimV;
-  if (p.probs) f |= kProbs;
-  if (p.dropout > 0) f |= kDropout;
-  if (p.v_is_k_view) f |= kVIsK;
-  f |= p.kv == KvSource::kPaged ? kPagedKv : p.kv == KvSource::kContiguous ? kContiguousKv : kPackedKv;
-  if (p.kv == KvSource::kPaged && p.kv_layout == KvLayout::kHnd) f |= kHnd;
-  if (p.gap_tokens > 0) f |= kPartialKv;
-  if (p.causal) f |= kCausal;
-  if (p.window_left >= 0 || p.window_right >= 0) f |= kWindow;
-  if (p.softcap > 0) f |= kSoftcap;
-  if (p.alibi != Alibi::kNone) f |= kAlibi;
-  if (p.sinks) f |= kSinks;
-  if (p.num_splits > 0) f |= kSplitKv;
-  if (p.append) f |= kAppend;
-  if (p.computes_scales(false)) f |= kKTokenScales;
-  if (p.computes_scales(true)) f |= kVTokenScales;
-  if (p.rotary != Rotary::kNone) f |= kRotary;
-  if (p.rotary != Rotary::kNone && turns_off_diagonal(p)) f |= kRotaryQ;
-  return f;
-}
 
 RotaryParams rotary_shape(const CaseParams& p) {
   RotaryParams r{};
@@ -110,7 +76,7 @@ OpParams Workload::shape_params(const Case& item, bool padded) {
   const TokenStrides v_new = token_strides(p.num_heads_kv, p.head_dim, pad(Pad::kNewV));
   if (p.op == Op::kKvAppend) {
     KvAppendParams& a = op.kv_append = KvAppendParams{};
-    a.features = features_of_case(p);
+    a.features = features_of(p);
     a.num_heads_kv = p.num_heads_kv;
     a.head_dim = p.head_dim;
     a.dtype_in = p.dtype;
@@ -135,7 +101,7 @@ OpParams Workload::shape_params(const Case& item, bool padded) {
     return op;
   }
   AttentionParams& a = op.attention = AttentionParams{};
-  a.features = features_of_case(p);
+  a.features = features_of(p);
   a.batch = static_cast<int32_t>(p.seqs.size());
   a.num_heads_q = p.num_heads_q;
   a.num_heads_kv = p.num_heads_kv;

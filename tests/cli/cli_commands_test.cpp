@@ -135,6 +135,16 @@ TEST(CliList, SchemaIsJsonAndTheOneInConfigs) {
       << "attnbench list --schema > configs/attnbench.schema.json";
 }
 
+TEST(CliList, KeysAreTheTableOfTheReadme) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(scratch, {"list", "--keys"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("| `kv_layout` | `nhd`, `hnd` | `nhd` |"));
+  EXPECT_THAT(read_text(source_path("configs/README.md")),
+              HasSubstr("<!-- keys -->\n" + o.out + "<!-- end -->"))
+      << "attnbench list --keys";
+}
+
 TEST(CliKernels, ListsEachWithWhatItSupports) {
   const Scratch scratch;
   const Outcome o = run_attnbench(scratch, {"kernels"});

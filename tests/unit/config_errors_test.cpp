@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadText{
             SWEEP("name: decode\n    blok_size: 16"), "4:5",
-            "unknown key 'blok_size' in sweep 'decode'; did you mean 'block_size'? allowed: op, kv, batch, "},
+            "unknown key 'blok_size' in sweep 'decode'; did you mean 'block_size'? allowed: op, kv, block_size, "},
         BadText{SWEEP("qwertyuiop: 16"), "3:5",
                 "unknown key 'qwertyuiop' in sweep 'sweep1'; allowed: op, kv,"},
         BadText{SWEEP("seed: 16"), "3:5", "seed belongs at the top level of the file, or in --seed"},

@@ -1,0 +1,84 @@
+// The kinds of rows of the key table. For keys.cpp and key_kinds.cpp only.
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/config/keys.h"
+#include "harness/config/yaml_read.h"
+
+namespace attnbench {
+
+inline constexpr int32_t kMaxHeads = 1024;
+inline constexpr int32_t kMaxHeadDim = 576;
+inline constexpr int32_t kMaxHeadDimV = 512;
+inline constexpr int32_t kMaxRotaryDim = 256;
+
+/// A row for one field, but for `read`, `schema` and `text`.
+template <class T>
+SweepKey field_key(std::string name, std::string doc, T CaseParams::*member) {
+  SweepKey key;
+  key.name = std::move(name);
+  key.doc = std::move(doc);
+  key.reset = [member, value = CaseParams{}.*member](CaseParams& p) { p.*member = value; };
+  return key;
+}
+
+/// Values are words, each standing for a value of a field. Reported as the word.
+template <class T>
+SweepKey word_key(std::string name, std::string doc, T CaseParams::*member,
+                  std::vector<std::pair<std::string, T>> words) {
+  SweepKey key = field_key(std::move(name), std::move(doc), member);
+  std::vector<std::string> names;
+  for (const auto& [word, value] : words) names.push_back(word);
+  key.schema = {{"enum", names}};
+  key.read = [=](const Field& field, uint64_t) -> KeyValue {
+    if (!field.node.IsScalar()) field.fail_expected(fmt::format("one of: {}", fmt::join(names, ", ")));
+    const std::string& text = field.node.Scalar();
+    for (const auto& [word, value] : words) {
+      if (text == word) return {word, [member, v = value](CaseParams& p) { p.*member = v; }};
+    }
+    field.fail(fmt::format("unknown value '{}'{}", text.substr(0, 60), suggest(text, names)));
+  };
+  key.text = [member, words](const CaseParams& p) -> std::string {
+    for (const auto& [word, value] : words) {
+      if (p.*member == value) return word;
+    }
+    return "?";  // no field holds a value without a word
+  };
+  key.report = [name = key.name, text = key.text](SweepKey::Json& j, const CaseParams& p) {
+    j[name] = text(p);
+  };
+  return key;
+}
+
+/// The words of an enumeration from 0 on, by its name function.
+template <class T>
+std::vector<std::pair<std::string, T>> words_of(const char* (*name)(T), std::initializer_list<T> values) {
+  std::vector<std::pair<std::string, T>> words;
+  for (const T value : values) words.emplace_back(name(value), value);
+  return words;
+}
+
+SweepKey integer_key(std::string name, std::string doc, int32_t CaseParams::*member, int32_t lo, int32_t hi);
+SweepKey bool_key(std::string name, std::string doc, bool CaseParams::*member);
+
+/// A number; `is_legal` says which, `expected` says so in words, `schema` as JSON Schema.
+SweepKey number_key(std::string name, std::string doc, double CaseParams::*member, bool (*is_legal)(double),
+                    std::string expected, SweepKey::Json schema);
+
+// Keys whose values have a form of their own.
+SweepKey heads_key();
+SweepKey window_key();
+SweepKey softmax_scale_key();
+SweepKey head_dim_v_key();
+SweepKey batch_key();
+
+/// Kernels take numbers as float: a value that is 0 or infinite there would mean something else.
+bool is_positive_float(double x);
+
+}  // namespace attnbench

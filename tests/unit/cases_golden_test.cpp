@@ -1,0 +1,59 @@
+// Ids name cases in baselines that lie in repositories of others: those of configs/ may not change unseen.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "harness/cases/case.h"
+
+namespace attnbench {
+namespace {
+
+/// FNV-1a.
+uint64_t digest_of(uint64_t digest, const std::string& text) {
+  for (const char c : text) digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return digest;
+}
+
+/// A line for each sweep of a file: its cases, and a digest of their ids in order.
+std::string golden_lines(const std::filesystem::path& file) {
+  struct Line {
+    std::string sweep;
+    std::size_t cases = 0;
+    uint64_t digest = 0xcbf29ce484222325u;
+  };
+  std::vector<Line> lines;
+  for (const Case& c : expand(load_sweep_file(file.string())).cases) {
+    if (lines.empty() || lines.back().sweep != c.sweep) lines.push_back({c.sweep});
+    ++lines.back().cases;
+    lines.back().digest = digest_of(lines.back().digest, c.id + "\n");
+  }
+  std::string text;
+  for (const Line& l : lines)
+    text += fmt::format("{} {} {} {:016x}\n", file.filename().string(), l.sweep, l.cases, l.digest);
+  return text;
+}
+
+TEST(Golden, IdsOfConfigsAreWhatTheyWere) {
+  const std::filesystem::path root = ATTNBENCH_SOURCE_DIR;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "configs")) {
+    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  std::string now;
+  for (const auto& file : files) now += golden_lines(file);
+  std::ifstream in(root / "tests/unit/golden_ids.txt");
+  std::stringstream before;
+  before << in.rdbuf();
+  EXPECT_EQ(now, before.str()) << "if a change of ids is meant, or a sweep changed, write the first of these "
+                                  "to tests/unit/golden_ids.txt; ids that change make baselines useless";
+}
+
+}  // namespace
+}  // namespace attnbench

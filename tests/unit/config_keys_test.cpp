@@ -1,0 +1,97 @@
+// Every row of the key table: its value as text is what the parser reads, its default is the field's, and
+// reports name it once.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/config/keys.h"
+#include "harness/config/sweep_file.h"
+
+namespace attnbench {
+namespace {
+
+using Json = SweepKey::Json;
+
+/// Values that the schema allows: all words, both ends of integers, a number inside.
+void add_values(const Json& schema, std::vector<std::string>& values) {
+  if (schema.contains("anyOf")) {
+    for (const Json& option : schema.at("anyOf")) add_values(option, values);
+  } else if (schema.contains("enum")) {
+    for (const Json& word : schema.at("enum")) values.push_back(word.get<std::string>());
+  } else if (schema.contains("const")) {
+    values.push_back(schema.at("const").get<std::string>());
+  } else if (schema.value("type", "") == "boolean") {
+    values.insert(values.end(), {"true", "false"});
+  } else if (schema.value("type", "") == "integer") {
+    values.push_back(schema.at("minimum").dump());
+    values.push_back(schema.at("maximum").dump());
+  } else if (schema.value("type", "") == "number") {
+    values.push_back("0.5");
+  }
+}
+
+std::vector<std::string> values_of(const SweepKey& key) {
+  if (key.name == "heads") return {"6/3", "5"};
+  if (key.name == "window") return {"none", "\"4095,0\"", "\"-1,7\""};
+  if (key.name == "batch") return {"2q2k_32q1s1k", "q7"};
+  std::vector<std::string> values;
+  add_values(key.schema, values);
+  return values;
+}
+
+Setting read(const std::string& key, const std::string& value) {
+  return parse_inline_case(fmt::format("{{{}: {}}}", key, value)).sweeps.at(0).fixed.at(0);
+}
+
+TEST(Keys, TextIsWhatIsRead) {
+  for (const SweepKey& key : sweep_keys()) {
+    const std::vector<std::string> values = values_of(key);
+    EXPECT_GE(values.size(), 1u) << key.name;
+    for (const std::string& value : values) {
+      SCOPED_TRACE(key.name + ": " + value);
+      const Setting setting = read(key.name, value);
+      CaseParams params;
+      setting.apply(params);
+      EXPECT_EQ(key.text(params), setting.text);
+      key.reset(params);
+      EXPECT_EQ(params, CaseParams{});
+    }
+  }
+}
+
+TEST(Keys, EveryValueChangesTextAndReport) {
+  for (const SweepKey& key : sweep_keys()) {
+    std::set<std::string> texts, reports;
+    CaseParams paged;  // where rotary_dim and such are reported as they are
+    paged.kv = KvSource::kPaged;
+    paged.rotary = Rotary::kNeox;
+    paged.dtype = DType::kFp16;
+    for (const std::string& value : values_of(key)) {
+      CaseParams params = paged;
+      read(key.name, value).apply(params);
+      Json report;
+      key.report(report, params);
+      texts.insert(key.text(params));
+      reports.insert(report.dump());
+    }
+    EXPECT_EQ(texts.size(), values_of(key).size()) << key.name;
+    EXPECT_GE(reports.size(), std::min<std::size_t>(values_of(key).size(), 2)) << key.name;
+  }
+}
+
+TEST(Keys, ReportsNameEachParameterOnce) {
+  std::set<std::string> names;
+  for (const SweepKey& key : sweep_keys()) {
+    Json report;
+    key.report(report, CaseParams{});
+    EXPECT_FALSE(report.empty()) << key.name;
+    for (const auto& [name, value] : report.items()) EXPECT_TRUE(names.insert(name).second) << name;
+  }
+}
+
+}  // namespace
+}  // namespace attnbench
