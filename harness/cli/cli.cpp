@@ -94,33 +94,15 @@ int run_command(Program& program) {
     set_advice("");
     set_in_hand(program.plugins.empty() ? "" : "the static destructors, as the program ends");
     return code;
-  } catch (const ConfigError& e) {
-    std::cerr << one_line(e.what()) << "\n";  // it quotes a file, which may hold anything
-    return 2;
-  } catch (const ResultsError& e) {
-    std::cerr << one_line(e.what()) << "\n";
-    return 2;
-  } catch (const FileError& e) {
-    std::cerr << one_line(e.what()) << "\n";
-    return 2;
-  } catch (const UsageError& e) {
-    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
-    return 2;
-  } catch (const DeviceError& e) {
-    std::cerr << "attnbench: device error: " << one_line(e.what()) << "\n";
-    return 5;
-  } catch (const KernelError& e) {
-    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
-    return 5;
-  } catch (const PluginCrash& e) {
-    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
-    return 5;
+  } catch (const Error& e) {
+    std::cerr << one_line(e.message()) << "\n";  // it may quote a file, which may hold anything
+    return e.exit_code();
   } catch (const std::bad_alloc&) {
     std::cerr << "attnbench: error: not enough host memory\n";
-    return 5;
+    return kExitFailure;
   } catch (const std::exception& e) {
-    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
-    return 2;
+    std::cerr << "attnbench: internal error, please report it: " << one_line(e.what()) << "\n";
+    return kExitFailure;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/error.h"
 #include "harness/run/plugin.h"
 #include "harness/session/session.h"
 #include "kernels/registry.h"
@@ -37,9 +38,9 @@ void add_selftest(CLI::App& app, Program& program);
 void add_fuzz(CLI::App& app, Program& program);
 
 /// A mistake in how the program was called: printed to stderr, exit code 2.
-class UsageError : public std::runtime_error {
+class UsageError : public Error {
  public:
-  using std::runtime_error::runtime_error;
+  using Error::Error;
 };
 
 /// Parses and runs; returns the exit code. The kernel table is the caller's, so that tests can add faulty

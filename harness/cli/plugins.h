@@ -4,13 +4,14 @@
 #include <string>
 
 #include "harness/cli/cli.h"
+#include "harness/error.h"
 
 namespace attnbench::cli {
 
 /// A plug-in that ends or stops the process that opens it: exit code 5, as for any kernel that crashes.
-class PluginCrash : public std::runtime_error {
+class PluginCrash : public Error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit PluginCrash(const std::string& what) : Error(what, kExitFailure) {}
 };
 
 /// --plugin; what is given goes to program.plugin_files.

@@ -9,6 +9,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/profiler_tool.h"
+#include "harness/error.h"
 #include "harness/report/ncu_csv.h"
 #include "harness/run/last_words.h"
 #include "harness/run/launcher.h"
@@ -53,12 +54,12 @@ bool print_figures(const ProfilerCall& call, const Case& item, int launches) {
                               "--print-units", "base"},
                              csv);
   try {
-    if (rc != 0) throw std::runtime_error(fmt::format("ncu --import ended with {}", rc));
+    if (rc != 0) throw Error(fmt::format("ncu --import ended with {}", rc));
     const std::vector<NcuLaunch> kernels = parse_ncu_csv(csv);
-    if (kernels.empty()) throw std::runtime_error("it holds no launch");
+    if (kernels.empty()) throw Error("it holds no launch");
     std::cout << ncu_summary(kernels, cost_of(item.params).bytes, launches);
     return true;
-  } catch (const std::exception& e) {
+  } catch (const Error& e) {
     std::cerr << fmt::format("attnbench: {}: {}\n", profiler_report(call).string(), e.what());
     return false;
   }

@@ -180,7 +180,7 @@ int run(const RunOptions& given, const Program& program) {
   RunOptions o = given;
   try {
     check_formats(o.formats);
-  } catch (const std::invalid_argument& e) {
+  } catch (const Error& e) {
     throw UsageError(fmt::format("--format: {}", e.what()));
   }
   if (const auto wrong = wrong_check(o.check)) throw UsageError("--check: " + *wrong);

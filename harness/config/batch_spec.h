@@ -4,19 +4,19 @@
 // benchmark writes.
 #pragma once
 
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "harness/config/case_params.h"
+#include "harness/error.h"
 
 namespace attnbench {
 
 /// A spec that cannot be read: what() says what is wrong, `offset` where (characters from 0).
-class BatchSpecError : public std::runtime_error {
+class BatchSpecError : public Error {
  public:
-  BatchSpecError(const std::string& what, std::size_t at) : std::runtime_error(what), offset(at) {}
+  BatchSpecError(const std::string& what, std::size_t at) : Error(what), offset(at) {}
   std::size_t offset;
 };
 

@@ -1,10 +1,11 @@
 // The value of `batch` in YAML: a spec of the grammar (batch_spec.h) or a mapping of lengths and a count.
 //
-//   {lengths: X, count: N}          q = s = X          X, Y: an integer, a list of integers (its size is the
-//   count), {q: X, s: Y, count: N}                             or a distribution: {constant: 5}, {uniform:
-//   [16, 512]}, {q: X, context: Y, count: N}    s = q + context    {lognormal: {median: 800, sigma: 1.0}},
-//   each beside an
-//                                                      optional clip: [16, 8192]
+//   {lengths: X, count: N}          q = s = X
+//   {q: X, s: Y, count: N}
+//   {q: X, context: Y, count: N}    s = q + context
+//
+// X and Y are an integer, a list of integers (its size is the count), or a distribution: {constant: 5},
+// {uniform: [16, 512]}, {lognormal: {median: 800, sigma: 1.0}}, each beside an optional clip: [16, 8192].
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <memory>
 
 #include "harness/config/batch_spec.h"
@@ -102,6 +103,9 @@ KeyValue read_batch_key(const Field& field, uint64_t seed) {
   return {format_batch_spec(*seqs), [=](CaseParams& p) { p.seqs = *seqs; }};
 }
 
+/// null where the number is not finite, which JSON cannot say.
+Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
+
 void report_batch(Json& j, const CaseParams& p) {
   j["batch"] = format_batch_spec(p.seqs);
   int64_t total_q = 0, total_k = 0;
@@ -148,7 +152,7 @@ SweepKey bool_key(std::string name, std::string doc, bool CaseParams::*member) {
 }
 
 SweepKey number_key(std::string name, std::string doc, double CaseParams::*member, bool (*is_legal)(double),
-                    std::string expected, Json schema) {
+                    const std::string& expected, Json schema) {
   SweepKey key = field_key(std::move(name), std::move(doc), member);
   key.schema = std::move(schema);
   key.read = [=](const Field& field, uint64_t) -> KeyValue {
@@ -158,7 +162,9 @@ SweepKey number_key(std::string name, std::string doc, double CaseParams::*membe
     return {fmt::format("{}", x), [=](CaseParams& p) { p.*member = x; }};
   };
   key.text = [member](const CaseParams& p) { return fmt::format("{}", p.*member); };
-  key.report = [member, name = key.name](Json& j, const CaseParams& p) { j[name] = p.*member; };
+  key.report = [member, name = key.name](Json& j, const CaseParams& p) {
+    j[name] = finite_or_null(p.*member);
+  };
   return key;
 }
 
@@ -210,7 +216,7 @@ SweepKey softmax_scale_key() {
     return p.softmax_scale ? fmt::format("{}", *p.softmax_scale) : "default";
   };
   key.report = [](Json& j, const CaseParams& p) {
-    j["softmax_scale"] = p.softmax_scale ? Json(*p.softmax_scale) : Json(nullptr);
+    j["softmax_scale"] = p.softmax_scale ? finite_or_null(*p.softmax_scale) : Json(nullptr);
   };
   return key;
 }

@@ -69,7 +69,7 @@ SweepKey bool_key(std::string name, std::string doc, bool CaseParams::*member);
 
 /// A number; `is_legal` says which, `expected` says so in words, `schema` as JSON Schema.
 SweepKey number_key(std::string name, std::string doc, double CaseParams::*member, bool (*is_legal)(double),
-                    std::string expected, SweepKey::Json schema);
+                    const std::string& expected, SweepKey::Json schema);
 
 // Keys whose values have a form of their own.
 SweepKey heads_key();

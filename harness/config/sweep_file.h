@@ -8,18 +8,18 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "harness/config/case_params.h"
+#include "harness/error.h"
 
 namespace attnbench {
 
-class ConfigError : public std::runtime_error {
+class ConfigError : public Error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit ConfigError(const std::string& what) : Error(what, kExitUsage, "") {}  // it names its place itself
 };
 
 /// One value of one key: what it was called in the file, and what it does to a case.

@@ -11,6 +11,7 @@
 #include "harness/device/cpu_ceilings.h"
 #include "harness/device/cpu_info.h"
 #include "harness/device/device.h"
+#include "harness/error.h"
 
 namespace attnbench {
 namespace {
@@ -79,7 +80,7 @@ class CpuDevice final : public Device {
 
   Sample time_launch(const std::function<void()>& launch, CacheMode cache) override {
     if (cache == CacheMode::kColdCode) {
-      throw std::invalid_argument("the cpu device cannot empty its instruction caches");
+      throw Error("the cpu device cannot empty its instruction caches");
     }
     Sample sample;
     sample.cores_us = us_of([&] { turn_cores(info_.threads); });

@@ -1,18 +1,18 @@
 // CUPTI's functions, found in a library that is opened at run time.
 #pragma once
 
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "harness/device/cupti_abi.h"
+#include "harness/error.h"
 
 namespace attnbench::cupti {
 
 /// A call that CUPTI refused, or a library that cannot be used; what() is for people and names the mend.
-class Refusal : public std::runtime_error {
+class Refusal : public Error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Refusal(const std::string& what) : Error(what, kExitFailure) {}
 };
 
 struct Api {

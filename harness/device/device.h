@@ -6,20 +6,21 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "harness/error.h"
 #include "harness/values/fill.h"
 #include "kernels/contract/kernel.h"
 
 namespace attnbench {
 
 /// A failed device call. `lost` means that the device context is unusable and no further case can run on it.
-class DeviceError : public std::runtime_error {
+class DeviceError : public Error {
  public:
-  DeviceError(const std::string& what, bool lost_context) : std::runtime_error(what), lost(lost_context) {}
+  DeviceError(const std::string& what, bool lost_context)
+      : Error(what, kExitFailure, "attnbench: device error: "), lost(lost_context) {}
   bool lost;
 };
 /// Not enough device memory.
@@ -116,7 +117,7 @@ class Device {
 
   /// Times one call of `launch`, which enqueues on launch_context().stream. Cold: the last-level cache holds
   /// none of its data, and no dirty lines; with cold code, the instruction caches none of its code either
-  /// (GPUs; a CPU throws std::invalid_argument). Hot and rotate: nothing is done before it. Errors raised by
+  /// (GPUs; a CPU throws Error). Hot and rotate: nothing is done before it. Errors raised by
   /// `launch` itself pass through.
   virtual Sample time_launch(const std::function<void()>& launch, CacheMode cache) = 0;
   /// Counts what the hardware did in one call of `launch`, which is repeated where the counters need several

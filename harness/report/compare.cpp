@@ -7,6 +7,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "harness/error.h"
 #include "harness/report/pace.h"
 #include "harness/report/pairing.h"
 #include "harness/report/ratio.h"
@@ -16,8 +17,7 @@ namespace {
 
 void check_effect(double effect) {
   if (!(effect >= 0 && effect < 1)) {
-    throw std::invalid_argument(
-        fmt::format("minimum effect {}: allowed is 0 up to, not including, 1", effect));
+    throw Error(fmt::format("minimum effect {}: allowed is 0 up to, not including, 1", effect));
   }
 }
 

@@ -130,12 +130,14 @@ void write_csv(std::ostream& out, std::span<const Record> records) {
     separator = ",";
   };
   for (const Column& c : columns()) put(c.name);
-  for (const auto& [name, value] : reported_params(CaseParams{}).items()) put(name);
+  const auto defaults = reported_params(CaseParams{});
+  for (const auto& [name, value] : defaults.items()) put(name);
   out << '\n';
   for (const Record& r : records) {
     separator = "";
     for (const Column& c : columns()) put(csv_field(c.value(r)));
-    for (const auto& [name, value] : reported_params(r.item.params).items()) put(csv_field(cell(value)));
+    const auto params = reported_params(r.item.params);
+    for (const auto& [name, value] : params.items()) put(csv_field(cell(value)));
     out << '\n';
   }
 }

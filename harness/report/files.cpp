@@ -116,7 +116,7 @@ void check_formats(std::span<const std::string> formats) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     std::string allowed;
     for (const std::string& k : known) allowed += (allowed.empty() ? "" : ", ") + k;
-    throw std::invalid_argument(fmt::format("unknown format '{}': allowed are {}", name, allowed));
+    throw Error(fmt::format("unknown format '{}': allowed are {}", name, allowed));
   }
 }
 

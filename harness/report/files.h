@@ -3,20 +3,20 @@
 
 #include <filesystem>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "harness/error.h"
 #include "harness/report/record.h"
 
 namespace attnbench {
 
 /// A file or folder that cannot be made or written. what() is "PATH: error: cannot ...: reason of the
 /// system".
-class FileError : public std::runtime_error {
+class FileError : public Error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit FileError(const std::string& what) : Error(what, kExitUsage, "") {}  // it names its place itself
 };
 
 /// Makes the folder and those above it; of an empty path, nothing. Throws FileError.
@@ -34,11 +34,11 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 /// Names that write_reports takes: "json", "csv", "md", "junit".
 const std::vector<std::string>& report_formats();
 
-/// Throws std::invalid_argument, with what is allowed, for the first name that is not a format.
+/// Throws Error, with what is allowed, for the first name that is not a format.
 void check_formats(std::span<const std::string> formats);
 
 /// Makes the folder where it is missing and writes results.json, always, and results.csv, results.md and
-/// junit.xml as asked. Returns the paths written. Throws std::invalid_argument before anything is written, or
+/// junit.xml as asked. Returns the paths written. Throws Error before anything is written, or
 /// FileError.
 std::vector<std::filesystem::path> write_reports(const std::filesystem::path& dir,
                                                  std::span<const std::string> formats,

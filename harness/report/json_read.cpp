@@ -6,6 +6,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "harness/error.h"
+
 namespace attnbench {
 namespace {
 
@@ -13,12 +15,12 @@ using Json = nlohmann::ordered_json;
 
 const Json& member(const Json& j, const char* key) {
   const auto it = j.is_object() ? j.find(key) : j.end();
-  if (!j.is_object() || it == j.end()) throw std::invalid_argument(fmt::format("'{}' is missing", key));
+  if (!j.is_object() || it == j.end()) throw Error(fmt::format("'{}' is missing", key));
   return *it;
 }
 
 [[noreturn]] void wrong(const char* key, const char* wanted) {
-  throw std::invalid_argument(fmt::format("'{}' is not {}", key, wanted));
+  throw Error(fmt::format("'{}' is not {}", key, wanted));
 }
 
 void get(const Json& j, const char* key, std::string& out) {
@@ -204,11 +206,11 @@ Record record_from_json(const Json& entry, const Case& item) {
   std::string id, status;
   uint64_t seed = 0;
   get(j, "id", id);
-  if (id != item.id) throw std::invalid_argument(fmt::format("it is of case {}, not {}", id, item.id));
+  if (id != item.id) throw Error(fmt::format("it is of case {}, not {}", id, item.id));
   const Json& seed_value = member(j, "seed");
   if (!seed_value.is_number_unsigned()) wrong("seed", "an integer from 0");
   seed = seed_value.get<uint64_t>();
-  if (seed != item.seed) throw std::invalid_argument(fmt::format("its seed is {}, not {}", seed, item.seed));
+  if (seed != item.seed) throw Error(fmt::format("its seed is {}, not {}", seed, item.seed));
   Record r;
   r.item = item;
   get(j, "index", r.index);

@@ -9,7 +9,7 @@
 namespace attnbench {
 
 /// An entry of benchmarks[] or of a journal. Its parameters are not read: `item` is the case that it is of.
-/// Throws std::invalid_argument, with the name of the field, where something is missing or of a wrong type,
+/// Throws Error, with the name of the field, where something is missing or of a wrong type,
 /// or where the entry is of another case.
 Record record_from_json(const nlohmann::ordered_json& entry, const Case& item);
 

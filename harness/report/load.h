@@ -6,18 +6,19 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "harness/error.h"
 #include "harness/report/record.h"
 
 namespace attnbench {
 
 /// what() is "PATH: error: ..." or "PATH:LINE: error: ...".
-class ResultsError : public std::runtime_error {
+class ResultsError : public Error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit ResultsError(const std::string& what)
+      : Error(what, kExitUsage, "") {}  // it names its place itself
 };
 
 /// One run's part of a result.

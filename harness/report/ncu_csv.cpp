@@ -6,8 +6,8 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
-#include <stdexcept>
 
+#include "harness/error.h"
 #include "harness/report/text.h"
 
 namespace attnbench {
@@ -61,7 +61,7 @@ std::string_view table_of(std::string_view text) {
     const std::size_t at = text.find("\n" + std::string(head));
     if (at != std::string_view::npos) return text.substr(at + 1);
   }
-  throw std::runtime_error("no table: no line begins with \"ID\"");
+  throw Error("no table: no line begins with \"ID\"");
 }
 
 /// Thousands may be grouped: "1,234.5". nullopt for what is no number, such as "(384, 1, 1)" and "no".
@@ -151,7 +151,7 @@ std::vector<NcuLaunch> parse_ncu_csv(std::string_view text) {
   const Row& head = rows.at(0);
   const auto name_at = std::find(head.begin(), head.end(), "Kernel Name") - head.begin();
   if (name_at == static_cast<std::ptrdiff_t>(head.size()))
-    throw std::runtime_error("the table has no column \"Kernel Name\"");
+    throw Error("the table has no column \"Kernel Name\"");
   // The second row holds the units, and no id.
   const bool has_units = rows.size() > 1 && !rows[1].empty() && rows[1][0].empty();
   std::vector<NcuLaunch> out;
@@ -159,7 +159,7 @@ std::vector<NcuLaunch> parse_ncu_csv(std::string_view text) {
     const Row& row = rows[i];
     if (row.size() != head.size()) {
       if (row.size() == 1) continue;  // a message after the table
-      throw std::runtime_error(fmt::format("row {} has {} cells, the header {}", i, row.size(), head.size()));
+      throw Error(fmt::format("row {} has {} cells, the header {}", i, row.size(), head.size()));
     }
     NcuLaunch l;
     l.kernel = row[static_cast<std::size_t>(name_at)];

@@ -19,7 +19,7 @@ struct NcuLaunch {
   std::map<std::string, std::string> words;  ///< cells that are no numbers, such as "Block Size"
 };
 
-/// Lines before the table ("==PROF== ...") are passed over. Throws std::runtime_error, with what is wrong,
+/// Lines before the table ("==PROF== ...") are passed over. Throws Error, with what is wrong,
 /// where there is no table.
 std::vector<NcuLaunch> parse_ncu_csv(std::string_view text);
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "harness/error.h"
 #include "harness/run/parts.h"
 #include "harness/workload/workload.h"
 #include "kernels/registry.h"
@@ -13,9 +13,9 @@
 namespace attnbench {
 
 /// A kernel that failed to plan or launch; what() is its own message.
-class KernelError : public std::runtime_error {
+class KernelError : public Error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit KernelError(const std::string& what) : Error(what, kExitFailure) {}
 };
 
 /// Kernels of the table for this op and kind of device, in table order; only those in `names` when it is not

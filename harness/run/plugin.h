@@ -3,19 +3,19 @@
 
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "harness/error.h"
 #include "kernels/contract/plugin.h"
 #include "kernels/registry.h"
 
 namespace attnbench {
 
 /// A file that cannot be a plug-in of this program; what() is one sentence without the file's name.
-class PluginError : public std::runtime_error {
+class PluginError : public Error {
  public:
-  using std::runtime_error::runtime_error;
+  using Error::Error;
 };
 
 struct LoadedPlugin {

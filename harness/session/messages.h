@@ -1,8 +1,7 @@
 // What a supervisor and its workers say to each other: one JSON object a line, each with one member that
 // names it.
 //
-//   to the worker     {"open": {"device", "threads", "ceilings"}}   first; ceilings: null or as measured
-//   before
+//   to the worker     {"open": {"device", "threads", "ceilings"}}   first; ceilings: null or those before
 //                     {"measure": true}                             the ceilings, before the first timed case
 //                     {"run": {"case", "id", "sweep", "seed", "kernel", "index"}}
 //   to the supervisor {"ready": {"device": {...}}} or {"failed": "why the device cannot be opened"}

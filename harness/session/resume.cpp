@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "harness/error.h"
 #include "harness/report/json.h"
 #include "harness/report/json_read.h"
 #include "harness/report/load.h"
@@ -66,7 +67,7 @@ Finished read_finished(const std::filesystem::path& journal, const std::vector<W
       Record r = record_from_json(entry, *found->second->item);
       r.index = found->second->index;
       records[r.index] = std::move(r);
-    } catch (const std::invalid_argument& e) {
+    } catch (const Error& e) {
       fail(e.what());
     }
     out.ends_a_line = end < text.size();

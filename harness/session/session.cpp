@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "harness/cases/cost.h"
+#include "harness/error.h"
 #include "harness/report/text.h"
 #include "harness/session/invariants.h"
 #include "harness/session/time_stage.h"
@@ -166,7 +167,7 @@ Record run_item(const WorkItem& work, Device& device, const SessionOptions& opti
   } catch (const OutOfMemory& e) {
     record.status = Status::kSkip;
     record.reason = e.what();
-  } catch (const std::length_error& e) {
+  } catch (const TooLarge& e) {
     record.status = Status::kSkip;
     record.reason = e.what();
   } catch (const DeviceError& e) {
@@ -174,7 +175,7 @@ Record run_item(const WorkItem& work, Device& device, const SessionOptions& opti
     record.reason = e.what();
     device_lost = device_lost || e.lost;
   } catch (const std::bad_alloc&) {
-    record.status = Status::kSkip;
+    record.status = Status::kError;
     record.reason = "not enough host memory";
   } catch (const std::exception& e) {
     record.status = Status::kError;

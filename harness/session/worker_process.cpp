@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "harness/error.h"
+
 namespace attnbench {
 namespace {
 
@@ -26,7 +28,7 @@ struct Pipe {
 Pipe make_pipe() {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0)
-    throw std::runtime_error(std::string("cannot make a pipe: ") + std::strerror(errno));
+    throw Error(std::string("cannot make a pipe: ") + std::strerror(errno), kExitFailure);
   return {fds[0], fds[1]};
 }
 
@@ -72,7 +74,7 @@ WorkerProcess::WorkerProcess(const std::vector<std::string>& argv) {
   if (pid_ < 0) {
     reaped_ = true;
     for (int* fd : {&in_, &out_, &log_}) close_fd(*fd);
-    throw std::runtime_error(std::string("cannot start a worker process: ") + std::strerror(error));
+    throw Error(std::string("cannot start a worker process: ") + std::strerror(error), kExitFailure);
   }
   for (const int fd : {out_, log_}) fcntl(fd, F_SETFL, O_NONBLOCK);
 }

@@ -14,7 +14,7 @@ namespace attnbench {
 
 class WorkerProcess {
  public:
-  /// Starts /proc/self/exe with these arguments (argv[0] included). Throws std::runtime_error where the
+  /// Starts /proc/self/exe with these arguments (argv[0] included). Throws Error where the
   /// system refuses.
   explicit WorkerProcess(const std::vector<std::string>& argv);
   ~WorkerProcess();

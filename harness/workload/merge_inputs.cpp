@@ -4,6 +4,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "harness/error.h"
 #include "kernels/contract/philox.h"
 
 namespace attnbench {
@@ -56,7 +57,7 @@ std::vector<RowOwner> partial_out_owners(const Case& c) {
   const int64_t rows = merge_rows(c.params);
   const int64_t heads = c.params.num_heads_q;
   if (rows * heads > std::numeric_limits<int32_t>::max()) {
-    throw std::length_error("rows * heads of the states are past the 32-bit limit of a row's number");
+    throw TooLarge("rows * heads of the states are past the 32-bit limit of a row's number");
   }
   std::vector<RowOwner> owners;
   owners.reserve(static_cast<std::size_t>(rows * heads * c.params.states));

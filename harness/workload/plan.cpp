@@ -9,6 +9,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/cases/paths.h"
+#include "harness/error.h"
 #include "harness/workload/strides.h"
 #include "kernels/contract/philox.h"
 
@@ -31,8 +32,7 @@ void shuffle(std::vector<int32_t>& v, uint64_t seed) {
 
 int32_t checked_int32(int64_t x, const char* what) {
   if (x > std::numeric_limits<int32_t>::max()) {
-    throw std::length_error(std::string(what) + " is " + std::to_string(x) +
-                            ", past the 32-bit limit of the field");
+    throw TooLarge(std::string(what) + " is " + std::to_string(x) + ", past the 32-bit limit of the field");
   }
   return static_cast<int32_t>(x);
 }

@@ -82,7 +82,7 @@ inline constexpr uint64_t kDropoutOffset = 0x500000003ull;
 /// The sequence whose descales a sequence has.
 inline int32_t descale_seq(const CaseParams& p, int32_t seq) { return p.shared_tokens() > 0 ? 0 : seq; }
 
-/// Deterministic in (case, seed). Throws std::length_error where offsets would not fit their 32-bit fields.
+/// Deterministic in (case, seed). Throws TooLarge where offsets would not fit their 32-bit fields.
 WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant = {});
 
 }  // namespace attnbench

@@ -1,6 +1,9 @@
 #include "harness/workload/workload.h"
 
+#include <new>
+
 #include "harness/cases/cost.h"
+#include "harness/error.h"
 #include "harness/workload/append_scales.h"
 #include "harness/workload/descales.h"
 #include "harness/workload/merge_inputs.h"
@@ -360,7 +363,11 @@ void Workload::reset_outputs() {
 HostOutputs Workload::download_outputs() const {
   HostOutputs h;
   const auto fetch = [&](auto& host, const GuardedBuffer& b) {
-    host.resize(static_cast<std::size_t>(b.bytes()) / sizeof(host[0]));
+    try {
+      host.resize(static_cast<std::size_t>(b.bytes()) / sizeof(host[0]));
+    } catch (const std::bad_alloc&) {
+      throw TooLarge("not enough host memory for a copy of " + b.name());
+    }
     if (b.bytes() > 0) device_->download(host.data(), b.data(), b.bytes());
   };
   if (writes_cache(item_.params)) {

@@ -33,7 +33,7 @@ struct HostOutputs {
 
 class Workload {
  public:
-  /// Allocates and fills. Throws OutOfMemory, DeviceError, std::length_error.
+  /// Allocates and fills. Throws OutOfMemory, DeviceError, TooLarge.
   Workload(Device& device, const Case& item, const LayoutVariant& variant = {});
 
   const Case& item() const { return item_; }
@@ -51,7 +51,7 @@ class Workload {
 
   /// Before a checked launch: outputs to NaN, caches that it appends to back to their state before.
   void reset_outputs();
-  HostOutputs download_outputs() const;
+  HostOutputs download_outputs() const;  ///< throws TooLarge, DeviceError
   /// Digest of all outputs where they lie: equal digests, equal bits.
   uint64_t outputs_digest() const;
 

@@ -98,9 +98,9 @@ struct AttentionParams {
   // Keys and values, rows of D and of Dv channels. One address rule serves all sources; row r of sequence b
   // and KV head h lies at
   //   packed:      (cu_seqlens_k[b] + r) * stride_token + h * stride_head
-  //   paged:       block_table[b][r / block_size] * stride_block + (r % block_size) * stride_token + h *
-  //   stride_head contiguous:  cache_batch_idx[b] * stride_block + (cache_leftpad[b] + r) * stride_token + h
-  //   * stride_head
+  //   paged:       block_table[b][r / block_size] * stride_block + (r % block_size) * stride_token
+  //                  + h * stride_head
+  //   contiguous:  cache_batch_idx[b] * stride_block + (cache_leftpad[b] + r) * stride_token + h * stride_head
   // Where kVIsK is set v == k, with equal strides and types and Dv <= D: a kernel may load such a row once,
   // or treat V as any other tensor.
   const void* k;

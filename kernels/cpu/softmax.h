@@ -56,8 +56,7 @@ inline ScoreScale score_scale(const AttentionParams& p, int32_t b, int32_t head)
 
 /// In place, what comes between q.k and the mask: s[begin, end) becomes exponents but for the factor
 /// log2_scale. Where scale.bias is set, add_bias() brings s[begin, end) to scale.bias_scale * s + bias, in
-/// base
-/// 2. begin and end are multiples of kLanes.
+/// base 2. begin and end are multiples of kLanes.
 template <class AddBias>
 ATTNBENCH_INLINE void add_terms(const ScoreScale& scale, AddBias&& add_bias, float* s, int begin, int end) {
   if (scale.cap > 0.0f) {

@@ -67,7 +67,7 @@ TEST(ReportCompare, MinimumEffectIsOfTheCaseWhereGiven) {
   options.min_effect_of_id["a"] = 0.02;
   EXPECT_EQ(one(base, fresh, options).change, Change::kSlower);
   options.min_effect = 1;
-  EXPECT_THROW(one(base, fresh, options), std::invalid_argument);
+  EXPECT_THROW(one(base, fresh, options), Error);
 }
 
 TEST(ReportCompare, FewSamples) {

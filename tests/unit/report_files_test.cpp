@@ -79,7 +79,7 @@ TEST_F(ReportFiles, WritesWhatIsAskedAndJsonAlways) {
 TEST_F(ReportFiles, RefusesAnUnknownFormatBeforeWriting) {
   const std::vector<std::string> formats = {"csv", "xml"};
   EXPECT_THAT([&] { write_reports(dir_ / "x", formats, make_context(), {}); },
-              ThrowsMessage<std::invalid_argument>("unknown format 'xml': allowed are json, csv, md, junit"));
+              ThrowsMessage<Error>("unknown format 'xml': allowed are json, csv, md, junit"));
   EXPECT_FALSE(fs::exists(dir_ / "x"));
 }
 

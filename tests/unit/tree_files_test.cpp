@@ -58,7 +58,8 @@ TEST(TreeFiles, MissingPathsAreFound) {
 
 TEST(TreeFiles, ScriptsMayBeRun) {
   using std::filesystem::perms;
-  for (const char* script : {"scripts/quickstart.sh", "scripts/test.sh", "scripts/format.sh", ".ci/run"}) {
+  for (const char* script :
+       {"scripts/quickstart.sh", "scripts/test.sh", "scripts/format.sh", "scripts/lint.sh", ".ci/run"}) {
     const auto permissions = std::filesystem::status(tree::root() / script).permissions();
     EXPECT_NE(permissions & perms::owner_exec, perms::none) << script;
   }

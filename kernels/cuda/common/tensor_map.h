@@ -71,9 +71,8 @@ inline bool encode_row_window_map(CUtensorMap* map, DType dtype, const void* bas
 }
 
 /// A map over the same rows for boxes of `box_rows` rows, a multiple of 8, all of which may be read. One box
-/// brings all `box_chunks` chunks, grouped; the one at coordinates {0, 0, chunk, 0, row} holds rows row, row
-/// + 1,
-/// ...
+/// brings all `box_chunks` chunks, grouped; the one at coordinates {0, 0, chunk, 0, row} holds rows row,
+/// row + 1, ...
 inline bool encode_grouped_map(CUtensorMap* map, DType dtype, const void* base, uint64_t row_bytes,
                                uint64_t row_chunks, uint32_t box_rows, uint32_t box_chunks) {
   constexpr uint64_t kAnyRow = 0x7fff0000;

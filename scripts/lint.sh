@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Runs clang-tidy, as .clang-tidy says, on the C++ files that changed; exit 1 where it objects.
+#
+#   ./scripts/lint.sh [BASE]    changed since the merge base with BASE (default: origin/main; on it, the
+#                               commit before), or not committed yet
+#   ./scripts/lint.sh --all     every file
+#
+# Needs build/test, which ./scripts/test.sh makes. With CI set, clang-tidy is installed where it is missing.
+set -euo pipefail
+# shellcheck source=scripts/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+cd "$attnbench_root"
+
+readonly wanted=14
+find_tool() { command -v "clang-tidy-$wanted" || command -v clang-tidy; }
+
+if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+  sed -n '2,/^set /{s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+  exit 0
+fi
+if ! tool=$(find_tool); then
+  if [[ -z ${CI:-} ]]; then
+    attnbench_say "clang-tidy is missing: apt-get install clang-tidy-$wanted"
+    exit 2
+  fi
+  package=clang-tidy
+  if apt-cache show "clang-tidy-$wanted" >/dev/null 2>&1; then package=clang-tidy-$wanted; fi
+  attnbench_install "$package"
+  tool=$(find_tool)
+fi
+if [[ ! -f build/test/compile_commands.json ]]; then
+  attnbench_say "build/test is missing, from which compiler options are read: run ./scripts/test.sh first"
+  exit 2
+fi
+
+changed_files() {
+  if [[ ${1:-} == --all ]]; then
+    git ls-files -- '*.cpp'
+    return
+  fi
+  local base
+  base=$(git merge-base HEAD "${1:-origin/main}" 2>/dev/null || true)
+  if [[ -z $base || $base == "$(git rev-parse HEAD)" ]]; then
+    base=$(git rev-parse --verify --quiet HEAD~1 || git rev-parse HEAD)
+  fi
+  git diff --name-only --diff-filter=d "$base" -- '*.cpp'
+  git ls-files --others --exclude-standard -- '*.cpp'
+}
+
+# Only what is compiled has options to be read.
+files=()
+while IFS= read -r file; do
+  if grep -qF "/$file\"" build/test/compile_commands.json; then files+=("$file"); fi
+done < <(changed_files "${1:-}" | sort -u)
+if ((${#files[@]} == 0)); then
+  attnbench_say "no compiled C++ file changed"
+  exit 0
+fi
+# Options of g++ that clang does not know are no finding.
+if ! printf '%s\0' "${files[@]}" |
+  xargs -0 -n 1 -P "$(nproc)" "$tool" -p build/test --quiet --extra-arg=-Wno-unknown-warning-option 2>/dev/null; then
+  attnbench_say "clang-tidy objects"
+  exit 1
+fi
+attnbench_say "clang-tidy has no objection to ${#files[@]} files"
