@@ -19,7 +19,7 @@ int update_baseline(const GateOptions& o, const GateRuns& runs, const Side& side
   for (const int n : numbers) {
     files.push_back((runs.dir() / fmt::format("{}-{}", n, side.name) / "results.json").string());
   }
-  write_file_atomically(o.baseline, dump_json(pool_result_files(files), 1) + "\n");
+  write_file_atomically(o.baseline, results_text(pool_result_files(files)));
   std::cout << fmt::format("baseline: {} is now {}\n", o.baseline,
                            files.size() == 1 ? "this run" : fmt::format("these {} runs", files.size()));
   return 0;

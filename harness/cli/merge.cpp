@@ -24,7 +24,7 @@ int merge(const MergeOptions& o) {
   check_no_input(o.out, o.paths);
   try {
     const nlohmann::ordered_json merged = merge_results(o.paths, o.allowed);
-    const std::string text = dump_json(merged, 2) + "\n";
+    const std::string text = results_text(merged);
     // Read back by the one reader that everything else uses: what it refuses is not written.
     const ResultSet set = parse_results(text, o.out);
     std::vector<Record> records;

@@ -138,7 +138,7 @@ std::vector<fs::path> write_reports(const fs::path& dir, std::span<const std::st
   const auto asked = [&](const char* name) {
     return std::find(formats.begin(), formats.end(), name) != formats.end();
   };
-  write_one("results.json", dump_json(results_to_json(context, records), 2) + "\n");
+  write_one("results.json", results_text(results_to_json(context, records)));
   std::ostringstream text;
   if (asked("csv")) {
     write_csv(text, records);

@@ -267,6 +267,16 @@ nlohmann::ordered_json results_to_json(const RunContext& c, std::span<const Reco
   return j;
 }
 
+std::string results_text(const nlohmann::ordered_json& results) {
+  std::string text = "{\n\"context\": " + dump_json(results.at("context"), 1) + ",\n\"benchmarks\": [\n";
+  const char* separator = "";
+  for (const Json& entry : results.at("benchmarks")) {
+    text += separator + dump_json(entry);
+    separator = ",\n";
+  }
+  return text + "\n]\n}\n";
+}
+
 std::string dump_json(const nlohmann::ordered_json& j, int indent) {
   return j.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

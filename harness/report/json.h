@@ -24,6 +24,10 @@ nlohmann::ordered_json ceilings_to_json(const Ceilings& c);
 /// {"context": ..., "benchmarks": [...]}
 nlohmann::ordered_json results_to_json(const RunContext& c, std::span<const Record> records);
 
+/// The text of results: the context in lines of its own, then a line for each entry, so that files are small
+/// and tools that go by lines (grep, git) work on cases.
+std::string results_text(const nlohmann::ordered_json& results);
+
 /// Text of a value; bytes that are not UTF-8 become U+FFFD. indent -1: one line.
 std::string dump_json(const nlohmann::ordered_json& j, int indent = -1);
 

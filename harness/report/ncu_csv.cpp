@@ -74,7 +74,7 @@ std::optional<double> number(std::string cell) {
 }
 
 /// How many bytes or seconds one of this unit is; 1 for what has no such scale (percent, counts, rates).
-double scale_of(std::string unit) {
+double scale_of(const std::string& unit) {
   static const std::map<std::string, double> prefixes = {{"", 1},     {"K", 1e3},  {"k", 1e3},
                                                          {"M", 1e6},  {"G", 1e9},  {"T", 1e12},
                                                          {"n", 1e-9}, {"u", 1e-6}, {"m", 1e-3}};

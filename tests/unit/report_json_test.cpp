@@ -1,6 +1,7 @@
 #include "harness/report/json.h"
 
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include <functional>
 
@@ -126,6 +127,19 @@ void walk(const Json& j, const std::function<void(const Json&)>& visit) {
   visit(j);
   if (j.is_structured()) {
     for (const Json& child : j) walk(child, visit);
+  }
+}
+
+TEST(ReportJson, TextHasALineForEachEntry) {
+  for (const std::size_t entries : {0, 1, 3}) {
+    const std::vector<Record> records(entries, passing("case"));
+    const Json results = results_to_json(make_context(), records);
+    const std::string text = results_text(results);
+    EXPECT_EQ(Json::parse(text), results);
+    const std::string behind = text.substr(text.find("\"benchmarks\""));
+    EXPECT_EQ(static_cast<std::size_t>(std::count(behind.begin(), behind.end(), '\n')),
+              entries == 0 ? 4 : entries + 3)
+        << behind.substr(0, 200);
   }
 }
 

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Writes the verdicts of a results file as a small CSV: what `results/baselines/` keeps of sweeps without times.
+
+    attnbench run configs/smoke.yaml --device cuda --out results/runs/smoke
+    ./scripts/verdicts.py results/runs/smoke/results.json --out results/baselines/<gpu>/smoke.csv
+
+One line for each case and kernel that ran: id, kernel, status, and the figures of the check (harness/verify/README.md).
+Lines that begin with # say how the file was made. Skipped cases are counted there. Python 3 and its standard library only.
+"""
+import argparse
+import collections
+import csv
+import json
+import pathlib
+import sys
+
+FIGURES = ["max_z", "max_row_z2", "bias_se", "lse_max_z", "rows", "rows_total"]
+
+
+def shown(value):
+    """Four digits tell all that a reader asks of a z."""
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
+def write(results, out):
+    context = results["context"]["attnbench"]
+    entries = [b["attnbench"] for b in results["benchmarks"]]
+    counts = collections.Counter(e["status"] for e in entries)
+    device = context["device"]
+    out.write(f"# attnbench {context['version']}, revision {context['revision']}\n")
+    out.write(f"# {' '.join(context['command_line'])}\n")
+    out.write(f"# {results['context']['date']}, {device['model']}, driver {device.get('driver') or 'none'}\n")
+    out.write(f"# {', '.join(f'{n} {status}' for status, n in sorted(counts.items()))}\n")
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(["id", "kernel", "status"] + FIGURES + ["reason"])
+    for e in entries:
+        if e["status"] == "skip":
+            continue
+        check = e["check"] or {}
+        table.writerow([e["id"], e["kernel"], e["status"]] + [shown(check.get(f, "")) for f in FIGURES] + [e["reason"]])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=pathlib.Path, help="results.json of attnbench run")
+    parser.add_argument("--out", type=pathlib.Path, help="file to write (default: standard output)")
+    args = parser.parse_args()
+    try:
+        results = json.loads(args.results.read_text())
+        if args.out:
+            with args.out.open("w", newline="") as out:
+                write(results, out)
+        else:
+            write(results, sys.stdout)
+    except (OSError, ValueError) as e:
+        sys.exit(f"verdicts: {args.results}: {e}")
+    except KeyError as e:
+        sys.exit(f"verdicts: {args.results}: no {e}: not a results.json of attnbench run")
+
+
+if __name__ == "__main__":
+    main()
