@@ -11,7 +11,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 cd "$attnbench_root"
 
 readonly wanted=14
-find_tool() { command -v "clang-format-$wanted" || command -v clang-format; }
 
 case ${1:-} in
   "") arguments=(-i) ;;
@@ -19,16 +18,7 @@ case ${1:-} in
   *) sed -n '2,/^set /{s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" && exit 2 ;;
 esac
 
-if ! tool=$(find_tool); then
-  if [[ -z ${CI:-} ]]; then
-    attnbench_say "clang-format is missing: apt-get install clang-format-$wanted, or pip install clang-format==$wanted.*"
-    exit 2
-  fi
-  package=clang-format
-  if apt-cache show "clang-format-$wanted" >/dev/null 2>&1; then package=clang-format-$wanted; fi
-  attnbench_install "$package"
-  tool=$(find_tool)
-fi
+tool=$(attnbench_clang_tool clang-format "$wanted")
 version=$("$tool" --version | sed -n 's/.*version \([0-9]*\).*/\1/p')
 if [[ $version != "$wanted" ]]; then
   attnbench_say "$tool is version $version; the tree is formatted by version $wanted, and lines may differ for that alone"

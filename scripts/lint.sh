@@ -11,23 +11,11 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 cd "$attnbench_root"
 
-readonly wanted=14
-find_tool() { command -v "clang-tidy-$wanted" || command -v clang-tidy; }
-
 if [[ ${1:-} == -h || ${1:-} == --help ]]; then
   sed -n '2,/^set /{s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
   exit 0
 fi
-if ! tool=$(find_tool); then
-  if [[ -z ${CI:-} ]]; then
-    attnbench_say "clang-tidy is missing: apt-get install clang-tidy-$wanted"
-    exit 2
-  fi
-  package=clang-tidy
-  if apt-cache show "clang-tidy-$wanted" >/dev/null 2>&1; then package=clang-tidy-$wanted; fi
-  attnbench_install "$package"
-  tool=$(find_tool)
-fi
+tool=$(attnbench_clang_tool clang-tidy 14)
 if [[ ! -f build/test/compile_commands.json ]]; then
   attnbench_say "build/test is missing, from which compiler options are read: run ./scripts/test.sh first"
   exit 2

@@ -5,6 +5,7 @@
 #   attnbench_setup program|tests        tests need GoogleTest as well
 #   attnbench_install PACKAGE...         apt-get install, as root or through sudo
 #   attnbench_install_test_tools         with CI set: what some tests need, and skip without
+#   attnbench_clang_tool NAME VERSION    prints the path of clang-format and such; with CI set, installs it
 #   attnbench_configure DIR OPTION...    cmake -S <repository> -B DIR, with Ninja where it is found
 #
 # Chart.js, for `attnbench report`, is installed where that needs no password; all else works without it.
@@ -19,6 +20,19 @@ attnbench_dnf="dnf install gcc-c++ cmake ninja-build cli11-devel yaml-cpp-devel 
 attnbench_conda="conda install -c conda-forge cxx-compiler cmake ninja cli11 yaml-cpp eigen benchmark nlohmann_json fmt gtest"
 
 attnbench_say() { printf 'attnbench: %s\n' "$*" >&2; }
+
+attnbench_clang_tool() {
+  local name=$1 version=$2
+  if command -v "$name-$version" || command -v "$name"; then return; fi
+  if [[ -z ${CI:-} ]]; then
+    attnbench_say "$name is missing: apt-get install $name-$version, or pip install $name==$version.*"
+    exit 2
+  fi
+  local package=$name
+  if apt-cache show "$name-$version" >/dev/null 2>&1; then package=$name-$version; fi
+  attnbench_install "$package" >&2
+  command -v "$name-$version" || command -v "$name"
+}
 
 # Prints the Debian packages of what is missing, one a line.
 attnbench_missing() {
