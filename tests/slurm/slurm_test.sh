@@ -96,10 +96,10 @@ arguments=("$work/sweep.yaml" --device cpu --no-time --threads 1)
 # Three shards and the merge behind them.
 timeout 120 "$source/scripts/slurm/submit.sh" --wait 3 "$work/out" --mem=100 -- "${arguments[@]}" || fail "submit.sh: $?"
 "$program" run "${arguments[@]}" --out "$work/whole" --quiet >/dev/null || fail "the whole sweep"
-names() { grep -o '"run_name": "[^"]*"' "$1"; }
+names() { grep -o '"run_name":"[^"]*"' "$1"; }
 [[ -s $work/out/results.json ]] || fail "no merged results"
 diff <(names "$work/out/results.json") <(names "$work/whole/results.json") || fail "other runs than the whole sweep has"
-[[ $(grep -c '"status": "pass"' "$work/out/results.json") -eq 12 ]] || fail "not twelve passes"
+[[ $(grep -c '"status":"pass"' "$work/out/results.json") -eq 12 ]] || fail "not twelve passes"
 for i in 1 2 3; do [[ -s $work/out/part-$i/journal.jsonl ]] || fail "shard $i ran nothing"; done
 
 # The verdict of the whole comes back: a kernel that the cpu device has not runs nothing.
