@@ -27,6 +27,10 @@ changed_files() {
     return
   fi
   local base
+  if [[ -n ${1:-} ]] && ! git rev-parse --verify --quiet "$1^{commit}" >/dev/null; then
+    attnbench_say "no commit '$1'; usage: ./scripts/lint.sh [BASE|--all]"
+    return 2
+  fi
   base=$(git merge-base HEAD "${1:-origin/main}" 2>/dev/null || true)
   if [[ -z $base || $base == "$(git rev-parse HEAD)" ]]; then
     base=$(git rev-parse --verify --quiet HEAD~1 || git rev-parse HEAD)
@@ -35,11 +39,12 @@ changed_files() {
   git ls-files --others --exclude-standard -- '*.cpp'
 }
 
-# Only what is compiled has options to be read.
+# Only what is compiled has options to be read: headers are not linted by themselves.
+listed=$(changed_files "${1:-}") || exit
 files=()
 while IFS= read -r file; do
   if grep -qF "/$file\"" build/test/compile_commands.json; then files+=("$file"); fi
-done < <(changed_files "${1:-}" | sort -u)
+done < <(sort -u <<<"$listed" | sed '/^$/d')
 if ((${#files[@]} == 0)); then
   attnbench_say "no compiled C++ file changed"
   exit 0

@@ -10,8 +10,10 @@ Lines that begin with # say how the file was made. Skipped cases are counted the
 import argparse
 import collections
 import csv
+import io
 import json
 import pathlib
+import shlex
 import sys
 
 FIGURES = ["max_z", "max_row_z2", "bias_se", "lse_max_z", "rows", "rows_total"]
@@ -28,7 +30,7 @@ def write(results, out):
     counts = collections.Counter(e["status"] for e in entries)
     device = context["device"]
     out.write(f"# attnbench {context['version']}, revision {context['revision']}\n")
-    out.write(f"# {' '.join(context['command_line'])}\n")
+    out.write(f"# {shlex.join(context['command_line'])}\n")
     out.write(f"# {results['context']['date']}, {device['model']}, driver {device.get('driver') or 'none'}\n")
     out.write(f"# {', '.join(f'{n} {status}' for status, n in sorted(counts.items()))}\n")
     table = csv.writer(out, lineterminator="\n")
@@ -46,16 +48,16 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="file to write (default: standard output)")
     args = parser.parse_args()
     try:
-        results = json.loads(args.results.read_text())
+        text = io.StringIO()
+        write(json.loads(args.results.read_text()), text)
         if args.out:
-            with args.out.open("w", newline="") as out:
-                write(results, out)
+            args.out.write_text(text.getvalue())
         else:
-            write(results, sys.stdout)
+            print(text.getvalue(), end="")
     except (OSError, ValueError) as e:
-        sys.exit(f"verdicts: {args.results}: {e}")
-    except KeyError as e:
-        sys.exit(f"verdicts: {args.results}: no {e}: not a results.json of attnbench run")
+        sys.exit(f"verdicts: {e}")
+    except (KeyError, TypeError) as e:
+        sys.exit(f"verdicts: {args.results}: not a results.json of attnbench run ({e})")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 
 #include "harness/cli/common.h"
@@ -97,6 +98,9 @@ int run_command(Program& program) {
   } catch (const Error& e) {
     std::cerr << one_line(e.message()) << "\n";  // it may quote a file, which may hold anything
     return e.exit_code();
+  } catch (const std::filesystem::filesystem_error& e) {  // of a path that was given, such as one too long
+    std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
+    return kExitUsage;
   } catch (const std::bad_alloc&) {
     std::cerr << "attnbench: error: not enough host memory\n";
     return kExitFailure;

@@ -351,15 +351,20 @@ Rows call_keys() {
                   1024)
           .when([](P p) { return is_attention(p) && p.path == Path::kSplitDecode; })
           .labelled([](P p) { return fmt::format("{}", p.decode_threshold); })
+          .reported([](Json& j, P p) {
+            j["decode_threshold"] = p.path == Path::kSplitDecode ? p.decode_threshold : 0;
+          })
           .always_written(),
       integer_key("dcp_ranks", "`dcp`: virtual ranks that the keys are spread over", &C::dcp_ranks, 2, 64)
           .when([](P p) { return is_attention(p) && p.path == Path::kDcp; })
           .labelled([](P p) { return fmt::format("{}", p.dcp_ranks); })
+          .reported([](Json& j, P p) { j["dcp_ranks"] = p.path == Path::kDcp ? p.dcp_ranks : 0; })
           .always_written(),
       integer_key("dcp_interleave", "`dcp`: neighbouring keys that lie on one rank", &C::dcp_interleave, 1,
                   65536)
           .when([](P p) { return is_attention(p) && p.path == Path::kDcp; })
           .labelled([](P p) { return fmt::format("x{}", p.dcp_interleave); })
+          .reported([](Json& j, P p) { j["dcp_interleave"] = p.path == Path::kDcp ? p.dcp_interleave : 0; })
           .always_written(),
   };
 }

@@ -72,6 +72,7 @@ TEST(Keys, EveryValueChangesTextAndReport) {
     paged.dtype = DType::kFp16;
     for (const std::string& value : values_of(key)) {
       CaseParams params = paged;
+      params.path = key.name == "decode_threshold" ? Path::kSplitDecode : Path::kDcp;
       read(key.name, value).apply(params);
       Json report;
       key.report(report, params);
