@@ -11,6 +11,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"
 #include "harness/report/record.h"
 
@@ -112,6 +113,20 @@ void take_check(const std::string& path, const SweepFile& file, const std::strin
       fmt::format("{} is checked {}, {} {}", first_path, check_text(first), path, check_text(file));
 }
 
+/// Says which keys of a single case make no difference to it. In a file, whose axes cross, that is no slip.
+void note_keys_without_use(const Sweep& sweep) {
+  if (!sweep.axes.empty()) return;
+  const CaseParams defaults;
+  CaseParams params;
+  for (const Setting& s : sweep.fixed) s.apply(params);
+  for (const SweepKey& key : sweep_keys()) {
+    if (key.applies(params) || key.text(params) == key.text(defaults)) continue;
+    std::cerr << fmt::format(
+        "attnbench: note: --case: '{}: {}' does not apply to this case and changes nothing\n", key.name,
+        key.text(params));
+  }
+}
+
 }  // namespace
 
 Cases load_cases(const CaseOptions& o) {
@@ -154,7 +169,10 @@ Cases load_cases(const CaseOptions& o) {
   }
   if (!ids.empty()) keep_ids(ids, out);
   for (const std::string& text : o.chosen) {
-    if (is_mapping(text)) take(parse_inline_case(text, o.overrides, o.seed));
+    if (!is_mapping(text)) continue;
+    const SweepFile file = parse_inline_case(text, o.overrides, o.seed);
+    take(file);
+    note_keys_without_use(file.sweeps.front());
   }
   if (!o.filter.empty()) {
     try {
