@@ -17,9 +17,6 @@
 #include "harness/cli/common.h"
 #include "harness/cli/help.h"
 #include "harness/cli/plugins.h"
-#include "harness/config/sweep_file.h"
-#include "harness/report/files.h"
-#include "harness/report/load.h"
 #include "harness/report/text.h"
 #include "harness/run/last_words.h"
 

@@ -124,9 +124,7 @@ Rows shape_keys() {
       word_key("dtype", "element type of queries, keys, values and outputs", &C::dtype,
                words_of(dtype_name, {DType::kBf16, DType::kFp16, DType::kFp32}))
           .labelled([](P p) { return fmt::format("/{}", dtype_name(p.dtype)); })
-          .needing([](P p) -> uint64_t {
-            return p.dtype == DType::kBf16 ? kBf16 : p.dtype == DType::kFp16 ? kFp16 : kFp32;
-          })
+          .needing([](P p) { return feature_of(p.dtype); })
           .always_written(),
       word_key<std::optional<DType>>(
           "q_dtype",

@@ -73,6 +73,11 @@ const SweepKey* find_sweep_key(std::string_view name);
 /// The names of all keys, then `more`: what errors list as allowed.
 std::vector<std::string> sweep_key_names(const std::vector<std::string>& more = {});
 
+/// The feature of a kernel that reads and writes this type.
+constexpr uint64_t feature_of(DType t) {
+  return t == DType::kBf16 ? kBf16 : t == DType::kFp16 ? kFp16 : kFp32;
+}
+
 /// What the case asks of a kernel: bits of Feature (kernels/contract/kernel.h).
 uint64_t features_of(const CaseParams& params);
 

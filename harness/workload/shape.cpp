@@ -9,8 +9,6 @@
 namespace attnbench {
 namespace {
 
-uint64_t dtype_feature(DType t) { return t == DType::kBf16 ? kBf16 : t == DType::kFp16 ? kFp16 : kFp32; }
-
 RotaryParams rotary_shape(const CaseParams& p) {
   RotaryParams r{};
   if (p.rotary == Rotary::kNone) return r;
@@ -22,7 +20,7 @@ RotaryParams rotary_shape(const CaseParams& p) {
 
 MergeStatesParams merge_shape(const CaseParams& p, bool padded) {
   MergeStatesParams m{};
-  m.features = dtype_feature(p.type_of_partial());
+  m.features = feature_of(p.type_of_partial());
   m.num_states = p.states;
   m.num_heads = p.num_heads_q;
   m.head_dim = p.head_dim;
