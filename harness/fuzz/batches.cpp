@@ -129,7 +129,7 @@ void stretch_over_units(Random& random, std::vector<SeqLen>& seqs) {
                                             random.pick<int32_t>({-1, 0, 0, 0, 1}));
   const int32_t most_less = random.pick<int32_t>({1, 1, 64, 1024});
   for (SeqLen& s : seqs) {
-    s.k = longest - static_cast<int32_t>(random.between(0, most_less));
+    s.k = std::max(0, longest - static_cast<int32_t>(random.between(0, most_less)));
     s.q = std::min(s.q, random.pick<int32_t>({1, 2, 9}));
   }
 }

@@ -7,6 +7,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/config/keys.h"
+#include "harness/fuzz/batches.h"
 #include "harness/fuzz/corners.h"
 #include "harness/fuzz/generator.h"
 
@@ -140,6 +141,15 @@ TEST(FuzzGenerator, DrawsWindowsThatStraddleMoreTilesInAShorterSequence) {
     }
   }
   EXPECT_GT(met, 10);
+}
+
+TEST(FuzzGenerator, StretchesToNoLengthBelowZero) {
+  Random random(6);
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<SeqLen> seqs(4, {2, 700});
+    stretch_over_units(random, seqs);
+    for (const SeqLen& s : seqs) ASSERT_GE(s.k, 0);
+  }
 }
 
 TEST(FuzzGenerator, LearnsWhatAKernelRefuses) {
