@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iostream>
 #include <set>
+#include <sstream>
+#include <string>
 #include <string_view>
 
 #include "harness/cli/common.h"
@@ -39,6 +41,22 @@ void print_support(KernelTable kernels, Op op) {
   }
 }
 
+/// The names of the compiled variants, in lines of about 100 columns.
+void print_instances(const Kernel& kernel) {
+  if (kernel.instances == nullptr) return;
+  constexpr std::size_t kIndent = 14, kColumns = 100;
+  std::string line = "    instances ";
+  std::istringstream names(kernel.instances);
+  for (std::string name; names >> name;) {
+    if (line.size() + name.size() > kColumns) {
+      std::cout << line << '\n';
+      line.assign(kIndent, ' ');
+    }
+    line += name + ' ';
+  }
+  std::cout << line << "(of bf16 and fp16 each)\n";
+}
+
 }  // namespace
 
 void add_kernels(CLI::App& app, Program& program) {
@@ -56,6 +74,7 @@ void add_kernels(CLI::App& app, Program& program) {
         if (k->flags & kDeterministic) std::cout << " deterministic";
         if (k->flags & kBatchInvariant) std::cout << " batch_invariant";
         std::cout << "\n";
+        print_instances(*k);
         if (const std::string file = plugin_of(program, *k); !file.empty()) {
           std::cout << "    from      " << one_line(file) << "\n";
         }

@@ -10,7 +10,7 @@
 
 namespace attnbench {
 
-inline constexpr uint32_t kKernelAbiVersion = 2;
+inline constexpr uint32_t kKernelAbiVersion = 3;
 
 enum class Op : int32_t { kAttention = 0, kKvAppend = 1, kMergeStates = 2 };
 enum class DeviceKind : int32_t { kCpu = 0, kCuda = 1 };
@@ -111,6 +111,9 @@ struct Kernel {
   /// Its tile for this launch, for the report of executed against needed FLOP. May be null; all zero where a
   /// launch has no such tile.
   Tile (*tile)(const OpParams*) = nullptr;
+  /// Names of the variants that were compiled for each 16-bit type, separated by blanks, for `attnbench kernels`.
+  /// May be null.
+  const char* instances = nullptr;
 };
 
 inline uint64_t features_of(const OpParams& p) {

@@ -1,5 +1,4 @@
-// The kernel's instantiations, each compiled in a file of its own:
-// <dtype>[_e4m3]_d<head_dim>_r<rows>[_wide|_long|_long_small_pages][_append].cu.
+// The kernel's instances, as the host sees them: instances::bf16_d64_r16 and so on, by the rows of instances.def.
 #pragma once
 
 #include <cuda.h>
@@ -40,23 +39,10 @@ struct Instance {
   cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t, cudaEvent_t started);
 };
 
-extern const Instance kBf16D64R16, kBf16D64R32, kBf16D64R64;
-extern const Instance kBf16D128R16, kBf16D128R32, kBf16D128R64;
-extern const Instance kBf16D256R16, kBf16D256R32, kBf16D256R64;
-extern const Instance kBf16D128R16Wide, kFp16D128R16Wide;
-extern const Instance kBf16D128R16Long, kFp16D128R16Long;
-extern const Instance kBf16D128R16LongSmallPages, kFp16D128R16LongSmallPages;
-extern const Instance kBf16E4m3D128R16LongSmallPages, kFp16E4m3D128R16LongSmallPages;
-extern const Instance kBf16D64R16Append, kBf16D128R16Append, kBf16D256R16Append;
-extern const Instance kFp16D64R16Append, kFp16D128R16Append, kFp16D256R16Append;
-extern const Instance kBf16D128R16LongAppend, kFp16D128R16LongAppend;
-extern const Instance kBf16D128R16LongSmallPagesAppend, kFp16D128R16LongSmallPagesAppend;
-extern const Instance kFp16D64R16, kFp16D64R32, kFp16D64R64;
-extern const Instance kFp16D128R16, kFp16D128R32, kFp16D128R64;
-extern const Instance kFp16D256R16, kFp16D256R32, kFp16D256R64;
-extern const Instance kBf16E4m3D128R16, kBf16E4m3D128R32, kBf16E4m3D128R64;
-extern const Instance kBf16E4m3D256R16, kBf16E4m3D256R32, kBf16E4m3D256R64;
-extern const Instance kFp16E4m3D128R16, kFp16E4m3D128R32, kFp16E4m3D128R64;
-extern const Instance kFp16E4m3D256R16, kFp16E4m3D256R32, kFp16E4m3D256R64;
+#define INSTANCE(name, ...) extern const Instance bf16_##name, fp16_##name;
+namespace instances {
+#include "kernels/cuda/sm90_decode/instances.def"
+}
+#undef INSTANCE
 
 }  // namespace attnbench::sm90_decode

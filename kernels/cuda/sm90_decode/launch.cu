@@ -20,29 +20,16 @@ constexpr Division kFixedDivision{.unit_shift = 4, .split_every_unit = true};
 constexpr int kFixedRows = 16;  ///< of one instantiation, which must not depend on the batch either
 constexpr int kAppendRows = 16;
 
-/// In order of rows; those for some launches first.
+#define INSTANCE(name, ...) &instances::bf16_##name, &instances::fp16_##name,
 constexpr const Instance* kInstances[] = {
-    // clang-format off
-    &kBf16D128R16Wide, &kFp16D128R16Wide,
-    &kBf16D128R16Long, &kFp16D128R16Long,
-    &kBf16D128R16LongSmallPages, &kFp16D128R16LongSmallPages,
-    &kBf16E4m3D128R16LongSmallPages, &kFp16E4m3D128R16LongSmallPages,
-    &kBf16D128R16LongAppend, &kFp16D128R16LongAppend,
-    &kBf16D128R16LongSmallPagesAppend, &kFp16D128R16LongSmallPagesAppend,
-    &kBf16D64R16Append, &kBf16D128R16Append, &kBf16D256R16Append,
-    &kFp16D64R16Append, &kFp16D128R16Append, &kFp16D256R16Append,
-    &kBf16D64R16, &kBf16D64R32, &kBf16D64R64,
-    &kBf16D128R16, &kBf16D128R32, &kBf16D128R64,
-    &kBf16D256R16, &kBf16D256R32, &kBf16D256R64,
-    &kFp16D64R16, &kFp16D64R32, &kFp16D64R64,
-    &kFp16D128R16, &kFp16D128R32, &kFp16D128R64,
-    &kFp16D256R16, &kFp16D256R32, &kFp16D256R64,
-    &kBf16E4m3D128R16, &kBf16E4m3D128R32, &kBf16E4m3D128R64,
-    &kBf16E4m3D256R16, &kBf16E4m3D256R32, &kBf16E4m3D256R64,
-    &kFp16E4m3D128R16, &kFp16E4m3D128R32, &kFp16E4m3D128R64,
-    &kFp16E4m3D256R16, &kFp16E4m3D256R32, &kFp16E4m3D256R64,
-    // clang-format on
+#include "kernels/cuda/sm90_decode/instances.def"
 };
+#undef INSTANCE
+#define INSTANCE(name, ...) " " #name
+constexpr const char* kInstanceNames =
+#include "kernels/cuda/sm90_decode/instances.def"
+    ;
+#undef INSTANCE
 
 bool launches_nothing(const AttentionParams& p) {
   const bool appends = (p.features & kAppend) && p.total_new > 0;
@@ -404,6 +391,7 @@ const Kernel kAttention{
     .workspace_bytes = workspace_bytes,
     .plan = plan,
     .launch = launch,
+    .instances = kInstanceNames,
 };
 
 const Kernel kFixedAttention{
@@ -422,6 +410,7 @@ const Kernel kFixedAttention{
     .workspace_bytes = fixed_workspace_bytes,
     .plan = fixed_plan,
     .launch = fixed_launch,
+    .instances = kInstanceNames,
 };
 
 }  // namespace attnbench::sm90_decode

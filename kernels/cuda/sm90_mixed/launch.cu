@@ -3,9 +3,9 @@
 #include "kernels/cuda/sm90_decode/launch.h"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
 #include "kernels/cuda/sm90_mixed/division.h"
+#include "kernels/cuda/sm90_mixed/instances.h"
 #include "kernels/cuda/sm90_mixed/side_stream.h"
 #include "kernels/cuda/sm90_mixed/sm90_mixed.h"
-#include "kernels/cuda/sm90_mixed/together.h"
 #include "kernels/cuda/sm90_prefill/launch.h"
 #include "kernels/cuda/sm90_prefill/prepare.h"
 #include "kernels/cuda/sm90_prefill/sm90_prefill.h"
@@ -14,7 +14,7 @@ namespace attnbench::sm90_mixed {
 namespace {
 
 /// Query rows per KV head of a decode: sequences of no more are sm90_decode's, the others sm90_prefill's. Of
-/// the guests of one block (together.cuh) at most kTogetherRows.
+/// the guests of one block (kernel.cuh) at most kTogetherRows.
 constexpr int kDecodeRows = 16;
 constexpr int kTogetherRows = 8;
 
@@ -30,15 +30,30 @@ int decode_q_len(const AttentionParams& p, Way way) {
 /// Whether some sequence may be too long for sm90_decode.
 bool has_prefill(const AttentionParams& p) { return p.max_seqlen_q > decode_q_len(p, Way::kTwoStreams); }
 
-/// Whether the kernel that does both on every multiprocessor can do the step.
-bool can_go_together(const AttentionParams& p, const LaunchContext& context) {
-  return p.head_dim == 128 && p.num_heads_q / p.num_heads_kv <= kTogetherRows && !(p.softcap > 0.0f) &&
-         p.num_heads_kv <= context.multiprocessors;
+#define INSTANCE(name, ...) &instances::bf16_##name, &instances::fp16_##name,
+constexpr const Instance* kInstances[] = {
+#include "kernels/cuda/sm90_mixed/instances.def"
+};
+#undef INSTANCE
+#define INSTANCE(name, ...) " " #name
+constexpr const char* kInstanceNames =
+#include "kernels/cuda/sm90_mixed/instances.def"
+    ;
+#undef INSTANCE
+
+/// The instance of the kernel that does both on every multiprocessor, null where none can do the step.
+const Instance* find_together(const AttentionParams& p, const LaunchContext& context) {
+  if (p.num_heads_q / p.num_heads_kv > kTogetherRows || p.softcap > 0.0f) return nullptr;
+  if (p.num_heads_kv > context.multiprocessors) return nullptr;
+  for (const Instance* i : kInstances) {
+    if (i->dtype == p.dtype_q && i->head_dim == p.head_dim) return i;
+  }
+  return nullptr;
 }
 
 Way way_of(const AttentionParams& p, const LaunchContext& context) {
   if (!has_prefill(p)) return Way::kDecode;
-  const bool together = can_go_together(p, context);
+  const bool together = find_together(p, context) != nullptr;
   if (one_launch(estimate(p), together)) return Way::kPrefill;
   return together ? Way::kTogether : Way::kTwoStreams;
 }
@@ -71,7 +86,7 @@ struct Parts {
   AttentionParams decode;
   const sm90_decode::Instance* decode_instance;
   const sm90_prefill::Instance* prefill_instance;
-  const TogetherInstance* together;  ///< both, or null
+  const Instance* together;  ///< both, or null
   sm90_decode::Division division;
   Workspace workspace;
 };
@@ -82,7 +97,7 @@ Parts parts_of(const AttentionParams& p, const LaunchContext& context) {
   parts.decode = decode_part(p, parts.way);
   parts.division = division_of(p, parts.way, context);
   if (parts.way == Way::kTogether) {
-    parts.together = p.dtype_q == DType::kBf16 ? &kBf16Together : &kFp16Together;
+    parts.together = find_together(p, context);
     parts.decode_instance = &parts.together->decode;
     parts.prefill_instance = &parts.together->prefill;
   } else {
@@ -243,6 +258,7 @@ const Kernel kAttention{
     .workspace_bytes = workspace_bytes,
     .plan = plan,
     .launch = launch,
+    .instances = kInstanceNames,
 };
 
 }  // namespace attnbench::sm90_mixed

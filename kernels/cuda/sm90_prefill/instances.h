@@ -1,4 +1,4 @@
-// The kernel's instantiations, each compiled in a file of its own: <dtype>_d<head_dim>_<kind>.cu.
+// The kernel's instances, as the host sees them: instances::bf16_d64_full and so on, by the rows of instances.def.
 #pragma once
 
 #include <cuda.h>
@@ -38,11 +38,10 @@ struct Instance {
   cudaError_t (*launch)(const Maps&, const KernelParams&, int blocks, cudaStream_t);
 };
 
-extern const Instance kBf16D64Full, kBf16D64Masked, kBf16D64Softcap;
-extern const Instance kBf16D128Full, kBf16D128Masked, kBf16D128Short, kBf16D128Softcap;
-extern const Instance kBf16D256Full, kBf16D256Masked, kBf16D256Softcap;
-extern const Instance kFp16D64Full, kFp16D64Masked, kFp16D64Softcap;
-extern const Instance kFp16D128Full, kFp16D128Masked, kFp16D128Short, kFp16D128Softcap;
-extern const Instance kFp16D256Full, kFp16D256Masked, kFp16D256Softcap;
+#define INSTANCE(name, ...) extern const Instance bf16_##name, fp16_##name;
+namespace instances {
+#include "kernels/cuda/sm90_prefill/instances.def"
+}
+#undef INSTANCE
 
 }  // namespace attnbench::sm90_prefill

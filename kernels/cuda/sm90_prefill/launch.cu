@@ -16,16 +16,16 @@ namespace {
 /// Lengths and windows stay below this, so that sums of two fit int32 and rows fit a row-window map.
 constexpr int32_t kFar = 1 << 29;
 
+#define INSTANCE(name, ...) &instances::bf16_##name, &instances::fp16_##name,
 constexpr const Instance* kInstances[] = {
-    // clang-format off
-    &kBf16D64Full, &kBf16D64Masked, &kBf16D64Softcap,
-    &kBf16D128Full, &kBf16D128Masked, &kBf16D128Short, &kBf16D128Softcap,
-    &kBf16D256Full, &kBf16D256Masked, &kBf16D256Softcap,
-    &kFp16D64Full, &kFp16D64Masked, &kFp16D64Softcap,
-    &kFp16D128Full, &kFp16D128Masked, &kFp16D128Short, &kFp16D128Softcap,
-    &kFp16D256Full, &kFp16D256Masked, &kFp16D256Softcap,
-    // clang-format on
+#include "kernels/cuda/sm90_prefill/instances.def"
 };
+#undef INSTANCE
+#define INSTANCE(name, ...) " " #name
+constexpr const char* kInstanceNames =
+#include "kernels/cuda/sm90_prefill/instances.def"
+    ;
+#undef INSTANCE
 
 /// Upper bound of the items of a launch, over all ways to divide total_q into batch sequences.
 int64_t max_items(const Instance& instance, const AttentionParams& p) {
@@ -320,6 +320,7 @@ const Kernel kAttention{
     .plan = nullptr,
     .launch = launch,
     .tile = tile,
+    .instances = kInstanceNames,
 };
 
 }  // namespace attnbench::sm90_prefill

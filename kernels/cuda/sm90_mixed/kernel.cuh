@@ -9,26 +9,38 @@
 #include "kernels/cuda/sm90_decode/producer.cuh"
 #include "kernels/cuda/sm90_decode/start.cuh"
 #include "kernels/cuda/sm90_mixed/guest_consumer.cuh"
-#include "kernels/cuda/sm90_mixed/together.h"
+#include "kernels/cuda/sm90_mixed/instances.h"
 #include "kernels/cuda/sm90_prefill/consumer.cuh"
 #include "kernels/cuda/sm90_prefill/producer.cuh"
 
 namespace attnbench::sm90_mixed {
 
-/// Both kernels' instantiations in one block.
-template <DType kType>
+/// Choices of an instance.
+struct Shape {
+  DType dtype;
+  int head_dim;
+  int block_m;          ///< as in sm90_prefill::Shape
+  int block_n;          ///< as in sm90_prefill::Shape
+  int slots;            ///< as in sm90_decode::Shape
+  int guest_registers;  ///< per thread of the warpgroup that decodes
+};
+
+/// Both kernels' shapes in one block.
+template <Shape kShape>
 struct Together {
-  static constexpr int kGuestRegisters = 96;
-  static constexpr sm90_prefill::Shape kPrefill{.dtype = kType,
-                                                .head_dim = 128,
-                                                .block_m = 128,
-                                                .block_n = 128,
+  static constexpr sm90_prefill::Shape kPrefill{.dtype = kShape.dtype,
+                                                .head_dim = kShape.head_dim,
+                                                .block_m = kShape.block_m,
+                                                .block_n = kShape.block_n,
                                                 .q_stages = 1,
                                                 .masked = true,
-                                                .guest_registers = kGuestRegisters};
+                                                .guest_registers = kShape.guest_registers};
   using P = sm90_prefill::Derived<kPrefill>;
-  static constexpr sm90_decode::Shape kDecode{
-      .dtype = kType, .head_dim = 128, .row_tiles = 1, .slots = 3, .block_warps = P::kThreads / 32};
+  static constexpr sm90_decode::Shape kDecode{.dtype = kShape.dtype,
+                                              .head_dim = kShape.head_dim,
+                                              .row_tiles = 1,
+                                              .slots = kShape.slots,
+                                              .block_warps = P::kThreads / 32};
   using D = sm90_decode::Derived<kDecode>;
 
   struct alignas(1024) SharedMemory {
@@ -46,10 +58,11 @@ static_assert(kDecodeLoadingWarp != sm90_prefill::kSchedulingWarp);
 
 /// Of the decodes, block x does part x / Hkv, counted from the last, of KV head x % Hkv, as in
 /// sm90_decode/kernel.cuh, and none where there are fewer parts. Dynamic shared memory: kSmemBytes.
-template <DType kType>
-__global__ void __launch_bounds__(Together<kType>::P::kThreads, 1)
+/// `Choice::kShape` is the Shape (a type, because nvcc's launch stubs cannot spell a Shape).
+template <class Choice>
+__global__ void __launch_bounds__(Together<Choice::kShape>::P::kThreads, 1)
     together_kernel(const __grid_constant__ TogetherParams p) {
-  using T = Together<kType>;
+  using T = Together<Choice::kShape>;
   using P = typename T::P;
   using D = typename T::D;
   extern __shared__ uint8_t dynamic_smem[];
@@ -107,22 +120,23 @@ __global__ void __launch_bounds__(Together<kType>::P::kThreads, 1)
     hopper::raise_register_limit<P::kConsumerRegisters>();
     sm90_prefill::Consumer<T::kPrefill>(p.prefill, smem.prefill, warp_group - 1).run();
   } else {
-    hopper::lower_register_limit<T::kGuestRegisters>();
+    hopper::lower_register_limit<Choice::kShape.guest_registers>();
     if (decodes) GuestConsumer<T::kDecode>(p.decode, smem.decode, smem.guests, kv_head).run();
   }
 }
 
-template <DType kType>
-cudaError_t launch_together(const TogetherParams& p, int blocks, cudaStream_t stream) {
-  using T = Together<kType>;
-  return hopper::launch_early(together_kernel<kType>, blocks, T::P::kThreads, T::kSmemBytes, true, stream, p);
+template <class Choice>
+cudaError_t launch_choice(const TogetherParams& p, int blocks, cudaStream_t stream) {
+  using T = Together<Choice::kShape>;
+  return hopper::launch_early(together_kernel<Choice>, blocks, T::P::kThreads, T::kSmemBytes, true, stream, p);
 }
 
-template <DType kType>
-constexpr TogetherInstance make_together() {
-  using T = Together<kType>;
-  return {sm90_prefill::describe<T::kPrefill>(nullptr), sm90_decode::describe<T::kDecode>(nullptr),
-          launch_together<kType>};
+template <class Choice>
+constexpr Instance make_instance() {
+  constexpr Shape kShape = Choice::kShape;
+  using T = Together<kShape>;
+  return {kShape.dtype, kShape.head_dim, sm90_prefill::describe<T::kPrefill>(nullptr),
+          sm90_decode::describe<T::kDecode>(nullptr), launch_choice<Choice>};
 }
 
 }  // namespace attnbench::sm90_mixed

@@ -1,5 +1,5 @@
-// The kernel that prefills and decodes on every multiprocessor (together.cuh): head_dim 128, at most 8 query
-// heads per KV head, no softcap; one instantiation per type, in a file of its own.
+// The kernel that prefills and decodes on every multiprocessor (kernel.cuh), as the host sees it: at most 8 query
+// heads per KV head, no softcap. Its instances are instances::bf16_d128 and so on, by the rows of instances.def.
 #pragma once
 
 #include "kernels/cuda/sm90_decode/instances.h"
@@ -15,12 +15,18 @@ struct TogetherParams {
   sm90_decode::KernelParams decode;
 };
 
-struct TogetherInstance {
+struct Instance {
+  DType dtype;
+  int head_dim;
   sm90_prefill::Instance prefill;
   sm90_decode::Instance decode;
   cudaError_t (*launch)(const TogetherParams&, int blocks, cudaStream_t);
 };
 
-extern const TogetherInstance kBf16Together, kFp16Together;
+#define INSTANCE(name, ...) extern const Instance bf16_##name, fp16_##name;
+namespace instances {
+#include "kernels/cuda/sm90_mixed/instances.def"
+}
+#undef INSTANCE
 
 }  // namespace attnbench::sm90_mixed
