@@ -42,6 +42,7 @@ Json check_to_json(const Verdict& v) {
                 {"got", number(v.worst.got)},
                 {"expected", number(v.worst.expected)},
                 {"sigma", number(v.worst.sigma)}};
+  j["outputs_digest"] = v.outputs_digest;
   j["reference_s"] = number(v.reference_s);
   j["invariants"] = Json::array();
   for (const InvariantResult& i : v.invariants)

@@ -100,6 +100,7 @@ Verdict check_from_json(const Json& j) {
   get(j, "max_ulp", v.max_ulp);
   get(j, "lse_max_z", v.lse_max_z);
   get(j, "probs_max_z", v.probs_max_z);
+  get(j, "outputs_digest", v.outputs_digest);
   const Json& worst = member(j, "worst");
   get(worst, "seq", v.worst.seq);
   get(worst, "pos", v.worst.pos);

@@ -53,6 +53,7 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   digest = workload.outputs_digest();
   const HostOutputs outputs = launcher.outputs(workload);
   Verdict v = verify(workload, outputs, launcher.numerics(), options.check);
+  v.outputs_digest = fmt::format("{:016x}", digest);
   if (!v.pass && !options.all_detectors) v.clues = clues_or_none(*work.item, outputs, launcher, v);
   look_at_memory(workload, launcher, v);
   const bool invariants = options.invariants && work.index % options.invariants_every == 0;
