@@ -87,7 +87,9 @@ def kernels(head, columns, rows, kernel=None):
         lines = []
         for label, batch, *named in rows:
             name = named[0] if named else kernel
-            lines.append([label] + named + [cell(found, q, case.format(batch), name) for q, case in columns])
+            figures = [cell(found, q, case.format(batch), name) for q, case in columns]
+            demand(any(figures), f"no case of the row '{label}' of {name}")
+            lines.append([label] + named + figures)
         return table(head, "lr" if kernel else "llr", lines)
 
     return make
