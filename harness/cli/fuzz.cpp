@@ -87,7 +87,7 @@ class Reports {
 
   void write(const FuzzResult& result) const {
     if (dir_.empty()) return;
-    write_file_atomically(dir_ / "fuzz.json", dump_json(fuzz_to_json(context_, options_, result), 1) + "\n");
+    write_file_atomically(dir_ / "fuzz.json", results_text(fuzz_to_json(context_, options_, result)));
     std::vector<Record> records;
     for (const Finding& f : result.findings) records.push_back(f.record);
     RunContext context = context_;

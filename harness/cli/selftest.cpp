@@ -110,7 +110,7 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
   watch_for_stop();
   const auto write = [&](const std::vector<SensitivityRow>& rows) {
     write_file_atomically(dir / "sensitivity.json",
-                          dump_json(sensitivity_to_json(context, kernels[0]->name, rows), 1) + "\n");
+                          results_text(sensitivity_to_json(context, kernels[0]->name, rows)));
   };
   write({});  // not another run's, should this one come to no end
   const Sensitivity found = measure_sensitivity(
@@ -176,7 +176,7 @@ int run_command(const SelftestFlags& given, const Program& program) {
       write_selftest_markdown(text, result);
       write("selftest.md", text.str());
     } else {
-      write("selftest.json", dump_json(selftest_to_json(context, result), 1) + "\n");
+      write("selftest.json", results_text(selftest_to_json(context, result)));
     }
   }
   for (const FaultResult& f : result.faults) {

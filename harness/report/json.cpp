@@ -268,14 +268,55 @@ nlohmann::ordered_json results_to_json(const RunContext& c, std::span<const Reco
   return j;
 }
 
-std::string results_text(const nlohmann::ordered_json& results) {
-  std::string text = "{\n\"context\": " + dump_json(results.at("context"), 1) + ",\n\"benchmarks\": [\n";
-  const char* separator = "";
-  for (const Json& entry : results.at("benchmarks")) {
-    text += separator + dump_json(entry);
-    separator = ",\n";
+namespace {
+
+/// The defaults that all entries name, so that what an entry leaves out is never what it never had.
+Json default_params(const Json& entries) {
+  Json defaults = reported_params(CaseParams{});
+  for (const Json& entry : entries) {
+    if (!entry.contains("attnbench") || !entry["attnbench"].contains("params")) continue;
+    const Json& params = entry["attnbench"]["params"];
+    for (auto it = defaults.begin(); it != defaults.end();)
+      it = params.contains(it.key()) ? std::next(it) : defaults.erase(it);
   }
-  return text + "\n]\n}\n";
+  return defaults;
+}
+
+Json without_defaults(Json entry, const Json& defaults) {
+  if (!entry.contains("attnbench") || !entry["attnbench"].contains("params")) return entry;
+  Json& params = entry["attnbench"]["params"];
+  for (const auto& [name, value] : defaults.items())
+    if (params.at(name) == value) params.erase(name);
+  return entry;
+}
+
+}  // namespace
+
+std::string results_text(const nlohmann::ordered_json& results) {
+  const bool runs = results.contains("benchmarks");
+  const Json defaults = runs ? default_params(results["benchmarks"]) : Json::object();
+  std::string text = "{";
+  const char* separator = "\n";
+  for (const auto& [name, member] : results.items()) {
+    text += separator + dump_json(name) + ": ";
+    separator = ",\n";
+    if (name == "context" && runs) {
+      Json context = member;
+      context["attnbench"]["schema"] = kResultsSchema;
+      context["attnbench"]["default_params"] = defaults;
+      text += dump_json(context, 1);
+    } else if (!member.is_array()) {
+      text += dump_json(member, 1);
+    } else {
+      const char* next = "[\n";
+      for (const Json& entry : member) {
+        text += next + dump_json(name == "benchmarks" ? without_defaults(entry, defaults) : entry);
+        next = ",\n";
+      }
+      text += member.empty() ? "[]" : "\n]";
+    }
+  }
+  return text + "\n}\n";
 }
 
 std::string dump_json(const nlohmann::ordered_json& j, int indent) {

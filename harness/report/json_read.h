@@ -17,4 +17,16 @@ Record record_from_json(const nlohmann::ordered_json& entry, const Case& item);
 DeviceInfo device_from_json(const nlohmann::ordered_json& j);
 Ceilings ceilings_from_json(const nlohmann::ordered_json& j);
 
+/// Gives an entry of benchmarks[] the parameters that results_text left out. `context` is that of its file;
+/// entries of older files name all parameters and stay as they are. Json: nlohmann::json or ordered_json.
+template <class Json>
+void fill_params(Json& entry, const Json& context) {
+  const nlohmann::json_pointer<std::string> defaults("/attnbench/default_params"), own("/attnbench/params");
+  if (!context.contains(defaults) || !entry.contains(own)) return;
+  Json params = context.at(defaults);
+  if (!params.is_object() || !entry.at(own).is_object()) return;
+  params.update(entry.at(own));
+  entry.at(own) = std::move(params);
+}
+
 }  // namespace attnbench

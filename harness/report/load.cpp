@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "harness/report/json_read.h"
 #include "harness/report/ratio.h"
 
 namespace attnbench {
@@ -188,7 +189,9 @@ class Gatherer {
     if (!entry.is_object()) at.fail("not an object");
     if (const Json* own = member(entry, "attnbench")) {
       LoadedResult r = own_entry(entry, *own, at);
-      r.entry = std::make_shared<const Json>(entry);
+      const auto whole = std::make_shared<Json>(entry);
+      if (set_.context_entry) fill_params(*whole, *set_.context_entry);
+      r.entry = whole;
       return add_own(std::move(r));
     }
     if (text_of(entry, "run_type", at) == "aggregate") {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "harness/report/json.h"
+#include "harness/report/json_read.h"
 #include "harness/report/load.h"
 #include "harness/report/text.h"
 
@@ -51,14 +52,15 @@ struct Part {
   std::vector<std::pair<int64_t, Json>> entries;
 };
 
-void take_entry(Part& part, const Json& entry) {
+void take_entry(Part& part, Json entry) {
+  fill_params(entry, part.context);
   const Json& own = member(part.path, entry, "attnbench");
   const auto index = value<int64_t>(part.path, own, "index");
   for (const char* key : {"id", "kernel", "status"}) value<std::string>(part.path, own, key);
   if (index < 0 || index >= part.size) {
     fail(part.path, fmt::format("an entry is number {} of a plan of {} runs", index, part.size));
   }
-  part.entries.emplace_back(index, entry);
+  part.entries.emplace_back(index, std::move(entry));
 }
 
 /// What a run that was killed had finished: its journal has it, its results.json has not.

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "harness/report/json_read.h"
 #include "harness/report/load.h"
 #include "harness/report/ratio.h"
 
@@ -12,7 +13,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json read(const std::string& path) { return Json::parse(read_results_text(path)); }
+Json read(const std::string& path) {
+  Json results = Json::parse(read_results_text(path));
+  for (Json& entry : results.at("benchmarks")) fill_params(entry, results.at("context"));
+  return results;
+}
 
 bool passed(const Json& entry) { return entry.at("attnbench").at("status") == "pass"; }
 

@@ -5,6 +5,8 @@
 
 #include <functional>
 
+#include "harness/config/keys.h"
+#include "harness/report/json_read.h"
 #include "harness/report/load.h"
 #include "tests/unit/report_fixtures.h"
 
@@ -130,17 +132,56 @@ void walk(const Json& j, const std::function<void(const Json&)>& visit) {
   }
 }
 
+/// Results read back from their text, with the parameters that it leaves out.
+Json filled(const std::string& text) {
+  Json results = Json::parse(text);
+  for (Json& entry : results["benchmarks"]) fill_params(entry, results["context"]);
+  results["context"]["attnbench"].erase("default_params");
+  return results;
+}
+
 TEST(ReportJson, TextHasALineForEachEntry) {
   for (const std::size_t entries : {0, 1, 3}) {
     const std::vector<Record> records(entries, passing("case"));
-    const Json results = results_to_json(make_context(), records);
+    Json results = results_to_json(make_context(), records);
+    results["more"] = {{"member", 1}};
     const std::string text = results_text(results);
-    EXPECT_EQ(Json::parse(text), results);
+    // Plain JSON: the order of keys means nothing.
+    EXPECT_EQ(nlohmann::json(filled(text)), nlohmann::json(results));
     const std::string behind = text.substr(text.find("\"benchmarks\""));
     EXPECT_EQ(static_cast<std::size_t>(std::count(behind.begin(), behind.end(), '\n')),
-              entries == 0 ? 4 : entries + 3)
+              entries == 0 ? 5 : entries + 6)
         << behind.substr(0, 200);
   }
+}
+
+TEST(ReportJson, TextLeavesOutDefaults) {
+  Record r = passing("case");
+  r.item.params.head_dim = 64;
+  Json text = Json::parse(results_text(results_to_json(make_context(), std::vector{r})));
+  Json& params = text["benchmarks"][0]["attnbench"]["params"];
+  EXPECT_EQ(params["head_dim"], 64);
+  EXPECT_FALSE(params.contains("softcap"));
+  EXPECT_EQ(text["context"]["attnbench"]["default_params"], reported_params(CaseParams{}));
+}
+
+TEST(ReportJson, DefaultsAreThoseOfTheFile) {
+  Json context, entry;
+  context["attnbench"]["default_params"] = {{"block_size", 1000}, {"kv", "lost"}};
+  entry["attnbench"]["params"] = {{"kv", "paged"}, {"head_dim", 64}};
+  const Json old = entry;
+  fill_params(entry, Json::object());
+  EXPECT_EQ(entry, old) << "an older file names all";
+  fill_params(entry, context);
+  EXPECT_EQ(entry["attnbench"]["params"], Json({{"block_size", 1000}, {"kv", "paged"}, {"head_dim", 64}}));
+}
+
+TEST(ReportJson, AParameterThatAnEntryNeverHadIsNotMadeUp) {
+  Json results = results_to_json(make_context(), std::vector{passing("older"), passing("newer")});
+  results["benchmarks"][0]["attnbench"]["params"].erase("softcap");
+  Json read = filled(results_text(results));
+  EXPECT_FALSE(read["benchmarks"][0]["attnbench"]["params"].contains("softcap"));
+  EXPECT_EQ(read["benchmarks"][1]["attnbench"]["params"]["softcap"], 0.0);
 }
 
 TEST(ReportJson, NoNanOrInfinityAnywhere) {

@@ -56,6 +56,18 @@ TEST(ReportLoad, ReadsBackWhatWasWritten) {
   EXPECT_TRUE(set.context.complete);
 }
 
+TEST(ReportLoad, BothFormsOfResultsAreTheSame) {
+  const nlohmann::ordered_json whole =
+      results_to_json(make_context(), std::vector{passing("a"), passing("b")});
+  const ResultSet old = parse_results(dump_json(whole), "r.json"),
+                  light = parse_results(results_text(whole), "r.json");
+  ASSERT_EQ(light.results.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(*light.results[i].entry, *old.results[i].entry);
+    EXPECT_EQ(light.results[i].entry->at("/attnbench/params/softcap"_json_pointer), 0.0);
+  }
+}
+
 TEST(ReportLoad, JournalToleratesATornLastLine) {
   const std::string a = journal_line(passing("a")), b = journal_line(passing("b"));
   const ResultSet whole = parse_results(a + b, "journal.jsonl");

@@ -1,20 +1,7 @@
-#!/usr/bin/env python3
-"""Puts what `attnbench selftest` found into tests/faults/README.md.
-
-  attnbench selftest --device cpu --seeds 20 --format json,md --out DIR
-  attnbench selftest --device cpu --sensitivity --out DIR
-  ./scripts/faults_readme.py DIR
-
-takes DIR/selftest.md as the matrix, makes the table of smallest faults from DIR/sensitivity.json and plots it
-as tests/faults/sensitivity.svg. Python 3 and its standard library only.
-"""
-
-import json
+"""Tables and plot of the smallest faults that are caught, from what `attnbench selftest --sensitivity` wrote: for
+readme_tables.py."""
 import math
-import pathlib
-import sys
 
-FAULTS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "faults"
 PANELS = [
     ("scale_o", "smallest relative error of softmax_scale, in O"),
     ("dropped_keys_o", "fewest dropped keys of each sequence, in O"),
@@ -129,29 +116,3 @@ def plot(rows):
     out.append(f'<text x="400" y="{height - 8}">line: P in 16 bits, dashes: P in fp32</text>')
     out.append(f'<text x="{width * 3 - 14}" y="{height - 8}" text-anchor="end">keys per sequence</text></svg>')
     return "\n".join(out) + "\n"
-
-
-def replace(text, name, body):
-    begin, end = f"<!-- {name} -->", "<!-- end -->"
-    if begin not in text:
-        sys.exit(f"{FAULTS / 'README.md'}: no line {begin}")
-    head, rest = text.split(begin, 1)
-    return head + begin + "\n" + body.strip("\n") + "\n" + end + rest.split(end, 1)[1]
-
-
-def main():
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        print(__doc__.strip())
-        sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
-    folder = pathlib.Path(sys.argv[1])
-    rows = json.loads((folder / "sensitivity.json").read_text())["sensitivity"]
-    readme = FAULTS / "README.md"
-    text = readme.read_text()
-    text = replace(text, "selftest", (folder / "selftest.md").read_text())
-    text = replace(text, "sensitivity", tables(rows) + "\n")
-    readme.write_text(text)
-    (FAULTS / "sensitivity.svg").write_text(plot(rows))
-
-
-if __name__ == "__main__":
-    main()
