@@ -5,7 +5,7 @@
     ./scripts/readme_tables.py --check    # writes nothing; fails where a figure differs from the results
 
 A table stands between the lines <!-- figures: NAME --> and <!-- end -->. TABLES says of each name which files of
-results/baselines it is made of, and how. Some results must hold besides (a bar, a verdict, the size of results/);
+results/baselines (or tables of kernels/) it is made of, and how. Some results must hold besides (a bar, a verdict, the size of results/);
 both commands fail where one does not. Python 3 and its standard library only.
 """
 import argparse
@@ -28,7 +28,6 @@ import sanitize_gpu
 import sensitivity_plot
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BASELINES = ROOT / "results" / "baselines"
 PLOT = ROOT / "tests" / "faults" / "sensitivity.svg"
 MOST_BYTES = 4 << 20  # of results/
 
@@ -257,6 +256,23 @@ def selftest(data):
                       f"allclose(1e-2, 1e-2) of O passes {passed[0]} of the faults, the rule of twice the naive error {passed[1]}."])
 
 
+def fuzz(data):
+    kernels = data["kernels"]
+    demand(data["seconds"] >= 600, "it ran less than 10 minutes")
+    demand(not data["findings"] and not sum(k["failed"] for k in kernels), "a case failed")
+    rows = [[k["kernel"], k["op"], *(f"{k[n]:,}" for n in ("ran", "with_invariants", "skipped", "failed"))] for k in kernels]
+    total = ["all", "", *(f"{sum(k[n] for k in kernels):,}" for n in ("ran", "with_invariants", "skipped", "failed"))]
+    return table(["kernel", "op", "ran", "with invariants", "refused", "failed"], "llr", [*rows, total])
+
+
+def instances(text):
+    """A row for each row of an instances.def, by its own words."""
+    rows = re.findall(r"^INSTANCE\((\w+), (.+)\)$", text, re.M)
+    shapes = [dict(re.findall(r"\.(\w+) = (?:Use::)?(\w+)", shape)) for _, shape in rows]
+    columns = list(dict.fromkeys(key for shape in shapes for key in shape))
+    return table(["instance", *columns], "ll", [[f"`{name}`", *(shape.get(c, "") for c in columns)] for (name, _), shape in zip(rows, shapes)])
+
+
 # --- Which table is made of which files ----------------------------------------------------------------------
 
 VERDICTS = ["h100/smoke.csv", "cpu/smoke.csv", "h100-checks/semantics.csv", "h100-checks/large.csv"]
@@ -305,6 +321,8 @@ TABLES = {
     "gate_trust_load": (["cpu/gate_trust_load.json"], gate_trust_load),
     "run_spread": (["cpu/run_spread.json"], run_spread),
     "gate_ci": (list(GATE_CI), gate_ci),
+    "fuzz": (["h100-checks/fuzz.json"], fuzz),
+    **{f"instances_{k}": ([f"kernels/cuda/{k}/instances.def"], instances) for k in ("sm90_decode", "sm90_prefill", "sm90_mixed")},
     "sanitizer": (["h100-checks/sanitizer.json"], sanitize_gpu.table),
     "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
     "mutants": (["cpu/mutants.json"], mutants),
@@ -317,9 +335,14 @@ TABLES = {
 BLOCK = re.compile(r"<!-- figures: (\S+) -->\n(.*?)<!-- end -->", re.S)
 
 
+def place(name):
+    """Of a file of TABLES, from the root on."""
+    return name if name.startswith("kernels/") else f"results/baselines/{name}"
+
+
 def load(name):
-    text = (BASELINES / name).read_text()
-    return text if name.endswith(".csv") else json.loads(text)
+    text = (ROOT / place(name)).read_text()
+    return json.loads(text) if name.endswith(".json") else text
 
 
 def made(name):
@@ -327,9 +350,9 @@ def made(name):
     try:
         return make(*map(load, files)).strip("\n") + "\n"
     except KeyError as e:
-        raise Refused(f"results/baselines/{', '.join(files)}: no {e}, which the table {name} shows") from e
+        raise Refused(f"{', '.join(map(place, files))}: no {e}, which the table {name} shows") from e
     except Refused as e:
-        raise Refused(f"results/baselines/{', '.join(files)}: {e}; measure again, as results/README.md says") from e
+        raise Refused(f"{', '.join(map(place, files))}: {e}; measure again, as results/README.md says") from e
 
 
 def tracked(pattern):
@@ -343,14 +366,14 @@ def cells(line):
 
 def differences(path, first_line, name, now, then):
     """Lines that say where text `now`, which begins at a line of a README, is not `then`."""
-    place, files = path.relative_to(ROOT), ", ".join("results/baselines/" + f for f in TABLES[name][0])
+    readme, files = path.relative_to(ROOT), ", ".join(map(place, TABLES[name][0]))
     matcher = difflib.SequenceMatcher(None, now.splitlines(), then.splitlines(), autojunk=False)
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind == "equal":
             continue
         old, new = matcher.a[a:b], matcher.b[c:d]
         for i in range(max(len(old), len(new))):
-            where = f"{place}:{first_line + a + min(i, max(0, len(old) - 1))}: "
+            where = f"{readme}:{first_line + a + min(i, max(0, len(old) - 1))}: "
             if i >= len(old):
                 yield f"{where}lacks the line '{new[i]}' of {files}"
             elif i >= len(new):
