@@ -13,7 +13,7 @@
 
 #include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"
-#include "harness/report/record.h"
+#include "harness/record/record.h"
 
 namespace attnbench::cli {
 

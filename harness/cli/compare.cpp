@@ -9,10 +9,10 @@
 
 #include "harness/cli/common.h"
 #include "harness/cli/compare_flags.h"
+#include "harness/record/text.h"
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
-#include "harness/report/text.h"
 
 namespace attnbench::cli {
 namespace {

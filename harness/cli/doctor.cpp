@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "harness/cli/common.h"
-#include "harness/report/record.h"
+#include "harness/record/record.h"
 
 namespace attnbench::cli {
 namespace {

@@ -13,9 +13,10 @@
 #include "harness/cli/plugins.h"
 #include "harness/cli/stop_signal.h"
 #include "harness/fuzz/report.h"
+#include "harness/record/files.h"
+#include "harness/record/json.h"
 #include "harness/report/console.h"
-#include "harness/report/files.h"
-#include "harness/report/json.h"
+#include "harness/report/formats.h"
 #include "harness/run/last_words.h"
 #include "harness/session/worker.h"
 

@@ -14,10 +14,11 @@
 #include <sstream>
 
 #include "harness/cli/plugins.h"
+#include "harness/compare/pool.h"
+#include "harness/record/files.h"
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
-#include "harness/report/files.h"
 
 namespace attnbench::cli {
 namespace {

@@ -3,9 +3,9 @@
 #include <iostream>
 
 #include "harness/cli/gate.h"
-#include "harness/report/files.h"
-#include "harness/report/json.h"
-#include "harness/report/pool.h"
+#include "harness/compare/pool.h"
+#include "harness/record/files.h"
+#include "harness/record/json.h"
 
 namespace attnbench::cli {
 

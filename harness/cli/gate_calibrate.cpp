@@ -5,9 +5,9 @@
 #include <iostream>
 
 #include "harness/cli/gate.h"
-#include "harness/report/files.h"
+#include "harness/record/files.h"
+#include "harness/record/text.h"
 #include "harness/report/table.h"
-#include "harness/report/text.h"
 
 namespace attnbench::cli {
 

@@ -14,7 +14,7 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
-#include "harness/report/text.h"
+#include "harness/record/text.h"
 
 namespace attnbench::cli {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "harness/cli/common.h"
 #include "harness/cli/plugins.h"
-#include "harness/report/text.h"
+#include "harness/record/text.h"
 
 namespace attnbench::cli {
 namespace {

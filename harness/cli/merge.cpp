@@ -5,10 +5,10 @@
 #include <iterator>
 
 #include "harness/cli/common.h"
-#include "harness/report/files.h"
-#include "harness/report/json.h"
-#include "harness/report/load.h"
-#include "harness/report/merge.h"
+#include "harness/record/files.h"
+#include "harness/record/json.h"
+#include "harness/record/load.h"
+#include "harness/record/merge.h"
 #include "harness/report/summary.h"
 
 namespace attnbench::cli {

@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "harness/cli/common.h"
-#include "harness/report/files.h"
+#include "harness/record/files.h"
 #include "harness/report/html/page.h"
 #include "harness/report/html/page_data.h"
 #include "harness/report/html/svg_plots.h"

@@ -7,10 +7,10 @@
 #include <ostream>
 #include <vector>
 
+#include "harness/record/json.h"
+#include "harness/record/text.h"
 #include "harness/report/compare_print.h"
-#include "harness/report/json.h"
 #include "harness/report/junit.h"
-#include "harness/report/text.h"
 
 namespace attnbench {
 namespace {
@@ -47,14 +47,6 @@ std::string escaped(std::string_view text, bool property) {
 }
 
 }  // namespace
-
-bool row_fails(const CompareRow& row, const CompareOptions& options) {
-  CompareResult one;
-  one.compared = 1;
-  one.counts[row.change] = 1;
-  one.not_slower = row.not_slower ? 1 : 0;
-  return compare_exit_code(one, options) != 0;
-}
 
 void write_compare_json(std::ostream& out, const CompareResult& result, const CompareOptions& options) {
   nlohmann::ordered_json j;

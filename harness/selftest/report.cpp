@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "harness/report/json.h"
+#include "harness/record/json.h"
 #include "harness/verify/verdict.h"
 
 namespace attnbench {

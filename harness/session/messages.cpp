@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <stdexcept>
 
-#include "harness/report/json.h"
-#include "harness/report/json_read.h"
+#include "harness/record/json.h"
+#include "harness/record/json_read.h"
 
 namespace attnbench {
 
@@ -62,7 +62,7 @@ Record whole_record(const Message& entry, const Case& item) {
   for (const char* key : {"family_index", "per_family_instance_index"}) written[key] = entry.at(key);
   if (written != entry) {
     const auto lost = nlohmann::json::diff(nlohmann::json(entry), nlohmann::json(written));
-    throw std::logic_error("report/json_read.cpp does not read back what report/json.cpp writes: " +
+    throw std::logic_error("record/json_read.cpp does not read back what record/json.cpp writes: " +
                            (lost.empty() ? "the order of fields" : lost[0]["path"].get<std::string>()));
   }
   return record;

@@ -9,7 +9,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/error.h"
-#include "harness/report/text.h"
+#include "harness/record/text.h"
 #include "harness/session/invariants.h"
 #include "harness/session/time_stage.h"
 #include "harness/verify/clues.h"

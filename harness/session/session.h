@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "harness/cases/case.h"
-#include "harness/report/record.h"
+#include "harness/record/record.h"
 #include "harness/run/launcher.h"
 #include "harness/timing/timing.h"
 #include "harness/verify/verify.h"

@@ -14,8 +14,8 @@
 #include <stdexcept>
 
 #include "harness/device/sanitized.h"
-#include "harness/report/json.h"
-#include "harness/report/json_read.h"
+#include "harness/record/json.h"
+#include "harness/record/json_read.h"
 #include "harness/run/last_words.h"
 #include "harness/session/messages.h"
 
