@@ -17,6 +17,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/help.h"
 #include "harness/cli/plugins.h"
+#include "harness/record/exit_code.h"
 #include "harness/record/text.h"
 #include "harness/run/last_words.h"
 

@@ -13,6 +13,7 @@
 #include "harness/cli/plugins.h"
 #include "harness/cli/stop_signal.h"
 #include "harness/fuzz/report.h"
+#include "harness/record/exit_code.h"
 #include "harness/record/files.h"
 #include "harness/record/json.h"
 #include "harness/report/console.h"

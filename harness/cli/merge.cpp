@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "harness/cli/common.h"
+#include "harness/record/exit_code.h"
 #include "harness/record/files.h"
 #include "harness/record/json.h"
 #include "harness/record/load.h"
@@ -37,7 +38,7 @@ int merge(const MergeOptions& o) {
     write_file_atomically(o.out, text);
     std::cout << fmt::format("{} of {}: {}\nreport: {}\n", counted(std::ssize(records), "run"),
                              counted(std::ssize(o.paths), "file"), summary_text(summarise(records)), o.out);
-    return session_exit_code(records);
+    return exit_code_of(records);
   } catch (const nlohmann::json::exception& e) {
     throw ResultsError(std::string("error: a field is of a wrong type: ") + e.what());
   }

@@ -19,6 +19,7 @@
 #include "harness/cli/progress.h"
 #include "harness/cli/stop_signal.h"
 #include "harness/config/sweep_file.h"
+#include "harness/record/exit_code.h"
 #include "harness/record/files.h"
 #include "harness/record/json.h"
 #include "harness/record/text.h"
@@ -174,7 +175,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
     std::cerr << fmt::format("nothing matched: {} filtered out, {} excluded\n",
                              counted(cases.filtered, "case"), cases.excluded);
   }
-  return worse_exit_code(session_exit_code(records), lost.empty() ? 0 : 5);
+  return worse_exit_code(exit_code_of(records), lost.empty() ? 0 : 5);
 }
 
 int run(const RunOptions& given, const Program& program) {

@@ -350,19 +350,6 @@ const char* change_name(Change c) {
   return names[static_cast<int>(c)];
 }
 
-std::set<std::string> undecided_cases(const CompareResult& result, const ResultSet& fresh) {
-  std::set<std::string> ids;
-  for (const CompareRow& row : result.rows) {
-    if (!row.ratio) continue;
-    if (row.change == Change::kInconclusive) ids.insert(row.id);
-    if (row.change != Change::kSlower && row.change != Change::kFaster) continue;
-    for (const LoadedResult& r : fresh.results) {
-      if (r.id == row.id && r.kernel == row.new_kernel && r.runs < 2) ids.insert(row.id);
-    }
-  }
-  return ids;
-}
-
 int64_t CompareResult::count(Change c) const {
   const auto it = counts.find(c);
   return it == counts.end() ? 0 : it->second;

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -100,10 +99,6 @@ struct CompareResult {
 /// against the memory's probe too, on cores that others did not take during more than half of the samples;
 /// and what would contradict the clock is inconclusive (contradicts_clock).
 CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, const CompareOptions& options);
-
-/// Ids of the cases whose verdict more runs can change: undecided ones, and a difference, either way, that
-/// only one run of NEW has seen.
-std::set<std::string> undecided_cases(const CompareResult& result, const ResultSet& fresh);
 
 /// What makes the times of the two sets incomparable (device, driver, CUDA, build type, cache state, graph
 /// replay, verification), one line each; a fact that one side does not state is no mismatch.

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <utility>
 
@@ -190,24 +188,6 @@ Record run_item(const WorkItem& work, Device& device, const SessionOptions& opti
     }
   }
   return record;
-}
-
-int worse_exit_code(int a, int b) {
-  constexpr std::array<int, 7> order = {2, 5, 1, 3, 4, 6, 0};
-  const auto rank = [&](int code) { return std::find(order.begin(), order.end(), code) - order.begin(); };
-  return rank(a) <= rank(b) ? a : b;
-}
-
-int session_exit_code(const std::vector<Record>& records) {
-  int code = 0;
-  bool ran = false;
-  for (const Record& r : records) {
-    ran = ran || r.status != Status::kSkip;
-    if (r.status == Status::kFail) code = worse_exit_code(code, 1);
-    if (r.status == Status::kError || r.status == Status::kTimeout) code = worse_exit_code(code, 5);
-    if (r.status == Status::kInvalidTime) code = worse_exit_code(code, 4);
-  }
-  return ran ? code : worse_exit_code(code, 6);
 }
 
 }  // namespace attnbench

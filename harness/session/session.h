@@ -64,8 +64,4 @@ Record no_kernel_record(const WorkItem& work, const std::string& device, const S
 Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
                 const std::function<void(const std::string& repro)>& before = {});
 
-/// 0, 1, 2, 3, 4, 5, 6 by the rule "worst wins in the order 2, 5, 1, 3, 4, 6" (README, exit codes).
-int session_exit_code(const std::vector<Record>& records);
-int worse_exit_code(int a, int b);
-
 }  // namespace attnbench

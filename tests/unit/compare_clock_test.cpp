@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/compare/compare.h"
+#include "harness/compare/gate_policy.h"
 #include "harness/compare/pace.h"
 #include "harness/compare/pool.h"
 #include "tests/unit/record_fixtures.h"

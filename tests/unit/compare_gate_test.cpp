@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "harness/compare/compare.h"
+#include "harness/compare/gate_policy.h"
 #include "harness/compare/noise.h"
 #include "harness/compare/pool.h"
 #include "tests/unit/record_fixtures.h"

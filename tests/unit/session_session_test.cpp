@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "harness/record/exit_code.h"
 #include "harness/session/journal.h"
 #include "harness/session/session.h"
 #include "harness/session/supervisor.h"
@@ -19,13 +20,13 @@ Record with(Status s) {
 }
 
 TEST(ExitCode, WorstWinsInItsOrder) {
-  EXPECT_EQ(session_exit_code({with(Status::kPass), with(Status::kSkip)}), 0);
-  EXPECT_EQ(session_exit_code({with(Status::kPass), with(Status::kFail)}), 1);
-  EXPECT_EQ(session_exit_code({with(Status::kFail), with(Status::kError)}), 5);
-  EXPECT_EQ(session_exit_code({with(Status::kInvalidTime), with(Status::kFail)}), 1);
-  EXPECT_EQ(session_exit_code({with(Status::kInvalidTime)}), 4);
-  EXPECT_EQ(session_exit_code({with(Status::kSkip)}), 6) << "nothing ran";
-  EXPECT_EQ(session_exit_code({}), 6);
+  EXPECT_EQ(exit_code_of({with(Status::kPass), with(Status::kSkip)}), 0);
+  EXPECT_EQ(exit_code_of({with(Status::kPass), with(Status::kFail)}), 1);
+  EXPECT_EQ(exit_code_of({with(Status::kFail), with(Status::kError)}), 5);
+  EXPECT_EQ(exit_code_of({with(Status::kInvalidTime), with(Status::kFail)}), 1);
+  EXPECT_EQ(exit_code_of({with(Status::kInvalidTime)}), 4);
+  EXPECT_EQ(exit_code_of({with(Status::kSkip)}), 6) << "nothing ran";
+  EXPECT_EQ(exit_code_of({}), 6);
   EXPECT_EQ(worse_exit_code(3, 4), 3);
   EXPECT_EQ(worse_exit_code(2, 5), 2);
   EXPECT_EQ(worse_exit_code(0, 6), 6);
