@@ -1,8 +1,10 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/record/record.h"
 

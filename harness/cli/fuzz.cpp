@@ -1,17 +1,21 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <random>
 
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/executor.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/stop_signal.h"
+#include "harness/cli/usage_error.h"
 #include "harness/fuzz/report.h"
 #include "harness/record/exit_code.h"
 #include "harness/record/files.h"
@@ -19,6 +23,7 @@
 #include "harness/report/console.h"
 #include "harness/report/formats.h"
 #include "harness/run/last_words.h"
+#include "harness/run/launcher.h"
 #include "harness/session/worker.h"
 
 namespace attnbench::cli {

@@ -13,7 +13,10 @@
 #include <set>
 #include <sstream>
 
+#include "harness/cli/case_options.h"
+#include "harness/cli/cli.h"
 #include "harness/cli/plugins.h"
+#include "harness/cli/usage_error.h"
 #include "harness/compare/gate_policy.h"
 #include "harness/record/files.h"
 #include "harness/report/compare_formats.h"

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/cli/common.h"
+#include "harness/cli/case_options.h"
+#include "harness/cli/cli.h"
 #include "harness/cli/compare_flags.h"
 #include "harness/cli/gate_runs.h"
 

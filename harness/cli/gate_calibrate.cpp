@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "harness/cli/gate.h"
+#include "harness/cli/usage_error.h"
 #include "harness/compare/gate_policy.h"
 #include "harness/record/files.h"
 #include "harness/record/text.h"

@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <memory>
 
+#include "harness/cli/cli.h"
+#include "harness/cli/common.h"
 #include "harness/cli/gate.h"
 #include "harness/cli/plugins.h"
 

@@ -13,7 +13,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "harness/cli/cli.h"
+#include "harness/cli/usage_error.h"
 #include "harness/record/text.h"
 
 namespace attnbench::cli {

@@ -1,11 +1,12 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 #include <set>
 #include <string_view>
 
-#include "harness/cli/common.h"
+#include "harness/cli/cli.h"
 #include "harness/cli/plugins.h"
 #include "harness/record/text.h"
 

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
 
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/record/exit_code.h"
 #include "harness/record/files.h"

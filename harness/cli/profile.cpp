@@ -1,14 +1,19 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cctype>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
 
 #include "harness/cases/cost.h"
+#include "harness/cli/case_options.h"
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/profiler_tool.h"
+#include "harness/cli/usage_error.h"
 #include "harness/error.h"
 #include "harness/report/ncu_csv.h"
 #include "harness/run/last_words.h"

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -12,12 +13,16 @@
 #include <iterator>
 #include <map>
 
+#include "harness/cli/case_options.h"
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/executor.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/progress.h"
 #include "harness/cli/stop_signal.h"
+#include "harness/cli/usage_error.h"
 #include "harness/config/sweep_file.h"
 #include "harness/record/exit_code.h"
 #include "harness/record/files.h"
