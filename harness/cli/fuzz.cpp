@@ -45,6 +45,7 @@ struct FuzzFlags {
 
 SessionOptions session_options(const RunOptions& o, const Program& program) {
   SessionOptions s;
+  s.table = program.kernels;
   for (const LoadedPlugin& plugin : program.plugins) {
     for (const Kernel* k : plugin.kernels) s.plugin_of[k] = plugin.path;
   }
@@ -136,7 +137,7 @@ int run_command(const FuzzFlags& flags, const Program& program) {
   RunOptions o = flags.run;
   check_kernel_names(o.kernels, program.kernels);
   const SessionOptions session = session_options(o, program);
-  if (o.worker) return serve_cases(program.kernels, session);
+  if (o.worker) return serve_cases(session);
   o.device = device_for(o.device, o.kernels, program.kernels);
   FuzzOptions options = flags.fuzz;
   options.seed = flags.seed.value_or(0);

@@ -160,12 +160,12 @@ int profile(const ProfileOptions& o, const Program& program) {
   set_in_hand(
       fmt::format("case {}, kernel {}{}", item.id, kernel.name, plugin.empty() ? "" : " of " + plugin));
   set_advice("attnbench run --case tells whether it is right");
-  if (auto why = refusal(kernel, *device, item)) {
-    std::cerr << "attnbench: skipped: " << *why << "\n";
+  if (auto why = refusal(kernel, program.kernels, *device, item)) {
+    std::cerr << "attnbench: skipped: " << why->text << "\n";
     return 6;
   }
   Workload workload(*device, item);
-  Launcher launcher(kernel, *device, workload);
+  Launcher launcher(kernel, program.kernels, *device, workload);
   for (int i = 0; i < kWarmups; ++i) launcher.launch();
   device->synchronize();
   device->profiler_start();

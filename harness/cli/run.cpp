@@ -53,6 +53,7 @@ std::filesystem::path default_folder(const std::string& name) {
 SessionOptions session_options(const RunOptions& o, const Program& program,
                                const std::vector<std::string>& check_of_file) {
   SessionOptions s;
+  s.table = program.kernels;
   for (const LoadedPlugin& plugin : program.plugins) {
     for (const Kernel* k : plugin.kernels) s.plugin_of[k] = plugin.path;
   }
@@ -195,7 +196,7 @@ int run(const RunOptions& given, const Program& program) {
   if (o.counters && o.no_time) {
     throw UsageError("--counters reads the hardware's counters after timing; drop --no-time");
   }
-  if (o.worker) return serve_cases(program.kernels, session_options(o, program, {}));
+  if (o.worker) return serve_cases(session_options(o, program, {}));
   if (!o.resume.empty() && !o.out.empty()) {
     throw UsageError("--resume DIR writes to DIR; drop --out");
   }

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/cases/case.h"
 #include "harness/device/device.h"
 #include "harness/run/plugin.h"
+#include "harness/run/skip_reason.h"
 #include "harness/timing/roofline.h"
 #include "harness/timing/timing.h"
 #include "harness/verify/verdict.h"
@@ -42,6 +44,12 @@ struct Record {
   std::optional<Roofline> roofline;
   std::optional<CounterReading> counters;  ///< where the run was asked for them
   StageSeconds stages;
+
+  void end(Status s, std::string why) {
+    status = s;
+    reason = std::move(why);
+  }
+  void skip(const SkipReason& why) { end(Status::kSkip, why.text); }
 };
 
 /// Bytes that DRAM moved, read and written, over those that the model says are needed; nullopt where one of

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <stdexcept>
 
+#include "harness/error.h"
 #include "harness/record/json.h"
 #include "harness/record/json_read.h"
 
@@ -46,8 +47,9 @@ Case case_from_message(const Message& run) {
   const auto id = run.at("id").get<std::string>();
   Expansion e = expand(parse_inline_case(run.at("case").get<std::string>(), {}, seed));
   if (e.cases.size() != 1 || e.cases.front().id != id) {
-    throw std::runtime_error(fmt::format("the mapping of case {} reads back as {}", id,
-                                         e.cases.empty() ? "nothing" : e.cases.front().id));
+    throw Error(fmt::format("the mapping of case {} reads back as {}", id,
+                            e.cases.empty() ? "nothing" : e.cases.front().id),
+                kExitFailure);
   }
   Case item = std::move(e.cases.front());
   item.sweep = run.at("sweep").get<std::string>();

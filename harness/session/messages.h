@@ -43,7 +43,7 @@ class LineBuffer {
 bool send_line(int fd, const Message& message);
 
 Message case_message(const Case& item, const std::string& kernel, int64_t index);
-/// Reads a case back. Throws std::runtime_error where the mapping gives another case than was sent.
+/// Reads a case back. Throws Error where the mapping gives another case than was sent.
 Case case_from_message(const Message& run);
 
 /// The record in an entry; std::logic_error, naming the field, where reading it back loses something: then

@@ -65,9 +65,10 @@ Kernel kernel_that(KernelStatus (*launch)(const OpParams*, const LaunchContext*,
   return k;
 }
 
-Record run_one(const Kernel& k, const Case& c) {
+Record run_one(const Kernel& k, const Case& c, CheckMode check = CheckMode::kSampled) {
   const auto device = open_device("cpu", 1);
   SessionOptions options;
+  options.check = check;
   options.time = false;
   bool lost = false;
   return run_item({&c, &k}, *device, options, lost);
@@ -112,6 +113,8 @@ TEST(RunItem, ACaseThatCannotFitIsASkipThatSaysNeededAndFree) {
   const Record r = run_one(k, c);
   EXPECT_EQ(r.status, Status::kSkip);
   EXPECT_THAT(r.reason, ::testing::HasSubstr("GiB are free"));
+  const auto needed = [](const Record& record) { return std::stod(record.reason.substr(6)); };
+  EXPECT_GT(needed(r), needed(run_one(k, c, CheckMode::kOff))) << "a check needs copies on the host";
 }
 
 TEST(Journal, AppendsLinesAndSaysWhyItCannot) {
