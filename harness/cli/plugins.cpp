@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/usage_error.h"
 
 namespace attnbench::cli {
 namespace {

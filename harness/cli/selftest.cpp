@@ -3,20 +3,25 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <regex>
 #include <sstream>
 
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/cli/executor.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/stop_signal.h"
-#include "harness/report/files.h"
-#include "harness/report/json.h"
-#include "harness/report/text.h"
+#include "harness/cli/usage_error.h"
+#include "harness/record/files.h"
+#include "harness/record/json.h"
+#include "harness/record/text.h"
 #include "harness/run/last_words.h"
+#include "harness/run/launcher.h"
 #include "harness/selftest/isolated.h"
 #include "harness/selftest/report.h"
 
