@@ -110,9 +110,10 @@ class AppendWarp {
     Stage stage;
     AppendItem item;           ///< the row's segment; kUnseen: a sequence, without tiles
     int32_t row, first, last;  ///< the row at hand, of rows [first, last) of the sequence
-    bool queries;              ///< the item's queries are still to be handed over
 
     __device__ __forceinline__ bool has_row() const { return row < last; }
+    /// A segment's first turn hands its queries over, also where it has no row.
+    __device__ __forceinline__ bool has_queries() const { return stage == Stage::kSegments && row == first; }
   };
 
   /// The first row that the block will have if the host's guess of the lengths is right.
@@ -130,7 +131,6 @@ class AppendWarp {
   /// Moves on to the next row of the segment, the next segment, or the next row in no tile; false at the end.
   __device__ __forceinline__ bool advance(Turn& turn) {
     if (turn.stage != Stage::kGuess) {
-      turn.queries = false;
       if (turn.has_row() && ++turn.row < turn.last) return true;
       slots_ += 2 * (turn.item.tile_end - turn.item.tile_begin);
     }
@@ -148,7 +148,6 @@ class AppendWarp {
       return false;
     }
     turn.stage = Stage::kSegments;
-    turn.queries = true;
     turn.row = turn.first = max(turn.item.old_len, turn.item.tile_begin * kTile);
     turn.last = min(turn.item.k_len, turn.item.tile_end * kTile);
     return true;
@@ -159,7 +158,7 @@ class AppendWarp {
     const int32_t token = turn.item.new_end - turn.item.k_len + turn.row;
     if (turn.has_row() && token != asked_) ask(token);
     if (!rotates()) return;
-    const bool queries_first = turn.queries || turn.stage == Stage::kGuess;
+    const bool queries_first = turn.has_queries() || turn.stage == Stage::kGuess;
     find_angles(queries_first ? turn.item.k_len - turn.item.q_len : turn.row);
   }
 
@@ -178,30 +177,28 @@ class AppendWarp {
   __device__ __forceinline__ void make_ready(const Turn& turn) {
     const AppendItem& item = turn.item;
     const bool has_tiles = item.tile_begin < item.tile_end;
-    if (turn.queries && has_tiles) {
+    if (turn.has_queries() && has_tiles) {
       append_.q_landed[q_.stage()].wait(landed_queries_ >> q_.stage() & 1);
       landed_queries_ ^= 1u << q_.stage();
     }
-    const int32_t key_job = item.q_len;
 #pragma unroll 1
-    for (int32_t job = turn.queries && has_tiles && rotates() ? 0 : key_job; job <= key_job; ++job) {
-      if (job < key_job) {
-        find_angles(item.k_len - item.q_len + job);
-      } else {
-        if (turn.queries) {
+    for (int32_t job = turn.has_queries() && has_tiles && rotates() ? 0 : item.q_len; job <= item.q_len;
+         ++job) {
+      const bool is_key = job == item.q_len;
+      if (is_key) {
+        if (turn.has_queries()) {
           hand_over(smem_.q_ring.full_at(q_));
           q_.advance();
         }
         if (!turn.has_row() || !rotates()) break;
         stage_key();
-        find_angles(turn.row);
       }
-      if (job < key_job) {
-        rotate(shared_address(smem_.q[q_.stage()]), D::kQChunkBytes, job * p_.group, p_.group);
-      } else {
-        rotate(shared_address(append_.key), hopper::kChunkBytes, 0, 1);
-        take_key();
-      }
+      find_angles(is_key ? turn.row : item.k_len - item.q_len + job);
+      // One call, so that its code is fetched once.
+      rotate(shared_address(is_key ? append_.key : smem_.q[q_.stage()]),
+             is_key ? hopper::kChunkBytes : D::kQChunkBytes, is_key ? 0 : job * p_.group,
+             is_key ? 1 : p_.group);
+      if (is_key) take_key();
     }
   }
 

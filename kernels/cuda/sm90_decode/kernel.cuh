@@ -67,10 +67,10 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
       ValueProducer<kShape>(map_k, map_v, p, smem, kv_head, lane, opening.pages(), opening.new_tokens())
           .run(opening.partition(), part, opening.work(), opening.start());
     }
-  } else if (warp >= D::kFirstConsumerWarp) {
+  } else if (kShape.append && warp < D::kFirstConsumerWarp) {
+    if constexpr (kShape.append) AppendWarp<kShape>(p, smem, kv_head, lane).run(part, opening.guess());
+  } else {
     Consumer<kShape>(p, smem, kv_head).run();
-  } else if constexpr (kShape.append) {
-    AppendWarp<kShape>(p, smem, kv_head, lane).run(part, opening.guess());
   }
 }
 
