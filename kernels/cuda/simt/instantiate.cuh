@@ -1,4 +1,4 @@
-// From runtime shapes to one instantiation of the kernel.
+// From runtime shapes to the kernel of one padded head_dim.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace attnbench::cuda_simt {
 
 /// More than 48 KiB of dynamic shared memory has to be asked for, once per function and device.
-template <DType kKType, DType kVType, int kD>
+template <int kD>
 cudaError_t allow_shared_memory(int device) {
   constexpr int kBytes = Widths<kD>::kSharedBytes;
   static_assert(kBytes <= 96 * 1024, "sm_86 and sm_89 have 99 KiB per CTA");
@@ -19,28 +19,10 @@ cudaError_t allow_shared_memory(int device) {
   static std::atomic<uint64_t> done{0};  // bit per device ordinal
   const uint64_t bit = device >= 0 && device < 64 ? uint64_t{1} << device : 0;
   if (done.load() & bit) return cudaSuccess;
-  const cudaError_t error = cudaFuncSetAttribute(attention_kernel<kKType, kVType, kD>,
-                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  const cudaError_t error =
+      cudaFuncSetAttribute(attention_kernel<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error == cudaSuccess) done.fetch_or(bit);
   return error;
-}
-
-template <DType kKType, DType kVType, int kD>
-KernelStatus launch_padded(const AttentionParams& p, const KeyParts& parts, const LaunchContext& context,
-                           KernelMessage* message) {
-  if (const cudaError_t error = allow_shared_memory<kKType, kVType, kD>(context.device_ordinal);
-      error != cudaSuccess) {
-    return cuda_status(error, message);
-  }
-  const int64_t rows = int64_t{std::max(p.max_seqlen_q, 1)} * (p.num_heads_q / p.num_heads_kv);
-  const int64_t tiles = (rows + kTile - 1) / kTile;
-  constexpr int kMaxGridYZ = 65535;
-  const dim3 grid(static_cast<unsigned>(std::min<int64_t>(tiles, INT32_MAX)),
-                  static_cast<unsigned>(std::min(p.num_heads_kv, kMaxGridYZ)),
-                  static_cast<unsigned>(std::min<int64_t>(int64_t{p.batch} * parts.count, kMaxGridYZ)));
-  attention_kernel<kKType, kVType, kD>
-      <<<grid, kThreads, Widths<kD>::kSharedBytes, static_cast<cudaStream_t>(context.stream)>>>(p, parts);
-  return cuda_status(cudaGetLastError(), message);
 }
 
 /// How the launch, whose outputs are then partial_shape(p)'s, cuts its keys.
@@ -50,16 +32,22 @@ inline KeyParts key_parts(const AttentionParams& p) {
   return {p.num_splits, shape.out_stride, shape.lse_stride};
 }
 
-/// The kernel of the next padded head_dim that holds q.k and P.V.
-template <DType kKType, DType kVType>
-KernelStatus launch_types(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
+template <int kD>
+KernelStatus launch_attention(const AttentionParams& p, const LaunchContext& context,
+                              KernelMessage* message) {
+  if (const cudaError_t error = allow_shared_memory<kD>(context.device_ordinal); error != cudaSuccess) {
+    return cuda_status(error, message);
+  }
   const KeyParts parts = key_parts(p);
-  const int32_t dim = std::max(p.head_dim, p.head_dim_v);
-  if (dim <= 32) return launch_padded<kKType, kVType, 32>(p, parts, context, message);
-  if (dim <= 64) return launch_padded<kKType, kVType, 64>(p, parts, context, message);
-  if (dim <= 128) return launch_padded<kKType, kVType, 128>(p, parts, context, message);
-  if (dim <= 256) return launch_padded<kKType, kVType, 256>(p, parts, context, message);
-  return launch_padded<kKType, kVType, 576>(p, parts, context, message);
+  const int64_t rows = int64_t{std::max(p.max_seqlen_q, 1)} * (p.num_heads_q / p.num_heads_kv);
+  const int64_t tiles = (rows + kTile - 1) / kTile;
+  constexpr int kMaxGridYZ = 65535;
+  const dim3 grid(static_cast<unsigned>(std::min<int64_t>(tiles, INT32_MAX)),
+                  static_cast<unsigned>(std::min(p.num_heads_kv, kMaxGridYZ)),
+                  static_cast<unsigned>(std::min<int64_t>(int64_t{p.batch} * parts.count, kMaxGridYZ)));
+  attention_kernel<kD>
+      <<<grid, kThreads, Widths<kD>::kSharedBytes, static_cast<cudaStream_t>(context.stream)>>>(p, parts);
+  return cuda_status(cudaGetLastError(), message);
 }
 
 }  // namespace attnbench::cuda_simt

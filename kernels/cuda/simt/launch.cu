@@ -1,6 +1,8 @@
 // What the kernels accept, and their tables.
 #include "kernels/cuda/simt/launch.h"
 
+#include <algorithm>
+
 #include "kernels/common/checks.h"
 #include "kernels/cuda/simt/simt_kernels.h"
 
@@ -48,20 +50,14 @@ Numerics merge_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0
 
 std::size_t no_workspace(const OpParams*, const LaunchContext*) { return 0; }
 
-using Launch = KernelStatus (*)(const AttentionParams&, const LaunchContext&, KernelMessage*);
-
-/// By the types of K and V, which `supports` has checked.
-Launch attention_kernel_of(const AttentionParams& p) {
-  const auto of_float = [](DType t, Launch bf16, Launch fp16, Launch fp32) {
-    return t == DType::kBf16 ? bf16 : t == DType::kFp16 ? fp16 : fp32;
-  };
-  if (p.dtype_k == DType::kE4m3) return launch_attention_e4m3;
-  if (p.dtype_v == DType::kInt8) return launch_attention_int8;
-  if (p.dtype_k == DType::kInt8) {
-    return of_float(p.dtype_v, launch_attention_int8_bf16, launch_attention_int8_fp16,
-                    launch_attention_int8_fp32);
-  }
-  return of_float(p.dtype_k, launch_attention_bf16, launch_attention_fp16, launch_attention_fp32);
+/// The kernel of the next padded head_dim that holds q.k and P.V.
+KernelStatus launch_widths(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
+  const int32_t dim = std::max(p.head_dim, p.head_dim_v);
+  if (dim <= 32) return launch_attention<32>(p, context, message);
+  if (dim <= 64) return launch_attention<64>(p, context, message);
+  if (dim <= 128) return launch_attention<128>(p, context, message);
+  if (dim <= 256) return launch_attention<256>(p, context, message);
+  return launch_attention<576>(p, context, message);
 }
 
 std::size_t attention_workspace(const OpParams* op, const LaunchContext*) {
@@ -84,7 +80,7 @@ KernelStatus launch_split(const AttentionParams& p, const LaunchContext& context
   parts.out_stride_head = p.head_dim_v;
   parts.lse = static_cast<float*>(context.workspace) + p.num_splits * shape.out_stride;
   parts.lse_stride_head = p.total_q;
-  if (const auto s = attention_kernel_of(p)(parts, context, message); s != KernelStatus::kOk) return s;
+  if (const auto s = launch_widths(parts, context, message); s != KernelStatus::kOk) return s;
 
   MergeStatesParams m{};
   m.features = kFp32;
@@ -119,7 +115,7 @@ KernelStatus attention_launch(const OpParams* op, const LaunchContext* context, 
   }
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
   const KernelStatus status =
-      p.num_splits > 0 ? launch_split(p, *context, message) : attention_kernel_of(p)(p, *context, message);
+      p.num_splits > 0 ? launch_split(p, *context, message) : launch_widths(p, *context, message);
   if (status != KernelStatus::kOk || !(p.features & kProbs)) return status;
   return launch_probs(p, *context, message);
 }

@@ -7,24 +7,10 @@
 
 namespace attnbench::cuda_simt {
 
-// One file each: all head dims of one type of K and of V, which is K's unless named after it. The arguments
-// have passed `supports`.
-KernelStatus launch_attention_bf16(const AttentionParams& p, const LaunchContext& context,
-                                   KernelMessage* message);
-KernelStatus launch_attention_fp16(const AttentionParams& p, const LaunchContext& context,
-                                   KernelMessage* message);
-KernelStatus launch_attention_fp32(const AttentionParams& p, const LaunchContext& context,
-                                   KernelMessage* message);
-KernelStatus launch_attention_e4m3(const AttentionParams& p, const LaunchContext& context,
-                                   KernelMessage* message);
-KernelStatus launch_attention_int8(const AttentionParams& p, const LaunchContext& context,
-                                   KernelMessage* message);
-KernelStatus launch_attention_int8_bf16(const AttentionParams& p, const LaunchContext& context,
-                                        KernelMessage* message);
-KernelStatus launch_attention_int8_fp16(const AttentionParams& p, const LaunchContext& context,
-                                        KernelMessage* message);
-KernelStatus launch_attention_int8_fp32(const AttentionParams& p, const LaunchContext& context,
-                                        KernelMessage* message);
+/// Attention with head_dim and head_dim_v padded to kD: 32, 64, 128, 256 or 576 (512 for V), instantiated in
+/// attention_d*.cu. The arguments have passed `supports`.
+template <int kD>
+KernelStatus launch_attention(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
 
 /// The new rows of a launch with kAppend, before it attends.
 KernelStatus launch_append(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);

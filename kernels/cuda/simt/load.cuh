@@ -1,0 +1,189 @@
+// Tiles of Q, K and V on their way to shared memory, from any type to fp32.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/common/addressing.h"
+#include "kernels/common/descale.h"
+#include "kernels/common/rotary.h"
+#include "kernels/cuda/simt/tile.cuh"
+
+namespace attnbench::cuda_simt {
+
+/// How elements are read: one by one, or kVec neighbours as one word where rows are aligned to that.
+template <DType kType>
+struct Element;
+template <>
+struct Element<DType::kBf16> {
+  using Storage = uint16_t;
+  static constexpr int kVec = 4;
+  static __device__ float to_float(uint16_t h) { return bf16_to_float(h); }
+};
+template <>
+struct Element<DType::kFp16> {
+  using Storage = uint16_t;
+  static constexpr int kVec = 4;
+  static __device__ float to_float(uint16_t h) { return __half2float(__ushort_as_half(h)); }
+};
+template <>
+struct Element<DType::kFp32> {
+  using Storage = float;
+  static constexpr int kVec = 4;
+  static __device__ float to_float(float x) { return x; }
+};
+template <>
+struct Element<DType::kE4m3> {
+  using Storage = uint8_t;
+  static constexpr int kVec = 16;
+  static __device__ float to_float(uint8_t x) { return e4m3_to_float(x); }
+};
+template <>
+struct Element<DType::kInt8> {
+  using Storage = int8_t;
+  static constexpr int kVec = 16;
+  static __device__ float to_float(int8_t x) { return static_cast<float>(x); }
+};
+
+inline constexpr int64_t kNoRow = INT64_MIN;
+
+/// A tensor whose rows are loaded.
+struct TileSource {
+  const void* base;
+  DType type;
+  int dim;       ///< channels of a row
+  bool aligned;  ///< every row starts where a word of neighbouring elements may
+};
+
+/// Words are of 8 bytes for bf16 and fp16, of 16 for the other types: 4 elements, or 16 of one byte.
+__device__ inline TileSource tile_source(const void* base, DType type, int dim, int64_t stride_block,
+                                         int64_t stride_token, int64_t stride_head) {
+  const bool bytes = type == DType::kE4m3 || type == DType::kInt8;
+  const bool halfs = type == DType::kBf16 || type == DType::kFp16;
+  const bool aligned = reinterpret_cast<uintptr_t>(base) % (halfs ? 8 : 16) == 0 &&
+                       ((stride_block | stride_token | stride_head) & (bytes ? 15 : 3)) == 0;
+  return {base, type, dim, aligned};
+}
+
+/// Channels first .. first + kWidth - 1 of rows 0..kTile-1 of a tile into shared memory as fp32, rows kStride
+/// apart. `rows.offset(r)` is the place of channel 0 of row r, in elements, or kNoRow for a row that must not
+/// be read. Such rows, and channels from `from.dim` on, become zeros: memory that the problem does not own may
+/// hold NaN, and 0 * NaN would reach the output. Quantised numbers are multiplied by `rows.scale(r)`.
+/// Without __restrict__ the parameters would be read again after each store.
+template <DType kType, int kWidth, int kStride, class Rows>
+__device__ void load_elements(TileSource from, float* __restrict__ tile, int first, Rows rows) {
+  using E = Element<kType>;
+  using T = typename E::Storage;
+  constexpr int kVec = E::kVec;
+  constexpr int kVecs = kWidth / kVec;
+  // Neighbouring threads store float4: of neighbouring channels, or, where those belong to one thread, of 8
+  // neighbouring rows, as that too falls on 32 banks.
+  constexpr int kDown = kVec == 4 ? 1 : 8;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kVecs; i += kThreads) {
+    const int r = i / kDown / kVecs * kDown + i % kDown;
+    const int c = kVec * (i / kDown % kVecs);
+    Pack<float, 4> quads[kVec / 4] = {};
+    const int64_t at = rows.offset(r);
+    if (at != kNoRow) {
+      const T* row = static_cast<const T*>(from.base) + at;
+      const int channel = first + c;
+      if (from.aligned && channel + kVec <= from.dim) {
+        const auto raw = *reinterpret_cast<const Pack<T, kVec>*>(row + channel);
+#pragma unroll
+        for (int u = 0; u < kVec; ++u) quads[u / 4].x[u % 4] = E::to_float(raw.x[u]);
+      } else {
+#pragma unroll
+        for (int u = 0; u < kVec; ++u) {
+          if (channel + u < from.dim) quads[u / 4].x[u % 4] = E::to_float(row[channel + u]);
+        }
+      }
+      if constexpr (kType == DType::kE4m3 || kType == DType::kInt8) {
+        const float scale = rows.scale(r);
+#pragma unroll
+        for (int u = 0; u < kVec; ++u) quads[u / 4].x[u % 4] *= scale;
+      }
+    }
+#pragma unroll
+    for (int g = 0; g < kVec / 4; ++g) {
+      *reinterpret_cast<Pack<float, 4>*>(tile + r * kStride + c + 4 * g) = quads[g];
+    }
+  }
+}
+
+/// The same for any type. Not inlined: K and V share one function, which halves what there is to compile.
+template <int kWidth, int kStride, class Rows>
+__device__ __noinline__ void load_tile(TileSource from, float* __restrict__ tile, int first, Rows rows) {
+  switch (from.type) {
+    case DType::kBf16:
+      return load_elements<DType::kBf16, kWidth, kStride>(from, tile, first, rows);
+    case DType::kFp16:
+      return load_elements<DType::kFp16, kWidth, kStride>(from, tile, first, rows);
+    case DType::kE4m3:
+      return load_elements<DType::kE4m3, kWidth, kStride>(from, tile, first, rows);
+    case DType::kInt8:
+      return load_elements<DType::kInt8, kWidth, kStride>(from, tile, first, rows);
+    default:
+      return load_elements<DType::kFp32, kWidth, kStride>(from, tile, first, rows);
+  }
+}
+
+/// Rows of Q in a tile. Quantised queries carry their descales: those of int8 differ by row.
+struct QRows {
+  const AttentionParams& p;
+  int b;
+  int64_t q_begin;
+  int head0;
+  TileRows rows;
+
+  __device__ int64_t offset(int r) const {
+    return r < rows.count ? q_offset(p, q_begin + rows.token(r), head0 + rows.head_in_group(r)) : kNoRow;
+  }
+  __device__ float scale(int r) const {
+    return q_descale(p, b, q_begin + rows.token(r), head0 + rows.head_in_group(r));
+  }
+};
+
+/// Rows of K, or of V, of the keys key0 .. key0 + kTile - 1. Of the descales only those of int8 K differ by
+/// row; the others are no matter of a tile.
+struct KvRows {
+  const AttentionParams& p;
+  int b;
+  int kv_head;
+  int key0;
+  int end;  ///< keys from here on are not read
+  bool is_v;
+
+  __device__ int64_t offset(int r) const {
+    if (key0 + r >= end) return kNoRow;
+    return is_v ? v_row_offset(p, b, key0 + r) + kv_head * p.v_stride_head
+                : k_row_offset(p, b, key0 + r) + kv_head * p.k_stride_head;
+  }
+  __device__ float scale(int r) const { return is_v ? 1.0f : k_row_descale(p, b, key0 + r, kv_head); }
+};
+
+/// Turns the queries of a tile to their positions, rounded to the type of q again. `tile` is complete, in rows of kD
+/// + kPad.
+template <int kD>
+__device__ void rotate_queries(const AttentionParams& p, int b, const SeqRange& seq, const TileRows& rows,
+                               float* tile) {
+  const int half = p.rotary.dim / 2;
+  for (int i = static_cast<int>(threadIdx.x); i < rows.count * half; i += kThreads) {
+    const int r = i / half;
+    const int pair = i % half;
+    const int64_t position = query_position(p, b, seq, rows.token(r));
+    if (position < 0 || position >= p.rotary.positions)
+      continue;  // outside the contract: nothing may be read
+    float* row = tile + r * (kD + kPad);
+    const int first = p.rotary.interleaved ? 2 * pair : pair;
+    const int second = p.rotary.interleaved ? first + 1 : pair + half;
+    const auto load = [&](int32_t c) { return row[c]; };
+    const float a = rotated(p.rotary, position, first, load);
+    const float b = rotated(p.rotary, position, second, load);
+    row[first] = round_to(p.dtype_q, a);
+    row[second] = round_to(p.dtype_q, b);
+  }
+}
+
+}  // namespace attnbench::cuda_simt
