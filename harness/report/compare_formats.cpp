@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kAnnotations = 10;  ///< of a kind that GitHub shows for one step
 
-nlohmann::ordered_json number(const std::optional<double>& v) {
+nlohmann::ordered_json number_or_null(const std::optional<double>& v) {
   return v && std::isfinite(*v) ? nlohmann::ordered_json(*v) : nlohmann::ordered_json(nullptr);
 }
 
@@ -64,7 +64,7 @@ void write_compare_json(std::ostream& out, const CompareResult& result, const Co
   j["as_sol"] = result.as_sol;
   j["counts"] = nlohmann::ordered_json::object();
   for (const auto& [change, n] : result.counts) j["counts"][change_name(change)] = n;
-  j["geomean"] = number(result.geomean);
+  j["geomean"] = number_or_null(result.geomean);
   j["sweeps"] = nlohmann::ordered_json::array();
   for (const SweepMean& s : result.sweeps) {
     j["sweeps"].push_back({{"sweep", s.sweep}, {"geomean", s.geomean}, {"compared", s.compared}});
@@ -77,13 +77,13 @@ void write_compare_json(std::ostream& out, const CompareResult& result, const Co
     row["base_kernel"] = r.base_kernel;
     row["new_kernel"] = r.new_kernel;
     row["verdict"] = change_name(r.change);
-    row["base_us"] = number(r.base_us);
-    row["new_us"] = number(r.new_us);
-    row["ratio"] = number(r.ratio);
-    row["lo"] = number(r.lo);
-    row["hi"] = number(r.hi);
-    row["p"] = number(r.p);
-    row["within"] = number(r.within);
+    row["base_us"] = number_or_null(r.base_us);
+    row["new_us"] = number_or_null(r.new_us);
+    row["ratio"] = number_or_null(r.ratio);
+    row["lo"] = number_or_null(r.lo);
+    row["hi"] = number_or_null(r.hi);
+    row["p"] = number_or_null(r.p);
+    row["within"] = number_or_null(r.within);
     row["not_slower"] = r.not_slower;
     row["note"] = r.note;
     row["repro"] = r.repro;

@@ -12,9 +12,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// null where the number is not finite.
-Json number(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
-Json number(const std::optional<double>& v) { return v ? number(*v) : Json(nullptr); }
+/// null where the finite_or_null is not finite.
+Json finite_or_null(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
+Json finite_or_null(const std::optional<double>& v) { return v ? finite_or_null(*v) : Json(nullptr); }
 
 Json check_to_json(const Verdict& v) {
   Json j;
@@ -25,24 +25,24 @@ Json check_to_json(const Verdict& v) {
   j["method"] = v.method;
   j["rows"] = v.rows;
   j["rows_total"] = v.rows_total;
-  j["max_z"] = number(v.max_z);
-  j["max_row_z2"] = number(v.max_row_z2);
-  j["rms_z"] = number(v.rms_z);
-  j["bias_se"] = number(v.bias_se);
-  j["slope"] = number(v.slope);
-  j["max_abs"] = number(v.max_abs);
-  j["max_rel"] = number(v.max_rel);
-  j["max_ulp"] = number(v.max_ulp);
-  j["lse_max_z"] = number(v.lse_max_z);
-  j["probs_max_z"] = number(v.probs_max_z);
+  j["max_z"] = finite_or_null(v.max_z);
+  j["max_row_z2"] = finite_or_null(v.max_row_z2);
+  j["rms_z"] = finite_or_null(v.rms_z);
+  j["bias_se"] = finite_or_null(v.bias_se);
+  j["slope"] = finite_or_null(v.slope);
+  j["max_abs"] = finite_or_null(v.max_abs);
+  j["max_rel"] = finite_or_null(v.max_rel);
+  j["max_ulp"] = finite_or_null(v.max_ulp);
+  j["lse_max_z"] = finite_or_null(v.lse_max_z);
+  j["probs_max_z"] = finite_or_null(v.probs_max_z);
   j["worst"] = {{"seq", v.worst.seq},
                 {"pos", v.worst.pos},
                 {"head", v.worst.head},
                 {"channel", v.worst.channel},
-                {"got", number(v.worst.got)},
-                {"expected", number(v.worst.expected)},
-                {"sigma", number(v.worst.sigma)}};
-  j["reference_s"] = number(v.reference_s);
+                {"got", finite_or_null(v.worst.got)},
+                {"expected", finite_or_null(v.worst.expected)},
+                {"sigma", finite_or_null(v.worst.sigma)}};
+  j["reference_s"] = finite_or_null(v.reference_s);
   j["invariants"] = Json::array();
   for (const InvariantResult& i : v.invariants)
     j["invariants"].push_back({{"name", i.name}, {"outcome", outcome_name(i.outcome)}, {"note", i.note}});
@@ -51,21 +51,21 @@ Json check_to_json(const Verdict& v) {
 
 Json time_to_json(const TimeResult& t) {
   Json j;
-  j["median_us"] = number(t.median_us);
-  j["lo_us"] = number(t.lo_us);
-  j["hi_us"] = number(t.hi_us);
+  j["median_us"] = finite_or_null(t.median_us);
+  j["lo_us"] = finite_or_null(t.lo_us);
+  j["hi_us"] = finite_or_null(t.hi_us);
   j["samples_us"] = Json::array();
-  for (const double us : t.samples_us) j["samples_us"].push_back(number(us));
-  j["mean_us"] = number(t.real_time_us);
-  j["cpu_time_us"] = number(t.cpu_time_us);
+  for (const double us : t.samples_us) j["samples_us"].push_back(finite_or_null(us));
+  j["mean_us"] = finite_or_null(t.real_time_us);
+  j["cpu_time_us"] = finite_or_null(t.cpu_time_us);
   j["iterations"] = t.iterations;
   j["cache"] = cache_mode_name(t.cache);
   j["graph"] = t.graph;
-  j["plan_us"] = number(t.plan_us);
+  j["plan_us"] = finite_or_null(t.plan_us);
   j["disturbed"] = t.disturbed;
-  j["cores_us"] = t.cores_us > 0 ? number(t.cores_us) : Json(nullptr);
-  j["memory_us"] = t.memory_us > 0 ? number(t.memory_us) : Json(nullptr);
-  j["handover_us"] = t.handover_us > 0 ? number(t.handover_us) : Json(nullptr);
+  j["cores_us"] = t.cores_us > 0 ? finite_or_null(t.cores_us) : Json(nullptr);
+  j["memory_us"] = t.memory_us > 0 ? finite_or_null(t.memory_us) : Json(nullptr);
+  j["handover_us"] = t.handover_us > 0 ? finite_or_null(t.handover_us) : Json(nullptr);
   j["host_bound"] = t.host_bound;
   j["near_floor"] = t.near_floor;
   j["copies"] = t.copies;
@@ -77,11 +77,11 @@ Json counters_to_json(const Record& r) {
   if (!r.counters) return nullptr;
   const CounterReading& c = *r.counters;
   Json j;
-  j["dram_read_bytes"] = number(c.dram_read_bytes);
-  j["dram_write_bytes"] = number(c.dram_write_bytes);
-  j["dram_over_model"] = number(dram_over_model(r));
-  j["tensor_active_percent"] = number(c.tensor_active_percent);
-  j["l2_hit_percent"] = number(c.l2_hit_percent);
+  j["dram_read_bytes"] = finite_or_null(c.dram_read_bytes);
+  j["dram_write_bytes"] = finite_or_null(c.dram_write_bytes);
+  j["dram_over_model"] = finite_or_null(dram_over_model(r));
+  j["tensor_active_percent"] = finite_or_null(c.tensor_active_percent);
+  j["l2_hit_percent"] = finite_or_null(c.l2_hit_percent);
   j["launches"] = c.launches;
   j["reason"] = c.reason;
   return j;
@@ -92,12 +92,12 @@ Json clocks_to_json(const Record& r) {
   Json j = Json::object();
   if (!r.time || r.time->clocks.readings == 0) return j;
   const ClockSummary& c = r.time->clocks;
-  j["sm_mhz"] = number(c.sm_mhz);
-  j["sm_mhz_min"] = number(c.sm_mhz_min);
-  j["sm_mhz_max"] = number(c.sm_mhz_max);
-  j["mem_mhz"] = number(c.mem_mhz);
-  j["power_w"] = number(c.power_w);
-  j["temperature_c"] = number(c.temperature_c);
+  j["sm_mhz"] = finite_or_null(c.sm_mhz);
+  j["sm_mhz_min"] = finite_or_null(c.sm_mhz_min);
+  j["sm_mhz_max"] = finite_or_null(c.sm_mhz_max);
+  j["mem_mhz"] = finite_or_null(c.mem_mhz);
+  j["power_w"] = finite_or_null(c.power_w);
+  j["temperature_c"] = finite_or_null(c.temperature_c);
   j["throttled"] = c.throttled();
   j["throttle"] = c.throttle;
   j["readings"] = c.readings;
@@ -108,12 +108,12 @@ Json clocks_to_json(const Record& r) {
 
 nlohmann::ordered_json ceilings_to_json(const Ceilings& c) {
   Json j;
-  j["read_gbs"] = number(c.read_gbs);
-  j["copy_gbs"] = number(c.copy_gbs);
-  j["cache_gbs"] = number(c.cache_gbs);
+  j["read_gbs"] = finite_or_null(c.read_gbs);
+  j["copy_gbs"] = finite_or_null(c.copy_gbs);
+  j["cache_gbs"] = finite_or_null(c.cache_gbs);
   j["matmul_tflops"] = Json::object();
-  for (const auto& m : c.matmul) j["matmul_tflops"][dtype_name(m.dtype)] = number(m.tflops);
-  j["floor_us"] = number(c.floor_us);
+  for (const auto& m : c.matmul) j["matmul_tflops"][dtype_name(m.dtype)] = finite_or_null(m.tflops);
+  j["floor_us"] = finite_or_null(c.floor_us);
   j["disturbed"] = c.disturbed;
   j["note"] = c.note;
   return j;
@@ -131,15 +131,17 @@ nlohmann::ordered_json device_to_json(const DeviceInfo& d) {
           {"threads", d.threads},
           {"memory_bytes", d.memory_bytes},
           {"cache_bytes", d.cache_bytes},
-          {"clock_mhz", number(d.clock_mhz)},
-          {"memory_gbs", number(d.memory_gbs)}};
+          {"clock_mhz", finite_or_null(d.clock_mhz)},
+          {"memory_gbs", finite_or_null(d.memory_gbs)}};
 }
 
 namespace {
 
 Json attnbench_to_json(const Record& r) {
   const Roofline* roof = r.roofline ? &*r.roofline : nullptr;
-  const auto figure = [&](double Roofline::*field) { return roof ? number(roof->*field) : Json(nullptr); };
+  const auto figure = [&](double Roofline::*field) {
+    return roof ? finite_or_null(roof->*field) : Json(nullptr);
+  };
   Json j;
   j["index"] = r.index;
   j["id"] = r.item.id;
@@ -156,20 +158,20 @@ Json attnbench_to_json(const Record& r) {
   j["check"] = r.check ? check_to_json(*r.check) : Json(nullptr);
   j["time"] = r.time ? time_to_json(*r.time) : Json(nullptr);
   j["flop"] = figure(&Roofline::flop);
-  j["executed_flop"] = roof ? number(roof->executed_flop) : Json(nullptr);
+  j["executed_flop"] = roof ? finite_or_null(roof->executed_flop) : Json(nullptr);
   j["bytes"] = figure(&Roofline::bytes);
   j["formula"] = roof ? Json(roof->formula) : Json(nullptr);
   j["tflops"] = figure(&Roofline::tflops);
   j["gbs"] = figure(&Roofline::gbs);
-  j["sol"] = roof ? number(roof->sol) : Json(nullptr);
+  j["sol"] = roof ? finite_or_null(roof->sol) : Json(nullptr);
   j["bound"] = roof && !roof->bound.empty() ? Json(roof->bound) : Json(nullptr);
   j["floor_us"] = figure(&Roofline::floor_us);
   j["limit_us"] = figure(&Roofline::limit_us);
   j["clocks"] = clocks_to_json(r);
   j["counters"] = counters_to_json(r);
-  j["stages"] = {{"setup_s", number(r.stages.setup_s)},
-                 {"verify_s", number(r.stages.verify_s)},
-                 {"time_s", number(r.stages.time_s)}};
+  j["stages"] = {{"setup_s", finite_or_null(r.stages.setup_s)},
+                 {"verify_s", finite_or_null(r.stages.verify_s)},
+                 {"time_s", finite_or_null(r.stages.time_s)}};
   return j;
 }
 
@@ -222,7 +224,7 @@ nlohmann::ordered_json context_to_json(const RunContext& c) {
                            {"num_sharing", cache.num_sharing}});
   }
   j["load_avg"] = Json::array();
-  for (const double load : c.load_avg) j["load_avg"].push_back(number(load));
+  for (const double load : c.load_avg) j["load_avg"].push_back(finite_or_null(load));
   j["library_build_type"] = c.build_type == "Debug" ? "debug" : "release";
 
   Json a;

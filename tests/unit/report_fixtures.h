@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/report/compare.h"
 #include "harness/report/load.h"
 #include "harness/report/record.h"
 
@@ -134,6 +135,12 @@ inline ResultSet set_of(std::vector<LoadedResult> results) {
   s.path = "set.json";
   s.results = std::move(results);
   return s;
+}
+
+/// One case against another, alone.
+inline CompareRow one(const LoadedResult& base, const LoadedResult& fresh,
+                      const CompareOptions& options = {}) {
+  return compare_results(set_of({base}), set_of({fresh}), options).rows.at(0);
 }
 
 }  // namespace attnbench::test

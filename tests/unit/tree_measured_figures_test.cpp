@@ -1,4 +1,4 @@
-// What the READMEs say of the gate's reliability and the harness's cost is what the committed files hold.
+// What the READMEs say of the gate's reliability and the harness's cost is what the committed_json files hold.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 /// results/baselines/<folder>/NAME, of every folder that has it.
-std::vector<json> committed(const std::string& name) {
+std::vector<json> committed_json(const std::string& name) {
   std::vector<json> out;
   for (const auto& folder : std::filesystem::directory_iterator(tree::root() / "results/baselines")) {
     if (std::filesystem::exists(folder.path() / name))
@@ -37,9 +37,9 @@ std::string trust_row(const json& file, const json& tally) {
 }
 
 TEST(TreeMeasuredFigures, TrustInTheGateIsAsMeasured) {
-  auto files = committed("gate_trust.json");
+  auto files = committed_json("gate_trust.json");
   if (files.empty()) GTEST_SKIP() << "no results/baselines/*/gate_trust.json";
-  for (json& turns : committed("gate_trust_turns.json")) files.push_back(std::move(turns));
+  for (json& turns : committed_json("gate_trust_turns.json")) files.push_back(std::move(turns));
   const std::string readme = tree::read(tree::root() / "results/README.md");
   for (const json& file : files) {
     for (const json& tally : file["tallies"]) {
@@ -61,9 +61,9 @@ std::string load_row(const json& file, const json& tally) {
 }
 
 TEST(TreeMeasuredFigures, NoVerdictNamesTheWrongDirectionBesideBusyProcesses) {
-  auto files = committed("gate_trust_load.json");
+  auto files = committed_json("gate_trust_load.json");
   ASSERT_FALSE(files.empty()) << "no results/baselines/*/gate_trust_load.json";
-  for (json& turns : committed("gate_trust_load_turns.json")) files.push_back(std::move(turns));
+  for (json& turns : committed_json("gate_trust_load_turns.json")) files.push_back(std::move(turns));
   const std::string readme = tree::read(tree::root() / "results/README.md");
   const std::size_t begin = readme.find("<!-- gate_trust_load -->"), end = readme.find("<!-- end -->", begin);
   ASSERT_NE(begin, std::string::npos);
@@ -84,7 +84,7 @@ TEST(TreeMeasuredFigures, NoVerdictNamesTheWrongDirectionBesideBusyProcesses) {
 }
 
 TEST(TreeMeasuredFigures, CostOfTheHarnessIsUnderItsBars) {
-  const auto files = committed("harness_cost.json");
+  const auto files = committed_json("harness_cost.json");
   if (files.empty()) GTEST_SKIP() << "no results/baselines/*/harness_cost.json";
   const std::string readme = tree::read(tree::root() / "harness/README.md");
   for (const json& file : files) {
