@@ -1,7 +1,6 @@
 // The command line: one file per subcommand, each adding itself to the program.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <optional>
 #include <string>
@@ -11,6 +10,10 @@
 #include "harness/run/plugin.h"
 #include "harness/session/session.h"
 #include "kernels/registry.h"
+
+namespace CLI {
+class App;
+}
 
 namespace attnbench::cli {
 
