@@ -5,7 +5,6 @@ gates of kernels that take a known share longer, which must.
     scripts/gate_trust.py --device cpu --gates 10
     scripts/gate_trust.py --device cuda --gates 60 --slow 5 --slow-gates 40 --rounds 10    # 60 equal ones, 40 slower by 5 %
     scripts/gate_trust.py --load 0,1,2 --gates 20 --slow 250    # beside 0, 1 and 2 busy processes: 20 equal, slower, faster each
-    scripts/gate_trust.py --table results/baselines/*/gate_trust.json    # the rows of results/README.md
 
 The kernels are those of attnbench_faulty (tests/faults/slow.h). One round makes a baseline of slow_0_percent,
 gates slow_0_percent against it, and each slower kernel; the gates are spread over the rounds. Results are verified in
@@ -93,17 +92,18 @@ def summary(tally):
 
 
 def table(files):
-    print("| device | sweep | slower by | gates | called slower | 95 % | inconclusive | of cases | mean ratio | s per gate | against |")
-    print("|---|---|--:|--:|--:|---|--:|--:|--:|--:|---|")
-    for path in files:
-        data = json.loads(pathlib.Path(path).read_text())
+    """Markdown of results made without --load."""
+    lines = ["| device | sweep | slower by | gates | called slower | 95 % | inconclusive | of cases | mean ratio | s per gate | against |",
+             "|---|---|--:|--:|--:|---|--:|--:|--:|--:|---|"]
+    for data in files:
         for t in data["tallies"]:
             lo, hi = t["called_slower_95"]
             ratio = "-" if t["mean_ratio"] is None else f"{t['mean_ratio']:.4f}"
-            print(f"| {data['device']['model']} | {data['config']} | {t['slower_by_percent']} % | {t['gates']} "
-                  f"| {100 * t['called_slower_share']:.1f} % | {100 * lo:.1f} to {100 * hi:.1f} % "
-                  f"| {100 * t['inconclusive_share']:.1f} % | {100 * t['cases_called_slower_share']:.1f} % | {ratio} "
-                  f"| {t['seconds_per_gate']:.1f} | {data['mode']}, {data['min_effect_percent']:g} % |")
+            lines.append(f"| {data['device']['model']} | {data['config']} | {t['slower_by_percent']} % | {t['gates']} "
+                         f"| {100 * t['called_slower_share']:.1f} % | {100 * lo:.1f} to {100 * hi:.1f} % "
+                         f"| {100 * t['inconclusive_share']:.1f} % | {100 * t['cases_called_slower_share']:.1f} % | {ratio} "
+                         f"| {t['seconds_per_gate']:.1f} | {data['mode']}, {data['min_effect_percent']:g} % |")
+    return "\n".join(lines)
 
 
 KINDS = {"equal": "same", "slower": "slower", "faster": "faster"}  # of gates beside busy processes: the right verdict
@@ -144,27 +144,16 @@ def count_directions(tally, seconds, compare_file):
 
 
 def load_table(files):
+    """Markdown of results made with --load."""
     lines = ["| device | sweep | busy processes | gates | wrong | inconclusive | right | cases wrong | cases inconclusive | cases right | s per gate | against |",
              "|---|---|--:|---|--:|--:|--:|--:|--:|--:|--:|---|"]
-    for path in files:
-        data = json.loads(pathlib.Path(path).read_text())
+    for data in files:
         for t in data["loads"]:
             than = "" if t["kind"] == "equal" else f" ({1 + data['slower_by_percent'] / 100:g} times)"
             lines.append(f"| {data['device']['model']} | {data['config']} | {t['busy_processes']} | {t['gates']} {t['kind']}{than} "
                          f"| {t['wrong']} | {t['inconclusive']} | {t['right']} | {t['cases_wrong']} | {t['cases_inconclusive']} "
                          f"| {t['cases_right']} | {t['seconds_per_gate']:.1f} | {data['mode']}, {data['min_effect_percent']:g} % |")
-    return lines
-
-
-def put_into(readme, lines):
-    """Replaces the table between <!-- gate_trust_load --> and <!-- end -->."""
-    text = pathlib.Path(readme).read_text()
-    begin = "<!-- gate_trust_load -->\n"
-    head, found, rest = text.partition(begin)
-    _, ended, tail = rest.partition("<!-- end -->")
-    if not found or not ended:
-        sys.exit(f"gate_trust: {readme} has no lines {begin.strip()} and <!-- end -->; put them where the table belongs")
-    pathlib.Path(readme).write_text(head + begin + "\n".join(lines) + "\n" + ended + tail)
+    return "\n".join(lines)
 
 
 def about(args, gates, rounds):
@@ -311,14 +300,6 @@ def measure_directions(args, gates, percent):
     return text
 
 
-def print_tables(files):
-    by_load = [f for f in files if "loads" in json.loads(pathlib.Path(f).read_text())]
-    if len(by_load) < len(files):
-        table([f for f in files if f not in by_load])
-    if by_load:
-        print("\n".join(load_table(by_load)))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="as of attnbench run (default cpu)")
@@ -338,17 +319,7 @@ def main():
     parser.add_argument("--turns", action="store_true", help="both kernels in turns instead of a stored baseline")
     parser.add_argument("--budget", type=float, default=0, help="seconds after which no further round is begun")
     parser.add_argument("--out", default=None, help="results file (default: print only)")
-    parser.add_argument("--table", nargs="+", metavar="FILE", help="print Markdown rows of such files, run nothing")
-    parser.add_argument("--into", metavar="README", help="with --table: put the table of files made with --load there instead")
     args = parser.parse_args()
-    if args.into and not args.table:
-        parser.error("--into README: name the results with --table FILE")
-    if args.into:
-        put_into(args.into, load_table(args.table))
-        return 0
-    if args.table:
-        print_tables(args.table)
-        return 0
     if args.slow_gates is None:
         args.slow_gates = args.gates
     if args.load and (args.device != "cpu" or not all(n.isdigit() for n in args.load.split(",")) or not args.slow.isdigit()):
@@ -368,13 +339,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="gate_trust.") as scratch:
         gates = Gates(args, program, pathlib.Path(scratch))
         text = measure_directions(args, gates, percents[1]) if args.load else measure_rates(args, gates, percents)
-    if args.out:
-        print_tables([args.out])
-    else:
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
-            f.write(text)
-            f.flush()
-            print_tables([f.name])
+    print((load_table if args.load else table)([json.loads(text)]))
     return 0
 
 

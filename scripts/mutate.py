@@ -3,7 +3,6 @@
 
     scripts/mutate.py --count 100 --out mutants.json          # kernels/cpu and what it includes of kernels/common
     scripts/mutate.py --file 'kernels/mine/*' --kernel mine --count 50 --seed 2 --out mine.json    # --list: print the changes, make none
-    scripts/mutate.py --table results/baselines/cpu/mutants.json                              # the tables of results/README.md
 
 A mutant is one small change of one line: a comparison, an operator or a constant by its neighbour, a term, a factor or a statement
 left out, a condition taken as true or false, arguments swapped, another variable of like name. They are drawn by the seed, spread
@@ -184,21 +183,32 @@ def judge(mutant, plain, args):
         target.write_text(original)
 
 
-def report(data):
-    """Prints what became of the mutants of each file, and the survivors by reason; 1 where one has none."""
+def reasons():
+    """Why a change that no sweep objects to is none: file, old line, new line -> reason."""
+    return {tuple(c): e["why"] for e in json.loads((ROOT / "scripts/mutate_equivalent.json").read_text()) for c in e["changes"]}
+
+
+def tables(data):
+    """Markdown: what became of the mutants of each file, the survivors by reason; and how many have none."""
     columns = [*data["sweeps"], "refused", "survived", "same code"]
-    known = {tuple(c): e["why"] for e in json.loads((ROOT / "scripts/mutate_equivalent.json").read_text()) for c in e["changes"]}
-    files, survivors = collections.defaultdict(collections.Counter), collections.Counter()
+    known, files, survivors = reasons(), collections.defaultdict(collections.Counter), collections.Counter()
     for m in data["mutants"]:
         for row in (m["file"], "all"):
             files[row][m["config"] if m["verdict"] == "caught" else m["verdict"]] += 1
         survivors[known.get((m["file"], m["old"], m["new"]))] += m["verdict"] == "survived"
-    print("\n| file | mutants | " + " | ".join("caught by " + c if c in data["sweeps"] else c for c in columns) + " |\n|---|--:|" + "--:|" * len(columns))
+    by_file = ["| file | mutants | " + " | ".join("caught by " + c if c in data["sweeps"] else c for c in columns) + " |", "|---|--:|" + "--:|" * len(columns)]
     for name, tally in sorted(files.items(), key=lambda x: (x[0] == "all", x[0])):
-        print(f"| {name} | {sum(tally.values())} | " + " | ".join(str(tally[c]) for c in columns) + " |")
-    print("\n| survivors | why they are none |\n|--:|---|")
-    print("\n".join(f"| {n} | {why or 'NOT EXPLAINED'} |" for why, n in survivors.most_common() if n))
-    return int(survivors[None] > 0)
+        by_file.append(f"| {name} | {sum(tally.values())} | " + " | ".join(str(tally[c]) for c in columns) + " |")
+    by_reason = ["| survivors | why they are none |", "|--:|---|"]
+    by_reason += [f"| {n} | {why or 'NOT EXPLAINED'} |" for why, n in survivors.most_common() if n]
+    return "\n".join(by_file), "\n".join(by_reason), survivors[None]
+
+
+def report(data):
+    """Prints the tables; 1 where a survivor has no reason."""
+    files, survivors, unexplained = tables(data)
+    print(f"\n{files}\n\n{survivors}")
+    return int(unexplained > 0)
 
 
 def main():
@@ -213,10 +223,7 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the changes, make none")
     parser.add_argument("--out", type=pathlib.Path, help="results file, written as mutants are judged")
     parser.add_argument("--again", type=pathlib.Path, metavar="FILE", help="only the survivors of such a file: a sweep has other cases now")
-    parser.add_argument("--table", type=pathlib.Path, metavar="FILE", help="print the tables of such a file, run nothing")
     args = parser.parse_args()
-    if args.table:
-        return report(json.loads(args.table.read_text()))
     args.sweep = args.sweep or SWEEPS
     paths = sorted({str(p.relative_to(ROOT)) for g in args.file or FILES for p in ROOT.glob(g) if p.suffix in (".h", ".cpp", ".cu", ".cuh")})
     old = json.loads(args.again.read_text()) if args.again else {"not_built": 0, "mutants": []}

@@ -5,7 +5,7 @@
     scripts/run_spread.py baseline.json --out spread.json      # or a baseline, which holds several runs
 
 Standard deviations of the logarithm over the runs, in percent: per case, and over all cases as root mean squares.
-Where runs tell the probes of a CPU (harness/report/README.md), also per case: the runs in which threads waited for each other
+Where runs tell the probes of a CPU (harness/compare/README.md), also per case: the runs in which threads waited for each other
 as briefly as in the best (near), within a factor of 1.5, and the others (far)."""
 import argparse
 import json

@@ -4,7 +4,6 @@
     scripts/sanitize_cpu.py                                # both presets, every test
     scripts/sanitize_cpu.py --preset tsan --tests Configs  # a piece: tests whose name matches
     scripts/sanitize_cpu.py --no-run --out results/baselines/cpu/sanitizers.json      # what all pieces found
-    scripts/sanitize_cpu.py --table results/baselines/cpu/sanitizers.json             # the table of results/README.md
 
 Each run leaves its log in build/<preset>/sanitize; of a test that ran in several, the last one counts. Before, each
 sanitizer is shown a program that it must object to, and tsan one with barriers that it must not. Exit code 1: a test
@@ -143,11 +142,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="compilers, then tests, at a time (default 2)")
     parser.add_argument("--no-run", action="store_true", help="run no test: what the logs of earlier runs say")
     parser.add_argument("--out", type=pathlib.Path, help="results file (default: print only)")
-    parser.add_argument("--table", type=pathlib.Path, metavar="FILE", help="print the table of such a file, run nothing")
     args = parser.parse_args()
-    if args.table:
-        print(table(json.loads(args.table.read_text())))
-        return 0
     pieces = []
     for preset in args.preset or PRESETS:
         if not args.no_run:

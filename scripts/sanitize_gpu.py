@@ -4,7 +4,6 @@
     scripts/sanitize_gpu.py                                  # all tools, all kernels of the GPU
     scripts/sanitize_gpu.py --tool racecheck --kernel sm90_decode --filter paged
     scripts/sanitize_gpu.py --jobs 8 --out results/baselines/<gpu>/sanitizer.json
-    scripts/sanitize_gpu.py --table results/baselines/*/sanitizer.json      # the table of results/README.md
 
 Each tool is first shown a kernel that it must object to (tests/faults/unclean_cuda.cu); one that does not is an error
 itself. Exit code 1: a tool found something, or a case was not right; 2: cannot run here. Needs compute-sanitizer (of
@@ -156,11 +155,7 @@ def main():
     parser.add_argument("--program", default=None, help="attnbench_faulty (default: the newest under build/)")
     parser.add_argument("--logs", type=pathlib.Path, default=None, help="folder for what the tools print")
     parser.add_argument("--out", type=pathlib.Path, default=None, help="results file (default: print only)")
-    parser.add_argument("--table", nargs="+", metavar="FILE", help="print the tables of such files, run nothing")
     args = parser.parse_args()
-    if args.table:
-        print("\n\n".join(table(json.loads(pathlib.Path(f).read_text())) for f in args.table))
-        return 0
     args.deadline = time.monotonic() + args.budget
     args.sanitizer = find_sanitizer()
     args.program = str(pathlib.Path(args.program or find_program()).resolve())

@@ -7,19 +7,10 @@
 #include <vector>
 
 #include "harness/cases/paths.h"
+#include "harness/cases/visible_keys.h"
 
 namespace attnbench {
 namespace {
-
-/// Sum over i in [0, n) of clamp(a + i, 0, k), in closed form: a ramp between a flat 0 and a flat k.
-int64_t sum_clamped(int64_t a, int64_t n, int64_t k) {
-  const int64_t ramp_begin = std::clamp<int64_t>(-a, 0, n);
-  const int64_t ramp_end = std::clamp<int64_t>(k - a, ramp_begin, n);
-  const int64_t len = ramp_end - ramp_begin;
-  return len * (a + ramp_begin) + len * (len - 1) / 2 + (n - ramp_end) * k;
-}
-
-int64_t right_bound(bool causal, int64_t window_right) { return causal ? 0 : window_right; }
 
 /// Numbers that lie in some of the ranges [first, second).
 int64_t union_size(std::vector<std::pair<int64_t, int64_t>> ranges) {
@@ -93,28 +84,12 @@ int64_t blocks_of_sequence(const CaseParams& p, int32_t k) {
 
 }  // namespace
 
-int64_t visible_pairs(int64_t q, int64_t k, bool causal, int64_t window_left, int64_t window_right) {
-  const int64_t right = right_bound(causal, window_right);
-  const int64_t off = k - q;
-  const int64_t upper = right < 0 ? q * k : sum_clamped(off + right + 1, q, k);
-  const int64_t lower = window_left < 0 ? 0 : sum_clamped(off - window_left, q, k);
-  return upper - lower;
-}
-
-int64_t visible_keys_union(int64_t q, int64_t k, bool causal, int64_t window_left, int64_t window_right) {
-  if (q == 0) return 0;
-  const int64_t right = right_bound(causal, window_right);
-  const int64_t off = k - q;
-  const int64_t end = right < 0 ? k : std::clamp<int64_t>(off + q + right, 0, k);
-  const int64_t begin = window_left < 0 ? 0 : std::clamp<int64_t>(off - window_left, 0, k);
-  return std::max<int64_t>(0, end - begin);
-}
-
 CaseCost cost_of(const CaseParams& p) {
   CaseCost c;
   const auto size = [](DType t) { return static_cast<double>(dtype_size(t)); };
   const double d = p.head_dim;
   const double dv = p.dim_v();
+  const Mask mask = mask_of(p);
   int64_t visible = 0;
   int64_t blocks = 0;
   int64_t pairs = 0;
@@ -129,20 +104,18 @@ CaseCost cost_of(const CaseParams& p) {
     c.total_k += s.k;
     c.max_q = std::max(c.max_q, s.q);
     c.max_k = std::max(c.max_k, s.k);
-    pairs += visible_pairs(s.q, s.k, p.causal, p.window_left, p.window_right);
-    const int64_t seen = visible_keys_union(s.q, s.k, p.causal, p.window_left, p.window_right);
-    visible += seen;
+    pairs += visible_pairs(mask, s.q, s.k);
+    const KeyRange seen = visible_keys_union(mask, s.q, s.k);
+    visible += seen.size();
     added += p.new_len(s);
-    if (seen > 0) {
+    if (!seen.empty()) {
       // A window's keys begin where it begins, not with a block.
-      const int64_t first = std::clamp<int64_t>(int64_t{s.k} - s.q - p.window_left, 0, s.k);
-      const int64_t begin = p.window_left < 0 ? 0 : first;
-      added_visible += std::max<int64_t>(0, begin + seen - std::max<int64_t>(begin, s.k - p.new_len(s)));
+      added_visible += std::max<int64_t>(0, seen.end - std::max<int64_t>(seen.begin, s.k - p.new_len(s)));
       blocks += p.path == Path::kDcp ? blocks_of_sequence(p, s.k)
-                                     : (begin + seen - 1) / p.block_size - begin / p.block_size + 1;
-      if (begin < shared) {
-        shared_visible.emplace_back(begin, std::min(begin + seen, shared));
-        visible -= shared_visible.back().second - begin;
+                                     : (seen.end - 1) / p.block_size - seen.begin / p.block_size + 1;
+      if (seen.begin < shared) {
+        shared_visible.emplace_back(seen.begin, std::min(seen.end, shared));
+        visible -= shared_visible.back().second - seen.begin;
       }
     }
     longest = std::max<int64_t>(longest, s.k);
@@ -223,15 +196,13 @@ CaseCost cost_of(const CaseParams& p) {
 double executed_flop(const CaseParams& p, const Tile& tile) {
   if (p.op != Op::kAttention || p.path != Path::kOneCall) return 0;
   if (std::min({tile.tokens, tile.heads, tile.rows, tile.keys}) <= 0) return 0;
-  const int64_t right = right_bound(p.causal, p.window_right);
+  const Mask mask = mask_of(p);
   int64_t blocks = 0;
   for (const SeqLen& s : p.seqs) {
-    const int64_t q = s.q, k = s.k, off = k - q;
-    for (int64_t first = 0; first < q; first += tile.tokens) {
-      const int64_t last = std::min<int64_t>(first + tile.tokens, q) - 1;
-      const int64_t begin = p.window_left < 0 ? 0 : std::clamp<int64_t>(off + first - p.window_left, 0, k);
-      const int64_t end = right < 0 ? k : std::clamp<int64_t>(off + last + right + 1, 0, k);
-      if (begin < end) blocks += (end - 1) / tile.keys - begin / tile.keys + 1;
+    for (int64_t first = 0; first < s.q; first += tile.tokens) {
+      const int64_t last = std::min<int64_t>(first + tile.tokens, s.q) - 1;
+      const KeyRange seen = visible_keys(mask, s.q, s.k, first, last);
+      if (!seen.empty()) blocks += (seen.end - 1) / tile.keys - seen.begin / tile.keys + 1;
     }
   }
   const double tiles_of_heads = static_cast<double>(p.num_heads_q) / tile.heads;

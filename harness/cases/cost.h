@@ -34,10 +34,4 @@ double executed_flop(const CaseParams& params, const Tile& tile);
 constexpr int64_t contiguous_rows(std::size_t batch) { return static_cast<int64_t>(batch) + 2; }
 constexpr int64_t contiguous_capacity(int64_t longest_k, int64_t leftpad) { return longest_k + leftpad + 3; }
 
-/// Visible pairs of one sequence and head: sum over queries of the visible keys. Exact, closed form.
-int64_t visible_pairs(int64_t q, int64_t k, bool causal, int64_t window_left, int64_t window_right);
-
-/// Keys of one sequence that at least one query sees.
-int64_t visible_keys_union(int64_t q, int64_t k, bool causal, int64_t window_left, int64_t window_right);
-
 }  // namespace attnbench

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -17,7 +18,8 @@
 #include "harness/cli/common.h"
 #include "harness/cli/help.h"
 #include "harness/cli/plugins.h"
-#include "harness/report/text.h"
+#include "harness/record/exit_code.h"
+#include "harness/record/text.h"
 #include "harness/run/last_words.h"
 
 namespace attnbench::cli {

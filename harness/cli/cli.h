@@ -2,13 +2,10 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "harness/error.h"
 #include "harness/run/plugin.h"
-#include "harness/session/session.h"
 #include "kernels/registry.h"
 
 namespace CLI {
@@ -39,12 +36,6 @@ void add_profile(CLI::App& app, Program& program);
 void add_report(CLI::App& app, Program& program);
 void add_selftest(CLI::App& app, Program& program);
 void add_fuzz(CLI::App& app, Program& program);
-
-/// A mistake in how the program was called: printed to stderr, exit code 2.
-class UsageError : public Error {
- public:
-  using Error::Error;
-};
 
 /// Parses and runs; returns the exit code. The kernel table is the caller's, so that tests can add faulty
 /// kernels.

@@ -2,17 +2,20 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <regex>
 
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/compare_flags.h"
+#include "harness/cli/usage_error.h"
+#include "harness/record/text.h"
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
-#include "harness/report/text.h"
 
 namespace attnbench::cli {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/report/compare.h"
-#include "harness/report/noise.h"
+#include "harness/compare/compare.h"
+#include "harness/compare/noise.h"
 
 namespace attnbench::cli {
 

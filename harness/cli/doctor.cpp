@@ -1,10 +1,12 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
-#include "harness/report/record.h"
+#include "harness/record/record.h"
 
 namespace attnbench::cli {
 namespace {

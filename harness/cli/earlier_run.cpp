@@ -5,8 +5,8 @@
 #include <iostream>
 
 #include "harness/cli/common.h"
-#include "harness/report/files.h"
-#include "harness/report/load.h"
+#include "harness/record/files.h"
+#include "harness/record/load.h"
 
 namespace attnbench::cli {
 namespace {

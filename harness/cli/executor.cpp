@@ -5,7 +5,11 @@
 
 #include <algorithm>
 
+#include "harness/cli/cli.h"
+#include "harness/cli/device_options.h"
+#include "harness/cli/usage_error.h"
 #include "harness/run/last_words.h"
+#include "harness/session/session.h"
 
 namespace attnbench::cli {
 namespace {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/cli/cli.h"
 #include "harness/cli/run_options.h"
 #include "harness/session/supervisor.h"
 

@@ -1,22 +1,29 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <random>
 
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/executor.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/stop_signal.h"
+#include "harness/cli/usage_error.h"
 #include "harness/fuzz/report.h"
+#include "harness/record/exit_code.h"
+#include "harness/record/files.h"
+#include "harness/record/json.h"
 #include "harness/report/console.h"
-#include "harness/report/files.h"
-#include "harness/report/json.h"
+#include "harness/report/formats.h"
 #include "harness/run/last_words.h"
+#include "harness/run/launcher.h"
 #include "harness/session/worker.h"
 
 namespace attnbench::cli {
@@ -38,6 +45,7 @@ struct FuzzFlags {
 
 SessionOptions session_options(const RunOptions& o, const Program& program) {
   SessionOptions s;
+  s.table = program.kernels;
   for (const LoadedPlugin& plugin : program.plugins) {
     for (const Kernel* k : plugin.kernels) s.plugin_of[k] = plugin.path;
   }
@@ -87,7 +95,7 @@ class Reports {
 
   void write(const FuzzResult& result) const {
     if (dir_.empty()) return;
-    write_file_atomically(dir_ / "fuzz.json", dump_json(fuzz_to_json(context_, options_, result), 1) + "\n");
+    write_file_atomically(dir_ / "fuzz.json", results_text(fuzz_to_json(context_, options_, result)));
     std::vector<Record> records;
     for (const Finding& f : result.findings) records.push_back(f.record);
     RunContext context = context_;
@@ -129,7 +137,7 @@ int run_fuzz(const FuzzFlags& flags, const Program& program) {
   RunOptions o = flags.run;
   check_kernel_names(o.kernels, program.kernels);
   const SessionOptions session = session_options(o, program);
-  if (o.worker) return serve_cases(program.kernels, session);
+  if (o.worker) return serve_cases(session);
   o.device = device_for(o.device, o.kernels, program.kernels);
   FuzzOptions options = flags.fuzz;
   options.seed = flags.seed.value_or(0);

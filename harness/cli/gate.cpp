@@ -13,18 +13,20 @@
 #include <set>
 #include <sstream>
 
+#include "harness/cli/case_options.h"
+#include "harness/cli/cli.h"
 #include "harness/cli/plugins.h"
+#include "harness/cli/usage_error.h"
+#include "harness/compare/gate_policy.h"
+#include "harness/record/files.h"
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
-#include "harness/report/files.h"
 
 namespace attnbench::cli {
 namespace {
 
 constexpr std::size_t kSummaryRows = 300;  ///< GitHub takes 1 MiB of step summary
-/// A short kernel's time has a spread of a tenth and takes a tenth of a millisecond to sample.
-constexpr const char* kMaxSamples = "1000";
 
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
@@ -56,27 +58,7 @@ std::vector<std::string> only(const GateOptions& o, const std::set<std::string>&
   return args;
 }
 
-CompareResult judge(const GateOptions& o, const ResultSet& base, const ResultSet& fresh,
-                    CompareOptions& options) {
-  options = o.compare.options(base, fresh);
-  options.in_turns = o.baseline.empty();
-  if (options.noise_of.empty() && !noise_path(o).empty() && std::filesystem::exists(noise_path(o))) {
-    options.noise_of = load_noise(noise_path(o)).noise_of;
-  }
-  if (!o.no_time) {
-    for (const std::string& m : context_mismatches(base, fresh))
-      options.as_sol = options.as_sol || !m.empty();
-  }
-  return compare_results(base, fresh, options);
-}
-
-/// Of a baseline with times, for a gate that takes none: what was right, and what was there.
-void drop_times(ResultSet& set) {
-  for (LoadedResult& r : set.results) {
-    r.median_us = r.lo_us = r.hi_us = r.sol = std::nullopt;
-    r.samples_us.clear();
-  }
-}
+bool has_baseline(const GateOptions& o) { return !o.baseline.empty() && std::filesystem::exists(o.baseline); }
 
 /// Before minutes are spent: would the new side's results be comparable at all?
 void check_before(const GateOptions& o, const Side& fresh, const ResultSet& base, GateRuns& runs) {
@@ -147,7 +129,8 @@ GateOptions with_other_plugin(GateOptions& o, const Program& program) {
   return other;
 }
 
-int gate(GateOptions o, const Program& program) {
+/// Throws UsageError where options do not go together.
+void check_options(const GateOptions& o) {
   const int sides =
       !o.baseline.empty() + !o.against.empty() + !o.against_kernel.empty() + !o.against_plugin.empty();
   if (sides > 1) throw UsageError("give one of --baseline, --against, --against-kernel and --against-plugin");
@@ -162,14 +145,14 @@ int gate(GateOptions o, const Program& program) {
   if (!o.against_plugin.empty() && o.plugins.size() != 1) {
     throw UsageError("--against-plugin OLD compares with the one plug-in that --plugin NEW names");
   }
-  if (!o.against_kernel.empty()) o.compare.match = "case";
   if (o.update_baseline && o.baseline.empty()) throw UsageError("--update-baseline needs --baseline FILE");
-  const bool has_baseline = !o.baseline.empty() && std::filesystem::exists(o.baseline);
-  if (!o.baseline.empty() && !has_baseline && !o.update_baseline && !o.calibrate) {
+  if (!o.baseline.empty() && !has_baseline(o) && !o.update_baseline && !o.calibrate) {
     throw UsageError(fmt::format("{}: there is no such baseline; --update-baseline makes one", o.baseline));
   }
+}
 
-  // Before the work, so that a wrong path or pattern costs nothing.
+/// Before the work, so that a wrong path or pattern costs nothing.
+void check_paths(const GateOptions& o) {
   if (!o.compare.min_effect_of.empty()) {
     std::vector<std::string> ids;
     for (const Case& c : load_cases(o.cases).cases) ids.push_back(c.id);
@@ -181,249 +164,147 @@ int gate(GateOptions o, const Program& program) {
     make_folder(std::filesystem::path(file).parent_path());
     check_writable(file);
   }
+}
 
-  std::filesystem::path dir = o.out;
-  if (o.out.empty()) {
-    const std::time_t now = std::time(nullptr);
-    std::tm local{};
-    localtime_r(&now, &local);
-    dir = std::filesystem::path("results") / "runs" / fmt::format("{:%Y%m%d-%H%M%S}-gate", local);
-  }
-  const std::optional<GateOptions> other =
-      o.against_plugin.empty() ? std::nullopt : std::optional(with_other_plugin(o, program));
-  GateRuns runs(dir, o.quiet);
-  const Side fresh_side{"new", own_program(), run_arguments(o, o.kernels)};
-  SideRun fresh;
-  std::vector<int> for_baseline;  // numbers of the runs
-  if (o.calibrate) {
-    const int code = calibrate(o, fresh_side, runs, fresh);
-    if (code != 0 || !o.update_baseline) return code;
-    for (int i = 1; i <= runs.count(); ++i) for_baseline.push_back(i);
-    return update_baseline(o, runs, fresh_side, for_baseline, fresh.exit_code);
+std::filesystem::path folder_of(const GateOptions& o) {
+  if (!o.out.empty()) return o.out;
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return std::filesystem::path("results") / "runs" / fmt::format("{:%Y%m%d-%H%M%S}-gate", local);
+}
+
+/// Orders the runs of both sides, and reports what they come to.
+class Gate {
+ public:
+  Gate(const GateOptions& o, Side fresh, Side base)
+      : o_(o),
+        policy_{!o.baseline.empty(), o.update_baseline, o.no_time, o.reruns},
+        runs_(folder_of(o), o.quiet),
+        fresh_side_(std::move(fresh)),
+        base_side_(std::move(base)) {}
+
+  int calibrate_and_store() {
+    SideRun last;
+    const int code = calibrate(o_, fresh_side_, runs_, last);
+    if (code != 0 || !o_.update_baseline) return code;
+    for (int i = 1; i <= runs_.count(); ++i) for_baseline_.push_back(i);
+    return store_baseline(last.exit_code);
   }
 
-  Side base_side{"base", o.against.empty() ? fresh_side.program : o.against, fresh_side.args};
-  if (!o.against_kernel.empty()) base_side.args = run_arguments(o, {o.against_kernel});
-  if (other) base_side.args = run_arguments(*other, other->kernels);
-  const bool file = !o.baseline.empty();
-  ResultSet base;
-  if (file && has_baseline) {
-    base = load_results(o.baseline);
-    if (o.no_time) drop_times(base);
-    if (!o.update_baseline) check_before(o, fresh_side, base, runs);
+  int compare() {
+    const bool replaces = has_baseline(o_);
+    if (replaces) {
+      base_.results = load_results(o_.baseline);
+      if (o_.no_time) drop_times(base_.results);
+      if (!o_.update_baseline) check_before(o_, fresh_side_, base_.results, runs_);
+    }
+    run_first();
+    if (o_.update_baseline && !replaces) return store_baseline(fresh_.exit_code);
+    // What is wrong is said first.
+    if (!o_.no_time && !o_.update_baseline && !run_is_broken(fresh_.exit_code)) {
+      check_alike(base_.results, fresh_.results, o_.compare.allow_mismatch);
+    }
+    CompareOptions options;
+    std::set<std::string> rerun;
+    const int rounds = rerun_rounds(policy_, base_.results);
+    const CompareResult result = decide(
+        rounds, fresh_.results, [&] { return judge(options); },
+        [&](const std::set<std::string>& ids, int round) {
+          std::vector<std::string> more = first_s_ <= o_.whole_s ? std::vector<std::string>{} : only(o_, ids);
+          more.push_back("--no-ceilings");
+          run_round(more, fmt::format("{} undecided, round {} of {}", ids.size(), round, rounds));
+        },
+        rerun);
+    int code = gate_exit_code(policy_, result, options, fresh_);
+    if (run_is_broken(base_.exit_code)) {
+      std::cerr << "gate: note: the base side has cases that are wrong or crash; they are not compared\n";
+    }
+    if (o_.update_baseline) code = store_baseline(fresh_.exit_code);
+    report(o_, runs_, result, options, code);
+    print_counts(result, rerun.size());
+    return code;
   }
-  int base_code = 0;
-  const auto round = [&](const std::vector<std::string>& more, const std::string& why, bool first) {
-    const auto once = [&](const Side& side, ResultSet& into, int& code, bool begin) {
-      const bool table = begin && &side == &fresh_side;
-      SideRun r = runs.run(side, more, why, table ? GateRuns::Show::kAll : GateRuns::Show::kProgress);
-      code = worse_exit_code(code, r.exit_code > 6 ? 5 : r.exit_code);
-      if (begin) {
-        into = std::move(r.results);
-      } else {
-        pool_runs(into, r.results);
-      }
-    };
-    if (file) {
-      once(fresh_side, fresh.results, fresh.exit_code, first);
-      for_baseline.push_back(runs.count());
+
+ private:
+  void run_side(const Side& side, GateSide& into, const std::vector<std::string>& more,
+                const std::string& why) {
+    const bool table = &side == &fresh_side_ && into.runs == 0;
+    SideRun r = runs_.run(side, more, why, table ? GateRuns::Show::kAll : GateRuns::Show::kProgress);
+    add_run(into, r.exit_code, std::move(r.results));
+  }
+
+  void run_round(const std::vector<std::string>& more, const std::string& why) {
+    if (policy_.stored_baseline) {
+      run_side(fresh_side_, fresh_, more, why);
+      for_baseline_.push_back(runs_.count());
       return;
     }
-    once(base_side, base, base_code, first);
-    once(fresh_side, fresh.results, fresh.exit_code, first);
-    once(fresh_side, fresh.results, fresh.exit_code, false);
-    once(base_side, base, base_code, false);
-  };
-  const auto started = std::chrono::steady_clock::now();
-  round({}, file ? "all cases" : "all cases, base new new base", true);
-  const double first_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-  for (int i = 1; o.update_baseline && !o.no_time && i < o.runs; ++i) {
-    round({}, fmt::format("all cases, {} of {}", i + 1, o.runs), false);
-  }
-  if (o.update_baseline && !has_baseline) {
-    return update_baseline(o, runs, fresh_side, for_baseline, fresh.exit_code);
-  }
-  const bool broken = fresh.exit_code == 1 || fresh.exit_code == 5;  // what is wrong is said first
-  if (!o.no_time && !o.update_baseline && !broken) {
-    check_alike(base, fresh.results, o.compare.allow_mismatch);
+    run_side(base_side_, base_, more, why);
+    run_side(fresh_side_, fresh_, more, why);
+    run_side(fresh_side_, fresh_, more, why);
+    run_side(base_side_, base_, more, why);
   }
 
-  CompareOptions options;
-  CompareResult result = judge(o, base, fresh.results, options);
-  std::set<std::string> rerun;
-  const int reruns = o.reruns.value_or(file && base.context.device_kind == "cpu" ? kRerunsOfCpu : kReruns);
-  for (int i = 0; i < reruns && !o.update_baseline; ++i) {
-    const std::set<std::string> ids = undecided_cases(result, fresh.results);
-    if (ids.empty()) break;
-    rerun.insert(ids.begin(), ids.end());
-    const bool whole = first_s <= o.whole_s;
-    std::vector<std::string> more = whole ? std::vector<std::string>{} : only(o, ids);
-    more.push_back("--no-ceilings");
-    round(more, fmt::format("{} undecided, round {} of {}", ids.size(), i + 1, reruns), false);
-    result = judge(o, base, fresh.results, options);
+  void run_first() {
+    const auto started = std::chrono::steady_clock::now();
+    run_round({}, policy_.stored_baseline ? "all cases" : "all cases, base new new base");
+    first_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    for (int i = 1; o_.update_baseline && !o_.no_time && i < o_.runs; ++i) {
+      run_round({}, fmt::format("all cases, {} of {}", i + 1, o_.runs));
+    }
   }
 
-  int code = compare_exit_code(result, options);
-  const bool any_right = std::any_of(fresh.results.results.begin(), fresh.results.results.end(),
-                                     [](const LoadedResult& r) { return r.status == Status::kPass; });
-  if (code == 6 && o.no_time && any_right) code = 0;
-  if (fresh.exit_code == 1 || fresh.exit_code == 5 || fresh.exit_code == 6) {
-    code = worse_exit_code(code, fresh.exit_code);
+  CompareResult judge(CompareOptions& options) const {
+    options = gate_options(o_.compare.options(base_.results, fresh_.results), policy_, base_.results,
+                           fresh_.results);
+    const std::string noise = noise_path(o_);
+    if (options.noise_of.empty() && !noise.empty() && std::filesystem::exists(noise)) {
+      options.noise_of = load_noise(noise).noise_of;
+    }
+    return compare_results(base_.results, fresh_.results, options);
   }
-  if (base_code == 1 || base_code == 5) {
-    std::cerr << "gate: note: the base side has cases that are wrong or crash; they are not compared\n";
+
+  int store_baseline(int run_code) {
+    return update_baseline(o_, runs_, fresh_side_, for_baseline_, run_code);
   }
-  if (o.update_baseline) code = update_baseline(o, runs, fresh_side, for_baseline, fresh.exit_code);
-  report(o, runs, result, options, code);
-  if (o.no_time && !o.update_baseline) {
-    const auto right = std::count_if(fresh.results.results.begin(), fresh.results.results.end(),
-                                     [](const LoadedResult& r) { return r.status == Status::kPass; });
-    std::cout << fmt::format("right or wrong alone: {} right, {} incorrect, {} missing in new\n", right,
-                             result.count(Change::kIncorrect), result.count(Change::kMissingNew));
-  }
-  if (!rerun.empty()) {
+
+  void print_counts(const CompareResult& result, std::size_t rerun) const {
+    if (o_.no_time && !o_.update_baseline) {
+      std::cout << fmt::format("right or wrong alone: {} right, {} incorrect, {} missing in new\n",
+                               count_right(fresh_.results), result.count(Change::kIncorrect),
+                               result.count(Change::kMissingNew));
+    }
+    if (rerun == 0) return;
     std::cout << fmt::format(
-        "{} run again{}\n", rerun.size() == 1 ? "1 case was" : fmt::format("{} cases were", rerun.size()),
-        file ? ", on the new side only: a stored baseline has no further samples" : ", both sides in turns");
+        "{} run again{}\n", rerun == 1 ? "1 case was" : fmt::format("{} cases were", rerun),
+        policy_.stored_baseline ? ", on the new side only: a stored baseline has no further samples"
+                                : ", both sides in turns");
   }
-  return code;
-}
+
+  const GateOptions& o_;
+  GatePolicy policy_;
+  GateRuns runs_;
+  Side fresh_side_, base_side_;
+  GateSide fresh_, base_;
+  double first_s_ = 0;             ///< the first run of both sides took so long
+  std::vector<int> for_baseline_;  ///< numbers of the runs
+};
 
 }  // namespace
 
-std::vector<std::string> run_arguments(const GateOptions& o, const std::vector<std::string>& kernels) {
-  std::vector<std::string> args = o.cases.configs;
-  const auto add = [&](const char* name, const std::vector<std::string>& values) {
-    for (const std::string& v : values) args.insert(args.end(), {name, v});
-  };
-  add("--case", o.cases.chosen);
-  add("--set", o.cases.overrides);
-  if (o.cases.seed) add("--seed", {std::to_string(*o.cases.seed)});
-  if (!o.cases.filter.empty()) add("--filter", {o.cases.filter});
-  add("--kernel", kernels);
-  add("--plugin", o.plugins);
-  args.insert(args.end(), o.forwarded.begin(), o.forwarded.end());
-  const bool limited =
-      std::find(o.forwarded.begin(), o.forwarded.end(), "--max-samples") != o.forwarded.end();
-  if (!o.no_time && !limited) add("--max-samples", {kMaxSamples});
-  if (o.no_time) args.push_back("--no-time");
-  return args;
-}
-
-std::string noise_path(const GateOptions& o) {
-  if (!o.compare.noise.empty()) return o.compare.noise;
-  if (o.baseline.empty()) return "";
-  std::filesystem::path path = o.baseline;
-  return path.replace_extension(".noise.json").string();
-}
-
-void add_gate(CLI::App& app, Program& program) {
-  auto* command =
-      app.add_subcommand("gate", "Run, compare with a baseline, run again what is undecided: for CI");
-  auto o = std::make_shared<GateOptions>();
-  o->cases.add(*command);
-  command->add_option("--baseline", o->baseline, "Results to compare with")
-      ->check(has_a_name)
-      ->type_name("FILE");
-  command
-      ->add_option("--against", o->against,
-                   "Compare with another build of this program, run here in turns (base new new base)")
-      ->type_name("PROGRAM");
-  command
-      ->add_option("--against-kernel", o->against_kernel,
-                   "Compare --kernel NEW with this kernel on the same cases, in turns")
-      ->type_name("NAME");
-  command
-      ->add_option(
-          "--against-plugin", o->against_plugin,
-          "Compare --plugin NEW with this build of it, in turns; without --kernel, their kernels alone")
-      ->type_name("FILE");
-  command->add_flag("--update-baseline", o->update_baseline, "Write the new results to --baseline");
-  command->add_flag(
-      "--calibrate", o->calibrate,
-      "Learn the noise between equal runs on this machine, and store it where later gates find it");
-  command->add_option("--pairs", o->pairs, "Pairs of runs that --calibrate makes (default 5)")
-      ->type_name("N")
-      ->check(CLI::Range(2, 1000));
-  command->add_option("--runs", o->runs, "Runs that --update-baseline makes and pools (default 16)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1000));
-  command
-      ->add_option("--reruns", o->reruns,
-                   "Rounds of reruns of undecided cases (default 12; against a stored baseline of a CPU 4)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 100));
-  command
-      ->add_option(
-          "--rerun-whole", o->whole_s,
-          "Reruns repeat all cases where the first run took at most S seconds, since what ran before a "
-          "case shows in its time; else, and with 0, only undecided cases (default 120)")
-      ->type_name("S")
-      ->check(number_in(0.0, 1e6));
-  o->compare.add(*command);
-  command->add_option("--kernel", o->kernels, "Only this kernel; may be repeated")
-      ->type_name("NAME")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);  // a file may follow
-  add_plugin_option(*command, program);
-  for (const auto& [name, type, help] :
-       std::vector<std::array<const char*, 3>>{{"--device", "DEVICE", "As of run"},
-                                               {"--check", "MODE", "As of run"},
-                                               {"--cache", "MODE", "As of run"},
-                                               {"--min-time", "S", "As of run"},
-                                               {"--max-samples", "N", "As of run"},
-                                               {"--threads", "N", "As of run"},
-                                               {"--timeout", "S", "As of run"}}) {
-    command
-        ->add_option_function<std::string>(
-            name,
-            [o, option = std::string(name)](const std::string& v) {
-              o->forwarded.insert(o->forwarded.end(), {option, v});
-            },
-            help)
-        ->type_name(type);
-  }
-  for (const char* name : {"--graph", "--no-ceilings", "--in-process"}) {
-    command->add_flag_callback(
-        name, [o, option = std::string(name)] { o->forwarded.push_back(option); }, "As of run");
-  }
-  command->add_flag("--no-time", o->no_time,
-                    "Right or wrong only: nothing is timed, any machine's baseline will do");
-  command->add_option("-o,--out", o->out, "Folder of the runs and reports (default: results/runs/DATE-gate)")
-      ->check(has_a_name)
-      ->type_name("DIR");
-  command
-      ->add_option(
-          "--format", o->formats,
-          "Beside the text and compare.json: md, junit (files), github (annotations; on by itself where "
-          "GITHUB_ACTIONS is true)")
-      ->type_name("LIST")
-      ->allow_extra_args(false)
-      ->delimiter(',')
-      ->check(CLI::IsMember({"md", "json", "junit", "github"}));
-  command->add_flag("-q,--quiet", o->quiet, "No progress");
-  command->footer(
-      "Compares as attnbench compare does (midmeans; see its --help).\n"
-      "Examples:\n"
-      "  attnbench gate configs/ci.yaml --baseline ci.json --update-baseline\n"
-      "  attnbench gate configs/ci.yaml --baseline ci.json --calibrate --pairs 10\n"
-      "  attnbench gate configs/ci.yaml --baseline ci.json --format junit,md\n"
-      "  attnbench gate configs/ci.yaml --against ../base/build/attnbench --min-effect 5\n"
-      "  attnbench gate configs/ci.yaml --kernel new --against-kernel old\n"
-      "  attnbench gate configs/ci.yaml --plugin ./mine.so --against-plugin base/mine.so\n"
-      "Exit codes: 0 none slower, 1 incorrect or missing, 2 usage or another machine's baseline, 3 slower,\n"
-      "  4 inconclusive, 5 crash, 6 nothing ran.");
-  command->callback([=, &program] {
-    program.chosen = [=, &program] {
-      o->plugins = program.plugin_files;
-      try {
-        return gate(*o, program);
-      } catch (const GateStop& stop) {
-        return stop.exit_code;
-      }
-    };
-  });
+int gate(GateOptions o, const Program& program) {
+  check_options(o);
+  if (!o.against_kernel.empty()) o.compare.match = "case";
+  check_paths(o);
+  const std::optional<GateOptions> other =
+      o.against_plugin.empty() ? std::nullopt : std::optional(with_other_plugin(o, program));
+  const Side fresh{"new", own_program(), run_arguments(o, o.kernels)};
+  Side base{"base", o.against.empty() ? fresh.program : o.against, fresh.args};
+  if (!o.against_kernel.empty()) base.args = run_arguments(o, {o.against_kernel});
+  if (other) base.args = run_arguments(*other, other->kernels);
+  Gate gate(o, fresh, base);
+  return o.calibrate ? gate.calibrate_and_store() : gate.compare();
 }
 
 }  // namespace attnbench::cli

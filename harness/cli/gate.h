@@ -5,15 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "harness/cli/common.h"
+#include "harness/cli/case_options.h"
+#include "harness/cli/cli.h"
 #include "harness/cli/compare_flags.h"
 #include "harness/cli/gate_runs.h"
 
 namespace attnbench::cli {
-
-inline constexpr int kReruns = 12;
-/// Against a stored baseline on a CPU, where the runs of a side count as one: more of them decide little.
-inline constexpr int kRerunsOfCpu = 4;
 
 struct GateOptions {
   CaseOptions cases;
@@ -23,7 +20,7 @@ struct GateOptions {
   std::string baseline, against, against_kernel, against_plugin, out;
   std::vector<std::string> formats;
   CompareFlags compare;
-  std::optional<int> reruns;  ///< default: kReruns or kRerunsOfCpu
+  std::optional<int> reruns;  ///< default: as GatePolicy
   int pairs = 5;
   int runs = 16;         ///< that a baseline is made of
   double whole_s = 120;  ///< a run of at most so many seconds is repeated whole
@@ -48,5 +45,8 @@ int calibrate(const GateOptions& options, const Side& side, GateRuns& runs, Side
 /// that they are wrong or empty; then it is returned.
 int update_baseline(const GateOptions& options, const GateRuns& runs, const Side& side,
                     const std::vector<int>& numbers, int run_code);
+
+/// Runs, compares, runs again what is undecided. Returns the exit code. Throws UsageError, GateStop.
+int gate(GateOptions options, const Program& program);
 
 }  // namespace attnbench::cli

@@ -3,15 +3,16 @@
 #include <iostream>
 
 #include "harness/cli/gate.h"
-#include "harness/report/files.h"
-#include "harness/report/json.h"
-#include "harness/report/pool.h"
+#include "harness/compare/gate_policy.h"
+#include "harness/compare/pool.h"
+#include "harness/record/files.h"
+#include "harness/record/json.h"
 
 namespace attnbench::cli {
 
 int update_baseline(const GateOptions& o, const GateRuns& runs, const Side& side,
                     const std::vector<int>& numbers, int run_code) {
-  if (run_code == 1 || run_code == 5 || run_code == 6) {
+  if (!run_is_usable(run_code)) {
     std::cerr << fmt::format("gate: {} is not changed: the new results are wrong or empty\n", o.baseline);
     return run_code;
   }

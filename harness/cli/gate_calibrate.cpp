@@ -5,9 +5,11 @@
 #include <iostream>
 
 #include "harness/cli/gate.h"
-#include "harness/report/files.h"
+#include "harness/cli/usage_error.h"
+#include "harness/compare/gate_policy.h"
+#include "harness/record/files.h"
+#include "harness/record/text.h"
 #include "harness/report/table.h"
-#include "harness/report/text.h"
 
 namespace attnbench::cli {
 
@@ -22,7 +24,7 @@ int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& l
   for (int i = 0; i < 2 * o.pairs; ++i) {
     last = runs.run(side, {}, fmt::format("calibration, {} of {}", i + 1, 2 * o.pairs),
                     GateRuns::Show::kProgress);
-    if (last.exit_code == 1 || last.exit_code == 5 || last.exit_code == 6) {
+    if (!run_is_usable(last.exit_code)) {
       std::cerr << "attnbench: error: cannot calibrate on cases that are wrong or do not run; see "
                 << runs.dir().string() << "\n";
       return last.exit_code;

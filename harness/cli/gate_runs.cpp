@@ -13,8 +13,8 @@
 #include <fstream>
 #include <iostream>
 
-#include "harness/cli/cli.h"
-#include "harness/report/text.h"
+#include "harness/cli/usage_error.h"
+#include "harness/record/text.h"
 
 namespace attnbench::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/report/load.h"
+#include "harness/record/load.h"
 
 namespace attnbench::cli {
 

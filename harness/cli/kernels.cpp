@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 #include <set>
@@ -7,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "harness/cli/common.h"
+#include "harness/cli/cli.h"
 #include "harness/cli/plugins.h"
-#include "harness/report/text.h"
+#include "harness/record/text.h"
 
 namespace attnbench::cli {
 namespace {

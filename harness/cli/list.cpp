@@ -1,14 +1,18 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <iostream>
 #include <iterator>
 
 #include "harness/cases/cost.h"
 #include "harness/cases/paths.h"
+#include "harness/cli/case_options.h"
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/plugins.h"
 #include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"
+#include "harness/run/launcher.h"
 #include "harness/session/plan.h"
 
 namespace attnbench::cli {

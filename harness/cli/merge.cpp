@@ -1,14 +1,17 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
 
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
-#include "harness/report/files.h"
-#include "harness/report/json.h"
-#include "harness/report/load.h"
-#include "harness/report/merge.h"
+#include "harness/record/exit_code.h"
+#include "harness/record/files.h"
+#include "harness/record/json.h"
+#include "harness/record/load.h"
+#include "harness/record/merge.h"
 #include "harness/report/summary.h"
 
 namespace attnbench::cli {
@@ -37,7 +40,7 @@ int merge(const MergeOptions& o) {
     write_file_atomically(o.out, text);
     std::cout << fmt::format("{} of {}: {}\nreport: {}\n", counted(std::ssize(records), "run"),
                              counted(std::ssize(o.paths), "file"), summary_text(summarise(records)), o.out);
-    return session_exit_code(records);
+    return exit_code_of(records);
   } catch (const nlohmann::json::exception& e) {
     throw ResultsError(std::string("error: a field is of a wrong type: ") + e.what());
   }

@@ -5,6 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "harness/cli/cli.h"
+#include "harness/cli/usage_error.h"
+
 namespace attnbench::cli {
 namespace {
 

@@ -1,14 +1,19 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cctype>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
 
 #include "harness/cases/cost.h"
+#include "harness/cli/case_options.h"
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/profiler_tool.h"
+#include "harness/cli/usage_error.h"
 #include "harness/error.h"
 #include "harness/report/ncu_csv.h"
 #include "harness/run/last_words.h"
@@ -155,12 +160,12 @@ int profile(const ProfileOptions& o, const Program& program) {
   set_in_hand(
       fmt::format("case {}, kernel {}{}", item.id, kernel.name, plugin.empty() ? "" : " of " + plugin));
   set_advice("attnbench run --case tells whether it is right");
-  if (auto why = refusal(kernel, *device, item)) {
-    std::cerr << "attnbench: skipped: " << *why << "\n";
+  if (auto why = refusal(kernel, program.kernels, *device, item)) {
+    std::cerr << "attnbench: skipped: " << why->text << "\n";
     return 6;
   }
   Workload workload(*device, item);
-  Launcher launcher(kernel, *device, workload);
+  Launcher launcher(kernel, program.kernels, *device, workload);
   for (int i = 0; i < kWarmups; ++i) launcher.launch();
   device->synchronize();
   device->profiler_start();

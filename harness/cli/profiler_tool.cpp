@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "harness/report/text.h"
+#include "harness/record/text.h"
 
 extern char** environ;
 

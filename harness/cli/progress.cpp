@@ -5,9 +5,9 @@
 
 #include <cstdio>
 
+#include "harness/record/text.h"
 #include "harness/report/console.h"
 #include "harness/report/summary.h"
-#include "harness/report/text.h"
 
 namespace attnbench::cli {
 

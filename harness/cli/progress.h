@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string>
 
-#include "harness/report/record.h"
+#include "harness/record/record.h"
 
 namespace attnbench::cli {
 

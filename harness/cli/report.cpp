@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
-#include "harness/report/files.h"
+#include "harness/cli/usage_error.h"
+#include "harness/record/files.h"
 #include "harness/report/html/page.h"
 #include "harness/report/html/page_data.h"
 #include "harness/report/html/svg_plots.h"

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -12,17 +13,23 @@
 #include <iterator>
 #include <map>
 
+#include "harness/cli/case_options.h"
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/executor.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/progress.h"
 #include "harness/cli/stop_signal.h"
+#include "harness/cli/usage_error.h"
 #include "harness/config/sweep_file.h"
+#include "harness/record/exit_code.h"
+#include "harness/record/files.h"
+#include "harness/record/json.h"
+#include "harness/record/text.h"
 #include "harness/report/console.h"
-#include "harness/report/files.h"
-#include "harness/report/json.h"
-#include "harness/report/text.h"
+#include "harness/report/formats.h"
 #include "harness/run/last_words.h"
 #include "harness/session/journal.h"
 #include "harness/session/plan.h"
@@ -46,6 +53,7 @@ std::filesystem::path default_folder(const std::string& name) {
 SessionOptions session_options(const RunOptions& o, const Program& program,
                                const std::vector<std::string>& check_of_file) {
   SessionOptions s;
+  s.table = program.kernels;
   for (const LoadedPlugin& plugin : program.plugins) {
     for (const Kernel* k : plugin.kernels) s.plugin_of[k] = plugin.path;
   }
@@ -173,7 +181,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
     std::cerr << fmt::format("nothing matched: {} filtered out, {} excluded\n",
                              counted(cases.filtered, "case"), cases.excluded);
   }
-  return worse_exit_code(session_exit_code(records), lost.empty() ? 0 : 5);
+  return worse_exit_code(exit_code_of(records), lost.empty() ? 0 : 5);
 }
 
 int run(const RunOptions& given, const Program& program) {
@@ -188,7 +196,7 @@ int run(const RunOptions& given, const Program& program) {
   if (o.counters && o.no_time) {
     throw UsageError("--counters reads the hardware's counters after timing; drop --no-time");
   }
-  if (o.worker) return serve_cases(program.kernels, session_options(o, program, {}));
+  if (o.worker) return serve_cases(session_options(o, program, {}));
   if (!o.resume.empty() && !o.out.empty()) {
     throw UsageError("--resume DIR writes to DIR; drop --out");
   }

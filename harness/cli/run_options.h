@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/cli/common.h"
+#include "harness/cli/case_options.h"
+#include "harness/cli/timing_flags.h"
 
 namespace attnbench::cli {
 

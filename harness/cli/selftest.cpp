@@ -3,20 +3,25 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <regex>
 #include <sstream>
 
+#include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/cli/executor.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/stop_signal.h"
-#include "harness/report/files.h"
-#include "harness/report/json.h"
-#include "harness/report/text.h"
+#include "harness/cli/usage_error.h"
+#include "harness/record/files.h"
+#include "harness/record/json.h"
+#include "harness/record/text.h"
 #include "harness/run/last_words.h"
+#include "harness/run/launcher.h"
 #include "harness/selftest/isolated.h"
 #include "harness/selftest/report.h"
 
@@ -110,7 +115,7 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
   watch_for_stop();
   const auto write = [&](const std::vector<SensitivityRow>& rows) {
     write_file_atomically(dir / "sensitivity.json",
-                          dump_json(sensitivity_to_json(context, kernels[0]->name, rows), 1) + "\n");
+                          results_text(sensitivity_to_json(context, kernels[0]->name, rows)));
   };
   write({});  // not another run's, should this one come to no end
   const Sensitivity found = measure_sensitivity(
@@ -176,7 +181,7 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
       write_selftest_markdown(text, result);
       write("selftest.md", text.str());
     } else {
-      write("selftest.json", dump_json(selftest_to_json(context, result), 1) + "\n");
+      write("selftest.json", results_text(selftest_to_json(context, result)));
     }
   }
   for (const FaultResult& f : result.faults) {

@@ -7,6 +7,7 @@
 
 #include "harness/config/batch_spec.h"
 #include "harness/config/batch_value.h"
+#include "harness/config/json_number.h"
 
 namespace attnbench {
 namespace {
@@ -102,9 +103,6 @@ KeyValue read_batch_key(const Field& field, uint64_t seed) {
   const auto seqs = std::make_shared<const std::vector<SeqLen>>(read_batch(field, seed));
   return {format_batch_spec(*seqs), [=](CaseParams& p) { p.seqs = *seqs; }};
 }
-
-/// null where the number is not finite, which JSON cannot say.
-Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
 void report_batch(Json& j, const CaseParams& p) {
   j["batch"] = format_batch_spec(p.seqs);
@@ -215,9 +213,7 @@ SweepKey softmax_scale_key() {
   key.text = [](const CaseParams& p) {
     return p.softmax_scale ? fmt::format("{}", *p.softmax_scale) : "default";
   };
-  key.report = [](Json& j, const CaseParams& p) {
-    j["softmax_scale"] = p.softmax_scale ? finite_or_null(*p.softmax_scale) : Json(nullptr);
-  };
+  key.report = [](Json& j, const CaseParams& p) { j["softmax_scale"] = finite_or_null(p.softmax_scale); };
   return key;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "harness/fuzz/shrink.h"
+#include "harness/record/exit_code.h"
 
 namespace attnbench {
 namespace {

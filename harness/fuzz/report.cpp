@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "harness/report/json.h"
+#include "harness/record/json.h"
+#include "harness/record/text.h"
 #include "harness/report/table.h"
-#include "harness/report/text.h"
 
 namespace attnbench {
 namespace {

@@ -7,19 +7,16 @@
 #include <ostream>
 #include <vector>
 
+#include "harness/config/json_number.h"
+#include "harness/record/json.h"
+#include "harness/record/text.h"
 #include "harness/report/compare_print.h"
-#include "harness/report/json.h"
 #include "harness/report/junit.h"
-#include "harness/report/text.h"
 
 namespace attnbench {
 namespace {
 
 constexpr std::size_t kAnnotations = 10;  ///< of a kind that GitHub shows for one step
-
-nlohmann::ordered_json number_or_null(const std::optional<double>& v) {
-  return v && std::isfinite(*v) ? nlohmann::ordered_json(*v) : nlohmann::ordered_json(nullptr);
-}
 
 std::string name_of(const CompareRow& r) {
   const std::string& kernel = r.new_kernel.empty() ? r.base_kernel : r.new_kernel;
@@ -48,14 +45,6 @@ std::string escaped(std::string_view text, bool property) {
 
 }  // namespace
 
-bool row_fails(const CompareRow& row, const CompareOptions& options) {
-  CompareResult one;
-  one.compared = 1;
-  one.counts[row.change] = 1;
-  one.not_slower = row.not_slower ? 1 : 0;
-  return compare_exit_code(one, options) != 0;
-}
-
 void write_compare_json(std::ostream& out, const CompareResult& result, const CompareOptions& options) {
   nlohmann::ordered_json j;
   j["summary"] = compare_summary(result);
@@ -64,7 +53,7 @@ void write_compare_json(std::ostream& out, const CompareResult& result, const Co
   j["as_sol"] = result.as_sol;
   j["counts"] = nlohmann::ordered_json::object();
   for (const auto& [change, n] : result.counts) j["counts"][change_name(change)] = n;
-  j["geomean"] = number_or_null(result.geomean);
+  j["geomean"] = finite_or_null(result.geomean);
   j["sweeps"] = nlohmann::ordered_json::array();
   for (const SweepMean& s : result.sweeps) {
     j["sweeps"].push_back({{"sweep", s.sweep}, {"geomean", s.geomean}, {"compared", s.compared}});
@@ -77,13 +66,13 @@ void write_compare_json(std::ostream& out, const CompareResult& result, const Co
     row["base_kernel"] = r.base_kernel;
     row["new_kernel"] = r.new_kernel;
     row["verdict"] = change_name(r.change);
-    row["base_us"] = number_or_null(r.base_us);
-    row["new_us"] = number_or_null(r.new_us);
-    row["ratio"] = number_or_null(r.ratio);
-    row["lo"] = number_or_null(r.lo);
-    row["hi"] = number_or_null(r.hi);
-    row["p"] = number_or_null(r.p);
-    row["within"] = number_or_null(r.within);
+    row["base_us"] = finite_or_null(r.base_us);
+    row["new_us"] = finite_or_null(r.new_us);
+    row["ratio"] = finite_or_null(r.ratio);
+    row["lo"] = finite_or_null(r.lo);
+    row["hi"] = finite_or_null(r.hi);
+    row["p"] = finite_or_null(r.p);
+    row["within"] = finite_or_null(r.within);
     row["not_slower"] = r.not_slower;
     row["note"] = r.note;
     row["repro"] = r.repro;

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "harness/report/compare.h"
+#include "harness/compare/compare.h"
 
 namespace attnbench {
 
@@ -24,8 +24,5 @@ void write_compare_github(std::ostream& out, const CompareResult& result, const 
 
 /// "::error title=...::message" with everything escaped that would end the command or start another.
 std::string github_command(std::string_view kind, std::string_view title, std::string_view message);
-
-/// True where the row alone would make the exit code other than 0.
-bool row_fails(const CompareRow& row, const CompareOptions& options);
 
 }  // namespace attnbench

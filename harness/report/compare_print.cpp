@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <ostream>
 
+#include "harness/record/text.h"
 #include "harness/report/markdown.h"
-#include "harness/report/text.h"
 
 namespace attnbench {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <iosfwd>
 
-#include "harness/report/compare.h"
+#include "harness/compare/compare.h"
 #include "harness/report/table.h"
 
 namespace attnbench {

@@ -9,10 +9,10 @@
 #include <ostream>
 #include <sstream>
 
+#include "harness/record/text.h"
 #include "harness/report/failures.h"
 #include "harness/report/summary.h"
 #include "harness/report/table.h"
-#include "harness/report/text.h"
 
 namespace attnbench {
 namespace {

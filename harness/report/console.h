@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "harness/report/record.h"
+#include "harness/record/record.h"
 
 namespace attnbench {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "harness/config/keys.h"
-#include "harness/report/text.h"
+#include "harness/record/text.h"
 
 namespace attnbench {
 namespace {

@@ -7,7 +7,7 @@
 #include <ostream>
 #include <vector>
 
-#include "harness/report/text.h"
+#include "harness/record/text.h"
 
 namespace attnbench {
 namespace {

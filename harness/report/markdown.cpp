@@ -6,8 +6,8 @@
 #include <ostream>
 #include <sstream>
 
+#include "harness/record/text.h"
 #include "harness/report/summary.h"
-#include "harness/report/text.h"
 
 namespace attnbench {
 namespace {

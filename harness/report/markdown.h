@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "harness/report/record.h"
+#include "harness/record/record.h"
 
 namespace attnbench {
 

@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "harness/error.h"
-#include "harness/report/text.h"
+#include "harness/record/text.h"
 
 namespace attnbench {
 namespace {

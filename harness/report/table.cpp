@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <ostream>
 
-#include "harness/report/text.h"
+#include "harness/record/text.h"
 
 namespace attnbench {
 namespace {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <string_view>
 
 #include "harness/cases/paths.h"
 #include "harness/run/last_words.h"
@@ -58,13 +59,14 @@ std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind d
 
 namespace {
 
-std::optional<std::string> refused(const Kernel& kernel, const Device& device, const OpParams& params) {
+std::optional<SkipReason> refused(const Kernel& kernel, const Device& device, const OpParams& params) {
   const LaunchContext context = device.launch_context();
   KernelMessage message{};
-  if (check_features(kernel, params, &message) != KernelStatus::kOk) return message.text;
   const auto asked = [&] { return kernel.supports(&params, &context, &message); };
-  if (guarded(kernel, "supports", asked) != KernelStatus::kOk) return message.text;
-  return std::nullopt;
+  const bool takes = check_features(kernel, params, &message) == KernelStatus::kOk &&
+                     guarded(kernel, "supports", asked) == KernelStatus::kOk;
+  if (takes) return std::nullopt;
+  return SkipReason{message.text};
 }
 
 OpParams op_of(const AttentionParams& attention) {
@@ -81,45 +83,47 @@ OpParams op_of(const MergeStatesParams& merge) {
   return op;
 }
 
-/// The first built-in kernel that merges these states; null where none does.
-const Kernel* merge_kernel(const Device& device, const OpParams& merge) {
-  for (const Kernel* k : select_kernels(builtin_kernels(), Op::kMergeStates, device.info().kind, {})) {
-    if (!refused(*k, device, merge)) return k;
-  }
-  return nullptr;
+/// The kernel that merges the states of `kernel`: of its own name, or else the first; null where none does.
+const Kernel* merge_kernel(const Kernel& kernel, KernelTable table, const Device& device,
+                           const OpParams& merge) {
+  std::vector<const Kernel*> mergers = select_kernels(table, Op::kMergeStates, device.info().kind, {});
+  std::stable_partition(mergers.begin(), mergers.end(),
+                        [&](const Kernel* k) { return std::string_view(k->name) == kernel.name; });
+  const auto takes = [&](const Kernel* k) { return !refused(*k, device, merge); };
+  const auto found = std::find_if(mergers.begin(), mergers.end(), takes);
+  return found == mergers.end() ? nullptr : *found;
 }
 
 bool is_one_call(const CaseParams& p) { return p.op != Op::kAttention || p.path == Path::kOneCall; }
 
 }  // namespace
 
-std::optional<std::string> refusal(const Kernel& kernel, const Device& device, const Case& item,
-                                   bool padded_strides) {
+std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, const Device& device,
+                                  const Case& item, bool padded_strides) {
   if (kernel.abi_version != kKernelAbiVersion) {
-    return std::string(kernel.name) + ": built for kernel ABI " + std::to_string(kernel.abi_version) +
-           ", this program has " + std::to_string(kKernelAbiVersion);
+    return SkipReason{fmt::format("{}: built for kernel ABI {}, this program has {}", kernel.name,
+                                  kernel.abi_version, kKernelAbiVersion)};
   }
   const OpParams whole = Workload::shape_params(item, padded_strides);
   if (is_one_call(item.params)) return refused(kernel, device, whole);
   for (const Part& part : parts_of(item.params, whole.attention, 0)) {
-    if (auto why = refused(kernel, device, op_of(part.params))) {
-      return fmt::format("{} ({} of path {})", *why, part.name, path_name(item.params.path));
-    }
+    if (const auto why = refused(kernel, device, op_of(part.params)))
+      return SkipReason{fmt::format("{} ({} of path {})", why->text, part.name, path_name(item.params.path))};
   }
   const int32_t states = merged_states(item.params);
-  if (states > 0 && !merge_kernel(device, op_of(merge_of(whole.attention, states, 0)))) {
-    return fmt::format("path {}: no merge_states kernel of {} takes its {} states",
-                       path_name(item.params.path), device.info().name, states);
+  if (states > 0 && !merge_kernel(kernel, table, device, op_of(merge_of(whole.attention, states, 0)))) {
+    return SkipReason{fmt::format("path {}: no merge_states kernel of {} takes its {} states",
+                                  path_name(item.params.path), device.info().name, states)};
   }
   return std::nullopt;
 }
 
-Launcher::Launcher(const Kernel& kernel, Device& device, const Workload& workload)
+Launcher::Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload)
     : kernel_(&kernel), device_(&device), params_(workload.params()) {
   if (is_one_call(workload.item().params)) {
     add_step(kernel, params_);
   } else {
-    add_parts(workload);
+    add_parts(table, workload);
   }
 }
 
@@ -148,7 +152,7 @@ const int32_t* Launcher::keep(const char* name, const std::vector<int32_t>& host
   return metadata_.emplace_back(Metadata{std::move(buffer), digest}).buffer.as<int32_t>();
 }
 
-void Launcher::add_parts(const Workload& workload) {
+void Launcher::add_parts(KernelTable table, const Workload& workload) {
   const CaseParams& p = workload.item().params;
   const AttentionParams& whole = params_.attention;
   const int32_t lead = workload.plan().cu_seqlens_q.front();
@@ -179,7 +183,7 @@ void Launcher::add_parts(const Workload& workload) {
   if (states == 0) return;
   merge.partial_out = partial_out_.data();
   merge.partial_lse = partial_lse_.as<float>();
-  const Kernel* merger = merge_kernel(*device_, op_of(merge));
+  const Kernel* merger = merge_kernel(*kernel_, table, *device_, op_of(merge));
   if (!merger) throw KernelError(fmt::format("{}: no kernel merges its {} states", kernel_->name, states));
   add_step(*merger, op_of(merge));
 }

@@ -7,6 +7,7 @@
 
 #include "harness/error.h"
 #include "harness/run/parts.h"
+#include "harness/run/skip_reason.h"
 #include "harness/workload/workload.h"
 #include "kernels/registry.h"
 
@@ -24,18 +25,18 @@ std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind d
                                           const std::vector<std::string>& names);
 
 /// Why the kernel refuses this case on this device, in its own words; nullopt when it takes it. Of a path
-/// with several launches each is asked, and the device's merge_states kernel where one is needed.
-std::optional<std::string> refusal(const Kernel& kernel, const Device& device, const Case& item,
-                                   bool padded_strides = false);
+/// with several launches each is asked, and the merge_states kernels of the table where one is needed.
+std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, const Device& device,
+                                  const Case& item, bool padded_strides = false);
 
 /// One kernel bound to one workload: a launch, or the launches of the case's path.
 ///
-/// Partial states lie in buffers of the launcher, NaN before the first launch, and are merged by the first
-/// built-in merge_states kernel of the device that takes them.
+/// Partial states lie in buffers of the launcher, NaN before the first launch. They are merged by a
+/// merge_states kernel of the table: the one with the kernel's own name, or else the first that takes them.
 class Launcher {
  public:
   /// Allocates workspaces and partial states, and plans. Throws KernelError, OutOfMemory.
-  Launcher(const Kernel& kernel, Device& device, const Workload& workload);
+  Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload);
 
   /// Enqueues one launch, or all of the path, inside a profiler's range "launch". Throws KernelError.
   void launch();
@@ -63,7 +64,7 @@ class Launcher {
     uint64_t digest;
   };
   void add_step(const Kernel& kernel, const OpParams& params);
-  void add_parts(const Workload& workload);
+  void add_parts(KernelTable table, const Workload& workload);
   const int32_t* keep(const char* name, const std::vector<int32_t>& host);
 
   const Kernel* kernel_;

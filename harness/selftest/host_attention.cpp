@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/cases/visible_keys.h"
+
 namespace attnbench {
 namespace {
 
@@ -40,6 +42,7 @@ int HostView::k_len(int seq) const {
 }
 
 std::vector<HostRow> HostView::rows() const {
+  const Mask mask{p_.causal != 0, p_.window_left, p_.window_right};
   std::vector<HostRow> rows;
   for (int b = 0; b < p_.batch; ++b) {
     const int q_len = cu_q[size_of(b + 1)] - cu_q[size_of(b)];
@@ -47,9 +50,9 @@ std::vector<HostRow> HostView::rows() const {
       for (int h = 0; h < p_.num_heads_q; ++h) {
         HostRow r{b, i, h, q_len, k_len(b), int64_t{cu_q[size_of(b)]} + i, 0, 0, 0};
         r.diag = int64_t{i} + r.k_len - q_len;
-        const int64_t right = p_.causal ? 0 : p_.window_right;
-        r.lo = p_.window_left < 0 ? 0 : std::max<int64_t>(0, r.diag - p_.window_left);
-        r.hi = right < 0 ? r.k_len : std::clamp<int64_t>(r.diag + right + 1, 0, r.k_len);
+        const KeyRange seen = visible_keys(mask, q_len, r.k_len, i);
+        r.lo = seen.begin;
+        r.hi = seen.end;
         rows.push_back(r);
       }
     }

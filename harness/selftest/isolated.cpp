@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "harness/report/json.h"
-#include "harness/report/json_read.h"
+#include "harness/record/json.h"
+#include "harness/record/json_read.h"
 #include "harness/run/last_words.h"
 #include "harness/selftest/report.h"
 #include "harness/session/worker.h"

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "harness/report/json.h"
+#include "harness/error.h"
+#include "harness/record/json.h"
 #include "harness/verify/verdict.h"
 
 namespace attnbench {
@@ -70,7 +71,7 @@ FaultResult fault_from_json(const Json& j) {
     f.outcome = o;
     return f;
   }
-  throw std::runtime_error("no outcome: " + j.at("outcome").dump());
+  throw Error("no outcome: " + j.at("outcome").dump(), kExitFailure);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ class Measurement {
       : device_(device),
         tamper_(kernel, device),
         workload_(device, item),
-        launcher_(tamper_.armed([this](Tamper& t, const OpParams& op) { return fault_(t, op); }), device,
+        launcher_(tamper_.armed([this](Tamper& t, const OpParams& op) { return fault_(t, op); }), {}, device,
                   workload_),
         reference_(item, CheckMode::kSampled),
         numerics_(launcher_.numerics()) {
@@ -151,8 +151,8 @@ Sensitivity measure_sensitivity(const Kernel& kernel, Device& device, const std:
           type.keys, context);
       const Case item = expand(parse_inline_case(yaml, {}, uint64_t{1})).cases.at(0);
       set_in_hand("selftest --sensitivity, case " + item.id);
-      if (const auto why = refusal(kernel, device, item)) {
-        if (progress) progress(fmt::format("{}: {}", item.id, *why));
+      if (const auto why = refusal(kernel, {}, device, item)) {
+        if (progress) progress(fmt::format("{}: {}", item.id, why->text));
         break;
       }
       try {

@@ -27,11 +27,11 @@ struct Variant {
 
 class Invariants {
  public:
-  Invariants(const Case& item, const Kernel& kernel, Device& device, Launcher& launcher, Workload& workload,
+  Invariants(const WorkItem& work, Device& device, Launcher& launcher, Workload& workload,
              const HostOutputs& outputs, const InvariantOptions& options, Verdict& verdict)
-      : base_(item),
-        p_(item.params),
-        kernel_(kernel),
+      : base_(*work.item),
+        p_(base_.params),
+        kernel_(*work.kernel),
         device_(device),
         launcher_(launcher),
         workload_(workload),
@@ -71,13 +71,13 @@ class Invariants {
 
   /// Launches a variant; nullopt, and a line in the verdict, where the kernel or the device cannot.
   std::optional<HostOutputs> launch(const char* name, const Variant& v) {
-    if (auto why = refusal(kernel_, device_, v.item, v.layout.padded_strides)) {
-      add(name, Outcome::kSkipped, *why);
+    if (auto why = refusal(kernel_, options_.table, device_, v.item, v.layout.padded_strides)) {
+      add(name, Outcome::kSkipped, why->text);
       return std::nullopt;
     }
     try {
       Workload workload(device_, v.item, v.layout);
-      Launcher launcher(kernel_, device_, workload);
+      Launcher launcher(kernel_, options_.table, device_, workload);
       workload.reset_outputs();
       launcher.launch();
       device_.synchronize();
@@ -139,15 +139,15 @@ class Invariants {
   }
 
   std::optional<Verdict> judged_with_padded_strides() {
-    if (auto why = refusal(kernel_, device_, base_, true)) {
-      add("strides", Outcome::kSkipped, *why);
+    if (auto why = refusal(kernel_, options_.table, device_, base_, true)) {
+      add("strides", Outcome::kSkipped, why->text);
       return std::nullopt;
     }
     try {
       LayoutVariant layout;
       layout.padded_strides = true;
       Workload workload(device_, base_, layout);
-      Launcher launcher(kernel_, device_, workload);
+      Launcher launcher(kernel_, options_.table, device_, workload);
       workload.reset_outputs();
       launcher.launch();
       device_.synchronize();
@@ -326,7 +326,7 @@ class Invariants {
     if (!other) return add("replay", Outcome::kSkipped, "no other lengths within the same maxima");
     try {
       Workload workload(device_, base_);
-      Launcher launcher(kernel_, device_, workload);
+      Launcher launcher(kernel_, options_.table, device_, workload);
       launcher.launch();
       device_.synchronize();
       std::function<void()> again = [&] { launcher.launch(); };
@@ -357,11 +357,10 @@ class Invariants {
 
 }  // namespace
 
-void check_invariants(const Case& item, const Kernel& kernel, Device& device, Launcher& launcher,
-                      Workload& workload, const HostOutputs& outputs, const InvariantOptions& options,
-                      Verdict& verdict) {
-  Invariants invariants(item, kernel, device, launcher, workload, outputs, options, verdict);
-  item.params.op == Op::kAttention ? invariants.check_all() : invariants.check_other_op();
+void check_invariants(const WorkItem& work, Device& device, Launcher& launcher, Workload& workload,
+                      const HostOutputs& outputs, const InvariantOptions& options, Verdict& verdict) {
+  Invariants invariants(work, device, launcher, workload, outputs, options, verdict);
+  work.item->params.op == Op::kAttention ? invariants.check_all() : invariants.check_other_op();
 }
 
 }  // namespace attnbench

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <thread>
 
-#include "harness/report/files.h"
+#include "harness/record/files.h"
 
 namespace attnbench {
 namespace {

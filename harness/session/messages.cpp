@@ -6,8 +6,9 @@
 #include <cerrno>
 #include <stdexcept>
 
-#include "harness/report/json.h"
-#include "harness/report/json_read.h"
+#include "harness/error.h"
+#include "harness/record/json.h"
+#include "harness/record/json_read.h"
 
 namespace attnbench {
 
@@ -46,8 +47,9 @@ Case case_from_message(const Message& run) {
   const auto id = run.at("id").get<std::string>();
   Expansion e = expand(parse_inline_case(run.at("case").get<std::string>(), {}, seed));
   if (e.cases.size() != 1 || e.cases.front().id != id) {
-    throw std::runtime_error(fmt::format("the mapping of case {} reads back as {}", id,
-                                         e.cases.empty() ? "nothing" : e.cases.front().id));
+    throw Error(fmt::format("the mapping of case {} reads back as {}", id,
+                            e.cases.empty() ? "nothing" : e.cases.front().id),
+                kExitFailure);
   }
   Case item = std::move(e.cases.front());
   item.sweep = run.at("sweep").get<std::string>();
@@ -62,7 +64,7 @@ Record whole_record(const Message& entry, const Case& item) {
   for (const char* key : {"family_index", "per_family_instance_index"}) written[key] = entry.at(key);
   if (written != entry) {
     const auto lost = nlohmann::json::diff(nlohmann::json(entry), nlohmann::json(written));
-    throw std::logic_error("report/json_read.cpp does not read back what report/json.cpp writes: " +
+    throw std::logic_error("record/json_read.cpp does not read back what record/json.cpp writes: " +
                            (lost.empty() ? "the order of fields" : lost[0]["path"].get<std::string>()));
   }
   return record;

@@ -17,7 +17,7 @@
 #include <string>
 
 #include "harness/cases/case.h"
-#include "harness/report/record.h"
+#include "harness/record/record.h"
 
 namespace attnbench {
 
@@ -43,11 +43,11 @@ class LineBuffer {
 bool send_line(int fd, const Message& message);
 
 Message case_message(const Case& item, const std::string& kernel, int64_t index);
-/// Reads a case back. Throws std::runtime_error where the mapping gives another case than was sent.
+/// Reads a case back. Throws Error where the mapping gives another case than was sent.
 Case case_from_message(const Message& run);
 
 /// The record in an entry; std::logic_error, naming the field, where reading it back loses something: then
-/// report/json_read.cpp lacks what report/json.cpp has.
+/// record/json_read.cpp lacks what record/json.cpp has.
 Record whole_record(const Message& entry, const Case& item);
 
 }  // namespace attnbench

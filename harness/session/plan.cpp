@@ -10,6 +10,8 @@
 #include <string_view>
 
 #include "harness/cases/cost.h"
+#include "harness/record/text.h"
+#include "harness/run/launcher.h"
 
 namespace attnbench {
 namespace {
@@ -38,6 +40,39 @@ struct Group {
 constexpr int kTypicalThreads = 8;
 
 }  // namespace
+
+std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable table, DeviceKind device,
+                                   const std::vector<std::string>& kernel_names) {
+  std::vector<WorkItem> out;
+  for (const Case& c : cases) {
+    const auto kernels = select_kernels(table, c.params.op, device, kernel_names);
+    for (const Kernel* k : kernels) out.push_back({&c, k, static_cast<int64_t>(out.size())});
+    if (kernels.empty()) out.push_back({&c, nullptr, static_cast<int64_t>(out.size())});
+  }
+  return out;
+}
+
+std::string repro_line(const WorkItem& work, const std::string& device, const SessionOptions& options) {
+  std::string line = fmt::format("attnbench run --case '{}' --seed {} --device {}",
+                                 case_yaml(work.item->params), work.item->seed, device);
+  if (work.kernel) line += std::string(" --kernel ") + work.kernel->name;
+  const auto plugin = options.plugin_of.find(work.kernel);
+  if (plugin != options.plugin_of.end()) line += " --plugin " + shell_word(plugin->second);
+  for (const std::string& arg : options.plain_args) line += " " + arg;
+  return line;
+}
+
+std::string in_hand_text(const WorkItem& work, const SessionOptions& options) {
+  std::string text = "case " + work.item->id;
+  if (work.kernel) text += std::string(", kernel ") + work.kernel->name;
+  const auto plugin = options.plugin_of.find(work.kernel);
+  return plugin == options.plugin_of.end() ? text : text + " of " + plugin->second;
+}
+
+const std::vector<DType>& ceiling_dtypes() {
+  static const std::vector<DType> list = {DType::kBf16, DType::kFp16, DType::kFp32};
+  return list;
+}
 
 std::string plan_digest(const std::vector<WorkItem>& work) {
   Digest digest;

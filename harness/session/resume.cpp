@@ -8,10 +8,10 @@
 #include <set>
 
 #include "harness/error.h"
-#include "harness/report/json.h"
-#include "harness/report/json_read.h"
-#include "harness/report/load.h"
-#include "harness/report/text.h"
+#include "harness/record/json.h"
+#include "harness/record/json_read.h"
+#include "harness/record/load.h"
+#include "harness/record/text.h"
 
 namespace attnbench {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "harness/report/json_read.h"
+#include "harness/record/json_read.h"
 
 namespace attnbench {
 namespace {

@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-#include "harness/session/session.h"
+#include "harness/run/launcher.h"
+#include "harness/session/plan.h"
 
 namespace attnbench {
 
@@ -13,8 +14,5 @@ namespace attnbench {
 /// status and reason.
 void time_stage(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
                 Launcher& launcher, uint64_t verified, Record& record);
-
-/// What a launch must leave whole: guards, workspace and inputs; damage fails the verdict.
-void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict& verdict);
 
 }  // namespace attnbench

@@ -11,12 +11,13 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <stdexcept>
 
 #include "harness/device/sanitized.h"
-#include "harness/report/json.h"
-#include "harness/report/json_read.h"
+#include "harness/error.h"
+#include "harness/record/json.h"
+#include "harness/record/json_read.h"
 #include "harness/run/last_words.h"
+#include "harness/run/launcher.h"
 #include "harness/session/messages.h"
 
 namespace attnbench {
@@ -57,13 +58,13 @@ void keep_no_large_buffers() {
 
 const Kernel* find_kernel(KernelTable table, Op op, DeviceKind device, const std::string& name) {
   const auto found = select_kernels(table, op, device, {name});
-  if (found.empty()) throw std::runtime_error("no kernel " + name + " in this program");
+  if (found.empty()) throw Error("no kernel " + name + " in this program", kExitFailure);
   return found.front();
 }
 
 class Server {
  public:
-  Server(KernelTable table, const SessionOptions& options) : table_(table), options_(options) {}
+  explicit Server(const SessionOptions& options) : options_(options) {}
 
   /// False: the process must end.
   bool handle(const Message& m) {
@@ -100,7 +101,8 @@ class Server {
   bool run(const Message& m) {
     const Case item = case_from_message(m);
     const WorkItem work{
-        &item, find_kernel(table_, item.params.op, device_->info().kind, m.at("kernel").get<std::string>()),
+        &item,
+        find_kernel(options_.table, item.params.op, device_->info().kind, m.at("kernel").get<std::string>()),
         m.at("index").get<int64_t>()};
     bound_memory(*device_);
     bool lost = false;
@@ -112,7 +114,6 @@ class Server {
     return send_line(kWorkerOut, {{"record", record_to_json(record)}, {"lost", lost}}) && !lost;
   }
 
-  KernelTable table_;
   const SessionOptions& options_;
   std::unique_ptr<Device> device_;
   std::string told_;  ///< the ceilings that the supervisor knows
@@ -143,8 +144,8 @@ int serve_messages(const std::function<bool(const Message&)>& handle) {
   }
 }
 
-int serve_cases(KernelTable table, const SessionOptions& options) {
-  Server server(table, options);
+int serve_cases(const SessionOptions& options) {
+  Server server(options);
   return serve_messages([&](const Message& m) { return server.handle(m); });
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "harness/cases/visible_keys.h"
 #include "harness/verify/trait.h"
 
 namespace attnbench {
@@ -61,8 +62,7 @@ class Traits {
 
   bool sees_last_key(const RowFinding& r) const {
     const SeqLen s = lens(r);
-    const int right = p_.causal ? 0 : p_.window_right;
-    return r.keys > 0 && (right < 0 || r.id.pos + s.k - s.q + right >= s.k - 1);
+    return r.keys > 0 && visible_keys(mask_of(p_), s.q, s.k, r.id.pos).end == s.k;
   }
 
   void ends_of_keys() {

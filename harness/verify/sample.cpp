@@ -11,9 +11,6 @@
 namespace attnbench {
 namespace {
 
-/// x rounded to float. Not inline: GCC 12 leaves out a conversion to float and back behind value_or.
-[[gnu::noinline]] float as_float(double x) { return static_cast<float>(x); }
-
 constexpr uint32_t kSampleStream = 0x6u << 24;  // apart from every Tensor's counters (values.h)
 constexpr int kBoundaryRowsPerSequence = 12;
 constexpr int64_t kBoundaryRowsInAll = 512;
@@ -37,8 +34,8 @@ reference::Problem problem_of(const Case& c) {
   r.window_left = p.window_left;
   r.window_right = p.window_right;
   // The kernel is handed floats; the reference judges what it was handed.
-  r.softmax_scale = as_float(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
-  r.softcap = as_float(p.softcap);
+  r.softmax_scale = softmax_scale_of(p);
+  r.softcap = static_cast<float>(p.softcap);
   for (const float slope : alibi_slopes_of(c)) r.alibi_slopes.push_back(slope);
   r.alibi_sqrt = p.alibi_sqrt;
   for (const float sink : sinks_of(c)) r.sinks.push_back(sink);

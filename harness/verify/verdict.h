@@ -78,7 +78,9 @@ struct Verdict {
   double lse_max_z = 0;    ///< limit kMaxZ
   double probs_max_z = 0;  ///< limit kMaxZ; 0 where no probabilities are returned
   WorstElement worst;
-  double reference_s = 0;          ///< seconds the reference took
+  std::string
+      outputs_digest;      ///< of the bytes of all outputs, 16 hexadecimal digits: equal bits, equal digest
+  double reference_s = 0;  ///< seconds the reference took
   std::vector<std::string> clues;  ///< what a wrong output says about its cause (clues.h), in sentences
   std::vector<InvariantResult> invariants;  ///< in the order in which they were tried; empty: none was
 

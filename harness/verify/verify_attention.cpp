@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "harness/cases/cost.h"
+#include "harness/cases/visible_keys.h"
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/check_cache.h"
 #include "harness/verify/error_model.h"
@@ -84,8 +85,7 @@ class Judge {
     std::optional<std::string> poison, not_empty;
     for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
       for (int i = 0; i < p_.seqs[b].q; ++i) {
-        const auto seen = visible_keys_of_row(p_.seqs[b], i);
-        const bool empty = seen.first == seen.second;
+        const bool empty = visible_keys(mask_of(p_), p_.seqs[b].q, p_.seqs[b].k, i).empty();
         std::optional<std::string>& found = empty ? not_empty : poison;
         for (int h = 0; h < p_.num_heads_q && !found; ++h)
           found = wrong_row(static_cast<int>(b), i, h, empty);
@@ -259,10 +259,11 @@ class Judge {
       }
     }
     if (!p_.probs) return std::nullopt;
-    const auto [first, last] = visible_keys_of_row(p_.seqs[static_cast<std::size_t>(seq)], i);
+    const SeqLen& lens = p_.seqs[static_cast<std::size_t>(seq)];
+    const KeyRange visible = visible_keys(mask_of(p_), lens.q, lens.k, i);
     for (int key = 0; key < longest_k_; ++key) {
       const auto p = static_cast<double>(probs(token, h)[key]);
-      const bool seen = key >= first && key < last;
+      const bool seen = visible.contains(key);
       if (seen ? !std::isfinite(p) : !(p == 0)) {
         return fmt::format("probability of {} key {} is {}, expected {}", row_text(seq, i, h), key,
                            number_text(p), seen ? kFinite : "0 (the row does not see the key)");
@@ -289,15 +290,6 @@ class Judge {
 
   const float* probs(int64_t token, int head) const {
     return outputs_.probs.data() + (head * total_q_ + token) * longest_k_;
-  }
-
-  /// [first, second): empty where the row sees nothing.
-  std::pair<int64_t, int64_t> visible_keys_of_row(const SeqLen& s, int i) const {
-    const int64_t diag = int64_t{i} + s.k - s.q;
-    const int64_t right = p_.causal ? 0 : p_.window_right;
-    const int64_t begin = p_.window_left < 0 ? 0 : std::max<int64_t>(0, diag - p_.window_left);
-    const int64_t end = right < 0 ? s.k : std::min<int64_t>(s.k, diag + right + 1);
-    return {begin, std::max(begin, end)};
   }
 
   static void note(std::optional<Totals::Place>& worst, const Totals::Place& place) {

@@ -9,6 +9,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/cases/paths.h"
+#include "harness/cases/visible_keys.h"
 #include "harness/error.h"
 #include "harness/workload/strides.h"
 #include "kernels/contract/philox.h"
@@ -206,10 +207,8 @@ void plan_append(const CaseParams& p, WorkloadPlan& plan) {
 /// First key of each sequence that a query of it sees; its length where it has no queries.
 std::vector<int32_t> first_seen_keys(const CaseParams& p) {
   std::vector<int32_t> first;
-  for (const SeqLen& s : p.seqs) {  // the last query's diagonal is the last key: what is seen ends there
-    const int64_t seen = visible_keys_union(s.q, s.k, p.causal, p.window_left, p.window_right);
-    first.push_back(s.k - static_cast<int32_t>(seen));
-  }
+  for (const SeqLen& s : p.seqs)
+    first.push_back(static_cast<int32_t>(visible_keys_union(mask_of(p), s.q, s.k).begin));
   return first;
 }
 
@@ -237,6 +236,10 @@ void expire(const CaseParams& p, WorkloadPlan& plan) {
 }
 
 }  // namespace
+
+float softmax_scale_of(const CaseParams& p) {
+  return static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
+}
 
 std::vector<float> alibi_slopes_of(const Case& c, const LayoutVariant& variant) {
   const CaseParams& p = c.params;

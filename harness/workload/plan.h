@@ -60,6 +60,9 @@ struct LayoutVariant {
   int32_t seq_id(std::size_t b) const { return seq_ids.empty() ? static_cast<int32_t>(b) : seq_ids[b]; }
 };
 
+/// The scale that kernels receive: the case's own, or 1 / sqrt(head_dim), as a float.
+float softmax_scale_of(const CaseParams& params);
+
 /// ALiBi slopes of a case, (Hq) or (B, Hq): 2^(-8 (h + 1) / Hq) as O. Press et al. have them (arXiv
 /// 2108.12409), times 1, 1.5 or 2 by sequence where they are per sequence, then with padded strides kPadRow
 /// (strides.h) NaNs between. Empty where the case has none.

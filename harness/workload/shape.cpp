@@ -146,8 +146,7 @@ OpParams Workload::shape_params(const Case& item, bool padded) {
   a.causal = p.causal ? 1 : 0;
   a.window_left = p.window_left;
   a.window_right = p.window_right;
-  a.softmax_scale =
-      static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
+  a.softmax_scale = softmax_scale_of(p);
   a.softcap = static_cast<float>(p.softcap);
   a.num_splits = p.num_splits;
   a.alibi_stride_batch = p.alibi == Alibi::kPerSequence ? p.num_heads_q + (padded ? kPadRow : 0) : 0;

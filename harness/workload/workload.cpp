@@ -75,142 +75,152 @@ FillJob Workload::cache_job(bool is_v) const {
   return job;
 }
 
-GuardedBuffer Workload::make_cache(const char* name, bool is_v) {
-  const FillJob job = cache_job(is_v);
-  const int64_t elements = job.stride_block > 0 ? job.num_rows / job.block_size * job.stride_block
-                                                : job.num_rows * job.stride_token;
-  return poisoned(name, elements * bytes_of(job.dtype));
+GuardedBuffer& Workload::make(Slot slot, Role role, const char* name, int64_t bytes) {
+  Buffer& b = buffers_[slot];
+  b = {GuardedBuffer(*device_, name, bytes), role};
+  if (padded_ && bytes > 0) device_->set_bytes(b.memory.data(), 0xff, bytes);
+  return b.memory;
 }
 
-GuardedBuffer Workload::poisoned(const char* name, int64_t bytes) {
-  GuardedBuffer b(*device_, name, bytes);
-  if (padded_ && bytes > 0) device_->set_bytes(b.data(), 0xff, bytes);  // what lies between rows
-  return b;
+template <class T>
+void Workload::make_input(Slot slot, const char* name, const std::vector<T>& host) {
+  buffers_[slot] = {GuardedBuffer::of(*device_, name, host), Role::kInput};
 }
 
-void Workload::fill_cache(GuardedBuffer& cache, bool is_v) {
+void Workload::make_tokens(Slot slot, const char* name, Tensor tensor, DType dtype,
+                           const std::vector<RowOwner>& owners, int32_t heads, const TokenStrides& strides) {
+  const int64_t rows = static_cast<int64_t>(owners.size());
+  const GuardedBuffer device_owners = GuardedBuffer::of(*device_, "row owners", owners);
+  FillJob job = token_job(item_, tensor, dtype, rows, heads, item_.params.head_dim, strides);
+  job.base = make(slot, Role::kInput, name, rows * strides.token * bytes_of(dtype)).data();
+  job.owners = device_owners.as<RowOwner>();
+  device_->fill(job);
+  device_->synchronize();  // the owners go out of scope
+}
+
+void Workload::restore(Slot slot) {
+  const GuardedBuffer& b = memory(slot);
+  const bool is_v = slot == kV || slot == kVScales;
+  if (slot == kKScales || slot == kVScales) {
+    device_->upload(b.data(), scales_before(item_, plan_, is_v, padded_).data(), b.bytes());
+    return;
+  }
+  if (padded_ && b.bytes() > 0) device_->set_bytes(b.data(), 0xff, b.bytes());
   FillJob job = cache_job(is_v);
-  job.base = cache.data();
+  job.base = b.data();
   job.owners = kv_owners_.as<RowOwner>();
   device_->fill(job);
 }
 
-GuardedBuffer& Workload::keep_input(GuardedBuffer& b) {
-  inputs_.push_back({&b, device_->digest(b.data(), b.bytes())});
-  return b;
+void Workload::make_caches() {
+  const bool state = writes_cache(item_.params);
+  kv_owners_ = GuardedBuffer::of(*device_, "row owners", plan_.kv_owners);
+  for (const bool is_v : {false, true}) {
+    if (is_v && item_.params.v_is_k_view) continue;
+    const FillJob job = cache_job(is_v);
+    const int64_t elements = job.stride_block > 0 ? job.num_rows / job.block_size * job.stride_block
+                                                  : job.num_rows * job.stride_token;
+    const Slot slot = is_v ? kV : kK;
+    make(slot, state ? Role::kState : Role::kInput,
+         state  ? (is_v ? "v_cache" : "k_cache")
+         : is_v ? "v"
+                : "k",
+         elements * bytes_of(job.dtype));
+    restore(slot);
+  }
+}
+
+void Workload::make_rotary_tables() {
+  if (item_.params.rotary == Rotary::kNone) return;
+  const RotaryTables tables = rotary_tables_of(item_);
+  rotary_positions_ = tables.positions;
+  make_input(kRotaryCos, "rotary cos", tables.cos);
+  make_input(kRotarySin, "rotary sin", tables.sin);
 }
 
 Workload::Workload(Device& device, const Case& item, const LayoutVariant& variant)
     : device_(&device), item_(item), plan_(plan_workload(item, variant)), padded_(variant.padded_strides) {
-  const CaseParams& p = item_.params;
-  if (p.op == Op::kMergeStates) {
-    make_states();
-    return;
+  switch (item.params.op) {
+    case Op::kAttention:
+      make_attention(variant);
+      break;
+    case Op::kKvAppend:
+      make_kv_append();
+      break;
+    case Op::kMergeStates:
+      make_states();
+      break;
   }
-  const OpParams shape = shape_params(item, padded_);
-  kv_owners_ = GuardedBuffer::of(device, "row owners", plan_.kv_owners);
-  k_ = make_cache(writes_cache(p) ? "k_cache" : "k", false);
-  fill_cache(k_, false);
-  if (!p.v_is_k_view) {
-    v_ = make_cache(writes_cache(p) ? "v_cache" : "v", true);
-    fill_cache(v_, true);
-  }
+  remember_inputs();
+}
 
-  const auto fill_tokens = [&](GuardedBuffer& b, const char* name, Tensor tensor, DType dtype,
-                               const std::vector<RowOwner>& owners, int32_t heads,
-                               const TokenStrides& strides) {
-    const int64_t rows = static_cast<int64_t>(owners.size());
-    b = poisoned(name, rows * strides.token * bytes_of(dtype));
-    GuardedBuffer device_owners = GuardedBuffer::of(device, "row owners", owners);
-    FillJob job = token_job(item_, tensor, dtype, rows, heads, p.head_dim, strides);
-    job.base = b.data();
-    job.owners = device_owners.as<RowOwner>();
-    device.fill(job);
-    device.synchronize();  // the owners go out of scope
-  };
-
-  if (p.rotary != Rotary::kNone) {
-    const RotaryTables tables = rotary_tables_of(item_);
-    rotary_positions_ = tables.positions;
-    rotary_cos_ = GuardedBuffer::of(device, "rotary cos", tables.cos);
-    rotary_sin_ = GuardedBuffer::of(device, "rotary sin", tables.sin);
-    keep_input(rotary_cos_);
-    keep_input(rotary_sin_);
-  }
-
-  if (p.op == Op::kKvAppend) {
-    if (p.rotary != Rotary::kNone) {
-      positions_ = GuardedBuffer::of(device, "positions", plan_.positions);
-      keep_input(positions_);
-    }
-    const KvAppendParams& a = shape.kv_append;
-    fill_tokens(new_k_, "key", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv,
-                {a.key_stride_token, a.key_stride_head});
-    fill_tokens(new_v_, "value", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
-                {a.value_stride_token, a.value_stride_head});
-    slots_ = GuardedBuffer::of(device, "slot_mapping", with_stale(plan_.slot_mapping, int64_t{0}));
-    for (GuardedBuffer* b : {&new_k_, &new_v_, &slots_}) keep_input(*b);
-    make_scales();
-    return;
-  }
-
-  const AttentionParams& a = shape.attention;
-  if (p.append) {
-    fill_tokens(new_k_, "k_new", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv,
-                {a.k_new_stride_token, a.k_new_stride_head});
-    fill_tokens(new_v_, "v_new", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
-                {a.v_new_stride_token, a.v_new_stride_head});
-    cu_new_ = GuardedBuffer::of(device, "cu_seqlens_new", with_stale_sequence(plan_.cu_seqlens_new));
-    for (GuardedBuffer* b : {&new_k_, &new_v_, &cu_new_}) keep_input(*b);
-  } else {
-    keep_input(k_);
-    if (v_.data()) keep_input(v_);
-  }
-  fill_tokens(q_, "q", Tensor::kQ, p.type_of_q(), plan_.q_owners, p.num_heads_q,
-              {a.q_stride_token, a.q_stride_head});
-  out_ = GuardedBuffer(device, "out", plan_.total_q * a.out_stride_token * bytes_of(p.dtype));
-  lse_ = GuardedBuffer(device, "lse", p.num_heads_q * lse_stride(plan_.total_q) * int64_t{sizeof(float)});
-  cu_q_ = GuardedBuffer::of(device, "cu_seqlens_q", with_stale_sequence(plan_.cu_seqlens_q));
-  if (p.kv == KvSource::kPacked)
-    cu_k_ = GuardedBuffer::of(device, "cu_seqlens_k", with_stale_sequence(plan_.cu_seqlens_k));
-  if (!plan_.seqused_k.empty())
-    used_k_ = GuardedBuffer::of(device, "seqused_k", with_stale(plan_.seqused_k, 1));
-  if (p.kv == KvSource::kPaged)
-    table_ = GuardedBuffer::of(device, "block_table", with_stale(plan_.block_table, 0));
-  const auto keep_if_any = [&](GuardedBuffer& b, const char* name, const auto& host) {
-    if (!host.empty()) b = GuardedBuffer::of(device, name, host);
-  };
-  const auto stale_if_any = [](const std::vector<int32_t>& host) {
-    return host.empty() ? host : with_stale(host, 0);
-  };
-  keep_if_any(cache_rows_, "cache_batch_idx", stale_if_any(plan_.cache_batch_idx));
-  keep_if_any(leftpad_, "cache_leftpad", stale_if_any(plan_.cache_leftpad));
-  keep_if_any(slopes_, "alibi_slopes", alibi_slopes_of(item_, variant));
-  keep_if_any(sinks_, "sinks", sinks_of(item_));
-  keep_if_any(q_descale_, "q_descale", q_descales_of(item_, plan_, variant));
-  keep_if_any(k_descale_, "k_descale", k_descales_of(item_, plan_, variant));
-  keep_if_any(v_descale_, "v_descale", v_descales_of(item_, variant));
-  if (p.probs) {
-    probs_ = GuardedBuffer(device, "probs",
-                           p.num_heads_q * plan_.total_q * a.probs_stride_token * int64_t{sizeof(float)});
-  }
-  for (GuardedBuffer* b : {&q_, &cu_q_, &cu_k_, &used_k_, &table_, &cache_rows_, &leftpad_, &slopes_, &sinks_,
-                           &q_descale_, &k_descale_, &v_descale_}) {
-    if (b->data()) keep_input(*b);
+void Workload::remember_inputs() {
+  for (Buffer& b : buffers_) {
+    if (b.role == Role::kInput && b.memory.data())
+      b.digest = device_->digest(b.memory.data(), b.memory.bytes());
   }
 }
 
-void Workload::make_scales() {
+void Workload::make_kv_append() {
+  const CaseParams& p = item_.params;
+  const KvAppendParams a = shape_params(item_, padded_).kv_append;
+  make_caches();
+  make_rotary_tables();
+  if (p.rotary != Rotary::kNone) make_input(kPositions, "positions", plan_.positions);
+  make_tokens(kNewK, "key", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv,
+              {a.key_stride_token, a.key_stride_head});
+  make_tokens(kNewV, "value", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
+              {a.value_stride_token, a.value_stride_head});
+  make_input(kSlotMapping, "slot_mapping", with_stale(plan_.slot_mapping, int64_t{0}));
   for (const bool is_v : {false, true}) {
-    if (const auto given = given_scales(item_, is_v, padded_); !given.empty()) {
-      GuardedBuffer& b = is_v ? v_descale_ : k_descale_;
-      b = GuardedBuffer::of(*device_, is_v ? "v_scale" : "k_scale", given);
-      keep_input(b);
-    }
+    if (const auto given = given_scales(item_, is_v, padded_); !given.empty())
+      make_input(is_v ? kVDescale : kKDescale, is_v ? "v_scale" : "k_scale", given);
     if (const auto before = scales_before(item_, plan_, is_v, padded_); !before.empty()) {
-      (is_v ? v_scales_ : k_scales_) = GuardedBuffer::of(*device_, is_v ? "v_scales" : "k_scales", before);
+      buffers_[is_v ? kVScales : kKScales] = {
+          GuardedBuffer::of(*device_, is_v ? "v_scales" : "k_scales", before), Role::kState};
     }
   }
+}
+
+void Workload::make_attention(const LayoutVariant& variant) {
+  const CaseParams& p = item_.params;
+  const AttentionParams a = shape_params(item_, padded_).attention;
+  make_caches();
+  make_rotary_tables();
+  if (p.append) {
+    make_tokens(kNewK, "k_new", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv,
+                {a.k_new_stride_token, a.k_new_stride_head});
+    make_tokens(kNewV, "v_new", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
+                {a.v_new_stride_token, a.v_new_stride_head});
+    make_input(kCuSeqlensNew, "cu_seqlens_new", with_stale_sequence(plan_.cu_seqlens_new));
+  }
+  make_tokens(kQ, "q", Tensor::kQ, p.type_of_q(), plan_.q_owners, p.num_heads_q,
+              {a.q_stride_token, a.q_stride_head});
+  make(kOut, Role::kOutput, "out", plan_.total_q * a.out_stride_token * bytes_of(p.dtype));
+  make(kLse, Role::kOutput, "lse", p.num_heads_q * lse_stride(plan_.total_q) * int64_t{sizeof(float)});
+  if (p.probs) {
+    make(kProbs, Role::kOutput, "probs",
+         p.num_heads_q * plan_.total_q * a.probs_stride_token * int64_t{sizeof(float)});
+  }
+  make_input(kCuSeqlensQ, "cu_seqlens_q", with_stale_sequence(plan_.cu_seqlens_q));
+  if (p.kv == KvSource::kPacked)
+    make_input(kCuSeqlensK, "cu_seqlens_k", with_stale_sequence(plan_.cu_seqlens_k));
+  if (p.kv == KvSource::kPaged) make_input(kBlockTable, "block_table", with_stale(plan_.block_table, 0));
+  const auto if_any = [&](Slot slot, const char* name, const auto& host) {
+    if (!host.empty()) make_input(slot, name, host);
+  };
+  const auto stale_if_any = [&](Slot slot, const char* name, const std::vector<int32_t>& host,
+                                int32_t entry) {
+    if (!host.empty()) make_input(slot, name, with_stale(host, entry));
+  };
+  stale_if_any(kSequsedK, "seqused_k", plan_.seqused_k, 1);
+  stale_if_any(kCacheBatchIdx, "cache_batch_idx", plan_.cache_batch_idx, 0);
+  stale_if_any(kCacheLeftpad, "cache_leftpad", plan_.cache_leftpad, 0);
+  if_any(kAlibiSlopes, "alibi_slopes", alibi_slopes_of(item_, variant));
+  if_any(kSinks, "sinks", sinks_of(item_));
+  if_any(kQDescale, "q_descale", q_descales_of(item_, plan_, variant));
+  if_any(kKDescale, "k_descale", k_descales_of(item_, plan_, variant));
+  if_any(kVDescale, "v_descale", v_descales_of(item_, variant));
 }
 
 void Workload::make_states() {
@@ -218,8 +228,8 @@ void Workload::make_states() {
   const std::vector<RowOwner> owners = partial_out_owners(item_);
   const int64_t rows = static_cast<int64_t>(owners.size());
   const MergeStatesParams m = shape_params(item_, padded_).merge_states;
-  partial_out_ =
-      poisoned("partial_out", m.num_states * m.partial_stride_state * bytes_of(p.type_of_partial()));
+  const GuardedBuffer& states = make(kPartialOut, Role::kInput, "partial_out",
+                                     m.num_states * m.partial_stride_state * bytes_of(p.type_of_partial()));
   if (rows > 0) {
     const GuardedBuffer device_owners = GuardedBuffer::of(*device_, "row owners", owners);
     // Rows of all heads in turn; a block is the heads of a token, then those of a state lie wall to wall.
@@ -227,41 +237,40 @@ void Workload::make_states() {
                             {m.partial_stride_head, 0});
     job.block_size = m.num_heads;
     job.stride_block = m.partial_stride_token;
-    job.base = partial_out_.data();
+    job.base = states.data();
     job.owners = device_owners.as<RowOwner>();
     device_->fill(job);
     device_->synchronize();
   }
-  partial_lse_ = GuardedBuffer::of(*device_, "partial_lse", partial_lse_tensor(item_));
-  out_ = GuardedBuffer(*device_, "out", m.num_rows * m.out_stride_token * bytes_of(p.dtype));
-  lse_ = GuardedBuffer(*device_, "lse", m.num_heads * m.out_lse_stride_head * int64_t{sizeof(float)});
-  for (GuardedBuffer* b : {&partial_out_, &partial_lse_}) keep_input(*b);
+  make_input(kPartialLse, "partial_lse", partial_lse_tensor(item_));
+  make(kOut, Role::kOutput, "out", m.num_rows * m.out_stride_token * bytes_of(p.dtype));
+  make(kLse, Role::kOutput, "lse", m.num_heads * m.out_lse_stride_head * int64_t{sizeof(float)});
 }
 
 OpParams Workload::params() const {
   OpParams op = shape_params(item_, padded_);
   if (op.op == Op::kMergeStates) {
     MergeStatesParams& m = op.merge_states;
-    m.partial_out = partial_out_.data();
-    m.partial_lse = partial_lse_.as<float>();
-    m.out = out_.data();
-    m.out_lse = lse_.as<float>();
+    m.partial_out = data(kPartialOut);
+    m.partial_lse = data<float>(kPartialLse);
+    m.out = data(kOut);
+    m.out_lse = data<float>(kLse);
     return op;
   }
   if (op.op == Op::kKvAppend) {
     KvAppendParams& a = op.kv_append;
     a.num_blocks = plan_.num_blocks;
-    a.key = new_k_.data();
-    a.value = new_v_.data();
-    a.slot_mapping = slots_.as<int64_t>();
-    a.positions = positions_.as<int32_t>();
+    a.key = data(kNewK);
+    a.value = data(kNewV);
+    a.slot_mapping = data<int64_t>(kSlotMapping);
+    a.positions = data<int32_t>(kPositions);
     set_rotary_tables(a.rotary);
-    a.k_cache = k_.data();
-    a.v_cache = v_.data();
-    a.k_scale.given = k_descale_.as<float>();
-    a.v_scale.given = v_descale_.as<float>();
-    a.k_scale.computed = k_scales_.as<float>();
-    a.v_scale.computed = v_scales_.as<float>();
+    a.k_cache = data(kK);
+    a.v_cache = data(kV);
+    a.k_scale.given = data<float>(kKDescale);
+    a.v_scale.given = data<float>(kVDescale);
+    a.k_scale.computed = data<float>(kKScales);
+    a.v_scale.computed = data<float>(kVScales);
     return op;
   }
   AttentionParams& a = op.attention;
@@ -269,93 +278,70 @@ OpParams Workload::params() const {
   a.lse_stride_head = lse_stride(plan_.total_q);
   a.probs_stride_head = a.total_q * a.probs_stride_token;
   a.num_blocks = plan_.num_blocks;
-  a.q = q_.data();
-  a.k = k_.data();
-  a.v = item_.params.v_is_k_view ? k_.data() : v_.data();
-  a.cu_seqlens_q = cu_q_.as<int32_t>();
-  a.cu_seqlens_k = cu_k_.as<int32_t>();
-  a.seqused_k = used_k_.as<int32_t>();
-  a.block_table = table_.as<int32_t>();
+  a.q = data(kQ);
+  a.k = data(kK);
+  a.v = item_.params.v_is_k_view ? data(kK) : data(kV);
+  a.cu_seqlens_q = data<int32_t>(kCuSeqlensQ);
+  a.cu_seqlens_k = data<int32_t>(kCuSeqlensK);
+  a.seqused_k = data<int32_t>(kSequsedK);
+  a.block_table = data<int32_t>(kBlockTable);
   a.block_table_stride = plan_.block_table_stride;
-  a.cache_batch_idx = cache_rows_.as<int32_t>();
-  a.cache_leftpad = leftpad_.as<int32_t>();
+  a.cache_batch_idx = data<int32_t>(kCacheBatchIdx);
+  a.cache_leftpad = data<int32_t>(kCacheLeftpad);
   if (item_.params.append) {
-    a.k_new = new_k_.data();
-    a.v_new = new_v_.data();
-    a.cu_seqlens_new = cu_new_.as<int32_t>();
+    a.k_new = data(kNewK);
+    a.v_new = data(kNewV);
+    a.cu_seqlens_new = data<int32_t>(kCuSeqlensNew);
     a.total_new = plan_.cu_seqlens_new.back();
-    a.k_cache = k_.data();
-    a.v_cache = v_.data();
+    a.k_cache = data(kK);
+    a.v_cache = data(kV);
   }
   set_rotary_tables(a.rotary);
-  a.alibi_slopes = slopes_.as<float>();
-  a.sinks = sinks_.as<float>();
-  a.q_descale = q_descale_.as<float>();
-  a.k_descale = k_descale_.as<float>();
-  a.v_descale = v_descale_.as<float>();
-  a.out = out_.data();
-  a.lse = lse_.as<float>();
-  a.probs = probs_.as<float>();
+  a.alibi_slopes = data<float>(kAlibiSlopes);
+  a.sinks = data<float>(kSinks);
+  a.q_descale = data<float>(kQDescale);
+  a.k_descale = data<float>(kKDescale);
+  a.v_descale = data<float>(kVDescale);
+  a.out = data(kOut);
+  a.lse = data<float>(kLse);
+  a.probs = data<float>(kProbs);
   return op;
 }
 
 void Workload::set_rotary_tables(RotaryParams& r) const {
-  r.cos = rotary_cos_.as<float>();
-  r.sin = rotary_sin_.as<float>();
+  r.cos = data<float>(kRotaryCos);
+  r.sin = data<float>(kRotarySin);
   r.positions = rotary_positions_;
 }
 
 void Workload::take_inputs_of(const Workload& other) {
-  for (const bool is_v : {false, true}) {
-    GuardedBuffer& cache = is_v ? v_ : k_;
-    if ((is_v ? other.v_ : other.k_).bytes() > cache.bytes())
-      throw std::logic_error("no room for other keys");
-    if (is_v && other.item_.params.v_is_k_view) continue;
-    FillJob job = other.cache_job(is_v);
-    job.base = cache.data();
-    job.owners = other.kv_owners_.as<RowOwner>();
-    device_->fill(job);
-  }
-  device_->synchronize();
   std::vector<unsigned char> host;
-  const auto take = [&](GuardedBuffer& to, const GuardedBuffer& from) {
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    const Slot slot = static_cast<Slot>(i);
+    const GuardedBuffer &to = memory(slot), &from = other.memory(slot);
+    if (buffers_[slot].role != Role::kInput || from.bytes() == 0) continue;
     if (from.bytes() > to.bytes()) throw std::logic_error("no room for other " + to.name());
-    if (from.bytes() == 0) return;
+    if (slot == kK || slot == kV) {  // may be too large for a copy on the host
+      FillJob job = other.cache_job(slot == kV);
+      job.base = to.data();
+      job.owners = other.kv_owners_.as<RowOwner>();
+      device_->fill(job);
+      device_->synchronize();
+      continue;
+    }
     host.resize(static_cast<std::size_t>(from.bytes()));
     device_->download(host.data(), from.data(), from.bytes());
     device_->upload(to.data(), host.data(), from.bytes());
-  };
-  take(q_, other.q_);
-  take(cu_q_, other.cu_q_);
-  take(cu_k_, other.cu_k_);
-  take(used_k_, other.used_k_);
-  take(table_, other.table_);
-  take(cache_rows_, other.cache_rows_);
-  take(leftpad_, other.leftpad_);
-  take(slopes_, other.slopes_);
-  take(q_descale_, other.q_descale_);
-  take(k_descale_, other.k_descale_);
-  take(v_descale_, other.v_descale_);
-  for (Input& i : inputs_) i.digest = device_->digest(i.buffer->data(), i.buffer->bytes());
+  }
+  remember_inputs();
 }
 
 void Workload::reset_outputs() {
-  if (writes_cache(item_.params)) {
-    for (const bool is_v : {false, true}) {
-      GuardedBuffer& cache = is_v ? v_ : k_;
-      if (padded_ && cache.bytes() > 0) device_->set_bytes(cache.data(), 0xff, cache.bytes());
-      fill_cache(cache, is_v);
-    }
-    for (const bool is_v : {false, true}) {
-      GuardedBuffer& scales = is_v ? v_scales_ : k_scales_;
-      const auto before = scales_before(item_, plan_, is_v, padded_);
-      if (!before.empty()) device_->upload(scales.data(), before.data(), scales.bytes());
-    }
-  }
-  if (item_.params.op != Op::kKvAppend) {
-    device_->set_bytes(out_.data(), 0xff, out_.bytes());
-    device_->set_bytes(lse_.data(), 0xff, lse_.bytes());
-    if (probs_.bytes() > 0) device_->set_bytes(probs_.data(), 0xff, probs_.bytes());
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    const Buffer& b = buffers_[i];
+    if (b.memory.bytes() == 0) continue;
+    if (b.role == Role::kOutput) device_->set_bytes(b.memory.data(), 0xff, b.memory.bytes());
+    if (b.role == Role::kState) restore(static_cast<Slot>(i));
   }
   device_->synchronize();
 }
@@ -371,16 +357,16 @@ HostOutputs Workload::download_outputs() const {
     if (b.bytes() > 0) device_->download(host.data(), b.data(), b.bytes());
   };
   if (writes_cache(item_.params)) {
-    fetch(h.k_cache, k_);
-    fetch(h.v_cache, v_);
-    fetch(h.k_scales, k_scales_);
-    fetch(h.v_scales, v_scales_);
+    fetch(h.k_cache, memory(kK));
+    fetch(h.v_cache, memory(kV));
+    fetch(h.k_scales, memory(kKScales));
+    fetch(h.v_scales, memory(kVScales));
   }
   if (item_.params.op != Op::kKvAppend) {
     if (item_.params.append) take_new_keys(h);
-    fetch(h.out, out_);
-    fetch(h.lse, lse_);
-    fetch(h.probs, probs_);
+    fetch(h.out, memory(kOut));
+    fetch(h.lse, memory(kLse));
+    fetch(h.probs, memory(kProbs));
     if (padded_) drop_padding(h);
     if (item_.params.op == Op::kAttention) drop_lead_rows(h, plan_.cu_seqlens_q.front(), plan_.total_q);
   }
@@ -403,7 +389,7 @@ void Workload::drop_padding(HostOutputs& h) const {
                           h.stray);
   const int64_t lse = merges ? m.out_lse_stride_head : a.lse_stride_head;
   h.lse = without_padding(std::move(h.lse), {heads, lse, 1, 0, rows}, "lse", h.stray);
-  if (probs_.bytes() == 0) return;
+  if (memory(kProbs).bytes() == 0) return;
   h.probs = without_padding(std::move(h.probs),
                             {heads, a.probs_stride_head, rows, a.probs_stride_token, int64_t{a.max_seqlen_k}},
                             "probs", h.stray);
@@ -423,29 +409,26 @@ void Workload::take_new_keys(HostOutputs& h) const {
 }
 
 uint64_t Workload::outputs_digest() const {
-  const auto digest = [&](const GuardedBuffer& b) {
-    return b.data() ? device_->digest(b.data(), b.bytes()) : 0;
-  };
-  const uint64_t cache = writes_cache(item_.params) ? digest(k_) * 3 + digest(v_) : 0;
-  const uint64_t scales = digest(k_scales_) * 11 + digest(v_scales_) * 13;
-  return (digest(out_) * 3 + digest(lse_)) * 5 + cache + scales + digest(probs_) * 7;
+  uint64_t all = 0;
+  for (const Buffer& b : buffers_) {
+    if (b.role == Role::kInput || !b.memory.data()) continue;
+    all = all * 31 + device_->digest(b.memory.data(), b.memory.bytes());
+  }
+  return all;
 }
 
 std::optional<std::string> Workload::guard_damage() const {
-  for (const GuardedBuffer* b :
-       {&q_,         &k_,      &v_,           &out_,         &lse_,       &new_k_,      &new_v_,
-        &slots_,     &cu_q_,   &cu_k_,        &used_k_,      &table_,     &cache_rows_, &leftpad_,
-        &slopes_,    &sinks_,  &q_descale_,   &k_descale_,   &v_descale_, &rotary_cos_, &rotary_sin_,
-        &positions_, &cu_new_, &partial_out_, &partial_lse_, &probs_,     &k_scales_,   &v_scales_}) {
-    if (auto damage = b->damage()) return damage;
+  for (const Buffer& b : buffers_) {
+    if (auto damage = b.memory.damage()) return damage;
   }
   return std::nullopt;
 }
 
 std::optional<std::string> Workload::input_damage() const {
-  for (const Input& i : inputs_) {
-    if (device_->digest(i.buffer->data(), i.buffer->bytes()) != i.digest) {
-      return "input " + i.buffer->name() + " was overwritten";
+  for (const Buffer& b : buffers_) {
+    if (b.role != Role::kInput || !b.memory.data()) continue;
+    if (device_->digest(b.memory.data(), b.memory.bytes()) != b.digest) {
+      return "input " + b.memory.name() + " was overwritten";
     }
   }
   return std::nullopt;

@@ -1,6 +1,7 @@
 // A case in the memory of a device: inputs, outputs, poison and guards.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -65,35 +66,85 @@ class Workload {
   bool padded() const { return padded_; }
 
  private:
-  struct Input {
-    GuardedBuffer* buffer;
-    uint64_t digest;
+  enum class Role {
+    kInput,   ///< must stay as it is: input_damage compares its digest
+    kOutput,  ///< NaN before a checked launch
+    kState,   ///< a cache that a launch changes in place: restored before a checked launch
   };
-  GuardedBuffer make_cache(const char* name, bool is_v);
-  GuardedBuffer poisoned(const char* name, int64_t bytes);
+  /// Every tensor that some launch sees. Damage is looked for in this order.
+  enum Slot : std::size_t {
+    kQ,
+    kK,
+    kV,
+    kOut,
+    kLse,
+    kNewK,
+    kNewV,
+    kSlotMapping,
+    kCuSeqlensQ,
+    kCuSeqlensK,
+    kSequsedK,
+    kBlockTable,
+    kCacheBatchIdx,
+    kCacheLeftpad,
+    kAlibiSlopes,
+    kSinks,
+    kQDescale,
+    kKDescale,
+    kVDescale,  ///< of kv_append: the given scales
+    kRotaryCos,
+    kRotarySin,
+    kPositions,
+    kCuSeqlensNew,
+    kPartialOut,
+    kPartialLse,
+    kProbs,
+    kKScales,
+    kVScales,  ///< the caches of computed scales
+    kSlots,
+  };
+  struct Buffer {
+    GuardedBuffer memory;  ///< without data where the case has no such tensor
+    Role role = Role::kInput;
+    uint64_t digest = 0;  ///< of an input
+  };
+
+  void make_attention(const LayoutVariant& variant);
+  void make_kv_append();
+  void make_states();
+  void make_caches();
+  void make_rotary_tables();
+
+  /// Allocates; with padded strides NaN, since no fill writes between the rows.
+  GuardedBuffer& make(Slot slot, Role role, const char* name, int64_t bytes);
+  /// An input that holds these values.
+  template <class T>
+  void make_input(Slot slot, const char* name, const std::vector<T>& host);
+  void make_tokens(Slot slot, const char* name, Tensor tensor, DType dtype,
+                   const std::vector<RowOwner>& owners, int32_t heads, const TokenStrides& strides);
+  /// Puts a cache back to its state before a launch.
+  void restore(Slot slot);
+  void remember_inputs();
+
+  const GuardedBuffer& memory(Slot slot) const { return buffers_[slot].memory; }
+  void* data(Slot slot) const { return memory(slot).data(); }
+  template <class T>
+  T* data(Slot slot) const {
+    return memory(slot).as<T>();
+  }
+
   int64_t lse_stride(int64_t rows) const { return rows + (padded_ ? kPadRow : 0); }
   void drop_padding(HostOutputs& h) const;
   void take_new_keys(HostOutputs& h) const;
   void set_rotary_tables(RotaryParams& rotary) const;
-  void fill_cache(GuardedBuffer& cache, bool is_v);
-  void make_states();
-  void make_scales();
-  GuardedBuffer& keep_input(GuardedBuffer& b);
 
   Device* device_;
   Case item_;
   WorkloadPlan plan_;
   bool padded_ = false;
-  GuardedBuffer q_, k_, v_, out_, lse_, probs_;
-  GuardedBuffer new_k_, new_v_, slots_;
-  GuardedBuffer cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_, slopes_, sinks_;
-  GuardedBuffer q_descale_, k_descale_, v_descale_;
-  GuardedBuffer k_scales_, v_scales_;
-  GuardedBuffer rotary_cos_, rotary_sin_, positions_, cu_new_;
+  std::array<Buffer, kSlots> buffers_;
   int32_t rotary_positions_ = 0;
-  GuardedBuffer partial_out_, partial_lse_;
-  GuardedBuffer kv_owners_;
-  std::vector<Input> inputs_;
+  GuardedBuffer kv_owners_;  ///< of the rows of the caches; no launch sees it
 };
 
 }  // namespace attnbench

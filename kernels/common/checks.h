@@ -284,6 +284,36 @@ KernelStatus check_alignment(const Kernel& kernel, const Alignment (&pointers)[k
   return KernelStatus::kOk;
 }
 
+/// A stride, in elements, that must be a multiple of some number.
+struct Stride {
+  const char* name;
+  int64_t value;
+  int64_t multiple;
+};
+
+/// Refuses the first stride that is not a positive multiple.
+template <std::size_t kCount>
+KernelStatus check_strides(const Kernel& kernel, const Stride (&strides)[kCount], KernelMessage* message) {
+  for (const Stride& s : strides) {
+    if (s.value <= 0 || s.value % s.multiple != 0) {
+      return refuse(message, KernelStatus::kUnsupported,
+                    "%s: %s a positive multiple of %lld required, given %lld", kernel.name, s.name,
+                    static_cast<long long>(s.multiple), static_cast<long long>(s.value));
+    }
+  }
+  return KernelStatus::kOk;
+}
+
+/// Refuses a workspace of less than `bytes` bytes, or one that words of 16 bytes cannot be written to.
+inline KernelStatus check_workspace(const Kernel& kernel, std::size_t bytes, const LaunchContext& context,
+                                    KernelMessage* message) {
+  const Alignment workspace[] = {{"workspace", context.workspace, 16}};
+  if (const KernelStatus s = check_alignment(kernel, workspace, message); s != KernelStatus::kOk) return s;
+  if (context.workspace != nullptr && context.workspace_bytes >= bytes) return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kBadArgument, "%s: workspace of %zu bytes required, given %zu",
+                kernel.name, bytes, context.workspace_bytes);
+}
+
 /// Shapes and dtypes of a kv_append.
 inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendParams& p,
                                          KernelMessage* message) {

@@ -105,11 +105,16 @@ nlohmann::json read_json(const fs::path& path) {
   return j.is_discarded() ? nlohmann::json() : j;
 }
 
-std::vector<nlohmann::json> read_records(const fs::path& dir) {
+std::vector<nlohmann::json> read_records(const fs::path& path) {
   std::vector<nlohmann::json> records;
-  const nlohmann::json results = read_json(dir / "results.json");
+  const nlohmann::json results = read_json(fs::is_directory(path) ? path / "results.json" : path);
   if (!results.contains("benchmarks")) return records;
-  for (const auto& entry : results["benchmarks"]) records.push_back(entry["attnbench"]);
+  for (const auto& entry : results["benchmarks"]) {
+    nlohmann::json& record = records.emplace_back(entry["attnbench"]);
+    nlohmann::json params = results.at("context").at("attnbench").at("default_params");
+    params.update(record.at("params"));
+    record["params"] = params;
+  }
   return records;
 }
 

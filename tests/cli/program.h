@@ -58,8 +58,8 @@ std::string read_text(const std::filesystem::path& path);
 /// Parses a file; a test failure and null where it is no JSON.
 nlohmann::json read_json(const std::filesystem::path& path);
 
-/// The `attnbench` objects of all entries of DIR/results.json.
-std::vector<nlohmann::json> read_records(const std::filesystem::path& dir);
+/// The `attnbench` objects of all entries of a results file, or of results.json in a folder, with all parameters.
+std::vector<nlohmann::json> read_records(const std::filesystem::path& path);
 
 /// The words of a shell line with single quotes, as the repro lines have them.
 std::vector<std::string> shell_words(const std::string& line);

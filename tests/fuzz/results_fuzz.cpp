@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "harness/report/load.h"
+#include "harness/record/load.h"
 #include "tests/fuzz/require.h"
 
 namespace {

@@ -9,22 +9,6 @@
 namespace attnbench::cuda_append::alike {
 namespace {
 
-TEST(AppendCut, DividesWithoutADivision) {
-  std::mt19937 random(1);
-  std::vector<uint32_t> divisors{1, 2, 3, 7, 16, 48, 126, 641, 65535, 65536, (1u << 30) + 1, 0x7fffffff};
-  for (int i = 0; i < 300; ++i) divisors.push_back(1 + random() % (1u << (1 + random() % 31)));
-  for (uint32_t d : divisors) {
-    const Divider by = Divider::by(d);
-    for (int i = 0; i < 300; ++i) {
-      const uint32_t n = random() & 0x7fffffffu;
-      const uint32_t edge = n / d * d;  // where a quotient that is off by a little shows
-      for (uint32_t m : {n, edge, edge > 0 ? edge - 1 : 0, 0x7fffffffu, 0u}) {
-        ASSERT_EQ(by.quotient(m), m / d) << m << " / " << d;
-      }
-    }
-  }
-}
-
 /// As alike_kernel goes: how often each row is met. Fails where a warp's first lane stops too soon, or a
 /// lane's head changes.
 std::vector<int> met(uint32_t tokens, uint32_t heads, uint32_t rows_per_block, const Cut& cut) {

@@ -101,7 +101,7 @@ void check_divisions(const std::vector<Lengths>& batch, const std::string& name)
   }
 }
 
-TEST(DecodeDivisor, DividesExactly) {
+TEST(Divisor, DividesExactly) {
   constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
   std::mt19937 random(5);
   std::vector<int32_t> divisors = {kMax, kMax - 1, 1 << 30, (1 << 30) + 1, 65535, 65536, 65537};

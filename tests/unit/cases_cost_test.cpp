@@ -4,6 +4,7 @@
 #include <set>
 
 #include "harness/cases/cost.h"
+#include "harness/cases/visible_keys.h"
 
 namespace attnbench {
 namespace {
@@ -33,15 +34,34 @@ TEST(Cost, PairsAreExactForEveryMaskAndWindow) {
           for (int wr = -1; wr <= 10; ++wr) {
             int64_t seen = 0;
             const int64_t pairs = brute_pairs(q, k, causal, wl, wr, &seen);
-            EXPECT_EQ(visible_pairs(q, k, causal, wl, wr), pairs)
+            EXPECT_EQ(visible_pairs({causal, wl, wr}, q, k), pairs)
                 << q << " " << k << " " << causal << " " << wl << " " << wr;
-            EXPECT_EQ(visible_keys_union(q, k, causal, wl, wr), seen)
+            EXPECT_EQ(visible_keys_union({causal, wl, wr}, q, k).size(), seen)
                 << q << " " << k << " " << causal << " " << wl << " " << wr;
           }
         }
       }
     }
   }
+}
+
+TEST(Cost, KeysOfAQueryAreThoseThatTheMaskLetsThrough) {
+  for (const Mask& m :
+       {Mask{}, Mask{true}, Mask{true, 2}, Mask{false, 3, 0}, Mask{false, -1, 2}, Mask{false, 0, 0}}) {
+    for (const auto& [q, k] : {std::pair{1, 9}, std::pair{5, 5}, std::pair{9, 2}, std::pair{4, 0}}) {
+      for (int i = 0; i < q; ++i) {
+        const KeyRange seen = visible_keys(m, q, k, i);
+        EXPECT_LE(seen.begin, seen.end);
+        for (int j = 0; j < k; ++j) {
+          const int distance = j - (i + k - q);
+          const bool right = m.causal ? distance <= 0 : m.window_right < 0 || distance <= m.window_right;
+          const bool left = m.window_left < 0 || -distance <= m.window_left;
+          EXPECT_EQ(seen.contains(j), left && right) << q << " " << k << " " << i << " " << j;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(visible_keys_union({}, 0, 7).begin, 7) << "no query: nothing is seen";
 }
 
 /// Row-key products of one head, counted pair by pair: a block of a tile counts whole where one of its pairs
@@ -94,7 +114,7 @@ TEST(Cost, ExecutedFlopMatchesBruteForce) {
 
 TEST(Cost, CausalMatchesTheTextbookFormula) {
   const int64_t q = 3000, k = 70000;
-  EXPECT_EQ(visible_pairs(q, k, true, -1, -1), q * k - q * (q - 1) / 2);
+  EXPECT_EQ(visible_pairs({.causal = true}, q, k), q * k - q * (q - 1) / 2);
 }
 
 TEST(Cost, AttentionCountsTrueLengths) {

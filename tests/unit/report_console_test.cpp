@@ -5,8 +5,9 @@
 
 #include <sstream>
 
-#include "harness/report/text.h"
-#include "tests/unit/report_fixtures.h"
+#include "harness/record/text.h"
+#include "harness/report/summary.h"
+#include "tests/unit/record_fixtures.h"
 
 namespace attnbench {
 namespace {
@@ -127,30 +128,16 @@ TEST(ReportConsole, ProgressLine) {
   EXPECT_LE(display_width(progress_line(r, 7, 136, narrow)), 60u);
 }
 
-TEST(ReportText, Digits) {
-  EXPECT_EQ(digits(0), "0");
-  EXPECT_EQ(digits(1.23456), "1.235");
-  EXPECT_EQ(digits(12.3456), "12.35");
-  EXPECT_EQ(digits(999.96), "1000");
-  EXPECT_EQ(digits(9.9996), "10.00");
-  EXPECT_EQ(digits(123456), "123456");
-  EXPECT_EQ(digits(0.01234567), "0.01235");
-  EXPECT_EQ(digits(-2.5, 2), "-2.5");
-  EXPECT_EQ(digits(1e-6, 3), "1.00e-06");
-  EXPECT_EQ(digits(kNan), "-");
-  EXPECT_EQ(digits(kInf), "-");
-}
-
-TEST(ReportText, Utf8) {
-  EXPECT_EQ(valid_utf8("é…😀"), "é…😀");
-  EXPECT_EQ(valid_utf8("\xc0\xaf"), "\xef\xbf\xbd\xef\xbf\xbd") << "overlong";
-  EXPECT_EQ(valid_utf8("\xe2\x80"), "\xef\xbf\xbd\xef\xbf\xbd") << "cut off";
-  EXPECT_EQ(valid_utf8("\xf4\x90\x80\x80").substr(0, 3), "\xef\xbf\xbd") << "past U+10FFFF";
-  EXPECT_EQ(one_line(" a\r\n\tb\x1b[0m\n"), " a b [0m");
-  EXPECT_EQ(shorten_middle("abcdefgh", 5), "ab…gh");
-  EXPECT_EQ(shorten_middle("abc", 5), "abc");
-  EXPECT_EQ(shorten_middle("abc", 0), "");
-  EXPECT_EQ(shorten_end("abcdefgh", 5), "abcd…");
+TEST(ReportConsole, MarkedTimesAreSaid) {
+  Record quiet = test::passing("a"), hot = test::passing("b"), bound = test::passing("c");
+  EXPECT_EQ(time_marks(std::vector{quiet}), "");
+  hot.time->clocks.throttle = {"sw_power_cap"};
+  bound.time->host_bound = 2;
+  bound.time->near_floor = true;
+  EXPECT_EQ(
+      time_marks(std::vector{quiet, hot, bound}),
+      "times that are marked: 1 throttled (sw_power_cap), 1 with host-bound samples, 1 near the time of an "
+      "empty launch");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "harness/report/console.h"
-#include "tests/unit/report_fixtures.h"
+#include "tests/unit/record_fixtures.h"
 
 namespace attnbench {
 namespace {

@@ -1,14 +1,11 @@
-#include "harness/report/files.h"
+#include "harness/report/formats.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <sstream>
-
-#include "harness/report/load.h"
-#include "tests/unit/report_fixtures.h"
+#include "harness/record/load.h"
+#include "tests/unit/record_fixtures.h"
 
 namespace attnbench {
 namespace {
@@ -16,7 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 using test::make_context;
 using test::passing;
-using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 class ReportFiles : public testing::Test {
@@ -28,40 +24,12 @@ class ReportFiles : public testing::Test {
   }
   void TearDown() override { fs::remove_all(dir_); }
 
-  std::string text_of(const fs::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    std::ostringstream text;
-    text << in.rdbuf();
-    return text.str();
-  }
   int files_in(const fs::path& dir) {
     return static_cast<int>(std::distance(fs::directory_iterator(dir), fs::directory_iterator()));
   }
 
   fs::path dir_;
 };
-
-TEST_F(ReportFiles, ReplacesAndLeavesNothingBehind) {
-  write_file_atomically(dir_ / "a.txt", "one");
-  write_file_atomically(dir_ / "a.txt", "two");
-  EXPECT_EQ(text_of(dir_ / "a.txt"), "two");
-  EXPECT_EQ(files_in(dir_), 1);
-  fs::create_symlink(dir_ / "a.txt", dir_ / "link");
-  write_file_atomically(dir_ / "link", "three");
-  EXPECT_EQ(text_of(dir_ / "a.txt"), "three");
-  EXPECT_TRUE(fs::is_symlink(dir_ / "link"));
-}
-
-TEST_F(ReportFiles, ErrorsNameThePathAndTheReason) {
-  const fs::path missing = dir_ / "no" / "a.txt";
-  EXPECT_THAT([&] { write_file_atomically(missing, "x"); },
-              ThrowsMessage<std::runtime_error>(missing.string() +
-                                                ": error: cannot write: No such file or directory"));
-  EXPECT_THAT([&] { write_file_atomically(dir_, "x"); },
-              ThrowsMessage<std::runtime_error>(HasSubstr("Is a directory")));
-  EXPECT_THAT([&] { write_file_atomically("/dev/full", "x"); },
-              ThrowsMessage<std::runtime_error>("/dev/full: error: cannot write: No space left on device"));
-}
 
 TEST_F(ReportFiles, WritesWhatIsAskedAndJsonAlways) {
   const std::vector<Record> records = {passing("a")};

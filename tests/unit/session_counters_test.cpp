@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "harness/run/launcher.h"
 #include "harness/session/session.h"
 
 namespace attnbench {

@@ -1,6 +1,7 @@
 // Pools of more than 2^31 elements, really allocated.
 #include <gtest/gtest.h>
 
+#include "harness/run/launcher.h"
 #include "harness/session/session.h"
 
 namespace attnbench {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "harness/run/launcher.h"
 #include "harness/session/session.h"
 
 namespace attnbench {
@@ -33,11 +34,13 @@ Kernel bent_kernel(std::function<void(AttentionParams&)> bend) {
   return kernel;
 }
 
-Record run_with(const Kernel& kernel, const std::string& mapping, bool invariants = false) {
+Record run_with(const Kernel& kernel, const std::string& mapping, bool invariants = false,
+                KernelTable table = builtin_kernels()) {
   const std::vector<Case> cases = expand(parse_inline_case(mapping)).cases;
   if (cases.size() != 1) throw std::logic_error("one case wanted: " + mapping);
   const auto device = open_device("cpu", 2);
   SessionOptions options;
+  options.table = table;
   options.time = false;
   options.invariants = invariants;
   bool lost = false;
@@ -148,6 +151,56 @@ TEST(PathRefusal, NamesThePartThatAKernelDoesNotTake) {
   const Record r = run_with(kernel, kCascade);
   EXPECT_EQ(r.status, Status::kSkip);
   EXPECT_THAT(r.reason, HasSubstr("causal is not supported (suffix of path cascade)"));
+}
+
+int merges = 0;  ///< launches of the table's own merger
+
+/// A merge_states kernel of a table, as a plug-in brings one.
+Kernel counting_merger(const char* name) {
+  Kernel kernel = *select_kernels(builtin_kernels(), Op::kMergeStates, DeviceKind::kCpu, {}).at(0);
+  kernel.name = name;
+  kernel.launch = [](const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+    ++merges;
+    return select_kernels(builtin_kernels(), Op::kMergeStates, DeviceKind::kCpu, {}).at(0)->launch(p, c, m);
+  };
+  return kernel;
+}
+
+/// The cascade on the attention kernel `mine`, with these kernels behind the program's own.
+Record cascade_of_mine(const std::vector<const Kernel*>& more) {
+  Kernel attention = cpu_attention();
+  attention.name = "mine";
+  std::vector<const Kernel*> table(builtin_kernels().begin(), builtin_kernels().end());
+  table.insert(table.end(), more.begin(), more.end());
+  merges = 0;
+  return run_with(attention, kCascade, false, table);
+}
+
+TEST(PathMerger, OfTheKernelsOwnNameComesFirst) {
+  const Kernel merger = counting_merger("mine");
+  EXPECT_EQ(cascade_of_mine({&merger}).status, Status::kPass);
+  EXPECT_EQ(merges, 1);
+}
+
+TEST(PathMerger, OfAnotherNameStandsBehindTheProgramsOwn) {
+  const Kernel merger = counting_merger("other");
+  EXPECT_EQ(cascade_of_mine({&merger}).status, Status::kPass);
+  EXPECT_EQ(merges, 0);
+}
+
+TEST(PathMerger, ThatRefusesIsPassedOver) {
+  Kernel merger = counting_merger("mine");
+  merger.supports = [](const OpParams*, const LaunchContext*, KernelMessage* m) {
+    return refuse(m, KernelStatus::kUnsupported, "mine: no");
+  };
+  EXPECT_EQ(cascade_of_mine({&merger}).status, Status::kPass);
+  EXPECT_EQ(merges, 0);
+}
+
+TEST(PathMerger, IsNoneWithoutATable) {
+  const Record r = run_with(cpu_attention(), kCascade, false, {});
+  EXPECT_EQ(r.status, Status::kSkip);
+  EXPECT_EQ(r.reason, "path cascade: no merge_states kernel of cpu takes its 2 states");
 }
 
 TEST(Replay, ReadsLengthsAndTablesFromMemory) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "harness/record/exit_code.h"
 #include "harness/session/journal.h"
 #include "harness/session/session.h"
 #include "harness/session/supervisor.h"
@@ -19,13 +20,13 @@ Record with(Status s) {
 }
 
 TEST(ExitCode, WorstWinsInItsOrder) {
-  EXPECT_EQ(session_exit_code({with(Status::kPass), with(Status::kSkip)}), 0);
-  EXPECT_EQ(session_exit_code({with(Status::kPass), with(Status::kFail)}), 1);
-  EXPECT_EQ(session_exit_code({with(Status::kFail), with(Status::kError)}), 5);
-  EXPECT_EQ(session_exit_code({with(Status::kInvalidTime), with(Status::kFail)}), 1);
-  EXPECT_EQ(session_exit_code({with(Status::kInvalidTime)}), 4);
-  EXPECT_EQ(session_exit_code({with(Status::kSkip)}), 6) << "nothing ran";
-  EXPECT_EQ(session_exit_code({}), 6);
+  EXPECT_EQ(exit_code_of({with(Status::kPass), with(Status::kSkip)}), 0);
+  EXPECT_EQ(exit_code_of({with(Status::kPass), with(Status::kFail)}), 1);
+  EXPECT_EQ(exit_code_of({with(Status::kFail), with(Status::kError)}), 5);
+  EXPECT_EQ(exit_code_of({with(Status::kInvalidTime), with(Status::kFail)}), 1);
+  EXPECT_EQ(exit_code_of({with(Status::kInvalidTime)}), 4);
+  EXPECT_EQ(exit_code_of({with(Status::kSkip)}), 6) << "nothing ran";
+  EXPECT_EQ(exit_code_of({}), 6);
   EXPECT_EQ(worse_exit_code(3, 4), 3);
   EXPECT_EQ(worse_exit_code(2, 5), 2);
   EXPECT_EQ(worse_exit_code(0, 6), 6);
@@ -64,9 +65,10 @@ Kernel kernel_that(KernelStatus (*launch)(const OpParams*, const LaunchContext*,
   return k;
 }
 
-Record run_one(const Kernel& k, const Case& c) {
+Record run_one(const Kernel& k, const Case& c, CheckMode check = CheckMode::kSampled) {
   const auto device = open_device("cpu", 1);
   SessionOptions options;
+  options.check = check;
   options.time = false;
   bool lost = false;
   return run_item({&c, &k}, *device, options, lost);
@@ -111,6 +113,8 @@ TEST(RunItem, ACaseThatCannotFitIsASkipThatSaysNeededAndFree) {
   const Record r = run_one(k, c);
   EXPECT_EQ(r.status, Status::kSkip);
   EXPECT_THAT(r.reason, ::testing::HasSubstr("GiB are free"));
+  const auto needed = [](const Record& record) { return std::stod(record.reason.substr(6)); };
+  EXPECT_GT(needed(r), needed(run_one(k, c, CheckMode::kOff))) << "a check needs copies on the host";
 }
 
 TEST(Journal, AppendsLinesAndSaysWhyItCannot) {

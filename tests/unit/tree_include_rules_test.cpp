@@ -58,13 +58,17 @@ const std::map<std::string, std::set<std::string>>& stages_below() {
     b["cases"] = {"values", "config"};
     b["workload"] = {"values", "device", "config", "cases"};
     b["run"] = b["verify"] = b["timing"] = {"values", "device", "config", "cases", "workload"};
-    b["report"] = {"values", "device", "config", "cases", "workload", "run", "verify", "timing"};
-    b["session"] = b["report"];
-    b["session"].insert("report");
+    b["record"] = {"values", "device", "config", "cases", "workload", "run", "verify", "timing"};
+    b["compare"] = b["session"] = b["record"];
+    b["compare"].insert("record");
+    b["report"] = b["compare"];
+    b["report"].insert("compare");
+    b["session"].insert("record");
     b["selftest"] = b["session"];
     b["selftest"].insert("session");
-    b["fuzz"] = b["selftest"];
-    b["cli"] = b["selftest"];
+    b["fuzz"] = b["report"];
+    b["fuzz"].insert({"report", "session"});
+    b["cli"] = b["fuzz"];
     b["cli"].insert({"selftest", "fuzz"});
     return b;
   }();
@@ -87,8 +91,8 @@ const std::map<std::string, std::set<std::string>>& libraries() {
       {"benchmark/", {"harness/timing", "harness/cli", "reference"}},
       {"CLI/", {"harness/cli"}},
       {"nlohmann/",
-       {"harness/config", "harness/report", "harness/session", "harness/selftest", "harness/fuzz",
-        "harness/cli"}},
+       {"harness/config", "harness/record", "harness/compare", "harness/report", "harness/session",
+        "harness/selftest", "harness/fuzz", "harness/cli"}},
   };
   return seen_by;
 }
@@ -110,7 +114,7 @@ bool quoted_is_allowed(const std::string& file, const std::string& target) {
   if (target == "kernels/registry.h")
     return from == "harness/run" || from == "harness/session" || starts_with(from, "harness/cli");
   if (to == "reference") return from == "harness/verify";
-  if (target == "attnbench_version.h") return from == "harness/report";
+  if (target == "attnbench_version.h") return from == "harness/record";
   if (file == "harness/main.cpp") return to == "harness/cli";
   if (target == "harness/error.h") return starts_with(from, "harness/");
   const auto stage = stages_below().find(from.substr(from.find('/') + 1));
@@ -193,8 +197,11 @@ TEST(TreeIncludeRules, AreBrokenByWhatTheyForbid) {
       {"harness/verify/verify.h", "  #  include   \"harness/run/launcher.h\""},
       {"harness/timing/timing.cpp", "#include \"reference/reference.h\""},
       {"harness/timing/timing.cpp", "#include <cuda_runtime.h>"},
-      {"harness/report/json.cpp", "#include \"harness/session/session.h\""},
-      {"harness/report/json.cpp", "#include \"kernels/registry.h\""},
+      {"harness/record/json.cpp", "#include \"harness/session/session.h\""},
+      {"harness/record/json.cpp", "#include \"kernels/registry.h\""},
+      {"harness/record/load.cpp", "#include \"harness/compare/ratio.h\""},
+      {"harness/compare/pool.cpp", "#include \"harness/report/table.h\""},
+      {"harness/session/session.cpp", "#include \"harness/report/table.h\""},
       {"harness/device/cpu_device.cpp", "#include <cuda_runtime.h>"},
       {"harness/session/session.cpp", "#include \"harness/cli/cli.h\""},
       {"harness/cases/case.h", "#include <yaml-cpp/yaml.h>"},
@@ -217,7 +224,7 @@ TEST(TreeIncludeRules, AllowWhatTheyShould) {
       {"harness/device/cuda/fill.cu", "#include <cuda_runtime.h>"},
       {"harness/run/launcher.h", "#include \"kernels/registry.h\""},
       {"harness/verify/sample.h", "#include \"reference/reference.h\""},
-      {"harness/cli/run.cpp", "#include \"harness/report/json.h\""},
+      {"harness/cli/run.cpp", "#include \"harness/record/json.h\""},
       {"harness/main.cpp", "#include \"harness/cli/cli.h\""},
   };
   for (const Bad& g : good) EXPECT_TRUE(violations(g.file, g.line).empty()) << g.file << ": " << g.line;

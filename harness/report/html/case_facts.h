@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "harness/report/load.h"
+#include "harness/record/load.h"
 
 namespace attnbench {
 

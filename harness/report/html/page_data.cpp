@@ -76,7 +76,7 @@ Out run_of(const ResultSet& set) {
     if (!at(c, key).is_null()) run[key] = at(c, key);
   }
   for (const auto& [key, value] : at(c, "attnbench").items()) {
-    if (key != "real_time") run[key] = value;
+    if (key != "real_time" && key != "default_params") run[key] = value;  // cases have their parameters
   }
   return run;
 }

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "harness/report/compare.h"
+#include "harness/compare/compare.h"
 
 namespace attnbench {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/report/text.h"
+#include "harness/record/text.h"
 
 namespace attnbench {
 namespace {

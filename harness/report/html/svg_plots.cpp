@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "harness/record/text.h"
 #include "harness/report/html/case_facts.h"
 #include "harness/report/html/svg_canvas.h"
-#include "harness/report/text.h"
 
 namespace attnbench {
 namespace {

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kOfV>) alike_kernel(const __
   const uint32_t rows_per_block = kThreads >> p.row_lanes_log2;
   const uint32_t row = first_row(blockIdx.x, blockIdx.y, gridDim.y, p.passes, rows_per_block) +
                        (threadIdx.x >> p.row_lanes_log2);
-  const uint32_t token = p.by_heads.quotient(row);
+  const uint32_t token = p.by_heads.divide(row);
   const uint32_t end = min(p.tokens, token + p.passes * p.token_step);
   Lane lane;
   lane.head = row - token * p.heads;
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kOfV>) alike_kernel(const __
     ask_place();
 
     const bool writes = now != kNowhere;
-    const uint32_t block = p.by_block_size.quotient(now & 0x7fffffffu);
+    const uint32_t block = p.by_block_size.divide(now & 0x7fffffffu);
     const uint32_t inside = now - block * p.block_size;
     bool all_usual = given_usual;
     if constexpr (kOfK == Scales::kComputed) {

@@ -34,7 +34,7 @@ __device__ __forceinline__ float largest_packed(const uint4 (&words)[kChunks]) {
     of[c] = larger_pair<kType>(larger_pair<kType>(words[c].x, words[c].y),
                                larger_pair<kType>(words[c].z, words[c].w));
   }
-  const float2 pair = unpack_pair<kType>(larger_pair<kType>(of[0], of[1]));
+  const float2 pair = hopper::unpack_pair<kType>(larger_pair<kType>(of[0], of[1]));
   return fmaxf(fmaxf(0.0f, fabsf(pair.x)), fabsf(pair.y));
 #endif
 }

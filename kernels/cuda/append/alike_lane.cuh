@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/append/cut.h"
 #include "kernels/cuda/append/kernel.cuh"
+#include "kernels/cuda/common/divisor.h"
 
 namespace attnbench::cuda_append::alike {
 
@@ -36,7 +37,7 @@ struct Params {
   const int32_t* positions;
   RotaryParams rotary;
   uint32_t tokens, heads, head_dim, block_size, capacity;
-  Divider by_heads, by_block_size;
+  Divisor by_heads, by_block_size;
   uint32_t row_lanes_log2;      ///< 1..5, room for ceil(head_dim / 8 / kChunks) lanes
   uint32_t token_step, passes;  ///< of the Cut
 };

@@ -9,25 +9,6 @@
 
 namespace attnbench::cuda_append::alike {
 
-/// n / divisor of n < 2^31 without a division: n * (2^32 + multiplier) / 2^(32 + shift).
-struct Divider {
-  uint32_t multiplier, shift;
-
-  static Divider by(uint32_t divisor) {
-    uint32_t shift = 0;
-    while ((uint64_t{1} << shift) < divisor) ++shift;
-    return {static_cast<uint32_t>((((uint64_t{1} << shift) - divisor) << 32) / divisor + 1), shift};
-  }
-  ATTNBENCH_HD uint32_t quotient(uint32_t n) const {
-#ifdef __CUDA_ARCH__
-    const uint32_t high = __umulhi(n, multiplier);
-#else
-    const auto high = static_cast<uint32_t>(uint64_t{n} * multiplier >> 32);
-#endif
-    return (high + n) >> shift;
-  }
-};
-
 /// The `blocks_y` blocks of one x go side by side from token to token, `token_step` at a time, `passes`
 /// times; those of the next x begin where they end. Rows are (token, head) pairs, heads within tokens.
 struct Cut {

@@ -25,15 +25,6 @@ inline int lanes_of_row(const KvAppendParams& p) {
   return lanes;
 }
 
-template <DType kType>
-__device__ __forceinline__ float2 unpack_pair(uint32_t word) {
-  if constexpr (kType == DType::kBf16) {
-    return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
-  } else {
-    return __half22float2(*reinterpret_cast<const __half2*>(&word));
-  }
-}
-
 /// Pair (x, y) turned by the angle of cosine `cos` and sine `sin`.
 __device__ __forceinline__ float2 turn(float x, float y, float cos, float sin) {
   return make_float2(x * cos - y * sin, y * cos + x * sin);
@@ -44,7 +35,7 @@ __device__ __forceinline__ void unpack(const uint4& words, float (&x)[kChannels]
   const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float2 pair = unpack_pair<kType>(word[i]);
+    const float2 pair = hopper::unpack_pair<kType>(word[i]);
     x[2 * i] = pair.x;
     x[2 * i + 1] = pair.y;
   }

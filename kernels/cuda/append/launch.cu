@@ -29,22 +29,19 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
                          p.rotary.dim);
     }
   }
-  const struct {
-    const char* name;
-    int64_t value;
-  } strides[] = {
-      {"key_stride_token", p.key_stride_token},     {"key_stride_head", p.key_stride_head},
-      {"value_stride_token", p.value_stride_token}, {"value_stride_head", p.value_stride_head},
-      {"k_stride_block", p.k_stride_block},         {"k_stride_token", p.k_stride_token},
-      {"k_stride_head", p.k_stride_head},           {"v_stride_block", p.v_stride_block},
-      {"v_stride_token", p.v_stride_token},         {"v_stride_head", p.v_stride_head},
+  const Stride strides[] = {
+      {"key_stride_token", p.key_stride_token, kChannels},
+      {"key_stride_head", p.key_stride_head, kChannels},
+      {"value_stride_token", p.value_stride_token, kChannels},
+      {"value_stride_head", p.value_stride_head, kChannels},
+      {"k_stride_block", p.k_stride_block, kChannels},
+      {"k_stride_token", p.k_stride_token, kChannels},
+      {"k_stride_head", p.k_stride_head, kChannels},
+      {"v_stride_block", p.v_stride_block, kChannels},
+      {"v_stride_token", p.v_stride_token, kChannels},
+      {"v_stride_head", p.v_stride_head, kChannels},
   };
-  for (const auto& s : strides) {
-    if (s.value % kChannels != 0) {
-      return unsupported("cuda_append: %s a multiple of %d required, given %lld", s.name, kChannels,
-                         static_cast<long long>(s.value));
-    }
-  }
+  if (const KernelStatus s = check_strides(kKvAppend, strides, message); s != KernelStatus::kOk) return s;
   const int64_t capacity = int64_t{p.num_blocks} * p.block_size;
   if (capacity > INT32_MAX || p.num_tokens > INT32_MAX / p.num_heads_kv) {
     return unsupported(

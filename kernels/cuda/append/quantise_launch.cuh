@@ -117,8 +117,8 @@ inline bool params_of(const KvAppendParams& p, Params& to) {
   to.head_dim = static_cast<uint32_t>(p.head_dim);
   to.block_size = static_cast<uint32_t>(p.block_size);
   to.capacity = to.block_size * static_cast<uint32_t>(p.num_blocks);
-  to.by_heads = Divider::by(to.heads);
-  to.by_block_size = Divider::by(to.block_size);
+  to.by_heads = Divisor(to.heads);
+  to.by_block_size = Divisor(to.block_size);
   to.row_lanes_log2 = 1;  // where both scales are computed, neighbours share the work
   while ((kChunks * kChannels << to.row_lanes_log2) < p.head_dim) ++to.row_lanes_log2;
   return narrow(k, to.k) && narrow(v, to.v) &&

@@ -44,14 +44,4 @@ __device__ __forceinline__ void fence_barrier_init() {
   cuda::ptx::fence_mbarrier_init(cuda::ptx::sem_release, cuda::ptx::scope_cluster);
 }
 
-/// Place in a ring of kStages buffers: which buffer, and the parity of its current round.
-template <int kStages>
-struct RingPlace {
-  uint32_t count = 0;  ///< buffers passed so far
-
-  __device__ __forceinline__ uint32_t stage() const { return count % kStages; }
-  __device__ __forceinline__ uint32_t parity() const { return count / kStages % 2; }
-  __device__ __forceinline__ void advance() { ++count; }
-};
-
 }  // namespace attnbench::hopper

@@ -52,6 +52,17 @@ __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
   return word;
 }
 
+/// Two numbers of a word as float32, that of bits 0..15 first.
+template <DType kType>
+__device__ __forceinline__ float2 unpack_pair(uint32_t word) {
+  static_assert(kType == DType::kBf16 || kType == DType::kFp16);
+  if constexpr (kType == DType::kBf16) {
+    return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
+  } else {
+    return __half22float2(*reinterpret_cast<const __half2*>(&word));
+  }
+}
+
 /// Keeps every use of `values` that comes before this line before it, and every later one after it. The
 /// compiler does not know that an instruction in flight owns a register; this is how it is told. No
 /// instruction is emitted.

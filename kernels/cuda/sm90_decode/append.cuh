@@ -68,14 +68,14 @@ __device__ __forceinline__ hopper::Mbarrier& landing_of_tile(SharedMemory<kShape
   if constexpr (kShape.append) {
     if (has_new) return append_memory<kShape>(smem).kv_landed[slot];
   }
-  return smem.kv_full[slot];
+  return smem.kv_ring.full[slot];
 }
 
 /// The barrier that the copies of queries land at.
 template <Shape kShape>
 __device__ __forceinline__ hopper::Mbarrier& landing_of_queries(SharedMemory<kShape>& smem, uint32_t stage) {
   if constexpr (kShape.append) return append_memory<kShape>(smem).q_landed[stage];
-  return smem.q_full[stage];
+  return smem.q_ring.full[stage];
 }
 
 /// Announces `bytes` of queries at landing_of_queries(). They have an arrival of their own where a launch
@@ -93,7 +93,7 @@ __device__ __forceinline__ void announce_queries(hopper::Mbarrier& landing, uint
 template <Shape kShape>
 __device__ __forceinline__ hopper::Mbarrier& landing_of_item(SharedMemory<kShape>& smem, uint32_t stage) {
   if constexpr (kShape.append) return append_memory<kShape>(smem).item_full[stage];
-  return smem.q_full[stage];
+  return smem.q_ring.full[stage];
 }
 
 /// By the warp that appends, before the block's first barrier.

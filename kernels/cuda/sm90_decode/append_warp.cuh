@@ -15,16 +15,6 @@
 
 namespace attnbench::sm90_decode {
 
-/// Two numbers of a word as float32.
-template <DType kType>
-__device__ __forceinline__ float2 unpack_pair(uint32_t word) {
-  if constexpr (kType == DType::kBf16) {
-    return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u)};
-  } else {
-    return __half22float2(*reinterpret_cast<const __half2*>(&word));
-  }
-}
-
 /// A word in shared memory, by its 32-bit address: fewer instructions than by a pointer.
 __device__ __forceinline__ uint32_t load_word(uint32_t address) {
   uint32_t word;
@@ -93,55 +83,84 @@ class AppendWarp {
     }
   }
 
-  /// Walks the block's segments as the producer hands them over, a new row per turn, and then the sequences
-  /// with rows that lie in no tile. The first turn is by the host's guess, and only asks.
+  /// Every turn puts one new row where it belongs: first those of the block's segments, as the producer hands
+  /// them over, then those that lie in no tile. The turn before them, by the host's guess, only asks. All of
+  /// them are one loop, so that its code is fetched once.
   __device__ __forceinline__ void run(int32_t part, const Guess& guess) {
-    const int32_t guessed = max(p_.max_seqlen_k - p_.max_seqlen_q, 0);
-    AppendItem item{};
-    item.q_len = p_.max_seqlen_q;
-    item.k_len = p_.max_seqlen_k;
-    item.new_end =
-        item.k_len - guessed + min(guess.b * p_.max_seqlen_q, static_cast<int32_t>(a_.total_new) - 1);
-    int32_t row = guessed;
-    int32_t last = a_.total_new > 0 ? p_.max_seqlen_k : 0;
-    int32_t first = 0;
-    bool known = false, queries = false, ended = false;
     unseen_next_ = part;
+    Turn turn = guessed_turn(guess);
 #pragma unroll 1
-    for (;;) {
-      const int32_t token = item.new_end - item.k_len + row;
-      const bool has_row = row < last;
-      if (has_row && token != asked_) ask(token);
-      if (rotates()) find_angles(queries || !known ? item.k_len - item.q_len : row);
-      if (known) {
-        if (has_row) place_ = place_of(item.b, row);
-        make_ready(item, row, has_row, queries);
-        queries = false;
-        if (has_row) {
-          put(item, row, first, last);
-          if (++row < last) continue;
-        }
-        slots_ += 2 * (item.tile_end - item.tile_begin);
+    do {
+      ask_for(turn);
+      if (turn.stage != Stage::kGuess) {
+        if (turn.has_row()) place_ = place_of(turn.item.b, turn.row);
+        make_ready(turn);
+        if (turn.has_row()) put(turn);
       }
-      known = true;
-      if (!ended) {
-        append_.item_full[q_.stage()].wait(q_.parity());
-        item = smem_.item[q_.stage()];
-        queries = true;
-        row = first = max(item.old_len, item.tile_begin * kTile);
-        last = min(item.k_len, item.tile_end * kTile);
-        ended = item.num_splits == 0;
-        if (ended) hand_over(smem_.q_full[q_.stage()]);
-      }
-      if (ended) {
-        queries = false;
-        if (!find_unseen(part, &item, &row, &last)) break;
-      }
-    }
+    } while (advance(turn));
   }
 
  private:
   static constexpr int32_t kTile = kShape.tile_tokens;
+
+  enum class Stage { kGuess, kSegments, kUnseen };
+
+  /// A new row, or none, and the queries that are handed over before it.
+  struct Turn {
+    Stage stage;
+    AppendItem item;           ///< the row's segment; kUnseen: a sequence, without tiles
+    int32_t row, first, last;  ///< the row at hand, of rows [first, last) of the sequence
+
+    __device__ __forceinline__ bool has_row() const { return row < last; }
+    /// A segment's first turn hands its queries over, also where it has no row.
+    __device__ __forceinline__ bool has_queries() const { return stage == Stage::kSegments && row == first; }
+  };
+
+  /// The first row that the block will have if the host's guess of the lengths is right.
+  __device__ __forceinline__ Turn guessed_turn(const Guess& guess) const {
+    Turn turn{};
+    turn.row = max(p_.max_seqlen_k - p_.max_seqlen_q, 0);
+    turn.last = a_.total_new > 0 ? p_.max_seqlen_k : 0;
+    turn.item.q_len = p_.max_seqlen_q;
+    turn.item.k_len = p_.max_seqlen_k;
+    const auto last_new = static_cast<int32_t>(a_.total_new) - 1;
+    turn.item.new_end = turn.item.k_len - turn.row + min(guess.b * p_.max_seqlen_q, last_new);
+    return turn;
+  }
+
+  /// Moves on to the next row of the segment, the next segment, or the next row in no tile; false at the end.
+  __device__ __forceinline__ bool advance(Turn& turn) {
+    if (turn.stage != Stage::kGuess) {
+      if (turn.has_row() && ++turn.row < turn.last) return true;
+      slots_ += 2 * (turn.item.tile_end - turn.item.tile_begin);
+    }
+    if (turn.stage != Stage::kUnseen && take_segment(turn)) return true;
+    return find_unseen(turn);
+  }
+
+  /// Waits for the producer's next item; false where it says that there is none.
+  __device__ __forceinline__ bool take_segment(Turn& turn) {
+    append_.item_full[q_.stage()].wait(q_.parity());
+    turn.item = smem_.item[q_.stage()];
+    if (turn.item.num_splits == 0) {
+      turn.stage = Stage::kUnseen;
+      hand_over(smem_.q_ring.full_at(q_));
+      return false;
+    }
+    turn.stage = Stage::kSegments;
+    turn.row = turn.first = max(turn.item.old_len, turn.item.tile_begin * kTile);
+    turn.last = min(turn.item.k_len, turn.item.tile_end * kTile);
+    return true;
+  }
+
+  /// Asks for a turn's key, value and angles, if they are not there yet.
+  __device__ __forceinline__ void ask_for(const Turn& turn) {
+    const int32_t token = turn.item.new_end - turn.item.k_len + turn.row;
+    if (turn.has_row() && token != asked_) ask(token);
+    if (!rotates()) return;
+    const bool queries_first = turn.has_queries() || turn.stage == Stage::kGuess;
+    find_angles(queries_first ? turn.item.k_len - turn.item.q_len : turn.row);
+  }
 
   __device__ __forceinline__ bool rotates() const { return (a_.features & kRotary) != 0; }
 
@@ -153,84 +172,96 @@ class AppendWarp {
     if (lane_ == 0) full.arrive();
   }
 
-  /// Rotates the queries of a segment, if they are still to be handed over, and does so; rotates the key.
-  __device__ __forceinline__ void make_ready(const AppendItem& item, int32_t row, bool has_row,
-                                             bool queries) {
+  /// Rotates the turn's queries, if there are any, and hands them over; rotates its key. Rows to rotate are
+  /// jobs of one loop: the queries of a token each, then the key.
+  __device__ __forceinline__ void make_ready(const Turn& turn) {
+    const AppendItem& item = turn.item;
     const bool has_tiles = item.tile_begin < item.tile_end;
-    if (queries && has_tiles) {
+    if (turn.has_queries() && has_tiles) {
       append_.q_landed[q_.stage()].wait(landed_queries_ >> q_.stage() & 1);
       landed_queries_ ^= 1u << q_.stage();
     }
-    const uint32_t staged = shared_address(append_.key);
 #pragma unroll 1
-    for (int32_t job = queries && has_tiles && rotates() ? 0 : item.q_len; job <= item.q_len; ++job) {
+    for (int32_t job = turn.has_queries() && has_tiles && rotates() ? 0 : item.q_len; job <= item.q_len;
+         ++job) {
       const bool is_key = job == item.q_len;
       if (is_key) {
-        if (queries) {
-          hand_over(smem_.q_full[q_.stage()]);
+        if (turn.has_queries()) {
+          hand_over(smem_.q_ring.full_at(q_));
           q_.advance();
         }
-        if (!has_row || !rotates()) break;
-#pragma unroll
-        for (int j = 0; j < kWords; ++j) store_word(staged + (lane_ + 32 * j) * 4, key_[j]);
-        __syncwarp();
+        if (!turn.has_row() || !rotates()) break;
+        stage_key();
       }
-      find_angles(is_key ? row : item.k_len - item.q_len + job);
-      const uint32_t rows = is_key ? staged : shared_address(smem_.q[q_.stage()]);
-      rotate(rows, is_key ? hopper::kChunkBytes : D::kQChunkBytes, is_key ? 0 : job * p_.group,
+      find_angles(is_key ? turn.row : item.k_len - item.q_len + job);
+      // One call, so that its code is fetched once.
+      rotate(shared_address(is_key ? append_.key : smem_.q[q_.stage()]),
+             is_key ? hopper::kChunkBytes : D::kQChunkBytes, is_key ? 0 : job * p_.group,
              is_key ? 1 : p_.group);
-      if (is_key) {
-        __syncwarp();
-#pragma unroll
-        for (int j = 0; j < kWords; ++j) key_[j] = load_word(staged + (lane_ + 32 * j) * 4);
-        asked_ = -1;  // rotated
-      }
+      if (is_key) take_key();
     }
   }
 
-  /// Puts a row into its tile's slots, if it lies in one, and into the cache: K, then V. Who brings the first
-  /// of a tile waits for its copies, who brings the last hands it on.
-  __device__ __forceinline__ void put(const AppendItem& item, int32_t row, int32_t first, int32_t last) {
-    const bool seen = item.tile_begin < item.tile_end;
-    const int token = row % kTile;
-    const int in_box = token & (p_.box_rows - 1);  // a power of two
-    const uint32_t offset = (token - in_box) * (D::kKvChunks * hopper::kChunkBytes);
+  /// The key to shared memory, where lanes find the other half of its pairs, and back.
+  __device__ __forceinline__ void stage_key() const {
+    const uint32_t staged = shared_address(append_.key);
+#pragma unroll
+    for (int j = 0; j < kWords; ++j) store_word(staged + (lane_ + 32 * j) * 4, key_[j]);
+    __syncwarp();
+  }
+  __device__ __forceinline__ void take_key() {
+    __syncwarp();
+    const uint32_t staged = shared_address(append_.key);
+#pragma unroll
+    for (int j = 0; j < kWords; ++j) key_[j] = load_word(staged + (lane_ + 32 * j) * 4);
+    asked_ = -1;  // rotated
+  }
+
+  /// Puts the turn's row into its tile's slots, if it lies in one, and into the cache: K, then V.
+  __device__ __forceinline__ void put(const Turn& turn) {
 #pragma unroll 1
     for (int kind = 0; kind < 2; ++kind) {
       uint32_t words[kWords];
 #pragma unroll
       for (int j = 0; j < kWords; ++j) words[j] = kind == 0 ? key_[j] : value_[j];
-      if (seen) {
-        const uint32_t slot = (slots_ + 2 * (row / kTile - item.tile_begin) + kind) % kShape.slots;
-        if (row == first || token == 0) {
-          append_.kv_landed[slot].wait(landed_tiles_ >> slot & 1);
-          landed_tiles_ ^= 1u << slot;
-        }
-        const uint32_t box = shared_address(smem_.kv[slot]) + offset;
-#pragma unroll
-        for (int j = 0; j < kWords; ++j) {
-          const int unit = 8 * j + lane_ / 4;
-          store_word(unit_of_row(box, p_.box_rows * hopper::kChunkBytes, in_box, unit) + lane_ % 4 * 4,
-                     words[j]);
-        }
-        if (row + 1 == last || token == kTile - 1) hand_over(smem_.kv_full[slot]);
-      }
-      if (place_.block >= 0) {
-        const int64_t to = place_.block * (kind == 0 ? a_.k_stride_block : a_.v_stride_block) +
-                           place_.row * (kind == 0 ? a_.k_stride_token : a_.v_stride_token) +
-                           kv_head_ * (kind == 0 ? a_.k_stride_head : a_.v_stride_head);
-        auto* cache =
-            reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(kind == 0 ? a_.k_cache : a_.v_cache) + to);
-#pragma unroll
-        for (int j = 0; j < kWords; ++j) cache[lane_ + 32 * j] = words[j];
-      }
+      if (turn.item.tile_begin < turn.item.tile_end) put_into_tile(turn, kind, words);
+      if (place_.block >= 0) put_into_cache(kind, words);
     }
   }
 
-  /// Finds the next sequence with rows that lie in no tile of the launch: new ones that no query of their
-  /// sequence sees. Block (head, part) looks through every parts-th sequence, while its consumers end. Makes
-  /// `item` one without tiles.
-  __device__ __forceinline__ bool find_unseen(int32_t part, AppendItem* item, int32_t* row, int32_t* last) {
+  /// Who brings the first row of a tile waits for its copies, who brings the last hands it on.
+  __device__ __forceinline__ void put_into_tile(const Turn& turn, int kind, const uint32_t (&words)[kWords]) {
+    const int token = turn.row % kTile;
+    const int in_box = token & (p_.box_rows - 1);  // a power of two
+    const uint32_t offset = (token - in_box) * (D::kKvChunks * hopper::kChunkBytes);
+    const uint32_t slot = (slots_ + 2 * (turn.row / kTile - turn.item.tile_begin) + kind) % kShape.slots;
+    if (turn.row == turn.first || token == 0) {
+      append_.kv_landed[slot].wait(landed_tiles_ >> slot & 1);
+      landed_tiles_ ^= 1u << slot;
+    }
+    const uint32_t box = shared_address(smem_.kv[slot]) + offset;
+#pragma unroll
+    for (int j = 0; j < kWords; ++j) {
+      const int unit = 8 * j + lane_ / 4;
+      store_word(unit_of_row(box, p_.box_rows * hopper::kChunkBytes, in_box, unit) + lane_ % 4 * 4, words[j]);
+    }
+    if (turn.row + 1 == turn.last || token == kTile - 1) hand_over(smem_.kv_ring.full[slot]);
+  }
+
+  __device__ __forceinline__ void put_into_cache(int kind, const uint32_t (&words)[kWords]) const {
+    const int64_t to = place_.block * (kind == 0 ? a_.k_stride_block : a_.v_stride_block) +
+                       place_.row * (kind == 0 ? a_.k_stride_token : a_.v_stride_token) +
+                       kv_head_ * (kind == 0 ? a_.k_stride_head : a_.v_stride_head);
+    auto* cache =
+        reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(kind == 0 ? a_.k_cache : a_.v_cache) + to);
+#pragma unroll
+    for (int j = 0; j < kWords; ++j) cache[lane_ + 32 * j] = words[j];
+  }
+
+  /// Makes the turn the first row of the next sequence with rows that lie in no tile of the launch: new ones
+  /// that no query of their sequence sees. Block (head, part) looks through every parts-th sequence, while its
+  /// consumers end.
+  __device__ __forceinline__ bool find_unseen(Turn& turn) {
 #pragma unroll 1
     while (unseen_ == 0) {
       if (unseen_next_ >= p_.batch) return false;
@@ -251,11 +282,11 @@ class AppendWarp {
     }
     const int from = __ffs(static_cast<int>(unseen_)) - 1;
     unseen_ &= unseen_ - 1;
-    *item = {};
-    item->b = unseen_b_ + from * p_.parts;
-    *row = __shfl_sync(~0u, unseen_begin_, from);
-    *last = __shfl_sync(~0u, unseen_end_, from);
-    item->new_end = __shfl_sync(~0u, unseen_token_, from) - *row;  // with k_len 0
+    turn.item = {};
+    turn.item.b = unseen_b_ + from * p_.parts;
+    turn.row = __shfl_sync(~0u, unseen_begin_, from);
+    turn.last = __shfl_sync(~0u, unseen_end_, from);
+    turn.item.new_end = __shfl_sync(~0u, unseen_token_, from) - turn.row;  // with k_len 0
     return true;
   }
 
@@ -294,7 +325,7 @@ class AppendWarp {
   /// Turns the pairs of two words' numbers.
   __device__ __forceinline__ static void turn(uint32_t& a, uint32_t& b, float cos0, float sin0, float cos1,
                                               float sin1) {
-    const float2 x = unpack_pair<kShape.dtype>(a), y = unpack_pair<kShape.dtype>(b);
+    const float2 x = hopper::unpack_pair<kShape.dtype>(a), y = hopper::unpack_pair<kShape.dtype>(b);
     a = pack(x.x * cos0 - y.x * sin0, x.y * cos1 - y.y * sin1);
     b = pack(x.x * sin0 + y.x * cos0, x.y * sin1 + y.y * cos1);
   }

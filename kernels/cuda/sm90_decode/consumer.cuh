@@ -59,16 +59,16 @@ class Consumer {
 
   __device__ __forceinline__ void run() {
     for (;;) {
-      smem_.q_full[q_.stage()].wait(q_.parity());
+      smem_.q_ring.await_full(q_);
       const Item item = smem_.item[q_.stage()];
       if (item.num_splits == 0) return;
       begin(item);
       if constexpr (kHoldQ) {
         if (item.tile_begin < item.tile_end) load_q();
-        release(smem_.q_empty[q_.stage()]);
+        smem_.q_ring.release(q_, lane_);
       }
       for (int tile = item.tile_begin; tile < item.tile_end; ++tile) add_tile(tile);
-      if constexpr (!kHoldQ) release(smem_.q_empty[q_.stage()]);
+      if constexpr (!kHoldQ) smem_.q_ring.release(q_, lane_);
       q_.advance();
 
       const MergePlace place{row_tile_, group_, lane_};
@@ -79,12 +79,6 @@ class Consumer {
  private:
   __device__ __forceinline__ static uint32_t shared_address(const void* address) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(address));
-  }
-
-  /// One arrival per warp, after all its lanes have read.
-  __device__ __forceinline__ void release(hopper::Mbarrier& empty) const {
-    __syncwarp();  // the other lanes' reads come before the arrival that stands for them
-    if (lane_ == 0) empty.arrive();
   }
 
   /// Clears the state and finds which keys this lane's rows see.
@@ -140,12 +134,12 @@ class Consumer {
 
   __device__ __forceinline__ void add_tile(int tile) {
     float s[2 * kSteps][4];
-    smem_.kv_full[kv_.stage()].wait(kv_.parity());
+    smem_.kv_ring.await_full(kv_);
     multiply_k(s);
-    release(smem_.kv_empty[kv_.stage()]);
+    smem_.kv_ring.release(kv_, lane_);
     kv_.advance();
 
-    if (p_.tanh_factor != 0.0f) apply_tanh(s, scales_.tanh);
+    if (p_.tanh_factor != 0.0f) hopper::apply_tanh(s, scales_.tanh);
     const int first = tile * kShape.tile_tokens + group_ * D::kWarpTokens;
     if (seen_.all.lacks(first, D::kWarpTokens)) mask(s, first);
     float shrink[2];
@@ -165,10 +159,10 @@ class Consumer {
       for (int i = 0; i < 4; ++i) o_[n][i] *= shrink[i / 2];
     }
 
-    smem_.kv_full[kv_.stage()].wait(kv_.parity());
+    smem_.kv_ring.await_full(kv_);
     if (__builtin_expect(tile * kShape.tile_tokens < expired_, 0)) clear_expired(first);
     add_product_v(weights);
-    release(smem_.kv_empty[kv_.stage()]);
+    smem_.kv_ring.release(kv_, lane_);
     kv_.advance();
   }
 

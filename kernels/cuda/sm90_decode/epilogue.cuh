@@ -70,7 +70,7 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
   constexpr int kVector = kShape.head_dim == 64 ? 2 : 4;
   constexpr int kVectors = kShape.head_dim / (32 * kVector);
   // Splits whose loads are in flight, as registers allow; at most 32.
-  constexpr bool kManyRegisters = kShape.warps == 4 && kShape.blocks_per_sm == 1 && !D::kGuests;
+  constexpr bool kManyRegisters = kShape.warps == 4 && kShape.blocks_per_sm == 1 && D::kOwnBlock;
   constexpr int kBatch = kVectors == 1 && kManyRegisters ? 16 : 8;
   const int lane = threadIdx.x % 32;
   const int32_t first_row = partial_of_split(p, item, kv_head, 0) * p.max_rows;
@@ -161,7 +161,7 @@ class RowResults {
   __device__ __forceinline__ void write_sums(SharedMemory<kShape>& smem) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float sum = quad_reduce(softmax_.sum[h], [](float a, float b) { return a + b; });
+      const float sum = hopper::quad_reduce(softmax_.sum[h], [](float a, float b) { return a + b; });
       const int row = place_.row_tile * 16 + place_.lane / 4 + 8 * h;
       if (place_.lane % 4 == 0) {
         smem.merge_max[place_.group][row] = softmax_.max[h];

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/common/announce.cuh"
-#include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/common/row_map.cuh"
 #include "kernels/cuda/sm90_decode/append.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
 #include "kernels/cuda/sm90_decode/start.cuh"
@@ -66,16 +66,9 @@ class FirstTile {
     __syncwarp();
     if (issues()) {
       const int32_t offset = box_ * (D::kKvChunks * hopper::kChunkBytes);
-      const int32_t window = hopper::kRowBound - valid;
-      row += valid;
-      hopper::tma_load_once(
-          smem.kv[0] + offset, map_k,
-          {0, window, kv_head * p.k_rows.head_chunks, block * p.k_rows.block_rows + row, hopper::kRowBound},
-          keys);
-      hopper::tma_load_once(
-          smem.kv[1] + offset, map_v,
-          {0, window, kv_head * p.v_rows.head_chunks, block * p.v_rows.block_rows + row, hopper::kRowBound},
-          values);
+      const hopper::RowMap k{map_k, p.k_rows}, v{map_v, p.v_rows};
+      k.load_once(smem.kv[0] + offset, k.chunk_of(kv_head), k.row_of(block, row), valid, keys);
+      v.load_once(smem.kv[1] + offset, v.chunk_of(kv_head), v.row_of(block, row), valid, values);
     }
     __syncwarp();
   }

@@ -8,12 +8,24 @@
 #include "kernels/cuda/sm90_decode/append.cuh"
 #include "kernels/cuda/sm90_decode/append_warp.cuh"
 #include "kernels/cuda/sm90_decode/consumer.cuh"
-#include "kernels/cuda/sm90_decode/first_tile.cuh"
 #include "kernels/cuda/sm90_decode/instances.h"
+#include "kernels/cuda/sm90_decode/opening.cuh"
 #include "kernels/cuda/sm90_decode/producer.cuh"
-#include "kernels/cuda/sm90_decode/start.cuh"
 
 namespace attnbench::sm90_decode {
+
+/// By all warps, each its share.
+template <Shape kShape>
+__device__ __forceinline__ void init_barriers(SharedMemory<kShape>& smem, int warp, int lane) {
+  using D = Derived<kShape>;
+  if (warp >= D::kFirstConsumerWarp && lane == 0) {
+    smem.init_barriers(warp - D::kFirstConsumerWarp);
+    hopper::fence_barrier_init();
+  }
+  if constexpr (kShape.append) {
+    if (warp == D::kProducerWarps) init_append_barriers<kShape>(smem, lane);
+  }
+}
 
 /// map_q: (64 channels, head, token, chunk); map_k, map_v: row-window maps. Block (x, y) is part y, counted
 /// from the last, of KV head x: neighbouring blocks read neighbouring heads of the same tokens at about the
@@ -25,6 +37,7 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
     decode_kernel(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
                   const __grid_constant__ CUtensorMap map_v, const __grid_constant__ KernelParams p) {
   constexpr Shape kShape = Choice::kShape;
+  using D = Derived<kShape>;
   extern __shared__ uint8_t dynamic_smem[];
   const uint32_t offset = static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_smem));
   auto& smem = *reinterpret_cast<SharedMemory<kShape>*>(dynamic_smem + (-offset & 1023u));
@@ -34,69 +47,28 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
   const int32_t kv_head = blockIdx.x;
   const int32_t part = static_cast<int32_t>(gridDim.y) - 1 - blockIdx.y;
 
-  // The lengths are asked for first; what needs none happens while they are on their way.
-  const bool small = p.batch <= kWarpBatch;
-  Entry mine{};
-  NewTokens<kShape.append> new_tokens;
-  if (warp < Derived<kShape>::kProducerWarps && small) mine = load_entry_of_lane(p, lane);
-  PageWindow pages(p, lane);
-  const Guess guess = guess_start(p, part);
-  if (warp < Derived<kShape>::kProducerWarps) pages.expect(guess, kShape.tile_tokens);
-  const FirstTile<kShape> first_tile(p, guess, lane);
-  if constexpr (kShape.append) {
-    if (warp < Derived<kShape>::kProducerWarps && small) {
-      new_tokens.load_of_lane(p, p.batch == 1 ? 0 : lane);
-    }
-  }
-  if (warp >= Derived<kShape>::kFirstConsumerWarp && lane == 0) {
-    smem.init_barriers(warp - Derived<kShape>::kFirstConsumerWarp);
-    hopper::fence_barrier_init();
-  }
-  if constexpr (kShape.append) {
-    if (warp == Derived<kShape>::kProducerWarps) init_append_barriers<kShape>(smem, lane);
-  }
+  Opening<kShape> opening(p, part, warp, lane);
+  init_barriers<kShape>(smem, warp, lane);
   __syncthreads();  // the barriers are there
-  if (threadIdx.x == 32 * Derived<kShape>::kFirstConsumerWarp + 32) {
+  if (threadIdx.x == 32 * D::kFirstConsumerWarp + 32) {
     hopper::prefetch_map(map_q);
     hopper::prefetch_map(map_k);
     hopper::prefetch_map(map_v);
   }
+  opening.find_in_block(smem);
 
-  Partition partition;
-  bool work = false;
-  if (!small) work = find_start_in_block<kShape>(p, part, smem, &partition);
-  if (warp < Derived<kShape>::kProducerWarps) {
-    Start start{};
-    bool begun = false;
-    if (Derived<kShape>::kProducerWarps == 1 && small && is_as_guessed(p, mine, lane)) {
-      partition = p.guessed_partition;
-      start = {guess.b, guess.first_unit, from_lane(p, mine, guess.b % 32)};
-      work = guess.b < p.batch;
-      if (work) {
-        const int32_t block =
-            p.block_table != nullptr ? pages.guessed_block_of(first_tile.page()) : start.sequence.kv_block;
-        if constexpr (kShape.append) new_tokens.take_from_lane(guess.b % 32);
-        first_tile.load(map_q, map_k, map_v, p, smem, kv_head, start.sequence, block, new_tokens);
-      }
-      begun = work;
-    } else if (small) {
-      work = find_start_in_warp<kShape>(p, part, mine, lane, &partition, &start);
-      if constexpr (kShape.append) {
-        if (work) new_tokens.take_from_lane(start.b);
-      }
-    } else if (work) {
-      start = smem.start;
-      if constexpr (kShape.append) new_tokens.load(p, start.b);
-    }
+  if (warp < D::kProducerWarps) {
+    opening.begin(map_q, map_k, map_v, smem, kv_head);
     if (warp == 0) {
-      FirstProducer<kShape>(map_q, map_k, map_v, p, smem, kv_head, lane, pages, new_tokens)
-          .run(partition, part, work, start, begun);
+      FirstProducer<kShape>(map_q, map_k, map_v, p, smem, kv_head, lane, opening.pages(),
+                            opening.new_tokens())
+          .run(opening.partition(), part, opening.work(), opening.start(), opening.begun());
     } else {
-      ValueProducer<kShape>(map_k, map_v, p, smem, kv_head, lane, pages, new_tokens)
-          .run(partition, part, work, start);
+      ValueProducer<kShape>(map_k, map_v, p, smem, kv_head, lane, opening.pages(), opening.new_tokens())
+          .run(opening.partition(), part, opening.work(), opening.start());
     }
-  } else if (kShape.append && warp < Derived<kShape>::kFirstConsumerWarp) {
-    if constexpr (kShape.append) AppendWarp<kShape>(p, smem, kv_head, lane).run(part, guess);
+  } else if (kShape.append && warp < D::kFirstConsumerWarp) {
+    if constexpr (kShape.append) AppendWarp<kShape>(p, smem, kv_head, lane).run(part, opening.guess());
   } else {
     Consumer<kShape>(p, smem, kv_head).run();
   }

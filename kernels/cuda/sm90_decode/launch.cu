@@ -5,7 +5,7 @@
 #include "kernels/common/checks.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/score.h"
-#include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/common/attention_host.h"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
 #include "kernels/cuda/sm90_decode/workspace.h"
 
@@ -59,69 +59,13 @@ bool is_for(const Instance& instance, const AttentionParams& p, Use use) {
 /// e4m3 rows travel as 16-bit words, two channels each.
 bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, const AttentionParams& p,
                    const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
-  const int64_t chunk_channels = hopper::kChunkBytes / static_cast<int64_t>(dtype_size(p.dtype_k));
-  const auto chunks = static_cast<uint32_t>(p.head_dim / chunk_channels);
-  rows->block_rows = p.features & kPackedKv ? 0 : static_cast<int32_t>(stride_block / stride_token);
-  rows->head_chunks = static_cast<int32_t>(stride_head / chunk_channels);
-  const uint64_t row_chunks = (p.num_heads_kv - 1) * static_cast<uint64_t>(rows->head_chunks) + chunks;
+  const uint32_t chunks = hopper::head_chunks_of(p);
+  *rows = hopper::kv_rows_of(p, stride_block, stride_token, stride_head);
   const int32_t keys = box_rows(instance, p);
   if (base == nullptr) base = p.q;  // no sequence has keys; the map is not used, but must have an address
-  return hopper::encode_row_window_map(map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k), row_chunks,
-                                       keys,
+  return hopper::encode_row_window_map(map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k),
+                                       hopper::row_chunks_of(p, *rows), keys,
                                        instance.chunk_copies && keys < instance.tile_tokens ? 1 : chunks);
-}
-
-/// (64 channels, head, token, chunk): a box is one chunk of the rows that the longest sequence has.
-bool encode_q_map(CUtensorMap* map, const AttentionParams& p) {
-  const uint64_t element = dtype_size(p.dtype_q);
-  const uint64_t dims[4] = {hopper::kChunkChannels, static_cast<uint64_t>(p.num_heads_q),
-                            static_cast<uint64_t>(std::max<int64_t>(p.total_q, 1)),
-                            static_cast<uint64_t>(p.head_dim / hopper::kChunkChannels)};
-  const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, hopper::kChunkBytes};
-  // Without any row it is not used, but must have an address and a row.
-  const void* base = p.q != nullptr ? p.q : p.k;
-  const uint32_t box[4] = {hopper::kChunkChannels, static_cast<uint32_t>(p.num_heads_q / p.num_heads_kv),
-                           static_cast<uint32_t>(std::max(p.max_seqlen_q, 1)), 1};
-  return hopper::encode_map(map, p.dtype_q, base, dims, strides, box);
-}
-
-KernelStatus check_strides(const AttentionParams& p, KernelMessage* message) {
-  const auto bad = [&](const char* what, int64_t required, int64_t given) {
-    return refuse(message, KernelStatus::kUnsupported,
-                  "sm90_decode: %s a positive multiple of %lld required, given %lld", what,
-                  static_cast<long long>(required), static_cast<long long>(given));
-  };
-  const auto element = static_cast<int64_t>(dtype_size(p.dtype_k));
-  const int64_t unit = 16 / element, chunk = hopper::kChunkBytes / element;
-  const struct {
-    const char* name;
-    int64_t value;
-    int64_t multiple;
-  } strides[] = {
-      {"q_stride_token", p.q_stride_token, 8},     {"q_stride_head", p.q_stride_head, 8},
-      {"k_stride_token", p.k_stride_token, unit},  {"k_stride_head", p.k_stride_head, chunk},
-      {"v_stride_token", p.v_stride_token, unit},  {"v_stride_head", p.v_stride_head, chunk},
-      {"out_stride_token", p.out_stride_token, 8}, {"out_stride_head", p.out_stride_head, 8},
-  };
-  for (const auto& s : strides) {
-    if (s.value <= 0 || s.value % s.multiple != 0) return bad(s.name, s.multiple, s.value);
-  }
-  if (p.features & kPackedKv) return KernelStatus::kOk;
-  const struct {
-    const char* name;
-    int64_t block;
-    int64_t token;
-  } blocks[] = {{"k_stride_block", p.k_stride_block, p.k_stride_token},
-                {"v_stride_block", p.v_stride_block, p.v_stride_token}};
-  for (const auto& s : blocks) {
-    if (s.block % s.token != 0) return bad(s.name, s.token, s.block);
-    if (s.block / s.token * p.num_blocks > INT32_MAX - kFar) {
-      return refuse(message, KernelStatus::kUnsupported,
-                    "sm90_decode: at most %d rows in the pool required, given %lld", INT32_MAX - kFar,
-                    static_cast<long long>(s.block / s.token * p.num_blocks));
-    }
-  }
-  return KernelStatus::kOk;
 }
 
 /// What appending asks for beside what the contract asks for: new rows are read in words of two channels.
@@ -134,19 +78,11 @@ KernelStatus check_append(const AttentionParams& p, KernelMessage* message) {
         "required for append, given %lld",
         kAppendRows, static_cast<long long>(max_rows(p)));
   }
-  const struct {
-    const char* name;
-    int64_t value;
-  } strides[] = {{"k_new_stride_token", p.k_new_stride_token},
-                 {"k_new_stride_head", p.k_new_stride_head},
-                 {"v_new_stride_token", p.v_new_stride_token},
-                 {"v_new_stride_head", p.v_new_stride_head}};
-  for (const auto& s : strides) {
-    if (s.value % 2 != 0) {
-      return refuse(message, KernelStatus::kUnsupported, "sm90_decode: an even %s required, given %lld",
-                    s.name, static_cast<long long>(s.value));
-    }
-  }
+  const Stride strides[] = {{"k_new_stride_token", p.k_new_stride_token, 2},
+                            {"k_new_stride_head", p.k_new_stride_head, 2},
+                            {"v_new_stride_token", p.v_new_stride_token, 2},
+                            {"v_new_stride_head", p.v_new_stride_head, 2}};
+  if (const KernelStatus s = check_strides(kAttention, strides, message); s != KernelStatus::kOk) return s;
   const int dim = p.rotary.dim;
   if ((p.features & kRotary) && (dim < 16 || (dim & (dim - 1)) != 0)) {
     return refuse(message, KernelStatus::kUnsupported,
@@ -162,11 +98,8 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   const auto unsupported = [&](const char* format, auto... args) {
     return refuse(message, KernelStatus::kUnsupported, format, args...);
   };
-  if (context->compute_capability != 90) {
-    return unsupported("sm90_decode: compute capability 90 required, given %d", context->compute_capability);
-  }
-  if (p.head_dim != 64 && p.head_dim != 128 && p.head_dim != 256) {
-    return unsupported("sm90_decode: head_dim 64, 128 or 256 required, given %d", p.head_dim);
+  if (const KernelStatus s = hopper::check_shapes(kAttention, p, *context, message); s != KernelStatus::kOk) {
+    return s;
   }
   if ((p.features & kE4m3Kv) && p.head_dim == 64) {
     return unsupported("sm90_decode: head_dim 128 or 256 required for e4m3 KV, given 64");
@@ -178,19 +111,8 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
         "given %lld",
         kMaxRows, static_cast<long long>(max_rows(p)));
   }
-  if (p.dtype_out != p.dtype_q) {
-    return unsupported("sm90_decode: dtype_out %s required, given %s", dtype_name(p.dtype_q),
-                       dtype_name(p.dtype_out));
-  }
   if ((p.features & kPagedKv) && p.block_size % 16 != 0) {
     return unsupported("sm90_decode: block_size a multiple of 16 required, given %d", p.block_size);
-  }
-  if (!(p.softmax_scale > 0.0f)) {
-    return unsupported("sm90_decode: softmax_scale > 0 required, given %g",
-                       static_cast<double>(p.softmax_scale));
-  }
-  if (p.max_seqlen_k >= kFar) {
-    return unsupported("sm90_decode: lengths below %d required, given %d", kFar, p.max_seqlen_k);
   }
   if (const KernelStatus s = check_append(p, message); s != KernelStatus::kOk) return s;
   const Instance* instance = find_instance(p, Use::kLong);
@@ -203,7 +125,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
     return unsupported("sm90_decode: at most 2^30 tiles of 64 keys required, given up to %lld",
                        static_cast<long long>(units));
   }
-  return check_strides(p, message);
+  return hopper::check_strides(kAttention, p, message);
 }
 
 Numerics numerics(const OpParams* op) {
@@ -297,7 +219,8 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   if (const KernelStatus s = check_alignment(kAttention, pointers, message); s != KernelStatus::kOk) return s;
   const Guess g = guess(instance, p, context, division);
   const Workspace w = workspace_of(p, g);
-  if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
+  if (const KernelStatus s = check_workspace(kAttention, w.bytes, context, message); s != KernelStatus::kOk)
+    return s;
 
   KernelParams& k = launch->params;
   k = {};
@@ -346,7 +269,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   k.partial_out = reinterpret_cast<float*>(workspace + w.partial_out);
 
   Maps& maps = launch->maps;
-  if (!encode_q_map(&maps.q, p) ||
+  if (!hopper::encode_q_map(&maps.q, p, k.group, std::max(p.max_seqlen_q, 1)) ||
       !encode_kv_map(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token,
                      p.k_stride_head) ||
       !encode_kv_map(&maps.v, &k.v_rows, instance, p, p.v, p.v_stride_block, p.v_stride_token,

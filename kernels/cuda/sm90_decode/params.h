@@ -4,18 +4,13 @@
 #include <cstdint>
 
 #include "kernels/contract/attention_params.h"
+#include "kernels/cuda/common/kv_rows.h"
 #include "kernels/cuda/sm90_decode/partition.cuh"
 
 namespace attnbench::sm90_decode {
 
-/// Where rows of K or of V lie, in units of a row (token stride) and of a chunk of 64 channels.
-struct KvRows {
-  int32_t block_rows;   ///< rows from one block of the pool, or row of the cache, to the next; packed: 0
-  int32_t head_chunks;  ///< chunks from one head to the next
-};
-
-/// Lengths and windows stay below this, so that sums of two fit int32 and rows fit a row-window map.
-inline constexpr int32_t kFar = 1 << 29;
+using hopper::kFar;
+using hopper::KvRows;
 
 /// By-value parameter of the kernel.
 ///

@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "kernels/contract/hd.h"
-#include "kernels/cuda/sm90_decode/divisor.h"
+#include "kernels/cuda/common/divisor.h"
 
 namespace attnbench::sm90_decode {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/common/announce.cuh"
-#include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/common/row_map.cuh"
 #include "kernels/cuda/sm90_decode/append.cuh"
 #include "kernels/cuda/sm90_decode/handover.cuh"
 #include "kernels/cuda/sm90_decode/pace.cuh"
@@ -12,11 +12,11 @@
 
 namespace attnbench::sm90_decode {
 
-/// Page numbers of one sequence, 64 at a time: lane i holds those of pages first + i and first + 32 + i. The
+/// The pages of one sequence from its first key on, 64 at a time: lane i holds those of pages first + i and first + 32 + i. The
 /// second half is fetched while tiles of the first are loaded.
-class PageWindow {
+class PagesAhead {
  public:
-  __device__ __forceinline__ PageWindow(const KernelParams& p, int lane) : p_(p), lane_(lane) {}
+  __device__ __forceinline__ PagesAhead(const KernelParams& p, int lane) : p_(p), lane_(lane) {}
 
   /// Fetches the pages with which a part will begin if `guess` is right.
   __device__ __forceinline__ void expect(const Guess& guess, int32_t tile_tokens) {
@@ -96,7 +96,7 @@ class Producer {
  public:
   __device__ __forceinline__ Producer(const CUtensorMap& map_k, const CUtensorMap& map_v,
                                       const KernelParams& p, SharedMemory<kShape>& smem, int kv_head,
-                                      int lane, PageWindow& pages, const NewTokens<kShape.append>& new_tokens)
+                                      int lane, PagesAhead& pages, const NewTokens<kShape.append>& new_tokens)
       : p_(p),
         smem_(smem),
         kv_head_(kv_head),
@@ -204,44 +204,41 @@ class Producer {
     }
     if (valid == 0) block = row = 0;
     if constexpr (kLoads != Loads::kValues) {
-      fill_slot(map_k_, p_.k_rows, block, row, valid, issues, has_new);
+      fill_slot({map_k_, p_.k_rows}, block, row, valid, issues, has_new);
     } else {
       kv_.advance();
     }
     if constexpr (kLoads != Loads::kKeys) {
-      fill_slot(map_v_, p_.v_rows, block, row, valid, issues, has_new);
+      fill_slot({map_v_, p_.v_rows}, block, row, valid, issues, has_new);
     } else {
       kv_.advance();
     }
   }
 
-  __device__ __forceinline__ void fill_slot(const CUtensorMap& map, const KvRows& rows, int32_t block,
-                                            int32_t row, int32_t valid, bool issues, bool has_new) {
+  __device__ __forceinline__ void fill_slot(const hopper::RowMap& rows, int32_t block, int32_t row,
+                                            int32_t valid, bool issues, bool has_new) {
     if constexpr (kShape.append) {
-      fill_slot(map, rows, block, row, valid, issues, landing_of_tile<kShape>(smem_, kv_.stage(), has_new));
+      fill_slot(rows, block, row, valid, issues, landing_of_tile<kShape>(smem_, kv_.stage(), has_new));
     } else {
-      fill_slot(map, rows, block, row, valid, issues, smem_.kv_full[kv_.stage()]);
+      fill_slot(rows, block, row, valid, issues, smem_.kv_ring.full[kv_.stage()]);
     }
   }
 
-  __device__ __forceinline__ void fill_slot(const CUtensorMap& map, const KvRows& rows, int32_t block,
-                                            int32_t row, int32_t valid, bool issues, hopper::Mbarrier& full) {
-    smem_.kv_empty[kv_.stage()].wait(kv_.parity() ^ 1);
+  __device__ __forceinline__ void fill_slot(const hopper::RowMap& rows, int32_t block, int32_t row,
+                                            int32_t valid, bool issues, hopper::Mbarrier& full) {
+    smem_.kv_ring.await_empty(kv_);
     // The whole slot counts, rows that come as zeros included.
     if (lane_ == 0) full.arrive_expecting(D::kSlotBytes);
     __syncwarp();
     if (issues) {
-      constexpr int32_t kBoxChunks = D::kGuests ? 1 : D::kKvChunks;
+      constexpr int32_t kBoxChunks = kShape.joint ? 1 : D::kKvChunks;
       const int32_t offset = lane_ * p_.box_rows * (kBoxChunks * hopper::kChunkBytes);
-      const int32_t copies = D::kGuests && p_.box_rows < kShape.tile_tokens ? D::kKvChunks : 1;
+      const int32_t copies = kShape.joint && p_.box_rows < kShape.tile_tokens ? D::kKvChunks : 1;
 #pragma unroll
-      for (int32_t c = 0; c < (D::kGuests ? D::kKvChunks : 1); ++c) {
+      for (int32_t c = 0; c < (kShape.joint ? D::kKvChunks : 1); ++c) {
         if (c >= copies) break;
-        hopper::tma_load_once(smem_.kv[kv_.stage()] + offset + c * (kShape.tile_tokens * hopper::kChunkBytes),
-                              map,
-                              {0, hopper::kRowBound - valid, kv_head_ * rows.head_chunks + c,
-                               block * rows.block_rows + row + valid, hopper::kRowBound},
-                              full);
+        rows.load_once(smem_.kv[kv_.stage()] + offset + c * (kShape.tile_tokens * hopper::kChunkBytes),
+                       rows.chunk_of(kv_head_) + c, rows.row_of(block, row), valid, full);
       }
     }
     __syncwarp();
@@ -250,7 +247,7 @@ class Producer {
 
   const CUtensorMap& map_k_;
   const CUtensorMap& map_v_;
-  PageWindow& pages_;
+  PagesAhead& pages_;
   hopper::RingPlace<kShape.slots> kv_;
 };
 
@@ -269,7 +266,7 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
   __device__ __forceinline__ FirstProducer(const CUtensorMap& map_q, const CUtensorMap& map_k,
                                            const CUtensorMap& map_v, const KernelParams& p,
                                            SharedMemory<kShape>& smem, int kv_head, int lane,
-                                           PageWindow& pages, const NewTokens<kShape.append>& new_tokens = {})
+                                           PagesAhead& pages, const NewTokens<kShape.append>& new_tokens = {})
       : Base(map_k, map_v, p, smem, kv_head, lane, pages, new_tokens), map_q_(map_q) {}
 
   /// `work`: whether the part has any. `start`: where it begins then. `begun`: its first tile and queries
@@ -320,7 +317,7 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
   }
 
   /// Waits until the consumers have done with this stage's item and queries; a fresh ring is empty.
-  __device__ __forceinline__ void await_stage() { this->smem_.q_empty[q_.stage()].wait(q_.parity() ^ 1); }
+  __device__ __forceinline__ void await_stage() { this->smem_.q_ring.await_empty(q_); }
 
   /// Begins the copies of the queries. The rows are as many as the longest sequence of the launch has; those
   /// past this sequence's are another's or zeros, and are computed for nobody.
@@ -360,7 +357,7 @@ class ValueProducer : public Producer<kShape, Loads::kValues, ValueProducer<kSha
  public:
   __device__ __forceinline__ ValueProducer(const CUtensorMap& map_k, const CUtensorMap& map_v,
                                            const KernelParams& p, SharedMemory<kShape>& smem, int kv_head,
-                                           int lane, PageWindow& pages,
+                                           int lane, PagesAhead& pages,
                                            const NewTokens<kShape.append>& new_tokens)
       : Base(map_k, map_v, p, smem, kv_head, lane, pages, new_tokens) {}
 

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "kernels/contract/dtype.h"
-#include "kernels/cuda/common/mbarrier.cuh"
+#include "kernels/cuda/common/ring.cuh"
 #include "kernels/cuda/common/tensor_map.h"
 #include "kernels/cuda/sm90_decode/instances.h"
 #include "kernels/cuda/sm90_decode/params.h"
@@ -23,20 +23,23 @@ struct Shape {
   bool eight_bit_kv = false;  ///< K and V in e4m3: products and weights in fp16, which holds e4m3 exactly
   Use use = Use::kAll;        ///< which launches it is chosen for
   int blocks_per_sm = 1;
-  /// Not 0: the warps are some of a block of so many, whose others do other work (sm90_mixed): the last ones
-  /// compute together, one of the others loads. Then of at most 8 rows.
-  int block_warps = 0;
   bool append = false;  ///< for launches that append (append.cuh)
+  int rows = 0;         ///< query rows, if fewer than 16 * row_tiles
+  /// All warps compute each tile together, by wgmma, which wants a tile's chunks as one box of all its rows.
+  bool joint = false;
+  /// Not 0: the warps are the last ones of a block of so many, whose others do other work but for one that
+  /// loads. The kernel is another's, then, and no block of it waits for others.
+  int block_warps = 0;
 };
 
 inline constexpr int kQStages = 2;
 
 template <Shape kShape>
 struct Derived {
-  static constexpr bool kGuests = kShape.block_warps > 0;
-  static constexpr int kRows = kGuests ? 8 : 16 * kShape.row_tiles;
+  static constexpr bool kOwnBlock = kShape.block_warps == 0;
+  static constexpr int kRows = kShape.rows > 0 ? kShape.rows : 16 * kShape.row_tiles;
   /// Warps that share a row tile, each with its own tokens of every KV tile.
-  static constexpr int kTokenGroups = kGuests ? 1 : kShape.warps / kShape.row_tiles;
+  static constexpr int kTokenGroups = kShape.joint ? 1 : kShape.warps / kShape.row_tiles;
   static constexpr int kConsumerWarps = kShape.warps;
   static constexpr int kConsumerThreads = 32 * kConsumerWarps;
   /// The first warps of a block. A warp issues the copies of its lanes one after the other, at some 100
@@ -47,14 +50,14 @@ struct Derived {
   /// Behind them, of a launch that appends, the warp that does (append.cuh).
   static constexpr int kAppendWarps = kShape.append ? 1 : 0;
   static constexpr int kThreads =
-      kGuests ? 32 * kShape.block_warps : kConsumerThreads + 32 * (kProducerWarps + kAppendWarps);
+      kOwnBlock ? kConsumerThreads + 32 * (kProducerWarps + kAppendWarps) : 32 * kShape.block_warps;
   static constexpr int kFirstConsumerWarp = kThreads / 32 - kConsumerWarps;
   static constexpr int kWarpTokens = kShape.tile_tokens / kTokenGroups;
   static constexpr bool kKeepsStep = kShape.use == Use::kLong || kShape.use == Use::kLongSmallPages;
   static constexpr DType kMathType = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;
 
   /// Whether the block of a sequence's first split may wait for the others (handover.cuh).
-  static constexpr bool kFirstWaits = kShape.row_tiles == 1 && !kGuests;
+  static constexpr bool kFirstWaits = kShape.row_tiles == 1 && kOwnBlock;
 
   static constexpr int kQChunks = kShape.head_dim / hopper::kChunkChannels;
   static constexpr int kQChunkBytes = kRows * hopper::kChunkBytes;
@@ -69,12 +72,12 @@ struct Derived {
 
   static_assert(kShape.row_tiles == 1 || kShape.row_tiles == 2 || kShape.row_tiles == 4);
   static_assert(kShape.warps == 4 || kShape.warps == 8);
-  static_assert(!kGuests || (kShape.row_tiles == 1 && !kShape.eight_bit_kv));
+  static_assert(!kShape.joint || (kShape.row_tiles == 1 && !kShape.eight_bit_kv));
   static_assert(kShape.head_dim == 64 || kShape.head_dim == 128 || kShape.head_dim == 256);
   static_assert(kShape.slots >= 2 && kWarpTokens % 16 == 0);
   static_assert(!kShape.eight_bit_kv || kShape.head_dim >= 128);  // rows of at least 128 bytes
   // Appended rows have the type of q.
-  static_assert(!kShape.append || (!kGuests && !kShape.eight_bit_kv));
+  static_assert(!kShape.append || (kOwnBlock && !kShape.eight_bit_kv));
 };
 
 /// The rows of one sequence: its lengths in tokens, its first row in the packed q, and where its keys begin:
@@ -128,8 +131,8 @@ template <Shape kShape>
 using ItemOf = std::conditional_t<kShape.append, AppendItem, Item>;
 
 /// Shared memory. A slot holds a tile of K or of V: one box of box_rows tokens after another, each [chunks of
-/// 128 bytes][rows][128 bytes] in the 128-byte swizzle; of guests one such box of all tokens, as wgmma reads
-/// it. q: [chunks][kRows][128 bytes], likewise.
+/// 128 bytes][rows][128 bytes] in the 128-byte swizzle; where warps work jointly, one such box of all tokens,
+/// as wgmma reads it. q: [chunks][kRows][128 bytes], likewise.
 template <Shape kShape>
 struct alignas(1024) SharedMemory {
   using D = Derived<kShape>;
@@ -147,22 +150,18 @@ struct alignas(1024) SharedMemory {
   int32_t warp_units[D::kThreads / 32];
 
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
-  hopper::Mbarrier kv_full[kShape.slots], kv_empty[kShape.slots];
-  hopper::Mbarrier q_full[kQStages], q_empty[kQStages];
+  hopper::Ring<kShape.slots> kv_ring;
+  hopper::Ring<kQStages> q_ring;
 
   /// One lane of each consumer warp, each its share: a barrier takes some 60 cycles.
   __device__ void init_barriers(int warp) {
 #pragma unroll
     for (int i = 0; i < kShape.slots; ++i) {
-      if (i % D::kConsumerWarps != warp) continue;
-      kv_full[i].init(1);
-      kv_empty[i].init(D::kConsumerWarps);
+      if (i % D::kConsumerWarps == warp) kv_ring.init(i, D::kConsumerWarps);
     }
 #pragma unroll
     for (int i = 0; i < kQStages; ++i) {
-      if (D::kConsumerWarps - 1 - i != warp) continue;
-      q_full[i].init(1);
-      q_empty[i].init(D::kConsumerWarps);
+      if (D::kConsumerWarps - 1 - i == warp) q_ring.init(i, D::kConsumerWarps);
     }
   }
 };
@@ -172,7 +171,7 @@ constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
   return {kShape.dtype,       kShape.eight_bit_kv, kShape.head_dim, D::kRows,
           kShape.tile_tokens, kShape.use,          kShape.append,   kShape.blocks_per_sm,
-          D::kFirstWaits,     D::kGuests,          launch};
+          D::kFirstWaits,     kShape.joint,        launch};
 }
 
 /// It lies behind the rest.

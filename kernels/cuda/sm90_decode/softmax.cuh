@@ -7,29 +7,9 @@
 #include <cuda_runtime.h>
 
 #include "kernels/common/score.h"
-#include "kernels/cuda/common/registers.cuh"
+#include "kernels/cuda/common/score.cuh"
 
 namespace attnbench::sm90_decode {
-
-/// Reduces over the four lanes that share a row.
-template <class Operation>
-__device__ __forceinline__ float quad_reduce(float x, Operation op) {
-  x = op(x, __shfl_xor_sync(~0u, x, 1));
-  return op(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-/// s := tanh(s * softmax_scale / softcap), by way of exponential and reciprocal: tanh.approx is 2^-11 off,
-/// which a cap of 50 would turn into 2 % of a weight. `factor` = 2 log2(e) softmax_scale / softcap.
-template <int kTiles>
-__device__ __forceinline__ void apply_tanh(float (&s)[kTiles][4], float factor) {
-#pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      s[n][i] = fmaf(-2.0f, hopper::reciprocal_approx(hopper::exp2_approx(s[n][i] * factor) + 1.0f), 1.0f);
-    }
-  }
-}
 
 /// Score that weights are relative to: 0 where no key was seen, so that weights are 0 and not NaN.
 ///
@@ -53,7 +33,7 @@ struct OnlineSoftmax {
       float block = fmaxf(s[0][2 * h], s[0][2 * h + 1]);
 #pragma unroll
       for (int n = 1; n < kTiles; ++n) block = fmaxf(block, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
-      block = quad_reduce(block, [](float a, float b) { return fmaxf(a, b); });
+      block = hopper::quad_reduce(block, [](float a, float b) { return fmaxf(a, b); });
       const float previous = max[h];
       max[h] = fmaxf(previous, block);
       const float reference = reference_of(max[h]);

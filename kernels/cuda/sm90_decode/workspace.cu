@@ -105,15 +105,6 @@ Workspace workspace_of(const AttentionParams& p, const Guess& g) {
   return w;
 }
 
-KernelStatus check_workspace(const Workspace& w, const LaunchContext& context, KernelMessage* message) {
-  const Alignment workspace[] = {{"workspace", context.workspace, 16}};
-  if (const KernelStatus s = check_alignment(kAttention, workspace, message); s != KernelStatus::kOk)
-    return s;
-  if (context.workspace != nullptr && context.workspace_bytes >= w.bytes) return KernelStatus::kOk;
-  return refuse(message, KernelStatus::kBadArgument,
-                "sm90_decode: workspace of %zu bytes required, given %zu", w.bytes, context.workspace_bytes);
-}
-
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
                                const LaunchContext& context, const Division& division) {
   return workspace_of(p, guess(instance, p, context, division)).bytes;
@@ -122,7 +113,8 @@ std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& 
 KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                            const Division& division, KernelMessage* message) {
   const Workspace w = workspace_of(p, guess(instance, p, context, division));
-  if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
+  if (const KernelStatus s = check_workspace(kAttention, w.bytes, context, message); s != KernelStatus::kOk)
+    return s;
   auto* workspace = static_cast<unsigned char*>(context.workspace);
   const auto stream = static_cast<cudaStream_t>(context.stream);
   cudaError_t error = cudaMemsetAsync(workspace, 0, w.counters_bytes, stream);
@@ -137,7 +129,8 @@ KernelStatus plan_instance(const Instance& instance, const AttentionParams& p, c
 KernelStatus check_plan(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                         const Division& division, KernelMessage* message) {
   const Workspace w = workspace_of(p, guess(instance, p, context, division));
-  if (const KernelStatus s = check_workspace(w, context, message); s != KernelStatus::kOk) return s;
+  if (const KernelStatus s = check_workspace(kAttention, w.bytes, context, message); s != KernelStatus::kOk)
+    return s;
   const auto bad = [&](const char* given) {
     return refuse(message, KernelStatus::kBadArgument,
                   "sm90_decode: a plan for this launch and stream required of the workspace, given %s: call "

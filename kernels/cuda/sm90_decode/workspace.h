@@ -46,7 +46,4 @@ struct Workspace {
 
 Workspace workspace_of(const AttentionParams& p, const Guess& g);
 
-/// Refuses a workspace that is too small or not aligned.
-KernelStatus check_workspace(const Workspace& w, const LaunchContext& context, KernelMessage* message);
-
 }  // namespace attnbench::sm90_decode

@@ -49,7 +49,7 @@ class GuestConsumer {
 
   __device__ __forceinline__ void run() {
     for (;;) {
-      smem_.q_full[q_.stage()].wait(q_.parity());
+      smem_.q_ring.await_full(q_);
       const sm90_decode::Item& item = smem_.item[q_.stage()];  // ours until q_empty
       if (item.num_splits == 0) return;
 #pragma unroll
@@ -69,7 +69,7 @@ class GuestConsumer {
       for (int tile = item.tile_begin; tile < tile_end; ++tile) add_tile(tile);
       constexpr sm90_decode::Scales kNone{0.0f, 1.0f, 1.0f};  // offsets are logits in base 2
       sm90_decode::finish_segment<kShape>(p_, smem_, item, kv_head_, kNone, *this);
-      release(smem_.q_empty[q_.stage()]);
+      smem_.q_ring.release(q_, lane_);
       q_.advance();
     }
   }
@@ -120,21 +120,15 @@ class GuestConsumer {
     hopper::named_barrier_sync(sm90_decode::kConsumerBarrier, D::kConsumerThreads);
   }
 
-  /// One arrival per warp, when its part of the products that read is done.
-  __device__ __forceinline__ void release(hopper::Mbarrier& empty) const {
-    __syncwarp();
-    if (lane_ == 0) empty.arrive();
-  }
-
   __device__ __forceinline__ sm90_decode::SeenKeys find_seen() const {
     return sm90_decode::find_seen_keys(p_, smem_.item[q_.stage()], lane_ % 4 * 2, 1);
   }
 
   __device__ __forceinline__ void add_tile(int tile) {
     float s[4];
-    smem_.kv_full[kv_.stage()].wait(kv_.parity());
+    smem_.kv_ring.await_full(kv_);
     multiply_k(s);
-    release(smem_.kv_empty[kv_.stage()]);
+    smem_.kv_ring.release(kv_, lane_);
     kv_.advance();
 
     const int first = tile * kShape.tile_tokens + warp_ * 16;
@@ -160,10 +154,10 @@ class GuestConsumer {
 #pragma unroll
     for (int h = 0; h < 2; ++h) sum_[h] += w[h] + w[2 + h];
 
-    smem_.kv_full[kv_.stage()].wait(kv_.parity());
+    smem_.kv_ring.await_full(kv_);
     if (__builtin_expect(tile * kShape.tile_tokens < expired_, 0)) clear_expired(tile * kShape.tile_tokens);
     add_product_v(weights);
-    release(smem_.kv_empty[kv_.stage()]);
+    smem_.kv_ring.release(kv_, lane_);
     kv_.advance();
   }
 

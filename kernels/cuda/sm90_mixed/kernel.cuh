@@ -40,6 +40,8 @@ struct Together {
                                               .head_dim = kShape.head_dim,
                                               .row_tiles = 1,
                                               .slots = kShape.slots,
+                                              .rows = kGuestRows,
+                                              .joint = true,
                                               .block_warps = P::kThreads / 32};
   using D = sm90_decode::Derived<kDecode>;
 
@@ -111,7 +113,7 @@ __global__ void __launch_bounds__(Together<Choice::kShape>::P::kThreads, 1)
     } else if (warp == sm90_prefill::kSchedulingWarp) {
       sm90_prefill::schedule<T::kPrefill>(p.prefill, smem.prefill, lane);
     } else if (warp == kDecodeLoadingWarp && decodes) {
-      sm90_decode::PageWindow pages(p.decode, lane);
+      sm90_decode::PagesAhead pages(p.decode, lane);
       sm90_decode::FirstProducer<T::kDecode>(p.decode_maps.q, p.decode_maps.k, p.decode_maps.v, p.decode,
                                              smem.decode, kv_head, lane, pages)
           .run(partition, part, true, smem.decode.start, false);
@@ -128,7 +130,8 @@ __global__ void __launch_bounds__(Together<Choice::kShape>::P::kThreads, 1)
 template <class Choice>
 cudaError_t launch_choice(const TogetherParams& p, int blocks, cudaStream_t stream) {
   using T = Together<Choice::kShape>;
-  return hopper::launch_early(together_kernel<Choice>, blocks, T::P::kThreads, T::kSmemBytes, true, stream, p);
+  return hopper::launch_early(together_kernel<Choice>, blocks, T::P::kThreads, T::kSmemBytes, true, stream,
+                              p);
 }
 
 template <class Choice>

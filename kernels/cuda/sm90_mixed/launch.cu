@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/common/checks.h"
 #include "kernels/cuda/sm90_decode/launch.h"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
 #include "kernels/cuda/sm90_mixed/division.h"
@@ -139,15 +140,10 @@ KernelStatus device_error(cudaError_t error, KernelMessage* message) {
   return refuse(message, KernelStatus::kDeviceError, "sm90_mixed: %s", cudaGetErrorString(error));
 }
 
-KernelStatus check_workspace(const Workspace& w, const LaunchContext& context, KernelMessage* message) {
-  if (context.workspace != nullptr && context.workspace_bytes >= w.bytes) return KernelStatus::kOk;
-  return refuse(message, KernelStatus::kBadArgument, "sm90_mixed: workspace of %zu bytes required, given %zu",
-                w.bytes, context.workspace_bytes);
-}
-
 KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   const Parts parts = parts_of(op->attention, *context);
-  if (const KernelStatus s = check_workspace(parts.workspace, *context, message); s != KernelStatus::kOk)
+  if (const KernelStatus s = check_workspace(kAttention, parts.workspace.bytes, *context, message);
+      s != KernelStatus::kOk)
     return s;
   if (parts.way == Way::kPrefill) {  // its schedule takes the place of sm90_decode's counters
     sm90_decode::forget_plan(*context);
@@ -219,7 +215,8 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
   const AttentionParams& p = op->attention;
   if (p.batch == 0 || p.total_q == 0) return KernelStatus::kOk;
   const Parts parts = parts_of(p, *context);
-  if (const KernelStatus s = check_workspace(parts.workspace, *context, message); s != KernelStatus::kOk)
+  if (const KernelStatus s = check_workspace(kAttention, parts.workspace.bytes, *context, message);
+      s != KernelStatus::kOk)
     return s;
   if (parts.way != Way::kPrefill) {
     const KernelStatus s =

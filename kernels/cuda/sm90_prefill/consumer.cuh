@@ -71,7 +71,7 @@ class Visibility {
 
   /// What begin() needs for KV block n. The warp's first row is lane 0's, its last one lane 28's second: rows
   /// further down see no less.
-  __device__ __forceinline__ SeenKeys seen(int n) const {
+  __device__ __forceinline__ BlockKeys seen(int n) const {
     const int first_key = n * kShape.block_n;
     return {{end_[0] - first_key, end_[1] - first_key},
             __shfl_sync(~0u, end_[0], 0) - first_key,
@@ -138,13 +138,7 @@ class Consumer {
   using QTile = hopper::SwizzledTile<D::kAtomBytes>;
   using KvTile = hopper::SwizzledTile<D::kKvGroupBytes>;
 
-  /// One arrival per warp: the other warps of a warpgroup may still read the buffer.
-  __device__ __forceinline__ void release(hopper::Mbarrier& empty) const {
-    __syncwarp();  // the other lanes' reads come before the arrival that stands for them
-    if (lane_ == 0) empty.arrive();
-  }
-
-  __device__ __forceinline__ void await_k() { smem_.k_full[k_.stage()].wait(k_.parity()); }
+  __device__ __forceinline__ void await_k() { smem_.k_ring.await_full(k_); }
 
   __device__ __forceinline__ TileRows& own_rows(int tile) const {
     return smem_.rows[threadIdx.x / 32 - 4][tile];
@@ -154,7 +148,7 @@ class Consumer {
   /// without keys are written at once.
   __device__ __forceinline__ bool next_tile(WorkItem& item) {
     while (true) {
-      smem_.q_full[q_.stage()].wait(q_.parity());
+      smem_.q_ring.await_full(q_);
       item = take_item(smem_.item[q_.stage()], lane_);
       if (item.head < 0) return false;
       n_ = item.n_end - 1;
@@ -162,7 +156,7 @@ class Consumer {
       if (__builtin_expect(n_ >= n_begin_, 1)) return true;
       const TileRows rows{item.q_row, item.q_tokens, item.head};
       store_unseen<kShape>(p_, rows, thread_row_, lane_);
-      release(smem_.q_empty[q_.stage()]);
+      smem_.q_ring.release(q_, lane_);
       q_.advance();
     }
   }
@@ -182,9 +176,9 @@ class Consumer {
   template <bool kFirst>
   __device__ __forceinline__ void take_scores(Scores& s) {
     hopper::pin(s);
-    release(smem_.k_empty[k_.stage()]);
+    smem_.k_ring.release(k_, lane_);
     k_.advance();
-    if constexpr (kShape.softcap) apply_tanh(s, p_.tanh_factor);
+    if constexpr (kShape.softcap) hopper::apply_tanh(s, p_.tanh_factor);
     if constexpr (kFirst) {
       visibility_.mask_left(s, n_);
     } else {
@@ -193,10 +187,10 @@ class Consumer {
     const bool last = n_ == n_begin_;
     if constexpr (D::kTwoWeights) {  // without a branch, by 0.3 to 0.8 % the better; head_dim 64: slower so
       __syncwarp();
-      if (last && lane_ == 0) smem_.q_empty[q_.stage()].arrive();
+      if (last && lane_ == 0) smem_.q_ring.empty[q_.stage()].arrive();
       q_.count += last ? 1 : 0;
     } else if (last) {
-      release(smem_.q_empty[q_.stage()]);
+      smem_.q_ring.release(q_, lane_);
       q_.advance();
     }
   }
@@ -241,7 +235,7 @@ class Consumer {
   __device__ __forceinline__ void await_outputs(Outputs& o) {
     hopper::wgmma_wait<0>();
     hopper::pin(o);
-    release(smem_.v_empty[v_.stage()]);
+    smem_.v_ring.release(v_, lane_);
     v_.advance();
   }
 
@@ -263,7 +257,7 @@ class Consumer {
     await_k();
     issue_scores(s, q_tile(), k_tile());
     describe_tile(item);
-    const SeenKeys seen = visibility_.seen(n_);
+    const BlockKeys seen = visibility_.seen(n_);
     hopper::wgmma_wait<0>();
     take_scores<true>(s);
     softmax_.begin<kShape.dtype>(weights, s, p_.score_factor, seen);
@@ -271,7 +265,7 @@ class Consumer {
 
   /// The last O += P V of a tile, whose rows it stores.
   __device__ __forceinline__ void finish(Outputs& o, Weights& weights, int tile) {
-    smem_.v_full[v_.stage()].wait(v_.parity());
+    smem_.v_ring.await_full(v_);
     issue_outputs(o, weights, v_tile());
     await_outputs(o);
     store_rows<kShape>(p_, own_rows(tile), thread_row_, o, softmax_, lane_);
@@ -284,7 +278,7 @@ class Consumer {
     const KvTile k = k_tile(), v = v_tile();
     turn_.wait();
     issue_scores(s, q, k);
-    smem_.v_full[v_.stage()].wait(v_.parity());
+    smem_.v_ring.await_full(v_);
     issue_outputs(o, weights, v);
     turn_.pass();
   }
@@ -346,7 +340,7 @@ class Consumer {
     issue_step(s, o, weights);
     const OnlineSoftmax ended = softmax_;
     describe_tile(item);
-    const SeenKeys seen = visibility_.seen(n_);
+    const BlockKeys seen = visibility_.seen(n_);
     hopper::wgmma_wait<1>();  // the scores
     take_scores<true>(s);
     if constexpr (D::kTwoWeights) {

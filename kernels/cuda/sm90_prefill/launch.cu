@@ -6,15 +6,12 @@
 
 #include "kernels/common/checks.h"
 #include "kernels/common/score.h"
-#include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/common/attention_host.h"
 #include "kernels/cuda/sm90_prefill/prepare.h"
 #include "kernels/cuda/sm90_prefill/sm90_prefill.h"
 
 namespace attnbench::sm90_prefill {
 namespace {
-
-/// Lengths and windows stay below this, so that sums of two fit int32 and rows fit a row-window map.
-constexpr int32_t kFar = 1 << 29;
 
 #define INSTANCE(name, ...) &instances::bf16_##name, &instances::fp16_##name,
 constexpr const Instance* kInstances[] = {
@@ -52,71 +49,18 @@ int32_t window_shift(const Instance& instance, const AttentionParams& p) {
   }
 }
 
-/// Chunks from the first head's first to the last head's last.
-uint64_t row_chunks_of(const AttentionParams& p, const KvRows& rows) {
-  return static_cast<uint64_t>(p.num_heads_kv - 1) * rows.head_chunks + p.head_dim / hopper::kChunkChannels;
-}
-
 /// The maps of K or V; `rows` says how their coordinates count blocks and heads.
 bool encode_kv_maps(KvMaps* maps, KvRows* rows, const Instance& instance, const AttentionParams& p,
                     const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
-  const auto chunks = static_cast<uint32_t>(p.head_dim / hopper::kChunkChannels);
-  rows->block_rows = static_cast<int32_t>(stride_block / stride_token);
-  rows->head_chunks = static_cast<int32_t>(stride_head / hopper::kChunkChannels);
-  const uint64_t row_chunks = row_chunks_of(p, *rows);
+  const uint32_t chunks = hopper::head_chunks_of(p);
+  *rows = hopper::kv_rows_of(p, stride_block, stride_token, stride_head);
+  const uint64_t row_chunks = hopper::row_chunks_of(p, *rows);
   if (base == nullptr) base = p.q;  // no sequence has keys; the map is not used, but must have an address
   const uint64_t row_bytes = stride_token * dtype_size(p.dtype_k);
   return hopper::encode_grouped_map(&maps->whole, p.dtype_k, base, row_bytes, row_chunks,
                                     box_rows(instance, p), chunks) &&
          hopper::encode_row_window_map(&maps->window, p.dtype_k, base, row_bytes, row_chunks,
                                        hopper::kGroupRows, chunks);
-}
-
-/// (64 channels, head, token, chunk): a box is the rows of a tile, heads within tokens, of one chunk.
-bool encode_q_map(CUtensorMap* map, const AttentionParams& p, int heads, int tokens) {
-  const uint64_t element = dtype_size(p.dtype_q);
-  const uint64_t chunks = p.head_dim / hopper::kChunkChannels;
-  const uint64_t dims[4] = {hopper::kChunkChannels, static_cast<uint64_t>(p.num_heads_q),
-                            static_cast<uint64_t>(p.total_q), chunks};
-  const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, hopper::kChunkBytes};
-  const uint32_t box[4] = {hopper::kChunkChannels, static_cast<uint32_t>(heads),
-                           static_cast<uint32_t>(tokens), 1};
-  return hopper::encode_map(map, p.dtype_q, p.q, dims, strides, box);
-}
-
-KernelStatus check_strides(const AttentionParams& p, KernelMessage* message) {
-  const auto bad = [&](const char* what, int64_t required, int64_t given) {
-    return refuse(message, KernelStatus::kUnsupported,
-                  "sm90_prefill: %s a multiple of %lld required, given %lld", what,
-                  static_cast<long long>(required), static_cast<long long>(given));
-  };
-  const struct {
-    const char* name;
-    int64_t value;
-    int64_t multiple;
-  } strides[] = {
-      {"q_stride_token", p.q_stride_token, 8},     {"q_stride_head", p.q_stride_head, 8},
-      {"k_stride_token", p.k_stride_token, 8},     {"k_stride_head", p.k_stride_head, hopper::kChunkChannels},
-      {"v_stride_token", p.v_stride_token, 8},     {"v_stride_head", p.v_stride_head, hopper::kChunkChannels},
-      {"out_stride_token", p.out_stride_token, 8}, {"out_stride_head", p.out_stride_head, 8},
-  };
-  for (const auto& s : strides) {
-    if (s.value <= 0 || s.value % s.multiple != 0) return bad(s.name, s.multiple, s.value);
-  }
-  if (p.features & kPagedKv) {
-    if (p.k_stride_block % p.k_stride_token != 0)
-      return bad("k_stride_block", p.k_stride_token, p.k_stride_block);
-    if (p.v_stride_block % p.v_stride_token != 0)
-      return bad("v_stride_block", p.v_stride_token, p.v_stride_block);
-    const int64_t block_rows =
-        std::max(p.k_stride_block / p.k_stride_token, p.v_stride_block / p.v_stride_token);
-    if (block_rows * p.num_blocks > INT32_MAX - kFar) {
-      return refuse(message, KernelStatus::kUnsupported,
-                    "sm90_prefill: at most %d rows in the pool required, given %lld", INT32_MAX - kFar,
-                    static_cast<long long>(block_rows * p.num_blocks));
-    }
-  }
-  return KernelStatus::kOk;
 }
 
 KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
@@ -126,31 +70,18 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   const auto unsupported = [&](const char* format, auto... args) {
     return refuse(message, KernelStatus::kUnsupported, format, args...);
   };
-  if (context->compute_capability != 90) {
-    return unsupported("sm90_prefill: compute capability 90 required, given %d", context->compute_capability);
-  }
-  if (p.head_dim != 64 && p.head_dim != 128 && p.head_dim != 256) {
-    return unsupported("sm90_prefill: head_dim 64, 128 or 256 required, given %d", p.head_dim);
-  }
-  if (p.dtype_out != p.dtype_q) {
-    return unsupported("sm90_prefill: dtype_out %s required, given %s", dtype_name(p.dtype_q),
-                       dtype_name(p.dtype_out));
+  if (const KernelStatus s = hopper::check_shapes(kAttention, p, *context, message); s != KernelStatus::kOk) {
+    return s;
   }
   if ((p.features & kPagedKv) && (p.block_size < 16 || p.block_size % 8 != 0)) {
     return unsupported("sm90_prefill: block_size of 16 or more, a multiple of 8, required, given %d",
                        p.block_size);
   }
-  if (!(p.softmax_scale > 0.0f)) {
-    return unsupported("sm90_prefill: softmax_scale > 0 required, given %g",
-                       static_cast<double>(p.softmax_scale));
-  }
-  const int32_t longest = std::max(p.max_seqlen_q, p.max_seqlen_k);
-  if (longest >= kFar) return unsupported("sm90_prefill: lengths below %d required, given %d", kFar, longest);
   if (find_instance(p) == nullptr) {
     return unsupported("sm90_prefill: no instantiation for %s, head_dim %d", dtype_name(p.dtype_q),
                        p.head_dim);
   }
-  return check_strides(p, message);
+  return hopper::check_strides(kAttention, p, message);
 }
 
 Numerics numerics(const OpParams* op) {
@@ -208,17 +139,11 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                          Launch* launch) {
   if (const KernelStatus s = check_attention_pointers(kAttention, p, message); s != KernelStatus::kOk)
     return s;
-  const Alignment pointers[] = {{"q", p.q, 16},
-                                {"k", p.k, 16},
-                                {"v", p.v, 16},
-                                {"out", p.out, 16},
-                                {"workspace", context.workspace, 16}};
+  const Alignment pointers[] = {{"q", p.q, 16}, {"k", p.k, 16}, {"v", p.v, 16}, {"out", p.out, 16}};
   if (const KernelStatus s = check_alignment(kAttention, pointers, message); s != KernelStatus::kOk) return s;
-  const std::size_t needed = workspace_bytes_of(instance, p);
-  if (context.workspace == nullptr || context.workspace_bytes < needed) {
-    return refuse(message, KernelStatus::kBadArgument,
-                  "sm90_prefill: workspace of %zu bytes required, given %zu", needed,
-                  context.workspace_bytes);
+  const std::size_t bytes = workspace_bytes_of(instance, p);
+  if (const KernelStatus s = check_workspace(kAttention, bytes, context, message); s != KernelStatus::kOk) {
+    return s;
   }
   const int heads = heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
   const int tokens = instance.block_m / heads;
@@ -257,14 +182,14 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   k.lse_stride_head = p.lse_stride_head;
 
   Maps& maps = launch->maps;
-  if (!encode_q_map(&maps.q, p, heads, tokens) ||
+  if (!hopper::encode_q_map(&maps.q, p, heads, tokens) ||
       !encode_kv_maps(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token,
                       p.k_stride_head) ||
       !encode_kv_maps(&maps.v, &k.v_rows, instance, p, p.v, p.v_stride_block, p.v_stride_token,
                       p.v_stride_head) ||
       !hopper::encode_row_window_map(&maps.v_row, p.dtype_v, p.v != nullptr ? p.v : p.q,
-                                     p.v_stride_token * dtype_size(p.dtype_v), row_chunks_of(p, k.v_rows), 1,
-                                     1)) {
+                                     p.v_stride_token * dtype_size(p.dtype_v),
+                                     hopper::row_chunks_of(p, k.v_rows), 1, 1)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 

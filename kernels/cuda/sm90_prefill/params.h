@@ -8,8 +8,13 @@
 #include <cstdint>
 
 #include "kernels/contract/hd.h"
+#include "kernels/cuda/common/divisor.h"
+#include "kernels/cuda/common/kv_rows.h"
 
 namespace attnbench::sm90_prefill {
+
+using hopper::kFar;
+using hopper::KvRows;
 
 /// Rows of one sequence that one block computes, for one head tile. Tokens count from the tile's first unless
 /// said.
@@ -91,34 +96,6 @@ struct SeqArrays {
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;
   const int32_t* seqused_k;
-};
-
-/// Division of numbers below 2^31 by a divisor that the host knows, as multiplication by its reciprocal:
-/// 2^(31 + bits) / divisor, rounded up, with bits = log2(divisor) rounded up; the error stays below one part
-/// in 2^31.
-struct Divisor {
-  uint32_t factor;
-  uint32_t shift;
-
-  Divisor() = default;
-  explicit Divisor(uint32_t divisor) {
-    uint32_t bits = 0;
-    while (uint64_t{1} << bits < divisor) ++bits;
-    shift = 31 + bits;
-    factor = static_cast<uint32_t>(((uint64_t{1} << shift) + divisor - 1) / divisor);
-  }
-
-#ifdef __CUDACC__
-  __device__ __forceinline__ int32_t quotient(int32_t n) const {
-    return static_cast<int32_t>(static_cast<uint64_t>(static_cast<uint32_t>(n)) * factor >> shift);
-  }
-#endif
-};
-
-/// Where rows of K or of V lie, in units of a row (token stride) and of a chunk of 64 channels.
-struct KvRows {
-  int32_t block_rows;   ///< paged: rows from one block of the pool to the next
-  int32_t head_chunks;  ///< chunks from one head to the next
 };
 
 /// Warp of the producers' warpgroup that draws work.

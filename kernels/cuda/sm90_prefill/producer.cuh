@@ -2,7 +2,7 @@
 // filled by the copy engine.
 #pragma once
 
-#include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/common/row_map.cuh"
 #include "kernels/cuda/sm90_prefill/scheduler.cuh"
 #include "kernels/cuda/sm90_prefill/shape.cuh"
 
@@ -16,11 +16,11 @@ struct KvBox {
   int32_t left;
 };
 
-/// Page numbers of one sequence: those of a window of as many KV blocks as never have more than 32 pages,
+/// The pages of one sequence from its last key back: those of a window of as many KV blocks as never have more than 32 pages,
 /// page i in lane i % 32; and of the window before, which comes next, fetched a window ahead.
-class PageWindow {
+class PagesBefore {
  public:
-  __device__ __forceinline__ PageWindow(const KernelParams& p, int lane) : p_(p), lane_(lane) {}
+  __device__ __forceinline__ PagesBefore(const KernelParams& p, int lane) : p_(p), lane_(lane) {}
 
   /// Begins a sequence, row `b` of the block table, with `window`.
   __device__ __forceinline__ void begin(int32_t b, int32_t k_len, int window, int block_n) {
@@ -46,10 +46,9 @@ class PageWindow {
  private:
   /// None past the sequence's last block.
   __device__ __forceinline__ int32_t fetch(int32_t b, int32_t k_len, int window, int block_n) const {
-    const int32_t first = p_.by_block_size.quotient((window << p_.window_shift) * block_n);
+    const int32_t first = p_.by_block_size.divide((window << p_.window_shift) * block_n);
     const int32_t page = first + ((lane_ - first) & 31);
-    return page <= p_.by_block_size.quotient(k_len - 1) ? p_.block_table[b * p_.block_table_stride + page]
-                                                        : 0;
+    return page <= p_.by_block_size.divide(k_len - 1) ? p_.block_table[b * p_.block_table_stride + page] : 0;
   }
 
   const KernelParams& p_;
@@ -123,19 +122,20 @@ class KvLoader {
     const int row = n * kShape.block_n + lane_row_;
     if (p_.block_table == nullptr) return {0, kv_base + row, left};
     pages_.move_to(n >> p_.window_shift);
-    const int32_t page = p_.by_block_size.quotient(row);
+    const int32_t page = p_.by_block_size.divide(row);
     return {pages_.block_of(page), row - page * p_.block_size, left};
   }
 
   __device__ __forceinline__ void load_k(const KvBox& box, int expired, int kv_head) {
-    smem_.k_empty[k_.stage()].wait(k_.parity() ^ 1);  // a fresh ring is empty
-    copy<false>(smem_.k[k_.stage()], maps_.k, p_.k_rows, kv_head, box, expired, smem_.k_full[k_.stage()]);
+    smem_.k_ring.await_empty(k_);  // a fresh ring is empty
+    copy<false>(smem_.k[k_.stage()], maps_.k, p_.k_rows, kv_head, box, expired,
+                smem_.k_ring.full[k_.stage()]);
     k_.advance();
   }
 
   __device__ __forceinline__ void load_v(const KvBox& box, int expired, int kv_head) {
-    smem_.v_empty[v_.stage()].wait(v_.parity() ^ 1);
-    copy<true>(smem_.v[v_.stage()], maps_.v, p_.v_rows, kv_head, box, expired, smem_.v_full[v_.stage()]);
+    smem_.v_ring.await_empty(v_);
+    copy<true>(smem_.v[v_.stage()], maps_.v, p_.v_rows, kv_head, box, expired, smem_.v_ring.full[v_.stage()]);
     v_.advance();
   }
 
@@ -146,12 +146,13 @@ class KvLoader {
                                        const KvBox& box, int expired, hopper::Mbarrier& full) const {
     if (lane_ == 0) full.arrive_expecting(D::kKvBytes);
     __syncwarp();
-    const int32_t lane_row = box.block * rows.block_rows + box.row;
-    const int32_t chunk = kv_head * rows.head_chunks;
+    const hopper::RowMap window{maps.window, rows};
+    const int32_t lane_row = window.row_of(box.block, box.row);
+    const int32_t chunk = window.chunk_of(kv_head);
     const int32_t box_bytes = p_.box_rows / hopper::kGroupRows * D::kKvGroupBytes;
     const bool issues = hopper::elect_lane();
     if (__builtin_expect(box.left < kShape.block_n || (kMayExpire && expired > 0), 0)) {
-      copy_groups<kIsV>(tile, maps, lane_row, box.left, expired, chunk, issues, full);
+      copy_groups<kIsV>(tile, window, lane_row, box.left, expired, chunk, issues, full);
       return;
     }
     if (p_.box_rows == kShape.block_n) {
@@ -171,7 +172,7 @@ class KvLoader {
 
   /// Copies a tile in which the sequence ends, or the keys that its queries see begin.
   template <bool kIsV>
-  __device__ __forceinline__ void copy_groups(uint8_t* tile, const KvMaps& maps, int32_t lane_row,
+  __device__ __forceinline__ void copy_groups(uint8_t* tile, const hopper::RowMap& window, int32_t lane_row,
                                               int32_t left, int32_t expired, int32_t chunk, bool issues,
                                               hopper::Mbarrier& full) const {
 #pragma unroll 1
@@ -185,13 +186,12 @@ class KvLoader {
         if (kIsV && kMayExpire && lead > 0 && left < hopper::kGroupRows) {
           copy_rows(tile, row, left, expired, chunk, issues, full);
         } else if (kIsV && kMayExpire && lead > 0) {
-          if (issues) hopper::tma_load(tile, maps.window, {0, -lead, chunk, row + lead, 0}, full);
+          if (issues) window.load_behind(tile, chunk, row, lead, full);
         } else if (issues) {
           // An expired group arrives as zeros, wherever its row is.
           const int32_t valid =
               kMayExpire && expired >= hopper::kGroupRows ? 0 : max(0, min(left, hopper::kGroupRows));
-          hopper::tma_load(tile, maps.window,
-                           {0, hopper::kRowBound - valid, chunk, row + valid, hopper::kRowBound}, full);
+          window.load(tile, chunk, row, valid, full);
         }
         tile += D::kKvGroupBytes;
         row += hopper::kGroupRows;
@@ -205,15 +205,15 @@ class KvLoader {
   /// zeros.
   __device__ __forceinline__ void copy_rows(uint8_t* group, int32_t row, int32_t left, int32_t expired,
                                             int32_t chunk, bool issues, hopper::Mbarrier& full) const {
+    const hopper::RowMap chunk_of_row{maps_.v_row, p_.v_rows};
 #pragma unroll 1
     for (int r = 0; r < hopper::kGroupRows; ++r) {
       const int32_t valid = r >= expired && r < left ? 1 : 0;
 #pragma unroll 1
       for (int c = 0; c < D::kChunks; ++c) {
         if (issues) {
-          hopper::tma_load(group + c * D::kAtomBytes + r * hopper::kChunkBytes, maps_.v_row,
-                           {0, hopper::kRowBound - valid, chunk + c, row + r + valid, hopper::kRowBound},
-                           full);
+          chunk_of_row.load(group + c * D::kAtomBytes + r * hopper::kChunkBytes, chunk + c, row + r, valid,
+                            full);
         }
       }
     }
@@ -227,7 +227,7 @@ class KvLoader {
   const int lane_row_;  ///< of this lane's copy in the tile
   hopper::RingPlace<kKStages> k_;
   hopper::RingPlace<D::kVStages> v_;
-  PageWindow pages_;
+  PagesBefore pages_;
 };
 
 /// The warp that draws work, when the first producer warp comes near the end of the tile before.
@@ -265,11 +265,11 @@ __device__ __forceinline__ void produce(const Maps& maps, const KernelParams& p,
 
   for (uint32_t parity = 0;; parity ^= 1) {
     // The item is written before the arrival that publishes it, and after its stage's last readers arrived.
-    smem.q_empty[q.stage()].wait(q.parity() ^ 1);
+    smem.q_ring.await_empty(q);
     smem.next_full.wait(parity);
     const WorkItem item = take_item(smem.next_item, lane);
     const bool sees_keys = item.n_begin < item.n_end;
-    hopper::Mbarrier& full = smem.q_full[q.stage()];
+    hopper::Mbarrier& full = smem.q_ring.full[q.stage()];
     if (lane == 0) {
       smem.item[q.stage()] = item;
       if (sees_keys) {
@@ -290,7 +290,7 @@ __device__ __forceinline__ void produce(const Maps& maps, const KernelParams& p,
     if (item.head < 0) break;
     q.advance();
     loader.load(item.n_begin, item.n_end, item.k_len, item.expired, item.kv_base,
-                p.by_head_tiles_per_kv_head.quotient(item.head), [&] {
+                p.by_head_tiles_per_kv_head.divide(item.head), [&] {
                   if (lane == 0) smem.next_empty.arrive();
                 });
   }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/contract/dtype.h"
-#include "kernels/cuda/common/mbarrier.cuh"
+#include "kernels/cuda/common/ring.cuh"
 #include "kernels/cuda/common/tensor_map.h"
 #include "kernels/cuda/sm90_prefill/few_sequences.cuh"
 #include "kernels/cuda/sm90_prefill/instances.h"
@@ -113,9 +113,9 @@ struct alignas(1024) SharedMemory {
   TileRows rows[D::kConsumerWarps][2];  ///< each warp's own: of the tiles it works on, until they are stored
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
   hopper::Mbarrier next_full, next_empty;
-  hopper::Mbarrier q_full[kShape.q_stages], q_empty[kShape.q_stages];
-  hopper::Mbarrier k_full[kKStages], k_empty[kKStages];
-  hopper::Mbarrier v_full[D::kVStages], v_empty[D::kVStages];
+  hopper::Ring<kShape.q_stages> q_ring;
+  hopper::Ring<kKStages> k_ring;
+  hopper::Ring<D::kVStages> v_ring;
 
   /// Zeroes the rows of Q from `used` on, which no copy writes. Left as they were they may be NaN, and then
   /// every block of keys is weighed twice. All threads; products see it behind a barrier of the block.
@@ -135,18 +135,9 @@ struct alignas(1024) SharedMemory {
   __device__ void init_barriers() {
     next_full.init(1);
     next_empty.init(1);
-    for (int i = 0; i < kShape.q_stages; ++i) {
-      q_full[i].init(1);
-      q_empty[i].init(D::kConsumerWarps);
-    }
-    for (int i = 0; i < kKStages; ++i) {
-      k_full[i].init(1);
-      k_empty[i].init(D::kConsumerWarps);
-    }
-    for (int i = 0; i < D::kVStages; ++i) {
-      v_full[i].init(1);
-      v_empty[i].init(D::kConsumerWarps);
-    }
+    for (int i = 0; i < kShape.q_stages; ++i) q_ring.init(i, D::kConsumerWarps);
+    for (int i = 0; i < kKStages; ++i) k_ring.init(i, D::kConsumerWarps);
+    for (int i = 0; i < D::kVStages; ++i) v_ring.init(i, D::kConsumerWarps);
   }
 };
 

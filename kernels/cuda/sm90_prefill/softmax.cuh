@@ -8,20 +8,13 @@
 #include <cuda_runtime.h>
 
 #include "kernels/common/score.h"
-#include "kernels/cuda/common/registers.cuh"
+#include "kernels/cuda/common/score.cuh"
 
 namespace attnbench::sm90_prefill {
 
 /// Key of s[i] within the KV block, without the lane's part; a constant once loops are unrolled.
 __device__ constexpr int key_of(int i) { return 8 * (i / 4) + i % 2; }
 __device__ constexpr int row_of(int i) { return i / 2 % 2; }
-
-/// Reduces over the four lanes that share a row.
-template <class Operation>
-__device__ __forceinline__ float quad_reduce(float x, Operation op) {
-  x = op(x, __shfl_xor_sync(~0u, x, 1));
-  return op(x, __shfl_xor_sync(~0u, x, 2));
-}
 
 /// Keeps keys below end[h] (relative to the block, lane's part taken off), by selection: what is masked may
 /// be NaN.
@@ -38,18 +31,8 @@ __device__ __forceinline__ void mask_before(float (&s)[kCount], const int (&begi
   for (int i = 0; i < kCount; ++i) s[i] = key_of(i) >= begin[row_of(i)] ? s[i] : -INFINITY;
 }
 
-/// s := tanh(s * softmax_scale / softcap), by way of exponential and reciprocal: tanh.approx is 2^-11 off,
-/// which a cap of 50 would turn into 2 % of a weight. `factor` = 2 log2(e) softmax_scale / softcap.
-template <int kCount>
-__device__ __forceinline__ void apply_tanh(float (&s)[kCount], float factor) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    s[i] = fmaf(-2.0f, hopper::reciprocal_approx(hopper::exp2_approx(s[i] * factor) + 1.0f), 1.0f);
-  }
-}
-
 /// Which keys of a KV block rows see, from its first on.
-struct SeenKeys {
+struct BlockKeys {
   int end[2];     ///< of this thread's rows, lane's part taken off
   int all_until;  ///< what all rows of the warp see; the same in all lanes
   int until;      ///< what some row of the warp sees
@@ -73,7 +56,7 @@ struct OnlineSoftmax {
   /// sees costs nothing, as it is half of a causal tile's first block. Scores are masked here.
   template <DType kType, int kCount>
   __device__ __forceinline__ void begin(uint32_t (&weights)[kCount / 8][4], float (&s)[kCount], float factor,
-                                        const SeenKeys& seen) {
+                                        const BlockKeys& seen) {
     float block_max[2][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
 #pragma unroll
     for (int g = 0; g < kCount; g += kGroup) {
@@ -92,8 +75,8 @@ struct OnlineSoftmax {
     float usable[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float block =
-          quad_reduce(fmaxf(block_max[h][0], block_max[h][1]), [](float a, float b) { return fmaxf(a, b); });
+      const float block = hopper::quad_reduce(fmaxf(block_max[h][0], block_max[h][1]),
+                                              [](float a, float b) { return fmaxf(a, b); });
       offset[h] = -(block * factor);
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
     }
@@ -150,7 +133,7 @@ struct OnlineSoftmax {
                                          const float (&sink)[2]) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float total = quad_reduce(sum[h], [](float a, float b) { return a + b; });
+      float total = hopper::quad_reduce(sum[h], [](float a, float b) { return a + b; });
       if (sink[h] != -INFINITY) total += hopper::exp2_approx(fmaf(sink[h], kLog2E, offset[h]));
       const bool empty = total == 0.0f;  // the key of the reference alone weighs 1; NaN stays NaN
       normaliser[h] = empty ? 0.0f : hopper::reciprocal_approx(total);
@@ -195,9 +178,10 @@ struct OnlineSoftmax {
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float block =
-          quad_reduce(fmaxf(block_max[h][0], block_max[h][1]), [](float a, float b) { return fmaxf(a, b); });
-      const bool moves = quad_reduce(heavy[h] ? 1.0f : 0.0f, [](float a, float b) { return a + b; }) > 0.0f;
+      const float block = hopper::quad_reduce(fmaxf(block_max[h][0], block_max[h][1]),
+                                              [](float a, float b) { return fmaxf(a, b); });
+      const bool moves =
+          hopper::quad_reduce(heavy[h] ? 1.0f : 0.0f, [](float a, float b) { return a + b; }) > 0.0f;
       const float previous = offset[h];
       if (moves) offset[h] = fminf(previous, -(block * factor));
       // No key seen yet: all weights become 2^-inf = 0, not 2^(inf - inf).

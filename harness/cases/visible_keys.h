@@ -1,0 +1,41 @@
+// The harness's one rule of which keys a query sees. The reference and the kernels have their own.
+#pragma once
+
+#include <cstdint>
+
+#include "harness/config/case_params.h"
+
+namespace attnbench {
+
+/// Keys [begin, end) of one sequence; begin <= end.
+struct KeyRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+  bool empty() const { return begin == end; }
+  bool contains(int64_t key) const { return key >= begin && key < end; }
+};
+
+/// A causal mask or a window; -1: no bound on that side.
+struct Mask {
+  bool causal = false;
+  int64_t window_left = -1;
+  int64_t window_right = -1;
+};
+inline Mask mask_of(const CaseParams& p) { return {p.causal, p.window_left, p.window_right}; }
+
+/// Keys that some query of `first` .. `last` sees, of a sequence with q queries and k keys. The last query
+/// stands at the last key (bottom-right aligned).
+KeyRange visible_keys(const Mask& mask, int64_t q, int64_t k, int64_t first, int64_t last);
+/// Those of one query.
+inline KeyRange visible_keys(const Mask& mask, int64_t q, int64_t k, int64_t i) {
+  return visible_keys(mask, q, k, i, i);
+}
+
+/// Keys that at least one query sees; {k, k} where there is no query.
+KeyRange visible_keys_union(const Mask& mask, int64_t q, int64_t k);
+
+/// Visible pairs of one sequence and head: sum over queries of the visible keys. Exact, closed form.
+int64_t visible_pairs(const Mask& mask, int64_t q, int64_t k);
+
+}  // namespace attnbench

@@ -1,0 +1,192 @@
+#include "harness/cli/case_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <iterator>
+#include <regex>
+#include <set>
+#include <unordered_set>
+
+#include "harness/cli/common.h"
+#include "harness/cli/usage_error.h"
+#include "harness/config/keys.h"
+#include "harness/config/sweep_file.h"
+
+namespace attnbench::cli {
+namespace {
+
+bool is_mapping(const std::string& text) { return !text.empty() && text.front() == '{'; }
+
+/// Keeps the cases with one of these ids, in the order of the file.
+void keep_ids(const std::vector<std::string>& ids, Cases& cases) {
+  std::vector<std::string> known;
+  for (const Case& c : cases.cases) known.push_back(c.id);
+  std::unordered_set<std::string> wanted;
+  for (const std::string& id : ids) {
+    const std::string parent = id.substr(0, id.rfind('/'));
+    if (std::find(known.begin(), known.end(), id) != known.end()) {
+      wanted.insert(id);
+    } else if (std::find(known.begin(), known.end(), parent) != known.end()) {
+      wanted.insert(parent);
+      const std::string kernel = id.substr(parent.size() + 1);
+      if (!cases.kernel.empty() && cases.kernel != kernel) {
+        throw UsageError(
+            fmt::format("--case names two kernels, {} and {}: give ids alone and choose with --kernel",
+                        cases.kernel, kernel));
+      }
+      cases.kernel = kernel;
+    } else {
+      throw UsageError(fmt::format("--case {}: no case has this id; {}attnbench list prints them", id,
+                                   did_you_mean(id, known)));
+    }
+  }
+  std::erase_if(cases.cases, [&](const Case& c) { return !wanted.count(c.id); });
+}
+
+/// A sweep that nobody gave a batch would measure empty launches, and pass.
+void require_batch(const Sweep& sweep) {
+  const auto is_batch = [](const Setting& s) { return s.key == "batch"; };
+  const auto sets_it = [&](const std::vector<Setting>& settings) {
+    return std::any_of(settings.begin(), settings.end(), is_batch);
+  };
+  if (sets_it(sweep.fixed)) return;
+  for (const Axis& axis : sweep.axes) {
+    if (sets_it(axis.points[0])) return;
+  }
+  throw ConfigError(
+      fmt::format("{}: error: key 'batch' is missing in sweep '{}': lengths of its sequences, such as 4q512 "
+                  "(an empty batch is 0q0)",
+                  sweep.place, sweep.name));
+}
+
+std::string check_text(const SweepFile& file) {
+  return file.check.empty() ? "sampled" : fmt::format("{}", fmt::join(file.check, ","));
+}
+
+/// One run checks all its cases alike: the words of the files, where they mean the same.
+void take_check(const std::string& path, const SweepFile& file, const std::string& first_path,
+                const SweepFile& first, Cases& out) {
+  if (out.check.empty()) out.check = file.check;
+  const auto meaning = [](const SweepFile& f) {
+    std::set<std::string> words(f.check.begin(), f.check.end());
+    if (!words.count("full") && !words.count("off")) words.insert("sampled");
+    return words;
+  };
+  if (meaning(file) == meaning(first) || !out.check_conflict.empty()) return;
+  out.check_conflict =
+      fmt::format("{} is checked {}, {} {}", first_path, check_text(first), path, check_text(file));
+}
+
+/// Says which keys of a single case make no difference to it. In a file, whose axes cross, that is no slip.
+void note_keys_without_use(const Sweep& sweep) {
+  if (!sweep.axes.empty()) return;
+  const CaseParams defaults;
+  CaseParams params;
+  for (const Setting& s : sweep.fixed) s.apply(params);
+  for (const SweepKey& key : sweep_keys()) {
+    if (key.applies(params) || key.text(params) == key.text(defaults)) continue;
+    std::cerr << fmt::format(
+        "attnbench: note: --case: '{}: {}' does not apply to this case and changes nothing\n", key.name,
+        key.text(params));
+  }
+}
+
+}  // namespace
+
+void CaseOptions::add(CLI::App& command) {
+  command.add_option("config", configs, "YAML sweep files (format: configs/README.md)")->type_name("CONFIG");
+  command
+      .add_option("--case", chosen,
+                  "One case: its id (or id/kernel) in CONFIG, or a mapping of its own: "
+                  "'{kv: paged, batch: 8q1s4k}'. May be repeated")
+      ->type_name("ID|YAML")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);  // a file may follow
+  command
+      .add_option("--set", overrides,
+                  "Replace a key in every sweep: --set dtype=fp16, --set 'block_size=[16, 64]'")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);  // a file may follow
+  command.add_option("--seed", seed, "Seed of all values and drawn lengths; overrides the file's")
+      ->type_name("N")
+      ->check([](const std::string& text) {  // CLI11 would take -1 for the largest number
+        const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+        uint64_t n = 0;
+        const bool fits =
+            digits && std::from_chars(text.data(), text.data() + text.size(), n).ec == std::errc();
+        return fits ? "" : fmt::format("a whole number from 0 to {} required, given '{}'", UINT64_MAX, text);
+      });
+  command
+      .add_option("--filter", filter,
+                  "Only cases whose id matches this regular expression (ECMAScript, anywhere)")
+      ->type_name("REGEX");
+}
+
+Cases load_cases(const CaseOptions& o) {
+  std::vector<std::string> ids;
+  std::copy_if(o.chosen.begin(), o.chosen.end(), std::back_inserter(ids),
+               [](const auto& s) { return !is_mapping(s); });
+  if (o.configs.empty() && !ids.empty()) {
+    throw UsageError(fmt::format(
+        "--case {}: this is an id, which needs the CONFIG that it is of; a case of its own is a mapping in "
+        "braces: --case '{{batch: 4q512}}'",
+        ids.front()));
+  }
+  if (o.configs.empty() && o.chosen.empty()) {
+    throw UsageError(
+        "nothing to run: give a CONFIG file, such as configs/quickstart.yaml, or --case '{batch: 4q512}'");
+  }
+  Cases out;
+  std::unordered_set<std::string> seen;
+  const auto take = [&](const SweepFile& file) {
+    out.name += (out.name.empty() ? "" : "+") + file.name;
+    for (const Sweep& sweep : file.sweeps) require_batch(sweep);
+    Expansion e = expand(file);
+    out.duplicates += e.duplicates;
+    out.excluded += e.excluded;
+    out.cover.add(e.cover);
+    for (Case& c : e.cases) {
+      if (seen.insert(c.id).second) {
+        out.cases.push_back(std::move(c));
+      } else {
+        ++out.duplicates;
+      }
+    }
+  };
+  std::optional<SweepFile> first;
+  for (const std::string& path : o.configs) {
+    SweepFile file = load_sweep_file(path, o.overrides, o.seed);
+    take(file);
+    if (!first) first = file;
+    take_check(path, file, o.configs.front(), *first, out);
+  }
+  if (!ids.empty()) keep_ids(ids, out);
+  for (const std::string& text : o.chosen) {
+    if (!is_mapping(text)) continue;
+    const SweepFile file = parse_inline_case(text, o.overrides, o.seed);
+    take(file);
+    note_keys_without_use(file.sweeps.front());
+  }
+  if (!o.filter.empty()) {
+    try {
+      const std::regex re(o.filter);
+      const auto dropped = std::remove_if(out.cases.begin(), out.cases.end(),
+                                          [&](const Case& c) { return !std::regex_search(c.id, re); });
+      out.filtered = out.cases.end() - dropped;
+      out.cases.erase(dropped, out.cases.end());
+    } catch (const std::regex_error& e) {
+      throw UsageError(fmt::format("--filter '{}' is not a regular expression: {}", o.filter, e.what()));
+    }
+  }
+  return out;
+}
+
+}  // namespace attnbench::cli

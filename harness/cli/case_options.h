@@ -1,0 +1,43 @@
+// Which cases: options that several subcommands share.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/cases/case.h"
+
+namespace CLI {
+class App;
+}
+
+namespace attnbench::cli {
+
+/// CONFIG..., --case, --set, --seed, --filter.
+struct CaseOptions {
+  std::vector<std::string> configs;
+  std::vector<std::string> chosen;  ///< --case: inline mappings, and ids of cases of the configs
+  std::vector<std::string> overrides;
+  std::optional<uint64_t> seed;
+  std::string filter;
+
+  void add(CLI::App& command);
+};
+
+struct Cases {
+  std::string name;    ///< of the configuration(s)
+  std::string kernel;  ///< when --case was "id/kernel"
+  std::vector<Case> cases;
+  std::vector<std::string> check;  ///< of the file, or of the files, where they agree
+  std::string check_conflict;      ///< which files do not; empty where all do
+  int64_t duplicates = 0;
+  int64_t excluded = 0;
+  CoverCounts cover;
+  int64_t filtered = 0;
+};
+
+/// Loads, expands and filters. Throws ConfigError, UsageError.
+Cases load_cases(const CaseOptions& options);
+
+}  // namespace attnbench::cli

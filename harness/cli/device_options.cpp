@@ -1,0 +1,72 @@
+#include "harness/cli/device_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iostream>
+#include <set>
+
+#include "harness/cli/common.h"
+#include "harness/cli/usage_error.h"
+
+namespace attnbench::cli {
+
+std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads, bool quiet) {
+  if (name != "auto") {
+    try {
+      return open_device(name, threads);
+    } catch (const DeviceError& e) {
+      throw UsageError(fmt::format("--device {}: {}", name, e.what()));
+    }
+  }
+  return open_device(chosen_devices(name, quiet).front(), threads);
+}
+
+std::vector<std::string> chosen_devices(const std::string& name, bool quiet) {
+  if (name != "auto" && name != "all") return {name == "cuda" ? "cuda:0" : name};
+  const DeviceProbe probe = probe_devices();
+  if (name == "all") {
+    if (probe.cuda_devices == 0) throw UsageError("--device all: " + probe.cuda_reason);
+    std::vector<std::string> names;
+    for (int i = 0; i < probe.cuda_devices; ++i) names.push_back(fmt::format("cuda:{}", i));
+    return names;
+  }
+  if (probe.cuda_devices > 0) return {"cuda:0"};
+  if (!quiet) std::cerr << "device auto: cpu (" << probe.cuda_reason << ")\n";
+  return {"cpu"};
+}
+
+void check_kernel_names(const std::vector<std::string>& names, KernelTable table) {
+  std::set<std::string> known;
+  for (const Kernel* k : table) known.insert(k->name);
+  const std::vector<std::string> list(known.begin(), known.end());
+  const bool cuda =
+      std::any_of(table.begin(), table.end(), [](const Kernel* k) { return k->device == DeviceKind::kCuda; });
+  for (const std::string& name : names) {
+    if (!known.count(name)) {
+      throw UsageError(fmt::format("--kernel {}: no such kernel; {}there are {}{}", name,
+                                   did_you_mean(name, list), fmt::join(list, ", "),
+                                   cuda ? "" : " (this program was built without CUDA)"));
+    }
+  }
+}
+
+std::string device_for(const std::string& device, const std::vector<std::string>& names, KernelTable table) {
+  if (device != "auto" || names.empty()) return device;
+  std::set<DeviceKind> kinds;
+  for (const Kernel* k : table) {
+    if (std::find(names.begin(), names.end(), k->name) != names.end()) kinds.insert(k->device);
+  }
+  if (kinds == std::set{DeviceKind::kCpu}) return "cpu";
+  if (kinds == std::set{DeviceKind::kCuda}) {
+    const DeviceProbe probe = probe_devices();
+    if (probe.cuda_devices == 0) {
+      throw UsageError(fmt::format("--kernel {}: {} a GPU: {}", fmt::join(names, ", "),
+                                   names.size() == 1 ? "it needs" : "they need", probe.cuda_reason));
+    }
+  }
+  return device;
+}
+
+}  // namespace attnbench::cli

@@ -1,0 +1,172 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/common.h"
+#include "harness/cli/gate.h"
+#include "harness/cli/plugins.h"
+
+namespace attnbench::cli {
+namespace {
+
+/// A short kernel's time has a spread of a tenth and takes a tenth of a millisecond to sample.
+constexpr const char* kMaxSamples = "1000";
+
+/// What is compared with what, and what is written.
+void add_sides(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
+  command.add_option("--baseline", o->baseline, "Results to compare with")
+      ->check(has_a_name)
+      ->type_name("FILE");
+  command
+      .add_option("--against", o->against,
+                  "Compare with another build of this program, run here in turns (base new new base)")
+      ->type_name("PROGRAM");
+  command
+      .add_option("--against-kernel", o->against_kernel,
+                  "Compare --kernel NEW with this kernel on the same cases, in turns")
+      ->type_name("NAME");
+  command
+      .add_option(
+          "--against-plugin", o->against_plugin,
+          "Compare --plugin NEW with this build of it, in turns; without --kernel, their kernels alone")
+      ->type_name("FILE");
+  command.add_flag("--update-baseline", o->update_baseline, "Write the new results to --baseline");
+  command.add_flag(
+      "--calibrate", o->calibrate,
+      "Learn the noise between equal runs on this machine, and store it where later gates find it");
+}
+
+/// How many runs it takes.
+void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
+  command.add_option("--pairs", o->pairs, "Pairs of runs that --calibrate makes (default 5)")
+      ->type_name("N")
+      ->check(CLI::Range(2, 1000));
+  command.add_option("--runs", o->runs, "Runs that --update-baseline makes and pools (default 16)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
+  command
+      .add_option("--reruns", o->reruns,
+                  "Rounds of reruns of undecided cases (default 12; against a stored baseline of a CPU 4)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 100));
+  command
+      .add_option(
+          "--rerun-whole", o->whole_s,
+          "Reruns repeat all cases where the first run took at most S seconds, since what ran before a "
+          "case shows in its time; else, and with 0, only undecided cases (default 120)")
+      ->type_name("S")
+      ->check(number_in(0.0, 1e6));
+}
+
+/// Options that go on to `run` as they are.
+void add_forwarded(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
+  for (const auto& [name, type, help] :
+       std::vector<std::array<const char*, 3>>{{"--device", "DEVICE", "As of run"},
+                                               {"--check", "MODE", "As of run"},
+                                               {"--cache", "MODE", "As of run"},
+                                               {"--min-time", "S", "As of run"},
+                                               {"--max-samples", "N", "As of run"},
+                                               {"--threads", "N", "As of run"},
+                                               {"--timeout", "S", "As of run"}}) {
+    command
+        .add_option_function<std::string>(
+            name,
+            [o, option = std::string(name)](const std::string& v) {
+              o->forwarded.insert(o->forwarded.end(), {option, v});
+            },
+            help)
+        ->type_name(type);
+  }
+  for (const char* name : {"--graph", "--no-ceilings", "--in-process"}) {
+    command.add_flag_callback(
+        name, [o, option = std::string(name)] { o->forwarded.push_back(option); }, "As of run");
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> run_arguments(const GateOptions& o, const std::vector<std::string>& kernels) {
+  std::vector<std::string> args = o.cases.configs;
+  const auto add = [&](const char* name, const std::vector<std::string>& values) {
+    for (const std::string& v : values) args.insert(args.end(), {name, v});
+  };
+  add("--case", o.cases.chosen);
+  add("--set", o.cases.overrides);
+  if (o.cases.seed) add("--seed", {std::to_string(*o.cases.seed)});
+  if (!o.cases.filter.empty()) add("--filter", {o.cases.filter});
+  add("--kernel", kernels);
+  add("--plugin", o.plugins);
+  args.insert(args.end(), o.forwarded.begin(), o.forwarded.end());
+  const bool limited =
+      std::find(o.forwarded.begin(), o.forwarded.end(), "--max-samples") != o.forwarded.end();
+  if (!o.no_time && !limited) add("--max-samples", {kMaxSamples});
+  if (o.no_time) args.push_back("--no-time");
+  return args;
+}
+
+std::string noise_path(const GateOptions& o) {
+  if (!o.compare.noise.empty()) return o.compare.noise;
+  if (o.baseline.empty()) return "";
+  std::filesystem::path path = o.baseline;
+  return path.replace_extension(".noise.json").string();
+}
+
+void add_gate(CLI::App& app, Program& program) {
+  auto* command =
+      app.add_subcommand("gate", "Run, compare with a baseline, run again what is undecided: for CI");
+  auto o = std::make_shared<GateOptions>();
+  o->cases.add(*command);
+  add_sides(*command, o);
+  add_counts(*command, o);
+  o->compare.add(*command);
+  command->add_option("--kernel", o->kernels, "Only this kernel; may be repeated")
+      ->type_name("NAME")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);  // a file may follow
+  add_plugin_option(*command, program);
+  add_forwarded(*command, o);
+  command->add_flag("--no-time", o->no_time,
+                    "Right or wrong only: nothing is timed, any machine's baseline will do");
+  command->add_option("-o,--out", o->out, "Folder of the runs and reports (default: results/runs/DATE-gate)")
+      ->check(has_a_name)
+      ->type_name("DIR");
+  command
+      ->add_option(
+          "--format", o->formats,
+          "Beside the text and compare.json: md, junit (files), github (annotations; on by itself where "
+          "GITHUB_ACTIONS is true)")
+      ->type_name("LIST")
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->check(CLI::IsMember({"md", "json", "junit", "github"}));
+  command->add_flag("-q,--quiet", o->quiet, "No progress");
+  command->footer(
+      "Compares as attnbench compare does (midmeans; see its --help).\n"
+      "Examples:\n"
+      "  attnbench gate configs/ci.yaml --baseline ci.json --update-baseline\n"
+      "  attnbench gate configs/ci.yaml --baseline ci.json --calibrate --pairs 10\n"
+      "  attnbench gate configs/ci.yaml --baseline ci.json --format junit,md\n"
+      "  attnbench gate configs/ci.yaml --against ../base/build/attnbench --min-effect 5\n"
+      "  attnbench gate configs/ci.yaml --kernel new --against-kernel old\n"
+      "  attnbench gate configs/ci.yaml --plugin ./mine.so --against-plugin base/mine.so\n"
+      "Exit codes: 0 none slower, 1 incorrect or missing, 2 usage or another machine's baseline, 3 slower,\n"
+      "  4 inconclusive, 5 crash, 6 nothing ran.");
+  command->callback([=, &program] {
+    program.chosen = [=, &program] {
+      o->plugins = program.plugin_files;
+      try {
+        return gate(*o, program);
+      } catch (const GateStop& stop) {
+        return stop.exit_code;
+      }
+    };
+  });
+}
+
+}  // namespace attnbench::cli

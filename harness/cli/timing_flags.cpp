@@ -1,0 +1,41 @@
+#include "harness/cli/timing_flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "harness/cli/common.h"
+
+namespace attnbench::cli {
+
+void TimingFlags::add(CLI::App& command) {
+  command
+      .add_option(
+          "--cache", cache,
+          "Cache before each timed launch: cold (default), cold_code: the instruction caches too (GPU "
+          "only), hot, or rotate: copies of the tensors in turns, together three caches or more")
+      ->check(CLI::IsMember({"cold", "cold_code", "hot", "rotate"}));
+  command.add_flag("--graph", graph, "Time replays of a CUDA graph of the launch (GPU only)");
+  command.add_flag("--no-ceilings", no_ceilings,
+                   "Do not measure this machine's ceilings first: quicker, but no %SOL and no binding term");
+  command.add_option("--min-time", min_time_s, "Sample at least this many seconds of device time per case")
+      ->type_name("S")
+      ->check(number_in(0.0, 3600.0));
+  command
+      .add_option("--max-samples", max_samples,
+                  "Stop at this many samples per case (default 200, at least 10)")
+      ->type_name("N")
+      ->check(CLI::Range(TimingOptions{}.min_samples, 1000000));
+}
+
+TimingOptions TimingFlags::options() const {
+  TimingOptions t;
+  for (const CacheMode m : {CacheMode::kCold, CacheMode::kColdCode, CacheMode::kHot, CacheMode::kRotate}) {
+    if (cache == cache_mode_name(m)) t.cache = m;
+  }
+  t.graph = graph;
+  t.ceilings = !no_ceilings;
+  t.min_time_s = min_time_s;
+  t.max_samples = max_samples;
+  return t;
+}
+
+}  // namespace attnbench::cli

@@ -1,0 +1,26 @@
+// How launches are timed: options that several subcommands share.
+#pragma once
+
+#include <string>
+
+#include "harness/timing/timing.h"
+
+namespace CLI {
+class App;
+}
+
+namespace attnbench::cli {
+
+/// --cache, --graph, --no-ceilings, --min-time, --max-samples.
+struct TimingFlags {
+  std::string cache = "cold";
+  bool graph = false;
+  bool no_ceilings = false;
+  double min_time_s = 0;
+  int max_samples = TimingOptions{}.max_samples;
+
+  void add(CLI::App& command);
+  TimingOptions options() const;
+};
+
+}  // namespace attnbench::cli

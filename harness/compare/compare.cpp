@@ -1,0 +1,477 @@
+#include "harness/compare/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <stdexcept>
+
+#include "harness/compare/pace.h"
+#include "harness/compare/pairing.h"
+#include "harness/compare/ratio.h"
+#include "harness/error.h"
+
+namespace attnbench {
+namespace {
+
+void check_effect(double effect) {
+  if (!(effect >= 0 && effect < 1)) {
+    throw Error(fmt::format("minimum effect {}: allowed is 0 up to, not including, 1", effect));
+  }
+}
+
+bool usable(double v) { return std::isfinite(v) && v > 0; }
+
+/// The times of one side.
+struct Times {
+  std::vector<double> samples;
+  MedianRange range;
+  bool has_interval = false;  ///< range.lo and range.hi are an interval, not one point
+};
+
+/// What the times of a comparison are multiples of.
+enum class Unit { kMicrosecond, kLeastTime, kCoresProbe };
+
+std::optional<Times> times_of(const LoadedResult& r, Unit in) {
+  if (r.status != Status::kPass || !r.median_us || !usable(*r.median_us)) return std::nullopt;
+  double unit = 1;
+  if (in == Unit::kLeastTime) {
+    if (!r.sol || !usable(*r.sol)) return std::nullopt;
+    unit = *r.sol * *r.median_us;
+  }
+  Times t;
+  for (const double time : in == Unit::kCoresProbe ? paced_samples(r) : r.samples_us) {
+    if (usable(time)) t.samples.push_back(time / unit);
+  }
+  const double lo = r.lo_us.value_or(*r.median_us), hi = r.hi_us.value_or(*r.median_us);
+  t.has_interval = usable(lo) && lo < hi;
+  t.range = {*r.median_us / unit, lo / unit, hi / unit, t.samples.size()};
+  return t;
+}
+
+std::string status_note(const char* side, const LoadedResult& r) {
+  return fmt::format("{}: {}{}{}", side, status_name(r.status), r.reason.empty() ? "" : ": ", r.reason);
+}
+
+/// The minimum effect, or two ticks of the timer where that is more.
+double effect_of(const LoadedResult& base, const CompareOptions& options) {
+  const auto it = options.min_effect_of_id.find(base.id);
+  const double effect = it == options.min_effect_of_id.end() ? options.min_effect : it->second;
+  if (options.as_sol || base.device.rfind("cuda", 0) != 0 || !base.median_us || !usable(*base.median_us))
+    return effect;
+  return std::max(effect, std::min(2 * kEventTickUs / *base.median_us, 0.99));
+}
+
+/// Fills in what the two statuses decide; true where times are left to be compared.
+bool decide_by_status(const LoadedResult& base, const LoadedResult& fresh, CompareRow& row) {
+  switch (fresh.status) {
+    case Status::kError:
+    case Status::kTimeout:
+      row.change = Change::kError;
+      break;
+    case Status::kFail:
+      row.change = Change::kIncorrect;
+      break;
+    case Status::kSkip:
+      row.change = base.status == Status::kPass || base.status == Status::kInvalidTime ? Change::kMissingNew
+                                                                                       : Change::kNotCompared;
+      break;
+    case Status::kInvalidTime:
+      row.change = Change::kInconclusive;
+      break;
+    case Status::kPass:
+      if (base.status == Status::kPass) return true;
+      row.change = base.status == Status::kInvalidTime ? Change::kInconclusive : Change::kNotCompared;
+      row.note = status_note("BASE", base);
+      return false;
+  }
+  row.note = status_note("NEW", fresh);
+  return false;
+}
+
+/// The verdict of an interval alone.
+Change verdict_of(const RatioTest& t, double effect) {
+  if (t.lo > 1 + effect) return Change::kSlower;
+  if (t.hi < 1 - effect) return Change::kFaster;
+  return t.lo >= 1 - effect && t.hi <= 1 + effect ? Change::kSame : Change::kInconclusive;
+}
+
+/// A slower clock is no slower kernel: where clocks differ, what time says must hold in cycles too. A kernel
+/// bound by memory takes fewer cycles at a lower clock, so cycles alone would not do either.
+void look_at_clocks(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t, double effect,
+                    CompareRow& row) {
+  if (!base.sm_mhz || !fresh.sm_mhz || !usable(*base.sm_mhz) || !usable(*fresh.sm_mhz)) return;
+  const double clocks = *fresh.sm_mhz / *base.sm_mhz;
+  if (std::abs(clocks - 1) <= kClockTolerance) return;
+  if (row.change != Change::kSlower && row.change != Change::kFaster) return;
+  RatioTest cycles = t;
+  cycles.lo *= clocks;
+  cycles.hi *= clocks;
+  if (verdict_of(cycles, effect) == row.change) return;
+  row.note = fmt::format("{} in time, {:+.2f} % in cycles: SM clock {:.0f} MHz in BASE, {:.0f} in NEW",
+                         change_name(row.change), 100 * (t.ratio * clocks - 1), *base.sm_mhz, *fresh.sm_mhz);
+  row.change = Change::kInconclusive;
+}
+
+/// Where threads waited for each other in NEW as in no run of BASE, a case may be slower by the way between
+/// the cores alone.
+void look_at_cores(const RatioTest& t, double effect, CompareRow& row) {
+  if (row.change != Change::kSlower && row.change != Change::kFaster) return;
+  if (verdict_of(t, std::max(effect, kFarCores)) == row.change) return;
+  row.note = fmt::format(
+      "{} ({:+.1f} %), but BASE has too few runs with cores as far apart as in NEW (the probe handover_us): "
+      "that alone may make {:.0f} %",
+      change_name(row.change), 100 * (t.ratio - 1), 100 * kFarCores);
+  row.change = Change::kInconclusive;
+}
+
+/// A kernel bound by memory is no slower where memory is: what the cores' probe says must hold against the
+/// memory's too.
+void look_at_memory(const Pace& pace, const RatioTest& t, double effect, CompareRow& row) {
+  if (!pace.memory || (row.change != Change::kSlower && row.change != Change::kFaster)) return;
+  const double memory = *pace.memory / pace.cores;  // t is in multiples of the cores' probe
+  RatioTest in_memory = t;
+  in_memory.lo /= memory;
+  in_memory.hi /= memory;
+  if (verdict_of(in_memory, effect) == row.change) return;
+  row.note = fmt::format(
+      "{} for the cores, {:+.1f} % for the memory, whose time changed by {:+.1f} % (cores: {:+.1f} %)",
+      change_name(row.change), 100 * (t.ratio / memory - 1), 100 * (*pace.memory - 1),
+      100 * (pace.cores - 1));
+  row.change = Change::kInconclusive;
+}
+
+/// How many times as long others that take the cores may make the samples of one side. Samples longer than
+/// the scheduler's turns suffer in proportion to the others' number; a short one may wait for many turns: 260
+/// us became 74,000 beside 25 processes.
+double most_by_sharing(const LoadedResult& side) {
+  constexpr double kLongUs = 20000;
+  return side.median_us >= kLongUs ? 16 : 1000;
+}
+
+/// Times of a machine that others use at the same time say nothing about a kernel, short of a difference that
+/// no sharing of cores makes: a long sample is seldom left alone.
+void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t,
+                        CompareRow& row) {
+  if (row.change != Change::kSlower && row.change != Change::kFaster) return;
+  const auto shared = [](const LoadedResult& r) {
+    return 2 * static_cast<std::size_t>(r.disturbed) > r.samples_us.size();
+  };
+  constexpr double kBothShared = 4;
+  const double most =
+      shared(base) && shared(fresh) ? kBothShared : most_by_sharing(shared(fresh) ? fresh : base);
+  if (t.lo > most || t.hi < 1 / most) return;
+  for (const auto& [side, r] : {std::pair{"BASE", &base}, std::pair{"NEW", &fresh}}) {
+    if (!shared(*r)) continue;
+    row.note = fmt::format("{}, but others took the cores during {} of {} samples in {}",
+                           change_name(row.change), r->disturbed, r->samples_us.size(), side);
+    row.change = Change::kInconclusive;
+    return;
+  }
+}
+
+/// How many runs of each side there are, and whether they count.
+struct Runs {
+  int base, fresh;
+  bool as_one;
+  int of_base() const { return as_one ? 1 : base; }
+  int of_fresh() const { return as_one ? 1 : fresh; }
+};
+
+/// Why an interval that leaves the verdict open is as wide as it is, and what the machine did meanwhile.
+void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>& pace, double effect,
+             CompareRow& row) {
+  if (!row.note.empty()) return;
+  if (row.change == Change::kInconclusive && noise.runs > 1 && noise.sigma > 0) {
+    row.note = fmt::format("equal runs differ by {:.1f} % (sd): {} against {} of them do not tell {:.1f} %",
+                           100 * noise.sigma, runs.fresh, runs.base, 100 * effect);
+    if (runs.as_one) row.note += " (a CPU's runs of one side count as one: in turns they would not)";
+    if (row.not_slower) row.note += "; slower it is not";
+  } else if (pace && std::abs(pace->cores - 1) > kClockTolerance) {
+    row.note = fmt::format("in time {:+.1f} %, but the cores' probe took {:+.1f} %: by the probe's time",
+                           100 * (*row.ratio * pace->cores - 1), 100 * (pace->cores - 1));
+  }
+}
+
+/// A ratio in one unit, widened by the noise between runs.
+struct Measured {
+  Times base, fresh;
+  bool sampled = false;           ///< by the samples, not by the intervals of the medians
+  std::optional<RatioTest> test;  ///< nullopt where there are too few samples for one
+  RunNoise noise;                 ///< the widest that is known
+};
+
+/// nullopt where a side has no time in this unit.
+std::optional<Measured> measure(const LoadedResult& base, const LoadedResult& fresh, Unit unit,
+                                const Runs& runs, double effect, const CompareOptions& options) {
+  const std::optional<Times> b = times_of(base, unit), f = times_of(fresh, unit);
+  if (!b || !f) return std::nullopt;
+  Measured m{*b, *f};
+  m.sampled = std::min(b->samples.size(), f->samples.size()) >= kLeastForBootstrap;
+  if (m.sampled) {
+    m.test = bootstrap_ratio(b->samples, f->samples, effect, name_seed(fresh.name));
+  } else if (b->has_interval && f->has_interval) {
+    m.test = interval_ratio(b->range, f->range, effect);
+  } else {
+    return m;
+  }
+  // By its own runs, and by a calibration: the wider one.
+  if (unit != Unit::kLeastTime) {
+    const bool paced = m.sampled && unit == Unit::kCoresProbe;
+    const std::vector<double> base_runs = run_times(base, paced), fresh_runs = run_times(fresh, paced);
+    m.noise = options.in_turns ? noise_of_pairs(base_runs, fresh_runs) : noise_of_runs(base_runs, fresh_runs);
+    widen_by_noise(*m.test, m.noise, runs.of_base(), runs.of_fresh(), effect);
+  }
+  // Two kernels on a case may be calibrated both, or either: noise is the machine's more than the kernel's.
+  for (const std::string& name : std::set<std::string>{fresh.name, base.name}) {
+    const auto it = options.noise_of.find(name);
+    if (it == options.noise_of.end()) continue;
+    widen_by_noise(*m.test, it->second, runs.of_base(), runs.of_fresh(), effect);
+    if (noise_half_width(it->second, runs.of_base(), runs.of_fresh()) >
+        noise_half_width(m.noise, runs.of_base(), runs.of_fresh())) {
+      m.noise = it->second;
+    }
+  }
+  return m;
+}
+
+void show(const RatioTest& t, CompareRow& row) {
+  row.ratio = t.ratio;
+  row.lo = t.lo;
+  row.hi = t.hi;
+  row.p = t.p;
+}
+
+/// True where the probes may not decide (contradicts_clock): the row then shows times as the clock told them,
+/// and is no part of the family of tests.
+bool stays_undecided(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& paced,
+                     const Runs& runs, double effect, const CompareOptions& options, CompareRow& row) {
+  const auto raw = measure(base, fresh, Unit::kMicrosecond, runs, effect, options);
+  row.note = contradicts_clock(base, fresh, {raw->test->ratio, paced.ratio, effect, options.in_turns});
+  if (row.note.empty()) return false;
+  show(*raw->test, row);
+  row.p = std::nullopt;
+  row.change = Change::kInconclusive;
+  return true;
+}
+
+void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& options, CompareRow& row) {
+  std::optional<Pace> pace = options.as_sol ? std::nullopt : pace_between(base, fresh);
+  LikeRuns like = LikeRuns::kUnknown;
+  if (pace && !options.in_turns) {
+    like = keep_like_runs(base, fresh);
+    pace = pace_between(base, fresh);
+    row.base_us = base.median_us;
+    row.new_us = fresh.median_us;
+  }
+  // A CPU's pace wanders within minutes by what no probe tells. Runs made within seconds share that, so that
+  // ten of them tell no more than one does: unless both sides were made in turns.
+  const Runs runs{base.runs, fresh.runs, pace.has_value() && !options.in_turns};
+  const Unit unit = options.as_sol ? Unit::kLeastTime : pace ? Unit::kCoresProbe : Unit::kMicrosecond;
+  const double effect = effect_of(base, options);
+  const auto m = measure(base, fresh, unit, runs, effect, options);
+  if (!m) {
+    const bool neither = !base.median_us && !fresh.median_us;
+    row.untimed = neither;
+    row.change = neither ? Change::kNotCompared : Change::kInconclusive;
+    const bool new_has = times_of(fresh, unit).has_value();
+    row.note = neither
+                   ? "not timed"
+                   : fmt::format("{} has no {}", !new_has ? "NEW" : "BASE", options.as_sol ? "%SOL" : "time");
+    return;
+  }
+  const MedianRange &b = m->base.range, &f = m->fresh.range;
+  if (!m->test) {
+    row.ratio = f.median / b.median;
+    row.change = *row.ratio == 1 ? Change::kSame : Change::kInconclusive;
+    if (*row.ratio != 1)
+      row.note = fmt::format("too few samples ({} and {})", m->base.samples.size(), m->fresh.samples.size());
+    return;
+  }
+  const RatioTest& t = *m->test;
+  show(t, row);
+  if (t.ratio == 1 && !m->base.samples.empty() && base.samples_us == fresh.samples_us) {
+    row.change = Change::kSame;  // a file against itself: its noise says nothing
+  } else if (pace && stays_undecided(base, fresh, t, runs, effect, options, row)) {
+    return;
+  } else {
+    row.change = verdict_of(t, effect);
+    row.not_slower = row.change == Change::kInconclusive && t.hi <= 1 + effect;
+    if (!options.as_sol) look_at_clocks(base, fresh, t, effect, row);
+    if (pace && m->sampled) {
+      if (like == LikeRuns::kNone) look_at_cores(t, effect, row);
+      look_at_memory(*pace, t, effect, row);
+    }
+    look_at_neighbours(base, fresh, t, row);
+  }
+  if (row.change == Change::kSame && effect > options.min_effect && row.note.empty() &&
+      !options.min_effect_of_id.contains(base.id)) {
+    row.within = effect;
+    row.note = fmt::format("same within {:.1f} %: two ticks of the timer", 100 * effect);
+  }
+  explain(m->noise, runs, m->sampled ? pace : std::nullopt, effect, row);
+  if (row.note.empty() && row.change != Change::kInconclusive && !pace &&
+      std::abs(f.median / b.median / t.ratio - 1) > effect) {
+    row.note = "times in steps: the medians lie further apart than the middle halves";
+  }
+  if (row.note.empty() && (base.throttled || fresh.throttled)) {
+    row.note = fmt::format("throttled in {}", !fresh.throttled ? "BASE" : base.throttled ? "both" : "NEW");
+  }
+}
+
+/// Every case with an interval was a chance of a false alarm, so all of them are the family.
+void correct_for_many_cases(std::vector<CompareRow>& rows, double rate) {
+  std::vector<double> p;
+  for (const CompareRow& r : rows) {
+    if (r.p) p.push_back(*r.p);
+  }
+  const std::vector<bool> significant = benjamini_hochberg(p, rate);
+  std::size_t i = 0;
+  for (CompareRow& r : rows) {
+    if (!r.p) continue;
+    if (!significant[i++] && (r.change == Change::kSlower || r.change == Change::kFaster)) {
+      r.note =
+          fmt::format("{} alone, but not among {} cases (p = {:.2g})", change_name(r.change), p.size(), *r.p);
+      r.change = Change::kInconclusive;
+    }
+  }
+}
+
+int severity(Change c) {
+  return c <= Change::kMissingBase ? static_cast<int>(c) : c == Change::kNotCompared ? 9 : 5;
+}
+
+}  // namespace
+
+const char* change_name(Change c) {
+  constexpr const char* names[] = {"error",        "incorrect", "missing in new", "missing in base", "slower",
+                                   "inconclusive", "same",      "faster",         "not compared"};
+  return names[static_cast<int>(c)];
+}
+
+int64_t CompareResult::count(Change c) const {
+  const auto it = counts.find(c);
+  return it == counts.end() ? 0 : it->second;
+}
+
+CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, const CompareOptions& options) {
+  check_effect(options.min_effect);
+  for (const auto& [id, effect] : options.min_effect_of_id) check_effect(effect);
+  CompareResult out;
+  out.as_sol = options.as_sol;
+  for (const auto& [b, f] : pair_results(base, fresh, options.match)) {
+    CompareRow row;
+    const LoadedResult& either = f != nullptr ? *f : *b;
+    row.id = either.id;
+    row.sweep = either.sweep.empty() && b != nullptr ? b->sweep : either.sweep;
+    row.base_kernel = b != nullptr ? b->kernel : "";
+    row.new_kernel = f != nullptr ? f->kernel : "";
+    row.repro = either.repro;
+    const auto time_of = [](const LoadedResult* r) {
+      return r != nullptr && r->status == Status::kPass ? r->median_us : std::nullopt;
+    };
+    row.base_us = time_of(b);
+    row.new_us = time_of(f);
+    if (f == nullptr) {  // what never ran in BASE is no loss
+      row.change = b->status == Status::kSkip ? Change::kNotCompared : Change::kMissingNew;
+    } else if (b == nullptr) {
+      row.change = f->status == Status::kFail                                     ? Change::kIncorrect
+                   : f->status == Status::kError || f->status == Status::kTimeout ? Change::kError
+                   : f->status == Status::kSkip                                   ? Change::kNotCompared
+                                                                                  : Change::kMissingBase;
+      if (f->status != Status::kPass) row.note = status_note("NEW", *f);
+    } else if (decide_by_status(*b, *f, row)) {
+      compare_times(*b, *f, options, row);
+    }
+    out.rows.push_back(std::move(row));
+  }
+  correct_for_many_cases(out.rows, options.false_discovery_rate);
+
+  double log_sum = 0;
+  for (const CompareRow& r : out.rows) {
+    ++out.counts[r.change];
+    if (r.not_slower) ++out.not_slower;
+    if (!r.ratio) continue;
+    ++out.compared;
+    log_sum += std::log(*r.ratio);
+    auto it = std::find_if(out.sweeps.begin(), out.sweeps.end(),
+                           [&](const SweepMean& s) { return s.sweep == r.sweep; });
+    if (it == out.sweeps.end()) it = out.sweeps.insert(it, SweepMean{r.sweep});
+    ++it->compared;
+    it->geomean *= std::exp((std::log(*r.ratio) - std::log(it->geomean)) / static_cast<double>(it->compared));
+  }
+  if (out.compared > 0) out.geomean = std::exp(log_sum / static_cast<double>(out.compared));
+  std::stable_sort(out.rows.begin(), out.rows.end(), [](const CompareRow& a, const CompareRow& b) {
+    if (severity(a.change) != severity(b.change)) return severity(a.change) < severity(b.change);
+    return a.ratio.value_or(0) > b.ratio.value_or(0);
+  });
+  return out;
+}
+
+std::vector<std::string> context_mismatches(const ResultSet& base, const ResultSet& fresh) {
+  std::vector<std::string> out;
+  const auto compare = [&](const char* what, const std::string& b, const std::string& f) {
+    if (!b.empty() && !f.empty() && b != f)
+      out.push_back(fmt::format("{}: '{}' in BASE, '{}' in NEW", what, b, f));
+  };
+  const LoadedContext &b = base.context, &f = fresh.context;
+  compare("device", b.device_model, f.device_model);
+  compare("driver", b.driver, f.driver);
+  compare("CUDA", b.cuda, f.cuda);
+  compare("build type", b.build_type, f.build_type);
+  if (b.device_kind == "cpu" && f.device_kind == "cpu" && b.device_threads > 0 && f.device_threads > 0) {
+    compare("host threads", std::to_string(b.device_threads), std::to_string(f.device_threads));
+  }
+  const auto modes = [](const ResultSet& set, auto of) {  // all that occur, sorted
+    std::set<std::string> seen;
+    for (const LoadedResult& r : set.results) {
+      if (r.median_us && !r.cache.empty()) seen.insert(of(r));
+    }
+    std::string text;
+    for (const std::string& s : seen) text += (text.empty() ? "" : ", ") + s;
+    return text;
+  };
+  const auto cache = [](const LoadedResult& r) { return r.cache; };
+  const auto graph = [](const LoadedResult& r) { return std::string(r.graph ? "yes" : "no"); };
+  compare("cache state", modes(base, cache), modes(fresh, cache));
+  compare("graph replay", modes(base, graph), modes(fresh, graph));
+  // What ran before a case shows in its time, and verification runs before it. By case: a part of a sweep may
+  // hold other modes than the whole.
+  std::map<std::string, std::set<std::string>> checks;
+  const auto timed = [](const LoadedResult& r) { return r.median_us && !r.check.empty(); };
+  for (const LoadedResult& r : base.results) {
+    if (timed(r)) checks[r.id].insert(r.check);
+  }
+  for (const LoadedResult& r : fresh.results) {
+    const auto it = checks.find(r.id);
+    if (!timed(r) || it == checks.end() || it->second.contains(r.check)) continue;
+    out.push_back(
+        fmt::format("check: '{}' in BASE, '{}' in NEW (--check): verification before a case shows in its "
+                    "time, for {}",
+                    *it->second.begin(), r.check, r.id));
+    break;
+  }
+  return out;
+}
+
+int compare_exit_code(const CompareResult& result, const CompareOptions& options) {
+  const auto any = [&](Change c) { return result.count(c) > 0; };
+  if (any(Change::kError)) return 5;
+  if (any(Change::kIncorrect)) return 1;
+  if (!options.allow_missing && any(Change::kMissingNew)) return 1;
+  if (!options.allow_missing && !options.allow_new && any(Change::kMissingBase)) return 1;
+  if (any(Change::kSlower)) return 3;
+  if (!options.allow_inconclusive && result.count(Change::kInconclusive) > result.not_slower) return 4;
+  return result.compared == 0 ? 6 : 0;
+}
+
+bool row_fails(const CompareRow& row, const CompareOptions& options) {
+  CompareResult one;
+  one.compared = 1;
+  one.counts[row.change] = 1;
+  one.not_slower = row.not_slower ? 1 : 0;
+  return compare_exit_code(one, options) != 0;
+}
+
+}  // namespace attnbench

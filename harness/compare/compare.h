@@ -1,0 +1,114 @@
+// Two result sets against each other: per case faster, slower, same or inconclusive, and what cannot be
+// compared.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/compare/ratio.h"
+#include "harness/record/load.h"
+
+namespace attnbench {
+
+enum class Match {
+  kIdAndKernel,  ///< the same kernel before and after a change
+  kId,           ///< two kernels on the same cases
+};
+
+/// Of slower and faster together: of comparisons of equal sides at most half as many, 1 in 100, say slower.
+inline constexpr double kFalseDiscoveryRate = 0.02;
+
+struct CompareOptions {
+  Match match = Match::kIdAndKernel;
+  double min_effect = 0.02;                        ///< in [0, 1): a smaller difference is "same"
+  std::map<std::string, double> min_effect_of_id;  ///< overrides by case id
+  double false_discovery_rate = kFalseDiscoveryRate;
+  bool as_sol = false;  ///< compare shares of the speed of light, for two different devices
+  std::map<std::string, RunNoise> noise_of;  ///< by "<id>/<kernel>" of either side, from a calibration
+  bool in_turns = false;                     ///< run i of NEW was made right beside run i of BASE
+  bool allow_missing = false;
+  bool allow_new = false;  ///< a case that only NEW has is no failure
+  bool allow_inconclusive = false;
+};
+
+enum class Change {
+  kError,        ///< error or timeout in NEW
+  kIncorrect,    ///< fail in NEW
+  kMissingNew,   ///< in BASE only, or skipped in NEW though it ran in BASE
+  kMissingBase,  ///< in NEW only
+  kSlower,
+  kInconclusive,
+  kSame,
+  kFaster,
+  kNotCompared,  ///< BASE has no result to compare with, or neither side was timed
+};
+const char* change_name(Change c);
+
+/// SM clocks of the two sides may differ by this share before cycles are looked at too, the probes of a CPU's
+/// cores before a verdict says so.
+inline constexpr double kClockTolerance = 0.01;
+
+/// What cores that lie further apart than they did may make of a case, or closer ones: in that case slower
+/// and faster must hold beyond it. A bound by experience, and no proof: with 15 %, 1 of 160 gates of equal
+/// kernels was called slower.
+inline constexpr double kFarCores = 0.25;
+/// Times that CUDA events tell are multiples of this (seen on an H100). A difference under two of them is
+/// none.
+inline constexpr double kEventTickUs = 0.032;
+struct CompareRow {
+  std::string id, sweep, base_kernel, new_kernel;
+  Change change = Change::kNotCompared;
+  std::optional<double> base_us, new_us;
+  std::optional<double> ratio, lo, hi;  ///< new / base, and its 95 % interval
+  std::optional<double> p;
+  /// Half the band that "same" means here, where that is not the minimum effect.
+  std::optional<double> within;
+  bool not_slower = false;  ///< inconclusive, but the interval ends below 1 + effect: same or faster
+  bool untimed = false;     ///< not compared: right on both sides, and timed on neither
+  std::string note;         ///< why, where the figures do not say it
+  std::string repro;        ///< of NEW, else of BASE
+};
+
+struct SweepMean {
+  std::string sweep;
+  double geomean = 1;
+  int64_t compared = 0;
+};
+
+struct CompareResult {
+  std::vector<CompareRow> rows;  ///< worst first
+  std::map<Change, int64_t> counts;
+  std::optional<double> geomean;  ///< of the ratios of all rows that have one
+  std::vector<SweepMean> sweeps;  ///< the same by sweep, in the order of BASE
+  int64_t compared = 0;           ///< rows with a ratio
+  int64_t not_slower = 0;         ///< of the inconclusive rows
+  bool as_sol = false;            ///< ratios are of time over least possible time
+
+  int64_t count(Change c) const;
+};
+
+/// Slower means: the interval of the ratio lies wholly above 1 + effect, the case survives Benjamini-Hochberg
+/// over all cases that have an interval. Where a side is of several runs, their spread widens it. Same: the
+/// interval lies within the band. All else is inconclusive. Where the SM clocks of the two sides differ by
+/// more than kClockTolerance, slower and faster must hold in cycles too. On a CPU whose probes are told
+/// (pace.h), times are in multiples of the cores' probe; only runs are compared whose cores lay equally far
+/// apart, and those of a side count as one unless they were made in turns; slower and faster must hold
+/// against the memory's probe too, on cores that others did not take during more than half of the samples;
+/// and what would contradict the clock is inconclusive (contradicts_clock).
+CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, const CompareOptions& options);
+
+/// What makes the times of the two sets incomparable (device, driver, CUDA, build type, cache state, graph
+/// replay, verification), one line each; a fact that one side does not state is no mismatch.
+std::vector<std::string> context_mismatches(const ResultSet& base, const ResultSet& fresh);
+
+/// 5 error in NEW, 1 incorrect in NEW or missing, 3 slower, 4 inconclusive (where a case may be slower), 6
+/// nothing compared, 0; the first that holds.
+int compare_exit_code(const CompareResult& result, const CompareOptions& options);
+
+/// True where the row alone would make the exit code other than 0.
+bool row_fails(const CompareRow& row, const CompareOptions& options);
+
+}  // namespace attnbench

@@ -1,0 +1,382 @@
+#include "harness/record/load.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "harness/record/json_read.h"
+
+namespace attnbench {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+/// Where in the file we are, for errors.
+struct Place {
+  std::string file;   ///< "PATH" or "PATH:LINE"
+  std::string entry;  ///< "benchmarks[3]", empty for the file itself
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw ResultsError(fmt::format("{}: error: {}{}{}", file, entry, entry.empty() ? "" : ": ", what));
+  }
+};
+
+/// The member, or nullptr where it is absent or null.
+const json* find_member(const json& j, const char* key) {
+  const auto it = j.is_object() ? j.find(key) : j.end();
+  return j.is_object() && it != j.end() && !it->is_null() ? &*it : nullptr;
+}
+
+std::string text_of(const json& j, const char* key, const Place& at) {
+  const json* v = find_member(j, key);
+  if (v == nullptr) return "";
+  if (!v->is_string()) at.fail(fmt::format("'{}' is not a string", key));
+  return v->get<std::string>();
+}
+
+std::optional<double> number_of(const json& j, const char* key, const Place& at) {
+  const json* v = find_member(j, key);
+  if (v == nullptr) return std::nullopt;
+  if (!v->is_number()) at.fail(fmt::format("'{}' is not a number", key));
+  const double x = v->get<double>();
+  return std::isfinite(x) ? std::optional(x) : std::nullopt;
+}
+
+bool flag_of(const json& j, const char* key, bool absent, const Place& at) {
+  const json* v = find_member(j, key);
+  if (v == nullptr) return absent;
+  if (!v->is_boolean()) at.fail(fmt::format("'{}' is not true or false", key));
+  return v->get<bool>();
+}
+
+Status parse_status(const std::string& name, const Place& at) {
+  for (const Status s : {Status::kPass, Status::kFail, Status::kSkip, Status::kError, Status::kTimeout,
+                         Status::kInvalidTime}) {
+    if (name == status_name(s)) return s;
+  }
+  at.fail(fmt::format("status '{}' is not one of pass, fail, skip, error, timeout, invalid_time", name));
+}
+
+/// The finite numbers of a list; empty where it is absent.
+std::vector<double> numbers_of(const json& j, const char* key, const Place& at) {
+  std::vector<double> out;
+  const json* list = find_member(j, key);
+  if (list == nullptr) return out;
+  if (!list->is_array()) at.fail(fmt::format("'{}' is not a list", key));
+  for (const json& v : *list) {
+    if (v.is_null()) continue;
+    if (!v.is_number()) at.fail(fmt::format("'{}' holds something that is not a number", key));
+    out.push_back(v.get<double>());
+  }
+  return out;
+}
+
+std::vector<LoadedRun> runs_entry(const json& time, const Place& at) {
+  const std::vector<double> us = numbers_of(time, "run_us", at),
+                            samples = numbers_of(time, "run_samples", at),
+                            cores = numbers_of(time, "run_cores_us", at),
+                            memory = numbers_of(time, "run_memory_us", at),
+                            handover = numbers_of(time, "run_handover_us", at);
+  std::vector<LoadedRun> out(us.size());
+  for (std::size_t i = 0; i < us.size(); ++i) {
+    out[i].us = us[i];
+    if (samples.size() == us.size()) out[i].samples = static_cast<std::size_t>(std::max(0.0, samples[i]));
+    if (cores.size() == us.size()) out[i].cores_us = cores[i];
+    if (memory.size() == us.size()) out[i].memory_us = memory[i];
+    if (handover.size() == us.size()) out[i].handover_us = handover[i];
+  }
+  return out;
+}
+
+LoadedResult own_entry(const json& entry, const json& a, const Place& at) {
+  if (!a.is_object()) at.fail("'attnbench' is not an object");
+  LoadedResult r;
+  r.name = text_of(entry, "name", at);
+  r.id = text_of(a, "id", at);
+  if (r.id.empty()) at.fail("'attnbench.id' is missing");
+  r.kernel = text_of(a, "kernel", at);
+  r.op = text_of(a, "op", at);
+  r.sweep = text_of(a, "sweep", at);
+  r.device = text_of(a, "device", at);
+  r.repro = text_of(a, "repro", at);
+  r.reason = text_of(a, "reason", at);
+  r.bound = text_of(a, "bound", at);
+  r.status = parse_status(text_of(a, "status", at), at);
+  r.sol = number_of(a, "sol", at);
+  r.tflops = number_of(a, "tflops", at);
+  r.gbs = number_of(a, "gbs", at);
+  if (const json* c = find_member(a, "check")) {
+    r.check = text_of(*c, "method", at);
+    if (const json* list = find_member(*c, "invariants"); list != nullptr && !list->empty())
+      r.check += " and invariants";
+  } else if (a.contains("check")) {
+    r.check = "off";
+  }
+  if (const json* c = find_member(a, "clocks")) {
+    r.sm_mhz = number_of(*c, "sm_mhz", at);
+    r.throttled = flag_of(*c, "throttled", false, at);
+  }
+  if (const json* t = find_member(a, "time")) {
+    r.median_us = number_of(*t, "median_us", at);
+    r.lo_us = number_of(*t, "lo_us", at);
+    r.hi_us = number_of(*t, "hi_us", at);
+    r.cache = text_of(*t, "cache", at);
+    r.graph = flag_of(*t, "graph", false, at);
+    r.runs = static_cast<int>(std::clamp(number_of(*t, "runs", at).value_or(1), 1.0, 1e6));
+    r.disturbed = static_cast<int>(std::clamp(number_of(*t, "disturbed", at).value_or(0), 0.0, 1e9));
+    r.cores_us = number_of(*t, "cores_us", at).value_or(0);
+    r.memory_us = number_of(*t, "memory_us", at).value_or(0);
+    r.handover_us = number_of(*t, "handover_us", at).value_or(0);
+    r.per_run = runs_entry(*t, at);
+    r.samples_us = numbers_of(*t, "samples_us", at);
+  }
+  return r;
+}
+
+/// Microseconds of one unit of Google Benchmark's time_unit.
+double unit_us(const std::string& unit, const Place& at) {
+  if (unit == "ns" || unit.empty()) return 1e-3;
+  if (unit == "us") return 1.0;
+  if (unit == "ms") return 1e3;
+  if (unit == "s") return 1e6;
+  at.fail(fmt::format("time_unit '{}' is not one of ns, us, ms, s", unit));
+}
+
+LoadedResult plain_entry(const json& entry, const Place& at) {
+  LoadedResult r;
+  r.name = r.id = text_of(entry, "name", at);
+  if (r.name.empty()) at.fail("'name' is missing");
+  if (flag_of(entry, "error_occurred", false, at)) {
+    r.status = Status::kError;
+    r.reason = text_of(entry, "error_message", at);
+  } else if (flag_of(entry, "skipped", false, at)) {
+    r.status = Status::kSkip;
+    r.reason = text_of(entry, "skip_message", at);
+  } else {
+    const std::optional<double> time = number_of(entry, "real_time", at);
+    if (!time) at.fail("'real_time' is missing");
+    r.samples_us.push_back(*time * unit_us(text_of(entry, "time_unit", at), at));
+  }
+  return r;
+}
+
+/// Median and range of the repetitions.
+void finish_plain(LoadedResult& r) {
+  if (r.samples_us.empty()) return;
+  std::vector<double> s = r.samples_us;
+  std::sort(s.begin(), s.end());
+  r.median_us = (s[(s.size() - 1) / 2] + s[s.size() / 2]) / 2;
+  r.lo_us = s.front();
+  r.hi_us = s.back();
+}
+
+/// Gathers entries: repetitions of plain files join, a later entry of our own replaces an earlier one.
+class Gatherer {
+ public:
+  explicit Gatherer(ResultSet& set) : set_(set) {}
+
+  void add(const json& entry, const Place& at) {
+    if (!entry.is_object()) at.fail("not an object");
+    if (const json* own = find_member(entry, "attnbench")) {
+      LoadedResult r = own_entry(entry, *own, at);
+      const auto whole = std::make_shared<json>(entry);
+      if (set_.context_entry) fill_params(*whole, *set_.context_entry);
+      r.entry = whole;
+      return add_own(std::move(r));
+    }
+    if (text_of(entry, "run_type", at) == "aggregate") {
+      ++aggregates_;
+      return;
+    }
+    LoadedResult r = plain_entry(entry, at);
+    const auto [it, fresh] = index_.try_emplace("plain\n" + r.name, set_.results.size());
+    if (fresh) {
+      set_.results.push_back(std::move(r));
+    } else if (LoadedResult& first = set_.results[it->second]; r.status != Status::kPass) {
+      first.status = r.status;
+      first.reason = r.reason;
+    } else {
+      first.samples_us.insert(first.samples_us.end(), r.samples_us.begin(), r.samples_us.end());
+    }
+  }
+
+  void finish() {
+    if (set_.results.empty() && aggregates_ > 0) {
+      Place{set_.path, ""}.fail(
+          "holds only aggregates; write it without --benchmark_report_aggregates_only, as the samples are "
+          "needed");
+    }
+    for (LoadedResult& r : set_.results) {
+      if (!r.median_us) finish_plain(r);
+    }
+  }
+
+ private:
+  void add_own(LoadedResult r) {
+    const auto [it, fresh] =
+        index_.try_emplace(r.id + "\n" + r.kernel + "\n" + r.device, set_.results.size());
+    if (fresh) {
+      set_.results.push_back(std::move(r));
+    } else {
+      set_.results[it->second] = std::move(r);
+      ++set_.replaced;
+    }
+  }
+
+  ResultSet& set_;
+  std::map<std::string, std::size_t> index_;
+  int aggregates_ = 0;
+};
+
+LoadedContext parse_context(const json& c, const Place& at) {
+  LoadedContext out;
+  out.date = text_of(c, "date", at);
+  out.host = text_of(c, "host_name", at);
+  const json* a = find_member(c, "attnbench");
+  if (a == nullptr) return out;
+  out.name = text_of(*a, "name", at);
+  out.version = text_of(*a, "version", at);
+  out.revision = text_of(*a, "revision", at);
+  out.build_type = text_of(*a, "build_type", at);
+  out.complete = flag_of(*a, "complete", true, at);
+  if (const json* d = find_member(*a, "device")) {
+    out.device_kind = text_of(*d, "kind", at);
+    out.device_model = text_of(*d, "model", at);
+    out.driver = text_of(*d, "driver", at);
+    out.cuda = text_of(*d, "cuda", at);
+    out.device_threads = static_cast<int>(number_of(*d, "threads", at).value_or(0));
+  }
+  return out;
+}
+
+void parse_journal(const std::string& text, ResultSet& set) {
+  Gatherer gatherer(set);
+  int line_number = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++line_number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const Place at{fmt::format("{}:{}", set.path, line_number), ""};
+    const json entry = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (entry.is_discarded()) {
+      const bool last = begin >= text.size() || text.find_first_not_of(" \t\r\n", begin) == std::string::npos;
+      if (!last) at.fail("not JSON, and not the last line either");
+      ++set.torn_lines;
+      break;
+    }
+    gatherer.add(entry, at);
+  }
+  gatherer.finish();
+}
+
+void parse_whole(const std::string& text, ResultSet& set) {
+  const Place at{set.path, ""};
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) at.fail("the file is empty");
+  json root;
+  try {
+    root = json::parse(text);
+  } catch (const json::parse_error& e) {
+    at.fail(fmt::format("not JSON: {}", e.what()));
+  } catch (const json::out_of_range& e) {  // a number that no double holds
+    at.fail(fmt::format("not JSON: {}", e.what()));
+  }
+  const json* benchmarks = find_member(root, "benchmarks");
+  if (benchmarks == nullptr || !benchmarks->is_array())
+    at.fail("not a results file: it has no list 'benchmarks'");
+  if (const json* context = find_member(root, "context")) {
+    set.context = parse_context(*context, Place{set.path, "context"});
+    set.context_entry = std::make_shared<const json>(*context);
+  }
+  Gatherer gatherer(set);
+  for (std::size_t i = 0; i < benchmarks->size(); ++i) {
+    gatherer.add((*benchmarks)[i], Place{set.path, fmt::format("benchmarks[{}]", i)});
+  }
+  gatherer.finish();
+}
+
+constexpr int kMostNested = 64;
+
+/// Whether brackets outside of strings are nested deeper than any results. `lines`: each is a text of its
+/// own, and may be cut short.
+bool nested_too_deeply(std::string_view text, bool lines) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      i += c == '\\';
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMostNested) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+    if (lines && c == '\n') {
+      depth = 0;
+      in_string = false;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string read_results_text(const fs::path& file) {
+  std::error_code ec;
+  if (fs::is_character_file(file, ec) || fs::is_block_file(file, ec)) {
+    Place{file.string(), ""}.fail("cannot be read: it is a device, no file of results");
+  }
+  errno = 0;
+  std::ifstream in(file, std::ios::binary);
+  if (!in) Place{file.string(), ""}.fail(fmt::format("cannot be read: {}", std::strerror(errno)));
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (in.bad()) Place{file.string(), ""}.fail(fmt::format("cannot be read: {}", std::strerror(errno)));
+  if (nested_too_deeply(text.view(), file.extension() == ".jsonl")) {
+    Place{file.string(), ""}.fail(fmt::format("nested more than {} deep: no file of results", kMostNested));
+  }
+  return std::move(text).str();
+}
+
+ResultSet parse_results(const std::string& text, const std::string& path) {
+  ResultSet set;
+  set.path = path;
+  fs::path(path).extension() == ".jsonl" ? parse_journal(text, set) : parse_whole(text, set);
+  return set;
+}
+
+ResultSet load_results(const std::string& path) {
+  std::error_code ec;
+  if (!fs::is_directory(path, ec)) return parse_results(read_results_text(path), path);
+  const fs::path whole = fs::path(path) / "results.json", journal = fs::path(path) / "journal.jsonl";
+  const bool has_whole = fs::exists(whole, ec), has_journal = fs::exists(journal, ec);
+  if (!has_whole && !has_journal)
+    Place{path, ""}.fail("the folder holds neither results.json nor journal.jsonl");
+  if (!has_whole) return parse_results(read_results_text(journal), journal.string());
+  ResultSet set = parse_results(read_results_text(whole), whole.string());
+  if (!set.context.complete && has_journal) {
+    // A run that was killed has its results.json from the start, and what it finished in the journal.
+    ResultSet finished = parse_results(read_results_text(journal), journal.string());
+    if (finished.results.size() > set.results.size()) {
+      finished.context = set.context;
+      finished.context_entry = set.context_entry;
+      return finished;
+    }
+  }
+  return set;
+}
+
+}  // namespace attnbench

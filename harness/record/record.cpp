@@ -1,0 +1,46 @@
+#include "harness/record/record.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "attnbench_version.h"
+#include "harness/record/host.h"
+#include "harness/record/text.h"
+
+namespace attnbench {
+
+std::string record_name(const Record& r) { return r.kernel.empty() ? r.item.id : r.item.id + "/" + r.kernel; }
+
+std::optional<double> dram_over_model(const Record& r) {
+  if (!r.counters || !r.roofline || !(r.roofline->bytes > 0)) return std::nullopt;
+  const CounterReading& c = *r.counters;
+  if (!c.dram_read_bytes || !c.dram_write_bytes) return std::nullopt;
+  return (*c.dram_read_bytes + *c.dram_write_bytes) / r.roofline->bytes;
+}
+
+std::string z_cell(const Verdict& v) {
+  if (v.method == "bitwise") return "exact";
+  return v.method == "interval" ? v.method : digits(v.max_z, 3);
+}
+
+RunContext describe_run(const DeviceInfo& device, const std::string& name,
+                        const std::vector<std::string>& command_line) {
+  RunContext c;
+  c.name = name;
+  c.command_line = command_line;
+  c.date = iso_date_now();
+  c.host = host_name();
+  c.device = device;
+  c.cpu_model = cpu_model_name();
+  c.cpu_threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  c.version = ATTNBENCH_VERSION;
+  c.revision = ATTNBENCH_REVISION;
+  c.build_type = ATTNBENCH_BUILD_TYPE;
+  c.cpu_mhz = cpu_max_mhz();
+  c.cpu_scaling = cpu_scaling_enabled();
+  c.caches = host_caches();
+  c.load_avg = load_averages();
+  return c;
+}
+
+}  // namespace attnbench

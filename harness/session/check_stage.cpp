@@ -1,0 +1,63 @@
+#include "harness/session/check_stage.h"
+
+#include <fmt/format.h>
+
+#include "harness/session/invariants.h"
+#include "harness/verify/clues.h"
+#include "harness/verify/verify.h"
+
+namespace attnbench {
+namespace {
+
+/// Clues take about as long as the comparison that found the output wrong; they are left out beyond this.
+constexpr double kMostReferenceSeconds = 15;
+
+/// They are an aid: what they cost or lack must not make an error or a timeout of a wrong result.
+std::vector<std::string> clues_or_none(const Case& item, const HostOutputs& outputs, const Launcher& launcher,
+                                       const Verdict& v) {
+  if (item.params.op != Op::kAttention || v.reference_s > kMostReferenceSeconds) return {};
+  try {
+    return clues_of({item, outputs, launcher.numerics()});
+  } catch (const std::exception&) {  // such as no memory for the rows
+    return {};
+  }
+}
+
+/// What a launch must leave whole: guards, workspace and inputs; damage fails the verdict.
+void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict& v) {
+  if (auto damage = workload.guard_damage()) v.fail(detector::kGuard, *damage);
+  if (auto damage = launcher.memory_damage()) v.fail(detector::kGuard, *damage);
+  if (auto damage = workload.input_damage()) v.fail(detector::kInputDigest, *damage);
+}
+
+}  // namespace
+
+Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
+                       const SessionOptions& options, uint64_t& digest) {
+  workload.reset_outputs();
+  launcher.launch();
+  device.synchronize();
+  digest = workload.outputs_digest();
+  const HostOutputs outputs = launcher.outputs(workload);
+  Verdict v = verify(workload, outputs, launcher.numerics(), options.check);
+  v.outputs_digest = fmt::format("{:016x}", digest);
+  if (!v.pass && !options.all_detectors) v.clues = clues_or_none(*work.item, outputs, launcher, v);
+  look_at_memory(workload, launcher, v);
+  const bool invariants = options.invariants && work.index % options.invariants_every == 0;
+  if (invariants && (v.pass || options.all_detectors)) {
+    check_invariants(work, device, launcher, workload, outputs,
+                     {options.check, options.repeats, options.capture_replay, options.table}, v);
+  }
+  return v;
+}
+
+Verdict check_after_timing(const Workload& workload, const Launcher& launcher, uint64_t verified) {
+  Verdict v;
+  v.pass = true;
+  if (workload.outputs_digest() != verified)
+    v = verify(workload, launcher.outputs(workload), launcher.numerics(), CheckMode::kSampled);
+  look_at_memory(workload, launcher, v);
+  return v;
+}
+
+}  // namespace attnbench

@@ -1,0 +1,92 @@
+// What the host sides of the Hopper attention kernels have in common: what they refuse, and their tensor maps.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/common/checks.h"
+#include "kernels/cuda/common/kv_rows.h"
+#include "kernels/cuda/common/tensor_map.h"
+
+namespace attnbench::hopper {
+
+/// Shapes, types and lengths that every one of these kernels requires.
+inline KernelStatus check_shapes(const Kernel& kernel, const AttentionParams& p, const LaunchContext& context,
+                                 KernelMessage* message) {
+  const auto unsupported = [&](const char* format, auto... args) {
+    return refuse(message, KernelStatus::kUnsupported, format, kernel.name, args...);
+  };
+  if (context.compute_capability != 90) {
+    return unsupported("%s: compute capability 90 required, given %d", context.compute_capability);
+  }
+  if (p.head_dim != 64 && p.head_dim != 128 && p.head_dim != 256) {
+    return unsupported("%s: head_dim 64, 128 or 256 required, given %d", p.head_dim);
+  }
+  if (p.dtype_out != p.dtype_q) {
+    return unsupported("%s: dtype_out %s required, given %s", dtype_name(p.dtype_q), dtype_name(p.dtype_out));
+  }
+  if (!(p.softmax_scale > 0.0f)) {
+    return unsupported("%s: softmax_scale > 0 required, given %g", static_cast<double>(p.softmax_scale));
+  }
+  const int32_t longest = std::max(p.max_seqlen_q, p.max_seqlen_k);
+  if (longest >= kFar) return unsupported("%s: lengths below %d required, given %d", kFar, longest);
+  return KernelStatus::kOk;
+}
+
+/// Strides that the copy engine and whole-word stores can follow.
+inline KernelStatus check_strides(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
+  const auto element = static_cast<int64_t>(dtype_size(p.dtype_k));
+  const int64_t unit = 16 / element, chunk = kChunkBytes / element;
+  const Stride strides[] = {
+      {"q_stride_token", p.q_stride_token, 8},     {"q_stride_head", p.q_stride_head, 8},
+      {"k_stride_token", p.k_stride_token, unit},  {"k_stride_head", p.k_stride_head, chunk},
+      {"v_stride_token", p.v_stride_token, unit},  {"v_stride_head", p.v_stride_head, chunk},
+      {"out_stride_token", p.out_stride_token, 8}, {"out_stride_head", p.out_stride_head, 8},
+  };
+  if (const KernelStatus s = check_strides(kernel, strides, message); s != KernelStatus::kOk) return s;
+  if (p.features & kPackedKv) return KernelStatus::kOk;
+  const Stride blocks[] = {{"k_stride_block", p.k_stride_block, p.k_stride_token},
+                           {"v_stride_block", p.v_stride_block, p.v_stride_token}};
+  for (const Stride& s : blocks) {
+    if (s.value % s.multiple != 0) return check_strides(kernel, blocks, message);
+    const int64_t rows = s.value / s.multiple * p.num_blocks;
+    if (rows > INT32_MAX - kFar) {
+      return refuse(message, KernelStatus::kUnsupported,
+                    "%s: at most %d rows in the pool required, given %lld", kernel.name, INT32_MAX - kFar,
+                    static_cast<long long>(rows));
+    }
+  }
+  return KernelStatus::kOk;
+}
+
+/// Of K or V, given its strides in elements.
+inline KvRows kv_rows_of(const AttentionParams& p, int64_t stride_block, int64_t stride_token,
+                         int64_t stride_head) {
+  const int64_t chunk_channels = kChunkBytes / static_cast<int64_t>(dtype_size(p.dtype_k));
+  return {p.features & kPackedKv ? 0 : static_cast<int32_t>(stride_block / stride_token),
+          static_cast<int32_t>(stride_head / chunk_channels)};
+}
+
+/// Chunks of a head's row.
+inline uint32_t head_chunks_of(const AttentionParams& p) {
+  return static_cast<uint32_t>(p.head_dim * dtype_size(p.dtype_k) / kChunkBytes);
+}
+
+/// Chunks from the first head's first to the last head's last.
+inline uint64_t row_chunks_of(const AttentionParams& p, const KvRows& rows) {
+  return static_cast<uint64_t>(p.num_heads_kv - 1) * rows.head_chunks + head_chunks_of(p);
+}
+
+/// (64 channels, head, token, chunk): a box is one chunk of `tokens` tokens of `heads` heads, heads within
+/// tokens.
+inline bool encode_q_map(CUtensorMap* map, const AttentionParams& p, int heads, int tokens) {
+  const uint64_t element = dtype_size(p.dtype_q);
+  const uint64_t dims[4] = {kChunkChannels, static_cast<uint64_t>(p.num_heads_q),
+                            static_cast<uint64_t>(std::max<int64_t>(p.total_q, 1)),
+                            static_cast<uint64_t>(p.head_dim / kChunkChannels)};
+  const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, kChunkBytes};
+  const uint32_t box[4] = {kChunkChannels, static_cast<uint32_t>(heads), static_cast<uint32_t>(tokens), 1};
+  // Without any row it is not used, but must have an address and a row.
+  return encode_map(map, p.dtype_q, p.q != nullptr ? p.q : p.k, dims, strides, box);
+}
+
+}  // namespace attnbench::hopper

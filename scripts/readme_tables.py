@@ -1,0 +1,436 @@
+#!/usr/bin/env python3
+"""Writes the figures of the READMEs from results/, so that none of them is typed.
+
+    ./scripts/readme_tables.py            # writes the tables, and tests/faults/sensitivity.svg
+    ./scripts/readme_tables.py --check    # writes nothing; fails where a figure differs from the results
+
+A table stands between the lines <!-- figures: NAME --> and <!-- end -->. TABLES says of each name which files of
+results/baselines (or tables of kernels/) it is made of, and how. Some results must hold besides (a bar, a verdict, the size of results/);
+both commands fail where one does not. Python 3 and its standard library only.
+"""
+import argparse
+import csv
+import difflib
+import json
+import math
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True  # of the modules beside this file
+
+import gate_trust
+import mutate
+import sanitize_cpu
+import sanitize_gpu
+import sensitivity_plot
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PLOT = ROOT / "tests" / "faults" / "sensitivity.svg"
+MOST_BYTES = 4 << 20  # of results/
+
+
+class Refused(Exception):
+    """What results must say, and do not."""
+
+
+def demand(holds, what):
+    if not holds:
+        raise Refused(what)
+
+
+def table(head, align, rows):
+    """Markdown; `align`: l or r for each column, the last one for all that follow."""
+    align += align[-1] * (len(head) - len(align))
+    lines = ["| " + " | ".join(head) + " |", "|" + "".join("---|" if a == "l" else "--:|" for a in align)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def significant(x, digits):
+    return f"{x:.{max(0, digits - 1 - math.floor(math.log10(x)))}f}" if x else "-"
+
+
+def entries(results):
+    """The attnbench objects of a results file, by case and kernel."""
+    own = [b["attnbench"] for b in results["benchmarks"]]
+    return {(a["id"], a["kernel"]): a for a in own}
+
+
+# --- Times and counters of kernels ---------------------------------------------------------------------------
+
+QUANTITIES = {
+    "us": lambda a: f"{a['time']['median_us']:.1f}",
+    "tflops": lambda a: f"{a['tflops']:.0f}",
+    "gbs": lambda a: f"{a['gbs']:.0f}",
+    "sol": lambda a: f"{100 * a['sol']:.0f}",
+    "bytes": lambda a: f"{a['bytes'] / 1e6:.1f} MB",
+    "read": lambda a: f"{a['counters']['dram_read_bytes'] / 1e6:.1f} MB",
+    "written": lambda a: f"{a['counters']['dram_write_bytes'] / 1e6:.1f} MB",
+    "over": lambda a: f"{a['counters']['dram_over_model']:.3f}",
+    "tensor": lambda a: f"{a['counters']['tensor_active_percent']:.1f} %",
+    "l2": lambda a: f"{a['counters']['l2_hit_percent']:.1f} %",
+}
+
+
+def kernels(head, columns, rows, kernel=None):
+    """A table of cases. columns: (quantity, id with {} for the row's batch); rows: (label, batch[, kernel])."""
+
+    def cell(found, quantity, case, name):
+        a = found.get((case, name))
+        return "" if a is None else QUANTITIES[quantity](a) if a["status"] == "pass" else "-"
+
+    def make(results):
+        found = entries(results)
+        lines = []
+        for label, batch, *named in rows:
+            name = named[0] if named else kernel
+            figures = [cell(found, q, case.format(batch), name) for q, case in columns]
+            demand(any(figures), f"no case of the row '{label}' of {name}")
+            lines.append([label] + named + figures)
+        return table(head, "lr" if kernel else "llr", lines)
+
+    return make
+
+
+P16, P64, P256 = (f"attention/paged{n}-nhd-shuffled" for n in (16, 64, 256))
+PACKED = "attention/packed"
+PREFILL, DECODE, E4M3 = "/bf16/h16-16/d128/causal/{}", "/bf16/h32-8/d128/causal/{}", "/bf16-kv_e4m3/h32-8/d128/causal/{}"
+ROTATED = "/bf16/h32-8/d128/causal/append/neox/{}"
+APPEND = "kv_append/paged16-nhd-shuffled/bf16"
+
+RATES = [("tflops", PACKED + f"/bf16/{shape}/{mask}/{{}}") for shape in ("h16-16/d128", "h32-32/d64", "h8-8/d256") for mask in ("causal", "full")]
+RATES += [("tflops", p + PREFILL) for p in (P64, P16, P256)]
+RATES_HEAD = ["D 128 causal", "full", "D 64 causal", "full", "D 256 causal", "full", "D 128 causal, pages of 64", "of 16", "of 256"]
+LENGTHS = [("32 x 512", "32q512"), ("16 x 1024", "16q1k"), ("8 x 2048", "8q2k"), ("4 x 4096", "4q4k"), ("2 x 8192", "2q8k"), ("1 x 16384", "q16k")]
+STEPS = [("1 x 1k", "q1s1k"), ("1 x 8k", "q1s8k"), ("1 x 32k", "q1s32k"), ("8 x 4k", "8q1s4k"), ("32 x 1k", "32q1s1k"), ("32 x 8k", "32q1s8k"), ("128 x 8k", "128q1s8k")]
+FOUR, EIGHT = ("32 x 8k, 4 query tokens", "32q4s8k"), ("32 x 8k, 8 query tokens", "32q8s8k")
+APPENDING = [(f"{label}, appending", f"append/{batch}") for label, batch in STEPS if batch not in ("q1s32k", "128q1s8k")]
+MIXED = ("mixed: 2,048 over 8,192, 63 decodes at 4,096", "q2ks8k_63q1s4k")
+MIXED_STEPS = [
+    ("2,048 tokens over 8,192 keys, 63 decodes at 4,096", "q2ks8k_63q1s4k"), ("the chunk alone", "q2ks8k"), ("the decodes alone", "63q1s4k"),
+    ("2,048 tokens over 10,240 keys, 63 decodes at 4,096", "q2ks10k_63q1s4k"), ("the chunk alone", "q2ks10k"),
+    ("512 over 2,048, 15 decodes at 1,024", "q512s2k_15q1s1k"), ("512 over 2,048, 255 at 1,024", "q512s2k_255q1s1k"),
+    ("2 x 1,024 over 4,096, 126 at 2,048", "2q1ks4k_126q1s2k"), ("512, 7 decodes at 512", "q512_7q1s512"),
+    ("128 over 1,024, 31 at 1,024", "q128s1k_31q1s1k"), ("512 over 2,048, 63 at 1,024", "q512s2k_63q1s1k"),
+    ("512 over 2,048, 7 at 4,096", "q512s2k_7q1s4k"), ("512 over 8,192, 63 at 4,096", "q512s8k_63q1s4k"),
+    ("1,024 over 4,096, 15 at 2,048", "q1ks4k_15q1s2k"), ("1,024 over 4,096, 63 at 2,048", "q1ks4k_63q1s2k"),
+    ("1,024, 500 over 3,072 and 300 over 1,024; 20 at 512, 20 at 2,048, 20 at 6,144", "q1k_q500s3k_q300s1k_20q1s512_20q1s2k_20q1s6k")]
+
+
+def beside_flash_attention_3(rows, ours):
+    """Each row for a kernel of ours and, below it, for the peer."""
+    return [(*row, name) for row in rows for name in (ours if row != MIXED else "sm90_mixed", "flash_attention_3")]
+
+
+def three_of_each(*ids):
+    return [(quantity, case) for case in ids for quantity in ("us", "gbs", "sol")]
+
+
+# Rows of the first README: device, case, kernel.
+QUICKSTART = [("h100", PACKED + "/bf16/h32-8/d128/causal/4q512", "cuda_simt"),
+              ("h100", PACKED + "/bf16/h32-8/d128/causal/4q512", "sm90_prefill"),
+              ("h100", PACKED + "/bf16/h32-8/d128/causal/16seqs-q3792-s3792-55cbee3f", "sm90_prefill"),
+              *(("h100", P16 + DECODE.format("32q1s1k"), k) for k in ("cuda_simt", "sm90_prefill", "sm90_decode")),
+              ("h100", P16 + DECODE.format("q512s2k_15q1s1k"), "sm90_prefill"),
+              ("h100", APPEND + "/h8/d128/pad8/2q512s1k", "cuda_simt"),
+              *(("cpu", P16 + DECODE.format(batch), "cpu") for batch in ("32q1s1k", "q512s2k_15q1s1k")),
+              ("cpu", APPEND + "/h8/d128/pad8/2q512s1k", "cpu")]
+
+
+def quickstart(h100, cpu):
+    found = {"h100": entries(h100), "cpu": entries(cpu)}
+    rows = []
+    for device, case, kernel in QUICKSTART:
+        a = found[device][case, kernel]
+        demand(a["status"] == "pass", f"{case}/{kernel} did not pass")
+        t, c = a["time"], a["check"]
+        rows.append([device, f"`{case}`", kernel, significant(t["median_us"], 4), f"{(t['hi_us'] - t['lo_us']) / 2 / t['median_us'] * 100:.1f}",
+                     significant(a["tflops"], 3), significant(a["gbs"], 4), f"{100 * a['sol']:.1f}",
+                     "exact" if c["method"] == "bitwise" else f"{c['max_z']:.2f}", f"{c['rows']}/{c['rows_total']}"])
+    return table(["device", "case", "kernel", "time, us", "± %", "TFLOP/s", "GB/s", "%SOL", "max abs(z)", "rows checked"], "lllr", rows)
+
+
+# --- The program itself --------------------------------------------------------------------------------------
+
+def harness_cost(*files):
+    """Bars are those of harness/README.md."""
+    columns = []
+    for data in files:
+        cpu, context = data["context"]["device"] == "cpu", data["context"]
+        ms = {b["name"].split("/iterations")[0]: b["real_time"] for b in data["benchmarks"]}
+        mib = {b["name"].split("/")[1][5:]: b["host_mib"] for b in data["benchmarks"] if "host_mib" in b}
+        cold, hot = ms["overhead_of_a_case/cold"], ms["overhead_of_a_case/hot"]
+        demand(ms["expand_100000_cases"] < 1000, "expanding takes more than 1 s")
+        demand(max(cold, hot) < (50 if cpu else 150), "a case costs more than its bar")
+        # A thread of the reference holds the scores of its tile: 4 query heads x 131,072 keys in float64. There are 8
+        # such tiles in the benchmark's case. No tensor may be held whole: K and V are 512 MiB.
+        demand(max(mib.values()) - min(mib.values()) < 16 + 4 * min(8, context["num_cpus"]), "host memory grows with the keys and values")
+        demand(not any(b.get("error_occurred") for b in data["benchmarks"]), "a benchmark failed")
+        columns.append([*(f"{x:.0f} ms" if x >= 1 else f"{x:.2f} ms" for x in (ms["expand_100000_cases"], cold, hot)),
+                        " / ".join(f"{x:.0f}" for x in mib.values()) + " MiB"])
+    keys = " / ".join(f"{int(k):,}" for k in mib)
+    labels = ["100,000 cases expanded", "overhead of a case, cold", "overhead of a case, hot", f"host memory at {keys} keys"]
+    return table(["", "cpu", "H100"], "lr", [[label, *cells] for label, *cells in zip(labels, *columns)])
+
+
+def verdicts(*texts):
+    rows = []
+    for name, text in zip(VERDICTS, texts):
+        lines = text.splitlines()
+        head = [line[2:] for line in lines if line.startswith("# ")]
+        listed = [r["status"] for r in csv.DictReader(line for line in lines if not line.startswith("# "))]
+        counts = {status: int(n) for n, status in (part.split() for part in head[3].split(", "))}
+        demand(len(listed) == listed.count("pass") == counts["pass"], f"{name}: not every case passed, or its head counts others")
+        command = shlex.split(head[1])
+        for option in ("--out", "-q"):
+            if option in command:
+                at = command.index(option)
+                del command[at:at + (2 if option == "--out" else 1)]
+        rows.append([f"`{name}`", f"`{shlex.join(['attnbench', *command[1:]])}`", str(counts["pass"]), str(len(listed) - counts["pass"])])
+    return table(["file", "made by", "runs right", "wrong"], "llr", rows)
+
+
+def gate_ci(*files):
+    rows = []
+    for (name, what), data in zip(GATE_CI.items(), files):
+        verdict = ", ".join(f"{n} {v}" for v, n in data["counts"].items())
+        rows.append([f"{what} (`{name}`)", str(data["exit_code"]), verdict])
+    return table(["gate", "exit code", "cases"], "lrl", rows)
+
+
+def gate_trust_load(*files):
+    for tally in (t for data in files for t in data["loads"]):
+        demand(tally["wrong"] == 0, "a verdict names the wrong direction")
+        demand(0 < tally["gates"] == tally["right"] + tally["inconclusive"], "gates are missing")
+    return gate_trust.load_table(files)
+
+
+SPREAD_LABELS = {"paged16-nhd-shuffled/bf16/h4-1/d128/causal/16q1s1k": "decode, block_size 16",
+                 "paged64-nhd-shuffled/bf16/h4-1/d128/causal/16q1s1k": "decode, block_size 64", "packed/bf16/h4-1/d128/causal/2q256": "prefill",
+                 "paged16-nhd-shuffled/bf16/h4-1/d128/causal/q128s512_15q1s512": "mixed"}
+
+
+def run_spread(data):
+    cases = {c["case"]: c for c in data["cases"]}
+    rows = []
+    for case, label in SPREAD_LABELS.items():
+        for cores in ("near", "far"):
+            s = cases[f"attention/{case}/slow_0_percent"][cores]
+            rows.append([label, cores, str(s["runs"]), f"{s['us']:.0f}", f"{s['cores_us']:.1f}", f"{s['handover_us']:.1f}", f"{s['memory_us']:.0f}",
+                         f"{s['sd_of_us_over_cores_percent']:.1f} %"])
+    return table(["case", "cores", "runs", "time", "`cores_us`", "`handover_us`", "`memory_us`", "spread"], "llr", rows)
+
+
+# --- What the checks catch -----------------------------------------------------------------------------------
+
+def mutants(data):
+    demand(len(data["mutants"]) >= 80 and len({m["file"] for m in data["mutants"]}) >= 20, "mutants of too few files")
+    demand(all(m["old"] != m["new"] for m in data["mutants"]), "a mutant changes nothing")
+    demand(all(len(why) > 10 for why in mutate.reasons().values()), "a reason in scripts/mutate_equivalent.json is none")
+    files, survivors, unexplained = mutate.tables(data)
+    demand(not unexplained, "a survivor has no reason in scripts/mutate_equivalent.json")
+    return f"{files}\n\n{survivors}"
+
+
+# A class of detector that has a column of its own in what `attnbench selftest` writes; the others are named.
+DETECTORS = ["poison", "empty_row", "max_z", "row_z2", "bias", "lse"]
+
+
+def selftest(data):
+    faults, clean, counts = data["faults"], data["clean"], data["summary"]
+    demand(len(faults) >= 45 and clean["runs"] >= 500, "too few faults or clean runs")
+    demand(counts["caught"] == len(faults), "a fault escaped")
+    demand(clean["false_alarms"] == 0, "a right kernel was called wrong")
+    rows = []
+    for f in faults:
+        names = list(dict.fromkeys(d.removeprefix("invariant:") for d in f["caught_by"]))
+        marks = "".join(" x |" if d in names else " |" for d in DETECTORS)
+        others = ", ".join(n for n in names if n not in DETECTORS)
+        rows.append(f"| {f['class']} | `{f['name']}` | {f['what']} | {f['kernel']} |{marks} {others} | {f['allclose_1e2'] or ''} | {f['twice_naive'] or ''} |")
+    head = ["class", "fault", "the wrong kernel", "kernel", *DETECTORS, "memory, invariants", "allclose 1e-2", "twice naive"]
+    passed = [sum(f[rule] == "pass" for f in faults) for rule in ("allclose_1e2", "twice_naive")]
+    return "\n".join(["| " + " | ".join(head) + " |", "|---|---|---|---|" + ":-:|" * len(DETECTORS) + "---|---|---|", *rows, "",
+                      f"{counts['caught']} of {len(faults)} faults caught ({counts['not_applicable']} more not applicable); {clean['runs']} clean runs, {clean['false_alarms']} false alarms. "
+                      f"allclose(1e-2, 1e-2) of O passes {passed[0]} of the faults, the rule of twice the naive error {passed[1]}."])
+
+
+def fuzz(data):
+    kernels = data["kernels"]
+    demand(data["seconds"] >= 600, "it ran less than 10 minutes")
+    demand(not data["findings"] and not sum(k["failed"] for k in kernels), "a case failed")
+    rows = [[k["kernel"], k["op"], *(f"{k[n]:,}" for n in ("ran", "with_invariants", "skipped", "failed"))] for k in kernels]
+    total = ["all", "", *(f"{sum(k[n] for k in kernels):,}" for n in ("ran", "with_invariants", "skipped", "failed"))]
+    return table(["kernel", "op", "ran", "with invariants", "refused", "failed"], "llr", [*rows, total])
+
+
+def instances(text):
+    """A row for each row of an instances.def, by its own words."""
+    rows = re.findall(r"^INSTANCE\((\w+), (.+)\)$", text, re.M)
+    shapes = [dict(re.findall(r"\.(\w+) = (?:Use::)?(\w+)", shape)) for _, shape in rows]
+    columns = list(dict.fromkeys(key for shape in shapes for key in shape))
+    return table(["instance", *columns], "ll", [[f"`{name}`", *(shape.get(c, "") for c in columns)] for (name, _), shape in zip(rows, shapes)])
+
+
+# --- Which table is made of which files ----------------------------------------------------------------------
+
+VERDICTS = ["h100/smoke.csv", "cpu/smoke.csv", "h100-checks/semantics.csv", "h100-checks/large.csv"]
+GATE_CI = {"h100-checks/gate_ci_same.json": "against the baseline just made, of 16 runs", "h100-checks/gate_ci_same_again.json": "the same once more",
+           "h100-checks/gate_ci_slow.json": "`slow_5_percent` against `slow_0_percent`", "h100-checks/gate_ci_wrong.json": "`scale_0_1_percent`, verified"}
+GATES = [f"{where}/gate_trust{which}.json" for where, which in (("h100-checks", ""), ("cpu", ""), ("cpu", "_slow"), ("cpu", "_turns"))]
+PAGES = ["page 16", "page 64", "page 256"]
+
+TABLES = {
+    "quickstart": (["h100/quickstart.json", "cpu/quickstart.json"], quickstart),
+    "prefill": (["h100/prefill.json"], kernels(["lengths", *RATES_HEAD], RATES, LENGTHS, "sm90_prefill")),
+    "decode": (["h100/decode.json"], kernels(["batch x context", *PAGES, "e4m3, page 16", "e4m3, page 64"],
+                                             [("us", p + DECODE) for p in (P16, P64, P256)] + [("us", p + E4M3) for p in (P16, P64)],
+                                             [*STEPS, FOUR, EIGHT], "sm90_decode")),
+    "decode_append": (["h100/decode.json"], kernels(["batch x context, appending", *PAGES[:2]], [("us", p + ROTATED) for p in (P16, P64)],
+                                                    [s for s in STEPS if s[1] != "q1s32k"], "sm90_decode")),
+    "mixed": (["h100/mixed.json"], kernels(["step", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)], MIXED_STEPS, "sm90_mixed")),
+    "append": (["h100/decode.json"], kernels(["tokens", "copy, us", "GB/s", "%SOL", "with rotary, us", "GB/s", "%SOL"],
+                                             three_of_each(APPEND + "/h8/d128/{}", APPEND + "/h8/d128/neox/{}"),
+                                             [("128", "128q1s1k"), ("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
+    "append_quantised": (["h100/decode.json"], kernels(["tokens", "to e4m3, scales given, us", "GB/s", "%SOL", "to e4m3, computed scales, rotary, us",
+                                                        "GB/s", "%SOL", "to int8, rotary, us", "GB/s", "%SOL"],
+                                                       three_of_each(APPEND + "-kv_e4m3/h8/d128/{}", APPEND + "-kv_e4m3-per_token/h8/d128/neox/{}",
+                                                                     APPEND + "-kv_int8/h8/d128/neox/{}"),
+                                                       [("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
+    "merge": (["h100/decode.json"], kernels(["states", "us", "GB/s", "%SOL"], three_of_each("merge_states/bf16/h32/d128/{}/4q2k"),
+                                            [("2, fp32", "2xfp32"), ("8, fp32", "8xfp32"), ("2, bf16", "2xbf16"), ("8, bf16", "8xbf16")], "cuda_merge")),
+    "peers_prefill": (["h100-checks/peers.json"], kernels(["lengths", "kernel", *RATES_HEAD], RATES, beside_flash_attention_3(LENGTHS, "sm90_prefill"))),
+    "peers_decode": (["h100-checks/peers.json"], kernels(["batch x context", "kernel", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)],
+                                                         beside_flash_attention_3([*STEPS, FOUR, *APPENDING, MIXED], "sm90_decode"))),
+    "cold_code_prefill": (["h100-checks/peers_cold_code.json"], kernels(["lengths, cold code", "kernel", *RATES_HEAD[:2]], RATES[:2],
+                                                                        beside_flash_attention_3(LENGTHS, "sm90_prefill"))),
+    "cold_code_decode": (["h100-checks/peers_cold_code.json"], kernels(["batch x context, cold code", "kernel", "us"], [("us", P64 + DECODE)],
+                                                                       beside_flash_attention_3([*STEPS, MIXED], "sm90_decode"))),
+    "counters": (["h100-checks/counters.json"], kernels(
+        ["case", "kernel", "model", "DRAM read", "written", "over model", "tensor", "L2 hits"],
+        [(q, "{}") for q in ("bytes", "read", "written", "over", "tensor", "l2")],
+        [("decode, 32 of 8k", P64 + DECODE.format("32q1s8k"), "sm90_decode"), ("the same, KV in e4m3", P64 + E4M3.format("32q1s8k"), "sm90_decode"),
+         ("causal prefill, 4 of 4k", PACKED + PREFILL.format("4q4k"), "sm90_prefill"),
+         ("full prefill, 1 of 16k", PACKED + "/bf16/h16-16/d128/full/q16k", "sm90_prefill"),
+         ("append, 32 of 2k", APPEND + "/h8/d128/32q2k", "cuda_append")])),
+    "harness_cost": (["cpu/harness_cost.json", "h100-checks/harness_cost.json"], harness_cost),
+    "verdicts": (VERDICTS, verdicts),
+    "gate_trust": (GATES, lambda *files: gate_trust.table(files)),
+    "gate_trust_of_medians": (["h100-checks/gate_trust_of_medians.json"], lambda *files: gate_trust.table(files)),
+    "gate_trust_load": (["cpu/gate_trust_load.json"], gate_trust_load),
+    "run_spread": (["cpu/run_spread.json"], run_spread),
+    "gate_ci": (list(GATE_CI), gate_ci),
+    "fuzz": (["h100-checks/fuzz.json"], fuzz),
+    **{f"instances_{k}": ([f"kernels/cuda/{k}/instances.def"], instances) for k in ("sm90_decode", "sm90_prefill", "sm90_mixed")},
+    "sanitizer": (["h100-checks/sanitizer.json"], sanitize_gpu.table),
+    "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
+    "mutants": (["cpu/mutants.json"], mutants),
+    "selftest": (["cpu/selftest.json"], selftest),
+    "sensitivity": (["cpu/sensitivity.json"], lambda data: sensitivity_plot.tables(data["sensitivity"])),
+}
+
+# --- READMEs -------------------------------------------------------------------------------------------------
+
+BLOCK = re.compile(r"<!-- figures: (\S+) -->\n(.*?)<!-- end -->", re.S)
+
+
+def place(name):
+    """Of a file of TABLES, from the root on."""
+    return name if name.startswith("kernels/") else f"results/baselines/{name}"
+
+
+def load(name):
+    text = (ROOT / place(name)).read_text()
+    return json.loads(text) if name.endswith(".json") else text
+
+
+def made(name):
+    files, make = TABLES[name]
+    try:
+        return make(*map(load, files)).strip("\n") + "\n"
+    except KeyError as e:
+        raise Refused(f"{', '.join(map(place, files))}: no {e}, which the table {name} shows") from e
+    except Refused as e:
+        raise Refused(f"{', '.join(map(place, files))}: {e}; measure again, as results/README.md says") from e
+
+
+def tracked(pattern):
+    listed = subprocess.run(["git", "ls-files", "-z", pattern], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).exists()]
+
+
+def cells(line):
+    return [c.strip() for c in line.strip("|").split("|")] if line.startswith("|") else [line]
+
+
+def differences(path, first_line, name, now, then):
+    """Lines that say where text `now`, which begins at a line of a README, is not `then`."""
+    readme, files = path.relative_to(ROOT), ", ".join(map(place, TABLES[name][0]))
+    matcher = difflib.SequenceMatcher(None, now.splitlines(), then.splitlines(), autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        old, new = matcher.a[a:b], matcher.b[c:d]
+        for i in range(max(len(old), len(new))):
+            where = f"{readme}:{first_line + a + min(i, max(0, len(old) - 1))}: "
+            if i >= len(old):
+                yield f"{where}lacks the line '{new[i]}' of {files}"
+            elif i >= len(new):
+                yield f"{where}'{old[i]}' is not in {files}"
+            elif len(x := cells(old[i])) != len(y := cells(new[i])):
+                yield f"{where}'{old[i]}' should be '{new[i]}', by {files}"
+            else:
+                row = f" in the row of '{y[0]}'" if len(y) > 1 else ""
+                yield from (f"{where}'{was}' should be '{shall}'{row}, by {files}" for was, shall in zip(x, y) if was != shall)
+
+
+def update(path, check, seen):
+    """Puts the tables into a README; with `check` the list of what differs instead."""
+    text, wrong = path.read_text(), []
+
+    def replace(block):
+        name, now = block.groups()
+        line = text.count("\n", 0, block.start()) + 1
+        if name not in TABLES:
+            wrong.append(f"{path.relative_to(ROOT)}:{line}: no table '{name}': TABLES of scripts/readme_tables.py names all")
+            return block.group()
+        seen.add(name)
+        then = made(name)
+        wrong.extend(differences(path, line + 1, name, now, then) if check else [])
+        return f"<!-- figures: {name} -->\n{then}<!-- end -->"
+
+    new = BLOCK.sub(replace, text)
+    if not check and not wrong and new != text:
+        path.write_text(new)
+        print(f"wrote {path.relative_to(ROOT)}")
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where a figure differs")
+    check = parser.parse_args().check
+    seen, wrong = set(), []
+    try:
+        for path in tracked("*.md"):
+            wrong += update(path, check, seen)
+        plot = sensitivity_plot.plot(load("cpu/sensitivity.json")["sensitivity"])
+    except (OSError, ValueError, Refused) as e:
+        sys.exit(f"readme_tables: {e}")
+    except subprocess.CalledProcessError as e:
+        sys.exit(f"readme_tables: {e}: {e.stderr.strip()}")
+    wrong += [f"scripts/readme_tables.py: no README has the line <!-- figures: {name} -->" for name in TABLES if name not in seen]
+    if check and PLOT.read_text() != plot:
+        wrong.append(f"{PLOT.relative_to(ROOT)}: not the plot of results/baselines/cpu/sensitivity.json")
+    elif not check:
+        PLOT.write_text(plot)
+    size = sum(path.stat().st_size for path in tracked("results"))
+    if size >= MOST_BYTES:
+        wrong.append(f"results/: {size} bytes, {MOST_BYTES} are too many; keep verdicts only (scripts/verdicts.py) or fewer cases")
+    if wrong:
+        sys.exit("\n".join([*wrong, f"readme_tables: {len(wrong)} wrong; to write the figures of results/: ./scripts/readme_tables.py"]))
+
+
+if __name__ == "__main__":
+    main()

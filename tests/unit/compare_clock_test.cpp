@@ -1,0 +1,171 @@
+// A verdict never contradicts the clock: records of a CPU whose probes were disturbed, or turn the direction
+// round.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/compare/compare.h"
+#include "harness/compare/gate_policy.h"
+#include "harness/compare/pace.h"
+#include "harness/compare/pool.h"
+#include "tests/unit/record_fixtures.h"
+
+namespace attnbench {
+namespace {
+
+using test::sampled;
+using test::set_of;
+using testing::AllOf;
+using testing::HasSubstr;
+
+CompareResult compared(const LoadedResult& base, const LoadedResult& fresh, bool in_turns = false) {
+  CompareOptions options;
+  options.in_turns = in_turns;
+  return compare_results(set_of({base}), set_of({fresh}), options);
+}
+
+CompareRow one_compared(const LoadedResult& base, const LoadedResult& fresh, bool in_turns = false) {
+  return compared(base, fresh, in_turns).rows.at(0);
+}
+
+/// A run in which a kernel took `us` while the probes took so many times as long as on a quiet machine.
+LoadedResult run_of(double us, double cores, double memory, double handover, uint64_t seed) {
+  LoadedResult r = sampled("a", us, 0.002, 40, seed);
+  r.device = "cpu";
+  r.cores_us = 20 * cores;
+  r.memory_us = 800 * memory;
+  r.handover_us = 2 * handover;
+  return r;
+}
+
+/// 25 samples with this median and, `later_us` being those above it, a midmean above the median.
+LoadedResult on_busy_cores(double us, double later_us, double cores_us) {
+  LoadedResult r = sampled("a", us, 0, 13, 1);
+  r.samples_us.insert(r.samples_us.end(), 12, later_us);
+  r.hi_us = later_us;
+  r.device = "cpu";
+  r.cores_us = cores_us;
+  return r;
+}
+
+TEST(CompareClock, ADisturbedProbeCallsNoFasterKernelSlower) {
+  // Seen on busy cores: slower by 3,516 % in multiples of the probe.
+  const LoadedResult base = on_busy_cores(152927, 152927, 10477), fresh = on_busy_cores(16025, 16758, 31);
+  ASSERT_NEAR(midmean(paced_samples(fresh)) / midmean(paced_samples(base)), 36.16, 0.005);
+  const CompareResult result = compared(base, fresh);
+  const CompareRow& row = result.rows.at(0);
+  EXPECT_EQ(row.change, Change::kInconclusive);
+  EXPECT_EQ(
+      row.note,
+      "the probe cores_us took 10477 us in BASE and 31.00 us in NEW, more than 2 times apart: the "
+      "machine was not the same; run both sides again on a quiet machine, or in turns (gate --against)");
+  EXPECT_EQ(*row.base_us, 152927);
+  EXPECT_EQ(*row.new_us, 16025);
+  EXPECT_NEAR(*row.ratio, 0.107, 5e-4) << "as the clock told it";
+  EXPECT_LT(*row.hi, 0.11);
+  EXPECT_FALSE(row.p) << "nothing was tested";
+  EXPECT_EQ(compare_exit_code(result, {}), 4);
+  EXPECT_TRUE(undecided_cases(result, set_of({fresh})).contains("a")) << "a gate runs it again";
+}
+
+TEST(CompareClock, NorASlowerKernelFaster) {
+  const LoadedResult base = on_busy_cores(16025, 16758, 31), fresh = on_busy_cores(152927, 152927, 10477);
+  const CompareResult result = compared(base, fresh);
+  EXPECT_EQ(result.rows[0].change, Change::kInconclusive);
+  EXPECT_GT(*result.rows[0].ratio, 9);
+  EXPECT_THAT(result.rows[0].note, HasSubstr("cores_us took 31.00 us in BASE and 10477 us in NEW"));
+  EXPECT_EQ(compare_exit_code(result, {}), 4) << "not slower is not known either";
+  EXPECT_THAT(one_compared(base, fresh, true).note, HasSubstr("run both sides again on a quiet machine"));
+  EXPECT_THAT(one_compared(base, fresh, true).note, Not(HasSubstr("--against"))) << "they were in turns";
+}
+
+TEST(CompareClock, AProbeMayMoveByNearlyTwo) {
+  const LoadedResult base = run_of(100, 1, 1, 1, 1);
+  // Kernels that are slower and faster by more than the machine is.
+  for (const double moved : {1.9, 1 / 1.9}) {
+    EXPECT_EQ(one_compared(base, run_of(250 * moved, moved, moved, 1, 2)).change, Change::kSlower) << moved;
+    EXPECT_EQ(one_compared(base, run_of(40 * moved, moved, moved, 1, 2)).change, Change::kFaster) << moved;
+    EXPECT_EQ(one_compared(base, run_of(100 * moved, moved, moved, 1, 2)).change, Change::kSame) << moved;
+    EXPECT_EQ(one_compared(base, run_of(100, 1, moved, 1, 2)).change, Change::kSame) << moved;
+  }
+  for (const double moved : {2.1, 1 / 2.1}) {
+    for (const double us : {40, 100, 250}) {
+      EXPECT_EQ(one_compared(base, run_of(us * moved, moved, moved, 1, 2)).change, Change::kInconclusive)
+          << us << " " << moved;
+      EXPECT_EQ(one_compared(base, run_of(us * moved, moved, moved, 1, 2), true).change,
+                Change::kInconclusive)
+          << us << " " << moved;
+    }
+    EXPECT_THAT(one_compared(base, run_of(100, 1, moved, 1, 2)).note,
+                HasSubstr("the probe memory_us took 800.0 us"));
+  }
+}
+
+TEST(CompareClock, WaitsOfThreadsDivideNothing) {
+  // A virtual machine moves so by itself: slower and faster hold beyond 25 %, same holds.
+  const LoadedResult base = run_of(100, 1, 1, 1, 1);
+  EXPECT_EQ(one_compared(base, run_of(130, 1, 1, 4, 2)).change, Change::kSlower);
+  EXPECT_EQ(one_compared(base, run_of(120, 1, 1, 4, 2)).change, Change::kInconclusive);
+  EXPECT_EQ(one_compared(base, run_of(70, 1, 1, 4, 2)).change, Change::kFaster);
+  EXPECT_EQ(one_compared(base, run_of(100, 1, 1, 4, 2)).change, Change::kSame);
+}
+
+TEST(CompareClock, DirectionsThatDisagreeDecideNothing) {
+  const LoadedResult base = run_of(100, 1, 1, 1, 1);
+  const CompareRow row = one_compared(base, run_of(90, 0.8, 0.8, 1, 2));
+  EXPECT_EQ(row.change, Change::kInconclusive);
+  EXPECT_THAT(row.note,
+              AllOf(HasSubstr("in time -10."), HasSubstr("20.00 us in BASE and 16.00 us in NEW, +12."),
+                    HasSubstr("contradict")));
+  EXPECT_NEAR(*row.ratio, 0.9, 0.002);
+  const CompareRow reverse = one_compared(base, run_of(110, 1.25, 1.25, 1, 2));
+  EXPECT_EQ(reverse.change, Change::kInconclusive);
+  EXPECT_THAT(reverse.note, AllOf(HasSubstr("in time +9.9 %"), HasSubstr(", -12.")));
+  // What lies within the minimum effect has no direction.
+  EXPECT_EQ(one_compared(base, run_of(99, 0.9, 0.9, 1, 2)).change, Change::kSlower);
+  EXPECT_EQ(one_compared(base, run_of(101, 1.1, 1.1, 1, 2)).change, Change::kFaster);
+  EXPECT_EQ(one_compared(base, run_of(106, 1.06, 1.06, 1, 2)).change, Change::kSame);
+  EXPECT_EQ(one_compared(base, run_of(94, 0.94, 0.94, 1, 2)).change, Change::kSame);
+}
+
+/// Runs with these paces of one_compared kernel.
+ResultSet runs_of_pace(const std::vector<double>& paces, uint64_t seed) {
+  ResultSet set;
+  for (const double pace : paces) {
+    const ResultSet run = set_of({run_of(100 * pace, pace, pace, 1, ++seed)});
+    if (set.results.empty()) {
+      set = run;
+    } else {
+      pool_runs(set, run);
+    }
+  }
+  return set;
+}
+
+TEST(CompareClock, ProbesThatMoveWithinASideDecideNothing) {
+  const auto row = [](const std::vector<double>& base, const std::vector<double>& fresh) {
+    return compare_results(runs_of_pace(base, 10), runs_of_pace(fresh, 30), {}).rows.at(0);
+  };
+  EXPECT_EQ(row({1, 1}, {1, 1.9}).change, Change::kSame);
+  const CompareRow moved = row({1, 2.1}, {1, 2.1});
+  EXPECT_EQ(moved.change, Change::kInconclusive);
+  EXPECT_THAT(moved.note, HasSubstr("cores_us took 20.00 to 42.00 us in the runs of BASE"));
+  EXPECT_THAT(row({1, 1}, {1, 2.1}).note, HasSubstr("cores_us took 20.00 to 42.00 us in the runs of NEW"));
+  EXPECT_EQ(row({1, 1, 3, 3}, {1, 1, 1, 1}).change, Change::kInconclusive);
+  EXPECT_EQ(row({1, 1, 1, 3}, {1, 3, 1, 1}).change, Change::kSame) << "a quarter of the runs decides nothing";
+}
+
+TEST(CompareClock, ShownAreTheTimesThatWereCompared) {
+  // Runs with threads far apart take 120 us, as NEW would have: it takes 114.
+  ResultSet base = set_of({run_of(100, 1, 1, 1, 1)});
+  for (uint64_t i = 0; i < 4; ++i) {
+    pool_runs(base, set_of({run_of(i == 0 ? 100 : 120, 1, 1, i == 0 ? 1 : 3.5, 2 + i)}));
+    pool_runs(base, set_of({run_of(100, 1, 1, 1, 20 + i)}));
+  }
+  const CompareRow row = compare_results(base, set_of({run_of(114, 1, 1, 3.5, 9)}), {}).rows.at(0);
+  EXPECT_EQ(row.change, Change::kFaster);
+  EXPECT_NEAR(*row.base_us, 120, 0.5);
+  EXPECT_NEAR(*row.new_us, 114, 0.5);
+}
+
+}  // namespace
+}  // namespace attnbench

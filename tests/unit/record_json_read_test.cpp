@@ -1,0 +1,97 @@
+// Records read back from JSON: nothing that is written may be lost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/record/json.h"
+#include "harness/record/json_read.h"
+#include "tests/unit/record_fixtures.h"
+
+namespace attnbench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+Json parsed(const Record& r) { return Json::parse(journal_line(r)); }
+
+TEST(JsonRead, WritesTheSameAgain) {
+  Record all = test::passing("a");
+  all.index = 7;
+  all.log = "one\ntwo";
+  all.check->worst = {1, 2, 3, 4, 0.1, test::kNan, 1e-300};
+  all.check->reason = test::kHostile;
+  all.check->failed_by = {"max_z", "bias"};
+  all.check->clues = {"8 of 9 rows looked at are wrong", "looks like: the causal mask is not applied"};
+  all.check->invariants = {{"repeat", InvariantResult::Outcome::kHeld, ""},
+                           {"alone", InvariantResult::Outcome::kDiffers, "note"}};
+  all.time->samples_us.push_back(test::kInf);
+  all.time->cache = CacheMode::kHot;
+  all.time->graph = all.time->near_floor = true;
+  all.time->disturbed = 3;
+  all.time->cores_us = 21.5;
+  all.time->memory_us = 812;
+  all.time->handover_us = 5.25;
+  all.time->host_bound = 4;
+  all.time->copies = 5;
+  all.time->clocks = {3, 1980, 1755.5, 1980, 2619, 651.5, 55, {"hw_thermal", "sw_power_cap"}};
+  all.roofline->floor_us = 1.0 / 3;
+  all.roofline->limit_us = 0.25;
+  all.roofline->executed_flop = 2e12;
+  all.stages = {0.125, 2.5, 1.0 / 3};
+  all.counters = {4e6, 1e6, 37.5, 1.0 / 3, 2, ""};
+  Record untimed = test::not_passing("b", Status::kTimeout, test::kHostile);
+  Record unknown = test::passing("c");
+  unknown.roofline->sol.reset();
+  unknown.roofline->bound.clear();
+  Record uncounted = test::passing("d");
+  uncounted.counters.emplace().reason = test::kHostile;
+  for (const Record& r : {all, untimed, unknown, uncounted}) {
+    const Json once = parsed(r);
+    EXPECT_EQ(parsed(record_from_json(once, r.item)), once);
+  }
+}
+
+TEST(JsonRead, DeviceAndCeilings) {
+  const RunContext c = test::make_context();
+  EXPECT_EQ(device_to_json(device_from_json(device_to_json(c.device))), device_to_json(c.device));
+  Ceilings ceilings = c.ceilings;
+  ceilings.disturbed = true;
+  ceilings.floor_us = 2.5;
+  ceilings.note = "n";
+  EXPECT_EQ(ceilings_to_json(ceilings_from_json(ceilings_to_json(ceilings))), ceilings_to_json(ceilings));
+  EXPECT_EQ(ceilings_from_json(ceilings_to_json(ceilings)).matmul.size(), 1u);
+}
+
+TEST(JsonRead, RefusesWithTheFieldsName) {
+  const Record r = test::passing("a");
+  const auto says = [&](const Json& j, const char* text) {
+    try {
+      record_from_json(j, r.item);
+      ADD_FAILURE() << "no error for " << text;
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr(text));
+    }
+  };
+  Json j = parsed(r);
+  j["attnbench"]["id"] = "another";
+  says(j, "it is of case another");
+  j = parsed(r);
+  j["attnbench"]["seed"] = uint64_t{99};
+  says(j, "seed is 99");
+  j = parsed(r);
+  j["attnbench"]["status"] = "great";
+  says(j, "'status'");
+  j = parsed(r);
+  j["attnbench"]["time"]["iterations"] = 1e300;
+  says(j, "'iterations'");
+  j = parsed(r);
+  j["attnbench"]["time"]["iterations"] = int64_t{1} << 40;
+  says(j, "'iterations'");
+  j = parsed(r);
+  j["attnbench"]["check"].erase("max_z");
+  says(j, "'max_z' is missing");
+  says(Json::array(), "'attnbench' is missing");
+}
+
+}  // namespace
+}  // namespace attnbench

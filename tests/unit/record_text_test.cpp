@@ -1,0 +1,40 @@
+#include "harness/record/text.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/record_fixtures.h"
+
+namespace attnbench {
+namespace {
+
+using test::kInf;
+using test::kNan;
+
+TEST(RecordText, Digits) {
+  EXPECT_EQ(digits(0), "0");
+  EXPECT_EQ(digits(1.23456), "1.235");
+  EXPECT_EQ(digits(12.3456), "12.35");
+  EXPECT_EQ(digits(999.96), "1000");
+  EXPECT_EQ(digits(9.9996), "10.00");
+  EXPECT_EQ(digits(123456), "123456");
+  EXPECT_EQ(digits(0.01234567), "0.01235");
+  EXPECT_EQ(digits(-2.5, 2), "-2.5");
+  EXPECT_EQ(digits(1e-6, 3), "1.00e-06");
+  EXPECT_EQ(digits(kNan), "-");
+  EXPECT_EQ(digits(kInf), "-");
+}
+
+TEST(RecordText, Utf8) {
+  EXPECT_EQ(valid_utf8("é…😀"), "é…😀");
+  EXPECT_EQ(valid_utf8("\xc0\xaf"), "\xef\xbf\xbd\xef\xbf\xbd") << "overlong";
+  EXPECT_EQ(valid_utf8("\xe2\x80"), "\xef\xbf\xbd\xef\xbf\xbd") << "cut off";
+  EXPECT_EQ(valid_utf8("\xf4\x90\x80\x80").substr(0, 3), "\xef\xbf\xbd") << "past U+10FFFF";
+  EXPECT_EQ(one_line(" a\r\n\tb\x1b[0m\n"), " a b [0m");
+  EXPECT_EQ(shorten_middle("abcdefgh", 5), "ab…gh");
+  EXPECT_EQ(shorten_middle("abc", 5), "abc");
+  EXPECT_EQ(shorten_middle("abc", 0), "");
+  EXPECT_EQ(shorten_end("abcdefgh", 5), "abcd…");
+}
+
+}  // namespace
+}  // namespace attnbench

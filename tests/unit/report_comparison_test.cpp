@@ -1,0 +1,134 @@
+// A comparison as table, Markdown, JSON, JUnit and GitHub's annotations.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "harness/report/compare_formats.h"
+#include "harness/report/compare_print.h"
+#include "tests/unit/record_fixtures.h"
+
+namespace attnbench {
+namespace {
+
+using test::kHostile;
+using test::sampled;
+using test::set_of;
+using test::with_status;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(ReportComparison, CasesThatNobodyTimedHaveNoRow) {
+  const auto texts = [](const ResultSet& base, const ResultSet& fresh) {
+    const CompareResult r = compare_results(base, fresh, {});
+    std::ostringstream text, markdown;
+    print_compare(text, r, {});
+    write_compare_markdown(markdown, r);
+    return std::pair{text.str(), markdown.str()};
+  };
+  const LoadedResult a = with_status("a", Status::kPass), b = with_status("b", Status::kPass);
+  const auto [text, markdown] = texts(set_of({a, b}), set_of({a, b}));
+  EXPECT_EQ(text,
+            "0 slower, 0 inconclusive, 0 same, 0 faster, 2 not compared\n2 cases that neither side timed "
+            "have no row\n");
+  EXPECT_THAT(markdown, testing::EndsWith("**\n\n2 cases that neither side timed have no row\n\n"));
+  const auto [some, table] = texts(set_of({a, b}), set_of({with_status("a", Status::kFail), b}));
+  EXPECT_THAT(
+      some, AllOf(HasSubstr("incorrect  a     k"), HasSubstr("1 case that neither side timed has no row\n")));
+  EXPECT_THAT(table, AllOf(HasSubstr("| incorrect | `a` |"), Not(HasSubstr("`b`"))));
+}
+
+TEST(ReportComparison, Tables) {
+  const ResultSet base = set_of({sampled("a|b", 100, 0.001, 30, 1), sampled("crash", 10, 0.01, 30, 1)});
+  const ResultSet fresh = set_of({sampled("a|b", 110, 0.001, 30, 2), with_status("crash", Status::kError)});
+  const CompareResult r = compare_results(base, fresh, {});
+  std::ostringstream text, markdown;
+  print_compare(text, r, {});
+  EXPECT_THAT(text.str(), HasSubstr("verdict  case   kernel  base us  new us  change %"));
+  EXPECT_THAT(text.str(), HasSubstr("slower   a|b    k"));
+  EXPECT_THAT(
+      text.str(),
+      HasSubstr("1 error, 1 slower, 0 inconclusive, 0 same, 0 faster; geometric mean of new / base 1.1"));
+  EXPECT_THAT(text.str(), HasSubstr("\nerror crash, k\n  NEW: error: because\n"));
+  write_compare_markdown(markdown, r);
+  EXPECT_THAT(markdown.str(), HasSubstr("| slower | `a\\|b` | `k` |"));
+}
+
+CompareResult two_sweeps() {
+  const auto in = [](const char* sweep, LoadedResult r) {
+    r.sweep = sweep;
+    return r;
+  };
+  return compare_results(
+      set_of({in("x", sampled("a", 100, 0.002, 40, 1)), in("x", sampled("b", 100, 0.002, 40, 2)),
+              in("y", sampled(kHostile, 100, 0.002, 40, 3)), in("y", sampled("gone", 100, 0.002, 40, 4))}),
+      set_of({in("x", sampled("a", 110, 0.002, 40, 5)), in("x", sampled("b", 121, 0.002, 40, 6)),
+              in("y", sampled(kHostile, 80, 0.002, 40, 7))}),
+      {});
+}
+
+TEST(ReportComparison, GeometricMeanBySweep) {
+  const CompareResult r = two_sweeps();
+  ASSERT_EQ(r.sweeps.size(), 2u);
+  for (const SweepMean& s : r.sweeps) {
+    EXPECT_NEAR(s.geomean, s.sweep == "x" ? std::sqrt(1.1 * 1.21) : 0.8, 0.005) << s.sweep;
+    EXPECT_EQ(s.compared, s.sweep == "x" ? 2 : 1);
+  }
+  EXPECT_THAT(sweep_means(r), AllOf(HasSubstr("x 1.15"), HasSubstr("(2)"), HasSubstr("y 0.")));
+}
+
+TEST(ReportComparison, Json) {
+  std::ostringstream out;
+  write_compare_json(out, two_sweeps(), {});
+  const auto j = nlohmann::json::parse(out.str());
+  EXPECT_EQ(j["exit_code"], 1);
+  EXPECT_EQ(j["counts"]["slower"], 2);
+  EXPECT_EQ(j["rows"].size(), 4u);
+  EXPECT_EQ(j["rows"][0]["verdict"], "missing in new");
+  EXPECT_TRUE(j["rows"][0]["ratio"].is_null());
+  EXPECT_NEAR(j["rows"][1]["ratio"].get<double>(), 1.21, 0.01);
+}
+
+TEST(ReportComparison, Junit) {
+  std::ostringstream out;
+  write_compare_junit(out, two_sweeps(), {});
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("tests=\"4\" failures=\"3\" errors=\"0\" skipped=\"0\""),
+                               HasSubstr("<testsuite name=\"x\" tests=\"2\" failures=\"2\""),
+                               HasSubstr("type=\"slower\""), HasSubstr("type=\"missing in new\""),
+                               Not(HasSubstr("<d>")), Not(HasSubstr("\x1b"))));
+}
+
+TEST(ReportComparison, GithubCommandsCannotBeEscapedFrom) {
+  EXPECT_EQ(github_command("error", "a: b, c%", "x\r\n::error::y, 5 %"),
+            "::error title=a%3A b%2C c%25::x%0D%0A::error::y, 5 %25\n");
+  std::ostringstream out;
+  write_compare_github(out, two_sweeps(), {});
+  std::istringstream lines(out.str());
+  int errors = 0, count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    EXPECT_EQ(line.rfind("::", 0), 0u) << line;
+    errors += line.rfind("::error ", 0) == 0;
+  }
+  EXPECT_EQ(errors, 3);
+  EXPECT_EQ(count, 4) << "and a notice with the summary";
+}
+
+TEST(ReportComparison, GithubShowsTenOfAKindSoTheLastCountsTheRest) {
+  std::vector<LoadedResult> base, fresh;
+  for (int i = 0; i < 13; ++i) {
+    base.push_back(sampled("c" + std::to_string(i), 100, 0.002, 40, i));
+    fresh.push_back(sampled("c" + std::to_string(i), 120, 0.002, 40, 100 + i));
+  }
+  std::ostringstream out;
+  write_compare_github(out, compare_results(set_of(base), set_of(fresh), {}), {});
+  EXPECT_THAT(out.str(), HasSubstr("and 3 more"));
+  const std::string text = out.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 11);
+}
+
+}  // namespace
+}  // namespace attnbench
