@@ -121,6 +121,8 @@ inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos
 
 /// O (total_q, Hq, Dv), LSE (Hq, total_q) and probabilities (Hq, total_q, longest key length), rows counted
 /// without q_begin.
+inline constexpr DType kDTypes[] = {DType::kBf16, DType::kFp16, DType::kFp32};
+
 struct Result {
   std::vector<float> out;
   std::vector<float> lse;
