@@ -168,7 +168,7 @@ Kernel counting_merger(const char* name) {
 
 /// The cascade on the attention kernel `mine`, with these kernels behind the program's own.
 Record cascade_of_mine(const std::vector<const Kernel*>& more) {
-  Kernel attention = cpu_attention();
+  Kernel attention = built_in_attention();
   attention.name = "mine";
   std::vector<const Kernel*> table(builtin_kernels().begin(), builtin_kernels().end());
   table.insert(table.end(), more.begin(), more.end());
@@ -198,7 +198,7 @@ TEST(PathMerger, ThatRefusesIsPassedOver) {
 }
 
 TEST(PathMerger, IsNoneWithoutATable) {
-  const Record r = run_with(cpu_attention(), kCascade, false, {});
+  const Record r = run_with(built_in_attention(), kCascade, false, {});
   EXPECT_EQ(r.status, Status::kSkip);
   EXPECT_EQ(r.reason, "path cascade: no merge_states kernel of cpu takes its 2 states");
 }
