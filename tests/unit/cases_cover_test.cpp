@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <stdexcept>
 
 #include "harness/cases/case.h"
 #include "harness/config/keys.h"
@@ -187,9 +189,12 @@ class Search {
   explicit Search(const HeldPairs& cover) : cover_(&cover) {
     for (const Setting& s : cover.sweep->fixed) {
       s.apply(plain_);
-      known_.insert(s.key);
+      known_ |= bit_of(s.key);
     }
-    known_.insert("op");
+    known_ |= bit_of("op");
+    for (const std::string& key : cover.keys) key_bits_.push_back(bit_of(key));
+    for (const Rule& r : rules()) rule_bits_.push_back(bits_of(r));
+    for (const auto& [key, rule] : dead()) dead_bits_.emplace_back(bit_of(key), bits_of(rule));
     // Keys that others ask for come first, so that a dead end is seen early.
     for (const char* key : {"append", "rotary", "alibi", "path", "page_layout", "kv", "kv_dtype", "dtype",
                             "shared_prefix", "batch", "mask", "head_dim", "head_dim_v"}) {
@@ -204,48 +209,60 @@ class Search {
   /// The case, where there is one; with `dead_too`, one in which the two need not make a difference.
   std::optional<P> holding(const Value& u, const Value& v, bool dead_too = false) {
     dead_too_ = dead_too;
-    std::set<std::string> known = known_;
     P p = plain_;
-    for (const Value& x : {u, v}) {
-      cover_->value(x.axis, x.point).apply(p);
-      known.insert(cover_->keys[x.axis]);
-    }
+    for (const Value& x : {u, v}) cover_->value(x.axis, x.point).apply(p);
+    const uint64_t known = known_ | key_bits_[u.axis] | key_bits_[v.axis];
     return broken(p, known, u, v) ? std::nullopt : extended(p, known, u, v, 0);
   }
 
  private:
-  bool broken(const P& p, const std::set<std::string>& known, const Value& u, const Value& v) const {
-    const auto applies = [&](const Rule& r) {
-      return std::all_of(r.keys.begin(), r.keys.end(), [&](const auto& k) { return known.count(k) > 0; }) &&
-             r.broken(p);
-    };
-    const auto is_dead = [&](const std::pair<std::string, Rule>& d) {
-      return !dead_too_ && (cover_->keys[u.axis] == d.first || cover_->keys[v.axis] == d.first) &&
-             applies(d.second);
-    };
-    return std::any_of(rules().begin(), rules().end(), applies) ||
-           std::any_of(dead().begin(), dead().end(), is_dead);
+  /// A set of keys is a set of bits: sets of strings would take most of the search's time.
+  uint64_t bit_of(const std::string& key) {
+    const auto [at, inserted] = bits_.emplace(key, bits_.size());
+    if (bits_.size() > 64) throw std::logic_error("more keys than bits");
+    return uint64_t{1} << at->second;
+  }
+  uint64_t bits_of(const Rule& rule) {
+    uint64_t bits = 0;
+    for (const auto& key : rule.keys) bits |= bit_of(key);
+    return bits;
   }
 
-  std::optional<P> extended(const P& p, std::set<std::string>& known, const Value& u, const Value& v,
+  bool broken(const P& p, uint64_t known, const Value& u, const Value& v) const {
+    for (std::size_t i = 0; i < rule_bits_.size(); ++i) {
+      if ((rule_bits_[i] & ~known) == 0 && rules()[i].broken(p)) return true;
+    }
+    if (dead_too_) return false;
+    const uint64_t wanted = key_bits_[u.axis] | key_bits_[v.axis];
+    for (std::size_t i = 0; i < dead_bits_.size(); ++i) {
+      const auto& [key, keys] = dead_bits_[i];
+      if ((key & wanted) != 0 && (keys & ~known) == 0 && dead()[i].second.broken(p)) return true;
+    }
+    return false;
+  }
+
+  std::optional<P> extended(const P& p, uint64_t known, const Value& u, const Value& v,
                             std::size_t depth) const {
     if (depth == order_.size()) return p;
     const std::size_t axis = order_[depth];
     if (axis == u.axis || axis == v.axis) return extended(p, known, u, v, depth + 1);
-    known.insert(cover_->keys[axis]);
-    std::optional<P> found;
-    for (std::size_t i = 0; i < cover_->points(axis) && !found; ++i) {
+    known |= key_bits_[axis];
+    for (std::size_t i = 0; i < cover_->points(axis); ++i) {
       P more = p;
       cover_->value(axis, i).apply(more);
-      if (!broken(more, known, u, v)) found = extended(more, known, u, v, depth + 1);
+      if (broken(more, known, u, v)) continue;
+      if (auto found = extended(more, known, u, v, depth + 1)) return found;
     }
-    known.erase(cover_->keys[axis]);
-    return found;
+    return std::nullopt;
   }
 
   const HeldPairs* cover_;
   P plain_;
-  std::set<std::string> known_;
+  std::map<std::string, std::size_t> bits_;  ///< the place of a key's bit
+  uint64_t known_ = 0;
+  std::vector<uint64_t> key_bits_;  ///< of each axis
+  std::vector<uint64_t> rule_bits_;
+  std::vector<std::pair<uint64_t, uint64_t>> dead_bits_;  ///< of the key, and of the rule that makes it so
   std::vector<std::size_t> order_;
   bool dead_too_ = false;
 };
