@@ -5,7 +5,8 @@
 #                               commit before), or not committed yet
 #   ./scripts/lint.sh --all     every file
 #
-# Needs build/test, which ./scripts/test.sh makes. With CI set, clang-tidy is installed where it is missing.
+# Configures build/lint, where each file has options of its own (build/test compiles files in groups). With CI
+# set, clang-tidy is installed where it is missing.
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -16,10 +17,8 @@ if [[ ${1:-} == -h || ${1:-} == --help ]]; then
   exit 0
 fi
 tool=$(attnbench_clang_tool clang-tidy 14)
-if [[ ! -f build/test/compile_commands.json ]]; then
-  attnbench_say "build/test is missing, from which compiler options are read: run ./scripts/test.sh first"
-  exit 2
-fi
+attnbench_configure "$attnbench_root/build/lint" -DATTNBENCH_TESTS=ON -DATTNBENCH_CUDA=OFF >&2
+cmake --build build/lint --target attnbench_revision >&2
 
 changed_files() {
   if [[ ${1:-} == --all ]]; then
@@ -43,7 +42,7 @@ changed_files() {
 listed=$(changed_files "${1:-}") || exit
 files=()
 while IFS= read -r file; do
-  if grep -qF "/$file\"" build/test/compile_commands.json; then files+=("$file"); fi
+  if grep -qF "/$file\"" build/lint/compile_commands.json; then files+=("$file"); fi
 done < <(sort -u <<<"$listed" | sed '/^$/d')
 if ((${#files[@]} == 0)); then
   attnbench_say "no compiled C++ file changed"
@@ -51,7 +50,7 @@ if ((${#files[@]} == 0)); then
 fi
 # Options of g++ that clang does not know are no finding.
 if ! printf '%s\0' "${files[@]}" |
-  xargs -0 -n 1 -P "$(nproc)" "$tool" -p build/test --quiet --extra-arg=-Wno-unknown-warning-option 2>/dev/null; then
+  xargs -0 -n 1 -P "$(nproc)" "$tool" -p build/lint --quiet --extra-arg=-Wno-unknown-warning-option 2>/dev/null; then
   attnbench_say "clang-tidy objects"
   exit 1
 fi

@@ -33,10 +33,10 @@ else
   attnbench_say "a GPU, but no nvcc in PATH or /usr/local/cuda/bin: building for the CPU alone"
   options+=(-DATTNBENCH_CUDA=OFF)
 fi
-if ! attnbench_configure "$build" "${options[@]}" >&2; then
+if ! attnbench_configure_grouped "$build" "${options[@]}" >&2; then
   [[ ${options[*]} == *ATTNBENCH_CUDA=ON* ]] || exit 2
   attnbench_say "CUDA cannot be set up here (see above): building for the CPU alone"
-  attnbench_configure "$build" -DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TESTS=OFF -DATTNBENCH_CUDA=OFF >&2
+  attnbench_configure_grouped "$build" -DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TESTS=OFF -DATTNBENCH_CUDA=OFF >&2
 fi
 cmake --build "$build" --target attnbench --parallel "$(nproc)" >&2
 attnbench_say "built in $((SECONDS - begin)) s: $build/attnbench"

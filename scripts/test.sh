@@ -22,7 +22,7 @@ attnbench_install_test_tools
 build=$attnbench_root/build/test
 werror=OFF
 if [[ -n ${CI:-} ]]; then werror=ON; fi
-attnbench_configure "$build" -DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TESTS=ON -DATTNBENCH_CUDA=AUTO \
+attnbench_configure_grouped "$build" -DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TESTS=ON -DATTNBENCH_CUDA=AUTO \
   -DATTNBENCH_WERROR="$werror"
 cmake --build "$build" --parallel "$(nproc)"
 attnbench_say "built in $((SECONDS - begin)) s"

@@ -86,7 +86,7 @@ bool printed_all() {
   return false;
 }
 
-int run_command(Program& program) {
+int run_chosen(Program& program) {
   try {
     tell_crashes(AfterLastWords::kExitCode);
     load_plugins(program);
@@ -166,7 +166,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
     app.exit(e);  // --help, --version
     return printed_all() ? 0 : 2;
   }
-  const int code = run_command(program);
+  const int code = run_chosen(program);
   return printed_all() ? code : worse_exit_code(code, 2);
 }
 

@@ -133,7 +133,7 @@ class Lines {
   double next_ = kProgressSeconds;
 };
 
-int run_command(const FuzzFlags& flags, const Program& program) {
+int run_fuzz(const FuzzFlags& flags, const Program& program) {
   RunOptions o = flags.run;
   check_kernel_names(o.kernels, program.kernels);
   const SessionOptions session = session_options(o, program);
@@ -292,7 +292,7 @@ void add_fuzz(CLI::App& app, Program& program) {
       "  attnbench fuzz --kernel cpu --cases 500 --seed 7\n"
       "Exit codes: 0 no failure, 1 a wrong result, 5 a crash, a hang or an error, 6 no case ran, 130 "
       "interrupted.");
-  command->callback([=, &program] { program.chosen = [=, &program] { return run_command(*f, program); }; });
+  command->callback([=, &program] { program.chosen = [=, &program] { return run_fuzz(*f, program); }; });
 }
 
 }  // namespace attnbench::cli

@@ -56,14 +56,14 @@ std::function<bool(const std::string&)> filter_of(const std::string& filter) {
 }
 
 /// How often a step of --in-process that does not end is told of.
-constexpr int kHangSeconds = 60;
+constexpr int kStepHangSeconds = 60;
 
 /// Where the steps run: in a worker process, or in this one.
 class Steps {
  public:
   Steps(const SelftestFlags& flags, const Program& program) {
     if (flags.in_process || flags.sensitivity) {
-      tell_hangs(kHangSeconds);
+      tell_hangs(kStepHangSeconds);
       device_ = open_chosen_device(flags.device, flags.threads, flags.quiet);
       info_ = device_->info();
       return;
@@ -145,7 +145,7 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
   return rows.empty() ? 6 : all ? 0 : 1;
 }
 
-int run_command(const SelftestFlags& given, const Program& program) {
+int run_selftest_command(const SelftestFlags& given, const Program& program) {
   if (given.worker) return serve_steps(program.kernels);
   check_kernel_names(given.kernels, program.kernels);
   SelftestFlags flags = given;
@@ -275,7 +275,8 @@ void add_selftest(CLI::App& app, Program& program) {
       "Exit codes: 0 all faults that apply were caught and no clean run failed, 1 otherwise, 5 a step "
       "crashed, "
       "hung or could\n  not be run, 6 no fault applied, 130 interrupted.");
-  command->callback([=, &program] { program.chosen = [=, &program] { return run_command(*o, program); }; });
+  command->callback(
+      [=, &program] { program.chosen = [=, &program] { return run_selftest_command(*o, program); }; });
 }
 
 }  // namespace attnbench::cli

@@ -17,7 +17,7 @@
 namespace attnbench {
 namespace {
 
-using Json = nlohmann::json;
+using nlohmann::json;
 namespace fs = std::filesystem;
 
 /// Where in the file we are, for errors.
@@ -31,28 +31,28 @@ struct Place {
 };
 
 /// The member, or nullptr where it is absent or null.
-const Json* member(const Json& j, const char* key) {
+const json* find_member(const json& j, const char* key) {
   const auto it = j.is_object() ? j.find(key) : j.end();
   return j.is_object() && it != j.end() && !it->is_null() ? &*it : nullptr;
 }
 
-std::string text_of(const Json& j, const char* key, const Place& at) {
-  const Json* v = member(j, key);
+std::string text_of(const json& j, const char* key, const Place& at) {
+  const json* v = find_member(j, key);
   if (v == nullptr) return "";
   if (!v->is_string()) at.fail(fmt::format("'{}' is not a string", key));
   return v->get<std::string>();
 }
 
-std::optional<double> number_of(const Json& j, const char* key, const Place& at) {
-  const Json* v = member(j, key);
+std::optional<double> number_of(const json& j, const char* key, const Place& at) {
+  const json* v = find_member(j, key);
   if (v == nullptr) return std::nullopt;
   if (!v->is_number()) at.fail(fmt::format("'{}' is not a number", key));
   const double x = v->get<double>();
   return std::isfinite(x) ? std::optional(x) : std::nullopt;
 }
 
-bool flag_of(const Json& j, const char* key, bool absent, const Place& at) {
-  const Json* v = member(j, key);
+bool flag_of(const json& j, const char* key, bool absent, const Place& at) {
+  const json* v = find_member(j, key);
   if (v == nullptr) return absent;
   if (!v->is_boolean()) at.fail(fmt::format("'{}' is not true or false", key));
   return v->get<bool>();
@@ -67,12 +67,12 @@ Status parse_status(const std::string& name, const Place& at) {
 }
 
 /// The finite numbers of a list; empty where it is absent.
-std::vector<double> numbers_of(const Json& j, const char* key, const Place& at) {
+std::vector<double> numbers_of(const json& j, const char* key, const Place& at) {
   std::vector<double> out;
-  const Json* list = member(j, key);
+  const json* list = find_member(j, key);
   if (list == nullptr) return out;
   if (!list->is_array()) at.fail(fmt::format("'{}' is not a list", key));
-  for (const Json& v : *list) {
+  for (const json& v : *list) {
     if (v.is_null()) continue;
     if (!v.is_number()) at.fail(fmt::format("'{}' holds something that is not a number", key));
     out.push_back(v.get<double>());
@@ -80,7 +80,7 @@ std::vector<double> numbers_of(const Json& j, const char* key, const Place& at) 
   return out;
 }
 
-std::vector<LoadedRun> runs_entry(const Json& time, const Place& at) {
+std::vector<LoadedRun> runs_entry(const json& time, const Place& at) {
   const std::vector<double> us = numbers_of(time, "run_us", at),
                             samples = numbers_of(time, "run_samples", at),
                             cores = numbers_of(time, "run_cores_us", at),
@@ -97,7 +97,7 @@ std::vector<LoadedRun> runs_entry(const Json& time, const Place& at) {
   return out;
 }
 
-LoadedResult own_entry(const Json& entry, const Json& a, const Place& at) {
+LoadedResult own_entry(const json& entry, const json& a, const Place& at) {
   if (!a.is_object()) at.fail("'attnbench' is not an object");
   LoadedResult r;
   r.name = text_of(entry, "name", at);
@@ -114,18 +114,18 @@ LoadedResult own_entry(const Json& entry, const Json& a, const Place& at) {
   r.sol = number_of(a, "sol", at);
   r.tflops = number_of(a, "tflops", at);
   r.gbs = number_of(a, "gbs", at);
-  if (const Json* c = member(a, "check")) {
+  if (const json* c = find_member(a, "check")) {
     r.check = text_of(*c, "method", at);
-    if (const Json* list = member(*c, "invariants"); list != nullptr && !list->empty())
+    if (const json* list = find_member(*c, "invariants"); list != nullptr && !list->empty())
       r.check += " and invariants";
   } else if (a.contains("check")) {
     r.check = "off";
   }
-  if (const Json* c = member(a, "clocks")) {
+  if (const json* c = find_member(a, "clocks")) {
     r.sm_mhz = number_of(*c, "sm_mhz", at);
     r.throttled = flag_of(*c, "throttled", false, at);
   }
-  if (const Json* t = member(a, "time")) {
+  if (const json* t = find_member(a, "time")) {
     r.median_us = number_of(*t, "median_us", at);
     r.lo_us = number_of(*t, "lo_us", at);
     r.hi_us = number_of(*t, "hi_us", at);
@@ -151,7 +151,7 @@ double unit_us(const std::string& unit, const Place& at) {
   at.fail(fmt::format("time_unit '{}' is not one of ns, us, ms, s", unit));
 }
 
-LoadedResult plain_entry(const Json& entry, const Place& at) {
+LoadedResult plain_entry(const json& entry, const Place& at) {
   LoadedResult r;
   r.name = r.id = text_of(entry, "name", at);
   if (r.name.empty()) at.fail("'name' is missing");
@@ -184,11 +184,11 @@ class Gatherer {
  public:
   explicit Gatherer(ResultSet& set) : set_(set) {}
 
-  void add(const Json& entry, const Place& at) {
+  void add(const json& entry, const Place& at) {
     if (!entry.is_object()) at.fail("not an object");
-    if (const Json* own = member(entry, "attnbench")) {
+    if (const json* own = find_member(entry, "attnbench")) {
       LoadedResult r = own_entry(entry, *own, at);
-      const auto whole = std::make_shared<Json>(entry);
+      const auto whole = std::make_shared<json>(entry);
       if (set_.context_entry) fill_params(*whole, *set_.context_entry);
       r.entry = whole;
       return add_own(std::move(r));
@@ -237,18 +237,18 @@ class Gatherer {
   int aggregates_ = 0;
 };
 
-LoadedContext parse_context(const Json& c, const Place& at) {
+LoadedContext parse_context(const json& c, const Place& at) {
   LoadedContext out;
   out.date = text_of(c, "date", at);
   out.host = text_of(c, "host_name", at);
-  const Json* a = member(c, "attnbench");
+  const json* a = find_member(c, "attnbench");
   if (a == nullptr) return out;
   out.name = text_of(*a, "name", at);
   out.version = text_of(*a, "version", at);
   out.revision = text_of(*a, "revision", at);
   out.build_type = text_of(*a, "build_type", at);
   out.complete = flag_of(*a, "complete", true, at);
-  if (const Json* d = member(*a, "device")) {
+  if (const json* d = find_member(*a, "device")) {
     out.device_kind = text_of(*d, "kind", at);
     out.device_model = text_of(*d, "model", at);
     out.driver = text_of(*d, "driver", at);
@@ -268,7 +268,7 @@ void parse_journal(const std::string& text, ResultSet& set) {
     ++line_number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const Place at{fmt::format("{}:{}", set.path, line_number), ""};
-    const Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const json entry = json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (entry.is_discarded()) {
       const bool last = begin >= text.size() || text.find_first_not_of(" \t\r\n", begin) == std::string::npos;
       if (!last) at.fail("not JSON, and not the last line either");
@@ -283,20 +283,20 @@ void parse_journal(const std::string& text, ResultSet& set) {
 void parse_whole(const std::string& text, ResultSet& set) {
   const Place at{set.path, ""};
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) at.fail("the file is empty");
-  Json root;
+  json root;
   try {
-    root = Json::parse(text);
-  } catch (const Json::parse_error& e) {
+    root = json::parse(text);
+  } catch (const json::parse_error& e) {
     at.fail(fmt::format("not JSON: {}", e.what()));
-  } catch (const Json::out_of_range& e) {  // a number that no double holds
+  } catch (const json::out_of_range& e) {  // a number that no double holds
     at.fail(fmt::format("not JSON: {}", e.what()));
   }
-  const Json* benchmarks = member(root, "benchmarks");
+  const json* benchmarks = find_member(root, "benchmarks");
   if (benchmarks == nullptr || !benchmarks->is_array())
     at.fail("not a results file: it has no list 'benchmarks'");
-  if (const Json* context = member(root, "context")) {
+  if (const json* context = find_member(root, "context")) {
     set.context = parse_context(*context, Place{set.path, "context"});
-    set.context_entry = std::make_shared<const Json>(*context);
+    set.context_entry = std::make_shared<const json>(*context);
   }
   Gatherer gatherer(set);
   for (std::size_t i = 0; i < benchmarks->size(); ++i) {

@@ -25,7 +25,7 @@ constexpr std::size_t kNamedAtMost = 5;
   throw ResultsError(path + ": error: " + what);
 }
 
-const Json& member(const std::string& path, const Json& j, const char* key) {
+const Json& required_member(const std::string& path, const Json& j, const char* key) {
   const auto it = j.is_object() ? j.find(key) : j.end();
   if (!j.is_object() || it == j.end()) {
     fail(path, fmt::format("'{}' is missing: not the results of an attnbench run", key));
@@ -36,7 +36,7 @@ const Json& member(const std::string& path, const Json& j, const char* key) {
 template <class T>
 T value(const std::string& path, const Json& j, const char* key) {
   try {
-    return member(path, j, key).get<T>();
+    return required_member(path, j, key).get<T>();
   } catch (const Json::exception&) {
     fail(path, fmt::format("'{}' is of a wrong type", key));
   }
@@ -54,7 +54,7 @@ struct Part {
 
 void take_entry(Part& part, Json entry) {
   fill_params(entry, part.context);
-  const Json& own = member(part.path, entry, "attnbench");
+  const Json& own = required_member(part.path, entry, "attnbench");
   const auto index = value<int64_t>(part.path, own, "index");
   for (const char* key : {"id", "kernel", "status"}) value<std::string>(part.path, own, key);
   if (index < 0 || index >= part.size) {
@@ -87,14 +87,14 @@ Part read_part(const std::string& given) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) fail(part.path, "the file is empty");
   const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (root.is_discarded()) fail(part.path, "not JSON");
-  part.context = member(part.path, root, "context");
-  part.own = member(part.path, part.context, "attnbench");
-  const Json& plan = member(part.path, part.own, "plan");
+  part.context = required_member(part.path, root, "context");
+  part.own = required_member(part.path, part.context, "attnbench");
+  const Json& plan = required_member(part.path, part.own, "plan");
   part.digest = value<std::string>(part.path, plan, "digest");
   part.size = value<int64_t>(part.path, plan, "size");
   value<int64_t>(part.path, plan, "shard");
   value<int64_t>(part.path, plan, "shards");
-  const Json& entries = member(part.path, root, "benchmarks");
+  const Json& entries = required_member(part.path, root, "benchmarks");
   if (!entries.is_array()) fail(part.path, "'benchmarks' is not a list");
   const fs::path journal = fs::path(given) / "journal.jsonl";
   if (folder && entries.empty() && fs::exists(journal, ec)) {
@@ -108,12 +108,12 @@ Part read_part(const std::string& given) {
 /// What two files must have in common.
 std::vector<std::pair<std::string, std::string>> identity(const Part& p) {
   const auto text = [&](const Json& j, const char* key) {
-    const Json& v = member(p.path, j, key);
+    const Json& v = required_member(p.path, j, key);
     // As plain JSON, whose keys are in order: their order in the file means nothing.
     return one_line(v.is_string() ? v.get<std::string>() : dump_json(nlohmann::json(v)));
   };
-  const Json& device = member(p.path, p.own, "device");
-  const Json& plan = member(p.path, p.own, "plan");
+  const Json& device = required_member(p.path, p.own, "device");
+  const Json& plan = required_member(p.path, p.own, "plan");
   std::vector<std::string> plugins;  // where they lie means nothing; which builds they are, much
   if (p.own.contains("plugins")) {
     for (const Json& plugin : p.own.at("plugins")) plugins.push_back(text(plugin, "digest"));

@@ -24,10 +24,6 @@ Colour colour_of(Status s) {
   return s == Status::kPass ? Colour::kGreen : s == Status::kSkip ? Colour::kYellow : Colour::kRed;
 }
 
-std::string rows_cell(const Verdict& v) {
-  return v.rows == v.rows_total ? std::to_string(v.rows) : fmt::format("{}/{}", v.rows, v.rows_total);
-}
-
 std::string cell(const std::optional<double>& figure) { return figure ? digits(*figure, 3) : "-"; }
 
 /// Nothing where the run was not asked for them: the columns are left out then.
@@ -61,7 +57,7 @@ TableRow row_of(const Record& r) {
     row.cells.insert(row.cells.end(), 4, "-");
   }
   add(r.check ? z_cell(*r.check) : "-");
-  add(!r.check ? "-" : rows_cell(*r.check));
+  add(!r.check ? "-" : rows_text(*r.check));
   add_counters(r, row.cells);
   return row;
 }

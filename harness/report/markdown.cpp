@@ -20,10 +20,6 @@ std::string time_cell(const Record& r) {
   return fmt::format("{} ± {}%", digits(r.time->median_us), digits(100 * half / r.time->median_us, 2));
 }
 
-std::string rows_cell(const Verdict& v) {
-  return v.rows == v.rows_total ? std::to_string(v.rows) : fmt::format("{}/{}", v.rows, v.rows_total);
-}
-
 /// Cells of the hardware's counters, where any record has some.
 std::string counter_cells(const Record& r) {
   const CounterReading c = r.counters.value_or(CounterReading{});
@@ -48,7 +44,7 @@ void write_row(std::ostream& out, const Record& r, bool counters) {
       << figure(roof.gbs, has_roof) << " | " << figure(100 * roof.sol.value_or(0), roof.sol.has_value())
       << " | " << markdown_text(roof.bound) << " | ";
   if (r.check) out << z_cell(*r.check);
-  out << " | " << (r.check ? rows_cell(*r.check) : "") << " |" << (counters ? counter_cells(r) : "") << "\n";
+  out << " | " << (r.check ? rows_text(*r.check) : "") << " |" << (counters ? counter_cells(r) : "") << "\n";
 }
 
 /// A fence that no line of the text can close.

@@ -64,8 +64,8 @@ std::string_view table_of(std::string_view text) {
   throw Error("no table: no line begins with \"ID\"");
 }
 
-/// Thousands may be grouped: "1,234.5". nullopt for what is no number, such as "(384, 1, 1)" and "no".
-std::optional<double> number(std::string cell) {
+/// Thousands may be grouped: "1,234.5". nullopt for what is no number_of_cell, such as "(384, 1, 1)" and "no".
+std::optional<double> number_of_cell(std::string cell) {
   cell.erase(std::remove(cell.begin(), cell.end(), ','), cell.end());
   if (cell.empty() || std::isspace(static_cast<unsigned char>(cell.front()))) return std::nullopt;
   char* end = nullptr;
@@ -168,7 +168,7 @@ std::vector<NcuLaunch> parse_ncu_csv(std::string_view text) {
       l.kernel.erase(0, cut.size());
     for (std::size_t c = 0; c < row.size(); ++c) {
       const std::string unit = has_units && c < rows[1].size() ? rows[1][c] : "";
-      if (const auto v = number(row[c])) {
+      if (const auto v = number_of_cell(row[c])) {
         l.metrics[head[c]] = *v * scale_of(unit);
       } else {
         l.words[head[c]] = row[c];

@@ -68,4 +68,9 @@ std::string time_marks(std::span<const Record> records) {
   return text.empty() ? "" : "times that are marked: " + text;
 }
 
+std::string rows_text(const Verdict& v) {
+  return v.rows == v.rows_total ? std::to_string(v.rows)
+                                : std::to_string(v.rows) + "/" + std::to_string(v.rows_total);
+}
+
 }  // namespace attnbench

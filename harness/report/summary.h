@@ -32,4 +32,7 @@ bool needs_attention(Status s);
 /// samples, 2 near the time of an empty launch"; empty where there is nothing.
 std::string time_marks(std::span<const Record> records);
 
+/// How many rows were checked: "512", or "512/4096" where not all were.
+std::string rows_text(const Verdict& v);
+
 }  // namespace attnbench

@@ -18,6 +18,20 @@ Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change)
   };
 }
 
+Tamper::Fault with_op(std::function<void(Tamper&, OpParams&)> change) {
+  return [change](Tamper& t, const OpParams& op) {
+    OpParams wrong = op;
+    change(t, wrong);
+    return t.launch(wrong);
+  };
+}
+
+Tamper::Fault with_append(std::function<void(Tamper&, KvAppendParams&)> change) {
+  return with_op([change](Tamper& t, OpParams& op) { change(t, op.kv_append); });
+}
+
+int64_t pages_of(const HostView& v, int b) { return (v.k_len(b) + v.p().block_size - 1) / v.p().block_size; }
+
 Tamper::Fault with_output(std::function<void(const HostView&, OutView&)> change) {
   return [change](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);

@@ -58,12 +58,18 @@ FaultClass ignored_faults();
 
 /// A launch of attention with changed parameters.
 Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change);
+/// A launch of kv_append with changed parameters.
+Tamper::Fault with_append(std::function<void(Tamper&, KvAppendParams&)> change);
+/// A launch of any operation with changed parameters.
+Tamper::Fault with_op(std::function<void(Tamper&, OpParams&)> change);
 /// The right launch, then its output changed.
 Tamper::Fault with_output(std::function<void(const HostView&, OutView&)> change);
 /// The right launch, then all rows computed again by a rule.
 Tamper::Fault with_rule(HostRule rule);
 /// The first n entries of the sequences' key lengths, to be changed and put in the place of seqused_k.
 void change_lengths(Tamper& t, AttentionParams& p, const std::function<int32_t(int b, int32_t k_len)>& to);
+/// Pages that hold the keys of sequence `b`.
+int64_t pages_of(const HostView& v, int b);
 /// The block table, to be changed and put in its place.
 void change_table(Tamper& t, AttentionParams& p,
                   const std::function<void(const HostView&, std::vector<int32_t>&)>& to);

@@ -17,14 +17,6 @@ constexpr const char* kInterleaved =
     "{op: kv_append, dtype: bf16, heads: 2, head_dim: 64, block_size: 16, rotary: interleaved, batch: "
     "q5s21_q1s40_q16s16}";
 
-Tamper::Fault with_append(std::function<void(Tamper&, KvAppendParams&)> change) {
-  return [change](Tamper& t, const OpParams& op) {
-    OpParams wrong = op;
-    change(t, wrong.kv_append);
-    return t.launch(wrong);
-  };
-}
-
 Tamper::Fault with_slots(std::function<void(const KvAppendParams&, std::vector<int64_t>&)> change) {
   return with_append([change](Tamper& t, KvAppendParams& p) {
     auto slots = t.read<int64_t>(p.slot_mapping, p.num_tokens);

@@ -7,22 +7,26 @@
 namespace attnbench {
 namespace {
 
-#define SMALL "append: in_call, dtype: bf16, heads: 4/2, head_dim: 64, mask: causal"
-constexpr const char* kContiguous = "{kv: contiguous, " SMALL ", leftpad: 4, batch: q1s21_q3s40_q5s33}";
-constexpr const char* kPaged = "{kv: paged, block_size: 16, " SMALL ", batch: q1s21_q3s40_q5s33}";
-constexpr const char* kNeox = "{kv: contiguous, " SMALL ", rotary: neox, batch: q3s40_q5s33}";
-constexpr const char* kInterleaved = "{kv: contiguous, " SMALL ", rotary: interleaved, batch: q3s40_q5s33}";
-#define FEWER "{kv: contiguous, " SMALL ", rotary: neox, new_tokens: 2, batch: q3s40_q5s33, "
+#define IN_CALL "append: in_call, dtype: bf16, heads: 4/2, head_dim: 64, mask: causal"
+constexpr const char* kContiguousInCall =
+    "{kv: contiguous, " IN_CALL ", leftpad: 4, batch: q1s21_q3s40_q5s33}";
+constexpr const char* kPagedInCall = "{kv: paged, block_size: 16, " IN_CALL ", batch: q1s21_q3s40_q5s33}";
+constexpr const char* kNeoxInCall = "{kv: contiguous, " IN_CALL ", rotary: neox, batch: q3s40_q5s33}";
+constexpr const char* kInterleavedInCall =
+    "{kv: contiguous, " IN_CALL ", rotary: interleaved, batch: q3s40_q5s33}";
+#define FEWER "{kv: contiguous, " IN_CALL ", rotary: neox, new_tokens: 2, batch: q3s40_q5s33, "
 constexpr const char* kOnDiagonal = FEWER "rotary_q: diagonal}";
 constexpr const char* kFromCache = FEWER "rotary_q: from_cache_seqlens}";
 constexpr const char* kAtCache = FEWER "rotary_q: at_cache_seqlens}";
-constexpr const char* kOneSequence = "{kv: contiguous, " SMALL ", rotary: neox, batch: q5s33}";
+constexpr const char* kOneSequence = "{kv: contiguous, " IN_CALL ", rotary: neox, batch: q5s33}";
 
 #define QUANTISED "{op: kv_append, dtype: bf16, heads: 3, head_dim: 64, block_size: 16, padding_tokens: 3, "
-constexpr const char* kE4m3 = QUANTISED "kv_dtype: e4m3, batch: q5s21_q1s40_q16s16}";
-constexpr const char* kInt8 = QUANTISED "kv_dtype: int8, batch: q5s21_q1s40_q16s16}";
-constexpr const char* kComputed = QUANTISED "kv_dtype: e4m3, scales: per_token, batch: q5s21_q1s40_q16s16}";
-constexpr const char* kMixed = QUANTISED "kv_dtype: int8_k, scales: per_token, batch: q5s21_q1s40_q16s16}";
+constexpr const char* kE4m3Cache = QUANTISED "kv_dtype: e4m3, batch: q5s21_q1s40_q16s16}";
+constexpr const char* kInt8Cache = QUANTISED "kv_dtype: int8, batch: q5s21_q1s40_q16s16}";
+constexpr const char* kComputedE4m3 =
+    QUANTISED "kv_dtype: e4m3, scales: per_token, batch: q5s21_q1s40_q16s16}";
+constexpr const char* kInt8KeysCache =
+    QUANTISED "kv_dtype: int8_k, scales: per_token, batch: q5s21_q1s40_q16s16}";
 constexpr const char* kTurned =
     QUANTISED "kv_dtype: int8, scales: per_token_k, rotary: neox, batch: q5s21_q1s40_q16s16}";
 
@@ -72,14 +76,6 @@ void write_past_the_end(Tamper& t, const AttentionParams& p) {
     t.write(static_cast<const char*>(p.k_cache) + at * static_cast<int64_t>(size),
             std::vector<unsigned char>(size * static_cast<std::size_t>(p.head_dim), 0x3f));
   }
-}
-
-Tamper::Fault with_append(std::function<void(Tamper&, KvAppendParams&)> change) {
-  return [change](Tamper& t, const OpParams& op) {
-    OpParams wrong = op;
-    change(t, wrong.kv_append);
-    return t.launch(wrong);
-  };
 }
 
 int64_t count_given(const KvAppendParams& p, const ScaleParams& s) {
@@ -146,87 +142,88 @@ Tamper::Fault with_int8_keys(unsigned char (*stored)(float quotient)) {
 
 FaultClass in_call_faults() {
   const auto other_pairs = with_params([](Tamper&, AttentionParams& p) { p.rotary.interleaved ^= 1; });
-  return {"append in the call",
-          {{"in_call_to_batch_row_0",
-            "new rows of all sequences enter the cache row of the first",
-            {kContiguous},
-            appended_by([](Tamper& t, AttentionParams& p) {
-              if (p.batch < 2) return;
-              std::vector<int32_t> rows(static_cast<std::size_t>(p.batch), 0);
-              if (p.cache_batch_idx) rows.assign(rows.size(), t.read<int32_t>(p.cache_batch_idx, 1)[0]);
-              p.cache_batch_idx = t.put(rows);
-            })},
-           {"in_call_leftpad_ignored",
-            "new rows enter the cache as if there were no left padding",
-            {kContiguous},
-            appended_by([](Tamper&, AttentionParams& p) { p.cache_leftpad = nullptr; })},
-           {"in_call_one_row_early",
-            "new rows lie one row before their place",
-            {kContiguous, kPaged},
-            appended_by([](Tamper& t, AttentionParams& p) {
-              change_lengths(t, p, [](int, int32_t k) { return k - 1; });
-            })},
-           {"in_call_attends_first",
-            "attention reads the cache before the new rows are in it",
-            {kContiguous, kPaged},
-            [](Tamper& t, const OpParams& op) {
-              const AttentionParams& p = op.attention;
-              if (const KernelStatus s = t.launch(without_append(p)); s != KernelStatus::kOk) return s;
-              const OutView before = t.output(p);
-              const KernelStatus s = t.launch(op);
-              t.edit(p, [&](OutView& out) { out = before; });
-              return s;
-            }},
-           {"in_call_new_tokens_not_attended",
-            "the cache is attended at its length before the append",
-            {kContiguous, kPaged},
-            [](Tamper& t, const OpParams& op) {
-              if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
-              AttentionParams p = without_append(op.attention);
-              const auto cu = t.read<int32_t>(p.cu_seqlens_new, p.batch + 1);
-              change_lengths(t, p, [&](int b, int32_t k) {
-                const auto i = static_cast<std::size_t>(b);
-                return k - (cu[i + 1] - cu[i]);
-              });
-              return t.launch(p);
-            }},
-           {"in_call_one_token_past_capacity",
-            "a row is written behind each sequence's last",
-            {kContiguous},
-            [](Tamper& t, const OpParams& op) {
-              const KernelStatus s = t.launch(op);
-              write_past_the_end(t, op.attention);
-              return s;
-            }},
-           {"in_call_k_and_v_swapped",
-            "new keys enter the cache of values, and the other way round",
-            {kContiguous, kPaged},
-            with_params([](Tamper&, AttentionParams& p) { std::swap(p.k_new, p.v_new); })},
-           {"in_call_neox_for_interleaved",
-            "halves pair up where neighbours should",
-            {kInterleaved},
-            other_pairs},
-           {"in_call_interleaved_for_neox", "neighbours pair up where halves should", {kNeox}, other_pairs},
-           {"in_call_position_off_by_the_cache_length",
-            "positions count from the first new token",
-            {kOneSequence},
-            with_params([](Tamper& t, AttentionParams& p) {
-              if (p.batch != 1) return;
-              const int64_t half = p.rotary.dim / 2;
-              const int64_t from = p.max_seqlen_k - p.max_seqlen_q;
-              for (const float** table : {&p.rotary.cos, &p.rotary.sin}) {
-                auto rows = t.read<float>(*table, p.rotary.positions * half);
-                std::copy_n(rows.begin(), (p.rotary.positions - from) * half, rows.begin() + from * half);
-                *table = t.put(rows);
-              }
-            })},
-           {"in_call_queries_not_rotated",
-            "new keys are turned, queries are not",
-            {kNeox},
-            [](Tamper& t, const OpParams& op) {
-              if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
-              return t.launch(without_append(op.attention));
-            }}}};
+  return {
+      "append in the call",
+      {{"in_call_to_batch_row_0",
+        "new rows of all sequences enter the cache row of the first",
+        {kContiguousInCall},
+        appended_by([](Tamper& t, AttentionParams& p) {
+          if (p.batch < 2) return;
+          std::vector<int32_t> rows(static_cast<std::size_t>(p.batch), 0);
+          if (p.cache_batch_idx) rows.assign(rows.size(), t.read<int32_t>(p.cache_batch_idx, 1)[0]);
+          p.cache_batch_idx = t.put(rows);
+        })},
+       {"in_call_leftpad_ignored",
+        "new rows enter the cache as if there were no left padding",
+        {kContiguousInCall},
+        appended_by([](Tamper&, AttentionParams& p) { p.cache_leftpad = nullptr; })},
+       {"in_call_one_row_early",
+        "new rows lie one row before their place",
+        {kContiguousInCall, kPagedInCall},
+        appended_by([](Tamper& t, AttentionParams& p) {
+          change_lengths(t, p, [](int, int32_t k) { return k - 1; });
+        })},
+       {"in_call_attends_first",
+        "attention reads the cache before the new rows are in it",
+        {kContiguousInCall, kPagedInCall},
+        [](Tamper& t, const OpParams& op) {
+          const AttentionParams& p = op.attention;
+          if (const KernelStatus s = t.launch(without_append(p)); s != KernelStatus::kOk) return s;
+          const OutView before = t.output(p);
+          const KernelStatus s = t.launch(op);
+          t.edit(p, [&](OutView& out) { out = before; });
+          return s;
+        }},
+       {"in_call_new_tokens_not_attended",
+        "the cache is attended at its length before the append",
+        {kContiguousInCall, kPagedInCall},
+        [](Tamper& t, const OpParams& op) {
+          if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
+          AttentionParams p = without_append(op.attention);
+          const auto cu = t.read<int32_t>(p.cu_seqlens_new, p.batch + 1);
+          change_lengths(t, p, [&](int b, int32_t k) {
+            const auto i = static_cast<std::size_t>(b);
+            return k - (cu[i + 1] - cu[i]);
+          });
+          return t.launch(p);
+        }},
+       {"in_call_one_token_past_capacity",
+        "a row is written behind each sequence's last",
+        {kContiguousInCall},
+        [](Tamper& t, const OpParams& op) {
+          const KernelStatus s = t.launch(op);
+          write_past_the_end(t, op.attention);
+          return s;
+        }},
+       {"in_call_k_and_v_swapped",
+        "new keys enter the cache of values, and the other way round",
+        {kContiguousInCall, kPagedInCall},
+        with_params([](Tamper&, AttentionParams& p) { std::swap(p.k_new, p.v_new); })},
+       {"in_call_neox_for_interleaved",
+        "halves pair up where neighbours should",
+        {kInterleavedInCall},
+        other_pairs},
+       {"in_call_interleaved_for_neox", "neighbours pair up where halves should", {kNeoxInCall}, other_pairs},
+       {"in_call_position_off_by_the_cache_length",
+        "positions count from the first new token",
+        {kOneSequence},
+        with_params([](Tamper& t, AttentionParams& p) {
+          if (p.batch != 1) return;
+          const int64_t half = p.rotary.dim / 2;
+          const int64_t from = p.max_seqlen_k - p.max_seqlen_q;
+          for (const float** table : {&p.rotary.cos, &p.rotary.sin}) {
+            auto rows = t.read<float>(*table, p.rotary.positions * half);
+            std::copy_n(rows.begin(), (p.rotary.positions - from) * half, rows.begin() + from * half);
+            *table = t.put(rows);
+          }
+        })},
+       {"in_call_queries_not_rotated",
+        "new keys are turned, queries are not",
+        {kNeoxInCall},
+        [](Tamper& t, const OpParams& op) {
+          if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
+          return t.launch(without_append(op.attention));
+        }}}};
 }
 
 FaultClass position_faults() {
@@ -249,13 +246,13 @@ FaultClass quantised_append_faults() {
   return {"quantised append",
           {{"append_scale_ignored",
             "keys are rounded as they come",
-            {kE4m3},
+            {kE4m3Cache},
             with_append([](Tamper& t, KvAppendParams& p) {
               change_given(t, p, p.k_scale, [](std::vector<float>& s) { s.assign(s.size(), 1.0f); });
             })},
            {"append_scale_inverted",
             "keys are multiplied by their scale",
-            {kInt8},
+            {kInt8Cache},
             with_append([](Tamper& t, KvAppendParams& p) {
               change_given(t, p, p.k_scale, [](std::vector<float>& scales) {
                 for (float& s : scales) s = 1.0f / s;
@@ -263,41 +260,41 @@ FaultClass quantised_append_faults() {
             })},
            {"append_scales_swapped",
             "keys are divided by the scales of values, and the other way round",
-            {kInt8, kE4m3},
+            {kInt8Cache, kE4m3Cache},
             with_append([](Tamper&, KvAppendParams& p) { std::swap(p.k_scale, p.v_scale); })},
            {"append_scale_of_another_head",
             "head h has the scale of head h + 1",
-            {kE4m3},
+            {kE4m3Cache},
             with_append([](Tamper& t, KvAppendParams& p) {
               change_given(t, p, p.v_scale,
                            [](std::vector<float>& s) { std::rotate(s.begin(), s.begin() + 1, s.end()); });
             })},
            {"append_scale_of_channel_0",
             "all channels of a head have the scale of its first",
-            {kInt8},
+            {kInt8Cache},
             with_append([](Tamper&, KvAppendParams& p) { p.v_scale.given_stride_channel = 0; })},
            {"append_without_saturation",
             "what is past the largest number of the type wraps round",
-            {kInt8},
+            {kInt8Cache},
             with_int8_keys([](float x) { return static_cast<unsigned char>(std::lrint(x) & 0xff); })},
-           {"append_truncates", "numbers are rounded towards zero", {kInt8}, with_int8_keys([](float x) {
+           {"append_truncates", "numbers are rounded towards zero", {kInt8Cache}, with_int8_keys([](float x) {
               return static_cast<unsigned char>(float_to_int8(std::trunc(x)));
             })},
            {"computed_scales_swapped",
             "scales of keys are stored as those of values, and the other way round",
-            {kComputed},
+            {kComputedE4m3},
             with_append([](Tamper&, KvAppendParams& p) { std::swap(p.k_scale, p.v_scale); })},
            {"computed_scale_of_another_type",
             "the largest magnitude is divided by 127 instead of 448",
-            {kComputed},
+            {kComputedE4m3},
             with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed *= 448.0f / 127.0f; })},
            {"computed_scale_stored_as_its_inverse",
             "1 / scale is stored",
-            {kComputed, kMixed},
+            {kComputedE4m3, kInt8KeysCache},
             with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = 1.0f / *r.computed; })},
            {"computed_scale_not_stored",
             "a scale is computed and used, and not written",
-            {kComputed, kMixed},
+            {kComputedE4m3, kInt8KeysCache},
             with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = NAN; })},
            {"computed_scale_of_unrotated_keys",
             "scales are computed before the rotation",

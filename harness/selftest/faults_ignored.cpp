@@ -10,7 +10,8 @@ namespace {
 
 #define SMALL "dtype: bf16, heads: 8/2, head_dim: 64"
 #define SEQS "batch: q5s70_q3s100_q20s33}"
-constexpr const char* kPacked = "{kv: packed, dtype: bf16, heads: 8/2, head_dim: 64, mask: none, " SEQS;
+constexpr const char* kPackedUnmasked =
+    "{kv: packed, dtype: bf16, heads: 8/2, head_dim: 64, mask: none, " SEQS;
 constexpr const char* kSingles = "{kv: packed, dtype: fp32, heads: 8/2, head_dim: 64, mask: causal, " SEQS;
 constexpr const char* kHalfs = "{kv: packed, dtype: fp16, heads: 8/2, head_dim: 64, mask: causal, " SEQS;
 constexpr const char* kScaled = "{kv: packed, " SMALL ", mask: causal, softmax_scale: 0.3, " SEQS;
@@ -18,8 +19,8 @@ constexpr const char* kBiased = "{kv: packed, " SMALL ", mask: causal, alibi: pe
 constexpr const char* kAlibiSqrt =
     "{kv: packed, " SMALL ", mask: causal, alibi: per_head, alibi_sqrt: true, " SEQS;
 constexpr const char* kRightWindow = "{kv: packed, " SMALL ", mask: none, window: \"-1,5\", " SEQS;
-constexpr const char* kGaps = "{kv: packed, gap_tokens: 20, " SMALL ", mask: none, " SEQS;
-constexpr const char* kPages =
+constexpr const char* kGapsBetween = "{kv: packed, gap_tokens: 20, " SMALL ", mask: none, " SEQS;
+constexpr const char* kIdlePages =
     "{kv: paged, block_size: 16, " SMALL ", page_layout: shuffled, mask: none, " SEQS;
 constexpr const char* kPagesInOrder =
     "{kv: paged, block_size: 16, " SMALL ", page_layout: contiguous, mask: none, " SEQS;
@@ -32,7 +33,7 @@ constexpr const char* kCache =
     "{kv: contiguous, leftpad: 9, cache_batch_idx: shuffled, " SMALL ", mask: causal, " SEQS;
 constexpr const char* kInt8Keys =
     "{kv: paged, block_size: 16, kv_dtype: int8_k, " SMALL ", mask: none, " SEQS;
-constexpr const char* kWithProbs = "{kv: packed, probs: true, " SMALL ", mask: causal, " SEQS;
+constexpr const char* kFullProbs = "{kv: packed, probs: true, " SMALL ", mask: causal, " SEQS;
 constexpr const char* kNewTokens =
     "{kv: contiguous, append: in_call, new_tokens: 7, " SMALL ", mask: causal, batch: q3s40_q5s33_q1s21}";
 constexpr const char* kPartlyTurned =
@@ -53,16 +54,6 @@ Tamper::Fault read_as(DType type, Feature feature) {
   });
 }
 
-Tamper::Fault with_op(std::function<void(Tamper&, OpParams&)> change) {
-  return [change](Tamper& t, const OpParams& op) {
-    OpParams wrong = op;
-    change(t, wrong);
-    return t.launch(wrong);
-  };
-}
-
-int64_t pages_of(const HostView& v, int b) { return (v.k_len(b) + v.p().block_size - 1) / v.p().block_size; }
-
 /// All channels turn, by tables whose other half is an angle of its own.
 void turn_all(Tamper& t, KvAppendParams& p) {
   const auto half = static_cast<std::size_t>(p.rotary.dim / 2);
@@ -81,7 +72,10 @@ void turn_all(Tamper& t, KvAppendParams& p) {
 }
 
 std::vector<Fault> ignored_in_types() {
-  return {{"bf16_read_as_fp16", "bits of bf16 are taken as fp16", {kPacked}, read_as(DType::kFp16, kFp16)},
+  return {{"bf16_read_as_fp16",
+           "bits of bf16 are taken as fp16",
+           {kPackedUnmasked},
+           read_as(DType::kFp16, kFp16)},
           {"fp16_read_as_bf16", "bits of fp16 are taken as bf16", {kHalfs}, read_as(DType::kBf16, kBf16)},
           {"fp32_output_in_16_bits",
            "O has the digits of bf16",
@@ -96,7 +90,7 @@ std::vector<Fault> ignored_in_types() {
            })},
           {"last_channels_left_out",
            "scores are of the first 48 of 64 channels",
-           {kPacked},
+           {kPackedUnmasked},
            with_params([](Tamper&, AttentionParams& p) {
              p.head_dim -= 16;
              p.features |= kHeadDimV;
@@ -112,14 +106,14 @@ std::vector<Fault> ignored_in_types() {
 std::vector<Fault> ignored_in_scores() {
   return {{"full_mask_taken_as_causal",
            "without a mask, queries see nothing behind the diagonal",
-           {kPacked},
+           {kPackedUnmasked},
            with_params([](Tamper&, AttentionParams& p) {
              p.causal = 1;
              p.features |= kCausal;
            })},
           {"keys_as_many_as_queries",
            "cross attention sees no more keys than there are queries",
-           {kPacked},
+           {kPackedUnmasked},
            with_params([](Tamper& t, AttentionParams& p) {
              const auto cu = t.read<int32_t>(p.cu_seqlens_q, p.batch + 1);
              change_lengths(t, p, [&](int b, int32_t k) {
@@ -149,7 +143,7 @@ std::vector<Fault> ignored_in_scores() {
            with_params([](Tamper&, AttentionParams& p) { p.alibi_sqrt = 0; })},
           {"probs_ignored",
            "no probabilities are returned",
-           {kWithProbs},
+           {kFullProbs},
            with_params([](Tamper&, AttentionParams& p) {
              p.probs = nullptr;
              p.features &= ~uint64_t{kProbs};
@@ -159,7 +153,7 @@ std::vector<Fault> ignored_in_scores() {
 std::vector<Fault> ignored_in_sources() {
   return {{"packed_boundary_one_early",
            "the keys of each sequence but the first begin one row early",
-           {kPacked},
+           {kPackedUnmasked},
            with_params([](Tamper& t, AttentionParams& p) {
              if (!(p.features & kPackedKv)) return;  // a variant with pages
              auto cu = t.read<int32_t>(p.cu_seqlens_k, p.batch + 1);
@@ -168,7 +162,7 @@ std::vector<Fault> ignored_in_sources() {
            })},
           {"seqused_ignored",
            "keys up to the next sequence's first, unused rows included",
-           {kGaps},
+           {kGapsBetween},
            with_params([](Tamper&, AttentionParams& p) {
              if (!(p.features & kPackedKv)) return;
              p.seqused_k = nullptr;
@@ -176,7 +170,7 @@ std::vector<Fault> ignored_in_sources() {
            })},
           {"pages_taken_in_order",
            "page i of the batch is block i of the pool",
-           {kPages},
+           {kIdlePages},
            with_params([](Tamper& t, AttentionParams& p) {
              change_table(t, p, [](const HostView& v, std::vector<int32_t>& table) {
                int32_t next = 0;

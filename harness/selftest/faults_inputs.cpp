@@ -8,7 +8,7 @@ namespace attnbench {
 namespace {
 
 #define LENGTHS "mask: causal, batch: q5s70_q3s100_q20s33}"
-constexpr const char* kInt8 =
+constexpr const char* kInt8Everything =
     "{kv: paged, block_size: 16, dtype: bf16, q_dtype: int8, kv_dtype: int8, heads: 8/2, head_dim: "
     "64, " LENGTHS;
 constexpr const char* kE4m3Queries =
@@ -21,7 +21,7 @@ constexpr const char* kLatent =
     "true, " LENGTHS;
 constexpr const char* kDropped =
     "{kv: paged, block_size: 16, dtype: bf16, dropout: 0.3, heads: 8/2, head_dim: 64, " LENGTHS;
-constexpr const char* kWithProbs =
+constexpr const char* kProbsOut =
     "{kv: paged, block_size: 16, dtype: bf16, probs: true, heads: 8/2, head_dim: 64, " LENGTHS;
 
 constexpr const char* kParts =
@@ -49,25 +49,25 @@ FaultClass input_faults() {
   return {"8-bit inputs",
           {{"int8_q_descale_ignored",
             "queries are taken as stored",
-            {kInt8},
+            {kInt8Everything},
             with_params([](Tamper& t, AttentionParams& p) {
               p.q_descale = t.put(ones(p.total_q * p.q_descale_stride_outer));
             })},
            {"int8_q_descale_of_head_0",
             "the descale of query head 0 for all heads of a token",
-            {kInt8},
+            {kInt8Everything},
             with_params([](Tamper&, AttentionParams& p) { p.q_descale_stride_head = 0; })},
            {"int8_k_descale_of_a_block",
             "one descale of K per block, that of its first token",
-            {kInt8},
+            {kInt8Everything},
             with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_outer = 0; })},
            {"int8_k_descale_of_kv_head_0",
             "the descale of KV head 0 for all KV heads of a row",
-            {kInt8},
+            {kInt8Everything},
             with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_head = 0; })},
            {"int8_v_descale_of_channel_0",
             "one descale of V per KV head, that of its first channel",
-            {kInt8},
+            {kInt8Everything},
             with_params([](Tamper& t, AttentionParams& p) {
               auto scales = t.read<float>(p.v_descale, p.num_heads_kv * p.v_descale_stride_head);
               for (std::size_t i = 0; i < scales.size(); ++i)
@@ -137,7 +137,7 @@ FaultClass training_faults() {
             with_params([](Tamper&, AttentionParams& p) { p.dropout_offset &= 0xffffffffu; })},
            {"probs_not_normalised",
             "probabilities are relative to the row's largest",
-            {kWithProbs},
+            {kProbsOut},
             with_probs([](const AttentionParams& p, std::vector<float>& probs) {
               for (std::size_t row = 0; row < probs.size();
                    row += static_cast<std::size_t>(p.probs_stride_token)) {
@@ -148,7 +148,7 @@ FaultClass training_faults() {
             })},
            {"probs_of_masked_keys_unwritten",
             "only probabilities of visible keys are written",
-            {kWithProbs},
+            {kProbsOut},
             with_probs([](const AttentionParams&, std::vector<float>& probs) {
               for (float& x : probs) x = x == 0 ? NAN : x;
             })}}};

@@ -20,7 +20,8 @@ constexpr const char* kPagedFull =
 /// Of rows that are shorter than a guard zone.
 constexpr const char* kFewHeads =
     "{kv: paged, block_size: 16, dtype: bf16, heads: 2/1, head_dim: 64, mask: causal, batch: 3q2s20}";
-constexpr const char* kGaps = "{kv: packed, gap_tokens: 20, " SMALL ", mask: none, batch: q9s40_q1s51_q3s45}";
+constexpr const char* kGapsUnmasked =
+    "{kv: packed, gap_tokens: 20, " SMALL ", mask: none, batch: q9s40_q1s51_q3s45}";
 constexpr const char* kZeros =
     "{kv: paged, block_size: 16, " SMALL ", mask: causal, batch: q3s40_q0s20_q2s33_q0_q4}";
 constexpr const char* kShortKeys =
@@ -128,7 +129,7 @@ FaultClass length_faults() {
       "lengths",
       {{"max_instead_of_actual",
         "every sequence as long as the longest",
-        {kGaps},
+        {kGapsUnmasked},
         with_params([](Tamper& t, AttentionParams& p) {
           const int32_t longest = p.max_seqlen_k;
           // Past a sequence's pages lies junk that would end the process: to the end of its pages there.
@@ -162,7 +163,7 @@ FaultClass length_faults() {
         })},
        {"last_key_dropped",
         "each sequence ends one key early",
-        {kPagedFull, kGaps},
+        {kPagedFull, kGapsUnmasked},
         lengths([](int, int32_t k) { return std::max(0, k - 1); })},
        {"last_partial_page_dropped",
         "whole pages only",

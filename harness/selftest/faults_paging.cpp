@@ -33,7 +33,6 @@ constexpr const char* kTiles = "{kv: packed, " SMALL ", mask: causal, batch: q40
 
 std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
-int64_t pages_of(const HostView& v, int b) { return (v.k_len(b) + v.p().block_size - 1) / v.p().block_size; }
 int32_t& entry(const HostView& v, std::vector<int32_t>& table, int b, int64_t i) {
   return table[at(b * v.p().block_table_stride + i)];
 }

@@ -17,7 +17,7 @@ constexpr const char* kWithAlibi =
 constexpr const char* kAlibiBySequence =
     "{kv: packed, " SMALL ", mask: causal, alibi: per_sequence, batch: q33s50_q2s80_q5}";
 constexpr const char* kScale = "{kv: packed, " SMALL ", mask: causal, batch: q100_q120}";
-constexpr const char* kE4m3 =
+constexpr const char* kE4m3Descaled =
     "{kv: paged, block_size: 16, dtype: bf16, kv_dtype: e4m3, heads: 8/2, head_dim: 64, mask: causal, batch: "
     "q5s70_q3s100_q20s33}";
 
@@ -260,25 +260,25 @@ FaultClass quantised_faults() {
   return {"quantised",
           {{"k_descale_ignored",
             "K is taken as stored",
-            {kE4m3},
+            {kE4m3Descaled},
             with_params([ones](Tamper& t, AttentionParams& p) { p.k_descale = t.put(ones(p)); })},
            {"v_descale_ignored",
             "V is taken as stored",
-            {kE4m3},
+            {kE4m3Descaled},
             with_params([ones](Tamper& t, AttentionParams& p) { p.v_descale = t.put(ones(p)); })},
            {"v_descale_of_head_0",
             "the descale of KV head 0 for all heads",
-            {kE4m3},
+            {kE4m3Descaled},
             with_params([](Tamper&, AttentionParams& p) { p.v_descale_stride_head = 0; })},
            {"k_descale_of_sequence_0",
             "the descales of sequence 0 for all sequences",
-            {kE4m3},
+            {kE4m3Descaled},
             with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_outer = 0; })},
            {"k_and_v_descales_swapped",
             "each has the other's",
-            {kE4m3},
+            {kE4m3Descaled},
             with_params([](Tamper&, AttentionParams& p) { std::swap(p.k_descale, p.v_descale); })},
-           {"p_saturated", "P in e4m3 at a scale that saturates", {kE4m3}, with_rule(saturated)}}};
+           {"p_saturated", "P in e4m3 at a scale that saturates", {kE4m3Descaled}, with_rule(saturated)}}};
 }
 
 }  // namespace attnbench

@@ -4,13 +4,13 @@
 namespace attnbench {
 namespace {
 
-constexpr const char* kPaged =
+constexpr const char* kPagedStrided =
     "{kv: paged, block_size: 16, dtype: bf16, heads: 8/2, head_dim: 64, mask: causal, batch: q5s70_q1s100}";
-constexpr const char* kPacked =
+constexpr const char* kPackedStrided =
     "{kv: packed, dtype: bf16, heads: 8/2, head_dim: 64, mask: causal, batch: q40_q17s30_q1s50}";
-constexpr const char* kWithProbs =
+constexpr const char* kStridedProbs =
     "{kv: packed, dtype: bf16, heads: 4/2, head_dim: 64, mask: causal, probs: true, batch: q20_q3s33}";
-constexpr const char* kE4m3 =
+constexpr const char* kE4m3Strided =
     "{kv: paged, block_size: 16, dtype: bf16, kv_dtype: e4m3, heads: 8/2, head_dim: 128, mask: causal, "
     "batch: "
     "q5s70_q1s100}";
@@ -18,10 +18,10 @@ constexpr const char* kInCall =
     "{kv: paged, append: in_call, dtype: bf16, heads: 8/2, head_dim: 64, mask: causal, batch: q5s70_q1s100}";
 constexpr const char* kTokens =
     "{op: kv_append, kv: paged, dtype: bf16, heads: 4, head_dim: 64, batch: q5s70_q1s100}";
-constexpr const char* kInt8 =
+constexpr const char* kInt8Strided =
     "{kv: paged, block_size: 16, dtype: bf16, kv_dtype: int8, heads: 8/2, head_dim: 64, mask: causal, batch: "
     "q5s70_q1s100}";
-constexpr const char* kWithAlibi =
+constexpr const char* kStridedAlibi =
     "{kv: packed, dtype: bf16, heads: 8/2, head_dim: 64, mask: causal, alibi: per_sequence, batch: "
     "q33s50_q2s80_q5}";
 constexpr const char* kGivenScales =
@@ -33,14 +33,6 @@ constexpr const char* kComputedScales =
     "batch: q5s70_q1s100}";
 constexpr const char* kMerge =
     "{op: merge_states, dtype: bf16, heads: 8, head_dim: 64, states: 3, batch: q37}";
-
-Tamper::Fault with_op(std::function<void(OpParams&)> change) {
-  return [change](Tamper& t, const OpParams& op) {
-    OpParams p = op;
-    change(p);
-    return t.launch(p);
-  };
-}
 
 /// Scales lie as tokens of Hkv heads, wall to wall.
 void take_as_dense(const KvAppendParams& p, ScaleParams& s) {
@@ -63,25 +55,25 @@ FaultClass stride_faults() {
   return {"strides",
           {{"q_taken_as_dense",
             "queries are addressed by Hq and D",
-            {kPaged, kPacked},
+            {kPagedStrided, kPackedStrided},
             with_params([](Tamper&, AttentionParams& p) {
               p.q_stride_token = int64_t{p.num_heads_q} * p.head_dim;
               p.q_stride_head = p.head_dim;
             })},
            {"output_has_the_strides_of_q",
             "O is addressed as q",
-            {kPaged, kPacked},
+            {kPagedStrided, kPackedStrided},
             with_params([](Tamper&, AttentionParams& p) {
               p.out_stride_token = p.q_stride_token;
               p.out_stride_head = p.q_stride_head;
             })},
            {"lse_taken_as_dense",
             "heads of LSE are total_q apart",
-            {kPaged, kPacked},
+            {kPagedStrided, kPackedStrided},
             with_params([](Tamper&, AttentionParams& p) { p.lse_stride_head = p.total_q; })},
            {"v_has_the_strides_of_k",
             "V is addressed as K",
-            {kPaged, kPacked},
+            {kPagedStrided, kPackedStrided},
             with_params([](Tamper&, AttentionParams& p) {
               p.v_stride_block = p.k_stride_block;
               p.v_stride_token = p.k_stride_token;
@@ -89,7 +81,7 @@ FaultClass stride_faults() {
             })},
            {"blocks_taken_as_dense",
             "blocks are block_size tokens apart",
-            {kPaged},
+            {kPagedStrided},
             with_params([](Tamper&, AttentionParams& p) {
               if ((p.features & kHnd) != 0 || (p.features & kPagedKv) == 0) return;
               p.k_stride_block = p.k_stride_token * p.block_size;
@@ -97,28 +89,28 @@ FaultClass stride_faults() {
             })},
            {"probs_taken_as_dense",
             "rows of probabilities are max_seqlen_k apart",
-            {kWithProbs},
+            {kStridedProbs},
             with_params([](Tamper&, AttentionParams& p) {
               p.probs_stride_token = p.max_seqlen_k;
               p.probs_stride_head = p.total_q * p.max_seqlen_k;
             })},
            {"v_descale_has_the_strides_of_k_descale",
             "descales of V are addressed as those of K",
-            {kE4m3},
+            {kE4m3Strided},
             with_params([](Tamper&, AttentionParams& p) {
               p.v_descale_stride_outer = p.k_descale_stride_outer;
               p.v_descale_stride_head = p.k_descale_stride_head;
             })},
            {"k_descale_taken_as_dense",
             "descales of K are Hkv apart",
-            {kE4m3},
+            {kE4m3Strided},
             with_params([](Tamper&, AttentionParams& p) {
               p.k_descale_stride_outer = p.num_heads_kv;
               p.k_descale_stride_head = 1;
             })},
            {"int8_k_descale_taken_as_dense",
             "descales of int8 K are addressed by Hkv and block_size",
-            {kInt8},
+            {kInt8Strided},
             with_params([](Tamper&, AttentionParams& p) {
               if ((p.features & kPagedKv) == 0) return;
               const bool hnd = (p.features & kHnd) != 0;
@@ -128,7 +120,7 @@ FaultClass stride_faults() {
             })},
            {"slopes_taken_as_dense",
             "ALiBi slopes of sequences are Hq apart",
-            {kWithAlibi},
+            {kStridedAlibi},
             with_params([](Tamper&, AttentionParams& p) {
               if (p.alibi_stride_batch > 0) p.alibi_stride_batch = p.num_heads_q;
             })},
@@ -162,14 +154,14 @@ FaultClass stride_faults() {
            {"append_values_have_the_strides_of_keys",
             "kv_append addresses values as keys",
             {kTokens},
-            with_op([](OpParams& op) {
+            with_op([](Tamper&, OpParams& op) {
               op.kv_append.value_stride_token = op.kv_append.key_stride_token;
               op.kv_append.value_stride_head = op.kv_append.key_stride_head;
             })},
            {"append_caches_taken_as_dense",
             "kv_append addresses the caches by Hkv, D and block_size",
             {kTokens},
-            with_op([](OpParams& op) {
+            with_op([](Tamper&, OpParams& op) {
               KvAppendParams& p = op.kv_append;
               if ((p.features & kHnd) != 0) return;
               p.k_stride_head = p.v_stride_head = p.head_dim;
@@ -179,7 +171,7 @@ FaultClass stride_faults() {
            {"append_v_cache_has_the_strides_of_the_k_cache",
             "kv_append addresses the cache of V as that of K",
             {kTokens},
-            with_op([](OpParams& op) {
+            with_op([](Tamper&, OpParams& op) {
               KvAppendParams& p = op.kv_append;
               p.v_stride_block = p.k_stride_block;
               p.v_stride_token = p.k_stride_token;
@@ -188,20 +180,20 @@ FaultClass stride_faults() {
            {"append_given_scales_taken_as_dense",
             "scales of channels that kv_append is given are D apart",
             {kGivenScales},
-            with_op([](OpParams& op) {
+            with_op([](Tamper&, OpParams& op) {
               KvAppendParams& p = op.kv_append;
               p.k_scale.given_stride_head = p.v_scale.given_stride_head = p.head_dim;
             })},
            {"append_given_head_scales_taken_as_dense",
             "scales of heads that kv_append is given lie side by side",
             {kGivenE4m3Scales},
-            with_op([](OpParams& op) {
+            with_op([](Tamper&, OpParams& op) {
               op.kv_append.k_scale.given_stride_head = op.kv_append.v_scale.given_stride_head = 1;
             })},
            {"append_computed_scales_taken_as_dense",
             "scales that kv_append computes are stored by Hkv and block_size",
             {kComputedScales},
-            with_op([](OpParams& op) {
+            with_op([](Tamper&, OpParams& op) {
               KvAppendParams& p = op.kv_append;
               if ((p.features & kHnd) != 0) return;
               take_as_dense(p, p.k_scale);
@@ -210,7 +202,7 @@ FaultClass stride_faults() {
            {"append_v_scales_have_the_strides_of_k_scales",
             "computed scales of V are stored as those of K",
             {kComputedScales},
-            with_op([](OpParams& op) {
+            with_op([](Tamper&, OpParams& op) {
               KvAppendParams& p = op.kv_append;
               p.v_scale.stride_block = p.k_scale.stride_block;
               p.v_scale.stride_token = p.k_scale.stride_token;
@@ -230,7 +222,7 @@ FaultClass stride_faults() {
            {"merge_has_one_stride_for_both",
             "merge_states addresses O as the partial states",
             {kMerge},
-            with_op([](OpParams& op) {
+            with_op([](Tamper&, OpParams& op) {
               op.merge_states.partial_stride_token = op.merge_states.out_stride_token;
               op.merge_states.partial_stride_head = op.merge_states.out_stride_head;
             })}}};

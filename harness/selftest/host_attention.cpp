@@ -8,7 +8,7 @@
 namespace attnbench {
 namespace {
 
-std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t size_of(int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
@@ -38,17 +38,17 @@ HostView::HostView(Tamper& t, const AttentionParams& p) : p_(p) {
 }
 
 int HostView::k_len(int seq) const {
-  return used.empty() ? cu_k[at(seq + 1)] - cu_k[at(seq)] : used[at(seq)];
+  return used.empty() ? cu_k[size_of(seq + 1)] - cu_k[size_of(seq)] : used[size_of(seq)];
 }
 
 std::vector<HostRow> HostView::rows() const {
   const Mask mask{p_.causal != 0, p_.window_left, p_.window_right};
   std::vector<HostRow> rows;
   for (int b = 0; b < p_.batch; ++b) {
-    const int q_len = cu_q[at(b + 1)] - cu_q[at(b)];
+    const int q_len = cu_q[size_of(b + 1)] - cu_q[size_of(b)];
     for (int i = 0; i < q_len; ++i) {
       for (int h = 0; h < p_.num_heads_q; ++h) {
-        HostRow r{b, i, h, q_len, k_len(b), int64_t{cu_q[at(b)]} + i, 0, 0, 0};
+        HostRow r{b, i, h, q_len, k_len(b), int64_t{cu_q[size_of(b)]} + i, 0, 0, 0};
         r.diag = int64_t{i} + r.k_len - q_len;
         const KeyRange seen = visible_keys(mask, q_len, r.k_len, i);
         r.lo = seen.begin;
@@ -61,7 +61,7 @@ std::vector<HostRow> HostView::rows() const {
 }
 
 float HostView::slope(int seq, int head) const {
-  return slopes[at((p_.alibi_stride_batch ? seq * p_.alibi_stride_batch : 0) + head)];
+  return slopes[size_of((p_.alibi_stride_batch ? seq * p_.alibi_stride_batch : 0) + head)];
 }
 
 int64_t HostView::kv_offset(int seq, int64_t j, int kv_head, bool is_v) const {
@@ -69,19 +69,19 @@ int64_t HostView::kv_offset(int seq, int64_t j, int kv_head, bool is_v) const {
   const int64_t token = is_v ? p_.v_stride_token : p_.k_stride_token;
   const int64_t head = kv_head * (is_v ? p_.v_stride_head : p_.k_stride_head);
   if (p_.features & kPagedKv) {
-    const int64_t page = table[at(seq * p_.block_table_stride + j / p_.block_size)];
+    const int64_t page = table[size_of(seq * p_.block_table_stride + j / p_.block_size)];
     return page * block + j % p_.block_size * token + head;
   }
   if (p_.features & kContiguousKv) {
-    const int64_t row = cache_rows.empty() ? seq : cache_rows[at(seq)];
-    return row * block + (j + (leftpad.empty() ? 0 : leftpad[at(seq)])) * token + head;
+    const int64_t row = cache_rows.empty() ? seq : cache_rows[size_of(seq)];
+    return row * block + (j + (leftpad.empty() ? 0 : leftpad[size_of(seq)])) * token + head;
   }
-  return (cu_k[at(seq)] + j) * token + head;
+  return (cu_k[size_of(seq)] + j) * token + head;
 }
 
 bool HostView::freed(int seq, int64_t j) const {
   if (!(p_.features & kPagedKv)) return false;
-  const int32_t page = table[at(seq * p_.block_table_stride + j / p_.block_size)];
+  const int32_t page = table[size_of(seq * p_.block_table_stride + j / p_.block_size)];
   return page < 0 || page >= p_.num_blocks;
 }
 
@@ -91,12 +91,12 @@ std::vector<double> HostView::load_kv(int seq, int kv_head, bool is_v) const {
   const int64_t outer = is_v ? p_.v_descale_stride_outer : p_.k_descale_stride_outer;
   const int64_t per_head = is_v ? p_.v_descale_stride_head : p_.k_descale_stride_head;
   const double descale =
-      descales.empty() ? 1.0 : static_cast<double>(descales[at(seq * outer + kv_head * per_head)]);
+      descales.empty() ? 1.0 : static_cast<double>(descales[size_of(seq * outer + kv_head * per_head)]);
   std::vector<double> out;
-  out.reserve(at(int64_t{n} * p_.head_dim));
+  out.reserve(size_of(int64_t{n} * p_.head_dim));
   for (int j = 0; j < n; ++j) {
     if (freed(seq, j)) {
-      out.insert(out.end(), at(p_.head_dim), std::nan(""));
+      out.insert(out.end(), size_of(p_.head_dim), std::nan(""));
       continue;
     }
     const int64_t from = kv_offset(seq, j, kv_head, is_v);
@@ -116,7 +116,7 @@ std::vector<double> HostView::load_q(const HostRow& row) const {
       q_descale.empty()
           ? 1.0
           : static_cast<double>(
-                q_descale[at(row.seq * p_.q_descale_stride_outer + kv_head * p_.q_descale_stride_head)]);
+                q_descale[size_of(row.seq * p_.q_descale_stride_outer + kv_head * p_.q_descale_stride_head)]);
   std::vector<double> out;
   for (int c = 0; c < p_.head_dim; ++c)
     out.push_back(static_cast<double>(load_float(p_.dtype_q, q.data(), from + c)) * descale);
@@ -125,10 +125,10 @@ std::vector<double> HostView::load_q(const HostRow& row) const {
 
 const HostAttention::Pair& HostAttention::loaded(int seq, int kv_head) {
   if (cache_.empty()) {
-    cache_.resize(at(view_->p().batch));
-    for (auto& heads : cache_) heads.resize(at(view_->p().num_heads_kv));
+    cache_.resize(size_of(view_->p().batch));
+    for (auto& heads : cache_) heads.resize(size_of(view_->p().num_heads_kv));
   }
-  std::optional<Pair>& pair = cache_[at(seq)][at(kv_head)];
+  std::optional<Pair>& pair = cache_[size_of(seq)][size_of(kv_head)];
   if (!pair) pair = Pair{view_->load_kv(seq, kv_head, false), view_->load_kv(seq, kv_head, true)};
   return *pair;
 }
@@ -173,23 +173,23 @@ HostResult HostAttention::by_rule(HostRow row, const HostRule& rule) {
       s = *rule.masked_score;
     } else if (!rule.hidden || !rule.hidden(row, j)) {
       double qk = 0;
-      for (int c = 0; c < d; ++c) qk += q[at(c)] * kv.k[at(j * d + c)];
+      for (int c = 0; c < d; ++c) qk += q[size_of(c)] * kv.k[size_of(j * d + c)];
       s = rule.score ? rule.score(*view_, row, j, qk) : score(row, j, qk, false);
     }
     top = std::max(top, s);
     scores.push_back(s);
   }
   if (p.sinks) top = std::max(top, static_cast<double>(view_->sink(row.head)));
-  HostResult r{std::vector<double>(at(d), 0.0), -INFINITY};
+  HostResult r{std::vector<double>(size_of(d), 0.0), -INFINITY};
   if (top == -INFINITY) return r;
   double z = p.sinks ? exponential(static_cast<double>(view_->sink(row.head)) - top) : 0.0;
   for (const double s : scores) z += exponential(s - top);
   if (z == 0) return r;
   for (int64_t j = begin; j < end; ++j) {
-    const double e = exponential(scores[at(j - begin)] - top);
+    const double e = exponential(scores[size_of(j - begin)] - top);
     if (e == 0) continue;
     const double w = (rule.weight ? rule.weight(e) : e) / z;
-    for (int c = 0; c < d; ++c) r.o[at(c)] += w * kv.v[at(j * d + c)];
+    for (int c = 0; c < d; ++c) r.o[size_of(c)] += w * kv.v[size_of(j * d + c)];
   }
   r.lse = top + std::log(z);
   return r;
@@ -209,17 +209,17 @@ std::vector<double> HostAttention::naive(const HostRow& row) {
   double z = 0;
   for (int64_t j = row.lo; j < row.hi; ++j) {
     double qk = 0;
-    for (int c = 0; c < d; ++c) qk += q[at(c)] * kv.k[at(j * d + c)];
+    for (int c = 0; c < d; ++c) qk += q[size_of(c)] * kv.k[size_of(j * d + c)];
     scores.push_back(score(row, j, qk, true));
     top = std::max(top, scores.back());
   }
-  std::vector<double> o(at(d), 0.0);
+  std::vector<double> o(size_of(d), 0.0);
   if (top == -INFINITY) return o;
   if (p.sinks) z = std::exp(rounded(static_cast<double>(view_->sink(row.head))) - top);
   for (const double s : scores) z += std::exp(s - top);
   for (int64_t j = row.lo; j < row.hi; ++j) {
-    const double w = rounded(std::exp(scores[at(j - row.lo)] - top) / z);
-    for (int c = 0; c < d; ++c) o[at(c)] += w * kv.v[at(j * d + c)];
+    const double w = rounded(std::exp(scores[size_of(j - row.lo)] - top) / z);
+    for (int c = 0; c < d; ++c) o[size_of(c)] += w * kv.v[size_of(j * d + c)];
   }
   for (double& x : o) x = rounded(x);
   return o;

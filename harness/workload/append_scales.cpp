@@ -2,16 +2,14 @@
 
 #include <limits>
 
+#include "harness/workload/descales.h"
 #include "harness/workload/strides.h"
 
 namespace attnbench {
 namespace {
 
-/// One of nine steps between 0.5 and 1.5.
-float step(int64_t i) { return 0.5f + 0.125f * static_cast<float>(i % 9); }
-
 constexpr float kLargestBell = 3.0f;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kUnwritten = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
@@ -23,7 +21,7 @@ float given_scale(const Case& c, bool is_v, int32_t head, int32_t channel) {
       p.data == Profile::kHuge && !is_v
           ? kHugeK
           : kLargestBell * profile_scale(p.data, is_v ? Tensor::kNewV : Tensor::kNewK, 0, 0);
-  return largest / (int8 ? 127.0f : 448.0f) * step(a * head + (int8 ? (7 - a) * channel : 0) + a);
+  return largest / (int8 ? 127.0f : 448.0f) * scale_step(a * head + (int8 ? (7 - a) * channel : 0) + a);
 }
 
 std::vector<float> given_scales(const Case& c, bool is_v, bool padded) {
@@ -32,7 +30,7 @@ std::vector<float> given_scales(const Case& c, bool is_v, bool padded) {
   if (!p.quantises(is_v) || p.computes_scales(is_v)) return out;
   const GivenScaleStrides s = given_scale_strides(p, is_v, padded);
   const int32_t channels = s.channel == 0 ? 1 : p.head_dim;
-  out.assign(static_cast<std::size_t>(p.num_heads_kv * s.head), kNan);
+  out.assign(static_cast<std::size_t>(p.num_heads_kv * s.head), kUnwritten);
   for (int32_t h = 0; h < p.num_heads_kv; ++h) {
     for (int32_t ch = 0; ch < channels; ++ch) {
       out[static_cast<std::size_t>(h * s.head + ch * s.channel)] = given_scale(c, is_v, h, ch);
@@ -46,12 +44,12 @@ std::vector<float> scales_before(const Case& c, const WorkloadPlan& plan, bool i
   std::vector<float> out;
   if (!p.computes_scales(is_v)) return out;
   const KvStrides s = row_scale_strides(p, is_v, padded);
-  out.assign(static_cast<std::size_t>(s.elements(std::ssize(plan.kv_owners))), kNan);
+  out.assign(static_cast<std::size_t>(s.elements(std::ssize(plan.kv_owners))), kUnwritten);
   for (std::size_t r = 0; r < plan.kv_owners.size(); ++r) {
     const RowOwner& o = plan.kv_owners[r];
     for (int32_t h = 0; o.seq >= 0 && h < p.num_heads_kv; ++h) {
       out[static_cast<std::size_t>(s.offset(static_cast<int64_t>(r), h))] =
-          step(int64_t{o.seq} + 2 * o.pos + 5 * h);
+          scale_step(int64_t{o.seq} + 2 * o.pos + 5 * h);
     }
   }
   return out;

@@ -13,9 +13,6 @@ DType type_of(const CaseParams& p, Tensor tensor) {
   return tensor == Tensor::kQ ? p.type_of_q() : tensor == Tensor::kK ? p.type_of_k() : p.type_of_v();
 }
 
-/// One of nine steps between 0.5 and 1.5.
-float step(int64_t i) { return 0.5f + 0.125f * static_cast<float>(i % 9); }
-
 /// (B, Hkv), of e4m3, as the strides of `tensor` say; of V that is a view of K with K's numbers.
 std::vector<float> per_sequence(const Case& c, const LayoutVariant& variant, Tensor tensor) {
   const CaseParams& p = c.params;
@@ -40,13 +37,13 @@ float descale_of(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t
   if (type == DType::kE4m3) {
     const int32_t kv_head = tensor == Tensor::kQ ? head / (p.num_heads_q / p.num_heads_kv) : head;
     const int64_t a = tensor == Tensor::kQ ? 2 : tensor == Tensor::kK ? 3 : 5;
-    return step(a * descale_seq(p, seq) + (7 - a) * kv_head + a);
+    return scale_step(a * descale_seq(p, seq) + (7 - a) * kv_head + a);
   }
   if (type != DType::kInt8) return 1.0f;
   const float unit = 1.0f / int8_factor(p.data, tensor);
-  if (tensor == Tensor::kV) return unit * step(int64_t{4} * head + int64_t{2} * channel + 1);
+  if (tensor == Tensor::kV) return unit * scale_step(int64_t{4} * head + int64_t{2} * channel + 1);
   const int64_t a = tensor == Tensor::kQ ? 2 : 5;
-  return unit * step(a * pos + (7 - a) * head + seq);
+  return unit * scale_step(a * pos + (7 - a) * head + seq);
 }
 
 float stored_value(const Case& c, Tensor tensor, float value) {

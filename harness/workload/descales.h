@@ -13,6 +13,9 @@ namespace attnbench {
 /// type does not know (contract/attention_params.h) do not count. `head`: query head of q, else KV head.
 float descale_of(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t head, int32_t channel);
 
+/// One of nine steps between 0.5 and 1.5.
+inline float scale_step(int64_t i) { return 0.5f + 0.125f * static_cast<float>(i % 9); }
+
 /// The stored number that stands for `value`, before its descale.
 float stored_value(const Case& c, Tensor tensor, float value);
 

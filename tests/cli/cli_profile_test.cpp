@@ -14,8 +14,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const std::vector<std::string> kCase = {"profile", "--case", "{batch: q5, heads: 2, head_dim: 8}", "--device",
-                                        "cpu"};
+const std::vector<std::string> kProfiledCase = {"profile", "--case", "{batch: q5, heads: 2, head_dim: 8}",
+                                                "--device", "cpu"};
 
 /// Writes the stand-in; `last` is what it does after the program has run.
 std::string stand_in(const Scratch& scratch, const std::string& last) {
@@ -36,7 +36,7 @@ shift 2
 }
 
 std::vector<std::string> with(std::vector<std::string> more) {
-  std::vector<std::string> args = kCase;
+  std::vector<std::string> args = kProfiledCase;
   args.insert(args.end(), more.begin(), more.end());
   return args;
 }

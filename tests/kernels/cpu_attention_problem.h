@@ -108,6 +108,7 @@ inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos
   return round_to(t, uniform * range * (tensor == 0 ? p.magnitude : 1.0f));
 }
 
+inline constexpr DType kDTypes[] = {DType::kBf16, DType::kFp16, DType::kFp32};
 inline constexpr uint64_t kDropoutSeed = 0x123456789abcdefull;
 inline constexpr uint64_t kDropoutOffset = 0x500000007ull;
 

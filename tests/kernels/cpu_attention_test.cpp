@@ -12,15 +12,13 @@ using testing::Problem;
 using testing::Result;
 using testing::Seq;
 
-constexpr DType kDTypes[] = {DType::kBf16, DType::kFp16, DType::kFp32};
-
 /// Short and empty ones, more queries than keys, and lengths around the steps of 8 and 16.
 const std::vector<Seq> kMixed = {{1, 1},   {0, 5},  {5, 0}, {3, 7},   {7, 3},
                                  {17, 33}, {1, 70}, {0, 0}, {23, 64}, {2, 129}};
 
 TEST(CpuAttention, HeadDimsAndTypes) {
   for (const int dim : {1, 2, 5, 63, 64, 72, 128, 255, 256}) {
-    for (const DType t : kDTypes) {
+    for (const DType t : testing::kDTypes) {
       for (const int block_size : {0, 16}) {
         SCOPED_TRACE(::testing::Message()
                      << "dim " << dim << " " << dtype_name(t) << " block_size " << block_size);
@@ -69,10 +67,10 @@ TEST(CpuAttention, LengthsAtTheEdgesOfTiles) {
 }
 
 TEST(CpuAttention, Masks) {
-  constexpr int kMax = std::numeric_limits<int32_t>::max();
+  constexpr int kWidest = std::numeric_limits<int32_t>::max();
   for (const bool causal : {false, true}) {
-    for (const int left : {-1, 0, 1, 15, 100, kMax}) {
-      for (const int right : {-1, 0, 2, 40, kMax}) {
+    for (const int left : {-1, 0, 1, 15, 100, kWidest}) {
+      for (const int right : {-1, 0, 2, 40, kWidest}) {
         SCOPED_TRACE(::testing::Message() << "causal " << causal << " window " << left << "," << right);
         Problem p{.seqs = {{3, 200}, {140, 150}, {150, 40}, {33, 300}, {1, 130}},
                   .heads_q = 3,
@@ -107,8 +105,8 @@ TEST(CpuAttention, ScalesAndSoftcap) {
 }
 
 TEST(CpuAttention, OutputTypeMayDiffer) {
-  for (const DType in : kDTypes) {
-    for (const DType out : kDTypes) {
+  for (const DType in : testing::kDTypes) {
+    for (const DType out : testing::kDTypes) {
       expect_right({.seqs = {{2, 20}, {20, 20}}, .dim = 19, .dtype = in, .dtype_out = out});
     }
   }
@@ -153,7 +151,7 @@ TEST(CpuAttention, EmptyBatches) {
 
 TEST(CpuAttention, NanInVisibleKeysShows) {
   // A kernel that swallowed NaN would hide reads of poison: here one visible key is NaN, in K and then in V.
-  for (const DType t : kDTypes) {
+  for (const DType t : testing::kDTypes) {
     for (const Seq seq : {Seq{1, 100}, Seq{30, 100}}) {
       for (const bool in_k : {true, false}) {
         Problem p{.seqs = {seq}, .heads_q = 1, .heads_kv = 1, .dim = 8, .dtype = t};

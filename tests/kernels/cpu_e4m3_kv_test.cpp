@@ -15,14 +15,12 @@ using testing::run;
 using testing::Seq;
 using testing::Slopes;
 
-constexpr DType kDTypes[] = {DType::kBf16, DType::kFp16, DType::kFp32};
-
 /// Few and many rows; empty ones; lengths around the steps of 8 and 16.
-const std::vector<Seq> kMixed = {{1, 1},  {0, 5},   {5, 0},    {3, 7},    {7, 3},  {17, 33},
-                                 {1, 70}, {40, 25}, {23, 164}, {110, 90}, {2, 129}};
+const std::vector<Seq> kMixedQuantised = {{1, 1},  {0, 5},   {5, 0},    {3, 7},    {7, 3},  {17, 33},
+                                          {1, 70}, {40, 25}, {23, 164}, {110, 90}, {2, 129}};
 
 /// Split contexts of few and many packed rows, and one that is not split.
-const std::vector<Seq> kLong = {{1, 4100}, {12, 2500}, {2, 60}};
+const std::vector<Seq> kLongQuantised = {{1, 4100}, {12, 2500}, {2, 60}};
 
 Problem e4m3(std::vector<Seq> seqs, int heads_q, int heads_kv, int dim, DType t = DType::kFp32) {
   Problem p{.seqs = std::move(seqs), .heads_q = heads_q, .heads_kv = heads_kv, .dim = dim, .dtype = t};
@@ -32,9 +30,9 @@ Problem e4m3(std::vector<Seq> seqs, int heads_q, int heads_kv, int dim, DType t 
 
 TEST(CpuE4m3Kv, HeadDimsAndTypes) {
   for (const int dim : {1, 7, 8, 9, 31, 32, 33, 72, 128, 255, 256}) {
-    for (const DType t : kDTypes) {
+    for (const DType t : testing::kDTypes) {
       SCOPED_TRACE(::testing::Message() << "dim " << dim << " " << dtype_name(t));
-      Problem p = e4m3(kMixed, 3, 1, dim, t);
+      Problem p = e4m3(kMixedQuantised, 3, 1, dim, t);
       p.dtype_out = t;
       p.causal = true;
       expect_right(p);
@@ -48,7 +46,7 @@ TEST(CpuE4m3Kv, PagesLayoutsAndHeadRatios) {
       for (const int ratio : {1, 3, 8}) {
         SCOPED_TRACE(::testing::Message()
                      << "block_size " << block_size << " hnd " << hnd << " ratio " << ratio);
-        Problem p = e4m3(kMixed, 3 * ratio, 3, 24, DType::kBf16);
+        Problem p = e4m3(kMixedQuantised, 3 * ratio, 3, 24, DType::kBf16);
         p.block_size = block_size;
         p.hnd = hnd && block_size > 0;
         p.gaps = hnd && block_size == 0;
@@ -60,13 +58,13 @@ TEST(CpuE4m3Kv, PagesLayoutsAndHeadRatios) {
 
 TEST(CpuE4m3Kv, ContiguousCaches) {
   for (const Cache cache : {Cache::kRows, Cache::kIndexed}) {
-    for (const DType t : kDTypes) {
+    for (const DType t : testing::kDTypes) {
       SCOPED_TRACE(::testing::Message() << "indexed " << (cache == Cache::kIndexed) << " " << dtype_name(t));
-      Problem p = e4m3(kMixed, 6, 2, 40, t);
+      Problem p = e4m3(kMixedQuantised, 6, 2, 40, t);
       p.cache = cache;
       p.causal = true;
       expect_right(p);
-      p.seqs = kLong;
+      p.seqs = kLongQuantised;
       expect_right(p);
     }
   }
@@ -80,10 +78,10 @@ TEST(CpuE4m3Kv, EveryNumberOfFewRows) {
 }
 
 TEST(CpuE4m3Kv, SplitContexts) {
-  for (const DType t : kDTypes) {
+  for (const DType t : testing::kDTypes) {
     for (const int block_size : {0, 16}) {
       SCOPED_TRACE(::testing::Message() << dtype_name(t) << " block_size " << block_size);
-      Problem p = e4m3(kLong, 6, 3, 16, t);
+      Problem p = e4m3(kLongQuantised, 6, 3, 16, t);
       p.block_size = block_size;
       expect_right(p);
     }
@@ -115,8 +113,8 @@ TEST(CpuE4m3Kv, AllTermsOfTheScore) {
     for (const int window_left : {-1, 20, 3000}) {
       SCOPED_TRACE(::testing::Message()
                    << "contiguous " << (cache != Cache::kNone) << " window " << window_left);
-      Problem p = e4m3(kMixed, 6, 2, 8, DType::kFp16);
-      p.seqs.insert(p.seqs.end(), kLong.begin(), kLong.end());
+      Problem p = e4m3(kMixedQuantised, 6, 2, 8, DType::kFp16);
+      p.seqs.insert(p.seqs.end(), kLongQuantised.begin(), kLongQuantised.end());
       p.cache = cache;
       p.softcap = 3.0f;
       p.alibi = Slopes::kPerSequence;

@@ -12,8 +12,8 @@
 namespace attnbench {
 namespace {
 
-constexpr int kHeads = 2, kDim = 64, kBlock = 16;
-constexpr int64_t kRow = int64_t{kHeads} * kDim;
+constexpr int kFarHeads = 2, kFarDim = 64, kFarBlock = 16;
+constexpr int64_t kRow = int64_t{kFarHeads} * kFarDim;
 constexpr int64_t kPast = int64_t{1} << 31;  ///< elements
 
 /// Address space for twice 2^31 elements in front and behind, so that an offset that wraps reads zeros, not
@@ -45,7 +45,7 @@ void fill_row(float* row, int tensor, int64_t number) {
 
 constexpr int kQueries = 3, kKeys = 40;
 
-struct Result {
+struct FarResult {
   std::vector<float> out, lse;
   KernelStatus status;
   std::string message;
@@ -59,22 +59,22 @@ struct Places {
   int32_t k_row = 0;                        ///< packed
 };
 
-Result attend(const Places& at, float* q, float* k, float* v, float* out) {
+FarResult attend(const Places& at, float* q, float* k, float* v, float* out) {
   AttentionParams a{};
   a.features = at.source | kFp32 | kCausal;
   a.batch = 1;
-  a.num_heads_q = a.num_heads_kv = kHeads;
-  a.head_dim = kDim;
+  a.num_heads_q = a.num_heads_kv = kFarHeads;
+  a.head_dim = kFarDim;
   a.max_seqlen_q = kQueries;
   a.max_seqlen_k = kKeys;
   a.total_q = int64_t{at.q_row} + kQueries;
   a.dtype_q = a.dtype_k = a.dtype_v = a.dtype_out = DType::kFp32;
   a.q_stride_token = a.out_stride_token = a.k_stride_token = a.v_stride_token = kRow;
-  a.q_stride_head = a.out_stride_head = a.k_stride_head = a.v_stride_head = kDim;
+  a.q_stride_head = a.out_stride_head = a.k_stride_head = a.v_stride_head = kFarDim;
   a.causal = 1;
   a.window_left = a.window_right = -1;
   a.softmax_scale = 0.125f;
-  const int64_t rows_of_block = at.source == kPagedKv ? kBlock : 64;
+  const int64_t rows_of_block = at.source == kPagedKv ? kFarBlock : 64;
   if (at.source != kPackedKv) a.k_stride_block = a.v_stride_block = rows_of_block * kRow;
   const int32_t cu_q[2] = {at.q_row, at.q_row + kQueries};
   const int32_t cu_k[2] = {at.k_row, at.k_row + kKeys};
@@ -86,7 +86,7 @@ Result attend(const Places& at, float* q, float* k, float* v, float* out) {
     a.seqused_k = &used;
   }
   if (at.source == kPagedKv) {
-    a.block_size = kBlock;
+    a.block_size = kFarBlock;
     a.block_table = at.blocks.data();
     a.block_table_stride = static_cast<int64_t>(at.blocks.size());
   }
@@ -97,15 +97,16 @@ Result attend(const Places& at, float* q, float* k, float* v, float* out) {
   a.num_blocks = 0x7fffffff;
   for (int i = 0; i < kQueries; ++i) fill_row(q + (int64_t{at.q_row} + i) * kRow, 0, i);
   for (int j = 0; j < kKeys; ++j) {
-    const int64_t row = at.source == kPackedKv ? int64_t{at.k_row} + j
-                        : at.source == kPagedKv
-                            ? int64_t{at.blocks[static_cast<std::size_t>(j / kBlock)]} * kBlock + j % kBlock
-                            : int64_t{at.blocks[0]} * rows_of_block + j;
+    const int64_t row =
+        at.source == kPackedKv ? int64_t{at.k_row} + j
+        : at.source == kPagedKv
+            ? int64_t{at.blocks[static_cast<std::size_t>(j / kFarBlock)]} * kFarBlock + j % kFarBlock
+            : int64_t{at.blocks[0]} * rows_of_block + j;
     fill_row(k + row * kRow, 1, j);
     fill_row(v + row * kRow, 2, j);
   }
   // One LSE per (head, token): a stride of its own keeps the array small, and its start before the first row.
-  std::vector<float> lse(kHeads * kQueries);
+  std::vector<float> lse(kFarHeads * kQueries);
   a.lse_stride_head = kQueries;
   a.lse = reinterpret_cast<float*>(reinterpret_cast<uintptr_t>(lse.data()) -
                                    sizeof(float) * static_cast<uintptr_t>(at.q_row));
@@ -122,7 +123,7 @@ Result attend(const Places& at, float* q, float* k, float* v, float* out) {
   std::vector<unsigned char> workspace(cpu::kAttention.workspace_bytes(&op, &context));
   context.workspace = workspace.data();
   context.workspace_bytes = workspace.size();
-  Result r;
+  FarResult r;
   r.status = cpu::kAttention.launch(&op, &context, &message);
   r.message = message.text;
   const float* first = out + int64_t{at.q_row} * kRow;
@@ -131,7 +132,7 @@ Result attend(const Places& at, float* q, float* k, float* v, float* out) {
   return r;
 }
 
-Result near_result() {
+FarResult near_result() {
   std::vector<float> q(8 * kRow), k(64 * kRow), v(64 * kRow), out(8 * kRow);
   return attend({}, q.data(), k.data(), v.data(), out.data());
 }
@@ -139,16 +140,16 @@ Result near_result() {
 void expect_near_result(const Places& far) {
   const FarMemory q, k, v, out;
   if (!q.ok() || !k.ok() || !v.ok() || !out.ok()) GTEST_SKIP() << "no 32 GiB of address space";
-  const Result near = near_result();
+  const FarResult near = near_result();
   ASSERT_EQ(near.status, KernelStatus::kOk) << near.message;
-  const Result r = attend(far, q.middle(), k.middle(), v.middle(), out.middle());
+  const FarResult r = attend(far, q.middle(), k.middle(), v.middle(), out.middle());
   ASSERT_EQ(r.status, KernelStatus::kOk) << r.message;
   EXPECT_EQ(r.out, near.out);
   EXPECT_EQ(r.lse, near.lse);
 }
 
 TEST(FarOffsets, Pages) {
-  const int32_t past = static_cast<int32_t>(kPast / (kBlock * kRow));
+  const int32_t past = static_cast<int32_t>(kPast / (kFarBlock * kRow));
   expect_near_result({.blocks = {past + 7, past - 1, 3}});
   expect_near_result({.blocks = {1, 2 * past - 1, past}});
 }
@@ -174,17 +175,17 @@ TEST(FarOffsets, AppendedRows) {
   KvAppendParams& p = op.kv_append = KvAppendParams{};
   p.features = kPagedKv | kFp32;
   p.num_tokens = 2;
-  p.num_heads_kv = kHeads;
-  p.head_dim = kDim;
+  p.num_heads_kv = kFarHeads;
+  p.head_dim = kFarDim;
   p.dtype_in = p.dtype_k = p.dtype_v = DType::kFp32;
-  p.block_size = kBlock;
-  p.num_blocks = static_cast<int32_t>(2 * kPast / (kBlock * kRow));
+  p.block_size = kFarBlock;
+  p.num_blocks = static_cast<int32_t>(2 * kPast / (kFarBlock * kRow));
   p.key = key.data();
   p.value = value_rows.data();
   p.slot_mapping = slots.data();
   p.key_stride_token = p.value_stride_token = p.k_stride_token = p.v_stride_token = kRow;
-  p.key_stride_head = p.value_stride_head = p.k_stride_head = p.v_stride_head = kDim;
-  p.k_stride_block = p.v_stride_block = kBlock * kRow;
+  p.key_stride_head = p.value_stride_head = p.k_stride_head = p.v_stride_head = kFarDim;
+  p.k_stride_block = p.v_stride_block = kFarBlock * kRow;
   p.k_cache = k.middle();
   p.v_cache = v.middle();
   LaunchContext context{};

@@ -12,7 +12,7 @@ using testing::Problem;
 using testing::Seq;
 
 /// Few and many rows, empty ones, and a split context.
-const std::vector<Seq> kMixed = {{1, 1}, {0, 5}, {5, 0}, {3, 7}, {17, 33}, {40, 25}, {2, 129}, {1, 2100}};
+const std::vector<Seq> kMixedDims = {{1, 1}, {0, 5}, {5, 0}, {3, 7}, {17, 33}, {40, 25}, {2, 129}, {1, 2100}};
 
 struct Dims {
   int qk, v;
@@ -22,7 +22,7 @@ TEST(CpuHeadDimV, WiderAndNarrower) {
   for (const Dims d : {Dims{192, 128}, {64, 512}, {1, 9}, {9, 1}, {40, 33}, {576, 512}, {512, 64}}) {
     for (const DType t : {DType::kBf16, DType::kFp32}) {
       SCOPED_TRACE(::testing::Message() << d.qk << "/" << d.v << " " << dtype_name(t));
-      Problem p{.seqs = kMixed, .heads_q = 3, .heads_kv = 1, .dim = d.qk, .dim_v = d.v, .dtype = t};
+      Problem p{.seqs = kMixedDims, .heads_q = 3, .heads_kv = 1, .dim = d.qk, .dim_v = d.v, .dtype = t};
       p.dtype_out = t;
       p.causal = true;
       expect_right(p);
@@ -34,7 +34,7 @@ TEST(CpuHeadDimV, EverySourceOfKeys) {
   for (const int block_size : {0, 16}) {
     for (const bool hnd : {false, true}) {
       for (const bool view : {false, true}) {
-        Problem p{.seqs = kMixed, .heads_q = 6, .heads_kv = 2, .dim = 40, .dim_v = 24};
+        Problem p{.seqs = kMixedDims, .heads_q = 6, .heads_kv = 2, .dim = 40, .dim_v = 24};
         p.v_is_k = view;
         p.block_size = block_size;
         p.hnd = hnd && block_size > 0;

@@ -35,8 +35,6 @@ Problem serving_batch_with_terms(DType t) {
   return p;
 }
 
-constexpr DType kDTypes[] = {DType::kBf16, DType::kFp16, DType::kFp32};
-
 /// All layouts of the KV cache against packed keys.
 void expect_layouts_agree(Problem p) {
   const Result packed = run(p);
@@ -66,7 +64,7 @@ void expect_layouts_agree(Problem p) {
 }
 
 TEST(CpuInvariants, PackedPagedAndContiguousAgree) {
-  for (const DType t : kDTypes) {
+  for (const DType t : testing::kDTypes) {
     expect_layouts_agree(serving_batch(t));
     expect_layouts_agree(serving_batch_with_terms(t));
   }
@@ -110,7 +108,7 @@ TEST(CpuInvariants, AloneAndInABatchAgree) {
 }
 
 TEST(CpuInvariants, RunsRepeat) {
-  for (const DType t : kDTypes) {
+  for (const DType t : testing::kDTypes) {
     for (const Problem& p : {serving_batch(t), serving_batch_with_terms(t)}) {
       Layout layout(p);
       const Result first = layout.run(5);

@@ -10,7 +10,7 @@
 namespace attnbench {
 namespace {
 
-constexpr int kTokens = 3, kHeads = 2, kDim = 6, kBlock = 4, kBlocks = 2;
+constexpr int kTokens = 3, kHeads = 2, kDimQuantised = 6, kBlock = 4, kBlocks = 2;
 constexpr int64_t kSlots[kTokens] = {5, -1, 2};
 
 struct Quantised {
@@ -21,14 +21,14 @@ struct Quantised {
   KernelMessage message{};
 
   Quantised(DType k, DType v, uint64_t features) {
-    for (int i = 0; i < kTokens * kHeads * kDim; ++i) {
+    for (int i = 0; i < kTokens * kHeads * kDimQuantised; ++i) {
       key.push_back(static_cast<float>((i * 37) % 23 - 11) * 0.3f);
       value.push_back(static_cast<float>((i * 29) % 19 - 9) * 1.7f);
     }
-    for (int c = 0; c < kDim; ++c) key[c] = 0.0f;  // token 0, head 0: nothing to scale
-    k_cache.assign(kBlocks * kBlock * kHeads * kDim * dtype_size(k), 0xab);
-    v_cache.assign(kBlocks * kBlock * kHeads * kDim * dtype_size(v), 0xcd);
-    for (int i = 0; i < kHeads * kDim; ++i) given.push_back(0.05f + 0.01f * static_cast<float>(i));
+    for (int c = 0; c < kDimQuantised; ++c) key[c] = 0.0f;  // token 0, head 0: nothing to scale
+    k_cache.assign(kBlocks * kBlock * kHeads * kDimQuantised * dtype_size(k), 0xab);
+    v_cache.assign(kBlocks * kBlock * kHeads * kDimQuantised * dtype_size(v), 0xcd);
+    for (int i = 0; i < kHeads * kDimQuantised; ++i) given.push_back(0.05f + 0.01f * static_cast<float>(i));
     k_scales.assign(kBlocks * kBlock * kHeads, std::numeric_limits<float>::quiet_NaN());
     v_scales = k_scales;
     op.op = Op::kKvAppend;
@@ -36,7 +36,7 @@ struct Quantised {
     p.features = kPagedKv | kFp32 | features;
     p.num_tokens = kTokens;
     p.num_heads_kv = kHeads;
-    p.head_dim = kDim;
+    p.head_dim = kDimQuantised;
     p.dtype_in = DType::kFp32;
     p.dtype_k = k;
     p.dtype_v = v;
@@ -44,15 +44,15 @@ struct Quantised {
     p.num_blocks = kBlocks;
     p.key = key.data();
     p.value = value.data();
-    p.key_stride_token = p.value_stride_token = kHeads * kDim;
-    p.key_stride_head = p.value_stride_head = kDim;
+    p.key_stride_token = p.value_stride_token = kHeads * kDimQuantised;
+    p.key_stride_head = p.value_stride_head = kDimQuantised;
     p.slot_mapping = kSlots;
     p.k_cache = k_cache.data();
     p.v_cache = v_cache.data();
-    p.k_stride_block = p.v_stride_block = kBlock * kHeads * kDim;
-    p.k_stride_token = p.v_stride_token = kHeads * kDim;
-    p.k_stride_head = p.v_stride_head = kDim;
-    p.k_scale = p.v_scale = {given.data(), kDim, 1, nullptr, kBlock * kHeads, kHeads, 1};
+    p.k_stride_block = p.v_stride_block = kBlock * kHeads * kDimQuantised;
+    p.k_stride_token = p.v_stride_token = kHeads * kDimQuantised;
+    p.k_stride_head = p.v_stride_head = kDimQuantised;
+    p.k_scale = p.v_scale = {given.data(), kDimQuantised, 1, nullptr, kBlock * kHeads, kHeads, 1};
     p.k_scale.computed = k_scales.data();
     p.v_scale.computed = v_scales.data();
   }
@@ -75,14 +75,14 @@ struct Quantised {
       const int64_t slot = kSlots[token];
       if (slot < 0) continue;
       for (int h = 0; h < kHeads; ++h) {
-        const float* x = (is_v ? value : key).data() + (token * kHeads + h) * kDim;
+        const float* x = (is_v ? value : key).data() + (token * kHeads + h) * kDimQuantised;
         float amax = 0;
-        for (int c = 0; c < kDim; ++c) amax = std::max(amax, std::abs(x[c]));
+        for (int c = 0; c < kDimQuantised; ++c) amax = std::max(amax, std::abs(x[c]));
         const float row_scale = amax == 0 ? 1.0f : amax / (t == DType::kE4m3 ? 448.0f : 127.0f);
         if (computed) want_scales[slot * kHeads + h] = row_scale;
-        for (int c = 0; c < kDim; ++c) {
-          const float scale = t == DType::kFp32 ? 1.0f : computed ? row_scale : given[h * kDim + c];
-          store_float(t, want.data(), (slot * kHeads + h) * kDim + c, x[c] / scale);
+        for (int c = 0; c < kDimQuantised; ++c) {
+          const float scale = t == DType::kFp32 ? 1.0f : computed ? row_scale : given[h * kDimQuantised + c];
+          store_float(t, want.data(), (slot * kHeads + h) * kDimQuantised + c, x[c] / scale);
         }
       }
     }

@@ -9,11 +9,11 @@
 namespace attnbench {
 namespace {
 
-constexpr int kTokens = 7;
-constexpr int kHeads = 3;
-constexpr int kDim = 5;
-constexpr int kBlockSize = 4;
-constexpr int kBlocks = 6;
+constexpr int kTokensPlain = 7;
+constexpr int kHeadsPlain = 3;
+constexpr int kDimPlain = 5;
+constexpr int kBlockSizePlain = 4;
+constexpr int kBlocksPlain = 6;
 
 struct Append {
   OpParams params{};
@@ -23,9 +23,9 @@ struct Append {
 
   Append(DType t, bool hnd, std::vector<int64_t> slot_mapping) : slots(std::move(slot_mapping)) {
     const std::size_t size = dtype_size(t);
-    key.resize(kTokens * kHeads * kDim * size);
+    key.resize(kTokensPlain * kHeadsPlain * kDimPlain * size);
     value.resize(key.size());
-    k_cache.resize(kBlocks * kBlockSize * kHeads * kDim * size);
+    k_cache.resize(kBlocksPlain * kBlockSizePlain * kHeadsPlain * kDimPlain * size);
     v_cache.resize(k_cache.size());
     for (std::size_t i = 0; i < key.size(); ++i) {
       key[i] = static_cast<uint8_t>(i * 37 + 11);
@@ -42,21 +42,21 @@ struct Append {
     p.features |= kPagedKv;
     if (hnd) p.features |= kHnd;
     p.num_tokens = static_cast<int64_t>(slots.size());
-    p.num_heads_kv = kHeads;
-    p.head_dim = kDim;
+    p.num_heads_kv = kHeadsPlain;
+    p.head_dim = kDimPlain;
     p.dtype_in = p.dtype_k = p.dtype_v = t;
-    p.block_size = kBlockSize;
-    p.num_blocks = kBlocks;
+    p.block_size = kBlockSizePlain;
+    p.num_blocks = kBlocksPlain;
     p.key = key.data();
     p.value = value.data();
-    p.key_stride_token = p.value_stride_token = kHeads * kDim;
-    p.key_stride_head = p.value_stride_head = kDim;
+    p.key_stride_token = p.value_stride_token = kHeadsPlain * kDimPlain;
+    p.key_stride_head = p.value_stride_head = kDimPlain;
     p.slot_mapping = slots.data();
     p.k_cache = k_cache.data();
     p.v_cache = v_cache.data();
-    p.k_stride_block = p.v_stride_block = kBlockSize * kHeads * kDim;
-    p.k_stride_token = p.v_stride_token = hnd ? kDim : kHeads * kDim;
-    p.k_stride_head = p.v_stride_head = hnd ? kBlockSize * kDim : kDim;
+    p.k_stride_block = p.v_stride_block = kBlockSizePlain * kHeadsPlain * kDimPlain;
+    p.k_stride_token = p.v_stride_token = hnd ? kDimPlain : kHeadsPlain * kDimPlain;
+    p.k_stride_head = p.v_stride_head = hnd ? kBlockSizePlain * kDimPlain : kDimPlain;
   }
 
   KernelStatus supports() {
@@ -76,13 +76,13 @@ std::vector<uint8_t> expected(const std::vector<uint8_t>& before, const std::vec
   std::vector<uint8_t> after = before;
   for (std::size_t t = 0; t < slots.size(); ++t) {
     if (slots[t] < 0) continue;
-    for (int h = 0; h < kHeads; ++h) {
-      for (int d = 0; d < kDim; ++d) {
-        const int64_t block = slots[t] / kBlockSize;
-        const int64_t row = slots[t] % kBlockSize;
-        const int64_t to = hnd ? ((block * kHeads + h) * kBlockSize + row) * kDim + d
-                               : ((block * kBlockSize + row) * kHeads + h) * kDim + d;
-        std::memcpy(&after[to * size], &from[((t * kHeads + h) * kDim + d) * size], size);
+    for (int h = 0; h < kHeadsPlain; ++h) {
+      for (int d = 0; d < kDimPlain; ++d) {
+        const int64_t block = slots[t] / kBlockSizePlain;
+        const int64_t row = slots[t] % kBlockSizePlain;
+        const int64_t to = hnd ? ((block * kHeadsPlain + h) * kBlockSizePlain + row) * kDimPlain + d
+                               : ((block * kBlockSizePlain + row) * kHeadsPlain + h) * kDimPlain + d;
+        std::memcpy(&after[to * size], &from[((t * kHeadsPlain + h) * kDimPlain + d) * size], size);
       }
     }
   }

@@ -17,8 +17,8 @@ using testing::Seq;
 using testing::Slopes;
 
 /// Few and many rows, empty ones, lengths around the steps of 8 and 16, and a split context.
-const std::vector<Seq> kMixed = {{1, 1},  {0, 5},   {5, 0},    {3, 7},   {17, 33},
-                                 {1, 70}, {40, 25}, {23, 164}, {2, 129}, {1, 2100}};
+const std::vector<Seq> kMixedTypes = {{1, 1},  {0, 5},   {5, 0},    {3, 7},   {17, 33},
+                                      {1, 70}, {40, 25}, {23, 164}, {2, 129}, {1, 2100}};
 
 struct Types {
   const char* name;
@@ -29,7 +29,7 @@ void PrintTo(const Types& t, std::ostream* out) { *out << t.name; }
 class CpuQuantised : public ::testing::TestWithParam<Types> {
  protected:
   Problem problem(int heads_q, int heads_kv, int dim, DType t = DType::kFp32) const {
-    Problem p{.seqs = kMixed, .heads_q = heads_q, .heads_kv = heads_kv, .dim = dim, .dtype = t};
+    Problem p{.seqs = kMixedTypes, .heads_q = heads_q, .heads_kv = heads_kv, .dim = dim, .dtype = t};
     p.quantised = GetParam().quantised;
     return p;
   }

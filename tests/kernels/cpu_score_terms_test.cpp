@@ -14,23 +14,22 @@ using testing::run;
 using testing::Seq;
 using testing::Slopes;
 
-constexpr DType kDTypes[] = {DType::kBf16, DType::kFp16, DType::kFp32};
-
 /// Few and many rows; more queries than keys, which leaves rows empty; nothing at all.
-const std::vector<Seq> kMixed = {{1, 1},  {0, 5},   {5, 0},    {3, 7},    {7, 3},  {17, 33},
-                                 {1, 70}, {40, 25}, {23, 164}, {110, 90}, {2, 129}};
+const std::vector<Seq> kMixedTerms = {{1, 1},  {0, 5},   {5, 0},    {3, 7},    {7, 3},  {17, 33},
+                                      {1, 70}, {40, 25}, {23, 164}, {110, 90}, {2, 129}};
 
 /// Split contexts of few and many packed rows, and one that is not split.
-const std::vector<Seq> kLong = {{1, 4100}, {12, 2500}, {2, 60}};
+const std::vector<Seq> kLongTerms = {{1, 4100}, {12, 2500}, {2, 60}};
 
 TEST(CpuScoreTerms, Alibi) {
   for (const Slopes slopes : {Slopes::kPerHead, Slopes::kPerSequence}) {
     for (const bool sqrt : {false, true}) {
       for (const bool causal : {false, true}) {
-        for (const DType t : kDTypes) {
+        for (const DType t : testing::kDTypes) {
           SCOPED_TRACE(::testing::Message() << "per sequence " << (slopes == Slopes::kPerSequence) << " sqrt "
                                             << sqrt << " causal " << causal << " " << dtype_name(t));
-          Problem p{.seqs = kMixed, .heads_q = 6, .heads_kv = 2, .dim = 24, .dtype = t, .causal = causal};
+          Problem p{
+              .seqs = kMixedTerms, .heads_q = 6, .heads_kv = 2, .dim = 24, .dtype = t, .causal = causal};
           p.alibi = slopes;
           p.alibi_sqrt = sqrt;
           expect_right(p);
@@ -54,7 +53,7 @@ TEST(CpuScoreTerms, AlibiOverScalesAndTiles) {
 }
 
 TEST(CpuScoreTerms, AlibiIsAddedAfterSoftcap) {
-  Problem p{.seqs = kMixed, .heads_q = 3, .heads_kv = 3, .dim = 32, .softcap = 1.5f};
+  Problem p{.seqs = kMixedTerms, .heads_q = 3, .heads_kv = 3, .dim = 32, .softcap = 1.5f};
   p.magnitude = 10.0f;
   p.alibi = Slopes::kPerHead;
   p.slope_factor = 3.0f;
@@ -62,7 +61,7 @@ TEST(CpuScoreTerms, AlibiIsAddedAfterSoftcap) {
 }
 
 TEST(CpuScoreTerms, SlopesOfZeroChangeNothing) {
-  Problem p{.seqs = kMixed, .heads_q = 4, .heads_kv = 2, .dim = 16, .causal = true};
+  Problem p{.seqs = kMixedTerms, .heads_q = 4, .heads_kv = 2, .dim = 16, .causal = true};
   p.alibi = Slopes::kPerHead;
   p.slope_factor = 0.0f;
   expect_right(p);
@@ -71,9 +70,9 @@ TEST(CpuScoreTerms, SlopesOfZeroChangeNothing) {
 TEST(CpuScoreTerms, Sinks) {
   for (const float shift : {0.0f, 8.0f, -8.0f}) {
     for (const bool causal : {false, true}) {
-      for (const DType t : kDTypes) {
+      for (const DType t : testing::kDTypes) {
         SCOPED_TRACE(::testing::Message() << "shift " << shift << " causal " << causal << dtype_name(t));
-        Problem p{.seqs = kMixed, .heads_q = 6, .heads_kv = 2, .dim = 24, .dtype = t, .causal = causal};
+        Problem p{.seqs = kMixedTerms, .heads_q = 6, .heads_kv = 2, .dim = 24, .dtype = t, .causal = causal};
         p.sinks = true;
         p.sink_shift = shift;
         expect_right(p);
@@ -85,7 +84,7 @@ TEST(CpuScoreTerms, Sinks) {
 TEST(CpuScoreTerms, SinksThatOutweighEveryKeyOrNothing) {
   for (const float shift : {90.0f, 1000.0f, -90.0f, -1000.0f}) {
     SCOPED_TRACE(shift);
-    Problem p{.seqs = kMixed, .heads_q = 4, .heads_kv = 2, .dim = 16};
+    Problem p{.seqs = kMixedTerms, .heads_q = 4, .heads_kv = 2, .dim = 16};
     p.sinks = true;
     p.sink_shift = shift;
     p.causal = true;
@@ -105,7 +104,7 @@ TEST(CpuScoreTerms, SplitContexts) {
   for (const bool sinks : {false, true}) {
     for (const Slopes slopes : {Slopes::kNone, Slopes::kPerSequence}) {
       SCOPED_TRACE(::testing::Message() << "sinks " << sinks << " alibi " << (slopes != Slopes::kNone));
-      Problem p{.seqs = kLong, .heads_q = 4, .heads_kv = 2, .dim = 16, .dtype = DType::kBf16};
+      Problem p{.seqs = kLongTerms, .heads_q = 4, .heads_kv = 2, .dim = 16, .dtype = DType::kBf16};
       p.sinks = sinks;
       p.sink_shift = 7.0f;  // about the weight of all keys
       p.alibi = slopes;
@@ -117,12 +116,12 @@ TEST(CpuScoreTerms, SplitContexts) {
 
 TEST(CpuScoreTerms, ContiguousCaches) {
   for (const Cache cache : {Cache::kRows, Cache::kIndexed}) {
-    for (const DType t : kDTypes) {
+    for (const DType t : testing::kDTypes) {
       SCOPED_TRACE(::testing::Message() << "indexed " << (cache == Cache::kIndexed) << " " << dtype_name(t));
-      Problem p{.seqs = kMixed, .heads_q = 6, .heads_kv = 2, .dim = 40, .dtype = t, .causal = true};
+      Problem p{.seqs = kMixedTerms, .heads_q = 6, .heads_kv = 2, .dim = 40, .dtype = t, .causal = true};
       p.cache = cache;
       expect_right(p);
-      p.seqs = kLong;
+      p.seqs = kLongTerms;
       expect_right(p);
     }
   }
@@ -138,8 +137,8 @@ TEST(CpuScoreTerms, AllTogether) {
         for (const int window_right : {-1, 0, 9}) {
           SCOPED_TRACE(::testing::Message() << "contiguous " << (cache != Cache::kNone) << " sqrt " << sqrt
                                             << " window " << window_left << "," << window_right);
-          Problem p{.seqs = kMixed, .heads_q = 6, .heads_kv = 2, .dim = 8, .dtype = DType::kFp16};
-          p.seqs.insert(p.seqs.end(), kLong.begin(), kLong.end());
+          Problem p{.seqs = kMixedTerms, .heads_q = 6, .heads_kv = 2, .dim = 8, .dtype = DType::kFp16};
+          p.seqs.insert(p.seqs.end(), kLongTerms.begin(), kLongTerms.end());
           p.cache = cache;
           p.softcap = 3.0f;
           p.alibi = Slopes::kPerSequence;

@@ -15,10 +15,11 @@ using testing::Seq;
 using testing::Slopes;
 
 /// Few and many rows, empty ones, and a split context.
-const std::vector<Seq> kMixed = {{1, 1}, {0, 5}, {5, 0}, {3, 7}, {17, 33}, {40, 25}, {2, 129}, {1, 2100}};
+const std::vector<Seq> kMixedTraining = {{1, 1},   {0, 5},   {5, 0},   {3, 7},
+                                         {17, 33}, {40, 25}, {2, 129}, {1, 2100}};
 
 Problem training(float p_dropout, bool probs, int dim = 24, DType t = DType::kFp32) {
-  Problem p{.seqs = kMixed, .heads_q = 6, .heads_kv = 2, .dim = dim, .dtype = t};
+  Problem p{.seqs = kMixedTraining, .heads_q = 6, .heads_kv = 2, .dim = dim, .dtype = t};
   p.p_dropout = p_dropout;
   p.probs = probs;
   p.causal = true;

@@ -95,7 +95,7 @@ void check_divisions(const std::vector<Lengths>& batch, const std::string& name)
     for (const int32_t min_units : {1, 4}) {
       for (const int32_t segment_cost : {0, 1, 3}) {
         check_division(batch, {parts, min_units, segment_cost}, name);
-        if (testing::Test::HasFatalFailure()) return;
+        if (::testing::Test::HasFatalFailure()) return;
       }
     }
   }

@@ -134,12 +134,12 @@ const std::vector<std::pair<std::string, Rule>>& dead() {
 }
 
 /// The values of a cover's keys, and its cases.
-struct Cover {
+struct HeldPairs {
   const Sweep* sweep;
   std::vector<std::string> keys;  ///< of the axes; each sets one key
   std::vector<const Case*> cases;
 
-  Cover(const Sweep& s, const Expansion& e) : sweep(&s) {
+  HeldPairs(const Sweep& s, const Expansion& e) : sweep(&s) {
     for (const Axis& axis : s.axes) {
       EXPECT_EQ(axis.points[0].size(), 1u) << "zip in a cover";
       keys.push_back(axis.points[0][0].key);
@@ -164,7 +164,7 @@ struct Value {
 
 /// Whether each case holds each value: it changes nothing there, another value of its key would, and none
 /// before it spells the same problem.
-std::vector<std::vector<std::vector<bool>>> held(const Cover& cover) {
+std::vector<std::vector<std::vector<bool>>> held(const HeldPairs& cover) {
   std::vector<std::vector<std::vector<bool>>> all;  // (axis, point, case)
   for (std::size_t a = 0; a < cover.keys.size(); ++a) {
     all.emplace_back(cover.points(a), std::vector<bool>(cover.cases.size()));
@@ -184,7 +184,7 @@ std::vector<std::vector<std::vector<bool>>> held(const Cover& cover) {
 /// A search over all combinations of the cover's values for one that holds two of them and breaks no rule.
 class Search {
  public:
-  explicit Search(const Cover& cover) : cover_(&cover) {
+  explicit Search(const HeldPairs& cover) : cover_(&cover) {
     for (const Setting& s : cover.sweep->fixed) {
       s.apply(plain_);
       known_.insert(s.key);
@@ -243,7 +243,7 @@ class Search {
     return found;
   }
 
-  const Cover* cover_;
+  const HeldPairs* cover_;
   P plain_;
   std::set<std::string> known_;
   std::vector<std::size_t> order_;
@@ -266,7 +266,7 @@ bool loads(const Sweep& sweep, const P& params) {
 }
 
 template <class Visit>
-void for_each_pair(const Cover& cover, const Visit& visit) {
+void for_each_pair(const HeldPairs& cover, const Visit& visit) {
   for (std::size_t a = 0; a < cover.keys.size(); ++a) {
     for (std::size_t b = a + 1; b < cover.keys.size(); ++b) {
       for (std::size_t i = 0; i < cover.points(a); ++i) {
@@ -276,7 +276,7 @@ void for_each_pair(const Cover& cover, const Visit& visit) {
   }
 }
 
-std::string text_of(const Cover& cover, const Value& x) {
+std::string text_of(const HeldPairs& cover, const Value& x) {
   return fmt::format("{}: {}", cover.keys[x.axis], cover.value(x.axis, x.point).text);
 }
 
@@ -285,7 +285,7 @@ struct Wrong {
   std::vector<std::string> missing, forbidden;
 };
 
-Wrong wrong_pairs(const Cover& cover) {
+Wrong wrong_pairs(const HeldPairs& cover) {
   const auto holds = held(cover);
   Search search(cover);
   Wrong wrong;
@@ -312,7 +312,7 @@ TEST(Cover, EveryLegalPairOfTwoKeysIsInACase) {
   for (const Sweep& sweep : file.sweeps) {
     if (sweep.cover.strength != 2) continue;
     ++covers;
-    const Wrong wrong = wrong_pairs(Cover(sweep, e));
+    const Wrong wrong = wrong_pairs(HeldPairs(sweep, e));
     EXPECT_THAT(wrong.missing, IsEmpty());
     EXPECT_THAT(wrong.forbidden, IsEmpty()) << "a rule of this test is too strict";
   }
@@ -324,7 +324,7 @@ TEST(Cover, AMissingCaseIsSeen) {
   const Expansion e = expand(file);
   for (const Sweep& sweep : file.sweeps) {
     if (sweep.cover.strength != 2) continue;
-    Cover cover(sweep, e);
+    HeldPairs cover(sweep, e);
     cover.cases.pop_back();  // of the last one some pair was open until then
     EXPECT_THAT(wrong_pairs(cover).missing, Not(IsEmpty())) << sweep.name;
   }
@@ -336,7 +336,7 @@ TEST(Cover, PairsWithoutACaseAreRefused) {
   const Expansion e = expand(file);
   for (const Sweep& sweep : file.sweeps) {
     if (sweep.cover.strength != 2) continue;
-    const Cover cover(sweep, e);
+    const HeldPairs cover(sweep, e);
     Search search(cover);
     const auto matters = [&](const P& p, const Value& x) {
       for (std::size_t i = 0; i < cover.points(x.axis); ++i) {
@@ -372,7 +372,7 @@ TEST(Cover, PairsAreCalledImpossibleWhereTheyAre) {
   EXPECT_TRUE(indifferent.count("attention: kv: paged with leftpad: 0"));
   for (const Sweep& sweep : file.sweeps) {
     if (sweep.cover.strength != 2) continue;
-    const Cover cover(sweep, {});
+    const HeldPairs cover(sweep, {});
     Search search(cover);
     for_each_pair(cover, [&](const Value& u, const Value& v) {
       const std::string pair =

@@ -21,8 +21,8 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-const auto kAlways = [](const AxisRow&) { return true; };
-const auto kAllLive = [](const AxisRow&, std::size_t) { return true; };
+const auto kAlwaysLegal = [](const AxisRow&) { return true; };
+const auto kAlwaysLive = [](const AxisRow&, std::size_t) { return true; };
 
 /// A tuple as a list that can stand in a set: axis, point, axis, point, ...
 using Key = std::vector<std::size_t>;
@@ -210,7 +210,7 @@ TEST(Tuples, FewPairsOfALargeTableAreMissed) {
 
 /// Rows of which two axes take all pairs leave the other values free: these go through all triples, too.
 TEST(Tuples, WhatNoPairAsksForIsDrawn) {
-  const AxisTable table = {{8, 8, 2, 2, 2, 2, 2, 2}, kAlways, kAllLive};
+  const AxisTable table = {{8, 8, 2, 2, 2, 2, 2, 2}, kAlwaysLegal, kAlwaysLive};
   const Cover cover = cover_tuples(table, 2, 1);
   EXPECT_THAT(cover.rows, SizeIs(64));
   std::set<AxisRow> fillings;
@@ -226,13 +226,13 @@ TEST(Tuples, WhatNoPairAsksForIsDrawn) {
 }
 
 TEST(Tuples, AnotherSeedDrawsOtherRows) {
-  const AxisTable table = {{8, 8, 2, 2, 2, 2}, kAlways, kAllLive};
+  const AxisTable table = {{8, 8, 2, 2, 2, 2}, kAlwaysLegal, kAlwaysLive};
   EXPECT_EQ(cover_tuples(table, 2, 7).rows, cover_tuples(table, 2, 7).rows);
   EXPECT_NE(cover_tuples(table, 2, 7).rows, cover_tuples(table, 2, 8).rows);
 }
 
 TEST(Tuples, TriplesMeetInFewRows) {
-  const Cover cover = cover_tuples({{4, 3, 3, 2, 5, 2, 2, 3}, kAlways, kAllLive}, 3, 1);
+  const Cover cover = cover_tuples({{4, 3, 3, 2, 5, 2, 2, 3}, kAlwaysLegal, kAlwaysLive}, 3, 1);
   EXPECT_THAT(cover.impossible, IsEmpty());
   EXPECT_GE(cover.rows.size(), 60u);   // the three longest axes alone need 5 x 4 x 3
   EXPECT_LE(cover.rows.size(), 120u);  // of 4,320
@@ -249,14 +249,14 @@ std::vector<AxisRow> sample(const AxisTable& table, int64_t count, uint64_t seed
 
 /// Rows must not depend on the machine: these were drawn on one.
 TEST(Tuples, DrawsAreTheSameEverywhere) {
-  const AxisTable table = {{9, 9, 9, 9}, kAlways, kAllLive};
+  const AxisTable table = {{9, 9, 9, 9}, kAlwaysLegal, kAlwaysLive};
   EXPECT_THAT(sample(table, 3, 1),
               ElementsAre(AxisRow{6, 2, 8, 0}, AxisRow{1, 8, 4, 2}, AxisRow{0, 2, 0, 1}));
 }
 
 TEST(Tuples, ASampleHoldsLegalRowsOnce) {
   for (const std::size_t axes : {3, 9}) {  // 125 rows, and more than are tried one by one
-    AxisTable table = {std::vector<std::size_t>(axes, 5), kAlways, kAllLive};
+    AxisTable table = {std::vector<std::size_t>(axes, 5), kAlwaysLegal, kAlwaysLive};
     table.legal = [](const AxisRow& r) { return r[0] != 1 && (r[1] != 2 || r[2] == 3); };
     const std::vector<AxisRow> rows = sample(table, 40, 3);
     EXPECT_THAT(rows, SizeIs(40));
@@ -271,7 +271,7 @@ TEST(Tuples, ASampleHoldsLegalRowsOnce) {
 }
 
 TEST(Tuples, ASampleEndsWhereRowsDo) {
-  AxisTable table = {{5, 5, 5}, kAlways, kAllLive};
+  AxisTable table = {{5, 5, 5}, kAlwaysLegal, kAlwaysLive};
   EXPECT_THAT(sample(table, 1000, 1), SizeIs(125));
   table.points = std::vector<std::size_t>(9, 5);
   table.legal = [](const AxisRow& r) { return std::count(r.begin(), r.end(), 0u) >= 8; };

@@ -23,7 +23,7 @@ CompareResult compared(const LoadedResult& base, const LoadedResult& fresh, bool
   return compare_results(set_of({base}), set_of({fresh}), options);
 }
 
-CompareRow one(const LoadedResult& base, const LoadedResult& fresh, bool in_turns = false) {
+CompareRow one_compared(const LoadedResult& base, const LoadedResult& fresh, bool in_turns = false) {
   return compared(base, fresh, in_turns).rows.at(0);
 }
 
@@ -74,58 +74,60 @@ TEST(CompareClock, NorASlowerKernelFaster) {
   EXPECT_GT(*result.rows[0].ratio, 9);
   EXPECT_THAT(result.rows[0].note, HasSubstr("cores_us took 31.00 us in BASE and 10477 us in NEW"));
   EXPECT_EQ(compare_exit_code(result, {}), 4) << "not slower is not known either";
-  EXPECT_THAT(one(base, fresh, true).note, HasSubstr("run both sides again on a quiet machine"));
-  EXPECT_THAT(one(base, fresh, true).note, Not(HasSubstr("--against"))) << "they were in turns";
+  EXPECT_THAT(one_compared(base, fresh, true).note, HasSubstr("run both sides again on a quiet machine"));
+  EXPECT_THAT(one_compared(base, fresh, true).note, Not(HasSubstr("--against"))) << "they were in turns";
 }
 
 TEST(CompareClock, AProbeMayMoveByNearlyTwo) {
   const LoadedResult base = run_of(100, 1, 1, 1, 1);
   // Kernels that are slower and faster by more than the machine is.
   for (const double moved : {1.9, 1 / 1.9}) {
-    EXPECT_EQ(one(base, run_of(250 * moved, moved, moved, 1, 2)).change, Change::kSlower) << moved;
-    EXPECT_EQ(one(base, run_of(40 * moved, moved, moved, 1, 2)).change, Change::kFaster) << moved;
-    EXPECT_EQ(one(base, run_of(100 * moved, moved, moved, 1, 2)).change, Change::kSame) << moved;
-    EXPECT_EQ(one(base, run_of(100, 1, moved, 1, 2)).change, Change::kSame) << moved;
+    EXPECT_EQ(one_compared(base, run_of(250 * moved, moved, moved, 1, 2)).change, Change::kSlower) << moved;
+    EXPECT_EQ(one_compared(base, run_of(40 * moved, moved, moved, 1, 2)).change, Change::kFaster) << moved;
+    EXPECT_EQ(one_compared(base, run_of(100 * moved, moved, moved, 1, 2)).change, Change::kSame) << moved;
+    EXPECT_EQ(one_compared(base, run_of(100, 1, moved, 1, 2)).change, Change::kSame) << moved;
   }
   for (const double moved : {2.1, 1 / 2.1}) {
     for (const double us : {40, 100, 250}) {
-      EXPECT_EQ(one(base, run_of(us * moved, moved, moved, 1, 2)).change, Change::kInconclusive)
+      EXPECT_EQ(one_compared(base, run_of(us * moved, moved, moved, 1, 2)).change, Change::kInconclusive)
           << us << " " << moved;
-      EXPECT_EQ(one(base, run_of(us * moved, moved, moved, 1, 2), true).change, Change::kInconclusive)
+      EXPECT_EQ(one_compared(base, run_of(us * moved, moved, moved, 1, 2), true).change,
+                Change::kInconclusive)
           << us << " " << moved;
     }
-    EXPECT_THAT(one(base, run_of(100, 1, moved, 1, 2)).note, HasSubstr("the probe memory_us took 800.0 us"));
+    EXPECT_THAT(one_compared(base, run_of(100, 1, moved, 1, 2)).note,
+                HasSubstr("the probe memory_us took 800.0 us"));
   }
 }
 
 TEST(CompareClock, WaitsOfThreadsDivideNothing) {
   // A virtual machine moves so by itself: slower and faster hold beyond 25 %, same holds.
   const LoadedResult base = run_of(100, 1, 1, 1, 1);
-  EXPECT_EQ(one(base, run_of(130, 1, 1, 4, 2)).change, Change::kSlower);
-  EXPECT_EQ(one(base, run_of(120, 1, 1, 4, 2)).change, Change::kInconclusive);
-  EXPECT_EQ(one(base, run_of(70, 1, 1, 4, 2)).change, Change::kFaster);
-  EXPECT_EQ(one(base, run_of(100, 1, 1, 4, 2)).change, Change::kSame);
+  EXPECT_EQ(one_compared(base, run_of(130, 1, 1, 4, 2)).change, Change::kSlower);
+  EXPECT_EQ(one_compared(base, run_of(120, 1, 1, 4, 2)).change, Change::kInconclusive);
+  EXPECT_EQ(one_compared(base, run_of(70, 1, 1, 4, 2)).change, Change::kFaster);
+  EXPECT_EQ(one_compared(base, run_of(100, 1, 1, 4, 2)).change, Change::kSame);
 }
 
 TEST(CompareClock, DirectionsThatDisagreeDecideNothing) {
   const LoadedResult base = run_of(100, 1, 1, 1, 1);
-  const CompareRow row = one(base, run_of(90, 0.8, 0.8, 1, 2));
+  const CompareRow row = one_compared(base, run_of(90, 0.8, 0.8, 1, 2));
   EXPECT_EQ(row.change, Change::kInconclusive);
   EXPECT_THAT(row.note,
               AllOf(HasSubstr("in time -10."), HasSubstr("20.00 us in BASE and 16.00 us in NEW, +12."),
                     HasSubstr("contradict")));
   EXPECT_NEAR(*row.ratio, 0.9, 0.002);
-  const CompareRow reverse = one(base, run_of(110, 1.25, 1.25, 1, 2));
+  const CompareRow reverse = one_compared(base, run_of(110, 1.25, 1.25, 1, 2));
   EXPECT_EQ(reverse.change, Change::kInconclusive);
   EXPECT_THAT(reverse.note, AllOf(HasSubstr("in time +9.9 %"), HasSubstr(", -12.")));
   // What lies within the minimum effect has no direction.
-  EXPECT_EQ(one(base, run_of(99, 0.9, 0.9, 1, 2)).change, Change::kSlower);
-  EXPECT_EQ(one(base, run_of(101, 1.1, 1.1, 1, 2)).change, Change::kFaster);
-  EXPECT_EQ(one(base, run_of(106, 1.06, 1.06, 1, 2)).change, Change::kSame);
-  EXPECT_EQ(one(base, run_of(94, 0.94, 0.94, 1, 2)).change, Change::kSame);
+  EXPECT_EQ(one_compared(base, run_of(99, 0.9, 0.9, 1, 2)).change, Change::kSlower);
+  EXPECT_EQ(one_compared(base, run_of(101, 1.1, 1.1, 1, 2)).change, Change::kFaster);
+  EXPECT_EQ(one_compared(base, run_of(106, 1.06, 1.06, 1, 2)).change, Change::kSame);
+  EXPECT_EQ(one_compared(base, run_of(94, 0.94, 0.94, 1, 2)).change, Change::kSame);
 }
 
-/// Runs with these paces of one kernel.
+/// Runs with these paces of one_compared kernel.
 ResultSet runs_of_pace(const std::vector<double>& paces, uint64_t seed) {
   ResultSet set;
   for (const double pace : paces) {

@@ -6,22 +6,18 @@
 #include <sstream>
 
 #include "harness/compare/ratio.h"
-#include "tests/unit/record_fixtures.h"
+#include "tests/unit/compare_fixtures.h"
 
 namespace attnbench {
 namespace {
 
+using test::one;
 using test::sampled;
 using test::set_of;
 using test::with_status;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
-
-/// One case against another, alone.
-CompareRow one(const LoadedResult& base, const LoadedResult& fresh, const CompareOptions& options = {}) {
-  return compare_results(set_of({base}), set_of({fresh}), options).rows.at(0);
-}
 
 LoadedResult few(std::vector<double> samples, double median, double lo, double hi) {
   LoadedResult r = sampled("a", 1, 0, 1, 1);

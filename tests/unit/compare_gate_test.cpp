@@ -13,22 +13,19 @@
 #include "harness/compare/gate_policy.h"
 #include "harness/compare/noise.h"
 #include "harness/compare/pool.h"
-#include "tests/unit/record_fixtures.h"
+#include "tests/unit/compare_fixtures.h"
 
 namespace attnbench {
 namespace {
 
 using test::kHostile;
+using test::one;
 using test::sampled;
 using test::set_of;
 using test::with_status;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-CompareRow one(const LoadedResult& base, const LoadedResult& fresh, const CompareOptions& options = {}) {
-  return compare_results(set_of({base}), set_of({fresh}), options).rows.at(0);
-}
 
 LoadedResult at_clock(double us, double mhz, uint64_t seed) {
   LoadedResult r = sampled("a", us, 0.002, 40, seed);

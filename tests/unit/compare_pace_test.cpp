@@ -14,11 +14,12 @@
 #include "harness/compare/pool.h"
 #include "harness/compare/ratio.h"
 #include "harness/record/json.h"
-#include "tests/unit/record_fixtures.h"
+#include "tests/unit/compare_fixtures.h"
 
 namespace attnbench {
 namespace {
 
+using test::one;
 using test::sampled;
 using test::set_of;
 using testing::AllOf;
@@ -31,10 +32,6 @@ LoadedResult on_machine(double us, double cores, double memory, uint64_t seed) {
   r.cores_us = 20 * cores;
   r.memory_us = 800 * memory;
   return r;
-}
-
-CompareRow one(const LoadedResult& base, const LoadedResult& fresh, const CompareOptions& options = {}) {
-  return compare_results(set_of({base}), set_of({fresh}), options).rows.at(0);
 }
 
 TEST(ComparePace, ASlowerMachineIsNoSlowerKernel) {

@@ -11,17 +11,18 @@ namespace {
 
 using Change = std::function<void(Tamper&, AttentionParams&)>;
 
-struct Outcome {
+struct CacheOutcome {
   bool ran = false;  ///< the kernel takes the case
   bool refused = false;
   bool wrote = false;
 };
 
 /// What a kernel does with the changed call; its cache as bytes before and after.
-Outcome outcome_of(const Kernel& kernel, Device& device, const std::string& mapping, const Change& change) {
+CacheOutcome outcome_of(const Kernel& kernel, Device& device, const std::string& mapping,
+                        const Change& change) {
   const std::vector<Case> cases = expand(parse_inline_case(mapping)).cases;
   EXPECT_EQ(cases.size(), 1u);
-  Outcome outcome;
+  CacheOutcome outcome;
   Tamper tamper(kernel, device);
   const Kernel& watched = tamper.armed([&](Tamper& t, const OpParams& op) {
     const AttentionParams& p = op.attention;
@@ -65,12 +66,12 @@ void for_each_appending_kernel(DeviceKind kind, const Visit& visit) {
 
 void expect_refusal_of_the_longest_sequence(DeviceKind kind) {
   for_each_appending_kernel(kind, [](const Kernel& kernel, Device& device) {
-    const Outcome cache = outcome_of(kernel, device, "{kv: contiguous, " SMALL "batch: q3s40_q1s21}",
-                                     [](Tamper&, AttentionParams& p) { p.cache_capacity = 39; });
-    const Outcome pages =
+    const CacheOutcome cache = outcome_of(kernel, device, "{kv: contiguous, " SMALL "batch: q3s40_q1s21}",
+                                          [](Tamper&, AttentionParams& p) { p.cache_capacity = 39; });
+    const CacheOutcome pages =
         outcome_of(kernel, device, "{kv: paged, block_size: 16, " SMALL "batch: q3s40_q1s21}",
                    [](Tamper&, AttentionParams& p) { p.block_table_stride = 2; });
-    for (const Outcome& o : {cache, pages}) {
+    for (const CacheOutcome& o : {cache, pages}) {
       EXPECT_EQ(o.refused, o.ran) << kernel.name;
       EXPECT_FALSE(o.wrote) << kernel.name;
     }
@@ -81,11 +82,12 @@ void expect_refusal_of_the_longest_sequence(DeviceKind kind) {
 /// Left padding that puts all new rows behind the cache.
 void expect_nothing_behind_the_cache(DeviceKind kind) {
   for_each_appending_kernel(kind, [&](const Kernel& kernel, Device& device) {
-    const Outcome o = outcome_of(kernel, device, "{kv: contiguous, leftpad: 3, " SMALL "batch: q3s40}",
-                                 [](Tamper& t, AttentionParams& p) {
-                                   const auto room = static_cast<int32_t>(p.cache_capacity) - p.max_seqlen_k;
-                                   p.cache_leftpad = t.put(std::vector<int32_t>{room + 3});
-                                 });
+    const CacheOutcome o = outcome_of(kernel, device, "{kv: contiguous, leftpad: 3, " SMALL "batch: q3s40}",
+                                      [](Tamper& t, AttentionParams& p) {
+                                        const auto room =
+                                            static_cast<int32_t>(p.cache_capacity) - p.max_seqlen_k;
+                                        p.cache_leftpad = t.put(std::vector<int32_t>{room + 3});
+                                      });
     EXPECT_FALSE(o.wrote) << kernel.name;
     // The host of a GPU kernel cannot read lengths and padding before it launches.
     EXPECT_EQ(o.refused, o.ran && kind == DeviceKind::kCpu) << kernel.name;

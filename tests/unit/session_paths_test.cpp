@@ -14,22 +14,22 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-const Kernel& cpu_attention() {
+const Kernel& built_in_attention() {
   for (const Kernel* k : builtin_kernels()) {
     if (k->op == Op::kAttention && k->device == DeviceKind::kCpu) return *k;
   }
   throw std::logic_error("the cpu kernels are always built");
 }
 
-std::function<void(AttentionParams&)> bend_next;  ///< of the wrapper's next launches
+std::function<void(AttentionParams&)> bend_path_next;  ///< of the wrapper's next launches
 
 Kernel bent_kernel(std::function<void(AttentionParams&)> bend) {
-  bend_next = std::move(bend);
-  Kernel kernel = cpu_attention();
+  bend_path_next = std::move(bend);
+  Kernel kernel = built_in_attention();
   kernel.launch = [](const OpParams* p, const LaunchContext* c, KernelMessage* m) {
     OpParams bent = *p;
-    bend_next(bent.attention);
-    return cpu_attention().launch(&bent, c, m);
+    bend_path_next(bent.attention);
+    return built_in_attention().launch(&bent, c, m);
   };
   return kernel;
 }
@@ -47,14 +47,14 @@ Record run_with(const Kernel& kernel, const std::string& mapping, bool invariant
   return run_item({&cases[0], &kernel}, *device, options, lost);
 }
 
-struct Fault {
+struct PathFault {
   std::string name;
   std::string mapping;
   std::function<void(AttentionParams&)> bend;
 };
-void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
+void PrintTo(const PathFault& fault, std::ostream* out) { *out << fault.name; }
 
-class Paths : public ::testing::TestWithParam<Fault> {};
+class Paths : public ::testing::TestWithParam<PathFault> {};
 
 TEST_P(Paths, AreJudgedRight) {
   const Record right = run_with(bent_kernel([](AttentionParams&) {}), GetParam().mapping, true);
@@ -81,67 +81,68 @@ void shorten_prefix(AttentionParams& a) {
 INSTANTIATE_TEST_SUITE_P(
     All, Paths,
     ::testing::Values(
-        Fault{"SharedPrefixInOneCall", kShared + "batch: 3q1s40_q5s70}",
-              [](AttentionParams& a) { a.batch -= 1; }},
-        Fault{"SharedPrefixInE4m3", kShared + "kv_dtype: e4m3, batch: 3q1s40_q5s70}",
-              [](AttentionParams& a) { a.k_descale_stride_head = 0; }},
-        Fault{"CascadeWithoutItsPrefix", kCascade, drop_prefix},
-        Fault{"CascadeOfAShorterPrefix", kCascade, shorten_prefix},
-        Fault{"CascadeWithTwoSinks", kCascade,
-              [](AttentionParams& a) {
-                static const float sinks[4] = {4, 4, 4, 4};
-                if (a.sinks) return;
-                a.sinks = sinks;
-                a.features |= kSinks;
-              }},
-        Fault{"CascadeWithAMaskedPrefix", kCascade,
-              [](AttentionParams& a) {
-                a.causal = 1;
-                a.features |= kCausal;
-              }},
-        Fault{"CascadeInFp32", kShared + "dtype: fp32, path: cascade, mask: causal, batch: 3q1s40_q5s70}",
-              drop_prefix},
-        Fault{"SplitPacked", kSplit + "allow_short_kv: true, batch: 3q1s40_q1s0_q9s12_q30s70}",
-              [](AttentionParams& a) {
-                if (a.max_seqlen_q > 1) a.cu_seqlens_k -= 1;
-              }},
-        Fault{"SplitPagedByThreshold", kSplit + "kv: paged, decode_threshold: 4, batch: 2q1s40_3q4s50_q5s9}",
-              [](AttentionParams& a) {
-                if (a.max_seqlen_q > 4) a.block_table -= a.block_table_stride;
-              }},
-        Fault{"SplitContiguous", kSplit + "kv: contiguous, leftpad: 5, batch: 2q1s40_q5s9}",
-              [](AttentionParams& a) {
-                if (a.max_seqlen_q > 1) a.cache_leftpad -= 1;
-              }},
-        Fault{"SplitContiguousInOrder",
-              kSplit + "kv: contiguous, cache_batch_idx: identity, batch: 2q1s40_q5s9}",
-              [](AttentionParams& a) {  // rows of the batch's front
-                const int64_t bytes = 2 * a.k_stride_block * static_cast<int64_t>(dtype_size(a.dtype_k));
-                if (a.max_seqlen_q > 1) a.k = static_cast<const char*>(a.k) - bytes;
-              }},
-        Fault{"SplitContiguousInt8InOrder",
-              kSplit + "kv: contiguous, cache_batch_idx: identity, kv_dtype: int8, batch: 2q1s40_q5s9}",
-              [](AttentionParams& a) {
-                if (a.max_seqlen_q > 1) a.k_descale -= 2 * a.k_descale_stride_block;
-              }},
-        Fault{"SplitOfDecodesAlone", kSplit + "batch: 3q1s40}", [](AttentionParams& a) { a.batch -= 1; }},
-        Fault{"DcpLocalLengths", kDcp + "mask: causal, sinks: true, batch: q1s3_q1s40_q0s9_q1s100}",
-              [](AttentionParams& a) {  // rank 0 has rank 2's
-                if (a.features & kSinks) a.seqused_k += 2 * a.batch;
-              }},
-        Fault{"DcpInterleaveIgnored", kDcp + "mask: causal, batch: q1s30_q1s40_q1s100}",
-              [](AttentionParams& a) {  // token by token, rank 0 has 34 keys of 100 and not 36
-                static std::vector<int32_t> lengths;
-                lengths.assign(a.seqused_k, a.seqused_k + a.batch);
-                std::replace(lengths.begin(), lengths.end(), 36, 34);
-                a.seqused_k = lengths.data();
-              }},
-        Fault{"DcpOneCacheForAll", kDcp + "dtype: fp32, batch: q3s40_q7s100}",
-              [](AttentionParams& a) {
-                static const void* first = nullptr;
-                if (a.max_seqlen_k == 36) first = a.k;  // rank 0's keys of 100
-                a.k = first;
-              }}),
+        PathFault{"SharedPrefixInOneCall", kShared + "batch: 3q1s40_q5s70}",
+                  [](AttentionParams& a) { a.batch -= 1; }},
+        PathFault{"SharedPrefixInE4m3", kShared + "kv_dtype: e4m3, batch: 3q1s40_q5s70}",
+                  [](AttentionParams& a) { a.k_descale_stride_head = 0; }},
+        PathFault{"CascadeWithoutItsPrefix", kCascade, drop_prefix},
+        PathFault{"CascadeOfAShorterPrefix", kCascade, shorten_prefix},
+        PathFault{"CascadeWithTwoSinks", kCascade,
+                  [](AttentionParams& a) {
+                    static const float sinks[4] = {4, 4, 4, 4};
+                    if (a.sinks) return;
+                    a.sinks = sinks;
+                    a.features |= kSinks;
+                  }},
+        PathFault{"CascadeWithAMaskedPrefix", kCascade,
+                  [](AttentionParams& a) {
+                    a.causal = 1;
+                    a.features |= kCausal;
+                  }},
+        PathFault{"CascadeInFp32", kShared + "dtype: fp32, path: cascade, mask: causal, batch: 3q1s40_q5s70}",
+                  drop_prefix},
+        PathFault{"SplitPacked", kSplit + "allow_short_kv: true, batch: 3q1s40_q1s0_q9s12_q30s70}",
+                  [](AttentionParams& a) {
+                    if (a.max_seqlen_q > 1) a.cu_seqlens_k -= 1;
+                  }},
+        PathFault{"SplitPagedByThreshold",
+                  kSplit + "kv: paged, decode_threshold: 4, batch: 2q1s40_3q4s50_q5s9}",
+                  [](AttentionParams& a) {
+                    if (a.max_seqlen_q > 4) a.block_table -= a.block_table_stride;
+                  }},
+        PathFault{"SplitContiguous", kSplit + "kv: contiguous, leftpad: 5, batch: 2q1s40_q5s9}",
+                  [](AttentionParams& a) {
+                    if (a.max_seqlen_q > 1) a.cache_leftpad -= 1;
+                  }},
+        PathFault{"SplitContiguousInOrder",
+                  kSplit + "kv: contiguous, cache_batch_idx: identity, batch: 2q1s40_q5s9}",
+                  [](AttentionParams& a) {  // rows of the batch's front
+                    const int64_t bytes = 2 * a.k_stride_block * static_cast<int64_t>(dtype_size(a.dtype_k));
+                    if (a.max_seqlen_q > 1) a.k = static_cast<const char*>(a.k) - bytes;
+                  }},
+        PathFault{"SplitContiguousInt8InOrder",
+                  kSplit + "kv: contiguous, cache_batch_idx: identity, kv_dtype: int8, batch: 2q1s40_q5s9}",
+                  [](AttentionParams& a) {
+                    if (a.max_seqlen_q > 1) a.k_descale -= 2 * a.k_descale_stride_block;
+                  }},
+        PathFault{"SplitOfDecodesAlone", kSplit + "batch: 3q1s40}", [](AttentionParams& a) { a.batch -= 1; }},
+        PathFault{"DcpLocalLengths", kDcp + "mask: causal, sinks: true, batch: q1s3_q1s40_q0s9_q1s100}",
+                  [](AttentionParams& a) {  // rank 0 has rank 2's
+                    if (a.features & kSinks) a.seqused_k += 2 * a.batch;
+                  }},
+        PathFault{"DcpInterleaveIgnored", kDcp + "mask: causal, batch: q1s30_q1s40_q1s100}",
+                  [](AttentionParams& a) {  // token by token, rank 0 has 34 keys of 100 and not 36
+                    static std::vector<int32_t> lengths;
+                    lengths.assign(a.seqused_k, a.seqused_k + a.batch);
+                    std::replace(lengths.begin(), lengths.end(), 36, 34);
+                    a.seqused_k = lengths.data();
+                  }},
+        PathFault{"DcpOneCacheForAll", kDcp + "dtype: fp32, batch: q3s40_q7s100}",
+                  [](AttentionParams& a) {
+                    static const void* first = nullptr;
+                    if (a.max_seqlen_k == 36) first = a.k;  // rank 0's keys of 100
+                    a.k = first;
+                  }}),
     [](const auto& p) { return p.param.name; });
 
 TEST(PathRefusal, NamesThePartThatAKernelDoesNotTake) {
@@ -207,7 +208,7 @@ TEST(Replay, ReadsLengthsAndTablesFromMemory) {
        {"{kv: paged, heads: 4/2, head_dim: 16, mask: causal, batch: q9s70_q1s40_q4s9}",
         "{kv: packed, heads: 4/2, head_dim: 16, batch: q9s70_q1s40_q4s9}",
         "{kv: contiguous, leftpad: 3, heads: 4/2, head_dim: 16, kv_dtype: e4m3, batch: q9s70_q1s40_q4s9}"}) {
-    const Record r = run_with(cpu_attention(), mapping, true);
+    const Record r = run_with(built_in_attention(), mapping, true);
     EXPECT_EQ(r.status, Status::kPass) << r.reason;
     const auto& tried = r.check->invariants;
     const auto replay =
@@ -220,7 +221,7 @@ TEST(Replay, ReadsLengthsAndTablesFromMemory) {
 std::vector<int32_t> kept_lengths;
 
 TEST(Replay, FindsAKernelThatKeepsTheLengthsOfItsFirstLaunch) {
-  Kernel kernel = cpu_attention();
+  Kernel kernel = built_in_attention();
   kernel.plan = [](const OpParams* p, const LaunchContext*, KernelMessage*) {
     kept_lengths.clear();
     if (!p->attention.seqused_k) return KernelStatus::kOk;  // packed, in another invariant
@@ -231,7 +232,7 @@ TEST(Replay, FindsAKernelThatKeepsTheLengthsOfItsFirstLaunch) {
     OpParams kept = *p;
     if (p->attention.seqused_k && p->attention.batch == static_cast<int32_t>(kept_lengths.size()))
       kept.attention.seqused_k = kept_lengths.data();
-    return cpu_attention().launch(&kept, c, m);
+    return built_in_attention().launch(&kept, c, m);
   };
   const Record r = run_with(
       kernel, "{kv: packed, gap_tokens: 3, heads: 4/2, head_dim: 16, batch: q9s70_q1s40_q4s9}", true);
@@ -240,12 +241,12 @@ TEST(Replay, FindsAKernelThatKeepsTheLengthsOfItsFirstLaunch) {
 }
 
 TEST(Replay, FindsAKernelThatWritesPadding) {
-  Kernel kernel = cpu_attention();
+  Kernel kernel = built_in_attention();
   kernel.launch = [](const OpParams* p, const LaunchContext* c, KernelMessage* m) {
     const AttentionParams& a = p->attention;
     const int32_t end = a.cu_seqlens_q[a.batch];
     if (end < a.total_q) a.lse[end] = 0;
-    return cpu_attention().launch(p, c, m);
+    return built_in_attention().launch(p, c, m);
   };
   const Record r = run_with(kernel, "{heads: 4/2, head_dim: 16, batch: q9s70_q1s40_q4s9}", true);
   EXPECT_EQ(r.status, Status::kFail);

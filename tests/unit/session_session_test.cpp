@@ -44,7 +44,7 @@ TEST(NewWorker, AfterWhatMayLeaveTraces) {
   EXPECT_FALSE(needs_new_worker(counted, DeviceKind::kCuda)) << "it never was";
 }
 
-Case tiny() {
+Case tiny_case() {
   Case c;
   c.params.num_heads_q = c.params.num_heads_kv = 1;
   c.params.head_dim = 4;
@@ -75,7 +75,7 @@ Record run_one(const Kernel& k, const Case& c, CheckMode check = CheckMode::kSam
 }
 
 TEST(RunItem, AKernelThatWritesNothingFails) {
-  const Case c = tiny();
+  const Case c = tiny_case();
   const Kernel k =
       kernel_that([](const OpParams*, const LaunchContext*, KernelMessage*) { return KernelStatus::kOk; });
   const Record r = run_one(k, c);
@@ -85,7 +85,7 @@ TEST(RunItem, AKernelThatWritesNothingFails) {
 }
 
 TEST(RunItem, AFailedLaunchIsAnErrorWithItsMessage) {
-  const Case c = tiny();
+  const Case c = tiny_case();
   const Kernel k = kernel_that([](const OpParams*, const LaunchContext*, KernelMessage* m) {
     return refuse(m, KernelStatus::kDeviceError, "out of registers");
   });
@@ -95,7 +95,7 @@ TEST(RunItem, AFailedLaunchIsAnErrorWithItsMessage) {
 }
 
 TEST(RunItem, ARefusalIsASkipInTheKernelsWords) {
-  Case c = tiny();
+  Case c = tiny_case();
   c.params.causal = true;
   Kernel k = kernel_that(nullptr);
   k.features = ~uint64_t{kCausal};
@@ -105,7 +105,7 @@ TEST(RunItem, ARefusalIsASkipInTheKernelsWords) {
 }
 
 TEST(RunItem, ACaseThatCannotFitIsASkipThatSaysNeededAndFree) {
-  Case c = tiny();
+  Case c = tiny_case();
   c.params.head_dim = 256;
   c.params.num_heads_q = c.params.num_heads_kv = 1024;
   c.params.seqs.assign(100, {1, 1 << 20});

@@ -55,13 +55,13 @@ TEST(ValuesTest, RowEqualsQuadsForEveryHeadDim) {
 }
 
 TEST(ValuesTest, NormalHasMeanZeroAndDeviationOne) {
-  constexpr int kRows = 4000;
-  constexpr int kDim = 256;
-  std::vector<float> row(kDim);
+  constexpr int kManyRows = 4000;
+  constexpr int kLongRow = 256;
+  std::vector<float> row(kLongRow);
   double sum = 0, squares = 0, next = 0;
-  for (int r = 0; r < kRows; ++r) {
-    value_row({}, Tensor::kK, 0, static_cast<uint32_t>(r), 0, kDim, row.data());
-    for (int c = 0; c < kDim; ++c) {
+  for (int r = 0; r < kManyRows; ++r) {
+    value_row({}, Tensor::kK, 0, static_cast<uint32_t>(r), 0, kLongRow, row.data());
+    for (int c = 0; c < kLongRow; ++c) {
       const double x = row[static_cast<std::size_t>(c)];
       ASSERT_LT(std::fabs(x), 3.0);
       ASSERT_EQ(x * 2048, std::nearbyint(x * 2048));
@@ -70,7 +70,7 @@ TEST(ValuesTest, NormalHasMeanZeroAndDeviationOne) {
       if (c > 0) next += x * row[static_cast<std::size_t>(c - 1)];
     }
   }
-  constexpr double kCount = kRows * kDim;
+  constexpr double kCount = kManyRows * kLongRow;
   const double standard_error = 1 / std::sqrt(kCount);
   EXPECT_LT(std::fabs(sum / kCount), 5 * standard_error);
   EXPECT_NEAR(squares / kCount, 1.0, 5 * standard_error);   // a flat-topped bell: variance of x^2 below 1

@@ -15,7 +15,7 @@ namespace attnbench {
 namespace {
 
 constexpr Numerics kBf16P{DType::kBf16, DType::kFp32, 0x1p-22};
-const std::vector<unsigned char> kNoneStored;
+const std::vector<unsigned char> kNoStoredBytes;
 
 /// Decodes whose softmax_scale leaves each row to one key.
 Case one_key_case(uint64_t seed) {
@@ -36,7 +36,7 @@ float towards_zero(float x) { return bits_float(float_bits(x) & 0xffff0000u); }
 /// float32, and are rounded to bf16 for P.V but not for their sum. `rounded`: O's rounding to bf16.
 HostOutputs fixed_base_outputs(const Case& c, float (*rounded)(float)) {
   const CaseParams& p = c.params;
-  const CaseInputs inputs(c, kNoneStored);
+  const CaseInputs inputs(c, kNoStoredBytes);
   const auto d = static_cast<std::size_t>(p.head_dim);
   const auto factor = static_cast<float>(problem_of(c).softmax_scale * 1.4426950408889634);
   HostOutputs h;
@@ -79,7 +79,7 @@ HostOutputs fixed_base_outputs(const Case& c, float (*rounded)(float)) {
   return h;
 }
 
-Verdict judge(const Case& c, const HostOutputs& h) {
+Verdict judge_bias(const Case& c, const HostOutputs& h) {
   return verify_attention(c, h, kBf16P, CheckMode::kFull, 1);
 }
 
@@ -89,7 +89,7 @@ TEST(Bias, RoundingOfOneWeightIsNoBias) {
   double worst = 0;
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     const Case c = one_key_case(seed);
-    const Verdict v = judge(c, fixed_base_outputs(c, [](float x) { return x; }));
+    const Verdict v = judge_bias(c, fixed_base_outputs(c, [](float x) { return x; }));
     EXPECT_TRUE(v.pass) << "seed " << seed << ": " << v.reason;
     worst = std::max(worst, v.bias_se);
   }
@@ -99,7 +99,7 @@ TEST(Bias, RoundingOfOneWeightIsNoBias) {
 
 TEST(Bias, TruncatedOutputIsStillSeen) {
   const Case c = one_key_case(1);
-  const Verdict v = judge(c, fixed_base_outputs(c, towards_zero));
+  const Verdict v = judge_bias(c, fixed_base_outputs(c, towards_zero));
   EXPECT_FALSE(v.pass);
   EXPECT_THAT(v.failed_by, ::testing::Contains(detector::kBias));
 }
@@ -118,7 +118,7 @@ TEST(Bias, CommonVarianceIsThatOfTheRowsKeys) {
       c.params.probs = true;
       c.params.seqs = {{4, keys}};
       const ErrorModel model = error_model_of(c, kBf16P);
-      const CaseInputs inputs(c, kNoneStored);
+      const CaseInputs inputs(c, kNoStoredBytes);
       const reference::Problem problem = problem_of(c);
       double exact = 0, modelled = 0;
       reference::attend(

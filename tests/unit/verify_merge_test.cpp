@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::Contains;
 
-constexpr Numerics kNumerics{DType::kFp32, DType::kFp32, 0x1p-24};
+constexpr Numerics kMergeNumerics{DType::kFp32, DType::kFp32, 0x1p-24};
 
 Case merge_case() {
   Case c;
@@ -73,7 +73,7 @@ HostOutputs merged(const Case& c, const Wrong& wrong = {}) {
 
 Verdict judge(const Wrong& wrong) {
   const Case c = merge_case();
-  return verify_merge(c, merged(c, wrong), kNumerics, CheckMode::kFull);
+  return verify_merge(c, merged(c, wrong), kMergeNumerics, CheckMode::kFull);
 }
 
 TEST(VerifyMerge, TheRightMergePasses) {
@@ -99,12 +99,12 @@ TEST(VerifyMerge, RowsOfEmptyStatesAloneAreExact) {
   Case c = merge_case();
   c.params.empty_states = 1;
   HostOutputs h = merged(c);
-  EXPECT_TRUE(verify_merge(c, h, kNumerics, CheckMode::kFull).pass);
+  EXPECT_TRUE(verify_merge(c, h, kMergeNumerics, CheckMode::kFull).pass);
   h.lse[7] = INFINITY;
-  EXPECT_THAT(verify_merge(c, h, kNumerics, CheckMode::kFull).failed_by, Contains(detector::kEmptyRow));
+  EXPECT_THAT(verify_merge(c, h, kMergeNumerics, CheckMode::kFull).failed_by, Contains(detector::kEmptyRow));
   h = merged(c);
   h.out[4 * 100 + 3] = 0x3f;
-  EXPECT_THAT(verify_merge(c, h, kNumerics, CheckMode::kFull).failed_by, Contains(detector::kEmptyRow));
+  EXPECT_THAT(verify_merge(c, h, kMergeNumerics, CheckMode::kFull).failed_by, Contains(detector::kEmptyRow));
 }
 
 }  // namespace

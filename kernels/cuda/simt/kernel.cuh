@@ -51,7 +51,8 @@ __device__ void for_each_score(float (&s)[kRows][2], F f) {
   }
 }
 
-/// One tile of query rows of KV head `kv_head` of sequence `b` against all keys that it sees. kD is the padded head_dim.
+/// One tile of query rows of KV head `kv_head` of sequence `b` against all keys that it sees. kD is the
+/// padded head_dim.
 template <int kD>
 __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int part, int b,
                             const SeqRange& seq, int kv_head, const TileRows& rows, float* shared) {

@@ -163,8 +163,8 @@ struct KvRows {
   __device__ float scale(int r) const { return is_v ? 1.0f : k_row_descale(p, b, key0 + r, kv_head); }
 };
 
-/// Turns the queries of a tile to their positions, rounded to the type of q again. `tile` is complete, in rows of kD
-/// + kPad.
+/// Turns the queries of a tile to their positions, rounded to the type of q again. `tile` is complete, in
+/// rows of kD + kPad.
 template <int kD>
 __device__ void rotate_queries(const AttentionParams& p, int b, const SeqRange& seq, const TileRows& rows,
                                float* tile) {
