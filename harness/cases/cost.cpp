@@ -82,7 +82,7 @@ int64_t blocks_of_sequence(const CaseParams& p, int32_t k) {
   return blocks;
 }
 
-double size(DType t) { return static_cast<double>(dtype_size(t)); }
+double element_bytes(DType t) { return static_cast<double>(dtype_size(t)); }
 
 /// Rows, pairs and blocks of all sequences of a case.
 struct Tally {
@@ -130,8 +130,8 @@ Tally tally_of(const CaseParams& p) {
 /// Bytes of a cached row of K and V, all heads; a view of K has no V of its own.
 double kv_row_bytes(const CaseParams& p) {
   const double k_descale = p.op == Op::kAttention && p.type_of_k() == DType::kInt8 ? 4 : 0;
-  return p.num_heads_kv * (size(p.type_of_k()) * p.head_dim + k_descale +
-                           (p.v_is_k_view ? 0 : size(p.type_of_v()) * p.dim_v()));
+  return p.num_heads_kv * (element_bytes(p.type_of_k()) * p.head_dim + k_descale +
+                           (p.v_is_k_view ? 0 : element_bytes(p.type_of_v()) * p.dim_v()));
 }
 
 /// A row of both rotary tables.
@@ -140,20 +140,20 @@ double rotary_row_bytes(const CaseParams& p) { return 4.0 * p.rotary_width(); }
 void set_merge_cost(const CaseParams& p, CaseCost& c) {
   const double d = p.head_dim;
   const double rows = static_cast<double>(c.total_q) * p.num_heads_q;
-  const double e_p = size(p.type_of_partial());
+  const double e_p = element_bytes(p.type_of_partial());
   const double filled = rows * p.states * (1 - p.empty_states);  // states that have an O to be read
   c.total_k = c.max_k = 0;
   c.flop = 2 * d * filled;
-  c.bytes = e_p * d * filled + 4.0 * rows * p.states + (size(p.dtype) * d + 4) * rows;
+  c.bytes = e_p * d * filled + 4.0 * rows * p.states + (element_bytes(p.dtype) * d + 4) * rows;
   c.formula = "merge_states: 2*D*R*N'; (e_p*N'*D + 4*N + e*D + 4)*R, R = H*Tq, N' = N*(1 - empty)";
-  c.device_bytes = (e_p * d + 4) * rows * p.states + (size(p.dtype) * d + 4) * rows;
+  c.device_bytes = (e_p * d + 4) * rows * p.states + (element_bytes(p.dtype) * d + 4) * rows;
 }
 
 /// Each new row of K and V is read once and written once, with its scales; a slot number per token.
 void set_append_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
   const double d = p.head_dim;
   const int computed = p.computes_scales(false) + p.computes_scales(true);
-  const double in_row = 2 * size(p.dtype) * p.num_heads_kv * d;
+  const double in_row = 2 * element_bytes(p.dtype) * p.num_heads_kv * d;
   const double out_row = kv_row_bytes(p) + 4.0 * p.num_heads_kv * computed;
   const double given = given_scale_bytes(p);
   c.written = out_row * static_cast<double>(c.total_q);
@@ -176,19 +176,19 @@ void set_attention_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
   const double d = p.head_dim;
   const double dv = p.dim_v();
   const double rows_q = p.num_heads_q * static_cast<double>(c.total_q);
-  const double q_row_bytes = size(p.type_of_q()) * d + (p.type_of_q() == DType::kInt8 ? 4 : 0);
+  const double q_row_bytes = element_bytes(p.type_of_q()) * d + (p.type_of_q() == DType::kInt8 ? 4 : 0);
   const double kv_row = kv_row_bytes(p);
   const double probs_bytes = p.probs ? 4.0 * c.max_k : 0;
   c.pairs = static_cast<double>(t.pairs);
   c.flop = 2.0 * p.num_heads_q * (d + dv) * c.pairs;
-  c.written = (size(p.dtype) * dv + 4 + probs_bytes) * rows_q;
+  c.written = (element_bytes(p.dtype) * dv + 4 + probs_bytes) * rows_q;
   c.bytes = q_row_bytes * rows_q + kv_row * static_cast<double>(t.visible) + c.written +
             (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(t.blocks) : 0.0) +
             4.0 * p.num_heads_kv * static_cast<double>(p.seqs.size()) * descales_per_sequence(p) +
             (p.type_of_v() == DType::kInt8 ? 4.0 * p.num_heads_kv * dv : 0.0);
   c.formula = formula_of(p);
   c.device_bytes = q_row_bytes * rows_q + kv_row * static_cast<double>(t.kv_rows + t.added) + c.written;
-  c.device_bytes += merged_states(p) * (size(p.dtype) * dv + 4) * rows_q;  // partial states
+  c.device_bytes += merged_states(p) * (element_bytes(p.dtype) * dv + 4) * rows_q;  // partial states
   if (p.append) {  // new rows are read and written; what a query sees of them is not read again
     c.bytes += kv_row * static_cast<double>(2 * t.added - t.added_visible);
     c.written += kv_row * static_cast<double>(t.added);
