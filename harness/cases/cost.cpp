@@ -82,113 +82,145 @@ int64_t blocks_of_sequence(const CaseParams& p, int32_t k) {
   return blocks;
 }
 
+double element_bytes(DType t) { return static_cast<double>(dtype_size(t)); }
+
+/// Rows, pairs and blocks of all sequences of a case.
+struct Tally {
+  int64_t pairs = 0;          ///< visible (query, key) pairs of one head
+  int64_t visible = 0;        ///< KV rows that some query sees, those of a shared prefix once
+  int64_t blocks = 0;         ///< block_table entries of these
+  int64_t added = 0;          ///< new tokens
+  int64_t added_visible = 0;  ///< those that some query sees
+  int64_t kv_rows = 0;        ///< rows of the cache
+};
+
+Tally tally_of(const CaseParams& p) {
+  Tally t;
+  const Mask mask = mask_of(p);
+  int64_t longest = 0;
+  const int64_t shared = p.shared_tokens();
+  std::vector<std::pair<int64_t, int64_t>> shared_visible;  // of the shared prefix, by sequence
+  for (const SeqLen& s : p.seqs) {
+    t.pairs += visible_pairs(mask, s.q, s.k);
+    const KeyRange seen = visible_keys_union(mask, s.q, s.k);
+    t.visible += seen.size();
+    t.added += p.new_len(s);
+    if (!seen.empty()) {
+      // A window's keys begin where it begins, not with a block.
+      t.added_visible += std::max<int64_t>(0, seen.end - std::max<int64_t>(seen.begin, s.k - p.new_len(s)));
+      t.blocks += p.path == Path::kDcp ? blocks_of_sequence(p, s.k)
+                                       : (seen.end - 1) / p.block_size - seen.begin / p.block_size + 1;
+      if (seen.begin < shared) {
+        shared_visible.emplace_back(seen.begin, std::min(seen.end, shared));
+        t.visible -= shared_visible.back().second - seen.begin;
+      }
+    }
+    longest = std::max<int64_t>(longest, s.k);
+    t.kv_rows += p.kv == KvSource::kPaged ? blocks_of_sequence(p, s.k) * p.block_size - shared
+                                          : int64_t{s.k} + p.gap_tokens;
+  }
+  t.visible += union_size(std::move(shared_visible));
+  t.kv_rows += p.seqs.empty() ? 0 : shared;
+  if (p.kv == KvSource::kContiguous) {
+    t.kv_rows = contiguous_rows(p.seqs.size()) * contiguous_capacity(longest, p.leftpad);
+  }
+  return t;
+}
+
+/// Bytes of a cached row of K and V, all heads; a view of K has no V of its own.
+double kv_row_bytes(const CaseParams& p) {
+  const double k_descale = p.op == Op::kAttention && p.type_of_k() == DType::kInt8 ? 4 : 0;
+  return p.num_heads_kv * (element_bytes(p.type_of_k()) * p.head_dim + k_descale +
+                           (p.v_is_k_view ? 0 : element_bytes(p.type_of_v()) * p.dim_v()));
+}
+
+/// A row of both rotary tables.
+double rotary_row_bytes(const CaseParams& p) { return 4.0 * p.rotary_width(); }
+
+void set_merge_cost(const CaseParams& p, CaseCost& c) {
+  const double d = p.head_dim;
+  const double rows = static_cast<double>(c.total_q) * p.num_heads_q;
+  const double e_p = element_bytes(p.type_of_partial());
+  const double filled = rows * p.states * (1 - p.empty_states);  // states that have an O to be read
+  c.total_k = c.max_k = 0;
+  c.flop = 2 * d * filled;
+  c.bytes = e_p * d * filled + 4.0 * rows * p.states + (element_bytes(p.dtype) * d + 4) * rows;
+  c.formula = "merge_states: 2*D*R*N'; (e_p*N'*D + 4*N + e*D + 4)*R, R = H*Tq, N' = N*(1 - empty)";
+  c.device_bytes = (e_p * d + 4) * rows * p.states + (element_bytes(p.dtype) * d + 4) * rows;
+}
+
+/// Each new row of K and V is read once and written once, with its scales; a slot number per token.
+void set_append_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
+  const double d = p.head_dim;
+  const int computed = p.computes_scales(false) + p.computes_scales(true);
+  const double in_row = 2 * element_bytes(p.dtype) * p.num_heads_kv * d;
+  const double out_row = kv_row_bytes(p) + 4.0 * p.num_heads_kv * computed;
+  const double given = given_scale_bytes(p);
+  c.written = out_row * static_cast<double>(c.total_q);
+  c.bytes = in_row * static_cast<double>(c.total_q) + c.written +
+            8.0 * static_cast<double>(c.total_q + p.padding_tokens) + given;
+  c.formula = p.quantises(false) ? "kv_append: (2*e+e_k+e_v)*Hkv*D*T + 8*T" : "kv_append: 4*e*Hkv*D*T + 8*T";
+  if (computed > 0) c.formula += fmt::format(" + 4*{}*Hkv*T", computed);
+  if (given > 0) c.formula += " + scales";
+  c.device_bytes = out_row * static_cast<double>(t.kv_rows) +
+                   in_row * static_cast<double>(c.total_q + p.padding_tokens) + given;
+  if (p.rotary != Rotary::kNone) {  // a position per token, a row of both tables per position
+    c.bytes +=
+        4.0 * static_cast<double>(c.total_q) + rotary_row_bytes(p) * static_cast<double>(new_positions(p));
+    c.formula += " + 4*T + 4*Dr*positions";
+    c.device_bytes += rotary_row_bytes(p) * p.rotary_positions();
+  }
+}
+
+void set_attention_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
+  const double d = p.head_dim;
+  const double dv = p.dim_v();
+  const double rows_q = p.num_heads_q * static_cast<double>(c.total_q);
+  const double q_row_bytes = element_bytes(p.type_of_q()) * d + (p.type_of_q() == DType::kInt8 ? 4 : 0);
+  const double kv_row = kv_row_bytes(p);
+  const double probs_bytes = p.probs ? 4.0 * c.max_k : 0;
+  c.pairs = static_cast<double>(t.pairs);
+  c.flop = 2.0 * p.num_heads_q * (d + dv) * c.pairs;
+  c.written = (element_bytes(p.dtype) * dv + 4 + probs_bytes) * rows_q;
+  c.bytes = q_row_bytes * rows_q + kv_row * static_cast<double>(t.visible) + c.written +
+            (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(t.blocks) : 0.0) +
+            4.0 * p.num_heads_kv * static_cast<double>(p.seqs.size()) * descales_per_sequence(p) +
+            (p.type_of_v() == DType::kInt8 ? 4.0 * p.num_heads_kv * dv : 0.0);
+  c.formula = formula_of(p);
+  c.device_bytes = q_row_bytes * rows_q + kv_row * static_cast<double>(t.kv_rows + t.added) + c.written;
+  c.device_bytes += merged_states(p) * (element_bytes(p.dtype) * dv + 4) * rows_q;  // partial states
+  if (p.append) {  // new rows are read and written; what a query sees of them is not read again
+    c.bytes += kv_row * static_cast<double>(2 * t.added - t.added_visible);
+    c.written += kv_row * static_cast<double>(t.added);
+    c.formula += " + 2*e_kv*Hkv*D*(2*Tnew-Tnewvis)";
+  }
+  if (p.rotary != Rotary::kNone) {
+    c.bytes += rotary_row_bytes(p) * static_cast<double>(new_positions(p));
+    c.formula += " + 4*Dr*positions";
+    c.device_bytes += rotary_row_bytes(p) * p.rotary_positions();
+  }
+}
+
 }  // namespace
 
 CaseCost cost_of(const CaseParams& p) {
   CaseCost c;
-  const auto size = [](DType t) { return static_cast<double>(dtype_size(t)); };
-  const double d = p.head_dim;
-  const double dv = p.dim_v();
-  const Mask mask = mask_of(p);
-  int64_t visible = 0;
-  int64_t blocks = 0;
-  int64_t pairs = 0;
-  int64_t kv_rows = 0;
-  int64_t longest = 0;
-  int64_t added = 0;          // new tokens
-  int64_t added_visible = 0;  // those that some query sees
-  const int64_t shared = p.shared_tokens();
-  std::vector<std::pair<int64_t, int64_t>> shared_visible;  // of the shared prefix, by sequence
   for (const SeqLen& s : p.seqs) {
     c.total_q += s.q;
     c.total_k += s.k;
     c.max_q = std::max(c.max_q, s.q);
     c.max_k = std::max(c.max_k, s.k);
-    pairs += visible_pairs(mask, s.q, s.k);
-    const KeyRange seen = visible_keys_union(mask, s.q, s.k);
-    visible += seen.size();
-    added += p.new_len(s);
-    if (!seen.empty()) {
-      // A window's keys begin where it begins, not with a block.
-      added_visible += std::max<int64_t>(0, seen.end - std::max<int64_t>(seen.begin, s.k - p.new_len(s)));
-      blocks += p.path == Path::kDcp ? blocks_of_sequence(p, s.k)
-                                     : (seen.end - 1) / p.block_size - seen.begin / p.block_size + 1;
-      if (seen.begin < shared) {
-        shared_visible.emplace_back(seen.begin, std::min(seen.end, shared));
-        visible -= shared_visible.back().second - seen.begin;
-      }
-    }
-    longest = std::max<int64_t>(longest, s.k);
-    kv_rows += p.kv == KvSource::kPaged ? blocks_of_sequence(p, s.k) * p.block_size - shared
-                                        : int64_t{s.k} + p.gap_tokens;
   }
-  visible += union_size(std::move(shared_visible));
-  kv_rows += p.seqs.empty() ? 0 : shared;
-  if (p.kv == KvSource::kContiguous) {
-    kv_rows = contiguous_rows(p.seqs.size()) * contiguous_capacity(longest, p.leftpad);
-  }
-  if (p.op == Op::kMergeStates) {
-    const double rows = static_cast<double>(c.total_q) * p.num_heads_q;
-    const double e_p = size(p.type_of_partial());
-    const double filled = rows * p.states * (1 - p.empty_states);  // states that have an O to be read
-    c.total_k = c.max_k = 0;
-    c.flop = 2 * d * filled;
-    c.bytes = e_p * d * filled + 4.0 * rows * p.states + (size(p.dtype) * d + 4) * rows;
-    c.formula = "merge_states: 2*D*R*N'; (e_p*N'*D + 4*N + e*D + 4)*R, R = H*Tq, N' = N*(1 - empty)";
-    c.device_bytes = (e_p * d + 4) * rows * p.states + (size(p.dtype) * d + 4) * rows;
-    return c;
-  }
-  const double k_descale = p.op == Op::kAttention && p.type_of_k() == DType::kInt8 ? 4 : 0;
-  // A view of K has no bytes of its own.
-  const double kv_row_bytes =
-      p.num_heads_kv * (size(p.type_of_k()) * d + k_descale + (p.v_is_k_view ? 0 : size(p.type_of_v()) * dv));
-  if (p.op == Op::kKvAppend) {
-    // Each new row of K and V is read once and written once, with its scales; a slot number per token.
-    const int computed = p.computes_scales(false) + p.computes_scales(true);
-    const double in_row = 2 * size(p.dtype) * p.num_heads_kv * d;
-    const double out_row = kv_row_bytes + 4.0 * p.num_heads_kv * computed;
-    const double given = given_scale_bytes(p);
-    c.written = out_row * static_cast<double>(c.total_q);
-    c.bytes = in_row * static_cast<double>(c.total_q) + c.written +
-              8.0 * static_cast<double>(c.total_q + p.padding_tokens) + given;
-    c.formula =
-        p.quantises(false) ? "kv_append: (2*e+e_k+e_v)*Hkv*D*T + 8*T" : "kv_append: 4*e*Hkv*D*T + 8*T";
-    if (computed > 0) c.formula += fmt::format(" + 4*{}*Hkv*T", computed);
-    if (given > 0) c.formula += " + scales";
-    c.device_bytes = out_row * static_cast<double>(kv_rows) +
-                     in_row * static_cast<double>(c.total_q + p.padding_tokens) + given;
-    if (p.rotary != Rotary::kNone) {  // a position per token, a row of both tables per position
-      const double table_row = 4.0 * p.rotary_width();
-      c.bytes += 4.0 * static_cast<double>(c.total_q) + table_row * static_cast<double>(new_positions(p));
-      c.formula += " + 4*T + 4*Dr*positions";
-      c.device_bytes += table_row * p.rotary_positions();
-    }
-    return c;
-  }
-  const double total_q = static_cast<double>(c.total_q);
-  const double rows_q = p.num_heads_q * total_q;
-  const double q_row_bytes = size(p.type_of_q()) * d + (p.type_of_q() == DType::kInt8 ? 4 : 0);
-  const double probs_bytes = p.probs ? 4.0 * c.max_k : 0;
-  c.pairs = static_cast<double>(pairs);
-  c.flop = 2.0 * p.num_heads_q * (d + dv) * c.pairs;
-  c.written = (size(p.dtype) * dv + 4 + probs_bytes) * rows_q;
-  c.bytes = q_row_bytes * rows_q + kv_row_bytes * static_cast<double>(visible) + c.written +
-            (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(blocks) : 0.0) +
-            4.0 * p.num_heads_kv * static_cast<double>(p.seqs.size()) * descales_per_sequence(p) +
-            (p.type_of_v() == DType::kInt8 ? 4.0 * p.num_heads_kv * dv : 0.0);
-  c.formula = formula_of(p);
-  c.device_bytes = q_row_bytes * rows_q + kv_row_bytes * static_cast<double>(kv_rows + added) + c.written;
-  c.device_bytes += merged_states(p) * (size(p.dtype) * dv + 4) * rows_q;  // partial states
-  if (p.append) {  // new rows are read and written; what a query sees of them is not read again
-    c.bytes += kv_row_bytes * static_cast<double>(2 * added - added_visible);
-    c.written += kv_row_bytes * static_cast<double>(added);
-    c.formula += " + 2*e_kv*Hkv*D*(2*Tnew-Tnewvis)";
-  }
-  if (p.rotary != Rotary::kNone) {
-    const double table_row = 4.0 * p.rotary_width();
-    c.bytes += table_row * static_cast<double>(new_positions(p));
-    c.formula += " + 4*Dr*positions";
-    c.device_bytes += table_row * p.rotary_positions();
+  switch (p.op) {
+    case Op::kAttention:
+      set_attention_cost(p, tally_of(p), c);
+      break;
+    case Op::kKvAppend:
+      set_append_cost(p, tally_of(p), c);
+      break;
+    case Op::kMergeStates:
+      set_merge_cost(p, c);
+      break;
   }
   return c;
 }

@@ -34,11 +34,4 @@ std::size_t leading_decodes(const CaseParams& params);
 using FailAt = std::function<void(std::string_view key, const std::string& message)>;
 void check_paths(const CaseParams& params, const FailAt& fail);
 
-/// Whether vLLM would attend a shared prefix once for the batch (`path: cascade`) on a GPU with this many
-/// multiprocessors: at least 256 common tokens and 8 sequences, neither ALiBi nor a window. Where all
-/// sequences have one query and share KV heads, splitting the keys of each sequence over the GPU competes;
-/// then both are estimated in waves of 128 x 128 tiles. (vLLM, v1/attention/backends/flash_attn.py,
-/// use_cascade_attention.)
-bool vllm_would_cascade(const CaseParams& params, int32_t multiprocessors);
-
 }  // namespace attnbench

@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "harness/cases/cost.h"
-#include "harness/cases/paths.h"
 #include "harness/cli/case_options.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
@@ -21,8 +20,6 @@ namespace {
 /// What a case costs beside its tensors, launches and reference: the table "What the harness itself costs" of
 /// harness/README.md.
 constexpr double overhead_s(DeviceKind kind) { return kind == DeviceKind::kCuda ? 0.004 : 0.013; }
-
-constexpr int32_t kMultiprocessors = 132;  ///< of an H100 SXM, which the rule for a cascade is asked for
 
 std::string quantity(double x, const char* unit) {
   const char* prefixes[] = {"", "K", "M", "G", "T", "P"};
@@ -115,11 +112,6 @@ void add_list(CLI::App& app, Program& program) {
         largest = std::max(largest, cost.device_bytes);
         std::cout << fmt::format("{}  {}, {} least traffic, {} memory\n", c.id, quantity(cost.flop, "FLOP"),
                                  quantity(cost.bytes, "B"), quantity(cost.device_bytes, "B"));
-        if (c.params.shared_tokens() > 0) {
-          std::cout << fmt::format(
-              "  shared prefix of {}: by vLLM's rule {} on {} multiprocessors\n", c.params.shared_tokens(),
-              vllm_would_cascade(c.params, kMultiprocessors) ? "a cascade" : "one call", kMultiprocessors);
-        }
       }
       std::cout << fmt::format("{} ({} excluded, {} dropped, {} filtered out), {} on {}; largest {}; {}\n",
                                counted(std::ssize(cases.cases), "case"), cases.excluded,

@@ -184,8 +184,8 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   return worse_exit_code(exit_code_of(records), lost.empty() ? 0 : 5);
 }
 
-int run(const RunOptions& given, const Program& program) {
-  RunOptions o = given;
+/// Refuses what the command line contradicts by itself.
+void check_options(const RunOptions& o, const Program& program) {
   try {
     check_formats(o.formats);
   } catch (const Error& e) {
@@ -196,18 +196,21 @@ int run(const RunOptions& given, const Program& program) {
   if (o.counters && o.no_time) {
     throw UsageError("--counters reads the hardware's counters after timing; drop --no-time");
   }
-  if (o.worker) return serve_cases(session_options(o, program, {}));
-  if (!o.resume.empty() && !o.out.empty()) {
-    throw UsageError("--resume DIR writes to DIR; drop --out");
-  }
-  if (!o.resume.empty() && !std::filesystem::is_directory(o.resume)) {
+}
+
+void check_resume(const RunOptions& o) {
+  if (o.resume.empty()) return;
+  if (!o.out.empty()) throw UsageError("--resume DIR writes to DIR; drop --out");
+  if (!std::filesystem::is_directory(o.resume)) {
     throw UsageError(fmt::format("--resume {}: there is no such folder", o.resume));
   }
-  if (!o.resume.empty() && o.cases.configs.empty() && o.cases.chosen.empty()) {
+  if (o.cases.configs.empty() && o.cases.chosen.empty()) {
     throw UsageError(fmt::format("--resume {}: give the run's CONFIG and options again", o.resume));
   }
-  const auto [shard, shards] = parse_shard(o.shard);
-  const Cases cases = load_cases(o.cases);
+}
+
+/// The options of the command line, completed by what the sweep file says.
+SessionOptions complete_options(const RunOptions& o, const Program& program, const Cases& cases) {
   if (o.check.empty() && !cases.check_conflict.empty()) {
     throw UsageError(fmt::format("{}: run them one by one, or give --check for all", cases.check_conflict));
   }
@@ -216,7 +219,11 @@ int run(const RunOptions& given, const Program& program) {
     options.kernels = {cases.kernel};
     check_kernel_names(options.kernels, program.kernels);
   }
-  o.device = device_for(o.device, options.kernels, program.kernels);
+  return options;
+}
+
+/// Refuses a session that would do nothing, or not what an option asks for.
+void check_session(const RunOptions& o, const SessionOptions& options, const Cases& cases) {
   if (options.check == CheckMode::kOff && !options.time && !cases.cases.empty()) {
     throw UsageError(
         fmt::format("{} and --no-time leave nothing to do: leave out {}, to verify, or --no-time, to time",
@@ -226,57 +233,38 @@ int run(const RunOptions& given, const Program& program) {
   if (o.repeats != 2 && !options.invariants) {
     throw UsageError("--repeats counts launches of the invariant 'repeat': add --check sampled,invariants");
   }
-  const auto plan = [&](const DeviceInfo& device) {
-    if (o.timing.graph && device.kind == DeviceKind::kCpu) {
-      throw UsageError("--graph times CUDA graphs; the cpu device has none");
-    }
-    if (options.timing.cache == CacheMode::kColdCode && options.time && device.kind == DeviceKind::kCpu) {
-      throw UsageError(
-          "--cache cold_code empties the instruction caches of a GPU; on the cpu, take --cache cold");
-    }
-    return plan_session(cases.cases, program.kernels, device.kind, options.kernels);
-  };
-  if (o.dry_run) {
-    const auto device = open_chosen_device(o.device, o.threads, o.quiet);
-    const auto whole = plan(device->info());
-    return dry_run(shard_of(whole, device->info().kind, shard, shards), device->info(), options);
-  }
-  Executor executor(o, program, options, o.check.empty() ? cases.check : std::vector<std::string>{});
-  const std::vector<WorkItem> whole = plan(executor.info());
-  const std::vector<WorkItem> work = shard_of(whole, executor.info().kind, shard, shards);
+}
 
-  const std::filesystem::path dir = !o.resume.empty() ? std::filesystem::path(o.resume)
-                                    : o.out.empty()   ? default_folder(cases.name)
-                                                      : std::filesystem::path(o.out);
-  RunContext context = describe_run(executor.info(), cases.name, program.command_line);
-  describe_plan(context, whole, work, options);
-  context.plan.shard = shard;
-  context.plan.shards = shards;
-  context.plugins = program.plugins;
-  context.complete = false;
-  // The folder and its files are opened before any work, so that a full disk or a wrong path costs nothing.
-  make_folder(dir);
-  if (o.resume.empty()) check_space(dir, work.size());
-  Journal journal(dir / "journal.jsonl");
-  std::vector<Record> records;
+void check_timing_on(DeviceKind kind, const RunOptions& o, const SessionOptions& options) {
+  if (kind != DeviceKind::kCpu) return;
+  if (o.timing.graph) throw UsageError("--graph times CUDA graphs; the cpu device has none");
+  if (options.timing.cache == CacheMode::kColdCode && options.time) {
+    throw UsageError(
+        "--cache cold_code empties the instruction caches of a GPU; on the cpu, take --cache cold");
+  }
+}
+
+std::filesystem::path folder_of(const RunOptions& o, const Cases& cases) {
+  if (!o.resume.empty()) return o.resume;
+  return o.out.empty() ? default_folder(cases.name) : std::filesystem::path(o.out);
+}
+
+/// What the folder holds of this run already: nothing unless it is resumed.
+std::vector<Record> earlier_records(const std::filesystem::path& dir, const RunOptions& o,
+                                    const RunContext& context, const std::vector<WorkItem>& work,
+                                    Journal& journal) {
   if (o.resume.empty()) {
     keep_earlier_run(dir);
     journal.cut(0);
-  } else {
-    records = take_up(dir, context, work, journal);
+    return {};
   }
-  write_reports(dir, o.formats, context, records);
-  const std::vector<WorkItem> left = unfinished(work, records);
-  if (!o.resume.empty() && !o.quiet) {
-    std::cerr << fmt::format("{}: {} of {} runs are finished\n", dir.string(), records.size(), work.size());
-  }
+  return take_up(dir, context, work, journal);
+}
 
-  set_advice(fmt::format("finished cases are in {}, and --resume {} goes on{}",
-                         (dir / "journal.jsonl").string(), dir.string(),
-                         o.in_process ? "; without --in-process each case is isolated" : ""));
-  watch_for_stop();
+/// Runs `left`; each finished case goes to the journal and to `records`, which end in the order of the plan.
+void run_left(Executor& executor, const std::vector<WorkItem>& left, const RunOptions& o,
+              const SessionOptions& options, Journal& journal, std::vector<Record>& records) {
   Progress progress(left.size(), o.quiet, o.verbose);
-  const auto begin = std::chrono::steady_clock::now();
   RunEvents events;
   events.begin = [&](const WorkItem& w, const std::string& repro) {
     set_in_hand(in_hand_text(w, options));
@@ -299,22 +287,79 @@ int run(const RunOptions& given, const Program& program) {
   // Several workers finish in an order of their own.
   std::sort(records.begin(), records.end(),
             [](const Record& a, const Record& b) { return a.index < b.index; });
-  context.complete = records.size() == work.size();
-  context.ceilings.note = !options.time              ? "not measured: nothing was timed"
-                          : !options.timing.ceilings ? "not measured: --no-ceilings"
-                                                     : "not measured: the run was stopped";
-  if (options.wants_ceilings() && !stop_requested()) {
-    context.ceilings = executor.ceilings().value_or(context.ceilings);
-  }
-  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::vector<std::filesystem::path> paths;
+}
+
+Ceilings ceilings_of(Executor& executor, const SessionOptions& options) {
+  Ceilings none;
+  none.note = !options.time              ? "not measured: nothing was timed"
+              : !options.timing.ceilings ? "not measured: --no-ceilings"
+                                         : "not measured: the run was stopped";
+  return options.wants_ceilings() && !stop_requested() ? executor.ceilings().value_or(none) : none;
+}
+
+std::vector<std::filesystem::path> write_last_reports(const std::filesystem::path& dir,
+                                                      const std::vector<std::string>& formats,
+                                                      const RunContext& context,
+                                                      const std::vector<Record>& records) {
   try {
-    paths = write_reports(dir, o.formats, context, records);
+    return write_reports(dir, formats, context, records);
   } catch (const FileError& e) {
     throw FileError(fmt::format("{}; {} are in {}: make room and go on with --resume {}", e.what(),
                                 counted(std::ssize(records), "record"), (dir / "journal.jsonl").string(),
                                 dir.string()));
   }
+}
+
+int run(const RunOptions& given, const Program& program) {
+  check_options(given, program);
+  if (given.worker) return serve_cases(session_options(given, program, {}));
+  check_resume(given);
+  RunOptions o = given;
+  const auto [shard, shards] = parse_shard(o.shard);
+  const Cases cases = load_cases(o.cases);
+  const SessionOptions options = complete_options(o, program, cases);
+  o.device = device_for(o.device, options.kernels, program.kernels);
+  check_session(o, options, cases);
+  const auto plan = [&](const DeviceInfo& device) {
+    check_timing_on(device.kind, o, options);
+    return plan_session(cases.cases, program.kernels, device.kind, options.kernels);
+  };
+  if (o.dry_run) {
+    const auto device = open_chosen_device(o.device, o.threads, o.quiet);
+    const auto whole = plan(device->info());
+    return dry_run(shard_of(whole, device->info().kind, shard, shards), device->info(), options);
+  }
+  Executor executor(o, program, options, o.check.empty() ? cases.check : std::vector<std::string>{});
+  const std::vector<WorkItem> whole = plan(executor.info());
+  const std::vector<WorkItem> work = shard_of(whole, executor.info().kind, shard, shards);
+  RunContext context = describe_run(executor.info(), cases.name, program.command_line);
+  describe_plan(context, whole, work, options);
+  context.plan.shard = shard;
+  context.plan.shards = shards;
+  context.plugins = program.plugins;
+  context.complete = false;
+
+  // The folder and its files are opened before any work, so that a full disk or a wrong path costs nothing.
+  const std::filesystem::path dir = folder_of(o, cases);
+  make_folder(dir);
+  if (o.resume.empty()) check_space(dir, work.size());
+  Journal journal(dir / "journal.jsonl");
+  std::vector<Record> records = earlier_records(dir, o, context, work, journal);
+  write_reports(dir, o.formats, context, records);
+  if (!o.resume.empty() && !o.quiet) {
+    std::cerr << fmt::format("{}: {} of {} runs are finished\n", dir.string(), records.size(), work.size());
+  }
+
+  set_advice(fmt::format("finished cases are in {}, and --resume {} goes on{}",
+                         (dir / "journal.jsonl").string(), dir.string(),
+                         o.in_process ? "; without --in-process each case is isolated" : ""));
+  watch_for_stop();
+  const auto begin = std::chrono::steady_clock::now();
+  run_left(executor, unfinished(work, records), o, options, journal, records);
+  context.complete = records.size() == work.size();
+  context.ceilings = ceilings_of(executor, options);
+  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const auto paths = write_last_reports(dir, o.formats, context, records);
   return report(o, cases, records, work.size(), elapsed, paths, executor.lost());
 }
 

@@ -93,8 +93,7 @@ Rows memory_keys() {
           })
           .always_written(),
       integer_key("shared_prefix",
-                  "`page_layout: shared_prefix`: tokens that all sequences share; none has fewer keys. "
-                  "`attnbench list` says whether vLLM's rule would cascade",
+                  "`page_layout: shared_prefix`: tokens that all sequences share; none has fewer keys",
                   &C::shared_prefix, 0, kMaxSeqLen)
           .taking("multiple of `block_size`")
           .when([](P p) { return is_paged(p) && p.page_layout == PageLayout::kSharedPrefix; }),

@@ -27,7 +27,7 @@ struct Setting {
   std::string key;                         ///< "block_size"
   std::string text;                        ///< the value as written, canonical: "16"
   std::function<void(CaseParams&)> apply;  ///< sets the case's field(s)
-  std::string place;                       ///< "configs/a.yaml:12:5"
+  std::string place;                       ///< "configs/ci.yaml:12:5"
 };
 
 /// Points of an axis: each point sets one key (a plain list) or several (zip).

@@ -16,11 +16,11 @@ namespace attnbench {
 
 /// Where a text came from, as errors name it.
 struct Source {
-  std::string origin;     ///< "configs/a.yaml", "--case" or "--set block_size=16"
+  std::string origin;     ///< "configs/ci.yaml", "--case" or "--set block_size=16"
   bool has_lines = true;  ///< false: the origin alone is the place
 };
 
-/// "configs/a.yaml:12:5", counted from 1.
+/// "configs/ci.yaml:12:5", counted from 1.
 std::string place_of(const Source& source, const YAML::Mark& mark);
 
 [[noreturn]] void fail_at(const Source& source, const YAML::Mark& mark, const std::string& message);

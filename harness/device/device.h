@@ -170,7 +170,7 @@ DeviceProbe probe_devices();
 /// Opens "cpu", "cuda", "cuda:N". Throws DeviceError with the reason. num_threads 0: all hardware threads.
 std::unique_ptr<Device> open_device(std::string_view name, int num_threads = 0);
 
-/// Implemented by harness/device/cuda, or by harness/device/no_cuda.cpp in a build without CUDA.
+/// Implemented by harness/device/cuda, or by harness/device/no_cuda/no_cuda.cpp in a build without CUDA.
 DeviceProbe probe_cuda();
 std::unique_ptr<Device> open_cuda(int ordinal);
 std::unique_ptr<Device> open_cpu(int num_threads);

@@ -14,9 +14,7 @@ namespace attnbench {
 namespace {
 
 constexpr int kWarmups = 2;
-constexpr int kBatch =
-    10;  ///< iterations that Google Benchmark is asked for at a time; then the stopping rule looks
-
+constexpr int kBatch = 10;  ///< iterations of a run of Google Benchmark; then the stopping rule looks
 constexpr double kClockPeriodS = 0.05;  ///< between two readings of clocks
 
 /// Takes Google Benchmark's own account of a run and prints nothing.
@@ -33,6 +31,11 @@ class Collector : public benchmark::BenchmarkReporter {
   int iterations = 0;
   double real_s = 0;
   double cpu_s = 0;
+};
+
+/// Google Benchmark keeps what is registered for the whole process.
+struct ClearRegistered {
+  ~ClearRegistered() { benchmark::ClearRegisteredBenchmarks(); }
 };
 
 bool enough(const std::vector<double>& samples, double sampled_s, double wall_s, const TimingOptions& o) {
@@ -141,6 +144,8 @@ TimeResult time_launches(Device& device, const std::string& name,
       }
     }
   };
+  auto* const registered = benchmark::RegisterBenchmark(name.c_str(), body)->UseManualTime();
+  const ClearRegistered clear;
   read_clocks(0);
   bool done = false;
   while (!done) {
@@ -150,12 +155,9 @@ TimeResult time_launches(Device& device, const std::string& name,
     const bool slow = !result.samples_us.empty() && sampled_s > 0.2 * options.budget_s;
     const int wanted =
         slow ? std::max(1, options.min_samples - static_cast<int>(result.samples_us.size())) : kBatch;
-    benchmark::RegisterBenchmark(name.c_str(), body)
-        ->UseManualTime()
-        ->Iterations(std::clamp(wanted, 1, std::max(1, left)));
+    registered->Iterations(std::clamp(wanted, 1, std::max(1, left)));
     // "." is every registered benchmark, of which there is one: no regular expression is made of the name.
     const std::size_t ran = benchmark::RunSpecifiedBenchmarks(&collector, ".");
-    benchmark::ClearRegisteredBenchmarks();
     if (failure) std::rethrow_exception(failure);
     if (ran == 0) throw std::logic_error("Google Benchmark did not run '" + name + "'");
     done = enough(result.samples_us, sampled_s, wall_s(), options);

@@ -57,50 +57,40 @@ ScaleParams scale_shape(const CaseParams& p, bool is_v, bool padded) {
   return s;
 }
 
-}  // namespace
+Pad pad_if(bool padded, Pad of) { return padded ? of : Pad::kNone; }
 
-OpParams Workload::shape_params(const Case& item, bool padded) {
-  const auto pad = [padded](Pad of) { return padded ? of : Pad::kNone; };
-  const CaseParams& p = item.params;
-  OpParams op{};
-  op.op = p.op;
-  if (p.op == Op::kMergeStates) {
-    op.merge_states = merge_shape(p, padded);
-    return op;
-  }
-  const KvStrides s = kv_strides(p, false, padded);
-  const KvStrides s_v = kv_strides(p, true, padded);
-  const TokenStrides k_new = token_strides(p.num_heads_kv, p.head_dim, pad(Pad::kNewK));
-  const TokenStrides v_new = token_strides(p.num_heads_kv, p.head_dim, pad(Pad::kNewV));
-  if (p.op == Op::kKvAppend) {
-    KvAppendParams& a = op.kv_append = KvAppendParams{};
-    a.features = features_of(p);
-    a.num_heads_kv = p.num_heads_kv;
-    a.head_dim = p.head_dim;
-    a.dtype_in = p.dtype;
-    a.dtype_k = p.type_of_k();
-    a.dtype_v = p.type_of_v();
-    a.block_size = p.block_size;
-    a.key_stride_token = k_new.token;
-    a.key_stride_head = k_new.head;
-    a.value_stride_token = v_new.token;
-    a.value_stride_head = v_new.head;
-    a.k_stride_block = s.block;
-    a.k_stride_token = s.token;
-    a.k_stride_head = s.head;
-    a.v_stride_block = s_v.block;
-    a.v_stride_token = s_v.token;
-    a.v_stride_head = s_v.head;
-    for (const SeqLen& len : p.seqs) a.num_tokens += len.q;
-    a.num_tokens += p.padding_tokens;
-    a.rotary = rotary_shape(p);
-    a.k_scale = scale_shape(p, false, padded);
-    a.v_scale = scale_shape(p, true, padded);
-    return op;
-  }
-  AttentionParams& a = op.attention = AttentionParams{};
+KvAppendParams append_shape(const CaseParams& p, bool padded) {
+  KvAppendParams a{};
   a.features = features_of(p);
-  a.batch = static_cast<int32_t>(p.seqs.size());
+  a.num_heads_kv = p.num_heads_kv;
+  a.head_dim = p.head_dim;
+  a.dtype_in = p.dtype;
+  a.dtype_k = p.type_of_k();
+  a.dtype_v = p.type_of_v();
+  a.block_size = p.block_size;
+  const TokenStrides key = token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewK));
+  a.key_stride_token = key.token;
+  a.key_stride_head = key.head;
+  const TokenStrides value = token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewV));
+  a.value_stride_token = value.token;
+  a.value_stride_head = value.head;
+  const KvStrides k = kv_strides(p, false, padded);
+  a.k_stride_block = k.block;
+  a.k_stride_token = k.token;
+  a.k_stride_head = k.head;
+  const KvStrides v = kv_strides(p, true, padded);
+  a.v_stride_block = v.block;
+  a.v_stride_token = v.token;
+  a.v_stride_head = v.head;
+  for (const SeqLen& len : p.seqs) a.num_tokens += len.q;
+  a.num_tokens += p.padding_tokens;
+  a.rotary = rotary_shape(p);
+  a.k_scale = scale_shape(p, false, padded);
+  a.v_scale = scale_shape(p, true, padded);
+  return a;
+}
+
+void set_types(const CaseParams& p, AttentionParams& a) {
   a.num_heads_q = p.num_heads_q;
   a.num_heads_kv = p.num_heads_kv;
   a.head_dim = p.head_dim;
@@ -109,48 +99,54 @@ OpParams Workload::shape_params(const Case& item, bool padded) {
   a.dtype_k = p.type_of_k();
   a.dtype_v = p.type_of_v();
   a.dtype_out = p.dtype;
-  const DescaleStrides q_descale = descale_strides(p, Tensor::kQ, padded);
-  a.q_descale_stride_outer = q_descale.outer;
-  a.q_descale_stride_head = q_descale.head;
-  const DescaleStrides k_descale = descale_strides(p, Tensor::kK, padded);
-  a.k_descale_stride_outer = k_descale.outer;
-  a.k_descale_stride_head = k_descale.head;
-  const DescaleStrides v_descale = descale_strides(p, Tensor::kV, padded);
-  a.v_descale_stride_outer = v_descale.outer;
-  a.v_descale_stride_head = v_descale.head;
+}
+
+void set_descale_strides(const CaseParams& p, bool padded, AttentionParams& a) {
+  const DescaleStrides q = descale_strides(p, Tensor::kQ, padded);
+  a.q_descale_stride_outer = q.outer;
+  a.q_descale_stride_head = q.head;
+  const DescaleStrides k = descale_strides(p, Tensor::kK, padded);
+  a.k_descale_stride_outer = k.outer;
+  a.k_descale_stride_head = k.head;
+  const DescaleStrides v = descale_strides(p, Tensor::kV, padded);
+  a.v_descale_stride_outer = v.outer;
+  a.v_descale_stride_head = v.head;
   if (p.type_of_k() == DType::kInt8) {
     const KvStrides rows = row_scale_strides(p, false, padded);
     a.k_descale_stride_block = rows.block;
     a.k_descale_stride_outer = rows.token;
     a.k_descale_stride_head = rows.head;
   }
-  const TokenStrides q = token_strides(p.num_heads_q, p.head_dim, pad(Pad::kQ));
+}
+
+void set_tensor_strides(const CaseParams& p, bool padded, AttentionParams& a) {
+  const TokenStrides q = token_strides(p.num_heads_q, p.head_dim, pad_if(padded, Pad::kQ));
   a.q_stride_token = q.token;
   a.q_stride_head = q.head;
-  const TokenStrides out = token_strides(p.num_heads_q, p.dim_v(), pad(Pad::kOut));
+  const TokenStrides out = token_strides(p.num_heads_q, p.dim_v(), pad_if(padded, Pad::kOut));
   a.out_stride_token = out.token;
   a.out_stride_head = out.head;
-  a.k_stride_block = s.block;
-  a.k_stride_token = s.token;
-  a.k_stride_head = s.head;
-  a.v_stride_block = s_v.block;
-  a.v_stride_token = s_v.token;
-  a.v_stride_head = s_v.head;
+  const KvStrides k = kv_strides(p, false, padded);
+  a.k_stride_block = k.block;
+  a.k_stride_token = k.token;
+  a.k_stride_head = k.head;
+  const KvStrides v = kv_strides(p, true, padded);
+  a.v_stride_block = v.block;
+  a.v_stride_token = v.token;
+  a.v_stride_head = v.head;
   a.block_size = p.kv == KvSource::kPaged ? p.block_size : 0;
-  a.cache_capacity = p.kv == KvSource::kContiguous ? s.rows : 0;
+  a.cache_capacity = p.kv == KvSource::kContiguous ? k.rows : 0;
+  const TokenStrides k_new = token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewK));
   a.k_new_stride_token = k_new.token;
   a.k_new_stride_head = k_new.head;
+  const TokenStrides v_new = token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewV));
   a.v_new_stride_token = v_new.token;
   a.v_new_stride_head = v_new.head;
-  a.rotary = rotary_shape(p);
-  a.causal = p.causal ? 1 : 0;
-  a.window_left = p.window_left;
-  a.window_right = p.window_right;
-  a.softmax_scale = softmax_scale_of(p);
-  a.softcap = static_cast<float>(p.softcap);
-  a.num_splits = p.num_splits;
-  a.alibi_stride_batch = p.alibi == Alibi::kPerSequence ? p.num_heads_q + (padded ? kPadRow : 0) : 0;
-  a.alibi_sqrt = p.alibi_sqrt ? 1 : 0;
+}
+
+/// Lengths, and the strides that follow from them.
+void set_lengths(const CaseParams& p, bool padded, AttentionParams& a) {
+  a.batch = static_cast<int32_t>(p.seqs.size());
   for (const SeqLen& len : p.seqs) {
     a.total_q += len.q;
     a.max_seqlen_q = std::max(a.max_seqlen_q, len.q);
@@ -160,10 +156,48 @@ OpParams Workload::shape_params(const Case& item, bool padded) {
   a.lse_stride_head = a.total_q + (padded ? kPadRow : 0);
   a.probs_stride_token = a.max_seqlen_k + (padded ? kPadRow : 0);
   a.probs_stride_head = a.total_q * a.probs_stride_token;
+}
+
+AttentionParams attention_shape(const Case& item, bool padded) {
+  const CaseParams& p = item.params;
+  AttentionParams a{};
+  a.features = features_of(p);
+  set_types(p, a);
+  set_descale_strides(p, padded, a);
+  set_tensor_strides(p, padded, a);
+  set_lengths(p, padded, a);
+  a.rotary = rotary_shape(p);
+  a.causal = p.causal ? 1 : 0;
+  a.window_left = p.window_left;
+  a.window_right = p.window_right;
+  a.softmax_scale = softmax_scale_of(p);
+  a.softcap = static_cast<float>(p.softcap);
+  a.num_splits = p.num_splits;
+  a.alibi_stride_batch = p.alibi == Alibi::kPerSequence ? p.num_heads_q + (padded ? kPadRow : 0) : 0;
+  a.alibi_sqrt = p.alibi_sqrt ? 1 : 0;
   if (p.dropout > 0) {
     a.p_dropout = static_cast<float>(p.dropout);
     a.dropout_seed = item.seed;
     a.dropout_offset = kDropoutOffset;
+  }
+  return a;
+}
+
+}  // namespace
+
+OpParams Workload::shape_params(const Case& item, bool padded) {
+  OpParams op{};
+  op.op = item.params.op;
+  switch (op.op) {
+    case Op::kAttention:
+      op.attention = attention_shape(item, padded);
+      break;
+    case Op::kKvAppend:
+      op.kv_append = append_shape(item.params, padded);
+      break;
+    case Op::kMergeStates:
+      op.merge_states = merge_shape(item.params, padded);
+      break;
   }
   return op;
 }

@@ -9,7 +9,7 @@
 namespace attnbench::cpu {
 
 /// Relative error of exp2_vec over [-126, 0], declared in Numerics and held by
-/// tests/kernels/cpu_fast_exp_test.cpp.
+/// tests/kernels/cpu_math_test.cpp.
 inline constexpr double kExpRelErr = 1.0 / (1 << 23);
 
 /// 2^x for x <= 0; exactly 1 at 0 and exactly 0 from -126.5 down to -inf. NaN stays NaN, whatever its

@@ -1,7 +1,7 @@
 // The cpu attention kernel against plain double loops, over shapes, layouts, masks and types.
 #include <gtest/gtest.h>
 
-#include "tests/kernels/cpu_attention_problem.h"
+#include "tests/kernels/cpu_attention_right.h"
 
 namespace attnbench {
 namespace {

@@ -1,7 +1,7 @@
 // Keys and values in e4m3 against plain double loops. Descales differ by sequence and head, and K's from V's.
 #include <gtest/gtest.h>
 
-#include "tests/kernels/cpu_attention_problem.h"
+#include "tests/kernels/cpu_attention_right.h"
 
 namespace attnbench {
 namespace {

@@ -1,7 +1,7 @@
 // Values of another width than keys, and values that are a view of the keys, against plain double loops.
 #include <gtest/gtest.h>
 
-#include "tests/kernels/cpu_attention_problem.h"
+#include "tests/kernels/cpu_attention_right.h"
 
 namespace attnbench {
 namespace {

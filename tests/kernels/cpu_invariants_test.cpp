@@ -1,7 +1,7 @@
 // What must not change a bit of the cpu kernel's result: page layout, batch, number of threads, repetition.
 #include <gtest/gtest.h>
 
-#include "tests/kernels/cpu_attention_problem.h"
+#include "tests/kernels/cpu_attention_layout.h"
 
 namespace attnbench {
 namespace {

@@ -2,7 +2,7 @@
 // channel of V; those of rows that must not be read are NaN.
 #include <gtest/gtest.h>
 
-#include "tests/kernels/cpu_attention_problem.h"
+#include "tests/kernels/cpu_attention_right.h"
 
 namespace attnbench {
 namespace {

@@ -1,7 +1,7 @@
 // ALiBi, sinks and contiguous caches of the cpu kernel against plain double loops, one by one and together.
 #include <gtest/gtest.h>
 
-#include "tests/kernels/cpu_attention_problem.h"
+#include "tests/kernels/cpu_attention_right.h"
 
 namespace attnbench {
 namespace {

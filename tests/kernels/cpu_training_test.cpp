@@ -1,7 +1,7 @@
 // Returned probabilities and dropout, against plain double loops.
 #include <gtest/gtest.h>
 
-#include "tests/kernels/cpu_attention_problem.h"
+#include "tests/kernels/cpu_attention_right.h"
 
 namespace attnbench {
 namespace {

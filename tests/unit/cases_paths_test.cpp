@@ -96,30 +96,6 @@ TEST(Dcp, EveryKeyLiesOnTheRankThatCountsIt) {
   }
 }
 
-bool cascades(const std::string& keys, int32_t multiprocessors = 132) {
-  return vllm_would_cascade(one("{kv: paged, page_layout: shared_prefix, " + keys + "}").params,
-                            multiprocessors);
-}
-
-TEST(CascadeRule, AsksForALongPrefixAndManySequences) {
-  EXPECT_TRUE(cascades("heads: 8/8, shared_prefix: 256, batch: 8q1s300"));
-  EXPECT_FALSE(cascades("heads: 8/8, shared_prefix: 240, batch: 8q1s300"));
-  EXPECT_FALSE(cascades("heads: 8/8, shared_prefix: 256, batch: 7q1s300"));
-  EXPECT_FALSE(cascades("heads: 8/8, shared_prefix: 256, alibi: per_head, batch: 8q1s300"));
-  EXPECT_FALSE(cascades("heads: 8/8, shared_prefix: 256, window: \"99,0\", batch: 8q1s300"));
-}
-
-TEST(CascadeRule, ComparesWavesForDecodesThatShareHeads) {
-  // 32 query heads on 132 multiprocessors are 1 wave of 32 prefix tiles: 32. Split: 8 sequences * 8 heads *
-  // 32 tiles = 2048 blocks, 16 waves; of 16 sequences 32 waves; of 17 sequences 33.
-  const std::string keys = "heads: 32/8, shared_prefix: 4096, batch: ";
-  EXPECT_FALSE(cascades(keys + "8q1s4100"));
-  EXPECT_FALSE(cascades(keys + "16q1s4100"));
-  EXPECT_TRUE(cascades(keys + "17q1s4100"));
-  EXPECT_TRUE(cascades(keys + "7q1s4100_q2s4100")) << "one sequence with two queries: no decode batch";
-  EXPECT_TRUE(cascades(keys + "8q1s4100", 16)) << "2 waves of 32 tiles against 128";
-}
-
 TEST(PathCost, SharedKeysAreReadAndHeldOnce) {
   const std::string batch = "heads: 4/2, head_dim: 8, batch: 3q1s40}";
   const CaseCost apart = cost_of(one("{kv: paged, " + batch).params);
