@@ -98,7 +98,7 @@ TEST_P(AppendOf, SaysWhatItLacks) {
               }),
               HasSubstr("rotary_q is not supported"));
   EXPECT_THAT(refuses([](AttentionParams& p) { p.v_new_stride_head = 129; }),
-              HasSubstr("an even v_new_stride_head required, given 129"));
+              HasSubstr("v_new_stride_head a positive multiple of 2 required, given 129"));
   EXPECT_THAT(refuses([](AttentionParams& p) { p.features ^= kPagedKv | kPackedKv; }),
               HasSubstr("paged or contiguous KV required for append, given packed"));
 }

@@ -333,7 +333,6 @@ const Kernel kFixedAttention{
     .workspace_bytes = fixed_workspace_bytes,
     .plan = fixed_plan,
     .launch = fixed_launch,
-    .instances = kInstanceNames,
 };
 
 }  // namespace attnbench::sm90_decode
