@@ -35,7 +35,7 @@ if(ATTNBENCH_FUZZ)
 endif()
 
 # attnbench_folder(TARGET name LINK libraries... [COLD]): a static library of the .cpp files of this folder. COLD: it waits
-# for files and people, not for arithmetic; it compiles in half the time, at -O1.
+# for files and people, not for arithmetic; it compiles in half the time, at -Og.
 function(attnbench_folder)
   cmake_parse_arguments(arg "COLD" "TARGET;DIR" "LINK" ${ARGN})
   if(NOT arg_DIR)
@@ -46,7 +46,7 @@ function(attnbench_folder)
     add_library(${arg_TARGET} STATIC ${sources})
     target_link_libraries(${arg_TARGET} PUBLIC attnbench_options ${arg_LINK})
     if(arg_COLD)
-      target_compile_options(${arg_TARGET} PRIVATE $<$<CONFIG:Release>:-O1>)
+      target_compile_options(${arg_TARGET} PRIVATE $<$<CONFIG:Release>:-Og>)
     endif()
   else()
     add_library(${arg_TARGET} INTERFACE)

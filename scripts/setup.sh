@@ -197,5 +197,5 @@ attnbench_configure() {
 # Headers and templates are then compiled once for a group: a build from nothing takes a third of the time, one
 # after a change in a file more.
 attnbench_configure_grouped() {
-  attnbench_configure "$@" -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12
+  attnbench_configure "$@" -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=18
 }
