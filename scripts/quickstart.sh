@@ -15,7 +15,6 @@ if [[ ${1:-} == -h || ${1:-} == --help ]]; then
   exit 0
 fi
 
-has_gpu() { [[ $(nvidia-smi -L 2>/dev/null) == *GPU* || -e /dev/nvidia0 ]]; }
 find_nvcc() { command -v nvcc || { [[ -x /usr/local/cuda/bin/nvcc ]] && echo /usr/local/cuda/bin/nvcc; }; }
 
 begin=$SECONDS
@@ -23,7 +22,7 @@ attnbench_setup program
 
 build=$attnbench_root/build/quickstart
 options=(-DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TESTS=OFF)
-if ! has_gpu; then
+if ! attnbench_has_gpu; then
   attnbench_say "no GPU here: building for the CPU alone"
   options+=(-DATTNBENCH_CUDA=OFF)
 elif nvcc=$(find_nvcc); then

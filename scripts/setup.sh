@@ -194,6 +194,8 @@ attnbench_configure() {
   cmake -S "$attnbench_root" -B "$build" "${generator[@]}" "$@"
 }
 
+attnbench_has_gpu() { [[ $(nvidia-smi -L 2>/dev/null) == *GPU* || -e /dev/nvidia0 ]]; }
+
 # Headers and templates are then compiled once for a group: a build from nothing takes a third of the time, one
 # after a change in a file more.
 attnbench_configure_grouped() {

@@ -16,6 +16,7 @@ using Json = nlohmann::ordered_json;
 
 Json read(const std::string& path) {
   Json results = Json::parse(read_results_text(path));
+  check_schema(results.at("context"), path);
   for (Json& entry : results.at("benchmarks")) fill_params(entry, results.at("context"));
   return results;
 }

@@ -227,6 +227,7 @@ nlohmann::ordered_json context_to_json(const RunContext& c) {
 
   Json a;
   a["schema"] = kResultsSchema;
+  a["default_params"] = Json::object();  // results_text leaves parameters out, and names them here
   a["name"] = c.name;
   a["version"] = c.version;
   a["revision"] = c.revision;
@@ -301,7 +302,7 @@ std::string results_text(const nlohmann::ordered_json& results) {
     separator = ",\n";
     if (name == "context" && runs) {
       Json context = member;
-      context["attnbench"]["schema"] = kResultsSchema;
+      context["attnbench"]["schema"] = kResultsSchema;  // merged files may be older
       context["attnbench"]["default_params"] = defaults;
       text += dump_json(context, 1);
     } else if (!member.is_array()) {

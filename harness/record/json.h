@@ -14,6 +14,9 @@ namespace attnbench {
 /// Changes when a name or a meaning changes, not when one is added.
 inline constexpr int kResultsSchema = 2;
 
+/// From this one on, entries leave out default parameters.
+inline constexpr int kFirstSchemaWithDefaults = 2;
+
 /// An entry of benchmarks[]. `family` numbers the cases of a file, `instance` the kernels of one case.
 nlohmann::ordered_json record_to_json(const Record& r, int64_t family = 0, int64_t instance = 0);
 

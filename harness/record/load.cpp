@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "harness/record/json.h"
 #include "harness/record/json_read.h"
 
 namespace attnbench {
@@ -287,7 +288,11 @@ void parse_whole(const std::string& text, ResultSet& set) {
   try {
     root = json::parse(text);
   } catch (const json::parse_error& e) {
-    at.fail(fmt::format("not JSON: {}", e.what()));
+    std::error_code ec;
+    const fs::path journal = fs::path(set.path).parent_path() / "journal.jsonl";
+    at.fail(fmt::format("not JSON: it breaks off or is damaged at byte {} of {}{}",
+                        std::min(e.byte, text.size()), text.size(),
+                        fs::exists(journal, ec) ? "; " + journal.string() + " has every finished run" : ""));
   } catch (const json::out_of_range& e) {  // a number that no double holds
     at.fail(fmt::format("not JSON: {}", e.what()));
   }
@@ -295,6 +300,7 @@ void parse_whole(const std::string& text, ResultSet& set) {
   if (benchmarks == nullptr || !benchmarks->is_array())
     at.fail("not a results file: it has no list 'benchmarks'");
   if (const json* context = find_member(root, "context")) {
+    check_schema(*context, set.path);
     set.context = parse_context(*context, Place{set.path, "context"});
     set.context_entry = std::make_shared<const json>(*context);
   }
@@ -349,6 +355,25 @@ std::string read_results_text(const fs::path& file) {
     Place{file.string(), ""}.fail(fmt::format("nested more than {} deep: no file of results", kMostNested));
   }
   return std::move(text).str();
+}
+
+void check_schema(const json& context, const std::string& path) {
+  const json* own = find_member(context, "attnbench");
+  if (own == nullptr) return;  // Google Benchmark's own, whose entries name no parameters
+  const Place at{path, "context.attnbench"};
+  const double schema = number_of(*own, "schema", at).value_or(1);
+  if (schema > kResultsSchema) {
+    at.fail(
+        fmt::format("'schema' is {}, this program reads up to {}: use the attnbench that wrote the file, or "
+                    "a newer one",
+                    schema, kResultsSchema));
+  }
+  if (schema < kFirstSchemaWithDefaults) return;
+  const json* defaults = find_member(*own, "default_params");
+  if (defaults == nullptr || !defaults->is_object()) {
+    at.fail(
+        "'default_params' is missing, so the parameters that entries leave out are lost: restore the file");
+  }
 }
 
 ResultSet parse_results(const std::string& text, const std::string& path) {

@@ -83,4 +83,8 @@ ResultSet load_results(const std::string& path);
 /// The same from text; `path` is named in errors and decides between journal and results.
 ResultSet parse_results(const std::string& text, const std::string& path);
 
+/// Throws ResultsError if the entries of a file with this `context` cannot be read back whole: a schema newer
+/// than kResultsSchema, or parameters left out (results_text) without the defaults that stand for them.
+void check_schema(const nlohmann::json& context, const std::string& path);
+
 }  // namespace attnbench

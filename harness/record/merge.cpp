@@ -88,6 +88,7 @@ Part read_part(const std::string& given) {
   const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (root.is_discarded()) fail(part.path, "not JSON");
   part.context = required_member(part.path, root, "context");
+  check_schema(part.context, part.path);
   part.own = required_member(part.path, part.context, "attnbench");
   const Json& plan = required_member(part.path, part.own, "plan");
   part.digest = value<std::string>(part.path, plan, "digest");

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr const char* kCase = "{kv: paged, batch: 2q7s33, heads: 4/2, head_dim: 16}";
-constexpr const char* kThree =
+constexpr const char* kThreeKernels =
     "name: three\nsweeps: [{batch: q5, heads: 2, head_dim: [8, 24, 16], mask: causal}]\n";
 
 std::string plugin(const std::string& name) { return std::string(ATTNBENCH_PLUGIN_DIR) + "/" + name + ".so"; }
@@ -43,7 +43,7 @@ TEST(CliPlugin, IsListedWithItsFile) {
                            ContainsRegex("\nattention +cpu .* example\n")));
   EXPECT_THAT(run_attnbench(scratch, {"kernels"}).out,
               AllOf(Not(HasSubstr("example")), Not(HasSubstr("    from "))));
-  const std::string file = scratch.write("three.yaml", kThree);
+  const std::string file = scratch.write("three.yaml", kThreeKernels);
   EXPECT_THAT(run_attnbench(scratch, {"list", file, "--device", "cpu", "--plugin", plugin("example")}).out,
               HasSubstr("6 runs on cpu"));
 }
@@ -82,7 +82,7 @@ TEST(CliPlugin, TheDeviceFollowsFromTheKernelThatIsNamed) {
 
 TEST(CliPlugin, RunsInWorkersAndInThisProcess) {
   const Scratch scratch;
-  const std::string file = scratch.write("three.yaml", kThree);
+  const std::string file = scratch.write("three.yaml", kThreeKernels);
   for (const char* mode : {"--verbose", "--in-process", "--workers=2"}) {
     const Outcome o = run_with(scratch, plugin("example"), {file, mode, "--check", "full,invariants"});
     EXPECT_EQ(o.exit_code, 0) << mode << o.err;
@@ -132,7 +132,7 @@ TEST(CliPlugin, TheContextTellsBuildsApart) {
 
 TEST(CliPlugin, AWrongOneIsOneAndACrashIsTheErrorOfItsCase) {
   const Scratch scratch;
-  const std::string file = scratch.write("three.yaml", kThree);
+  const std::string file = scratch.write("three.yaml", kThreeKernels);
   const Outcome wrong = run_with(scratch, plugin("wrong"), {file});
   EXPECT_EQ(wrong.exit_code, 1) << wrong.out;
   for (const json& r : read_records(scratch.dir() / "out")) EXPECT_EQ(r["status"], "fail");
@@ -168,7 +168,7 @@ TEST(CliPlugin, IsSelftestedAndProfiled) {
 
 TEST(CliPlugin, ResumeAndMergeTakeTheSameBuildOnly) {
   const Scratch scratch;
-  const std::string file = scratch.write("three.yaml", kThree);
+  const std::string file = scratch.write("three.yaml", kThreeKernels);
   const std::string moved = scratch.path("moved.so");
   std::filesystem::copy(plugin("example"), moved);
   const auto run = [&](const std::string& so, std::vector<std::string> more) {
@@ -204,7 +204,7 @@ TEST(CliPlugin, AWorkerTakesNoOtherBuild) {
 
 TEST(CliPlugin, TheGateComparesTwoBuilds) {
   const Scratch scratch;
-  const std::string file = scratch.write("three.yaml", kThree);
+  const std::string file = scratch.write("three.yaml", kThreeKernels);
   const auto gate = [&](const std::string& fresh, std::vector<std::string> more) {
     std::vector<std::string> args = {"gate", file,    "--device", "cpu",      "--no-time",
                                      "-q",   "--out", "g",        "--plugin", plugin(fresh)};

@@ -92,6 +92,9 @@ TEST_F(CliShard, OverlapsGapsAndMixturesAreRefusedByName) {
   says({"part1", scratch_.write("odd.json", odd.dump())}, "number 1000000 of a plan of 24 runs");
   odd["benchmarks"][0]["attnbench"]["index"] = "x";
   says({"part1", scratch_.write("odd.json", odd.dump())}, "'index' is of a wrong type");
+  odd["context"]["attnbench"].erase("default_params");
+  says({"part1", scratch_.write("odd.json", odd.dump())},
+       "odd.json: error: context.attnbench: 'default_params'");
 
   const auto allowed = [&](std::vector<std::string> args) {
     args.insert(args.end(), {"-o", "merged.json"});

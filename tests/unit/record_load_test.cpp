@@ -68,6 +68,22 @@ TEST(RecordLoad, BothFormsOfResultsAreTheSame) {
   }
 }
 
+TEST(RecordLoad, AFileThatCannotBeReadBackWholeIsRefused) {
+  const std::string text = results_text(results_to_json(make_context(), std::vector{passing("a")}));
+  const auto changed = [&](const auto& change) {
+    nlohmann::ordered_json file = nlohmann::ordered_json::parse(text);
+    change(file["context"]["attnbench"]);
+    return error_of(file.dump());
+  };
+  EXPECT_EQ(changed([](auto&) {}), "");
+  EXPECT_THAT(changed([](auto& own) { own["schema"] = kResultsSchema + 1; }),
+              StartsWith("f.json: error: context.attnbench: 'schema' is 3, this program reads up to 2"));
+  EXPECT_THAT(changed([](auto& own) { own.erase("default_params"); }),
+              HasSubstr("'default_params' is missing"));
+  // Older files name every parameter in every entry.
+  EXPECT_EQ(changed([](auto& own) { own["schema"] = 1, own.erase("default_params"); }), "");
+}
+
 TEST(RecordLoad, JournalToleratesATornLastLine) {
   const std::string a = journal_line(passing("a")), b = journal_line(passing("b"));
   const ResultSet whole = parse_results(a + b, "journal.jsonl");
@@ -119,7 +135,8 @@ TEST(RecordLoad, PlainGoogleBenchmark) {
 TEST(RecordLoad, ErrorsNameTheFileAndThePlace) {
   EXPECT_THAT(error_of(""), StartsWith("f.json: error: the file is empty"));
   EXPECT_THAT(error_of("name: yaml"), StartsWith("f.json: error: not JSON"));
-  EXPECT_THAT(error_of("[1, 2"), StartsWith("f.json: error: not JSON"));
+  EXPECT_THAT(error_of("[1, 2"),
+              StartsWith("f.json: error: not JSON: it breaks off or is damaged at byte 5 of 5"));
   EXPECT_THAT(error_of("{\"benchmarks\": 1e999}"), StartsWith("f.json: error: not JSON"));
   EXPECT_THAT(error_of("{}"), HasSubstr("f.json: error: not a results file"));
   EXPECT_THAT(error_of("[]"), HasSubstr("not a results file"));

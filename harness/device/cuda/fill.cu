@@ -8,11 +8,12 @@
 namespace attnbench {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kFillThreads = 256;
 
 /// Blocks for `items` threads' worth of work; kernels stride over the grid, so the cap costs nothing.
 unsigned grid_for(int64_t items) {
-  return static_cast<unsigned>(std::min<int64_t>((items + kThreads - 1) / kThreads, int64_t{1} << 20));
+  return static_cast<unsigned>(
+      std::min<int64_t>((items + kFillThreads - 1) / kFillThreads, int64_t{1} << 20));
 }
 
 /// The bits of `x` rounded to kType.
@@ -27,15 +28,15 @@ __device__ auto bits_of(float x) {
 
 /// One thread per four channels of a (row, head).
 template <DType kType>
-__global__ void __launch_bounds__(kThreads) fill_kernel(const FillJob job) {
+__global__ void __launch_bounds__(kFillThreads) fill_kernel(const FillJob job) {
   using Bits = decltype(bits_of<kType>(0.0f));
   struct alignas(4 * sizeof(Bits)) Quad {
     Bits x[4];
   };
   const int64_t quads = (job.head_dim + 3) / 4;
   const int64_t total = job.num_rows * job.num_heads * quads;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < total; i += stride) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kFillThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kFillThreads + threadIdx.x; i < total; i += stride) {
     const int64_t row_head = i / quads;
     const auto quad = static_cast<uint32_t>(i % quads);
     const int64_t row = row_head / job.num_heads;
@@ -76,12 +77,12 @@ __device__ uint64_t word_of_bytes(const unsigned char* at, int count) {
   return word;
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kFillThreads)
     digest_kernel(const unsigned char* data, int64_t bytes, unsigned long long* sum) {
   const int64_t words = bytes / 8;
   const bool aligned = reinterpret_cast<uintptr_t>(data) % 8 == 0;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kFillThreads;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kFillThreads + threadIdx.x;
   uint64_t mine = 0;
   for (int64_t i = first; i < words; i += stride) {
     const uint64_t word =
@@ -104,19 +105,19 @@ void fill_cuda(const FillJob& job, cudaStream_t stream) {
   const unsigned grid = grid_for(job.num_rows * job.num_heads * ((job.head_dim + 3) / 4));
   switch (job.dtype) {
     case DType::kBf16:
-      fill_kernel<DType::kBf16><<<grid, kThreads, 0, stream>>>(job);
+      fill_kernel<DType::kBf16><<<grid, kFillThreads, 0, stream>>>(job);
       break;
     case DType::kFp16:
-      fill_kernel<DType::kFp16><<<grid, kThreads, 0, stream>>>(job);
+      fill_kernel<DType::kFp16><<<grid, kFillThreads, 0, stream>>>(job);
       break;
     case DType::kFp32:
-      fill_kernel<DType::kFp32><<<grid, kThreads, 0, stream>>>(job);
+      fill_kernel<DType::kFp32><<<grid, kFillThreads, 0, stream>>>(job);
       break;
     case DType::kE4m3:
-      fill_kernel<DType::kE4m3><<<grid, kThreads, 0, stream>>>(job);
+      fill_kernel<DType::kE4m3><<<grid, kFillThreads, 0, stream>>>(job);
       break;
     case DType::kInt8:
-      fill_kernel<DType::kInt8><<<grid, kThreads, 0, stream>>>(job);
+      fill_kernel<DType::kInt8><<<grid, kFillThreads, 0, stream>>>(job);
       break;
   }
   cuda_check(cudaGetLastError(), "fill kernel");
@@ -124,7 +125,7 @@ void fill_cuda(const FillJob& job, cudaStream_t stream) {
 
 void digest_cuda(const void* data, int64_t bytes, unsigned long long* sum, cudaStream_t stream) {
   if (bytes <= 0) return;
-  digest_kernel<<<std::min(grid_for((bytes + 7) / 8), 8192u), kThreads, 0, stream>>>(
+  digest_kernel<<<std::min(grid_for((bytes + 7) / 8), 8192u), kFillThreads, 0, stream>>>(
       static_cast<const unsigned char*>(data), bytes, sum);
   cuda_check(cudaGetLastError(), "digest kernel");
 }

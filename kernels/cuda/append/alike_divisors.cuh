@@ -127,4 +127,53 @@ struct Divisors {
   }
 };
 
+/// Computes a token's scales from its largest magnitudes, writes them if it `writes`, and makes them what
+/// k_by, and v_by where both sides are computed, divide by. True if products need no range_factor.
+template <DType kType, DType kTo, Scales kOfV>
+__device__ __forceinline__ bool compute_scales(const Params& p, const Lane& lane,
+                                               const float (&k)[kChunks][kChannels],
+                                               const uint4 (&v)[kChunks], bool writes, uint32_t block,
+                                               uint32_t inside, Divisors<Scales::kComputed>& k_by,
+                                               Divisors<kOfV>& v_by) {
+  constexpr bool kBoth = kOfV == Scales::kComputed;
+  // Where both are computed, even lanes go on with K and odd ones with V.
+  const bool odd = kBoth && lane.row_lane % 2 == 1;
+  float amax = fmaxf(largest_of(k[0]), largest_of(k[1]));
+  if constexpr (kBoth) {
+    const float v_max = largest_packed<kType>(v);
+    const float theirs = __shfl_xor_sync(~0u, odd ? amax : v_max, 1);
+    amax = fmaxf(odd ? v_max : amax, theirs);
+  }
+  for (uint32_t distance = (1u << p.row_lanes_log2) / 2; distance > (kBoth ? 1 : 0); distance /= 2) {
+    amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, distance));
+  }
+  float scale, by, factor = 1.0f;
+  const bool usual = __all_sync(~0u, has_usual_scale(amax));
+  if (__builtin_expect(usual, 1)) {
+    scale = usual_token_scale(kTo, amax);
+    by = usual_reciprocal(scale);
+  } else {
+    scale = token_scale(kTo, amax);
+    factor = range_factor(scale);
+    by = reciprocal(scale * factor);
+  }
+  k_by.by[0][0] = by;
+  k_by.factor = factor;
+  if constexpr (kBoth) {
+    const float other_by = __shfl_xor_sync(~0u, by, 1);
+    const float other_factor = usual ? 1.0f : __shfl_xor_sync(~0u, factor, 1);
+    k_by.by[0][0] = odd ? other_by : by;
+    v_by.by[0][0] = odd ? by : other_by;
+    k_by.factor = odd ? other_factor : factor;
+    v_by.factor = odd ? factor : other_factor;
+  }
+  if (writes && lane.row_lane < (kBoth ? 2 : 1)) {
+    char* to = odd ? p.v.computed : p.k.computed;
+    *reinterpret_cast<float*>(to + uint64_t{lane.head} * p.scale_stride_head +
+                              uint64_t{block} * p.scale_stride_block +
+                              uint64_t{inside} * p.scale_stride_token) = scale;
+  }
+  return usual;
+}
+
 }  // namespace attnbench::cuda_append::alike
