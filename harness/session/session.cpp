@@ -41,20 +41,10 @@ std::optional<SkipReason> does_not_fit(const Case& item, const Device& device, C
   return why;
 }
 
-SkipReason no_kernel(const WorkItem& work, const std::string& device, const SessionOptions& options) {
-  return {fmt::format("no kernel{} for {} on {}", options.kernels.empty() ? "" : " of the chosen names",
-                      op_name(work.item->params.op), device)};
-}
-
-/// Why the item is not run; nullopt where it is.
-std::optional<SkipReason> skip_reason(const WorkItem& work, const Device& device,
-                                      const SessionOptions& options) {
-  if (!work.kernel) return no_kernel(work, device.info().name, options);
-  auto why = refusal(*work.kernel, options.table, device, *work.item);
-  return why ? why : does_not_fit(*work.item, device, options.check);
-}
-
 void run_stages(const WorkItem& work, Device& device, const SessionOptions& options, Record& record) {
+  auto why_not = refusal(*work.kernel, options.table, device, *work.item);
+  if (!why_not) why_not = does_not_fit(*work.item, device, options.check);
+  if (why_not) return record.skip(*why_not);
   const DeviceRange whole(device, work.item->id.c_str());
   std::optional<DeviceRange> stage(std::in_place, device, "set-up");
   auto begin = std::chrono::steady_clock::now();
@@ -96,20 +86,18 @@ Record empty_record(const WorkItem& work, const std::string& device, const Sessi
 
 Record no_kernel_record(const WorkItem& work, const std::string& device, const SessionOptions& options) {
   Record record = empty_record(work, device, options);
-  record.skip(no_kernel(work, device, options));
+  record.skip({fmt::format("no kernel{} for {} on {}", options.kernels.empty() ? "" : " of the chosen names",
+                           op_name(work.item->params.op), device)});
   return record;
 }
 
 Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
                 const std::function<void(const std::string&)>& before) {
+  if (!work.kernel) return no_kernel_record(work, device.info().name, options);
   Record record = empty_record(work, device.info().name, options);
-  if (work.kernel && before) before(record.repro);
+  if (before) before(record.repro);
   try {
-    if (const auto why = skip_reason(work, device, options)) {
-      record.skip(*why);
-    } else {
-      run_stages(work, device, options, record);
-    }
+    run_stages(work, device, options, record);
   } catch (const OutOfMemory& e) {
     record.skip({e.what()});
   } catch (const TooLarge& e) {

@@ -35,16 +35,6 @@ std::optional<SkipReason> cannot_rotate(const CaseCost& cost, int64_t copies, co
   return why;
 }
 
-/// Counts the first of `launches` with the cache as a timed sample finds it.
-CounterReading count_launches(Device& device, const std::vector<std::function<void()>>& launches,
-                              CacheMode cache) {
-  const auto prepare = [&] {
-    if (cache == CacheMode::kHot) launches.front()();
-    for (std::size_t i = 1; i < launches.size(); ++i) launches[i]();  // a turn of all copies
-  };
-  return device.count_launch(launches.front(), prepare, cache);
-}
-
 /// Fills the roofline; a time that no hardware can reach becomes the record's status.
 void judge_time(const CaseParams& params, const CaseCost& cost, Device& device, const SessionOptions& options,
                 const Launcher& launcher, const Ceilings& ceilings, Record& record) {
@@ -68,13 +58,6 @@ void judge_time(const CaseParams& params, const CaseCost& cost, Device& device, 
       fmt::format("{:.2f} us is below the {:.2f} us that {}", median,
                   hardware ? record.roofline->limit_us : record.roofline->floor_us,
                   hardware ? "the hardware allows at its highest clocks" : "the measured ceilings allow"));
-}
-
-void fail_after_timing(const Verdict& after, Record& record) {
-  record.end(Status::kFail, "after timing: " + after.reason);
-  record.check->fail(detector::kAfterTiming, record.reason);
-  record.check->failed_by.insert(record.check->failed_by.end(), after.failed_by.begin(),
-                                 after.failed_by.end());
 }
 
 }  // namespace
@@ -103,13 +86,23 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
   record.time->near_floor = ceilings.floor_us && record.time->median_us < 2 * *ceilings.floor_us;
   judge_time(params, cost, device, options, launcher, ceilings, record);
   // Before the last look at the outputs, which then sees what these launches left too.
-  if (options.counters) record.counters = count_launches(device, launches, cache);
+  if (options.counters) {
+    const auto as_timed = [&] {  // the cache as a timed sample finds it
+      if (cache == CacheMode::kHot) launches.front()();
+      for (std::size_t i = 1; i < launches.size(); ++i) launches[i]();  // a turn of all copies
+    };
+    record.counters = device.count_launch(launches.front(), as_timed, cache);
+  }
   if (options.check == CheckMode::kOff) return;
   Verdict after = check_after_timing(workload, launcher, verified);
   for (std::size_t i = 0; i < others.size() && after.pass; ++i) {
     after = check_after_timing(others[i].workload, others[i].launcher, verified);
   }
-  if (!after.pass) fail_after_timing(after, record);
+  if (after.pass) return;
+  record.end(Status::kFail, "after timing: " + after.reason);
+  Verdict& check = *record.check;
+  check.fail(detector::kAfterTiming, record.reason);
+  check.failed_by.insert(check.failed_by.end(), after.failed_by.begin(), after.failed_by.end());
 }
 
 }  // namespace attnbench

@@ -62,12 +62,14 @@ TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
               AllOf(HasSubstr("1 inconclusive"), HasSubstr("1 faster"), HasSubstr("2 cases were run again"),
                     HasSubstr("a stored baseline has no further samples")));
   // 1: which device, 2: all, 3: the undecided one, and the faster one on whose speed one run's word is not
-  // enough, 4: the one that still is undecided.
+  // enough, 4: the one that still is undecided. On a busy machine the faster one may be so too
+  // (GatePolicy.UndecidedCasesRunAgainUntilTheyAreDecided has fixed times).
   EXPECT_EQ(read_records(scratch_.dir() / "g" / "2-new").size(), 2u);
   EXPECT_EQ(read_records(scratch_.dir() / "g" / "3-new").size(), 2u);
   const auto records = read_records(scratch_.dir() / "g" / "4-new");
-  ASSERT_EQ(records.size(), 1u);
-  EXPECT_EQ(records[0]["params"]["batch"], "q5");
+  EXPECT_TRUE(std::any_of(records.begin(), records.end(),
+                          [](const json& r) { return r["params"]["batch"] == "q5"; }))
+      << records.size();
   EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "g" / "5-new"));
 }
 
