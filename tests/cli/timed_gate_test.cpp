@@ -12,6 +12,7 @@ namespace {
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kTwo = "name: two\nsweeps: [{name: s, batch: [q5, 2q7], heads: 4/2, head_dim: 16}]\n";
 
@@ -58,18 +59,18 @@ TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
   const Outcome o = gate({"--kernel", "cpu", "--baseline", scratch_.write("wild.json", j.dump()), "--reruns",
                           "2", "--rerun-whole", "0", "--out", "g"});
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
-  EXPECT_THAT(o.out,
-              AllOf(HasSubstr("1 inconclusive"), HasSubstr("1 faster"), HasSubstr("2 cases were run again"),
-                    HasSubstr("a stored baseline has no further samples")));
+  EXPECT_THAT(o.out, AllOf(HasSubstr(" inconclusive"), Not(HasSubstr(" 0 inconclusive")),
+                           HasSubstr("2 cases were run again"),
+                           HasSubstr("a stored baseline has no further samples")));
   // 1: which device, 2: all, 3: the undecided one, and the faster one on whose speed one run's word is not
   // enough, 4: the one that still is undecided. On a busy machine the faster one may be so too
   // (GatePolicy.UndecidedCasesRunAgainUntilTheyAreDecided has fixed times).
   EXPECT_EQ(read_records(scratch_.dir() / "g" / "2-new").size(), 2u);
   EXPECT_EQ(read_records(scratch_.dir() / "g" / "3-new").size(), 2u);
   const auto records = read_records(scratch_.dir() / "g" / "4-new");
-  EXPECT_TRUE(std::any_of(records.begin(), records.end(),
-                          [](const json& r) { return r["params"]["batch"] == "q5"; }))
-      << records.size();
+  EXPECT_TRUE(std::any_of(records.begin(), records.end(), [](const json& r) {
+    return r["params"]["batch"] == "q5";
+  })) << records.size();
   EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "g" / "5-new"));
 }
 
