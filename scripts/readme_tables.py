@@ -146,7 +146,7 @@ def quickstart(h100, cpu):
         a = found[device][case, kernel]
         demand(a["status"] == "pass", f"{case}/{kernel} did not pass")
         t, c = a["time"], a["check"]
-        rows.append([device, f"`{case}`", kernel, significant(t["median_us"], 4), f"{(t['hi_us'] - t['lo_us']) / 2 / t['median_us'] * 100:.1f}",
+        rows.append([device, f"`{case}`", kernel, significant(t["median_us"], 4), f"{max(t['hi_us'] - t['median_us'], t['median_us'] - t['lo_us']) / t['median_us'] * 100:.1f}",
                      significant(a["tflops"], 3), significant(a["gbs"], 4), f"{100 * a['sol']:.1f}",
                      "exact" if c["method"] == "bitwise" else f"{c['max_z']:.2f}", f"{c['rows']}/{c['rows_total']}"])
     return table(["device", "case", "kernel", "time, us", "± %", "TFLOP/s", "GB/s", "%SOL", "max abs(z)", "rows checked"], "lllr", rows)

@@ -306,7 +306,7 @@ TEST(CliPlugin, TheLinesOfTheReadmeMakeOne) {
   const std::size_t cut = readme.find("(60 wrong rows", readme.find("\n  O of seq "));
   ASSERT_NE(cut, std::string::npos);
   const std::size_t said = readme.rfind("\n  O of seq ", cut) + 1;
-  const std::size_t option = readme.find("run --case '", compile) + 12;
+  const std::size_t option = readme.find("run --case '") + 12;
   const std::string mistake =
       "set -e; cd " + scratch.dir().string() +
       "\nsed -i 's,head / (p.num_heads_q / p.num_heads_kv),head % p.num_heads_kv,' mine.cpp\n" +
