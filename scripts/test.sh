@@ -22,8 +22,8 @@ attnbench_install_test_tools
 build=$attnbench_root/build/test
 werror=OFF
 if [[ -n ${CI:-} ]]; then werror=ON; fi
-# Kernels for the GPU of this machine; where there is none they only have to compile, to PTX for older GPUs.
-architectures="80-virtual;90-real"
+# Kernels for the GPU of this machine; where there is none they only have to compile, to PTX.
+architectures="80-virtual;90-virtual"
 if attnbench_has_gpu; then architectures=native; fi
 attnbench_configure_grouped "$build" -DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TESTS=ON -DATTNBENCH_CUDA=AUTO \
   -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DATTNBENCH_WERROR="$werror"

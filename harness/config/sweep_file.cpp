@@ -191,6 +191,10 @@ std::vector<Assignment> read_defaults(const Field& field, uint64_t seed) {
 SweepFile read_file(const Field& root, std::optional<uint64_t> seed) {
   const std::vector<std::string> allowed = {"name", "seed", "check", "defaults", "sweeps"};
   const std::vector<Field> entries = entries_of(root, "the top level");
+  if (find_entry(entries, "benchmarks") != nullptr) {
+    fail_at(*root.source, root.mark,
+            "this is a results file, not a sweep: attnbench compare and report read it");
+  }
   for (const Field& entry : entries) {
     if (std::find(allowed.begin(), allowed.end(), entry.key) != allowed.end()) continue;
     const bool in_sweep = find_sweep_key(entry.key) != nullptr;

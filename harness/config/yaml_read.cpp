@@ -210,8 +210,11 @@ void fail_unknown_key(const Field& entry, const std::string& where, const std::v
 
 std::string suggest(std::string_view word, const std::vector<std::string>& allowed) {
   const std::optional<std::string> nearest = nearest_word(word, allowed);
-  return fmt::format("{} allowed: {}", nearest ? fmt::format("; did you mean '{}'?", *nearest) : ";",
-                     fmt::join(allowed, ", "));
+  // Only the keys of a sweep are so many.
+  constexpr std::size_t kMostListed = 16;
+  const std::string all = allowed.size() <= kMostListed ? fmt::format("{}", fmt::join(allowed, ", "))
+                                                        : "what `attnbench list --keys` prints";
+  return fmt::format("{} allowed: {}", nearest ? fmt::format("; did you mean '{}'?", *nearest) : ";", all);
 }
 
 int64_t read_integer(const Field& field, int64_t lo, int64_t hi) {

@@ -58,6 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"name: a\nsweep: [{}]\n", "2:1",
                 "unknown key 'sweep' in the top level; did you mean 'sweeps'? allowed: name, seed, check, "
                 "defaults, sweeps"},
+        BadText{"{\"context\": {}, \"benchmarks\": []}\n", "1:1", "this is a results file, not a sweep"},
         BadText{"name: a\nhead_dim: 5\nsweeps: [{}]\n", "2:1", "head_dim belongs in a sweep or in defaults"},
         BadText{"name: a\nname: b\nsweeps: [{}]\n", "2:1",
                 "key 'name' stands twice in the top level (first on line 1)"},
@@ -92,9 +93,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadText{
             SWEEP("name: decode\n    blok_size: 16"), "4:5",
-            "unknown key 'blok_size' in sweep 'decode'; did you mean 'block_size'? allowed: op, kv, block_size, "},
+            "unknown key 'blok_size' in sweep 'decode'; did you mean 'block_size'? allowed: what `attnbench list --keys` "
+            "prints"},
         BadText{SWEEP("qwertyuiop: 16"), "3:5",
-                "unknown key 'qwertyuiop' in sweep 'sweep1'; allowed: op, kv,"},
+                "unknown key 'qwertyuiop' in sweep 'sweep1'; allowed: what `attnbench list --keys` prints"},
         BadText{SWEEP("seed: 16"), "3:5", "seed belongs at the top level of the file, or in --seed"},
         BadText{SWEEP("op: attention\n    kv: paged\n    op: kv_append"), "5:5",
                 "key 'op' stands twice in a sweep (first on line 3)"},
@@ -192,7 +194,7 @@ TEST(OverrideErrors, NameTheOption) {
   };
   EXPECT_THAT(error("blok_size=16"),
               StartsWith("--set blok_size=16: error: unknown key 'blok_size' in --set; did you "
-                         "mean 'block_size'? allowed: op, "));
+                         "mean 'block_size'? allowed: what "));
   EXPECT_EQ(error("block_size=x"),
             "--set block_size=x: error: key 'block_size': got 'x', expected an integer from 1 to 65536");
   EXPECT_EQ(error("seed=3"), "--set seed=3: error: the seed is set by --seed");
