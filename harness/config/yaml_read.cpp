@@ -171,7 +171,7 @@ Field load_value(const std::string& text, const std::string& key, const Source& 
 }
 
 Field load_mapping(const std::string& text, const Source& source) {
-  const Field root = load_value(text, "", source);
+  Field root = load_value(text, "", source);
   if (root.node.IsNull()) fail_at(source, root.mark, "is empty, expected a mapping of keys to values");
   if (!root.node.IsMap()) {
     fail_at(source, root.mark,
