@@ -22,6 +22,9 @@ double least_spacing(DType t) {
   }
 }
 
+/// Least normal float32: a kernel may flush what is smaller to zero.
+constexpr double kFlushed = 0x1p-126;
+
 /// Upper 1e-9 quantile of a chi-square mean over n squares, by Wilson and Hilferty's cube root.
 double chi_square_mean_limit(double n) {
   constexpr double kNormalQuantile = 6.0;
@@ -37,8 +40,7 @@ ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim, double softca
       u_acc_(unit_roundoff(n.acc_type)),
       exp_err_(n.exp_rel_err),
       quantum_(least_spacing(out)),
-      // Exponentials may flush what a float would hold as a subnormal: weights below 2^-126 of the largest.
-      p_quantum_(std::max(least_spacing(n.p_type), 0x1p-126)),
+      p_quantum_(std::max(least_spacing(n.p_type), kFlushed)),
       softcap_(softcap),
       keep_scale_(keep_scale),
       out_(out),
@@ -60,11 +62,18 @@ double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2, do
   const double accumulation = u_acc_ * u_acc_ / 3.0 * n * (a2 / 2.0 + 2.0 * o * o / 3.0);
   const double rounding = (u_out_ * u_out_ * o * o + u_p_ * u_p_ * a2) / 3.0;
   // P is held relative to its row's largest, so that its type's least spacing is p_max times that: in fp16
-  // all weights below 2^-14 of the largest lose digits. A sink may be larger than all of them: what a float
-  // would hold as a subnormal beside it may be flushed too.
-  const double p_quantum = std::max(p_quantum_ * r.p_max, 0x1p-126) * keep_scale_;
+  // all weights below 2^-14 of the largest lose digits.
+  const double p_quantum = p_quantum_ * r.p_max * keep_scale_;
   const double spacing = (p_quantum * p_quantum * vv + quantum_ * quantum_) / 12.0;
-  return std::sqrt(rounding + accumulation + logit_variance(r, a2, v2) + spacing);
+  // A weight that is flushed, as one beside a large sink may be, loses all of itself and not half of a
+  // spacing: a uniform error from 0 to kFlushed. The output may be flushed likewise.
+  const double flushed = kFlushed * kFlushed * (keep_scale_ * keep_scale_ * vv + 1.0) / 3.0;
+  return std::sqrt(rounding + accumulation + logit_variance(r, a2, v2) + spacing + flushed);
+}
+
+double ErrorModel::weight_error(const RowMoments& r) const {
+  // A weight whose logit is off by kMaxZ * ds is e^(kMaxZ ds) times itself, which is more than 1 + kMaxZ ds.
+  return std::expm1(std::min(kMaxZ * logit_error(r), 300.0)) / kMaxZ;
 }
 
 double ErrorModel::sigma_lse(const RowMoments& r) const {
@@ -83,13 +92,13 @@ double ErrorModel::sigma_p(const RowMoments& r, double p) const {
   const double ds = logit_error(r);
   const double relative = std::sqrt(ds * ds + lse * lse + u_p_ * u_p_ / 3.0);
   // An exponent that is off by kMaxZ times as much makes e^(kMaxZ relative) of p.
-  return p * std::expm1(std::min(kMaxZ * relative, 700.0)) / kMaxZ + 0x1p-126;
+  return p * std::expm1(std::min(kMaxZ * relative, 700.0)) / kMaxZ + kFlushed;
 }
 
 double ErrorModel::logit_variance(const RowMoments& r, double a2, double v2) const {
   constexpr double kV2Error = 1e-5;  // of a2, where the reference's v2 may be that much too small
-  const double ds = logit_error(r);
-  return ds * ds * (v2 + kV2Error * a2);
+  const double error = weight_error(r);
+  return error * error * (v2 + kV2Error * a2);
 }
 
 double ErrorModel::denominator_variance(const RowMoments& r, double o) const {
@@ -115,9 +124,9 @@ double ErrorModel::common_variance(const RowMoments& r) const {
   // sum w^2 |v|^2 of the row where values are independent: README.md.
   const double p_quantum = p_quantum_ * r.p_max * keep_scale_;
   const double spacing = r.w2 > 0 ? p_quantum * p_quantum / (12.0 * r.w2) : 0.0;
-  // An error d_j of a logit adds d_j w_j (v_j - o): nothing where one key carries the row.
-  const double ds = logit_error(r);
-  return r.w4 * u_p_ * u_p_ / 3.0 + spacing + ds * ds * std::max(r.w4 - r.w2, 0.0);
+  // An error d_j of a weight adds d_j w_j (v_j - o): nothing where one key carries the row.
+  const double error = weight_error(r);
+  return r.w4 * u_p_ * u_p_ / 3.0 + spacing + error * error * std::max(r.w4 - r.w2, 0.0);
 }
 
 double ErrorModel::ulp(double x) const {

@@ -57,7 +57,8 @@ class ErrorModel {
   double ulp(double x) const;
 
  private:
-  double logit_error(const RowMoments& row) const;
+  double logit_error(const RowMoments& row) const;   ///< absolute, standard deviation
+  double weight_error(const RowMoments& row) const;  ///< relative, by the logit's error
   double u_out_, u_p_, u_acc_, exp_err_, quantum_, p_quantum_, softcap_, keep_scale_;
   DType out_;
   double chi_limit_;

@@ -44,6 +44,28 @@ TEST(ErrorModel, WeightsThatNoFloatHoldsMayBeFlushed) {
   EXPECT_GT(0x1p-116 / m.sigma({0, 1.0, 0x1p-117, 0, 0, 1}, 0x1p-116, 0x1p-232, 0, 4), kMaxZ);
 }
 
+TEST(ErrorModel, AFlushedWeightIsNoWrongRow) {
+  // One key of 1 beside a sink 2^126.05 times as heavy: O = 2^-126.05 in all channels, or 0.
+  const ErrorModel m({DType::kBf16, DType::kFp32, 0x1p-22}, DType::kBf16, 128);
+  const double p = std::exp2(-126.05);
+  const RowMoments row{.lse = 87, .w2 = 1, .p_max = p, .score_abs = 87, .dot_norm = 87, .keys = 1, .w4 = 1};
+  const double z = p / m.sigma(row, p, p * p, p * p, 1.0);
+  EXPECT_LT(z * z, m.row_limit(row, {}));
+  const double seen = 16 * p;
+  EXPECT_GT(seen / m.sigma({.w2 = 1, .p_max = seen, .keys = 1}, seen, seen * seen, 0, 1.0), kMaxZ);
+}
+
+TEST(ErrorModel, LogitsBeyondFloat32ShiftWeightsByTheirExponential) {
+  // A score of -1.65e7, whose float32 sum is off by 3.5, and a second key of weight 5.5e-4: e^3.5 times it.
+  const ErrorModel m({DType::kFp32, DType::kFp32, 0x1p-22}, DType::kFp32, 84);
+  RowMoments row{.lse = 0, .w2 = 1, .p_max = 1, .score_abs = 1.65e7, .dot_norm = 2e7, .keys = 2, .w4 = 1};
+  const double p = 5.5e-4;
+  EXPECT_LT(std::exp(3.5) * p / m.sigma(row, 0.0, p * p, p * p, 1.0), kMaxZ);
+  // At a score of 1e5 the same weight is known to 2 % and the tolerance is the linear one within 10 %.
+  row.score_abs = row.dot_norm = 1e5;
+  EXPECT_NEAR(m.sigma(row, 0.0, p * p, p * p, 1.0), 3e5 * 0x1p-24 * p, 0.1 * 3e5 * 0x1p-24 * p);
+}
+
 /// What a kernel that rounds P to e4m3 or int8 really returns: its errors are about as large as sigma says.
 TEST(ErrorModel, PInEightBits) {
   for (const DType type : {DType::kE4m3, DType::kInt8}) {
