@@ -73,7 +73,8 @@ double ErrorModel::sigma(const RowMoments& r, double o, double a2, double v2, do
 
 double ErrorModel::weight_error(const RowMoments& r) const {
   // A weight whose logit is off by kMaxZ * ds is e^(kMaxZ ds) times itself, which is more than 1 + kMaxZ ds.
-  return std::expm1(std::min(kMaxZ * logit_error(r), 300.0)) / kMaxZ;
+  const double far = std::min(kMaxZ * logit_error(r), 300.0);
+  return (far < 1e-3 ? far : std::expm1(far)) / kMaxZ;  // expm1 costs time, and this is asked per channel
 }
 
 double ErrorModel::sigma_lse(const RowMoments& r) const {
