@@ -257,12 +257,9 @@ def selftest(data):
 
 
 def fuzz(*files):
-    """A row for each run. The second must be clean; the failures of the third must be told."""
+    """A row for each run. All but the first must be clean."""
     demand(any(data["seconds"] >= 600 for data in files), "no run took 10 minutes")
-    demand(not files[1]["findings"], "a case failed in the run that must be clean")
-    told = (ROOT / "results" / "README.md").read_text()
-    for finding in files[2]["findings"]:
-        demand(finding["repro"] in told, f"results/README.md does not name the failure {finding['repro']}")
+    demand(not any(data["findings"] for data in files[1:]), "a case failed in a run that must be clean")
     rows = []
     for name, data in zip(FUZZ, files):
         counts = [sum(k[n] for k in data["kernels"]) for n in ("ran", "with_invariants", "skipped", "failed")]
