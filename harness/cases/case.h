@@ -16,6 +16,10 @@ struct Case {
   std::string sweep;  ///< name of the sweep that it came from
   uint64_t seed = 1;
   CaseParams params;
+  /// What reproduces a batch in few words: the mapping that its lengths were drawn from, or listed in, as it
+  /// stands in the file; empty where the file has a spec. And the file; empty for --case and where --set
+  /// changed what it says.
+  std::string batch = "", file = "";
 };
 
 /// What the covers of a file hold.
@@ -35,6 +39,7 @@ struct Expansion {
   int64_t duplicates = 0;  ///< cases dropped because one with the same id came before
   int64_t excluded = 0;
   CoverCounts cover;
+  std::vector<std::string> notes;  ///< keys of a sweep that change none of its cases, with their places
 };
 
 /// More cases than this in one file are refused.
@@ -55,7 +60,8 @@ CaseParams normalised(CaseParams params);
 
 std::string case_id(const CaseParams& params);
 
-/// The case as one flow mapping, "{op: attention, kv: paged, ...}", which `run --case` reads back.
-std::string case_yaml(const CaseParams& params);
+/// The case as one flow mapping, "{op: attention, kv: paged, ...}", which `run --case` reads back. `batch`:
+/// what stands for the lengths where it is not empty.
+std::string case_yaml(const CaseParams& params, const std::string& batch = "");
 
 }  // namespace attnbench

@@ -14,14 +14,16 @@ std::string case_id(const CaseParams& p) {
   return id;
 }
 
-std::string case_yaml(const CaseParams& p) {
+std::string case_yaml(const CaseParams& p, const std::string& batch) {
   static const CaseParams defaults;
   std::string y;
   for (const SweepKey& key : sweep_keys()) {
     if (!key.applies(p)) continue;
-    const std::string text = key.text(p);
+    const bool drawn = !batch.empty() && key.name == "batch";
+    const std::string text = drawn ? batch : key.text(p);
     if (!key.written && text == key.text(defaults)) continue;
-    const char* quote = text.find(',') != std::string::npos ? "\"" : "";  // a flow mapping would end there
+    const char* quote =
+        !drawn && text.find(',') != std::string::npos ? "\"" : "";  // a flow mapping would end there
     y += fmt::format("{}{}: {}{}{}", y.empty() ? "{" : ", ", key.name, quote, text, quote);
   }
   return y + "}";

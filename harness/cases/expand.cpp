@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <unordered_set>
 
 #include "harness/cases/case.h"
@@ -8,6 +9,7 @@
 #include "harness/cases/cover.h"
 #include "harness/cases/paths.h"
 #include "harness/cases/value_tuples.h"
+#include "harness/config/keys.h"
 
 namespace attnbench {
 namespace {
@@ -351,6 +353,35 @@ void check_size(const Sweep& sweep, int64_t& planned) {
 
 }  // namespace
 
+namespace {
+
+/// Keys that a sweep sets itself, and that apply to none of its cases, from `first` on.
+void note_keys_without_use(const Sweep& sweep, const std::vector<Case>& cases, std::size_t first,
+                           std::vector<std::string>& notes) {
+  std::map<std::string, const Setting*> own;
+  for (const Setting& s : sweep.fixed) {
+    if (s.own) own.emplace(s.key, &s);
+  }
+  for (const Axis& axis : sweep.axes) {
+    for (const Setting& s : axis.points.front()) {
+      if (s.own) own.emplace(s.key, &s);
+    }
+  }
+  for (const auto& [name, setting] : own) {
+    const SweepKey* key = find_sweep_key(name);
+    const auto applies = [key = key](const Case& c) { return key->applies(c.params); };
+    if (first == cases.size() || key == nullptr ||
+        std::any_of(cases.begin() + static_cast<std::ptrdiff_t>(first), cases.end(), applies))
+      continue;
+    notes.push_back(
+        fmt::format("{}: note: {} changes no case of sweep '{}'; see when it applies in the table of "
+                    "'attnbench list --keys'",
+                    setting->place, name, sweep.name));
+  }
+}
+
+}  // namespace
+
 Expansion expand(const SweepFile& file) {
   Expansion out;
   std::size_t sequences = 0;
@@ -359,6 +390,7 @@ Expansion expand(const SweepFile& file) {
   const uint64_t seed = file.seed.value_or(1);
   std::unordered_set<std::string> seen;
   for (const Sweep& sweep : file.sweeps) {
+    const std::size_t first = out.cases.size();
     const auto add = [&](const AxisRow& row) {
       const Settings settings = settings_of(sweep, row);
       CaseParams params = apply(settings);
@@ -379,7 +411,8 @@ Expansion expand(const SweepFile& file) {
                          "its batches or an axis",
                          sweep.name, kMaxSequences));
       }
-      out.cases.push_back({std::move(id), sweep.name, seed, std::move(params)});
+      const Setting* batch = last_of(settings, "batch");
+      out.cases.push_back({std::move(id), sweep.name, seed, std::move(params), batch ? batch->mapping : ""});
       return true;
     };
     if (sweep.cover.is_product()) {
@@ -387,6 +420,7 @@ Expansion expand(const SweepFile& file) {
     } else {
       out.cover.add(add_covered(sweep, seed, add));
     }
+    note_keys_without_use(sweep, out.cases, first, out.notes);
   }
   return out;
 }

@@ -82,20 +82,6 @@ void take_check(const std::string& path, const SweepFile& file, const std::strin
       fmt::format("{} is checked {}, {} {}", first_path, check_text(first), path, check_text(file));
 }
 
-/// Says which keys of a single case make no difference to it. In a file, whose axes cross, that is no slip.
-void note_keys_without_use(const Sweep& sweep) {
-  if (!sweep.axes.empty()) return;
-  const CaseParams defaults;
-  CaseParams params;
-  for (const Setting& s : sweep.fixed) s.apply(params);
-  for (const SweepKey& key : sweep_keys()) {
-    if (key.applies(params) || key.text(params) == key.text(defaults)) continue;
-    std::cerr << fmt::format(
-        "attnbench: note: --case: '{}: {}' does not apply to this case and changes nothing\n", key.name,
-        key.text(params));
-  }
-}
-
 }  // namespace
 
 void CaseOptions::add(CLI::App& command) {
@@ -146,15 +132,17 @@ Cases load_cases(const CaseOptions& o) {
   }
   Cases out;
   std::unordered_set<std::string> seen;
-  const auto take = [&](const SweepFile& file) {
+  const auto take = [&](const SweepFile& file, const std::string& path) {
     out.name += (out.name.empty() ? "" : "+") + file.name;
     for (const Sweep& sweep : file.sweeps) require_batch(sweep);
     Expansion e = expand(file);
+    for (const std::string& note : e.notes) std::cerr << note << "\n";
     out.duplicates += e.duplicates;
     out.excluded += e.excluded;
     out.cover.add(e.cover);
     for (Case& c : e.cases) {
       if (seen.insert(c.id).second) {
+        if (o.overrides.empty()) c.file = path;
         out.cases.push_back(std::move(c));
       } else {
         ++out.duplicates;
@@ -164,16 +152,14 @@ Cases load_cases(const CaseOptions& o) {
   std::optional<SweepFile> first;
   for (const std::string& path : o.configs) {
     SweepFile file = load_sweep_file(path, o.overrides, o.seed);
-    take(file);
+    take(file, path);
     if (!first) first = file;
     take_check(path, file, o.configs.front(), *first, out);
   }
   if (!ids.empty()) keep_ids(ids, out);
   for (const std::string& text : o.chosen) {
     if (!is_mapping(text)) continue;
-    const SweepFile file = parse_inline_case(text, o.overrides, o.seed);
-    take(file);
-    note_keys_without_use(file.sweeps.front());
+    take(parse_inline_case(text, o.overrides, o.seed), "");
   }
   if (!o.filter.empty()) {
     try {

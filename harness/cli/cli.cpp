@@ -33,8 +33,9 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-/// What is wrong with the first word that the command has no use for.
-std::string unexpected(const CLI::App& command, const std::vector<std::string>& words) {
+/// What is wrong with the first word that the command has no use for. `called`: "attnbench run".
+std::string unexpected(const CLI::App& command, const std::string& called,
+                       const std::vector<std::string>& words) {
   const auto dashed =
       std::find_if(words.begin(), words.end(), [](const auto& w) { return w.rfind("-", 0) == 0; });
   if (dashed == words.end()) return fmt::format("unexpected argument '{}'", words.front());
@@ -43,6 +44,8 @@ std::string unexpected(const CLI::App& command, const std::vector<std::string>& 
   for (const CLI::Option* o : command.get_options()) {
     for (const std::string& name : o->get_lnames()) known.push_back("--" + name);
   }
+  if (std::find(known.begin(), known.end(), option) != known.end())
+    return fmt::format("option '{0}' stands before the command; write '{1} {0} ...'", option, called);
   const std::string near = did_you_mean(option, known);
   return fmt::format("unknown option '{}'{}", option,
                      near.empty() ? "" : "; " + near.substr(0, near.size() - 1));
@@ -56,7 +59,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& e) {
   const std::vector<std::string> left = app.remaining(true);
   const bool extra =
       !left.empty() && (chosen.empty() || dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr);
-  const std::string what = one_line(extra ? unexpected(command, left) : e.what());
+  const std::string what = one_line(extra ? unexpected(command, name, left) : e.what());
   std::cerr << fmt::format("{}: error: {}{} '{} --help' lists what there is\n", name, what,
                            what.ends_with('?') ? "" : ";", name);
   return 2;

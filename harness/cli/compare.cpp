@@ -184,8 +184,8 @@ void add_compare(CLI::App& app, Program& program) {
       "  attnbench compare results/baselines/cpu/quickstart.json results/runs/quickstart\n"
       "  attnbench compare a/results.json b/results.json --match case --min-effect 5\n"
       "  attnbench compare old.json new.json --min-effect-of 'kv_append=5' --format junit > compare.xml\n"
-      "Exit codes: 0 none slower, 1 incorrect or missing, 3 slower, 4 inconclusive, 5 errors in NEW, 6 "
-      "nothing compared.");
+      "Exit codes: 0 none slower, 1 incorrect or missing, 2 usage, or results that cannot be compared, 3 slower,\n"
+      "  4 inconclusive, 5 errors in NEW, 6 nothing compared.");
   command->callback([=, &program] { program.chosen = [=] { return compare(*c); }; });
 }
 

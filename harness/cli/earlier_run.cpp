@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <iostream>
 
 #include "harness/cli/common.h"
@@ -28,6 +29,29 @@ void move_to(const fs::path& from, const fs::path& to) {
 }
 
 }  // namespace
+
+std::string folder_word(const std::string& name) {
+  std::string safe;
+  for (const char c : name)
+    safe += std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ? c : '-';
+  return safe;
+}
+
+fs::path runs_folder() { return fs::path("results") / "runs"; }
+
+fs::path newest_run(const std::string& name) {
+  const std::string end = "-" + folder_word(name);
+  constexpr std::size_t kDate = 15;  // "20261123-013000"
+  std::string newest;                // dates sort as text
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator(runs_folder(), ec)) {
+    const std::string folder = entry.path().filename().string();
+    if (folder.size() == kDate + end.size() && folder.ends_with(end) &&
+        fs::exists(entry.path() / "results.json", ec))
+      newest = std::max(newest, folder);
+  }
+  return newest.empty() ? fs::path() : runs_folder() / newest;
+}
 
 void keep_earlier_run(const fs::path& dir) {
   const fs::path results = dir / "results.json", journal = dir / "journal.jsonl";

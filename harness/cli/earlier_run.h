@@ -11,4 +11,13 @@ namespace attnbench::cli {
 /// FileError where that cannot be done.
 void keep_earlier_run(const std::filesystem::path& dir);
 
+/// Where runs go that --out names no folder for: results/runs below the current folder.
+std::filesystem::path runs_folder();
+
+/// A name as part of a folder's: letters, digits, '-' and '_'.
+std::string folder_word(const std::string& name);
+
+/// The folder of the newest run of sweep files of this name that --out did not name; empty where there is none.
+std::filesystem::path newest_run(const std::string& name);
+
 }  // namespace attnbench::cli

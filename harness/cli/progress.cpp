@@ -20,7 +20,7 @@ void Progress::clear() {
 
 void Progress::begin(const std::string& name, const std::string& repro) {
   if (quiet_) return;
-  if (!terminal_ || verbose_) {
+  if (verbose_) {
     clear();
     fmt::print(stderr, "[{}/{}] {}\n", done_ + 1, total_, repro);
   }

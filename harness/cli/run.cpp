@@ -12,6 +12,8 @@
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <set>
+#include <string_view>
 
 #include "harness/cli/case_options.h"
 #include "harness/cli/cli.h"
@@ -24,12 +26,15 @@
 #include "harness/cli/stop_signal.h"
 #include "harness/cli/usage_error.h"
 #include "harness/config/sweep_file.h"
+#include "harness/device/cpu_info.h"
 #include "harness/record/exit_code.h"
 #include "harness/record/files.h"
 #include "harness/record/json.h"
+#include "harness/record/load.h"
 #include "harness/record/text.h"
 #include "harness/report/console.h"
 #include "harness/report/formats.h"
+#include "harness/report/summary.h"
 #include "harness/run/last_words.h"
 #include "harness/session/journal.h"
 #include "harness/session/plan.h"
@@ -41,13 +46,10 @@ namespace {
 
 /// "configs" with a date: where a run goes that was not told.
 std::filesystem::path default_folder(const std::string& name) {
-  std::string safe;
-  for (const char c : name)
-    safe += std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ? c : '-';
   const std::time_t now = std::time(nullptr);
   std::tm local{};
   localtime_r(&now, &local);
-  return std::filesystem::path("results") / "runs" / fmt::format("{:%Y%m%d-%H%M%S}-{}", local, safe);
+  return runs_folder() / fmt::format("{:%Y%m%d-%H%M%S}-{}", local, folder_word(name));
 }
 
 SessionOptions session_options(const RunOptions& o, const Program& program,
@@ -85,11 +87,26 @@ void warn_if_busy(const std::vector<Record>& records) {
   for (const Record& r : records)
     busy += r.time && 2 * static_cast<std::size_t>(r.time->disturbed) > r.time->samples_us.size();
   if (busy > 0) {
+    const char* policy = std::getenv("OMP_WAIT_POLICY");
     std::cerr << fmt::format(
         "{} timed while other processes took the cores, so the times say little (results are right "
-        "all the same); OMP_WAIT_POLICY=passive makes them less wrong\n",
-        counted(busy, "case"));
+        "all the same){}\n",
+        counted(busy, "case"),
+        policy && std::string_view(policy) == "passive" ? ""
+                                                        : "; OMP_WAIT_POLICY=passive makes them less wrong");
   }
+}
+
+/// Says before timing on a CPU that others use it: the times would not be worth waiting for.
+void warn_before_timing(const DeviceInfo& device) {
+  constexpr double kSeconds = 0.2, kShare = 0.1;
+  if (device.kind != DeviceKind::kCpu) return;
+  const double busy = cpu_busy_threads(kSeconds);
+  if (busy <= kShare * device.threads) return;
+  std::cerr << fmt::format(
+      "note: the machine is busy: other processes keep {:.1f} of its {} threads at work, so times will be too long "
+      "and noisy\n",
+      busy, device.threads);
 }
 
 /// Why there are no counters, once for each reason.
@@ -154,10 +171,12 @@ std::vector<Record> take_up(const std::filesystem::path& dir, const RunContext& 
   return std::move(finished.records);
 }
 
-int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& records, std::size_t planned,
-           double elapsed, const std::vector<std::filesystem::path>& paths, const std::string& lost) {
+int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& records,
+           const Ceilings& ceilings, std::size_t planned, double elapsed,
+           const std::vector<std::filesystem::path>& paths, const std::string& lost) {
   const std::size_t width = terminal_width(STDOUT_FILENO);
-  print_console(std::cout, records, {width, width > 0 && !std::getenv("NO_COLOR"), elapsed});
+  print_console(std::cout, records,
+                {width, width > 0 && !std::getenv("NO_COLOR"), elapsed, ceilings.disturbed});
   for (const auto& path : paths) std::cout << "report: " << path.string() << "\n";
   std::cout.flush();
   if (cases.duplicates > 0)
@@ -165,7 +184,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   if (!lost.empty())
     std::cerr << fmt::format("{}; {} not started\n", lost,
                              counted(static_cast<int64_t>(planned - records.size()), "run"));
-  warn_if_busy(records);
+  if (!o.quiet) warn_if_busy(records);
   say_why_no_counters(records);
   if (stop_requested()) {
     std::cerr << fmt::format(
@@ -177,9 +196,12 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
     std::cerr << fmt::format("shard {} holds no case: there are fewer cases than shards\n", o.shard);
     return 0;
   }
-  if (planned == 0) {
+  if (planned == 0 && cases.cases.empty()) {
     std::cerr << fmt::format("nothing matched: {} filtered out, {} excluded\n",
                              counted(cases.filtered, "case"), cases.excluded);
+  } else if (planned == 0) {
+    std::cerr << fmt::format("nothing to run: {} on {} takes the op of none of the {}\n",
+                             fmt::join(o.kernels, ", "), o.device, counted(std::ssize(cases.cases), "case"));
   }
   return worse_exit_code(exit_code_of(records), lost.empty() ? 0 : 5);
 }
@@ -204,6 +226,13 @@ void check_resume(const RunOptions& o) {
   if (!std::filesystem::is_directory(o.resume)) {
     throw UsageError(fmt::format("--resume {}: there is no such folder", o.resume));
   }
+  const std::filesystem::path dir = o.resume;
+  if (!std::filesystem::exists(dir / "journal.jsonl") && !std::filesystem::exists(dir / "results.json")) {
+    throw UsageError(fmt::format(
+        "--resume {0}: the folder holds no run (no journal.jsonl, no results.json); --out {0} starts one there",
+        o.resume));
+  }
+  if (o.last_failed) throw UsageError("--last-failed starts a run of its own; drop --resume");
   if (o.cases.configs.empty() && o.cases.chosen.empty()) {
     throw UsageError(fmt::format("--resume {}: give the run's CONFIG and options again", o.resume));
   }
@@ -242,6 +271,30 @@ void check_timing_on(DeviceKind kind, const RunOptions& o, const SessionOptions&
     throw UsageError(
         "--cache cold_code empties the instruction caches of a GPU; on the cpu, take --cache cold");
   }
+}
+
+/// Of `work` what failed in the last run: that of --out, or the newest of the same name. Says what it took.
+std::vector<WorkItem> failed_last_time(const std::vector<WorkItem>& work, const RunOptions& o,
+                                       const Cases& cases) {
+  const std::filesystem::path dir = o.out.empty() ? newest_run(cases.name) : std::filesystem::path(o.out);
+  if (dir.empty()) {
+    throw UsageError(
+        fmt::format("--last-failed: {} has no run of '{}'; name the folder of the last run by --out DIR",
+                    runs_folder().string(), cases.name));
+  }
+  std::set<std::pair<std::string, std::string>> failed;
+  for (const LoadedResult& r : load_results(dir.string()).results) {
+    if (needs_attention(r.status)) failed.emplace(r.id, r.kernel);
+  }
+  std::vector<WorkItem> left;
+  for (const WorkItem& w : work) {
+    if (!w.kernel || failed.count({w.item->id, w.kernel->name}) == 0) continue;
+    left.push_back(w);
+    left.back().index = std::ssize(left) - 1;
+  }
+  std::cerr << fmt::format("{}: {} failed, {} of them here\n", dir.string(),
+                           counted(std::ssize(failed), "run"), left.size());
+  return left;
 }
 
 std::filesystem::path folder_of(const RunOptions& o, const Cases& cases) {
@@ -329,9 +382,15 @@ int run(const RunOptions& given, const Program& program) {
     const auto whole = plan(device->info());
     return dry_run(shard_of(whole, device->info().kind, shard, shards), device->info(), options);
   }
+  // Threads that wait sleep where nothing is timed: the machine's other work then disturbs less.
+  if (!options.time) setenv("OMP_WAIT_POLICY", "passive", 0);
   Executor executor(o, program, options, o.check.empty() ? cases.check : std::vector<std::string>{});
   const std::vector<WorkItem> whole = plan(executor.info());
-  const std::vector<WorkItem> work = shard_of(whole, executor.info().kind, shard, shards);
+  std::vector<WorkItem> work = shard_of(whole, executor.info().kind, shard, shards);
+  if (o.last_failed) {
+    work = failed_last_time(work, o, cases);
+    if (work.empty()) return 0;
+  }
   RunContext context = describe_run(executor.info(), cases.name, program.command_line);
   describe_plan(context, whole, work, options);
   context.plan.shard = shard;
@@ -339,7 +398,11 @@ int run(const RunOptions& given, const Program& program) {
   context.plugins = program.plugins;
   context.complete = false;
 
+  if (work.empty() && o.shard.empty() && o.resume.empty())
+    return report(o, cases, {}, {}, 0, 0, {}, "");  // no folder
+
   // The folder and its files are opened before any work, so that a full disk or a wrong path costs nothing.
+  if (options.time && !o.quiet) warn_before_timing(executor.info());
   const std::filesystem::path dir = folder_of(o, cases);
   make_folder(dir);
   if (o.resume.empty()) check_space(dir, work.size());
@@ -360,7 +423,7 @@ int run(const RunOptions& given, const Program& program) {
   context.ceilings = ceilings_of(executor, options);
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const auto paths = write_last_reports(dir, o.formats, context, records);
-  return report(o, cases, records, work.size(), elapsed, paths, executor.lost());
+  return report(o, cases, records, context.ceilings, work.size(), elapsed, paths, executor.lost());
 }
 
 }  // namespace
@@ -449,10 +512,13 @@ void add_run(CLI::App& app, Program& program) {
       ->allow_extra_args(false)
       ->delimiter(',');
   command->add_flag("--fail-fast", o->fail_fast, "Stop at the first case that is not a pass or a skip");
+  command->add_flag(
+      "--last-failed", o->last_failed,
+      "Only what failed in the last run: that in the folder of --out, or else the newest of the "
+      "same name in results/runs");
   command->add_flag("--dry-run", o->dry_run, "Print the line that would run each case, and run none");
   command->add_flag("-q,--quiet", o->quiet, "No progress");
-  command->add_flag("-v,--verbose", o->verbose,
-                    "Print each case's reproducing line before it runs, on a terminal too");
+  command->add_flag("-v,--verbose", o->verbose, "Before each case print the line that reproduces it");
   command->footer(
       "Examples:\n"
       "  attnbench run configs/quickstart.yaml\n"

@@ -32,6 +32,7 @@ struct RunOptions {
   bool quiet = false;
   bool verbose = false;
   bool fail_fast = false;
+  bool last_failed = false;
 };
 
 }  // namespace attnbench::cli

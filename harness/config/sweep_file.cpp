@@ -2,6 +2,7 @@
 #include "harness/config/sweep_file.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/emitter.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,9 +27,18 @@ struct Assignment {
   std::vector<Setting> values;  ///< one where it is no axis
 };
 
+std::string flow_text(const YAML::Node& node) {
+  YAML::Emitter out;
+  out.SetMapFormat(YAML::Flow);
+  out.SetSeqFormat(YAML::Flow);
+  out << node;
+  return out.c_str();
+}
+
 Setting read_setting(const SweepKey& key, const Field& field, uint64_t seed) {
   KeyValue value = key.read(field, seed);
-  return {key.name, std::move(value.text), std::move(value.apply), field.place()};
+  return {key.name, std::move(value.text), std::move(value.apply), field.place(),
+          field.node.IsMap() ? flow_text(field.node) : ""};
 }
 
 /// A value, or a list of values.
@@ -163,6 +173,12 @@ Sweep read_sweep(const Field& field, const std::string& default_name, const std:
       const SweepKey key = require_key(entry, where, {"name", "zip", "exclude", "cover"});
       add_to_sweep(read_assignment(key, entry, seed), own);
       set_outside.insert(key.name);
+    }
+  }
+  for (Setting& s : own.fixed) s.own = true;
+  for (Axis& axis : own.axes) {
+    for (auto& point : axis.points) {
+      for (Setting& s : point) s.own = true;
     }
   }
   for (const std::string& key : set_in_zip) {

@@ -28,6 +28,8 @@ struct Setting {
   std::string text;                        ///< the value as written, canonical: "16"
   std::function<void(CaseParams&)> apply;  ///< sets the case's field(s)
   std::string place;                       ///< "configs/ci.yaml:12:5"
+  std::string mapping = "";  ///< the value as a flow mapping, where it is one: "{lengths: 16, count: 4}"
+  bool own = false;          ///< stands in the sweep itself, not in defaults or --set
 };
 
 /// Points of an axis: each point sets one key (a plain list) or several (zip).

@@ -82,6 +82,26 @@ bool begins_with_tab(const std::string& text, const YAML::Mark& mark) {
   return text.substr(begin, end - begin).find('\t') != std::string::npos;
 }
 
+/// What yaml-cpp says of the mistakes that people make, in the words of a reader.
+std::string in_plain_words(const std::string& message) {
+  static const std::map<std::string, std::string> words = {
+      {"illegal map value",
+       "a 'key: value' cannot stand here; indent it like the other keys of its mapping, or quote a text that "
+       "holds ': '"},
+      {"illegal map key", "a key cannot stand here; indent it like the other keys of its mapping"},
+      {"illegal block entry",
+       "a list item '- ' cannot stand here; indent it like the other items of its list"},
+      {"illegal flow end", "this bracket closes nothing"},
+      {"end of sequence flow not found", "the list that begins with '[' has no ']'"},
+      {"end of map flow not found", "the mapping that begins with '{' has no '}'"},
+      {"end of sequence not found",
+       "this line is indented like no line above; indent it like the list or mapping that it belongs to"},
+      {"end of map not found",
+       "this line is indented like no line above; indent it like the list or mapping that it belongs to"}};
+  const auto found = words.find(message);
+  return found == words.end() ? message : found->second;
+}
+
 /// The one document of a text. YAML::LoadAll is not used to count them: on some stray tokens it finds empty
 /// documents without end.
 YAML::Node load_document(const std::string& text, const Source& source) {
@@ -101,7 +121,8 @@ YAML::Node load_document(const std::string& text, const Source& source) {
   } catch (const YAML::DeepRecursion& e) {
     fail_at(source, e.mark, "YAML syntax: nested too deeply; a sweep file needs four levels or so");
   } catch (const YAML::Exception& e) {
-    fail_at(source, e.mark, "YAML syntax: " + e.msg + (begins_with_tab(text, e.mark) ? kTab : ""));
+    fail_at(source, e.mark,
+            "YAML syntax: " + in_plain_words(e.msg) + (begins_with_tab(text, e.mark) ? kTab : ""));
   }
 }
 

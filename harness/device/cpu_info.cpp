@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <set>
+#include <thread>
 
 namespace attnbench {
 namespace {
@@ -89,6 +92,24 @@ CgroupMemory cgroup_memory() {
   return memory;
 }
 
+/// Time that the processors of this process have spent on anything since the system started, in clock ticks:
+/// user, nice, system, irq, softirq and steal of the "cpuN" lines of /proc/stat.
+double busy_ticks() {
+  cpu_set_t mine;
+  if (sched_getaffinity(0, sizeof mine, &mine) != 0) return 0;
+  std::ifstream stat("/proc/stat");
+  double sum = 0;
+  for (std::string line; std::getline(stat, line);) {
+    int cpu = 0;
+    double user = 0, nice = 0, system = 0, idle = 0, wait = 0, irq = 0, softirq = 0, steal = 0;
+    const int read = std::sscanf(line.c_str(), "cpu%d %lf %lf %lf %lf %lf %lf %lf %lf", &cpu, &user, &nice,
+                                 &system, &idle, &wait, &irq, &softirq, &steal);
+    if (read == 9 && cpu >= 0 && cpu < CPU_SETSIZE && CPU_ISSET(cpu, &mine))
+      sum += user + nice + system + irq + softirq + steal;
+  }
+  return sum;
+}
+
 }  // namespace
 
 std::string cpu_model() {
@@ -132,5 +153,12 @@ int64_t cpu_free_memory() {
 }
 
 int cpu_threads() { return std::max(1, omp_get_num_procs()); }
+
+double cpu_busy_threads(double seconds) {
+  const double before = busy_ticks();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  const double ticks = static_cast<double>(sysconf(_SC_CLK_TCK)) * seconds;
+  return std::max(0.0, (busy_ticks() - before) / ticks);
+}
 
 }  // namespace attnbench

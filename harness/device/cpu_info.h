@@ -24,4 +24,8 @@ int64_t cpu_free_memory();
 /// Hardware threads that this process may run on.
 int cpu_threads();
 
+/// How many of these were kept busy by anybody during the next `seconds`, in which this process sleeps; 0
+/// where the system does not say.
+double cpu_busy_threads(double seconds);
+
 }  // namespace attnbench

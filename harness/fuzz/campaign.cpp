@@ -1,12 +1,12 @@
 #include "harness/fuzz/campaign.h"
 
 #include <algorithm>
-#include <cctype>
 #include <unordered_map>
 #include <utility>
 
 #include "harness/fuzz/shrink.h"
 #include "harness/record/exit_code.h"
+#include "harness/record/text.h"
 
 namespace attnbench {
 namespace {
@@ -208,18 +208,6 @@ int FuzzResult::exit_code() const {
 FuzzResult fuzz(const std::vector<const Kernel*>& kernels, const FuzzOptions& options,
                 const FuzzEvents& events) {
   return Campaign(kernels, options, events).run();
-}
-
-std::string without_numbers(const std::string& reason) {
-  std::string out;
-  for (const char c : reason) {
-    if (!std::isdigit(static_cast<unsigned char>(c))) {
-      out += c;
-    } else if (out.empty() || out.back() != '#') {
-      out += '#';
-    }
-  }
-  return out;
 }
 
 }  // namespace attnbench

@@ -67,7 +67,4 @@ struct FuzzEvents {
 FuzzResult fuzz(const std::vector<const Kernel*>& kernels, const FuzzOptions& options,
                 const FuzzEvents& events);
 
-/// "head_dim # is not a multiple of #": refusals that differ in numbers alone are one.
-std::string without_numbers(const std::string& reason);
-
 }  // namespace attnbench

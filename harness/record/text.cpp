@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 namespace attnbench {
@@ -123,6 +124,24 @@ std::string digits(double value, int significant) {
   const double unit = std::pow(10.0, -decimals(size));
   const double rounded = std::round(size / unit) * unit;
   return fmt::format("{:.{}f}", value, decimals(rounded * (1 + 1e-12)));
+}
+
+std::string time_text(double us) {
+  if (us >= 1e6) return digits(us / 1e6) + " s";
+  if (us >= 1e4) return digits(us / 1e3) + " ms";
+  return digits(us) + " us";
+}
+
+std::string without_numbers(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (!std::isdigit(static_cast<unsigned char>(c))) {
+      out += c;
+    } else if (out.empty() || out.back() != '#') {
+      out += '#';
+    }
+  }
+  return out;
 }
 
 std::string exact(double value) { return std::isfinite(value) ? fmt::format("{}", value) : ""; }

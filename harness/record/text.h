@@ -32,6 +32,12 @@ std::string shell_word(std::string_view s);
 /// "-" where it is not finite.
 std::string digits(double value, int significant = 4);
 
+/// A time for people, in the unit that fits: "47.29 us", "519.2 ms" from 10 ms on, "1.234 s" from 1 s on.
+std::string time_text(double us);
+
+/// Each run of digits as one '#': reasons that differ in numbers alone become equal.
+std::string without_numbers(std::string_view text);
+
 /// A number for machines: the shortest that reads back equal; empty where it is not finite.
 std::string exact(double value);
 

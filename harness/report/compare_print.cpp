@@ -30,7 +30,7 @@ std::string kernel_of(const CompareRow& r) {
   return r.new_kernel.empty() ? r.base_kernel : r.base_kernel + " -> " + r.new_kernel;
 }
 
-std::string time_cell(const std::optional<double>& us) { return us ? digits(*us) : "-"; }
+std::string time_cell(const std::optional<double>& us) { return us ? time_text(*us) : "-"; }
 
 /// "+4.87 %"
 std::string change_cell(const CompareRow& r) {
@@ -91,6 +91,11 @@ std::string compare_summary(const CompareResult& result) {
     text += fmt::format("; geometric mean of new / base{} {} over {} case{}",
                         result.as_sol ? " (time in multiples of the least possible)" : "",
                         digits(*result.geomean), result.compared, result.compared == 1 ? "" : "s");
+    constexpr double kTold = 1.05;  // a difference that a reader would say in words
+    if (*result.geomean < 1 / kTold)
+      text += fmt::format(": new is {} times as fast", digits(1 / *result.geomean, 3));
+    if (*result.geomean > kTold)
+      text += fmt::format(": new takes {} times as long", digits(*result.geomean, 3));
   }
   return text;
 }
@@ -99,8 +104,8 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
   const std::vector<TableColumn> columns = {{"verdict", Align::kLeft},
                                             {"case", Align::kLeft, true},
                                             {"kernel", Align::kLeft},
-                                            {"base us"},
-                                            {"new us"},
+                                            {"base"},
+                                            {"new"},
                                             {"change %"},
                                             {"95 % interval"},
                                             {"note", Align::kLeft}};
@@ -138,7 +143,7 @@ void write_compare_markdown(std::ostream& out, const CompareResult& result) {
   if (!result.rows.empty() &&
       std::all_of(result.rows.begin(), result.rows.end(), [](const CompareRow& r) { return r.untimed; }))
     return;
-  out << "| verdict | case | kernel | base, us | new, us | change, % | 95 % interval | note |\n"
+  out << "| verdict | case | kernel | base | new | change, % | 95 % interval | note |\n"
          "|---|---|---|--:|--:|--:|--:|---|\n";
   for (const CompareRow& r : result.rows) {
     if (r.untimed) continue;

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kFirstFigure = 3, kFirstCounter = 11;  ///< columns
 constexpr std::size_t kMostFailures = 10;                    ///< whose reasons are printed
+constexpr std::size_t kMostSkips = 8;                        ///< reasons
 
 Colour colour_of(Status s) {
   return s == Status::kPass ? Colour::kGreen : s == Status::kSkip ? Colour::kYellow : Colour::kRed;
@@ -34,7 +35,13 @@ void add_counters(const Record& r, std::vector<std::string>& cells) {
   cells.push_back(cell(r.counters->l2_hit_percent));
 }
 
-TableRow row_of(const Record& r) {
+/// How rates and shares are printed.
+struct Units {
+  double flop = 1;        ///< in TFLOP/s
+  const char* mark = "";  ///< behind %SOL and bound
+};
+
+TableRow row_of(const Record& r, const Units& units) {
   TableRow row{{status_name(r.status), one_line(r.item.id), one_line(r.kernel)}, colour_of(r.status), ""};
   if (r.status == Status::kSkip) {
     row.rest = one_line(r.reason);
@@ -43,16 +50,16 @@ TableRow row_of(const Record& r) {
   const auto add = [&](std::string cell) { row.cells.push_back(std::move(cell)); };
   if (r.time) {
     const TimeResult& t = *r.time;
-    add(digits(t.median_us));
+    add(time_text(t.median_us));
     add(digits(100 * std::max(t.hi_us - t.median_us, t.median_us - t.lo_us) / t.median_us, 2));
   } else {
     row.cells.insert(row.cells.end(), 2, "-");
   }
   if (r.roofline) {
-    add(r.roofline->flop > 0 ? digits(r.roofline->tflops) : "-");
+    add(r.roofline->flop > 0 ? digits(r.roofline->tflops / units.flop) : "-");
     add(digits(r.roofline->gbs));
-    add(r.roofline->sol ? digits(100 * *r.roofline->sol, 3) : "-");
-    add(r.roofline->bound.empty() ? "-" : one_line(r.roofline->bound));
+    add(r.roofline->sol ? digits(100 * *r.roofline->sol, 3) + units.mark : "-");
+    add(r.roofline->bound.empty() ? "-" : one_line(r.roofline->bound) + units.mark);
   } else {
     row.cells.insert(row.cells.end(), 4, "-");
   }
@@ -66,6 +73,18 @@ TableRow row_of(const Record& r) {
 void print_log(std::ostream& out, const std::string& log) {
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line);) out << "  | " << one_line(line) << '\n';
+}
+
+/// Skips by reason, and which kernel is faster by how much.
+void print_sums(std::ostream& out, std::span<const Record> records) {
+  const std::vector<std::string> skips = skip_reasons(records);
+  if (!skips.empty()) out << "\nskipped:\n";
+  for (std::size_t i = 0; i < std::min(skips.size(), kMostSkips); ++i)
+    out << "  " << one_line(skips[i]) << '\n';
+  if (skips.size() > kMostSkips) out << fmt::format("  and {} reasons more\n", skips.size() - kMostSkips);
+  const std::vector<std::string> speeds = relative_speeds(records);
+  if (!speeds.empty()) out << '\n';
+  for (const std::string& line : speeds) out << one_line(line) << '\n';
 }
 
 /// Those to look at, with their reasons; of very many the simplest, and what they have in common.
@@ -95,12 +114,15 @@ void print_failures(std::ostream& out, std::span<const Record> records, const Co
 }  // namespace
 
 void print_console(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options) {
+  const bool cpu =
+      std::all_of(records.begin(), records.end(), [](const Record& r) { return r.device == "cpu"; });
+  const Units units{cpu ? 1e-3 : 1, options.ceilings_disturbed ? "*" : ""};
   const std::vector<TableColumn> columns = {{"status", Align::kLeft},
                                             {"case", Align::kLeft, true},
                                             {"kernel", Align::kLeft},
-                                            {"time us"},
+                                            {"time"},
                                             {"± %"},
-                                            {"TFLOP/s"},
+                                            {cpu ? "GFLOP/s" : "TFLOP/s"},
                                             {"GB/s"},
                                             {"%SOL"},
                                             {"bound", Align::kLeft, false, true},
@@ -110,7 +132,7 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
                                             {"tensor %"},
                                             {"L2 hit %"}};
   std::vector<TableRow> rows;
-  for (const Record& r : records) rows.push_back(row_of(r));
+  for (const Record& r : records) rows.push_back(row_of(r, units));
   // What nothing was measured for would take the room of the ids.
   for (std::size_t i = kFirstFigure; i < kFirstCounter; ++i) {
     const auto none = [&](const TableRow& r) { return r.cells.size() <= i || r.cells[i] == "-"; };
@@ -120,7 +142,11 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
     }
   }
   if (!rows.empty()) print_table(out, columns, rows, {options.width, options.colour});
+  if (options.ceilings_disturbed) {
+    out << "\n* the ceilings were measured on a busy machine: %SOL and bound may be wrong\n";
+  }
   print_failures(out, records, options);
+  print_sums(out, records);
   if (const std::string marks = time_marks(records); !marks.empty()) out << '\n' << one_line(marks) << '\n';
   const double seconds = std::round(1000 * options.elapsed_s) / 1000;
   out << (rows.empty() ? "" : "\n")
@@ -136,7 +162,7 @@ std::string progress_line(const Record& r, int64_t done, int64_t planned, const 
   if (r.status != Status::kPass) {
     tail = one_line(r.reason);
   } else if (r.time) {
-    tail = digits(r.time->median_us) + " us";
+    tail = time_text(r.time->median_us);
   }
   const std::string status = fmt::format("{:<5}", status_name(r.status));
   std::string name = one_line(record_name(r));

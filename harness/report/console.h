@@ -13,7 +13,8 @@ namespace attnbench {
 struct ConsoleOptions {
   std::size_t width = 0;  ///< columns of the terminal; 0: as wide as it needs
   bool colour = false;
-  double elapsed_s = 0;  ///< wall time of the run, for the summary line
+  double elapsed_s = 0;             ///< wall time of the run, for the summary line
+  bool ceilings_disturbed = false;  ///< measured on a busy machine: %SOL and bound get a mark
 };
 
 /// The table, what failed with reason and repro, and last the summary line.

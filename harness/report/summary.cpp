@@ -3,7 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
+#include <map>
 #include <set>
+#include <tuple>
+
+#include "harness/record/text.h"
 
 namespace attnbench {
 
@@ -66,6 +72,64 @@ std::string time_marks(std::span<const Record> records) {
   add(host_bound, "with host-bound samples");
   add(near_floor, "near the time of an empty launch");
   return text.empty() ? "" : "times that are marked: " + text;
+}
+
+std::vector<std::string> skip_reasons(std::span<const Record> records) {
+  struct Group {
+    int64_t count = 0;
+    const Record* first = nullptr;
+  };
+  std::map<std::pair<std::string, std::string>, Group> groups;
+  for (const Record& r : records) {
+    if (r.status != Status::kSkip) continue;
+    Group& g = groups[{r.kernel, without_numbers(r.reason)}];
+    if (g.count++ == 0) g.first = &r;
+  }
+  std::vector<Group> order;
+  for (const auto& [key, group] : groups) order.push_back(group);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Group& a, const Group& b) { return a.count > b.count; });
+  std::vector<std::string> out;
+  for (const Group& g : order) {
+    out.push_back(fmt::format("{} {}: {}", g.count, g.count == 1 ? "run" : "runs", g.first->reason));
+  }
+  return out;
+}
+
+std::vector<std::string> relative_speeds(std::span<const Record> records) {
+  std::vector<std::string> kernels;  // in the order of the table
+  std::map<std::string, std::map<std::string, double>> us_of_case;
+  for (const Record& r : records) {
+    if (r.status != Status::kPass || !r.time) continue;
+    if (std::find(kernels.begin(), kernels.end(), r.kernel) == kernels.end()) kernels.push_back(r.kernel);
+    us_of_case[r.item.id][r.kernel] = r.time->median_us;
+  }
+  // Cases that two kernels share, and the sum of the logarithms of the second's time over the first's.
+  const auto shared = [&](const std::string& a, const std::string& b) {
+    std::pair<int, double> sum{0, 0};
+    for (const auto& [id, us] : us_of_case) {
+      const auto x = us.find(a), y = us.find(b);
+      if (x == us.end() || y == us.end()) continue;
+      ++sum.first;
+      sum.second += std::log(y->second / x->second);
+    }
+    return sum;
+  };
+  // The fastest: the one that is ahead of most others.
+  const auto ahead = [&](const std::string& a) {
+    return std::count_if(kernels.begin(), kernels.end(),
+                         [&](const auto& b) { return shared(a, b).second > 0; });
+  };
+  const auto best = std::max_element(kernels.begin(), kernels.end(),
+                                     [&](const auto& a, const auto& b) { return ahead(a) < ahead(b); });
+  std::vector<std::string> out;
+  for (const std::string& other : kernels) {
+    const auto [n, logs] = shared(*best, other);
+    if (other == *best || n == 0) continue;
+    out.push_back(fmt::format("{} is {} times as fast as {}{}", *best, digits(std::exp(logs / n), 3), other,
+                              n == 1 ? "" : fmt::format(" (geometric mean of {} cases)", n)));
+  }
+  return out;
 }
 
 std::string rows_text(const Verdict& v) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "harness/record/record.h"
 
@@ -31,6 +32,14 @@ bool needs_attention(Status s);
 /// What is to be said of times that count all the same: "3 cases throttled (sw_power_cap), 1 with host-bound
 /// samples, 2 near the time of an empty launch"; empty where there is nothing.
 std::string time_marks(std::span<const Record> records);
+
+/// Why runs were skipped, most frequent first: "12 runs: sm90_decode: head_dim 64, 128 or 256 required, given 96".
+/// Reasons that differ in numbers alone count as one; the first of them is shown.
+std::vector<std::string> skip_reasons(std::span<const Record> records);
+
+/// Which kernel is fastest on the cases that it shares with another, one line for each other kernel: "new is
+/// 3.3 times as fast as old (geometric mean of 12 cases)". Empty where no two kernels share a timed case.
+std::vector<std::string> relative_speeds(std::span<const Record> records);
 
 /// How many rows were checked: "512", or "512/4096" where not all were.
 std::string rows_text(const Verdict& v);

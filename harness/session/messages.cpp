@@ -38,6 +38,8 @@ Message case_message(const Case& item, const std::string& kernel, int64_t index)
             {"id", item.id},
             {"sweep", item.sweep},
             {"seed", item.seed},
+            {"batch", item.batch},
+            {"file", item.file},
             {"kernel", kernel},
             {"index", index}}}};
 }
@@ -54,6 +56,8 @@ Case case_from_message(const Message& run) {
   Case item = std::move(e.cases.front());
   item.sweep = run.at("sweep").get<std::string>();
   item.seed = seed;
+  item.batch = run.at("batch").get<std::string>();
+  item.file = run.at("file").get<std::string>();
   return item;
 }
 

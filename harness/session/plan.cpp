@@ -47,19 +47,33 @@ std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable t
   for (const Case& c : cases) {
     const auto kernels = select_kernels(table, c.params.op, device, kernel_names);
     for (const Kernel* k : kernels) out.push_back({&c, k, static_cast<int64_t>(out.size())});
-    if (kernels.empty()) out.push_back({&c, nullptr, static_cast<int64_t>(out.size())});
+    if (kernels.empty() && kernel_names.empty()) {
+      out.push_back({&c, nullptr, static_cast<int64_t>(out.size())});
+    }
   }
   return out;
 }
 
 std::string repro_line(const WorkItem& work, const std::string& device, const SessionOptions& options) {
-  std::string line = fmt::format("attnbench run --case '{}' --seed {} --device {}",
-                                 case_yaml(work.item->params), work.item->seed, device);
+  constexpr std::size_t kLongest = 1000;  // characters of a mapping that anybody would paste
+  const Case& item = *work.item;
+  std::string mapping = case_yaml(item.params, item.batch);
+  // Lengths that a file lists one by one stand there, and not a second time in each line.
+  const bool named = mapping.size() > kLongest && !item.file.empty();
+  std::string line =
+      fmt::format("attnbench run {}--case {} --seed {} --device {}", named ? shell_word(item.file) + " " : "",
+                  shell_word(named ? item.id : mapping), item.seed, device);
   if (work.kernel) line += std::string(" --kernel ") + work.kernel->name;
   const auto plugin = options.plugin_of.find(work.kernel);
   if (plugin != options.plugin_of.end()) line += " --plugin " + shell_word(plugin->second);
   for (const std::string& arg : options.plain_args) line += " " + arg;
   return line;
+}
+
+std::string crash_advice(const CaseParams& params) {
+  if (params.kv != KvSource::kPaged || params.op == Op::kMergeStates) return "";
+  return "; entries of block_table past a sequence's last block are junk on purpose, so a kernel that reads "
+         "more than ceil(seqused_k / block_size) of them goes astray";
 }
 
 std::string in_hand_text(const WorkItem& work, const SessionOptions& options) {

@@ -46,6 +46,10 @@ std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable t
 /// The `attnbench run ...` line that reproduces one record alone.
 std::string repro_line(const WorkItem& work, const std::string& device, const SessionOptions& options);
 
+/// What a reader of a crash may not know of the case: "; entries of block_table past a sequence's last block
+/// are junk on purpose ..."; empty where it has no block_table.
+std::string crash_advice(const CaseParams& params);
+
 /// What a crash of this item is told with: "case attention/..., kernel mine of /x/mine.so".
 std::string in_hand_text(const WorkItem& work, const SessionOptions& options);
 

@@ -86,8 +86,7 @@ Record empty_record(const WorkItem& work, const std::string& device, const Sessi
 
 Record no_kernel_record(const WorkItem& work, const std::string& device, const SessionOptions& options) {
   Record record = empty_record(work, device, options);
-  record.skip({fmt::format("no kernel{} for {} on {}", options.kernels.empty() ? "" : " of the chosen names",
-                           op_name(work.item->params.op), device)});
+  record.skip({fmt::format("no kernel for {} on {}", op_name(work.item->params.op), device)});
   return record;
 }
 
@@ -103,7 +102,7 @@ Record run_item(const WorkItem& work, Device& device, const SessionOptions& opti
   } catch (const TooLarge& e) {
     record.skip({e.what()});
   } catch (const DeviceError& e) {
-    record.end(Status::kError, e.what());
+    record.end(Status::kError, e.what() + (e.lost ? crash_advice(work.item->params) : ""));
     device_lost = device_lost || e.lost;
   } catch (const std::bad_alloc&) {
     record.end(Status::kError, "not enough host memory");

@@ -138,7 +138,8 @@ void Supervisor::worker_ended(Slot& slot) {
   const std::string how = slot.process->end(5);
   take_log(slot);
   if (slot.state == State::kRunning) {
-    Record record = failed_record(slot, Status::kError, "the worker process " + how);
+    Record record = failed_record(slot, Status::kError,
+                                  "the worker process " + how + crash_advice(slot.work->item->params));
     stop_worker(slot);
     finish(slot, std::move(record));
     slot.state = State::kDown;

@@ -107,11 +107,12 @@ class Suspects {
     const auto change = [&](const std::string& text, auto&& how) { problem(text, how); };
     if (p_.causal) {
       change("the causal mask is not applied", [](reference::Problem& x) { x.causal = false; });
-      change("the causal mask lets one key too many through, j <= diag + 1", [](reference::Problem& x) {
-        x.causal = false;
-        x.window_right = 1;
-      });
-      change("the causal mask takes one key too many, j < diag", shorter_by_one);
+      change("the causal mask shows one key too many: keys j <= diag + 1 are seen, not j <= diag",
+             [](reference::Problem& x) {
+               x.causal = false;
+               x.window_right = 1;
+             });
+      change("the causal mask hides one key too many: keys j < diag are seen, not j <= diag", shorter_by_one);
       change("the causal mask is aligned top-left, j <= i, not j <= i + len_k - len_q",
              [](reference::Problem& x) {
                for (std::size_t b = 0; b < x.k_lens.size(); ++b)

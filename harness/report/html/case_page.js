@@ -31,7 +31,7 @@ function time_panel(r) {
       ["median", micros(t.median_us)],
       ["95 % interval", `${micros(t.lo_us)} – ${micros(t.hi_us)}`],
       ["samples", t.samples.toLocaleString("en-US")],
-      ["rate", is_number(r.tflops) && r.flop > 0 ? `${digits(r.tflops, 4)} TFLOP/s` : ""],
+      ["rate", is_number(r.tflops) && r.flop > 0 ? flop_rate(r.tflops) : ""],
       ["traffic", is_number(r.gbs) ? `${digits(r.gbs, 4)} GB/s` : ""],
       ["share of light speed", is_number(r.sol) ? percent(r.sol, 3) : ""],
       ["bound by", r.bound],
@@ -92,11 +92,11 @@ function params_panel(r) {
 function also_panel(list) {
   return el("section", { class: "panel" }, el("h2", {}, "The same case elsewhere"),
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The same case elsewhere" },
-      el("table", {}, el("thead", {}, el("tr", {}, ["kernel", "run", "status", "time", "TFLOP/s", "max |z|"].map((h) => el("th", { scope: "col" }, h)))),
+      el("table", {}, el("thead", {}, el("tr", {}, ["kernel", "run", "status", "time", "rate", "max |z|"].map((h) => el("th", { scope: "col" }, h)))),
         el("tbody", {}, list.map((o) => el("tr", {},
           el("td", {}, el("a", { href: case_link(o.index) }, o.kernel)), el("td", {}, o.run.name || o.run.file),
           el("td", {}, el("span", { class: `badge ${status_class(o.shown)}` }, status_words[o.shown])),
           el("td", { class: "number" }, micros(o.us)),
-          el("td", { class: "number" }, is_number(o.us) && o.tflops > 0 ? digits(o.tflops, 3) : kNone),
+          el("td", { class: "number" }, is_number(o.us) && o.tflops > 0 ? flop_rate(o.tflops) : kNone),
           el("td", { class: "number" }, digits(o.z, 3))))))));
 }

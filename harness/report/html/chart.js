@@ -119,7 +119,7 @@ function tooltip_lines(r) {
   const lines = [r.kernel];
   if (is_number(r.us)) lines.push(`${micros(r.us)} ± ${digits(100 * spread(r.time), 2)} %`);
   const rates = [];
-  if (is_number(r.tflops)) rates.push(`${digits(r.tflops, 3)} TFLOP/s`);
+  if (is_number(r.tflops)) rates.push(flop_rate(r.tflops));
   if (is_number(r.gbs)) rates.push(`${digits(r.gbs, 3)} GB/s`);
   if (is_number(r.sol)) rates.push(`${percent(r.sol)} of light speed, ${r.bound || "?"}-bound`);
   if (rates.length) lines.push(rates.join(", "));

@@ -24,9 +24,19 @@ function percent(share, significant = 3) {
   return is_number(share) ? `${digits(100 * share, significant)} %` : kNone;
 }
 
-/** Half the width of the interval, in percent of the median. */
+/** A rate in TFLOP/s, in the unit that fits: "309 TFLOP/s", "139 GFLOP/s". */
+function flop_rate(tflops) {
+  return tflops >= 1 ? `${digits(tflops, 3)} TFLOP/s` : `${digits(1000 * tflops, 3)} GFLOP/s`;
+}
+
+/** Distance from the median to the far end of its interval, as a share of the median: that of the console. */
 function spread(time) {
-  return time && is_number(time.lo_us) && is_number(time.hi_us) ? (time.hi_us - time.lo_us) / 2 / time.median_us : NaN;
+  return time && is_number(time.lo_us) && is_number(time.hi_us) ? Math.max(time.hi_us - time.median_us, time.median_us - time.lo_us) / time.median_us : NaN;
+}
+
+/** Whether the run's ceilings were measured on a busy machine, so that shares of them may be wrong. */
+function ceilings_disturbed(run) {
+  return Boolean(run && run.ceilings && run.ceilings.disturbed);
 }
 
 /** 8192 -> "8k": lengths as the batch grammar writes them. */

@@ -63,7 +63,7 @@ function roofline_plot() {
         datasets,
         x: axis({ title: "FLOP per byte of memory traffic", log: true, min: x_min, max: x_max }),
         y: axis({ title: "TFLOP/s", log: true, min: Math.min(...list.map((r) => r.tflops)) / 1.7, max: y_max }),
-        summary: `${plural(list.length, "case")}${best ? `; the highest rate is ${digits(best.tflops, 3)} TFLOP/s, ${best.name}` : ""}.`,
+        summary: `${plural(list.length, "case")}${best ? `; the highest rate is ${flop_rate(best.tflops)}, ${best.name}` : ""}.`,
         note: doubted ? `Hollow: ${plural(doubted, "time")} not counted, since the result is wrong or the time below what the hardware allows.` : "",
       };
     },

@@ -7,9 +7,9 @@ const table_columns = [
   { name: "kernel", value: (r) => r.kernel, cell: (r) => (r.kernel === "none" ? kNone : r.kernel) },
   { name: "time", value: (r) => r.us, cell: (r) => micros(r.us), class: "number" },
   { name: "± %", value: (r) => spread(r.time), cell: (r) => (is_number(r.us) ? digits(100 * spread(r.time), 2) : kNone), class: "number" },
-  { name: "TFLOP/s", value: (r) => (is_number(r.us) ? r.tflops : NaN), cell: (r) => (is_number(r.us) && r.tflops > 0 ? digits(r.tflops, 3) : kNone), class: "number" },
+  { name: "rate", value: (r) => (is_number(r.us) ? r.tflops : NaN), cell: (r) => (is_number(r.us) && r.tflops > 0 ? flop_rate(r.tflops) : kNone), class: "number" },
   { name: "GB/s", value: (r) => (is_number(r.us) ? r.gbs : NaN), cell: (r) => (is_number(r.us) ? digits(r.gbs) : kNone), class: "number" },
-  { name: "% of light", value: (r) => (is_number(r.us) ? r.sol : NaN), cell: (r) => (is_number(r.us) && is_number(r.sol) ? digits(100 * r.sol, 3) : kNone), class: "number" },
+  { name: "% of light", value: (r) => (is_number(r.us) ? r.sol : NaN), cell: (r) => (is_number(r.us) && is_number(r.sol) ? digits(100 * r.sol, 3) + (ceilings_disturbed(r.run) ? "*" : "") : kNone), class: "number" },
   { name: "max |z|", value: (r) => r.z, cell: (r) => (r.check && r.check.method === "bitwise" ? "exact" : digits(r.z, 3)), class: "number" },
   { name: "rows", value: (r) => (r.check ? r.check.rows : NaN), cell: (r) => rows_text(r.check), class: "number" },
 ];
