@@ -1,4 +1,4 @@
-// Ids and inline YAML of a case, and when two cases are one: loops over the table of keys.
+// Ids, inline YAML and normal form of a case: loops over the table of keys.
 #include <fmt/format.h>
 
 #include "harness/cases/case.h"
@@ -21,7 +21,7 @@ std::string case_yaml(const CaseParams& p) {
     if (!key.applies(p)) continue;
     const std::string text = key.text(p);
     if (!key.written && text == key.text(defaults)) continue;
-    const char* quote = text.find(',') != std::string::npos ? "\"" : "";  // a flow mapping would end there
+    const char* quote = text.find(',') != std::string::npos ? "\"" : "";  // a bare comma would end the value
     y += fmt::format("{}{}: {}{}{}", y.empty() ? "{" : ", ", key.name, quote, text, quote);
   }
   return y + "}";
