@@ -23,6 +23,7 @@ struct CaseCost {
   std::string formula;      ///< the formulas of flop and bytes: "FLOP; BYTES"
 };
 
+/// The cost of a launch of the case, or of all launches of its path.
 CaseCost cost_of(const CaseParams& params);
 
 /// FLOP of a launch that computes whole tiles: every tile counts in which some row sees some key. Returns 0

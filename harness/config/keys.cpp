@@ -53,7 +53,7 @@ bool turns_off_diagonal(P p) {
          });
 }
 
-/// Where keys and values lie.
+/// The layout of K and V in memory.
 Rows memory_keys() {
   return {
       word_key("kv",
@@ -199,7 +199,7 @@ Rows shape_keys() {
   };
 }
 
-/// Which keys a query sees, and what becomes of their scores.
+/// Masks, and changes of scores.
 Rows score_keys() {
   return {
       word_key<bool>("mask", "`causal` is bottom-right aligned: query i of n sees keys up to i + len_k - n",
@@ -265,7 +265,7 @@ Rows score_keys() {
   };
 }
 
-/// New rows of the cache.
+/// Appends of new rows to the cache.
 Rows append_keys() {
   return {
       word_key<bool>(
@@ -318,7 +318,7 @@ Rows append_keys() {
   };
 }
 
-/// What else a call of attention asks for, and the launches that make it up.
+/// Other options of an attention call, and paths of several launches.
 Rows call_keys() {
   return {
       softmax_scale_key().when(is_attention).labelled([](P p) {

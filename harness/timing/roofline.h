@@ -27,6 +27,8 @@ inline constexpr double kRooflineMarginCpu = 1.5;
 /// Resolution of CUDA events, about half a microsecond (CUDA runtime API, cudaEventElapsedTime).
 inline constexpr double kTimerResolutionUs = 0.5;
 
+/// The rates of a case whose launches took `median_us`, and their limits. Only formula, flop and bytes are
+/// set if `median_us` is not positive.
 Roofline roofline(const CaseCost& cost, const CaseParams& params, double median_us, CacheMode cache,
                   const Ceilings& ceilings, const DeviceInfo& device);
 
