@@ -46,7 +46,7 @@ struct WorstElement {
 struct InvariantResult {
   enum class Outcome {
     kHeld,     ///< equal in every bit, or within the tolerance if the invariant requires no more
-    kBroken,   ///< different, although equality is required
+    kBroken,   ///< neither: the requirement is not met
     kDiffers,  ///< different bits within the tolerance, and the kernel promises no more
     kSkipped,  ///< does not apply to this case or kernel
   };
