@@ -66,7 +66,7 @@ void attend(const Problem& problem, const Inputs& inputs, std::span<const RowId>
   const Plan plan = make_plan(problem, rows, threads);
   const auto num_tiles = static_cast<int64_t>(plan.tiles.size());
 
-  // An exception may not leave a parallel region: the first is kept, the tiles not begun are skipped.
+  // An exception must not leave a parallel region: the first is kept, and tiles not yet begun are skipped.
   std::atomic<bool> failed = false;
   std::exception_ptr error;
   std::mutex error_mutex;

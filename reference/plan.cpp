@@ -8,8 +8,8 @@
 namespace attnbench::reference {
 namespace {
 
-// Greedy: a tile takes the next row while it belongs to the same keys. A row that shares no key with the tile
-// starts another, because rows are computed together only to load their common keys once.
+// Greedy: a tile takes the next row as long as the row has the same sequence and KV head. A row that shares
+// no key with the tile starts a new tile, because rows are computed together only to load common keys once.
 std::vector<Tile> cut_tiles(const Problem& problem, const Plan& plan, int64_t max_rows) {
   const int ratio = problem.num_heads_q / problem.num_heads_kv;
   std::vector<Tile> tiles;
@@ -43,7 +43,7 @@ std::vector<Tile> cut_tiles(const Problem& problem, const Plan& plan, int64_t ma
   return tiles;
 }
 
-// When the last thread is done, each taking the dearest tile left as soon as it is free.
+// Time at which the last thread ends, if each free thread takes the next tile. `tiles` are in falling cost.
 double finish_time(const std::vector<Tile>& tiles, int num_threads) {
   std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
   for (int i = 0; i < num_threads; ++i) free_at.push(0.0);
@@ -80,8 +80,8 @@ Plan make_plan(const Problem& problem, std::span<const RowId> rows, int num_thre
   plan.visible.reserve(plan.rows.size());
   for (const RowId& r : plan.rows) plan.visible.push_back(visible_keys(problem, r.seq, r.pos));
 
-  // Smaller tiles load keys more often but share the work better: halved while that ends the work a tenth
-  // sooner.
+  // Smaller tiles load keys more often, but share the work better. A smaller size is taken if it ends the
+  // work a tenth earlier.
   double best = 0.0;
   for (int64_t max_rows = kMaxTileRows; max_rows >= 1; max_rows /= 2) {
     std::vector<Tile> tiles = cut_tiles(problem, plan, max_rows);

@@ -11,21 +11,21 @@ namespace {
 
 using Eigen::Index;
 
-// Keys per block. A block that some row sees in part is cut shorter, to waste less of the product on what the
-// mask then removes.
+// Keys per block. A block that some row sees only in part gets kEdgeKeys, so that less of the product is
+// wasted on masked keys.
 constexpr int64_t kBlockKeys = 256;
 constexpr int64_t kEdgeKeys = 64;
 
-// Squared weights below this are dropped from the moments, as float denormals are slow. Beside the row's
-// largest, 1, they are nothing, but where its value is 0 they are all of a channel: finish() adds the most
-// that they may have been.
+// Squared weights below this are dropped from the moments, because float denormals are slow. Beside the row's
+// largest, 1, they do not matter. But if the value of that key is 0, they are all of a channel; therefore
+// finish() adds the most that they can be.
 constexpr float kLeastWeight2 = 1e-30f;
 
-// A key whose score is further below the row's largest than this has no part in the result: a float knows
-// nothing of weights under 2^-40 of the largest. Its score, however large, says nothing of rounding.
+// A key whose score is further below the row's largest than this has no effect on a float result: its weight
+// is under 2^-40 of the largest. So the size of its score does not matter for rounding.
 constexpr double kScoreRange = 28.0;
 
-// Kept weights below this are left as they are: 1 / x would leave double's range.
+// Kept weights below this are not scaled, because 1 / x would exceed the range of double.
 constexpr double kLeastKept = 1e-290;
 
 template <typename T>
@@ -125,7 +125,7 @@ void TileComputer::set_empty(const RowId* rows) {
   for (Eigen::VectorXd* v : {&w2_, &p_max_, &score_abs_, &dot_norm_}) v->head(num_rows_).setZero();
 }
 
-// Visible ranges never move left from row to row, so the rows that see a block lie together.
+// Visible ranges never move left from row to row, so the rows that see a block are consecutive.
 void TileComputer::cut_keys(const KeyRange* visible, const KeyRange& keys) {
   blocks_.clear();
   int64_t first = 0;
@@ -170,7 +170,7 @@ void TileComputer::score(int seq, int kv_head, int64_t key_begin) {
   }
 }
 
-// Subtracts slope * distance from the scores of `keys`, which lie at scores[key].
+// Subtracts the ALiBi bias from the scores of `keys`; the score of a key is at scores[key].
 void TileComputer::add_alibi(const RowId& row, const KeyRange& keys, double* scores) const {
   const std::vector<double>& slopes = problem_.alibi_slopes;
   const size_t heads = static_cast<size_t>(problem_.num_heads_q);
@@ -182,7 +182,7 @@ void TileComputer::add_alibi(const RowId& row, const KeyRange& keys, double* sco
   }
 }
 
-// Weights of `keys`, at weights[key], become what the values are multiplied by.
+// Applies dropout to the weights of `keys`; the weight of a key is at weights[key].
 void TileComputer::drop_weights(const RowId& row, const KeyRange& keys, double* weights) const {
   const uint32_t threshold = dropout_threshold(problem_.p_dropout);
   const double scale = dropout_scale(problem_.p_dropout);
@@ -193,23 +193,22 @@ void TileComputer::drop_weights(const RowId& row, const KeyRange& keys, double* 
   }
 }
 
-// exp(-inf) = 0 and max(x, -inf) = x: no sink needs no case of its own.
+// Without a sink -inf, because exp(-inf) = 0 and max(x, -inf) = x: callers need no special case.
 double TileComputer::sink(int head) const {
   return problem_.sinks.empty() ? -std::numeric_limits<double>::infinity() : problem_.sinks[head];
 }
 
-// Textbook softmax of each row over all its keys. Leaves e = exp(score - largest score) in the strip, inv_
-// with p = e inv_ (under dropout w = e inv_), and zeros in what the blocks of the row hold beside its visible
-// keys. The sink, however large, shifts no e: so the moments keep their digits, and only inv_ and lse know of
-// it.
+// Textbook softmax of each row over all its keys. The strip then holds e = exp(score - largest score), and
+// zeros for keys of the row's blocks that it does not see. inv_ is p / e (under dropout, w / e). A sink,
+// however large, changes only inv_ and lse, not e, so that the moments keep their digits.
 void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const KeyRange& keys) {
   const double cap = problem_.softcap;
   for (int64_t r = 0; r < num_rows_; ++r) {
     double* row = strip_.data() + r * stride_ - keys.begin;
     const int64_t n = visible[r].end - visible[r].begin;
     Eigen::Map<Eigen::ArrayXd> s(row + visible[r].begin, n);
-    // tanh through exp: Eigen has no vectorised tanh of doubles. Its absolute error is a few 2^-53, which is
-    // what counts for a score.
+    // tanh is made of exp, because Eigen has no vectorised tanh of doubles. The absolute error, which matters
+    // for a score, is a few 2^-53.
     if (cap > 0.0) s = cap - 2.0 * cap / ((s * (2.0 / cap)).exp() + 1.0);
     if (!problem_.alibi_slopes.empty()) add_alibi(rows[r], visible[r], row);
     const double top = s.maxCoeff();
@@ -225,7 +224,7 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
     p2_[r] = s.square().sum() * inv_[r] * inv_[r];
     p_max_[r] = inv_[r];
     lse_[r] = largest + std::log(sum);
-    // q_ holds softmax_scale already.
+    // q_ is multiplied by softmax_scale already.
     dot_norm_[r] = q_.row(r).norm() * key_norm_.segment(visible[r].begin - keys.begin, n).maxCoeff();
     if (problem_.probs) {
       double* probs = probs_.data() + r * (keys.end - keys.begin) + visible[r].begin - keys.begin;
@@ -233,7 +232,7 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
     }
     if (problem_.p_dropout > 0) {
       drop_weights(rows[r], visible[r], row);
-      // Where the row's large weights are dropped, the others are all there is, and the moments are theirs.
+      // If the row's largest weights are dropped, the moments are made relative to the largest kept weight.
       const double kept = s.maxCoeff();
       if (kept > kLeastKept && kept < 1.0) {
         score_abs_[r] =
@@ -256,11 +255,11 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
   }
 }
 
-// The moments need about four digits, the output all of them: e^2 [v, v^2] is one float product of twice the
-// width, which costs half of what the output does, and only sums within a block are rounded to float. All
-// terms of a2 are positive, so its relative error stays near 2^-24 sqrt(block); v2 inherits that as an
-// absolute error of a2 (see finish). Values are scaled by a power of two per block so that no square leaves
-// float's range.
+// Adds the products with the values, block by block. The output needs all digits, the moments about four.
+// Therefore e^2 [v, v^2] is one float product of twice the width, which takes as long as one of the two
+// double products, and only sums within a block are rounded to float. All terms of a2 are positive, so its
+// relative error stays near 2^-24 sqrt(block); v2 gets the same error relative to a2 (see finish). A power of
+// two per block scales the values, so that no square leaves float's range.
 void TileComputer::accumulate(int seq, int kv_head, const KeyRange* visible, int64_t key_begin) {
   const Index d = problem_.value_dim();
   for (const KeyBlock& block : blocks_) {
@@ -289,7 +288,7 @@ void TileComputer::accumulate(int seq, int kv_head, const KeyRange* visible, int
   }
 }
 
-// Prefix sums over the block serve every row's visible part of it.
+// Adds sum v^2 of each row's visible part of the block, from prefix sums over the block.
 void TileComputer::add_squares(const KeyBlock& block, const KeyRange* visible, double unit2) {
   const Index d = problem_.value_dim();
   const Index n = block.end - block.begin;
@@ -304,7 +303,7 @@ void TileComputer::add_squares(const KeyBlock& block, const KeyRange* visible, d
   }
 }
 
-// Sums of e^2 |v|^2 and of its squares, from the e^2 of the block in weight2_.
+// Adds the sums of e^2 |v|^2 and of its squares; weight2_ has the e^2 of the block.
 void TileComputer::add_carried(const KeyBlock& block, double unit2) {
   const Index n = block.end - block.begin;
   value_norm2_ = v_v2_.topRows(n).rightCols(problem_.value_dim()).rowwise().sum();
@@ -315,10 +314,10 @@ void TileComputer::add_carried(const KeyBlock& block, double unit2) {
   }
 }
 
-// sum (w v - p o)^2 = a2 - 2 o sum p w v + o^2 p2, where p w v = w^2 v / scale as w is p * scale or 0. Where
-// one p is near 1 the terms cancel and v2 is good to some 1e-6 of a2 only; it enters the error model times
-// the square of a logit's rounding error, where that is nothing. Centring v would help there, but spoil a2
-// where the centre is far from what the row attends to.
+// sum (w v - p o)^2 = a2 - 2 o sum p w v + o^2 p2, where p w v = w^2 v / scale because w is p * scale or 0.
+// If one p is near 1, the terms cancel and v2 has an error of some 1e-6 of a2. The error model multiplies v2
+// by the square of a logit's rounding error, so this does not matter. Centring v would reduce that error, but
+// spoil a2 if the centre is far from the values that the row attends to.
 void TileComputer::finish() {
   const double unscale = problem_.p_dropout > 0 ? 1.0 / double{dropout_scale(problem_.p_dropout)} : 1.0;
   for (int64_t r = 0; r < num_rows_; ++r) {

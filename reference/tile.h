@@ -1,4 +1,4 @@
-// One tile of rows: scores, softmax, output and moments.
+// Computes one tile of rows: scores, softmax, output and moments.
 #pragma once
 
 #include <Eigen/Core>
@@ -13,7 +13,7 @@ namespace attnbench::reference {
 template <typename T>
 using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-/// Computes tiles one after the other and keeps its buffers between them: one per thread.
+/// Computes tiles one after the other and keeps its buffers between them. Each thread has one.
 class TileComputer {
  public:
   TileComputer(const Problem& problem, const Inputs& inputs);
@@ -57,13 +57,13 @@ class TileComputer {
   RowMajor<float> v_v2_;          ///< (block, 2 Dv): values beside their squares
   RowMajor<double> prefix_;       ///< (block + 1, Dv): running sums of the squares
   RowMajor<float> weight2_;       ///< (rows, block): e^2
-  RowMajor<float> block_moment_;  ///< (rows, 2 Dv): their product
-  // (rows, Dv): sums of e v, e^2 v^2, e^2 v, v^2; o_ and a2_ end as results, b_ as v2
+  RowMajor<float> block_moment_;  ///< (rows, 2 Dv): the product of weight2_ and v_v2_
+  // (rows, Dv): sums of e v, e^2 v^2, e^2 v and v^2. finish() turns o_ and a2_ into results and b_ into v2.
   RowMajor<double> o_, a2_, b_, vv_;
   Eigen::VectorXd inv_;          ///< p / e
   Eigen::VectorXd p2_;           ///< sum p^2
   Eigen::VectorXd variance_;     ///< sum e^2 |v|^2
-  Eigen::VectorXf value_norm2_;  ///< (block): |v|^2, in units of the block
+  Eigen::VectorXf value_norm2_;  ///< (block): |v|^2 of the block's scaled values
   Eigen::VectorXd w2_, w4_, p_max_, lse_, score_abs_, dot_norm_;
   std::vector<int64_t> keys_;
   std::vector<int64_t> q_begin_;  ///< packed row of each sequence's first query

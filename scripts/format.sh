@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Formats the C++ and CUDA files of the tree, or with --check says which are not formatted (exit 1).
+# Formats the C++ and CUDA files of the tree. --check only names files that are not formatted (exit 1).
 #
 #   ./scripts/format.sh [--check]
 #
-# The tree is formatted by clang-format 14; others differ in details, so its name is looked for first. With CI
-# set, it is installed where it is missing (Debian, Ubuntu).
+# The tree is formatted by clang-format 14, which is searched first because other versions differ in details.
+# With CI set, it is installed if it is missing (Debian, Ubuntu).
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -24,7 +24,7 @@ if [[ $version != "$wanted" ]]; then
   attnbench_say "$tool is version $version; the tree is formatted by version $wanted, and lines may differ for that alone"
 fi
 
-# Tracked files and new ones; without git, all but build folders.
+# Lists tracked and new files; without git, all files outside of build folders and results.
 list_files() {
   git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cpp' '*.cu' '*.cuh' 2>/dev/null ||
     find . \( -path './build*' -o -path ./results \) -prune -o -type f \

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""Measures how far `attnbench gate` can be trusted: gates between equal kernels, which must not fail, and
-gates of kernels that take a known share longer, which must.
+"""Measures how often `attnbench gate` is wrong. Gates between equal kernels must not fail; gates of kernels
+that are slower by a known share must fail.
 
     scripts/gate_trust.py --device cpu --gates 10
     scripts/gate_trust.py --device cuda --gates 60 --slow 5 --slow-gates 40 --rounds 10    # 60 equal ones, 40 slower by 5 %
     scripts/gate_trust.py --load 0,1,2 --gates 20 --slow 250    # beside 0, 1 and 2 busy processes: 20 equal, slower, faster each
 
-The kernels are those of attnbench_faulty (tests/faults/slow.h). One round makes a baseline of slow_0_percent,
-gates slow_0_percent against it, and each slower kernel; the gates are spread over the rounds. Results are verified in
-the first round, later ones only take times, in baseline and gate alike. With --turns there is no stored baseline: both
-kernels run in turns (gate --against-kernel). The machine should have nothing else to do.
+The kernels are those of attnbench_faulty (tests/faults/slow.h). Each round makes a baseline of
+slow_0_percent, and gates slow_0_percent and each slower kernel against it. The gates are spread over the
+rounds. Results are verified in the first round; later rounds only take times, for the baseline and the gates.
+With --turns there is no stored baseline: both kernels run in turns (gate --against-kernel). The machine
+should have nothing else to do.
 
-With --load it counts verdicts that name the wrong direction: gates of equal kernels, of a slower one and, the two
-changed round, of a faster one, beside processes that keep a core busy each, which it starts and ends itself. Every
-other round makes its baselines without them. It takes times only; results are not verified."""
+With --load the script counts verdicts that name the wrong direction. It gates equal kernels, a slower kernel,
+and a faster one (the slower one is then the baseline), while other processes keep one core busy each. The
+script starts and ends these processes. Every other round makes its baselines without them. Only times are
+taken; results are not verified."""
 import argparse
 import contextlib
 import json
@@ -84,7 +86,7 @@ def summary(tally):
     out["inconclusive_share"] = tally["exit_codes"].get("4", 0) / max(1, n)
     out["cases_called_slower_share"] = slower / max(1, cases)
     out["mean_ratio"] = math.exp(moments["log_ratio"][0] / ratios) if ratios else None
-    # How far the ratios of cases lie apart: as compared, and of the medians of microseconds.
+    # Standard deviations of the cases' log ratios: of the ratios that the gate compares, and of medians.
     for key, (total, squares) in moments.items():
         spread = math.sqrt(max(0.0, squares - total * total / ratios) / (ratios - 1)) if ratios > 1 else None
         out["sd_of_" + key] = spread
@@ -106,13 +108,13 @@ def table(files):
     return "\n".join(lines)
 
 
-KINDS = {"equal": "same", "slower": "slower", "faster": "faster"}  # of gates beside busy processes: the right verdict
+KINDS = {"equal": "same", "slower": "slower", "faster": "faster"}  # right verdict of each kind of gate
 SPIN = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for i in range(10**6): pass"
 
 
 @contextlib.contextmanager
 def busy(processes):
-    """So many processes that keep a core busy each; they end with this one, however it ends."""
+    """Runs processes that keep one core busy each. They end with this process, however it ends."""
     started = []
     try:
         for _ in range(processes):
@@ -130,7 +132,8 @@ def new_load_tally(load, kind):
 
 
 def count_directions(tally, seconds, compare_file):
-    """A gate is wrong where one case is, right where all are; a case is wrong with any verdict that is neither right nor inconclusive."""
+    """Counts a gate. A case is wrong if its verdict is neither right nor inconclusive. A gate is wrong if one case is
+    wrong, and right if all are right."""
     with open(compare_file) as f:
         verdicts = [row["verdict"] for row in json.load(f)["rows"]]
     right, open_ = verdicts.count(KINDS[tally["kind"]]), verdicts.count("inconclusive")
@@ -223,7 +226,7 @@ def kernel(percent):
 
 
 def share(n, turn, rounds):
-    """How many of n come in this round, so that n is reached in the last one."""
+    """How many of n belong to this round; over all rounds they sum to n."""
     return n * (turn + 1) // rounds - n * turn // rounds
 
 
@@ -249,7 +252,7 @@ def say(args, begin, turn, what):
 
 
 def measure_rates(args, gates, percents):
-    """How often a gate says slower, by how much slower the kernel is."""
+    """Measures how often a gate says slower, for kernels that are slower by each of `percents`."""
     tallies = {p: new_tally(p) for p in percents}
     begin, noise, text = time.monotonic(), None, ""
     if args.pairs > 0:
@@ -260,12 +263,12 @@ def measure_rates(args, gates, percents):
         unchecked = [] if turn == 0 else ["--check", "off"]
         if not args.turns:
             gates.make_baseline(0, unchecked)
-        # The kinds in turns.
+        # Gates of the different kernels take turns.
         now = {p: share(args.slow_gates if p else args.gates, turn, args.rounds) for p in percents}
         for p in [p for i in range(max(now.values())) for p in percents if i < now[p]]:
             code, seconds = gates.gate(0, p, unchecked)
             count(tallies[p], code, seconds, gates.compare_file())
-        # After each round, so that what an end cuts off leaves the rounds before it.
+        # Written after each round, so that an interrupted run keeps the rounds before.
         out = about(args, gates, turn + 1)
         out.update({"calibration": noise, "tallies": [summary(t) for t in tallies.values()]})
         text = write(args.out, out)
@@ -275,7 +278,7 @@ def measure_rates(args, gates, percents):
 
 
 def measure_directions(args, gates, percent):
-    """How often a verdict names the wrong direction, by how many other processes are busy."""
+    """Measures how often a verdict names the wrong direction, for each number of busy processes."""
     loads = [int(n) for n in args.load.split(",")]
     pairs = {"equal": (0, 0), "slower": (0, percent), "faster": (percent, 0)}
     tallies = {(load, kind): new_load_tally(load, kind) for load in loads for kind in KINDS}

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs clang-tidy, as .clang-tidy says, on the C++ files that changed; exit 1 where it objects.
+# Runs clang-tidy with .clang-tidy on C++ files that changed. The exit code is 1 if it has findings.
 #
-#   ./scripts/lint.sh [BASE]    changed since the merge base with BASE (default: origin/main; on it, the
-#                               commit before), or not committed yet
+#   ./scripts/lint.sh [BASE]    files changed since the merge base with BASE (default: origin/main; if HEAD is
+#                               that merge base, since HEAD~1), and files not committed
 #   ./scripts/lint.sh --all     every file
 #
-# Configures build/lint, where each file has options of its own (build/test compiles files in groups). With CI
-# set, clang-tidy is installed where it is missing.
+# It configures build/lint, in which each file has its own compile command (build/test compiles files in
+# groups). With CI set, clang-tidy is installed if it is missing.
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -38,7 +38,7 @@ changed_files() {
   git ls-files --others --exclude-standard -- '*.cpp'
 }
 
-# Only what is compiled has options to be read: headers are not linted by themselves.
+# Only compiled files have a compile command, so headers are not linted by themselves.
 listed=$(changed_files "${1:-}") || exit
 files=()
 while IFS= read -r file; do
@@ -48,7 +48,7 @@ if ((${#files[@]} == 0)); then
   attnbench_say "no compiled C++ file changed"
   exit 0
 fi
-# Options of g++ that clang does not know are no finding.
+# Warning options of g++ that clang does not know are no findings.
 if ! printf '%s\0' "${files[@]}" |
   xargs -0 -n 1 -P "$(nproc)" "$tool" -p build/lint --quiet --extra-arg=-Wno-unknown-warning-option 2>/dev/null; then
   attnbench_say "clang-tidy objects"

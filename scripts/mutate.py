@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
-"""Would a wrong kernel be caught? Changes a kernel's source in one place at a time, builds attnbench, and runs what a user would run.
+"""Would a wrong kernel be caught? The script changes a kernel's source in one place at a time, builds
+attnbench, and runs sweeps as a user would.
 
     scripts/mutate.py --count 100 --out mutants.json          # kernels/cpu and what it includes of kernels/common
     scripts/mutate.py --file 'kernels/mine/*' --kernel mine --count 50 --seed 2 --out mine.json    # --list: print the changes, make none
 
-A mutant is one small change of one line: a comparison, an operator or a constant by its neighbour, a term, a factor or a statement
-left out, a condition taken as true or false, arguments swapped, another variable of like name. They are drawn by the seed, spread
-evenly over the lines of all files; what the compiler refuses does not count. Each is made in a copy of the tree under build/mutate,
-built by CMake, and shown to each sweep until one objects (--cmake -DATTNBENCH_SANITIZE=address,undefined: or a sanitizer does):
+A mutant is one small change of one line: a comparison, an operator or a constant is replaced by its
+neighbour; a term, a factor or a statement is left out; a condition becomes true or false; arguments are
+swapped; or another variable with a similar name is used. The seed draws the mutants, spread evenly over the
+lines of all files. Mutants that do not compile do not count. Each mutant is made in a copy of the tree under
+build/mutate, built by CMake, and run on each sweep until one fails. With --cmake
+-DATTNBENCH_SANITIZE=address,undefined a sanitizer can fail it, too. Verdicts:
 
-    caught       a case fails, crashes or hangs: the first one is named
-    refused      none fails, but the kernel now skips cases that it passed (`attnbench gate` says: missing)
-    survived     nothing objects: the change means nothing, or the sweeps have a gap
+    caught       a case fails, crashes or hangs; the first one is named
+    refused      no case fails, but the kernel now skips cases that it passed (`attnbench gate` says: missing)
+    survived     no case fails: the change makes no difference, or the sweeps have a gap
     same code    the program is the same, byte for byte
 
-Why a survivor changes nothing that may be asked of a kernel stands in scripts/mutate_equivalent.json. The exit code is 1 where a
-survivor has no such reason, 2 where nothing can be run. Python 3 and its standard library only."""
+scripts/mutate_equivalent.json says of each known survivor why it changes nothing that a kernel must
+guarantee. The exit code is 1 if a survivor has no such reason, 2 if nothing can be run. Needs Python 3 and
+its standard library only."""
 import argparse
 import collections
 import hashlib
@@ -31,7 +35,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "mutate"
-# checks.h holds what refuses launches that contradict the contract: no sweep makes one.
+# checks.h is left out: it refuses launches that contradict the contract, and no sweep makes one.
 FILES = ["kernels/cpu/*", *(f"kernels/common/{name}.h" for name in ("addressing", "descale", "mask", "quantise", "rotary", "score"))]
 SWEEPS = ["configs/smoke.yaml", "configs/semantics.yaml"]
 SWAPS = {" < ": [" <= "], " <= ": [" < "], " > ": [" >= "], " >= ": [" > "], " == ": [" != "], " != ": [" == "], " && ": [" || "], " || ": [" && "],
@@ -47,7 +51,7 @@ STATEMENT = re.compile(r"^\s+((?:continue|break|\+\+\w+)|(?!return\b)[\w.:\[\]>(
 BOUND = re.compile(r"(?<=; )(\w+) (<|<=) ([^;<>]+)(?=; )")
 CONDITION = re.compile(r"\bif (?:constexpr )?\((?:[^()]*; )?((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))+)\)")
 DECLARED = re.compile(r"(?!.*\breturn $)[\w>&*] [*&]?$")
-# Words of a name that a mistake confuses with one another.
+# Words in names, and the words that they are easily confused with.
 WORDS = {"k": "vq", "v": "k", "q": "k", "m": "l", "l": "m", "kv": ["q"], "token": ["head", "block"], "head": ["token"], "block": ["token"],
          "begin": ["end"], "end": ["begin"], "first": ["last"], "last": ["first"], "left": ["right"], "right": ["left"], "lo": ["hi"], "hi": ["lo"],
          "cos": ["sin"], "sin": ["cos"], "row": ["token"], "batch": ["head"], "outer": ["head"], "total": ["max"]}
@@ -62,7 +66,7 @@ def fail(text):
 
 
 def neighbours(number):
-    """The next constants: one more and one less; of a float, 0.1 % more."""
+    """The next constants: one more and one less; for a float, 0.1 % more."""
     hexadecimal = number.startswith("0x")
     digits = number.rstrip("u" if hexadecimal else "uf")
     if "." in digits:
@@ -71,14 +75,14 @@ def neighbours(number):
 
 
 def siblings(name, names):
-    """Names in use that differ from this one in a word that is easily confused."""
+    """Names in use that differ from this one in one easily confused word."""
     parts = re.split(r"(_)", name)
     other = ["".join(parts[:i] + [w] + parts[i + 1:]) for i, part in enumerate(parts) for w in WORDS.get(part, [])]
     return [n for n in [*other, name + "_v", re.sub("_v$", "", name), re.sub("_$", "_v_", name), re.sub("_v_$", "_", name)] if n != name and n in names]
 
 
 def changes(code, names):
-    """(kind, begin, end, new text) of a line, whose strings and comments are blank."""
+    """All changes of a line as (kind, begin, end, new text). Strings and comments of `code` are blank."""
     for m in SWAP.finditer(code):
         yield from (("operator", *m.span(), new) for new in SWAPS[m.group()])
     for m in LEFT_OUT.finditer(code):
@@ -99,14 +103,14 @@ def changes(code, names):
 
 
 def blanked(text):
-    """The lines of a C++ file, what is no statement blank: comments, strings, directives, assertions."""
+    """The lines of a C++ file with comments, strings, directives and assertions replaced by blanks."""
     blank = lambda m: re.sub(r"[^\n]", " ", m.group())
     text = re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'", blank, text, flags=re.S)
     return re.sub(r"^\s*(?:#|using|template|static_assert|ATTNBENCH_UNROLL|\.\w+ = )[^\n]*|^const Kernel .*?^};", blank, text, flags=re.M | re.S).split("\n")
 
 
 def mutants(paths, seed):
-    """All changes, in an order drawn so that no line has a second one before all lines near it have one."""
+    """All changes in random order, but no line has a second change before all lines near it have one."""
     draw, shared, pools = random.Random(seed), set(), []
     texts = {p: (ROOT / p).read_text() for p in paths}
     for path in [*texts, *(ROOT / "kernels/contract").glob("*.h")]:
@@ -128,7 +132,7 @@ def mutants(paths, seed):
 
 
 def copy_tree():
-    """What git knows or does not ignore, into WORK/src; unchanged files keep their times, so that builds go on."""
+    """Copies files that git does not ignore to WORK/src. Unchanged files keep their times, so builds go on."""
     names = {n for n in git("ls-files", "-co", "--exclude-standard").splitlines() if (ROOT / n).is_file()} or fail("not a git checkout")
     for target in (t for t in (WORK / "src").rglob("*") if t.is_file() and str(t.relative_to(WORK / "src")) not in names):
         target.unlink()
@@ -139,13 +143,13 @@ def copy_tree():
 
 
 def build():
-    """Digest of the program, None where it does not build."""
+    """Builds the program and returns its digest, or None if it does not build."""
     done = subprocess.run(["cmake", "--build", WORK / "build", "--target", "attnbench"], capture_output=True)
     return hashlib.sha256((WORK / "build" / "attnbench").read_bytes()).hexdigest() if done.returncode == 0 else None
 
 
 def run_sweep(sweep, args):
-    """How many cases passed, and the first that is wrong."""
+    """Runs a sweep; returns how many cases passed, and the first wrong one."""
     out = WORK / "run"
     shutil.rmtree(out, ignore_errors=True)
     command = [WORK / "build" / "attnbench", "run", *shlex.split(sweep), "--device", args.device, "--no-time", "--fail-fast", "--quiet",
@@ -162,7 +166,7 @@ def run_sweep(sweep, args):
 
 
 def judge(mutant, plain, args):
-    """The mutant with its verdict; None where it does not build."""
+    """The mutant with its verdict; None if it does not build."""
     target = WORK / "src" / mutant["file"]
     original = target.read_text()
     lines = original.split("\n")
@@ -184,12 +188,12 @@ def judge(mutant, plain, args):
 
 
 def reasons():
-    """Why a change that no sweep objects to is none: file, old line, new line -> reason."""
+    """Why a surviving change makes no difference: (file, old line, new line) -> reason."""
     return {tuple(c): e["why"] for e in json.loads((ROOT / "scripts/mutate_equivalent.json").read_text()) for c in e["changes"]}
 
 
 def tables(data):
-    """Markdown: what became of the mutants of each file, the survivors by reason; and how many have none."""
+    """Two Markdown tables (verdicts by file, survivors by reason), and how many survivors have no reason."""
     columns = [*data["sweeps"], "refused", "survived", "same code"]
     known, files, survivors = reasons(), collections.defaultdict(collections.Counter), collections.Counter()
     for m in data["mutants"]:
@@ -205,7 +209,7 @@ def tables(data):
 
 
 def report(data):
-    """Prints the tables; 1 where a survivor has no reason."""
+    """Prints the tables; returns 1 if a survivor has no reason."""
     files, survivors, unexplained = tables(data)
     print(f"\n{files}\n\n{survivors}")
     return int(unexplained > 0)

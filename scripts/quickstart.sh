@@ -3,9 +3,9 @@
 #
 #   ./scripts/quickstart.sh [options of `attnbench run`]
 #
-# Installs what is missing (Debian, Ubuntu), builds the program under build/quickstart, runs
-# configs/quickstart.yaml on the best device. CUDA is compiled only where a GPU is present. Writes under build/
-# and results/runs/ only.
+# It installs what is missing (Debian, Ubuntu), builds the program under build/quickstart, and runs
+# configs/quickstart.yaml on the best device. CUDA is compiled only if a GPU is present. The script writes
+# only under build/ and results/runs/.
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the figures of the READMEs and of the pages beside them from results/, so that none of them is typed.
+"""Writes the figures of the READMEs and of the pages beside them from results/, so that no figure is typed by
+hand.
 
     ./scripts/readme_tables.py            # writes the tables, and tests/faults/sensitivity.svg
-    ./scripts/readme_tables.py --check    # writes nothing; fails where a figure differs from the results
+    ./scripts/readme_tables.py --check    # writes nothing; fails if a figure differs from the results
 
-A table stands between the lines <!-- figures: NAME --> and <!-- end --> of a .md file. TABLES says of each name which files of
-results/baselines (or tables of kernels/) it is made of, and how. Some results must hold besides (a bar, a verdict, the size of results/);
-both commands fail where one does not. Python 3 and its standard library only.
+A table stands between the lines <!-- figures: NAME --> and <!-- end --> of a .md file. For each name, TABLES
+has the files of results/baselines (or tables of kernels/) from which it is made, and the function that makes
+it. The results must also meet some demands (a bar, a verdict, the size of results/); both commands fail if
+one is not met. Needs Python 3 and its standard library only.
 """
 import argparse
 import csv
@@ -19,7 +21,7 @@ import shlex
 import subprocess
 import sys
 
-sys.dont_write_bytecode = True  # of the modules beside this file
+sys.dont_write_bytecode = True  # for the modules beside this file
 
 import gate_trust
 import mutate
@@ -29,11 +31,11 @@ import sensitivity_plot
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLOT = ROOT / "tests" / "faults" / "sensitivity.svg"
-MOST_BYTES = 4 << 20  # of results/
+MOST_BYTES = 4 << 20  # limit for results/
 
 
 class Refused(Exception):
-    """What results must say, and do not."""
+    """The results do not meet a demand."""
 
 
 def demand(holds, what):
@@ -42,7 +44,7 @@ def demand(holds, what):
 
 
 def table(head, align, rows):
-    """Markdown; `align`: l or r for each column, the last one for all that follow."""
+    """A Markdown table. `align` is l or r for each column; the last letter holds for all that follow."""
     align += align[-1] * (len(head) - len(align))
     lines = ["| " + " | ".join(head) + " |", "|" + "".join("---|" if a == "l" else "--:|" for a in align)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
@@ -120,7 +122,7 @@ MIXED_STEPS = [
 
 
 def beside_flash_attention_3(rows, ours):
-    """Each row for a kernel of ours and, below it, for the peer."""
+    """Each row for a kernel of this tree and, below it, for the peer."""
     return [(*row, name) for row in rows for name in (ours if row != MIXED else "sm90_mixed", "flash_attention_3")]
 
 
@@ -155,7 +157,7 @@ def quickstart(h100, cpu):
 # --- The program itself --------------------------------------------------------------------------------------
 
 def harness_cost(*files):
-    """Bars are those of harness/README.md."""
+    """The figures of the program itself; harness/README.md has the bars."""
     columns = []
     for data in files:
         cpu, context = data["context"]["device"] == "cpu", data["context"]
@@ -268,7 +270,7 @@ def fuzz(*files):
 
 
 def instances(text):
-    """A row for each row of an instances.def, by its own words."""
+    """A row for each row of an instances.def, in its own words."""
     rows = re.findall(r"^INSTANCE\((\w+), (.+)\)$", text, re.M)
     shapes = [dict(re.findall(r"\.(\w+) = (?:Use::)?(\w+)", shape)) for _, shape in rows]
     columns = list(dict.fromkeys(key for shape in shapes for key in shape))
@@ -339,7 +341,7 @@ BLOCK = re.compile(r"<!-- figures: (\S+) -->\n(.*?)<!-- end -->", re.S)
 
 
 def place(name):
-    """Of a file of TABLES, from the root on."""
+    """The path of a file of TABLES, from the root of the tree."""
     return name if name.startswith("kernels/") else f"results/baselines/{name}"
 
 
@@ -368,7 +370,7 @@ def cells(line):
 
 
 def differences(path, first_line, name, now, then):
-    """Lines that say where text `now`, which begins at a line of a page, is not `then`."""
+    """Lines that say where text `now`, which begins at `first_line` of a page, differs from `then`."""
     readme, files = path.relative_to(ROOT), ", ".join(map(place, TABLES[name][0]))
     matcher = difflib.SequenceMatcher(None, now.splitlines(), then.splitlines(), autojunk=False)
     for kind, a, b, c, d in matcher.get_opcodes():
@@ -389,7 +391,7 @@ def differences(path, first_line, name, now, then):
 
 
 def update(path, check, seen):
-    """Puts the tables into a page; with `check` the list of what differs instead."""
+    """Writes the tables into a page; with `check`, returns the list of differences instead."""
     text, wrong = path.read_text(), []
 
     def replace(block):

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""How far equal runs lie apart, by the midmean of a run's samples (what attnbench compares) and by their median.
+"""Spread of equal runs: of the midmeans of their samples, which attnbench compares, and of their medians.
 
     scripts/run_spread.py results/runs/*/results.json          # one file per run of the same sweep
     scripts/run_spread.py baseline.json --out spread.json      # or a baseline, which holds several runs
 
-Standard deviations of the logarithm over the runs, in percent: per case, and over all cases as root mean squares.
-Where runs tell the probes of a CPU (harness/compare/README.md), also per case: the runs in which threads waited for each other
-as briefly as in the best (near), within a factor of 1.5, and the others (far)."""
+The figures are standard deviations of the logarithm over the runs, in percent: per case, and over all cases
+as root mean squares. If the runs have the probes of a CPU (harness/compare/README.md), the runs of each case
+are split: near are runs in which threads waited for each other at most 1.5 times as long as in the best run,
+far are the others."""
 import argparse
 import json
 import math
@@ -34,13 +35,13 @@ PROBES = ["cores_us", "handover_us", "memory_us"]
 
 
 def probes_of(time):
-    """Per run: its probes; nothing where the file does not tell them."""
+    """The probes of each run; empty if the file does not have them."""
     lists = [time.get("run_" + key, [time.get(key)]) for key in PROBES]
     return list(zip(*lists)) if all(None not in x for x in lists) else []
 
 
 def by_distance(runs, probes):
-    """Medians of near and far runs, and how far those of a kind lie apart in multiples of the cores' probe."""
+    """Medians of near and of far runs, and the spread of each kind in multiples of the cores' probe."""
     best = min(p[1] for p in probes)
     out = {}
     for label, near in (("near", True), ("far", False)):

@@ -3,12 +3,13 @@
 
     scripts/sanitize_cpu.py                                # both presets, every test
     scripts/sanitize_cpu.py --preset tsan --tests Configs  # a piece: tests whose name matches
-    scripts/sanitize_cpu.py --no-run --out results/baselines/cpu/sanitizers.json      # what all pieces found
+    scripts/sanitize_cpu.py --no-run --out results/baselines/cpu/sanitizers.json      # results of all pieces
 
-Each run leaves its log in build/<preset>/sanitize; of a test that ran in several, the last one counts. Before, each
-sanitizer is shown a program that it must object to, and tsan one with barriers that it must not. Exit code 1: a test
-failed, did not run, or a sanitizer saw something or was blind; 2: cannot run here. Needs CMake 3.24 or newer, GCC and, for
-tsan, clang with libomp. Python 3 and its standard library only."""
+Each run writes a log to build/<preset>/sanitize. If a test is in several logs, the last one counts. Each
+sanitizer is also run on programs with a planted mistake, which it must report, and tsan on one with barriers,
+which it must not report. Exit code 1: a test failed or did not run, or a sanitizer reported something or
+missed a planted mistake; 2: the script cannot run here. Needs CMake 3.24 or newer, GCC and, for tsan, clang
+with libomp; Python 3 and its standard library only."""
 import argparse
 import json
 import os
@@ -22,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PRESETS = ["asan", "tsan"]
 TEST = re.compile(r"^ *\d+/\d+ Test +#\d+: (.*?) \.*(?:   |\*\*\*)(Passed|Skipped|Failed|Timeout|Not Run|Exception: \w+|\w[\w ]*?) +([\d.]+) sec", re.M)
 REPORT = re.compile(r"^.*(?:ERROR: (?:Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: ).*$", re.M)
-# What each must object to, or must not.
+# Programs that each sanitizer must report (True) or must not report (False).
 PLANTED = {
     "asan": {"reads past an allocation": ("int* p = new int[n]; p[0] = 1; volatile int x = p[n]; delete[] p; return x & 0;", True),
              "loses an allocation": ("int* volatile p = new int[n]; p = nullptr; return 0;", True),
@@ -53,7 +54,7 @@ def preset_fields(preset):
 
 
 def plant(preset, scratch):
-    """What the sanitizers of the preset say of programs whose answer is known."""
+    """Runs the preset's sanitizers on the programs of PLANTED."""
     compiler, sanitize, environment = preset_fields(preset)
     scratch.mkdir(parents=True, exist_ok=True)
     seen = []
@@ -90,7 +91,7 @@ def name_of(shown):
 
 
 def reason_of(preset, name):
-    """Why a test skips, in its own words."""
+    """The reason that a skipped test prints."""
     said = output_of(["ctest", "--preset", preset, "-V", "-R", f"^{re.escape(name)}"]).stdout
     lines = re.findall(r"^\d+: (.*)$", said, re.M)
     at = next((i for i, line in enumerate(lines) if line.rstrip().endswith(": Skipped")), None)

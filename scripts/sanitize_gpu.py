@@ -5,9 +5,10 @@
     scripts/sanitize_gpu.py --tool racecheck --kernel sm90_decode --filter paged
     scripts/sanitize_gpu.py --jobs 8 --out results/baselines/<gpu>/sanitizer.json
 
-Each tool is first shown a kernel that it must object to (tests/faults/unclean_cuda.cu); one that does not is an error
-itself. Exit code 1: a tool found something, or a case was not right; 2: cannot run here. Needs compute-sanitizer (of
-the CUDA Toolkit) and attnbench_faulty, built with CUDA. Python 3 and its standard library only."""
+Each tool is first run on a kernel with a planted mistake (tests/faults/unclean_cuda.cu); a tool that does not
+report it is an error itself. Exit code 1: a tool reported something, or a case was not right; 2: the script
+cannot run here. Needs compute-sanitizer (of the CUDA Toolkit) and attnbench_faulty, built with CUDA; Python 3
+and its standard library only."""
 import argparse
 import collections
 import concurrent.futures
@@ -22,13 +23,13 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Each tool and the kernel of attnbench_faulty that it must object to.
+# Each tool and the kernel of attnbench_faulty that it must report.
 PLANTED = {"memcheck": "reads_past_the_end", "racecheck": "races", "initcheck": "reads_unset",
            "synccheck": "diverging_barrier"}
 PLANTED_CASE = "{batch: q5s9, heads: 2/1, head_dim: 16}"
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+) (?:errors?|hazards?)\b(.*)$", re.M)
 SITES_KEPT = 12
-# Reports that are the tool's, each with the reason why.
+# Reports that are mistakes of a tool, each with the reason.
 KNOWN = json.loads((ROOT / "scripts" / "sanitize_gpu_known.json").read_text())
 
 
@@ -56,7 +57,7 @@ def gpu_kernels(program):
 
 
 def reports_of(text):
-    """What the tool says: (kind, places) each, the places as kernel_folder/file:line."""
+    """The tool's reports as (kind, places), with places as kernel_folder/file:line."""
     reports = []
     for line in text.splitlines():
         line = re.sub(r"^=+ ?", "", line).strip()
@@ -70,7 +71,7 @@ def reports_of(text):
 
 
 def judged(tool, kernel, reports):
-    """Findings, most frequent first, and how many of the reports are explained in KNOWN."""
+    """How many of the reports KNOWN explains, and the findings, most frequent first."""
     known, counts = 0, collections.Counter()
     for kind, places in reports:
         files = {p.rsplit(":", 1)[0].rsplit("/", 1)[-1] for p in places}
@@ -82,7 +83,7 @@ def judged(tool, kernel, reports):
 
 
 def sanitized(args, tool, kernel, cases, out):
-    """One run of the program under one tool; `cases`: its arguments that say what to run."""
+    """Runs the program under one tool. `cases` are the arguments that select what to run."""
     command = [args.sanitizer, "--tool", tool, "--print-limit", "200", args.program, "run", *cases, "--device", "cuda",
                "--kernel", kernel, "--in-process", "--no-time", "--quiet", "--out", str(out)]
     # The reference's threads share the cores with those of the other runs.
@@ -166,7 +167,7 @@ def main():
         fail(f"{args.program} has no kernel for a GPU: build it with CUDA (-DATTNBENCH_CUDA=ON)")
     cases = [args.config] + (["--filter", args.filter] if args.filter else [])
     work = [(tool, PLANTED[tool], ["--case", PLANTED_CASE]) for tool in tools]
-    # The longest ones first.
+    # The longest runs start first.
     work += [(tool, kernel, cases) for kernel in kernels for tool in sorted(tools, key=lambda t: t != "racecheck")]
     entries, context = {}, None
     with tempfile.TemporaryDirectory(prefix="sanitize_gpu.") as scratch:

@@ -1,5 +1,5 @@
-"""Tables and plot of the smallest faults that are caught, from what `attnbench selftest --sensitivity` wrote: for
-readme_tables.py."""
+"""Tables and plot of the smallest faults that are caught, from files that `attnbench selftest --sensitivity`
+wrote. A part of readme_tables.py."""
 import math
 
 PANELS = [
@@ -24,7 +24,7 @@ def number(key, row):
 
 
 def columns(rows):
-    """(dtype, p_type), P in fp32 last."""
+    """All (dtype, p_type) of the rows; P in fp32 comes last."""
     found = dict.fromkeys((r["dtype"], r["p_type"]) for r in rows)
     return sorted(found, key=lambda c: c[1] == "fp32")
 
@@ -54,7 +54,7 @@ def mark(shape, x, y, colour):
 
 
 def ticks(lo, hi):
-    """Powers of ten, or of two where there are few."""
+    """Powers of ten from lo to hi; lo and hi if there are fewer than two."""
     tens = [10.0**e for e in range(math.ceil(math.log10(lo) - 1e-9), math.floor(math.log10(hi) + 1e-9) + 1)]
     return tens if len(tens) >= 2 else [lo, hi]
 

@@ -1,17 +1,17 @@
 # shellcheck shell=bash
-# Sourced by quickstart.sh and test.sh: finds the compiler, CMake and the libraries that attnbench is built
-# from, and on Debian and Ubuntu installs what is missing.
+# Functions for the other scripts, which source this file. They find the compiler, CMake and the libraries
+# that attnbench is built from. On Debian and Ubuntu they install what is missing.
 #
-#   attnbench_setup program|tests        tests need GoogleTest as well
+#   attnbench_setup program|tests        finds or installs everything; `tests` includes GoogleTest
 #   attnbench_install PACKAGE...         apt-get install, as root or through sudo
-#   attnbench_install_test_tools         with CI set: what some tests need, and skip without
-#   attnbench_clang_tool NAME VERSION    prints the path of clang-format and such; with CI set, installs it
-#   attnbench_configure DIR OPTION...    cmake -S <repository> -B DIR, with Ninja and ccache where they are found
+#   attnbench_install_test_tools         with CI set: installs tools without which some tests skip
+#   attnbench_clang_tool NAME VERSION    prints the path of a tool such as clang-format; with CI set, installs it
+#   attnbench_configure DIR OPTION...    cmake -S <repository> -B DIR, with Ninja and ccache if found
 #   attnbench_configure_grouped DIR ...  the same; files of a folder are compiled in groups
 #
-# Chart.js, for `attnbench report`, is installed where that needs no password; all else works without it.
+# Chart.js, for `attnbench report`, is installed if that needs no password; all else works without it.
 #
-# All return only where everything is in place; else they say what to do and exit 2.
+# A function returns only if everything is in place. Otherwise it says what to do, and exits with 2.
 
 attnbench_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export attnbench_root
@@ -25,7 +25,7 @@ attnbench_say() { printf 'attnbench: %s\n' "$*" >&2; }
 attnbench_clang_tool() {
   local name=$1 version=$2
   if command -v "$name-$version"; then return; fi
-  # Another version than the one that the tree is held to is better than none, but not in CI.
+  # Outside of CI, another version than the tree's is better than none.
   if [[ -z ${CI:-} ]] || "$name" --version 2>/dev/null | grep -q "version $version\."; then
     if command -v "$name"; then return; fi
   fi
@@ -39,7 +39,7 @@ attnbench_clang_tool() {
   command -v "$name-$version" || command -v "$name"
 }
 
-# Prints the Debian packages of what is missing, one a line.
+# Prints the Debian packages of what is missing, one per line.
 attnbench_missing() {
   local compiler=${CXX:-c++}
   command -v "$compiler" >/dev/null 2>&1 || compiler=g++
@@ -47,7 +47,7 @@ attnbench_missing() {
   command -v cmake >/dev/null 2>&1 || echo cmake
   if ! command -v ninja >/dev/null 2>&1 && ! command -v make >/dev/null 2>&1; then echo ninja-build; fi
 
-  # header (or headers, any of which will do) and its package
+  # a header (or several, of which one is enough) and its package
   local table=(
     "CLI/CLI.hpp libcli11-dev"
     "yaml-cpp/yaml.h libyaml-cpp-dev"
@@ -115,7 +115,7 @@ attnbench_install() {
   done
 }
 
-# What is good to have: a failure costs a line, not the build.
+# Installs Chart.js, which is optional: a failure prints a line and does not stop the build.
 attnbench_install_optional() {
   local place
   for place in /usr/share/javascript/chart.js /usr/share/nodejs/chart.js/dist /usr/lib/node_modules/chart.js/dist; do
@@ -127,11 +127,11 @@ attnbench_install_optional() {
   attnbench_say "no Chart.js (apt: libjs-chart.js): building without the HTML of attnbench report"
 }
 
-# Chromium for the tests of the HTML report, Slurm for those of scripts/slurm. Not on a person's machine, where the
-# packages would start daemons. A failure costs a line.
+# With CI set, installs Chromium for the tests of the HTML report, and Slurm for those of scripts/slurm. On
+# other machines it installs neither, because the packages start daemons. A failure only prints a line.
 attnbench_install_test_tools() {
   local sets=() packages name
-  # With several names, command -v is content with one.
+  # With several names, command -v succeeds if it finds one.
   command -v chromium chromium-browser google-chrome >/dev/null || sets+=(chromium)
   for name in slurmctld slurmd sbatch squeue munged; do
     if ! PATH=$PATH:/usr/sbin:/sbin command -v "$name" >/dev/null; then
@@ -196,8 +196,8 @@ attnbench_configure() {
 
 attnbench_has_gpu() { [[ $(nvidia-smi -L 2>/dev/null) == *GPU* || -e /dev/nvidia0 ]]; }
 
-# Headers and templates are then compiled once for a group: a build from nothing takes a third of the time, one
-# after a change in a file more.
+# Headers and templates are compiled once per group. A build from scratch takes a third of the time; a build
+# after a change in one file takes longer.
 attnbench_configure_grouped() {
   attnbench_configure "$@" -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=18
 }

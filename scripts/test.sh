@@ -3,9 +3,9 @@
 #
 #   ./scripts/test.sh [options of ctest]       e.g. ./scripts/test.sh -R cli -V
 #
-# Installs what is missing (Debian, Ubuntu) and builds under build/test; CUDA is compiled wherever nvcc is
-# found, and its tests skip where no GPU works (-V prints why). With CI set, warnings are errors, and
-# Chromium and Slurm are installed for the tests that need them, where apt-get works without a password.
+# It installs what is missing (Debian, Ubuntu) and builds under build/test. CUDA is compiled if nvcc is found;
+# tests that need a GPU skip if none works (-V prints why). With CI set, warnings are errors, and Chromium and
+# Slurm are installed for the tests that need them, if apt-get works without a password.
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -22,7 +22,7 @@ attnbench_install_test_tools
 build=$attnbench_root/build/test
 werror=OFF
 if [[ -n ${CI:-} ]]; then werror=ON; fi
-# Kernels for the GPU of this machine; where there is none they only have to compile, to PTX.
+# Kernels are compiled for the GPU of this machine; without a GPU, only to PTX.
 architectures="80-virtual;90-virtual"
 if attnbench_has_gpu; then architectures=native; fi
 attnbench_configure_grouped "$build" -DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TESTS=ON -DATTNBENCH_CUDA=AUTO \
@@ -30,7 +30,7 @@ attnbench_configure_grouped "$build" -DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TEST
 cmake --build "$build" --parallel "$(nproc)"
 attnbench_say "built in $((SECONDS - begin)) s"
 
-# Threads that wait sleep rather than spin: tests run side by side.
+# Waiting threads sleep and do not spin, because tests run in parallel.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive}
 cd "$build"
 exec ctest --output-on-failure --parallel "$(nproc)" "$@"

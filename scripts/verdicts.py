@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Writes the verdicts of a results file as a small CSV: what `results/baselines/` keeps of sweeps without times.
+"""Writes the verdicts of a results file as a small CSV, the form in which results/baselines/ keeps sweeps
+without times.
 
     attnbench run configs/smoke.yaml --device cuda --out results/runs/smoke
     ./scripts/verdicts.py results/runs/smoke/results.json --out results/baselines/<gpu>/smoke.csv
 
-One line for each case and kernel that ran: id, kernel, status, and the figures of the check (harness/verify/README.md).
-Lines that begin with # say how the file was made. Skipped cases are counted there. Python 3 and its standard library only.
+One line for each case and kernel that ran: id, kernel, status, and the figures of the check
+(harness/verify/README.md). Lines that begin with # say how the file was made, and how many cases were
+skipped. Needs Python 3 and its standard library only.
 """
 import argparse
 import collections
@@ -20,7 +22,7 @@ FIGURES = ["max_z", "max_row_z2", "bias_se", "lse_max_z", "rows", "rows_total"]
 
 
 def shown(value):
-    """Four digits tell all that a reader asks of a z."""
+    """A figure with four digits, which are enough for a z."""
     return f"{value:.4g}" if isinstance(value, float) else value
 
 

@@ -6,11 +6,11 @@
 namespace attnbench {
 namespace {
 
-/// Rows drawn for values that their needs do not lead to, and for a legal row to begin with.
+/// Random rows tried for values that their needs do not lead to, and to find a first legal row.
 constexpr int kDrawnRows = 100;
-/// At most so many rows are tried one by one.
+/// A table with at most this many rows is searched row by row.
 constexpr std::size_t kFewRows = 4096;
-/// Keeps these draws apart from all others: those of values, lengths and tables.
+/// Keeps these draws independent of the draws of values, lengths and tables.
 constexpr uint32_t kStream = 0x726f7773;  // "rows"
 
 AxisRow with(AxisRow row, const std::vector<AxisValue>& values) {
@@ -56,7 +56,7 @@ bool RowFinder::works(const AxisRow& row, const ValueTuple& values) const {
   return holds(row, values) && table_.legal(row) && all_live(row, values);
 }
 
-/// Each axis at its plainest point or, as often, at any.
+/// A random row: each axis keeps its point of plain_ with probability 1/2, else any point is drawn.
 AxisRow RowFinder::drawn() {
   AxisRow row = plain_;
   for (std::size_t a = 0; a < row.size(); ++a) {
@@ -65,7 +65,7 @@ AxisRow RowFinder::drawn() {
   return row;
 }
 
-/// The row of first points, or one near it that is legal.
+/// Sets plain_ to the row of first points if it is legal, else to a legal row near it.
 void RowFinder::find_plain() {
   const AxisRow first(table_.points.size(), 0);
   plain_ = first;
@@ -83,7 +83,7 @@ void RowFinder::find_plain() {
   }
 }
 
-/// What one of the values reached so far needs, and that value as well.
+/// What a value that was reached needs, and the value itself.
 RowFinder::Needs RowFinder::chain(const AxisValue& v) const {
   Needs needs = *needs_of(v);
   needs.push_back(v);
@@ -96,8 +96,9 @@ bool RowFinder::reach(const AxisValue& v, const Needs& needs) {
   return true;
 }
 
-/// From the plainest row: a value that works there needs nothing; another needs what one of the former
-/// needs, and that one itself, and so on until no further value is reached; the rest need two of them.
+/// Finds the needs of each value, starting from the plainest row. A value that works there needs nothing.
+/// Another value needs one that was reached before, with its needs, and so on until no further value is
+/// reached. For the values that remain, two reached values are tried together.
 void RowFinder::find_needs() {
   for_each_value([&](const AxisValue& v) { reach(v, {}); });
   for (bool more = true; more;) {
@@ -123,8 +124,8 @@ void RowFinder::find_needs() {
   });
 }
 
-/// What all the values need; then what some of them need, in whose rows the others may make no difference.
-/// Needs that do not agree are tried in other orders: the last one wins.
+/// Tries rows with the needs of all values, then of some, in which the other values may make no difference.
+/// Needs may contradict each other, and the last one wins; therefore several orders are tried.
 bool RowFinder::attempt_needs(const ValueTuple& values, const Attempt& attempt) const {
   for (std::size_t some = std::size_t{1} << values.size(); some-- > 0;) {
     for (std::size_t begin = 0; begin < std::max<std::size_t>(values.size(), 1); ++begin) {
@@ -139,7 +140,7 @@ bool RowFinder::attempt_needs(const ValueTuple& values, const Attempt& attempt) 
   return false;
 }
 
-/// And what one value of another axis needs, and that value as well.
+/// The same with one value of another axis and its needs in addition.
 bool RowFinder::attempt_third_values(const ValueTuple& values, const Attempt& attempt) const {
   bool done = false;
   for_each_value([&](const AxisValue& third) {

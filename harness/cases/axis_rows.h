@@ -20,22 +20,22 @@ struct AxisValue {
   bool operator==(const AxisValue&) const = default;
 };
 
-/// Values of different axes, in the order of these.
+/// Values of different axes, in the order of the axes.
 using ValueTuple = std::vector<AxisValue>;
 
 struct AxisTable {
-  std::vector<std::size_t> points;  ///< of each axis; its first is the plainest
+  std::vector<std::size_t> points;  ///< number of points of each axis; point 0 is the plainest
   /// Whether the row may be used.
   std::function<bool(const AxisRow&)> legal;
-  /// Whether the axis makes a difference in a legal row: a block size does not where nothing is paged.
+  /// Whether the axis makes a difference in a legal row. A block size makes none if nothing is paged.
   std::function<bool(const AxisRow&, std::size_t axis)> live;
 };
 
-/// Whole numbers by Philox: the same on every machine.
+/// Random whole numbers by Philox, the same on every machine.
 class Draws {
  public:
   explicit Draws(uint64_t seed) : seed_(seed) {}
-  /// From 0 to n - 1; n at most 2^32.
+  /// A number from 0 to n - 1; n is 2^32 at most.
   std::size_t below(std::size_t n);
   template <class T>
   void shuffle(std::vector<T>& v) {
@@ -47,9 +47,9 @@ class Draws {
   uint32_t next_ = 0;
 };
 
-/// Finds rows that hold given values. Rows are built from the plainest legal one by what a value needs of
-/// other axes to be legal and to make a difference; where that does not lead to a row, all rows are tried if
-/// there are few of them, else drawn ones.
+/// Finds rows that hold given values. The search starts at the plainest legal row and sets what each value
+/// needs on other axes to be legal and to make a difference. If that finds no row, all rows are tried if they
+/// are few, else random ones.
 class RowFinder {
  public:
   /// Keeps a reference to both.
@@ -57,21 +57,21 @@ class RowFinder {
 
   struct Found {
     bool legal = false;          ///< some legal row holds the values
-    std::optional<AxisRow> row;  ///< one in which each of them makes a difference
+    std::optional<AxisRow> row;  ///< a row in which each of the values makes a difference
   };
-  /// With `legal_is_enough`, any legal row that holds them.
+  /// Searches a row that holds the values. With `legal_is_enough`, any legal row with them is taken.
   Found holding(const ValueTuple& values, bool legal_is_enough = false);
 
   /// Whether the row is legal, holds the values, and each of them makes a difference in it.
   bool works(const AxisRow& row, const ValueTuple& values) const;
 
-  /// Whether all rows can be tried, so that what was not found does not exist.
+  /// Whether all rows can be tried. Then values that were not found together are in no row.
   bool is_exact() const { return exact_; }
-  /// All legal rows where is_exact(), the last axis fastest.
+  /// All legal rows, the last axis fastest. Empty unless is_exact().
   const std::vector<AxisRow>& legal_rows();
 
  private:
-  /// What one value asks of other axes.
+  /// Values of other axes that one value needs.
   using Needs = std::vector<AxisValue>;
   using Attempt = std::function<bool(const AxisRow&)>;  // true: the search is over
 
@@ -97,10 +97,10 @@ class RowFinder {
   Draws& draws_;
   std::vector<std::size_t> first_;  ///< index of an axis's first value among all values
   std::vector<std::optional<Needs>> needs_;
-  AxisRow plain_;  ///< legal where any row near that of first points is
+  AxisRow plain_;  ///< a legal row with few axes off point 0, if one was found
   bool exact_ = false;
   std::optional<std::vector<AxisRow>> legal_rows_;
-  std::vector<std::vector<bool>> live_in_;  ///< which axes make a difference in each; empty: not asked yet
+  std::vector<std::vector<bool>> live_in_;  ///< axes that matter in each legal row; empty: not computed
 };
 
 }  // namespace attnbench

@@ -1,5 +1,5 @@
-// One case: a single problem, with a readable id built from what it is, never from where it stood in a file,
-// so that a baseline survives a reordered file.
+// One case: a single problem with a readable id. The id depends on the problem only, never on the place in a
+// file, so that a baseline survives a reordered file.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,15 @@ struct Case {
   std::string batch = "", file = "";
 };
 
-/// What the covers of a file hold.
+/// What the covers and samples of a file hold.
 struct CoverCounts {
   int64_t pairs = 0, triples = 0;  ///< values that meet in some case
-  /// In words: values that no legal case holds together, and values of which one makes no difference in every
-  /// case that does. A triple that holds such a pair is not among them.
+  /// Pairs and triples of values that never meet, in words. impossible: no legal case holds the values
+  /// together. indifferent: in every case that holds them, one makes no difference. A triple that holds such
+  /// a pair is not listed.
   std::vector<std::string> impossible, indifferent;
-  bool exact = true;  ///< all combinations were tried for these two; else some, by need and by chance
-  std::vector<std::string> short_samples;  ///< samples that have fewer cases than asked for, in words
+  bool exact = true;  ///< both lists: all combinations were tried; false: only some of them
+  std::vector<std::string> short_samples;  ///< samples that have fewer cases than the file requests, in words
 
   void add(const CoverCounts& other);
 };
@@ -42,20 +43,21 @@ struct Expansion {
   std::vector<std::string> notes;  ///< keys of a sweep that change none of its cases, with their places
 };
 
-/// More cases than this in one file are refused.
+/// Most cases of one file.
 inline constexpr int64_t kMaxCases = 1'000'000;
-/// And more pairs or triples of values than this in one cover.
+/// Most pairs or triples of values in one cover.
 inline constexpr int64_t kMaxTuples = 1'000'000;
-/// And more sequences than this in all its cases together: they are held in memory, 8 bytes each.
+/// Most sequences in all cases of one file: each takes 8 bytes of memory.
 inline constexpr std::size_t kMaxSequences = 100'000'000;
 
-/// Multiplies the axes of every sweep out. Throws ConfigError, with the place in the file, where keys
-/// contradict each other: more queries than keys under a causal mask without allow_short_kv, kv_append on
-/// packed KV, a case past the address space, more than kMaxCases. A cover or a sample leaves such cases out.
+/// Multiplies the axes of every sweep out. Errors: ConfigError with the place in the file, if a limit above
+/// is exceeded or if the keys of a case contradict each other. Examples of the latter: more queries than keys
+/// under a causal mask without allow_short_kv, kv_append on packed KV, a case past the address space. A cover
+/// or a sample leaves such cases out.
 Expansion expand(const SweepFile& file);
 
-/// Sets keys that do not apply to their defaults, and gives values that mean the same one spelling: equal
-/// problems become equal.
+/// Sets keys that do not apply to their defaults, and gives values that mean the same one spelling. Two
+/// parameter sets of the same problem become equal.
 CaseParams normalised(CaseParams params);
 
 std::string case_id(const CaseParams& params);

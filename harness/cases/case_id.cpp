@@ -1,4 +1,4 @@
-// Ids and inline YAML of a case, and when two cases are one: loops over the table of keys.
+// Ids, inline YAML and normal form of a case: loops over the table of keys.
 #include <fmt/format.h>
 
 #include "harness/cases/case.h"
@@ -22,8 +22,8 @@ std::string case_yaml(const CaseParams& p, const std::string& batch) {
     const bool drawn = !batch.empty() && key.name == "batch";
     const std::string text = drawn ? batch : key.text(p);
     if (!key.written && text == key.text(defaults)) continue;
-    const char* quote =
-        !drawn && text.find(',') != std::string::npos ? "\"" : "";  // a flow mapping would end there
+    // A bare comma would end the value.
+    const char* quote = !drawn && text.find(',') != std::string::npos ? "\"" : "";
     y += fmt::format("{}{}: {}{}{}", y.empty() ? "{" : ", ", key.name, quote, text, quote);
   }
   return y + "}";

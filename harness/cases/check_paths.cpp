@@ -1,4 +1,4 @@
-// What the keys of shared prefixes and of paths ask of each other and of the batch.
+// Checks of the keys for shared prefixes and for paths, against each other and against the batch.
 #include <fmt/format.h>
 
 #include "harness/cases/paths.h"
@@ -28,7 +28,7 @@ void check_shared_prefix(const CaseParams& p, const FailAt& fail) {
   }
 }
 
-/// A part of the keys does not show how far it lies from the diagonal.
+/// Refuses windows and ALiBi: a launch on a part of the keys cannot know its distance from the diagonal.
 void check_no_distances(const CaseParams& p, const FailAt& fail) {
   if (p.window_left >= 0 || p.window_right >= 0) {
     fail("window",

@@ -12,7 +12,7 @@
 namespace attnbench {
 namespace {
 
-/// Numbers that lie in some of the ranges [first, second).
+/// How many numbers lie in at least one of the ranges [first, second).
 int64_t union_size(std::vector<std::pair<int64_t, int64_t>> ranges) {
   std::sort(ranges.begin(), ranges.end());
   int64_t count = 0;
@@ -24,12 +24,13 @@ int64_t union_size(std::vector<std::pair<int64_t, int64_t>> ranges) {
   return count;
 }
 
-/// Tensors in e4m3, which have a descale per (sequence, KV head).
+/// Number of tensors in e4m3: each has a descale per (sequence, KV head).
 int descales_per_sequence(const CaseParams& p) {
   return (p.type_of_q() == DType::kE4m3) + 2 * (p.kv_dtype == KvDType::kE4m3);
 }
 
-/// Scales that kv_append is given: one per KV head in e4m3, and per channel of it in int8.
+/// Bytes of the fp32 scales that kv_append is given: one per KV head (e4m3), or per KV head and channel
+/// (int8).
 double given_scale_bytes(const CaseParams& p) {
   double bytes = 0;
   for (const bool is_v : {false, true}) {
@@ -39,8 +40,8 @@ double given_scale_bytes(const CaseParams& p) {
   return bytes;
 }
 
-/// The formulas of attention, in the symbols of the contract; e are bytes of an element. int8 rows of q and
-/// K, and channels of V, have a descale of 4 bytes each.
+/// The formulas of attention, in the symbols of the contract; e_x is the bytes of an element of x. Each int8
+/// row of q and K, and each int8 channel of V, has a descale of 4 bytes.
 std::string formula_of(const CaseParams& p) {
   const bool int8 = p.type_of_k() == DType::kInt8;
   const bool plain = p.head_dim_v == 0 && !p.v_is_k_view && !int8;
@@ -60,7 +61,7 @@ std::string formula_of(const CaseParams& p) {
   return f;
 }
 
-/// Positions at which some new token or query stands: rows of the rotary tables that a launch reads.
+/// Number of positions of new tokens and queries: the rows of the rotary tables that a launch reads.
 int64_t new_positions(const CaseParams& p) {
   std::vector<std::pair<int64_t, int64_t>> ranges;
   for (const SeqLen& s : p.seqs) {
@@ -72,7 +73,7 @@ int64_t new_positions(const CaseParams& p) {
 
 int64_t blocks_of(int64_t tokens, int64_t block_size) { return (tokens + block_size - 1) / block_size; }
 
-/// Blocks of one sequence, over all ranks of its path.
+/// Blocks of one sequence of k tokens, summed over the ranks of its path.
 int64_t blocks_of_sequence(const CaseParams& p, int32_t k) {
   if (p.path != Path::kDcp) return blocks_of(k, p.block_size);
   int64_t blocks = 0;
@@ -87,10 +88,10 @@ double element_bytes(DType t) { return static_cast<double>(dtype_size(t)); }
 /// Rows, pairs and blocks of all sequences of a case.
 struct Tally {
   int64_t pairs = 0;          ///< visible (query, key) pairs of one head
-  int64_t visible = 0;        ///< KV rows that some query sees, those of a shared prefix once
-  int64_t blocks = 0;         ///< block_table entries of these
+  int64_t visible = 0;        ///< KV rows that some query sees; rows of a shared prefix count once
+  int64_t blocks = 0;         ///< block_table entries of visible rows, for each sequence
   int64_t added = 0;          ///< new tokens
-  int64_t added_visible = 0;  ///< those that some query sees
+  int64_t added_visible = 0;  ///< new tokens that some query sees
   int64_t kv_rows = 0;        ///< rows of the cache
 };
 
@@ -99,14 +100,14 @@ Tally tally_of(const CaseParams& p) {
   const Mask mask = mask_of(p);
   int64_t longest = 0;
   const int64_t shared = p.shared_tokens();
-  std::vector<std::pair<int64_t, int64_t>> shared_visible;  // of the shared prefix, by sequence
+  std::vector<std::pair<int64_t, int64_t>> shared_visible;  // visible part of the prefix, by sequence
   for (const SeqLen& s : p.seqs) {
     t.pairs += visible_pairs(mask, s.q, s.k);
     const KeyRange seen = visible_keys_union(mask, s.q, s.k);
     t.visible += seen.size();
     t.added += p.new_len(s);
     if (!seen.empty()) {
-      // A window's keys begin where it begins, not with a block.
+      // A window may begin within a block.
       t.added_visible += std::max<int64_t>(0, seen.end - std::max<int64_t>(seen.begin, s.k - p.new_len(s)));
       t.blocks += p.path == Path::kDcp ? blocks_of_sequence(p, s.k)
                                        : (seen.end - 1) / p.block_size - seen.begin / p.block_size + 1;
@@ -127,21 +128,21 @@ Tally tally_of(const CaseParams& p) {
   return t;
 }
 
-/// Bytes of a cached row of K and V, all heads; a view of K has no V of its own.
+/// Bytes of one cached row of K and V, all heads. If V is a view of K, V takes no bytes.
 double kv_row_bytes(const CaseParams& p) {
   const double k_descale = p.op == Op::kAttention && p.type_of_k() == DType::kInt8 ? 4 : 0;
   return p.num_heads_kv * (element_bytes(p.type_of_k()) * p.head_dim + k_descale +
                            (p.v_is_k_view ? 0 : element_bytes(p.type_of_v()) * p.dim_v()));
 }
 
-/// A row of both rotary tables.
+/// Bytes of one row of both rotary tables (sines and cosines).
 double rotary_row_bytes(const CaseParams& p) { return 4.0 * p.rotary_width(); }
 
 void set_merge_cost(const CaseParams& p, CaseCost& c) {
   const double d = p.head_dim;
   const double rows = static_cast<double>(c.total_q) * p.num_heads_q;
   const double e_p = element_bytes(p.type_of_partial());
-  const double filled = rows * p.states * (1 - p.empty_states);  // states that have an O to be read
+  const double filled = rows * p.states * (1 - p.empty_states);  // states whose O is read
   c.total_k = c.max_k = 0;
   c.flop = 2 * d * filled;
   c.bytes = e_p * d * filled + 4.0 * rows * p.states + (element_bytes(p.dtype) * d + 4) * rows;
@@ -149,7 +150,8 @@ void set_merge_cost(const CaseParams& p, CaseCost& c) {
   c.device_bytes = (e_p * d + 4) * rows * p.states + (element_bytes(p.dtype) * d + 4) * rows;
 }
 
-/// Each new row of K and V is read once and written once, with its scales; a slot number per token.
+/// Each new row of K and V is read once and written once, with its scales. Each token has a slot number of
+/// 8 bytes.
 void set_append_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
   const double d = p.head_dim;
   const int computed = p.computes_scales(false) + p.computes_scales(true);
@@ -189,7 +191,7 @@ void set_attention_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
   c.formula = formula_of(p);
   c.device_bytes = q_row_bytes * rows_q + kv_row * static_cast<double>(t.kv_rows + t.added) + c.written;
   c.device_bytes += merged_states(p) * (element_bytes(p.dtype) * dv + 4) * rows_q;  // partial states
-  if (p.append) {  // new rows are read and written; what a query sees of them is not read again
+  if (p.append) {  // new rows are read and written once; t.visible already has those that a query sees
     c.bytes += kv_row * static_cast<double>(2 * t.added - t.added_visible);
     c.written += kv_row * static_cast<double>(t.added);
     c.formula += " + 2*e_kv*Hkv*D*(2*Tnew-Tnewvis)";

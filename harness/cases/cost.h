@@ -1,5 +1,5 @@
-// Arithmetic and bytes that a case needs, from its true lengths; formulas are named so that a report can say
-// which one it used.
+// Arithmetic and memory traffic that a case needs, from its true lengths. The formulas are text as well, so
+// that a report can show them.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,22 @@ struct CaseCost {
   int32_t max_q = 0;
   int32_t max_k = 0;
   double pairs = 0;         ///< visible (query, key) pairs of one head
-  double flop = 0;          ///< 2 * Hq * (D + Dv) * pairs; 0 for kv_append; 2 * D per state merged
+  double flop = 0;          ///< 2 * Hq * (D + Dv) * pairs; kv_append: 0; merge_states: 2 * D per state merged
   double bytes = 0;         ///< least traffic: each visible input read once, each output written once
-  double written = 0;       ///< those of `bytes` that are written
+  double written = 0;       ///< the part of `bytes` that is written; merge_states: 0
   double device_bytes = 0;  ///< memory that the workload allocates
-  std::string formula;      ///< of flop; of bytes
+  std::string formula;      ///< the formulas of flop and bytes: "FLOP; BYTES"
 };
 
+/// The cost of a launch of the case, or of all launches of its path.
 CaseCost cost_of(const CaseParams& params);
 
-/// FLOP that a launch with such tiles does: whole tiles, wherever some row of them sees some key. 0 where
-/// that says nothing: no tile, another op than attention, a path of several launches.
+/// FLOP of a launch that computes whole tiles: every tile counts in which some row sees some key. Returns 0
+/// if the tile is unknown, the op is not attention or the path has several launches.
 double executed_flop(const CaseParams& params, const Tile& tile);
 
-/// Shape of a contiguous cache: a row per sequence and two that belong to nobody; room for the longest
-/// sequence behind its left padding and three tokens more.
+/// Shape of a contiguous cache: (rows, capacity, Hkv, D). Two rows belong to no sequence, and every row has
+/// space for the left padding, the longest sequence and three tokens more.
 constexpr int64_t contiguous_rows(std::size_t batch) { return static_cast<int64_t>(batch) + 2; }
 constexpr int64_t contiguous_capacity(int64_t longest_k, int64_t leftpad) { return longest_k + leftpad + 3; }
 

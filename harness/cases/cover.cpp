@@ -9,12 +9,12 @@
 namespace attnbench {
 namespace {
 
-/// Orders in which the axes of a row are filled; the row that meets most open tuples is taken.
+/// A row is filled in this many orders of the axes; the one that meets most open tuples is taken.
 constexpr std::size_t kOrders = 3;
-/// Rows drawn in vain before a sample is called complete.
+/// A sample ends after this many draws without a new case.
 constexpr int kVainDraws = 1000;
 
-/// The row with the axis at the first of `points` with which it works, else as it was.
+/// Sets the axis to the first of `points` with which the row works; without one, the row stays as it was.
 void set_first_working(const RowFinder& finder, const ValueTuple& values, std::size_t axis,
                        const std::vector<std::size_t>& points, AxisRow& row) {
   const std::size_t before = row[axis];
@@ -64,8 +64,8 @@ class Builder {
     return row;
   }
 
-  /// Values that make a difference only where no other axis does are in no tuple that meets. Where there is
-  /// not even such a value, any legal row.
+  /// Adds rows for values that no row has in effect: a value that makes a difference only where no other axis
+  /// does is in no tuple that meets. If there is still no row, the row of first points is added if legal.
   void take_single_values() {
     std::set<std::pair<std::size_t, std::size_t>> met;
     const auto note = [&](const AxisRow& row) {
@@ -92,8 +92,8 @@ class Builder {
     (legal ? out_.indifferent : out_.impossible).push_back(tuple);
   }
 
-  /// Pairs that no row can meet are listed as such; of triples with such a pair only those that are
-  /// impossible where the pair makes no difference.
+  /// Lists the pairs that never meet and drops the triples that hold one. A dropped triple is listed only if
+  /// it is impossible and its pairs are at worst indifferent.
   void settle_pairs() {
     TupleSet impossible(table_.points, 2, false), indifferent(table_.points, 2, false);
     impossible.for_each([&](const ValueTuple& pair) {
@@ -116,13 +116,13 @@ class Builder {
     });
   }
 
-  /// In file order, backwards, and from the middle on.
+  /// The n-th axis of an order. Order 0 is file order, 1 is backwards, 2 starts in the middle.
   std::size_t nth_axis(std::size_t order, std::size_t n) const {
     const std::size_t axes = table_.points.size();
     return order == 0 ? n : order == 1 ? axes - 1 - n : (n + axes / 2) % axes;
   }
 
-  /// Open tuples of this axis's value in the row and those of the chosen axes, which are in order.
+  /// Number of open tuples made of the row's value at `axis` and its values at `chosen`, which is sorted.
   int64_t gain(const AxisRow& row, std::size_t axis, const std::vector<std::size_t>& chosen) const {
     int64_t gain = 0;
     std::vector<std::size_t> axes;
@@ -134,8 +134,8 @@ class Builder {
     return gain;
   }
 
-  /// Points of an axis, those first that meet most open tuples with the chosen axes. Equal ones are in drawn
-  /// order; where none meets any, a plain filling leaves the axis as it is.
+  /// Points of an axis; the one that meets most open tuples with the chosen axes comes first, and equal ones
+  /// come in random order. If none meets any and the filling is plain, only the present point is returned.
   std::vector<std::size_t> ranked(AxisRow row, std::size_t axis, const std::vector<std::size_t>& chosen,
                                   bool plain) {
     std::vector<std::size_t> points = up_to(table_.points[axis]);
@@ -153,8 +153,8 @@ class Builder {
     return points;
   }
 
-  /// The row with every other axis, one after the other, at the point that works and meets most open tuples
-  /// with those before it.
+  /// Sets every axis that is not in `tuple`, one after the other, to the point that works and meets most open
+  /// tuples with the axes before it.
   AxisRow filled(AxisRow row, const ValueTuple& tuple, std::size_t order, bool plain) {
     std::vector<std::size_t> chosen = axes_of(tuple);
     for (std::size_t n = 0; n < table_.points.size(); ++n) {
@@ -183,8 +183,8 @@ class Builder {
     });
   }
 
-  /// Every other row, by chance, is filled plainly: a kernel that lacks some features refuses most rows of
-  /// drawn values.
+  /// The best of kOrders fillings. A random half of the rows is filled plainly, because a kernel that lacks
+  /// some features refuses most rows of random values.
   AxisRow fullest(const AxisRow& row, const ValueTuple& tuple) {
     const bool plain = draws_.below(2) == 0;
     AxisRow best;

@@ -1,7 +1,6 @@
 // Covers: rows of an axis table such that every pair, or every triple, of values meets in some row. Most
-// faults need one feature or two that meet, few need three (Kuhn, Wallace, Gallo: Software Fault
-// Interactions, IEEE TSE 2004), and a cover grows with its two or three longest axes where the product grows
-// with all of them.
+// faults need one feature or two that meet; few need three (Kuhn, Wallace, Gallo: Software Fault
+// Interactions, IEEE TSE 2004). A cover grows with its two or three longest axes; the product grows with all.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +12,23 @@
 namespace attnbench {
 
 struct Cover {
-  std::vector<AxisRow> rows;  ///< no two alike
+  std::vector<AxisRow> rows;  ///< no row twice
   int64_t met = 0;            ///< tuples of `strength` values that meet in some row
-  /// Values that no legal row holds, and values of which one makes no difference in every legal row that
-  /// holds them. They are pairs, and triples that hold no such pair.
+  /// Tuples that never meet. impossible: no legal row holds the values. indifferent: in every legal row that
+  /// holds them, one makes no difference. They are pairs, and triples that hold no such pair.
   std::vector<ValueTuple> impossible, indifferent;
-  bool exact = false;  ///< every row was tried for these two; else rows found by need, and drawn ones
+  bool exact = false;  ///< both lists: every row was tried; false: only some rows were
 };
 
-/// Every tuple of `strength` values (1 to 3) of as many axes meets in some row, each of them making a
-/// difference there, where a legal row for it was found. In about half of the rows, what no tuple asks
-/// for is drawn, in the others it stays plain. Needs `strength` axes or more. The same for the same table and
-/// seed on every machine.
+/// Makes a cover of `strength` (1 to 3). Every tuple of that many values meets in some row in which each of
+/// them makes a difference, unless no such row was found. Axes that no tuple needs are drawn in about half of
+/// the rows; in the others they stay plain. Requires at least `strength` axes. The result depends on the
+/// table and the seed only, not on the machine.
 Cover cover_tuples(const AxisTable& table, std::size_t strength, uint64_t seed);
 
-/// Draws legal rows, no two alike, until `take` has returned true for `count` of them or no other row is
-/// found. A drawn row holds a value that was drawn first, each as likely as others of its axis. The same for
-/// the same table, seed and answers of `take` on every machine.
+/// Draws different legal rows until `take` has returned true for `count` of them or no other row is found.
+/// For each row, an axis and one of its points are drawn first, all with equal chance, then the rest. The
+/// result depends on the table, the seed and the answers of `take` only, not on the machine.
 void sample_rows(const AxisTable& table, int64_t count, uint64_t seed,
                  const std::function<bool(const AxisRow&)>& take);
 

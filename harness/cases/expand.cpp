@@ -14,11 +14,11 @@
 namespace attnbench {
 namespace {
 
-/// Memory that any machine could address; a case past it is a slip in the file.
+/// No machine addresses more memory: a case that needs more is a mistake in the file.
 constexpr double kAddressSpaceBytes = 0x1p46;
-/// Most channels of a value (contract/attention_params.h).
+/// Most channels of a row of V (kernels/contract/attention_params.h).
 constexpr int32_t kMaxDimV = 512;
-/// Likewise of a row that kv_append writes.
+/// Most channels of a row that kv_append writes.
 constexpr int32_t kMaxAppendDim = 256;
 
 using Settings = std::vector<const Setting*>;
@@ -35,7 +35,7 @@ const Setting* last_of(const Settings& settings, std::string_view key) {
   throw ConfigError(place + ": error: " + message);
 }
 
-/// Widths of K and V; `place` gives that of a key.
+/// Checks the widths of K and V. place(key) is the place of a key in the file.
 template <class Place>
 void check_widths(const CaseParams& p, const Place& place) {
   if (p.op == Op::kMergeStates) return;
@@ -73,7 +73,7 @@ void check_widths(const CaseParams& p, const Place& place) {
   }
 }
 
-/// Which types of q and KV go together.
+/// Checks that the types of q and KV go together.
 template <class Place>
 void check_types(const CaseParams& p, const Place& place) {
   if (p.op != Op::kAttention) return;
@@ -88,7 +88,7 @@ void check_types(const CaseParams& p, const Place& place) {
   }
 }
 
-/// Which rows no query sees, and how they can be missing.
+/// Checks that the case can have expired rows.
 template <class Place>
 void check_expired(const CaseParams& p, const Place& place) {
   if (p.op != Op::kAttention || p.expired == Expired::kKept) return;
@@ -106,7 +106,7 @@ void check_expired(const CaseParams& p, const Place& place) {
   }
 }
 
-/// Checks what only several keys together can tell.
+/// Checks keys against each other.
 void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   const auto place = [&](std::string_view key) {
     const Setting* s = last_of(settings, key);
@@ -176,7 +176,7 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   }
 }
 
-/// A setting matches when applying it changes nothing.
+/// A setting matches a case if applying it changes nothing.
 bool matches(const Exclusion& exclusion, const CaseParams& params) {
   for (const auto& values : exclusion.any_of_each) {
     bool any = false;
@@ -198,7 +198,6 @@ int64_t product_of_axes(const Sweep& sweep) {
   return n;
 }
 
-/// Appends the entries of one to the other.
 void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
@@ -268,8 +267,8 @@ std::string tuple_text(const Sweep& sweep, const ValueTuple& tuple) {
   return fmt::format("{}: {}", sweep.name, text);
 }
 
-/// The axes of a sweep with a cover or a sample. Here, other than in a product, a contradiction of keys is no
-/// mistake of the file: such a row is not taken.
+/// The axes of a sweep with a cover or a sample. A row whose keys contradict each other is left out; only in
+/// a product is it an error of the file.
 AxisTable table_of(const Sweep& sweep) {
   std::vector<std::size_t> points;
   for (const Axis& axis : sweep.axes) points.push_back(axis.points.size());
@@ -297,7 +296,7 @@ AxisTable table_of(const Sweep& sweep) {
   return {points, legal, live};
 }
 
-/// Adds the cases of a sweep with a cover or a sample: add(row) says whether the row's case is a new one.
+/// Adds the cases of a sweep with a cover or a sample. add(row) returns whether the row's case is new.
 template <class Add>
 CoverCounts add_covered(const Sweep& sweep, uint64_t seed, const Add& add) {
   const AxisTable table = table_of(sweep);
@@ -317,7 +316,7 @@ CoverCounts add_covered(const Sweep& sweep, uint64_t seed, const Add& add) {
   const std::size_t strength = std::min(sweep.cover.strength, table.points.size());
   const Cover cover = cover_tuples(table, strength, seed);
   for (const AxisRow& row : cover.rows) add(row);
-  if (cover.rows.empty()) {  // of the plainest values, which says what contradicts what
+  if (cover.rows.empty()) {  // the plainest row's own error says which keys contradict each other
     add(AxisRow(table.points.size(), 0));
     fail(sweep.place,
          fmt::format("the cover of sweep '{}' has no legal case that 'exclude' leaves; exclude less",
@@ -331,7 +330,7 @@ CoverCounts add_covered(const Sweep& sweep, uint64_t seed, const Add& add) {
   return counts;
 }
 
-/// Refuses a sweep that is larger than a file may be; `planned`: cases of those before it.
+/// Refuses a sweep that exceeds a limit. `planned` counts the cases of the sweeps so far.
 void check_size(const Sweep& sweep, int64_t& planned) {
   if (sweep.cover.strength > 0) {
     std::vector<std::size_t> points;
@@ -402,7 +401,7 @@ Expansion expand(const SweepFile& file) {
       params = normalised(std::move(params));
       std::string id = case_id(params);
       if (!seen.insert(id).second) {
-        if (sweep.cover.is_product()) ++out.duplicates;  // others may have rows that are one problem
+        if (sweep.cover.is_product()) ++out.duplicates;  // rows of a cover may be one problem
         return false;
       }
       if ((sequences += params.seqs.size()) > kMaxSequences) {

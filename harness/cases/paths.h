@@ -1,4 +1,4 @@
-// How one attention problem may be computed: as one call, or as a plan of several launches.
+// Ways to compute one attention problem: as one call, or as a plan of several launches.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace attnbench {
 
-/// Keys of a sequence of `len` that rank `rank` holds where key j lies on rank (j / interleave) % ranks.
+/// Number of keys that rank `rank` holds of a sequence with `len` keys. Key j lies on rank
+/// (j / interleave) % ranks.
 constexpr int32_t dcp_local_len(int32_t len, int32_t ranks, int32_t interleave, int32_t rank) {
   const int32_t rounds = len / interleave / ranks;
   const int32_t rest = len - rounds * interleave * ranks - rank * interleave;
@@ -22,15 +23,16 @@ constexpr int32_t dcp_global_pos(int32_t i, int32_t ranks, int32_t interleave, i
   return (i / interleave * ranks + rank) * interleave + i % interleave;
 }
 
-/// Partial states of each row that the case's path merges; 0 where a launch writes the output itself.
+/// Number of partial states per row that the case's path merges; 0 if a launch writes the output itself.
 int32_t merged_states(const CaseParams& params);
 
-/// Sequences at the front of the batch that are decodes under `path: split_decode`; the rest has longer
-/// queries (check_paths refuses other orders).
+/// Number of decodes at the front of the batch under `path: split_decode`. All later sequences have more
+/// queries, because check_paths refuses other orders.
 std::size_t leading_decodes(const CaseParams& params);
 
-/// Calls `fail`, which must not return, with the key at fault and why, where a shared prefix or a path
-/// contradicts the rest of the case: what no launch could express, or would compute something else.
+/// Checks the shared prefix and the path against the rest of the case: some combinations cannot be expressed
+/// by launches, or would compute something else. Calls `fail`, which must not return, with the key at fault
+/// and the reason.
 using FailAt = std::function<void(std::string_view key, const std::string& message)>;
 void check_paths(const CaseParams& params, const FailAt& fail);
 

@@ -19,7 +19,7 @@ TupleSet::TupleSet(const std::vector<std::size_t>& points, std::size_t size, boo
 }
 
 double TupleSet::count(const std::vector<std::size_t>& points, std::size_t size) {
-  // Elementary symmetric polynomials of the numbers of points, axis by axis.
+  // The sum over all sets of axes is an elementary symmetric polynomial of the numbers of points.
   std::vector<double> sums(size + 1, 0.0);
   sums[0] = 1;
   for (const std::size_t n : points) {

@@ -32,12 +32,12 @@ class TupleSet {
   /// Empty, or with every tuple in it. `points`: points of each axis.
   TupleSet(const std::vector<std::size_t>& points, std::size_t size, bool full);
 
-  /// Tuples that a full set has, as a number that cannot overflow.
+  /// Number of tuples of a full set, as a double so that it cannot overflow.
   static double count(const std::vector<std::size_t>& points, std::size_t size);
 
   std::size_t size() const { return size_; }
 
-  /// The tuple of the row's values at these axes, which are in order.
+  /// Whether the set holds the row's values at these axes, which are sorted; put() sets that.
   bool has(const AxisRow& row, const std::vector<std::size_t>& axes) const { return in_[index(row, axes)]; }
   void put(const AxisRow& row, const std::vector<std::size_t>& axes, bool in) { in_[index(row, axes)] = in; }
 
@@ -74,7 +74,7 @@ class TupleSet {
 
   std::vector<std::size_t> points_;
   std::size_t size_;
-  std::vector<std::size_t> begin_;  ///< of the tuples of some axes, by place()
+  std::vector<std::size_t> begin_;  ///< index of the first tuple of a set of axes, by place()
   std::vector<bool> in_;
 };
 

@@ -6,7 +6,7 @@
 namespace attnbench {
 namespace {
 
-/// First key that is seen, and the key behind the last, from the query's own; nullopt: no bound.
+/// Visible keys relative to the query's own key: [begin, end). nullopt: no bound on that side.
 struct Bounds {
   std::optional<int64_t> begin, end;
 };

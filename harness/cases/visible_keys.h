@@ -1,4 +1,4 @@
-// The harness's one rule of which keys a query sees. The reference and the kernels have their own.
+// Which keys a query sees: the only such rule in the harness. The reference and the kernels have their own.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ struct Mask {
 };
 inline Mask mask_of(const CaseParams& p) { return {p.causal, p.window_left, p.window_right}; }
 
-/// Keys that some query of `first` .. `last` sees, of a sequence with q queries and k keys. The last query
-/// stands at the last key (bottom-right aligned).
+/// Keys that at least one of the queries `first` .. `last` sees, in a sequence with q queries and k keys. The
+/// last query is aligned with the last key (bottom-right).
 KeyRange visible_keys(const Mask& mask, int64_t q, int64_t k, int64_t first, int64_t last);
-/// Those of one query.
+/// Keys that query i sees.
 inline KeyRange visible_keys(const Mask& mask, int64_t q, int64_t k, int64_t i) {
   return visible_keys(mask, q, k, i, i);
 }
 
-/// Keys that at least one query sees; {k, k} where there is no query.
+/// Keys that at least one query sees; {k, k} if there is no query.
 KeyRange visible_keys_union(const Mask& mask, int64_t q, int64_t k);
 
 /// Visible pairs of one sequence and head: sum over queries of the visible keys. Exact, closed form.

@@ -107,8 +107,8 @@ class Reader {
 
   std::string_view spec_;
   std::size_t at_ = 0;
-  std::size_t begin_ = 0;          ///< of the segment that is being read
-  std::size_t at_for_limits_ = 0;  ///< where to point when what was just read is too large
+  std::size_t begin_ = 0;          ///< where the segment that is being read starts
+  std::size_t at_for_limits_ = 0;  ///< the place that an error names if a value is too large
   std::vector<SeqLen> seqs_;
   int64_t total_q_ = 0;
   int64_t total_k_ = 0;

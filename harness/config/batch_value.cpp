@@ -14,12 +14,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Shape = LengthDistribution::Shape;
 
-constexpr int64_t kLognormalClip = int64_t{1} << 20;  // where no clip is given: 1..2^20 tokens
+constexpr int64_t kLognormalClip = int64_t{1} << 20;  // default clip: 1..2^20 tokens
 constexpr double kMaxSigma = 16.0;
 
-/// X or Y of the mapping: one length per sequence, as many as listed or as asked for.
+/// X or Y of the mapping: a list with one length per sequence, or a distribution to draw from.
 struct Lengths {
-  std::vector<int64_t> list;  ///< an explicit list; empty: drawn
+  std::vector<int64_t> list;  ///< empty: lengths are drawn
   LengthDistribution distribution;
 
   int64_t at(std::size_t i, uint64_t seed, LengthOf which) const {

@@ -16,10 +16,12 @@
 
 namespace attnbench {
 
-/// Distributions draw from the mapping's own `seed`, else from `file_seed`. Errors: ConfigError.
+/// Returns the lengths of every sequence, in tokens. Distributions draw with the mapping's own `seed`, else
+/// with `file_seed`. Errors: ConfigError.
 std::vector<SeqLen> read_batch(const Field& field, uint64_t file_seed);
 
-/// JSON Schema of what read_batch accepts; it refers to that of X and Y as #/$defs/lengths.
+/// JSON Schemas: batch_schema() of what read_batch accepts, lengths_schema() of X and Y. The first refers to
+/// the second as #/$defs/lengths.
 nlohmann::ordered_json batch_schema();
 nlohmann::ordered_json lengths_schema();
 

@@ -15,20 +15,20 @@ namespace attnbench {
 enum class KvSource { kPacked, kPaged, kContiguous };
 enum class KvLayout { kNhd, kHnd };
 enum class PageLayout { kContiguous, kShuffled, kSharedPrefix };
-/// How the call is computed: at once, or as a plan of launches whose parts make it up.
+/// How attention is computed: as one call, or as a plan of several launches (harness/cases/paths.h).
 enum class Path { kOneCall, kCascade, kSplitDecode, kDcp };
-/// Whether slopes are given per query head or per sequence and query head.
+/// ALiBi slopes: none, one per query head, or one per sequence and query head.
 enum class Alibi { kNone, kPerHead, kPerSequence };
-/// What lies left of every query's window: values as anywhere; poison; or poison, in blocks whose entries of
-/// the block table are junk.
+/// What K and V hold in rows left of every query's window. kKept: values, like all rows. kNan: poison.
+/// kFreed: poison, and junk in the block_table entries of blocks that hold only such rows.
 enum class Expired { kKept, kNan, kFreed };
 /// Rotary embedding: none, or how the channels of a row pair up.
 enum class Rotary { kNone, kNeox, kInterleaved };
 /// What keys and values are quantised to: both to e4m3 or int8, or K alone to int8.
 enum class KvDType { kSame, kE4m3, kInt8, kInt8K };
 
-/// Scales of a quantised cache that kv_append writes: given; computed per (token, head); or computed for K
-/// and given for V, as attention reads an int8 cache.
+/// Scales with which kv_append quantises new rows. kGiven: inputs of the launch. kPerToken: computed per
+/// (token, head). kPerTokenK: computed for K and given for V, the form in which attention reads int8.
 enum class Scales { kGiven, kPerToken, kPerTokenK };
 
 constexpr const char* kv_name(KvSource kv) {
@@ -87,7 +87,7 @@ struct CaseParams {
   int32_t num_heads_q = 32;
   int32_t num_heads_kv = 8;
   int32_t head_dim = 128;
-  int32_t head_dim_v = 0;    ///< of values and outputs; 0: head_dim
+  int32_t head_dim_v = 0;    ///< width of values and outputs; 0: head_dim
   bool v_is_k_view = false;  ///< values are the first head_dim_v channels of the keys
 
   std::vector<SeqLen> seqs;  ///< from `batch`; empty is legal (no sequence)
@@ -97,17 +97,16 @@ struct CaseParams {
   KvLayout kv_layout = KvLayout::kNhd;
   int32_t block_size = 16;
   PageLayout page_layout = PageLayout::kShuffled;
-  int32_t shared_prefix = 0;  ///< page_layout shared_prefix: tokens that all sequences have in common
+  int32_t shared_prefix = 0;  ///< page_layout shared_prefix: leading tokens that all sequences share
   int32_t gap_tokens = 0;     ///< packed: unused rows after each sequence's keys (seqused_k is passed)
 
-  int32_t leftpad = 0;  ///< contiguous: most unused rows before a sequence's first key (cache_leftpad)
-  bool shuffled_cache =
-      true;  ///< contiguous: rows of the cache in another order than sequences (cache_batch_idx)
+  int32_t leftpad = 0;         ///< contiguous: most unused rows before a sequence's first key (cache_leftpad)
+  bool shuffled_cache = true;  ///< contiguous: cache rows not in the sequences' order (cache_batch_idx)
 
   bool causal = false;
   int32_t window_left = -1;
   int32_t window_right = -1;
-  Expired expired = Expired::kKept;     ///< what lies left of every query's window
+  Expired expired = Expired::kKept;     ///< content of rows left of every query's window
   std::optional<double> softmax_scale;  ///< default 1/sqrt(head_dim)
   double softcap = 0.0;
   Alibi alibi = Alibi::kNone;
@@ -117,7 +116,7 @@ struct CaseParams {
 
   bool append = false;            ///< attention: new keys and values are written in the same call
   int32_t new_tokens = 0;         ///< append: most new tokens of a sequence; 0: as many as it has queries
-  Rotary rotary = Rotary::kNone;  ///< of new keys (and of queries)
+  Rotary rotary = Rotary::kNone;  ///< applied to new keys (and to queries)
   int32_t rotary_dim = 0;         ///< channels that turn; 0: head_dim
   RotaryQ rotary_q = RotaryQ::kDiagonal;  ///< positions of queries
   bool probs = false;                     ///< attention probabilities are returned
@@ -157,17 +156,17 @@ struct CaseParams {
     if (op == Op::kKvAppend) return s.q;
     return !append ? 0 : new_tokens == 0 ? s.q : new_tokens < s.k ? new_tokens : s.k;
   }
-  /// Leading tokens that all sequences share, pages and values: those of sequence 0. Descales are then those
-  /// of sequence 0 for all, as one stored row can mean one value only.
+  /// Leading tokens that all sequences share: they use the blocks and values of sequence 0. All sequences
+  /// then have the descales of sequence 0, because one stored row can stand for one value only.
   int32_t shared_tokens() const {
     return kv == KvSource::kPaged && page_layout == PageLayout::kSharedPrefix ? shared_prefix : 0;
   }
-  /// Position to which the rotary embedding turns query i of a sequence.
+  /// Rotary position of query i of a sequence.
   int32_t rotary_position(const SeqLen& s, int32_t i) const {
     if (rotary_q == RotaryQ::kDiagonal) return i + s.k - s.q;
     return s.k - new_len(s) + (rotary_q == RotaryQ::kFromCacheSeqlens ? i : 0);
   }
-  /// Rows of the rotary tables: every position of a key or a query.
+  /// Rows of the rotary tables: one for every position from 0 to the last one of a key or a query.
   int32_t rotary_positions() const {
     int32_t n = 0;
     for (const SeqLen& s : seqs) n = std::max({n, s.k, s.q > 0 ? rotary_position(s, s.q - 1) + 1 : 0});

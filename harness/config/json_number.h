@@ -1,4 +1,4 @@
-// Numbers as JSON has them.
+// Numbers in JSON, which has neither infinity nor NaN.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace attnbench {
 
-/// null where the number is not finite, or is none.
+/// null if the number is missing or not finite.
 inline nlohmann::ordered_json finite_or_null(double x) {
   return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr);
 }

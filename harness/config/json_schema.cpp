@@ -1,5 +1,5 @@
-// The JSON Schema of the format: https://json-schema.org/draft/2020-12. It states the structure; what depends
-// on several values at once (equal lengths in zip, heads that divide) only the parser checks.
+// The JSON Schema of the format: https://json-schema.org/draft/2020-12. It states the structure. Only the
+// parser checks what depends on several values at once (equal lengths in zip, heads that divide).
 #include "harness/config/batch_value.h"
 #include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"

@@ -14,7 +14,8 @@ namespace {
 
 using Json = SweepKey::Json;
 
-/// Decimal digits, with '-' where `negative`, without leading zeros; nullopt for all else and on overflow.
+/// Reads decimal digits without leading zeros, and a '-' before them if `negative`. Returns nullopt for
+/// other texts and on overflow.
 std::optional<int64_t> parse_digits(std::string_view text, bool negative) {
   const std::string_view digits = negative && text.starts_with('-') ? text.substr(1) : text;
   if (digits.empty() || digits[0] < '0' || digits[0] > '9') return std::nullopt;

@@ -18,7 +18,7 @@ inline constexpr int32_t kMaxHeadDim = 576;
 inline constexpr int32_t kMaxHeadDimV = 512;
 inline constexpr int32_t kMaxRotaryDim = 256;
 
-/// A row for one field, but for `read`, `schema` and `text`.
+/// Starts a row for one field: sets name, doc and reset, and leaves the rest to the caller.
 template <class T>
 SweepKey field_key(std::string name, std::string doc, T CaseParams::*member) {
   SweepKey key;
@@ -28,7 +28,7 @@ SweepKey field_key(std::string name, std::string doc, T CaseParams::*member) {
   return key;
 }
 
-/// Values are words, each standing for a value of a field. Reported as the word.
+/// A key whose values are words; each word stands for one value of the field. Records hold the word.
 template <class T>
 SweepKey word_key(std::string name, std::string doc, T CaseParams::*member,
                   std::vector<std::pair<std::string, T>> words) {
@@ -56,7 +56,7 @@ SweepKey word_key(std::string name, std::string doc, T CaseParams::*member,
   return key;
 }
 
-/// The words of an enumeration from 0 on, by its name function.
+/// Pairs each of `values` with its word, which the enumeration's name function gives.
 template <class T>
 std::vector<std::pair<std::string, T>> words_of(const char* (*name)(T), std::initializer_list<T> values) {
   std::vector<std::pair<std::string, T>> words;
@@ -67,7 +67,8 @@ std::vector<std::pair<std::string, T>> words_of(const char* (*name)(T), std::ini
 SweepKey integer_key(std::string name, std::string doc, int32_t CaseParams::*member, int32_t lo, int32_t hi);
 SweepKey bool_key(std::string name, std::string doc, bool CaseParams::*member);
 
-/// A number; `is_legal` says which, `expected` says so in words, `schema` as JSON Schema.
+/// A key whose value is a number. Three arguments say which numbers are legal: `is_legal` to the parser,
+/// `expected` in error messages, `schema` in the JSON Schema.
 SweepKey number_key(std::string name, std::string doc, double CaseParams::*member, bool (*is_legal)(double),
                     const std::string& expected, SweepKey::Json schema);
 
@@ -78,7 +79,8 @@ SweepKey softmax_scale_key();
 SweepKey head_dim_v_key();
 SweepKey batch_key();
 
-/// Kernels take numbers as float: a value that is 0 or infinite there would mean something else.
+/// Whether x is positive and finite as a float. Kernels take numbers as float, and a value that became 0 or
+/// infinite there would mean something else.
 bool is_positive_float(double x);
 
 }  // namespace attnbench

@@ -26,12 +26,12 @@ bool is_contiguous(P p) { return has_kv(p) && p.kv == KvSource::kContiguous; }
 bool is_packed(P p) { return has_kv(p) && p.kv == KvSource::kPacked; }
 bool turns(P p) { return has_kv(p) && p.rotary != Rotary::kNone; }
 
-/// A feature that the case needs where the condition holds.
+/// A feature that the case needs if the condition holds.
 auto feature(uint64_t bit, bool (*holds)(P)) {
   return [=](P p) { return holds(p) ? bit : 0; };
 }
 
-/// A label where the condition holds.
+/// A label that the id has if the condition holds.
 auto label(const char* text, bool (*holds)(P)) {
   return [=](P p) { return std::string(holds(p) ? text : ""); };
 }
@@ -44,7 +44,8 @@ uint64_t types_of_kv(P p) {
   return f;
 }
 
-/// Whether some query turns to another position than its diagonal. Positions are linear in the query.
+/// Whether the rotary position of some query is not its position on the diagonal. Positions are linear in the
+/// query, so the first and the last query tell.
 bool turns_off_diagonal(P p) {
   return turns(p) && std::any_of(p.seqs.begin(), p.seqs.end(), [&](const SeqLen& s) {
            return s.q > 0 &&
@@ -52,7 +53,7 @@ bool turns_off_diagonal(P p) {
          });
 }
 
-/// Where keys and values lie.
+/// The layout of K and V in memory.
 Rows memory_keys() {
   return {
       word_key("kv",
@@ -198,7 +199,7 @@ Rows shape_keys() {
   };
 }
 
-/// Which keys a query sees, and what becomes of their scores.
+/// Masks, and changes of scores.
 Rows score_keys() {
   return {
       word_key<bool>("mask", "`causal` is bottom-right aligned: query i of n sees keys up to i + len_k - n",
@@ -226,7 +227,7 @@ Rows score_keys() {
                "`window` with a left side",
                &C::expired, words_of(expired_name, {Expired::kKept, Expired::kNan, Expired::kFreed}))
           .when(is_attention)
-          .unified([](C& p) {  // without blocks, as the invariant packed_paged asks
+          .unified([](C& p) {  // the invariant packed_paged relaunches a paged case without blocks
             if (p.expired == Expired::kFreed && !is_paged(p)) p.expired = Expired::kNan;
           })
           .labelled([](P p) {
@@ -264,7 +265,7 @@ Rows score_keys() {
   };
 }
 
-/// New rows of the cache.
+/// Appends of new rows to the cache.
 Rows append_keys() {
   return {
       word_key<bool>(
@@ -317,7 +318,7 @@ Rows append_keys() {
   };
 }
 
-/// What else a call of attention asks for, and the launches that make it up.
+/// Other options of an attention call, and paths of several launches.
 Rows call_keys() {
   return {
       softmax_scale_key().when(is_attention).labelled([](P p) {
@@ -332,7 +333,7 @@ Rows call_keys() {
           .needing(feature(kProbs, [](P p) { return p.probs; })),
       number_key("dropout", "share of the weights that a counter-based mask drops; its seed is the case's",
                  &C::dropout,
-                 // Over 0 and under 1 as the float that kernels take, too.
+                 // Kernels take a float: the value must stay above 0 and below 1 when it is rounded to one.
                  [](double x) { return x == 0.0 || (is_positive_float(x) && static_cast<float>(x) < 1.0f); },
                  "a number from 0 (none) up to, not including, 1",
                  {{"type", "number"}, {"minimum", 0}, {"exclusiveMaximum", 1}})
@@ -408,8 +409,8 @@ Rows last_keys() {
       word_key("data", "kind of input values: which faults can be seen depends on it", &C::data,
                words_of(profile_name, {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge,
                                        Profile::kHuge}))
-          .unified([](C& p) {
-            if (is_append(p) && p.data == Profile::kPeaked) p.data = Profile::kNormal;  // differs in q alone
+          .unified([](C& p) {  // kv_append has no q, and peaked changes q only
+            if (is_append(p) && p.data == Profile::kPeaked) p.data = Profile::kNormal;
           })
           .labelled(
               [](P p) { return p.data == Profile::kNormal ? "" : fmt::format("/{}", profile_name(p.data)); }),

@@ -1,8 +1,8 @@
-// The keys of a sweep: ONE table that knows them. A loop over it is: the parser with its errors, the JSON
-// Schema, the table in configs/README.md, a case's inline YAML and id, which cases are the same problem, the
-// parameters in reports, and the features that a case asks of a kernel.
+// The keys of a sweep, in one table. Loops over this table do all that depends on keys: the parser with its
+// errors, the JSON Schema, the table in configs/README.md, a case's inline YAML and id, the test whether two
+// cases are the same problem, the parameters in records, and the features that a case needs.
 //
-// Adding a plain key is adding a field to CaseParams and a row to keys.cpp; configs/adding_a_key.md has the
+// To add a plain key, add a field to CaseParams and a row to keys.cpp; configs/adding_a_key.md has the
 // checklist.
 #pragma once
 
@@ -31,8 +31,8 @@ struct SweepKey {
 
   std::string name;
   std::string doc;  ///< Markdown, one paragraph: the description in the schema and in configs/README.md
-  Json schema;      ///< of one value; lists of values are added by json_schema()
-  /// Reads one value; `seed` is the file's, for what draws. Errors: ConfigError.
+  Json schema;      ///< schema of one value; json_schema() adds lists of values
+  /// Reads one value. Values that are drawn use `seed`, the file's. Errors: ConfigError.
   std::function<KeyValue(const Field& field, uint64_t seed)> read;
   /// The case's value as canonical text, which `read` takes back.
   std::function<std::string(Params)> text;
@@ -41,13 +41,13 @@ struct SweepKey {
   /// Adds the value to the parameters of a record, under one name or several.
   std::function<void(Json&, Params)> report;
 
-  // What follows may be missing.
-  std::string values;                        ///< Markdown, where the schema does not say it as well
+  // The members below may be empty.
+  std::string values;                        ///< Markdown; empty: derived from the schema
   std::function<bool(Params)> condition;     ///< whether the key means anything in this case
-  std::function<void(CaseParams&)> unify;    ///< one spelling of values that mean the same
+  std::function<void(CaseParams&)> unify;    ///< gives equal values one spelling
   std::function<std::string(Params)> label;  ///< its part of the id, with the separator before it
-  std::function<uint64_t(Params)> features;  ///< what it asks of a kernel
-  bool written = false;                      ///< in inline YAML, its default too
+  std::function<uint64_t(Params)> features;  ///< bits of Feature that it needs
+  bool written = false;                      ///< inline YAML has the key even at its default
 
   bool applies(Params p) const { return !condition || condition(p); }
 
@@ -65,10 +65,10 @@ struct SweepKey {
   SweepKey always_written() && { return written = true, std::move(*this); }
 };
 
-/// In the order of ids and of the documentation. A key stands behind those that decide whether it applies.
+/// All keys, in the order of ids and of the documentation. A key comes after those that its condition reads.
 const std::vector<SweepKey>& sweep_keys();
 
-/// Or null.
+/// The key of that name, or null.
 const SweepKey* find_sweep_key(std::string_view name);
 
 /// The names of all keys, then `more`: what errors list as allowed.
@@ -79,13 +79,13 @@ constexpr uint64_t feature_of(DType t) {
   return t == DType::kBf16 ? kBf16 : t == DType::kFp16 ? kFp16 : kFp32;
 }
 
-/// What the case asks of a kernel: bits of Feature (kernels/contract/kernel.h).
+/// The features that the case needs: bits of Feature (kernels/contract/kernel.h).
 uint64_t features_of(const CaseParams& params);
 
-/// The parameters of a record, of every key.
+/// The parameters of a record: the value of every key.
 nlohmann::ordered_json reported_params(const CaseParams& params);
 
-/// The table of configs/README.md.
+/// The table of keys in configs/README.md.
 std::string keys_markdown();
 
 }  // namespace attnbench

@@ -5,7 +5,7 @@
 namespace attnbench {
 namespace {
 
-/// The values of a key that has no words for them, by its schema.
+/// The values of a key, in Markdown: `values` if it has them, else what its schema says.
 std::string values_of(const SweepKey& key) {
   if (!key.values.empty()) return key.values;
   if (const auto words = key.schema.find("enum"); words != key.schema.end()) {

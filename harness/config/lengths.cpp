@@ -12,7 +12,7 @@ namespace {
 // Keeps these draws apart from tensor values, whose fourth counter is a sequence's index (at most kMaxBatch).
 constexpr uint32_t kStream = 0x6c656e73;  // "lens"
 
-/// floor(range * r / 2^64) for range <= 2^31: the bias of this is below 2^-32.
+/// floor(range * r / 2^64) for range <= 2^31: its bias is below 2^-32.
 int64_t scaled(uint64_t range, uint32_t r_high, uint32_t r_low) {
   return static_cast<int64_t>((range * r_high + ((range * r_low) >> 32)) >> 32);
 }
@@ -33,7 +33,7 @@ int64_t draw_length(const LengthDistribution& d, uint64_t seed, uint32_t index, 
   if (d.shape == LengthDistribution::Shape::kUniform) {
     length = d.lo + scaled(static_cast<uint64_t>(d.hi - d.lo) + 1, r.x[0], r.x[1]);
   } else if (d.shape == LengthDistribution::Shape::kLognormal) {
-    // Bounded before it becomes an integer: exp may be anything up to infinity.
+    // Clipped before it becomes an integer, because exp may return infinity.
     const double x = d.median * std::exp(d.sigma * normal(r.x[0], r.x[1]));
     length = std::llround(std::min(x, static_cast<double>(d.clip_hi)));
   }

@@ -1,5 +1,5 @@
-// Sequence lengths drawn from a distribution: a pure function of (distribution, seed, index, which), equal on
-// every platform and in every order of the file.
+// Sequence lengths drawn from a distribution. A length is a pure function of (distribution, seed, index,
+// which): it is the same on every platform and wherever the batch stands in the file.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace attnbench {
 struct LengthDistribution {
   enum class Shape { kConstant, kUniform, kLognormal };
   Shape shape = Shape::kConstant;
-  int64_t lo = 0;  ///< the constant's value, too
+  int64_t lo = 0;  ///< uniform: the lowest length; constant: the length
   int64_t hi = 0;
   double median = 0.0;
   double sigma = 0.0;
@@ -19,10 +19,10 @@ struct LengthDistribution {
   int64_t clip_hi = 0;
 };
 
-/// Which length of a sequence is drawn: they are independent.
+/// Which length of a sequence is drawn. The draws of one sequence are independent.
 enum class LengthOf : uint32_t { kBoth = 0, kQuery = 1, kKey = 2, kContext = 3 };
 
-/// The length of sequence `index`.
+/// The length of sequence `index`, in tokens.
 int64_t draw_length(const LengthDistribution& distribution, uint64_t seed, uint32_t index, LengthOf which);
 
 }  // namespace attnbench

@@ -12,7 +12,7 @@ namespace {
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-/// Insertions, deletions and replacements of a letter, upper and lower case being the same.
+/// Number of insertions, deletions and replacements of a letter that turn a into b, ignoring case.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);  // distances of a's first i letters to every prefix of b
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -28,7 +28,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-/// Words of other programs for what has another name here.
+/// Names that other programs use, and the key that means the same here.
 constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"causal", "mask"},
     {"is_causal", "mask"},
@@ -65,7 +65,7 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
 }  // namespace
 
 std::optional<std::string> nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
-  if (word.empty() || word.size() > 64) return std::nullopt;  // nobody means a key by a long text
+  if (word.empty() || word.size() > 64) return std::nullopt;  // no misspelt key is that long
   for (const auto& [theirs, ours] : kElsewhere) {
     if (edit_distance(word, theirs) == 0 &&
         std::find(candidates.begin(), candidates.end(), ours) != candidates.end())

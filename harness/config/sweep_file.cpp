@@ -18,13 +18,13 @@
 namespace attnbench {
 namespace {
 
-constexpr uint64_t kDefaultSeed = 1;  // of ValueSpec, too
+constexpr uint64_t kDefaultSeed = 1;  // ValueSpec has the same default
 
 /// One key with a value or a list of values, as it stands in defaults, a sweep or --set.
 struct Assignment {
   std::string key;
   bool is_axis = false;
-  std::vector<Setting> values;  ///< one where it is no axis
+  std::vector<Setting> values;  ///< one value if it is no axis
 };
 
 std::string flow_text(const YAML::Node& node) {
@@ -264,7 +264,7 @@ void apply_override(const std::string& text, SweepFile& file) {
   }
 }
 
-/// A device file never ends.
+/// Largest file that is read: a device file would never end.
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 std::string read_all(const std::string& path) {
@@ -275,7 +275,7 @@ std::string read_all(const std::string& path) {
   if (!file) throw cannot_read();
   std::string text;
   char buffer[1 << 16];
-  // Opening a folder succeeds; reading it is what fails.
+  // A folder can be opened, but reading it fails.
   while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, file.get())) {
     text.append(buffer, n);
     if (text.size() > kMostBytes) {

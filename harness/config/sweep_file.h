@@ -19,7 +19,7 @@ namespace attnbench {
 
 class ConfigError : public Error {
  public:
-  explicit ConfigError(const std::string& what) : Error(what, kExitUsage, "") {}  // it names its place itself
+  explicit ConfigError(const std::string& what) : Error(what, kExitUsage, "") {}  // `what` names the place
 };
 
 /// One value of one key: what it was called in the file, and what it does to a case.
@@ -44,9 +44,9 @@ struct Exclusion {
 
 /// Which rows of a sweep's axes are cases: all of them, a cover or a sample.
 struct SweepCover {
-  std::size_t strength =
-      0;               ///< `pairwise`: 2, `3`: 3; every legal tuple of so many values meets. 0: no cover
-  int64_t sample = 0;  ///< `{sample: N}`: N legal cases, drawn. 0: no sample
+  /// Values per tuple: every legal tuple meets in some case. `pairwise`: 2, `3`: 3, no cover: 0.
+  std::size_t strength = 0;
+  int64_t sample = 0;  ///< `{sample: N}`: N legal cases are drawn; 0: no sample
   bool is_product() const { return strength == 0 && sample == 0; }
 };
 
@@ -66,12 +66,12 @@ struct SweepFile {
   std::string path;
   std::string name;
   std::optional<uint64_t> seed;
-  std::vector<std::string> check;  ///< what --check says where the command line does not; empty: not said
+  std::vector<std::string> check;  ///< default of --check; empty: none given
   std::vector<Sweep> sweeps;
 };
 
-/// What is wrong with the words of `check` or --check; nullopt where they are one of full, sampled and off at
-/// most, and invariants with one that compares.
+/// What is wrong with the words of `check` or --check, or nullopt. At most one of full, sampled and off is
+/// legal; invariants may stand alone or beside full or sampled.
 std::optional<std::string> wrong_check(const std::vector<std::string>& words);
 
 /// Reads a file. `overrides` are "key=value" strings of --set (value is YAML: "16", "[16, 64]", "4q512");
@@ -89,8 +89,8 @@ SweepFile parse_sweep_text(const std::string& text, const std::string& origin,
 SweepFile parse_inline_case(const std::string& mapping, const std::vector<std::string>& overrides = {},
                             std::optional<uint64_t> seed = std::nullopt);
 
-/// "Did you mean": the nearest candidate (the first of equals) within edit distance 1 + length / 4 of `word`,
-/// case aside, or nullopt.
+/// "Did you mean": the nearest candidate within edit distance 1 + length / 4 of `word`, ignoring case, or
+/// nullopt. The first of equally near ones wins.
 std::optional<std::string> nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
 /// The JSON Schema (draft 2020-12) of the format, made from the same key table as the parser.

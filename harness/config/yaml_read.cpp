@@ -26,7 +26,8 @@ std::string describe(const YAML::Node& node) {
   return fmt::format("{}'{}'", node.Tag() == "?" ? "" : "the string ", shown);
 }
 
-/// The text of an unquoted scalar, which alone may be a number or a truth value; else nothing.
+/// The text of an unquoted scalar, else an empty text: only an unquoted scalar can be a number or a truth
+/// value.
 std::string_view plain_text(const YAML::Node& node) {
   if (!node.IsScalar() || node.Tag() != "?") return {};
   return node.Scalar();
@@ -55,7 +56,7 @@ std::optional<double> parse_number(std::string_view text) {
 
 bool is_bool_text(std::string_view text) { return text == "true" || text == "false"; }
 
-/// Notes where documents start, and nothing else.
+/// A parser's handler that only notes where documents start.
 struct DocumentStarts : YAML::EventHandler {
   using Mark = YAML::Mark;
   using Style = YAML::EmitterStyle::value;
@@ -131,7 +132,8 @@ Field child(const Field& parent, const std::string& key, const YAML::Node& node,
   return {key, node, node.IsNull() ? around : node.Mark(), around, parent.source};
 }
 
-/// `own`: an entry whose key is present already is an error; else, for merged mappings, it is dropped.
+/// Adds the mapping's entries to `out`. A key that is there already is an error if `own`; in a merged mapping
+/// (not `own`) such an entry is dropped.
 void collect(const Field& mapping, const std::string& where, bool own, int depth, std::vector<Field>& out) {
   if (!mapping.node.IsMap()) {
     fail_at(*mapping.source, mapping.mark,
@@ -231,7 +233,7 @@ void fail_unknown_key(const Field& entry, const std::string& where, const std::v
 
 std::string suggest(std::string_view word, const std::vector<std::string>& allowed) {
   const std::optional<std::string> nearest = nearest_word(word, allowed);
-  // Only the keys of a sweep are so many.
+  // Only the list of a sweep's keys is longer.
   constexpr std::size_t kMostListed = 16;
   const std::string all = allowed.size() <= kMostListed ? fmt::format("{}", fmt::join(allowed, ", "))
                                                         : "what `attnbench list --keys` prints";

@@ -27,9 +27,9 @@ std::string place_of(const Source& source, const YAML::Mark& mark);
 
 /// A value and what errors need to say about it.
 struct Field {
-  std::string key;  ///< the key it stands under; an element of a list keeps the list's
+  std::string key;  ///< the value's key; for an element of a list, the list's key
   YAML::Node node;
-  YAML::Mark mark;  ///< of the value, or of the key where the value is empty
+  YAML::Mark mark;  ///< place of the value, or of its key if the value is empty
   YAML::Mark key_mark;
   const Source* source = nullptr;  ///< outlives the field
 
@@ -45,7 +45,7 @@ struct Field {
 /// The one document of `text`, whose root is a mapping. Errors: syntax, no document, several, another root.
 Field load_mapping(const std::string& text, const Source& source);
 
-/// The one document of `text`, whatever its root; `key` is the key it is the value of.
+/// The one document of `text`, with any root. `key` is the key that the result has in errors.
 Field load_value(const std::string& text, const std::string& key, const Source& source);
 
 /// Entries of a mapping in file order, merge keys (<<) resolved: a mapping's own keys win. `where` names the
@@ -55,14 +55,14 @@ std::vector<Field> entries_of(const Field& mapping, const std::string& where);
 /// The entry of that key, or null.
 const Field* find_entry(const std::vector<Field>& entries, std::string_view key);
 
-/// Elements of a list, which may not be empty.
+/// Elements of a list. Errors: no list, an empty list.
 std::vector<Field> items_of(const Field& list);
 
 /// Refuses an entry whose key is not one of `allowed`; `hint` is appended.
 [[noreturn]] void fail_unknown_key(const Field& entry, const std::string& where,
                                    const std::vector<std::string>& allowed, const std::string& hint = "");
 
-/// "; did you mean 'causal'? allowed: none, causal", or without a suggestion where no word is near.
+/// "; did you mean 'causal'? allowed: none, causal", without the question if no word is near.
 std::string suggest(std::string_view word, const std::vector<std::string>& allowed);
 
 /// Decimal digits with an optional '-', no other spelling: leading zeros, '+', hexadecimal and quotes are
@@ -70,11 +70,11 @@ std::string suggest(std::string_view word, const std::vector<std::string>& allow
 int64_t read_integer(const Field& field, int64_t lo, int64_t hi);
 uint64_t read_unsigned(const Field& field);
 
-/// A finite decimal number, or nullopt where the value is not one.
+/// A finite decimal number, or nullopt if the value is not one.
 std::optional<double> read_number(const Field& field);
 bool read_bool(const Field& field);
 
-/// A non-empty scalar that is not a number, truth value or null, unless it is quoted.
+/// A non-empty scalar. Errors: an unquoted number, truth value or null.
 std::string read_string(const Field& field);
 
 /// Whether the value is an unquoted scalar that reads as an integer.

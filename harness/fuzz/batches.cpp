@@ -11,13 +11,13 @@ namespace {
 
 constexpr int32_t kMostQueriesOfFew = 17;
 
-/// The longest sequence of a batch: mostly short, now and then past a page of 1,024 and past 8,192.
+/// The longest sequence of a batch: mostly short, sometimes past a page of 1,024 tokens, rarely past 8,192.
 int32_t draw_longest(Random& random) {
   static const std::vector<int32_t> most = {17,  33,   65,   65,   130,  130,  257,  257,
                                             513, 1025, 1025, 2049, 2049, 2049, 4097, 8193};
   const int32_t limit = random.pick(most);
   if (random.chance(0.5)) return draw_length_up_to(random, limit);
-  return static_cast<int32_t>(limit - random.between(0, 2));  // the corner itself, and one off
+  return static_cast<int32_t>(limit - random.between(0, 2));  // the corner, or a little less
 }
 
 std::size_t draw_count(Random& random) {
@@ -25,7 +25,7 @@ std::size_t draw_count(Random& random) {
   return random.pick(counts);
 }
 
-/// Key lengths up to `longest`: what a schedule must tell apart.
+/// Key lengths up to `longest`, in patterns that schedules must distinguish.
 std::vector<int32_t> draw_keys(Random& random, std::size_t count, int32_t longest) {
   std::vector<int32_t> keys(count, longest);
   switch (random.below(6)) {
@@ -75,14 +75,14 @@ int32_t draw_queries(Random& random, BatchStyle style, int32_t keys) {
   return 1;
 }
 
-/// What a window's left limit may be: the window has one key more.
+/// A limit of a window. To the left, a window has one key more than its limit.
 int32_t draw_limit(Random& random, const std::vector<SeqLen>& seqs) {
   int32_t longest = 1;
   for (const SeqLen& s : seqs) longest = std::max(longest, s.k);
   switch (random.below(6)) {
     case 0:  // a whole number of tiles, and one off
       return draw_length_up_to(random, longest);
-    case 1: {  // a power of two of keys in all, as models have it
+    case 1: {  // a power of two keys in total, as in models
       std::vector<int32_t> wholes = {0};
       for (int32_t n = 16; n <= 2 * longest && n <= kMostCorner; n *= 2) wholes.push_back(n - 1);
       return random.pick(wholes);
@@ -92,7 +92,7 @@ int32_t draw_limit(Random& random, const std::vector<SeqLen>& seqs) {
       return static_cast<int32_t>(std::max<int64_t>(0, k + random.between(-2, 1)));
     }
     case 3:
-    case 4: {  // begins with a tile of the longest sequence, so that a shorter one needs a tile more
+    case 4: {  // the window begins with a tile of the longest sequence, so a shorter one needs one more tile
       const int32_t tile = random.pick<int32_t>({16, 64, 128, 1024});
       const int64_t begin = tile * random.between(0, (longest - 1) / tile);
       return static_cast<int32_t>(longest - 1 - begin);

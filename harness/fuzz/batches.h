@@ -1,5 +1,5 @@
-// Random batches and windows in which corners are likely: lengths that are aligned and one off, a sequence
-// that is one shorter than the longest, none at all, and windows that begin in the middle of a tile.
+// Random batches and windows in which corners are likely. Corners are aligned lengths and lengths one off, a
+// sequence one shorter than the longest, an empty batch, and windows that begin in the middle of a tile.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace attnbench {
 
-/// What sort of queries a batch has: kernels take some sorts and refuse others.
+/// Kind of batch, by its query lengths. Kernels accept some kinds and refuse others.
 enum class BatchStyle { kDecode, kFewQueries, kPrefill, kChunk, kMixed, kShortKv };
 inline constexpr BatchStyle kBatchStyles[] = {BatchStyle::kDecode,  BatchStyle::kFewQueries,
                                               BatchStyle::kPrefill, BatchStyle::kChunk,
@@ -20,20 +20,20 @@ constexpr const char* batch_style_name(BatchStyle s) {
   return names[static_cast<int>(s)];
 }
 
-/// A corner up to `most`, or now and then any length.
+/// A corner up to `most`; sometimes any length up to `most`.
 int32_t draw_length_up_to(Random& random, int32_t most);
 
-/// Sequences of that sort. Only kShortKv has sequences with more queries than keys.
+/// Sequences of that kind. Only kShortKv has sequences with more queries than keys.
 std::vector<SeqLen> draw_batch(Random& random, BatchStyle style);
 
-/// Few queries on rows of whole units of 1,024 keys or about that, some shorter by one or a little: where a
-/// window cuts the shorter ones into more tiles than the longest, by which schedules are sized.
+/// Gives sequences few queries and about a multiple of 1,024 keys, some of them slightly fewer. A window may
+/// then cut a shorter sequence into more tiles than the longest one, for which schedules are sized.
 void stretch_over_units(Random& random, std::vector<SeqLen>& seqs);
 
 enum class WindowStyle { kNone, kLeft, kRight, kBoth };
 inline constexpr const char* kWindowStyles[] = {"none", "left", "right", "both"};
 
-/// "1023,0": limits near lengths of the batch, near tile sizes, or neither.
+/// A window such as "1023,0". Its limits are near lengths of the batch, near tile sizes, or anything.
 std::string draw_window(Random& random, WindowStyle style, const std::vector<SeqLen>& seqs);
 /// The style of a value of the key `window`.
 WindowStyle window_style(const std::string& value);

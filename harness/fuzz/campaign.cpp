@@ -11,17 +11,17 @@
 namespace attnbench {
 namespace {
 
-/// Cases of one round: between rounds the generators learn and the clock is looked at.
+/// Cases of one round. Between rounds the generators learn and the clock is read.
 constexpr std::size_t kRound = 32;
-/// Attention has most of the keys, and most of the faults.
+/// Turns of an attention kernel for each of another op: attention has most keys and most faults.
 constexpr std::size_t kAttentionShare = 4;
 constexpr int kRepeats = 3;
-/// Cases that fail alike are shrunk this often: behind the first one another defect may hide.
+/// Cases that fail like a known finding are shrunk this often, because they may have another defect.
 constexpr int64_t kAlikeShrunk = 3;
 
 bool is_failure(Status s) { return s != Status::kPass && s != Status::kSkip; }
 
-/// Whether the draft has every key that the smallest case of a finding needs, sizes aside.
+/// Whether the draft sets every key that the smallest case of a finding sets; numbers and sizes may differ.
 bool has_keys_of(const Draft& draft, const Draft& smallest) {
   return std::all_of(smallest.values.begin(), smallest.values.end(), [&](const auto& entry) {
     const auto& [key, value] = entry;
@@ -69,7 +69,7 @@ class Campaign {
            std::ssize(result_.findings) >= options_.max_findings;
   }
 
-  /// An index that says whether invariants are tried, and that no other item has.
+  /// A new index, which tells FuzzEvents::run whether to try invariants.
   int64_t next_index(bool invariants) { return kInvariantsEvery * ++items_ + (invariants ? 0 : 1); }
 
   void round() {
@@ -88,7 +88,7 @@ class Campaign {
     for (Record& r : events_.run(work)) records.emplace(r.index, std::move(r));
     for (std::size_t i = 0; i < drawn.size(); ++i) {
       const auto it = records.find(work[i].index);
-      if (it != records.end()) count(drawn[i], it->second);  // else the run was stopped before it
+      if (it != records.end()) count(drawn[i], it->second);  // no record: the run was stopped
     }
   }
 
@@ -109,7 +109,7 @@ class Campaign {
     look_into(drawn, record);
   }
 
-  /// Runs a draft as the finding was run; nullopt where it is no case.
+  /// Runs a draft as the finding was run; nullopt if it is no legal case, or was not finished.
   std::optional<Record> run_again(const Draft& draft, const Kernel* kernel, bool invariants) {
     const auto item = reader_.read(draft);
     if (!item) return std::nullopt;
@@ -155,7 +155,7 @@ class Campaign {
 
   Draft shrunk(Draft draft, bool invariants, Finding& finding) {
     const auto until = Clock::now() + std::chrono::duration<double>(options_.shrink_seconds);
-    std::unordered_map<std::string, bool> known;  // drafts that are one case need one run
+    std::unordered_map<std::string, bool> known;  // different drafts may be one case
     const auto fails = [&](const Draft& d) {
       if (stopped() || Clock::now() >= until) return false;
       const auto item = reader_.read(d);
@@ -175,11 +175,11 @@ class Campaign {
   const FuzzEvents& events_;
   Clock::time_point begin_ = Clock::now();
   Random random_;
-  std::vector<Generator> generators_;  ///< of each kernel
+  std::vector<Generator> generators_;  ///< one for each kernel
   std::vector<std::size_t> turns_;     ///< kernels, each as often as its share
   DraftReader reader_;
   FuzzResult result_;
-  std::vector<Draft> smallest_;  ///< of each finding
+  std::vector<Draft> smallest_;  ///< one for each finding
   int64_t drawn_ = 0;
   int64_t items_ = 0;
 };

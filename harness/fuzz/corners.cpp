@@ -12,11 +12,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Integers of a key beside lengths. A block of 64k tokens or a thousand rows of padding make a case large,
-/// and reach no line of a kernel that a hundred do not.
+/// Largest integer of keys other than lengths. A block of 64k tokens or a thousand rows of padding make a
+/// case large, but reach no line of a kernel that a hundred do not reach.
 constexpr int64_t kMostOfKey = 1025;
 
-/// Group sizes 1 to 16, those that fill a tile of rows and those that do not; one head, and many.
+/// Heads with many group sizes, which fill a tile of rows or do not, and with one KV head or several.
 const std::vector<std::string>& heads_menu() {
   static const std::vector<std::string> menu = {"1/1",  "2/1",  "3/1",  "4/1",  "5/1",  "7/1",  "8/1",
                                                 "9/1",  "2/2",  "3/3",  "6/2",  "8/2",  "8/4",  "12/4",
@@ -66,7 +66,7 @@ std::vector<int64_t> corner_integers(int64_t lo, int64_t hi) {
     }
   };
   for (int64_t n = 1; n <= kMostCorner; n *= 2) add(n);
-  for (const int64_t n : {48, 80, 96, 176, 192, 320, 576, 1536, 3072}) add(n);  // tiles, and heads in use
+  for (const int64_t n : {48, 80, 96, 176, 192, 320, 576, 1536, 3072}) add(n);  // tile sizes, head_dims
   if (hi <= kMostCorner) out.insert(hi);
   return {out.begin(), out.end()};
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kMostRemembered = 4096;
 constexpr const char* kPlace = "--case";
 
-/// In a flow mapping a comma would end the value.
+/// Quotes a value with a comma, which would end the value in a flow mapping.
 std::string yaml_of(const std::string& value) {
   return value.find(',') == std::string::npos ? value : '"' + value + '"';
 }

@@ -1,5 +1,5 @@
-// A case before it is one: the keys that it sets. Generator and shrinker change drafts; the parser and the
-// checks of `run` decide which of them are cases.
+// A draft: the keys that a case sets, not yet checked. The generator and the shrinker change drafts; the
+// parser and the checks of `run` decide which drafts are cases.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 namespace attnbench {
 
 struct Draft {
-  std::map<std::string, std::string> values;  ///< by key, all but `batch`; a key that is missing is default
+  std::map<std::string, std::string> values;  ///< by key, without `batch`; missing keys have their defaults
   std::vector<SeqLen> seqs;
-  uint64_t seed = 1;  ///< of all values of the tensors
+  uint64_t seed = 1;  ///< seed of the tensors' values
   bool operator==(const Draft&) const = default;
 };
 
@@ -25,14 +25,14 @@ std::string mapping_of(const Draft& draft);
 
 class DraftReader {
  public:
-  /// The case; nullopt where its keys contradict each other, and why() says what the parser said.
+  /// The case; nullopt if its keys contradict each other. why() then has the parser's message.
   std::optional<Case> read(const Draft& draft);
   const std::string& why() const { return why_; }
 
  private:
   const Setting& setting(const std::string& key, const std::string& value);
 
-  std::unordered_map<std::string, Setting> read_before_;  ///< YAML is slow to read, and values are few
+  std::unordered_map<std::string, Setting> read_before_;  ///< by YAML, which is slow to read
   std::string why_;
 };
 

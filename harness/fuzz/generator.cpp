@@ -13,16 +13,16 @@
 namespace attnbench {
 namespace {
 
-/// Names that stand for no key of the table.
+/// The menu of batch styles, whose choices are no values of the key.
 constexpr const char* kStyle = "batch";
 
 constexpr int kMostRepairs = 16;
-constexpr double kStretched = 0.3;  ///< of drafts with a window
+constexpr double kStretched = 0.3;  ///< share of drafts with a window whose lengths are stretched
 constexpr int kMostCuts = 40;
 constexpr int kMostDraws = 10000;
 
-/// How often keys that shape every launch leave their default. All others, those of later tables too, leave
-/// it together: seldom in most drafts, often in some.
+/// How often keys that shape every launch leave their default. All other keys use the draft's boldness: they
+/// leave their defaults rarely in most drafts and often in some.
 struct Share {
   const char* key;
   double share;
@@ -32,16 +32,17 @@ constexpr Share kShares[] = {{"heads", 0.95},     {"head_dim", 0.5}, {"mask", 0.
                              {"num_splits", 0.2}, {kStyle, 0.7}};
 constexpr double kBoldness[] = {0.01, 0.03, 0.08, 0.2};
 
-/// A value that was refused every time is offered this rarely, beside one that was taken every time.
+/// Least score of a value, which a value gets that was refused every time. One that was always taken has 1.
 constexpr double kLeastScore = 0.01;
 
-/// What a case may cost: most take a millisecond or so, some reach the tiles and splits of long rows.
+/// Most FLOP and bytes of a case, by cumulative share of cases. Most cases take about a millisecond; some are
+/// large enough for the tiles and splits of long rows.
 struct Budget {
   double share, flop, bytes;
 };
 constexpr Budget kBudgets[] = {{0.7, 1e7, 8e6}, {0.95, 1e8, 4e7}, {1.0, 1e9, 1.3e8}};
 
-/// Whether the word stands in the text, not as a part of another.
+/// Whether the text has the word, and not only as a part of another word.
 bool names(const std::string& text, const std::string& word) {
   const auto part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
   for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; ++at) {
@@ -96,7 +97,7 @@ void Generator::add_menu(const std::string& key, const std::vector<std::string>&
                          const std::string& plain) {
   Menu menu;
   menu.key = key;
-  if (plain.empty()) menu.choices.push_back({""});  // the default is no corner: the key stays away
+  if (plain.empty()) menu.choices.push_back({""});  // the default is no corner: "" leaves the key out
   for (const std::string& value : values) {
     if (value == plain) menu.plain = menu.choices.size();
     menu.choices.push_back({value});
@@ -148,7 +149,7 @@ FuzzCase Generator::draw() {
   return drawn;
 }
 
-/// What values of several keys must have in common, where chance would seldom meet it.
+/// Makes keys agree with each other where random values rarely would.
 void Generator::complete(Draft& draft) {
   if (op_ == Op::kKvAppend || is(draft, "append", "in_call")) {
     for (SeqLen& s : draft.seqs) s.q = std::min(s.q, s.k);
@@ -167,7 +168,7 @@ void Generator::complete(Draft& draft) {
   }
 }
 
-/// Errors say what to do instead, as in "write 'kv_dtype: e4m3'".
+/// Sets keys as the error message proposes, for example "write 'kv_dtype: e4m3'".
 bool Generator::follow_advice(const std::string& why, Draft& draft) {
   static const std::regex quoted("'([a-z_]+): ([a-z0-9_]+)'");
   bool followed = false;
@@ -214,7 +215,7 @@ bool Generator::make_small(FuzzCase& drawn) {
     const CaseCost cost = cost_of(drawn.item.params);
     if (cost.flop <= size_ * budget.flop && cost.device_bytes <= size_ * budget.bytes) return true;
     if (draft.seqs.empty()) return false;
-    // Lengths last: long rows of few heads and sequences reach the splits that short ones do not.
+    // Lengths are cut last: long rows with few heads and sequences reach splits that short rows do not.
     if (draft.seqs.size() > 2 && random_.chance(0.5)) {
       const auto kept = static_cast<std::ptrdiff_t>((draft.seqs.size() + 1) / 2);
       draft.seqs.erase(draft.seqs.begin() + kept, draft.seqs.end());
@@ -226,13 +227,13 @@ bool Generator::make_small(FuzzCase& drawn) {
       for (SeqLen& s : draft.seqs) s = {(s.q + 1) / 2, (s.k + 1) / 2};
     }
     auto item = reader_.read(draft);
-    if (!item) return false;  // a prefix that is shared no more
+    if (!item) return false;  // for example a sequence that is now shorter than the shared prefix
     drawn.item = std::move(*item);
   }
-  return false;  // a block or a head that is too large alone
+  return false;  // a single block or head is too large
 }
 
-/// Keys that make no difference: repairs leave them over, and what a kernel refuses is not due to them.
+/// Drops keys that make no difference. Repairs leave such keys, and a kernel's refusal is not due to them.
 void Generator::drop_idle_keys(FuzzCase& drawn) {
   Draft& draft = drawn.draft;
   for (auto it = draft.values.begin(); it != draft.values.end();) {
@@ -270,7 +271,7 @@ Generator::Choice& Generator::choice_of(Menu& menu, const FuzzCase& drawn) const
   const auto found = std::find_if(menu.choices.begin(), menu.choices.end(),
                                   [&](const Choice& c) { return c.value == value; });
   if (found != menu.choices.end()) return *found;
-  menu.choices.push_back({value});  // of a repair
+  menu.choices.push_back({value});  // a repair chose it
   return menu.choices.back();
 }
 

@@ -1,5 +1,5 @@
-// Random legal cases of one op, small, with corners likely. A pure function of the seed and of what learn()
-// was told.
+// Random legal cases of one op: small, with likely corners. They depend only on the seed and on the calls of
+// learn().
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ struct FuzzCase {
 
 class Generator {
  public:
-  /// `size`: share of the largest FLOP and bytes that a case may cost, for devices that take longer.
+  /// `size` is a factor of the most FLOP and bytes that a case may cost, for slower devices.
   Generator(Op op, uint64_t seed, double size = 1);
 
-  /// The next legal case. Throws std::logic_error where none can be drawn.
+  /// The next legal case. Throws std::logic_error if none is found.
   FuzzCase next();
 
-  /// Whether the kernel took the case. A value that comes with refusals only is soon drawn rarely, so that a
-  /// kernel of few features is not asked in vain most of the time.
+  /// Notes whether the kernel took the case. A value that was only in refused cases is drawn less often, so
+  /// that a kernel with few features does not refuse most cases.
   void learn(const FuzzCase& drawn, bool taken);
 
-  /// "block_size=64" for each key that is not default, and the sort of batch.
+  /// "block_size=64" for each key that is not at its default, and the kind of batch.
   static std::vector<std::string> features_of(const FuzzCase& drawn);
 
  private:
@@ -42,8 +42,8 @@ class Generator {
   struct Menu {
     std::string key;
     std::vector<Choice> choices;
-    std::size_t plain = 0;  ///< the default
-    double share = 0;       ///< of drafts that leave the default; 0: as bold as the draft is
+    std::size_t plain = 0;  ///< index of the default
+    double share = 0;       ///< share of drafts that leave the default; 0: the draft's boldness
   };
 
   void add_menu(const std::string& key, const std::vector<std::string>& values, const std::string& plain);

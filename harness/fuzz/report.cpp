@@ -13,19 +13,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Reasons of the table; the JSON has all.
+/// Most reasons in the table; the JSON has all.
 constexpr std::size_t kReasonsShown = 3;
 
 using Reasons = std::vector<std::pair<std::string, int64_t>>;
 
-/// The most frequent first.
+/// Refusals by number of cases, the most frequent first.
 Reasons by_count(const std::map<std::string, int64_t>& refusals) {
   Reasons out(refusals.begin(), refusals.end());
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   return out;
 }
 
-/// {"block_size": ["16", "64"], ...} of "block_size=16", "block_size=64".
+/// Turns "block_size=16", "block_size=64" into {"block_size": ["16", "64"], ...}.
 Json values_by_key(const std::set<std::string>& features) {
   Json values = Json::object();
   for (const std::string& f : features) {

@@ -1,4 +1,4 @@
-// What fuzzing found, for machines and for people.
+// The results of fuzzing as JSON and as text.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@ namespace attnbench {
 nlohmann::ordered_json fuzz_to_json(const RunContext& context, const FuzzOptions& options,
                                     const FuzzResult& result);
 
-/// The reason, the line that reproduces it, and where it came from.
+/// Prints a finding: its reason, the command that reproduces it, and the case that was drawn.
 void print_finding(std::ostream& out, const Finding& finding, std::size_t number);
 
-/// A row per kernel, and below it why most of its cases were skipped.
+/// Prints a row per kernel, and below it the most frequent reasons for skipped cases.
 void print_fuzz_table(std::ostream& out, const FuzzResult& result, std::size_t width);
 
 /// One line: seed, time, counts.

@@ -16,7 +16,7 @@ std::optional<int64_t> integer(std::string_view text) {
   return n;
 }
 
-/// Values below n that are worth a try: the least that most keys allow, shares of n, one less.
+/// Values below n to try: 0 and 1, shares of n, and n - 1.
 std::vector<int64_t> below(int64_t n) {
   std::vector<int64_t> out;
   for (const int64_t x : {int64_t{0}, int64_t{1}, n / 8, n / 2, n - n / 4, n - n / 16, n - 1}) {
@@ -25,7 +25,7 @@ std::vector<int64_t> below(int64_t n) {
   return out;
 }
 
-/// Of "8/2": fewer heads, in the same group size and in smaller ones.
+/// Values of `heads` ("8/2") with fewer heads, in the same group size and in smaller ones.
 std::vector<std::string> smaller_heads(std::string_view text) {
   const std::size_t slash = text.find('/');
   const auto q = integer(text.substr(0, slash));
@@ -54,19 +54,19 @@ std::vector<std::string> smaller_window(std::string_view text) {
   return out;
 }
 
-/// Smaller values of a key; of a word none.
+/// Smaller values of a key; none if the value is a word.
 std::vector<std::string> smaller(const std::string& key, const std::string& value) {
   if (key == "heads") return smaller_heads(value);
   if (key == "window") return smaller_window(value);
   std::vector<std::string> out;
   if (const auto n = integer(value)) {
-    if (key == "head_dim" && *n > 64) out.push_back("64");  // which most kernels take
+    if (key == "head_dim" && *n > 64) out.push_back("64");  // most kernels take 64
     for (const int64_t x : below(*n)) out.push_back(std::to_string(x));
   }
   return out;
 }
 
-/// Keys whose defaults are large: to leave them away makes a case larger.
+/// Keys with large defaults: a draft without them is a larger case.
 bool is_size(const std::string& key) { return key == "heads" || key == "head_dim"; }
 
 class Shrinker {
@@ -95,7 +95,7 @@ class Shrinker {
     return true;
   }
 
-  /// Halves, quarters, ... and single sequences are left out.
+  /// Leaves out half of the sequences, a quarter, ... and single ones.
   bool drop_sequences() {
     bool changed = false;
     for (std::size_t part = (best_.seqs.size() + 1) / 2; part > 0; part = part == 1 ? 0 : (part + 1) / 2) {
@@ -123,7 +123,7 @@ class Shrinker {
     return changed;
   }
 
-  /// Shortens all sequences at once, which keeps them equal or one apart.
+  /// Shortens all sequences at once, so that equal lengths stay equal.
   bool shorten_all() {
     bool changed = false;
     const auto each = [&](auto&& change) {
@@ -141,7 +141,7 @@ class Shrinker {
     return changed;
   }
 
-  /// Takes the same number of keys, a part of the longest sequence, off each.
+  /// Takes the same number of keys off each sequence: the longest length over `part`, at least 1.
   bool lower_keys(int32_t part) {
     bool changed = false;
     for (bool again = true; again;) {
@@ -173,7 +173,7 @@ class Shrinker {
         changed = changed || again;
       }
     }
-    // Sizes that stand at their defaults.
+    // Sizes that are at their large defaults.
     for (const auto& [key, value] : {std::pair{"heads", "1/1"}, std::pair{"head_dim", "64"}}) {
       if (best_.values.count(key)) continue;
       Draft d = best_;

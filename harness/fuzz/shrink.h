@@ -1,5 +1,6 @@
-// Makes a failing draft smaller while it fails: Zeller, Hildebrandt: Simplifying and Isolating
-// Failure-Inducing Input, IEEE TSE 2002, on sequences; then keys, sizes and lengths one by one.
+// Makes a failing draft smaller as long as it fails. Sequences are dropped as in Zeller, Hildebrandt:
+// Simplifying and Isolating Failure-Inducing Input, IEEE TSE 2002. Then keys, sizes and lengths change one by
+// one.
 #pragma once
 
 #include <functional>
@@ -13,8 +14,9 @@ struct Shrunk {
   int tries = 0;
 };
 
-/// `fails(draft)`: whether it is a case, and fails as the first one did. It is asked `most_tries` times at
-/// most, and not of the draft that is given. Each step leaves fewer sequences, fewer keys or smaller numbers.
+/// fails(draft) returns whether a draft is a case that fails as the given one did. It is called at most
+/// `most_tries` times, and not for the given draft. Each step leaves fewer sequences, fewer keys or smaller
+/// numbers.
 Shrunk shrink(Draft draft, int most_tries, const std::function<bool(const Draft&)>& fails);
 
 }  // namespace attnbench

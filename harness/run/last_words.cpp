@@ -38,7 +38,7 @@ std::atomic<const char*> g_call{nullptr}, g_kernel{nullptr};
 std::atomic<AfterLastWords> g_after{AfterLastWords::kExitCode};
 std::atomic<bool> g_crashed{false}, g_exit_watched{false};
 std::atomic<unsigned> g_hang_seconds{0}, g_hung_seconds{0};
-/// A handler of a stack overflow cannot run on that stack.
+/// Stack of the signal handlers: after a stack overflow they cannot run on the thread's own.
 alignas(16) std::array<char, 64 * 1024> g_stack;
 
 void write_text(std::string_view text) {
@@ -63,7 +63,7 @@ std::string_view signal_words(int signal) {
 }
 
 void begin_last_words() {
-  // A supervisor has the lines to itself; elsewhere a line of progress may stand unfinished.
+  // Without a supervisor, stderr may end in an unfinished line of progress.
   if (g_after.load() == AfterLastWords::kExitCode) write_text("\n");
   write_text("attnbench: error: ");
 }
@@ -92,7 +92,7 @@ void write_advice() {
 }
 
 extern "C" void on_crash(int signal) {
-  // Of several threads that crash, one speaks.
+  // If several threads crash, only one reports.
   while (g_crashed.exchange(true)) pause();
   begin_last_words();
   write_text("signal ");

@@ -1,37 +1,39 @@
-// What this process says when a kernel ends it, by a signal or by exit(): which of a thousand cases it was.
+// The last message of this process if a kernel ends it, by a signal or by exit(). It names the case that was
+// being run.
 //
-// Nothing is allocated and nothing is locked where a signal is handled: the texts lie ready.
+// Signal handlers allocate nothing and lock nothing: the texts are stored in advance.
 #pragma once
 
 #include <string_view>
 
 namespace attnbench {
 
-/// What the process does behind its last words.
+/// How the process ends after its last message.
 enum class AfterLastWords {
-  kExitCode,  ///< ends with kCrashExitCode: no other process looks after this one
-  kSignal,    ///< ends as it would have without them: a supervisor tells how
+  kExitCode,  ///< with kCrashExitCode: no other process supervises this one
+  kSignal,    ///< as it would without the message: a supervisor reports how
 };
 inline constexpr int kCrashExitCode = 5;
 
-/// From now on a crash is told on stderr, and an exit() while a kernel is called. Nothing in a program with a
-/// sanitizer, which tells more.
+/// From now on, a crash, or an exit() during a call into a kernel, is reported on stderr. Does nothing in a
+/// program with a sanitizer, which reports more.
 void tell_crashes(AfterLastWords after);
-/// Undoes it, in a child whose end somebody else tells.
+/// Undoes tell_crashes for crashes, in a child process whose end the parent reports.
 void tell_no_crashes();
 
-/// What is in hand, as in "case attention/...": part of the last words. Copied; what is too long is cut.
+/// Sets what is being done, such as "case attention/...", for the last message. The text is copied; it is cut
+/// if it is too long.
 void set_in_hand(std::string_view text);
-/// What the last words end with: what is kept, and the mend.
+/// Sets the end of the last message: which results are kept, and what to do.
 void set_advice(std::string_view text);
-/// Says on stderr, after each time that so many seconds have passed over what is in hand, that it is still
-/// there; 0: never. For a process that nobody stops after a timeout.
+/// Reports on stderr, after every `seconds` seconds that set_in_hand's text has not changed, that it is still
+/// being done; 0: never. For a process that no supervisor stops after a timeout.
 void tell_hangs(int seconds);
 
-/// Says on stderr where the process is stopped, and the advice. For a signal handler.
+/// Reports on stderr what was being done when the process is stopped, and the advice. For a signal handler.
 void write_stopped();
 
-/// Names the call into a kernel while it lives. The texts must outlive it.
+/// While it lives, the last message names this call into a kernel. The texts must outlive it.
 class KernelCall {
  public:
   KernelCall(const char* call, const char* kernel);
@@ -40,7 +42,7 @@ class KernelCall {
   KernelCall& operator=(const KernelCall&) = delete;
 
  private:
-  const char *call_, *kernel_;  ///< of the call round this one
+  const char *call_, *kernel_;  ///< of the enclosing call
 };
 
 }  // namespace attnbench

@@ -20,7 +20,8 @@ void check(const Kernel& kernel, KernelStatus status, const KernelMessage& messa
                     " failed: " + (message.text[0] ? message.text : "no message"));
 }
 
-/// Whatever a kernel throws is its failure, also what elsewhere would mean that the case does not fit.
+/// Turns every exception of a kernel into a KernelError. This includes std::bad_alloc, which elsewhere means
+/// that the case does not fit.
 template <class Function>
 auto guarded(const Kernel& kernel, const char* step, Function&& function) {
   const KernelCall in_hand(step, kernel.name);
@@ -83,7 +84,8 @@ OpParams op_of(const MergeStatesParams& merge) {
   return op;
 }
 
-/// The kernel that merges the states of `kernel`: of its own name, or else the first; null where none does.
+/// The kernel that merges the states of `kernel`: the one with its name, else the first that takes them, else
+/// null.
 const Kernel* merge_kernel(const Kernel& kernel, KernelTable table, const Device& device,
                            const OpParams& merge) {
   std::vector<const Kernel*> mergers = select_kernels(table, Op::kMergeStates, device.info().kind, {});
@@ -133,8 +135,8 @@ void Launcher::add_step(const Kernel& kernel, const OpParams& params) {
   const std::size_t bytes = kernel.workspace_bytes ? guarded(kernel, "workspace_bytes", wanted) : 0;
   if (bytes > 0) {
     step.workspace = GuardedBuffer(*device_, "workspace", static_cast<int64_t>(bytes));
-    device_->set_bytes(step.workspace.data(), 0xff,
-                       step.workspace.bytes());  // no kernel may rely on what it finds there
+    // A kernel must not rely on the content of a new workspace.
+    device_->set_bytes(step.workspace.data(), 0xff, step.workspace.bytes());
     device_->synchronize();
     step.context.workspace = step.workspace.data();
     step.context.workspace_bytes = bytes;

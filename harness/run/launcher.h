@@ -1,4 +1,4 @@
-// Choosing kernels from the table and launching one on a workload.
+// Chooses kernels from the table, and launches a kernel on a workload.
 #pragma once
 
 #include <optional>
@@ -19,37 +19,37 @@ class KernelError : public Error {
   explicit KernelError(const std::string& what) : Error(what, kExitFailure) {}
 };
 
-/// Kernels of the table for this op and kind of device, in table order; only those in `names` when it is not
-/// empty.
+/// Kernels of the table for this op and kind of device, in table order. If `names` is not empty, only those.
 std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind device,
                                           const std::vector<std::string>& names);
 
-/// Why the kernel refuses this case on this device, in its own words; nullopt when it takes it. Of a path
-/// with several launches each is asked, and the merge_states kernels of the table where one is needed.
+/// Why the kernel refuses this case on this device, in its own words; nullopt if it takes the case. If the
+/// path has several launches, the kernel must take all of them, and a merge_states kernel of the table must
+/// take the merge, if there is one.
 std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, const Device& device,
                                   const Case& item, bool padded_strides = false);
 
 /// One kernel bound to one workload: a launch, or the launches of the case's path.
 ///
-/// Partial states lie in buffers of the launcher, NaN before the first launch. They are merged by a
-/// merge_states kernel of the table: the one with the kernel's own name, or else the first that takes them.
+/// Partial states are in buffers of the launcher, which hold NaN before the first launch. A merge_states
+/// kernel of the table merges them: the one with the kernel's own name, or else the first that takes them.
 class Launcher {
  public:
   /// Allocates workspaces and partial states, and plans. Throws KernelError, OutOfMemory.
   Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload);
 
-  /// Enqueues one launch, or all of the path, inside a profiler's range "launch". Throws KernelError.
+  /// Enqueues one launch, or all launches of the path, in a profiler's range "launch". Throws KernelError.
   void launch();
 
-  /// Both throw KernelError, as everything does that a kernel does.
+  /// Throws KernelError, like tile() and every other call into a kernel.
   Numerics numerics() const;
-  /// All zero where the kernel does not tell.
+  /// The kernel's tile; all zero if the kernel does not declare one.
   Tile tile() const;
-  /// What the last launch left in `workload`, the one of the constructor, with the variance of O that comes
-  /// of merging partial states.
+  /// The outputs of the last launch, with the additional variance of O if partial states were merged.
+  /// `workload` must be the constructor's.
   HostOutputs outputs(const Workload& workload) const;
   double plan_us() const { return plan_us_; }
-  /// Damage to guards of the launcher's buffers, or a write into a part's metadata, in words.
+  /// Damage to guards of the launcher's buffers, or a write into a part's metadata, in words; nullopt: none.
   std::optional<std::string> memory_damage() const;
 
  private:

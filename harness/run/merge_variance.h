@@ -1,4 +1,4 @@
-// What merging partial states adds to the error of a path's output.
+// The variance that merging partial states adds to a path's output.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace attnbench {
 
-/// Partial states as the launches left them, and what their kernels promise.
+/// Partial states that launches have written, and the declared arithmetic of their kernels.
 struct PartialStates {
   std::vector<unsigned char> out;  ///< (N, T, H, D)
   std::vector<float> lse;          ///< (N, H, T)
-  Numerics numerics;               ///< of the launches
-  Numerics merge_numerics;
-  int64_t keys = 0;  ///< most keys of a state
+  Numerics numerics;               ///< of the launches that wrote the states
+  Numerics merge_numerics;         ///< of the merge
+  int64_t keys = 0;                ///< most keys of a state
 };
 
-/// Variance of each element of the merged output, (T, H, D), beyond that of one launch over all keys. With
-/// weights w_s: each state's O is rounded once more, w_s O_s by u^2 / 3, and an error of w_s, from the LSE's
-/// own and from the merge's exponential, moves the output by w_s (O_s - O).
+/// Variance of each element of the merged output, (T, H, D), in addition to that of one launch over all keys.
+/// Each state's O is rounded once more, which adds u^2 / 3 (w_s O_s)^2 with its weight w_s. An error of w_s
+/// comes from the LSE and from the merge's exponential; it moves the output by w_s (O_s - O).
 std::vector<double> merge_variance(const MergeStatesParams& merge, const PartialStates& states);
 
 }  // namespace attnbench

@@ -27,7 +27,7 @@ void move_by(void*& pointer, int64_t elements, DType type) {
 
 void drop(AttentionParams& a, Feature feature) { a.features &= ~uint64_t{feature}; }
 
-/// Sequences [first, last) of the whole call, all of their keys.
+/// The part for sequences [first, last) of the whole call, with all their keys.
 Part sequences(const CaseParams& p, const AttentionParams& whole, int32_t lead, std::size_t first,
                std::size_t last) {
   Part part;
@@ -60,7 +60,7 @@ Part sequences(const CaseParams& p, const AttentionParams& whole, int32_t lead, 
   }
   move_by(a.cache_leftpad, n);
   move_by(a.alibi_slopes, n * a.alibi_stride_batch);
-  // int8: scales of q go by token, those of K lie like its rows, those of V are all sequences'.
+  // int8: descales of q are per token, those of K are addressed like its rows, and all sequences share V's.
   move_by(a.q_descale, (a.dtype_q == DType::kInt8 ? before : n) * a.q_descale_stride_outer);
   if (a.dtype_k != DType::kInt8) move_by(a.k_descale, n * a.k_descale_stride_outer);
   if (a.dtype_v != DType::kInt8) move_by(a.v_descale, n * a.v_descale_stride_outer);
@@ -90,9 +90,9 @@ std::vector<Part> cascade(const CaseParams& p, const AttentionParams& whole, int
   a.seqused_k = nullptr;
   prefix.cu_seqlens_q = {0, total};
   prefix.seqused_k = {shared};
-  a.causal = 0;  // every query stands behind the prefix (check_paths)
+  a.causal = 0;  // every query is behind the prefix (check_paths)
   drop(a, kCausal);
-  a.sinks = nullptr;  // one term, which the suffix has
+  a.sinks = nullptr;  // the suffix adds the sink, once
   drop(a, kSinks);
   write_state(prefix, 0);
 
@@ -131,7 +131,7 @@ std::vector<Part> dcp(const CaseParams& p, const AttentionParams& whole, int32_t
     move_by(a.block_table, rows * a.block_table_stride);
     move_by(a.seqused_k, rows);
     a.max_seqlen_k = dcp_local_len(whole.max_seqlen_k, p.dcp_ranks, p.dcp_interleave, rank);
-    if (rank > 0) {  // one term, which rank 0 has
+    if (rank > 0) {  // rank 0 adds the sink, once
       a.sinks = nullptr;
       drop(a, kSinks);
     }

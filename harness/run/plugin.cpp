@@ -23,10 +23,11 @@ constexpr const char* kStructs[kPluginStructs] = {"Kernel",         "OpParams", 
                                                   "KvAppendParams", "MergeStatesParams", "LaunchContext",
                                                   "KernelMessage",  "Numerics"};
 constexpr const char* kCompileAgain = "compile it with -I to the sources of this program";
-/// A library that computes for so long while it is opened is taken for one that hangs.
+/// A library that takes longer to open is taken for one that hangs.
 constexpr unsigned kLoadSeconds = 60;
 
-/// FNV-1a of the file's 8-byte words (libraries of GPU code have hundreds of megabytes) and of its length.
+/// FNV-1a over the file's 8-byte words and its length. Words, not bytes, because libraries with GPU code have
+/// hundreds of megabytes.
 std::string digest_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   uint64_t h = 1469598103934665603ull, length = 0;
@@ -47,7 +48,7 @@ std::string digest_of(const std::string& path) {
   return fmt::format("{:016x}", h);
 }
 
-/// The loader's words, and what mends them.
+/// The loader's error message, and what to do.
 std::string why_not_opened(const std::string& path) {
   const char* error = dlerror();
   std::string text = error != nullptr ? error : "the system does not say why";
@@ -94,7 +95,7 @@ void check_headers(const Plugin& table) {
   }
 }
 
-/// What an entry lacks; empty where it is whole.
+/// What is missing or wrong in an entry; empty if it is complete.
 std::string missing_in(const Kernel& k) {
   if (k.name == nullptr) return "has no name";
   if (!is_snake_case(k.name)) {
@@ -118,7 +119,7 @@ std::string missing_in(const Kernel& k) {
                           : fmt::format("lacks {}; only workspace_bytes, plan and tile may be null", field);
 }
 
-/// Its absolute path.
+/// Checks that the file exists, and returns its absolute path.
 std::string checked_file(const std::string& path) {
   std::error_code ec;
   const std::filesystem::path file = std::filesystem::absolute(path, ec).lexically_normal();
@@ -129,9 +130,9 @@ std::string checked_file(const std::string& path) {
   return file.string();
 }
 
-/// `file` is a path with a slash, or the loader would search for it.
+/// `file` must have a slash: otherwise the loader would search for it.
 std::vector<const Kernel*> open_kernels(const std::string& file) {
-  // Local: two plug-ins may have functions of one name.
+  // RTLD_LOCAL, because two plug-ins may have functions of the same name.
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw PluginError(why_not_opened(file));
   const void* table = dlsym(library, "attnbench_plugin");
@@ -174,13 +175,13 @@ std::optional<std::string> crash_of_loading(const std::string& path) {
     throw PluginError(fmt::format("a process to try it in cannot be started: {}", std::strerror(errno)));
   if (pid == 0) {
     alarm(kLoadSeconds);
-    tell_no_crashes();  // the parent tells
-    // Greetings are for the process that goes on; last words, on stderr, are shown.
+    tell_no_crashes();  // the parent reports the end
+    // The library prints again when the parent opens it, so stdout is closed here; stderr is shown.
     [[maybe_unused]] const std::FILE* null = std::freopen("/dev/null", "w", stdout);
     [&]() noexcept {
       try {
         open_kernels(checked_file(path));
-      } catch (const PluginError&) {  // said by the parent, which meets it again
+      } catch (const PluginError&) {  // the parent gets the same error and reports it
       }
     }();
     _exit(0);

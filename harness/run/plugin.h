@@ -20,23 +20,22 @@ class PluginError : public Error {
 
 struct LoadedPlugin {
   std::string path;    ///< absolute
-  std::string digest;  ///< of the file's bytes, 16 hexadecimal digits: tells builds apart, not forgeries
+  std::string digest;  ///< digest of the file, 16 hexadecimal digits: tells builds apart, not secure
   std::vector<const Kernel*> kernels;
 };
 
 /// Opens the file and checks its table. It stays open until the process ends. Throws PluginError.
 LoadedPlugin load_plugin(const std::string& path);
 
-/// The kernels of a table that are fit for this program. Throws PluginError for a table of other headers, and
-/// for an entry that lacks what the program calls or prints.
+/// Checks a table and returns its kernels. Throws PluginError if it was compiled with other headers, or if an
+/// entry lacks something that the program calls or prints.
 std::vector<const Kernel*> checked_kernels(const Plugin& table);
 
-/// What becomes of a process that opens the file and reads its table, tried in a child, since a library's own
-/// code runs when it is opened: nullopt where the process goes on, else what happened, as in "killed it by
-/// signal 11 (Segmentation fault)".
+/// Opens the file and reads its table in a child process, because code of a library runs when it is opened.
+/// Returns nullopt if the child goes on, else what happened: "killed it by signal 11 (Segmentation fault)".
 std::optional<std::string> crash_of_loading(const std::string& path);
 
-/// The built-in kernels, then those of the plug-ins. Throws PluginError where two have one name, op and
+/// The built-in kernels, then those of the plug-ins. Throws PluginError if two have the same name, op and
 /// device.
 std::vector<const Kernel*> table_with_plugins(KernelTable builtin, std::span<const LoadedPlugin> plugins);
 

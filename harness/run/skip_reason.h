@@ -5,8 +5,8 @@
 
 namespace attnbench {
 
-/// In words for the user, such as "sm90_decode: head_dim 72 not in {64,128,256}". A skip is a value. Only who
-/// allocates throws for one: TooLarge or OutOfMemory.
+/// A reason in words for the user, such as "sm90_decode: head_dim 72 not in {64,128,256}". A skip is a value.
+/// Only allocations throw for a skip: TooLarge or OutOfMemory.
 struct SkipReason {
   std::string text;
 };

@@ -72,7 +72,7 @@ void change_table(Tamper& t, AttentionParams& p,
                   const std::function<void(const HostView&, std::vector<int32_t>&)>& to) {
   const HostView view(t, p);
   std::vector<int32_t> table = view.table;
-  if (table.empty()) return;  // a variant without pages
+  if (table.empty()) return;  // an invariant's relaunch without pages
   to(view, table);
   p.block_table = t.put(table);
 }

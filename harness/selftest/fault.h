@@ -1,5 +1,5 @@
-// The faults that the checks must see: each a wrong kernel that someone met, as a decorator round a correct
-// one.
+// The faults that the checks must catch. A fault is a deliberate mistake put around a right kernel. Each is
+// modelled on a wrong kernel that somebody met.
 #pragma once
 
 #include <string>
@@ -16,9 +16,10 @@ struct Fault {
   std::vector<std::string> cases;  ///< YAML mappings; the first that the kernel takes is used
   Tamper::Fault launch;
   int repeats = 2;  ///< launches of the invariant "repeat"
-  uint32_t breaks =
-      0;  ///< the KernelFlag that it breaks: no fault in a kernel that does not promise as much; 0: none
-  uint64_t shows_with = 0;  ///< Feature bits of the launches that tell it: a kernel without one never differs
+  /// The KernelFlag that it breaks, or 0. It is no fault in a kernel that does not set this flag.
+  uint32_t breaks = 0;
+  /// Feature bits of the launches that show it. It makes no difference in a kernel that lacks one of them.
+  uint64_t shows_with = 0;
 };
 
 struct FaultClass {
@@ -54,7 +55,7 @@ FaultClass layout_faults();
 FaultClass stride_faults();
 FaultClass ignored_faults();
 
-// How faults are written.
+// Building blocks of faults.
 
 /// A launch of attention with changed parameters.
 Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change);
@@ -62,15 +63,15 @@ Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change)
 Tamper::Fault with_append(std::function<void(Tamper&, KvAppendParams&)> change);
 /// A launch of any operation with changed parameters.
 Tamper::Fault with_op(std::function<void(Tamper&, OpParams&)> change);
-/// The right launch, then its output changed.
+/// The right launch; then its output is changed.
 Tamper::Fault with_output(std::function<void(const HostView&, OutView&)> change);
-/// The right launch, then all rows computed again by a rule.
+/// The right launch; then all rows are computed again on the host by a rule.
 Tamper::Fault with_rule(HostRule rule);
-/// The first n entries of the sequences' key lengths, to be changed and put in the place of seqused_k.
+/// Gives `p` changed key lengths: seqused_k[b] becomes to(b, length).
 void change_lengths(Tamper& t, AttentionParams& p, const std::function<int32_t(int b, int32_t k_len)>& to);
-/// Pages that hold the keys of sequence `b`.
+/// Number of pages that hold the keys of sequence `b`.
 int64_t pages_of(const HostView& v, int b);
-/// The block table, to be changed and put in its place.
+/// Gives `p` a copy of its block table that `to` has changed. Does nothing without pages.
 void change_table(Tamper& t, AttentionParams& p,
                   const std::function<void(const HostView&, std::vector<int32_t>&)>& to);
 

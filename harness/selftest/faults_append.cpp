@@ -1,4 +1,4 @@
-// Faults of appending to a paged cache, and of the rotary embedding of what is appended.
+// Faults of appending to a paged cache, and of the rotary embedding of appended keys.
 #include <algorithm>
 
 #include "harness/selftest/fault.h"
@@ -25,7 +25,7 @@ Tamper::Fault with_slots(std::function<void(const KvAppendParams&, std::vector<i
   });
 }
 
-/// Positions of the tokens that are written, changed.
+/// kv_append with changed positions of its tokens.
 Tamper::Fault with_positions(
     std::function<void(const std::vector<int64_t>& slots, std::vector<int32_t>&)> change) {
   return with_append([change](Tamper& t, KvAppendParams& p) {

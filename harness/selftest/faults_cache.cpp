@@ -1,4 +1,4 @@
-// Faults of appending in the call of attention, and of quantising what is appended.
+// Faults of appending in the call of attention, and of quantising appended rows.
 #include <algorithm>
 #include <cmath>
 
@@ -30,13 +30,13 @@ constexpr const char* kInt8KeysCache =
 constexpr const char* kTurned =
     QUANTISED "kv_dtype: int8, scales: per_token_k, rotary: neox, batch: q5s21_q1s40_q16s16}";
 
-/// What is left of an append once its rows are in the cache.
+/// The parameters of a launch that only attends, once new rows are in the cache.
 AttentionParams without_append(AttentionParams p) {
   p.features &= ~uint64_t{kAppend | kRotary | kRotaryQ};
   return p;
 }
 
-/// Queries stand by another rule. Tables are longer, as another rule may lead past them.
+/// Queries are turned by another rule. The tables get more rows, because that rule may need them.
 Tamper::Fault turned_by(RotaryQ rule) {
   return with_params([rule](Tamper& t, AttentionParams& p) {
     const int64_t half = p.rotary.dim / 2;
@@ -52,7 +52,7 @@ Tamper::Fault turned_by(RotaryQ rule) {
   });
 }
 
-/// The append by changed parameters, then attention by the right ones.
+/// A launch that appends with changed parameters, then one that attends with the right ones.
 Tamper::Fault appended_by(std::function<void(Tamper&, AttentionParams&)> change) {
   return [change](Tamper& t, const OpParams& op) {
     AttentionParams wrong = op.attention;
@@ -62,7 +62,7 @@ Tamper::Fault appended_by(std::function<void(Tamper&, AttentionParams&)> change)
   };
 }
 
-/// The row behind each sequence's last key, where its cache has room for one more.
+/// Overwrites the row behind each sequence's last key, if the cache has room for one more.
 void write_past_the_end(Tamper& t, const AttentionParams& p) {
   const auto used = t.read<int32_t>(p.seqused_k, p.batch);
   const auto rows = p.cache_batch_idx ? t.read<int32_t>(p.cache_batch_idx, p.batch) : std::vector<int32_t>{};
@@ -82,7 +82,7 @@ int64_t count_given(const KvAppendParams& p, const ScaleParams& s) {
   return (p.num_heads_kv - 1) * s.given_stride_head + (p.head_dim - 1) * s.given_stride_channel + 1;
 }
 
-/// Given scales, changed.
+/// Gives `s` changed scales.
 void change_given(Tamper& t, const KvAppendParams& p, ScaleParams& s,
                   const std::function<void(std::vector<float>&)>& change) {
   auto scales = t.read<float>(s.given, count_given(p, s));
@@ -90,13 +90,14 @@ void change_given(Tamper& t, const KvAppendParams& p, ScaleParams& s,
   s.given = t.put(scales);
 }
 
-/// The right launch, then each quantised row of K, read as `Row`, changed.
+/// A quantised row of K.
 struct Row {
   int64_t token;
   int32_t head;
   unsigned char* stored;  ///< head_dim numbers of one byte
-  float* computed;        ///< its scale; null where scales are given
+  float* computed;        ///< its scale; null if scales are given
 };
+/// The right launch; then each quantised row of K is changed.
 Tamper::Fault with_rows(std::function<void(Tamper&, const KvAppendParams&, Row)> change) {
   return [change](Tamper& t, const OpParams& op) {
     const KernelStatus status = t.launch(op);
@@ -123,7 +124,7 @@ Tamper::Fault with_rows(std::function<void(Tamper&, const KvAppendParams&, Row)>
   };
 }
 
-/// Each int8 key, with its given scale, is stored as `stored` says of the quotient.
+/// Each number of int8 keys with given scales is stored as stored(key / scale).
 Tamper::Fault with_int8_keys(unsigned char (*stored)(float quotient)) {
   return with_rows([stored](Tamper& t, const KvAppendParams& p, Row r) {
     const auto size = static_cast<int64_t>(dtype_size(p.dtype_in));

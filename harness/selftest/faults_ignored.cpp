@@ -1,5 +1,4 @@
-// Features that a kernel takes and ignores, where no other class has them: what is left is a plausible
-// result.
+// Features that a kernel accepts and ignores, if no other class has them. The result is wrong but plausible.
 #include <algorithm>
 #include <cmath>
 
@@ -54,7 +53,7 @@ Tamper::Fault read_as(DType type, Feature feature) {
   });
 }
 
-/// All channels turn, by tables whose other half is an angle of its own.
+/// All channels turn: the tables get further columns, with one fixed angle.
 void turn_all(Tamper& t, KvAppendParams& p) {
   const auto half = static_cast<std::size_t>(p.rotary.dim / 2);
   const auto width = static_cast<std::size_t>(p.head_dim / 2);
@@ -155,7 +154,7 @@ std::vector<Fault> ignored_in_sources() {
            "the keys of each sequence but the first begin one row early",
            {kPackedUnmasked},
            with_params([](Tamper& t, AttentionParams& p) {
-             if (!(p.features & kPackedKv)) return;  // a variant with pages
+             if (!(p.features & kPackedKv)) return;  // an invariant's relaunch with pages
              auto cu = t.read<int32_t>(p.cu_seqlens_k, p.batch + 1);
              for (std::size_t b = 1; b + 1 < cu.size(); ++b) --cu[b];
              p.cu_seqlens_k = t.put(cu);

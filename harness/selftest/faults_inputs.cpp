@@ -1,4 +1,4 @@
-// Faults of 8-bit inputs, of widths of K and V that differ, of what training asks for, and of num_splits.
+// Faults of 8-bit inputs, of K and V with different widths, of training features, and of num_splits.
 #include <algorithm>
 #include <cmath>
 
@@ -30,7 +30,7 @@ constexpr const char* kParts =
 
 std::vector<float> ones(int64_t n) { return std::vector<float>(static_cast<std::size_t>(n), 1.0f); }
 
-/// The right launch, then its probabilities, (Hq, total_q, max_seqlen_k), changed.
+/// The right launch; then its probabilities, (Hq, total_q, max_seqlen_k), are changed.
 Tamper::Fault with_probs(std::function<void(const AttentionParams&, std::vector<float>&)> change) {
   return [change](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);

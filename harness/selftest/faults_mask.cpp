@@ -17,7 +17,7 @@ constexpr const char* kDraft =
     "{kv: paged, block_size: 16, " SMALL ", mask: causal, window: \"30,0\", batch: 3q4s100}";
 constexpr const char* kPagedFull =
     "{kv: paged, block_size: 16, " SMALL ", mask: none, batch: q1s100_q1s77_q2s150}";
-/// Of rows that are shorter than a guard zone.
+/// A row of this case is shorter than a guard zone.
 constexpr const char* kFewHeads =
     "{kv: paged, block_size: 16, dtype: bf16, heads: 2/1, head_dim: 64, mask: causal, batch: 3q2s20}";
 constexpr const char* kGapsUnmasked =
@@ -108,7 +108,7 @@ FaultClass length_faults() {
   const auto lengths = [](auto to) {
     return with_params([to](Tamper& t, AttentionParams& p) { change_lengths(t, p, to); });
   };
-  /// Sequences with no query shift what is looked up for the next one with queries.
+  /// Sequences without queries are not counted, so the next one gets lengths and pages of another sequence.
   const auto shifted_table = with_params([](Tamper& t, AttentionParams& p) {
     const HostView view(t, p);
     if (view.table.empty() || view.used.empty()) return;
@@ -132,7 +132,7 @@ FaultClass length_faults() {
         {kGapsUnmasked},
         with_params([](Tamper& t, AttentionParams& p) {
           const int32_t longest = p.max_seqlen_k;
-          // Past a sequence's pages lies junk that would end the process: to the end of its pages there.
+          // Only to the end of the sequence's pages: junk entries behind them would end the process.
           const bool paged = (p.features & kPagedKv) != 0;
           const int32_t page = p.block_size;
           change_lengths(t, p, [&](int, int32_t k) {

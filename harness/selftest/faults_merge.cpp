@@ -14,7 +14,7 @@ constexpr const char* kTokenMajor =
 constexpr const char* kMostlyEmpty =
     "{op: merge_states, dtype: bf16, heads: 4, head_dim: 64, states: 2, empty_states: 0.6, batch: q37}";
 
-/// The partial states of one (row, head), to be merged by a rule.
+/// The partial states of one (row, head), the input of a merge rule.
 struct States {
   std::vector<double> lse;
   std::vector<std::vector<double>> o;
@@ -33,12 +33,12 @@ Tamper::Fault with_merge(std::function<void(Tamper&, MergeStatesParams&)> change
   };
 }
 
-/// Elements from the first to the last that a launch addresses.
+/// Elements from the first to the last one that a launch addresses.
 int64_t extent(const MergeStatesParams& p, int64_t state, int64_t token, int64_t head) {
   return (p.num_states - 1) * state + (p.num_rows - 1) * token + (p.num_heads - 1) * head + 1;
 }
 
-/// The right launch, then all rows merged again by `rule`.
+/// The right launch; then all rows are merged again by `rule`.
 Tamper::Fault with_merge_rule(std::function<Merged(const States&)> rule) {
   return [rule](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);
@@ -85,7 +85,7 @@ double largest(const States& states) {
   return top;
 }
 
-/// By weights relative to the largest; `empty` says whether the O of empty states is looked at.
+/// Merges states by weight(LSE, largest LSE). `empty`: the O of empty states is used, too.
 Merged merged(const States& states, const std::function<double(double lse, double top)>& weight, bool empty) {
   const double top = largest(states);
   Merged m{std::vector<double>(states.o[0].size(), 0.0), top};

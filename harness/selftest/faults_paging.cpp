@@ -1,4 +1,4 @@
-// Faults of pages, of what must not be read, and of heads.
+// Faults of pages, of memory that must not be read, and of heads.
 #include <algorithm>
 #include <set>
 
@@ -20,7 +20,7 @@ constexpr const char* kExpired =
     ", mask: causal, window: \"20,0\", expired: nan, batch: q1s100_q1s77_q2s150}";
 constexpr const char* kExpiredPacked =
     "{kv: packed, " SMALL ", mask: causal, window: \"20,0\", expired: nan, batch: q1s100_q9s40_q5s77}";
-// In place, so that the first and the last block of the pool hold poison.
+// Pages are in order, so that the first and the last block of the pool hold poison.
 constexpr const char* kFreed =
     "{kv: paged, block_size: 16, page_layout: contiguous, " SMALL
     ", mask: causal, window: \"20,0\", expired: freed, batch: q1s100_q1s77_q2s150}";
@@ -41,7 +41,7 @@ Tamper::Fault with_table(std::function<void(const HostView&, std::vector<int32_t
   return with_params([change](Tamper& t, AttentionParams& p) { change_table(t, p, change); });
 }
 
-/// A page that no sequence has.
+/// A page that belongs to no sequence.
 int32_t unmapped_page(const HostView& v) {
   std::set<int32_t> mapped;
   for (int b = 0; b < v.p().batch; ++b) {
@@ -52,7 +52,7 @@ int32_t unmapped_page(const HostView& v) {
   return page;
 }
 
-/// Adds 0 * V of some rows to the outputs of a sequence, as a product with zero probabilities does.
+/// Adds 0 * V of some rows to the outputs of a sequence, like a product with zero probabilities.
 void add_nothing(const HostView& v, OutView& out, int b, int64_t from, int64_t rows) {
   const AttentionParams& p = v.p();
   for (const HostRow& r : v.rows()) {
@@ -69,7 +69,7 @@ void add_nothing(const HostView& v, OutView& out, int b, int64_t from, int64_t r
   }
 }
 
-/// Rows of a sequence that lie left of every query's window.
+/// Number of rows of a sequence that lie left of every query's window.
 int64_t expired_rows(const HostView& v, int b) {
   int64_t first = v.k_len(b);
   for (const HostRow& r : v.rows()) {

@@ -25,9 +25,9 @@ constexpr const char* kHuge = "{kv: packed, " SMALL ", mask: causal, data: huge,
 constexpr const char* kHugePaged =
     "{kv: paged, block_size: 16, " SMALL ", mask: causal, data: huge, batch: q1s70_q1s100_q2s97}";
 
-constexpr int64_t kSplit = 32;  ///< keys of a split, where a fault needs one
+constexpr int64_t kSplit = 32;  ///< keys of a split, for faults that need splits
 
-/// O and LSE of a row made from the states of its splits.
+/// Makes O and LSE of a row from the states of its splits.
 using Merge = std::function<HostResult(const HostView&, const HostRow&, const std::vector<HostResult>&)>;
 
 Tamper::Fault with_splits(Merge merge) {
@@ -50,7 +50,7 @@ Tamper::Fault with_splits(Merge merge) {
   });
 }
 
-/// Merged by weights that belong to these log-sums.
+/// Merges states with weights from `logs`, which take the place of their LSEs.
 HostResult weighted(const std::vector<HostResult>& parts, const std::vector<double>& logs) {
   const double top = *std::max_element(logs.begin(), logs.end());
   double sum = 0;
@@ -68,7 +68,7 @@ std::vector<double> logs_of(const std::vector<HostResult>& parts) {
   return logs;
 }
 
-/// A term e^extra more in every row's denominator.
+/// Adds a term e^extra to every row's denominator.
 Tamper::Fault with_extra_term(std::function<double(const HostView&, const HostRow&)> extra) {
   return with_output([extra](const HostView& v, OutView& out) {
     for (const HostRow& r : v.rows()) {
@@ -90,7 +90,7 @@ Tamper::Fault with_score(std::function<double(const HostView&, const HostRow&, i
   return with_rule(rule);
 }
 
-/// Weights are relative to `start` where every score of a row is below it.
+/// The running maximum starts at `start`, so weights are relative to it if all scores of a row are lower.
 Tamper::Fault with_maximum_from(double start) {
   HostRule rule;
   rule.first_maximum = start;
@@ -164,7 +164,7 @@ FaultClass split_faults() {
             {kDecode},
             with_splits([](const HostView&, const HostRow&, const std::vector<HostResult>& parts) {
               std::vector<double> logs = logs_of(parts);
-              if (logs.size() > 1) logs[0] += 0.25;  // the maxima of two splits differ by about that much
+              if (logs.size() > 1) logs[0] += 0.25;  // maxima of two splits differ by about this much
               return weighted(parts, logs);
             })}}};
 }
@@ -254,7 +254,7 @@ FaultClass quantised_faults() {
     return std::vector<float>(static_cast<std::size_t>(p.batch * outer), 1.0f);
   };
   HostRule saturated;
-  saturated.weight = [](double p) {  // 1024 of a scale that puts the largest at 448 too high
+  saturated.weight = [](double p) {  // times 1024, not 448: the largest weights saturate
     return static_cast<double>(e4m3_to_float(float_to_e4m3(static_cast<float>(p * 1024)))) / 1024;
   };
   return {"quantised",

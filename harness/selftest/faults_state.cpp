@@ -14,7 +14,7 @@ constexpr const char* kPacked = "{kv: packed, " SMALL ", mask: causal, batch: q4
 constexpr const char* kTiny =
     "{kv: paged, block_size: 16, dtype: bf16, heads: 2/1, head_dim: 64, mask: none, batch: 2q1s20}";
 
-/// The right launch, then something else in memory.
+/// The right launch; then memory is changed.
 Tamper::Fault afterwards(std::function<void(Tamper&, const AttentionParams&)> change) {
   return [change](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);
@@ -28,7 +28,7 @@ const char* out_end(const AttentionParams& p) {
          p.total_q * p.out_stride_token * static_cast<int64_t>(dtype_size(p.dtype_out));
 }
 
-/// One element of O off by its last bit in the rows for which `of` names a channel: -1 is none.
+/// Flips the last bit of one element of O in rows of head 0. `of` names the channel; -1: none in this row.
 Tamper::Fault with_nudge(std::function<int(Tamper&, const AttentionParams&, const HostRow&)> of) {
   return [of](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);
@@ -147,7 +147,7 @@ FaultClass state_faults() {
             "the second launch begins where the first one ended",
             {kPaged, kPacked},
             [](Tamper& t, const OpParams& op) {
-              if (t.launches() == 2) return KernelStatus::kOk;  // it finds all its work done
+              if (t.launches() == 2) return KernelStatus::kOk;  // it finds no work left
               return t.launch(op);
             }},
            {"old_lengths",

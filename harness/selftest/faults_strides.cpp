@@ -1,4 +1,5 @@
-// Faults of kernels that take rows to lie wall to wall, or one tensor as another: right on dense tensors.
+// Faults of kernels that assume dense tensors, or use the strides of another tensor. They are right on dense
+// tensors.
 #include "harness/selftest/fault.h"
 
 namespace attnbench {
@@ -34,14 +35,14 @@ constexpr const char* kComputedScales =
 constexpr const char* kMerge =
     "{op: merge_states, dtype: bf16, heads: 8, head_dim: 64, states: 3, batch: q37}";
 
-/// Scales lie as tokens of Hkv heads, wall to wall.
+/// Addresses scales as a dense tensor of tokens with Hkv heads.
 void take_as_dense(const KvAppendParams& p, ScaleParams& s) {
   s.stride_head = 1;
   s.stride_token = p.num_heads_kv;
   s.stride_block = int64_t{p.num_heads_kv} * p.block_size;
 }
 
-/// The cache as if its tokens lay wall to wall: what is behind the heads of its first token is set to 0.
+/// Sets the padding behind the heads of the cache's first token to 0, as a kernel for dense caches may do.
 void clear_behind_token(Tamper& t, void* cache, DType type, int64_t used, int64_t stride_token) {
   const auto size = static_cast<int64_t>(dtype_size(type));
   if (stride_token <= used) return;

@@ -133,7 +133,7 @@ const HostAttention::Pair& HostAttention::loaded(int seq, int kv_head) {
   return *pair;
 }
 
-/// Right, or with each step rounded to the output's type.
+/// The score in double, or, if `naive`, with each step rounded to the output's type.
 double HostAttention::score(const HostRow& row, int64_t j, double qk, bool naive) const {
   const AttentionParams& p = view_->p();
   const auto step = [&](double x) {

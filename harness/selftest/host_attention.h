@@ -1,5 +1,5 @@
-// Attention on the host, row by row, from the tensors that a launch was given: right in double, wrong by a
-// rule, or naive in the launch's own precision. Small cases only.
+// Attention on the host, row by row, from the tensors of a launch. It computes right results in double, wrong
+// ones by a rule, or naive ones in the launch's own precision. Small cases only.
 #pragma once
 
 #include <functional>
@@ -34,11 +34,12 @@ class HostView {
   std::vector<HostRow> rows() const;
   float slope(int seq, int head) const;
   float sink(int head) const { return sinks[static_cast<std::size_t>(head)]; }
-  /// The values of one sequence and KV head, (k_len, D), descales applied; NaN in freed blocks.
+  /// K or V of one sequence and KV head, (k_len, D), with descales applied; NaN in freed blocks.
   std::vector<double> load_kv(int seq, int kv_head, bool is_v) const;
+  /// The query of a row, (D), with its descale applied.
   std::vector<double> load_q(const HostRow& row) const;
   int k_len(int seq) const;
-  /// Whether the entry of a key's block leads nowhere.
+  /// Whether the block_table entry of key j is junk.
   bool freed(int seq, int64_t j) const;
   /// Element offset of a key's row in K or V.
   int64_t kv_offset(int seq, int64_t j, int kv_head, bool is_v) const;
@@ -51,17 +52,17 @@ class HostView {
   AttentionParams p_;
 };
 
-/// What of the arithmetic is wrong; empty members are right.
+/// Which parts of the arithmetic are wrong; empty members leave their part right.
 struct HostRule {
   std::function<void(const HostView&, HostRow&)> keys;    ///< moves lo and hi
-  std::function<bool(const HostRow&, int64_t j)> hidden;  ///< keys that are left out besides
+  std::function<bool(const HostRow&, int64_t j)> hidden;  ///< further keys that are left out
   std::function<int(const HostView&, int head)> kv_head;
-  /// Score of a key from q.k, with all that follows it.
+  /// The final score of a key from q.k: scale, softcap and bias included.
   std::function<double(const HostView&, const HostRow&, int64_t j, double qk)> score;
   std::function<double(double p)> weight;  ///< p relative to the row's largest, as it enters P.V
   std::optional<double> masked_score;      ///< score of the sequence's other keys, instead of -inf
-  /// Where the running maximum starts, instead of -inf; exponentials are then float32's, and a row whose
-  /// weights are all 0 is taken for one without keys.
+  /// Start of the running maximum, instead of -inf. Exponentials are then rounded to float32, and a row whose
+  /// weights are all 0 gives the result of a row without keys.
   std::optional<double> first_maximum;
 };
 
@@ -70,13 +71,13 @@ struct HostResult {
   double lse = 0;
 };
 
-/// Computes rows of one view, keeping the keys and values that it loaded.
+/// Computes rows of one view, and keeps the keys and values that it has loaded.
 class HostAttention {
  public:
   explicit HostAttention(const HostView& view) : view_(&view) {}
   HostResult right(const HostRow& row) { return by_rule(row, {}); }
   HostResult by_rule(HostRow row, const HostRule& rule);
-  /// Scores, P and O each rounded to the output's type, as a chain of framework operations would.
+  /// O with scores, P and O each rounded to the output's type, like a chain of framework operations.
   std::vector<double> naive(const HostRow& row);
 
  private:

@@ -19,16 +19,16 @@ using Clock = std::chrono::steady_clock;
 /// Opening a device may take this long, whatever the timeout of a step is.
 constexpr double kLeastStartSeconds = 120;
 constexpr std::size_t kLogBytes = 4096;
-/// A kernel that hangs in every fault would take hours.
+/// No further step runs after this many have hung: a kernel that hangs in every fault would take hours.
 constexpr int kMostTimeouts = 3;
 
-/// The last line of a text that says something.
+/// The last line of a text that is not empty.
 std::string last_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text.substr(text.rfind('\n') + 1);
 }
 
-/// A step that came to no end.
+/// The result of a step that did not end.
 StepResult failed_step(const SelftestStep& step, const std::string& item, const std::string& why) {
   StepResult r;
   if (step.fault.empty()) {
@@ -72,7 +72,7 @@ void IsolatedSteps::take_log() {
 std::optional<Message> IsolatedSteps::next_message() {
   const auto line = lines_.next();
   if (!line) return std::nullopt;
-  // Only a kernel that writes to our pipe can send what is none.
+  // Only a kernel that writes to our pipe can send a line that is no message.
   const Message m = Message::parse(*line, nullptr, /*allow_exceptions=*/false);
   return m.is_object() ? m : Message::object();
 }
@@ -104,7 +104,7 @@ IsolatedSteps::Answer IsolatedSteps::wait_for_answer(double seconds) {
               fmt::format("no result within {:g} s (--timeout); its worker process was killed", seconds)};
     }
     pollfd fds[] = {{process_->out(), POLLIN, 0}, {process_->log(), POLLIN, 0}};
-    // The ends of processes do not always show on a pipe.
+    // A process may end without an event on its pipes, so the wait is limited.
     poll(fds, 2, static_cast<int>(std::min<long>(left + 1, 1000)));
   }
 }
@@ -131,7 +131,7 @@ StepResult IsolatedSteps::run(const SelftestStep& step) {
   }
   if (!process_) open();
   log_.clear();
-  // Where it is gone already, its end is seen on the pipe.
+  // If the worker has ended already, wait_for_answer sees it.
   process_->send({{"step",
                    {{"kernel", step.kernel->name},
                     {"op", static_cast<int>(step.kernel->op)},
@@ -156,7 +156,7 @@ StepResult IsolatedSteps::run(const SelftestStep& step) {
       return failed_step(step, item, "the worker process gave no answer that can be read");
     }
     StepResult found = step_from_json(*told);
-    if (is_error(found)) process_.reset();  // it may be damaged
+    if (is_error(found)) process_.reset();  // its state may be damaged
     return found;
   }
 }

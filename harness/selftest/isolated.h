@@ -1,12 +1,12 @@
-// A selftest whose kernels run in a worker process: one that crashes or hangs is the error of one step, and a
-// new worker goes on.
+// A selftest whose kernels run in a worker process. If a kernel crashes or hangs, one step has an error, and
+// a new worker goes on.
 //
 //   to the worker     {"open": {"device", "threads"}}             first
 //                     {"step": {"kernel", "op", "fault", "item", "seed"}}
 //   to the supervisor {"ready": {"device": {...}}} or {"failed": "why"}
-//                     {"case": id}                                what the step has taken up
-//                     {"step": {...}}                             what it found (selftest/report.h)
-//                     {"lost": "why"}                             the device is; the worker ends
+//                     {"case": id}                                the case that the step begins
+//                     {"step": {...}}                             the step's result (selftest/report.h)
+//                     {"lost": "why"}                             the device is lost; the worker ends
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ struct IsolatedOptions {
   std::string device;                                 ///< "cpu", "cuda:0"
   int threads = 0;                                    ///< host threads; 0: all
   double timeout_s = 120;                             ///< of one step
-  std::function<void(std::string_view text)> output;  ///< what the worker and its kernels print
+  std::function<void(std::string_view text)> output;  ///< gets what the worker and its kernels print
 };
 
 class IsolatedSteps {
@@ -35,21 +35,21 @@ class IsolatedSteps {
   explicit IsolatedSteps(IsolatedOptions options) : options_(std::move(options)) {}
   ~IsolatedSteps();
 
-  /// Starts a worker and opens its device. Throws DeviceError where it cannot be opened; `lost` where the
-  /// worker ended without saying so.
+  /// Starts a worker and opens its device. Throws DeviceError if the device cannot be opened, with `lost` set
+  /// if the worker ended without an answer.
   DeviceInfo open();
 
-  /// Runs a step. What ends or stops the worker is an error of the step. Throws DeviceError where no new
-  /// worker can open the device, and where several steps have hung.
+  /// Runs a step. If the worker crashes or hangs, the step's result is an error. Throws DeviceError if no new
+  /// worker can open the device, or if several steps have hung.
   StepResult run(const SelftestStep& step);
 
  private:
   struct Answer {
     std::optional<Message> message;
-    std::string failure;  ///< why there is none: "the worker process was killed by ..."
+    std::string failure;  ///< why there is no message: "the worker process was killed by ..."
   };
   Answer wait_for_answer(double seconds);
-  /// The next message of the worker that has arrived; nullopt where none has.
+  /// The next message of the worker, if one has arrived. An empty object stands for an unreadable line.
   std::optional<Message> next_message();
   void take_log();
 
@@ -57,7 +57,7 @@ class IsolatedSteps {
   std::unique_ptr<WorkerProcess> process_;
   LineBuffer lines_;
   int timeouts_ = 0;
-  std::string log_;  ///< the end of what it printed during the step in hand
+  std::string log_;  ///< the end of what the worker printed during this step
 };
 
 /// The worker's side; returns the exit code of the process.

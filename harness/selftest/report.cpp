@@ -24,7 +24,7 @@ const char* rule_cell(const std::optional<bool>& says) { return !says ? "" : *sa
 constexpr std::array<const char*, 6> kColumns = {detector::kPoison, detector::kEmptyRow, detector::kMaxZ,
                                                  detector::kRowZ2,  detector::kBias,     detector::kLse};
 
-/// What has no column of its own: memory and invariants, by name.
+/// The detectors without a column of their own (memory, caches, invariants), by name.
 std::string others(const std::vector<std::string>& caught_by) {
   std::string text;
   std::vector<std::string> told;

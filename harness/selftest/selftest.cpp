@@ -42,7 +42,7 @@ Record run(const Case& c, const Kernel& kernel, Device& device, int repeats) {
   return r;
 }
 
-/// The first launch of a fault, for the two rules of thumb.
+/// The first launch of a fault, and the verdicts of the two rules of thumb on it.
 struct Seen {
   std::unique_ptr<HostView> view;
   OutView out;
@@ -71,7 +71,7 @@ void judge_by_thumb(Seen& seen) {
   seen.twice_naive = worst <= 2 * worst_naive;
 }
 
-/// What the computation on the host (host_attention.h) knows nothing of.
+/// Features that the computation on the host (host_attention.h) lacks.
 constexpr uint64_t kBeyondHost =
     kAppend | kE4m3Q | kInt8Q | kInt8K | kInt8V | kHeadDimV | kVIsK | kProbs | kDropout;
 
@@ -107,7 +107,8 @@ std::vector<Written> written_by(const OpParams& op) {
   return out;
 }
 
-/// Against what the good kernel writes. A copy has no rounding, so that twice the naive error is none.
+/// Compares a fault's outputs with the right kernel's. Copies have no rounding error, so for kv_append
+/// twice_naive requires equal bits.
 KernelStatus judge_by_good(Tamper& t, const OpParams& op, const std::function<KernelStatus()>& wrong,
                            Seen& seen) {
   const std::vector<Written> outputs = written_by(op);
@@ -123,7 +124,7 @@ KernelStatus judge_by_good(Tamper& t, const OpParams& op, const std::function<Ke
   const KernelStatus status = wrong();
   const auto got = read();
   bool all_close = true;
-  const std::size_t judged = op.op == Op::kKvAppend ? outputs.size() : 1;  // else O alone
+  const std::size_t judged = op.op == Op::kKvAppend ? outputs.size() : 1;  // other ops: O alone
   for (std::size_t i = 0; i < judged; ++i) {
     for (int64_t e = 0; e < outputs[i].elements; ++e) {
       const double a = static_cast<double>(load_float(outputs[i].type, got[i].data(), e));
@@ -136,7 +137,7 @@ KernelStatus judge_by_good(Tamper& t, const OpParams& op, const std::function<Ke
   return status;
 }
 
-/// Whoever follows a step: gets the ids of its cases.
+/// Gets the id of each case of a step before it runs.
 using Follower = std::function<void(const std::string& id)>;
 
 FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel& kernel, Device& device,
@@ -200,7 +201,8 @@ void count_clean(const Record& r, const std::string& what, CleanResult& clean) {
   clean.errors += r.status == Status::kError;
 }
 
-/// Inputs and metadata in other memory, and nothing wrong: what faults do must not be what is caught.
+/// A right launch with inputs and metadata copied to other memory, as faults do it: the copies alone must not
+/// be caught.
 KernelStatus copied(Tamper& t, const OpParams& op) {
   AttentionParams p = op.attention;
   const HostView view(t, p);

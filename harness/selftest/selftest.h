@@ -1,5 +1,5 @@
-// Testing the tester: every fault must be caught on a kernel that is right without it, and no clean run may
-// fail.
+// The selftest of the checks: every fault must be caught on a kernel that is right without it, and no clean
+// run may fail.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,14 @@
 namespace attnbench {
 
 struct SelftestOptions {
-  std::vector<std::string> kernels;  ///< names; empty: all of the device
+  std::vector<std::string> kernels;  ///< names; empty: all kernels of the device
   int seeds = 1;                     ///< clean runs take seeds 1..seeds of every case
   std::function<bool(const std::string& class_and_name)> chosen;  ///< "mask/causal_top_left"; null: all
   std::function<void(const std::string& line)> progress;          ///< one line per fault; may be null
   std::function<bool()> stop;  ///< true: begin no further step; may be null
 };
 
-/// One thing that a selftest does: a fault, or the clean runs of one case with one seed.
+/// One step of a selftest: a fault on a kernel, or the clean runs of one case with one seed.
 struct SelftestStep {
   const Kernel* kernel;
   std::string fault;  ///< "mask/causal_top_left"; empty: a clean run
@@ -33,9 +33,9 @@ struct SelftestStep {
 struct FaultResult {
   enum class Outcome {
     kCaught,
-    kEscaped,        ///< every detector said that all is well
-    kNotApplicable,  ///< the kernel refuses the cases, or the parameters that the fault would give it
-    kError,          ///< the run itself went wrong
+    kEscaped,        ///< no detector fired
+    kNotApplicable,  ///< the kernel refuses the cases, or the parameters that the fault gives it
+    kError,          ///< the run did not end with a verdict
   };
   std::string name;
   std::string fault_class;
@@ -44,13 +44,12 @@ struct FaultResult {
   std::string item;  ///< the case's id
   Outcome outcome = Outcome::kNotApplicable;
   std::vector<std::string> caught_by;  ///< detectors, by the names of verdict.h
-  std::string reason;                  ///< of the first of them, of the refusal or of the error
-  /// What two rules of thumb say of the same O (of the same caches): true is "all is well". Empty where the
-  /// fault did not run; the second also where O is compared with the right kernel's, of what the computation
-  /// on the host does not know.
-  std::optional<bool> allclose;  ///< within 1e-2 + 1e-2 |expected| everywhere
-  std::optional<bool>
-      twice_naive;  ///< largest error at most twice that of a naive same-precision computation
+  std::string reason;                  ///< of the first detector, the refusal or the error
+  /// Two rules of thumb for the same O (kv_append: the same caches); true is "all is well". Both are empty if
+  /// the fault did not run. twice_naive is also empty if host_attention.h cannot compute the case, so that O
+  /// is compared with the right kernel's.
+  std::optional<bool> allclose;     ///< within 1e-2 + 1e-2 |expected| everywhere
+  std::optional<bool> twice_naive;  ///< largest error at most twice a naive computation's in this precision
 };
 constexpr const char* outcome_name(FaultResult::Outcome o) {
   constexpr const char* names[] = {"caught", "escaped", "not applicable", "error"};
@@ -61,10 +60,10 @@ struct CleanResult {
   int64_t runs = 0;
   int64_t skipped = 0;              ///< cases that the kernel refuses
   std::vector<std::string> alarms;  ///< runs that failed: repro line and reason
-  int64_t errors = 0;               ///< alarms that are no wrong result, but an error or a crash
+  int64_t errors = 0;               ///< alarms that are an error or a crash, no wrong result
 };
 
-/// What a step found: of a fault, or of a clean run.
+/// The result of a step: `fault` is set for a fault, `clean` is used for clean runs.
 struct StepResult {
   std::optional<FaultResult> fault;
   CleanResult clean;
@@ -73,29 +72,31 @@ struct StepResult {
 struct SelftestResult {
   std::vector<FaultResult> faults;
   CleanResult clean;
-  std::string unfinished;  ///< why not all was done; empty where it was
+  std::string unfinished;  ///< why some steps were not done; empty if all were
 
   int64_t count(FaultResult::Outcome o) const;
-  /// 0 where all that applied was caught and nothing else failed; 5 where something could not be run to its
-  /// end; 1 where a fault escaped or a clean run failed; 6 where nothing ran.
+  /// The first that holds. 5: something could not be run to its end. 1: a fault escaped or a clean run
+  /// failed. 0: all faults that applied were caught. 6: no fault applied.
   int exit_code() const;
 };
 
+/// All steps for the chosen kernels and faults, and for the cases that these faults use.
 std::vector<SelftestStep> plan_selftest(KernelTable table, DeviceKind device, const SelftestOptions& options);
 
 /// What the wrong kernel of a fault does, in a few words.
 std::string what_of_fault(const std::string& class_and_name);
 
-/// Runs one step in this process; `before` gets the id of each case that it takes up. Throws DeviceError
-/// where the device is lost.
+/// Runs one step in this process. `before` gets the id of each case before it runs. Throws DeviceError if the
+/// device is lost.
 StepResult run_step(const SelftestStep& step, Device& device,
                     const std::function<void(const std::string& id)>& before);
 
-/// Runs all steps by `run`, which throws DeviceError where no further step can run, until `stop`.
+/// Runs steps with `run` until all are done, `options.stop` returns true, or `run` throws DeviceError because
+/// no further step can run.
 SelftestResult run_selftest(const std::vector<SelftestStep>& steps,
                             const std::function<StepResult(const SelftestStep&)>& run,
                             const SelftestOptions& options);
-/// All of them in this process.
+/// Plans all steps and runs them in this process.
 SelftestResult run_selftest(KernelTable table, Device& device, const SelftestOptions& options);
 
 }  // namespace attnbench

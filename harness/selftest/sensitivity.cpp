@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kStepsPerOctave = 4;
 
-/// Sizes 2^(i / 4), i from low to high, or whole numbers where `whole`.
+/// The sizes of a fault: 2^(i / 4) for i from low to high, or i itself if `whole`.
 struct Scale {
   int low, high;
   bool whole;
@@ -36,9 +36,9 @@ class Measurement {
   }
 
   int64_t rows() const { return rows_; }
-  /// What the kernel itself gets wrong; empty where it is right.
+  /// What the kernel itself gets wrong; empty if it is right.
   const std::string& wrong() const { return wrong_; }
-  /// As the kernel declares, or with P of another type.
+  /// Judges from now on as if the kernel declared this type of P.
   void set_p_type(DType p) { numerics_.p_type = p; }
   DType p_type() const { return numerics_.p_type; }
 

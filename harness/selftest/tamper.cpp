@@ -51,7 +51,7 @@ KernelStatus Tamper::launch(const OpParams& p) {
   if (check_features(*good_, p, &why) != KernelStatus::kOk ||
       call("supports", [&] { return good_->supports(&p, &context, &why); }) != KernelStatus::kOk) {
     refusal_ = why.text;
-    return KernelStatus::kOk;  // the item is reported as not applicable, whatever it looks like
+    return KernelStatus::kOk;  // run_fault reports the fault as not applicable, whatever the outputs are
   }
   const std::size_t wanted =
       good_->workspace_bytes ? call("workspace_bytes", [&] { return good_->workspace_bytes(&p, &context); })

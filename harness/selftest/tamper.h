@@ -1,4 +1,4 @@
-// A decorator round a correct kernel: what a fault may read and change of a launch, on any device.
+// A decorator around a right kernel: gives a fault access to a launch's parameters and memory, on any device.
 #pragma once
 
 #include <cstring>
@@ -12,7 +12,8 @@
 
 namespace attnbench {
 
-/// O and LSE of a launch on the host. Tokens are rows of the packed tensors, leading ones included.
+/// O and LSE of a launch, copied to the host. A token is a row of the packed tensors, counted with unused
+/// leading rows.
 struct OutView {
   const AttentionParams* p;
   std::vector<unsigned char> out;
@@ -24,7 +25,7 @@ struct OutView {
   void set_o(int64_t token, int head, int channel, float x) {
     store_float(p->dtype_out, out.data(), index(token, head) + channel, x);
   }
-  /// Adds to the bits of an element: 1 is a change that no tolerance sees.
+  /// Flips the last bit of an element, a change that no tolerance can see.
   void nudge(int64_t token, int head, int channel) { out[bytes(token, head, channel)] ^= 1; }
   float& lse_of(int64_t token, int head) {
     return lse[static_cast<std::size_t>(head * p->lse_stride_head + token)];
@@ -39,7 +40,7 @@ struct OutView {
   }
 };
 
-/// Elements of one of the KV tensors that a launch may address, and rows of q and O.
+/// Number of elements of K or V that a launch may address.
 int64_t kv_elements(const AttentionParams& p, const std::vector<int32_t>& cu_seqlens_k, bool is_v);
 
 class Tamper {
@@ -48,19 +49,19 @@ class Tamper {
 
   Tamper(const Kernel& good, Device& device) : good_(&good), device_(&device) {}
 
-  /// A copy of the good kernel whose launches go through `fault` until the next call. One at a time in a
-  /// process, since a kernel is plain functions.
+  /// Returns a copy of the right kernel whose launches go through `fault` until the next call. A process can
+  /// have only one at a time, because a kernel is a table of plain functions.
   const Kernel& armed(Fault fault);
 
-  /// The good kernel with these parameters, planned anew, to its end.
+  /// Plans and launches the right kernel with these parameters, and waits for its end.
   KernelStatus launch(const OpParams& p);
   KernelStatus launch(const AttentionParams& p);
 
-  /// Why the good kernel refused the parameters that a fault gave it; empty where it took them.
+  /// Why the right kernel refused the parameters that a fault gave it; empty if it took them.
   const std::string& refusal() const { return refusal_; }
   /// Launches since armed(), the present one included.
   int64_t launches() const { return launches_; }
-  /// Workspace that every launch is given at least.
+  /// Least workspace of every launch, in bytes.
   static constexpr std::size_t kWorkspace = 256;
   void* workspace() const { return context_->workspace; }
   std::size_t workspace_bytes() const { return context_->workspace_bytes; }
@@ -75,13 +76,13 @@ class Tamper {
   void write(const void* to, const std::vector<T>& host) {
     device_->upload(const_cast<void*>(to), host.data(), static_cast<int64_t>(host.size() * sizeof(T)));
   }
-  /// A copy in device memory until the next launch.
+  /// Copies to device memory; valid until the next launch of the decorated kernel.
   template <class T>
   T* put(const std::vector<T>& host) {
     kept_.push_back(GuardedBuffer::of(*device_, "tampered", host));
     return kept_.back().template as<T>();
   }
-  /// Changes what a launch wrote.
+  /// Changes the outputs of a launch.
   void edit(const AttentionParams& p, const std::function<void(OutView&)>& change);
   OutView output(const AttentionParams& p);
 

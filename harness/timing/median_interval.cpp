@@ -11,7 +11,7 @@ MedianInterval median_interval(std::vector<double> x) {
   const std::size_t n = x.size();
   const double median = n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
   if (n < 6) return {median, x.front(), x.back()};  // even the range covers less than 95 %
-  if (n > 1000) {  // 2^-n is no double any more; the binomial is as good as normal
+  if (n > 1000) {                                   // 2^-n underflows; the binomial is close to normal
     const auto j =
         static_cast<std::size_t>((static_cast<double>(n) - 1.96 * std::sqrt(static_cast<double>(n))) / 2);
     return {median, x[j - 1], x[n - j]};
@@ -39,8 +39,8 @@ double middle_half_error(std::vector<double> x) {
   double mean = 0, squares = 0;
   for (const double v : x) mean += v / static_cast<double>(n);
   for (const double v : x) squares += (v - mean) * (v - mean);
-  const double left =
-      static_cast<double>(n - 2 * cut) / static_cast<double>(n);  // half of them, or a few more
+  // Share of the samples that are left: a half, or slightly more.
+  const double left = static_cast<double>(n - 2 * cut) / static_cast<double>(n);
   return 1.96 * std::sqrt(squares / static_cast<double>(n - 1) / static_cast<double>(n)) / left;
 }
 

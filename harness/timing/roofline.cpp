@@ -16,8 +16,8 @@ std::optional<double> matmul_tflops(const Ceilings& c, DType dtype) {
   return std::nullopt;
 }
 
-/// The least time that the hardware allows, in microseconds. Written bytes may still lie in the cache when
-/// the clock stops, read ones came from memory unless the cache was hot.
+/// The least time that the hardware allows, in microseconds. Written bytes may still be in the cache when the
+/// clock stops. Read bytes came from memory unless the cache was hot.
 double hardware_limit_us(const CaseCost& cost, const CaseParams& p, CacheMode cache,
                          const DeviceInfo& device) {
   double us = 0;
@@ -52,13 +52,13 @@ Roofline roofline(const CaseCost& cost, const CaseParams& p, double median_us, C
       r.bound = name;
     }
   };
-  // Attention reads almost only. Appending reads and writes alike; on a CPU the written half may still lie in
-  // its cache when the clock stops, so that only the reads bound the time.
+  // Attention mostly reads. Appending reads and writes alike. On a CPU, written bytes may still be in the
+  // cache when the clock stops, so only the reads bound the time.
   const bool append = p.op == Op::kKvAppend;
   const bool writes_count = append && device.kind == DeviceKind::kCuda;
   const std::optional<double> gbs = writes_count ? ceilings.copy_gbs : ceilings.read_gbs;
   const double touched = append && !writes_count ? cost.bytes - cost.written : cost.bytes;
-  // A hot cache may hold all that fits into it.
+  // A hot cache may hold as many of the bytes as fit into it.
   const double cached = cache == CacheMode::kHot ? static_cast<double>(device.cache_bytes) : 0;
   if (gbs) term(std::max(0.0, touched - cached) / (*gbs * 1e9), "memory");
   const std::optional<double> tflops = matmul_tflops(ceilings, p.dtype);

@@ -1,4 +1,4 @@
-// What a time means: rates, and the share of the speed of light that the binding term allows.
+// Rates that follow from a time, and its share of the speed of light: of what the binding ceiling allows.
 #pragma once
 
 #include <optional>
@@ -12,29 +12,30 @@ namespace attnbench {
 struct Roofline {
   double flop = 0;
   double bytes = 0;
-  std::optional<double>
-      executed_flop;  ///< with masked and padded parts of tiles; where the kernel tells its tile
-  std::string formula;
+  std::optional<double> executed_flop;  ///< whole tiles, masked parts included; if the kernel declares a tile
+  std::string formula;                  ///< of flop and bytes: "FLOP; BYTES"
   double tflops = 0;
   double gbs = 0;
-  std::optional<double> sol;  ///< least possible time / time; nullopt where no ceiling was measured
-  std::string bound;          ///< matrix, memory, exponent, l2 or launch; empty where unknown
+  std::optional<double> sol;  ///< floor_us / time; nullopt if no ceiling was measured
+  std::string bound;          ///< matrix, memory, exponent, l2 or launch; empty if unknown
   double floor_us = 0;        ///< the least time that the measured ceilings allow, by matrix and memory terms
-  double limit_us = 0;        ///< the least time that the hardware allows; 0 where nothing is known of it
+  double limit_us = 0;        ///< the least time that the hardware allows; 0 if unknown
 };
 
-/// A CPU's peak is not known (turbo, shared cores), so measured ceilings times this stand for it.
+/// A CPU's peak is unknown (turbo, shared cores): measured ceilings times this factor are used instead.
 inline constexpr double kRooflineMarginCpu = 1.5;
-/// Two events are about half a microsecond apart at best (CUDA runtime API, cudaEventElapsedTime).
+/// Resolution of CUDA events, about half a microsecond (CUDA runtime API, cudaEventElapsedTime).
 inline constexpr double kTimerResolutionUs = 0.5;
 
+/// The rates of a case whose launches took `median_us`, and their limits. Only formula, flop and bytes are
+/// set if `median_us` is not positive.
 Roofline roofline(const CaseCost& cost, const CaseParams& params, double median_us, CacheMode cache,
                   const Ceilings& ceilings, const DeviceInfo& device);
 
-/// True where no right kernel can be so fast. On a GPU by what the hardware cannot exceed (peak.h), with a
-/// cold or rotating cache: measured ceilings are no proof, a matrix product runs into the power limit where a
-/// shorter kernel does not. On a CPU by the measured ceilings with a margin, unless they were disturbed. Of a
-/// hot cache only the arithmetic binds.
+/// Whether no right kernel can be this fast. A GPU's limit is what its hardware cannot exceed (peak.h):
+/// measured ceilings are no proof, because a matrix product meets the power limit and a shorter kernel does
+/// not. A CPU's limit is the measured ceilings with a margin, unless they were disturbed. With a hot cache,
+/// memory is no limit on a GPU; on a CPU, only bytes beyond the cache's size count.
 bool impossible_time(const Roofline& r, double median_us, const Ceilings& ceilings, const DeviceInfo& device);
 
 }  // namespace attnbench

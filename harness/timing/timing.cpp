@@ -14,10 +14,10 @@ namespace attnbench {
 namespace {
 
 constexpr int kWarmups = 2;
-constexpr int kBatch = 10;  ///< iterations of a run of Google Benchmark; then the stopping rule looks
-constexpr double kClockPeriodS = 0.05;  ///< between two readings of clocks
+constexpr int kBatch = 10;              ///< samples between two evaluations of the stopping rule
+constexpr double kClockPeriodS = 0.05;  ///< least time between two readings of clocks
 
-/// Takes Google Benchmark's own account of a run and prints nothing.
+/// Collects what Google Benchmark reports of a run, and prints nothing.
 class Collector : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override { return true; }
@@ -33,7 +33,7 @@ class Collector : public benchmark::BenchmarkReporter {
   double cpu_s = 0;
 };
 
-/// Google Benchmark keeps what is registered for the whole process.
+/// Google Benchmark would keep a registered benchmark for the whole process.
 struct ClearRegistered {
   ~ClearRegistered() { benchmark::ClearRegisteredBenchmarks(); }
 };
@@ -150,18 +150,18 @@ TimeResult time_launches(Device& device, const std::string& name,
   bool done = false;
   while (!done) {
     const int left = options.max_samples - static_cast<int>(result.samples_us.size());
-    // A slow launch is sampled one at a time once it has its minimum, so that the budget is not overrun
-    // tenfold.
+    // A slow launch is sampled one by one once it has min_samples, or the budget would be exceeded tenfold.
     const bool slow = !result.samples_us.empty() && sampled_s > 0.2 * options.budget_s;
     const int wanted =
         slow ? std::max(1, options.min_samples - static_cast<int>(result.samples_us.size())) : kBatch;
     registered->Iterations(std::clamp(wanted, 1, std::max(1, left)));
-    // "." is every registered benchmark, of which there is one: no regular expression is made of the name.
+    // "." selects the only registered benchmark, so the name need not be turned into a regular expression.
     const std::size_t ran = benchmark::RunSpecifiedBenchmarks(&collector, ".");
     if (failure) std::rethrow_exception(failure);
     if (ran == 0) throw std::logic_error("Google Benchmark did not run '" + name + "'");
     done = enough(result.samples_us, sampled_s, wall_s(), options);
-    // While the last sample is still warm: an idle GPU's clock says nothing. A reading may take milliseconds.
+    // Clocks are read right after a sample, because those of an idle GPU say nothing. A reading may take
+    // milliseconds.
     if (done || wall_s() - read_at_s > kClockPeriodS) read_clocks(wall_s());
   }
 

@@ -1,4 +1,4 @@
-// Timing one kernel on one workload: single launches through Google Benchmark with manual time.
+// Times one kernel on one workload: single launches through Google Benchmark with manual time.
 #pragma once
 
 #include <functional>
@@ -12,17 +12,17 @@ namespace attnbench {
 struct TimingOptions {
   CacheMode cache = CacheMode::kCold;
   bool graph = false;     ///< time replays of a captured CUDA graph
-  bool ceilings = true;   ///< measure them first; without, there is no %SOL, and on a CPU no impossible time
+  bool ceilings = true;   ///< measure ceilings first; without: no %SOL, and on a CPU no impossible time
   double min_time_s = 0;  ///< go on until this much device time has been sampled
-  int min_samples = 10;   ///< never fewer
-  int max_samples = 200;
+  int min_samples = 10;   ///< least number of samples
+  int max_samples = 200;  ///< most samples
   double budget_s = 1.0;  ///< wall time after which a case stops (once min_samples are taken)
-  /// Stop when both half widths are under this share of the median: of the median's interval, and of that of
-  /// the mean of the middle half, since times in steps make the former look narrow.
+  /// Sampling stops when two half widths are at most this share of the median: that of the median's interval,
+  /// and middle_half_error. Times in steps make the median's interval look narrow, so it is not enough.
   double target = 0.005;
 };
 
-/// What read_clocks said before, between and after the samples of a case.
+/// Summary of the clock readings before, between and after the samples of a case.
 struct ClockSummary {
   int readings = 0;
   std::optional<double> sm_mhz, sm_mhz_min, sm_mhz_max;  ///< median and range
@@ -37,7 +37,7 @@ struct TimeResult {
   double median_us = 0;
   double lo_us = 0;  ///< 95 % interval of the median, from order statistics
   double hi_us = 0;
-  std::vector<double> samples_us;  ///< all of them, in the order taken
+  std::vector<double> samples_us;  ///< all samples, in the order taken
   int iterations = 0;              ///< as Google Benchmark counted them
   double real_time_us = 0;         ///< mean, as Google Benchmark reports manual time
   double cpu_time_us = 0;          ///< host time per iteration, as Google Benchmark reports it
@@ -45,29 +45,30 @@ struct TimeResult {
   bool graph = false;
   int disturbed = 0;   ///< CPU samples during which the system took a core away
   int host_bound = 0;  ///< samples whose launch was slower on the host than the spin that hides it
-  /// CPU: medians of what the probes took beside the samples (Sample); 0 where none was taken.
+  /// CPU: medians of the probes' times beside the samples (Sample); 0 if there was no probe.
   double cores_us = 0, memory_us = 0, handover_us = 0;
   bool near_floor = false;  ///< median under twice the time of an empty launch
   double plan_us = 0;       ///< host-side planning, outside the samples
   ClockSummary clocks;
-  int copies = 1;  ///< of the tensors, which a rotating cache takes in turns
+  int copies = 1;  ///< copies of the tensors, which a rotating cache uses in turns
 };
 
-/// Samples `launches` in turns until the stopping rule holds, after two warm-ups or one of each. Errors of a
-/// launch pass through.
+/// Samples `launches` in turns until the stopping rule holds. Before, it runs two warm-ups, or one of each
+/// launch if there are more. Exceptions of a launch reach the caller.
 TimeResult time_launches(Device& device, const std::string& name,
                          const std::vector<std::function<void()>>& launches, const TimingOptions& options);
-/// The same of one launch.
+/// The same for one launch.
 TimeResult time_launches(Device& device, const std::string& name, const std::function<void()>& launch,
                          const TimingOptions& options);
 
-/// Copies of a workload of this many bytes that a rotating cache takes, so that all of them are at least
-/// three caches: a copy's turn finds nothing of it left. 1 where the workload alone is that large.
+/// Number of copies of a workload for a rotating cache. All copies together have at least three times the
+/// cache's bytes, so that nothing of a copy is cached when its turn comes. 1 if the workload alone is that
+/// large.
 int64_t rotation_copies(double workload_bytes, int64_t cache_bytes);
 inline constexpr int64_t kMaxRotationCopies = 256;
 
 /// Median and its distribution-free 95 % interval: the order statistics whose binomial coverage reaches 95 %
-/// (W. J. Conover, Practical Nonparametric Statistics, section 3.2). Under 6 samples the range.
+/// (W. J. Conover, Practical Nonparametric Statistics, section 3.2). With fewer than 6 samples, the range.
 struct MedianInterval {
   double median, lo, hi;
 };
@@ -75,7 +76,7 @@ MedianInterval median_interval(std::vector<double> samples);
 
 /// Half the width of the 95 % interval of the mean of the middle half: 1.96 standard errors from the
 /// winsorised samples (R. R. Wilcox, Introduction to Robust Estimation and Hypothesis Testing,
-/// section 3.3.2). Needs two samples.
+/// section 3.3.2). Requires at least two samples.
 double middle_half_error(std::vector<double> samples);
 
 }  // namespace attnbench

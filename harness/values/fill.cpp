@@ -6,8 +6,8 @@
 namespace attnbench {
 namespace {
 
-/// Rounds `n` values, in int8 times `factor`, to the type of `dtype` and writes them to elements at, at + 1,
-/// ... of `base`.
+/// Rounds `n` values to `dtype` and writes them to elements at, at + 1, ... of `base`. Values for int8 are
+/// first multiplied by `factor`.
 void store_row(DType dtype, void* base, int64_t at, const float* values, int n, float factor) {
   switch (dtype) {
     case DType::kInt8: {
@@ -35,8 +35,8 @@ void store_row(DType dtype, void* base, int64_t at, const float* values, int n, 
   }
 }
 
-/// Elements or words below which a team of threads costs more than it saves: some 20 us on an idle machine, a
-/// turn of the scheduler on a busy one, for each of a case's dozen buffers.
+/// Up to this many elements or words, one thread is faster than a team. A team costs some 20 us on an idle
+/// machine and a turn of the scheduler on a busy one, for each of a case's dozen buffers.
 constexpr int64_t kWorthThreads = 1 << 15;
 
 }  // namespace

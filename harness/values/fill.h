@@ -1,5 +1,5 @@
-// Filling a physical tensor from logical coordinates, on the host. The GPU's twin is
-// harness/device/cuda/fill.cu.
+// Fills a physical tensor from logical coordinates, on the host. harness/device/cuda/fill.cu does the same on
+// the GPU.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 
 namespace attnbench {
 
-/// Which logical row a physical row holds. seq < 0: poison (all bits one: NaN in every floating type; in
-/// int8, which has no NaN, -128, which no value rounds to).
+/// Which logical row a physical row holds. seq < 0: poison. Poison has all bits one, which is NaN in every
+/// floating type. int8 has no NaN: its poison is -128, to which no value rounds.
 struct RowOwner {
   int32_t seq;
   int32_t pos;
 };
 
-/// Fills rows 0..num_rows-1; int8 with values times int8_factor. Row r, head h, starts at element
+/// Fills rows 0..num_rows-1. Values for int8 are first multiplied by int8_factor. Row r, head h starts at
+/// element
 ///   (r / block_size) * stride_block + (r % block_size) * stride_token + h * stride_head.
 /// A plain (rows, heads, D) tensor is one block of num_rows.
 struct FillJob {
@@ -31,7 +32,7 @@ struct FillJob {
   int64_t stride_head;
   int32_t num_heads;
   int32_t head_dim;
-  const RowOwner* owners;  ///< (num_rows), memory of the device that does the job
+  const RowOwner* owners;  ///< (num_rows), in memory of the device that fills
 };
 
 /// Element offset of row `r`, head `h`.
@@ -40,11 +41,12 @@ ATTNBENCH_HD inline int64_t fill_offset(const FillJob& job, int64_t r, int32_t h
          h * job.stride_head;
 }
 
-/// Does the job on host memory, threaded.
+/// Fills host memory, with threads.
 void fill_host(const FillJob& job);
 
-/// A 64-bit digest of a byte range that does not depend on the order in which parts are read, so that host
-/// and GPU agree: the wrapping sum over 8-byte words (the last one padded with zeros) of mix(word, index).
+/// One term of a 64-bit digest of a byte range. The digest is the wrapping sum of digest_word(word, index)
+/// over 8-byte words, the last one padded with zeros. It does not depend on the order of the words, so host
+/// and GPU agree.
 ATTNBENCH_HD inline uint64_t digest_word(uint64_t word, uint64_t index) {
   uint64_t z = word + index * 0x9E3779B97F4A7C15ull;  // splitmix64's finaliser
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;

@@ -9,13 +9,13 @@ namespace attnbench {
 namespace {
 
 constexpr uint32_t kLanes = 8;                        ///< counters that go through Philox together
-constexpr int kBlock = 4 * static_cast<int>(kLanes);  ///< values that they give
+constexpr int kBlock = 4 * static_cast<int>(kLanes);  ///< values from one group of counters
 
 /// The words of philox4x32(quad0 + lane, c1, c2, c3) for kLanes lanes: word w of lane i to bits[4 * i + w].
 #if defined(__AVX2__)
-// A word of a counter sits in the low half of a 64-bit lane, as vpmuludq wants it: that ignores the high
-// half, so the low word of a product needs no masking, and the high word one shift. Written out because g++
-// finds no vector form of the 32x32 -> 64 multiplication by itself.
+// Each word of a counter is in the low half of a 64-bit lane. vpmuludq ignores the high half, so the low word
+// of a product needs no mask and the high word needs one shift. Intrinsics are used because g++ does not
+// vectorise the 32x32 -> 64 multiplication.
 void philox_lanes(uint32_t quad0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t seed, uint32_t* bits) {
   const __m256i m0 = _mm256_set1_epi64x(0xD2511F53u);
   const __m256i m1 = _mm256_set1_epi64x(0xCD9E8D57u);
@@ -65,7 +65,7 @@ void philox_lanes(uint32_t quad0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_
 
 void value_row(ValueSpec spec, Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head, int head_dim,
                float* out) {
-  // Only these two look at the channel, and are mended below: all others scale a row evenly.
+  // These two depend on the channel and are applied at the end. All other profiles scale a row evenly.
   const bool huge = spec.profile == Profile::kHuge && !is_value(tensor);
   const bool by_channel = spec.profile == Profile::kOutlier || huge;
   const float scale = by_channel ? 1.0f : profile_scale(spec.profile, tensor, pos, 0);

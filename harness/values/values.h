@@ -1,6 +1,6 @@
 // Every input value is a pure function of its logical coordinate (seed, tensor, sequence, position, head,
-// channel), never of where it lies in memory. Hence tens of GiB are filled on the GPU without a host copy,
-// the reference recomputes only what it needs, and two physical layouts of one case hold the same values.
+// channel), never of its place in memory. Therefore the GPU fills tens of GiB without a host copy, the
+// reference recomputes only what it needs, and two physical layouts of one case hold the same values.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace attnbench {
 
 enum class Tensor : uint32_t { kQ = 0, kK = 1, kV = 2, kNewK = 3, kNewV = 4, kPartialO = 8 };
 
-/// What kind of data: which faults can be seen depends on it.
+/// Kind of input data. It decides which faults can be seen.
 ///   normal   standard deviation 1: softmax spreads over all keys
 ///   peaked   q times 8: a few keys carry the weight
 ///   outlier  one channel in 32 of q and k, and one position in 64 of v, is 8 times larger
@@ -30,8 +30,9 @@ struct ValueSpec {
   Profile profile = Profile::kNormal;
 };
 
-/// 32 random bits -> a bell-shaped value: the sum of three 11-bit (one of them 10-bit, doubled) uniforms,
-/// centred: mean 0, standard deviation about 1, within (-3, 3), a multiple of 2^-11. Exact in float.
+/// Turns 32 random bits into a bell-shaped value: the centred sum of two 11-bit uniforms and one 10-bit
+/// uniform that is doubled. Mean 0, standard deviation about 1, within (-3, 3), a multiple of 2^-11, exact in
+/// float.
 ATTNBENCH_HD inline float bell(uint32_t r) {
   const int32_t sum = static_cast<int32_t>((r & 0x7ffu) + ((r >> 11) & 0x7ffu) + ((r >> 22) << 1));
   return static_cast<float>(2 * sum - 6140) * (1.0f / 2048.0f);
@@ -45,8 +46,8 @@ ATTNBENCH_HD inline bool is_value(Tensor tensor) {
   return tensor == Tensor::kV || tensor == Tensor::kNewV || tensor == Tensor::kPartialO;
 }
 
-/// The power of two that the profile gives to this coordinate: multiplication by it is exact. Under huge it
-/// is that of v and of the channels of q and k that are random.
+/// The power of two by which the profile multiplies the value of this coordinate; the product is exact. Under
+/// huge it applies to v, and in q and k to the random channels.
 ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t pos, uint32_t channel) {
   const bool is_q = tensor == Tensor::kQ;
   const bool is_v = is_value(tensor);
@@ -66,7 +67,7 @@ ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t
   return 1.0f;
 }
 
-/// Profile huge: channels that are random; the others repeat after kHugePeriod channels.
+/// Profile huge: whether the channel of q or k is random. The other channels repeat after kHugePeriod.
 ATTNBENCH_HD inline bool is_huge_random(uint32_t channel) { return channel % 4u == 3u; }
 inline constexpr uint32_t kHugePeriod = 8;
 
@@ -74,24 +75,24 @@ inline constexpr uint32_t kHugePeriod = 8;
 /// deviation of 2; the others hold constants, which give all keys of a row the same huge logit:
 ///   channels 0 and 1 of 4   k = +-64 in a fixed pattern of signs u
 ///   channel 2 of 4          k = 64 u for one position in 64, -64 u for the others
-/// A query holds 0 there but for, by (seq + pos + head) % 4,
+/// In these channels a query holds 0, apart from some channels that depend on (seq + pos + head) % 4:
 ///   0  -256 u in channels 0 and 1: every logit is -8192 sqrt(D), below -5e4 from head_dim 40 on
 ///   1   256 u in channels 0 and 1: every logit is 8192 sqrt(D)
-///   2   256 u in channel 2: logits are -4096 sqrt(D), those of one key in 64 as far ahead
-///   3   nothing: logits near 0
-/// at softmax_scale 1/sqrt(D). `random`: the element of a random channel.
+///   2   256 u in channel 2: logits are -4096 sqrt(D), but 4096 sqrt(D) for one key in 64
+///   3   no channel: logits near 0
+/// Logits are given for softmax_scale 1/sqrt(D). `random` is the element, if the channel is a random one.
 ATTNBENCH_HD inline float huge_value(Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head,
                                      uint32_t channel, float random) {
   if (is_huge_random(channel)) return random;
   const uint32_t part = channel % 4u;
-  const float u = (0x5au >> channel % kHugePeriod & 1u) != 0 ? -1.0f : 1.0f;  // of channels 1, 3, 4, 6: -1
+  const float u = (0x5au >> channel % kHugePeriod & 1u) != 0 ? -1.0f : 1.0f;  // -1 in channels 1, 3, 4, 6
   if (tensor != Tensor::kQ) return part == 2u && pos % 64u != 37u ? -kHugeK * u : kHugeK * u;
   const uint32_t kind = (seq + pos + head) % 4u;
   if (kind == 3u || (part == 2u) != (kind == 2u)) return 0.0f;
   return kind == 0u ? -kHugeQ * u : kHugeQ * u;
 }
 
-/// The value of a coordinate, given its bell-shaped number.
+/// The value of a coordinate before rounding, from its bell-shaped number.
 ATTNBENCH_HD inline float value_of(Profile profile, Tensor tensor, uint32_t seq, uint32_t pos, uint32_t head,
                                    uint32_t channel, float bell) {
   const float x = bell * profile_scale(profile, tensor, pos, channel);
@@ -99,12 +100,12 @@ ATTNBENCH_HD inline float value_of(Profile profile, Tensor tensor, uint32_t seq,
   return huge ? huge_value(tensor, seq, pos, head, channel, x) : x;
 }
 
-/// What a value is multiplied by before it is rounded to int8: the largest values of the profile come to 120.
-/// Exact, and so is the product.
+/// Factor of a value before it is rounded to int8: the profile's largest values become 120. The factor and
+/// the product are exact.
 ATTNBENCH_HD inline float int8_factor(Profile profile, Tensor tensor) {
   if (profile == Profile::kHuge && !is_value(tensor))
     return 120.0f / (tensor == Tensor::kQ ? kHugeQ : kHugeK);
-  // A row of V, and a channel of all others, that is an outlier under that profile.
+  // Profile outlier enlarges position 13 of V and channel 5 of the other tensors.
   const bool is_v = tensor == Tensor::kV || tensor == Tensor::kNewV;
   return 40.0f / profile_scale(profile, tensor, is_v ? 13u : 0u, 5u);
 }

@@ -1,4 +1,4 @@
-// What appended rows stand for, in real numbers: values by coordinate, rotated by the reference.
+// The exact real values of appended rows: made by coordinate, rotated by the reference.
 #pragma once
 
 #include <span>
@@ -12,13 +12,14 @@ class AppendedRows {
  public:
   explicit AppendedRows(const Case& c) : case_(&c), tables_(rotary_tables_of(c)) {}
 
-  /// Whether the rows of K or V are copied: the bits are then defined.
+  /// Whether the rows of K or V are copied, so that their bits are defined.
   bool copied(bool is_v) const;
 
-  /// The new row `owner` of KV head `head`, (head_dim), and how far float32 may be from it, per channel.
+  /// Writes the new row `owner` of KV head `head` to x (head_dim), and to `slack` how far a float32 result
+  /// may be from it, per channel.
   void row(bool is_v, RowOwner owner, int head, std::span<double> x, std::span<double> slack) const;
 
-  /// A row that stands at `position` of the rotary tables, in place; slack as above. Nothing where the case
+  /// Rotates a row in place, by `position` of the rotary tables; `slack` as above. Does nothing if the case
   /// has no rotary embedding.
   void rotate(int position, std::span<double> x, std::span<double> slack) const;
 

@@ -40,7 +40,7 @@ HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, c
     for (int64_t h = 0; h < p.num_heads_q; ++h) {
       std::copy_n(other.lse.begin() + h * from.back() + from[i], rows,
                   base.lse.begin() + h * to.back() + to[b]);
-      // A row of probabilities is as long as the longest keys of its batch; what is behind its own is 0.
+      // A row of probabilities has room for the longest sequence of its batch; the rest of the row is 0.
       for (int64_t i_row = 0; p.probs && i_row < rows; ++i_row) {
         const int64_t k = other_case.params.seqs[i].k;
         std::copy_n(other.probs.begin() + (h * from.back() + from[i] + i_row) * longest_k(other_case.params),

@@ -1,4 +1,4 @@
-// Outputs of two launches of one problem that must agree, put side by side.
+// Comparison of the outputs of two launches of one problem.
 #pragma once
 
 #include <optional>
@@ -15,17 +15,17 @@ namespace attnbench {
 HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, const HostOutputs& other,
                       std::span<const int32_t> ids);
 
-/// The first element of O or LSE that differs in its bits, in words; nullopt where all are equal.
+/// The first element of O, LSE or probabilities whose bits differ, in words; nullopt if all are equal.
 std::optional<std::string> first_difference(const Case& c, const HostOutputs& a, const HostOutputs& b);
 
-/// The states of disjoint sets of keys merged into one, in double: O = sum of w_i O_i with w_i = exp(LSE_i -
-/// LSE), rounded to the case's dtype, and extra_variance for the roundings of the O_i.
+/// Merges two states of disjoint sets of keys in double: O = sum of w_i O_i with w_i = exp(LSE_i - LSE),
+/// rounded to the case's dtype. Sets extra_variance for the roundings of the O_i.
 HostOutputs merged(const Case& c, const HostOutputs& a, const HostOutputs& b);
 
-/// Outputs of a launch on `c` whose buffers have room for more tokens, behind those of the last sequence.
+/// Outputs of a launch on `c` whose buffers have more tokens than `c`, behind those of the last sequence.
 struct PaddedOutputs {
   HostOutputs outputs;                         ///< without the padding
-  std::optional<std::string> padding_written;  ///< where padding no longer has the bits of a reset output
+  std::optional<std::string> padding_written;  ///< first padding that was written, in words; nullopt: none
 };
 PaddedOutputs cut_padding(const Case& c, HostOutputs padded);
 

@@ -9,7 +9,7 @@
 namespace attnbench {
 namespace {
 
-constexpr int kMaxHeadDim = 256;  ///< of cases that append
+constexpr int kMaxHeadDim = 256;  ///< largest head_dim of cases that append
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The values of a case as the reference asks for them.
+// The values of a case in the form that the reference needs.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,12 @@
 
 namespace attnbench {
 
-/// Hands the reference the values of a case, rounded to its dtype, by coordinate: no layout is involved.
+/// Gives the reference the values of a case by coordinate, without any memory layout: the stored numbers,
+/// rounded to their type, times their descales.
 ///
-/// Rows that the launch appends come from the new tensors. New keys that were rotated are those that the
-/// kernel stored, where given: they are judged by themselves (check_cache.h), and one that lies near a
-/// rounding boundary may rightly have gone either way.
+/// Rows that the launch appends come from the new tensors. Rotated new keys are taken as the kernel stored
+/// them, if `stored_new_k` has them. check_cache.h judges them separately, because near a rounding boundary
+/// both neighbours are right.
 class CaseInputs : public reference::Inputs {
  public:
   /// stored_new_k: HostOutputs::new_k, or empty. Both arguments must outlive this.

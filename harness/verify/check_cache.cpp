@@ -24,7 +24,7 @@ class CacheCheck {
         job_(w.cache_job(is_v)),
         scale_at_(row_scale_strides(case_.params, is_v, w.padded())),
         scales_expected_(scales_before(case_, plan_, is_v, w.padded())),
-        expected_(got_.size(), 0xff) {}  // what lies between rows
+        expected_(got_.size(), 0xff) {}  // 0xff: the padding between rows
 
   std::optional<std::string> run(WorstElement& worst) {
     if (auto wrong = check_scales(worst)) return wrong;
@@ -32,8 +32,8 @@ class CacheCheck {
     job_.owners = plan_.kv_owners.data();
     fill_host(job_);
 
-    // Rows that are right within their intervals stand for themselves in `expected_`, so that one comparison
-    // of all bytes is left to do.
+    // Rows that lie within their intervals are copied into `expected_`. Then one comparison of all bytes
+    // completes the check.
     std::atomic<int64_t> first{job_.num_rows};
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < job_.num_rows; ++r) {
@@ -55,8 +55,8 @@ class CacheCheck {
   }
 
  private:
-  /// All computed scales: those of appended rows within what float32 may make of the definition, all others
-  /// as they were.
+  /// Checks all computed scales. Scales of appended rows must lie within the float32 interval of their
+  /// definition; all others must be unchanged.
   std::optional<std::string> check_scales(WorstElement& worst) {
     const auto n = static_cast<std::size_t>(job_.head_dim);
     std::vector<double> x(n), slack(n);
@@ -88,7 +88,7 @@ class CacheCheck {
     return fmt::format("{}: bytes between rows differ", scales_name());
   }
 
-  /// What a stored number of appended row `r` is multiplied by.
+  /// The scale of appended row `r`: factor of its stored numbers.
   double scale_of(int64_t r, int32_t h, std::size_t channel) const {
     if (!case_.params.quantises(is_v_)) return 1.0;
     if (case_.params.computes_scales(is_v_)) {
@@ -101,8 +101,8 @@ class CacheCheck {
 
   std::size_t at(int64_t r, int32_t h) const { return static_cast<std::size_t>(fill_offset(job_, r, h)); }
 
-  /// Puts appended row r, head h, into `expected_`; false where an element is outside its interval, which
-  /// then goes to `worst`.
+  /// Writes appended row r, head h to `expected_`. Returns false if an element is outside its interval, and
+  /// describes the element in `worst`.
   bool lay_over(int64_t r, int32_t h, WorstElement* worst) {
     const RowOwner owner = plan_.appended[static_cast<std::size_t>(r)];
     const auto n = static_cast<std::size_t>(job_.head_dim);

@@ -1,4 +1,4 @@
-// Comparing a whole cache with what an append must leave behind.
+// Compares a whole cache with what an append must leave in it.
 #pragma once
 
 #include <optional>
@@ -11,10 +11,10 @@
 
 namespace attnbench {
 
-/// Rows that were appended hold what they must: copied bit for bit, or within the rounding interval of what
-/// float32 may make of them, quantised ones by the scale that was given or that stands beside them. Scales
-/// that were computed are right too. Every other byte is as it was. The first place where that fails, in
-/// words, and in `worst`; nullopt where it holds.
+/// Checks the cache of K or V after an append. Appended rows must be equal copies, or lie within the rounding
+/// interval of what float32 may compute. Quantised rows are judged with the scale that was given or that the
+/// launch stored; stored scales are judged, too. Every other byte must be unchanged. Returns the first wrong
+/// place in words and in `worst`; nullopt if there is none.
 std::optional<std::string> check_cache(const Workload& workload, const AppendedRows& rows, bool is_v,
                                        const HostOutputs& outputs, WorstElement& worst);
 

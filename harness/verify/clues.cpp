@@ -18,16 +18,17 @@
 namespace attnbench {
 namespace {
 
-constexpr double kAllRowsFlop = 1e9;                 ///< up to here every row is looked at, else a sample
-constexpr int64_t kLeastTried = 4, kMostTried = 64;  ///< wrong rows that a suspect must explain ...
-constexpr int64_t kValuesTried = 1 << 23;            ///< ... by how many of K and V it has to read for them
-constexpr std::size_t kMostSuspects = 3;             ///< named
+constexpr double kAllRowsFlop = 1e9;                 ///< up to this, every row is judged, else a sample
+constexpr int64_t kLeastTried = 4, kMostTried = 64;  ///< wrong rows that a suspect must explain
+constexpr int64_t kValuesTried = 1 << 23;            ///< values of K and V to read for these rows, at most
+constexpr std::size_t kMostSuspects = 3;             ///< suspects that are named
 
 std::string row_text(const reference::RowId& id) {
   return fmt::format("seq {} pos {} head {}", id.seq, id.pos, id.head);
 }
 
-/// At most `count` of the ids, spread evenly, but not all at the same place of their sequence or heads.
+/// At most `count` of the ids, spread evenly. The distance varies a little, so that they have different
+/// places in their sequences and different heads.
 std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, std::size_t count) {
   if (ids.size() <= count) return ids;
   std::vector<reference::RowId> out;
@@ -106,8 +107,8 @@ class Clues {
     if (!text.empty()) out_.push_back(std::move(text));
   }
 
-  /// Where NaN comes from. Inputs that must not be read are of all bits one as outputs are before a launch,
-  /// but no LSE that is computed from 16-bit ones has all bits of a float.
+  /// Says where NaN comes from. Poisoned inputs and reset outputs both have all bits one. An LSE that is
+  /// computed from poison of 16 bits or fewer never has all 32 bits one, so one that has was not written.
   std::string unwritten() const {
     const auto nan =
         std::find_if(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.wrong() && r.nan; });
@@ -156,8 +157,8 @@ class Clues {
     }
   }
 
-  /// Where wrong rows hold what belongs to others: small cases alone, as every row is compared with every
-  /// one.
+  /// Says whether wrong rows hold the results of other rows. Only for small cases, because each wrong row
+  /// that is tried is compared with all rows.
   std::string other_row() const {
     constexpr std::size_t kMostRows = 4096, kTried = 8;
     if (cost_of(p_).flop > kAllRowsFlop || rows_.size() > kMostRows || wrong_o_.empty()) return "";
@@ -175,7 +176,7 @@ class Clues {
     reference::attend(problem_, inputs_, ids, threads_, [&](const reference::RowBlock& b) {
       const std::lock_guard lock(mutex);
       for (std::size_t r = 0; r < b.rows.size(); ++r) {
-        if (b.w2[r] > 0.5) continue;  // a value or two, which other rows may be as well
+        if (b.w2[r] > 0.5) continue;  // one or two keys carry it: other rows may be equal
         expected.push_back({b.rows[r],
                             {b.o.begin() + static_cast<std::ptrdiff_t>(r * d),
                              b.o.begin() + static_cast<std::ptrdiff_t>((r + 1) * d)}});
@@ -235,7 +236,7 @@ class Clues {
   reference::Problem problem_;
   CaseInputs inputs_;
   std::vector<RowFinding> rows_;
-  std::vector<reference::RowId> right_, wrong_o_;  ///< the latter without NaN
+  std::vector<reference::RowId> right_, wrong_o_;  ///< wrong_o_: rows without NaN only
   std::vector<std::string> out_;
 };
 

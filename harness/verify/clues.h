@@ -1,4 +1,4 @@
-// What a wrong output says about the mistake behind it.
+// Clues: guesses at the cause of a wrong output.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace attnbench {
 
-/// Sentences about the wrong rows of an attention case: how many of how many and what tells them from the
-/// right ones; whether they are other rows, or multiples of the right ones; and the known mistakes
-/// (suspects.h) whose result they are, within the tolerance. Empty where no row alone is wrong. Takes about
-/// as long as the comparison did. threads 0: all.
+/// Sentences about the wrong rows of an attention case. They say how many rows are wrong, what distinguishes
+/// them from the right ones, whether they hold the results of other rows or multiples of the right results,
+/// and which known mistakes (suspects.h) give these results within the tolerance. Empty if no single row is
+/// wrong. Takes about as long as the comparison. num_threads 0: all.
 std::vector<std::string> clues_of(const Launched& launched, int num_threads = 0);
 
 }  // namespace attnbench

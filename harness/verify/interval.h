@@ -1,5 +1,5 @@
-// What may be stored for a real number that a kernel computes in float32: an interval, whose width follows
-// from the roundings on the way (README.md).
+// The interval of numbers that may be stored for a real number that a kernel computes in float32. Its width
+// follows from the roundings on the way (README.md).
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,10 @@
 namespace attnbench {
 
 inline constexpr double kFloatRoundoff = 0x1p-24;
-/// Two roundings of float32 and their product; the rest covers this file's own, in float64.
+/// Relative error of two float32 roundings and their product. The rest of the factor covers this file's own
+/// roundings in float64.
 inline constexpr double kTwoRoundings = 2.0001 * kFloatRoundoff;
-/// What roundings near zero add, where float32 has no digits left.
+/// Absolute error of roundings near zero, where float32 has no digits left.
 inline constexpr double kFloatQuantum = 0x1p-147;
 
 struct Interval {
@@ -22,7 +23,8 @@ struct Interval {
   double hi = 0;
 };
 
-/// The numbers of type `t` that a value in the interval may be rounded to, as rounding keeps order.
+/// The numbers of type `t` to which values in the interval may be rounded. Rounding keeps order, so rounding
+/// both ends is enough.
 inline Interval rounded_to(DType t, Interval x) {
   const auto outward = [](double v, double towards) {
     const float f = static_cast<float>(v);
@@ -35,17 +37,17 @@ inline Interval rounded_to(DType t, Interval x) {
           static_cast<double>(round_to(t, outward(x.hi, 1)))};
 }
 
-/// `x` widened by what two roundings of float32 may do to it.
+/// `x` widened by the error of two float32 roundings.
 inline Interval widened(Interval x) {
   return {x.lo - kTwoRoundings * std::abs(x.lo) - kFloatQuantum,
           x.hi + kTwoRoundings * std::abs(x.hi) + kFloatQuantum};
 }
 
-/// What float32 may make of x / scale, by a division or by a product with 1 / scale. scale > 0.
+/// The float32 results of x / scale, by a division or by a product with 1 / scale. scale > 0.
 inline Interval quotient(Interval x, double scale) { return widened({x.lo / scale, x.hi / scale}); }
 
-/// The scale of a row in e4m3 or int8 that is computed from its largest magnitude, of values `x` that float32
-/// may miss by `slack`: it takes that to the type's largest number, and is 1 for a row of zeros.
+/// The scale that a launch may compute for a row in e4m3 or int8: the row's largest magnitude over the type's
+/// largest number, or 1 for a row of zeros. float32 may miss each value x[c] by slack[c].
 inline Interval computed_scale(DType t, std::span<const double> x, std::span<const double> slack) {
   Interval amax{0, 0};
   for (std::size_t c = 0; c < x.size(); ++c) {

@@ -19,7 +19,7 @@ struct Row {
   std::vector<double> got, expected, sigma;
 };
 
-/// f where got = f * expected, channel by channel and within the tolerance of such a row; else 0.
+/// Returns f if got = f * expected in every channel, within the tolerance; else 0.
 double common_factor(const Row& row) {
   double xy = 0, xx = 0;
   for (std::size_t c = 0; c < row.got.size(); ++c) {

@@ -1,4 +1,4 @@
-// Each compared row of an attention case by itself: what is wrong with it.
+// What is wrong with each single row of an attention case.
 #pragma once
 
 #include <cstdint>
@@ -14,33 +14,33 @@ namespace attnbench {
 
 struct RowFinding {
   reference::RowId id;
-  int64_t keys = 0;  ///< that the row sees
+  int64_t keys = 0;  ///< number of keys that the row sees
   bool wrong_o = false;
   bool wrong_lse = false;
   bool nan = false;        ///< an element of O is not finite, or the LSE is NaN
   bool unwritten = false;  ///< the LSE has the bits that it had before the launch
   int wrong_channels = 0;
-  int first_channel = -1, last_channel = -1;  ///< of the wrong ones
-  double factor = 0;  ///< O is the expected row times this; 0: it is no multiple of it, or the expected row
+  int first_channel = -1, last_channel = -1;  ///< first and last wrong one; -1: none
+  double factor = 0;  ///< O is the expected row times this; 0: O is right, or no multiple of that row
   double lse = 0, expected_lse = 0;
 
   bool wrong() const { return wrong_o || wrong_lse; }
 };
 
-/// The outputs of a launch, and what computed them.
+/// The outputs of a launch, with its case and the kernel's declared arithmetic.
 struct Launched {
   const Case& item;
   const HostOutputs& outputs;
   const Numerics& numerics;
 };
 
-/// The rows judged one by one against the reference on `problem` and `inputs`, which may be other ones than
-/// the case's, in (seq, pos, head) order. threads 0: all.
+/// Judges each row by itself against the reference's result for `problem` and `inputs`, which may differ from
+/// the case's own. Returns the findings in (seq, pos, head) order. num_threads 0: all.
 std::vector<RowFinding> find_rows(const Launched& launched, const reference::Problem& problem,
                                   const reference::Inputs& inputs, std::span<const reference::RowId> rows,
                                   int num_threads);
 
-/// The error model of a case on a kernel.
+/// The error model of a case for a kernel's declared arithmetic.
 ErrorModel error_model_of(const Case& c, const Numerics& numerics);
 
 }  // namespace attnbench

@@ -19,12 +19,12 @@ class Traits {
  public:
   Traits(const CaseParams& p, std::span<const RowFinding> rows) : p_(p), rows_(rows) {}
 
-  /// Plainest first: of two that tell the rows apart as well, the earlier one is named.
+  /// All traits, the plainest first: of two that separate the rows equally well, the earlier one is named.
   std::vector<RowTrait> all() {
     const bool all_nan =
         std::all_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.nan || !r.wrong(); });
     set_of("head", [](const RowFinding& r) { return r.id.head; });
-    if (all_nan) ends_of_keys();  // what must not be read lies there, and is NaN
+    if (all_nan) ends_of_keys();  // poison lies behind them
     positions();
     if (!all_nan) ends_of_keys();
     keys_seen();
@@ -98,7 +98,7 @@ class Traits {
         {fmt::format("see {} keys or fewer", most), [most](const RowFinding& r) { return r.keys <= most; }});
   }
 
-  /// Rows whose every weight is 0 in float32 beside a maximum that starts too high.
+  /// Rows whose weights are all 0 in float32 if the running maximum starts too high.
   void low_scores() {
     double highest = -INFINITY;
     for (const RowFinding& r : rows_) {

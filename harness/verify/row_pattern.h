@@ -1,4 +1,4 @@
-// What the wrong rows of a case have in common that the right ones have not.
+// What the wrong rows of a case have in common, and the right ones have not.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace attnbench {
 
-/// "all wrong rows, and no right ones, are of heads 1, 2"; empty where nothing tells them apart.
+/// "all wrong rows, and no right ones, are of heads 1, 2"; empty if no trait separates them.
 std::string row_pattern(const CaseParams& p, std::span<const RowFinding> rows);
 
 /// "1, 2, 5 to 8": ascending numbers.

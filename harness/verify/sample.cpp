@@ -11,11 +11,11 @@
 namespace attnbench {
 namespace {
 
-constexpr uint32_t kSampleStream = 0x6u << 24;  // apart from every Tensor's counters (values.h)
+constexpr uint32_t kSampleStream = 0x6u << 24;  // differs from every Tensor's (values.h)
 constexpr int kBoundaryRowsPerSequence = 12;
 constexpr int64_t kBoundaryRowsInAll = 512;
 constexpr int kRandomRowsPerSequence = 2;
-constexpr int kHeadsAtEnds = 16;  ///< heads of the group checked at a sequence's first and last row
+constexpr int kHeadsAtEnds = 16;  ///< most heads of a group at a sequence's first and last row
 
 }  // namespace
 
@@ -33,7 +33,7 @@ reference::Problem problem_of(const Case& c) {
   r.causal = p.causal;
   r.window_left = p.window_left;
   r.window_right = p.window_right;
-  // The kernel is handed floats; the reference judges what it was handed.
+  // Kernels receive floats, so the reference takes the rounded numbers as well.
   r.softmax_scale = softmax_scale_of(p);
   r.softcap = static_cast<float>(p.softcap);
   for (const float slope : alibi_slopes_of(c)) r.alibi_slopes.push_back(slope);
@@ -56,7 +56,7 @@ std::vector<reference::RowId> sample_rows(const Case& c) {
     head_seen[static_cast<std::size_t>(head)] = true;
   };
   int64_t boundary_rows = 0;
-  std::size_t any_seq = p.seqs.size();  // the shortest one with queries: cheapest to cover the heads on
+  std::size_t any_seq = p.seqs.size();  // shortest one with queries: other heads are cheapest there
   for (std::size_t b = 0; b < p.seqs.size(); ++b) {
     const SeqLen& s = p.seqs[b];
     if (s.q == 0) continue;

@@ -9,14 +9,15 @@
 
 namespace attnbench {
 
-/// At or under this much arithmetic a case is verified in full even when a sample would do.
+/// Up to this many FLOP, CheckMode::kSampled compares all rows of a case.
 inline constexpr double kCheapFlop = 1e10;
 
+/// The case as a problem of the reference, with the same float numbers that kernels receive.
 reference::Problem problem_of(const Case& c);
 
 /// A deterministic sample that always holds the first and last row of each sequence, rows at page and tile
-/// boundaries (16..256, +-1), every head at least once, and random rows. Rows of one sequence are drawn from
-/// one KV head where they can be, because they share the reference's loads.
+/// boundaries (16..256, +-1), every head at least once, and random rows. Rows of one sequence are taken from
+/// one KV head where possible, because they then share the reference's loads.
 std::vector<reference::RowId> sample_rows(const Case& c);
 
 }  // namespace attnbench

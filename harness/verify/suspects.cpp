@@ -17,9 +17,9 @@ namespace {
 class Misread : public reference::Inputs {
  public:
   struct How {
-    std::function<int(int)> kv_head;   ///< that a query head reads; the problem then has a KV head for each
-    std::optional<Tensor> no_descale;  ///< whose descales are not applied
-    bool exchanged = false;            ///< keys for values and values for keys
+    std::function<int(int)> kv_head;   ///< KV head that a query head reads; the problem then has Hkv = Hq
+    std::optional<Tensor> no_descale;  ///< the tensor whose descales are not applied
+    bool exchanged = false;            ///< K is read for V and V for K
   };
   Misread(const Case& c, const reference::Inputs& right, How how) : case_(c), right_(right), how_(how) {}
 
@@ -143,8 +143,8 @@ class Suspects {
     for (int& k : x.k_lens) k = std::max(0, k - 1);
   }
 
-  /// Ends of keys that are no multiple of a tile or page, lost. Fewer keys move diag, so this is asked where
-  /// no mask looks at it, or where the one query of a sequence sees them all.
+  /// The keys behind the last whole tile or page are left out. Fewer keys move the diagonal, so this is tried
+  /// only without a mask, or if each sequence has one query at most and no left window.
   void key_range() {
     const bool one_query =
         std::all_of(p_.seqs.begin(), p_.seqs.end(), [](const SeqLen& s) { return s.q <= 1; });

@@ -1,4 +1,4 @@
-// Mistakes that kernels are known for, as other problems that the reference can solve.
+// Known mistakes of kernels, each as another problem that the reference can solve.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,14 @@
 
 namespace attnbench {
 
-/// A kernel that makes the mistake of `text` computes this problem on these inputs.
+/// One mistake, in words, and the problem and inputs that a kernel with this mistake computes.
 struct Suspect {
   std::string text;
   reference::Problem problem;
   std::shared_ptr<const reference::Inputs> inputs;
 };
 
-/// The mistakes that the case could show. `inputs`: the case's own, which must outlive them.
+/// The mistakes that the case can show. `inputs` are the case's own and must outlive the result.
 std::vector<Suspect> suspects_of(const Case& c, const reference::Problem& right,
                                  const reference::Inputs& inputs);
 

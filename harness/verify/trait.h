@@ -1,4 +1,4 @@
-// Which of several traits tells what is wrong from what is right.
+// Finds the trait that separates wrong things from right ones.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,16 +12,16 @@
 
 namespace attnbench {
 
-/// Something that a thing may be: `text` is a verb's end of a sentence about several, "are causal".
+/// A property that things may have. `text` ends a sentence about several things: "are causal".
 template <typename T>
 struct Trait {
   std::string text;
   std::function<bool(const T&)> has;
 };
 
-/// Of the traits that all wrong things have, the one that fewest right ones have, the first of equals: "all
-/// wrong rows, and 2 of 40 right ones, are causal". Empty where more than a tenth of the right ones have it,
-/// or where nothing is right.
+/// Names the trait that all wrong things and fewest right things have, the first of equals: "all wrong rows,
+/// and 2 of 40 right ones, are causal". Empty if more than a tenth of the right things have it, or if nothing
+/// is right.
 template <typename T>
 std::string telling_trait(const std::vector<Trait<T>>& traits, std::span<const T> things, const char* noun,
                           const std::function<bool(const T&)>& is_wrong) {

@@ -1,4 +1,4 @@
-// How a case's output was judged.
+// The verdict on a case's outputs.
 #pragma once
 
 #include <cstdint>
@@ -7,30 +7,31 @@
 
 namespace attnbench {
 
-/// Which rows are compared: none; all where that is cheap, else a sample; all; a sample even where all are
-/// cheap.
+/// Which rows are compared. kOff: none. kSampled: all if that is cheap (kCheapFlop), else a sample. kFull:
+/// all. kSampleOnly: a sample, even if all would be cheap.
 enum class CheckMode { kOff, kSampled, kFull, kSampleOnly };
 
-/// Names of what can find an output wrong, as reports have them; of an invariant: "invariant:" and its name.
+/// Detectors: the checks that can find an output wrong, by their names in reports. A broken invariant has the
+/// name "invariant:" and the invariant's.
 namespace detector {
-inline constexpr const char* kPoison =
-    "poison";  ///< O or LSE not finite where a key is visible, or a probability not 0 where none is
-inline constexpr const char* kEmptyRow =
-    "empty_row";  ///< a row without visible keys is not O = 0, LSE = -inf
+/// O or LSE is not finite where a key is visible, or a probability is not 0 where its key is not visible.
+inline constexpr const char* kPoison = "poison";
+/// A row without visible keys has not O = 0 and LSE = -inf (with sinks: the sink).
+inline constexpr const char* kEmptyRow = "empty_row";
 inline constexpr const char* kMaxZ = "max_z";
 inline constexpr const char* kRowZ2 = "row_z2";
 inline constexpr const char* kLse = "lse";
 inline constexpr const char* kProbs = "probs";
 inline constexpr const char* kBias = "bias";
-inline constexpr const char* kCacheBits =
-    "cache_bits";                               ///< appended rows, and every other byte of the caches
-inline constexpr const char* kGuard = "guard";  ///< a write outside a buffer
+/// An appended row is wrong, or another byte of the caches changed.
+inline constexpr const char* kCacheBits = "cache_bits";
+inline constexpr const char* kGuard = "guard";               ///< a write outside a buffer
 inline constexpr const char* kInputDigest = "input_digest";  ///< a write into an input
 inline constexpr const char* kAfterTiming = "after_timing";  ///< wrong only after the timed launches
 inline constexpr const char* kInvariant = "invariant:";
 }  // namespace detector
 
-/// The element with the largest |z|; -1 where there is none.
+/// The element with the largest |z|; indices are -1 if there is none.
 struct WorstElement {
   int seq = -1;
   int pos = -1;
@@ -41,17 +42,17 @@ struct WorstElement {
   double sigma = 0;
 };
 
-/// What came of one invariant: equal launches whose results must be equal.
+/// The outcome of one invariant: a relaunch that must give the same result.
 struct InvariantResult {
   enum class Outcome {
-    kHeld,     ///< bit for bit, or within tolerance where that is the rule
-    kBroken,   ///< demanded, and not so
-    kDiffers,  ///< not bit for bit, but within tolerance, and the kernel promises no more
-    kSkipped,  ///< cannot be asked of this case or kernel
+    kHeld,     ///< equal in every bit, or within the tolerance if the invariant requires no more
+    kBroken,   ///< neither: the requirement is not met
+    kDiffers,  ///< different bits within the tolerance, and the kernel promises no more
+    kSkipped,  ///< does not apply to this case or kernel
   };
   std::string name;
   Outcome outcome = Outcome::kHeld;
-  std::string note;  ///< where it differs, or why it was skipped; empty where it held
+  std::string note;  ///< where it differs, or why it was skipped; empty if it held
 };
 constexpr const char* outcome_name(InvariantResult::Outcome o) {
   constexpr const char* names[] = {"held", "broken", "differs", "skipped"};
@@ -78,13 +79,12 @@ struct Verdict {
   double lse_max_z = 0;    ///< limit kMaxZ
   double probs_max_z = 0;  ///< limit kMaxZ; 0 where no probabilities are returned
   WorstElement worst;
-  std::string
-      outputs_digest;      ///< of the bytes of all outputs, 16 hexadecimal digits: equal bits, equal digest
-  double reference_s = 0;  ///< seconds the reference took
-  std::vector<std::string> clues;  ///< what a wrong output says about its cause (clues.h), in sentences
-  std::vector<InvariantResult> invariants;  ///< in the order in which they were tried; empty: none was
+  std::string outputs_digest;               ///< digest of all output bytes, 16 hexadecimal digits
+  double reference_s = 0;                   ///< seconds the reference took
+  std::vector<std::string> clues;           ///< guesses at the cause of a wrong output (clues.h), sentences
+  std::vector<InvariantResult> invariants;  ///< in the order in which they were tried; empty if none was
 
-  /// A detector fired: the first one gives the reason.
+  /// Notes that a detector fired. The first one gives the reason.
   void fail(const std::string& detector, const std::string& why) {
     if (pass || reason.empty()) reason = why;
     pass = false;

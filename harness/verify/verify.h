@@ -1,4 +1,4 @@
-// Judging what a launch left behind.
+// Judges the outputs of a launch.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,12 @@
 
 namespace attnbench {
 
-/// Compares the outputs of one launch with the reference (attention, merge_states) or bit for bit with the
-/// expected caches (kv_append). `mode` must not be kOff. threads 0: all.
+/// Compares the outputs of one launch with the reference (attention, merge_states) or with the expected
+/// caches (kv_append, check_cache.h). `mode` must not be kOff. num_threads 0: all.
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                int num_threads = 0);
 
-/// The reference's rows of a case, kept to judge several launches of it: memory for all of them.
+/// The reference's rows of an attention case, kept in memory to judge several launches of it.
 class StoredReference {
  public:
   StoredReference(const Case& c, CheckMode mode, int num_threads = 0);
@@ -26,7 +26,7 @@ class StoredReference {
   std::unique_ptr<Rows> rows_;
 };
 
-/// Its parts, for tests.
+/// The parts of verify(), for tests.
 Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                          int num_threads);
 Verdict verify_append(const Workload& workload, const HostOutputs& outputs);

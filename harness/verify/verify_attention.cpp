@@ -19,36 +19,38 @@
 namespace attnbench {
 namespace {
 
-const std::vector<unsigned char> kNoneStored;  // new keys of a case, before any launch
+const std::vector<unsigned char> kNoneStored;  // CaseInputs' stored_new_k without a launch
 
 constexpr const char* kFinite = "a finite number (it was not written, or what must not be read was used)";
 
-/// An empty row's LSE is its sink, which a kernel may have turned to base 2 and back; or -inf, exactly.
+/// Compares the LSE of an empty row: exactly -inf, or its sink, which a kernel may have converted to base 2
+/// and back.
 bool same_lse(double got, double expected) {
   if (!std::isfinite(expected)) return got == expected;
   return std::abs(got - expected) <= 0x1p-22 * (1 + std::abs(expected));
 }
 
-/// As others write it, without the sign that NaN may have.
+/// The number as text; NaN is written without its sign.
 std::string number_text(double x) { return std::isnan(x) ? "NaN" : fmt::format("{}", x); }
 
 std::string row_text(int seq, int pos, int head) {
   return fmt::format("seq {} pos {} head {}", seq, pos, head);
 }
 
-/// Sums over all compared rows; one per thread would not be worth it, blocks are large.
+/// Sums over compared rows. Each block of rows has its own, which is then added under a lock: blocks are
+/// large, so sums per thread would save nothing.
 struct Totals {
   Verdict v;
   double sum_z2 = 0;
   int64_t elements = 0;
   double sxx = 0, sxy = 0;  // slope of the error on o, weighted by 1 / sigma^2 and by row
-  std::unordered_map<uint64_t, std::pair<double, double>>
-      one_key;  // of rows of one key, once for each output
+  /// The same sums of rows that one key carries; rows with the same output count once.
+  std::unordered_map<uint64_t, std::pair<double, double>> one_key;
   double worst_abs_z = -1;
   struct Place {
     int seq, pos, head;
     double figure, limit;
-    double expected = 0;  ///< of an LSE
+    double expected = 0;  ///< the LSE's, for worst_lse
   };
   std::optional<Place> worst_row, worst_lse;
   struct WorstP {
@@ -79,8 +81,8 @@ class Judge {
     return static_cast<double>(outputs_.lse[static_cast<std::size_t>(head * total_q_ + token)]);
   }
 
-  /// Every element of every row, checked or not: no NaN or infinity, zeros and -inf where no key is visible.
-  /// The first row of each kind that is wrong.
+  /// Scans every element of every row, compared or not. Elements must be finite; rows without a visible key
+  /// must be empty. Reports the first wrong row of each kind.
   void scan_all(Verdict& v) const {
     std::optional<std::string> poison, not_empty;
     for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
@@ -139,7 +141,8 @@ class Judge {
         t.v.max_ulp = std::max(t.v.max_ulp, std::abs(error) / model_.ulp(o));
         if (std::abs(o) > sigma) t.v.max_rel = std::max(t.v.max_rel, std::abs(error / o));
       }
-      // The row's slope xy / xx has the variance 1 / xx + common: what its weight in the case's is 1 over.
+      // The row's slope xy / xx has the variance 1 / xx + common; its weight in the case's slope is the
+      // inverse of that.
       const double row_weight = 1.0 / (1.0 + xx * model_.common_variance(m));
       if (has_one_key(m)) {
         const double* o = block.o.data() + r * static_cast<std::size_t>(d);
@@ -160,7 +163,7 @@ class Judge {
     merge(t);
   }
 
-  /// The verdict from all that was taken.
+  /// The verdict on all rows that were taken.
   Verdict conclude() {
     Verdict v = totals_.v;
     v.max_z = std::max(0.0, totals_.worst_abs_z);
@@ -206,11 +209,11 @@ class Judge {
   }
 
  private:
-  /// Where one key carries a row, its output is that key's value, roundings and all: so it is of each row
-  /// that the key carries.
+  /// Whether one key carries the row. Its output is then that key's value with the same roundings as in every
+  /// other row that the key carries.
   static bool has_one_key(const RowMoments& m) { return m.w2 > 1.0 - 0x1p-7; }
 
-  /// Sets the slope, and returns its limit.
+  /// Sets slope and bias_se, and returns the limit of |slope|.
   double find_slope(Verdict& v) const {
     double sxx = totals_.sxx, sxy = totals_.sxy, of_one_key = 0;
     for (const auto& [digest, row] : totals_.one_key) {
@@ -221,19 +224,19 @@ class Judge {
     if (!(sxx > 0)) return INFINITY;
     v.slope = sxy / sxx;
     v.bias_se = std::abs(v.slope) * std::sqrt(sxx);
-    const int roundings = outputs_.extra_variance.empty() ? 1 : 2;  // of O, and of the states before
+    const int roundings = outputs_.extra_variance.empty() ? 1 : 2;  // of O, and of merged states
     double limit = kMaxBiasSe / std::sqrt(sxx) + roundings * kBiasFloor;
-    // A product of stored numbers with one factor, of dropout or beside a sink, rounds by a pattern: a factor
-    // of 1.002 leaves most numbers as they are.
+    // Dropout or a sink multiplies stored numbers by one factor. Such products round in a pattern: a factor
+    // of 1.002 leaves most numbers unchanged.
     const bool factor = p_.dropout > 0 || p_.sinks;
     limit += of_one_key / sxx * unit_roundoff(p_.dtype) / (factor ? 2 : 8);
     if (few_numbers_) limit += unit_roundoff(p_.dtype);
-    // Scores that a small softcap saturates leave few different weights, whose roundings are not independent.
+    // A small softcap saturates scores: few different weights remain, whose roundings are not independent.
     if (p_.softcap > 0 && p_.softcap <= 1) limit += model_.p_roundoff() / 3;
     return limit;
   }
 
-  /// Equal for rows whose outputs round to the same numbers.
+  /// A digest that is equal for rows whose outputs round to the same numbers.
   uint64_t digest_of(const double* o) const {
     uint64_t digest = 0xcbf29ce484222325u;  // FNV-1a
     for (int c = 0; c < p_.dim_v(); ++c) {
@@ -272,7 +275,7 @@ class Judge {
     return std::nullopt;
   }
 
-  /// Probabilities of row r of the block; those that must be 0 are scan_all's.
+  /// Judges the probabilities of row r of the block. scan_all judges those that must be 0.
   void take_probs(Totals& t, const reference::RowBlock& block, std::size_t r, int64_t token,
                   const RowMoments& m) const {
     const reference::RowId id = block.rows[r];
@@ -319,7 +322,7 @@ class Judge {
   const HostOutputs& outputs_;
   const CaseInputs& inputs_;
   const ErrorModel& model_;
-  /// Values that are constants but for their signs round alike in all channels.
+  /// V that is a view of huge keys holds constants with different signs, which round alike in all channels.
   const bool few_numbers_ = p_.v_is_k_view && p_.data == Profile::kHuge;
   std::vector<float> sinks_;
   std::vector<int64_t> q_begin_;
@@ -329,7 +332,7 @@ class Judge {
   Totals totals_;
 };
 
-/// The rows that a mode compares, from the reference to `sink`.
+/// Computes the reference's rows that `mode` compares, and passes them to `sink`.
 void compute_rows(const Case& c, const CaseInputs& inputs, CheckMode mode, int num_threads,
                   const reference::RowSink& sink) {
   const reference::Problem problem = problem_of(c);

@@ -1,5 +1,5 @@
-// Judging merge_states. Its inputs are exact, so that few roundings stand between them and the output: those
-// of the weights exp(lse_s - max), of a sum over the states, and of the output's type.
+// Judges merge_states. Its inputs are exact, so few roundings lie between them and the output: those of the
+// weights exp(lse_s - max), of a sum over the states, and of the output's type.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace attnbench {
 namespace {
 
-/// A sampled check compares about this many elements of the states; all else is scanned for NaN alone.
+/// A sampled check compares about this many elements of the states. The rest is only scanned for NaN.
 constexpr int64_t kSampledElements = int64_t{1} << 27;
 
 class MergeJudge {
@@ -32,7 +32,8 @@ class MergeJudge {
         o_(static_cast<std::size_t>(p_.states * p_.head_dim)),
         values_(static_cast<std::size_t>(p_.head_dim)) {}
 
-  /// Compares one row, or where not `full` looks at NaN and infinity alone. Keeps the first complaint.
+  /// Checks that a row is finite, or empty if all its states are; with `full`, compares it as well. Keeps the
+  /// first complaint.
   void take(int64_t row, int head, bool full) {
     const double lse = static_cast<double>(outputs_.lse[static_cast<std::size_t>(head * rows_ + row)]);
     bool empty = true;
@@ -119,8 +120,8 @@ class MergeJudge {
     CommonShares shares;
     for (int d = 0; d < dim; ++d) {
       const double o = merged_.o[static_cast<std::size_t>(d)];
-      // A weight errs by its exponential's error, by that of its argument, which is rounded twice relative to
-      // itself, and by its own rounding; it moves O by w (O_s - O). Products and sums round in the
+      // A weight has three errors: of the exponential, of its argument, which is rounded twice relative to
+      // itself, and of its own rounding. They move O by w (O_s - O). Products and sums round in the
       // accumulator's type, relative to partial sums; so does the sum of the weights, which divides all of O.
       double weights = 0;
       double sums = 0;
@@ -130,7 +131,7 @@ class MergeJudge {
         const double term = merged_.weights[at] * o_[static_cast<std::size_t>(s * dim + d)];
         const double argument = 2 * u * (top - lse_[at]);
         const double moved = term - merged_.weights[at] * o;
-        const double flushed = 0x1p-126 * o_[static_cast<std::size_t>(s * dim + d)];  // of a subnormal weight
+        const double flushed = 0x1p-126 * o_[static_cast<std::size_t>(s * dim + d)];  // a subnormal weight
         weights += (n_.exp_rel_err * n_.exp_rel_err + argument * argument + u * u) * moved * moved +
                    flushed * flushed / 12;
         sums += term * term;
@@ -160,8 +161,8 @@ class MergeJudge {
     }
     sum_z2_ += row_z2 * dim;
     elements_ += dim;
-    // Errors of the weights are common to all channels of a row: as many independent ones as states. That of
-    // their sum is one.
+    // Errors of the weights and of their sum are common to all channels of a row. w2 = 1 gives the limit for
+    // a single error.
     RowMoments few;
     few.w2 = 1.0;
     const double figure = row_z2 / model_.row_limit(few, shares);
@@ -203,7 +204,7 @@ Verdict verify_merge(const Case& c, const HostOutputs& outputs, const Numerics& 
   const int64_t items = rows * p.num_heads_q;
   const int64_t elements = items * p.states * p.head_dim;
   int64_t step = mode == CheckMode::kFull ? 1 : elements / kSampledElements + 1;
-  while (std::gcd(step, int64_t{p.num_heads_q}) != 1) ++step;  // so that it meets every head in turn
+  while (std::gcd(step, int64_t{p.num_heads_q}) != 1) ++step;  // so every head is sampled in turn
   MergeJudge judge(c, outputs, numerics);
   for (int64_t i = 0; i < items; ++i) {
     judge.take(i / p.num_heads_q, static_cast<int>(i % p.num_heads_q), i % step == 0);

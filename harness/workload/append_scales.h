@@ -8,16 +8,17 @@
 
 namespace attnbench {
 
-/// The given scale of KV head `head`, channel `channel`, of a case that quantises K or V: between half and
-/// one and a half of what takes the largest common value to the type's largest number, so that some values
-/// saturate. No two neighbours are alike. In e4m3 the channel does not count.
+/// The given scale of KV head `head`, channel `channel`, in a case that quantises K or V. It is 0.5 to 1.5
+/// times the scale at which the largest common value becomes the type's largest number, so that some values
+/// saturate. Neighbours differ. For e4m3 the channel has no effect.
 float given_scale(const Case& c, bool is_v, int32_t head, int32_t channel);
 
-/// (Hkv) in e4m3, (Hkv, D) in int8, as given_scale_strides says, NaN between; empty where none are given.
+/// The given scales: (Hkv) for e4m3, (Hkv, D) for int8, with given_scale_strides and NaN in the padding.
+/// Empty if the launch is given none.
 std::vector<float> given_scales(const Case& c, bool is_v, bool padded);
 
-/// The cache of computed scales before a launch, as row_scale_strides says: numbers where a row holds a
-/// token, NaN elsewhere. Empty where none are computed.
+/// The cache of computed scales before a launch, with row_scale_strides: numbers for rows that hold a token,
+/// NaN elsewhere. Empty if the launch computes none.
 std::vector<float> scales_before(const Case& c, const WorkloadPlan& plan, bool is_v, bool padded);
 
 }  // namespace attnbench

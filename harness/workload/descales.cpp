@@ -13,7 +13,7 @@ DType type_of(const CaseParams& p, Tensor tensor) {
   return tensor == Tensor::kQ ? p.type_of_q() : tensor == Tensor::kK ? p.type_of_k() : p.type_of_v();
 }
 
-/// (B, Hkv), of e4m3, as the strides of `tensor` say; of V that is a view of K with K's numbers.
+/// Descales of an e4m3 tensor, (B, Hkv) with its descale_strides. V that is a view of K has K's numbers.
 std::vector<float> per_sequence(const Case& c, const LayoutVariant& variant, Tensor tensor) {
   const CaseParams& p = c.params;
   const DescaleStrides s = descale_strides(p, tensor, variant.padded_strides);

@@ -1,4 +1,4 @@
-// Device memory with guard zones before and after it, which are checked after each launch.
+// Device memory with guard zones before and after it. They show writes outside of the buffer.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class GuardedBuffer {
   int64_t bytes() const { return bytes_; }
   const std::string& name() const { return name_; }
 
-  /// Where a guard was written, in words; nullopt when whole.
+  /// Where a guard was overwritten, in words; nullopt if both are intact.
   std::optional<std::string> damage() const;
 
  private:

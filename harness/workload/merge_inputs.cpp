@@ -10,7 +10,7 @@
 namespace attnbench {
 namespace {
 
-constexpr uint32_t kLseStream = 0x9u << 24;  // apart from every Tensor's counters (values.h)
+constexpr uint32_t kLseStream = 0x9u << 24;  // differs from every Tensor's (values.h)
 constexpr int64_t kLsePad = 3;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The partial states of a merge_states case: their values by coordinate, and where they lie.
+// The partial states of a merge_states case: their values by coordinate, and their layout.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,24 @@
 
 namespace attnbench {
 
-/// Natural log of the sum of exp(score) that state `state` of (row, head) stands for; -inf where the state is
-/// empty. Within (-12, 12), 8 times that where `data` is peaked or large, 8192 times where it is huge.
+/// LSE of state `state` of (row, head), natural log; -inf if the state is empty. It lies within (-12, 12).
+/// With `data` peaked or large the interval is 8 times as wide, with huge 8192 times.
 float partial_lse_of(const Case& c, int state, int64_t row, int head);
 
-/// Strides of the partial LSEs in elements. Rows, heads and states are padded apart, so that a kernel that
-/// takes one stride for another reads the wrong number or NaN.
+/// Strides of the partial LSEs in elements. Rows, heads and states are padded, so that a kernel that mixes up
+/// two strides reads a wrong number or NaN.
 struct LseStrides {
   int64_t state, token, head;
 };
 LseStrides partial_lse_strides(const CaseParams& p);
 
-/// The partial LSEs in memory, gaps NaN.
+/// The partial LSEs with partial_lse_strides; gaps hold NaN.
 std::vector<float> partial_lse_tensor(const Case& c);
 
-/// Which (state, row * H + head) the rows of the partial outputs (N, T, H) hold; empty states are poison.
+/// Owners {state, row * H + head} of the rows of the partial outputs (N, T, H). Empty states are poison.
+/// Throws TooLarge if T * H exceeds 32 bits.
 std::vector<RowOwner> partial_out_owners(const Case& c);
 
-int64_t merge_rows(const CaseParams& p);  ///< T
+int64_t merge_rows(const CaseParams& p);  ///< T, the number of rows of each state
 
 }  // namespace attnbench

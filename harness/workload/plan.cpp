@@ -19,7 +19,7 @@ namespace {
 
 constexpr RowOwner kPoison{-1, -1};
 constexpr int32_t kJunkPosition = 0x7ffffff0;
-// Apart from every Tensor's counters (values.h) and from the sample's (verify/sample.cpp).
+// These differ from every Tensor's counters (values.h) and from the sample's (verify/sample.cpp).
 constexpr uint32_t kShuffleStream = 0x5u << 24;
 constexpr uint32_t kSinkStream = 0x7u << 24;
 
@@ -69,8 +69,8 @@ void plan_packed(const CaseParams& p, int32_t lead_rows, WorkloadPlan& plan) {
   plan.kv_owners.insert(plan.kv_owners.end(), kTailRows, kPoison);
 }
 
-/// Pool by pool of each rank: one, but with dcp. A shared prefix has the first blocks of the order, and its
-/// rows are those of sequence 0.
+/// Plans one pool for each rank; only dcp has several. A shared prefix takes the first blocks of the order,
+/// and sequence 0 owns its rows.
 void plan_paged(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
   const int64_t bs = p.block_size;
   const int32_t ranks = p.path == Path::kDcp ? p.dcp_ranks : 1;
@@ -91,7 +91,7 @@ void plan_paged(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
     }
     mapped = std::max(mapped, of_rank);
   }
-  // Some blocks belong to nobody, so that an entry of another row or a junk one hits poison.
+  // Some blocks belong to no sequence: a kernel that follows a wrong or junk entry reads poison.
   const int64_t spare = std::clamp<int64_t>(mapped / 16, 2, 64);
   const int64_t pool = mapped + spare;
   plan.num_blocks = checked_int32(ranks * pool, "num_blocks");
@@ -124,7 +124,7 @@ void plan_paged(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
   }
 }
 
-/// Row by row of the cache: left padding, keys, room. Rows of the cache that are nobody's hold poison.
+/// Plans the rows of the cache: left padding, keys, unused capacity. All that is not a key holds poison.
 void plan_contiguous(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
   const int64_t rows = contiguous_rows(p.seqs.size());
   plan.num_blocks = checked_int32(rows, "rows of the cache");
@@ -145,7 +145,8 @@ void plan_contiguous(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
   }
 }
 
-/// New tokens are the last of each sequence's keys. Before the launch their rows hold poison.
+/// Plans `append: in_call`. New tokens are the last keys of each sequence. Their rows hold poison before the
+/// launch.
 void plan_append_in_call(const CaseParams& p, int32_t lead_rows, WorkloadPlan& plan) {
   plan.appended.assign(plan.kv_owners.size(), kPoison);
   plan.cu_seqlens_new.push_back(lead_rows);
@@ -171,7 +172,8 @@ void plan_append_in_call(const CaseParams& p, int32_t lead_rows, WorkloadPlan& p
   plan.token_owners.insert(plan.token_owners.end(), kTailRows, kPoison);
 }
 
-/// New tokens are the last q of each sequence's k. Before the launch their slots hold poison.
+/// Plans kv_append. New tokens are the last q of each sequence's k. Their slots hold poison before the
+/// launch.
 void plan_append(const CaseParams& p, WorkloadPlan& plan) {
   const int64_t bs = p.block_size;
   plan.appended.assign(plan.kv_owners.size(), kPoison);
@@ -180,7 +182,7 @@ void plan_append(const CaseParams& p, WorkloadPlan& plan) {
   const auto pad = [&](std::size_t n) {
     plan.slot_mapping.insert(plan.slot_mapping.end(), n, -1);
     plan.positions.insert(plan.positions.end(), n, kJunkPosition);
-    // Numbers of their own, as poison written over poison would not show.
+    // Padding has values of its own, because poison written over poison would not be seen.
     for (std::size_t i = 0; i < n; ++i) {
       plan.token_owners.push_back(
           {static_cast<int32_t>(batch), static_cast<int32_t>(plan.token_owners.size())});
@@ -204,7 +206,7 @@ void plan_append(const CaseParams& p, WorkloadPlan& plan) {
   pad(padding_left);
 }
 
-/// First key of each sequence that a query of it sees; its length where it has no queries.
+/// First key of each sequence that one of its queries sees; its length if it has no queries.
 std::vector<int32_t> first_seen_keys(const CaseParams& p) {
   std::vector<int32_t> first;
   for (const SeqLen& s : p.seqs)
@@ -212,8 +214,9 @@ std::vector<int32_t> first_seen_keys(const CaseParams& p) {
   return first;
 }
 
-/// Rows that no query sees become poison, but for new ones, which the launch writes. A shared row is expired
-/// where it is so for all. With expired: freed, entries of blocks that hold nothing else become junk.
+/// Poisons KV rows left of every query's window: all rows, if a sequence has no queries. A row of a shared
+/// prefix is poisoned if this holds for all sequences. With `expired: freed`, entries of blocks that hold
+/// only such rows become junk; blocks with new tokens keep theirs.
 void expire(const CaseParams& p, WorkloadPlan& plan) {
   const std::vector<int32_t> first = first_seen_keys(p);
   const int32_t first_of_all = first.empty() ? 0 : *std::min_element(first.begin(), first.end());
@@ -225,8 +228,8 @@ void expire(const CaseParams& p, WorkloadPlan& plan) {
   if (p.expired != Expired::kFreed) return;
   for (std::size_t b = 0; b < p.seqs.size(); ++b) {
     const SeqLen& s = p.seqs[b];
-    const int32_t kept = std::min(first[b], s.k - p.new_len(s));  // from this row on
-    // A last block that is not full counts as whole where all its rows are expired.
+    const int32_t kept = std::min(first[b], s.k - p.new_len(s));  // rows from this one on are kept
+    // If all rows are expired, a last block that is not full is freed, too.
     const int32_t freed = kept == s.k ? (s.k + p.block_size - 1) / p.block_size : kept / p.block_size;
     for (int32_t i = 0; i < freed; ++i) {
       plan.block_table[b * static_cast<std::size_t>(plan.block_table_stride) + static_cast<std::size_t>(i)] =
@@ -313,7 +316,7 @@ WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
       const auto b = static_cast<std::size_t>(o.seq);
       if (b >= c.params.seqs.size()) continue;  // padding
       if (owners == &plan.kv_owners && o.pos < c.params.shared_tokens())
-        continue;  // sequence 0's in any order
+        continue;  // sequence 0 owns it in any order
       if (owners == &plan.kv_owners && !variant.first_keys.empty()) o.pos += variant.first_keys[b];
       o.seq = variant.seq_id(b);
     }

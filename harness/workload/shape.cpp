@@ -1,4 +1,4 @@
-// The parameters of a case's launch that need no memory.
+// The launch parameters of a case that need no memory.
 #include <algorithm>
 #include <cmath>
 

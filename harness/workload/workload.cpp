@@ -29,20 +29,20 @@ FillJob token_job(const Case& c, Tensor tensor, DType dtype, int64_t rows, int32
   return job;
 }
 
-/// `host` with an entry more behind it, as in a buffer that an engine made for its largest batch and keeps:
-/// who asks for a sequence or a token more than there are must not find out by luck.
+/// `host` with one more entry at its end, as in a buffer that an engine makes once for its largest batch. A
+/// kernel that takes one sequence or token too many then goes wrong every time, not by luck.
 template <class T>
 std::vector<T> with_stale(std::vector<T> host, T entry) {
   host.push_back(entry);
   return host;
 }
 
-/// Likewise of cumulative lengths: a sequence of one token.
+/// Cumulative lengths with one more entry: a sequence of one token.
 std::vector<int32_t> with_stale_sequence(const std::vector<int32_t>& cu_seqlens) {
   return with_stale(cu_seqlens, cu_seqlens.back() + 1);
 }
 
-/// What the leading rows that belong to no sequence hold is nobody's business.
+/// Drops the leading rows that belong to no sequence; they may hold anything.
 void drop_lead_rows(HostOutputs& h, int64_t lead, int64_t total) {
   if (lead == 0) return;
   const auto first = h.out.begin();
@@ -95,7 +95,7 @@ void Workload::make_tokens(Slot slot, const char* name, Tensor tensor, DType dty
   job.base = make(slot, Role::kInput, name, rows * strides.token * bytes_of(dtype)).data();
   job.owners = device_owners.as<RowOwner>();
   device_->fill(job);
-  device_->synchronize();  // the owners go out of scope
+  device_->synchronize();  // device_owners goes out of scope
 }
 
 void Workload::restore(Slot slot) {
@@ -232,7 +232,8 @@ void Workload::make_states() {
                                      m.num_states * m.partial_stride_state * bytes_of(p.type_of_partial()));
   if (rows > 0) {
     const GuardedBuffer device_owners = GuardedBuffer::of(*device_, "row owners", owners);
-    // Rows of all heads in turn; a block is the heads of a token, then those of a state lie wall to wall.
+    // Each head is a row, and a block is the heads of one token. The tokens of all states follow each other
+    // without gaps.
     FillJob job = token_job(item_, Tensor::kPartialO, p.type_of_partial(), rows, 1, p.head_dim,
                             {m.partial_stride_head, 0});
     job.block_size = m.num_heads;
@@ -321,7 +322,7 @@ void Workload::take_inputs_of(const Workload& other) {
     const GuardedBuffer &to = memory(slot), &from = other.memory(slot);
     if (buffers_[slot].role != Role::kInput || from.bytes() == 0) continue;
     if (from.bytes() > to.bytes()) throw std::logic_error("no room for other " + to.name());
-    if (slot == kK || slot == kV) {  // may be too large for a copy on the host
+    if (slot == kK || slot == kV) {  // filled again: a copy may be too large for the host
       FillJob job = other.cache_job(slot == kV);
       job.base = to.data();
       job.owners = other.kv_owners_.as<RowOwner>();
@@ -373,7 +374,7 @@ HostOutputs Workload::download_outputs() const {
   return h;
 }
 
-/// Outputs wall to wall, as verification reads them.
+/// Makes the outputs dense, as verification reads them.
 void Workload::drop_padding(HostOutputs& h) const {
   const OpParams op = params();
   const AttentionParams& a = op.attention;

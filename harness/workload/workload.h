@@ -1,4 +1,4 @@
-// A case in the memory of a device: inputs, outputs, poison and guards.
+// A case in device memory: inputs, outputs, poison and guards.
 #pragma once
 
 #include <array>
@@ -15,63 +15,64 @@
 
 namespace attnbench {
 
-/// What a launch left behind, on the host.
+/// The outputs of a launch, on the host.
 struct HostOutputs {
   std::vector<unsigned char> out;  ///< attention, merge_states: (total_q, Hq, Dv) in the case's dtype
   std::vector<float> lse;          ///< attention, merge_states: (Hq, total_q)
-  std::vector<float> probs;        ///< attention: (Hq, total_q, max_seqlen_k) where asked for, else empty
-  /// Attention: variance of O beyond what one launch may have, as of outputs merged from several; like `out`,
-  /// or empty.
+  std::vector<float> probs;        ///< attention with `probs`: (Hq, total_q, max_seqlen_k), else empty
+  /// Attention merged from several launches: variance of O in addition to that of one launch, shaped like
+  /// `out`; else empty.
   std::vector<double> extra_variance;
-  std::vector<unsigned char> k_cache, v_cache;  ///< where a launch appends: the whole caches
-  /// kv_append: the whole caches of computed scales (append_scales.h); empty where none are computed.
+  std::vector<unsigned char> k_cache, v_cache;  ///< the whole caches, if the launch appends
+  /// kv_append: the whole caches of computed scales (append_scales.h); empty if none are computed.
   std::vector<float> k_scales, v_scales;
-  /// Where strides are padded: which output was written between its rows, in words; empty where none was.
+  /// Padded strides: which output was written between its rows, in words; empty if none was.
   std::string stray;
-  /// Attention that appends: (total_new, Hkv, D), the new keys as they are stored.
+  /// Attention that appends: (total_new, Hkv, D), the new keys as the launch stored them.
   std::vector<unsigned char> new_k;
 };
 
 class Workload {
  public:
-  /// Allocates and fills. Throws OutOfMemory, DeviceError, TooLarge.
+  /// Allocates and fills all tensors. Throws OutOfMemory, DeviceError, TooLarge.
   Workload(Device& device, const Case& item, const LayoutVariant& variant = {});
 
   const Case& item() const { return item_; }
   const WorkloadPlan& plan() const { return plan_; }
   OpParams params() const;
 
-  /// The fields of params() that need no memory: enough for Kernel::supports. With padded strides or dense
-  /// ones.
+  /// The fields of params() that need no memory: enough for Kernel::supports. Strides are padded if `padded`,
+  /// else dense.
   static OpParams shape_params(const Case& item, bool padded = false);
 
-  /// Puts the inputs, lengths and tables of `other` in place of its own: as many sequences, strides and
-  /// maxima alike, no more tokens or blocks. Outputs are then other's, with padding behind its last token.
-  /// Not for cases that append. Throws std::logic_error where something has no room.
+  /// Replaces the inputs, lengths and tables by those of `other`. `other` must have the same number of
+  /// sequences, the same strides and maxima, and no more tokens or blocks. A launch then computes the outputs
+  /// of `other`, with padding behind its last token. Not for cases that append. Throws std::logic_error if a
+  /// tensor of `other` is too large.
   void take_inputs_of(const Workload& other);
 
-  /// Before a checked launch: outputs to NaN, caches that it appends to back to their state before.
+  /// Call before a checked launch: sets outputs to NaN and restores caches that a launch changes.
   void reset_outputs();
   HostOutputs download_outputs() const;  ///< throws TooLarge, DeviceError
-  /// Digest of all outputs where they lie: equal digests, equal bits.
+  /// Digest of all outputs, computed on the device. Equal digests are taken as equal bits.
   uint64_t outputs_digest() const;
 
-  /// Damage to guard zones since construction, in words; nullopt when all are whole.
+  /// The first damage to a guard zone since construction, in words; nullopt if all are intact.
   std::optional<std::string> guard_damage() const;
-  /// The same of inputs.
+  /// The first input that was overwritten, in words; nullopt if none was.
   std::optional<std::string> input_damage() const;
 
-  /// A job that fills one of the caches; `host` owners and base are the caller's. For the expected state.
+  /// A job that fills a cache as this workload's; the caller sets `base` and `owners`.
   FillJob cache_job(bool is_v) const;
   bool padded() const { return padded_; }
 
  private:
   enum class Role {
-    kInput,   ///< must stay as it is: input_damage compares its digest
+    kInput,   ///< must not change: input_damage compares its digest
     kOutput,  ///< NaN before a checked launch
     kState,   ///< a cache that a launch changes in place: restored before a checked launch
   };
-  /// Every tensor that some launch sees. Damage is looked for in this order.
+  /// Every tensor that some launch sees, in the order in which damage is searched.
   enum Slot : std::size_t {
     kQ,
     kK,
@@ -91,7 +92,7 @@ class Workload {
     kSinks,
     kQDescale,
     kKDescale,
-    kVDescale,  ///< of kv_append: the given scales
+    kVDescale,  ///< kKDescale, kVDescale: of kv_append, the given scales
     kRotaryCos,
     kRotarySin,
     kPositions,
@@ -100,13 +101,13 @@ class Workload {
     kPartialLse,
     kProbs,
     kKScales,
-    kVScales,  ///< the caches of computed scales
+    kVScales,  ///< kKScales, kVScales: caches of computed scales
     kSlots,
   };
   struct Buffer {
-    GuardedBuffer memory;  ///< without data where the case has no such tensor
+    GuardedBuffer memory;  ///< without data if the case has no such tensor
     Role role = Role::kInput;
-    uint64_t digest = 0;  ///< of an input
+    uint64_t digest = 0;  ///< of an input, at the start
   };
 
   void make_attention(const LayoutVariant& variant);
@@ -115,14 +116,14 @@ class Workload {
   void make_caches();
   void make_rotary_tables();
 
-  /// Allocates; with padded strides NaN, since no fill writes between the rows.
+  /// Allocates. Padded tensors are set to NaN first, because no fill writes between the rows.
   GuardedBuffer& make(Slot slot, Role role, const char* name, int64_t bytes);
-  /// An input that holds these values.
+  /// Makes an input that holds these values.
   template <class T>
   void make_input(Slot slot, const char* name, const std::vector<T>& host);
   void make_tokens(Slot slot, const char* name, Tensor tensor, DType dtype,
                    const std::vector<RowOwner>& owners, int32_t heads, const TokenStrides& strides);
-  /// Puts a cache back to its state before a launch.
+  /// Sets a cache to its state before a launch.
   void restore(Slot slot);
   void remember_inputs();
 
@@ -144,7 +145,7 @@ class Workload {
   bool padded_ = false;
   std::array<Buffer, kSlots> buffers_;
   int32_t rotary_positions_ = 0;
-  GuardedBuffer kv_owners_;  ///< of the rows of the caches; no launch sees it
+  GuardedBuffer kv_owners_;  ///< owners of the caches' rows; no launch sees them
 };
 
 }  // namespace attnbench

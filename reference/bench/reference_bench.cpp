@@ -1,7 +1,6 @@
-// Speed of the reference on one thread, from inputs held in memory. `useful` counts 4 D flop per visible
-// (query, key) pair and head, what the two products of attention need; the moments, the exponentials and what
-// the mask throws away come on top. Run with --benchmark_repetitions=5 and take the best: a loaded machine
-// shows in the others.
+// Speed of the reference on one thread, with inputs in memory. `useful` counts 4 D flop per visible (query,
+// key) pair and head, for the two products of attention. It does not count the moments, the exponentials and
+// masked keys. Run with --benchmark_repetitions=5 and take the best: load of the machine slows the others.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -15,8 +14,8 @@
 namespace attnbench::reference {
 namespace {
 
-// Each sequence and head reads another window of one buffer of normal values: the loads miss the caches as
-// they would, and nothing is generated while the clock runs.
+// Each sequence and head reads another window of one buffer of normal values. So loads miss the caches as in
+// real use, and no values are generated while the clock runs.
 class StoredInputs : public Inputs {
  public:
   explicit StoredInputs(int head_dim) : dim_(head_dim), values_((kRows + kWindows) * head_dim) {
@@ -75,8 +74,8 @@ void full(benchmark::State& state) {
 }
 BENCHMARK(full)->ArgNames({"D", "causal"})->ArgsProduct({{128, 64}, {0, 1}})->Unit(benchmark::kMillisecond);
 
-// Sampled paged decode: 128 sequences of 32k tokens, 32 query heads on 8 KV heads. Argument: rows checked of
-// each sequence, each of another KV head.
+// A sampled decode: 128 sequences of 32k tokens, 32 query heads on 8 KV heads. Argument: rows per sequence,
+// each of another KV head.
 void decode(benchmark::State& state) {
   Problem problem;
   problem.head_dim = 128;
