@@ -55,9 +55,9 @@ function(attnbench_folder)
   endif()
 endfunction()
 
-# attnbench_group(OUT size files...): in a unity build (CMAKE_UNITY_BUILD), OUT lists generated files in the
-# build folder that include up to `size` of the .cu files each, because headers take most of the compile time.
-# Otherwise OUT lists the files themselves.
+# attnbench_group(OUT size files...): groups .cu files in a unity build (CMAKE_UNITY_BUILD). OUT then lists
+# generated files in the build folder, each of which includes up to `size` of the .cu files. This saves time
+# because most of what is compiled is headers. In other builds OUT lists the files themselves.
 function(attnbench_group out size)
   set(files ${ARGN})
   if(CMAKE_UNITY_BUILD)

@@ -35,8 +35,8 @@ void add_run(GateSide& side, int exit_code, ResultSet results);
 /// For a gate without times: keeps only statuses in `set`.
 void drop_times(ResultSet& set);
 
-/// The options of the command line, adapted to this gate: in turns unless the baseline is stored, and by
-/// shares of the speed of light if the times of the two sides are incomparable.
+/// The options of the command line, adapted to this gate. Sides are compared in turns unless the baseline is
+/// stored. If the times of the two sides are incomparable, shares of the speed of light are compared.
 CompareOptions gate_options(CompareOptions options, const GatePolicy& policy, const ResultSet& base,
                             const ResultSet& fresh);
 
@@ -45,8 +45,8 @@ bool run_is_broken(int exit_code);
 /// True if a run's results may become a baseline or a calibration: there are some, and none is wrong.
 bool run_is_usable(int exit_code);
 
-/// Ids of the cases whose verdict more runs can change: undecided ones, and those where only one run of NEW
-/// shows a difference, slower or faster.
+/// Ids of the cases whose verdict more runs can change. These are undecided cases, and cases where only one
+/// run of NEW shows a difference, slower or faster.
 std::set<std::string> undecided_cases(const CompareResult& result, const ResultSet& fresh);
 
 /// Number of rounds of reruns that this gate may take.

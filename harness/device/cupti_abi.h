@@ -1,7 +1,7 @@
 // The part of CUPTI's range profiler (CUDA 12.6 and later) that is used. It is declared here because a
-// machine that builds this may lack the headers. Each call takes one of these structs. Its first member says
-// how large it is, so that a later library knows what an earlier caller has. cuda/cupti_abi.cu compares them
-// with the headers where these exist.
+// machine that builds this may lack the headers. Each call takes one of these structs. The first member is
+// the struct's size, from which a later library knows the members of an earlier caller. A file of static
+// assertions, cuda/cupti_abi.cu, compares the structs with the headers where these exist.
 #pragma once
 
 #include <cstddef>

@@ -69,8 +69,8 @@ struct Sample {
   double enqueue_us = 0;    ///< host time to enqueue it (GPU), 0 on cpu
   bool disturbed = false;   ///< CPU: the system took a core away meanwhile (involuntary context switches)
   bool host_bound = false;  ///< the host was slower than the spin that hides it, so `us` is not device time
-  /// CPU: times of three probes just before the launch: fixed arithmetic on all threads, the read that makes
-  /// the cache cold, and threads that wait for each other. 0: not run.
+  /// CPU: times of three probes just before the launch. They are fixed arithmetic on all threads, the read
+  /// that makes the cache cold, and threads that wait for each other. 0: not run.
   double cores_us = 0, memory_us = 0, handover_us = 0;
 };
 

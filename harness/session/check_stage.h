@@ -1,4 +1,4 @@
-// The part of a session that judges what a launch left behind.
+// The part of a session that checks the results of a launch.
 #pragma once
 
 #include <cstdint>

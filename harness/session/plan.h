@@ -1,5 +1,5 @@
-// The plan of a run, in a form that two processes or two machines can compare: a run and the run that resumes
-// it, or the shards of one sweep.
+// The plan of a run, in a form that two processes or two machines can compare. Examples are a run and the run
+// that resumes it, and the shards of one sweep.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 //
 // Names: B sequences; Hq query heads and Hkv KV heads; D head_dim, Dv head_dim_v; total_q the sum of the
 // query lengths. Hq is a multiple of Hkv, and query head h reads KV head h / (Hq / Hkv). len_q and len_k are
-// the lengths of the sequence at hand, in tokens; len_k includes keys that the launch appends.
+// the lengths of a sequence in tokens; len_k includes keys that the launch appends.
 //
 // Strides are in elements. The stride of a channel is 1. Pointers are device pointers on `cuda` devices. A
 // pointer is null if the feature that needs it is not set in `features`.
@@ -90,7 +90,7 @@ struct AttentionParams {
   DType dtype_q;
   DType dtype_k;
   DType dtype_v;
-  DType dtype_out;
+  DType dtype_out;  ///< bf16, fp16 or fp32
 
   // Queries, packed: row cu_seqlens_q[b] + i holds query i of sequence b.
   const void* q;  ///< (total_q, Hq, D)
@@ -228,16 +228,16 @@ struct ScaleParams {
 /// s is row s % block_size of block s / block_size. Slot -1 skips the token. The rest of the cache must not
 /// change.
 struct KvAppendParams {
-  uint64_t features;
+  uint64_t features;  ///< OR of Feature
 
   int64_t num_tokens;    ///< T, padding tokens (slot -1) included
   int32_t num_heads_kv;  ///< Hkv
-  int32_t head_dim;      ///< D
-  DType dtype_in;
-  DType dtype_k;  ///< dtype_in, or e4m3 (kE4m3Kv) or int8 (kInt8K)
-  DType dtype_v;  ///< dtype_in, or e4m3 (kE4m3Kv) or int8 (kInt8V)
-  int32_t block_size;
-  int32_t num_blocks;
+  int32_t head_dim;      ///< D, 1..256
+  DType dtype_in;        ///< of key and value: bf16, fp16 or fp32
+  DType dtype_k;         ///< dtype_in, or e4m3 (kE4m3Kv) or int8 (kInt8K)
+  DType dtype_v;         ///< dtype_in, or e4m3 (kE4m3Kv) or int8 (kInt8V)
+  int32_t block_size;    ///< tokens per block
+  int32_t num_blocks;    ///< blocks in the pool
 
   const void* key;    ///< (T, Hkv, D)
   const void* value;  ///< (T, Hkv, D)

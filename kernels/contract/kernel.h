@@ -10,6 +10,7 @@
 
 namespace attnbench {
 
+/// Version of this interface. The program refuses a plug-in of another version.
 inline constexpr uint32_t kKernelAbiVersion = 3;
 
 enum class Op : int32_t { kAttention = 0, kKvAppend = 1, kMergeStates = 2 };
@@ -21,8 +22,9 @@ constexpr const char* op_name(Op op) {
 }
 constexpr const char* device_kind_name(DeviceKind d) { return d == DeviceKind::kCpu ? "cpu" : "cuda"; }
 
+/// Parameters of one launch.
 struct OpParams {
-  Op op;
+  Op op;  ///< selects the member of the union
   union {
     AttentionParams attention;
     KvAppendParams kv_append;
@@ -41,9 +43,10 @@ enum class KernelStatus : int32_t {
   kOk = 0,
   kUnsupported = 1,  ///< this kernel cannot do the launch; the message says what it requires and was given
   kBadArgument = 2,  ///< the parameters contradict each other or the contract
-  kDeviceError = 3,  ///< the device reports an error
+  kDeviceError = 3,  ///< the launch itself failed
 };
 
+/// The reason of a status other than kOk: one line, ended by a zero byte.
 struct KernelMessage {
   char text[256];
 };
@@ -59,6 +62,7 @@ KernelStatus refuse(KernelMessage* message, KernelStatus status, const char* for
   return status;
 }
 
+/// Where and with what a launch runs.
 struct LaunchContext {
   void* stream;     ///< cudaStream_t on cuda, null on cpu
   void* workspace;  ///< belongs to one launch at a time, see Kernel::plan
@@ -82,6 +86,7 @@ struct Tile {
   int32_t tokens, heads, rows, keys;
 };
 
+/// One kernel. Only workspace_bytes, plan, tile and instances may be null.
 struct Kernel {
   uint32_t abi_version;  ///< kKernelAbiVersion
   uint32_t flags;        ///< OR of KernelFlag
@@ -96,17 +101,18 @@ struct Kernel {
   /// Whether this kernel can do the launch. Reads no tensor; pointers may still be null. A refusal fills
   /// `message` with what is required and what is given.
   KernelStatus (*supports)(const OpParams*, const LaunchContext*, KernelMessage* message);
+  /// The arithmetic of this launch.
   Numerics (*numerics)(const OpParams*);
-  /// Bytes of device memory that the launch needs in LaunchContext::workspace. May be null: no workspace.
+  /// Bytes of device memory that the launch needs in LaunchContext::workspace. Null: no workspace.
   std::size_t (*workspace_bytes)(const OpParams*, const LaunchContext*);
-  /// Preparation on the host. Its time is reported apart (plan_us) and is no part of a launch's time. May be
-  /// null.
+  /// Preparation on the host. Its time is reported apart (plan_us) and is no part of a launch's time.
+  /// Null: no preparation.
   ///
-  /// A plan makes the workspace ready for any number of launches on the same stream, and for replays of a
-  /// graph captured there, as long as OpParams changes only in its pointers and in the data behind them. A
-  /// new plan is needed for other maxima, heads or head_dim, for another stream or workspace, and after
-  /// anything else has written to the workspace. Graphs captured under an earlier plan of that workspace must
-  /// not be replayed after a new plan.
+  /// A plan makes the workspace ready for any number of launches on the same stream. It also covers replays
+  /// of a graph captured there. Between these, OpParams may change only in its pointers and in the data
+  /// behind them. A new plan is needed for other maxima, heads or head_dim, for another stream or workspace,
+  /// and after anything else has written to the workspace. After a new plan, graphs captured under an earlier
+  /// plan of that workspace must not be replayed.
   ///
   /// The workspace is aligned to 256 bytes and belongs to one launch at a time. Launches or replays that may
   /// overlap need a workspace each.

@@ -18,11 +18,11 @@ namespace attnbench {
 struct MergeStatesParams {
   uint64_t features;  ///< the bit of dtype_partial: kBf16, kFp16 or kFp32 (attention_params.h)
 
-  int32_t num_states;  ///< N, 1 or more
-  int32_t num_heads;   ///< H
-  int32_t head_dim;    ///< channels of O
-  DType dtype_partial;
-  DType dtype_out;
+  int32_t num_states;   ///< N, 1 or more
+  int32_t num_heads;    ///< H
+  int32_t head_dim;     ///< channels of O, 1..1024
+  DType dtype_partial;  ///< bf16, fp16 or fp32
+  DType dtype_out;      ///< bf16, fp16 or fp32
   int32_t reserved;
   int64_t num_rows;  ///< T
 

@@ -1,9 +1,9 @@
 // The decode path: up to kFewRows packed rows against a long context.
 //
 // A task walks over tiles of keys. In a tile it does each step of keys for all its KV heads before the next
-// step. Where tokens are outside heads (NHD), memory is thus read in whole tokens. The task also prefetches
-// the rows that it needs kAhead keys later, across the change from K to V and from V to the next tile's K. So
-// the stream from memory never pauses.
+// step. So, if tokens are outside heads (NHD), memory is read in whole tokens. The task also prefetches each
+// row kAhead keys before its use, across the change from K to V and from V to the next tile's K. So the
+// stream from memory never pauses.
 #include <algorithm>
 #include <type_traits>
 

@@ -11,8 +11,8 @@ namespace {
 /// cache.
 constexpr int64_t kHeadGroupBytes = 64 * 1024;
 
-/// KV heads per few-row task: as many as possible, so that a tile of keys is read over whole tokens of the
-/// (token, head) layout, but few enough that every thread gets several tasks.
+/// KV heads per few-row task. Many heads let a task read a tile of keys over whole tokens of the (token,
+/// head) layout. But there must be several tasks for every thread.
 int32_t heads_per_task(const AttentionParams& p, int64_t row_tiles, int32_t rows, int threads) {
   const int64_t head_bytes = int64_t{rows} * round_up(p.head_dim_v, kPanel) * 4;
   int32_t heads = p.num_heads_kv;
