@@ -113,7 +113,7 @@ int run_chosen(Program& program) {
 
 int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   open_closed_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // past ulimit -f, a write fails and is reported, instead of a kill
+  std::signal(SIGXFSZ, SIG_IGN);  // a write past ulimit -f fails with an error and does not end the process
   CLI::App app{"attnbench proves and times attention kernels: variable-length (packed) and paged KV."};
   app.name("attnbench");
   app.formatter(help_formatter());  // before the subcommands, which inherit it

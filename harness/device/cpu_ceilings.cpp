@@ -68,7 +68,7 @@ double matmul_tflops(int threads, double budget_s) {
   const double s = best_seconds(3, budget_s, [&] {
 #pragma omp parallel num_threads(threads)
     {
-      omp_set_num_threads(1);  // CPU: the system took a core away meanwhile (involuntary context switches)
+      omp_set_num_threads(1);  // for this thread only: Eigen must not start a team inside this one
       const auto t = static_cast<std::size_t>(omp_get_thread_num());
       for (int i = 0; i < kRepeats; ++i) c[t].noalias() = a[t] * b[t];
     }

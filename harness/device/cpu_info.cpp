@@ -34,7 +34,7 @@ int64_t size_of(const std::string& text) {
   return n * unit;
 }
 
-/// The value of "key 123 kB" in a file such as /proc/meminfo, in the unit of the file.
+/// The value of "key   123 kB" in a file such as /proc/meminfo, in the unit of the file.
 std::optional<int64_t> keyed_number(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   std::string word;

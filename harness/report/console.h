@@ -19,7 +19,7 @@ struct ConsoleOptions {
 /// Prints the table, then reason and repro of failed records, then the summary line.
 void print_console(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options);
 
-/// "[ 12/136] pass <name> 12.34 us": one line for a record that is finished. planned 0: no total.
+/// "[ 12/136] pass  <name>  12.34 us": one line for a record that is finished. planned 0: no total.
 std::string progress_line(const Record& r, int64_t done, int64_t planned, const ConsoleOptions& options);
 
 /// Columns of the terminal at this file descriptor; 0 if it is not a terminal.

@@ -1,5 +1,5 @@
-// Messages between a supervisor and its workers: one JSON object per line. Its only or first member names the
-// message.
+// Messages between a supervisor and its workers: one JSON object per line. One of its members names
+// the message.
 //
 //   to the worker     {"open": {"device", "threads", "ceilings"}}   first; ceilings: null or known ones
 //                     {"measure": true}                             the ceilings, before the first timed case

@@ -20,7 +20,7 @@ namespace attnbench::cpu {
 inline constexpr int kRowTile = 96;        ///< packed rows of a task of many rows
 inline constexpr int kKeyTile = 128;       ///< keys processed at once, a multiple of kPanel
 inline constexpr int kFewRows = 16;        ///< most packed rows that take the few-row path
-inline constexpr int kSplitMaxRows = 384;  ///< most packed rows whose keys are split; more rows are parallel
+inline constexpr int kSplitMaxRows = 384;  ///< most packed rows with split keys; more are parallel enough
 inline constexpr int kProbsRows = 4;       ///< rows of a task that computes probabilities
 inline constexpr int kSplitKeys = 2048;    ///< longest split, in keys
 

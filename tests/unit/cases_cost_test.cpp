@@ -158,8 +158,8 @@ TEST(Cost, QuantisedInputsAndProbabilities) {
   p.seqs = {{3, 3}, {1, 5}};
   p.q_dtype = DType::kInt8;
   p.kv_dtype = KvDType::kInt8;
-  // 4 heads and 4 tokens of q: (8 + 4) B, o: 16 B, lse: 4 B. 2 heads and 8 tokens of k: (8 + 4) B, v: 8 B.
-  // Descales of v: 4 B for each of 2 heads and 8 channels.
+  // For 4 heads and 4 tokens, q takes (8 + 4) B, o 16 B and lse 4 B. For 2 heads and 8 tokens, k takes
+  // (8 + 4) B and v 8 B. Descales of v take 4 B for each of 2 heads and 8 channels.
   EXPECT_EQ(cost_of(p).bytes, 16 * (12 + 16 + 4) + 16 * (12 + 8) + 64);
   p.kv_dtype = KvDType::kInt8K;
   EXPECT_EQ(cost_of(p).bytes, 16 * (12 + 16 + 4) + 16 * (12 + 16));

@@ -309,7 +309,7 @@ TEST(Roofline, OnAGpuOnlyTheHardwareMakesATimeImpossible) {
 TEST(Roofline, OnAGpuMemoryIsAHardLimitToo) {
   CaseParams p;
   p.seqs = {{1, 100000}};
-  const Ceilings none;  // even a measured ceiling is not needed
+  const Ceilings none;  // no measured ceiling is needed either
   const CaseCost cost = cost_of(p);
   const double floor = (cost.bytes - cost.written) / 3352e9 * 1e6;
   const auto impossible = [&](double us, CacheMode cache) {
