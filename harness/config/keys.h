@@ -2,7 +2,8 @@
 // Schema, the table in configs/README.md, a case's inline YAML and id, which cases are the same problem, the
 // parameters in reports, and the features that a case asks of a kernel.
 //
-// Adding a plain key is adding a field to CaseParams and a row to keys.cpp.
+// Adding a plain key is adding a field to CaseParams and a row to keys.cpp; configs/adding_a_key.md has the
+// checklist.
 #pragma once
 
 #include <cstdint>
