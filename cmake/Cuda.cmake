@@ -6,14 +6,14 @@ if(NOT ATTNBENCH_CUDA STREQUAL "OFF")
     set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
   endif()
   if(NOT CMAKE_CUDA_ARCHITECTURES)
-    # Machine code for sm_80 (runs on 8.6 and 8.9 too) and sm_90, and PTX for what comes after.
+    # Machine code for sm_80 (also runs on 8.6 and 8.9) and sm_90, and PTX for later GPUs.
     set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "CUDA architectures")
   endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
     if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
-      # CMake before 3.26 does not know that newer nvcc takes C++20.
+      # CMake before 3.26 does not know that newer nvcc versions accept C++20.
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
     endif()

@@ -1,4 +1,4 @@
-# Finds every dependency, and where some are missing stops with one message that lists them all and how to
+# Finds every dependency. If some are missing, stops with one message that lists them all and says how to
 # install them. Nothing is downloaded.
 set(_missing "")
 macro(attnbench_need package)

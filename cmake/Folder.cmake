@@ -1,5 +1,5 @@
-# One target per folder. What a folder may include is what its target links: see the README of each folder,
-# and tests/unit/tree_include_rules_test.cpp, which checks the include lines themselves.
+# One target per folder. A folder may include what its target links: see the README of each folder, and
+# tests/unit/tree_include_rules_test.cpp, which checks the include lines themselves.
 set(_host_flags -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND _host_flags -Wno-restrict)  # false alarms on std::string operator+: gcc.gnu.org/PR105329
@@ -17,14 +17,14 @@ add_library(attnbench_options INTERFACE)
 target_include_directories(attnbench_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(attnbench_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${_host_flags}>"
   "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--Wno-deprecated-gpu-targets>")
-# One answer for all targets, because Eigen's templates must be the same in everything that is linked together:
-# threads are started by the callers, never inside a product.
+# The same setting for all targets, because Eigen's templates must be the same in everything that is linked
+# together. Callers start threads; a product never does.
 target_compile_definitions(attnbench_options INTERFACE EIGEN_DONT_PARALLELIZE)
 if(ATTNBENCH_SANITIZE)
   target_compile_options(attnbench_options INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ATTNBENCH_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # Instrumented, GCC 12's std::regex looks as if it used what it has not set.
+    # With the sanitizer, GCC 12 wrongly reports that std::regex uses uninitialised values.
     target_compile_options(attnbench_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
   endif()
   target_link_options(attnbench_options INTERFACE -fsanitize=${ATTNBENCH_SANITIZE})
@@ -34,8 +34,9 @@ if(ATTNBENCH_FUZZ)
   target_compile_options(attnbench_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>")
 endif()
 
-# attnbench_folder(TARGET name LINK libraries... [COLD]): a static library of the .cpp files of this folder. COLD: it waits
-# for files and people, not for arithmetic; it compiles in half the time, at -Og.
+# attnbench_folder(TARGET name LINK libraries... [COLD]): a static library of the .cpp files of this folder.
+# COLD: its speed depends on files and people, not on arithmetic. It is compiled with -Og, which takes half
+# the time.
 function(attnbench_folder)
   cmake_parse_arguments(arg "COLD" "TARGET;DIR" "LINK" ${ARGN})
   if(NOT arg_DIR)
@@ -54,8 +55,9 @@ function(attnbench_folder)
   endif()
 endfunction()
 
-# attnbench_group(OUT size files...): in a build in groups (CMAKE_UNITY_BUILD), files in the build folder that include up
-# to `size` of the .cu files each, as headers are most of what one has to compile; else the files as they are.
+# attnbench_group(OUT size files...): groups .cu files in a unity build (CMAKE_UNITY_BUILD). OUT then lists
+# generated files in the build folder, each of which includes up to `size` of the .cu files. This saves time
+# because most of what is compiled is headers. In other builds OUT lists the files themselves.
 function(attnbench_group out size)
   set(files ${ARGN})
   if(CMAKE_UNITY_BUILD)

@@ -1,9 +1,10 @@
 cmake_minimum_required(VERSION 3.24)
 # Writes OUT: a C++ file with the parts of the HTML report as strings, and their hashes for its
-# Content-Security-Policy. -DDIR= folder of template.html and style.css, -DSCRIPTS= files, -DCHART= file or nothing.
+# Content-Security-Policy. -DDIR= folder of template.html and style.css, -DSCRIPTS= files, -DCHART= file or
+# empty.
 function(read_checked file var)
   file(READ "${file}" text)
-  # What would end the element that holds it, or change its bytes on the way through a browser's parser.
+  # Text that would end the element that holds it, or that a browser's parser would change.
   string(FIND "${text}" "\r" carriage_return)
   string(TOLOWER "${text}" lower)
   string(FIND "${lower}" "</script" script_end)
@@ -35,7 +36,7 @@ function(hash_of text var)
   set(${var} "${out}=" PARENT_SCOPE)
 endfunction()
 
-# A raw string has no escapes, only its end must not occur; long ones are cut, as compilers limit their length.
+# A raw string has no escapes; only its end must not occur in the text.
 function(literal text var)
   string(FIND "${text}" ")page_asset\"" found)
   if(NOT found EQUAL -1)

@@ -1,5 +1,5 @@
-# Writes OUT with the version and git revision; leaves it untouched when nothing changed, so nothing is rebuilt.
-# A tree without git (an archive, a copy on another machine) is told its revision: -DATTNBENCH_REVISION=...
+# Writes OUT with the version and git revision. Does not touch OUT if nothing changed, so nothing is rebuilt.
+# For a tree without git (an archive, a copy on another machine), -DATTNBENCH_REVISION=... gives the revision.
 execute_process(COMMAND git -c safe.directory=${SOURCE} -C ${SOURCE} describe --always --dirty --abbrev=12
   OUTPUT_VARIABLE revision ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed)
 if(REVISION)

@@ -1,4 +1,4 @@
-// The explicit table of built-in kernels: one line per kernel in registry.cpp.
+// The table of built-in kernels: registry.cpp has one line per kernel.
 #pragma once
 
 #include <span>
@@ -7,10 +7,10 @@
 
 namespace attnbench {
 
-/// A list of kernels to choose from; the harness is handed one and never names a kernel itself.
+/// A list of kernels. The harness takes it as an argument and never names a kernel itself.
 using KernelTable = std::span<const Kernel* const>;
 
-/// Built-in kernels, in the order they are run and listed.
+/// Built-in kernels, in the order in which they run and are listed.
 KernelTable builtin_kernels();
 
 }  // namespace attnbench

@@ -48,7 +48,7 @@ void keep_ids(const std::vector<std::string>& ids, Cases& cases) {
   std::erase_if(cases.cases, [&](const Case& c) { return !wanted.count(c.id); });
 }
 
-/// A sweep that nobody gave a batch would measure empty launches, and pass.
+/// Without a batch, a sweep would measure empty launches and pass.
 void require_batch(const Sweep& sweep) {
   const auto is_batch = [](const Setting& s) { return s.key == "batch"; };
   const auto sets_it = [&](const std::vector<Setting>& settings) {
@@ -68,7 +68,7 @@ std::string check_text(const SweepFile& file) {
   return file.check.empty() ? "sampled" : fmt::format("{}", fmt::join(file.check, ","));
 }
 
-/// One run checks all its cases alike: the words of the files, where they mean the same.
+/// One run checks all its cases in the same way: with the words of the files, if these mean the same.
 void take_check(const std::string& path, const SweepFile& file, const std::string& first_path,
                 const SweepFile& first, Cases& out) {
   if (out.check.empty()) out.check = file.check;
@@ -103,7 +103,7 @@ void CaseOptions::add(CLI::App& command) {
       ->allow_extra_args(false);  // a file may follow
   command.add_option("--seed", seed, "Seed of all values and drawn lengths; overrides the file's")
       ->type_name("N")
-      ->check([](const std::string& text) {  // CLI11 would take -1 for the largest number
+      ->check([](const std::string& text) {  // CLI11 would accept -1 as the largest number
         const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
         uint64_t n = 0;
         const bool fits =

@@ -1,4 +1,4 @@
-// Which cases: options that several subcommands share.
+// Options that choose cases, shared by several subcommands.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace attnbench::cli {
 /// CONFIG..., --case, --set, --seed, --filter.
 struct CaseOptions {
   std::vector<std::string> configs;
-  std::vector<std::string> chosen;  ///< --case: inline mappings, and ids of cases of the configs
+  std::vector<std::string> chosen;  ///< --case: inline mappings, and ids of cases in the configs
   std::vector<std::string> overrides;
   std::optional<uint64_t> seed;
   std::string filter;
@@ -26,11 +26,11 @@ struct CaseOptions {
 };
 
 struct Cases {
-  std::string name;    ///< of the configuration(s)
-  std::string kernel;  ///< when --case was "id/kernel"
+  std::string name;    ///< of the configuration, or of all joined by "+"
+  std::string kernel;  ///< kernel of a --case "id/kernel"
   std::vector<Case> cases;
-  std::vector<std::string> check;  ///< of the file, or of the files, where they agree
-  std::string check_conflict;      ///< which files do not; empty where all do
+  std::vector<std::string> check;  ///< checks of the file, or of the files if they agree
+  std::string check_conflict;      ///< which files disagree; empty if none do
   int64_t duplicates = 0;
   int64_t excluded = 0;
   CoverCounts cover;

@@ -33,7 +33,7 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-/// What is wrong with the first word that the command has no use for. `called`: "attnbench run".
+/// What is wrong with the first word that the command cannot use. `called`: "attnbench run".
 std::string unexpected(const CLI::App& command, const std::string& called,
                        const std::vector<std::string>& words) {
   const auto dashed =
@@ -51,7 +51,7 @@ std::string unexpected(const CLI::App& command, const std::string& called,
                      near.empty() ? "" : "; " + near.substr(0, near.size() - 1));
 }
 
-/// A mistake that CLI11 found, in the words of all others.
+/// Reports an error of CLI11 in the style of all other errors.
 int usage_error(const CLI::App& app, const CLI::ParseError& e) {
   const auto chosen = app.get_subcommands();
   const CLI::App& command = chosen.empty() ? app : *chosen.front();
@@ -65,8 +65,8 @@ int usage_error(const CLI::App& app, const CLI::ParseError& e) {
   return 2;
 }
 
-/// A program that is started with a closed stream would open its files in the place of it, and print into
-/// them.
+/// If the program is started with a closed stream, the next opened file takes the stream's number, and output
+/// would go into that file.
 void open_closed_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
@@ -75,7 +75,7 @@ void open_closed_streams() {
   }
 }
 
-/// Whether what was printed has arrived. Who closes a pipe (head) has read enough.
+/// Whether all output has arrived. A reader that closes the pipe (head) has read enough.
 bool printed_all() {
   errno = 0;
   std::cout.flush();
@@ -98,9 +98,9 @@ int run_chosen(Program& program) {
     set_in_hand(program.plugins.empty() ? "" : "the static destructors, as the program ends");
     return code;
   } catch (const Error& e) {
-    std::cerr << one_line(e.message()) << "\n";  // it may quote a file, which may hold anything
+    std::cerr << one_line(e.message()) << "\n";  // it may quote a file with any content
     return e.exit_code();
-  } catch (const std::filesystem::filesystem_error& e) {  // of a path that was given, such as one too long
+  } catch (const std::filesystem::filesystem_error& e) {  // for example, a given path is too long
     std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
     return kExitUsage;
   } catch (const std::bad_alloc&) {
@@ -116,10 +116,10 @@ int run_chosen(Program& program) {
 
 int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   open_closed_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // past ulimit -f: the error of a write, which is told, not the end
+  std::signal(SIGXFSZ, SIG_IGN);  // a write past ulimit -f fails with an error and does not end the process
   CLI::App app{"attnbench proves and times attention kernels: variable-length (packed) and paged KV."};
   app.name("attnbench");
-  app.formatter(help_formatter());  // before the subcommands, which take it over
+  app.formatter(help_formatter());  // before the subcommands, which inherit it
   app.footer(
       "Examples:\n"
       "  attnbench run configs/quickstart.yaml\n"
@@ -152,7 +152,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
     return 2;
   }
   std::vector<std::string> words(argv, argv + argc);
-  if (words[1] == "help") {  // as git and others have it
+  if (words[1] == "help") {  // as in git and other programs
     words.erase(words.begin() + 1);
     words.push_back("--help");
   }
@@ -163,7 +163,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
     return 2;
   }
   try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend() - 1));  // CLI11 wants the last word first
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend() - 1));  // CLI11 takes the last word first
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() != 0) return usage_error(app, e);
     app.exit(e);  // --help, --version

@@ -1,4 +1,4 @@
-// The command line: one file per subcommand, each adding itself to the program.
+// The command line. There is one file per subcommand, and each adds itself to the program.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@ class App;
 
 namespace attnbench::cli {
 
-/// What a subcommand needs to know of the program; its result is the exit code.
+/// What a subcommand needs from the program. Its result is the exit code.
 struct Program {
-  KernelTable kernels;  ///< the caller's, then those of plug-ins
+  KernelTable kernels;  ///< the caller's kernels, then those of plug-ins
   std::vector<std::string> command_line;
   std::vector<std::string> plugin_files;    ///< --plugin, as given
-  std::vector<std::string> plugin_digests;  ///< of a worker: what its supervisor opened
+  std::vector<std::string> plugin_digests;  ///< worker only: digests of the files that its supervisor opened
   std::vector<LoadedPlugin> plugins;
-  std::vector<const Kernel*> table;  ///< behind `kernels` where there are plug-ins
+  std::vector<const Kernel*> table;  ///< storage of `kernels` if there are plug-ins
   std::function<int()> chosen;       ///< set by the subcommand that was given
 };
 
@@ -37,7 +37,7 @@ void add_report(CLI::App& app, Program& program);
 void add_selftest(CLI::App& app, Program& program);
 void add_fuzz(CLI::App& app, Program& program);
 
-/// Parses and runs; returns the exit code. The kernel table is the caller's, so that tests can add faulty
+/// Parses and runs; returns the exit code. The caller passes the kernel table, so that tests can add faulty
 /// kernels.
 int main_with_kernels(int argc, char** argv, KernelTable kernels);
 

@@ -1,4 +1,4 @@
-// Checks of options, and words of messages, that several subcommands share.
+// Checks of options and words of messages, shared by several subcommands.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@ namespace attnbench::cli {
 /// "attnbench 0.1.0 (1a2b3c4d5e6f, Release build)".
 std::string build_text();
 
-/// For options that take a number: what is wrong with the text, empty where nothing is. Not a number (nan) is
-/// none.
+/// A check for options that take a number: returns what is wrong with the text, or an empty string. "nan" is
+/// not a number.
 std::function<std::string(const std::string&)> number_in(double lo, double hi);
 
-/// For options that name a file or a folder: what is wrong with the text, empty where nothing is.
+/// A check for options that name a file or a folder: returns what is wrong with the text, or an empty string.
 std::string has_a_name(const std::string& text);
 
-/// Throws UsageError where `out` is one of the results files that are read, or lies in one of the folders as
-/// such.
+/// Throws UsageError if `out` is one of the results files in `inputs`, or a file of results in one of the
+/// folders in `inputs`.
 void check_no_input(const std::string& out, const std::vector<std::string>& inputs);
 
 /// "1 case", "2 cases".
 std::string counted(int64_t count, const char* noun);
 
-/// "Did you mean 'x'? " or nothing.
+/// "did you mean 'x'? " or an empty string.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace attnbench::cli

@@ -1,4 +1,4 @@
-// Options of a comparison, which `compare` and `gate` share.
+// Options of a comparison, shared by `compare` and `gate`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,15 +18,16 @@ struct CompareFlags {
   bool allow_mismatch = false, allow_missing = false, allow_new = false, allow_inconclusive = false;
 
   void add(CLI::App& command);
-  /// Says on stderr which --min-effect-of match none of these ids. Throws UsageError where that is true of
-  /// all of them, and where one is malformed.
+  /// Reports on stderr each --min-effect-of that matches none of these ids. Throws UsageError if none of them
+  /// matches, or if one is malformed.
   void check_min_effect_of(const std::vector<std::string>& ids) const;
-  /// For these two sets, whose ids the per-case overrides are looked up in. Throws UsageError, ResultsError.
+  /// The options for these two sets; overrides per case are looked up by their ids. Throws UsageError,
+  /// ResultsError.
   CompareOptions options(const ResultSet& base, const ResultSet& fresh) const;
 };
 
-/// True where both were taken alike. Else says on stderr in what they differ and returns false, or throws
-/// UsageError where that is not allowed.
+/// Returns true if the times of the two sets are comparable. Else reports the differences on stderr and
+/// returns false, or throws UsageError unless `allow_mismatch` is set.
 bool check_alike(const ResultSet& base, const ResultSet& fresh, bool allow_mismatch);
 
 /// md, json, junit or github.

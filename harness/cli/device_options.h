@@ -1,4 +1,4 @@
-// Which device and which kernels: what --device and --kernel mean.
+// The device and the kernels that --device and --kernel name.
 #pragma once
 
 #include <memory>
@@ -10,20 +10,20 @@
 
 namespace attnbench::cli {
 
-/// --device auto|cpu|cuda|cuda:N. `auto` takes a GPU where one works and says in one line why not where it
-/// does not.
+/// Opens --device auto|cpu|cuda|cuda:N. `auto` takes a GPU if one works, else it says in one line why not and
+/// takes the cpu.
 std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads, bool quiet);
 
-/// The devices that --device names, without opening them: one, or with `all` every GPU. `auto` as above.
+/// The devices that --device names, without opening them: one, or every GPU for `all`. `auto` is as above.
 /// Throws UsageError.
 std::vector<std::string> chosen_devices(const std::string& name, bool quiet);
 
-/// Checks the names of --kernel against the table. Throws UsageError with the nearest name and those that
-/// exist.
+/// Checks the names of --kernel against the table. Throws UsageError, which lists the kernels and suggests
+/// the nearest name.
 void check_kernel_names(const std::vector<std::string>& names, KernelTable table);
 
-/// What `auto` is where kernels are named: cpu where all of them are of it; other devices as given. Throws
-/// UsageError where all need a GPU and none works.
+/// Replaces `auto` by cpu if all named kernels run on the cpu; returns other devices as given. Throws
+/// UsageError if all named kernels need a GPU and none works.
 std::string device_for(const std::string& device, const std::vector<std::string>& names, KernelTable table);
 
 }  // namespace attnbench::cli

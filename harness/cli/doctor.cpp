@@ -11,7 +11,7 @@ namespace attnbench::cli {
 namespace {
 
 #ifdef __clang__
-constexpr const char* kCompiler = __VERSION__;  // names itself
+constexpr const char* kCompiler = __VERSION__;  // includes the compiler's name
 #else
 constexpr const char* kCompiler = "GCC " __VERSION__;
 #endif

@@ -63,7 +63,7 @@ void keep_earlier_run(const fs::path& dir) {
       const ResultSet earlier = load_results(results.string());
       keep = earlier.context.complete && !earlier.results.empty();
       held = fmt::format("a finished run of {}", counted(std::ssize(earlier.results), "result"));
-    } catch (const ResultsError&) {  // not ours, or cut short; what is no run of ours is not ours to remove
+    } catch (const ResultsError&) {  // not a run of attnbench, or cut short: kept in any case
     }
     if (keep) {
       const fs::path kept = free_name(dir, "results.previous", "json");
@@ -74,7 +74,7 @@ void keep_earlier_run(const fs::path& dir) {
     }
   }
   if (fs::file_size(journal, ec) == 0 || ec) return;
-  // Copied, since the journal is open and locked already.
+  // A copy, because the journal is already open and locked.
   const fs::path kept = free_name(dir, "journal.interrupted", "jsonl");
   fs::copy_file(journal, kept, ec);
   if (ec) throw FileError(fmt::format("{}: error: cannot write: {}", kept.string(), ec.message()));

@@ -1,14 +1,14 @@
-// What becomes of a run that a folder holds when another begins there: hours, perhaps, and a name given
-// twice.
+// Keeps an earlier run when another begins in its folder. It may have taken hours, and the folder may be
+// named twice by mistake.
 #pragma once
 
 #include <filesystem>
 
 namespace attnbench::cli {
 
-/// Keeps the results of a finished run (results.previous.json, then results.previous.2.json, ...), or the
-/// records of an interrupted one (journal.interrupted.jsonl likewise), and says so on stderr. Throws
-/// FileError where that cannot be done.
+/// Keeps the results of a finished run as results.previous.json, results.previous.2.json, ..., or the records
+/// of an interrupted run as journal.interrupted.jsonl, and so on. Reports this on stderr. Throws FileError if
+/// it cannot be done.
 void keep_earlier_run(const std::filesystem::path& dir);
 
 /// Where runs go that --out names no folder for: results/runs below the current folder.

@@ -14,7 +14,7 @@
 namespace attnbench::cli {
 namespace {
 
-/// How often a case of --in-process that does not end is told of.
+/// Interval of the warnings about a case of --in-process that does not end, in seconds.
 constexpr int kHangSeconds = 60;
 
 }  // namespace
@@ -23,7 +23,7 @@ std::vector<std::string> worker_command(const Program& program, std::vector<std:
   more.push_back("--worker");
   for (const LoadedPlugin& plugin : program.plugins) more.push_back("--plugin-digest=" + plugin.digest);
   std::vector<std::string> argv = program.command_line;
-  argv.insert(argv.begin() + 2, more.begin(), more.end());  // behind the name of the subcommand
+  argv.insert(argv.begin() + 2, more.begin(), more.end());  // after the name of the subcommand
   return argv;
 }
 
@@ -48,7 +48,7 @@ Executor::Executor(const RunOptions& o, const Program& program, const SessionOpt
 void Executor::open_workers(const RunOptions& o, const Program& program,
                             const std::vector<std::string>& check_of_file) {
   SupervisorOptions s;
-  // Its cases come through a pipe; what their file says of checks stands on the command line.
+  // A worker gets cases through a pipe. The checks of their file go on its command line.
   s.worker_command = worker_command(
       program, check_of_file.empty() ? std::vector<std::string>{}
                                      : std::vector{fmt::format("--check={}", fmt::join(check_of_file, ","))});

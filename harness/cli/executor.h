@@ -1,4 +1,4 @@
-// Where the cases of a run are run: in worker processes, or in this one.
+// Runs the cases of a run, in worker processes or in this process.
 #pragma once
 
 #include <memory>
@@ -12,27 +12,26 @@
 
 namespace attnbench::cli {
 
-/// The command line of a worker: this one, told to be a worker, and more options.
+/// The command line of a worker: that of this process with the worker flag and `more` options.
 std::vector<std::string> worker_command(const Program& program, std::vector<std::string> more);
 
 class Executor {
  public:
-  /// Opens the device or the devices. Throws UsageError where one cannot be opened, and where options do not
-  /// go together.
-  /// `check_of_file`: what the sweep file says of checks, where the command line says nothing.
+  /// Opens the device or the devices. `check_of_file`: the checks of the sweep file, if the command line
+  /// gives none. Throws UsageError if a device cannot be opened or options contradict each other.
   Executor(const RunOptions& options, const Program& program, const SessionOptions& session,
            const std::vector<std::string>& check_of_file);
 
-  /// The first device; the others, if any, are like it.
+  /// The first device. Further devices are the same model.
   const DeviceInfo& info() const { return info_; }
 
   /// Runs until all is done or an event says stop.
   void run(const std::vector<WorkItem>& work, const RunEvents& events);
 
-  /// Why work was left over, where no stop was asked for.
+  /// Why work was left over although no stop was requested.
   const std::string& lost() const { return lost_; }
 
-  /// nullopt where none were measured and none can be.
+  /// nullopt if no ceilings were measured and none can be.
   std::optional<Ceilings> ceilings();
 
  private:
@@ -41,7 +40,7 @@ class Executor {
 
   const SessionOptions& session_;
   DeviceInfo info_;
-  std::unique_ptr<Device> device_;  ///< in this process
+  std::unique_ptr<Device> device_;  ///< for a run in this process
   std::unique_ptr<Supervisor> supervisor_;
   std::string lost_;
 };

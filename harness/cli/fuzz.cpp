@@ -31,12 +31,12 @@ namespace {
 
 constexpr double kTimeoutSeconds = 20;  ///< cases are small
 constexpr double kProgressSeconds = 10;
-constexpr double kNoLimit = 1e9;     ///< seconds: --cases alone ends the run
-constexpr double kSizeOnCpu = 0.25;  ///< of cases, which a GPU computes faster
-constexpr int kThreadsOfWorker = 2;  ///< so that a kernel's threads share its work
+constexpr double kNoLimit = 1e9;     ///< seconds: only --cases ends the run
+constexpr double kSizeOnCpu = 0.25;  ///< factor for the size of cases, which a GPU computes faster
+constexpr int kThreadsOfWorker = 2;  ///< two, so that a kernel's threads share its work
 
 struct FuzzFlags {
-  RunOptions run;  ///< device, kernels, threads, workers and such
+  RunOptions run;  ///< device, kernels, threads, workers and so on
   FuzzOptions fuzz;
   double minutes = 1;
   bool minutes_given = false;
@@ -72,8 +72,8 @@ uint64_t seed_of_the_system() {
   return device();
 }
 
-/// Small cases are computed side by side. A team of threads that wait busily for each other takes ten times
-/// as long, so that all but the kernel runs in one thread.
+/// Computes small cases side by side. A team of threads that wait busily for each other takes ten times as
+/// long. So everything but the kernel runs in one thread.
 void spread_over_workers(RunOptions& o) {
   setenv("OMP_NUM_THREADS", "1", 0);
   setenv("OMP_WAIT_POLICY", "passive", 0);
@@ -81,7 +81,7 @@ void spread_over_workers(RunOptions& o) {
   o.threads = kThreadsOfWorker * o.workers;
 }
 
-/// Files of --out, where it is given.
+/// The files of --out, if it is given.
 class Reports {
  public:
   Reports(const std::string& out, RunContext context, const FuzzOptions& options)
@@ -111,7 +111,7 @@ class Reports {
   const FuzzOptions& options_;
 };
 
-/// Lines on stderr, now and then.
+/// Progress lines on stderr, at intervals.
 class Lines {
  public:
   Lines(bool quiet, const FuzzOptions& options) : quiet_(quiet), options_(options) {}
@@ -178,7 +178,7 @@ int run_fuzz(const FuzzFlags& flags, const Program& program) {
       records.push_back(std::move(record));
       return true;
     };
-    // What is repeated or shrunk comes alone, and may take longer. What kernels print is not passed on.
+    // A repeated or shrunk case comes alone and may run past the end. Output of kernels is not printed.
     run.stop = [&] {
       return stop_requested() || (work.size() > 1 && std::chrono::steady_clock::now() >= end);
     };

@@ -26,7 +26,7 @@
 namespace attnbench::cli {
 namespace {
 
-constexpr std::size_t kSummaryRows = 300;  ///< GitHub takes 1 MiB of step summary
+constexpr std::size_t kSummaryRows = 300;  ///< GitHub accepts 1 MiB of step summary
 
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
@@ -46,10 +46,10 @@ std::string regex_quoted(const std::string& text) {
   return out;
 }
 
-/// Options of `run` that choose just these cases again.
+/// Options of `run` that choose exactly these cases.
 std::vector<std::string> only(const GateOptions& o, const std::set<std::string>& ids) {
   std::vector<std::string> args;
-  if (!o.cases.chosen.empty()) {  // --case would add to them
+  if (!o.cases.chosen.empty()) {  // --case would add to these cases
     std::string re;
     for (const std::string& id : ids) re += (re.empty() ? "^(" : "|") + regex_quoted(id);
     return {"--filter", re + ")$"};
@@ -60,9 +60,9 @@ std::vector<std::string> only(const GateOptions& o, const std::set<std::string>&
 
 bool has_baseline(const GateOptions& o) { return !o.baseline.empty() && std::filesystem::exists(o.baseline); }
 
-/// Before minutes are spent: would the new side's results be comparable at all?
+/// Checks, before minutes are spent, that the new side's results can be compared.
 void check_before(const GateOptions& o, const Side& fresh, const ResultSet& base, GateRuns& runs) {
-  if (o.no_time) return;  // right or wrong is the same on every machine
+  if (o.no_time) return;  // right or wrong does not depend on the machine
   const SideRun probe = runs.run(fresh, {"--no-time", "--filter", "^$", "--quiet"}, "which device is it",
                                  GateRuns::Show::kErrors);
   check_alike(base, probe.results, o.compare.allow_mismatch);
@@ -111,14 +111,14 @@ void report(const GateOptions& o, const GateRuns& runs, const CompareResult& res
   write_step_summary(o, result, code);
 }
 
-/// The names of a plug-in's kernels: of several builds of one, only they are worth a comparison.
+/// The names of a plug-in's kernels. When several builds of it are compared, only these kernels run.
 std::vector<std::string> kernel_names(const LoadedPlugin& plugin) {
   std::set<std::string> names;
   for (const Kernel* k : plugin.kernels) names.insert(k->name);
   return {names.begin(), names.end()};
 }
 
-/// The new side runs the kernels of --plugin, the other one, whose options are returned, those of
+/// Makes the new side run the kernels of --plugin. Returns the options of the other side, which runs those of
 /// --against-plugin.
 GateOptions with_other_plugin(GateOptions& o, const Program& program) {
   GateOptions other = o;
@@ -129,7 +129,7 @@ GateOptions with_other_plugin(GateOptions& o, const Program& program) {
   return other;
 }
 
-/// Throws UsageError where options do not go together.
+/// Throws UsageError if options contradict each other.
 void check_options(const GateOptions& o) {
   const int sides =
       !o.baseline.empty() + !o.against.empty() + !o.against_kernel.empty() + !o.against_plugin.empty();
@@ -151,7 +151,7 @@ void check_options(const GateOptions& o) {
   }
 }
 
-/// Before the work, so that a wrong path or pattern costs nothing.
+/// Runs before the work, so that a wrong path or pattern costs nothing.
 void check_paths(const GateOptions& o) {
   if (!o.compare.min_effect_of.empty()) {
     std::vector<std::string> ids;
@@ -174,7 +174,7 @@ std::filesystem::path folder_of(const GateOptions& o) {
   return std::filesystem::path("results") / "runs" / fmt::format("{:%Y%m%d-%H%M%S}-gate", local);
 }
 
-/// Orders the runs of both sides, and reports what they come to.
+/// Runs both sides and reports the result.
 class Gate {
  public:
   Gate(const GateOptions& o, Side fresh, Side base)
@@ -201,7 +201,7 @@ class Gate {
     }
     run_first();
     if (o_.update_baseline && !replaces) return store_baseline(fresh_.exit_code);
-    // What is wrong is said first.
+    // Wrong results are reported before a mismatch.
     if (!o_.no_time && !o_.update_baseline && !run_is_broken(fresh_.exit_code)) {
       check_alike(base_.results, fresh_.results, o_.compare.allow_mismatch);
     }
@@ -287,8 +287,8 @@ class Gate {
   GateRuns runs_;
   Side fresh_side_, base_side_;
   GateSide fresh_, base_;
-  double first_s_ = 0;             ///< the first run of both sides took so long
-  std::vector<int> for_baseline_;  ///< numbers of the runs
+  double first_s_ = 0;             ///< duration of the first round, all its sides included
+  std::vector<int> for_baseline_;  ///< numbers of the runs for the baseline
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The gate: runs, compares, runs again what is undecided, and says it in an exit code.
+// The gate: runs, compares, runs undecided cases again, and returns the verdict as an exit code.
 #pragma once
 
 #include <optional>
@@ -14,39 +14,39 @@ namespace attnbench::cli {
 
 struct GateOptions {
   CaseOptions cases;
-  std::vector<std::string> forwarded;  ///< options of `run`, as given
+  std::vector<std::string> forwarded;  ///< options for `run`, as given
   std::vector<std::string> kernels;
   std::vector<std::string> plugins;  ///< files
   std::string baseline, against, against_kernel, against_plugin, out;
   std::vector<std::string> formats;
   CompareFlags compare;
-  std::optional<int> reruns;  ///< default: as GatePolicy
+  std::optional<int> reruns;  ///< default: as in GatePolicy
   int pairs = 5;
-  int runs = 16;         ///< that a baseline is made of
-  double whole_s = 120;  ///< a run of at most so many seconds is repeated whole
+  int runs = 16;         ///< number of runs for a baseline
+  double whole_s = 120;  ///< reruns take all cases if the first round took at most this many seconds
   bool update_baseline = false;
   bool calibrate = false;
   bool no_time = false;
   bool quiet = false;
 };
 
-/// The arguments of `run` that choose the cases, the device and how it is timed; `kernels` replaces --kernel.
+/// The arguments of `run` that choose the cases, the device and the timing; `kernels` replaces --kernel.
 std::vector<std::string> run_arguments(const GateOptions& options, const std::vector<std::string>& kernels);
 
-/// Where noise is read from and --calibrate writes it: --noise, else beside the baseline; empty where neither
-/// is given.
+/// The file for noise, which --calibrate writes and other gates read: --noise, else beside the baseline.
+/// Empty if neither is given.
 std::string noise_path(const GateOptions& options);
 
-/// Runs the side 2 * pairs times, stores the noise between the runs, prints it. Returns the exit code and
-/// leaves the last run in `last`.
+/// Runs the side 2 * pairs times, then stores and prints the noise between the runs. Returns the exit code
+/// and leaves the last run in `last`.
 int calibrate(const GateOptions& options, const Side& side, GateRuns& runs, SideRun& last);
 
-/// The pooled results of these runs (numbers of `side`'s folders) become the baseline, unless run_code says
-/// that they are wrong or empty; then it is returned.
+/// Makes the pooled results of these runs (numbers of `side`'s folders) the baseline. If run_code says that
+/// they are wrong or empty, returns run_code and writes nothing.
 int update_baseline(const GateOptions& options, const GateRuns& runs, const Side& side,
                     const std::vector<int>& numbers, int run_code);
 
-/// Runs, compares, runs again what is undecided. Returns the exit code. Throws UsageError, GateStop.
+/// Runs, compares, and runs undecided cases again. Returns the exit code. Throws UsageError, GateStop.
 int gate(GateOptions options, const Program& program);
 
 }  // namespace attnbench::cli

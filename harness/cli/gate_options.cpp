@@ -14,10 +14,10 @@
 namespace attnbench::cli {
 namespace {
 
-/// A short kernel's time has a spread of a tenth and takes a tenth of a millisecond to sample.
+/// A short kernel's time has a spread of 10 % and takes 0.1 ms to sample.
 constexpr const char* kMaxSamples = "1000";
 
-/// What is compared with what, and what is written.
+/// Options for what is compared and what is written.
 void add_sides(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
   command.add_option("--baseline", o->baseline, "Results to compare with")
       ->check(has_a_name)
@@ -41,7 +41,7 @@ void add_sides(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
       "Learn the noise between equal runs on this machine, and store it where later gates find it");
 }
 
-/// How many runs it takes.
+/// Options for the number of runs.
 void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
   command.add_option("--pairs", o->pairs, "Pairs of runs that --calibrate makes (default 5)")
       ->type_name("N")
@@ -63,7 +63,7 @@ void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
       ->check(number_in(0.0, 1e6));
 }
 
-/// Options that go on to `run` as they are.
+/// Options that are passed to `run` unchanged.
 void add_forwarded(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
   for (const auto& [name, type, help] :
        std::vector<std::array<const char*, 3>>{{"--device", "DEVICE", "As of run"},

@@ -22,13 +22,13 @@ namespace {
 volatile std::sig_atomic_t g_child = 0;
 volatile std::sig_atomic_t g_stopped = 0;
 
-/// The child is in a process group of its own, so that it hears of a Ctrl-C once, from here.
+/// The child has its own process group, so it gets a Ctrl-C once, from this handler.
 extern "C" void pass_on(int signal) {
   g_stopped = 1;
   if (g_child > 0) kill(static_cast<pid_t>(g_child), signal);
 }
 
-/// Signals go to the child while this lives.
+/// Forwards signals to the child for as long as it lives.
 class Forwarding {
  public:
   Forwarding() {
@@ -51,7 +51,7 @@ class Forwarding {
   }, old_term_{};
 };
 
-/// Exit code of the program, with its stdout in `log`, and its stderr where `silent`.
+/// Runs the program and returns its exit code. `log` gets its stdout, and its stderr too if `silent`.
 int run_program(const std::vector<std::string>& args, const std::filesystem::path& log, bool silent) {
   std::vector<char*> argv;
   for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
@@ -81,7 +81,7 @@ int run_program(const std::vector<std::string>& args, const std::filesystem::pat
   }
   close(out);
   g_child = pid;
-  if (g_stopped) kill(pid, SIGTERM);  // it came between fork and here
+  if (g_stopped) kill(pid, SIGTERM);  // the signal came between fork and here
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
@@ -104,7 +104,7 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
   const std::filesystem::path log = out.string() + ".txt";
   std::vector<std::string> args = {side.program, "run"};
   args.insert(args.end(), side.args.begin(), side.args.end());
-  if (std::find(more.begin(), more.end(), "--filter") != more.end()) {  // it may be given once
+  if (std::find(more.begin(), more.end(), "--filter") != more.end()) {  // --filter may be given only once
     const auto own = std::find(args.begin(), args.end(), "--filter");
     if (own != args.end()) args.erase(own, own + 2);
   }
@@ -112,7 +112,7 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
   args.insert(args.end(), {"--out", out.string()});
   if (quiet_) args.push_back("--quiet");
   if (!quiet_) std::cerr << fmt::format("gate: run {}, {}: {}\n", count_, side.name, why);
-  // What an earlier gate left in the folder must not pass for this run's.
+  // Removes what an earlier gate left in the folder, so that it is not taken for this run's results.
   std::error_code ignored;
   std::filesystem::remove(out / "results.json", ignored);
   std::filesystem::remove(out / "journal.jsonl", ignored);
@@ -126,7 +126,7 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
     to << std::ifstream(log, std::ios::binary).rdbuf() << std::flush;
   to.clear();  // an empty log sets failbit
   if (g_stopped || r.exit_code == 130) throw GateStop{130};
-  if (r.exit_code == 2 || r.exit_code == 127) throw GateStop{2};  // it said why
+  if (r.exit_code == 2 || r.exit_code == 127) throw GateStop{2};  // the run has printed the reason
   if (!std::filesystem::exists(out / "results.json", ignored)) {
     std::cerr << fmt::format("attnbench: error: {} ended with exit code {} and left no results\n",
                              side.program, r.exit_code);

@@ -12,8 +12,8 @@
 namespace attnbench::cli {
 namespace {
 
-constexpr std::size_t kNames = 30;  ///< columns of names and types
-constexpr std::size_t kLine = 110;  ///< at most: a narrower terminal has lines of its own width
+constexpr std::size_t kNames = 30;  ///< width of names and types
+constexpr std::size_t kLine = 110;  ///< longest line; a narrower terminal sets its own width
 constexpr std::size_t kLeastText = 30;
 
 std::size_t text_width() {
@@ -31,7 +31,7 @@ class Wrapping : public CLI::Formatter {
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
     std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
     for (std::size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;)
-      text.erase(at, 1);  // of hidden options
+      text.erase(at, 1);  // left by hidden options
     return text;
   }
 };

@@ -1,4 +1,4 @@
-// How --help looks.
+// The layout of --help.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,10 +7,10 @@
 
 namespace attnbench::cli {
 
-/// `text` in lines of at most `width` characters, broken between words; a longer word has a line of its own.
+/// `text` in lines of at most `width` characters, broken between words. A longer word gets a line of its own.
 std::string wrapped(const std::string& text, std::size_t width);
 
-/// CLI11's, with descriptions in lines that a terminal does not break.
+/// CLI11's formatter, with descriptions in lines that a terminal does not break.
 std::shared_ptr<CLI::Formatter> help_formatter();
 
 }  // namespace attnbench::cli

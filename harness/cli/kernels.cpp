@@ -15,7 +15,7 @@
 namespace attnbench::cli {
 namespace {
 
-/// One row per feature, one column per kernel of the op; features that no kernel of the op has are named
+/// One row per feature, one column per kernel of the op. Features that no kernel of the op has are listed
 /// below.
 void print_support(KernelTable kernels, Op op) {
   std::vector<const Kernel*> columns;

@@ -17,8 +17,8 @@
 namespace attnbench::cli {
 namespace {
 
-/// What a case costs beside its tensors, launches and reference: the table "What the harness itself costs" of
-/// harness/README.md.
+/// Time of a case beyond its tensors, launches and reference, in seconds. Source: the table "What the harness
+/// itself costs" in harness/README.md.
 constexpr double overhead_s(DeviceKind kind) { return kind == DeviceKind::kCuda ? 0.004 : 0.013; }
 
 std::string quantity(double x, const char* unit) {
@@ -38,13 +38,13 @@ std::string duration(double seconds) {
                         : fmt::format("about {:.1f} h", seconds / 3600);
 }
 
-/// A GPU need not be there to be estimated for.
+/// An estimate for a GPU needs no GPU.
 DeviceKind kind_of(const std::string& device) {
   const bool gpu = device == "cuda" || (device == "auto" && probe_devices().cuda_devices > 0);
   return gpu ? DeviceKind::kCuda : DeviceKind::kCpu;
 }
 
-/// What covers hold, and with `all` each combination of values that they do not.
+/// Prints what the covers contain, and with `all` each combination of values that they lack.
 void print_cover(const CoverCounts& cover, bool all) {
   for (const std::string& sample : cover.short_samples) std::cout << "sample: " << sample << '\n';
   std::string met;

@@ -28,7 +28,7 @@ int merge(const MergeOptions& o) {
   try {
     const nlohmann::ordered_json merged = merge_results(o.paths, o.allowed);
     const std::string text = results_text(merged);
-    // Read back by the one reader that everything else uses: what it refuses is not written.
+    // Reads the text back with the common reader, so that nothing is written that it refuses.
     const ResultSet set = parse_results(text, o.out);
     std::vector<Record> records;
     for (const LoadedResult& r : set.results) {

@@ -15,7 +15,7 @@ UsageError refused(const std::string& option, const std::string& file, const Plu
   return UsageError(fmt::format("{} {}: {}", option, file, e.what()));
 }
 
-/// In a worker: what it opens must be what its supervisor opened, hours ago perhaps.
+/// In a worker: the file must be the one that its supervisor opened, perhaps hours ago.
 LoadedPlugin load_same_plugin(const std::string& file, const std::string& digest) {
   try {
     LoadedPlugin plugin = load_plugin(file);

@@ -8,22 +8,22 @@
 
 namespace attnbench::cli {
 
-/// A plug-in that ends or stops the process that opens it: exit code 5, as for any kernel that crashes.
+/// A plug-in ended or stopped the process that opened it: exit code 5, as for any kernel that crashes.
 class PluginCrash : public Error {
  public:
   explicit PluginCrash(const std::string& what) : Error(what, kExitFailure) {}
 };
 
-/// --plugin; what is given goes to program.plugin_files.
+/// Adds --plugin, which fills program.plugin_files.
 void add_plugin_option(CLI::App& command, Program& program);
 
-/// Opens them and adds their kernels to program.kernels. Throws UsageError, PluginCrash.
+/// Opens program.plugin_files and adds their kernels to program.kernels. Throws UsageError, PluginCrash.
 void load_plugins(Program& program);
 
-/// One of them, for a table of its own; `option` is named in errors. Throws UsageError, PluginCrash.
+/// Opens one plug-in for a table of its own; `option` is named in errors. Throws UsageError, PluginCrash.
 LoadedPlugin load_tried_plugin(const std::string& option, const std::string& file);
 
-/// The file of a kernel of a plug-in; empty for one of the program's own.
+/// The plug-in file of a kernel; empty for a built-in kernel.
 std::string plugin_of(const Program& program, const Kernel& kernel);
 
 }  // namespace attnbench::cli

@@ -44,7 +44,7 @@ const Case& the_case(const Cases& cases) {
   return cases.cases.front();
 }
 
-/// A file name of an id: "attention-packed-bf16-...", cut where file systems would refuse it.
+/// An id as a file name: "attention-packed-bf16-...", cut at a length that file systems accept.
 std::string safe_name(const std::string& id) {
   std::string out;
   for (const char c : id)
@@ -52,7 +52,7 @@ std::string safe_name(const std::string& id) {
   return out.substr(0, 200);
 }
 
-/// Prints what ncu's report says; false, with the reason on stderr, where it cannot be read back.
+/// Prints the figures of ncu's report. Returns false, with the reason on stderr, if it cannot be read back.
 bool print_figures(const ProfilerCall& call, const Case& item, int launches) {
   std::string csv;
   const int rc = run_command({call.path, "--import", profiler_report(call).string(), "--csv", "--page", "raw",
@@ -70,7 +70,7 @@ bool print_figures(const ProfilerCall& call, const Case& item, int launches) {
   }
 }
 
-/// This program's own line for the case, which a tool is put round.
+/// The command line of this program for the case, which the tool profiles.
 std::vector<std::string> own_command(const ProfileOptions& o, const Program& program, const Case& item,
                                      const Kernel& kernel, const std::string& device) {
   std::vector<std::string> args = {program.command_line.front(),
@@ -92,7 +92,7 @@ std::vector<std::string> own_command(const ProfileOptions& o, const Program& pro
   return args;
 }
 
-/// Starts the tool round this program with --tool none, and reads back what it left.
+/// Starts the tool on this program with --tool none, and reads back its report.
 int run_tool(const ProfileOptions& o, const Program& program, const Case& item, const Kernel& kernel,
              const std::string& device) {
   if (device == "cpu") {

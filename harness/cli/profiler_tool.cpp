@@ -24,7 +24,7 @@ bool runnable(const fs::path& path) {
   return fs::is_regular_file(path, ec) && access(path.c_str(), X_OK) == 0;
 }
 
-/// Folders of versions, the newest first; names are dates ("2025.3.1"), which sort as text.
+/// Folders of versions, the newest first. Their names are dates ("2025.3.1") and sort as text.
 std::vector<fs::path> versions(const fs::path& folder) {
   std::vector<fs::path> out;
   std::error_code ec;
@@ -52,7 +52,7 @@ int wait_for(pid_t pid) {
 std::optional<std::string> find_profiler(const std::string& tool) {
   std::istringstream folders(std::getenv("PATH") != nullptr ? std::getenv("PATH") : "");
   for (std::string folder; std::getline(folders, folder, ':');) {
-    if (!folder.empty() && runnable(fs::path(folder) / tool)) return tool;  // the shell finds it too
+    if (!folder.empty() && runnable(fs::path(folder) / tool)) return tool;  // PATH: the shell finds it too
   }
   std::vector<fs::path> places;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {

@@ -1,4 +1,4 @@
-// Tells how far a run is: on a terminal one rewritten line, and a line for each case that goes wrong;
+// Shows the progress of a run. On a terminal it is one rewritten line, and a line for each case that fails;
 // elsewhere plain lines.
 #pragma once
 

@@ -44,7 +44,7 @@
 namespace attnbench::cli {
 namespace {
 
-/// "configs" with a date: where a run goes that was not told.
+/// The folder of a run without --out or --resume: the configuration's name with a date.
 std::filesystem::path default_folder(const std::string& name) {
   const std::time_t now = std::time(nullptr);
   std::tm local{};
@@ -81,7 +81,7 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
   return s;
 }
 
-/// CPU times taken while other processes wanted the cores say little.
+/// Warns about CPU times that were taken while other processes used the cores, because they say little.
 void warn_if_busy(const std::vector<Record>& records) {
   int64_t busy = 0;
   for (const Record& r : records)
@@ -109,7 +109,7 @@ void warn_before_timing(const DeviceInfo& device) {
       busy, device.threads);
 }
 
-/// Why there are no counters, once for each reason.
+/// Prints why there are no counters, once per reason.
 void say_why_no_counters(const std::vector<Record>& records) {
   std::map<std::string, int64_t> cases;
   for (const Record& r : records) {
@@ -140,8 +140,8 @@ std::pair<int, int> parse_shard(const std::string& text) {
   return {index, count};
 }
 
-/// Refuses what no disk of this size can hold, before any work. A record takes 2 KB at the least, in the
-/// journal and again in results.json.
+/// Refuses a run that cannot fit on the disk, before any work. A record takes at least 2 KB, in the journal
+/// and again in results.json.
 void check_space(const std::filesystem::path& dir, std::size_t runs) {
   std::error_code ec;
   const auto space = std::filesystem::space(dir, ec);
@@ -151,7 +151,7 @@ void check_space(const std::filesystem::path& dir, std::size_t runs) {
                               space.available / 1024, runs, needed / 1024));
 }
 
-/// What --resume finds in DIR; checks that it is of the same run.
+/// The records that --resume finds in DIR. Checks that they belong to the same run.
 std::vector<Record> take_up(const std::filesystem::path& dir, const RunContext& context,
                             const std::vector<WorkItem>& work, Journal& journal) {
   const auto results = dir / "results.json";
@@ -206,7 +206,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   return worse_exit_code(exit_code_of(records), lost.empty() ? 0 : 5);
 }
 
-/// Refuses what the command line contradicts by itself.
+/// Refuses options that contradict each other.
 void check_options(const RunOptions& o, const Program& program) {
   try {
     check_formats(o.formats);
@@ -238,7 +238,7 @@ void check_resume(const RunOptions& o) {
   }
 }
 
-/// The options of the command line, completed by what the sweep file says.
+/// The options of the command line, completed by those of the sweep file.
 SessionOptions complete_options(const RunOptions& o, const Program& program, const Cases& cases) {
   if (o.check.empty() && !cases.check_conflict.empty()) {
     throw UsageError(fmt::format("{}: run them one by one, or give --check for all", cases.check_conflict));
@@ -251,7 +251,7 @@ SessionOptions complete_options(const RunOptions& o, const Program& program, con
   return options;
 }
 
-/// Refuses a session that would do nothing, or not what an option asks for.
+/// Refuses a session that would do nothing, or not do what an option requests.
 void check_session(const RunOptions& o, const SessionOptions& options, const Cases& cases) {
   if (options.check == CheckMode::kOff && !options.time && !cases.cases.empty()) {
     throw UsageError(
@@ -302,7 +302,7 @@ std::filesystem::path folder_of(const RunOptions& o, const Cases& cases) {
   return o.out.empty() ? default_folder(cases.name) : std::filesystem::path(o.out);
 }
 
-/// What the folder holds of this run already: nothing unless it is resumed.
+/// The records of this run that the folder already holds; none unless the run is resumed.
 std::vector<Record> earlier_records(const std::filesystem::path& dir, const RunOptions& o,
                                     const RunContext& context, const std::vector<WorkItem>& work,
                                     Journal& journal) {
@@ -314,7 +314,8 @@ std::vector<Record> earlier_records(const std::filesystem::path& dir, const RunO
   return take_up(dir, context, work, journal);
 }
 
-/// Runs `left`; each finished case goes to the journal and to `records`, which end in the order of the plan.
+/// Runs `left`. Each finished case goes to the journal and to `records`, which are sorted by the plan at the
+/// end.
 void run_left(Executor& executor, const std::vector<WorkItem>& left, const RunOptions& o,
               const SessionOptions& options, Journal& journal, std::vector<Record>& records) {
   Progress progress(left.size(), o.quiet, o.verbose);
@@ -337,7 +338,7 @@ void run_left(Executor& executor, const std::vector<WorkItem>& left, const RunOp
   events.stop = stop_requested;
   executor.run(left, events);
   progress.clear();
-  // Several workers finish in an order of their own.
+  // Several workers finish in any order.
   std::sort(records.begin(), records.end(),
             [](const Record& a, const Record& b) { return a.index < b.index; });
 }

@@ -17,7 +17,7 @@ struct RunOptions {
   std::vector<std::string> check;
   int repeats = 2;
   std::string out;
-  std::string resume;  ///< the folder of a run to go on with
+  std::string resume;  ///< folder of the run to resume
   std::string shard;   ///< "I/N"
   std::vector<std::string> formats = {"json"};
   int threads = 0;
@@ -25,7 +25,7 @@ struct RunOptions {
   double timeout_s = 120;
   bool timeout_given = false;
   bool in_process = false;
-  bool worker = false;  ///< this process is one
+  bool worker = false;  ///< this process is a worker
   bool no_time = false;
   bool counters = false;
   bool dry_run = false;

@@ -40,7 +40,7 @@ struct SelftestFlags {
   double timeout_s = 120;
   bool timeout_given = false;
   bool in_process = false;
-  bool worker = false;  ///< this process is one
+  bool worker = false;  ///< this process is a worker
   bool sensitivity = false;
   bool quiet = false;
 };
@@ -55,10 +55,10 @@ std::function<bool(const std::string&)> filter_of(const std::string& filter) {
   }
 }
 
-/// How often a step of --in-process that does not end is told of.
+/// Interval of the warnings about a step of --in-process that does not end, in seconds.
 constexpr int kStepHangSeconds = 60;
 
-/// Where the steps run: in a worker process, or in this one.
+/// Runs the steps, in a worker process or in this process.
 class Steps {
  public:
   Steps(const SelftestFlags& flags, const Program& program) {
@@ -84,7 +84,7 @@ class Steps {
   }
 
   const DeviceInfo& info() const { return info_; }
-  Device& device() { return *device_; }  ///< of this process
+  Device& device() { return *device_; }  ///< for steps in this process
 
   SelftestResult run(const Program& program, const SelftestOptions& options) {
     if (!isolated_) return run_selftest(program.kernels, *device_, options);
@@ -103,7 +103,7 @@ class Steps {
   std::unique_ptr<IsolatedSteps> isolated_;
 };
 
-/// The smallest faults that are caught, of the first kernel chosen.
+/// Finds the smallest faults that are caught, for the first chosen kernel.
 int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& device,
                     const std::filesystem::path& dir, const RunContext& context) {
   const auto kernels = select_kernels(program.kernels, Op::kAttention, device.info().kind, flags.kernels);
@@ -117,7 +117,7 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
     write_file_atomically(dir / "sensitivity.json",
                           results_text(sensitivity_to_json(context, kernels[0]->name, rows)));
   };
-  write({});  // not another run's, should this one come to no end
+  write({});  // replaces the file of an earlier run, in case this run does not finish
   const Sensitivity found = measure_sensitivity(
       *kernels[0], device, flags.contexts,
       [&](const std::string& line) {

@@ -28,7 +28,7 @@ extern "C" void on_signal(int signal) {
 void watch_for_stop() {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
-  if (std::signal(SIGHUP, on_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // nohup
+  if (std::signal(SIGHUP, on_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // keeps nohup's setting
 }
 
 bool stop_requested() { return g_stop != 0; }

@@ -1,4 +1,4 @@
-// How launches are timed: options that several subcommands share.
+// Options for the timing of launches, shared by several subcommands.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A mistake in how the program was called.
+// A wrong use of the program.
 #pragma once
 
 #include "harness/error.h"

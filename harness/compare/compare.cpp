@@ -30,7 +30,7 @@ struct Times {
   bool has_interval = false;  ///< range.lo and range.hi are an interval, not one point
 };
 
-/// What the times of a comparison are multiples of.
+/// The unit of the times in a comparison.
 enum class Unit { kMicrosecond, kLeastTime, kCoresProbe };
 
 std::optional<Times> times_of(const LoadedResult& r, Unit in) {
@@ -54,7 +54,7 @@ std::string status_note(const char* side, const LoadedResult& r) {
   return fmt::format("{}: {}{}{}", side, status_name(r.status), r.reason.empty() ? "" : ": ", r.reason);
 }
 
-/// The minimum effect, or two ticks of the timer where that is more.
+/// The minimum effect, or two ticks of the timer if that is more.
 double effect_of(const LoadedResult& base, const CompareOptions& options) {
   const auto it = options.min_effect_of_id.find(base.id);
   const double effect = it == options.min_effect_of_id.end() ? options.min_effect : it->second;
@@ -63,7 +63,7 @@ double effect_of(const LoadedResult& base, const CompareOptions& options) {
   return std::max(effect, std::min(2 * kEventTickUs / *base.median_us, 0.99));
 }
 
-/// Fills in what the two statuses decide; true where times are left to be compared.
+/// Decides what the two statuses decide. Returns true if times must be compared.
 bool decide_by_status(const LoadedResult& base, const LoadedResult& fresh, CompareRow& row) {
   switch (fresh.status) {
     case Status::kError:
@@ -90,15 +90,15 @@ bool decide_by_status(const LoadedResult& base, const LoadedResult& fresh, Compa
   return false;
 }
 
-/// The verdict of an interval alone.
+/// The verdict from an interval alone.
 Change verdict_of(const RatioTest& t, double effect) {
   if (t.lo > 1 + effect) return Change::kSlower;
   if (t.hi < 1 - effect) return Change::kFaster;
   return t.lo >= 1 - effect && t.hi <= 1 + effect ? Change::kSame : Change::kInconclusive;
 }
 
-/// A slower clock is no slower kernel: where clocks differ, what time says must hold in cycles too. A kernel
-/// bound by memory takes fewer cycles at a lower clock, so cycles alone would not do either.
+/// A slower clock does not make a slower kernel. If clocks differ, the verdict in time must hold in cycles
+/// too. Cycles alone are not enough, because a memory-bound kernel takes fewer cycles at a lower clock.
 void look_at_clocks(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t, double effect,
                     CompareRow& row) {
   if (!base.sm_mhz || !fresh.sm_mhz || !usable(*base.sm_mhz) || !usable(*fresh.sm_mhz)) return;
@@ -114,8 +114,8 @@ void look_at_clocks(const LoadedResult& base, const LoadedResult& fresh, const R
   row.change = Change::kInconclusive;
 }
 
-/// Where threads waited for each other in NEW as in no run of BASE, a case may be slower by the way between
-/// the cores alone.
+/// If BASE has too few runs with the handover times of NEW, the distance between the cores alone may make a
+/// case slower.
 void look_at_cores(const RatioTest& t, double effect, CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
   if (verdict_of(t, std::max(effect, kFarCores)) == row.change) return;
@@ -126,8 +126,8 @@ void look_at_cores(const RatioTest& t, double effect, CompareRow& row) {
   row.change = Change::kInconclusive;
 }
 
-/// A kernel bound by memory is no slower where memory is: what the cores' probe says must hold against the
-/// memory's too.
+/// Slower memory does not make a memory-bound kernel slower. A verdict by the cores' probe must hold by the
+/// memory's probe too.
 void look_at_memory(const Pace& pace, const RatioTest& t, double effect, CompareRow& row) {
   if (!pace.memory || (row.change != Change::kSlower && row.change != Change::kFaster)) return;
   const double memory = *pace.memory / pace.cores;  // t is in multiples of the cores' probe
@@ -142,16 +142,16 @@ void look_at_memory(const Pace& pace, const RatioTest& t, double effect, Compare
   row.change = Change::kInconclusive;
 }
 
-/// How many times as long others that take the cores may make the samples of one side. Samples longer than
-/// the scheduler's turns suffer in proportion to the others' number; a short one may wait for many turns: 260
-/// us became 74,000 beside 25 processes.
+/// The largest factor by which other processes on the cores may slow the samples of one side. Samples longer
+/// than the scheduler's turns are slowed in proportion to the number of processes. A short sample may wait
+/// for many turns: 260 us became 74,000 beside 25 processes.
 double most_by_sharing(const LoadedResult& side) {
   constexpr double kLongUs = 20000;
   return side.median_us >= kLongUs ? 16 : 1000;
 }
 
-/// Times of a machine that others use at the same time say nothing about a kernel, short of a difference that
-/// no sharing of cores makes: a long sample is seldom left alone.
+/// Times from a machine that others use say nothing about a kernel, unless the difference is larger than
+/// sharing cores can cause. A long sample is seldom undisturbed.
 void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t,
                         CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
@@ -171,7 +171,7 @@ void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, con
   }
 }
 
-/// How many runs of each side there are, and whether they count.
+/// The number of runs of each side, and whether they count as one.
 struct Runs {
   int base, fresh;
   bool as_one;
@@ -179,7 +179,7 @@ struct Runs {
   int of_fresh() const { return as_one ? 1 : fresh; }
 };
 
-/// Why an interval that leaves the verdict open is as wide as it is, and what the machine did meanwhile.
+/// Says why an undecided interval is so wide, and what the machine did meanwhile.
 void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>& pace, double effect,
              CompareRow& row) {
   if (!row.note.empty()) return;
@@ -197,12 +197,12 @@ void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>&
 /// A ratio in one unit, widened by the noise between runs.
 struct Measured {
   Times base, fresh;
-  bool sampled = false;           ///< by the samples, not by the intervals of the medians
-  std::optional<RatioTest> test;  ///< nullopt where there are too few samples for one
-  RunNoise noise;                 ///< the widest that is known
+  bool sampled = false;           ///< from the samples, not from the intervals of the medians
+  std::optional<RatioTest> test;  ///< nullopt if there are too few samples
+  RunNoise noise;                 ///< the widest known noise
 };
 
-/// nullopt where a side has no time in this unit.
+/// nullopt if a side has no time in this unit.
 std::optional<Measured> measure(const LoadedResult& base, const LoadedResult& fresh, Unit unit,
                                 const Runs& runs, double effect, const CompareOptions& options) {
   const std::optional<Times> b = times_of(base, unit), f = times_of(fresh, unit);
@@ -216,14 +216,15 @@ std::optional<Measured> measure(const LoadedResult& base, const LoadedResult& fr
   } else {
     return m;
   }
-  // By its own runs, and by a calibration: the wider one.
+  // The wider of two noises: that of the sides' own runs, and that of a calibration.
   if (unit != Unit::kLeastTime) {
     const bool paced = m.sampled && unit == Unit::kCoresProbe;
     const std::vector<double> base_runs = run_times(base, paced), fresh_runs = run_times(fresh, paced);
     m.noise = options.in_turns ? noise_of_pairs(base_runs, fresh_runs) : noise_of_runs(base_runs, fresh_runs);
     widen_by_noise(*m.test, m.noise, runs.of_base(), runs.of_fresh(), effect);
   }
-  // Two kernels on a case may be calibrated both, or either: noise is the machine's more than the kernel's.
+  // Either or both of two kernels on a case may be calibrated. Noise depends on the machine more than on the
+  // kernel.
   for (const std::string& name : std::set<std::string>{fresh.name, base.name}) {
     const auto it = options.noise_of.find(name);
     if (it == options.noise_of.end()) continue;
@@ -243,8 +244,8 @@ void show(const RatioTest& t, CompareRow& row) {
   row.p = t.p;
 }
 
-/// True where the probes may not decide (contradicts_clock): the row then shows times as the clock told them,
-/// and is no part of the family of tests.
+/// True if the probes may not decide (contradicts_clock). The row then shows clock times and is not part of
+/// the family of tests.
 bool stays_undecided(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& paced,
                      const Runs& runs, double effect, const CompareOptions& options, CompareRow& row) {
   const auto raw = measure(base, fresh, Unit::kMicrosecond, runs, effect, options);
@@ -265,8 +266,8 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
     row.base_us = base.median_us;
     row.new_us = fresh.median_us;
   }
-  // A CPU's pace wanders within minutes by what no probe tells. Runs made within seconds share that, so that
-  // ten of them tell no more than one does: unless both sides were made in turns.
+  // A CPU's pace drifts within minutes in ways that no probe shows. Runs made within seconds share it, so ten
+  // of them tell no more than one, unless both sides were made in turns.
   const Runs runs{base.runs, fresh.runs, pace.has_value() && !options.in_turns};
   const Unit unit = options.as_sol ? Unit::kLeastTime : pace ? Unit::kCoresProbe : Unit::kMicrosecond;
   const double effect = effect_of(base, options);
@@ -292,7 +293,7 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
   const RatioTest& t = *m->test;
   show(t, row);
   if (t.ratio == 1 && !m->base.samples.empty() && base.samples_us == fresh.samples_us) {
-    row.change = Change::kSame;  // a file against itself: its noise says nothing
+    row.change = Change::kSame;  // a file against itself: its noise does not matter
   } else if (pace && stays_undecided(base, fresh, t, runs, effect, options, row)) {
     return;
   } else {
@@ -320,7 +321,7 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
   }
 }
 
-/// Every case with an interval was a chance of a false alarm, so all of them are the family.
+/// Every case with an interval is a chance of a false alarm, so all of them are the family.
 void correct_for_many_cases(std::vector<CompareRow>& rows, double rate) {
   std::vector<double> p;
   for (const CompareRow& r : rows) {
@@ -373,7 +374,7 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
     };
     row.base_us = time_of(b);
     row.new_us = time_of(f);
-    if (f == nullptr) {  // what never ran in BASE is no loss
+    if (f == nullptr) {  // what never ran in BASE is not missing
       row.change = b->status == Status::kSkip ? Change::kNotCompared : Change::kMissingNew;
     } else if (b == nullptr) {
       row.change = f->status == Status::kFail                                     ? Change::kIncorrect
@@ -436,8 +437,8 @@ std::vector<std::string> context_mismatches(const ResultSet& base, const ResultS
   const auto graph = [](const LoadedResult& r) { return std::string(r.graph ? "yes" : "no"); };
   compare("cache state", modes(base, cache), modes(fresh, cache));
   compare("graph replay", modes(base, graph), modes(fresh, graph));
-  // What ran before a case shows in its time, and verification runs before it. By case: a part of a sweep may
-  // hold other modes than the whole.
+  // A case's time depends on what ran before it, and verification runs before it. This is checked by case,
+  // because a part of a sweep may have other modes than the whole.
   std::map<std::string, std::set<std::string>> checks;
   const auto timed = [](const LoadedResult& r) { return r.median_us && !r.check.empty(); };
   for (const LoadedResult& r : base.results) {

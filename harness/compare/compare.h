@@ -1,5 +1,4 @@
-// Two result sets against each other: per case faster, slower, same or inconclusive, and what cannot be
-// compared.
+// Compares two result sets: each case is faster, slower, same, inconclusive, or cannot be compared.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +17,13 @@ enum class Match {
   kId,           ///< two kernels on the same cases
 };
 
-/// Of slower and faster together: of comparisons of equal sides at most half as many, 1 in 100, say slower.
+/// Rate for slower and faster together. If the sides are equal, at most half of it, 1 in 100, is called
+/// slower.
 inline constexpr double kFalseDiscoveryRate = 0.02;
 
 struct CompareOptions {
   Match match = Match::kIdAndKernel;
-  double min_effect = 0.02;                        ///< in [0, 1): a smaller difference is "same"
+  double min_effect = 0.02;                        ///< in [0, 1); a smaller difference is "same"
   std::map<std::string, double> min_effect_of_id;  ///< overrides by case id
   double false_discovery_rate = kFalseDiscoveryRate;
   bool as_sol = false;  ///< compare shares of the speed of light, for two different devices
@@ -47,16 +47,16 @@ enum class Change {
 };
 const char* change_name(Change c);
 
-/// SM clocks of the two sides may differ by this share before cycles are looked at too, the probes of a CPU's
-/// cores before a verdict says so.
+/// If the SM clocks of the two sides differ by more than this share, cycles are compared too. If the times of
+/// a CPU's cores' probe do, the note says so.
 inline constexpr double kClockTolerance = 0.01;
 
-/// What cores that lie further apart than they did may make of a case, or closer ones: in that case slower
-/// and faster must hold beyond it. A bound by experience, and no proof: with 15 %, 1 of 160 gates of equal
-/// kernels was called slower.
+/// The effect that another distance between the cores may have on a case. If BASE has too few runs with cores
+/// as far apart as in NEW, slower and faster must exceed it. It is an empirical bound: with 15 %, 1 of 160
+/// gates of equal kernels was called slower.
 inline constexpr double kFarCores = 0.25;
-/// Times that CUDA events tell are multiples of this (seen on an H100). A difference under two of them is
-/// none.
+/// CUDA events give multiples of this time (seen on an H100). A difference of less than two of them does not
+/// count.
 inline constexpr double kEventTickUs = 0.032;
 struct CompareRow {
   std::string id, sweep, base_kernel, new_kernel;
@@ -64,12 +64,12 @@ struct CompareRow {
   std::optional<double> base_us, new_us;
   std::optional<double> ratio, lo, hi;  ///< new / base, and its 95 % interval
   std::optional<double> p;
-  /// Half the band that "same" means here, where that is not the minimum effect.
+  /// Half the width of the band of "same" for this row, if it is not the minimum effect.
   std::optional<double> within;
   bool not_slower = false;  ///< inconclusive, but the interval ends below 1 + effect: same or faster
-  bool untimed = false;     ///< not compared: right on both sides, and timed on neither
-  std::string note;         ///< why, where the figures do not say it
-  std::string repro;        ///< of NEW, else of BASE
+  bool untimed = false;     ///< not compared: right on both sides and timed on neither
+  std::string note;         ///< the reason, if the figures do not show it
+  std::string repro;        ///< from NEW, else from BASE
 };
 
 struct SweepMean {
@@ -81,34 +81,41 @@ struct SweepMean {
 struct CompareResult {
   std::vector<CompareRow> rows;  ///< worst first
   std::map<Change, int64_t> counts;
-  std::optional<double> geomean;  ///< of the ratios of all rows that have one
+  std::optional<double> geomean;  ///< over the ratios of all rows that have one
   std::vector<SweepMean> sweeps;  ///< the same by sweep, in the order of BASE
   int64_t compared = 0;           ///< rows with a ratio
-  int64_t not_slower = 0;         ///< of the inconclusive rows
-  bool as_sol = false;            ///< ratios are of time over least possible time
+  int64_t not_slower = 0;         ///< among the inconclusive rows
+  bool as_sol = false;            ///< the ratios are of time over least possible time
 
   int64_t count(Change c) const;
 };
 
-/// Slower means: the interval of the ratio lies wholly above 1 + effect, the case survives Benjamini-Hochberg
-/// over all cases that have an interval. Where a side is of several runs, their spread widens it. Same: the
-/// interval lies within the band. All else is inconclusive. Where the SM clocks of the two sides differ by
-/// more than kClockTolerance, slower and faster must hold in cycles too. On a CPU whose probes are told
-/// (pace.h), times are in multiples of the cores' probe; only runs are compared whose cores lay equally far
-/// apart, and those of a side count as one unless they were made in turns; slower and faster must hold
-/// against the memory's probe too, on cores that others did not take during more than half of the samples;
-/// and what would contradict the clock is inconclusive (contradicts_clock).
+/// Compares the two sets case by case.
+///
+/// - Slower: the whole interval of the ratio is above 1 + effect, and the case survives Benjamini-Hochberg
+///   over all cases with an interval. Faster is the mirror image below 1 - effect.
+/// - Same: the interval is inside the band. Everything else is inconclusive.
+/// - If a side has several runs, their spread widens the interval.
+/// - If the SM clocks of the two sides differ by more than kClockTolerance, slower and faster must hold in
+///   cycles too.
+///
+/// On a CPU whose runs have probes (pace.h), times are multiples of the cores' probe. Unless both sides were
+/// made in turns, only runs whose cores were equally far apart are compared, and the runs of a side count as
+/// one. Slower and faster must hold against the memory's probe too, and on cores that others did not take
+/// during more than half of the samples. A verdict that would contradict the clock is inconclusive
+/// (contradicts_clock).
 CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, const CompareOptions& options);
 
-/// What makes the times of the two sets incomparable (device, driver, CUDA, build type, cache state, graph
-/// replay, verification), one line each; a fact that one side does not state is no mismatch.
+/// Facts that make the times of the two sets incomparable, one line each: device, driver, CUDA, build type,
+/// host threads of a CPU, cache state, graph replay, verification. A fact that one side does not state is no
+/// mismatch.
 std::vector<std::string> context_mismatches(const ResultSet& base, const ResultSet& fresh);
 
-/// 5 error in NEW, 1 incorrect in NEW or missing, 3 slower, 4 inconclusive (where a case may be slower), 6
-/// nothing compared, 0; the first that holds.
+/// The first that holds: 5 error in NEW; 1 incorrect in NEW or missing; 3 slower; 4 inconclusive, so a case
+/// may be slower; 6 nothing compared; 0.
 int compare_exit_code(const CompareResult& result, const CompareOptions& options);
 
-/// True where the row alone would make the exit code other than 0.
+/// True if the row alone would make the exit code other than 0.
 bool row_fails(const CompareRow& row, const CompareOptions& options);
 
 }  // namespace attnbench

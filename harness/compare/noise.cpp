@@ -16,7 +16,7 @@ std::map<std::string, RunNoise> noise_between(std::span<const ResultSet> runs) {
     for (const LoadedResult& r : run.results) {
       if (r.status != Status::kPass || !r.median_us) continue;
       double us = r.samples_us.empty() ? *r.median_us : midmean(r.samples_us);
-      if (r.cores_us > 0) us /= r.cores_us;  // as they are compared
+      if (r.cores_us > 0) us /= r.cores_us;  // in the unit in which they are compared
       if (us > 0) logs[r.name].push_back(std::log(us));
     }
   }

@@ -1,4 +1,4 @@
-// What `gate --calibrate` learns and stores: how far equal runs lie apart on this machine.
+// The noise file of `gate --calibrate`: how far equal runs differ on this machine.
 #pragma once
 
 #include <map>
@@ -12,20 +12,20 @@
 namespace attnbench {
 
 struct NoiseFile {
-  LoadedContext context;  ///< of the runs it was learnt from
+  LoadedContext context;  ///< context of the measured runs
   int pairs = 0;
-  int false_alarms = 0;                      ///< pairs that a comparison without it called slower or faster
-  double min_effect = 0;                     ///< of those comparisons
+  int false_alarms = 0;                      ///< pairs called slower or faster without this file
+  double min_effect = 0;                     ///< minimum effect of those comparisons
   std::map<std::string, RunNoise> noise_of;  ///< by "<id>/<kernel>"
 };
 
-/// From runs of the same things: the standard deviation over runs of the log of each midmean. What passed in
-/// fewer than two runs is left out.
+/// Noise from runs of the same cases and kernels: the standard deviation over runs of the log of each
+/// midmean. A case that passed in fewer than two runs is left out.
 std::map<std::string, RunNoise> noise_between(std::span<const ResultSet> runs);
 
 std::string noise_to_text(const NoiseFile& noise);
 
-/// Reads what noise_to_text wrote. Throws ResultsError.
+/// Reads the text of noise_to_text from a file. Throws ResultsError.
 NoiseFile load_noise(const std::string& path);
 
 }  // namespace attnbench

@@ -22,14 +22,14 @@ bool tells_pace(const std::vector<LoadedRun>& runs, std::size_t samples) {
   return told > 0 && told == samples;
 }
 
-/// What a probe took in the runs of one side, less the quarter that took longest and the quarter that took
-/// shortest: one disturbed run of many decides nothing, as one disturbed sample does not (midmean).
+/// Time of a probe in the runs of one side, without the slowest and the fastest quarter. So one disturbed run
+/// of many decides nothing, as with disturbed samples (midmean).
 struct Probe {
   double mean_us;  ///< geometric
   double least_us, most_us;
 };
 
-/// nullopt where a run does not tell.
+/// nullopt if a run lacks this probe.
 std::optional<Probe> probe_of(const std::vector<LoadedRun>& runs, double LoadedRun::*field) {
   std::vector<double> us;
   for (const LoadedRun& r : runs) {

@@ -10,7 +10,7 @@ struct Group {
   std::vector<const LoadedResult*> base, fresh;
 };
 
-/// Takes pairs for which `fits` holds out of the group.
+/// Removes pairs for which `fits` holds from the group.
 template <class Fits>
 void take_pairs(Group& g, std::vector<ResultPair>& out, Fits fits) {
   for (const LoadedResult*& b : g.base) {
@@ -30,7 +30,7 @@ std::vector<ResultPair> pair_results(const ResultSet& base, const ResultSet& fre
   std::vector<std::string> order;
   std::map<std::string, Group> groups;
   const auto group_of = [&](const LoadedResult& r) -> Group& {
-    // As the entry is named: an entry of plain Google Benchmark pairs with ours of the same name.
+    // By the entry's name: an entry of plain Google Benchmark pairs with one of attnbench of the same name.
     const std::string key = match == Match::kId || r.kernel.empty() ? r.id : r.id + "/" + r.kernel;
     const auto [it, is_new] = groups.try_emplace(key);
     if (is_new) order.push_back(key);

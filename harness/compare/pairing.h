@@ -1,4 +1,4 @@
-// Which result of one set is held against which of the other.
+// Decides which result of one set is compared with which of the other.
 #pragma once
 
 #include <utility>
@@ -8,12 +8,12 @@
 
 namespace attnbench {
 
-/// A pair; null where the other side has no counterpart.
+/// A pair; a side is null if it has no counterpart.
 using ResultPair = std::pair<const LoadedResult*, const LoadedResult*>;
 
-/// Within a case (and kernel, unless matched by id alone) the same kernel on the same device goes together
-/// first, then the same kernel, then what is left over if that is one on each side. In the order of BASE,
-/// then what only NEW has.
+/// Pairs results within a case (and kernel, unless `match` is kId). First the same kernel on the same device,
+/// then the same kernel, then the remaining ones if there is one on each side. The pairs are in the order of
+/// BASE; results that only NEW has come last.
 std::vector<ResultPair> pair_results(const ResultSet& base, const ResultSet& fresh, Match match);
 
 }  // namespace attnbench

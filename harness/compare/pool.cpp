@@ -31,7 +31,7 @@ std::vector<double> samples_of(const Json& time) {
   return samples;
 }
 
-/// Of each run: midmean, number of samples, and what the machine's probes took.
+/// Lists with one value per run: midmean, number of samples, and the times of the probes.
 const char* const kOfRuns[] = {"run_us", "run_samples", "run_cores_us", "run_memory_us", "run_handover_us"};
 
 Json of_run(const Json& time, const std::string& key) {
@@ -43,7 +43,7 @@ Json of_run(const Json& time, const std::string& key) {
   return Json::array({time.value(key.substr(4), Json(nullptr))});
 }
 
-/// Adds a further run's samples to an entry that passed.
+/// Adds another run's samples to an entry that passed.
 void add_samples(Json& entry, const Json& more) {
   Json& time = entry.at("attnbench").at("time");
   const Json& further = more.at("attnbench").at("time");

@@ -12,7 +12,7 @@ namespace {
 constexpr double kAlpha = 0.05;
 constexpr double kNormal95 = 1.959964;
 
-/// Mean of the middle half of n sorted values, of which value i occurs counts(i) times.
+/// Mean of the middle half of n sorted values; value i occurs counts(i) times.
 template <class Counts>
 double middle_half(std::span<const double> sorted, std::size_t n, Counts counts) {
   const double begin = static_cast<double>(n) / 4, end = static_cast<double>(n) - begin;
@@ -26,7 +26,7 @@ double middle_half(std::span<const double> sorted, std::size_t n, Counts counts)
   return sum / (end - begin);
 }
 
-/// Midmeans of resamples of one side, by counting how often each of the sorted samples was drawn.
+/// Midmeans of resamples of one side. It counts how often each of the sorted samples was drawn.
 class Resampler {
  public:
   Resampler(std::span<const double> samples, uint32_t side, uint64_t seed)
@@ -57,13 +57,13 @@ double least_p(std::size_t m, std::size_t n) {
   return std::min(1.0, 2 * std::exp(std::lgamma(a + 1) + std::lgamma(b + 1) - std::lgamma(a + b + 1)));
 }
 
-/// Two-sided normal p of a log ratio that lies `distance` beyond the edge of the band; 1 within the band.
+/// Two-sided normal p of a log ratio that is `distance` beyond the edge of the band; 1 within the band.
 double normal_p(double distance, double standard_error) {
   if (distance <= 0) return 1;
   return standard_error > 0 ? std::erfc(distance / standard_error / std::sqrt(2.0)) : 0;
 }
 
-/// How far the log ratio lies beyond the nearer edge of the band; negative within it.
+/// Distance of the log ratio beyond the nearer edge of the band; negative within it.
 double beyond(double ratio, double effect) {
   return ratio >= 1 ? std::log(ratio) - std::log1p(effect) : std::log1p(-effect) - std::log(ratio);
 }
@@ -142,7 +142,7 @@ RunNoise noise_of_pairs(std::span<const double> base_us, std::span<const double>
     mean += difference[i] / static_cast<double>(n);
   }
   for (const double d : difference) squares += (d - mean) * (d - mean);
-  // Of one side: a difference has the noise of two runs.
+  // For one side: a difference has the noise of two runs.
   return {std::sqrt(squares / static_cast<double>(n - 1) / 2), static_cast<int>(n)};
 }
 

@@ -20,8 +20,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// The shortest of several runs of `work`: at least `min_runs`, then more until `budget_s` is spent. A
-/// ceiling is what the machine can do, so the run that was disturbed least counts.
+/// The shortest time of several runs of `work`, in seconds: at least `min_runs` runs, then more until
+/// `budget_s` is spent. A ceiling is what the machine can do, so the least disturbed run counts.
 template <class Work>
 double best_seconds(int min_runs, double budget_s, Work work) {
   double best = 1e30;
@@ -34,7 +34,7 @@ double best_seconds(int min_runs, double budget_s, Work work) {
   return best;
 }
 
-/// Part `t` of `threads` of 0..n, cut at multiples of 512 words so that no two threads share a page.
+/// Part `t` of `threads` of 0..n. Cuts are at multiples of 512 words, so no two threads share a page.
 struct Part {
   int64_t begin, end;
 };
@@ -44,12 +44,13 @@ Part part_of(int64_t n, int t, int threads) {
 }
 
 double matmul_tflops(int threads, double budget_s) {
-  // One product per thread on its own blocks: 512^3 is past the cost of packing, and its 3 MiB stay near.
+  // One product per thread on its own blocks. At 512^3 the packing costs little, and 3 MiB stay near the
+  // core.
   constexpr int kN = 512;
   constexpr int kRepeats = 2;
   using Matrix = Eigen::MatrixXf;
   std::vector<Matrix> a(static_cast<std::size_t>(threads)), b(a.size()), c(a.size());
-  int team = 1;  // what OpenMP really gives
+  int team = 1;  // the number of threads that OpenMP really gives
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp single
@@ -67,7 +68,7 @@ double matmul_tflops(int threads, double budget_s) {
   const double s = best_seconds(3, budget_s, [&] {
 #pragma omp parallel num_threads(threads)
     {
-      omp_set_num_threads(1);  // of this thread only: Eigen must not start a team inside ours
+      omp_set_num_threads(1);  // for this thread only: Eigen must not start a team inside this one
       const auto t = static_cast<std::size_t>(omp_get_thread_num());
       for (int i = 0; i < kRepeats; ++i) c[t].noalias() = a[t] * b[t];
     }
@@ -75,7 +76,7 @@ double matmul_tflops(int threads, double budget_s) {
   return 2.0 * kN * kN * kN * kRepeats * team / s * 1e-12;
 }
 
-volatile uint64_t g_sink;  // keeps reads alive
+volatile uint64_t g_sink;  // keeps the reads from being optimised away
 
 }  // namespace
 
@@ -96,8 +97,7 @@ void turn_cores(int threads) {
     auto x = static_cast<uint64_t>(omp_get_thread_num());
     for (int i = 0; i < 20000; ++i) {
       x = x * 6364136223846793005u + 1442695040888963407u;
-      asm volatile(""
-                   : "+r"(x));  // each step waits for the one before, whatever the compiler and its options
+      asm volatile("" : "+r"(x));  // each step waits for the one before, whatever the compiler does
     }
     sum += x;
   }
@@ -117,7 +117,7 @@ CpuRates measure_cpu_rates(int threads, int64_t cache_bytes, int64_t free_bytes)
   int64_t bytes = std::clamp(4 * cache_bytes, 128 * kMiB, 1024 * kMiB);
   bytes = std::min(bytes, std::max(kMiB, free_bytes / 4)) / 16 * 16;
   const int64_t words = bytes / 8;
-  // Left uninitialised here, so that each page is first touched by the thread that will read it.
+  // Not initialised here, so that the thread that reads a page is the first to touch it.
   const std::unique_ptr<uint64_t[]> buffer(new uint64_t[static_cast<std::size_t>(words)]);
 #pragma omp parallel num_threads(threads)
   {

@@ -18,10 +18,11 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-/// An idle machine takes a core from a busy thread a few times a second, a loaded one some hundred times.
+/// Context switches that mark a busy machine. An idle one takes a core from a busy thread a few times a
+/// second, a loaded one some hundred times.
 constexpr double kBusySwitchesPerSecond = 50;
 
-/// Of all threads of this process, since it started.
+/// Involuntary context switches of all threads of this process since it started.
 int64_t involuntary_switches() {
   rusage usage{};
   return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
@@ -55,8 +56,8 @@ class CpuDevice final : public Device {
 
   void* allocate(int64_t bytes) override {
     if (bytes < 0) throw DeviceError(fmt::format("cpu: allocation of {} bytes", bytes), false);
-    // Linux grants what it cannot back and kills the process at first touch, so large wishes are checked
-    // here.
+    // Linux grants more memory than it has and kills the process at the first touch. So large requests are
+    // checked here.
     if (bytes > 64 * kMiB && bytes > cpu_free_memory()) {
       throw OutOfMemory(
           fmt::format("cpu: out of memory: {} bytes wanted, {} free", bytes, cpu_free_memory()));

@@ -28,7 +28,7 @@ std::optional<std::string> first_line(const std::string& path) {
   return line;
 }
 
-/// "32768K", "32M", "1024" -> bytes; 0 where it is no number.
+/// "32768K", "32M", "1024" to bytes; 0 if it is not a number.
 int64_t size_of(const std::string& text) {
   char* end = nullptr;
   const long long n = std::strtoll(text.c_str(), &end, 10);
@@ -37,7 +37,7 @@ int64_t size_of(const std::string& text) {
   return n * unit;
 }
 
-/// The value of "key   123 kB" in a file such as /proc/meminfo, in the file's unit.
+/// The value of "key   123 kB" in a file such as /proc/meminfo, in the unit of the file.
 std::optional<int64_t> keyed_number(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   std::string word;
@@ -50,12 +50,12 @@ std::optional<int64_t> keyed_number(const std::string& path, const std::string& 
   return std::nullopt;
 }
 
-/// Sum over the distinct L3 caches of the processors in this process' affinity mask; 0 where /sys has none.
+/// Sum over the distinct L3 caches of the processors in this process's affinity mask; 0 if /sys lists none.
 int64_t l3_from_sysfs() {
   cpu_set_t mask;
   CPU_ZERO(&mask);
   if (sched_getaffinity(0, sizeof mask, &mask) != 0) return 0;
-  std::set<std::string> seen;  // a cache is known by the list of processors that share it
+  std::set<std::string> seen;  // the list of processors that share a cache identifies it
   int64_t total = 0;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &mask)) continue;
@@ -69,10 +69,10 @@ int64_t l3_from_sysfs() {
 
 struct CgroupMemory {
   int64_t limit = kNoLimit;
-  int64_t used = 0;  ///< without file pages that the kernel would drop
+  int64_t used = 0;  ///< without file pages that the kernel can drop
 };
 
-/// Limit and use under cgroup v2 or v1 as seen from inside a container.
+/// Limit and use under cgroup v2 or v1, as seen from inside a container.
 CgroupMemory cgroup_memory() {
   CgroupMemory memory;
   for (const auto& [limit, usage, stat, inactive] :
@@ -82,7 +82,7 @@ CgroupMemory cgroup_memory() {
                                    "/sys/fs/cgroup/memory/memory.usage_in_bytes",
                                    "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file"}}) {
     const auto text = first_line(limit);
-    const int64_t bytes = text ? size_of(*text) : 0;  // "max" is no number: no limit
+    const int64_t bytes = text ? size_of(*text) : 0;  // "max" is not a number: no limit
     if (bytes <= 0) continue;
     memory.limit = bytes;
     memory.used = std::max<int64_t>(

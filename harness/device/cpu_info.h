@@ -1,5 +1,5 @@
-// What the operating system says about the processor and its memory. Each function has an answer everywhere;
-// the precise ones come from Linux's /proc and /sys.
+// What the operating system reports about the processor and its memory. Each function works everywhere;
+// precise values come from /proc and /sys of Linux.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 
 namespace attnbench {
 
-/// "AMD EPYC 9654 96-Core Processor"; the architecture where the name is not to be had.
+/// "AMD EPYC 9654 96-Core Processor"; the architecture if the name is unknown.
 std::string cpu_model();
 
-/// Bytes of last-level cache that this process' threads can use, all instances together: the L3 caches of the
-/// processors it may run on, else what sysconf says, else 32 MiB.
+/// Bytes of last-level cache that the threads of this process can use, in total. These are the L3 caches of
+/// the processors that the process may run on, else what sysconf says, else 32 MiB.
 int64_t cpu_cache_bytes();
 
-/// Bytes of physical memory, or of the memory limit of this process' cgroup where that is less.
+/// Bytes of physical memory, or the memory limit of this process's cgroup if that is less.
 int64_t cpu_memory_bytes();
 
-/// Bytes that can be had without swapping: MemAvailable of /proc/meminfo and what is left under the cgroup's
-/// limit, whichever is less.
+/// Bytes available without swapping: the lesser of MemAvailable in /proc/meminfo and what is left under the
+/// cgroup's limit.
 int64_t cpu_free_memory();
 
 /// Hardware threads that this process may run on.

@@ -13,7 +13,7 @@ namespace {
 
 using cupti::params;
 
-/// A figure, and the metrics that give it, of which a chip has one.
+/// A figure, and the metrics that may give it; a chip has one of them.
 struct Figure {
   std::optional<double> CounterReading::*field;
   std::vector<std::pair<const char*, const char*>> metrics;  ///< base name and suffix
@@ -21,11 +21,11 @@ struct Figure {
 
 const std::vector<Figure>& figures() {
   static const std::vector<Figure> list = {
-      // The second names are those of Blackwell.
+      // The second names are those on Blackwell.
       {&CounterReading::dram_read_bytes, {{"dram__bytes_read", ".sum"}, {"dram__bytes_op_read", ".sum"}}},
       {&CounterReading::dram_write_bytes, {{"dram__bytes_write", ".sum"}, {"dram__bytes_op_write", ".sum"}}},
-      // Of the cycles in which a multiprocessor has work, not of those that the range lasts: the profiler's
-      // own doings before and after the launch are in the range.
+      // A share of the cycles in which a multiprocessor has work, not of all cycles of the range: the range
+      // includes the profiler's own work before and after the launch.
       {&CounterReading::tensor_active_percent,
        {{"sm__pipe_tensor_cycles_active", ".avg.pct_of_peak_sustained_active"}}},
       {&CounterReading::l2_hit_percent, {{"lts__t_sector_hit_rate", ".pct"}}},
@@ -53,10 +53,10 @@ struct Cupti::Impl {
   cupti::Api api;
   std::string chip;
   void* host = nullptr;
-  std::vector<std::string> names;  ///< of metrics, one for each of `fields`
+  std::vector<std::string> names;  ///< one metric name for each of `fields`
   std::vector<const char*> name_pointers;
   std::vector<std::optional<double> CounterReading::*> fields;
-  std::vector<uint8_t> config;  ///< what is collected in which pass
+  std::vector<uint8_t> config;  ///< which metrics are collected in which pass
 };
 
 void Cupti::Impl::open_chip(int ordinal) {
@@ -122,7 +122,7 @@ class Attached {
     api.check(api.enable(&p), "cuptiRangeProfilerEnable");
     profiler_ = p.profiler;
   }
-  ~Attached() {  // whatever happened in a pass
+  ~Attached() {  // also after an error in a pass
     auto p = of_profiler();
     if (in_range_) api_.pop_range(&p);
     if (started_) {
@@ -135,9 +135,9 @@ class Attached {
   Attached(const Attached&) = delete;
   Attached& operator=(const Attached&) = delete;
 
-  /// Room for the counters of one range.
+  /// A buffer for the counters of one range.
   std::vector<uint8_t> make_counters(const std::vector<const char*>& names) const {
-    std::vector<const char*> copy = names;  // CUPTI takes them by pointers to what it could change
+    std::vector<const char*> copy = names;  // CUPTI takes pointers to non-const names
     auto size = params<cupti::CountersSize>();
     size.profiler = profiler_;
     size.names = copy.data();
@@ -170,7 +170,7 @@ class Attached {
     api_.check(api_.set_config(&p), "cuptiRangeProfilerSetConfig");
   }
 
-  /// One launch; true where all counters have been collected.
+  /// Counts one launch. Returns true when all counters have been collected.
   bool pass(const std::function<void()>& prepare, const std::function<void()>& launch) {
     auto p = of_profiler();
     api_.check(api_.start(&p), "cuptiRangeProfilerStart");

@@ -1,7 +1,7 @@
-// The part of CUPTI's range profiler (CUDA 12.6 and later) that is used, declared here because a machine that
-// builds this need not have its headers. Each call takes one of these structs, whose first member says how
-// large it is, so that a later library knows what an earlier caller has. cuda/cupti_abi.cu holds them against
-// the headers where there are any.
+// The part of CUPTI's range profiler (CUDA 12.6 and later) that is used. It is declared here because a
+// machine that builds this may lack the headers. Each call takes one of these structs. The first member is
+// the struct's size, from which a later library knows the members of an earlier caller. A file of static
+// assertions, cuda/cupti_abi.cu, compares the structs with the headers where these exist.
 #pragma once
 
 #include <cstddef>
@@ -92,7 +92,7 @@ struct Enable {
   void* context;   ///< CUcontext
   void* profiler;  ///< out
 };
-/// Of Disable, Start and PopRange.
+/// For Disable, Start and PopRange.
 struct OfProfiler {
   std::size_t size;
   void* unused;
@@ -116,7 +116,7 @@ struct Decode {
   std::size_t size;
   void* unused;
   void* profiler;
-  std::size_t dropped;  ///< out: ranges
+  std::size_t dropped;  ///< out: number of dropped ranges
 };
 struct CountersSize {
   std::size_t size;
@@ -159,7 +159,7 @@ struct CountersInfo {
   std::size_t ranges;  ///< out
 };
 
-/// What `size` must hold: up to the end of the last member, without padding behind it.
+/// Value of `size`: up to the end of the last member, without the padding after it.
 template <class Params>
 inline constexpr std::size_t kSize = sizeof(Params);
 template <>

@@ -8,7 +8,7 @@
 namespace attnbench::cupti {
 namespace {
 
-/// What mends it, where somebody can; else nothing.
+/// The remedy, as the end of a message; empty if there is none.
 const char* mend_of(Result r) {
   switch (r) {
     case kInsufficientPrivileges:
@@ -27,7 +27,7 @@ const char* mend_of(Result r) {
   }
 }
 
-/// Finds all functions; the name of the first that is missing, or nullptr.
+/// Finds all functions. Returns the name of the first missing one, or nullptr.
 const char* find_functions(void* library, Api& api) {
   const char* missing = nullptr;
   const auto find = [&](const char* name, auto& function) {

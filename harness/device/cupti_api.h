@@ -9,7 +9,7 @@
 
 namespace attnbench::cupti {
 
-/// A call that CUPTI refused, or a library that cannot be used; what() is for people and names the mend.
+/// CUPTI refused a call, or the library cannot be used. what() is one line for people and gives the remedy.
 class Refusal : public Error {
  public:
   explicit Refusal(const std::string& what) : Error(what, kExitFailure) {}
@@ -19,7 +19,7 @@ struct Api {
   /// The first of `libraries` that has all functions. Throws Refusal.
   static Api load(const std::vector<std::string>& libraries);
 
-  /// Throws Refusal where a call did not succeed.
+  /// Throws Refusal if a call did not succeed.
   void check(Result result, const char* call) const;
 
   Result (*result_string)(Result, const char**);
@@ -45,7 +45,7 @@ struct Api {
   Result (*counters_info)(CountersInfo*);
 };
 
-/// A parameter struct that says its size.
+/// A parameter struct with `size` set.
 template <class Params>
 Params params() {
   Params p{};

@@ -1,5 +1,5 @@
-// A place where kernels run: memory, filling, digests, one timed launch, ceilings. `cpu` is always there;
-// `cuda` is built where nvcc is found and answers with a reason where no GPU works.
+// A place where kernels run: memory, fills, digests, timed launches, ceilings. `cpu` always exists. `cuda` is
+// built where nvcc is found; without a working GPU it gives a reason.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class OutOfMemory : public DeviceError {
 
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::kCpu;
-  std::string name;     ///< "cpu", "cuda:0": what --device takes
+  std::string name;     ///< "cpu", "cuda:0": the value of --device
   std::string model;    ///< "AMD EPYC ...", "NVIDIA H100 80GB HBM3"
   std::string uuid;     ///< GPU only
   std::string driver;   ///< GPU only: "580.159" or the CUDA driver API version
@@ -41,26 +41,26 @@ struct DeviceInfo {
   int threads = 1;  ///< host threads
   int64_t memory_bytes = 0;
   int64_t cache_bytes = 0;  ///< last-level cache: L2 on a GPU, L3 on a CPU
-  double clock_mhz = 0;     ///< highest SM clock on a GPU; 0 where unknown
-  double memory_gbs = 0;    ///< GPU: memory clock times bus width, which no transfer exceeds; 0 where unknown
+  double clock_mhz = 0;     ///< highest SM clock on a GPU; 0 if unknown
+  double memory_gbs = 0;    ///< GPU: memory clock times bus width, which no transfer exceeds; 0 if unknown
 };
 
-/// What the last-level cache holds of a launch when it begins.
+/// What the caches hold when a launch begins.
 enum class CacheMode {
-  kCold,      ///< nothing of its data
+  kCold,      ///< the last-level cache holds none of its data
   kColdCode,  ///< nor does any cache hold its instructions; GPUs only
   kHot,       ///< what the launch before left
-  kRotate,    ///< what launches on other copies of the tensors left, which together are 3 caches or more
+  kRotate,    ///< what launches on other copies of the tensors left; all copies fill 3 caches or more
 };
 constexpr const char* cache_mode_name(CacheMode m) {
   constexpr const char* names[] = {"cold", "cold_code", "hot", "rotate"};
   return names[static_cast<int>(m)];
 }
 
-/// What the management library says of a GPU at one moment; nullopt where it does not.
+/// What NVML reports about a GPU at one moment; nullopt: not reported.
 struct ClockReading {
   std::optional<double> sm_mhz, mem_mhz, power_w, temperature_c;
-  std::vector<std::string> throttle;  ///< why the clock is lower than it could be: "sw_power_cap", ...
+  std::vector<std::string> throttle;  ///< why the clock is low: "sw_power_cap", ...
 };
 
 /// One timed launch.
@@ -68,23 +68,22 @@ struct Sample {
   double us = 0;            ///< device time of the launch
   double enqueue_us = 0;    ///< host time to enqueue it (GPU), 0 on cpu
   bool disturbed = false;   ///< CPU: the system took a core away meanwhile (involuntary context switches)
-  bool host_bound = false;  ///< the host was slower than the spin that hides it: the time is not the device's
-  /// CPU: what the machine's own probes took just before, or 0: a fixed piece of arithmetic on all threads,
-  /// the reading that makes the cache cold, and threads that wait for each other.
+  bool host_bound = false;  ///< the host was slower than the spin that hides it, so `us` is not device time
+  /// CPU: times of three probes just before the launch. They are fixed arithmetic on all threads, the read
+  /// that makes the cache cold, and threads that wait for each other. 0: not run.
   double cores_us = 0, memory_us = 0, handover_us = 0;
 };
 
-/// What the hardware counted in launches of their own; nullopt where the device has no such counter.
+/// What the hardware counted in separate launches; nullopt: the device has no such counter.
 struct CounterReading {
   std::optional<double> dram_read_bytes, dram_write_bytes;
-  std::optional<double>
-      tensor_active_percent;             ///< tensor pipes busy, of the cycles with work on a multiprocessor
-  std::optional<double> l2_hit_percent;  ///< of the sectors that the L2 cache was asked for
-  int launches = 0;                      ///< one for each pass that the counters need
-  std::string reason;                    ///< why nothing was counted, and what mends it
+  std::optional<double> tensor_active_percent;  ///< tensor pipes busy, of cycles in which the SM has work
+  std::optional<double> l2_hit_percent;         ///< of the sectors requested from L2
+  int launches = 0;                             ///< one per pass that the counters need
+  std::string reason;                           ///< why nothing was counted, and the remedy
 };
 
-/// Rates measured on this device in this process; nullopt where unmeasured.
+/// Rates measured on this device in this process; nullopt if not measured.
 struct Ceilings {
   std::optional<double> read_gbs;
   std::optional<double> copy_gbs;
@@ -95,7 +94,7 @@ struct Ceilings {
   };
   std::vector<Matmul> matmul;
   std::optional<double> floor_us;  ///< an empty launch, timed the same way
-  bool disturbed = false;          ///< CPU: measured on a busy machine, so that a quiet launch may beat them
+  bool disturbed = false;          ///< CPU: measured on a busy machine, so a quiet launch may beat them
   std::string note;                ///< how they were measured, or why not
 };
 
@@ -104,7 +103,7 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual LaunchContext launch_context() const = 0;  ///< without workspace
-  virtual int64_t free_memory() const = 0;           ///< bytes that an allocation may hope for
+  virtual int64_t free_memory() const = 0;           ///< bytes that an allocation may get
 
   virtual void* allocate(int64_t bytes) = 0;  ///< 256-byte aligned or better; throws OutOfMemory
   virtual void release(void* p) noexcept = 0;
@@ -116,30 +115,30 @@ class Device {
   virtual void synchronize() = 0;  ///< throws DeviceError with what went wrong on the device
 
   /// Times one call of `launch`, which enqueues on launch_context().stream. Cold: the last-level cache holds
-  /// none of its data, and no dirty lines; with cold code, the instruction caches none of its code either
-  /// (GPUs; a CPU throws Error). Hot and rotate: nothing is done before it. Errors raised by
-  /// `launch` itself pass through.
+  /// none of the launch's data and no dirty lines. Cold code: in addition, instruction caches hold none of
+  /// its code (GPU only; a CPU throws Error). Hot and rotate: nothing is done before the launch. Errors of
+  /// `launch` pass through.
   virtual Sample time_launch(const std::function<void()>& launch, CacheMode cache) = 0;
-  /// Counts what the hardware did in one call of `launch`, which is repeated where the counters need several
-  /// passes. Before each, `prepare` is called; cold, the last-level cache is emptied after that. Never part
-  /// of a timed sample: counting disturbs clocks and caches. Errors of `launch` pass through; where nothing
-  /// can be counted, the reading says why.
+  /// Counts what the hardware does in one call of `launch`, which is repeated if the counters need several
+  /// passes. `prepare` is called before each pass; for cold, the last-level cache is emptied after it. Never
+  /// part of a timed sample, because counting disturbs clocks and caches. Errors of `launch` pass through. If
+  /// nothing can be counted, the reading gives the reason.
   virtual CounterReading count_launch(const std::function<void()>& launch,
                                       const std::function<void()>& prepare, CacheMode cache);
-  /// Undoes what the case before may have left set for the caches (persisting L2 lines).
+  /// Undoes cache settings that the previous case may have left (persisting L2 lines).
   virtual void reset_cache_policy() {}
-  /// Clocks, power and temperature now; nullopt where nothing tells.
+  /// Clocks, power and temperature now; nullopt if they cannot be read.
   virtual std::optional<ClockReading> read_clocks() { return std::nullopt; }
-  /// Captures `launch` once as a CUDA graph; the returned callable replays it. Throws DeviceError where the
+  /// Captures `launch` once as a CUDA graph. The returned callable replays it. Throws DeviceError if the
   /// device has no graphs.
   virtual std::function<void()> capture_graph(const std::function<void()>& launch) = 0;
-  /// Measures the ceilings for these element types; some seconds at most. Cached by the device after the
-  /// first call.
+  /// Measures the ceilings for these element types, in a few seconds. The device caches them after the first
+  /// call.
   virtual const Ceilings& ceilings(const std::vector<DType>& dtypes) = 0;
-  /// Measures again what ceilings() measured, and keeps the better of both: on a shared machine a first
-  /// measurement may have been disturbed. Does nothing where a device's ceilings are steady.
+  /// Repeats the measurement of ceilings() and keeps the better values: on a shared machine, the first one
+  /// may have been disturbed. Does nothing on a device whose ceilings are steady.
   virtual void remeasure_ceilings() {}
-  /// Takes ceilings that another process measured on this device just before, instead of measuring them.
+  /// Takes ceilings that another process has just measured on this device, instead of measuring them.
   virtual void adopt_ceilings(const Ceilings&) {}
 
   virtual void profiler_start() = 0;  ///< cudaProfilerStart; nothing on cpu
@@ -148,7 +147,7 @@ class Device {
   virtual void range_pop() = 0;
 };
 
-/// A range while it lives: what a profiler shows and filters by.
+/// A profiler range for as long as it lives. Profilers show it and filter by it.
 class DeviceRange {
  public:
   DeviceRange(Device& device, const char* name) : device_(device) { device_.range_push(name); }
@@ -160,7 +159,7 @@ class DeviceRange {
   Device& device_;
 };
 
-/// What can be opened here, and why not where it cannot.
+/// The devices that can be opened here, and why there is no GPU.
 struct DeviceProbe {
   int cuda_devices = 0;
   std::string cuda_reason;  ///< empty when cuda_devices > 0

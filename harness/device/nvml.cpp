@@ -8,8 +8,8 @@
 namespace attnbench {
 namespace {
 
-// The few functions of nvml.h that are used, declared here because a machine that builds this need not have
-// the CUDA Toolkit. Their ABI has been stable since driver 352 (NVML API reference).
+// The few functions of nvml.h that are used. They are declared here because a machine that builds this may
+// lack the CUDA Toolkit. Their ABI has been stable since driver 352 (NVML API reference).
 using Return = int;  // 0: success
 using Handle = void*;
 constexpr int kClockSm = 1;
@@ -81,12 +81,12 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& pci_bus_id, std::string& why
     why_not = fmt::format("NVML does not know the GPU {} (status {})", pci_bus_id, r);
     return nullptr;
   }
-  // Each of these may be missing or refused; then its figure is unknown.
+  // Each of these functions may be missing or refused. Its figure is then unknown.
   api->find("nvmlDeviceGetClockInfo", api->clock);
   api->find("nvmlDeviceGetPowerUsage", api->power);
   api->find("nvmlDeviceGetTemperature", api->temperature);
   if (!api->find("nvmlDeviceGetCurrentClocksEventReasons", api->reasons)) {
-    api->find("nvmlDeviceGetCurrentClocksThrottleReasons", api->reasons);  // its name before driver 535
+    api->find("nvmlDeviceGetCurrentClocksThrottleReasons", api->reasons);  // the name before driver 535
   }
   api->find("nvmlSystemGetDriverVersion", api->driver);
   return std::unique_ptr<Nvml>(new Nvml(std::move(api)));

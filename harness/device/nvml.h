@@ -1,5 +1,5 @@
-// NVIDIA's management library, opened at run time: clocks, power, temperature and why a clock is low. A
-// machine without it, or a driver that tells less, costs figures, never a run.
+// NVIDIA's management library (NVML), opened at run time: clocks, power, temperature and why a clock is low.
+// If the library is missing or the driver reports less, only these figures are missing; the run goes on.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ namespace attnbench {
 
 class Nvml {
  public:
-  /// Of the GPU at this PCI bus id ("0000:18:00.0"). nullptr, with the reason, where the library or the GPU
-  /// cannot be had.
+  /// Opens the GPU at this PCI bus id ("0000:18:00.0"). Returns nullptr if the library or the GPU is not
+  /// available; `why_not` then gives the reason.
   static std::unique_ptr<Nvml> open(const std::string& pci_bus_id, std::string& why_not,
                                     const char* library = "libnvidia-ml.so.1");
   ~Nvml();
@@ -20,7 +20,7 @@ class Nvml {
   Nvml& operator=(const Nvml&) = delete;
 
   ClockReading read() const;
-  /// "580.65.06"; empty where unknown.
+  /// "580.65.06"; empty if unknown.
   std::string driver_version() const;
 
  private:
@@ -29,8 +29,8 @@ class Nvml {
   std::unique_ptr<Api> api_;
 };
 
-/// The reasons in a mask of nvmlClocksEventReason bits by name ("sw_power_cap"); an unknown bit is "bit_N".
-/// An idle GPU, and clocks that someone set, are no reasons.
+/// Names of the reasons in a mask of nvmlClocksEventReason bits ("sw_power_cap"); an unknown bit is "bit_N".
+/// An idle GPU and clocks that someone set are not reasons.
 std::vector<std::string> throttle_names(unsigned long long mask);
 
 }  // namespace attnbench

@@ -3,7 +3,7 @@
 namespace attnbench {
 namespace {
 
-/// bf16 and fp16 inputs, dense.
+/// For bf16 and fp16 inputs, dense.
 std::optional<double> half_flop_per_clock(int compute_capability) {
   switch (compute_capability) {
     case 80:
@@ -36,7 +36,7 @@ std::optional<double> flop_per_clock(int compute_capability, DType dtype) {
       return *half;
     case DType::kFp32:
       return *half / 2;
-    default:  // 8-bit types: twice the rate, from sm_89 on; before, they are widened
+    default:  // 8-bit types: twice the rate from sm_89 on; older GPUs widen them
       return 2 * *half;
   }
 }

@@ -1,4 +1,4 @@
-// From the name of a device to the device.
+// Opens a device by its name.
 #include <fmt/format.h>
 
 #include <charconv>

@@ -1,5 +1,5 @@
-// Whether this program was built with AddressSanitizer or ThreadSanitizer: their shadow memory counts as data
-// of terabytes, and they end the process where memory runs out.
+// Whether this program was built with AddressSanitizer or ThreadSanitizer. Their shadow memory counts as
+// terabytes of data, and they end the process when memory runs out.
 #pragma once
 
 namespace attnbench {

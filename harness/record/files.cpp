@@ -29,7 +29,7 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  /// 0, or errno.
+  /// Returns 0 or errno.
   int write_all(std::string_view text) const {
     while (!text.empty()) {
       const ssize_t n = write(fd_, text.data(), text.size());
@@ -73,7 +73,7 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
     if (const int error = file.write_all(text)) fail(path, "write", error);
     return;
   }
-  // A link keeps pointing where it points: its target is replaced.
+  // A symbolic link stays; the file that it points to is replaced.
   const fs::path target = fs::is_symlink(path, ec) ? fs::weakly_canonical(path, ec) : path;
   const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
   static std::atomic<int> counter{0};
@@ -90,7 +90,8 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
       fail(path, "write", error);
     }
   }
-  // The rename itself lasts only when the folder is on disk too. Some file systems refuse this: no loss.
+  // The rename is durable only when the folder is on disk too. Some file systems refuse this; that is
+  // harmless.
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd >= 0) {
     fsync(fd);

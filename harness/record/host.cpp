@@ -33,7 +33,7 @@ std::string cpuinfo(const std::string& key) {
   return "";
 }
 
-/// Threads named by a list such as "0-3,8,10-11".
+/// Number of threads in a list such as "0-3,8,10-11".
 int count_cpu_list(const std::string& list) {
   std::istringstream in(list);
   int count = 0;
@@ -46,7 +46,7 @@ int count_cpu_list(const std::string& list) {
   return count;
 }
 
-/// "48K" -> 49152.
+/// "48K" to 49152.
 int64_t parse_size(const std::string& text) {
   char* end = nullptr;
   const int64_t n = std::strtoll(text.c_str(), &end, 10);

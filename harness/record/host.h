@@ -1,4 +1,4 @@
-// Facts of the host that a run's context carries, read from /proc and /sys. What cannot be read stays empty.
+// Facts about the host for a run's context, read from /proc and /sys. What cannot be read stays empty.
 #pragma once
 
 #include <string>
@@ -16,10 +16,10 @@ std::string host_name();
 /// "model name" of /proc/cpuinfo, else the machine architecture.
 std::string cpu_model_name();
 
-/// Highest clock in MHz: cpufreq's, else "cpu MHz" of /proc/cpuinfo; 0 where neither is known.
+/// Highest clock in MHz: from cpufreq, else "cpu MHz" of /proc/cpuinfo; 0 if neither is known.
 double cpu_max_mhz();
 
-/// True where a cpufreq governor other than "performance" is set.
+/// True if a cpufreq governor other than "performance" is set.
 bool cpu_scaling_enabled();
 
 std::vector<HostCache> host_caches();

@@ -70,7 +70,7 @@ Json time_to_json(const TimeResult& t) {
   return j;
 }
 
-/// null where the run was not asked for them.
+/// null if the run did not request counters.
 Json counters_to_json(const Record& r) {
   if (!r.counters) return nullptr;
   const CounterReading& c = *r.counters;
@@ -85,7 +85,7 @@ Json counters_to_json(const Record& r) {
   return j;
 }
 
-/// {} where nothing told.
+/// {} if there was no reading.
 Json clocks_to_json(const Record& r) {
   Json j = Json::object();
   if (!r.time || r.time->clocks.readings == 0) return j;
@@ -176,8 +176,7 @@ Json attnbench_to_json(const Record& r) {
 }  // namespace
 
 nlohmann::ordered_json record_to_json(const Record& r, int64_t family, int64_t instance) {
-  // A time counts only beside a correct result: whatever did not pass shows 0, as Google Benchmark's errors
-  // do.
+  // A time counts only with a correct result. Other records show 0, as errors of Google Benchmark do.
   const bool timed = r.status == Status::kPass && r.time.has_value();
   const auto shown = [&](double us) { return timed && std::isfinite(us) ? us : 0.0; };
   Json j;
@@ -197,7 +196,7 @@ nlohmann::ordered_json record_to_json(const Record& r, int64_t family, int64_t i
   j["real_time"] = timed ? shown(r.time->median_us) : 0.0;
   j["cpu_time"] = timed ? shown(r.time->cpu_time_us) : 0.0;
   j["time_unit"] = "us";
-  if (timed && r.roofline) {  // counters; tools expect plain numbers, so one that is unknown is left out
+  if (timed && r.roofline) {  // counters; tools expect plain numbers, so unknown ones are omitted
     if (std::isfinite(r.roofline->tflops)) j["TFLOPs"] = r.roofline->tflops;
     if (std::isfinite(r.roofline->gbs)) j["GBs"] = r.roofline->gbs;
     if (r.roofline->sol && std::isfinite(*r.roofline->sol)) j["SOL"] = *r.roofline->sol;
@@ -227,7 +226,7 @@ nlohmann::ordered_json context_to_json(const RunContext& c) {
 
   Json a;
   a["schema"] = kResultsSchema;
-  a["default_params"] = Json::object();  // results_text leaves parameters out, and names them here
+  a["default_params"] = Json::object();  // results_text omits parameters and lists them here
   a["name"] = c.name;
   a["version"] = c.version;
   a["revision"] = c.revision;
@@ -270,7 +269,7 @@ nlohmann::ordered_json results_to_json(const RunContext& c, std::span<const Reco
 
 namespace {
 
-/// The defaults that all entries name, so that what an entry leaves out is never what it never had.
+/// The defaults that all entries name, so that an entry omits only parameters that it had.
 Json default_params(const Json& entries) {
   Json defaults = reported_params(CaseParams{});
   for (const Json& entry : entries) {

@@ -33,7 +33,7 @@ void get(const Json& j, const char* key, bool& out) {
   if (!v.is_boolean()) wrong(key, "true or false");
   out = v.get<bool>();
 }
-/// null stands for what no number was: NaN.
+/// null stands for a number that was not finite; it is read as NaN.
 void get(const Json& j, const char* key, double& out) {
   const Json& v = member(j, key);
   if (!v.is_number() && !v.is_null()) wrong(key, "a number");

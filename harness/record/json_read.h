@@ -1,5 +1,5 @@
-// Records read back from the JSON that json.h writes: what a worker process sends, and what a journal holds.
-// Everything that is written is read: writing what was read gives the same text.
+// Reads records back from the JSON of json.h: from a worker process or from a journal. Everything that is
+// written is read, so writing a record that was read gives the same text.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,17 +8,18 @@
 
 namespace attnbench {
 
-/// An entry of benchmarks[] or of a journal. Its parameters are not read: `item` is the case that it is of.
-/// Throws Error, with the name of the field, where something is missing or of a wrong type,
-/// or where the entry is of another case.
+/// A record from an entry of benchmarks[] or of a journal. The entry's parameters are not read: `item` is its
+/// case. Throws Error, which names the field, if something is missing or has a wrong type, or if the entry is
+/// of another case.
 Record record_from_json(const nlohmann::ordered_json& entry, const Case& item);
 
-/// The same for two parts of `context.attnbench`.
+/// The same for two members of `context.attnbench`.
 DeviceInfo device_from_json(const nlohmann::ordered_json& j);
 Ceilings ceilings_from_json(const nlohmann::ordered_json& j);
 
-/// Gives an entry of benchmarks[] the parameters that results_text left out. `context` is that of its file;
-/// entries of older files name all parameters and stay as they are. Json: nlohmann::json or ordered_json.
+/// Adds the parameters that results_text omitted to an entry of benchmarks[]. `context` is that of the
+/// entry's file. Entries of older files name all parameters and stay unchanged. Json: nlohmann::json or
+/// ordered_json.
 template <class Json>
 void fill_params(Json& entry, const Json& context) {
   const nlohmann::json_pointer<std::string> defaults("/attnbench/default_params"), own("/attnbench/params");

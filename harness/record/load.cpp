@@ -21,7 +21,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-/// Where in the file we are, for errors.
+/// The current position in the file, for errors.
 struct Place {
   std::string file;   ///< "PATH" or "PATH:LINE"
   std::string entry;  ///< "benchmarks[3]", empty for the file itself
@@ -31,7 +31,7 @@ struct Place {
   }
 };
 
-/// The member, or nullptr where it is absent or null.
+/// The member, or nullptr if it is absent or null.
 const json* find_member(const json& j, const char* key) {
   const auto it = j.is_object() ? j.find(key) : j.end();
   return j.is_object() && it != j.end() && !it->is_null() ? &*it : nullptr;
@@ -67,7 +67,7 @@ Status parse_status(const std::string& name, const Place& at) {
   at.fail(fmt::format("status '{}' is not one of pass, fail, skip, error, timeout, invalid_time", name));
 }
 
-/// The finite numbers of a list; empty where it is absent.
+/// The finite numbers of a list; empty if it is absent.
 std::vector<double> numbers_of(const json& j, const char* key, const Place& at) {
   std::vector<double> out;
   const json* list = find_member(j, key);
@@ -180,7 +180,8 @@ void finish_plain(LoadedResult& r) {
   r.hi_us = s.back();
 }
 
-/// Gathers entries: repetitions of plain files join, a later entry of our own replaces an earlier one.
+/// Gathers entries. Repetitions of plain files are joined; a later entry of attnbench replaces an earlier
+/// one.
 class Gatherer {
  public:
   explicit Gatherer(ResultSet& set) : set_(set) {}
@@ -298,7 +299,7 @@ void parse_whole(const std::string& text, ResultSet& set) {
     at.fail(fmt::format("not JSON: it breaks off or is damaged at byte {} of {}{}",
                         std::min(e.byte, text.size()), text.size(),
                         fs::exists(journal, ec) ? "; " + journal.string() + " has every finished run" : ""));
-  } catch (const json::out_of_range& e) {  // a number that no double holds
+  } catch (const json::out_of_range& e) {  // a number that does not fit in a double
     at.fail(fmt::format("not JSON: {}", e.what()));
   }
   const json* benchmarks = find_member(root, "benchmarks");
@@ -318,8 +319,8 @@ void parse_whole(const std::string& text, ResultSet& set) {
 
 constexpr int kMostNested = 64;
 
-/// Whether brackets outside of strings are nested deeper than any results. `lines`: each is a text of its
-/// own, and may be cut short.
+/// Whether brackets outside of strings are nested deeper than in any results. With `lines`, each line is a
+/// text of its own and may be cut short.
 bool nested_too_deeply(std::string_view text, bool lines) {
   int depth = 0;
   bool in_string = false;
@@ -364,7 +365,7 @@ std::string read_results_text(const fs::path& file) {
 
 void check_schema(const json& context, const std::string& path) {
   const json* own = find_member(context, "attnbench");
-  if (own == nullptr) return;  // Google Benchmark's own, whose entries name no parameters
+  if (own == nullptr) return;  // a file of Google Benchmark itself; its entries have no parameters
   const Place at{path, "context.attnbench"};
   const double schema = number_of(*own, "schema", at).value_or(1);
   if (schema > kResultsSchema) {
@@ -398,7 +399,7 @@ ResultSet load_results(const std::string& path) {
   if (!has_whole) return parse_results(read_results_text(journal), journal.string());
   ResultSet set = parse_results(read_results_text(whole), whole.string());
   if (!set.context.complete && has_journal) {
-    // A run that was killed has its results.json from the start, and what it finished in the journal.
+    // A killed run has its results.json from the start, and its finished records in the journal.
     ResultSet finished = parse_results(read_results_text(journal), journal.string());
     if (finished.results.size() > set.results.size()) {
       finished.context = set.context;

@@ -1,4 +1,4 @@
-// Results read back, as far as a comparison needs them: results.json, the journal of a run, or a plain file
+// Reads results back, as far as a comparison needs them: results.json, the journal of a run, or a plain file
 // of Google Benchmark.
 #pragma once
 
@@ -18,14 +18,14 @@ namespace attnbench {
 class ResultsError : public Error {
  public:
   explicit ResultsError(const std::string& what)
-      : Error(what, kExitUsage, "") {}  // it names its place itself
+      : Error(what, kExitUsage, "") {}  // what() names the path, so no prefix
 };
 
 /// One run's part of a result.
 struct LoadedRun {
-  double us = 0;            ///< midmean of its samples
-  std::size_t samples = 0;  ///< how many of samples_us are its own, in order; 0 where unknown
-  /// CPU: medians of the probes beside its samples; 0 where none.
+  double us = 0;            ///< midmean of the run's samples
+  std::size_t samples = 0;  ///< samples of this run; samples_us holds them in the order of runs. 0: unknown
+  /// CPU: medians of the probes beside the samples; 0 if there are none.
   double cores_us = 0, memory_us = 0, handover_us = 0;
 };
 
@@ -35,25 +35,24 @@ struct LoadedResult {
   std::string kernel;  ///< empty in a plain Google Benchmark file
   std::string op, sweep, device, repro, reason, bound;
   Status status = Status::kPass;
-  std::optional<double> median_us;  ///< nullopt where nothing was timed
+  std::optional<double> median_us;  ///< nullopt if nothing was timed
   std::optional<double> lo_us, hi_us;
   std::vector<double> samples_us;
   std::optional<double> sol, tflops, gbs;
-  std::string cache;  ///< "cold", "hot", or empty where unknown
+  std::string cache;  ///< "cold", "hot", ...; empty if unknown
   bool graph = false;
-  std::string
-      check;  ///< how it was verified: "off", "sampled", "full and invariants", ...; empty where unknown
-  std::shared_ptr<const nlohmann::json> entry;  ///< as it stands in the file, for what is not above
-  std::optional<double> sm_mhz;                 ///< median SM clock while it was timed
+  std::string check;  ///< "off", "sampled", "full and invariants", ...; empty if unknown
+  std::shared_ptr<const nlohmann::json> entry;  ///< as in the file, for everything else
+  std::optional<double> sm_mhz;                 ///< median SM clock during the timing
   bool throttled = false;
   int disturbed = 0;               ///< CPU: samples during which others took a core away
-  int runs = 1;                    ///< how many runs the samples come from
-  std::vector<LoadedRun> per_run;  ///< where runs were pooled; empty for one run
-  /// CPU: medians of the probes beside the samples; 0 where none.
+  int runs = 1;                    ///< number of runs that the samples come from
+  std::vector<LoadedRun> per_run;  ///< if runs were pooled; empty for one run
+  /// CPU: medians of the probes beside the samples; 0 if there are none.
   double cores_us = 0, memory_us = 0, handover_us = 0;
 };
 
-/// What decides whether two files may be compared; empty or 0 where the file does not say.
+/// Facts that decide whether two files may be compared; empty or 0 if the file does not say.
 struct LoadedContext {
   std::string name, version, revision, build_type, date, host;
   std::string device_kind, device_model, driver, cuda;
@@ -65,26 +64,27 @@ struct ResultSet {
   std::string path;
   LoadedContext context;
   std::vector<LoadedResult> results;
-  int torn_lines = 0;  ///< journal: 1 where the last line was cut short by a crash
+  int torn_lines = 0;  ///< journal: 1 if a crash cut the last line short
   int replaced = 0;    ///< entries that a later one of the same name and device replaced (a resumed run)
-  std::shared_ptr<const nlohmann::json> context_entry;  ///< as it stands in the file; null in a journal
+  std::shared_ptr<const nlohmann::json> context_entry;  ///< as in the file; null in a journal
 };
 
-/// The bytes of a file of results. Throws ResultsError, with the system's reason; of a device too, which may
-/// never end, and of JSON that is nested as no results are: who walks it would run out of stack.
+/// The bytes of a results file. Throws ResultsError with the system's reason. Refuses a device, which may
+/// never end, and JSON nested deeper than results are, which could exhaust the stack.
 std::string read_results_text(const std::filesystem::path& file);
 
-/// Reads `path`. A name that ends in ".jsonl" is read as a journal. A folder stands for its results.json, or
-/// for its journal.jsonl where that is missing or, of an interrupted run, has less. Google Benchmark: entries
-/// of one name are the samples of one result, aggregates are left out, and lo_us, hi_us are the range. Throws
-/// ResultsError.
+/// Reads `path`. A name that ends in ".jsonl" is a journal. A folder stands for its results.json. It stands
+/// for its journal.jsonl if results.json is missing, or belongs to an interrupted run and has fewer results.
+/// In a Google Benchmark file, entries of one name are samples of one result, aggregates are ignored, and
+/// lo_us, hi_us are the range. Throws ResultsError.
 ResultSet load_results(const std::string& path);
 
-/// The same from text; `path` is named in errors and decides between journal and results.
+/// The same from text. `path` appears in errors and decides between journal and results.
 ResultSet parse_results(const std::string& text, const std::string& path);
 
-/// Throws ResultsError if the entries of a file with this `context` cannot be read back whole: a schema newer
-/// than kResultsSchema, or parameters left out (results_text) without the defaults that stand for them.
+/// Throws ResultsError if the entries of a file with this `context` cannot be read back completely. This is
+/// so if its schema is newer than kResultsSchema, or if it omits parameters (results_text) without listing
+/// the defaults.
 void check_schema(const nlohmann::json& context, const std::string& path);
 
 }  // namespace attnbench

@@ -42,10 +42,10 @@ T value(const std::string& path, const Json& j, const char* key) {
   }
 }
 
-/// One file: its context, and its entries by place in the plan.
+/// One file: its context, and its entries by position in the plan.
 struct Part {
   std::string path;
-  Json context;  ///< of Google Benchmark
+  Json context;  ///< as Google Benchmark's
   Json own;      ///< context.attnbench
   std::string digest;
   int64_t size = 0;
@@ -63,7 +63,7 @@ void take_entry(Part& part, Json entry) {
   part.entries.emplace_back(index, std::move(entry));
 }
 
-/// What a run that was killed had finished: its journal has it, its results.json has not.
+/// Takes what a killed run had finished from its journal; its results.json lacks it.
 void take_journal(Part& part, const fs::path& journal) {
   part.path = journal.string();
   const std::string text = read_results_text(journal);
@@ -106,16 +106,16 @@ Part read_part(const std::string& given) {
   return part;
 }
 
-/// What two files must have in common.
+/// Facts that two files must have in common.
 std::vector<std::pair<std::string, std::string>> identity(const Part& p) {
   const auto text = [&](const Json& j, const char* key) {
     const Json& v = required_member(p.path, j, key);
-    // As plain JSON, whose keys are in order: their order in the file means nothing.
+    // As plain JSON, which sorts its keys: their order in the file does not matter.
     return one_line(v.is_string() ? v.get<std::string>() : dump_json(nlohmann::json(v)));
   };
   const Json& device = required_member(p.path, p.own, "device");
   const Json& plan = required_member(p.path, p.own, "plan");
-  std::vector<std::string> plugins;  // where they lie means nothing; which builds they are, much
+  std::vector<std::string> plugins;  // their digests; paths do not matter
   if (p.own.contains("plugins")) {
     for (const Json& plugin : p.own.at("plugins")) plugins.push_back(text(plugin, "digest"));
   }
@@ -141,7 +141,7 @@ void refuse_mixture(const Part& first, const Part& other) {
   }
 }
 
-/// The shards of a plan that no file is of.
+/// The shards of a plan that are in no file.
 std::string missing_shards(const std::vector<Part>& parts, const std::string& digest) {
   std::set<int64_t> have;
   int64_t shards = 0;
@@ -168,7 +168,7 @@ nlohmann::ordered_json merge_results(const std::vector<std::string>& paths, cons
   std::vector<Part> parts;
   for (const std::string& path : paths) parts.push_back(read_part(path));
   if (parts.empty()) throw ResultsError("nothing to merge");
-  // Plans in the order of their first file; one alone unless they may be mixed.
+  // Plans in the order of their first file. There is only one unless they may be mixed.
   std::vector<std::string> digests;
   std::map<std::pair<std::size_t, int64_t>, std::pair<const Json*, const Part*>> runs;
   int64_t planned = 0;

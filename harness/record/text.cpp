@@ -11,8 +11,7 @@ namespace {
 
 constexpr char32_t kReplacement = 0xFFFD;
 
-/// C0, DEL, C1, the line separators, and what turns the direction of text round, so that it reads as what it
-/// is not.
+/// C0, DEL, C1, line separators, and characters that change the direction of text and so disguise it.
 bool is_control(char32_t c) {
   return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
 }
@@ -117,7 +116,7 @@ std::string digits(double value, int significant) {
   if (value == 0) return "0";
   const double size = std::fabs(value);
   if (size < 1e-3 || size >= 1e9) return fmt::format("{:.{}e}", value, significant - 1);
-  // Digits after the point; asked twice, because rounding may carry into a new digit: 9.9996 -> 10.00.
+  // Digits after the point. Called twice, because rounding may carry into a new digit: 9.9996 -> 10.00.
   const auto decimals = [&](double v) {
     return std::max(0, significant - 1 - static_cast<int>(std::floor(std::log10(v))));
   };

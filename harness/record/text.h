@@ -1,5 +1,4 @@
-// Text that is safe to put anywhere: valid UTF-8, on one line, cut to a width; and numbers for people and
-// machines.
+// Text that is safe anywhere: valid UTF-8, on one line, cut to a width. Numbers for people and for machines.
 #pragma once
 
 #include <cstddef>
@@ -8,28 +7,29 @@
 
 namespace attnbench {
 
-/// Code points; each byte that is not part of valid UTF-8 (overlong forms and surrogates included) is U+FFFD.
+/// Decodes to code points. Each byte that is not valid UTF-8 (overlong forms and surrogates too) becomes
+/// U+FFFD.
 std::u32string decode_utf8(std::string_view s);
 void append_utf8(std::string& out, char32_t c);
 
 /// The same text with invalid bytes replaced by U+FFFD.
 std::string valid_utf8(std::string_view s);
 
-/// Valid UTF-8 without control characters: every run of them (newlines, escapes) becomes one space.
+/// Valid UTF-8 without control characters: each run of them (newlines, escapes) becomes one space.
 std::string one_line(std::string_view s);
 
-/// Columns on a terminal: code points, as everything printed here is one column wide.
+/// Columns on a terminal: the number of code points, because all printed characters are one column wide.
 std::size_t display_width(std::string_view s);
 
-/// At most `width` columns: what is too much is cut from the middle, or from the end, and "…" stands for it.
+/// At most `width` columns. The excess is cut from the middle or from the end and replaced by "…".
 std::string shorten_middle(std::string_view s, std::size_t width);
 std::string shorten_end(std::string_view s, std::size_t width);
 
-/// A word of a shell line: quoted where it is not plain.
+/// A word for a shell line, quoted if it is not plain.
 std::string shell_word(std::string_view s);
 
-/// A number for people, `significant` digits, no exponent from 0.001 to 10^9: "12.34", "1234", "0.0123".
-/// "-" where it is not finite.
+/// A number for people: `significant` digits, no exponent from 0.001 to 10^9: "12.34", "1234", "0.0123". "-"
+/// if it is not finite.
 std::string digits(double value, int significant = 4);
 
 /// A time for people, in the unit that fits: "47.29 us", "519.2 ms" from 10 ms on, "1.234 s" from 1 s on.
@@ -38,7 +38,7 @@ std::string time_text(double us);
 /// Each run of digits as one '#': reasons that differ in numbers alone become equal.
 std::string without_numbers(std::string_view text);
 
-/// A number for machines: the shortest that reads back equal; empty where it is not finite.
+/// A number for machines: the shortest text that reads back equal; empty if it is not finite.
 std::string exact(double value);
 
 }  // namespace attnbench

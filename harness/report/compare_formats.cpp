@@ -16,7 +16,7 @@
 namespace attnbench {
 namespace {
 
-constexpr std::size_t kAnnotations = 10;  ///< of a kind that GitHub shows for one step
+constexpr std::size_t kAnnotations = 10;  ///< annotations of one kind that GitHub shows per step
 
 std::string name_of(const CompareRow& r) {
   const std::string& kernel = r.new_kernel.empty() ? r.base_kernel : r.new_kernel;

@@ -32,7 +32,7 @@ std::string kernel_of(const CompareRow& r) {
 
 std::string time_cell(const std::optional<double>& us) { return us ? time_text(*us) : "-"; }
 
-/// "+4.87 %"
+/// "+4.87"
 std::string change_cell(const CompareRow& r) {
   return r.ratio ? fmt::format("{:+.2f}", 100 * (*r.ratio - 1)) : "-";
 }
@@ -41,7 +41,8 @@ std::string interval_cell(const CompareRow& r) {
   return r.lo && r.hi ? fmt::format("{:+.2f} .. {:+.2f}", 100 * (*r.lo - 1), 100 * (*r.hi - 1)) : "-";
 }
 
-/// " (3 of them only within their spread, up to 8.7 %)": what the gate would not have seen there.
+/// " (3 of them only within up to 8.7 %, more than the minimum effect)": changes below this width are not
+/// seen.
 std::string only_within(const CompareResult& result) {
   std::size_t n = 0;
   double widest = 0;
@@ -55,7 +56,7 @@ std::string only_within(const CompareResult& result) {
                      n == 1 ? "" : "up to ", 100 * widest);
 }
 
-/// "207 cases that neither side timed have no row"; empty where there are none.
+/// "207 cases that neither side timed have no row"; empty if there are none.
 std::string untimed_text(const CompareResult& result) {
   const auto n =
       std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& r) { return r.untimed; });
@@ -67,7 +68,7 @@ std::string untimed_text(const CompareResult& result) {
 }  // namespace
 
 std::string sweep_means(const CompareResult& result) {
-  if (result.sweeps.size() < 2) return "";  // the mean of all says it
+  if (result.sweeps.size() < 2) return "";  // the mean over all cases is enough
   std::string text;
   for (const SweepMean& s : result.sweeps) {
     text += fmt::format("{}{} {} ({})", text.empty() ? "" : ", ",

@@ -11,10 +11,10 @@ namespace attnbench {
 /// "2 slower, 1 inconclusive, 120 same, 3 faster; geometric mean of new / base 1.004 over 126 cases"
 std::string compare_summary(const CompareResult& result);
 
-/// "geometric mean by sweep (cases): prefill 1.004 (12), decode 0.98 (30)"; empty where there is one sweep.
+/// "geometric mean by sweep (cases): prefill 1.004 (12), decode 0.98 (30)"; empty if there is one sweep.
 std::string sweep_means(const CompareResult& result);
 
-/// Table, then reason and repro of what is in error or incorrect, then the summary line.
+/// Prints the table, then reason and repro of rows in error or incorrect, then the summary line.
 void print_compare(std::ostream& out, const CompareResult& result, const TableOptions& options);
 
 void write_compare_markdown(std::ostream& out, const CompareResult& result);

@@ -18,8 +18,8 @@ namespace attnbench {
 namespace {
 
 constexpr std::size_t kFirstFigure = 3, kFirstCounter = 11;  ///< columns
-constexpr std::size_t kMostFailures = 10;                    ///< whose reasons are printed
-constexpr std::size_t kMostSkips = 8;                        ///< reasons
+constexpr std::size_t kMostFailures = 10;                    ///< failures whose reasons are printed
+constexpr std::size_t kMostSkips = 8;                        ///< reasons of skips that are printed
 
 Colour colour_of(Status s) {
   return s == Status::kPass ? Colour::kGreen : s == Status::kSkip ? Colour::kYellow : Colour::kRed;
@@ -27,7 +27,7 @@ Colour colour_of(Status s) {
 
 std::string cell(const std::optional<double>& figure) { return figure ? digits(*figure, 3) : "-"; }
 
-/// Nothing where the run was not asked for them: the columns are left out then.
+/// Adds nothing if the run did not request counters; the columns are then omitted.
 void add_counters(const Record& r, std::vector<std::string>& cells) {
   if (!r.counters) return;
   cells.push_back(cell(dram_over_model(r)));
@@ -69,7 +69,7 @@ TableRow row_of(const Record& r, const Units& units) {
   return row;
 }
 
-/// What a worker process wrote before it went wrong.
+/// The last lines that a worker process wrote before it failed.
 void print_log(std::ostream& out, const std::string& log) {
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line);) out << "  | " << one_line(line) << '\n';
@@ -87,7 +87,8 @@ void print_sums(std::ostream& out, std::span<const Record> records) {
   for (const std::string& line : speeds) out << one_line(line) << '\n';
 }
 
-/// Those to look at, with their reasons; of very many the simplest, and what they have in common.
+/// Prints the records to look at, with their reasons. If there are many, prints the simplest, and what they
+/// have in common.
 void print_failures(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options) {
   const std::vector<const Record*> shown = simplest_failures(records, kMostFailures);
   for (const Record* r : shown) {
@@ -133,7 +134,7 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
                                             {"L2 hit %"}};
   std::vector<TableRow> rows;
   for (const Record& r : records) rows.push_back(row_of(r, units));
-  // What nothing was measured for would take the room of the ids.
+  // Columns without any measurement would take space from the ids.
   for (std::size_t i = kFirstFigure; i < kFirstCounter; ++i) {
     const auto none = [&](const TableRow& r) { return r.cells.size() <= i || r.cells[i] == "-"; };
     if (!std::all_of(rows.begin(), rows.end(), none)) continue;

@@ -1,4 +1,4 @@
-// Results for a person at a terminal.
+// Results for people at a terminal.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 namespace attnbench {
 
 struct ConsoleOptions {
-  std::size_t width = 0;  ///< columns of the terminal; 0: as wide as it needs
+  std::size_t width = 0;  ///< columns of the terminal; 0: as wide as needed
   bool colour = false;
-  double elapsed_s = 0;             ///< wall time of the run, for the summary line
+  double elapsed_s = 0;             ///< wall time of the run in seconds, for the summary line
   bool ceilings_disturbed = false;  ///< measured on a busy machine: %SOL and bound get a mark
 };
 
-/// The table, what failed with reason and repro, and last the summary line.
+/// Prints the table, then reason and repro of failed records, then the summary line.
 void print_console(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options);
 
-/// "[ 12/136] pass  <name>  12.34 us": one line for a record that has just finished. planned 0: no total.
+/// "[ 12/136] pass  <name>  12.34 us": one line for a record that is finished. planned 0: no total.
 std::string progress_line(const Record& r, int64_t done, int64_t planned, const ConsoleOptions& options);
 
-/// Columns of the terminal on this file descriptor; 0 where it is none.
+/// Columns of the terminal at this file descriptor; 0 if it is not a terminal.
 std::size_t terminal_width(int fd);
 
 }  // namespace attnbench

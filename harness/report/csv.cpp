@@ -18,7 +18,7 @@ struct Column {
   std::function<std::string(const Record&)> value;
 };
 
-/// A figure of the check, the time or the roofline; empty where that part is missing.
+/// A figure of the check, the time or the roofline; empty if that part is missing.
 auto check(double Verdict::*field) {
   return [field](const Record& r) { return r.check ? exact((*r.check).*field) : ""; };
 }
@@ -34,7 +34,7 @@ auto counted(std::optional<double> CounterReading::*field) {
   };
 }
 
-/// Those of the record itself; the parameters of its case come behind them.
+/// Columns of the record itself. The parameters of its case follow them.
 const std::vector<Column>& columns() {
   static const std::vector<Column> list = {
       {"name", [](const Record& r) { return record_name(r); }},
@@ -108,8 +108,8 @@ bool is_number(const std::string& text) {
 
 std::string csv_field(std::string_view text) {
   std::string clean = valid_utf8(text);
-  clean.erase(std::remove(clean.begin(), clean.end(), '\0'), clean.end());  // readers choke on NUL
-  // A spreadsheet runs a cell that begins so as a formula; a number may.
+  clean.erase(std::remove(clean.begin(), clean.end(), '\0'), clean.end());  // some readers fail on NUL
+  // A spreadsheet runs a cell with such a start as a formula. Numbers are safe.
   if (!clean.empty() && std::string_view("=+-@\t\r").find(clean[0]) != std::string_view::npos &&
       !is_number(clean)) {
     clean.insert(0, 1, '\'');

@@ -10,11 +10,11 @@
 
 namespace attnbench {
 
-/// Header and rows, each ended by "\n". Fields are quoted as in RFC 4180; a figure that is unknown is empty.
-/// The columns only ever grow at the end.
+/// Header and rows, each ended by "\n". Fields are quoted as in RFC 4180. An unknown figure is empty. New
+/// columns are only added at the end.
 void write_csv(std::ostream& out, std::span<const Record> records);
 
-/// One field: valid UTF-8, in quotes where it holds a comma, a quote or a line break.
+/// One field: valid UTF-8, quoted if it holds a comma, a quote or a line break.
 std::string csv_field(std::string_view text);
 
 }  // namespace attnbench

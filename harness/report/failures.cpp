@@ -16,7 +16,7 @@ namespace {
 using CaseTrait = Trait<Record>;
 using Has = std::function<bool(const CaseParams&)>;
 
-/// Of one op's cases. Plainest first.
+/// Traits of the cases of one op, the plainest first.
 std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   std::vector<CaseTrait> out;
   const auto add = [&](std::string text, Has has) {
@@ -84,7 +84,7 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   return out;
 }
 
-/// "83 of 108 wrong cases look like: the causal mask is not applied"; empty where only one does.
+/// "83 of 108 wrong cases look like: the causal mask is not applied"; empty if no clue occurs twice.
 std::string commonest_clue(std::span<const Record> records) {
   constexpr std::string_view kStart = "looks like: ";
   std::map<std::string, int> cases;
@@ -94,7 +94,7 @@ std::string commonest_clue(std::span<const Record> records) {
     ++wrong;
     if (!r.check) continue;
     for (const std::string& clue : r.check->clues) {
-      // The counts of a case stand in brackets at the end.
+      // The counts of a case are in brackets at the end.
       if (clue.starts_with(kStart)) ++cases[clue.substr(kStart.size(), clue.rfind(" (") - kStart.size())];
     }
   }
@@ -118,7 +118,7 @@ std::vector<const Record*> simplest_failures(std::span<const Record> records, st
   std::stable_sort(out.begin(), out.end(),
                    [&](const Record* a, const Record* b) { return work(a) < work(b); });
   out.resize(most);
-  std::sort(out.begin(), out.end());  // back in the order of the records
+  std::sort(out.begin(), out.end());  // restore the order of the records
   return out;
 }
 

@@ -115,7 +115,7 @@ std::string xml_text(std::string_view text) {
         break;
       case '\n':
         out += "&#10;";
-        break;  // as itself it would become a space in an attribute
+        break;  // unescaped, it would become a space in an attribute
       case '\r':
         out += "&#13;";
         break;
@@ -123,8 +123,8 @@ std::string xml_text(std::string_view text) {
         out += "&#9;";
         break;
       default:
-        // XML 1.0 has no way to write other controls; U+007F to U+009F are allowed but discouraged.
-        // What turns the direction of text round is left out too.
+        // XML 1.0 cannot write other controls. U+007F to U+009F are allowed but discouraged. Characters that
+        // change the direction of text are omitted too.
         if (c >= 0x20 && !(c >= 0x7f && c < 0xa0) && !(c >= 0x202a && c <= 0x202e) &&
             !(c >= 0x2066 && c <= 0x2069) && c != 0xfffe && c != 0xffff) {
           append_utf8(out, c);
@@ -150,7 +150,7 @@ void write_junit(std::ostream& out, const RunContext& context, std::span<const R
   out << "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
   out << fmt::format("<testsuites name=\"{}\" {}>\n", xml_text(context.name), counts(all, records.size()));
   for (const Suite& s : suites) {
-    // The schema of Jenkins has no offset in its timestamp.
+    // The schema of Jenkins has no time-zone offset in its timestamp.
     out << fmt::format("  <testsuite name=\"{}\" {} timestamp=\"{}\" hostname=\"{}\">\n", xml_text(s.name),
                        counts(s, s.records.size()), xml_text(context.date.substr(0, 19)),
                        xml_text(context.host));

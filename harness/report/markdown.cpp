@@ -20,7 +20,7 @@ std::string time_cell(const Record& r) {
   return fmt::format("{} ± {}%", digits(r.time->median_us), digits(100 * half / r.time->median_us, 2));
 }
 
-/// Cells of the hardware's counters, where any record has some.
+/// Cells of the hardware's counters, for tables where a record has counters.
 std::string counter_cells(const Record& r) {
   const CounterReading c = r.counters.value_or(CounterReading{});
   std::string out;
@@ -57,7 +57,7 @@ std::string fence_for(const std::string& text) {
   return std::string(std::max<std::size_t>(3, longest + 1), '`');
 }
 
-/// Each line made safe by itself.
+/// Makes each line safe separately.
 std::string lines_of(const std::string& text) {
   std::string out;
   std::istringstream lines(text);

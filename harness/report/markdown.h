@@ -10,14 +10,14 @@
 
 namespace attnbench {
 
-/// A heading, what it ran on, the summary line, a table of all records, then what failed with reason and
-/// repro.
+/// A heading, what was run on, the summary line, a table of all records, then reason and repro of failed
+/// ones.
 void write_markdown(std::ostream& out, const RunContext& context, std::span<const Record> records);
 
-/// Text of a table cell or a paragraph, on one line, in which nothing acts as markup.
+/// Text for a table cell or a paragraph: one line, in which nothing acts as markup.
 std::string markdown_text(std::string_view text);
 
-/// A code span of a table cell.
+/// A code span for a table cell.
 std::string markdown_code(std::string_view text);
 
 }  // namespace attnbench

@@ -15,7 +15,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-/// Rows of quoted or bare cells; "" inside quotes is a quote.
+/// Rows of quoted or plain cells; "" inside quotes is a quote.
 std::vector<Row> csv_rows(std::string_view text) {
   std::vector<Row> rows;
   Row row;
@@ -54,7 +54,7 @@ std::vector<Row> csv_rows(std::string_view text) {
   return rows;
 }
 
-/// From where the header line begins.
+/// The text from the header line on.
 std::string_view table_of(std::string_view text) {
   for (const std::string_view head : {"\"ID\",", "ID,"}) {
     if (text.substr(0, head.size()) == head) return text;
@@ -64,7 +64,7 @@ std::string_view table_of(std::string_view text) {
   throw Error("no table: no line begins with \"ID\"");
 }
 
-/// Thousands may be grouped: "1,234.5". nullopt for what is no number_of_cell, such as "(384, 1, 1)" and "no".
+/// Thousands may be grouped: "1,234.5". nullopt for other cells, such as "(384, 1, 1)" and "no".
 std::optional<double> number_of_cell(std::string cell) {
   cell.erase(std::remove(cell.begin(), cell.end(), ','), cell.end());
   if (cell.empty() || std::isspace(static_cast<unsigned char>(cell.front()))) return std::nullopt;
@@ -73,7 +73,7 @@ std::optional<double> number_of_cell(std::string cell) {
   return *end == '\0' && std::isfinite(v) ? std::optional(v) : std::nullopt;
 }
 
-/// How many bytes or seconds one of this unit is; 1 for what has no such scale (percent, counts, rates).
+/// Bytes or seconds per unit; 1 for units without such a scale (percent, counts, rates).
 double scale_of(const std::string& unit) {
   static const std::map<std::string, double> prefixes = {{"", 1},     {"K", 1e3},  {"k", 1e3},
                                                          {"M", 1e6},  {"G", 1e9},  {"T", 1e12},
@@ -99,7 +99,7 @@ bool ends_with(std::string_view s, std::string_view end) {
   return s.size() >= end.size() && s.substr(s.size() - end.size()) == end;
 }
 
-/// The busiest of the tensor pipe's parts (hmma, gmma, imma ...): each GPU has names of its own.
+/// The busiest part of the tensor pipe (hmma, gmma, imma ...). Each GPU has its own names.
 std::optional<double> tensor_percent(const NcuLaunch& l) {
   std::optional<double> cycles, instructions;
   for (const auto& [name, value] : l.metrics) {
@@ -122,7 +122,7 @@ std::vector<std::pair<std::string, double>> stall_shares(const NcuLaunch& l) {
     if (name.rfind(kBefore, 0) != 0 || !ends_with(name, kAfter)) continue;
     const std::string reason = name.substr(kBefore.size(), name.size() - kBefore.size() - kAfter.size());
     if (value <= 0 || ends_with(reason, "_not_issued") || reason == "selected")
-      continue;  // counted twice; no stall
+      continue;  // counted twice, and not a stall
     out.push_back({reason, value});
     sum += value;
   }
@@ -152,7 +152,7 @@ std::vector<NcuLaunch> parse_ncu_csv(std::string_view text) {
   const auto name_at = std::find(head.begin(), head.end(), "Kernel Name") - head.begin();
   if (name_at == static_cast<std::ptrdiff_t>(head.size()))
     throw Error("the table has no column \"Kernel Name\"");
-  // The second row holds the units, and no id.
+  // The second row holds the units and has no id.
   const bool has_units = rows.size() > 1 && !rows[1].empty() && rows[1][0].empty();
   std::vector<NcuLaunch> out;
   for (std::size_t i = has_units ? 2 : 1; i < rows.size(); ++i) {
@@ -163,7 +163,7 @@ std::vector<NcuLaunch> parse_ncu_csv(std::string_view text) {
     }
     NcuLaunch l;
     l.kernel = row[static_cast<std::size_t>(name_at)];
-    // ncu leaves scopes out, and cuts "<unnamed>::f" in the middle.
+    // ncu omits scopes and cuts "<unnamed>::f" in the middle.
     if (constexpr std::string_view cut = "unnamed>::"; l.kernel.starts_with(cut))
       l.kernel.erase(0, cut.size());
     for (std::size_t c = 0; c < row.size(); ++c) {

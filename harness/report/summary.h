@@ -1,4 +1,4 @@
-// How many records ended how.
+// Counts of records by status.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace attnbench {
 
 struct Summary {
   int64_t passed = 0;
-  int64_t unchecked = 0;  ///< of these: nobody looked at their outputs (--check off)
+  int64_t unchecked = 0;  ///< of these: outputs not compared (--check off)
   int64_t failed = 0;     ///< incorrect output
   int64_t skipped = 0;
   int64_t errors = 0;    ///< errors and timeouts
@@ -22,15 +22,15 @@ struct Summary {
 
 Summary summarise(std::span<const Record> records);
 
-/// "132 passed, 0 failed, 4 skipped, 0 errors", with " (3 not checked)" and ", 1 invalid time" where
-/// there are any.
+/// "132 passed, 0 failed, 4 skipped, 0 errors", with " (3 not checked)" and ", 1 invalid time" if there are
+/// any.
 std::string summary_text(const Summary& s);
 
-/// True for what a reader has to look at: fail, error, timeout, invalid_time.
+/// True for a status that a reader must look at: fail, error, timeout, invalid_time.
 bool needs_attention(Status s);
 
-/// What is to be said of times that count all the same: "3 cases throttled (sw_power_cap), 1 with host-bound
-/// samples, 2 near the time of an empty launch"; empty where there is nothing.
+/// Remarks on times that count nevertheless: "3 cases throttled (sw_power_cap), 1 with host-bound samples, 2
+/// near the time of an empty launch"; empty if there are none.
 std::string time_marks(std::span<const Record> records);
 
 /// Why runs were skipped, most frequent first: "12 runs: sm90_decode: head_dim 64, 128 or 256 required, given 96".
@@ -41,7 +41,7 @@ std::vector<std::string> skip_reasons(std::span<const Record> records);
 /// 3.3 times as fast as old (geometric mean of 12 cases)". Empty where no two kernels share a timed case.
 std::vector<std::string> relative_speeds(std::span<const Record> records);
 
-/// How many rows were checked: "512", or "512/4096" where not all were.
+/// Number of checked rows: "512", or "512/4096" if not all were checked.
 std::string rows_text(const Verdict& v);
 
 }  // namespace attnbench

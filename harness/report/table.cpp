@@ -9,7 +9,7 @@ namespace attnbench {
 namespace {
 
 constexpr std::size_t kGap = 2;
-constexpr std::size_t kIndent = 2;  ///< of rows below a heading
+constexpr std::size_t kIndent = 2;  ///< indent of rows below a heading
 
 std::string padded(const std::string& text, std::size_t width, Align align) {
   const std::size_t have = display_width(text);
@@ -22,7 +22,7 @@ std::string trimmed(std::string line) {
   return line;
 }
 
-/// Width of every column; 0 for one that has nothing in any row.
+/// Width of each column; 0 for a column that is empty in all rows.
 std::vector<std::size_t> column_widths(const std::vector<TableColumn>& columns,
                                        const std::vector<TableRow>& rows) {
   std::vector<std::size_t> widths(columns.size(), 0);

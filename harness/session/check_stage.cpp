@@ -9,21 +9,22 @@
 namespace attnbench {
 namespace {
 
-/// Clues take about as long as the comparison that found the output wrong; they are left out beyond this.
+/// Clues take about as long as the comparison that found the error. They are omitted if that took longer than
+/// this.
 constexpr double kMostReferenceSeconds = 15;
 
-/// They are an aid: what they cost or lack must not make an error or a timeout of a wrong result.
+/// Clues are an aid. Their cost or failure must not turn a wrong result into an error or a timeout.
 std::vector<std::string> clues_or_none(const Case& item, const HostOutputs& outputs, const Launcher& launcher,
                                        const Verdict& v) {
   if (item.params.op != Op::kAttention || v.reference_s > kMostReferenceSeconds) return {};
   try {
     return clues_of({item, outputs, launcher.numerics()});
-  } catch (const std::exception&) {  // such as no memory for the rows
+  } catch (const std::exception&) {  // for example, no memory for the rows
     return {};
   }
 }
 
-/// What a launch must leave whole: guards, workspace and inputs; damage fails the verdict.
+/// Checks what a launch must leave intact: guards, workspace and inputs. Damage fails the verdict.
 void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict& v) {
   if (auto damage = workload.guard_damage()) v.fail(detector::kGuard, *damage);
   if (auto damage = launcher.memory_damage()) v.fail(detector::kGuard, *damage);

@@ -1,4 +1,4 @@
-// The part of a session that judges what a launch left behind.
+// The part of a session that checks the results of a launch.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace attnbench {
 
-/// One checked launch: outputs poisoned before, compared and guards looked at after. Then its invariants,
-/// where they are asked for. `digest`: of the outputs that were judged.
+/// Poisons the outputs, launches once, compares the outputs and looks at the guards. Then checks invariants
+/// if they are requested. Sets `digest` to the digest of the outputs that were compared.
 Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
                        const SessionOptions& options, uint64_t& digest);
 
-/// After timing, the buffers that were timed: their last contents must be right too. The same bits as the
-/// verified launch, whose digest is `verified`, need no second comparison; other bits are judged afresh.
+/// Checks the buffers of the timed launches: their last contents must be right too. The same bits as in the
+/// verified launch, whose digest is `verified`, need no second comparison; other bits are compared again.
 Verdict check_after_timing(const Workload& workload, const Launcher& launcher, uint64_t verified);
 
 }  // namespace attnbench

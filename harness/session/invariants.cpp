@@ -19,7 +19,8 @@ constexpr uint64_t kOtherPlaces = 0x5eed;
 constexpr int32_t kLeadRows = 3;
 constexpr int32_t kMostSplits = 64;
 
-/// The case with other sequences, or in another layout, and whose rows of the base it computes.
+/// The case with other sequences or in another layout; the layout says which sequences of the base it
+/// computes.
 struct Variant {
   Case item;
   LayoutVariant layout;
@@ -54,7 +55,7 @@ class Invariants {
     replay();
   }
 
-  /// kv_append and merge_states.
+  /// For kv_append and merge_states.
   void check_other_op() {
     if (const auto v = judged_with_padded_strides()) {
       add("strides", v->pass ? Outcome::kHeld : Outcome::kBroken, v->reason);
@@ -69,7 +70,7 @@ class Invariants {
     }
   }
 
-  /// Launches a variant; nullopt, and a line in the verdict, where the kernel or the device cannot.
+  /// Launches a variant. If the kernel or the device cannot, adds a line to the verdict and returns nullopt.
   std::optional<HostOutputs> launch(const char* name, const Variant& v) {
     if (auto why = refusal(kernel_, options_.table, device_, v.item, v.layout.padded_strides)) {
       add(name, Outcome::kSkipped, why->text);
@@ -88,7 +89,8 @@ class Invariants {
     }
   }
 
-  /// Bits first; other bits are broken where equal ones are `promised`, else judged by the tolerance.
+  /// Equal bits hold. Other bits break the invariant if equal ones are `promised`; else the tolerance
+  /// decides.
   void judge(const char* name, const HostOutputs& other, bool promised) {
     const auto difference = first_difference(base_, outputs_, other);
     if (!difference) return add(name, Outcome::kHeld);
@@ -105,7 +107,7 @@ class Invariants {
   }
 
   bool deterministic() const { return (kernel_.flags & kDeterministic) != 0; }
-  /// A cascade attends its prefix with the queries of the whole batch.
+  /// A cascade attends its prefix with the queries of the whole batch, so it is never batch-invariant.
   bool batch_invariant() const { return (kernel_.flags & kBatchInvariant) != 0 && p_.path != Path::kCascade; }
 
   /// The same launch again.
@@ -128,7 +130,7 @@ class Invariants {
     add("repeat", Outcome::kHeld);
   }
 
-  /// Pages, or rows of a contiguous cache, elsewhere in the pool.
+  /// Moves pages, or rows of a contiguous cache, to other places in the pool.
   void page_shuffle() {
     if (p_.kv == KvSource::kPacked) return;
     Variant v{base_, {}};
@@ -162,9 +164,9 @@ class Invariants {
     }
   }
 
-  /// Tensors whose rows, heads and blocks do not lie wall to wall, and no two of them alike.
+  /// Pads the strides of rows, heads and blocks, differently in each tensor.
   void strides() {
-    if (p_.append) {  // the caches, too
+    if (p_.append) {  // checks the caches too
       const auto judged = judged_with_padded_strides();
       if (!judged) return;
       if (!judged->pass) return add("strides", Outcome::kBroken, judged->reason);
@@ -184,18 +186,18 @@ class Invariants {
     compare("nhd_hnd", v, deterministic());
   }
 
-  /// cu_seqlens that do not begin with 0.
+  /// cu_seqlens that start at another value than 0.
   void lead_rows() {
-    if (p_.dropout > 0) return;  // the mask knows rows by their number
+    if (p_.dropout > 0) return;  // the dropout mask depends on row numbers
     Variant v{base_, {}};
     v.layout.lead_rows = kLeadRows;
     compare("lead_rows", v, deterministic());
   }
 
-  /// A kernel may cut paged and packed keys into other tiles: equal bits are asked of those whose cuts follow
-  /// from the sequence alone.
+  /// A kernel may cut paged and packed keys into other tiles. So equal bits are required only of
+  /// batch-invariant kernels, whose cuts follow from the sequence alone.
   void packed_paged() {
-    if (p_.shared_tokens() > 0 || p_.path == Path::kDcp) return;  // only pages can be so
+    if (p_.shared_tokens() > 0 || p_.path == Path::kDcp) return;  // needs pages
     if (p_.append) return;                                        // packed keys are no cache
     Variant v{base_, {}};
     v.item.params.kv = p_.kv == KvSource::kPacked ? KvSource::kPaged : KvSource::kPacked;
@@ -213,14 +215,14 @@ class Invariants {
 
   void batch_permutation() {
     if (p_.seqs.size() < 2 || p_.dropout > 0) return;
-    if (p_.path == Path::kSplitDecode) return;  // whose decodes stand first
+    if (p_.path == Path::kSplitDecode) return;  // decodes must come first in the batch
     std::vector<int32_t> ids(p_.seqs.size());
     std::iota(ids.begin(), ids.end(), 0);
     std::rotate(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>((ids.size() + 1) / 2), ids.end());
     compare("batch_permutation", of_sequences(ids), batch_invariant());
   }
 
-  /// The first, the last and the longest sequence that have queries, each as a batch of its own.
+  /// The first, the last and the longest sequence that have queries, each as a batch of one.
   void alone() {
     if (p_.seqs.size() < 2 || p_.dropout > 0) return;
     std::optional<int32_t> first, last, longest;
@@ -241,17 +243,17 @@ class Invariants {
     judge("alone", joined, batch_invariant());
   }
 
-  /// The keys before some position and those from it on, merged, against the reference. Windows and ALiBi
-  /// measure distances that a part of the keys does not show, dropout's mask knows keys by their number, and
-  /// probabilities are of one launch.
+  /// Attends the keys before a cut and those from it on separately, merges the states and compares with the
+  /// reference. Not possible with windows and ALiBi, whose distances a part of the keys does not show; with
+  /// dropout, whose mask depends on key numbers; or with probabilities, which belong to one launch.
   void merge() {
-    if (p_.path != Path::kOneCall || p_.shared_tokens() > 0) return;  // its parts are such already
+    if (p_.path != Path::kOneCall || p_.shared_tokens() > 0) return;  // such a path merges parts already
     if (p_.append || p_.dropout > 0 || p_.probs) return;
     if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone) return;
     Variant head{base_, {}};
     Variant tail{base_, {}};
-    head.item.params.causal = false;  // all queries stand behind the prefix
-    head.item.params.sinks = false;   // a term of one part only
+    head.item.params.causal = false;  // all queries come after the prefix
+    head.item.params.sinks = false;   // only one part may hold this term
     bool any = false;
     for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
       const SeqLen& s = p_.seqs[b];
@@ -271,7 +273,7 @@ class Invariants {
     add("merge", v.pass ? Outcome::kHeld : Outcome::kBroken, v.reason);
   }
 
-  /// Cut into some parts, and into more than there are keys.
+  /// Cuts the keys into 5 parts, and into more parts than there are keys (64 at most).
   void num_splits() {
     if (!(kernel_.features & kSplitKv) || p_.seqs.empty()) return;
     int32_t longest = 0;
@@ -291,7 +293,7 @@ class Invariants {
     add("num_splits", Outcome::kHeld);
   }
 
-  /// What several launches compute, in one.
+  /// Computes in one launch what a path computes in several.
   void one_call() {
     if (p_.path == Path::kOneCall) return;
     Variant v{base_, {}};
@@ -301,7 +303,7 @@ class Invariants {
   }
 
   /// Other lengths within the same maxima: sequences change places, and all but the one with the most keys
-  /// lose a third of queries and keys. Nullopt where that changes nothing.
+  /// lose a third of their queries and keys. Returns nullopt if the lengths do not change.
   std::optional<Case> shorter_batch() const {
     Case c = base_;
     std::vector<SeqLen>& seqs = c.params.seqs;
@@ -317,10 +319,10 @@ class Invariants {
     return c;
   }
 
-  /// As engines replay a graph that was captured at the greatest sizes: the same launch, its lengths, tables
-  /// and inputs exchanged in place. Query rows past the new total are padding and must stay as they were.
+  /// Launches again as engines replay a graph that was captured at the largest sizes: lengths, tables and
+  /// inputs are exchanged in place. Query rows past the new total are padding and must keep their contents.
   void replay() {
-    // Parts are cut on the host; caches and probabilities of other lengths lie elsewhere.
+    // The host cuts the parts of a path; caches and probabilities of other lengths are elsewhere in memory.
     if (p_.path != Path::kOneCall || p_.append || p_.probs || p_.dropout > 0) return;
     const std::optional<Case> other = shorter_batch();
     if (!other) return add("replay", Outcome::kSkipped, "no other lengths within the same maxima");

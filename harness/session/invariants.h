@@ -1,7 +1,7 @@
-// Invariants: other launches of the same problem, whose results must be the same.
+// Invariants: relaunches of the same problem that must give the same result.
 //
-// Values are a pure function of logical coordinates, so a variant is the case in another layout. What must
-// hold bit for bit and what within tolerance: harness/verify/README.md.
+// Values are a pure function of logical coordinates, so a variant is the case in another layout.
+// harness/verify/invariants.md lists which invariants hold bit for bit and which within the tolerance.
 #pragma once
 
 #include "harness/run/launcher.h"
@@ -11,15 +11,15 @@
 namespace attnbench {
 
 struct InvariantOptions {
-  CheckMode check = CheckMode::kSampled;  ///< of outputs that may differ in bits, and of merged ones
-  int repeats = 2;                        ///< launches that must agree; at least 2
-  bool capture = true;  ///< replay through a captured graph where there is one, else by launching again
-  KernelTable table{};  ///< as SessionOptions has it
+  CheckMode check = CheckMode::kSampled;  ///< for outputs that may differ in bits, and for merged outputs
+  int repeats = 2;                        ///< launches that must agree, 2 or more
+  bool capture = true;  ///< replay a captured graph where the device has graphs, else launch again
+  KernelTable table{};  ///< as in SessionOptions
 };
 
-/// Tries all invariants of a case that was launched once, with these outputs; of ops other than attention,
-/// `strides` alone. Each that is broken fails the verdict as "invariant:<name>". Throws as Workload and
-/// Launcher do.
+/// Checks all invariants of a case that was launched once and gave `outputs`; for ops other than attention
+/// only `strides`. A broken invariant fails the verdict as "invariant:<name>". Throws what Workload and
+/// Launcher throw.
 void check_invariants(const WorkItem& work, Device& device, Launcher& launcher, Workload& workload,
                       const HostOutputs& outputs, const InvariantOptions& options, Verdict& verdict);
 

@@ -14,14 +14,14 @@
 namespace attnbench {
 namespace {
 
-/// A run that was killed holds its lock until the system has taken the process down.
+/// A killed run holds its lock until the system has removed the process.
 constexpr std::chrono::seconds kPatience{3};
 
 void sync_folder(const std::filesystem::path& file) {
   const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;
-  fsync(fd);  // some file systems refuse: no loss
+  fsync(fd);  // some file systems refuse; that is harmless
   close(fd);
 }
 
@@ -36,7 +36,7 @@ Journal::Journal(std::filesystem::path path)
   if (fd_ < 0) fail("create the journal");
   const auto limit = std::chrono::steady_clock::now() + kPatience;
   while (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) break;  // a file system without locks
+    if (errno != EWOULDBLOCK && errno != EINTR) break;  // the file system has no locks
     if (std::chrono::steady_clock::now() > limit) {
       close(fd_);
       throw FileError(path_.string() +

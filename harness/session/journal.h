@@ -9,17 +9,17 @@ namespace attnbench {
 
 class Journal {
  public:
-  /// Opens the file, or makes it, and locks it: two runs never write one journal. Throws FileError where it
-  /// cannot be written or another run holds it.
+  /// Opens or creates the file and locks it, so that two runs never write one journal. Throws FileError if
+  /// the file cannot be written or another run holds the lock.
   explicit Journal(std::filesystem::path path);
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  /// Drops what stands behind so many bytes: 0 starts afresh.
+  /// Keeps the first `bytes` bytes and drops the rest; 0 empties the journal.
   void cut(int64_t bytes);
 
-  /// Writes one line, newline included, and syncs it. Throws FileError.
+  /// Writes one line, which includes its newline, and syncs it to disk. Throws FileError.
   void append(const std::string& line);
 
  private:

@@ -64,7 +64,7 @@ Case case_from_message(const Message& run) {
 Record whole_record(const Message& entry, const Case& item) {
   Record record = record_from_json(entry, item);
   Message written = Message::parse(dump_json(record_to_json(record)));
-  // The sizes of a family are known only when all records are.
+  // The sizes of a family are known only when all records exist.
   for (const char* key : {"family_index", "per_family_instance_index"}) written[key] = entry.at(key);
   if (written != entry) {
     const auto lost = nlohmann::json::diff(nlohmann::json(entry), nlohmann::json(written));

@@ -16,7 +16,7 @@
 namespace attnbench {
 namespace {
 
-/// FNV-1a: the same on every machine; it tells slips apart, not forgeries.
+/// FNV-1a: the same on every machine. It detects mistakes, not forgery.
 class Digest {
  public:
   void add(std::string_view text) {
@@ -30,13 +30,13 @@ class Digest {
   uint64_t state_ = 1469598103934665603ull;
 };
 
-/// The items of one case, which stand together in a plan.
+/// The items of one case; they are adjacent in a plan.
 struct Group {
   std::size_t begin, end;
-  int64_t cost;  ///< microseconds; an integer, so that sums come out the same everywhere
+  int64_t cost;  ///< microseconds; an integer, so that sums are the same on every machine
 };
 
-/// Threads of a CPU that costs are estimated for, whatever machine this is.
+/// CPU threads that the estimate assumes on every machine.
 constexpr int kTypicalThreads = 8;
 
 }  // namespace
@@ -108,7 +108,7 @@ std::vector<WorkItem> shard_of(const std::vector<WorkItem>& work, DeviceKind dev
     groups.back().end = i + 1;
   }
   const auto cost = [&](const Group& g) { return g.cost * static_cast<int64_t>(g.end - g.begin); };
-  // The dearest first, each to the shard that has least so far (R. L. Graham's LPT rule).
+  // The most expensive first, each to the shard with the least cost so far (R. L. Graham's LPT rule).
   std::vector<std::size_t> order(groups.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {

@@ -1,5 +1,5 @@
-// What a run is asked to do, in a form that two processes or two machines can hold against each other: a run
-// that goes on where another stopped, and the shards of one sweep.
+// The plan of a run, in a form that two processes or two machines can compare. Examples are a run and the run
+// that resumes it, and the shards of one sweep.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,26 @@ namespace attnbench {
 
 struct SessionOptions {
   CheckMode check = CheckMode::kSampled;
-  bool invariants = false;       ///< check_invariants after the first launch
-  int64_t invariants_every = 1;  ///< only of items whose index is a multiple of it
-  int repeats = 2;               ///< launches that must agree, of the invariant "repeat"
-  bool capture_replay =
-      true;  ///< the invariant "replay" captures a graph; false for launches that read memory
-  bool all_detectors = false;  ///< look on after a failure, so that failed_by holds all that fire
+  bool invariants = false;       ///< run check_invariants after the first launch
+  int64_t invariants_every = 1;  ///< only for items whose index is a multiple of this
+  int repeats = 2;               ///< launches that must agree in the invariant "repeat"
+  bool capture_replay = true;    ///< "replay" captures a graph; false for launches that read memory
+  bool all_detectors = false;  ///< continue after a failure, so that failed_by lists all detectors that fire
   bool time = true;
-  bool counters = false;  ///< after timing, count launches with the hardware's counters
+  bool counters = false;  ///< after timing, read the hardware's counters of a launch
   TimingOptions timing;
   bool wants_ceilings() const { return time && timing.ceilings; }
-  KernelTable table{};  ///< the program's kernels, plug-ins included: some merge the partial states of a path
-  std::vector<std::string> kernels;                ///< names; empty: all of the device
+  KernelTable table{};  ///< the program's kernels and plug-ins; some paths also need a merge_states kernel
+  std::vector<std::string> kernels;                ///< names; empty: all kernels of the device
   std::vector<std::string> plain_args;             ///< options to repeat in a repro line ("--check full")
-  std::map<const Kernel*, std::string> plugin_of;  ///< files of kernels that are not the program's own
+  std::map<const Kernel*, std::string> plugin_of;  ///< files of the kernels that come from plug-ins
 };
 
-/// One case on one kernel: what a session walks through, in order.
+/// One case on one kernel. A session runs its items in order.
 struct WorkItem {
   const Case* item;
   const Kernel* kernel;  ///< null: no kernel of the device does this op
-  int64_t index = 0;     ///< place in the plan of the whole sweep
+  int64_t index = 0;     ///< position in the plan of the whole sweep
 };
 
 std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable table, DeviceKind device,
@@ -50,25 +49,26 @@ std::string repro_line(const WorkItem& work, const std::string& device, const Se
 /// are junk on purpose ..."; empty where it has no block_table.
 std::string crash_advice(const CaseParams& params);
 
-/// What a crash of this item is told with: "case attention/..., kernel mine of /x/mine.so".
+/// What a crash report says of this item: "case attention/..., kernel mine of /x/mine.so".
 std::string in_hand_text(const WorkItem& work, const SessionOptions& options);
 
-/// The element types whose ceilings a timed run needs.
+/// Element types whose ceilings a timed run needs.
 const std::vector<DType>& ceiling_dtypes();
 
-/// 16 hexadecimal digits that tell plans apart: ids, kernels and seeds of all items, in order.
+/// 16 hexadecimal digits that identify a plan: a digest of the ids, kernels and seeds of all items, in order.
 std::string plan_digest(const std::vector<WorkItem>& work);
 
 /// The share of shard `index` (from 1) of `count`: whole cases with all their kernels, in the order of the
-/// plan. Shares are balanced by estimated cost and depend on ids and costs alone, so that every machine
-/// comes to the same ones.
+/// plan. Shares are balanced by estimated cost. They depend only on ids and costs, so every machine computes
+/// the same ones.
 std::vector<WorkItem> shard_of(const std::vector<WorkItem>& work, DeviceKind device, int index, int count);
 
-/// Sets plan, planned and shard of a context. `whole` is the plan of all shards, `share` this run's part.
+/// Sets `plan` and `planned` of a context. `whole` is the plan of all shards, `share` the part of this run.
 void describe_plan(RunContext& context, const std::vector<WorkItem>& whole,
                    const std::vector<WorkItem>& share, const SessionOptions& options);
 
-/// Very rough: seconds that a case takes, from device work at a typical rate and what verification may cost.
+/// Rough estimate of the seconds that a case takes: device work at a typical rate, and the cost of
+/// verification.
 double estimated_seconds(const CaseParams& params, DeviceKind device, int threads);
 
 }  // namespace attnbench

@@ -21,7 +21,7 @@ using Key = std::pair<std::string, std::string>;  ///< id and kernel
 
 Key key_of(const WorkItem& w) { return {w.item->id, w.kernel ? w.kernel->name : ""}; }
 
-/// A text field of an entry, empty where there is none.
+/// A text field of an entry; empty if it is absent.
 std::string text_at(const Json& entry, const char* key) {
   if (!entry.is_object()) return "";
   const auto own = entry.find("attnbench");
@@ -104,7 +104,7 @@ std::vector<std::string> differences(const std::filesystem::path& results, const
     compare(key, part(then, key), part(now, key));
   for (const char* key : {"kind", "model", "threads"})
     compare(std::string("device ") + key, part(part(then, "device"), key), part(part(now, "device"), key));
-  // Where a plug-in lies means nothing; which build of it ran, much.
+  // The path of a plug-in does not matter, but the build that ran does.
   const auto builds = [&](const Json& of) {
     Json digests = Json::array();
     for (const Json& plugin : part(of, "plugins")) digests.push_back(part(plugin, "digest"));

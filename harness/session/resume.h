@@ -1,4 +1,4 @@
-// Going on where a run stopped: what its journal holds, and whether it was the same run.
+// Resuming a run that stopped: what its journal holds, and whether it was the same run.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,19 @@ namespace attnbench {
 
 struct Finished {
   std::vector<Record> records;  ///< in the order of the plan
-  int64_t whole_bytes = 0;      ///< of the journal: what stands behind them was cut short
-  bool ends_a_line = true;      ///< false: the last record lacks only its newline
+  int64_t whole_bytes = 0;      ///< of the journal; bytes after these belong to an incomplete line
+  bool ends_a_line = true;      ///< false: only the newline of the last record is missing
 };
 
-/// The finished records of a journal; a last line that was cut short is not one. Throws ResultsError, with
-/// path and line, where the journal holds something else or a run that is not in `work`.
+/// The finished records of a journal; an incomplete last line is not one. Throws ResultsError, with path and
+/// line, if the journal holds anything else or an item that is not in `work`.
 Finished read_finished(const std::filesystem::path& journal, const std::vector<WorkItem>& work);
 
-/// The items of `work` that no record is of.
+/// The items of `work` without a record.
 std::vector<WorkItem> unfinished(const std::vector<WorkItem>& work, const std::vector<Record>& records);
 
-/// In words, how the run whose results.json this is differs from `context`: "it was run with --check full,
-/// this run has nothing of it". Empty where both are the same run. Throws ResultsError where it cannot be
-/// read.
+/// How the run of this results.json differs from `context`, in words: "arguments: '--check full' there,
+/// nothing here". Empty if both are the same run. Throws ResultsError if the file cannot be read.
 std::vector<std::string> differences(const std::filesystem::path& results, const RunContext& context);
 
 }  // namespace attnbench

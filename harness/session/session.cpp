@@ -27,8 +27,9 @@ std::optional<SkipReason> lacks(double needed, int64_t available, const std::str
                                 memory, static_cast<double>(available) / (1 << 30))};
 }
 
-/// Tensors on the device; on the host row owners, and the copies that a check needs: the outputs, or caches
-/// and partial states too. Looked at ahead, since a host that runs out of memory later is an error.
+/// Compares the memory that a case needs with what is free. The device holds the tensors. The host holds row
+/// owners and the copies that a check needs: the outputs, or also caches and partial states. This is checked
+/// first, because a host that runs out of memory later is an error.
 std::optional<SkipReason> does_not_fit(const Case& item, const Device& device, CheckMode check) {
   const CaseCost cost = cost_of(item.params);
   const double owners = 8.0 * static_cast<double>(cost.total_k + cost.total_q);
@@ -55,7 +56,7 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
   Workload workload(device, *work.item);
   Launcher launcher(*work.kernel, options.table, device, workload);
   record.stages.setup_s = lap();
-  stage.reset();  // before the next one begins: ranges end in the order of a stack
+  stage.reset();  // end this range before the next begins: ranges form a stack
   stage.emplace(device, "verify");
   record.end(Status::kPass, "");
   uint64_t verified = 0;
@@ -110,7 +111,7 @@ Record run_item(const WorkItem& work, Device& device, const SessionOptions& opti
     record.end(Status::kError, e.what());
   }
   if (record.status == Status::kError && !device_lost) {
-    // A kernel's own message may hide that it has poisoned the device context.
+    // The kernel's own message may hide that it has poisoned the device context.
     try {
       device.synchronize();
     } catch (const DeviceError& e) {

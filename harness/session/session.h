@@ -1,4 +1,4 @@
-// Walks cases through the stages: the one way from a case to a record.
+// Takes a case through the stages to its record. There is no other way.
 #pragma once
 
 #include <functional>
@@ -9,14 +9,14 @@
 
 namespace attnbench {
 
-/// A record of the item with nothing found yet: a skip without a reason.
+/// A record of the item before anything is found: a skip without a reason.
 Record empty_record(const WorkItem& work, const std::string& device, const SessionOptions& options);
 /// The record of an item without a kernel.
 Record no_kernel_record(const WorkItem& work, const std::string& device, const SessionOptions& options);
 
-/// Takes one item through workload, run, verify, timing and verify again. Never throws for what the case or
-/// kernel did: that becomes the record's status and reason. Sets `device_lost` when no further case can run.
-/// `before` is called with the repro line before anything runs.
+/// Takes one item through workload, run, verify, timing and a second verify. Never throws for what the case
+/// or the kernel did; the record's status and reason say it. Sets `device_lost` if no further case can run.
+/// Calls `before` with the repro line before anything runs.
 Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
                 const std::function<void(const std::string& repro)>& before = {});
 

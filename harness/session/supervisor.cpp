@@ -11,10 +11,10 @@
 namespace attnbench {
 namespace {
 
-/// A worker that could not open its device is started again after a second, a few times.
+/// A worker that cannot open its device is started again after a pause, up to this many failed starts.
 constexpr int kMostFailedStarts = 3;
 constexpr std::chrono::seconds kPause{1};
-/// Opening a device and measuring its ceilings may take this long, whatever the timeout of a case is.
+/// Least time limit for opening a device and for measuring its ceilings, whatever the timeout of a case is.
 constexpr double kLeastStartSeconds = 120;
 constexpr std::size_t kLogBytes = 4096;
 constexpr std::size_t kLogLines = 20;
@@ -23,7 +23,7 @@ std::chrono::steady_clock::duration seconds(double s) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(s));
 }
 
-/// The last lines of a text.
+/// The last lines of a text, at most kLogLines and kLogBytes.
 std::string tail_of(const std::string& text) {
   std::size_t begin = text.size() > kLogBytes ? text.size() - kLogBytes : 0;
   if (begin > 0) begin = std::min(text.find('\n', begin), text.size() - 1) + 1;
@@ -95,7 +95,7 @@ void Supervisor::give_work(Slot& slot) {
   slot.log.clear();
   slot.state = State::kRunning;
   slot.deadline = Clock::now() + seconds(options_.timeout_s);
-  // Where it is gone already, its end is seen on the pipe.
+  // If the process has already ended, the pipe shows it.
   slot.process->send(case_message(*slot.work->item, kernel, slot.work->index));
 }
 
@@ -146,7 +146,7 @@ void Supervisor::worker_ended(Slot& slot) {
     return;
   }
   const std::string log = tail_of(slot.log);
-  if (slot.state == State::kIdle) return stop_worker(slot);  // between two cases: a new one is started
+  if (slot.state == State::kIdle) return stop_worker(slot);  // ended between two cases: a new one starts
   start_failed(slot, "the worker process " + how + (log.empty() ? "" : ": " + log), true);
 }
 
@@ -190,7 +190,7 @@ void Supervisor::look_at(Slot& slot) {
     const auto line = slot.lines.next();
     if (!line) break;
     const Message m = Message::parse(*line, nullptr, /*allow_exceptions=*/false);
-    // Only a kernel that writes to our pipe can cause this.
+    // Only a kernel that writes to the worker's pipe can cause this.
     if (m.is_discarded() || !m.is_object()) {
       slot.process->end(0);
       return worker_ended(slot);
@@ -205,7 +205,7 @@ void Supervisor::look_at(Slot& slot) {
 
 void Supervisor::wait_for_news() {
   std::vector<pollfd> fds;
-  auto until = Clock::now() + std::chrono::seconds(1);  // the ends of processes do not always show on a pipe
+  auto until = Clock::now() + std::chrono::seconds(1);  // a pipe does not always show that a process ended
   for (const Slot& s : slots_) {
     if (s.process) {
       fds.push_back({s.process->out(), POLLIN, 0});

@@ -1,5 +1,5 @@
-// Runs a plan in worker processes, one per device, and outlives what kernels do to them: a crash, a hang or a
-// lost device context becomes the status of the one case that was in hand, and a new worker goes on.
+// Runs a plan in worker processes, one per device, and survives what kernels do to them. A crash, a hang or a
+// lost device context becomes the status of the case that was running. A new worker then goes on.
 #pragma once
 
 #include <chrono>
@@ -18,22 +18,22 @@ namespace attnbench {
 
 struct SupervisorOptions {
   std::vector<std::string> worker_command;  ///< argv of a worker
-  std::vector<std::string> devices;         ///< one worker for each: "cpu", "cuda:0"
+  std::vector<std::string> devices;         ///< one worker each: "cpu", "cuda:0"
   int threads = 0;                          ///< host threads of each worker; 0: all
-  double timeout_s = 120;                   ///< of one case
+  double timeout_s = 120;                   ///< limit for one case, in seconds
 };
 
 struct RunEvents {
   std::function<void(const WorkItem&, const std::string& repro)> begin;
-  std::function<bool(Record)> end;                    ///< false: hand out no more work
+  std::function<bool(Record)> end;                    ///< returns false to stop: no more work is handed out
   std::function<void(std::string_view text)> output;  ///< what workers and their kernels print
-  std::function<bool()> stop;                         ///< true: hand out no more work
+  std::function<bool()> stop;                         ///< returns true to stop: no more work is handed out
 };
 
-/// Whether the next case must not run in the process that ran this one. What went wrong may have left the
-/// process or its device context damaged; on the host a wrong kernel shares its memory with everything else.
-/// Where the hardware's counters were read, later launches of the process take other times (1 to 2 % seen on
-/// an H100), however the profiler is let go.
+/// Whether the next case needs another process than the one that ran this case. An error may have left the
+/// process or its device context damaged. On the host, a wrong kernel shares its memory with everything else.
+/// Reading the hardware's counters changes the times of later launches in the same process (by 1 to 2 % on an
+/// H100), even after the profiler is released.
 bool needs_new_worker(const Record& record, DeviceKind device);
 
 class Supervisor {
@@ -41,17 +41,18 @@ class Supervisor {
   Supervisor(SupervisorOptions options, const SessionOptions& session);
   ~Supervisor();
 
-  /// Starts the workers and opens their devices. Throws DeviceError where one cannot be opened; `lost` where
-  /// its worker ended without saying so.
+  /// Starts the workers and opens their devices. Throws DeviceError if one cannot be opened; its `lost` is
+  /// true if the worker ended or hung without a reason.
   std::vector<DeviceInfo> open();
 
-  /// Runs all of it, or until an event says stop; `end` gets each record as it is finished, in any order
-  /// where there are several workers. What has begun is finished.
+  /// Runs all items, or until an event says stop; items that have begun are finished. `end` gets each record
+  /// when it is finished. With several workers, records come in any order.
   void run(const std::vector<WorkItem>& work, const RunEvents& events);
 
-  /// Ceilings of the first device, when they have been measured: before the first case of a timed run.
+  /// Ceilings of the first device. They are measured before the first case of a timed run; nullopt until
+  /// then.
   std::optional<Ceilings> ceilings() const;
-  /// Why no worker could go on although work was left; empty where that did not happen.
+  /// Why no worker could go on although work was left; empty if that did not happen.
   const std::string& lost() const { return lost_; }
 
  private:
@@ -62,14 +63,14 @@ class Supervisor {
     State state = State::kDown;
     std::unique_ptr<WorkerProcess> process;
     LineBuffer lines;
-    std::string log;  ///< the end of what it printed during the case in hand
+    std::string log;  ///< the end of what the worker printed during the current case
     std::optional<DeviceInfo> info;
     std::optional<Message> ceilings;
     std::optional<WorkItem> work;
     Clock::time_point deadline, not_before;
     int failed_starts = 0;
-    std::string why_not;  ///< the last failed start
-    bool died = false;    ///< it was no refusal, but the end of the worker
+    std::string why_not;  ///< reason of the last failed start
+    bool died = false;    ///< the worker ended or hung; false: it sent a reason
   };
 
   void start(Slot& slot);
@@ -79,7 +80,7 @@ class Supervisor {
   void take_log(Slot& slot);
   void finish(Slot& slot, Record record);
   void stop_worker(Slot& slot);
-  /// `died`: no answer but its end.
+  /// `died`: the worker ended or hung without sending a reason.
   void start_failed(Slot& slot, const std::string& why, bool died);
   void worker_ended(Slot& slot);
   void timed_out(Slot& slot);

@@ -20,7 +20,7 @@ struct Copy {
   Launcher launcher;
 };
 
-/// Why this case cannot be rotated through so many copies; nullopt where it can.
+/// Why this case cannot rotate through `copies` copies; nullopt if it can.
 std::optional<SkipReason> cannot_rotate(const CaseCost& cost, int64_t copies, const Device& device) {
   const double needed = static_cast<double>(copies - 1) * cost.device_bytes;
   std::optional<SkipReason> why;
@@ -35,7 +35,7 @@ std::optional<SkipReason> cannot_rotate(const CaseCost& cost, int64_t copies, co
   return why;
 }
 
-/// Fills the roofline; a time that no hardware can reach becomes the record's status.
+/// Fills the roofline. A time below what the hardware allows becomes the record's status.
 void judge_time(const CaseParams& params, const CaseCost& cost, Device& device, const SessionOptions& options,
                 const Launcher& launcher, const Ceilings& ceilings, Record& record) {
   const double median = record.time->median_us;
@@ -48,7 +48,7 @@ void judge_time(const CaseParams& params, const CaseCost& cost, Device& device, 
   };
   bool wrong = impossible();
   if (wrong && options.wants_ceilings()) {
-    device.remeasure_ceilings();  // `ceilings` refers to the device's own
+    device.remeasure_ceilings();  // updates what `ceilings` refers to
     wrong = impossible();
   }
   if (!wrong) return;
@@ -85,11 +85,11 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
   record.time->plan_us = launcher.plan_us();
   record.time->near_floor = ceilings.floor_us && record.time->median_us < 2 * *ceilings.floor_us;
   judge_time(params, cost, device, options, launcher, ceilings, record);
-  // Before the last look at the outputs, which then sees what these launches left too.
+  // Before the last look at the outputs, which then also covers these launches.
   if (options.counters) {
-    const auto as_timed = [&] {  // the cache as a timed sample finds it
+    const auto as_timed = [&] {  // the cache is as a timed sample finds it
       if (cache == CacheMode::kHot) launches.front()();
-      for (std::size_t i = 1; i < launches.size(); ++i) launches[i]();  // a turn of all copies
+      for (std::size_t i = 1; i < launches.size(); ++i) launches[i]();  // one turn of all copies
     };
     record.counters = device.count_launch(launches.front(), as_timed, cache);
   }

@@ -1,4 +1,4 @@
-// The part of a session that takes times: of a workload that is already verified.
+// The timing stage of a session, for a workload that is already verified.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace attnbench {
 
-/// Times `launcher` on `workload` (and on copies of both, where a rotating cache needs them), then looks at
-/// what the timed launches left behind: the same bits as the verified launch, whose digest is `verified`, or
-/// another comparison; no damage to inputs or guards. Fills time, roofline, and where something is wrong
-/// status and reason.
+/// Times `launcher` on `workload`, and on copies of both if a rotating cache needs them. Then checks what the
+/// timed launches left: the same bits as the verified launch, whose digest is `verified`, or right by a new
+/// comparison; inputs and guards intact. Fills time and roofline, and status and reason if something is
+/// wrong.
 void time_stage(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
                 Launcher& launcher, uint64_t verified, Record& record);
 

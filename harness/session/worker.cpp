@@ -23,7 +23,8 @@
 namespace attnbench {
 namespace {
 
-/// Should the machine run out of memory, this process goes first, not the supervisor or a neighbour.
+/// If the machine runs out of memory, the system kills this process first, not the supervisor or another
+/// program.
 void volunteer_for_oom() {
   const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return;
@@ -31,8 +32,8 @@ void volunteer_for_oom() {
   close(fd);
 }
 
-/// Lets this process allocate no more than is free now: Linux grants more and kills whoever touches it.
-/// Not on a GPU, whose driver maps far more than it uses.
+/// Limits this process to the memory that is free now. Linux would grant more and kill the process that
+/// touches it. Not on a GPU, whose driver maps far more than it uses.
 void bound_memory(const Device& device) {
   if (kSanitized || device.info().kind != DeviceKind::kCpu) return;
   long pages[6] = {};
@@ -48,8 +49,8 @@ void bound_memory(const Device& device) {
   setrlimit(RLIMIT_DATA, &limit);
 }
 
-/// Buffers of a case go back to the system with it. After a first large one is freed, glibc would keep others
-/// of its size, in a heap of each thread of the reference.
+/// Returns the buffers of a case to the system when they are freed. Otherwise glibc keeps later buffers of
+/// the size of the first large one, in a heap per thread of the reference.
 void keep_no_large_buffers() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
@@ -66,7 +67,7 @@ class Server {
  public:
   explicit Server(const SessionOptions& options) : options_(options) {}
 
-  /// False: the process must end.
+  /// Returns false if the process must end.
   bool handle(const Message& m) {
     if (const auto it = m.find("open"); it != m.end()) return open(*it);
     if (m.contains("measure")) {
@@ -110,19 +111,19 @@ class Server {
     const Record record = run_item(work, *device_, options_, lost);
     set_in_hand("");
     std::fflush(nullptr);  // what a kernel printed belongs to this case
-    if (record.time && !lost && options_.wants_ceilings()) tell_ceilings();  // measured again, it may be
+    if (record.time && !lost && options_.wants_ceilings()) tell_ceilings();  // perhaps measured again
     return send_line(kWorkerOut, {{"record", record_to_json(record)}, {"lost", lost}}) && !lost;
   }
 
   const SessionOptions& options_;
   std::unique_ptr<Device> device_;
-  std::string told_;  ///< the ceilings that the supervisor knows
+  std::string told_;  ///< ceilings that the supervisor has
 };
 
 }  // namespace
 
 int serve_messages(const std::function<bool(const Message&)>& handle) {
-  // Ctrl-C reaches the whole group; when to stop is the supervisor's to say, and its end closes the pipe.
+  // Ctrl-C reaches the whole process group. The supervisor decides when to stop; if it ends, the pipe closes.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
@@ -134,7 +135,7 @@ int serve_messages(const std::function<bool(const Message&)>& handle) {
   char buffer[1 << 16];
   for (;;) {
     while (const auto line = lines.next()) {
-      // Not by return: of a lost device the destructors may hang or crash.
+      // Not by return: the destructors may hang or crash if the device is lost.
       if (!handle(Message::parse(*line))) _exit(0);
     }
     const ssize_t n = read(kWorkerIn, buffer, sizeof buffer);

@@ -1,4 +1,4 @@
-// The worker's side: a process that runs the cases it is given on one device, until its input ends.
+// The worker's side: a process that runs the cases that it receives on one device, until its input ends.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,12 @@
 
 namespace attnbench {
 
-/// Serves the supervisor on kWorkerIn and kWorkerOut (messages.h); returns the exit code of the process.
-/// What a kernel prints goes to stdout and stderr, which the supervisor reads.
+/// Serves the supervisor on kWorkerIn and kWorkerOut (messages.h) and returns the exit code of the process.
+/// Output of a kernel goes to stdout and stderr, which the supervisor reads.
 int serve_cases(const SessionOptions& options);
 
-/// The loop of any worker: hands each message that arrives on kWorkerIn to `handle`; false ends the process.
+/// The loop of any worker: passes each message from kWorkerIn to `handle`. The process ends if `handle`
+/// returns false.
 int serve_messages(const std::function<bool(const Message&)>& handle);
 
 }  // namespace attnbench

@@ -18,7 +18,7 @@
 namespace attnbench {
 namespace {
 
-/// A process that the system cannot end within this time (stuck in a driver) is left to it.
+/// Seconds after which a killed process that has not ended (stuck in a driver) is abandoned.
 constexpr double kKillSeconds = 10;
 
 struct Pipe {
@@ -32,11 +32,11 @@ Pipe make_pipe() {
   return {fds[0], fds[1]};
 }
 
-/// In the child, between fork and exec: only calls that are safe there.
+/// Runs in the child between fork and exec: only calls that are safe there.
 [[noreturn]] void become_worker(pid_t parent, int in, int out, int log, char* const* argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // it ended before the line above
-  // Out of the way of the numbers that they get.
+  if (getppid() != parent) _exit(127);  // the parent ended before prctl
+  // Moves the pipes off the descriptor numbers that they get below.
   in = fcntl(in, F_DUPFD_CLOEXEC, 10);
   out = fcntl(out, F_DUPFD_CLOEXEC, 10);
   log = fcntl(log, F_DUPFD_CLOEXEC, 10);
@@ -58,7 +58,7 @@ void close_fd(int& fd) {
 }  // namespace
 
 WorkerProcess::WorkerProcess(const std::vector<std::string>& argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a dead worker is an error of one case, not our end
+  std::signal(SIGPIPE, SIG_IGN);  // a dead worker is an error of one case and must not end the supervisor
   std::vector<char*> args;
   for (const std::string& a : argv) args.push_back(const_cast<char*>(a.c_str()));
   args.push_back(nullptr);
@@ -99,7 +99,7 @@ bool WorkerProcess::receive(LineBuffer& lines) const {
 }
 
 std::string WorkerProcess::printed() const {
-  // Not for ever: a process may print faster than this reads.
+  // Stops at a limit: a process may print faster than this reads.
   constexpr std::size_t kAtOnce = 1 << 20;
   std::string text;
   char buffer[1 << 14];

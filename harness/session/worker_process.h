@@ -1,5 +1,6 @@
-// The supervisor's handle of a worker: a child process that runs this same program, with a pipe each way and
-// one for what it prints. It dies with the handle, and with the process that holds the handle.
+// The supervisor's handle of a worker: a child process that runs the same program. It has a pipe for input,
+// one for answers and one for what it prints. It is killed when the handle is destroyed or the parent process
+// ends.
 #pragma once
 
 #include <sys/types.h>
@@ -14,8 +15,7 @@ namespace attnbench {
 
 class WorkerProcess {
  public:
-  /// Starts /proc/self/exe with these arguments (argv[0] included). Throws Error where the
-  /// system refuses.
+  /// Starts /proc/self/exe with these arguments (argv[0] included). Throws Error if the system refuses.
   explicit WorkerProcess(const std::vector<std::string>& argv);
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
@@ -24,19 +24,19 @@ class WorkerProcess {
   int out() const { return out_; }  ///< for poll
   int log() const { return log_; }
 
-  /// False where the process is gone.
+  /// Returns false if the process has ended.
   bool send(const Message& message) const { return send_line(in_, message); }
-  /// Takes what has arrived on out() into `lines`; false once the process has closed it.
+  /// Reads what has arrived on out() into `lines`. Returns false once the process has closed it.
   bool receive(LineBuffer& lines) const;
-  /// Takes what it has printed since the last call.
+  /// Returns what the process has printed since the last call.
   std::string printed() const;
 
-  /// True once the process has ended; does not wait.
+  /// Returns true once the process has ended; does not wait.
   bool ended();
-  /// Kills it, if need be, and says how it ended: "was killed by signal 11 (Segmentation fault)",
-  /// "ended with exit code 3". Waits `grace_s` for an end of its own first.
+  /// Waits `grace_s` seconds for the process to end, then kills it. Returns how it ended: "was killed by
+  /// signal 11 (Segmentation fault)", "ended with exit code 3".
   std::string end(double grace_s);
-  /// Closes its input, which asks it to end.
+  /// Closes the process's input, which asks it to end.
   void close_input();
 
  private:

@@ -1,6 +1,6 @@
-// Where rows of a sequence lie: the address rule of contract/attention_params.h, written once.
+// Where the rows of a sequence are: the address rule of contract/attention_params.h, written once.
 //
-// Offsets are in elements and 64-bit throughout: a cache of a few GiB is past 2^31 elements.
+// Offsets are in elements and 64-bit: a cache of a few GiB has more than 2^31 elements.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +30,14 @@ ATTNBENCH_HD inline int32_t new_len(const AttentionParams& p, int32_t b) {
   return p.cu_seqlens_new[b + 1] - p.cu_seqlens_new[b];
 }
 
-/// Tokens that the cache has room for, per sequence, left padding included. Not for packed KV.
+/// Capacity of the cache per sequence, in tokens, left padding included. Not for packed KV.
 ATTNBENCH_HD inline int64_t kv_capacity(const AttentionParams& p) {
   return p.features & kPagedKv ? p.block_table_stride * p.block_size : p.cache_capacity;
 }
 
-/// Element offset of row `row` of sequence `b` for KV head 0, given one tensor's strides. The caller adds
-/// head * stride_head. Needs 0 <= row < k_len: a block table is not read past a sequence's last block.
+/// Element offset of row `row` of sequence `b` for KV head 0, from the strides of one tensor. The caller adds
+/// head * stride_head. Requires 0 <= row < k_len, because a block table is not read past a sequence's last
+/// block.
 ATTNBENCH_HD inline int64_t kv_row_offset(const AttentionParams& p, int32_t b, int32_t row,
                                           int64_t stride_block, int64_t stride_token) {
   if (p.features & kPagedKv) {
@@ -76,28 +77,28 @@ ATTNBENCH_HD inline int64_t lse_offset(const AttentionParams& p, int64_t q_row, 
   return head * p.lse_stride_head + q_row;
 }
 
-/// Element offset of cache slot `slot` for KV head 0, given one cache's strides. Needs slot >= 0.
+/// Element offset of cache slot `slot` for KV head 0, from the strides of one cache. Requires slot >= 0.
 ATTNBENCH_HD inline int64_t slot_offset(const KvAppendParams& p, int64_t slot, int64_t stride_block,
                                         int64_t stride_token) {
   return slot / p.block_size * stride_block + slot % p.block_size * stride_token;
 }
 
-/// Element offset of cache slot `slot` of K, KV head 0.
+/// Element offset of cache slot `slot` in K, KV head 0.
 ATTNBENCH_HD inline int64_t k_slot_offset(const KvAppendParams& p, int64_t slot) {
   return slot_offset(p, slot, p.k_stride_block, p.k_stride_token);
 }
 
-/// Element offset of cache slot `slot` of V, KV head 0.
+/// Element offset of cache slot `slot` in V, KV head 0.
 ATTNBENCH_HD inline int64_t v_slot_offset(const KvAppendParams& p, int64_t slot) {
   return slot_offset(p, slot, p.v_stride_block, p.v_stride_token);
 }
 
-/// Offset of the scale that quantises channel `c` of KV head `head` where scales are given.
+/// Offset in ScaleParams::given of the scale for channel `c` of KV head `head`.
 ATTNBENCH_HD inline int64_t given_scale_offset(const ScaleParams& s, int32_t head, int32_t c) {
   return head * s.given_stride_head + c * s.given_stride_channel;
 }
 
-/// Offset in the cache of computed scales of slot `slot`, KV head `head`. Needs slot >= 0.
+/// Offset in ScaleParams::computed of the scale of slot `slot`, KV head `head`. Requires slot >= 0.
 ATTNBENCH_HD inline int64_t scale_slot_offset(const KvAppendParams& p, const ScaleParams& s, int64_t slot,
                                               int32_t head) {
   return slot_offset(p, slot, s.stride_block, s.stride_token) + head * s.stride_head;

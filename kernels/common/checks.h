@@ -1,5 +1,5 @@
-// Argument checks that every kernel needs: of shapes in `supports`, which is asked before anything is
-// allocated, and of pointers in `launch`. They read no tensor, and refuse with "required, given".
+// Argument checks that every kernel needs. `supports` checks shapes, before anything is allocated; `launch`
+// checks pointers. The checks read no tensor. A refusal says what is required and what is given.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace attnbench {
 
-/// Largest widths of the contract.
+/// Largest head_dim and head_dim_v of the contract.
 inline constexpr int32_t kMaxHeadDim = 576;
 inline constexpr int32_t kMaxHeadDimV = 512;
 
-/// The feature bit that stands for q, K and V in a floating type; 0 for other types.
+/// Feature bit of a launch whose q, K and V have floating type `t`; 0 for other types.
 constexpr uint64_t dtype_feature(DType t) {
   switch (t) {
     case DType::kBf16:
@@ -26,7 +26,7 @@ constexpr uint64_t dtype_feature(DType t) {
   }
 }
 
-/// Types of q, K and V that the feature bits of a launch stand for.
+/// Types of q, K and V that the feature bits of a launch require.
 struct InputDTypes {
   DType q, k, v;
 };
@@ -44,10 +44,10 @@ constexpr InputDTypes input_dtypes(uint64_t features) {
                               : base};
 }
 
-/// Whether `t` is a type that outputs may have.
+/// Whether outputs may have type `t`.
 constexpr bool is_float_dtype(DType t) { return dtype_feature(t) != 0; }
 
-/// Positions of queries of an attention launch.
+/// Checks rotary.q_position of an attention launch against its feature bits.
 inline KernelStatus check_rotary_q(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
   const auto bad = [&](const char* format, auto... args) {
     return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
@@ -56,14 +56,14 @@ inline KernelStatus check_rotary_q(const Kernel& kernel, const AttentionParams& 
     return p.features & kRotaryQ ? bad("%s: rotary required for rotary_q, given none") : KernelStatus::kOk;
   }
   const auto rule = static_cast<int>(p.rotary.q_position);
-  const int first = p.features & kRotaryQ ? 1 : 0;  // the diagonal does not turn off itself
+  const int first = p.features & kRotaryQ ? 1 : 0;  // kRotaryQ requires a position off the diagonal
   if (rule < first || rule > 2) {
     return bad("%s: rotary.q_position %d..2 required, given %d", first, rule);
   }
   return KernelStatus::kOk;
 }
 
-/// A rotary embedding of rows of `head_dim` channels.
+/// Checks the rotary dim for rows of `head_dim` channels.
 inline KernelStatus check_rotary_args(const Kernel& kernel, const RotaryParams& r, int32_t head_dim,
                                       KernelMessage* message) {
   if (r.dim < 2 || r.dim % 2 != 0 || r.dim > head_dim) {
@@ -74,8 +74,7 @@ inline KernelStatus check_rotary_args(const Kernel& kernel, const RotaryParams& 
   return KernelStatus::kOk;
 }
 
-/// What appending in the same call (kAppend, kRotary) asks of an attention launch whose other shapes were
-/// checked.
+/// Checks an attention launch with kAppend or kRotary. Its other shapes must have been checked.
 inline KernelStatus check_append_args(const Kernel& kernel, const AttentionParams& p,
                                       KernelMessage* message) {
   const auto bad = [&](const char* format, auto... args) {
@@ -101,7 +100,7 @@ inline KernelStatus check_append_args(const Kernel& kernel, const AttentionParam
   return KernelStatus::kOk;
 }
 
-/// Pointers of an attention launch with kAppend, and that the cache has room for the longest sequence.
+/// Checks the pointers of an attention launch with kAppend, and that the longest sequence fits in the cache.
 inline KernelStatus check_append_pointers(const Kernel& kernel, const AttentionParams& p,
                                           KernelMessage* message) {
   const auto bad = [&](const char* format, auto... args) {
@@ -124,7 +123,7 @@ inline KernelStatus check_append_pointers(const Kernel& kernel, const AttentionP
   return KernelStatus::kOk;
 }
 
-/// Types of an attention launch: those that its feature bits stand for.
+/// Checks that the types of an attention launch are those that its feature bits require.
 inline KernelStatus check_attention_dtypes(const Kernel& kernel, const AttentionParams& p,
                                            KernelMessage* message) {
   const auto bad = [&](const char* format, auto... args) {
@@ -155,7 +154,7 @@ inline KernelStatus check_attention_dtypes(const Kernel& kernel, const Attention
   return KernelStatus::kOk;
 }
 
-/// Widths of an attention launch.
+/// Checks head_dim and head_dim_v of an attention launch, and what kVIsK requires.
 inline KernelStatus check_head_dims(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
   const auto bad = [&](const char* format, auto... args) {
     return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
@@ -182,7 +181,7 @@ inline KernelStatus check_head_dims(const Kernel& kernel, const AttentionParams&
   return KernelStatus::kOk;
 }
 
-/// Shapes and dtypes of an attention launch. Call after check_features.
+/// Checks the shapes and types of an attention launch. Call check_features first.
 inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionParams& p,
                                          KernelMessage* message) {
   const auto bad = [&](const char* format, auto... args) {
@@ -222,7 +221,7 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
   return check_append_args(kernel, p, message);
 }
 
-/// Pointers of an attention launch whose shapes were checked.
+/// Checks the pointers of an attention launch. Its shapes must have been checked.
 inline KernelStatus check_attention_pointers(const Kernel& kernel, const AttentionParams& p,
                                              KernelMessage* message) {
   const auto bad = [&](const char* format) {
@@ -262,14 +261,14 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   return check_append_pointers(kernel, p, message);
 }
 
-/// What a kernel that reads or writes whole words asks of an address; null is fine.
+/// Alignment in bytes that a kernel requires of an address. Null passes.
 struct Alignment {
   const char* name;
   const void* pointer;
   int bytes;
 };
 
-/// Refuses the first pointer that is not aligned as it must be. For `launch`: `supports` has no pointers yet.
+/// Refuses the first pointer that is not aligned. For `launch` only: `supports` has no pointers yet.
 template <std::size_t kCount>
 KernelStatus check_alignment(const Kernel& kernel, const Alignment (&pointers)[kCount],
                              KernelMessage* message) {
@@ -284,7 +283,7 @@ KernelStatus check_alignment(const Kernel& kernel, const Alignment (&pointers)[k
   return KernelStatus::kOk;
 }
 
-/// A stride, in elements, that must be a multiple of some number.
+/// A stride in elements, and the number of which it must be a multiple.
 struct Stride {
   const char* name;
   int64_t value;
@@ -304,7 +303,7 @@ KernelStatus check_strides(const Kernel& kernel, const Stride (&strides)[kCount]
   return KernelStatus::kOk;
 }
 
-/// Refuses a workspace of less than `bytes` bytes, or one that words of 16 bytes cannot be written to.
+/// Refuses a workspace that is smaller than `bytes` bytes or not aligned to 16 bytes.
 inline KernelStatus check_workspace(const Kernel& kernel, std::size_t bytes, const LaunchContext& context,
                                     KernelMessage* message) {
   const Alignment workspace[] = {{"workspace", context.workspace, 16}};
@@ -314,7 +313,7 @@ inline KernelStatus check_workspace(const Kernel& kernel, std::size_t bytes, con
                 kernel.name, bytes, context.workspace_bytes);
 }
 
-/// Shapes and dtypes of a kv_append.
+/// Checks the shapes and types of a kv_append.
 inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendParams& p,
                                          KernelMessage* message) {
   const auto bad = [&](const char* format, auto... args) {
@@ -350,7 +349,7 @@ inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendPar
   return KernelStatus::kOk;
 }
 
-/// Pointers of a kv_append whose shapes were checked.
+/// Checks the pointers of a kv_append. Its shapes must have been checked.
 inline KernelStatus check_kv_append_pointers(const Kernel& kernel, const KvAppendParams& p,
                                              KernelMessage* message) {
   const auto bad = [&](const char* format) {
@@ -376,7 +375,7 @@ inline KernelStatus check_kv_append_pointers(const Kernel& kernel, const KvAppen
   return KernelStatus::kOk;
 }
 
-/// Shapes and dtypes of a merge_states.
+/// Checks the shapes and types of a merge_states.
 inline KernelStatus check_merge_states_args(const Kernel& kernel, const MergeStatesParams& p,
                                             KernelMessage* message) {
   const auto bad = [&](const char* format, auto... args) {
@@ -397,7 +396,7 @@ inline KernelStatus check_merge_states_args(const Kernel& kernel, const MergeSta
   return KernelStatus::kOk;
 }
 
-/// Pointers of a merge_states whose shapes were checked.
+/// Checks the pointers of a merge_states. Its shapes must have been checked.
 inline KernelStatus check_merge_states_pointers(const Kernel& kernel, const MergeStatesParams& p,
                                                 KernelMessage* message) {
   if (p.num_rows == 0 || (p.partial_out && p.partial_lse && p.out && p.out_lse)) return KernelStatus::kOk;

@@ -1,4 +1,4 @@
-// Descales of quantised inputs: what stored numbers are to be multiplied by; 1 where they are not quantised.
+// Descales of quantised inputs: factors of the stored numbers. A descale is 1 if the input is not quantised.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace attnbench {
 
-/// Of row `q_row` of the packed queries, which belongs to sequence `b`, and query head `head`.
+/// Descale of query head `head` in packed query row `q_row`, which belongs to sequence `b`.
 ATTNBENCH_HD inline float q_descale(const AttentionParams& p, int32_t b, int64_t q_row, int32_t head) {
   if (p.features & kInt8Q) {
     return p.q_descale[q_row * p.q_descale_stride_outer + head * p.q_descale_stride_head];
@@ -17,20 +17,21 @@ ATTNBENCH_HD inline float q_descale(const AttentionParams& p, int32_t b, int64_t
   return p.q_descale[b * p.q_descale_stride_outer + kv_head * p.q_descale_stride_head];
 }
 
-/// Of all keys of sequence `b`, KV head `head`: e4m3.
+/// Descale of all keys of sequence `b`, KV head `head`, for e4m3; 1 for other types (int8: k_row_descale).
 ATTNBENCH_HD inline float k_descale(const AttentionParams& p, int32_t b, int32_t head) {
   if (!(p.features & kE4m3Kv)) return 1.0f;
   return p.k_descale[b * p.k_descale_stride_outer + head * p.k_descale_stride_head];
 }
 
-/// Of one of them: int8. Needs 0 <= row < k_len.
+/// Descale of key `row` of sequence `b`, KV head `head`, for int8; 1 for other types. Requires 0 <= row <
+/// k_len.
 ATTNBENCH_HD inline float k_row_descale(const AttentionParams& p, int32_t b, int32_t row, int32_t head) {
   if (!(p.features & kInt8K)) return 1.0f;
   return p.k_descale[kv_row_offset(p, b, row, p.k_descale_stride_block, p.k_descale_stride_outer) +
                      head * p.k_descale_stride_head];
 }
 
-/// Of channel `channel` of the values of sequence `b`, KV head `head`.
+/// Descale of channel `channel` of V in sequence `b`, KV head `head`.
 ATTNBENCH_HD inline float v_descale(const AttentionParams& p, int32_t b, int32_t head, int32_t channel) {
   if (p.features & kInt8V) return p.v_descale[head * p.v_descale_stride_head + channel];
   if (!(p.features & kE4m3Kv)) return 1.0f;

@@ -1,4 +1,4 @@
-// Which keys a query sees, as ranges: every mask of the contract is one half-open interval of keys per query.
+// The keys that a query sees: every mask of the contract gives one half-open interval of keys per query.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,17 @@
 
 namespace attnbench {
 
-/// Keys [begin, end), with 0 <= begin <= end <= k_len; begin == end where nothing is visible.
+/// Keys [begin, end), with 0 <= begin <= end <= k_len. begin == end if no key is visible.
 struct KeyBounds {
   int32_t begin;
   int32_t end;
 };
 
-/// A range that contains every key visible to a query of [first_i, last_i], and nothing that lies beyond the
-/// outer edges of these queries' ranges. Query indices count from the start of the sequence; first_i <=
-/// last_i.
+/// The smallest range that holds every key visible to a query of [first_i, last_i]. Query indices count from
+/// the start of the sequence; first_i <= last_i.
 ///
-/// Both edges of the mask move right by one key per query, so the first query sets the left edge and the last
-/// query the right one. Sums are 64-bit: a window may be as large as INT32_MAX.
+/// Both edges of the mask move right by one key per query. So the first query sets the left edge and the last
+/// query the right one. Sums are 64-bit because a window may be as large as INT32_MAX.
 ATTNBENCH_HD inline KeyBounds visible_keys_of_rows(const AttentionParams& p, int32_t first_i, int32_t last_i,
                                                    int32_t q_len, int32_t k_len) {
   const int64_t shift = static_cast<int64_t>(k_len) - q_len;  // diagonal of query i: key i + shift
@@ -38,16 +37,16 @@ ATTNBENCH_HD inline KeyBounds visible_keys_of_rows(const AttentionParams& p, int
   return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
 }
 
-/// The keys that query `i` of a sequence sees, 0 <= i < q_len.
+/// The keys that query `i` of a sequence sees. Requires 0 <= i < q_len.
 ATTNBENCH_HD inline KeyBounds visible_keys(const AttentionParams& p, int32_t i, int32_t q_len,
                                            int32_t k_len) {
   return visible_keys_of_rows(p, i, i, q_len, k_len);
 }
 
-/// Keys that some query of a sequence sees: visible_keys_of_rows of all its queries, in a few instructions.
-/// The last query's diagonal is the last key, so that no mask bounds the right side; the first query's window
-/// bounds the left. `window_left` is the contract's, cut to what int32 sums allow where it is larger than any
-/// length.
+/// Keys that at least one query of a sequence sees: visible_keys_of_rows of all its queries, in a few
+/// instructions. The last query's diagonal is the last key, so no mask limits the right side. The window of
+/// the first query limits the left side. `window_left` is the contract's; a caller must first reduce a value
+/// that would overflow the int32 sum.
 ATTNBENCH_HD constexpr KeyBounds visible_keys_of_sequence(int32_t window_left, int32_t q_len, int32_t k_len) {
   if (q_len <= 0 || k_len <= 0) return {0, 0};
   const int32_t edge = k_len - q_len - window_left;

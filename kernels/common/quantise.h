@@ -1,4 +1,4 @@
-// Scales that are computed from what they scale.
+// Scales that a kernel computes from the row that they quantise.
 #pragma once
 
 #include "kernels/contract/attention_params.h"
@@ -6,8 +6,8 @@
 
 namespace attnbench {
 
-/// The scale of a row in e4m3 or int8 whose largest magnitude is `amax`: it takes amax to the type's largest
-/// number. 1 where that would be 0.
+/// Scale of an e4m3 or int8 row whose largest magnitude is `amax`. Dividing by it takes amax to the type's
+/// largest number. Returns 1 if the quotient would be 0.
 ATTNBENCH_HD inline float token_scale(DType t, float amax) {
   const float scale = amax / (t == DType::kE4m3 ? 448.0f : 127.0f);
   return scale == 0.0f ? 1.0f : scale;

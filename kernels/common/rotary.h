@@ -1,4 +1,4 @@
-// Rotary position embedding, a channel at a time, and where queries stand for it.
+// Rotary position embedding of one channel, and the rotary position of a query.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace attnbench {
 
-/// Position of query `i` of sequence `b`, whose rows are `seq`.
+/// Rotary position of query `i` of sequence `b`, whose lengths are `seq`.
 ATTNBENCH_HD inline int64_t query_position(const AttentionParams& p, int32_t b, const SeqRange& seq,
                                            int32_t i) {
   if (p.rotary.q_position == RotaryQ::kDiagonal) return int64_t{i} + seq.k_len - seq.q_len;
@@ -17,8 +17,8 @@ ATTNBENCH_HD inline int64_t query_position(const AttentionParams& p, int32_t b, 
   return p.rotary.q_position == RotaryQ::kFromCacheSeqlens ? cache_seqlen + i : cache_seqlen;
 }
 
-/// Channel `c` of a row that stands at `position`, 0 <= position < r.positions; `load(c)` gives its channels
-/// before the rotation.
+/// Channel `c` of a row at `position`, after the rotation. `load(c)` returns channel c before the rotation.
+/// Requires 0 <= position < r.positions.
 template <class Load>
 ATTNBENCH_HD inline float rotated(const RotaryParams& r, int64_t position, int32_t c, Load load) {
   const float x = load(c);

@@ -1,7 +1,7 @@
 // Element types of tensors, and their exact conversions from and to float.
 //
-// Conversions are written on integers, so that host and GPU give the same bits; rounding is to nearest, ties
-// to even, as in IEEE 754-2019, section 4.3.1.
+// Conversions use integer arithmetic, so host and GPU give the same bits. Rounding is to nearest, ties to
+// even, as in IEEE 754-2019, section 4.3.1.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +36,8 @@ constexpr const char* dtype_name(DType t) {
   return "?";
 }
 
-/// Unit roundoff u = 2^-p of a floating type, p counting the hidden bit (bf16: 8, fp16: 11, fp32: 24, e4m3:
-/// 4). 0 for integers, whose error is an absolute quantum instead.
+/// Unit roundoff u = 2^-p of a floating type; p counts the hidden bit (bf16: 8, fp16: 11, fp32: 24, e4m3: 4).
+/// Returns 0 for int8, whose error is an absolute step instead.
 constexpr double unit_roundoff(DType t) {
   switch (t) {
     case DType::kBf16:
@@ -68,25 +68,26 @@ ATTNBENCH_HD inline float bits_float(uint32_t u) {
 
 ATTNBENCH_HD inline float bf16_to_float(uint16_t h) { return bits_float(uint32_t{h} << 16); }
 
-/// Rounds to bf16. NaN stays NaN (quiet), overflow goes to infinity.
+/// Rounds to bf16. NaN stays NaN (quiet); overflow gives infinity.
 ATTNBENCH_HD inline uint16_t float_to_bf16(float x) {
   const uint32_t u = float_bits(x);
   if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x0040u);
   return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
-/// Exact, subnormals included. Branch-free but for two selects, so that loops over it vectorise.
+/// Exact, subnormals included. The only branches are two selects, so loops over it vectorise.
 ATTNBENCH_HD inline float fp16_to_float(uint16_t h) {
   const uint32_t sign = (h & 0x8000u) << 16;
   const uint32_t magnitude = h & 0x7fffu;
-  // Exponent bias 15 read as bias 127 is short by 112: one exact multiplication mends normals and subnormals.
+  // An exponent of bias 15, read with bias 127, is too small by 112. One exact multiplication corrects normal
+  // and subnormal numbers.
   const float scaled = bits_float(magnitude << 13) * bits_float(0x77800000u);  // * 2^112
   const uint32_t finite = float_bits(scaled);
   const uint32_t special = (magnitude << 13) | 0x7f800000u;  // infinity and NaN keep their fraction
   return bits_float(sign | (magnitude >= 0x7c00u ? special : finite));
 }
 
-/// Rounds to fp16, subnormals included. Overflow goes to infinity, NaN stays NaN (quiet).
+/// Rounds to fp16, subnormals included. Overflow gives infinity; NaN stays NaN (quiet).
 ATTNBENCH_HD inline uint16_t float_to_fp16(float x) {
   const uint32_t u = float_bits(x);
   const uint32_t sign = (u >> 16) & 0x8000u;
@@ -97,7 +98,7 @@ ATTNBENCH_HD inline uint16_t float_to_fp16(float x) {
     const uint32_t r = a - 0x38000000u;
     return static_cast<uint16_t>(sign | ((r + 0xfffu + ((r >> 13) & 1u)) >> 13));
   }
-  if (a < 0x33000000u) return static_cast<uint16_t>(sign);  // below half the least subnormal, 2^-25
+  if (a < 0x33000000u) return static_cast<uint16_t>(sign);  // less than half the least subnormal, 2^-25
   const uint32_t exponent = a >> 23;
   const uint32_t significand = (a & 0x7fffffu) | 0x800000u;
   const uint32_t shift = 126u - exponent;  // 14..24: drops to units of 2^-24
@@ -108,7 +109,7 @@ ATTNBENCH_HD inline uint16_t float_to_fp16(float x) {
 }
 
 /// e4m3 as in the OCP 8-bit floating point specification (OFP8), revision 1.0: no infinities, NaN is
-/// S.1111.111, largest 448, subnormals in steps of 2^-9. Exact.
+/// S.1111.111, the largest number is 448, subnormals have steps of 2^-9. The conversion is exact.
 ATTNBENCH_HD inline float e4m3_to_float(uint8_t x) {
   const uint32_t sign = static_cast<uint32_t>(x & 0x80u) << 24;
   const uint32_t magnitude = x & 0x7fu;
@@ -127,7 +128,7 @@ ATTNBENCH_HD inline uint8_t float_to_e4m3(float x) {
     const uint32_t r = a - 0x3c000000u;
     return static_cast<uint8_t>(sign | ((r + 0x7ffffu + ((r >> 20) & 1u)) >> 20));
   }
-  if (a < 0x3a800000u) return static_cast<uint8_t>(sign);  // below half the least subnormal, 2^-10
+  if (a < 0x3a800000u) return static_cast<uint8_t>(sign);  // less than half the least subnormal, 2^-10
   const uint32_t significand = (a & 0x7fffffu) | 0x800000u;
   const uint32_t shift = 141u - (a >> 23);  // 21..24: drops to units of 2^-9
   const uint32_t kept = significand >> shift;
@@ -136,12 +137,12 @@ ATTNBENCH_HD inline uint8_t float_to_e4m3(float x) {
   return static_cast<uint8_t>(sign | (kept + ((rest > half || (rest == half && (kept & 1u))) ? 1u : 0u)));
 }
 
-/// Rounds to int8, to nearest, ties to even, saturating at -128 and 127 as cvt.rni.sat.s8.f32 does. NaN
+/// Rounds to int8, to nearest, ties to even. Saturates at -128 and 127, as cvt.rni.sat.s8.f32 does. NaN
 /// becomes 0.
 ATTNBENCH_HD inline int8_t float_to_int8(float x) {
   if (!(x > -128.0f)) return x <= -128.0f ? int8_t{-128} : int8_t{0};
   if (x > 127.0f) return 127;
-  // Adding 1.5 * 2^23 leaves no bits for a fraction: the sum is rounded to an integer by the addition.
+  // Adding 1.5 * 2^23 leaves no bits for a fraction, so the addition rounds to an integer.
   return static_cast<int8_t>(static_cast<int32_t>(float_bits(x + 12582912.0f)) - 0x4b400000);
 }
 
@@ -161,7 +162,7 @@ ATTNBENCH_HD inline float load_float(DType t, const void* base, int64_t index) {
   }
 }
 
-/// Writes `x` to element `index` of an array, rounding to its type.
+/// Writes `x` to element `index` of an array, rounded to the array's type.
 ATTNBENCH_HD inline void store_float(DType t, void* base, int64_t index, float x) {
   switch (t) {
     case DType::kBf16:
@@ -182,7 +183,7 @@ ATTNBENCH_HD inline void store_float(DType t, void* base, int64_t index, float x
   }
 }
 
-/// `x` as the type would hold it.
+/// `x` rounded to type `t` and converted back to float.
 ATTNBENCH_HD inline float round_to(DType t, float x) {
   switch (t) {
     case DType::kBf16:

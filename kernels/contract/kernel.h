@@ -1,4 +1,4 @@
-// What a kernel is: a table of plain functions, the same for built-in kernels and plug-ins.
+// What a kernel is: a struct of facts and plain functions, the same for built-in kernels and plug-ins.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 
 namespace attnbench {
 
+/// Version of this interface. The program refuses a plug-in of another version.
 inline constexpr uint32_t kKernelAbiVersion = 3;
 
 enum class Op : int32_t { kAttention = 0, kKvAppend = 1, kMergeStates = 2 };
@@ -21,8 +22,9 @@ constexpr const char* op_name(Op op) {
 }
 constexpr const char* device_kind_name(DeviceKind d) { return d == DeviceKind::kCpu ? "cpu" : "cuda"; }
 
+/// Parameters of one launch.
 struct OpParams {
-  Op op;
+  Op op;  ///< selects the member of the union
   union {
     AttentionParams attention;
     KvAppendParams kv_append;
@@ -30,25 +32,26 @@ struct OpParams {
   };
 };
 
-/// The arithmetic that a kernel promises; the tolerance is derived from it (harness/verify/README.md).
+/// The arithmetic that a kernel declares; the tolerance follows from it (harness/verify/README.md).
 struct Numerics {
-  DType p_type;        ///< type of P as it enters P.V
-  DType acc_type;      ///< accumulators of q.k and P.V
-  double exp_rel_err;  ///< relative error of its exponential; 2^-22 for GPU's ex2.approx
+  DType p_type;        ///< type to which P is rounded before P.V
+  DType acc_type;      ///< type of the accumulators of q.k and P.V
+  double exp_rel_err;  ///< relative error of exp: 2^-22 for ex2.approx on a GPU
 };
 
 enum class KernelStatus : int32_t {
   kOk = 0,
-  kUnsupported = 1,  ///< refused: the message says what is required and what was given
-  kBadArgument = 2,  ///< the parameters contradict each other
+  kUnsupported = 1,  ///< this kernel cannot do the launch; the message says what it requires and was given
+  kBadArgument = 2,  ///< the parameters contradict each other or the contract
   kDeviceError = 3,  ///< the launch itself failed
 };
 
+/// The reason of a status other than kOk: one line, ended by a zero byte.
 struct KernelMessage {
   char text[256];
 };
 
-/// Writes a printf-style message and returns `status`, for one-line refusals.
+/// Writes a printf-style message and returns `status`: a refusal in one line.
 template <class... Args>
 KernelStatus refuse(KernelMessage* message, KernelStatus status, const char* format, Args... args) {
   if constexpr (sizeof...(Args) == 0) {
@@ -59,11 +62,12 @@ KernelStatus refuse(KernelMessage* message, KernelStatus status, const char* for
   return status;
 }
 
+/// Where and with what a launch runs.
 struct LaunchContext {
   void* stream;     ///< cudaStream_t on cuda, null on cpu
-  void* workspace;  ///< of one launch at a time, see Kernel::plan
+  void* workspace;  ///< belongs to one launch at a time, see Kernel::plan
   std::size_t workspace_bytes;
-  int32_t num_threads;         ///< host threads to use, cpu only
+  int32_t num_threads;         ///< host threads to use; cpu only
   int32_t device_ordinal;      ///< cuda only
   int32_t compute_capability;  ///< 90 for sm_90; 0 on cpu
   int32_t multiprocessors;     ///< cuda only
@@ -71,48 +75,56 @@ struct LaunchContext {
 
 enum KernelFlag : uint32_t {
   kDeterministic = 1u << 0,   ///< two launches give the same bits
-  kBatchInvariant = 1u << 1,  ///< a sequence's result does not depend on the others in the batch
+  kBatchInvariant = 1u << 1,  ///< the other sequences of the batch do not change a sequence's result
 };
 
-/// How an attention kernel cuts its work: a tile is `rows` x `keys` products, of which `tokens` query tokens
-/// by `heads` query heads of one KV head fill rows. Tile i of a sequence has the tokens from i * tokens on,
-/// and runs over the blocks of `keys` keys, counted from the sequence's first, in which its tokens see any.
+/// The tiles of an attention kernel. A tile has `rows` x `keys` products; `tokens` query tokens of `heads`
+/// query heads of one KV head fill its rows. Tile i of a sequence has the tokens from i * tokens on. It
+/// visits those blocks of `keys` keys, counted from the sequence's first key, in which a token of the tile
+/// sees a key.
 struct Tile {
   int32_t tokens, heads, rows, keys;
 };
 
+/// One kernel. Only workspace_bytes, plan, tile and instances may be null.
 struct Kernel {
   uint32_t abi_version;  ///< kKernelAbiVersion
   uint32_t flags;        ///< OR of KernelFlag
-  const char* name;      ///< snake_case, unique per op and device: "cuda_simt"
+  const char* name;      ///< snake_case, unique per op and device, for example "cuda_simt"
   const char* summary;   ///< one line for `attnbench kernels`
   const char* shapes;    ///< supported head_dim and block_size in words: "head_dim 1..256, any block_size"
   Op op;
   DeviceKind device;
   int32_t min_compute_capability;  ///< 80 for sm_80; 0 on cpu
-  uint64_t features;               ///< all Feature bits it handles
+  uint64_t features;               ///< all Feature bits that the kernel handles
 
-  /// Whether this launch can be done; reads no tensor, and pointers may still be null. On refusal fills
-  /// `message` with "required, given".
+  /// Whether this kernel can do the launch. Reads no tensor; pointers may still be null. A refusal fills
+  /// `message` with what is required and what is given.
   KernelStatus (*supports)(const OpParams*, const LaunchContext*, KernelMessage* message);
+  /// The arithmetic of this launch.
   Numerics (*numerics)(const OpParams*);
-  /// Device bytes wanted in LaunchContext::workspace. May be null: none.
+  /// Bytes of device memory that the launch needs in LaunchContext::workspace. Null: no workspace.
   std::size_t (*workspace_bytes)(const OpParams*, const LaunchContext*);
-  /// Host-side preparation before timing starts, timed apart (plan_us). May be null. It makes the workspace
-  /// ready for any number of launches on the same stream, or replays of a graph captured there, whose
-  /// OpParams differ in pointers and in what pointers lead to alone. Other maxima, heads or head_dim, another
-  /// stream or workspace, or a workspace that something else has written to need a plan of their own; with
-  /// it, graphs captured under an earlier plan of that workspace may no longer be replayed. A workspace,
-  /// aligned to 256 bytes, belongs to one launch at a time: launches or replays that may overlap need one
-  /// each.
+  /// Preparation on the host. Its time is reported apart (plan_us) and is no part of a launch's time.
+  /// Null: no preparation.
+  ///
+  /// A plan makes the workspace ready for any number of launches on the same stream. It also covers replays
+  /// of a graph captured there. Between these, OpParams may change only in its pointers and in the data
+  /// behind them. A new plan is needed for other maxima, heads or head_dim, for another stream or workspace,
+  /// and after anything else has written to the workspace. After a new plan, graphs captured under an earlier
+  /// plan of that workspace must not be replayed.
+  ///
+  /// The workspace is aligned to 256 bytes and belongs to one launch at a time. Launches or replays that may
+  /// overlap need a workspace each.
   KernelStatus (*plan)(const OpParams*, const LaunchContext*, KernelMessage* message);
-  /// Enqueues the work on the stream (cuda) or does it (cpu). No host synchronisation, no allocation on cuda.
+  /// Enqueues the work on the stream (cuda) or does it (cpu). On cuda it must not synchronise the host or
+  /// allocate.
   KernelStatus (*launch)(const OpParams*, const LaunchContext*, KernelMessage* message);
-  /// Its tile for this launch, for the report of executed against needed FLOP. May be null; all zero where a
-  /// launch has no such tile.
+  /// Its tile for this launch, from which the report compares executed with needed FLOP. May be null; returns
+  /// zeros if the launch has no such tile.
   Tile (*tile)(const OpParams*) = nullptr;
-  /// Names of the variants that were compiled for each 16-bit type, separated by blanks, for `attnbench kernels`.
-  /// May be null.
+  /// Names of the variants compiled for each 16-bit type, separated by blanks, for `attnbench kernels`. May
+  /// be null.
   const char* instances = nullptr;
 };
 
@@ -128,7 +140,7 @@ inline uint64_t features_of(const OpParams& p) {
   return 0;
 }
 
-/// Names of the feature bits, as printed in refusals and by `attnbench kernels`.
+/// Names of the feature bits in refusals and in `attnbench kernels`.
 struct FeatureName {
   Feature bit;
   const char* name;
@@ -164,7 +176,8 @@ inline constexpr FeatureName kFeatureNames[] = {
     {kRotaryQ, "rotary_q"},
 };
 
-/// The first check of every kernel: refuses a launch that uses a feature outside `kernel.features`, by name.
+/// The first check of every kernel: refuses a launch that uses a feature outside `kernel.features`, and names
+/// it.
 inline KernelStatus check_features(const Kernel& kernel, const OpParams& p, KernelMessage* message) {
   const uint64_t missing = features_of(p) & ~kernel.features;
   if (missing == 0) return KernelStatus::kOk;

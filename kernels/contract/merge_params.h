@@ -1,4 +1,4 @@
-// What a kernel of op merge_states is given.
+// Parameters of the op merge_states.
 #pragma once
 
 #include <cstdint>
@@ -8,30 +8,31 @@
 
 namespace attnbench {
 
-/// One call of merge_states: N partial states of the same rows, each over a part of the keys, become the
-/// state over all of them. With w_s = exp(lse_s) per row and head: O = sum w_s O_s / sum w_s, LSE = ln sum
-/// w_s, in any order of the states.
+/// One call of merge_states: it merges N partial states of the same rows, each over a part of the keys, into
+/// the state over all keys. With w_s = exp(lse_s) per row and head:
+///   O = sum(w_s * O_s) / sum(w_s),  LSE = ln(sum(w_s))
+/// The states may be summed in any order.
 ///
-/// A state whose LSE is -inf has seen no key: it weighs nothing, and its O must not reach the output,
-/// whatever it holds (NaN too). Where all states are such, O = 0 and LSE = -inf.
+/// A state with LSE = -inf has seen no key. Its weight is 0, and its O must not reach the output, even if it
+/// is NaN. If all states are such, O = 0 and LSE = -inf.
 struct MergeStatesParams {
   uint64_t features;  ///< the bit of dtype_partial: kBf16, kFp16 or kFp32 (attention_params.h)
 
-  int32_t num_states;  ///< N, at least 1
-  int32_t num_heads;   ///< H
-  int32_t head_dim;    ///< channels of O
-  DType dtype_partial;
-  DType dtype_out;
+  int32_t num_states;   ///< N, 1 or more
+  int32_t num_heads;    ///< H
+  int32_t head_dim;     ///< channels of O, 1..1024
+  DType dtype_partial;  ///< bf16, fp16 or fp32
+  DType dtype_out;      ///< bf16, fp16 or fp32
   int32_t reserved;
   int64_t num_rows;  ///< T
 
-  // State s, row t, head h lies at s * stride_state + t * stride_token + h * stride_head; strides are in
-  // elements, that of a channel is 1.
+  // State s, row t, head h is at s * stride_state + t * stride_token + h * stride_head. Strides are in
+  // elements; the stride of a channel is 1.
   const void* partial_out;  ///< (N, T, H, head_dim)
   int64_t partial_stride_state;
   int64_t partial_stride_token;
   int64_t partial_stride_head;
-  const float* partial_lse;  ///< (N, T, H) in any order of strides, natural log
+  const float* partial_lse;  ///< (N, T, H), natural log; the strides may be in any order
   int64_t lse_stride_state;
   int64_t lse_stride_token;
   int64_t lse_stride_head;

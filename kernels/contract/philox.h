@@ -1,5 +1,5 @@
 // Philox4x32-10, a counter-based random generator: J. K. Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", SC'11. Ten rounds of two 32x32 -> 64 multiplications; the same bits on host and GPU.
+// 1, 2, 3", SC'11. It makes ten rounds of two 32x32 -> 64 multiplications. Host and GPU get the same bits.
 #pragma once
 
 #include <cstdint>

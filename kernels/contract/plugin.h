@@ -1,5 +1,4 @@
-// What a kernel from outside the tree is: a shared library that exports a table of kernels, for `--plugin
-// FILE`.
+// A plug-in: a shared library that exports a table of kernels, for `--plugin FILE`.
 #pragma once
 
 #include "kernels/contract/kernel.h"
@@ -9,19 +8,19 @@ namespace attnbench {
 inline constexpr uint64_t kPluginMagic = 0x6e69676c706e7461;  ///< "atnplgin"
 inline constexpr int kPluginStructs = 8;
 
-/// The table. The fields before `num_kernels` say which headers it was compiled with, and keep their places
-/// in every revision: what stands behind them is read only where they are those of the program.
+/// The table of a plug-in. The fields before `num_kernels` say which headers it was compiled with; they keep
+/// their places in every revision. The program reads the rest only if those headers match its own.
 struct Plugin {
   uint64_t magic;        ///< kPluginMagic
   uint32_t abi_version;  ///< kKernelAbiVersion
   /// sizeof of Kernel, OpParams, AttentionParams, KvAppendParams, MergeStatesParams, LaunchContext,
-  /// KernelMessage and Numerics, which find a change of a struct that nobody raised kKernelAbiVersion for.
+  /// KernelMessage and Numerics. They reveal a changed struct for which kKernelAbiVersion was not raised.
   uint32_t struct_bytes[kPluginStructs];
   uint32_t num_kernels;
   const Kernel* const* kernels;  ///< (num_kernels)
 };
 
-/// The table of these kernels, as the headers are that this is compiled with.
+/// The table of `kernels`, with the ABI version and struct sizes of the headers that it is compiled with.
 template <std::size_t N>
 constexpr Plugin plugin_of(const Kernel* const (&kernels)[N]) {
   return {.magic = kPluginMagic,
@@ -35,15 +34,15 @@ constexpr Plugin plugin_of(const Kernel* const (&kernels)[N]) {
 
 }  // namespace attnbench
 
-// In a shared library (-fPIC) two tables are an error of the linker; in the program, where nothing reads
-// them, the same sources may stand side by side.
+// In a shared library (-fPIC), two tables are a link error. In the program, where nothing reads the tables,
+// several such sources may be linked together.
 #if defined(__PIC__) && !defined(__PIE__)
 #define ATTNBENCH_PLUGIN_EXPORT __attribute__((visibility("default")))
 #else
 #define ATTNBENCH_PLUGIN_EXPORT __attribute__((visibility("default"), weak))
 #endif
 
-/// Once in a plug-in, outside all namespaces: ATTNBENCH_PLUGIN(&mine::kAttention, &mine::kKvAppend);
+/// Use once per plug-in, outside all namespaces: ATTNBENCH_PLUGIN(&mine::kAttention, &mine::kKvAppend);
 #define ATTNBENCH_PLUGIN(...)                                                                    \
   static constexpr const ::attnbench::Kernel* attnbench_plugin_kernels[] = {__VA_ARGS__};        \
   extern "C" {                                                                                   \

@@ -10,16 +10,16 @@
 
 namespace attnbench::cpu {
 
-/// s[begin, end) := scale * s + bias * log2(e), for packed row `row` of the task's KV head `head` and columns
-/// counted from key `first_key`; begin and end are multiples of kLanes. Not inlined, so that the loops of
-/// rows without ALiBi keep their registers.
+/// s[begin, end) := scale * s + bias * log2(e), for packed row `row` of the task and its KV head `head`.
+/// Columns count from key `first_key`; begin and end are multiples of kLanes. Not inlined, so that the loops
+/// of rows without ALiBi keep their registers.
 __attribute__((noinline)) inline void add_alibi(const AttentionParams& p, const Task& task, int32_t head,
                                                 int32_t row, int32_t first_key, float scale, float* s,
                                                 int begin, int end) {
   const int32_t group = p.num_heads_q / p.num_heads_kv;
   const int32_t packed_row = task.row_begin + row;
   const float slope = alibi_slope(p, task.seq, head * group + packed_row % group) * kLog2E;
-  // The column on the row's diagonal; may lie outside the tile.
+  // The column on the row's diagonal. It may be outside the tile.
   const int32_t diagonal = packed_row / group + task.range.k_len - task.range.q_len - first_key;
   const auto add = [&](auto sqrt) {
     for (int j = begin; j < end; j += kLanes) {

@@ -49,7 +49,7 @@ KernelStatus check_sequence(const AttentionParams& p, int32_t b, KernelMessage* 
   return KernelStatus::kOk;
 }
 
-/// New token `i` of sequence `b`, all heads.
+/// Writes new token `i` of sequence `b`, all heads, to cache row `row`.
 void append_token(const AttentionParams& p, int32_t b, int32_t i, int32_t row) {
   const int64_t size = static_cast<int64_t>(dtype_size(p.dtype_k));
   const int64_t token = int64_t{p.cu_seqlens_new[b]} + i;

@@ -21,7 +21,7 @@ KernelStatus supports(const OpParams* params, const LaunchContext*, KernelMessag
   return check_attention_args(kAttention, params->attention, message);
 }
 
-/// P and all sums stay in fp32.
+/// P and all sums are fp32.
 Numerics numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, kExpRelErr}; }
 
 std::size_t workspace_bytes(const OpParams*, const LaunchContext*) { return 0; }
@@ -39,7 +39,7 @@ KernelStatus launch(const OpParams* params, const LaunchContext* context, Kernel
     if (const KernelStatus s = append_new_rows(p, threads, message); s != KernelStatus::kOk) return s;
   }
 
-  // Kept between launches by the thread that launches.
+  // The launching thread keeps these between launches.
   thread_local Schedule schedule;
   thread_local Scratch partial_scratch;
   try {
@@ -47,7 +47,7 @@ KernelStatus launch(const OpParams* params, const LaunchContext* context, Kernel
   } catch (const std::bad_alloc&) {
     return out_of_memory(message);
   }
-  const Schedule& s = schedule;  // this thread's own, also inside the parallel region
+  const Schedule& s = schedule;  // this thread's schedule, also inside the parallel region
   float* partials = static_cast<float*>(
       partial_scratch.reserve(static_cast<std::size_t>(s.partial_floats) * sizeof(float)));
   if (s.partial_floats > 0 && partials == nullptr) return out_of_memory(message);

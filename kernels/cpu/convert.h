@@ -1,11 +1,11 @@
-// Elements of bf16, fp16, fp32, e4m3 and int8 rows as vectors of float: the contract's conversions, bit for
-// bit, vectorised.
+// Elements of bf16, fp16, fp32, e4m3 and int8 rows as vectors of float. The conversions are those of the
+// contract, bit for bit, vectorised.
 //
 // Each element type has two readers. `load8` reads eight elements in memory order. `load_pair` reads kPanel
-// elements as two vectors, in the order that is cheapest: element i of memory is in slot pair_slot(i) of {a,
-// b}. A dot product does not care, as long as both sides use one order, and accumulators are put back in
-// order once, at their end. Two 16-bit neighbours share a 32-bit word, from which shifts and masks get both,
-// without shuffles.
+// elements as two vectors {a, b} in the order that is cheapest: element i of memory goes to slot
+// pair_slot(i). A dot product is the same in any order that both sides share. Accumulators return to memory
+// order once, at the end. Two 16-bit neighbours share a 32-bit word; shifts and masks get both without
+// shuffles.
 #pragma once
 
 #include <bit>
@@ -32,14 +32,14 @@ typedef uint64_t Long2 __attribute__((vector_size(16)));
 typedef uint32_t BitVec8 __attribute__((vector_size(32)));
 typedef int32_t IntVec8 __attribute__((vector_size(32)));
 
-/// The elements in the lower and in the upper half of each word: which of them is the first in memory
-/// depends on the machine.
+/// Orders the elements of the lower and of the upper half of each word. The machine's byte order decides
+/// which comes first in memory.
 ATTNBENCH_INLINE VecPair in_memory_order(Vec lower, Vec upper) {
   if constexpr (std::endian::native == std::endian::little) return {lower, upper};
   return {upper, lower};
 }
 
-/// Slot of element i where even elements come first, odd ones after.
+/// Slot of element i in the order: even elements, then odd elements.
 constexpr int even_odd_slot(int i) { return i % 2 * kLanes + i / 2; }
 
 struct Bf16 {
@@ -61,9 +61,9 @@ struct Fp16 {
   static constexpr int pair_slot(int i) { return even_odd_slot(i); }
   static float to_float(Storage x) { return fp16_to_float(x); }
 
-  /// fp16 in the upper half of 32-bit lanes, lower half junk. An arithmetic shift puts exponent and fraction
-  /// in place and keeps the sign; then as in contract/dtype.h: one exact product mends the exponent's bias,
-  /// and infinity and NaN, which it leaves at 2^16 and above, get their exponent of ones.
+  /// fp16 in the upper half of 32-bit lanes; the lower half is junk. An arithmetic shift puts exponent and
+  /// fraction in place and keeps the sign. The rest is as in contract/dtype.h: one exact product corrects the
+  /// exponent's bias. It leaves infinity and NaN at 2^16 and above, and these get an exponent of ones.
   template <class F, class U, class I>
   static ATTNBENCH_INLINE F from_upper_half(U upper) {
     const U bits = bit_cast_vec<U>(bit_cast_vec<I>(upper) >> 3) & 0x8fffe000u;
@@ -91,16 +91,17 @@ struct Fp32 {
   }
 };
 
-/// Stored numbers, without their descale.
+/// e4m3 numbers as stored, without their descale.
 struct E4m3 {
   using Storage = uint8_t;
   static constexpr int pair_slot(int i) { return even_odd_slot(i); }
   static float to_float(Storage x) { return e4m3_to_float(x); }
 
-  /// e4m3 shifted to bits 20..27 of 32-bit lanes and extended by its sign, junk below. With the exponent's
-  /// bias mended, normals x >= 2^-6 are right, and subnormals f 2^-9 read as x = 2^-7 + f 2^-10, so that 2 x
-  /// - 2^-6 is right: each time the lesser of the two. No operand is a subnormal float, which processors
-  /// multiply slowly. A NaN has become 480 by then, from which an addition makes it the contract's NaN.
+  /// e4m3 shifted to bits 20..27 of 32-bit lanes and extended by its sign; the bits below are junk. After the
+  /// exponent's bias is corrected, normals x >= 2^-6 are right. Subnormals f 2^-9 read as x = 2^-7 + f 2^-10,
+  /// for which 2 x - 2^-6 is right. In both cases the right value is the lesser of x and 2 x - 2^-6. No
+  /// operand is a subnormal float, which processors multiply slowly. A NaN has become 480 by then; an
+  /// addition turns it into the contract's NaN.
   template <class F, class U, class I>
   static ATTNBENCH_INLINE F from_extended(I extended) {
     const U bits = bit_cast_vec<U>(extended);
@@ -111,8 +112,8 @@ struct E4m3 {
     const U special = bit_cast_vec<U>(magnitude == 0x07f00000u);
     return bit_cast_vec<F>((finite + (special & (0x7fc00000u - 0x43f00000u))) | (bits & 0x80000000u));
   }
-  /// Each byte is doubled to a 16-bit word, whose upper half is the same on every machine: compilers widen
-  /// words well, and bytes one by one.
+  /// Each byte is doubled to a 16-bit word, whose upper half is the same in any byte order. Compilers widen
+  /// words well, but bytes one by one.
   static ATTNBENCH_INLINE Vec8 load8(const Storage* p) {
     uint64_t bytes;
     std::memcpy(&bytes, p, sizeof bytes);
@@ -128,7 +129,7 @@ struct E4m3 {
   }
 };
 
-/// Stored numbers, without their descale.
+/// int8 numbers as stored, without their descale.
 struct Int8 {
   using Storage = int8_t;
   static constexpr int pair_slot(int i) { return even_odd_slot(i); }
@@ -143,7 +144,7 @@ struct Int8 {
   }
 };
 
-/// Calls f.operator()<K, V>() with the element types of the launch's keys and values.
+/// Calls f.operator()<K, V>() with the element types of the launch's K and V.
 template <class F>
 ATTNBENCH_INLINE void with_types(const AttentionParams& p, F&& f) {
   const auto with_float = [](DType t, auto&& g) {
@@ -162,7 +163,7 @@ ATTNBENCH_INLINE void with_types(const AttentionParams& p, F&& f) {
   }
 }
 
-/// The first `count` < 8 elements, then zeros; reads nothing beyond them.
+/// The first `count` < 8 elements, then zeros. Reads nothing beyond `count`.
 template <class T>
 inline Vec8 load8_part(const typename T::Storage* p, int count) {
   typename T::Storage block[8] = {};
@@ -170,7 +171,7 @@ inline Vec8 load8_part(const typename T::Storage* p, int count) {
   return T::load8(block);
 }
 
-/// The first `count` < kPanel elements, then zeros, in pair order; reads nothing beyond them.
+/// The first `count` < kPanel elements, then zeros, in pair order. Reads nothing beyond `count`.
 template <class T>
 inline VecPair load_pair_part(const typename T::Storage* p, int count) {
   typename T::Storage block[kPanel] = {};

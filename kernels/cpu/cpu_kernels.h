@@ -5,14 +5,14 @@
 
 namespace attnbench::cpu {
 
-/// Attention by tiled online softmax in fp32, threaded and vectorised; every sequence's result has the same
-/// bits whatever the batch, the page layout and the number of threads.
+/// Attention by tiled online softmax in fp32, threaded and vectorised. A sequence's result has the same bits
+/// for any batch, page layout and number of threads.
 extern const Kernel kAttention;
 
-/// kv_append: new rows to the slots of slot_mapping.
+/// kv_append: writes new rows to the slots in slot_mapping.
 extern const Kernel kKvAppend;
 
-/// merge_states: each row's states in their order, in fp32.
+/// merge_states: sums the states of each row in order, in fp32.
 extern const Kernel kMergeStates;
 
 }  // namespace attnbench::cpu

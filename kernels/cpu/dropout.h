@@ -8,8 +8,8 @@
 
 namespace attnbench::cpu {
 
-/// Weights s[begin, end), of packed row `row` of the task's KV head `head` and of the keys from `first_key`
-/// on, become what V is multiplied by. Not inlined, as add_alibi.
+/// Applies dropout to weights s[begin, end) of packed row `row` of the task and its KV head `head`; column 0
+/// is key `first_key`. The results are the factors of V. Not inlined, for the same reason as add_alibi.
 __attribute__((noinline)) inline void drop_weights(const AttentionParams& p, const Task& task, int32_t head,
                                                    int32_t row, int32_t first_key, float* s, int begin,
                                                    int end) {

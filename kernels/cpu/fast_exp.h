@@ -8,16 +8,15 @@
 
 namespace attnbench::cpu {
 
-/// Relative error of exp2_vec over [-126, 0], declared in Numerics and held by
-/// tests/kernels/cpu_math_test.cpp.
+/// Relative error of exp2_vec over [-126, 0]. Numerics declares it; tests/kernels/cpu_math_test.cpp checks
+/// it.
 inline constexpr double kExpRelErr = 1.0 / (1 << 23);
 
-/// 2^x for x <= 0; exactly 1 at 0 and exactly 0 from -126.5 down to -inf. NaN stays NaN, whatever its
-/// payload.
+/// 2^x for x <= 0: exactly 1 at 0, and exactly 0 from -126.5 down to -inf. NaN stays NaN, with any payload.
 ///
-/// x = n + f with n the nearest integer: 2^f is a polynomial of degree 6 fitted for least maximal relative
-/// error on [-1/2, 1/2] with its constant term held at 1 (error 2^-28.9, so rounding rules), 2^n is built as
-/// bits.
+/// x = n + f, where n is the nearest integer. 2^f is a polynomial of degree 6, fitted for the least maximal
+/// relative error on [-1/2, 1/2] with a constant term of 1. Its error is 2^-28.9, so rounding dominates. 2^n
+/// is built from bits.
 ATTNBENCH_INLINE Vec exp2_vec(Vec x) {
   const Vec clamped = x < -127.0f ? splat(-127.0f) : x;  // 2^-127 has scale bits 0: the product is 0
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the integer in the low bits
@@ -36,8 +35,8 @@ ATTNBENCH_INLINE Vec exp2_vec(Vec x) {
 /// exp2_vec of one number.
 inline float exp2_float(float x) { return exp2_vec(splat(x))[0]; }
 
-/// tanh(x) to a few units in the last place: an odd polynomial near 0 (the one of Cephes' tanhf, whose
-/// relative error is about 2^-23), elsewhere (1 - t) / (1 + t) with t = exp(-2 |x|).
+/// tanh(x) to a few units in the last place. Near 0 it is an odd polynomial, that of Cephes' tanhf, with a
+/// relative error of about 2^-23. Elsewhere it is (1 - t) / (1 + t) with t = exp(-2 |x|).
 ATTNBENCH_INLINE Vec tanh_vec(Vec x) {
   const BitVec sign = bit_cast_vec<BitVec>(x) & 0x80000000u;
   const Vec a = bit_cast_vec<Vec>(bit_cast_vec<BitVec>(x) ^ sign);

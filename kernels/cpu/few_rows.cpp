@@ -1,9 +1,9 @@
-// The path of decode: up to kFewRows packed rows against a long context.
+// The decode path: up to kFewRows packed rows against a long context.
 //
-// A task walks tiles of keys and takes a step of keys for all its KV heads before the next: where tokens lie
-// outside heads (NHD) memory is thus read in whole tokens. All along, the rows that come kAhead keys later
-// are fetched, over the seams from K to V and from V to the next tile's K, so that the stream from memory
-// never pauses.
+// A task walks over tiles of keys. In a tile it does each step of keys for all its KV heads before the next
+// step. So, if tokens are outside heads (NHD), memory is read in whole tokens. The task also prefetches each
+// row kAhead keys before its use, across the change from K to V and from V to the next tile's K. So the
+// stream from memory never pauses.
 #include <algorithm>
 #include <type_traits>
 
@@ -127,8 +127,8 @@ class FewRows {
   }
 
   void do_tile(const Tile& tile, const Tile& next) {
-    // Rows in the order in which they are read: K and V of this tile, K of the next. Past the last key of K
-    // stands that key again, up to a whole step; its scores there are masked.
+    // Rows in the order in which they are read: K and V of this tile, then K of the next. After the tile's
+    // last key, the last key repeats up to a whole step; its scores there are masked.
     const char* stream[3 * kTile];
     const char* const k_base = static_cast<const char*>(p_.k);
     const char* const v_base = static_cast<const char*>(p_.v);
@@ -174,7 +174,7 @@ class FewRows {
     float* s = buf_.s + h * task_.rows * kTile + j;
     for_row_blocks(task_.rows, [&]<int kRows>(int r) {
       dot_keys<K, kRows>(q + r * padded_dim_, padded_dim_, k, dim_, s + r * kTile, kTile);
-      k.ahead_count = 0;  // fetched once
+      k.ahead_count = 0;  // prefetched once, with the first block of rows
     });
   }
 

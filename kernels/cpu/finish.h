@@ -1,4 +1,4 @@
-// The end of a row: its state goes to a partial slot, or as O and LSE to the outputs.
+// The end of a row: its state goes to a partial slot, or to the outputs as O and LSE.
 #pragma once
 
 #include <cstring>
@@ -12,8 +12,8 @@
 
 namespace attnbench::cpu {
 
-/// Writes O and LSE of packed row `row` of the task's KV head `head` from its state over all its keys. Here
-/// alone a sink and V's descale enter. A row that saw no key has l = 0.
+/// Writes O and LSE of packed row `row` of the task and its KV head `head`, from the row's state over all its
+/// keys. Only this function applies the sink and V's descale. A row that saw no key has l = 0.
 inline void write_row(const AttentionParams& p, const Task& task, int32_t head, int32_t row, const float* o,
                       float m, float l) {
   const int32_t group = p.num_heads_q / p.num_heads_kv;
@@ -33,7 +33,7 @@ inline void write_row(const AttentionParams& p, const Task& task, int32_t head, 
   p.lse[lse_offset(p, q_row, q_head)] = static_cast<float>(end.lse);
 }
 
-/// Ends one row of a task; `o` holds head_dim_v accumulators in channel order, `partials` the launch's slots.
+/// Ends one row of a task. `o` holds head_dim_v accumulators in channel order; `partials` the launch's slots.
 inline void finish_row(const AttentionParams& p, const Task& task, int32_t head, int32_t row, const float* o,
                        float m, float l, float* partials) {
   if (task.splits == 1) {

@@ -1,4 +1,4 @@
-// Descales of int8 keys, one per row: products with stored keys are multiplied by them key by key.
+// Descales of int8 keys, one per row: they multiply the products q.k key by key.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace attnbench::cpu {
 
-/// Of `n` keys from `first_key` on of sequence `b`, KV head `head`; then zeros up to a multiple of kPanel.
+/// Writes the descales of `n` keys from `first_key` on (sequence `b`, KV head `head`), then zeros up to a
+/// multiple of kPanel.
 inline void load_key_descales(const AttentionParams& p, int32_t b, int32_t head, int32_t first_key, int n,
                               float* out) {
   for (int j = 0; j < n; ++j) out[j] = k_row_descale(p, b, first_key + j, head);

@@ -1,4 +1,4 @@
-// The cpu kv_append kernel: tokens go to their slots, bit for bit or rotated and quantised on the way.
+// The cpu kv_append kernel: writes tokens to their slots, as a bit copy or rotated and quantised.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,7 +19,7 @@ KernelStatus supports(const OpParams* params, const LaunchContext*, KernelMessag
   return check_kv_append_args(kKvAppend, params->kv_append, message);
 }
 
-/// Verification of kv_append does not ask for it.
+/// The verification of kv_append does not use it.
 Numerics numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0.0}; }
 
 std::size_t workspace_bytes(const OpParams*, const LaunchContext*) { return 0; }
@@ -72,7 +72,7 @@ void append_token(const KvAppendParams& p, const Tensor& t, int64_t token, int64
   }
 }
 
-/// All slots and positions are looked at before the first write: a bad call leaves the cache as it was.
+/// Checks all slots and positions before the first write, so a bad call leaves the cache unchanged.
 KernelStatus check_tokens(const KvAppendParams& p, KernelMessage* message) {
   const int64_t slots = int64_t{p.num_blocks} * p.block_size;
   for (int64_t t = 0; t < p.num_tokens; ++t) {

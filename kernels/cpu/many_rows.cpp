@@ -1,12 +1,12 @@
-// The path of prefill: tiles of query rows and keys go through a register-blocked GEMM, the softmax in
-// between.
+// The prefill path: a register-blocked GEMM over tiles of query rows and keys, with the softmax between the
+// two products.
 //
 //   per tile of keys:  K -> panels [key / kPanel][channel][kPanel]     (transposed while it is converted)
 //                      V -> panels [channel / kPanel][key][kPanel]
 //                      S[row][key] = Q K^T;  S := weights;  O[row][channel] = alpha O + S V
 //
-// Rows go in groups of kGroupRows. A group works on the panels of keys that some row of it sees, so that
-// causal and window masks cost little beyond what they leave visible.
+// Rows form groups of kGroupRows. A group processes only the panels of keys that one of its rows sees, so
+// causal and window masks cost little beyond their visible keys.
 #include <algorithm>
 #include <type_traits>
 
@@ -28,7 +28,7 @@ namespace {
 static_assert(kRowTile % kGroupRows == 0 && kKeyTile % kPanel == 0);
 constexpr int kGroups = kRowTile / kGroupRows;
 
-/// Columns of S, multiples of kPanel, that a group of rows works on; begin == end: none.
+/// Columns of S that a group of rows processes, multiples of kPanel. begin == end: none.
 struct Columns {
   int begin;
   int end;
@@ -43,7 +43,7 @@ struct Buffers {
   float* m;         // [kRowTile]
   float* l;         // [kRowTile]
   float* alpha;     // [kRowTile]
-  KeyBounds* rows;  // [kRowTile] what each row sees, in keys of the sequence
+  KeyBounds* rows;  // [kRowTile] keys of the sequence that each row sees
 
   Buffers(const AttentionParams& p, Carver& carver) {
     const std::size_t dim = static_cast<std::size_t>(round_up(p.head_dim, kPanel));
@@ -123,8 +123,8 @@ class ManyRows {
       float* column = buf_.q + (r / kGroupRows) * kGroupRows * dim_ + r % kGroupRows;
       for (int d = 0; d < dim_; ++d) column[d * kGroupRows] = q[d];
 
-      // Bounds within the task's own keys; kept ordered, so that a row that sees none of them has an empty
-      // range.
+      // Bounds within the task's own keys. They stay ordered, so a row that sees none of these keys has an
+      // empty range.
       const KeyBounds seen = visible_keys(p_, token, task_.range.q_len, task_.range.k_len);
       const int32_t begin = std::clamp(seen.begin, task_.keys.begin, task_.keys.end);
       buf_.rows[r] = {begin, std::clamp(seen.end, begin, task_.keys.end)};
@@ -149,7 +149,7 @@ class ManyRows {
     return {begin / kPanel * kPanel, round_up(end, kPanel)};
   }
 
-  /// Keys from n to the end of the last panel become zeros: memory beyond the sequence's keys is not read.
+  /// Keys from n to the end of the last panel become zeros; memory beyond the sequence's keys is not read.
   void pack_k() {
     const int n = tile_.n;
     using Storage = typename K::Storage;
@@ -196,7 +196,7 @@ class ManyRows {
   }
 
   void multiply_qk(const Columns* columns, int n) {
-    for (int j = 0; j < n; j += kPanel) {  // a panel of K stays in the first-level cache while all rows pass
+    for (int j = 0; j < n; j += kPanel) {  // a panel of K stays in the L1 cache while all rows use it
       const float* panel = buf_.k + j * dim_;
       for (int g = 0; g < groups(); ++g) {
         if (j < columns[g].begin || j >= columns[g].end) continue;

@@ -1,4 +1,4 @@
-// Joins the parts of a row whose keys were split, in the order of the keys.
+// Merges the parts of a row whose keys were split, in the order of the keys.
 #include <algorithm>
 
 #include "kernels/cpu/finish.h"
@@ -14,8 +14,8 @@ void run_merge(const AttentionParams& p, const Merge& merge, const float* partia
   for (int32_t r = 0; r < tile.rows; ++r) {
     float m = -kInf;
     for (int32_t s = 0; s < tile.splits; ++s) m = std::max(m, state(s, r)[p.head_dim_v]);
-    // A split in which the row saw no key has m = -inf, l = 0 and zeros: its factor is 0, also if all are
-    // such.
+    // A split in which the row saw no key has m = -inf, l = 0 and zeros. Its factor is 0, also if all splits
+    // are such.
     const float base = m == -kInf ? 0.0f : m;
     float o[kMaxHeadDimV] = {};
     float l = 0.0f;

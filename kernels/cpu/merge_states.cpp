@@ -28,7 +28,7 @@ void merge_row(const MergeStatesParams& p, int64_t row, int32_t head) {
   const float* lse = p.partial_lse + row * p.lse_stride_token + head * p.lse_stride_head;
   const auto* states = static_cast<const typename Type::Storage*>(p.partial_out) +
                        row * p.partial_stride_token + head * p.partial_stride_head;
-  // A comparison with NaN is false: a NaN becomes the maximum or meets a weight, and stays NaN either way.
+  // A comparison with NaN is false. So a NaN becomes the maximum or gets a weight; it stays NaN either way.
   float top = kEmpty;
   for (int32_t s = 0; s < p.num_states; ++s) {
     const float x = lse[s * p.lse_stride_state];

@@ -1,5 +1,6 @@
-// The two ways to do a task. Both take scratch of their own thread, aligned to Scratch::kAlign, of the size
-// that they ask for, and the launch's partial states, which only tasks with splits > 1 touch.
+// The paths of a task. Each takes the thread's own scratch, aligned to Scratch::kAlign and of the size that
+// the path's *_scratch_bytes returns. Each also takes the launch's partial states, which only tasks with
+// splits > 1 use.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +15,11 @@ void run_many_rows(const AttentionParams& p, const Task& task, void* scratch, fl
 std::size_t few_rows_scratch_bytes(const AttentionParams& p);
 void run_few_rows(const AttentionParams& p, const Task& task, void* scratch, float* partials);
 
-/// Writes the probabilities of a task's rows, at most kRowStep, against all their keys, from the LSE that the
-/// launch has left.
+/// Writes the probabilities of a task's rows, at most kRowStep of them, against all their keys. It reads the
+/// LSE that the launch has written.
 void run_probs(const AttentionParams& p, const Task& task);
 
-/// Merges the partial states of a row tile into O and LSE, in the order of their keys.
+/// Merges the partial states of a row tile into O and LSE, in the order of the keys.
 void run_merge(const AttentionParams& p, const Merge& merge, const float* partials);
 
 }  // namespace attnbench::cpu

@@ -1,5 +1,5 @@
-// Attention probabilities: exp(score - LSE), once a row's LSE is known. The scores are computed a second
-// time, as the softmax ahead of P.V keeps no more than a tile of them.
+// Attention probabilities: exp(score - LSE), after the LSE of a row is known. The scores are computed again,
+// because the softmax before P.V keeps only one tile of them.
 #include <algorithm>
 #include <type_traits>
 
@@ -17,7 +17,7 @@ namespace attnbench::cpu {
 namespace {
 
 static_assert(kProbsRows <= kRowStep);
-constexpr int kTile = 128;  ///< keys that are located at once
+constexpr int kTile = 128;  ///< keys located at once
 
 template <class K>
 class Probs {

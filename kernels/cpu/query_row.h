@@ -1,4 +1,4 @@
-// The channels of a query as a launch uses them.
+// The channels of a query in the form that a launch uses.
 #pragma once
 
 #include "kernels/common/addressing.h"
@@ -9,8 +9,9 @@
 
 namespace attnbench::cpu {
 
-/// Writes head_dim channels of query `token` of the task's sequence, query head `head`, times its descale and
-/// `factor`: as stored, or turned to the query's position and rounded to its type again.
+/// Writes head_dim channels of query `token` of the task's sequence, query head `head`, times the query's
+/// descale and `factor`. With kRotary, it first turns them to the query's position and rounds them to
+/// dtype_q.
 inline void load_query(const AttentionParams& p, const Task& task, int32_t token, int32_t head, float factor,
                        float* out) {
   const int64_t q_row = int64_t{task.range.q_begin} + token;

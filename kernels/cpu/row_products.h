@@ -1,6 +1,6 @@
-// Products of a few fp32 rows with rows of K and V read in place: no transposition, no copy, so that long
-// contexts run near the speed of memory. Rows of K and V are given by address; elements are converted in
-// registers, in the pair order of their type (see convert.h), which q and O then share.
+// Products of a few fp32 rows with rows of K and V read in place. There is no transposition and no copy, so
+// long contexts run near the speed of memory. Rows of K and V are given by address. Registers convert their
+// elements, in the pair order of the type (see convert.h), which q and O share.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,15 @@
 
 namespace attnbench::cpu {
 
-/// Keys of one call.
+/// Keys per call.
 inline constexpr int kKeyStep = 8;
-/// Most query rows of one call.
+/// Most query rows per call.
 inline constexpr int kRowStep = 4;
 
-/// The rows of one call, and the rows to be fetched meanwhile, as many calls ahead as hides the latency of
-/// memory. All are of one KV head, `head` bytes from the addresses listed. Where K and V differ in type or
-/// width, what is fetched over the seam between them is not quite what is read: only time depends on it.
+/// The rows of one call, and the rows to prefetch during it, enough calls ahead to hide the latency of
+/// memory. All rows are of one KV head, `head` bytes from the listed addresses. If K and V differ in type or
+/// width, the rows prefetched over the change between them differ slightly from those read. This affects only
+/// time.
 struct RowStream {
   const char* const* rows;
   const char* const* ahead;
@@ -39,7 +40,7 @@ struct RowStream {
   }
 };
 
-/// acc[r * kKeys + i] += products of panel q[r] with panel x[i], lane by lane.
+/// acc[r * kKeys + i] += products of panel q[r] and panel x[i], lane by lane.
 template <int kRows, int kKeys>
 ATTNBENCH_INLINE void dot_panel(const float* q, int q_stride, const VecPair (&x)[kKeys], Vec (&acc)[8]) {
   ATTNBENCH_UNROLL
@@ -56,7 +57,7 @@ ATTNBENCH_INLINE void dot_panel(const float* q, int q_stride, const VecPair (&x)
 }
 
 /// s[r * s_stride + j] = q[r] . k[j] for kRows query rows and kKeyStep keys. Rows of q are `q_stride` apart,
-/// in pair order, padded with zeros to a multiple of kPanel.
+/// in pair order, and padded with zeros to a multiple of kPanel.
 template <class T, int kRows>
 __attribute__((noinline)) void dot_keys(const float* q, int q_stride, const RowStream& k, int dim, float* s,
                                         int s_stride) {
@@ -86,8 +87,8 @@ __attribute__((noinline)) void dot_keys(const float* q, int q_stride, const RowS
   }
 }
 
-/// o[r] += sum over j < count of w[r * w_stride + j] v[j], for kRows rows over kPanels panels of channels
-/// from d on; with kPart the one panel is incomplete and ends at `dim`.
+/// o[r] += sum over j < count of w[r * w_stride + j] v[j], for kRows rows and kPanels panels of channels from
+/// d on. With kPart there is one panel, which is incomplete and ends at `dim`.
 template <class T, int kRows, int kPanels, bool kPart>
 ATTNBENCH_INLINE void add_values_panels(const float* w, int w_stride, const RowStream& v, int count, int d,
                                         int dim, float* o, int o_stride) {
@@ -129,7 +130,7 @@ ATTNBENCH_INLINE void add_values_panels(const float* w, int w_stride, const RowS
   }
 }
 
-/// o[r] += sum over j < count of w[r * w_stride + j] v[j] for kRows rows over all channels, count <=
+/// o[r] += sum over j < count of w[r * w_stride + j] v[j], for kRows rows and all channels. Requires count <=
 /// kKeyStep.
 template <class T, int kRows>
 __attribute__((noinline)) void add_values(const float* w, int w_stride, const RowStream& v, int count,

@@ -7,11 +7,12 @@
 namespace attnbench::cpu {
 namespace {
 
-/// Accumulators that a few-row task keeps for all its heads should stay in a fraction of a core's own cache.
+/// Limit for the accumulators of all heads of a few-row task, so that they fill only a part of a core's own
+/// cache.
 constexpr int64_t kHeadGroupBytes = 64 * 1024;
 
-/// KV heads per few-row task: many, so that a tile of keys is read over whole tokens of the (token, head)
-/// layout, but no more than leaves every thread several tasks.
+/// KV heads per few-row task. Many heads let a task read a tile of keys over whole tokens of the (token,
+/// head) layout. But there must be several tasks for every thread.
 int32_t heads_per_task(const AttentionParams& p, int64_t row_tiles, int32_t rows, int threads) {
   const int64_t head_bytes = int64_t{rows} * round_up(p.head_dim_v, kPanel) * 4;
   int32_t heads = p.num_heads_kv;
@@ -22,14 +23,14 @@ int32_t heads_per_task(const AttentionParams& p, int64_t row_tiles, int32_t rows
   return heads;
 }
 
-/// Ways to split the keys of a row tile: num_splits, else a matter of its sequence's lengths alone.
+/// Number of splits of a row tile: num_splits if given, else a function of the sequence's own lengths.
 int32_t count_splits(const AttentionParams& p, int64_t packed_rows, KeyBounds keys) {
   if (p.num_splits > 0) return p.num_splits;
   if (packed_rows > kSplitMaxRows) return 1;
   return std::max(1, (keys.end - keys.begin - 1) / kSplitKeys + 1);
 }
 
-/// Calls f(task) for each row tile and split of each sequence, heads not yet cut.
+/// Calls f(task) for each row tile of each sequence, before splits and heads are cut.
 template <class F>
 void for_each_tile(const AttentionParams& p, F&& f) {
   const int32_t group = p.num_heads_q / p.num_heads_kv;
@@ -53,7 +54,7 @@ void for_each_tile(const AttentionParams& p, F&& f) {
   }
 }
 
-/// Tasks of the probabilities, in the order of their rows.
+/// Makes the tasks of the probabilities, in the order of their rows.
 void schedule_probs(const AttentionParams& p, std::vector<Task>& tasks) {
   tasks.clear();
   if (!(p.features & kProbs)) return;
@@ -98,7 +99,7 @@ void make_schedule(const AttentionParams& p, int threads, Schedule& schedule) {
       schedule.partial_floats += int64_t{p.num_heads_kv} * task.splits * task.rows * partial_row_floats(p);
       for (int32_t h = 0; h < p.num_heads_kv; ++h) schedule.merges.push_back({task, h});
     }
-    // Splits of equal length, in whole tiles where their number is ours to choose.
+    // Splits have equal length. If the kernel chooses their number, they also have whole tiles.
     const KeyBounds all = task.keys;
     const int32_t equal = (all.end - all.begin + task.splits - 1) / task.splits;
     const int32_t share = p.num_splits > 0 ? equal : round_up(equal, kKeyTile);

@@ -1,4 +1,4 @@
-// Aligned memory that grows and is kept: a thread that launches again allocates nothing.
+// Aligned memory that grows and is kept, so that a thread allocates nothing in its next launches.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ class Scratch {
  public:
   static constexpr std::size_t kAlign = 64;
 
-  /// Room for `bytes`, contents undefined. Null where memory is short.
+  /// Room for `bytes` bytes, contents undefined. Returns null if the allocation fails.
   void* reserve(std::size_t bytes) {
     if (bytes > size_) {
       memory_.reset();
@@ -30,7 +30,8 @@ class Scratch {
   std::size_t size_ = 0;
 };
 
-/// Hands out aligned pieces of one reservation. Run once without memory to measure, once with it to place.
+/// Hands out aligned pieces of one reservation. Run it once without memory to measure, then with memory to
+/// place.
 class Carver {
  public:
   explicit Carver(void* memory) : base_(static_cast<std::byte*>(memory)) {}

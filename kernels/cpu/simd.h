@@ -1,5 +1,5 @@
-// Short vectors of float by the vector extensions that GCC and Clang share, so that the same source compiles
-// to AVX2, AVX-512, NEON or plain scalar code. No intrinsics.
+// Short vectors of float by the vector extensions that GCC and Clang share. The same source compiles to AVX2,
+// AVX-512, NEON or plain scalar code, without intrinsics.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 #endif
 #define ATTNBENCH_INLINE inline __attribute__((always_inline))
 
-// Where registers are shorter than a vector, compilers warn that passing it by value has no settled
-// convention. It is passed between inline functions of one file only.
+// If registers are shorter than a vector, compilers warn that no convention exists for passing it by value.
+// Here only inline functions of one file pass it.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace attnbench::cpu {
 
-/// Floats in a vector: what one register holds, or two where registers are shorter (twelve accumulators of
-/// the tile GEMM then fill the 32 short registers of such machines).
+/// Floats in a vector: as many as one register holds, or two short registers. The twelve accumulators of the
+/// tile GEMM then fill the 32 short registers of such machines.
 #if defined(__AVX512F__)
 inline constexpr int kLanes = 16;
 #else
 inline constexpr int kLanes = 8;
 #endif
 
-/// Columns of a GEMM panel, and channels of one step of the few-row path.
+/// Columns of a GEMM panel, and channels per step of the few-row path.
 inline constexpr int kPanel = 2 * kLanes;
 
 typedef float Vec __attribute__((vector_size(4 * kLanes)));
@@ -49,7 +49,7 @@ ATTNBENCH_INLINE void store(void* p, V v) {
   std::memcpy(p, &v, sizeof v);
 }
 
-/// All lanes x. Subtracting zero keeps every x as it is, -0 too.
+/// All lanes x. Subtracting zero keeps every x unchanged, -0 included.
 ATTNBENCH_INLINE Vec splat(float x) { return x - Vec{}; }
 
 template <class To, class From>
@@ -60,19 +60,19 @@ ATTNBENCH_INLINE To bit_cast_vec(From v) {
   return out;
 }
 
-/// Hints that v, which several products use, should be loaded once: GCC prefers to repeat the load as a
-/// memory operand of each FMA, and the load ports then bound the loop. Changes no value; nothing where it is
-/// not needed.
+/// Hints that v, which several products use, should be loaded once. GCC prefers to repeat the load as a
+/// memory operand of each FMA, and the load ports then limit the loop. Changes no value; does nothing on
+/// other compilers and machines.
 ATTNBENCH_INLINE void keep_in_register([[maybe_unused]] Vec& v) {
 #if defined(__x86_64__) && defined(__AVX__) && !defined(__clang__)
   __asm__("" : "+v"(v));
 #endif
 }
 
-/// Lane-wise max; a NaN in `a` is passed over, so that NaN scores reach the exponential and not the maximum.
+/// Lane-wise max. A NaN in `a` is ignored, so NaN scores reach the exponential and not the maximum.
 ATTNBENCH_INLINE Vec max_vec(Vec a, Vec b) { return a > b ? a : b; }
 
-// Sums and maxima over lanes, always by the same tree: halves, quarters, eighths.
+// Sums and maxima over lanes, always in the same order: halves, quarters, eighths.
 ATTNBENCH_INLINE Vec8 fold_to_8_sum(Vec v) {
 #if defined(__AVX512F__)
   return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
@@ -106,7 +106,7 @@ ATTNBENCH_INLINE float max_lanes(Vec v) {
 
 /// Sums of eight vectors at once: lane i of the result is the sum of the lanes of v[i].
 ATTNBENCH_INLINE Vec8 sum_lanes_of_8(const Vec (&v)[8]) {
-  // Neighbours are added within halves of 4 lanes twice, then the two halves.
+  // Two additions of neighbours within halves of 4 lanes, then the sum of the two halves.
   const auto add_neighbours = [](Vec8 x, Vec8 y) {
     return __builtin_shufflevector(x, y, 0, 2, 8, 10, 4, 6, 12, 14) +
            __builtin_shufflevector(x, y, 1, 3, 9, 11, 5, 7, 13, 15);

@@ -1,10 +1,9 @@
 // Register-blocked product of a few rows with a panel of kPanel columns: C[M][kPanel] += A[M][depth]
 // B[depth][kPanel].
 //
-// Twelve accumulators (6 rows of two vectors) with one broadcast and two loads in flight fill the 16
-// registers of AVX2 and keep two FMA units busy over their latency. Every element of C is one chain over
-// depth in ascending order, so its bits do not depend on M, on the row's place in the tile, or on its
-// neighbours.
+// Twelve accumulators (6 rows of two vectors), one broadcast and two loads fill the 16 registers of AVX2 and
+// keep two FMA units busy over their latency. Every element of C is one chain over depth in ascending order.
+// So its bits do not depend on M, on the row's place in the tile, or on its neighbours.
 #pragma once
 
 #include "kernels/cpu/simd.h"
@@ -61,7 +60,7 @@ inline void gemm_scale_add(const float* a, const float* b, int depth, const floa
   }
 }
 
-/// Calls f(std::integral_constant) with the number of rows, 1..kGroupRows, as a constant.
+/// Calls f(std::integral_constant) with the number of rows, 1..kGroupRows, as a compile-time constant.
 template <class F>
 ATTNBENCH_INLINE void with_rows(int rows, F&& f) {
   switch (rows) {

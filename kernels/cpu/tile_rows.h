@@ -1,4 +1,4 @@
-// Where the keys of a tile lie.
+// Where the keys of a tile are.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct TileRows {
   int64_t k[kCapacity];
   int64_t v[kCapacity];
 
-  /// Rows key .. key + n - 1, n <= kCapacity, all below the sequence's k_len. Within a block rows are a
-  /// stride apart, so that the address rule and its divisions are asked once per block.
+  /// Locates rows key .. key + n - 1 with n <= kCapacity, all below the sequence's k_len. Rows of a block are
+  /// one stride apart, so the address rule and its divisions run once per block.
   void locate(const AttentionParams& p, int32_t seq, int32_t first_key, int count) {
     key = first_key;
     n = count;

@@ -1,4 +1,4 @@
-// The least that a kernel of the cpu device is: a start for one's own (kernels/README.md says how).
+// The smallest kernel for the cpu device, to start your own from (kernels/README.md says how).
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,7 @@
 
 namespace attnbench::example {
 
-extern const Kernel kAttention;  // the last of this file
+extern const Kernel kAttention;  // defined at the end of this file
 
 namespace {
 
@@ -27,14 +27,14 @@ KernelStatus supports(const OpParams* op, const LaunchContext*, KernelMessage* m
   return KernelStatus::kOk;
 }
 
-/// std::exp of a float is good to 1 ulp.
+/// std::exp of a float is accurate to 1 ulp.
 Numerics numerics(const OpParams*) {
   return {.p_type = DType::kFp32, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-23};
 }
 
 std::size_t workspace_bytes(const OpParams*, const LaunchContext*) { return 0; }
 
-/// O and LSE of query `i` of sequence `b`: softmax over the keys that it sees, in one pass.
+/// O and LSE of query `i` of sequence `b`, query head `head`: softmax over its visible keys in one pass.
 void attend(const AttentionParams& p, int32_t b, int32_t i, int32_t head) {
   const SeqRange seq = seq_range(p, b);
   const KeyBounds keys = visible_keys(p, i, seq.q_len, seq.k_len);
@@ -60,7 +60,7 @@ void attend(const AttentionParams& p, int32_t b, int32_t i, int32_t head) {
     max = top;
   }
   for (int32_t c = 0; c < p.head_dim; ++c) {
-    // Asked for 0, not for more than 0: NaN that was read must show.
+    // Tests sum == 0 and not sum > 0, so that a NaN that was read shows in O.
     store_float(p.dtype_out, p.out, out_offset(p, row, head) + c, sum == 0 ? 0.0f : out[c] / sum);
   }
   p.lse[lse_offset(p, row, head)] = lse_of(max, sum);

@@ -1,4 +1,4 @@
-// The kernel that this folder offers to a registry.
+// The kernel of this folder, for a registry.
 #pragma once
 
 #include "kernels/contract/kernel.h"

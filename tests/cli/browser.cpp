@@ -34,7 +34,7 @@ std::optional<std::string> find_chromium() {
 }
 
 Browser::Browser(const std::string& chromium, const std::string& profile) {
-  std::signal(SIGPIPE, SIG_IGN);  // a browser that died is an error of write(), not the end of the test
+  std::signal(SIGPIPE, SIG_IGN);  // a dead browser is an error of write() and must not end the test
   std::filesystem::create_directories(profile);
   int commands[2], answers[2];
   if (pipe2(commands, O_CLOEXEC) != 0 || pipe2(answers, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
@@ -47,7 +47,7 @@ Browser::Browser(const std::string& chromium, const std::string& profile) {
   pid_ = fork();
   if (pid_ == 0) {
     setpgid(0, 0);
-    // The protocol is spoken on descriptors 3 and 4; first out of their way, then in place.
+    // The protocol uses descriptors 3 and 4. The pipes first move off these numbers, then to them.
     const int in = fcntl(commands[0], F_DUPFD, 10), out = fcntl(answers[1], F_DUPFD, 10);
     const int nowhere = ::open("/dev/null", O_RDWR);
     dup2(nowhere, 0);

@@ -1,4 +1,4 @@
-// A headless Chromium, driven through its DevTools protocol over a pipe.
+// A headless Chromium, controlled by its DevTools protocol over a pipe.
 #pragma once
 
 #include <sys/types.h>
@@ -10,12 +10,12 @@
 
 namespace attnbench::testing {
 
-/// Path of a Chromium or Chrome in PATH; nullopt where there is none.
+/// Path of a Chromium or Chrome in PATH; nullopt if there is none.
 std::optional<std::string> find_chromium();
 
 class Browser {
  public:
-  /// `profile`: a folder that it may fill. Throws std::runtime_error where it does not start.
+  /// `profile`: a folder for the browser's files. Throws std::runtime_error if the browser does not start.
   Browser(const std::string& chromium, const std::string& profile);
   ~Browser();
   Browser(const Browser&) = delete;
@@ -29,16 +29,16 @@ class Browser {
   /// Opens a file and waits until it is loaded and drawn. `fragment` without '#'.
   void open(const std::string& path, const View& view, const std::string& fragment = "");
 
-  /// The value of a JavaScript expression. Throws with the exception that it raised.
+  /// Returns the value of a JavaScript expression. Throws if the expression throws, with the same message.
   nlohmann::json evaluate(const std::string& expression);
   /// Waits up to ten seconds until the expression is true.
   bool wait_for(const std::string& expression);
   void type_text(const std::string& text);
   void press(const std::string& key);
-  /// The result of any other command of the protocol.
+  /// Sends any other command of the protocol and returns its result.
   nlohmann::json call(const std::string& method, const nlohmann::json& params = nlohmann::json::object());
 
-  /// Console messages, uncaught exceptions and what the browser itself complained of, since the last open().
+  /// Console messages, uncaught exceptions and complaints of the browser since the last open().
   std::vector<std::string> complaints() const { return complaints_; }
 
  private:

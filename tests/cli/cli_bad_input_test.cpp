@@ -1,5 +1,5 @@
-// Options, batch specs and results files with one mistake each: exit code 2 and a sentence that names it.
-// Sweep files with one mistake each are in cli_bad_config_test.cpp.
+// Options, batch specs and results files with one mistake each: exit code 2 and a sentence that names the
+// mistake. Sweep files with one mistake each are in cli_bad_config_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,13 +17,12 @@ struct BadInput {
   const char* name;
   std::vector<const char*> args;
   const char* says;
-  const char* file =
-      nullptr;  ///< written as "in.json", "in.jsonl" or "in.yaml", whichever the arguments name
+  const char* file = nullptr;  ///< content of the "in.json", "in.jsonl" or "in.yaml" in the arguments
 };
 
 void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; }
 
-/// A million lists in each other.
+/// A million nested lists.
 const std::string kDeep = std::string(1000000, '[') + std::string(1000000, ']');
 const char* const kDeepList = kDeep.c_str();
 

@@ -1,4 +1,4 @@
-// The sweeps in configs/: all readable, and the small ones correct on this machine's CPU.
+// The sweeps in configs/: all can be read, and the small ones are correct on this machine's CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -106,7 +106,7 @@ TEST(Configs, SmokeIsCorrectAndBroad) {
 
 TEST(Configs, SemanticsIsCorrect) {
   const Scratch scratch;
-  // Many small launches beside other tests: threads that wait must not keep the cores busy.
+  // Many small launches run beside other tests, so waiting threads must not keep the cores busy.
   ASSERT_EQ(setenv("OMP_WAIT_POLICY", "passive", 1), 0);
   const auto records = verify_on_cpu(scratch, "configs/semantics.yaml");
   EXPECT_GE(records.size(), 600u);

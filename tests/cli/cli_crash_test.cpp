@@ -1,5 +1,5 @@
-// Kernels that crash, hang, end the process or take all memory: each is the status of its one case, and the
-// sweep goes on.
+// Kernels that crash, hang, end the process or take all memory. Each gives one case its status, and the sweep
+// continues.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using nlohmann::json;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-/// Fifty cases; head_dim 24, on which the kernels that end a process show themselves, is the 25th.
+/// Fifty cases. The 25th has head_dim 24, the only one on which the kernels that end a process do so.
 std::string fifty_cases() {
   std::string text =
       "name: fifty\nsweeps:\n  - {name: before, batch: q5, heads: 2, head_dim: 8, gap_tokens: [";
@@ -55,7 +55,7 @@ TEST(CliCrash, ASweepOutlivesItsKernels) {
   EXPECT_EQ(count["timeout"], 1);
   EXPECT_EQ(records.size(), 200u);
   for (std::size_t i = 0; i < records.size(); ++i) EXPECT_EQ(records[i]["index"], i);
-  // A sanitizer turns the signal into an exit code and a report of its own, longer than what is kept.
+  // A sanitizer replaces the signal by an exit code and a report, which is longer than the kept log.
   const char* last_words = kSanitized ? "Sanitizer" : "about to read address 8";
   EXPECT_THAT(record_of(scratch, "segfaults")["reason"].get<std::string>(),
               HasSubstr(kSanitized ? "exit code" : "was killed by signal 11 (Segmentation fault)"));
@@ -64,7 +64,7 @@ TEST(CliCrash, ASweepOutlivesItsKernels) {
   EXPECT_THAT(record_of(scratch, "overallocates")["reason"].get<std::string>(),
               HasSubstr(kSanitized ? "exit code" : "overallocates: launch failed: out of memory"));
   EXPECT_EQ(read_json(scratch.dir() / "out" / "results.json")["context"]["attnbench"]["complete"], true);
-  // What the dying worker wrote is there for people too.
+  // The output of the dying worker is shown to people too.
   EXPECT_THAT(read_text(scratch.dir() / "out" / "junit.xml"), HasSubstr(last_words));
   EXPECT_THAT(o.out, HasSubstr(last_words));
 }
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(, CliEnding,
                                            Ending{"throws_int", "threw something that is no std::exception"}),
                          [](const auto& p) { return std::string(p.param.kernel); });
 
-/// The children of a process, from Linux.
+/// The children of a process, from /proc.
 std::vector<pid_t> children_of(pid_t pid) {
   const std::string id = std::to_string(pid);
   std::istringstream in(read_text("/proc/" + id + "/task/" + id + "/children"));
@@ -106,7 +106,7 @@ std::vector<pid_t> children_of(pid_t pid) {
   return out;
 }
 
-/// Waits until the process has ended (or only its parent's wait is missing).
+/// Waits until the process has ended, or until only its parent's wait is missing.
 bool ends_within(pid_t pid, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (std::chrono::steady_clock::now() < end) {
@@ -157,7 +157,7 @@ TEST(CliWorker, FindsWhatOneProcessFinds) {
     args.insert(args.end(), more.begin(), more.end());
     EXPECT_EQ(run_faulty(scratch, args).exit_code, 1);
     auto records = read_records(scratch.dir() / out);
-    // Sums over rows depend on the number of threads, in their last bits.
+    // The last bits of sums over rows depend on the number of threads.
     for (json& r : records) {
       r.erase("stages");
       const json check = r["check"];

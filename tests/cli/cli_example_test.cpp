@@ -1,5 +1,5 @@
-// The example that authors copy: it is right wherever it does not refuse, and what could be wrong with it is
-// seen.
+// The example that authors copy: it is right for every case that it does not refuse, and its possible faults
+// are caught.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Kernels made wrong on purpose (tests/faults) must be caught, and the reason must say where.
+// Deliberately wrong kernels (tests/faults) must be caught, and the reason must say where.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@ using ::testing::MatchesRegex;
 
 struct Fault {
   const char* kernel;
-  const char* reason;    ///< a regular expression that the whole reason matches
-  const char* detector;  ///< one that must have fired
+  const char* reason;    ///< a regular expression for the whole reason
+  const char* detector;  ///< a detector that must have fired
 };
 
 void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.kernel; }
@@ -53,7 +53,7 @@ TEST_P(CliFault, IsCaughtOnEveryKvSource) {
     EXPECT_THAT(reason, MatchesRegex(GetParam().reason));
     EXPECT_THAT(records[0]["check"]["failed_by"].get<std::vector<std::string>>(),
                 ::testing::Contains(GetParam().detector));
-    // A person sees the reason and the line to run again; a machine sees a failure.
+    // People see the reason and the repro line; machines see a failure.
     EXPECT_THAT(o.out, AllOf(HasSubstr(reason), HasSubstr("reproduce: attnbench run --case"),
                              HasSubstr(GetParam().kernel)));
     const json entry = read_json(scratch_.dir() / "out" / "results.json")["benchmarks"][0];
@@ -131,7 +131,7 @@ TEST_P(CliDroppedKey, IsSeenInLongRowsToo) {
   EXPECT_GT(std::max(check["max_z"].get<double>() / 6, check["max_row_z2"].get<double>()), 1);
 }
 
-/// One key among thousands, in the types that hide it best.
+/// One missing key among thousands, in the types that hide it best.
 INSTANTIATE_TEST_SUITE_P(
     , CliDroppedKey,
     ::testing::Values("{dtype: bf16, heads: 8/2, head_dim: 64, batch: 4q1s2000, kv: paged}",
@@ -139,7 +139,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "{dtype: bf16, heads: 8/8, head_dim: 128, batch: 2q256, mask: none}"),
     [](const auto& p) { return "Shape" + std::to_string(p.index); });
 
-/// A kernel that is right once passes without invariants, and fails with them, wherever they were asked for.
+/// A kernel that is right only once passes without invariants and fails with them, wherever they are
+/// requested.
 TEST(CliInvariants, ASecondLaunchThatDiffersIsBroken) {
   const Scratch scratch;
   const std::string file = scratch.write(
@@ -163,7 +164,7 @@ TEST(CliInvariants, ASecondLaunchThatDiffersIsBroken) {
   EXPECT_THAT(r["repro"].get<std::string>(), HasSubstr("--check sampled,invariants"));
 }
 
-/// What one file asks for is not done to another's cases, and not left undone to its own.
+/// The checks of one file are neither applied to another file's cases nor missing from its own.
 TEST(CliInvariants, FilesThatAreCheckedOtherwiseAreNotRunTogether) {
   const Scratch scratch;
   const auto write = [&](const std::string& name, const std::string& check, const std::string& batch) {

@@ -1,4 +1,5 @@
-// attnbench fuzz: clean where kernels are right; a wrong one is found, made small, and its line fails again.
+// attnbench fuzz is clean if kernels are right. It finds a wrong kernel, shrinks the case, and the repro line
+// fails again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,7 @@ TEST(CliFuzz, TheCpuKernelsAreClean) {
   const json j = read_json(scratch.dir() / "out" / "fuzz.json");
   EXPECT_EQ(j["seed"], 1);
   EXPECT_EQ(j["cases"], 120);
-  ASSERT_EQ(j["kernels"].size(), 3u);  // one of each op
+  ASSERT_EQ(j["kernels"].size(), 3u);  // one per op
   for (const json& k : j["kernels"]) {
     EXPECT_EQ(k["kernel"], "cpu");
     EXPECT_EQ(k["failed"], 0);
@@ -35,7 +36,8 @@ TEST(CliFuzz, TheCpuKernelsAreClean) {
   EXPECT_TRUE(read_records(scratch.dir() / "out").empty());
 }
 
-/// Wrong only where a window meets a sequence one key shorter than the longest: no sweep asks for it.
+/// This kernel is wrong only if a window meets a sequence one key shorter than the longest. No sweep covers
+/// that.
 TEST(CliFuzz, FindsAndShrinksARareFault) {
   const Scratch scratch;
   const Outcome o = run_faulty(scratch, {"fuzz", "--kernel", "one_key_short", "--cases", "600", "--seed", "3",

@@ -1,4 +1,4 @@
-// The gate's decisions that need no times: right or wrong, whose baseline, what is missing.
+// The gate's decisions that need no times: right or wrong, which baseline, what is missing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -149,7 +149,7 @@ TEST_F(CliGate, ChosenAndFilteredCasesAlone) {
     args.insert(args.end(), which.begin(), which.end());
     ASSERT_EQ(gate(args).exit_code, 0);
     ASSERT_EQ(read_json(small)["benchmarks"].size(), 1u);
-    // With times, so that the device is asked for first, by a filter of its own.
+    // With times, so that the gate first runs an empty --filter of its own to ask for the device.
     std::vector<std::string> timed = {
         "gate",       config_, "--device", "cpu", "--kernel",      "cpu",           "--out", "t",
         "--baseline", small,   "--reruns", "1",   "--no-ceilings", "--max-samples", "10"};

@@ -1,5 +1,5 @@
-// Configurations and results come from strangers: their text runs nothing, forges nothing and writes nowhere
-// but to the folder of the run.
+// Untrusted configurations and results: their text runs nothing, forges nothing, and writes only in the
+// folder of the run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,14 +17,14 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
 
-/// Names as YAML writes them, in double quotes; each breaks some careless reader.
+/// Names in double quotes, as in YAML. Each breaks some careless reader.
 constexpr const char* kNames[] = {
-    R"(=HYPERLINK(\"http://x\",\"y\"))",    // a spreadsheet's formula
-    R"(+1+cmd|' /C calc'!A0)",              // another
-    R"(@SUM(1))",                           // another
-    R"(-2+3)",                              // another
-    R"(\e[2J\e]0;owned\x07\u009b31m)",      // a terminal's controls
-    R"(x\n::error::forged\r\n##[error]y)",  // lines of their own in a CI log
+    R"(=HYPERLINK(\"http://x\",\"y\"))",    // a spreadsheet formula
+    R"(+1+cmd|' /C calc'!A0)",              // a spreadsheet formula
+    R"(@SUM(1))",                           // a spreadsheet formula
+    R"(-2+3)",                              // a spreadsheet formula
+    R"(\e[2J\e]0;owned\x07\u009b31m)",      // control sequences of a terminal
+    R"(x\n::error::forged\r\n##[error]y)",  // extra lines in a CI log
     R"(</testsuite><script>alert(1)</script>]]>&x;)",
     R"(| `x` | [a](javascript:x) **b** <img src=x onerror=y>)",
     R"(../../../../../../tmp/attnbench-owned)",
@@ -41,7 +41,7 @@ std::string hostile_sweep() {
   return text;
 }
 
-/// Bytes that a terminal obeys, and characters that turn text round.
+/// Fails for bytes that a terminal obeys and for characters that change the direction of text.
 void expect_plain(const std::string& text, const std::string& what) {
   for (const char c : text) {
     ASSERT_FALSE((static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
@@ -60,7 +60,7 @@ std::set<std::string> files_under(const fs::path& dir) {
   return out;
 }
 
-/// Fields of RFC 4180, enough for what is looked at here.
+/// Fields as in RFC 4180, as far as this test needs it.
 std::vector<std::string> csv_fields(const std::string& text) {
   std::vector<std::string> fields(1);
   bool quoted = false;
@@ -108,7 +108,7 @@ TEST(CliHostile, NamesOfASweep) {
     EXPECT_NO_THROW(std::stod(field, &used)) << field;
     EXPECT_EQ(used, field.size()) << field;
   }
-  // The JSON says what the file said.
+  // The JSON keeps the text of the file.
   const auto records = read_records(dir);
   ASSERT_EQ(records.size(), 22u);
   EXPECT_EQ(records[6]["sweep"], "-2+3");

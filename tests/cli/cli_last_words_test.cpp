@@ -1,5 +1,5 @@
-// A plug-in that ends or stops the process of `run --in-process` or `selftest`: which call, case and fault it
-// was is said, and what was found before is kept.
+// A plug-in that ends or stops the process of `run --in-process` or `selftest`. The message names the call,
+// case and fault, and earlier results are kept.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ const std::string kPlugin = std::string(ATTNBENCH_PLUGIN_DIR) + "/ends.so";
 constexpr const char* kThree =
     "name: three\nsweeps: [{batch: q5, heads: 2, head_dim: [8, 24, 16], mask: causal}]\n";
 
-/// Makes the plug-in end its process while this lives (tests/plugins/ends.cpp).
+/// Makes the plug-in end its process, for as long as this object lives (tests/plugins/ends.cpp).
 struct Ends {
   explicit Ends(const std::string& how, const char* heads = nullptr) {
     setenv("ATTNBENCH_TEST_END", how.c_str(), 1);

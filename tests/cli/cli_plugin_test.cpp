@@ -1,4 +1,5 @@
-// Kernels from outside the tree: the example as a shared library, other builds of it, and what is no plug-in.
+// Kernels from outside the tree: the example as a shared library, other builds of it, and files that are no
+// plug-ins.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@ constexpr const char* kThreeKernels =
 
 std::string plugin(const std::string& name) { return std::string(ATTNBENCH_PLUGIN_DIR) + "/" + name + ".so"; }
 
-/// `run ... --kernel example --no-time --out out` on the cpu device with this plug-in.
+/// Runs `run ... --kernel example --no-time --out out` on the cpu device with this plug-in.
 Outcome run_with(const Scratch& scratch, const std::string& file, std::vector<std::string> more) {
   std::vector<std::string> args = {"run",     "--device",  "cpu", "--plugin", file, "--kernel",
                                    "example", "--no-time", "-q",  "--out",    "out"};
@@ -63,7 +64,7 @@ TEST(CliPlugin, OneOfAGpuIsListedAndSkippedOnTheCpu) {
 
 TEST(CliPlugin, TheDeviceFollowsFromTheKernelThatIsNamed) {
   const Scratch scratch;
-  // Of the cpu, on whatever machine.
+  // Runs on the cpu on every machine, because the kernel is a cpu kernel.
   const Outcome o = run_attnbench(scratch, {"run", "--case", kCase, "--plugin", plugin("example"), "--kernel",
                                             "example", "--no-time", "--out", "out"});
   EXPECT_EQ(o.exit_code, 0) << o.err;
@@ -190,7 +191,7 @@ TEST(CliPlugin, ResumeAndMergeTakeTheSameBuildOnly) {
   const Outcome mixed = run_attnbench(scratch, {"merge", "1", "3", "-o", "all.json"});
   EXPECT_EQ(mixed.exit_code, 2);
   EXPECT_THAT(mixed.err, HasSubstr("list of plug-ins (digests)"));
-  // A comparison of two builds is what they are for.
+  // Two builds may be compared.
   EXPECT_THAT(run_attnbench(scratch, {"compare", "2", "3"}).err, Not(HasSubstr("mismatch")));
 }
 
@@ -251,7 +252,7 @@ TEST(CliPlugin, EachMistakeIsOneSentenceWithItsMend) {
       {plugin("other_headers"), 2, "its AttentionParams has "},
       {plugin("no_launch"), 2, "kernel 1 (mistaken) of its table lacks launch"},
       {plugin("bad_name"), 2, "kernel 1 (Mine-2) of its table has a name that is not snake_case"},
-      {plugin("ends_at_load"), 5,  // tsan has a code of its own for an exit inside dlopen
+      {plugin("ends_at_load"), 5,  // tsan has its own code for an exit inside dlopen
        kSanitized ? "in a process ended it with exit code " : "in a process ended it with exit code 3;"},
       {plugin("crashes_at_load"), 5,
        kSanitized ? "opening it in a process " : "killed it by signal 11 (Segmentation fault)"},
@@ -260,7 +261,7 @@ TEST(CliPlugin, EachMistakeIsOneSentenceWithItsMend) {
     const Outcome o = run_attnbench(scratch, {"run", "--case", kCase, "--plugin", m.file, "--out", "out"});
     EXPECT_EQ(o.exit_code, m.exit_code) << m.file << o.err;
     EXPECT_THAT(o.err, AllOf(HasSubstr("attnbench: error: --plugin " + m.file + ": "), HasSubstr(m.says)));
-    if (!kSanitized || m.exit_code == 2) {  // else its report comes before
+    if (!kSanitized || m.exit_code == 2) {  // else the report of the sanitizer comes first
       EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
     }
     EXPECT_FALSE(std::filesystem::exists(scratch.dir() / "out")) << m.file;
@@ -274,7 +275,7 @@ TEST(CliPlugin, NamesThatAreTakenAreRefused) {
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr("--plugin " + plugin("slow") + ": " + example +
                                " has a kernel example for attention on cpu already"));
-  o = run_faulty(scratch, {"kernels", "--plugin", example});  // it has the example itself
+  o = run_faulty(scratch, {"kernels", "--plugin", example});  // it has the example built in
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr(example + ": this program has a kernel example for attention on cpu already"));
   EXPECT_EQ(run_attnbench(scratch, {"kernels", "--plugin"}).exit_code, 2);
@@ -283,7 +284,7 @@ TEST(CliPlugin, NamesThatAreTakenAreRefused) {
 TEST(CliPlugin, TheLinesOfTheReadmeMakeOne) {
   const Scratch scratch;
   const std::string readme = read_text(source_path("README.md"));
-  // From the copy of the example to the compiler's line, here with the sources elsewhere.
+  // The README's commands from copying the example to compiling it, with the sources elsewhere.
   const std::size_t begin = readme.find("cp kernels/example/kernel.cpp mine.cpp");
   const std::size_t compile = readme.find("\ng++ ", begin);
   ASSERT_NE(compile, std::string::npos);
@@ -302,7 +303,7 @@ TEST(CliPlugin, TheLinesOfTheReadmeMakeOne) {
                                             "./mine.so", "--kernel", "mine", "--no-time", "--out", "out"});
   EXPECT_EQ(o.exit_code, 0) << o.err;
 
-  // The mistake of the README, and what it says is printed of it.
+  // The mistake that the README shows must give the message that the README shows.
   const std::size_t cut = readme.find("(60 wrong rows", readme.find("\n  O of seq "));
   ASSERT_NE(cut, std::string::npos);
   const std::size_t said = readme.rfind("\n  O of seq ", cut) + 1;
@@ -316,7 +317,7 @@ TEST(CliPlugin, TheLinesOfTheReadmeMakeOne) {
       scratch, {"run", "--case", readme.substr(option, readme.find('\'', option) - option), "--device", "cpu",
                 "--plugin", "./mine.so", "--kernel", "mine", "--no-time", "--out", "wrong"});
   EXPECT_EQ(wrong.exit_code, 1) << wrong.err;
-  // The last digits of what was expected are those of a compiler and its options.
+  // The last digits of the expected value depend on the compiler and its options.
   const std::regex expected("(expected [0-9.]{8})[0-9]*");
   EXPECT_THAT(
       std::regex_replace(wrong.out, expected, "$1"),

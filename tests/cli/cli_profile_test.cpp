@@ -1,5 +1,5 @@
-// `attnbench profile` with a stand-in for ncu: a script that runs what it is given, leaves a report, and
-// prints a table when asked for one.
+// `attnbench profile` with a stand-in for ncu: a script that runs its arguments, writes a report, and prints
+// a table on request.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// `attnbench report` as a user calls it; what the page does in a browser is in html_report_test.cpp.
+// `attnbench report` as a user calls it. html_report_test.cpp tests the page in a browser.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ TEST(CliReport, WritesPlots) {
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(read_text(scratch.dir() / "plots/roofline.svg"), HasSubstr("</svg>"));
   EXPECT_THAT(read_text(scratch.dir() / "plots/decode_latency.svg"), HasSubstr("keys per sequence"));
-  // Into the folder of the results, too.
+  // -o may be the folder of the results.
   std::filesystem::copy(source_path(kQuickstart), scratch.dir() / "plots" / "results.json");
   EXPECT_EQ(run_attnbench(scratch, {"report", "plots", "--format", "svg", "-o", "plots"}).exit_code, 0);
 }

@@ -1,5 +1,5 @@
-// Runs that are killed, interrupted or out of disk, and go on with --resume: nothing is lost, nothing
-// repeated.
+// Runs that are killed, interrupted or run out of disk, and continue with --resume. Nothing is lost and
+// nothing is repeated.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ std::string sweep_of(int cases) {
   return text + "]}]\n";
 }
 
-/// Ids of the whole lines of a journal; a torn last line is none.
+/// Ids of the whole lines of a journal, without a torn last line.
 std::vector<std::string> journal_ids(const fs::path& dir) {
   std::vector<std::string> ids;
   std::istringstream in(read_text(dir / "journal.jsonl"));
@@ -98,7 +98,7 @@ TEST(CliResume, KilledAtFiftyMomentsLosesAndRepeatsNothing) {
     if (o.exit_code == 128 + SIGKILL) {
       ++kills;
       most_before_a_kill = std::max(most_before_a_kill, after.size());
-      // A machine so slow that no run comes to its first case gives them more time.
+      // On a machine so slow that no run reaches its first case, runs get more time.
       if (kills % 8 == 0 && most_before_a_kill == 0) stretch *= 2;
       continue;
     }

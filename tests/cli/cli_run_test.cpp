@@ -1,4 +1,4 @@
-// `attnbench run` with good configurations: what it writes, and what its options change.
+// `attnbench run` with valid configurations: what it writes, and what its options change.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ TEST_F(CliRun, SaysWhatItRuns) {
   const Outcome o = run({"--no-time"});
   EXPECT_THAT(o.out,
               AllOf(HasSubstr("5 passed"), HasSubstr("report: out/results.json"), HasSubstr("max|z|")));
-  // Off a terminal the line that reproduces a case is printed before it runs.
+  // If stderr is not a terminal, the repro line of a case is printed before the case runs.
   EXPECT_THAT(o.err, AllOf(HasSubstr("[1/5] attnbench run --case"), HasSubstr("[5/5] pass")));
 }
 
@@ -105,7 +105,7 @@ TEST_F(CliRun, NoTimeVerifiesOnly) {
 }
 
 TEST_F(CliRun, CheckFullTakesEveryRowAndSampledFewer) {
-  // Over the limit under which a sample is every row: 8 x 4 x 64 x 2 x 2200^2 = 2e10 flop.
+  // Above the limit up to which every row is checked: 8 x 4 x 64 x 2 x 2200^2 = 2e10 flop.
   const std::vector<std::string> args = {"run",       "--case", "{batch: 2q2200, heads: 8/2, head_dim: 64}",
                                          "--device",  "cpu",    "--no-time",
                                          "--timeout", "1000",   "--out",
@@ -135,7 +135,7 @@ TEST_F(CliRun, NothingMatchedIsSix) {
   const Outcome o = run({"--filter", "no_such_case"});
   EXPECT_EQ(o.exit_code, 6);
   EXPECT_THAT(o.err, HasSubstr("nothing matched"));
-  EXPECT_TRUE(records().empty());  // and the file is whole
+  EXPECT_TRUE(records().empty());  // and the file can be parsed
 }
 
 TEST_F(CliRun, BrokenFilterIsAUsageError) {
@@ -167,7 +167,7 @@ TEST_F(CliRun, InlineCaseNeedsNoFile) {
 TEST_F(CliRun, SetReplacesAKeyInEverySweep) {
   ASSERT_EQ(run({"--no-time", "--set", "dtype=fp32", "--set", "block_size=[1, 2, 4]"}).exit_code, 0);
   const auto all = records();
-  ASSERT_EQ(all.size(), 2u + 3u + 3u);  // the append takes the axis, too
+  ASSERT_EQ(all.size(), 2u + 3u + 3u);  // the append also has the axis
   for (const json& r : all) EXPECT_EQ(r["params"]["dtype"], "fp32");
 }
 
@@ -190,7 +190,7 @@ TEST_F(CliRun, SeedOverridesTheFile) {
 }
 
 TEST_F(CliRun, ReproLineReproducesTheRecord) {
-  // Drawn lengths, odd shapes: all must be in the line itself.
+  // Drawn lengths and odd shapes: the line itself must hold all of them.
   const std::string file = scratch_.write("odd.yaml", R"(name: odd
 seed: 5
 sweeps:
@@ -223,7 +223,7 @@ sweeps:
     json a = again[0]["check"], b = original["check"];
     a.erase("reference_s");
     b.erase("reference_s");
-    // Sums over rows are taken in the order in which threads finish: the slope may differ in its last digits.
+    // Sums over rows depend on the order in which threads finish, so the slope may differ in its last digits.
     for (const char* figure : {"slope", "bias_se", "rms_z"}) {
       EXPECT_NEAR(a[figure].get<double>(), b[figure].get<double>(), 1e-9 * (1 + b[figure].get<double>()))
           << figure;

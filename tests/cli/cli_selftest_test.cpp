@@ -1,5 +1,5 @@
-// attnbench selftest: every fault is caught on the cpu kernels, every clean run passes, and a kernel that is
-// wrong to begin with fails it.
+// attnbench selftest: every fault is caught on the cpu kernels, every clean run passes, and a wrong kernel
+// fails the selftest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   const json result = read_json(scratch.dir() / "out" / "selftest.json");
   std::set<std::string> classes;
-  std::map<std::string, std::set<std::string>> by_detector;  // what each detector saw
+  std::map<std::string, std::set<std::string>> by_detector;  // what each detector caught
   int thought_well = 0;
   int naive = 0;
   for (const json& f : result["faults"]) {
@@ -47,7 +47,7 @@ TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
   EXPECT_GE(result["clean"]["runs"].get<int>(), 50);
   EXPECT_EQ(result["clean"]["false_alarms"], 0) << result["clean"]["alarms"].dump();
   EXPECT_GE(thought_well, 5) << "some faults are there because allclose does not see them";
-  // Each check is there for a fault that it sees.
+  // Each check exists for a fault that it catches.
   const std::pair<const char*, const char*> reasons[] = {
       {"poison", "page_tail_times_zero"},
       {"empty_row", "lse_plus_infinity"},

@@ -1,4 +1,4 @@
-// Shards of a sweep, run apart and merged: the same runs as the whole.
+// Shards of a sweep, run separately and merged, give the same results as the whole.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ TEST_F(CliShard, MergeToTheWhole) {
   EXPECT_EQ(context["complete"], true);
   EXPECT_EQ(context["planned"], 24);
   EXPECT_EQ(context["merged"].size(), 3u);
-  // Each share has something, and cases keep their kernels together.
+  // Each share has cases, and a case keeps all its kernels.
   for (const char* part : {"part1", "part2", "part3"}) {
     const auto records = read_records(scratch_.dir() / part);
     EXPECT_GE(records.size(), 2u);
@@ -110,7 +110,7 @@ TEST_F(CliShard, OverlapsGapsAndMixturesAreRefusedByName) {
 
 TEST_F(CliShard, AKilledShardCountsWithWhatItFinished) {
   run_shards(2);
-  // As a kill leaves it: results.json from the start of the run, the journal with what was finished.
+  // The state after a kill: results.json from the start of the run, finished records in the journal.
   json killed = read_json(scratch_.dir() / "part2" / "results.json");
   const std::size_t all = killed["benchmarks"].size();
   killed["benchmarks"] = json::array();

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Twenty cases that take a third of a second each on the kernel `slow`.
+/// Twenty cases that take 0.3 s each on the kernel `slow`.
 constexpr const char* kLong =
     "name: long\nsweeps: [{batch: q5, heads: 2, head_dim: 8, gap_tokens: "
     "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]}]\n";

@@ -1,5 +1,5 @@
-// Streams that are closed or full, and files that may not grow: nothing is written where it does not belong,
-// and what was not written is said.
+// Streams that are closed or full, and files that may not grow. Nothing is written to a wrong place, and
+// failed writes are reported.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ constexpr const char* kRun =
     "cpu "
     "--no-time --out out";
 
-/// Exit code of `attnbench LINE`, as a shell runs it in the scratch folder; stderr goes to the file err
-/// unless the line says otherwise.
+/// Exit code of `attnbench LINE`, run by a shell in the scratch folder. stderr goes to the file err unless
+/// the line redirects it.
 int shell(const Scratch& scratch, const std::string& before, const std::string& line) {
   const std::string text =
       "cd " + scratch.dir().string() + "; exec 2>err; " + before + ATTNBENCH_PROGRAM + line;

@@ -17,7 +17,7 @@ TEST(GoldenSlots, PlanHasTheSlotsOfTheExample) {
   c.params.kv = KvSource::kPaged;
   c.params.block_size = 16;
   c.params.page_layout = PageLayout::kContiguous;
-  // Between the three stand two sequences without new tokens, which hold blocks 1 and 2, and block 4.
+  // Between the three requests are two sequences without new tokens. They hold blocks 1 and 2, and block 4.
   c.params.seqs = {{3, 3}, {0, 32}, {2, 2}, {0, 16}, {1, 1}};
   EXPECT_EQ(plan_workload(c).slot_mapping, kSlots);
 }

@@ -1,4 +1,4 @@
-// The worked examples of the field's introductions to variable-length attention, on the cpu kernel.
+// The worked examples of common introductions to variable-length attention, on the cpu kernel.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,10 +25,10 @@ struct Result {
   std::vector<float> lse;  ///< (kHeads, total_q)
 };
 
-/// Element i of tensor t: small, and different everywhere.
+/// Element i of tensor t: small and different everywhere.
 float value(int t, int64_t i) { return static_cast<float>(std::sin(0.7 * static_cast<double>(i) + t)); }
 
-/// Rows [begin, end) of a tensor of total rows, (rows, kHeads, kDim).
+/// Rows [begin, end) of tensor t, (rows, kHeads, kDim).
 std::vector<float> rows(int t, int64_t begin, int64_t end) {
   std::vector<float> v;
   for (int64_t i = begin * kHeads * kDim; i < end * kHeads * kDim; ++i) v.push_back(value(t, i));
@@ -107,7 +107,7 @@ std::vector<double> expected_row(const std::vector<float>& q, const std::vector<
 
 class Golden : public ::testing::TestWithParam<bool> {};
 
-// Sequences of 1, 2, 3 and 4 tokens, two heads of dimension 2: packing changes where rows lie, not one bit of
+// Sequences of 1, 2, 3 and 4 tokens, two heads of dimension 2. Packing changes where rows are, and no bit of
 // them.
 TEST_P(Golden, FourSequencesPackedEqualFourSeparate) {
   const bool causal = GetParam();
@@ -135,7 +135,7 @@ TEST_P(Golden, FourSequencesPackedEqualFourSeparate) {
   }
 }
 
-// cu_seqlens [0, 4, 7, 9] with seqused_k [4, 3, 2] says the same thing twice; a shorter one ends sequences
+// cu_seqlens [0, 4, 7, 9] and seqused_k [4, 3, 2] give the same lengths. A shorter seqused_k ends sequences
 // early.
 TEST_P(Golden, SequsedKOfAllKeysChangesNothing) {
   const bool causal = GetParam();
@@ -162,7 +162,7 @@ TEST_P(Golden, SequsedKEndsASequenceEarly) {
   const Result r = attend(q, k, v, cu, cu, used, causal);
   for (std::size_t b = 0; b < 3; ++b) {
     for (int64_t t = cu[b]; t < cu[b + 1]; ++t) {
-      // Bottom-right: the last query sees the last used key, so with one key fewer the first query sees none.
+      // Bottom-right: the last query sees the last used key. With one key fewer, the first query sees none.
       const int64_t visible = causal ? (t - cu[b]) + used[b] - (cu[b + 1] - cu[b]) + 1 : used[b];
       for (int h = 0; h < kHeads; ++h) {
         if (visible <= 0) {

@@ -1,4 +1,4 @@
-// The program on a GPU; skipped, with the reason, where none works.
+// The program on a GPU. Skips, with the reason, if no GPU works.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ TEST_F(CliGpu, GraphReplayIsTimed) {
   EXPECT_EQ(read_records(scratch_.dir() / "out").at(0)["time"]["graph"], true);
 }
 
-// A launch of a few microseconds takes longer where its code has to be fetched first.
+// A launch of a few microseconds takes longer if its code must be fetched first.
 TEST_F(CliGpu, ColdCodeCosts) {
   std::map<std::string, double> us;
   for (const std::string cache : {"cold", "cold_code"}) {
@@ -63,7 +63,7 @@ TEST_F(CliGpu, ColdCodeCosts) {
   EXPECT_GT(us["cold_code"], us["cold"] + 0.5);
 }
 
-// What DRAM delivered to a decode with a cold cache is what the model says it needs.
+// In a decode with a cold cache, DRAM delivers the bytes that the model says are needed.
 TEST_F(CliGpu, CountersAgreeWithTheModel) {
   const Outcome o = run_attnbench(
       scratch_, {"run", "--case", "{batch: 32q1s4k, kv: paged, block_size: 64}", "--device", "cuda",
@@ -86,8 +86,8 @@ TEST_F(CliGpu, CountersAgreeWithTheModel) {
   EXPECT_GE(c["launches"].get<int>(), 1);
 }
 
-// Sequences cut into few parts, whose blocks wait for each other's results; and a replay with shorter ones,
-// which must find nothing that was left.
+// Sequences cut into few parts, whose blocks wait for each other's results. A replay with shorter sequences
+// must find nothing left over.
 TEST_F(CliGpu, DecodesInFewPartsHandOverAndLeaveNothing) {
   std::vector<std::string> args = {"run",         "--device",  "cuda",    "--kernel",
                                    "sm90_decode", "--no-time", "--check", "full,invariants",
@@ -104,7 +104,7 @@ TEST_F(CliGpu, DecodesInFewPartsHandOverAndLeaveNothing) {
   EXPECT_EQ(o.exit_code, 0) << o.out;
 }
 
-// New rows that queries see, that none sees, and those of a sequence without queries.
+// New rows that queries see, new rows that none sees, and new rows of a sequence without queries.
 TEST_F(CliGpu, DecodesAppendInTheirOwnLaunch) {
   std::vector<std::string> args = {"run",         "--device",  "cuda",    "--kernel",
                                    "sm90_decode", "--no-time", "--check", "full,invariants",

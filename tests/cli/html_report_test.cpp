@@ -1,5 +1,5 @@
-// The HTML report in a browser: it loads without complaint, draws, filters, opens a case, and takes what
-// results say for text. Skips where no Chromium is installed.
+// The HTML report in a browser: it loads without complaint, draws, filters, opens a case, and shows the text
+// of results as text. Skips if no Chromium is installed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,13 +61,13 @@ class HtmlReport : public ::testing::Test {
   std::unique_ptr<Browser> browser_;
 };
 
-/// How many pixels of each visible canvas are drawn, and how many colours there are.
+/// For each visible canvas: the number of drawn pixels and of colours.
 constexpr const char* kCanvases =
     "[...document.querySelectorAll('canvas')].filter(c => c.offsetParent).map(c => {"
     "  const d = new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer);"
     "  return {drawn: d.filter(p => p).length, colors: new Set(d).size, width: c.clientWidth}; })";
 
-/// An entry of results.json as the program writes it, cut to what the page needs.
+/// An entry of results.json as the program writes it, reduced to what the page needs.
 json entry(const std::string& id, const std::string& kernel, double us, const std::string& reason = "") {
   json samples = json::array();
   for (int i = 0; i < 20; ++i) samples.push_back(us * (1 + 0.001 * (i % 5)));
@@ -126,7 +126,7 @@ TEST_F(HtmlReport, ShowsTheH100ResultsWithoutComplaint) {
     EXPECT_GT(c["drawn"].get<int>(), 2000) << c;
     EXPECT_GT(c["colors"].get<int>(), 20) << c;
   }
-  // Nothing that takes the keyboard is without a name.
+  // Every element that takes the keyboard has a name.
   const json tree = browser_->call("Accessibility.getFullAXTree");
   EXPECT_GT(tree["nodes"].size(), 100u);
   for (const json& node : tree["nodes"]) {
@@ -170,7 +170,7 @@ TEST_F(HtmlReport, FiltersByTextPatternAndFigure) {
   }))) << text_of("#cases .note");
   filter("nothing_has_this_word");
   EXPECT_TRUE(shown(0)) << text_of("#cases .note");
-  EXPECT_EQ(js(kCanvases).size(), 0u);  // and each panel says so
+  EXPECT_EQ(js(kCanvases).size(), 0u);  // each panel says so
   filter("/(/");
   EXPECT_TRUE(browser_->wait_for(
       "document.querySelector('.filter-error').textContent.includes('regular expression')"));
@@ -243,7 +243,7 @@ TEST_F(HtmlReport, TakesHostileTextForText) {
   EXPECT_EQ(js("typeof window.pwned"), "undefined");
   EXPECT_EQ(js("document.querySelectorAll('script').length"), 3);
   EXPECT_EQ(js("document.querySelectorAll('img, svg, iframe, object').length"), 0);
-  // What should get in all the same finds the door shut: only the page's own scripts run, and nothing is
+  // A script that gets into the page cannot do anything: only the page's own scripts run, and nothing is
   // fetched.
   EXPECT_THAT(browser_->complaints(), IsEmpty());
   js("{ const s = document.createElement('script'); s.textContent = 'window.pwned = 6'; "

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// In the child: a failure ends it with 127, as a shell would.
+/// Runs in the child. On failure it exits with 127, as a shell does.
 void redirect(const std::string& path, int flags, int fd) {
   const int opened = open(path.c_str(), flags, 0666);
   if (opened < 0 || dup2(opened, fd) < 0) _exit(127);
@@ -52,7 +52,7 @@ Running::Running(const Scratch& scratch, const std::string& program, const std::
   pid_ = fork();
   if (pid_ == 0) {
     if (chdir(scratch.dir().c_str()) != 0) _exit(127);
-    // Tests share their cores: threads that spin at a barrier wait for each other's time slices.
+    // Tests share their cores. Threads that spin at a barrier would wait for each other's time slices.
     setenv("OMP_WAIT_POLICY", "passive", 0);
     redirect("/dev/null", O_RDONLY, 0);
     redirect(out_path_, O_WRONLY | O_CREAT | O_TRUNC, 1);

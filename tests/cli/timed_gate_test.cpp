@@ -1,4 +1,4 @@
-// The gate with times: differences so large that no load of the machine hides them.
+// The gate with times. The differences are so large that no load of the machine hides them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,8 +28,8 @@ class CliTimedGate : public ::testing::Test {
 };
 
 TEST_F(CliTimedGate, ASlowKernelIsThreeAndNamesTheCases) {
-  // The slow one sleeps for 300 ms, the other takes some: long enough that equal runs on a busy machine are
-  // alike.
+  // The slow kernel sleeps for 300 ms and the other one takes some time too. So equal runs are alike even on
+  // a busy machine.
   const Outcome o =
       gate({"--set", "heads=8/2", "--set", "head_dim=128", "--set", "batch=q512", "--check", "off",
             "--kernel", "slow", "--against-kernel", "cpu", "--reruns", "6", "--out", "g"});
@@ -45,7 +45,7 @@ TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
   ASSERT_EQ(gate({"--kernel", "cpu", "--baseline", base, "--update-baseline", "--runs", "1", "--out", "b"})
                 .exit_code,
             0);
-  // One case becomes undecidable, the other one a thousand seconds long in the baseline.
+  // In the baseline, one case becomes undecidable and the other one a thousand seconds long.
   json j = read_json(base);
   for (json& entry : j["benchmarks"]) {
     json& time = entry["attnbench"]["time"];
@@ -62,9 +62,10 @@ TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
   EXPECT_THAT(o.out, AllOf(HasSubstr(" inconclusive"), Not(HasSubstr(" 0 inconclusive")),
                            HasSubstr("2 cases were run again"),
                            HasSubstr("a stored baseline has no further samples")));
-  // 1: which device, 2: all, 3: the undecided one, and the faster one on whose speed one run's word is not
-  // enough, 4: the one that still is undecided. On a busy machine the faster one may be so too
-  // (GatePolicy.UndecidedCasesRunAgainUntilTheyAreDecided has fixed times).
+  // Run 1 asks for the device; run 2 runs all cases. Run 3 repeats the undecided case and the faster one,
+  // because one run is not enough to call it faster. Run 4 repeats the case that is still undecided. On a
+  // busy machine the faster one may be undecided too (GatePolicy.UndecidedCasesRunAgainUntilTheyAreDecided
+  // has fixed times).
   EXPECT_EQ(read_records(scratch_.dir() / "g" / "2-new").size(), 2u);
   EXPECT_EQ(read_records(scratch_.dir() / "g" / "3-new").size(), 2u);
   const auto records = read_records(scratch_.dir() / "g" / "4-new");
@@ -129,7 +130,7 @@ TEST_F(CliTimedGate, CalibrationIsStoredAndUsed) {
   ASSERT_EQ(j["noise"].size(), 2u);
   EXPECT_EQ(j["pairs"], 2);
   EXPECT_EQ(read_json(base)["benchmarks"][0]["attnbench"]["time"]["runs"], 4) << "all of them";
-  // With a noise of a factor of 20 between runs, nothing can be called slower any more.
+  // If runs differ by a factor of 20, nothing can be called slower.
   for (auto& [name, n] : j["noise"].items()) n["sigma"] = 3.0;
   scratch_.write("base.noise.json", j.dump());
   o = gate({"--kernel", "cpu", "--baseline", base, "--reruns", "0", "--out", "g"});

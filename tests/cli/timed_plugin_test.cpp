@@ -1,4 +1,4 @@
-// Two builds of one plug-in, one of them slower than any load of the machine could make it.
+// Two builds of one plug-in. One is slower than any load of the machine could make it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What needs times: the figures of a record, and compare. These tests run alone (RUN_SERIAL).
+// Tests that need times: the figures of a record, and compare. They run alone (RUN_SERIAL).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-/// A busy machine may measure its ceilings in a bad moment and then see times that they do not allow (exit
-/// code 4): that is the machine's fault, so there are more attempts.
+/// Repeats a run up to four times. A busy machine may measure low ceilings and then times that they do not
+/// allow (exit code 4), which is not the program's fault.
 Outcome run_timed(const Scratch& scratch, const std::vector<std::string>& args) {
   Outcome o;
   for (int attempt = 0; attempt < 4; ++attempt) {
@@ -97,7 +97,7 @@ TEST_F(CliTimed, RecordsHoldEveryCaseWithItsFigures) {
     const std::string id = r["id"];
     SCOPED_TRACE(id);
     ids.insert(id);
-    // Google Benchmark's part.
+    // The members of Google Benchmark.
     EXPECT_THAT(entry["name"].get<std::string>(), AllOf(HasSubstr(id), HasSubstr(r["kernel"])));
     EXPECT_EQ(entry["run_name"], entry["name"]);
     EXPECT_EQ(entry["run_type"], "iteration");
@@ -105,7 +105,7 @@ TEST_F(CliTimed, RecordsHoldEveryCaseWithItsFigures) {
     EXPECT_EQ(entry["real_time"], r["time"]["median_us"]);
     EXPECT_GE(entry["iterations"].get<int>(), 10);
     EXPECT_FALSE(entry.contains("error_occurred"));
-    // Ours.
+    // The members of attnbench.
     EXPECT_EQ(r["status"], "pass") << r["reason"];
     EXPECT_EQ(r["reason"], "");
     EXPECT_EQ(r["seed"], 7);
@@ -147,7 +147,7 @@ TEST_F(CliTimed, CheckOffTimesOnly) {
   EXPECT_THAT(r["repro"].get<std::string>(), HasSubstr("--check off"));
 }
 
-/// Compare reads times from files; here they are quiet ones, so that the verdict is certain.
+/// Compare reads times from files. Here the times are quiet, so that the verdict is certain.
 class CliCompare : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,9 +1,9 @@
-// What the harness costs beside kernels: expansion of a large sweep, overhead of a case, host memory.
+// Cost of the harness without kernels: expansion of a large sweep, overhead of a case, host memory.
 //
 //   attnbench_harness_cost --device=cpu --benchmark_out=FILE.json --benchmark_out_format=json
 //
-// --program=FILE runs another attnbench than the one it was built with, --kernel=NAME only that kernel
-// (default on the cpu: cpu; on a GPU: all).
+// --program=FILE runs another attnbench than the one that it was built with. --kernel=NAME runs only that
+// kernel (default on the cpu: cpu; on a GPU: all).
 //
 // Overhead and memory are those of the whole program, run as a user runs it.
 #include <benchmark/benchmark.h>
@@ -43,11 +43,11 @@ std::string write(const std::string& name, const std::string& text) {
 
 struct Outcome {
   double wall_s = 0;
-  double max_rss_mib = 0;  ///< of the largest process of the run
+  double max_rss_mib = 0;  ///< largest process of the run
 };
 
-/// Runs the program; its output goes nowhere. Ends this one where it fails: no figure is better than a wrong
-/// one.
+/// Runs the program without its output. Ends this process if the program fails, because no figure is better
+/// than a wrong one.
 Outcome run_program(const std::vector<std::string>& args, const std::vector<int>& allowed) {
   std::vector<char*> argv = {g_program.data()};
   for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
@@ -91,7 +91,7 @@ sweeps:
   state.counters["cases"] = static_cast<double>(cases);
 }
 
-/// Wall time of a run of kCases tiny cases, less start-up (a run of none), verification and the samples.
+/// Wall time of a run of kCases tiny cases, minus start-up (a run without cases), verification and samples.
 void overhead_of_a_case(benchmark::State& state, const std::string& cache) {
   std::string batches;
   for (int i = 1; i <= kCases; ++i) batches += fmt::format("{}q{}", i == 1 ? "" : ", ", i);
@@ -126,8 +126,8 @@ void overhead_of_a_case(benchmark::State& state, const std::string& cache) {
   }
 }
 
-/// Largest resident memory of a run on so many keys; on the cpu device less the tensors, which are host
-/// memory there.
+/// Largest resident memory of a run on this many keys. On the cpu device, the tensors are subtracted, because
+/// they are in host memory.
 void host_memory(benchmark::State& state) {
   const int64_t keys = state.range(0);
   const std::string chosen = fmt::format("{{kv: paged, block_size: 64, heads: 32/8, batch: q1s{}}}", keys);

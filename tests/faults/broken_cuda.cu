@@ -10,7 +10,7 @@ using Launch = KernelStatus (*)(const OpParams*, const LaunchContext*, KernelMes
 
 __global__ void write_nowhere_kernel() { *reinterpret_cast<volatile int*>(8) = 1; }
 
-/// An hour, so that a GPU whose supervisor does not do its work comes free one day.
+/// Spins for an hour, so that a GPU becomes free even if the supervisor fails.
 __global__ void spin_kernel() {
   unsigned long long now, begin;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
@@ -35,7 +35,7 @@ KernelStatus hangs(const OpParams*, const LaunchContext* c, KernelMessage* m) {
   return launched(m);
 }
 
-/// Takes all memory, gives none back, and leaves CUDA's error where it is.
+/// Takes all memory, frees none, and leaves CUDA's error set.
 KernelStatus overallocates(const OpParams*, const LaunchContext*, KernelMessage* m) {
   for (std::size_t bytes = std::size_t{1} << 30; bytes >= std::size_t{1} << 20;) {
     void* taken = nullptr;

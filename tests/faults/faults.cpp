@@ -42,7 +42,7 @@ int32_t keys_of(const AttentionParams& a, int32_t b) {
   return a.seqused_k ? a.seqused_k[b] : a.cu_seqlens_k[b + 1] - a.cu_seqlens_k[b];
 }
 
-/// Each sequence ends one key early; under a causal mask the diagonal moves with it.
+/// Each sequence ends one key early; the diagonal of a causal mask moves with it.
 KernelStatus drop_last_key(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   OpParams wrong = *p;
   AttentionParams& a = wrong.attention;
@@ -55,7 +55,7 @@ KernelStatus drop_last_key(const OpParams* p, const LaunchContext* c, KernelMess
   return good().launch(&wrong, c, m);
 }
 
-/// Wrong where a window meets a sequence that is one key shorter than the longest.
+/// Wrong only if a window meets a sequence that is one key shorter than the longest.
 KernelStatus one_key_short(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   const AttentionParams& a = p->attention;
   int32_t longest = 0;
@@ -70,7 +70,7 @@ KernelStatus segfaults_with_sinks(const OpParams* p, const LaunchContext* c, Ker
   return good().launch(p, c, m);
 }
 
-/// Right but for a term of the scores.
+/// Right except for one term of the scores.
 KernelStatus with_attention(const OpParams* p, const LaunchContext* c, KernelMessage* m,
                             void (*change)(AttentionParams&)) {
   OpParams wrong = *p;
@@ -93,8 +93,8 @@ KernelStatus scale_0_1_percent(const OpParams* p, const LaunchContext* c, Kernel
   return good().launch(&wrong, c, m);
 }
 
-/// A running maximum that starts at kStart: where every score is that far below it that float32's
-/// exponentials are 0, a row is taken for one without keys.
+/// The running maximum starts at kStart. If every score is so far below it that float32 exponentials are 0,
+/// the row is taken for one without keys.
 template <int kStart>
 KernelStatus maximum_from(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   constexpr float kLeastExponent = -104.0f;
@@ -120,7 +120,7 @@ KernelStatus scale_0_1_percent_on_gpu(const OpParams* p, const LaunchContext* c,
 }
 #endif
 
-/// The last row of the last head keeps what was there before the launch.
+/// Does not write the last row of the last head.
 KernelStatus unwritten_row(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   const AttentionParams& a = p->attention;
   const std::size_t e = dtype_size(a.dtype_out);
@@ -146,7 +146,7 @@ KernelStatus overwrites_input(const OpParams* p, const LaunchContext* c, KernelM
   return status;
 }
 
-/// Right once, wrong ever after: what only a second look at the timed buffers can see.
+/// Right in the first launch and wrong afterwards. Only the second check of the timed buffers can see it.
 KernelStatus wrong_when_timed(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   static std::atomic<int> launches{0};
   return launches++ == 0 ? good().launch(p, c, m) : drop_last_key(p, c, m);
@@ -160,7 +160,7 @@ KernelStatus refuses(const OpParams* p, const LaunchContext*, KernelMessage* m) 
   return refuse(m, KernelStatus::kUnsupported, "refuses: head_dim %d not in {64}", p->attention.head_dim);
 }
 
-/// Everything that ends, stops or starves a process.
+/// Kernels that end or stop a process, or take all its memory.
 KernelStatus segfaults(const OpParams*, const LaunchContext*, KernelMessage*) {
   std::fputs("segfaults: about to read address 8\n", stderr);
   int* volatile nowhere = reinterpret_cast<int*>(8);
@@ -177,8 +177,8 @@ KernelStatus hangs(const OpParams*, const LaunchContext*, KernelMessage*) {
   for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
-/// Takes memory that it never touches until there is none, 8 TiB at most: what the system grants on credit.
-/// Sanitizers mark each piece, which takes long; they refuse all of it in one piece at once.
+/// Takes memory without touching it until there is none, 8 TiB at most. The system grants such memory.
+/// Sanitizers mark each piece, which is slow; with them, one request asks for all of it and is refused.
 KernelStatus overallocates(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   constexpr std::size_t kAll = std::size_t{1} << 43, kPiece = kSanitized ? kAll : std::size_t{1} << 30;
   std::vector<std::unique_ptr<char[]>> taken;
@@ -186,7 +186,7 @@ KernelStatus overallocates(const OpParams* p, const LaunchContext* c, KernelMess
   return good().launch(p, c, m);
 }
 
-/// Right, and long enough for a signal to arrive.
+/// Right, and slow enough for a signal to arrive during the launch.
 KernelStatus slow(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   return good().launch(p, c, m);

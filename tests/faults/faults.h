@@ -1,4 +1,4 @@
-// Kernels made wrong on purpose: each is the cpu attention kernel with one thing changed.
+// Deliberately wrong kernels: each is the cpu attention kernel with one change.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace attnbench::faults {
 
-/// The built-in kernels, then the faulty ones, then the examples that authors start from. The kernels live as
-/// long as the program.
+/// The built-in kernels, then the faulty ones, then the examples for authors. The kernels live as long as the
+/// program.
 std::vector<const Kernel*> table_with_faults();
 
 }  // namespace attnbench::faults

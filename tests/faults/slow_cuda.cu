@@ -1,5 +1,5 @@
-// The wait is made on the GPU, from the time that the kernel took there: no host time gets in, and a graph
-// can hold it.
+// The GPU itself waits, for a share of the time that the kernel took there. So no host time is included, and
+// a graph can hold the wait.
 #include <cuda_runtime_api.h>
 
 #include "tests/faults/slow.h"
@@ -7,7 +7,7 @@
 namespace attnbench::faults {
 namespace {
 
-__device__ unsigned long long g_begin_ns;  // of the launch in hand: one stream, in order
+__device__ unsigned long long g_begin_ns;  // start of the current launch; launches are in order on one stream
 
 __device__ unsigned long long now_ns() {
   unsigned long long ns;

@@ -1,5 +1,5 @@
-// Each launches cuda_simt, which is right, and before it a kernel that one tool of compute-sanitizer objects
-// to.
+// Each kernel launches a device kernel that fails one tool of compute-sanitizer, and then cuda_simt, which is
+// right.
 #include <cuda_runtime_api.h>
 
 #include "tests/faults/broken.h"
@@ -11,20 +11,20 @@ namespace {
 using Launch = KernelStatus (*)(const OpParams*, const LaunchContext*, KernelMessage*);
 constexpr int kThreads = 64;
 
-/// Memory that nobody has written to; never given back.
+/// Uninitialised device memory. It is never freed.
 int* fresh_ints(int count) {
   void* p = nullptr;
   return cudaMalloc(&p, static_cast<std::size_t>(count) * sizeof(int)) == cudaSuccess ? static_cast<int*>(p)
                                                                                       : nullptr;
 }
 
-/// What each reads goes to `sink`, so that it is read.
+/// Writes what it reads to `sink`, so that the read is kept.
 __global__ void copy_one_kernel(const int* from, int* sink) { *sink = *from; }
 
 __global__ void race_kernel(int* sink) {
   __shared__ int row[kThreads];
   row[threadIdx.x] = static_cast<int>(threadIdx.x);
-  sink[threadIdx.x] = row[kThreads - 1 - threadIdx.x];  // of another warp
+  sink[threadIdx.x] = row[kThreads - 1 - threadIdx.x];  // written by another warp
 }
 
 __global__ void diverging_barrier_kernel(int* sink) {
@@ -36,7 +36,7 @@ KernelStatus right(const OpParams* p, const LaunchContext* c, KernelMessage* m) 
   return first_attention_kernel(DeviceKind::kCuda)->launch(p, c, m);
 }
 
-/// Past the end by one, which the allocator's granularity hides from all but memcheck.
+/// Reads one element past the end. The allocator's granularity hides this from every tool but memcheck.
 KernelStatus reads_past_the_end(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   static int* const ints = fresh_ints(2 * kThreads);
   cudaMemsetAsync(ints, 0, 2 * kThreads * sizeof(int), static_cast<cudaStream_t>(c->stream));

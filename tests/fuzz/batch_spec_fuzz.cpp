@@ -1,5 +1,5 @@
-// The batch grammar: any text is read or refused with a place inside it, and what was read is written back as
-// a spec that means the same.
+// The batch grammar: any text is read, or refused with a place inside it. A batch that was read is written
+// back as a spec with the same meaning.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

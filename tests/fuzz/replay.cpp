@@ -1,4 +1,4 @@
-// Runs a fuzz target over files, where the fuzzer itself is not built: `NAME FOLDER...` feeds it every file.
+// Runs a fuzz target on files, in builds without the fuzzer: `NAME FOLDER...` feeds it every file.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What must hold for every input of a fuzz target.
+// A condition that must hold for every input of a fuzz target.
 #pragma once
 
 #include <cstdio>
@@ -6,7 +6,7 @@
 
 namespace attnbench::fuzz {
 
-/// Ends the process as a crash does, so that the fuzzer keeps the input and a replay fails.
+/// Ends the process like a crash, so that the fuzzer keeps the input and a replay fails.
 inline void require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "does not hold: %s\n", what);

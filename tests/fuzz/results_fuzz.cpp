@@ -1,5 +1,4 @@
-// Results files and journals: any text is read or refused with the path, and numbers that were read are
-// finite.
+// Results files and journals: any text is read, or refused with the path. Numbers that were read are finite.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Sweep files: any text is read or refused as "FILE:LINE:COLUMN: error: ...", and each case of a small sweep
-// is the same case again when its own one-line form is read.
+// Sweep files: any text is read, or refused as "FILE:LINE:COLUMN: error: ...". Each case of a small sweep
+// stays the same when its one-line form is read back.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace {
 
-/// Cases that the axes make; stops counting at 1,000.
+/// Number of cases that the axes give; stops counting at 1,000.
 int64_t case_count(const attnbench::SweepFile& file) {
   int64_t total = 0;
   for (const auto& sweep : file.sweeps) {

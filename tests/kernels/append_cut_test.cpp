@@ -1,4 +1,4 @@
-// The cut of an append's rows into blocks and passes: each row once, and a lane keeps its head.
+// The division of an append's rows into blocks and passes: each row is met once, and a lane keeps its head.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -9,8 +9,8 @@
 namespace attnbench::cuda_append::alike {
 namespace {
 
-/// As alike_kernel goes: how often each row is met. Fails where a warp's first lane stops too soon, or a
-/// lane's head changes.
+/// Counts how often each row is met when rows are walked as in alike_kernel. Fails if a warp's first lane
+/// stops too soon or a lane's head changes.
 std::vector<int> met(uint32_t tokens, uint32_t heads, uint32_t rows_per_block, const Cut& cut) {
   std::vector<int> count(size_t{tokens} * heads);
   const uint32_t rows_per_warp = std::max(rows_per_block / 4, 1u);

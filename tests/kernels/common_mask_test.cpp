@@ -1,4 +1,4 @@
-// Key ranges against the mask's definition, key by key.
+// Key ranges compared with the mask's definition, key by key.
 #include <gtest/gtest.h>
 
 #include <algorithm>

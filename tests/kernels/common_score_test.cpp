@@ -50,7 +50,7 @@ void expect_ends() {
     EXPECT_NEAR(end.divisor / divisor, 1, tolerance);
     EXPECT_NEAR(end.lse, lse, tolerance * std::abs(lse));
   };
-  // No sink: the sum itself, exactly.
+  // Without a sink: the sum itself, exactly.
   EXPECT_EQ(end_row<Real>(2, 3, -kInf).divisor, 3);
   EXPECT_EQ(end_row<Real>(2, 3, -kInf).lse, 2 + std::log(Real{3}));
   EXPECT_EQ(end_row<Real>(-kInf, 0, -kInf).divisor, 0);
@@ -58,7 +58,7 @@ void expect_ends() {
   // A sink below and above the maximum.
   expect_end(end_row<Real>(2, 3, 1), 3 + std::exp(Real{-1}), 2 + std::log(3 + std::exp(Real{-1})));
   expect_end(end_row<Real>(2, 3, 4), 3 + std::exp(Real{2}), 2 + std::log(3 + std::exp(Real{2})));
-  // So far apart that exp(sink - max) overflows or vanishes.
+  // Sinks so far away that exp(sink - max) overflows or underflows to 0.
   expect_end(end_row<Real>(5000, 3, -5000), 3, 5000 + std::log(Real{3}));
   EXPECT_EQ(end_row<Real>(-5000, 3, 5000).divisor, kInf);
   EXPECT_EQ(end_row<Real>(-5000, 3, 5000).lse, 5000);

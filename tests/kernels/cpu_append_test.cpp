@@ -1,4 +1,4 @@
-// Append in the call, the cpu kernel by itself: a cache that is too small is refused before anything is
+// Append in the call, for the cpu kernel alone. A cache that is too small is refused before anything is
 // written.
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 constexpr int kDim = 4;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// Two sequences with one head: 3 and 2 keys, of which 2 and 1 are new, a query each.
+/// Two sequences with one head: 3 and 2 keys, of which 2 and 1 are new, and one query each.
 struct Call {
   OpParams op{};
   std::vector<float> k_new, v_new, k_cache, v_cache, q, out, lse, table;
@@ -49,7 +49,7 @@ struct Call {
     p.v = p.v_cache = v_cache.data();
     p.k_stride_token = p.v_stride_token = p.k_stride_head = p.v_stride_head = kDim;
     p.seqused_k = used.data();
-    if (paged) {  // blocks of two tokens, two a sequence
+    if (paged) {  // blocks of two tokens, two blocks per sequence
       p.block_size = 2;
       p.block_table = blocks.data();
       p.block_table_stride = 2;
@@ -83,7 +83,7 @@ struct Call {
     return cpu::kAttention.launch(&op, &context, &message);
   }
 
-  /// The refusal of a call that this change makes wrong; the cache must be what it was.
+  /// The refusal of a call that `change` makes wrong. The cache must not change.
   template <class Change>
   std::string refusal(Change change) {
     change(*this);
@@ -101,8 +101,8 @@ TEST(CpuAppend, NewRowsGoBehindTheOldOnes) {
   for (const bool paged : {false, true}) {
     Call c(paged);
     ASSERT_EQ(c.launch(), KernelStatus::kOk) << c.message.text;
-    // Sequence 0, rows 1 and 2; sequence 1, row 1: blocks 1, 0, 2 or rows of the cache with left padding 0
-    // and 1.
+    // Sequence 0, rows 1 and 2; sequence 1, row 1. They are in blocks 1, 0, 2, or in cache rows with left
+    // padding 0 and 1.
     const int places[3] = {paged ? 3 : 1, paged ? 0 : 2, paged ? 5 : 6};
     for (int i = 0; i < 3; ++i) {
       for (int ch = 0; ch < kDim; ++ch) {
@@ -113,7 +113,7 @@ TEST(CpuAppend, NewRowsGoBehindTheOldOnes) {
     int written = 0;
     for (const float x : c.k_cache) written += !std::isnan(x);
     EXPECT_EQ(written, 5 * kDim);
-    EXPECT_FLOAT_EQ(c.lse[0], std::log(3.0f));  // q = 0: every key weighs the same
+    EXPECT_FLOAT_EQ(c.lse[0], std::log(3.0f));  // q = 0: all keys have equal weights
     EXPECT_FLOAT_EQ(c.out[0], (1.0f + 100.0f + 104.0f) / 3);
     EXPECT_FLOAT_EQ(c.out[kDim], (1.0f + 108.0f) / 2);
   }
@@ -124,7 +124,7 @@ TEST(CpuAppend, SmallCachesAreRefusedBeforeAnythingIsWritten) {
             "cpu: a cache of max_seqlen_k 3 tokens per sequence required for append, given 2");
   EXPECT_EQ(Call(true).refusal([](Call& c) { c.op.attention.block_table_stride = 1; }),
             "cpu: a cache of max_seqlen_k 3 tokens per sequence required for append, given 2");
-  // What only the tensors tell: the last sequence's padding leaves no room.
+  // Only the tensors show this: the padding of the last sequence leaves no room.
   EXPECT_EQ(Call(false).refusal([](Call& c) { c.leftpad[1] = 3; }),
             "cpu: sequence 1: a cache of 5 tokens required for its keys with the new ones, given 4");
   EXPECT_EQ(Call(true).refusal([](Call& c) {

@@ -1,5 +1,5 @@
-// A problem laid out in memory and run by the cpu kernel. Everything that a kernel must not read is NaN, and
-// table entries past the end are junk.
+// Lays out a problem in memory and runs the cpu kernel on it. Everything that a kernel must not read is NaN,
+// and block table entries past the end are junk.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace attnbench::testing {
 
-/// O (total_q, Hq, Dv), LSE (Hq, total_q) and probabilities (Hq, total_q, longest key length), rows counted
+/// O (total_q, Hq, Dv), LSE (Hq, total_q) and probabilities (Hq, total_q, longest key length). Rows count
 /// without q_begin.
 struct Result {
   std::vector<float> out;
@@ -63,7 +63,7 @@ class Layout {
     p.out = out.data();
     p.lse = lse.data();
     p.lse_stride_head = static_cast<int64_t>(rows);
-    // Rows and heads of the probabilities lie further apart than they are long.
+    // Strides of the probabilities are longer than their rows and heads.
     p.probs_stride_token = p.max_seqlen_k + 3;
     p.probs_stride_head = static_cast<int64_t>(rows) * p.probs_stride_token + 5;
     std::vector<float> probs(
@@ -111,7 +111,7 @@ class Layout {
   std::size_t out_row() const { return static_cast<std::size_t>(problem_.heads_q) * problem_.dv(); }
   uint64_t id(std::size_t b) const { return problem_.seqs[b].id >= 0 ? problem_.seqs[b].id : b; }
 
-  /// All ones is NaN in every floating type; int8 has none, and takes its extreme.
+  /// All bits 1 is NaN in every floating type. int8 has no NaN; its poison is its least number.
   static std::vector<uint8_t> poisoned(DType t, int64_t elements) {
     return std::vector<uint8_t>(static_cast<std::size_t>(elements) * dtype_size(t),
                                 t == DType::kInt8 ? 0x80 : 0xff);
@@ -150,8 +150,9 @@ class Layout {
     }
   }
 
-  /// Descales, those of rows that must not be read NaN. Strides of K and V differ: (sequence, head) with a
-  /// gap, and (head, sequence) with one. Those of int8 K are laid out as K is, with one element to a row.
+  /// Descales; those of rows that must not be read are NaN. Strides of K and V differ: (sequence, head) with
+  /// a gap, and (head, sequence) with another gap. Descales of int8 K are laid out like K, with one element
+  /// per row.
   void fill_descales() {
     constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
     const std::size_t batch = problem_.seqs.size();
@@ -191,7 +192,7 @@ class Layout {
   }
 
   void fill_packed() {
-    cu_k_ = {2};  // two rows of poison in front
+    cu_k_ = {2};  // two rows of poison come first
     for (const Seq& s : problem_.seqs) {
       cu_k_.push_back(cu_k_.back() + s.k + (problem_.gaps ? 3 : 0));
       used_k_.push_back(s.k);
@@ -225,7 +226,7 @@ class Layout {
     });
   }
 
-  /// Two cache rows stay unused, and each row has room beyond its sequence.
+  /// Two cache rows stay unused, and each row is longer than its sequence.
   void fill_contiguous() {
     const bool indexed = problem_.cache == Cache::kIndexed;
     const int rows = static_cast<int>(problem_.seqs.size()) + 2;

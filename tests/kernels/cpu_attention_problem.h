@@ -1,5 +1,5 @@
 // A small attention problem, for tests of the cpu kernel. Values are functions of (tensor, sequence id,
-// position, head, channel), so that one logical problem can be laid out in several ways.
+// position, head, channel), so one logical problem can have several layouts.
 #pragma once
 
 #include <cmath>
@@ -15,10 +15,10 @@ namespace attnbench::testing {
 struct Seq {
   int q;
   int k;
-  int id = -1;  ///< whose values; -1: the index in the batch
+  int id = -1;  ///< sequence whose values it has; -1: the index in the batch
 };
 
-enum class Cache { kNone, kRows, kIndexed };  ///< contiguous: in order, or shuffled and with left padding
+enum class Cache { kNone, kRows, kIndexed };  ///< contiguous: in order, or shuffled with left padding
 enum class Slopes { kNone, kPerHead, kPerSequence };
 
 struct Problem {
@@ -32,16 +32,16 @@ struct Problem {
   DType dtype_out = DType::kFp32;
   int block_size = 0;  ///< 0: packed
   bool hnd = false;
-  bool gaps = false;  ///< packed: slots longer than the sequences (seqused_k)
+  bool gaps = false;  ///< packed: slots are longer than the sequences (seqused_k)
   bool causal = false;
   int window_left = -1;
   int window_right = -1;
   float softcap = 0.0f;
   float scale = 0.0f;  ///< 0: 1 / sqrt(dim)
   bool zero_scale = false;
-  float magnitude = 1.0f;  ///< of q
+  float magnitude = 1.0f;  ///< factor of q
   int q_begin = 0;         ///< cu_seqlens_q[0]
-  unsigned shuffle = 1;    ///< seed of the order of pages and cache rows
+  unsigned shuffle = 1;    ///< seed for the order of pages and cache rows
   Cache cache = Cache::kNone;
   Slopes alibi = Slopes::kNone;
   float slope_factor = 1.0f;
@@ -59,8 +59,8 @@ struct Problem {
   DType type_of(uint64_t tensor) const {
     return tensor == 0 ? types().q : tensor == 1 || v_is_k ? types().k : types().v;
   }
-  // Descales of position `pos` of sequence `id`: no two near each other agree, and none of one tensor is one
-  // of another. e4m3 has one per sequence and KV head. Stored numbers reach 8 in e4m3 and 127 in int8.
+  // Descales of position `pos` of sequence `id`. Neighbours differ, and no two tensors share one. e4m3 has
+  // one per sequence and KV head. Stored numbers reach 8 in e4m3 and 127 in int8.
   float q_descale(uint64_t id, int pos, int head) const {
     if (quantised & kInt8Q) return 0.004f + 0.0007f * static_cast<float>((id * 5 + pos * 7 + head * 3) % 11);
     const int kv_head = head / (heads_q / heads_kv);
@@ -78,12 +78,12 @@ struct Problem {
   }
   bool paged() const { return block_size > 0; }
   bool contiguous() const { return cache != Cache::kNone; }
-  /// Of sequence `id`. One head has slope 0, one a negative one.
+  /// ALiBi slope of sequence `id`. One head has slope 0, another a negative slope.
   float slope(uint64_t id, int head) const {
     const float of_sequence = alibi == Slopes::kPerSequence ? 0.013f * static_cast<float>(id) : 0.0f;
     return slope_factor * (head == 1 ? 0.0f : head == 3 ? -0.001f : 0.3f / (head + 1) + of_sequence);
   }
-  /// Every fifth head has none: -inf.
+  /// Every fifth head has no sink: -inf.
   float sink(int head) const {
     return head % 5 == 4 ? -std::numeric_limits<float>::infinity() : 0.7f * head - 1.3f + sink_shift;
   }
@@ -92,8 +92,8 @@ struct Problem {
   }
 };
 
-/// Uniform in [-1, 1), in e4m3 [-8, 8), in int8 [-127, 127), rounded to the tensor's dtype: what is stored.
-/// Tensors are q, K, V.
+/// The stored number: uniform in [-1, 1), for e4m3 in [-8, 8), for int8 in [-127, 127), rounded to the
+/// tensor's dtype. Tensors are q, K, V.
 inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos, uint64_t head,
                    uint64_t channel) {
   if (tensor == 2 && p.v_is_k) tensor = 1;

@@ -1,4 +1,4 @@
-// What the cpu kernel must give for a problem, by plain double loops.
+// The expected result of the cpu kernel for a problem, from plain double loops.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,16 +13,17 @@
 
 namespace attnbench::testing {
 
-/// An output row of one head.
+/// Expected output row of one head.
 struct ExpectedRow {
-  bool empty = false;         ///< no key is seen
-  double lse = 0;             ///< of an empty row: the sink, or -inf
-  std::vector<double> probs;  ///< of each key, without dropout
-  std::vector<double> out;    ///< of each channel
-  double slack = 0;           ///< of the row's fp32 arithmetic
+  bool empty = false;         ///< no key is visible
+  double lse = 0;             ///< for an empty row: the sink, or -inf
+  std::vector<double> probs;  ///< per key, without dropout
+  std::vector<double> out;    ///< per channel
+  double slack = 0;           ///< tolerance for the row's fp32 arithmetic
 };
 
-/// Score of query `i` of sequence `s`, which has the values of `id`, with key `j`; -inf where it is masked.
+/// Score of query `i` of sequence `s` with key `j`; -inf if the key is masked. `id` selects the sequence's
+/// values.
 inline double score_of(const Problem& p, const Seq& s, uint64_t id, int i, int head, int j) {
   const int kv_head = head / (p.heads_q / p.heads_kv);
   const int64_t diagonal = int64_t{i} + s.k - s.q;
@@ -41,7 +42,7 @@ inline double score_of(const Problem& p, const Seq& s, uint64_t id, int i, int h
   return dot;
 }
 
-/// Row of query `i` of sequence `s`, the packed token `token`.
+/// The row of query `i` of sequence `s`; `token` is its packed token.
 inline ExpectedRow expected_row(const Problem& p, const Seq& s, uint64_t id, int i, int token, int head) {
   const int kv_head = head / (p.heads_q / p.heads_kv);
   std::vector<double> score(static_cast<std::size_t>(s.k));
@@ -52,7 +53,7 @@ inline ExpectedRow expected_row(const Problem& p, const Seq& s, uint64_t id, int
   }
   ExpectedRow row;
   row.empty = std::isinf(top);
-  // An fp32 score is off by its own rounding, which grows with the bias in it.
+  // The error of an fp32 score is its own rounding, which grows with the bias in it.
   row.slack = 4e-6 * std::max(1.0f, p.magnitude) * (row.empty ? 1.0 : std::max(1.0, std::abs(top) / 8));
   row.probs.assign(score.size(), 0.0);
   row.out.assign(static_cast<std::size_t>(p.dv()), 0.0);
@@ -78,7 +79,7 @@ inline ExpectedRow expected_row(const Problem& p, const Seq& s, uint64_t id, int
   return row;
 }
 
-/// Expects the kernel's result to match plain double loops: outputs to their own rounding and a few fp32
+/// Expects the kernel's result to match plain double loops, up to the rounding of outputs and a few fp32
 /// ulps.
 inline void expect_right(const Problem& p, int threads = 2) {
   const Result got = run(p, threads);

@@ -1,4 +1,4 @@
-// The cpu attention kernel against plain double loops, over shapes, layouts, masks and types.
+// The cpu attention kernel compared with plain double loops, over shapes, layouts, masks and types.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cpu_attention_right.h"
@@ -12,7 +12,7 @@ using testing::Problem;
 using testing::Result;
 using testing::Seq;
 
-/// Short and empty ones, more queries than keys, and lengths around the steps of 8 and 16.
+/// Short and empty sequences, more queries than keys, and lengths around the steps of 8 and 16.
 const std::vector<Seq> kMixed = {{1, 1},   {0, 5},  {5, 0}, {3, 7},   {7, 3},
                                  {17, 33}, {1, 70}, {0, 0}, {23, 64}, {2, 129}};
 
@@ -150,7 +150,7 @@ TEST(CpuAttention, EmptyBatches) {
 }
 
 TEST(CpuAttention, NanInVisibleKeysShows) {
-  // A kernel that swallowed NaN would hide reads of poison: here one visible key is NaN, in K and then in V.
+  // A kernel that dropped NaN would hide reads of poison. Here one visible key is NaN, in K and then in V.
   for (const DType t : testing::kDTypes) {
     for (const Seq seq : {Seq{1, 100}, Seq{30, 100}}) {
       for (const bool in_k : {true, false}) {
@@ -192,7 +192,7 @@ TEST(CpuAttention, RefusesWhatItDoesNotDo) {
   EXPECT_EQ(status([](AttentionParams& p) { p.softcap = std::nanf(""); }), KernelStatus::kBadArgument);
   EXPECT_EQ(status([](AttentionParams& p) { p.batch = -1; }), KernelStatus::kBadArgument);
 
-  // Shapes are judged before buffers exist, pointers when it is launched.
+  // Shapes are checked before buffers exist; pointers are checked at the launch.
   Layout layout({.seqs = {{2, 3}}});
   EXPECT_EQ(cpu::kAttention.supports(&layout.params(), &context, &message), KernelStatus::kOk);
   EXPECT_EQ(cpu::kAttention.launch(&layout.params(), &context, &message), KernelStatus::kBadArgument);

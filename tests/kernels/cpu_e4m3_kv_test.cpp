@@ -1,4 +1,5 @@
-// Keys and values in e4m3 against plain double loops. Descales differ by sequence and head, and K's from V's.
+// K and V in e4m3 compared with plain double loops. Descales differ by sequence and head, and between K and
+// V.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cpu_attention_right.h"
@@ -15,11 +16,11 @@ using testing::run;
 using testing::Seq;
 using testing::Slopes;
 
-/// Few and many rows; empty ones; lengths around the steps of 8 and 16.
+/// Few and many rows, empty ones, and lengths around the steps of 8 and 16.
 const std::vector<Seq> kMixedQuantised = {{1, 1},  {0, 5},   {5, 0},    {3, 7},    {7, 3},  {17, 33},
                                           {1, 70}, {40, 25}, {23, 164}, {110, 90}, {2, 129}};
 
-/// Split contexts of few and many packed rows, and one that is not split.
+/// Split contexts with few and many packed rows, and one that is not split.
 const std::vector<Seq> kLongQuantised = {{1, 4100}, {12, 2500}, {2, 60}};
 
 Problem e4m3(std::vector<Seq> seqs, int heads_q, int heads_kv, int dim, DType t = DType::kFp32) {
@@ -155,7 +156,7 @@ TEST(CpuE4m3Kv, AloneAndInABatchAgree) {
 }
 
 TEST(CpuE4m3Kv, NanShows) {
-  // In a visible key, of K and of V and of either sign, and in a descale.
+  // NaN in a visible key, of K and of V and of either sign, and in a descale.
   for (const Seq seq : {Seq{1, 100}, Seq{30, 100}, Seq{1, 2100}}) {
     for (const bool in_k : {true, false}) {
       for (const int nan : {0x7f, 0xff}) {

@@ -1,6 +1,6 @@
-// Offsets past 2^31 elements, in memory that is reserved and not allocated: only the pages that a launch
-// touches become real. What lies there is the same as in a small pool, so the bits of the result must be,
-// too.
+// Offsets past 2^31 elements, in memory that is reserved but not allocated: only the pages that a launch
+// touches become real. The rows hold the same values as in a small pool, so the result must have the same
+// bits.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -16,8 +16,8 @@ constexpr int kFarHeads = 2, kFarDim = 64, kFarBlock = 16;
 constexpr int64_t kRow = int64_t{kFarHeads} * kFarDim;
 constexpr int64_t kPast = int64_t{1} << 31;  ///< elements
 
-/// Address space for twice 2^31 elements in front and behind, so that an offset that wraps reads zeros, not
-/// another mapping.
+/// Address space for twice 2^31 elements before and after the data, so that an offset that wraps reads zeros
+/// and not another mapping.
 class FarMemory {
  public:
   FarMemory() {
@@ -51,11 +51,11 @@ struct FarResult {
   std::string message;
 };
 
-/// Where the parts of one sequence lie, in rows.
+/// Where the parts of one sequence are, in rows.
 struct Places {
   uint64_t source = kPagedKv;
   int32_t q_row = 0;
-  std::vector<int32_t> blocks = {0, 1, 2};  ///< paged: of 16 keys; contiguous: the row of the cache
+  std::vector<int32_t> blocks = {0, 1, 2};  ///< paged: blocks of 16 keys; contiguous: the cache row
   int32_t k_row = 0;                        ///< packed
 };
 
@@ -105,7 +105,7 @@ FarResult attend(const Places& at, float* q, float* k, float* v, float* out) {
     fill_row(k + row * kRow, 1, j);
     fill_row(v + row * kRow, 2, j);
   }
-  // One LSE per (head, token): a stride of its own keeps the array small, and its start before the first row.
+  // One LSE per (head, token). A stride of its own keeps the array small; its start is before the first row.
   std::vector<float> lse(kFarHeads * kQueries);
   a.lse_stride_head = kQueries;
   a.lse = reinterpret_cast<float*>(reinterpret_cast<uintptr_t>(lse.data()) -

@@ -1,4 +1,4 @@
-// Values of another width than keys, and values that are a view of the keys, against plain double loops.
+// V with another width than K, and V that is a view of K, compared with plain double loops.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cpu_attention_right.h"

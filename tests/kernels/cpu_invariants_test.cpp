@@ -1,4 +1,5 @@
-// What must not change a bit of the cpu kernel's result: page layout, batch, number of threads, repetition.
+// Changes that must not alter a bit of the cpu kernel's result: page layout, batch, number of threads,
+// repetition.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cpu_attention_layout.h"
@@ -26,7 +27,7 @@ Problem serving_batch(DType t) {
   return p;
 }
 
-/// The same with every term of the score: softcap, ALiBi and sinks.
+/// The same batch with every term of the score: softcap, ALiBi and sinks.
 Problem serving_batch_with_terms(DType t) {
   Problem p = serving_batch(t);
   p.softcap = 20.0f;
@@ -35,7 +36,7 @@ Problem serving_batch_with_terms(DType t) {
   return p;
 }
 
-/// All layouts of the KV cache against packed keys.
+/// Compares all layouts of the KV cache with packed keys.
 void expect_layouts_agree(Problem p) {
   const Result packed = run(p);
   p.gaps = true;
@@ -78,7 +79,7 @@ TEST(CpuInvariants, ThreadsDoNotMatter) {
   }
 }
 
-/// Each sequence in the batch against itself alone.
+/// Compares each sequence in the batch with the same sequence alone.
 void expect_batch_invariant(const Problem& batch) {
   const Result together = run(batch);
   const std::size_t row = static_cast<std::size_t>(batch.heads_q) * batch.dim;

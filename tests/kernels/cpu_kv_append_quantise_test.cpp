@@ -1,4 +1,4 @@
-// The cpu kv_append kernel into quantised caches: scales given and computed, found again element by element.
+// The cpu kv_append kernel with quantised caches: given and computed scales are checked element by element.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +25,7 @@ struct Quantised {
       key.push_back(static_cast<float>((i * 37) % 23 - 11) * 0.3f);
       value.push_back(static_cast<float>((i * 29) % 19 - 9) * 1.7f);
     }
-    for (int c = 0; c < kDimQuantised; ++c) key[c] = 0.0f;  // token 0, head 0: nothing to scale
+    for (int c = 0; c < kDimQuantised; ++c) key[c] = 0.0f;  // token 0, head 0: all zeros
     k_cache.assign(kBlocks * kBlock * kHeads * kDimQuantised * dtype_size(k), 0xab);
     v_cache.assign(kBlocks * kBlock * kHeads * kDimQuantised * dtype_size(v), 0xcd);
     for (int i = 0; i < kHeads * kDimQuantised; ++i) given.push_back(0.05f + 0.01f * static_cast<float>(i));
@@ -64,7 +64,7 @@ struct Quantised {
     return cpu::kKvAppend.launch(&op, &context, &message);
   }
 
-  /// Every byte of a cache and every scale, from the definition.
+  /// Checks every byte of a cache and every scale by the definition.
   void check(bool is_v) {
     const KvAppendParams& p = op.kv_append;
     const DType t = is_v ? p.dtype_v : p.dtype_k;
@@ -105,7 +105,7 @@ TEST(CpuKvAppendQuantise, EveryByteFollowsFromTheDefinition) {
       {DType::kInt8, DType::kInt8, kInt8K | kInt8V},
       {DType::kInt8, DType::kInt8, kInt8K | kInt8V | kKTokenScales},
       {DType::kInt8, DType::kInt8, kInt8K | kInt8V | kKTokenScales | kVTokenScales},
-      {DType::kInt8, DType::kFp32, kInt8K | kKTokenScales},  // mixed: values as they came
+      {DType::kInt8, DType::kFp32, kInt8K | kKTokenScales},  // mixed: V is not quantised
   };
   for (const Kind& kind : kinds) {
     SCOPED_TRACE(kind.features);

@@ -70,7 +70,7 @@ struct Append {
   }
 };
 
-/// The cache as it should be, found element by element.
+/// The expected cache, computed element by element.
 std::vector<uint8_t> expected(const std::vector<uint8_t>& before, const std::vector<uint8_t>& from,
                               std::size_t size, bool hnd, const std::vector<int64_t>& slots) {
   std::vector<uint8_t> after = before;

@@ -13,7 +13,7 @@ namespace {
 
 TEST(CpuMath, Exp2IsWithinItsDeclaredError) {
   double worst = 0;
-  // Every 61st float of [-126, -2^-30]: some four million, all exponents and all bits of the fraction.
+  // Every 61st float of [-126, -2^-30]: about four million values with all exponents and all fraction bits.
   for (uint32_t u = float_bits(0x1p-30f); u <= float_bits(126.0f); u += 61) {
     const float x = -bits_float(u);
     const double exact = std::exp2(double{x});

@@ -1,5 +1,5 @@
-// int8 q, K and V, and e4m3 q, against plain double loops. int8 descales differ by token and head, and by
-// channel of V; those of rows that must not be read are NaN.
+// int8 q, K and V, and e4m3 q, compared with plain double loops. int8 descales differ by token and head, and
+// for V by channel. Descales of rows that must not be read are NaN.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cpu_attention_right.h"
@@ -95,7 +95,7 @@ TEST_P(CpuQuantised, NanInADescaleShows) {
       Layout layout(p);
       AttentionParams& a = layout.params().attention;
       if (a.*descale == nullptr) continue;
-      // Of row 0 of q, of the sequence's first key (two rows of poison lie before it), of channel 0.
+      // The descale of row 0 of q, of the sequence's first key (after two rows of poison), or of channel 0.
       const bool of_k = descale == &AttentionParams::k_descale && (p.quantised & kInt8K);
       const_cast<float*>(a.*descale)[of_k ? 2 * a.k_descale_stride_outer : 0] = std::nanf("");
       EXPECT_TRUE(std::isnan(layout.run().out[0])) << "q " << seq.q;

@@ -1,4 +1,5 @@
-// ALiBi, sinks and contiguous caches of the cpu kernel against plain double loops, one by one and together.
+// ALiBi, sinks and contiguous caches of the cpu kernel compared with plain double loops, separately and
+// together.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cpu_attention_right.h"
@@ -14,11 +15,11 @@ using testing::run;
 using testing::Seq;
 using testing::Slopes;
 
-/// Few and many rows; more queries than keys, which leaves rows empty; nothing at all.
+/// Few and many rows; more queries than keys, which leaves rows empty; empty sequences.
 const std::vector<Seq> kMixedTerms = {{1, 1},  {0, 5},   {5, 0},    {3, 7},    {7, 3},  {17, 33},
                                       {1, 70}, {40, 25}, {23, 164}, {110, 90}, {2, 129}};
 
-/// Split contexts of few and many packed rows, and one that is not split.
+/// Split contexts with few and many packed rows, and one that is not split.
 const std::vector<Seq> kLongTerms = {{1, 4100}, {12, 2500}, {2, 60}};
 
 TEST(CpuScoreTerms, Alibi) {
@@ -40,7 +41,7 @@ TEST(CpuScoreTerms, Alibi) {
 }
 
 TEST(CpuScoreTerms, AlibiOverScalesAndTiles) {
-  // A negative scale and a scale of 0 take ways of their own through the kernel.
+  // A negative scale and a scale of 0 take separate paths through the kernel.
   for (const float scale : {-0.3f, 1.5f, 0.0f}) {
     Problem p{.seqs = {{2, 150}, {40, 300}, {193, 257}}, .heads_q = 3, .heads_kv = 1, .dim = 16};
     p.scale = scale;

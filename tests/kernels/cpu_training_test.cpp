@@ -1,4 +1,4 @@
-// Returned probabilities and dropout, against plain double loops.
+// Returned probabilities and dropout, compared with plain double loops.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cpu_attention_right.h"
@@ -32,7 +32,7 @@ TEST(CpuTraining, SharesTypesAndWidths) {
       for (const int dim : {24, 130}) {
         SCOPED_TRACE(::testing::Message() << p_dropout << " " << dtype_name(t) << " dim " << dim);
         Problem p = training(p_dropout, true, dim, t);
-        p.q_begin = 5;  // the mask knows rows of the packed tensor
+        p.q_begin = 5;  // the mask uses row numbers of the packed tensor
         expect_right(p);
       }
     }

@@ -1,4 +1,4 @@
-// The division of decode work into parts: every tile once, equal parts, partial results that do not collide.
+// The division of decode work into parts: every tile once, equal parts, no collisions of partial results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,8 @@ struct Division {
   int32_t segment_cost = 0;
 };
 
-/// Divides a batch as the kernel's blocks do, each on its own, and checks all that the kernel relies on.
+/// Divides a batch as the kernel's blocks do, each block by itself, and checks everything that the kernel
+/// relies on.
 void check_division(const std::vector<Lengths>& batch, const Division& d, const std::string& name) {
   SCOPED_TRACE(name + ", B " + std::to_string(batch.size()) + ", parts " + std::to_string(d.parts) +
                ", min_units " + std::to_string(d.min_units) + ", segment_cost " +
@@ -53,8 +54,7 @@ void check_division(const std::vector<Lengths>& batch, const Division& d, const 
       ASSERT_EQ(units[b], 0);
       continue;
     }
-    // A part that meets the sequence has units of it: the others need not be asked, but are when there are
-    // few.
+    // Only parts that meet the sequence have units of it. The others are checked too if there are few parts.
     const int32_t length = partition.units_per_part;
     const bool ask_all = batch.size() * static_cast<std::size_t>(d.parts) < 200000;
     const int32_t from = ask_all ? 0 : first_unit[b] / length;
@@ -175,7 +175,7 @@ TEST(DecodePartition, LargeBatches) {
 }
 
 TEST(DecodePartition, EqualPartsWhereLengthsAllowIt) {
-  // 16 parts for 512 tiles: 32 each, two sequences, nothing split.
+  // 16 parts for 512 tiles: 32 tiles each, which is two sequences. Nothing is split.
   const Partition p = make_partition(512, 16, Divisor(16), 1, 0);
   EXPECT_EQ(p.units_per_part, 32);
   for (int32_t b = 0; b < 32; ++b) EXPECT_EQ(splits_of(p, 16 * b, 16).count, 1);

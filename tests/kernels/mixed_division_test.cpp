@@ -1,4 +1,4 @@
-// What sm90_mixed guesses of a step from what the host knows.
+// The estimate that sm90_mixed makes of a step from host data.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/sm90_mixed/division.h"
@@ -47,7 +47,7 @@ TEST(MixedDivision, OneLaunchWhereAStepIsSmallOrHasNoDecode) {
   EXPECT_TRUE(one_launch(chunk_and_decodes(512, 3, 512), false));
   EXPECT_TRUE(one_launch(chunk_and_decodes(4096, 0, 65536), false));
   EXPECT_FALSE(one_launch(chunk_and_decodes(512, 63, 2048), false));
-  EXPECT_FALSE(one_launch(chunk_and_decodes(128, 31, 1024), false));  // decodes are most of it
+  EXPECT_FALSE(one_launch(chunk_and_decodes(128, 31, 1024), false));  // decodes are most of the work
   EXPECT_FALSE(one_launch(chunk_and_decodes(2048, 15, 8192), false));
 }
 
@@ -56,7 +56,7 @@ TEST(MixedDivision, TogetherUnlessThereIsLittleToDecode) {
   EXPECT_TRUE(one_launch(chunk_and_decodes(2048, 1, 8192), true));
   EXPECT_TRUE(one_launch(chunk_and_decodes(4096, 0, 65536), true));
   EXPECT_FALSE(one_launch(chunk_and_decodes(512, 15, 2048), true));
-  EXPECT_FALSE(one_launch(chunk_and_decodes(64, 7, 512), true));  // decodes are most of it
+  EXPECT_FALSE(one_launch(chunk_and_decodes(64, 7, 512), true));  // decodes are most of the work
   EXPECT_FALSE(one_launch(chunk_and_decodes(2048, 63, 8192), true));
 }
 

@@ -1,4 +1,4 @@
-// What sm90_decode takes and refuses of appending in its launch; asks it alone, without a GPU.
+// Which appends sm90_decode accepts and refuses in its launch. Calls only host code, without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ AttentionParams fitting() {
   return p;
 }
 
-/// What the kernel says to parameters that `change` has changed; "" where it takes them.
+/// The kernel's refusal of parameters that `change` has changed; "" if it accepts them.
 std::string refusal(std::string_view name, const std::function<void(AttentionParams&)>& change) {
   for (const Kernel* k : builtin_kernels()) {
     if (k->op != Op::kAttention || k->name != name) continue;
@@ -105,7 +105,7 @@ TEST_P(AppendOf, SaysWhatItLacks) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, AppendOf, ::testing::Values("sm90_decode", "sm90_decode_fixed"));
 
-/// New rows are copied, and queries turned, as 16 or 32 bits wide.
+/// New rows are copied, and queries rotated, as 16 or 32 bits wide.
 TEST(AppendOfEightBits, IsRefused) {
   for (const char* kernel : {"cpu", "cuda_simt"}) {
     const std::string why = refusal(kernel, [](AttentionParams& p) {

@@ -1,5 +1,5 @@
-// The workspace that sm90_decode_fixed asks for holds the partial results of every batch within its maxima.
-// Asks the host code alone, without a GPU.
+// The workspace size of sm90_decode_fixed is enough for the partial results of every batch within its maxima.
+// Calls only host code, without a GPU.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,4 +1,4 @@
-// Each feature has a switch: a kernel that ignores it must fail, and the same case must pass with it.
+// Each feature has a switch. A kernel that ignores it must fail, and the same case must pass with it.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,11 +12,11 @@ namespace {
 
 struct Switch {
   const char* name;
-  std::function<void(CaseParams&)> set;   ///< asks for the feature
-  std::function<void(OpParams&)> ignore;  ///< what a kernel that does not know it would see
-  bool o = true;                          ///< whether O must be wrong then
-  bool lse = false;                       ///< whether LSE must be
-  bool probs = false;                     ///< whether probabilities must be
+  std::function<void(CaseParams&)> set;   ///< switches the feature on
+  std::function<void(OpParams&)> ignore;  ///< the parameters that a kernel without the feature would see
+  bool o = true;                          ///< whether O must then be wrong
+  bool lse = false;                       ///< whether LSE must then be wrong
+  bool probs = false;                     ///< whether probabilities must then be wrong
 };
 
 void PrintTo(const Switch& s, std::ostream* out) { *out << s.name; }
@@ -28,7 +28,7 @@ const Kernel& good() {
   std::abort();
 }
 
-/// A kernel's functions have no state of their own.
+/// A global, because a kernel's functions have no state of their own.
 std::function<void(OpParams&)> ignored;
 
 Record run(const CaseParams& params, const std::function<void(OpParams&)>& ignore) {
@@ -78,7 +78,7 @@ TEST_P(Switches, OffFailsOnPasses) {
   }
 }
 
-/// Queries and keys, or keys alone, in int8.
+/// q and K, or K alone, in int8.
 void int8(CaseParams& p) {
   p.q_dtype = DType::kInt8;
   p.kv_dtype = KvDType::kInt8;
@@ -91,12 +91,13 @@ void training(CaseParams& p) {
 }
 
 const Switch kSwitches[] = {
-    // Rows of V and O are taken to be as wide as those of K: channels of O are left, or written over others'.
+    // The kernel takes rows of V and O to be as wide as those of K. Some channels of O stay unwritten or
+    // overwrite others.
     {"wider_values", [](CaseParams& p) { p.head_dim_v = 40; },
      [](OpParams& p) { p.attention.head_dim_v = p.attention.head_dim; }},
     {"narrower_values", [](CaseParams& p) { p.head_dim_v = 24; },
      [](OpParams& p) { p.attention.head_dim_v = p.attention.head_dim; }},
-    // The channels behind the view's are taken.
+    // The kernel reads the channels after those of the view.
     {"v_is_k_view",
      [](CaseParams& p) {
        p.v_is_k_view = true;
@@ -106,14 +107,14 @@ const Switch kSwitches[] = {
        p.attention.v = static_cast<const char*>(p.attention.v) + 8 * dtype_size(p.attention.dtype_v);
        p.attention.features &= ~uint64_t{kVIsK};
      }},
-    // Descales of the first token, or of the first head, for all.
+    // The descale of the first token, or of the first head, is used for all.
     {"int8_q_by_token", int8, [](OpParams& p) { p.attention.q_descale_stride_outer = 0; }, true, true},
     {"int8_q_by_head", int8, [](OpParams& p) { p.attention.q_descale_stride_head = 0; }, true, true},
     {"int8_k_by_head", int8, [](OpParams& p) { p.attention.k_descale_stride_head = 0; }, true, true},
     {"int8_k_alone", int8_k, [](OpParams& p) { p.attention.k_descale_stride_head = 0; }, true, true},
     {"int8_v_by_head", int8, [](OpParams& p) { p.attention.v_descale_stride_head = 0; }},
     {"int8_v_by_channel", int8, [](OpParams& p) { p.attention.v_descale += 1; }},
-    // A descale per sequence and KV head where there is one per row.
+    // One descale per sequence and KV head is used instead of one per row.
     {"int8_k_by_token", int8,
      [](OpParams& p) {
        static const std::vector<float> ones(4096, 1.0f / 40);
@@ -134,7 +135,7 @@ const Switch kSwitches[] = {
      },
      [](OpParams& p) { p.attention.q_descale_stride_head = 0; }, true, true},
     {"probs", training, [](OpParams& p) { p.attention.features &= ~uint64_t{kProbs}; }, false, false, true},
-    // LSE and probabilities do not know of dropout.
+    // Dropout does not change LSE and probabilities.
     {"dropout", training,
      [](OpParams& p) {
        p.attention.features &= ~uint64_t{kDropout};

@@ -1,4 +1,4 @@
-// Other builds of the example, under its name: WRONG, SLOW, or one that CRASHES on one head dimension.
+// Other builds of the example under its name: WRONG, SLOW, or CRASHES (on one head dimension).
 #include <chrono>
 #include <csignal>
 #include <thread>

@@ -1,6 +1,6 @@
-// A right kernel that ends or stops its process where the environment says: ATTNBENCH_TEST_END="CALL WAY",
-// where CALL is supports, workspace_bytes, plan, launch, numerics or closing, and WAY segv, abort, overflow,
-// exit, throw or hang; on head dimension 24 only, or with as many query heads as ATTNBENCH_TEST_HEADS says:
+// A right kernel that ends or stops its process as the environment says: ATTNBENCH_TEST_END="CALL WAY". CALL
+// is supports, workspace_bytes, plan, launch, numerics or closing. WAY is segv, abort, overflow, exit, throw
+// or hang. It happens only on head dimension 24, or for the number of query heads in ATTNBENCH_TEST_HEADS:
 // "8", or "8 after 400" such calls.
 #include <chrono>
 #include <csignal>

@@ -1,5 +1,5 @@
-// What is handed to --plugin by mistake: one macro, one mistake. Without one, a kernel of the GPU that does
-// nothing.
+// Libraries that are passed to --plugin by mistake: one macro, one mistake. Without a macro it is a GPU
+// kernel that does nothing.
 #include <csignal>
 #include <cstdlib>
 
@@ -33,7 +33,7 @@ const Kernel kKernel{
 
 constexpr const Kernel* kKernels[] = {&kKernel};
 
-/// A table of this revision's headers, but for the mistake.
+/// A table of this revision's headers, except for the mistake.
 constexpr Plugin table() {
   Plugin p = plugin_of(kKernels);
 #ifdef OLD_ABI

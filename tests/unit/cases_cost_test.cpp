@@ -64,8 +64,8 @@ TEST(Cost, KeysOfAQueryAreThoseThatTheMaskLetsThrough) {
   EXPECT_EQ(visible_keys_union({}, 0, 7).begin, 7) << "no query: nothing is seen";
 }
 
-/// Row-key products of one head, counted pair by pair: a block of a tile counts whole where one of its pairs
-/// is visible.
+/// Row-key products of one head, counted pair by pair. A block of a tile counts whole if one of its pairs is
+/// visible.
 int64_t brute_executed(const SeqLen& s, const CaseParams& p, const Tile& t) {
   std::set<std::pair<int64_t, int64_t>> touched;
   for (int64_t i = 0; i < s.q; ++i) {
@@ -158,8 +158,8 @@ TEST(Cost, QuantisedInputsAndProbabilities) {
   p.seqs = {{3, 3}, {1, 5}};
   p.q_dtype = DType::kInt8;
   p.kv_dtype = KvDType::kInt8;
-  // q: (8 + 4) B, o: 16 B, lse: 4 B, of 4 heads and 4 tokens; k: (8 + 4) B, v: 8 B, of 2 heads and 8 tokens;
-  // descales of v: 4 B of 2 heads and 8 channels.
+  // For 4 heads and 4 tokens, q takes (8 + 4) B, o 16 B and lse 4 B. For 2 heads and 8 tokens, k takes
+  // (8 + 4) B and v 8 B. Descales of v take 4 B for each of 2 heads and 8 channels.
   EXPECT_EQ(cost_of(p).bytes, 16 * (12 + 16 + 4) + 16 * (12 + 8) + 64);
   p.kv_dtype = KvDType::kInt8K;
   EXPECT_EQ(cost_of(p).bytes, 16 * (12 + 16 + 4) + 16 * (12 + 16));
@@ -168,7 +168,7 @@ TEST(Cost, QuantisedInputsAndProbabilities) {
   const double e4m3 = 16 * (8 + 16 + 4) + 16 * (8 + 8) + 4 * 3 * 2 * 2;
   EXPECT_EQ(cost_of(p).bytes, e4m3);
   EXPECT_EQ(cost_of(p).written, 16 * (16 + 4));
-  p.probs = true;  // of 4 heads, 4 tokens and 5 keys
+  p.probs = true;  // for 4 heads, 4 tokens and 5 keys
   EXPECT_EQ(cost_of(p).bytes, e4m3 + 4.0 * 4 * 4 * 5);
   EXPECT_EQ(cost_of(p).written, 16 * (16 + 4) + 4.0 * 4 * 4 * 5);
 }
@@ -295,10 +295,10 @@ TEST(Cost, AppendInTheCallReadsAndWritesNewRowsAndReadsThemNoSecondTime) {
   EXPECT_EQ(cost_of(p).written, plain.written + 3 * row);
   EXPECT_EQ(cost_of(p).device_bytes, plain.device_bytes + 3 * row);
   EXPECT_EQ(cost_of(p).flop, plain.flop);
-  p.new_tokens = 9;  // 9, 9 and 7 new ones: those of the last sequence are seen by nobody
+  p.new_tokens = 9;  // 9, 9 and 7 new rows; no query sees those of the last sequence
   EXPECT_EQ(cost_of(p).bytes, plain.bytes + (25 + 7) * row);
   const double before = cost_of(p).bytes;
-  p.rotary = Rotary::kNeox;  // positions 1 to 9, 31 to 39, 0 to 6: 19 in all
+  p.rotary = Rotary::kNeox;  // positions 1 to 9, 31 to 39, 0 to 6: 19 different ones
   EXPECT_EQ(cost_of(p).bytes, before + 19 * 2 * 4 * 4);
   p.new_tokens = 1;
   p.rotary_q = RotaryQ::kFromCacheSeqlens;  // positions 9 and 10, 39, 6
@@ -313,7 +313,7 @@ TEST(Cost, RotaryReadsAPositionPerTokenAndATableRowPerPosition) {
   p.kv = KvSource::kPaged;
   p.num_heads_kv = 2;
   p.head_dim = 8;
-  p.seqs = {{2, 10}, {3, 11}, {0, 50}, {4, 4}};  // positions 8 and 9, 8 to 10, none, 0 to 3: 7 in all
+  p.seqs = {{2, 10}, {3, 11}, {0, 50}, {4, 4}};  // positions 8 and 9, 8 to 10, none, 0 to 3: 7 different ones
   const double plain = cost_of(p).bytes;
   const double plain_memory = cost_of(p).device_bytes;
   p.rotary = Rotary::kNeox;

@@ -1,5 +1,5 @@
-// configs/semantics.yaml covers every legal pair of values of two keys: held against rules of legality
-// written here, which share nothing with the generator of covers and nothing with the checks of the loader.
+// configs/semantics.yaml covers every legal pair of values of two keys. The rules of legality are written
+// here and share nothing with the generator of covers or the checks of the loader.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ const std::vector<Rule>& rules() {
                 });
        }},
       {{"path", "decode_threshold", "batch"},
-       [](const P& p) {  // decodes in front: once one is longer, none is short
+       [](const P& p) {  // decodes come first: if one is longer, none is short
          bool longer = false;
          bool mixed = false;
          for (const SeqLen& s : p.seqs) {
@@ -101,7 +101,7 @@ const std::vector<Rule>& rules() {
          }
          return p.path == Path::kSplitDecode && mixed;
        }},
-      // Another spelling of a problem.
+      // Another spelling of the same problem.
       {{"head_dim", "head_dim_v"}, [](const P& p) { return p.head_dim_v == p.head_dim; }},
       {{"mask", "window"}, [](const P& p) { return p.causal && p.window_left < 0 && p.window_right >= 0; }},
       {{"kv_dtype", "scales"},
@@ -110,7 +110,7 @@ const std::vector<Rule>& rules() {
   return all;
 }
 
-/// Where a key makes no difference, so that no case holds its values.
+/// Where a key makes no difference, so that no case counts for its values.
 const std::vector<std::pair<std::string, Rule>>& dead() {
   const auto not_paged = [](const P& p) { return p.op == Op::kAttention && p.kv != KvSource::kPaged; };
   const auto not_contiguous = [](const P& p) { return p.kv != KvSource::kContiguous; };
@@ -138,7 +138,7 @@ const std::vector<std::pair<std::string, Rule>>& dead() {
 /// The values of a cover's keys, and its cases.
 struct HeldPairs {
   const Sweep* sweep;
-  std::vector<std::string> keys;  ///< of the axes; each sets one key
+  std::vector<std::string> keys;  ///< keys of the axes; each axis sets one key
   std::vector<const Case*> cases;
 
   HeldPairs(const Sweep& s, const Expansion& e) : sweep(&s) {
@@ -164,8 +164,8 @@ struct Value {
   std::size_t axis, point;
 };
 
-/// Whether each case holds each value: it changes nothing there, another value of its key would, and none
-/// before it spells the same problem.
+/// Whether each case counts for each value: the value is set, another value of its key would change the case,
+/// and no earlier value spells the same problem.
 std::vector<std::vector<std::vector<bool>>> held(const HeldPairs& cover) {
   std::vector<std::vector<std::vector<bool>>> all;  // (axis, point, case)
   for (std::size_t a = 0; a < cover.keys.size(); ++a) {
@@ -183,7 +183,7 @@ std::vector<std::vector<std::vector<bool>>> held(const HeldPairs& cover) {
   return all;
 }
 
-/// A search over all combinations of the cover's values for one that holds two of them and breaks no rule.
+/// Searches all combinations of the cover's values for one that has two given values and breaks no rule.
 class Search {
  public:
   explicit Search(const HeldPairs& cover) : cover_(&cover) {
@@ -195,7 +195,7 @@ class Search {
     for (const std::string& key : cover.keys) key_bits_.push_back(bit_of(key));
     for (const Rule& r : rules()) rule_bits_.push_back(bits_of(r));
     for (const auto& [key, rule] : dead()) dead_bits_.emplace_back(bit_of(key), bits_of(rule));
-    // Keys that others ask for come first, so that a dead end is seen early.
+    // Keys on which others depend come first, so that a dead end is found early.
     for (const char* key : {"append", "rotary", "alibi", "path", "page_layout", "kv", "kv_dtype", "dtype",
                             "shared_prefix", "batch", "mask", "head_dim", "head_dim_v"}) {
       const auto at = std::find(cover.keys.begin(), cover.keys.end(), key);
@@ -206,7 +206,7 @@ class Search {
     }
   }
 
-  /// The case, where there is one; with `dead_too`, one in which the two need not make a difference.
+  /// The case, if there is one. With `dead_too`, the two values need not make a difference in it.
   std::optional<P> holding(const Value& u, const Value& v, bool dead_too = false) {
     dead_too_ = dead_too;
     P p = plain_;
@@ -216,7 +216,7 @@ class Search {
   }
 
  private:
-  /// A set of keys is a set of bits: sets of strings would take most of the search's time.
+  /// A set of keys is a set of bits, because sets of strings would take most of the search's time.
   uint64_t bit_of(const std::string& key) {
     const auto [at, inserted] = bits_.emplace(key, bits_.size());
     if (bits_.size() > 64) throw std::logic_error("more keys than bits");
@@ -258,16 +258,16 @@ class Search {
 
   const HeldPairs* cover_;
   P plain_;
-  std::map<std::string, std::size_t> bits_;  ///< the place of a key's bit
+  std::map<std::string, std::size_t> bits_;  ///< index of a key's bit
   uint64_t known_ = 0;
-  std::vector<uint64_t> key_bits_;  ///< of each axis
+  std::vector<uint64_t> key_bits_;  ///< one per axis
   std::vector<uint64_t> rule_bits_;
-  std::vector<std::pair<uint64_t, uint64_t>> dead_bits_;  ///< of the key, and of the rule that makes it so
+  std::vector<std::pair<uint64_t, uint64_t>> dead_bits_;  ///< the key, and the rule that makes it so
   std::vector<std::size_t> order_;
   bool dead_too_ = false;
 };
 
-/// Whether the loader takes it as a case of the sweep.
+/// Whether the loader accepts it as a case of the sweep.
 bool loads(const Sweep& sweep, const P& params) {
   SweepFile file;
   Sweep one;
@@ -297,7 +297,7 @@ std::string text_of(const HeldPairs& cover, const Value& x) {
   return fmt::format("{}: {}", cover.keys[x.axis], cover.value(x.axis, x.point).text);
 }
 
-/// Legal pairs that no case holds, and pairs in some case that the rules forbid.
+/// Legal pairs that are in no case, and pairs in a case that the rules forbid.
 struct Wrong {
   std::vector<std::string> missing, forbidden;
 };
@@ -342,12 +342,12 @@ TEST(Cover, AMissingCaseIsSeen) {
   for (const Sweep& sweep : file.sweeps) {
     if (sweep.cover.strength != 2) continue;
     HeldPairs cover(sweep, e);
-    cover.cases.pop_back();  // of the last one some pair was open until then
+    cover.cases.pop_back();  // only the last one covers some pair
     EXPECT_THAT(wrong_pairs(cover).missing, Not(IsEmpty())) << sweep.name;
   }
 }
 
-/// The rules call no pair impossible that the loader would take in any case of the cover.
+/// The rules call no pair impossible that the loader would accept in a case of the cover.
 TEST(Cover, PairsWithoutACaseAreRefused) {
   const SweepFile file = semantics();
   const Expansion e = expand(file);
@@ -377,8 +377,8 @@ TEST(Cover, PairsWithoutACaseAreRefused) {
   }
 }
 
-/// `list --impossible`: a pair without a legal case is one that the rules forbid; any other pair that no case
-/// holds is one of which a value makes no difference.
+/// `list --impossible`: the rules forbid each pair that it calls impossible. In any other pair without a
+/// case, one value makes no difference.
 TEST(Cover, PairsAreCalledImpossibleWhereTheyAre) {
   const SweepFile file = semantics();
   const CoverCounts counts = expand(file).cover;
@@ -418,7 +418,7 @@ TEST(Cover, HasEveryKeyAndEveryWord) {
     }
   }
   seen["op"].insert("attention");         // the default
-  seen["allow_short_kv"] = {"a permit"};  // says nothing about the problem
+  seen["allow_short_kv"] = {"a permit"};  // only permits short KV; the problem is the same
   for (const SweepKey& key : sweep_keys()) {
     EXPECT_TRUE(seen.count(key.name)) << "no cover of semantics.yaml varies " << key.name;
     if (!key.schema.contains("enum")) continue;

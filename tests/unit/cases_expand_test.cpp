@@ -40,7 +40,7 @@ TEST(Expand, ZipMovesTogetherAndExcludeDrops) {
 }
 
 TEST(Expand, EqualProblemsAreOneCase) {
-  // Block size means nothing to packed KV.
+  // Block size has no meaning for packed KV.
   const Expansion e =
       expand_text("name: t\nsweeps:\n  - kv: packed\n    batch: q16\n    block_size: [16, 64]\n");
   EXPECT_EQ(e.cases.size(), 1u);

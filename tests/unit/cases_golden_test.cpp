@@ -1,4 +1,5 @@
-// Ids name cases in baselines that lie in repositories of others: those of configs/ may not change unseen.
+// Ids name cases in baselines that are in other repositories, so the ids of configs/ must not change
+// unnoticed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +21,7 @@ uint64_t digest_of(uint64_t digest, const std::string& text) {
   return digest;
 }
 
-/// A line for each sweep of a file: its cases, and a digest of their ids in order.
+/// One line per sweep of a file: the number of cases, and a digest of their ids in order.
 std::string golden_lines(const std::filesystem::path& file) {
   struct Line {
     std::string sweep;

@@ -48,11 +48,11 @@ TEST(Pairwise, EveryPairMeetsInFewRows) {
   EXPECT_EQ(cover.met, static_cast<int64_t>(pairs));
   EXPECT_TRUE(cover.impossible.empty());
   EXPECT_GE(cover.rows.size(), 20u);  // the two longest axes alone need 5 x 4
-  EXPECT_LE(cover.rows.size(), 40u);  // of 4,320
+  EXPECT_LE(cover.rows.size(), 40u);  // out of 4,320
 }
 
 TEST(Pairwise, EveryLegalPairMeetsAndNoIllegalRowIsTaken) {
-  // Brute force over all rows tells which pairs some legal row holds.
+  // Brute force over all rows: which pairs are in a legal row.
   const std::vector<std::size_t> points = {3, 4, 2, 3, 2};
   const auto legal = [](const AxisRow& r) {
     return !(r[0] == 1 && r[1] >= 2) && !(r[2] == 1 && r[3] != 2) && !(r[4] == 1 && r[0] == 0);
@@ -77,7 +77,7 @@ TEST(Pairwise, FindsLegalPairsAmongManyContradictions) {
     std::vector<std::size_t> points;
     for (int a = 0; a < 6; ++a) points.push_back(2 + draw() % 3);
     std::vector<std::vector<std::pair<std::size_t, std::size_t>>>
-        forbidden;  // (axis, point) that do not go together
+        forbidden;  // (axis, point) pairs that cannot be in one row
     for (std::size_t n = 3 + draw() % 10; n > 0; --n) {
       std::map<std::size_t, std::size_t> together;
       while (together.size() < 2 + n % 2) {
@@ -111,7 +111,7 @@ TEST(Pairwise, FindsLegalPairsAmongManyContradictions) {
 }
 
 TEST(Pairwise, AnAxisWithoutEffectMeetsNothing) {
-  // Axis 1 matters only where axis 0 has its second value.
+  // Axis 1 matters only if axis 0 has its second value.
   const auto live = [](const AxisRow& r, std::size_t axis) { return axis != 1 || r[0] == 1; };
   const Cover cover = pairwise_cover({2, 3, 2}, kAlways, live);
   std::set<Pair> met;

@@ -1,4 +1,5 @@
-// Shared prefixes and paths: what is refused, what a cascade is worth, who holds which key, what it costs.
+// Shared prefixes and paths: what is refused, what a cascade saves, which rank holds which key, what it
+// costs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// 100,000 cases expand in under a second of processor time, however busy the machine is.
+// 100,000 cases expand in less than a second of processor time, so the load of the machine does not matter.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Covers and samples of small tables against all of their rows.
+// Covers and samples of small tables, compared with all their rows.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using ::testing::UnorderedElementsAre;
 const auto kAlwaysLegal = [](const AxisRow&) { return true; };
 const auto kAlwaysLive = [](const AxisRow&, std::size_t) { return true; };
 
-/// A tuple as a list that can stand in a set: axis, point, axis, point, ...
+/// A tuple as a list that can be in a set: axis, point, axis, point, ...
 using Key = std::vector<std::size_t>;
 
 Key key_of(const ValueTuple& tuple) {
@@ -48,7 +48,7 @@ std::vector<AxisRow> all_rows(const std::vector<std::size_t>& points) {
   return rows;
 }
 
-/// The tuples of `size` values in the row; with `live`, of those that make a difference alone.
+/// The tuples of `size` values in the row; with `live`, only those that make a difference.
 std::vector<Key> tuples_in(const AxisTable& table, const AxisRow& row, std::size_t size, bool live) {
   std::vector<Key> keys = {{}};
   std::vector<Key> found;
@@ -63,7 +63,7 @@ std::vector<Key> tuples_in(const AxisTable& table, const AxisRow& row, std::size
   return found;
 }
 
-/// What the rows of a table say of its tuples.
+/// Facts about the tuples of a table, from all its rows.
 struct Truth {
   std::set<Key> legal, living;
 
@@ -76,7 +76,7 @@ struct Truth {
   }
 };
 
-/// Whether the tuple, or a pair in it, is listed.
+/// Whether the tuple, or a pair in it, is in the list.
 bool is_listed(const ValueTuple& tuple, const std::set<Key>& listed) {
   if (listed.count(key_of(tuple))) return true;
   for (std::size_t n = 0; n < tuple.size() && tuple.size() == 3; ++n) {
@@ -93,7 +93,8 @@ std::set<Key> keys_of(const std::vector<ValueTuple>& tuples) {
   return keys;
 }
 
-/// A cover against all rows: what it says is impossible is, what is legal meets, and no row stands twice.
+/// Compares a cover with all rows: its impossible tuples are impossible, legal ones are covered, and no row
+/// is repeated.
 void expect_true(const AxisTable& table, std::size_t strength, uint64_t seed) {
   const Cover cover = cover_tuples(table, strength, seed);
   EXPECT_TRUE(cover.exact);
@@ -116,7 +117,7 @@ void expect_true(const AxisTable& table, std::size_t strength, uint64_t seed) {
     EXPECT_EQ(is_listed(tuple, indifferent), !truth.living.count(key));
   });
   if (strength < 3) return;
-  // Triples are listed only where no pair in them says it already.
+  // Triples are listed only if none of their pairs is.
   for (const auto& [listed, all] :
        {std::pair(cover.impossible, impossible), {cover.indifferent, indifferent}}) {
     for (const ValueTuple& tuple : listed) {
@@ -127,8 +128,8 @@ void expect_true(const AxisTable& table, std::size_t strength, uint64_t seed) {
   }
 }
 
-/// A table of six axes with contradictions of two and three values, and axes that make a difference only
-/// where another has some value.
+/// A random table of six axes with contradictions of two and three values, and axes that make a difference
+/// only if another axis has a certain value.
 AxisTable drawn_table(std::minstd_rand& draw) {
   std::vector<std::size_t> points;
   for (int a = 0; a < 6; ++a) points.push_back(2 + draw() % 2);
@@ -142,7 +143,7 @@ AxisTable drawn_table(std::minstd_rand& draw) {
     forbidden.emplace_back();
     for (const auto& [axis, point] : together) forbidden.back().push_back({axis, point});
   }
-  std::map<std::size_t, AxisValue> asks;  // axis -> the value of another without which it does nothing
+  std::map<std::size_t, AxisValue> asks;  // axis -> the value of another axis that it needs
   for (int n = 0; n < 2; ++n) {
     const std::size_t a = draw() % 6, b = (a + 1 + draw() % 5) % 6;
     asks[a] = {b, draw() % points[b]};
@@ -175,14 +176,14 @@ TEST(Tuples, TriplesAreAsAllRowsSay) {
   }
 }
 
-/// Where not all rows are tried, rows are found by what values need.
+/// If there are too many rows to try all, rows are found from what values need.
 TEST(Tuples, FewPairsOfALargeTableAreMissed) {
   std::minstd_rand draw(7);
   std::size_t living = 0, met = 0, wrongly_impossible = 0;
   for (uint64_t n = 0; n < 60; ++n) {
     const AxisTable small = drawn_table(draw);
     const Truth truth(small, 2);
-    AxisTable large = small;  // with axes of no consequence, until it is too large to try all rows
+    AxisTable large = small;  // plus neutral axes, until it is too large to try all rows
     for (int more = 0; more < 7; ++more) large.points.push_back(3);
     large.live = [live = small.live](const AxisRow& r, std::size_t axis) {
       return axis >= 6 || live(r, axis);
@@ -208,7 +209,7 @@ TEST(Tuples, FewPairsOfALargeTableAreMissed) {
   RecordProperty("wrongly_impossible", std::to_string(wrongly_impossible));
 }
 
-/// Rows of which two axes take all pairs leave the other values free: these go through all triples, too.
+/// If two axes already need all rows, the other values are free. They then go through all triples too.
 TEST(Tuples, WhatNoPairAsksForIsDrawn) {
   const AxisTable table = {{8, 8, 2, 2, 2, 2, 2, 2}, kAlwaysLegal, kAlwaysLive};
   const Cover cover = cover_tuples(table, 2, 1);
@@ -247,7 +248,7 @@ std::vector<AxisRow> sample(const AxisTable& table, int64_t count, uint64_t seed
   return rows;
 }
 
-/// Rows must not depend on the machine: these were drawn on one.
+/// Rows must be the same on every machine. These are from one machine.
 TEST(Tuples, DrawsAreTheSameEverywhere) {
   const AxisTable table = {{9, 9, 9, 9}, kAlwaysLegal, kAlwaysLive};
   EXPECT_THAT(sample(table, 3, 1),
@@ -255,7 +256,7 @@ TEST(Tuples, DrawsAreTheSameEverywhere) {
 }
 
 TEST(Tuples, ASampleHoldsLegalRowsOnce) {
-  for (const std::size_t axes : {3, 9}) {  // 125 rows, and more than are tried one by one
+  for (const std::size_t axes : {3, 9}) {  // 125 rows, and more rows than can be tried one by one
     AxisTable table = {std::vector<std::size_t>(axes, 5), kAlwaysLegal, kAlwaysLive};
     table.legal = [](const AxisRow& r) { return r[0] != 1 && (r[1] != 2 || r[2] == 3); };
     const std::vector<AxisRow> rows = sample(table, 40, 3);
@@ -275,7 +276,7 @@ TEST(Tuples, ASampleEndsWhereRowsDo) {
   EXPECT_THAT(sample(table, 1000, 1), SizeIs(125));
   table.points = std::vector<std::size_t>(9, 5);
   table.legal = [](const AxisRow& r) { return std::count(r.begin(), r.end(), 0u) >= 8; };
-  EXPECT_THAT(sample(table, 1000, 1).size(), AnyOf(36u, 37u));  // 4 of each of 9 axes, the plainest is rare
+  EXPECT_THAT(sample(table, 1000, 1).size(), AnyOf(36u, 37u));  // 4 per axis of 9; the plainest row is rare
 }
 
 Expansion expand_cover(const std::string& cover, const std::string& seed = "1") {
@@ -287,7 +288,7 @@ Expansion expand_cover(const std::string& cover, const std::string& seed = "1") 
       "t.yaml"));
 }
 
-/// The words of `list --impossible` against the cases of the sweep's whole product.
+/// The output of `list --impossible`, compared with all cases of the sweep's product.
 TEST(Tuples, ASweepSaysWhichValuesNoCaseHolds) {
   const Expansion pairs = expand_cover("pairwise");
   EXPECT_THAT(pairs.cover.impossible, ElementsAre("sweep1: batch: q40s9 with mask: causal"));
@@ -317,13 +318,13 @@ TEST(Tuples, ASampleOfASweep) {
   EXPECT_THAT(ids, SizeIs(20));
   for (const Case& c : expand_cover("{sample: 20}", "2").cases) others.insert(c.id);
   EXPECT_NE(ids, others);
-  // 5 pairs of batch and mask, (1 packed + 2 paged + 2 contiguous) sources, softcap and sinks.
+  // 5 pairs of batch and mask; 1 packed, 2 paged and 2 contiguous sources; softcap and sinks.
   const Expansion all = expand_cover("{sample: 1000}");
   EXPECT_THAT(all.cases, SizeIs(5 * 5 * 4));
   EXPECT_THAT(all.cover.short_samples, ElementsAre("sweep1: 100 of 1000: no other legal case was found"));
 }
 
-/// With fewer axes than values that are to meet, all combinations are cases.
+/// With fewer axes than values that must meet, all combinations are cases.
 TEST(Tuples, FewAxes) {
   const auto cases = [](const std::string& axes) {
     return expand(parse_sweep_text("name: t\nsweeps:\n  - cover: 3\n    batch: q9\n" + axes, "t.yaml"))

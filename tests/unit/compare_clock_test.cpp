@@ -1,5 +1,5 @@
-// A verdict never contradicts the clock: records of a CPU whose probes were disturbed, or turn the direction
-// round.
+// A verdict never contradicts the clock: records of a CPU whose probes were disturbed, or would reverse the
+// direction.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ CompareRow one_compared(const LoadedResult& base, const LoadedResult& fresh, boo
   return compared(base, fresh, in_turns).rows.at(0);
 }
 
-/// A run in which a kernel took `us` while the probes took so many times as long as on a quiet machine.
+/// A run in which a kernel took `us` while the probes took this many times as long as on a quiet machine.
 LoadedResult run_of(double us, double cores, double memory, double handover, uint64_t seed) {
   LoadedResult r = sampled("a", us, 0.002, 40, seed);
   r.device = "cpu";
@@ -37,7 +37,7 @@ LoadedResult run_of(double us, double cores, double memory, double handover, uin
   return r;
 }
 
-/// 25 samples with this median and, `later_us` being those above it, a midmean above the median.
+/// 25 samples with median `us`. Those above the median are `later_us`, so the midmean is above the median.
 LoadedResult on_busy_cores(double us, double later_us, double cores_us) {
   LoadedResult r = sampled("a", us, 0, 13, 1);
   r.samples_us.insert(r.samples_us.end(), 12, later_us);
@@ -48,7 +48,7 @@ LoadedResult on_busy_cores(double us, double later_us, double cores_us) {
 }
 
 TEST(CompareClock, ADisturbedProbeCallsNoFasterKernelSlower) {
-  // Seen on busy cores: slower by 3,516 % in multiples of the probe.
+  // Seen on busy cores: 3,516 % slower in multiples of the probe.
   const LoadedResult base = on_busy_cores(152927, 152927, 10477), fresh = on_busy_cores(16025, 16758, 31);
   ASSERT_NEAR(midmean(paced_samples(fresh)) / midmean(paced_samples(base)), 36.16, 0.005);
   const CompareResult result = compared(base, fresh);
@@ -80,7 +80,7 @@ TEST(CompareClock, NorASlowerKernelFaster) {
 
 TEST(CompareClock, AProbeMayMoveByNearlyTwo) {
   const LoadedResult base = run_of(100, 1, 1, 1, 1);
-  // Kernels that are slower and faster by more than the machine is.
+  // Kernels that are slower or faster by more than the machine is.
   for (const double moved : {1.9, 1 / 1.9}) {
     EXPECT_EQ(one_compared(base, run_of(250 * moved, moved, moved, 1, 2)).change, Change::kSlower) << moved;
     EXPECT_EQ(one_compared(base, run_of(40 * moved, moved, moved, 1, 2)).change, Change::kFaster) << moved;
@@ -101,7 +101,7 @@ TEST(CompareClock, AProbeMayMoveByNearlyTwo) {
 }
 
 TEST(CompareClock, WaitsOfThreadsDivideNothing) {
-  // A virtual machine moves so by itself: slower and faster hold beyond 25 %, same holds.
+  // A virtual machine varies this much by itself. Slower and faster must exceed 25 %; same stays same.
   const LoadedResult base = run_of(100, 1, 1, 1, 1);
   EXPECT_EQ(one_compared(base, run_of(130, 1, 1, 4, 2)).change, Change::kSlower);
   EXPECT_EQ(one_compared(base, run_of(120, 1, 1, 4, 2)).change, Change::kInconclusive);
@@ -120,14 +120,14 @@ TEST(CompareClock, DirectionsThatDisagreeDecideNothing) {
   const CompareRow reverse = one_compared(base, run_of(110, 1.25, 1.25, 1, 2));
   EXPECT_EQ(reverse.change, Change::kInconclusive);
   EXPECT_THAT(reverse.note, AllOf(HasSubstr("in time +9.9 %"), HasSubstr(", -12.")));
-  // What lies within the minimum effect has no direction.
+  // A difference within the minimum effect has no direction.
   EXPECT_EQ(one_compared(base, run_of(99, 0.9, 0.9, 1, 2)).change, Change::kSlower);
   EXPECT_EQ(one_compared(base, run_of(101, 1.1, 1.1, 1, 2)).change, Change::kFaster);
   EXPECT_EQ(one_compared(base, run_of(106, 1.06, 1.06, 1, 2)).change, Change::kSame);
   EXPECT_EQ(one_compared(base, run_of(94, 0.94, 0.94, 1, 2)).change, Change::kSame);
 }
 
-/// Runs with these paces of one_compared kernel.
+/// Runs of one kernel at these paces.
 ResultSet runs_of_pace(const std::vector<double>& paces, uint64_t seed) {
   ResultSet set;
   for (const double pace : paces) {
@@ -155,7 +155,7 @@ TEST(CompareClock, ProbesThatMoveWithinASideDecideNothing) {
 }
 
 TEST(CompareClock, ShownAreTheTimesThatWereCompared) {
-  // Runs with threads far apart take 120 us, as NEW would have: it takes 114.
+  // Runs with distant threads take 120 us, as NEW would at the same speed. NEW takes 114.
   ResultSet base = set_of({run_of(100, 1, 1, 1, 1)});
   for (uint64_t i = 0; i < 4; ++i) {
     pool_runs(base, set_of({run_of(i == 0 ? 100 : 120, 1, 1, i == 0 ? 1 : 3.5, 2 + i)}));

@@ -73,13 +73,13 @@ TEST(Compare, FewSamples) {
   EXPECT_DOUBLE_EQ(*single.ratio, 1.5);
   EXPECT_FALSE(single.lo);
   EXPECT_THAT(single.note, HasSubstr("too few samples (1 and 1)"));
-  // Three against three: a rank test cannot get below p = 0.1, however far apart they lie.
+  // Three samples each: a rank test cannot get below p = 0.1, however different they are.
   const CompareRow three = one(few({99, 100, 101}, 100, 99, 101), few({149, 150, 151}, 150, 149, 151));
   EXPECT_EQ(three.change, Change::kInconclusive);
   EXPECT_DOUBLE_EQ(*three.p, 0.1);
   EXPECT_EQ(one(few({99, 100, 101}, 100, 99.5, 100.5), few({99, 100, 101}, 100, 99.5, 100.5)).change,
             Change::kSame);
-  // Samples stripped from the file: the stored intervals stand for them.
+  // If samples are stripped from the file, the stored intervals are used.
   EXPECT_EQ(one(few({}, 100, 99, 101), few({}, 150, 149, 151)).change, Change::kSlower);
 }
 
@@ -160,13 +160,13 @@ TEST(Compare, AsShareOfTheSpeedOfLight) {
 }
 
 TEST(Compare, BenjaminiHochberg) {
-  // The example of the paper's section 4: 15 p-values, q = 0.05, the first four fall.
+  // The example of the paper's section 4: 15 p-values, q = 0.05; the first four are rejected.
   const std::vector<double> p = {0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344,
                                  0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0000};
   const std::vector<bool> r = benjamini_hochberg(p, 0.05);
   EXPECT_EQ(std::count(r.begin(), r.end(), true), 4);
   EXPECT_TRUE(r[3] && !r[4]);
-  // A step up: the largest rank that passes takes all smaller ones along.
+  // A step-up test: the largest rank that passes also rejects all smaller ones.
   EXPECT_THAT(benjamini_hochberg(std::vector<double>{0.04, 0.03, 0.9}, 0.05),
               ElementsAre(false, false, false));
   EXPECT_THAT(benjamini_hochberg(std::vector<double>{0.04, 0.03}, 0.05), ElementsAre(true, true));
@@ -174,7 +174,7 @@ TEST(Compare, BenjaminiHochberg) {
 }
 
 TEST(Compare, ManyCasesTakeMoreEvidenceButAClearOneIsStillFound) {
-  // Alone significant; among 200 cases that did not change it is not.
+  // Significant alone, but not among 200 cases that did not change.
   std::vector<LoadedResult> base = {few({}, 100, 99.5, 100.5)}, fresh = {few({}, 103.2, 102.7, 103.7)};
   EXPECT_EQ(one(base[0], fresh[0]).change, Change::kSlower);
   for (int i = 0; i < 200; ++i) {
@@ -185,7 +185,7 @@ TEST(Compare, ManyCasesTakeMoreEvidenceButAClearOneIsStillFound) {
   EXPECT_EQ(r.count(Change::kSlower), 0);
   EXPECT_EQ(r.rows.at(0).change, Change::kInconclusive);
   EXPECT_THAT(r.rows.at(0).note, HasSubstr("slower alone, but not among 201 cases"));
-  // 2,000 resamples cannot show a p below 0.001, yet one regression among 200 has to be found.
+  // 2,000 resamples cannot show a p below 0.001, but one regression among 200 must be found.
   fresh[1] = sampled("n0", 108, 0.01, 30, 5);
   EXPECT_EQ(compare_results(set_of(base), set_of(fresh), {}).count(Change::kSlower), 1);
 }
@@ -199,7 +199,7 @@ TEST(Compare, SeedsMakeItRepeatable) {
   EXPECT_NEAR(x.lo, y.lo, 0.01);
 }
 
-/// How often the interval of a true ratio of 1 holds 1: near 95 %.
+/// Share of intervals that contain the true ratio 1: about 95 %.
 TEST(Compare, IntervalCoversTheTruth) {
   int covered = 0;
   constexpr int kPairs = 400;
@@ -281,7 +281,7 @@ TEST(Compare, Mismatches) {
   EXPECT_THAT(context_mismatches(a, b), ElementsAre("device: 'H100' in BASE, 'H200' in NEW",
                                                     "build type: 'Release' in BASE, 'Debug' in NEW",
                                                     "cache state: 'cold' in BASE, 'hot' in NEW"));
-  // Of the same case: a part of a sweep may be verified otherwise than the rest.
+  // Checks are compared by case, because a part of a sweep may be verified otherwise than the rest.
   a = set_of({sampled("a", 1, 0.01, 9, 1), sampled("b", 1, 0.01, 9, 1)});
   b = set_of({sampled("b", 1, 0.01, 9, 1), sampled("c", 1, 0.01, 9, 1)});
   a.results[0].check = "full";

@@ -1,4 +1,4 @@
-// Comparisons that the tests of compare/ share.
+// Comparisons shared by the tests of compare/.
 #pragma once
 
 #include "harness/compare/compare.h"
@@ -6,7 +6,7 @@
 
 namespace attnbench::test {
 
-/// One case against another, alone.
+/// Compares one case with another one.
 inline CompareRow one(const LoadedResult& base, const LoadedResult& fresh,
                       const CompareOptions& options = {}) {
   return compare_results(set_of({base}), set_of({fresh}), options).rows.at(0);

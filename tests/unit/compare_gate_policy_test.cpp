@@ -1,4 +1,4 @@
-// What a gate decides, without a gate: runs that pool, rounds, and the exit code.
+// The decisions of a gate, without a gate: pooled runs, rounds, and the exit code.
 #include "harness/compare/gate_policy.h"
 
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ TEST(GatePolicy, SidesThatWereNotTakenAlikeAreComparedByTheirShareOfTheSpeedOfLi
   EXPECT_FALSE(gate_options({}, {.stored_baseline = true}, base, fresh).in_turns);
 }
 
-/// A gate whose case "a" is decided by the n-th comparison.
+/// A gate for which the n-th comparison decides case "a".
 struct Decision {
   std::vector<int> rounds;
   std::set<std::string> rerun;

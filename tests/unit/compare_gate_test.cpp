@@ -1,4 +1,4 @@
-// What a gate builds on: pooled runs, noise between runs, clocks, and the formats of a comparison.
+// The parts of a gate: pooled runs, noise between runs, clocks, and the formats of a comparison.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -64,14 +64,14 @@ TEST(CompareGate, NoiseBetweenRunsWidensTheInterval) {
   options.noise_of["a/k"] = {0.03, 10};
   const CompareRow noisy = one(base, fresh, options);
   EXPECT_EQ(noisy.change, Change::kInconclusive);
-  // 4 % times what t (9 degrees of freedom: 2.262) * 0.03 * sqrt(2) allows.
+  // 4 %, widened by a factor of exp(t * 0.03 * sqrt(2)) with t = 2.262 for 9 degrees of freedom.
   EXPECT_NEAR(*noisy.lo, *noisy.ratio * std::exp(-2.262 * 0.03 * std::sqrt(2.0)), 0.001);
   EXPECT_GT(*noisy.p, 0.1);
   options.noise_of["a/k"] = {0.003, 10};
   EXPECT_EQ(one(base, fresh, options).change, Change::kSlower);
   options.noise_of = {{"b/k", {0.5, 10}}};
   EXPECT_EQ(one(base, fresh, options).change, Change::kSlower) << "another case's noise";
-  // More runs on a side: less of it is left.
+  // With more runs on a side, the noise widens the interval less.
   RatioTest few{1.04, 1.039, 1.041, 0.001}, many = few;
   widen_by_noise(few, {0.03, 10}, 1, 1, 0.02);
   widen_by_noise(many, {0.03, 10}, 4, 4, 0.02);
@@ -81,7 +81,8 @@ TEST(CompareGate, NoiseBetweenRunsWidensTheInterval) {
   EXPECT_EQ(wide.lo, 0.5) << "never narrower";
 }
 
-/// Runs differ by more than their samples say, as on a machine whose clock or memory layout differs by run.
+/// Runs differ by more than their samples show, as on a machine whose clock or memory layout changes between
+/// runs.
 TEST(CompareGate, CalibrationKeepsFalseAlarmsDown) {
   constexpr int kPairs = 300;
   constexpr double kBetweenRuns = 0.02;
@@ -125,7 +126,7 @@ TEST(CompareGate, RunsThatDisagreeDecideNothing) {
   EXPECT_EQ(once.note, "equal runs differ by 6.7 % (sd): 2 against 1 of them do not tell 2.0 %");
   EXPECT_EQ(verdict({100, 90}).change, Change::kInconclusive);
   EXPECT_EQ(verdict({110, 100, 100, 100}).change, Change::kInconclusive) << "nor does a vote settle it";
-  // Both ways: a rerun settles it.
+  // For both directions, a rerun settles the verdict.
   for (const double us : {106.0, 94.0}) {
     const ResultSet fresh = new_side({us});
     EXPECT_EQ(undecided_cases(compare_results(set_of({base}), fresh, {}), fresh).count("a"), 1u) << us;
@@ -174,9 +175,9 @@ TEST(CompareGate, TwoTicksOfTheTimerAreNoDifference) {
   EXPECT_EQ(one(base, fresh).change, Change::kSlower) << "another timer";
 }
 
-/// Samples as a short kernel gave them on an H100: steps of 0.17 us, ticks of 0.032 us, each fourth sample
-/// 0.8 us later, and a run's own shift. The first case has two states, 8 % apart, of which a run has one, as
-/// a case of configs/ci.yaml had.
+/// Samples of a short kernel as seen on an H100: steps of 0.17 us, ticks of 0.032 us, every fourth sample 0.8
+/// us later, and a shift per run. The first case has two states, 8 % apart, one per run, like a case of
+/// configs/ci.yaml.
 ResultSet stepped_run(int cases, double slower, double between_runs, std::mt19937_64& rng) {
   std::normal_distribution<double> shift(0, between_runs), tick(0, 0.02);
   std::discrete_distribution<int> step({14, 45, 32, 9});
@@ -247,7 +248,7 @@ TEST(CompareGate, RunsTellTheirOwnNoise) {
   EXPECT_EQ(noise_of_runs(std::vector<double>{98}, std::vector<double>{118, 120, 122}).runs, 3);
   EXPECT_EQ(noise_of_runs(std::vector<double>{98}, std::vector<double>{118}).runs, 0);
   EXPECT_EQ(noise_of_runs(std::vector<double>{98, 100, 102}, {}).runs, 3);
-  // A base that strays makes a difference of its size uncertain.
+  // A noisy base makes a difference of the size of its noise uncertain.
   ResultSet base = set_of({sampled("a", 100, 0.002, 40, 1)});
   for (const double us : {106.0, 101.0, 107.0}) pool_runs(base, set_of({sampled("a", us, 0.002, 40, 7)}));
   const ResultSet fresh = set_of({sampled("a", 110, 0.002, 40, 2)});

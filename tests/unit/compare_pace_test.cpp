@@ -25,7 +25,7 @@ using test::set_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// A run of a kernel of `us` on a machine whose cores and memory take so many times as long as at their best.
+/// A run of a kernel of `us` on a machine whose cores and memory take this many times as long as at best.
 LoadedResult on_machine(double us, double cores, double memory, uint64_t seed) {
   LoadedResult r = sampled("a", us, 0.002, 40, seed);
   r.device = "cpu";
@@ -52,7 +52,7 @@ TEST(ComparePace, ASlowerMachineIsNoSlowerKernel) {
   EXPECT_NEAR(*plain.ratio, 1.06, 0.002);
 }
 
-/// A kernel of 100 us where threads wait 2 us for each other, of 120 where they wait 7.
+/// A kernel that takes 100 us if threads wait 2 us for each other, and 120 us if they wait 7 us.
 LoadedResult with_handover(double us, double handover_us, uint64_t seed) {
   LoadedResult r = on_machine(us, 1, 1, seed);
   r.handover_us = handover_us;
@@ -95,13 +95,13 @@ TEST(ComparePace, CoresThatNoRunHadTellLittle) {
   EXPECT_EQ(one(base, with_handover(128, 3.5, 2)).change, Change::kSlower) << "by more than that makes";
 }
 
-/// Ten runs of each side, made within seconds, that lie 1 % apart: their means do not, another minute's
-/// would.
+/// Ten runs of each side, made within seconds, that differ by 1 %. Their means are certain, but runs of
+/// another minute would differ.
 TEST(ComparePace, RunsOfOneSideCountAsOne) {
   const auto side = [&](double us, bool probed) {
     ResultSet set;
     for (int i = 0; i < 10; ++i) {
-      // Runs apart by 1 % (standard deviation).
+      // Runs differ by 1 % (standard deviation).
       LoadedResult r = on_machine(us * std::exp(0.01 / 3 * (i - 4.5)), 1, 1, static_cast<unsigned>(us) + i);
       if (!probed) r.cores_us = r.memory_us = 0;
       const ResultSet one_run = set_of({r});
@@ -209,7 +209,7 @@ TEST(ComparePace, PooledFilesKeepWhatEachRunTold) {
 }
 
 TEST(ComparePace, StudentsT) {
-  // Tables: two-sided 5 % points, and p of some values.
+  // From tables: two-sided 5 % points, and p of some values.
   for (const auto& [freedom, t] : std::vector<std::pair<int, double>>{
            {1, 12.706}, {2, 4.303}, {3, 3.182}, {4, 2.776}, {9, 2.262}, {10, 2.228}, {30, 2.042}}) {
     EXPECT_NEAR(student_95(freedom), t, 6e-4) << freedom;
@@ -218,7 +218,7 @@ TEST(ComparePace, StudentsT) {
   }
   EXPECT_NEAR(student_p(4.032, 5), 0.01, 1e-5);
   EXPECT_NEAR(student_p(-63.657, 1), 0.01, 1e-6);
-  // Few runs: far from the normal tail that so many standard errors would have.
+  // With few runs, p is far from the normal tail for as many standard errors.
   RatioTest few{1.1, 1.099, 1.101, 1e-9}, many = few;
   widen_by_noise(few, {0.01, 4}, 2, 2, 0.02);
   widen_by_noise(many, {0.01, 100}, 2, 2, 0.02);
@@ -226,7 +226,7 @@ TEST(ComparePace, StudentsT) {
   EXPECT_LT(many.p, 1e-6);
 }
 
-/// Runs of a machine whose pace wanders, each side's beside the other's.
+/// Runs on a machine whose pace drifts; the runs of both sides alternate.
 TEST(ComparePace, InTurnsADriftIsNoNoise) {
   std::mt19937_64 rng(3);
   std::normal_distribution<double> step(0, 0.06), own(0, 0.002);

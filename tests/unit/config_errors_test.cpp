@@ -1,4 +1,4 @@
-// Everything that a file can get wrong is refused, at its place, by name, with what is allowed.
+// Every possible error in a file is refused. The message has the place, the name and the allowed values.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -237,7 +237,7 @@ TEST(NearestWord, FindsTyposButNotOtherWords) {
   EXPECT_EQ(nearest_word("heads", {}), std::nullopt);
 }
 
-// Whatever the text, parsing ends with a file or a ConfigError.
+// For any text, parsing ends with a file or a ConfigError.
 TEST(MutatedFiles, NeverDoAnythingElse) {
   const std::string good =
       "name: q\nseed: 1\ndefaults: {dtype: bf16, heads: 32/8, window: \"7,0\"}\nsweeps:\n  - &a\n    name: "

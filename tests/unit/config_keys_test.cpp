@@ -1,5 +1,5 @@
-// Every row of the key table: its value as text is what the parser reads, its default is the field's, and
-// reports name it once.
+// Every row of the key table: the parser reads its value back from text, its default is the field's default,
+// and reports name it once.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Json = SweepKey::Json;
 
-/// Values that the schema allows: all words, both ends of integers, a number inside.
+/// Values that the schema allows: all words, both ends of integers, and a number between.
 void add_values(const Json& schema, std::vector<std::string>& values) {
   if (schema.contains("anyOf")) {
     for (const Json& option : schema.at("anyOf")) add_values(option, values);
@@ -66,7 +66,7 @@ TEST(Keys, TextIsWhatIsRead) {
 TEST(Keys, EveryValueChangesTextAndReport) {
   for (const SweepKey& key : sweep_keys()) {
     std::set<std::string> texts, reports;
-    CaseParams paged;  // where rotary_dim and such are reported as they are
+    CaseParams paged;  // here rotary_dim and similar keys are reported as set
     paged.kv = KvSource::kPaged;
     paged.rotary = Rotary::kNeox;
     paged.dtype = DType::kFp16;

@@ -1,4 +1,4 @@
-// Lengths from distributions, and `batch` as a mapping.
+// Lengths drawn from distributions, and `batch` as a mapping.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -85,7 +85,8 @@ TEST(Lengths, LognormalHasItsMedianAndSigma) {
     sum += x;
     squares += x * x;
   }
-  // Of n normal values with deviation 0.5: the mean's deviation is 0.0016, that of the deviation 0.0011.
+  // n normal values with deviation 0.5: the standard error of the mean is 0.0016, that of the deviation
+  // 0.0011.
   EXPECT_NEAR(sum / n, 0.0, 0.008);
   EXPECT_NEAR(std::sqrt(squares / n), 0.5, 0.006);
   std::nth_element(lengths.begin(), lengths.begin() + n / 2, lengths.end());
@@ -96,7 +97,7 @@ TEST(Lengths, ClipIsAppliedToEveryDraw) {
   const std::vector<int64_t> lengths = draw(lognormal(800, 3, 16, 8192), 3, 10000);
   EXPECT_EQ(*std::min_element(lengths.begin(), lengths.end()), 16);
   EXPECT_EQ(*std::max_element(lengths.begin(), lengths.end()), 8192);
-  // The widest tail that can be asked for overflows neither exp nor the rounding.
+  // The widest tail that a file may request overflows neither exp nor the rounding.
   const std::vector<int64_t> wide = draw(lognormal(1 << 30, 16, 0, kMaxSeqLen), 3, 10000);
   EXPECT_EQ(*std::min_element(wide.begin(), wide.end()), 0);
   EXPECT_EQ(*std::max_element(wide.begin(), wide.end()), kMaxSeqLen);

@@ -1,4 +1,4 @@
-// The committed JSON Schema is the one that the parser's table gives, and the two agree about files.
+// The committed JSON Schema equals the one from the parser's table, and both accept the same files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
@@ -37,8 +37,8 @@ bool has_type(const Json& value, const std::string& type) {
   throw std::logic_error("type " + type);
 }
 
-/// A validator of the part of JSON Schema that the file uses; any other keyword is an error of the test.
-/// Returns what is wrong, or an empty text.
+/// A validator for the part of JSON Schema that the file uses. Any other keyword fails the test. Returns what
+/// is wrong, or an empty text.
 std::string violation(const Json& root, const Json& schema, const Json& value, const std::string& path) {
   const auto number = [](const Json& v) { return v.get<long double>(); };
   const auto any_of = [&](const Json& options) {
@@ -110,8 +110,7 @@ std::string violation(const Json& root, const Json& schema, const Json& value, c
   return "";
 }
 
-/// YAML as a JSON document, by the core schema of YAML 1.2 (section 10.3), written apart from the parser's
-/// reading.
+/// YAML as a JSON document, by the core schema of YAML 1.2 (section 10.3). It is independent of the parser.
 Json to_json(const YAML::Node& node) {
   if (node.IsMap()) {
     Json out = Json::object();

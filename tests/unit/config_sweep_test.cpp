@@ -1,4 +1,4 @@
-// What a file means: defaults, axes, zip, exclude, overrides, inline cases.
+// The meaning of a file: defaults, axes, zip, exclude, overrides, inline cases.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ SweepFile parse(const std::string& text, const std::vector<std::string>& overrid
   return parse_sweep_text(text, "t.yaml", overrides);
 }
 
-/// A file with one sweep of these lines.
+/// A file with one sweep that consists of these lines.
 Sweep sweep_of(const std::string& flow, const std::vector<std::string>& overrides = {}) {
   return parse("name: t\ndefaults: {dtype: fp16, block_size: [16, 32]}\nsweeps: [" + flow + "]\n", overrides)
       .sweeps.at(0);
@@ -49,7 +49,7 @@ std::vector<std::string> axes_of(const Sweep& sweep) {
   return out;
 }
 
-/// The rule that sweep_file.h states: a setting holds when applying it changes nothing.
+/// The rule in sweep_file.h: a setting holds if applying it changes nothing.
 bool excluded(const Sweep& sweep, const CaseParams& params) {
   const auto holds = [&](const Setting& s) {
     CaseParams with = params;
@@ -62,7 +62,7 @@ bool excluded(const Sweep& sweep, const CaseParams& params) {
   });
 }
 
-/// The cases of a sweep: fixed settings, then the product of the axes, less what is excluded.
+/// The cases of a sweep: fixed settings, then the product of the axes, without excluded cases.
 std::vector<CaseParams> expand(const Sweep& sweep) {
   std::vector<CaseParams> cases(1);
   for (const Setting& s : sweep.fixed) s.apply(cases[0]);
@@ -193,7 +193,7 @@ TEST(SweepFile, AxesStandInFileOrder) {
               ElementsAre("block_size=16|block_size=32", "softcap=0|softcap=5", "head_dim=64,heads=8/8",
                           "mask=none|mask=causal"));
   const std::vector<CaseParams> cases = expand(sweep_of("{mask: [none, causal]}"));
-  ASSERT_EQ(cases.size(), 4u);  // the last varies fastest
+  ASSERT_EQ(cases.size(), 4u);  // the last axis varies fastest
   EXPECT_EQ(cases[1].block_size, 16);
   EXPECT_TRUE(cases[1].causal);
 }
@@ -213,7 +213,7 @@ TEST(SweepFile, ExclusionNeedsAllKeysAndAnyValueOfEach) {
   EXPECT_EQ(count("[{head_dim: 64, mask: causal, block_size: 32}]"), 7u);
   EXPECT_EQ(count("[{head_dim: [64, 128], mask: causal}]"), 4u);
   EXPECT_EQ(count("[{head_dim: 64}, {mask: causal}]"), 2u);
-  EXPECT_EQ(count("[{dtype: fp16, head_dim: 64}]"), 4u);  // of the defaults
+  EXPECT_EQ(count("[{dtype: fp16, head_dim: 64}]"), 4u);  // from the defaults
   EXPECT_EQ(count("[{dtype: bf16, head_dim: 64}]"), 8u);
 }
 

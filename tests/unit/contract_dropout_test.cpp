@@ -34,7 +34,7 @@ TEST(Dropout, KeepsTheStatedShare) {
   EXPECT_EQ(dropout_scale(0.5f), 2.0f);
 }
 
-/// Any coordinate alone makes another mask, in every one of its bits.
+/// Each coordinate alone changes the mask, and so does every bit of it.
 TEST(Dropout, EveryCoordinateCounts) {
   const auto mask = [](uint64_t seed, uint64_t offset, int head, int64_t token) {
     uint64_t bits = 0;

@@ -1,4 +1,4 @@
-// Conversions of contract/dtype.h against an independent rounding in double.
+// Conversions of contract/dtype.h, compared with an independent rounding in double.
 #include "kernels/contract/dtype.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace attnbench {
 namespace {
 
-/// A 16-bit floating format by its numbers: fraction bits and exponent bias (IEEE 754-2019, section 3.4).
+/// A 16-bit floating format: fraction bits and exponent bias (IEEE 754-2019, section 3.4).
 struct Format {
   int fraction_bits;
   int bias;
@@ -27,7 +27,7 @@ struct Format {
   bool is_finite(uint16_t h) const { return (h & 0x7fff) < infinity(); }
 };
 
-/// For the names of tests; the default prints addresses, which change from run to run.
+/// For the names of tests. The default prints addresses, which change between runs.
 void PrintTo(const Format& f, std::ostream* out) { *out << (f.fraction_bits == 7 ? "bf16" : "fp16"); }
 
 const Format kBf16Format{7, 127, float_to_bf16, bf16_to_float};
@@ -43,13 +43,13 @@ double decode(const Format& f, uint16_t h) {
   return h & 0x8000 ? -magnitude : magnitude;
 }
 
-/// `x` rounded to the format, ties to even: scaled so that the spacing of the format is 1, rounded by the
-/// floating-point unit, scaled back. Each step but the rounding is exact in double.
+/// `x` rounded to the format, ties to even. It is scaled so that the spacing of the format is 1, rounded by
+/// the floating-point unit, and scaled back. Only the rounding is inexact in double.
 double round_in_double(const Format& f, float x) {
   const double value = x;
   int exponent = 0;
   std::frexp(value, &exponent);  // |value| in [2^(exponent-1), 2^exponent)
-  const int least = 2 - f.bias;  // of the smallest normal number, in frexp's terms
+  const int least = 2 - f.bias;  // exponent of the smallest normal number, as in frexp
   const int spacing = std::max(exponent, least) - 1 - f.fraction_bits;
   const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -spacing)), spacing);
   const double largest = decode(f, static_cast<uint16_t>(f.infinity() - 1));
@@ -129,7 +129,7 @@ TEST_P(Dtype16Test, RoundsTheEnds) {
   EXPECT_EQ(f.from_float(std::numeric_limits<float>::max()), f.infinity());
   EXPECT_EQ(f.from_float(std::numeric_limits<float>::denorm_min()), 0);
   EXPECT_EQ(f.from_float(-0.0f), 0x8000);
-  // NaN stays NaN even where its set bits are all in the part that is cut off.
+  // NaN stays NaN even if all its set bits are in the part that is cut off.
   for (const uint32_t nan : {0x7fc00000u, 0x7f800001u, 0xff800001u, 0xffffffffu, 0x7fffffffu}) {
     const uint16_t h = f.from_float(bits_float(nan));
     EXPECT_TRUE(f.is_nan(h)) << nan;
@@ -185,7 +185,7 @@ TEST(DtypeTest, SizesAndRoundoff) {
   EXPECT_EQ(dtype_size(DType::kBf16), 2u);
   EXPECT_EQ(dtype_size(DType::kE4m3), 1u);
   EXPECT_EQ(dtype_size(DType::kInt8), 1u);
-  // u is half the distance from 1 to the next number up.
+  // u is half the distance from 1 to the next larger number.
   EXPECT_EQ(unit_roundoff(DType::kBf16), (decode(kBf16Format, 0x3f81) - 1) / 2);
   EXPECT_EQ(unit_roundoff(DType::kFp16), (decode(kFp16Format, 0x3c01) - 1) / 2);
   EXPECT_EQ(unit_roundoff(DType::kFp32), std::numeric_limits<float>::epsilon() / 2);

@@ -12,14 +12,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What is wrong with the library of the test while this lives (tests/unit/fake_cupti).
+/// Sets what is wrong with the fake library, for as long as this object lives (tests/unit/fake_cupti).
 class Wrong {
  public:
   explicit Wrong(const char* what) { setenv("FAKE_CUPTI", what, 1); }
   ~Wrong() { unsetenv("FAKE_CUPTI"); }
 };
 
-constexpr int kOrdinal = 3;  // the library knows no other
+constexpr int kOrdinal = 3;  // the only GPU of the library
 const std::vector<std::string> kFake = {"libcupti-that-nobody-has.so", ATTNBENCH_FAKE_CUPTI};
 
 std::string refusal(const std::vector<std::string>& libraries, int ordinal = kOrdinal) {

@@ -22,7 +22,7 @@ class GpuDeviceTest : public testing::Test {
     device_ = open_device("cuda");
   }
 
-  /// Device memory that is given back at the end of the scope.
+  /// Device memory that is released at the end of the scope.
   std::unique_ptr<void, std::function<void(void*)>> memory(int64_t bytes) {
     return {device_->allocate(bytes), [this](void* p) { device_->release(p); }};
   }
@@ -127,7 +127,7 @@ TEST_F(GpuDeviceTest, OutOfMemoryIsNotLoss) {
   } catch (const OutOfMemory& error) {
     EXPECT_FALSE(error.lost);
   }
-  const auto data = memory(1024);  // and it goes on working
+  const auto data = memory(1024);  // the device still works
   EXPECT_EQ(reinterpret_cast<uintptr_t>(data.get()) % 256, 0u);
   device_->set_bytes(data.get(), 1, 1024);
   device_->synchronize();
@@ -165,7 +165,7 @@ TEST_F(GpuDeviceTest, SlowHostsAreSeenAndHidden) {
     while (std::chrono::steady_clock::now() - start < std::chrono::microseconds(us)) {
     }
   };
-  // Longer than the longest spin: no way to hide it.
+  // Longer than the longest spin: it cannot be hidden.
   const Sample bound = device_->time_launch([&] { slow(10000); }, CacheMode::kHot);
   EXPECT_TRUE(bound.host_bound);
   EXPECT_GE(bound.enqueue_us, 10000);

@@ -14,7 +14,7 @@ TEST(Nvml, AbsentIsAReasonAndNoMore) {
   EXPECT_NE(why.find("lacks a function"), std::string::npos) << why;
 }
 
-// A library with NVML's names (tests/unit/fake_nvml): one GPU, at 0000:18:00.0.
+// Uses a library with NVML's names (tests/unit/fake_nvml): one GPU, at 0000:18:00.0.
 TEST(Nvml, ReadsWhatThereIs) {
   std::string why;
   EXPECT_EQ(Nvml::open("0000:99:00.0", why, ATTNBENCH_FAKE_NVML), nullptr);

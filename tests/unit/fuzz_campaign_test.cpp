@@ -1,4 +1,4 @@
-// The loop around generator and shrinker, with made-up kernels: what is counted, told and repeated.
+// The loop around generator and shrinker, with artificial kernels: what is counted, reported and repeated.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,12 +22,12 @@ Kernel kernel(const char* name, Op op) {
 const Kernel kAttentionKernel = kernel("made_up", Op::kAttention);
 const Kernel kMergeKernel = kernel("made_up", Op::kMergeStates);
 
-/// A kernel in one line: the status of a case, and the reason.
+/// A kernel as a function: the status of a case and the reason.
 using Behaviour = std::function<std::pair<Status, std::string>(const WorkItem&)>;
 
 struct Outcome {
   FuzzResult result;
-  std::vector<std::string> ids;  ///< of all runs
+  std::vector<std::string> ids;  ///< of all runs, in order
   std::vector<std::string> found;
 };
 
@@ -106,7 +106,7 @@ TEST(FuzzCampaign, TellsTheSmallestCaseOnce) {
   EXPECT_EQ(o.result.exit_code(), 1);
 }
 
-/// The second defect has all keys of the first; it is found all the same.
+/// The second defect has all keys of the first. It must still be found.
 TEST(FuzzCampaign, FindsASecondDefectBehindTheFirst) {
   const Outcome o = outcome_of(
       {&kAttentionKernel},
@@ -146,7 +146,7 @@ TEST(FuzzCampaign, StopsAtTheMostFindings) {
   options.max_findings = 2;
   const Outcome o = outcome_of(
       {&kAttentionKernel},
-      [](const WorkItem& w) {  // each head_dim is a defect of its own
+      [](const WorkItem& w) {  // each head_dim is a separate defect
         return std::pair{w.item->params.head_dim > 64 ? Status::kFail : Status::kPass, std::string("wrong")};
       },
       options);

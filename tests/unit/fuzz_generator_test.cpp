@@ -1,4 +1,4 @@
-// What is drawn is legal, repeatable, small, and holds the corners that fuzzing is for.
+// Drawn cases are legal, repeatable and small, and include the corner cases that fuzzing is for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(FuzzGenerator, DrawsWhatRunReadsAsTheSameCase) {
       EXPECT_EQ(e.cases[0].params, c.item.params);
       EXPECT_EQ(c.item.params.op, op);
       EXPECT_EQ(c.item.seed, c.draft.seed);
-      // And as the line that reproduces it has it.
+      // The repro line gives the same case.
       const Expansion again = expand(parse_inline_case(case_yaml(c.item.params), {}, c.draft.seed));
       ASSERT_EQ(again.cases.size(), 1u);
       EXPECT_EQ(again.cases[0].id, c.item.id);
@@ -70,11 +70,11 @@ TEST(FuzzGenerator, KeepsCasesSmall) {
     EXPECT_LE(cost.device_bytes, 1.3e8) << c.item.id;
   }
   EXPECT_LT(flop / 1000, 1e8);
-  Generator small(Op::kAttention, 3, 0.01);  // less than one large block costs
+  Generator small(Op::kAttention, 3, 0.01);  // less than the cost of one large block
   for (int i = 0; i < 300; ++i) EXPECT_LE(cost_of(small.next().item.params).flop, 1e7);
 }
 
-/// A key that is added to the table is drawn without a change here; one whose schema says nothing is refused.
+/// A key that is added to the table is drawn without a change here. A key without a schema is refused.
 TEST(FuzzGenerator, SetsEveryKeyOfTheTable) {
   std::map<std::string, std::set<std::string>> met;
   for (const Op op : kOps) {
@@ -87,7 +87,7 @@ TEST(FuzzGenerator, SetsEveryKeyOfTheTable) {
     EXPECT_TRUE(met.count(key.name)) << key.name;
     const auto words = key.schema.find("enum");
     if (words == key.schema.end()) continue;
-    // All words but the default, which drafts leave out.
+    // All words except the default, which drafts omit.
     EXPECT_GE(met[key.name].size() + 1, words->size()) << key.name;
   }
   const SweepKey unknown = {"colour", "", {{"type", "string"}, {"pattern", "^#"}}, {}};
@@ -121,7 +121,7 @@ TEST(FuzzGenerator, MeetsTheCornersOfLengthsAndWindows) {
   EXPECT_GT(short_kv, 40);
 }
 
-/// The shape of a defect that no sweep had: a shorter sequence that a window cuts into one tile more.
+/// The form of a defect that no sweep had: a window makes a shorter sequence touch one tile more.
 TEST(FuzzGenerator, DrawsWindowsThatStraddleMoreTilesInAShorterSequence) {
   constexpr int32_t kTile = 1024;
   const auto tiles = [](int32_t k, int32_t left) {

@@ -1,4 +1,4 @@
-// Failing drafts become as small as a made-up failure allows.
+// Failing drafts shrink to the smallest case that still fails, with an artificial failure.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ int32_t longest(const Draft& d) {
 }
 
 TEST(FuzzShrink, LeavesWhatTheFailureNeeds) {
-  // A sequence of 100 keys or more, one shorter than the longest, under a window, in 4 heads or more.
+  // Fails for a sequence of 100 keys or more, one shorter than the longest, with a window and 4 heads or
+  // more.
   const auto fails = [](const Draft& d) {
     const auto heads = d.values.count("heads") ? std::stoi(d.values.at("heads")) : 32;
     return d.values.count("window") && heads >= 4 &&
@@ -38,7 +39,7 @@ TEST(FuzzShrink, LeavesWhatTheFailureNeeds) {
   for (const SeqLen& s : shrunk.draft.seqs) EXPECT_EQ(s.q, 0);
   EXPECT_EQ(shrunk.draft.values.at("window"), "0,0");
   EXPECT_EQ(shrunk.draft.values.at("heads"), "4/4");
-  EXPECT_EQ(shrunk.draft.values.size(), 3u) << mapping_of(shrunk.draft);  // and head_dim, a size
+  EXPECT_EQ(shrunk.draft.values.size(), 3u) << mapping_of(shrunk.draft);  // head_dim too, as a size
   EXPECT_LT(shrunk.tries, 400);
 }
 

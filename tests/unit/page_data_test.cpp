@@ -1,4 +1,4 @@
-// The page's data: nothing of a result is lost or bent on the way, and nothing in it can leave its block.
+// The page's data: no result is lost or changed, and no text can leave its block.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -127,7 +127,7 @@ TEST(PageData, ComparisonIsThatOfCompare) {
   const PageComparison c = compare_with(base, sets, {});
   const ordered_json data = page_data(sets, c, {});
   EXPECT_TRUE(data["comparison"]["mismatches"].empty());
-  ASSERT_EQ(data["comparison"]["rows"].size(), 2u);  // the second "a" is left out
+  ASSERT_EQ(data["comparison"]["rows"].size(), 2u);  // the second "a" is omitted
   const ordered_json& worst = data["comparison"]["rows"][0];
   EXPECT_EQ(worst["id"], "a");
   EXPECT_EQ(worst["change"], change_name(c.result.rows[0].change));
@@ -150,7 +150,7 @@ TEST(Page, IsWholeAndFetchesNothing) {
   if (!page_available()) GTEST_SKIP() << "built without Chart.js";
   const std::string page =
       write_page(page_data(std::vector{set_of({passing("{{script}}", "k")})}, std::nullopt, {}));
-  EXPECT_THAT(page, HasSubstr("{{script}}"));  // the case's name, not a mark of the template
+  EXPECT_THAT(page, HasSubstr("{{script}}"));  // from the case's name; the template's marks are replaced
   EXPECT_THAT(page, HasSubstr("default-src 'none'; script-src 'sha256-"));
   EXPECT_THAT(page, Not(HasSubstr("<link")));
   EXPECT_THAT(page, Not(HasSubstr(" src=")));
@@ -173,7 +173,7 @@ TEST(Svg, DrawsEveryPointAndTakesTextForText) {
   int circles = 0;
   for (std::size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1))
     ++circles;
-  EXPECT_EQ(circles, 4);  // three points and one mark of the legend
+  EXPECT_EQ(circles, 4);  // three points and one mark in the legend
 }
 
 TEST(Svg, PlotsFollowFromWhatWasTimed) {

@@ -1,4 +1,4 @@
-// Records and result sets that the tests of the reports share.
+// Records and result sets shared by the tests of the reports.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace attnbench::test {
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
 
-/// Everything that breaks a careless writer: quotes, markup, separators, controls, broken UTF-8.
+/// Text that breaks a careless writer: quotes, markup, separators, controls, broken UTF-8.
 inline const std::string kHostile =
     std::string("a \"b\" 'c' <d> & | , ; ` * _ \\ \n\r\t\x1b[31m \x01 \xff\xc3 \xed\xa0\x80 é ]]> end") +
     '\0' + "!";

@@ -1,4 +1,4 @@
-// Records read back from JSON: nothing that is written may be lost.
+// Records read back from JSON. Nothing that is written may be lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

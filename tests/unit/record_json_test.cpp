@@ -132,7 +132,7 @@ void walk(const Json& j, const std::function<void(const Json&)>& visit) {
   }
 }
 
-/// Results read back from their text, with the parameters that it leaves out.
+/// Results read back from their text, with the omitted parameters filled in.
 Json filled(const std::string& text) {
   Json results = Json::parse(text);
   for (Json& entry : results["benchmarks"]) fill_params(entry, results["context"]);
@@ -146,7 +146,7 @@ TEST(RecordJson, TextHasALineForEachEntry) {
     Json results = results_to_json(make_context(), records);
     results["more"] = {{"member", 1}};
     const std::string text = results_text(results);
-    // Plain JSON: the order of keys means nothing.
+    // Plain JSON, because the order of keys does not matter.
     EXPECT_EQ(nlohmann::json(filled(text)), nlohmann::json(results));
     const std::string behind = text.substr(text.find("\"benchmarks\""));
     EXPECT_EQ(static_cast<std::size_t>(std::count(behind.begin(), behind.end(), '\n')),

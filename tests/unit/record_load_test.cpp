@@ -177,7 +177,7 @@ TEST_F(RecordLoadFolder, StandsForItsResultsOrElseItsJournal) {
   write_file_atomically(dir_ / "results.json", results_text(results_to_json(make_context(), records)));
   EXPECT_EQ(load_results(dir_.string()).results.at(0).id, "from_results");
 
-  // Killed: the journal has more than the results.json of the start, which still says what it ran on.
+  // After a kill, the journal has more than the first results.json, which still has the context.
   RunContext context = make_context();
   context.complete = false;
   write_file_atomically(dir_ / "results.json", results_text(results_to_json(context, {})));

@@ -8,7 +8,7 @@
 namespace attnbench {
 namespace {
 
-/// Only knows what it is.
+/// Only has a DeviceInfo.
 class NamedDevice : public Device {
  public:
   NamedDevice() { info_.model = "a model"; }

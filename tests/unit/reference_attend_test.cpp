@@ -1,4 +1,4 @@
-// The reference against plain loops in long double, and against itself.
+// The reference compared with plain loops in long double, and with itself.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ TEST(ReferenceAttend, MasksAndLengths) {
   }
 }
 
-// Windows that leave a long sequence in bands, and blocks that only some rows of a tile see.
+// Windows that reduce a long sequence to bands, and blocks that only some rows of a tile see.
 TEST(ReferenceAttend, LongSequencesInBands) {
   for (const Mask& mask : kMasks) {
     SCOPED_TRACE(testing::Message() << "causal " << mask.causal << " left " << mask.left << " right "
@@ -76,7 +76,7 @@ TEST(ReferenceAttend, PeakedLogits) {
   }
 }
 
-// Equal weights and values: every rounding of a float sum may go the same way.
+// Equal weights and values: all roundings of a float sum may have the same direction.
 TEST(ReferenceAttend, EqualTerms) {
   for (double value : {0.1, 0.7, 1.3}) {
     Problem p;
@@ -88,7 +88,8 @@ TEST(ReferenceAttend, EqualTerms) {
   }
 }
 
-// Values whose squares are outside of float, and values far from 0 beside their spread.
+// Values whose squares are outside of float's range, and values whose mean is large compared with their
+// spread.
 TEST(ReferenceAttend, UnusualValues) {
   for (const Values& values :
        {Values{.v_factor = 1e25}, Values{.v_factor = 1e-25}, Values{.v_offset = 100.0}}) {
@@ -97,7 +98,7 @@ TEST(ReferenceAttend, UnusualValues) {
   }
 }
 
-// More keys than a tile may have scores of all its rows.
+// More keys than fit in a tile with the scores of all its rows.
 TEST(ReferenceAttend, LongContext) {
   Problem p;
   p.head_dim = 1;
@@ -146,7 +147,7 @@ TEST(ReferenceAttend, LoadsOnlyWhatIsSeen) {
   p.window_left = 9;
   const Values values;
   const TestInputs inputs(p, values);
-  // All heads of two distant positions: 10 keys each, once per KV head.
+  // All heads of two distant positions: 10 keys each, loaded once per KV head.
   std::vector<RowId> rows;
   for (int head = 0; head < 8; ++head) {
     rows.push_back({0, 100, head});
@@ -156,7 +157,7 @@ TEST(ReferenceAttend, LoadsOnlyWhatIsSeen) {
   EXPECT_EQ(inputs.keys_loaded(), 2 * 2 * 10);
 }
 
-// A packed batch is its sequences: nothing of one reaches another.
+// A packed batch gives the same as its sequences: none affects another.
 TEST(ReferenceAttend, PackedEqualsSeparate) {
   Problem packed;
   packed.head_dim = 2;

@@ -1,4 +1,4 @@
-// What attend refuses, and what becomes of exceptions thrown on its threads.
+// What attend refuses, and what happens to exceptions thrown on its threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace attnbench::reference {
 namespace {
 
-// Ones; throws from the call that `fails` names, or never.
+// All inputs are 1. Throws in the call that `fails` names, if any.
 class Ones : public Inputs {
  public:
   explicit Ones(std::string fails = "") : fails_(std::move(fails)) {}
@@ -143,7 +143,7 @@ TEST(ReferenceErrors, ExceptionsReachTheCaller) {
       throw std::domain_error("sink");
     };
     EXPECT_THROW(attend(small(), Ones(), all_rows(small()), num_threads, failing), std::domain_error);
-    EXPECT_LE(calls, num_threads);  // the others do not begin another tile
+    EXPECT_LE(calls, num_threads);  // the other threads start no further tile
   }
 }
 

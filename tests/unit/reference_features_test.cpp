@@ -1,5 +1,5 @@
-// What goes beside the plain product: ALiBi, sinks, values of another width, dropout and probabilities. By
-// hand, and against plain loops.
+// Features beyond the plain product: ALiBi, sinks, values of another width, dropout and probabilities.
+// Checked by hand and with plain loops.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::vector<double> slopes(int count, double largest) {
   return s;
 }
 
-// Around the scores, none, beyond what a weight can be beside it, and far below.
+// Sinks near the scores, without effect, far above every weight, and far below.
 std::vector<double> sinks(int count) {
   const std::vector<double> some = {0.3, -kInf, 100.0, -50.0, 2.5, 1e4, -1e4};
   std::vector<double> s;
@@ -48,7 +48,7 @@ TEST(ReferenceFeatures, Alibi) {
   }
 }
 
-// Scores down to -1300: far keys weigh nothing, and the largest score is not the last key's.
+// Scores down to -1300: far keys have no weight, and the largest score is not that of the last key.
 TEST(ReferenceFeatures, AlibiOverLongSequences) {
   for (const Mask& mask : kMasks) {
     Problem p;
@@ -75,7 +75,7 @@ TEST(ReferenceFeatures, Sinks) {
   }
 }
 
-// A sink above every score leaves all digits of the moments, although every weight beside it is tiny.
+// A sink above every score keeps all digits of the moments, although every other weight is tiny.
 TEST(ReferenceFeatures, SinksOverPeakedLogits) {
   for (double factor : {30.0, 100.0}) {
     Problem p = pairs_of({2, 130}, 64, 4, 2);
@@ -113,7 +113,7 @@ TEST(ReferenceFeatures, ValuesOfAnotherWidth) {
   }
 }
 
-// A feature that changes nothing changes no bit.
+// A feature with a neutral value changes no bit.
 TEST(ReferenceFeatures, NeutralFeatures) {
   Problem p = pairs_of({1, 65, 200}, 16, 2, 1);
   p.causal = true;
@@ -162,8 +162,8 @@ Result row_of(const Problem& p, const Given& inputs, int pos, int head = 0, int 
   return run(p, inputs, {{seq, pos, head}}, 1).begin()->second;
 }
 
-// 2 queries on 4 keys: query 0 stands at key 2, so the distances are 2 1 0 1; at slope ln 2 the weights are
-// 1/4 1/2 1 1/2 of 9/4.
+// 2 queries on 4 keys: query 0 is at key 2, so the distances are 2 1 0 1. With slope ln 2 the weights are 1/4
+// 1/2 1 1/2, divided by 9/4.
 TEST(ReferenceByHand, AlibiCountsFromTheBottomRightDiagonal) {
   const Given inputs({0, 0, 0, 0}, {9, 18, 36, 72});
   Problem p = single(2, 4);
@@ -173,23 +173,23 @@ TEST(ReferenceByHand, AlibiCountsFromTheBottomRightDiagonal) {
   EXPECT_NEAR(first.lse, std::log(9.0 / 4), 1e-15);
   EXPECT_NEAR(first.p_max, 4.0 / 9, 1e-15);
   EXPECT_NEAR(first.score_abs, 2.0 * std::log(2.0), 1e-15);
-  // Query 1 stands at key 3: distances 3 2 1 0.
+  // Query 1 is at key 3: distances 3 2 1 0.
   EXPECT_NEAR(row_of(p, inputs, 1).lse, std::log(1.0 / 8 + 1.0 / 4 + 1.0 / 2 + 1.0), 1e-15);
-  // The mask takes keys away, it moves no distance.
+  // The mask removes keys; it changes no distance.
   p.causal = true;
   EXPECT_NEAR(row_of(p, inputs, 0).lse, std::log(1.0 / 4 + 1.0 / 2 + 1.0), 1e-15);
   p.window_left = 1;
   EXPECT_NEAR(row_of(p, inputs, 0).lse, std::log(1.0 / 2 + 1.0), 1e-15);
 }
 
-// More queries than keys: query 0 of 3 stands at key -1 of 2, distances 1 2.
+// More queries than keys: query 0 of 3 is at key -1 of 2, so the distances are 1 2.
 TEST(ReferenceByHand, AlibiLeftOfTheKeys) {
   Problem p = single(3, 2);
   p.alibi_slopes = {std::log(2.0)};
   EXPECT_NEAR(row_of(p, Given({0, 0}, {1, 1}), 0).lse, std::log(1.0 / 2 + 1.0 / 4), 1e-15);
 }
 
-// Distances 4 3 2 1 0, of which 4 1 0 are seen with their roots 2 1 0.
+// Distances 4 3 2 1 0. Keys at 4, 1 and 0 are visible; the square roots are 2 1 0.
 TEST(ReferenceByHand, AlibiOfTheSquareRoot) {
   Problem p = single(1, 5);
   p.alibi_slopes = {std::log(2.0)};
@@ -217,7 +217,8 @@ TEST(ReferenceByHand, SlopesOfHeadsAndSequences) {
   EXPECT_NEAR(row_of(p, inputs, 0, 1, 1).lse, lse(4.0), 1e-15);
 }
 
-// tanh(large) = 1 caps both scores at 2; the bias of -6 then takes one to -4, below what the cap allows.
+// tanh(large) = 1 limits both scores to 2. The bias of -6 then takes one to -4, which the cap alone would not
+// allow.
 TEST(ReferenceByHand, SoftcapBeforeAlibi) {
   Problem p = single(1, 2);
   p.softmax_scale = 0.5;
@@ -228,7 +229,7 @@ TEST(ReferenceByHand, SoftcapBeforeAlibi) {
   EXPECT_NEAR(row.score_abs, 4.0, 1e-15);
 }
 
-// Weights 1 and 3 beside a sink of 4: p = 1/8, 3/8, which leaves half of the row to nothing.
+// Weights 1 and 3 and a sink of 4: p = 1/8, 3/8. Half of the row goes to the sink.
 TEST(ReferenceByHand, Sink) {
   Problem p = single(1, 2);
   p.sinks = {std::log(4.0)};
@@ -244,7 +245,7 @@ TEST(ReferenceByHand, Sink) {
   EXPECT_EQ(row.keys, 2);
 }
 
-// The sink is a score itself: neither the scale, nor the cap, nor the bias apply to it.
+// The sink is a score itself: scale, cap and bias do not apply to it.
 TEST(ReferenceByHand, SinkIsNoKey) {
   Problem p = single(1, 1);
   p.softmax_scale = 100.0;
@@ -281,12 +282,12 @@ TEST(ReferenceByHand, SinkFarAboveOrBelow) {
   EXPECT_NEAR(below.o[0], 3.0, 1e-14);
   EXPECT_NEAR(below.lse, 1.0 + std::log(2.0), 1e-15);
   EXPECT_EQ(below.score_abs, 1.0);
-  p.sinks = {101.0};  // p = exp(-100): its square is no float, but still a moment
+  p.sinks = {101.0};  // p = exp(-100): its square underflows in float, but is still a moment
   const Result tiny = row_of(p, inputs, 0);
   EXPECT_NEAR(tiny.a2[0] / (18.0 * std::exp(-200.0)), 1.0, 1e-5);
 }
 
-// Four equal scores: p = 1/4 each. What is kept is doubled, by the mask of the contract.
+// Four equal scores: p = 1/4 each. Kept weights are doubled, according to the contract's mask.
 TEST(ReferenceByHand, Dropout) {
   Problem p = single(1, 4);
   p.p_dropout = 0.5f;
@@ -336,7 +337,7 @@ TEST(ReferenceFeatures, DropoutAndProbabilities) {
   }
 }
 
-// 3 queries on 1 key: only the last sees it. The others keep the sink alone.
+// 3 queries on 1 key: only the last sees it. The others have only the sink.
 TEST(ReferenceByHand, EmptyRows) {
   const Given inputs({0}, {8});
   Problem p = single(3, 1);
@@ -354,8 +355,8 @@ TEST(ReferenceByHand, EmptyRows) {
   EXPECT_NEAR(row_of(p, inputs, 2).o[0], 2.0, 1e-14);
 }
 
-// Windows stand on the diagonal: query 0 of 2 at key 3 of 5, seeing 2 3 4 of window (1, 1); queries 0..3 of 4
-// at keys -2..1 of 2, seeing nothing, 0, 0 1, 0 1.
+// Windows follow the diagonal. Query 0 of 2 is at key 3 of 5 and sees 2 3 4 with window (1, 1). Queries 0..3
+// of 4 are at keys -2..1 of 2 and see nothing; 0; 0 1; 0 1.
 TEST(ReferenceByHand, WindowsWhereLengthsDiffer) {
   const Given inputs({0, 0, 0, 0, 0}, {1, 2, 4, 8, 16});
   Problem p = single(2, 5);
@@ -372,7 +373,7 @@ TEST(ReferenceByHand, WindowsWhereLengthsDiffer) {
   EXPECT_NEAR(row_of(p, inputs, 3).o[0], 1.5, 1e-15);
 }
 
-// Keys more than 28 below the largest have no say in score_abs; a sink has while it counts.
+// score_abs counts a score more than 28 below the largest as 28 below. It ignores a sink that is so low.
 TEST(ReferenceByHand, ScoresThatCount) {
   Problem p = single(1, 3);
   const auto score_abs = [&](std::vector<double> dots) {
@@ -393,7 +394,7 @@ TEST(ReferenceByHand, ScoresThatCount) {
   EXPECT_EQ(score_abs({1, 2, 3}), 5.0);
 }
 
-// A sink belongs into one state of a row, whichever: into the suffix's as here, into the prefix's as in vLLM.
+// A sink belongs to exactly one state of a row: to the suffix's as here, or to the prefix's as in vLLM.
 TEST(ReferenceByHand, SinkOfACascadeInEitherState) {
   const Given all({0.3, 1.2, -0.5}, {1, -2, 4}), prefix({0.3, 1.2}, {1, -2}), suffix({-0.5}, {4});
   Problem whole = single(1, 3), two = single(1, 2), one = single(1, 1), none = single(1, 0);
@@ -417,12 +418,12 @@ TEST(ReferenceByHand, SinkOfACascadeInEitherState) {
     EXPECT_NEAR(r.lse, row.lse, 1e-14);
   }
   EXPECT_GT(std::abs(here.o[0] - there.o[0]), 0.1) << "the states themselves differ";
-  // A suffix without keys has the sink alone.
+  // A suffix without keys has only the sink.
   EXPECT_NEAR(beside_no_key.o[0], there.o[0], 1e-14);
   EXPECT_NEAR(beside_no_key.lse, there.lse, 1e-14);
 }
 
-// A key that carries the row may have nothing in a channel: what is left there is of keys e^-44 of it.
+// A dominant key may have 0 in a channel. The rest of that channel comes from keys with e^-44 of its weight.
 TEST(ReferenceByHand, MomentsBesideALargestValueOfZero) {
   const Result row = row_of(single(1, 3), Given({0, -44, -44}, {0, 1, -1}), 0);
   EXPECT_EQ(row.o[0], 0.0);
@@ -431,7 +432,7 @@ TEST(ReferenceByHand, MomentsBesideALargestValueOfZero) {
   EXPECT_LE(row.a2[0], 1e-28);
 }
 
-// Dropout may take the key that carries the row, and moments and scores are then of those that are left.
+// Dropout may remove the dominant key. Moments and scores are then those of the remaining keys.
 TEST(ReferenceByHand, MomentsOfWhatDropoutLeaves) {
   Problem p = single(1, 3);
   p.p_dropout = 0.5f;
@@ -448,7 +449,7 @@ TEST(ReferenceByHand, MomentsOfWhatDropoutLeaves) {
   EXPECT_NEAR(row.p_max, 1.0, 1e-15);
 }
 
-// One q.k of width 2, values of width 3.
+// q and k of width 2, values of width 3.
 TEST(ReferenceByHand, WideValues) {
   class Wide : public Inputs {
    public:

@@ -16,7 +16,7 @@ TEST(ReferenceMerge, WeighsByTheExponentialOfTheLse) {
   const double lse[] = {std::log(3.0) + 700, std::log(1.0) + 700};  // exp would overflow
   const double o[] = {1, 2, 5, -2};
   merge_states(lse, o, 2, r);
-  EXPECT_NEAR(r.o[0], 2.0, 1e-12);  // 700 leaves 2^-43 of the logarithm
+  EXPECT_NEAR(r.o[0], 2.0, 1e-12);  // at 700, the logarithm is exact to 2^-43
   EXPECT_NEAR(r.o[1], 1.0, 1e-12);
   EXPECT_DOUBLE_EQ(r.lse, std::log(4.0) + 700);
   EXPECT_NEAR(r.weights[0], 0.75, 1e-13);

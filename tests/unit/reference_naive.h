@@ -1,5 +1,5 @@
-// Attention by plain loops in long double, written from the definitions of reference.h alone, and what
-// compares the reference with it.
+// Attention by plain loops in long double, written only from the definitions in reference.h, and functions
+// that compare the reference with it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ inline constexpr double kInf = std::numeric_limits<double>::infinity();
 
 enum class Tensor : uint64_t { kQ = 1, kK = 2, kV = 3 };
 
-// About normal values, a function of the coordinate alone. A sequence is known by its name, so that it can be
-// the same one in several problems.
+// Approximately normal values, which depend only on the coordinate. A sequence is identified by its name, so
+// that several problems can share one.
 struct Values {
   std::vector<int> names;
   double q_factor = 1.0;
@@ -41,7 +41,7 @@ struct Values {
       x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
       x ^= x >> 31;
     }
-    double sum = 0.0;  // of four uniform 16-bit numbers: exact
+    double sum = 0.0;  // sum of four uniform 16-bit numbers: exact
     for (int i = 0; i < 4; ++i) sum += static_cast<double>((x >> (16 * i)) & 0xffff) / 65536.0 - 0.5;
     sum *= 1.7;
     if (tensor == Tensor::kQ) return sum * q_factor;
@@ -50,7 +50,7 @@ struct Values {
   }
 };
 
-// Hands values out and fails where it is asked for rows that are not there.
+// Returns values, and fails if rows are requested that do not exist.
 class TestInputs : public Inputs {
  public:
   TestInputs(const Problem& problem, const Values& values) : problem_(problem), values_(values) {}
@@ -89,7 +89,7 @@ struct Result {
   std::vector<double> o, a2, v2, vv;
   double lse = 0.0, w2 = 0.0, w4 = 0.0, p_max = 0.0, score_abs = 0.0, dot_norm = 0.0;
   int64_t keys = -1;
-  std::vector<double> probs;  ///< of every key of the sequence, where they are asked for
+  std::vector<double> probs;  ///< for every key of the sequence, if requested
   bool operator==(const Result&) const = default;
 };
 
@@ -172,7 +172,7 @@ inline Result naive(const Problem& p, const Values& values, const RowId& id) {
   long double sum = std::exp(sink - largest);
   for (long double s : score) sum += std::exp(s - largest);
   result.lse = static_cast<double>(largest + std::log(sum));
-  std::vector<long double> weight;  // what the values are multiplied by, and e = exp(score - largest score)
+  std::vector<long double> weight;  // factors of the values, where e = exp(score - largest score)
   for (long double s : score) weight.push_back(std::exp(s - *top));
   for (long double& s : score) {
     s = std::exp(s - largest) / sum;
@@ -224,7 +224,7 @@ inline Result naive(const Problem& p, const Values& values, const RowId& id) {
   return result;
 }
 
-// What the header promises of two ways to compute the same row.
+// What the header promises about two ways to compute the same row.
 inline void expect_close(const Result& got, const Result& want, double moment_error) {
   ASSERT_EQ(got.keys, want.keys);
   if (want.keys == 0) {
@@ -234,7 +234,7 @@ inline void expect_close(const Result& got, const Result& want, double moment_er
   const double scale = 1.0 + want.score_abs;
   EXPECT_NEAR(got.lse, want.lse, 1e-12 * (1.0 + std::abs(want.lse)));
   EXPECT_NEAR(got.w2, want.w2, 1e-12 * scale * want.w2);
-  if (want.w4 > 0.0) {  // 0 where the weights beside a sink underflow
+  if (want.w4 > 0.0) {  // 0 if all weights underflow next to a sink
     EXPECT_NEAR(got.w4, want.w4, 1e-5 * want.w4);
   }
   ASSERT_EQ(got.probs.size(), want.probs.size());
@@ -245,7 +245,7 @@ inline void expect_close(const Result& got, const Result& want, double moment_er
   EXPECT_NEAR(got.score_abs, want.score_abs, 1e-13 * scale);
   EXPECT_NEAR(got.dot_norm, want.dot_norm, 1e-13 * want.dot_norm);
   for (size_t c = 0; c < want.o.size(); ++c) {
-    // sqrt(keys a2) >= sum p |v|: what the rounding of o is relative to.
+    // sqrt(keys a2) >= sum p |v|, and the rounding error of o is relative to this sum.
     const double magnitude = std::sqrt(static_cast<double>(want.keys) * want.a2[c]);
     EXPECT_NEAR(got.o[c], want.o[c], 1e-13 * scale * magnitude);
     EXPECT_NEAR(got.vv[c], want.vv[c], moment_error * want.vv[c]);
@@ -260,7 +260,7 @@ inline void expect_close(const Results& got, const Results& want, double moment_
                  std::to_string(id[2]));
     ASSERT_TRUE(want.contains(id));
     expect_close(result, want.at(id), moment_error);
-    if (testing::Test::HasFailure()) return;  // one row tells enough
+    if (testing::Test::HasFailure()) return;  // one failed row is enough
   }
 }
 

@@ -1,4 +1,4 @@
-// Rotary embedding against complex multiplication, pair by pair.
+// Rotary embedding compared with complex multiplication, pair by pair.
 #include "reference/rotary.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ TEST(Rotate, TurnsPairsAsComplexNumbers) {
     cos.push_back(static_cast<float>(std::cos(a)));
     sin.push_back(static_cast<float>(std::sin(a)));
   }
-  const std::vector<double> before = {1, -2, 3, 0.5, -0.25, 4, 7, 8};  // two channels stay
+  const std::vector<double> before = {1, -2, 3, 0.5, -0.25, 4, 7, 8};  // the last two channels stay
   for (const bool interleaved : {false, true}) {
     std::vector<double> row = before, terms(8, -1);
     rotate(cos, sin, interleaved, row, terms);
@@ -39,7 +39,7 @@ TEST(Rotate, TurnsPairsAsComplexNumbers) {
 }
 
 TEST(Rotate, ByHand) {
-  const std::vector<float> cos = {0, 1}, sin = {1, 0};  // a quarter turn, none
+  const std::vector<float> cos = {0, 1}, sin = {1, 0};  // a quarter turn, no turn
   std::vector<double> row = {1, 2, 3, 4};
   rotate(cos, sin, false, row);
   EXPECT_EQ(row, (std::vector<double>{-3, 2, 1, 4}));

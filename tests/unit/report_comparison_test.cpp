@@ -1,4 +1,4 @@
-// A comparison as table, Markdown, JSON, JUnit and GitHub's annotations.
+// A comparison as table, Markdown, JSON, JUnit and GitHub annotations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Many failures: which are shown, and what they are said to have in common.
+// Many failures: which are shown, and what they have in common.
 #include "harness/report/failures.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-/// 24 cases of which those fail that are grouped and paged, and one more where `stray`.
+/// 24 cases, of which the grouped and paged ones fail; with `stray`, one more fails.
 std::vector<Record> grouped_paged_fail(bool stray) {
   std::vector<Record> out;
   for (int i = 0; i < 24; ++i) {

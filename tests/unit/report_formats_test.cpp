@@ -22,7 +22,7 @@ using test::passing;
 using testing::HasSubstr;
 using testing::Not;
 
-/// Every status, one of them with hostile strings everywhere.
+/// One record per status, one of them with hostile strings everywhere.
 std::vector<Record> all_kinds() {
   std::vector<Record> records = {passing("good"),
                                  not_passing("wrong", Status::kFail, "max|z| 40 at seq 3"),
@@ -36,7 +36,7 @@ std::vector<Record> all_kinds() {
   return records;
 }
 
-/// RFC 4180 with "\n": rows of fields.
+/// Reads RFC 4180 with "\n": rows of fields.
 std::vector<std::vector<std::string>> read_csv(const std::string& text) {
   std::vector<std::vector<std::string>> rows(1, {""});
   bool quoted = false;
@@ -90,8 +90,8 @@ TEST(ReportCsv, ReadsBackWithEveryFieldInItsColumn) {
   EXPECT_EQ(rows[7][at.at("reason")], expected);
 }
 
-/// Throws unless `xml` is one well-formed element tree as far as this project's writer could get it wrong.
-/// Returns how often each element occurs.
+/// Throws unless `xml` is one well-formed element tree, as far as this project's writer could break it.
+/// Returns the number of each element.
 std::map<std::string, int> check_xml(const std::string& xml) {
   const auto fail = [&](std::size_t at, const std::string& what) {
     throw std::runtime_error(what + " at: " + xml.substr(at, 60));
@@ -180,7 +180,7 @@ TEST(ReportJunit, NoRecords) {
   EXPECT_EQ(check_xml(out.str())["testsuites"], 1);
 }
 
-/// Cells that GitHub would see: a pipe splits unless a backslash stands before it.
+/// The number of cells that GitHub sees: a pipe splits unless a backslash comes before it.
 int cells(const std::string& line) {
   int bars = 0;
   for (std::size_t i = 0; i < line.size(); ++i) bars += line[i] == '|' && (i == 0 || line[i - 1] != '\\');

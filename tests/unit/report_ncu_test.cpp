@@ -1,5 +1,4 @@
-// ncu's CSV: a table made by hand in the shape that ncu 2025 writes, and what is left when parts of it are
-// missing.
+// ncu's CSV: a hand-written table in the format of ncu 2025, and the result if parts of it are missing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +11,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::Pair;
 
-/// One launch of two kernels, units scaled as ncu does by default.
+/// One launch of two kernels, with units scaled as ncu does by default.
 const std::string kTable =
     "==PROF== Connected to process 4711 (/x/attnbench)\n"
     "==PROF== Disconnected from process 4711\n"
@@ -46,7 +45,7 @@ TEST(NcuCsv, ReadsLaunchesUnitsAndFigures) {
   EXPECT_NEAR(*f.duration_us, 51.2, 1e-9);
   EXPECT_NEAR(*f.dram_read_bytes, 1100.5e6, 1);
   EXPECT_NEAR(*f.dram_written_bytes, 800e3, 1e-3);
-  EXPECT_EQ(*f.tensor_percent, 71.25);  // cycles before instructions, the busiest part
+  EXPECT_EQ(*f.tensor_percent, 71.25);  // cycles rather than instructions; the busiest part
   EXPECT_EQ(*f.occupancy_percent, 18.5);
   EXPECT_EQ(*f.occupancy_limit_percent, 18.75);
   EXPECT_EQ(*f.l2_hit_percent, 12.5);
@@ -55,7 +54,7 @@ TEST(NcuCsv, ReadsLaunchesUnitsAndFigures) {
 }
 
 TEST(NcuCsv, SummaryHoldsTrafficAgainstTheModel) {
-  // Two launches of the case: each is half of what was measured.
+  // For two launches of the case, each has half of the measured bytes.
   const std::string text = ncu_summary(parse_ncu_csv(kTable), 500e6, 2);
   EXPECT_THAT(text, HasSubstr("1.101 GB read, 800.0 KB written"));
   EXPECT_THAT(text, HasSubstr("tensor pipe  71.2 % busy; occupancy 18.5 % of 18.8 %; L2 hits 12.5 %"));

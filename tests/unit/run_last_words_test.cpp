@@ -1,4 +1,4 @@
-// The last words of a process that a kernel ends or stops.
+// What a process prints when a kernel ends or stops it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

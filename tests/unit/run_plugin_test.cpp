@@ -1,4 +1,4 @@
-// What the table of a plug-in must hold; files are tests/cli/cli_plugin_test.cpp's matter.
+// What the table of a plug-in must hold. tests/cli/cli_plugin_test.cpp tests the files.
 #include "harness/run/plugin.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ using testing::HasSubstr;
 KernelStatus supports(const OpParams*, const LaunchContext*, KernelMessage*) { return KernelStatus::kOk; }
 Numerics numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22}; }
 
-/// The least that an entry may say.
+/// A kernel with only the required members.
 Kernel least() {
   return {.abi_version = kKernelAbiVersion,
           .name = "mine",
@@ -29,7 +29,7 @@ Kernel least() {
           .launch = supports};
 }
 
-/// What is said of a plug-in with these kernels, after the change to its table.
+/// The refusal of a plug-in with these kernels, after `change` has changed its table.
 std::string refusal(const Kernel* first, const Kernel* second,
                     const std::function<void(Plugin&)>& change = nullptr) {
   const Kernel* const kernels[] = {first, second};
@@ -87,7 +87,7 @@ TEST(RunPlugin, OtherHeadersAreRefusedWithBothVersions) {
   EXPECT_THAT(says([](Plugin& p) { p.magic = 0; }), HasSubstr("no table of kernels"));
   EXPECT_THAT(says([](Plugin& p) { p.num_kernels = 0; }), HasSubstr("lists no kernel"));
   EXPECT_THAT(says([](Plugin& p) { p.kernels = nullptr; }), HasSubstr("lists no kernel"));
-  // Where the version differs, nothing behind it is looked at.
+  // If the version differs, nothing after it is read.
   EXPECT_THAT(says([](Plugin& p) {
                 p.abi_version = 1;
                 p.kernels = nullptr;

@@ -1,5 +1,5 @@
-// A right kernel that does little, as an author's first one, passes the selftest: a fault that shows only in
-// launches that it refuses does not apply to it.
+// A right kernel with few features, as an author's first one, passes the selftest. A fault that only shows in
+// launches that the kernel refuses does not apply to it.
 #include <gtest/gtest.h>
 
 #include "harness/selftest/selftest.h"
@@ -12,7 +12,7 @@ const Kernel& whole() {
   return *select_kernels(builtin_kernels(), Op::kAttention, DeviceKind::kCpu, {}).front();
 }
 
-Kernel few;  // kernels are asked through plain functions
+Kernel few;  // a global, because kernels are plain functions
 
 KernelStatus supports(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   const KernelStatus s = check_features(few, *p, m);

@@ -1,4 +1,4 @@
-// What a selftest says of itself: an escaped fault, a false alarm and an error must not look well.
+// The result of a selftest: an escaped fault, a false alarm and an error must not look good.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

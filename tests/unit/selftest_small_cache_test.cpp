@@ -1,5 +1,5 @@
-// Append in the call where the cache has no room: every kernel of every device that works here refuses what
-// it can know before it launches, and writes nothing.
+// Append in the call if the cache has no room. On every device that works here, every kernel refuses what it
+// can know before it launches, and writes nothing.
 #include <gtest/gtest.h>
 
 #include "harness/run/launcher.h"
@@ -12,12 +12,12 @@ namespace {
 using Change = std::function<void(Tamper&, AttentionParams&)>;
 
 struct CacheOutcome {
-  bool ran = false;  ///< the kernel takes the case
+  bool ran = false;  ///< the kernel accepts the case
   bool refused = false;
   bool wrote = false;
 };
 
-/// What a kernel does with the changed call; its cache as bytes before and after.
+/// What a kernel does with the changed call, and its cache as bytes before and after.
 CacheOutcome outcome_of(const Kernel& kernel, Device& device, const std::string& mapping,
                         const Change& change) {
   const std::vector<Case> cases = expand(parse_inline_case(mapping)).cases;
@@ -49,7 +49,8 @@ CacheOutcome outcome_of(const Kernel& kernel, Device& device, const std::string&
   return outcome;
 }
 
-/// Runs `visit(kernel, device)` of each kernel that appends; it returns whether the kernel took its case.
+/// Runs `visit(kernel, device)` for each kernel that appends. `visit` returns whether the kernel accepted its
+/// case.
 template <class Visit>
 void for_each_appending_kernel(DeviceKind kind, const Visit& visit) {
   if (kind == DeviceKind::kCuda && probe_devices().cuda_devices == 0)
@@ -79,7 +80,7 @@ void expect_refusal_of_the_longest_sequence(DeviceKind kind) {
   });
 }
 
-/// Left padding that puts all new rows behind the cache.
+/// Left padding that puts all new rows past the end of the cache.
 void expect_nothing_behind_the_cache(DeviceKind kind) {
   for_each_appending_kernel(kind, [&](const Kernel& kernel, Device& device) {
     const CacheOutcome o = outcome_of(kernel, device, "{kv: contiguous, leftpad: 3, " SMALL "batch: q3s40}",
@@ -89,7 +90,7 @@ void expect_nothing_behind_the_cache(DeviceKind kind) {
                                         p.cache_leftpad = t.put(std::vector<int32_t>{room + 3});
                                       });
     EXPECT_FALSE(o.wrote) << kernel.name;
-    // The host of a GPU kernel cannot read lengths and padding before it launches.
+    // The host of a GPU kernel cannot read lengths and padding before the launch.
     EXPECT_EQ(o.refused, o.ran && kind == DeviceKind::kCpu) << kernel.name;
     return o.ran;
   });

@@ -1,6 +1,6 @@
-// Each feature has a switch: a fault of the selftest (each must be caught, cli_selftest_test.cpp), or a test,
-// in which a kernel takes the feature and ignores it. The table has every key of the YAML format and each
-// word of it.
+// Each feature has a switch: a fault of the selftest (each must be caught, cli_selftest_test.cpp) or a test
+// in which a kernel accepts the feature and ignores it. The table has every key of the YAML format and each
+// of its words.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -97,7 +97,7 @@ const std::vector<Switch>& switches() {
       {"allow_short_kv", "true", {"rows_past_keys_not_empty"}},
       {"data", "large", {"finite_sentinel"}},
       {"data", "huge", {"maximum_starts_at_0", "maximum_starts_at_minus_5e4"}},
-      // What no key asks for.
+      // Faults that no key enables.
       {"", "", {"lse_in_log2", "lse_plus_infinity", "lse_finite", "mean_of_values", "output_not_written"}},
       {"", "", {"depends_on_batch_size", "depends_on_batch_order", "depends_on_page_numbers"}},
       {"", "", {"empty_merge_gets_lse_plus_infinity", "lse_padding_ignored", "states_averaged"}},
@@ -109,7 +109,7 @@ const std::vector<Switch>& switches() {
   return all;
 }
 
-/// Words that ask for nothing, and kinds of values, which show what others ask for.
+/// Words that request nothing, and kinds of values, which show what other keys request.
 const std::set<std::string> kPlain = {
     "op: attention",  "q_dtype: same", "kv_dtype: same", "alibi: none",
     "path: one_call", "append: none",  "rotary: none",   "cache_batch_idx: identity",
@@ -124,7 +124,7 @@ std::map<std::string, Fault> faults_by_name() {
   return all;
 }
 
-/// Whether a mapping sets the key, to the word where one is given.
+/// Whether a mapping sets the key, and sets it to the word if one is given.
 bool sets(const std::string& mapping, const std::string& key, const std::string& word) {
   for (const std::string before : {"{", " "}) {
     const std::size_t at = mapping.find(before + key + ": " + word);

@@ -1,4 +1,4 @@
-// Appending: the cpu kernel passes, and a kernel that ignores or bends one part of what it was asked fails.
+// Appending: the cpu kernel passes. A kernel that ignores or changes one part of its parameters fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,12 +24,12 @@ struct Fault {
   std::string name;
   std::string mapping;  ///< the case, as after --case
   std::function<void(OpParams&)> bend;
-  std::string reason;  ///< part of the verdict's; empty: must pass
+  std::string reason;  ///< a part of the verdict's reason; empty: must pass
 };
 
 void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
 
-std::function<void(OpParams&)> bend_next;  ///< of the wrapper's next launches
+std::function<void(OpParams&)> bend_next;  ///< applied to the wrapper's next launches
 
 Record run_bent(const std::string& mapping, std::function<void(OpParams&)> bend) {
   const std::vector<Case> cases = expand(parse_inline_case(mapping)).cases;
@@ -64,7 +64,7 @@ std::string kv_append(const std::string& keys) {
   return "{op: kv_append, heads: 2, head_dim: 32, batch: q3s40_q0s9_q20s33, padding_tokens: 2, " + keys + "}";
 }
 
-/// A cosine 2^-12 off: a bf16 row shows it in the elements that it pushes over a rounding boundary.
+/// Cosines off by 2^-12. A bf16 row shows this in the elements that cross a rounding boundary.
 void bend_tables(RotaryParams& r) {
   static std::vector<float> cos;
   cos.assign(r.cos, r.cos + r.positions * (r.dim / 2));
@@ -111,8 +111,7 @@ void drop_scales(ScaleParams& s) {
   s.given = ones.data();
 }
 
-/// The right launch, then a change of the row of token 0, head 0 of K, which `change` is handed with its
-/// scale.
+/// Launches correctly, then changes the row of token 0, head 0 of K. `change` receives the row and its scale.
 void after_launch(OpParams& op,
                   const std::function<void(KvAppendParams&, int64_t row, float& scale)>& change) {
   KvAppendParams& p = op.kv_append;
@@ -128,10 +127,10 @@ void after_launch(OpParams& op,
   float& scale =
       p.k_scale.computed ? p.k_scale.computed[at(p.k_scale.stride_block, p.k_scale.stride_token)] : none;
   change(p, at(p.k_stride_block, p.k_stride_token), scale);
-  p.num_tokens = 0;  // the launch that follows has nothing left to do
+  p.num_tokens = 0;  // so the launch that follows does nothing
 }
 
-/// 8 bits of an integer, as a conversion that does not saturate keeps them.
+/// The low 8 bits of an integer, as a conversion without saturation keeps them.
 void wrap_around(OpParams& op) {
   after_launch(op, [&](KvAppendParams& p, int64_t, float&) {
     for (int64_t t = 0; t < op.kv_append.num_tokens; ++t) {
@@ -239,7 +238,7 @@ const std::vector<Fault> kInCallFaults = {
      [](OpParams& p) { p.attention.rotary.q_position = RotaryQ::kFromCacheSeqlens; }, "seq"},
     {"QueriesNotRotated", in_call("kv: paged, mask: causal, rotary: neox, dtype: fp32"),
      [](OpParams& p) {
-       // The new rows by a first launch, whose queries are all that the second one still would turn.
+       // A first launch writes the new rows. The second launch then only turns queries.
        KernelMessage m{};
        LaunchContext c{};
        c.num_threads = 1;

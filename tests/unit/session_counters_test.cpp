@@ -1,4 +1,4 @@
-// Hardware counters in a session: when they are taken, and of what.
+// Hardware counters in a session: when they are read, and for which launches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// The cpu device, with made-up counters and a log of what happens: t for a timed launch, ( ) round a
-/// preparation and [ ] round a counted launch, l for a launch inside either.
+/// The cpu device with artificial counters and a log of events: t for a timed launch, ( ) around a
+/// preparation, [ ] around a counted launch, l for a launch inside either.
 class CountingDevice : public Device {
  public:
   const DeviceInfo& info() const override { return cpu_->info(); }

@@ -1,4 +1,4 @@
-// Pools of more than 2^31 elements, really allocated.
+// Pools of more than 2^31 elements that are really allocated.
 #include <gtest/gtest.h>
 
 #include "harness/run/launcher.h"
@@ -7,7 +7,8 @@
 namespace attnbench {
 namespace {
 
-/// Keys of 4200 sequences without queries fill the pool; the pages of those that ask lie anywhere in it.
+/// Keys of 4200 sequences without queries fill the pool. The pages of sequences with queries are anywhere in
+/// it.
 TEST(GpuFarOffsets, EveryKernelFindsPagesPast2To31Elements) {
   if (probe_devices().cuda_devices == 0) GTEST_SKIP() << probe_devices().cuda_reason;
   const auto device = open_device("cuda");

@@ -1,5 +1,5 @@
-// The Hopper kernels called as a library's user calls them: what `launch` refuses, streams beside each other,
-// captures at the same time, descales of any sign. Needs a GPU that they run on.
+// The Hopper kernels called as by a user of a library: what `launch` refuses, parallel streams, simultaneous
+// captures, descales of any sign. Needs a GPU on which they run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ const Kernel& kernel_named(const char* name) {
   return *select_kernels(builtin_kernels(), Op::kAttention, DeviceKind::kCuda, {name}).at(0);
 }
 
-/// A case on a device of its own, which is a stream of its own, with one kernel's workspace.
+/// A case on a device of its own, with its own stream and the workspace of one kernel.
 struct Call {
   std::unique_ptr<Device> device = open_device("cuda");
   Workload workload;
@@ -103,10 +103,10 @@ TEST_F(HopperCall, LaunchRefusesAWorkspaceWithoutItsPlan) {
       EXPECT_EQ(call.launch(), KernelStatus::kBadArgument) << name;
       EXPECT_NE(std::string(call.message.text).find(given), std::string::npos) << call.message.text;
     };
-    refused("given ");  // none, or one of memory that was here before
+    refused("given ");  // no workspace, or one of unknown memory
     ASSERT_EQ(call.plan(), KernelStatus::kOk) << call.message.text;
     EXPECT_EQ(call.launch(), KernelStatus::kOk) << call.message.text;
-    // Another layout: of the places for states, or of those for results.
+    // Another layout: of the places for states or of those for results.
     const OpParams planned = call.params;
     AttentionParams& a = call.params.attention;
     (name == std::string("sm90_decode_fixed") ? a.max_seqlen_k : a.max_seqlen_q) *= 3;
@@ -123,8 +123,8 @@ TEST_F(HopperCall, LaunchRefusesAWorkspaceWithoutItsPlan) {
   }
 }
 
-/// Blocks of a launch that waits begin late and out of step, as a long kernel and other launches of its kind
-/// hold the multiprocessors.
+/// Blocks of a launch that waits begin late and out of step, because a long kernel and other launches of the
+/// same kind hold the multiprocessors.
 TEST_F(HopperCall, LaunchesThatWaitEndBesideOthers) {
   Call busy("cuda_simt", "{kv: packed, batch: 4q2k, heads: 32/8, mask: causal}");
   std::vector<std::unique_ptr<Call>> calls;
@@ -150,7 +150,7 @@ TEST_F(HopperCall, LaunchesThatWaitEndBesideOthers) {
   busy.device->synchronize();
 }
 
-/// A step that takes two streams (head_dim 64), captured by two threads at once.
+/// A step on two streams (head_dim 64), captured by two threads at once.
 TEST_F(HopperCall, TwoCapturesAtOnce) {
   constexpr const char* kStep = "{kv: paged, heads: 32/8, head_dim: 64, mask: causal, batch: q2ks8k_63q1s4k}";
   std::unique_ptr<Call> calls[2];
@@ -168,7 +168,7 @@ TEST_F(HopperCall, TwoCapturesAtOnce) {
   const auto capture = [&](int i) {
     replays[i] = calls[i]->device->capture_graph([&, i] {
       EXPECT_EQ(calls[i]->launch(), KernelStatus::kOk) << calls[i]->message.text;
-      captured.arrive_and_wait();  // both captures hold their side stream now
+      captured.arrive_and_wait();  // now both captures hold their side stream
     });
   };
   std::thread other(capture, 1);
@@ -180,7 +180,7 @@ TEST_F(HopperCall, TwoCapturesAtOnce) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(calls[i]->outputs(), expected[i]);
 }
 
-/// Descales below 0, 0, and, where no key asks for it, NaN: sm90_decode against cuda_simt.
+/// Descales below 0, equal to 0, and NaN where no key uses it: sm90_decode compared with cuda_simt.
 TEST_F(HopperCall, DescalesOfAnySign) {
   for (const char* more : {"", ", softcap: 20", ", head_dim: 256", ", heads: 32/1"}) {
     const std::string yaml =

@@ -1,4 +1,4 @@
-// Paths of several launches: the cpu kernel passes, and each goes wrong when a part of it is ignored.
+// Paths of several launches: the cpu kernel passes, and each path fails if a part of it is ignored.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ const Kernel& built_in_attention() {
   throw std::logic_error("the cpu kernels are always built");
 }
 
-std::function<void(AttentionParams&)> bend_path_next;  ///< of the wrapper's next launches
+std::function<void(AttentionParams&)> bend_path_next;  ///< applied to the wrapper's next launches
 
 Kernel bent_kernel(std::function<void(AttentionParams&)> bend) {
   bend_path_next = std::move(bend);
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
                   }},
         PathFault{"SplitContiguousInOrder",
                   kSplit + "kv: contiguous, cache_batch_idx: identity, batch: 2q1s40_q5s9}",
-                  [](AttentionParams& a) {  // rows of the batch's front
+                  [](AttentionParams& a) {  // uses the rows at the front of the batch
                     const int64_t bytes = 2 * a.k_stride_block * static_cast<int64_t>(dtype_size(a.dtype_k));
                     if (a.max_seqlen_q > 1) a.k = static_cast<const char*>(a.k) - bytes;
                   }},
@@ -127,11 +127,11 @@ INSTANTIATE_TEST_SUITE_P(
                   }},
         PathFault{"SplitOfDecodesAlone", kSplit + "batch: 3q1s40}", [](AttentionParams& a) { a.batch -= 1; }},
         PathFault{"DcpLocalLengths", kDcp + "mask: causal, sinks: true, batch: q1s3_q1s40_q0s9_q1s100}",
-                  [](AttentionParams& a) {  // rank 0 has rank 2's
+                  [](AttentionParams& a) {  // rank 0 gets rank 2's
                     if (a.features & kSinks) a.seqused_k += 2 * a.batch;
                   }},
         PathFault{"DcpInterleaveIgnored", kDcp + "mask: causal, batch: q1s30_q1s40_q1s100}",
-                  [](AttentionParams& a) {  // token by token, rank 0 has 34 keys of 100 and not 36
+                  [](AttentionParams& a) {  // token by token: rank 0 has 34 of 100 keys instead of 36
                     static std::vector<int32_t> lengths;
                     lengths.assign(a.seqused_k, a.seqused_k + a.batch);
                     std::replace(lengths.begin(), lengths.end(), 36, 34);
@@ -153,9 +153,9 @@ TEST(PathRefusal, NamesThePartThatAKernelDoesNotTake) {
   EXPECT_THAT(r.reason, HasSubstr("causal is not supported (suffix of path cascade)"));
 }
 
-int merges = 0;  ///< launches of the table's own merger
+int merges = 0;  ///< launches of the table's own merge_states kernel
 
-/// A merge_states kernel of a table, as a plug-in brings one.
+/// A merge_states kernel for a table, as a plug-in provides one.
 Kernel counting_merger(const char* name) {
   Kernel kernel = *select_kernels(builtin_kernels(), Op::kMergeStates, DeviceKind::kCpu, {}).at(0);
   kernel.name = name;
@@ -166,7 +166,7 @@ Kernel counting_merger(const char* name) {
   return kernel;
 }
 
-/// The cascade on the attention kernel `mine`, with these kernels behind the program's own.
+/// The cascade with the attention kernel `mine`; `more` kernels follow the built-in ones.
 Record cascade_of_mine(const std::vector<const Kernel*>& more) {
   Kernel attention = built_in_attention();
   attention.name = "mine";
@@ -224,7 +224,7 @@ TEST(Replay, FindsAKernelThatKeepsTheLengthsOfItsFirstLaunch) {
   Kernel kernel = built_in_attention();
   kernel.plan = [](const OpParams* p, const LaunchContext*, KernelMessage*) {
     kept_lengths.clear();
-    if (!p->attention.seqused_k) return KernelStatus::kOk;  // packed, in another invariant
+    if (!p->attention.seqused_k) return KernelStatus::kOk;  // packed: in another invariant
     kept_lengths.assign(p->attention.seqused_k, p->attention.seqused_k + p->attention.batch);
     return KernelStatus::kOk;
   };

@@ -22,7 +22,7 @@ TEST(MedianInterval, KnownOrderStatistics) {
 }
 
 TEST(MedianInterval, ManySamples) {
-  // By the binomial up to 1000, by the normal beyond: the ranks go on without a step.
+  // Binomial ranks up to 1000, normal approximation beyond: the ranks continue without a step.
   for (const int n : {999, 1000, 1001, 1002, 5000, 100000}) {
     std::vector<double> x(static_cast<std::size_t>(n));
     std::iota(x.begin(), x.end(), 1.0);
@@ -57,7 +57,7 @@ TEST(MedianInterval, CoversTheTrueMedianAsOftenAsItSays) {
   EXPECT_LE(covered, 0.99 * kTrials);
 }
 
-/// A device whose launches take made-up times.
+/// A device whose launches take artificial times.
 class FakeDevice : public Device {
  public:
   explicit FakeDevice(std::function<double(int)> us) : us_(std::move(us)) {}
@@ -128,8 +128,8 @@ TEST(TimeLaunches, ProbesBesideTheSamplesAreMedians) {
 }
 
 TEST(TimeLaunches, TimesInStepsAreNotTakenForQuietOnes) {
-  // Six of ten on one step: the median's interval has no width, and yet another run's median may be the next
-  // step, 3 % away.
+  // Six of ten samples are on one step, so the median's interval has no width. Still, the median of another
+  // run may be the next step, 3 % away.
   FakeDevice steps([](int i) { return i % 10 < 6 ? 5.0 : 5.16; });
   TimingOptions o;
   o.budget_s = 1e9;
@@ -263,7 +263,7 @@ TEST(Roofline, WhatAHotCacheHoldsIsBoundByTheCache) {
   EXPECT_EQ(roofline(cost, p, 100, CacheMode::kHot, c, d).bound, "launch");
 }
 
-/// The GPU that the ladder's figures come from.
+/// The GPU of the ladder's figures.
 DeviceInfo h100() {
   DeviceInfo d;
   d.kind = DeviceKind::kCuda;
@@ -309,7 +309,7 @@ TEST(Roofline, OnAGpuOnlyTheHardwareMakesATimeImpossible) {
 TEST(Roofline, OnAGpuMemoryIsAHardLimitToo) {
   CaseParams p;
   p.seqs = {{1, 100000}};
-  const Ceilings none;  // not even a measured ceiling is needed
+  const Ceilings none;  // no measured ceiling is needed either
   const CaseCost cost = cost_of(p);
   const double floor = (cost.bytes - cost.written) / 3352e9 * 1e6;
   const auto impossible = [&](double us, CacheMode cache) {
@@ -319,7 +319,7 @@ TEST(Roofline, OnAGpuMemoryIsAHardLimitToo) {
   EXPECT_TRUE(impossible(0.98 * floor, CacheMode::kRotate));
   EXPECT_FALSE(impossible(0.98 * floor, CacheMode::kHot));
   EXPECT_FALSE(impossible(1.01 * floor, CacheMode::kCold));
-  // Few bytes: the timer's steps are no proof.
+  // With few bytes, the timer's steps prevent a proof.
   p.seqs = {{1, 100}};
   const double small = roofline(cost_of(p), p, 1, CacheMode::kCold, none, h100()).limit_us;
   EXPECT_GT(small, 0);

@@ -1,4 +1,4 @@
-// Files of the source tree, for tests that look at the tree itself.
+// Files of the source tree, for tests of the tree itself.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline std::string read(const std::filesystem::path& path) {
   return text.str();
 }
 
-/// Folders of the root that hold the project: neither hidden nor a build folder.
+/// Folders of the project in the root: neither hidden nor a build folder.
 inline std::vector<std::string> top_folders() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(root())) {
@@ -29,7 +29,7 @@ inline std::vector<std::string> top_folders() {
   return names;
 }
 
-/// Paths relative to the root of the files with one of these extensions, results/runs left out.
+/// Paths, relative to the root, of the files with one of these extensions, without results/runs.
 inline std::vector<std::string> files(const std::vector<std::string>& extensions) {
   std::vector<std::string> paths;
   const auto take = [&](const std::filesystem::directory_entry& entry) {

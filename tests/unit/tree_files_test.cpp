@@ -1,4 +1,4 @@
-// The tree itself: files stay short, folders say what they hold, scripts run.
+// The tree itself: files are short, folders have READMEs, scripts run.
 #include <gtest/gtest.h>
 
 #include "tests/unit/tree_files.h"
@@ -18,7 +18,7 @@ TEST(TreeFiles, NoneIsLong) {
 
 TEST(TreeFiles, EveryTopFolderHasAReadme) {
   for (const std::string& folder : tree::top_folders()) {
-    if (folder == "cmake") continue;  // its files say it themselves
+    if (folder == "cmake") continue;  // its files describe themselves
     EXPECT_TRUE(std::filesystem::exists(tree::root() / folder / "README.md")) << folder;
   }
   EXPECT_TRUE(std::filesystem::exists(tree::root() / "README.md"));

@@ -1,5 +1,5 @@
-// Who may include whom (README of each folder): a stage that reaches round the others, or a reference that
-// shares code with the kernels it judges, is found here even where it would link.
+// Who may include whom (README of each folder). This finds a stage that bypasses others, and a reference that
+// shares code with the kernels it judges, even if they would link.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -35,8 +35,7 @@ bool starts_with(const std::string& s, const std::string& prefix) {
   return s.compare(0, prefix.size(), prefix) == 0;
 }
 
-/// The part of the tree that a path belongs to: "kernels/cpu", "kernels/cuda/simt", "harness/config",
-/// "reference".
+/// The part of the tree of a path: "kernels/cpu", "kernels/cuda/simt", "harness/config", "reference".
 std::string part_of(const std::string& path) {
   const std::size_t depth = starts_with(path, "kernels/cuda/") ? 3 : starts_with(path, "reference/") ? 1 : 2;
   std::size_t end = 0;
@@ -48,7 +47,8 @@ std::string part_of(const std::string& path) {
   return path.substr(0, end);
 }
 
-/// Stages whose headers a stage may include, itself apart: the links of harness/CMakeLists.txt, followed.
+/// Stages whose headers a stage may include, without itself: the links of harness/CMakeLists.txt,
+/// transitively.
 const std::map<std::string, std::set<std::string>>& stages_below() {
   static const std::map<std::string, std::set<std::string>> below = [] {
     std::map<std::string, std::set<std::string>> b;
@@ -103,7 +103,7 @@ bool quoted_is_allowed(const std::string& file, const std::string& target) {
   if (from == to || to == "kernels/contract") return true;
   if (from == "kernels") return starts_with(target, "kernels/");  // the registry
   if (from == "kernels/common" || from == "kernels/contract" || from == "reference") return false;
-  // Two kernels side by side in one launch.
+  // This kernel runs two kernels side by side in one launch.
   if (from == "kernels/cuda/sm90_mixed" &&
       (to == "kernels/cuda/sm90_decode" || to == "kernels/cuda/sm90_prefill")) {
     return true;
@@ -127,7 +127,7 @@ bool angled_is_allowed(const std::string& file, const std::string& header) {
   if (is_cuda_header(header))
     return starts_with(file, "kernels/cuda/") || starts_with(file, "harness/device/cuda/");
   if (from == "kernels/contract" || from == "kernels/common") {
-    return header.find_first_of("./") == std::string::npos;  // std alone
+    return header.find_first_of("./") == std::string::npos;  // only std
   }
   for (const auto& [library, parts] : libraries()) {
     if (starts_with(header, library)) return parts.count(from) > 0;
@@ -135,7 +135,7 @@ bool angled_is_allowed(const std::string& file, const std::string& header) {
   return !starts_with(from, "kernels/") || header.find('/') == std::string::npos;
 }
 
-/// What is wrong with the include lines of a file, "path:line: ..." each.
+/// The violations in the include lines of a file, "path:line: ..." each.
 std::vector<std::string> violations(const std::string& file, const std::string& text) {
   std::vector<std::string> wrong;
   for (const Include& include : includes_of(text)) {

@@ -1,4 +1,4 @@
-// What READMEs and comments name exists.
+// Files that READMEs and comments name exist.
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -13,8 +13,8 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-/// Paths of the tree that a text names and that do not exist. Patterns ("configs/*.yaml", "<gpu>") are no
-/// paths, and what a reader makes is not there yet.
+/// Paths of the tree that a text names and that do not exist. Patterns ("configs/*.yaml", "<gpu>") do not
+/// count, nor do paths that the reader creates.
 std::vector<std::string> missing_paths(const std::string& text) {
   static const std::regex pattern(
       R"re((^|[\s`"'(\[])(\./)?((kernels|reference|harness|configs|scripts|tests|results|cmake)/[A-Za-z0-9_./-]*\.(cpp|cuh|cu|h|yaml|json|sh|md|cmake|txt))\b)re");
@@ -30,7 +30,7 @@ std::vector<std::string> missing_paths(const std::string& text) {
 
 const std::vector<std::string> kSources = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".cmake"};
 
-/// Ends of the paths of all sources, from each folder on: "harness/cli/cli.h", "cli/cli.h", "cli.h".
+/// The paths of all sources and their tails: "harness/cli/cli.h", "cli/cli.h", "cli.h".
 const std::set<std::string>& source_names() {
   static const std::set<std::string> names = [] {
     std::set<std::string> all;
@@ -44,8 +44,8 @@ const std::set<std::string>& source_names() {
   return names;
 }
 
-/// Sources that a comment names, by a path or by the end of one, and that do not exist. A file of another
-/// project is named in <> or by its URL.
+/// Sources that a comment names by a path or the end of a path, and that do not exist. Files of other
+/// projects are written in <> or as a URL.
 std::vector<std::string> missing_sources(const std::string& comment) {
   static const std::regex pattern(
       R"re((^|[\s`"'(\[,;=])(\./)?([A-Za-z0-9_][A-Za-z0-9_./-]*\.(cpp|cuh|cu|h|py|sh|cmake))(?![\w/]))re");
@@ -56,8 +56,8 @@ std::vector<std::string> missing_sources(const std::string& comment) {
   return missing;
 }
 
-/// The comments of a source, line by line: what follows // in C++ and CUDA and # elsewhere, and Python's
-/// docstrings.
+/// The comments of a source, line by line: the text after // in C++ and CUDA and after # elsewhere, and
+/// Python's docstrings.
 std::string comments_of(const std::string& file, const std::string& text) {
   const bool slashes =
       ends_with(file, ".h") || ends_with(file, ".cpp") || ends_with(file, ".cu") || ends_with(file, ".cuh");

@@ -167,7 +167,7 @@ TEST(DigestTest, SeesWhatItShould) {
   data[0] = 1;
   const uint64_t first = digest();
   data[0] = 0;
-  data[8] = 1;  // the same word elsewhere
+  data[8] = 1;  // the same word at another place
   EXPECT_NE(digest(), first);
   EXPECT_EQ(digest_host(nullptr, 0), 0u);
 }

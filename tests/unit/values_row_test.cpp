@@ -1,4 +1,4 @@
-// The generator, and rows of values made of it.
+// The generator, and rows of values from it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ void expect_words(const Philox4& got, const std::vector<uint32_t>& expected) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(got.x[i], expected[i]) << "word " << i;
 }
 
-// The known-answer vectors that the Random123 distribution carries for philox4x32-10 (tests/kat_vectors).
+// The known-answer vectors of the Random123 distribution for philox4x32-10 (tests/kat_vectors).
 TEST(PhiloxTest, KnownAnswers) {
   expect_words(philox4x32(0, 0, 0, 0, 0), {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u});
   expect_words(philox4x32(~0u, ~0u, ~0u, ~0u, ~uint64_t{0}),
@@ -34,8 +34,8 @@ TEST(ValuesTest, RowEqualsQuadsForEveryHeadDim) {
   for (const Profile profile : kProfiles) {
     for (const Tensor tensor : kTensors) {
       const ValueSpec spec{0xfedcba9876543210u, profile};
-      // Positions around the outlier profile's special one, 13 mod 64, and coordinates with their top bits
-      // set.
+      // Positions around the special one of the outlier profile, 13 mod 64, and coordinates with their top
+      // bits set.
       for (const uint32_t pos : {0u, 13u, 77u, 0x7fffffffu}) {
         std::vector<float> expected(256);
         for (uint32_t quad = 0; quad < 64; ++quad) {

@@ -1,4 +1,4 @@
-// The judge on outputs made here: right ones pass, and each kind of wrong one is caught by its detector.
+// The verdict on artificial outputs: right ones pass, and each kind of wrong one is caught by its detector.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ Case make_case(DType dtype = DType::kBf16) {
   return c;
 }
 
-/// Inputs by coordinate, written again here so that the judge's own adapter is tested too.
+/// Inputs by coordinate. They are written again here, so that the verifier's own adapter is tested too.
 class Values : public reference::Inputs {
  public:
   explicit Values(const Case& c) : c_(c) {}
@@ -144,7 +144,7 @@ TEST(VerifyAttention, NanAnywhereFailsEvenWhereNoRowIsSampled) {
 
 TEST(VerifyAttention, EmptyRowsMustBeZeroAndMinusInfinity) {
   const Case c = make_case();
-  // Sequence 3 has 9 queries and 6 keys: its first three rows (tokens 43..45) see nothing.
+  // Sequence 3 has 9 queries and 6 keys, so its first three rows (tokens 43..45) see nothing.
   HostOutputs h = right_outputs(c, problem_of(c));
   set(h, c, 44, 2, 0, 1e-6f);
   EXPECT_THAT(judge(c, h).reason, HasSubstr("seq 3 pos 1 head 2"));
@@ -197,15 +197,15 @@ TEST(VerifyAttention, DroppedLastKeyFails) {
 }
 
 TEST(VerifyAttention, ScaleOffByATenthOfAPercentIsSeenAsBias) {
-  // In bf16 no single element is out of line: only the slope over the case tells.
+  // In bf16 no single element is conspicuous; only the slope over the case shows the error.
   Case c = make_case();
   c.params.seqs = {{300, 300}, {300, 300}};
   c.params.head_dim = 64;
   reference::Problem wrong = problem_of(c);
   wrong.softmax_scale *= 1.001;
   HostOutputs h = right_outputs(c, wrong);
-  h.lse = right_outputs(c, problem_of(c)).lse;  // leave O alone to tell
-  // A kernel that rounds P to bf16 may err by more than this in any one element.
+  h.lse = right_outputs(c, problem_of(c)).lse;  // only O is wrong
+  // A kernel that rounds P to bf16 may have larger errors than this in single elements.
   const Verdict v = verify_attention(c, h, {DType::kBf16, DType::kFp32, 0x1p-22}, CheckMode::kFull, 1);
   EXPECT_FALSE(v.pass);
   EXPECT_THAT(v.reason, HasSubstr("biased"));

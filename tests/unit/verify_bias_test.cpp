@@ -1,4 +1,5 @@
-// The bias detector where few keys carry a row, so that an error of a weight moves all its channels together.
+// The bias detector for rows that few keys dominate, so that an error of a weight moves all channels
+// together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@ namespace {
 constexpr Numerics kBf16P{DType::kBf16, DType::kFp32, 0x1p-22};
 const std::vector<unsigned char> kNoStoredBytes;
 
-/// Decodes whose softmax_scale leaves each row to one key.
+/// Decodes whose softmax_scale gives each row to one key.
 Case one_key_case(uint64_t seed) {
   Case c;
   c.seed = seed;
@@ -32,8 +33,8 @@ Case one_key_case(uint64_t seed) {
 
 float towards_zero(float x) { return bits_float(float_bits(x) & 0xffff0000u); }
 
-/// What a kernel returns whose weights are 2^(score - base) in float32, base the greatest score rounded to
-/// float32, and are rounded to bf16 for P.V but not for their sum. `rounded`: O's rounding to bf16.
+/// Outputs of a kernel whose weights are 2^(score - base) in float32, where base is the largest score rounded
+/// to float32. Weights are rounded to bf16 for P.V but not for their sum. `rounded` rounds O to bf16.
 HostOutputs fixed_base_outputs(const Case& c, float (*rounded)(float)) {
   const CaseParams& p = c.params;
   const CaseInputs inputs(c, kNoStoredBytes);
@@ -83,8 +84,8 @@ Verdict judge_bias(const Case& c, const HostOutputs& h) {
   return verify_attention(c, h, kBf16P, CheckMode::kFull, 1);
 }
 
-/// The weight that carries a row is 2^e with e the error of the rounded base, and its rounding to bf16 is
-/// the error of all 128 channels.
+/// The dominant weight is 2^e, where e is the error of the rounded base. Its rounding to bf16 is an error
+/// common to all 128 channels.
 TEST(Bias, RoundingOfOneWeightIsNoBias) {
   double worst = 0;
   for (uint64_t seed = 1; seed <= 12; ++seed) {
@@ -104,9 +105,9 @@ TEST(Bias, TruncatedOutputIsStillSeen) {
   EXPECT_THAT(v.failed_by, ::testing::Contains(detector::kBias));
 }
 
-/// A row's numerator of the slope, sum_c g_c error_c with g = o / sigma^2: its variance by the model beside
-/// that by the weights themselves, u^2 / 3 sum_j (p_j t_j)^2 + ds^2 sum_j (p_j (t_j - sum_c g_c o_c))^2 with
-/// t_j = sum_c g_c v_jc, both without what channels have apart.
+/// The numerator of a row's slope is sum_c g_c error_c with g = o / sigma^2. The test compares its variance
+/// by the model with that by the weights themselves, u^2 / 3 sum_j (p_j t_j)^2 + ds^2 sum_j (p_j (t_j - sum_c
+/// g_c o_c))^2 with t_j = sum_c g_c v_jc. Both leave out errors that are separate for each channel.
 TEST(Bias, CommonVarianceIsThatOfTheRowsKeys) {
   for (const Profile profile :
        {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge, Profile::kHuge}) {
@@ -152,7 +153,7 @@ TEST(Bias, CommonVarianceIsThatOfTheRowsKeys) {
             }
           });
       EXPECT_GT(modelled / exact, 0.9) << profile_name(profile) << " keys " << keys;
-      // The term of logits, w4 - sum w^2, is a bound, and under huge it is all that counts.
+      // The term of the logits, w4 - sum w^2, is a bound. Under huge it is the only term that matters.
       EXPECT_LT(modelled / exact, profile == Profile::kHuge ? 8 : 1.5)
           << profile_name(profile) << " keys " << keys;
     }

@@ -1,4 +1,4 @@
-// Outputs of several launches side by side: laid over each other, compared, merged.
+// Outputs of several launches: laid over each other, compared, merged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ Case of(std::vector<SeqLen> seqs) {
   return c;
 }
 
-/// Every element of O and LSE another number, from `first` on.
+/// Every element of O and LSE is a different number, from `first` on.
 HostOutputs counted(const Case& c, float first) {
   int64_t tokens = 0;
   for (const SeqLen& s : c.params.seqs) tokens += s.q;

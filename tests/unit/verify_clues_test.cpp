@@ -1,4 +1,4 @@
-// Kernels with the mistakes that authors make, and what their outputs are said to look like.
+// Kernels with typical mistakes of authors, and the clues that their outputs give.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ int64_t token_of(const Case& c, const reference::RowId& id) {
   return token;
 }
 
-/// What a kernel leaves that solves `problem` on `inputs`; it writes rows where `place` says.
+/// The outputs of a kernel that solves `problem` on `inputs` and writes each row where `place` says.
 HostOutputs outputs_of(const Case& c, const reference::Problem& problem, const reference::Inputs& inputs,
                        const std::function<reference::RowId(reference::RowId)>& place = std::identity()) {
   const int hq = c.params.num_heads_q, d = c.params.dim_v();
@@ -79,15 +79,15 @@ TEST(Clues, ThereAreNoneAboutARightOutput) {
     EXPECT_THAT(clues(case_of(causal), right_outputs(case_of(causal))), IsEmpty());
 }
 
-/// Each suspect is named where its problem was solved: the case tells it from all others, or from those
-/// that are the same on it.
+/// Each suspect is named if its problem was solved: the case distinguishes it from all others, except from
+/// those that give the same result on it.
 void expect_each_is_named(const Case& c) {
   const CaseInputs inputs(c, kNoneStored);
   const reference::Problem right = problem_of(c);
   int shown = 0;
   for (const Suspect& s : suspects_of(c, right, inputs)) {
     const auto found = clues(c, outputs_of(c, s.problem, *s.inputs));
-    if (found.empty()) continue;  // this case does not show it
+    if (found.empty()) continue;  // this case does not show the suspect
     ++shown;
     EXPECT_THAT(found, Contains(StartsWith("looks like: " + s.text))) << s.text;
   }
@@ -112,7 +112,7 @@ TEST(Clues, EverySuspectIsNamed) {
   expect_each_is_named(full);
 }
 
-/// A kernel in plain loops, and the mistakes in its source.
+/// A kernel in plain loops, with a mistake.
 struct Mistake {
   std::string text;
   bool causal = true;

@@ -23,7 +23,8 @@ TEST(ErrorModel, LowPrecisionPWidensIt) {
 }
 
 TEST(ErrorModel, SmallWeightsInFp16LoseDigits) {
-  // One key carries the row and its v is 0 in this channel; eighty more with v of 256 weigh next to nothing.
+  // One key dominates the row and its v is 0 in this channel. Eighty more with v of 256 have almost no
+  // weight.
   const RowMoments row{0, 1.0, 1.0, 0, 0, 81};
   const ErrorModel fp16({DType::kFp16, DType::kFp32, 0x1p-22}, DType::kFp16, 64);
   const ErrorModel bf16({DType::kBf16, DType::kFp32, 0x1p-22}, DType::kFp16, 64);
@@ -33,19 +34,20 @@ TEST(ErrorModel, SmallWeightsInFp16LoseDigits) {
 }
 
 TEST(ErrorModel, WeightsThatNoFloatHoldsMayBeFlushed) {
-  // One key carries the row, its v is 0; another of 256 weighs 2^-130 of it: O = 2^-122, or 0.
+  // One key dominates the row and its v is 0. Another with v of 256 has 2^-130 of its weight: O = 2^-122, or
+  // 0.
   const RowMoments row{0, 1.0, 1.0, 0, 0, 2};
   const ErrorModel m({DType::kFp32, DType::kFp32, 0x1p-22}, DType::kBf16, 64);
   EXPECT_LT(0x1p-122 / m.sigma(row, 0x1p-122, 0x1p-244, 0x1p-244, 65536), kMaxZ);
   EXPECT_GT(0x1p-112 / m.sigma(row, 0x1p-112, 0x1p-224, 0x1p-224, 65536), kMaxZ);
-  // A sink outweighs the only key, of 2, by 2^127.
+  // A sink outweighs the only key, with v of 2, by 2^127.
   const RowMoments beside_sink{0, 1.0, 0x1p-127, 0, 0, 1};
   EXPECT_LT(0x1p-126 / m.sigma(beside_sink, 0x1p-126, 0x1p-252, 0, 4), kMaxZ);
   EXPECT_GT(0x1p-116 / m.sigma({0, 1.0, 0x1p-117, 0, 0, 1}, 0x1p-116, 0x1p-232, 0, 4), kMaxZ);
 }
 
 TEST(ErrorModel, AFlushedWeightIsNoWrongRow) {
-  // One key of 1 beside a sink 2^126.05 times as heavy: O = 2^-126.05 in all channels, or 0.
+  // One key with v of 1 beside a sink 2^126.05 times as heavy: O = 2^-126.05 in all channels, or 0.
   const ErrorModel m({DType::kBf16, DType::kFp32, 0x1p-22}, DType::kBf16, 128);
   const double p = std::exp2(-126.05);
   const RowMoments row{.lse = 87, .w2 = 1, .p_max = p, .score_abs = 87, .dot_norm = 87, .keys = 1, .w4 = 1};
@@ -56,17 +58,18 @@ TEST(ErrorModel, AFlushedWeightIsNoWrongRow) {
 }
 
 TEST(ErrorModel, LogitsBeyondFloat32ShiftWeightsByTheirExponential) {
-  // A score of -1.65e7, whose float32 sum is off by 3.5, and a second key of weight 5.5e-4: e^3.5 times it.
+  // A score of -1.65e7, whose float32 sum is off by 3.5. The second key's weight of 5.5e-4 may be multiplied
+  // by e^3.5.
   const ErrorModel m({DType::kFp32, DType::kFp32, 0x1p-22}, DType::kFp32, 84);
   RowMoments row{.lse = 0, .w2 = 1, .p_max = 1, .score_abs = 1.65e7, .dot_norm = 2e7, .keys = 2, .w4 = 1};
   const double p = 5.5e-4;
   EXPECT_LT(std::exp(3.5) * p / m.sigma(row, 0.0, p * p, p * p, 1.0), kMaxZ);
-  // At a score of 1e5 the same weight is known to 2 % and the tolerance is the linear one within 10 %.
+  // At a score of 1e5 the same weight is known to 2 %, and the tolerance is the linear one within 10 %.
   row.score_abs = row.dot_norm = 1e5;
   EXPECT_NEAR(m.sigma(row, 0.0, p * p, p * p, 1.0), 3e5 * 0x1p-24 * p, 0.1 * 3e5 * 0x1p-24 * p);
 }
 
-/// What a kernel that rounds P to e4m3 or int8 really returns: its errors are about as large as sigma says.
+/// The errors of a kernel that rounds P to e4m3 or int8 are about as large as sigma says.
 TEST(ErrorModel, PInEightBits) {
   for (const DType type : {DType::kE4m3, DType::kInt8}) {
     const ErrorModel m({type, DType::kFp32, 0x1p-24}, DType::kFp32, 1);
@@ -134,7 +137,7 @@ TEST(ErrorModel, SoftcapAddsTheErrorOfItsTanh) {
   EXPECT_LT(ErrorModel(n, DType::kFp32, 8).sigma_lse(row), 4e-7);
 }
 
-/// Found by fuzzing: the running maximum begins with the sink, and exp(score - sink) is flushed.
+/// Found by fuzzing: the running maximum begins with the sink, so exp(score - sink) is flushed.
 TEST(ErrorModel, WeightsFarBelowASinkMayBeFlushed) {
   const Numerics n{DType::kFp32, DType::kFp32, 0x1p-22};
   const double p = 0x1p-127, v = 1.5;

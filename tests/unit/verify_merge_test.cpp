@@ -1,4 +1,4 @@
-// merge_states: a right merge passes, and each wrong one is seen by the detector that is there for it.
+// merge_states: a right merge passes, and each kind of wrong one is caught by its detector.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ Case merge_case() {
   return c;
 }
 
-/// What a merge may get wrong.
+/// Possible errors of a merge.
 struct Wrong {
   std::function<double(double lse, int state)> weight = [](double lse, int) { return std::exp(lse); };
   double lse_factor = 1;
@@ -80,7 +80,7 @@ TEST(VerifyMerge, TheRightMergePasses) {
   const Verdict v = judge({});
   EXPECT_TRUE(v.pass) << v.reason;
   EXPECT_EQ(v.rows, 42 * 3);
-  EXPECT_GT(v.max_z, 0);  // fp32 rounds: a comparison took place
+  EXPECT_GT(v.max_z, 0);  // fp32 rounds, so a nonzero error shows a comparison
 }
 
 TEST(VerifyMerge, EachWrongMergeIsSeen) {

@@ -1,4 +1,4 @@
-// What the profiles of values promise of scores, asked of the reference.
+// What the profiles of values promise about scores, computed with the reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ TEST(Profiles, HugeHasRowsOfEachKind) {
       const double unit = std::sqrt(head_dim);
       for (const RowScores& row : scores_of(Profile::kHuge, dtype, head_dim)) {
         switch ((row.id.seq + row.id.pos + row.id.head) % 4) {
-          case 0:  // no start of a maximum at or above -5e4 is right
+          case 0:  // a maximum that starts at or above -5e4 is wrong
             EXPECT_LT(row.greatest, -5e4 - 104);
             EXPECT_LT(row.lse, -5e4 - 104);
             EXPECT_LT(row.greatest - row.least, 40) << "several keys carry the row";
@@ -83,7 +83,7 @@ TEST(Profiles, HugeHasRowsOfEachKind) {
             break;
           case 2: {
             EXPECT_NEAR(row.least, -4096 * unit, 40);
-            const int last = row.id.seq == 0 ? 196 + row.id.pos : row.id.pos;  // key that the row sees
+            const int last = row.id.seq == 0 ? 196 + row.id.pos : row.id.pos;  // last key that the row sees
             EXPECT_NEAR(row.greatest, (last >= 37 ? 4096 : -4096) * unit, 40) << "one key far ahead";
             break;
           }

@@ -57,7 +57,7 @@ TEST(WorkloadPlan, ShuffleIsPoolWideAndSeeded) {
   EXPECT_EQ(plan_workload(c).block_table, first);
   c.seed = 2;
   EXPECT_NE(plan_workload(c).block_table, first);
-  // Pool-wide: the first sequence's blocks are not the first half of the pool.
+  // Blocks come from the whole pool: those of the first sequence are not just in its first half.
   bool outside = false;
   for (int i = 0; i < 64; ++i) outside = outside || first[static_cast<std::size_t>(i)] >= 64;
   EXPECT_TRUE(outside);
@@ -113,7 +113,7 @@ TEST(WorkloadPlan, ContiguousRowsHoldPaddingKeysAndRoom) {
 }
 
 Case expired_case(Expired expired) {
-  // Seen: from key 90 on (2 queries, 8 keys left of the first's), all of 5, from 35 on, none.
+  // Visible: from key 90 on (2 queries, 8 keys left of the first query's), all of 5, from 35 on, none.
   Case c = paged_case({{2, 100}, {1, 5}, {1, 44}, {0, 40}}, 16, PageLayout::kShuffled);
   c.params.causal = true;
   c.params.window_left = 8;
@@ -144,7 +144,7 @@ TEST(WorkloadPlan, FreedBlocksHaveJunkIds) {
   const WorkloadPlan kept = plan_workload(expired_case(Expired::kKept));
   EXPECT_EQ(plan_workload(expired_case(Expired::kNan)).block_table, kept.block_table);
   const WorkloadPlan p = plan_workload(expired_case(Expired::kFreed));
-  const std::size_t freed[] = {5, 0, 2, 3};  // whole blocks of 16 before the first key that is seen
+  const std::size_t freed[] = {5, 0, 2, 3};  // whole blocks of 16 before the first visible key
   std::set<int32_t> ids;
   for (std::size_t b = 0; b < 4; ++b) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(p.block_table_stride); ++i) {
@@ -163,7 +163,7 @@ TEST(WorkloadPlan, FreedBlocksHaveJunkIds) {
 TEST(WorkloadPlan, NewRowsKeepTheirBlocks) {
   Case c = expired_case(Expired::kFreed);
   c.params.append = true;
-  c.params.new_tokens = 30;  // from 70, 0, 14 and 10 on
+  c.params.new_tokens = 30;  // from rows 70, 0, 14 and 10 on
   const WorkloadPlan p = plan_workload(c);
   const std::size_t freed[] = {4, 0, 0, 0};
   for (std::size_t b = 0; b < 4; ++b) {
@@ -180,7 +180,7 @@ TEST(WorkloadPlan, NewRowsKeepTheirBlocks) {
 TEST(WorkloadPlan, SharedRowsStayForThoseThatSeeThem) {
   Case c = paged_case({{1, 100}, {1, 40}}, 16, PageLayout::kSharedPrefix);
   c.params.shared_prefix = 32;
-  c.params.window_left = 15;  // seen: from 84 and from 24 on
+  c.params.window_left = 15;  // visible: from keys 84 and 24 on
   c.params.expired = Expired::kFreed;
   const WorkloadPlan p = plan_workload(c);
   for (std::size_t i = 0; i < 5; ++i) {

@@ -5,7 +5,7 @@
 namespace attnbench {
 namespace {
 
-/// A warp for each of a multiprocessor's schedulers, which have caches of their own.
+/// One warp for each scheduler of a multiprocessor, because each has its own instruction cache.
 constexpr int kThreads = 128;
 
 #define ATTNBENCH_8(x) x x x x x x x x
@@ -18,8 +18,8 @@ constexpr int kThreads = 128;
 #define ATTNBENCH_32_KIB ATTNBENCH_8(ATTNBENCH_4_KIB)
 #define ATTNBENCH_256_KIB ATTNBENCH_8(ATTNBENCH_32_KIB)
 
-/// 384 KiB without a branch: three times what a multiprocessor's caches of instructions seem to hold (on an
-/// H100, kernels get slower until 128 KiB are run through, and no slower beyond).
+/// 384 KiB of code without a branch. This is three times what the instruction caches of a multiprocessor seem
+/// to hold: on an H100, kernels get slower until 128 KiB have run, and no slower beyond.
 __global__ void __launch_bounds__(kThreads) straight_kernel(float* sink) {
   float a = static_cast<float>(threadIdx.x), b = 1, c = 2, d = 3;
   ATTNBENCH_256_KIB;
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) straight_kernel(float* sink) {
   ATTNBENCH_32_KIB;
   ATTNBENCH_32_KIB;
   ATTNBENCH_32_KIB;
-  if (a + b + c + d == 12345) *sink = a;  // keeps the arithmetic; what it writes is never read
+  if (a + b + c + d == 12345) *sink = a;  // keeps the arithmetic; the written value is never read
 }
 
 }  // namespace

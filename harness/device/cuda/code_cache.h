@@ -5,8 +5,8 @@
 
 namespace attnbench {
 
-/// Enqueues a kernel of 384 KiB of code, which every multiprocessor runs through, so that no cache of
-/// instructions but L2 holds any other. `sink`: device memory, one word.
+/// Enqueues a kernel of 384 KiB of code on every multiprocessor. After it, no instruction cache except L2
+/// holds other code. `sink`: device memory, one word.
 void evict_code(unsigned* sink, int multiprocessors, cudaStream_t stream);
 
 }  // namespace attnbench

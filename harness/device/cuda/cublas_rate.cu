@@ -20,7 +20,7 @@ namespace attnbench {
 
 namespace {
 
-// Written out because the header overloads the name; the assertion keeps it true.
+// Written out because the header overloads the name. The assertion checks the type.
 using GemmEx = cublasStatus_t (*)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int m, int n, int k,
                                   const void* alpha, const void* a, cudaDataType, int lda, const void* b,
                                   cudaDataType, int ldb, const void* beta, void* c, cudaDataType, int ldc,
@@ -61,8 +61,8 @@ void blas_check(cublasStatus_t status, const char* what) {
   throw DeviceError(std::string(what) + ": cuBLAS status " + std::to_string(static_cast<int>(status)), false);
 }
 
-/// An n x n matrix of the values that the workloads use: the power that a product draws, and with it the
-/// clock, depends on the data, and zeros would flatter.
+/// Fills an n x n matrix with the values that workloads use. The power that a product draws, and with it the
+/// clock, depends on the data; zeros would give a rate that is too high.
 void fill_matrix(void* data, DType dtype, Tensor tensor, int64_t n, const RowOwner* owners,
                  cudaStream_t stream) {
   FillJob job{};
@@ -117,7 +117,7 @@ Cublas::Cublas(std::unique_ptr<Api> api, cudaStream_t stream) : api_(std::move(a
 
 Cublas::~Cublas() {
   if (api_->handle != nullptr) api_->destroy(api_->handle);
-  // The library stays loaded: its own exit handlers point into it.
+  // The library stays loaded, because its exit handlers point into it.
 }
 
 double Cublas::matmul_tflops(LaunchTimer& timer, DType dtype, int64_t n) const {

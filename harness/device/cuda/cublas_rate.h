@@ -1,4 +1,4 @@
-// The dense matrix rate that cuBLAS reaches: the ceiling that tensor-core kernels are held against.
+// The dense matrix rate that cuBLAS reaches: the ceiling for tensor-core kernels.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,14 @@
 
 namespace attnbench {
 
-/// cuBLAS, found when the program runs (dlopen), so that it is needed neither to build nor to start.
+/// cuBLAS, found at run time (dlopen), so that it is needed neither to build nor to start.
 class Cublas {
  public:
-  /// Null where it cannot be loaded; `why_not` then says so in a line.
+  /// Returns null if cuBLAS cannot be loaded; `why_not` then gives the reason in one line.
   static std::unique_ptr<Cublas> load(cudaStream_t stream, std::string& why_not);
   ~Cublas();
 
-  /// TFLOP/s of n x n x n products with fp32 accumulation: the median of ten single launches with gaps
+  /// TFLOP/s of n x n x n products with fp32 accumulation: the best of eleven single launches with gaps
   /// between them, so that the power limit does not set in. Throws OutOfMemory and DeviceError.
   double matmul_tflops(LaunchTimer& timer, DType dtype, int64_t n) const;
 

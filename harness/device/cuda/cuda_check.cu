@@ -7,7 +7,7 @@
 namespace attnbench {
 namespace {
 
-/// Errors after which every further call of this process fails in the same way ("sticky" in CUDA's terms).
+/// Errors after which every further call of this process fails in the same way (CUDA calls them "sticky").
 bool is_sticky(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -28,7 +28,7 @@ bool is_sticky(cudaError_t error) {
     default:
       break;
   }
-  // Later CUDA versions know more of them: a sticky error comes back from a call that cannot fail otherwise.
+  // Later CUDA versions have more sticky errors. These come back from a call that cannot fail otherwise.
   std::size_t free_bytes = 0, total_bytes = 0;
   const bool lost = cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess;
   cudaGetLastError();
@@ -38,7 +38,7 @@ bool is_sticky(cudaError_t error) {
 }  // namespace
 
 void throw_cuda(cudaError_t error, const char* what) {
-  cudaGetLastError();  // an error that is not sticky must not be met again by the next check
+  cudaGetLastError();  // clears an error that is not sticky, so that the next check does not see it
   const std::string text =
       std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
   if (error == cudaErrorMemoryAllocation) throw OutOfMemory(text);

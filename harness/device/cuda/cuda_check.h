@@ -5,8 +5,8 @@
 
 namespace attnbench {
 
-/// Throws OutOfMemory for cudaErrorMemoryAllocation, else DeviceError with what failed and CUDA's name and
-/// text for it; `lost` where the context is unusable from here on. Clears CUDA's last error.
+/// Throws OutOfMemory for cudaErrorMemoryAllocation, else DeviceError. The message has `what` and CUDA's name
+/// and text of the error. `lost` is true if the context is unusable from here on. Clears CUDA's last error.
 [[noreturn]] void throw_cuda(cudaError_t error, const char* what);
 
 inline void cuda_check(cudaError_t error, const char* what) {

@@ -1,4 +1,4 @@
-// A GPU as a device: one stream of its own, on which everything happens in order.
+// A GPU as a device, with one stream of its own on which everything happens in order.
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 #if __has_include(<nvtx3/nvToolsExt.h>)
@@ -27,15 +27,15 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 __global__ void tiny_kernel() {}
 
 #if ATTNBENCH_HAVE_NVTX
-/// A domain of its own, so that filters meet nobody else's ranges. Lives as long as the program.
+/// A separate domain, so that filters match no ranges of other programs. It lives as long as the program.
 nvtxDomainHandle_t nvtx_domain() {
   static const nvtxDomainHandle_t domain = nvtxDomainCreateA("attnbench");
   return domain;
 }
 #endif
 
-/// The driver's context of this thread, found by way of the runtime, so that no program has to link the
-/// driver library; nullptr where it cannot be had.
+/// The driver's context of this thread, or nullptr. It is found through the runtime, so that no program has
+/// to link the driver library.
 void* current_context() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -50,10 +50,10 @@ void* current_context() {
   return get(&context) == 0 ? context : nullptr;
 }
 
-/// The middle one of `count` timings of `launch`.
+/// The median of `count` timings of `launch`, in microseconds.
 double median_us(LaunchTimer& timer, const std::function<void()>& launch, CacheMode cache, int count) {
   std::vector<double> us(static_cast<std::size_t>(count));
-  timer.time(launch, cache);  // loads code
+  timer.time(launch, cache);  // loads the code
   for (double& u : us) u = timer.time(launch, cache).us;
   std::nth_element(us.begin(), us.begin() + count / 2, us.end());
   return us[static_cast<std::size_t>(count / 2)];
@@ -118,7 +118,7 @@ class CudaDevice final : public Device {
   void release(void* p) noexcept override {
     cudaSetDevice(ordinal_);
     cudaFree(p);
-    cudaGetLastError();  // a destructor's error has been, or will be, reported by synchronize
+    cudaGetLastError();  // synchronize reports the error of a destructor
   }
   void upload(void* dst, const void* src, int64_t bytes) override {
     copy(dst, src, bytes, cudaMemcpyHostToDevice, "upload");
@@ -152,7 +152,7 @@ class CudaDevice final : public Device {
 
   void reset_cache_policy() override {
     use();
-    if (cudaCtxResetPersistingL2Cache() != cudaSuccess) cudaGetLastError();  // nothing that could persist
+    if (cudaCtxResetPersistingL2Cache() != cudaSuccess) cudaGetLastError();  // nothing could persist
   }
   std::optional<ClockReading> read_clocks() override {
     return nvml_ == nullptr ? std::nullopt : std::optional(nvml_->read());
@@ -264,7 +264,7 @@ class CudaDevice final : public Device {
       auto* data = static_cast<char*>(buffer.get());
       set_bytes(data, 0x5a, bytes);
       const double gigabytes = static_cast<double>(bytes) * 1e-9;
-      // The best of ten: a ceiling is what no kernel gets past.
+      // The best of ten: a ceiling is what no kernel exceeds.
       const double read_us = least_us(
           *timer_,
           [&] {
@@ -281,7 +281,7 @@ class CudaDevice final : public Device {
           },
           CacheMode::kCold, 10);
       ceilings_.copy_gbs = gigabytes / copy_us * 1e6;
-      // A quarter of the cache, many times over in one launch: the first pass fetches it.
+      // Reads a quarter of the cache many times in one launch. The first pass fetches it.
       const int64_t part = std::min(info_.cache_bytes / 4, bytes) / 16 * 16;
       constexpr int kPasses = 64;
       if (part >= kMiB) {
@@ -333,8 +333,7 @@ class CudaDevice final : public Device {
                      [&] { mma_cuda(t, reinterpret_cast<float*>(digest_), info_.multiprocessors, stream_); },
                      CacheMode::kHot, 10);
         } else {
-          // Short bursts from a cool chip and long ones: which is faster depends on where the power limit
-          // lies.
+          // Short bursts on a cool chip, and long ones. Which is faster depends on the power limit.
           for (const int64_t n : {4096, 8192}) {
             if (n == 4096 || t != DType::kFp32) best = std::max(best, cublas->matmul_tflops(*timer_, t, n));
           }
@@ -354,14 +353,14 @@ class CudaDevice final : public Device {
   std::optional<LaunchTimer> timer_;
   Ceilings ceilings_;
   bool memory_measured_ = false;
-  bool adopted_ = false;  ///< another process measured them
+  bool adopted_ = false;  ///< another process measured the ceilings
   std::string memory_note_;
   std::string matmul_note_ = "no matrix product asked for";
   std::vector<DType> matmul_tried_;
-  std::unique_ptr<Nvml> nvml_;    ///< null where the library is absent
-  std::string no_nvml_;           ///< why
+  std::unique_ptr<Nvml> nvml_;    ///< null if the library is absent
+  std::string no_nvml_;           ///< why nvml_ is null
   std::unique_ptr<Cupti> cupti_;  ///< opened at the first count
-  std::string no_cupti_;          ///< why it could not be
+  std::string no_cupti_;          ///< why cupti_ could not be opened
 };
 
 }  // namespace

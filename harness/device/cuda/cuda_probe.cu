@@ -27,7 +27,7 @@ int compute_capability(int ordinal) {
          attribute(cudaDevAttrComputeCapabilityMinor, ordinal);
 }
 
-/// What cudaGetDeviceCount's error means here, in words.
+/// The meaning of an error of cudaGetDeviceCount, in words.
 std::string reason_of(cudaError_t error) {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
@@ -108,8 +108,8 @@ DeviceInfo cuda_device_info(int cuda_ordinal, int index) {
   info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   info.cache_bytes = properties.l2CacheSize;
   info.clock_mhz =
-      attribute(cudaDevAttrClockRate, cuda_ordinal) / 1e3;  // cudaDeviceProp lost its field in CUDA 13
-  // Two transfers a clock; kHz times bits.
+      attribute(cudaDevAttrClockRate, cuda_ordinal) / 1e3;  // CUDA 13 removed the field of cudaDeviceProp
+  // Two transfers per clock; the attributes are in kHz and bits.
   info.memory_gbs = 2.0 * attribute(cudaDevAttrMemoryClockRate, cuda_ordinal) * 1e3 *
                     attribute(cudaDevAttrGlobalMemoryBusWidth, cuda_ordinal) / 8 * 1e-9;
   return info;

@@ -1,4 +1,4 @@
-// Which GPUs can be used.
+// The GPUs that can be used.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace attnbench {
 
-/// CUDA ordinals of the GPUs of compute capability 8.0 or more, in CUDA's order; `cuda:N` is the N-th of
-/// them. Where there are none, `reason` says why in one line.
+/// CUDA ordinals of the GPUs with compute capability 8.0 or more, in CUDA's order. `cuda:N` is the N-th of
+/// them. If there are none, `reason` says why in one line.
 std::vector<int> usable_cuda_ordinals(std::string& reason);
 
 /// Everything known about the GPU with this CUDA ordinal. Throws DeviceError.

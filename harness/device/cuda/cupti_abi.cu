@@ -1,4 +1,4 @@
-// Holds harness/device/cupti_abi.h against CUPTI's own headers, where the CUDA Toolkit has them; no code.
+// Compares harness/device/cupti_abi.h with CUPTI's headers, if the CUDA Toolkit has them. It has no code.
 #if __has_include(<cupti_range_profiler.h>) && __has_include(<cupti_profiler_host.h>)
 #include <cupti_profiler_host.h>
 #include <cupti_profiler_target.h>
@@ -10,7 +10,7 @@
 
 namespace attnbench::cupti {
 
-// The last member ends where it should, and so does what stands before it: the structs grow at their ends.
+// The last member ends at the same place, and so do the members before it: the structs grow at their ends.
 #define ATTNBENCH_SAME(ours, last, theirs, their_last)                          \
   static_assert(offsetof(ours, last) == offsetof(theirs, their_last), #theirs); \
   static_assert(sizeof(ours::last) == sizeof(theirs::their_last), #theirs);     \

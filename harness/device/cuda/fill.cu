@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kFillThreads = 256;
 
-/// Blocks for `items` threads' worth of work; kernels stride over the grid, so the cap costs nothing.
+/// Number of blocks for `items` threads. Kernels stride over the grid, so the limit costs nothing.
 unsigned grid_for(int64_t items) {
   return static_cast<unsigned>(
       std::min<int64_t>((items + kFillThreads - 1) / kFillThreads, int64_t{1} << 20));
@@ -26,7 +26,7 @@ __device__ auto bits_of(float x) {
   if constexpr (kType == DType::kFp32) return float_bits(x);
 }
 
-/// One thread per four channels of a (row, head).
+/// One thread per four channels of a row and head.
 template <DType kType>
 __global__ void __launch_bounds__(kFillThreads) fill_kernel(const FillJob job) {
   using Bits = decltype(bits_of<kType>(0.0f));
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kFillThreads) fill_kernel(const FillJob job) {
   }
 }
 
-/// Bytes at .. at + count - 1 as a little-endian word, padded with zeros.
+/// `count` bytes from `at` on as a little-endian word, padded with zeros.
 __device__ uint64_t word_of_bytes(const unsigned char* at, int count) {
   uint64_t word = 0;
   for (int i = 0; i < count; ++i) word |= uint64_t{at[i]} << (8 * i);
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kFillThreads)
     mine += digest_word(word_of_bytes(data + 8 * words, static_cast<int>(bytes % 8)),
                         static_cast<uint64_t>(words));
   }
-  // A wrapping sum does not depend on its order, so atomics give the same digest each time.
+  // The order does not change a wrapping sum, so atomics give the same digest each time.
   for (int lane = 16; lane > 0; lane /= 2) mine += __shfl_down_sync(0xffffffffu, mine, lane);
   if (threadIdx.x % 32 == 0) atomicAdd(sum, static_cast<unsigned long long>(mine));
 }

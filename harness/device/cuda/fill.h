@@ -1,4 +1,4 @@
-// The GPU's twins of fill_host and digest_host: the same bits.
+// fill_host and digest_host on a GPU: they give the same bits.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,10 +9,10 @@
 
 namespace attnbench {
 
-/// Enqueues the job. job.base and job.owners are device memory. Throws DeviceError.
+/// Enqueues a fill. job.base and job.owners are device memory. Throws DeviceError.
 void fill_cuda(const FillJob& job, cudaStream_t stream);
 
-/// Enqueues the digest of data[0, bytes): the result is added to *sum (device memory).
+/// Enqueues the digest of data[0, bytes). The result is added to *sum (device memory).
 void digest_cuda(const void* data, int64_t bytes, unsigned long long* sum, cudaStream_t stream);
 
 }  // namespace attnbench

@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kMinSpinUs = 30;
 constexpr double kMaxSpinUs = 2000;
-// The spin goes on for this long after it has told the host that it ends: longer than the message takes over
-// PCIe, and than the GPU takes to fetch commands that the host has just enqueued.
+// Time that the spin continues after it has told the host that it ends. It is longer than the message takes
+// over PCIe and than the GPU takes to fetch commands that the host has just enqueued.
 constexpr double kSpinTailUs = 5;
 
 constexpr int kReadThreads = 512;
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kReadThreads, kReadBlocksPerSm)
     const uint4 v = __ldcg(data + i);
     sum ^= v.x ^ v.y ^ v.z ^ v.w;
   }
-  if (sum == 0x7fb5d329u) *sink = sum;  // never for the uniform bytes that these buffers hold
+  if (sum == 0x7fb5d329u) *sink = sum;  // never true for the uniform bytes in these buffers
 }
 
 __global__ void __launch_bounds__(kReadThreads, kReadBlocksPerSm)
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kReadThreads, kReadBlocksPerSm)
   const int64_t own = static_cast<int64_t>(blockIdx.x) * kReadThreads + threadIdx.x;
   unsigned sum = 0;
   for (int pass = 0; pass < passes; ++pass) {
-    int64_t begin = own + pass * (stride / 2 + 32);  // other blocks' part of the pass before
+    int64_t begin = own + pass * (stride / 2 + 32);  // in the pass before, other blocks read this part
     begin -= begin / count * count;
     int64_t done = 0;
     for (; done + (kReadUnroll - 1) * stride < count - own; done += kReadUnroll * stride) {
@@ -99,7 +99,7 @@ LaunchTimer::LaunchTimer(cudaStream_t stream, const DeviceInfo& info)
     : stream_(stream),
       multiprocessors_(info.multiprocessors),
       flush_bytes_((2 * std::max<int64_t>(info.cache_bytes, 1 << 20) + 15) / 16 * 16),
-      // The highest clock: at any other one the spin lasts longer than asked, never shorter.
+      // The highest clock: at any lower clock the spin lasts longer than requested, never shorter.
       cycles_per_us_(info.clock_mhz > 0 ? info.clock_mhz : 2000.0),
       spin_us_(kMinSpinUs) {
   cuda_check(cudaEventCreate(&begin_), "cudaEventCreate");
@@ -127,7 +127,7 @@ void LaunchTimer::flush_cache() {
     cuda_check(cudaMalloc(&flush_, static_cast<std::size_t>(flush_bytes_)), "cudaMalloc for the cache flush");
     cuda_check(cudaMemsetAsync(flush_, 0, static_cast<std::size_t>(flush_bytes_), stream_),
                "cudaMemsetAsync");
-    // What memset left dirty in the cache is written back while the rest of the buffer is read.
+    // This extra read writes back the lines that memset left dirty in the cache.
     read_cuda(flush_, flush_bytes_, sink_, multiprocessors_, stream_);
   }
   read_cuda(flush_, flush_bytes_, sink_, multiprocessors_, stream_);
@@ -155,7 +155,7 @@ Sample LaunchTimer::time(const std::function<void()>& launch, CacheMode cache) {
   cuda_check(cudaEventRecord(end_, stream_), "cudaEventRecord");
   const auto stop = std::chrono::steady_clock::now();
   Sample sample;
-  // Sound: while the host does not yet see the ticket, the spin has at least its tail still to go.
+  // This test is sound: if the host does not see the ticket yet, the spin still lasts at least its tail.
   sample.host_bound = *spin_ended_ == ticket_;
   sample.enqueue_us = std::chrono::duration<double, std::micro>(stop - start).count();
 
@@ -164,8 +164,8 @@ Sample LaunchTimer::time(const std::function<void()>& launch, CacheMode cache) {
   cuda_check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
   sample.us = 1e3 * static_cast<double>(ms);
 
-  // Grows at once to twice the enqueue time, and forgets slowly: the next launch may be another kernel's, and
-  // a first launch that loaded code must not slow down all that follow.
+  // Grows at once to twice the enqueue time, and shrinks slowly. The next launch may be another kernel's, and
+  // a first launch that loaded code must not slow down all later ones.
   const double wanted = std::clamp(2 * sample.enqueue_us + kSpinTailUs, kMinSpinUs, kMaxSpinUs);
   spin_us_ = std::max(wanted, 0.9 * spin_us_);
   return sample;

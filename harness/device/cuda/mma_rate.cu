@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kBlocksPerSm = 2;
-constexpr int kChains = 4;  ///< independent accumulators of a warp: hides the latency of the unit
+constexpr int kChains = 4;  ///< independent accumulators per warp, to hide the latency of the unit
 constexpr int kRounds = 4096;
 constexpr double kFlopPerMma = 2.0 * 16 * 8 * 16;
 constexpr int kFmasPerRound = 32;
@@ -31,7 +31,7 @@ __device__ void mma(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2
 
 template <bool kBf16>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) mma_kernel(float* sink) {
-  // Small values of both signs in either type; zeros would draw less power.
+  // Small values of both signs in either type, because zeros would draw less power.
   const unsigned lane = threadIdx.x % 32;
   const unsigned x = kBf16 ? 0x3c00bc80u : 0x2400a480u;
   const unsigned a[4] = {x ^ lane, x ^ (lane << 1), x ^ (lane << 2), x ^ lane ^ 7u};

@@ -1,5 +1,5 @@
-// A matrix rate without cuBLAS: tensor-core instructions on registers, which is what the hardware gives a
-// kernel made of mma.sync (on sm_90 and later warp-group instructions reach more).
+// A matrix rate without cuBLAS: tensor-core instructions on registers. This is what a kernel of mma.sync can
+// reach; on sm_90 and later, warp-group instructions reach more.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@ namespace attnbench {
 double mma_flop(int multiprocessors, DType dtype);
 
 /// Enqueues the loop for bf16 and fp16 (mma.sync m16n8k16, fp32 accumulation) or fp32 (FMA). `sink` is device
-/// memory that is never written.
+/// memory and is never written.
 void mma_cuda(DType dtype, float* sink, int multiprocessors, cudaStream_t stream);
 
 }  // namespace attnbench

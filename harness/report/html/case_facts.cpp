@@ -23,7 +23,7 @@ std::string word(const Json& j, const char* key) {
   return it != j.end() && it->is_string() ? it->get<std::string>() : "";
 }
 
-/// The id without the part that names the batch: its spec, or "16seqs-q..." where that is long.
+/// The id without the part that names the batch: its spec, or "16seqs-q..." if the spec is long.
 std::string without_batch(const std::string& id, const std::string& spec, int64_t num_seqs) {
   const std::string digest = std::to_string(num_seqs) + "seqs-";
   std::string out;
@@ -52,7 +52,7 @@ std::optional<CaseFacts> facts_of(const LoadedResult& result) {
   f.setting = without_batch(result.id, spec, f.num_seqs);
   f.uniform = f.num_seqs > 0 && f.total_q == f.num_seqs * f.max_q && f.total_k == f.num_seqs * f.max_k;
   const std::string op = word(*params, "op");
-  // A batch whose longest sequence is a prompt and whose mean is not is a prompt among decodes.
+  // If the longest sequence is a prompt but the mean is not, the batch is a prompt among decodes.
   f.phase = op != "" && op != "attention"             ? op
             : f.max_q <= kDecodeQueries               ? "decode"
             : f.total_q > f.num_seqs * kDecodeQueries ? "prefill"

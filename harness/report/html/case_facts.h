@@ -1,4 +1,4 @@
-// What the plots ask of a case: which cases belong on one line, and where on it.
+// Facts of a case for the plots: which cases share a line, and where on the line they are.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 namespace attnbench {
 
 struct CaseFacts {
-  std::string setting;  ///< the id without its batch: what cases of one line have in common
-  /// "prefill", "decode" (at most kDecodeQueries query tokens each), "mixed"; of other ops than attention the
-  /// op, since their times say nothing about a step
+  std::string setting;  ///< the id without its batch: common to the cases of one line
+  /// "prefill", "decode" (at most kDecodeQueries query tokens per sequence) or "mixed". For ops other than
+  /// attention it is the op, because their times say nothing about a step.
   std::string phase;
   bool uniform = false;  ///< all sequences have the same two lengths
   int64_t num_seqs = 0, max_q = 0, max_k = 0, total_q = 0, total_k = 0;  ///< tokens
-  std::string dtype;  ///< of the matrix products: picks the ceiling
+  std::string dtype;  ///< type of the matrix products, which selects the ceiling
 };
 
-inline constexpr int64_t kDecodeQueries = 16;  ///< speculative decode launches with up to this many
+inline constexpr int64_t kDecodeQueries = 16;  ///< most query tokens per sequence in speculative decode
 
-/// nullopt for what carries no parameters: another program's result.
+/// nullopt for a result without parameters, from another program.
 std::optional<CaseFacts> facts_of(const LoadedResult& result);
 
-/// FLOP per byte of memory traffic; nullopt where either is unknown or nothing is computed.
+/// FLOP per byte of memory traffic; nullopt if either is unknown or nothing is computed.
 std::optional<double> intensity_of(const LoadedResult& result);
 
 }  // namespace attnbench

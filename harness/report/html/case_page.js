@@ -1,4 +1,4 @@
-// One result: how to run it again, what it took, how it was judged, where it ran.
+// The page of one result: how to run it again, its times, its verdict, and where it ran.
 
 function case_page(r) {
   const plots = r.time && r.time.samples_us && r.time.samples_us.length > 1 ? [histogram_plot(r), sequence_plot(r)] : [];
@@ -50,7 +50,7 @@ function time_panel(r) {
     ]));
 }
 
-/** What the hardware counted, beside what the model says is needed. */
+/** What the hardware counted, next to what the model says is needed. */
 function counter_facts(c) {
   const moved = [[c.dram_read_bytes, "read"], [c.dram_write_bytes, "written"]].filter(([bytes]) => is_number(bytes));
   const ratio = is_number(c.dram_over_model) ? `, ${digits(c.dram_over_model, 3)} x the needed` : "";

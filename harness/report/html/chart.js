@@ -1,10 +1,10 @@
-// What all plots share: axes with units, tooltips that name the case, labels on lines, the keyboard.
+// Common parts of all plots: axes with units, tooltips that name the case, labels on lines, the keyboard.
 Object.assign(Chart.defaults, { animation: false, responsive: true, maintainAspectRatio: false, normalized: true });
 Chart.defaults.font.family = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 
 const narrow = window.matchMedia("(max-width: 640px)");
 
-/** 1, 2, 5 of every decade, or only some decades where the range is long. */
+/** 1, 2 and 5 of every decade, or only some decades if the range is long. */
 function decade_ticks(min, max) {
   const decades = Math.log10(max / min);
   const steps = decades <= 1.2 ? [1, 2, 3, 5, 7] : decades <= 3 ? [1, 2, 5] : [1];
@@ -39,7 +39,7 @@ function linear_ticks(min, max) {
   return ticks;
 }
 
-/** Ends of a logarithmic axis with room round the values. */
+/** Ends of a logarithmic axis with space around the values. */
 function log_range(values, room = 1.25) {
   const good = values.filter((v) => v > 0 && Number.isFinite(v));
   if (good.length === 0) return [1, 10];
@@ -59,12 +59,12 @@ function axis(options) {
   };
   a.afterBuildTicks = (scale) => {
     const ticks = (options.powers ? power_ticks : options.log ? decade_ticks : linear_ticks)(scale.min, scale.max);
-    scale.ticks = ticks.length >= 2 ? ticks : linear_ticks(scale.min, scale.max);  // a short range has a power at most
+    scale.ticks = ticks.length >= 2 ? ticks : linear_ticks(scale.min, scale.max);  // short: too few powers
   };
   return a;
 }
 
-/** Text at the end of a line: dataset.end_label. What would lie on another label is left out. */
+/** Text at the end of a line: dataset.end_label. A label that would overlap another is omitted. */
 const end_labels = {
   id: "end_labels",
   afterDatasetsDraw(chart) {
@@ -128,7 +128,7 @@ function tooltip_lines(r) {
   return lines;
 }
 
-/** Datasets of points that belong to results: colour and shape by kernel. */
+/** A dataset of points that belong to results: colour and shape by kernel. */
 function kernel_dataset(kernel, points, more = {}) {
   const color = theme.of_kernel(kernel);
   return {
@@ -138,9 +138,9 @@ function kernel_dataset(kernel, points, more = {}) {
 }
 
 /**
- * A figure with a heading, controls and a canvas. `draw()` returns {datasets, x, y, summary, note, lines, plugins}; null where
- * there is nothing to show. Points may carry `result`: they have tooltips, open the case on a click, and are reached
- * with the arrow keys.
+ * A figure with a heading, controls and a canvas. `draw()` returns {datasets, x, y, summary, note, lines,
+ * plugins}, or null if there is nothing to show. Points with `result` have tooltips, open the case on a
+ * click, and can be reached with the arrow keys.
  */
 class Plot {
   constructor({ id, title, hint, controls, draw, tall }) {
@@ -210,7 +210,7 @@ class Plot {
     return item && this.chart ? this.chart.data.datasets[item.datasetIndex].data[item.index ?? item.dataIndex].result : null;
   }
 
-  /** Canvas text does not wrap: a long id goes on several lines, cut at its slashes. */
+  /** Canvas text does not wrap, so a long id is cut at its slashes into several lines. */
   tip_title(item) {
     const result = this.result_of(item);
     if (!result) return "";

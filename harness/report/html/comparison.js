@@ -1,4 +1,4 @@
-// Against a baseline: verdicts as `attnbench compare` gives them.
+// The comparison with a baseline: the same verdicts as `attnbench compare`.
 const change_class = {
   slower: "bad", error: "bad", incorrect: "bad", "missing in new": "warn", inconclusive: "warn", faster: "good",
   same: "", "missing in base": "", "not compared": "",

@@ -13,11 +13,11 @@ const results = data.results.map((r, index) => {
     id: item.id,
     name: r.kernel ? `${item.id}/${r.kernel}` : item.id,
     device: r.device || (data.runs[r.run].device || {}).name || "",
-    shown: r.status === "pass" && !r.check ? "unchecked" : r.status,  // what people are told
+    shown: r.status === "pass" && !r.check ? "unchecked" : r.status,  // the status that people see
     repro: item.repro.length === 2 ? `${item.repro[0]}${r.kernel}${item.repro[1]}` : item.repro[0],
     kernel: r.kernel || "none",
     run: data.runs[r.run],
-    us: time ? time.median_us : NaN,  // of a result that counts; what else was measured stays in r.time
+    us: time ? time.median_us : NaN,  // only for a result that counts; r.time has other measurements
     intensity: r.flop > 0 && r.bytes > 0 ? r.flop / r.bytes : NaN,
     z: r.check && is_number(r.check.max_z) ? r.check.max_z : NaN,
   };
@@ -25,7 +25,7 @@ const results = data.results.map((r, index) => {
 
 const kernels = [...new Set(results.map((r) => r.kernel))];
 
-/** What a plain word of the filter is looked for in. */
+/** The text in which a plain word of the filter is searched. */
 function search_text(r) {
   if (!r.text) {
     const params = Object.entries(r.params).map(([key, value]) => `${key}=${value}`);
@@ -34,7 +34,7 @@ function search_text(r) {
   return r.text;
 }
 
-/** What a wrong output says about its cause. */
+/** Clues about the cause of a wrong output. */
 function clues_of(r) {
   return (r.check && r.check.clues) || [];
 }

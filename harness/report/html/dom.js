@@ -1,6 +1,9 @@
-// Elements, made without markup: whatever a result says becomes text, never HTML.
+// Elements made without markup: the content of a result becomes text, never HTML.
 
-/** el("a", {class: "x", href: "#", on: {click}}, "text", child): attributes that are false or null are left out. */
+/**
+ * el("a", {class: "x", href: "#", on: {click}}, "text", child). Attributes that are false or null are
+ * omitted.
+ */
 function el(tag, attributes, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {
@@ -33,12 +36,15 @@ function select(label, options, chosen, on_change) {
   return el("label", { class: "choice" }, label, " ", list);
 }
 
-/** Says something to a screen reader. */
+/** Announces a text to screen readers. */
 function announce(text) {
   document.getElementById("live").textContent = text;
 }
 
-/** A button that copies; where the clipboard is closed to a local file, a hidden field and the old command. */
+/**
+ * A button that copies. If a local file may not use the clipboard, it uses a hidden field and the old
+ * command.
+ */
 function copy_button(text, label) {
   const button = el("button", { type: "button", class: "copy", "aria-label": label }, "Copy");
   const done = (ok) => {

@@ -1,4 +1,4 @@
-// Where the runs were made, and the ceilings that they measured.
+// The machines of the runs, and the ceilings that they measured.
 
 function run_facts(run) {
   const d = run.device || {};

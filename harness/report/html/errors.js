@@ -1,4 +1,4 @@
-// Errors in units of their derived standard deviation, against their limits.
+// Errors in units of their derived standard deviation, with their limits.
 const error_view = { y: "max_z" };
 
 function error_plot() {

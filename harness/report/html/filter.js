@@ -34,7 +34,7 @@ function comparison_term(key, operator, wanted) {
   };
 }
 
-/** One word to a predicate. Throws SyntaxError for a broken regular expression. */
+/** Converts one word to a predicate. Throws SyntaxError for a broken regular expression. */
 function term(word) {
   if (word.length > 1 && word.startsWith("-")) {
     const inner = term(word.slice(1));
@@ -55,11 +55,11 @@ function term(word) {
   return (r) => search_text(r).includes(plain);
 }
 
-/** {matches, error}: with a broken word, nothing is hidden by it and `error` says what is wrong. */
+/** Returns {matches, error}. A broken word hides nothing, and `error` says what is wrong with it. */
 function parse_filter(text) {
   const terms = [];
   let error = "";
-  // A regular expression may hold spaces: /…/ ends at a slash before a space or the end.
+  // A regular expression may hold spaces: it ends at a slash before a space or at the end.
   for (const word of text.match(/-?\/.+?\/(?=\s|$)|\S+/g) || []) {
     try {
       terms.push(term(word));

@@ -1,4 +1,4 @@
-// Numbers and units for people. A figure that is missing is "–".
+// Numbers and units for people. A missing figure is "–".
 const kNone = "–";
 
 function is_number(v) {
@@ -39,7 +39,7 @@ function ceilings_disturbed(run) {
   return Boolean(run && run.ceilings && run.ceilings.disturbed);
 }
 
-/** 8192 -> "8k": lengths as the batch grammar writes them. */
+/** 8192 becomes "8k": lengths as in the batch grammar. */
 function tokens(n) {
   if (!is_number(n)) return kNone;
   if (n >= 1 << 20 && n % (1 << 20) === 0) return `${n >> 20}m`;
@@ -47,7 +47,7 @@ function tokens(n) {
   return n.toLocaleString("en-US");
 }
 
-/** A number on an axis: no more digits than it needs. */
+/** A number on an axis, with no more digits than needed. */
 function tick(v) {
   const size = Math.abs(v);
   if (size >= 1e5) return scaled(v, "").replace(/\.0+(?= )/, "");

@@ -1,4 +1,4 @@
-// Decode: how the time of one step grows with the context and with the batch.
+// Decode: the time of one step by context length and by batch size.
 const latency_view = { x: "context" };
 
 function latency_plot() {

@@ -1,4 +1,4 @@
-// The page: what is shown follows from the filter, the chosen kernels and the address (#case=3, #filter=paged).
+// The page. The filter, the chosen kernels and the address (#case=3, #filter=paged) decide what is shown.
 const state = { filter: "", matches: () => true, hidden: new Set(), case_index: -1 };
 
 function is_shown(r) {
@@ -29,7 +29,7 @@ function back_to_list(event) {
   location.hash = address(-1);
 }
 
-/** A pause after typing, so that charts are drawn once. */
+/** Waits for a pause in typing, so that charts are drawn once. */
 function after_pause(milliseconds, action) {
   let timer = 0;
   return () => {
@@ -143,7 +143,7 @@ function make_page() {
 
 const kProblemsShown = 20;
 
-/** What a reader has to look at, before any plot; null where there is nothing. */
+/** What a reader should look at before any plot; null if there is nothing. */
 function problems_section() {
   const wrong = results.filter((r) => r.status !== "pass" && r.status !== "skip");
   if (!wrong.length) return null;

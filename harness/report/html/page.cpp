@@ -46,7 +46,7 @@ std::string write_page(const nlohmann::ordered_json& data) {
   };
   std::string page;
   page.reserve(json.size() + kChart.size() + kScript.size() + kStyle.size() + kTemplate.size());
-  // Only the template's own marks are replaced, never one inside what was put in.
+  // Replaces only the marks of the template itself, never those in inserted text.
   for (std::size_t i = 0; i < kTemplate.size();) {
     const std::size_t begin = kTemplate.find("{{", i);
     if (begin == std::string_view::npos) {

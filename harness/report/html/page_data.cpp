@@ -21,11 +21,11 @@ double rounded(double value, int digits) {
   if (value == 0 || !std::isfinite(value)) return value;
   const double scale = std::pow(10.0, digits - 1 - static_cast<int>(std::floor(std::log10(std::abs(value)))));
   if (!std::isfinite(scale) || scale == 0) return value;
-  // Dividing by a whole number gives the double nearest to the decimal, which prints short.
+  // Dividing by a whole number gives the double nearest to the decimal, which prints briefly.
   return scale >= 1 ? std::round(value * scale) / scale : std::round(value * scale) * std::round(1 / scale);
 }
 
-/// A number, rounded; null where it is none or not finite.
+/// A rounded number; null if it is not a finite number.
 Out figure(const Json& v, int digits = kFigureDigits) {
   if (v.is_number_integer()) return v.get<int64_t>();
   if (!v.is_number() || !std::isfinite(v.get<double>())) return nullptr;
@@ -49,7 +49,7 @@ std::string text_at(const Json& j, const char* key) {
   return at(j, key).is_string() ? at(j, key).get<std::string>() : "";
 }
 
-/// Members that hold something (false is nothing), numbers rounded.
+/// Members with a value (false has none), with numbers rounded.
 Out figures_of(const Json& object, const std::set<std::string>& without, int digits) {
   Out out = Out::object();
   for (const auto& [key, value] : object.items()) {
@@ -76,12 +76,12 @@ Out run_of(const ResultSet& set) {
     if (!at(c, key).is_null()) run[key] = at(c, key);
   }
   for (const auto& [key, value] : at(c, "attnbench").items()) {
-    if (key != "real_time" && key != "default_params") run[key] = value;  // cases have their parameters
+    if (key != "real_time" && key != "default_params") run[key] = value;  // cases hold the parameters
   }
   return run;
 }
 
-/// The value of each parameter that most cases have.
+/// For each parameter, the value that most cases have.
 Out common_params(const std::vector<const Json*>& params) {
   std::map<std::string, std::map<std::string, int>> counts;  // key -> dumped value -> cases
   for (const Json* p : params) {
@@ -92,7 +92,8 @@ Out common_params(const std::vector<const Json*>& params) {
   for (const auto& [key, values] : counts) {
     const auto most = std::max_element(values.begin(), values.end(),
                                        [](const auto& a, const auto& b) { return a.second < b.second; });
-    // Left out of a case means the common value, so that it must be one that every case has a say in.
+    // A parameter that a case omits has the common value, so only parameters that every case has may be
+    // common.
     int with_key = 0;
     for (const auto& [value, n] : values) with_key += n;
     if (with_key == static_cast<int>(params.size())) common[key] = Out::parse(most->first, nullptr, false);
@@ -141,7 +142,8 @@ class Builder {
     return p.is_object() ? &p : nullptr;
   }
 
-  /// A reproducing line differs between kernels by the kernel's name alone: what stands before and after it.
+  /// The repro line of a case differs between kernels only in the kernel's name. Returns the parts before and
+  /// after it.
   static Out repro_parts(const LoadedResult& r) {
     const std::string option = " --kernel ", with_name = option + r.kernel;
     const std::size_t begin = r.kernel.empty() ? std::string::npos : r.repro.find(with_name);
@@ -151,7 +153,7 @@ class Builder {
     return {r.repro.substr(0, begin + option.size()), r.repro.substr(end)};
   }
 
-  /// Its number in `cases`; the same id with another seed, sweep or reproducing line is another one.
+  /// Index in `cases`. The same id with another seed, sweep or repro line is another case.
   std::size_t case_of(const LoadedResult& r) {
     Out c;
     c["id"] = r.id;
@@ -189,7 +191,7 @@ class Builder {
     if (!r.reason.empty()) out["reason"] = r.reason;
     const Json& a = r.entry != nullptr ? at(*r.entry, "attnbench") : none();
     if (at(a, "check").is_object()) {
-      // No panel lists the invariants; one that does not hold is the reason.
+      // No panel lists the invariants. A broken one is the reason.
       out["check"] = figures_of(at(a, "check"), {"pass", "reason", "invariants"}, 4);
     }
     if (r.median_us) {
@@ -229,7 +231,7 @@ class Builder {
   std::map<std::string, std::size_t> case_numbers_;
 };
 
-/// A row's result in the page: the first with its id and kernel.
+/// Index of a row's result in the page: the first one with its id and kernel.
 Out comparison_json(const PageComparison& c, std::span<const ResultSet> sets) {
   std::map<std::pair<std::string, std::string>, std::size_t> numbers;
   std::size_t number = 0;

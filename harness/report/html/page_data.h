@@ -1,5 +1,5 @@
-// What the page shows, as JSON: runs, cases, results, a comparison. Everything that is a judgement (verdicts
-// of a comparison, limits) is made here; the page only draws.
+// The contents of the page as JSON: runs, cases, results, a comparison. All judgements (verdicts of a
+// comparison, limits) are made here; the page only draws.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,11 +13,11 @@ namespace attnbench {
 
 struct PageOptions {
   std::string title = "attnbench report";
-  std::size_t max_samples = 40000;  ///< of all results; above it every n-th is kept, and the page says so
+  std::size_t max_samples = 40000;  ///< over all results; above it every n-th is kept, and the page says so
 };
 
-/// RESULTS against BASE, as `attnbench compare` judges them. Where the two were not taken alike, shares of
-/// the speed of light are compared, and `mismatches` says why.
+/// RESULTS against BASE, as `attnbench compare` judges them. If the times of the two are incomparable, shares
+/// of the speed of light are compared, and `mismatches` says why.
 struct PageComparison {
   std::string base_path;
   std::vector<std::string> mismatches;
@@ -25,13 +25,13 @@ struct PageComparison {
   CompareResult result;
 };
 
-/// All sets as one, for a comparison: of results with the same id, kernel and device the first stays.
+/// All sets as one, for a comparison. Of results with the same id, kernel and device, the first stays.
 ResultSet joined(std::span<const ResultSet> sets);
 
 PageComparison compare_with(const ResultSet& base, std::span<const ResultSet> sets, CompareOptions options);
 
-/// Times and figures are rounded to five or six digits; parameters that most cases share stand once, in
-/// `params_common`.
+/// Data of the page. Times and figures are rounded to five or six digits. Parameters that most cases share
+/// are written once, in `params_common`.
 nlohmann::ordered_json page_data(std::span<const ResultSet> sets,
                                  const std::optional<PageComparison>& comparison, const PageOptions& options);
 

@@ -1,6 +1,6 @@
-// Every timed case against what the machine allows: below the slope memory is the limit, below the flat line arithmetic.
+// Every timed case and the machine's limits: memory below the slope, arithmetic below the flat line.
 
-/** One roof per device and element type, the best that any run of that device measured. */
+/** One roof per device and element type: the best that any run of that device measured. */
 function roofs(list) {
   const found = new Map();
   for (const r of list) {
@@ -20,7 +20,7 @@ function roof_datasets(list, x_min, x_max) {
   const all = roofs(list);
   const devices = [...new Set(all.map((r) => r.device))];
   const datasets = [];
-  const named = [];  // flat ends that have a label: equal ones share it
+  const named = [];  // flat ends with a label; equal ends share it
   for (const roof of all) {
     const ridge = roof.tflops * 1e3 / roof.gbs;
     const label = `${roof.dtype} ${digits(roof.tflops, 3)} TFLOP/s`;

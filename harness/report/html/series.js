@@ -1,4 +1,4 @@
-// Cases that differ in one length alone are joined by a line; what stands alone stays a point.
+// A line joins cases that differ only in one length. Other cases stay points.
 
 /** [{kernel, label, points}]: results with equal `key` are one series, in the order of x. */
 function series_of(list, key, label) {
@@ -6,14 +6,14 @@ function series_of(list, key, label) {
   for (const p of list) {
     const k = `${p.result.kernel}\n${p.result.run.device ? model_of(p.result.run) : ""}\n${key(p.result)}`;
     if (!groups.has(k)) groups.set(k, { kernel: p.result.kernel, label: label(p.result), points: new Map() });
-    groups.get(k).points.set(p.x, p);  // of the same case in two runs, the later
+    groups.get(k).points.set(p.x, p);  // if two runs have the case, the later one
   }
   return [...groups.values()].map((g) => ({ ...g, points: [...g.points.values()].sort((a, b) => a.x - b.x) }));
 }
 
 /**
- * {datasets, lines}: lines where a series has two points or more, else points by kernel. A line's colour follows its
- * label, its points' shape the kernel, its dashes tell those of one label apart.
+ * {datasets, lines}: a line for each series of two points or more, else points by kernel. The label sets a
+ * line's colour, the kernel sets the shape of its points, and dashes separate lines with the same label.
  */
 function line_datasets(series) {
   const lines = series.filter((s) => s.points.length > 1);

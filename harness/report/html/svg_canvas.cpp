@@ -37,7 +37,7 @@ struct LegendEntry {
   int row = 0;
 };
 
-/// Entries from left to right, in as many rows as they need.
+/// Legend entries from left to right, in as many rows as needed.
 std::vector<LegendEntry> legend_layout(const std::vector<std::string>& names) {
   std::vector<LegendEntry> out;
   double x = kLeft;
@@ -54,7 +54,7 @@ std::vector<LegendEntry> legend_layout(const std::vector<std::string>& names) {
   return out;
 }
 
-/// Upper and lower end of the plot.
+/// Upper and lower end of the plot area.
 double top_of(const SvgChart& c) {
   const auto legend = legend_layout(c.legend);
   return 44 + kLegendRow * (legend.empty() ? 0 : legend.back().row + 1);
@@ -161,7 +161,7 @@ void draw_series(const SvgChart& c, std::string& out) {
   }
 }
 
-/// Labels come last and have a halo; one that would lie on another is left out.
+/// Labels are drawn last, with a halo. A label that would overlap another is omitted.
 void draw_labels(const SvgChart& c, std::string& out) {
   struct Box {
     double x, y, width;

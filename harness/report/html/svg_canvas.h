@@ -1,5 +1,5 @@
-// A chart as SVG text: two axes, lines, points, labels. Sober, and legible on a light and on a dark page:
-// colours are classes of a style sheet that follows prefers-color-scheme.
+// A chart as SVG text: two axes, lines, points, labels. It is readable on light and dark pages: colours are
+// classes of a style sheet that follows prefers-color-scheme.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 namespace attnbench {
 
 struct SvgAxis {
-  std::string title;  ///< with its unit
+  std::string title;  ///< includes the unit
   double min = 1, max = 10;
   bool log = false;
-  bool powers_of_two = false;  ///< ticks at 1k, 2k, ... as lengths are written
+  bool powers_of_two = false;  ///< ticks at 1k, 2k, ..., as lengths are written
 };
 
 struct SvgPoint {
@@ -19,23 +19,23 @@ struct SvgPoint {
 };
 
 struct SvgSeries {
-  std::string label;  ///< at the end of a line; empty: none
-  int color = 0;      ///< of the legend, modulo kSvgColors; kSvgRoof: a ceiling
+  std::string label;  ///< at the end of a line; empty: no label
+  int color = 0;      ///< index in the legend, modulo kSvgColors; kSvgRoof: a ceiling
   bool line = false;
-  int dash = 0;  ///< tells the lines of one colour apart
+  int dash = 0;  ///< dash pattern, which separates lines of one colour
   std::vector<SvgPoint> points;
 };
 inline constexpr int kSvgRoof = -1;
 inline constexpr int kSvgColors = 8;
 
 struct SvgChart {
-  std::string title, description;  ///< the description is for those who cannot see it
+  std::string title, description;  ///< the description is for readers who cannot see the chart
   SvgAxis x, y;
   std::vector<SvgSeries> series;
   std::vector<std::string> legend;  ///< names of colours 0, 1, ...
 };
 
-/// A whole SVG file, 760 wide.
+/// A whole SVG file, 760 units wide.
 std::string write_svg(const SvgChart& chart);
 
 /// Text for XML: valid UTF-8, no control characters, no markup.

@@ -25,7 +25,7 @@ struct Timed {
 
 struct Roof {
   double gbs = 0;
-  std::map<std::string, double> tflops;  ///< by element type
+  std::map<std::string, double> tflops;  ///< TFLOP/s by element type
 };
 
 std::vector<Timed> timed_results(std::span<const ResultSet> sets) {
@@ -40,7 +40,7 @@ std::vector<Timed> timed_results(std::span<const ResultSet> sets) {
   return out;
 }
 
-/// The best that any run of a device measured.
+/// The best rates that any run of a device measured.
 std::map<std::string, Roof> roofs_of(std::span<const ResultSet> sets) {
   std::map<std::string, Roof> roofs;
   for (const ResultSet& set : sets) {
@@ -125,7 +125,7 @@ std::string roofline_svg(const std::vector<Timed>& all, const std::map<std::stri
       if (used) rates.push_back({rate, dtype});
     }
     std::sort(rates.begin(),
-              rates.end());  // of two labels that would meet, the first drawn stays: the higher rate
+              rates.end());  // the higher rate first: its label stays if two would overlap
     for (const auto& [rate, dtype] : rates) {
       if (!(roof.gbs > 0) || !(rate > 0)) continue;
       const double ridge = std::min(rate * 1e3 / roof.gbs, c.x.max);
@@ -146,16 +146,16 @@ std::string roofline_svg(const std::vector<Timed>& all, const std::map<std::stri
   return write_svg(c);
 }
 
-/// What is drawn against what, and which cases share a line.
+/// The axes of a line plot, and which cases share a line.
 struct LinePlot {
   SvgAxis x, y;
   std::function<bool(const Timed&)> takes;
   std::function<SvgPoint(const Timed&)> point;
-  std::function<std::string(const Timed&)> key;    ///< with the kernel: of one line
+  std::function<std::string(const Timed&)> key;    ///< cases with equal key and kernel share a line
   std::function<std::string(const Timed&)> label;  ///< in the legend; lines with one label share a colour
 };
 
-/// Lines of two points or more, or single points where there is no line.
+/// Draws lines of two points or more, or single points if there is no line.
 std::string line_svg(const char* title, const LinePlot& plot, const std::vector<Timed>& all) {
   std::vector<Timed> list;
   std::map<std::tuple<std::string, std::string, std::string>, std::map<double, double>> lines;
@@ -171,7 +171,7 @@ std::string line_svg(const char* title, const LinePlot& plot, const std::vector<
   if (lines.empty()) return "";
   const bool any_line =
       std::any_of(lines.begin(), lines.end(), [](const auto& l) { return l.second.size() > 1; });
-  // A colour for each label, in the order of lengths and settings that people expect: 64 before 128.
+  // One colour per label, in the order of lengths and settings that people expect: 64 before 128.
   const auto drawn = [&](const auto& points) { return points.size() > 1 || !any_line; };
   std::vector<std::string> names;
   for (const auto& [key, points] : lines) {
@@ -209,7 +209,7 @@ std::string lengths(int64_t n) {
   return n >= 1024 && n % 1024 == 0 ? fmt::format("{}k", n >> 10) : std::to_string(n);
 }
 
-/// "h16-16 d128 causal" of "attention/packed/bf16/h16-16/d128/causal".
+/// "h16-16 d128 causal" from "attention/packed/bf16/h16-16/d128/causal".
 std::string short_setting(const std::string& setting) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= setting.size();) {

@@ -10,7 +10,7 @@
 
 namespace attnbench {
 
-/// File name and text of each plot that the results have data for: roofline.svg, rate_by_length.svg,
+/// File name and text of each plot for which the results have data: roofline.svg, rate_by_length.svg,
 /// decode_latency.svg.
 std::vector<std::pair<std::string, std::string>> svg_plots(std::span<const ResultSet> sets);
 

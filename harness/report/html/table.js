@@ -44,7 +44,7 @@ function result_table() {
     const missing = (v) => v === undefined || v === null || Number.isNaN(v);
     return [...list].sort((a, b) => {
       const [x, y] = [value(a), value(b)];
-      if (missing(x) || missing(y)) return missing(x) - missing(y);  // always last
+      if (missing(x) || missing(y)) return missing(x) - missing(y);  // missing values are always last
       const d = typeof x === "string" ? x.localeCompare(y, "en", { numeric: true }) : x - y;
       return order.down ? -d : d;
     });

@@ -1,4 +1,4 @@
-// Light and dark: the system's choice until the switch is used, which the browser then remembers.
+// Light or dark: the system's choice until the switch is used. The browser remembers the switch.
 const theme = {
   preferred: window.matchMedia("(prefers-color-scheme: dark)"),
 
@@ -7,7 +7,7 @@ const theme = {
     return chosen ? chosen === "dark" : this.preferred.matches;
   },
 
-  /** A colour of the style sheet, by the name of its variable. */
+  /** A colour of the style sheet by the name of its variable. */
   color(name) {
     return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   },
@@ -44,7 +44,7 @@ const theme = {
   },
 };
 
-/** Kernels differ by shape as well as by colour. */
+/** Kernels differ in shape as well as in colour. */
 const point_shapes = ["circle", "triangle", "rect", "rectRot", "star", "crossRot", "cross", "rectRounded"];
 function shape_of(kernel) {
   return point_shapes[Math.max(0, kernels.indexOf(kernel)) % point_shapes.length];

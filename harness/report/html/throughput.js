@@ -1,4 +1,4 @@
-// Rate against sequence length: how long a prompt must be before a kernel is at its best.
+// Rate by sequence length: how long a prompt must be for a kernel to reach its best rate.
 const throughput_view = { y: "tflops" };
 
 function throughput_plot() {
@@ -41,7 +41,7 @@ function throughput_plot() {
   return plot;
 }
 
-/** Settings without what all of them share in practice: "h16-16 d128 causal paged64". */
+/** Setting without the parts that nearly all cases share: "h16-16 d128 causal paged64". */
 function short_setting(r) {
   const p = r.params;
   const parts = [`d${p.head_dim}`, p.causal ? "causal" : "full"];
@@ -51,7 +51,7 @@ function short_setting(r) {
   return parts.join(" ");
 }
 
-/** Lines where there are any: single cases would bury them. */
+/** Lines if there are any, because single cases would hide them. */
 function joined_or_all(series) {
   return series.some((s) => s.points.length > 1) ? series.filter((s) => s.points.length > 1) : series;
 }

@@ -24,7 +24,7 @@ bool wrong(const char* what) {
   return text != nullptr && std::strcmp(text, what) == 0;
 }
 
-/// Goes from one state to another; anything else is refused.
+/// Changes from one state to another; refuses in any other state.
 Result step(State from, State to) {
   if (g_state != from) return kInvalidOperation;
   g_state = to;
@@ -123,7 +123,7 @@ Result cuptiRangeProfilerPushRange(PushRange*) { return step(State::kStarted, St
 Result cuptiRangeProfilerPopRange(OfProfiler*) { return step(State::kInRange, State::kPopped); }
 Result cuptiRangeProfilerStop(Stop* p) {
   if (!sound(p)) return kInvalidParameter;
-  if (g_state == State::kStarted) g_state = State::kPopped;  // a pass that was given up
+  if (g_state == State::kStarted) g_state = State::kPopped;  // the pass was abandoned
   p->all_submitted = ++g_passes == 2 && !wrong("endless");
   return step(State::kPopped, State::kConfigured);
 }
