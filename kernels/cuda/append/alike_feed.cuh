@@ -14,8 +14,7 @@ struct RowFeed {
   Stage* stages;  ///< [2], in shared memory
   const Lane& lane;
   const char *k_source, *v_source;
-  uint32_t token, end,
-      apart;  ///< `token`: the next to request; `apart`: channels between a lane's two chunks
+  uint32_t token, end, apart;  ///< `token`: the next to request; `apart`: channels between a lane's chunks
   int stage = 0;
 
   __device__ __forceinline__ RowFeed(Stage* stages, const Params& p, const Lane& lane, uint32_t first,
@@ -76,7 +75,7 @@ template <Rotary kRotary>
 struct PlaceFeed {
   static constexpr uint32_t kNowhere = ~0u;  ///< the token does not exist, or is skipped
 
-  uint32_t token, end;  ///< the one to request next
+  uint32_t token, end;  ///< `token`: the one to request next
   int64_t slot_read = -1;
   uint32_t position_read = 0;
 
