@@ -72,7 +72,7 @@ template <Rotary kRotary>
 struct LaneAngles {
   float cos[kChannels], sin[kChannels];
   bool turns[kChunks];
-  const char *cos_table, *sin_table;  ///< of the lane's first channel, position 0
+  const char *cos_table, *sin_table;  ///< tables from the lane's first channel on, at position 0
 
   __device__ __forceinline__ void prepare(const RotaryParams& r, const Lane& lane) {
 #pragma unroll

@@ -99,7 +99,7 @@ __device__ __forceinline__ bool rotate(const RotaryParams& r, const uint4& key, 
   return true;
 }
 
-/// Rows of a lane on their way from `key` and `value` to their slots.
+/// The rows of a lane, loaded from `key` and `value`, with their slots, positions and heads.
 struct Rows {
   uint4 key[kRows], value[kRows];
   int64_t slot[kRows];  ///< negative: the row does not exist, or is skipped

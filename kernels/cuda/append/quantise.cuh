@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kPerChannel>)
   const uint32_t capacity = static_cast<uint32_t>(p.num_blocks) * static_cast<uint32_t>(p.block_size);
   const bool turns = kRotary != Rotary::kNone && channel < p.rotary.dim && p.rotary.positions > 0;
   const int half = p.rotary.dim / 2;
-  const bool upper = channel >= half;  // the second of a pair, in NeoX order
+  const bool upper = channel >= half;  // the channels are the second ones of their pairs, in NeoX order
   const int other = static_cast<int>(threadIdx.x) + (upper ? -half : half) / kChannels;
 
   int stage = 0;

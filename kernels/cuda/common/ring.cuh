@@ -34,7 +34,7 @@ struct Ring {
   __device__ __forceinline__ void await_empty(const Place& place) {
     empty[place.stage()].wait(place.parity() ^ 1);
   }
-  /// One arrival for a whole warp, all of whose lanes call it.
+  /// Arrives once for a whole warp. All its lanes call it.
   __device__ __forceinline__ void release(const Place& place, int lane) {
     __syncwarp();  // the other lanes' reads come before the arrival that stands for them
     if (lane == 0) empty[place.stage()].arrive();

@@ -266,7 +266,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
           leave_state(place, merged, lse2);
         } else {
           const int64_t stride =
-              static_cast<int64_t>(p.max_rows) * (kShape.head_dim / 4);  // from part to part
+              static_cast<int64_t>(p.max_rows) * (kShape.head_dim / 4);  // states from one part to the next
           take_states(place, stride, item.num_splits - 1, merged, lse2);
           store_row<kShape.dtype>(p, item, kv_head, row, channel, merged, lse2, writes_lse);
           clear_states(place, stride, item.num_splits - 1);

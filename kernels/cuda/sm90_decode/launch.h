@@ -11,8 +11,8 @@ namespace attnbench::sm90_decode {
 /// How the work is divided. Any choice is correct; the same must be used for workspace, plan and launch.
 struct Division {
   int min_units = 1;        ///< least units of a part (partition.cuh)
-  int segment_cost = 0;     ///< units that beginning a sequence counts as
-  int max_parts = 1 << 20;  ///< per KV head
+  int segment_cost = 0;     ///< units counted for beginning a sequence
+  int max_parts = 1 << 20;  ///< most parts per KV head
   int unit_shift = 0;       ///< a unit is 2^unit_shift tiles
   /// Every unit is a split of its own. Then the cuts of a sequence depend on its own lengths alone.
   bool split_every_unit = false;

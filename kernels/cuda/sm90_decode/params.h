@@ -31,7 +31,7 @@ struct alignas(64) KernelParams {
   // possible. Each line that misses costs some hundred cycles.
 
   // Where a sequence's queries, keys, and keys' rows begin and end, an entry per sequence. The host chooses
-  // the arrays, so that the device need not ask for the layout of KV. k_len is k_end - k_begin.
+  // the arrays, so that the device does not depend on the layout of KV. k_len is k_end - k_begin.
   const int32_t* cu_seqlens_q;  ///< as in `attention`
   const int32_t* k_end;
   const int32_t* k_begin;      ///< null: zeros

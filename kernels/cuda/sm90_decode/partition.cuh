@@ -36,7 +36,7 @@ ATTNBENCH_HD constexpr TileRange tiles_of_keys(int32_t begin, int32_t end, int32
   return {begin / tile_tokens, (end - 1) / tile_tokens + 1};
 }
 
-/// Units of `tiles` tiles, 2^unit_shift each.
+/// Number of units, of 2^unit_shift tiles each, that `tiles` tiles make.
 ATTNBENCH_HD constexpr int32_t units_of_tiles(int32_t tiles, int32_t unit_shift) {
   return (tiles + (1 << unit_shift) - 1) >> unit_shift;
 }

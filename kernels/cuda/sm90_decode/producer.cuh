@@ -256,7 +256,7 @@ class Producer {
 template <Shape kShape>
 inline constexpr Loads kFirstLoads = Derived<kShape>::kProducerWarps == 1 ? Loads::kBoth : Loads::kKeys;
 
-/// Loads queries and keys, and tells the consumers what to do with them.
+/// Loads queries and its share of K and V (kFirstLoads), and publishes items to the consumers.
 template <Shape kShape>
 class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer<kShape>> {
   using D = Derived<kShape>;

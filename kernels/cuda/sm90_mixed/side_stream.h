@@ -25,7 +25,7 @@ class Fork {
 
   cudaStream_t stream() const { return side_->stream; }
 
-  /// To be recorded when the side stream's work has its multiprocessors; then `main` may wait for that.
+  /// The event to record when the side stream's work has its multiprocessors, so that `main` may wait for it.
   cudaEvent_t started() const { return side_->started; }
 
   /// From here on `main` waits for the side stream. After a successful begin() it must be called.

@@ -275,7 +275,7 @@ class Consumer {
     store_rows<kShape>(p_, own_rows(tile), thread_row_, o, softmax_, lane_);
   }
 
-  /// Issues S of the next KV block and O += P V of the one before, in this warpgroup's turn.
+  /// Issues S of the next KV block and O += P V of the previous one, in this warpgroup's turn.
   __device__ __forceinline__ void issue_step(Scores& s, Outputs& o, Weights& weights) {
     await_k();
     const QTile q = q_tile();

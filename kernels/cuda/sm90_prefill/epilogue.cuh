@@ -1,4 +1,4 @@
-// Writes accumulators to O and LSE in global memory, by way of registers only.
+// Writes accumulators to O and LSE in global memory, through registers only.
 #pragma once
 
 #include "kernels/cuda/sm90_prefill/shape.cuh"

@@ -17,8 +17,8 @@ struct Shape {
   int block_m;           ///< query rows of a tile
   int block_n;           ///< keys of a KV block
   int q_stages;          ///< Q tiles in shared memory; with 2, the next tile's arrives during this one's work
-  bool masked;           ///< causal and windows; otherwise only the end of the keys is masked
-  bool softcap = false;  ///< needs masked
+  bool masked;           ///< takes causal masks and windows; otherwise only the end of the keys is masked
+  bool softcap = false;  ///< requires masked
   bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
   bool short_tiles =
       false;  ///< for tiles of few KV blocks, without windows: less code, slower where they are many
@@ -29,7 +29,7 @@ struct Shape {
 };
 
 inline constexpr int kKStages = 2;
-inline constexpr int kSharedBytes = 227 * 1024;  ///< of a block, at most
+inline constexpr int kSharedBytes = 227 * 1024;  ///< most shared memory of a block
 
 template <Shape kShape>
 struct Derived {
