@@ -8,9 +8,9 @@
 namespace attnbench::sm90_mixed {
 
 /// Times that a step's two parts would take alone. Only the device knows the lengths, so they are guessed
-/// from what the host knows: one chunk of max_seqlen_q tokens, whose rows see max_seqlen_k keys less half of
-/// the chunk, and batch - 1 decodes of half as many keys. total_q is not used: it may count rows that belong
-/// to no sequence, which must not change a result's bits.
+/// from what the host knows. One sequence is a chunk of max_seqlen_q tokens, whose rows see max_seqlen_k keys
+/// less half of the chunk. The other batch - 1 are decodes of max_seqlen_k / 2 keys. total_q is not used: it
+/// may count rows that belong to no sequence, which must not change a result's bits.
 struct Estimate {
   double chunk_us;   ///< 4 Hq D operations per query and key, at 650 TFLOP/s
   double decode_us;  ///< 4 Hkv D bytes of K and V per key, at 3 TB/s
@@ -40,7 +40,7 @@ inline bool one_launch(const Estimate& e, bool together) {
   return together ? e.decode_us <= kFewDecodes : e.chunk_us <= kSmallChunk && e.decode_us <= kSmallDecodes;
 }
 
-/// The share of the multiprocessors that the decodes get beside the chunks: as few as draw most of the
+/// The share of the multiprocessors that the decodes get beside the chunks. It is as few as draw most of the
 /// memory's bandwidth, and more where the decodes are likely to last longer than the chunks.
 inline double decode_share(const Estimate& e) {
   if (e.decode_us < 1.5 * e.chunk_us) return 0.25;
