@@ -6,7 +6,7 @@
 //   row tile     16 rows, as many as one product has
 //   tile, unit, part, segment, split    pieces of the work: partition.cuh
 //   item         a segment, as the producer publishes it to the consumers (shape.cuh)
-//   guess        of the host: every sequence has max_seqlen_q queries and max_seqlen_k keys
+//   guess        the host's assumption that every sequence has max_seqlen_q queries and max_seqlen_k keys
 //   page         a block of a paged cache by its number in the sequence, from 0 on
 //   box          the keys that one copy brings: box_rows of them, at most a tile
 //   slot         a buffer of the ring of K and V tiles; a *stage* is one of the ring of queries and items
@@ -62,8 +62,8 @@ struct alignas(64) KernelParams {
   int32_t segment_cost;      ///< units counted for beginning a sequence
   int32_t unit_shift;        ///< a unit is 2^unit_shift tiles
   int32_t split_every_unit;  ///< 1: every unit is a split (batch invariant); 0: a part's units are together
-  int32_t partials;          ///< places for partial results per KV head
-  int32_t most_keys;         ///< most keys of a sequence: more would need more places for partial results
+  int32_t partials;          ///< partial results per KV head that there is room for
+  int32_t most_keys;         ///< most keys of a sequence: more would need room for more partial results
   int32_t window_left;       ///< as in `attention`, but at most kFar
   Divisor by_group, by_parts;
 

@@ -21,7 +21,7 @@ TileRange guess_tiles(const Instance& instance, const AttentionParams& p);
 /// The partition as far as the host knows it: every sequence is taken to be as long as the longest.
 struct Guess {
   int32_t parts;
-  int32_t partials;       ///< places for partial results per KV head; exact, not guessed
+  int32_t partials;       ///< partial results per KV head that there is room for; exact, not guessed
   int32_t waiting_parts;  ///< parts that have places for states
   int32_t tiles;          ///< tiles of a sequence
   int32_t first_tile;     ///< number of a sequence's first tile

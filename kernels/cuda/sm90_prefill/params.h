@@ -12,7 +12,7 @@
 //   work       an item with a head tile: what a block draws at a time
 //   group      sequences whose keys and values (of one head or some) fit L2 together
 //   section    head tiles that are worked on together (scheduler.cuh)
-//   expired    of a key: no query of its sequence sees it, because it lies left of every window
+//   expired    (a key) seen by no query of its sequence, because it lies left of every window
 #pragma once
 
 #include <cstdint>
