@@ -1,13 +1,15 @@
-// New rows of K and V to caches that are alike: both in e4m3 or both in int8.
+// Writes new rows of K and V to caches that are *alike*: both in e4m3 or both in int8.
 //
-// A lane does one head of a token, kChunks chunks of kChannels channels of K and of V. In NeoX order the
-// chunks are the two halves of the same pairs, so that a rotation needs nothing of another lane and each
-// angle is read once. The loop is bound by instructions as much as by memory: the types and how rows are
-// scaled are known when it is compiled, strides have 32 bits, and what differs from pass to pass is little.
+// A lane handles one head of a token: kChunks chunks of kChannels channels, of K and of V each. In NeoX order
+// its two chunks are the two halves of the same pairs. So a rotation needs nothing from another lane, and
+// each angle is read once. The loop is bound by instructions as much as by memory. So the types and the kinds
+// of scales are template parameters, strides have 32 bits, and little is computed anew in each pass.
 //
-// A block goes from token to token. While one is worked on, its lanes' rows of the next come to shared memory
-// (cp.async, each lane's to its own place: no barrier at all), the angles of the next to the registers that
-// the rotation has just left, and the slot and the position of the one after.
+// A block goes from token to token, one *pass* for each. While it works on a token, the following are in
+// flight:
+//   the rows of the next token, to shared memory by cp.async: a lane reads only what it copied, so no barrier
+//   the angles of the next token, to the registers that the rotation has just released
+//   the slot and the position of the token after the next
 #pragma once
 
 #include "kernels/cuda/append/alike_divisors.cuh"

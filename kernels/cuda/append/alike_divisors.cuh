@@ -1,5 +1,5 @@
-// What the lanes of alike_kernel divide their rows by: scales that are given, or the largest magnitudes of
-// which scales are computed.
+// What the lanes of alike_kernel divide their rows by: given scales, or scales computed from the largest
+// magnitudes.
 #pragma once
 
 #include "kernels/cuda/append/alike_lane.cuh"
@@ -7,7 +7,8 @@
 
 namespace attnbench::cuda_append::alike {
 
-/// The larger magnitude of each of two pairs, of either sign; a NaN gives way.
+/// Elementwise: the larger magnitude of the pairs of 16-bit numbers in `a` and `b`, of either sign. A NaN
+/// gives way to a number.
 template <DType kType>
 __device__ __forceinline__ uint32_t larger_pair(uint32_t a, uint32_t b) {
   uint32_t larger;
@@ -39,14 +40,14 @@ __device__ __forceinline__ float largest_packed(const uint4 (&words)[kChunks]) {
 #endif
 }
 
-/// What a lane's rows of K or of V are divided by.
+/// The divisors of a lane's rows of K or of V.
 template <Scales kScales>
 struct Divisors {
-  static constexpr bool kEach = kScales == Scales::kPerChannel;  ///< one per channel, else one
-  float by[kEach ? kChunks : 1][kEach ? kChannels : 1];          ///< scales, then their reciprocals
-  float factor = 1.0f;                                           ///< range_factor of the one
+  static constexpr bool kEach = kScales == Scales::kPerChannel;  ///< one per channel, else one for all
+  float by[kEach ? kChunks : 1][kEach ? kChannels : 1];          ///< scales; after invert() their reciprocals
+  float factor = 1.0f;                                           ///< range_factor of the one divisor
 
-  /// Asks for scales that are given.
+  /// Loads scales that are given.
   __device__ __forceinline__ void load(const Side& side, const Lane& lane) {
     if constexpr (kScales == Scales::kComputed) return;
     const float* given = side.given + lane.head * side.given_stride_head;
@@ -64,7 +65,7 @@ struct Divisors {
     }
   }
 
-  /// Of scales that are given: inverts them. False where products need a range_factor beside.
+  /// Inverts scales that are given. Returns false where products with a reciprocal also need a range_factor.
   __device__ __forceinline__ bool invert() {
     if constexpr (kScales == Scales::kComputed) return true;
     float least = 1.0f, most = 1.0f;
@@ -103,7 +104,7 @@ struct Divisors {
     }
   }
 
-  /// The rest of a division where not all scales are usual.
+  /// Completes divide() where not all scales are usual (scales.cuh), by their range_factors.
   __device__ __forceinline__ void divide_more(const Side& side, const Lane& lane,
                                               float (&x)[kChunks][kChannels]) const {
     if constexpr (!kEach) {
@@ -111,7 +112,7 @@ struct Divisors {
       for (int i = 0; i < kChunks * kChannels; ++i) x[i / kChannels][i % kChannels] *= factor;
       return;
     }
-    // Rare, so few instructions rather than fast.
+    // This is rare, so the code is small rather than fast.
     const float* given = side.given + lane.head * side.given_stride_head;
     float n[kChunks * kChannels];
 #pragma unroll
@@ -127,8 +128,9 @@ struct Divisors {
   }
 };
 
-/// Computes a token's scales from its largest magnitudes, writes them if it `writes`, and makes them what
-/// k_by, and v_by where both sides are computed, divide by. True if products need no range_factor.
+/// Computes a token's scales from its largest magnitudes. Sets k_by to divide by K's scale, and v_by by V's
+/// where both are computed. Writes the scales to the cache if `writes`. Returns true if products need no
+/// range_factor.
 template <DType kType, DType kTo, Scales kOfV>
 __device__ __forceinline__ bool compute_scales(const Params& p, const Lane& lane,
                                                const float (&k)[kChunks][kChannels],
@@ -136,7 +138,7 @@ __device__ __forceinline__ bool compute_scales(const Params& p, const Lane& lane
                                                uint32_t inside, Divisors<Scales::kComputed>& k_by,
                                                Divisors<kOfV>& v_by) {
   constexpr bool kBoth = kOfV == Scales::kComputed;
-  // Where both are computed, even lanes go on with K and odd ones with V.
+  // Where both are computed, even lanes find K's maximum and odd lanes V's.
   const bool odd = kBoth && lane.row_lane % 2 == 1;
   float amax = fmaxf(largest_of(k[0]), largest_of(k[1]));
   if constexpr (kBoth) {

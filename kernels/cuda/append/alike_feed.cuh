@@ -1,4 +1,4 @@
-// What alike_kernel reads ahead: the rows of the next token, the slot and the position of the one after.
+// What alike_kernel reads ahead: the rows of the next token, and the slot and position of the one after.
 #pragma once
 
 #include "kernels/cuda/append/alike_lane.cuh"
@@ -6,15 +6,15 @@
 
 namespace attnbench::cuda_append::alike {
 
-/// A lane's rows of K and of V, a token ahead. Each lane reads only the places that it filled, so there is no
+/// A lane's rows of K and of V, one token ahead. A lane reads only places that it filled, so there is no
 /// barrier.
 struct RowFeed {
-  using Stage = uint4[2 * kChunks][kThreads];  ///< chunks of K, then of V; per thread
+  using Stage = uint4[2 * kChunks][kThreads];  ///< chunks of K, then of V; one place per thread
 
   Stage* stages;  ///< [2], in shared memory
   const Lane& lane;
   const char *k_source, *v_source;
-  uint32_t token, end, apart;  ///< `token`: the one to ask for next
+  uint32_t token, end, apart;  ///< `token`: the next to request; `apart`: channels between a lane's chunks
   int stage = 0;
 
   __device__ __forceinline__ RowFeed(Stage* stages, const Params& p, const Lane& lane, uint32_t first,
@@ -26,7 +26,7 @@ struct RowFeed {
         token(first),
         end(end),
         apart(lane.channel[1] - lane.channel[0]) {
-    // Chunks that are never asked for count as zeros.
+    // Chunks that do not exist are never copied, and must read as zeros.
     if (lane.exists[1]) return;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
@@ -42,6 +42,7 @@ struct RowFeed {
            uint64_t{lane.head} * side.source_stride_head + 2 * lane.channel[0];
   }
 
+  /// Requests the next token's rows, to stage `to`.
   __device__ __forceinline__ void ask(const Params& p, int to) {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
@@ -56,7 +57,7 @@ struct RowFeed {
     v_source += uint64_t{p.token_step} * p.v.source_stride_token;
   }
 
-  /// Waits for the rows that were asked for, asks for the next, and gives K as numbers and V as it came.
+  /// Waits for the requested rows and requests the next ones. Returns K as numbers and V as it came.
   template <DType kType>
   __device__ __forceinline__ void take(const Params& p, float (&k)[kChunks][kChannels], uint4 (&v)[kChunks]) {
     wait_async<0>();
@@ -74,7 +75,7 @@ template <Rotary kRotary>
 struct PlaceFeed {
   static constexpr uint32_t kNowhere = ~0u;  ///< the token does not exist, or is skipped
 
-  uint32_t token, end;  ///< `token`: the one to ask for next
+  uint32_t token, end;  ///< `token`: the one to request next
   int64_t slot_read = -1;
   uint32_t position_read = 0;
 
@@ -87,7 +88,8 @@ struct PlaceFeed {
     token += p.token_step;
   }
 
-  /// The slot of the token that was asked for. Loads its angles; a slot or a position outside touches nothing.
+  /// Returns the slot of the requested token and loads its angles. Nothing is accessed through a slot or
+  /// position outside: the slot is then kNowhere.
   __device__ __forceinline__ uint32_t take(const Params& p, const Lane& lane,
                                            LaneAngles<kRotary>& angles) const {
     const bool inside =

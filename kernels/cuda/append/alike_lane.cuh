@@ -1,4 +1,5 @@
-// A launch of alike_kernel, and what a lane of it does: which channels of which head, turned by which angles.
+// The parameters of alike_kernel, and what a lane of it has: a head, channels, and the angles that rotate
+// them.
 #pragma once
 
 #include "kernels/cuda/append/cut.h"
@@ -8,9 +9,9 @@
 namespace attnbench::cuda_append::alike {
 
 inline constexpr int kThreads = 128;
-inline constexpr int kChunks = 2;  ///< per lane
+inline constexpr int kChunks = 2;  ///< chunks of kChannels channels per lane
 
-/// How rows of a cache are scaled: given_stride_channel 0 or 1 where the scales are given.
+/// How rows of a cache are scaled. Given scales have given_stride_channel 0 (kPerHead) or 1 (kPerChannel).
 enum class Scales { kComputed, kPerHead, kPerChannel };
 
 /// Blocks per multiprocessor that registers leave room for.
@@ -28,33 +29,34 @@ struct Side {
   char* computed;
 };
 
-/// Blocks (x, y) for y = 0, 1, .. go side by side from token to token, `token_step` at a time, `passes`
-/// times.
+/// By-value parameter of the kernel. The blocks (x, y) of one x go side by side from token to token, `passes`
+/// times by `token_step` tokens (cut.h).
 struct Params {
   Side k, v;
-  uint32_t scale_stride_block, scale_stride_token, scale_stride_head;  ///< of both, in bytes
+  uint32_t scale_stride_block, scale_stride_token, scale_stride_head;  ///< for K and V alike, in bytes
   const int64_t* slot_mapping;
   const int32_t* positions;
   RotaryParams rotary;
   uint32_t tokens, heads, head_dim, block_size, capacity;
   Divisor by_heads, by_block_size;
-  uint32_t row_lanes_log2;      ///< 1..5, room for ceil(head_dim / 8 / kChunks) lanes
-  uint32_t token_step, passes;  ///< of the Cut
+  uint32_t row_lanes_log2;      ///< log2 of a row's lanes, 1..5: at least ceil(head_dim / 8 / kChunks) lanes
+  uint32_t token_step, passes;  ///< from the Cut
 };
 
 /// The chunks of a lane.
 struct Lane {
-  uint32_t channel[kChunks];  ///< the first of each
+  uint32_t channel[kChunks];  ///< first channel of each chunk
   bool exists[kChunks];
 
-  uint32_t head, row_lane;  ///< which lane of the row
+  uint32_t head, row_lane;  ///< `row_lane`: which lane of the row
 
   template <Rotary kRotary>
   __device__ __forceinline__ void place(uint32_t head_dim, uint32_t rotary_dim) {
     const uint32_t chunks = head_dim / kChannels;
     uint32_t pairs = 0;
     if constexpr (kRotary == Rotary::kHalves) pairs = rotary_dim / (2 * kChannels);
-    // Chunks that no pairs join are as far apart as their lanes allow.
+    // Where chunks are not halves of pairs, a lane has one from the first half of them and the matching one
+    // from the second.
     const bool turns = row_lane < pairs;
     const uint32_t apart = turns ? pairs : (chunks - 2 * pairs + 1) / 2;
     const uint32_t first = turns ? row_lane : pairs + row_lane;
@@ -70,7 +72,7 @@ template <Rotary kRotary>
 struct LaneAngles {
   float cos[kChannels], sin[kChannels];
   bool turns[kChunks];
-  const char *cos_table, *sin_table;  ///< of the lane's first channel, position 0
+  const char *cos_table, *sin_table;  ///< tables from the lane's first channel on, at position 0
 
   __device__ __forceinline__ void prepare(const RotaryParams& r, const Lane& lane) {
 #pragma unroll
@@ -87,7 +89,8 @@ struct LaneAngles {
     const uint64_t row = uint64_t{position} * static_cast<uint32_t>(r.dim / 2 * sizeof(float));
     const auto* c = reinterpret_cast<const float4*>(cos_table + row);
     const auto* s = reinterpret_cast<const float4*>(sin_table + row);
-    // The first four of each; then the other four of the same pairs, or those of the other chunk.
+    // The first four cosines and sines. Then the other four of the same pairs, or for kAdjacent those of the
+    // other chunk.
     const uint32_t more = kRotary == Rotary::kAdjacent ? (lane.channel[1] - lane.channel[0]) / 8 : 1;
     if (turns[0]) {
       *reinterpret_cast<float4*>(cos) = __ldg(c);

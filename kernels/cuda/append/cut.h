@@ -9,8 +9,8 @@
 
 namespace attnbench::cuda_append::alike {
 
-/// The `blocks_y` blocks of one x go side by side from token to token, `token_step` at a time, `passes`
-/// times; those of the next x begin where they end. Rows are (token, head) pairs, heads within tokens.
+/// The `blocks_y` blocks of one x go side by side from token to token, `passes` times by `token_step` tokens.
+/// The blocks of the next x begin where these end. Rows are (token, head) pairs, heads within tokens.
 struct Cut {
   uint32_t blocks_x, blocks_y, passes, token_step;
 };
@@ -21,16 +21,16 @@ ATTNBENCH_HD inline uint32_t first_row(uint32_t x, uint32_t y, uint32_t blocks_y
   return (x * passes * blocks_y + y) * rows_per_block;
 }
 
-/// For at most 2^30 rows of at most 65,535 heads. Between two passes of a lane lies a whole number of tokens,
-/// so that it keeps its head. All blocks stay for the whole launch where `room` of them do it in
-/// `most_staying` passes or fewer; else they are many and each does few passes, so that who is early does
-/// more.
+/// Cuts a launch of at most 2^30 rows of at most 65,535 heads. Between two passes of a lane lies a whole
+/// number of tokens, so that it keeps its head. If `room` blocks need at most `most_staying` passes, all
+/// blocks stay for the whole launch. Otherwise there are many blocks of few passes each, so that a
+/// multiprocessor that is early does more of them.
 inline Cut cut_of(uint32_t tokens, uint32_t heads, uint32_t rows_per_block, uint32_t room,
                   uint32_t most_staying) {
-  constexpr uint32_t kInARow = 8;  // up to so many passes, a block's tokens follow each other
-  constexpr uint32_t kShort = 2;
+  constexpr uint32_t kInARow = 8;  // up to this many passes, a block's tokens follow each other
+  constexpr uint32_t kShort = 2;   // passes of a block in longer launches whose blocks do not stay
   const uint32_t needed = (tokens * heads + rows_per_block - 1) / rows_per_block;
-  const uint32_t group = heads / std::gcd(heads, rows_per_block);  // so many blocks do whole tokens
+  const uint32_t group = heads / std::gcd(heads, rows_per_block);  // this many blocks do whole tokens
   Cut cut{1, needed, (needed + room - 1) / room, 0};
   if (cut.passes > kInARow && cut.passes <= most_staying) {
     cut.blocks_y = std::max(room / group, 1u) * group;

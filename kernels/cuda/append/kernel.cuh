@@ -1,8 +1,9 @@
-// New rows of K and V to their slots of the cache, keys rotated on the way: a copy at the speed of the
+// Writes new rows of K and V to their cache slots and rotates keys on the way: a copy at the speed of the
 // memory.
 //
-// A row of D channels is handled by D / 8 neighbouring lanes, 16 bytes each. Keys in NeoX order find the
-// other half of their pairs in another lane of the row, by a shuffle; adjacent pairs lie within a lane.
+// Words: a *row* is the D channels of one head of one token. D / 8 neighbouring lanes handle a row, 16 bytes
+// each. In NeoX order the other half of a lane's pairs is in another lane of the row and comes by a shuffle.
+// Adjacent pairs lie within a lane.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,9 +14,10 @@
 namespace attnbench::cuda_append {
 
 inline constexpr int kThreads = 256;
-inline constexpr int kChannels = 8;  ///< per lane: 16 bytes
-inline constexpr int kRows = 2;      ///< per lane, of K and of V each: 64 bytes in flight
+inline constexpr int kChannels = 8;  ///< channels per lane: 16 bytes
+inline constexpr int kRows = 2;      ///< rows per lane, of K and of V each: 64 bytes in flight
 
+/// Which channels of a key form pairs: i and i + dim / 2 (NeoX), or 2 i and 2 i + 1.
 enum class Rotary { kNone, kHalves, kAdjacent };
 
 /// Lanes that a row takes, a power of two. Host code.
@@ -25,7 +27,7 @@ inline int lanes_of_row(const KvAppendParams& p) {
   return lanes;
 }
 
-/// Pair (x, y) turned by the angle of cosine `cos` and sine `sin`.
+/// The pair (x, y) rotated by the angle with cosine `cos` and sine `sin`.
 __device__ __forceinline__ float2 turn(float x, float y, float cos, float sin) {
   return make_float2(x * cos - y * sin, y * cos + x * sin);
 }
@@ -47,8 +49,9 @@ __device__ __forceinline__ uint4 pack(const float (&x)[kChannels]) {
                     hopper::pack_pair<kType>(x[4], x[5]), hopper::pack_pair<kType>(x[6], x[7]));
 }
 
-/// This lane's channels channel .. channel + 7 of a key at `position`, turned into `x`. All lanes of the row
-/// call it together; one whose channels do not turn, or whose position is negative, gets false and no `x`.
+/// Rotates this lane's channels channel .. channel + 7 of a key at `position` and writes them to `x`. All
+/// lanes of the warp call it together. Returns false, without `x`, where the channels are not rotated or the
+/// position is negative.
 template <DType kType, Rotary kRotary>
 __device__ __forceinline__ bool rotate(const RotaryParams& r, const uint4& key, int position, int channel,
                                        float (&x)[kChannels]) {
@@ -73,7 +76,7 @@ __device__ __forceinline__ bool rotate(const RotaryParams& r, const uint4& key, 
     }
     unpack<kType>(key, x);
     unpack<kType>(other, theirs);
-    // The second of a pair is the first of the pair turned the other way.
+    // The second number of a pair is the first of the swapped pair, rotated the other way.
     const float sign = second ? -1.0f : 1.0f;
 #pragma unroll
     for (int i = 0; i < kChannels; ++i) x[i] = turn(x[i], theirs[i], cos[i], sign * sin[i]).x;
@@ -96,16 +99,16 @@ __device__ __forceinline__ bool rotate(const RotaryParams& r, const uint4& key, 
   return true;
 }
 
-/// Rows of a lane on their way from `key` and `value` to their slots.
+/// The rows of a lane, loaded from `key` and `value`, with their slots, positions and heads.
 struct Rows {
   uint4 key[kRows], value[kRows];
-  int64_t slot[kRows];  ///< negative: does not exist, or is skipped
+  int64_t slot[kRows];  ///< negative: the row does not exist, or is skipped
   int32_t position[kRows];
   uint32_t head[kRows];
 };
 
-/// Asks for this lane's rows. `row_lanes`: a power of two, at least head_dim / 8. Rows are (token, KV head)
-/// pairs, heads within tokens; a block does kThreads / row_lanes * kRows of them.
+/// Loads this lane's rows. `row_lanes`: a power of two, at least head_dim / 8. Rows are (token, KV head)
+/// pairs, heads within tokens. A block handles kThreads / row_lanes * kRows of them.
 template <Rotary kRotary>
 __device__ __forceinline__ Rows load_rows(const KvAppendParams& p, int row_lanes, int channel) {
   const int rows_per_block = kThreads / row_lanes;
@@ -134,12 +137,12 @@ __device__ __forceinline__ Rows load_rows(const KvAppendParams& p, int row_lanes
   return r;
 }
 
-/// Where a slot lies.
+/// Where a slot lies: its block, and the token inside the block.
 struct Place {
   uint32_t block, inside;
 };
 
-/// Whether row `i` is to be written: -1 skips by contract; nothing may be touched through a slot or a
+/// Whether row `i` is written. Slot -1 means skip, by contract. Nothing may be accessed through a slot or
 /// position outside either.
 template <Rotary kRotary>
 __device__ __forceinline__ bool writes_row(const KvAppendParams& p, const Rows& r, int i) {
@@ -154,7 +157,7 @@ __device__ __forceinline__ Place place_of(const KvAppendParams& p, int64_t slot)
   return {block, static_cast<uint32_t>(slot) - block * static_cast<uint32_t>(p.block_size)};
 }
 
-/// Caches in the type of the input.
+/// Appends to caches in the type of the input.
 template <DType kType, Rotary kRotary>
 __global__ void __launch_bounds__(kThreads)
     append_kernel(const __grid_constant__ KvAppendParams p, int row_lanes) {

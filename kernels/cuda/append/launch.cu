@@ -51,7 +51,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   return KernelStatus::kOk;
 }
 
-/// What is rotated or quantised is computed in fp32 and rounded once; the rest is copied.
+/// Rotated and quantised rows are computed in fp32 and rounded once. Other rows are copied.
 Numerics numerics(const OpParams* op) {
   return {.p_type = op->kv_append.dtype_k, .acc_type = DType::kFp32, .exp_rel_err = 0.0};
 }

@@ -1,11 +1,11 @@
-// New rows of K and V to caches in e4m3 or int8: rotated in fp32, divided by a scale that is given or
-// computed, and rounded once.
+// Writes new rows of K and V to caches in e4m3 or int8: rotated in fp32, divided by a given or computed
+// scale, and rounded once.
 //
-// Two heads of a token are a lane's unit of work. Blocks stay for the whole launch: a lane keeps its heads
-// and channels, so that scales that are given are read and inverted once, and goes from token to token. The
-// rows of the next tokens are on their way to shared memory meanwhile (cp.async, no registers), each to the
-// place of the lane that asked for it, and slot and position of the next token are there before its rows: of
-// the chain position, table only the table is waited for, which L2 holds.
+// A *unit* of work is two heads of a token; a lane has 8 channels of each. Blocks stay for the whole launch
+// and go from token to token. A lane keeps its heads and channels, so it reads and inverts given scales once.
+// Meanwhile the rows of the next token are copied to shared memory (cp.async, no registers), each to a place
+// of the lane that requested it. The slot and position of the next token arrive before its rows. So of the
+// chain position, rotary table only the table, which is in L2, is waited for.
 #pragma once
 
 #include <type_traits>
@@ -16,9 +16,9 @@
 
 namespace attnbench::cuda_append {
 
-inline constexpr int kHeads = 2;  ///< of a token, per lane: of K and of V each
+inline constexpr int kHeads = 2;  ///< heads of a token per lane, of K and of V each
 
-/// Blocks per multiprocessor: what registers allow.
+/// Blocks per multiprocessor that registers allow.
 template <bool kPerChannel>
 inline constexpr int kBlocks = kPerChannel ? 2 : 3;
 
@@ -29,11 +29,11 @@ struct Cache {
   void* rows;
   DType dtype;
   int64_t stride_block, stride_token, stride_head;
-  bool computed;  ///< scales per (token, head)
+  bool computed;  ///< scales are computed per (token, head), not given
   ScaleParams scale;
 };
 
-/// The reciprocals of a lane's scales that are given, for its heads: one per head, or one per channel.
+/// The reciprocals of a lane's given scales for its heads: one per head, or one per channel.
 template <bool kPerChannel>
 struct Reciprocals {
   static constexpr int kCount = kPerChannel ? kChannels : 1;
@@ -63,7 +63,7 @@ struct Reciprocals {
     }
   }
 
-  /// x[i] / scale[i] of the lane's head `h`.
+  /// Divides x by the scales of the lane's head `h`.
   __device__ __forceinline__ void apply(const Cache& cache, int h, uint32_t head, int channel,
                                         float (&x)[kChannels]) const {
 #pragma unroll
@@ -77,9 +77,9 @@ struct Reciprocals {
   }
 };
 
-/// What a lane knows of a token beside its rows.
+/// What a lane knows of a token besides its rows.
 struct Token {
-  int64_t slot;  ///< negative: does not exist, or is skipped
+  int64_t slot;  ///< negative: the token does not exist, or is skipped
   int32_t position;
 };
 
@@ -99,8 +99,8 @@ struct Angles {
   static constexpr int kCount = kRotary == Rotary::kHalves ? 8 : kRotary == Rotary::kAdjacent ? 4 : 1;
   float cos[kCount], sin[kCount];
 
-  /// `upper`: the channels are the second of their pairs, in NeoX order: the first of the pair turned the
-  /// other way.
+  /// `upper`: in NeoX order the channels are the second ones of their pairs. The angles are the same; the
+  /// caller negates the sine.
   __device__ __forceinline__ void load(const RotaryParams& r, int32_t position, int channel, bool upper) {
     const int half = r.dim / 2;
     const int first = kRotary == Rotary::kAdjacent ? channel / 2 : upper ? channel - half : channel;
@@ -113,7 +113,8 @@ struct Angles {
   }
 };
 
-/// Eight numbers, divided by their scales, to `target`, rounded to the type of the cache.
+/// Stores eight numbers, already divided by their scales, to element `target` of the cache, rounded to its
+/// type.
 __device__ __forceinline__ void store_quantised(const Cache& cache, int64_t target,
                                                 const float (&x)[kChannels]) {
   const uint2 bytes = cache.dtype == DType::kE4m3
@@ -122,9 +123,9 @@ __device__ __forceinline__ void store_quantised(const Cache& cache, int64_t targ
   *reinterpret_cast<uint2*>(static_cast<uint8_t*>(cache.rows) + target) = bytes;
 }
 
-/// As append_kernel, with at least one cache in e4m3 or int8. `row_lanes`: a power of two, at least head_dim
-/// / 8 and at most 32. A unit of work is kHeads heads of a token, half of all heads apart. Where a block does
-/// more than one pass, a pass of the grid is a whole number of tokens, so that lanes keep their heads.
+/// Like append_kernel, with at least one cache in e4m3 or int8. `row_lanes`: a power of two, at least
+/// head_dim / 8 and at most 32. The kHeads heads of a unit are half of all heads apart. If a block does more
+/// than one pass, a pass of the grid is a whole number of tokens, so that lanes keep their heads.
 template <DType kType, Rotary kRotary, bool kPerChannel>
 __global__ void __launch_bounds__(kThreads, kBlocks<kPerChannel>)
     quantise_kernel(const __grid_constant__ KvAppendParams p, const __grid_constant__ Cache k,
@@ -164,14 +165,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kPerChannel>)
   const uint32_t capacity = static_cast<uint32_t>(p.num_blocks) * static_cast<uint32_t>(p.block_size);
   const bool turns = kRotary != Rotary::kNone && channel < p.rotary.dim && p.rotary.positions > 0;
   const int half = p.rotary.dim / 2;
-  const bool upper = channel >= half;  // the second of a pair, in NeoX order
+  const bool upper = channel >= half;  // the channels are the second ones of their pairs, in NeoX order
   const int other = static_cast<int>(threadIdx.x) + (upper ? -half : half) / kChannels;
 
   int stage = 0;
 #pragma unroll 1
   for (uint32_t pass = 0; pass < passes; ++pass) {
     const Token now = next;
-    // Nothing may be touched through a slot or a position outside.
+    // Nothing may be accessed through a slot or position outside.
     const bool writes =
         channel < p.head_dim && now.slot >= 0 && now.slot < capacity &&
         (kRotary == Rotary::kNone || (now.position >= 0 && now.position < p.rotary.positions));
@@ -181,14 +182,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kPerChannel>)
     if (pass + 1 < passes) next = load_token<kRotary>(p, token);
 
     wait_async<0>();
-    __syncwarp();  // the other lanes' copies are here too, and all have read the stage before
+    __syncwarp();  // the other lanes' copies have landed too, and all lanes have read the previous stage
     if (pass + 1 < passes) ask(stage ^ 1);
 
     const Place at = writes ? place_of(p, now.slot) : Place{};
     const auto append = [&](const Cache& cache, const Reciprocals<kPerChannel>& given, auto which) {
       constexpr bool kKeys = decltype(which)::value;
       constexpr int kFirst = kKeys ? 0 : kHeads;
-      // Both heads at once, so that what one waits for passes beside the other.
+      // Both heads are handled together, so that their latencies overlap.
       float x[kHeads][kChannels];
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {

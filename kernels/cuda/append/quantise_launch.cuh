@@ -1,4 +1,4 @@
-// How launches into quantised caches are cut up.
+// The choice of kernel and grid for launches into quantised caches.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +38,8 @@ inline Cache v_of(const KvAppendParams& p) {
           p.v_scale};
 }
 
-/// Blocks of a launch of quantise_kernel: one per `per_block` units where all find room at once, else as many
-/// as do, in steps that keep a pass of the grid a whole number of tokens of `groups` units.
+/// Number of blocks of quantise_kernel: one per `per_block` units if all of them fit at once (`room`).
+/// Otherwise it is as many as fit such that a pass of the grid is a whole number of tokens of `groups` units.
 inline unsigned quantise_blocks(int64_t tokens, int64_t groups, int64_t per_block, int64_t room) {
   const int64_t needed = (tokens * groups + per_block - 1) / per_block;
   if (needed <= room) return static_cast<unsigned>(needed);
@@ -66,11 +66,12 @@ namespace alike {
 
 /// Blocks per multiprocessor where they stay for the whole launch.
 inline constexpr int kStayingBlocks = 4;
-/// For how many passes they stay: for all where each has many reciprocals to make first.
+/// The most passes for which they stay. Scales per channel have no limit, because each block first makes many
+/// reciprocals.
 template <Scales kOfV>
 inline constexpr uint32_t kMostStaying = kOfV == Scales::kPerChannel ? UINT32_MAX : 24;
 
-/// None where the kernel does not have it.
+/// None where alike_kernel does not support the scales.
 inline std::optional<Scales> scales_of(const Cache& cache) {
   if (cache.computed) return Scales::kComputed;
   if (cache.scale.given_stride_channel == 0) return Scales::kPerHead;
@@ -80,7 +81,7 @@ inline std::optional<Scales> scales_of(const Cache& cache) {
   return std::nullopt;
 }
 
-/// Takes `stride` of elements of `bytes` bytes where it has room in 32 bits.
+/// Converts `stride`, in elements of `bytes` bytes, to bytes in 32 bits. Returns false where it does not fit.
 inline bool narrow(int64_t stride, int64_t bytes, uint32_t& to) {
   to = static_cast<uint32_t>(stride * bytes);
   return stride >= 0 && stride <= int64_t{UINT32_MAX} / bytes;
@@ -98,7 +99,7 @@ inline bool narrow(const Cache& cache, Side& side) {
          narrow(cache.stride_token, 1, side.stride_token) && narrow(cache.stride_head, 1, side.stride_head);
 }
 
-/// Whether both caches can be handled as alike, and how.
+/// Fills the parameters of alike_kernel. Returns false where it does not support the caches.
 inline bool params_of(const KvAppendParams& p, Params& to) {
   const Cache k = k_of(p), v = v_of(p);
   const ScaleParams &a = k.scale, &b = v.scale;
@@ -119,7 +120,7 @@ inline bool params_of(const KvAppendParams& p, Params& to) {
   to.capacity = to.block_size * static_cast<uint32_t>(p.num_blocks);
   to.by_heads = Divisor(to.heads);
   to.by_block_size = Divisor(to.block_size);
-  to.row_lanes_log2 = 1;  // where both scales are computed, neighbours share the work
+  to.row_lanes_log2 = 1;  // at least two lanes: where both scales are computed, neighbours share the work
   while ((kChunks * kChannels << to.row_lanes_log2) < p.head_dim) ++to.row_lanes_log2;
   return narrow(k, to.k) && narrow(v, to.v) &&
          (!k.computed || (narrow(a.stride_block, 4, to.scale_stride_block) &&
@@ -137,7 +138,7 @@ void start(Params p, const LaunchContext& context) {
       <<<dim3(cut.blocks_x, cut.blocks_y), kThreads, 0, static_cast<cudaStream_t>(context.stream)>>>(p);
 }
 
-/// False where the caches are not alike.
+/// Launches alike_kernel. Returns false where it does not support the caches.
 template <DType kType, Rotary kRotary>
 bool launch(const KvAppendParams& p, const LaunchContext& context) {
   Params params;

@@ -1,4 +1,4 @@
-// Scales of rows that are quantised: computed, inverted and applied; and rounding to e4m3 and int8.
+// Scales of quantised rows: how they are computed, inverted and applied. Rounding to e4m3 and int8.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -8,21 +8,21 @@
 
 namespace attnbench::cuda_append {
 
-/// A power of two that takes `scale` to where its reciprocal is normal; of a product with that reciprocal it
-/// leaves the quotient, multiplied by it again.
+/// A power of two f that brings `scale` to where its reciprocal is normal. x / scale is x * (1 / (scale * f))
+/// * f.
 __device__ __forceinline__ float range_factor(float scale) {
   const float size = fabsf(scale);
   return size < 0x1p-120f ? 0x1p64f : size > 0x1p120f ? 0x1p-64f : 1.0f;
 }
 
-/// 1 / x within about half an ulp, for x that a range_factor has been applied to.
+/// 1 / x within about half an ulp, for an x that has been multiplied by its range_factor.
 __device__ __forceinline__ float reciprocal(float x) {
   const float r = hopper::reciprocal_approx(x);
   const float better = fmaf(fmaf(-x, r, 1.0f), r, r);
-  return fabsf(better) <= 0x1p126f ? better : r;  // of 0, infinity and NaN: as a division
+  return fabsf(better) <= 0x1p126f ? better : r;  // 0, infinity and NaN give what a division gives
 }
 
-/// 1 / x of an x between 2^-120 and 2^120, "usual": its range_factor is 1.
+/// 1 / x for a *usual* x: between 2^-120 and 2^120, where the range_factor is 1.
 __device__ __forceinline__ float usual_reciprocal(float x) {
   const float r = hopper::reciprocal_approx(x);
   return fmaf(fmaf(-x, r, 1.0f), r, r);
@@ -39,8 +39,9 @@ __device__ __forceinline__ float largest_of(const float (&x)[kChannels]) {
 /// Whether nothing leaves the normal range on the way from `amax` to a scale and its reciprocal.
 __device__ __forceinline__ bool has_usual_scale(float amax) { return amax >= 0x1p-100f && amax <= 0x1p120f; }
 
-/// token_scale(t, amax) without its division, of an amax that has_usual_scale: the quotient by way of the
-/// reciprocal, corrected by its remainder, is the rounded one (all significands were tried).
+/// token_scale(t, amax) without its division, for an amax that has_usual_scale. The quotient is computed with
+/// a reciprocal and corrected by its remainder. It equals the correctly rounded quotient (all significands
+/// were tried).
 __device__ __forceinline__ float usual_token_scale(DType t, float amax) {
   const float largest = t == DType::kE4m3 ? 448.0f : 127.0f;
   const float inverse = t == DType::kE4m3 ? 1.0f / 448.0f : 1.0f / 127.0f;
@@ -52,7 +53,7 @@ __device__ __forceinline__ float fast_token_scale(DType t, float amax) {
   return has_usual_scale(amax) ? usual_token_scale(t, amax) : token_scale(t, amax);
 }
 
-/// x[i] / scale.
+/// Divides all x[i] by `scale`.
 __device__ __forceinline__ void divide_by(float (&x)[kChannels], float scale) {
   const float factor = range_factor(scale);
   const float by = reciprocal(scale * factor);

@@ -5,7 +5,8 @@
 
 namespace attnbench {
 
-/// 16 bytes from `source` to `target`, both aligned; zeros where not `exists`, and nothing is read.
+/// Copies 16 bytes from `source` to `target`, both aligned to 16. Without `exists` it writes zeros and reads
+/// nothing.
 __device__ __forceinline__ void copy_async_16(void* target, const void* source, bool exists) {
   const auto address = static_cast<unsigned>(__cvta_generic_to_shared(target));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source),
@@ -13,10 +14,10 @@ __device__ __forceinline__ void copy_async_16(void* target, const void* source, 
                : "memory");
 }
 
-/// Ends a group: the copies that this thread asked for since the last.
+/// Ends a group, which consists of this thread's copies since its previous group.
 __device__ __forceinline__ void commit_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/// Waits until at most the last kPending groups of this thread are still on their way.
+/// Waits until at most the last kPending groups of this thread are in flight.
 template <int kPending>
 __device__ __forceinline__ void wait_async() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");

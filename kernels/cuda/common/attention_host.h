@@ -1,4 +1,4 @@
-// What the host sides of the Hopper attention kernels have in common: what they refuse, and their tensor maps.
+// Host code that the Hopper attention kernels share: checks of what they support, and their tensor maps.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace attnbench::hopper {
 
-/// Shapes, types and lengths that every one of these kernels requires.
+/// Checks the shapes, types and lengths that all of these kernels require.
 inline KernelStatus check_shapes(const Kernel& kernel, const AttentionParams& p, const LaunchContext& context,
                                  KernelMessage* message) {
   const auto unsupported = [&](const char* format, auto... args) {
@@ -32,7 +32,7 @@ inline KernelStatus check_shapes(const Kernel& kernel, const AttentionParams& p,
   return KernelStatus::kOk;
 }
 
-/// Strides that the copy engine and whole-word stores can follow.
+/// Checks that the copy engine and whole-word stores can follow the strides.
 inline KernelStatus check_strides(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
   const auto element = static_cast<int64_t>(dtype_size(p.dtype_k));
   const int64_t unit = 16 / element, chunk = kChunkBytes / element;
@@ -58,7 +58,7 @@ inline KernelStatus check_strides(const Kernel& kernel, const AttentionParams& p
   return KernelStatus::kOk;
 }
 
-/// Of K or V, given its strides in elements.
+/// The KvRows of K or of V, from its strides in elements.
 inline KvRows kv_rows_of(const AttentionParams& p, int64_t stride_block, int64_t stride_token,
                          int64_t stride_head) {
   const int64_t chunk_channels = kChunkBytes / static_cast<int64_t>(dtype_size(p.dtype_k));
@@ -66,18 +66,18 @@ inline KvRows kv_rows_of(const AttentionParams& p, int64_t stride_block, int64_t
           static_cast<int32_t>(stride_head / chunk_channels)};
 }
 
-/// Chunks of a head's row.
+/// Chunks of 128 bytes in one head's row.
 inline uint32_t head_chunks_of(const AttentionParams& p) {
   return static_cast<uint32_t>(p.head_dim * dtype_size(p.dtype_k) / kChunkBytes);
 }
 
-/// Chunks from the first head's first to the last head's last.
+/// Number of chunks from the first head's first chunk to the last head's last one.
 inline uint64_t row_chunks_of(const AttentionParams& p, const KvRows& rows) {
   return static_cast<uint64_t>(p.num_heads_kv - 1) * rows.head_chunks + head_chunks_of(p);
 }
 
-/// (64 channels, head, token, chunk): a box is one chunk of `tokens` tokens of `heads` heads, heads within
-/// tokens.
+/// Encodes the map of q, with dimensions (64 channels, head, token, chunk). A box is one chunk of `tokens`
+/// tokens of `heads` heads, heads within tokens. Returns false where the driver refuses.
 inline bool encode_q_map(CUtensorMap* map, const AttentionParams& p, int heads, int tokens) {
   const uint64_t element = dtype_size(p.dtype_q);
   const uint64_t dims[4] = {kChunkChannels, static_cast<uint64_t>(p.num_heads_q),
@@ -85,7 +85,7 @@ inline bool encode_q_map(CUtensorMap* map, const AttentionParams& p, int heads, 
                             static_cast<uint64_t>(p.head_dim / kChunkChannels)};
   const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, kChunkBytes};
   const uint32_t box[4] = {kChunkChannels, static_cast<uint32_t>(heads), static_cast<uint32_t>(tokens), 1};
-  // Without any row it is not used, but must have an address and a row.
+  // Without query rows the map is not used, but it must have an address and a row.
   return encode_map(map, p.dtype_q, p.q != nullptr ? p.q : p.k, dims, strides, box);
 }
 

@@ -1,5 +1,6 @@
-// Division by a number known before a launch: a multiplication and a shift on the GPU instead of some forty
-// instructions, which matters where a launch takes a few microseconds. Plain arithmetic, for host and device.
+// Division by a number that is known before a launch. On the GPU it takes a multiplication and a shift
+// instead of some forty instructions, which matters in launches of a few microseconds. Plain arithmetic, for
+// host and device.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,9 @@ namespace attnbench {
 
 /// n / d for 0 <= n < 2^31 and 1 <= d < 2^31.
 ///
-/// With s = log2(d) rounded up, 2^32 + multiplier = floor(2^(32 + s) / d) + 1. Its product with n, divided by
-/// 2^(32 + s), is less than 1 / d above n / d: the same integer part (Granlund and Montgomery, "Division by
-/// Invariant Integers using Multiplication", 1994).
+/// With s = log2(d) rounded up, 2^32 + multiplier = floor(2^(32 + s) / d) + 1. The product of this number
+/// with n, divided by 2^(32 + s), exceeds n / d by less than 1 / d, so it has the same integer part (Granlund
+/// and Montgomery, "Division by Invariant Integers using Multiplication", 1994).
 struct Divisor {
   uint32_t multiplier = 0;  ///< 0, with shift 0: division by 1
   uint32_t shift = 0;

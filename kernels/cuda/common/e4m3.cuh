@@ -1,4 +1,4 @@
-// e4m3 operands for products in fp16, which holds every e4m3 value exactly.
+// Converts e4m3 operands for products in fp16. fp16 holds every e4m3 value exactly.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,8 +10,8 @@
 
 namespace attnbench::hopper {
 
-/// Values 2 * kHalf and 2 * kHalf + 1 of the four in `word`, as two fp16. PTX ISA, "Data Movement and
-/// Conversion Instructions: cvt".
+/// Returns values 2 * kHalf and 2 * kHalf + 1 of the four e4m3 values in `word` as two fp16. PTX ISA, "Data
+/// Movement and Conversion Instructions: cvt".
 template <int kHalf>
 __device__ __forceinline__ uint32_t from_e4m3(uint32_t word) {
   uint32_t pair;
@@ -27,7 +27,7 @@ __device__ __forceinline__ uint32_t from_e4m3(uint32_t word) {
   return pair;
 }
 
-/// Two values of the 16-bit type kType as two fp16. bf16 beyond 65504 becomes infinite.
+/// Converts two values of the 16-bit type kType to fp16. bf16 beyond 65504 becomes infinite.
 template <DType kType>
 __device__ __forceinline__ uint32_t to_fp16(uint32_t pair) {
   if constexpr (kType == DType::kFp16) return pair;
@@ -38,8 +38,8 @@ __device__ __forceinline__ uint32_t to_fp16(uint32_t pair) {
   return word;
 }
 
-/// Two words from shared memory. Volatile, so that it stays between the waits and arrivals of the barriers
-/// that guard them.
+/// Loads two words from shared memory. The asm is volatile so that the load stays between the barrier waits
+/// and arrivals that guard the words.
 __device__ __forceinline__ void load_shared(uint32_t (&words)[2], uint32_t address) {
   asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(address));
 }

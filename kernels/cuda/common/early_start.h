@@ -1,4 +1,4 @@
-// Launching a kernel so that it may begin while the one before it on its stream ends. Host code.
+// Launches a kernel so that it may begin before the previous kernel of its stream has ended. Host code.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,8 +7,9 @@
 
 namespace attnbench::hopper {
 
-/// Enqueues `kernel` with so much dynamic shared memory per block. `early`: it may begin once all blocks of
-/// the kernel before it have begun or said so, and waits by cudaGridDependencySynchronize where it must.
+/// Enqueues `kernel` with `smem_bytes` of dynamic shared memory per block. With `early` it may begin once all
+/// blocks of the previous kernel have called cudaTriggerProgrammaticLaunchCompletion or have ended. It then
+/// waits for that kernel by cudaGridDependencySynchronize where it must.
 template <class... Params, class... Args>
 cudaError_t launch_early(void (*kernel)(Params...), int blocks, int threads, std::size_t smem_bytes,
                          bool early, cudaStream_t stream, const Args&... args) {

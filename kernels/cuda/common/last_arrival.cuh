@@ -1,15 +1,17 @@
-// Finding out which of several blocks came last, and reading what the others left in global memory.
+// Finds out which of several blocks arrives last, and reads what the other blocks wrote to global memory.
 #pragma once
 
 #include <cstdint>
 
 namespace attnbench::hopper {
 
-/// Counts an arrival at `counter`, which starts at 0; true for the last of `expected`, which leaves 0 again.
+/// Counts an arrival at `counter`, which starts at 0. Returns true for the last of `expected` arrivals, which
+/// also sets the counter back to 0.
 ///
-/// Release and acquire at the scope of the GPU: whatever the arriving threads' blocks ordered before their
-/// arrivals (by a barrier of the block) is seen by the last one, and by those it meets at a barrier later.
-/// PTX ISA, "Parallel Synchronization and Communication Instructions: atom", and "Memory Consistency Model".
+/// The atomic releases and acquires at GPU scope. Writes that a block ordered before its arrival (by a
+/// barrier of the block) are visible to the last arriving thread, and to threads that meet it at a later
+/// barrier. PTX ISA, "Parallel Synchronization and Communication Instructions: atom", and "Memory Consistency
+/// Model".
 __device__ __forceinline__ bool arrive_last(uint32_t* counter, uint32_t expected) {
   uint32_t before;
   asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
@@ -19,8 +21,8 @@ __device__ __forceinline__ bool arrive_last(uint32_t* counter, uint32_t expected
   return before == expected - 1;
 }
 
-/// Loads from L2: the first-level caches are not coherent. Volatile, so that they stay behind the arrival.
-/// PTX ISA, "Data Movement and Conversion Instructions: ld" (cache operator .cg).
+/// Loads from L2, because the L1 caches are not coherent. The asm is volatile so that the loads stay behind
+/// the arrival. PTX ISA, "Data Movement and Conversion Instructions: ld" (cache operator .cg).
 __device__ __forceinline__ float load_l2(const float* address) {
   float x;
   asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(x) : "l"(address) : "memory");

@@ -11,10 +11,10 @@ namespace attnbench::hopper {
 struct Mbarrier {
   uint64_t word;
 
-  /// One thread, before any other use; then fence_barrier_init() and a barrier of the block.
+  /// One thread calls it before any other use. fence_barrier_init() and a barrier of the block must follow.
   __device__ __forceinline__ void init(uint32_t arrivals) { cuda::ptx::mbarrier_init(&word, arrivals); }
 
-  /// Arrives, with release semantics: what this thread wrote before is seen by those who wait.
+  /// Arrives with release semantics: threads that wait for the phase see what this thread wrote before.
   __device__ __forceinline__ void arrive() { static_cast<void>(cuda::ptx::mbarrier_arrive(&word)); }
 
   /// Arrives and announces `bytes` that the copy engine will deliver in this phase.
@@ -24,8 +24,8 @@ struct Mbarrier {
   }
 
   /// Waits for the end of the phase of parity `parity`, with acquire semantics. On a fresh barrier parity 1
-  /// counts as ended. With ATTNBENCH_TRAP_ON_HANG a wait without end faults instead; by a store to address 0,
-  /// because a trap instruction makes ptxas disregard the register limits of setmaxnreg.
+  /// counts as ended. With ATTNBENCH_TRAP_ON_HANG an endless wait faults by a store to address 0. A trap
+  /// instruction would make ptxas disregard the register limits of setmaxnreg.
   __device__ __forceinline__ void wait(uint32_t parity) {
 #ifdef ATTNBENCH_TRAP_ON_HANG
     for (uint32_t tries = 0; !cuda::ptx::mbarrier_try_wait_parity(&word, parity); ++tries) {

@@ -33,8 +33,8 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[
 }
 
 /// Loads four 8 x 8 matrices of 16-bit elements: lane t gives the shared address of row t % 8 of matrix t / 8
-/// (8 elements, 16 bytes, aligned), and receives in m[i] the elements c, c + 1 of row r of matrix i.
-/// Volatile, so that it stays between the waits and arrivals of the barriers that guard the rows. PTX ISA,
+/// (8 elements, 16 bytes, aligned), and receives in m[i] the elements c, c + 1 of row r of matrix i. The asm
+/// is volatile so that the load stays between the barrier waits and arrivals that guard the rows. PTX ISA,
 /// "Warp Level Matrix Instructions: ldmatrix".
 __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

@@ -10,7 +10,7 @@ __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// As named_barrier_sync; whether `vote` held for some of the threads.
+/// Like named_barrier_sync. Returns whether `vote` is true in any of the threads.
 __device__ __forceinline__ bool named_barrier_any(int id, int threads, bool vote) {
   uint32_t any;
   asm volatile(
@@ -26,7 +26,7 @@ __device__ __forceinline__ bool named_barrier_any(int id, int threads, bool vote
   return any != 0;
 }
 
-/// Counts as having come to barrier `id`, without waiting.
+/// Arrives at barrier `id` without waiting.
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

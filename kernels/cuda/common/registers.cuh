@@ -52,7 +52,7 @@ __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
   return word;
 }
 
-/// Two numbers of a word as float32, that of bits 0..15 first.
+/// Converts the two 16-bit numbers of `word` to float32, bits 0..15 first.
 template <DType kType>
 __device__ __forceinline__ float2 unpack_pair(uint32_t word) {
   static_assert(kType == DType::kBf16 || kType == DType::kFp16);
@@ -63,9 +63,9 @@ __device__ __forceinline__ float2 unpack_pair(uint32_t word) {
   }
 }
 
-/// Keeps every use of `values` that comes before this line before it, and every later one after it. The
-/// compiler does not know that an instruction in flight owns a register; this is how it is told. No
-/// instruction is emitted.
+/// Keeps all uses of `values` before this line ahead of it, and all later ones behind it. An asynchronous
+/// instruction in flight owns its registers, and the compiler knows that only by such a call. No instruction
+/// is emitted.
 template <int kCount>
 __device__ __forceinline__ void pin(float (&values)[kCount]) {
 #pragma unroll

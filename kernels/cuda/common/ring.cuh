@@ -5,7 +5,7 @@
 
 namespace attnbench::hopper {
 
-/// Place in a ring of kStages buffers: which buffer, and the parity of its current round.
+/// A place in a ring of kStages buffers: which buffer, and the parity of its current round.
 template <int kStages>
 struct RingPlace {
   uint32_t count = 0;  ///< buffers passed so far
@@ -15,14 +15,15 @@ struct RingPlace {
   __device__ __forceinline__ void advance() { ++count; }
 };
 
-/// The barriers of a ring. Who fills a buffer awaits `empty`, and announces or arrives at `full`; who reads it
-/// awaits `full`, and releases it.
+/// The barriers of a ring. A writer waits for `empty`, then announces bytes or arrives at `full`. A reader
+/// waits for `full`, then releases the buffer.
 template <int kStages>
 struct Ring {
   using Place = RingPlace<kStages>;
   Mbarrier full[kStages], empty[kStages];
 
-  /// Of one buffer; one thread, before any other use. `readers`: warps that release it.
+  /// Initialises the barriers of buffer `stage`: one thread, before any other use. `readers`: warps that
+  /// release it.
   __device__ __forceinline__ void init(int stage, uint32_t readers) {
     full[stage].init(1);
     empty[stage].init(readers);
@@ -33,7 +34,7 @@ struct Ring {
   __device__ __forceinline__ void await_empty(const Place& place) {
     empty[place.stage()].wait(place.parity() ^ 1);
   }
-  /// One arrival for a whole warp, all of whose lanes call it.
+  /// Arrives once for a whole warp. All its lanes call it.
   __device__ __forceinline__ void release(const Place& place, int lane) {
     __syncwarp();  // the other lanes' reads come before the arrival that stands for them
     if (lane == 0) empty[place.stage()].arrive();

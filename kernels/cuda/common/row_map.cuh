@@ -1,4 +1,4 @@
-// Copies of rows of K or V by a row-window map (tensor_map.h).
+// Copies rows of K or V through a row-window map (tensor_map.h).
 #pragma once
 
 #include "kernels/cuda/common/kv_rows.h"
@@ -7,7 +7,7 @@
 
 namespace attnbench::hopper {
 
-/// A map of K or V together with what its coordinates count. Each copy is issued by one thread.
+/// A map of K or V with the units of its coordinates. One thread issues each copy.
 struct RowMap {
   const CUtensorMap& map;
   const KvRows& rows;
@@ -17,7 +17,8 @@ struct RowMap {
     return block * rows.block_rows + row;
   }
 
-  /// The `valid` rows from `row` on, chunks from `chunk` on; the box's other rows come as zeros.
+  /// Copies one box: the `valid` rows from `row` on, chunks from `chunk` on. The box's other rows arrive as
+  /// zeros.
   __device__ __forceinline__ void load(void* destination, int32_t chunk, int32_t row, int32_t valid,
                                        Mbarrier& done) const {
     tma_load(destination, map, {0, kRowBound - valid, chunk, row + valid, kRowBound}, done);
@@ -27,7 +28,7 @@ struct RowMap {
                                             Mbarrier& done) const {
     tma_load_once(destination, map, {0, kRowBound - valid, chunk, row + valid, kRowBound}, done);
   }
-  /// Zeros in place of the first `lead` rows.
+  /// Copies one box whose first `lead` rows arrive as zeros.
   __device__ __forceinline__ void load_behind(void* destination, int32_t chunk, int32_t row, int32_t lead,
                                               Mbarrier& done) const {
     tma_load(destination, map, {0, -lead, chunk, row + lead, 0}, done);

@@ -1,4 +1,4 @@
-// What kernels do to raw scores in registers, whichever product made them.
+// Operations on raw scores in registers, whichever kind of product (mma, wgmma) computed them.
 #pragma once
 
 #include "kernels/cuda/common/registers.cuh"
@@ -12,8 +12,9 @@ __device__ __forceinline__ float quad_reduce(float x, Operation op) {
   return op(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-/// s := tanh(s * softmax_scale / softcap), by way of exponential and reciprocal: tanh.approx is 2^-11 off,
-/// which a cap of 50 would turn into 2 % of a weight. `factor` = 2 log2(e) softmax_scale / softcap.
+/// s := tanh(s * softmax_scale / softcap), computed from an exponential and a reciprocal. tanh.approx has an
+/// error of 2^-11, which at a softcap of 50 would change a weight by 2 %. `factor` = 2 log2(e) softmax_scale
+/// / softcap.
 template <int kCount>
 __device__ __forceinline__ void apply_tanh(float (&s)[kCount], float factor) {
 #pragma unroll

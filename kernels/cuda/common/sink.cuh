@@ -5,9 +5,9 @@
 
 namespace attnbench::hopper {
 
-/// Joins the term 2^sink2 to a row whose weights have the base-2 logarithm `lse2` (-inf: no key): changes
-/// lse2, and returns by what factor the row's normalised O shrinks. Both may be -inf, then nothing changes;
-/// NaN stays NaN.
+/// Adds the term 2^sink2 to the denominator of a row. `lse2` is the base-2 logarithm of the row's sum of
+/// weights (-inf: the row saw no key); it is updated. Returns the factor for the row's normalised O. If both
+/// logarithms are -inf, nothing changes. NaN stays NaN.
 __device__ __forceinline__ float join_sink(float& lse2, float sink2) {
   const float top = fmaxf(lse2, sink2);
   if (top == -INFINITY) return 1.0f;

@@ -15,12 +15,12 @@ namespace attnbench::hopper {
 /// grouped, as [groups of 8 rows][chunks][8 rows][128 bytes].
 inline constexpr int kChunkBytes = 128;
 inline constexpr int kChunkChannels = 64;
-inline constexpr int kGroupRows = 8;  ///< 1024 bytes of a chunk: what the 128-byte swizzle mixes
+inline constexpr int kGroupRows = 8;  ///< rows of a swizzle atom: the swizzle mixes 1024 bytes of a chunk
 
 /// Row bound of a row-window map: a window of v rows has row coordinate kRowBound - v.
 inline constexpr int32_t kRowBound = 1 << 30;
 
-/// cuTensorMapEncodeTiled by way of the runtime, so that no program has to link the driver library. Null
+/// cuTensorMapEncodeTiled, found through the runtime so that no program has to link the driver library. Null
 /// where the driver lacks it.
 inline PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
   static const auto encoder = [] {
@@ -50,16 +50,16 @@ bool encode_map(CUtensorMap* map, DType dtype, const void* base, const uint64_t 
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/// A row-window map over 16-bit rows `row_bytes` apart, each of `row_chunks` chunks of 64 channels. One box
-/// is `box_rows` rows of `box_chunks` chunks. The box at coordinates
+/// Encodes a row-window map over 16-bit rows `row_bytes` apart, each of `row_chunks` chunks of 64 channels.
+/// One box is `box_rows` rows of `box_chunks` chunks. The box at coordinates
 ///     {0, kRowBound - valid, chunk, row + valid, kRowBound}
-/// holds rows row, row + 1, ... of the tensor from channel 64 * chunk on, and zeros from its row `valid` on:
-/// rows past a sequence's end are never read, whatever follows them in memory. The box at
+/// holds rows row, row + 1, ... of the tensor from channel 64 * chunk on, and zeros from its row `valid` on.
+/// So rows past a sequence's end are never read, whatever follows them in memory. The box at
 ///     {0, -lead, chunk, row + lead, 0}
 /// holds zeros in its first `lead` rows, then rows row + lead, row + lead + 1, ... of the tensor.
 ///
-/// Why: dimension 1 ends at row kRowBound and so bounds the box, while dimensions 3 and 4 only move its
-/// address: dimension 4 takes kRowBound * (2^34 - row_bytes) = -kRowBound * row_bytes modulo 2^64, which
+/// Why it works: dimension 1 ends at row kRowBound and so bounds the box, while dimensions 3 and 4 only move
+/// its address. Dimension 4 adds kRowBound * (2^34 - row_bytes) = -kRowBound * row_bytes modulo 2^64, which
 /// leaves row * row_bytes.
 inline bool encode_row_window_map(CUtensorMap* map, DType dtype, const void* base, uint64_t row_bytes,
                                   uint64_t row_chunks, uint32_t box_rows, uint32_t box_chunks) {
@@ -70,9 +70,9 @@ inline bool encode_row_window_map(CUtensorMap* map, DType dtype, const void* bas
   return encode_map(map, dtype, base, dims, strides, box);
 }
 
-/// A map over the same rows for boxes of `box_rows` rows, a multiple of 8, all of which may be read. One box
-/// brings all `box_chunks` chunks, grouped; the one at coordinates {0, 0, chunk, 0, row} holds rows row,
-/// row + 1, ...
+/// Encodes a grouped map over the same rows, for boxes of `box_rows` rows, a multiple of 8. All rows of a box
+/// are read. One box brings all `box_chunks` chunks, grouped. The box at coordinates {0, 0, chunk, 0, row}
+/// holds rows row, row + 1, ...
 inline bool encode_grouped_map(CUtensorMap* map, DType dtype, const void* base, uint64_t row_bytes,
                                uint64_t row_chunks, uint32_t box_rows, uint32_t box_chunks) {
   constexpr uint64_t kAnyRow = 0x7fff0000;

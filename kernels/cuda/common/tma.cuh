@@ -10,8 +10,9 @@
 
 namespace attnbench::hopper {
 
-/// True in one lane of a warp, all of whose lanes call it. Where that decides who issues a copy, ptxas sees
-/// that it is one lane and issues it at once; elsewhere it makes a loop over lanes. PTX ISA, "elect.sync".
+/// Returns true in one lane of a warp; all lanes call it. If the result decides who issues a copy, ptxas
+/// knows that it is one lane and issues the copy directly. With any other condition it makes a loop over
+/// lanes. PTX ISA, "elect.sync".
 __device__ __forceinline__ bool elect_lane() {
   uint32_t elected;
   asm volatile(
@@ -29,8 +30,8 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-/// Copies the box of `map` at `coordinates` (innermost first) to `destination`; its bytes, those outside the
-/// tensor included, count on `done`. One thread. Elements outside the tensor arrive as zeros.
+/// Copies the box of `map` at `coordinates` (innermost first) to `destination`. One thread calls it. Elements
+/// outside the tensor arrive as zeros. All bytes of the box, these included, count on `done`.
 template <int kRank>
 __device__ __forceinline__ void tma_load(void* destination, const CUtensorMap& map,
                                          const int32_t (&coordinates)[kRank], Mbarrier& done) {
@@ -38,7 +39,7 @@ __device__ __forceinline__ void tma_load(void* destination, const CUtensorMap& m
                                   coordinates, &done.word);
 }
 
-/// The same for data that a launch reads once: L2 gives it up before other data. PTX ISA, "createpolicy".
+/// The same for data that a launch reads once: L2 evicts it before other data. PTX ISA, "createpolicy".
 __device__ __forceinline__ void tma_load_once(void* destination, const CUtensorMap& map,
                                               const int32_t (&coordinates)[5], Mbarrier& done) {
   uint64_t policy;

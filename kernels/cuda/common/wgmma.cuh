@@ -4,8 +4,8 @@
 // D (64 x N, fp32, in registers) += A (64 x 16) B (16 x N), 16-bit A and B. Thread t of the warpgroup holds
 // in d[4 * j + 2 * h + c] the element of row 16 * (t / 32) + (t % 32) / 4 + 8 * h and column 8 * j + 2 * (t %
 // 4) + c. An A operand of 16 columns in registers has the same layout, in pairs: word 2 * j + h holds c = 0,
-// 1 of j = 0, 1; so the accumulators 8k .. 8k + 7 of one product, rounded in pairs, are the A operand of step
-// k of the next.
+// 1 of j = 0, 1. So accumulators 8k .. 8k + 7 of one product, rounded in pairs, are the A operand of step k
+// of the next product.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@
 
 namespace attnbench::hopper {
 
-/// Orders this warpgroup's register accesses before its next wgmma. Needed before each group of products.
+/// Orders this warpgroup's register accesses before its next wgmma. Required before each group of products.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-/// Lets products, of whichever warp behind the next barrier, see what this thread wrote to shared memory.
+/// Makes this thread's writes to shared memory visible to products that any warp issues after the next
+/// barrier.
 __device__ __forceinline__ void fence_for_wgmma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -27,8 +28,8 @@ __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/// Waits until at most kPending groups are in flight. Accumulators and register operands of a group must not
-/// be touched before.
+/// Waits until at most kPending groups are in flight. Until a group has completed, its accumulators and
+/// register operands must not be touched.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
@@ -42,9 +43,10 @@ __device__ __forceinline__ void wgmma_wait() {
 /// MN-major operands (V: rows are the summed dimension): `leading_bytes` leads to the next 64 columns.
 /// kGroupBytes leads to the next 8 rows of a chunk.
 ///
-/// All lanes make one together, with the same arguments. That they are the same is what the shuffle tells the
-/// compiler: it then advances the descriptor in uniform registers, where wgmma reads it, at a quarter of the
-/// instructions. The shuffle's latency wants the descriptor made ahead of its use.
+/// All lanes construct it together, with the same arguments. The shuffle tells the compiler that the value is
+/// the same in all lanes. The compiler then advances the descriptor in uniform registers, where wgmma reads
+/// it, with a quarter of the instructions. The shuffle has latency, so construct the descriptor ahead of its
+/// use.
 template <int kGroupBytes = 1024>
 struct SwizzledTile {
   uint32_t low;  ///< address / 16 and leading_bytes / 16, 14 bits each, from bits 0 and 16
@@ -53,7 +55,7 @@ struct SwizzledTile {
       : low(__shfl_sync(
             ~0u, static_cast<uint32_t>(__cvta_generic_to_shared(tile)) >> 4 | leading_bytes >> 4 << 16, 0)) {}
 
-  /// The descriptor of the part `bytes` further on. Shared memory ends below 2^18, so the sum has no carry.
+  /// The descriptor `bytes` bytes further on. Shared memory ends below 2^18, so the sum has no carry.
   __device__ __forceinline__ uint64_t at(uint32_t bytes) const {
     constexpr uint64_t kSwizzle128 = 1;
     return (kSwizzle128 << 62 | uint64_t{kGroupBytes >> 4} << 32) | (low + bytes / 16);
@@ -87,7 +89,7 @@ __device__ __forceinline__ void wgmma_m64n8(float (&d)[4], uint64_t a, uint64_t 
 template <int kColumns>
 struct Wgmma;
 
-// Operand names %0 .. %127 and the accumulators behind them, by eights.
+// Operand names %0 .. %127 and the accumulators behind them, in groups of eight.
 // clang-format off
 #define ATTNBENCH_R0 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define ATTNBENCH_R1 "%8,%9,%10,%11,%12,%13,%14,%15"
@@ -132,7 +134,8 @@ struct Wgmma;
                a0 "," a1 "," a2 "," a3 "}, " b_name ", p, 1, 1, 1;}\n" \
                : ATTNBENCH_REGS##count : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
-// columns, accumulators per thread (columns / 2 = n), names %n .. %(n + 5) of the operands behind them.
+// Arguments: columns; n = columns / 2 accumulators per thread; names %n .. %(n + 5) of the operands behind
+// them.
 #define ATTNBENCH_WGMMA(columns, n, n0, n1, n2, n3, n4, n5) \
   template <> \
   struct Wgmma<columns> { \

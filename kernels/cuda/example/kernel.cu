@@ -1,4 +1,4 @@
-// The least that a kernel of the cuda device is: a start for one's own (kernels/README.md says how).
+// A minimal kernel for the cuda device, as a start for your own (kernels/README.md says how).
 #include "kernels/common/addressing.h"
 #include "kernels/common/checks.h"
 #include "kernels/common/mask.h"
@@ -7,7 +7,7 @@
 
 namespace attnbench::cuda_example {
 
-extern const Kernel kAttention;  // the last of this file
+extern const Kernel kAttention;  // defined at the end of this file
 
 namespace {
 
@@ -20,8 +20,8 @@ __device__ float sum_of_lanes(float x) {
   return x;
 }
 
-/// O and LSE of a query row and head, by a warp: softmax over the keys that it sees, in one pass. Lane n has
-/// the channels n, n + 32, ...
+/// Computes O and LSE of one query row and head with one warp: softmax over the keys that the row sees, in
+/// one pass. Lane n has the channels n, n + 32, ...
 __global__ void attend(AttentionParams p) {
   const auto i = static_cast<int32_t>(blockIdx.x), head = static_cast<int32_t>(blockIdx.y);
   const auto b = static_cast<int32_t>(blockIdx.z), lane = static_cast<int32_t>(threadIdx.x);
@@ -60,7 +60,7 @@ __global__ void attend(AttentionParams p) {
 #pragma unroll
   for (int n = 0; n < kPerLane; ++n) {
     const int32_t c = lane + n * kLanes;
-    // Asked for 0, not for more than 0: NaN that was read must show.
+    // The test is sum == 0, not sum > 0: a NaN that was read must reach the output.
     if (c < p.head_dim) {
       store_float(p.dtype_out, p.out, out_offset(p, row, head) + c, sum == 0 ? 0.0f : out[n] / sum);
     }
@@ -83,7 +83,7 @@ KernelStatus supports(const OpParams* op, const LaunchContext*, KernelMessage* m
   return KernelStatus::kOk;
 }
 
-/// expf without fast-math options is good to 2 ulp.
+/// expf without fast-math options has an error of at most 2 ulp.
 Numerics numerics(const OpParams*) {
   return {.p_type = DType::kFp32, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-22};
 }

@@ -1,8 +1,8 @@
-// Partial states of attention become one, at the speed of the memory.
+// Merges partial states of attention into one, at the speed of the memory.
 //
-// A thread has 16 bytes of a row: it asks for them and for the LSEs of kBlock states at once, weighs them,
-// and goes on to the next kBlock, if there are more, with weights relative to a new maximum. A block has some
-// rows of one head, as the LSEs of neighbouring rows lie side by side.
+// A thread has 16 bytes of a row. It requests them and the LSEs of kBlock states at once, and adds them up by
+// their weights. If there are more states, it goes on with the next kBlock, with weights relative to a new
+// maximum. A block has neighbouring rows of one head, because their LSEs lie side by side in memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,16 +15,17 @@
 
 namespace attnbench::cuda_merge {
 
-inline constexpr int kThreads = 256;   ///< per block, at most
-inline constexpr int kMostStates = 8;  ///< at once
+inline constexpr int kThreads = 256;   ///< of a block, at most
+inline constexpr int kMostStates = 8;  ///< states that a thread has in flight, at most
 
-/// Per multiprocessor: with registers for fewer, all states are asked for before the first is used.
+/// Blocks per multiprocessor: few, so that a thread has many registers. With fewer registers the compiler
+/// would use the first state before it requests the last.
 template <int kBlock>
 inline constexpr int kBlocks = kBlock == kMostStates ? 4
                                : kBlock == 4         ? 6
                                                      : 8;
 
-/// Channels in 16 bytes.
+/// Channels in 16 bytes of a row.
 ATTNBENCH_HD constexpr int channels_of(DType t) { return t == DType::kFp32 ? 4 : 8; }
 
 template <DType kType>
@@ -45,8 +46,8 @@ __device__ __forceinline__ void unpack(const uint4& words, float (&x)[channels_o
   }
 }
 
-/// kCount channels, rounded to the type of the output. All of a 16-bit type in one store: two of 8 bytes each
-/// would leave halves of L2's sectors to the other.
+/// Stores kCount channels, rounded to the type of the output. All channels of a 16-bit type go in one store:
+/// each of two stores of 8 bytes would leave half of an L2 sector to the other.
 template <int kCount>
 __device__ __forceinline__ void store(DType type, void* out, int64_t at, const float (&x)[kCount]) {
   if (type == DType::kFp32) {
@@ -88,7 +89,7 @@ struct Piece {
                                    uint32_t piece_)
       : p(params), row(row_), head(head_), piece(piece_) {}
 
-  /// Asks for the states from `first` on.
+  /// Requests the kBlock states from `first` on.
   __device__ __forceinline__ void load(int first) {
     const Element* from = static_cast<const Element*>(p.partial_out) + first * p.partial_stride_state +
                           row * p.partial_stride_token + head * p.partial_stride_head + piece * kChannels;
@@ -100,7 +101,7 @@ struct Piece {
       words[s] = exists ? __ldcs(reinterpret_cast<const uint4*>(from)) : uint4{};
       from += p.partial_stride_state;
     }
-    // The LSEs last: they are used first, and nothing else should wait for them.
+    // The LSEs are requested last, although they are used first: no other request should wait for that use.
 #pragma unroll
     for (int s = 0; s < kBlock; ++s) {
       const bool exists = first + s < p.num_states;
@@ -109,13 +110,12 @@ struct Piece {
     }
   }
 
-  /// Adds what was asked for.
+  /// Adds the requested states to the sums.
   __device__ __forceinline__ void add() {
     float higher = top;
 #pragma unroll
     for (int s = 0; s < kBlock; ++s) higher = x[s] > higher ? x[s] : higher;
-    // What was summed so far weighs exp(top - higher) of itself; before the first state that saw a key
-    // nothing.
+    // What was summed so far shrinks by exp(top - higher), and to 0 before the first state that saw a key.
     const float kept = top == -INFINITY ? 0.0f : hopper::exp2_approx((top - higher) * kLog2E);
     sum *= kept;
 #pragma unroll
@@ -135,7 +135,7 @@ struct Piece {
 
   __device__ __forceinline__ void store() {
     if (piece == 0) p.out_lse[head * p.out_lse_stride_head + row] = lse_of(top, sum);
-    // The largest state weighs 1, so that the reciprocal neither overflows nor is denormal.
+    // The largest state weighs 1, so the reciprocal neither overflows nor is denormal.
     const float approximate = hopper::reciprocal_approx(sum);
     const float factor = sum == 0.0f ? 0.0f : fmaf(fmaf(-sum, approximate, 1.0f), approximate, approximate);
 #pragma unroll
@@ -145,8 +145,8 @@ struct Piece {
   }
 };
 
-/// Threads (x, y) have piece x of the y-th row of their block, blocks (x, y, z) rows of head x; rows go on
-/// from y to z.
+/// Thread (x, y) has piece x of row y of its block. Block (x, y, z) has blockDim.y rows of head x, from row
+/// (z * gridDim.y + y) * blockDim.y on.
 template <DType kPartial, int kBlock>
 __global__ void __launch_bounds__(kThreads, kBlocks<kBlock>)
     merge_kernel(const __grid_constant__ MergeStatesParams p) {

@@ -45,12 +45,12 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   return KernelStatus::kOk;
 }
 
-/// ex2.approx.
+/// exp_rel_err is that of ex2.approx.
 Numerics numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22}; }
 
 std::size_t workspace_bytes(const OpParams*, const LaunchContext*) { return 0; }
 
-/// As many states at once as there are, up to eight: what a thread has in flight.
+/// Enqueues the kernel whose threads have as many states in flight as there are, up to eight.
 template <DType kPartial>
 void enqueue(const MergeStatesParams& p, cudaStream_t stream) {
   constexpr unsigned kMostY = 65535;

@@ -1,5 +1,5 @@
-// New keys and values into the cache, before a launch attends (kAppend): a kernel of its own, ahead in the
-// stream.
+// Writes new keys and values into the cache before a launch attends (kAppend). A kernel of its own, enqueued
+// first.
 #include <algorithm>
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 namespace attnbench::cuda_simt {
 namespace {
 
-constexpr int kWarps = 4;  ///< per CTA, each with a row of its own
+constexpr int kWarps = 4;  ///< warps of a CTA; each takes a row of its own
 constexpr int kMaxGrid = 1 << 16;
 
 /// The sequence of new token `token`: the last one that begins at or before it.
@@ -25,7 +25,7 @@ __device__ int sequence_of(const AttentionParams& p, int64_t token) {
 }
 
 /// Whether row `row` of sequence `b` lies in the cache. The host cannot read lengths and tables before the
-/// launch, so a row outside is not an error that can be reported; it must not be written either.
+/// launch, so a row outside cannot be reported as an error. It must not be written either.
 __device__ bool in_cache(const AttentionParams& p, int b, int row) {
   const int64_t leftpad = p.cache_leftpad != nullptr ? p.cache_leftpad[b] : 0;
   if (row < 0 || leftpad + row >= kv_capacity(p)) return false;

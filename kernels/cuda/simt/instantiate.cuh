@@ -1,4 +1,4 @@
-// From runtime shapes to the kernel of one padded head_dim.
+// Launches the attention kernel of one padded head_dim for runtime shapes.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace attnbench::cuda_simt {
 
-/// More than 48 KiB of dynamic shared memory has to be asked for, once per function and device.
+/// Allows more than 48 KiB of dynamic shared memory, where the kernel needs it: once per function and device.
 template <int kD>
 cudaError_t allow_shared_memory(int device) {
   constexpr int kBytes = Widths<kD>::kSharedBytes;
@@ -25,7 +25,7 @@ cudaError_t allow_shared_memory(int device) {
   return error;
 }
 
-/// How the launch, whose outputs are then partial_shape(p)'s, cuts its keys.
+/// How the launch cuts its keys into parts. With num_splits its outputs are laid out by partial_shape(p).
 inline KeyParts key_parts(const AttentionParams& p) {
   if (p.num_splits <= 0) return {};
   const PartialShape shape = partial_shape(p);

@@ -15,8 +15,8 @@
 
 namespace attnbench::cuda_simt {
 
-/// As store_float, for the output types that `supports` lets through. The rest of its switch, inlined for
-/// each channel of a thread, would take registers from the loop over keys.
+/// Like store_float, but only for the output types that `supports` accepts. The full switch, inlined for each
+/// channel of a thread, would take registers from the loop over keys.
 __device__ inline void store_output(DType t, void* out, int64_t index, float x) {
   if (t == DType::kBf16) {
     static_cast<uint16_t*>(out)[index] = float_to_bf16(x);
@@ -34,14 +34,14 @@ __device__ inline float row_max(float x) {
   return x;
 }
 
-/// Sum over the 16 threads that share a row. A butterfly: the same order of additions in each launch.
+/// Sum over the 16 threads that share a row. The butterfly adds in the same order in every launch.
 __device__ inline float row_sum(float x) {
 #pragma unroll
   for (int lane = kLanes / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
   return x;
 }
 
-/// Calls f(i, u, score) for each score of a thread: its row i, its key u of the tile's two.
+/// Calls f(i, u, score) for each score of a thread: row i of its kRows, key u of its two keys of the tile.
 template <class F>
 __device__ void for_each_score(float (&s)[kRows][2], F f) {
 #pragma unroll
@@ -51,8 +51,8 @@ __device__ void for_each_score(float (&s)[kRows][2], F f) {
   }
 }
 
-/// One tile of query rows of KV head `kv_head` of sequence `b` against all keys that it sees. kD is the
-/// padded head_dim.
+/// Computes attention of one tile of query rows (sequence `b`, KV head `kv_head`) over the keys of part
+/// `part` that the rows see. kD is the padded head_dim.
 template <int kD>
 __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int part, int b,
                             const SeqRange& seq, int kv_head, const TileRows& rows, float* shared) {
@@ -61,7 +61,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
   constexpr int kQStride = kD + kPad;
   constexpr int kStride = kPiece + kPad;
   constexpr int kVec = kPiece / kLanes < 4 ? kPiece / kLanes : 4;  // neighbouring channels of a thread
-  constexpr int kVecs = kPiece / (kLanes * kVec);                  // such packs, 16 * kVec channels apart
+  constexpr int kVecs = kPiece / (kLanes * kVec);  // packs of kVec channels in a piece, 16 * kVec apart
   float* const q_tile = shared;
   float* const kv_tile = q_tile + kTile * kQStride;
   float* const p_tile = kv_tile + kTile * kStride;
@@ -75,17 +75,17 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
   const TileSource values =
       tile_source(p.v, p.dtype_v, p.head_dim_v, p.v_stride_block, p.v_stride_token, p.v_stride_head);
 
-  // Descales of e4m3 are the same for all keys: that of K is a factor of the scores, that of V one of the
-  // output. int8 K is multiplied on its way to shared memory, row by row, and the channels of int8 V at the
-  // end.
+  // The e4m3 descales are the same for all keys: K's is a factor of the scores, V's one of the output. int8 K
+  // has a descale per row, applied on the way to shared memory. int8 V has one per channel, applied to the
+  // output.
   const float score_scale = p.softmax_scale * k_descale(p, b, kv_head);
 
-  __syncthreads();  // the tile before this one has been read to its end
+  __syncthreads();  // the previous tile is no longer read
   load_tile<kD, kQStride>(tile_source(p.q, p.dtype_q, p.head_dim, 0, p.q_stride_token, p.q_stride_head),
                           q_tile, 0, QRows{p, b, seq.q_begin, head0, rows});
 
   if (p.features & kRotary) {
-    __syncthreads();  // of the keys' loop another one follows before q is read
+    __syncthreads();  // the tile is complete; the loop over keys has another barrier before q is read
     rotate_queries<kD>(p, b, seq, rows, q_tile);
   }
 
@@ -98,7 +98,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
   }
 
   KeyBounds bounds[kRows];
-  float max[kRows];                              // of the scores so far; -inf: none seen
+  float max[kRows];                              // maximum of the scores so far; -inf: no key seen
   float sum[kRows];                              // this thread's part of the sum of exp(score - max)
   Pack<float, kVec> o[kRows][kPiecesV * kVecs];  // sum of exp(score - max) * v
 #pragma unroll
@@ -120,7 +120,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
     float s[kRows][2] = {};
 #pragma unroll 1
     for (int c0 = 0; c0 < kD && (c0 == 0 || c0 < p.head_dim); c0 += kPiece) {
-      __syncthreads();  // V of the keys before, or the last piece of K, is no longer read
+      __syncthreads();  // V of the previous keys, or the previous piece of K, is no longer read
       load_tile<kPiece, kStride>(keys, kv_tile, c0, KvRows{p, b, kv_head, key0, range.end, false});
       __syncthreads();
       const int width = kD % kPiece == 0 || c0 + kPiece <= kD ? kPiece : kD - c0;
@@ -140,7 +140,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
       }
     }
 
-    // Each optional term behind one branch for all scores: a branch per score cost 3 to 8 % on an H100, even
+    // Each optional term has one branch for all scores. A branch per score cost 3 to 8 % on an H100, even
     // where it was never taken.
     for_each_score(s, [&](int, int, float& x) { x *= score_scale; });
     if (p.softcap > 0.0f) for_each_score(s, [&](int, int, float& x) { x = softcap_score(x, p.softcap); });
@@ -159,8 +159,8 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const float new_max = fmaxf(max[i], row_max(fmaxf(s[i][0], s[i][1])));
-      // The difference first, which is exact near the maximum: the product's rounding would stand in the
-      // exponent, and at scores of 1e9 leave no weight.
+      // The subtraction comes first, because the difference is exact near the maximum. The rounding of a
+      // product max * kLog2E would enter the exponent, and at scores of 1e9 no weight would be left.
       const float ref = new_max == -INFINITY ? 0.0f : new_max;
       const float decay = exp2f((max[i] - ref) * kLog2E);
       const float p_lo = exp2f((s[i][0] - ref) * kLog2E);
@@ -175,7 +175,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
       s[i][0] = p_lo;
       s[i][1] = p_hi;
     }
-    if (p.features & kDropout) {  // of what V is multiplied by, not of the sum
+    if (p.features & kDropout) {  // applies to the weights of V, not to their sum
       const uint32_t threshold = dropout_threshold(p.p_dropout);
       const float scale = dropout_scale(p.p_dropout);
       for_each_score(s, [&](int i, int u, float& x) {
@@ -190,14 +190,14 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
 #pragma unroll
     for (int piece = 0; piece < kPiecesV; ++piece) {
       if (piece > 0 && piece * kPiece >= p.head_dim_v) break;
-      __syncthreads();  // K, or the last piece of V, is no longer read; P is there
+      __syncthreads();  // K, or the previous piece of V, is no longer read; P is complete
       load_tile<kPiece, kStride>(values, kv_tile, piece * kPiece,
                                  KvRows{p, b, kv_head, key0, range.end, true});
       __syncthreads();
 
 #pragma unroll 2
       for (int j = 0; j < kTile; j += 4) {
-        Pack<float, 4> weight[kRows];  // of keys j .. j + 3
+        Pack<float, 4> weight[kRows];  // weights of keys j .. j + 3
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {
           weight[i] = *reinterpret_cast<const Pack<float, 4>*>(p_tile + (row0 + i) * kPStride + j);
@@ -237,7 +237,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
       for (int c = 0; c < kVec; ++c) {
         const int channel = kVec * (tx + g * kLanes) + c;
         if (channel < p.head_dim_v) {
-          // A row without keys, with a sink or not, has no use for a descale, which may be NaN.
+          // A row without keys, with or without a sink, gets 0: its descale may be NaN and is not applied.
           float x = total == 0.0f ? 0.0f : o[i][g].x[c] / divisor;
           if (total != 0.0f) x *= v_descale(p, b, kv_head, channel);
           store_output(p.dtype_out, p.out, at + channel, x);

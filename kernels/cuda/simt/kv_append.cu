@@ -1,4 +1,4 @@
-// kv_append: new rows of K and V to their slots of the cache, copied bit for bit, or rotated and quantised.
+// kv_append: writes new rows of K and V to their cache slots, copied bit for bit, or rotated and quantised.
 #include <algorithm>
 #include <cstdint>
 
@@ -10,17 +10,17 @@
 namespace attnbench::cuda_simt {
 namespace {
 
-constexpr int kWarps = 4;  ///< per CTA, each with a row of its own
+constexpr int kWarps = 4;  ///< warps of a CTA; each takes a row of its own
 constexpr int kMaxGrid = 1 << 16;
 constexpr int kMaxHeadDim = 256;
 
-/// `count` words of T by one warp.
+/// Copies `count` words of type T with one warp.
 template <class T>
 __device__ void copy_words(char* dst, const char* src, int count, int lane) {
   for (int i = lane; i < count; i += 32) reinterpret_cast<T*>(dst)[i] = reinterpret_cast<const T*>(src)[i];
 }
 
-/// `bytes` bytes by one warp, in the widest words that both places and the length allow.
+/// Copies `bytes` bytes with one warp, in the widest words that both addresses and the length allow.
 __device__ void copy_row(char* dst, const char* src, int bytes, int lane) {
   const uintptr_t bits =
       reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src) | static_cast<uintptr_t>(bytes);
@@ -49,7 +49,7 @@ struct Tensor {
   bool computed_scales;
 };
 
-/// One row by one warp: channel c by lane c % 32.
+/// Writes one row with one warp: lane c % 32 handles channel c.
 __device__ void append_row(const KvAppendParams& p, const Tensor& t, const ScaleParams& scales, int64_t token,
                            int64_t slot, int head, int lane) {
   const int64_t size_in = static_cast<int64_t>(dtype_size(p.dtype_in));
@@ -121,8 +121,9 @@ __global__ void __launch_bounds__(32 * kWarps) kv_append_kernel(const __grid_con
     const int64_t token = i / p.num_heads_kv;
     const int head = static_cast<int>(i % p.num_heads_kv);
     const int64_t slot = p.slot_mapping[token];
-    // -1 skips by contract. The host cannot read slots and positions before the launch, so one outside the
-    // cache or the table is not an error that can be reported; nothing may be touched through it either.
+    // Slot -1 means skip, by contract. The host cannot read slots and positions before the launch, so one
+    // outside the cache or the table cannot be reported as an error. Nothing may be accessed through it
+    // either.
     if (slot < 0 || slot >= capacity) continue;
     if (rotary && (p.positions[token] < 0 || p.positions[token] >= p.rotary.positions)) continue;
     append_row(p, k, p.k_scale, token, slot, head, lane);

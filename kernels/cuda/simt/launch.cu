@@ -1,4 +1,4 @@
-// What the kernels accept, and their tables.
+// What the kernels support, and their Kernel tables.
 #include "kernels/cuda/simt/launch.h"
 
 #include <algorithm>
@@ -38,19 +38,19 @@ KernelStatus merge_supports(const OpParams* op, const LaunchContext* context, Ke
   return check_device(kMergeStates, *context, message);
 }
 
-/// fp32 throughout; exp2f without fast-math options is good to 2 ulp (CUDA C++ Programming Guide,
-/// mathematical functions), which 2^-22 covers.
+/// All arithmetic is in fp32. exp2f without fast-math options has an error of at most 2 ulp (CUDA C++
+/// Programming Guide, mathematical functions), which 2^-22 covers.
 Numerics attention_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22}; }
 
-/// Nothing is computed: the type of the copy is that of the cache.
+/// Verification of kv_append does not use this. A plain append copies, in the type of the cache.
 Numerics append_numerics(const OpParams* op) { return {op->kv_append.dtype_k, op->kv_append.dtype_k, 0.0}; }
 
-/// expf is good to 2 ulp too.
+/// expf has an error of at most 2 ulp too.
 Numerics merge_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22}; }
 
 std::size_t no_workspace(const OpParams*, const LaunchContext*) { return 0; }
 
-/// The kernel of the next padded head_dim that holds q.k and P.V.
+/// Launches the kernel of the smallest padded head_dim that holds both head_dim and head_dim_v.
 KernelStatus launch_widths(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
   const int32_t dim = std::max(p.head_dim, p.head_dim_v);
   if (dim <= 32) return launch_attention<32>(p, context, message);
@@ -64,7 +64,8 @@ std::size_t attention_workspace(const OpParams* op, const LaunchContext*) {
   return op->attention.num_splits > 0 ? partial_bytes(op->attention) : 0;
 }
 
-/// num_splits: the parts' states into the workspace, then merged into the outputs.
+/// A launch with num_splits: writes the states of all parts to the workspace, then merges them into the
+/// outputs.
 KernelStatus launch_split(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
   if (context.workspace_bytes < partial_bytes(p)) {
     return refuse(message, KernelStatus::kBadArgument,
@@ -73,7 +74,7 @@ KernelStatus launch_split(const AttentionParams& p, const LaunchContext& context
   }
   const PartialShape shape = partial_shape(p);
   AttentionParams parts = p;
-  parts.features &= ~uint64_t{kSinks};  // once, in the merge
+  parts.features &= ~uint64_t{kSinks};  // sinks join once, in the merge
   parts.dtype_out = DType::kFp32;
   parts.out = context.workspace;
   parts.out_stride_token = int64_t{p.num_heads_q} * p.head_dim_v;

@@ -1,4 +1,4 @@
-// Between launch.cu, which checks, and the files that hold the device code.
+// Functions of the files with device code. launch.cu checks the arguments and calls them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,15 +12,15 @@ namespace attnbench::cuda_simt {
 template <int kD>
 KernelStatus launch_attention(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
 
-/// The new rows of a launch with kAppend, before it attends.
+/// Writes the new rows of a launch with kAppend, before it attends.
 KernelStatus launch_append(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
 
-/// Probabilities from q, k and the LSE that the attention kernel leaves: launched after it.
+/// Computes probabilities from q, k and the LSE of the attention kernel, after which it is launched.
 KernelStatus launch_probs(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
 
 KernelStatus launch_kv_append(const KvAppendParams& p, const LaunchContext& context, KernelMessage* message);
 
-/// What the merge of a launch's own parts has beyond merge_states.
+/// What the merge of a launch's own parts needs beyond merge_states.
 struct SplitMerge {
   const float* sinks = nullptr;  ///< (H): one more term of each row's denominator
   /// (batch + 1) or null: rows before its first entry and from its last on are padding, which nothing writes.

@@ -1,4 +1,4 @@
-// Tiles of Q, K and V on their way to shared memory, from any type to fp32.
+// Loads tiles of Q, K and V into shared memory, converted from any type to fp32.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -12,7 +12,8 @@
 
 namespace attnbench::cuda_simt {
 
-/// How elements are read: one by one, or kVec neighbours as one word where rows are aligned to that.
+/// How elements are read: one by one, or kVec neighbours as one word where all rows are aligned to such
+/// words.
 template <DType kType>
 struct Element;
 template <>
@@ -53,10 +54,11 @@ struct TileSource {
   const void* base;
   DType type;
   int dim;       ///< channels of a row
-  bool aligned;  ///< every row starts where a word of neighbouring elements may
+  bool aligned;  ///< every row starts at a multiple of a word, see tile_source
 };
 
-/// Words are of 8 bytes for bf16 and fp16, of 16 for the other types: 4 elements, or 16 of one byte.
+/// Describes a tensor for loading. A word has 8 bytes for bf16 and fp16 and 16 bytes for the other types: 4
+/// elements, or 16 of one byte.
 __device__ inline TileSource tile_source(const void* base, DType type, int dim, int64_t stride_block,
                                          int64_t stride_token, int64_t stride_head) {
   const bool bytes = type == DType::kE4m3 || type == DType::kInt8;
@@ -66,19 +68,19 @@ __device__ inline TileSource tile_source(const void* base, DType type, int dim, 
   return {base, type, dim, aligned};
 }
 
-/// Channels first .. first + kWidth - 1 of rows 0..kTile-1 of a tile into shared memory as fp32, rows kStride
-/// apart. `rows.offset(r)` is the place of channel 0 of row r, in elements, or kNoRow for a row that must not
-/// be read. Such rows, and channels from `from.dim` on, become zeros: memory that the problem does not own may
-/// hold NaN, and 0 * NaN would reach the output. Quantised numbers are multiplied by `rows.scale(r)`.
-/// Without __restrict__ the parameters would be read again after each store.
+/// Loads channels first .. first + kWidth - 1 of rows 0 .. kTile - 1 of a tile into shared memory as fp32,
+/// rows kStride floats apart. `rows.offset(r)` is the offset of channel 0 of row r in elements, or kNoRow for
+/// a row that must not be read. Such rows, and channels from `from.dim` on, become zeros: memory that the
+/// problem does not own may hold NaN, and 0 * NaN would reach the output. Quantised numbers are multiplied by
+/// `rows.scale(r)`. Without __restrict__ the parameters would be read again after each store.
 template <DType kType, int kWidth, int kStride, class Rows>
 __device__ void load_elements(TileSource from, float* __restrict__ tile, int first, Rows rows) {
   using E = Element<kType>;
   using T = typename E::Storage;
   constexpr int kVec = E::kVec;
   constexpr int kVecs = kWidth / kVec;
-  // Neighbouring threads store float4: of neighbouring channels, or, where those belong to one thread, of 8
-  // neighbouring rows, as that too falls on 32 banks.
+  // Neighbouring threads store float4 of neighbouring channels. Where those belong to one thread (one-byte
+  // types), they store float4 of 8 neighbouring rows, which fall on 32 different banks too.
   constexpr int kDown = kVec == 4 ? 1 : 8;
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kVecs; i += kThreads) {
@@ -112,7 +114,7 @@ __device__ void load_elements(TileSource from, float* __restrict__ tile, int fir
   }
 }
 
-/// The same for any type. Not inlined: K and V share one function, which halves what there is to compile.
+/// The same for any type. It is not inlined: K and V share one function, which halves the code to compile.
 template <int kWidth, int kStride, class Rows>
 __device__ __noinline__ void load_tile(TileSource from, float* __restrict__ tile, int first, Rows rows) {
   switch (from.type) {
@@ -129,7 +131,7 @@ __device__ __noinline__ void load_tile(TileSource from, float* __restrict__ tile
   }
 }
 
-/// Rows of Q in a tile. Quantised queries carry their descales: those of int8 differ by row.
+/// Rows of Q in a tile. Quantised queries are multiplied by their descales, which for int8 differ by row.
 struct QRows {
   const AttentionParams& p;
   int b;
@@ -145,8 +147,8 @@ struct QRows {
   }
 };
 
-/// Rows of K, or of V, of the keys key0 .. key0 + kTile - 1. Of the descales only those of int8 K differ by
-/// row; the others are no matter of a tile.
+/// Rows of K or of V for the keys key0 .. key0 + kTile - 1. Only the descales of int8 K differ by row and are
+/// applied here; attend_tile applies the others.
 struct KvRows {
   const AttentionParams& p;
   int b;
@@ -163,8 +165,8 @@ struct KvRows {
   __device__ float scale(int r) const { return is_v ? 1.0f : k_row_descale(p, b, key0 + r, kv_head); }
 };
 
-/// Turns the queries of a tile to their positions, rounded to the type of q again. `tile` is complete, in
-/// rows of kD + kPad.
+/// Rotates the queries of a tile to their positions and rounds them to the type of q again. `tile` is
+/// complete; its rows are kD + kPad floats apart.
 template <int kD>
 __device__ void rotate_queries(const AttentionParams& p, int b, const SeqRange& seq, const TileRows& rows,
                                float* tile) {
@@ -174,7 +176,7 @@ __device__ void rotate_queries(const AttentionParams& p, int b, const SeqRange& 
     const int pair = i % half;
     const int64_t position = query_position(p, b, seq, rows.token(r));
     if (position < 0 || position >= p.rotary.positions)
-      continue;  // outside the contract: nothing may be read
+      continue;  // outside the contract: the tables must not be read
     float* row = tile + r * (kD + kPad);
     const int first = p.rotary.interleaved ? 2 * pair : pair;
     const int second = p.rotary.interleaved ? first + 1 : pair + half;

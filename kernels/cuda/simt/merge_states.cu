@@ -1,4 +1,5 @@
-// merge_states, and the second step of a launch with num_splits: partial states become one.
+// Merges partial states into one: the op merge_states, and the second step of an attention launch with
+// num_splits.
 #include <algorithm>
 #include <cstdint>
 
@@ -8,10 +9,10 @@
 namespace attnbench::cuda_simt {
 namespace {
 
-constexpr int kWarps = 4;  ///< per CTA, each with a row of its own
+constexpr int kWarps = 4;  ///< warps of a CTA; each takes a row of its own
 constexpr int kMaxGrid = 1 << 16;
 
-/// One warp per (row, head). Its lanes read the same LSEs, and take channels 32 apart.
+/// One warp per (row, head). All lanes read the same LSEs; lane l takes channels l, l + 32, ...
 template <DType kPartial>
 __global__ void __launch_bounds__(32 * kWarps)
     merge_kernel(const __grid_constant__ MergeStatesParams p, const SplitMerge split) {

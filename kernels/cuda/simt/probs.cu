@@ -1,5 +1,5 @@
-// Attention probabilities, exp(score - LSE), from the LSE that the attention kernel has left: no row's
-// denominator is known before its last key, so that the scores are computed a second time here.
+// Attention probabilities, exp(score - LSE). A row's denominator is known only after its last key, so this
+// kernel runs after the attention kernel, reads its LSE, and computes the scores a second time.
 #include <algorithm>
 
 #include "kernels/common/addressing.h"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kProbsThreads = 128;
 
-/// Grid: x query tokens, y query heads, z sequences, each with a stride. A CTA takes a row of q at a time,
+/// Grid: x query tokens, y query heads, z sequences, each with a stride. A CTA takes one row of q at a time;
 /// its threads take keys.
 __global__ void __launch_bounds__(kProbsThreads) probs_kernel(const __grid_constant__ AttentionParams p) {
   __shared__ float q_row[kMaxHeadDim];
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kProbsThreads) probs_kernel(const __grid_const
       const float scale = p.softmax_scale * k_descale(p, b, kv_head);
       for (int i = static_cast<int>(blockIdx.x); i < seq.q_len; i += static_cast<int>(gridDim.x)) {
         const int64_t row = int64_t{seq.q_begin} + i;
-        __syncthreads();  // the row before this one is no longer read
+        __syncthreads();  // the previous row is no longer read
         for (int c = thread; c < p.head_dim; c += kProbsThreads) {
           const auto load = [&](int32_t i_c) {
             return load_float(p.dtype_q, p.q, q_offset(p, row, head) + i_c);

@@ -11,18 +11,20 @@ inline constexpr int kThreads = 128;
 inline constexpr int kTile = 32;   ///< query rows, and keys, of a tile
 inline constexpr int kLanes = 16;  ///< threads that share a row: thread = 16 * ty + tx
 inline constexpr int kRows = 4;    ///< rows of a thread: 4 * ty + 0..3
-inline constexpr int kPad = 4;     ///< floats after each row, so that 8 rows' float4 fall on 32 banks
+inline constexpr int kPad = 4;     ///< floats after each row, so that the float4 of 8 rows fall on 32 banks
 inline constexpr int kPStride = kTile + kPad;
 static_assert(kThreads / kLanes * kRows == kTile);
 
-/// What ALiBi needs of a row. In shared memory, as the loop over keys has no registers to spare.
+/// What ALiBi needs for one row. It lies in shared memory because the loop over keys has no registers to
+/// spare.
 struct RowBias {
   float slope;
   int32_t diagonal;  ///< the key at distance 0
 };
 
-/// Widths of an instantiation, by the padded head_dim. Up to 256 a tile of K, or of V, is in shared memory at
-/// once; beyond, in pieces, as the tile of Q fills most of it.
+/// Widths of an instantiation, by the padded head_dim. Up to 256 channels a tile of K or of V is in shared
+/// memory as a whole. Beyond, it comes in pieces of kPiece channels, because the tile of Q fills most of the
+/// memory.
 template <int kD>
 struct Widths {
   static constexpr int kPiece = kD <= 256 ? kD : 128;
@@ -34,13 +36,14 @@ struct Widths {
       static_cast<int>(sizeof(RowBias)) * kTile;
 };
 
-/// Neighbouring values that move as one.
+/// Neighbouring values that move as one word.
 template <class T, int kCount>
 struct alignas(kCount * sizeof(T)) Pack {
   T x[kCount];
 };
 
-/// With num_splits the keys of a tile are cut into parts, whose states go to outputs of their own.
+/// With num_splits the keys of a tile are cut into `count` parts. The state of each part goes to outputs of
+/// its own.
 struct KeyParts {
   int count = 1;
   int64_t out_stride = 0;  ///< elements from the O of one part to that of the next
@@ -58,7 +61,7 @@ struct KeyParts {
 /// kv_head * group + r % group: the heads that share a KV head are packed, so that decode fills tiles too.
 struct TileRows {
   int first_token;
-  int first_in_group;  ///< row 0 of the tile is this one of the group's heads
+  int first_in_group;  ///< index in the group of the head of the tile's row 0
   int group;
   int count;  ///< rows that exist, 1..kTile
 

@@ -1,9 +1,9 @@
-// Appending in the same launch (kAppend): what the producers know of it.
+// Append in the same launch (kAppend): the part of the producer warps.
 //
-// The copy engine reads a sequence's rows up to `old_len`, the first new one; those behind come as zeros. So
-// nothing that a launch writes is read by a copy, and no block waits for another. A warp of its own
-// (append_warp.cuh) puts new rows into the tile in shared memory, before the consumers are told of it, and
-// into the cache.
+// The copy engine reads a sequence's rows up to `old_len`, its first new row; rows from there on arrive as
+// zeros. So no copy reads what the launch writes, and no block waits for another. The append warp
+// (append_warp.cuh) writes new rows into the cache, and into the tile in shared memory before the consumers
+// are told that the tile is complete.
 #pragma once
 
 #include "kernels/cuda/common/announce.cuh"
@@ -12,14 +12,14 @@
 
 namespace attnbench::sm90_decode {
 
-/// The new tokens of the sequences that a producer warp walks; where kAppend is not set, nothing.
+/// The new tokens of the sequences that a producer warp walks. Empty where kAppend is false.
 template <bool kAppend>
 class NewTokens {};
 
 template <>
 class NewTokens<true> {
  public:
-  /// Loads what this lane holds for the warp: those of sequence b, if there is one.
+  /// Loads the new tokens of sequence b into this lane, if the sequence exists.
   __device__ __forceinline__ void load_of_lane(const KernelParams& p, int32_t b) {
     if (b < p.batch) {
       lane_begin_ = p.attention.cu_seqlens_new[b];
@@ -39,7 +39,7 @@ class NewTokens<true> {
     end_ = __shfl_sync(~0u, lane_end_, lane);
   }
 
-  /// Where the current sequence's new rows begin, given its length with them.
+  /// The current sequence's first new row, given its length with the new rows.
   __device__ __forceinline__ int32_t old_len(int32_t k_len) const {
     return max(min(k_len - (end_ - begin_), k_len), 0);
   }
@@ -51,8 +51,8 @@ class NewTokens<true> {
   }
 
  private:
-  int32_t begin_ = 0, end_ = 0;  ///< in k_new, of the current sequence
-  int32_t lane_begin_ = 0, lane_end_ = 0;
+  int32_t begin_ = 0, end_ = 0;            ///< tokens [begin_, end_) of k_new: the current sequence's
+  int32_t lane_begin_ = 0, lane_end_ = 0;  ///< the same of the sequence that this lane holds
 };
 
 /// Whether tile `tile` of a sequence holds new rows.
@@ -61,7 +61,8 @@ __device__ __forceinline__ bool holds_new(int32_t tile, int32_t old_len, int32_t
   return max(old_len, tile * kShape.tile_tokens) < min(k_len, (tile + 1) * kShape.tile_tokens);
 }
 
-/// The barrier that a tile's copies land at.
+/// The barrier on which a tile's copies land: the append warp's if the tile holds new rows, else the
+/// consumers'.
 template <Shape kShape>
 __device__ __forceinline__ hopper::Mbarrier& landing_of_tile(SharedMemory<kShape>& smem, uint32_t slot,
                                                              bool has_new) {
@@ -71,15 +72,15 @@ __device__ __forceinline__ hopper::Mbarrier& landing_of_tile(SharedMemory<kShape
   return smem.kv_ring.full[slot];
 }
 
-/// The barrier that the copies of queries land at.
+/// The barrier on which the copies of queries land.
 template <Shape kShape>
 __device__ __forceinline__ hopper::Mbarrier& landing_of_queries(SharedMemory<kShape>& smem, uint32_t stage) {
   if constexpr (kShape.append) return append_memory<kShape>(smem).q_landed[stage];
   return smem.q_ring.full[stage];
 }
 
-/// Announces `bytes` of queries at landing_of_queries(). They have an arrival of their own where a launch
-/// appends; elsewhere that of the item stands for both.
+/// Announces `bytes` of queries on `landing`, which landing_of_queries() returned. With append the queries
+/// have an arrival of their own. Otherwise the item's arrival counts for both.
 template <Shape kShape>
 __device__ __forceinline__ void announce_queries(hopper::Mbarrier& landing, uint32_t bytes) {
   if constexpr (kShape.append) {
@@ -89,14 +90,14 @@ __device__ __forceinline__ void announce_queries(hopper::Mbarrier& landing, uint
   }
 }
 
-/// The barrier at which an item is handed over.
+/// The barrier on which an item is published.
 template <Shape kShape>
 __device__ __forceinline__ hopper::Mbarrier& landing_of_item(SharedMemory<kShape>& smem, uint32_t stage) {
   if constexpr (kShape.append) return append_memory<kShape>(smem).item_full[stage];
   return smem.q_ring.full[stage];
 }
 
-/// By the warp that appends, before the block's first barrier.
+/// Initialises the append barriers. The append warp calls it before the block's first barrier.
 template <Shape kShape>
 __device__ __forceinline__ void init_append_barriers(SharedMemory<kShape>& smem, int lane) {
   if (lane < kShape.slots) append_memory<kShape>(smem).kv_landed[lane].init(1);

@@ -1,9 +1,9 @@
-// The warp that appends: it rotates queries and new keys, puts new rows where they belong, and hands on what
-// it has made ready. Consumers know nothing of it.
+// The append warp. It rotates queries and new keys, writes new rows into their tiles and into the cache, and
+// hands on what it has completed. The consumers' code does not know of it.
 //
-// Of a launch of a few microseconds this warp's time counts, so its first numbers are asked for by the host's
-// guess of the lengths, before anything is known, and loops are not unrolled: code that is run once is
-// fetched once.
+// The time of this warp counts in a launch of a few microseconds. So it requests its first rows and angles by
+// the host's guess of the lengths, before the lengths have arrived. Its loops are not unrolled: code that
+// runs once should be fetched once.
 #pragma once
 
 #include <cuda/ptx>
@@ -15,7 +15,7 @@
 
 namespace attnbench::sm90_decode {
 
-/// A word in shared memory, by its 32-bit address: fewer instructions than by a pointer.
+/// Accesses to shared memory by a 32-bit address, which take fewer instructions than by a pointer.
 __device__ __forceinline__ uint32_t load_word(uint32_t address) {
   uint32_t word;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
@@ -39,13 +39,14 @@ __device__ __forceinline__ void store_unit(uint32_t address, const uint4& u) {
                : "memory");
 }
 
-/// Address of unit `unit` (8 channels, 16 bytes) of row `row` of rows that lie 128 bytes apart: in chunk
-/// unit / 8, swizzled by the row's number.
+/// Address of 16-byte unit `unit` (8 channels) of row `row`, where rows lie 128 bytes apart. The unit is in
+/// chunk unit / 8, and swizzled by the row's number.
 __device__ __forceinline__ uint32_t unit_of_row(uint32_t rows, uint32_t chunk_stride, int row, int unit) {
   return rows + unit / 8 * chunk_stride + row * hopper::kChunkBytes + (unit % 8 ^ row % 8) * 16;
 }
 
-/// The first numbers of the pairs in 8 neighbouring words to `a`, the second ones to `b`; and back.
+/// regroup() moves the first numbers of the pairs in 8 neighbouring words to `a` and the second ones to `b`.
+/// ungroup() undoes that.
 __device__ __forceinline__ void regroup(uint4& a, uint4& b) {
   const auto first = [](uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x5410); };
   const auto second = [](uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x7632); };
@@ -64,7 +65,7 @@ __device__ __forceinline__ void ungroup(uint4& a, uint4& b) {
 template <Shape kShape>
 class AppendWarp {
   using D = Derived<kShape>;
-  static constexpr int kWords = kShape.head_dim / 64;  ///< of a row, per lane: lane + 32 * j
+  static constexpr int kWords = kShape.head_dim / 64;  ///< words of a row per lane: words lane + 32 * j
 
  public:
   __device__ __forceinline__ AppendWarp(const KernelParams& p, SharedMemory<kShape>& smem, int kv_head,
@@ -76,16 +77,16 @@ class AppendWarp {
         kv_head_(kv_head),
         lane_(lane) {
     if (rotates()) {
-      const int vectors = a_.rotary.dim / 16;  // of a row: a power of two
+      const int vectors = a_.rotary.dim / 16;  // lanes that rotate one row, 8 pairs each: a power of two
       vector_ = lane % vectors;
       row_ = lane / vectors;
       rows_at_once_ = 32 / vectors;
     }
   }
 
-  /// Every turn puts one new row where it belongs: first those of the block's segments, as the producer hands
-  /// them over, then those that lie in no tile. The turn before them, by the host's guess, only asks. All of
-  /// them are one loop, so that its code is fetched once.
+  /// Each *turn* of the loop handles one new row. First come the rows of the block's segments, as the
+  /// producer publishes them, then the rows that lie in no tile. A turn before them, by the host's guess,
+  /// only requests data. All turns share one loop, so that its code is fetched once.
   __device__ __forceinline__ void run(int32_t part, const Guess& guess) {
     unseen_next_ = part;
     Turn turn = guessed_turn(guess);
@@ -108,11 +109,11 @@ class AppendWarp {
   /// A new row, or none, and the queries that are handed over before it.
   struct Turn {
     Stage stage;
-    AppendItem item;           ///< the row's segment; kUnseen: a sequence, without tiles
-    int32_t row, first, last;  ///< the row at hand, of rows [first, last) of the sequence
+    AppendItem item;           ///< the row's segment; kUnseen: its sequence, without tiles
+    int32_t row, first, last;  ///< the current row, and the rows [first, last) that it is one of
 
     __device__ __forceinline__ bool has_row() const { return row < last; }
-    /// A segment's first turn hands its queries over, also where it has no row.
+    /// A segment's first turn hands its queries over, even if the segment has no new row.
     __device__ __forceinline__ bool has_queries() const { return stage == Stage::kSegments && row == first; }
   };
 
@@ -128,7 +129,8 @@ class AppendWarp {
     return turn;
   }
 
-  /// Moves on to the next row of the segment, the next segment, or the next row in no tile; false at the end.
+  /// Moves on to the next row of the segment, the next segment, or the next row in no tile. Returns false at
+  /// the end.
   __device__ __forceinline__ bool advance(Turn& turn) {
     if (turn.stage != Stage::kGuess) {
       if (turn.has_row() && ++turn.row < turn.last) return true;
@@ -138,7 +140,7 @@ class AppendWarp {
     return find_unseen(turn);
   }
 
-  /// Waits for the producer's next item; false where it says that there is none.
+  /// Waits for the producer's next item. Returns false if that is the end.
   __device__ __forceinline__ bool take_segment(Turn& turn) {
     append_.item_full[q_.stage()].wait(q_.parity());
     turn.item = smem_.item[q_.stage()];
@@ -153,7 +155,7 @@ class AppendWarp {
     return true;
   }
 
-  /// Asks for a turn's key, value and angles, if they are not there yet.
+  /// Requests a turn's key, value and angles, unless they are here already.
   __device__ __forceinline__ void ask_for(const Turn& turn) {
     const int32_t token = turn.item.new_end - turn.item.k_len + turn.row;
     if (turn.has_row() && token != asked_) ask(token);
@@ -164,16 +166,16 @@ class AppendWarp {
 
   __device__ __forceinline__ bool rotates() const { return (a_.features & kRotary) != 0; }
 
-  /// One arrival that stands for the whole warp, after what it wrote to shared memory: consumers read it, and
-  /// the copy engine writes over it later.
+  /// Arrives once for the whole warp, after its writes to shared memory. The fence is needed because the copy
+  /// engine later writes over the same place; consumers read it before.
   __device__ __forceinline__ void hand_over(hopper::Mbarrier& full) const {
     cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);
     __syncwarp();
     if (lane_ == 0) full.arrive();
   }
 
-  /// Rotates the turn's queries, if there are any, and hands them over; rotates its key. Rows to rotate are
-  /// jobs of one loop: the queries of a token each, then the key.
+  /// Rotates the turn's queries, if there are any, and hands them over. Then rotates its key. Rows to rotate
+  /// are jobs of one loop: a job for the queries of each token, then one for the key.
   __device__ __forceinline__ void make_ready(const Turn& turn) {
     const AppendItem& item = turn.item;
     const bool has_tiles = item.tile_begin < item.tile_end;
@@ -202,7 +204,8 @@ class AppendWarp {
     }
   }
 
-  /// The key to shared memory, where lanes find the other half of its pairs, and back.
+  /// stage_key() writes the key to shared memory, where lanes find the other half of its pairs. take_key()
+  /// reads it back.
   __device__ __forceinline__ void stage_key() const {
     const uint32_t staged = shared_address(append_.key);
 #pragma unroll
@@ -214,10 +217,10 @@ class AppendWarp {
     const uint32_t staged = shared_address(append_.key);
 #pragma unroll
     for (int j = 0; j < kWords; ++j) key_[j] = load_word(staged + (lane_ + 32 * j) * 4);
-    asked_ = -1;  // rotated
+    asked_ = -1;  // key_ is rotated now, and no longer the token's key as loaded
   }
 
-  /// Puts the turn's row into its tile's slots, if it lies in one, and into the cache: K, then V.
+  /// Writes the turn's row, K and then V, to its tile's slot, if it lies in a tile, and to the cache.
   __device__ __forceinline__ void put(const Turn& turn) {
 #pragma unroll 1
     for (int kind = 0; kind < 2; ++kind) {
@@ -229,10 +232,11 @@ class AppendWarp {
     }
   }
 
-  /// Who brings the first row of a tile waits for its copies, who brings the last hands it on.
+  /// The turn of a tile's first new row waits for the tile's copies. The turn of its last new row hands the
+  /// tile on.
   __device__ __forceinline__ void put_into_tile(const Turn& turn, int kind, const uint32_t (&words)[kWords]) {
     const int token = turn.row % kTile;
-    const int in_box = token & (p_.box_rows - 1);  // a power of two
+    const int in_box = token & (p_.box_rows - 1);  // box_rows is a power of two
     const uint32_t offset = (token - in_box) * (D::kKvChunks * hopper::kChunkBytes);
     const uint32_t slot = (slots_ + 2 * (turn.row / kTile - turn.item.tile_begin) + kind) % kShape.slots;
     if (turn.row == turn.first || token == 0) {
@@ -258,9 +262,9 @@ class AppendWarp {
     for (int j = 0; j < kWords; ++j) cache[lane_ + 32 * j] = words[j];
   }
 
-  /// Makes the turn the first row of the next sequence with rows that lie in no tile of the launch: new ones
-  /// that no query of their sequence sees. Block (head, part) looks through every parts-th sequence, while its
-  /// consumers end.
+  /// Makes `turn` the first row of the next sequence with *unseen* rows: new rows that no query of the
+  /// sequence sees, and that lie in no tile of the launch. A block of part `part` looks through every
+  /// parts-th sequence, while its consumers finish.
   __device__ __forceinline__ bool find_unseen(Turn& turn) {
 #pragma unroll 1
     while (unseen_ == 0) {
@@ -286,11 +290,11 @@ class AppendWarp {
     turn.item.b = unseen_b_ + from * p_.parts;
     turn.row = __shfl_sync(~0u, unseen_begin_, from);
     turn.last = __shfl_sync(~0u, unseen_end_, from);
-    turn.item.new_end = __shfl_sync(~0u, unseen_token_, from) - turn.row;  // with k_len 0
+    turn.item.new_end = __shfl_sync(~0u, unseen_token_, from) - turn.row;  // k_len is 0 here
     return true;
   }
 
-  /// Asks for a new token's key and value.
+  /// Requests the key and value of a new token.
   __device__ __forceinline__ void ask(int32_t token) {
     asked_ = token;
     const auto* key = words_of(a_.k_new, token, a_.k_new_stride_token, a_.k_new_stride_head);
@@ -308,8 +312,8 @@ class AppendWarp {
                                              kv_head_ * stride_head);
   }
 
-  /// Makes the angles those of `position`, of this lane's pairs 8 * vector_ ... A position outside of the
-  /// tables, which the host cannot see, takes their nearest.
+  /// Loads the angles of `position` for this lane's pairs, from 8 * vector_ on. A position outside the
+  /// tables, which the host cannot see, takes the nearest one in them.
   __device__ __forceinline__ void find_angles(int32_t position) {
     if (position == position_) return;
     position_ = position;
@@ -322,7 +326,7 @@ class AppendWarp {
     }
   }
 
-  /// Turns the pairs of two words' numbers.
+  /// Rotates two pairs: `a` holds the first numbers of both, `b` the second ones.
   __device__ __forceinline__ static void turn(uint32_t& a, uint32_t& b, float cos0, float sin0, float cos1,
                                               float sin1) {
     const float2 x = hopper::unpack_pair<kShape.dtype>(a), y = hopper::unpack_pair<kShape.dtype>(b);
@@ -330,9 +334,9 @@ class AppendWarp {
     b = pack(x.x * sin0 + y.x * cos0, x.y * sin1 + y.y * cos1);
   }
 
-  /// Rotates rows [first, first + count), 128 bytes apart, of `rows` to the position whose angles are kept. A
-  /// lane turns 8 pairs of a row: NeoX, its unit `vector_` of the first half with that of the second;
-  /// interleaved, its units 2 * vector_ and the next, whose numbers change places before and after.
+  /// Rotates rows [first, first + count) of `rows`, which lie 128 bytes apart, by the loaded angles. A lane
+  /// rotates 8 pairs of a row. NeoX: 16-byte unit `vector_` of the first half with that of the second.
+  /// Interleaved: units 2 * vector_ and the next one, whose numbers are regrouped before and after.
   __device__ __forceinline__ void rotate(uint32_t rows, int chunk_stride, int first, int count) const {
     const bool interleaved = a_.rotary.interleaved != 0;
     const int unit_a = interleaved ? 2 * vector_ : vector_;
@@ -362,12 +366,12 @@ class AppendWarp {
 
   /// Where a row lies in the cache.
   struct Place {
-    int32_t block;  ///< below 0: outside
+    int32_t block;  ///< below 0: outside the cache
     int32_t row;    ///< in the block
   };
 
-  /// The host cannot read lengths and tables, so a row outside of the cache is no error that can be reported;
-  /// it must not be written either.
+  /// The host cannot read lengths and tables before the launch, so a row outside the cache cannot be reported
+  /// as an error. It must not be written either.
   __device__ __forceinline__ Place place_of(int32_t b, int32_t row) const {
     Place place{p_.block_step * b, row};
     bool inside = true;
@@ -392,17 +396,18 @@ class AppendWarp {
   const int kv_head_;
   const int lane_;
   hopper::RingPlace<kQStages> q_;
-  uint32_t slots_ = 0;                              ///< passed so far, in the ring of tiles
-  uint32_t landed_queries_ = 0, landed_tiles_ = 0;  ///< parities of the barriers' rounds, a bit each
-  int32_t asked_ = -1;                              ///< the new token whose key and value these are
+  uint32_t slots_ = 0;                              ///< slots of the ring of tiles passed so far
+  uint32_t landed_queries_ = 0, landed_tiles_ = 0;  ///< next parities of the landing barriers, a bit each
+  int32_t asked_ = -1;                              ///< the new token that key_ and value_ are of
   uint32_t key_[kWords] = {}, value_[kWords] = {};
   int vector_ = 0, row_ = 0,
-      rows_at_once_ = 1;   ///< what the lane rotates: pairs 8 * vector_ ... of every so many-th row
-  int32_t position_ = -1;  ///< whose angles are kept
+      rows_at_once_ = 1;   ///< pairs 8 * vector_ ... of rows row_ + i * rows_at_once_
+  int32_t position_ = -1;  ///< position of the loaded angles
   float4 cos_[2] = {}, sin_[2] = {};
-  Place place_{};  ///< of the row at hand
+  Place place_{};  ///< place of the current row
 
-  // What find_unseen has found: sequences unseen_b_ + lane * parts, a bit each, and a lane's own.
+  // Results of find_unseen: bit i of unseen_ is sequence unseen_b_ + i * parts, and lane i holds its rows and
+  // token.
   uint32_t unseen_ = 0;
   int32_t unseen_b_ = 0, unseen_next_ = 0, unseen_begin_ = 0, unseen_end_ = 0, unseen_token_ = 0;
 };

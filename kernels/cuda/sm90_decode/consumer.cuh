@@ -1,4 +1,4 @@
-// The consumer warps: scores, softmax and output of a warp's own tokens of every tile.
+// The consumer warps. Each computes scores, softmax and output for its own tokens of every tile.
 #pragma once
 
 #include "kernels/cuda/common/e4m3.cuh"
@@ -10,13 +10,13 @@
 
 namespace attnbench::sm90_decode {
 
-/// One warp's part: 16 rows (row tile warp / kTokenGroups) against kWarpTokens tokens of each tile (group
-/// warp % kTokenGroups). Warps meet only at the end of a segment.
+/// One warp: 16 rows (row tile warp / kTokenGroups) against kWarpTokens tokens of each tile (token group warp
+/// % kTokenGroups). Warps meet only at the end of a segment.
 template <Shape kShape>
 class Consumer {
   using D = Derived<kShape>;
-  static constexpr int kSteps = D::kWarpTokens / 16;   ///< of 16 tokens, the depth of a product with V
-  static constexpr int kDepth = kShape.head_dim / 16;  ///< of 16 channels, the depth of a product with K
+  static constexpr int kSteps = D::kWarpTokens / 16;   ///< steps of 16 tokens, depth of a product with V
+  static constexpr int kDepth = kShape.head_dim / 16;  ///< steps of 16 channels, depth of a product with K
   static constexpr DType kMath = D::kMathType;
   /// Q stays in registers where they suffice.
   static constexpr bool kHoldQ = kShape.head_dim == 64 || (kShape.head_dim == 128 && kShape.warps == 4);
@@ -31,8 +31,8 @@ class Consumer {
     row_tile_ = warp / D::kTokenGroups;
     group_ = warp % D::kTokenGroups;
 
-    // Rows of 128 bytes; 16-byte unit u of row r lies at unit u ^ (r % 8). Operands with rows by lane % 16
-    // and units by lane / 16 (Q, V), or the other way round within the 16 (K).
+    // Rows have 128 bytes; 16-byte unit u of row r lies at unit u ^ (r % 8). For Q and V a lane addresses row
+    // lane % 16 and unit lane / 16. For K it addresses row lane / 16 * 8 + lane % 8 and unit lane / 8 % 2.
     const int row = lane_ % 16;
     const int k_row = lane_ / 16 * 8 + lane_ % 8;
     const uint32_t unit = (lane_ / 16 ^ row % 8) * 16;
@@ -88,10 +88,10 @@ class Consumer {
     if constexpr (kShape.eight_bit_kv) {
       const AttentionParams& a = p_.attention;
       const float k = a.k_descale[item.b * a.k_descale_stride_outer + kv_head_ * a.k_descale_stride_head];
-      // The softmax wants a factor over 0: the sign goes into q, and 0 becomes next to nothing.
+      // The softmax requires a factor above 0. So the sign goes into q, and 0 becomes kLeastDescale.
       q_sign_ = k < 0.0f ? 0x80008000u : 0;
       float size = fabsf(k) < kLeastDescale ? kLeastDescale : fabsf(k);  // NaN stays NaN
-      if (item.tile_begin >= item.tile_end) size = 1.0f;  // without keys it may be NaN, and must not count
+      if (item.tile_begin >= item.tile_end) size = 1.0f;  // the unused descale may be NaN and must not count
       (p_.tanh_factor != 0.0f ? scales_.tanh : scales_.score) *= size;
       scales_.out = a.v_descale[item.b * a.v_descale_stride_outer + kv_head_ * a.v_descale_stride_head];
     }
@@ -104,7 +104,8 @@ class Consumer {
     expired_ = visible_keys_of_sequence(p_.window_left, item.q_len, item.k_len).begin;
   }
 
-  /// Address of unit pair `step` (16 channels) of a row, units by lane.
+  /// Address in step `step` of a row. A step is two 16-byte units; `unit` is the byte offset of the lane's
+  /// one in step 0.
   __device__ __forceinline__ static uint32_t at(uint32_t row, uint32_t unit, uint32_t chunk_stride,
                                                 int step) {
     return row + step / 4 * chunk_stride + (unit ^ step % 4 * 32);
@@ -116,8 +117,8 @@ class Consumer {
     for (int k = 0; k < kDepth; ++k) load_q_step(q_operand_[k], row, k);
   }
 
-  /// The operand of channels 16 * step .. + 15 of the warp's rows. Beside e4m3 keys a lane has the channels
-  /// in the order in which keys_of_step() has them.
+  /// Loads the operand of channels 16 * step .. 16 * step + 15 of the warp's rows. With e4m3 keys a lane has
+  /// the channels in the order in which multiply_k() has those of the keys.
   __device__ __forceinline__ void load_q_step(uint32_t (&operand)[4], uint32_t row, int step) const {
     if constexpr (!kShape.eight_bit_kv) {
       hopper::load_matrices(operand, at(row, q_unit_, D::kQChunkBytes, step));
@@ -180,7 +181,7 @@ class Consumer {
         const uint32_t(&q1)[4] = q_operand_[kHoldQ ? k + 1 : 1];
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-          uint32_t keys[4];  // tokens 0..7, channels 0..15 and 16..31; tokens 8..15: four channels to a word
+          uint32_t keys[4];  // words of 4 channels: tokens 0..7, channels 0..15, 16..31; then tokens 8..15
           hopper::load_matrices(keys, at(slot + k_offset_[step], k_unit_, chunk_stride_, k / 2));
 #pragma unroll
           for (int n = 0; n < 2; ++n) {
@@ -199,7 +200,7 @@ class Consumer {
         const uint32_t(&q)[4] = q_operand_[kHoldQ ? k : 0];
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-          uint32_t keys[4];  // tokens 0..7, both halves of the depth; tokens 8..15
+          uint32_t keys[4];  // tokens 0..7, both halves of the depth; then tokens 8..15
           hopper::load_matrices(keys, at(slot + k_offset_[step], k_unit_, chunk_stride_, k));
           hopper::mma_m16n8k16<kMath>(chain[k % kChains][2 * step], q, keys[0], keys[1]);
           hopper::mma_m16n8k16<kMath>(chain[k % kChains][2 * step + 1], q, keys[2], keys[3]);
@@ -214,7 +215,7 @@ class Consumer {
     }
   }
 
-  /// o += P V. With e4m3 values the columns of a product are every other channel of 16: see o_.
+  /// o += P V. With e4m3 values the columns of a product are every other channel of 16 (see o_).
   __device__ __forceinline__ void add_product_v(const uint32_t (&weights)[kSteps][4]) {
     const uint32_t slot = kv_base_ + kv_.stage() * D::kSlotBytes;
 #pragma unroll
@@ -222,11 +223,11 @@ class Consumer {
       if constexpr (kShape.eight_bit_kv) {
 #pragma unroll
         for (int c = 0; c < kDepth; c += 2) {
-          uint32_t values[4];  // tokens 0..7 and 8..15 of channels 0..15; of channels 16..31
+          uint32_t values[4];  // tokens 0..7 and 8..15 of channels 0..15; then of channels 16..31
           hopper::load_matrices_transposed(values, at(slot + v_offset_[step], v_unit_, chunk_stride_, c / 2));
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            // Two tokens of two channels, from [token][channel] to [channel][token].
+            // Reorders two tokens of two channels from [token][channel] to [channel][token].
             const uint32_t low = __byte_perm(values[2 * half], 0, 0x3120);
             const uint32_t high = __byte_perm(values[2 * half + 1], 0, 0x3120);
             hopper::mma_m16n8k16<kMath>(o_[2 * (c + half)], weights[step], hopper::from_e4m3<0>(low),
@@ -238,7 +239,7 @@ class Consumer {
       } else {
 #pragma unroll
         for (int c = 0; c < kDepth; ++c) {
-          uint32_t values[4];  // channels 0..7, both halves of the tokens; channels 8..15
+          uint32_t values[4];  // channels 0..7, both halves of the tokens; then channels 8..15
           hopper::load_matrices_transposed(values, at(slot + v_offset_[step], v_unit_, chunk_stride_, c));
           hopper::mma_m16n8k16<kMath>(o_[2 * c], weights[step], values[0], values[1]);
           hopper::mma_m16n8k16<kMath>(o_[2 * c + 1], weights[step], values[2], values[3]);
@@ -247,13 +248,13 @@ class Consumer {
     }
   }
 
-  /// Zeroes the values of this warp's tokens, `first` the first of them, that no query of the sequence sees:
-  /// they may be NaN, which a weight of 0 does not cancel.
+  /// Zeroes the values of this warp's tokens, from `first` on, that no query of the sequence sees. They may
+  /// be NaN, which a weight of 0 does not cancel.
   __device__ __forceinline__ void clear_expired(int first) const {
     const uint32_t slot = kv_base_ + kv_.stage() * D::kSlotBytes;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      // v_offset_ is that of row lane % 16; half a row for each half of the warp.
+      // v_offset_ is of row lane % 16: each half of the warp clears half of the row.
       if (first + step * 16 + lane_ % 16 >= expired_) continue;
       const uint32_t row = slot + v_offset_[step] + lane_ / 16 * 64;
 #pragma unroll 1
@@ -267,15 +268,15 @@ class Consumer {
         }
       }
     }
-    cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);  // before the slot is filled again
-    if constexpr (kShape.row_tiles > 1) {                   // warps that share these tokens write them too
+    cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);  // before the copy that fills the slot again
+    if constexpr (kShape.row_tiles > 1) {                   // warps that share these tokens clear them too
       hopper::named_barrier_sync(kConsumerBarrier, D::kConsumerThreads);
     } else {
       __syncwarp();
     }
   }
 
-  /// Keeps the keys that each row sees.
+  /// Masks the keys that a row does not see.
   __device__ __forceinline__ void mask(float (&s)[2 * kSteps][4], int first) const {
 #pragma unroll
     for (int n = 0; n < 2 * kSteps; ++n) {
@@ -292,18 +293,18 @@ class Consumer {
   const int kv_head_;
   const int lane_;
   int row_tile_, group_;
-  // Shared addresses: of this lane's row, without and with the place in the swizzled row.
+  // Shared-memory addresses: *_offset_ is this lane's row, *_unit_ its place in the swizzled row.
   uint32_t q_offset_, q_unit_, kv_base_, chunk_stride_, k_unit_, v_unit_;
   uint32_t k_offset_[kSteps], v_offset_[kSteps];
   hopper::RingPlace<kQStages> q_;
   hopper::RingPlace<kShape.slots> kv_;
 
   SeenKeys seen_;
-  int32_t expired_;      ///< keys from the sequence's first on that none of its queries sees
-  uint32_t q_sign_ = 0;  ///< flips the signs of a pair of q where a descale is below 0
+  int32_t expired_;      ///< leading keys of the sequence that none of its queries sees
+  uint32_t q_sign_ = 0;  ///< flips the signs of a pair of q where K's descale is negative
   Scales scales_;
   uint32_t q_operand_[kHoldQ ? kDepth : 2][4];
-  float o_[kShape.head_dim / 8][4];  ///< the channels that lane_channels() says
+  float o_[kShape.head_dim / 8][4];  ///< [n]: 8 channels; e4m3: of 16 channels the even (n even) or odd ones
   OnlineSoftmax softmax_;
 };
 

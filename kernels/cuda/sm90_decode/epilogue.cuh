@@ -1,4 +1,4 @@
-// The end of a segment: the warps' results become one, and the splits' results become O and LSE.
+// The end of a segment: merges the results of the warps, and those of the splits, into O and LSE.
 #pragma once
 
 #include "kernels/common/addressing.h"
@@ -11,26 +11,27 @@
 
 namespace attnbench::sm90_decode {
 
-/// The consumers' barrier; 0 is __syncthreads, the first ones belong to sm90_prefill where both share a
-/// block.
+/// The named barrier of the consumers. Barrier 0 is __syncthreads, and the first ones belong to sm90_prefill
+/// where both share a block.
 inline constexpr int kConsumerBarrier = 8;
 
-/// Factors of one segment: of raw scores before tanh (softcap), from there to a logit in base 2, and of O.
+/// Factors of one segment.
 struct Scales {
-  float tanh;
-  float score;
-  float out;
+  float tanh;   ///< from a raw score to the argument of tanh (softcap): KernelParams::tanh_factor
+  float score;  ///< from a raw score, or its tanh, to a logit in base 2
+  float out;    ///< factor of O
 };
 
-/// Where a warp's registers belong in a segment.
+/// Which rows and tokens of a segment a warp's registers hold.
 struct MergePlace {
   int row_tile;
   int group;
   int lane;
 };
 
-/// Writes LSE (by the caller's choice of one lane) and kCount neighbouring channels of O of row `row`, given
-/// O normalised over the keys and the base-2 LSE over the keys. The sink joins the denominator here.
+/// Writes kCount neighbouring channels of O of row `row`, and its LSE if `writes_lse` (one lane's task). `o`
+/// is normalised over the keys, and `lse2` is the base-2 LSE over the keys. The sink joins the denominator
+/// here.
 template <DType kType, int kCount>
 __device__ __forceinline__ void store_row(const KernelParams& p, const Item& item, int kv_head, int row,
                                           int channel, const float (&o)[kCount], float lse2,
@@ -54,29 +55,29 @@ __device__ __forceinline__ void store_row(const KernelParams& p, const Item& ite
   if (writes_lse) a.lse[lse_offset(a, q_row, head)] = lse2 * kLn2;
 }
 
-/// Number of the first partial result of a KV head, and of split `split` of an item.
+/// Index of the partial result of split `split` of an item.
 __device__ __forceinline__ int32_t partial_of_split(const KernelParams& p, const Item& item, int kv_head,
                                                     int split) {
   const int32_t step = p.split_every_unit ? 1 : kPartialStep;
   return kv_head * p.partials + (split == 0 ? item.first_partial : item.other_partial + split * step);
 }
 
-/// Merges the splits of a sequence, in their order, whichever block came last. Lane i holds channels i *
-/// kVector.. of each kVector * 32; a warp takes a row at a time. Written for few instructions: a launch of a
-/// few microseconds passes here once, and waits for each that no cache holds.
+/// Merges the splits of a sequence in their order, whichever block arrived last. A warp takes a row at a
+/// time. Lane i holds kVector channels from i * kVector on, of each kVector * 32. The code is kept short: a
+/// launch of a few microseconds runs it once, and waits for each instruction that no cache holds.
 template <Shape kShape>
 __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& item, int kv_head, int rows) {
   using D = Derived<kShape>;
   constexpr int kVector = kShape.head_dim == 64 ? 2 : 4;
   constexpr int kVectors = kShape.head_dim / (32 * kVector);
-  // Splits whose loads are in flight, as registers allow; at most 32.
+  // Splits whose loads are in flight: as many as registers allow, at most 32.
   constexpr bool kManyRegisters = kShape.warps == 4 && kShape.blocks_per_sm == 1 && D::kOwnBlock;
   constexpr int kBatch = kVectors == 1 && kManyRegisters ? 16 : 8;
   const int lane = threadIdx.x % 32;
   const int32_t first_row = partial_of_split(p, item, kv_head, 0) * p.max_rows;
   const int32_t stride = (p.split_every_unit ? 1 : kPartialStep) * p.max_rows;
   const int32_t other_row =
-      partial_of_split(p, item, kv_head, 1) * p.max_rows - stride;  // of split s: + s * stride
+      partial_of_split(p, item, kv_head, 1) * p.max_rows - stride;  // row of split s: other_row + s * stride
 
 #pragma unroll 1
   for (int row = threadIdx.x / 32 - D::kFirstConsumerWarp; row < rows; row += D::kConsumerWarps) {
@@ -99,7 +100,7 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
       for (int j = 0; j < kBatch; ++j) {
 #pragma unroll
         for (int i = 0; i < kVectors; ++i) hopper::load_l2(v[j][i], next + i * 32 * kVector);
-        // Past the end: the last split once more, with weight 0, for a loop without branches.
+        // Past the end the last split is loaded once more, with weight 0, so that the loop has no branches.
         if (j + 1 < left) next = j == 0 ? second : next + stride * kShape.head_dim;
       }
 
@@ -139,15 +140,15 @@ __device__ __forceinline__ void merge_splits(const KernelParams& p, const Item& 
   }
 }
 
-/// 16-byte unit `unit` of row `row` in SharedMemory::merge_out, swizzled: rows are a multiple of 128 bytes
-/// apart, and a warp writes eight rows at once.
+/// 16-byte unit `unit` of row `row` in SharedMemory::merge_out. Units are swizzled, because rows are a
+/// multiple of 128 bytes apart and a warp writes eight rows at once.
 template <int kChannels>
 __device__ __forceinline__ float* merge_unit(float (*rows)[kChannels], int row, int unit) {
   return rows[row] + (unit ^ row % 8) * 4;
 }
 
-/// What a warp has of a segment, on its way to shared memory: of row tile and group `place` O and softmax of
-/// the warp's tokens.
+/// A warp's results of a segment, to be written to shared memory: O and softmax of the rows and tokens at
+/// `place`.
 template <Shape kShape>
 class RowResults {
   using D = Derived<kShape>;
@@ -157,7 +158,7 @@ class RowResults {
                                         const OnlineSoftmax& softmax)
       : place_(place), o_(o), softmax_(softmax) {}
 
-  /// Greatest scores and sums of weights.
+  /// Writes greatest scores and sums of weights.
   __device__ __forceinline__ void write_sums(SharedMemory<kShape>& smem) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -170,7 +171,7 @@ class RowResults {
     }
   }
 
-  /// O of the first `rows` rows, channels from pass * kMergeChannels on.
+  /// Writes O of the first `rows` rows: kMergeChannels channels from pass * kMergeChannels on.
   __device__ __forceinline__ void write_outputs(SharedMemory<kShape>& smem, int rows, int pass) const {
     constexpr int kChannels = D::kMergeChannels;
 #pragma unroll
@@ -182,7 +183,7 @@ class RowResults {
         const float(&from)[4] = o_[pass * (kChannels / 8) + n];
         const float(&next)[4] = o_[pass * (kChannels / 8) + n + 1];
         if constexpr (kShape.eight_bit_kv) {
-          // Columns of product n are even channels of 16, those of n + 1 odd ones.
+          // Columns of product n are the even channels of 16, those of product n + 1 the odd ones.
           float* unit = merge_unit(smem.merge_out[place_.group], row, 2 * n + place_.lane % 4);
           *reinterpret_cast<float4*>(unit) =
               make_float4(from[2 * h], next[2 * h], from[2 * h + 1], next[2 * h + 1]);
@@ -204,9 +205,9 @@ class RowResults {
   const OnlineSoftmax& softmax_;
 };
 
-/// Ends a segment, by all consumer warps, each with its `results`; the groups' become one through shared
-/// memory. Writes O and LSE, or a partial result; the block that brings a sequence's last partial result
-/// merges them all.
+/// Ends a segment. All consumer warps call it, each with its `results`, which are merged through shared
+/// memory. Writes O and LSE, or a partial result. The block that writes a sequence's last partial result
+/// merges them all; with few splits the block of the first split does (handover.cuh).
 template <Shape kShape, class Results>
 __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemory<kShape>& smem,
                                                const Item& item, int kv_head, const Scales& scales,
@@ -215,7 +216,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
   constexpr int kChannels = D::kMergeChannels;
   constexpr int kUnits = kChannels / 4;
   const int rows = min(item.q_len * p.group, p.max_rows);
-  const int thread = threadIdx.x - 32 * D::kFirstConsumerWarp;  // of the consumers
+  const int thread = threadIdx.x - 32 * D::kFirstConsumerWarp;  // thread number among the consumers
   const auto meet = [] { hopper::named_barrier_sync(kConsumerBarrier, D::kConsumerThreads); };
   const bool whole = item.num_splits == 1;
   const int64_t partial_row =
@@ -224,7 +225,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
   results.write_sums(smem);
 #pragma unroll
   for (int pass = 0; pass < kShape.head_dim / kChannels; ++pass) {
-    if (pass > 0) meet();  // the pass before has been read
+    if (pass > 0) meet();  // the previous pass has been read
     results.write_outputs(smem, rows, pass);
     meet();
     for (int i = thread; i < rows * kUnits; i += D::kConsumerThreads) {
@@ -265,7 +266,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
           leave_state(place, merged, lse2);
         } else {
           const int64_t stride =
-              static_cast<int64_t>(p.max_rows) * (kShape.head_dim / 4);  // from part to part
+              static_cast<int64_t>(p.max_rows) * (kShape.head_dim / 4);  // states from one part to the next
           take_states(place, stride, item.num_splits - 1, merged, lse2);
           store_row<kShape.dtype>(p, item, kv_head, row, channel, merged, lse2, writes_lse);
           clear_states(place, stride, item.num_splits - 1);
@@ -277,11 +278,11 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, SharedMemo
       }
     }
   }
-  // merge_out has been read, and may be written for the next segment; the partial result has been written.
+  // Now merge_out has been read, and may be written for the next segment. The partial result is complete.
   meet();
   if (whole || (D::kFirstWaits && item.first_partial < 0)) return;
 
-  // The barrier above orders every thread's part of the partial result before thread 0's release; the one
+  // The barrier above orders every thread's share of the partial result before thread 0's release. The one
   // below orders its acquire before every thread's loads.
   if (thread == 0) {
     smem.is_last = hopper::arrive_last(p.counters + partial_of_split(p, item, kv_head, 0), item.num_splits);

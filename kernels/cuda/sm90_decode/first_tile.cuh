@@ -1,5 +1,5 @@
-// A block's first tile where the lengths are as the host has guessed: asked for as soon as they are known to
-// be.
+// A block's first tile if the lengths are as the host guessed: its copies are issued as soon as that is
+// known.
 #pragma once
 
 #include "kernels/cuda/common/announce.cuh"
@@ -10,8 +10,8 @@
 
 namespace attnbench::sm90_decode {
 
-/// The copies of the first tile of a guess, and of its queries. What they need is computed while the lengths
-/// are on their way.
+/// The copies of the guessed first tile and of its queries. What they need is computed while the lengths are
+/// in flight.
 template <Shape kShape>
 class FirstTile {
   using D = Derived<kShape>;
@@ -27,16 +27,16 @@ class FirstTile {
     row_ = p.block_table != nullptr ? key - page_ * p.block_size : key;
     key_ = key;
     tile_ = guess.tile;
-    // Not later.
+    // Makes the compiler compute these here, not after the lengths have arrived.
     asm volatile("" : "+r"(valid_), "+r"(page_), "+r"(row_));
   }
 
-  /// This lane's page, of the sequence.
+  /// The number of this lane's page in the sequence.
   __device__ __forceinline__ int32_t page() const { return page_; }
 
-  /// Begins the copies into the first slots of the rings, as a Producer does. One warp. `sequence` is of the
-  /// guessed lengths, `block` the one of this lane's page (KV that is not paged: the sequence's),
-  /// `new_tokens` its own.
+  /// Issues the copies into the first slots of the rings, as a Producer does. One warp calls it. `sequence`
+  /// has the guessed lengths. `block` holds this lane's page (KV that is not paged: the sequence's kv_block).
+  /// `new_tokens` are the sequence's.
   __device__ __forceinline__ void load(const CUtensorMap& map_q, const CUtensorMap& map_k,
                                        const CUtensorMap& map_v, const KernelParams& p,
                                        SharedMemory<kShape>& smem, int kv_head, const Sequence& sequence,
@@ -77,7 +77,7 @@ class FirstTile {
   __device__ __forceinline__ bool issues() const { return box_ < kShape.tile_tokens; }
 
   const int lane_;
-  const int32_t box_;  ///< this lane's first row of the tile
+  const int32_t box_;  ///< first row in the tile of this lane's copy
   int32_t valid_, page_, row_, key_, tile_;
 };
 

@@ -1,15 +1,17 @@
-// How the few blocks that share a sequence hand their results to one of them: without counters or fences,
-// each word being its own flag.
+// How the few blocks that share a sequence hand their results to one of them. There are no counters and no
+// fences: each word is its own flag.
 //
-// A state is four neighbouring channels of a row's normalised O and the row's LSE in base 2. A place for one
-// holds kAbsent, all bits set, until a thread leaves a state there, and again once the thread that waits for
-// it has taken it: between launches all places are absent. No computed number is kAbsent: a NaN that the GPU
-// computes is 0x7fffffff. Loads and stores are relaxed, at the scope of the GPU (PTX ISA, "Memory Consistency
-// Model"): nothing is concluded from one word about another.
+// A *state* is four neighbouring channels of a row's normalised O, and the row's LSE in base 2. A *place* in
+// global memory has room for one state. Its words hold kAbsent, all bits set, until a thread leaves a state
+// there. The thread that waits for the state sets them to kAbsent again when it has taken it, so between
+// launches all places are absent. No computed number is kAbsent: a NaN that the GPU computes is 0x7fffffff.
+// Loads and stores are relaxed, at GPU scope (PTX ISA, "Memory Consistency Model"), because no word tells
+// anything about another.
 //
-// The block of a sequence's first split waits for those of the later parts, as the last that it does; they
-// wait for later ones only, if for any. So nothing waits for ever where all blocks run at once. Launches that
-// may wait are cooperative, which promises that: they have at most a block per multiprocessor.
+// The block of a sequence's first split waits for those of the later parts, as the last thing that it does.
+// Those wait only for still later ones, if at all. So no wait is endless if all blocks run at once.
+// Cooperative launches guarantee that, so launches that may wait are cooperative, with at most one block per
+// multiprocessor.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,17 +25,16 @@ namespace attnbench::sm90_decode {
 
 inline constexpr uint32_t kAbsent = ~0u;
 
-/// Most states that a block waits for. With more, asking for all of them again and again takes longer than
-/// counting arrivals.
+/// Most states that a block waits for. Polling more of them takes longer than counting arrivals.
 inline constexpr int kMostStates = 4;
 
-/// Where states lie: O by channel, and the LSE once for each four channels.
+/// Addresses of a place: O by channel, and the LSE once for each four channels.
 struct StatePlace {
   float* out;
   float* lse;
 };
 
-/// A number that is not kAbsent; a NaN stays one.
+/// The bits of x, but never kAbsent; a NaN stays NaN.
 __device__ __forceinline__ uint32_t present(float x) { return min(__float_as_uint(x), kAbsent - 1); }
 
 __device__ __forceinline__ void store_state(const StatePlace& place, const uint32_t (&o)[4], uint32_t lse2) {
@@ -56,18 +57,19 @@ __device__ __forceinline__ void leave_state(const StatePlace& place, const float
   store_state(place, {present(o[0]), present(o[1]), present(o[2]), present(o[3])}, present(lse2));
 }
 
-/// Whether some word of a state is kAbsent, the greatest word.
+/// Whether some word of a state is kAbsent, which is the greatest word.
 __device__ __forceinline__ bool is_absent(const uint32_t (&o)[4], uint32_t lse2) {
   return max(max(max(o[0], o[1]), max(o[2], o[3])), lse2) == kAbsent;
 }
 
-/// Merges states into `o` and `lse2`, in their order: 1 <= `count` <= kMostStates, the first at `place`, the
-/// others `stride` states further each. Waits for each; with ATTNBENCH_TRAP_ON_HANG as Mbarrier::wait does.
+/// Waits for states and merges them into `o` and `lse2`, in their order. 1 <= `count` <= kMostStates; the
+/// first is at `place`, each further one `stride` states on. With ATTNBENCH_TRAP_ON_HANG an endless wait
+/// faults, as in Mbarrier::wait.
 __device__ __forceinline__ void take_states(const StatePlace& place, int64_t stride, int count, float (&o)[4],
                                             float& lse2) {
   uint32_t word[kMostStates][4], lse_word[kMostStates];
 #pragma unroll
-  for (int j = 0; j < kMostStates; ++j) {  // past the end: weight 0
+  for (int j = 0; j < kMostStates; ++j) {  // states past `count` have weight 0
     lse_word[j] = __float_as_uint(-INFINITY);
 #pragma unroll
     for (int c = 0; c < 4; ++c) word[j][c] = 0;
@@ -109,7 +111,7 @@ __device__ __forceinline__ void take_states(const StatePlace& place, int64_t str
   lse2 = lse2_of(base, sum);
 }
 
-/// Makes the places of states that have been taken absent again, for the next launch.
+/// Makes the places of taken states absent again, for the next launch.
 __device__ __forceinline__ void clear_states(const StatePlace& place, int64_t stride, int count) {
 #pragma unroll
   for (int j = 0; j < kMostStates; ++j) {

@@ -1,4 +1,5 @@
-// The kernel's instances, as the host sees them: instances::bf16_d64_r16 and so on, by the rows of instances.def.
+// The kernel's instances, as the host sees them: instances::bf16_d64_r16 and so on, by the rows of
+// instances.def.
 #pragma once
 
 #include <cuda.h>
@@ -19,23 +20,24 @@ struct Maps {
 /// Which launches an instance is for.
 enum class Use : int32_t {
   kAll,
-  kFewBlocks,       ///< that have a part of the GPU, so that a block must keep up with a faster stream
-  kLong,            ///< of many tiles: blocks keep in step (pace.cuh)
-  kLongSmallPages,  ///< the same where a tile is four pages or more
+  kFewBlocks,       ///< launches on a part of the GPU, where a block must keep up with a faster stream
+  kLong,            ///< launches of many tiles: blocks keep in step (pace.cuh)
+  kLongSmallPages,  ///< the same where a tile takes four copies or more
 };
 
 struct Instance {
   DType dtype;        ///< of q and O
   bool eight_bit_kv;  ///< K and V in e4m3 instead of dtype
   int head_dim;
-  int rows;  ///< query rows per KV head: at most this many
+  int rows;  ///< most query rows per KV head
   int tile_tokens;
   Use use;
   bool append;  ///< for launches that append, and for no others
   int blocks_per_sm;
-  bool first_waits;   ///< how splits are merged (handover.cuh), but where every unit is a split
+  bool first_waits;   ///< first split's block may wait for the others (handover.cuh); not split_every_unit
   bool chunk_copies;  ///< a copy per chunk of 128 bytes, where boxes are smaller than tiles
-  /// `started`, if not null, is recorded once all blocks have begun. Null: part of another kernel.
+  /// `started`, if not null, is recorded once all blocks have begun. The pointer is null where the instance
+  /// is a part of another kernel.
   cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t, cudaEvent_t started);
 };
 

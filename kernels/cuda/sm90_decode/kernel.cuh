@@ -1,5 +1,5 @@
-// The kernel: blocks of one or two producer warps and four or eight consumer warps, each block a part of one
-// KV head.
+// The kernel. Blocks have one or two producer warps and four or eight consumer warps. Each block computes one
+// part of one KV head.
 #pragma once
 
 #include <cuda.h>
@@ -14,7 +14,7 @@
 
 namespace attnbench::sm90_decode {
 
-/// By all warps, each its share.
+/// Initialises the barriers. All warps call it, and each does its share.
 template <Shape kShape>
 __device__ __forceinline__ void init_barriers(SharedMemory<kShape>& smem, int warp, int lane) {
   using D = Derived<kShape>;
@@ -27,11 +27,11 @@ __device__ __forceinline__ void init_barriers(SharedMemory<kShape>& smem, int wa
   }
 }
 
-/// map_q: (64 channels, head, token, chunk); map_k, map_v: row-window maps. Block (x, y) is part y, counted
-/// from the last, of KV head x: neighbouring blocks read neighbouring heads of the same tokens at about the
-/// same time, and the parts that a block may wait for (handover.cuh) began before it. Dynamic shared
-/// memory: kSmemBytes. `Choice::kShape` is the Shape (a type, because nvcc's launch stubs cannot spell a
-/// Shape).
+/// `map_q` has dimensions (64 channels, head, token, chunk); `map_k` and `map_v` are row-window maps. Block
+/// (x, y) computes part y, counted from the last, of KV head x. So neighbouring blocks read neighbouring
+/// heads of the same tokens at about the same time, and the parts that a block may wait for (handover.cuh)
+/// have begun before it. Dynamic shared memory: kSmemBytes. `Choice::kShape` is the Shape (a type, because
+/// nvcc's launch stubs cannot spell a Shape).
 template <class Choice>
 __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kShape.blocks_per_sm)
     decode_kernel(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, Choice::kSh
 
   Opening<kShape> opening(p, part, warp, lane);
   init_barriers<kShape>(smem, warp, lane);
-  __syncthreads();  // the barriers are there
+  __syncthreads();  // the barriers are initialised
   if (threadIdx.x == 32 * D::kFirstConsumerWarp + 32) {
     hopper::prefetch_map(map_q);
     hopper::prefetch_map(map_k);
@@ -87,7 +87,7 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t 
     attributes[count].id = cudaLaunchAttributeLaunchCompletionEvent;
     attributes[count++].val.launchCompletionEvent.event = started;
   }
-  // Blocks that wait for others (handover.cuh) must all have a place at once.
+  // Blocks that wait for others (handover.cuh) must all be resident at once.
   if (Derived<Choice::kShape>::kFirstWaits && !p.split_every_unit && p.parts > 1) {
     attributes[count].id = cudaLaunchAttributeCooperative;
     attributes[count++].val.cooperative = 1;

@@ -15,9 +15,10 @@ namespace {
 constexpr int kMaxRows = 64;
 constexpr Division kDivision{};
 
-/// Batch invariant: 16 tiles, so that a sequence's splits are 1,024 keys (e4m3 of head_dim 128: 2,048).
+/// Division of sm90_decode_fixed, which is batch invariant. A unit is 16 tiles and a split of its own, so
+/// that splits are 1,024 keys (e4m3 of head_dim 128: 2,048).
 constexpr Division kFixedDivision{.unit_shift = 4, .split_every_unit = true};
-constexpr int kFixedRows = 16;  ///< of one instantiation, which must not depend on the batch either
+constexpr int kFixedRows = 16;  ///< rows of its one instance: the choice must not depend on the batch either
 constexpr int kAppendRows = 16;
 
 #define INSTANCE(name, ...) &instances::bf16_##name, &instances::fp16_##name,
@@ -36,14 +37,14 @@ bool launches_nothing(const AttentionParams& p) {
   return p.batch == 0 || (p.total_q == 0 && !appends);
 }
 
-/// Keys per copy: a whole tile where blocks allow it.
+/// Keys per copy: a whole tile for packed and contiguous KV, else 64, 32 or 16, a divisor of block_size.
 int32_t box_rows(const Instance& instance, const AttentionParams& p) {
   if ((p.features & kPagedKv) == 0) return instance.tile_tokens;
   const int32_t rows = p.block_size % 64 == 0 ? 64 : p.block_size % 32 == 0 ? 32 : 16;
   return std::min(rows, instance.tile_tokens);
 }
 
-/// Whether the instance may be chosen for `p`, which may have those for `use`.
+/// Whether `instance` may be chosen for `p` by a caller that also allows the instances for `use`.
 bool is_for(const Instance& instance, const AttentionParams& p, Use use) {
   if (instance.use == Use::kAll || instance.use == Use::kFewBlocks) {
     return instance.use == Use::kAll || use == Use::kFewBlocks;
@@ -55,20 +56,20 @@ bool is_for(const Instance& instance, const AttentionParams& p, Use use) {
          int64_t{tiles.end - tiles.begin} * p.batch * p.num_heads_kv >= kManyTiles;
 }
 
-/// A map of K or V; `rows` says how its coordinates count blocks and heads.
-/// e4m3 rows travel as 16-bit words, two channels each.
+/// Encodes the map of K or V. `rows` receives how its coordinates count blocks and heads. e4m3 rows are
+/// copied as 16-bit words of two channels each.
 bool encode_kv_map(CUtensorMap* map, KvRows* rows, const Instance& instance, const AttentionParams& p,
                    const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
   const uint32_t chunks = hopper::head_chunks_of(p);
   *rows = hopper::kv_rows_of(p, stride_block, stride_token, stride_head);
   const int32_t keys = box_rows(instance, p);
-  if (base == nullptr) base = p.q;  // no sequence has keys; the map is not used, but must have an address
+  if (base == nullptr) base = p.q;  // no sequence has keys: the map is not used, but must have an address
   return hopper::encode_row_window_map(map, p.dtype_k, base, stride_token * dtype_size(p.dtype_k),
                                        hopper::row_chunks_of(p, *rows), keys,
                                        instance.chunk_copies && keys < instance.tile_tokens ? 1 : chunks);
 }
 
-/// What appending asks for beside what the contract asks for: new rows are read in words of two channels.
+/// Checks what append requires beyond the contract. New rows are read in words of two channels.
 KernelStatus check_append(const AttentionParams& p, KernelMessage* message) {
   if ((p.features & kAppend) == 0) return KernelStatus::kOk;
   if (max_rows(p) > kAppendRows) {

@@ -1,9 +1,9 @@
 // How a block finds where its part of the work begins, and a producer warp its first tile.
 //
-// Lengths are in memory, and a launch of a few microseconds cannot afford to wait for them twice. So each warp
-// asks for what it needs when the block begins, by the host's guess that every sequence is as long as the
-// longest. Then there are three ways:
-//   the guess is right      the producer asks for the first tile at once;
+// Lengths are in memory, and a launch of a few microseconds cannot afford to wait for them twice. So when the
+// block begins, each warp requests what it needs by the host's guess: every sequence is as long as the
+// longest. Then there are three cases:
+//   the guess is right      the producer issues the first tile's copies at once;
 //   at most 32 sequences    the producer finds the part's beginning by itself (find_start_in_warp);
 //   more                    all threads find it together (find_start_in_block).
 #pragma once
@@ -16,13 +16,14 @@
 
 namespace attnbench::sm90_decode {
 
-/// The opening of part `part`, in all warps of a block; only producer warps hold lengths and pages.
+/// The opening of part `part`. All warps of a block construct it, but only producer warps hold lengths and
+/// pages.
 template <Shape kShape>
 class Opening {
   using D = Derived<kShape>;
 
  public:
-  /// Asks for lengths and pages, and computes meanwhile what needs none.
+  /// Requests lengths and pages, and meanwhile computes what needs neither.
   __device__ __forceinline__ Opening(const KernelParams& p, int32_t part, int warp, int lane)
       : p_(p),
         part_(part),
@@ -37,13 +38,13 @@ class Opening {
     }
   }
 
-  /// The part's beginning in a batch of more than 32 sequences. All threads of the block.
+  /// Finds the part's beginning in a batch of more than 32 sequences. All threads of the block call it.
   __device__ __forceinline__ void find_in_block(SharedMemory<kShape>& smem) {
     if (!small_) work_ = find_start_in_block<kShape>(p_, part_, smem, &partition_);
   }
 
-  /// The part's beginning in any batch; where the guess is right, begins the copies of the first tile and its
-  /// queries. A producer warp, behind find_in_block.
+  /// Finds the part's beginning in any batch. If the guess is right, also issues the copies of the first tile
+  /// and of its queries. A producer warp calls it, after find_in_block.
   __device__ __forceinline__ void begin(const CUtensorMap& map_q, const CUtensorMap& map_k,
                                         const CUtensorMap& map_v, SharedMemory<kShape>& smem,
                                         int32_t kv_head) {
@@ -69,8 +70,8 @@ class Opening {
   __device__ __forceinline__ const NewTokens<kShape.append>& new_tokens() const { return new_tokens_; }
   __device__ __forceinline__ const Partition& partition() const { return partition_; }
   __device__ __forceinline__ const Start& start() const { return start_; }
-  __device__ __forceinline__ bool work() const { return work_; }    ///< the part has any
-  __device__ __forceinline__ bool begun() const { return begun_; }  ///< its first tile has been asked for
+  __device__ __forceinline__ bool work() const { return work_; }    ///< the part has work
+  __device__ __forceinline__ bool begun() const { return begun_; }  ///< its first tile's copies are issued
 
  private:
   __device__ __forceinline__ const KernelParams& expect_pages(int warp) {

@@ -1,15 +1,21 @@
 // How the keys of a ragged batch are divided into equal parts: pure integer functions, for host and GPU.
 //
-// The keys that a sequence's queries see are cut into tiles of as many tokens as the kernel's instantiation
-// says. A launch's work, for one KV head, is a line of *units*: sequence by sequence, `segment_cost` units
-// for beginning it and one per tile (one also where it has none, so that somebody writes its zeros). Part i
-// takes the units [i * L, (i + 1) * L), L = units_per_part: contiguous, so that a part reads few sequences
-// and a sequence lies in few parts
-// ("stream-K"). What a part does for one sequence is a *segment*. A sequence of several segments is *split*:
-// each leaves a partial result, which are merged in the order of the parts.
+// Words:
+//   tile     tile_tokens neighbouring keys of a sequence (a number of the instance). A sequence has the tiles
+//            that hold keys which its queries see.
+//   unit     2^unit_shift tiles of a sequence. A sequence also counts `segment_cost` units for beginning it.
+//            One without tiles counts one unit, so that some part writes its zeros.
+//   line     the units of all sequences, one sequence after another: a launch's work for one KV head
+//   part     a piece of the line: part i has the units [i * L, (i + 1) * L), L = units_per_part. It is
+//            contiguous ("stream-K"), so that a part reads few sequences and a sequence lies in few parts.
+//   segment  what one part does for one sequence
+//   split    a segment of a sequence that has several. Each leaves a partial result; these are merged in the
+//            order of the parts.
+// Where a unit is several tiles, `tiles` means units in the functions from sequence_units() on.
 //
-// Partial results are numbered 2 * part + slot. A part has at most two: of the sequence that it begins in the
-// middle or at the start of (slot 0), and of the one that it stops in (slot 1); those between are whole.
+// Partial results are numbered 2 * part + slot. A part has at most two of them: slot 0 for the sequence in
+// which it begins (in its middle or at its start), slot 1 for the one in which it stops. Sequences between
+// these are whole.
 #pragma once
 
 #include <cstdint>
@@ -30,39 +36,39 @@ ATTNBENCH_HD constexpr TileRange tiles_of_keys(int32_t begin, int32_t end, int32
   return {begin / tile_tokens, (end - 1) / tile_tokens + 1};
 }
 
-/// Units of `tiles` tiles, 2^unit_shift each.
+/// Number of units, of 2^unit_shift tiles each, that `tiles` tiles make.
 ATTNBENCH_HD constexpr int32_t units_of_tiles(int32_t tiles, int32_t unit_shift) {
   return (tiles + (1 << unit_shift) - 1) >> unit_shift;
 }
 
 struct Partition {
   int32_t units_per_part;  ///< L >= 1
-  int32_t segment_cost;    ///< units that beginning a sequence counts as, >= 0
+  int32_t segment_cost;    ///< units counted for beginning a sequence, >= 0
 };
 
-/// Units of a sequence with `tiles` tiles; of one without queries 0.
+/// Units of a sequence with `tiles` tiles; 0 for a sequence without queries.
 ATTNBENCH_HD constexpr int32_t sequence_units(int32_t q_len, int32_t tiles, int32_t segment_cost) {
   if (q_len <= 0) return 0;
   return segment_cost + (tiles > 1 ? tiles : 1);
 }
 
-/// Equal parts of at least `min_units` >= 1 units each, at most `parts` >= 1 of them in use; `by_parts`
-/// divides by `parts`. total_units + parts must fit int32.
+/// Cuts `total_units` into equal parts of at least `min_units` >= 1 units each, of which at most `parts` >= 1
+/// are in use. `by_parts` divides by `parts`. total_units + parts must fit int32.
 ATTNBENCH_HD constexpr Partition make_partition(int32_t total_units, int32_t parts, const Divisor& by_parts,
                                                 int32_t min_units, int32_t segment_cost) {
   const int32_t equal = by_parts.divide(total_units + parts - 1);
   return {equal > min_units ? equal : min_units, segment_cost};
 }
 
-/// What one part does for one sequence: tiles [begin, end), counted from the sequence's first; an empty range
-/// where it has none.
+/// What one part does for one sequence: tiles [begin, end), counted from the sequence's first. The range is
+/// empty where the sequence has no tiles.
 struct Segment {
-  bool exists;  ///< false: nothing, not even the zeros of a sequence without tiles
+  bool exists;  ///< false: the part does nothing for it, not even the zeros of a sequence without tiles
   int32_t begin;
   int32_t end;
 };
 
-/// The segment of part `part` in the sequence whose units begin at `first_unit`; it has queries.
+/// The segment of part `part` in a sequence that has queries and whose units begin at `first_unit`.
 ATTNBENCH_HD constexpr Segment segment_of(const Partition& partition, int32_t part, int32_t first_unit,
                                           int32_t tiles) {
   const int32_t origin = first_unit + partition.segment_cost;  // unit of tile 0
@@ -90,11 +96,11 @@ ATTNBENCH_HD constexpr Splits splits_of(const Partition& partition, int32_t firs
   return {last - first + 1, first, 2 * first + (first * length >= first_unit ? 0 : 1)};
 }
 
-/// From the partial result of one split to the next, but for split 0: a part has two.
+/// Step from the partial result of one split to that of the next, after split 0: a part has two.
 inline constexpr int32_t kPartialStep = 2;
 
-/// The number of the partial result of split `split`, 0 <= split < count. Later splits begin in the middle
-/// of the sequence: slot 0.
+/// The number of the partial result of split `split`, 0 <= split < count. Splits after the first begin in the
+/// middle of the sequence, so they use slot 0.
 ATTNBENCH_HD constexpr int32_t partial_of(int32_t first_part, int32_t first_partial, int32_t split) {
   return split == 0 ? first_partial : 2 * (first_part + split);
 }

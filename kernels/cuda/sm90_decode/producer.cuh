@@ -1,5 +1,5 @@
-// The producer warps: each walks the part's sequences and keeps its slots of the ring filled by the copy
-// engine; one warp all of them, or one those for K and another those for V.
+// The producer warps. Each walks the part's sequences and keeps its slots of the ring filled by the copy
+// engine. Either one warp fills all slots, or one fills those of K and another those of V.
 #pragma once
 
 #include "kernels/cuda/common/announce.cuh"
@@ -12,8 +12,8 @@
 
 namespace attnbench::sm90_decode {
 
-/// The pages of one sequence from its first key on, 64 at a time: lane i holds those of pages first + i and first + 32 + i. The
-/// second half is fetched while tiles of the first are loaded.
+/// The block numbers of one sequence's pages from its first key on, 64 at a time. Lane i holds those of pages
+/// first_ + i and first_ + 32 + i. The second 32 are fetched while tiles of the first 32 are loaded.
 class PagesAhead {
  public:
   __device__ __forceinline__ PagesAhead(const KernelParams& p, int lane) : p_(p), lane_(lane) {}
@@ -23,13 +23,14 @@ class PagesAhead {
     if (p_.block_table == nullptr || guess.b >= p_.batch) return;
     guessed_b_ = guess.b;
     guessed_page_ = page_of(guess.tile * tile_tokens);
-    // Within the row of the table, though maybe past the sequence's last block: such entries are not used.
+    // The entry is in the row of the table, but maybe past the sequence's last block. Such entries are not
+    // used.
     if (guessed_page_ + lane_ < p_.block_table_stride) {
       guessed_ = p_.block_table[guess.b * p_.block_table_stride + guessed_page_ + lane_];
     }
   }
 
-  /// The block of page `page` of the first tile of the guess; all lanes.
+  /// The pool block of page `page` of the guess's first tile. All lanes call it.
   __device__ __forceinline__ int32_t guessed_block_of(int32_t page) const {
     return __shfl_sync(~0u, guessed_, (page - guessed_page_) & 31);
   }
@@ -43,12 +44,12 @@ class PagesAhead {
     low_ = b == guessed_b_ && first_ == guessed_page_ ? guessed_ : fetch(first_);
   }
 
-  /// Fetches the second half; after the sequence's first tile, which needs only the first.
+  /// Fetches the second 32 pages. Called after the sequence's first tile, which needs only the first 32.
   __device__ __forceinline__ void look_ahead() {
     if (p_.block_table != nullptr) high_ = fetch(first_ + 32);
   }
 
-  /// Makes ready for a tile whose first key is `key`; keys do not go back.
+  /// Prepares for a tile whose first key is `key`. Keys never go back.
   __device__ __forceinline__ void advance_to(int32_t key) {
     if (p_.block_table == nullptr || page_of(key) < first_ + 32) return;
     first_ += 32;  // a tile has at most 8 pages: no step is skipped
@@ -58,11 +59,11 @@ class PagesAhead {
 
   __device__ __forceinline__ int32_t page_of(int32_t key) const { return p_.by_block_size.divide(key); }
 
-  /// The block of page `page` of the tile; all lanes, each with a page of its own.
+  /// The pool block of page `page` of the tile. All lanes call it, each with a page of its own.
   __device__ __forceinline__ int32_t block_of(int32_t page) const {
     const int32_t i = page - first_;
     int32_t block = __shfl_sync(~0u, low_, i & 31);
-    if (__any_sync(~0u, i >= 32)) {  // not before it is needed: it may still be on its way
+    if (__any_sync(~0u, i >= 32)) {  // high_ is not used before it is needed: it may still be in flight
       const int32_t high = __shfl_sync(~0u, high_, i & 31);
       if (i >= 32) block = high;
     }
@@ -70,7 +71,7 @@ class PagesAhead {
   }
 
  private:
-  /// This lane's entry of the 32 from page `page` on; none past the sequence's last block.
+  /// This lane's entry of the 32 from page `page` on; 0 past the sequence's last block.
   __device__ __forceinline__ int32_t fetch(int32_t page) const {
     return page + lane_ < pages_ ? table_[page + lane_] : 0;
   }
@@ -87,8 +88,8 @@ class PagesAhead {
 /// What a producer warp loads.
 enum class Loads { kKeys, kValues, kBoth };
 
-/// One producer warp, for the life of the block: walks the part's sequences and loads the ring's slots, which
-/// alternate between K and V. What else is to be done for a segment, the derived class does.
+/// One producer warp, for the life of the block. It walks the part's sequences and loads the ring's slots,
+/// which alternate between K and V. The derived class does what else a segment needs.
 template <Shape kShape, Loads kLoads, class Derivation>
 class Producer {
   using D = Derived<kShape>;
@@ -115,7 +116,7 @@ class Producer {
     int32_t b = start.b;
     int32_t first_unit = start.first_unit;
     Sequence sequence = start.sequence;
-    // The sequences from `known` on, one per lane.
+    // `following` holds the sequences from `known` on, one per lane.
     int32_t known = b + 1;
     Entry following{};
     bool loaded = false;
@@ -148,7 +149,7 @@ class Producer {
             pages_.look_ahead();
           }
           begun_ = false;
-          // After the first loads, because it takes divisions.
+          // Published after the first copies, because it takes divisions.
           derived.publish_segment(partition, part, b, sequence, first_unit, blocks, from, {begin, end});
           if (!loaded && known < p_.batch) load_following();
           pace.add_sequence();
@@ -175,15 +176,15 @@ class Producer {
   SharedMemory<kShape>& smem_;
   const int kv_head_;
   const int lane_;
-  NewTokens<kShape.append> new_tokens_;  ///< of the sequence at hand
-  bool begun_ = false;                   ///< the first tile and its queries have been asked for already
+  NewTokens<kShape.append> new_tokens_;  ///< new tokens of the current sequence
+  bool begun_ = false;                   ///< copies of the first tile and its queries are issued already
 
  private:
-  /// This warp's share of a tile, one copy per box of box_rows keys, each issued by a lane of its own.
+  /// Loads this warp's share of a tile: one copy per box of box_rows keys, each issued by a lane of its own.
   __device__ __forceinline__ void load_tile(const Sequence& s, int32_t tile) {
     const bool issues = lane_ * p_.box_rows < kShape.tile_tokens;
     const int32_t key = tile * kShape.tile_tokens + (issues ? lane_ * p_.box_rows : 0);
-    // Rows from k_len on, or new ones, are not part of the box: they arrive as zeros, and their page is not
+    // Rows from k_len on and new rows are not valid in the box: they arrive as zeros, and their page is not
     // looked at.
     int32_t end = s.k_len;
     bool has_new = false;
@@ -192,7 +193,7 @@ class Producer {
       has_new = holds_new<kShape>(tile, end, s.k_len);
     }
     int32_t valid = max(0, min(end - key, p_.box_rows));
-    // Nor are boxes that no query sees: their pages may have been freed.
+    // Boxes that no query sees are not read either: their pages may have been freed.
     if (key + p_.box_rows <= visible_keys_of_sequence(p_.window_left, s.q_len, s.k_len).begin) valid = 0;
     int32_t block = s.kv_block;
     int32_t row = s.kv_row + key;
@@ -227,7 +228,7 @@ class Producer {
   __device__ __forceinline__ void fill_slot(const hopper::RowMap& rows, int32_t block, int32_t row,
                                             int32_t valid, bool issues, hopper::Mbarrier& full) {
     smem_.kv_ring.await_empty(kv_);
-    // The whole slot counts, rows that come as zeros included.
+    // The whole slot counts, rows that arrive as zeros included.
     if (lane_ == 0) full.arrive_expecting(D::kSlotBytes);
     __syncwarp();
     if (issues) {
@@ -251,11 +252,11 @@ class Producer {
   hopper::RingPlace<kShape.slots> kv_;
 };
 
-/// What the first producer warp loads beside the queries.
+/// What the first producer warp loads besides the queries.
 template <Shape kShape>
 inline constexpr Loads kFirstLoads = Derived<kShape>::kProducerWarps == 1 ? Loads::kBoth : Loads::kKeys;
 
-/// Loads queries and keys, and tells the consumers what to do with them.
+/// Loads queries and its share of K and V (kFirstLoads), and publishes items to the consumers.
 template <Shape kShape>
 class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer<kShape>> {
   using D = Derived<kShape>;
@@ -269,8 +270,8 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
                                            PagesAhead& pages, const NewTokens<kShape.append>& new_tokens = {})
       : Base(map_k, map_v, p, smem, kv_head, lane, pages, new_tokens), map_q_(map_q) {}
 
-  /// `work`: whether the part has any. `start`: where it begins then. `begun`: its first tile and queries
-  /// have been asked for already.
+  /// `work`: whether the part has work. `start`: where it then begins. `begun`: whether the copies of its
+  /// first tile and queries are issued already.
   __device__ __forceinline__ void run(const Partition& partition, int32_t part, bool work, const Start& start,
                                       bool begun) {
     this->begun_ = begun;
@@ -287,8 +288,8 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
     if (has_tiles) load_queries(sequence);
   }
 
-  /// Of the sequence whose units begin at `first_unit` and are `blocks` without their cost: units from `from`
-  /// on.
+  /// Publishes an item with the units from `from` on of the sequence whose units begin at `first_unit`.
+  /// `blocks` is the number of the sequence's units without segment_cost.
   __device__ __forceinline__ void publish_segment(const Partition& partition, int32_t part, int32_t b,
                                                   const Sequence& sequence, int32_t first_unit,
                                                   int32_t blocks, int32_t from, const TileRange& tiles) {
@@ -316,11 +317,11 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
     }
   }
 
-  /// Waits until the consumers have done with this stage's item and queries; a fresh ring is empty.
+  /// Waits until the consumers are done with this stage's item and queries; a fresh ring is empty.
   __device__ __forceinline__ void await_stage() { this->smem_.q_ring.await_empty(q_); }
 
-  /// Begins the copies of the queries. The rows are as many as the longest sequence of the launch has; those
-  /// past this sequence's are another's or zeros, and are computed for nobody.
+  /// Issues the copies of the queries: as many rows as the longest sequence of the launch has. Rows past this
+  /// sequence's own belong to another sequence or are zeros, and their results are not used.
   __device__ __forceinline__ void load_queries(const Sequence& s) {
     if (this->lane_ == 0) {
       hopper::Mbarrier& full = landing_of_queries<kShape>(this->smem_, q_.stage());
@@ -334,7 +335,7 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
     __syncwarp();
   }
 
-  /// Hands an item to the consumers. It is written before the arrival that publishes it.
+  /// Publishes an item to the consumers. It is written before the arrival that publishes it.
   __device__ __forceinline__ void publish(const ItemOf<kShape>& item) {
     if (this->lane_ == 0) {
       this->smem_.item[q_.stage()] = item;

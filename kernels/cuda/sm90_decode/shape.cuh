@@ -1,4 +1,4 @@
-// What an instantiation of the kernel is, and what follows from it: warps, shared memory.
+// The Shape of an instance, and what follows from it: warps and shared memory.
 #pragma once
 
 #include <type_traits>
@@ -12,23 +12,25 @@
 
 namespace attnbench::sm90_decode {
 
-/// Choices of an instantiation.
+/// The choices of an instance.
 struct Shape {
   DType dtype;
   int head_dim;
-  int row_tiles;  ///< 16 rows each: 1, 2 or 4
-  int slots;      ///< of the ring of K and V tiles: the bytes in flight
-  int warps = 4;  ///< that compute; beyond 4 a third of the registers per thread is lost
+  int row_tiles;  ///< tiles of 16 query rows: 1, 2 or 4
+  int slots;      ///< slots of the ring of K and V tiles: they bound the bytes in flight
+  int warps = 4;  ///< consumer warps; beyond 4 a third of the registers per thread is lost
   int tile_tokens = 64;
   bool eight_bit_kv = false;  ///< K and V in e4m3: products and weights in fp16, which holds e4m3 exactly
-  Use use = Use::kAll;        ///< which launches it is chosen for
+  Use use = Use::kAll;        ///< which launches the instance is chosen for
   int blocks_per_sm = 1;
   bool append = false;  ///< for launches that append (append.cuh)
   int rows = 0;         ///< query rows, if fewer than 16 * row_tiles
-  /// All warps compute each tile together, by wgmma, which wants a tile's chunks as one box of all its rows.
+  /// All warps compute each tile together, by wgmma, which requires each chunk of a tile as one box of all
+  /// its rows.
   bool joint = false;
-  /// Not 0: the warps are the last ones of a block of so many, whose others do other work but for one that
-  /// loads. The kernel is another's, then, and no block of it waits for others.
+  /// If not 0, the instance is a part of another kernel, whose blocks have this many warps. The consumer
+  /// warps are the last of them, one other warp loads, and the rest do other work. No block of that kernel
+  /// waits for others.
   int block_warps = 0;
 };
 
@@ -42,12 +44,12 @@ struct Derived {
   static constexpr int kTokenGroups = kShape.joint ? 1 : kShape.warps / kShape.row_tiles;
   static constexpr int kConsumerWarps = kShape.warps;
   static constexpr int kConsumerThreads = 32 * kConsumerWarps;
-  /// The first warps of a block. A warp issues the copies of its lanes one after the other, at some 100
-  /// cycles each: where a block must keep up with a fast stream, or copies are small, one loads K and another
-  /// V.
+  /// Producer warps, the first warps of a block. A warp issues the copies of its lanes one after the other,
+  /// at some 100 cycles each. So where a block must keep up with a fast stream, or copies are small, one warp
+  /// loads K and another V.
   static constexpr int kProducerWarps =
       kShape.use == Use::kFewBlocks || kShape.use == Use::kLongSmallPages ? 2 : 1;
-  /// Behind them, of a launch that appends, the warp that does (append.cuh).
+  /// The append warp (append_warp.cuh), behind the producer warps of instances that append.
   static constexpr int kAppendWarps = kShape.append ? 1 : 0;
   static constexpr int kThreads =
       kOwnBlock ? kConsumerThreads + 32 * (kProducerWarps + kAppendWarps) : 32 * kShape.block_warps;
@@ -65,8 +67,8 @@ struct Derived {
   static constexpr int kKvChunks = kShape.eight_bit_kv ? kQChunks / 2 : kQChunks;
   static constexpr int kSlotBytes = kKvChunks * kShape.tile_tokens * hopper::kChunkBytes;
 
-  /// Channels of O that the warps merge at a time, in 32 KB; in 16 KB where a block's ring is as large as can
-  /// be.
+  /// Channels of O that the warps merge at a time, in at most 32 KB of shared memory. A block whose ring is
+  /// as large as possible (kFewBlocks) has 16 KB left for them.
   static constexpr int kMergeChannels =
       kShape.head_dim == 64 || kTokenGroups * kRows > 64 || kShape.use == Use::kFewBlocks ? 64 : 128;
 
@@ -75,13 +77,13 @@ struct Derived {
   static_assert(!kShape.joint || (kShape.row_tiles == 1 && !kShape.eight_bit_kv));
   static_assert(kShape.head_dim == 64 || kShape.head_dim == 128 || kShape.head_dim == 256);
   static_assert(kShape.slots >= 2 && kWarpTokens % 16 == 0);
-  static_assert(!kShape.eight_bit_kv || kShape.head_dim >= 128);  // rows of at least 128 bytes
+  static_assert(!kShape.eight_bit_kv || kShape.head_dim >= 128);  // rows have at least 128 bytes
   // Appended rows have the type of q.
   static_assert(!kShape.append || (kOwnBlock && !kShape.eight_bit_kv));
 };
 
-/// The rows of one sequence: its lengths in tokens, its first row in the packed q, and where its keys begin:
-/// row `kv_row` of block `kv_block` (packed: block 0; paged: not used).
+/// The rows of one sequence: its first row in the packed q, its lengths in tokens, and where its keys begin.
+/// That is row `kv_row` of block `kv_block` (packed: block 0; paged: not used).
 struct Sequence {
   int32_t q_begin;
   int32_t q_len;
@@ -90,40 +92,39 @@ struct Sequence {
   int32_t kv_row;
 };
 
-/// Where a block begins: the sequence that holds its first unit, and the unit that sequence begins with.
+/// Where a block begins: the sequence that holds its first unit, and that sequence's own first unit.
 struct Start {
   int32_t b;
   int32_t first_unit;
   Sequence sequence;
 };
 
-/// One segment, as the producer hands it to the consumers together with the queries.
+/// One segment, as the producer publishes it to the consumers together with the queries.
 struct alignas(16) Item {
   int32_t b;  ///< number of the sequence
   int32_t q_begin;
   int32_t q_len;
   int32_t k_len;
-  int32_t tile_begin;  ///< tiles [begin, end) from the sequence's key 0 on
+  int32_t tile_begin;  ///< tiles [tile_begin, tile_end), counted from the sequence's key 0
   int32_t tile_end;
-  int32_t split;
+  int32_t split;          ///< number of this split of the sequence
   int32_t num_splits;     ///< 0: there are no more items
-  int32_t first_partial;  ///< the number of split 0's partial result; below 0: its block merges, and waits
-                          ///< for the others (handover.cuh)
-  int32_t other_partial;  ///< that of split s > 0 is this + s times the step of partial_of_split()
+  int32_t first_partial;  ///< split 0's partial result; below 0: its block waits and merges (handover.cuh)
+  int32_t other_partial;  ///< split s > 0 has this + s times the step of partial_of_split()
 };
 
-/// An Item of a launch that appends.
+/// An Item in a launch that appends.
 struct AppendItem : Item {
   int32_t old_len;  ///< the sequence's first new row
   int32_t new_end;  ///< the end of its new tokens in k_new and v_new
 };
 
-/// What the warp that appends has beside the rings. It hands on what others wait for: items come to it by
-/// item_full, queries by q_landed and tiles with new rows by kv_landed, and it is the one to arrive at q_full
-/// and at these tiles' kv_full.
+/// The append warp's shared memory besides the rings. The warp stands between producer and consumers: items
+/// reach it by item_full, queries by q_landed and tiles with new rows by kv_landed. It arrives at the full
+/// barriers of q_ring, and at those of kv_ring for such tiles.
 template <Shape kShape>
 struct AppendMemory {
-  alignas(128) uint8_t key[kShape.head_dim * 2];  ///< a new one, while it is rotated
+  alignas(128) uint8_t key[kShape.head_dim * 2];  ///< a new key while it is rotated
   hopper::Mbarrier item_full[kQStages], q_landed[kQStages], kv_landed[kShape.slots];
 };
 
@@ -131,29 +132,30 @@ template <Shape kShape>
 using ItemOf = std::conditional_t<kShape.append, AppendItem, Item>;
 
 /// Shared memory. A slot holds a tile of K or of V: one box of box_rows tokens after another, each [chunks of
-/// 128 bytes][rows][128 bytes] in the 128-byte swizzle; where warps work jointly, one such box of all tokens,
-/// as wgmma reads it. q: [chunks][kRows][128 bytes], likewise.
+/// 128 bytes][rows][128 bytes] in the 128-byte swizzle. Where warps work jointly (Shape::joint), it is one
+/// such box of all tokens, as wgmma reads it. q is [chunks][kRows][128 bytes] in the same swizzle.
 template <Shape kShape>
 struct alignas(1024) SharedMemory {
   using D = Derived<kShape>;
   uint8_t kv[kShape.slots][D::kSlotBytes];
   uint8_t q[kQStages][D::kQBytes];
 
-  // The warps' results of a segment, on their way to one.
+  // The warps' results of a segment, to be merged.
   float merge_out[D::kTokenGroups][D::kRows][D::kMergeChannels];
   float merge_max[D::kTokenGroups][D::kRows];
   float merge_sum[D::kTokenGroups][D::kRows];
-  int32_t is_last;  ///< this block merges the splits
+  int32_t is_last;  ///< nonzero: this block merges the splits
 
-  ItemOf<kShape> item[kQStages];  ///< travels with q
+  ItemOf<kShape> item[kQStages];  ///< is published together with q
   Start start;
-  int32_t warp_units[D::kThreads / 32];
+  int32_t warp_units[D::kThreads / 32];  ///< find_start_in_block: units of each warp's sequences
 
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
   hopper::Ring<kShape.slots> kv_ring;
   hopper::Ring<kQStages> q_ring;
 
-  /// One lane of each consumer warp, each its share: a barrier takes some 60 cycles.
+  /// Initialises the barriers. One lane of each consumer warp does a share of them, because a barrier takes
+  /// some 60 cycles.
   __device__ void init_barriers(int warp) {
 #pragma unroll
     for (int i = 0; i < kShape.slots; ++i) {
@@ -174,13 +176,13 @@ constexpr Instance describe(decltype(Instance::launch) launch) {
           D::kFirstWaits,     kShape.joint,        launch};
 }
 
-/// It lies behind the rest.
+/// The append warp's memory, which lies behind SharedMemory.
 template <Shape kShape>
 __device__ __forceinline__ AppendMemory<kShape>& append_memory(SharedMemory<kShape>& smem) {
   return *reinterpret_cast<AppendMemory<kShape>*>(&smem + 1);
 }
 
-/// Bytes to ask for: the structures, and the slack to align them.
+/// Dynamic shared memory to request: the structures, and the slack to align them.
 template <Shape kShape>
 inline constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) +
                                           (kShape.append ? sizeof(AppendMemory<kShape>) : 0) + 1024;

@@ -11,11 +11,11 @@
 
 namespace attnbench::sm90_decode {
 
-/// Score that weights are relative to: 0 where no key was seen, so that weights are 0 and not NaN.
+/// The score that weights are relative to. It is 0 where no key was seen, so that weights are 0 and not NaN.
 ///
-/// Weights are 2^(factor * (score - reference)), the difference first: it is exact near the reference. The
-/// rounding of a product factor * reference would stand in every exponent, differ from tile to tile, and at
-/// large scores bias the rounding of the weights themselves.
+/// Weights are 2^(factor * (score - reference)). The subtraction comes first, because it is exact near the
+/// reference. The rounding of a product factor * reference would enter every exponent and differ from tile to
+/// tile. At large scores it would bias the rounding of the weights themselves.
 __device__ __forceinline__ float reference_of(float max) { return max == -INFINITY ? 0.0f : max; }
 
 /// State of two rows: the greatest score so far, in units of raw scores, and the sum of weights of this
@@ -24,8 +24,8 @@ struct OnlineSoftmax {
   float max[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0.0f, 0.0f};
 
-  /// Turns scores into weights 2^(factor * (s - max)), and says by what factor older weights shrink. factor >
-  /// 0.
+  /// Turns scores into weights 2^(factor * (s - max)), factor > 0, and sets the factor `shrink` for older
+  /// weights.
   template <int kTiles>
   __device__ __forceinline__ void update(float (&s)[kTiles][4], float factor, float (&shrink)[2]) {
 #pragma unroll
@@ -52,7 +52,7 @@ struct OnlineSoftmax {
   }
 };
 
-/// A row that saw no key has the base-2 LSE -inf; a sum that is NaN gives NaN.
+/// The base-2 LSE: -inf for a row that saw no key; a sum that is NaN gives NaN.
 __device__ __forceinline__ float lse2_of(float base, float sum) {
   return sum == 0.0f ? -INFINITY : base + __log2f(sum);
 }

@@ -1,5 +1,5 @@
-// The start of a block: every block adds up the lengths of the batch and finds its part of the work by
-// itself, which costs less than a kernel of its own before this one would.
+// How a block finds its part of the work: every block adds up the lengths of the batch by itself. That costs
+// less than a preparation kernel.
 #pragma once
 
 #include "kernels/common/mask.h"
@@ -7,17 +7,17 @@
 
 namespace attnbench::sm90_decode {
 
-/// What memory holds about a sequence. Nothing is computed from it where it is loaded, so that loads behind
-/// it need not wait for it.
+/// What memory holds about a sequence. Nothing is computed from it where it is loaded, so that the loads that
+/// follow need not wait for it.
 struct Entry {
   int32_t q_begin, q_end;
   int32_t k_begin, k_end;  ///< k_len is their difference
   int32_t kv_block, kv_row;
 };
 
-/// Of sequence b, 0 <= b < batch.
+/// Loads the entry of sequence b, 0 <= b < batch.
 __device__ __forceinline__ Entry load_entry(const KernelParams& p, int32_t b) {
-  const uint32_t i = b;  // needs no register for a sign
+  const uint32_t i = b;  // unsigned: needs no register for a sign
   const int32_t* q = p.cu_seqlens_q + i;
   Entry e{q[0], q[1], 0, p.k_end[i], p.block_step * b, 0};
   if (p.k_begin != nullptr) e.k_begin = p.k_begin[i];
@@ -26,13 +26,14 @@ __device__ __forceinline__ Entry load_entry(const KernelParams& p, int32_t b) {
   return e;
 }
 
-/// Of sequence b, or of one without queries past the end of the batch.
+/// Loads the entry of sequence b, or that of a sequence without queries past the end of the batch.
 __device__ __forceinline__ Entry load_entry_if_any(const KernelParams& p, int32_t b) {
   return b < p.batch ? load_entry(p, b) : Entry{};
 }
 
-/// Sequences of more queries than the launch's longest are none of this kernel's: they count as without
-/// queries. So do those that a replay made longer than the workspace allows.
+/// The sequence of an entry. A sequence with more queries than the launch's longest belongs to another kernel
+/// (sm90_mixed) and counts as one without queries. So does one that a replay made longer than the workspace
+/// allows.
 __device__ __forceinline__ Sequence sequence_of(const KernelParams& p, const Entry& e) {
   const int32_t q_len = e.q_end - e.q_begin, k_len = e.k_end - e.k_begin;
   const bool ours = q_len <= p.max_seqlen_q && k_len <= p.most_keys;
@@ -59,7 +60,7 @@ __device__ __forceinline__ int32_t units_of(const KernelParams& p, const Sequenc
   return sequence_units(s.q_len, units_of_tiles(tiles.end - tiles.begin, p.unit_shift), p.segment_cost);
 }
 
-/// Sum over the lanes up to this one.
+/// Sum over the lanes up to this one, which is included.
 __device__ __forceinline__ int32_t sum_up_to_lane(int32_t x, int lane) {
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
@@ -72,8 +73,8 @@ __device__ __forceinline__ int32_t sum_up_to_lane(int32_t x, int lane) {
 /// Sequences that the producer warp can hold by itself, one per lane.
 inline constexpr int32_t kWarpBatch = 32;
 
-/// What lane `lane` is to load of a batch of at most kWarpBatch, for find_start_in_warp: the entry of
-/// sequence `lane`; of a batch of one sequence all lanes have it.
+/// Loads lane `lane`'s entry of a batch of at most kWarpBatch, for find_start_in_warp: that of sequence
+/// `lane`. In a batch of one sequence all lanes load its entry.
 __device__ __forceinline__ Entry load_entry_of_lane(const KernelParams& p, int lane) {
   return load_entry_if_any(p, p.batch == 1 ? 0 : lane);
 }
@@ -93,16 +94,16 @@ __device__ __forceinline__ Guess guess_start(const KernelParams& p, int32_t part
   return {b, first_unit, p.guessed_first_tile + (max(unit - first_unit - p.segment_cost, 0) << p.unit_shift)};
 }
 
-/// Whether the host's guess of the lengths is right, for a batch of at most kWarpBatch. One warp; `mine` is
-/// what load_entry_of_lane loaded.
+/// Whether the host's guess of the lengths is right, for a batch of at most kWarpBatch. One warp calls it;
+/// `mine` is what load_entry_of_lane loaded.
 __device__ __forceinline__ bool is_as_guessed(const KernelParams& p, const Entry& mine, int lane) {
   const bool right =
       mine.q_end - mine.q_begin == p.max_seqlen_q && mine.k_end - mine.k_begin == p.max_seqlen_k;
   return p.guess_is_usable && __all_sync(~0u, right || (p.batch > 1 && lane >= p.batch));
 }
 
-/// Of a batch of at most kWarpBatch: the partition, and where part `part` begins; false where the part is
-/// empty. One warp; `mine` is what load_entry_of_lane loaded.
+/// Finds the partition and where part `part` begins, in a batch of at most kWarpBatch. Returns false where
+/// the part is empty. One warp calls it; `mine` is what load_entry_of_lane loaded.
 template <Shape kShape>
 __device__ __forceinline__ bool find_start_in_warp(const KernelParams& p, int32_t part, const Entry& mine,
                                                    int lane, Partition* partition, Start* start) {
@@ -124,13 +125,13 @@ __device__ __forceinline__ bool find_start_in_warp(const KernelParams& p, int32_
   return true;
 }
 
-/// Of any batch: the same, by all threads of the block, through smem.start. Thread t adds up the t-th run of
-/// neighbouring sequences. Passes two barriers of the block.
+/// The same for any batch, by all threads of the block; the start goes to smem.start. Thread t adds up the
+/// t-th run of neighbouring sequences. Passes two barriers of the block.
 template <Shape kShape>
 __device__ __forceinline__ bool find_start_in_block(const KernelParams& p, int32_t part,
                                                     SharedMemory<kShape>& smem, Partition* partition) {
   constexpr int kThreads = Derived<kShape>::kThreads;
-  constexpr int kBatch = 4;  // loads in flight
+  constexpr int kBatch = 4;  // entries whose loads are in flight
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int32_t batch = p.batch;
@@ -162,7 +163,7 @@ __device__ __forceinline__ bool find_start_in_block(const KernelParams& p, int32
 
   // Exactly one thread's run holds unit `begin`, if begin < total.
   if (before <= begin && begin < before + units) {
-    for (int32_t b = first; b < last; ++b) {  // from the first-level cache
+    for (int32_t b = first; b < last; ++b) {  // these loads hit L1
       const Sequence s = sequence_of(p, load_entry(p, b));
       const int32_t here = units_of<kShape>(p, s);
       if (begin < before + here) {

@@ -11,8 +11,8 @@
 namespace attnbench::sm90_decode {
 namespace {
 
-/// Most tiles of a sequence: a window that begins inside a tile touches one more than an aligned one, so a
-/// shorter sequence may have more than the longest.
+/// The most tiles that a sequence can have. A window that begins inside a tile touches one tile more than an
+/// aligned one, so a shorter sequence may have more tiles than the longest.
 int32_t most_tiles(const Instance& instance, const AttentionParams& p) {
   const int64_t tile = instance.tile_tokens;
   const int64_t longest = (int64_t{p.max_seqlen_k} + tile - 1) / tile;
@@ -21,7 +21,7 @@ int32_t most_tiles(const Instance& instance, const AttentionParams& p) {
   return static_cast<int32_t>(std::min(longest, (seen + 2 * tile - 2) / tile));
 }
 
-/// The plans that workspaces have, by address. Kept for the life of the process.
+/// The plans of workspaces, by the workspace's address. They are kept for the life of the process.
 class Plans {
  public:
   struct Plan {
@@ -73,7 +73,7 @@ Guess guess(const Instance& instance, const AttentionParams& p, const LaunchCont
   g.total_units = g.sequence_units * p.batch;
   const int32_t most = units_of_tiles(most_tiles(instance, p), division.unit_shift);
   g.most_units = int64_t{sequence_units(std::max(p.max_seqlen_q, 1), most, division.segment_cost)} * p.batch;
-  // More parts than this would be empty.
+  // Further parts would be empty.
   const int64_t useful = std::max<int64_t>((g.total_units + division.min_units - 1) / division.min_units, 1);
   const int resident = context.multiprocessors * instance.blocks_per_sm;
   const int parts = std::clamp(resident / p.num_heads_kv, 1, division.max_parts);

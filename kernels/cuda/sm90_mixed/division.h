@@ -1,4 +1,4 @@
-// Who gets which part of the GPU, from what the host knows of a step.
+// How a step is divided between the two kernels, from what the host knows of it.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,10 @@
 
 namespace attnbench::sm90_mixed {
 
-/// Times of a step's parts alone, guessed from what the host knows, as only the device knows the lengths: one
-/// chunk of max_seqlen_q tokens, whose rows see max_seqlen_k keys but for half of the chunk, and batch - 1
-/// decodes of half as many keys. Not from total_q, which may count rows of nobody: these must not change a
-/// result's bits.
+/// Times that a step's two parts would take alone. Only the device knows the lengths, so they are guessed
+/// from what the host knows. One sequence is a chunk of max_seqlen_q tokens, whose rows see max_seqlen_k keys
+/// less half of the chunk. The other batch - 1 are decodes of max_seqlen_k / 2 keys. total_q is not used: it
+/// may count rows that belong to no sequence, which must not change a result's bits.
 struct Estimate {
   double chunk_us;   ///< 4 Hq D operations per query and key, at 650 TFLOP/s
   double decode_us;  ///< 4 Hkv D bytes of K and V per key, at 3 TB/s
@@ -25,12 +25,14 @@ inline Estimate estimate(const AttentionParams& p) {
           4.0 * p.num_heads_kv * p.head_dim * (p.batch - 1) * decode_keys / 3e6};
 }
 
-/// Whether one launch of sm90_prefill does all. It takes about the sum of both times; the kernel that does
-/// both `together`, where it can, takes some 4 % more than the chunks alone and a part of the decodes' time;
-/// two launches beside each other the longer of both and some 30 us for their beginning, and for
-/// multiprocessors that are idle when the one or the other ends. So it pays where decodes, or both, are
-/// short, and where there are no decodes; not where decodes are most of a step, as their few long tiles then
-/// leave multiprocessors idle.
+/// Whether one launch of sm90_prefill does all. The three ways take:
+///   one launch of sm90_prefill   about the sum of both times
+///   the kernel that does both    some 4 % more than the chunks alone, and a part of the decodes' time
+///                                (`together`: it supports the step)
+///   two launches side by side    the longer of both times, and some 30 us for their beginning and for
+///                                multiprocessors that are idle when one of them ends
+/// So one launch pays where decodes, or both, are short, and where there are no decodes. It does not pay
+/// where decodes are most of a step, because their few long tiles then leave multiprocessors idle.
 inline bool one_launch(const Estimate& e, bool together) {
   constexpr double kFewDecodes = 6, kSmallChunk = 40, kSmallDecodes = 25;
   if (e.decode_us == 0) return true;
@@ -38,8 +40,8 @@ inline bool one_launch(const Estimate& e, bool together) {
   return together ? e.decode_us <= kFewDecodes : e.chunk_us <= kSmallChunk && e.decode_us <= kSmallDecodes;
 }
 
-/// The part of the multiprocessors that the decodes get beside the chunks: as few as draw most of the
-/// memory's bandwidth, more where the decodes are likely to last longer than the chunks.
+/// The share of the multiprocessors that the decodes get beside the chunks. It is as few as draw most of the
+/// memory's bandwidth, and more where the decodes are likely to last longer than the chunks.
 inline double decode_share(const Estimate& e) {
   if (e.decode_us < 1.5 * e.chunk_us) return 0.25;
   return e.decode_us < 2.5 * e.chunk_us ? 0.31 : 0.37;

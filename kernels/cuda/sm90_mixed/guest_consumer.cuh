@@ -1,6 +1,8 @@
-// Decodes by a warpgroup beside sm90_prefill's: its products are wgmma too, as mma.sync hardly gets a turn at
-// tensor cores that others keep busy. Scores and outputs are transposed, so that keys and channels are the 64
-// rows of a product, and the query rows of a KV head, at most 8, its columns: they need few registers.
+// The guests: a warpgroup that decodes beside sm90_prefill's consumers, in the same block.
+//
+// Their products are wgmma too, because mma.sync hardly gets a turn at tensor cores that others keep busy.
+// Scores and outputs are transposed: keys or channels are the 64 rows of a product, and the query rows of a
+// KV head, at most 8, its columns. So they need few registers.
 #pragma once
 
 #include "kernels/cuda/common/mma.cuh"
@@ -14,25 +16,26 @@ namespace attnbench::sm90_mixed {
 inline constexpr int kGuestWarps = 4;
 inline constexpr int kGuestRows = 8;
 
-/// Shared memory beside that of sm90_decode.
+/// Shared memory of the guests besides that of sm90_decode.
 struct alignas(1024) GuestMemory {
   /// Weights of two tiles, [row][64 keys] in the 128-byte swizzle.
   uint8_t weights[2][kGuestRows * hopper::kChunkBytes];
-  float of_warp[kGuestWarps][kGuestRows];  ///< greatest scores, or sums
+  float of_warp[kGuestWarps][kGuestRows];  ///< each warp's greatest scores, or sums of weights
 };
 
-/// The warpgroup, for the life of the block: S^T = K Q^T, weights, O^T += V^T P^T, tile by tile of 64 keys. A
-/// thread holds in an accumulator d[2 * half + h] row 16 * warp + lane / 4 + 8 * half of the product, for
-/// query row 2 * (lane % 4) + h.
+/// The warpgroup, for the life of the block: S^T = K Q^T, weights, O^T += V^T P^T, tile by tile of 64 keys.
+/// In an accumulator a thread holds in d[2 * half + h] row 16 * warp + lane / 4 + 8 * half of the product,
+/// for query row 2 * (lane % 4) + h.
 ///
-/// Weights are relative to a reference score of their query row that moves only when some come out too heavy,
-/// as in sm90_prefill/softmax.cuh: so most tiles need neither their maximum nor an exchange between warps.
+/// Weights are relative to a reference score of their query row. It moves only when some weights come out too
+/// heavy, as in sm90_prefill/softmax.cuh. So most tiles need neither their maximum nor an exchange between
+/// warps.
 template <sm90_decode::Shape kShape>
 class GuestConsumer {
   using D = sm90_decode::Derived<kShape>;
   static constexpr int kDepth = kShape.head_dim / 16;  ///< steps of 16 channels
   static constexpr int kSteps = kShape.tile_tokens / 16;
-  static constexpr int kChunkBytes = kShape.tile_tokens * hopper::kChunkBytes;  ///< of a tile
+  static constexpr int kChunkBytes = kShape.tile_tokens * hopper::kChunkBytes;  ///< of one chunk of a tile
   static constexpr float kHeaviest = 1024.0f;
   static_assert(kShape.tile_tokens == 64 && D::kRows == kGuestRows && D::kConsumerWarps == kGuestWarps);
 
@@ -50,7 +53,7 @@ class GuestConsumer {
   __device__ __forceinline__ void run() {
     for (;;) {
       smem_.q_ring.await_full(q_);
-      const sm90_decode::Item& item = smem_.item[q_.stage()];  // ours until q_empty
+      const sm90_decode::Item& item = smem_.item[q_.stage()];  // valid until this warp releases the stage
       if (item.num_splits == 0) return;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -74,7 +77,7 @@ class GuestConsumer {
     }
   }
 
-  /// As sm90_decode::finish_segment wants it.
+  /// write_sums() and write_outputs() are what sm90_decode::finish_segment requires of its results.
   __device__ __forceinline__ void write_sums(sm90_decode::SharedMemory<kShape>& smem) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -140,8 +143,8 @@ class GuestConsumer {
     uint8_t* weights = memory_.weights[kv_.count / 2 % 2];
     float w[4];
     weigh(w, s, offset_, weights);
-    // NaN counts as heavy: that is what rows without a reference have. What other sequences' rows, or
-    // nobody's, have in columns past the last row counts for nothing.
+    // NaN counts as heavy: rows without a reference get NaN. Columns past the last row hold rows of other
+    // sequences or none, and are ignored.
     const bool heavy =
         (rows_ > 0 && !(w[0] + w[2] <= kHeaviest)) || (rows_ > 1 && !(w[1] + w[3] <= kHeaviest));
     if (__builtin_expect(hopper::named_barrier_any(sm90_decode::kConsumerBarrier, D::kConsumerThreads, heavy),
@@ -191,14 +194,15 @@ class GuestConsumer {
       }
     }
     hopper::wgmma_commit();
-    // At once, so that the slot is given back: awaited behind the next scores, decodes lack copies in flight.
+    // Waits at once, so that the slot is released. If it waited behind the next scores, decodes would lack
+    // copies in flight.
     hopper::wgmma_wait<0>();
 #pragma unroll
     for (int c = 0; c < D::kKvChunks; ++c) hopper::pin(o_[c]);
   }
 
-  /// Zeroes the values of a tile's tokens, `first` the first of them, that no query of the sequence sees:
-  /// they may be NaN, which a weight of 0 does not cancel. By all warps.
+  /// Zeroes the values of a tile's tokens, from `first` on, that no query of the sequence sees. They may be
+  /// NaN, which a weight of 0 does not cancel. All warps call it.
   __device__ __forceinline__ void clear_expired(int first) const {
     constexpr int kUnits = hopper::kChunkBytes / sizeof(uint4);
     auto* slot = reinterpret_cast<uint4*>(smem_.kv[kv_.stage()]);
@@ -212,14 +216,15 @@ class GuestConsumer {
     meet();
   }
 
-  /// Weights of this warp's 16 keys, also to shared memory, where wgmma sees them behind the next barrier.
+  /// Computes the weights of this warp's 16 keys, and writes them to shared memory, where wgmma sees them
+  /// after the next barrier.
   __device__ __forceinline__ void weigh(float (&w)[4], const float (&s)[4], const float (&offsets)[2],
                                         uint8_t* weights) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) w[i] = hopper::exp2_approx(fmaf(s[i], p_.score_factor, offsets[i % 2]));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // From keys by rows to rows by keys: row lane / 4, keys 2 * (lane % 4) and the next.
+      // Transposes [key][row] to [row][key]: row lane / 4, keys 2 * (lane % 4) and the next.
       const uint32_t pair =
           hopper::transpose_matrix(hopper::pack_pair<kShape.dtype>(w[2 * half], w[2 * half + 1]));
       const int row = lane_ / 4;
@@ -229,8 +234,8 @@ class GuestConsumer {
     hopper::fence_for_wgmma();
   }
 
-  /// Moves the references to the greatest scores so far, by all warps; `usable` are the offsets, 0 where a
-  /// row has none yet. What was summed before shrinks.
+  /// Moves the references to the greatest scores so far; what was summed before shrinks. `usable` receives
+  /// the offsets, 0 where a row has none yet. All warps call it.
   __device__ __forceinline__ void rebase(const float (&s)[4], float (&usable)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -269,12 +274,12 @@ class GuestConsumer {
   hopper::RingPlace<sm90_decode::kQStages> q_;
   hopper::RingPlace<kShape.slots> kv_;
 
-  sm90_decode::KeyRange all_seen_;  ///< by all rows
-  int expired_;                     ///< keys from the sequence's first on that none of its queries sees
-  int rows_;                        ///< from this lane's first on: of its two, those below are the sequence's
-  float o_[D::kKvChunks][4];        ///< of channels 64 * c + ...
-  float offset_[2];                 ///< -score_factor * reference; inf while the row has seen no key
-  float sum_[2];                    ///< of this lane's keys
+  sm90_decode::KeyRange all_seen_;  ///< keys that all rows see
+  int expired_;                     ///< leading keys of the sequence that none of its queries sees
+  int rows_;                  ///< rows from this lane's first on: its row h is the sequence's if h < rows_
+  float o_[D::kKvChunks][4];  ///< channels 64 * c + ...
+  float offset_[2];           ///< -score_factor * reference; inf while the row has seen no key
+  float sum_[2];              ///< sums of weights of this lane's keys
 };
 
 }  // namespace attnbench::sm90_mixed

@@ -1,5 +1,10 @@
-// The kernel that prefills and decodes on every multiprocessor (kernel.cuh), as the host sees it: at most 8 query
-// heads per KV head, no softcap. Its instances are instances::bf16_d128 and so on, by the rows of instances.def.
+// The kernel that prefills and decodes on every multiprocessor (kernel.cuh), as the host sees it: at most 8
+// query heads per KV head, no softcap. Its instances are instances::bf16_d128 and so on, by the rows of
+// instances.def.
+//
+// Words of this folder: a *step* is one launch over a server's batch. Its sequences are *decodes*, which have
+// few query rows per KV head, and *chunks* of prompts, which have more. The *guests* are the warpgroup that
+// decodes in a block beside sm90_prefill's warps (guest_consumer.cuh).
 #pragma once
 
 #include "kernels/cuda/sm90_decode/instances.h"
@@ -7,7 +12,7 @@
 
 namespace attnbench::sm90_mixed {
 
-/// By-value parameter of the kernel: what both parts get.
+/// By-value parameter of the kernel: the arguments of both parts.
 struct TogetherParams {
   sm90_prefill::Maps prefill_maps;
   sm90_decode::Maps decode_maps;

@@ -1,5 +1,5 @@
-// The kernel that prefills and decodes on every multiprocessor: blocks of sm90_prefill's warps and of a
-// warpgroup, with a ring of its own, that decodes beside them.
+// The kernel that prefills and decodes on every multiprocessor. Its blocks have sm90_prefill's warps and one
+// more warpgroup, the guests (guest_consumer.cuh), which decodes beside them out of a ring of its own.
 #pragma once
 
 #include <cuda.h>
@@ -15,7 +15,7 @@
 
 namespace attnbench::sm90_mixed {
 
-/// Choices of an instance.
+/// The choices of an instance.
 struct Shape {
   DType dtype;
   int head_dim;
@@ -54,13 +54,13 @@ struct Together {
   static_assert(kSmemBytes <= 227 * 1024);
 };
 
-/// Warp of the producers' warpgroup that loads for the decodes.
+/// The warp of the producers' warpgroup that loads for the decodes.
 inline constexpr int kDecodeLoadingWarp = 2;
 static_assert(kDecodeLoadingWarp != sm90_prefill::kSchedulingWarp);
 
-/// Of the decodes, block x does part x / Hkv, counted from the last, of KV head x % Hkv, as in
-/// sm90_decode/kernel.cuh, and none where there are fewer parts. Dynamic shared memory: kSmemBytes.
-/// `Choice::kShape` is the Shape (a type, because nvcc's launch stubs cannot spell a Shape).
+/// Block x decodes part x / Hkv, counted from the last, of KV head x % Hkv, as in sm90_decode/kernel.cuh; it
+/// decodes nothing if there are fewer parts. Dynamic shared memory: kSmemBytes. `Choice::kShape` is the Shape
+/// (a type, because nvcc's launch stubs cannot spell a Shape).
 template <class Choice>
 __global__ void __launch_bounds__(Together<Choice::kShape>::P::kThreads, 1)
     together_kernel(const __grid_constant__ TogetherParams p) {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(Together<Choice::kShape>::P::kThreads, 1)
   const uint32_t offset = static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_smem));
   auto& smem = *reinterpret_cast<typename T::SharedMemory*>(dynamic_smem + (-offset & 1023u));
 
-  // The same in all lanes, which the shuffle tells the compiler.
+  // The shuffles tell the compiler that these are the same in all lanes.
   const int warp_group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(Together<Choice::kShape>::P::kThreads, 1)
       smem.decode.init_barriers(warp - D::kFirstConsumerWarp);
       hopper::fence_barrier_init();
     }
-    // Rows that no sequence of the launch has; copies leave them alone.
+    // Zeroes the rows of Q that no sequence of the launch has, and that no copy writes.
     auto* queries = reinterpret_cast<uint4*>(smem.decode.q);
     for (int i = threadIdx.x % 128; i < static_cast<int>(sizeof smem.decode.q / sizeof(uint4)); i += 128) {
       if (i / 8 % D::kRows >= p.decode.max_rows) queries[i] = uint4{};

@@ -14,13 +14,13 @@
 namespace attnbench::sm90_mixed {
 namespace {
 
-/// Query rows per KV head of a decode: sequences of no more are sm90_decode's, the others sm90_prefill's. Of
-/// the guests of one block (kernel.cuh) at most kTogetherRows.
+/// Most query rows per KV head of a decode: sequences of no more rows are sm90_decode's, the others
+/// sm90_prefill's. Where both run in one block (Way::kTogether), a decode has at most kTogetherRows.
 constexpr int kDecodeRows = 16;
 constexpr int kTogetherRows = 8;
 
-/// Which way a step takes: one of the two kernels alone, each on a part of the multiprocessors, or both on
-/// each.
+/// How a step is divided into launches: sm90_decode alone, sm90_prefill alone, each on a part of the
+/// multiprocessors, or both on every one.
 enum class Way { kDecode, kPrefill, kTwoStreams, kTogether };
 
 int decode_q_len(const AttentionParams& p, Way way) {
@@ -28,7 +28,7 @@ int decode_q_len(const AttentionParams& p, Way way) {
   return std::max(rows / (p.num_heads_q / p.num_heads_kv), 1);
 }
 
-/// Whether some sequence may be too long for sm90_decode.
+/// Whether some sequence may have too many queries for sm90_decode.
 bool has_prefill(const AttentionParams& p) { return p.max_seqlen_q > decode_q_len(p, Way::kTwoStreams); }
 
 #define INSTANCE(name, ...) &instances::bf16_##name, &instances::fp16_##name,
@@ -42,7 +42,7 @@ constexpr const char* kInstanceNames =
     ;
 #undef INSTANCE
 
-/// The instance of the kernel that does both on every multiprocessor, null where none can do the step.
+/// The instance of the kernel that does both on every multiprocessor, null if none supports the step.
 const Instance* find_together(const AttentionParams& p, const LaunchContext& context) {
   if (p.num_heads_q / p.num_heads_kv > kTogetherRows || p.softcap > 0.0f) return nullptr;
   if (p.num_heads_kv > context.multiprocessors) return nullptr;
@@ -59,7 +59,7 @@ Way way_of(const AttentionParams& p, const LaunchContext& context) {
   return together ? Way::kTogether : Way::kTwoStreams;
 }
 
-/// What sm90_decode is told: its own sequences' longest.
+/// The parameters for sm90_decode: the longest query length is that of its own sequences.
 AttentionParams decode_part(const AttentionParams& p, Way way) {
   AttentionParams d = p;
   d.max_seqlen_q = std::min(p.max_seqlen_q, decode_q_len(p, way));
@@ -75,19 +75,20 @@ sm90_decode::Division division_of(const AttentionParams& p, Way way, const Launc
   return division;
 }
 
-/// Where the parts' workspaces lie.
+/// The layout of the workspace, in bytes: first sm90_decode's part, then sm90_prefill's.
 struct Workspace {
   std::size_t decode_bytes;
   std::size_t prefill_begin;
   std::size_t bytes;
 };
 
+/// How a step runs: its way, the instances, and what sm90_decode gets.
 struct Parts {
   Way way;
   AttentionParams decode;
   const sm90_decode::Instance* decode_instance;
   const sm90_prefill::Instance* prefill_instance;
-  const Instance* together;  ///< both, or null
+  const Instance* together;  ///< the kernel that does both, or null
   sm90_decode::Division division;
   Workspace workspace;
 };
@@ -145,7 +146,7 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
   if (const KernelStatus s = check_workspace(kAttention, parts.workspace.bytes, *context, message);
       s != KernelStatus::kOk)
     return s;
-  if (parts.way == Way::kPrefill) {  // its schedule takes the place of sm90_decode's counters
+  if (parts.way == Way::kPrefill) {  // sm90_prefill's schedule takes the place of sm90_decode's counters
     sm90_decode::forget_plan(*context);
     return KernelStatus::kOk;
   }
@@ -160,7 +161,7 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
   return sm90_decode::plan_instance(*parts.decode_instance, parts.decode, *context, parts.division, message);
 }
 
-/// That of sm90_prefill, behind sm90_decode's part of the workspace.
+/// The context of sm90_prefill, whose workspace lies behind sm90_decode's.
 LaunchContext prefill_context(const Parts& parts, const LaunchContext& context) {
   LaunchContext prefill = context;
   prefill.workspace = static_cast<unsigned char*>(context.workspace) + parts.workspace.prefill_begin;
@@ -197,8 +198,9 @@ KernelStatus launch_on_two_streams(const Parts& parts, const AttentionParams& p,
   if (begun != cudaSuccess) return device_error(begun, message);
   LaunchContext decode = context;
   decode.stream = side.stream();
-  // The decodes first, and the prefill, but for its schedule, not before they have their multiprocessors:
-  // what they leave free of the GPU, and what becomes free when they end, is the prefill's.
+  // The decodes are launched first. The prefill, except for the kernel that makes its schedule, waits until
+  // they have their multiprocessors. It gets the rest of the GPU, and the decodes' multiprocessors when these
+  // end.
   KernelStatus status = sm90_decode::launch_instance(*parts.decode_instance, parts.decode, decode,
                                                      parts.division, message, side.started());
   if (status == KernelStatus::kOk) {
@@ -206,7 +208,7 @@ KernelStatus launch_on_two_streams(const Parts& parts, const AttentionParams& p,
                                            sm90_prefill::kKvBudgetBytes, decode_q_len(p, parts.way), message,
                                            side.started());
   }
-  // Also after a failure, so that a capture does not end with a stream astray.
+  // It is called after a failure too, so that a capture does not end with a stream that has not joined.
   const cudaError_t joined = side.join();
   return status == KernelStatus::kOk ? device_error(joined, message) : status;
 }

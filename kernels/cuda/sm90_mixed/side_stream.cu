@@ -6,7 +6,7 @@
 namespace attnbench::sm90_mixed {
 namespace {
 
-/// All side streams, by device, made as they are needed and kept for the life of the process.
+/// All side streams, by device. They are made when they are needed and kept for the life of the process.
 struct Pool {
   std::mutex mutex;
   std::map<int, std::deque<SideStream>> of_device;
@@ -26,7 +26,8 @@ cudaError_t make(int device, SideStream* made) {
   for (cudaEvent_t* event : {&made->forked, &made->started, &made->joined}) {
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(event, cudaEventDisableTiming);
   }
-  // The highest priority: its few blocks get their multiprocessors before the many of the main stream.
+  // A side stream has the highest priority: its few blocks get their multiprocessors before the many of the
+  // main stream.
   if (error == cudaSuccess) {
     error = cudaStreamCreateWithPriority(&made->stream, cudaStreamNonBlocking, greatest);
   }
@@ -34,7 +35,7 @@ cudaError_t make(int device, SideStream* made) {
   return error == cudaSuccess ? back : error;
 }
 
-/// 0: none.
+/// The id of the capture that `stream` is part of; 0 if none.
 cudaError_t capture_of(cudaStream_t stream, unsigned long long* id) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long found = 0;
@@ -43,7 +44,7 @@ cudaError_t capture_of(cudaStream_t stream, unsigned long long* id) {
   return error;
 }
 
-/// One that is free of captures, or part of `main`'s own. The pool is locked.
+/// Finds or makes a side stream that is part of no capture, or of the capture of `main`. The pool is locked.
 cudaError_t find_or_make(int device, cudaStream_t main, SideStream** side) {
   unsigned long long ours = 0;
   if (const cudaError_t error = capture_of(main, &ours); error != cudaSuccess) return error;
@@ -56,7 +57,7 @@ cudaError_t find_or_make(int device, cudaStream_t main, SideStream** side) {
       return cudaSuccess;
     }
   }
-  // A capture in progress forbids none of the calls of make(), but this thread's mode might.
+  // A capture in progress forbids none of the calls of make(), but this thread's capture mode might.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode);
   if (error != cudaSuccess) return error;

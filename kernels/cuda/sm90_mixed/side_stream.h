@@ -1,4 +1,4 @@
-// A second stream beside the caller's, for work that overlaps with what is on it.
+// A second stream beside the caller's, for work that overlaps with the work on it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,8 +16,8 @@ struct SideStream {
 cudaError_t prepare_side_stream(int device);
 
 /// A side stream that runs beside `main`, from begin() to join(). Threads may launch, and capture graphs, at
-/// the same time: they take turns from begin() to join(), and a side stream that is part of a capture serves
-/// no other stream until that capture has ended.
+/// the same time: they take turns from begin() to join(). A side stream that is part of a capture serves no
+/// other stream until that capture has ended.
 class Fork {
  public:
   /// From here on the side stream runs beside `main`, after what `main` holds already.
@@ -25,7 +25,7 @@ class Fork {
 
   cudaStream_t stream() const { return side_->stream; }
 
-  /// To be recorded when work on the side stream has got its place; then `main` may wait for that.
+  /// The event to record when the side stream's work has its multiprocessors, so that `main` may wait for it.
   cudaEvent_t started() const { return side_->started; }
 
   /// From here on `main` waits for the side stream. After a successful begin() it must be called.

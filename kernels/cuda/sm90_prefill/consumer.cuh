@@ -10,8 +10,9 @@
 
 namespace attnbench::sm90_prefill {
 
-/// Turns at the tensor cores: warpgroup w issues its products while the others do softmax, then w + 1 may.
-/// Each waits on a barrier of its own, which the one before it arrives at: 128 threads wait, 128 arrive.
+/// The warpgroups' turns at the tensor cores. Warpgroup w issues its products while the others do softmax;
+/// then w + 1 may. Each waits on a named barrier of its own, at which the warpgroup before it arrives: 128
+/// threads wait, 128 arrive.
 template <Shape kShape>
 class Turn {
  public:
@@ -31,13 +32,13 @@ class Turn {
   int next_;
 };
 
-/// What of a KV block the rows of one warpgroup see. Keys count from the sequence's first.
+/// Which keys of a KV block the rows of one warpgroup see. Keys count from the sequence's first.
 template <Shape kShape>
 class Visibility {
  public:
   __device__ __forceinline__ Visibility() {}
 
-  /// This thread's rows are `thread_row` and thread_row + 8, the warpgroup's `first_row` to first_row + 63.
+  /// This thread has rows `thread_row` and thread_row + 8; the warpgroup has `first_row` to first_row + 63.
   __device__ __forceinline__ Visibility(const KernelParams& p, const WorkItem& item, int first_row,
                                         int thread_row, int lane) {
     const int lane_keys = 2 * (lane % 4);
@@ -69,8 +70,8 @@ class Visibility {
     mask_left(s, n);
   }
 
-  /// What begin() needs for KV block n. The warp's first row is lane 0's, its last one lane 28's second: rows
-  /// further down see no less.
+  /// The input of OnlineSoftmax::begin() for KV block n. The warp's first row is the first row of lane 0, its
+  /// last row the second row of lane 28. Rows further down see no fewer keys to the right.
   __device__ __forceinline__ BlockKeys seen(int n) const {
     const int first_key = n * kShape.block_n;
     return {{end_[0] - first_key, end_[1] - first_key},
@@ -78,7 +79,7 @@ class Visibility {
             __shfl_sync(~0u, end_[1], 28) - first_key};
   }
 
-  /// Masks keys left of a window.
+  /// Masks keys left of the window.
   template <int kCount>
   __device__ __forceinline__ void mask_left(float (&s)[kCount], int n) const {
     if constexpr (kShape.masked && !kShape.short_tiles) {
@@ -109,8 +110,8 @@ class Consumer {
         first_row_(64 * consumer),
         thread_row_(64 * consumer + 16 * (threadIdx.x / 32 % 4) + lane_ / 4) {}
 
-  /// Runs for the life of the block: a pipeline over the KV blocks of all its tiles. Each step makes S of one
-  /// block and O += P V of the block before; at a tile's start these belong to two tiles.
+  /// Runs for the life of the block: a pipeline over the KV blocks of all its tiles. Each step computes S of
+  /// one block and O += P V of the previous one. At a tile's start these two belong to two tiles.
   __device__ __forceinline__ void run() {
     WorkItem item;
     if (!next_tile(item)) return;
@@ -144,8 +145,8 @@ class Consumer {
     return smem_.rows[threadIdx.x / 32 - 4][tile];
   }
 
-  /// Moves on to the next tile that sees keys, as far as its products need; false after the last. Rows
-  /// without keys are written at once.
+  /// Moves on to the next tile that sees keys, and reads what its products need. Returns false after the last
+  /// tile. Tiles without keys are written at once.
   __device__ __forceinline__ bool next_tile(WorkItem& item) {
     while (true) {
       smem_.q_ring.await_full(q_);
@@ -161,7 +162,7 @@ class Consumer {
     }
   }
 
-  /// What else there is to know of a tile, while its first products run.
+  /// Computes what else there is to know of a tile, while its first products run.
   __device__ __forceinline__ void describe_tile(const WorkItem& item) {
     const TileRows rows{item.q_row, item.q_tokens, item.head};
     visibility_ = Visibility<kShape>(p_, item, first_row_, thread_row_, lane_);
@@ -171,8 +172,9 @@ class Consumer {
     __syncwarp();
   }
 
-  /// After the products with K: gives back K, after a tile's last also Q, and masks the scores of block n_;
-  /// of a tile's first only what lies left of a window.
+  /// After the products with K: releases K, and Q after a tile's last KV block. Masks the scores of block n_.
+  /// In a tile's first block it masks only what lies left of the window; OnlineSoftmax::begin() masks the
+  /// rest.
   template <bool kFirst>
   __device__ __forceinline__ void take_scores(Scores& s) {
     hopper::pin(s);
@@ -185,7 +187,7 @@ class Consumer {
       visibility_.mask(s, n_);
     }
     const bool last = n_ == n_begin_;
-    if constexpr (D::kTwoWeights) {  // without a branch, by 0.3 to 0.8 % the better; head_dim 64: slower so
+    if constexpr (D::kTwoWeights) {  // without a branch: 0.3 to 0.8 % faster, but slower at head_dim 64
       __syncwarp();
       if (last && lane_ == 0) smem_.q_ring.empty[q_.stage()].arrive();
       q_.count += last ? 1 : 0;
@@ -195,7 +197,8 @@ class Consumer {
     }
   }
 
-  /// The tiles at q_ (this warpgroup's rows), k_ and v_, made ahead of the turn to issue products with them.
+  /// Descriptors of the tiles at q_ (this warpgroup's rows), k_ and v_. They are made ahead of the turn that
+  /// uses them.
   __device__ __forceinline__ QTile q_tile() const {
     return {smem_.q[q_.stage()] + first_row_ * hopper::kChunkBytes, 0};
   }
@@ -216,8 +219,8 @@ class Consumer {
     hopper::wgmma_commit();
   }
 
-  /// Issues O += P V, after a tile's first block O = P V. V is MN-major: a step of 16 keys is two groups of
-  /// 8 rows.
+  /// Issues O += P V, or O = P V for a tile's first KV block. V is MN-major: a step of 16 keys is two groups
+  /// of 8 rows.
   __device__ __forceinline__ void issue_outputs(Outputs& o, Weights& weights, const KvTile& v) {
     hopper::pin(o);
     hopper::pin(weights);
@@ -231,7 +234,7 @@ class Consumer {
     accumulate_ = 1;
   }
 
-  /// Waits for the products with V, from where on o and weights may be written.
+  /// Waits for the products with V. Then o and weights may be written.
   __device__ __forceinline__ void await_outputs(Outputs& o) {
     hopper::wgmma_wait<0>();
     hopper::pin(o);
@@ -239,8 +242,9 @@ class Consumer {
     v_.advance();
   }
 
-  /// weights := next, once the products that read the weights are done. By an instruction that ptxas does not
-  /// take for a copy: it would give both the same registers, and serialise the products (C7513).
+  /// Sets weights := next, once the products that read the weights are done. The xor with 0 is an instruction
+  /// that ptxas does not take for a copy. For a copy it would give both the same registers, and serialise the
+  /// products (C7513).
   __device__ __forceinline__ void replace(Weights& weights, const Weights& next) const {
 #pragma unroll
     for (int i = 0; i < kShape.block_n / 16; ++i) {
@@ -251,7 +255,7 @@ class Consumer {
     }
   }
 
-  /// S of a tile's first block, and its weights.
+  /// Computes S of a tile's first KV block, and its weights.
   __device__ __forceinline__ void start(Scores& s, Outputs& o, Weights& weights, const WorkItem& item) {
     accumulate_ = 0;
     await_k();
@@ -263,7 +267,7 @@ class Consumer {
     softmax_.begin<kShape.dtype>(weights, s, p_.score_factor, seen);
   }
 
-  /// The last O += P V of a tile, whose rows it stores.
+  /// Computes the last O += P V of a tile and stores its rows.
   __device__ __forceinline__ void finish(Outputs& o, Weights& weights, int tile) {
     smem_.v_ring.await_full(v_);
     issue_outputs(o, weights, v_tile());
@@ -271,7 +275,7 @@ class Consumer {
     store_rows<kShape>(p_, own_rows(tile), thread_row_, o, softmax_, lane_);
   }
 
-  /// Issues S of the next KV block and O += P V of the one before, in this warpgroup's turn.
+  /// Issues S of the next KV block and O += P V of the previous one, in this warpgroup's turn.
   __device__ __forceinline__ void issue_step(Scores& s, Outputs& o, Weights& weights) {
     await_k();
     const QTile q = q_tile();
@@ -283,12 +287,13 @@ class Consumer {
     turn_.pass();
   }
 
-  /// S of the tile's next KV block, O += P V of the one before, whose weights are in `weights`, and the
-  /// weights of the next to `next`. Where these are two, softmax runs beside the products with V.
+  /// One step: S of the tile's next KV block, O += P V of the previous one, whose weights are in `weights`,
+  /// and the next block's weights, to `next`. If the two are different registers (kTwoWeights), softmax runs
+  /// beside the products with V.
   __device__ __forceinline__ void step(Scores& s, Outputs& o, Weights& weights, Weights& next) {
     --n_;
     issue_step(s, o, weights);
-    hopper::wgmma_wait<1>();  // the scores
+    hopper::wgmma_wait<1>();  // waits for the scores
     take_scores<false>(s);
     float shrink[2];
     bool moved;
@@ -303,8 +308,9 @@ class Consumer {
     if (__builtin_expect(moved, 0)) rescale(o, shrink);
   }
 
-  /// All steps of a tile behind its first block, by two copies of the step, between which weights and next
-  /// change places; where tiles are short by one and replace(), for the sake of the instruction cache.
+  /// All steps of a tile after its first KV block. With kTwoWeights there are two copies of the step, between
+  /// which weights and next change places. Short tiles have one copy and replace(), for the sake of the
+  /// instruction cache.
   __device__ __forceinline__ void run_tile(Scores& s, Outputs& o, Weights& weights) {
     if constexpr (!D::kTwoWeights) {
       while (n_ > n_begin_) step(s, o, weights, weights);
@@ -328,8 +334,8 @@ class Consumer {
     }
   }
 
-  /// The step from one tile to the next: S of that one's first block and its weights, the last O += P V of
-  /// this one, whose rows it stores; false when there is none.
+  /// The step from this tile to the next: S of the next tile's first KV block and its weights, and this
+  /// tile's last O += P V, after which its rows are stored. Returns false if there is no next tile.
   __device__ __forceinline__ bool change_tile(Scores& s, Outputs& o, Weights& weights) {
     const int tile = tile_;
     WorkItem item;
@@ -341,7 +347,7 @@ class Consumer {
     const OnlineSoftmax ended = softmax_;
     describe_tile(item);
     const BlockKeys seen = visibility_.seen(n_);
-    hopper::wgmma_wait<1>();  // the scores
+    hopper::wgmma_wait<1>();  // waits for the scores
     take_scores<true>(s);
     if constexpr (D::kTwoWeights) {
       Weights next;
@@ -363,14 +369,14 @@ class Consumer {
   SharedMemory<kShape>& smem_;
   const Turn<kShape> turn_;
   const int lane_;
-  const int first_row_;   ///< of the warpgroup, in the tile
+  const int first_row_;   ///< first row of the warpgroup in the tile
   const int thread_row_;  ///< first row of this thread; the second is 8 further on
   hopper::RingPlace<kShape.q_stages> q_;
   hopper::RingPlace<kKStages> k_;
   hopper::RingPlace<D::kVStages> v_;
   int n_;               ///< KV block of the last scores
   int n_begin_;         ///< last KV block of their tile
-  int tile_ = 0;        ///< which of own_rows() is of their tile
+  int tile_ = 0;        ///< which of own_rows() belongs to that tile
   int accumulate_ = 0;  ///< 0: the next products with V are a tile's first, which overwrite O
   Visibility<kShape> visibility_;
   OnlineSoftmax softmax_;

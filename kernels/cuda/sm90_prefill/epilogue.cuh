@@ -1,4 +1,4 @@
-// From accumulators to O and LSE in global memory, by way of registers only.
+// Writes accumulators to O and LSE in global memory, through registers only.
 #pragma once
 
 #include "kernels/cuda/sm90_prefill/shape.cuh"
@@ -14,7 +14,8 @@ __device__ __forceinline__ uint4 quad_transpose(uint32_t a0, uint32_t a1, uint32
   const bool odd = lane & 1;
   const uint32_t from_far0 = __shfl_xor_sync(~0u, upper ? a0 : a2, 2);
   const uint32_t from_far1 = __shfl_xor_sync(~0u, upper ? a1 : a3, 2);
-  // Words 2u and 2u + 1 (u = upper) of the lane of this parity in the lower pair, and in the upper pair.
+  // `low` and `high` are words 2u and 2u + 1 (u = upper) of the lane of this parity in the lower and in the
+  // upper pair.
   const uint32_t low0 = upper ? from_far0 : a0;
   const uint32_t low1 = upper ? from_far1 : a1;
   const uint32_t high0 = upper ? a2 : from_far0;
@@ -30,13 +31,13 @@ __device__ __forceinline__ int head_of_row(const KernelParams& p, const TileRows
   return (tile.head - token_of_row(p, row)) * p.heads_per_tile + row;
 }
 
-/// Writes this thread's part of O (normalised here, rounded) and LSE: rows `thread_row` and thread_row + 8 of
-/// the tile, where row r is token r / heads_per_tile, head r % heads_per_tile. Rows past the tile's last
-/// token, which belong to the next sequence or to nobody, are left alone.
+/// Writes this thread's share of O (normalised here, and rounded) and LSE: rows `thread_row` and thread_row +
+/// 8 of the tile. Row r is token r / heads_per_tile, head r % heads_per_tile. Rows past the tile's last token
+/// belong to the next sequence or to none, and are not written.
 ///
-/// The accumulators give each lane 2 neighbouring channels of every 8; transposing over the quad makes that 8
-/// of every 32, one 16-byte store, and a quad's stores cover 64 contiguous bytes: whole sectors, and no
-/// shared memory.
+/// The accumulators give each lane 2 neighbouring channels of every 8. Transposing over the quad makes that 8
+/// of every 32, which is one 16-byte store. The stores of a quad cover 64 contiguous bytes: whole sectors,
+/// without shared memory.
 template <Shape kShape>
 __device__ __forceinline__ void store_rows(const KernelParams& p, const TileRows& tile, int thread_row,
                                            const float (&o)[kShape.head_dim / 2],

@@ -1,5 +1,5 @@
-// The order of work of a launch of at most 32 sequences, which a warp finds by itself, a sequence per lane:
-// no list to wait for.
+// The order of work of a launch of at most 32 sequences. A warp finds it by itself, with a sequence per lane,
+// so that there is no list to wait for.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,21 +9,22 @@
 
 namespace attnbench::sm90_prefill {
 
-/// Key lengths that count as they are in the sum that decides whether a launch is one of few sequences.
+/// The most keys of one sequence that count in the sum that decides whether a launch needs a list.
 inline constexpr int32_t kCountedKeys = 1 << 24;
 
-/// Keys of all sequences, each at most kCountedKeys; one lane per sequence.
+/// Sum of the keys of all sequences, at most kCountedKeys of each. Each lane passes one sequence.
 __device__ __forceinline__ int32_t sum_of_keys(int32_t k_len) {
   return __reduce_add_sync(~0u, min(k_len, kCountedKeys));
 }
 
-/// True where the launch needs no list: what the host knows (kMaxFewSequences) left aside, keys and values of
-/// a head fit L2 and so need no groups. The kernel that prepares and the one that works decide alike.
+/// True if the launch needs no list, because keys and values of a head fit the budget, so that there are no
+/// groups. The host has checked the number of sequences (kMaxFewSequences). Both device kernels call this,
+/// and so decide alike.
 __device__ __forceinline__ bool needs_no_list(int32_t total_keys, const KvBudget& budget) {
   return static_cast<int64_t>(total_keys) * budget.token_bytes <= budget.bytes;
 }
 
-/// Head tiles worked on together: of as many KV heads as fit the budget.
+/// Head tiles of a section: those of as many KV heads as fit the budget.
 __device__ __forceinline__ int heads_per_section(int64_t total_keys, const KvBudget& budget,
                                                  int head_tiles_per_kv_head, int num_head_tiles) {
   const int64_t head_bytes = max(total_keys, int64_t{1}) * budget.token_bytes;
@@ -31,28 +32,31 @@ __device__ __forceinline__ int heads_per_section(int64_t total_keys, const KvBud
   return static_cast<int>(min(kv_heads * head_tiles_per_kv_head, int64_t{num_head_tiles}));
 }
 
-/// Keys of the longest sequence up to which all heads but those of the last section are worked on together.
-/// Such launches wait for memory, which is faster when the rows of a token's heads are read and written
-/// together; blocks then hold two or three sequences at a time, whose keys and values fit L2 all the same.
+/// If no sequence has more keys than this, all heads but those of the last section are one section. Such
+/// launches wait for memory, which is faster when the rows of a token's heads are read and written together.
+/// Blocks then work on two or three sequences at a time, whose keys and values fit L2 all the same.
 inline constexpr int32_t kWholeRowKeys = 512;
 
-/// A warp's notes.
+/// Values of the sequences that the scheduling warp keeps in shared memory.
 struct Notes {
   struct {
     int32_t q_row;
     int32_t kv_base;
-  } first[kMaxFewSequences];  ///< of each sequence, as in WorkItem
+  } first[kMaxFewSequences];  ///< for each sequence, as in WorkItem
 };
 
-/// Items of work of the sequences, in one of two orders. By sequence, the last tile of each first: blocks
-/// that wait for memory, as a sequence's first tiles do, and blocks that find its keys in L2 mix. Or by size,
-/// as at the end, where blocks should stop together: by the number of KV blocks up to a tile's last visible
-/// key, most first. Tile m of a sequence sees more keys than tile m - 1, or as many: those of at least
-/// `level` blocks are its last ones, how many of them is a matter of arithmetic.
+/// The items of the sequences, in one of two orders.
+///
+/// By sequence, the last tile of each first. A sequence's first items wait for memory, later ones find its
+/// keys in L2, and so both kinds of blocks mix.
+///
+/// By size: by the number of KV blocks up to a tile's last visible key, most first. This order is for the
+/// last section, where blocks should stop together. Tile m of a sequence sees at least as many keys as tile m
+/// - 1. So its tiles of at least `level` blocks are its last ones, and arithmetic gives their number.
 template <int kBlockN>
 class FewSequences {
  public:
-  /// All lanes of a warp together, as in all functions.
+  /// All lanes of the warp call it together, as all functions of this class.
   __device__ __forceinline__ FewSequences(const KernelParams& p, Notes& notes, int lane)
       : p_(p), notes_(notes), lane_(lane) {
     const SeqArrays& a = p.sequences;
@@ -73,7 +77,7 @@ class FewSequences {
   /// Number of items.
   __device__ __forceinline__ int count() const { return __reduce_add_sync(~0u, tiles()); }
 
-  /// Item `index`, which is below count(); but for its head.
+  /// Item `index` < count(), without its head.
   __device__ __forceinline__ WorkItem item(int index, bool by_size) const {
     // The greatest level with more than `index` items at or above it; by sequence, level 1 has them all.
     int level = 1;
@@ -119,14 +123,14 @@ class FewSequences {
   }
 
  private:
-  /// Of this lane's sequence.
+  /// Tiles and levels of this lane's sequence.
   __device__ __forceinline__ int tiles() const {
     return (q_len_ + p_.tokens_per_tile - 1) / p_.tokens_per_tile;
   }
   __device__ __forceinline__ int levels() const { return max((k_len_ + kBlockN - 1) / kBlockN, 1); }
 
-  /// Tiles of this lane's sequence that belong to `level` or above: all for level 1, none above its own. What
-  /// rounding does to the quotient changes the order alone.
+  /// Tiles of this lane's sequence that belong to `level` or above: all for level 1, none above its own
+  /// level. Rounding of the quotient changes only the order.
   __device__ __forceinline__ int tiles_from(int level) const {
     if (level > levels()) return 0;
     if (level == 1) return tiles();

@@ -1,4 +1,5 @@
-// The kernel's instances, as the host sees them: instances::bf16_d64_full and so on, by the rows of instances.def.
+// The kernel's instances, as the host sees them: instances::bf16_d64_full and so on, by the rows of
+// instances.def.
 #pragma once
 
 #include <cuda.h>
@@ -9,9 +10,9 @@
 
 namespace attnbench::sm90_prefill {
 
-/// Of K or of V.
+/// The tensor maps of K or of V.
 struct KvMaps {
-  CUtensorMap whole;   ///< box_rows rows (KernelParams), all of a sequence
+  CUtensorMap whole;   ///< box_rows rows (KernelParams), all of them the sequence's
   CUtensorMap window;  ///< a group of 8 rows, some or all of which lie past a sequence's end
 };
 
@@ -20,10 +21,10 @@ struct Maps {
   CUtensorMap q;
   KvMaps k;
   KvMaps v;
-  CUtensorMap v_row;  ///< one chunk of one row of V, where the keys that a sequence's queries see begin
+  CUtensorMap v_row;  ///< one chunk of one row of V, where visible keys begin (KvLoader::copy_rows)
 };
 
-/// Keys of a sequence up to which an instantiation for short tiles is the faster one.
+/// An instance for short tiles is the faster one up to so many keys per sequence.
 inline constexpr int32_t kShortKeys = 2048;
 
 struct Instance {
@@ -31,10 +32,10 @@ struct Instance {
   int head_dim;
   bool masked;       ///< handles causal and windows
   bool softcap;      ///< applies softcap, always
-  bool short_tiles;  ///< of no window and at most kShortKeys keys per sequence
+  bool short_tiles;  ///< for launches without a window and with at most kShortKeys keys per sequence
   int block_m;
   int block_n;
-  /// Null: part of another kernel.
+  /// Null where the instance is a part of another kernel.
   cudaError_t (*launch)(const Maps&, const KernelParams&, int blocks, cudaStream_t);
 };
 

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
   const uint32_t offset = static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_smem));
   auto& smem = *reinterpret_cast<SharedMemory<kShape>*>(dynamic_smem + (-offset & 1023u));
 
-  // The same in all lanes, which the shuffle tells the compiler.
+  // The shuffles tell the compiler that these are the same in all lanes.
   const int warp_group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
@@ -53,7 +53,7 @@ cudaError_t launch_choice(const Maps& maps, const KernelParams& p, int blocks, c
   constexpr Shape kShape = Choice::kShape;
   constexpr std::size_t kSmemBytes = sizeof(SharedMemory<kShape>) + 1024;
   static_assert(kSmemBytes <= kSharedBytes);
-  const bool early = !p.draw_first;  // beside another kernel it waits for an event, not for that end
+  const bool early = !p.draw_first;  // with draw_first it waits for an event of another kernel instead
   return hopper::launch_early(prefill_kernel<Choice>, blocks, Derived<kShape>::kThreads, kSmemBytes, early,
                               stream, maps, p);
 }

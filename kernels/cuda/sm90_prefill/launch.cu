@@ -24,13 +24,13 @@ constexpr const char* kInstanceNames =
     ;
 #undef INSTANCE
 
-/// Upper bound of the items of a launch, over all ways to divide total_q into batch sequences.
+/// Upper bound of a launch's items, over all ways to divide total_q into batch sequences.
 int64_t max_items(const Instance& instance, const AttentionParams& p) {
   const int tokens = instance.block_m / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
   return p.total_q / tokens + p.batch;
 }
 
-/// Keys per copy: whole KV blocks where pages allow it, else the largest power of two in both.
+/// Keys per copy: whole KV blocks where pages allow it, else the largest power of two that divides both.
 int32_t box_rows(const Instance& instance, const AttentionParams& p) {
   if ((p.features & kPagedKv) == 0) return instance.block_n;
   int32_t rows = 1;
@@ -38,7 +38,8 @@ int32_t box_rows(const Instance& instance, const AttentionParams& p) {
   return rows;
 }
 
-/// Log2 of the KV blocks, aligned to their number, that never have more than 32 pages.
+/// Log2 of the KV blocks in a window (PagesBefore): as many as never have more than 32 pages, aligned to
+/// their number.
 int32_t window_shift(const Instance& instance, const AttentionParams& p) {
   if ((p.features & kPagedKv) == 0) return 0;
   const int64_t page = p.block_size;
@@ -49,13 +50,13 @@ int32_t window_shift(const Instance& instance, const AttentionParams& p) {
   }
 }
 
-/// The maps of K or V; `rows` says how their coordinates count blocks and heads.
+/// Encodes the maps of K or V. `rows` receives how their coordinates count blocks and heads.
 bool encode_kv_maps(KvMaps* maps, KvRows* rows, const Instance& instance, const AttentionParams& p,
                     const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
   const uint32_t chunks = hopper::head_chunks_of(p);
   *rows = hopper::kv_rows_of(p, stride_block, stride_token, stride_head);
   const uint64_t row_chunks = hopper::row_chunks_of(p, *rows);
-  if (base == nullptr) base = p.q;  // no sequence has keys; the map is not used, but must have an address
+  if (base == nullptr) base = p.q;  // no sequence has keys: the map is not used, but must have an address
   const uint64_t row_bytes = stride_token * dtype_size(p.dtype_k);
   return hopper::encode_grouped_map(&maps->whole, p.dtype_k, base, row_bytes, row_chunks,
                                     box_rows(instance, p), chunks) &&
@@ -109,7 +110,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
 
 const Instance* find_instance(const AttentionParams& p) {
   const bool softcap = p.softcap > 0.0f;
-  // Paged keys run in the masked kernel, whose block_n every size of page or a part of it divides.
+  // Paged KV takes the masked instances, because every page size, or a part of it, divides their block_n.
   const bool masked =
       p.causal || p.window_left >= 0 || p.window_right >= 0 || softcap || (p.features & kPagedKv) != 0;
   const bool short_tiles = p.window_left < 0 && p.max_seqlen_k <= kShortKeys;
@@ -117,7 +118,7 @@ const Instance* find_instance(const AttentionParams& p) {
   for (const Instance* i : kInstances) {
     if (i->dtype != p.dtype_q || i->head_dim != p.head_dim || i->masked != masked || i->softcap != softcap)
       continue;
-    if (!i->short_tiles || short_tiles) found = i;  // those for short tiles come last
+    if (!i->short_tiles || short_tiles) found = i;  // rows for short tiles come last
   }
   return found;
 }

@@ -1,4 +1,4 @@
-// Host side of a launch with a given instantiation; what sm90_prefill.h offers chooses the instantiation too.
+// Host side of a launch with a given instance. The kernel of sm90_prefill.h also chooses the instance.
 #pragma once
 
 #include "kernels/contract/kernel.h"
@@ -6,7 +6,7 @@
 
 namespace attnbench::sm90_prefill {
 
-/// The first instance that can do `p`, null if none.
+/// The last instance in instances.def that supports `p`, null if none: for short tiles where `p` allows it.
 const Instance* find_instance(const AttentionParams& p);
 
 /// Query heads of one KV head that a tile packs into its rows: the largest divisor of G that leaves at most
@@ -16,7 +16,7 @@ int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m);
 /// Device bytes for the schedule of a launch.
 std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p);
 
-/// What both kernels get.
+/// The arguments of both kernels.
 struct Launch {
   ScheduleParams schedule_params;
   Maps maps;
@@ -24,15 +24,17 @@ struct Launch {
   int blocks;
 };
 
-/// Makes it, as for launch_instance, of some sequence and query.
+/// Fills `launch`. Arguments are as for launch_instance, and `p` has a sequence and a query. `draw_first`:
+/// KernelParams.
 KernelStatus make_launch(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                          int64_t kv_budget_bytes, int32_t skip_q_len, bool draw_first, KernelMessage* message,
                          Launch* launch);
 
-/// Enqueues both kernels. `p` is one that `supports` accepts and that `instance` can do. `kv_budget_bytes`:
-/// keys and values worked on together (WorkSource). Sequences of at most `skip_q_len` queries are left alone.
-/// `placed`: null where the launch has the GPU for itself; else an event of another kernel, recorded when
-/// that has its multiprocessors: the attention kernel waits for it, the schedule is made meanwhile.
+/// Enqueues both kernels. `supports` accepts `p`, and `instance` can run it. `kv_budget_bytes`: keys and
+/// values that are worked on together (KvBudget). Sequences of at most `skip_q_len` queries are left to
+/// another kernel. `placed` is null where the launch has the GPU for itself. Otherwise it is an event that is
+/// recorded when another kernel has its multiprocessors: the attention kernel waits for it, and the schedule
+/// is made meanwhile.
 KernelStatus launch_instance(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
                              int64_t kv_budget_bytes, int32_t skip_q_len, KernelMessage* message,
                              cudaEvent_t placed = nullptr);

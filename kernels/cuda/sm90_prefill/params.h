@@ -1,8 +1,18 @@
-// What the host hands to the device code, and the list of work that both device kernels share.
+// What the host hands to the device code, the list of work that both device kernels share, and the words of
+// this folder.
 //
-// Words: G = Hq / Hkv query heads share a KV head. A *tile* is a block of rows of one sequence:
-// `tokens_per_tile` consecutive tokens times `heads_per_tile` heads of one KV head; row r of a tile is token
-// r / heads_per_tile, head r % heads_per_tile. `heads_per_tile` divides G, so a tile needs one KV head.
+// Words: G = Hq / Hkv query heads share a KV head.
+//   tile       the query rows that a block computes at a time: `tokens_per_tile` consecutive tokens of one
+//              sequence times `heads_per_tile` heads of one KV head. Row r is token r / heads_per_tile, head
+//              r % heads_per_tile. `heads_per_tile` divides G, so a tile needs one KV head.
+//   head tile  the heads of a tile, numbered 0 .. num_head_tiles - 1
+//   KV block   block_n neighbouring keys of a sequence, from a multiple of block_n on. A block of a paged
+//              cache is called pool block, or page by its number in a sequence.
+//   item       a tile's tokens and keys; each item is computed once for every head tile
+//   work       an item with a head tile: what a block draws at a time
+//   group      sequences whose keys and values (of one head or some) fit L2 together
+//   section    head tiles that are worked on together (scheduler.cuh)
+//   expired    (a key) seen by no query of its sequence, because it lies left of every window
 #pragma once
 
 #include <cstdint>
@@ -16,8 +26,8 @@ namespace attnbench::sm90_prefill {
 using hopper::kFar;
 using hopper::KvRows;
 
-/// Rows of one sequence that one block computes, for one head tile. Tokens count from the tile's first unless
-/// said.
+/// The rows of one sequence that one block computes, for one head tile. Tokens count from the tile's first
+/// unless said otherwise.
 struct alignas(16) WorkItem {
   int32_t q_row;     ///< packed row of q of the first token
   int16_t q_tokens;  ///< tokens, 1..tokens_per_tile
@@ -45,7 +55,7 @@ ATTNBENCH_HD inline int16_t expired_keys(int32_t first, int32_t diagonal, int32_
   return static_cast<int16_t>(keys < 0 ? 0 : keys);
 }
 
-/// What the epilogue needs of a WorkItem.
+/// The part of a WorkItem that the epilogue needs.
 struct TileRows {
   int32_t q_row;
   int32_t q_tokens;
@@ -54,12 +64,11 @@ struct TileRows {
 
 inline constexpr int kMaxGroups = 64;
 
-/// The list of work, in the workspace; made anew by each launch, on the device. Launches of few sequences use
-/// `next_work` only.
+/// The list of work, in the workspace. Each launch makes it anew on the device. Launches of few sequences use
+/// only `next_work`.
 ///
-/// Items are ordered by group, and within a group by the number of KV blocks, most first. A group holds
-/// sequences whose keys and values (of one head or some) fit L2 together; see scheduler.cuh for the order of
-/// heads.
+/// Items are ordered by group, and within a group by the number of KV blocks, most first. For the order of
+/// heads see scheduler.cuh.
 struct alignas(16) Schedule {
   int32_t num_items;
   int32_t num_groups;
@@ -69,36 +78,36 @@ struct alignas(16) Schedule {
   alignas(16) WorkItem items[1];        ///< num_items of them
 };
 
-/// Keys and values worked on together, a part of L2.
+/// How many bytes of keys and values are worked on together: a part of L2.
 struct KvBudget {
   int64_t bytes;
   int32_t token_bytes;  ///< bytes of K and V of one token and KV head
 };
 
-/// What the schedule depends on, beside AttentionParams.
+/// What the schedule depends on, besides AttentionParams.
 struct ScheduleParams {
   int32_t tokens_per_tile;
   int32_t block_n;
   int32_t num_head_tiles;
   int32_t head_tiles_per_kv_head;
   KvBudget kv_budget;
-  int32_t first_drawn;  ///< Schedule::next_work at first: the blocks, where their first works are not drawn
-  int32_t skip_q_len;   ///< sequences of at most so many queries are none of this kernel's
+  int32_t first_drawn;  ///< Schedule::next_work at first: number of blocks, or 0 if first works are drawn too
+  int32_t skip_q_len;   ///< sequences of at most so many queries are left to another kernel
   int32_t reach_left;   ///< keys visible left of the diagonal
 };
 
-/// Most sequences of a launch whose blocks find their work by themselves (few_sequences.cuh).
+/// Most sequences of a launch whose blocks find their work without a list (few_sequences.cuh).
 inline constexpr int kMaxFewSequences = 32;
 
-/// Lengths of the sequences, as in AttentionParams, for launches of few.
+/// Lengths of the sequences, as in AttentionParams, for launches of few sequences.
 struct SeqArrays {
-  int32_t batch;  ///< 0: the launch is none of these
+  int32_t batch;  ///< 0: the launch takes its work from the list
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;
   const int32_t* seqused_k;
 };
 
-/// Warp of the producers' warpgroup that draws work.
+/// The scheduling warp, which draws work. It is in the producers' warpgroup.
 inline constexpr int kSchedulingWarp = 1;
 
 /// By-value parameter of the attention kernel.
@@ -113,9 +122,9 @@ struct KernelParams {
   int32_t heads_per_tile;
   int32_t token_factor;  ///< 2^16 / heads_per_tile, rounded up: a row's token is row * token_factor / 2^16
   int32_t tokens_per_tile;
-  float tiles_per_token;  ///< its reciprocal
-  /// 0: a block's first work is its number. 1: drawn, as all others: for launches whose blocks may find their
-  /// multiprocessors taken, and begin late.
+  float tiles_per_token;  ///< 1 / tokens_per_tile
+  /// 0: a block's first work is its number. 1: it is drawn like all others, for launches whose blocks may
+  /// find their multiprocessors taken and begin late.
   int32_t draw_first;
 
   KvRows k_rows;
@@ -125,7 +134,7 @@ struct KernelParams {
   int32_t block_size;
   Divisor by_block_size;
   int32_t box_rows;      ///< keys per copy, a divisor of block_n and of block_size
-  int32_t window_shift;  ///< log2 of the KV blocks whose pages a warp holds, one page per lane
+  int32_t window_shift;  ///< log2 of the KV blocks of a window (PagesBefore)
 
   int32_t reach_left;   ///< keys visible left of the diagonal
   int32_t reach_right;  ///< keys visible right of the diagonal, 0 where causal
@@ -134,7 +143,7 @@ struct KernelParams {
                       ///< + 1)
   float score_factor;  ///< from a raw score (softcap: from its tanh) to a logit in base 2
 
-  int32_t zero;        ///< 0, which the compiler does not know
+  int32_t zero;        ///< 0, which the compiler does not know: Consumer::replace()
   const float* sinks;  ///< (Hq), null: none
 
   void* out;

@@ -13,7 +13,7 @@ constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 constexpr int kBuckets = kThreads;  // one per thread in the scan
 
-/// Sum of the values of the lanes before this one and, in `total`, of all.
+/// Returns the sum of the values of the lanes before this one. `total` receives the sum of all lanes.
 template <class T>
 __device__ T warp_sum_before(T value, T* total) {
   const int lane = threadIdx.x % 32;
@@ -27,8 +27,8 @@ __device__ T warp_sum_before(T value, T* total) {
   return sum - value;
 }
 
-/// Sum of the values of the threads before this one and, in `total`, of all. `scratch`: one value per warp,
-/// which nobody reads or writes since the last barrier.
+/// Returns the sum of the values of the threads before this one. `total` receives the sum of all threads.
+/// `scratch` has one value per warp, which no thread has read or written since the last barrier.
 template <class T>
 __device__ T block_sum_before(T value, T* scratch, T* total) {
   const int lane = threadIdx.x % 32;
@@ -36,12 +36,13 @@ __device__ T block_sum_before(T value, T* scratch, T* total) {
   const T before = warp_sum_before(value, &of_warp);
   if (lane == 0) scratch[threadIdx.x / 32] = of_warp;
   __syncthreads();
-  // Each warp sums the warps' totals by itself, which spares a barrier.
+  // Each warp sums the totals of the warps by itself, which saves a barrier.
   const T warps_before = warp_sum_before(lane < kWarps ? scratch[lane] : T{0}, total);
   return before + __shfl_sync(~0u, warps_before, threadIdx.x / 32);
 }
 
-/// One page of sequences in shared memory, a sequence per thread.
+/// A page of sequences in shared memory: kThreads neighbouring sequences of the batch, one per thread. It is
+/// not a KV page.
 struct Page {
   int64_t scratch[2][kWarps];
   int bucket_scratch[kWarps];
@@ -52,7 +53,7 @@ struct Page {
   int bucket[kBuckets];
 };
 
-/// The last sequence of the page whose first tile is not behind `tile`: the one that has it.
+/// The sequence of the page that has tile `tile`: the last one whose first tile is at or before it.
 __device__ int sequence_of_tile(const Page& page, int tile) {
   int i = 0;
 #pragma unroll
@@ -62,7 +63,7 @@ __device__ int sequence_of_tile(const Page& page, int tile) {
   return i;
 }
 
-/// Tile `tile` of sequence i of the page.
+/// The item of tile `tile` of sequence i of the page.
 __device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s, const Page& page, int i,
                               int tile) {
   const SeqRange range = page.range[i];
@@ -82,12 +83,12 @@ __device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s,
   return item;
 }
 
-/// How tiles are sorted: by group, then by level, the most KV blocks first.
+/// How tiles are sorted: by group, then by level, so that tiles of the most KV blocks come first.
 struct Order {
   int64_t total_keys;
   int num_groups;
-  int levels;              ///< per group
-  float levels_per_block;  ///< for numbers of blocks past `levels`, else 1
+  int levels;              ///< levels per group, of tiles by their number of KV blocks
+  float levels_per_block;  ///< 1; less if tiles may have more KV blocks than there are levels
 
   __device__ Order(const ScheduleParams& s, int64_t keys, int max_seqlen_k) : total_keys(keys) {
     const int64_t head_bytes = keys * s.kv_budget.token_bytes;
@@ -101,7 +102,7 @@ struct Order {
     levels_per_block = most_blocks < levels ? 1.0f : static_cast<float>(levels) / (most_blocks + 1);
   }
 
-  /// Sequences are dealt out to groups by their first key, in order.
+  /// The group of a sequence, by its first key: neighbouring sequences share a group.
   __device__ int group_of(int64_t key) const {
     if (num_groups == 1) return 0;
     return static_cast<int>(min(key * num_groups / total_keys, int64_t{num_groups - 1}));
@@ -113,14 +114,15 @@ struct Order {
   }
 };
 
-/// Lengths of sequence b, zeros where it is another kernel's.
+/// Lengths of sequence b; zeros where it is left to another kernel (skip_q_len).
 __device__ SeqRange own_range(const AttentionParams& p, const ScheduleParams& s, int b) {
   const SeqRange range = seq_range(p, b);
   return range.q_len > s.skip_q_len ? range : SeqRange{range.q_begin, 0, 0};
 }
 
-/// Fills the page with the sequences from `first` on. The block calls it together, between barriers that keep
-/// it apart from the readers of the page before. Returns the page's tiles; adds its keys to `keys_before`.
+/// Fills the page with the sequences from `first` on. All threads call it, between barriers that separate it
+/// from readers of the previous page. Returns the page's number of tiles, and adds its number of keys to
+/// `keys_before`.
 __device__ int fill_page(const AttentionParams& p, const ScheduleParams& s, int first, Page& page,
                          int64_t& keys_before, Order* order) {
   const int b = first + threadIdx.x;
@@ -128,13 +130,14 @@ __device__ int fill_page(const AttentionParams& p, const ScheduleParams& s, int 
   const SeqRange range = exists ? own_range(p, s, b) : SeqRange{0, 0, 0};
   const int base = !exists ? 0 : p.features & kPagedKv ? b : p.cu_seqlens_k[b];
   const int tiles = (range.q_len + s.tokens_per_tile - 1) / s.tokens_per_tile;
-  // Both sums in one scan: fewer than 2^31 tiles and, as keys decide the order alone, 2^32 keys on a page.
+  // One scan sums tiles (high 32 bits) and keys (low 32 bits). A page has fewer than 2^31 tiles. Keys decide
+  // only the order, so each sequence counts with at most 2^22 of them, and a page has fewer than 2^32.
   const int counted_keys = min(range.k_len, 1 << 22);
   int64_t total;
   const int64_t before =
       block_sum_before(static_cast<int64_t>(tiles) << 32 | counted_keys, page.scratch[0], &total);
   const int64_t page_keys = total & 0xffffffff;
-  // Where one page holds all sequences, the order need not be known before.
+  // If one page holds all sequences, its keys are the total on which the order depends.
   if (p.batch <= kThreads) *order = Order(s, page_keys, p.max_seqlen_k);
   page.range[threadIdx.x] = range;
   page.kv_base[threadIdx.x] = base;
@@ -144,9 +147,9 @@ __device__ int fill_page(const AttentionParams& p, const ScheduleParams& s, int 
   return static_cast<int>(total >> 32);
 }
 
-/// One block. Counting sort of all tiles: one pass counts the tiles of each bucket, the second places them;
-/// the order within a bucket is arbitrary and changes no result. Both passes are the same code, because most
-/// of the time goes to fetching instructions that no cache holds.
+/// Sorts all tiles by counting, in one block. The first pass counts the tiles of each bucket, the second
+/// places them. The order within a bucket is arbitrary and changes no result. Both passes are the same code,
+/// because most of the time goes to fetching instructions that no cache holds.
 __global__ void __launch_bounds__(kThreads)
     prepare_kernel(const __grid_constant__ AttentionParams p, const ScheduleParams s, Schedule* schedule) {
   cudaTriggerProgrammaticLaunchCompletion();  // the attention kernel may start meanwhile
@@ -175,7 +178,7 @@ __global__ void __launch_bounds__(kThreads)
     int64_t keys_before = 0;
 #pragma unroll 1
     for (int first = 0; first < p.batch; first += kThreads) {
-      if (pass == 0 || p.batch > kThreads) {  // else the page is still there
+      if (pass == 0 || p.batch > kThreads) {  // otherwise the page is still there
         __syncthreads();
         tiles = fill_page(p, s, first, page, keys_before, &order);
         __syncthreads();
@@ -191,7 +194,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     if (pass == 1) break;
 
-    // From counts to the place of each bucket's first tile.
+    // Turns counts into the place of each bucket's first tile.
     int num_items;
     const int begin = block_sum_before(page.bucket[threadIdx.x], page.bucket_scratch, &num_items);
     page.bucket[threadIdx.x] = begin;

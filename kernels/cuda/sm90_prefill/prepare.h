@@ -9,7 +9,7 @@
 namespace attnbench::sm90_prefill {
 
 /// Enqueues the kernel that fills `schedule`, which has room for every item of the launch (max_items). The
-/// kernel after it may be launched for early start: it must wait for this one before it reads the schedule.
+/// next kernel may be launched for early start: it must wait for this one before it reads the schedule.
 cudaError_t launch_prepare(const AttentionParams& p, const ScheduleParams& schedule_params,
                            Schedule* schedule, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// The producer warps: one draws work; the other takes it, loads Q, and keeps the rings of K and V tiles
+// The producer warps. One draws work; the other takes it, loads Q, and keeps the rings of K and V tiles
 // filled by the copy engine.
 #pragma once
 
@@ -8,43 +8,44 @@
 
 namespace attnbench::sm90_prefill {
 
-/// A lane's part of a tile, box_rows rows from row `row` of block `block` of the pool on (packed: block 0,
-/// row of the tensor), and the keys of the sequence from the tile's first on, in all lanes.
+/// A lane's box of a K or V tile: box_rows rows from row `row` of pool block `block` on (packed: block 0, row
+/// of the tensor).
 struct KvBox {
   int32_t block;
   int32_t row;
-  int32_t left;
+  int32_t left;  ///< keys of the sequence from the tile's first on, the same in all lanes
 };
 
-/// The pages of one sequence from its last key back: those of a window of as many KV blocks as never have more than 32 pages,
-/// page i in lane i % 32; and of the window before, which comes next, fetched a window ahead.
+/// The block numbers of one sequence's pages, from its last key back. A *window* is so many KV blocks
+/// (2^window_shift) that it never has more than 32 pages; page i is in lane i % 32. The window before it
+/// comes next, and is fetched a window ahead.
 class PagesBefore {
  public:
   __device__ __forceinline__ PagesBefore(const KernelParams& p, int lane) : p_(p), lane_(lane) {}
 
-  /// Begins a sequence, row `b` of the block table, with `window`.
+  /// Begins a sequence, which is row `b` of the block table, with `window`.
   __device__ __forceinline__ void begin(int32_t b, int32_t k_len, int window, int block_n) {
     fetched_ = window;
     next_ = fetch(b, k_len, window, block_n);
   }
 
-  /// Moves to `window`, which is the present one or the one before.
+  /// Moves to `window`, which is the current one or the one before it.
   __device__ __forceinline__ void move_to(int window) {
     if (window == fetched_) now_ = next_;
   }
 
-  /// Fetches the window before `window`, the present one, if that is not done yet.
+  /// Fetches the window before `window`, which is the current one, unless that is done.
   __device__ __forceinline__ void look_ahead(int32_t b, int32_t k_len, int window, int block_n) {
     if (__builtin_expect(window == fetched_ && window > 0, 0)) begin(b, k_len, window - 1, block_n);
   }
 
-  /// The block of a page in the window; all lanes, each with a page of its own.
+  /// The pool block of a page in the window. All lanes call it, each with a page of its own.
   __device__ __forceinline__ int32_t block_of(int32_t page) const {
     return __shfl_sync(~0u, now_, page & 31);
   }
 
  private:
-  /// None past the sequence's last block.
+  /// This lane's entry of `window`; 0 past the sequence's last block.
   __device__ __forceinline__ int32_t fetch(int32_t b, int32_t k_len, int window, int block_n) const {
     const int32_t first = p_.by_block_size.divide((window << p_.window_shift) * block_n);
     const int32_t page = first + ((lane_ - first) & 31);
@@ -57,16 +58,17 @@ class PagesBefore {
   int32_t now_, next_;
 };
 
-/// Fetches the maps ahead of their first use, but for those that few tiles need.
+/// Fetches the maps ahead of their first use, except those that few tiles need.
 __device__ __forceinline__ void prefetch_maps(const Maps& maps) {
   hopper::prefetch_map(maps.q);
   hopper::prefetch_map(maps.k.whole);
   hopper::prefetch_map(maps.v.whole);
 }
 
-/// Loads the K and V tiles of block_n keys. Packed KV and pages of block_n keys or more take one copy per
-/// tile, smaller pages one each; where a sequence ends, groups of 8 rows. A lane finds each page's place; one
-/// lane issues all copies, which takes a fifth of the time that it takes a lane of its own each.
+/// Loads the K and V tiles of block_n keys. One copy brings box_rows keys: a whole tile where KV is packed or
+/// pages allow it, else a page or a part of one. A tile in which a sequence ends comes in groups of 8 rows.
+/// Each lane finds the address of one copy, and one lane issues them all. That takes a fifth of the time that
+/// it takes if each lane issues its own.
 template <Shape kShape>
 class KvLoader {
   using D = Derived<kShape>;
@@ -82,8 +84,8 @@ class KvLoader {
         lane_row_(lane < boxes_ ? lane * p.box_rows : 0),
         pages_(p, lane) {}
 
-  /// Loads the keys and values of a tile of queries: K of each block before V of the block before, as the
-  /// consumers use them. The first `expired` keys of block n_begin are none that a query sees: their pages
+  /// Loads the keys and values of a tile of queries. K of each KV block is loaded ahead of V of the previous
+  /// block, as the consumers use them. No query sees the first `expired` keys of block n_begin: their pages
   /// are not followed, and their values arrive as zeros. `near_end` runs when it is time to find out what
   /// comes after the tile.
   template <class Action>
@@ -102,7 +104,7 @@ class KvLoader {
       if (n >= n_begin) {
         next = locate(k_len, kv_base, n);
         load_k(next, n == n_begin ? expired : 0, kv_head);
-        if (p_.block_table != nullptr) {  // behind the first copies, which it would delay
+        if (p_.block_table != nullptr) {  // after the first copies, which it would delay
           pages_.look_ahead(kv_base, k_len, n >> p_.window_shift, kShape.block_n);
         }
       }
@@ -113,8 +115,8 @@ class KvLoader {
   }
 
  private:
-  static constexpr int kNearEnd = 2;  ///< KV blocks before a tile's last
-  static constexpr bool kMayExpire = kShape.masked && !kShape.short_tiles;  ///< takes windows
+  static constexpr int kNearEnd = 2;  ///< near_end runs so many KV blocks before a tile's last
+  static constexpr bool kMayExpire = kShape.masked && !kShape.short_tiles;  ///< the instance takes windows
 
   /// This lane's box of KV block n.
   __device__ __forceinline__ KvBox locate(int k_len, int kv_base, int n) {
@@ -139,8 +141,8 @@ class KvLoader {
     v_.advance();
   }
 
-  /// Fills `tile`, whose last readers have arrived at its barrier, and announces it on `full`: the whole of
-  /// it counts, rows that come as zeros included.
+  /// Fills `tile`, whose last readers have arrived at its barrier, and announces it on `full`. The whole tile
+  /// counts, rows that arrive as zeros included.
   template <bool kIsV>
   __device__ __forceinline__ void copy(uint8_t* tile, const KvMaps& maps, const KvRows& rows, int kv_head,
                                        const KvBox& box, int expired, hopper::Mbarrier& full) const {
@@ -170,7 +172,7 @@ class KvLoader {
     if (issues) hopper::tma_load(destination, map, {0, 0, chunk, 0, row}, full);
   }
 
-  /// Copies a tile in which the sequence ends, or the keys that its queries see begin.
+  /// Copies a tile in which the sequence ends, or in which the keys that its queries see begin.
   template <bool kIsV>
   __device__ __forceinline__ void copy_groups(uint8_t* tile, const hopper::RowMap& window, int32_t lane_row,
                                               int32_t left, int32_t expired, int32_t chunk, bool issues,
@@ -180,15 +182,15 @@ class KvLoader {
       int32_t row = __shfl_sync(~0u, lane_row, i);
 #pragma unroll 1
       for (int r = 0; r < p_.box_rows; r += hopper::kGroupRows) {
-        // Zeros before the first key that a query sees. Those among keys may be what they are: their scores
-        // are not used.
+        // Values before the first key that a query sees must be zeros. Keys there may be anything, because
+        // their scores are not used.
         const int32_t lead = kIsV && kMayExpire && expired < hopper::kGroupRows ? max(0, expired) : 0;
         if (kIsV && kMayExpire && lead > 0 && left < hopper::kGroupRows) {
           copy_rows(tile, row, left, expired, chunk, issues, full);
         } else if (kIsV && kMayExpire && lead > 0) {
           if (issues) window.load_behind(tile, chunk, row, lead, full);
         } else if (issues) {
-          // An expired group arrives as zeros, wherever its row is.
+          // A group of expired keys arrives as zeros, wherever its row is.
           const int32_t valid =
               kMayExpire && expired >= hopper::kGroupRows ? 0 : max(0, min(left, hopper::kGroupRows));
           window.load(tile, chunk, row, valid, full);
@@ -201,8 +203,8 @@ class KvLoader {
     }
   }
 
-  /// A group in which the keys that a query sees begin and the sequence ends, row by row: the others are
-  /// zeros.
+  /// Copies a group row by row, in which the keys that a query sees begin and the sequence ends. All other
+  /// rows are zeros.
   __device__ __forceinline__ void copy_rows(uint8_t* group, int32_t row, int32_t left, int32_t expired,
                                             int32_t chunk, bool issues, hopper::Mbarrier& full) const {
     const hopper::RowMap chunk_of_row{maps_.v_row, p_.v_rows};
@@ -223,14 +225,14 @@ class KvLoader {
   const KernelParams& p_;
   SharedMemory<kShape>& smem_;
   const int lane_;
-  const int boxes_;     ///< copies of a tile, of all its chunks
-  const int lane_row_;  ///< of this lane's copy in the tile
+  const int boxes_;     ///< copies of a tile, each of all its chunks
+  const int lane_row_;  ///< row in the tile of this lane's copy
   hopper::RingPlace<kKStages> k_;
   hopper::RingPlace<D::kVStages> v_;
   PagesBefore pages_;
 };
 
-/// The warp that draws work, when the first producer warp comes near the end of the tile before.
+/// The scheduling warp: draws work when the first producer warp comes near the end of the previous tile.
 template <Shape kShape>
 __device__ __forceinline__ void schedule(const KernelParams& p, SharedMemory<kShape>& smem, int lane) {
   WorkSource<kShape.block_n> source(p, smem.notes, lane);
@@ -245,17 +247,16 @@ __device__ __forceinline__ void schedule(const KernelParams& p, SharedMemory<kSh
       smem.next_full.arrive();
     }
     if (!more) {
-      cudaGridDependencySynchronize();  // also by blocks without work: what comes next must find the counter
-                                        // set
+      cudaGridDependencySynchronize();  // blocks without work too: what comes next must find the counter set
       break;
     }
-    // Not before: blocks that hoard work are slower, by 3 to 7 %.
+    // The next work is drawn only now: blocks that hoard work are slower, by 3 to 7 %.
     smem.next_empty.wait(parity ^ 1);
     source.draw();
   }
 }
 
-/// The first producer warp, for the life of the block: takes work, loads Q, and its share of K and V.
+/// The first producer warp, for the life of the block: takes work, and loads Q, K and V.
 template <Shape kShape>
 __device__ __forceinline__ void produce(const Maps& maps, const KernelParams& p, SharedMemory<kShape>& smem,
                                         int lane) {

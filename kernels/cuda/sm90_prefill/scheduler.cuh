@@ -2,8 +2,9 @@
 //
 // Work w = 0, 1, ... runs over groups of sequences, in a group over sections of heads, in a section over the
 // group's items, and for each item over the section's heads. A section's keys and values fit L2, so all tiles
-// that read them find them there. Items from the list come longest first; those of few sequences do in the
-// last section, so that blocks end together, and before it by sequence (few_sequences.cuh).
+// that read them find them there. Items from the list come longest first. Those of few sequences come longest
+// first only in the last section, so that blocks end together; before it they come by sequence
+// (few_sequences.cuh).
 #pragma once
 
 #include "kernels/cuda/sm90_prefill/few_sequences.cuh"
@@ -11,10 +12,12 @@
 
 namespace attnbench::sm90_prefill {
 
-/// Draws work for one block, by a warp of its own. All its lanes call it together and get the same.
+/// Draws work for one block, in a warp of its own. All its lanes call each function together and get the same
+/// result.
 ///
-/// The first work is the block's number (unless KernelParams::draw_first), so that with few sequences nothing
-/// is waited for: only the numbers after it come from the counter, which the kernel before this one sets.
+/// The first work is the block's number (unless KernelParams::draw_first); later numbers come from the
+/// counter, which the kernel before this one sets. So with few sequences a block begins without waiting for
+/// that kernel.
 template <int kBlockN>
 class WorkSource {
  public:
@@ -42,7 +45,7 @@ class WorkSource {
   /// True while there is work: then item() is the current one.
   __device__ __forceinline__ bool has_work() const { return work_ < items_ * heads_; }
 
-  /// Moves on to the next.
+  /// Moves on to the next work.
   __device__ __forceinline__ void draw() {
     cudaGridDependencySynchronize();  // the counter is set
     int drawn = 0;

@@ -1,4 +1,4 @@
-// What an instantiation of the kernel is, and what follows from it: threads, registers, shared memory.
+// The Shape of an instance, and what follows from it: threads, registers, shared memory.
 #pragma once
 
 #include "kernels/contract/dtype.h"
@@ -10,25 +10,26 @@
 
 namespace attnbench::sm90_prefill {
 
-/// Choices of an instantiation. block_m rows of queries against block_n keys at a time.
+/// The choices of an instance.
 struct Shape {
   DType dtype;
   int head_dim;
-  int block_m;
-  int block_n;
-  int q_stages;          ///< Q tiles in shared memory; 2: the next tile's arrives during this one's work
-  bool masked;           ///< causal and windows; otherwise only the end of the keys is masked
-  bool softcap = false;  ///< needs masked
+  int block_m;           ///< query rows of a tile
+  int block_n;           ///< keys of a KV block
+  int q_stages;          ///< Q tiles in shared memory; with 2, the next tile's arrives during this one's work
+  bool masked;           ///< takes causal masks and windows; otherwise only the end of the keys is masked
+  bool softcap = false;  ///< requires masked
   bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
   bool short_tiles =
       false;  ///< for tiles of few KV blocks, without windows: less code, slower where they are many
-  bool across_tiles = true;  ///< a tile's first scores are made beside the last outputs of the tile before
-  /// Not 0: the block has a further warpgroup, of other work, with so many registers per thread (sm90_mixed).
+  bool across_tiles = true;  ///< a tile's first S is computed beside the last O of the previous tile
+  /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
+  /// thread.
   int guest_registers = 0;
 };
 
 inline constexpr int kKStages = 2;
-inline constexpr int kSharedBytes = 227 * 1024;  ///< of a block, at most
+inline constexpr int kSharedBytes = 227 * 1024;  ///< most shared memory of a block
 
 template <Shape kShape>
 struct Derived {
@@ -45,7 +46,7 @@ struct Derived {
   static constexpr int kOtherBytes = 2048;  ///< items, barriers, and what alignment costs
 
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
-  // launch gets, 65536 / kThreads in multiples of 8 each: 3 * 168 or 4 * 128. Beyond, the block waits for
+  // launch gets, 65536 / kThreads in multiples of 8 each: 3 * 168 or 4 * 128. With more, the block waits for
   // ever.
   static constexpr int kProducerRegisters = kConsumers == 2 && !kHasGuests ? 40 : 32;
   static constexpr int kConsumerRegisters =
@@ -57,8 +58,8 @@ struct Derived {
   /// products read the other.
   static constexpr bool kTwoWeights = kShape.block_n + kShape.head_dim / 2 <= kConsumerRegisters - 40;
 
-  /// V is given back a step later than K, so a third stage is worth more there: where shared memory holds it,
-  /// and softmax runs beside the products with V (head_dim 64 is slower with it).
+  /// V is released a step later than K, so a third stage is worth more there. It is used where shared memory
+  /// holds it and softmax runs beside the products with V (head_dim 64 is slower with it).
   static constexpr int kVStages =
       kTwoWeights && kShape.q_stages * kQBytes + (kKStages + 3) * kKvBytes + kOtherBytes <= kSharedBytes ? 3
                                                                                                          : 2;
@@ -76,13 +77,13 @@ constexpr Instance describe(decltype(Instance::launch) launch) {
           kShape.short_tiles, kShape.block_m,  kShape.block_n, launch};
 }
 
-/// Token of a tile's row, row / heads_per_tile by multiplication: exact while row * heads_per_tile < 2^16.
+/// Token of a tile's row: row / heads_per_tile by multiplication, exact while row * heads_per_tile < 2^16.
 __device__ __forceinline__ int token_of_row(const KernelParams& p, int row) {
   return static_cast<int>(static_cast<uint32_t>(row * p.token_factor) >> 16);
 }
 
-/// Reads an item that another warp published, for a whole warp, by its lane 0 alone: then the arrivals of the
-/// two lanes that write and read order all there is, which a tool that follows threads can see.
+/// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the
+/// two lanes that write and read order everything, which a tool that follows threads can see (racecheck).
 __device__ __forceinline__ WorkItem take_item(const WorkItem& published, int lane) {
   WorkItem item{};
   if (lane == 0) item = published;
@@ -97,9 +98,9 @@ __device__ __forceinline__ WorkItem take_item(const WorkItem& published, int lan
   return item;
 }
 
-/// Shared memory. Q is [chunks of 64 channels][rows][128 bytes], K and V are [groups of 8 rows][chunks][8
-/// rows][128 bytes], so that one copy brings rows with all their chunks to one place; 128-byte swizzle,
-/// aligned to its atom.
+/// Shared memory. Q is [chunks of 64 channels][rows][128 bytes]. K and V are [groups of 8 rows][chunks][8
+/// rows][128 bytes], so that one copy brings rows with all their chunks to one place. All have the 128-byte
+/// swizzle and are aligned to its atom.
 template <Shape kShape>
 struct alignas(1024) SharedMemory {
   using D = Derived<kShape>;
@@ -107,18 +108,18 @@ struct alignas(1024) SharedMemory {
   uint8_t k[kKStages][D::kKvBytes];
   uint8_t v[D::kVStages][D::kKvBytes];
 
-  WorkItem item[kShape.q_stages];       ///< travels with q
+  WorkItem item[kShape.q_stages];       ///< is published together with q
   WorkItem next_item;                   ///< from the scheduling warp to the first producer warp
   Notes notes;                          ///< the scheduling warp's own
-  TileRows rows[D::kConsumerWarps][2];  ///< each warp's own: of the tiles it works on, until they are stored
+  TileRows rows[D::kConsumerWarps][2];  ///< each warp's own, of the tiles it works on, until they are stored
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
   hopper::Mbarrier next_full, next_empty;
   hopper::Ring<kShape.q_stages> q_ring;
   hopper::Ring<kKStages> k_ring;
   hopper::Ring<D::kVStages> v_ring;
 
-  /// Zeroes the rows of Q from `used` on, which no copy writes. Left as they were they may be NaN, and then
-  /// every block of keys is weighed twice. All threads; products see it behind a barrier of the block.
+  /// Zeroes the rows of Q from `used` on, which no copy writes. Otherwise they may hold NaN, and then every
+  /// KV block is weighed twice. All threads call it. Products see the zeros after a barrier of the block.
   __device__ void clear_rows_from(int used) {
     constexpr int kUnits = hopper::kChunkBytes / sizeof(uint4);
     const int units = (kShape.block_m - used) * kUnits;

@@ -1,8 +1,8 @@
 // Online softmax of a warpgroup's scores, in registers, and the masks.
 //
 // A thread holds parts of two rows, h = 0 and 1, which lie 8 apart; the four lanes of a quad hold one row
-// together. In s[4 * j + 2 * h + c] is the score of row h against key 8 * j + 2 * (lane % 4) + c of the KV
-// block (wgmma.cuh).
+// together. s[4 * j + 2 * h + c] is the score of row h against key 8 * j + 2 * (lane % 4) + c of the KV block
+// (wgmma.cuh).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,26 +16,26 @@ namespace attnbench::sm90_prefill {
 __device__ constexpr int key_of(int i) { return 8 * (i / 4) + i % 2; }
 __device__ constexpr int row_of(int i) { return i / 2 % 2; }
 
-/// Keeps keys below end[h] (relative to the block, lane's part taken off), by selection: what is masked may
-/// be NaN.
+/// Masks keys from end[h] on, which counts from the KV block's first key, less the lane's part 2 * (lane %
+/// 4). It selects, because masked scores may be NaN.
 template <int kCount>
 __device__ __forceinline__ void mask_from(float (&s)[kCount], const int (&end)[2]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) s[i] = key_of(i) < end[row_of(i)] ? s[i] : -INFINITY;
 }
 
-/// Keeps keys from begin[h] on.
+/// Masks keys before begin[h], likewise.
 template <int kCount>
 __device__ __forceinline__ void mask_before(float (&s)[kCount], const int (&begin)[2]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) s[i] = key_of(i) >= begin[row_of(i)] ? s[i] : -INFINITY;
 }
 
-/// Which keys of a KV block rows see, from its first on.
+/// Up to which key of a KV block rows see it.
 struct BlockKeys {
-  int end[2];     ///< of this thread's rows, lane's part taken off
-  int all_until;  ///< what all rows of the warp see; the same in all lanes
-  int until;      ///< what some row of the warp sees
+  int end[2];     ///< for this thread's rows, less the lane's part
+  int all_until;  ///< up to here all rows of the warp see the keys; the same in all lanes
+  int until;      ///< up to here some row of the warp sees the keys
 };
 
 /// State of two rows: a reference score, in units of raw scores, and the sum of weights 2^(factor * (s -
@@ -46,14 +46,16 @@ struct BlockKeys {
 /// a block's weights come out too heavy. That spares nearly every block the search for its maximum, the
 /// exchange between lanes and the rescaling of O. Each row decides by its own scores alone.
 struct OnlineSoftmax {
-  /// Weights of one lane in one block may sum to this; far below the greatest fp16.
+  /// Most that a lane's weights of a row and KV block may sum to; a row with more is *heavy*. Far below the
+  /// greatest fp16.
   static constexpr float kHeaviest = 1024.0f;
 
   float offset[2] = {INFINITY, INFINITY};  ///< -factor * reference; inf while the row has seen no key
   float sum[2] = {0.0f, 0.0f};
 
-  /// Scores of a tile's first block to weights, where rows see the keys below `seen`: what no row of the warp
-  /// sees costs nothing, as it is half of a causal tile's first block. Scores are masked here.
+  /// Turns the scores of a tile's first KV block into weights. Rows see the keys below `seen`, and the scores
+  /// are masked here. Keys that no row of the warp sees cost nothing; in a causal tile these are half of the
+  /// first block.
   template <DType kType, int kCount>
   __device__ __forceinline__ void begin(uint32_t (&weights)[kCount / 8][4], float (&s)[kCount], float factor,
                                         const BlockKeys& seen) {
@@ -102,15 +104,16 @@ struct OnlineSoftmax {
     for (int h = 0; h < 2; ++h) sum[h] = part[h][0] + part[h][1];
   }
 
-  /// Scores of another block to weights. True, for a whole warp, where a reference moved: then what was
-  /// summed over the blocks before must be multiplied by `shrink`, which is not set otherwise.
+  /// Turns the scores of a further KV block into weights. Returns true, in the whole warp, where a reference
+  /// moved. Then what was summed over previous blocks must be multiplied by `shrink`, which is not set
+  /// otherwise.
   template <DType kType, int kCount>
   __device__ __forceinline__ bool add(uint32_t (&weights)[kCount / 8][4], const float (&s)[kCount],
                                       float factor, float (&shrink)[2]) {
     float block_sum[2];
     bool heavy[2];
     weigh<kType>(weights, s, factor, offset, block_sum);
-    // NaN counts as heavy: that is what rows without a reference have.
+    // NaN counts as heavy: rows without a reference get NaN.
 #pragma unroll
     for (int h = 0; h < 2; ++h) heavy[h] = !(block_sum[h] <= kHeaviest);
     const bool moves = __any_sync(~0u, heavy[0] || heavy[1]);
@@ -126,9 +129,9 @@ struct OnlineSoftmax {
     return moves;
   }
 
-  /// Ends the rows: 1 / sum over the quad, 0 where a row saw no key, and the natural LSE. `sink`: a key
-  /// without a value, -inf for none. It comes last because the row's keys may weigh far less: by a reference
-  /// that is the sink their fp16 weights would be subnormal.
+  /// Ends the rows: 1 / sum over the quad, 0 where a row saw no key, and the natural LSE. `sink` is a key
+  /// without a value, -inf for none. It comes last because the row's keys may weigh far less: relative to the
+  /// sink, their fp16 weights would be subnormal.
   __device__ __forceinline__ void finish(float (&normaliser)[2], float (&lse)[2],
                                          const float (&sink)[2]) const {
 #pragma unroll
@@ -144,10 +147,10 @@ struct OnlineSoftmax {
   }
 
  private:
-  static constexpr int kGroup = 16;  ///< scores of 32 keys
+  static constexpr int kGroup = 16;  ///< scores of a thread for 32 keys
 
-  /// Weights by the reference behind `offsets`, rounded in pairs to the A operands of the product with V
-  /// (wgmma.cuh), and their sum before rounding.
+  /// Computes weights relative to the reference behind `offsets`, rounded in pairs to the A operands of the
+  /// product with V (wgmma.cuh), and their sum before rounding.
   template <DType kType, int kCount>
   __device__ __forceinline__ void weigh(uint32_t (&weights)[kCount / 8][4], const float (&s)[kCount],
                                         float factor, const float (&offsets)[2],
@@ -166,8 +169,8 @@ struct OnlineSoftmax {
     for (int h = 0; h < 2; ++h) block_sum[h] = part[h][0] + part[h][1];
   }
 
-  /// Moves the reference of the rows that some lane calls heavy to the greatest score so far. `usable` are
-  /// the offsets, 0 where a row has none yet; older weights shrink by `shrink`.
+  /// Moves the reference of the rows that some lane calls heavy to the greatest score so far. `usable`
+  /// receives the offsets, 0 where a row has none yet. Older weights shrink by `shrink`.
   template <int kCount>
   __device__ __forceinline__ void rebase(const float (&s)[kCount], float factor, const bool (&heavy)[2],
                                          float (&usable)[2], float (&shrink)[2]) {
@@ -191,7 +194,7 @@ struct OnlineSoftmax {
   }
 };
 
-/// Sums under the old references to the new ones.
+/// Multiplies sums under the old references, so that they are relative to the new ones.
 template <int kCount>
 __device__ __forceinline__ void rescale(float (&o)[kCount], const float (&shrink)[2]) {
 #pragma unroll
