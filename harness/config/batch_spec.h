@@ -26,6 +26,9 @@ inline constexpr int64_t kMaxBatch = int64_t{1} << 20;
 /// Most tokens of a batch, queries and keys each: cu_seqlens_q and cu_seqlens_k are int32.
 inline constexpr int64_t kMaxTotalTokens = (int64_t{1} << 31) - 1;
 
+/// A spec as errors show it: cut where it is long.
+std::string shown_spec(std::string_view spec);
+
 /// The lengths that a spec asks for; s < q is legal here, since whether it makes sense depends on the mask.
 /// Errors: BatchSpecError.
 std::vector<SeqLen> parse_batch_spec(std::string_view spec);

@@ -33,6 +33,8 @@ struct SweepKey {
   Json schema;      ///< of one value; lists of values are added by json_schema()
   /// Reads one value; `seed` is the file's, for what draws. Errors: ConfigError.
   std::function<KeyValue(const Field& field, uint64_t seed)> read;
+  /// In place of `read` where one value may stand for several, as in batch: "{1,4}q1". Errors: ConfigError.
+  std::function<std::vector<KeyValue>(const Field& field, uint64_t seed)> read_several;
   /// The case's value as canonical text, which `read` takes back.
   std::function<std::string(Params)> text;
   /// Gives the case the default.
@@ -47,6 +49,7 @@ struct SweepKey {
   std::function<std::string(Params)> label;  ///< its part of the id, with the separator before it
   std::function<uint64_t(Params)> features;  ///< what it asks of a kernel
   bool written = false;                      ///< in inline YAML, its default too
+  bool tokens = false;                       ///< its numbers are tokens, which may be written as 4k or 1m
 
   bool applies(Params p) const { return !condition || condition(p); }
 

@@ -26,16 +26,26 @@ struct Assignment {
   std::vector<Setting> values;  ///< one where it is no axis
 };
 
-Setting read_setting(const SweepKey& key, const Field& field, uint64_t seed) {
-  KeyValue value = key.read(field, seed);
-  return {key.name, std::move(value.text), std::move(value.apply), field.place()};
+/// One, but for a value that stands for several.
+std::vector<Setting> read_settings(const SweepKey& key, const Field& field, uint64_t seed) {
+  std::vector<KeyValue> values =
+      key.read_several ? key.read_several(field, seed) : std::vector{key.read(field, seed)};
+  std::vector<Setting> settings;
+  for (KeyValue& value : values) {
+    settings.push_back({key.name, std::move(value.text), std::move(value.apply), field.place()});
+  }
+  return settings;
 }
 
-/// A value, or a list of values.
+/// A value, a list of values, or a value that stands for several.
 Assignment read_assignment(const SweepKey& key, const Field& field, uint64_t seed) {
   Assignment a{key.name, field.node.IsSequence(), {}};
   const std::vector<Field> items = a.is_axis ? items_of(field) : std::vector<Field>{field};
-  for (const Field& item : items) a.values.push_back(read_setting(key, item, seed));
+  for (const Field& item : items) {
+    std::vector<Setting> settings = read_settings(key, item, seed);
+    std::move(settings.begin(), settings.end(), std::back_inserter(a.values));
+  }
+  a.is_axis = a.is_axis || a.values.size() > 1;
   return a;
 }
 
@@ -80,8 +90,8 @@ Axis read_zip(const Field& field, const std::string& sweep, uint64_t seed) {
   std::string first;
   for (const Field& entry : entries_of(field, where)) {
     const SweepKey key = require_key(entry, where);
-    if (!entry.node.IsSequence()) entry.fail_expected("a list, as everything in zip");
     const Assignment column = read_assignment(key, entry, seed);
+    if (!column.is_axis) entry.fail_expected("a list, as everything in zip");
     if (axis.points.empty()) {
       axis.points.resize(column.values.size());
       first = key.name;
@@ -234,11 +244,22 @@ SweepFile read_file(const Field& root, std::optional<uint64_t> seed) {
   return file;
 }
 
+/// Whether a value of --set is a spec such as {1,4}q1s1k, which YAML would read as the start of a mapping.
+bool is_bare_product(const std::string& value) {
+  return value.find('{') != value.npos && value.find_first_of(":[\"' ") == value.npos;
+}
+
 void apply_override(const std::string& text, SweepFile& file) {
   const Source source{"--set " + text, false};
   const std::size_t equals = text.find('=');
   if (equals == text.npos) fail_at(source, YAML::Mark(), "expected key=value");
-  const Field field = load_value(text.substr(equals + 1), text.substr(0, equals), source);
+  Field field{text.substr(0, equals), {}, {}, {}, &source};
+  const std::string value = text.substr(equals + 1);
+  if (field.key == "batch" && is_bare_product(value)) {
+    field.node = value;
+  } else {
+    field = load_value(value, field.key, source);
+  }
   if (field.key == "seed") fail_at(source, field.mark, "the seed is set by --seed");
   const SweepKey key = require_key(field, "--set");
   const Assignment a = read_assignment(key, field, file.seed.value_or(kDefaultSeed));
