@@ -16,6 +16,7 @@ struct Case {
   std::string sweep;  ///< name of the sweep that it came from
   uint64_t seed = 1;
   CaseParams params;
+  std::string file;  ///< that the sweep stands in; "--case"
 };
 
 /// What the covers of a file hold.

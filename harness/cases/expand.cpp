@@ -8,6 +8,7 @@
 #include "harness/cases/cover.h"
 #include "harness/cases/paths.h"
 #include "harness/cases/value_tuples.h"
+#include "harness/gigabytes.h"
 
 namespace attnbench {
 namespace {
@@ -168,9 +169,8 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
     }
   }
   if (!(cost_of(p).device_bytes < kAddressSpaceBytes)) {
-    fail(place("batch"),
-         fmt::format("this case needs {:.3g} bytes of memory, more than any machine can address",
-                     cost_of(p).device_bytes));
+    fail(place("batch"), fmt::format("this case needs {} of memory, more than any machine can address",
+                                     gigabytes(cost_of(p).device_bytes)));
   }
 }
 
@@ -379,7 +379,7 @@ Expansion expand(const SweepFile& file) {
                          "its batches or an axis",
                          sweep.name, kMaxSequences));
       }
-      out.cases.push_back({std::move(id), sweep.name, seed, std::move(params)});
+      out.cases.push_back({std::move(id), sweep.name, seed, std::move(params), file.path});
       return true;
     };
     if (sweep.cover.is_product()) {

@@ -130,6 +130,16 @@ void CaseOptions::add(CLI::App& command) {
       ->type_name("REGEX");
 }
 
+Checks checks_of(const std::vector<std::string>& words) {
+  const auto asked = [&](const char* word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  return {asked("full")  ? CheckMode::kFull
+          : asked("off") ? CheckMode::kOff
+                         : CheckMode::kSampled,
+          asked("invariants")};
+}
+
 Cases load_cases(const CaseOptions& o) {
   std::vector<std::string> ids;
   std::copy_if(o.chosen.begin(), o.chosen.end(), std::back_inserter(ids),
