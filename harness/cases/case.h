@@ -16,10 +16,11 @@ struct Case {
   std::string sweep;  ///< name of the sweep that it came from
   uint64_t seed = 1;
   CaseParams params;
-  /// What reproduces a batch in few words: the mapping that its lengths were drawn from, or listed in, as it
-  /// stands in the file; empty where the file has a spec. And the file; empty for --case and where --set
-  /// changed what it says.
-  std::string batch = "", file = "";
+  std::string file = "";  ///< that the sweep stands in; "--case"
+  /// The mapping that the lengths of the batch were drawn from, or listed in, as it stands in the file; empty
+  /// if the file has a spec. It reproduces the batch in few words.
+  std::string batch = "";
+  bool overridden = false;  ///< --set changed what the file says
 };
 
 /// What the covers and samples of a file hold.

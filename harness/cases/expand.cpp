@@ -10,6 +10,7 @@
 #include "harness/cases/paths.h"
 #include "harness/cases/value_tuples.h"
 #include "harness/config/keys.h"
+#include "harness/gigabytes.h"
 
 namespace attnbench {
 namespace {
@@ -170,9 +171,8 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
     }
   }
   if (!(cost_of(p).device_bytes < kAddressSpaceBytes)) {
-    fail(place("batch"),
-         fmt::format("this case needs {:.3g} bytes of memory, more than any machine can address",
-                     cost_of(p).device_bytes));
+    fail(place("batch"), fmt::format("this case needs {} of memory, more than any machine can address",
+                                     gigabytes(cost_of(p).device_bytes)));
   }
 }
 
@@ -411,7 +411,7 @@ Expansion expand(const SweepFile& file) {
                          sweep.name, kMaxSequences));
       }
       const Setting* batch = last_of(settings, "batch");
-      out.cases.push_back({std::move(id), sweep.name, seed, std::move(params), batch ? batch->mapping : ""});
+      out.cases.push_back({std::move(id), sweep.name, seed, std::move(params), file.path, batch ? batch->mapping : ""});
       return true;
     };
     if (sweep.cover.is_product()) {

@@ -116,6 +116,16 @@ void CaseOptions::add(CLI::App& command) {
       ->type_name("REGEX");
 }
 
+Checks checks_of(const std::vector<std::string>& words) {
+  const auto asked = [&](const char* word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  return {asked("full")  ? CheckMode::kFull
+          : asked("off") ? CheckMode::kOff
+                         : CheckMode::kSampled,
+          asked("invariants")};
+}
+
 Cases load_cases(const CaseOptions& o) {
   std::vector<std::string> ids;
   std::copy_if(o.chosen.begin(), o.chosen.end(), std::back_inserter(ids),
@@ -132,7 +142,7 @@ Cases load_cases(const CaseOptions& o) {
   }
   Cases out;
   std::unordered_set<std::string> seen;
-  const auto take = [&](const SweepFile& file, const std::string& path) {
+  const auto take = [&](const SweepFile& file) {
     out.name += (out.name.empty() ? "" : "+") + file.name;
     for (const Sweep& sweep : file.sweeps) require_batch(sweep);
     Expansion e = expand(file);
@@ -142,7 +152,7 @@ Cases load_cases(const CaseOptions& o) {
     out.cover.add(e.cover);
     for (Case& c : e.cases) {
       if (seen.insert(c.id).second) {
-        if (o.overrides.empty()) c.file = path;
+        c.overridden = !o.overrides.empty();
         out.cases.push_back(std::move(c));
       } else {
         ++out.duplicates;
@@ -152,14 +162,14 @@ Cases load_cases(const CaseOptions& o) {
   std::optional<SweepFile> first;
   for (const std::string& path : o.configs) {
     SweepFile file = load_sweep_file(path, o.overrides, o.seed);
-    take(file, path);
+    take(file);
     if (!first) first = file;
     take_check(path, file, o.configs.front(), *first, out);
   }
   if (!ids.empty()) keep_ids(ids, out);
   for (const std::string& text : o.chosen) {
     if (!is_mapping(text)) continue;
-    take(parse_inline_case(text, o.overrides, o.seed), "");
+    take(parse_inline_case(text, o.overrides, o.seed));
   }
   if (!o.filter.empty()) {
     try {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/cases/case.h"
+#include "harness/verify/verdict.h"
 
 namespace CLI {
 class App;
@@ -36,6 +37,13 @@ struct Cases {
   CoverCounts cover;
   int64_t filtered = 0;
 };
+
+/// What the words of --check, or of a file's `check`, ask for.
+struct Checks {
+  CheckMode mode = CheckMode::kSampled;
+  bool invariants = false;
+};
+Checks checks_of(const std::vector<std::string>& words);
 
 /// Loads, expands and filters. Throws ConfigError, UsageError.
 Cases load_cases(const CaseOptions& options);

@@ -52,14 +52,19 @@ void check_kernel_names(const std::vector<std::string>& names, KernelTable table
   }
 }
 
-std::string device_for(const std::string& device, const std::vector<std::string>& names, KernelTable table) {
-  if (device != "auto" || names.empty()) return device;
+std::optional<DeviceKind> kind_of_kernels(const std::vector<std::string>& names, KernelTable table) {
   std::set<DeviceKind> kinds;
   for (const Kernel* k : table) {
     if (std::find(names.begin(), names.end(), k->name) != names.end()) kinds.insert(k->device);
   }
-  if (kinds == std::set{DeviceKind::kCpu}) return "cpu";
-  if (kinds == std::set{DeviceKind::kCuda}) {
+  return kinds.size() == 1 ? std::optional(*kinds.begin()) : std::nullopt;
+}
+
+std::string device_for(const std::string& device, const std::vector<std::string>& names, KernelTable table) {
+  if (device != "auto" || names.empty()) return device;
+  const std::optional<DeviceKind> kind = kind_of_kernels(names, table);
+  if (kind == DeviceKind::kCpu) return "cpu";
+  if (kind == DeviceKind::kCuda) {
     const DeviceProbe probe = probe_devices();
     if (probe.cuda_devices == 0) {
       throw UsageError(fmt::format("--kernel {}: {} a GPU: {}", fmt::join(names, ", "),

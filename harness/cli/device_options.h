@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ std::vector<std::string> chosen_devices(const std::string& name, bool quiet);
 /// Checks the names of --kernel against the table. Throws UsageError, which lists the kernels and suggests
 /// the nearest name.
 void check_kernel_names(const std::vector<std::string>& names, KernelTable table);
+
+/// The kind of device that all kernels of these names are of; nullopt if that is none or several.
+std::optional<DeviceKind> kind_of_kernels(const std::vector<std::string>& names, KernelTable table);
 
 /// Replaces `auto` by cpu if all named kernels run on the cpu; returns other devices as given. Throws
 /// UsageError if all named kernels need a GPU and none works.

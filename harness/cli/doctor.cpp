@@ -5,6 +5,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/gigabytes.h"
 #include "harness/record/record.h"
 
 namespace attnbench::cli {
@@ -20,14 +21,13 @@ void line(const char* what, const std::string& value) {
   std::cout << fmt::format("  {:<12} {}\n", what, value);
 }
 
-std::string gib(int64_t bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); }
-
 void describe(Device& device, bool measure) {
   const DeviceInfo& d = device.info();
   std::cout << "device " << d.name << "\n";
   line("model", d.model);
-  line("memory", fmt::format("{} ({} free)", gib(d.memory_bytes), gib(device.free_memory())));
-  line("cache", fmt::format("{:.1f} MiB last level", static_cast<double>(d.cache_bytes) / (1 << 20)));
+  line("memory", fmt::format("{} ({} free)", gigabytes(static_cast<double>(d.memory_bytes)),
+                             gigabytes(static_cast<double>(device.free_memory()))));
+  line("cache", fmt::format("{:.1f} MB last level", static_cast<double>(d.cache_bytes) * 1e-6));
   if (d.kind == DeviceKind::kCuda) {
     line("compute", fmt::format("sm_{}, {} multiprocessors, {:.0f} MHz at most", d.compute_capability,
                                 d.multiprocessors, d.clock_mhz));

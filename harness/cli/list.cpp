@@ -1,25 +1,39 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <iterator>
+#include <optional>
+#include <span>
+#include <utility>
 
 #include "harness/cases/cost.h"
 #include "harness/cli/case_options.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/cli/plugins.h"
+#include "harness/config/batch_spec.h"
 #include "harness/config/keys.h"
+#include "harness/config/models.h"
 #include "harness/config/sweep_file.h"
+#include "harness/record/text.h"
 #include "harness/run/launcher.h"
+#include "harness/session/estimate.h"
+#include "harness/session/memory_check.h"
 #include "harness/session/plan.h"
 
 namespace attnbench::cli {
 namespace {
 
-/// Time of a case beyond its tensors, launches and reference, in seconds. Source: the table "What the harness
-/// itself costs" in harness/README.md.
-constexpr double overhead_s(DeviceKind kind) { return kind == DeviceKind::kCuda ? 0.004 : 0.013; }
+struct ListOptions {
+  CaseOptions cases;
+  std::vector<std::string> kernels;
+  std::string device = "auto";
+  bool schema = false, keys = false, models = false, impossible = false, verbose = false;
+};
 
 std::string quantity(double x, const char* unit) {
   const char* prefixes[] = {"", "K", "M", "G", "T", "P"};
@@ -31,17 +45,51 @@ std::string quantity(double x, const char* unit) {
   return fmt::format("{:.3g} {}{}", x, prefixes[i], unit);
 }
 
-std::string duration(double seconds) {
-  if (seconds < 1) return "under 1 s";
-  if (seconds < 120) return fmt::format("about {:.0f} s", seconds);
-  return seconds < 7200 ? fmt::format("about {:.0f} min", seconds / 60)
-                        : fmt::format("about {:.1f} h", seconds / 3600);
+/// A bound of a range as people say it: rounded down or up to 1, 1.5, 2, 3, ... 9 times a power of ten.
+double round_bound(double x, bool up) {
+  if (x <= 0) return 0;
+  const double power = std::pow(10.0, std::floor(std::log10(x)));
+  double bound = up ? 10 * power : power;
+  for (const double step : {1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0}) {
+    if (!up && step * power <= x) bound = step * power;
+    if (up && step * power >= x) bound = std::min(bound, step * power);
+  }
+  return bound;
 }
 
-/// An estimate for a GPU needs no GPU.
-DeviceKind kind_of(const std::string& device) {
-  const bool gpu = device == "cuda" || (device == "auto" && probe_devices().cuda_devices > 0);
-  return gpu ? DeviceKind::kCuda : DeviceKind::kCpu;
+/// A rounded bound: its number, and its unit.
+std::pair<std::string, std::string> bound_text(double seconds, bool up) {
+  const auto [unit, name] = seconds < 100    ? std::pair(1.0, "s")
+                            : seconds < 6000 ? std::pair(60.0, "min")
+                                             : std::pair(3600.0, "h");
+  return {fmt::format("{:g}", round_bound(seconds / unit, up)), name};
+}
+
+/// "about 10 to 60 s", "about 50 s to 3 min"; "up to 2 s" where the least is under one.
+std::string duration(const Seconds& s) {
+  if (s.most < 1) return "under 1 s";
+  const auto [most, unit] = bound_text(s.most, true);
+  if (s.least < 1) return fmt::format("up to {} {}", most, unit);
+  const auto [least, unit_of_least] = bound_text(s.least, false);
+  return fmt::format("about {}{}{} to {} {}", least, unit == unit_of_least ? "" : " ",
+                     unit == unit_of_least ? "" : unit_of_least, most, unit);
+}
+
+/// A GPU need not be there to be estimated for.
+DeviceKind kind_of(const ListOptions& o, const std::vector<std::string>& kernels, KernelTable table) {
+  if (o.device != "auto") return o.device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
+  if (const auto kind = kernels.empty() ? std::nullopt : kind_of_kernels(kernels, table)) return *kind;
+  return probe_devices().cuda_devices > 0 ? DeviceKind::kCuda : DeviceKind::kCpu;
+}
+
+/// What is free on the device that `run` would take; nullopt where there is none of the kind.
+std::optional<FreeMemory> free_memory(DeviceKind kind) {
+  if (kind == DeviceKind::kCuda && probe_devices().cuda_devices == 0) return std::nullopt;
+  try {
+    return free_memory_of(*open_device(kind == DeviceKind::kCuda ? "cuda:0" : "cpu"));
+  } catch (const DeviceError&) {
+    return std::nullopt;  // list says nothing of a broken device; run and doctor do
+  }
 }
 
 /// Prints what the covers contain, and with `all` each combination of values that they lack.
@@ -61,66 +109,142 @@ void print_cover(const CoverCounts& cover, bool all) {
   for (const std::string& values : cover.indifferent) std::cout << "  no difference: " << values << '\n';
 }
 
+/// Cases that stand together, of one sweep.
+using Group = std::span<const Case>;
+
+std::vector<Group> groups_of(const std::vector<Case>& cases) {
+  std::vector<Group> groups;
+  for (std::size_t begin = 0, end = 0; begin < cases.size(); begin = end) {
+    const Case& first = cases[begin];
+    while (end < cases.size() && cases[end].sweep == first.sweep && cases[end].file == first.file) ++end;
+    groups.push_back({&first, end - begin});
+  }
+  return groups;
+}
+
+std::string heading(const Group& group) {
+  const Case& c = group.front();
+  const std::string count = counted(std::ssize(group), "case");
+  if (c.file == "--case") return fmt::format("--case: {}", count);
+  return fmt::format("sweep \"{}\" of {}: {}", one_line(c.sweep), one_line(c.file), count);
+}
+
+/// What a list knows of the runs that it speaks of.
+struct Outlook {
+  KernelTable table;
+  std::vector<std::string> kernels;  ///< names; empty: all
+  Checks checks;
+  Machine machine;
+  std::optional<FreeMemory> memory;
+};
+
+struct Totals {
+  int64_t runs = 0, skipped = 0;
+  double largest = 0;  ///< bytes
+  CaseSeconds seconds;
+};
+
+/// Prints the line of a case, and adds it to the totals.
+void print_case(const Case& c, const Outlook& outlook, bool verbose, Totals& totals) {
+  const DeviceKind kind = outlook.machine.device;
+  const CaseCost cost = cost_of(c.params);
+  const auto runs = std::ssize(select_kernels(outlook.table, c.params.op, kind, outlook.kernels));
+  std::optional<SkipReason> why;
+  if (outlook.memory) {
+    why = runs == 0 ? no_kernel(c.params.op, outlook.memory->device, !outlook.kernels.empty())
+                    : does_not_fit(c, *outlook.memory, outlook.checks.mode);
+  }
+  totals.runs += runs;
+  totals.skipped += why.has_value();
+  totals.largest = std::max(totals.largest, cost.device_bytes);
+  std::cout << fmt::format("{}  {}, {} least traffic, {} memory{}\n", c.id, quantity(cost.flop, "FLOP"),
+                           quantity(cost.bytes, "B"), quantity(cost.device_bytes, "B"),
+                           why ? "; will be skipped here: " + why->text : "");
+  const std::string batch = format_batch_spec(c.params.seqs);
+  if (verbose && batch != batch_label(c.params.seqs)) std::cout << "  batch: " << batch << '\n';
+  if (why) return;
+  const CaseSeconds s =
+      estimated_seconds(c.params, outlook.machine, outlook.checks.mode, outlook.checks.invariants);
+  for (int64_t i = 0; i < runs; ++i) totals.seconds = totals.seconds + s;
+}
+
+int list(const ListOptions& o, const Program& program) {
+  check_kernel_names(o.kernels, program.kernels);
+  const Cases cases = load_cases(o.cases);
+  Outlook outlook{program.kernels, o.kernels, checks_of(cases.check), {}, {}};
+  if (o.kernels.empty() && !cases.kernel.empty()) {
+    outlook.kernels = {cases.kernel};
+    check_kernel_names(outlook.kernels, program.kernels);
+  }
+  const DeviceKind kind = kind_of(o, outlook.kernels, program.kernels);
+  const DeviceInfo host = open_device("cpu")->info();
+  outlook.machine = {kind, host.threads, host.cache_bytes};
+  outlook.memory = free_memory(kind);
+
+  Totals totals;
+  const std::vector<Group> groups = groups_of(cases.cases);
+  for (const Group& group : groups) {
+    if (groups.size() > 1) std::cout << heading(group) << '\n';
+    for (const Case& c : group) print_case(c, outlook, o.verbose, totals);
+  }
+  if (totals.seconds.check.most > 0) totals.seconds = totals.seconds + estimated_start(outlook.machine);
+  const std::string skipped =
+      totals.skipped > 0 ? fmt::format("; {} will be skipped here", counted(totals.skipped, "case")) : "";
+  std::cout << fmt::format(
+      "{} ({} excluded, {} dropped, {} filtered out), {} on {}{}; largest {}; {}, with --no-time {}\n",
+      counted(std::ssize(cases.cases), "case"), cases.excluded, counted(cases.duplicates, "duplicate"),
+      cases.filtered, counted(totals.runs, "run"), device_kind_name(kind), skipped,
+      quantity(totals.largest, "B"), duration(totals.seconds.check + totals.seconds.time),
+      duration(totals.seconds.check));
+  if (totals.runs == 0 && !cases.cases.empty())
+    std::cerr << fmt::format("note: this program has no {} kernel for them\n", device_kind_name(kind));
+  print_cover(cases.cover, o.impossible);
+  return cases.cases.empty() ? 6 : 0;
+}
+
 }  // namespace
 
 void add_list(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("list", "Expand sweeps and print the cases, without running anything");
-  auto options = std::make_shared<CaseOptions>();
-  auto schema = std::make_shared<bool>(false);
-  auto keys = std::make_shared<bool>(false);
-  auto impossible = std::make_shared<bool>(false);
-  auto device = std::make_shared<std::string>("auto");
-  options->add(*command);
+  auto o = std::make_shared<ListOptions>();
+  o->cases.add(*command);
+  command
+      ->add_option("--kernel", o->kernels,
+                   "Count and mark what this kernel would run; may be repeated (default: all of the device)")
+      ->type_name("NAME")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);  // a file may follow
   add_plugin_option(*command, program);
   command
       ->add_option(
-          "--device", *device,
+          "--device", o->device,
           "Device whose kernels are counted and times estimated: auto (a GPU where one works), cpu, cuda")
       ->type_name("DEVICE")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  command->add_flag("--schema", *schema, "Print the JSON Schema of the YAML format instead");
-  command->add_flag("--keys", *keys,
+  command->add_flag("-v,--verbose", o->verbose,
+                    "Print the batch of a case below it where its id holds only a digest of the lengths");
+  command->add_flag("--schema", o->schema, "Print the JSON Schema of the YAML format instead");
+  command->add_flag("--keys", o->keys,
                     "Print the keys of a sweep, their values and meaning (Markdown) instead");
-  command->add_flag("--impossible", *impossible,
+  command->add_flag("--models", o->models,
+                    "Print the models that 'model' names, and their keys (Markdown) instead");
+  command->add_flag("--impossible", o->impossible,
                     "Print the values that no legal case of a cover holds together, and those that make no "
                     "difference together");
   command->footer(
+      "A case that does not fit into the memory that is free now is marked: run would skip it.\n"
+      "The time is that of run with its default options and the file's 'check', on this machine\n"
+      "when it does nothing else, for kernels about as fast as those of this program.\n\n"
       "Examples:\n  attnbench list configs/quickstart.yaml\n  attnbench list configs/smoke.yaml --filter "
-      "paged");
+      "paged\n  attnbench list mine.yaml --kernel cpu -v");
   command->callback([=, &program] {
     program.chosen = [=, &program] {
-      if (*schema) {
-        std::cout << json_schema();
+      if (o->schema || o->keys || o->models) {
+        std::cout << (o->schema ? json_schema() : o->keys ? keys_markdown() : models_markdown());
         return 0;
       }
-      if (*keys) {
-        std::cout << keys_markdown();
-        return 0;
-      }
-      const Cases cases = load_cases(*options);
-      const DeviceKind kind = kind_of(*device);
-      const auto chosen = open_device("cpu");
-      double seconds = 0;
-      double largest = 0;
-      int64_t pairs = 0;
-      for (const Case& c : cases.cases) {
-        const CaseCost cost = cost_of(c.params);
-        const auto kernels = select_kernels(program.kernels, c.params.op, kind, {});
-        pairs += static_cast<int64_t>(kernels.size());
-        seconds += (overhead_s(kind) + estimated_seconds(c.params, kind, chosen->info().threads)) *
-                   static_cast<double>(kernels.size());
-        largest = std::max(largest, cost.device_bytes);
-        std::cout << fmt::format("{}  {}, {} least traffic, {} memory\n", c.id, quantity(cost.flop, "FLOP"),
-                                 quantity(cost.bytes, "B"), quantity(cost.device_bytes, "B"));
-      }
-      std::cout << fmt::format("{} ({} excluded, {} dropped, {} filtered out), {} on {}; largest {}; {}\n",
-                               counted(std::ssize(cases.cases), "case"), cases.excluded,
-                               counted(cases.duplicates, "duplicate"), cases.filtered, counted(pairs, "run"),
-                               device_kind_name(kind), quantity(largest, "B"), duration(seconds));
-      if (pairs == 0 && !cases.cases.empty())
-        std::cerr << fmt::format("note: this program has no {} kernel for them\n", device_kind_name(kind));
-      print_cover(cases.cover, *impossible);
-      return cases.cases.empty() ? 6 : 0;
+      return list(*o, program);
     };
   });
 }

@@ -60,11 +60,9 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
     for (const Kernel* k : plugin.kernels) s.plugin_of[k] = plugin.path;
   }
   const std::vector<std::string>& check = o.check.empty() ? check_of_file : o.check;
-  const auto asked = [&](const char* word) {
-    return std::find(check.begin(), check.end(), word) != check.end();
-  };
-  s.check = asked("full") ? CheckMode::kFull : asked("off") ? CheckMode::kOff : CheckMode::kSampled;
-  s.invariants = asked("invariants");
+  const Checks checks = checks_of(check);
+  s.check = checks.mode;
+  s.invariants = checks.invariants;
   s.repeats = o.repeats;
   s.time = !o.no_time;
   s.counters = o.counters;

@@ -88,9 +88,7 @@ class Reader {
   }
 
   [[noreturn]] void fail(const std::string& problem) const {
-    const std::string shown =
-        spec_.size() <= 60 ? std::string(spec_) : std::string(spec_.substr(0, 57)) + "...";
-    throw BatchSpecError(fmt::format("batch spec '{}' {}{} allowed: {}", shown, problem,
+    throw BatchSpecError(fmt::format("batch spec '{}' {}{} allowed: {}", shown_spec(spec_), problem,
                                      problem.ends_with('?') ? "" : ";", kGrammar),
                          at_);
   }
@@ -138,6 +136,10 @@ uint64_t lengths_digest(const std::vector<SeqLen>& seqs) {
 }
 
 }  // namespace
+
+std::string shown_spec(std::string_view spec) {
+  return spec.size() <= 60 ? std::string(spec) : std::string(spec.substr(0, 57)) + "...";
+}
 
 std::vector<SeqLen> parse_batch_spec(std::string_view spec) { return Reader(spec).batch(); }
 

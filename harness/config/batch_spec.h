@@ -26,6 +26,9 @@ inline constexpr int64_t kMaxBatch = int64_t{1} << 20;
 /// Most query tokens of a batch, and most key tokens: cu_seqlens_q and cu_seqlens_k are int32.
 inline constexpr int64_t kMaxTotalTokens = (int64_t{1} << 31) - 1;
 
+/// A spec as errors show it: cut where it is long.
+std::string shown_spec(std::string_view spec);
+
 /// Returns the lengths of every sequence, in tokens. s < q is legal here, because only the mask decides
 /// whether it makes sense. Errors: BatchSpecError.
 std::vector<SeqLen> parse_batch_spec(std::string_view spec);

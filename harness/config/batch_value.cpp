@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "harness/config/batch_spec.h"
+#include "harness/config/batch_product.h"
 #include "harness/config/lengths.h"
 
 namespace attnbench {
@@ -31,8 +31,8 @@ struct Lengths {
 std::pair<int64_t, int64_t> read_range(const Field& field) {
   if (!field.node.IsSequence() || field.node.size() != 2) field.fail_expected("two integers, [lo, hi]");
   const std::vector<Field> items = items_of(field);
-  const int64_t lo = read_integer(items[0], 0, kMaxSeqLen);
-  const int64_t hi = read_integer(items[1], 0, kMaxSeqLen);
+  const int64_t lo = read_length(items[0], 0, kMaxSeqLen);
+  const int64_t hi = read_length(items[1], 0, kMaxSeqLen);
   if (lo > hi)
     field.fail(fmt::format("[{}, {}] is the wrong way round, expected [lo, hi] with lo <= hi", lo, hi));
   return {lo, hi};
@@ -43,6 +43,13 @@ double read_within(const Field& field, double lo, double hi) {
   if (!value || *value < lo || *value > hi)
     field.fail_expected(fmt::format("a number from {} to {}", lo, hi));
   return *value;
+}
+
+/// The median of a distribution, which need not be whole.
+double read_median(const Field& field) {
+  const bool suffixed = is_length(field) && !read_number(field);
+  return suffixed ? static_cast<double>(read_length(field, 1, kMaxSeqLen))
+                  : read_within(field, 1.0, static_cast<double>(kMaxSeqLen));
 }
 
 const Field& require(const std::vector<Field>& entries, const char* key, const Field& mapping,
@@ -73,7 +80,7 @@ LengthDistribution read_distribution(const Field& field) {
   LengthDistribution d;
   d.clip_hi = kMaxSeqLen;
   if (shape->key == "constant") {
-    d.lo = read_integer(*shape, 0, kMaxSeqLen);
+    d.lo = read_length(*shape, 0, kMaxSeqLen);
   } else if (shape->key == "uniform") {
     d.shape = Shape::kUniform;
     std::tie(d.lo, d.hi) = read_range(*shape);
@@ -84,7 +91,7 @@ LengthDistribution read_distribution(const Field& field) {
     for (const Field& e : parts) {
       if (e.key != "median" && e.key != "sigma") fail_unknown_key(e, "'lognormal'", {"median", "sigma"});
     }
-    d.median = read_within(require(parts, "median", *shape, example), 1.0, static_cast<double>(kMaxSeqLen));
+    d.median = read_median(require(parts, "median", *shape, example));
     d.sigma = read_within(require(parts, "sigma", *shape, example), 0.0, kMaxSigma);
     d.clip_lo = 1;
     d.clip_hi = kLognormalClip;
@@ -96,11 +103,11 @@ LengthDistribution read_distribution(const Field& field) {
 Lengths read_lengths(const Field& field) {
   Lengths lengths;
   if (field.node.IsSequence()) {
-    for (const Field& item : items_of(field)) lengths.list.push_back(read_integer(item, 0, kMaxSeqLen));
+    for (const Field& item : items_of(field)) lengths.list.push_back(read_length(item, 0, kMaxSeqLen));
   } else if (field.node.IsMap()) {
     lengths.distribution = read_distribution(field);
-  } else if (is_plain_integer(field)) {
-    lengths.distribution.lo = read_integer(field, 0, kMaxSeqLen);
+  } else if (is_length(field)) {
+    lengths.distribution.lo = read_length(field, 0, kMaxSeqLen);
     lengths.distribution.clip_hi = kMaxSeqLen;
   } else {
     field.fail_expected("an integer, a list of integers, or a distribution such as {uniform: [16, 512]}");
@@ -175,13 +182,13 @@ Json object_schema(Json required, Json properties) {
 
 }  // namespace
 
-std::vector<SeqLen> read_batch(const Field& field, uint64_t file_seed) {
-  if (field.node.IsMap()) return read_mapping(field, file_seed);
+std::vector<std::vector<SeqLen>> read_batches(const Field& field, uint64_t file_seed) {
+  if (field.node.IsMap()) return {read_mapping(field, file_seed)};
   if (!field.node.IsScalar()) {
     field.fail_expected("a batch spec such as 8q1s1k, or a mapping such as {lengths: 512, count: 4}");
   }
   try {
-    return parse_batch_spec(field.node.Scalar());
+    return parse_batch_product(field.node.Scalar());
   } catch (const BatchSpecError& e) {
     Field character = field;  // points into the spec; a quoted one starts one column later
     character.mark.column += static_cast<int>(e.offset) + (field.node.Tag() == "?" ? 0 : 1);
@@ -189,11 +196,16 @@ std::vector<SeqLen> read_batch(const Field& field, uint64_t file_seed) {
   }
 }
 
+nlohmann::ordered_json length_schema(const nlohmann::ordered_json& number) {
+  const Json suffixed = {{"type", "string"}, {"pattern", fmt::format("^{}$", kSuffixedLength)}};
+  return {{"anyOf", Json::array({number, suffixed})}};
+}
+
 nlohmann::ordered_json lengths_schema() {
-  const Json length = {{"type", "integer"}, {"minimum", 0}, {"maximum", kMaxSeqLen}};
+  const Json length = length_schema({{"type", "integer"}, {"minimum", 0}, {"maximum", kMaxSeqLen}});
   const Json list = {{"type", "array"}, {"items", length}, {"minItems", 1}, {"maxItems", kMaxBatch}};
   const Json range = {{"type", "array"}, {"items", length}, {"minItems", 2}, {"maxItems", 2}};
-  const Json median = {{"type", "number"}, {"minimum", 1}, {"maximum", kMaxSeqLen}};
+  const Json median = length_schema({{"type", "number"}, {"minimum", 1}, {"maximum", kMaxSeqLen}});
   const Json sigma = {{"type", "number"}, {"minimum", 0}, {"maximum", kMaxSigma}};
   const Json lognormal =
       object_schema(Json::array({"median", "sigma"}), {{"median", median}, {"sigma", sigma}});
@@ -209,7 +221,10 @@ nlohmann::ordered_json batch_schema() {
   const Json lengths = {{"$ref", "#/$defs/lengths"}};
   const Json count = {{"type", "integer"}, {"minimum", 0}, {"maximum", kMaxBatch}};
   const Json seed = {{"type", "integer"}, {"minimum", 0}, {"maximum", UINT64_MAX}};
-  const std::string segment = "[0-9]*q[0-9]+[km]?(s[0-9]+[km]?)?";
+  // A number as it stands, or several in braces, of which each becomes a batch.
+  const std::string seqs = "([0-9]*|\\{[0-9]+(,[0-9]+)*\\})";
+  const std::string tokens = "([0-9]+[km]?|\\{[0-9]+[km]?(,[0-9]+[km]?)*\\}|\\{[0-9]+(,[0-9]+)*\\}[km])";
+  const std::string segment = fmt::format("{0}q{1}(s{1})?", seqs, tokens);
   const Json spec = {{"type", "string"}, {"pattern", fmt::format("^{0}(_{0})*$", segment)}};
   const Json both = {{"lengths", lengths}, {"count", count}, {"seed", seed}};
   const Json q_s = {{"q", lengths}, {"s", lengths}, {"count", count}, {"seed", seed}};

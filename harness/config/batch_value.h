@@ -1,4 +1,4 @@
-// The value of `batch` in YAML: a spec of the grammar (batch_spec.h) or a mapping of lengths and a count.
+// The value of `batch` in YAML: a spec of the grammar (batch_spec.h, batch_product.h) or a mapping of lengths and a count.
 //
 //   {lengths: X, count: N}          q = s = X
 //   {q: X, s: Y, count: N}
@@ -16,9 +16,12 @@
 
 namespace attnbench {
 
-/// Returns the lengths of every sequence, in tokens. Distributions draw with the mapping's own `seed`, else
-/// with `file_seed`. Errors: ConfigError.
-std::vector<SeqLen> read_batch(const Field& field, uint64_t file_seed);
+/// One batch, or those that a spec with braces stands for. Distributions draw from the mapping's own `seed`,
+/// else from `file_seed`. Errors: ConfigError.
+std::vector<std::vector<SeqLen>> read_batches(const Field& field, uint64_t file_seed);
+
+/// JSON Schema of what read_length accepts, of that of the number.
+nlohmann::ordered_json length_schema(const nlohmann::ordered_json& number);
 
 /// JSON Schemas: batch_schema() of what read_batch accepts, lengths_schema() of X and Y. The first refers to
 /// the second as #/$defs/lengths.

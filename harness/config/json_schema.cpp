@@ -2,6 +2,7 @@
 // parser checks what depends on several values at once (equal lengths in zip, heads that divide).
 #include "harness/config/batch_value.h"
 #include "harness/config/keys.h"
+#include "harness/config/models.h"
 #include "harness/config/sweep_file.h"
 
 namespace attnbench {
@@ -49,6 +50,9 @@ std::string json_schema() {
   Json in_sweep = Json::object();
   in_sweep["name"] = described("Unique in the file; default: sweep1, sweep2, ...", text);
   in_sweep.update(assigned);
+  const Json model = {{"enum", model_names()}};
+  const std::string model_text = "Stands for the keys of a model; a key beside it wins.";
+  in_sweep["model"] = described(model_text, {{"anyOf", Json::array({model, list_of(model)})}});
   in_sweep["zip"] = zip;
   in_sweep["exclude"] = list_of(excluded);
   Json sample = object("Legal cases drawn by the file's seed, no two alike.",
@@ -60,6 +64,9 @@ std::string json_schema() {
        "values of two axes, or triple of three, meets; {sample: N}: N legal cases, drawn"},
       {"anyOf", Json::array({Json{{"enum", {"product", "pairwise", 3}}}, sample})}};
   defs["sweep"] = object("Every list is an axis, and axes multiply.", in_sweep);
+
+  Json defaults = assigned;
+  defaults["model"] = described(model_text, model);
 
   const Json check_word = {{"enum", {"full", "sampled", "off", "invariants"}}};
   Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
@@ -74,7 +81,7 @@ std::string json_schema() {
                 {"maximum", UINT64_MAX}}},
               {"check", described("What --check says where the command line does not.",
                                   {{"anyOf", Json::array({check_word, list_of(check_word)})}})},
-              {"defaults", object("Settings of every sweep that does not set the same key.", assigned)},
+              {"defaults", object("Settings of every sweep that does not set the same key.", defaults)},
               {"sweeps", list_of(reference("sweep"))}}));
   schema["required"] = Json::array({"name", "sweeps"});
   schema["$defs"] = defs;

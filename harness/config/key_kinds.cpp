@@ -14,12 +14,10 @@ namespace {
 
 using Json = SweepKey::Json;
 
-/// Reads decimal digits without leading zeros, and a '-' before them if `negative`. Returns nullopt for
-/// other texts and on overflow.
-std::optional<int64_t> parse_digits(std::string_view text, bool negative) {
-  const std::string_view digits = negative && text.starts_with('-') ? text.substr(1) : text;
-  if (digits.empty() || digits[0] < '0' || digits[0] > '9') return std::nullopt;
-  if (digits.size() > 1 && digits[0] == '0') return std::nullopt;
+/// Decimal digits without leading zeros; nullopt for all else and on overflow.
+std::optional<int64_t> parse_digits(std::string_view text) {
+  if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;
+  if (text.size() > 1 && text[0] == '0') return std::nullopt;
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
@@ -33,8 +31,8 @@ KeyValue read_heads(const Field& field, uint64_t) {
   if (!field.node.IsScalar()) field.fail_expected(expected);
   const std::string_view text = field.node.Scalar();
   const std::size_t slash = text.find('/');
-  const std::optional<int64_t> q = parse_digits(text.substr(0, slash), false);
-  const std::optional<int64_t> kv = slash == text.npos ? q : parse_digits(text.substr(slash + 1), false);
+  const std::optional<int64_t> q = parse_digits(text.substr(0, slash));
+  const std::optional<int64_t> kv = slash == text.npos ? q : parse_digits(text.substr(slash + 1));
   const auto in_range = [](const std::optional<int64_t>& n) { return n && *n >= 1 && *n <= kMaxHeads; };
   if (!in_range(q) || !in_range(kv)) field.fail_expected(expected);
   if (*q % *kv != 0) {
@@ -53,8 +51,8 @@ std::string window_text(int64_t left, int64_t right) {
 
 KeyValue read_window(const Field& field, uint64_t) {
   const std::string expected = fmt::format(
-      "none, or a text \"left,right\" such as \"4095,0\" (integers from -1, unlimited, to {}); a list is an "
-      "axis, so write \"L,R\" and not [L, R]",
+      "none, or a text \"left,right\" such as \"4095,0\" or \"4k,0\" (integers from -1, unlimited, to {}); a "
+      "list is an axis, so write \"L,R\" and not [L, R]",
       kMaxSeqLen);
   if (!field.node.IsScalar()) field.fail_expected(expected);
   const std::string_view text = field.node.Scalar();
@@ -65,8 +63,8 @@ KeyValue read_window(const Field& field, uint64_t) {
     if (comma == text.npos) field.fail_expected(expected);
     std::string_view after = text.substr(comma + 1);
     if (after.starts_with(' ')) after.remove_prefix(1);
-    left = parse_digits(text.substr(0, comma), true);
-    right = parse_digits(after, true);
+    left = parse_length(text.substr(0, comma));
+    right = parse_length(after);
   }
   const auto in_range = [](const std::optional<int64_t>& n) { return n && *n >= -1 && *n <= kMaxSeqLen; };
   if (!in_range(left) || !in_range(right)) field.fail_expected(expected);
@@ -99,10 +97,14 @@ KeyValue read_head_dim_v(const Field& field, uint64_t) {
   return {fmt::format("{}", value), [=](CaseParams& p) { p.head_dim_v = value; }};
 }
 
-KeyValue read_batch_key(const Field& field, uint64_t seed) {
-  // Shared: a batch may hold a million lengths, and settings are copied.
-  const auto seqs = std::make_shared<const std::vector<SeqLen>>(read_batch(field, seed));
-  return {format_batch_spec(*seqs), [=](CaseParams& p) { p.seqs = *seqs; }};
+std::vector<KeyValue> read_batch_key(const Field& field, uint64_t seed) {
+  std::vector<KeyValue> values;
+  for (std::vector<SeqLen>& batch : read_batches(field, seed)) {
+    // Shared: a batch may hold a million lengths, and settings are copied.
+    const auto seqs = std::make_shared<const std::vector<SeqLen>>(std::move(batch));
+    values.push_back({format_batch_spec(*seqs), [=](CaseParams& p) { p.seqs = *seqs; }});
+  }
+  return values;
 }
 
 void report_batch(Json& j, const CaseParams& p) {
@@ -135,6 +137,18 @@ SweepKey integer_key(std::string name, std::string doc, int32_t CaseParams::*mem
   };
   key.text = [member](const CaseParams& p) { return fmt::format("{}", p.*member); };
   key.report = [member, name = key.name](Json& j, const CaseParams& p) { j[name] = p.*member; };
+  return key;
+}
+
+SweepKey tokens_key(std::string name, std::string doc, int32_t CaseParams::*member, int32_t lo, int32_t hi) {
+  SweepKey key = integer_key(std::move(name), std::move(doc), member, lo, hi);
+  key.schema = length_schema(key.schema);
+  key.values = fmt::format("{} to {}", lo, hi);
+  key.tokens = true;
+  key.read = [=](const Field& field, uint64_t) -> KeyValue {
+    const auto value = static_cast<int32_t>(read_length(field, lo, hi));
+    return {fmt::format("{}", value), [=](CaseParams& p) { p.*member = value; }};
+  };
   return key;
 }
 
@@ -192,7 +206,9 @@ SweepKey window_key() {
                            "keys seen before and after the diagonal; -1: unlimited. In quotes: `[L, R]` "
                            "would be an axis",
                            &CaseParams::window_left);
-  key.schema = {{"type", "string"}, {"pattern", "^(none|(-1|0|[1-9][0-9]*), ?(-1|0|[1-9][0-9]*))$"}};
+  const std::string side = fmt::format("(-1|0|[1-9][0-9]*|{})", kSuffixedLength);
+  key.schema = {{"type", "string"}, {"pattern", fmt::format("^(none|{0}, ?{0})$", side)}};
+  key.tokens = true;
   key.values = "`\"L,R\"`, `none`";
   key.read = read_window;
   key.text = [](const CaseParams& p) { return window_text(p.window_left, p.window_right); };
@@ -240,7 +256,7 @@ SweepKey batch_key() {
                 &CaseParams::seqs);
   key.schema = batch_schema();
   key.values = "see below";
-  key.read = read_batch_key;
+  key.read_several = read_batch_key;
   key.text = [](const CaseParams& p) { return format_batch_spec(p.seqs); };
   key.report = report_batch;
   return key;

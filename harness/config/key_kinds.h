@@ -65,6 +65,8 @@ std::vector<std::pair<std::string, T>> words_of(const char* (*name)(T), std::ini
 }
 
 SweepKey integer_key(std::string name, std::string doc, int32_t CaseParams::*member, int32_t lo, int32_t hi);
+/// An integer that counts tokens, which may have a suffix: 4k, 1m.
+SweepKey tokens_key(std::string name, std::string doc, int32_t CaseParams::*member, int32_t lo, int32_t hi);
 SweepKey bool_key(std::string name, std::string doc, bool CaseParams::*member);
 
 /// A key whose value is a number. Three arguments say which numbers are legal: `is_legal` to the parser,

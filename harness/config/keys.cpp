@@ -71,7 +71,7 @@ Rows memory_keys() {
                                                    : kPackedKv;
           })
           .always_written(),
-      integer_key("block_size", "tokens of a block of a paged cache", &C::block_size, 1, 65536)
+      tokens_key("block_size", "tokens of a block of a paged cache", &C::block_size, 1, 65536)
           .when(is_paged)
           .labelled([](P p) { return fmt::format("{}", p.block_size); })
           .always_written(),
@@ -93,25 +93,25 @@ Rows memory_keys() {
                                          : fmt::format("-{}", page_layout_name(p.page_layout));
           })
           .always_written(),
-      integer_key("shared_prefix",
-                  "`page_layout: shared_prefix`: tokens that all sequences share; none has fewer keys",
-                  &C::shared_prefix, 0, kMaxSeqLen)
+      tokens_key("shared_prefix",
+                 "`page_layout: shared_prefix`: tokens that all sequences share; none has fewer keys",
+                 &C::shared_prefix, 0, kMaxSeqLen)
           .taking("multiple of `block_size`")
           .when([](P p) { return is_paged(p) && p.page_layout == PageLayout::kSharedPrefix; }),
-      integer_key("leftpad",
-                  "contiguous: most unused rows before a sequence's first key (`cache_leftpad` differs by "
-                  "sequence)",
-                  &C::leftpad, 0, 1024)
+      tokens_key("leftpad",
+                 "contiguous: most unused rows before a sequence's first key (`cache_leftpad` differs by "
+                 "sequence)",
+                 &C::leftpad, 0, 1024)
           .when(is_contiguous)
           .labelled([](P p) { return p.leftpad > 0 ? fmt::format("-leftpad{}", p.leftpad) : ""; }),
       word_key<bool>("cache_batch_idx", "contiguous: which row of the cache a sequence has",
                      &C::shuffled_cache, {{"identity", false}, {"shuffled", true}})
           .when(is_contiguous)
           .labelled(label("-identity", [](P p) { return !p.shuffled_cache; })),
-      integer_key("gap_tokens",
-                  "packed: unused rows after each sequence's keys, so that `seqused_k` is shorter than "
-                  "`cu_seqlens_k` says",
-                  &C::gap_tokens, 0, 1024)
+      tokens_key("gap_tokens",
+                 "packed: unused rows after each sequence's keys, so that `seqused_k` is shorter than "
+                 "`cu_seqlens_k` says",
+                 &C::gap_tokens, 0, 1024)
           .when(is_packed)
           .labelled([](P p) { return p.gap_tokens > 0 ? fmt::format("-gap{}", p.gap_tokens) : ""; })
           .needing(feature(kPartialKv, [](P p) { return p.gap_tokens > 0; })),
@@ -276,7 +276,7 @@ Rows append_keys() {
           .when(is_attention)
           .labelled(label("/append", [](P p) { return p.append; }))
           .needing(feature(kAppend, [](P p) { return p.append; })),
-      integer_key(
+      tokens_key(
           "new_tokens",
           "`append`: most new tokens of a sequence, the last of its keys; 0: as many as it has queries",
           &C::new_tokens, 0, 65536)
@@ -311,8 +311,8 @@ Rows append_keys() {
             return p.rotary_q == RotaryQ::kDiagonal ? "" : fmt::format("-{}", rotary_q_name(p.rotary_q));
           })
           .needing(feature(kRotaryQ, turns_off_diagonal)),
-      integer_key("padding_tokens", "`kv_append`: tokens whose slot is -1, spread over the batch",
-                  &C::padding_tokens, 0, 4096)
+      tokens_key("padding_tokens", "`kv_append`: tokens whose slot is -1, spread over the batch",
+                 &C::padding_tokens, 0, 4096)
           .when(is_append)
           .labelled([](P p) { return p.padding_tokens > 0 ? fmt::format("/pad{}", p.padding_tokens) : ""; }),
   };
@@ -345,8 +345,8 @@ Rows call_keys() {
           .when(is_attention)
           .labelled(
               [](P p) { return p.path == Path::kOneCall ? "" : fmt::format("/{}", path_name(p.path)); }),
-      integer_key("decode_threshold", "`split_decode`: most queries of a decode", &C::decode_threshold, 1,
-                  1024)
+      tokens_key("decode_threshold", "`split_decode`: most queries of a decode", &C::decode_threshold, 1,
+                 1024)
           .when([](P p) { return is_attention(p) && p.path == Path::kSplitDecode; })
           .labelled([](P p) { return fmt::format("{}", p.decode_threshold); })
           .reported([](Json& j, P p) {
@@ -358,8 +358,8 @@ Rows call_keys() {
           .labelled([](P p) { return fmt::format("{}", p.dcp_ranks); })
           .reported([](Json& j, P p) { j["dcp_ranks"] = p.path == Path::kDcp ? p.dcp_ranks : 0; })
           .always_written(),
-      integer_key("dcp_interleave", "`dcp`: neighbouring keys that lie on one rank", &C::dcp_interleave, 1,
-                  65536)
+      tokens_key("dcp_interleave", "`dcp`: neighbouring keys that lie on one rank", &C::dcp_interleave, 1,
+                 65536)
           .when([](P p) { return is_attention(p) && p.path == Path::kDcp; })
           .labelled([](P p) { return fmt::format("x{}", p.dcp_interleave); })
           .reported([](Json& j, P p) { j["dcp_interleave"] = p.path == Path::kDcp ? p.dcp_interleave : 0; })

@@ -34,6 +34,8 @@ struct SweepKey {
   Json schema;      ///< schema of one value; json_schema() adds lists of values
   /// Reads one value. Values that are drawn use `seed`, the file's. Errors: ConfigError.
   std::function<KeyValue(const Field& field, uint64_t seed)> read;
+  /// In place of `read` where one value may stand for several, as in batch: "{1,4}q1". Errors: ConfigError.
+  std::function<std::vector<KeyValue>(const Field& field, uint64_t seed)> read_several;
   /// The case's value as canonical text, which `read` takes back.
   std::function<std::string(Params)> text;
   /// Gives the case the default.
@@ -48,6 +50,7 @@ struct SweepKey {
   std::function<std::string(Params)> label;  ///< its part of the id, with the separator before it
   std::function<uint64_t(Params)> features;  ///< bits of Feature that it needs
   bool written = false;                      ///< inline YAML has the key even at its default
+  bool tokens = false;                       ///< its numbers are tokens, which may be written as 4k or 1m
 
   bool applies(Params p) const { return !condition || condition(p); }
 

@@ -29,8 +29,9 @@ std::string values_of(const SweepKey& key) {
 
 std::string keys_markdown() {
   const CaseParams defaults;
-  std::string required, others;
+  std::string required, others, tokens;
   for (const SweepKey& key : sweep_keys()) {
+    if (key.tokens) tokens += fmt::format("`{}`, ", key.name);
     const std::string text = key.text(defaults);
     const bool is_word = text.find_first_not_of("0123456789.") != std::string::npos;
     const auto row = [&](const std::string& value) {
@@ -42,7 +43,11 @@ std::string keys_markdown() {
       others += row(is_word ? "`" + text + "`" : text);
     }
   }
-  return "| key | values | default | meaning |\n|---|---|---|---|\n" + required + others;
+  return "| key | values | default | meaning |\n|---|---|---|---|\n" + required + others +
+         fmt::format(
+             "\nA number of tokens may end in `k` (1024) or `m` (1024 squared): in {}and in the lengths of "
+             "`batch`.\n",
+             tokens);
 }
 
 }  // namespace attnbench

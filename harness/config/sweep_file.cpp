@@ -13,6 +13,7 @@
 #include <set>
 
 #include "harness/config/keys.h"
+#include "harness/config/models.h"
 #include "harness/config/yaml_read.h"
 
 namespace attnbench {
@@ -35,17 +36,27 @@ std::string flow_text(const YAML::Node& node) {
   return out.c_str();
 }
 
-Setting read_setting(const SweepKey& key, const Field& field, uint64_t seed) {
-  KeyValue value = key.read(field, seed);
-  return {key.name, std::move(value.text), std::move(value.apply), field.place(),
-          field.node.IsMap() ? flow_text(field.node) : ""};
+/// One setting, except for a value that stands for several.
+std::vector<Setting> read_settings(const SweepKey& key, const Field& field, uint64_t seed) {
+  std::vector<KeyValue> values =
+      key.read_several ? key.read_several(field, seed) : std::vector{key.read(field, seed)};
+  std::vector<Setting> settings;
+  for (KeyValue& value : values) {
+    settings.push_back({key.name, std::move(value.text), std::move(value.apply), field.place(),
+                        field.node.IsMap() ? flow_text(field.node) : ""});
+  }
+  return settings;
 }
 
-/// A value, or a list of values.
+/// A value, a list of values, or a value that stands for several.
 Assignment read_assignment(const SweepKey& key, const Field& field, uint64_t seed) {
   Assignment a{key.name, field.node.IsSequence(), {}};
   const std::vector<Field> items = a.is_axis ? items_of(field) : std::vector<Field>{field};
-  for (const Field& item : items) a.values.push_back(read_setting(key, item, seed));
+  for (const Field& item : items) {
+    std::vector<Setting> settings = read_settings(key, item, seed);
+    std::move(settings.begin(), settings.end(), std::back_inserter(a.values));
+  }
+  a.is_axis = a.is_axis || a.values.size() > 1;
   return a;
 }
 
@@ -83,6 +94,50 @@ const SweepKey& require_key(const Field& entry, const std::string& where,
   fail_unknown_key(entry, where, allowed, hint);
 }
 
+/// The keys that `model: NAME` stands for, as if they stood in its place.
+std::vector<Field> keys_of_model(const Field& field) {
+  const std::string name = read_string(field);
+  const Model* model = find_model(name);
+  if (model == nullptr) field.fail(fmt::format("unknown model '{}'{}", name, suggest(name, model_names())));
+  std::vector<Field> out;
+  for (const auto& [key, value] : model->keys) {
+    Field entry = field;
+    entry.key = key;
+    entry.node = YAML::Load(value);
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+/// Replaces a `model` by its keys, except those that stand among the entries. A list of models stays.
+std::vector<Field> with_keys_of_model(const std::vector<Field>& entries) {
+  std::vector<Field> out;
+  for (const Field& entry : entries) {
+    if (entry.key != "model" || entry.node.IsSequence()) {
+      out.push_back(entry);
+      continue;
+    }
+    for (Field& key : keys_of_model(entry)) {
+      if (find_entry(entries, key.key.c_str()) == nullptr) out.push_back(std::move(key));
+    }
+  }
+  return out;
+}
+
+/// The axis of a list of models: each point sets the keys of one, except those in `beside`.
+Axis read_models(const Field& field, const std::vector<Field>& beside, uint64_t seed) {
+  Axis axis;
+  for (const Field& item : items_of(field)) {
+    axis.points.emplace_back();
+    for (const Field& key : keys_of_model(item)) {
+      if (find_entry(beside, key.key.c_str()) != nullptr) continue;
+      for (Setting& s : read_settings(*find_sweep_key(key.key), key, seed))
+        axis.points.back().push_back(std::move(s));
+    }
+  }
+  return axis;
+}
+
 /// {a: [..], b: [..]}: one axis, point i of which sets each key to its i-th value.
 Axis read_zip(const Field& field, const std::string& sweep, uint64_t seed) {
   const std::string where = fmt::format("zip of {}", sweep);
@@ -90,8 +145,8 @@ Axis read_zip(const Field& field, const std::string& sweep, uint64_t seed) {
   std::string first;
   for (const Field& entry : entries_of(field, where)) {
     const SweepKey key = require_key(entry, where);
-    if (!entry.node.IsSequence()) entry.fail_expected("a list, as everything in zip");
     const Assignment column = read_assignment(key, entry, seed);
+    if (!column.is_axis) entry.fail_expected("a list, as everything in zip");
     if (axis.points.empty()) {
       axis.points.resize(column.values.size());
       first = key.name;
@@ -149,7 +204,7 @@ SweepCover read_cover(const Field& field, const std::string& sweep) {
 
 Sweep read_sweep(const Field& field, const std::string& default_name, const std::vector<Assignment>& defaults,
                  uint64_t seed) {
-  const std::vector<Field> entries = entries_of(field, "a sweep");
+  const std::vector<Field> entries = with_keys_of_model(entries_of(field, "a sweep"));
   Sweep sweep;
   const Field* name = find_entry(entries, "name");
   sweep.name = name != nullptr ? read_string(*name) : default_name;
@@ -169,8 +224,13 @@ Sweep read_sweep(const Field& field, const std::string& default_name, const std:
       sweep.exclude = read_exclude(entry, where, seed);
     } else if (entry.key == "cover") {
       sweep.cover = read_cover(entry, where);
+    } else if (entry.key == "model") {  // a list
+      own.axes.push_back(read_models(entry, entries, seed));
+      for (const auto& point : own.axes.back().points) {
+        for (const Setting& s : point) set_outside.insert(s.key);  // defaults of these keys do not hold
+      }
     } else {
-      const SweepKey key = require_key(entry, where, {"name", "zip", "exclude", "cover"});
+      const SweepKey key = require_key(entry, where, {"name", "model", "zip", "exclude", "cover"});
       add_to_sweep(read_assignment(key, entry, seed), own);
       set_outside.insert(key.name);
     }
@@ -198,7 +258,8 @@ Sweep read_sweep(const Field& field, const std::string& default_name, const std:
 
 std::vector<Assignment> read_defaults(const Field& field, uint64_t seed) {
   std::vector<Assignment> defaults;
-  for (const Field& entry : entries_of(field, "defaults")) {
+  for (const Field& entry : with_keys_of_model(entries_of(field, "defaults"))) {
+    if (entry.key == "model") entry.fail("a list of models belongs in a sweep; defaults take one model");
     defaults.push_back(read_assignment(require_key(entry, "defaults"), entry, seed));
   }
   return defaults;
@@ -250,12 +311,25 @@ SweepFile read_file(const Field& root, std::optional<uint64_t> seed) {
   return file;
 }
 
+/// Whether a value of --set is a spec such as {1,4}q1s1k, which YAML would read as the start of a mapping.
+bool is_bare_product(const std::string& value) {
+  return value.find('{') != value.npos && value.find_first_of(":[\"' ") == value.npos;
+}
+
 void apply_override(const std::string& text, SweepFile& file) {
   const Source source{"--set " + text, false};
   const std::size_t equals = text.find('=');
   if (equals == text.npos) fail_at(source, YAML::Mark(), "expected key=value");
-  const Field field = load_value(text.substr(equals + 1), text.substr(0, equals), source);
+  Field field{text.substr(0, equals), {}, {}, {}, &source};
+  const std::string value = text.substr(equals + 1);
+  if (field.key == "batch" && is_bare_product(value)) {
+    field.node = value;
+  } else {
+    field = load_value(value, field.key, source);
+  }
   if (field.key == "seed") fail_at(source, field.mark, "the seed is set by --seed");
+  if (field.key == "model")
+    fail_at(source, field.mark, "a model stands for several keys; set them one by one");
   const SweepKey key = require_key(field, "--set");
   const Assignment a = read_assignment(key, field, file.seed.value_or(kDefaultSeed));
   for (Sweep& sweep : file.sweeps) {

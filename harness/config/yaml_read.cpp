@@ -39,6 +39,11 @@ bool is_integer_text(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+/// 1024 of "k", 1024^2 of "m"; 1 without a suffix.
+int64_t unit_of(std::string_view text) {
+  return text.ends_with('k') ? 1024 : text.ends_with('m') ? 1024 * 1024 : 1;
+}
+
 template <class T>
 std::optional<T> parse_whole(std::string_view text) {
   T value{};
@@ -73,14 +78,31 @@ struct DocumentStarts : YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-constexpr const char* kTab = "; this line begins with a tab, where YAML takes spaces only";
-
-bool begins_with_tab(const std::string& text, const YAML::Mark& mark) {
-  if (mark.pos < 0 || static_cast<std::size_t>(mark.pos) > text.size() || mark.pos == 0) return false;
+/// The line of a text that a mark stands in; nothing where the mark is in none.
+std::string_view line_of(std::string_view text, const YAML::Mark& mark) {
+  if (mark.pos <= 0 || static_cast<std::size_t>(mark.pos) > text.size()) return {};
   const std::size_t newline = text.rfind('\n', static_cast<std::size_t>(mark.pos) - 1);
-  const std::size_t begin = newline == std::string::npos ? 0 : newline + 1;
-  const std::size_t end = text.find_first_not_of(" \t", begin);
-  return text.substr(begin, end - begin).find('\t') != std::string::npos;
+  const std::size_t begin = newline == std::string_view::npos ? 0 : newline + 1;
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+/// Whether a line has a number of a batch in braces, as in {1,4}q1s{1k,4k}.
+bool has_batch_braces(std::string_view line) {
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == '{' && i > 0 && (line[i - 1] == 'q' || line[i - 1] == 's')) return true;
+    if (c == '}' && i + 1 < line.size() && (line[i + 1] == 'q' || line[i + 1] == 's')) return true;
+  }
+  return false;
+}
+
+/// What is often the reason of a syntax error in this line; empty where nothing is known.
+const char* syntax_hint(const std::string& text, const YAML::Mark& mark) {
+  const std::string_view line = line_of(text, mark);
+  if (line.substr(0, line.find_first_not_of(" \t")).find('\t') != line.npos)
+    return "; this line begins with a tab, where YAML takes spaces only";
+  if (has_batch_braces(line)) return "; a batch with braces stands in quotes: \"{1,4}q1s{1k,4k}\"";
+  return "";
 }
 
 /// What yaml-cpp says of the mistakes that people make, in the words of a reader.
@@ -122,8 +144,7 @@ YAML::Node load_document(const std::string& text, const Source& source) {
   } catch (const YAML::DeepRecursion& e) {
     fail_at(source, e.mark, "YAML syntax: nested too deeply; a sweep file needs four levels or so");
   } catch (const YAML::Exception& e) {
-    fail_at(source, e.mark,
-            "YAML syntax: " + in_plain_words(e.msg) + (begins_with_tab(text, e.mark) ? kTab : ""));
+    fail_at(source, e.mark, "YAML syntax: " + in_plain_words(e.msg) + syntax_hint(text, e.mark));
   }
 }
 
@@ -253,6 +274,29 @@ uint64_t read_unsigned(const Field& field) {
   const std::string_view text = plain_text(field.node);
   const std::optional<uint64_t> value = is_integer_text(text) ? parse_whole<uint64_t>(text) : std::nullopt;
   if (!value) field.fail_expected(fmt::format("an integer from 0 to {}", UINT64_MAX));
+  return *value;
+}
+
+std::optional<int64_t> parse_length(std::string_view text) {
+  const int64_t unit = unit_of(text);
+  if (unit > 1) text.remove_suffix(1);
+  if (!is_integer_text(text) || (unit > 1 && (text[0] < '1' || text[0] > '9'))) return std::nullopt;
+  std::optional<int64_t> value = parse_whole<int64_t>(text);
+  if (value && __builtin_mul_overflow(*value, unit, &*value)) return std::nullopt;
+  return value;
+}
+
+bool is_length(const Field& field) {
+  if (!field.node.IsScalar()) return false;
+  const bool suffixed = unit_of(field.node.Scalar()) > 1;
+  return (suffixed || field.node.Tag() == "?") && parse_length(field.node.Scalar());
+}
+
+int64_t read_length(const Field& field, int64_t lo, int64_t hi) {
+  const std::optional<int64_t> value = is_length(field) ? parse_length(field.node.Scalar()) : std::nullopt;
+  if (!value || *value < lo || *value > hi) {
+    field.fail_expected(fmt::format("an integer from {} to {} (1k: 1024, 1m: 1024^2)", lo, hi));
+  }
   return *value;
 }
 

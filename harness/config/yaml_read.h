@@ -70,12 +70,26 @@ std::string suggest(std::string_view word, const std::vector<std::string>& allow
 int64_t read_integer(const Field& field, int64_t lo, int64_t hi);
 uint64_t read_unsigned(const Field& field);
 
-/// A finite decimal number, or nullopt if the value is not one.
+/// A number of tokens: an integer as above, or digits with a suffix, k (1024) or m (1024^2). "4k" and '4k' are
+/// one text to YAML, so quotes are no matter there.
+int64_t read_length(const Field& field, int64_t lo, int64_t hi);
+
+/// The number that digits with an optional '-' and an optional suffix k or m stand for; nullopt for all else
+/// and where 64 bits do not hold it.
+std::optional<int64_t> parse_length(std::string_view text);
+
+/// What `text` must match to have a suffix, in the words of JSON Schema.
+inline constexpr const char* kSuffixedLength = "[1-9][0-9]*[km]";
+
+/// A finite decimal number, or nullopt where the value is not one.
 std::optional<double> read_number(const Field& field);
 bool read_bool(const Field& field);
 
 /// A non-empty scalar. Errors: an unquoted number, truth value or null.
 std::string read_string(const Field& field);
+
+/// Whether the value is one that read_length takes, bounds aside.
+bool is_length(const Field& field);
 
 /// Whether the value is an unquoted scalar that reads as an integer.
 bool is_plain_integer(const Field& field);

@@ -12,6 +12,7 @@
 #include "harness/device/cpu_info.h"
 #include "harness/device/device.h"
 #include "harness/error.h"
+#include "harness/gigabytes.h"
 
 namespace attnbench {
 namespace {
@@ -59,14 +60,16 @@ class CpuDevice final : public Device {
     // Linux grants more memory than it has and kills the process at the first touch. So large requests are
     // checked here.
     if (bytes > 64 * kMiB && bytes > cpu_free_memory()) {
-      throw OutOfMemory(
-          fmt::format("cpu: out of memory: {} bytes wanted, {} free", bytes, cpu_free_memory()));
+      throw OutOfMemory(fmt::format("cpu: out of memory: {} wanted, {} free",
+                                    gigabytes(static_cast<double>(bytes)),
+                                    gigabytes(static_cast<double>(cpu_free_memory()))));
     }
     const auto alignment = static_cast<std::size_t>(bytes >= 4 * kMiB ? 4096 : 256);
     const auto size =
         (std::max<std::size_t>(static_cast<std::size_t>(bytes), 1) + alignment - 1) / alignment * alignment;
     void* p = std::aligned_alloc(alignment, size);
-    if (p == nullptr) throw OutOfMemory(fmt::format("cpu: out of memory: {} bytes wanted", bytes));
+    if (p == nullptr)
+      throw OutOfMemory(fmt::format("cpu: out of memory: {} wanted", gigabytes(static_cast<double>(bytes))));
     return p;
   }
   void release(void* p) noexcept override { std::free(p); }
@@ -142,7 +145,8 @@ class CpuDevice final : public Device {
       try {
         flush_.assign(static_cast<std::size_t>(bytes / 8), 1);
       } catch (const std::bad_alloc&) {
-        throw OutOfMemory(fmt::format("cpu: out of memory: {} bytes wanted for the cache flush", bytes));
+        throw OutOfMemory(fmt::format("cpu: out of memory: {} wanted for the cache flush",
+                                      gigabytes(static_cast<double>(bytes))));
       }
     }
     flush_sink_ = read_all(flush_.data(), static_cast<int64_t>(flush_.size()), info_.threads);

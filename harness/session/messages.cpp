@@ -40,6 +40,7 @@ Message case_message(const Case& item, const std::string& kernel, int64_t index)
             {"seed", item.seed},
             {"batch", item.batch},
             {"file", item.file},
+            {"overridden", item.overridden},
             {"kernel", kernel},
             {"index", index}}}};
 }
@@ -58,6 +59,7 @@ Case case_from_message(const Message& run) {
   item.seed = seed;
   item.batch = run.at("batch").get<std::string>();
   item.file = run.at("file").get<std::string>();
+  item.overridden = run.at("overridden").get<bool>();
   return item;
 }
 

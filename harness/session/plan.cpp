@@ -9,9 +9,9 @@
 #include <queue>
 #include <string_view>
 
-#include "harness/cases/cost.h"
 #include "harness/record/text.h"
 #include "harness/run/launcher.h"
+#include "harness/session/estimate.h"
 
 namespace attnbench {
 namespace {
@@ -36,8 +36,13 @@ struct Group {
   int64_t cost;  ///< microseconds; an integer, so that sums are the same on every machine
 };
 
-/// CPU threads that the estimate assumes on every machine.
-constexpr int kTypicalThreads = 8;
+/// What a case costs on a machine of the default kind, whatever machine this is.
+double typical_seconds(const CaseParams& params, DeviceKind device) {
+  Machine machine;
+  machine.device = device;
+  const CaseSeconds s = estimated_seconds(params, machine, CheckMode::kSampled, false);
+  return (s.check + s.time).middle();
+}
 
 }  // namespace
 
@@ -54,12 +59,17 @@ std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable t
   return out;
 }
 
+SkipReason no_kernel(Op op, const std::string& device, bool chosen) {
+  return {fmt::format("no kernel{} for {} on {}", chosen ? " of the chosen names" : "", op_name(op), device)};
+}
+
 std::string repro_line(const WorkItem& work, const std::string& device, const SessionOptions& options) {
   constexpr std::size_t kLongest = 1000;  // characters of a mapping that anybody would paste
   const Case& item = *work.item;
   std::string mapping = case_yaml(item.params, item.batch);
   // Lengths that a file lists one by one stand there, and not a second time in each line.
-  const bool named = mapping.size() > kLongest && !item.file.empty();
+  const bool named =
+      mapping.size() > kLongest && !item.file.empty() && item.file != "--case" && !item.overridden;
   std::string line =
       fmt::format("attnbench run {}--case {} --seed {} --device {}", named ? shell_word(item.file) + " " : "",
                   shell_word(named ? item.id : mapping), item.seed, device);
@@ -102,8 +112,7 @@ std::vector<WorkItem> shard_of(const std::vector<WorkItem>& work, DeviceKind dev
   std::vector<Group> groups;
   for (std::size_t i = 0; i < work.size(); ++i) {
     if (i == 0 || work[i].item != work[i - 1].item) {
-      const double s = estimated_seconds(work[i].item->params, device, kTypicalThreads);
-      groups.push_back({i, i, 1000 + std::llround(1e6 * s)});
+      groups.push_back({i, i, 1000 + std::llround(1e6 * typical_seconds(work[i].item->params, device))});
     }
     groups.back().end = i + 1;
   }
@@ -143,15 +152,6 @@ void describe_plan(RunContext& context, const std::vector<WorkItem>& whole,
       {"min_time_s", fmt::format("{:g}", options.time ? options.timing.min_time_s : 0)},
       {"max_samples", std::to_string(options.time ? options.timing.max_samples : 0)},
   };
-}
-
-double estimated_seconds(const CaseParams& params, DeviceKind device, int threads) {
-  const CaseCost c = cost_of(params);
-  const double flops = device == DeviceKind::kCuda ? 5e12 : 4e10 * threads;
-  const double bytes = device == DeviceKind::kCuda ? 1e12 : 1e10;
-  const double launch = c.flop / flops + c.bytes / bytes;
-  const double reference = std::min(c.flop, 8e9) / (2e10 * threads) + c.device_bytes / 4e9;
-  return reference + std::min(14 * launch, std::max(2.0, 4 * launch));
 }
 
 }  // namespace attnbench

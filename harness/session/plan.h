@@ -9,6 +9,7 @@
 
 #include "harness/cases/case.h"
 #include "harness/record/record.h"
+#include "harness/run/skip_reason.h"
 #include "harness/timing/timing.h"
 #include "harness/verify/verify.h"
 #include "kernels/registry.h"
@@ -42,6 +43,9 @@ struct WorkItem {
 std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable table, DeviceKind device,
                                    const std::vector<std::string>& kernel_names);
 
+/// Why an item without a kernel is skipped; `chosen`: only kernels of some names are run.
+SkipReason no_kernel(Op op, const std::string& device, bool chosen);
+
 /// The `attnbench run ...` line that reproduces one record alone.
 std::string repro_line(const WorkItem& work, const std::string& device, const SessionOptions& options);
 
@@ -66,9 +70,5 @@ std::vector<WorkItem> shard_of(const std::vector<WorkItem>& work, DeviceKind dev
 /// Sets `plan` and `planned` of a context. `whole` is the plan of all shards, `share` the part of this run.
 void describe_plan(RunContext& context, const std::vector<WorkItem>& whole,
                    const std::vector<WorkItem>& share, const SessionOptions& options);
-
-/// Rough estimate of the seconds that a case takes: device work at a typical rate, and the cost of
-/// verification.
-double estimated_seconds(const CaseParams& params, DeviceKind device, int threads);
 
 }  // namespace attnbench

@@ -7,44 +7,18 @@
 #include <optional>
 #include <utility>
 
-#include "harness/cases/cost.h"
-#include "harness/cases/paths.h"
-#include "harness/device/cpu_info.h"
 #include "harness/error.h"
 #include "harness/run/launcher.h"
 #include "harness/session/check_stage.h"
+#include "harness/session/memory_check.h"
 #include "harness/session/time_stage.h"
 
 namespace attnbench {
 namespace {
 
-/// Device memory beyond the tensors: metadata, guards, row owners, the cold-cache buffer.
-constexpr double kMemorySlack = 64.0 * (1 << 20);
-
-std::optional<SkipReason> lacks(double needed, int64_t available, const std::string& memory) {
-  if (needed <= static_cast<double>(available)) return std::nullopt;
-  return SkipReason{fmt::format("needs {:.2f} GiB of {} memory, {:.2f} GiB are free", needed / (1 << 30),
-                                memory, static_cast<double>(available) / (1 << 30))};
-}
-
-/// Compares the memory that a case needs with what is free. The device holds the tensors. The host holds row
-/// owners and the copies that a check needs: the outputs, or also caches and partial states. This is checked
-/// first, because a host that runs out of memory later is an error.
-std::optional<SkipReason> does_not_fit(const Case& item, const Device& device, CheckMode check) {
-  const CaseCost cost = cost_of(item.params);
-  const double owners = 8.0 * static_cast<double>(cost.total_k + cost.total_q);
-  const bool copies_all = writes_cache(item.params) || merged_states(item.params) > 0;
-  const double copies = check == CheckMode::kOff ? 0 : copies_all ? cost.device_bytes : cost.written;
-  const double on_device = cost.device_bytes + owners + kMemorySlack;
-  const bool one_memory = device.info().kind == DeviceKind::kCpu;
-  auto why = lacks(on_device + (one_memory ? copies : 0), device.free_memory(), device.info().name);
-  if (!why && !one_memory) why = lacks(copies + owners, cpu_free_memory(), "host");
-  return why;
-}
-
 void run_stages(const WorkItem& work, Device& device, const SessionOptions& options, Record& record) {
   auto why_not = refusal(*work.kernel, options.table, device, *work.item);
-  if (!why_not) why_not = does_not_fit(*work.item, device, options.check);
+  if (!why_not) why_not = does_not_fit(*work.item, free_memory_of(device), options.check);
   if (why_not) return record.skip(*why_not);
   const DeviceRange whole(device, work.item->id.c_str());
   std::optional<DeviceRange> stage(std::in_place, device, "set-up");
@@ -87,7 +61,7 @@ Record empty_record(const WorkItem& work, const std::string& device, const Sessi
 
 Record no_kernel_record(const WorkItem& work, const std::string& device, const SessionOptions& options) {
   Record record = empty_record(work, device, options);
-  record.skip({fmt::format("no kernel for {} on {}", op_name(work.item->params.op), device)});
+  record.skip(no_kernel(work.item->params.op, device, !options.kernels.empty()));
   return record;
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "harness/cases/cost.h"
+#include "harness/gigabytes.h"
 #include "harness/session/check_stage.h"
 
 namespace attnbench {
@@ -29,8 +30,8 @@ std::optional<SkipReason> cannot_rotate(const CaseCost& cost, int64_t copies, co
         fmt::format("too small for --cache rotate: {} copies would be needed, {} are allowed; take cold",
                     copies, kMaxRotationCopies)};
   } else if (needed > static_cast<double>(device.free_memory())) {
-    why = SkipReason{fmt::format("--cache rotate needs {:.2f} GiB of {} memory for {} copies",
-                                 needed / (1 << 30), device.info().name, copies)};
+    why = SkipReason{fmt::format("--cache rotate needs {} of {} memory for {} copies", gigabytes(needed),
+                                 device.info().name, copies)};
   }
   return why;
 }

@@ -200,7 +200,7 @@ const BadConfig kBadConfigs[] = {
     {"PastTheAddressSpace",
      "name: x\nsweeps:\n  - {batch: 1000q1s1m, dtype: fp32, heads: 1024, head_dim: 256, mask: none}\n",
      "3:13",
-     {"bytes of memory"}},
+     {"GB of memory, more than any machine can address"}},
 };
 
 class CliBadConfig : public ::testing::TestWithParam<BadConfig> {};

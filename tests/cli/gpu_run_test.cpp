@@ -183,7 +183,7 @@ TEST_F(CliGpu, WhatDoesNotFitIsSkippedWithItsNumbers) {
   const json r = read_records(scratch_.dir() / "out").at(0);
   EXPECT_EQ(r["status"], "skip");
   EXPECT_THAT(r["reason"].get<std::string>(),
-              ::testing::ContainsRegex("needs [0-9.]+ GiB of .*, [0-9.]+ GiB are free"));
+              ::testing::ContainsRegex("needs [0-9.]+ GB of .*, [0-9.]+ GB are free"));
 }
 
 TEST_F(CliGpu, QuickstartIsCorrect) { expect_all_pass("configs/quickstart.yaml"); }

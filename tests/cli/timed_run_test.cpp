@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <regex>
 #include <set>
 
 #include "tests/cli/program.h"
@@ -198,6 +200,24 @@ TEST_F(CliCompare, UnclearDifferencesAreFour) {
   const Outcome o = compare(scratch_.path("base.json"), scratch_.write("noisy.json", j.dump()));
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("2 inconclusive"));
+}
+
+// Two tries, since a busy machine is no part of the estimate.
+TEST(TimedRun, TakesAsLongAsListSays) {
+  const Scratch scratch;
+  const std::string file = source_path("configs/gate.yaml");
+  const std::string list = run_attnbench(scratch, {"list", file, "--device", "cpu"}).out;
+  std::smatch range;
+  ASSERT_TRUE(std::regex_search(list, range, std::regex("; about ([0-9.]+) to ([0-9.]+) s, "))) << list;
+  const double least = std::stod(range[1]), most = std::stod(range[2]);
+  double seconds = 0;
+  for (int attempt = 0; attempt < 2 && (attempt == 0 || seconds > most); ++attempt) {
+    const auto begin = std::chrono::steady_clock::now();
+    run_timed(scratch, {"run", file, "--device", "cpu", "-q", "--out", "out"});
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  EXPECT_GT(seconds, least);
+  EXPECT_LT(seconds, most);
 }
 
 }  // namespace

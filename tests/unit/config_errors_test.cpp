@@ -176,8 +176,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{SWEEP("batch: \"4q512_Q1\""), "3:19", "did you mean 'q'?"},
         BadText{SWEEP("batch: [4q512, [q1]]"), "3:20", "got a list, expected a batch spec"},
         BadText{SWEEP("batch: {lengths: 5, count: 2, s: 3}"), "3:12", "expected either 'lengths'"},
-        BadText{SWEEP("batch: {lengths: {uniform: [1, 2k]}, count: 2}"), "3:36",
-                "got '2k', expected an integer"}));
+        BadText{SWEEP("batch: {lengths: {uniform: [1, 2x]}, count: 2}"), "3:36",
+                "got '2x', expected an integer"}));
 
 std::string error_of(const std::function<void()>& parse) {
   try {
@@ -196,7 +196,8 @@ TEST(OverrideErrors, NameTheOption) {
               StartsWith("--set blok_size=16: error: unknown key 'blok_size' in --set; did you "
                          "mean 'block_size'? allowed: what "));
   EXPECT_EQ(error("block_size=x"),
-            "--set block_size=x: error: key 'block_size': got 'x', expected an integer from 1 to 65536");
+            "--set block_size=x: error: key 'block_size': got 'x', expected an integer from 1 to 65536 "
+            "(1k: 1024, 1m: 1024^2)");
   EXPECT_EQ(error("seed=3"), "--set seed=3: error: the seed is set by --seed");
   EXPECT_EQ(error("block_size"), "--set block_size: error: expected key=value");
   EXPECT_THAT(error("block_size="), HasSubstr("got nothing, expected an integer"));

@@ -158,7 +158,7 @@ TEST(BatchMapping, RefusesWhatItCannotMean) {
   EXPECT_THAT(error_of("{lengths: []}"), HasSubstr("the list is empty"));
   EXPECT_THAT(error_of("{lengths: [1, x]}"),
               HasSubstr("4:26: error: key 'lengths': got 'x', expected an integer"));
-  EXPECT_THAT(error_of("{lengths: 1k, count: 1}"), HasSubstr("got '1k', expected an integer, a list"));
+  EXPECT_THAT(error_of("{lengths: 1x, count: 1}"), HasSubstr("got '1x', expected an integer, a list"));
   EXPECT_THAT(error_of("{lengths: -1, count: 1}"), HasSubstr("got '-1', expected an integer from 0"));
   EXPECT_THAT(error_of("{lengths: 5, count: 1048577}"), HasSubstr("expected an integer from 0 to 1048576"));
   EXPECT_THAT(error_of("{lengths: 5, cuont: 1}"), HasSubstr("did you mean 'count'?"));

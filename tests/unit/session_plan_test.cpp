@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "harness/session/estimate.h"
 #include "harness/session/plan.h"
 
 namespace attnbench {
@@ -77,8 +78,10 @@ TEST(Shard, SharesCostAboutTheSame) {
   double least = 1e30, most = 0;
   for (int i = 1; i <= 6; ++i) {
     double cost = 0;
-    for (const WorkItem& w : shard_of(work, DeviceKind::kCpu, i, 6))
-      cost += estimated_seconds(w.item->params, DeviceKind::kCpu, 8);
+    for (const WorkItem& w : shard_of(work, DeviceKind::kCpu, i, 6)) {
+      const CaseSeconds s = estimated_seconds(w.item->params, {}, CheckMode::kSampled, false);
+      cost += (s.check + s.time).middle();
+    }
     least = std::min(least, cost);
     most = std::max(most, cost);
   }

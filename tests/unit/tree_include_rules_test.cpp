@@ -116,7 +116,7 @@ bool quoted_is_allowed(const std::string& file, const std::string& target) {
   if (to == "reference") return from == "harness/verify";
   if (target == "attnbench_version.h") return from == "harness/record";
   if (file == "harness/main.cpp") return to == "harness/cli";
-  if (target == "harness/error.h") return starts_with(from, "harness/");
+  if (target == "harness/error.h" || target == "harness/gigabytes.h") return starts_with(from, "harness/");
   const auto stage = stages_below().find(from.substr(from.find('/') + 1));
   return stage != stages_below().end() && starts_with(to, "harness/") &&
          stage->second.count(to.substr(8)) > 0;

@@ -1,0 +1,41 @@
+#include "harness/session/memory_check.h"
+
+#include <fmt/format.h>
+
+#include "harness/cases/cost.h"
+#include "harness/cases/paths.h"
+#include "harness/device/cpu_info.h"
+#include "harness/gigabytes.h"
+#include "harness/workload/strides.h"
+
+namespace attnbench {
+namespace {
+
+/// Device memory beyond the tensors: metadata, guards, row owners, the cold-cache buffer.
+constexpr double kMemorySlack = 64.0 * (1 << 20);
+
+std::optional<SkipReason> lacks(double needed, int64_t available, const std::string& memory) {
+  if (needed <= static_cast<double>(available)) return std::nullopt;
+  return SkipReason{fmt::format("needs {} of {} memory, {} are free", gigabytes(needed), memory,
+                                gigabytes(static_cast<double>(available)))};
+}
+
+}  // namespace
+
+FreeMemory free_memory_of(const Device& device) {
+  return {device.info().kind, device.info().name, device.free_memory(), cpu_free_memory()};
+}
+
+std::optional<SkipReason> does_not_fit(const Case& item, const FreeMemory& memory, CheckMode check) {
+  const CaseCost cost = cost_of(item.params);
+  const double owners = 8.0 * static_cast<double>(cost.total_k + cost.total_q);
+  const bool copies_all = writes_cache(item.params) || merged_states(item.params) > 0;
+  const double copies = check == CheckMode::kOff ? 0 : copies_all ? cost.device_bytes : cost.written;
+  const double on_device = cost.device_bytes + owners + kMemorySlack;
+  const bool one_memory = memory.kind == DeviceKind::kCpu;
+  auto why = lacks(on_device + (one_memory ? copies : 0), memory.of_device, memory.device);
+  if (!why && !one_memory) why = lacks(copies + owners, memory.of_host, "host");
+  return why;
+}
+
+}  // namespace attnbench

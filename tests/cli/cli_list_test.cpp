@@ -1,0 +1,132 @@
+// What `list` says of a run before it is made: which cases it skips, how they are grouped, how long it takes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <sstream>
+
+#include "tests/cli/program.h"
+
+namespace attnbench::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+/// The case of 2 TB fits no machine of ours; the file has two sweeps.
+constexpr const char* kHuge =
+    "name: t\nsweeps:\n  - {name: small, batch: [q5, q7], heads: 2, head_dim: 8}\n"
+    "  - {name: huge, batch: 512q1s1m}\n";
+
+std::string lines_with(const std::string& text, const std::string& part) {
+  std::istringstream in(text);
+  std::string found;
+  for (std::string line; std::getline(in, line);) {
+    if (line.find(part) != line.npos) found += line + "\n";
+  }
+  return found;
+}
+
+TEST(CliListSkips, MarksWhatRunSkipsForMemoryInItsWords) {
+  const Scratch scratch;
+  const std::string file = scratch.write("huge.yaml", kHuge);
+  const Outcome o = run_attnbench(scratch, {"list", file, "--device", "cpu"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  const std::string needs = "needs 2203.40 GB of cpu memory, [0-9.]+ GB are free";
+  EXPECT_THAT(lines_with(o.out, "will be skipped here: "),
+              ContainsRegex(
+                  "^attention/packed/bf16/h32-8/d128/full/512q1s1m  8.8 TFLOP, 2.2 TB least traffic, 2.2 TB "
+                  "memory; will be skipped here: " +
+                  needs + "\n"));
+  EXPECT_THAT(o.out,
+              HasSubstr("\n3 cases (0 excluded, 0 duplicates dropped, 0 filtered out), 3 runs on cpu; 1 case "
+                        "will be skipped here; largest 2.2 TB; "));
+  const Outcome run =
+      run_attnbench(scratch, {"run", file, "--filter", "512q1s1m", "--device", "cpu", "-q", "--out", "out"});
+  EXPECT_THAT(run.out, ContainsRegex(needs));
+  EXPECT_THAT(read_records(scratch.dir() / "out").at(0)["reason"].get<std::string>(),
+              ContainsRegex("^" + needs + "$"));
+}
+
+TEST(CliListSkips, ASkippedCaseTakesNoTime) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(scratch, {"list", "--case", "{batch: 512q1s1m}", "--device", "cpu"});
+  EXPECT_THAT(o.out, HasSubstr("; under 1 s, with --no-time under 1 s\n"));
+}
+
+TEST(CliListGroups, AHeadingPerSweepWhereThereAreSeveral) {
+  const Scratch scratch;
+  const std::string two = scratch.write("two.yaml", kHuge);
+  const std::string one =
+      scratch.write("one.yaml", "name: o\nsweeps: [{name: \"a\\tb\", batch: [q1, q2, q3]}]\n");
+  const std::string alone = run_attnbench(scratch, {"list", one, "--device", "cpu"}).out;
+  EXPECT_THAT(alone, AllOf(StartsWith("attention/"), Not(HasSubstr("sweep \""))));
+  const Outcome o = run_attnbench(scratch, {"list", two, one, "--device", "cpu", "--filter", "q[57123]$",
+                                            "--case", "{batch: q1}", "--case", "{batch: q2, heads: 3}"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_EQ(lines_with(o.out, "sweep \""),
+            "sweep \"small\" of " + two + ": 2 cases\nsweep \"a b\" of " + one + ": 3 cases\n")
+      << "of a sweep whose cases are filtered out there is none";
+  EXPECT_THAT(o.out, HasSubstr("\n--case: 1 case\nattention/packed/bf16/h3-3/d128/full/q2 "))
+      << "q1 was dropped";
+}
+
+TEST(CliListVerbose, PrintsTheLengthsBehindADigest) {
+  const Scratch scratch;
+  const std::vector<std::string> args = {"list",
+                                         "--device",
+                                         "cpu",
+                                         "--case",
+                                         "{batch: q7}",
+                                         "--case",
+                                         "{batch: {lengths: {uniform: [100, 999]}, count: 16}}"};
+  std::vector<std::string> verbose = args;
+  verbose.push_back("-v");
+  EXPECT_THAT(run_attnbench(scratch, args).out, Not(HasSubstr("batch: ")));
+  const std::string out = run_attnbench(scratch, verbose).out;
+  const std::regex line("\\n(attention/[^ ]*/(16seqs-[^ ]*))  .*\\n  batch: ([^ ]*)\\n");
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(out, found, line)) << out;
+  EXPECT_EQ(lines_with(out, "batch: "), "  batch: " + found[3].str() + "\n")
+      << "the short one says it in its id";
+  const Outcome again =
+      run_attnbench(scratch, {"list", "--device", "cpu", "--case", "{batch: " + found[3].str() + "}"});
+  EXPECT_THAT(again.out, StartsWith(found[1].str() + "  ")) << "the batch that is written out is the case's";
+}
+
+TEST(CliListKernel, CountsAndMarksForTheseAlone) {
+  const Scratch scratch;
+  const std::string file = scratch.write("ops.yaml",
+                                         "name: t\ndefaults: {heads: 2, head_dim: 8, batch: q5}\n"
+                                         "sweeps: [{op: attention}, {op: kv_append, kv: paged}]\n");
+  const auto list = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"list", file, "--device", "cpu"});
+    return run_faulty(scratch, more);
+  };
+  const Outcome all = list({});
+  const Outcome one = list({"--kernel", "cpu"});
+  const Outcome two = list({"--kernel", "cpu", "--kernel", "drop_last_key"});
+  EXPECT_THAT(one.out, HasSubstr("), 2 runs on cpu; largest"));
+  EXPECT_THAT(two.out, HasSubstr("), 3 runs on cpu; largest")) << two.err;
+  EXPECT_THAT(all.out, Not(HasSubstr("), 2 runs")));
+  const Outcome marked = list({"--kernel", "drop_last_key"});
+  EXPECT_THAT(marked.out,
+              AllOf(HasSubstr("), 1 run on cpu; 1 case will be skipped here; "),
+                    HasSubstr("; will be skipped here: no kernel of the chosen names for kv_append on "
+                              "cpu\n")));
+  const Outcome unknown = list({"--kernel", "cpo"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_EQ(unknown.err, run_faulty(scratch, {"run", file, "--device", "cpu", "--kernel", "cpo"}).err);
+  EXPECT_THAT(unknown.err, HasSubstr("--kernel cpo: no such kernel; did you mean 'cpu'?"));
+  EXPECT_THAT(run_faulty(scratch, {"list", file, "--device", "cpu", "--case",
+                                   "kv_append/paged16-nhd-shuffled/bf16/h2/d8/q5/cpu"})
+                  .out,
+              HasSubstr("), 1 run on cpu; "))
+      << "an id may name the kernel, as in run";
+}
+
+}  // namespace
+}  // namespace attnbench::testing
