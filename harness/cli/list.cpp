@@ -160,8 +160,10 @@ void print_case(const Case& c, const Outlook& outlook, bool verbose, Totals& tot
   std::cout << fmt::format("{}  {}, {} least traffic, {} memory{}\n", c.id, quantity(cost.flop, "FLOP"),
                            quantity(cost.bytes, "B"), quantity(cost.device_bytes, "B"),
                            why ? "; will be skipped here: " + why->text : "");
-  const std::string batch = format_batch_spec(c.params.seqs);
-  if (verbose && batch != batch_label(c.params.seqs)) std::cout << "  batch: " << batch << '\n';
+  if (verbose) {
+    const std::string batch = format_batch_spec(c.params.seqs);
+    if (batch != batch_label(c.params.seqs)) std::cout << "  batch: " << batch << '\n';
+  }
   if (why) return;
   const CaseSeconds s =
       estimated_seconds(c.params, outlook.machine, outlook.checks.mode, outlook.checks.invariants);
@@ -197,7 +199,8 @@ int list(const ListOptions& o, const Program& program) {
       quantity(totals.largest, "B"), duration(totals.seconds.check + totals.seconds.time),
       duration(totals.seconds.check));
   if (totals.runs == 0 && !cases.cases.empty())
-    std::cerr << fmt::format("note: this program has no {} kernel for them\n", device_kind_name(kind));
+    std::cerr << fmt::format("note: this program has no {} kernel{} for them\n", device_kind_name(kind),
+                             outlook.kernels.empty() ? "" : " of the chosen names");
   print_cover(cases.cover, o.impossible);
   return cases.cases.empty() ? 6 : 0;
 }
