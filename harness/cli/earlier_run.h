@@ -1,8 +1,13 @@
-// What becomes of a run that a folder holds when another begins there: hours, perhaps, and a name given
-// twice.
+// The run that a folder holds already: kept when another begins there, or gone on with (--resume).
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/cli/case_options.h"
+#include "harness/record/record.h"
 
 namespace attnbench::cli {
 
@@ -10,5 +15,21 @@ namespace attnbench::cli {
 /// records of an interrupted one (journal.interrupted.jsonl likewise), and says so on stderr. Throws
 /// FileError where that cannot be done.
 void keep_earlier_run(const std::filesystem::path& dir);
+
+/// Throws UsageError where --resume DIR does not go with the other options; nothing where `resume` is empty.
+void check_resume(const std::string& resume, const std::string& out, const CaseOptions& cases);
+
+/// Throws UsageError where what DIR holds is not what is asked for now: `different`, in words, is not empty.
+void refuse_other_run(const std::filesystem::path& dir, const std::vector<std::string>& different);
+
+/// The environment variable in which a gate tells its runs its own folder.
+inline constexpr const char* kGateFolder = "ATTNBENCH_GATE_FOLDER";
+
+/// What the user gives to --resume to go on with the run in `dir`: the folder of the gate that started it,
+/// else `dir`.
+std::string folder_to_resume(const std::filesystem::path& dir);
+
+/// The ceilings that results.json in `dir` tells; nullopt where it tells none.
+std::optional<Ceilings> earlier_ceilings(const std::filesystem::path& dir);
 
 }  // namespace attnbench::cli

@@ -4,8 +4,6 @@
 
 namespace attnbench::cli {
 
-inline constexpr int kInterrupted = 130;  ///< the exit code: 128 + SIGINT, as shells have it
-
 /// Installs the handlers; stop_requested() turns true on the first signal.
 void watch_for_stop();
 bool stop_requested();

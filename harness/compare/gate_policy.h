@@ -5,8 +5,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "harness/compare/compare.h"
+#include "harness/compare/outlook.h"
 
 namespace attnbench {
 
@@ -44,18 +46,56 @@ bool run_is_broken(int exit_code);
 /// True where a run's results may become a baseline or a calibration: none is wrong, and there are some.
 bool run_is_usable(int exit_code);
 
-/// Ids of the cases whose verdict more runs can change: undecided ones, and a difference, either way, that
-/// only one run of NEW has seen.
+/// The rows whose verdict more runs can change: undecided ones, and a difference, either way, that only one
+/// run of NEW has seen. They point into `result`.
+std::vector<OpenRow> open_rows(const CompareResult& result, const ResultSet& fresh);
+/// The ids of these rows.
 std::set<std::string> undecided_cases(const CompareResult& result, const ResultSet& fresh);
+
+/// A gate that ends early decides no case that it would have run again: a difference that only one run of NEW
+/// has seen becomes inconclusive.
+void leave_undecided(CompareResult& result, const ResultSet& fresh);
 
 /// Rounds of reruns that this gate may take.
 int rerun_rounds(const GatePolicy& policy, const ResultSet& base);
 
-/// Compares, then lets `run_again(ids, round)` add runs to the sides, `fresh` among them, while cases are
-/// undecided and rounds (from 1) are left. Returns the last comparison; `rerun` gets the ids that ran again.
-CompareResult decide(int rounds, const ResultSet& fresh, const std::function<CompareResult()>& compare,
-                     const std::function<void(const std::set<std::string>& ids, int round)>& run_again,
-                     std::set<std::string>& rerun);
+/// Runs that a round adds.
+MoreRuns runs_of_round(const GatePolicy& policy);
+
+/// Rounds of reruns go on at least so many times: until then too few runs tell how far equal ones differ.
+inline constexpr int kLeastRounds = 2;
+/// A case that the machine alone left undecided in so many comparisons running is taken to stay so.
+inline constexpr int kPatience = 4;
+
+struct RoundLimits {
+  int most = 0;                      ///< rounds
+  std::optional<double> max_time_s;  ///< no round begins after it
+  double first_s = 0;                ///< what the runs before the first round took: a round takes no longer
+  MoreRuns per_round;
+};
+
+/// A round that is about to begin.
+struct Round {
+  int number = 1, of = 1;
+  std::set<std::string> ids;     ///< that run again
+  std::vector<std::string> why;  ///< they are undecided (why_undecided)
+  double so_far_s = 0, most_left_s = 0;
+};
+
+/// "gate: round 9 of 12, 3 min so far, at most 1 min more: 4 cases undecided", and a line for each reason.
+std::string round_text(const Round& round);
+
+struct Decision {
+  CompareResult result;         ///< the last comparison; `stopped` says why rounds are left over
+  std::set<std::string> rerun;  ///< ids that ran again
+};
+
+/// Compares, then lets `run_again` add runs to the sides, `fresh` among them, while cases are undecided,
+/// rounds are left, `seconds()` of the gate are within the limit, and some undecided case has a chance of
+/// kLeastChance to be decided by the rounds left.
+Decision decide(const RoundLimits& limits, const ResultSet& fresh,
+                const std::function<CompareResult()>& compare,
+                const std::function<void(const Round&)>& run_again, const std::function<double()>& seconds);
 
 /// The exit code of the comparison, or that of the new side's runs where it is worse. Without times, a gate
 /// that compared no time but has right cases ends with 0.
