@@ -15,35 +15,28 @@ namespace {
 
 std::string cases_text(std::size_t n) { return fmt::format("{} case{}", n, n == 1 ? "" : "s"); }
 
-/// In how many comparisons running the machine left each row undecided.
-class MachineDoubts {
+/// Whether rounds may still decide the rows of a gate, by its comparisons so far.
+class Hope {
  public:
-  void look_at(const std::vector<OpenRow>& open) {
-    std::map<std::string, int> now;
+  /// False where none of the rows has a chance worth one of the rounds left, which add so many runs. Called
+  /// once after each comparison.
+  bool look_at(const std::vector<OpenRow>& open, const MoreRuns& more) {
+    bool any = false;
     for (const OpenRow& o : open) {
-      if (o.row->doubt == Doubt::kMachine) now[key(*o.row)] = times_[key(*o.row)] + 1;
+      const CompareRow& row = *o.row;
+      const bool hidden = row.doubt == Doubt::kMachine;
+      const bool unlikely =
+          row.doubt == Doubt::kInterval && row.evidence && chance_to_decide(row, more) < kLeastChance;
+      int& lost = lost_[row.id + "\n" + row.new_kernel];
+      if (!o.one_run && (hidden || unlikely)) ++lost;
+      any = any || o.one_run || !(unlikely || (hidden && lost >= kPatience));
     }
-    times_ = std::move(now);
-  }
-  int times(const CompareRow& row) const {
-    const auto it = times_.find(key(row));
-    return it == times_.end() ? 0 : it->second;
+    return any;
   }
 
  private:
-  static std::string key(const CompareRow& row) { return row.id + "\n" + row.new_kernel; }
-  std::map<std::string, int> times_;
+  std::map<std::string, int> lost_;  ///< comparisons in which a row was hidden or unlikely to be decided
 };
-
-/// True where none of the rows has a chance worth a round.
-bool is_hopeless(const std::vector<OpenRow>& open, const MachineDoubts& machine, const MoreRuns& more) {
-  return std::all_of(open.begin(), open.end(), [&](const OpenRow& o) {
-    if (o.one_run) return false;
-    if (o.row->doubt == Doubt::kMachine) return machine.times(*o.row) >= kPatience;
-    return o.row->doubt == Doubt::kInterval && o.row->evidence &&
-           chance_to_decide(*o.row, more) < kLeastChance;
-  });
-}
 
 }  // namespace
 
@@ -119,9 +112,10 @@ MoreRuns runs_of_round(const GatePolicy& policy) {
 }
 
 std::string round_text(const Round& round) {
-  std::string text = fmt::format("gate: round {} of {}, {} so far, at most {} more: {} undecided\n",
-                                 round.number, round.of, duration_text(round.so_far_s),
-                                 duration_text(round.most_left_s), cases_text(round.ids.size()));
+  std::string text =
+      fmt::format("gate: round {} of {}, {} so far, at most {} more: {} undecided\n", round.number, round.of,
+                  duration_text(round.so_far_s), duration_text(round.most_left_s, /*at_most=*/true),
+                  cases_text(round.ids.size()));
   for (const std::string& line : round.why) text += "gate:   " + line + "\n";
   return text;
 }
@@ -130,12 +124,11 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
                 const std::function<CompareResult()>& compare,
                 const std::function<void(const Round&)>& run_again, const std::function<double()>& seconds) {
   Decision out{compare(), {}};
-  MachineDoubts machine;
+  Hope hope;
   double longest_s = 0;
   for (int number = 1; number <= limits.most; ++number) {
     const std::vector<OpenRow> open = open_rows(out.result, fresh);
     if (open.empty()) break;
-    machine.look_at(open);
     Round round{number, limits.most, undecided_cases(out.result, fresh), why_undecided(open), seconds()};
     const int left = limits.most - number + 1;
     const auto stop = [&](const std::string& why) {
@@ -149,9 +142,9 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
       break;
     }
     const MoreRuns more{left * limits.per_round.base, left * limits.per_round.fresh};
-    if (number > kLeastRounds && is_hopeless(open, machine, more)) {
-      stop(fmt::format("more rounds would not decide them (chance under {:g} % for each case); undecided",
-                       100 * kLeastChance));
+    const bool hopeful = hope.look_at(open, more);
+    if (number > kLeastRounds && !hopeful) {
+      stop("more rounds would not decide them; undecided");
       break;
     }
     const double a_round_s = number == 1 ? limits.first_s : longest_s;

@@ -64,8 +64,9 @@ MoreRuns runs_of_round(const GatePolicy& policy);
 
 /// Rounds of reruns go on at least so many times: until then too few runs tell how far equal ones differ.
 inline constexpr int kLeastRounds = 2;
-/// A case that the machine alone left undecided in so many comparisons running is taken to stay so.
-inline constexpr int kPatience = 4;
+/// A case that the machine hides (Doubt::kMachine) has no more hope once it had none in so many comparisons:
+/// with fewer, a gate that begins on a busy machine would not wait for it to become quiet.
+inline constexpr int kPatience = 6;
 
 struct RoundLimits {
   int most = 0;                      ///< rounds

@@ -34,7 +34,9 @@ Reason reason_of(const OpenRow& open) {
   return half_width(row) > row.evidence->effect ? Reason::kWide : Reason::kEdge;
 }
 
-std::string percent(double share) { return fmt::format("{:.2g}", 100 * share); }
+std::string percent(double share) {
+  return share < 0.99 ? fmt::format("{:.2g}", 100 * share) : fmt::format("{:.0f}", 100 * share);
+}
 
 /// "6.1" or "6.1 to 8": of all rows.
 template <class Value>
@@ -132,10 +134,10 @@ std::vector<std::string> why_undecided(const std::vector<OpenRow>& rows) {
   return lines;
 }
 
-std::string duration_text(double seconds) {
-  const auto s = static_cast<int64_t>(std::ceil(std::max(0.0, seconds)));
-  if (s < 100) return fmt::format("{} s", s);
-  const int64_t minutes = (s + 59) / 60;
+std::string duration_text(double seconds, bool at_most) {
+  const auto whole = [&](double x) { return static_cast<int64_t>(at_most ? std::ceil(x) : std::round(x)); };
+  if (seconds <= 99) return fmt::format("{} s", whole(std::max(0.0, seconds)));
+  const int64_t minutes = whole(seconds / 60);
   if (minutes < 60) return fmt::format("{} min", minutes);
   return minutes % 60 == 0 ? fmt::format("{} h", minutes / 60)
                            : fmt::format("{} h {} min", minutes / 60, minutes % 60);

@@ -32,7 +32,7 @@ struct OpenRow {
 /// as in "2 cases: runs differ by 6.1 to 8 %, more than the 2 % looked for (ID, ID)".
 std::vector<std::string> why_undecided(const std::vector<OpenRow>& rows);
 
-/// "45 s", "3 min", "2 h 5 min".
-std::string duration_text(double seconds);
+/// "45 s", "3 min", "2 h 5 min": rounded, or with `at_most` rounded up.
+std::string duration_text(double seconds, bool at_most = false);
 
 }  // namespace attnbench
