@@ -127,12 +127,12 @@ std::string noise_path(const GateOptions& o) {
 }
 
 GateSettings gate_settings(const GateOptions& o) {
-  // Of a file that decides something, what it holds.
+  // Where a file lies means nothing; what it holds, much.
   const auto digest = [](const std::string& file) {
     std::error_code ec;
     return file.empty() || !std::filesystem::exists(file, ec)
                ? std::string()
-               : fmt::format("{} (digest {:016x})", file, name_seed(read_results_text(file)));
+               : fmt::format("{:016x}", name_seed(read_results_text(file)));
   };
   const bool compares = !o.calibrate && !o.update_baseline;
   const char* against = !o.against.empty()          ? "--against"
@@ -140,8 +140,8 @@ GateSettings gate_settings(const GateOptions& o) {
                         : !o.against_plugin.empty() ? "--against-plugin"
                                                     : "--baseline";
   return {{"compared with", against},
-          {"baseline", compares ? digest(o.baseline) : ""},
-          {"noise", compares ? digest(noise_path(o)) : ""},
+          {"baseline (its digest)", compares ? digest(o.baseline) : ""},
+          {"noise between runs (its digest)", compares ? digest(noise_path(o)) : ""},
           {"--calibrate", o.calibrate ? fmt::format("{} pairs", o.pairs) : ""},
           {"--update-baseline", o.update_baseline ? fmt::format("{} runs", o.runs) : ""},
           {"--no-time", o.no_time ? "yes" : ""},
@@ -173,10 +173,9 @@ void add_gate(CLI::App& app, Program& program) {
       ->check(has_a_name)
       ->type_name("DIR");
   command
-      ->add_option(
-          "--resume", o->resume,
-          "Go on with the interrupted gate of this folder: the same configuration and options; finished "
-          "runs are not repeated")
+      ->add_option("--resume", o->resume,
+                   "Go on with the interrupted gate of this folder: the same configuration and options (only "
+                   "--max-time, --reruns and what is written may differ); finished runs are not repeated")
       ->check(has_a_name)
       ->type_name("DIR");
   command

@@ -59,13 +59,13 @@ inline constexpr double kFarCores = 0.25;
 /// none.
 inline constexpr double kEventTickUs = 0.032;
 
-/// Why a row is inconclusive.
+/// Why a row that has a ratio is inconclusive.
 enum class Doubt {
   kNone,       ///< it is not
   kInterval,   ///< the interval reaches over an edge of the band
   kMachine,    ///< the interval decides, but the machine was not the same or not alone: the note says how
   kManyCases,  ///< slower or faster alone, but not among so many cases
-  kOther,      ///< too few samples, no time, or as the gate's note says
+  kOther,      ///< too few samples, or the gate ended before a second run
 };
 
 /// What an interval rests on.
@@ -126,8 +126,8 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
 /// replay, verification), one line each; a fact that one side does not state is no mismatch.
 std::vector<std::string> context_mismatches(const ResultSet& base, const ResultSet& fresh);
 
-/// kExitInterrupted; 5 error in NEW, 1 incorrect in NEW or missing, 3 slower, 4 inconclusive (where a case may be slower), 6
-/// nothing compared, 0; the first that holds.
+/// kExitInterrupted where the gate was; 5 error in NEW, 1 incorrect in NEW or missing, 3 slower, 4 inconclusive
+/// (where a case may be slower), 6 nothing compared, 0; the first that holds.
 int compare_exit_code(const CompareResult& result, const CompareOptions& options);
 
 /// True where the row alone would make the exit code other than 0.
