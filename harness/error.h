@@ -9,6 +9,7 @@ namespace attnbench {
 
 inline constexpr int kExitUsage = 2;    ///< a mistake of the call, of a file, or of what a file asks for
 inline constexpr int kExitFailure = 5;  ///< a crash, a hang or an error of a kernel, a device or the system
+inline constexpr int kExitInterrupted = 130;  ///< 128 + SIGINT, as shells have it
 
 /// what() is a message for the user, which a command prints behind `prefix` before it ends with exit_code().
 /// Other exceptions than this one and those derived from it are mistakes of the program.

@@ -1,12 +1,16 @@
 #include "harness/cli/earlier_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cctype>
+#include <cstdlib>
 #include <iostream>
 
 #include "harness/cli/common.h"
+#include "harness/cli/usage_error.h"
 #include "harness/record/files.h"
+#include "harness/record/json_read.h"
 #include "harness/record/load.h"
 
 namespace attnbench::cli {
@@ -82,6 +86,42 @@ void keep_earlier_run(const fs::path& dir) {
       "note: {} held an interrupted run, which --resume would have gone on with; its records are kept in "
       "{}\n",
       dir.string(), kept.filename().string());
+}
+
+void check_resume(const std::string& resume, const std::string& out, const CaseOptions& cases) {
+  if (resume.empty()) return;
+  if (!out.empty()) throw UsageError("--resume DIR writes to DIR; drop --out");
+  if (!fs::is_directory(resume)) {
+    throw UsageError(fmt::format("--resume {}: there is no such folder", resume));
+  }
+  if (cases.configs.empty() && cases.chosen.empty()) {
+    throw UsageError(fmt::format("--resume {}: give the run's CONFIG and options again", resume));
+  }
+}
+
+void refuse_other_run(const fs::path& dir, const std::vector<std::string>& different) {
+  if (different.empty()) return;
+  throw UsageError(
+      fmt::format("--resume {}: that was another run ({}); give the same configuration, options and "
+                  "program, or a new --out",
+                  dir.string(), fmt::join(different, "; ")));
+}
+
+std::string folder_to_resume(const fs::path& dir) {
+  const char* gate = std::getenv(kGateFolder);
+  return gate != nullptr ? gate : dir.string();
+}
+
+std::optional<Ceilings> earlier_ceilings(const fs::path& dir) {
+  const fs::path results = dir / "results.json";
+  std::error_code ec;
+  if (!fs::exists(results, ec)) return std::nullopt;
+  try {
+    const auto root = nlohmann::ordered_json::parse(read_results_text(results));
+    return ceilings_from_json(root.at("context").at("attnbench").at("ceilings"));
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace attnbench::cli

@@ -1,8 +1,13 @@
-// Keeps an earlier run when another begins in its folder. It may have taken hours, and the folder may be
-// named twice by mistake.
+// The run that a folder holds already. It is kept when another begins there, or gone on with (--resume).
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/cli/case_options.h"
+#include "harness/record/record.h"
 
 namespace attnbench::cli {
 
@@ -19,5 +24,21 @@ std::string folder_word(const std::string& name);
 
 /// The folder of the newest run of sweep files of this name that --out did not name; empty where there is none.
 std::filesystem::path newest_run(const std::string& name);
+
+/// Throws UsageError where --resume DIR does not go with the other options; nothing where `resume` is empty.
+void check_resume(const std::string& resume, const std::string& out, const CaseOptions& cases);
+
+/// Throws UsageError where what DIR holds is not what is asked for now: `different`, in words, is not empty.
+void refuse_other_run(const std::filesystem::path& dir, const std::vector<std::string>& different);
+
+/// The environment variable in which a gate tells its runs its own folder.
+inline constexpr const char* kGateFolder = "ATTNBENCH_GATE_FOLDER";
+
+/// What the user gives to --resume to go on with the run in `dir`: the folder of the gate that started it,
+/// else `dir`.
+std::string folder_to_resume(const std::filesystem::path& dir);
+
+/// The ceilings that results.json in `dir` tells; nullopt where it tells none.
+std::optional<Ceilings> earlier_ceilings(const std::filesystem::path& dir);
 
 }  // namespace attnbench::cli

@@ -194,7 +194,7 @@ int run_fuzz(const FuzzFlags& flags, const Program& program) {
   std::cout << fuzz_summary(options, result) << "\n";
   reports.write(result);
   if (!executor.lost().empty()) std::cerr << executor.lost() << "\n";
-  if (stop_requested()) return kInterrupted;
+  if (stop_requested()) return kExitInterrupted;
   return worse_exit_code(result.exit_code(), executor.lost().empty() ? 0 : 5);
 }
 

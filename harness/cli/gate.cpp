@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -15,6 +14,8 @@
 
 #include "harness/cli/case_options.h"
 #include "harness/cli/cli.h"
+#include "harness/cli/common.h"
+#include "harness/cli/earlier_run.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
 #include "harness/compare/gate_policy.h"
@@ -145,6 +146,10 @@ void check_options(const GateOptions& o) {
   if (!o.against_plugin.empty() && o.plugins.size() != 1) {
     throw UsageError("--against-plugin OLD compares with the one plug-in that --plugin NEW names");
   }
+  if (o.max_time_s && (o.calibrate || o.update_baseline)) {
+    throw UsageError(fmt::format("--max-time limits reruns, and {} makes none: drop one of them",
+                                 o.calibrate ? "--calibrate" : "--update-baseline"));
+  }
   if (o.update_baseline && o.baseline.empty()) throw UsageError("--update-baseline needs --baseline FILE");
   if (!o.baseline.empty() && !has_baseline(o) && !o.update_baseline && !o.calibrate) {
     throw UsageError(fmt::format("{}: there is no such baseline; --update-baseline makes one", o.baseline));
@@ -167,6 +172,7 @@ void check_paths(const GateOptions& o) {
 }
 
 std::filesystem::path folder_of(const GateOptions& o) {
+  if (!o.resume.empty()) return o.resume;
   if (!o.out.empty()) return o.out;
   const std::time_t now = std::time(nullptr);
   std::tm local{};
@@ -180,7 +186,7 @@ class Gate {
   Gate(const GateOptions& o, Side fresh, Side base)
       : o_(o),
         policy_{!o.baseline.empty(), o.update_baseline, o.no_time, o.reruns},
-        runs_(folder_of(o), o.quiet),
+        runs_(folder_of(o), gate_settings(o), !o.resume.empty(), o.quiet),
         fresh_side_(std::move(fresh)),
         base_side_(std::move(base)) {}
 
@@ -206,24 +212,37 @@ class Gate {
       check_alike(base_.results, fresh_.results, o_.compare.allow_mismatch);
     }
     CompareOptions options;
-    std::set<std::string> rerun;
-    const int rounds = rerun_rounds(policy_, base_.results);
-    const CompareResult result = decide(
-        rounds, fresh_.results, [&] { return judge(options); },
-        [&](const std::set<std::string>& ids, int round) {
-          std::vector<std::string> more = first_s_ <= o_.whole_s ? std::vector<std::string>{} : only(o_, ids);
-          more.push_back("--no-ceilings");
-          run_round(more, fmt::format("{} undecided, round {} of {}", ids.size(), round, rounds));
-        },
-        rerun);
-    int code = gate_exit_code(policy_, result, options, fresh_);
+    const RoundLimits limits{rerun_rounds(policy_, base_.results), o_.max_time_s, first_s_,
+                             runs_of_round(policy_)};
+    const Decision decision = decide(
+        limits, fresh_.results, [&] { return judge(options); }, [&](const Round& round) { run_again(round); },
+        [&] { return runs_.seconds(); });
+    int code = gate_exit_code(policy_, decision.result, options, fresh_);
     if (run_is_broken(base_.exit_code)) {
       std::cerr << "gate: note: the base side has cases that are wrong or crash; they are not compared\n";
     }
     if (o_.update_baseline) code = store_baseline(fresh_.exit_code);
-    report(o_, runs_, result, options, code);
-    print_counts(result, rerun.size());
+    report(o_, runs_, decision.result, options, code);
+    print_counts(decision.result, decision.rerun.size());
     return code;
+  }
+
+  /// What there is of a gate that was interrupted.
+  void report_interrupted() {
+    if (!o_.calibrate && (!o_.update_baseline || has_baseline(o_))) {
+      CompareOptions options;
+      CompareResult result;
+      if ((policy_.stored_baseline || base_.runs > 0) && fresh_.runs > 0) result = judge(options);
+      leave_undecided(result, fresh_.results);
+      result.interrupted = true;
+      const std::string of_base =
+          policy_.stored_baseline ? "" : fmt::format(", {} of {}", base_.runs, base_side_.name);
+      result.stopped = fmt::format("interrupted: this compares the runs that had finished, {} of {}{}",
+                                   fresh_.runs, fresh_side_.name, of_base);
+      report(o_, runs_, result, options, kExitInterrupted);
+    }
+    std::cerr << fmt::format("interrupted: the same command with --resume {} goes on\n",
+                             runs_.dir().string());
   }
 
  private:
@@ -246,10 +265,17 @@ class Gate {
     run_side(base_side_, base_, more, why);
   }
 
+  void run_again(const Round& round) {
+    if (!o_.quiet && !runs_.next_has_ended()) std::cerr << round_text(round);
+    std::vector<std::string> more = first_s_ <= o_.whole_s ? std::vector<std::string>{} : only(o_, round.ids);
+    more.push_back("--no-ceilings");
+    run_round(more, fmt::format("round {} of {}", round.number, round.of));
+  }
+
   void run_first() {
-    const auto started = std::chrono::steady_clock::now();
+    const double began_s = runs_.seconds();
     run_round({}, policy_.stored_baseline ? "all cases" : "all cases, base new new base");
-    first_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    first_s_ = runs_.seconds() - began_s;
     for (int i = 1; o_.update_baseline && !o_.no_time && i < o_.runs; ++i) {
       run_round({}, fmt::format("all cases, {} of {}", i + 1, o_.runs));
     }
@@ -295,6 +321,7 @@ class Gate {
 
 int gate(GateOptions o, const Program& program) {
   check_options(o);
+  check_resume(o.resume, o.out, o.cases);
   if (!o.against_kernel.empty()) o.compare.match = "case";
   check_paths(o);
   const std::optional<GateOptions> other =
@@ -304,7 +331,12 @@ int gate(GateOptions o, const Program& program) {
   if (!o.against_kernel.empty()) base.args = run_arguments(o, {o.against_kernel});
   if (other) base.args = run_arguments(*other, other->kernels);
   Gate gate(o, fresh, base);
-  return o.calibrate ? gate.calibrate_and_store() : gate.compare();
+  try {
+    return o.calibrate ? gate.calibrate_and_store() : gate.compare();
+  } catch (const GateStop& stop) {
+    if (stop.exit_code == kExitInterrupted) gate.report_interrupted();
+    throw;
+  }
 }
 
 }  // namespace attnbench::cli

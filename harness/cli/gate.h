@@ -17,10 +17,11 @@ struct GateOptions {
   std::vector<std::string> forwarded;  ///< options for `run`, as given
   std::vector<std::string> kernels;
   std::vector<std::string> plugins;  ///< files
-  std::string baseline, against, against_kernel, against_plugin, out;
+  std::string baseline, against, against_kernel, against_plugin, out, resume;
   std::vector<std::string> formats;
   CompareFlags compare;
-  std::optional<int> reruns;  ///< default: as in GatePolicy
+  std::optional<int> reruns;  ///< default: as GatePolicy
+  std::optional<double> max_time_s;
   int pairs = 5;
   int runs = 16;         ///< number of runs for a baseline
   double whole_s = 120;  ///< reruns take all cases if the first round took at most this many seconds
@@ -36,6 +37,9 @@ std::vector<std::string> run_arguments(const GateOptions& options, const std::ve
 /// The file for noise, which --calibrate writes and other gates read: --noise, else beside the baseline.
 /// Empty if neither is given.
 std::string noise_path(const GateOptions& options);
+
+/// What decides which runs this gate makes, beside the arguments of the runs themselves.
+GateSettings gate_settings(const GateOptions& options);
 
 /// Runs the side 2 * pairs times, then stores and prints the noise between the runs. Returns the exit code
 /// and leaves the last run in `last`.

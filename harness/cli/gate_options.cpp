@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include "harness/cli/common.h"
 #include "harness/cli/gate.h"
 #include "harness/cli/plugins.h"
+#include "harness/compare/ratio.h"
+#include "harness/record/load.h"
 
 namespace attnbench::cli {
 namespace {
@@ -54,6 +57,13 @@ void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
                   "Rounds of reruns of undecided cases (default 12; against a stored baseline of a CPU 4)")
       ->type_name("N")
       ->check(CLI::Range(0, 100));
+  command
+      .add_option(
+          "--max-time", o->max_time_s,
+          "No new round of reruns begins after S seconds of wall time; what is undecided then stays so "
+          "(default: no limit)")
+      ->type_name("S")
+      ->check(number_in(0.0, 1e6));
   command
       .add_option(
           "--rerun-whole", o->whole_s,
@@ -116,6 +126,32 @@ std::string noise_path(const GateOptions& o) {
   return path.replace_extension(".noise.json").string();
 }
 
+GateSettings gate_settings(const GateOptions& o) {
+  // Where a file lies means nothing; what it holds, much.
+  const auto digest = [](const std::string& file) {
+    std::error_code ec;
+    return file.empty() || !std::filesystem::exists(file, ec)
+               ? std::string()
+               : fmt::format("{:016x}", name_seed(read_results_text(file)));
+  };
+  const bool compares = !o.calibrate && !o.update_baseline;
+  const char* against = !o.against.empty()          ? "--against"
+                        : !o.against_kernel.empty() ? "--against-kernel"
+                        : !o.against_plugin.empty() ? "--against-plugin"
+                                                    : "--baseline";
+  return {{"compared with", against},
+          {"baseline (its digest)", compares ? digest(o.baseline) : ""},
+          {"noise between runs (its digest)", compares ? digest(noise_path(o)) : ""},
+          {"--calibrate", o.calibrate ? fmt::format("{} pairs", o.pairs) : ""},
+          {"--update-baseline", o.update_baseline ? fmt::format("{} runs", o.runs) : ""},
+          {"--no-time", o.no_time ? "yes" : ""},
+          {"--match", o.compare.match},
+          {"--min-effect", fmt::format("{:g}", o.compare.min_effect_percent)},
+          {"--min-effect-of", fmt::format("{}", fmt::join(o.compare.min_effect_of, " "))},
+          {"--allow-mismatch", o.compare.allow_mismatch ? "yes" : ""},
+          {"--rerun-whole", fmt::format("{:g}", o.whole_s)}};
+}
+
 void add_gate(CLI::App& app, Program& program) {
   auto* command =
       app.add_subcommand("gate", "Run, compare with a baseline, run again what is undecided: for CI");
@@ -134,6 +170,12 @@ void add_gate(CLI::App& app, Program& program) {
   command->add_flag("--no-time", o->no_time,
                     "Right or wrong only: nothing is timed, any machine's baseline will do");
   command->add_option("-o,--out", o->out, "Folder of the runs and reports (default: results/runs/DATE-gate)")
+      ->check(has_a_name)
+      ->type_name("DIR");
+  command
+      ->add_option("--resume", o->resume,
+                   "Go on with the interrupted gate of this folder: the same configuration and options (only "
+                   "--max-time, --reruns and what is written may differ); finished runs are not repeated")
       ->check(has_a_name)
       ->type_name("DIR");
   command
@@ -156,7 +198,7 @@ void add_gate(CLI::App& app, Program& program) {
       "  attnbench gate configs/ci.yaml --kernel new --against-kernel old\n"
       "  attnbench gate configs/ci.yaml --plugin ./mine.so --against-plugin base/mine.so\n"
       "Exit codes: 0 none slower, 1 incorrect or missing, 2 usage or another machine's baseline, 3 slower,\n"
-      "  4 inconclusive, 5 crash, 6 nothing ran.");
+      "  4 inconclusive, 5 crash, 6 nothing ran, 130 interrupted.");
   command->callback([=, &program] {
     program.chosen = [=, &program] {
       o->plugins = program.plugin_files;

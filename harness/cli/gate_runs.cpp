@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,11 +10,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 
+#include "harness/cli/common.h"
+#include "harness/cli/earlier_run.h"
 #include "harness/cli/usage_error.h"
+#include "harness/record/files.h"
 #include "harness/record/text.h"
 
 namespace attnbench::cli {
@@ -22,34 +28,36 @@ namespace {
 volatile std::sig_atomic_t g_child = 0;
 volatile std::sig_atomic_t g_stopped = 0;
 
-/// The child has its own process group, so it gets a Ctrl-C once, from this handler.
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+struct sigaction g_before[std::size(kSignals)];
+
+/// The child is in a process group of its own, so that it hears of a Ctrl-C once, from here.
 extern "C" void pass_on(int signal) {
+  if (g_child > 0) {
+    kill(static_cast<pid_t>(g_child), signal);
+  } else if (g_stopped) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
   g_stopped = 1;
-  if (g_child > 0) kill(static_cast<pid_t>(g_child), signal);
 }
 
-/// Forwards signals to the child for as long as it lives.
-class Forwarding {
- public:
-  Forwarding() {
-    struct sigaction action {};
-    action.sa_handler = pass_on;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, &old_int_);
-    sigaction(SIGTERM, &action, &old_term_);
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = pass_on;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], &action, &g_before[i]);
+    const bool nohup = kSignals[i] == SIGHUP && g_before[i].sa_handler == SIG_IGN;
+    if (nohup) sigaction(SIGHUP, &g_before[i], nullptr);
   }
-  ~Forwarding() {
-    sigaction(SIGINT, &old_int_, nullptr);
-    sigaction(SIGTERM, &old_term_, nullptr);
-    g_child = 0;
-  }
-  Forwarding(const Forwarding&) = delete;
-  Forwarding& operator=(const Forwarding&) = delete;
+}
 
- private:
-  struct sigaction old_int_ {
-  }, old_term_{};
-};
+void restore_signals() {
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &g_before[i], nullptr);
+}
+
+constexpr int kNotStarted = 127;  ///< as shells have it
 
 /// Runs the program and returns its exit code. `log` gets its stdout, and its stderr too if `silent`.
 int run_program(const std::vector<std::string>& args, const std::filesystem::path& log, bool silent) {
@@ -59,7 +67,6 @@ int run_program(const std::vector<std::string>& args, const std::filesystem::pat
   const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (out < 0) throw UsageError(fmt::format("{}: cannot be written: {}", log.string(), std::strerror(errno)));
   const std::string cannot_run = fmt::format("attnbench: error: cannot run {}: ", args[0]);
-  const Forwarding forwarding;
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) {
@@ -69,15 +76,16 @@ int run_program(const std::vector<std::string>& args, const std::filesystem::pat
   if (pid == 0) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(127);
-    std::signal(SIGINT, SIG_DFL);
+    if (getppid() != parent) _exit(kNotStarted);
+    restore_signals();
+    std::signal(SIGINT, SIG_DFL);  // in the background a shell ignores it
     std::signal(SIGTERM, SIG_DFL);
     dup2(out, STDOUT_FILENO);
     if (silent) dup2(out, STDERR_FILENO);
     execvp(argv[0], argv.data());
     const std::string text = cannot_run + std::strerror(errno) + "\n";
     [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text.data(), text.size());
-    _exit(127);
+    _exit(kNotStarted);
   }
   close(out);
   g_child = pid;
@@ -89,19 +97,37 @@ int run_program(const std::vector<std::string>& args, const std::filesystem::pat
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-}  // namespace
-
-GateRuns::GateRuns(std::filesystem::path dir, bool quiet) : dir_(std::move(dir)), quiet_(quiet) {
-  std::error_code ec;
-  std::filesystem::create_directories(dir_, ec);
-  if (ec) throw UsageError(fmt::format("{}: cannot make the folder: {}", dir_.string(), ec.message()));
+std::filesystem::path made(std::filesystem::path dir) {
+  make_folder(dir);
+  return dir;
 }
 
-SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, const std::string& why,
-                      Show show) {
-  ++count_;
-  const std::filesystem::path out = dir_ / fmt::format("{}-{}", count_, side.name);
-  const std::filesystem::path log = out.string() + ".txt";
+}  // namespace
+
+GateRuns::GateRuns(std::filesystem::path dir, const GateSettings& settings, bool resume, bool quiet)
+    : dir_(made(std::move(dir))), quiet_(quiet), journal_(dir_, settings, resume) {
+  if (resume && !quiet_) {
+    std::cerr << fmt::format("gate: {}: {} finished\n", dir_.string(), counted(journal_.ended(), "run"));
+  }
+  setenv(kGateFolder, dir_.c_str(), 1);  // for the runs
+  catch_signals();
+}
+
+GateRuns::~GateRuns() {
+  restore_signals();
+  unsetenv(kGateFolder);
+}
+
+double GateRuns::seconds() const {
+  return earlier_s_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+}
+
+std::filesystem::path GateRuns::folder_of(const Side& side) const {
+  return dir_ / fmt::format("{}-{}", count_, side.name);
+}
+
+std::vector<std::string> GateRuns::arguments(const Side& side, const std::vector<std::string>& more,
+                                             bool resume) const {
   std::vector<std::string> args = {side.program, "run"};
   args.insert(args.end(), side.args.begin(), side.args.end());
   if (std::find(more.begin(), more.end(), "--filter") != more.end()) {  // --filter may be given only once
@@ -109,36 +135,86 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
     if (own != args.end()) args.erase(own, own + 2);
   }
   args.insert(args.end(), more.begin(), more.end());
-  args.insert(args.end(), {"--out", out.string()});
+  args.insert(args.end(), {resume ? "--resume" : "--out", folder_of(side).string()});
   if (quiet_) args.push_back("--quiet");
-  if (!quiet_) std::cerr << fmt::format("gate: run {}, {}: {}\n", count_, side.name, why);
-  // Removes what an earlier gate left in the folder, so that it is not taken for this run's results.
-  std::error_code ignored;
-  std::filesystem::remove(out / "results.json", ignored);
-  std::filesystem::remove(out / "journal.jsonl", ignored);
+  return args;
+}
 
-  SideRun r;
-  r.exit_code = run_program(args, log, show == Show::kErrors);
-  const bool broken = r.exit_code == 5 || r.exit_code > 6;
-  const bool silent_error = show == Show::kErrors && (broken || r.exit_code == 2);
+int GateRuns::start(const Side& side, const std::vector<std::string>& args, Show show) const {
+  const std::filesystem::path log = folder_of(side).string() + ".txt";
+  const int code = run_program(args, log, show == Show::kErrors);
+  const bool stopped = g_stopped != 0 || code == kExitInterrupted;
+  const bool broken = !stopped && (code == kExitFailure || code > 6);
+  const bool silent_error = show == Show::kErrors && (broken || code == kExitUsage);
   std::ostream& to = silent_error ? std::cerr : std::cout;
   if (show == Show::kAll || broken || silent_error)
     to << std::ifstream(log, std::ios::binary).rdbuf() << std::flush;
   to.clear();  // an empty log sets failbit
-  if (g_stopped || r.exit_code == 130) throw GateStop{130};
-  if (r.exit_code == 2 || r.exit_code == 127) throw GateStop{2};  // the run has printed the reason
+  return code;
+}
+
+SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, const std::string& why,
+                      Show show) {
+  if (g_stopped) throw GateStop{kExitInterrupted};
+  ++count_;
+  const BegunRun* earlier = journal_.run(count_);
+  if (earlier != nullptr && (earlier->side != side.name || earlier->more != more)) {
+    refuse_other_run(dir_, {fmt::format("run {}: {} '{}' there, {} '{}' here", count_, earlier->side,
+                                        fmt::join(earlier->more, " "), side.name, fmt::join(more, " "))});
+  }
+  if (earlier != nullptr) earlier_s_ += earlier->seconds;
+  if (earlier != nullptr && earlier->exit_code) {
+    const bool check = more.empty() && checked_.insert(side.name).second;
+    if (check && start(side, arguments(side, more, /*resume=*/true), show) == kExitUsage) {
+      throw GateStop{kExitUsage};  // it said why
+    }
+    return {*earlier->exit_code, results_of(side, *earlier->exit_code)};
+  }
+  if (!quiet_) std::cerr << fmt::format("gate: run {}, {}: {}\n", count_, side.name, why);
+  const std::filesystem::path out = folder_of(side);
+  std::error_code ignored;
+  if (earlier == nullptr) {
+    // What an earlier gate left in the folder must not pass for this run's.
+    std::filesystem::remove(out / "results.json", ignored);
+    std::filesystem::remove(out / "journal.jsonl", ignored);
+    journal_.begin(count_, side.name, more);
+  }
+  const double began_s = seconds();
+  const bool goes_on = std::filesystem::exists(out / "journal.jsonl", ignored);
+  const int code = start(side, arguments(side, more, goes_on), show);
+  if (code != kExitUsage && code != kNotStarted && code != kExitInterrupted) {
+    SideRun r{code, results_of(side, code)};
+    // What is not complete goes on with --resume, whatever ended it.
+    const bool complete = r.results.context.complete;
+    journal_.spent(count_, seconds() - began_s, complete ? std::optional(code) : std::nullopt);
+    if (complete || !g_stopped) return r;
+  } else {
+    journal_.spent(count_, seconds() - began_s, std::nullopt);
+    if (code != kExitInterrupted) throw GateStop{kExitUsage};  // it said why
+  }
+  throw GateStop{kExitInterrupted};
+}
+
+ResultSet GateRuns::results_of(const Side& side, int exit_code) const {
+  const std::filesystem::path out = folder_of(side);
+  std::error_code ignored;
   if (!std::filesystem::exists(out / "results.json", ignored)) {
+    if (g_stopped) throw GateStop{kExitInterrupted};
     std::cerr << fmt::format("attnbench: error: {} ended with exit code {} and left no results\n",
-                             side.program, r.exit_code);
-    throw GateStop{5};
+                             side.program, exit_code);
+    throw GateStop{kExitFailure};
   }
   try {
-    r.results = load_results(out.string());
+    return load_results(out.string());
   } catch (const ResultsError& e) {
     std::cerr << one_line(e.what()) << "\n";
-    throw GateStop{5};
+    throw GateStop{kExitFailure};
   }
-  return r;
+}
+
+bool GateRuns::next_has_ended() const {
+  const BegunRun* next = journal_.run(count_ + 1);
+  return next != nullptr && next->exit_code;
 }
 
 std::string own_program() {

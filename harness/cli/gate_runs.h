@@ -2,10 +2,13 @@
 // and a crash is one of its results.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "harness/cli/gate_journal.h"
 #include "harness/record/load.h"
 
 namespace attnbench::cli {
@@ -22,10 +25,17 @@ struct SideRun {
   ResultSet results;
 };
 
-/// Starts the runs of one gate and numbers them. Their folders are DIR/1-new, DIR/2-base, ...
+/// Starts and counts the runs of one gate below a folder: DIR/1-new, DIR/2-base, ... While it lives, SIGINT,
+/// SIGTERM and SIGHUP go to the run in hand, and end the gate with it; a second one between runs ends it at
+/// once.
 class GateRuns {
  public:
-  GateRuns(std::filesystem::path dir, bool quiet);
+  /// With `resume`, what an interrupted gate with the same settings did in the folder is taken up. Throws
+  /// UsageError, FileError.
+  GateRuns(std::filesystem::path dir, const GateSettings& settings, bool resume, bool quiet);
+  ~GateRuns();
+  GateRuns(const GateRuns&) = delete;
+  GateRuns& operator=(const GateRuns&) = delete;
 
   enum class Show {
     kErrors,    ///< only the output of a run that fails
@@ -33,18 +43,36 @@ class GateRuns {
     kAll,       ///< its table too
   };
 
-  /// Runs the side with `more` arguments after its own; a --filter in `more` replaces its own. The output
-  /// goes to DIR/N-name.txt, and also to stdout if `show` asks for it or the exit code means a crash. Throws
-  /// GateStop if the gate cannot continue: interrupted (130), wrong arguments (2), no results (5).
+  /// Runs the side with more arguments behind its own; a --filter among them stands for its own. What it
+  /// prints goes to DIR/N-name.txt, and to stdout where `show` says so or the exit code tells of a crash.
+  /// A run that had ended before the gate was resumed is not repeated, but of the first whole one of each
+  /// side `run --resume` checks that it is what would run now. One that was interrupted goes on.
+  /// Throws GateStop where the gate cannot go on: interrupted (130), a mistake in
+  /// the arguments (2), no results.
   SideRun run(const Side& side, const std::vector<std::string>& more, const std::string& why, Show show);
 
   const std::filesystem::path& dir() const { return dir_; }
   int count() const { return count_; }
+  /// True where the next run ended before the gate was resumed.
+  bool next_has_ended() const;
+  /// Wall time so far, that of the runs before the gate was resumed included.
+  double seconds() const;
 
  private:
+  std::filesystem::path folder_of(const Side& side) const;
+  /// The arguments of the program for this run.
+  std::vector<std::string> arguments(const Side& side, const std::vector<std::string>& more,
+                                     bool resume) const;
+  int start(const Side& side, const std::vector<std::string>& args, Show show) const;
+  ResultSet results_of(const Side& side, int exit_code) const;
+
   std::filesystem::path dir_;
   bool quiet_;
+  GateJournal journal_;
   int count_ = 0;
+  double earlier_s_ = 0;           ///< of runs before the gate was resumed
+  std::set<std::string> checked_;  ///< sides
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
 /// Ends the gate with this exit code. The message has been printed already.

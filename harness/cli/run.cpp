@@ -154,15 +154,7 @@ std::vector<Record> take_up(const std::filesystem::path& dir, const RunContext& 
                             const std::vector<WorkItem>& work, Journal& journal) {
   const auto results = dir / "results.json";
   std::error_code ec;
-  if (std::filesystem::exists(results, ec)) {
-    const auto different = differences(results, context);
-    if (!different.empty()) {
-      throw UsageError(
-          fmt::format("--resume {}: that was another run ({}); give the same configuration, options and "
-                      "program, or a new --out",
-                      dir.string(), fmt::join(different, "; ")));
-    }
-  }
+  if (std::filesystem::exists(results, ec)) refuse_other_run(dir, differences(results, context));
   Finished finished = read_finished(dir / "journal.jsonl", work);
   journal.cut(finished.whole_bytes);
   if (!finished.ends_a_line) journal.append("\n");
@@ -187,8 +179,8 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   if (stop_requested()) {
     std::cerr << fmt::format(
         "interrupted: {} of {} runs are in the reports; the same command with --resume {} goes on\n",
-        records.size(), planned, paths.front().parent_path().string());
-    return kInterrupted;
+        records.size(), planned, folder_to_resume(paths.front().parent_path()));
+    return kExitInterrupted;
   }
   if (planned == 0 && !o.shard.empty() && !cases.cases.empty()) {
     std::cerr << fmt::format("shard {} holds no case: there are fewer cases than shards\n", o.shard);
@@ -218,12 +210,9 @@ void check_options(const RunOptions& o, const Program& program) {
   }
 }
 
-void check_resume(const RunOptions& o) {
+/// Refuses a folder of --resume that holds no run.
+void check_earlier_run(const RunOptions& o) {
   if (o.resume.empty()) return;
-  if (!o.out.empty()) throw UsageError("--resume DIR writes to DIR; drop --out");
-  if (!std::filesystem::is_directory(o.resume)) {
-    throw UsageError(fmt::format("--resume {}: there is no such folder", o.resume));
-  }
   const std::filesystem::path dir = o.resume;
   if (!std::filesystem::exists(dir / "journal.jsonl") && !std::filesystem::exists(dir / "results.json")) {
     throw UsageError(fmt::format(
@@ -231,9 +220,6 @@ void check_resume(const RunOptions& o) {
         o.resume));
   }
   if (o.last_failed) throw UsageError("--last-failed starts a run of its own; drop --resume");
-  if (o.cases.configs.empty() && o.cases.chosen.empty()) {
-    throw UsageError(fmt::format("--resume {}: give the run's CONFIG and options again", o.resume));
-  }
 }
 
 /// The options of the command line, completed by those of the sweep file.
@@ -358,14 +344,15 @@ std::vector<std::filesystem::path> write_last_reports(const std::filesystem::pat
   } catch (const FileError& e) {
     throw FileError(fmt::format("{}; {} are in {}: make room and go on with --resume {}", e.what(),
                                 counted(std::ssize(records), "record"), (dir / "journal.jsonl").string(),
-                                dir.string()));
+                                folder_to_resume(dir)));
   }
 }
 
 int run(const RunOptions& given, const Program& program) {
   check_options(given, program);
   if (given.worker) return serve_cases(session_options(given, program, {}));
-  check_resume(given);
+  check_resume(given.resume, given.out, given.cases);
+  check_earlier_run(given);
   RunOptions o = given;
   const auto [shard, shards] = parse_shard(o.shard);
   const Cases cases = load_cases(o.cases);
@@ -407,19 +394,21 @@ int run(const RunOptions& given, const Program& program) {
   if (o.resume.empty()) check_space(dir, work.size());
   Journal journal(dir / "journal.jsonl");
   std::vector<Record> records = earlier_records(dir, o, context, work, journal);
+  if (!o.resume.empty()) context.ceilings = earlier_ceilings(dir).value_or(context.ceilings);
   write_reports(dir, o.formats, context, records);
   if (!o.resume.empty() && !o.quiet) {
     std::cerr << fmt::format("{}: {} of {} runs are finished\n", dir.string(), records.size(), work.size());
   }
 
   set_advice(fmt::format("finished cases are in {}, and --resume {} goes on{}",
-                         (dir / "journal.jsonl").string(), dir.string(),
+                         (dir / "journal.jsonl").string(), folder_to_resume(dir),
                          o.in_process ? "; without --in-process each case is isolated" : ""));
   watch_for_stop();
   const auto begin = std::chrono::steady_clock::now();
-  run_left(executor, unfinished(work, records), o, options, journal, records);
+  const std::vector<WorkItem> left = unfinished(work, records);
+  run_left(executor, left, o, options, journal, records);
   context.complete = records.size() == work.size();
-  context.ceilings = ceilings_of(executor, options);
+  if (o.resume.empty() || !left.empty()) context.ceilings = ceilings_of(executor, options);
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const auto paths = write_last_reports(dir, o.formats, context, records);
   return report(o, cases, records, context.ceilings, work.size(), elapsed, paths, executor.lost());

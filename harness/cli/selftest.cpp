@@ -128,7 +128,7 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
   std::cout << "report: " << (dir / "sensitivity.json").string() << "\n";
   if (found.stopped) {
     std::cerr << fmt::format("interrupted: the report holds {}\n", counted(std::ssize(rows), "row"));
-    return kInterrupted;
+    return kExitInterrupted;
   }
   if (!found.unfinished.empty()) {
     std::cerr << fmt::format("{}; the report holds {}\n", one_line(found.unfinished),
@@ -192,7 +192,7 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
   for (const std::string& alarm : result.clean.alarms) std::cout << "false alarm: " << alarm << "\n";
   std::cout << selftest_summary(result) << "\n" << std::flush;
   if (!result.unfinished.empty()) std::cerr << result.unfinished << "\n";
-  if (stop_requested()) return kInterrupted;
+  if (stop_requested()) return kExitInterrupted;
   if (result.exit_code() == 6) {
     std::cerr << (flags.filter.empty() ? std::string("no fault applies to these kernels\n")
                                        : fmt::format("no fault that applies matches --filter '{}'; "

@@ -4,8 +4,6 @@
 
 namespace attnbench::cli {
 
-inline constexpr int kInterrupted = 130;  ///< exit code 128 + SIGINT, as in shells
-
 /// Installs the handlers. stop_requested() returns true after the first signal.
 void watch_for_stop();
 bool stop_requested();

@@ -220,7 +220,9 @@ std::optional<Measured> measure(const LoadedResult& base, const LoadedResult& fr
   if (unit != Unit::kLeastTime) {
     const bool paced = m.sampled && unit == Unit::kCoresProbe;
     const std::vector<double> base_runs = run_times(base, paced), fresh_runs = run_times(fresh, paced);
-    m.noise = options.in_turns ? noise_of_pairs(base_runs, fresh_runs) : noise_of_runs(base_runs, fresh_runs);
+    // A gate that was interrupted may have a run without its neighbour.
+    const bool pairs = options.in_turns && base_runs.size() == fresh_runs.size();
+    m.noise = pairs ? noise_of_pairs(base_runs, fresh_runs) : noise_of_runs(base_runs, fresh_runs);
     widen_by_noise(*m.test, m.noise, runs.of_base(), runs.of_fresh(), effect);
   }
   // Either or both of two kernels on a case may be calibrated. Noise depends on the machine more than on the
@@ -254,6 +256,7 @@ bool stays_undecided(const LoadedResult& base, const LoadedResult& fresh, const 
   show(*raw->test, row);
   row.p = std::nullopt;
   row.change = Change::kInconclusive;
+  row.doubt = Doubt::kMachine;
   return true;
 }
 
@@ -286,25 +289,29 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
   if (!m->test) {
     row.ratio = f.median / b.median;
     row.change = *row.ratio == 1 ? Change::kSame : Change::kInconclusive;
-    if (*row.ratio != 1)
-      row.note = fmt::format("too few samples ({} and {})", m->base.samples.size(), m->fresh.samples.size());
+    if (*row.ratio == 1) return;
+    row.doubt = Doubt::kOther;
+    row.note = fmt::format("too few samples ({} and {})", m->base.samples.size(), m->fresh.samples.size());
     return;
   }
   const RatioTest& t = *m->test;
   show(t, row);
+  row.evidence = {effect, m->noise, runs.base, runs.fresh, runs.as_one};
   if (t.ratio == 1 && !m->base.samples.empty() && base.samples_us == fresh.samples_us) {
     row.change = Change::kSame;  // a file against itself: its noise does not matter
   } else if (pace && stays_undecided(base, fresh, t, runs, effect, options, row)) {
     return;
   } else {
     row.change = verdict_of(t, effect);
-    row.not_slower = row.change == Change::kInconclusive && t.hi <= 1 + effect;
+    const bool open = row.change == Change::kInconclusive;
+    row.not_slower = open && t.hi <= 1 + effect;
     if (!options.as_sol) look_at_clocks(base, fresh, t, effect, row);
     if (pace && m->sampled) {
       if (like == LikeRuns::kNone) look_at_cores(t, effect, row);
       look_at_memory(*pace, t, effect, row);
     }
     look_at_neighbours(base, fresh, t, row);
+    if (row.change == Change::kInconclusive) row.doubt = open ? Doubt::kInterval : Doubt::kMachine;
   }
   if (row.change == Change::kSame && effect > options.min_effect && row.note.empty() &&
       !options.min_effect_of_id.contains(base.id)) {
@@ -335,6 +342,7 @@ void correct_for_many_cases(std::vector<CompareRow>& rows, double rate) {
       r.note =
           fmt::format("{} alone, but not among {} cases (p = {:.2g})", change_name(r.change), p.size(), *r.p);
       r.change = Change::kInconclusive;
+      r.doubt = Doubt::kManyCases;
     }
   }
 }
@@ -457,6 +465,7 @@ std::vector<std::string> context_mismatches(const ResultSet& base, const ResultS
 }
 
 int compare_exit_code(const CompareResult& result, const CompareOptions& options) {
+  if (result.interrupted) return kExitInterrupted;
   const auto any = [&](Change c) { return result.count(c) > 0; };
   if (any(Change::kError)) return 5;
   if (any(Change::kIncorrect)) return 1;

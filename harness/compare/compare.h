@@ -58,6 +58,24 @@ inline constexpr double kFarCores = 0.25;
 /// CUDA events give multiples of this time (seen on an H100). A difference of less than two of them does not
 /// count.
 inline constexpr double kEventTickUs = 0.032;
+
+/// Why a row that has a ratio is inconclusive.
+enum class Doubt {
+  kNone,       ///< it is not
+  kInterval,   ///< the interval reaches over an edge of the band
+  kMachine,    ///< the interval decides, but the machine was not the same or not alone: the note says how
+  kManyCases,  ///< slower or faster alone, but not among so many cases
+  kOther,      ///< too few samples, or the gate ended before a second run
+};
+
+/// What an interval rests on.
+struct Evidence {
+  double effect = 0;  ///< the smallest difference that counts here
+  RunNoise noise;     ///< between equal runs; sigma 0 where it is not known
+  int base_runs = 1, new_runs = 1;
+  bool runs_as_one = false;  ///< the runs of a side count as one
+};
+
 struct CompareRow {
   std::string id, sweep, base_kernel, new_kernel;
   Change change = Change::kNotCompared;
@@ -66,10 +84,12 @@ struct CompareRow {
   std::optional<double> p;
   /// Half the width of the band of "same" for this row, if it is not the minimum effect.
   std::optional<double> within;
-  bool not_slower = false;  ///< inconclusive, but the interval ends below 1 + effect: same or faster
-  bool untimed = false;     ///< not compared: right on both sides and timed on neither
-  std::string note;         ///< the reason, if the figures do not show it
-  std::string repro;        ///< from NEW, else from BASE
+  Doubt doubt = Doubt::kNone;
+  std::optional<Evidence> evidence;  ///< of lo and hi
+  bool not_slower = false;           ///< inconclusive, but the interval ends below 1 + effect: same or faster
+  bool untimed = false;              ///< not compared: right on both sides, and timed on neither
+  std::string note;                  ///< why, where the figures do not say it
+  std::string repro;                 ///< of NEW, else of BASE
 };
 
 struct SweepMean {
@@ -84,8 +104,10 @@ struct CompareResult {
   std::optional<double> geomean;  ///< over the ratios of all rows that have one
   std::vector<SweepMean> sweeps;  ///< the same by sweep, in the order of BASE
   int64_t compared = 0;           ///< rows with a ratio
-  int64_t not_slower = 0;         ///< among the inconclusive rows
-  bool as_sol = false;            ///< the ratios are of time over least possible time
+  int64_t not_slower = 0;         ///< of the inconclusive rows
+  bool as_sol = false;            ///< ratios are of time over least possible time
+  bool interrupted = false;       ///< a gate's runs are not all there
+  std::string stopped;            ///< why a gate ended before its last round with undecided cases; else empty
 
   int64_t count(Change c) const;
 };
@@ -111,8 +133,8 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
 /// mismatch.
 std::vector<std::string> context_mismatches(const ResultSet& base, const ResultSet& fresh);
 
-/// The first that holds: 5 error in NEW; 1 incorrect in NEW or missing; 3 slower; 4 inconclusive, so a case
-/// may be slower; 6 nothing compared; 0.
+/// kExitInterrupted where the gate was; 5 error in NEW, 1 incorrect in NEW or missing, 3 slower, 4 inconclusive
+/// (where a case may be slower), 6 nothing compared, 0; the first that holds.
 int compare_exit_code(const CompareResult& result, const CompareOptions& options);
 
 /// True if the row alone would make the exit code other than 0.

@@ -1,12 +1,44 @@
 #include "harness/compare/gate_policy.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "harness/compare/pool.h"
 #include "harness/record/exit_code.h"
 
 namespace attnbench {
+namespace {
+
+std::string cases_text(std::size_t n) { return fmt::format("{} case{}", n, n == 1 ? "" : "s"); }
+
+/// Whether rounds may still decide the rows of a gate, by its comparisons so far.
+class Hope {
+ public:
+  /// False where none of the rows has a chance worth one of the rounds left, which add so many runs. Called
+  /// once after each comparison.
+  bool look_at(const std::vector<OpenRow>& open, const MoreRuns& more) {
+    bool any = false;
+    for (const OpenRow& o : open) {
+      const CompareRow& row = *o.row;
+      const bool hidden = row.doubt == Doubt::kMachine;
+      const bool unlikely =
+          row.doubt == Doubt::kInterval && row.evidence && chance_to_decide(row, more) < kLeastChance;
+      int& lost = lost_[row.id + "\n" + row.new_kernel];
+      if (!o.one_run && (hidden || unlikely)) ++lost;
+      any = any || o.one_run || !(unlikely || (hidden && lost >= kPatience));
+    }
+    return any;
+  }
+
+ private:
+  std::map<std::string, int> lost_;  ///< comparisons in which a row was hidden or unlikely to be decided
+};
+
+}  // namespace
 
 void add_run(GateSide& side, int exit_code, ResultSet results) {
   side.exit_code = worse_exit_code(side.exit_code, exit_code > 6 ? 5 : exit_code);
@@ -35,17 +67,38 @@ bool run_is_broken(int exit_code) { return exit_code == 1 || exit_code == 5; }
 
 bool run_is_usable(int exit_code) { return !run_is_broken(exit_code) && exit_code != 6; }
 
-std::set<std::string> undecided_cases(const CompareResult& result, const ResultSet& fresh) {
-  std::set<std::string> ids;
+std::vector<OpenRow> open_rows(const CompareResult& result, const ResultSet& fresh) {
+  std::vector<OpenRow> open;
   for (const CompareRow& row : result.rows) {
     if (!row.ratio) continue;
-    if (row.change == Change::kInconclusive) ids.insert(row.id);
+    if (row.change == Change::kInconclusive) open.push_back({&row});
     if (row.change != Change::kSlower && row.change != Change::kFaster) continue;
-    for (const LoadedResult& r : fresh.results) {
-      if (r.id == row.id && r.kernel == row.new_kernel && r.runs < 2) ids.insert(row.id);
-    }
+    const bool one_run = std::any_of(fresh.results.begin(), fresh.results.end(), [&](const LoadedResult& r) {
+      return r.id == row.id && r.kernel == row.new_kernel && r.runs < 2;
+    });
+    if (one_run) open.push_back({&row, true});
   }
+  return open;
+}
+
+std::set<std::string> undecided_cases(const CompareResult& result, const ResultSet& fresh) {
+  std::set<std::string> ids;
+  for (const OpenRow& open : open_rows(result, fresh)) ids.insert(open.row->id);
   return ids;
+}
+
+void leave_undecided(CompareResult& result, const ResultSet& fresh) {
+  for (const OpenRow& open : open_rows(result, fresh)) {
+    if (!open.one_run) continue;
+    CompareRow& row = result.rows[static_cast<std::size_t>(open.row - result.rows.data())];
+    --result.counts[row.change];
+    ++result.counts[Change::kInconclusive];
+    row.not_slower = row.change == Change::kFaster;
+    result.not_slower += row.not_slower;
+    row.note = fmt::format("{} in one run, which no second one confirmed", change_name(row.change));
+    row.change = Change::kInconclusive;
+    row.doubt = Doubt::kOther;
+  }
 }
 
 int rerun_rounds(const GatePolicy& policy, const ResultSet& base) {
@@ -54,18 +107,57 @@ int rerun_rounds(const GatePolicy& policy, const ResultSet& base) {
   return policy.reruns.value_or(as_one ? kRerunsOfCpu : kReruns);
 }
 
-CompareResult decide(int rounds, const ResultSet& fresh, const std::function<CompareResult()>& compare,
-                     const std::function<void(const std::set<std::string>&, int)>& run_again,
-                     std::set<std::string>& rerun) {
-  CompareResult result = compare();
-  for (int round = 1; round <= rounds; ++round) {
-    const std::set<std::string> ids = undecided_cases(result, fresh);
-    if (ids.empty()) break;
-    rerun.insert(ids.begin(), ids.end());
-    run_again(ids, round);
-    result = compare();
+MoreRuns runs_of_round(const GatePolicy& policy) {
+  return policy.stored_baseline ? MoreRuns{0, 1} : MoreRuns{2, 2};
+}
+
+std::string round_text(const Round& round) {
+  std::string text =
+      fmt::format("gate: round {} of {}, {} so far, at most {} more: {} undecided\n", round.number, round.of,
+                  duration_text(round.so_far_s), duration_text(round.most_left_s, /*at_most=*/true),
+                  cases_text(round.ids.size()));
+  for (const std::string& line : round.why) text += "gate:   " + line + "\n";
+  return text;
+}
+
+Decision decide(const RoundLimits& limits, const ResultSet& fresh,
+                const std::function<CompareResult()>& compare,
+                const std::function<void(const Round&)>& run_again, const std::function<double()>& seconds) {
+  Decision out{compare(), {}};
+  Hope hope;
+  double longest_s = 0;
+  for (int number = 1; number <= limits.most; ++number) {
+    const std::vector<OpenRow> open = open_rows(out.result, fresh);
+    if (open.empty()) break;
+    Round round{number, limits.most, undecided_cases(out.result, fresh), why_undecided(open), seconds()};
+    const int left = limits.most - number + 1;
+    const auto stop = [&](const std::string& why) {
+      const std::string stopped = fmt::format("{} after {} of {} rounds: {}", why, number - 1, limits.most,
+                                              fmt::join(round.why, "; "));
+      leave_undecided(out.result, fresh);
+      out.result.stopped = stopped;
+    };
+    if (limits.max_time_s && round.so_far_s >= *limits.max_time_s) {
+      stop(fmt::format("the limit of --max-time, {:g} s, was reached; undecided", *limits.max_time_s));
+      break;
+    }
+    const MoreRuns more{left * limits.per_round.base, left * limits.per_round.fresh};
+    const bool hopeful = hope.look_at(open, more);
+    if (number > kLeastRounds && !hopeful) {
+      stop("more rounds would not decide them; undecided");
+      break;
+    }
+    const double a_round_s = number == 1 ? limits.first_s : longest_s;
+    round.most_left_s = a_round_s * left;
+    if (limits.max_time_s) {
+      round.most_left_s = std::min(round.most_left_s, *limits.max_time_s - round.so_far_s + a_round_s);
+    }
+    out.rerun.insert(round.ids.begin(), round.ids.end());
+    run_again(round);
+    longest_s = std::max(longest_s, seconds() - round.so_far_s);
+    out.result = compare();
   }
-  return result;
+  return out;
 }
 
 int64_t count_right(const ResultSet& set) {

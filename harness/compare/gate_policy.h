@@ -5,8 +5,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "harness/compare/compare.h"
+#include "harness/compare/outlook.h"
 
 namespace attnbench {
 
@@ -45,19 +47,57 @@ bool run_is_broken(int exit_code);
 /// True if a run's results may become a baseline or a calibration: there are some, and none is wrong.
 bool run_is_usable(int exit_code);
 
-/// Ids of the cases whose verdict more runs can change. These are undecided cases, and cases where only one
-/// run of NEW shows a difference, slower or faster.
+/// The rows whose verdict more runs can change: undecided ones, and a difference, either way, that only one
+/// run of NEW has seen. They point into `result`.
+std::vector<OpenRow> open_rows(const CompareResult& result, const ResultSet& fresh);
+/// The ids of these rows.
 std::set<std::string> undecided_cases(const CompareResult& result, const ResultSet& fresh);
 
-/// Number of rounds of reruns that this gate may take.
+/// A gate that ends early decides no case that it would have run again: a difference that only one run of NEW
+/// has seen becomes inconclusive.
+void leave_undecided(CompareResult& result, const ResultSet& fresh);
+
+/// Rounds of reruns that this gate may take.
 int rerun_rounds(const GatePolicy& policy, const ResultSet& base);
 
-/// Compares. Then, while cases are undecided and rounds are left, lets `run_again(ids, round)` add runs to
-/// the sides (`fresh` is one) and compares again. Rounds count from 1. Returns the last comparison; `rerun`
-/// gets the ids that ran again.
-CompareResult decide(int rounds, const ResultSet& fresh, const std::function<CompareResult()>& compare,
-                     const std::function<void(const std::set<std::string>& ids, int round)>& run_again,
-                     std::set<std::string>& rerun);
+/// Runs that a round adds.
+MoreRuns runs_of_round(const GatePolicy& policy);
+
+/// Rounds of reruns go on at least so many times: until then too few runs tell how far equal ones differ.
+inline constexpr int kLeastRounds = 2;
+/// A case that the machine hides (Doubt::kMachine) has no more hope once it had none in so many comparisons:
+/// with fewer, a gate that begins on a busy machine would not wait for it to become quiet.
+inline constexpr int kPatience = 6;
+
+struct RoundLimits {
+  int most = 0;                      ///< rounds
+  std::optional<double> max_time_s;  ///< no round begins after it
+  double first_s = 0;                ///< what the runs before the first round took: a round takes no longer
+  MoreRuns per_round;
+};
+
+/// A round that is about to begin.
+struct Round {
+  int number = 1, of = 1;
+  std::set<std::string> ids;     ///< that run again
+  std::vector<std::string> why;  ///< they are undecided (why_undecided)
+  double so_far_s = 0, most_left_s = 0;
+};
+
+/// "gate: round 9 of 12, 3 min so far, at most 1 min more: 4 cases undecided", and a line for each reason.
+std::string round_text(const Round& round);
+
+struct Decision {
+  CompareResult result;         ///< the last comparison; `stopped` says why rounds are left over
+  std::set<std::string> rerun;  ///< ids that ran again
+};
+
+/// Compares, then lets `run_again` add runs to the sides, `fresh` among them, while cases are undecided,
+/// rounds are left, `seconds()` of the gate are within the limit, and some undecided case has a chance of
+/// kLeastChance to be decided by the rounds left.
+Decision decide(const RoundLimits& limits, const ResultSet& fresh,
+                const std::function<CompareResult()>& compare,
+                const std::function<void(const Round&)>& run_again, const std::function<double()>& seconds);
 
 /// The exit code of the comparison, or of the new side's runs if that is worse. A gate without times returns
 /// 0 if it has right cases and compared no time.

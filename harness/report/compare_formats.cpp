@@ -49,6 +49,8 @@ void write_compare_json(std::ostream& out, const CompareResult& result, const Co
   nlohmann::ordered_json j;
   j["summary"] = compare_summary(result);
   j["exit_code"] = compare_exit_code(result, options);
+  j["interrupted"] = result.interrupted;
+  j["stopped"] = valid_utf8(result.stopped);
   j["min_effect"] = options.min_effect;
   j["as_sol"] = result.as_sol;
   j["counts"] = nlohmann::ordered_json::object();
@@ -110,6 +112,13 @@ void write_compare_junit(std::ostream& out, const CompareResult& result, const C
     }
     it->cases += "    </testcase>\n";
   }
+  if (result.interrupted) {  // what is not there must not pass for green
+    suites.push_back({"gate",
+                      fmt::format("    <testcase classname=\"attnbench.gate\" name=\"interrupted\">\n      "
+                                  "<error message=\"{}\" type=\"interrupted\"/>\n    </testcase>\n",
+                                  xml_text(result.stopped)),
+                      1, 0, 1});
+  }
   Suite all;
   for (const Suite& s : suites) {
     all.tests += s.tests;
@@ -154,7 +163,9 @@ void write_compare_github(std::ostream& out, const CompareResult& result, const 
   };
   write("error", errors);
   write("warning", warnings);
-  out << github_command("notice", "attnbench", compare_summary(result));
+  if (result.interrupted) out << github_command("error", "attnbench", result.stopped);
+  out << github_command("notice", "attnbench",
+                        compare_summary(result) + (result.stopped.empty() ? "" : "; " + result.stopped));
 }
 
 }  // namespace attnbench

@@ -9,7 +9,8 @@
 
 namespace attnbench {
 
-/// {"summary", "exit_code", "counts", "geomean", "sweeps", "rows"}; the worst row comes first.
+/// {"summary", "exit_code", "interrupted", "stopped", "min_effect", "as_sol", "counts", "geomean", "sweeps",
+/// "rows"}; worst row first.
 void write_compare_json(std::ostream& out, const CompareResult& result, const CompareOptions& options);
 
 /// One testsuite per sweep, one testcase per row. Slower, incorrect and missing rows are <failure>; errors

@@ -135,10 +135,12 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
   out << (rows.empty() ? "" : "\n") << compare_summary(result) << '\n';
   if (const std::string untimed = untimed_text(result); !untimed.empty()) out << untimed << '\n';
   if (const std::string means = sweep_means(result); !means.empty()) out << means << '\n';
+  if (!result.stopped.empty()) out << one_line(result.stopped) << '\n';
 }
 
 void write_compare_markdown(std::ostream& out, const CompareResult& result) {
   out << "**" << compare_summary(result) << "**\n\n";
+  if (!result.stopped.empty()) out << markdown_text(result.stopped) << "\n\n";
   if (const std::string means = sweep_means(result); !means.empty()) out << markdown_text(means) << "\n\n";
   if (const std::string untimed = untimed_text(result); !untimed.empty()) out << untimed << "\n\n";
   if (!result.rows.empty() &&

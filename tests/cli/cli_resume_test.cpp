@@ -69,6 +69,22 @@ TEST(CliResume, AnotherRunInTheFolderKeepsWhatAnInterruptedOneLeft) {
   EXPECT_EQ(read_text(kept), before) << "what was kept stays";
 }
 
+TEST(CliResume, AFinishedRunKeepsItsCeilings) {
+  const Scratch scratch;
+  const std::string file = scratch.write("few.yaml", sweep_of(2));
+  const auto run = [&](const char* option) {
+    return run_attnbench(scratch, {"run", file, "--device", "cpu", "--no-time", "-q", option, "out"});
+  };
+  ASSERT_EQ(run("--out").exit_code, 0);
+  json results = read_json(scratch.dir() / "out" / "results.json");
+  results["context"]["attnbench"]["ceilings"]["read_gbs"] = 12.5;
+  scratch.write("out/results.json", results.dump());
+  ASSERT_EQ(run("--resume").exit_code, 0);
+  results = read_json(scratch.dir() / "out" / "results.json");
+  EXPECT_EQ(results["context"]["attnbench"]["ceilings"]["read_gbs"], 12.5);
+  EXPECT_EQ(results["context"]["attnbench"]["complete"], true);
+}
+
 TEST(CliResume, KilledAtFiftyMomentsLosesAndRepeatsNothing) {
   constexpr int kCases = 300;
   const Scratch scratch;

@@ -73,6 +73,27 @@ TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
     return r["params"]["batch"] == "q5";
   })) << records.size();
   EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "g" / "5-new"));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("gate: round 1 of 2, "), HasSubstr(" so far, at most "),
+                           HasSubstr(" more: 2 cases undecided\ngate:   1 case: "),
+                           HasSubstr("gate: run 3, new: round 1 of 2\n")));
+  // Without a round, and with so many that most would decide nothing.
+  const std::vector<std::string> wild = {
+      "--kernel", "cpu", "--baseline", scratch_.path("wild.json"), "--allow-missing", "--filter", "/q5$"};
+  const auto again = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), wild.begin(), wild.end());
+    return gate(more);
+  };
+  const Outcome late = again({"--max-time", "0", "--out", "l"});
+  EXPECT_EQ(late.exit_code, 4) << late.out << late.err;
+  EXPECT_THAT(late.out,
+              HasSubstr("the limit of --max-time, 0 s, was reached; undecided after 0 of 4 rounds: 1 case"));
+  EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "l" / "3-new"));
+  const Outcome hopeless = again({"--reruns", "12", "--out", "h"});
+  EXPECT_EQ(hopeless.exit_code, 4) << hopeless.out << hopeless.err;
+  EXPECT_THAT(hopeless.out, HasSubstr("more rounds would not decide them"));
+  EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "h" / "14-new"));
+  EXPECT_THAT(read_json(scratch_.dir() / "h" / "compare.json")["stopped"].get<std::string>(),
+              HasSubstr("more rounds would not decide them"));
 }
 
 TEST_F(CliTimedGate, ABaselineVerifiedOtherwiseIsTwo) {

@@ -1,8 +1,13 @@
 // The decisions of a gate, without a gate: pooled runs, rounds, and the exit code.
 #include "harness/compare/gate_policy.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
 
 #include "tests/unit/record_fixtures.h"
 
@@ -13,6 +18,7 @@ using test::sampled;
 using test::set_of;
 using test::with_status;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 TEST(GatePolicy, RunsPoolAndTheWorstExitCodeStays) {
   GateSide side;
@@ -58,48 +64,234 @@ TEST(GatePolicy, SidesThatWereNotTakenAlikeAreComparedByTheirShareOfTheSpeedOfLi
   EXPECT_FALSE(gate_options({}, {.stored_baseline = true}, base, fresh).in_turns);
 }
 
-/// A gate for which the n-th comparison decides case "a".
-struct Decision {
-  std::vector<int> rounds;
-  std::set<std::string> rerun;
-  int comparisons = 0;
+/// An undecided case: runs whose times lie apart by `sigma`, so many of each side.
+CompareRow undecided(const std::string& id, double change, double sigma, int runs) {
+  CompareRow row;
+  row.id = id;
+  row.new_kernel = "k";
+  row.change = Change::kInconclusive;
+  row.doubt = Doubt::kInterval;
+  row.evidence = Evidence{0.02, {sigma, runs}, runs, runs, false};
+  const double half = noise_half_width(row.evidence->noise, runs, runs);
+  row.ratio = 1 + change;
+  row.lo = *row.ratio * std::exp(-half);
+  row.hi = *row.ratio * std::exp(half);
+  row.not_slower = *row.hi <= 1.02;
+  return row;
+}
 
-  CompareResult run(int most, int decided_by) {
-    const ResultSet fresh = set_of({sampled("a", 100, 0.01, 10, 1)});
+CompareRow decided(const std::string& id) {
+  CompareRow row;
+  row.id = id;
+  row.ratio = 1.01;
+  row.change = Change::kSame;
+  return row;
+}
+
+/// A gate in turns whose rounds take 10 s, after 12 s of first runs.
+struct Rounds {
+  std::vector<Round> begun;
+  RoundLimits limits{.most = 12, .first_s = 12, .per_round = {2, 2}};
+  ResultSet fresh = set_of({sampled("a", 100, 0.01, 10, 1)});
+  double now_s = 12;
+
+  /// `rows(n)`: what is found with n runs of each side.
+  Decision run(const std::function<std::vector<CompareRow>(int)>& rows) {
     return decide(
-        most, fresh,
+        limits, fresh,
         [&] {
-          CompareRow row;
-          row.id = "a";
-          row.ratio = 1.01;
-          row.change = ++comparisons >= decided_by ? Change::kSame : Change::kInconclusive;
           CompareResult result;
-          result.rows.push_back(row);
+          result.rows = rows(2 + 2 * static_cast<int>(begun.size()));
+          for (const CompareRow& row : result.rows) ++result.counts[row.change];
+          result.compared = std::ssize(result.rows);
           return result;
         },
-        [&](const std::set<std::string>& ids, int round) {
-          EXPECT_THAT(ids, ElementsAre("a"));
-          rounds.push_back(round);
+        [&](const Round& round) {
+          begun.push_back(round);
+          now_s += 10;
         },
-        rerun);
+        [&] { return now_s; });
   }
 };
 
 TEST(GatePolicy, UndecidedCasesRunAgainUntilTheyAreDecided) {
-  Decision d;
-  EXPECT_EQ(d.run(12, 3).rows.at(0).change, Change::kSame);
-  EXPECT_THAT(d.rounds, ElementsAre(1, 2));
+  Rounds r;
+  const Decision d = r.run([](int runs) {
+    return std::vector{runs < 6 ? undecided("a", 0.01, 0.01, runs) : decided("a"), decided("b")};
+  });
+  EXPECT_EQ(d.result.rows.at(0).change, Change::kSame);
+  EXPECT_EQ(r.begun.size(), 2u);
+  EXPECT_THAT(r.begun.at(0).ids, ElementsAre("a"));
   EXPECT_THAT(d.rerun, ElementsAre("a"));
+  EXPECT_EQ(d.result.stopped, "");
 }
 
 TEST(GatePolicy, OrUntilNoRoundIsLeft) {
-  Decision d;
-  EXPECT_EQ(d.run(2, 99).rows.at(0).change, Change::kInconclusive);
-  EXPECT_THAT(d.rounds, ElementsAre(1, 2));
-  Decision none;
-  none.run(0, 99);
-  EXPECT_TRUE(none.rounds.empty());
-  EXPECT_TRUE(none.rerun.empty());
+  const auto open = [](int runs) { return std::vector{undecided("a", 0.018, 0.01, runs)}; };
+  Rounds r;
+  r.limits.most = 2;
+  const Decision d = r.run(open);
+  EXPECT_EQ(d.result.rows.at(0).change, Change::kInconclusive);
+  EXPECT_EQ(d.result.stopped, "");
+  EXPECT_EQ(r.begun.size(), 2u);
+  Rounds none;
+  none.limits.most = 0;
+  EXPECT_TRUE(none.run(open).rerun.empty());
+  EXPECT_TRUE(none.begun.empty());
+}
+
+TEST(GatePolicy, ARoundSaysWhyHowLongAndWhatIsLeft) {
+  Rounds r;
+  r.run([](int runs) {
+    return std::vector{undecided("a", 0.0, 0.061, runs), undecided("b", 0.0, 0.08, runs),
+                       undecided("c", 0.0, 0.03, runs), undecided("d", 0.021, 0.0001, runs)};
+  });
+  ASSERT_GE(r.begun.size(), 3u);
+  EXPECT_EQ(r.begun[0].so_far_s, 12);
+  EXPECT_EQ(r.begun[0].most_left_s, 12 * 12) << "no round has been measured: as long as all cases";
+  EXPECT_EQ(r.begun[2].so_far_s, 32);
+  EXPECT_EQ(r.begun[2].most_left_s, 10 * 10);
+  Round shown = r.begun[2];
+  shown.so_far_s = 170;
+  shown.most_left_s = 55;
+  EXPECT_EQ(round_text(shown),
+            "gate: round 3 of 12, 3 min so far, at most 55 s more: 4 cases undecided\n"
+            "gate:   3 cases: equal runs differ by 3 to 8 %, more than the 2 % looked for (a, b and 1 more)\n"
+            "gate:   1 case: the change lies about at the 2 % looked for, and is known to +/- 0.015 % (d)\n");
+}
+
+TEST(GatePolicy, DurationsAreRoundedAndLimitsRoundedUp) {
+  EXPECT_EQ(duration_text(0.4), "0 s");
+  EXPECT_EQ(duration_text(0.4, true), "1 s");
+  EXPECT_EQ(duration_text(121), "2 min");
+  EXPECT_EQ(duration_text(121, true), "3 min");
+  EXPECT_EQ(duration_text(3600), "1 h");
+  EXPECT_EQ(duration_text(7500), "2 h 5 min");
+}
+
+TEST(GatePolicy, RoundsThatWouldDecideNothingAreNotRun) {
+  const auto noisy = [](int runs) {
+    return std::vector{undecided("a", 0.0, 0.12, runs), undecided("b", 0.005, 0.2, runs)};
+  };
+  Rounds r;
+  const Decision d = r.run(noisy);
+  EXPECT_GE(r.begun.size(), static_cast<std::size_t>(kLeastRounds));
+  EXPECT_LT(r.begun.size(), 8u);
+  EXPECT_THAT(
+      d.result.stopped,
+      fmt::format("more rounds would not decide them; undecided after {} of 12 rounds: 2 cases: equal runs "
+                  "differ by 12 to 20 %, more than the 2 % looked for (a, b)",
+                  r.begun.size()));
+  EXPECT_EQ(d.result.count(Change::kInconclusive), 2);
+  EXPECT_EQ(compare_exit_code(d.result, {}), 4) << "undecided stays undecided";
+  // One case that rounds may decide keeps the gate going for all.
+  Rounds hopeful;
+  hopeful.run([&](int runs) {
+    std::vector<CompareRow> rows = noisy(runs);
+    rows.push_back(undecided("c", 0.0, 0.025, runs));
+    return rows;
+  });
+  EXPECT_EQ(hopeful.begun.size(), 12u);
+}
+
+TEST(GatePolicy, ACaseThatTheMachineHidesHasPatience) {
+  CompareRow row = undecided("a", 0.5, 0.01, 2);
+  row.doubt = Doubt::kMachine;
+  row.note = "the probe cores_us moved; run both sides again on a quiet machine";
+  Rounds r;
+  const Decision d = r.run([&](int) { return std::vector{row}; });
+  EXPECT_EQ(r.begun.size(), static_cast<std::size_t>(kPatience) - 1);
+  EXPECT_THAT(d.result.stopped, HasSubstr("the machine hides the change: the probe cores_us moved (a)"));
+  // A comparison with hope does not count, and one that the machine does not hide may go on.
+  Rounds again;
+  again.run([&](int runs) { return std::vector{runs == 6 ? undecided("a", 0.015, 0.01, runs) : row}; });
+  EXPECT_EQ(again.begun.size(), static_cast<std::size_t>(kPatience));
+  Rounds quiet;
+  quiet.run([&](int runs) { return std::vector{runs < 12 ? row : undecided("a", 0.015, 0.01, runs)}; });
+  EXPECT_GT(quiet.begun.size(), static_cast<std::size_t>(kPatience));
+}
+
+TEST(GatePolicy, NoRoundBeginsAfterTheTimeLimit) {
+  const auto open = [](int runs) { return std::vector{undecided("a", 0.018, 0.01, runs)}; };
+  Rounds r;
+  r.limits.max_time_s = 35;  // rounds begin at 12, 22 and 32 s
+  const Decision d = r.run(open);
+  EXPECT_EQ(r.begun.size(), 3u);
+  EXPECT_EQ(r.begun.at(2).most_left_s, 3 + 10) << "the round that is running then ends";
+  EXPECT_THAT(
+      d.result.stopped,
+      HasSubstr("the limit of --max-time, 35 s, was reached; undecided after 3 of 12 rounds: 1 case: "));
+  EXPECT_EQ(compare_exit_code(d.result, {}), 4);
+  Rounds late;
+  late.limits.max_time_s = 5;
+  EXPECT_THAT(late.run(open).result.stopped, HasSubstr("undecided after 0 of 12 rounds"));
+  EXPECT_TRUE(late.begun.empty());
+}
+
+TEST(GatePolicy, WhatOneRunSawIsUndecidedWhereTheGateEndsEarly) {
+  CompareRow slower = decided("a"), faster = decided("b");
+  slower.change = Change::kSlower;
+  faster.change = Change::kFaster;
+  slower.new_kernel = faster.new_kernel = "k";
+  Rounds r;
+  r.fresh = set_of({sampled("a", 120, 0.01, 10, 1), sampled("b", 80, 0.01, 10, 2)});
+  r.limits.max_time_s = 5;
+  const Decision d = r.run([&](int) { return std::vector{slower, faster}; });
+  EXPECT_EQ(d.result.count(Change::kInconclusive), 2);
+  EXPECT_EQ(d.result.count(Change::kSlower) + d.result.count(Change::kFaster), 0);
+  EXPECT_EQ(d.result.rows.at(0).note, "slower in one run, which no second one confirmed");
+  EXPECT_EQ(compare_exit_code(d.result, {}), 4);
+  EXPECT_TRUE(d.result.rows.at(1).not_slower);
+  Rounds goes_on;
+  goes_on.fresh = r.fresh;
+  goes_on.run([&](int) { return std::vector{slower}; });
+  EXPECT_EQ(goes_on.begun.size(), 12u) << "a second run may always confirm it";
+}
+
+TEST(GateOutlook, TheChanceIsThatOfTheIntervalAfterMoreRuns) {
+  const auto chance = [](double change, double sigma, int runs, int more) {
+    return chance_to_decide(undecided("a", change, sigma, runs), {more, more});
+  };
+  EXPECT_GT(chance(0.0, 0.04, 4, 40), 0.5) << "enough runs decide anything";
+  EXPECT_LT(chance(0.0, 0.3, 12, 4), 0.01);
+  EXPECT_GT(chance(0.08, 0.06, 8, 18), chance(0.04, 0.06, 8, 18)) << "slower by more";
+  EXPECT_GT(chance(0.0, 0.06, 8, 180), chance(0.0, 0.06, 8, 18));
+  // The formula against gates: of those with so many runs, how many are decided once they have all of them.
+  std::mt19937_64 rng(1);
+  const auto rate = [&](double truth, double sigma, int runs, int all) {
+    double expected = 0, seen = 0;
+    for (int gate = 0; gate < 2000; ++gate) {
+      std::normal_distribution<double> normal(std::log1p(truth), sigma * std::sqrt(2.0));
+      const auto row_of = [&](double sum, int n) { return undecided("a", std::exp(sum / n) - 1, sigma, n); };
+      double sum = 0;
+      for (int i = 0; i < runs; ++i) sum += normal(rng);
+      const CompareRow now = row_of(sum, runs);
+      // Drawn as the formula sees it: the truth is as uncertain as the runs so far leave it.
+      std::normal_distribution<double> around(sum / runs, sigma * std::sqrt(2.0 / runs));
+      std::normal_distribution<double> further(around(rng), sigma * std::sqrt(2.0));
+      for (int i = runs; i < all; ++i) sum += further(rng);
+      const CompareRow then = row_of(sum, all);
+      expected += chance_to_decide(now, {all - runs, all - runs});
+      const bool same = *then.lo >= 0.98 && *then.hi <= 1.02;
+      seen += *then.lo > 1.02 || *then.hi < 0.98 || same || (!now.not_slower && then.not_slower);
+    }
+    return std::pair{expected / 2000, seen / 2000};
+  };
+  for (const double truth : {0.0, 0.03}) {
+    for (const double sigma : {0.03, 0.06, 0.12}) {
+      const auto [expected, seen] = rate(truth, sigma, 8, 26);
+      EXPECT_NEAR(expected, seen, 0.04) << truth << " " << sigma;
+    }
+  }
+}
+
+TEST(GateOutlook, RunsThatCountAsOneDecideLittle) {
+  CompareRow row = undecided("a", 0.0, 0.02, 16);
+  row.evidence->runs_as_one = true;
+  const double half = noise_half_width(row.evidence->noise, 1, 1);
+  row.lo = std::exp(-half);
+  row.hi = std::exp(half);
+  EXPECT_LT(chance_to_decide(row, {0, 4}), 0.01);
 }
 
 TEST(GatePolicy, TheExitCodeIsTheWorseOfComparisonAndRun) {

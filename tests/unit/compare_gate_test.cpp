@@ -255,6 +255,24 @@ TEST(CompareGate, RunsTellTheirOwnNoise) {
   EXPECT_EQ(compare_results(base, fresh, {}).rows.at(0).change, Change::kInconclusive);
 }
 
+TEST(CompareGate, ARunWithoutItsNeighbourTellsItsNoiseToo) {
+  // As an interrupted gate leaves it: equal kernels, whose runs differ by 5 %.
+  const auto runs = [](std::initializer_list<double> us) {
+    ResultSet set = set_of({sampled("a", *us.begin(), 0.001, 20, 1)});
+    uint64_t seed = 2;
+    for (auto it = us.begin() + 1; it != us.end(); ++it)
+      pool_runs(set, set_of({sampled("a", *it, 0.001, 20, seed++)}));
+    return set;
+  };
+  CompareOptions options;
+  options.in_turns = true;
+  const CompareRow row = compare_results(runs({100, 106, 95}), runs({104, 110, 99, 108}), options).rows.at(0);
+  EXPECT_EQ(row.change, Change::kInconclusive);
+  ASSERT_TRUE(row.evidence);
+  EXPECT_NEAR(row.evidence->noise.sigma, 0.05, 0.01);
+  EXPECT_EQ(row.doubt, Doubt::kInterval);
+}
+
 TEST(CompareGate, NoiseIsTheSpreadOfRuns) {
   const auto run = [](double us) { return set_of({sampled("a", us, 1e-9, 9, 1)}); };
   const std::vector<ResultSet> runs = {run(100), run(102), run(98)};

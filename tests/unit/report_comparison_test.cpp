@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -100,6 +101,39 @@ TEST(ReportComparison, Junit) {
                                HasSubstr("<testsuite name=\"x\" tests=\"2\" failures=\"2\""),
                                HasSubstr("type=\"slower\""), HasSubstr("type=\"missing in new\""),
                                Not(HasSubstr("<d>")), Not(HasSubstr("\x1b"))));
+}
+
+TEST(ReportComparison, AnInterruptedGateIsMarkedInEveryFormat) {
+  CompareResult same = compare_results(set_of({sampled("a", 100, 0.001, 30, 1)}),
+                                       set_of({sampled("a", 100, 0.001, 30, 2)}), {});
+  ASSERT_EQ(compare_exit_code(same, {}), 0);
+  const auto formats = [&] {
+    std::ostringstream text, markdown, json, junit, github;
+    print_compare(text, same, {});
+    write_compare_markdown(markdown, same);
+    write_compare_json(json, same, {});
+    write_compare_junit(junit, same, {});
+    write_compare_github(github, same, {});
+    return std::array{text.str(), markdown.str(), json.str(), junit.str(), github.str()};
+  };
+  same.stopped = "it is late";
+  for (std::size_t i = 0; const std::string& text : formats()) {
+    if (i++ == 3) continue;  // JUnit has no place for it
+    EXPECT_THAT(text, HasSubstr("it is late"));
+  }
+  EXPECT_EQ(nlohmann::json::parse(formats()[2])["exit_code"], 0);
+  EXPECT_THAT(formats()[4], Not(HasSubstr("::error")));
+  same.interrupted = true;
+  for (const std::string& text : formats()) EXPECT_THAT(text, HasSubstr("it is late"));
+  const auto json = nlohmann::json::parse(formats()[2]);
+  EXPECT_EQ(json["exit_code"], 130);
+  EXPECT_EQ(json["interrupted"], true);
+  EXPECT_EQ(json["rows"][0]["verdict"], "same");
+  EXPECT_THAT(formats()[3],
+              AllOf(HasSubstr("<testsuites name=\"attnbench compare\" tests=\"2\" failures=\"0\" "
+                              "errors=\"1\""),
+                    HasSubstr("<error message=\"it is late\" type=\"interrupted\"/>")));
+  EXPECT_THAT(formats()[4], HasSubstr("::error title=attnbench::it is late\n"));
 }
 
 TEST(ReportComparison, GithubCommandsCannotBeEscapedFrom) {
