@@ -54,6 +54,8 @@ cat <<TEXT
 Reports: $out (results.json; results.csv and results.md beside it), after $((SECONDS - begin)) s in all.
 Next:    $build/attnbench run --case '{kv: paged, batch: 16q1s2k, heads: 64/8, block_size: 64}'
          $build/attnbench list $attnbench_root/configs/smoke.yaml    # the format: configs/README.md
+To call it attnbench in this shell:
+         export PATH="$build:\$PATH"
 TEXT
 if [[ $rc -eq 4 ]]; then
   attnbench_say "exit code 4: results are right, but some times were below what this machine's ceilings allow (was it busy?)"

@@ -1,6 +1,7 @@
 // The options of `run`.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,5 +35,10 @@ struct RunOptions {
   bool fail_fast = false;
   bool last_failed = false;
 };
+
+struct Program;
+
+/// Adds them to the command. They live as long as it does.
+void add_run_options(CLI::App& command, const std::shared_ptr<RunOptions>& options, Program& program);
 
 }  // namespace attnbench::cli

@@ -52,7 +52,11 @@ std::vector<WorkItem> plan_session(const std::vector<Case>& cases, KernelTable t
   for (const Case& c : cases) {
     const auto kernels = select_kernels(table, c.params.op, device, kernel_names);
     for (const Kernel* k : kernels) out.push_back({&c, k, static_cast<int64_t>(out.size())});
-    if (kernels.empty() && kernel_names.empty()) {
+    // A chosen kernel of another op has nothing to do with the case; one of another device is skipped in words.
+    const auto chosen = [&](const Kernel* k) {
+      return k->op == c.params.op && std::count(kernel_names.begin(), kernel_names.end(), k->name) > 0;
+    };
+    if (kernels.empty() && (kernel_names.empty() || std::any_of(table.begin(), table.end(), chosen))) {
       out.push_back({&c, nullptr, static_cast<int64_t>(out.size())});
     }
   }

@@ -6,7 +6,7 @@
 namespace attnbench {
 namespace {
 
-/// Least subnormal of the type: the spacing of results near zero. Of int8 that of P, which has no other.
+/// Least subnormal of the type: the spacing of results near zero. int8 is used for P only, in steps of 1/127.
 double least_spacing(DType t) {
   switch (t) {
     case DType::kFp16:

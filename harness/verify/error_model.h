@@ -40,7 +40,7 @@ class ErrorModel {
   /// vv = sum v^2.
   double sigma(const RowMoments& row, double o, double a2, double v2, double vv) const;
   double sigma_lse(const RowMoments& row) const;
-  /// Of a returned probability whose reference is p.
+  /// Standard deviation of the error of a returned probability whose reference is p.
   double sigma_p(const RowMoments& row, double p) const;
   /// The part of sigma^2 that comes from errors of the row's logits, which all its channels have in common.
   double logit_variance(const RowMoments& row, double a2, double v2) const;

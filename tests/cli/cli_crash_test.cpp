@@ -121,7 +121,7 @@ TEST(CliWorker, DiesWithItsSupervisor) {
   const Scratch scratch;
   Running run(scratch, ATTNBENCH_FAULTY,
               {"run", "--case", "{batch: q5, heads: 2, head_dim: 24}", "--device", "cpu", "--no-time",
-               "--kernel", "hangs", "--out", "out"});
+               "--kernel", "hangs", "-v", "--out", "out"});
   ASSERT_TRUE(run.wait_for_stderr("[1/1]", 60));
   const auto children = children_of(run.pid());
   ASSERT_EQ(children.size(), 1u);
@@ -135,7 +135,7 @@ TEST(CliWorker, KilledByHandIsOneErrorAndTheRestPasses) {
   const std::string file = scratch.write(
       "f.yaml", "name: f\nsweeps: [{batch: q5, heads: 2, head_dim: 8, gap_tokens: [0, 1, 2, 3]}]\n");
   Running run(scratch, ATTNBENCH_FAULTY,
-              {"run", file, "--device", "cpu", "--no-time", "--kernel", "slow", "--out", "out"});
+              {"run", file, "--device", "cpu", "--no-time", "--kernel", "slow", "-v", "--out", "out"});
   ASSERT_TRUE(run.wait_for_stderr("[2/4] attnbench", 60));
   const auto children = children_of(run.pid());
   ASSERT_EQ(children.size(), 1u);

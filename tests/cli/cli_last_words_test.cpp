@@ -39,7 +39,8 @@ std::vector<std::string> in_process(const Scratch& scratch) {
           "--plugin",  kPlugin,
           "--kernel",  "example",
           "--out",     "out",
-          "--no-time", "--in-process"};
+          "--no-time", "--in-process",
+          "-v"};
 }
 
 TEST(CliLastWords, InProcessTheCallTheCaseAndTheMendAreNamed) {

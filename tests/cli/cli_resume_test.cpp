@@ -136,7 +136,7 @@ TEST(CliResume, KilledAtFiftyMomentsLosesAndRepeatsNothing) {
 class CliInterrupted : public ::testing::Test {
  protected:
   void interrupt(int signal) {
-    Running run(scratch_, ATTNBENCH_FAULTY, args({"--out", "out"}));
+    Running run(scratch_, ATTNBENCH_FAULTY, args({"-v", "--out", "out"}));
     ASSERT_TRUE(run.wait_for_stderr("[3/4] attnbench", 60));
     run.signal(signal);
     EXPECT_NE(run.wait().exit_code, 0);

@@ -63,8 +63,7 @@ TEST_F(CliRun, SaysWhatItRuns) {
   const Outcome o = run({"--no-time"});
   EXPECT_THAT(o.out,
               AllOf(HasSubstr("5 passed"), HasSubstr("report: out/results.json"), HasSubstr("max|z|")));
-  // If stderr is not a terminal, the repro line of a case is printed before the case runs.
-  EXPECT_THAT(o.err, AllOf(HasSubstr("[1/5] attnbench run --case"), HasSubstr("[5/5] pass")));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("[1/5] pass"), HasSubstr("[5/5] pass")));
 }
 
 TEST_F(CliRun, WritesTheFormatsAskedFor) {

@@ -22,7 +22,7 @@ TEST_P(CliStop, LeavesAValidPartialReport) {
   const Scratch scratch;
   const std::string file = scratch.write("long.yaml", kLong);
   Running run(scratch, ATTNBENCH_FAULTY,
-              {"run", file, "--device", "cpu", "--kernel", "slow", "--no-time", "--out", "out", "--format",
+              {"run", file, "--device", "cpu", "--kernel", "slow", "--no-time", "-v", "--out", "out", "--format",
                "json,csv,junit"});
   ASSERT_TRUE(run.wait_for_stderr("[3/20]", 60));
   run.signal(GetParam());
@@ -51,7 +51,7 @@ TEST(CliNohup, GoesOnWithoutItsTerminal) {
       "four.yaml", "name: four\nsweeps: [{batch: q5, heads: 2, head_dim: 8, gap_tokens: [0, 1, 2, 3]}]\n");
   const auto before = std::signal(SIGHUP, SIG_IGN);  // as nohup does
   Running run(scratch, ATTNBENCH_FAULTY,
-              {"run", file, "--device", "cpu", "--kernel", "slow", "--no-time", "--out", "out"});
+              {"run", file, "--device", "cpu", "--kernel", "slow", "--no-time", "-v", "--out", "out"});
   std::signal(SIGHUP, before);
   ASSERT_TRUE(run.wait_for_stderr("[2/4]", 60));
   run.signal(SIGHUP);
@@ -62,7 +62,7 @@ TEST(CliKilled, ReportAndJournalStayReadable) {
   const Scratch scratch;
   const std::string file = scratch.write("long.yaml", kLong);
   Running run(scratch, ATTNBENCH_FAULTY,
-              {"run", file, "--device", "cpu", "--kernel", "slow", "--no-time", "--out", "out"});
+              {"run", file, "--device", "cpu", "--kernel", "slow", "--no-time", "-v", "--out", "out"});
   ASSERT_TRUE(run.wait_for_stderr("[3/20]", 60));
   run.signal(SIGKILL);
   EXPECT_EQ(run.wait().exit_code, 128 + SIGKILL);

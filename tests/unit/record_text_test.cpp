@@ -36,5 +36,16 @@ TEST(RecordText, Utf8) {
   EXPECT_EQ(shorten_end("abcdefgh", 5), "abcd…");
 }
 
+TEST(RecordText, TimesHaveTheUnitThatFits) {
+  EXPECT_EQ(time_text(0.5), "0.5000 us");
+  EXPECT_EQ(time_text(9999), "9999 us");
+  EXPECT_EQ(time_text(519200), "519.2 ms");
+  EXPECT_EQ(time_text(1.2345e6), "1.234 s");
+}
+
+TEST(RecordText, NumbersMakeNoDifference) {
+  EXPECT_EQ(without_numbers("head_dim 64, 128 required, given 7"), "head_dim #, # required, given #");
+}
+
 }  // namespace
 }  // namespace attnbench

@@ -37,11 +37,49 @@ TEST(ReportConsole, TableIsAligned) {
   const auto lines =
       lines_of(printed({passing("a", "cuda_simt", 12.3456), passing("longer/id", "cpu", 1234.5)}));
   EXPECT_EQ(lines[0],
-            "status  case       kernel     time us  ± %  TFLOP/s  GB/s  %SOL  bound   max|z|      rows");
+            "status  case       kernel        time  ± %  TFLOP/s  GB/s  %SOL  bound   max|z|      rows");
   EXPECT_EQ(lines[1],
-            "pass    a          cuda_simt    12.35  1.0    412.3  2012  64.3  memory    3.25  512/4096");
+            "pass    a          cuda_simt  12.35 us  1.0    412.3  2012  64.3  memory    3.25  512/4096");
   EXPECT_EQ(display_width(lines[1]), display_width(lines[2]));
   EXPECT_EQ(lines.back(), "2 passed, 0 failed, 0 skipped, 0 errors; 0 s");
+}
+
+TEST(ReportConsole, RatesOfACpuAreInGigaflops) {
+  Record r = passing("a", "cpu", 519200);
+  r.device = "cpu";
+  const auto lines = lines_of(printed({r}));
+  EXPECT_THAT(lines[0], HasSubstr("GFLOP/s"));
+  EXPECT_THAT(lines[1], testing::AllOf(HasSubstr("519.2 ms"), HasSubstr("412300")));
+}
+
+TEST(ReportConsole, CeilingsOfABusyMachineAreMarked) {
+  ConsoleOptions options;
+  options.ceilings_disturbed = true;
+  const std::string text = printed({passing("a")}, options);
+  EXPECT_THAT(text, testing::AllOf(HasSubstr("64.3*"), HasSubstr("memory*"),
+                                   HasSubstr("* the ceilings were measured on a busy machine")));
+  EXPECT_THAT(printed({passing("a")}), Not(HasSubstr("*")));
+}
+
+TEST(ReportConsole, SkipsAreSummedUpByReason) {
+  const std::string text =
+      printed({not_passing("a", Status::kSkip, "k: head_dim 64 or 128 required, given 72"),
+               not_passing("b", Status::kSkip, "k: no sinks"),
+               not_passing("c", Status::kSkip, "k: head_dim 64 or 128 required, given 96")});
+  EXPECT_THAT(
+      text,
+      HasSubstr("skipped:\n  2 runs: k: head_dim 64 or 128 required, given 72\n  1 run: k: no sinks\n"));
+}
+
+TEST(ReportConsole, TheFasterKernelIsNamed) {
+  const std::vector<Record> records = {passing("a", "slow", 20), passing("a", "fast", 5),
+                                       passing("b", "slow", 90), passing("b", "fast", 10),
+                                       passing("c", "slow", 7)};
+  EXPECT_THAT(printed(records),
+              HasSubstr("fast is 6.00 times as fast as slow (geometric mean of 2 cases)\n"));
+  EXPECT_THAT(printed({passing("a", "x", 4), passing("a", "y", 6)}),
+              HasSubstr("\nx is 1.50 times as fast as y\n"));
+  EXPECT_THAT(printed({passing("a", "x", 4), passing("b", "y", 6)}), Not(HasSubstr("times as fast")));
 }
 
 TEST(ReportConsole, CountersHaveColumnsWhereTheyWereAskedFor) {

@@ -25,7 +25,7 @@ struct PageComparison {
   CompareResult result;
 };
 
-/// All sets as one, for a comparison. Of results with the same id, kernel and device, the first stays.
+/// All sets as one, for a comparison. If results share id, kernel and device, the first stays.
 ResultSet joined(std::span<const ResultSet> sets);
 
 PageComparison compare_with(const ResultSet& base, std::span<const ResultSet> sets, CompareOptions options);

@@ -1,0 +1,102 @@
+// The options of `attnbench run`.
+#include <CLI/CLI.hpp>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/common.h"
+#include "harness/cli/plugins.h"
+#include "harness/cli/run_options.h"
+
+namespace attnbench::cli {
+
+void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Program& program) {
+  CLI::App* command = &app;
+  o->cases.add(*command);
+  command
+      ->add_option("--device", o->device,
+                   "auto (a GPU where one works and --kernel wants it), cpu, cuda, cuda:N, or all: one "
+                   "worker process for each GPU")
+      ->type_name("DEVICE")
+      ->take_last();
+  command
+      ->add_option("--kernel", o->kernels, "Only this kernel; may be repeated (attnbench kernels lists them)")
+      ->type_name("NAME")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);  // a file may follow
+  add_plugin_option(*command, program);
+  command
+      ->add_option("--check", o->check,
+                   "full: every output row against the float64 reference; sampled (default): every row where "
+                   "that is cheap, "
+                   "else a sample with all sequence ends, tile boundaries and heads; off. With invariants: "
+                   "other layouts, batches and launches of a case must give the same result "
+                   "(--check sampled,invariants). Default: what the file's 'check' says, else sampled")
+      ->type_name("LIST")
+      ->allow_extra_args(false)  // a file may follow
+      ->delimiter(',');
+  command
+      ->add_option("--repeats", o->repeats,
+                   "Launches that must agree bit for bit, of the invariant 'repeat' (default 2)")
+      ->type_name("N")
+      ->check(CLI::Range(2, 10000000));
+  command->add_flag("--no-time", o->no_time, "Verify only");
+  o->timing.add(*command);
+  command->add_flag("--counters", o->counters,
+                    "After timing, count further launches with the GPU's counters (CUPTI): bytes that DRAM "
+                    "moved, tensor pipe activity, L2 hits. Where they cannot be read, the record says why");
+  command->add_option("--threads", o->threads, "Host threads of the cpu device (default: all)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+  command
+      ->add_option("--workers", o->workers,
+                   "Worker processes of the cpu device, which share its threads; with --no-time only")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option_function<double>(
+          "--timeout",
+          [o](const double& s) {
+            o->timeout_s = s;
+            o->timeout_given = true;
+          },
+          "Seconds after which a case is given up and its worker process killed (default 120)")
+      ->type_name("S")
+      ->check(number_in(0.001, 1e6));
+  command->add_flag("--in-process", o->in_process,
+                    "Run the cases in this process, for debuggers: a crash or a hang ends the run");
+  command->add_flag("--worker", o->worker)->group("");
+  command->add_option("--plugin-digest", program.plugin_digests)
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group("");
+  command->add_option("-o,--out", o->out, "Folder of the reports (default: results/runs/DATE-NAME)")
+      ->check(has_a_name)
+      ->type_name("DIR");
+  command
+      ->add_option(
+          "--resume", o->resume,
+          "Go on with the interrupted run of this folder: the same configuration and options; what its "
+          "journal holds is not repeated")
+      ->check(has_a_name)
+      ->type_name("DIR");
+  command
+      ->add_option("--shard", o->shard,
+                   "Only the I-th of N shares of the cases, of equal estimated cost and the same on every "
+                   "machine; attnbench merge joins the results")
+      ->type_name("I/N");
+  command->add_option("--format", o->formats, "Reports beside results.json: csv, md, junit (comma-separated)")
+      ->type_name("LIST")
+      ->allow_extra_args(false)
+      ->delimiter(',');
+  command->add_flag("--fail-fast", o->fail_fast, "Stop at the first case that is not a pass or a skip");
+  command->add_flag(
+      "--last-failed", o->last_failed,
+      "Only what failed in the last run: that in the folder of --out, or else the newest of the "
+      "same name in results/runs");
+  command->add_flag("--dry-run", o->dry_run, "Print the line that would run each case, and run none");
+  command->add_flag("-q,--quiet", o->quiet, "No progress");
+  command->add_flag("-v,--verbose", o->verbose, "Before each case print the line that reproduces it");
+}
+
+}  // namespace attnbench::cli
