@@ -289,7 +289,7 @@ void parse_whole(const std::string& text, ResultSet& set) {
   try {
     root = json::parse(text);
   } catch (const json::parse_error& e) {
-    if (text[text.find_first_not_of(" \t\r\n")] != '{') {
+    if (const char c = text[text.find_first_not_of(" \t\r\n")]; c != '{' && c != '[') {
       at.fail(
           "this is no results file: results.json and journal.jsonl of a run are, and 'attnbench run CONFIG' "
           "writes them");

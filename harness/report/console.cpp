@@ -76,15 +76,17 @@ void print_log(std::ostream& out, const std::string& log) {
 }
 
 /// Skips by reason, and which kernel is faster by how much.
-void print_sums(std::ostream& out, std::span<const Record> records) {
+void print_sums(std::ostream& out, std::span<const Record> records, std::size_t width) {
+  const auto line = [&](const std::string& text) {
+    out << (width > 0 ? shorten_end(text, width) : text) << '\n';
+  };
   const std::vector<std::string> skips = skip_reasons(records);
   if (!skips.empty()) out << "\nskipped:\n";
-  for (std::size_t i = 0; i < std::min(skips.size(), kMostSkips); ++i)
-    out << "  " << one_line(skips[i]) << '\n';
+  for (std::size_t i = 0; i < std::min(skips.size(), kMostSkips); ++i) line("  " + one_line(skips[i]));
   if (skips.size() > kMostSkips) out << fmt::format("  and {} reasons more\n", skips.size() - kMostSkips);
   const std::vector<std::string> speeds = relative_speeds(records);
   if (!speeds.empty()) out << '\n';
-  for (const std::string& line : speeds) out << one_line(line) << '\n';
+  for (const std::string& speed : speeds) line(one_line(speed));
 }
 
 /// Prints the records to look at, with their reasons. If there are many, prints the simplest, and what they
@@ -147,7 +149,7 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
     out << "\n* the ceilings were measured on a busy machine: %SOL and bound may be wrong\n";
   }
   print_failures(out, records, options);
-  print_sums(out, records);
+  print_sums(out, records, options.width);
   if (const std::string marks = time_marks(records); !marks.empty()) out << '\n' << one_line(marks) << '\n';
   const double seconds = std::round(1000 * options.elapsed_s) / 1000;
   out << (rows.empty() ? "" : "\n")

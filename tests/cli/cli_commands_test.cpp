@@ -142,7 +142,7 @@ TEST(CliList, KeysThatChangeNothingAreNoted) {
   const Outcome unused =
       run_attnbench(scratch, {"list", "--case", "{batch: q4, kv: paged, gap_tokens: 4, block_size: 32}"});
   EXPECT_EQ(unused.exit_code, 0) << unused.err;
-  EXPECT_THAT(unused.err, HasSubstr("'gap_tokens: 4' does not apply to this case"));
+  EXPECT_THAT(unused.err, HasSubstr("--case:1:36: note: gap_tokens changes no case"));
   EXPECT_THAT(unused.err, Not(HasSubstr("block_size")));
   const Outcome axes = run_attnbench(
       scratch, {"list", "--case", "{batch: q4, kv: [paged, packed], gap_tokens: 4, block_size: 32}"});

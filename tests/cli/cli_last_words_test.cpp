@@ -34,13 +34,13 @@ struct Ends {
 };
 
 std::vector<std::string> in_process(const Scratch& scratch) {
-  return {"run",       scratch.write("three.yaml", kThree),
-          "--device",  "cpu",
-          "--plugin",  kPlugin,
-          "--kernel",  "example",
-          "--out",     "out",
-          "--no-time", "--in-process",
-          "-v"};
+  return {"run",         scratch.write("three.yaml", kThree),
+          "--device",    "cpu",
+          "--plugin",    kPlugin,
+          "--kernel",    "example",
+          "--out",       "out",
+          "--no-time",   "-v",
+          "--in-process"};
 }
 
 TEST(CliLastWords, InProcessTheCallTheCaseAndTheMendAreNamed) {

@@ -22,8 +22,8 @@ TEST_P(CliStop, LeavesAValidPartialReport) {
   const Scratch scratch;
   const std::string file = scratch.write("long.yaml", kLong);
   Running run(scratch, ATTNBENCH_FAULTY,
-              {"run", file, "--device", "cpu", "--kernel", "slow", "--no-time", "-v", "--out", "out", "--format",
-               "json,csv,junit"});
+              {"run", file, "--device", "cpu", "--kernel", "slow", "--no-time", "-v", "--out", "out",
+               "--format", "json,csv,junit"});
   ASSERT_TRUE(run.wait_for_stderr("[3/20]", 60));
   run.signal(GetParam());
   const Outcome o = run.wait();

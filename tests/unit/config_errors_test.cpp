@@ -36,19 +36,20 @@ TEST_P(BadTexts, AreRefusedAtTheRightPlace) {
 
 INSTANTIATE_TEST_SUITE_P(
     Documents, BadTexts,
-    testing::Values(
-        BadText{"", "1:1", "is empty"}, BadText{"# nothing\n\n", "1:1", "is empty"},
-        BadText{"---\n", "1:1", "is empty"},
-        BadText{"- name: x\n", "1:1", "holds a list, expected a mapping"},
-        BadText{"\n  hello\n", "2:3", "holds 'hello', expected a mapping"},
-        BadText{"name: a\nsweeps: [{}]\n---\nname: b\n", "3:1", "a second YAML document starts here"},
-        BadText{"name: a\nsweeps: [{op: attention}\n", "3:1", "YAML syntax: end of sequence flow not found"},
-        BadText{"name: a\n\tseed: 5\n", "2:1", "YAML syntax: illegal tab"},
-        BadText{"name: a\nsweeps:\n\t- batch: q4\n", "3:2", "begins with a tab"},
-        BadText{", name: a\n", "1:1", "YAML syntax: illegal start"},
-        BadText{"name: \"a", "1:9", "YAML syntax: illegal EOF in scalar"},
-        BadText{"name: a: b\n", "1:8", "YAML syntax: illegal map value"},
-        BadText{"name: *nobody\n", "1:7", "YAML syntax: the referenced anchor is not defined"}));
+    testing::Values(BadText{"", "1:1", "is empty"}, BadText{"# nothing\n\n", "1:1", "is empty"},
+                    BadText{"---\n", "1:1", "is empty"},
+                    BadText{"- name: x\n", "1:1", "holds a list, expected a mapping"},
+                    BadText{"\n  hello\n", "2:3", "holds 'hello', expected a mapping"},
+                    BadText{"name: a\nsweeps: [{}]\n---\nname: b\n", "3:1",
+                            "a second YAML document starts here"},
+                    BadText{"name: a\nsweeps: [{op: attention}\n", "3:1",
+                            "YAML syntax: the list that begins with '[' has no ']'"},
+                    BadText{"name: a\n\tseed: 5\n", "2:1", "YAML syntax: illegal tab"},
+                    BadText{"name: a\nsweeps:\n\t- batch: q4\n", "3:2", "begins with a tab"},
+                    BadText{", name: a\n", "1:1", "YAML syntax: illegal start"},
+                    BadText{"name: \"a", "1:9", "YAML syntax: illegal EOF in scalar"},
+                    BadText{"name: a: b\n", "1:8", "YAML syntax: a 'key: value' cannot stand here"},
+                    BadText{"name: *nobody\n", "1:7", "YAML syntax: the referenced anchor is not defined"}));
 
 INSTANTIATE_TEST_SUITE_P(
     TopLevel, BadTexts,

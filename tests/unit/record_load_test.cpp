@@ -134,7 +134,7 @@ TEST(RecordLoad, PlainGoogleBenchmark) {
 
 TEST(RecordLoad, ErrorsNameTheFileAndThePlace) {
   EXPECT_THAT(error_of(""), StartsWith("f.json: error: the file is empty"));
-  EXPECT_THAT(error_of("name: yaml"), StartsWith("f.json: error: not JSON"));
+  EXPECT_THAT(error_of("name: yaml"), StartsWith("f.json: error: this is no results file"));
   EXPECT_THAT(error_of("[1, 2"),
               StartsWith("f.json: error: not JSON: it breaks off or is damaged at byte 5 of 5"));
   EXPECT_THAT(error_of("{\"benchmarks\": 1e999}"), StartsWith("f.json: error: not JSON"));

@@ -49,7 +49,7 @@ TEST(ReportComparison, Tables) {
   const CompareResult r = compare_results(base, fresh, {});
   std::ostringstream text, markdown;
   print_compare(text, r, {});
-  EXPECT_THAT(text.str(), HasSubstr("verdict  case   kernel  base       new  change %"));
+  EXPECT_THAT(text.str(), HasSubstr("verdict  case   kernel      base       new  change %"));
   EXPECT_THAT(text.str(), HasSubstr("slower   a|b    k"));
   EXPECT_THAT(
       text.str(),
