@@ -411,7 +411,8 @@ Expansion expand(const SweepFile& file) {
                          sweep.name, kMaxSequences));
       }
       const Setting* batch = last_of(settings, "batch");
-      out.cases.push_back({std::move(id), sweep.name, seed, std::move(params), file.path, batch ? batch->mapping : ""});
+      out.cases.push_back(
+          {std::move(id), sweep.name, seed, std::move(params), file.path, batch ? batch->mapping : ""});
       return true;
     };
     if (sweep.cover.is_product()) {

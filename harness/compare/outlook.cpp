@@ -6,12 +6,12 @@
 #include <cmath>
 #include <utility>
 
+#include "harness/compare/ratio.h"
 #include "harness/record/text.h"
 
 namespace attnbench {
 namespace {
 
-constexpr double kNormal95 = 1.959964;
 constexpr std::size_t kIds = 2;  ///< named for each reason
 
 /// Probability that a standard normal variable lies below x.

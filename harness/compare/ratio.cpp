@@ -10,7 +10,6 @@ namespace attnbench {
 namespace {
 
 constexpr double kAlpha = 0.05;
-constexpr double kNormal95 = 1.959964;
 
 /// Mean of the middle half of n sorted values; value i occurs counts(i) times.
 template <class Counts>

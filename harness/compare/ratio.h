@@ -9,6 +9,8 @@
 
 namespace attnbench {
 
+inline constexpr double kNormal95 = 1.959964;  ///< half width of a 95 % interval, in standard deviations
+
 /// The mean of the middle half of the values (the interquartile mean, with fractional weights at both ends).
 /// Comparisons use it because times of a short kernel come in steps of several percent. A median jumps
 /// between steps; the mean of the middle half moves with the mix of steps. A quarter of the samples on either

@@ -69,6 +69,19 @@ TEST(CliCrash, ASweepOutlivesItsKernels) {
   EXPECT_THAT(o.out, HasSubstr(last_words));
 }
 
+TEST(CliCrash, APagedCaseTellsOfJunkInItsBlockTable) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer ends the process with an exit code";
+  const Scratch scratch;
+  const auto reason = [&](const std::string& kv) {
+    run_faulty(scratch, {"run", "--case", "{batch: q5, heads: 2, head_dim: 24, kv: " + kv + "}", "--device",
+                         "cpu", "--no-time", "--kernel", "segfaults", "--out", kv});
+    return record_of(scratch, "segfaults", kv)["reason"].get<std::string>();
+  };
+  EXPECT_THAT(reason("paged"),
+              HasSubstr("entries of block_table past a sequence's last block are junk on purpose"));
+  EXPECT_THAT(reason("packed"), ::testing::Not(HasSubstr("block_table")));
+}
+
 struct Ending {
   const char* kernel;
   const char* reason;

@@ -16,6 +16,7 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr std::uintmax_t kLargestPage = 2000000;
 
@@ -105,14 +106,25 @@ json entry(const std::string& id, const std::string& kernel, double us, const st
   return {{"name", id + "/" + kernel}, {"attnbench", a}};
 }
 
-std::string results_text(const std::vector<json>& entries, const std::string& run_name = "run") {
-  const json context = {{"date", "2026-01-02T03:04:05+00:00"},
-                        {"attnbench",
-                         {{"name", run_name},
-                          {"complete", true},
-                          {"device", {{"name", "cpu"}, {"kind", "cpu"}, {"model", "A CPU"}}},
-                          {"ceilings", {{"read_gbs", 100}, {"matmul_tflops", {{"bf16", 2}}}}}}}};
+std::string results_text(const std::vector<json>& entries, const std::string& run_name = "run",
+                         bool disturbed = false) {
+  const json context = {
+      {"date", "2026-01-02T03:04:05+00:00"},
+      {"attnbench",
+       {{"name", run_name},
+        {"complete", true},
+        {"device", {{"name", "cpu"}, {"kind", "cpu"}, {"model", "A CPU"}}},
+        {"ceilings", {{"read_gbs", 100}, {"matmul_tflops", {{"bf16", 2}}}, {"disturbed", disturbed}}}}}};
   return json{{"context", context}, {"benchmarks", entries}}.dump();
+}
+
+TEST_F(HtmlReport, SharesOfDisturbedCeilingsAreMarked) {
+  const std::vector<json> entries = {entry("a", "cpu", 100)};
+  show({scratch_.write("busy.json", results_text(entries, "run", true))});
+  EXPECT_THAT(text_of("#results tbody"), HasSubstr("50.0*"));
+  EXPECT_THAT(text_of(".overview .notice"), HasSubstr("were measured on a busy machine"));
+  show({scratch_.write("quiet.json", results_text(entries))});
+  EXPECT_THAT(text_of("#results tbody"), Not(HasSubstr("*")));
 }
 
 TEST_F(HtmlReport, ShowsTheH100ResultsWithoutComplaint) {

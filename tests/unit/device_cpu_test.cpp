@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -22,6 +23,19 @@ std::string error_of_opening(std::string_view name) {
     return error.what();
   }
   return "";
+}
+
+TEST(CpuInfo, ABusyThreadIsCounted) {
+  std::atomic<bool> stop = false;
+  std::thread busy([&] {
+    while (!stop) {
+    }
+  });
+  const double threads = cpu_busy_threads(0.5);
+  stop = true;
+  busy.join();
+  EXPECT_GT(threads, 0.3);
+  EXPECT_LE(threads, cpu_threads() + 0.5);
 }
 
 TEST(OpenDeviceTest, NamesWhatIsAllowed) {
