@@ -150,7 +150,7 @@ std::vector<std::string> axis_of(const SweepFile& file, std::size_t axis = 0) {
   return texts;
 }
 
-std::string error_of(const std::string& sweep, const std::vector<std::string>& overrides = {}) {
+std::string error_of_sweep(const std::string& sweep, const std::vector<std::string>& overrides = {}) {
   try {
     parse_sweep_text("name: t\nsweeps: [{" + sweep + "}]\n", "t.yaml", overrides);
   } catch (const ConfigError& e) {
@@ -180,12 +180,13 @@ TEST(BatchProduct, IsAnAxisWhereverABatchStands) {
 }
 
 TEST(BatchProduct, ErrorsInAFileNameTheColumn) {
-  EXPECT_THAT(error_of("batch: \"{1,x}q4\""),
+  EXPECT_THAT(error_of_sweep("batch: \"{1,x}q4\""),
               StartsWith("t.yaml:2:22: error: key 'batch': batch spec '{1,x}q4'"));
-  EXPECT_THAT(error_of("batch: {1,4}q4"), HasSubstr("a batch with braces stands in quotes"));
-  EXPECT_THAT(error_of("batch: q{1,4}"), HasSubstr("a batch with braces stands in quotes"));
-  EXPECT_THAT(error_of("zip: {batch: \"{1,2}q4\", head_dim: [64]}"), HasSubstr("has 1 values, but 'batch'"));
-  EXPECT_THAT(error_of("batch: q1", {"batch={1,4q4"}), HasSubstr("opens a brace at character 1"));
+  EXPECT_THAT(error_of_sweep("batch: {1,4}q4"), HasSubstr("a batch with braces stands in quotes"));
+  EXPECT_THAT(error_of_sweep("batch: q{1,4}"), HasSubstr("a batch with braces stands in quotes"));
+  EXPECT_THAT(error_of_sweep("zip: {batch: \"{1,2}q4\", head_dim: [64]}"),
+              HasSubstr("has 1 values, but 'batch'"));
+  EXPECT_THAT(error_of_sweep("batch: q1", {"batch={1,4q4"}), HasSubstr("opens a brace at character 1"));
 }
 
 CaseParams params_of(const std::string& entry) {
@@ -210,7 +211,7 @@ TEST(Suffixes, EqualTheNumberWrittenOutInEveryKeyOfTokens) {
                 params_of(window ? "window: \"1024,1024\"" : fmt::format("{}: 1024", key.name)))
           << key.name;
     }
-    EXPECT_THAT(error_of(fmt::format("{}: {}", key.name, window ? "\"2048m,0\"" : "2048m")),
+    EXPECT_THAT(error_of_sweep(fmt::format("{}: {}", key.name, window ? "\"2048m,0\"" : "2048m")),
                 HasSubstr("expected"))
         << key.name << ": the bounds hold for suffixes too";
   }
@@ -237,13 +238,14 @@ TEST(Suffixes, EqualTheNumberWrittenOutInEveryLengthOfABatch) {
 TEST(Suffixes, OthersAreRefused) {
   for (const char* text :
        {"4K", "4M", "4g", "4kk", "k", "-4k", "04k", "0k", "1.5k", "4 k", "99999999999999999m"}) {
-    EXPECT_THAT(error_of(fmt::format("leftpad: {}", text)),
+    EXPECT_THAT(error_of_sweep(fmt::format("leftpad: {}", text)),
                 HasSubstr("expected an integer from 0 to 1024 (1k: 1024, 1m: 1024^2)"))
         << text;
-    EXPECT_THAT(error_of(fmt::format("batch: {{lengths: [{}]}}", text)), HasSubstr("(1k: 1024, 1m: 1024^2)"));
+    EXPECT_THAT(error_of_sweep(fmt::format("batch: {{lengths: [{}]}}", text)),
+                HasSubstr("(1k: 1024, 1m: 1024^2)"));
   }
-  EXPECT_THAT(error_of("head_dim: 1k"), HasSubstr("got '1k', expected an integer from 1 to 576"));
-  EXPECT_THAT(error_of("leftpad: \"4\""), HasSubstr("got the string '4'"));
+  EXPECT_THAT(error_of_sweep("head_dim: 1k"), HasSubstr("got '1k', expected an integer from 1 to 576"));
+  EXPECT_THAT(error_of_sweep("leftpad: \"4\""), HasSubstr("got the string '4'"));
 }
 
 }  // namespace
