@@ -145,6 +145,19 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
   return rows.empty() ? 6 : all ? 0 : 1;
 }
 
+/// Adds --plugin to the reproducing line of a kernel that a plug-in brought: a step knows kernels only.
+void name_plugin(const Program& program, std::string& line) {
+  for (const LoadedPlugin& plugin : program.plugins) {
+    for (const Kernel* kernel : plugin.kernels) {
+      const std::string named = fmt::format(" --kernel {} ", kernel->name);
+      const std::size_t at = line.find(named);
+      if (at == line.npos) continue;
+      line.insert(at + named.size(), fmt::format("--plugin {} ", shell_word(plugin.path)));
+      return;
+    }
+  }
+}
+
 int run_selftest_command(const SelftestFlags& given, const Program& program) {
   if (given.worker) return serve_steps(program.kernels);
   check_kernel_names(given.kernels, program.kernels);
@@ -174,7 +187,8 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
   if (flags.sensitivity) return run_sensitivity(flags, program, steps.device(), dir, context);
   if (flags.in_process) set_advice("without --in-process it is the error of one step, and the others go on");
   watch_for_stop();
-  const SelftestResult result = steps.run(program, options);
+  SelftestResult result = steps.run(program, options);
+  for (std::string& alarm : result.clean.alarms) name_plugin(program, alarm);
   for (const std::string& format : flags.formats) {
     std::ostringstream text;
     if (format == "md") {

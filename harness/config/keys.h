@@ -82,7 +82,7 @@ constexpr uint64_t feature_of(DType t) {
   return t == DType::kBf16 ? kBf16 : t == DType::kFp16 ? kFp16 : kFp32;
 }
 
-/// The features that the case needs: bits of Feature (kernels/contract/kernel.h).
+/// The features that the case needs: bits of Feature (kernels/contract/attention_params.h).
 uint64_t features_of(const CaseParams& params);
 
 /// The parameters of a record: the value of every key.

@@ -86,8 +86,8 @@ std::string repro_line(const WorkItem& work, const std::string& device, const Se
 
 std::string crash_advice(const CaseParams& params) {
   if (params.kv != KvSource::kPaged || params.op == Op::kMergeStates) return "";
-  return "; entries of block_table past a sequence's last block are junk on purpose, so a kernel that reads "
-         "more than ceil(seqused_k / block_size) of them goes astray";
+  return "; if it reads block_table too far: entries past a sequence's last block are junk on purpose, so only the "
+         "first ceil(seqused_k / block_size) of a row lead anywhere";
 }
 
 std::string in_hand_text(const WorkItem& work, const SessionOptions& options) {

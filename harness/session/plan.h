@@ -49,8 +49,8 @@ SkipReason no_kernel(Op op, const std::string& device, bool chosen);
 /// The `attnbench run ...` line that reproduces one record alone.
 std::string repro_line(const WorkItem& work, const std::string& device, const SessionOptions& options);
 
-/// What a reader of a crash may not know of the case: "; entries of block_table past a sequence's last block
-/// are junk on purpose ..."; empty where it has no block_table.
+/// What a reader of a crash may not know of the case: "; if it reads block_table too far: entries past a
+/// sequence's last block are junk on purpose ..."; empty where it has no block_table.
 std::string crash_advice(const CaseParams& params);
 
 /// What a crash report says of this item: "case attention/..., kernel mine of /x/mine.so".

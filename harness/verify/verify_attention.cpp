@@ -21,7 +21,11 @@ namespace {
 
 const std::vector<unsigned char> kNoneStored;  // CaseInputs' stored_new_k without a launch
 
-constexpr const char* kFinite = "a finite number (it was not written, or what must not be read was used)";
+/// What stands for a number that is not finite. NaN tells of memory that nobody wrote; -inf of a row without keys.
+std::string finite(double got) {
+  return got == -INFINITY ? "a finite number (-inf is the LSE of a row that sees no key)"
+                          : "a finite number (it was not written, or what must not be read was used)";
+}
 
 /// Compares the LSE of an empty row: exactly -inf, or its sink, which a kernel may have converted to base 2
 /// and back.
@@ -252,13 +256,13 @@ class Judge {
     const double of_empty = sinks_.empty() ? -INFINITY : sinks_[static_cast<std::size_t>(h)];
     if (empty ? !same_lse(l, of_empty) : !std::isfinite(l)) {
       return fmt::format("LSE of {} is {}, expected {}", row_text(seq, i, h), number_text(l),
-                         empty ? fmt::format("{} (the row sees no key)", of_empty) : kFinite);
+                         empty ? fmt::format("{} (the row sees no key)", of_empty) : finite(l));
     }
     for (int c = 0; c < p_.dim_v(); ++c) {
       const double o = out(token, h, c);
       if (empty ? !(o == 0) : !std::isfinite(o)) {
         return fmt::format("O of {} channel {} is {}, expected {}", row_text(seq, i, h), c, number_text(o),
-                           empty ? "0 (the row sees no key)" : kFinite);
+                           empty ? "0 (the row sees no key)" : finite(o));
       }
     }
     if (!p_.probs) return std::nullopt;
@@ -269,7 +273,7 @@ class Judge {
       const bool seen = visible.contains(key);
       if (seen ? !std::isfinite(p) : !(p == 0)) {
         return fmt::format("probability of {} key {} is {}, expected {}", row_text(seq, i, h), key,
-                           number_text(p), seen ? kFinite : "0 (the row does not see the key)");
+                           number_text(p), seen ? finite(p) : "0 (the row does not see the key)");
       }
     }
     return std::nullopt;

@@ -16,7 +16,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string plugin(const std::string& name) { return std::string(ATTNBENCH_PLUGIN_DIR) + "/" + name + ".so"; }
+std::string plugin_file(const std::string& name) {
+  return std::string(ATTNBENCH_PLUGIN_DIR) + "/" + name + ".so";
+}
 
 TEST(CliFirstSteps, InitWritesASweepThatLists) {
   const Scratch scratch;
@@ -153,7 +155,7 @@ TEST(CliFirstSteps, LastFailedRunsWhatFailed) {
                                         "cpu",
                                         "--no-time",
                                         "--plugin",
-                                        plugin("wrong"),
+                                        plugin_file("wrong"),
                                         "--out",
                                         "out"};
   EXPECT_EQ(run_attnbench(scratch, run).exit_code, 1);
@@ -180,7 +182,7 @@ TEST(CliFirstSteps, OpsThatChosenKernelsLackAreNotPlanned) {
   const Outcome o =
       run_attnbench(scratch, {"run", "--case", "{op: kv_append, kv: paged, batch: q4}", "--case",
                               "{kv: packed, batch: q4, heads: 4/2}", "--device", "cpu", "--no-time",
-                              "--plugin", plugin("example"), "--kernel", "example", "--out", "out"});
+                              "--plugin", plugin_file("example"), "--kernel", "example", "--out", "out"});
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("1 passed, 0 failed, 0 skipped"));
 }
