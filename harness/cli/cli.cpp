@@ -43,6 +43,7 @@ std::string unexpected(const CLI::App& command, const std::string& called,
   std::vector<std::string> known;
   for (const CLI::Option* o : command.get_options()) {
     for (const std::string& name : o->get_lnames()) known.push_back("--" + name);
+    for (const std::string& name : o->get_snames()) known.push_back("-" + name);
   }
   if (std::find(known.begin(), known.end(), option) != known.end())
     return fmt::format("option '{0}' stands before the command; write '{1} {0} ...'", option, called);

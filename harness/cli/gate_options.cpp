@@ -60,8 +60,8 @@ void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
   command
       .add_option(
           "--max-time", o->max_time_s,
-          "No new round of reruns begins after S seconds of wall time; what is undecided then stays so "
-          "(default: no limit)")
+          "No new round of reruns begins after S seconds of wall time, those before --resume included; what "
+          "is undecided then stays so (default: no limit)")
       ->type_name("S")
       ->check(number_in(0.0, 1e6));
   command
@@ -173,9 +173,11 @@ void add_gate(CLI::App& app, Program& program) {
       ->check(has_a_name)
       ->type_name("DIR");
   command
-      ->add_option("--resume", o->resume,
-                   "Go on with the interrupted gate of this folder: the same configuration and options (only "
-                   "--max-time, --reruns and what is written may differ); finished runs are not repeated")
+      ->add_option(
+          "--resume", o->resume,
+          "Go on with the interrupted gate of this folder: the same configuration and options (only "
+          "--max-time, --reruns, --allow-inconclusive and what is written may differ); finished runs are "
+          "not repeated")
       ->check(has_a_name)
       ->type_name("DIR");
   command

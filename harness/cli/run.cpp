@@ -276,8 +276,9 @@ std::vector<WorkItem> failed_last_time(const std::vector<WorkItem>& work, const 
     left.push_back(w);
     left.back().index = std::ssize(left) - 1;
   }
-  std::cerr << fmt::format("{}: {} failed, {} of them here\n", dir.string(),
-                           counted(std::ssize(failed), "run"), left.size());
+  std::cerr << fmt::format(
+      "{}: {} failed; {}\n", dir.string(), counted(std::ssize(failed), "run"),
+      left.empty() ? "nothing of that is here to run" : fmt::format("{} of them run again", left.size()));
   return left;
 }
 
@@ -366,7 +367,9 @@ int run(const RunOptions& given, const Program& program) {
   if (o.dry_run) {
     const auto device = open_chosen_device(o.device, o.threads, o.quiet);
     const auto whole = plan(device->info());
-    return dry_run(shard_of(whole, device->info().kind, shard, shards), device->info(), options);
+    std::vector<WorkItem> work = shard_of(whole, device->info().kind, shard, shards);
+    if (o.last_failed) work = failed_last_time(work, o, cases);
+    return dry_run(work, device->info(), options);
   }
   // Threads that wait sleep where nothing is timed: the machine's other work then disturbs less.
   if (!options.time) setenv("OMP_WAIT_POLICY", "passive", 0);
@@ -388,7 +391,8 @@ int run(const RunOptions& given, const Program& program) {
     return report(o, cases, {}, {}, 0, 0, {}, "");  // no folder
 
   // The folder and its files are opened before any work, so that a full disk or a wrong path costs nothing.
-  if (options.time && !o.quiet) warn_before_timing(executor.info());
+  // A gate says by itself why its runs differ.
+  if (options.time && !o.quiet && std::getenv(kGateFolder) == nullptr) warn_before_timing(executor.info());
   const std::filesystem::path dir = folder_of(o, cases);
   make_folder(dir);
   if (o.resume.empty()) check_space(dir, work.size());

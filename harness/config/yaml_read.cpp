@@ -100,8 +100,8 @@ bool has_batch_braces(std::string_view line) {
 const char* syntax_hint(const std::string& text, const YAML::Mark& mark) {
   const std::string_view line = line_of(text, mark);
   if (line.substr(0, line.find_first_not_of(" \t")).find('\t') != line.npos)
-    return "; this line begins with a tab, where YAML takes spaces only";
-  if (has_batch_braces(line)) return "; a batch with braces stands in quotes: \"{1,4}q1s{1k,4k}\"";
+    return "this line begins with a tab, where YAML takes spaces only";
+  if (has_batch_braces(line)) return "a batch with braces stands in quotes: \"{1,4}q1s{1k,4k}\"";
   return "";
 }
 
@@ -118,9 +118,11 @@ std::string in_plain_words(const std::string& message) {
       {"end of sequence flow not found", "the list that begins with '[' has no ']'"},
       {"end of map flow not found", "the mapping that begins with '{' has no '}'"},
       {"end of sequence not found",
-       "this line is indented like no line above; indent it like the list or mapping that it belongs to"},
+       "the indentation of this line fits nothing above; the keys of a list item stand under its first key, not "
+       "under its '-'"},
       {"end of map not found",
-       "this line is indented like no line above; indent it like the list or mapping that it belongs to"}};
+       "the indentation of this line fits nothing above; the keys of a list item stand under its first key, not "
+       "under its '-'"}};
   const auto found = words.find(message);
   return found == words.end() ? message : found->second;
 }
@@ -144,7 +146,8 @@ YAML::Node load_document(const std::string& text, const Source& source) {
   } catch (const YAML::DeepRecursion& e) {
     fail_at(source, e.mark, "YAML syntax: nested too deeply; a sweep file needs four levels or so");
   } catch (const YAML::Exception& e) {
-    fail_at(source, e.mark, "YAML syntax: " + in_plain_words(e.msg) + syntax_hint(text, e.mark));
+    const std::string hint = syntax_hint(text, e.mark);  // the cause, where it is known
+    fail_at(source, e.mark, "YAML syntax: " + (hint.empty() ? in_plain_words(e.msg) : hint));
   }
 }
 

@@ -93,9 +93,10 @@ std::string compare_summary(const CompareResult& result) {
                         result.as_sol ? " (time in multiples of the least possible)" : "",
                         digits(*result.geomean), result.compared, result.compared == 1 ? "" : "s");
     constexpr double kTold = 1.05;  // a difference that a reader would say in words
-    if (*result.geomean < 1 / kTold)
+    const bool decided = result.count(Change::kFaster) + result.count(Change::kSlower) > 0;
+    if (decided && *result.geomean < 1 / kTold)
       text += fmt::format(": new is {} times as fast", digits(1 / *result.geomean, 3));
-    if (*result.geomean > kTold)
+    if (decided && *result.geomean > kTold)
       text += fmt::format(": new takes {} times as long", digits(*result.geomean, 3));
   }
   return text;

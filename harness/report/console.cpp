@@ -145,7 +145,8 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
     }
   }
   if (!rows.empty()) print_table(out, columns, rows, {options.width, options.colour});
-  if (options.ceilings_disturbed) {
+  const auto has_share = [](const Record& r) { return r.roofline && r.roofline->sol; };
+  if (options.ceilings_disturbed && std::any_of(records.begin(), records.end(), has_share)) {
     out << "\n* the ceilings were measured on a busy machine: %SOL and bound may be wrong\n";
   }
   print_failures(out, records, options);

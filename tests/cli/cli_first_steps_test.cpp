@@ -63,6 +63,8 @@ TEST(CliFirstSteps, AnOptionBeforeTheCommandIsNamed) {
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, AllOf(HasSubstr("option '--kernel' stands before the command"),
                            HasSubstr("write 'attnbench run --kernel ...'"), Not(HasSubstr("did you mean"))));
+  EXPECT_THAT(run_attnbench(scratch, {"-q", "run", "x.yaml"}).err,
+              HasSubstr("option '-q' stands before the command"));
 }
 
 TEST(CliFirstSteps, WhatDoesNothingLeavesNothing) {
@@ -168,6 +170,9 @@ TEST(CliFirstSteps, LastFailedRunsWhatFailed) {
   ASSERT_LT(before, read_records(scratch.dir() / "out").size());
   std::vector<std::string> again = run;
   again.push_back("--last-failed");
+  std::vector<std::string> dry = again;
+  dry.push_back("--dry-run");
+  EXPECT_THAT(run_attnbench(scratch, dry).out, HasSubstr("\n" + std::to_string(before) + " run"));
   EXPECT_EQ(run_attnbench(scratch, again).exit_code, 1);
   EXPECT_EQ(read_records(scratch.dir() / "out").size(), before);
   EXPECT_EQ(failed(), before);

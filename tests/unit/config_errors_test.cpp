@@ -44,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(
                             "a second YAML document starts here"},
                     BadText{"name: a\nsweeps: [{op: attention}\n", "3:1",
                             "YAML syntax: the list that begins with '[' has no ']'"},
-                    BadText{"name: a\n\tseed: 5\n", "2:1", "YAML syntax: illegal tab"},
+                    BadText{"name: a\n\tseed: 5\n", "2:1", "YAML syntax: this line begins with a tab"},
                     BadText{"name: a\nsweeps:\n\t- batch: q4\n", "3:2", "begins with a tab"},
                     BadText{", name: a\n", "1:1", "YAML syntax: illegal start"},
                     BadText{"name: \"a", "1:9", "YAML syntax: illegal EOF in scalar"},

@@ -43,6 +43,16 @@ TEST(ReportComparison, CasesThatNobodyTimedHaveNoRow) {
   EXPECT_THAT(table, AllOf(HasSubstr("| incorrect | `a` |"), Not(HasSubstr("`b`"))));
 }
 
+TEST(ReportComparison, ADirectionIsNamedOnlyWhereSomethingWasDecided) {
+  CompareResult r;
+  r.geomean = 0.5;
+  r.compared = 1;
+  r.counts[Change::kInconclusive] = 1;
+  EXPECT_THAT(compare_summary(r), testing::Not(HasSubstr("as fast")));
+  r.counts[Change::kFaster] = 1;
+  EXPECT_THAT(compare_summary(r), HasSubstr("new is 2.00 times as fast"));
+}
+
 TEST(ReportComparison, Tables) {
   const ResultSet base = set_of({sampled("a|b", 100, 0.001, 30, 1), sampled("crash", 10, 0.01, 30, 1)});
   const ResultSet fresh = set_of({sampled("a|b", 110, 0.001, 30, 2), with_status("crash", Status::kError)});
