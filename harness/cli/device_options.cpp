@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 #include <set>
@@ -35,6 +36,14 @@ std::vector<std::string> chosen_devices(const std::string& name, bool quiet) {
   if (probe.cuda_devices > 0) return {"cuda:0"};
   if (!quiet) std::cerr << "device auto: cpu (" << probe.cuda_reason << ")\n";
   return {"cpu"};
+}
+
+void add_kernel_option(CLI::App& command, std::vector<std::string>& names, const std::string& text) {
+  command.add_option("--kernel", names, text)
+      ->type_name("NAME")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);  // a file may follow
 }
 
 void check_kernel_names(const std::vector<std::string>& names, KernelTable table) {

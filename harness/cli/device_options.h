@@ -9,6 +9,10 @@
 #include "harness/device/device.h"
 #include "kernels/registry.h"
 
+namespace CLI {
+class App;
+}
+
 namespace attnbench::cli {
 
 /// Opens --device auto|cpu|cuda|cuda:N. `auto` takes a GPU if one works, else it says in one line why not and
@@ -18,6 +22,9 @@ std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads,
 /// The devices that --device names, without opening them: one, or every GPU for `all`. `auto` is as above.
 /// Throws UsageError.
 std::vector<std::string> chosen_devices(const std::string& name, bool quiet);
+
+/// Adds --kernel NAME, which may be repeated and before a file; `text` is its help.
+void add_kernel_option(CLI::App& command, std::vector<std::string>& names, const std::string& text);
 
 /// Checks the names of --kernel against the table. Throws UsageError, which lists the kernels and suggests
 /// the nearest name.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "harness/cli/cli.h"
@@ -25,6 +26,15 @@ std::vector<std::string> worker_command(const Program& program, std::vector<std:
   std::vector<std::string> argv = program.command_line;
   argv.insert(argv.begin() + 2, more.begin(), more.end());  // after the name of the subcommand
   return argv;
+}
+
+void add_worker_options(CLI::App& command, bool& worker, Program& program) {
+  command.add_flag("--worker", worker)->group("");
+  command.add_option("--plugin-digest", program.plugin_digests)
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group("");
 }
 
 Executor::Executor(const RunOptions& o, const Program& program, const SessionOptions& session,

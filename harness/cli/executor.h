@@ -15,6 +15,9 @@ namespace attnbench::cli {
 /// The command line of a worker: that of this process with the worker flag and `more` options.
 std::vector<std::string> worker_command(const Program& program, std::vector<std::string> more);
 
+/// Adds the hidden options that worker_command passes.
+void add_worker_options(CLI::App& command, bool& worker, Program& program);
+
 class Executor {
  public:
   /// Opens the device or the devices. `check_of_file`: the checks of the sweep file, if the command line

@@ -211,13 +211,8 @@ void add_run_options(CLI::App& command, FuzzFlags& f, Program& program) {
       .add_option("--device", o.device,
                   "auto (a GPU where one works and --kernel wants it), cpu, cuda or cuda:N")
       ->type_name("DEVICE");
-  command
-      .add_option("--kernel", o.kernels,
-                  "Fuzz this kernel; may be repeated (default: all of the device, in turns)")
-      ->type_name("NAME")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);
+  add_kernel_option(command, o.kernels,
+                    "Fuzz this kernel; may be repeated (default: all of the device, in turns)");
   add_plugin_option(command, program);
   command
       .add_option("--workers", o.workers,

@@ -9,6 +9,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/cli/gate.h"
 #include "harness/cli/plugins.h"
 #include "harness/compare/ratio.h"
@@ -160,11 +161,7 @@ void add_gate(CLI::App& app, Program& program) {
   add_sides(*command, o);
   add_counts(*command, o);
   o->compare.add(*command);
-  command->add_option("--kernel", o->kernels, "Only this kernel; may be repeated")
-      ->type_name("NAME")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);  // a file may follow
+  add_kernel_option(*command, o->kernels, "Only this kernel; may be repeated");
   add_plugin_option(*command, program);
   add_forwarded(*command, o);
   command->add_flag("--no-time", o->no_time,

@@ -211,13 +211,9 @@ void add_list(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("list", "Expand sweeps and print the cases, without running anything");
   auto o = std::make_shared<ListOptions>();
   o->cases.add(*command);
-  command
-      ->add_option("--kernel", o->kernels,
-                   "Count and mark what this kernel would run; may be repeated (default: all of the device)")
-      ->type_name("NAME")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);  // a file may follow
+  add_kernel_option(
+      *command, o->kernels,
+      "Count and mark what this kernel would run; may be repeated (default: all of the device)");
   add_plugin_option(*command, program);
   command
       ->add_option(

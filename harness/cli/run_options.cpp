@@ -3,6 +3,8 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
+#include "harness/cli/executor.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/run_options.h"
 
@@ -17,12 +19,7 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
                    "worker process for each GPU")
       ->type_name("DEVICE")
       ->take_last();
-  command
-      ->add_option("--kernel", o->kernels, "Only this kernel; may be repeated (attnbench kernels lists them)")
-      ->type_name("NAME")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);  // a file may follow
+  add_kernel_option(*command, o->kernels, "Only this kernel; may be repeated (attnbench kernels lists them)");
   add_plugin_option(*command, program);
   command
       ->add_option("--check", o->check,
@@ -64,12 +61,7 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
       ->check(number_in(0.001, 1e6));
   command->add_flag("--in-process", o->in_process,
                     "Run the cases in this process, for debuggers: a crash or a hang ends the run");
-  command->add_flag("--worker", o->worker)->group("");
-  command->add_option("--plugin-digest", program.plugin_digests)
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false)
-      ->group("");
+  add_worker_options(*command, o->worker, program);
   command->add_option("-o,--out", o->out, "Folder of the reports (default: results/runs/DATE-NAME)")
       ->check(has_a_name)
       ->type_name("DIR");

@@ -147,14 +147,13 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
 
 /// Adds --plugin to the reproducing line of a kernel that a plug-in brought: a step knows kernels only.
 void name_plugin(const Program& program, std::string& line) {
-  for (const LoadedPlugin& plugin : program.plugins) {
-    for (const Kernel* kernel : plugin.kernels) {
-      const std::string named = fmt::format(" --kernel {} ", kernel->name);
-      const std::size_t at = line.find(named);
-      if (at == line.npos) continue;
-      line.insert(at + named.size(), fmt::format("--plugin {} ", shell_word(plugin.path)));
-      return;
-    }
+  for (const Kernel* kernel : program.kernels) {
+    const std::string file = plugin_of(program, *kernel);
+    const std::string named = fmt::format(" --kernel {} ", kernel->name);
+    const std::size_t at = line.find(named);
+    if (file.empty() || at == line.npos) continue;
+    line.insert(at + named.size(), fmt::format("--plugin {} ", shell_word(file)));
+    return;
   }
 }
 
@@ -226,13 +225,8 @@ void add_selftest(CLI::App& app, Program& program) {
       ->add_option("--device", o->device,
                    "auto (a GPU where one works and --kernel wants it), cpu, cuda or cuda:N")
       ->type_name("DEVICE");
-  command
-      ->add_option("--kernel", o->kernels,
-                   "Make this kernel wrong; may be repeated (default: all of the device)")
-      ->type_name("NAME")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);  // a file may follow
+  add_kernel_option(*command, o->kernels,
+                    "Make this kernel wrong; may be repeated (default: all of the device)");
   add_plugin_option(*command, program);
   command
       ->add_option_function<double>(
@@ -246,12 +240,7 @@ void add_selftest(CLI::App& app, Program& program) {
       ->check(number_in(0.001, 1e6));
   command->add_flag("--in-process", o->in_process,
                     "Run the kernels in this process, for debuggers: a crash or a hang ends the selftest");
-  command->add_flag("--worker", o->worker)->group("");
-  command->add_option("--plugin-digest", program.plugin_digests)
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false)
-      ->group("");
+  add_worker_options(*command, o->worker, program);
   command->add_option("--seeds", o->seeds, "Clean runs take seeds 1 to N of every case (default 2)")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
