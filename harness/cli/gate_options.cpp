@@ -93,7 +93,7 @@ void add_forwarded(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
             help)
         ->type_name(type);
   }
-  for (const char* name : {"--graph", "--no-ceilings", "--in-process"}) {
+  for (const char* name : {"--graph", "--trust", "--no-ceilings", "--in-process"}) {
     command.add_flag_callback(
         name, [o, option = std::string(name)] { o->forwarded.push_back(option); }, "As of run");
   }

@@ -74,6 +74,8 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
   if (o.no_time) s.plain_args.push_back("--no-time");
   if (o.timing.cache != "cold") s.plain_args.push_back("--cache " + o.timing.cache);
   if (o.timing.graph) s.plain_args.push_back("--graph");
+  if (o.timing.trust) s.plain_args.push_back("--trust");
+  if (o.timing.order_seed != 0) s.plain_args.push_back(fmt::format("--seed-order {}", o.timing.order_seed));
   if (o.timing.no_ceilings) s.plain_args.push_back("--no-ceilings");
   if (o.counters) s.plain_args.push_back("--counters");
   return s;

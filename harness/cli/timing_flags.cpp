@@ -14,6 +14,14 @@ void TimingFlags::add(CLI::App& command) {
           "only), hot, or rotate: copies of the tensors in turns, together three caches or more")
       ->check(CLI::IsMember({"cold", "cold_code", "hot", "rotate"}));
   command.add_flag("--graph", graph, "Time replays of a CUDA graph of the launch (GPU only)");
+  command.add_flag("--trust", trust,
+                   "Do not watch timed launches: same inputs each time, outputs looked at only at the end");
+  command
+      .add_option("--seed-order", order_seed,
+                  "Seed of what a watched kernel must not predict: inputs and order of timed launches (default: "
+                  "from the system)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   command.add_flag("--no-ceilings", no_ceilings,
                    "Do not measure this machine's ceilings first: quicker, but no %SOL and no binding term");
   command.add_option("--min-time", min_time_s, "Sample at least this many seconds of device time per case")
@@ -32,6 +40,8 @@ TimingOptions TimingFlags::options() const {
     if (cache == cache_mode_name(m)) t.cache = m;
   }
   t.graph = graph;
+  t.watch = !trust;
+  t.order_seed = order_seed;
   t.ceilings = !no_ceilings;
   t.min_time_s = min_time_s;
   t.max_samples = max_samples;

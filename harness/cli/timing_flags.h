@@ -1,6 +1,7 @@
 // Options for the timing of launches, shared by several subcommands.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "harness/timing/timing.h"
@@ -11,10 +12,12 @@ class App;
 
 namespace attnbench::cli {
 
-/// --cache, --graph, --no-ceilings, --min-time, --max-samples.
+/// --cache, --graph, --trust, --seed-order, --no-ceilings, --min-time, --max-samples.
 struct TimingFlags {
   std::string cache = "cold";
   bool graph = false;
+  bool trust = false;
+  uint64_t order_seed = 0;
   bool no_ceilings = false;
   double min_time_s = 0;
   int max_samples = TimingOptions{}.max_samples;

@@ -80,9 +80,13 @@ class CpuDevice final : public Device {
   }
   void fill(const FillJob& job) override { fill_host(job); }
   uint64_t digest(const void* data, int64_t bytes) override { return digest_host(data, bytes); }
+  void change_signs(const SignedTensor& tensor) override { change_signs_host(tensor); }
+  void poison(const WatchedOutput& output) override { poison_host(output); }
   void synchronize() override {}
 
-  Sample time_launch(const std::function<void()>& launch, CacheMode cache) override {
+  using Device::time_launch;
+  Sample time_launch(const std::function<void()>& launch, CacheMode cache,
+                     const LaunchWatch* watch) override {
     if (cache == CacheMode::kColdCode) {
       throw Error("the cpu device cannot empty its instruction caches");
     }
@@ -90,9 +94,23 @@ class CpuDevice final : public Device {
     sample.cores_us = us_of([&] { turn_cores(info_.threads); });
     if (info_.threads > 1) sample.handover_us = us_of([&] { hand_over(info_.threads); });
     if (cache == CacheMode::kCold) sample.memory_us = us_of([&] { flush_cache(); });
+    const std::span<const WatchedOutput> outputs =
+        watch != nullptr ? watch->outputs : std::span<const WatchedOutput>();
+    for (const WatchedOutput& o : outputs) sample.watch.early += written_probes_host(o, watch->seed);
     const int64_t switches = involuntary_switches();
     sample.us = us_of(launch);
+    // A digest of all takes long enough for a thread to finish what the launch left undone. The probes do not.
+    uint64_t probes = 0;
+    for (const WatchedOutput& o : outputs) probes += probe_digest_host(o, watch->seed);
     sample.disturbed = involuntary_switches() != switches;
+    uint64_t factor = 1;
+    for (const WatchedOutput& o : outputs) {
+      sample.watch.at_end += factor * unsigned_digest_host(o.tensor, watch->seed);
+      factor *= 31;
+    }
+    sample.watch.when_idle = sample.watch.at_end;
+    for (const WatchedOutput& o : outputs) probes -= probe_digest_host(o, watch->seed);
+    if (probes != 0) ++sample.watch.when_idle;  // something changed meanwhile
     return sample;
   }
 
@@ -154,7 +172,7 @@ class CpuDevice final : public Device {
 
   void measure() {
     std::vector<double> floor(21);
-    for (double& us : floor) us = time_launch([] {}, CacheMode::kHot).us;
+    for (double& us : floor) us = time_launch([] {}, CacheMode::kHot, nullptr).us;
     std::nth_element(floor.begin(), floor.begin() + 10, floor.end());
     ceilings_.floor_us = floor[10];
     try {

@@ -6,12 +6,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "harness/error.h"
 #include "harness/values/fill.h"
+#include "harness/values/signs.h"
 #include "kernels/contract/kernel.h"
 
 namespace attnbench {
@@ -63,6 +65,21 @@ struct ClockReading {
   std::vector<std::string> throttle;  ///< why the clock is low: "sw_power_cap", ...
 };
 
+/// What is looked at around a timed launch, outside of its time.
+struct LaunchWatch {
+  std::span<const WatchedOutput> outputs;
+  uint64_t seed = 0;  ///< of the places that are looked at; another one for each launch
+};
+
+/// What was seen around a timed launch.
+struct WatchReading {
+  int64_t early = 0;     ///< probes that were written when the launch began
+  uint64_t at_end = 0;   ///< digest of the outputs as soon as the launch had ended
+  uint64_t when_idle = 0;  ///< the same when the device had nothing left to do
+  /// Time between two readings of the GPU's own clock, just before the launch and just after it. 0: not read.
+  double span_us = 0;
+};
+
 /// One timed launch.
 struct Sample {
   double us = 0;            ///< device time of the launch
@@ -72,6 +89,7 @@ struct Sample {
   /// CPU: times of three probes just before the launch. They are fixed arithmetic on all threads, the read
   /// that makes the cache cold, and threads that wait for each other. 0: not run.
   double cores_us = 0, memory_us = 0, handover_us = 0;
+  WatchReading watch;  ///< empty if the launch was not watched
 };
 
 /// What the hardware counted in separate launches; nullopt: the device has no such counter.
@@ -112,20 +130,26 @@ class Device {
   virtual void set_bytes(void* dst, unsigned char byte, int64_t bytes) = 0;
   virtual void fill(const FillJob& job) = 0;  ///< base and owners are device memory
   virtual uint64_t digest(const void* data, int64_t bytes) = 0;
+  virtual void change_signs(const SignedTensor& tensor) = 0;  ///< the table is device memory
+  virtual void poison(const WatchedOutput& output) = 0;       ///< sets what a launch writes to poison
   virtual void synchronize() = 0;  ///< throws DeviceError with what went wrong on the device
 
   /// Times one call of `launch`, which enqueues on launch_context().stream. Cold: the last-level cache holds
   /// none of the launch's data and no dirty lines. Cold code: in addition, instruction caches hold none of
   /// its code (GPU only; a CPU throws Error). Hot and rotate: nothing is done before the launch. Errors of
-  /// `launch` pass through.
-  virtual Sample time_launch(const std::function<void()>& launch, CacheMode cache) = 0;
+  /// `launch` pass through. `watch`: what to look at just before the launch and right after it; null: nothing.
+  virtual Sample time_launch(const std::function<void()>& launch, CacheMode cache,
+                             const LaunchWatch* watch) = 0;
+  Sample time_launch(const std::function<void()>& launch, CacheMode cache) {
+    return time_launch(launch, cache, nullptr);
+  }
   /// Counts what the hardware does in one call of `launch`, which is repeated if the counters need several
   /// passes. `prepare` is called before each pass; for cold, the last-level cache is emptied after it. Never
   /// part of a timed sample, because counting disturbs clocks and caches. Errors of `launch` pass through. If
   /// nothing can be counted, the reading gives the reason.
   virtual CounterReading count_launch(const std::function<void()>& launch,
                                       const std::function<void()>& prepare, CacheMode cache);
-  /// Undoes cache settings that the previous case may have left (persisting L2 lines).
+  /// Undoes cache settings that a launch may have left (persisting L2 lines, a stream's access policy).
   virtual void reset_cache_policy() {}
   /// Clocks, power and temperature now; nullopt if they cannot be read.
   virtual std::optional<ClockReading> read_clocks() { return std::nullopt; }

@@ -47,6 +47,15 @@ Json check_to_json(const Verdict& v) {
   return j;
 }
 
+/// null if the kernel was trusted.
+Json watch_to_json(const WatchSummary& w) {
+  if (w.lanes == 0) return nullptr;
+  return {{"lanes", w.lanes},
+          {"launches", w.launches},
+          {"by_reference", w.by_reference},
+          {"fresh_us", w.fresh_us > 0 ? finite_or_null(w.fresh_us) : Json(nullptr)}};
+}
+
 Json time_to_json(const TimeResult& t) {
   Json j;
   j["median_us"] = finite_or_null(t.median_us);
@@ -67,6 +76,7 @@ Json time_to_json(const TimeResult& t) {
   j["host_bound"] = t.host_bound;
   j["near_floor"] = t.near_floor;
   j["copies"] = t.copies;
+  j["watch"] = watch_to_json(t.watch);
   return j;
 }
 

@@ -113,6 +113,17 @@ Verdict check_from_json(const Json& j) {
   return v;
 }
 
+WatchSummary watch_from_json(const Json& j) {
+  WatchSummary w;
+  get(j, "lanes", w.lanes);
+  get(j, "launches", w.launches);
+  get(j, "by_reference", w.by_reference);
+  std::optional<double> us;
+  get(j, "fresh_us", us);
+  w.fresh_us = us.value_or(0);
+  return w;
+}
+
 TimeResult time_from_json(const Json& j) {
   TimeResult t;
   get(j, "median_us", t.median_us);
@@ -148,6 +159,7 @@ TimeResult time_from_json(const Json& j) {
   get(j, "host_bound", t.host_bound);
   get(j, "near_floor", t.near_floor);
   get(j, "copies", t.copies);
+  if (const Json& watch = member(j, "watch"); !watch.is_null()) t.watch = watch_from_json(watch);
   return t;
 }
 

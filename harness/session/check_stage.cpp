@@ -24,14 +24,13 @@ std::vector<std::string> clues_or_none(const Case& item, const HostOutputs& outp
   }
 }
 
-/// Checks what a launch must leave intact: guards, workspace and inputs. Damage fails the verdict.
+}  // namespace
+
 void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict& v) {
   if (auto damage = workload.guard_damage()) v.fail(detector::kGuard, *damage);
   if (auto damage = launcher.memory_damage()) v.fail(detector::kGuard, *damage);
   if (auto damage = workload.input_damage()) v.fail(detector::kInputDigest, *damage);
 }
-
-}  // namespace
 
 Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
                        const SessionOptions& options, uint64_t& digest) {

@@ -27,8 +27,9 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
     const auto before = std::exchange(begin, std::chrono::steady_clock::now());
     return std::chrono::duration<double>(begin - before).count();
   };
-  Workload workload(device, *work.item);
+  Workload workload(device, *work.item, {}, Values::kLater);
   Launcher launcher(*work.kernel, options.table, device, workload);
+  workload.fill_values();
   record.stages.setup_s = lap();
   stage.reset();  // end this range before the next begins: ranges form a stack
   stage.emplace(device, "verify");

@@ -2,24 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <deque>
-#include <functional>
 #include <optional>
 
 #include "harness/cases/cost.h"
 #include "harness/gigabytes.h"
-#include "harness/session/check_stage.h"
+#include "harness/session/lanes.h"
 
 namespace attnbench {
 namespace {
-
-/// A workload of its own for each turn of a rotating cache.
-struct Copy {
-  Copy(const WorkItem& work, KernelTable table, Device& device)
-      : workload(device, *work.item), launcher(*work.kernel, table, device, workload) {}
-  Workload workload;
-  Launcher launcher;
-};
 
 /// Why this case cannot rotate through `copies` copies; nullopt if it can.
 std::optional<SkipReason> cannot_rotate(const CaseCost& cost, int64_t copies, const Device& device) {
@@ -75,35 +65,33 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
   const Ceilings& ceilings = options.wants_ceilings() ? device.ceilings(ceiling_dtypes()) : kNone;
   device.reset_cache_policy();
   workload.reset_outputs();
-  std::deque<Copy> others;
-  std::vector<std::function<void()>> launches = {[&] { launcher.launch(); }};
-  for (int64_t i = 1; i < copies; ++i) {
-    Copy& copy = others.emplace_back(work, options.table, device);
-    copy.workload.reset_outputs();
-    launches.emplace_back([&copy] { copy.launcher.launch(); });
+  try {
+    Lanes lanes(work, device, options, workload, launcher, verified, copies);
+    record.time = time_samples(
+        device, record_name(record), [&] { return lanes.sample(); }, lanes.warmups(), options.timing);
+    record.time->copies = static_cast<int>(copies);
+    record.time->plan_us = launcher.plan_us();
+    record.time->near_floor = ceilings.floor_us && record.time->median_us < 2 * *ceilings.floor_us;
+    judge_time(params, cost, device, options, launcher, ceilings, record);
+    if (options.counters) {
+      lanes.rest();
+      const auto as_timed = [&] {  // the cache is as a timed sample finds it
+        if (cache == CacheMode::kHot) lanes.launch(0)();
+        for (int64_t i = 1; i < copies; ++i) lanes.launch(static_cast<std::size_t>(i))();  // one turn
+      };
+      record.counters = device.count_launch(lanes.launch(0), as_timed, cache);
+    }
+    if (options.check == CheckMode::kOff) return;
+    lanes.look_back();
+    lanes.try_new_inputs();
+    record.time->watch = lanes.summary();
+  } catch (const WrongLaunch& e) {
+    record.end(Status::kFail, e.what());
+    Verdict& check = *record.check;
+    check.pass = false;
+    check.reason = e.what();
+    check.failed_by.insert(check.failed_by.end(), e.failed_by.begin(), e.failed_by.end());
   }
-  record.time = time_launches(device, record_name(record), launches, options.timing);
-  record.time->plan_us = launcher.plan_us();
-  record.time->near_floor = ceilings.floor_us && record.time->median_us < 2 * *ceilings.floor_us;
-  judge_time(params, cost, device, options, launcher, ceilings, record);
-  // Before the last look at the outputs, which then also covers these launches.
-  if (options.counters) {
-    const auto as_timed = [&] {  // the cache is as a timed sample finds it
-      if (cache == CacheMode::kHot) launches.front()();
-      for (std::size_t i = 1; i < launches.size(); ++i) launches[i]();  // one turn of all copies
-    };
-    record.counters = device.count_launch(launches.front(), as_timed, cache);
-  }
-  if (options.check == CheckMode::kOff) return;
-  Verdict after = check_after_timing(workload, launcher, verified);
-  for (std::size_t i = 0; i < others.size() && after.pass; ++i) {
-    after = check_after_timing(others[i].workload, others[i].launcher, verified);
-  }
-  if (after.pass) return;
-  record.end(Status::kFail, "after timing: " + after.reason);
-  Verdict& check = *record.check;
-  check.fail(detector::kAfterTiming, record.reason);
-  check.failed_by.insert(check.failed_by.end(), after.failed_by.begin(), after.failed_by.end());
 }
 
 }  // namespace attnbench

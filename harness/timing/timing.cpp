@@ -95,17 +95,24 @@ TimeResult time_launches(Device& device, const std::string& name, const std::fun
 
 TimeResult time_launches(Device& device, const std::string& name,
                          const std::vector<std::function<void()>>& launches, const TimingOptions& options) {
-  TimeResult result;
-  result.cache = options.cache;
-  result.graph = options.graph;
-  result.copies = static_cast<int>(launches.size());
   std::vector<std::function<void()>> timed = launches;
   if (options.graph) {
     for (auto& launch : timed) launch = device.capture_graph(launch);
   }
   std::size_t turn = 0;
   const auto sample = [&] { return device.time_launch(timed[turn++ % timed.size()], options.cache); };
-  for (std::size_t i = 0; i < std::max<std::size_t>(kWarmups, timed.size()); ++i) sample();
+  TimeResult result = time_samples(device, name, sample,
+                                   std::max(kWarmups, static_cast<int>(timed.size())), options);
+  result.copies = static_cast<int>(launches.size());
+  return result;
+}
+
+TimeResult time_samples(Device& device, const std::string& name, const std::function<Sample()>& sample,
+                        int warmups, const TimingOptions& options) {
+  TimeResult result;
+  result.cache = options.cache;
+  result.graph = options.graph;
+  for (int i = 0; i < warmups; ++i) sample();
   std::vector<ClockReading> readings;
   double read_at_s = -1;
   const auto read_clocks = [&](double now_s) {

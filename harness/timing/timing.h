@@ -20,6 +20,16 @@ struct TimingOptions {
   /// Sampling stops when two half widths are at most this share of the median: that of the median's interval,
   /// and middle_half_error. Times in steps make the median's interval look narrow, so it is not enough.
   double target = 0.005;
+  bool watch = true;        ///< look at every timed launch (session/lanes.h); false: trust the kernel
+  uint64_t order_seed = 0;  ///< of everything that a kernel must not predict; 0: from the system
+};
+
+/// What was seen of the timed launches.
+struct WatchSummary {
+  int lanes = 0;         ///< copies of the tensors that launches were given in random turns; 0: not watched
+  int launches = 0;      ///< whose outputs were compared with those of a verified launch
+  int by_reference = 0;  ///< whose outputs were compared with the reference
+  double fresh_us = 0;   ///< least time of a launch on inputs that the kernel had never seen; 0: not taken
 };
 
 /// Summary of the clock readings before, between and after the samples of a case.
@@ -51,7 +61,13 @@ struct TimeResult {
   double plan_us = 0;       ///< host-side planning, outside the samples
   ClockSummary clocks;
   int copies = 1;  ///< copies of the tensors, which a rotating cache uses in turns
+  WatchSummary watch;
 };
+
+/// Calls `sample` until the stopping rule holds, after `warmups` calls whose times are dropped. Its exceptions
+/// reach the caller.
+TimeResult time_samples(Device& device, const std::string& name, const std::function<Sample()>& sample,
+                        int warmups, const TimingOptions& options);
 
 /// Samples `launches` in turns until the stopping rule holds. Before, it runs two warm-ups, or one of each
 /// launch if there are more. Exceptions of a launch reach the caller.

@@ -90,12 +90,34 @@ void Workload::make_input(Slot slot, const char* name, const std::vector<T>& hos
 void Workload::make_tokens(Slot slot, const char* name, Tensor tensor, DType dtype,
                            const std::vector<RowOwner>& owners, int32_t heads, const TokenStrides& strides) {
   const int64_t rows = static_cast<int64_t>(owners.size());
-  const GuardedBuffer device_owners = GuardedBuffer::of(*device_, "row owners", owners);
   FillJob job = token_job(item_, tensor, dtype, rows, heads, item_.params.head_dim, strides);
-  job.base = make(slot, Role::kInput, name, rows * strides.token * bytes_of(dtype)).data();
+  const int64_t bytes = rows * strides.token * bytes_of(dtype);
+  job.base = make(slot, Role::kInput, name, bytes).data();
+  fill_rows(job, owners, bytes);
+}
+
+void Workload::fill_rows(FillJob job, const std::vector<RowOwner>& owners, int64_t bytes) {
+  GuardedBuffer device_owners = GuardedBuffer::of(*device_, "row owners", owners);
   job.owners = device_owners.as<RowOwner>();
+  if (later_) {
+    device_->set_bytes(job.base, 0xff, bytes);
+    fills_.push_back({job, std::move(device_owners)});
+    return;
+  }
   device_->fill(job);
   device_->synchronize();  // device_owners goes out of scope
+}
+
+void Workload::fill_values() {
+  if (!later_) return;
+  later_ = false;
+  for (const Fill& f : fills_) device_->fill(f.job);
+  for (const Slot slot : {kK, kV}) {
+    if (memory(slot).data()) restore(slot);
+  }
+  device_->synchronize();
+  fills_.clear();
+  remember_inputs();
 }
 
 void Workload::restore(Slot slot) {
@@ -110,6 +132,7 @@ void Workload::restore(Slot slot) {
   job.base = b.data();
   job.owners = kv_owners_.as<RowOwner>();
   device_->fill(job);
+  if (!signs_.v.empty()) device_->change_signs(signed_tensor(slot));
 }
 
 void Workload::make_caches() {
@@ -126,7 +149,11 @@ void Workload::make_caches() {
          : is_v ? "v"
                 : "k",
          elements * bytes_of(job.dtype));
-    restore(slot);
+    if (later_) {
+      device_->set_bytes(data(slot), 0xff, memory(slot).bytes());
+    } else {
+      restore(slot);
+    }
   }
 }
 
@@ -138,8 +165,12 @@ void Workload::make_rotary_tables() {
   make_input(kRotarySin, "rotary sin", tables.sin);
 }
 
-Workload::Workload(Device& device, const Case& item, const LayoutVariant& variant)
-    : device_(&device), item_(item), plan_(plan_workload(item, variant)), padded_(variant.padded_strides) {
+Workload::Workload(Device& device, const Case& item, const LayoutVariant& variant, Values values)
+    : device_(&device),
+      item_(item),
+      plan_(plan_workload(item, variant)),
+      padded_(variant.padded_strides),
+      later_(values == Values::kLater) {
   switch (item.params.op) {
     case Op::kAttention:
       make_attention(variant);
@@ -151,7 +182,7 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
       make_states();
       break;
   }
-  remember_inputs();
+  if (!later_) remember_inputs();
 }
 
 void Workload::remember_inputs() {
@@ -231,7 +262,6 @@ void Workload::make_states() {
   const GuardedBuffer& states = make(kPartialOut, Role::kInput, "partial_out",
                                      m.num_states * m.partial_stride_state * bytes_of(p.type_of_partial()));
   if (rows > 0) {
-    const GuardedBuffer device_owners = GuardedBuffer::of(*device_, "row owners", owners);
     // Each head is a row, and a block is the heads of one token. The tokens of all states follow each other
     // without gaps.
     FillJob job = token_job(item_, Tensor::kPartialO, p.type_of_partial(), rows, 1, p.head_dim,
@@ -239,9 +269,7 @@ void Workload::make_states() {
     job.block_size = m.num_heads;
     job.stride_block = m.partial_stride_token;
     job.base = states.data();
-    job.owners = device_owners.as<RowOwner>();
-    device_->fill(job);
-    device_->synchronize();
+    fill_rows(job, owners, states.bytes());
   }
   make_input(kPartialLse, "partial_lse", partial_lse_tensor(item_));
   make(kOut, Role::kOutput, "out", m.num_rows * m.out_stride_token * bytes_of(p.dtype));
@@ -364,10 +392,13 @@ HostOutputs Workload::download_outputs() const {
     fetch(h.v_scales, memory(kVScales));
   }
   if (item_.params.op != Op::kKvAppend) {
-    if (item_.params.append) take_new_keys(h);
     fetch(h.out, memory(kOut));
     fetch(h.lse, memory(kLse));
     fetch(h.probs, memory(kProbs));
+  }
+  take_signs_off(h);
+  if (item_.params.op != Op::kKvAppend) {
+    if (item_.params.append) take_new_keys(h);
     if (padded_) drop_padding(h);
     if (item_.params.op == Op::kAttention) drop_lead_rows(h, plan_.cu_seqlens_q.front(), plan_.total_q);
   }

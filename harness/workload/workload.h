@@ -11,6 +11,7 @@
 #include "harness/device/device.h"
 #include "harness/workload/guarded_buffer.h"
 #include "harness/workload/plan.h"
+#include "harness/workload/sign_plan.h"
 #include "harness/workload/strides.h"
 
 namespace attnbench {
@@ -32,10 +33,19 @@ struct HostOutputs {
   std::vector<unsigned char> new_k;
 };
 
+/// When the numbers that a launch computes with are written. kLater: tensors of tokens and states hold poison
+/// until fill_values(), so that what happens before (Kernel::plan) sees lengths and tables only.
+enum class Values { kNow, kLater };
+
 class Workload {
  public:
   /// Allocates and fills all tensors. Throws OutOfMemory, DeviceError, TooLarge.
-  Workload(Device& device, const Case& item, const LayoutVariant& variant = {});
+  Workload(Device& device, const Case& item, const LayoutVariant& variant = {}, Values values = Values::kNow);
+  Workload(const Workload&) = delete;
+  Workload& operator=(const Workload&) = delete;
+
+  /// With Values::kLater, call once before the first launch.
+  void fill_values();
 
   const Case& item() const { return item_; }
   const WorkloadPlan& plan() const { return plan_; }
@@ -53,6 +63,15 @@ class Workload {
 
   /// Call before a checked launch: sets outputs to NaN and restores caches that a launch changes.
   void reset_outputs();
+  /// The same for a launch that is timed: of a cache only the rows that the launch writes. Dense strides only.
+  void poison_outputs();
+  /// Changes signs of inputs, so that a launch gets numbers it has not seen (sign_plan.h). Signs stay changed
+  /// until the next call. Outputs are read without them by watched_outputs() and download_outputs(), but not
+  /// by outputs_digest(). Call poison_outputs() before the next launch. Dense strides only.
+  void set_signs(const SignPlan& signs);
+  const SignPlan& signs() const { return signs_; }
+  /// The outputs of a launch, for Device::time_launch and for LaunchWatch. Valid until the next set_signs().
+  std::vector<WatchedOutput> watched_outputs() const;
   HostOutputs download_outputs() const;  ///< throws TooLarge, DeviceError
   /// Digest of all outputs, computed on the device. Equal digests are taken as equal bits.
   uint64_t outputs_digest() const;
@@ -115,6 +134,11 @@ class Workload {
   void make_states();
   void make_caches();
   void make_rotary_tables();
+  /// Fills a tensor of tokens, now or later. The job has no owners yet.
+  void fill_rows(FillJob job, const std::vector<RowOwner>& owners, int64_t bytes);
+  /// The tensor of a slot, with its place in a table of signs; no data if the case has no such tensor.
+  SignedTensor signed_tensor(Slot slot) const;
+  void take_signs_off(HostOutputs& h) const;
 
   /// Allocates. Padded tensors are set to NaN first, because no fill writes between the rows.
   GuardedBuffer& make(Slot slot, Role role, const char* name, int64_t bytes);
@@ -146,6 +170,15 @@ class Workload {
   std::array<Buffer, kSlots> buffers_;
   int32_t rotary_positions_ = 0;
   GuardedBuffer kv_owners_;  ///< owners of the caches' rows; no launch sees them
+  struct Fill {
+    FillJob job;
+    GuardedBuffer owners;
+  };
+  std::vector<Fill> fills_;        ///< that fill_values() makes
+  bool later_ = false;             ///< values are not filled yet
+  SignPlan signs_;                 ///< of the inputs as they are; empty: none were ever changed
+  GuardedBuffer sign_table_;       ///< signs_.qk, then signs_.v; no launch sees it
+  GuardedBuffer appended_slots_;   ///< rows of the caches that a launch writes; no launch sees it
 };
 
 }  // namespace attnbench

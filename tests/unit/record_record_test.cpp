@@ -22,8 +22,10 @@ class NamedDevice : public Device {
   void set_bytes(void*, unsigned char, int64_t) override {}
   void fill(const FillJob&) override {}
   uint64_t digest(const void*, int64_t) override { return 0; }
+  void change_signs(const SignedTensor&) override {}
+  void poison(const WatchedOutput&) override {}
   void synchronize() override {}
-  Sample time_launch(const std::function<void()>&, CacheMode) override { return {}; }
+  Sample time_launch(const std::function<void()>&, CacheMode, const LaunchWatch*) override { return {}; }
   std::function<void()> capture_graph(const std::function<void()>& launch) override { return launch; }
   const Ceilings& ceilings(const std::vector<DType>&) override { return ceilings_; }
   void profiler_start() override {}

@@ -24,8 +24,10 @@ class CountingDevice : public Device {
   void set_bytes(void* dst, unsigned char b, int64_t bytes) override { cpu_->set_bytes(dst, b, bytes); }
   void fill(const FillJob& job) override { cpu_->fill(job); }
   uint64_t digest(const void* data, int64_t bytes) override { return cpu_->digest(data, bytes); }
+  void change_signs(const SignedTensor& t) override { cpu_->change_signs(t); }
+  void poison(const WatchedOutput& o) override { cpu_->poison(o); }
   void synchronize() override { cpu_->synchronize(); }
-  Sample time_launch(const std::function<void()>& launch, CacheMode) override {
+  Sample time_launch(const std::function<void()>& launch, CacheMode, const LaunchWatch*) override {
     launch();
     log += 't';
     return {100, 0, false, false};

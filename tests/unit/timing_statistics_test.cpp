@@ -71,8 +71,10 @@ class FakeDevice : public Device {
   void set_bytes(void*, unsigned char, int64_t) override {}
   void fill(const FillJob&) override {}
   uint64_t digest(const void*, int64_t) override { return 0; }
+  void change_signs(const SignedTensor&) override {}
+  void poison(const WatchedOutput&) override {}
   void synchronize() override {}
-  Sample time_launch(const std::function<void()>& launch, CacheMode) override {
+  Sample time_launch(const std::function<void()>& launch, CacheMode, const LaunchWatch*) override {
     launch();
     Sample sample{us_(calls++), 0, false, host_bound};
     if (probed) {

@@ -15,6 +15,7 @@
 #include "harness/device/cuda/fill.h"
 #include "harness/device/cuda/launch_timer.h"
 #include "harness/device/cuda/mma_rate.h"
+#include "harness/device/cuda/signs.h"
 #include "harness/device/cupti.h"
 #include "harness/device/device.h"
 #include "harness/device/nvml.h"
@@ -145,6 +146,14 @@ class CudaDevice final : public Device {
     download(&sum, digest_, sizeof sum);
     return sum;
   }
+  void change_signs(const SignedTensor& tensor) override {
+    use();
+    change_signs_cuda(tensor, stream_);
+  }
+  void poison(const WatchedOutput& output) override {
+    use();
+    poison_cuda(output, stream_);
+  }
   void synchronize() override {
     use();
     wait("synchronize");
@@ -152,15 +161,30 @@ class CudaDevice final : public Device {
 
   void reset_cache_policy() override {
     use();
-    if (cudaCtxResetPersistingL2Cache() != cudaSuccess) cudaGetLastError();  // nothing could persist
+    cudaStreamAttrValue policy{};
+    if (cudaStreamGetAttribute(stream_, cudaStreamAttributeAccessPolicyWindow, &policy) == cudaSuccess &&
+        policy.accessPolicyWindow.num_bytes > 0) {
+      policy.accessPolicyWindow = {};
+      cuda_check(cudaStreamSetAttribute(stream_, cudaStreamAttributeAccessPolicyWindow, &policy),
+                 "cudaStreamSetAttribute");
+    }
+    std::size_t persisting = 0;
+    cudaDeviceGetLimit(&persisting, cudaLimitPersistingL2CacheSize);
+    if (persisting > 0) {
+      cudaCtxResetPersistingL2Cache();
+      cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, 0);
+    }
+    cudaGetLastError();  // of a GPU where nothing can persist
   }
   std::optional<ClockReading> read_clocks() override {
     return nvml_ == nullptr ? std::nullopt : std::optional(nvml_->read());
   }
 
-  Sample time_launch(const std::function<void()>& launch, CacheMode cache) override {
+  using Device::time_launch;
+  Sample time_launch(const std::function<void()>& launch, CacheMode cache,
+                     const LaunchWatch* watch) override {
     use();
-    return timer_->time(launch, cache);
+    return timer_->time(launch, cache, watch);
   }
 
   CounterReading count_launch(const std::function<void()>& launch, const std::function<void()>& prepare,

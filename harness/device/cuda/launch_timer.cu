@@ -2,11 +2,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 
 #include "harness/device/cuda/code_cache.h"
 #include "harness/device/cuda/cuda_check.h"
+#include "harness/device/cuda/signs.h"
 
 namespace attnbench {
+
+/// What the GPU saw of a watched launch. Clocks are in ns.
+struct LaunchTimer::Watched {
+  unsigned long long early, at_end, when_idle, clock_begin, clock_end;
+};
+
 namespace {
 
 constexpr double kMinSpinUs = 30;
@@ -68,15 +76,55 @@ __global__ void __launch_bounds__(kReadThreads, kReadBlocksPerSm)
   if (sum == 0x7fb5d329u) *sink = sum;
 }
 
-__global__ void spin_kernel(long long cycles, long long tail_cycles, volatile unsigned* ended,
-                            unsigned ticket) {
-  const long long start = clock64();
-  while (clock64() - start < cycles) {
+/// Outputs that the spin looks at when it ends.
+constexpr int kMostOutputs = 8;
+struct Probed {
+  WatchedOutput outputs[kMostOutputs];
+  int count = 0;
+  uint64_t seed = 0;
+  unsigned long long* early = nullptr;  ///< probes that do not hold poison
+  unsigned long long* clock = nullptr;
+};
+
+__device__ uint32_t element_bits(const SignedTensor& t, int64_t e) {
+  switch (dtype_size(t.dtype)) {
+    case 1:
+      return static_cast<const volatile uint8_t*>(t.data)[e];
+    case 2:
+      return static_cast<const volatile uint16_t*>(t.data)[e];
+    default:
+      return static_cast<const volatile uint32_t*>(t.data)[e];
   }
-  *ended = ticket;
-  __threadfence_system();
-  const long long told = clock64();
-  while (clock64() - told < tail_cycles) {
+}
+
+__global__ void __launch_bounds__(kProbes)
+    spin_kernel(long long cycles, long long tail_cycles, volatile unsigned* ended, unsigned ticket,
+                const Probed probed) {
+  if (threadIdx.x == 0) {
+    const long long start = clock64();
+    while (clock64() - start < cycles) {
+    }
+    *ended = ticket;
+    __threadfence_system();
+    const long long told = clock64();
+    while (clock64() - told < tail_cycles) {
+    }
+  }
+  if (probed.count == 0) return;
+  __syncthreads();
+  for (int i = 0; i < probed.count; ++i) {
+    const WatchedOutput& o = probed.outputs[i];
+    const int64_t count = written_elements(o);
+    if (!o.poisoned || count == 0) continue;
+    const int64_t e =
+        written_element(o, probed_element(probed.seed, static_cast<int>(threadIdx.x), count));
+    if (element_bits(o.tensor, e) != poison_bits(o.tensor.dtype)) atomicAdd(probed.early, 1ull);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    unsigned long long now = 0;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    *probed.clock = now;
   }
 }
 
@@ -105,6 +153,7 @@ LaunchTimer::LaunchTimer(cudaStream_t stream, const DeviceInfo& info)
   cuda_check(cudaEventCreate(&begin_), "cudaEventCreate");
   cuda_check(cudaEventCreate(&end_), "cudaEventCreate");
   cuda_check(cudaMalloc(&sink_, sizeof *sink_), "cudaMalloc");
+  cuda_check(cudaMalloc(&watched_, sizeof *watched_), "cudaMalloc");
   void* host = nullptr;
   cuda_check(cudaHostAlloc(&host, sizeof(unsigned), cudaHostAllocMapped), "cudaHostAlloc");
   spin_ended_ = static_cast<volatile unsigned*>(host);
@@ -117,6 +166,7 @@ LaunchTimer::LaunchTimer(cudaStream_t stream, const DeviceInfo& info)
 LaunchTimer::~LaunchTimer() {
   cudaFree(flush_);
   cudaFree(sink_);
+  cudaFree(watched_);
   cudaFreeHost(const_cast<unsigned*>(spin_ended_));
   if (begin_ != nullptr) cudaEventDestroy(begin_);
   if (end_ != nullptr) cudaEventDestroy(end_);
@@ -133,11 +183,19 @@ void LaunchTimer::flush_cache() {
   read_cuda(flush_, flush_bytes_, sink_, multiprocessors_, stream_);
 }
 
-void LaunchTimer::spin() {
+void LaunchTimer::spin(const LaunchWatch* watch) {
   ++ticket_;
+  Probed probed;
+  if (watch != nullptr) {
+    if (watch->outputs.size() > kMostOutputs) throw std::logic_error("too many outputs to watch");
+    for (const WatchedOutput& o : watch->outputs) probed.outputs[probed.count++] = o;
+    probed.seed = watch->seed;
+    probed.early = &watched_->early;
+    probed.clock = &watched_->clock_begin;
+  }
   const auto tail = static_cast<long long>(kSpinTailUs * cycles_per_us_);
   const auto cycles = static_cast<long long>((spin_us_ - kSpinTailUs) * cycles_per_us_);
-  spin_kernel<<<1, 1, 0, stream_>>>(cycles, tail, spin_ended_device_, ticket_);
+  spin_kernel<<<1, kProbes, 0, stream_>>>(cycles, tail, spin_ended_device_, ticket_, probed);
   cuda_check(cudaGetLastError(), "spin kernel");
 }
 
@@ -146,9 +204,35 @@ void LaunchTimer::empty_caches(CacheMode cache) {
   if (cache == CacheMode::kColdCode) evict_code(sink_, multiprocessors_, stream_);
 }
 
-Sample LaunchTimer::time(const std::function<void()>& launch, CacheMode cache) {
+void LaunchTimer::digest(const LaunchWatch& watch, unsigned long long* sum, unsigned long long* clock) {
+  uint64_t factor = 1;
+  for (const WatchedOutput& o : watch.outputs) {
+    unsigned_digest_cuda(o.tensor, watch.seed, factor, sum, clock, stream_);
+    factor *= 31;
+    clock = nullptr;
+  }
+}
+
+WatchReading LaunchTimer::read_watch(const LaunchWatch& watch) {
+  // Not only this stream: a kernel may have started work elsewhere.
+  cuda_check(cudaDeviceSynchronize(), "timed launch");
+  digest(watch, &watched_->when_idle, nullptr);
+  Watched seen{};
+  cuda_check(cudaMemcpyAsync(&seen, watched_, sizeof seen, cudaMemcpyDeviceToHost, stream_), "digests");
+  cuda_check(cudaStreamSynchronize(stream_), "digests");
+  WatchReading reading;
+  reading.early = static_cast<int64_t>(seen.early);
+  reading.at_end = seen.at_end;
+  reading.when_idle = seen.when_idle;
+  if (seen.clock_end > seen.clock_begin)
+    reading.span_us = 1e-3 * static_cast<double>(seen.clock_end - seen.clock_begin);
+  return reading;
+}
+
+Sample LaunchTimer::time(const std::function<void()>& launch, CacheMode cache, const LaunchWatch* watch) {
+  if (watch != nullptr) cuda_check(cudaMemsetAsync(watched_, 0, sizeof *watched_, stream_), "cudaMemsetAsync");
   empty_caches(cache);
-  spin();
+  spin(watch);
   const auto start = std::chrono::steady_clock::now();
   cuda_check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
   launch();
@@ -158,11 +242,13 @@ Sample LaunchTimer::time(const std::function<void()>& launch, CacheMode cache) {
   // This test is sound: if the host does not see the ticket yet, the spin still lasts at least its tail.
   sample.host_bound = *spin_ended_ == ticket_;
   sample.enqueue_us = std::chrono::duration<double, std::micro>(stop - start).count();
+  if (watch != nullptr) digest(*watch, &watched_->at_end, &watched_->clock_end);
 
   cuda_check(cudaEventSynchronize(end_), "timed launch");
   float ms = 0;
   cuda_check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
   sample.us = 1e3 * static_cast<double>(ms);
+  if (watch != nullptr) sample.watch = read_watch(*watch);
 
   // Grows at once to twice the enqueue time, and shrinks slowly. The next launch may be another kernel's, and
   // a first launch that loaded code must not slow down all later ones.

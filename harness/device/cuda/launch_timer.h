@@ -19,8 +19,9 @@ void read_cuda(const void* data, int64_t bytes, unsigned* sink, int multiprocess
 void reread_cuda(const void* data, int64_t bytes, int passes, unsigned* sink, int multiprocessors,
                  cudaStream_t stream);
 
-/// Order on the stream: [read a buffer of twice L2] [run through code] [spin] [event] launch [event]. The
-/// spin keeps the GPU busy until the host has enqueued the rest, so that the events enclose only device time.
+/// Order on the stream: [read a buffer of twice L2] [run through code] [spin] [event] launch [event] [digest].
+/// The spin keeps the GPU busy until the host has enqueued the rest, so that the events enclose only device
+/// time. At its end it looks at the outputs of a launch that is watched; the digest reads them.
 class LaunchTimer {
  public:
   LaunchTimer(cudaStream_t stream, const DeviceInfo& info);
@@ -28,14 +29,16 @@ class LaunchTimer {
   LaunchTimer(const LaunchTimer&) = delete;
   LaunchTimer& operator=(const LaunchTimer&) = delete;
 
-  Sample time(const std::function<void()>& launch, CacheMode cache);
+  Sample time(const std::function<void()>& launch, CacheMode cache, const LaunchWatch* watch = nullptr);
   /// Enqueues what `cache` requires before a sample: reads that leave nothing else in the L2 cache, and code
   /// that leaves no other code in the instruction caches.
   void empty_caches(CacheMode cache);
 
  private:
   void flush_cache();
-  void spin();
+  void spin(const LaunchWatch* watch);
+  void digest(const LaunchWatch& watch, unsigned long long* sum, unsigned long long* clock);
+  WatchReading read_watch(const LaunchWatch& watch);
 
   cudaStream_t stream_;
   int multiprocessors_;
@@ -49,6 +52,8 @@ class LaunchTimer {
   unsigned* spin_ended_device_ = nullptr;    ///< the same memory, as addressed by the GPU
   unsigned ticket_ = 0;                      ///< number of the current spin
   double spin_us_;
+  struct Watched;
+  Watched* watched_ = nullptr;  ///< device memory
 };
 
 }  // namespace attnbench

@@ -1,0 +1,227 @@
+#include "harness/session/lanes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/cases/cost.h"
+#include "harness/session/check_stage.h"
+#include "harness/verify/verify.h"
+
+namespace attnbench {
+namespace {
+
+constexpr int kWarmups = 2;
+constexpr int kInputChecks = 8;  ///< one launch in so many is followed by a look at the inputs
+/// A launch on new inputs may take longer than this times a launch on known ones, plus this many us: new memory
+/// costs address translations, and results that are kept save far more. A busy machine disturbs single
+/// launches, so a kernel is accused only if this many in a row take longer.
+constexpr double kNewInputsFactor = 1.5;
+constexpr double kNewInputsUs = 20;
+constexpr int kNewInputs = 9;
+
+/// A time by events may be less than this times the time between two readings of the GPU's clock, minus this
+/// many us: the readings lie in other kernels.
+constexpr double kClockFactor = 0.9;
+constexpr double kClockUs = 20;
+
+/// Share of the free memory that a second copy of the tensors may take.
+constexpr double kShareOfMemory = 0.8;
+
+uint64_t seed_of(const TimingOptions& options) {
+  if (options.order_seed != 0) return options.order_seed;
+  std::random_device system;
+  return (uint64_t{system()} << 32) | system();
+}
+
+}  // namespace
+
+Lanes::Made::Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device,
+                  uint64_t salt)
+    : item(c),
+      workload(device, item, LayoutVariant{.salt = salt}, Values::kLater),
+      launcher(*work.kernel, options.table, device, workload) {
+  workload.fill_values();
+}
+
+Lanes::Lanes(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
+             Launcher& launcher, uint64_t verified, int64_t copies)
+    : work_(work),
+      device_(device),
+      options_(options),
+      verified_(verified),
+      order_(seed_of(options.timing)),
+      watches_(options.timing.watch && options.check != CheckMode::kOff),
+      rotates_(options.timing.cache == CacheMode::kRotate) {
+  lanes_.push_back({&workload, &launcher, launch_of(launcher), std::nullopt, true});
+  for (int64_t i = 1; i < copies; ++i) add(work.item->seed, 0);
+  if (!watches_) return;
+  const double room = kShareOfMemory * static_cast<double>(device.free_memory());
+  if (copies == 1 && cost_of(work.item->params).device_bytes < room) {
+    try {
+      add(order_(), order_());
+    } catch (const OutOfMemory&) {  // one copy will do
+    }
+  }
+  summary_.lanes = static_cast<int>(lanes_.size());
+}
+
+std::function<void()> Lanes::launch_of(Launcher& launcher) {
+  std::function<void()> launch = [&launcher] { launcher.launch(); };
+  return options_.timing.graph ? device_.capture_graph(launch) : launch;
+}
+
+Lanes::Lane& Lanes::add(uint64_t seed, uint64_t salt) {
+  Case other = *work_.item;
+  other.seed = seed;
+  Made& made = made_.emplace_back(other, work_, options_, device_, salt);
+  made.workload.reset_outputs();
+  return lanes_.emplace_back(Lane{&made.workload, &made.launcher, launch_of(made.launcher), std::nullopt,
+                                  seed == work_.item->seed});
+}
+
+int Lanes::warmups() const { return std::max(kWarmups, static_cast<int>(lanes_.size())); }
+
+std::string Lanes::which(const Lane& lane) const {
+  return fmt::format("timed launch {}{}", summary_.launches,
+                     lane.workload->item().seed == work_.item->seed
+                         ? ""
+                         : fmt::format(" (with other values, seed {})", lane.workload->item().seed));
+}
+
+void Lanes::prepare(Lane& lane) {
+  Workload& w = *lane.workload;
+  const CaseParams& p = work_.item->params;
+  w.set_signs(lane.expected ? random_signs(p, order_()) : plain_signs(p));
+  w.poison_outputs();
+  if (options_.timing.cache == CacheMode::kHot) {
+    lane.launch();
+    device_.synchronize();
+    // Results of this launch that are kept are of no use to the next one.
+    if (lane.expected) w.set_signs(with_few_changed(p, w.signs(), order_()));
+    w.poison_outputs();
+  }
+  lane.ready = true;
+}
+
+Sample Lanes::timed(Lane& lane) {
+  if (!lane.ready) prepare(lane);
+  lane.ready = false;
+  device_.reset_cache_policy();
+  const std::vector<WatchedOutput> outputs = lane.workload->watched_outputs();
+  const LaunchWatch watch{outputs, order_()};
+  ++summary_.launches;
+  const Sample s = device_.time_launch(lane.launch, options_.timing.cache, &watch);
+  judge(lane, s);
+  if (rotates_) prepare(lane);  // its turn comes when the other copies have passed through the cache
+  return s;
+}
+
+Sample Lanes::sample() {
+  // Until every lane has had its first launch, and in a rotating cache, lanes have their turns.
+  const bool in_turn = rotates_ || !watches_ || turn_ < lanes_.size();
+  const std::size_t chosen = (in_turn ? turn_ : order_()) % lanes_.size();
+  ++turn_;
+  if (!watches_) return device_.time_launch(lanes_[chosen].launch, options_.timing.cache);
+  return timed(lanes_[chosen]);
+}
+
+void Lanes::rest() {
+  if (!watches_) return;
+  for (Lane& lane : lanes_) {
+    lane.workload->set_signs(plain_signs(work_.item->params));
+    lane.workload->poison_outputs();
+    lane.ready = false;
+  }
+}
+
+void Lanes::judge(Lane& lane, const Sample& sample) {
+  const WatchReading& seen = sample.watch;
+  if (seen.early > 0) {
+    throw WrongLaunch(fmt::format("{}: its outputs were written before it began: {} of the places looked at "
+                                  "did not hold poison any more",
+                                  which(lane), seen.early),
+                      {detector::kEarly});
+  }
+  if (seen.at_end != seen.when_idle) {
+    throw WrongLaunch(fmt::format("{}: its outputs still changed after it had ended", which(lane)),
+                      {detector::kLate});
+  }
+  if (sample.us < kClockFactor * seen.span_us - kClockUs) {
+    throw WrongLaunch(fmt::format("{}: {:.1f} us by events, but {:.1f} us by the GPU's own clock", which(lane),
+                                  sample.us, seen.span_us),
+                      {detector::kClock});
+  }
+  if (!lane.expected) {
+    judge_first(lane, seen.at_end);
+  } else if (seen.at_end != *lane.expected && same_bits_) {
+    check(lane, CheckMode::kSampled, "unlike the verified launch");
+    same_bits_ = false;
+  }
+  if (!same_bits_ && summary_.launches >= next_check_) {
+    check(lane, CheckMode::kSampleOnly, "chosen at random");
+    next_check_ = summary_.launches + 1 + static_cast<int>(order_() % (3u * static_cast<unsigned>(
+                                                                             summary_.launches)));
+  }
+  if (now_and_then(kInputChecks)) check_inputs(lane);
+}
+
+void Lanes::judge_first(Lane& lane, uint64_t digest) {
+  lane.expected = digest;
+  if (!lane.verified) return check(lane, CheckMode::kSampleOnly, "first one with these values");
+  if (lane.workload->outputs_digest() == verified_) return;
+  check(lane, CheckMode::kSampled, "unlike the verified launch");
+  same_bits_ = false;
+}
+
+void Lanes::check(Lane& lane, CheckMode mode, const std::string& what) {
+  ++summary_.by_reference;
+  const Verdict v =
+      verify(*lane.workload, lane.launcher->outputs(*lane.workload), lane.launcher->numerics(), mode);
+  if (v.pass) return;
+  std::vector<std::string> failed_by = v.failed_by;
+  failed_by.insert(failed_by.begin(), detector::kTimed);
+  throw WrongLaunch(fmt::format("{}, {}: {}", which(lane), what, v.reason), failed_by);
+}
+
+void Lanes::check_inputs(Lane& lane) {
+  lane.workload->set_signs(plain_signs(work_.item->params));
+  if (auto damage = lane.workload->input_damage()) {
+    throw WrongLaunch(fmt::format("{}: {}", which(lane), *damage), {detector::kInputDigest});
+  }
+}
+
+void Lanes::try_new_inputs() {
+  // In a hot cache, the launch before a timed one has seen its inputs.
+  if (!watches_ || lanes_.size() != 2 || options_.timing.cache == CacheMode::kHot) return;
+  for (int i = 0; i < kNewInputs; ++i) {
+    lanes_.pop_back();
+    made_.pop_back();
+    const double fresh_us = timed(add(order_(), order_())).us;
+    const double known_us = timed(lanes_.front()).us;
+    summary_.fresh_us = i == 0 ? fresh_us : std::min(summary_.fresh_us, fresh_us);
+    if (fresh_us <= kNewInputsFactor * known_us + kNewInputsUs) return;
+  }
+  throw WrongLaunch(fmt::format("it keeps results of earlier launches: with inputs that it had never seen, "
+                                "each of {} launches took much longer than one with known inputs just after it "
+                                "({:.1f} us at least)",
+                                kNewInputs, summary_.fresh_us),
+                    {detector::kKeptResults});
+}
+
+void Lanes::look_back() {
+  for (Lane& lane : lanes_) {
+    if (watches_) lane.workload->set_signs(plain_signs(work_.item->params));
+    Verdict v;
+    v.pass = true;
+    const bool unwatched = !watches_ || (options_.counters && lane.verified);
+    if (unwatched) v = check_after_timing(*lane.workload, *lane.launcher, verified_);
+    if (!unwatched) look_at_memory(*lane.workload, *lane.launcher, v);
+    if (!v.pass) {
+      v.failed_by.insert(v.failed_by.begin(), detector::kAfterTiming);
+      throw WrongLaunch("after timing: " + v.reason, v.failed_by);
+    }
+  }
+}
+
+}  // namespace attnbench

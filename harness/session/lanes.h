@@ -1,0 +1,98 @@
+// The launches of a case that are timed, on a kernel that is not trusted.
+//
+// A kernel may compute right in the launch that is verified and little in those that are timed. So each timed
+// launch is as good as the first one: its outputs hold poison, its inputs have signs that no launch has seen,
+// and it may be on another copy of the tensors, with other values and other pages. Its outputs are known bit by
+// bit (values/signs.h) and are compared as soon as it has ended. Nothing of this is inside the timed span.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "harness/run/launcher.h"
+#include "harness/session/plan.h"
+
+namespace attnbench {
+
+/// A timed launch did something else than the verified one; what() says what.
+class WrongLaunch : public Error {
+ public:
+  WrongLaunch(const std::string& what, std::vector<std::string> detectors)
+      : Error(what, kExitFailure), failed_by(std::move(detectors)) {}
+  std::vector<std::string> failed_by;  ///< as in Verdict
+};
+
+class Lanes {
+ public:
+  /// `workload` and `launcher` are those of the verified launch, whose digest is `verified`. `copies`: tensors
+  /// that a rotating cache needs, all alike; 1: none, and a second copy with other values is made if there is
+  /// memory for it. Without checks, or if the kernel is trusted, nothing is watched. Throws KernelError,
+  /// OutOfMemory.
+  Lanes(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
+        Launcher& launcher, uint64_t verified, int64_t copies);
+
+  /// Times one launch. Throws WrongLaunch.
+  Sample sample();
+  /// Before launches that are counted instead of timed: the inputs are those of the verified launch again.
+  void rest();
+  int warmups() const;
+  /// After sampling: times launches on inputs that are new in every respect. Throws WrongLaunch if they take
+  /// much longer than others, because the kernel then keeps results.
+  void try_new_inputs();
+  /// At the end: what the launches must have left alone, and, if the last ones were not watched, what they
+  /// computed. Throws WrongLaunch.
+  void look_back();
+  const WatchSummary& summary() const { return summary_; }
+  std::size_t size() const { return lanes_.size(); }
+  /// The launch of each lane, for counters.
+  const std::function<void()>& launch(std::size_t lane) const { return lanes_[lane].launch; }
+
+ private:
+  struct Made {
+    Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device, uint64_t salt);
+    Case item;
+    Workload workload;
+    Launcher launcher;
+  };
+  struct Lane {
+    Workload* workload;
+    Launcher* launcher;
+    std::function<void()> launch;
+    std::optional<uint64_t> expected;  ///< digest of the outputs without changed signs
+    bool verified = false;             ///< its values are those of the verified launch
+    bool ready = false;                ///< prepared when it was last used: a rotating cache must not see it
+  };
+  /// Another copy of the tensors, at other places: with the values of `seed`, and pages moved by `salt`.
+  Lane& add(uint64_t seed, uint64_t salt);
+  std::function<void()> launch_of(Launcher& launcher);
+  void prepare(Lane& lane);
+  Sample timed(Lane& lane);
+  void judge(Lane& lane, const Sample& sample);
+  void judge_first(Lane& lane, uint64_t digest);
+  /// Compares the outputs with the reference. Throws WrongLaunch.
+  void check(Lane& lane, CheckMode mode, const std::string& what);
+  void check_inputs(Lane& lane);
+  bool now_and_then(int one_in) { return order_() % static_cast<unsigned>(one_in) == 0; }
+  std::string which(const Lane& lane) const;
+
+  const WorkItem& work_;
+  Device& device_;
+  const SessionOptions& options_;
+  uint64_t verified_;
+  std::mt19937_64 order_;
+  std::deque<Made> made_;
+  std::deque<Lane> lanes_;
+  bool watches_;
+  bool rotates_;
+  std::size_t turn_ = 0;
+  bool same_bits_ = true;     ///< equal inputs have given equal bits so far
+  int next_check_ = 1;        ///< launch that is compared with the reference, if not same_bits_
+  WatchSummary summary_;
+};
+
+}  // namespace attnbench

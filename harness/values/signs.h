@@ -1,0 +1,148 @@
+// Signs of stored numbers, changed in place. If K and q change sign in the same channels, every product q.k
+// keeps its bits; if V changes sign in some channels, so does O, and nothing else changes. So a launch can be
+// given numbers that no launch has seen, and its outputs are known bit by bit. harness/device/cuda/signs.cu
+// does the same on the GPU.
+#pragma once
+
+#include <cstdint>
+
+#include "harness/values/fill.h"
+#include "kernels/contract/dtype.h"
+
+namespace attnbench {
+
+/// A dense tensor whose rows have `dim` channels. Row r belongs to head r / head_rows % heads: head_rows is 1
+/// for (tokens, heads, dim) and block_size for (blocks, heads, block_size, dim).
+struct SignedTensor {
+  void* data = nullptr;
+  DType dtype = DType::kFp32;
+  int64_t elements = 0;
+  int32_t dim = 1;
+  int64_t head_rows = 1;
+  int32_t heads = 1;
+  int32_t group = 1;  ///< heads that share a row of the table
+  /// (heads / group, table_dim), in memory of the device: 1 where the sign is changed. Null: nowhere.
+  const uint8_t* table = nullptr;
+  int32_t table_dim = 1;
+};
+
+/// The row of token (or slot) `token` and head `head`.
+ATTNBENCH_HD inline int64_t row_of(const SignedTensor& t, int64_t token, int32_t head) {
+  return (token / t.head_rows * t.heads + head) * t.head_rows + token % t.head_rows;
+}
+
+/// The table's row for tensor row `row`; null without a table.
+ATTNBENCH_HD inline const uint8_t* signs_of_row(const SignedTensor& t, int64_t row) {
+  if (t.table == nullptr) return nullptr;
+  const auto head = static_cast<int32_t>(row / t.head_rows % t.heads);
+  return t.table + static_cast<int64_t>(head / t.group) * t.table_dim;
+}
+
+/// `bits` with the other sign. The poison of int8, -128, stays.
+ATTNBENCH_HD inline uint32_t negated(DType dtype, uint32_t bits) {
+  switch (dtype) {
+    case DType::kFp32:
+      return bits ^ 0x80000000u;
+    case DType::kE4m3:
+      return bits ^ 0x80u;
+    case DType::kInt8:
+      return (0u - bits) & 0xffu;
+    default:
+      return bits ^ 0x8000u;
+  }
+}
+
+/// Poison is all ones, and -128 in int8.
+ATTNBENCH_HD inline uint32_t poison_bits(DType dtype) {
+  switch (dtype) {
+    case DType::kFp32:
+      return 0xffffffffu;
+    case DType::kE4m3:
+      return 0xffu;
+    case DType::kInt8:
+      return 0x80u;
+    default:
+      return 0xffffu;
+  }
+}
+
+/// An output's bits as they would be without the changed signs. -0 becomes 0, because x - x is +0 whatever the
+/// sign of x, and NaN becomes the NaN of poison, whose sign may have been changed.
+ATTNBENCH_HD inline uint32_t without_sign(DType dtype, uint32_t bits, bool changed) {
+  if (dtype == DType::kInt8) return changed ? negated(dtype, bits) : bits;
+  const uint32_t sign = negated(dtype, 0);
+  const uint32_t magnitude = bits & ~sign;
+  if (magnitude == 0) return 0;
+  const uint32_t infinity = dtype == DType::kFp32   ? 0x7f800000u
+                            : dtype == DType::kBf16 ? 0x7f80u
+                            : dtype == DType::kFp16 ? 0x7c00u
+                                                    : 0x7eu;  // e4m3 has no infinity
+  if (magnitude > infinity) return bits | sign;
+  return changed ? bits ^ sign : bits;
+}
+
+/// Word `w` of 8 bytes of the tensor, as digest_word takes it, without the changed signs. `Bits`: unsigned
+/// integer of an element's size.
+template <class Bits>
+ATTNBENCH_HD uint64_t unsigned_word(const SignedTensor& t, int64_t w) {
+  constexpr int kPerWord = 8 / static_cast<int>(sizeof(Bits));
+  const auto* in = static_cast<const Bits*>(t.data);
+  int64_t e = w * kPerWord;
+  int64_t row = e / t.dim;
+  auto c = static_cast<int32_t>(e - row * t.dim);
+  const uint8_t* signs = signs_of_row(t, row);
+  uint64_t word = 0;
+  for (int i = 0; i < kPerWord && e < t.elements; ++i, ++e) {
+    const bool changed = signs != nullptr && signs[c] != 0;
+    word |= static_cast<uint64_t>(without_sign(t.dtype, in[e], changed)) << (8 * sizeof(Bits) * i);
+    if (++c == t.dim) {
+      c = 0;
+      signs = signs_of_row(t, ++row);
+    }
+  }
+  return word;
+}
+
+/// An output of a launch that is watched.
+struct WatchedOutput {
+  SignedTensor tensor;
+  /// Tokens (or slots) that the launch writes, in memory of the device; null: all.
+  const int64_t* tokens = nullptr;
+  int64_t num_tokens = 0;
+  bool poisoned = true;  ///< what the launch writes holds poison before it
+};
+
+/// Number of elements that the launch writes.
+ATTNBENCH_HD inline int64_t written_elements(const WatchedOutput& o) {
+  return o.tokens == nullptr ? o.tensor.elements : o.num_tokens * o.tensor.heads * o.tensor.dim;
+}
+
+/// Index in the tensor of the i-th element that the launch writes.
+ATTNBENCH_HD inline int64_t written_element(const WatchedOutput& o, int64_t i) {
+  if (o.tokens == nullptr) return i;
+  const int64_t row = i / o.tensor.dim;
+  const auto head = static_cast<int32_t>(row % o.tensor.heads);
+  return row_of(o.tensor, o.tokens[row / o.tensor.heads], head) * o.tensor.dim + i % o.tensor.dim;
+}
+
+/// Elements of each output that are looked at just before a launch.
+inline constexpr int kProbes = 64;
+
+/// The place of probe `i` among `count` elements; `seed` is drawn anew for each launch.
+ATTNBENCH_HD inline int64_t probed_element(uint64_t seed, int i, int64_t count) {
+  return static_cast<int64_t>(digest_word(seed, static_cast<uint64_t>(i)) % static_cast<uint64_t>(count));
+}
+
+/// Changes the signs that the table names.
+void change_signs_host(const SignedTensor& t);
+/// Digest of the tensor without the changed signs. It reads from word `first` on, and the words before
+/// `first` last, so that a kernel cannot know which part is read late.
+uint64_t unsigned_digest_host(const SignedTensor& t, uint64_t first);
+/// Sets what the launch writes to poison.
+void poison_host(const WatchedOutput& o);
+/// Probes that do not hold poison.
+int64_t written_probes_host(const WatchedOutput& o, uint64_t seed);
+/// The elements under the probes, folded into one number.
+uint64_t probe_digest_host(const WatchedOutput& o, uint64_t seed);
+
+}  // namespace attnbench

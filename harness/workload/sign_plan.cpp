@@ -1,0 +1,92 @@
+#include "harness/workload/sign_plan.h"
+
+#include <algorithm>
+
+#include "harness/values/fill.h"
+
+namespace attnbench {
+namespace {
+
+constexpr int32_t kFewChannels = 4;  ///< a word of 8 bytes, in 16-bit types
+
+struct Shape {
+  int32_t rows, dim;
+  std::size_t size() const { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(dim); }
+};
+
+Shape qk_shape(const CaseParams& p) {
+  if (p.op == Op::kMergeStates) return {0, 0};
+  return {p.num_heads_kv, p.head_dim};
+}
+Shape v_shape(const CaseParams& p) {
+  return p.op == Op::kMergeStates ? Shape{p.num_heads_q, p.head_dim} : Shape{p.num_heads_kv, p.dim_v()};
+}
+
+/// Whether new rows are rounded to int8 with a given scale.
+bool saturates(const CaseParams& p, bool is_v) {
+  return p.quantises(is_v) && p.type_of_kv(is_v) == DType::kInt8 && !p.computes_scales(is_v);
+}
+
+/// The first channel of those that turn together with `channel`.
+int32_t turned_with(const CaseParams& p, int32_t channel) {
+  const int32_t width = p.rotary_width();
+  if (p.rotary == Rotary::kNone || channel >= width) return channel;
+  return p.rotary == Rotary::kInterleaved ? channel / 2 * 2 : channel % (width / 2);
+}
+
+void share_with_v(const CaseParams& p, SignPlan& s) {
+  if (!p.v_is_k_view) return;
+  const Shape qk = qk_shape(p), v = v_shape(p);
+  for (int32_t h = 0; h < v.rows; ++h) {
+    const auto from = s.qk.begin() + static_cast<std::ptrdiff_t>(h) * qk.dim;
+    std::copy_n(from, v.dim, s.v.begin() + static_cast<std::ptrdiff_t>(h) * v.dim);
+  }
+}
+
+}  // namespace
+
+SignPlan plain_signs(const CaseParams& p) {
+  SignPlan s;
+  s.qk.assign(qk_shape(p).size(), 0);
+  s.v.assign(v_shape(p).size(), 0);
+  return s;
+}
+
+SignPlan random_signs(const CaseParams& p, uint64_t seed) {
+  SignPlan s = plain_signs(p);
+  const auto bit = [seed](uint64_t index) { return static_cast<uint8_t>(digest_word(seed, index) >> 63); };
+  const Shape qk = qk_shape(p);
+  if (!saturates(p, false)) {
+    for (int32_t h = 0; h < qk.rows; ++h) {
+      for (int32_t c = 0; c < qk.dim; ++c) {
+        const auto row = static_cast<uint64_t>(h) * static_cast<uint64_t>(qk.dim);
+        s.qk[row + static_cast<uint64_t>(c)] = bit(row + static_cast<uint64_t>(turned_with(p, c)));
+      }
+    }
+  }
+  if (!saturates(p, true)) {
+    for (std::size_t i = 0; i < s.v.size(); ++i) s.v[i] = bit(s.qk.size() + i);
+  }
+  share_with_v(p, s);
+  return s;
+}
+
+SignPlan with_few_changed(const CaseParams& p, SignPlan s, uint64_t seed) {
+  const bool through_k = p.v_is_k_view;
+  if (saturates(p, true) || s.v.empty()) return s;
+  const Shape shape = v_shape(p);
+  const auto head = static_cast<int32_t>(digest_word(seed, 0) % static_cast<uint64_t>(shape.rows));
+  const auto first = static_cast<int32_t>(digest_word(seed, 1) % static_cast<uint64_t>(shape.dim)) /
+                     kFewChannels * kFewChannels;
+  std::vector<uint8_t>& table = through_k ? s.qk : s.v;
+  const int32_t dim = through_k ? p.head_dim : shape.dim;
+  for (int32_t c = first; c < std::min(first + kFewChannels, shape.dim); ++c) {
+    uint8_t& sign = table[static_cast<std::size_t>(head) * static_cast<std::size_t>(dim) +
+                          static_cast<std::size_t>(c)];
+    sign = static_cast<uint8_t>(1 - sign);
+  }
+  share_with_v(p, s);
+  return s;
+}
+
+}  // namespace attnbench

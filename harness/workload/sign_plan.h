@@ -1,0 +1,31 @@
+// Which signs of a case's inputs can be changed so that the outputs keep their bits, apart from known signs
+// (values/signs.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "harness/cases/case.h"
+
+namespace attnbench {
+
+/// Signs of one launch, 1: changed. A table has a row per KV head (merge_states: per head). q uses the table
+/// of K, O that of V.
+struct SignPlan {
+  std::vector<uint8_t> qk;  ///< (Hkv, D)
+  std::vector<uint8_t> v;   ///< (Hkv, Dv); merge_states: (H, D)
+  bool operator==(const SignPlan&) const = default;
+};
+
+/// No sign is changed.
+SignPlan plain_signs(const CaseParams& p);
+
+/// Random signs. Those of channels that a rotary embedding turns together are equal. Rows that are rounded to
+/// int8 with a given scale keep their signs, because int8 saturates at -128 and at 127.
+SignPlan random_signs(const CaseParams& p, uint64_t seed);
+
+/// `signs` with other signs in a few channels of V of one head: the launch's outputs become others, and nearly
+/// all of its inputs stay in the caches.
+SignPlan with_few_changed(const CaseParams& p, SignPlan signs, uint64_t seed);
+
+}  // namespace attnbench

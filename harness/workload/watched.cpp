@@ -1,0 +1,131 @@
+// What a workload does for timed launches that are watched: other signs, poison, outputs as they are read.
+#include <algorithm>
+
+#include "harness/workload/workload.h"
+
+namespace attnbench {
+namespace {
+
+/// A host tensor like `t`, with the table of signs in host memory.
+SignedTensor on_host(SignedTensor t, void* data, const std::vector<uint8_t>& table) {
+  t.data = data;
+  t.table = table.data();
+  return t;
+}
+
+}  // namespace
+
+SignedTensor Workload::signed_tensor(Slot slot) const {
+  const GuardedBuffer& b = memory(slot);
+  if (!b.data()) return {};
+  const CaseParams& p = item_.params;
+  const bool merges = p.op == Op::kMergeStates;
+  const auto* qk = sign_table_.as<uint8_t>();
+  const uint8_t* v = qk == nullptr ? nullptr : qk + signs_.qk.size();
+  SignedTensor t{.data = b.data()};
+  const auto rows_of = [&](DType dtype, int32_t dim, int32_t heads, int32_t group, const uint8_t* table,
+                           int32_t table_dim) {
+    t.dtype = dtype;
+    t.dim = dim;
+    t.heads = heads;
+    t.group = group;
+    t.table = table;
+    t.table_dim = table_dim;
+  };
+  const int32_t group = merges ? 1 : p.num_heads_q / p.num_heads_kv;
+  const int32_t dim_v = merges ? p.head_dim : p.dim_v();
+  switch (slot) {
+    case kQ:
+      rows_of(p.type_of_q(), p.head_dim, p.num_heads_q, group, qk, p.head_dim);
+      break;
+    case kK:
+    case kNewK:
+      rows_of(slot == kK ? p.type_of_k() : p.dtype, p.head_dim, p.num_heads_kv, 1, qk, p.head_dim);
+      break;
+    case kV:
+    case kNewV:
+      rows_of(slot == kV ? p.type_of_v() : p.dtype, dim_v, p.num_heads_kv, 1, v, dim_v);
+      break;
+    case kPartialOut:
+      rows_of(p.type_of_partial(), p.head_dim, p.num_heads_q, 1, v, dim_v);
+      break;
+    case kOut:
+      rows_of(p.dtype, dim_v, p.num_heads_q, group, v, dim_v);
+      break;
+    default:  // floats without a sign to change
+      break;
+  }
+  const bool cache = slot == kK || slot == kV;
+  if (cache && p.kv == KvSource::kPaged && p.kv_layout == KvLayout::kHnd) t.head_rows = p.block_size;
+  t.elements = b.bytes() / static_cast<int64_t>(dtype_size(t.dtype));
+  return t;
+}
+
+void Workload::set_signs(const SignPlan& signs) {
+  if (padded_) throw std::logic_error("signs of padded tensors");
+  if (signs_.v.empty()) signs_ = plain_signs(item_.params);
+  const auto upload = [&](const SignPlan& s) {
+    std::vector<uint8_t> table = s.qk;
+    table.insert(table.end(), s.v.begin(), s.v.end());
+    if (!sign_table_.data()) {
+      sign_table_ = GuardedBuffer::of(*device_, "signs", table);
+    } else if (!table.empty()) {
+      device_->upload(sign_table_.data(), table.data(), static_cast<int64_t>(table.size()));
+    }
+  };
+  SignPlan change = signs;
+  const auto differ = [](uint8_t a, uint8_t b) { return static_cast<uint8_t>(a ^ b); };
+  std::transform(signs.qk.begin(), signs.qk.end(), signs_.qk.begin(), change.qk.begin(), differ);
+  std::transform(signs.v.begin(), signs.v.end(), signs_.v.begin(), change.v.begin(), differ);
+  upload(change);
+  for (const Slot slot : {kQ, kK, kV, kNewK, kNewV, kPartialOut}) {
+    if (const SignedTensor t = signed_tensor(slot); t.data != nullptr) device_->change_signs(t);
+  }
+  signs_ = signs;
+  upload(signs_);
+}
+
+std::vector<WatchedOutput> Workload::watched_outputs() const {
+  std::vector<WatchedOutput> out;
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    const Buffer& b = buffers_[i];
+    if (b.role == Role::kInput || b.memory.bytes() == 0) continue;
+    WatchedOutput& o = out.emplace_back();
+    o.tensor = signed_tensor(static_cast<Slot>(i));
+    if (b.role != Role::kState) continue;
+    o.poisoned = i == kK || i == kV;  // a cache of scales holds a number that no scale has
+    o.tokens = appended_slots_.as<int64_t>();
+    o.num_tokens = appended_slots_.bytes() / int64_t{sizeof(int64_t)};
+  }
+  return out;
+}
+
+void Workload::poison_outputs() {
+  if (writes_cache(item_.params) && !appended_slots_.data()) {
+    std::vector<int64_t> slots;
+    for (const int64_t slot : plan_.slot_mapping) {
+      if (slot >= 0) slots.push_back(slot);
+    }
+    appended_slots_ = GuardedBuffer::of(*device_, "appended slots", slots);
+  }
+  for (const WatchedOutput& o : watched_outputs()) {
+    if (o.poisoned) device_->poison(o);
+  }
+  for (const Slot slot : {kKScales, kVScales}) {
+    if (memory(slot).data()) restore(slot);
+  }
+  device_->synchronize();
+}
+
+void Workload::take_signs_off(HostOutputs& h) const {
+  if (signs_.v.empty() || signs_ == plain_signs(item_.params)) return;
+  const auto change = [&](Slot slot, std::vector<unsigned char>& host, const std::vector<uint8_t>& table) {
+    if (host.empty()) return;
+    change_signs_host(on_host(signed_tensor(slot), host.data(), table));
+  };
+  change(kOut, h.out, signs_.v);
+  change(kK, h.k_cache, signs_.qk);
+  change(kV, h.v_cache, signs_.v);
+}
+
+}  // namespace attnbench
