@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "harness/session/invariants.h"
 #include "harness/verify/clues.h"
 #include "harness/verify/verify.h"
@@ -24,11 +26,19 @@ std::vector<std::string> clues_or_none(const Case& item, const HostOutputs& outp
   }
 }
 
-/// Checks what a launch must leave intact: guards, workspace and inputs. Damage fails the verdict.
+/// Checks what a launch must leave intact: guards, workspace and inputs. Damage fails the verdict. If the
+/// verdict has another reason already, the damage is the first of its clues, so that people see both.
 void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict& v) {
-  if (auto damage = workload.guard_damage()) v.fail(detector::kGuard, *damage);
-  if (auto damage = launcher.memory_damage()) v.fail(detector::kGuard, *damage);
-  if (auto damage = workload.input_damage()) v.fail(detector::kInputDigest, *damage);
+  std::vector<std::string> more;
+  const auto look = [&](const char* detector, const std::optional<std::string>& damage) {
+    if (!damage) return;
+    if (!v.pass) more.push_back("also: " + *damage);
+    v.fail(detector, *damage);
+  };
+  look(detector::kGuard, workload.guard_damage());
+  look(detector::kGuard, launcher.memory_damage());
+  look(detector::kInputDigest, workload.input_damage());
+  v.clues.insert(v.clues.begin(), more.begin(), more.end());
 }
 
 }  // namespace

@@ -104,6 +104,7 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
   Verdict& check = *record.check;
   check.fail(detector::kAfterTiming, record.reason);
   check.failed_by.insert(check.failed_by.end(), after.failed_by.begin(), after.failed_by.end());
+  check.clues = after.clues;
 }
 
 }  // namespace attnbench
