@@ -99,7 +99,8 @@ StepResult step_from_json(const Json& j) {
   j.at("runs").get_to(r.clean.runs);
   j.at("skipped").get_to(r.clean.skipped);
   for (const Json& f : j.at("failures"))
-    r.clean.failures.push_back({f.at("kernel"), f.at("reason"), f.at("repro"), f.at("beside")});
+    r.clean.failures.push_back({f.at("kernel").get<std::string>(), f.at("reason").get<std::string>(),
+                                f.at("repro").get<std::string>(), f.at("beside").get<std::string>()});
   j.at("errors").get_to(r.clean.errors);
   return r;
 }

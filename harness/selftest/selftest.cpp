@@ -263,8 +263,8 @@ int64_t SelftestResult::count(FaultResult::Outcome o) const {
 }
 
 std::string SelftestResult::clean_text() const {
-  std::vector<std::pair<const CleanFailure*, int64_t>>
-      groups;  // the first failure of each kind, and how many
+  // The first failure of each kind, and how many there are.
+  std::vector<std::pair<const CleanFailure*, int64_t>> groups;
   for (const CleanFailure& f : clean.failures) {
     const auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
       return g.first->kernel == f.kernel && g.first->beside == f.beside;

@@ -100,7 +100,7 @@ TEST(Switches, NoFaultOfTheMatrixIsLost) {
   const nlohmann::json matrix = nlohmann::json::parse(file);
   EXPECT_GE(matrix["faults"].size(), 200u);
   for (const auto& fault : matrix["faults"]) {
-    EXPECT_TRUE(names.count(fault["name"]))
+    EXPECT_TRUE(names.count(fault["name"].get<std::string>()))
         << fault["name"] << " of tests/faults/matrix.md is not in the table";
   }
 }
