@@ -27,9 +27,12 @@ void check(const Problem& p) {
               std::to_string(p.num_heads_q) + ")");
   require(p.q_lens.size() == p.k_lens.size(), std::to_string(p.q_lens.size()) + " query lengths, but " +
                                                   std::to_string(p.k_lens.size()) + " key lengths");
+  require(p.k_ends.empty() || p.k_ends.size() == p.k_lens.size(),
+          "k_ends must be one per sequence, got " + std::to_string(p.k_ends.size()));
   for (size_t b = 0; b < p.q_lens.size(); ++b) {
     require(p.q_lens[b] >= 0 && p.k_lens[b] >= 0, "negative length of sequence " + std::to_string(b));
   }
+  for (int end : p.k_ends) require(end >= 0, "k_ends must not be negative");
   require(std::isfinite(p.softmax_scale), "softmax_scale must be finite");
   require(std::isfinite(p.softcap) && p.softcap >= 0.0, "softcap must be finite and not negative");
   require(p.p_dropout >= 0.0f && p.p_dropout < 1.0f, "p_dropout must be at least 0 and less than 1");

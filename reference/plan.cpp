@@ -63,9 +63,9 @@ KeyRange visible_keys(const Problem& problem, int seq, int pos) {
   const int64_t k_len = problem.k_lens[seq];
   const int64_t diag = pos + k_len - problem.q_lens[seq];
   const int64_t right = problem.causal ? 0 : problem.window_right;
-  KeyRange keys{0, k_len};
+  KeyRange keys{0, problem.k_ends.empty() ? k_len : std::min<int64_t>(k_len, problem.k_ends[seq])};
   if (problem.window_left >= 0) keys.begin = std::max<int64_t>(0, diag - problem.window_left);
-  if (right >= 0) keys.end = std::min(k_len, diag + right + 1);
+  if (right >= 0) keys.end = std::min(keys.end, diag + right + 1);
   if (keys.empty()) return {};
   return keys;
 }

@@ -22,6 +22,9 @@ struct Problem {
   int num_heads_kv = 0;  ///< divides num_heads_q; query head h reads KV head h / (num_heads_q / num_heads_kv)
   std::vector<int> q_lens;
   std::vector<int> k_lens;
+  /// (B) or empty: keys k_ends[b] and later of sequence b are not visible, but still count for diag. This is
+  /// the problem of a kernel that loses the last keys.
+  std::vector<int> k_ends;
   bool causal = false;
   int window_left = -1;
   int window_right = -1;
@@ -107,7 +110,7 @@ using RowSink = std::function<void(const RowBlock&)>;
 /// Equal calls give equal bits. Last bits may change with the number of threads or with the other rows. An
 /// exception of `inputs` or `sink` ends the work and is rethrown to the caller; if there are several, the
 /// first. Throws std::invalid_argument if the problem is not legal: a row outside of it, num_heads_q not a
-/// multiple of num_heads_kv, a negative length, unequal numbers of q_lens and k_lens, a scale or softcap that
+/// multiple of num_heads_kv, a negative length, unequal numbers of q_lens, k_lens and k_ends, a scale or softcap that
 /// is not finite, a wrong number of slopes or sinks, slopes or sinks that are not finite (a sink may be
 /// -inf), p_dropout outside [0, 1).
 void attend(const Problem& problem, const Inputs& inputs, std::span<const RowId> rows, int num_threads,

@@ -192,6 +192,19 @@ def reasons():
     return {tuple(c): e["why"] for e in json.loads((ROOT / "scripts/mutate_equivalent.json").read_text()) for c in e["changes"]}
 
 
+def in_source(file, line):
+    return line in [text.strip() for text in (ROOT / file).read_text().splitlines()]
+
+
+def stale():
+    """Changes with a reason whose old line is not in the source any more."""
+    return [c for c in reasons() if not in_source(c[0], c[1])]
+
+
+def reason(known, m):
+    return known.get((m["file"], m["old"], m["new"])) or (None if in_source(m["file"], m["old"]) else "the line has changed since")
+
+
 def tables(data):
     """Two Markdown tables (verdicts by file, survivors by reason), and how many survivors have no reason."""
     columns = [*data["sweeps"], "refused", "survived", "same code"]
@@ -199,7 +212,7 @@ def tables(data):
     for m in data["mutants"]:
         for row in (m["file"], "all"):
             files[row][m["config"] if m["verdict"] == "caught" else m["verdict"]] += 1
-        survivors[known.get((m["file"], m["old"], m["new"]))] += m["verdict"] == "survived"
+        survivors[reason(known, m)] += m["verdict"] == "survived"
     by_file = ["| file | mutants | " + " | ".join("caught by " + c if c in data["sweeps"] else c for c in columns) + " |", "|---|--:|" + "--:|" * len(columns)]
     for name, tally in sorted(files.items(), key=lambda x: (x[0] == "all", x[0])):
         by_file.append(f"| {name} | {sum(tally.values())} | " + " | ".join(str(tally[c]) for c in columns) + " |")

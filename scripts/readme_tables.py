@@ -231,6 +231,7 @@ def mutants(data):
     demand(len(data["mutants"]) >= 80 and len({m["file"] for m in data["mutants"]}) >= 20, "mutants of too few files")
     demand(all(m["old"] != m["new"] for m in data["mutants"]), "a mutant changes nothing")
     demand(all(len(why) > 10 for why in mutate.reasons().values()), "a reason in scripts/mutate_equivalent.json is none")
+    demand(not mutate.stale(), f"scripts/mutate_equivalent.json explains lines that are not in the source: remove {mutate.stale()}")
     files, survivors, unexplained = mutate.tables(data)
     demand(not unexplained, "a survivor has no reason in scripts/mutate_equivalent.json")
     return f"{files}\n\n{survivors}"

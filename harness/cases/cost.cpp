@@ -145,9 +145,10 @@ void set_merge_cost(const CaseParams& p, CaseCost& c) {
   const double filled = rows * p.states * (1 - p.empty_states);  // states whose O is read
   c.total_k = c.max_k = 0;
   c.flop = 2 * d * filled;
-  c.bytes = e_p * d * filled + 4.0 * rows * p.states + (element_bytes(p.dtype) * d + 4) * rows;
+  c.written = (element_bytes(p.dtype) * d + 4) * rows;
+  c.bytes = e_p * d * filled + 4.0 * rows * p.states + c.written;
   c.formula = "merge_states: 2*D*R*N'; (e_p*N'*D + 4*N + e*D + 4)*R, R = H*Tq, N' = N*(1 - empty)";
-  c.device_bytes = (e_p * d + 4) * rows * p.states + (element_bytes(p.dtype) * d + 4) * rows;
+  c.device_bytes = (e_p * d + 4) * rows * p.states + c.written;
 }
 
 /// Each new row of K and V is read once and written once, with its scales. Each token has a slot number of

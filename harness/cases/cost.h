@@ -18,7 +18,7 @@ struct CaseCost {
   double pairs = 0;         ///< visible (query, key) pairs of one head
   double flop = 0;          ///< 2 * Hq * (D + Dv) * pairs; kv_append: 0; merge_states: 2 * D per state merged
   double bytes = 0;         ///< least traffic: each visible input read once, each output written once
-  double written = 0;       ///< the part of `bytes` that is written; merge_states: 0
+  double written = 0;       ///< the part of `bytes` that is written
   double device_bytes = 0;  ///< memory that the workload allocates
   std::string formula;      ///< the formulas of flop and bytes: "FLOP; BYTES"
 };

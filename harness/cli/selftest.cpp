@@ -187,7 +187,7 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
   if (flags.in_process) set_advice("without --in-process it is the error of one step, and the others go on");
   watch_for_stop();
   SelftestResult result = steps.run(program, options);
-  for (std::string& alarm : result.clean.alarms) name_plugin(program, alarm);
+  for (CleanFailure& f : result.clean.failures) name_plugin(program, f.repro);
   for (const std::string& format : flags.formats) {
     std::ostringstream text;
     if (format == "md") {
@@ -202,8 +202,7 @@ int run_selftest_command(const SelftestFlags& given, const Program& program) {
       std::cout << fmt::format("{}: {}/{} on {}, case {}{}{}\n", outcome_name(f.outcome), f.fault_class,
                                f.name, f.kernel, f.item, f.reason.empty() ? "" : ": ", f.reason);
   }
-  for (const std::string& alarm : result.clean.alarms) std::cout << "false alarm: " << alarm << "\n";
-  std::cout << selftest_summary(result) << "\n" << std::flush;
+  std::cout << selftest_summary(result) << "\n" << result.clean_text() << std::flush;
   if (!result.unfinished.empty()) std::cerr << result.unfinished << "\n";
   if (stop_requested()) return kExitInterrupted;
   if (result.exit_code() == 6) {

@@ -98,7 +98,8 @@ class Campaign {
     generators_[drawn.kernel].learn(drawn.item, taken);
     if (!taken) {
       ++tally.skipped;
-      ++tally.refusals[without_numbers(record.reason)];
+      Refusals& alike = tally.refusals[without_numbers(record.reason)];
+      if (alike.cases++ == 0) alike = {1, record.reason, record.repro};
       return;
     }
     ++tally.ran;

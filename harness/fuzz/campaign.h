@@ -37,12 +37,19 @@ struct Finding {
   int64_t alike = 0;     ///< later failures with the same status and all keys of the smallest case
 };
 
+/// Refusals whose reasons differ in numbers alone.
+struct Refusals {
+  int64_t cases = 0;
+  std::string reason;  ///< of the first of them
+  std::string repro;   ///< the `attnbench run` line of that case
+};
+
 struct FuzzTally {
   const Kernel* kernel = nullptr;
   int64_t ran = 0, invariants = 0;  ///< cases that the kernel took, and those of them with invariants
   int64_t skipped = 0, failed = 0;
-  std::map<std::string, int64_t> refusals;  ///< number of cases by reason, with # for numbers
-  std::set<std::string> features;           ///< features of cases that ran (Generator::features_of)
+  std::map<std::string, Refusals> refusals;  ///< by reason without numbers
+  std::set<std::string> features;            ///< features of cases that ran (Generator::features_of)
 };
 
 struct FuzzResult {

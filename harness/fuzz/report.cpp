@@ -16,12 +16,12 @@ using Json = nlohmann::ordered_json;
 /// Most reasons in the table; the JSON has all.
 constexpr std::size_t kReasonsShown = 3;
 
-using Reasons = std::vector<std::pair<std::string, int64_t>>;
-
 /// Refusals by number of cases, the most frequent first.
-Reasons by_count(const std::map<std::string, int64_t>& refusals) {
-  Reasons out(refusals.begin(), refusals.end());
-  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+std::vector<Refusals> by_count(const std::map<std::string, Refusals>& refusals) {
+  std::vector<Refusals> out;
+  for (const auto& [reason, alike] : refusals) out.push_back(alike);
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Refusals& a, const Refusals& b) { return a.cases > b.cases; });
   return out;
 }
 
@@ -37,7 +37,8 @@ Json values_by_key(const std::set<std::string>& features) {
 
 Json tally_to_json(const FuzzTally& t) {
   Json refusals = Json::array();
-  for (const auto& [reason, n] : by_count(t.refusals)) refusals.push_back({{"reason", reason}, {"cases", n}});
+  for (const Refusals& r : by_count(t.refusals))
+    refusals.push_back({{"reason", r.reason}, {"cases", r.cases}, {"repro", r.repro}});
   return {{"kernel", t.kernel->name},
           {"op", op_name(t.kernel->op)},
           {"ran", t.ran},
@@ -97,13 +98,16 @@ void print_fuzz_table(std::ostream& out, const FuzzResult& result, std::size_t w
                {"failed"},
                {"values"}},
               rows, {width, false});
+  out << "invariants: cases that ran with invariants, too; values: different values of keys in the cases that "
+         "ran\n";
   for (const FuzzTally& t : result.kernels) {
-    const Reasons reasons = by_count(t.refusals);
+    const std::vector<Refusals> reasons = by_count(t.refusals);
     for (std::size_t i = 0; i < std::min(kReasonsShown, reasons.size()); ++i) {
-      const auto& [reason, count] = reasons[i];
-      out << fmt::format("skipped, {:.0f} % of {} {}: {}\n",
+      const auto& [count, reason, repro] = reasons[i];
+      out << fmt::format("skipped, {:.0f} % of {} {}{}: {}\n  reproduce: {}\n",
                          100.0 * static_cast<double>(count) / static_cast<double>(t.skipped), t.kernel->name,
-                         op_name(t.kernel->op), one_line(reason));
+                         op_name(t.kernel->op), count > 1 ? ", for example" : "", one_line(reason),
+                         one_line(repro));
     }
   }
 }

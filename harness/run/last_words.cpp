@@ -65,7 +65,7 @@ std::string_view signal_words(int signal) {
 void begin_last_words() {
   // Without a supervisor, stderr may end in an unfinished line of progress.
   if (g_after.load() == AfterLastWords::kExitCode) write_text("\n");
-  write_text("attnbench: error: ");
+  write_text(kLastWordsBegin);
 }
 
 void write_in_hand() {

@@ -15,6 +15,9 @@ enum class AfterLastWords {
 };
 inline constexpr int kCrashExitCode = 5;
 
+/// How the last message of a process begins.
+inline constexpr std::string_view kLastWordsBegin = "attnbench: error: ";
+
 /// From now on, a crash, or an exit() during a call into a kernel, is reported on stderr. Does nothing in a
 /// program with a sanitizer, which reports more.
 void tell_crashes(AfterLastWords after);

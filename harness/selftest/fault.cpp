@@ -10,6 +10,12 @@ std::vector<FaultClass> all_faults() {
           state_faults(),  layout_faults(), stride_faults(),           ignored_faults()};
 }
 
+std::vector<Fault> joined(std::initializer_list<std::vector<Fault>> groups) {
+  std::vector<Fault> all;
+  for (const std::vector<Fault>& group : groups) all.insert(all.end(), group.begin(), group.end());
+  return all;
+}
+
 Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change) {
   return [change](Tamper& t, const OpParams& op) {
     AttentionParams p = op.attention;

@@ -2,6 +2,7 @@
 // modelled on a wrong kernel that somebody met.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ struct Fault {
   std::string what;                ///< what the wrong kernel does, in a few words
   std::vector<std::string> cases;  ///< YAML mappings; the first that the kernel takes is used
   Tamper::Fault launch;
+  /// Keys of the YAML format, or words of them, that the wrong kernel ignores or gets wrong: "alibi_sqrt",
+  /// "kv: paged". A case sets each of them. Every key and word needs such a fault (selftest_switch_test.cpp).
+  std::vector<std::string> ignores = {};
   int repeats = 2;  ///< launches of the invariant "repeat"
   /// The KernelFlag that it breaks, or 0. It is no fault in a kernel that does not set this flag.
   uint32_t breaks = 0;
@@ -56,6 +60,9 @@ FaultClass stride_faults();
 FaultClass ignored_faults();
 
 // Building blocks of faults.
+
+/// The groups in one list, in their order.
+std::vector<Fault> joined(std::initializer_list<std::vector<Fault>> groups);
 
 /// A launch of attention with changed parameters.
 Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change);

@@ -36,96 +36,111 @@ Tamper::Fault with_positions(
   });
 }
 
+std::vector<Fault> appended_to_wrong_slots() {
+  return {{"appended_to_batch_row_0",
+           "all tokens go behind those of sequence 0",
+           {kAppending},
+           with_slots([](const KvAppendParams&, std::vector<int64_t>& slots) {
+             int64_t next = -1;
+             for (int64_t& s : slots) {
+               if (s < 0) continue;
+               next = next < 0 ? s : next + 1;
+               s = next;
+             }
+           })},
+          {"position_off_by_one",
+           "tokens land one slot later",
+           {kAppending},
+           with_slots([](const KvAppendParams& p, std::vector<int64_t>& slots) {
+             for (int64_t& s : slots) {
+               if (s >= 0) s = (s + 1) % (int64_t{p.num_blocks} * p.block_size);
+             }
+           })},
+          {"slot_of_another_block_size",
+           "slots are taken apart with half the block size",
+           {kAppending},
+           with_slots([](const KvAppendParams& p, std::vector<int64_t>& slots) {
+             const int64_t half = p.block_size / 2;
+             for (int64_t& s : slots) {
+               if (s >= 0) s = (s / half * p.block_size + s % half) % (int64_t{p.num_blocks} * p.block_size);
+             }
+           }),
+           {"block_size"}},
+          {"padding_token_written",
+           "slot -1 is taken as the last slot of the pool",
+           {kAppending},
+           with_slots([](const KvAppendParams& p, std::vector<int64_t>& slots) {
+             for (int64_t& s : slots) {
+               if (s < 0) s = int64_t{p.num_blocks} * p.block_size - 1;
+             }
+           }),
+           {"padding_tokens"}},
+          {"last_token_lost",
+           "the last new token is not written",
+           {kAppending},
+           with_slots([](const KvAppendParams&, std::vector<int64_t>& slots) {
+             for (std::size_t i = slots.size(); i-- > 0;) {
+               if (slots[i] < 0) continue;
+               slots[i] = -1;
+               break;
+             }
+           }),
+           {"op: kv_append"}}};
+}
+
+std::vector<Fault> wrong_rows_appended() {
+  return {{"heads_swapped",
+           "the two heads are exchanged",
+           {kAppending},
+           with_append([](Tamper&, KvAppendParams& p) {
+             if (p.num_heads_kv != 2) return;
+             p.key = static_cast<const char*>(p.key) +
+                     p.key_stride_head * static_cast<int64_t>(dtype_size(p.dtype_in));
+             p.key_stride_head = -p.key_stride_head;
+           })},
+          {"value_written_as_key",
+           "both caches hold keys",
+           {kAppending},
+           with_append([](Tamper&, KvAppendParams& p) {
+             p.value = p.key;
+             p.value_stride_token = p.key_stride_token;
+             p.value_stride_head = p.key_stride_head;
+           })},
+          {"one_token_too_many",
+           "what stands behind the last slot is taken as another token's",
+           {kAppending},
+           with_append([](Tamper&, KvAppendParams& p) { ++p.num_tokens; })},
+          {"one_token_past_capacity",
+           "one row is written past the end of the pool",
+           {kAppending},
+           [](Tamper& t, const OpParams& op) {
+             const KernelStatus s = t.launch(op);
+             const KvAppendParams& p = op.kv_append;
+             const auto e = static_cast<int64_t>(dtype_size(p.dtype_k));
+             const char* end =
+                 static_cast<const char*>(p.k_cache) + int64_t{p.num_blocks} * p.k_stride_block * e;
+             t.write(end, std::vector<unsigned char>(static_cast<std::size_t>(p.head_dim * e), 0x3f));
+             return s;
+           }}};
+}
+
 }  // namespace
 
-FaultClass append_faults() {
-  return {"append",
-          {{"appended_to_batch_row_0",
-            "all tokens go behind those of sequence 0",
-            {kAppending},
-            with_slots([](const KvAppendParams&, std::vector<int64_t>& slots) {
-              int64_t next = -1;
-              for (int64_t& s : slots) {
-                if (s < 0) continue;
-                next = next < 0 ? s : next + 1;
-                s = next;
-              }
-            })},
-           {"position_off_by_one",
-            "tokens land one slot later",
-            {kAppending},
-            with_slots([](const KvAppendParams& p, std::vector<int64_t>& slots) {
-              for (int64_t& s : slots) {
-                if (s >= 0) s = (s + 1) % (int64_t{p.num_blocks} * p.block_size);
-              }
-            })},
-           {"slot_of_another_block_size",
-            "slots are taken apart with half the block size",
-            {kAppending},
-            with_slots([](const KvAppendParams& p, std::vector<int64_t>& slots) {
-              const int64_t half = p.block_size / 2;
-              for (int64_t& s : slots) {
-                if (s >= 0) s = (s / half * p.block_size + s % half) % (int64_t{p.num_blocks} * p.block_size);
-              }
-            })},
-           {"padding_token_written",
-            "slot -1 is taken as the last slot of the pool",
-            {kAppending},
-            with_slots([](const KvAppendParams& p, std::vector<int64_t>& slots) {
-              for (int64_t& s : slots) {
-                if (s < 0) s = int64_t{p.num_blocks} * p.block_size - 1;
-              }
-            })},
-           {"last_token_lost",
-            "the last new token is not written",
-            {kAppending},
-            with_slots([](const KvAppendParams&, std::vector<int64_t>& slots) {
-              for (std::size_t i = slots.size(); i-- > 0;) {
-                if (slots[i] < 0) continue;
-                slots[i] = -1;
-                break;
-              }
-            })},
-           {"heads_swapped",
-            "the two heads are exchanged",
-            {kAppending},
-            with_append([](Tamper&, KvAppendParams& p) {
-              if (p.num_heads_kv != 2) return;
-              p.key = static_cast<const char*>(p.key) +
-                      p.key_stride_head * static_cast<int64_t>(dtype_size(p.dtype_in));
-              p.key_stride_head = -p.key_stride_head;
-            })},
-           {"value_written_as_key",
-            "both caches hold keys",
-            {kAppending},
-            with_append([](Tamper&, KvAppendParams& p) {
-              p.value = p.key;
-              p.value_stride_token = p.key_stride_token;
-              p.value_stride_head = p.key_stride_head;
-            })},
-           {"one_token_too_many",
-            "what stands behind the last slot is taken as another token's",
-            {kAppending},
-            with_append([](Tamper&, KvAppendParams& p) { ++p.num_tokens; })},
-           {"one_token_past_capacity",
-            "one row is written past the end of the pool",
-            {kAppending},
-            [](Tamper& t, const OpParams& op) {
-              const KernelStatus s = t.launch(op);
-              const KvAppendParams& p = op.kv_append;
-              const auto e = static_cast<int64_t>(dtype_size(p.dtype_k));
-              const char* end =
-                  static_cast<const char*>(p.k_cache) + int64_t{p.num_blocks} * p.k_stride_block * e;
-              t.write(end, std::vector<unsigned char>(static_cast<std::size_t>(p.head_dim * e), 0x3f));
-              return s;
-            }}}};
-}
+FaultClass append_faults() { return {"append", joined({appended_to_wrong_slots(), wrong_rows_appended()})}; }
 
 FaultClass rotary_faults() {
   const auto other_pairs = with_append([](Tamper&, KvAppendParams& p) { p.rotary.interleaved ^= 1; });
   return {"rotary",
-          {{"neox_for_interleaved", "halves pair up where neighbours should", {kInterleaved}, other_pairs},
-           {"interleaved_for_neox", "neighbours pair up where halves should", {kNeox}, other_pairs},
+          {{"neox_for_interleaved",
+            "halves pair up where neighbours should",
+            {kInterleaved},
+            other_pairs,
+            {"rotary: interleaved"}},
+           {"interleaved_for_neox",
+            "neighbours pair up where halves should",
+            {kNeox},
+            other_pairs,
+            {"rotary: neox"}},
            {"position_without_cache_length",
             "positions count from the first new token",
             {kNeox},
@@ -160,7 +175,8 @@ FaultClass rotary_faults() {
               p.features &= ~uint64_t{kRotary};
               p.rotary = {};
               p.positions = nullptr;
-            })}}};
+            }),
+            {"rotary: neox"}}}};
 }
 
 }  // namespace attnbench

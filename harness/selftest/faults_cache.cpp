@@ -139,92 +139,102 @@ Tamper::Fault with_int8_keys(unsigned char (*stored)(float quotient)) {
   });
 }
 
+std::vector<Fault> in_call_at_wrong_places() {
+  return {{"in_call_to_batch_row_0",
+           "new rows of all sequences enter the cache row of the first",
+           {kContiguousInCall},
+           appended_by([](Tamper& t, AttentionParams& p) {
+             if (p.batch < 2) return;
+             std::vector<int32_t> rows(static_cast<std::size_t>(p.batch), 0);
+             if (p.cache_batch_idx) rows.assign(rows.size(), t.read<int32_t>(p.cache_batch_idx, 1)[0]);
+             p.cache_batch_idx = t.put(rows);
+           })},
+          {"in_call_leftpad_ignored",
+           "new rows enter the cache as if there were no left padding",
+           {kContiguousInCall},
+           appended_by([](Tamper&, AttentionParams& p) { p.cache_leftpad = nullptr; }),
+           {"leftpad"}},
+          {"in_call_one_row_early",
+           "new rows lie one row before their place",
+           {kContiguousInCall, kPagedInCall},
+           appended_by([](Tamper& t, AttentionParams& p) {
+             change_lengths(t, p, [](int, int32_t k) { return k - 1; });
+           })},
+          {"in_call_attends_first",
+           "attention reads the cache before the new rows are in it",
+           {kContiguousInCall, kPagedInCall},
+           [](Tamper& t, const OpParams& op) {
+             const AttentionParams& p = op.attention;
+             if (const KernelStatus s = t.launch(without_append(p)); s != KernelStatus::kOk) return s;
+             const OutView before = t.output(p);
+             const KernelStatus s = t.launch(op);
+             t.edit(p, [&](OutView& out) { out = before; });
+             return s;
+           },
+           {"append: in_call"}},
+          {"in_call_new_tokens_not_attended",
+           "the cache is attended at its length before the append",
+           {kContiguousInCall, kPagedInCall},
+           [](Tamper& t, const OpParams& op) {
+             if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
+             AttentionParams p = without_append(op.attention);
+             const auto cu = t.read<int32_t>(p.cu_seqlens_new, p.batch + 1);
+             change_lengths(t, p, [&](int b, int32_t k) {
+               const auto i = static_cast<std::size_t>(b);
+               return k - (cu[i + 1] - cu[i]);
+             });
+             return t.launch(p);
+           },
+           {"append: in_call"}},
+          {"in_call_one_token_past_capacity",
+           "a row is written behind each sequence's last",
+           {kContiguousInCall},
+           [](Tamper& t, const OpParams& op) {
+             const KernelStatus s = t.launch(op);
+             write_past_the_end(t, op.attention);
+             return s;
+           }}};
+}
+
+std::vector<Fault> in_call_wrong_rows() {
+  const auto other_pairs = with_params([](Tamper&, AttentionParams& p) { p.rotary.interleaved ^= 1; });
+  return {
+      {"in_call_k_and_v_swapped",
+       "new keys enter the cache of values, and the other way round",
+       {kContiguousInCall, kPagedInCall},
+       with_params([](Tamper&, AttentionParams& p) { std::swap(p.k_new, p.v_new); })},
+      {"in_call_neox_for_interleaved",
+       "halves pair up where neighbours should",
+       {kInterleavedInCall},
+       other_pairs},
+      {"in_call_interleaved_for_neox", "neighbours pair up where halves should", {kNeoxInCall}, other_pairs},
+      {"in_call_position_off_by_the_cache_length",
+       "positions count from the first new token",
+       {kOneSequence},
+       with_params([](Tamper& t, AttentionParams& p) {
+         if (p.batch != 1) return;
+         const int64_t half = p.rotary.dim / 2;
+         const int64_t from = p.max_seqlen_k - p.max_seqlen_q;
+         for (const float** table : {&p.rotary.cos, &p.rotary.sin}) {
+           auto rows = t.read<float>(*table, p.rotary.positions * half);
+           std::copy_n(rows.begin(), (p.rotary.positions - from) * half, rows.begin() + from * half);
+           *table = t.put(rows);
+         }
+       })},
+      {"in_call_queries_not_rotated",
+       "new keys are turned, queries are not",
+       {kNeoxInCall},
+       [](Tamper& t, const OpParams& op) {
+         if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
+         return t.launch(without_append(op.attention));
+       },
+       {"rotary: neox"}}};
+}
+
 }  // namespace
 
 FaultClass in_call_faults() {
-  const auto other_pairs = with_params([](Tamper&, AttentionParams& p) { p.rotary.interleaved ^= 1; });
-  return {
-      "append in the call",
-      {{"in_call_to_batch_row_0",
-        "new rows of all sequences enter the cache row of the first",
-        {kContiguousInCall},
-        appended_by([](Tamper& t, AttentionParams& p) {
-          if (p.batch < 2) return;
-          std::vector<int32_t> rows(static_cast<std::size_t>(p.batch), 0);
-          if (p.cache_batch_idx) rows.assign(rows.size(), t.read<int32_t>(p.cache_batch_idx, 1)[0]);
-          p.cache_batch_idx = t.put(rows);
-        })},
-       {"in_call_leftpad_ignored",
-        "new rows enter the cache as if there were no left padding",
-        {kContiguousInCall},
-        appended_by([](Tamper&, AttentionParams& p) { p.cache_leftpad = nullptr; })},
-       {"in_call_one_row_early",
-        "new rows lie one row before their place",
-        {kContiguousInCall, kPagedInCall},
-        appended_by([](Tamper& t, AttentionParams& p) {
-          change_lengths(t, p, [](int, int32_t k) { return k - 1; });
-        })},
-       {"in_call_attends_first",
-        "attention reads the cache before the new rows are in it",
-        {kContiguousInCall, kPagedInCall},
-        [](Tamper& t, const OpParams& op) {
-          const AttentionParams& p = op.attention;
-          if (const KernelStatus s = t.launch(without_append(p)); s != KernelStatus::kOk) return s;
-          const OutView before = t.output(p);
-          const KernelStatus s = t.launch(op);
-          t.edit(p, [&](OutView& out) { out = before; });
-          return s;
-        }},
-       {"in_call_new_tokens_not_attended",
-        "the cache is attended at its length before the append",
-        {kContiguousInCall, kPagedInCall},
-        [](Tamper& t, const OpParams& op) {
-          if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
-          AttentionParams p = without_append(op.attention);
-          const auto cu = t.read<int32_t>(p.cu_seqlens_new, p.batch + 1);
-          change_lengths(t, p, [&](int b, int32_t k) {
-            const auto i = static_cast<std::size_t>(b);
-            return k - (cu[i + 1] - cu[i]);
-          });
-          return t.launch(p);
-        }},
-       {"in_call_one_token_past_capacity",
-        "a row is written behind each sequence's last",
-        {kContiguousInCall},
-        [](Tamper& t, const OpParams& op) {
-          const KernelStatus s = t.launch(op);
-          write_past_the_end(t, op.attention);
-          return s;
-        }},
-       {"in_call_k_and_v_swapped",
-        "new keys enter the cache of values, and the other way round",
-        {kContiguousInCall, kPagedInCall},
-        with_params([](Tamper&, AttentionParams& p) { std::swap(p.k_new, p.v_new); })},
-       {"in_call_neox_for_interleaved",
-        "halves pair up where neighbours should",
-        {kInterleavedInCall},
-        other_pairs},
-       {"in_call_interleaved_for_neox", "neighbours pair up where halves should", {kNeoxInCall}, other_pairs},
-       {"in_call_position_off_by_the_cache_length",
-        "positions count from the first new token",
-        {kOneSequence},
-        with_params([](Tamper& t, AttentionParams& p) {
-          if (p.batch != 1) return;
-          const int64_t half = p.rotary.dim / 2;
-          const int64_t from = p.max_seqlen_k - p.max_seqlen_q;
-          for (const float** table : {&p.rotary.cos, &p.rotary.sin}) {
-            auto rows = t.read<float>(*table, p.rotary.positions * half);
-            std::copy_n(rows.begin(), (p.rotary.positions - from) * half, rows.begin() + from * half);
-            *table = t.put(rows);
-          }
-        })},
-       {"in_call_queries_not_rotated",
-        "new keys are turned, queries are not",
-        {kNeoxInCall},
-        [](Tamper& t, const OpParams& op) {
-          if (const KernelStatus s = t.launch(op); s != KernelStatus::kOk) return s;
-          return t.launch(without_append(op.attention));
-        }}}};
+  return {"append in the call", joined({in_call_at_wrong_places(), in_call_wrong_rows()})};
 }
 
 FaultClass position_faults() {
@@ -232,15 +242,18 @@ FaultClass position_faults() {
           {{"in_call_queries_on_the_diagonal",
             "query i is turned to i + len_k - len_q instead of cache_seqlens + i",
             {kFromCache},
-            turned_by(RotaryQ::kDiagonal)},
+            turned_by(RotaryQ::kDiagonal),
+            {"rotary_q: from_cache_seqlens"}},
            {"in_call_queries_from_cache_seqlens",
             "query i is turned to cache_seqlens + i instead of i + len_k - len_q",
             {kOnDiagonal},
-            turned_by(RotaryQ::kFromCacheSeqlens)},
+            turned_by(RotaryQ::kFromCacheSeqlens),
+            {"rotary_q: diagonal"}},
            {"in_call_queries_past_cache_seqlens",
             "query i is turned to cache_seqlens + i instead of cache_seqlens",
             {kAtCache},
-            turned_by(RotaryQ::kFromCacheSeqlens)}}};
+            turned_by(RotaryQ::kFromCacheSeqlens),
+            {"rotary_q: at_cache_seqlens"}}}};
 }
 
 FaultClass quantised_append_faults() {
@@ -250,7 +263,8 @@ FaultClass quantised_append_faults() {
             {kE4m3Cache},
             with_append([](Tamper& t, KvAppendParams& p) {
               change_given(t, p, p.k_scale, [](std::vector<float>& s) { s.assign(s.size(), 1.0f); });
-            })},
+            }),
+            {"kv_dtype: e4m3"}},
            {"append_scale_inverted",
             "keys are multiplied by their scale",
             {kInt8Cache},
@@ -273,7 +287,8 @@ FaultClass quantised_append_faults() {
            {"append_scale_of_channel_0",
             "all channels of a head have the scale of its first",
             {kInt8Cache},
-            with_append([](Tamper&, KvAppendParams& p) { p.v_scale.given_stride_channel = 0; })},
+            with_append([](Tamper&, KvAppendParams& p) { p.v_scale.given_stride_channel = 0; }),
+            {"kv_dtype: int8"}},
            {"append_without_saturation",
             "what is past the largest number of the type wraps round",
             {kInt8Cache},
@@ -296,7 +311,8 @@ FaultClass quantised_append_faults() {
            {"computed_scale_not_stored",
             "a scale is computed and used, and not written",
             {kComputedE4m3, kInt8KeysCache},
-            with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = NAN; })},
+            with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed = NAN; }),
+            {"scales: per_token"}},
            {"computed_scale_of_unrotated_keys",
             "scales are computed before the rotation",
             {kTurned},
@@ -309,7 +325,8 @@ FaultClass quantised_append_faults() {
               const KernelStatus s = t.launch(op);
               t.write(p.k_scale.computed, scales);
               return s;
-            }}}};
+            },
+            {"scales: per_token_k"}}}};
 }
 
 }  // namespace attnbench

@@ -74,8 +74,13 @@ std::vector<Fault> ignored_in_types() {
   return {{"bf16_read_as_fp16",
            "bits of bf16 are taken as fp16",
            {kPackedUnmasked},
-           read_as(DType::kFp16, kFp16)},
-          {"fp16_read_as_bf16", "bits of fp16 are taken as bf16", {kHalfs}, read_as(DType::kBf16, kBf16)},
+           read_as(DType::kFp16, kFp16),
+           {"dtype: bf16"}},
+          {"fp16_read_as_bf16",
+           "bits of fp16 are taken as bf16",
+           {kHalfs},
+           read_as(DType::kBf16, kBf16),
+           {"dtype: fp16"}},
           {"fp32_output_in_16_bits",
            "O has the digits of bf16",
            {kSingles},
@@ -86,20 +91,22 @@ std::vector<Fault> ignored_in_types() {
                  out.set_o(r.token, r.head, c, round_to(DType::kBf16, o));
                }
              }
-           })},
+           }),
+           {"dtype: fp32"}},
           {"last_channels_left_out",
            "scores are of the first 48 of 64 channels",
            {kPackedUnmasked},
            with_params([](Tamper&, AttentionParams& p) {
              p.head_dim -= 16;
              p.features |= kHeadDimV;
-           })},
+           }),
+           {"head_dim"}},
           {"int8_k_descale_of_row_0",
            "one descale of K for all rows",
            {kInt8Keys},
-           with_params([](Tamper&, AttentionParams& p) {
-             p.k_descale_stride_block = p.k_descale_stride_outer = 0;
-           })}};
+           with_params(
+               [](Tamper&, AttentionParams& p) { p.k_descale_stride_block = p.k_descale_stride_outer = 0; }),
+           {"kv_dtype: int8_k"}}};
 }
 
 std::vector<Fault> ignored_in_scores() {
@@ -109,7 +116,8 @@ std::vector<Fault> ignored_in_scores() {
            with_params([](Tamper&, AttentionParams& p) {
              p.causal = 1;
              p.features |= kCausal;
-           })},
+           }),
+           {"mask: none"}},
           {"keys_as_many_as_queries",
            "cross attention sees no more keys than there are queries",
            {kPackedUnmasked},
@@ -118,38 +126,47 @@ std::vector<Fault> ignored_in_scores() {
              change_lengths(t, p, [&](int b, int32_t k) {
                return std::min(k, cu[static_cast<std::size_t>(b) + 1] - cu[static_cast<std::size_t>(b)]);
              });
-           })},
+           }),
+           {"mask: none"}},
           {"window_right_ignored",
            "all keys behind the diagonal are seen",
            {kRightWindow},
            with_params([](Tamper&, AttentionParams& p) {
              p.window_right = -1;
              p.features &= ~uint64_t{kWindow};
-           })},
+           }),
+           {"window"}},
           {"softmax_scale_ignored",
            "1 / sqrt(D), whatever is given",
            {kScaled},
            with_params([](Tamper&, AttentionParams& p) {
              p.softmax_scale = 1.0f / std::sqrt(static_cast<float>(p.head_dim));
-           })},
-          {"alibi_ignored", "no bias", {kBiased}, with_params([](Tamper&, AttentionParams& p) {
+           }),
+           {"softmax_scale: 0.3"}},
+          {"alibi_ignored",
+           "no bias",
+           {kBiased},
+           with_params([](Tamper&, AttentionParams& p) {
              p.alibi_slopes = nullptr;
              p.features &= ~uint64_t{kAlibi};
-           })},
+           }),
+           {"alibi: per_head"}},
           {"alibi_sqrt_ignored",
            "the distance itself, not its square root",
            {kAlibiSqrt},
-           with_params([](Tamper&, AttentionParams& p) { p.alibi_sqrt = 0; })},
+           with_params([](Tamper&, AttentionParams& p) { p.alibi_sqrt = 0; }),
+           {"alibi_sqrt: true"}},
           {"probs_ignored",
            "no probabilities are returned",
            {kFullProbs},
            with_params([](Tamper&, AttentionParams& p) {
              p.probs = nullptr;
              p.features &= ~uint64_t{kProbs};
-           })}};
+           }),
+           {"probs: true"}}};
 }
 
-std::vector<Fault> ignored_in_sources() {
+std::vector<Fault> ignored_in_pages() {
   return {{"packed_boundary_one_early",
            "the keys of each sequence but the first begin one row early",
            {kPackedUnmasked},
@@ -158,7 +175,8 @@ std::vector<Fault> ignored_in_sources() {
              auto cu = t.read<int32_t>(p.cu_seqlens_k, p.batch + 1);
              for (std::size_t b = 1; b + 1 < cu.size(); ++b) --cu[b];
              p.cu_seqlens_k = t.put(cu);
-           })},
+           }),
+           {"kv: packed"}},
           {"seqused_ignored",
            "keys up to the next sequence's first, unused rows included",
            {kGapsBetween},
@@ -166,7 +184,8 @@ std::vector<Fault> ignored_in_sources() {
              if (!(p.features & kPackedKv)) return;
              p.seqused_k = nullptr;
              p.features &= ~uint64_t{kPartialKv};
-           })},
+           }),
+           {"gap_tokens"}},
           {"pages_taken_in_order",
            "page i of the batch is block i of the pool",
            {kIdlePages},
@@ -178,7 +197,8 @@ std::vector<Fault> ignored_in_sources() {
                    table[static_cast<std::size_t>(b * v.p().block_table_stride + i)] = next++;
                }
              });
-           })},
+           }),
+           {"kv: paged", "page_layout: shuffled"}},
           {"pages_begin_at_block_0",
            "pages in order are taken to begin at the pool's first block for every sequence",
            {kPagesInOrder},
@@ -190,7 +210,8 @@ std::vector<Fault> ignored_in_sources() {
                        static_cast<int32_t>(i);
                }
              });
-           })},
+           }),
+           {"page_layout: contiguous"}},
           {"hnd_read_as_nhd",
            "(head, token, channel) is taken as (token, head, channel)",
            {kHeadsOutside},
@@ -199,7 +220,8 @@ std::vector<Fault> ignored_in_sources() {
              p.features &= ~uint64_t{kHnd};
              p.k_stride_token = p.v_stride_token = int64_t{p.num_heads_kv} * p.head_dim;
              p.k_stride_head = p.v_stride_head = p.head_dim;
-           })},
+           }),
+           {"kv_layout: hnd"}},
           {"shared_pages_of_one_sequence_alone",
            "sequences but the first find their own last page where the shared one is",
            {kShared},
@@ -210,15 +232,21 @@ std::vector<Fault> ignored_in_sources() {
                  table[row] = table[row + static_cast<std::size_t>(pages_of(v, b)) - 1];
                }
              });
-           })},
-          {"leftpad_ignored",
+           }),
+           {"page_layout: shared_prefix", "shared_prefix"}}};
+}
+
+std::vector<Fault> ignored_in_caches() {
+  return {{"leftpad_ignored",
            "keys are taken to begin at row 0 of the cache",
            {kCache},
-           with_params([](Tamper&, AttentionParams& p) { p.cache_leftpad = nullptr; })},
+           with_params([](Tamper&, AttentionParams& p) { p.cache_leftpad = nullptr; }),
+           {"leftpad"}},
           {"cache_batch_idx_ignored",
            "sequence b is taken to have row b of the cache",
            {kCache},
-           with_params([](Tamper&, AttentionParams& p) { p.cache_batch_idx = nullptr; })},
+           with_params([](Tamper&, AttentionParams& p) { p.cache_batch_idx = nullptr; }),
+           {"kv: contiguous", "cache_batch_idx: shuffled"}},
           {"in_call_as_many_as_queries",
            "a sequence's last new tokens are appended, one per query",
            {kNewTokens},
@@ -226,24 +254,29 @@ std::vector<Fault> ignored_in_sources() {
              const auto cu = t.read<int32_t>(p.cu_seqlens_q, p.batch + 1);
              p.cu_seqlens_new = t.put(cu);
              p.total_new = cu.back();
-           })}};
+           }),
+           {"new_tokens"}}};
 }
 
 std::vector<Fault> ignored_in_other_ops() {
-  return {{"rotary_dim_ignored", "all channels turn", {kPartlyTurned}, with_op([](Tamper& t, OpParams& op) {
-             turn_all(t, op.kv_append);
-           })},
+  return {{"rotary_dim_ignored",
+           "all channels turn",
+           {kPartlyTurned},
+           with_op([](Tamper& t, OpParams& op) { turn_all(t, op.kv_append); }),
+           {"rotary_dim"}},
           {"int8_k_append_of_channel_0",
            "all channels of K have the scale of the first",
            {kMixedAppend},
-           with_op([](Tamper&, OpParams& op) { op.kv_append.k_scale.given_stride_channel = 0; })},
+           with_op([](Tamper&, OpParams& op) { op.kv_append.k_scale.given_stride_channel = 0; }),
+           {"kv_dtype: int8_k", "scales: given"}},
           {"fp32_states_read_in_16_bits",
            "partial O in fp32 is taken as bf16",
            {kStates},
            with_op([](Tamper&, OpParams& op) {
              op.merge_states.dtype_partial = DType::kBf16;
              op.merge_states.features = (op.merge_states.features & ~uint64_t{kFp32}) | kBf16;
-           })},
+           }),
+           {"partial_dtype: fp32"}},
           {"states_of_16_bits_rounded_to_8",
            "partial O in bf16 loses its last three digits",
            {kShortStates},
@@ -252,16 +285,15 @@ std::vector<Fault> ignored_in_other_ops() {
              auto o = t.read<uint16_t>(p.partial_out, p.num_states * p.partial_stride_state);
              for (uint16_t& x : o) x &= 0xfff8;
              p.partial_out = t.put(o);
-           })}};
+           }),
+           {"partial_dtype: same"}}};
 }
 
 }  // namespace
 
 FaultClass ignored_faults() {
-  FaultClass all{"ignored", {}};
-  for (auto& part : {ignored_in_types(), ignored_in_scores(), ignored_in_sources(), ignored_in_other_ops()})
-    all.faults.insert(all.faults.end(), part.begin(), part.end());
-  return all;
+  return {"ignored", joined({ignored_in_types(), ignored_in_scores(), ignored_in_pages(), ignored_in_caches(),
+                             ignored_in_other_ops()})};
 }
 
 }  // namespace attnbench

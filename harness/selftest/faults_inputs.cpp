@@ -52,15 +52,18 @@ FaultClass input_faults() {
             {kInt8Everything},
             with_params([](Tamper& t, AttentionParams& p) {
               p.q_descale = t.put(ones(p.total_q * p.q_descale_stride_outer));
-            })},
+            }),
+            {"q_dtype: int8"}},
            {"int8_q_descale_of_head_0",
             "the descale of query head 0 for all heads of a token",
             {kInt8Everything},
-            with_params([](Tamper&, AttentionParams& p) { p.q_descale_stride_head = 0; })},
+            with_params([](Tamper&, AttentionParams& p) { p.q_descale_stride_head = 0; }),
+            {"q_dtype: int8"}},
            {"int8_k_descale_of_a_block",
             "one descale of K per block, that of its first token",
             {kInt8Everything},
-            with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_outer = 0; })},
+            with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_outer = 0; }),
+            {"kv_dtype: int8"}},
            {"int8_k_descale_of_kv_head_0",
             "the descale of KV head 0 for all KV heads of a row",
             {kInt8Everything},
@@ -73,13 +76,15 @@ FaultClass input_faults() {
               for (std::size_t i = 0; i < scales.size(); ++i)
                 scales[i] = scales[i - i % static_cast<std::size_t>(p.v_descale_stride_head)];
               p.v_descale = t.put(scales);
-            })},
+            }),
+            {"kv_dtype: int8"}},
            {"e4m3_q_descale_ignored",
             "queries are taken as stored",
             {kE4m3Queries},
             with_params([](Tamper& t, AttentionParams& p) {
               p.q_descale = t.put(ones(p.batch * p.q_descale_stride_outer));
-            })},
+            }),
+            {"q_dtype: e4m3"}},
            {"e4m3_q_descale_of_k",
             "queries have the descales of keys",
             {kE4m3Queries},
@@ -95,13 +100,15 @@ FaultClass width_faults() {
               p.v_stride_block = p.k_stride_block;
               p.v_stride_token = p.k_stride_token;
               p.v_stride_head = p.k_stride_head;
-            })},
+            }),
+            {"head_dim_v"}},
            {"scale_of_head_dim_v",
             "1 / sqrt(Dv)",
             {kWideV, kLatent},
             with_params([](Tamper&, AttentionParams& p) {
               p.softmax_scale = 1.0f / std::sqrt(static_cast<float>(p.head_dim_v));
-            })},
+            }),
+            {"head_dim_v"}},
            {"v_is_the_end_of_k",
             "values are the last channels of the keys instead of the first",
             {kLatent},
@@ -109,15 +116,20 @@ FaultClass width_faults() {
               p.features &= ~uint64_t{kVIsK};
               p.v = static_cast<const char*>(p.k) +
                     (p.head_dim - p.head_dim_v) * static_cast<int64_t>(dtype_size(p.dtype_k));
-            })}}};
+            }),
+            {"v_is_k_view: true"}}}};
 }
 
 FaultClass training_faults() {
   return {"training",
-          {{"dropout_ignored", "nothing is dropped", {kDropped}, with_params([](Tamper&, AttentionParams& p) {
+          {{"dropout_ignored",
+            "nothing is dropped",
+            {kDropped},
+            with_params([](Tamper&, AttentionParams& p) {
               p.features &= ~uint64_t{kDropout};
               p.p_dropout = 0;
-            })},
+            }),
+            {"dropout"}},
            {"dropout_not_rescaled",
             "weights that are kept are not divided by 1 - p",
             {kDropped},
@@ -130,7 +142,8 @@ FaultClass training_faults() {
            {"dropout_of_another_seed",
             "the mask of another seed",
             {kDropped},
-            with_params([](Tamper&, AttentionParams& p) { ++p.dropout_seed; })},
+            with_params([](Tamper&, AttentionParams& p) { ++p.dropout_seed; }),
+            {"dropout"}},
            {"dropout_offset_cut_to_32_bits",
             "the upper half of the offset does not count",
             {kDropped},
@@ -151,7 +164,8 @@ FaultClass training_faults() {
             {kProbsOut},
             with_probs([](const AttentionParams&, std::vector<float>& probs) {
               for (float& x : probs) x = x == 0 ? NAN : x;
-            })}}};
+            }),
+            {"probs: true"}}}};
 }
 
 FaultClass num_splits_faults() {
@@ -169,7 +183,8 @@ FaultClass num_splits_faults() {
               if (p.num_splits <= 4) return;
               const int32_t n = p.num_splits;
               change_lengths(t, p, [n](int, int32_t k) { return std::min(k, (k + n - 1) / n * 4); });
-            })},
+            }),
+            {"num_splits"}},
            {"part_without_keys_counted",
             "a part that is left over adds exp(0) to the denominator",
             {kParts},

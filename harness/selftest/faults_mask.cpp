@@ -53,7 +53,8 @@ FaultClass mask_faults() {
               change_lengths(t, p, [&](int b, int32_t k) {
                 return std::min(k, cu[static_cast<std::size_t>(b) + 1] - cu[static_cast<std::size_t>(b)]);
               });
-            })},
+            }),
+            {"mask: causal"}},
            {"causal_without_diagonal",
             "j < diag instead of j <= diag",
             {kPackedCausal, kPagedCausal},
@@ -72,24 +73,28 @@ FaultClass mask_faults() {
             with_params([](Tamper&, AttentionParams& p) {
               p.features &= ~uint64_t{kCausal};
               p.causal = 0;
-            })},
+            }),
+            {"mask: causal"}},
            {"window_off_by_one",
             "window_left counts the key on the diagonal",
             {kWindowed, kDraft},
-            with_params([](Tamper&, AttentionParams& p) { p.window_left -= 1; })},
+            with_params([](Tamper&, AttentionParams& p) { p.window_left -= 1; }),
+            {"window"}},
            {"window_ignored",
             "all keys before the diagonal are seen",
             {kWindowed, kDraft},
             with_params([](Tamper&, AttentionParams& p) {
               p.window_left = -1;
               p.features &= ~uint64_t{kWindow};
-            })},
+            }),
+            {"window"}},
            {"window_from_last_draft_token",
             "one window start, the last token's, for all tokens of a step",
             {kDraft},
             keys([](const HostView& v, HostRow& r) {
               r.lo = std::max<int64_t>(0, int64_t{r.k_len} - 1 - v.p().window_left);
-            })},
+            }),
+            {"mask: causal"}},
            {"window_start_rounded_to_split",
             "the split that holds the window's start is left out",
             {kWindowed, kDraft},
@@ -101,13 +106,65 @@ FaultClass mask_faults() {
            {"finite_sentinel",
             "masked scores are -5e4, visible ones below that",
             {kHugeLogits},
-            with_rule(sentinel)}}};
+            with_rule(sentinel),
+            {"data: large"}}}};
 }
 
-FaultClass length_faults() {
+namespace {
+
+std::vector<Fault> wrong_key_lengths() {
   const auto lengths = [](auto to) {
     return with_params([to](Tamper& t, AttentionParams& p) { change_lengths(t, p, to); });
   };
+  return {{"max_instead_of_actual",
+           "every sequence as long as the longest",
+           {kGapsUnmasked},
+           with_params([](Tamper& t, AttentionParams& p) {
+             const int32_t longest = p.max_seqlen_k;
+             // Only to the end of the sequence's pages: junk entries behind them would end the process.
+             const bool paged = (p.features & kPagedKv) != 0;
+             const int32_t page = p.block_size;
+             change_lengths(t, p, [&](int, int32_t k) {
+               return paged ? std::min(longest, static_cast<int32_t>(up(k, page))) : longest;
+             });
+           }),
+           {"batch"}},
+          {"rounded_to_page",
+           "keys up to the end of the last page are read",
+           {kPagedFull},
+           with_params([](Tamper& t, AttentionParams& p) {
+             const int32_t page = std::max(1, p.block_size);
+             change_lengths(t, p, [&](int, int32_t k) { return static_cast<int32_t>(up(k, page)); });
+           })},
+          {"padding_in_denominator",
+           "a tile's padding counts with score 0",
+           {kPackedCausal, kPagedFull},
+           with_output([](const HostView& v, OutView& out) {
+             for (const HostRow& r : v.rows()) {
+               float& lse = out.lse_of(r.token, r.head);
+               const double z = std::exp(static_cast<double>(lse));
+               const double wrong = z + static_cast<double>(up(r.k_len, 64) - r.k_len);
+               for (int c = 0; c < v.p().head_dim; ++c) {
+                 const float o = out.o(r.token, r.head, c);
+                 out.set_o(r.token, r.head, c, static_cast<float>(static_cast<double>(o) * z / wrong));
+               }
+               lse = static_cast<float>(std::log(wrong));
+             }
+           })},
+          {"last_key_dropped",
+           "each sequence ends one key early",
+           {kPagedFull, kGapsUnmasked},
+           lengths([](int, int32_t k) { return std::max(0, k - 1); })},
+          {"last_partial_page_dropped",
+           "whole pages only",
+           {kPagedFull},
+           with_params([](Tamper& t, AttentionParams& p) {
+             const int32_t page = std::max(1, p.block_size);
+             change_lengths(t, p, [&](int, int32_t k) { return k / page * page; });
+           })}};
+}
+
+std::vector<Fault> shifted_rows() {
   /// Sequences without queries are not counted, so the next one gets lengths and pages of another sequence.
   const auto shifted_table = with_params([](Tamper& t, AttentionParams& p) {
     const HostView view(t, p);
@@ -125,103 +182,66 @@ FaultClass length_faults() {
     p.block_table = t.put(table);
     p.seqused_k = t.put(used);
   });
-  return {
-      "lengths",
-      {{"max_instead_of_actual",
-        "every sequence as long as the longest",
-        {kGapsUnmasked},
-        with_params([](Tamper& t, AttentionParams& p) {
-          const int32_t longest = p.max_seqlen_k;
-          // Only to the end of the sequence's pages: junk entries behind them would end the process.
-          const bool paged = (p.features & kPagedKv) != 0;
-          const int32_t page = p.block_size;
-          change_lengths(t, p, [&](int, int32_t k) {
-            return paged ? std::min(longest, static_cast<int32_t>(up(k, page))) : longest;
-          });
-        })},
-       {"rounded_to_page",
-        "keys up to the end of the last page are read",
-        {kPagedFull},
-        with_params([](Tamper& t, AttentionParams& p) {
-          const int32_t page = std::max(1, p.block_size);
-          change_lengths(t, p, [&](int, int32_t k) { return static_cast<int32_t>(up(k, page)); });
-        })},
-       {"padding_in_denominator",
-        "a tile's padding counts with score 0",
-        {kPackedCausal, kPagedFull},
-        with_output([](const HostView& v, OutView& out) {
-          for (const HostRow& r : v.rows()) {
-            float& lse = out.lse_of(r.token, r.head);
-            const double z = std::exp(static_cast<double>(lse));
-            const double wrong = z + static_cast<double>(up(r.k_len, 64) - r.k_len);
-            for (int c = 0; c < v.p().head_dim; ++c) {
-              const float o = out.o(r.token, r.head, c);
-              out.set_o(r.token, r.head, c, static_cast<float>(static_cast<double>(o) * z / wrong));
-            }
-            lse = static_cast<float>(std::log(wrong));
-          }
-        })},
-       {"last_key_dropped",
-        "each sequence ends one key early",
-        {kPagedFull, kGapsUnmasked},
-        lengths([](int, int32_t k) { return std::max(0, k - 1); })},
-       {"last_partial_page_dropped",
-        "whole pages only",
-        {kPagedFull},
-        with_params([](Tamper& t, AttentionParams& p) {
-          const int32_t page = std::max(1, p.block_size);
-          change_lengths(t, p, [&](int, int32_t k) { return k / page * page; });
-        })},
-       {"first_query_row_dropped",
-        "query 0 of each sequence is skipped, its output zeros",
-        {kPackedCausal, kPagedCausal},
-        with_output([](const HostView& v, OutView& out) {
-          for (const HostRow& r : v.rows()) {
-            if (r.i != 0) continue;
-            for (int c = 0; c < v.p().head_dim; ++c) out.set_o(r.token, r.head, c, 0);
-            out.lse_of(r.token, r.head) = 0;
-          }
-        })},
-       {"cu_seqlens_start_ignored",
-        "queries are taken to begin at row 0",
-        {kPackedCausal, kPagedCausal},
-        with_params([](Tamper& t, AttentionParams& p) {
-          if (p.batch == 0) return;
-          auto cu = t.read<int32_t>(p.cu_seqlens_q, p.batch + 1);
-          const int32_t first = cu[0];
-          for (int32_t& x : cu) x -= first;
-          p.cu_seqlens_q = t.put(cu);
-        })},
-       {"one_sequence_too_many",
-        "what stands behind the lengths of the last sequence is taken as another one",
-        {kFewHeads},
-        with_params([](Tamper&, AttentionParams& p) { ++p.batch; })},
-       {"empty_sequence_shifts_tables",
-        "a sequence without queries shifts the tables of the next ones",
-        {kZeros},
-        shifted_table},
-       {"empty_sequence_shifts_lse",
-        "a sequence without queries shifts the LSE of the next one",
-        {kZeros},
-        with_output([](const HostView& v, OutView& out) {
-          const std::vector<float> right = out.lse;
-          for (std::size_t b = 0; b + 2 < v.cu_q.size(); ++b) {
-            if (v.cu_q[b] != v.cu_q[b + 1]) continue;
-            for (int h = 0; h < v.p().num_heads_q; ++h) {
-              for (int64_t t = v.cu_q[b + 1]; t + 1 < v.cu_q[b + 2]; ++t) {
-                out.lse_of(t, h) = right[static_cast<std::size_t>(h * v.p().lse_stride_head + t + 1)];
-              }
-            }
-          }
-        })},
-       {"rows_past_keys_not_empty", "more queries than keys: the first queries see key 0", {kShortKeys}, [] {
-          HostRule rule;
-          rule.keys = [](const HostView&, HostRow& r) {
-            if (r.k_len > 0) r.hi = std::max<int64_t>(r.hi, 1);
-          };
-          return with_rule(rule);
-        }()}}};
+  return {{"first_query_row_dropped",
+           "query 0 of each sequence is skipped, its output zeros",
+           {kPackedCausal, kPagedCausal},
+           with_output([](const HostView& v, OutView& out) {
+             for (const HostRow& r : v.rows()) {
+               if (r.i != 0) continue;
+               for (int c = 0; c < v.p().head_dim; ++c) out.set_o(r.token, r.head, c, 0);
+               out.lse_of(r.token, r.head) = 0;
+             }
+           }),
+           {"batch"}},
+          {"cu_seqlens_start_ignored",
+           "queries are taken to begin at row 0",
+           {kPackedCausal, kPagedCausal},
+           with_params([](Tamper& t, AttentionParams& p) {
+             if (p.batch == 0) return;
+             auto cu = t.read<int32_t>(p.cu_seqlens_q, p.batch + 1);
+             const int32_t first = cu[0];
+             for (int32_t& x : cu) x -= first;
+             p.cu_seqlens_q = t.put(cu);
+           })},
+          {"one_sequence_too_many",
+           "what stands behind the lengths of the last sequence is taken as another one",
+           {kFewHeads},
+           with_params([](Tamper&, AttentionParams& p) { ++p.batch; })},
+          {"empty_sequence_shifts_tables",
+           "a sequence without queries shifts the tables of the next ones",
+           {kZeros},
+           shifted_table,
+           {"batch"}},
+          {"empty_sequence_shifts_lse",
+           "a sequence without queries shifts the LSE of the next one",
+           {kZeros},
+           with_output([](const HostView& v, OutView& out) {
+             const std::vector<float> right = out.lse;
+             for (std::size_t b = 0; b + 2 < v.cu_q.size(); ++b) {
+               if (v.cu_q[b] != v.cu_q[b + 1]) continue;
+               for (int h = 0; h < v.p().num_heads_q; ++h) {
+                 for (int64_t t = v.cu_q[b + 1]; t + 1 < v.cu_q[b + 2]; ++t) {
+                   out.lse_of(t, h) = right[static_cast<std::size_t>(h * v.p().lse_stride_head + t + 1)];
+                 }
+               }
+             }
+           })},
+          {"rows_past_keys_not_empty",
+           "more queries than keys: the first queries see key 0",
+           {kShortKeys},
+           [] {
+             HostRule rule;
+             rule.keys = [](const HostView&, HostRow& r) {
+               if (r.k_len > 0) r.hi = std::max<int64_t>(r.hi, 1);
+             };
+             return with_rule(rule);
+           }(),
+           {"allow_short_kv: true"}}};
 }
+
+}  // namespace
+
+FaultClass length_faults() { return {"lengths", joined({wrong_key_lengths(), shifted_rows()})}; }
 
 FaultClass empty_row_faults() {
   const auto on_empty = [](std::function<void(OutView&, const HostRow&, int d)> change) {

@@ -120,11 +120,13 @@ FaultClass merge_faults() {
            {"o_of_an_empty_state_used",
             "an empty state's O is multiplied by zero instead of left out",
             {kMerging},
-            with_merge_rule([](const States& s) { return merged(s, natural, true); })},
+            with_merge_rule([](const States& s) { return merged(s, natural, true); }),
+            {"empty_states"}},
            {"state_skipped",
             "the last state is left out",
             {kMerging},
-            with_merge([](Tamper&, MergeStatesParams& p) { p.num_states -= p.num_states > 1; })},
+            with_merge([](Tamper&, MergeStatesParams& p) { p.num_states -= p.num_states > 1; }),
+            {"op: merge_states", "states"}},
            {"lse_strides_ignored",
             "partial LSEs are taken as dense (state, head, token)",
             {kTokenMajor},
@@ -132,7 +134,8 @@ FaultClass merge_faults() {
               p.lse_stride_token = 1;
               p.lse_stride_head = p.num_rows;
               p.lse_stride_state = p.num_rows * p.num_heads;
-            })},
+            }),
+            {"lse_layout: token_major"}},
            {"lse_padding_ignored",
             "states of the partial LSEs are taken to lie without padding between them",
             {kMerging},
@@ -148,7 +151,8 @@ FaultClass merge_faults() {
                 m.lse = NAN;
               }
               return m;
-            })},
+            }),
+            {"empty_states"}},
            {"empty_merge_gets_lse_plus_infinity",
             "LSE of a row whose states are all empty is +inf",
             {kMostlyEmpty},

@@ -78,115 +78,123 @@ int64_t expired_rows(const HostView& v, int b) {
   return first;
 }
 
+std::vector<Fault> wrong_tables() {
+  return {{"neighbours_page",
+           "one entry of the table is its neighbour's",
+           {kPages, kLargePages},
+           with_table([](const HostView& v, std::vector<int32_t>& table) {
+             if (pages_of(v, 0) > 1) entry(v, table, 0, 1) = entry(v, table, 0, 0);
+           }),
+           {"kv: paged"}},
+          {"table_row_of_another_request",
+           "sequence b reads the table of sequence b + 1",
+           {kEqualPages},
+           with_table([](const HostView& v, std::vector<int32_t>& table) {
+             const std::vector<int32_t> right = table;
+             for (int b = 0; b < v.p().batch; ++b) {
+               const int other = (b + 1) % v.p().batch;
+               const int64_t n = std::min(pages_of(v, b), pages_of(v, other));
+               for (int64_t i = 0; i < n; ++i)
+                 entry(v, table, b, i) = right[at(other * v.p().block_table_stride + i)];
+             }
+           }),
+           {"kv: paged"}},
+          {"table_read_past_its_end",
+           "the last page is looked up one entry later, where junk leads nowhere",
+           {kPages, kLargePages},
+           with_table([](const HostView& v, std::vector<int32_t>& table) {
+             for (int b = 0; b < v.p().batch; ++b) {
+               if (pages_of(v, b) > 0) entry(v, table, b, pages_of(v, b) - 1) = unmapped_page(v);
+             }
+           })},
+          {"other_block_size",
+           "keys are looked up with half the block size",
+           {kLargePages},
+           with_params([](Tamper& t, AttentionParams& p) {
+             if (!(p.features & kPagedKv) || p.block_size < 2) return;
+             const HostView view(t, p);
+             const int64_t stride = 2 * p.block_table_stride;
+             std::vector<int32_t> table(at(p.batch * stride), 0);
+             for (int b = 0; b < p.batch; ++b) {
+               for (int64_t i = 0; i < stride; ++i) {
+                 const int64_t page = std::min(i, std::max<int64_t>(0, pages_of(view, b) - 1));
+                 table[at(b * stride + i)] =
+                     std::clamp(view.table[at(b * p.block_table_stride + page)], 0, p.num_blocks - 1);
+               }
+             }
+             p.block_table = t.put(table);
+             p.block_table_stride = stride;
+             p.block_size /= 2;
+           }),
+           {"block_size"}},
+          {"page_offset_overflow",
+           "the offset of a page wraps, here at 8 pages instead of 2^31 elements",
+           {kPages},
+           with_table([](const HostView& v, std::vector<int32_t>& table) {
+             for (int b = 0; b < v.p().batch; ++b) {
+               for (int64_t i = 0; i < pages_of(v, b); ++i) entry(v, table, b, i) %= 8;
+             }
+           })}};
+}
+
+std::vector<Fault> wrong_pages() {
+  return {{"nhd_read_as_hnd",
+           "the strides of token and head are exchanged",
+           {kPages},
+           with_params([](Tamper&, AttentionParams& p) {
+             if (!(p.features & kPagedKv)) return;
+             const bool hnd = (p.features & kHnd) != 0;
+             p.features ^= kHnd;
+             const int64_t d = p.head_dim;
+             p.k_stride_token = p.v_stride_token = hnd ? p.num_heads_kv * d : d;
+             p.k_stride_head = p.v_stride_head = hnd ? d : p.block_size * d;
+           })},
+          {"stale_page",
+           "a page that was freed still holds the keys of another request",
+           {kPages, kLargePages},
+           with_table([](const HostView& v, std::vector<int32_t>& table) {
+             if (v.p().batch > 1 && pages_of(v, 1) > 1) entry(v, table, 0, 0) = entry(v, table, 1, 0);
+           })},
+          {"freed_page_taken_for_no_sequence",
+           "a table row that begins with -1 is taken for a place without a sequence",
+           {kFreed},
+           with_params([](Tamper& t, AttentionParams& p) {
+             if (!(p.features & kPagedKv)) return;
+             const HostView view(t, p);
+             change_lengths(t, p, [&](int b, int32_t k_len) {
+               return view.table[at(b * p.block_table_stride)] < 0 ? 0 : k_len;
+             });
+           }),
+           {"expired: freed"}},
+          {"v_from_the_wrong_page",
+           "K by the table, V from the next page",
+           {kPages, kLargePages},
+           with_params([](Tamper& t, AttentionParams& p) {
+             if (!(p.features & kPagedKv)) return;
+             const HostView view(t, p);
+             if (p.batch == 0 || pages_of(view, 0) < 2) return;
+             std::vector<unsigned char> v = view.v;
+             const std::size_t bytes = at(p.v_stride_block) * dtype_size(p.dtype_v);
+             const auto page = [&](int64_t i) {
+               return static_cast<std::ptrdiff_t>(at(view.table[at(i)]) * bytes);
+             };
+             std::copy_n(view.v.begin() + page(1), bytes, v.begin() + page(0));
+             p.v = t.put(v);
+           })},
+          {"pages_beyond_128",
+           "entry i of the table is taken as i % 128",
+           {kManyPages},
+           with_table([](const HostView& v, std::vector<int32_t>& table) {
+             for (int b = 0; b < v.p().batch; ++b) {
+               for (int64_t i = 128; i < pages_of(v, b); ++i)
+                 entry(v, table, b, i) = entry(v, table, b, i % 128);
+             }
+           })}};
+}
+
 }  // namespace
 
-FaultClass paging_faults() {
-  return {"paging",
-          {{"neighbours_page",
-            "one entry of the table is its neighbour's",
-            {kPages, kLargePages},
-            with_table([](const HostView& v, std::vector<int32_t>& table) {
-              if (pages_of(v, 0) > 1) entry(v, table, 0, 1) = entry(v, table, 0, 0);
-            })},
-           {"table_row_of_another_request",
-            "sequence b reads the table of sequence b + 1",
-            {kEqualPages},
-            with_table([](const HostView& v, std::vector<int32_t>& table) {
-              const std::vector<int32_t> right = table;
-              for (int b = 0; b < v.p().batch; ++b) {
-                const int other = (b + 1) % v.p().batch;
-                const int64_t n = std::min(pages_of(v, b), pages_of(v, other));
-                for (int64_t i = 0; i < n; ++i)
-                  entry(v, table, b, i) = right[at(other * v.p().block_table_stride + i)];
-              }
-            })},
-           {"table_read_past_its_end",
-            "the last page is looked up one entry later, where junk leads nowhere",
-            {kPages, kLargePages},
-            with_table([](const HostView& v, std::vector<int32_t>& table) {
-              for (int b = 0; b < v.p().batch; ++b) {
-                if (pages_of(v, b) > 0) entry(v, table, b, pages_of(v, b) - 1) = unmapped_page(v);
-              }
-            })},
-           {"other_block_size",
-            "keys are looked up with half the block size",
-            {kLargePages},
-            with_params([](Tamper& t, AttentionParams& p) {
-              if (!(p.features & kPagedKv) || p.block_size < 2) return;
-              const HostView view(t, p);
-              const int64_t stride = 2 * p.block_table_stride;
-              std::vector<int32_t> table(at(p.batch * stride), 0);
-              for (int b = 0; b < p.batch; ++b) {
-                for (int64_t i = 0; i < stride; ++i) {
-                  const int64_t page = std::min(i, std::max<int64_t>(0, pages_of(view, b) - 1));
-                  table[at(b * stride + i)] =
-                      std::clamp(view.table[at(b * p.block_table_stride + page)], 0, p.num_blocks - 1);
-                }
-              }
-              p.block_table = t.put(table);
-              p.block_table_stride = stride;
-              p.block_size /= 2;
-            })},
-           {"page_offset_overflow",
-            "the offset of a page wraps, here at 8 pages instead of 2^31 elements",
-            {kPages},
-            with_table([](const HostView& v, std::vector<int32_t>& table) {
-              for (int b = 0; b < v.p().batch; ++b) {
-                for (int64_t i = 0; i < pages_of(v, b); ++i) entry(v, table, b, i) %= 8;
-              }
-            })},
-           {"nhd_read_as_hnd",
-            "the strides of token and head are exchanged",
-            {kPages},
-            with_params([](Tamper&, AttentionParams& p) {
-              if (!(p.features & kPagedKv)) return;
-              const bool hnd = (p.features & kHnd) != 0;
-              p.features ^= kHnd;
-              const int64_t d = p.head_dim;
-              p.k_stride_token = p.v_stride_token = hnd ? p.num_heads_kv * d : d;
-              p.k_stride_head = p.v_stride_head = hnd ? d : p.block_size * d;
-            })},
-           {"stale_page",
-            "a page that was freed still holds the keys of another request",
-            {kPages, kLargePages},
-            with_table([](const HostView& v, std::vector<int32_t>& table) {
-              if (v.p().batch > 1 && pages_of(v, 1) > 1) entry(v, table, 0, 0) = entry(v, table, 1, 0);
-            })},
-           {"freed_page_taken_for_no_sequence",
-            "a table row that begins with -1 is taken for a place without a sequence",
-            {kFreed},
-            with_params([](Tamper& t, AttentionParams& p) {
-              if (!(p.features & kPagedKv)) return;
-              const HostView view(t, p);
-              change_lengths(t, p, [&](int b, int32_t k_len) {
-                return view.table[at(b * p.block_table_stride)] < 0 ? 0 : k_len;
-              });
-            })},
-           {"v_from_the_wrong_page",
-            "K by the table, V from the next page",
-            {kPages, kLargePages},
-            with_params([](Tamper& t, AttentionParams& p) {
-              if (!(p.features & kPagedKv)) return;
-              const HostView view(t, p);
-              if (p.batch == 0 || pages_of(view, 0) < 2) return;
-              std::vector<unsigned char> v = view.v;
-              const std::size_t bytes = at(p.v_stride_block) * dtype_size(p.dtype_v);
-              const auto page = [&](int64_t i) {
-                return static_cast<std::ptrdiff_t>(at(view.table[at(i)]) * bytes);
-              };
-              std::copy_n(view.v.begin() + page(1), bytes, v.begin() + page(0));
-              p.v = t.put(v);
-            })},
-           {"pages_beyond_128",
-            "entry i of the table is taken as i % 128",
-            {kManyPages},
-            with_table([](const HostView& v, std::vector<int32_t>& table) {
-              for (int b = 0; b < v.p().batch; ++b) {
-                for (int64_t i = 128; i < pages_of(v, b); ++i)
-                  entry(v, table, b, i) = entry(v, table, b, i % 128);
-              }
-            })}}};
-}
+FaultClass paging_faults() { return {"paging", joined({wrong_tables(), wrong_pages()})}; }
 
 FaultClass nan_faults() {
   return {"NaN",
@@ -208,7 +216,8 @@ FaultClass nan_faults() {
                 const int64_t n = expired_rows(v, b);
                 for (int64_t j = 0; j < n; ++j) add_nothing(v, out, b, v.kv_offset(b, j, 0, true), 1);
               }
-            })},
+            }),
+            {"expired: nan"}},
            {"freed_page_times_zero",
             "ids outside the pool are clamped into it, and the rows there multiplied by zero probabilities",
             {kFreed},
@@ -221,7 +230,8 @@ FaultClass nan_faults() {
                   add_nothing(v, out, b, clamped * v.p().v_stride_block, v.p().block_size);
                 }
               }
-            })},
+            }),
+            {"expired: freed"}},
            {"neighbours_packed_rows",
             "rows behind a packed sequence are multiplied by zero probabilities",
             {"{kv: packed, gap_tokens: 8, " SMALL ", mask: none, batch: q9s40_q5s33}"},
@@ -243,12 +253,13 @@ FaultClass head_faults() {
     return std::min(h / ratio, v.p().num_heads_kv - 1);
   });
   return {"heads",
-          {{"ratio_3_rounded", "3 query heads per KV head are taken as 4", {kRatio3}, rounded},
-           {"ratio_7_rounded", "7 query heads per KV head are taken as 8", {kRatio7}, rounded},
+          {{"ratio_3_rounded", "3 query heads per KV head are taken as 4", {kRatio3}, rounded, {"heads"}},
+           {"ratio_7_rounded", "7 query heads per KV head are taken as 8", {kRatio7}, rounded, {"heads"}},
            {"kv_head_modulo",
             "KV head h % Hkv instead of h / ratio",
             {kPackedFull, kRatio7},
-            kv_head([](const HostView& v, int h) { return h % v.p().num_heads_kv; })},
+            kv_head([](const HostView& v, int h) { return h % v.p().num_heads_kv; }),
+            {"heads"}},
            {"accumulator_not_reset",
             "the first row of a tile keeps the sums of the row before it",
             {kTiles},

@@ -120,7 +120,8 @@ FaultClass split_faults() {
               const double splits = std::ceil(static_cast<double>(r.k_len) / static_cast<double>(kSplit));
               const double more = std::max(0.0, splits - 1);
               return v.sinks.empty() ? -INFINITY : static_cast<double>(v.sink(r.head)) + std::log(more);
-            })},
+            }),
+            {"sinks: true"}},
            {"merge_ignores_lse_stride",
             "splits are weighted by the LSE of the next head's splits",
             {kDecode},
@@ -169,84 +170,100 @@ FaultClass split_faults() {
             })}}};
 }
 
-FaultClass score_faults() {
-  return {"scores",
-          {{"scale_off_0_1_percent",
-            "softmax_scale is 0.1 % too large",
-            {kScale},
-            with_params([](Tamper&, AttentionParams& p) { p.softmax_scale *= 1.001f; })},
-           {"scale_of_another_head_dim",
-            "1 / sqrt(D + 1)",
-            {kScale},
-            with_params([](Tamper&, AttentionParams& p) {
-              const float d = static_cast<float>(p.head_dim);
-              p.softmax_scale *= std::sqrt(d / (d + 1));
-            })},
-           {"maximum_starts_at_0",
-            "the running maximum starts at 0: rows of scores below -103 have no weight",
-            {kHuge, kHugePaged},
-            with_maximum_from(0)},
-           {"maximum_starts_at_minus_5e4",
-            "the running maximum starts at -5e4, taken for less than any score",
-            {kHuge, kHugePaged},
-            with_maximum_from(-5e4)},
-           {"softcap_ignored", "no softcap", {kWithSoftcap}, with_params([](Tamper&, AttentionParams& p) {
-              p.softcap = 0;
-              p.features &= ~uint64_t{kSoftcap};
-            })},
-           {"softcap_before_scale",
-            "tanh is taken of the score before it is scaled",
-            {kWithSoftcap},
-            with_score([](const HostView& v, const HostRow&, int64_t, double qk) {
-              const double cap = static_cast<double>(v.p().softcap);
-              return scaled(v, cap * std::tanh(qk / cap));
-            })},
-           {"alibi_sign", "the slope is added", {kWithAlibi}, with_params([](Tamper& t, AttentionParams& p) {
-              auto slopes = t.read<float>(p.alibi_slopes, p.num_heads_q);
-              for (float& x : slopes) x = -x;
-              p.alibi_slopes = t.put(slopes);
-            })},
-           {"alibi_slope_of_another_head",
-            "head h has the slope of head h + 1",
-            {kWithAlibi},
-            with_params([](Tamper& t, AttentionParams& p) {
-              auto slopes = t.read<float>(p.alibi_slopes, p.num_heads_q);
-              std::rotate(slopes.begin(), slopes.begin() + 1, slopes.end());
-              p.alibi_slopes = t.put(slopes);
-            })},
-           {"alibi_slopes_of_sequence_0",
-            "every sequence has the slopes of the first",
-            {kAlibiBySequence},
-            with_params([](Tamper&, AttentionParams& p) { p.alibi_stride_batch = 0; })},
-           {"alibi_from_key_0",
-            "the distance is from key 0 instead of from the diagonal",
-            {kWithAlibi},
-            with_score([](const HostView& v, const HostRow& r, int64_t j, double qk) {
-              return scaled(v, qk) - static_cast<double>(v.slope(r.seq, r.head)) * static_cast<double>(j);
-            })},
-           {"alibi_shifted_by_row",
-            "slope * j: the same O under a causal mask, another LSE",
-            {kWithAlibi},
-            with_score([](const HostView& v, const HostRow& r, int64_t j, double qk) {
-              return scaled(v, qk) + static_cast<double>(v.slope(r.seq, r.head)) * static_cast<double>(j);
-            })},
-           {"sink_ignored",
-            "no sink in the denominator",
-            {kWithSinks},
-            with_params([](Tamper&, AttentionParams& p) {
-              p.features &= ~uint64_t{kSinks};
-              p.sinks = nullptr;
-            })},
-           {"sink_of_another_head",
-            "head h has the sink of head h + 1",
-            {kWithSinks},
-            with_params([](Tamper& t, AttentionParams& p) {
-              if (p.sinks == nullptr) return;
-              auto sinks = t.read<float>(p.sinks, p.num_heads_q);
-              std::rotate(sinks.begin(), sinks.begin() + 1, sinks.end());
-              p.sinks = t.put(sinks);
-            })}}};
+namespace {
+
+std::vector<Fault> wrong_scales() {
+  return {
+      {"scale_off_0_1_percent",
+       "softmax_scale is 0.1 % too large",
+       {kScale},
+       with_params([](Tamper&, AttentionParams& p) { p.softmax_scale *= 1.001f; })},
+      {"scale_of_another_head_dim", "1 / sqrt(D + 1)", {kScale}, with_params([](Tamper&, AttentionParams& p) {
+         const float d = static_cast<float>(p.head_dim);
+         p.softmax_scale *= std::sqrt(d / (d + 1));
+       })},
+      {"maximum_starts_at_0",
+       "the running maximum starts at 0: rows of scores below -103 have no weight",
+       {kHuge, kHugePaged},
+       with_maximum_from(0),
+       {"data: huge"}},
+      {"maximum_starts_at_minus_5e4",
+       "the running maximum starts at -5e4, taken for less than any score",
+       {kHuge, kHugePaged},
+       with_maximum_from(-5e4),
+       {"data: huge"}},
+      {"softcap_ignored",
+       "no softcap",
+       {kWithSoftcap},
+       with_params([](Tamper&, AttentionParams& p) {
+         p.softcap = 0;
+         p.features &= ~uint64_t{kSoftcap};
+       }),
+       {"softcap"}},
+      {"softcap_before_scale",
+       "tanh is taken of the score before it is scaled",
+       {kWithSoftcap},
+       with_score([](const HostView& v, const HostRow&, int64_t, double qk) {
+         const double cap = static_cast<double>(v.p().softcap);
+         return scaled(v, cap * std::tanh(qk / cap));
+       }),
+       {"softcap"}}};
 }
+
+std::vector<Fault> wrong_biases() {
+  return {{"alibi_sign", "the slope is added", {kWithAlibi}, with_params([](Tamper& t, AttentionParams& p) {
+             auto slopes = t.read<float>(p.alibi_slopes, p.num_heads_q);
+             for (float& x : slopes) x = -x;
+             p.alibi_slopes = t.put(slopes);
+           })},
+          {"alibi_slope_of_another_head",
+           "head h has the slope of head h + 1",
+           {kWithAlibi},
+           with_params([](Tamper& t, AttentionParams& p) {
+             auto slopes = t.read<float>(p.alibi_slopes, p.num_heads_q);
+             std::rotate(slopes.begin(), slopes.begin() + 1, slopes.end());
+             p.alibi_slopes = t.put(slopes);
+           })},
+          {"alibi_slopes_of_sequence_0",
+           "every sequence has the slopes of the first",
+           {kAlibiBySequence},
+           with_params([](Tamper&, AttentionParams& p) { p.alibi_stride_batch = 0; }),
+           {"alibi: per_sequence"}},
+          {"alibi_from_key_0",
+           "the distance is from key 0 instead of from the diagonal",
+           {kWithAlibi},
+           with_score([](const HostView& v, const HostRow& r, int64_t j, double qk) {
+             return scaled(v, qk) - static_cast<double>(v.slope(r.seq, r.head)) * static_cast<double>(j);
+           }),
+           {"alibi: per_head"}},
+          {"alibi_shifted_by_row",
+           "slope * j: the same O under a causal mask, another LSE",
+           {kWithAlibi},
+           with_score([](const HostView& v, const HostRow& r, int64_t j, double qk) {
+             return scaled(v, qk) + static_cast<double>(v.slope(r.seq, r.head)) * static_cast<double>(j);
+           })},
+          {"sink_ignored",
+           "no sink in the denominator",
+           {kWithSinks},
+           with_params([](Tamper&, AttentionParams& p) {
+             p.features &= ~uint64_t{kSinks};
+             p.sinks = nullptr;
+           }),
+           {"sinks: true"}},
+          {"sink_of_another_head",
+           "head h has the sink of head h + 1",
+           {kWithSinks},
+           with_params([](Tamper& t, AttentionParams& p) {
+             if (p.sinks == nullptr) return;
+             auto sinks = t.read<float>(p.sinks, p.num_heads_q);
+             std::rotate(sinks.begin(), sinks.begin() + 1, sinks.end());
+             p.sinks = t.put(sinks);
+           })}};
+}
+
+}  // namespace
+
+FaultClass score_faults() { return {"scores", joined({wrong_scales(), wrong_biases()})}; }
 
 FaultClass quantised_faults() {
   const auto ones = [](const AttentionParams& p) {
@@ -261,11 +278,13 @@ FaultClass quantised_faults() {
           {{"k_descale_ignored",
             "K is taken as stored",
             {kE4m3Descaled},
-            with_params([ones](Tamper& t, AttentionParams& p) { p.k_descale = t.put(ones(p)); })},
+            with_params([ones](Tamper& t, AttentionParams& p) { p.k_descale = t.put(ones(p)); }),
+            {"kv_dtype: e4m3"}},
            {"v_descale_ignored",
             "V is taken as stored",
             {kE4m3Descaled},
-            with_params([ones](Tamper& t, AttentionParams& p) { p.v_descale = t.put(ones(p)); })},
+            with_params([ones](Tamper& t, AttentionParams& p) { p.v_descale = t.put(ones(p)); }),
+            {"kv_dtype: e4m3"}},
            {"v_descale_of_head_0",
             "the descale of KV head 0 for all heads",
             {kE4m3Descaled},
@@ -273,7 +292,8 @@ FaultClass quantised_faults() {
            {"k_descale_of_sequence_0",
             "the descales of sequence 0 for all sequences",
             {kE4m3Descaled},
-            with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_outer = 0; })},
+            with_params([](Tamper&, AttentionParams& p) { p.k_descale_stride_outer = 0; }),
+            {"kv_dtype: e4m3"}},
            {"k_and_v_descales_swapped",
             "each has the other's",
             {kE4m3Descaled},

@@ -163,6 +163,7 @@ FaultClass state_faults() {
             with_nudge([](Tamper& t, const AttentionParams&, const HostRow& r) {
               return r.i == 0 && t.launches() % 2 == 0 ? 7 : -1;
             }),
+            {},
             2,
             kDeterministic},
            {"rare_race",
@@ -176,6 +177,7 @@ FaultClass state_faults() {
               }
               return s;
             },
+            {},
             5000}}};
 }
 
@@ -187,6 +189,7 @@ FaultClass layout_faults() {
             with_nudge([](Tamper& t, const AttentionParams& p, const HostRow& r) {
               return p.block_table != nullptr && r.i == 0 ? t.read<int32_t>(p.block_table, 1)[0] : -1;
             }),
+            {},
             2,
             kDeterministic},
            {"depends_on_kv_layout",
@@ -195,6 +198,7 @@ FaultClass layout_faults() {
             with_nudge([](Tamper&, const AttentionParams& p, const HostRow& r) {
               return r.i == 0 && (p.features & kHnd) != 0 ? 7 : -1;
             }),
+            {},
             2,
             kDeterministic,
             kHnd},
@@ -204,6 +208,7 @@ FaultClass layout_faults() {
             with_nudge([](Tamper&, const AttentionParams& p, const HostRow& r) {
               return r.i == 0 && (p.features & kPackedKv) != 0 ? 7 : -1;
             }),
+            {},
             2,
             kBatchInvariant,
             kPackedKv | kPagedKv},
@@ -213,6 +218,7 @@ FaultClass layout_faults() {
             with_nudge([](Tamper&, const AttentionParams& p, const HostRow& r) {
               return p.batch > 1 && r.seq == 0 && r.i == 0 ? 7 : -1;
             }),
+            {},
             2,
             kBatchInvariant},
            {"depends_on_batch_size",
@@ -221,6 +227,7 @@ FaultClass layout_faults() {
             with_nudge([](Tamper&, const AttentionParams& p, const HostRow& r) {
               return p.batch > 1 && r.i == 0 ? 7 : -1;
             }),
+            {},
             2,
             kBatchInvariant},
            {"depends_on_first_row",
@@ -229,6 +236,7 @@ FaultClass layout_faults() {
             with_nudge([](Tamper& t, const AttentionParams& p, const HostRow& r) {
               return r.i == 0 && t.read<int32_t>(p.cu_seqlens_q, 1)[0] > 0 ? 7 : -1;
             }),
+            {},
             2,
             kDeterministic},
            {"prefix_state_wrong",

@@ -28,13 +28,28 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
+/// Why a worker ended, from `how` ("was killed by signal 11 (Segmentation fault)") and the last line that it
+/// printed. If that is its last message (last_words.h), only the call into the kernel is added: the step, the
+/// case and the signal are known.
+std::string end_text(const std::string& how, std::string words) {
+  std::string text = "the worker process " + how;
+  if (words.starts_with(kLastWordsBegin)) {
+    words.erase(0, kLastWordsBegin.size());
+    words.erase(std::min({words.size(), words.find(", selftest "), words.find(" in selftest ")}));
+    const std::string what = words.substr(0, words.find(" in "));
+    if (how.find(what) != how.npos) return text + words.substr(what.size());
+  }
+  return words.empty() ? text : text + ": " + words;
+}
+
 /// The result of a step that did not end.
-StepResult failed_step(const SelftestStep& step, const std::string& item, const std::string& why) {
+StepResult failed_step(const SelftestStep& step, const std::string& device, const std::string& item,
+                       const std::string& why) {
   StepResult r;
   if (step.fault.empty()) {
     r.clean.runs = 1;
     r.clean.errors = 1;
-    r.clean.alarms = {fmt::format("{}, seed {}: {}", step.text(), step.seed, why)};
+    r.clean.failures = {{step.kernel->name, why, repro_of_clean(step, device), ""}};
     return r;
   }
   FaultResult& f = r.fault.emplace();
@@ -66,7 +81,20 @@ void IsolatedSteps::take_log() {
   if (text.empty()) return;
   log_ += text;
   if (log_.size() > 2 * kLogBytes) log_.erase(0, log_.size() - kLogBytes);
-  if (options_.output) options_.output(text);
+  unprinted_ += text;
+  print_lines(unprinted_.rfind('\n') + 1);
+}
+
+void IsolatedSteps::print_lines(std::size_t size) {
+  std::string text;
+  for (std::size_t at = 0; at < size;) {
+    const std::size_t next = std::min(size, unprinted_.find('\n', at)) + 1;
+    const std::string line = unprinted_.substr(at, std::min(next, size) - at);
+    if (!line.starts_with(kLastWordsBegin)) text += line;
+    at = next;
+  }
+  unprinted_.erase(0, size);
+  if (options_.output && !text.empty()) options_.output(text);
 }
 
 std::optional<Message> IsolatedSteps::next_message() {
@@ -83,9 +111,9 @@ IsolatedSteps::Answer IsolatedSteps::wait_for_answer(double seconds) {
   const auto ended = [&](double grace_s) {
     const std::string how = process_->end(grace_s);
     take_log();
+    print_lines(unprinted_.size());
     process_.reset();
-    const std::string words = last_line(log_);
-    return Answer{std::nullopt, "the worker process " + how + (words.empty() ? std::string() : ": " + words)};
+    return Answer{std::nullopt, end_text(how, last_line(log_))};
   };
   for (;;) {
     take_log();
@@ -99,6 +127,7 @@ IsolatedSteps::Answer IsolatedSteps::wait_for_answer(double seconds) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) {
       ++timeouts_;
+      print_lines(unprinted_.size());
       process_.reset();
       return {std::nullopt,
               fmt::format("no result within {:g} s (--timeout); its worker process was killed", seconds)};
@@ -120,7 +149,9 @@ DeviceInfo IsolatedSteps::open() {
     process_.reset();
     throw DeviceError(failed->get<std::string>(), false);
   }
-  return device_from_json(a.message->at("ready").at("device"));
+  const DeviceInfo info = device_from_json(a.message->at("ready").at("device"));
+  device_name_ = info.name;
+  return info;
 }
 
 StepResult IsolatedSteps::run(const SelftestStep& step) {
@@ -141,20 +172,21 @@ StepResult IsolatedSteps::run(const SelftestStep& step) {
   std::string item;
   for (;;) {
     const Answer a = wait_for_answer(options_.timeout_s);
-    if (!a.message) return failed_step(step, item, a.failure);
+    if (!a.message) return failed_step(step, device_name_, item, a.failure);
     if (const auto id = a.message->find("case"); id != a.message->end()) {
       item = id->get<std::string>();
       continue;
     }
     if (const auto lost = a.message->find("lost"); lost != a.message->end()) {
       process_.reset();
-      return failed_step(step, item, lost->get<std::string>());
+      return failed_step(step, device_name_, item, lost->get<std::string>());
     }
     const auto told = a.message->find("step");
     if (told == a.message->end()) {  // a kernel wrote to our pipe
       process_.reset();
-      return failed_step(step, item, "the worker process gave no answer that can be read");
+      return failed_step(step, device_name_, item, "the worker process gave no answer that can be read");
     }
+    print_lines(unprinted_.size());
     StepResult found = step_from_json(*told);
     if (is_error(found)) process_.reset();  // its state may be damaged
     return found;

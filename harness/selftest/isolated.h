@@ -52,12 +52,17 @@ class IsolatedSteps {
   /// The next message of the worker, if one has arrived. An empty object stands for an unreadable line.
   std::optional<Message> next_message();
   void take_log();
+  /// Prints the first `size` bytes of what is not printed yet, less the last message of a worker that
+  /// crashed: the step's result says the same.
+  void print_lines(std::size_t size);
 
   IsolatedOptions options_;
   std::unique_ptr<WorkerProcess> process_;
   LineBuffer lines_;
   int timeouts_ = 0;
-  std::string log_;  ///< the end of what the worker printed during this step
+  std::string device_name_;
+  std::string log_;        ///< the end of what the worker printed during this step
+  std::string unprinted_;  ///< a line of it that has not ended
 };
 
 /// The worker's side; returns the exit code of the process.

@@ -55,6 +55,11 @@ Json fault_to_json(const FaultResult& f) {
           {"twice_naive", rule_to_json(f.twice_naive)}};
 }
 
+/// A failed clean run in a line: "with its inputs copied to other memory: attnbench run ...: O of ...".
+std::string failure_line(const CleanFailure& f) {
+  return fmt::format("{}{}: {}", f.beside.empty() ? "" : "with " + f.beside + ": ", f.repro, f.reason);
+}
+
 FaultResult fault_from_json(const Json& j) {
   FaultResult f;
   j.at("name").get_to(f.name);
@@ -77,10 +82,14 @@ FaultResult fault_from_json(const Json& j) {
 }  // namespace
 
 Json step_to_json(const StepResult& r) {
+  Json failures = Json::array();
+  for (const CleanFailure& f : r.clean.failures)
+    failures.push_back(
+        {{"kernel", f.kernel}, {"reason", f.reason}, {"repro", f.repro}, {"beside", f.beside}});
   return {{"fault", r.fault ? fault_to_json(*r.fault) : Json(nullptr)},
           {"runs", r.clean.runs},
           {"skipped", r.clean.skipped},
-          {"alarms", r.clean.alarms},
+          {"failures", failures},
           {"errors", r.clean.errors}};
 }
 
@@ -89,7 +98,9 @@ StepResult step_from_json(const Json& j) {
   if (!j.at("fault").is_null()) r.fault = fault_from_json(j.at("fault"));
   j.at("runs").get_to(r.clean.runs);
   j.at("skipped").get_to(r.clean.skipped);
-  j.at("alarms").get_to(r.clean.alarms);
+  for (const Json& f : j.at("failures"))
+    r.clean.failures.push_back({f.at("kernel").get<std::string>(), f.at("reason").get<std::string>(),
+                                f.at("repro").get<std::string>(), f.at("beside").get<std::string>()});
   j.at("errors").get_to(r.clean.errors);
   return r;
 }
@@ -99,10 +110,12 @@ Json selftest_to_json(const RunContext& context, const SelftestResult& result) {
   j["context"] = context_to_json(context);
   j["faults"] = Json::array();
   for (const FaultResult& f : result.faults) j["faults"].push_back(fault_to_json(f));
+  Json failures = Json::array();
+  for (const CleanFailure& f : result.clean.failures) failures.push_back(failure_line(f));
   j["clean"] = {{"runs", result.clean.runs},
-                {"false_alarms", result.clean.alarms.size()},
+                {"false_alarms", failures.size()},
                 {"skipped", result.clean.skipped},
-                {"alarms", result.clean.alarms}};
+                {"alarms", failures}};
   j["summary"] = {{"caught", result.count(Outcome::kCaught)},
                   {"escaped", result.count(Outcome::kEscaped)},
                   {"not_applicable", result.count(Outcome::kNotApplicable)},
@@ -140,9 +153,9 @@ Json sensitivity_to_json(const RunContext& context, const std::string& kernel,
 std::string selftest_summary(const SelftestResult& result) {
   const int64_t caught = result.count(Outcome::kCaught);
   const int64_t applied = static_cast<int64_t>(result.faults.size()) - result.count(Outcome::kNotApplicable);
-  return fmt::format("{} of {} faults caught ({} more not applicable); {} clean runs, {} false alarms",
-                     caught, applied, result.count(Outcome::kNotApplicable), result.clean.runs,
-                     result.clean.alarms.size());
+  return fmt::format("{} of {} faults caught ({} more not applicable); {} clean runs, {} failed", caught,
+                     applied, result.count(Outcome::kNotApplicable), result.clean.runs,
+                     result.clean.failures.size());
 }
 
 void write_selftest_markdown(std::ostream& out, const SelftestResult& result) {
@@ -174,7 +187,8 @@ void write_selftest_markdown(std::ostream& out, const SelftestResult& result) {
       "\n{}. allclose(1e-2, 1e-2) of O passes {} of the faults, the rule of twice the naive error {}.\n",
       selftest_summary(result), passed(&FaultResult::allclose), passed(&FaultResult::twice_naive));
   if (!result.unfinished.empty()) out << "\nunfinished: " << result.unfinished << "\n";
-  for (const std::string& alarm : result.clean.alarms) out << "\nfalse alarm: " << alarm << "\n";
+  for (const CleanFailure& f : result.clean.failures)
+    out << "\nfailed without a fault: " << failure_line(f) << "\n";
 }
 
 }  // namespace attnbench

@@ -11,7 +11,8 @@
 namespace attnbench {
 
 /// {context, faults: [{name, class, kernel, case, outcome, caught_by, allclose_1e2, twice_naive, ...}],
-/// clean: {runs, false_alarms, ...}}. allclose_1e2 and twice_naive are the verdicts of these rules: "pass" or
+/// clean: {runs, false_alarms, ...}}. false_alarms counts the clean runs that failed, whatever is wrong, and
+/// alarms has a line for each. allclose_1e2 and twice_naive are the verdicts of these rules: "pass" or
 /// "fail".
 nlohmann::ordered_json selftest_to_json(const RunContext& context, const SelftestResult& result);
 

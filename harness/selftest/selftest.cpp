@@ -7,7 +7,9 @@
 #include <memory>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
+#include "harness/record/text.h"
 #include "harness/run/last_words.h"
 #include "harness/selftest/fault.h"
 #include "harness/session/session.h"
@@ -190,14 +192,14 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
   return result;
 }
 
-void count_clean(const Record& r, const std::string& what, CleanResult& clean) {
+void count_clean(const Record& r, const std::string& beside, CleanResult& clean) {
   if (r.status == Status::kSkip) {
     ++clean.skipped;
     return;
   }
   ++clean.runs;
   if (r.status == Status::kPass) return;
-  clean.alarms.push_back(fmt::format("{}{}: {}", what, r.repro, r.reason));
+  clean.failures.push_back({r.kernel, r.reason, r.repro, beside});
   clean.errors += r.status == Status::kError;
 }
 
@@ -226,11 +228,12 @@ CleanResult run_clean(const SelftestStep& step, Device& device, const Follower& 
   const Case c = case_of(step.item, step.seed);
   before(c.id);
   count_clean(run(c, kernel, device, 2), "", clean);
+  if (!clean.failures.empty()) return clean;  // the others would fail alike
   if (step.seed > 1 || c.params.op != Op::kAttention) return clean;
   if (Workload::shape_params(c).attention.features & kBeyondHost) return clean;
   Tamper tamper(kernel, device);
-  count_clean(run(c, tamper.armed(copied), device, 2), "inputs copied: ", clean);
-  count_clean(run(c, tamper.armed(with_rule({})), device, 2), "recomputed on the host: ", clean);
+  count_clean(run(c, tamper.armed(copied), device, 2), "its inputs copied to other memory", clean);
+  count_clean(run(c, tamper.armed(with_rule({})), device, 2), "its output recomputed on the host", clean);
   return clean;
 }
 
@@ -250,7 +253,7 @@ void add(const CleanResult& more, CleanResult& clean) {
   clean.runs += more.runs;
   clean.skipped += more.skipped;
   clean.errors += more.errors;
-  clean.alarms.insert(clean.alarms.end(), more.alarms.begin(), more.alarms.end());
+  clean.failures.insert(clean.failures.end(), more.failures.begin(), more.failures.end());
 }
 
 }  // namespace
@@ -259,9 +262,38 @@ int64_t SelftestResult::count(FaultResult::Outcome o) const {
   return std::count_if(faults.begin(), faults.end(), [o](const FaultResult& f) { return f.outcome == o; });
 }
 
+std::string SelftestResult::clean_text() const {
+  // The first failure of each kind, and how many there are.
+  std::vector<std::pair<const CleanFailure*, int64_t>> groups;
+  for (const CleanFailure& f : clean.failures) {
+    const auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
+      return g.first->kernel == f.kernel && g.first->beside == f.beside;
+    });
+    if (known == groups.end()) {
+      groups.emplace_back(&f, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  std::string text;
+  for (const auto& [first, n] : groups) {
+    const std::string runs = n == 1 ? "1 clean run" : fmt::format("{} clean runs", n);
+    text += first->beside.empty()
+                ? fmt::format("{} is wrong without any fault, in {}: make `attnbench run` pass first\n",
+                              first->kernel, runs)
+                : fmt::format(
+                      "{} passes, but fails with {}, in {}: a false alarm of the checks, or a kernel "
+                      "that depends on addresses\n",
+                      first->kernel, first->beside, runs);
+    text += fmt::format("  {}{}\n  reproduce: {}\n", n == 1 ? "" : "the first: ", one_line(first->reason),
+                        one_line(first->repro));
+  }
+  return text;
+}
+
 int SelftestResult::exit_code() const {
   if (count(Outcome::kError) > 0 || clean.errors > 0 || !unfinished.empty()) return 5;
-  if (count(Outcome::kEscaped) > 0 || !clean.alarms.empty()) return 1;
+  if (count(Outcome::kEscaped) > 0 || !clean.failures.empty()) return 1;
   return count(Outcome::kCaught) > 0 ? 0 : 6;
 }
 
@@ -299,6 +331,11 @@ StepResult run_step(const SelftestStep& step, Device& device, const Follower& be
   if (step.fault.empty()) return {std::nullopt, run_clean(step, device, before)};
   const auto [group, fault] = find_fault(step.fault);
   return {run_fault(*group, *fault, *step.kernel, device, before), {}};
+}
+
+std::string repro_of_clean(const SelftestStep& step, const std::string& device) {
+  const Case c = case_of(step.item, step.seed);
+  return repro_line({&c, step.kernel}, device, all_checks(2));
 }
 
 std::string what_of_fault(const std::string& class_and_name) {

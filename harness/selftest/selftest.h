@@ -56,11 +56,21 @@ constexpr const char* outcome_name(FaultResult::Outcome o) {
   return names[static_cast<int>(o)];
 }
 
+/// A clean run that failed.
+struct CleanFailure {
+  std::string kernel;
+  std::string reason;
+  std::string repro;  ///< the `attnbench run` line of the case on the kernel
+  /// What faults do to a launch beside their mistake: "its inputs copied to other memory". The kernel passes
+  /// without it. Empty: the kernel itself fails.
+  std::string beside;
+};
+
 struct CleanResult {
   int64_t runs = 0;
-  int64_t skipped = 0;              ///< cases that the kernel refuses
-  std::vector<std::string> alarms;  ///< runs that failed: repro line and reason
-  int64_t errors = 0;               ///< alarms that are an error or a crash, no wrong result
+  int64_t skipped = 0;  ///< cases that the kernel refuses
+  std::vector<CleanFailure> failures;
+  int64_t errors = 0;  ///< failures that are an error or a crash, no wrong result
 };
 
 /// The result of a step: `fault` is set for a fault, `clean` is used for clean runs.
@@ -75,6 +85,8 @@ struct SelftestResult {
   std::string unfinished;  ///< why some steps were not done; empty if all were
 
   int64_t count(FaultResult::Outcome o) const;
+  /// What failed without a fault and what to do about it, a paragraph for each kernel; empty if nothing did.
+  std::string clean_text() const;
   /// The first that holds. 5: something could not be run to its end. 1: a fault escaped or a clean run
   /// failed. 0: all faults that applied were caught. 6: no fault applied.
   int exit_code() const;
@@ -82,6 +94,9 @@ struct SelftestResult {
 
 /// All steps for the chosen kernels and faults, and for the cases that these faults use.
 std::vector<SelftestStep> plan_selftest(KernelTable table, DeviceKind device, const SelftestOptions& options);
+
+/// The `attnbench run` line of a clean step.
+std::string repro_of_clean(const SelftestStep& step, const std::string& device);
 
 /// What the wrong kernel of a fault does, in a few words.
 std::string what_of_fault(const std::string& class_and_name);

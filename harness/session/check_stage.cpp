@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "harness/session/invariants.h"
 #include "harness/verify/clues.h"
 #include "harness/verify/verify.h"
@@ -27,9 +29,16 @@ std::vector<std::string> clues_or_none(const Case& item, const HostOutputs& outp
 }  // namespace
 
 void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict& v) {
-  if (auto damage = workload.guard_damage()) v.fail(detector::kGuard, *damage);
-  if (auto damage = launcher.memory_damage()) v.fail(detector::kGuard, *damage);
-  if (auto damage = workload.input_damage()) v.fail(detector::kInputDigest, *damage);
+  std::vector<std::string> more;
+  const auto look = [&](const char* detector, const std::optional<std::string>& damage) {
+    if (!damage) return;
+    if (!v.pass) more.push_back("also: " + *damage);
+    v.fail(detector, *damage);
+  };
+  look(detector::kGuard, workload.guard_damage());
+  look(detector::kGuard, launcher.memory_damage());
+  look(detector::kInputDigest, workload.input_damage());
+  v.clues.insert(v.clues.begin(), more.begin(), more.end());
 }
 
 Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,

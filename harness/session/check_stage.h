@@ -17,7 +17,8 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
 /// verified launch, whose digest is `verified`, need no second comparison; other bits are compared again.
 Verdict check_after_timing(const Workload& workload, const Launcher& launcher, uint64_t verified);
 
-/// Checks what launches must leave intact: guards, workspace and inputs. Damage fails the verdict.
+/// Checks what launches must leave intact: guards, workspace and inputs. Damage fails the verdict. If the
+/// verdict has another reason already, the damage is the first of its clues, so that people see both.
 void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict& v);
 
 }  // namespace attnbench

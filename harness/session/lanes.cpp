@@ -181,7 +181,7 @@ void Lanes::check(Lane& lane, CheckMode mode, const std::string& what) {
   if (v.pass) return;
   std::vector<std::string> failed_by = v.failed_by;
   failed_by.insert(failed_by.begin(), detector::kTimed);
-  throw WrongLaunch(fmt::format("{}, {}: {}", which(lane), what, v.reason), failed_by);
+  throw WrongLaunch(fmt::format("{}, {}: {}", which(lane), what, v.reason), failed_by, v.clues);
 }
 
 void Lanes::check_inputs(Lane& lane) {
@@ -219,7 +219,7 @@ void Lanes::look_back() {
     if (!unwatched) look_at_memory(*lane.workload, *lane.launcher, v);
     if (!v.pass) {
       v.failed_by.insert(v.failed_by.begin(), detector::kAfterTiming);
-      throw WrongLaunch("after timing: " + v.reason, v.failed_by);
+      throw WrongLaunch("after timing: " + v.reason, v.failed_by, v.clues);
     }
   }
 }

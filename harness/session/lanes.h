@@ -22,9 +22,10 @@ namespace attnbench {
 /// A timed launch did something else than the verified one; what() says what.
 class WrongLaunch : public Error {
  public:
-  WrongLaunch(const std::string& what, std::vector<std::string> detectors)
-      : Error(what, kExitFailure), failed_by(std::move(detectors)) {}
-  std::vector<std::string> failed_by;  ///< as in Verdict
+  WrongLaunch(const std::string& what, std::vector<std::string> detectors,
+              std::vector<std::string> guesses = {})
+      : Error(what, kExitFailure), failed_by(std::move(detectors)), clues(std::move(guesses)) {}
+  std::vector<std::string> failed_by, clues;  ///< as in Verdict
 };
 
 class Lanes {

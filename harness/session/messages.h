@@ -6,6 +6,7 @@
 //                     {"run": {"case", "id", "sweep", "seed", "kernel", "index"}}
 //   to the supervisor {"ready": {"device": {...}}} or {"failed": "why the device cannot be opened"}
 //                     {"ceilings": {...}}                           measured, or measured again
+//                     {"timing": true}                              the check passed; timed launches begin
 //                     {"record": {...}, "lost": false}              lost: the device context is unusable
 //
 // Only the supervisor reads configuration files. A worker gets each case as the mapping that `run --case`

@@ -16,7 +16,8 @@
 namespace attnbench {
 namespace {
 
-void run_stages(const WorkItem& work, Device& device, const SessionOptions& options, Record& record) {
+void run_stages(const WorkItem& work, Device& device, const SessionOptions& options, Record& record,
+                const std::function<void()>& before_timing) {
   auto why_not = refusal(*work.kernel, options.table, device, *work.item);
   if (!why_not) why_not = does_not_fit(*work.item, free_memory_of(device), options.check);
   if (why_not) return record.skip(*why_not);
@@ -43,6 +44,7 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
   stage.reset();
   if (!options.time) return;
   stage.emplace(device, "time");
+  if (before_timing) before_timing();
   time_stage(work, device, options, workload, launcher, verified, record);
   record.stages.time_s = lap();
 }
@@ -67,12 +69,13 @@ Record no_kernel_record(const WorkItem& work, const std::string& device, const S
 }
 
 Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
-                const std::function<void(const std::string&)>& before) {
+                const std::function<void(const std::string&)>& before,
+                const std::function<void()>& before_timing) {
   if (!work.kernel) return no_kernel_record(work, device.info().name, options);
   Record record = empty_record(work, device.info().name, options);
   if (before) before(record.repro);
   try {
-    run_stages(work, device, options, record);
+    run_stages(work, device, options, record, before_timing);
   } catch (const OutOfMemory& e) {
     record.skip({e.what()});
   } catch (const TooLarge& e) {

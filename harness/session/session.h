@@ -16,8 +16,10 @@ Record no_kernel_record(const WorkItem& work, const std::string& device, const S
 
 /// Takes one item through workload, run, verify, timing and a second verify. Never throws for what the case
 /// or the kernel did; the record's status and reason say it. Sets `device_lost` if no further case can run.
-/// Calls `before` with the repro line before anything runs.
+/// Calls `before` with the repro line before anything runs, and `before_timing` before the timed launches: the
+/// result was then right, if it was checked.
 Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
-                const std::function<void(const std::string& repro)>& before = {});
+                const std::function<void(const std::string& repro)>& before = {},
+                const std::function<void()>& before_timing = {});
 
 }  // namespace attnbench

@@ -38,6 +38,12 @@ std::string tail_of(const std::string& text) {
   return text.substr(at, end - at);
 }
 
+/// What is known of the result when timing begins.
+const char* result_before_timing(const SessionOptions& options) {
+  return options.check == CheckMode::kOff ? " (nothing was checked)"
+                                          : " (the check before it passed: the result was right)";
+}
+
 }  // namespace
 
 bool needs_new_worker(const Record& record, DeviceKind device) {
@@ -94,6 +100,7 @@ void Supervisor::give_work(Slot& slot) {
   take_log(slot);
   slot.log.clear();
   slot.state = State::kRunning;
+  slot.timing = false;
   slot.deadline = Clock::now() + seconds(options_.timeout_s);
   // If the process has already ended, the pipe shows it.
   slot.process->send(case_message(*slot.work->item, kernel, slot.work->index));
@@ -138,8 +145,11 @@ void Supervisor::worker_ended(Slot& slot) {
   const std::string how = slot.process->end(5);
   take_log(slot);
   if (slot.state == State::kRunning) {
-    Record record = failed_record(slot, Status::kError,
-                                  "the worker process " + how + crash_advice(slot.work->item->params));
+    Record record = failed_record(
+        slot, Status::kError,
+        "the worker process " + how +
+            (slot.timing ? std::string(" during timing") + result_before_timing(session_) : "") +
+            crash_advice(slot.work->item->params));
     stop_worker(slot);
     finish(slot, std::move(record));
     slot.state = State::kDown;
@@ -153,9 +163,16 @@ void Supervisor::worker_ended(Slot& slot) {
 void Supervisor::timed_out(Slot& slot) {
   take_log(slot);
   if (slot.state != State::kRunning) return start_failed(slot, "the device did not answer in time", true);
-  Record record = failed_record(
-      slot, Status::kTimeout,
-      fmt::format("no result within {:g} s (--timeout); its worker process was killed", options_.timeout_s));
+  std::string where;
+  if (slot.timing) {
+    where = ": timing did not end";
+    where += result_before_timing(session_);
+    where += ", so a launch hung or needs a longer --timeout";
+  }
+  Record record =
+      failed_record(slot, Status::kTimeout,
+                    fmt::format("no result within {:g} s (--timeout){}; its worker process was killed",
+                                options_.timeout_s, where));
   stop_worker(slot);
   finish(slot, std::move(record));
   slot.state = State::kDown;
@@ -171,6 +188,8 @@ void Supervisor::handle(Slot& slot, const Message& m) {
   } else if (const auto measured = m.find("ceilings"); measured != m.end()) {
     slot.ceilings = *measured;
     if (slot.state == State::kMeasuring) slot.state = State::kIdle;
+  } else if (m.contains("timing")) {
+    slot.timing = true;
   } else if (slot.state == State::kRunning) {
     Record record = whole_record(m.at("record"), *slot.work->item);
     take_log(slot);

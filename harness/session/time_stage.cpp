@@ -91,6 +91,7 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
     check.pass = false;
     check.reason = e.what();
     check.failed_by.insert(check.failed_by.end(), e.failed_by.begin(), e.failed_by.end());
+    check.clues = e.clues;
   }
 }
 

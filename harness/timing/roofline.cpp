@@ -52,12 +52,11 @@ Roofline roofline(const CaseCost& cost, const CaseParams& p, double median_us, C
       r.bound = name;
     }
   };
-  // Attention mostly reads. Appending reads and writes alike. On a CPU, written bytes may still be in the
-  // cache when the clock stops, so only the reads bound the time.
-  const bool append = p.op == Op::kKvAppend;
-  const bool writes_count = append && device.kind == DeviceKind::kCuda;
-  const std::optional<double> gbs = writes_count ? ceilings.copy_gbs : ceilings.read_gbs;
-  const double touched = append && !writes_count ? cost.bytes - cost.written : cost.bytes;
+  // Attention mostly reads, and merging many states. Appending reads and writes alike. On a CPU, written bytes
+  // may still be in the cache when the clock stops: if they are a large share, only the reads bound the time.
+  const bool on_gpu = device.kind == DeviceKind::kCuda;
+  const std::optional<double> gbs = on_gpu && p.op == Op::kKvAppend ? ceilings.copy_gbs : ceilings.read_gbs;
+  const double touched = on_gpu || p.op == Op::kAttention ? cost.bytes : cost.bytes - cost.written;
   // A hot cache may hold as many of the bytes as fit into it.
   const double cached = cache == CacheMode::kHot ? static_cast<double>(device.cache_bytes) : 0;
   if (gbs) term(std::max(0.0, touched - cached) / (*gbs * 1e9), "memory");

@@ -51,21 +51,23 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows)
     first = std::min(first, r.first_channel);
     last = std::max(last, r.last_channel);
   }
-  std::string text = fmt::format("{} of {} rows looked at are wrong", wrong, rows.size());
+  const auto some = [&](int64_t n) {
+    return n == wrong ? (n == 1 ? "it is" : "all are") : fmt::format("{} {}", n, n == 1 ? "is" : "are");
+  };
+  const char* their = wrong == 1 ? "its" : "their";
+  std::string text =
+      fmt::format("{} of {} rows looked at {} wrong", wrong, rows.size(), wrong == 1 ? "is" : "are");
   if (in_o == wrong && in_lse == wrong) {
     text += ", in O and LSE";
   } else if (in_lse == 0) {
-    text += ", in O alone; their LSE is right, and with it scores, mask and sum";
+    text += fmt::format(", in O alone; {} LSE is right, and with it scores, mask and sum", their);
   } else if (in_o == 0) {
-    text += ", in the LSE alone; their O is right";
+    text += fmt::format(", in the LSE alone; {} O is right", their);
   } else {
     text += fmt::format(", {} in O and {} in the LSE", in_o, in_lse);
   }
-  if (nan > 0)
-    text += fmt::format("; {} NaN or infinite", nan == wrong ? "all are" : fmt::format("{} are", nan));
-  if (empty > 0)
-    text += fmt::format("; {} as if no key was seen, with LSE -inf",
-                        empty == wrong ? "all are" : fmt::format("{} are", empty));
+  if (nan > 0) text += fmt::format("; {} NaN or infinite", some(nan));
+  if (empty > 0) text += fmt::format("; {} as if no key was seen, with LSE -inf", some(empty));
   if (last >= 0 && (first > 0 || last < p.dim_v() - 1)) {
     text += first == last ? fmt::format("; only channel {} of {}", first, p.dim_v())
                           : fmt::format("; only channels {} to {} of {}", first, last, p.dim_v());
@@ -151,8 +153,10 @@ class Clues {
       if (std::any_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_o; })) continue;
       const bool lse_too =
           std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; });
-      out_.push_back(fmt::format("looks like: {} ({} wrong rows tried, all are what that gives{})", s.text,
-                                 wrong, lse_too ? "" : "; but their LSE is not"));
+      const std::string rows_tried =
+          wrong == 1 ? "1 wrong row tried, it is" : fmt::format("{} wrong rows tried, all are", wrong);
+      out_.push_back(fmt::format("looks like: {} ({} what that gives{})", s.text, rows_tried,
+                                 lse_too ? "" : "; but the LSE is not"));
       if (++named == kMostSuspects) break;
     }
   }
@@ -200,8 +204,9 @@ class Clues {
       }
     }
     if (found * 2 < tried.size() || found == 0) return "";
-    return fmt::format("looks like: rows change places: {} ({} of {} wrong rows tried have another's)",
-                       example, found, tried.size());
+    return fmt::format("looks like: rows change places: {} ({} of {} tried {} another's)", example, found,
+                       tried.size() == 1 ? "1 wrong row" : fmt::format("{} wrong rows", tried.size()),
+                       found == 1 ? "has" : "have");
   }
 
   std::vector<double> row_of(const reference::RowId& id) const {

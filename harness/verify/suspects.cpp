@@ -118,6 +118,13 @@ class Suspects {
                for (std::size_t b = 0; b < x.k_lens.size(); ++b)
                  x.k_lens[b] = std::min(x.k_lens[b], x.q_lens[b]);
              });
+      if (!one_query()) {  // else one key too many is hidden, which is tried above
+        change("the last key of each sequence is left out, but the diagonal is right",
+               [](reference::Problem& x) {
+                 x.k_ends = x.k_lens;
+                 for (int& k : x.k_ends) k = std::max(0, k - 1);
+               });
+      }
     } else {
       if (p_.window_right < 0)
         change("a causal mask is applied that nobody asked for",
@@ -143,13 +150,12 @@ class Suspects {
     for (int& k : x.k_lens) k = std::max(0, k - 1);
   }
 
-  /// The keys behind the last whole tile or page are left out. Fewer keys move the diagonal, so this is tried
-  /// only without a mask, or if each sequence has one query at most and no left window.
+  bool one_query() const {
+    return std::all_of(p_.seqs.begin(), p_.seqs.end(), [](const SeqLen& s) { return s.q <= 1; });
+  }
+
+  /// The keys behind the last whole tile or page are left out. The diagonal stays where it is.
   void key_range() {
-    const bool one_query =
-        std::all_of(p_.seqs.begin(), p_.seqs.end(), [](const SeqLen& s) { return s.q <= 1; });
-    const bool masked = p_.causal || p_.window_left >= 0 || p_.window_right >= 0;
-    if (masked && !(one_query && p_.window_left < 0)) return;
     std::vector<int> tiles = {16, 32, 64, 128};
     if (p_.kv == KvSource::kPaged) tiles.insert(tiles.begin(), p_.block_size);
     for (std::size_t i = 0; i < tiles.size(); ++i) {
@@ -158,7 +164,8 @@ class Suspects {
       problem(fmt::format("keys behind the last whole {} of {} are left out",
                           i == 0 && p_.kv == KvSource::kPaged ? "page" : "tile", t),
               [t](reference::Problem& x) {
-                for (int& k : x.k_lens) k = k / t * t;
+                x.k_ends = x.k_lens;
+                for (int& k : x.k_ends) k = k / t * t;
               });
     }
   }

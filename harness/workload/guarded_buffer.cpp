@@ -47,10 +47,11 @@ std::optional<std::string> GuardedBuffer::damage() const {
       if (nearest < 0 || zone == 0) nearest = i;
     }
     if (count == 0) continue;
-    return zone == 0 ? fmt::format("{} bytes written before {}, the nearest {} bytes before its start", count,
-                                   name_, kGuardBytes - nearest)
-                     : fmt::format("{} bytes written past {}, the first {} bytes past its end", count, name_,
-                                   nearest);
+    const int64_t gap = zone == 0 ? kGuardBytes - nearest - 1 : nearest;
+    const std::string written = count == 1 ? "1 byte written" : fmt::format("{} bytes written", count);
+    const std::string distance = gap == 0 ? "right" : gap == 1 ? "1 byte" : fmt::format("{} bytes", gap);
+    return zone == 0 ? fmt::format("{} before the start of {}, ending {} before it", written, name_, distance)
+                     : fmt::format("{} past the end of {}, starting {} after it", written, name_, distance);
   }
   return std::nullopt;
 }

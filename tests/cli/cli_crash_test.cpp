@@ -16,8 +16,10 @@ namespace attnbench::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// Fifty cases. The 25th has head_dim 24, the only one on which the kernels that end a process do so.
 std::string fifty_cases() {
@@ -67,6 +69,29 @@ TEST(CliCrash, ASweepOutlivesItsKernels) {
   // The output of the dying worker is shown to people too.
   EXPECT_THAT(read_text(scratch.dir() / "out" / "junit.xml"), HasSubstr(last_words));
   EXPECT_THAT(o.out, HasSubstr(last_words));
+}
+
+TEST(CliCrash, DuringTimingItSaysThatTheResultWasRight) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer ends the process with an exit code";
+  const auto reason = [](const std::string& kernel, const std::vector<std::string>& more) {
+    const Scratch scratch;
+    std::vector<std::string> args = {"run",   "--case",    "{batch: q5, heads: 2, head_dim: 8}",
+                                     "--out", "out",       "--device",
+                                     "cpu",   "--kernel",  kernel,
+                                     "-q",    "--timeout", "4"};
+    args.insert(args.end(), more.begin(), more.end());
+    EXPECT_EQ(run_faulty(scratch, args).exit_code, 5);
+    return record_of(scratch, kernel)["reason"].get<std::string>();
+  };
+  const auto right = HasSubstr("(the check before it passed: the result was right)");
+  EXPECT_THAT(reason("hangs_when_timed", {}),
+              AllOf(HasSubstr("no result within 4 s (--timeout): timing did not end"), right));
+  EXPECT_THAT(reason("hangs_when_timed", {"--check", "sampled,invariants"}),
+              Not(HasSubstr("timing")));  // the second launch is an invariant's
+  EXPECT_THAT(reason("segfaults_when_timed", {}),
+              AllOf(HasSubstr("killed by signal 11 (Segmentation fault) during timing"), right));
+  EXPECT_THAT(reason("segfaults_when_timed", {"--check", "off"}),
+              HasSubstr("during timing (nothing was checked)"));
 }
 
 TEST(CliCrash, APagedCaseTellsOfJunkInItsBlockTable) {

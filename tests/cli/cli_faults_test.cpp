@@ -26,7 +26,7 @@ constexpr Fault kFaults[] = {
     {"drop_last_key", kRow, "row_z2"},
     {"scale_0_1_percent", "(.*seq [0-9]+ pos [0-9]+ head [0-9]+.*|O is biased.*)", "row_z2"},
     {"unwritten_row", "O of seq 1 pos 39 head 3 channel [0-9]+ is NaN, expected a finite number.*", "poison"},
-    {"past_the_end", "[0-9]+ bytes written past out, the first 0 bytes past its end", "guard"},
+    {"past_the_end", "[0-9]+ bytes? written past the end of out, starting right after it", "guard"},
     {"overwrites_input", "input q was overwritten", "input_digest"},
     {"wrong_when_timed", "after timing: .*seq [0-9]+ pos [0-9]+ head [0-9]+.*", "after_timing"},
 };
@@ -113,6 +113,18 @@ TEST(CliFaultClues, StandUnderTheReasonAndInTheReports) {
               ::testing::Contains(HasSubstr(clue)));
   for (const char* file : {"results.md", "junit.xml"})
     EXPECT_THAT(read_text(scratch.dir() / "out" / file), HasSubstr(clue)) << file;
+}
+
+TEST(CliFaultClues, ADamagedGuardStandsBesideTheWrongRows) {
+  const Scratch scratch;
+  const Outcome o = run_faulty(scratch, {"run", "--case", "{batch: 2q9s40_q3s7}", "--device", "cpu",
+                                         "--kernel", "wrong_and_past_the_end", "--no-time", "--out", "out"});
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("|z| ="), HasSubstr("rows looked at are wrong"),
+                    HasSubstr("  also: 4 bytes written past the end of lse, starting right after it\n")));
+  const json check = read_records(scratch.dir() / "out").at(0)["check"];
+  EXPECT_THAT(check["clues"].at(0).get<std::string>(), HasSubstr("past the end of lse"));
+  EXPECT_THAT(check["failed_by"].get<std::vector<std::string>>(), ::testing::Contains("guard"));
 }
 
 class CliDroppedKey : public ::testing::TestWithParam<const char*> {};

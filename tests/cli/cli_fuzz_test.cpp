@@ -77,7 +77,19 @@ TEST(CliFuzz, SaysWhereNothingRan) {
   const Outcome o = run_faulty(scratch, {"fuzz", "--kernel", "refuses", "--cases", "20", "--seed", "1"});
   EXPECT_EQ(o.exit_code, 6) << o.out << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("seed 1: 0 ran, 20 skipped"),
-                           HasSubstr("% of refuses attention: refuses: head_dim # not in {#}")));
+                           HasSubstr("values: different values of keys in the cases that ran\n"),
+                           ContainsRegex("skipped, 100 % of refuses attention, for example: refuses: "
+                                         "head_dim [0-9]+ not in .64.\n  reproduce: attnbench run --case ")));
+  // The line gives the same refusal.
+  const std::string mark = "  reproduce: attnbench ";
+  const std::size_t begin = o.out.find(mark) + mark.size();
+  const std::string line = o.out.substr(begin, o.out.find('\n', begin) - begin);
+  std::vector<std::string> words = shell_words(line);
+  words.insert(words.end(), {"--out", "again"});
+  EXPECT_EQ(run_faulty(scratch, words).exit_code, 6) << line;
+  const std::size_t reason = o.out.find("refuses: head_dim");
+  EXPECT_EQ(read_records(scratch.dir() / "again").at(0)["reason"],
+            o.out.substr(reason, o.out.find('\n', reason) - reason));
 }
 
 TEST(CliFuzz, RefusesWhatIsNoSeedAndNoKernel) {

@@ -7,13 +7,16 @@
 #include <map>
 #include <set>
 
+#include "harness/device/sanitized.h"
 #include "tests/cli/program.h"
 
 namespace attnbench::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(CliSelftest, NoFaultOfThisNameIsSix) {
   const Scratch scratch;
@@ -83,10 +86,10 @@ TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
   for (const auto& [detector, fault] : reasons) {
     EXPECT_TRUE(by_detector[detector].count(fault)) << detector << " does not see " << fault;
   }
-  EXPECT_THAT(read_text(scratch.dir() / "out" / "selftest.md"), HasSubstr("0 false alarms"));
+  EXPECT_THAT(read_text(scratch.dir() / "out" / "selftest.md"), HasSubstr(" clean runs, 0 failed"));
 }
 
-TEST(CliSelftest, AWrongKernelIsAFalseAlarm) {
+TEST(CliSelftest, AKernelThatIsWrongWithoutAFaultIsSaidSo) {
   const Scratch scratch;
   const Outcome o =
       run_faulty(scratch, {"selftest", "--device", "cpu", "--kernel", "scale_0_1_percent", "--filter",
@@ -95,7 +98,25 @@ TEST(CliSelftest, AWrongKernelIsAFalseAlarm) {
   const json clean = read_json(scratch.dir() / "out" / "selftest.json")["clean"];
   EXPECT_GT(clean["false_alarms"].get<int>(), 0);
   EXPECT_EQ(clean["alarms"].size(), clean["false_alarms"].get<std::size_t>());
-  EXPECT_THAT(o.out, HasSubstr("false alarm: attnbench run --case"));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("scale_0_1_percent is wrong without any fault, in "),
+                           HasSubstr("make `attnbench run` pass first\n"),
+                           HasSubstr("\n  reproduce: attnbench run --case '{op: attention"),
+                           Not(HasSubstr("false alarm"))));
+}
+
+TEST(CliSelftest, ACrashIsSaidOnceWithItsReproducingLine) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer tells of the crash in its own words";
+  const Scratch scratch;
+  const Outcome o = run_faulty(scratch, {"selftest", "--device", "cpu", "--kernel", "segfaults_with_sinks",
+                                         "--filter", "scores/sink_ignored", "--seeds", "1", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 5) << o.out << o.err;
+  EXPECT_THAT(o.err, Not(HasSubstr("signal")));
+  const std::string crash =
+      "the worker process was killed by signal 11 (Segmentation fault) in launch of "
+      "segfaults_with_sinks\n  reproduce: attnbench run --case ";
+  EXPECT_THAT(o.out, AllOf(HasSubstr("segfaults_with_sinks is wrong without any fault, in 1 clean run"),
+                           HasSubstr(crash), HasSubstr("--kernel segfaults_with_sinks")));
+  EXPECT_EQ(o.out.find("signal 11"), o.out.rfind("signal 11"));
 }
 
 TEST(CliSelftest, ARefusalIsNotApplicable) {

@@ -152,6 +152,29 @@ KernelStatus wrong_when_timed(const OpParams* p, const LaunchContext* c, KernelM
   return launches++ == 0 ? good().launch(p, c, m) : drop_last_key(p, c, m);
 }
 
+/// Right in the first launch; later ones never come back.
+KernelStatus hangs_when_timed(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  static std::atomic<int> launches{0};
+  while (launches > 0) std::this_thread::sleep_for(std::chrono::hours(1));
+  ++launches;
+  return good().launch(p, c, m);
+}
+
+/// Right in the first launch; the next one ends the process.
+KernelStatus segfaults_when_timed(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  static std::atomic<int> launches{0};
+  if (launches++ > 0) std::raise(SIGSEGV);
+  return good().launch(p, c, m);
+}
+
+/// Two mistakes at once.
+KernelStatus wrong_and_past_the_end(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  const AttentionParams& a = p->attention;
+  const KernelStatus status = drop_last_key(p, c, m);
+  a.lse[int64_t{a.num_heads_q} * a.lse_stride_head] = 0.5f;
+  return status;
+}
+
 KernelStatus throws_status(const OpParams*, const LaunchContext*, KernelMessage* m) {
   return refuse(m, KernelStatus::kDeviceError, "the stream fell over");
 }
@@ -243,6 +266,12 @@ std::vector<const Kernel*> table_with_faults() {
     kernels.push_back(
         wrapped("overwrites_input", "fault: the first element of Q is changed", overwrites_input));
     kernels.push_back(wrapped("wrong_when_timed", "fault: only the first launch is right", wrong_when_timed));
+    kernels.push_back(
+        wrapped("hangs_when_timed", "fault: only the first launch comes back", hangs_when_timed));
+    kernels.push_back(
+        wrapped("segfaults_when_timed", "fault: the second launch ends the process", segfaults_when_timed));
+    kernels.push_back(wrapped("wrong_and_past_the_end", "fault: a key too few, and a write past the LSE",
+                              wrong_and_past_the_end));
     kernels.push_back(wrapped("throws_status", "fault: the launch fails", throws_status));
     kernels.push_back(wrapped("segfaults", "fault: reads where nothing is", segfaults));
     kernels.push_back(wrapped("aborts", "fault: calls abort", aborts));

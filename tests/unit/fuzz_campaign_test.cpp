@@ -154,20 +154,23 @@ TEST(FuzzCampaign, StopsAtTheMostFindings) {
 }
 
 TEST(FuzzCampaign, CountsRefusalsByReason) {
+  int dim = 0;  // of the first
   const Outcome o = outcome_of(
       {&kAttentionKernel},
-      [](const WorkItem& w) {
+      [&](const WorkItem& w) {
         const CaseParams& p = w.item->params;
+        if (dim == 0) dim = p.head_dim;
         return std::pair{Status::kSkip, fmt::format("head_dim {} not in {{24}}", p.head_dim)};
       },
       cases(100));
   ASSERT_EQ(o.result.kernels[0].refusals.size(), 1u);
   EXPECT_EQ(o.result.kernels[0].refusals.begin()->first, "head_dim # not in {#}");
-  EXPECT_EQ(o.result.kernels[0].refusals.begin()->second, 100);
+  EXPECT_EQ(o.result.kernels[0].refusals.begin()->second.cases, 100);
   EXPECT_EQ(o.result.exit_code(), 6);
   std::ostringstream text;
   print_fuzz_table(text, o.result, 0);
-  EXPECT_THAT(text.str(), HasSubstr("skipped, 100 % of made_up attention: head_dim # not in {#}"));
+  EXPECT_THAT(text.str(), HasSubstr("skipped, 100 % of made_up attention, for example: head_dim " +
+                                    std::to_string(dim) + " not in {24}\n  reproduce: "));
 }
 
 }  // namespace

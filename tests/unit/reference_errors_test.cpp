@@ -61,7 +61,7 @@ TEST(ReferenceErrors, Contradictions) {
       [](Problem& p) { p.q_lens = {3}; },      [](Problem& p) { p.q_lens = {-1, 5}; },
       [](Problem& p) { p.k_lens = {4, -6}; },  [](Problem& p) { p.softcap = -1.0; },
       [](Problem& p) { p.head_dim_v = -1; },   [](Problem& p) { p.p_dropout = 1.0f; },
-      [](Problem& p) { p.p_dropout = -0.1f; },
+      [](Problem& p) { p.p_dropout = -0.1f; }, [](Problem& p) { p.k_ends = {4}; },
   };
   for (const auto& change : changes) {
     Problem p = small();

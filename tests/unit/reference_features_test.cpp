@@ -48,6 +48,19 @@ TEST(ReferenceFeatures, Alibi) {
   }
 }
 
+// Keys that are lost at the end: the diagonal, windows and biases stay where they are.
+TEST(ReferenceFeatures, LostLastKeys) {
+  for (const Mask& mask : kMasks) {
+    Problem p = pairs_of({0, 2, 17, 70}, 3, 4, 2);
+    set_mask(p, mask);
+    p.alibi_slopes = slopes(4, 0.8);
+    for (const int k : p.k_lens) p.k_ends.push_back(k / 16 * 16);
+    expect_naive(p, {}, all_rows(p));
+    p.k_ends.assign(p.k_lens.size(), 1000);  // no key is lost
+    expect_naive(p, {}, all_rows(p));
+  }
+}
+
 // Scores down to -1300: far keys have no weight, and the largest score is not that of the last key.
 TEST(ReferenceFeatures, AlibiOverLongSequences) {
   for (const Mask& mask : kMasks) {

@@ -137,6 +137,7 @@ inline Result naive(const Problem& p, const Values& values, const RowId& id) {
   std::vector<long double> score;
   Result result;
   for (int j = 0; j < p.k_lens[id.seq]; ++j) {
+    if (!p.k_ends.empty() && j >= p.k_ends[id.seq]) continue;
     if (p.window_left >= 0 && j < diag - p.window_left) continue;
     if (right >= 0 && j > diag + right) continue;
     long double dot = 0, q2 = 0, k2 = 0;

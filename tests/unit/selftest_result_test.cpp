@@ -1,4 +1,4 @@
-// The result of a selftest: an escaped fault, a false alarm and an error must not look good.
+// The result of a selftest: an escaped fault, a failed clean run and an error must not look good.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,14 +33,14 @@ SelftestResult with(std::vector<Outcome> outcomes) {
   return r;
 }
 
-TEST(SelftestResult, OnlyAllCaughtAndNoAlarmIsWell) {
+TEST(SelftestResult, OnlyAllCaughtAndNoFailedCleanRunIsWell) {
   EXPECT_EQ(with({Outcome::kCaught, Outcome::kNotApplicable}).exit_code(), 0);
   EXPECT_EQ(with({Outcome::kCaught, Outcome::kEscaped}).exit_code(), 1);
   EXPECT_EQ(with({Outcome::kEscaped, Outcome::kError}).exit_code(), 5);
   EXPECT_EQ(with({Outcome::kNotApplicable}).exit_code(), 6);
   EXPECT_EQ(with({}).exit_code(), 6);
   SelftestResult r = with({Outcome::kCaught});
-  r.clean.alarms = {"attnbench run ...: O is biased"};
+  r.clean.failures = {{"cpu", "O is biased", "attnbench run ...", ""}};
   EXPECT_EQ(r.exit_code(), 1);
   r.clean.errors = 1;
   EXPECT_EQ(r.exit_code(), 5);
@@ -57,7 +57,7 @@ TEST(SelftestResult, AStepReadsBackAsItWasWritten) {
     step.fault->item = "attention/...";
     step.fault->what = "does";
     step.fault->reason = "so";
-    step.clean = {3, 2, {"an alarm"}, 1};
+    step.clean = {3, 2, {{"cpu", "so", "attnbench run ...", "its inputs copied"}}, 1};
     const auto j = step_to_json(step);
     EXPECT_EQ(step_to_json(step_from_json(j)), j);
     EXPECT_EQ(step_from_json(j).fault->outcome, o);
@@ -78,6 +78,25 @@ TEST(SelftestResult, ReportsSayWhatEscaped) {
   EXPECT_THAT(md.str(), HasSubstr("**escaped**"));
   EXPECT_THAT(md.str(), HasSubstr("| `some_fault` |  | cpu | | | x | | | | alone | pass | fail |"));
   EXPECT_THAT(md.str(), HasSubstr("1 of 2 faults caught"));
+}
+
+TEST(SelftestResult, AKernelThatIsWrongWithoutAFaultIsSaidSo) {
+  SelftestResult r = with({Outcome::kCaught});
+  EXPECT_EQ(r.clean_text(), "");
+  const CleanFailure wrong{"mine", "O is biased", "attnbench run A", ""};
+  const CleanFailure copied{"mine", "O is\nNaN", "attnbench run B", "its inputs copied to other memory"};
+  r.clean.failures = {wrong, copied, wrong, {"other", "LSE is NaN", "attnbench run C", ""}};
+  EXPECT_EQ(r.clean_text(),
+            "mine is wrong without any fault, in 2 clean runs: make `attnbench run` pass first\n"
+            "  the first: O is biased\n  reproduce: attnbench run A\n"
+            "mine passes, but fails with its inputs copied to other memory, in 1 clean run: a false alarm of "
+            "the checks, or a kernel that depends on addresses\n"
+            "  O is NaN\n  reproduce: attnbench run B\n"
+            "other is wrong without any fault, in 1 clean run: make `attnbench run` pass first\n"
+            "  LSE is NaN\n  reproduce: attnbench run C\n");
+  EXPECT_THAT(selftest_summary(r), HasSubstr("7 clean runs, 4 failed"));
+  EXPECT_EQ(selftest_to_json({}, r)["clean"]["alarms"][1],
+            "with its inputs copied to other memory: attnbench run B: O is\nNaN");
 }
 
 TEST(Faults, HaveNamesOfTheirOwnAndCases) {

@@ -330,6 +330,28 @@ TEST(Roofline, OnAGpuMemoryIsAHardLimitToo) {
       impossible_time(roofline(cost_of(p), p, 0.01, CacheMode::kCold, none, h100()), 0.01, none, h100()));
 }
 
+/// One state: as many bytes are written as read. What is written may be in the cache when the clock stops.
+TEST(Roofline, MergedStatesMayStillBeInTheCache) {
+  CaseParams p;
+  p.op = Op::kMergeStates;
+  p.states = 1;
+  p.seqs = {{1000, 0}};
+  const CaseCost cost = cost_of(p);
+  EXPECT_EQ(cost.written, 1000.0 * p.num_heads_q * (2 * p.head_dim + 4));
+  const double read = cost.bytes - cost.written;
+  EXPECT_GT(read, 0);
+  const Ceilings none;
+  EXPECT_NEAR(roofline(cost, p, 1, CacheMode::kCold, none, h100()).limit_us, read / 3352e9 * 1e6, 1e-9);
+  Ceilings c;
+  c.read_gbs = 10;
+  EXPECT_NEAR(roofline(cost, p, 1, CacheMode::kCold, c, DeviceInfo{}).floor_us, read / 10e9 * 1e6, 1e-9);
+  EXPECT_NEAR(roofline(cost, p, 1, CacheMode::kCold, c, h100()).floor_us, cost.bytes / 10e9 * 1e6, 1e-9);
+  p.seqs = {{1000000, 0}};  // more than the cache holds
+  const CaseCost large = cost_of(p);
+  EXPECT_NEAR(roofline(large, p, 1, CacheMode::kCold, none, h100()).limit_us,
+              (large.bytes - h100().cache_bytes) / 3352e9 * 1e6, 1e-6);
+}
+
 TEST(Roofline, OnACpuMeasuredCeilingsStandInUnlessDisturbed) {
   CaseParams p;
   p.seqs = {{1, 100000}};

@@ -179,6 +179,49 @@ TEST(Clues, MistakesInPlainLoopsAreNamed) {
   EXPECT_THAT(clues(case_of(true), computed_by({}, case_of(true))), IsEmpty());
 }
 
+/// The keys behind `end` of each sequence are lost; the mask is right.
+HostOutputs without_keys_behind(const Case& c, int (*end)(int)) {
+  return computed_by({.sees = [end](int i, int j, SeqLen s) { return j <= i + s.k - s.q && j < end(s.k); }},
+                     c);
+}
+
+/// The causes that the clues name.
+std::vector<std::string> causes(const Case& c, const HostOutputs& outputs) {
+  std::vector<std::string> out;
+  for (const std::string& clue : clues(c, outputs)) {
+    if (clue.starts_with("looks like: ")) out.push_back(clue);
+  }
+  return out;
+}
+
+TEST(Clues, LostLastKeysAreNamedUnderACausalMaskToo) {
+  Case c = case_of(true);
+  c.params.seqs = {{5, 25}, {7, 41}, {0, 5}, {20, 58}, {3, 48}};
+  EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k / 16 * 16; })),
+              ElementsAre("looks like: keys behind the last whole page of 16 are left out (64 wrong rows "
+                          "tried, all are what that gives)"));
+  EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k - 1; })),
+              ElementsAre("looks like: the last key of each sequence is left out, but the diagonal is right "
+                          "(16 wrong rows tried, all are what that gives)"));
+  c.params.kv = KvSource::kPacked;
+  c.params.seqs = {{5, 70}, {9, 100}};
+  EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k / 64 * 64; })),
+              ElementsAre(StartsWith("looks like: keys behind the last whole tile of 64 are left out")));
+}
+
+TEST(Clues, OneWrongRowIsSingular) {
+  Case c = case_of(false);
+  c.params.num_heads_q = c.params.num_heads_kv = 1;
+  c.params.seqs = {{1, 17}, {1, 16}};
+  const CaseInputs inputs(c, kNoneStored);
+  reference::Problem wrong = problem_of(c);
+  wrong.k_ends = {16, 16};
+  const auto found = clues(c, outputs_of(c, wrong, inputs));
+  EXPECT_THAT(found, Contains(StartsWith("1 of 2 rows looked at is wrong, in O and LSE")));
+  EXPECT_THAT(found, Contains("looks like: keys behind the last whole page of 16 are left out (1 wrong row "
+                              "tried, it is what that gives)"));
+}
+
 TEST(Clues, TheTraitThatTellsMostIsNamed) {
   using IntTrait = Trait<int>;
   std::vector<int> numbers(60);

@@ -139,12 +139,13 @@ TEST(Workload, SeesWritesOutsideOutputsAndIntoInputs) {
     EXPECT_FALSE(w.guard_damage() || w.input_damage());
     static_cast<float*>(w.params().attention.out)[3 * 4 * 8] = 1.0f;
     ASSERT_TRUE(w.guard_damage());
-    EXPECT_THAT(*w.guard_damage(), HasSubstr("past out, the first 0 bytes"));
+    EXPECT_THAT(*w.guard_damage(), HasSubstr("past the end of out, starting right after it"));
   }
   {
     const Workload w(*device, small_case());
     w.params().attention.lse[-1] = 1.0f;
-    EXPECT_THAT(w.guard_damage().value_or(""), HasSubstr("before lse"));
+    EXPECT_THAT(w.guard_damage().value_or(""),
+                HasSubstr("4 bytes written before the start of lse, ending right before it"));
   }
   {
     const Workload w(*device, small_case());
