@@ -51,6 +51,9 @@ struct TimeResult {
   double plan_us = 0;       ///< host-side planning, outside the samples
   ClockSummary clocks;
   int copies = 1;  ///< copies of the tensors, which a rotating cache uses in turns
+
+  /// Others took a core during more than half of the samples, so the time says little.
+  bool busy() const { return 2 * static_cast<std::size_t>(disturbed) > samples_us.size(); }
 };
 
 /// Samples `launches` in turns until the stopping rule holds. Before, it runs two warm-ups, or one of each
