@@ -208,7 +208,7 @@ TEST(GatePolicy, RoundsThatWouldDecideNothingAreNotRun) {
   EXPECT_THAT(
       d.result.stopped,
       fmt::format("more rounds would not decide them; undecided after {} of 12 rounds: 2 cases: equal runs "
-                  "differ by 12 to 20 %, more than the 2 % looked for (a, b)",
+                  "scatter by 12 to 20 % (standard deviation), more than the 2 % looked for (a, b)",
                   r.begun.size()));
   EXPECT_EQ(d.result.count(Change::kInconclusive), 2);
   EXPECT_EQ(compare_exit_code(d.result, {}), 4) << "undecided stays undecided";
