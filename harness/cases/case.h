@@ -42,6 +42,7 @@ struct Expansion {
   int64_t excluded = 0;
   CoverCounts cover;
   std::vector<std::string> notes;  ///< keys of a sweep that change none of its cases, with their places
+  std::vector<std::string> idle_exclusions;  ///< the same of rows of 'exclude' that match no case
 };
 
 /// Most cases of one file.

@@ -379,6 +379,16 @@ void note_keys_without_use(const Sweep& sweep, const std::vector<Case>& cases, s
   }
 }
 
+/// Exclusions that no row of a product matched. (A cover does not look at all rows.)
+void note_idle_exclusions(const Sweep& sweep, const std::vector<bool>& used,
+                          std::vector<std::string>& notes) {
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) continue;
+    notes.push_back(fmt::format("{}: note: this row of 'exclude' matches no case of sweep '{}'",
+                                sweep.exclude[i].any_of_each.front().front().place, sweep.name));
+  }
+}
+
 }  // namespace
 
 Expansion expand(const SweepFile& file) {
@@ -390,10 +400,15 @@ Expansion expand(const SweepFile& file) {
   std::unordered_set<std::string> seen;
   for (const Sweep& sweep : file.sweeps) {
     const std::size_t first = out.cases.size();
+    std::vector<bool> used(sweep.exclude.size(), false);
     const auto add = [&](const AxisRow& row) {
       const Settings settings = settings_of(sweep, row);
       CaseParams params = apply(settings);
-      if (is_excluded(sweep, params)) {
+      bool excluded = false;
+      for (std::size_t i = 0; i < used.size(); ++i) {
+        if (matches(sweep.exclude[i], params)) used[i] = excluded = true;
+      }
+      if (excluded) {
         ++out.excluded;
         return false;
       }
@@ -417,6 +432,7 @@ Expansion expand(const SweepFile& file) {
     };
     if (sweep.cover.is_product()) {
       for_each_row(sweep, add);
+      note_idle_exclusions(sweep, used, out.idle_exclusions);
     } else {
       out.cover.add(add_covered(sweep, seed, add));
     }

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <regex>
@@ -13,6 +14,7 @@
 #include <unordered_set>
 
 #include "harness/cli/common.h"
+#include "harness/cli/earlier_run.h"
 #include "harness/cli/usage_error.h"
 #include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"
@@ -146,7 +148,13 @@ Cases load_cases(const CaseOptions& o) {
     out.name += (out.name.empty() ? "" : "+") + file.name;
     for (const Sweep& sweep : file.sweeps) require_batch(sweep);
     Expansion e = expand(file);
-    for (const std::string& note : e.notes) std::cerr << note << "\n";
+    for (const std::string& note : e.notes) {
+      if (!in_gate()) std::cerr << note << "\n";
+    }
+    // With --set other values stand in the sweep than those that the file excludes some of.
+    for (const std::string& note : e.idle_exclusions) {
+      if (o.overrides.empty() && !in_gate()) std::cerr << note << "\n";
+    }
     out.duplicates += e.duplicates;
     out.excluded += e.excluded;
     out.cover.add(e.cover);
@@ -161,6 +169,10 @@ Cases load_cases(const CaseOptions& o) {
   };
   std::optional<SweepFile> first;
   for (const std::string& path : o.configs) {
+    if (std::filesystem::path(path).extension() == ".so") {
+      throw UsageError(fmt::format(
+          "{0}: a shared library is no sweep file; a plug-in goes to --plugin: --plugin {0}", path));
+    }
     SweepFile file = load_sweep_file(path, o.overrides, o.seed);
     take(file);
     if (!first) first = file;
@@ -183,6 +195,16 @@ Cases load_cases(const CaseOptions& o) {
     }
   }
   return out;
+}
+
+void say_nothing_matched(const Cases& cases) {
+  std::cerr << fmt::format("nothing matched: {} filtered out, {} excluded\n", counted(cases.filtered, "case"),
+                           cases.excluded);
+}
+
+void say_duplicates(const Cases& cases) {
+  if (cases.duplicates > 0)
+    std::cerr << fmt::format("{} dropped\n", counted(cases.duplicates, "duplicate case"));
 }
 
 }  // namespace attnbench::cli

@@ -45,7 +45,14 @@ struct Checks {
 };
 Checks checks_of(const std::vector<std::string>& words);
 
-/// Loads, expands and filters. Throws ConfigError, UsageError.
+/// Loads, expands and filters. Notes about the files go to stderr, but not in a run of a gate, which has said
+/// them. Throws ConfigError, UsageError.
 Cases load_cases(const CaseOptions& options);
+
+/// Says on stderr that no case is left, and why.
+void say_nothing_matched(const Cases& cases);
+
+/// Says on stderr how many cases were dropped because another one has their id.
+void say_duplicates(const Cases& cases);
 
 }  // namespace attnbench::cli

@@ -58,6 +58,10 @@ std::vector<EffectOf> effects_of(const std::vector<std::string>& texts) {
 }
 
 int compare(const CompareCommand& c) {
+  if (c.fresh.empty()) {
+    throw UsageError(fmt::format(
+        "compare needs two results, BASE and NEW, and one is given: attnbench compare BASE {}", c.base));
+  }
   const ResultSet base = load_results(c.base);
   const ResultSet fresh = load_results(c.fresh);
   std::vector<std::string> ids;
@@ -170,7 +174,7 @@ void add_compare(CLI::App& app, Program& program) {
       ->add_option("base", c->base, "results.json, journal.jsonl, a run's folder, or Google Benchmark's JSON")
       ->type_name("BASE")
       ->required();
-  command->add_option("new", c->fresh, "The same of the new run")->type_name("NEW")->required();
+  command->add_option("new", c->fresh, "The same of the new run")->type_name("NEW");  // compare() requires it
   command
       ->add_option("--format", c->format,
                    "text (default), md, json, junit or github (annotations), on stdout")
@@ -179,7 +183,7 @@ void add_compare(CLI::App& app, Program& program) {
   command->footer(
       "The change is that of midmeans (means of the middle half of the samples); where both sides tell how "
       "fast\n"
-      "the CPU was, of midmeans in multiples of its probe's time. Base us and new us are medians.\n"
+      "the CPU was, of midmeans in multiples of the time of a test loop. Base and new are medians.\n"
       "Examples:\n"
       "  attnbench compare results/baselines/cpu/quickstart.json results/runs/quickstart\n"
       "  attnbench compare a/results.json b/results.json --match case --min-effect 5\n"

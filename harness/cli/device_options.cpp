@@ -13,7 +13,21 @@
 
 namespace attnbench::cli {
 
+namespace {
+
+/// Throws UsageError if no device is called so. open_device checks N of cuda:N.
+void check_device_name(const std::string& name) {
+  if (name == "auto" || name == "all" || name == "cpu" || name == "cuda" || name.starts_with("cuda:")) return;
+  throw UsageError(fmt::format(
+      "--device {}: there is no such device; it is auto (a GPU where one works), cpu, cuda, cuda:N (such as "
+      "cuda:1), or in run all (every GPU)",
+      name));
+}
+
+}  // namespace
+
 std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads, bool quiet) {
+  check_device_name(name);
   if (name != "auto") {
     try {
       return open_device(name, threads);
@@ -25,6 +39,7 @@ std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads,
 }
 
 std::vector<std::string> chosen_devices(const std::string& name, bool quiet) {
+  check_device_name(name);
   if (name != "auto" && name != "all") return {name == "cuda" ? "cuda:0" : name};
   const DeviceProbe probe = probe_devices();
   if (name == "all") {

@@ -10,8 +10,10 @@
 #include "harness/cli/common.h"
 #include "harness/cli/usage_error.h"
 #include "harness/record/files.h"
+#include "harness/record/host.h"
 #include "harness/record/json_read.h"
 #include "harness/record/load.h"
+#include "harness/record/text.h"
 
 namespace attnbench::cli {
 namespace {
@@ -88,6 +90,22 @@ void keep_earlier_run(const fs::path& dir) {
       dir.string(), kept.filename().string());
 }
 
+void keep_earlier_comparison(const fs::path& dir) {
+  std::vector<std::string> kept;
+  for (const auto& [format, name] : kGateReports) {
+    std::error_code ec;
+    if (!fs::is_regular_file(dir / name, ec)) continue;
+    const std::string file = name;
+    const std::size_t stem = file.find('.');
+    const fs::path to = free_name(dir, (file.substr(0, stem) + ".previous").c_str(), file.c_str() + stem + 1);
+    move_to(dir / name, to);
+    kept.push_back(to.filename().string());
+  }
+  if (kept.empty()) return;
+  std::cerr << fmt::format("note: {} held an earlier gate; its reports are kept as {}\n", dir.string(),
+                           fmt::join(kept, ", "));
+}
+
 void check_resume(const std::string& resume, const std::string& out, const CaseOptions& cases) {
   if (resume.empty()) return;
   if (!out.empty()) throw UsageError("--resume DIR writes to DIR; drop --out");
@@ -107,18 +125,34 @@ void refuse_other_run(const fs::path& dir, const std::vector<std::string>& diffe
                   dir.string(), fmt::join(different, "; ")));
 }
 
+bool in_gate() { return std::getenv(kGateFolder) != nullptr; }
+
 std::string folder_to_resume(const fs::path& dir) {
   const char* gate = std::getenv(kGateFolder);
   return gate != nullptr ? gate : dir.string();
 }
 
-std::optional<Ceilings> earlier_ceilings(const fs::path& dir) {
+std::optional<Ceilings> EarlierCeilings::still_known() const {
+  return ceilings.read_gbs && host == host_name() ? std::optional(ceilings) : std::nullopt;
+}
+
+std::string EarlierCeilings::text() const {
+  if (!ceilings.read_gbs) return "";
+  if (still_known()) return "the ceilings (for %SOL and bound) are those that the first part measured";
+  return fmt::format(
+      "the ceilings (for %SOL and bound) are measured anew: the first part ran on host '{}', and its records "
+      "keep their shares",
+      one_line(host));
+}
+
+std::optional<EarlierCeilings> earlier_ceilings(const fs::path& dir) {
   const fs::path results = dir / "results.json";
   std::error_code ec;
-  if (!fs::exists(results, ec)) return std::nullopt;
+  if (dir.empty() || !fs::exists(results, ec)) return std::nullopt;
   try {
-    const auto root = nlohmann::ordered_json::parse(read_results_text(results));
-    return ceilings_from_json(root.at("context").at("attnbench").at("ceilings"));
+    const auto context = nlohmann::ordered_json::parse(read_results_text(results)).at("context");
+    return EarlierCeilings{ceilings_from_json(context.at("attnbench").at("ceilings")),
+                           context.at("host_name").get<std::string>()};
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }

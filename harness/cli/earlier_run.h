@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/cli/case_options.h"
@@ -15,6 +16,15 @@ namespace attnbench::cli {
 /// of an interrupted run as journal.interrupted.jsonl, and so on. Reports this on stderr. Throws FileError if
 /// it cannot be done.
 void keep_earlier_run(const std::filesystem::path& dir);
+
+/// Renames the reports of an earlier gate in DIR, so that none of them lies beside those of the next one:
+/// compare.json becomes compare.previous.json, and so on. Reports this on stderr. Throws FileError if it cannot
+/// be done.
+void keep_earlier_comparison(const std::filesystem::path& dir);
+
+/// The reports of a gate: the word of --format, and the file in the gate's folder.
+inline constexpr std::pair<const char*, const char*> kGateReports[] = {
+    {"json", "compare.json"}, {"md", "compare.md"}, {"junit", "compare.junit.xml"}};
 
 /// Where runs go that --out names no folder for: results/runs below the current folder.
 std::filesystem::path runs_folder();
@@ -34,11 +44,26 @@ void refuse_other_run(const std::filesystem::path& dir, const std::vector<std::s
 /// The environment variable in which a gate tells its runs its own folder.
 inline constexpr const char* kGateFolder = "ATTNBENCH_GATE_FOLDER";
 
+/// True in a run that a gate started.
+bool in_gate();
+
 /// What the user gives to --resume to go on with the run in `dir`: the folder of the gate that started it,
 /// else `dir`.
 std::string folder_to_resume(const std::filesystem::path& dir);
 
-/// The ceilings that results.json in `dir` tells; nullopt where it tells none.
-std::optional<Ceilings> earlier_ceilings(const std::filesystem::path& dir);
+/// The ceilings of the run that --resume goes on with, and the name of the host that ran it.
+struct EarlierCeilings {
+  Ceilings ceilings;
+  std::string host;
+
+  /// They hold for the rest of the run too: measured, and on this host. Records before and after then have
+  /// shares of the same ceilings.
+  std::optional<Ceilings> still_known() const;
+  /// Says in a line whether the rest of the run keeps them; empty where none were measured.
+  std::string text() const;
+};
+
+/// Those that results.json in `dir` holds; nullopt where it has none, or `dir` is empty.
+std::optional<EarlierCeilings> earlier_ceilings(const std::filesystem::path& dir);
 
 }  // namespace attnbench::cli

@@ -38,7 +38,7 @@ void add_worker_options(CLI::App& command, bool& worker, Program& program) {
 }
 
 Executor::Executor(const RunOptions& o, const Program& program, const SessionOptions& session,
-                   const std::vector<std::string>& check_of_file)
+                   const std::vector<std::string>& check_of_file, const std::optional<Ceilings>& known)
     : session_(session) {
   if (o.in_process && o.timeout_given) {
     throw UsageError("--timeout needs worker processes: nobody could stop a case of --in-process");
@@ -50,14 +50,18 @@ Executor::Executor(const RunOptions& o, const Program& program, const SessionOpt
     tell_hangs(kHangSeconds);
     device_ = open_chosen_device(o.device, o.threads, o.quiet);
     info_ = device_->info();
+    has_ceilings_ = known.has_value();
+    if (known) device_->adopt_ceilings(*known);
   } else {
-    open_workers(o, program, check_of_file);
+    open_workers(o, program, check_of_file, known);
   }
 }
 
 void Executor::open_workers(const RunOptions& o, const Program& program,
-                            const std::vector<std::string>& check_of_file) {
+                            const std::vector<std::string>& check_of_file,
+                            const std::optional<Ceilings>& known) {
   SupervisorOptions s;
+  s.known = known;
   // A worker gets cases through a pipe. The checks of their file go on its command line.
   s.worker_command = worker_command(
       program, check_of_file.empty() ? std::vector<std::string>{}
@@ -109,13 +113,14 @@ void Executor::run(const std::vector<WorkItem>& work, const RunEvents& events) {
     Record record =
         run_item(w, *device_, session_, lost, [&](const std::string& repro) { events.begin(w, repro); });
     set_in_hand("");
+    has_ceilings_ = has_ceilings_ || (record.time && session_.wants_ceilings());
     if (!events.end(std::move(record))) return;
   }
 }
 
 std::optional<Ceilings> Executor::ceilings() {
   if (supervisor_) return supervisor_->ceilings();
-  if (!lost_.empty()) return std::nullopt;
+  if (!lost_.empty() || !has_ceilings_) return std::nullopt;
   return device_->ceilings(ceiling_dtypes());
 }
 

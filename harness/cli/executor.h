@@ -21,9 +21,11 @@ void add_worker_options(CLI::App& command, bool& worker, Program& program);
 class Executor {
  public:
   /// Opens the device or the devices. `check_of_file`: the checks of the sweep file, if the command line
-  /// gives none. Throws UsageError if a device cannot be opened or options contradict each other.
+  /// gives none. `known`: ceilings of the first device, which it then does not measure. Throws UsageError if a
+  /// device cannot be opened or options contradict each other.
   Executor(const RunOptions& options, const Program& program, const SessionOptions& session,
-           const std::vector<std::string>& check_of_file);
+           const std::vector<std::string>& check_of_file,
+           const std::optional<Ceilings>& known = std::nullopt);
 
   /// The first device. Further devices are the same model.
   const DeviceInfo& info() const { return info_; }
@@ -34,16 +36,17 @@ class Executor {
   /// Why work was left over although no stop was requested.
   const std::string& lost() const { return lost_; }
 
-  /// nullopt if no ceilings were measured and none can be.
+  /// nullopt where no ceilings were needed yet.
   std::optional<Ceilings> ceilings();
 
  private:
   void open_workers(const RunOptions& options, const Program& program,
-                    const std::vector<std::string>& check_of_file);
+                    const std::vector<std::string>& check_of_file, const std::optional<Ceilings>& known);
 
   const SessionOptions& session_;
   DeviceInfo info_;
   std::unique_ptr<Device> device_;  ///< for a run in this process
+  bool has_ceilings_ = false;       ///< of device_
   std::unique_ptr<Supervisor> supervisor_;
   std::string lost_;
 };

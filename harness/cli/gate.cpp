@@ -94,18 +94,16 @@ void write_step_summary(const GateOptions& o, const CompareResult& result, int c
 
 void report(const GateOptions& o, const GateRuns& runs, const CompareResult& result,
             const CompareOptions& options, int code) {
-  const auto write = [&](const char* name, const char* format) {
+  const std::size_t width = terminal_width(STDOUT_FILENO);
+  print_compare(std::cout, result, {width, width > 0 && !std::getenv("NO_COLOR")});
+  for (const auto& [format, name] : kGateReports) {
+    if (format != std::string_view("json") && !asked(o, format)) continue;
     std::ostringstream text;
     write_compare(text, format, result, options);
     const std::filesystem::path path = runs.dir() / name;
     write_file_atomically(path, text.str());
     std::cout << "report: " << path.string() << "\n";
-  };
-  const std::size_t width = terminal_width(STDOUT_FILENO);
-  print_compare(std::cout, result, {width, width > 0 && !std::getenv("NO_COLOR")});
-  write("compare.json", "json");
-  if (asked(o, "md")) write("compare.md", "md");
-  if (asked(o, "junit")) write("compare.junit.xml", "junit");
+  }
   if (asked(o, "github") || std::string(environment("GITHUB_ACTIONS")) == "true") {
     write_compare_github(std::cout, result, options);
   }
@@ -188,14 +186,18 @@ class Gate {
         policy_{!o.baseline.empty(), o.update_baseline, o.no_time, o.reruns},
         runs_(folder_of(o), gate_settings(o), !o.resume.empty(), o.quiet),
         fresh_side_(std::move(fresh)),
-        base_side_(std::move(base)) {}
+        base_side_(std::move(base)) {
+    if (o.resume.empty()) keep_earlier_comparison(runs_.dir());
+  }
 
   int calibrate_and_store() {
     SideRun last;
     const int code = calibrate(o_, fresh_side_, runs_, last);
-    if (code != 0 || !o_.update_baseline) return code;
+    if (code != 0 || !o_.update_baseline) {
+      return ended(code == 0 ? "the noise between runs is stored" : "not calibrated", code);
+    }
     for (int i = 1; i <= runs_.count(); ++i) for_baseline_.push_back(i);
-    return store_baseline(last.exit_code);
+    return stored(store_baseline(last.exit_code));
   }
 
   int compare() {
@@ -206,7 +208,7 @@ class Gate {
       if (!o_.update_baseline) check_before(o_, fresh_side_, base_.results, runs_);
     }
     run_first();
-    if (o_.update_baseline && !replaces) return store_baseline(fresh_.exit_code);
+    if (o_.update_baseline && !replaces) return stored(store_baseline(fresh_.exit_code));
     // Wrong results are reported before a mismatch.
     if (!o_.no_time && !o_.update_baseline && !run_is_broken(fresh_.exit_code)) {
       check_alike(base_.results, fresh_.results, o_.compare.allow_mismatch);
@@ -224,7 +226,7 @@ class Gate {
     if (o_.update_baseline) code = store_baseline(fresh_.exit_code);
     report(o_, runs_, decision.result, options, code);
     print_counts(decision.result, decision.rerun.size());
-    return code;
+    return compared(decision.result, options, code);
   }
 
   /// What there is of a gate that was interrupted.
@@ -240,6 +242,7 @@ class Gate {
       result.stopped = fmt::format("interrupted: this compares the runs that had finished, {} of {}{}",
                                    fresh_.runs, fresh_side_.name, of_base);
       report(o_, runs_, result, options, kExitInterrupted);
+      compared(result, options, kExitInterrupted);
     }
     std::cerr << fmt::format("interrupted: the same command with --resume {} goes on\n",
                              runs_.dir().string());
@@ -308,6 +311,23 @@ class Gate {
                                 : ", both sides in turns");
   }
 
+  /// Prints the last line, what was found and the exit code, and returns the code.
+  static int ended(const std::string& found, int code) {
+    std::cout << fmt::format("gate: {}; exit code {}\n", found, code);
+    return code;
+  }
+
+  int compared(const CompareResult& result, const CompareOptions& options, int code) const {
+    const std::string found = gate_outcome(policy_, result, options, code);
+    return ended(
+        o_.update_baseline && code == 0 ? "the baseline is replaced; against the old one, " + found : found,
+        code);
+  }
+
+  int stored(int code) const {
+    return ended(code == 0 ? "the baseline is written" : "the baseline is not written", code);
+  }
+
   const GateOptions& o_;
   GatePolicy policy_;
   GateRuns runs_;
@@ -324,6 +344,7 @@ int gate(GateOptions o, const Program& program) {
   check_resume(o.resume, o.out, o.cases);
   if (!o.against_kernel.empty()) o.compare.match = "case";
   check_paths(o);
+  say_duplicates(load_cases(o.cases));  // the runs do not: each would say the same
   const std::optional<GateOptions> other =
       o.against_plugin.empty() ? std::nullopt : std::optional(with_other_plugin(o, program));
   const Side fresh{"new", own_program(), run_arguments(o, o.kernels)};

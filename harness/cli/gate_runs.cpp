@@ -140,7 +140,8 @@ std::vector<std::string> GateRuns::arguments(const Side& side, const std::vector
   return args;
 }
 
-int GateRuns::start(const Side& side, const std::vector<std::string>& args, Show show) const {
+int GateRuns::start(const Side& side, const std::vector<std::string>& args, const std::string& why,
+                    Show show) const {
   const std::filesystem::path log = folder_of(side).string() + ".txt";
   const int code = run_program(args, log, show == Show::kErrors);
   const bool stopped = g_stopped != 0 || code == kExitInterrupted;
@@ -148,7 +149,8 @@ int GateRuns::start(const Side& side, const std::vector<std::string>& args, Show
   const bool silent_error = show == Show::kErrors && (broken || code == kExitUsage);
   std::ostream& to = silent_error ? std::cerr : std::cout;
   if (show == Show::kAll || broken || silent_error)
-    to << std::ifstream(log, std::ios::binary).rdbuf() << std::flush;
+    to << fmt::format("gate: output of run {}, {} side ({}):\n", count_, side.name, why)
+       << std::ifstream(log, std::ios::binary).rdbuf() << std::flush;
   to.clear();  // an empty log sets failbit
   return code;
 }
@@ -165,7 +167,7 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
   if (earlier != nullptr) earlier_s_ += earlier->seconds;
   if (earlier != nullptr && earlier->exit_code) {
     const bool check = more.empty() && checked_.insert(side.name).second;
-    if (check && start(side, arguments(side, more, /*resume=*/true), show) == kExitUsage) {
+    if (check && start(side, arguments(side, more, /*resume=*/true), why, show) == kExitUsage) {
       throw GateStop{kExitUsage};  // it said why
     }
     return {*earlier->exit_code, results_of(side, *earlier->exit_code)};
@@ -181,7 +183,7 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
   }
   const double began_s = seconds();
   const bool goes_on = std::filesystem::exists(out / "journal.jsonl", ignored);
-  const int code = start(side, arguments(side, more, goes_on), show);
+  const int code = start(side, arguments(side, more, goes_on), why, show);
   if (code != kExitUsage && code != kNotStarted && code != kExitInterrupted) {
     SideRun r{code, results_of(side, code)};
     // What is not complete goes on with --resume, whatever ended it.

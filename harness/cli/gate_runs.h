@@ -44,7 +44,8 @@ class GateRuns {
   };
 
   /// Runs the side with more arguments behind its own; a --filter among them stands for its own. What it
-  /// prints goes to DIR/N-name.txt, and to stdout where `show` says so or the exit code tells of a crash.
+  /// prints goes to DIR/N-name.txt, and below a heading to stdout where `show` says so or the exit code tells
+  /// of a crash.
   /// A run that had ended before the gate was resumed is not repeated, but of the first whole one of each
   /// side `run --resume` checks that it is what would run now. One that was interrupted goes on.
   /// Throws GateStop where the gate cannot go on: interrupted (130), a mistake in
@@ -63,7 +64,7 @@ class GateRuns {
   /// The arguments of the program for this run.
   std::vector<std::string> arguments(const Side& side, const std::vector<std::string>& more,
                                      bool resume) const;
-  int start(const Side& side, const std::vector<std::string>& args, Show show) const;
+  int start(const Side& side, const std::vector<std::string>& args, const std::string& why, Show show) const;
   ResultSet results_of(const Side& side, int exit_code) const;
 
   std::filesystem::path dir_;

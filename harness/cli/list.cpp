@@ -5,6 +5,8 @@
 #include <cmath>
 #include <iostream>
 #include <iterator>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -82,13 +84,13 @@ DeviceKind kind_of(const ListOptions& o, const std::vector<std::string>& kernels
   return probe_devices().cuda_devices > 0 ? DeviceKind::kCuda : DeviceKind::kCpu;
 }
 
-/// What is free on the device that `run` would take; nullopt where there is none of the kind.
-std::optional<FreeMemory> free_memory(DeviceKind kind) {
-  if (kind == DeviceKind::kCuda && probe_devices().cuda_devices == 0) return std::nullopt;
+/// The device that `run` would take; null where there is none of the kind.
+std::unique_ptr<Device> device_of(DeviceKind kind) {
+  if (kind == DeviceKind::kCuda && probe_devices().cuda_devices == 0) return nullptr;
   try {
-    return free_memory_of(*open_device(kind == DeviceKind::kCuda ? "cuda:0" : "cpu"));
+    return open_device(kind == DeviceKind::kCuda ? "cuda:0" : "cpu");
   } catch (const DeviceError&) {
-    return std::nullopt;  // list says nothing of a broken device; run and doctor do
+    return nullptr;  // list says nothing of a broken device; run and doctor do
   }
 }
 
@@ -135,22 +137,54 @@ struct Outlook {
   std::vector<std::string> kernels;  ///< names; empty: all
   Checks checks;
   Machine machine;
-  std::optional<FreeMemory> memory;
+  std::unique_ptr<Device> device;    ///< null: there is none here
+  std::optional<FreeMemory> memory;  ///< of the device
+};
+
+/// Cases that a chosen kernel refuses for one reason.
+struct Refusals {
+  int64_t cases = 0;
+  std::string reason;  ///< of the first case, in the kernel's words
 };
 
 struct Totals {
   int64_t runs = 0, skipped = 0;
   double largest = 0;  ///< bytes
   CaseSeconds seconds;
+  std::map<std::pair<std::string, std::string>, Refusals> refused;  ///< by kernel, and reason without numbers
 };
+
+/// Adds to the totals what the chosen kernels themselves refuse. Returns the reason if all of them do.
+std::optional<SkipReason> ask_kernels(const Case& c, const std::vector<const Kernel*>& kernels,
+                                      const Outlook& outlook, Totals& totals) {
+  if (outlook.kernels.empty() || outlook.device == nullptr) return std::nullopt;
+  std::optional<SkipReason> first;
+  std::size_t refused = 0;
+  for (const Kernel* kernel : kernels) {
+    std::optional<SkipReason> why;
+    try {
+      why = refusal(*kernel, outlook.table, *outlook.device, c);
+    } catch (const TooLarge& e) {
+      why = SkipReason{e.what()};
+    }
+    if (!why) continue;
+    ++refused;
+    if (!first) first = why;
+    Refusals& r = totals.refused[{kernel->name, without_numbers(why->text)}];
+    if (r.cases++ == 0) r.reason = why->text;
+  }
+  return refused == kernels.size() ? first : std::nullopt;
+}
 
 /// Prints the line of a case, and adds it to the totals.
 void print_case(const Case& c, const Outlook& outlook, bool verbose, Totals& totals) {
   const DeviceKind kind = outlook.machine.device;
   const CaseCost cost = cost_of(c.params);
-  const auto runs = std::ssize(select_kernels(outlook.table, c.params.op, kind, outlook.kernels));
-  std::optional<SkipReason> why;
-  if (outlook.memory) {
+  const std::vector<const Kernel*> kernels =
+      select_kernels(outlook.table, c.params.op, kind, outlook.kernels);
+  const auto runs = std::ssize(kernels);
+  std::optional<SkipReason> why = ask_kernels(c, kernels, outlook, totals);
+  if (outlook.memory && !why) {
     why = runs == 0 ? no_kernel(c.params.op, outlook.memory->device, !outlook.kernels.empty())
                     : does_not_fit(c, *outlook.memory, outlook.checks.mode);
   }
@@ -173,7 +207,7 @@ void print_case(const Case& c, const Outlook& outlook, bool verbose, Totals& tot
 int list(const ListOptions& o, const Program& program) {
   check_kernel_names(o.kernels, program.kernels);
   const Cases cases = load_cases(o.cases);
-  Outlook outlook{program.kernels, o.kernels, checks_of(cases.check), {}, {}};
+  Outlook outlook{program.kernels, o.kernels, checks_of(cases.check), {}, nullptr, {}};
   if (o.kernels.empty() && !cases.kernel.empty()) {
     outlook.kernels = {cases.kernel};
     check_kernel_names(outlook.kernels, program.kernels);
@@ -181,7 +215,8 @@ int list(const ListOptions& o, const Program& program) {
   const DeviceKind kind = kind_of(o, outlook.kernels, program.kernels);
   const DeviceInfo host = open_device("cpu")->info();
   outlook.machine = {kind, host.threads, host.cache_bytes};
-  outlook.memory = free_memory(kind);
+  outlook.device = device_of(kind);
+  if (outlook.device) outlook.memory = free_memory_of(*outlook.device);
 
   Totals totals;
   const std::vector<Group> groups = groups_of(cases.cases);
@@ -193,11 +228,16 @@ int list(const ListOptions& o, const Program& program) {
   const std::string skipped =
       totals.skipped > 0 ? fmt::format("; {} will be skipped here", counted(totals.skipped, "case")) : "";
   std::cout << fmt::format(
-      "{} ({} excluded, {} dropped, {} filtered out), {} on {}{}; largest {}; {}, with --no-time {}\n",
+      "{} ({} excluded, {} dropped, {} filtered out), {} on {}{}; largest {}; {}, with --no-time {}{}\n",
       counted(std::ssize(cases.cases), "case"), cases.excluded, counted(cases.duplicates, "duplicate"),
       cases.filtered, counted(totals.runs, "run"), device_kind_name(kind), skipped,
       quantity(totals.largest, "B"), duration(totals.seconds.check + totals.seconds.time),
-      duration(totals.seconds.check));
+      duration(totals.seconds.check),
+      program.plugins.empty() ? "" : ", if the plug-in is as fast as the built-in kernels");
+  for (const auto& [group, r] : totals.refused)
+    std::cout << fmt::format("{} will refuse {}: {}\n", one_line(group.first), counted(r.cases, "case"),
+                             one_line(r.reason));
+  if (cases.cases.empty()) say_nothing_matched(cases);
   if (totals.runs == 0 && !cases.cases.empty())
     std::cerr << fmt::format("note: this program has no {} kernel{} for them\n", device_kind_name(kind),
                              outlook.kernels.empty() ? "" : " of the chosen names");
@@ -232,7 +272,8 @@ void add_list(CLI::App& app, Program& program) {
                     "Print the values that no legal case of a cover holds together, and those that make no "
                     "difference together");
   command->footer(
-      "A case that does not fit into the memory that is free now is marked: run would skip it.\n"
+      "A case that does not fit into the memory that is free now, or that all kernels of --kernel refuse, is\n"
+      "marked: run would skip it.\n"
       "The time is that of run with its default options and the file's 'check', on this machine\n"
       "when it does nothing else, for kernels about as fast as those of this program.\n\n"
       "Examples:\n  attnbench list configs/quickstart.yaml\n  attnbench list configs/smoke.yaml --filter "

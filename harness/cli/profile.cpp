@@ -95,6 +95,11 @@ std::vector<std::string> own_command(const ProfileOptions& o, const Program& pro
 /// Starts the tool on this program with --tool none, and reads back its report.
 int run_tool(const ProfileOptions& o, const Program& program, const Case& item, const Kernel& kernel,
              const std::string& device) {
+  if (device == "cpu" && o.tool == "ncu" && o.tool_path.empty()) {  // --tool-path may name another tool
+    throw UsageError(
+        "--tool ncu profiles GPUs, and the device is cpu: take --device cuda, or put a tool for CPUs round "
+        "--tool none, such as perf record");
+  }
   if (device == "cpu") {
     std::cerr << fmt::format(
         "note: the cpu device launches nothing on a GPU, which is all that {} looks at; of a CPU's tools "

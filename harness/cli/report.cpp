@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -55,7 +56,18 @@ int report(const ReportCommand& c) {
   std::vector<std::string> inputs = c.results;
   if (!c.baseline.empty()) inputs.push_back(c.baseline);
   check_no_input(c.out, inputs);
-  for (const std::string& path : c.results) sets.push_back(load_results(path));
+  for (const std::string& path : c.results) {
+    ResultSet set = load_results(path);
+    const auto same = std::find_if(sets.begin(), sets.end(), [&](const ResultSet& s) {
+      std::error_code ec;
+      return fs::equivalent(s.path, set.path, ec);
+    });
+    if (same != sets.end()) {
+      std::cerr << fmt::format("note: {} is given twice; it counts once\n", set.path);
+    } else {
+      sets.push_back(std::move(set));
+    }
+  }
   if (!c.baseline.empty()) base = load_results(c.baseline);
   for (const ResultSet& set : sets) {
     if (!set.context.complete) std::cerr << set.path << ": note: this run was interrupted\n";

@@ -84,8 +84,7 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
 /// Warns about CPU times that were taken while other processes used the cores, because they say little.
 void warn_if_busy(const std::vector<Record>& records) {
   int64_t busy = 0;
-  for (const Record& r : records)
-    busy += r.time && 2 * static_cast<std::size_t>(r.time->disturbed) > r.time->samples_us.size();
+  for (const Record& r : records) busy += r.time && r.time->busy();
   if (busy > 0) {
     const char* policy = std::getenv("OMP_WAIT_POLICY");
     std::cerr << fmt::format(
@@ -171,13 +170,16 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
                 {width, width > 0 && !std::getenv("NO_COLOR"), elapsed, ceilings.disturbed});
   for (const auto& path : paths) std::cout << "report: " << path.string() << "\n";
   std::cout.flush();
-  if (cases.duplicates > 0)
-    std::cerr << fmt::format("{} dropped\n", counted(cases.duplicates, "duplicate case"));
+  if (!in_gate()) say_duplicates(cases);
   if (!lost.empty())
     std::cerr << fmt::format("{}; {} not started\n", lost,
                              counted(static_cast<int64_t>(planned - records.size()), "run"));
   if (!o.quiet) warn_if_busy(records);
   say_why_no_counters(records);
+  if (stop_requested() && records.size() == planned) {
+    std::cerr << "interrupted in the last run: all runs are in the reports, nothing is left for --resume\n";
+    return kExitInterrupted;
+  }
   if (stop_requested()) {
     std::cerr << fmt::format(
         "interrupted: {} of {} runs are in the reports; the same command with --resume {} goes on\n",
@@ -189,8 +191,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
     return 0;
   }
   if (planned == 0 && cases.cases.empty()) {
-    std::cerr << fmt::format("nothing matched: {} filtered out, {} excluded\n",
-                             counted(cases.filtered, "case"), cases.excluded);
+    say_nothing_matched(cases);
   } else if (planned == 0) {
     std::cerr << fmt::format("nothing to run: {} on {} takes the op of none of the {}\n",
                              fmt::join(o.kernels, ", "), o.device, counted(std::ssize(cases.cases), "case"));
@@ -289,6 +290,11 @@ std::filesystem::path folder_of(const RunOptions& o, const Cases& cases) {
   return o.out.empty() ? default_folder(cases.name) : std::filesystem::path(o.out);
 }
 
+/// Prints a line on stderr, if there is something to say.
+void say(const std::string& text) {
+  if (!text.empty()) std::cerr << text << "\n";
+}
+
 /// The records of this run that the folder already holds; none unless the run is resumed.
 std::vector<Record> earlier_records(const std::filesystem::path& dir, const RunOptions& o,
                                     const RunContext& context, const std::vector<WorkItem>& work,
@@ -302,9 +308,10 @@ std::vector<Record> earlier_records(const std::filesystem::path& dir, const RunO
 }
 
 /// Runs `left`. Each finished case goes to the journal and to `records`, which are sorted by the plan at the
-/// end.
+/// end. `timed` is called after each one that has a time.
 void run_left(Executor& executor, const std::vector<WorkItem>& left, const RunOptions& o,
-              const SessionOptions& options, Journal& journal, std::vector<Record>& records) {
+              const SessionOptions& options, Journal& journal, std::vector<Record>& records,
+              const std::function<void()>& timed) {
   Progress progress(left.size(), o.quiet, o.verbose);
   RunEvents events;
   events.begin = [&](const WorkItem& w, const std::string& repro) {
@@ -314,6 +321,7 @@ void run_left(Executor& executor, const std::vector<WorkItem>& left, const RunOp
   events.end = [&](Record record) {
     records.push_back(std::move(record));
     journal.append(journal_line(records.back()));
+    if (records.back().time) timed();
     progress.end(records.back());
     const Status s = records.back().status;
     return !o.fail_fast || s == Status::kPass || s == Status::kSkip;
@@ -334,8 +342,9 @@ Ceilings ceilings_of(Executor& executor, const SessionOptions& options) {
   Ceilings none;
   none.note = !options.time              ? "not measured: nothing was timed"
               : !options.timing.ceilings ? "not measured: --no-ceilings"
-                                         : "not measured: the run was stopped";
-  return options.wants_ceilings() && !stop_requested() ? executor.ceilings().value_or(none) : none;
+              : stop_requested()         ? "not measured: the run was stopped"
+                                         : "not measured: no case reached its timing";
+  return options.wants_ceilings() ? executor.ceilings().value_or(none) : none;
 }
 
 std::vector<std::filesystem::path> write_last_reports(const std::filesystem::path& dir,
@@ -375,7 +384,9 @@ int run(const RunOptions& given, const Program& program) {
   }
   // Threads that wait sleep where nothing is timed: the machine's other work then disturbs less.
   if (!options.time) setenv("OMP_WAIT_POLICY", "passive", 0);
-  Executor executor(o, program, options, o.check.empty() ? cases.check : std::vector<std::string>{});
+  const auto earlier = earlier_ceilings(o.resume);
+  Executor executor(o, program, options, o.check.empty() ? cases.check : std::vector<std::string>{},
+                    earlier ? earlier->still_known() : std::nullopt);
   const std::vector<WorkItem> whole = plan(executor.info());
   std::vector<WorkItem> work = shard_of(whole, executor.info().kind, shard, shards);
   if (o.last_failed) {
@@ -394,13 +405,13 @@ int run(const RunOptions& given, const Program& program) {
 
   // The folder and its files are opened before any work, so that a full disk or a wrong path costs nothing.
   // A gate says by itself why its runs differ.
-  if (options.time && !o.quiet && std::getenv(kGateFolder) == nullptr) warn_before_timing(executor.info());
+  if (options.time && !o.quiet && !in_gate()) warn_before_timing(executor.info());
   const std::filesystem::path dir = folder_of(o, cases);
   make_folder(dir);
   if (o.resume.empty()) check_space(dir, work.size());
   Journal journal(dir / "journal.jsonl");
   std::vector<Record> records = earlier_records(dir, o, context, work, journal);
-  if (!o.resume.empty()) context.ceilings = earlier_ceilings(dir).value_or(context.ceilings);
+  if (earlier) context.ceilings = earlier->ceilings;
   write_reports(dir, o.formats, context, records);
   if (!o.resume.empty() && !o.quiet) {
     std::cerr << fmt::format("{}: {} of {} runs are finished\n", dir.string(), records.size(), work.size());
@@ -409,10 +420,18 @@ int run(const RunOptions& given, const Program& program) {
   set_advice(fmt::format("finished cases are in {}, and --resume {} goes on{}",
                          (dir / "journal.jsonl").string(), folder_to_resume(dir),
                          o.in_process ? "; without --in-process each case is isolated" : ""));
-  watch_for_stop();
+  watch_for_stop(o.in_process ? std::nullopt : std::optional(o.timeout_s));
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<WorkItem> left = unfinished(work, records);
-  run_left(executor, left, o, options, journal, records);
+  if (earlier && !left.empty() && options.wants_ceilings() && !o.quiet) say(earlier->text());
+  // A run that is killed goes on with the ceilings that its records have shares of.
+  const auto store_ceilings = [&] {
+    const Ceilings now = ceilings_of(executor, options);
+    if (ceilings_to_json(now) == ceilings_to_json(context.ceilings)) return;
+    context.ceilings = now;
+    write_reports(dir, o.formats, context, records);
+  };
+  run_left(executor, left, o, options, journal, records, store_ceilings);
   context.complete = records.size() == work.size();
   if (o.resume.empty() || !left.empty()) context.ceilings = ceilings_of(executor, options);
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

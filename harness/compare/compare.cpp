@@ -120,8 +120,8 @@ void look_at_cores(const RatioTest& t, double effect, CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
   if (verdict_of(t, std::max(effect, kFarCores)) == row.change) return;
   row.note = fmt::format(
-      "{} ({:+.1f} %), but BASE has too few runs with cores as far apart as in NEW (the probe handover_us): "
-      "that alone may make {:.0f} %",
+      "{} ({:+.1f} %), but BASE has too few runs with cores as far apart as in NEW (handover_us: threads wait "
+      "for each other): that alone may make {:.0f} %",
       change_name(row.change), 100 * (t.ratio - 1), 100 * kFarCores);
   row.change = Change::kInconclusive;
 }
@@ -136,7 +136,8 @@ void look_at_memory(const Pace& pace, const RatioTest& t, double effect, Compare
   in_memory.hi /= memory;
   if (verdict_of(in_memory, effect) == row.change) return;
   row.note = fmt::format(
-      "{} for the cores, {:+.1f} % for the memory, whose time changed by {:+.1f} % (cores: {:+.1f} %)",
+      "{} by time / CPU test loop, but {:+.1f} % by time / memory test loop, which changed by {:+.1f} % (CPU "
+      "test loop: {:+.1f} %)",
       change_name(row.change), 100 * (t.ratio / memory - 1), 100 * (*pace.memory - 1),
       100 * (pace.cores - 1));
   row.change = Change::kInconclusive;
@@ -183,15 +184,21 @@ struct Runs {
 void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>& pace, double effect,
              CompareRow& row) {
   if (!row.note.empty()) return;
-  if (row.change == Change::kInconclusive && noise.runs > 1 && noise.sigma > 0) {
-    row.note = fmt::format("equal runs differ by {:.1f} % (sd): {} against {} of them do not tell {:.1f} %",
-                           100 * noise.sigma, runs.fresh, runs.base, 100 * effect);
+  const bool open = row.change == Change::kInconclusive;
+  if (open && noise.runs > 1 && noise.sigma > 0) {
+    const std::string of_runs = runs.fresh == runs.base
+                                    ? fmt::format("{} run{} a side", runs.base, runs.base == 1 ? "" : "s")
+                                    : fmt::format("{} of BASE and {} of NEW", runs.base, runs.fresh);
+    row.note = fmt::format("equal runs scatter by {:.1f} % (standard deviation); {} cannot show {:.1f} %",
+                           100 * noise.sigma, of_runs, 100 * effect);
     if (runs.as_one) row.note += " (a CPU's runs of one side count as one: in turns they would not)";
-    if (row.not_slower) row.note += "; slower it is not";
   } else if (pace && std::abs(pace->cores - 1) > kClockTolerance) {
-    row.note = fmt::format("in time {:+.1f} %, but the cores' probe took {:+.1f} %: by the probe's time",
+    row.note = fmt::format("time {:+.1f} %, CPU test loop {:+.1f} %; change = time / test loop",
                            100 * (*row.ratio * pace->cores - 1), 100 * (pace->cores - 1));
+  } else if (open) {
+    row.note = "interval too wide";
   }
+  if (row.not_slower && open) row.note += "; not slower";
 }
 
 /// A ratio in one unit, widened by the noise between runs.
@@ -339,8 +346,8 @@ void correct_for_many_cases(std::vector<CompareRow>& rows, double rate) {
   for (CompareRow& r : rows) {
     if (!r.p) continue;
     if (!significant[i++] && (r.change == Change::kSlower || r.change == Change::kFaster)) {
-      r.note =
-          fmt::format("{} alone, but not among {} cases (p = {:.2g})", change_name(r.change), p.size(), *r.p);
+      r.note = fmt::format("{} if it were the only case (p = {:.2g}), but not certain enough among {}",
+                           change_name(r.change), *r.p, p.size());
       r.change = Change::kInconclusive;
       r.doubt = Doubt::kManyCases;
     }

@@ -172,4 +172,22 @@ int gate_exit_code(const GatePolicy& policy, const CompareResult& result, const 
   return run_is_usable(fresh.exit_code) ? code : worse_exit_code(code, fresh.exit_code);
 }
 
+std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, const CompareOptions& options,
+                         int exit_code) {
+  if (result.interrupted) return "interrupted";
+  std::map<Change, std::size_t> failing;  // in the order of Change, worst first
+  for (const CompareRow& row : result.rows) {
+    if (row_fails(row, options)) ++failing[row.change];
+  }
+  std::string text;
+  for (const auto& [change, n] : failing) {
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", cases_text(n),
+                        change == Change::kError ? "with an " : "", change_name(change));
+  }
+  if (!text.empty()) return text;
+  if (exit_code == 6) return "nothing was compared";
+  if (exit_code != 0) return "a run of the new side is wrong or crashed";
+  return policy.no_time ? "no case incorrect or missing" : "no case slower";
+}
+
 }  // namespace attnbench

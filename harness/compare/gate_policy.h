@@ -104,6 +104,11 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
 int gate_exit_code(const GatePolicy& policy, const CompareResult& result, const CompareOptions& options,
                    const GateSide& fresh);
 
+/// What the gate found, for people: "1 case slower, 2 cases inconclusive". Names all kinds of rows for which
+/// the exit code is not 0.
+std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, const CompareOptions& options,
+                         int exit_code);
+
 /// Number of results in this set that passed.
 int64_t count_right(const ResultSet& set);
 

@@ -60,7 +60,7 @@ std::string reason_text(Reason reason, const std::vector<const CompareRow*>& row
     case Reason::kOneRun:
       return "a difference that one run saw: a second run must confirm it";
     case Reason::kNoise:
-      return fmt::format("equal runs differ by {} %, more than the {} % looked for",
+      return fmt::format("equal runs scatter by {} % (standard deviation), more than the {} % looked for",
                          range(rows, [](const CompareRow& r) { return r.evidence->noise.sigma; }), effect());
     case Reason::kWide:
       return fmt::format("the change is known to +/- {} % only, and {} % is looked for",

@@ -67,21 +67,21 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
     const auto [least, most] = std::minmax(of_base->mean_us, of_fresh->mean_us);
     if (most > kMostProbeMove * least) {
       return fmt::format(
-          "the probe {} took {} us in BASE and {} us in NEW, more than {:g} times apart: the machine was "
+          "the {} took {} us in BASE and {} us in NEW, more than {:g} times apart: the machine was "
           "not the same; {}",
           name, digits(of_base->mean_us), digits(of_fresh->mean_us), kMostProbeMove, advice);
     }
     for (const auto& [side, probe] : {std::pair{"BASE", of_base}, std::pair{"NEW", of_fresh}}) {
       if (probe->most_us <= kMostProbeMove * probe->least_us) continue;
       return fmt::format(
-          "the probe {} took {} to {} us in the runs of {}, more than {:g} times apart: the machine was "
+          "the {} took {} to {} us in the runs of {}, more than {:g} times apart: the machine was "
           "not the same; {}",
           name, digits(probe->least_us), digits(probe->most_us), side, kMostProbeMove, advice);
     }
     return "";
   };
-  std::string why = moved("cores_us", &LoadedRun::cores_us);
-  if (why.empty()) why = moved("memory_us", &LoadedRun::memory_us);
+  std::string why = moved("CPU test loop cores_us", &LoadedRun::cores_us);
+  if (why.empty()) why = moved("memory test loop memory_us", &LoadedRun::memory_us);
   if (!why.empty()) return why;
   const auto beyond = [&](double ratio, double other) {
     return ratio > 1 + clocked.effect && other < 1 - clocked.effect;
@@ -90,10 +90,11 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
     return "";
   }
   return fmt::format(
-      "in time {:+.1f} %, but in multiples of the probe cores_us, {} us in BASE and {} us in NEW, {:+.1f} %: "
-      "the two contradict each other; {}",
-      100 * (clocked.time_ratio - 1), digits(probe_of(b, &LoadedRun::cores_us)->mean_us),
-      digits(probe_of(f, &LoadedRun::cores_us)->mean_us), 100 * (clocked.paced_ratio - 1), advice);
+      "time {:+.1f} %, but time / CPU test loop {:+.1f} % (cores_us, {} us in BASE and {} us in NEW): the two "
+      "contradict each other; {}",
+      100 * (clocked.time_ratio - 1), 100 * (clocked.paced_ratio - 1),
+      digits(probe_of(b, &LoadedRun::cores_us)->mean_us), digits(probe_of(f, &LoadedRun::cores_us)->mean_us),
+      advice);
 }
 
 LikeRuns keep_like_runs(LoadedResult& base, LoadedResult& fresh) {

@@ -130,12 +130,19 @@ std::size_t read_count(const Field& mapping, const Field* count, const std::vect
   return static_cast<std::size_t>(*n);
 }
 
+/// For {q16, q32}, which YAML reads as a mapping of keys without values.
+std::string list_hint(const std::vector<Field>& entries) {
+  std::string keys;
+  for (const Field& e : entries) keys += (keys.empty() ? "" : ", ") + e.key;
+  return fmt::format("; braces make a mapping, several batches are a list: [{}]", keys);
+}
+
 std::vector<SeqLen> read_mapping(const Field& field, uint64_t file_seed) {
   const std::vector<Field> entries = entries_of(field, "'batch'");
   for (const Field& e : entries) {
     const std::vector<std::string> allowed = {"lengths", "q", "s", "context", "count", "seed"};
     if (std::find(allowed.begin(), allowed.end(), e.key) == allowed.end())
-      fail_unknown_key(e, "'batch'", allowed);
+      fail_unknown_key(e, "'batch'", allowed, e.node.IsNull() ? list_hint(entries) : "");
   }
   const auto entry = [&](const char* key) { return find_entry(entries, key); };
   const Field* both = entry("lengths");

@@ -1,6 +1,7 @@
 #include "harness/record/load.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -303,8 +304,13 @@ void parse_whole(const std::string& text, ResultSet& set) {
     at.fail(fmt::format("not JSON: {}", e.what()));
   }
   const json* benchmarks = find_member(root, "benchmarks");
-  if (benchmarks == nullptr || !benchmarks->is_array())
+  if (benchmarks == nullptr || !benchmarks->is_array()) {
+    if (find_member(root, "rows") != nullptr && find_member(root, "exit_code") != nullptr)
+      at.fail(
+          "the outcome of a comparison, not results: give the results that it compared (of a gate, one of its "
+          "runs: the folder 2-new beside this file, for example)");
     at.fail("not a results file: it has no list 'benchmarks'");
+  }
   if (const json* context = find_member(root, "context")) {
     check_schema(*context, set.path);
     set.context = parse_context(*context, Place{set.path, "context"});
@@ -389,11 +395,32 @@ ResultSet parse_results(const std::string& text, const std::string& path) {
   return set;
 }
 
+namespace {
+
+/// ": g/1-base, g/2-new": the folders in DIR that hold results; empty if there are none.
+std::string runs_below(const fs::path& dir) {
+  std::vector<std::string> runs;
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator(dir, ec)) {
+    if (fs::exists(entry.path() / "results.json", ec)) runs.push_back(entry.path().string());
+  }
+  std::sort(runs.begin(), runs.end(), [](const std::string& a, const std::string& b) {
+    return std::pair(a.size(), a) < std::pair(b.size(), b);  // 9-new before 10-new
+  });
+  return runs.empty() ? "" : fmt::format(": {}", fmt::join(runs, ", "));
+}
+
+}  // namespace
+
 ResultSet load_results(const std::string& path) {
   std::error_code ec;
   if (!fs::is_directory(path, ec)) return parse_results(read_results_text(path), path);
   const fs::path whole = fs::path(path) / "results.json", journal = fs::path(path) / "journal.jsonl";
   const bool has_whole = fs::exists(whole, ec), has_journal = fs::exists(journal, ec);
+  if (!has_whole && !has_journal && fs::exists(fs::path(path) / "gate.jsonl", ec)) {
+    Place{path, ""}.fail(
+        fmt::format("the folder of a gate, which holds several runs: give one of them{}", runs_below(path)));
+  }
   if (!has_whole && !has_journal)
     Place{path, ""}.fail("the folder holds neither results.json nor journal.jsonl");
   if (!has_whole) return parse_results(read_results_text(journal), journal.string());

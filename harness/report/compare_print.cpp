@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <ostream>
 
 #include "harness/record/text.h"
@@ -33,8 +34,28 @@ std::string kernel_of(const CompareRow& r) {
 std::string time_cell(const std::optional<double>& us) { return us ? time_text(*us) : "-"; }
 
 /// "+4.87"
+std::string figure(double ratio) { return fmt::format("{:+.2f}", 100 * (ratio - 1)); }
+
+/// True if the printed medians and the printed change point in different directions.
+bool signs_differ(const CompareRow& r) {
+  if (!r.ratio || !r.base_us || !r.new_us || time_text(*r.base_us) == time_text(*r.new_us)) return false;
+  if (figure(*r.ratio) == figure(1) || std::abs(*r.ratio - 1) < 5e-5) return false;
+  return (*r.new_us > *r.base_us) != (*r.ratio > 1);
+}
+
+/// "+4.87", or "+4.87*" where the footnote belongs to it.
 std::string change_cell(const CompareRow& r) {
-  return r.ratio ? fmt::format("{:+.2f}", 100 * (*r.ratio - 1)) : "-";
+  return r.ratio ? figure(*r.ratio) + (signs_differ(r) ? "*" : "") : "-";
+}
+
+/// Why the sign of a change is not that of the difference of the times; empty if there is no such row.
+std::string sign_footnote(const CompareResult& result) {
+  if (std::none_of(result.rows.begin(), result.rows.end(), signs_differ)) return "";
+  return fmt::format(
+      "* not the sign of new - base: these are medians, and the change compares midmeans (means of the middle "
+      "half of the samples{})",
+      result.as_sol ? ", in multiples of the least possible time"
+                    : ", on a CPU divided by the time of its test loop");
 }
 
 std::string interval_cell(const CompareRow& r) {
@@ -134,6 +155,7 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
     if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
   }
   out << (rows.empty() ? "" : "\n") << compare_summary(result) << '\n';
+  if (const std::string note = sign_footnote(result); !note.empty()) out << note << '\n';
   if (const std::string untimed = untimed_text(result); !untimed.empty()) out << untimed << '\n';
   if (const std::string means = sweep_means(result); !means.empty()) out << means << '\n';
   if (!result.stopped.empty()) out << one_line(result.stopped) << '\n';
@@ -153,8 +175,11 @@ void write_compare_markdown(std::ostream& out, const CompareResult& result) {
     if (r.untimed) continue;
     out << "| " << change_name(r.change) << " | " << markdown_code(r.id) << " | "
         << markdown_code(kernel_of(r)) << " | " << time_cell(r.base_us) << " | " << time_cell(r.new_us)
-        << " | " << change_cell(r) << " | " << interval_cell(r) << " | " << markdown_text(r.note) << " |\n";
+        << " | " << markdown_text(change_cell(r)) << " | " << interval_cell(r) << " | "
+        << markdown_text(r.note) << " |\n";
   }
+  if (const std::string note = sign_footnote(result); !note.empty())
+    out << "\n" << markdown_text(note) << "\n";
 }
 
 }  // namespace attnbench

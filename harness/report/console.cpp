@@ -35,10 +35,11 @@ void add_counters(const Record& r, std::vector<std::string>& cells) {
   cells.push_back(cell(r.counters->l2_hit_percent));
 }
 
-/// How rates and shares are printed.
+/// How times, rates and shares are printed.
 struct Units {
   double flop = 1;        ///< in TFLOP/s
   const char* mark = "";  ///< behind %SOL and bound
+  bool busy = false;      ///< some time has a mark, and the others a space
 };
 
 TableRow row_of(const Record& r, const Units& units) {
@@ -50,7 +51,7 @@ TableRow row_of(const Record& r, const Units& units) {
   const auto add = [&](std::string cell) { row.cells.push_back(std::move(cell)); };
   if (r.time) {
     const TimeResult& t = *r.time;
-    add(time_text(t.median_us));
+    add(time_text(t.median_us) + (!units.busy ? "" : t.busy() ? "!" : " "));
     add(digits(100 * std::max(t.hi_us - t.median_us, t.median_us - t.lo_us) / t.median_us, 2));
   } else {
     row.cells.insert(row.cells.end(), 2, "-");
@@ -119,7 +120,9 @@ void print_failures(std::ostream& out, std::span<const Record> records, const Co
 void print_console(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options) {
   const bool cpu =
       std::all_of(records.begin(), records.end(), [](const Record& r) { return r.device == "cpu"; });
-  const Units units{cpu ? 1e-3 : 1, options.ceilings_disturbed ? "*" : ""};
+  const bool busy =
+      std::any_of(records.begin(), records.end(), [](const Record& r) { return r.time && r.time->busy(); });
+  const Units units{cpu ? 1e-3 : 1, options.ceilings_disturbed ? "*" : "", busy};
   const std::vector<TableColumn> columns = {{"status", Align::kLeft},
                                             {"case", Align::kLeft, true},
                                             {"kernel", Align::kLeft},
@@ -149,6 +152,7 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
   if (options.ceilings_disturbed && std::any_of(records.begin(), records.end(), has_share)) {
     out << "\n* the ceilings were measured on a busy machine: %SOL and bound may be wrong\n";
   }
+  if (busy) out << "\n! other processes took the cores during more than half of the samples: says little\n";
   print_failures(out, records, options);
   print_sums(out, records, options.width);
   if (const std::string marks = time_marks(records); !marks.empty()) out << '\n' << one_line(marks) << '\n';

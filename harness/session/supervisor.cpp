@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "harness/record/json.h"
 #include "harness/record/json_read.h"
 
 namespace attnbench {
@@ -58,6 +59,7 @@ Supervisor::Supervisor(SupervisorOptions options, const SessionOptions& session)
     slots_.emplace_back();
     slots_.back().device = device;
   }
+  if (options_.known && !slots_.empty()) slots_.front().ceilings = ceilings_to_json(*options_.known);
 }
 
 Supervisor::~Supervisor() {

@@ -21,6 +21,7 @@ struct SupervisorOptions {
   std::vector<std::string> devices;         ///< one worker each: "cpu", "cuda:0"
   int threads = 0;                          ///< host threads of each worker; 0: all
   double timeout_s = 120;                   ///< limit for one case, in seconds
+  std::optional<Ceilings> known;            ///< ceilings of the first device; nullopt: it is measured
 };
 
 struct RunEvents {
@@ -49,8 +50,8 @@ class Supervisor {
   /// when it is finished. With several workers, records come in any order.
   void run(const std::vector<WorkItem>& work, const RunEvents& events);
 
-  /// Ceilings of the first device. They are measured before the first case of a timed run; nullopt until
-  /// then.
+  /// Ceilings of the first device. Unless they are known, they are measured before the first case of a timed
+  /// run; nullopt until then.
   std::optional<Ceilings> ceilings() const;
   /// Why no worker could go on although work was left; empty if that did not happen.
   const std::string& lost() const { return lost_; }

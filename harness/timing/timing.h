@@ -62,6 +62,9 @@ struct TimeResult {
   ClockSummary clocks;
   int copies = 1;  ///< copies of the tensors, which a rotating cache uses in turns
   WatchSummary watch;
+
+  /// Others took a core during more than half of the samples, so the time says little.
+  bool busy() const { return 2 * static_cast<std::size_t>(disturbed) > samples_us.size(); }
 };
 
 /// Calls `sample` until the stopping rule holds, after `warmups` calls whose times are dropped. Its exceptions

@@ -48,6 +48,10 @@ const BadConfig kBadConfigs[] = {
      {"'batch' stands twice", "line 3"}},
     {"NoName", "sweeps: [{batch: q4}]\n", "1:1", {"'name' is missing"}},
     {"NoSweeps", "name: x\n", "1:1", {"'sweeps' is missing"}},
+    {"BatchesInBraces",
+     "name: x\nsweeps: [{batch: {q16, q32}}]\n",
+     "2:19",
+     {"unknown key 'q16' in 'batch'", "braces make a mapping, several batches are a list: [q16, q32]"}},
     // Structure.
     {"Empty", "# nothing but a comment\n", "1:1", {"is empty"}},
     {"RootIsAList", "- name: x\n", "1:1", {"a list", "expected a mapping"}},

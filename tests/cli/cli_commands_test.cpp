@@ -191,8 +191,9 @@ TEST(CliProfile, LaunchesOneCase) {
 TEST(CliProfile, PrintsTheLineOfTheTool) {
   const Scratch scratch;
   for (const char* tool : {"ncu", "nsys"}) {
-    const Outcome o = run_attnbench(scratch, {"profile", "--case", "{batch: q5, heads: 2, head_dim: 8}",
-                                              "--device", "cpu", "--tool", tool, "--dry-run"});
+    const Outcome o =
+        run_attnbench(scratch, {"profile", "--case", "{batch: q5, heads: 2, head_dim: 8}", "--device", "cpu",
+                                "--tool", tool, "--tool-path", tool, "--dry-run"});
     EXPECT_EQ(o.exit_code, 0) << o.err;
     EXPECT_THAT(o.out, AllOf(HasSubstr(tool), HasSubstr(" profile --case '{op: attention"),
                              HasSubstr("--tool none")));

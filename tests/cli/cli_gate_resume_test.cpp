@@ -98,6 +98,7 @@ TEST_F(CliGateResume, AnInterruptedGateReportsWhatItHas) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("interrupted: the same command with --resume g goes on"),
                            Not(HasSubstr("--resume g/"))));
   EXPECT_THAT(o.out, HasSubstr("interrupted: this compares the runs that had finished, 1 of new, 1 of base"));
+  EXPECT_THAT(o.out, HasSubstr("\ngate: interrupted; exit code 130\n"));
   const json compare = read_json(dir_ / "compare.json");
   EXPECT_EQ(compare["interrupted"], true);
   EXPECT_EQ(compare["exit_code"], 130);

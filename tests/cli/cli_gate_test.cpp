@@ -13,8 +13,10 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr const char* kTwo = "name: two\nsweeps: [{name: s, batch: [q5, 2q7], heads: 4/2, head_dim: 16}]\n";
 constexpr const char* kOne = "name: one\nsweeps: [{name: s, batch: [q5], heads: 4/2, head_dim: 16}]\n";
@@ -62,12 +64,53 @@ TEST_F(CliGate, RightResultsPassAndWrongOnesAreOne) {
   const Outcome same = gate({"--baseline", baseline_, "--kernel", "cpu"});
   EXPECT_EQ(same.exit_code, 0) << same.out << same.err;
   EXPECT_THAT(same.out, HasSubstr("right or wrong alone: 2 right, 0 incorrect, 0 missing in new\n"));
+  EXPECT_THAT(same.out, AllOf(StartsWith("gate: output of run 1, new side (all cases):\nstatus "),
+                              EndsWith("\ngate: no case incorrect or missing; exit code 0\n")));
   const Outcome wrong = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--match", "case"});
   EXPECT_EQ(wrong.exit_code, 1) << wrong.out << wrong.err;
-  EXPECT_THAT(wrong.out, HasSubstr("0 right, 2 incorrect"));
+  EXPECT_THAT(wrong.out,
+              AllOf(HasSubstr("0 right, 2 incorrect"), EndsWith("\ngate: 2 cases incorrect; exit code 1\n")));
   EXPECT_THAT(wrong.out, AllOf(HasSubstr("incorrect"), HasSubstr("h4-2/d16/full/q5"), HasSubstr("2q7"),
                                HasSubstr("reproduce: attnbench run --case")));
   EXPECT_EQ(read_json(scratch_.dir() / "g" / "compare.json")["exit_code"], 1);
+}
+
+TEST_F(CliGate, DuplicatesAreSaidOnce) {
+  const std::string file =
+      scratch_.write("twice.yaml", "name: t\nsweeps: [{batch: [2q7, q7_q7], heads: 2, head_dim: 8}]\n");
+  const Outcome o = gate({"--against", ATTNBENCH_PROGRAM, "--kernel", "cpu"}, file);
+  const std::string text = "1 duplicate case dropped";
+  const std::size_t first = o.err.find(text);
+  ASSERT_NE(first, std::string::npos) << o.err;
+  EXPECT_EQ(o.err.find(text, first + 1), std::string::npos) << o.err;
+}
+
+TEST_F(CliGate, ReportsOfAnEarlierGateAreKeptAside) {
+  make_baseline();
+  ASSERT_EQ(gate({"--baseline", baseline_, "--kernel", "cpu", "--format", "md"}).exit_code, 0);
+  const std::filesystem::path dir = scratch_.dir() / "g";
+  const std::string json = read_text(dir / "compare.json"), md = read_text(dir / "compare.md");
+  const Outcome o = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--match", "case"});
+  EXPECT_THAT(o.err, HasSubstr("note: g held an earlier gate; its reports are kept as "
+                               "compare.previous.json, compare.previous.md\n"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "compare.md")) << "that of the first gate beside new files";
+  EXPECT_EQ(read_text(dir / "compare.previous.json"), json);
+  EXPECT_EQ(read_text(dir / "compare.previous.md"), md);
+  EXPECT_EQ(read_json(dir / "compare.json")["exit_code"], 1);
+}
+
+TEST_F(CliGate, ItsFolderAndItsReportAreNoResults) {
+  make_baseline();
+  ASSERT_EQ(gate({"--baseline", baseline_, "--kernel", "cpu"}).exit_code, 0);
+  for (const char* command : {"compare", "report"}) {
+    const Outcome folder = run_attnbench(scratch_, {command, baseline_, "g"});
+    EXPECT_EQ(folder.exit_code, 2);
+    EXPECT_THAT(folder.err, HasSubstr("g: error: the folder of a gate, which holds several runs: give one of "
+                                      "them: g/1-new"));
+    const Outcome file = run_attnbench(scratch_, {command, baseline_, "g/compare.json"});
+    EXPECT_EQ(file.exit_code, 2);
+    EXPECT_THAT(file.err, HasSubstr("g/compare.json: error: the outcome of a comparison, not results: give"));
+  }
 }
 
 TEST_F(CliGate, AWrongResultNeverBecomesABaseline) {
@@ -76,6 +119,7 @@ TEST_F(CliGate, AWrongResultNeverBecomesABaseline) {
   const Outcome o = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--update-baseline"});
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   EXPECT_THAT(o.err, HasSubstr("is not changed"));
+  EXPECT_THAT(o.out, HasSubstr("; exit code 1\n"));
   EXPECT_EQ(read_text(baseline_), before);
 }
 

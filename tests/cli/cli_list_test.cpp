@@ -97,6 +97,57 @@ TEST(CliListVerbose, PrintsTheLengthsBehindADigest) {
   EXPECT_THAT(again.out, StartsWith(found[1].str() + "  ")) << "the batch that is written out is the case's";
 }
 
+TEST(CliListNothing, SaysWhyAsRunDoes) {
+  const Scratch scratch;
+  const std::string file = scratch.write("huge.yaml", kHuge);
+  const Outcome o = run_attnbench(scratch, {"list", file, "--device", "cpu", "--filter", "nothing"});
+  EXPECT_EQ(o.exit_code, 6);
+  EXPECT_EQ(o.err, "nothing matched: 3 cases filtered out, 0 excluded\n");
+  EXPECT_EQ(run_attnbench(scratch, {"run", file, "--device", "cpu", "--filter", "nothing"}).exit_code, 6);
+}
+
+TEST(CliListNothing, AnExclusionThatMatchesNothingIsNoted) {
+  const Scratch scratch;
+  const std::string file =
+      scratch.write("exclude.yaml",
+                    "name: t\nsweeps:\n  - name: a\n    batch: [q1, q2]\n"
+                    "    head_dim: [64, 128]\n    exclude:\n      - {batch: q1, head_dim: 64}\n"
+                    "      - {head_dim: 96}\n");
+  const Outcome o = run_attnbench(scratch, {"list", file, "--device", "cpu"});
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_EQ(o.err, file + ":8:20: note: this row of 'exclude' matches no case of sweep 'a'\n");
+  EXPECT_EQ(run_attnbench(scratch, {"list", file, "--device", "cpu", "--set", "head_dim=128"}).err, "");
+}
+
+TEST(CliListKernel, MarksAndCountsWhatItRefusesItself) {
+  const Scratch scratch;
+  const std::string plugin = std::string(ATTNBENCH_PLUGIN_DIR) + "/example.so";
+  const std::string file = scratch.write(
+      "two.yaml", "name: t\nsweeps: [{batch: q5, heads: 2, head_dim: 8, sinks: [false, true]}]\n");
+  const auto list = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"list", file, "--device", "cpu", "--plugin", plugin};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_attnbench(scratch, args);
+  };
+  const Outcome one = list({"--kernel", "example"});
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  const Outcome run = run_attnbench(scratch, {"run", file, "--device", "cpu", "--plugin", plugin, "--kernel",
+                                              "example", "--no-time", "-q", "--out", "out"});
+  std::string reason;
+  for (const auto& r : read_records(scratch.dir() / "out")) {
+    if (r["status"] == "skip") reason = r["reason"];
+  }
+  ASSERT_NE(reason, "") << run.out;
+  EXPECT_THAT(one.out, AllOf(HasSubstr("; will be skipped here: " + reason + "\n"),
+                             HasSubstr("; 1 case will be skipped here; "),
+                             HasSubstr("\nexample will refuse 1 case: " + reason + "\n"),
+                             HasSubstr(", if the plug-in is as fast as the built-in kernels\n")));
+  const Outcome both = list({"--kernel", "example", "--kernel", "cpu"});
+  EXPECT_THAT(both.out, AllOf(Not(HasSubstr("will be skipped here")),
+                              HasSubstr("\nexample will refuse 1 case: " + reason + "\n")));
+  EXPECT_THAT(list({}).out, Not(HasSubstr("will refuse"))) << "no kernel is chosen";
+}
+
 TEST(CliListKernel, CountsAndMarksForTheseAlone) {
   const Scratch scratch;
   const std::string file = scratch.write("ops.yaml",

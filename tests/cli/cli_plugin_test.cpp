@@ -163,7 +163,7 @@ TEST(CliPlugin, IsSelftestedAndProfiled) {
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("example on cpu: "));
   auto dry = profile;
-  dry.insert(dry.end(), {"--tool", "ncu", "--dry-run"});
+  dry.insert(dry.end(), {"--tool", "nsys", "--dry-run"});
   EXPECT_THAT(run_attnbench(scratch, dry).out, HasSubstr("--tool none --plugin " + plugin("example") + "\n"));
 }
 

@@ -21,6 +21,24 @@ TEST(CliReport, WritesOneFile) {
   EXPECT_THAT(read_text(scratch.dir() / "new/folder/page.html"), HasSubstr("</html>"));
 }
 
+TEST(CliReport, AFileGivenTwiceCountsOnce) {
+  const Scratch scratch;
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {
+        "run", "--case", "{batch: q5, heads: 2, head_dim: 8}", "--device", "cpu", "--no-time", "-q"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_attnbench(scratch, args);
+  };
+  ASSERT_EQ(run({"--out", "r1"}).exit_code, 0);
+  const Outcome once = run_attnbench(scratch, {"report", "r1", "-o", "once.html"});
+  if (once.err.find("built without Chart.js") != std::string::npos) GTEST_SKIP() << once.err;
+  ASSERT_EQ(once.exit_code, 0) << once.err;
+  const Outcome o = run_attnbench(scratch, {"report", "r1", "r1/results.json", "-o", "twice.html"});
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_THAT(o.err, HasSubstr("note: r1/results.json is given twice; it counts once\n"));
+  EXPECT_EQ(read_text(scratch.dir() / "once.html"), read_text(scratch.dir() / "twice.html"));
+}
+
 TEST(CliReport, WritesPlots) {
   const Scratch scratch;
   const Outcome o =

@@ -85,6 +85,59 @@ TEST(CliResume, AFinishedRunKeepsItsCeilings) {
   EXPECT_EQ(results["context"]["attnbench"]["complete"], true);
 }
 
+/// A timed run of two cases, of which the second is taken away again.
+class CliResumeCeilings : public ::testing::Test {
+ protected:
+  Outcome run(const char* option) {
+    return run_attnbench(
+        scratch_, {"run", file_, "--device", "cpu", "--kernel", "cpu", "--max-samples", "10", option, "out"});
+  }
+  void half_a_run(const std::string& host = "") {
+    ASSERT_EQ(run("--out").exit_code, 0);
+    json results = read_json(results_);
+    results["context"]["attnbench"]["ceilings"]["read_gbs"] = 987.5;
+    results["context"]["attnbench"]["complete"] = false;
+    if (!host.empty()) results["context"]["host_name"] = host;
+    scratch_.write("out/results.json", results.dump());
+    const std::string journal = read_text(scratch_.dir() / "out" / "journal.jsonl");
+    scratch_.write("out/journal.jsonl", journal.substr(0, journal.find('\n') + 1));
+  }
+  json ceilings() { return read_json(results_)["context"]["attnbench"]["ceilings"]; }
+
+  Scratch scratch_;
+  std::string file_ = scratch_.write("few.yaml", sweep_of(2));
+  fs::path results_ = scratch_.dir() / "out" / "results.json";
+};
+
+TEST_F(CliResumeCeilings, AreThoseOfTheFirstPartOnThisMachine) {
+  half_a_run();
+  const Outcome o = run("--resume");
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.err,
+              HasSubstr("\nthe ceilings (for %SOL and bound) are those that the first part measured\n"));
+  EXPECT_EQ(ceilings()["read_gbs"], 987.5);
+  EXPECT_EQ(read_records(scratch_.dir() / "out").size(), 2u);
+}
+
+TEST_F(CliResumeCeilings, AreMeasuredAnewOnAnother) {
+  half_a_run("elsewhere");
+  const Outcome o = run("--resume");
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("are measured anew: the first part ran on host 'elsewhere'"));
+  EXPECT_NE(ceilings()["read_gbs"], 987.5);
+}
+
+TEST_F(CliResumeCeilings, AreOnDiskOnceACaseIsTimed) {
+  const std::string file = scratch_.write("many.yaml", sweep_of(8));
+  Running killed(scratch_, ATTNBENCH_FAULTY,
+                 {"run", file, "--device", "cpu", "--kernel", "slow", "--check", "off", "--max-samples", "10",
+                  "-v", "--out", "out"});
+  ASSERT_TRUE(killed.wait_for_stderr("[2/8]", 120));
+  killed.signal(SIGKILL);
+  killed.wait();
+  EXPECT_GT(ceilings()["read_gbs"].get<double>(), 0);
+}
+
 TEST(CliResume, KilledAtFiftyMomentsLosesAndRepeatsNothing) {
   constexpr int kCases = 300;
   const Scratch scratch;

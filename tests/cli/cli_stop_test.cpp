@@ -28,6 +28,7 @@ TEST_P(CliStop, LeavesAValidPartialReport) {
   run.signal(GetParam());
   const Outcome o = run.wait();
   EXPECT_NE(o.exit_code, 0);
+  EXPECT_THAT(o.err, HasSubstr("stopping after the case in hand (at most 120 s); once more stops at once\n"));
   EXPECT_THAT(o.err, HasSubstr("interrupted"));
   const auto results = read_json(scratch.dir() / "out" / "results.json");
   EXPECT_EQ(results["context"]["attnbench"]["complete"], false);
@@ -44,6 +45,21 @@ TEST_P(CliStop, LeavesAValidPartialReport) {
 INSTANTIATE_TEST_SUITE_P(, CliStop, ::testing::Values(SIGINT, SIGTERM, SIGHUP), [](const auto& p) {
   return p.param == SIGINT ? "CtrlC" : p.param == SIGTERM ? "Terminate" : "HangUp";
 });
+
+TEST(CliStopInTheLastCase, LeavesNothingToResume) {
+  const Scratch scratch;
+  Running run(scratch, ATTNBENCH_FAULTY,
+              {"run", "--case", "{batch: q5, heads: 2, head_dim: 8}", "--device", "cpu", "--kernel", "slow",
+               "--no-time", "-v", "--timeout", "60", "--out", "out"});
+  ASSERT_TRUE(run.wait_for_stderr("[1/1]", 60));
+  run.signal(SIGINT);
+  const Outcome o = run.wait();
+  EXPECT_EQ(o.exit_code, 130);
+  EXPECT_THAT(o.err, HasSubstr("(at most 60 s)"));
+  EXPECT_THAT(o.err, HasSubstr("interrupted in the last run: all runs are in the reports"));
+  EXPECT_THAT(o.err, ::testing::Not(HasSubstr("goes on")));
+  EXPECT_EQ(read_json(scratch.dir() / "out" / "results.json")["context"]["attnbench"]["complete"], true);
+}
 
 TEST(CliNohup, GoesOnWithoutItsTerminal) {
   const Scratch scratch;

@@ -13,6 +13,7 @@ namespace attnbench::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -125,6 +126,22 @@ TEST_F(HtmlReport, SharesOfDisturbedCeilingsAreMarked) {
   EXPECT_THAT(text_of(".overview .notice"), HasSubstr("were measured on a busy machine"));
   show({scratch_.write("quiet.json", results_text(entries))});
   EXPECT_THAT(text_of("#results tbody"), Not(HasSubstr("*")));
+}
+
+TEST_F(HtmlReport, TimesOfABusyMachineAreMarkedAndWordsAreTheConsoles) {
+  json busy = entry("a", "cpu", 100);
+  busy["attnbench"]["time"]["disturbed"] = 11;
+  busy["attnbench"]["bound"] = "matrix";
+  show({scratch_.write("busy.json", results_text({busy, entry("b", "cpu", 200)}))});
+  EXPECT_THAT(text_of("#results tbody tr:nth-child(1)"), AllOf(HasSubstr("100.0 µs!"), HasSubstr("matrix")));
+  EXPECT_THAT(text_of("#results tbody tr:nth-child(2)"), AllOf(HasSubstr("200.0 µs"), Not(HasSubstr("!"))));
+  EXPECT_THAT(text_of(".overview .notice"), HasSubstr("! Other processes took the cores"));
+  EXPECT_THAT(text_of("#results thead"), AllOf(HasSubstr("%SOL"), HasSubstr("bound")));
+  EXPECT_EQ(js("[...document.querySelectorAll('canvas')].filter(c => c.offsetParent).map(c => "
+               "Chart.getChart(c).options.scales.y.title.text).filter(t => t.includes('FLOP/s'))"),
+            json({"GFLOP/s"}))
+      << "the roofline of a CPU";
+  EXPECT_THAT(browser_->complaints(), IsEmpty());
 }
 
 TEST_F(HtmlReport, ShowsTheH100ResultsWithoutComplaint) {
@@ -291,9 +308,9 @@ TEST_F(HtmlReport, DoesNotCallCorrectWhatNobodyChecked) {
   unchecked["attnbench"]["check"] = nullptr;
   show({scratch_.write("half.json", results_text({entry("a", "k", 100), unchecked}))});
   EXPECT_EQ(js("[...document.querySelectorAll('.overview .chip')].map(c => c.textContent)"),
-            json({"1 correct", "1 not checked"}));
+            json({"1 pass", "1 not checked"}));
   EXPECT_EQ(js("[...document.querySelectorAll('#results .badge')].map(c => c.textContent)"),
-            json({"correct", "not checked"}));
+            json({"pass", "not checked"}));
   filter("status=unchecked");
   EXPECT_TRUE(browser_->wait_for("document.querySelectorAll('#results tbody tr').length === 1"));
 }
@@ -306,7 +323,7 @@ TEST_F(HtmlReport, BeginsWithWhatIsWrong) {
   show({scratch_.write("wrong.json", results_text(entries))});
   EXPECT_EQ(js("document.querySelectorAll('#problems li').length"), 20);
   EXPECT_THAT(text_of("#problems"),
-              ::testing::AllOf(HasSubstr("incorrect wrong0/k<b>why</b>"), HasSubstr("and 2 more")));
+              ::testing::AllOf(HasSubstr("fail wrong0/k<b>why</b>"), HasSubstr("and 2 more")));
   EXPECT_EQ(js("document.querySelector('#problems a').getAttribute('href')"), "#case=1");
   EXPECT_EQ(js("document.querySelectorAll('.clues').length"), 0);
   entries[1]["attnbench"]["check"]["clues"] = {"8 of 8 rows looked at are wrong",

@@ -35,7 +35,8 @@ TEST_F(CliTimedGate, ASlowKernelIsThreeAndNamesTheCases) {
             "--kernel", "slow", "--against-kernel", "cpu", "--reruns", "6", "--out", "g"});
   EXPECT_EQ(o.exit_code, 3) << o.out << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("slower"), HasSubstr("attention/packed/bf16/h8-2/d128/full/q512"),
-                           HasSubstr("1 slower, 0 inconclusive")));
+                           HasSubstr("1 slower, 0 inconclusive"),
+                           ::testing::EndsWith("\ngate: 1 case slower; exit code 3\n")));
   const json row = read_json(scratch_.dir() / "g" / "compare.json")["rows"][0];
   EXPECT_GT(row["ratio"].get<double>(), 1.5);
 }

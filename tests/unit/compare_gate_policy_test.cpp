@@ -154,10 +154,38 @@ TEST(GatePolicy, ARoundSaysWhyHowLongAndWhatIsLeft) {
   Round shown = r.begun[2];
   shown.so_far_s = 170;
   shown.most_left_s = 55;
-  EXPECT_EQ(round_text(shown),
-            "gate: round 3 of 12, 3 min so far, at most 55 s more: 4 cases undecided\n"
-            "gate:   3 cases: equal runs differ by 3 to 8 %, more than the 2 % looked for (a, b and 1 more)\n"
-            "gate:   1 case: the change lies about at the 2 % looked for, and is known to +/- 0.015 % (d)\n");
+  EXPECT_EQ(
+      round_text(shown),
+      "gate: round 3 of 12, 3 min so far, at most 55 s more: 4 cases undecided\n"
+      "gate:   3 cases: equal runs scatter by 3 to 8 % (standard deviation), more than the 2 % looked for "
+      "(a, b and 1 more)\n"
+      "gate:   1 case: the change lies about at the 2 % looked for, and is known to +/- 0.015 % (d)\n");
+}
+
+TEST(GatePolicy, TheOutcomeNamesWhatFails) {
+  const auto outcome = [](std::vector<Change> changes, int code, GatePolicy policy = {},
+                          CompareOptions options = {}) {
+    CompareResult r;
+    for (const Change c : changes) {
+      CompareRow row;
+      row.change = c;
+      r.rows.push_back(row);
+    }
+    return gate_outcome(policy, r, options, code);
+  };
+  EXPECT_EQ(outcome({Change::kSame, Change::kFaster}, 0), "no case slower");
+  EXPECT_EQ(outcome({Change::kSlower, Change::kSame}, 3), "1 case slower");
+  EXPECT_EQ(outcome({Change::kSlower, Change::kIncorrect, Change::kSlower, Change::kInconclusive}, 1),
+            "1 case incorrect, 2 cases slower, 1 case inconclusive");
+  EXPECT_EQ(outcome({Change::kError}, 5), "1 case with an error");
+  EXPECT_EQ(outcome({}, 6), "nothing was compared");
+  EXPECT_EQ(outcome({Change::kSame}, 5), "a run of the new side is wrong or crashed");
+  GatePolicy no_time;
+  no_time.no_time = true;
+  EXPECT_EQ(outcome({Change::kNotCompared}, 0, no_time), "no case incorrect or missing");
+  CompareOptions lenient;
+  lenient.allow_inconclusive = true;
+  EXPECT_EQ(outcome({Change::kInconclusive}, 0, {}, lenient), "no case slower");
 }
 
 TEST(GatePolicy, DurationsAreRoundedAndLimitsRoundedUp) {
@@ -180,7 +208,7 @@ TEST(GatePolicy, RoundsThatWouldDecideNothingAreNotRun) {
   EXPECT_THAT(
       d.result.stopped,
       fmt::format("more rounds would not decide them; undecided after {} of 12 rounds: 2 cases: equal runs "
-                  "differ by 12 to 20 %, more than the 2 % looked for (a, b)",
+                  "scatter by 12 to 20 % (standard deviation), more than the 2 % looked for (a, b)",
                   r.begun.size()));
   EXPECT_EQ(d.result.count(Change::kInconclusive), 2);
   EXPECT_EQ(compare_exit_code(d.result, {}), 4) << "undecided stays undecided";

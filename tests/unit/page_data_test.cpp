@@ -158,6 +158,19 @@ TEST(Page, IsWholeAndFetchesNothing) {
   EXPECT_EQ(page.find(".innerHTML", page.find("make_page")), std::string::npos);
 }
 
+TEST(SvgPlots, RatesOfACpuAreInGflops) {
+  const auto roofline = [](const char* device) {
+    Record r = of_batch("attention/packed/bf16/q64", {{64, 64}});
+    r.device = device;
+    for (const auto& [name, text] : svg_plots(std::vector{set_of({r})})) {
+      if (name == "roofline.svg") return text;
+    }
+    return std::string("none");
+  };
+  EXPECT_THAT(roofline("cpu"), testing::AllOf(HasSubstr("GFLOP/s"), Not(HasSubstr("TFLOP/s"))));
+  EXPECT_THAT(roofline("cuda:0"), testing::AllOf(HasSubstr("TFLOP/s"), Not(HasSubstr("GFLOP/s"))));
+}
+
 TEST(Svg, DrawsEveryPointAndTakesTextForText) {
   SvgChart c;
   c.title = "a <b> & \"c\" \x1b\xff";

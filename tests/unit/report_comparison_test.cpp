@@ -69,6 +69,31 @@ TEST(ReportComparison, Tables) {
   EXPECT_THAT(markdown.str(), HasSubstr("| slower | `a\\|b` | `k` |"));
 }
 
+TEST(ReportComparison, AChangeAgainstTheMediansHasAFootnote) {
+  CompareResult r;
+  CompareRow row;
+  row.id = "a";
+  row.change = Change::kSame;
+  row.base_us = 100;
+  row.new_us = 101;
+  row.ratio = 0.998;
+  r.rows = {row};
+  const auto texts = [&] {
+    std::ostringstream text, markdown;
+    print_compare(text, r, {});
+    write_compare_markdown(markdown, r);
+    return std::pair{text.str(), markdown.str()};
+  };
+  EXPECT_THAT(texts().first, AllOf(HasSubstr("-0.20*"),
+                                   HasSubstr("\n* not the sign of new - base: these are medians, and the "
+                                             "change compares midmeans (means of the middle half")));
+  EXPECT_THAT(texts().second, AllOf(HasSubstr("-0.20"), HasSubstr("not the sign of new")));
+  for (const double alike : {1.01, 1.0, 1.000001}) {
+    r.rows[0].ratio = alike;
+    EXPECT_THAT(texts().first, AllOf(Not(HasSubstr("*")), Not(HasSubstr("midmeans")))) << alike;
+  }
+}
+
 CompareResult two_sweeps() {
   const auto in = [](const char* sweep, LoadedResult r) {
     r.sweep = sweep;

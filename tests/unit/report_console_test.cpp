@@ -166,6 +166,20 @@ TEST(ReportConsole, ProgressLine) {
   EXPECT_LE(display_width(progress_line(r, 7, 136, narrow)), 60u);
 }
 
+TEST(ReportConsole, TimesOfABusyMachineAreMarkedRowByRow) {
+  Record busy = passing("a");
+  EXPECT_THAT(printed({busy}), Not(HasSubstr("!")));
+  const std::size_t samples = busy.time->samples_us.size();
+  busy.time->disturbed = static_cast<int>(samples / 2);
+  EXPECT_THAT(printed({busy}), Not(HasSubstr("!"))) << "half of the samples";
+  busy.time->disturbed = static_cast<int>(samples / 2 + 1);
+  const std::string text = printed({busy, passing("b")});
+  const auto lines = lines_of(text);
+  EXPECT_THAT(lines[1], HasSubstr("  100.0 us!  "));
+  EXPECT_THAT(lines[2], HasSubstr("  100.0 us   ")) << "aligned, and without a mark";
+  EXPECT_THAT(text, HasSubstr("\n! other processes took the cores during more than half of the samples"));
+}
+
 TEST(ReportConsole, MarkedTimesAreSaid) {
   Record quiet = test::passing("a"), hot = test::passing("b"), bound = test::passing("c");
   EXPECT_EQ(time_marks(std::vector{quiet}), "");

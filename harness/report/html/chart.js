@@ -117,11 +117,11 @@ const whiskers = {
 
 function tooltip_lines(r) {
   const lines = [r.kernel];
-  if (is_number(r.us)) lines.push(`${micros(r.us)} ± ${digits(100 * spread(r.time), 2)} %`);
+  if (is_number(r.us)) lines.push(`${micros(r.us)}${timed_busy(r) ? "!" : ""} ± ${digits(100 * spread(r.time), 2)} %`);
   const rates = [];
   if (is_number(r.tflops)) rates.push(flop_rate(r.tflops));
   if (is_number(r.gbs)) rates.push(`${digits(r.gbs, 3)} GB/s`);
-  if (is_number(r.sol)) rates.push(`${percent(r.sol)} of light speed, ${r.bound || "?"}-bound`);
+  if (is_number(r.sol)) rates.push(`%SOL ${digits(100 * r.sol, 3)}, bound ${r.bound || "?"}`);
   if (rates.length) lines.push(rates.join(", "));
   if (is_number(r.z)) lines.push(`max |z| ${digits(r.z, 3)}`);
   if (r.shown !== "pass") lines.push(status_words[r.shown]);

@@ -66,7 +66,7 @@ function comparison_section() {
   };
   const head = ["verdict", "case", "kernel", "baseline", "new", "ratio", "95 % interval", "note"];
   plot.figure.append(
-    c.mismatches.length ? el("p", { class: "notice" }, `The two were not taken alike, so shares of light speed are compared: ${c.mismatches.join("; ")}.`) : "",
+    c.mismatches.length ? el("p", { class: "notice" }, `The two were not taken alike, so %SOL are compared: ${c.mismatches.join("; ")}.`) : "",
     counts,
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Verdicts" },
       el("table", {}, el("thead", {}, el("tr", {}, head.map((h, i) => el("th", { scope: "col", class: i >= 3 && i <= 6 ? "number" : null }, h)))), body)), more);

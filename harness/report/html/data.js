@@ -43,7 +43,12 @@ function model_of(run) {
   return (run.device && run.device.model) || "unknown device";
 }
 
+/** The words of the console; only results that nobody checked have one of their own. */
 const status_words = {
-  pass: "correct", unchecked: "not checked", fail: "incorrect", skip: "skipped", error: "error", timeout: "timeout",
-  invalid_time: "impossible time",
+  pass: "pass", unchecked: "not checked", fail: "fail", skip: "skip", error: "error", timeout: "timeout",
+  invalid_time: "invalid_time",
 };
+
+/** Unit of rates on axes, as in the console's table: GFLOP/s where all results are of a CPU. */
+const rate_unit = results.length && results.every((r) => r.device === "cpu")
+  ? { name: "GFLOP/s", of: (tflops) => 1000 * tflops } : { name: "TFLOP/s", of: (tflops) => tflops };

@@ -39,6 +39,11 @@ function ceilings_disturbed(run) {
   return Boolean(run && run.ceilings && run.ceilings.disturbed);
 }
 
+/** Whether others took a core during more than half of the samples, so that the time says little. */
+function timed_busy(r) {
+  return Boolean(is_number(r.us) && r.time && 2 * (r.time.disturbed || 0) > r.time.samples);
+}
+
 /** 8192 becomes "8k": lengths as in the batch grammar. */
 function tokens(n) {
   if (!is_number(n)) return kNone;

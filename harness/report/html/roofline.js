@@ -23,11 +23,12 @@ function roof_datasets(list, x_min, x_max) {
   const named = [];  // flat ends with a label; equal ends share it
   for (const roof of all) {
     const ridge = roof.tflops * 1e3 / roof.gbs;
-    const label = `${roof.dtype} ${digits(roof.tflops, 3)} TFLOP/s`;
+    const [slope, flat] = [rate_unit.of(roof.gbs / 1e3), rate_unit.of(roof.tflops)];
+    const label = `${roof.dtype} ${digits(flat, 3)} ${rate_unit.name}`;
     const near = named.find((n) => n.device === roof.device && Math.abs(Math.log(n.tflops / roof.tflops)) < 0.15);
-    if (near) near.dataset.end_label = `${near.label}, ${label.replace(" TFLOP/s", "")}`;
-    const points = [{ x: x_min, y: x_min * roof.gbs / 1e3 }, { x: Math.min(ridge, x_max), y: Math.min(ridge, x_max) * roof.gbs / 1e3 }];
-    if (ridge < x_max) points.push({ x: x_max, y: roof.tflops });
+    if (near) near.dataset.end_label = `${near.label}, ${label.replace(` ${rate_unit.name}`, "")}`;
+    const points = [{ x: x_min, y: x_min * slope }, { x: Math.min(ridge, x_max), y: Math.min(ridge, x_max) * slope }];
+    if (ridge < x_max) points.push({ x: x_max, y: flat });
     const dataset = {
       label, data: points, showLine: true, pointRadius: 0, pointHitRadius: 0, borderColor: theme.color("roof"), borderWidth: 1.5,
       borderDash: devices.indexOf(roof.device) ? [6, 4] : [], end_label: near ? "" : label, end_label_side: "above",
@@ -49,20 +50,20 @@ function roofline_plot() {
       const [x_min, x_max] = log_range(list.map((r) => r.intensity), 1.6);
       const datasets = roof_datasets(list, x_min, x_max);
       for (const kernel of kernels) {
-        const points = list.filter((r) => r.kernel === kernel).map((r) => ({ x: r.intensity, y: r.tflops, result: r }));
+        const points = list.filter((r) => r.kernel === kernel).map((r) => ({ x: r.intensity, y: rate_unit.of(r.tflops), result: r }));
         const doubted = (p) => p.raw && p.raw.result && p.raw.result.status !== "pass";
         if (points.length) {
           datasets.push(kernel_dataset(kernel, points, { backgroundColor: (p) => (doubted(p) ? "transparent" : `${theme.of_kernel(kernel)}b0`) }));
         }
       }
       const ceilings = datasets.flatMap((d) => (d.order ? d.data.map((p) => p.y) : []));
-      const [, y_max] = log_range([...list.map((r) => r.tflops), Math.max(0, ...ceilings)], 1.7);
+      const [, y_max] = log_range([...list.map((r) => rate_unit.of(r.tflops)), Math.max(0, ...ceilings)], 1.7);
       const best = list.filter((r) => r.status === "pass").reduce((a, b) => (a && a.tflops > b.tflops ? a : b), null);
       const doubted = list.filter((r) => r.status !== "pass").length;
       return {
         datasets,
         x: axis({ title: "FLOP per byte of memory traffic", log: true, min: x_min, max: x_max }),
-        y: axis({ title: "TFLOP/s", log: true, min: Math.min(...list.map((r) => r.tflops)) / 1.7, max: y_max }),
+        y: axis({ title: rate_unit.name, log: true, min: Math.min(...list.map((r) => rate_unit.of(r.tflops))) / 1.7, max: y_max }),
         summary: `${plural(list.length, "case")}${best ? `; the highest rate is ${flop_rate(best.tflops)}, ${best.name}` : ""}.`,
         note: doubted ? `Hollow: ${plural(doubted, "time")} not counted, since the result is wrong or the time below what the hardware allows.` : "",
       };

@@ -40,6 +40,19 @@ std::vector<Timed> timed_results(std::span<const ResultSet> sets) {
   return out;
 }
 
+/// Unit of rates on axes.
+struct RateUnit {
+  const char* name;
+  double per_tflops;
+};
+
+/// As in the console's table: GFLOP/s where all results are of a CPU.
+RateUnit rate_unit_of(const std::vector<Timed>& list) {
+  const bool cpu =
+      std::all_of(list.begin(), list.end(), [](const Timed& t) { return t.result->device == "cpu"; });
+  return cpu ? RateUnit{"GFLOP/s", 1e3} : RateUnit{"TFLOP/s", 1};
+}
+
 /// The best rates that any run of a device measured.
 std::map<std::string, Roof> roofs_of(std::span<const ResultSet> sets) {
   std::map<std::string, Roof> roofs;
@@ -99,6 +112,7 @@ std::string titled(const char* what, const std::vector<Timed>& list) {
 }
 
 std::string roofline_svg(const std::vector<Timed>& all, const std::map<std::string, Roof>& roofs) {
+  const RateUnit unit = rate_unit_of(all);
   std::vector<Timed> list;
   for (const Timed& t : all) {
     if (t.intensity > 0 && t.result->tflops && *t.result->tflops > 0) list.push_back(t);
@@ -107,12 +121,12 @@ std::string roofline_svg(const std::vector<Timed>& all, const std::map<std::stri
   Colors colors;
   SvgChart c;
   c.x = {"FLOP per byte of memory traffic", 1, 10, true, false};
-  c.y = {"TFLOP/s", 1, 10, true, false};
+  c.y = {unit.name, 1, 10, true, false};
   std::map<std::string, SvgSeries> by_kernel;
   for (const Timed& t : list) {
     SvgSeries& s = by_kernel[t.result->kernel];
     s.color = colors.of(t.result->kernel);
-    s.points.push_back({t.intensity, *t.result->tflops});
+    s.points.push_back({t.intensity, unit.per_tflops * *t.result->tflops});
   }
   for (auto& [kernel, s] : by_kernel) c.series.push_back(s);
   fit(c.x, c.series, &SvgPoint::x, 1.6);
@@ -132,9 +146,10 @@ std::string roofline_svg(const std::vector<Timed>& all, const std::map<std::stri
       SvgSeries s;
       s.color = kSvgRoof;
       s.line = true;
-      s.label = fmt::format("{} {} TFLOP/s", dtype, digits(rate, 3));
-      s.points = {{c.x.min, c.x.min * roof.gbs / 1e3}, {ridge, ridge * roof.gbs / 1e3}};
-      if (ridge < c.x.max) s.points.push_back({c.x.max, rate});
+      const double slope = unit.per_tflops * roof.gbs / 1e3, flat = unit.per_tflops * rate;
+      s.label = fmt::format("{} {} {}", dtype, digits(flat, 3), unit.name);
+      s.points = {{c.x.min, c.x.min * slope}, {ridge, ridge * slope}};
+      if (ridge < c.x.max) s.points.push_back({c.x.max, flat});
       c.series.insert(c.series.begin(), s);
     }
   }
@@ -228,14 +243,17 @@ std::string short_setting(const std::string& setting) {
 
 std::vector<std::pair<std::string, std::string>> svg_plots(std::span<const ResultSet> sets) {
   const std::vector<Timed> all = timed_results(sets);
+  const RateUnit unit = rate_unit_of(all);
   LinePlot rate;
   rate.x = {"query tokens per sequence", 1, 10, true, true};
-  rate.y = {"TFLOP/s", 0, 10, false, false};
+  rate.y = {unit.name, 0, 10, false, false};
   rate.takes = [](const Timed& t) {
     return t.facts.phase == "prefill" && t.facts.uniform && t.facts.max_q > 0 &&
            t.result->tflops.value_or(0) > 0;
   };
-  rate.point = [](const Timed& t) { return SvgPoint{static_cast<double>(t.facts.max_q), *t.result->tflops}; };
+  rate.point = [&](const Timed& t) {
+    return SvgPoint{static_cast<double>(t.facts.max_q), unit.per_tflops * *t.result->tflops};
+  };
   rate.key = [](const Timed& t) {
     return fmt::format("{}\n{}\n{}", t.facts.setting, t.facts.total_q, t.facts.max_k - t.facts.max_q);
   };

@@ -3,8 +3,8 @@ const throughput_view = { y: "tflops" };
 
 function throughput_plot() {
   const views = {
-    tflops: ["TFLOP/s", (r) => r.tflops, "TFLOP/s"],
-    sol: ["share of light speed", (r) => (is_number(r.sol) ? 100 * r.sol : NaN), "% of light speed"],
+    tflops: [rate_unit.name, (r) => rate_unit.of(r.tflops), rate_unit.name],
+    sol: ["%SOL", (r) => (is_number(r.sol) ? 100 * r.sol : NaN), "%SOL"],
   };
   const plot = new Plot({
     id: "throughput", title: "Rate by length",
@@ -22,17 +22,18 @@ function throughput_plot() {
       const [x_min, x_max] = log_range(drawn.map((p) => p.x), 1.15);
       const top = drawn.reduce((a, b) => (a.y > b.y ? a : b));
       const roof = throughput_view.y === "tflops" ? roofs(drawn.map((p) => p.result))[0] : null;
+      const roof_y = roof ? rate_unit.of(roof.tflops) : 0;
       if (roof) {
         datasets.push({
-          data: [{ x: x_min, y: roof.tflops }, { x: x_max, y: roof.tflops }], showLine: true, pointRadius: 0, pointHitRadius: 0,
-          borderColor: theme.color("roof"), borderWidth: 1.5, end_label: `${roof.dtype} matrix product ${digits(roof.tflops, 3)}`,
+          data: [{ x: x_min, y: roof_y }, { x: x_max, y: roof_y }], showLine: true, pointRadius: 0, pointHitRadius: 0,
+          borderColor: theme.color("roof"), borderWidth: 1.5, end_label: `${roof.dtype} matrix product ${digits(roof_y, 3)}`,
           end_label_side: "above", label_color: theme.color("muted"), order: 10,
         });
       }
       return {
         datasets, lines,
         x: axis({ title: "query tokens per sequence", log: true, powers: true, min: x_min, max: x_max, show: tokens }),
-        y: axis({ title, min: 0, max: roof ? Math.max(roof.tflops, top.y) * 1.1 : top.y * 1.1 }),
+        y: axis({ title, min: 0, max: roof ? Math.max(roof_y, top.y) * 1.1 : top.y * 1.1 }),
         summary: `${plural(drawn.length, "case")}; the highest is ${digits(top.y, 3)} ${title}, ${top.result.name}.`,
         note: left_out(series),
       };
