@@ -1,12 +1,16 @@
 // The host as a device: plain memory, a monotonic clock, and a cache flush by reading.
 #include <fmt/format.h>
+#include <omp.h>
+#include <pthread.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <thread>
 
 #include "harness/device/cpu_ceilings.h"
 #include "harness/device/cpu_info.h"
@@ -34,6 +38,55 @@ double us_of(const Work& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+}
+
+double seconds_of(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+/// The clocks of the processor time of the OpenMP team, one per thread.
+std::vector<clockid_t> team_clocks(int threads) {
+  std::vector<clockid_t> clocks(static_cast<std::size_t>(threads), CLOCK_THREAD_CPUTIME_ID);
+#pragma omp parallel num_threads(threads)
+  {
+    clockid_t mine{};
+    if (pthread_getcpuclockid(pthread_self(), &mine) == 0)
+      clocks[static_cast<std::size_t>(omp_get_thread_num())] = mine;
+  }
+  return clocks;
+}
+
+/// Processor time that threads outside of the team have used. The calling thread reads all clocks: threads
+/// that wait for each other would use time in between.
+double foreign_seconds(const std::vector<clockid_t>& team) {
+  double s = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+  for (const clockid_t clock : team) s -= seconds_of(clock);
+  return s;
+}
+
+/// The processor's time stamp, a clock that is no function call; 0 where there is none.
+uint64_t time_stamp() {
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+  uint64_t t;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(t));
+  return t;
+#else
+  return 0;
+#endif
+}
+
+/// Ticks of the time stamp in a microsecond, measured once.
+double ticks_per_us() {
+  const auto begin = std::chrono::steady_clock::now();
+  const uint64_t first = time_stamp();
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const uint64_t last = time_stamp();
+  const auto end = std::chrono::steady_clock::now();
+  return static_cast<double>(last - first) / std::chrono::duration<double, std::micro>(end - begin).count();
 }
 
 class CpuDevice final : public Device {
@@ -84,6 +137,18 @@ class CpuDevice final : public Device {
   void poison(const WatchedOutput& output) override { poison_host(output); }
   void synchronize() override {}
 
+  void settle() override {
+    constexpr auto kNap = std::chrono::microseconds(200);
+    constexpr int kNaps = 500;
+    team_ = team_clocks(info_.threads);
+    for (int i = 0; i < kNaps; ++i) {
+      const double before = foreign_seconds(team_);
+      std::this_thread::sleep_for(kNap);
+      settled_s_ = foreign_seconds(team_);
+      if (settled_s_ - before < 0.2e-6 * static_cast<double>(kNap.count())) break;
+    }
+  }
+
   using Device::time_launch;
   Sample time_launch(const std::function<void()>& launch, CacheMode cache,
                      const LaunchWatch* watch) override {
@@ -91,14 +156,20 @@ class CpuDevice final : public Device {
       throw Error("the cpu device cannot empty its instruction caches");
     }
     Sample sample;
+    if (watch != nullptr) {
+      for (const LateSigns& s : watch->late) change_late_signs_host(s);
+    }
     sample.cores_us = us_of([&] { turn_cores(info_.threads); });
     if (info_.threads > 1) sample.handover_us = us_of([&] { hand_over(info_.threads); });
     if (cache == CacheMode::kCold) sample.memory_us = us_of([&] { flush_cache(); });
     const std::span<const WatchedOutput> outputs =
         watch != nullptr ? watch->outputs : std::span<const WatchedOutput>();
     for (const WatchedOutput& o : outputs) sample.watch.early += written_probes_host(o, watch->seed);
+    if (watch != nullptr) sample.watch.foreign_us = 1e6 * (foreign_seconds(team_) - settled_s_);
     const int64_t switches = involuntary_switches();
+    const uint64_t stamp = time_stamp();
     sample.us = us_of(launch);
+    sample.watch.span_us = static_cast<double>(time_stamp() - stamp) / ticks_per_us_;
     // A digest of all takes long enough for a thread to finish what the launch left undone. The probes do not.
     uint64_t probes = 0;
     for (const WatchedOutput& o : outputs) probes += probe_digest_host(o, watch->seed);
@@ -206,6 +277,9 @@ class CpuDevice final : public Device {
   Ceilings ceilings_;
   std::optional<double> fp32_tflops_;
   bool measured_ = false;
+  std::vector<clockid_t> team_;
+  double settled_s_ = 0;  ///< foreign_seconds() at the end of settle()
+  double ticks_per_us_ = ticks_per_us();
 };
 
 }  // namespace

@@ -68,16 +68,21 @@ struct ClockReading {
 /// What is looked at around a timed launch, outside of its time.
 struct LaunchWatch {
   std::span<const WatchedOutput> outputs;
+  /// Changed at the last moment: after it, on a GPU, nothing else runs until the launch begins.
+  std::span<const LateSigns> late;
   uint64_t seed = 0;  ///< of the places that are looked at; another one for each launch
 };
 
 /// What was seen around a timed launch.
 struct WatchReading {
-  int64_t early = 0;     ///< probes that were written when the launch began
-  uint64_t at_end = 0;   ///< digest of the outputs as soon as the launch had ended
+  int64_t early = 0;       ///< probes that were written when the launch began
+  uint64_t at_end = 0;     ///< digest of the outputs as soon as the launch had ended
   uint64_t when_idle = 0;  ///< the same when the device had nothing left to do
-  /// Time between two readings of the GPU's own clock, just before the launch and just after it. 0: not read.
+  /// Time between two readings of a second clock (the GPU's own, the processor's time stamp), just before the
+  /// launch and just after it. 0: not read.
   double span_us = 0;
+  /// CPU: processor time between settle() and the launch that no thread of the harness took.
+  double foreign_us = 0;
 };
 
 /// One timed launch.
@@ -134,6 +139,8 @@ class Device {
   virtual void poison(const WatchedOutput& output) = 0;       ///< sets what a launch writes to poison
   virtual void synchronize() = 0;  ///< throws DeviceError with what went wrong on the device
 
+  /// Waits for threads that are about to fall asleep. Call before the inputs of a watched launch change.
+  virtual void settle() {}
   /// Times one call of `launch`, which enqueues on launch_context().stream. Cold: the last-level cache holds
   /// none of the launch's data and no dirty lines. Cold code: in addition, instruction caches hold none of
   /// its code (GPU only; a CPU throws Error). Hot and rotate: nothing is done before the launch. Errors of

@@ -25,6 +25,15 @@ constexpr int kNewInputs = 9;
 constexpr double kClockFactor = 0.9;
 constexpr double kClockUs = 20;
 
+/// CPU: threads that are not the harness's may work for this share of a launch's time, or this many us, while
+/// the launch is prepared.
+constexpr double kForeignShare = 0.25;
+constexpr double kForeignUs = 200;
+
+/// What a busy machine can do to single launches is held against a kernel only if most launches, and at least
+/// so many, show it.
+constexpr int kLeastAccused = 5;
+
 /// Share of the free memory that a second copy of the tensors may take.
 constexpr double kShareOfMemory = 0.8;
 
@@ -76,8 +85,8 @@ Lanes::Lane& Lanes::add(uint64_t seed, uint64_t salt) {
   other.seed = seed;
   Made& made = made_.emplace_back(other, work_, options_, device_, salt);
   made.workload.reset_outputs();
-  return lanes_.emplace_back(Lane{&made.workload, &made.launcher, launch_of(made.launcher), std::nullopt,
-                                  seed == work_.item->seed});
+  return lanes_.emplace_back(
+      Lane{&made.workload, &made.launcher, launch_of(made.launcher), std::nullopt, seed == work_.item->seed});
 }
 
 int Lanes::warmups() const { return std::max(kWarmups, static_cast<int>(lanes_.size())); }
@@ -90,6 +99,7 @@ std::string Lanes::which(const Lane& lane) const {
 }
 
 void Lanes::prepare(Lane& lane) {
+  device_.settle();
   Workload& w = *lane.workload;
   const CaseParams& p = work_.item->params;
   w.set_signs(lane.expected ? random_signs(p, order_()) : plain_signs(p));
@@ -97,8 +107,6 @@ void Lanes::prepare(Lane& lane) {
   if (options_.timing.cache == CacheMode::kHot) {
     lane.launch();
     device_.synchronize();
-    // Results of this launch that are kept are of no use to the next one.
-    if (lane.expected) w.set_signs(with_few_changed(p, w.signs(), order_()));
     w.poison_outputs();
   }
   lane.ready = true;
@@ -108,8 +116,11 @@ Sample Lanes::timed(Lane& lane) {
   if (!lane.ready) prepare(lane);
   lane.ready = false;
   device_.reset_cache_policy();
+  // Results of what came before are of no use to this launch.
+  std::vector<LateSigns> late;
+  if (lane.expected) late = lane.workload->change_late(few_channels(work_.item->params, order_()));
   const std::vector<WatchedOutput> outputs = lane.workload->watched_outputs();
-  const LaunchWatch watch{outputs, order_()};
+  const LaunchWatch watch{outputs, late, order_()};
   ++summary_.launches;
   const Sample s = device_.time_launch(lane.launch, options_.timing.cache, &watch);
   judge(lane, s);
@@ -135,6 +146,8 @@ void Lanes::rest() {
   }
 }
 
+bool Lanes::most(int launches) const { return launches >= kLeastAccused && 2 * launches > summary_.launches; }
+
 void Lanes::judge(Lane& lane, const Sample& sample) {
   const WatchReading& seen = sample.watch;
   if (seen.early > 0) {
@@ -147,10 +160,21 @@ void Lanes::judge(Lane& lane, const Sample& sample) {
     throw WrongLaunch(fmt::format("{}: its outputs still changed after it had ended", which(lane)),
                       {detector::kLate});
   }
-  if (sample.us < kClockFactor * seen.span_us - kClockUs) {
-    throw WrongLaunch(fmt::format("{}: {:.1f} us by events, but {:.1f} us by the GPU's own clock", which(lane),
-                                  sample.us, seen.span_us),
-                      {detector::kClock});
+  if (sample.us > 0 && seen.foreign_us > kForeignUs && seen.foreign_us > kForeignShare * sample.us)
+    ++foreign_;
+  if (most(foreign_)) {
+    throw WrongLaunch(
+        fmt::format("{}: between launches, when the inputs were in place, other threads worked for "
+                    "{:.0f} us; the launch took {:.0f} us. Threads of a kernel must sleep then",
+                    which(lane), seen.foreign_us, sample.us),
+        {detector::kForeignWork});
+  }
+  if (sample.us < kClockFactor * seen.span_us - kClockUs) ++clock_;
+  if (most(clock_)) {
+    throw WrongLaunch(
+        fmt::format("{}: {:.1f} us by the timer, but {:.1f} us by a clock that a kernel cannot change",
+                    which(lane), sample.us, seen.span_us),
+        {detector::kClock});
   }
   if (!lane.expected) {
     judge_first(lane, seen.at_end);
@@ -160,8 +184,8 @@ void Lanes::judge(Lane& lane, const Sample& sample) {
   }
   if (!same_bits_ && summary_.launches >= next_check_) {
     check(lane, CheckMode::kSampleOnly, "chosen at random");
-    next_check_ = summary_.launches + 1 + static_cast<int>(order_() % (3u * static_cast<unsigned>(
-                                                                             summary_.launches)));
+    next_check_ =
+        summary_.launches + 1 + static_cast<int>(order_() % (3u * static_cast<unsigned>(summary_.launches)));
   }
   if (now_and_then(kInputChecks)) check_inputs(lane);
 }
@@ -202,11 +226,12 @@ void Lanes::try_new_inputs() {
     summary_.fresh_us = i == 0 ? fresh_us : std::min(summary_.fresh_us, fresh_us);
     if (fresh_us <= kNewInputsFactor * known_us + kNewInputsUs) return;
   }
-  throw WrongLaunch(fmt::format("it keeps results of earlier launches: with inputs that it had never seen, "
-                                "each of {} launches took much longer than one with known inputs just after it "
-                                "({:.1f} us at least)",
-                                kNewInputs, summary_.fresh_us),
-                    {detector::kKeptResults});
+  throw WrongLaunch(
+      fmt::format("it keeps results of earlier launches: with inputs that it had never seen, "
+                  "each of {} launches took much longer than one with known inputs just after it "
+                  "({:.1f} us at least)",
+                  kNewInputs, summary_.fresh_us),
+      {detector::kKeptResults});
 }
 
 void Lanes::look_back() {

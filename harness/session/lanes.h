@@ -80,6 +80,7 @@ class Lanes {
   void check_inputs(Lane& lane);
   bool now_and_then(int one_in) { return order_() % static_cast<unsigned>(one_in) == 0; }
   std::string which(const Lane& lane) const;
+  bool most(int launches) const;  ///< whether these are most of the launches so far
 
   const WorkItem& work_;
   Device& device_;
@@ -91,8 +92,10 @@ class Lanes {
   bool watches_;
   bool rotates_;
   std::size_t turn_ = 0;
-  bool same_bits_ = true;     ///< equal inputs have given equal bits so far
-  int next_check_ = 1;        ///< launch that is compared with the reference, if not same_bits_
+  bool same_bits_ = true;  ///< equal inputs have given equal bits so far
+  int foreign_ = 0;        ///< launches before which foreign threads worked
+  int clock_ = 0;          ///< launches on whose time two clocks disagree
+  int next_check_ = 1;     ///< launch that is compared with the reference, if not same_bits_
   WatchSummary summary_;
 };
 

@@ -101,8 +101,8 @@ TimeResult time_launches(Device& device, const std::string& name,
   }
   std::size_t turn = 0;
   const auto sample = [&] { return device.time_launch(timed[turn++ % timed.size()], options.cache); };
-  TimeResult result = time_samples(device, name, sample,
-                                   std::max(kWarmups, static_cast<int>(timed.size())), options);
+  TimeResult result =
+      time_samples(device, name, sample, std::max(kWarmups, static_cast<int>(timed.size())), options);
   result.copies = static_cast<int>(launches.size());
   return result;
 }

@@ -68,6 +68,17 @@ void change_signs_host(const SignedTensor& t) {
   with_bits(t.dtype, [&](auto bits) { change_floats<decltype(bits)>(t); });
 }
 
+void change_late_signs_host(const LateSigns& s) {
+  with_bits(s.tensor.dtype, [&](auto bits) {
+    auto* data = static_cast<decltype(bits)*>(s.tensor.data);
+    for (int64_t i = 0; i < late_rows(s); ++i) {
+      const int64_t at = late_row(s, i) + s.first;
+      for (int32_t c = 0; c < s.count; ++c)
+        data[at + c] = static_cast<decltype(bits)>(negated(s.tensor.dtype, data[at + c]));
+    }
+  });
+}
+
 uint64_t unsigned_digest_host(const SignedTensor& t, uint64_t first) {
   if (t.elements == 0) return 0;
   return with_bits(t.dtype, [&](auto bits) {
@@ -107,7 +118,7 @@ int64_t written_probes_host(const WatchedOutput& o, uint64_t seed) {
     int64_t written = 0;
     for (int i = 0; i < kProbes; ++i) {
       const int64_t e = written_element(o, probed_element(seed, i, count));
-      if (data[e] != poison_bits(o.tensor.dtype)) ++written;
+      if (!is_poison(o.tensor.dtype, data[e])) ++written;
     }
     return written;
   });

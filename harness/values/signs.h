@@ -66,6 +66,11 @@ ATTNBENCH_HD inline uint32_t poison_bits(DType dtype) {
   }
 }
 
+/// Whether the bits are poison, whose sign may have been changed.
+ATTNBENCH_HD inline bool is_poison(DType dtype, uint32_t bits) {
+  return bits == poison_bits(dtype) || (dtype != DType::kInt8 && negated(dtype, bits) == poison_bits(dtype));
+}
+
 /// An output's bits as they would be without the changed signs. -0 becomes 0, because x - x is +0 whatever the
 /// sign of x, and NaN becomes the NaN of poison, whose sign may have been changed.
 ATTNBENCH_HD inline uint32_t without_sign(DType dtype, uint32_t bits, bool changed) {
@@ -103,6 +108,24 @@ ATTNBENCH_HD uint64_t unsigned_word(const SignedTensor& t, int64_t w) {
   return word;
 }
 
+/// Signs that change at the last moment before a launch: channels [first, first + count) of the heads that use
+/// row `table_row` of the table, in all tokens.
+struct LateSigns {
+  SignedTensor tensor;
+  int32_t table_row = 0, first = 0, count = 0;
+};
+
+/// Rows of the tensor that change.
+ATTNBENCH_HD inline int64_t late_rows(const LateSigns& s) {
+  return s.tensor.elements / s.tensor.dim / s.tensor.heads * s.tensor.group;
+}
+
+/// Element of the tensor at which the i-th of these rows begins.
+ATTNBENCH_HD inline int64_t late_row(const LateSigns& s, int64_t i) {
+  const int32_t group = s.tensor.group;
+  return row_of(s.tensor, i / group, s.table_row * group + static_cast<int32_t>(i % group)) * s.tensor.dim;
+}
+
 /// An output of a launch that is watched.
 struct WatchedOutput {
   SignedTensor tensor;
@@ -135,6 +158,7 @@ ATTNBENCH_HD inline int64_t probed_element(uint64_t seed, int i, int64_t count) 
 
 /// Changes the signs that the table names.
 void change_signs_host(const SignedTensor& t);
+void change_late_signs_host(const LateSigns& s);
 /// Digest of the tensor without the changed signs. It reads from word `first` on, and the words before
 /// `first` last, so that a kernel cannot know which part is read late.
 uint64_t unsigned_digest_host(const SignedTensor& t, uint64_t first);

@@ -35,6 +35,7 @@ inline constexpr const char* kEarly = "early_write";
 inline constexpr const char* kLate = "late_write";
 inline constexpr const char* kClock = "clock";
 inline constexpr const char* kKeptResults = "kept_results";
+inline constexpr const char* kForeignWork = "foreign_work";  ///< threads that work between launches
 inline constexpr const char* kInvariant = "invariant:";
 }  // namespace detector
 

@@ -71,17 +71,24 @@ SignPlan random_signs(const CaseParams& p, uint64_t seed) {
   return s;
 }
 
-SignPlan with_few_changed(const CaseParams& p, SignPlan s, uint64_t seed) {
-  const bool through_k = p.v_is_k_view;
-  if (saturates(p, true) || s.v.empty()) return s;
+FewChannels few_channels(const CaseParams& p, uint64_t seed) {
   const Shape shape = v_shape(p);
-  const auto head = static_cast<int32_t>(digest_word(seed, 0) % static_cast<uint64_t>(shape.rows));
-  const auto first = static_cast<int32_t>(digest_word(seed, 1) % static_cast<uint64_t>(shape.dim)) /
-                     kFewChannels * kFewChannels;
-  std::vector<uint8_t>& table = through_k ? s.qk : s.v;
-  const int32_t dim = through_k ? p.head_dim : shape.dim;
-  for (int32_t c = first; c < std::min(first + kFewChannels, shape.dim); ++c) {
-    uint8_t& sign = table[static_cast<std::size_t>(head) * static_cast<std::size_t>(dim) +
+  if (saturates(p, true) || shape.size() == 0) return {};
+  FewChannels few;
+  few.head = static_cast<int32_t>(digest_word(seed, 0) % static_cast<uint64_t>(shape.rows));
+  few.first = static_cast<int32_t>(digest_word(seed, 1) % static_cast<uint64_t>(shape.dim)) / kFewChannels *
+              kFewChannels;
+  few.count = std::min(kFewChannels, shape.dim - few.first);
+  // K and V are one tensor, so a channel brings along the one that turns with it.
+  if (p.v_is_k_view && p.rotary != Rotary::kNone) few.count = 0;
+  return few;
+}
+
+SignPlan changed_in(const CaseParams& p, SignPlan s, const FewChannels& few) {
+  const int32_t dim = p.v_is_k_view ? p.head_dim : v_shape(p).dim;
+  std::vector<uint8_t>& table = p.v_is_k_view ? s.qk : s.v;
+  for (int32_t c = few.first; c < few.first + few.count; ++c) {
+    uint8_t& sign = table[static_cast<std::size_t>(few.head) * static_cast<std::size_t>(dim) +
                           static_cast<std::size_t>(c)];
     sign = static_cast<uint8_t>(1 - sign);
   }

@@ -24,8 +24,13 @@ SignPlan plain_signs(const CaseParams& p);
 /// int8 with a given scale keep their signs, because int8 saturates at -128 and at 127.
 SignPlan random_signs(const CaseParams& p, uint64_t seed);
 
-/// `signs` with other signs in a few channels of V of one head: the launch's outputs become others, and nearly
-/// all of its inputs stay in the caches.
-SignPlan with_few_changed(const CaseParams& p, SignPlan signs, uint64_t seed);
+/// A few channels of V of one head. If their signs change, the outputs become others, and nearly all inputs
+/// stay as they are.
+struct FewChannels {
+  int32_t head = 0, first = 0, count = 0;
+};
+FewChannels few_channels(const CaseParams& p, uint64_t seed);
+/// `signs` with other signs in these channels.
+SignPlan changed_in(const CaseParams& p, SignPlan signs, const FewChannels& few);
 
 }  // namespace attnbench

@@ -64,25 +64,40 @@ SignedTensor Workload::signed_tensor(Slot slot) const {
 void Workload::set_signs(const SignPlan& signs) {
   if (padded_) throw std::logic_error("signs of padded tensors");
   if (signs_.v.empty()) signs_ = plain_signs(item_.params);
-  const auto upload = [&](const SignPlan& s) {
-    std::vector<uint8_t> table = s.qk;
-    table.insert(table.end(), s.v.begin(), s.v.end());
-    if (!sign_table_.data()) {
-      sign_table_ = GuardedBuffer::of(*device_, "signs", table);
-    } else if (!table.empty()) {
-      device_->upload(sign_table_.data(), table.data(), static_cast<int64_t>(table.size()));
-    }
-  };
   SignPlan change = signs;
   const auto differ = [](uint8_t a, uint8_t b) { return static_cast<uint8_t>(a ^ b); };
   std::transform(signs.qk.begin(), signs.qk.end(), signs_.qk.begin(), change.qk.begin(), differ);
   std::transform(signs.v.begin(), signs.v.end(), signs_.v.begin(), change.v.begin(), differ);
-  upload(change);
+  upload_signs(change);
   for (const Slot slot : {kQ, kK, kV, kNewK, kNewV, kPartialOut}) {
     if (const SignedTensor t = signed_tensor(slot); t.data != nullptr) device_->change_signs(t);
   }
   signs_ = signs;
-  upload(signs_);
+  upload_signs(signs_);
+}
+
+void Workload::upload_signs(const SignPlan& signs) {
+  std::vector<uint8_t> table = signs.qk;
+  table.insert(table.end(), signs.v.begin(), signs.v.end());
+  if (!sign_table_.data()) {
+    sign_table_ = GuardedBuffer::of(*device_, "signs", table);
+  } else if (!table.empty()) {
+    device_->upload(sign_table_.data(), table.data(), static_cast<int64_t>(table.size()));
+  }
+}
+
+std::vector<LateSigns> Workload::change_late(const FewChannels& few) {
+  std::vector<LateSigns> late;
+  if (few.count == 0) return late;
+  signs_ = changed_in(item_.params, signs_, few);
+  upload_signs(signs_);
+  const bool through_k = item_.params.v_is_k_view;
+  for (const Slot slot : {kQ, kK, kNewK, kV, kNewV, kPartialOut}) {
+    const bool is_k = slot == kQ || slot == kK || slot == kNewK;
+    const SignedTensor t = signed_tensor(slot);
+    if (t.data != nullptr && is_k == through_k) late.push_back({t, few.head, few.first, few.count});
+  }
+  return late;
 }
 
 std::vector<WatchedOutput> Workload::watched_outputs() const {

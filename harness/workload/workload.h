@@ -69,7 +69,9 @@ class Workload {
   /// until the next call. Outputs are read without them by watched_outputs() and download_outputs(), but not
   /// by outputs_digest(). Call poison_outputs() before the next launch. Dense strides only.
   void set_signs(const SignPlan& signs);
-  const SignPlan& signs() const { return signs_; }
+  /// Takes note that these channels change their signs before the next launch, and returns what is then to be
+  /// changed, for LaunchWatch. Valid as long as watched_outputs().
+  std::vector<LateSigns> change_late(const FewChannels& few);
   /// The outputs of a launch, for Device::time_launch and for LaunchWatch. Valid until the next set_signs().
   std::vector<WatchedOutput> watched_outputs() const;
   HostOutputs download_outputs() const;  ///< throws TooLarge, DeviceError
@@ -139,6 +141,7 @@ class Workload {
   /// The tensor of a slot, with its place in a table of signs; no data if the case has no such tensor.
   SignedTensor signed_tensor(Slot slot) const;
   void take_signs_off(HostOutputs& h) const;
+  void upload_signs(const SignPlan& signs);
 
   /// Allocates. Padded tensors are set to NaN first, because no fill writes between the rows.
   GuardedBuffer& make(Slot slot, Role role, const char* name, int64_t bytes);
@@ -174,11 +177,11 @@ class Workload {
     FillJob job;
     GuardedBuffer owners;
   };
-  std::vector<Fill> fills_;        ///< that fill_values() makes
-  bool later_ = false;             ///< values are not filled yet
-  SignPlan signs_;                 ///< of the inputs as they are; empty: none were ever changed
-  GuardedBuffer sign_table_;       ///< signs_.qk, then signs_.v; no launch sees it
-  GuardedBuffer appended_slots_;   ///< rows of the caches that a launch writes; no launch sees it
+  std::vector<Fill> fills_;       ///< that fill_values() makes
+  bool later_ = false;            ///< values are not filled yet
+  SignPlan signs_;                ///< of the inputs as they are; empty: none were ever changed
+  GuardedBuffer sign_table_;      ///< signs_.qk, then signs_.v; no launch sees it
+  GuardedBuffer appended_slots_;  ///< rows of the caches that a launch writes; no launch sees it
 };
 
 }  // namespace attnbench

@@ -13,6 +13,7 @@ namespace attnbench {
 /// What the GPU saw of a watched launch. Clocks are in ns.
 struct LaunchTimer::Watched {
   unsigned long long early, at_end, when_idle, clock_begin, clock_end;
+  unsigned arrived;  ///< of the blocks that wait for each other
 };
 
 namespace {
@@ -76,12 +77,27 @@ __global__ void __launch_bounds__(kReadThreads, kReadBlocksPerSm)
   if (sum == 0x7fb5d329u) *sink = sum;
 }
 
-/// Outputs that the spin looks at when it ends.
+bool is_cold(CacheMode cache) { return cache == CacheMode::kCold || cache == CacheMode::kColdCode; }
+
+constexpr int kReadyThreads = 512;
+constexpr int kReadyUnroll = 2;
 constexpr int kMostOutputs = 8;
-struct Probed {
+constexpr int kMostLate = 4;
+
+/// What happens on the GPU before a launch.
+struct Ready {
+  LateSigns late[kMostLate];
+  int num_late = 0;
+  const uint4* flush = nullptr;  ///< read, to empty the L2 cache
+  int64_t flush_count = 0;
+  long long spin_cycles = 0, tail_cycles = 0;
+  volatile unsigned* told = nullptr;  ///< host memory: gets `ticket` when the spin ends
+  unsigned ticket = 0;
   WatchedOutput outputs[kMostOutputs];
-  int count = 0;
+  int num_outputs = 0;
   uint64_t seed = 0;
+  unsigned* arrived = nullptr;  ///< blocks that wait; 0 before
+  unsigned* sink = nullptr;
   unsigned long long* early = nullptr;  ///< probes that do not hold poison
   unsigned long long* clock = nullptr;
 };
@@ -97,34 +113,92 @@ __device__ uint32_t element_bits(const SignedTensor& t, int64_t e) {
   }
 }
 
-__global__ void __launch_bounds__(kProbes)
-    spin_kernel(long long cycles, long long tail_cycles, volatile unsigned* ended, unsigned ticket,
-                const Probed probed) {
-  if (threadIdx.x == 0) {
-    const long long start = clock64();
-    while (clock64() - start < cycles) {
+__device__ void negate_element(const SignedTensor& t, int64_t e) {
+  switch (dtype_size(t.dtype)) {
+    case 1: {
+      auto* at = static_cast<uint8_t*>(t.data) + e;
+      *at = static_cast<uint8_t>(negated(t.dtype, *at));
+      return;
     }
-    *ended = ticket;
+    case 2: {
+      auto* at = static_cast<uint16_t*>(t.data) + e;
+      *at = static_cast<uint16_t>(negated(t.dtype, *at));
+      return;
+    }
+    default: {
+      auto* at = static_cast<uint32_t*>(t.data) + e;
+      *at = negated(t.dtype, *at);
+    }
+  }
+}
+
+/// Waits until all blocks have come here for the `turn`-th time. All blocks must be resident.
+__device__ void wait_for_all(unsigned* arrived, unsigned turn) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicAdd(arrived, 1u);
+    while (*static_cast<volatile unsigned*>(arrived) < turn * gridDim.x) {
+    }
+  }
+  __syncthreads();
+}
+
+/// Changes the last signs, empties the L2 cache, and keeps the GPU busy until the host has enqueued the rest.
+/// Its blocks take all threads of all multiprocessors, so no other kernel runs from the change of the signs to
+/// the launch.
+__global__ void __launch_bounds__(kReadyThreads, 2048 / kReadyThreads) ready_kernel(const Ready r) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kReadyThreads;
+  const int64_t own = static_cast<int64_t>(blockIdx.x) * kReadyThreads + threadIdx.x;
+  wait_for_all(r.arrived, 1);
+  for (int n = 0; n < r.num_late; ++n) {
+    const LateSigns& s = r.late[n];
+    const int64_t rows = late_rows(s);
+    for (int64_t i = own; i < rows; i += stride) {
+      const int64_t at = late_row(s, i) + s.first;
+      for (int32_t c = 0; c < s.count; ++c) negate_element(s.tensor, at + c);
+    }
+  }
+  wait_for_all(r.arrived, 2);
+  unsigned sum = 0;
+  int64_t i = own;
+  for (; i + (kReadyUnroll - 1) * stride < r.flush_count; i += kReadyUnroll * stride) {
+    uint4 v[kReadyUnroll];
+#pragma unroll
+    for (int u = 0; u < kReadyUnroll; ++u) v[u] = __ldcg(r.flush + i + u * stride);
+#pragma unroll
+    for (int u = 0; u < kReadyUnroll; ++u) sum ^= v[u].x ^ v[u].y ^ v[u].z ^ v[u].w;
+  }
+  for (; i < r.flush_count; i += stride) {
+    const uint4 v = __ldcg(r.flush + i);
+    sum ^= v.x ^ v.y ^ v.z ^ v.w;
+  }
+  if (sum == 0x7fb5d329u) *r.sink = sum;  // never true for the uniform bytes in this buffer
+  wait_for_all(r.arrived, 3);
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    const long long start = clock64();
+    while (clock64() - start < r.spin_cycles) {
+    }
+    *r.told = r.ticket;
     __threadfence_system();
     const long long told = clock64();
-    while (clock64() - told < tail_cycles) {
+    while (clock64() - told < r.tail_cycles) {
     }
   }
-  if (probed.count == 0) return;
-  __syncthreads();
-  for (int i = 0; i < probed.count; ++i) {
-    const WatchedOutput& o = probed.outputs[i];
+  wait_for_all(r.arrived, 4);
+  if (blockIdx.x != 0) return;
+  for (int n = 0; n < r.num_outputs; ++n) {
+    const WatchedOutput& o = r.outputs[n];
     const int64_t count = written_elements(o);
-    if (!o.poisoned || count == 0) continue;
-    const int64_t e =
-        written_element(o, probed_element(probed.seed, static_cast<int>(threadIdx.x), count));
-    if (element_bits(o.tensor, e) != poison_bits(o.tensor.dtype)) atomicAdd(probed.early, 1ull);
+    if (threadIdx.x >= kProbes || !o.poisoned || count == 0) continue;
+    const int64_t e = written_element(o, probed_element(r.seed, static_cast<int>(threadIdx.x), count));
+    if (!is_poison(o.tensor.dtype, element_bits(o.tensor, e))) atomicAdd(r.early, 1ull);
   }
   __syncthreads();
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 0 && r.clock != nullptr) {
     unsigned long long now = 0;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    *probed.clock = now;
+    *r.clock = now;
   }
 }
 
@@ -153,6 +227,11 @@ LaunchTimer::LaunchTimer(cudaStream_t stream, const DeviceInfo& info)
   cuda_check(cudaEventCreate(&begin_), "cudaEventCreate");
   cuda_check(cudaEventCreate(&end_), "cudaEventCreate");
   cuda_check(cudaMalloc(&sink_, sizeof *sink_), "cudaMalloc");
+  int per_multiprocessor = 0;
+  cuda_check(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, ready_kernel, kReadyThreads, 0),
+      "occupancy");
+  ready_blocks_ = static_cast<unsigned>(per_multiprocessor * multiprocessors_);
   cuda_check(cudaMalloc(&watched_, sizeof *watched_), "cudaMalloc");
   void* host = nullptr;
   cuda_check(cudaHostAlloc(&host, sizeof(unsigned), cudaHostAllocMapped), "cudaHostAlloc");
@@ -172,36 +251,50 @@ LaunchTimer::~LaunchTimer() {
   if (end_ != nullptr) cudaEventDestroy(end_);
 }
 
-void LaunchTimer::flush_cache() {
-  if (flush_ == nullptr) {
-    cuda_check(cudaMalloc(&flush_, static_cast<std::size_t>(flush_bytes_)), "cudaMalloc for the cache flush");
-    cuda_check(cudaMemsetAsync(flush_, 0, static_cast<std::size_t>(flush_bytes_), stream_),
-               "cudaMemsetAsync");
-    // This extra read writes back the lines that memset left dirty in the cache.
-    read_cuda(flush_, flush_bytes_, sink_, multiprocessors_, stream_);
-  }
+void LaunchTimer::make_flush_buffer() {
+  if (flush_ != nullptr) return;
+  cuda_check(cudaMalloc(&flush_, static_cast<std::size_t>(flush_bytes_)), "cudaMalloc for the cache flush");
+  cuda_check(cudaMemsetAsync(flush_, 0, static_cast<std::size_t>(flush_bytes_), stream_), "cudaMemsetAsync");
+  // This read writes back the lines that memset left dirty in the cache.
   read_cuda(flush_, flush_bytes_, sink_, multiprocessors_, stream_);
 }
 
-void LaunchTimer::spin(const LaunchWatch* watch) {
-  ++ticket_;
-  Probed probed;
-  if (watch != nullptr) {
-    if (watch->outputs.size() > kMostOutputs) throw std::logic_error("too many outputs to watch");
-    for (const WatchedOutput& o : watch->outputs) probed.outputs[probed.count++] = o;
-    probed.seed = watch->seed;
-    probed.early = &watched_->early;
-    probed.clock = &watched_->clock_begin;
+void LaunchTimer::make_ready(CacheMode cache, const LaunchWatch* watch) {
+  Ready r;
+  if (cache == CacheMode::kColdCode) evict_code(sink_, multiprocessors_, stream_);
+  if (is_cold(cache)) {
+    make_flush_buffer();
+    r.flush = static_cast<const uint4*>(flush_);
+    r.flush_count = flush_bytes_ / 16;
   }
-  const auto tail = static_cast<long long>(kSpinTailUs * cycles_per_us_);
-  const auto cycles = static_cast<long long>((spin_us_ - kSpinTailUs) * cycles_per_us_);
-  spin_kernel<<<1, kProbes, 0, stream_>>>(cycles, tail, spin_ended_device_, ticket_, probed);
-  cuda_check(cudaGetLastError(), "spin kernel");
+  cuda_check(cudaMemsetAsync(watched_, 0, sizeof *watched_, stream_), "cudaMemsetAsync");
+  ++ticket_;
+  r.tail_cycles = static_cast<long long>(kSpinTailUs * cycles_per_us_);
+  r.spin_cycles = static_cast<long long>((spin_us_ - kSpinTailUs) * cycles_per_us_);
+  r.told = spin_ended_device_;
+  r.ticket = ticket_;
+  r.arrived = &watched_->arrived;
+  r.sink = sink_;
+  if (watch != nullptr) {
+    if (watch->outputs.size() > kMostOutputs || watch->late.size() > kMostLate)
+      throw std::logic_error("too many tensors to watch");
+    for (const WatchedOutput& o : watch->outputs) r.outputs[r.num_outputs++] = o;
+    for (const LateSigns& s : watch->late) r.late[r.num_late++] = s;
+    r.seed = watch->seed;
+    r.early = &watched_->early;
+    r.clock = &watched_->clock_begin;
+  }
+  void* arguments[] = {&r};
+  cuda_check(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(ready_kernel), dim3(ready_blocks_),
+                                         dim3(kReadyThreads), arguments, 0, stream_),
+             "ready kernel");
 }
 
 void LaunchTimer::empty_caches(CacheMode cache) {
-  if (cache == CacheMode::kCold || cache == CacheMode::kColdCode) flush_cache();
+  if (!is_cold(cache)) return;
+  make_flush_buffer();
   if (cache == CacheMode::kColdCode) evict_code(sink_, multiprocessors_, stream_);
+  read_cuda(flush_, flush_bytes_, sink_, multiprocessors_, stream_);
 }
 
 void LaunchTimer::digest(const LaunchWatch& watch, unsigned long long* sum, unsigned long long* clock) {
@@ -230,9 +323,7 @@ WatchReading LaunchTimer::read_watch(const LaunchWatch& watch) {
 }
 
 Sample LaunchTimer::time(const std::function<void()>& launch, CacheMode cache, const LaunchWatch* watch) {
-  if (watch != nullptr) cuda_check(cudaMemsetAsync(watched_, 0, sizeof *watched_, stream_), "cudaMemsetAsync");
-  empty_caches(cache);
-  spin(watch);
+  make_ready(cache, watch);
   const auto start = std::chrono::steady_clock::now();
   cuda_check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
   launch();

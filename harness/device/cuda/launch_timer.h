@@ -19,9 +19,10 @@ void read_cuda(const void* data, int64_t bytes, unsigned* sink, int multiprocess
 void reread_cuda(const void* data, int64_t bytes, int passes, unsigned* sink, int multiprocessors,
                  cudaStream_t stream);
 
-/// Order on the stream: [read a buffer of twice L2] [run through code] [spin] [event] launch [event] [digest].
-/// The spin keeps the GPU busy until the host has enqueued the rest, so that the events enclose only device
-/// time. At its end it looks at the outputs of a launch that is watched; the digest reads them.
+/// Order on the stream: [run through code] [change signs, read a buffer of twice L2, spin] [event] launch
+/// [event] [digest]. What stands in the second brackets is one kernel that fills the GPU. Its spin keeps the
+/// GPU busy until the host has enqueued the rest, so that the events enclose only device time. At its end it
+/// looks at the outputs of a launch that is watched; the digest reads them.
 class LaunchTimer {
  public:
   LaunchTimer(cudaStream_t stream, const DeviceInfo& info);
@@ -35,8 +36,8 @@ class LaunchTimer {
   void empty_caches(CacheMode cache);
 
  private:
-  void flush_cache();
-  void spin(const LaunchWatch* watch);
+  void make_flush_buffer();
+  void make_ready(CacheMode cache, const LaunchWatch* watch);
   void digest(const LaunchWatch& watch, unsigned long long* sum, unsigned long long* clock);
   WatchReading read_watch(const LaunchWatch& watch);
 
@@ -50,6 +51,7 @@ class LaunchTimer {
   unsigned* sink_ = nullptr;                 ///< device memory
   volatile unsigned* spin_ended_ = nullptr;  ///< host memory to which the GPU writes
   unsigned* spin_ended_device_ = nullptr;    ///< the same memory, as addressed by the GPU
+  unsigned ready_blocks_ = 0;                ///< as many as the GPU holds at once
   unsigned ticket_ = 0;                      ///< number of the current spin
   double spin_us_;
   struct Watched;
