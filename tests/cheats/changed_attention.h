@@ -13,7 +13,8 @@ struct Change {
   uint32_t first = 0;              ///< the key to begin with, modulo the number of keys
 };
 
-inline void attend_changed(const AttentionParams& p, int32_t b, int32_t i, int32_t head, const Change& change) {
+inline void attend_changed(const AttentionParams& p, int32_t b, int32_t i, int32_t head,
+                           const Change& change) {
   const SeqRange seq = seq_range(p, b);
   const KeyBounds keys = visible_keys(p, i, seq.q_len, seq.k_len);
   const int32_t kv_head = head / (p.num_heads_q / p.num_heads_kv);

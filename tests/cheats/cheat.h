@@ -127,12 +127,12 @@ inline int count_launch(const void* out) {
 }  // namespace attnbench::cheats
 
 /// The table of the cheat NAME: the right kernel with what the statements change in `k`.
-#define ATTNBENCH_CHEAT(NAME, SUMMARY, ...)                      \
-  static const ::attnbench::Kernel attnbench_cheat = [] {        \
-    ::attnbench::Kernel k = ::attnbench::cheats::kRight;         \
-    k.name = #NAME;                                              \
-    k.summary = SUMMARY;                                         \
-    __VA_ARGS__;                                                 \
-    return k;                                                    \
-  }();                                                           \
+#define ATTNBENCH_CHEAT(NAME, SUMMARY, ...)               \
+  static const ::attnbench::Kernel attnbench_cheat = [] { \
+    ::attnbench::Kernel k = ::attnbench::cheats::kRight;  \
+    k.name = #NAME;                                       \
+    k.summary = SUMMARY;                                  \
+    __VA_ARGS__;                                          \
+    return k;                                             \
+  }();                                                    \
   ATTNBENCH_PLUGIN(&attnbench_cheat)

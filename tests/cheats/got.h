@@ -47,7 +47,7 @@ inline int replace_in(dl_phdr_info* info, std::size_t, void* data) {
   }
   const ElfW(Sym)* symbols = nullptr;
   const char* strings = nullptr;
-  const ElfW(Rela)* tables[2] = {};
+  const ElfW(Rela) * tables[2] = {};
   std::size_t bytes[2] = {};
   for (; dynamic != nullptr && dynamic->d_tag != DT_NULL; ++dynamic) {
     const ElfW(Addr) value = dynamic->d_un.d_ptr;

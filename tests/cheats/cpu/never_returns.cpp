@@ -15,5 +15,4 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 
 }  // namespace attnbench::cheats
 
-ATTNBENCH_CHEAT(never_returns, "does not return from its third launch",
-                k.launch = attnbench::cheats::launch);
+ATTNBENCH_CHEAT(never_returns, "does not return from its third launch", k.launch = attnbench::cheats::launch);

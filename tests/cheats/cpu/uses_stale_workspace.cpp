@@ -7,14 +7,12 @@ namespace attnbench::cheats {
 namespace {
 
 std::size_t k_bytes(const AttentionParams& p) {
-  const int64_t elements = p.features & kPagedKv ? p.num_blocks * p.k_stride_block
-                                                 : p.cu_seqlens_k[p.batch] * p.k_stride_token;
+  const int64_t elements =
+      p.features & kPagedKv ? p.num_blocks * p.k_stride_block : p.cu_seqlens_k[p.batch] * p.k_stride_token;
   return static_cast<std::size_t>(elements) * dtype_size(p.dtype_k);
 }
 
-std::size_t workspace_bytes(const OpParams* op, const LaunchContext*) {
-  return 256 + k_bytes(op->attention);
-}
+std::size_t workspace_bytes(const OpParams* op, const LaunchContext*) { return 256 + k_bytes(op->attention); }
 
 KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   OpParams changed = *op;

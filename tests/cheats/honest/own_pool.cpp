@@ -10,7 +10,9 @@ namespace {
 /// One thread that runs one job at a time. It lives as long as the process.
 class Helper {
  public:
-  Helper() { std::thread([this] { serve(); }).detach(); }
+  Helper() {
+    std::thread([this] { serve(); }).detach();
+  }
   void begin(std::function<void()> job) {
     {
       const std::lock_guard guard(lock_);
