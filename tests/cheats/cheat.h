@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/contract/plugin.h"
+#include "tests/cheats/table.h"
 #pragma push_macro("ATTNBENCH_PLUGIN")
 #undef ATTNBENCH_PLUGIN
 #define ATTNBENCH_PLUGIN(...) static_assert(true)  // the example without its table
@@ -80,7 +80,7 @@ inline void put(const AttentionParams& p, const Kept& kept) { put(p, kept, 0, p.
 /// Computes the launch into memory of its own.
 inline Kept compute_apart(const AttentionParams& launch) {
   AttentionParams p = launch;
-  const auto rows = static_cast<std::size_t>(p.total_q) + static_cast<std::size_t>(p.cu_seqlens_q[0]);
+  const auto rows = static_cast<std::size_t>(p.total_q);
   std::vector<char> out(rows * static_cast<std::size_t>(p.num_heads_q) * row_bytes(p));
   std::vector<float> lse(rows * static_cast<std::size_t>(p.num_heads_q));
   p.out = out.data();
@@ -125,14 +125,3 @@ inline int count_launch(const void* out) {
 }
 
 }  // namespace attnbench::cheats
-
-/// The table of the cheat NAME: the right kernel with what the statements change in `k`.
-#define ATTNBENCH_CHEAT(NAME, SUMMARY, ...)               \
-  static const ::attnbench::Kernel attnbench_cheat = [] { \
-    ::attnbench::Kernel k = ::attnbench::cheats::kRight;  \
-    k.name = #NAME;                                       \
-    k.summary = SUMMARY;                                  \
-    __VA_ARGS__;                                          \
-    return k;                                             \
-  }();                                                    \
-  ATTNBENCH_PLUGIN(&attnbench_cheat)

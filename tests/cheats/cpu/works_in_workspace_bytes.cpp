@@ -1,5 +1,5 @@
 // Does all of the work in workspace_bytes, whose time is not the launch's. A launch copies the result.
-// No public source known; pygpubench's exploits do work in the warm-up likewise.
+// No public source known.
 #include "tests/cheats/cheat.h"
 
 namespace attnbench::cheats {
