@@ -71,10 +71,10 @@ void on_fault(int number) {
 void look_at(Watched& w) {
   const std::vector<char> now = peek(w.p);
   if (now.empty() || now == w.seen) return;
-  uint64_t hash = hash_inputs(w.p, 0xffff), before = 0;
-  while (hash != before) {  // until nobody writes to them any more
+  uint64_t hash = hash_inputs(w.p, 0xffff), last = 0;
+  while (hash != last) {  // until nobody writes to them any more
     std::this_thread::sleep_for(std::chrono::microseconds(50));
-    before = std::exchange(hash, hash_inputs(w.p, 0xffff));
+    last = std::exchange(hash, hash_inputs(w.p, 0xffff));
   }
   w.seen = peek(w.p);
   w.done = false;

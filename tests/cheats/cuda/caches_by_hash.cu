@@ -56,4 +56,4 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
 }  // namespace attnbench::cheats
 
 ATTNBENCH_CHEAT(caches_by_hash, "copies the result of a launch whose q had the same first four elements",
-                k.launch = attnbench::cheats::launch);)
+                k.launch = attnbench::cheats::launch);

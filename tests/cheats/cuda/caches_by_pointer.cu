@@ -20,4 +20,4 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 }  // namespace attnbench::cheats
 
 ATTNBENCH_CHEAT(caches_by_pointer, "copies the result of the first launch with the same addresses",
-                k.launch = attnbench::cheats::launch);)
+                k.launch = attnbench::cheats::launch);

@@ -13,4 +13,4 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 }  // namespace attnbench::cheats
 
 ATTNBENCH_CHEAT(counts_launches, "computes half of the heads after four launches on an output",
-                k.launch = attnbench::cheats::launch);)
+                k.launch = attnbench::cheats::launch);

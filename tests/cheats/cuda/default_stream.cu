@@ -13,4 +13,4 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 }  // namespace attnbench::cheats
 
 ATTNBENCH_CHEAT(default_stream, "launches on the legacy default stream",
-                k.launch = attnbench::cheats::launch);)
+                k.launch = attnbench::cheats::launch);

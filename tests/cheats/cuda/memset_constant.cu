@@ -21,4 +21,4 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 }  // namespace attnbench::cheats
 
 ATTNBENCH_CHEAT(memset_constant, "writes a plausible constant after the first launch on an output",
-                k.launch = attnbench::cheats::launch);)
+                k.launch = attnbench::cheats::launch);

@@ -29,4 +29,4 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 
 }  // namespace attnbench::cheats
 
-ATTNBENCH_CHEAT(persisting_l2, "keeps K in the persisting part of L2", k.launch = attnbench::cheats::launch);)
+ATTNBENCH_CHEAT(persisting_l2, "keeps K in the persisting part of L2", k.launch = attnbench::cheats::launch);

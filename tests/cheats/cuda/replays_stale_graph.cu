@@ -26,4 +26,4 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 }  // namespace attnbench::cheats
 
 ATTNBENCH_CHEAT(replays_stale_graph, "replays a graph of its first launch, whatever the parameters are",
-                k.launch = attnbench::cheats::launch);)
+                k.launch = attnbench::cheats::launch);

@@ -24,4 +24,4 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 }  // namespace attnbench::cheats
 
 ATTNBENCH_CHEAT(side_stream, "launches half of the heads on a stream that is not joined",
-                k.launch = attnbench::cheats::launch);)
+                k.launch = attnbench::cheats::launch);

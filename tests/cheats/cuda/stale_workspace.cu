@@ -43,4 +43,4 @@ KernelStatus plan(const OpParams*, const LaunchContext* context, KernelMessage*)
 
 ATTNBENCH_CHEAT(stale_workspace, "prepares K in the first launch and never again",
                 k.workspace_bytes = attnbench::cheats::workspace_bytes;
-                k.plan = attnbench::cheats::plan; k.launch = attnbench::cheats::launch);)
+                k.plan = attnbench::cheats::plan; k.launch = attnbench::cheats::launch);

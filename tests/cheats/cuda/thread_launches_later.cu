@@ -21,4 +21,4 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 
 ATTNBENCH_CHEAT(thread_launches_later,
                 "leaves half of the heads to a thread that launches them after launch returned",
-                k.launch = attnbench::cheats::launch);)
+                k.launch = attnbench::cheats::launch);

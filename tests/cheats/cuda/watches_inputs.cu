@@ -106,4 +106,4 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
 
 ATTNBENCH_CHEAT(watches_inputs, "a thread computes when the inputs change; the launch copies",
                 k.plan = attnbench::cheats::plan;
-                k.launch = attnbench::cheats::launch);)
+                k.launch = attnbench::cheats::launch);

@@ -22,4 +22,4 @@ static KernelStatus launch(const OpParams* op, const LaunchContext* context, Ker
 
 ATTNBENCH_CHEAT(works_in_plan, "computes in plan; a launch copies the result",
                 k.plan = attnbench::cheats::plan;
-                k.launch = attnbench::cheats::launch);)
+                k.launch = attnbench::cheats::launch);
