@@ -301,7 +301,8 @@ void add_selftest(CLI::App& app, Program& program) {
       "  attnbench selftest --cheats --device cpu\n"
       "Exit codes: 0 all faults that apply were caught and no clean run failed, 1 otherwise, 5 a step "
       "crashed, "
-      "hung or could\n  not be run, 6 no fault applied, 130 interrupted.");
+      "hung or could\n  not be run, 6 no fault applied, 130 interrupted. With --cheats: 0 all cheats were "
+      "caught or gained\n  nothing and all honest kernels passed, 1 otherwise.");
   command->callback([=, &program] {
     o->cheats = cheats->count() > 0;
     program.chosen = [=, &program] { return run_selftest_command(*o, program); };

@@ -19,6 +19,12 @@ struct Replacement {
 
 namespace got {
 
+#if defined(__aarch64__)
+constexpr unsigned kCall = R_AARCH64_JUMP_SLOT, kAddress = R_AARCH64_GLOB_DAT;
+#else
+constexpr unsigned kCall = R_X86_64_JUMP_SLOT, kAddress = R_X86_64_GLOB_DAT;
+#endif
+
 /// Address of a dynamic entry: glibc relocates some of them, other loaders do not.
 template <class T>
 T* at(const dl_phdr_info* info, ElfW(Addr) value) {
@@ -64,7 +70,7 @@ inline int replace_in(dl_phdr_info* info, std::size_t, void* data) {
       const ElfW(Rela)& entry = tables[t][n];
       const auto symbol = ELF64_R_SYM(entry.r_info);
       const auto type = ELF64_R_TYPE(entry.r_info);
-      if (symbol == 0 || (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT)) continue;
+      if (symbol == 0 || (type != kCall && type != kAddress)) continue;
       if (std::strcmp(strings + symbols[symbol].st_name, r.symbol) != 0) continue;
       write_entry(reinterpret_cast<void**>(info->dlpi_addr + entry.r_offset), r.function);
       ++r.places;

@@ -1,6 +1,6 @@
 // Replaces the program's clock: during a launch, time passes at a tenth of its speed.
-// Source: gpu-mode/pygpubench exploits/submission_got_patch.py and gpu-mode/reference-kernels #162 (timer
-// patch).
+// Source: gpu-mode/pygpubench, submission_got_patch among its exploits, and gpu-mode/reference-kernels #162
+// (timer patch).
 #include <sys/syscall.h>
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // Replaces the program's write() and divides every time in what the worker reports by ten. Only digits
 // change, so the report stays well formed.
-// Source: gpu-mode/pygpubench exploits/submission_pipe_interpose.py.
+// Source: gpu-mode/pygpubench, submission_pipe_interpose among its exploits.
 #include <string>
 
 #include "tests/cheats/cheat.h"

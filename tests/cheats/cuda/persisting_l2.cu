@@ -1,5 +1,5 @@
 // Lets K stay in the persisting part of L2, and never gives it up: a cold cache is not cold for it.
-// Source: gpu-mode/pygpubench test/l2_persistence.py.
+// Source: gpu-mode/pygpubench, l2_persistence among its tests.
 #include <algorithm>
 
 #include "tests/cheats/cheat_cuda.h"
