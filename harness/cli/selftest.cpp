@@ -160,7 +160,11 @@ void name_plugin(const Program& program, std::string& line) {
   }
 }
 
-CheatOptions cheat_options(const SelftestFlags& flags) {
+CheatOptions cheat_options(const SelftestFlags& flags, const Program& program) {
+  if (!program.plugin_files.empty()) {
+    throw UsageError(
+        "--cheats runs the plug-ins of its own folder; --cheats DIR names another one, not --plugin");
+  }
   CheatOptions o;
   o.dir = flags.cheats_dir;
   o.device = chosen_devices(flags.device, flags.quiet).front();
@@ -174,7 +178,7 @@ CheatOptions cheat_options(const SelftestFlags& flags) {
 
 int run_selftest_command(const SelftestFlags& given, const Program& program) {
   if (given.worker) return serve_steps(program.kernels);
-  if (given.cheats) return run_cheats(cheat_options(given));
+  if (given.cheats) return run_cheats(cheat_options(given, program));
   check_kernel_names(given.kernels, program.kernels);
   SelftestFlags flags = given;
   flags.device = device_for(flags.device, flags.kernels, program.kernels);
@@ -250,7 +254,7 @@ void add_selftest(CLI::App& app, Program& program) {
             o->timeout_s = s;
             o->timeout_given = true;
           },
-          "Seconds after which a step is given up and its worker process killed (default 120)")
+          "Seconds after which a step is given up and its worker process killed (default 120; --cheats: 20)")
       ->type_name("S")
       ->check(number_in(0.001, 1e6));
   auto* in_process = command->add_flag(

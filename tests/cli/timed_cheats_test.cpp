@@ -107,6 +107,9 @@ TEST_F(TimedCheats, MistakesAreErrors) {
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, AllOf(HasSubstr("--cheats: no plug-ins in nowhere/cpu"),
                            HasSubstr("--target attnbench_cheats")));
+  o = run_cheats(scratch, {}, {"nowhere", "--plugin", ATTNBENCH_CHEATS_DIR "/cpu/odd_launches.so"});
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("not --plugin"));
   o = run_cheats(scratch, {"odd_launch"});
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr("--kernel odd_launch: did you mean 'odd_launches'?"));
