@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "harness/cli/case_options.h"
+#include "harness/cli/child_program.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/earlier_run.h"

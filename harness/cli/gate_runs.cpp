@@ -1,21 +1,14 @@
 #include "harness/cli/gate_runs.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 
+#include "harness/cli/child_program.h"
 #include "harness/cli/common.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/usage_error.h"
@@ -24,78 +17,6 @@
 
 namespace attnbench::cli {
 namespace {
-
-volatile std::sig_atomic_t g_child = 0;
-volatile std::sig_atomic_t g_stopped = 0;
-
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
-struct sigaction g_before[std::size(kSignals)];
-
-/// The child is in a process group of its own, so that it hears of a Ctrl-C once, from here.
-extern "C" void pass_on(int signal) {
-  if (g_child > 0) {
-    kill(static_cast<pid_t>(g_child), signal);
-  } else if (g_stopped) {
-    std::signal(signal, SIG_DFL);
-    std::raise(signal);
-  }
-  g_stopped = 1;
-}
-
-void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = pass_on;
-  sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
-    sigaction(kSignals[i], &action, &g_before[i]);
-    const bool nohup = kSignals[i] == SIGHUP && g_before[i].sa_handler == SIG_IGN;
-    if (nohup) sigaction(SIGHUP, &g_before[i], nullptr);
-  }
-}
-
-void restore_signals() {
-  for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &g_before[i], nullptr);
-}
-
-constexpr int kNotStarted = 127;  ///< as shells have it
-
-/// Runs the program and returns its exit code. `log` gets its stdout, and its stderr too if `silent`.
-int run_program(const std::vector<std::string>& args, const std::filesystem::path& log, bool silent) {
-  std::vector<char*> argv;
-  for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
-  argv.push_back(nullptr);
-  const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (out < 0) throw UsageError(fmt::format("{}: cannot be written: {}", log.string(), std::strerror(errno)));
-  const std::string cannot_run = fmt::format("attnbench: error: cannot run {}: ", args[0]);
-  const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid < 0) {
-    close(out);
-    throw UsageError(fmt::format("cannot start {}: {}", args[0], std::strerror(errno)));
-  }
-  if (pid == 0) {
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(kNotStarted);
-    restore_signals();
-    std::signal(SIGINT, SIG_DFL);  // in the background a shell ignores it
-    std::signal(SIGTERM, SIG_DFL);
-    dup2(out, STDOUT_FILENO);
-    if (silent) dup2(out, STDERR_FILENO);
-    execvp(argv[0], argv.data());
-    const std::string text = cannot_run + std::strerror(errno) + "\n";
-    [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text.data(), text.size());
-    _exit(kNotStarted);
-  }
-  close(out);
-  g_child = pid;
-  if (g_stopped) kill(pid, SIGTERM);  // the signal came between fork and here
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  g_child = 0;
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
 
 std::filesystem::path made(std::filesystem::path dir) {
   make_folder(dir);
@@ -144,7 +65,7 @@ int GateRuns::start(const Side& side, const std::vector<std::string>& args, cons
                     Show show) const {
   const std::filesystem::path log = folder_of(side).string() + ".txt";
   const int code = run_program(args, log, show == Show::kErrors);
-  const bool stopped = g_stopped != 0 || code == kExitInterrupted;
+  const bool stopped = child_stopped() || code == kExitInterrupted;
   const bool broken = !stopped && (code == kExitFailure || code > 6);
   const bool silent_error = show == Show::kErrors && (broken || code == kExitUsage);
   std::ostream& to = silent_error ? std::cerr : std::cout;
@@ -157,7 +78,7 @@ int GateRuns::start(const Side& side, const std::vector<std::string>& args, cons
 
 SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, const std::string& why,
                       Show show) {
-  if (g_stopped) throw GateStop{kExitInterrupted};
+  if (child_stopped()) throw GateStop{kExitInterrupted};
   ++count_;
   const BegunRun* earlier = journal_.run(count_);
   if (earlier != nullptr && (earlier->side != side.name || earlier->more != more)) {
@@ -189,7 +110,7 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
     // What is not complete goes on with --resume, whatever ended it.
     const bool complete = r.results.context.complete;
     journal_.spent(count_, seconds() - began_s, complete ? std::optional(code) : std::nullopt);
-    if (complete || !g_stopped) return r;
+    if (complete || !child_stopped()) return r;
   } else {
     journal_.spent(count_, seconds() - began_s, std::nullopt);
     if (code != kExitInterrupted) throw GateStop{kExitUsage};  // it said why
@@ -201,7 +122,7 @@ ResultSet GateRuns::results_of(const Side& side, int exit_code) const {
   const std::filesystem::path out = folder_of(side);
   std::error_code ignored;
   if (!std::filesystem::exists(out / "results.json", ignored)) {
-    if (g_stopped) throw GateStop{kExitInterrupted};
+    if (child_stopped()) throw GateStop{kExitInterrupted};
     std::cerr << fmt::format("attnbench: error: {} ended with exit code {} and left no results\n",
                              side.program, exit_code);
     throw GateStop{kExitFailure};
@@ -217,13 +138,6 @@ ResultSet GateRuns::results_of(const Side& side, int exit_code) const {
 bool GateRuns::next_has_ended() const {
   const BegunRun* next = journal_.run(count_ + 1);
   return next != nullptr && next->exit_code;
-}
-
-std::string own_program() {
-  std::error_code ec;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ec);
-  if (ec) throw UsageError("cannot find this program's own file (/proc/self/exe)");
-  return self.string();
 }
 
 }  // namespace attnbench::cli

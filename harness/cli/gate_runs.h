@@ -81,7 +81,4 @@ struct GateStop {
   int exit_code;
 };
 
-/// The path of this executable, for a side that runs this program.
-std::string own_program();
-
 }  // namespace attnbench::cli

@@ -10,6 +10,7 @@
 #include <regex>
 #include <sstream>
 
+#include "harness/cli/cheats.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
@@ -42,6 +43,8 @@ struct SelftestFlags {
   bool in_process = false;
   bool worker = false;  ///< this process is a worker
   bool sensitivity = false;
+  bool cheats = false;
+  std::string cheats_dir;
   bool quiet = false;
 };
 
@@ -157,8 +160,25 @@ void name_plugin(const Program& program, std::string& line) {
   }
 }
 
+CheatOptions cheat_options(const SelftestFlags& flags, const Program& program) {
+  if (!program.plugin_files.empty()) {
+    throw UsageError(
+        "--cheats runs the plug-ins of its own folder; --cheats DIR names another one, not --plugin");
+  }
+  CheatOptions o;
+  o.dir = flags.cheats_dir;
+  o.device = chosen_devices(flags.device, flags.quiet).front();
+  o.kernels = flags.kernels;
+  o.out = flags.out;
+  if (flags.timeout_given) o.timeout_s = flags.timeout_s;
+  o.threads = flags.threads;
+  o.quiet = flags.quiet;
+  return o;
+}
+
 int run_selftest_command(const SelftestFlags& given, const Program& program) {
   if (given.worker) return serve_steps(program.kernels);
+  if (given.cheats) return run_cheats(cheat_options(given, program));
   check_kernel_names(given.kernels, program.kernels);
   SelftestFlags flags = given;
   flags.device = device_for(flags.device, flags.kernels, program.kernels);
@@ -234,17 +254,20 @@ void add_selftest(CLI::App& app, Program& program) {
             o->timeout_s = s;
             o->timeout_given = true;
           },
-          "Seconds after which a step is given up and its worker process killed (default 120)")
+          "Seconds after which a step is given up and its worker process killed (default 120; --cheats: 20)")
       ->type_name("S")
       ->check(number_in(0.001, 1e6));
-  command->add_flag("--in-process", o->in_process,
-                    "Run the kernels in this process, for debuggers: a crash or a hang ends the selftest");
+  auto* in_process = command->add_flag(
+      "--in-process", o->in_process,
+      "Run the kernels in this process, for debuggers: a crash or a hang ends the selftest");
   add_worker_options(*command, o->worker, program);
   command->add_option("--seeds", o->seeds, "Clean runs take seeds 1 to N of every case (default 2)")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
-  command->add_option("--filter", o->filter, "Only faults whose class/name matches this regular expression")
-      ->type_name("REGEX");
+  auto* filter =
+      command
+          ->add_option("--filter", o->filter, "Only faults whose class/name matches this regular expression")
+          ->type_name("REGEX");
   command->add_option("--format", o->formats, "Reports: json, md (comma-separated; default json)")
       ->type_name("LIST")
       ->allow_extra_args(false)
@@ -268,17 +291,26 @@ void add_selftest(CLI::App& app, Program& program) {
       ->delimiter(',')
       ->check(CLI::Range(512, 1 << 24))
       ->needs(sensitivity);
+  auto* cheats = command->add_option(
+      "--cheats", o->cheats_dir,
+      "Instead: run the kernels that cheat in DIR (default: tests/cheats beside the program), "
+      "which must be caught, and odd honest ones, which must pass (cheats.json)");
+  cheats->type_name("DIR")->expected(0, 1)->excludes(sensitivity)->excludes(in_process)->excludes(filter);
   command->add_flag("-q,--quiet", o->quiet, "No progress");
   command->footer(
       "Examples:\n"
       "  attnbench selftest --device cpu\n"
       "  attnbench selftest --kernel cuda_simt --filter paging --format json,md --out results/runs/selftest\n"
       "  attnbench selftest --plugin ./mine.so --kernel mine\n"
+      "  attnbench selftest --cheats --device cpu\n"
       "Exit codes: 0 all faults that apply were caught and no clean run failed, 1 otherwise, 5 a step "
       "crashed, "
-      "hung or could\n  not be run, 6 no fault applied, 130 interrupted.");
-  command->callback(
-      [=, &program] { program.chosen = [=, &program] { return run_selftest_command(*o, program); }; });
+      "hung or could\n  not be run, 6 no fault applied, 130 interrupted. With --cheats: 0 all cheats were "
+      "caught or gained\n  nothing and all honest kernels passed, 1 otherwise.");
+  command->callback([=, &program] {
+    o->cheats = cheats->count() > 0;
+    program.chosen = [=, &program] { return run_selftest_command(*o, program); };
+  });
 }
 
 }  // namespace attnbench::cli

@@ -1,0 +1,26 @@
+// `attnbench run` as a child process, for commands that judge runs from outside.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace attnbench::cli {
+
+constexpr int kNotStarted = 127;  ///< exit code of a program that cannot be started, as shells have it
+
+/// From here to restore_signals, SIGINT, SIGTERM and SIGHUP go to the child in hand. A second one between
+/// children ends this process at once.
+void catch_signals();
+void restore_signals();
+/// Whether such a signal has come.
+bool child_stopped();
+
+/// Runs the program and returns its exit code; 128 + signal if a signal ended it. `log` gets its stdout, and
+/// its stderr too if `silent`. Throws UsageError.
+int run_program(const std::vector<std::string>& args, const std::filesystem::path& log, bool silent);
+
+/// The path of this executable.
+std::string own_program();
+
+}  // namespace attnbench::cli
