@@ -1,14 +1,15 @@
 // The host as a device: plain memory, a monotonic clock, and a cache flush by reading.
 #include <fmt/format.h>
 #include <omp.h>
-#include <pthread.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <new>
 #include <thread>
 
@@ -40,29 +41,28 @@ double us_of(const Work& work) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
 }
 
-double seconds_of(clockid_t clock) {
-  timespec t{};
-  clock_gettime(clock, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-/// The clocks of the processor time of the OpenMP team, one per thread.
-std::vector<clockid_t> team_clocks(int threads) {
-  std::vector<clockid_t> clocks(static_cast<std::size_t>(threads), CLOCK_THREAD_CPUTIME_ID);
+/// Thread numbers of the OpenMP team.
+std::vector<pid_t> team_of(int threads) {
+  std::vector<pid_t> team(static_cast<std::size_t>(threads), gettid());
 #pragma omp parallel num_threads(threads)
-  {
-    clockid_t mine{};
-    if (pthread_getcpuclockid(pthread_self(), &mine) == 0)
-      clocks[static_cast<std::size_t>(omp_get_thread_num())] = mine;
-  }
-  return clocks;
+  team[static_cast<std::size_t>(omp_get_thread_num())] = gettid();
+  return team;
 }
 
-/// Processor time that threads outside of the team have used. The calling thread reads all clocks: threads
-/// that wait for each other would use time in between.
-double foreign_seconds(const std::vector<clockid_t>& team) {
-  double s = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
-  for (const clockid_t clock : team) s -= seconds_of(clock);
+/// Processor time that the process's other threads have used, in seconds. Each thread's own clock is read:
+/// the process's clock minus those of the team is off by milliseconds while a thread of the team runs.
+double foreign_seconds(const std::vector<pid_t>& team) {
+  double s = 0;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
+    const auto thread = static_cast<pid_t>(std::atoi(entry.path().filename().c_str()));
+    if (std::find(team.begin(), team.end(), thread) != team.end()) continue;
+    // The clock of a thread's processor time, as pthread_getcpuclockid makes it from the thread's number.
+    const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(thread) << 3) | 6u);
+    timespec t{};
+    if (clock_gettime(clock, &t) == 0)
+      s += static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  }
   return s;
 }
 
@@ -140,7 +140,7 @@ class CpuDevice final : public Device {
   void settle() override {
     constexpr auto kNap = std::chrono::microseconds(200);
     constexpr int kNaps = 500;
-    team_ = team_clocks(info_.threads);
+    team_ = team_of(info_.threads);
     for (int i = 0; i < kNaps; ++i) {
       const double before = foreign_seconds(team_);
       std::this_thread::sleep_for(kNap);
@@ -277,7 +277,7 @@ class CpuDevice final : public Device {
   Ceilings ceilings_;
   std::optional<double> fp32_tflops_;
   bool measured_ = false;
-  std::vector<clockid_t> team_;
+  std::vector<pid_t> team_;
   double settled_s_ = 0;  ///< foreign_seconds() at the end of settle()
   double ticks_per_us_ = ticks_per_us();
 };

@@ -67,6 +67,7 @@ class Lanes {
     std::optional<uint64_t> expected;  ///< digest of the outputs without changed signs
     bool verified = false;             ///< its values are those of the verified launch
     bool ready = false;                ///< prepared when it was last used: a rotating cache must not see it
+    std::vector<LateSigns> late;       ///< to be changed at the last moment
   };
   /// Another copy of the tensors, at other places: with the values of `seed`, and pages moved by `salt`.
   Lane& add(uint64_t seed, uint64_t salt);

@@ -18,7 +18,7 @@ struct SignedTensor {
   DType dtype = DType::kFp32;
   int64_t elements = 0;
   int32_t dim = 1;
-  int64_t head_rows = 1;
+  int32_t head_rows = 1;
   int32_t heads = 1;
   int32_t group = 1;  ///< heads that share a row of the table
   /// (heads / group, table_dim), in memory of the device: 1 where the sign is changed. Null: nowhere.
@@ -31,10 +31,12 @@ ATTNBENCH_HD inline int64_t row_of(const SignedTensor& t, int64_t token, int32_t
   return (token / t.head_rows * t.heads + head) * t.head_rows + token % t.head_rows;
 }
 
-/// The table's row for tensor row `row`; null without a table.
-ATTNBENCH_HD inline const uint8_t* signs_of_row(const SignedTensor& t, int64_t row) {
+/// The table's row for tensor row `row`; null without a table. `Index`: see unsigned_word.
+template <class Index>
+ATTNBENCH_HD const uint8_t* signs_of_row(const SignedTensor& t, Index row) {
   if (t.table == nullptr) return nullptr;
-  const auto head = static_cast<int32_t>(row / t.head_rows % t.heads);
+  const Index of_head = t.head_rows == 1 ? row : row / static_cast<Index>(t.head_rows);
+  const auto head = static_cast<int32_t>(of_head % static_cast<Index>(t.heads));
   return t.table + static_cast<int64_t>(head / t.group) * t.table_dim;
 }
 
@@ -86,18 +88,21 @@ ATTNBENCH_HD inline uint32_t without_sign(DType dtype, uint32_t bits, bool chang
   return changed ? bits ^ sign : bits;
 }
 
+/// Whether 32 bits index the elements. GPUs divide them several times faster than 64.
+inline bool is_short(const SignedTensor& t) { return t.elements < (int64_t{1} << 32) - 8; }
+
 /// Word `w` of 8 bytes of the tensor, as digest_word takes it, without the changed signs. `Bits`: unsigned
-/// integer of an element's size.
-template <class Bits>
-ATTNBENCH_HD uint64_t unsigned_word(const SignedTensor& t, int64_t w) {
+/// integer of an element's size; `Index`: unsigned integer that indexes the elements.
+template <class Bits, class Index>
+ATTNBENCH_HD uint64_t unsigned_word(const SignedTensor& t, Index w) {
   constexpr int kPerWord = 8 / static_cast<int>(sizeof(Bits));
   const auto* in = static_cast<const Bits*>(t.data);
-  int64_t e = w * kPerWord;
-  int64_t row = e / t.dim;
-  auto c = static_cast<int32_t>(e - row * t.dim);
+  Index e = w * kPerWord;
+  Index row = e / static_cast<Index>(t.dim);
+  auto c = static_cast<int32_t>(e - row * static_cast<Index>(t.dim));
   const uint8_t* signs = signs_of_row(t, row);
   uint64_t word = 0;
-  for (int i = 0; i < kPerWord && e < t.elements; ++i, ++e) {
+  for (int i = 0; i < kPerWord && e < static_cast<Index>(t.elements); ++i, ++e) {
     const bool changed = signs != nullptr && signs[c] != 0;
     word |= static_cast<uint64_t>(without_sign(t.dtype, in[e], changed)) << (8 * sizeof(Bits) * i);
     if (++c == t.dim) {

@@ -15,12 +15,13 @@ SignedTensor on_host(SignedTensor t, void* data, const std::vector<uint8_t>& tab
 
 }  // namespace
 
-SignedTensor Workload::signed_tensor(Slot slot) const {
+SignedTensor Workload::signed_tensor(Slot slot, bool of_change) const {
   const GuardedBuffer& b = memory(slot);
   if (!b.data()) return {};
   const CaseParams& p = item_.params;
   const bool merges = p.op == Op::kMergeStates;
   const auto* qk = sign_table_.as<uint8_t>();
+  if (qk != nullptr && !of_change) qk += signs_.qk.size() + signs_.v.size();
   const uint8_t* v = qk == nullptr ? nullptr : qk + signs_.qk.size();
   SignedTensor t{.data = b.data()};
   const auto rows_of = [&](DType dtype, int32_t dim, int32_t heads, int32_t group, const uint8_t* table,
@@ -61,43 +62,33 @@ SignedTensor Workload::signed_tensor(Slot slot) const {
   return t;
 }
 
-void Workload::set_signs(const SignPlan& signs) {
+std::vector<LateSigns> Workload::set_signs(const SignPlan& signs, const FewChannels& late) {
   if (padded_) throw std::logic_error("signs of padded tensors");
   if (signs_.v.empty()) signs_ = plain_signs(item_.params);
-  SignPlan change = signs;
-  const auto differ = [](uint8_t a, uint8_t b) { return static_cast<uint8_t>(a ^ b); };
-  std::transform(signs.qk.begin(), signs.qk.end(), signs_.qk.begin(), change.qk.begin(), differ);
-  std::transform(signs.v.begin(), signs.v.end(), signs_.v.begin(), change.v.begin(), differ);
-  upload_signs(change);
-  for (const Slot slot : {kQ, kK, kV, kNewK, kNewV, kPartialOut}) {
-    if (const SignedTensor t = signed_tensor(slot); t.data != nullptr) device_->change_signs(t);
-  }
-  signs_ = signs;
-  upload_signs(signs_);
-}
-
-void Workload::upload_signs(const SignPlan& signs) {
-  std::vector<uint8_t> table = signs.qk;
-  table.insert(table.end(), signs.v.begin(), signs.v.end());
+  std::vector<uint8_t> table;
+  const auto add_changed = [&table](const std::vector<uint8_t>& from, const std::vector<uint8_t>& to) {
+    for (std::size_t i = 0; i < from.size(); ++i) table.push_back(static_cast<uint8_t>(from[i] ^ to[i]));
+  };
+  add_changed(signs_.qk, signs.qk);
+  add_changed(signs_.v, signs.v);
+  signs_ = late.count > 0 ? changed_in(item_.params, signs, late) : signs;
+  table.insert(table.end(), signs_.qk.begin(), signs_.qk.end());
+  table.insert(table.end(), signs_.v.begin(), signs_.v.end());
   if (!sign_table_.data()) {
     sign_table_ = GuardedBuffer::of(*device_, "signs", table);
   } else if (!table.empty()) {
     device_->upload(sign_table_.data(), table.data(), static_cast<int64_t>(table.size()));
   }
-}
-
-std::vector<LateSigns> Workload::change_late(const FewChannels& few) {
-  std::vector<LateSigns> late;
-  if (few.count == 0) return late;
-  signs_ = changed_in(item_.params, signs_, few);
-  upload_signs(signs_);
+  std::vector<LateSigns> changes;
   const bool through_k = item_.params.v_is_k_view;
   for (const Slot slot : {kQ, kK, kNewK, kV, kNewV, kPartialOut}) {
+    const SignedTensor t = signed_tensor(slot, true);
+    if (t.data == nullptr) continue;
+    device_->change_signs(t);
     const bool is_k = slot == kQ || slot == kK || slot == kNewK;
-    const SignedTensor t = signed_tensor(slot);
-    if (t.data != nullptr && is_k == through_k) late.push_back({t, few.head, few.first, few.count});
+    if (late.count > 0 && is_k == through_k) changes.push_back({t, late.head, late.first, late.count});
   }
-  return late;
+  return changes;
 }
 
 std::vector<WatchedOutput> Workload::watched_outputs() const {
@@ -129,7 +120,6 @@ void Workload::poison_outputs() {
   for (const Slot slot : {kKScales, kVScales}) {
     if (memory(slot).data()) restore(slot);
   }
-  device_->synchronize();
 }
 
 void Workload::take_signs_off(HostOutputs& h) const {

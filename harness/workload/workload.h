@@ -68,10 +68,10 @@ class Workload {
   /// Changes signs of inputs, so that a launch gets numbers it has not seen (sign_plan.h). Signs stay changed
   /// until the next call. Outputs are read without them by watched_outputs() and download_outputs(), but not
   /// by outputs_digest(). Call poison_outputs() before the next launch. Dense strides only.
-  void set_signs(const SignPlan& signs);
-  /// Takes note that these channels change their signs before the next launch, and returns what is then to be
-  /// changed, for LaunchWatch. Valid as long as watched_outputs().
-  std::vector<LateSigns> change_late(const FewChannels& few);
+  ///
+  /// The signs of the channels `late` change too, but at the last moment before the launch. The return value
+  /// says what is then to be changed, for LaunchWatch, and is valid as long as watched_outputs().
+  std::vector<LateSigns> set_signs(const SignPlan& signs, const FewChannels& late = {});
   /// The outputs of a launch, for Device::time_launch and for LaunchWatch. Valid until the next set_signs().
   std::vector<WatchedOutput> watched_outputs() const;
   HostOutputs download_outputs() const;  ///< throws TooLarge, DeviceError
@@ -138,10 +138,10 @@ class Workload {
   void make_rotary_tables();
   /// Fills a tensor of tokens, now or later. The job has no owners yet.
   void fill_rows(FillJob job, const std::vector<RowOwner>& owners, int64_t bytes);
-  /// The tensor of a slot, with its place in a table of signs; no data if the case has no such tensor.
-  SignedTensor signed_tensor(Slot slot) const;
+  /// The tensor of a slot, with its place in the table of signs, or of changed ones; no data if the case has
+  /// no such tensor.
+  SignedTensor signed_tensor(Slot slot, bool of_change = false) const;
   void take_signs_off(HostOutputs& h) const;
-  void upload_signs(const SignPlan& signs);
 
   /// Allocates. Padded tensors are set to NaN first, because no fill writes between the rows.
   GuardedBuffer& make(Slot slot, Role role, const char* name, int64_t bytes);
@@ -180,7 +180,8 @@ class Workload {
   std::vector<Fill> fills_;       ///< that fill_values() makes
   bool later_ = false;            ///< values are not filled yet
   SignPlan signs_;                ///< of the inputs as they are; empty: none were ever changed
-  GuardedBuffer sign_table_;      ///< signs_.qk, then signs_.v; no launch sees it
+  /// What the last set_signs() changed (qk, then v), then signs_ (qk, then v); no launch sees it.
+  GuardedBuffer sign_table_;
   GuardedBuffer appended_slots_;  ///< rows of the caches that a launch writes; no launch sees it
 };
 

@@ -335,11 +335,14 @@ Sample LaunchTimer::time(const std::function<void()>& launch, CacheMode cache, c
   sample.enqueue_us = std::chrono::duration<double, std::micro>(stop - start).count();
   if (watch != nullptr) digest(*watch, &watched_->at_end, &watched_->clock_end);
 
-  cuda_check(cudaEventSynchronize(end_), "timed launch");
+  if (watch != nullptr) {
+    sample.watch = read_watch(*watch);
+  } else {
+    cuda_check(cudaEventSynchronize(end_), "timed launch");
+  }
   float ms = 0;
   cuda_check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
   sample.us = 1e3 * static_cast<double>(ms);
-  if (watch != nullptr) sample.watch = read_watch(*watch);
 
   // Grows at once to twice the enqueue time, and shrinks slowly. The next launch may be another kernel's, and
   // a first launch that loaded code must not slow down all later ones.

@@ -14,19 +14,21 @@ unsigned grid_for(int64_t items, int64_t most) {
 }
 
 /// One thread per word of 8 bytes. Words without a changed sign are not touched.
-template <class Bits>
+template <class Bits, class Index>
 __global__ void __launch_bounds__(kThreads) change_kernel(const SignedTensor t) {
   constexpr int kPerWord = 8 / static_cast<int>(sizeof(Bits));
-  const int64_t words = (t.elements + kPerWord - 1) / kPerWord;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  const auto elements = static_cast<Index>(t.elements);
+  const Index words = (elements + (kPerWord - 1)) / kPerWord, stride = gridDim.x * kThreads;
   auto* data = static_cast<Bits*>(t.data);
-  for (int64_t w = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; w < words; w += stride) {
-    int64_t e = w * kPerWord;
-    int64_t row = e / t.dim;
-    auto c = static_cast<int32_t>(e - row * t.dim);
+  for (Index w = blockIdx.x * kThreads + threadIdx.x; w < words; w += stride) {
+    const Index e = w * kPerWord;
+    Index row = e / static_cast<Index>(t.dim);
+    auto c = static_cast<int32_t>(e - row * static_cast<Index>(t.dim));
     const uint8_t* signs = signs_of_row(t, row);
     uint64_t change = 0;
-    for (int i = 0; i < kPerWord && e + i < t.elements; ++i) {
+#pragma unroll
+    for (int i = 0; i < kPerWord; ++i) {
+      if (e + i >= elements) break;
       if (signs[c] != 0) change |= uint64_t{1} << (8 * sizeof(Bits) * (i + 1) - 1);
       if (++c == t.dim) {
         c = 0;
@@ -34,19 +36,19 @@ __global__ void __launch_bounds__(kThreads) change_kernel(const SignedTensor t) 
       }
     }
     if (change == 0) continue;
-    const bool whole = e + kPerWord <= t.elements && reinterpret_cast<uintptr_t>(data) % 8 == 0;
+    const bool whole = e + kPerWord <= elements && reinterpret_cast<uintptr_t>(data) % 8 == 0;
     if (whole && t.dtype != DType::kInt8) {
       reinterpret_cast<uint64_t*>(data)[w] ^= change;
       continue;
     }
-    for (int i = 0; i < kPerWord && e + i < t.elements; ++i) {
+    for (int i = 0; i < kPerWord && e + i < elements; ++i) {
       if ((change >> (8 * sizeof(Bits) * (i + 1) - 1) & 1) != 0)
         data[e + i] = static_cast<Bits>(negated(t.dtype, data[e + i]));
     }
   }
 }
 
-template <class Bits>
+template <class Bits, class Index>
 __global__ void __launch_bounds__(kThreads)
     unsigned_digest_kernel(const SignedTensor t, uint64_t first, uint64_t factor, unsigned long long* sum,
                            unsigned long long* clock) {
@@ -56,13 +58,13 @@ __global__ void __launch_bounds__(kThreads)
     *clock = now;
   }
   constexpr int kPerWord = 8 / static_cast<int>(sizeof(Bits));
-  const int64_t words = (t.elements + kPerWord - 1) / kPerWord;
-  const auto start = static_cast<int64_t>(first % static_cast<uint64_t>(words));
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  const Index words = (static_cast<Index>(t.elements) + (kPerWord - 1)) / kPerWord;
+  const auto start = static_cast<Index>(first % words);
+  const Index stride = gridDim.x * kThreads;
   uint64_t mine = 0;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < words; i += stride) {
-    const int64_t w = i + start < words ? i + start : i + start - words;
-    mine += digest_word(unsigned_word<Bits>(t, w), static_cast<uint64_t>(w));
+  for (Index i = blockIdx.x * kThreads + threadIdx.x; i < words; i += stride) {
+    const Index w = i < words - start ? i + start : i - (words - start);
+    mine += digest_word(unsigned_word<Bits>(t, w), w);
   }
   for (int lane = 16; lane > 0; lane /= 2) mine += __shfl_down_sync(0xffffffffu, mine, lane);
   if (threadIdx.x % 32 == 0) atomicAdd(sum, static_cast<unsigned long long>(mine * factor));
@@ -97,7 +99,12 @@ void change_signs_cuda(const SignedTensor& t, cudaStream_t stream) {
   if (t.table == nullptr || t.elements == 0) return;
   with_bits(t.dtype, [&](auto bits) {
     const int64_t words = (t.elements * static_cast<int64_t>(sizeof bits) + 7) / 8;
-    change_kernel<decltype(bits)><<<grid_for(words, 1 << 16), kThreads, 0, stream>>>(t);
+    const unsigned grid = grid_for(words, 1 << 13);
+    if (is_short(t)) {
+      change_kernel<decltype(bits), uint32_t><<<grid, kThreads, 0, stream>>>(t);
+    } else {
+      change_kernel<decltype(bits), uint64_t><<<grid, kThreads, 0, stream>>>(t);
+    }
   });
   cuda_check(cudaGetLastError(), "sign kernel");
 }
@@ -107,8 +114,14 @@ void unsigned_digest_cuda(const SignedTensor& t, uint64_t first, uint64_t factor
   if (t.elements == 0) return;
   with_bits(t.dtype, [&](auto bits) {
     const int64_t words = (t.elements * static_cast<int64_t>(sizeof bits) + 7) / 8;
-    unsigned_digest_kernel<decltype(bits)>
-        <<<grid_for(words, 8192), kThreads, 0, stream>>>(t, first, factor, sum, clock);
+    const unsigned grid = grid_for(words, 1 << 13);
+    if (is_short(t)) {
+      unsigned_digest_kernel<decltype(bits), uint32_t>
+          <<<grid, kThreads, 0, stream>>>(t, first, factor, sum, clock);
+    } else {
+      unsigned_digest_kernel<decltype(bits), uint64_t>
+          <<<grid, kThreads, 0, stream>>>(t, first, factor, sum, clock);
+    }
   });
   cuda_check(cudaGetLastError(), "digest kernel");
 }
