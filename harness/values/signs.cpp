@@ -88,7 +88,8 @@ uint64_t unsigned_digest_host(const SignedTensor& t, uint64_t first) {
 #pragma omp parallel for schedule(static) reduction(+ : sum) if (t.elements > kWorthThreads)
     for (int64_t i = 0; i < words; ++i) {
       const int64_t w = i + start < words ? i + start : i + start - words;
-      sum += digest_word(unsigned_word<decltype(bits)>(t, static_cast<uint64_t>(w)), static_cast<uint64_t>(w));
+      sum +=
+          digest_word(unsigned_word<decltype(bits)>(t, static_cast<uint64_t>(w)), static_cast<uint64_t>(w));
     }
     return sum;
   });

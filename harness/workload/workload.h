@@ -177,9 +177,9 @@ class Workload {
     FillJob job;
     GuardedBuffer owners;
   };
-  std::vector<Fill> fills_;       ///< that fill_values() makes
-  bool later_ = false;            ///< values are not filled yet
-  SignPlan signs_;                ///< of the inputs as they are; empty: none were ever changed
+  std::vector<Fill> fills_;  ///< that fill_values() makes
+  bool later_ = false;       ///< values are not filled yet
+  SignPlan signs_;           ///< of the inputs as they are; empty: none were ever changed
   /// What the last set_signs() changed (qk, then v), then signs_ (qk, then v); no launch sees it.
   GuardedBuffer sign_table_;
   GuardedBuffer appended_slots_;  ///< rows of the caches that a launch writes; no launch sees it

@@ -236,6 +236,53 @@ TEST_F(GpuDeviceTest, ClocksAreReadWhereTheLibraryIs) {
   }
 }
 
+/// (100 tokens, 4 heads, 24 channels) of bf16 with signs, on the host and on the GPU.
+TEST_F(GpuDeviceTest, SignsPoisonAndDigestsAreThoseOfTheHost) {
+  std::vector<uint16_t> host(100 * 4 * 24);
+  for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<uint16_t>(i * 40503u % 0x7f00u);
+  std::vector<uint8_t> table(2 * 24);
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = i % 3 == 0 ? 1 : 0;
+  const auto bytes = static_cast<int64_t>(host.size() * 2);
+  void* const data = device_->allocate(bytes);
+  void* const signs = device_->allocate(48);
+  device_->upload(data, host.data(), bytes);
+  device_->upload(signs, table.data(), 48);
+  SignedTensor on_host{.data = host.data(),
+                       .dtype = DType::kBf16,
+                       .elements = bytes / 2,
+                       .dim = 24,
+                       .head_rows = 5,
+                       .heads = 4,
+                       .group = 2,
+                       .table = table.data(),
+                       .table_dim = 24};
+  SignedTensor on_gpu = on_host;
+  on_gpu.data = data;
+  on_gpu.table = static_cast<const uint8_t*>(signs);
+  change_signs_host(on_host);
+  device_->change_signs(on_gpu);
+  change_late_signs_host({on_host, 1, 4, 4});
+
+  const WatchedOutput output{.tensor = on_gpu, .poisoned = false};
+  const LateSigns late{on_gpu, 1, 4, 4};
+  const LaunchWatch watch{std::span(&output, 1), std::span(&late, 1), 99};
+  const WatchReading seen = device_->time_launch([] {}, CacheMode::kCold, &watch).watch;
+  EXPECT_EQ(seen.at_end, unsigned_digest_host(on_host, 0));
+  EXPECT_EQ(seen.when_idle, seen.at_end);
+  EXPECT_GT(seen.span_us, 0);
+  std::vector<uint16_t> got(host.size());
+  device_->download(got.data(), data, bytes);
+  EXPECT_EQ(got, host);
+
+  const WatchedOutput poisoned{.tensor = on_gpu};
+  const LaunchWatch of_poison{std::span(&poisoned, 1), {}, 99};
+  EXPECT_EQ(device_->time_launch([] {}, CacheMode::kHot, &of_poison).watch.early, kProbes);
+  device_->poison(poisoned);
+  EXPECT_EQ(device_->time_launch([] {}, CacheMode::kHot, &of_poison).watch.early, 0);
+  device_->release(data);
+  device_->release(signs);
+}
+
 TEST_F(GpuDeviceTest, ResettingTheCachePolicyIsHarmless) {
   device_->reset_cache_policy();
   device_->synchronize();

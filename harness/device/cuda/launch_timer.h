@@ -19,7 +19,7 @@ void read_cuda(const void* data, int64_t bytes, unsigned* sink, int multiprocess
 void reread_cuda(const void* data, int64_t bytes, int passes, unsigned* sink, int multiprocessors,
                  cudaStream_t stream);
 
-/// Order on the stream: [run through code] [change signs, read a buffer of twice L2, spin] [event] launch
+/// Order on the stream: [run through code] [change signs, read a buffer of four times L2, spin] [event] launch
 /// [event] [digest]. What stands in the second brackets is one kernel that fills the GPU. Its spin keeps the
 /// GPU busy until the host has enqueued the rest, so that the events enclose only device time. At its end it
 /// looks at the outputs of a launch that is watched; the digest reads them.

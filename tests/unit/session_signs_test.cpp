@@ -1,0 +1,100 @@
+// Kernels of the cpu device get inputs with other signs and must give the same bits, apart from those signs.
+#include <gtest/gtest.h>
+
+#include "harness/cases/case.h"
+#include "harness/run/launcher.h"
+#include "harness/workload/sign_plan.h"
+#include "kernels/registry.h"
+
+namespace attnbench {
+namespace {
+
+uint64_t digest_of(const Workload& w) {
+  uint64_t all = 0;
+  for (const WatchedOutput& o : w.watched_outputs()) all = all * 31 + unsigned_digest_host(o.tensor, 5);
+  return all;
+}
+
+class SessionSigns : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SessionSigns, ChangeNoOtherBit) {
+  const Expansion e = expand(parse_sweep_text(std::string("name: signs\nsweeps: [") + GetParam() + "]", "test.yaml"));
+  const auto device = open_device("cpu", 2);
+  for (const Case& c : e.cases) {
+    const std::vector<const Kernel*> kernels =
+        select_kernels(builtin_kernels(), c.params.op, DeviceKind::kCpu, {"cpu"});
+    ASSERT_FALSE(kernels.empty());
+    Workload w(*device, c, {}, Values::kLater);
+    Launcher launcher(*kernels[0], builtin_kernels(), *device, w);
+    w.fill_values();
+    w.set_signs(plain_signs(c.params));
+    w.poison_outputs();
+    launcher.launch();
+    const uint64_t plain = digest_of(w);
+    const HostOutputs expected = w.download_outputs();
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      const SignPlan signs = random_signs(c.params, seed);
+      const std::vector<LateSigns> late = w.set_signs(signs, few_channels(c.params, seed));
+      for (const LateSigns& s : late) change_late_signs_host(s);
+      w.poison_outputs();
+      launcher.launch();
+      EXPECT_EQ(digest_of(w), plain) << c.id << " seed " << seed;
+      const HostOutputs got = w.download_outputs();
+      EXPECT_EQ(got.lse, expected.lse) << c.id;
+      EXPECT_EQ(got.new_k, expected.new_k) << c.id;
+    }
+    w.set_signs(plain_signs(c.params));
+    EXPECT_FALSE(w.input_damage()) << c.id;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, SessionSigns,
+    ::testing::Values(
+        "{name: a, batch: q5_q33s70, heads: [4/2, 3/1], head_dim: 40, dtype: [bf16, fp16, fp32], mask: causal}",
+        "{name: b, kv: paged, block_size: 16, kv_layout: [nhd, hnd], batch: 3q1s40, kv_dtype: [same, e4m3], "
+        "heads: 4/2, head_dim: 64, sinks: true, softcap: 20}",
+        "{name: c, kv: paged, block_size: 16, batch: 3q2s40, append: in_call, rotary: [neox, interleaved], "
+        "rotary_dim: 32, heads: 4/2, head_dim: 64}",
+        "{name: d, op: kv_append, kv: paged, block_size: 16, batch: 3q2s40, heads: 2, head_dim: 64, "
+        "zip: {kv_dtype: [same, e4m3, int8, int8], scales: [given, given, given, per_token]}}",
+        "{name: e, op: merge_states, batch: q7, heads: 3, head_dim: 40, states: 3}",
+        "{name: f, kv: paged, block_size: 16, batch: 3q1s40, heads: 4/1, head_dim: 96, head_dim_v: 64, "
+        "v_is_k_view: true}",
+        "{name: g, batch: q9s20, heads: 4/2, head_dim: 64, kv_dtype: int8, q_dtype: int8, dropout: 0.1}"));
+
+TEST(SessionSigns, ChannelsThatTurnTogetherChangeTogether) {
+  CaseParams p;
+  p.num_heads_q = p.num_heads_kv = 2;
+  p.head_dim = 16;
+  p.rotary_dim = 8;
+  for (const Rotary r : {Rotary::kNeox, Rotary::kInterleaved}) {
+    p.rotary = r;
+    const SignPlan s = random_signs(p, 3);
+    for (std::size_t h = 0; h < 2; ++h) {
+      for (std::size_t i = 0; i < 4; ++i) {
+        const std::size_t a = h * 16 + (r == Rotary::kNeox ? i : 2 * i);
+        EXPECT_EQ(s.qk[a], s.qk[r == Rotary::kNeox ? a + 4 : a + 1]);
+      }
+    }
+    EXPECT_NE(s, plain_signs(p));
+  }
+}
+
+TEST(SessionSigns, UntilFilledTensorsHoldPoison) {
+  const Expansion e = expand(parse_inline_case("{batch: q5, heads: 2, head_dim: 16}"));
+  const auto device = open_device("cpu", 1);
+  Workload w(*device, e.cases[0], {}, Values::kLater);
+  const AttentionParams p = w.params().attention;
+  for (const void* tensor : {p.q, p.k, p.v}) {
+    EXPECT_EQ(*static_cast<const uint16_t*>(tensor), 0xffff);
+  }
+  EXPECT_EQ(p.cu_seqlens_q[1], 5) << "lengths are there";
+  w.fill_values();
+  for (const void* tensor : {p.q, p.k, p.v}) {
+    EXPECT_NE(*static_cast<const uint16_t*>(tensor), 0xffff);
+  }
+}
+
+}  // namespace
+}  // namespace attnbench
