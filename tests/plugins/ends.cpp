@@ -1,9 +1,14 @@
 // A right kernel that ends or stops its process as the environment says: ATTNBENCH_TEST_END="CALL WAY". CALL
-// is supports, workspace_bytes, plan, launch, numerics or closing. WAY is segv, abort, overflow, exit, throw
-// or hang. It happens only on head dimension 24, or for the number of query heads in ATTNBENCH_TEST_HEADS:
-// "8", or "8 after 400" such calls.
+// is supports, workspace_bytes, plan, launch, numerics, tile or closing. WAY is segv, abort, overflow, exit,
+// throw, hang, print (8 MB on both streams), fork (the child goes on too), leak (a started program gets the
+// descriptors), forge (writes a worker's reply to descriptors 3 to 31) or forge_all (to 3 to 1023). It happens
+// only on head dimension 24, or for the number of query heads in ATTNBENCH_TEST_HEADS: "8", or "8 after 400"
+// such calls.
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -23,6 +28,26 @@ int overflow(volatile int* outer) {  // NOLINT(misc-no-recursion)
   return overflow(here) + here[0];
 }
 
+constexpr const char* kReply =
+    "{\"record\":{\"name\":\"x\",\"attnbench\":{\"status\":\"pass\"}},\"lost\":false}\n";
+
+void forge(int end) {
+  for (int fd = 3; fd < end; ++fd) [[maybe_unused]] const auto n = write(fd, kReply, std::strlen(kReply));
+}
+
+void print_megabytes() {
+  for (int i = 0; i < 100'000; ++i) {
+    std::fputs(kReply, stdout);
+    std::fputs(kReply, stderr);
+  }
+}
+
+/// Starts a program that prints which pipes it has above the standard streams.
+void leak() {
+  [[maybe_unused]] const int code = std::system(
+      "for f in /proc/self/fd/*; do case $(readlink $f) in pipe:*) echo \"pipe ${f##*/}\";; esac; done");
+}
+
 void maybe_end(const char* call) {
   const char* told = std::getenv("ATTNBENCH_TEST_END");
   const std::string text = told == nullptr ? "" : told;
@@ -35,6 +60,11 @@ void maybe_end(const char* call) {
   if (way == "overflow") overflow(&zero);
   if (way == "exit") std::exit(0);
   if (way == "throw") throw 42;
+  if (way == "print") print_megabytes();
+  if (way == "fork") fork();
+  if (way == "leak") leak();
+  if (way == "forge") forge(32);
+  if (way == "forge_all") forge(1024);
   while (way == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
@@ -72,6 +102,11 @@ Numerics numerics(const OpParams* op) {
   return example::kAttention.numerics(op);
 }
 
+Tile tile(const OpParams* op) {
+  maybe_end("tile", op);
+  return {};
+}
+
 const Kernel kAttention = [] {
   Kernel k = example::kAttention;
   k.supports = supports;
@@ -79,6 +114,7 @@ const Kernel kAttention = [] {
   k.plan = plan;
   k.launch = launch;
   k.numerics = numerics;
+  k.tile = tile;
   return k;
 }();
 
