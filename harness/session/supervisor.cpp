@@ -120,6 +120,7 @@ void Supervisor::take_log(Slot& slot) {
 
 void Supervisor::finish(Slot& slot, Record record) {
   slot.work.reset();
+  slot.failed_starts = 0;
   slot.state = State::kIdle;
   if (!events_->end(std::move(record))) stopped_ = true;
 }
@@ -192,9 +193,9 @@ void Supervisor::not_an_answer(Slot& slot, const std::string& why) {
     finish(slot, std::move(record));
     slot.state = State::kDown;
   } else if (slot.state == State::kIdle) {  // the case before has its record already
-    stop_worker(slot);
     if (events_ != nullptr && events_->output)
       events_->output("attnbench: note: " + why + ", after a case had ended; a new worker process starts\n");
+    start_failed(slot, why, true);  // counted, as it may happen each time
   } else {
     start_failed(slot, why, true);
   }
@@ -206,7 +207,6 @@ void Supervisor::handle(Slot& slot, const Message& m) {
   try {
     if (const auto it = m.find("ready"); it != m.end()) {
       slot.info = device_from_json(it->at("device"));
-      slot.failed_starts = 0;
       slot.state = State::kIdle;
     } else if (const auto failed = m.find("failed"); failed != m.end()) {
       start_failed(slot, failed->get<std::string>(), false);

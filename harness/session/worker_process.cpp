@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,6 +55,10 @@ Pipe make_pipe() {
   const bool ok = in >= 0 && out >= 0 && log >= 0 && null >= 0 && dup2(null, STDIN_FILENO) >= 0 &&
                   dup2(log, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0 &&
                   dup2(in, kWorkerIn) >= 0 && dup2(out, kWorkerOut) >= 0;
+#ifdef SYS_close_range
+  // What this process has inherited is not for kernels to write to. An old system lacks the call.
+  syscall(SYS_close_range, static_cast<unsigned>(kWorkerOut) + 1, ~0U, 4U);  // CLOSE_RANGE_CLOEXEC
+#endif
   if (ok) execv("/proc/self/exe", argv);
   constexpr char kText[] = "attnbench: cannot run /proc/self/exe as a worker; --in-process runs without\n";
   [[maybe_unused]] const auto n = write(log, kText, sizeof kText - 1);

@@ -1,9 +1,10 @@
 // A right kernel that ends or stops its process as the environment says: ATTNBENCH_TEST_END="CALL WAY". CALL
-// is supports, workspace_bytes, plan, launch, numerics, tile or closing. WAY is segv, abort, overflow, exit,
-// throw, hang, print (8 MB on both streams), fork (the child goes on too), leak (a started program gets the
-// descriptors), forge (writes a worker's reply to descriptors 3 to 31) or forge_all (to 3 to 1023), and for numerics less (P in bf16, sums in fp16). It happens
-// only on head dimension 24, or for the number of query heads in ATTNBENCH_TEST_HEADS: "8", or "8 after 400"
-// such calls.
+// is supports, workspace_bytes, plan, launch, numerics, tile, loading (in a worker) or closing. WAY is segv,
+// abort, overflow, exit, throw, hang, print (8 MB on both streams), fork (the child goes on too), leak (a
+// started program gets the descriptors), forge (writes a worker's reply to descriptors 3 to 31), forge_all (to
+// 3 to 1023) or forge_always (a thread does so all the time); for numerics also less (P in bf16, sums in fp16).
+// It happens only on head dimension 24, or for the number of query heads in ATTNBENCH_TEST_HEADS: "8", or "8
+// after 400" such calls.
 #include <unistd.h>
 
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -63,6 +65,11 @@ void maybe_end(const char* call) {
   if (way == "print") print_megabytes();
   if (way == "fork") fork();
   if (way == "leak") leak();
+  if (way == "forge_always") {
+    std::thread([] {
+      for (;; std::this_thread::sleep_for(std::chrono::microseconds(200))) forge(1024);
+    }).detach();
+  }
   if (way == "forge") forge(32);
   if (way == "forge_all") forge(1024);
   while (way == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
@@ -131,6 +138,12 @@ const Kernel kAttention = [] {
 constexpr const Kernel* kKernels[] = {&kAttention};
 
 const struct Closing {
+  Closing() {
+    std::ifstream arguments("/proc/self/cmdline");
+    for (std::string word; std::getline(arguments, word, '\0');) {
+      if (word == "--worker") maybe_end("loading");
+    }
+  }
   ~Closing() { maybe_end("closing"); }
 } closing;
 
