@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
 
 #include "harness/cli/usage_error.h"
 #include "harness/config/sweep_file.h"
 #include "harness/record/record.h"
+#include "harness/verify/declared_types.h"
 
 namespace attnbench::cli {
 
@@ -29,6 +31,21 @@ std::function<std::string(const std::string&)> number_in(double lo, double hi) {
 
 std::string has_a_name(const std::string& text) {
   return text.empty() ? "a name is wanted, given '' (of a variable that is not set?)" : "";
+}
+
+void add_require_option(CLI::App& command, std::vector<std::string>& required) {
+  command
+      .add_option(
+          "--require", required,
+          "Fail attention kernels that declare lower precision: acc=fp32 (accumulators), p=bf16 (P before "
+          "P.V), or both. fp32 is more than fp16 and bf16, which are more than e4m3")
+      ->type_name("LIST")
+      ->allow_extra_args(false)  // a file may follow
+      ->delimiter(',')
+      ->check([](const std::string& item) {
+        RequiredTypes ignored;
+        return read_required({item}, ignored);
+      });
 }
 
 void check_no_input(const std::string& out, const std::vector<std::string>& inputs) {

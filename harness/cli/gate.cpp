@@ -20,7 +20,10 @@
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
 #include "harness/compare/gate_policy.h"
+#include "harness/record/coverage.h"
+#include "harness/record/exit_code.h"
 #include "harness/record/files.h"
+#include "harness/record/text.h"
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
@@ -149,6 +152,10 @@ void check_options(const GateOptions& o) {
     throw UsageError(fmt::format("--max-time limits reruns, and {} makes none: drop one of them",
                                  o.calibrate ? "--calibrate" : "--update-baseline"));
   }
+  if (o.min_coverage && (o.calibrate || o.update_baseline)) {
+    throw UsageError(fmt::format("--min-coverage judges a comparison, and {} makes none: drop one of them",
+                                 o.calibrate ? "--calibrate" : "--update-baseline"));
+  }
   if (o.update_baseline && o.baseline.empty()) throw UsageError("--update-baseline needs --baseline FILE");
   if (!o.baseline.empty() && !has_baseline(o) && !o.update_baseline && !o.calibrate) {
     throw UsageError(fmt::format("{}: there is no such baseline; --update-baseline makes one", o.baseline));
@@ -225,9 +232,16 @@ class Gate {
       std::cerr << "gate: note: the base side has cases that are wrong or crash; they are not compared\n";
     }
     if (o_.update_baseline) code = store_baseline(fresh_.exit_code);
+    std::string found = gate_outcome(policy_, decision.result, options, code);
+    const std::vector<std::string> uncovered =
+        too_little_run(fresh_.results.results, o_.min_coverage.value_or(0));
+    if (!uncovered.empty()) code = worse_exit_code(code, 1);
     report(o_, runs_, decision.result, options, code);
     print_counts(decision.result, decision.rerun.size());
-    return compared(decision.result, options, code);
+    for (const std::string& kernel : uncovered) std::cout << "gate: " << one_line(kernel) << "\n";
+    if (!uncovered.empty())
+      found += fmt::format(", {} ran too few cases", counted(std::ssize(uncovered), "kernel"));
+    return compared(found, code);
   }
 
   /// What there is of a gate that was interrupted.
@@ -243,7 +257,7 @@ class Gate {
       result.stopped = fmt::format("interrupted: this compares the runs that had finished, {} of {}{}",
                                    fresh_.runs, fresh_side_.name, of_base);
       report(o_, runs_, result, options, kExitInterrupted);
-      compared(result, options, kExitInterrupted);
+      compared(gate_outcome(policy_, result, options, kExitInterrupted), kExitInterrupted);
     }
     std::cerr << fmt::format("interrupted: the same command with --resume {} goes on\n",
                              runs_.dir().string());
@@ -318,8 +332,7 @@ class Gate {
     return code;
   }
 
-  int compared(const CompareResult& result, const CompareOptions& options, int code) const {
-    const std::string found = gate_outcome(policy_, result, options, code);
+  int compared(const std::string& found, int code) const {
     return ended(
         o_.update_baseline && code == 0 ? "the baseline is replaced; against the old one, " + found : found,
         code);

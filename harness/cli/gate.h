@@ -18,6 +18,8 @@ struct GateOptions {
   std::vector<std::string> kernels;
   std::vector<std::string> plugins;  ///< files
   std::string baseline, against, against_kernel, against_plugin, out, resume;
+  std::vector<std::string> required;   ///< --require
+  std::optional<double> min_coverage;  ///< percent of the cases that each kernel of the new side must run
   std::vector<std::string> formats;
   CompareFlags compare;
   std::optional<int> reruns;  ///< default: as GatePolicy

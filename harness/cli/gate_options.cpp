@@ -112,6 +112,7 @@ std::vector<std::string> run_arguments(const GateOptions& o, const std::vector<s
   if (!o.cases.filter.empty()) add("--filter", {o.cases.filter});
   add("--kernel", kernels);
   add("--plugin", o.plugins);
+  add("--require", o.required);
   args.insert(args.end(), o.forwarded.begin(), o.forwarded.end());
   const bool limited =
       std::find(o.forwarded.begin(), o.forwarded.end(), "--max-samples") != o.forwarded.end();
@@ -150,6 +151,7 @@ GateSettings gate_settings(const GateOptions& o) {
           {"--min-effect", fmt::format("{:g}", o.compare.min_effect_percent)},
           {"--min-effect-of", fmt::format("{}", fmt::join(o.compare.min_effect_of, " "))},
           {"--allow-mismatch", o.compare.allow_mismatch ? "yes" : ""},
+          {"--min-coverage", o.min_coverage ? fmt::format("{:g}", *o.min_coverage) : ""},
           {"--rerun-whole", fmt::format("{:g}", o.whole_s)}};
 }
 
@@ -164,6 +166,12 @@ void add_gate(CLI::App& app, Program& program) {
   add_kernel_option(*command, o->kernels, "Only this kernel; may be repeated");
   add_plugin_option(*command, program);
   add_forwarded(*command, o);
+  add_require_option(*command, o->required);
+  command
+      ->add_option("--min-coverage", o->min_coverage,
+                   "Fail if a kernel of the new side ran less than PERCENT of the cases asked of it")
+      ->type_name("PERCENT")
+      ->check(number_in(0.0, 100.0));
   command->add_flag("--no-time", o->no_time,
                     "Right or wrong only: nothing is timed, any machine's baseline will do");
   command->add_option("-o,--out", o->out, "Folder of the runs and reports (default: results/runs/DATE-gate)")

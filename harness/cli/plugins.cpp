@@ -7,6 +7,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/usage_error.h"
+#include "harness/session/worker_pipe.h"
 
 namespace attnbench::cli {
 namespace {
@@ -58,6 +59,7 @@ void load_plugins(Program& program) {
   if (worker && program.plugin_digests.size() != program.plugin_files.size()) {
     throw UsageError("--plugin-digest: one for each --plugin is wanted");
   }
+  if (worker) take_worker_pipes();  // before the static initialisers of a plug-in run
   for (std::size_t i = 0; i < program.plugin_files.size(); ++i) {
     const std::string& file = program.plugin_files[i];
     program.plugins.push_back(worker ? load_same_plugin(file, program.plugin_digests[i])

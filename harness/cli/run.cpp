@@ -63,6 +63,7 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
   const Checks checks = checks_of(check);
   s.check = checks.mode;
   s.invariants = checks.invariants;
+  read_required(o.required, s.required);  // the option has checked them
   s.repeats = o.repeats;
   s.time = !o.no_time;
   s.counters = o.counters;
@@ -70,6 +71,7 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
   s.kernels = o.kernels;
   if (!check.empty() && check != std::vector<std::string>{"sampled"})
     s.plain_args.push_back(fmt::format("--check {}", fmt::join(check, ",")));
+  if (!o.required.empty()) s.plain_args.push_back(fmt::format("--require {}", fmt::join(o.required, ",")));
   if (o.repeats != 2) s.plain_args.push_back(fmt::format("--repeats {}", o.repeats));
   if (o.no_time) s.plain_args.push_back("--no-time");
   if (o.timing.cache != "cold") s.plain_args.push_back("--cache " + o.timing.cache);
@@ -245,6 +247,9 @@ void check_session(const RunOptions& o, const SessionOptions& options, const Cas
         fmt::format("{} and --no-time leave nothing to do: leave out {}, to verify, or --no-time, to time",
                     o.check.empty() ? "the file's 'check: off'" : "--check off",
                     o.check.empty() ? "the first (--check sampled)" : "the first"));
+  }
+  if (options.required.any() && options.check == CheckMode::kOff) {
+    throw UsageError("--require is part of the check, which is off: add --check sampled, or drop --require");
   }
   if (o.repeats != 2 && !options.invariants) {
     throw UsageError("--repeats counts launches of the invariant 'repeat': add --check sampled,invariants");

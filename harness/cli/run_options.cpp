@@ -31,6 +31,7 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
       ->type_name("LIST")
       ->allow_extra_args(false)  // a file may follow
       ->delimiter(',');
+  add_require_option(*command, o->required);
   command
       ->add_option("--repeats", o->repeats,
                    "Launches that must agree bit for bit, of the invariant 'repeat' (default 2)")

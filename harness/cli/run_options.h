@@ -16,6 +16,7 @@ struct RunOptions {
   std::string device = "auto";
   std::vector<std::string> kernels;
   std::vector<std::string> check;
+  std::vector<std::string> required;  ///< "acc=fp32"
   int repeats = 2;
   std::string out;
   std::string resume;  ///< folder of the run to resume

@@ -39,6 +39,8 @@ Json check_to_json(const Verdict& v) {
                 {"got", finite_or_null(v.worst.got)},
                 {"expected", finite_or_null(v.worst.expected)},
                 {"sigma", finite_or_null(v.worst.sigma)}};
+  j["numerics"] = v.numerics ? Json{{"p", dtype_name(v.numerics->p)}, {"acc", dtype_name(v.numerics->acc)}}
+                             : Json(nullptr);
   j["outputs_digest"] = v.outputs_digest;
   j["reference_s"] = finite_or_null(v.reference_s);
   j["invariants"] = Json::array();

@@ -78,6 +78,15 @@ InvariantResult invariant_from_json(const Json& j) {
   wrong("outcome", "held, broken, differs or skipped");
 }
 
+DType dtype_from_json(const Json& j, const char* key) {
+  std::string name;
+  get(j, key, name);
+  for (const DType t : {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3, DType::kInt8}) {
+    if (name == dtype_name(t)) return t;
+  }
+  wrong(key, "a type");
+}
+
 Verdict check_from_json(const Json& j) {
   Verdict v;
   get(j, "pass", v.pass);
@@ -100,6 +109,8 @@ Verdict check_from_json(const Json& j) {
   get(j, "max_ulp", v.max_ulp);
   get(j, "lse_max_z", v.lse_max_z);
   get(j, "probs_max_z", v.probs_max_z);
+  if (const Json& types = member(j, "numerics"); !types.is_null())
+    v.numerics = {dtype_from_json(types, "p"), dtype_from_json(types, "acc")};
   get(j, "outputs_digest", v.outputs_digest);
   const Json& worst = member(j, "worst");
   get(worst, "seq", v.worst.seq);

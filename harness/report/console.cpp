@@ -76,7 +76,7 @@ void print_log(std::ostream& out, const std::string& log) {
   for (std::string line; std::getline(lines, line);) out << "  | " << one_line(line) << '\n';
 }
 
-/// Skips by reason, and which kernel is faster by how much.
+/// Skips by reason, what each kernel ran, and which kernel is faster by how much.
 void print_sums(std::ostream& out, std::span<const Record> records, std::size_t width) {
   const auto line = [&](const std::string& text) {
     out << (width > 0 ? shorten_end(text, width) : text) << '\n';
@@ -85,6 +85,11 @@ void print_sums(std::ostream& out, std::span<const Record> records, std::size_t 
   if (!skips.empty()) out << "\nskipped:\n";
   for (std::size_t i = 0; i < std::min(skips.size(), kMostSkips); ++i) line("  " + one_line(skips[i]));
   if (skips.size() > kMostSkips) out << fmt::format("  and {} reasons more\n", skips.size() - kMostSkips);
+  const std::vector<Coverage> kernels = coverage_of(records);
+  if (kernels.size() > 1 || (kernels.size() == 1 && !kernels.front().whole())) {
+    out << "\nkernels:\n";
+    for (const Coverage& c : kernels) line("  " + one_line(coverage_text(c)));
+  }
   const std::vector<std::string> speeds = relative_speeds(records);
   if (!speeds.empty()) out << '\n';
   for (const std::string& speed : speeds) line(one_line(speed));

@@ -1,12 +1,14 @@
 #include "harness/report/junit.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <ostream>
 #include <vector>
 
+#include "harness/record/coverage.h"
 #include "harness/record/text.h"
 
 namespace attnbench {
@@ -92,6 +94,23 @@ void write_case(std::ostream& out, const Record& r) {
   out << "</system-out>\n    </testcase>\n";
 }
 
+/// What each kernel ran of the suite, and its declared types.
+void write_properties(std::ostream& out, const Suite& s) {
+  CoverageCounter counter;
+  for (const Record* r : s.records) counter.add(*r);
+  out << "    <properties>\n";
+  const auto property = [&](const std::string& name, const std::string& value) {
+    out << fmt::format("      <property name=\"{}\" value=\"{}\"/>\n", xml_text(name), xml_text(value));
+  };
+  for (const Coverage& c : counter.all()) {
+    const std::string kernel = c.kernel.empty() ? "no kernel" : c.kernel;
+    property(kernel + ": cases run", fmt::format("{} of {}", c.ran, c.asked));
+    if (!c.types.empty())
+      property(kernel + ": declared types", fmt::format("{}", fmt::join(c.types, " or ")));
+  }
+  out << "    </properties>\n";
+}
+
 }  // namespace
 
 std::string xml_text(std::string_view text) {
@@ -154,6 +173,7 @@ void write_junit(std::ostream& out, const RunContext& context, std::span<const R
     out << fmt::format("  <testsuite name=\"{}\" {} timestamp=\"{}\" hostname=\"{}\">\n", xml_text(s.name),
                        counts(s, s.records.size()), xml_text(context.date.substr(0, 19)),
                        xml_text(context.host));
+    write_properties(out, s);
     for (const Record* r : s.records) write_case(out, *r);
     out << "  </testsuite>\n";
   }

@@ -99,6 +99,8 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
   out << "**" << summary_text(summarise(records)) << "**";
   if (!context.complete)
     out << fmt::format(" (incomplete: {} of {} planned)", records.size(), context.planned);
+  out << "\n";
+  for (const Coverage& c : coverage_of(records)) out << "\n- " << markdown_text(coverage_text(c));
   const bool counters =
       std::any_of(records.begin(), records.end(), [](const Record& r) { return r.counters.has_value(); });
   out << "\n\n| status | case | kernel | time, us | TFLOP/s | GB/s | %SOL | bound | max \\|z\\| | rows |"

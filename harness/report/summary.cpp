@@ -132,6 +132,12 @@ std::vector<std::string> relative_speeds(std::span<const Record> records) {
   return out;
 }
 
+std::string coverage_text(const Coverage& c) {
+  return fmt::format("{}: {} run{}{}", c.kernel.empty() ? "no kernel" : c.kernel, c.text(),
+                     c.whole() ? "" : fmt::format(" ({} %)", digits(c.percent(), 3)),
+                     c.types.empty() ? "" : fmt::format(", declares {}", fmt::join(c.types, " or ")));
+}
+
 std::string rows_text(const Verdict& v) {
   return v.rows == v.rows_total ? std::to_string(v.rows)
                                 : std::to_string(v.rows) + "/" + std::to_string(v.rows_total);

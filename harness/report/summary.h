@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/record/coverage.h"
 #include "harness/record/record.h"
 
 namespace attnbench {
@@ -40,6 +41,9 @@ std::vector<std::string> skip_reasons(std::span<const Record> records);
 /// Which kernel is fastest on the cases that it shares with another, one line for each other kernel: "new is
 /// 3.3 times as fast as old (geometric mean of 12 cases)". Empty where no two kernels share a timed case.
 std::vector<std::string> relative_speeds(std::span<const Record> records);
+
+/// Cases run and declared types of a kernel: "mine: 1 of 3 cases run (33.3 %), declares acc fp32, p bf16".
+std::string coverage_text(const Coverage& c);
 
 /// Number of checked rows: "512", or "512/4096" if not all were checked.
 std::string rows_text(const Verdict& v);

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <regex>
 
 #include "harness/device/sanitized.h"
 
@@ -127,6 +128,14 @@ extern "C" void on_alarm(int) {
   alarm(seconds);
 }
 
+extern "C" void on_where(int) {
+  write_text("\n");
+  write_text(kLastWordsBegin);
+  write_text("no end");
+  write_in_hand();
+  write_text("\n");
+}
+
 void handle(int number, void (*handler)(int), int flags) {
   struct sigaction action {};
   action.sa_handler = handler;
@@ -169,6 +178,18 @@ void write_stopped() {
   write_text("\nstopped at once");
   write_in_hand();
   write_advice();
+}
+
+void tell_where() { handle(kWhereSignal, on_where, SA_RESTART); }
+
+std::string call_in_last_words(std::string_view printed) {
+  const std::size_t at = printed.rfind(kLastWordsBegin);
+  if (at == printed.npos || (at > 0 && printed[at - 1] != '\n')) return "";
+  const std::string line(printed.substr(at, printed.find('\n', at) - at));
+  // A kernel can print such a line too. What is taken from it are words, and nothing else.
+  std::smatch found;
+  static const std::regex call(" in [a-z_]{1,32} of [A-Za-z0-9_]{1,64}(?=,|$)");
+  return std::regex_search(line, found, call) ? found.str() : "";
 }
 
 KernelCall::KernelCall(const char* call, const char* kernel) : call_(g_call), kernel_(g_kernel) {

@@ -4,6 +4,8 @@
 // Signal handlers allocate nothing and lock nothing: the texts are stored in advance.
 #pragma once
 
+#include <csignal>
+#include <string>
 #include <string_view>
 
 namespace attnbench {
@@ -35,6 +37,14 @@ void tell_hangs(int seconds);
 
 /// Reports on stderr what was being done when the process is stopped, and the advice. For a signal handler.
 void write_stopped();
+
+/// Makes this process report on stderr, when it gets kWhereSignal, what it is doing: for a supervisor that is
+/// about to kill it.
+inline constexpr int kWhereSignal = SIGUSR1;
+void tell_where();
+/// The call into a kernel in the last message of a process, from what it has printed: " in plan of mine"; empty
+/// if there is no such message or no call in it.
+std::string call_in_last_words(std::string_view printed);
 
 /// While it lives, the last message names this call into a kernel. The texts must outlive it.
 class KernelCall {

@@ -10,6 +10,7 @@
 #include "harness/run/last_words.h"
 #include "harness/selftest/report.h"
 #include "harness/session/worker.h"
+#include "harness/session/worker_pipe.h"
 
 namespace attnbench {
 namespace {
@@ -97,14 +98,6 @@ void IsolatedSteps::print_lines(std::size_t size) {
   if (options_.output && !text.empty()) options_.output(text);
 }
 
-std::optional<Message> IsolatedSteps::next_message() {
-  const auto line = lines_.next();
-  if (!line) return std::nullopt;
-  // Only a kernel that writes to our pipe can send a line that is no message.
-  const Message m = Message::parse(*line, nullptr, /*allow_exceptions=*/false);
-  return m.is_object() ? m : Message::object();
-}
-
 IsolatedSteps::Answer IsolatedSteps::wait_for_answer(double seconds) {
   const auto deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -117,11 +110,13 @@ IsolatedSteps::Answer IsolatedSteps::wait_for_answer(double seconds) {
   };
   for (;;) {
     take_log();
-    const bool open = process_->receive(lines_);
-    if (auto m = next_message()) {
+    const bool open = process_->receive();
+    if (auto answer = process_->next_answer()) {
       take_log();
-      if (m->empty()) return ended(0);
-      return {std::move(m), ""};
+      if (answer->sealed) return {std::move(answer->message), ""};
+      print_lines(unprinted_.size());
+      process_.reset();
+      return {std::nullopt, std::string(kForgedLine) + "; its worker process was killed"};
     }
     if (!open || process_->ended()) return ended(5);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -139,7 +134,6 @@ IsolatedSteps::Answer IsolatedSteps::wait_for_answer(double seconds) {
 }
 
 DeviceInfo IsolatedSteps::open() {
-  lines_ = {};
   log_.clear();
   process_ = std::make_unique<WorkerProcess>(options_.worker_command);
   process_->send({{"open", {{"device", options_.device}, {"threads", options_.threads}}}});
@@ -200,10 +194,10 @@ int serve_steps(KernelTable table) {
       try {
         device = open_device(open->at("device").get<std::string>(), open->at("threads").get<int>());
       } catch (const DeviceError& e) {
-        send_line(kWorkerOut, {{"failed", e.what()}});
+        tell({{"failed", e.what()}});
         return false;
       }
-      return send_line(kWorkerOut, {{"ready", {{"device", device_to_json(device->info())}}}});
+      return tell({{"ready", {{"device", device_to_json(device->info())}}}});
     }
     const Message& j = m.at("step");
     const auto kernels = select_kernels(table, static_cast<Op>(j.at("op").get<int>()), device->info().kind,
@@ -213,13 +207,13 @@ int serve_steps(KernelTable table) {
     try {
       const StepResult found = run_step(step, *device, [&](const std::string& id) {
         set_in_hand(fmt::format("selftest {}, case {}", step.text(), id));
-        send_line(kWorkerOut, {{"case", id}});
+        tell({{"case", id}});
       });
       set_in_hand("");
       std::fflush(nullptr);  // what a kernel printed belongs to this step
-      return send_line(kWorkerOut, {{"step", step_to_json(found)}});
+      return tell({{"step", step_to_json(found)}});
     } catch (const DeviceError& e) {
-      send_line(kWorkerOut, {{"lost", e.what()}});
+      tell({{"lost", e.what()}});
       return false;
     }
   });

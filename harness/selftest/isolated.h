@@ -49,8 +49,6 @@ class IsolatedSteps {
     std::string failure;  ///< why there is no message: "the worker process was killed by ..."
   };
   Answer wait_for_answer(double seconds);
-  /// The next message of the worker, if one has arrived. An empty object stands for an unreadable line.
-  std::optional<Message> next_message();
   void take_log();
   /// Prints the first `size` bytes of what is not printed yet, less the last message of a worker that
   /// crashed: the step's result says the same.
@@ -58,7 +56,6 @@ class IsolatedSteps {
 
   IsolatedOptions options_;
   std::unique_ptr<WorkerProcess> process_;
-  LineBuffer lines_;
   int timeouts_ = 0;
   std::string device_name_;
   std::string log_;        ///< the end of what the worker printed during this step

@@ -51,6 +51,11 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   Verdict v = verify(workload, outputs, launcher.numerics(), options.check);
   v.outputs_digest = fmt::format("{:016x}", digest);
   if (!v.pass && !options.all_detectors) v.clues = clues_or_none(*work.item, outputs, launcher, v);
+  if (work.item->params.op == Op::kAttention) {
+    const Numerics declared = launcher.numerics();
+    v.numerics = {declared.p_type, declared.acc_type};
+    if (const auto less = lacks(options.required, *v.numerics)) v.fail(detector::kNumerics, *less);
+  }
   look_at_memory(workload, launcher, v);
   const bool invariants = options.invariants && work.index % options.invariants_every == 0;
   if (invariants && (v.pass || options.all_detectors)) {

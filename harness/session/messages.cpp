@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <stdexcept>
 
 #include "harness/error.h"
@@ -16,12 +17,13 @@ std::optional<std::string> LineBuffer::next() {
   const std::size_t end = text_.find('\n');
   if (end == std::string::npos) return std::nullopt;
   std::string line = text_.substr(0, end);
+  explicit_bzero(text_.data(), end);
   text_.erase(0, end + 1);
   return line;
 }
 
-bool send_line(int fd, const Message& message) {
-  const std::string text = dump_json(message) + "\n";
+bool write_line(int fd, std::string text) {
+  text += '\n';
   std::size_t done = 0;
   while (done < text.size()) {
     const ssize_t n = write(fd, text.data() + done, text.size() - done);

@@ -1,5 +1,5 @@
 // Messages between a supervisor and its workers: one JSON object per line. One of its members names
-// the message.
+// the message. A line to the worker begins with a new key, a line to the supervisor with its seal (seal.h).
 //
 //   to the worker     {"open": {"device", "threads", "ceilings"}}   first; ceilings: null or known ones
 //                     {"measure": true}                             the ceilings, before the first timed case
@@ -24,7 +24,7 @@ namespace attnbench {
 
 using Message = nlohmann::ordered_json;
 
-/// File descriptors of the pipes in a worker.
+/// File descriptors of the pipes when a worker starts. It moves them at once (worker_pipe.h).
 inline constexpr int kWorkerIn = 3;
 inline constexpr int kWorkerOut = 4;
 
@@ -32,7 +32,7 @@ inline constexpr int kWorkerOut = 4;
 class LineBuffer {
  public:
   void add(const char* data, std::size_t size) { text_.append(data, size); }
-  /// The next whole line, without its newline.
+  /// The next whole line, without its newline. Its bytes are wiped here: they may hold a key.
   std::optional<std::string> next();
   const std::string& rest() const { return text_; }
 
@@ -40,8 +40,8 @@ class LineBuffer {
   std::string text_;
 };
 
-/// Writes the whole line. Returns false if the other end is closed.
-bool send_line(int fd, const Message& message);
+/// Writes the whole line and its newline. Returns false if the other end is closed.
+bool write_line(int fd, std::string text);
 
 Message case_message(const Case& item, const std::string& kernel, int64_t index);
 /// Reads a case back. Throws Error if the mapping gives another case than was sent.

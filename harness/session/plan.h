@@ -11,6 +11,7 @@
 #include "harness/record/record.h"
 #include "harness/run/skip_reason.h"
 #include "harness/timing/timing.h"
+#include "harness/verify/declared_types.h"
 #include "harness/verify/verify.h"
 #include "kernels/registry.h"
 
@@ -18,6 +19,7 @@ namespace attnbench {
 
 struct SessionOptions {
   CheckMode check = CheckMode::kSampled;
+  RequiredTypes required;        ///< an attention kernel that declares less fails
   bool invariants = false;       ///< run check_invariants after the first launch
   int64_t invariants_every = 1;  ///< only for items whose index is a multiple of this
   int repeats = 2;               ///< launches that must agree in the invariant "repeat"

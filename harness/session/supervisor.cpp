@@ -8,6 +8,7 @@
 
 #include "harness/record/json.h"
 #include "harness/record/json_read.h"
+#include "harness/run/last_words.h"
 
 namespace attnbench {
 namespace {
@@ -74,7 +75,6 @@ Supervisor::~Supervisor() {
 bool Supervisor::more_work() const { return !stopped_ && work_ != nullptr && next_ < work_->size(); }
 
 void Supervisor::start(Slot& slot) {
-  slot.lines = {};
   slot.log.clear();
   slot.process = std::make_unique<WorkerProcess>(options_.worker_command);
   slot.state = State::kOpening;
@@ -96,6 +96,8 @@ void Supervisor::give_work(Slot& slot) {
     slot.process->send({{"measure", true}});
     return;
   }
+  slot.process->receive();
+  if (slot.process->has_more()) return not_an_answer(slot, std::string(kForgedLine));
   slot.work = (*work_)[next_++];
   const std::string kernel = slot.work->kernel->name;
   if (events_->begin) events_->begin(*slot.work, repro_line(*slot.work, slot.info->name, session_));
@@ -118,6 +120,7 @@ void Supervisor::take_log(Slot& slot) {
 
 void Supervisor::finish(Slot& slot, Record record) {
   slot.work.reset();
+  slot.failed_starts = 0;
   slot.state = State::kIdle;
   if (!events_->end(std::move(record))) stopped_ = true;
 }
@@ -149,7 +152,7 @@ void Supervisor::worker_ended(Slot& slot) {
   if (slot.state == State::kRunning) {
     Record record = failed_record(
         slot, Status::kError,
-        "the worker process " + how +
+        "the worker process " + how + call_in_last_words(slot.log) +
             (slot.timing ? std::string(" during timing") + result_before_timing(session_) : "") +
             crash_advice(slot.work->item->params));
     stop_worker(slot);
@@ -165,6 +168,8 @@ void Supervisor::worker_ended(Slot& slot) {
 void Supervisor::timed_out(Slot& slot) {
   take_log(slot);
   if (slot.state != State::kRunning) return start_failed(slot, "the device did not answer in time", true);
+  slot.process->ask_where();
+  take_log(slot);
   std::string where;
   if (slot.timing) {
     where = ": timing did not end";
@@ -173,50 +178,68 @@ void Supervisor::timed_out(Slot& slot) {
   }
   Record record =
       failed_record(slot, Status::kTimeout,
-                    fmt::format("no result within {:g} s (--timeout){}; its worker process was killed",
-                                options_.timeout_s, where));
+                    fmt::format("no result within {:g} s (--timeout){}; its worker process was killed{}",
+                                options_.timeout_s, where, call_in_last_words(slot.log)));
   stop_worker(slot);
   finish(slot, std::move(record));
   slot.state = State::kDown;
 }
 
-void Supervisor::handle(Slot& slot, const Message& m) {
-  if (const auto it = m.find("ready"); it != m.end()) {
-    slot.info = device_from_json(it->at("device"));
-    slot.failed_starts = 0;
-    slot.state = State::kIdle;
-  } else if (const auto failed = m.find("failed"); failed != m.end()) {
-    start_failed(slot, failed->get<std::string>(), false);
-  } else if (const auto measured = m.find("ceilings"); measured != m.end()) {
-    slot.ceilings = *measured;
-    if (slot.state == State::kMeasuring) slot.state = State::kIdle;
-  } else if (m.contains("timing")) {
-    slot.timing = true;
-  } else if (slot.state == State::kRunning) {
-    Record record = whole_record(m.at("record"), *slot.work->item);
-    take_log(slot);
-    const bool lost = m.at("lost").get<bool>();
-    if (record.status == Status::kError) record.log = tail_of(slot.log);
-    const bool renew = lost || needs_new_worker(record, slot.info->kind);
+void Supervisor::not_an_answer(Slot& slot, const std::string& why) {
+  take_log(slot);
+  if (slot.state == State::kRunning) {
+    Record record = failed_record(slot, Status::kError, why + "; its worker process was killed");
+    stop_worker(slot);
     finish(slot, std::move(record));
-    if (renew) stop_worker(slot);
+    slot.state = State::kDown;
+  } else if (slot.state == State::kIdle) {  // the case before has its record already
+    if (events_ != nullptr && events_->output)
+      events_->output("attnbench: note: " + why + ", after a case had ended; a new worker process starts\n");
+    start_failed(slot, why, true);  // counted, as it may happen each time
+  } else {
+    start_failed(slot, why, true);
   }
+}
+
+void Supervisor::handle(Slot& slot, const Message& m) {
+  std::optional<Record> record;
+  bool lost = false;
+  try {
+    if (const auto it = m.find("ready"); it != m.end()) {
+      slot.info = device_from_json(it->at("device"));
+      slot.state = State::kIdle;
+    } else if (const auto failed = m.find("failed"); failed != m.end()) {
+      start_failed(slot, failed->get<std::string>(), false);
+    } else if (const auto measured = m.find("ceilings"); measured != m.end()) {
+      slot.ceilings = *measured;
+      if (slot.state == State::kMeasuring) slot.state = State::kIdle;
+    } else if (m.contains("timing")) {
+      slot.timing = true;
+    } else if (slot.state == State::kRunning) {
+      record = whole_record(m.at("record"), *slot.work->item);
+      lost = m.at("lost").get<bool>();
+    }
+  } catch (const std::exception& e) {
+    return not_an_answer(slot, fmt::format("the worker's answer cannot be read: {}", e.what()));
+  }
+  if (!record) return;
+  if (slot.process->has_more()) return not_an_answer(slot, std::string(kForgedLine));
+  take_log(slot);
+  if (record->status == Status::kError) record->log = tail_of(slot.log);
+  const bool renew = lost || needs_new_worker(*record, slot.info->kind);
+  finish(slot, std::move(*record));
+  if (renew) stop_worker(slot);
 }
 
 void Supervisor::look_at(Slot& slot) {
   if (!slot.process) return;
   take_log(slot);
-  const bool open = slot.process->receive(slot.lines);
+  const bool open = slot.process->receive();
   while (slot.process) {
-    const auto line = slot.lines.next();
-    if (!line) break;
-    const Message m = Message::parse(*line, nullptr, /*allow_exceptions=*/false);
-    // Only a kernel that writes to the worker's pipe can cause this.
-    if (m.is_discarded() || !m.is_object()) {
-      slot.process->end(0);
-      return worker_ended(slot);
-    }
-    handle(slot, m);
+    const auto answer = slot.process->next_answer();
+    if (!answer) break;
+    if (!answer->sealed) return not_an_answer(slot, std::string(kForgedLine));
+    handle(slot, answer->message);
   }
   if (!slot.process) return;
   if (!open || slot.process->ended()) return worker_ended(slot);

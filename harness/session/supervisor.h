@@ -63,7 +63,6 @@ class Supervisor {
     std::string device;
     State state = State::kDown;
     std::unique_ptr<WorkerProcess> process;
-    LineBuffer lines;
     std::string log;  ///< the end of what the worker printed during the current case
     std::optional<DeviceInfo> info;
     std::optional<Message> ceilings;
@@ -86,6 +85,8 @@ class Supervisor {
   void start_failed(Slot& slot, const std::string& why, bool died);
   void worker_ended(Slot& slot);
   void timed_out(Slot& slot);
+  /// The worker's pipe holds something that is no answer: kills it. The case in hand gets the reason.
+  void not_an_answer(Slot& slot, const std::string& why);
   Record failed_record(const Slot& slot, Status status, const std::string& reason) const;
   void wait_for_news();
   bool more_work() const;

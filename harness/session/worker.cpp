@@ -19,6 +19,7 @@
 #include "harness/run/last_words.h"
 #include "harness/run/launcher.h"
 #include "harness/session/messages.h"
+#include "harness/session/worker_pipe.h"
 
 namespace attnbench {
 namespace {
@@ -82,21 +83,21 @@ class Server {
     try {
       device_ = open_device(m.at("device").get<std::string>(), m.at("threads").get<int>());
     } catch (const DeviceError& e) {
-      send_line(kWorkerOut, {{"failed", e.what()}});
+      tell({{"failed", e.what()}});
       return false;
     }
     if (const Message& known = m.at("ceilings"); !known.is_null()) {
       device_->adopt_ceilings(ceilings_from_json(known));
       told_ = dump_json(known);
     }
-    return send_line(kWorkerOut, {{"ready", {{"device", device_to_json(device_->info())}}}});
+    return tell({{"ready", {{"device", device_to_json(device_->info())}}}});
   }
 
   void tell_ceilings() {
     const Message now = ceilings_to_json(device_->ceilings(ceiling_dtypes()));
     if (dump_json(now) == told_) return;
     told_ = dump_json(now);
-    send_line(kWorkerOut, {{"ceilings", now}});
+    tell({{"ceilings", now}});
   }
 
   bool run(const Message& m) {
@@ -108,13 +109,11 @@ class Server {
     bound_memory(*device_);
     bool lost = false;
     set_in_hand(in_hand_text(work, options_));
-    const Record record = run_item(work, *device_, options_, lost, {}, [] {
-      send_line(kWorkerOut, {{"timing", true}});
-    });
+    const Record record = run_item(work, *device_, options_, lost, {}, [] { tell({{"timing", true}}); });
     set_in_hand("");
     std::fflush(nullptr);  // what a kernel printed belongs to this case
     if (record.time && !lost && options_.wants_ceilings()) tell_ceilings();  // perhaps measured again
-    return send_line(kWorkerOut, {{"record", record_to_json(record)}, {"lost", lost}}) && !lost;
+    return tell({{"record", record_to_json(record)}, {"lost", lost}}) && !lost;
   }
 
   const SessionOptions& options_;
@@ -131,20 +130,15 @@ int serve_messages(const std::function<bool(const Message&)>& handle) {
   std::signal(SIGHUP, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   tell_crashes(AfterLastWords::kSignal);
+  tell_where();
   volunteer_for_oom();
   keep_no_large_buffers();
-  LineBuffer lines;
-  char buffer[1 << 16];
-  for (;;) {
-    while (const auto line = lines.next()) {
-      // Not by return: the destructors may hang or crash if the device is lost.
-      if (!handle(Message::parse(*line))) _exit(0);
-    }
-    const ssize_t n = read(kWorkerIn, buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return 0;
-    lines.add(buffer, static_cast<std::size_t>(n));
+  take_worker_pipes();
+  while (const auto request = next_request()) {
+    // Not by return: the destructors may hang or crash if the device is lost.
+    if (!handle(*request)) _exit(0);
   }
+  return 0;
 }
 
 int serve_cases(const SessionOptions& options) {

@@ -8,11 +8,11 @@
 
 namespace attnbench {
 
-/// Serves the supervisor on kWorkerIn and kWorkerOut (messages.h) and returns the exit code of the process.
+/// Serves the supervisor on the worker's pipes (messages.h) and returns the exit code of the process.
 /// Output of a kernel goes to stdout and stderr, which the supervisor reads.
 int serve_cases(const SessionOptions& options);
 
-/// The loop of any worker: passes each message from kWorkerIn to `handle`. The process ends if `handle`
+/// The loop of any worker: passes each message of the supervisor to `handle`. The process ends if `handle`
 /// returns false.
 int serve_messages(const std::function<bool(const Message&)>& handle);
 

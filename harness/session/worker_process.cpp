@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -14,12 +17,20 @@
 #include <thread>
 
 #include "harness/error.h"
+#include "harness/record/json.h"
+#include "harness/run/last_words.h"
 
 namespace attnbench {
 namespace {
 
 /// Seconds after which a killed process that has not ended (stuck in a driver) is abandoned.
 constexpr double kKillSeconds = 10;
+/// Time that a process has to print what it is doing.
+constexpr int kWhereMilliseconds = 300;
+/// Bytes that are read in one go: a process may write faster than this reads.
+constexpr std::size_t kAtOnce = 1 << 20;
+/// Bytes without a newline that can still become an answer. The longest are records with many samples.
+constexpr std::size_t kLongestAnswer = 64 << 20;
 
 struct Pipe {
   int read = -1, write = -1;
@@ -44,6 +55,10 @@ Pipe make_pipe() {
   const bool ok = in >= 0 && out >= 0 && log >= 0 && null >= 0 && dup2(null, STDIN_FILENO) >= 0 &&
                   dup2(log, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0 &&
                   dup2(in, kWorkerIn) >= 0 && dup2(out, kWorkerOut) >= 0;
+#ifdef SYS_close_range
+  // What this process has inherited is not for kernels to write to. An old system lacks the call.
+  syscall(SYS_close_range, static_cast<unsigned>(kWorkerOut) + 1, ~0U, 4U);  // CLOSE_RANGE_CLOEXEC
+#endif
   if (ok) execv("/proc/self/exe", argv);
   constexpr char kText[] = "attnbench: cannot run /proc/self/exe as a worker; --in-process runs without\n";
   [[maybe_unused]] const auto n = write(log, kText, sizeof kText - 1);
@@ -84,23 +99,40 @@ WorkerProcess::~WorkerProcess() {
   for (int* fd : {&in_, &out_, &log_}) close_fd(*fd);
 }
 
-bool WorkerProcess::receive(LineBuffer& lines) const {
+bool WorkerProcess::send(const Message& request) {
+  const SealKey key = draw_key();
+  seal_ = Seal(key);
+  return write_line(in_, key_text(key) + " " + dump_json(request));
+}
+
+bool WorkerProcess::receive() {
   char buffer[1 << 16];
-  for (;;) {
+  for (std::size_t got = 0; got < kAtOnce;) {
     const ssize_t n = read(out_, buffer, sizeof buffer);
     if (n > 0) {
-      lines.add(buffer, static_cast<std::size_t>(n));
+      lines_.add(buffer, static_cast<std::size_t>(n));
+      got += static_cast<std::size_t>(n);
     } else if (n == 0) {
       return false;
     } else if (errno != EINTR) {
       return errno == EAGAIN;
     }
   }
+  return true;
+}
+
+std::optional<Answer> WorkerProcess::next_answer() {
+  const auto line = lines_.next();
+  if (!line) return lines_.rest().size() > kLongestAnswer ? std::optional(Answer{}) : std::nullopt;
+  const std::size_t space = std::min(line->find(' '), line->size());
+  const std::string_view text = std::string_view(*line).substr(std::min(space + 1, line->size()));
+  if (seal_.next(text) != line->substr(0, space)) return Answer{};
+  Answer answer{true, Message::parse(text, nullptr, /*allow_exceptions=*/false)};
+  answer.sealed = answer.message.is_object();
+  return answer;
 }
 
 std::string WorkerProcess::printed() const {
-  // Stops at a limit: a process may print faster than this reads.
-  constexpr std::size_t kAtOnce = 1 << 20;
   std::string text;
   char buffer[1 << 14];
   while (text.size() < kAtOnce) {
@@ -110,6 +142,14 @@ std::string WorkerProcess::printed() const {
     text.append(buffer, static_cast<std::size_t>(n));
   }
   return text;
+}
+
+void WorkerProcess::ask_where() const {
+  kill(pid_, kWhereSignal);
+  pollfd news{log_, POLLIN, 0};
+  poll(&news, 1, kWhereMilliseconds);
+  // One line is written in several pieces.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
 bool WorkerProcess::ended() {

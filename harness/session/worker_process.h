@@ -5,13 +5,26 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "harness/session/messages.h"
+#include "harness/session/seal.h"
 
 namespace attnbench {
+
+/// What an error says of a line without the right seal.
+inline constexpr std::string_view kForgedLine =
+    "the worker's pipe got a line that is not the worker's: a kernel wrote to it, or changed what the worker "
+    "wrote";
+
+/// A line from a worker.
+struct Answer {
+  bool sealed = false;  ///< false: the worker did not write it so
+  Message message;      ///< an object, if sealed
+};
 
 class WorkerProcess {
  public:
@@ -24,12 +37,19 @@ class WorkerProcess {
   int out() const { return out_; }  ///< for poll
   int log() const { return log_; }
 
-  /// Returns false if the process has ended.
-  bool send(const Message& message) const { return send_line(in_, message); }
-  /// Reads what has arrived on out() into `lines`. Returns false once the process has closed it.
-  bool receive(LineBuffer& lines) const;
+  /// Sends a request with a new key for its answers. Returns false if the process has ended.
+  bool send(const Message& request);
+  /// Reads what has arrived on out(). Returns false once the process has closed it.
+  bool receive();
+  /// The next whole line that was received; nullopt: none.
+  std::optional<Answer> next_answer();
+  /// Whether something was received that next_answer() has not returned.
+  bool has_more() const { return !lines_.rest().empty(); }
   /// Returns what the process has printed since the last call.
   std::string printed() const;
+
+  /// Asks the process to print what it is doing (last_words.h), and waits a moment for it to do so.
+  void ask_where() const;
 
   /// Returns true once the process has ended; does not wait.
   bool ended();
@@ -44,6 +64,8 @@ class WorkerProcess {
 
   pid_t pid_ = -1;
   int in_ = -1, out_ = -1, log_ = -1;
+  LineBuffer lines_;
+  Seal seal_;
   bool reaped_ = false;
   int status_ = 0;
 };

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "harness/verify/declared_types.h"
 
 namespace attnbench {
 
@@ -35,6 +38,7 @@ inline constexpr const char* kEarly = "early_write";
 inline constexpr const char* kLate = "late_write";
 inline constexpr const char* kClock = "clock";
 inline constexpr const char* kKeptResults = "kept_results";
+inline constexpr const char* kNumerics = "numerics";         ///< declares less than --require asks for
 inline constexpr const char* kForeignWork = "foreign_work";  ///< threads that work between launches
 inline constexpr const char* kInvariant = "invariant:";
 }  // namespace detector
@@ -87,6 +91,7 @@ struct Verdict {
   double lse_max_z = 0;    ///< limit kMaxZ
   double probs_max_z = 0;  ///< limit kMaxZ; 0 where no probabilities are returned
   WorstElement worst;
+  std::optional<DeclaredTypes> numerics;    ///< what the kernel declares; nullopt: the op has no P
   std::string outputs_digest;               ///< digest of all output bytes, 16 hexadecimal digits
   double reference_s = 0;                   ///< seconds the reference took
   std::vector<std::string> clues;           ///< guesses at the cause of a wrong output (clues.h), sentences

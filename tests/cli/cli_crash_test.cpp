@@ -88,8 +88,11 @@ TEST(CliCrash, DuringTimingItSaysThatTheResultWasRight) {
               AllOf(HasSubstr("no result within 4 s (--timeout): timing did not end"), right));
   EXPECT_THAT(reason("hangs_when_timed", {"--check", "sampled,invariants"}),
               Not(HasSubstr("timing")));  // the second launch is an invariant's
-  EXPECT_THAT(reason("segfaults_when_timed", {}),
-              AllOf(HasSubstr("killed by signal 11 (Segmentation fault) during timing"), right));
+  EXPECT_THAT(
+      reason("segfaults_when_timed", {}),
+      AllOf(HasSubstr(
+                "killed by signal 11 (Segmentation fault) in launch of segfaults_when_timed during timing"),
+            right));
   EXPECT_THAT(reason("segfaults_when_timed", {"--check", "off"}),
               HasSubstr("during timing (nothing was checked)"));
 }

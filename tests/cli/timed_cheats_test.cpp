@@ -77,6 +77,19 @@ TEST_F(TimedCheats, LowerPrecisionDamagedInputsAndSkippedCasesAreCaught) {
   EXPECT_EQ(all.at("exits_in_launch").at("verdict"), "error");
 }
 
+TEST_F(TimedCheats, ForgedAndEditedAnswersAreErrorsOfTheirCases) {
+  const Scratch scratch;
+  const Outcome o = run_cheats(scratch, {"edits_records", "forges_records", "forks_in_launch"});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  const auto all = entries(scratch);
+  for (const char* name : {"edits_records", "forges_records"}) {
+    EXPECT_EQ(all.at(name).at("verdict"), "error") << name;
+    EXPECT_THAT(all.at(name).at("reason"),
+                StartsWith("the worker's pipe got a line that is not the worker's"));
+  }
+  EXPECT_EQ(all.at("forks_in_launch").at("verdict"), "gained nothing");
+}
+
 TEST_F(TimedCheats, HonestKernelsAreNotAccused) {
   const Scratch scratch;
   const Outcome o = run_cheats(

@@ -1,11 +1,18 @@
 // A right kernel that ends or stops its process as the environment says: ATTNBENCH_TEST_END="CALL WAY". CALL
-// is supports, workspace_bytes, plan, launch, numerics or closing. WAY is segv, abort, overflow, exit, throw
-// or hang. It happens only on head dimension 24, or for the number of query heads in ATTNBENCH_TEST_HEADS:
-// "8", or "8 after 400" such calls.
+// is supports, workspace_bytes, plan, launch, numerics, tile, loading (in a worker) or closing. WAY is segv,
+// abort, overflow, exit, throw, hang, print (8 MB on both streams), fork (the child goes on too), leak (a
+// started program gets the descriptors), forge (writes a worker's reply to descriptors 3 to 31), forge_all (to
+// 3 to 1023) or forge_always (a thread does so all the time); for numerics also less (P in bf16, sums in fp16).
+// It happens only on head dimension 24, or for the number of query heads in ATTNBENCH_TEST_HEADS: "8", or "8
+// after 400" such calls.
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -23,6 +30,26 @@ int overflow(volatile int* outer) {  // NOLINT(misc-no-recursion)
   return overflow(here) + here[0];
 }
 
+constexpr const char* kReply =
+    "{\"record\":{\"name\":\"x\",\"attnbench\":{\"status\":\"pass\"}},\"lost\":false}\n";
+
+void forge(int end) {
+  for (int fd = 3; fd < end; ++fd) [[maybe_unused]] const auto n = write(fd, kReply, std::strlen(kReply));
+}
+
+void print_megabytes() {
+  for (int i = 0; i < 100'000; ++i) {
+    std::fputs(kReply, stdout);
+    std::fputs(kReply, stderr);
+  }
+}
+
+/// Starts a program that prints which pipes it has above the standard streams.
+void leak() {
+  [[maybe_unused]] const int code = std::system(
+      "for f in /proc/self/fd/*; do case $(readlink $f) in pipe:*) echo \"pipe ${f##*/}\";; esac; done");
+}
+
 void maybe_end(const char* call) {
   const char* told = std::getenv("ATTNBENCH_TEST_END");
   const std::string text = told == nullptr ? "" : told;
@@ -35,6 +62,16 @@ void maybe_end(const char* call) {
   if (way == "overflow") overflow(&zero);
   if (way == "exit") std::exit(0);
   if (way == "throw") throw 42;
+  if (way == "print") print_megabytes();
+  if (way == "fork") fork();
+  if (way == "leak") leak();
+  if (way == "forge_always") {
+    std::thread([] {
+      for (;; std::this_thread::sleep_for(std::chrono::microseconds(200))) forge(1024);
+    }).detach();
+  }
+  if (way == "forge") forge(32);
+  if (way == "forge_all") forge(1024);
   while (way == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
@@ -45,6 +82,11 @@ void maybe_end(const char* call, const OpParams* op) {
   static int calls = 0;
   const char* after = heads != nullptr ? std::strstr(heads, " after ") : nullptr;
   if (after == nullptr || ++calls > std::atoi(after + 7)) maybe_end(call);
+}
+
+bool declares_less(const OpParams* op) {
+  const char* told = std::getenv("ATTNBENCH_TEST_END");
+  return told != nullptr && std::strcmp(told, "numerics less") == 0 && op->attention.head_dim == 24;
 }
 
 KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
@@ -69,7 +111,17 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
 
 Numerics numerics(const OpParams* op) {
   maybe_end("numerics", op);
-  return example::kAttention.numerics(op);
+  Numerics n = example::kAttention.numerics(op);
+  if (declares_less(op)) {
+    n.p_type = DType::kBf16;
+    n.acc_type = DType::kFp16;
+  }
+  return n;
+}
+
+Tile tile(const OpParams* op) {
+  maybe_end("tile", op);
+  return {};
 }
 
 const Kernel kAttention = [] {
@@ -79,12 +131,19 @@ const Kernel kAttention = [] {
   k.plan = plan;
   k.launch = launch;
   k.numerics = numerics;
+  k.tile = tile;
   return k;
 }();
 
 constexpr const Kernel* kKernels[] = {&kAttention};
 
 const struct Closing {
+  Closing() {
+    std::ifstream arguments("/proc/self/cmdline");
+    for (std::string word; std::getline(arguments, word, '\0');) {
+      if (word == "--worker") maybe_end("loading");
+    }
+  }
   ~Closing() { maybe_end("closing"); }
 } closing;
 

@@ -87,6 +87,18 @@ TEST(PageData, HoldsWhatTheFileHolds) {
   EXPECT_EQ(data["samples_every"], 1);
 }
 
+TEST(PageData, KernelsHaveTheirCoverageAndTypes) {
+  Record declared = passing("a", "x");
+  declared.check->numerics = {DType::kBf16, DType::kFp32};
+  Record skipped = test::not_passing("b", Status::kSkip, "no sinks");
+  skipped.kernel = "x";
+  const ResultSet set = set_of({declared, skipped});
+  const ordered_json kernels = page_data({&set, 1}, std::nullopt, {})["kernels"];
+  EXPECT_EQ(kernels, ordered_json::parse(
+                         R"([{"kernel": "x", "asked": 2, "ran": 1, "types": ["acc fp32, p bf16"],
+                              "skipped_for": "no sinks"}])"));
+}
+
 TEST(PageData, LeavesOutWhatNoPanelShows) {
   Record r = passing("one", "k");
   r.check->invariants = {{"repeat", InvariantResult::Outcome::kHeld, ""}};

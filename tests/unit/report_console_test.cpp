@@ -71,6 +71,19 @@ TEST(ReportConsole, SkipsAreSummedUpByReason) {
       HasSubstr("skipped:\n  2 runs: k: head_dim 64 or 128 required, given 72\n  1 run: k: no sinks\n"));
 }
 
+TEST(ReportConsole, CoverageAndTypesAreToldOfSeveralKernelsAndOfOneThatSkipped) {
+  Record typed = passing("a", "x");
+  typed.check->numerics = {DType::kBf16, DType::kFp32};
+  Record skipped = not_passing("b", Status::kSkip, "no");
+  skipped.kernel = "x";
+  EXPECT_THAT(printed({typed, skipped}),
+              HasSubstr("\nkernels:\n  x: 1 of 2 cases run (50.0 %), declares acc fp32, p bf16\n"));
+  EXPECT_THAT(
+      printed({typed, passing("a", "y")}),
+      HasSubstr("\nkernels:\n  x: 1 of 1 case run, declares acc fp32, p bf16\n  y: 1 of 1 case run\n"));
+  EXPECT_THAT(printed({typed}), Not(HasSubstr("kernels:")));
+}
+
 TEST(ReportConsole, TheFasterKernelIsNamed) {
   const std::vector<Record> records = {passing("a", "slow", 20), passing("a", "fast", 5),
                                        passing("b", "slow", 90), passing("b", "fast", 10),

@@ -174,6 +174,29 @@ TEST(ReportJunit, TheCheckerItselfSeesFaults) {
   }
 }
 
+/// "x" declares its types, passes a case and refuses another.
+std::vector<Record> half_covered() {
+  Record declared = passing("a", "x");
+  declared.check->numerics = {DType::kBf16, DType::kFp32};
+  Record skipped = not_passing("b", Status::kSkip, "no");
+  skipped.kernel = "x";
+  return {declared, skipped};
+}
+
+TEST(ReportJunit, CoverageAndTypesAreProperties) {
+  std::ostringstream out;
+  write_junit(out, make_context(), half_covered());
+  EXPECT_EQ(check_xml(out.str())["property"], 2);
+  EXPECT_THAT(out.str(), HasSubstr("<property name=\"x: cases run\" value=\"1 of 2\"/>"));
+  EXPECT_THAT(out.str(), HasSubstr("<property name=\"x: declared types\" value=\"acc fp32, p bf16\"/>"));
+}
+
+TEST(ReportMarkdown, CoverageAndTypesStandBesideTheCounts) {
+  std::ostringstream out;
+  write_markdown(out, make_context(), half_covered());
+  EXPECT_THAT(out.str(), HasSubstr("\n- x: 1 of 2 cases run (50.0 %), declares acc fp32, p bf16\n"));
+}
+
 TEST(ReportJunit, NoRecords) {
   std::ostringstream out;
   write_junit(out, make_context(), {});

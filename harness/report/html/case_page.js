@@ -70,6 +70,7 @@ function check_panel(r) {
   return el("section", { class: "panel" }, el("h2", {}, "Verification"), facts([
     ["method", exact ? "bit for bit" : `${c.method}, against float64`],
     ["rows compared", `${c.rows.toLocaleString("en-US")} of ${c.rows_total.toLocaleString("en-US")}`],
+    ["declared types", c.numerics ? `acc ${c.numerics.acc}, p ${c.numerics.p}` : ""],
     ["max |z|", exact ? "" : against(c.max_z, data.limits.max_z)],
     ["max |z| of LSE", exact ? "" : against(c.lse_max_z, data.limits.lse_max_z)],
     ["worst row's z², over its limit", exact ? "" : against(c.max_row_z2, 1)],

@@ -28,9 +28,18 @@ function run_facts(run) {
   ]);
 }
 
+/** What each kernel ran of the cases asked of it, and the types that it declares. */
+function kernel_facts() {
+  return facts(data.kernels.map((k) => [k.kernel || "no kernel", [
+    `${k.ran.toLocaleString("en-US")} of ${plural(k.asked, "case")} run`,
+    k.types.length ? `declares ${k.types.join(" or ")}` : "",
+    k.skipped_for ? `skipped, for example: ${k.skipped_for}` : ""].filter(Boolean).join("; ")]));
+}
+
 function environment_section() {
   return el("section", { class: "panel", id: "environment", "aria-labelledby": "environment-title" },
     el("h2", { id: "environment-title" }, "Environment"),
+    el("details", { id: "kernels", open: true }, el("summary", {}, "Kernels"), kernel_facts()),
     data.runs.map((run, i) => el("details", { open: i === 0 },
       el("summary", {}, `${run.name || run.file}: ${model_of(run)}${run.date ? `, ${run.date.slice(0, 10)}` : ""}`), run_facts(run))));
 }

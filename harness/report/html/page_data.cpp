@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "harness/record/coverage.h"
 #include "harness/report/html/case_facts.h"
 #include "harness/verify/error_model.h"
 
@@ -127,8 +128,20 @@ class Builder {
     data["params_common"] = common_;
     cases_ = Out::array();
     Out results = Out::array();
+    CoverageCounter kernels;
     for (std::size_t run = 0; run < sets_.size(); ++run) {
-      for (const LoadedResult& r : sets_[run].results) results.push_back(result_of(r, run));
+      for (const LoadedResult& r : sets_[run].results) {
+        results.push_back(result_of(r, run));
+        kernels.add(r);
+      }
+    }
+    data["kernels"] = Out::array();
+    for (const Coverage& c : kernels.all()) {
+      data["kernels"].push_back({{"kernel", c.kernel},
+                                 {"asked", c.asked},
+                                 {"ran", c.ran},
+                                 {"types", c.types},
+                                 {"skipped_for", c.skipped_for}});
     }
     data["cases"] = std::move(cases_);
     data["results"] = std::move(results);
