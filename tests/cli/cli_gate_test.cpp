@@ -89,13 +89,13 @@ TEST_F(CliGate, ReportsOfAnEarlierGateAreKeptAside) {
   make_baseline();
   ASSERT_EQ(gate({"--baseline", baseline_, "--kernel", "cpu", "--format", "md"}).exit_code, 0);
   const std::filesystem::path dir = scratch_.dir() / "g";
-  const std::string json = read_text(dir / "compare.json"), md = read_text(dir / "compare.md");
+  const std::string first_json = read_text(dir / "compare.json"), first_md = read_text(dir / "compare.md");
   const Outcome o = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--match", "case"});
   EXPECT_THAT(o.err, HasSubstr("note: g held an earlier gate; its reports are kept as "
                                "compare.previous.json, compare.previous.md\n"));
   EXPECT_FALSE(std::filesystem::exists(dir / "compare.md")) << "that of the first gate beside new files";
-  EXPECT_EQ(read_text(dir / "compare.previous.json"), json);
-  EXPECT_EQ(read_text(dir / "compare.previous.md"), md);
+  EXPECT_EQ(read_text(dir / "compare.previous.json"), first_json);
+  EXPECT_EQ(read_text(dir / "compare.previous.md"), first_md);
   EXPECT_EQ(read_json(dir / "compare.json")["exit_code"], 1);
 }
 
