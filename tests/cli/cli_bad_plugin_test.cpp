@@ -103,6 +103,7 @@ TEST(CliBadPlugin, AChildThatGoesOnIsNoSecondWorker) {
   for (const std::string function : {"supports", "launch", "numerics"}) {
     const Three run(function + " fork");
     EXPECT_EQ(run.outcome.exit_code, 0) << run.outcome.err << run.reason();
+    EXPECT_THAT(run.outcome.err, Not(HasSubstr("the worker's pipe")));
     EXPECT_EQ(run.status(), "pass");
   }
 }
