@@ -165,7 +165,8 @@ class CpuDevice final : public Device {
     const std::span<const WatchedOutput> outputs =
         watch != nullptr ? watch->outputs : std::span<const WatchedOutput>();
     for (const WatchedOutput& o : outputs) sample.watch.early += written_probes_host(o, watch->seed);
-    if (watch != nullptr) sample.watch.foreign_us = 1e6 * (foreign_seconds(team_) - settled_s_);
+    if (watch != nullptr && !team_.empty())
+      sample.watch.foreign_us = 1e6 * (foreign_seconds(team_) - settled_s_);
     const int64_t switches = involuntary_switches();
     const uint64_t stamp = time_stamp();
     sample.us = us_of(launch);

@@ -139,7 +139,8 @@ class Device {
   virtual void poison(const WatchedOutput& output) = 0;       ///< sets what a launch writes to poison
   virtual void synchronize() = 0;  ///< throws DeviceError with what went wrong on the device
 
-  /// Waits for threads that are about to fall asleep. Call before the inputs of a watched launch change.
+  /// Waits for threads that are about to fall asleep. Call before the inputs of a watched launch change, or
+  /// foreign_us is not read.
   virtual void settle() {}
   /// Times one call of `launch`, which enqueues on launch_context().stream. Cold: the last-level cache holds
   /// none of the launch's data and no dirty lines. Cold code: in addition, instruction caches hold none of
