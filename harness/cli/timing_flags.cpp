@@ -17,9 +17,10 @@ void TimingFlags::add(CLI::App& command) {
   command.add_flag("--trust", trust,
                    "Do not watch timed launches: same inputs each time, outputs looked at only at the end");
   command
-      .add_option("--seed-order", order_seed,
-                  "Seed of what a watched kernel must not predict: inputs and order of timed launches (default: "
-                  "from the system)")
+      .add_option(
+          "--seed-order", order_seed,
+          "Seed of what a watched kernel must not predict: inputs and order of timed launches (default: "
+          "from the system)")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   command.add_flag("--no-ceilings", no_ceilings,

@@ -73,6 +73,7 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
     record.time->plan_us = launcher.plan_us();
     record.time->near_floor = ceilings.floor_us && record.time->median_us < 2 * *ceilings.floor_us;
     judge_time(params, cost, device, options, launcher, ceilings, record);
+    lanes.try_new_inputs();  // before counters, which change times
     if (options.counters) {
       lanes.rest();
       const auto as_timed = [&] {  // the cache is as a timed sample finds it
@@ -83,7 +84,6 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
     }
     if (options.check == CheckMode::kOff) return;
     lanes.look_back();
-    lanes.try_new_inputs();
     record.time->watch = lanes.summary();
   } catch (const WrongLaunch& e) {
     record.end(Status::kFail, e.what());

@@ -18,7 +18,8 @@ uint64_t digest_of(const Workload& w) {
 class SessionSigns : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SessionSigns, ChangeNoOtherBit) {
-  const Expansion e = expand(parse_sweep_text(std::string("name: signs\nsweeps: [") + GetParam() + "]", "test.yaml"));
+  const Expansion e =
+      expand(parse_sweep_text(std::string("name: signs\nsweeps: [") + GetParam() + "]", "test.yaml"));
   const auto device = open_device("cpu", 2);
   for (const Case& c : e.cases) {
     const std::vector<const Kernel*> kernels =
