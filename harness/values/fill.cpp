@@ -35,10 +35,6 @@ void store_row(DType dtype, void* base, int64_t at, const float* values, int n, 
   }
 }
 
-/// Up to this many elements or words, one thread is faster than a team. A team costs some 20 us on an idle
-/// machine and a turn of the scheduler on a busy one, for each of a case's dozen buffers.
-constexpr int64_t kWorthThreads = 1 << 15;
-
 }  // namespace
 
 void fill_host(const FillJob& job) {

@@ -41,6 +41,10 @@ ATTNBENCH_HD inline int64_t fill_offset(const FillJob& job, int64_t r, int32_t h
          h * job.stride_head;
 }
 
+/// Up to this many elements or words, one thread is faster than a team. A team costs some 20 us on an idle
+/// machine and a turn of the scheduler on a busy one, for each of a case's dozen buffers.
+inline constexpr int64_t kWorthThreads = 1 << 15;
+
 /// Fills host memory, with threads.
 void fill_host(const FillJob& job);
 

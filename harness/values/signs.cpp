@@ -6,9 +6,6 @@
 namespace attnbench {
 namespace {
 
-/// Up to this many elements one thread is faster than a team.
-constexpr int64_t kWorthThreads = 1 << 15;
-
 /// Calls `f` with an unsigned integer of the type's size.
 template <class Function>
 auto with_bits(DType dtype, Function&& f) {

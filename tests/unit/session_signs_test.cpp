@@ -3,6 +3,7 @@
 
 #include "harness/cases/case.h"
 #include "harness/run/launcher.h"
+#include "harness/session/session.h"
 #include "harness/workload/sign_plan.h"
 #include "kernels/registry.h"
 
@@ -63,6 +64,34 @@ INSTANTIATE_TEST_SUITE_P(
         "{name: f, kv: paged, block_size: 16, batch: 3q1s40, heads: 4/1, head_dim: 96, head_dim_v: 64, "
         "v_is_k_view: true}",
         "{name: g, batch: q9s20, heads: 4/2, head_dim: 64, kv_dtype: int8, q_dtype: int8, dropout: 0.1}"));
+
+/// A right kernel is accused of nothing, whatever its caches hold.
+TEST(SessionSigns, RightKernelsPassInEveryCacheMode) {
+  const auto device = open_device("cpu", 2);
+  for (const char* mapping :
+       {"{batch: 2q20, heads: 2, head_dim: 16}",
+        "{kv: paged, block_size: 16, batch: 2q2s40, append: in_call, heads: 2, head_dim: 16}",
+        "{op: kv_append, kv: paged, block_size: 16, batch: 2q2s40, heads: 2, head_dim: 16}",
+        "{op: merge_states, batch: q7, heads: 2, head_dim: 16}"}) {
+    const Case c = expand(parse_inline_case(mapping)).cases.at(0);
+    const Kernel* kernel = select_kernels(builtin_kernels(), c.params.op, DeviceKind::kCpu, {"cpu"}).at(0);
+    for (const CacheMode cache : {CacheMode::kCold, CacheMode::kHot, CacheMode::kRotate}) {
+      SessionOptions options;
+      options.table = builtin_kernels();
+      options.timing.cache = cache;
+      options.timing.ceilings = false;
+      options.timing.max_samples = 10;
+      bool lost = false;
+      const Record r = run_item({&c, kernel}, *device, options, lost);
+      // Such a case is too small for a rotating cache, if the machine's is large.
+      if (cache == CacheMode::kRotate && r.status == Status::kSkip) continue;
+      EXPECT_EQ(r.status, Status::kPass) << c.id << " " << cache_mode_name(cache) << ": " << r.reason;
+      ASSERT_TRUE(r.time);
+      EXPECT_GE(r.time->watch.lanes, 2);
+      EXPECT_GE(r.time->watch.launches, 10);
+    }
+  }
+}
 
 TEST(SessionSigns, ChannelsThatTurnTogetherChangeTogether) {
   CaseParams p;

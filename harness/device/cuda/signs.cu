@@ -7,20 +7,20 @@
 namespace attnbench {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kSignThreads = 256;
 
-unsigned grid_for(int64_t items, int64_t most) {
-  return static_cast<unsigned>(std::clamp<int64_t>((items + kThreads - 1) / kThreads, 1, most));
+unsigned blocks_for(int64_t items, int64_t most) {
+  return static_cast<unsigned>(std::clamp<int64_t>((items + kSignThreads - 1) / kSignThreads, 1, most));
 }
 
 /// One thread per word of 8 bytes. Words without a changed sign are not touched.
 template <class Bits, class Index>
-__global__ void __launch_bounds__(kThreads) change_kernel(const SignedTensor t) {
+__global__ void __launch_bounds__(kSignThreads) change_kernel(const SignedTensor t) {
   constexpr int kPerWord = 8 / static_cast<int>(sizeof(Bits));
   const auto elements = static_cast<Index>(t.elements);
-  const Index words = (elements + (kPerWord - 1)) / kPerWord, stride = gridDim.x * kThreads;
+  const Index words = (elements + (kPerWord - 1)) / kPerWord, stride = gridDim.x * kSignThreads;
   auto* data = static_cast<Bits*>(t.data);
-  for (Index w = blockIdx.x * kThreads + threadIdx.x; w < words; w += stride) {
+  for (Index w = blockIdx.x * kSignThreads + threadIdx.x; w < words; w += stride) {
     const Index e = w * kPerWord;
     Index row = e / static_cast<Index>(t.dim);
     auto c = static_cast<int32_t>(e - row * static_cast<Index>(t.dim));
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads) change_kernel(const SignedTensor t) 
 }
 
 template <class Bits, class Index>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kSignThreads)
     unsigned_digest_kernel(const SignedTensor t, uint64_t first, uint64_t factor, unsigned long long* sum,
                            unsigned long long* clock) {
   if (clock != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
@@ -60,9 +60,9 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kPerWord = 8 / static_cast<int>(sizeof(Bits));
   const Index words = (static_cast<Index>(t.elements) + (kPerWord - 1)) / kPerWord;
   const auto start = static_cast<Index>(first % words);
-  const Index stride = gridDim.x * kThreads;
+  const Index stride = gridDim.x * kSignThreads;
   uint64_t mine = 0;
-  for (Index i = blockIdx.x * kThreads + threadIdx.x; i < words; i += stride) {
+  for (Index i = blockIdx.x * kSignThreads + threadIdx.x; i < words; i += stride) {
     const Index w = i < words - start ? i + start : i - (words - start);
     mine += digest_word(unsigned_word<Bits>(t, w), w);
   }
@@ -71,11 +71,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class Bits>
-__global__ void __launch_bounds__(kThreads) poison_kernel(const WatchedOutput o) {
+__global__ void __launch_bounds__(kSignThreads) poison_kernel(const WatchedOutput o) {
   const int64_t count = written_elements(o);
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kSignThreads;
   auto* data = static_cast<Bits*>(o.tensor.data);
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kSignThreads + threadIdx.x; i < count; i += stride) {
     data[written_element(o, i)] = static_cast<Bits>(poison_bits(o.tensor.dtype));
   }
 }
@@ -99,11 +99,11 @@ void change_signs_cuda(const SignedTensor& t, cudaStream_t stream) {
   if (t.table == nullptr || t.elements == 0) return;
   with_bits(t.dtype, [&](auto bits) {
     const int64_t words = (t.elements * static_cast<int64_t>(sizeof bits) + 7) / 8;
-    const unsigned grid = grid_for(words, 1 << 13);
+    const unsigned grid = blocks_for(words, 1 << 13);
     if (is_short(t)) {
-      change_kernel<decltype(bits), uint32_t><<<grid, kThreads, 0, stream>>>(t);
+      change_kernel<decltype(bits), uint32_t><<<grid, kSignThreads, 0, stream>>>(t);
     } else {
-      change_kernel<decltype(bits), uint64_t><<<grid, kThreads, 0, stream>>>(t);
+      change_kernel<decltype(bits), uint64_t><<<grid, kSignThreads, 0, stream>>>(t);
     }
   });
   cuda_check(cudaGetLastError(), "sign kernel");
@@ -114,13 +114,13 @@ void unsigned_digest_cuda(const SignedTensor& t, uint64_t first, uint64_t factor
   if (t.elements == 0) return;
   with_bits(t.dtype, [&](auto bits) {
     const int64_t words = (t.elements * static_cast<int64_t>(sizeof bits) + 7) / 8;
-    const unsigned grid = grid_for(words, 1 << 13);
+    const unsigned grid = blocks_for(words, 1 << 13);
     if (is_short(t)) {
       unsigned_digest_kernel<decltype(bits), uint32_t>
-          <<<grid, kThreads, 0, stream>>>(t, first, factor, sum, clock);
+          <<<grid, kSignThreads, 0, stream>>>(t, first, factor, sum, clock);
     } else {
       unsigned_digest_kernel<decltype(bits), uint64_t>
-          <<<grid, kThreads, 0, stream>>>(t, first, factor, sum, clock);
+          <<<grid, kSignThreads, 0, stream>>>(t, first, factor, sum, clock);
     }
   });
   cuda_check(cudaGetLastError(), "digest kernel");
@@ -129,7 +129,7 @@ void unsigned_digest_cuda(const SignedTensor& t, uint64_t first, uint64_t factor
 void poison_cuda(const WatchedOutput& o, cudaStream_t stream) {
   if (written_elements(o) == 0) return;
   with_bits(o.tensor.dtype, [&](auto bits) {
-    poison_kernel<decltype(bits)><<<grid_for(written_elements(o), 1 << 16), kThreads, 0, stream>>>(o);
+    poison_kernel<decltype(bits)><<<blocks_for(written_elements(o), 1 << 16), kSignThreads, 0, stream>>>(o);
   });
   cuda_check(cudaGetLastError(), "poison kernel");
 }
