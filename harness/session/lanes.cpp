@@ -41,13 +41,13 @@ constexpr int kLeastAccused = 5;
 /// Share of the free memory that a second copy of the tensors may take.
 constexpr double kShareOfMemory = 0.8;
 
-uint64_t seed_of(const TimingOptions& options) {
+}  // namespace
+
+uint64_t Lanes::draw_seed(const TimingOptions& options) {
   if (options.order_seed != 0) return options.order_seed;
   std::random_device system;
   return (uint64_t{system()} << 32) | system();
 }
-
-}  // namespace
 
 Lanes::Made::Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device,
                   uint64_t salt)
@@ -58,12 +58,12 @@ Lanes::Made::Made(const Case& c, const WorkItem& work, const SessionOptions& opt
 }
 
 Lanes::Lanes(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
-             Launcher& launcher, uint64_t verified, int64_t copies)
+             Launcher& launcher, uint64_t verified, int64_t copies, uint64_t seed)
     : work_(work),
       device_(device),
       options_(options),
       verified_(verified),
-      order_(seed_of(options.timing)),
+      order_(seed),
       watches_(options.timing.watch && options.check != CheckMode::kOff),
       rotates_(options.timing.cache == CacheMode::kRotate) {
   lanes_.push_back({&workload, &launcher, launch_of(launcher), std::nullopt, true});
@@ -245,12 +245,12 @@ void Lanes::try_new_inputs() {
       {detector::kKeptResults});
 }
 
-void Lanes::look_back() {
+void Lanes::look_back(bool counted) {
   for (Lane& lane : lanes_) {
     if (watches_) lane.workload->set_signs(plain_signs(work_.item->params));
     Verdict v;
     v.pass = true;
-    const bool unwatched = !watches_ || (options_.counters && lane.verified);
+    const bool unwatched = !watches_ || (counted && lane.verified);
     if (unwatched) v = check_after_timing(*lane.workload, *lane.launcher, verified_);
     if (!unwatched) look_at_memory(*lane.workload, *lane.launcher, v);
     if (!v.pass) {

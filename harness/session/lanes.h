@@ -35,7 +35,9 @@ class Lanes {
   /// memory for it. Without checks, or if the kernel is trusted, nothing is watched. Throws KernelError,
   /// OutOfMemory.
   Lanes(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
-        Launcher& launcher, uint64_t verified, int64_t copies);
+        Launcher& launcher, uint64_t verified, int64_t copies, uint64_t seed);
+  /// The seed of the options, or one from the system.
+  static uint64_t draw_seed(const TimingOptions& options);
 
   /// Times one launch. Throws WrongLaunch.
   Sample sample();
@@ -45,9 +47,9 @@ class Lanes {
   /// After sampling: times launches on inputs that are new in every respect. Throws WrongLaunch if they take
   /// much longer than others, because the kernel then keeps results.
   void try_new_inputs();
-  /// At the end: what the launches must have left alone, and, if the last ones were not watched, what they
-  /// computed. Throws WrongLaunch.
-  void look_back();
+  /// At the end: what the launches must have left alone, and what those that were not watched computed.
+  /// `counted`: there were launches after rest(). Throws WrongLaunch.
+  void look_back(bool counted);
   const WatchSummary& summary() const { return summary_; }
   std::size_t size() const { return lanes_.size(); }
   /// The launch of each lane, for counters.

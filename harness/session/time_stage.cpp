@@ -65,8 +65,9 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
   const Ceilings& ceilings = options.wants_ceilings() ? device.ceilings(ceiling_dtypes()) : kNone;
   device.reset_cache_policy();
   workload.reset_outputs();
+  const uint64_t seed = Lanes::draw_seed(options.timing);
   try {
-    Lanes lanes(work, device, options, workload, launcher, verified, copies);
+    Lanes lanes(work, device, options, workload, launcher, verified, copies, seed);
     record.time = time_samples(
         device, record_name(record), [&] { return lanes.sample(); }, lanes.warmups(), options.timing);
     record.time->copies = static_cast<int>(copies);
@@ -83,13 +84,13 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
       record.counters = device.count_launch(lanes.launch(0), as_timed, cache);
     }
     if (options.check == CheckMode::kOff) return;
-    lanes.look_back();
+    lanes.look_back(record.counters && record.counters->launches > 0);
     record.time->watch = lanes.summary();
   } catch (const WrongLaunch& e) {
-    record.end(Status::kFail, e.what());
+    record.end(Status::kFail, fmt::format("{} (--seed-order {} repeats the inputs)", e.what(), seed));
     Verdict& check = *record.check;
     check.pass = false;
-    check.reason = e.what();
+    check.reason = record.reason;
     check.failed_by.insert(check.failed_by.end(), e.failed_by.begin(), e.failed_by.end());
     check.clues = e.clues;
   }
