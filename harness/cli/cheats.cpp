@@ -191,7 +191,7 @@ Outcome run_plug_in(const CheatOptions& o, const PlugIn& p) {
                            fmt::format("{:g}", o.timeout_s), "--out", folder.string(), "--quiet"});
   if (o.threads > 0) args.insert(args.end(), {"--threads", fmt::format("{}", o.threads)});
   const int code = run_program(args, log, /*silent=*/true);
-  const Outcome outcome = judged(folder, log, code, cases.size());
+  Outcome outcome = judged(folder, log, code, cases.size());
   fs::resize_file(log, std::min<std::uintmax_t>(fs::file_size(log, ignored), 1 << 16), ignored);
   return outcome;
 }

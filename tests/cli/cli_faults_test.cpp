@@ -229,7 +229,7 @@ TEST(CliExitCodes, RefusalIsASkipAndNothingRanIsSix) {
 
 TEST(CliExitCodes, TheWorstWins) {
   const Scratch scratch;
-  const auto code = [&](std::vector<std::string> kernels) {
+  const auto code = [&](const std::vector<std::string>& kernels) {
     std::vector<std::string> args = {
         "run",      "--case", "{batch: q40, heads: 2, head_dim: 64, dtype: fp32}",
         "--device", "cpu",    "--no-time",
