@@ -259,9 +259,8 @@ void check_session(const RunOptions& o, const SessionOptions& options, const Cas
 void check_timing_on(DeviceKind kind, const RunOptions& o, const SessionOptions& options) {
   if (kind != DeviceKind::kCpu) return;
   if (o.timing.graph) throw UsageError("--graph times CUDA graphs; the cpu device has none");
-  if (options.timing.cache == CacheMode::kColdCode && options.time) {
-    throw UsageError(
-        "--cache cold_code empties the instruction caches of a GPU; on the cpu, take --cache cold");
+  if (options.timing.cache == CacheMode::kColdData && options.time) {
+    throw UsageError("--cache cold_data leaves code in the caches of a GPU; on the cpu, take --cache cold");
   }
 }
 

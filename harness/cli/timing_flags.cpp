@@ -10,9 +10,11 @@ void TimingFlags::add(CLI::App& command) {
   command
       .add_option(
           "--cache", cache,
-          "Cache before each timed launch: cold (default), cold_code: the instruction caches too (GPU "
-          "only), hot, or rotate: copies of the tensors in turns, together three caches or more")
-      ->check(CLI::IsMember({"cold", "cold_code", "hot", "rotate"}));
+          "Caches before each timed launch: cold (default; data, and on a GPU code too, as between the "
+          "kernels of a model), cold_data (GPU only: the code stays warm), hot, or rotate: copies of the "
+          "tensors in turns, together three caches or more")
+      ->check(
+          CLI::IsMember(std::vector<std::string>(std::begin(kCacheModeNames), std::end(kCacheModeNames))));
   command.add_flag("--graph", graph, "Time replays of a CUDA graph of the launch (GPU only)");
   command.add_flag("--trust", trust,
                    "Do not watch timed launches: same inputs each time, outputs looked at only at the end");
@@ -37,9 +39,7 @@ void TimingFlags::add(CLI::App& command) {
 
 TimingOptions TimingFlags::options() const {
   TimingOptions t;
-  for (const CacheMode m : {CacheMode::kCold, CacheMode::kColdCode, CacheMode::kHot, CacheMode::kRotate}) {
-    if (cache == cache_mode_name(m)) t.cache = m;
-  }
+  t.cache = cache_mode_of(cache).value();  // the option has checked it
   t.graph = graph;
   t.watch = !trust;
   t.order_seed = order_seed;

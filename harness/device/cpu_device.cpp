@@ -152,8 +152,8 @@ class CpuDevice final : public Device {
   using Device::time_launch;
   Sample time_launch(const std::function<void()>& launch, CacheMode cache,
                      const LaunchWatch* watch) override {
-    if (cache == CacheMode::kColdCode) {
-      throw Error("the cpu device cannot empty its instruction caches");
+    if (cache == CacheMode::kColdData) {
+      throw Error("the cpu device has no --cache cold_data; take cold");
     }
     Sample sample;
     if (watch != nullptr) {

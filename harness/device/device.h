@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -49,14 +50,19 @@ struct DeviceInfo {
 
 /// What the caches hold when a launch begins.
 enum class CacheMode {
-  kCold,      ///< the last-level cache holds none of its data
-  kColdCode,  ///< nor does any cache hold its instructions; GPUs only
+  kCold,      ///< the last-level cache holds none of its data, and on a GPU no cache holds its code
+  kColdData,  ///< only the data is cold: the code is where the launch before left it; GPUs only
   kHot,       ///< what the launch before left
   kRotate,    ///< what launches on other copies of the tensors left; all copies fill 3 caches or more
 };
-constexpr const char* cache_mode_name(CacheMode m) {
-  constexpr const char* names[] = {"cold", "cold_code", "hot", "rotate"};
-  return names[static_cast<int>(m)];
+inline constexpr const char* kCacheModeNames[] = {"cold", "cold_data", "hot", "rotate"};
+constexpr const char* cache_mode_name(CacheMode m) { return kCacheModeNames[static_cast<int>(m)]; }
+/// nullopt: no mode has this name.
+constexpr std::optional<CacheMode> cache_mode_of(std::string_view name) {
+  for (std::size_t i = 0; i < std::size(kCacheModeNames); ++i) {
+    if (name == kCacheModeNames[i]) return static_cast<CacheMode>(i);
+  }
+  return std::nullopt;
 }
 
 /// What NVML reports about a GPU at one moment; nullopt: not reported.
@@ -143,9 +149,9 @@ class Device {
   /// foreign_us is not read.
   virtual void settle() {}
   /// Times one call of `launch`, which enqueues on launch_context().stream. Cold: the last-level cache holds
-  /// none of the launch's data and no dirty lines. Cold code: in addition, instruction caches hold none of
-  /// its code (GPU only; a CPU throws Error). Hot and rotate: nothing is done before the launch. Errors of
-  /// `launch` pass through. `watch`: what to look at just before the launch and right after it; null: nothing.
+  /// none of the launch's data and no dirty lines; on a GPU, caches hold none of its code, as after other
+  /// kernels. Cold data: the code stays where it is (GPU only; a CPU throws Error). Hot and rotate: nothing is
+  /// done before the launch. Errors of `launch` pass through. `watch`: what to look at just before the launch and right after it; null: nothing.
   virtual Sample time_launch(const std::function<void()>& launch, CacheMode cache,
                              const LaunchWatch* watch) = 0;
   Sample time_launch(const std::function<void()>& launch, CacheMode cache) {

@@ -51,14 +51,14 @@ Json check_to_json(const Verdict& v) {
 
 /// null if the kernel was trusted.
 Json watch_to_json(const WatchSummary& w) {
-  if (w.lanes == 0) return nullptr;
-  return {{"lanes", w.lanes},
-          {"launches", w.launches},
+  if (w.launches == 0) return nullptr;
+  return {{"launches", w.launches},
           {"by_reference", w.by_reference},
           {"fresh_us", w.fresh_us > 0 ? finite_or_null(w.fresh_us) : Json(nullptr)}};
 }
 
-Json time_to_json(const TimeResult& t) {
+/// `gpu`: the record is of a GPU.
+Json time_to_json(const TimeResult& t, bool gpu) {
   Json j;
   j["median_us"] = finite_or_null(t.median_us);
   j["lo_us"] = finite_or_null(t.lo_us);
@@ -69,6 +69,8 @@ Json time_to_json(const TimeResult& t) {
   j["cpu_time_us"] = finite_or_null(t.cpu_time_us);
   j["iterations"] = t.iterations;
   j["cache"] = cache_mode_name(t.cache);
+  // Before schema 3, "cold" meant cold data alone. Only entries that have this key mean both.
+  j["code"] = !gpu ? Json(nullptr) : Json(t.cache == CacheMode::kCold ? "cold" : "warm");
   j["graph"] = t.graph;
   j["plan_us"] = finite_or_null(t.plan_us);
   j["disturbed"] = t.disturbed;
@@ -166,7 +168,7 @@ Json attnbench_to_json(const Record& r) {
   j["reason"] = r.reason;
   j["log"] = r.log;
   j["check"] = r.check ? check_to_json(*r.check) : Json(nullptr);
-  j["time"] = r.time ? time_to_json(*r.time) : Json(nullptr);
+  j["time"] = r.time ? time_to_json(*r.time, r.device != "cpu") : Json(nullptr);
   j["flop"] = figure(&Roofline::flop);
   j["executed_flop"] = roof ? finite_or_null(roof->executed_flop) : Json(nullptr);
   j["bytes"] = figure(&Roofline::bytes);

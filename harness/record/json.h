@@ -12,7 +12,7 @@
 namespace attnbench {
 
 /// Version of the format. It changes when a name or a meaning changes, not when a name is added.
-inline constexpr int kResultsSchema = 2;
+inline constexpr int kResultsSchema = 3;
 
 /// From this version on, entries omit default parameters.
 inline constexpr int kFirstSchemaWithDefaults = 2;

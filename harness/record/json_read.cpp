@@ -126,7 +126,6 @@ Verdict check_from_json(const Json& j) {
 
 WatchSummary watch_from_json(const Json& j) {
   WatchSummary w;
-  get(j, "lanes", w.lanes);
   get(j, "launches", w.launches);
   get(j, "by_reference", w.by_reference);
   std::optional<double> us;
@@ -151,13 +150,9 @@ TimeResult time_from_json(const Json& j) {
   get(j, "iterations", t.iterations);
   std::string cache;
   get(j, "cache", cache);
-  bool known = false;
-  for (const CacheMode m : {CacheMode::kCold, CacheMode::kColdCode, CacheMode::kHot, CacheMode::kRotate}) {
-    if (cache != cache_mode_name(m)) continue;
-    t.cache = m;
-    known = true;
-  }
-  if (!known) wrong("cache", "cold, cold_code, hot or rotate");
+  const auto mode = cache_mode_of(cache);
+  if (!mode) wrong("cache", "the name of a cache mode");
+  t.cache = *mode;
   get(j, "graph", t.graph);
   get(j, "plan_us", t.plan_us);
   get(j, "disturbed", t.disturbed);

@@ -132,6 +132,7 @@ LoadedResult own_entry(const json& entry, const json& a, const Place& at) {
     r.lo_us = number_of(*t, "lo_us", at);
     r.hi_us = number_of(*t, "hi_us", at);
     r.cache = text_of(*t, "cache", at);
+    if (r.cache == "cold" && r.device != "cpu" && !t->contains("code")) r.cache = "cold_data";  // schema 1, 2
     r.graph = flag_of(*t, "graph", false, at);
     r.runs = static_cast<int>(std::clamp(number_of(*t, "runs", at).value_or(1), 1.0, 1e6));
     r.disturbed = static_cast<int>(std::clamp(number_of(*t, "disturbed", at).value_or(0), 0.0, 1e9));

@@ -39,7 +39,7 @@ struct LoadedResult {
   std::optional<double> lo_us, hi_us;
   std::vector<double> samples_us;
   std::optional<double> sol, tflops, gbs;
-  std::string cache;  ///< "cold", "hot", ...; empty if unknown
+  std::string cache;  ///< "cold", "hot", ...; empty if unknown. "cold" of a GPU before schema 3: "cold_data"
   bool graph = false;
   std::string check;  ///< "off", "sampled", "full and invariants", ...; empty if unknown
   std::shared_ptr<const nlohmann::json> entry;  ///< as in the file, for everything else

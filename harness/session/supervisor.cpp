@@ -192,13 +192,12 @@ void Supervisor::not_an_answer(Slot& slot, const std::string& why) {
     stop_worker(slot);
     finish(slot, std::move(record));
     slot.state = State::kDown;
-  } else if (slot.state == State::kIdle) {  // the case before has its record already
-    if (events_ != nullptr && events_->output)
-      events_->output("attnbench: note: " + why + ", after a case had ended; a new worker process starts\n");
-    start_failed(slot, why, true);  // counted, as it may happen each time
-  } else {
-    start_failed(slot, why, true);
+    return;
   }
+  // An idle worker's last case has its record already.
+  if (slot.state == State::kIdle && events_ != nullptr && events_->output)
+    events_->output("attnbench: note: " + why + ", after a case had ended; a new worker process starts\n");
+  start_failed(slot, why, true);  // counted, as it may happen each time
 }
 
 void Supervisor::handle(Slot& slot, const Message& m) {

@@ -6,7 +6,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/gigabytes.h"
-#include "harness/session/lanes.h"
+#include "harness/session/timed_launches.h"
 
 namespace attnbench {
 namespace {
@@ -65,27 +65,27 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
   const Ceilings& ceilings = options.wants_ceilings() ? device.ceilings(ceiling_dtypes()) : kNone;
   device.reset_cache_policy();
   workload.reset_outputs();
-  const uint64_t seed = Lanes::draw_seed(options.timing);
+  const uint64_t seed = TimedLaunches::draw_seed(options.timing);
   try {
-    Lanes lanes(work, device, options, workload, launcher, verified, copies, seed);
+    TimedLaunches launches(work, device, options, workload, launcher, verified, copies, seed);
     record.time = time_samples(
-        device, record_name(record), [&] { return lanes.sample(); }, lanes.warmups(), options.timing);
-    record.time->copies = static_cast<int>(copies);
+        device, record_name(record), [&] { return launches.sample(); }, launches.warmups(), options.timing);
+    record.time->copies = static_cast<int>(launches.size());
     record.time->plan_us = launcher.plan_us();
     record.time->near_floor = ceilings.floor_us && record.time->median_us < 2 * *ceilings.floor_us;
     judge_time(params, cost, device, options, launcher, ceilings, record);
-    lanes.try_new_inputs();  // before counters, which change times
+    launches.try_new_inputs();  // before counters, which change times
     if (options.counters) {
-      lanes.rest();
+      launches.rest();
       const auto as_timed = [&] {  // the cache is as a timed sample finds it
-        if (cache == CacheMode::kHot) lanes.launch(0)();
-        for (int64_t i = 1; i < copies; ++i) lanes.launch(static_cast<std::size_t>(i))();  // one turn
+        if (cache == CacheMode::kHot) launches.launch(0)();
+        for (int64_t i = 1; i < copies; ++i) launches.launch(static_cast<std::size_t>(i))();  // one turn
       };
-      record.counters = device.count_launch(lanes.launch(0), as_timed, cache);
+      record.counters = device.count_launch(launches.launch(0), as_timed, cache);
     }
     if (options.check == CheckMode::kOff) return;
-    lanes.look_back(record.counters && record.counters->launches > 0);
-    record.time->watch = lanes.summary();
+    launches.look_back(record.counters && record.counters->launches > 0);
+    record.time->watch = launches.summary();
   } catch (const WrongLaunch& e) {
     record.end(Status::kFail, fmt::format("{} (--seed-order {} repeats the inputs)", e.what(), seed));
     Verdict& check = *record.check;

@@ -13,7 +13,6 @@
 namespace attnbench {
 namespace {
 
-constexpr int kWarmups = 2;
 constexpr int kBatch = 10;              ///< samples between two evaluations of the stopping rule
 constexpr double kClockPeriodS = 0.05;  ///< least time between two readings of clocks
 
@@ -86,25 +85,6 @@ ClockSummary summarise(const std::vector<ClockReading>& readings) {
   for (const ClockReading& r : readings) reasons.insert(r.throttle.begin(), r.throttle.end());
   out.throttle.assign(reasons.begin(), reasons.end());
   return out;
-}
-
-TimeResult time_launches(Device& device, const std::string& name, const std::function<void()>& launch,
-                         const TimingOptions& options) {
-  return time_launches(device, name, std::vector{launch}, options);
-}
-
-TimeResult time_launches(Device& device, const std::string& name,
-                         const std::vector<std::function<void()>>& launches, const TimingOptions& options) {
-  std::vector<std::function<void()>> timed = launches;
-  if (options.graph) {
-    for (auto& launch : timed) launch = device.capture_graph(launch);
-  }
-  std::size_t turn = 0;
-  const auto sample = [&] { return device.time_launch(timed[turn++ % timed.size()], options.cache); };
-  TimeResult result =
-      time_samples(device, name, sample, std::max(kWarmups, static_cast<int>(timed.size())), options);
-  result.copies = static_cast<int>(launches.size());
-  return result;
 }
 
 TimeResult time_samples(Device& device, const std::string& name, const std::function<Sample()>& sample,

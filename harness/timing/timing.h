@@ -20,14 +20,13 @@ struct TimingOptions {
   /// Sampling stops when two half widths are at most this share of the median: that of the median's interval,
   /// and middle_half_error. Times in steps make the median's interval look narrow, so it is not enough.
   double target = 0.005;
-  bool watch = true;        ///< look at every timed launch (session/lanes.h); false: trust the kernel
+  bool watch = true;  ///< look at every timed launch (session/timed_launches.h); false: trust the kernel
   uint64_t order_seed = 0;  ///< of everything that a kernel must not predict; 0: from the system
 };
 
 /// What was seen of the timed launches.
 struct WatchSummary {
-  int lanes = 0;         ///< copies of the tensors that launches were given in random turns; 0: not watched
-  int launches = 0;      ///< whose outputs were compared with those of a verified launch
+  int launches = 0;      ///< whose outputs were compared with those of a verified launch; 0: not watched
   int by_reference = 0;  ///< whose outputs were compared with the reference
   double fresh_us = 0;   ///< least time of a launch on inputs that the kernel had never seen; 0: not taken
 };
@@ -60,7 +59,8 @@ struct TimeResult {
   bool near_floor = false;  ///< median under twice the time of an empty launch
   double plan_us = 0;       ///< host-side planning, outside the samples
   ClockSummary clocks;
-  int copies = 1;  ///< copies of the tensors, which a rotating cache uses in turns
+  int copies =
+      1;  ///< copies of the tensors: a rotating cache uses them in turns, a watched launch takes one at random
   WatchSummary watch;
 
   /// Others took a core during more than half of the samples, so the time says little.
@@ -71,14 +71,6 @@ struct TimeResult {
 /// reach the caller.
 TimeResult time_samples(Device& device, const std::string& name, const std::function<Sample()>& sample,
                         int warmups, const TimingOptions& options);
-
-/// Samples `launches` in turns until the stopping rule holds. Before, it runs two warm-ups, or one of each
-/// launch if there are more. Exceptions of a launch reach the caller.
-TimeResult time_launches(Device& device, const std::string& name,
-                         const std::vector<std::function<void()>>& launches, const TimingOptions& options);
-/// The same for one launch.
-TimeResult time_launches(Device& device, const std::string& name, const std::function<void()>& launch,
-                         const TimingOptions& options);
 
 /// Number of copies of a workload for a rotating cache. All copies together have at least three times the
 /// cache's bytes, so that nothing of a copy is cached when its turn comes. 1 if the workload alone is that

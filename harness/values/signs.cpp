@@ -6,19 +6,6 @@
 namespace attnbench {
 namespace {
 
-/// Calls `f` with an unsigned integer of the type's size.
-template <class Function>
-auto with_bits(DType dtype, Function&& f) {
-  switch (dtype_size(dtype)) {
-    case 1:
-      return f(uint8_t{});
-    case 2:
-      return f(uint16_t{});
-    default:
-      return f(uint32_t{});
-  }
-}
-
 /// Changes signs by masks, one per table row, so that the loop over a row vectorises.
 template <class Bits>
 void change_floats(const SignedTensor& t) {

@@ -161,6 +161,19 @@ ATTNBENCH_HD inline int64_t probed_element(uint64_t seed, int i, int64_t count) 
   return static_cast<int64_t>(digest_word(seed, static_cast<uint64_t>(i)) % static_cast<uint64_t>(count));
 }
 
+/// Calls `f` with an unsigned integer of the type's size, and returns what it returns.
+template <class Function>
+auto with_bits(DType dtype, Function&& f) {
+  switch (dtype_size(dtype)) {
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    default:
+      return f(uint32_t{});
+  }
+}
+
 /// Changes the signs that the table names.
 void change_signs_host(const SignedTensor& t);
 void change_late_signs_host(const LateSigns& s);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <set>
 #include <tuple>
 
@@ -16,6 +17,15 @@ constexpr int kBoundaryRowsPerSequence = 12;
 constexpr int64_t kBoundaryRowsInAll = 512;
 constexpr int kRandomRowsPerSequence = 2;
 constexpr int kHeadsAtEnds = 16;  ///< most heads of a group at a sequence's first and last row
+
+using Row = std::tuple<int, int, int>;  ///< seq, pos, head
+
+std::vector<reference::RowId> row_ids(const std::set<Row>& rows) {
+  std::vector<reference::RowId> out;
+  out.reserve(rows.size());
+  for (const auto& [seq, pos, head] : rows) out.push_back({seq, pos, head});
+  return out;
+}
 
 }  // namespace
 
@@ -49,7 +59,7 @@ reference::Problem problem_of(const Case& c) {
 std::vector<reference::RowId> sample_rows(const Case& c) {
   const CaseParams& p = c.params;
   const int ratio = p.num_heads_q / p.num_heads_kv;
-  std::set<std::tuple<int, int, int>> rows;  // (seq, pos, head)
+  std::set<Row> rows;
   std::vector<bool> head_seen(static_cast<std::size_t>(p.num_heads_q), false);
   const auto add = [&](std::size_t seq, int pos, int head) {
     rows.emplace(static_cast<int>(seq), pos, head);
@@ -93,10 +103,29 @@ std::vector<reference::RowId> sample_rows(const Case& c) {
       if (!head_seen[static_cast<std::size_t>(h)]) add(any_seq, p.seqs[any_seq].q - 1, h);
     }
   }
-  std::vector<reference::RowId> out;
-  out.reserve(rows.size());
-  for (const auto& [seq, pos, head] : rows) out.push_back({seq, pos, head});
-  return out;
+  return row_ids(rows);
+}
+
+std::vector<reference::RowId> few_rows(const Case& c) {
+  constexpr int kSequences = 2, kRowsOfEach = 8;
+  const CaseParams& p = c.params;
+  const int ratio = p.num_heads_q / p.num_heads_kv;
+  std::vector<int> with_queries;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    if (p.seqs[b].q > 0) with_queries.push_back(static_cast<int>(b));
+  }
+  if (with_queries.empty()) return {};
+  std::mt19937_64 draw(c.seed);
+  const auto below = [&draw](auto n) { return static_cast<int>(draw() % static_cast<uint64_t>(n)); };
+  std::set<Row> rows;
+  for (int i = 0; i < kSequences; ++i) {
+    const int seq = with_queries[static_cast<std::size_t>(below(with_queries.size()))];
+    const int kv_head = below(p.num_heads_kv);
+    for (int n = 0; n < kRowsOfEach; ++n) {
+      rows.emplace(seq, below(p.seqs[static_cast<std::size_t>(seq)].q), kv_head * ratio + below(ratio));
+    }
+  }
+  return row_ids(rows);
 }
 
 }  // namespace attnbench

@@ -20,4 +20,7 @@ reference::Problem problem_of(const Case& c);
 /// one KV head where possible, because they then share the reference's loads.
 std::vector<reference::RowId> sample_rows(const Case& c);
 
+/// At most 16 random rows, drawn by the case's seed: 8 in each of two sequences, of one KV head there.
+std::vector<reference::RowId> few_rows(const Case& c);
+
 }  // namespace attnbench

@@ -11,8 +11,9 @@
 namespace attnbench {
 
 /// Which rows are compared. kOff: none. kSampled: all if that is cheap (kCheapFlop), else a sample. kFull:
-/// all. kSampleOnly: a sample, even if all would be cheap.
-enum class CheckMode { kOff, kSampled, kFull, kSampleOnly };
+/// all. kSampleOnly: a sample, even if all would be cheap. kFewRows: 16 random rows of an attention case, else
+/// as kSampleOnly.
+enum class CheckMode { kOff, kSampled, kFull, kSampleOnly, kFewRows };
 
 /// Detectors: the checks that can find an output wrong, by their names in reports. A broken invariant has the
 /// name "invariant:" and the invariant's.
@@ -31,7 +32,7 @@ inline constexpr const char* kCacheBits = "cache_bits";
 inline constexpr const char* kGuard = "guard";               ///< a write outside a buffer
 inline constexpr const char* kInputDigest = "input_digest";  ///< a write into an input
 inline constexpr const char* kAfterTiming = "after_timing";  ///< wrong only after the timed launches
-/// Detectors of timed launches (session/lanes.h): wrong outputs; outputs written before the launch began, or
+/// Detectors of timed launches (session/timed_launches.h): wrong outputs; outputs written before the launch began, or
 /// after it had ended; a clock that disagrees with the GPU's own; results kept from earlier launches.
 inline constexpr const char* kTimed = "timed_launch";
 inline constexpr const char* kEarly = "early_write";

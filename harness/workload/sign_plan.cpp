@@ -8,6 +8,8 @@ namespace attnbench {
 namespace {
 
 constexpr int32_t kFewChannels = 4;  ///< a word of 8 bytes, in 16-bit types
+/// 32 bytes of 16-bit types, as much as a GPU's memory delivers at once: changing them is cheap.
+constexpr int32_t kChangedChannels = 16;
 
 struct Shape {
   int32_t rows, dim;
@@ -52,23 +54,26 @@ SignPlan plain_signs(const CaseParams& p) {
   return s;
 }
 
-SignPlan random_signs(const CaseParams& p, uint64_t seed) {
-  SignPlan s = plain_signs(p);
-  const auto bit = [seed](uint64_t index) { return static_cast<uint8_t>(digest_word(seed, index) >> 63); };
-  const Shape qk = qk_shape(p);
-  if (!saturates(p, false)) {
-    for (int32_t h = 0; h < qk.rows; ++h) {
-      for (int32_t c = 0; c < qk.dim; ++c) {
-        const auto row = static_cast<uint64_t>(h) * static_cast<uint64_t>(qk.dim);
-        s.qk[row + static_cast<uint64_t>(c)] = bit(row + static_cast<uint64_t>(turned_with(p, c)));
+SignPlan other_signs(const CaseParams& p, SignPlan signs, uint64_t seed) {
+  const auto change_rows = [&p, seed](std::vector<uint8_t>& table, Shape shape, uint64_t stream,
+                                      auto drawn_for) {
+    for (int32_t h = 0; h < shape.rows; ++h) {
+      const uint64_t word = digest_word(seed, stream + static_cast<uint64_t>(h)) | 1;
+      const auto place = static_cast<int32_t>((word >> kChangedChannels) % static_cast<uint64_t>(shape.dim));
+      const int32_t first = drawn_for(p, place) / kChangedChannels * kChangedChannels;
+      for (int32_t c = 0; c < shape.dim; ++c) {
+        const int32_t i = drawn_for(p, c) - first;
+        if (i < 0 || i >= kChangedChannels) continue;
+        table[static_cast<std::size_t>(h) * static_cast<std::size_t>(shape.dim) +
+              static_cast<std::size_t>(c)] ^= static_cast<uint8_t>(word >> i & 1);
       }
     }
-  }
-  if (!saturates(p, true)) {
-    for (std::size_t i = 0; i < s.v.size(); ++i) s.v[i] = bit(s.qk.size() + i);
-  }
-  share_with_v(p, s);
-  return s;
+  };
+  if (!saturates(p, false)) change_rows(signs.qk, qk_shape(p), 0, turned_with);
+  const auto itself = [](const CaseParams&, int32_t channel) { return channel; };
+  if (!saturates(p, true)) change_rows(signs.v, v_shape(p), uint64_t{1} << 32, itself);
+  share_with_v(p, signs);
+  return signs;
 }
 
 FewChannels few_channels(const CaseParams& p, uint64_t seed) {

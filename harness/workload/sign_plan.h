@@ -20,9 +20,10 @@ struct SignPlan {
 /// No sign is changed.
 SignPlan plain_signs(const CaseParams& p);
 
-/// Random signs. Those of channels that a rotary embedding turns together are equal. Rows that are rounded to
-/// int8 with a given scale keep their signs, because int8 saturates at -128 and at 127.
-SignPlan random_signs(const CaseParams& p, uint64_t seed);
+/// `signs` with random changes in up to 16 neighbouring channels of each head (32 if a rotary embedding turns
+/// pairs of channels, whose signs stay equal), at least one per head. Rows that are rounded to int8 with a given
+/// scale keep their signs, because int8 saturates at -128 and at 127.
+SignPlan other_signs(const CaseParams& p, SignPlan signs, uint64_t seed);
 
 /// A few channels of V of one head. If their signs change, the outputs become others, and nearly all inputs
 /// stay as they are.

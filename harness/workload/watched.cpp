@@ -64,7 +64,7 @@ SignedTensor Workload::signed_tensor(Slot slot, bool of_change) const {
 
 std::vector<LateSigns> Workload::set_signs(const SignPlan& signs, const FewChannels& late) {
   if (padded_) throw std::logic_error("signs of padded tensors");
-  if (signs_.v.empty()) signs_ = plain_signs(item_.params);
+  signs_ = this->signs();
   std::vector<uint8_t> table;
   const auto add_changed = [&table](const std::vector<uint8_t>& from, const std::vector<uint8_t>& to) {
     for (std::size_t i = 0; i < from.size(); ++i) table.push_back(static_cast<uint8_t>(from[i] ^ to[i]));

@@ -72,6 +72,8 @@ class Workload {
   /// The signs of the channels `late` change too, but at the last moment before the launch. The return value
   /// says what is then to be changed, for LaunchWatch, and is valid as long as watched_outputs().
   std::vector<LateSigns> set_signs(const SignPlan& signs, const FewChannels& late = {});
+  /// The signs that the inputs have now.
+  SignPlan signs() const { return signs_.v.empty() ? plain_signs(item_.params) : signs_; }
   /// The outputs of a launch, for Device::time_launch and for LaunchWatch. Valid until the next set_signs().
   std::vector<WatchedOutput> watched_outputs() const;
   HostOutputs download_outputs() const;  ///< throws TooLarge, DeviceError

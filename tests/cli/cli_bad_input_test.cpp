@@ -76,7 +76,7 @@ const BadInput kBadInputs[] = {
      {"run", "--case", "{batch: q4}", "--device", "cpu", "--graph"},
      "the cpu device has none"},
     {"ColdCodeOnTheCpu",
-     {"run", "--case", "{batch: q4}", "--device", "cpu", "--cache", "cold_code"},
+     {"run", "--case", "{batch: q4}", "--device", "cpu", "--cache", "cold_data"},
      "on the cpu, take --cache cold"},
     {"ShardPastTheEnd", {"run", "--case", "{batch: q4}", "--shard", "3/2"}, "give I/N"},
     {"ResumeNowhere", {"run", "--case", "{batch: q4}", "--resume", "nowhere"}, "there is no such folder"},

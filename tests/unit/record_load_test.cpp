@@ -77,11 +77,24 @@ TEST(RecordLoad, AFileThatCannotBeReadBackWholeIsRefused) {
   };
   EXPECT_EQ(changed([](auto&) {}), "");
   EXPECT_THAT(changed([](auto& own) { own["schema"] = kResultsSchema + 1; }),
-              StartsWith("f.json: error: context.attnbench: 'schema' is 3, this program reads up to 2"));
+              StartsWith("f.json: error: context.attnbench: 'schema' is 4, this program reads up to 3"));
   EXPECT_THAT(changed([](auto& own) { own.erase("default_params"); }),
               HasSubstr("'default_params' is missing"));
   // Older files name every parameter in every entry.
   EXPECT_EQ(changed([](auto& own) { own["schema"] = 1, own.erase("default_params"); }), "");
+}
+
+TEST(RecordLoad, ColdOfAnOldGpuRecordMeansColdDataAlone) {
+  const auto cache_of = [](const char* device, bool with_code) {
+    nlohmann::ordered_json file = results_to_json(make_context(), std::vector{passing("a")});
+    nlohmann::ordered_json& own = file["benchmarks"][0]["attnbench"];
+    own["device"] = device;
+    if (!with_code) own["time"].erase("code");
+    return parse_results(file.dump(), "r.json").results.at(0).cache;
+  };
+  EXPECT_EQ(cache_of("cuda:0", true), "cold");
+  EXPECT_EQ(cache_of("cuda:0", false), "cold_data");
+  EXPECT_EQ(cache_of("cpu", false), "cold");
 }
 
 TEST(RecordLoad, JournalToleratesATornLastLine) {

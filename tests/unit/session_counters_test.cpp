@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "harness/cases/cost.h"
 #include "harness/run/launcher.h"
 #include "harness/session/session.h"
 
@@ -14,7 +17,7 @@ using ::testing::HasSubstr;
 /// preparation, [ ] around a counted launch, l for a launch inside either.
 class CountingDevice : public Device {
  public:
-  const DeviceInfo& info() const override { return cpu_->info(); }
+  const DeviceInfo& info() const override { return info_; }
   LaunchContext launch_context() const override { return cpu_->launch_context(); }
   int64_t free_memory() const override { return cpu_->free_memory(); }
   void* allocate(int64_t bytes) override { return cpu_->allocate(bytes); }
@@ -57,6 +60,7 @@ class CountingDevice : public Device {
   void range_push(const char* name) override { launches += std::string(name) == "launch" ? 1 : 0; }
   void range_pop() override {}
 
+  DeviceInfo& changed_info() { return info_; }
   std::string log;
   int launches = 0;
   std::optional<CacheMode> cache;
@@ -64,6 +68,7 @@ class CountingDevice : public Device {
 
  private:
   std::unique_ptr<Device> cpu_ = open_device("cpu", 1);
+  DeviceInfo info_ = cpu_->info();
   Ceilings ceilings_;
 };
 
@@ -136,6 +141,7 @@ TEST(SessionCounters, AReasonIsKept) {
 
 const Kernel* g_inner = nullptr;
 CountingDevice* g_device = nullptr;
+std::vector<const void*> g_outs;
 
 TEST(SessionCounters, WhatACountedLaunchLeavesIsLookedAt) {
   CountingDevice device;
@@ -154,6 +160,29 @@ TEST(SessionCounters, WhatACountedLaunchLeavesIsLookedAt) {
   const Record r = run_one(device, options, kernel);
   EXPECT_EQ(r.status, Status::kFail);
   EXPECT_THAT(r.reason, HasSubstr("after timing"));
+}
+
+TEST(SessionTiming, ARotatingCacheTakesTheCopiesInTurns) {
+  for (const bool watch : {false, true}) {
+    CountingDevice device;
+    device.changed_info().cache_bytes = static_cast<int64_t>(cost_of(tiny().params).bytes);
+    g_inner = &cpu_attention();
+    g_outs.clear();
+    Kernel kernel = *g_inner;
+    kernel.launch = [](const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+      g_outs.push_back(p->attention.out);
+      return g_inner->launch(p, c, m);
+    };
+    SessionOptions options;
+    options.timing.cache = CacheMode::kRotate;
+    options.timing.watch = watch;
+    const Record r = run_one(device, options, kernel);
+    ASSERT_EQ(r.status, Status::kPass) << r.reason;
+    EXPECT_EQ(r.time->copies, 3);
+    ASSERT_GE(g_outs.size(), 1u + 3u + 10u) << "the verified launch, a warm-up of each copy, samples";
+    EXPECT_EQ(std::set(g_outs.begin(), g_outs.end()).size(), 3u);
+    for (std::size_t i = 1; i < g_outs.size(); ++i) EXPECT_EQ(g_outs[i], g_outs[1 + (i - 1) % 3]) << i;
+  }
 }
 
 }  // namespace

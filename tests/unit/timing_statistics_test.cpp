@@ -101,16 +101,21 @@ class FakeDevice : public Device {
   Ceilings ceilings_;
 };
 
-TEST(TimeLaunches, StopsEarlyWhenQuietAndGoesOnWhenNoisy) {
+TimeResult time_of(FakeDevice& device, const std::function<void()>& launch, const TimingOptions& options) {
+  const auto sample = [&] { return device.time_launch(launch, options.cache, nullptr); };
+  return time_samples(device, "a/b(c)[x]*", sample, 2, options);
+}
+
+TEST(TimeSamples, StopsEarlyWhenQuietAndGoesOnWhenNoisy) {
   FakeDevice quiet([](int i) { return 100.0 + 0.01 * (i % 3); });
   FakeDevice noisy([](int i) { return 100.0 + 40.0 * (i % 7); });
   TimingOptions o;
   o.budget_s = 1e9;
   o.max_samples = 60;
-  const TimeResult a = time_launches(
-      quiet, "a/b(c)[x]*", [] {}, o);
-  const TimeResult b = time_launches(
-      noisy, "noisy", [] {}, o);
+  const TimeResult a = time_of(
+      quiet, [] {}, o);
+  const TimeResult b = time_of(
+      noisy, [] {}, o);
   EXPECT_EQ(a.samples_us.size(), 10u);
   EXPECT_EQ(b.samples_us.size(), 60u);
   EXPECT_EQ(a.iterations, 10) << "Google Benchmark ran each sample";
@@ -119,24 +124,24 @@ TEST(TimeLaunches, StopsEarlyWhenQuietAndGoesOnWhenNoisy) {
   EXPECT_EQ(a.host_bound, 0);
 }
 
-TEST(TimeLaunches, ProbesBesideTheSamplesAreMedians) {
+TEST(TimeSamples, ProbesBesideTheSamplesAreMedians) {
   FakeDevice d([](int i) { return i % 10 == 0 ? 1000.0 : 100.0; });
-  EXPECT_EQ(time_launches(d, "x", [] {}, {}).cores_us, 0) << "a device without probes";
+  EXPECT_EQ(time_of(d, [] {}, {}).cores_us, 0) << "a device without probes";
   d.probed = true;
-  const TimeResult r = time_launches(d, "x", [] {}, {});
+  const TimeResult r = time_of(d, [] {}, {});
   EXPECT_DOUBLE_EQ(r.cores_us, 20);
   EXPECT_DOUBLE_EQ(r.memory_us, 800);
   EXPECT_DOUBLE_EQ(r.handover_us, 5);
 }
 
-TEST(TimeLaunches, TimesInStepsAreNotTakenForQuietOnes) {
+TEST(TimeSamples, TimesInStepsAreNotTakenForQuietOnes) {
   // Six of ten samples are on one step, so the median's interval has no width. Still, the median of another
   // run may be the next step, 3 % away.
   FakeDevice steps([](int i) { return i % 10 < 6 ? 5.0 : 5.16; });
   TimingOptions o;
   o.budget_s = 1e9;
-  const TimeResult r = time_launches(
-      steps, "steps", [] {}, o);
+  const TimeResult r = time_of(
+      steps, [] {}, o);
   EXPECT_LE((r.hi_us - r.lo_us) / 2, 0.005 * r.median_us + 0.08);
   EXPECT_GE(r.samples_us.size(), 100u);
   EXPECT_LT(r.samples_us.size(), 200u) << "but enough of them are enough";
@@ -161,44 +166,32 @@ TEST(MedianInterval, ErrorOfTheMiddleHalfIsThatOfItsMean) {
   EXPECT_NEAR(said / seen, 1, 0.1);
 }
 
-TEST(TimeLaunches, HostBoundSamplesAreCounted) {
+TEST(TimeSamples, HostBoundSamplesAreCounted) {
   FakeDevice d([](int) { return 5.0; });
   d.host_bound = true;
-  EXPECT_EQ(time_launches(d, "x", [] {}, {}).host_bound, 10);
+  EXPECT_EQ(time_of(d, [] {}, {}).host_bound, 10);
 }
 
-TEST(TimeLaunches, ErrorsOfTheLaunchPassThrough) {
+TEST(TimeSamples, ErrorsOfTheLaunchPassThrough) {
   FakeDevice d([](int) { return 5.0; });
   int n = 0;
-  EXPECT_THROW(time_launches(d, "x",
-                             [&] {
-                               if (++n == 5) throw std::runtime_error("boom");
-                             },
-                             {}),
+  EXPECT_THROW(time_of(d,
+                       [&] {
+                         if (++n == 5) throw std::runtime_error("boom");
+                       },
+                       {}),
                std::runtime_error);
-  EXPECT_EQ(time_launches(d, "x", [] {}, {}).samples_us.size(), 10u) << "the next one is not affected";
+  EXPECT_EQ(time_of(d, [] {}, {}).samples_us.size(), 10u) << "the next one is not affected";
 }
 
-TEST(TimeLaunches, ARotatingCacheTakesTheCopiesInTurns) {
-  FakeDevice d([](int) { return 5.0; });
-  std::vector<int> order;
-  TimingOptions o;
-  o.cache = CacheMode::kRotate;
-  const TimeResult r = time_launches(
-      d, "x", {[&] { order.push_back(0); }, [&] { order.push_back(1); }, [&] { order.push_back(2); }}, o);
-  EXPECT_EQ(r.copies, 3);
-  ASSERT_EQ(order.size(), 3u + 10) << "each copy is warmed up once";
-  for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], static_cast<int>(i % 3));
-}
-
-TEST(TimeLaunches, CopiesMakeThreeCaches) {
+TEST(TimeSamples, CopiesMakeThreeCaches) {
   EXPECT_EQ(rotation_copies(100, 1000), 30);
   EXPECT_EQ(rotation_copies(1001, 1000), 3);
   EXPECT_EQ(rotation_copies(3000, 1000), 1) << "it evicts itself";
   EXPECT_GT(rotation_copies(0, 1000), kMaxRotationCopies);
 }
 
-TEST(TimeLaunches, ClocksAreSummedUpAndThrottlingIsMarked) {
+TEST(TimeSamples, ClocksAreSummedUpAndThrottlingIsMarked) {
   EXPECT_EQ(summarise({}).readings, 0);
   EXPECT_FALSE(summarise({}).sm_mhz);
   ClockReading a, b, c;
@@ -221,7 +214,7 @@ TEST(TimeLaunches, ClocksAreSummedUpAndThrottlingIsMarked) {
 
   FakeDevice d([](int) { return 5.0; });
   d.clocks = a;
-  EXPECT_EQ(time_launches(d, "x", [] {}, {}).clocks.readings, 2) << "before the samples and after";
+  EXPECT_EQ(time_of(d, [] {}, {}).clocks.readings, 2) << "before the samples and after";
 }
 
 TEST(Roofline, BindingTermAndShare) {

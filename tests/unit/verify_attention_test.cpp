@@ -235,6 +235,31 @@ TEST(SampleRows, HoldsEndsHeadsAndNoRowTwice) {
   EXPECT_LT(rows.size(), 20u * 60u);
 }
 
+TEST(SampleRows, FewRowsAreDrawnByTheSeed) {
+  Case c = make_case();
+  c.params.num_heads_q = 32;
+  c.params.num_heads_kv = 8;
+  c.params.seqs.assign(20, {1000, 3000});
+  c.params.seqs[8] = {0, 9};
+  std::set<std::tuple<int, int, int>> seen;
+  for (c.seed = 1; c.seed <= 200; ++c.seed) {
+    const auto rows = few_rows(c);
+    EXPECT_GE(rows.size(), 8u);
+    EXPECT_LE(rows.size(), 16u);
+    std::set<std::pair<int, int>> groups;
+    for (const auto& r : rows) {
+      EXPECT_NE(r.seq, 8);
+      EXPECT_TRUE(r.pos >= 0 && r.pos < 1000 && r.head >= 0 && r.head < 32);
+      groups.emplace(r.seq, r.head / 4);
+      seen.emplace(r.seq, r.pos, r.head);
+    }
+    EXPECT_LE(groups.size(), 2u) << "the reference loads K and V for each";
+  }
+  EXPECT_GT(seen.size(), 2500u);
+  c.params.seqs.assign(3, {0, 9});
+  EXPECT_TRUE(few_rows(c).empty());
+}
+
 TEST(VerifyAttention, SampleCatchesAWrongLastRow) {
   Case c = make_case();
   c.params.seqs.assign(6, {700, 1400});

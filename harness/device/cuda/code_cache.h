@@ -5,8 +5,8 @@
 
 namespace attnbench {
 
-/// Enqueues a kernel of 384 KiB of code on every multiprocessor. After it, no instruction cache except L2
-/// holds other code. `sink`: device memory, one word.
+/// Enqueues kernels that leave the caches of code as other kernels of a model leave them. L2 is not emptied.
+/// attnbench_cold_calibration (tests/cost) compares this with real kernels. `sink`: device memory, one word.
 void evict_code(unsigned* sink, int multiprocessors, cudaStream_t stream);
 
 }  // namespace attnbench

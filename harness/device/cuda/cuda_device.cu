@@ -294,7 +294,7 @@ class CudaDevice final : public Device {
           [&] {
             read_cuda(data, bytes, reinterpret_cast<unsigned*>(digest_), info_.multiprocessors, stream_);
           },
-          CacheMode::kCold, 10);
+          CacheMode::kColdData, 10);
       ceilings_.read_gbs = gigabytes / read_us * 1e6;
       const double copy_us = least_us(
           *timer_,
@@ -303,7 +303,7 @@ class CudaDevice final : public Device {
                                        cudaMemcpyDeviceToDevice, stream_),
                        "cudaMemcpyAsync");
           },
-          CacheMode::kCold, 10);
+          CacheMode::kColdData, 10);
       ceilings_.copy_gbs = gigabytes / copy_us * 1e6;
       // Reads a quarter of the cache many times in one launch. The first pass fetches it.
       const int64_t part = std::min(info_.cache_bytes / 4, bytes) / 16 * 16;

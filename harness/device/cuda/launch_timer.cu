@@ -32,23 +32,29 @@ constexpr int kReadThreads = 512;
 constexpr int kReadBlocksPerSm = 2;
 constexpr int kReadUnroll = 8;  ///< 16-byte loads in flight per thread
 
-__global__ void __launch_bounds__(kReadThreads, kReadBlocksPerSm)
-    read_kernel(const uint4* data, int64_t count, unsigned* sink) {
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kReadThreads;
-  int64_t i = static_cast<int64_t>(blockIdx.x) * kReadThreads + threadIdx.x;
+/// Reads data[own], data[own + stride], ... up to data[count], kUnroll loads of a thread in flight.
+template <int kUnroll>
+__device__ void read_all(const uint4* data, int64_t count, int64_t own, int64_t stride, unsigned* sink) {
+  int64_t i = own;
   unsigned sum = 0;
-  for (; i + (kReadUnroll - 1) * stride < count; i += kReadUnroll * stride) {
-    uint4 v[kReadUnroll];
+  for (; i + (kUnroll - 1) * stride < count; i += kUnroll * stride) {
+    uint4 v[kUnroll];
 #pragma unroll
-    for (int u = 0; u < kReadUnroll; ++u) v[u] = __ldcg(data + i + u * stride);
+    for (int u = 0; u < kUnroll; ++u) v[u] = __ldcg(data + i + u * stride);
 #pragma unroll
-    for (int u = 0; u < kReadUnroll; ++u) sum ^= v[u].x ^ v[u].y ^ v[u].z ^ v[u].w;
+    for (int u = 0; u < kUnroll; ++u) sum ^= v[u].x ^ v[u].y ^ v[u].z ^ v[u].w;
   }
   for (; i < count; i += stride) {
     const uint4 v = __ldcg(data + i);
     sum ^= v.x ^ v.y ^ v.z ^ v.w;
   }
   if (sum == 0x7fb5d329u) *sink = sum;  // never true for the uniform bytes in these buffers
+}
+
+__global__ void __launch_bounds__(kReadThreads, kReadBlocksPerSm)
+    read_kernel(const uint4* data, int64_t count, unsigned* sink) {
+  const int64_t own = static_cast<int64_t>(blockIdx.x) * kReadThreads + threadIdx.x;
+  read_all<kReadUnroll>(data, count, own, static_cast<int64_t>(gridDim.x) * kReadThreads, sink);
 }
 
 __global__ void __launch_bounds__(kReadThreads, kReadBlocksPerSm)
@@ -81,7 +87,8 @@ __global__ void __launch_bounds__(kReadThreads, kReadBlocksPerSm)
   if (sum == 0x7fb5d329u) *sink = sum;
 }
 
-bool is_cold(CacheMode cache) { return cache == CacheMode::kCold || cache == CacheMode::kColdCode; }
+/// Whether the last-level cache is emptied.
+bool is_cold(CacheMode cache) { return cache == CacheMode::kCold || cache == CacheMode::kColdData; }
 
 constexpr int kReadyThreads = 512;
 constexpr int kReadyUnroll = 2;
@@ -164,20 +171,7 @@ __global__ void __launch_bounds__(kReadyThreads, 2048 / kReadyThreads) ready_ker
     }
   }
   wait_for_all(r.arrived, 2);
-  unsigned sum = 0;
-  int64_t i = own;
-  for (; i + (kReadyUnroll - 1) * stride < r.flush_count; i += kReadyUnroll * stride) {
-    uint4 v[kReadyUnroll];
-#pragma unroll
-    for (int u = 0; u < kReadyUnroll; ++u) v[u] = __ldcg(r.flush + i + u * stride);
-#pragma unroll
-    for (int u = 0; u < kReadyUnroll; ++u) sum ^= v[u].x ^ v[u].y ^ v[u].z ^ v[u].w;
-  }
-  for (; i < r.flush_count; i += stride) {
-    const uint4 v = __ldcg(r.flush + i);
-    sum ^= v.x ^ v.y ^ v.z ^ v.w;
-  }
-  if (sum == 0x7fb5d329u) *r.sink = sum;  // never true for the uniform bytes in this buffer
+  read_all<kReadyUnroll>(r.flush, r.flush_count, own, stride, r.sink);
   wait_for_all(r.arrived, 3);
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     const long long start = clock64();
@@ -265,7 +259,7 @@ void LaunchTimer::make_flush_buffer() {
 
 void LaunchTimer::make_ready(CacheMode cache, const LaunchWatch* watch) {
   Ready r;
-  if (cache == CacheMode::kColdCode) evict_code(sink_, multiprocessors_, stream_);
+  if (cache == CacheMode::kCold) evict_code(sink_, multiprocessors_, stream_);
   if (is_cold(cache)) {
     make_flush_buffer();
     r.flush = static_cast<const uint4*>(flush_);
@@ -297,7 +291,7 @@ void LaunchTimer::make_ready(CacheMode cache, const LaunchWatch* watch) {
 void LaunchTimer::empty_caches(CacheMode cache) {
   if (!is_cold(cache)) return;
   make_flush_buffer();
-  if (cache == CacheMode::kColdCode) evict_code(sink_, multiprocessors_, stream_);
+  if (cache == CacheMode::kCold) evict_code(sink_, multiprocessors_, stream_);
   read_cuda(flush_, flush_bytes_, sink_, multiprocessors_, stream_);
 }
 

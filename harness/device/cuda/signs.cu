@@ -80,19 +80,6 @@ __global__ void __launch_bounds__(kSignThreads) poison_kernel(const WatchedOutpu
   }
 }
 
-/// Calls `f` with an unsigned integer of the type's size.
-template <class Function>
-void with_bits(DType dtype, Function&& f) {
-  switch (dtype_size(dtype)) {
-    case 1:
-      return f(uint8_t{});
-    case 2:
-      return f(uint16_t{});
-    default:
-      return f(uint32_t{});
-  }
-}
-
 }  // namespace
 
 void change_signs_cuda(const SignedTensor& t, cudaStream_t stream) {

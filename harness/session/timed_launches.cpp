@@ -1,4 +1,4 @@
-#include "harness/session/lanes.h"
+#include "harness/session/timed_launches.h"
 
 #include <fmt/format.h>
 
@@ -21,8 +21,8 @@ constexpr double kNewInputsUs = 20;
 constexpr int kNewInputs = 9;
 constexpr int kNewInputChecks = 4;  ///< one launch on new inputs in so many is compared with the reference
 
-/// A time by events may be less than this times the time between two readings of the GPU's clock, minus this
-/// many us: the readings lie in other kernels.
+/// A time may be less than this times the time between two readings of a second clock, minus this many us: the
+/// readings are not taken at the same moments.
 constexpr double kClockFactor = 0.9;
 constexpr double kClockUs = 20;
 
@@ -43,22 +43,23 @@ constexpr double kShareOfMemory = 0.8;
 
 }  // namespace
 
-uint64_t Lanes::draw_seed(const TimingOptions& options) {
+uint64_t TimedLaunches::draw_seed(const TimingOptions& options) {
   if (options.order_seed != 0) return options.order_seed;
   std::random_device system;
   return (uint64_t{system()} << 32) | system();
 }
 
-Lanes::Made::Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device,
-                  uint64_t salt)
+TimedLaunches::Made::Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device,
+                          uint64_t salt)
     : item(c),
       workload(device, item, LayoutVariant{.salt = salt}, Values::kLater),
       launcher(*work.kernel, options.table, device, workload) {
   workload.fill_values();
 }
 
-Lanes::Lanes(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
-             Launcher& launcher, uint64_t verified, int64_t copies, uint64_t seed)
+TimedLaunches::TimedLaunches(const WorkItem& work, Device& device, const SessionOptions& options,
+                             Workload& workload, Launcher& launcher, uint64_t verified, int64_t copies,
+                             uint64_t seed)
     : work_(work),
       device_(device),
       options_(options),
@@ -66,104 +67,109 @@ Lanes::Lanes(const WorkItem& work, Device& device, const SessionOptions& options
       order_(seed),
       watches_(options.timing.watch && options.check != CheckMode::kOff),
       rotates_(options.timing.cache == CacheMode::kRotate) {
-  lanes_.push_back({&workload, &launcher, launch_of(launcher), std::nullopt, true});
+  copies_.push_back({&workload, &launcher, launch_of(launcher)});
   for (int64_t i = 1; i < copies; ++i) add(work.item->seed, 0);
   if (!watches_) return;
   const double room = kShareOfMemory * static_cast<double>(device.free_memory());
   if (copies == 1 && cost_of(work.item->params).device_bytes < room) {
     try {
-      add(order_(), order_());
+      add(work.item->seed, order_());
     } catch (const OutOfMemory&) {  // one copy will do
     }
   }
-  summary_.lanes = static_cast<int>(lanes_.size());
 }
 
-std::function<void()> Lanes::launch_of(Launcher& launcher) {
+std::function<void()> TimedLaunches::launch_of(Launcher& launcher) {
   std::function<void()> launch = [&launcher] { launcher.launch(); };
   return options_.timing.graph ? device_.capture_graph(launch) : launch;
 }
 
-Lanes::Lane& Lanes::add(uint64_t seed, uint64_t salt) {
+TimedLaunches::Copy& TimedLaunches::add(uint64_t seed, uint64_t salt) {
   Case other = *work_.item;
   other.seed = seed;
   Made& made = made_.emplace_back(other, work_, options_, device_, salt);
   made.workload.reset_outputs();
-  return lanes_.emplace_back(
-      Lane{&made.workload, &made.launcher, launch_of(made.launcher), std::nullopt, seed == work_.item->seed});
+  return copies_.emplace_back(Copy{&made.workload, &made.launcher, launch_of(made.launcher)});
 }
 
-int Lanes::warmups() const { return std::max(kWarmups, static_cast<int>(lanes_.size())); }
+int TimedLaunches::warmups() const { return std::max(kWarmups, static_cast<int>(copies_.size())); }
 
-std::string Lanes::which(const Lane& lane) const {
+std::string TimedLaunches::which(const Copy& copy) const {
   return fmt::format("timed launch {}{}", summary_.launches,
-                     lane.workload->item().seed == work_.item->seed
-                         ? ""
-                         : fmt::format(" (with other values, seed {})", lane.workload->item().seed));
+                     copy.has_other_values(*work_.item)
+                         ? fmt::format(" (with other values, seed {})", copy.workload->item().seed)
+                         : "");
 }
 
-void Lanes::prepare(Lane& lane) {
+void TimedLaunches::prepare(Copy& copy) {
   device_.settle();
-  Workload& w = *lane.workload;
+  Workload& w = *copy.workload;
   const CaseParams& p = work_.item->params;
-  if (lane.expected) {
+  const Copy& first = copies_.front();
+  // Caches with new tokens have other pages in each copy.
+  if (!copy.expected && !copy.has_other_values(*work_.item) && !writes_cache(p))
+    copy.expected = first.expected;
+  if (copy.expected) {
     // In a rotating cache, the last moment would bring inputs into the cache.
-    lane.late = w.set_signs(random_signs(p, order_()), rotates_ ? FewChannels{} : few_channels(p, order_()));
+    copy.late = w.set_signs(other_signs(p, w.signs(), order_()),
+                            rotates_ ? FewChannels{} : few_channels(p, order_()));
   } else {
-    lane.late = w.set_signs(plain_signs(p));
+    copy.late = w.set_signs(plain_signs(p));
   }
   w.poison_outputs();
   if (options_.timing.cache == CacheMode::kHot) {
-    lane.launch();
+    copy.launch();
     device_.synchronize();
     w.poison_outputs();
   }
-  lane.ready = true;
+  copy.ready = true;
 }
 
-Sample Lanes::timed(Lane& lane) {
-  if (!lane.ready) prepare(lane);
-  lane.ready = false;
+Sample TimedLaunches::timed(Copy& copy) {
+  if (!copy.ready) prepare(copy);
+  copy.ready = false;
   device_.reset_cache_policy();
-  const std::vector<WatchedOutput> outputs = lane.workload->watched_outputs();
-  const LaunchWatch watch{outputs, lane.late, order_()};
+  const std::vector<WatchedOutput> outputs = copy.workload->watched_outputs();
+  const LaunchWatch watch{outputs, copy.late, order_()};
   ++summary_.launches;
-  const Sample s = device_.time_launch(lane.launch, options_.timing.cache, &watch);
-  judge(lane, s);
-  if (rotates_) prepare(lane);  // its turn comes when the other copies have passed through the cache
+  const Sample s = device_.time_launch(copy.launch, options_.timing.cache, &watch);
+  judge(copy, s);
+  if (rotates_) prepare(copy);  // its turn comes when the other copies have passed through the cache
   return s;
 }
 
-Sample Lanes::sample() {
-  // Until every lane has had its first launch, and in a rotating cache, lanes have their turns.
-  const bool in_turn = rotates_ || !watches_ || turn_ < lanes_.size();
-  const std::size_t chosen = (in_turn ? turn_ : order_()) % lanes_.size();
+Sample TimedLaunches::sample() {
+  // Until every copy has had its first launch, and in a rotating cache, copies have their turns.
+  const bool in_turn = rotates_ || !watches_ || turn_ < copies_.size();
+  const std::size_t chosen = (in_turn ? turn_ : order_()) % copies_.size();
   ++turn_;
-  if (!watches_) return device_.time_launch(lanes_[chosen].launch, options_.timing.cache);
-  return timed(lanes_[chosen]);
+  if (!watches_) return device_.time_launch(copies_[chosen].launch, options_.timing.cache);
+  return timed(copies_[chosen]);
 }
 
-void Lanes::rest() {
+void TimedLaunches::rest() {
   if (!watches_) return;
-  for (Lane& lane : lanes_) {
-    lane.workload->set_signs(plain_signs(work_.item->params));
-    lane.workload->poison_outputs();
-    lane.ready = false;
+  for (Copy& copy : copies_) {
+    copy.workload->set_signs(plain_signs(work_.item->params));
+    copy.workload->poison_outputs();
+    copy.ready = false;
   }
 }
 
-bool Lanes::most(int launches) const { return launches >= kLeastAccused && 2 * launches > summary_.launches; }
+bool TimedLaunches::most(int launches) const {
+  return launches >= kLeastAccused && 2 * launches > summary_.launches;
+}
 
-void Lanes::judge(Lane& lane, const Sample& sample) {
+void TimedLaunches::judge(Copy& copy, const Sample& sample) {
   const WatchReading& seen = sample.watch;
   if (seen.early > 0) {
     throw WrongLaunch(fmt::format("{}: its outputs were written before it began: {} of the places looked at "
                                   "did not hold poison any more",
-                                  which(lane), seen.early),
+                                  which(copy), seen.early),
                       {detector::kEarly});
   }
   if (seen.at_end != seen.when_idle) {
-    throw WrongLaunch(fmt::format("{}: its outputs still changed after it had ended", which(lane)),
+    throw WrongLaunch(fmt::format("{}: its outputs still changed after it had ended", which(copy)),
                       {detector::kLate});
   }
   if (sample.us > 0 && seen.foreign_us > kForeignUs && seen.foreign_us > kForeignShare * sample.us)
@@ -172,68 +178,72 @@ void Lanes::judge(Lane& lane, const Sample& sample) {
     throw WrongLaunch(
         fmt::format("{}: between launches, when the inputs were in place, other threads worked for "
                     "{:.0f} us; the launch took {:.0f} us. Threads of a kernel must sleep then",
-                    which(lane), seen.foreign_us, sample.us),
+                    which(copy), seen.foreign_us, sample.us),
         {detector::kForeignWork});
   }
   if (sample.us < kClockFactor * seen.span_us - kClockUs) ++clock_;
   if (most(clock_)) {
     throw WrongLaunch(
         fmt::format("{}: {:.1f} us by the timer, but {:.1f} us by a clock that a kernel cannot change",
-                    which(lane), sample.us, seen.span_us),
+                    which(copy), sample.us, seen.span_us),
         {detector::kClock});
   }
-  if (!lane.expected) {
-    judge_first(lane, seen.at_end);
-  } else if (seen.at_end != *lane.expected && same_bits_) {
-    check(lane, CheckMode::kSampled, "unlike the verified launch");
+  if (!copy.expected) {
+    judge_first(copy, seen.at_end);
+  } else if (seen.at_end != *copy.expected && same_bits_) {
+    check(copy, CheckMode::kSampled, "unlike the verified launch");
     same_bits_ = false;
   }
   if (!same_bits_ && summary_.launches >= next_check_) {
-    check(lane, CheckMode::kSampleOnly, "chosen at random");
+    check(copy, CheckMode::kSampleOnly, "chosen at random");
     next_check_ =
         summary_.launches + 1 + static_cast<int>(order_() % (3u * static_cast<unsigned>(summary_.launches)));
   }
-  if (now_and_then(kInputChecks)) check_inputs(lane);
+  if (now_and_then(kInputChecks)) check_inputs(copy);
 }
 
-void Lanes::judge_first(Lane& lane, uint64_t digest) {
-  lane.expected = digest;
-  if (!lane.verified) {
-    const bool new_inputs = summary_.fresh_us > 0 || turn_ > lanes_.size();
-    if (!new_inputs || now_and_then(kNewInputChecks))
-      check(lane, CheckMode::kSampleOnly, "first one with these values");
-    return;
+void TimedLaunches::judge_first(Copy& copy, uint64_t digest) {
+  copy.expected = digest;
+  if (copy.has_other_values(*work_.item)) {
+    if (now_and_then(kNewInputChecks)) check(copy, CheckMode::kFewRows, "first one with these values");
+  } else if (copy.workload->outputs_digest() != verified_) {
+    const bool same_pages = &copy == &copies_.front();
+    if (same_pages) same_bits_ = false;
+    check(copy, same_pages ? CheckMode::kSampled : CheckMode::kFewRows,
+          same_pages ? "unlike the verified launch" : "first one with these pages");
   }
-  if (lane.workload->outputs_digest() == verified_) return;
-  check(lane, CheckMode::kSampled, "unlike the verified launch");
-  same_bits_ = false;
 }
 
-void Lanes::check(Lane& lane, CheckMode mode, const std::string& what) {
+void TimedLaunches::check(Copy& copy, CheckMode mode, const std::string& what) {
   ++summary_.by_reference;
   const Verdict v =
-      verify(*lane.workload, lane.launcher->outputs(*lane.workload), lane.launcher->numerics(), mode);
+      verify(*copy.workload, copy.launcher->outputs(*copy.workload), copy.launcher->numerics(), mode);
   if (v.pass) return;
   std::vector<std::string> failed_by = v.failed_by;
   failed_by.insert(failed_by.begin(), detector::kTimed);
-  throw WrongLaunch(fmt::format("{}, {}: {}", which(lane), what, v.reason), failed_by, v.clues);
+  throw WrongLaunch(fmt::format("{}, {}: {}", which(copy), what, v.reason), failed_by, v.clues);
 }
 
-void Lanes::check_inputs(Lane& lane) {
-  lane.workload->set_signs(plain_signs(work_.item->params));
-  if (auto damage = lane.workload->input_damage()) {
-    throw WrongLaunch(fmt::format("{}: {}", which(lane), *damage), {detector::kInputDigest});
+void TimedLaunches::check_inputs(Copy& copy) {
+  copy.workload->set_signs(plain_signs(work_.item->params));
+  if (auto damage = copy.workload->input_damage()) {
+    throw WrongLaunch(fmt::format("{}: {}", which(copy), *damage), {detector::kInputDigest});
   }
 }
 
-void Lanes::try_new_inputs() {
+void TimedLaunches::try_new_inputs() {
   // In a hot cache, the launch before a timed one has seen its inputs.
-  if (!watches_ || lanes_.size() != 2 || options_.timing.cache == CacheMode::kHot) return;
+  if (!watches_ || copies_.size() != 2 || options_.timing.cache == CacheMode::kHot) return;
   for (int i = 0; i < kNewInputs; ++i) {
-    lanes_.pop_back();
+    copies_.pop_back();
     made_.pop_back();
-    const double fresh_us = timed(add(order_(), order_())).us;
-    const double known_us = timed(lanes_.front()).us;
+    try {
+      add(order_(), order_());
+    } catch (const OutOfMemory&) {  // another process has taken the memory
+      return;
+    }
+    const double fresh_us = timed(copies_.back()).us;
+    const double known_us = timed(copies_.front()).us;
     summary_.fresh_us = i == 0 ? fresh_us : std::min(summary_.fresh_us, fresh_us);
     if (fresh_us <= kNewInputsFactor * known_us + kNewInputsUs) return;
   }
@@ -245,14 +255,15 @@ void Lanes::try_new_inputs() {
       {detector::kKeptResults});
 }
 
-void Lanes::look_back(bool counted) {
-  for (Lane& lane : lanes_) {
-    if (watches_) lane.workload->set_signs(plain_signs(work_.item->params));
+void TimedLaunches::look_back(bool counted) {
+  for (Copy& copy : copies_) {
+    if (watches_) copy.workload->set_signs(plain_signs(work_.item->params));
     Verdict v;
     v.pass = true;
-    const bool unwatched = !watches_ || (counted && lane.verified);
-    if (unwatched) v = check_after_timing(*lane.workload, *lane.launcher, verified_);
-    if (!unwatched) look_at_memory(*lane.workload, *lane.launcher, v);
+    const bool was_counted = counted && (rotates_ || &copy == &copies_.front());
+    const bool unwatched = !watches_ || was_counted;
+    if (unwatched) v = check_after_timing(*copy.workload, *copy.launcher, verified_);
+    if (!unwatched) look_at_memory(*copy.workload, *copy.launcher, v);
     if (!v.pass) {
       v.failed_by.insert(v.failed_by.begin(), detector::kAfterTiming);
       throw WrongLaunch("after timing: " + v.reason, v.failed_by, v.clues);

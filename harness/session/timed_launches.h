@@ -28,14 +28,14 @@ class WrongLaunch : public Error {
   std::vector<std::string> failed_by, clues;  ///< as in Verdict
 };
 
-class Lanes {
+class TimedLaunches {
  public:
   /// `workload` and `launcher` are those of the verified launch, whose digest is `verified`. `copies`: tensors
-  /// that a rotating cache needs, all alike; 1: none, and a second copy with other values is made if there is
+  /// that a rotating cache needs, all alike; 1: none, and a second copy with other pages is made if there is
   /// memory for it. Without checks, or if the kernel is trusted, nothing is watched. Throws KernelError,
   /// OutOfMemory.
-  Lanes(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
-        Launcher& launcher, uint64_t verified, int64_t copies, uint64_t seed);
+  TimedLaunches(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
+                Launcher& launcher, uint64_t verified, int64_t copies, uint64_t seed);
   /// The seed of the options, or one from the system.
   static uint64_t draw_seed(const TimingOptions& options);
 
@@ -51,9 +51,9 @@ class Lanes {
   /// `counted`: there were launches after rest(). Throws WrongLaunch.
   void look_back(bool counted);
   const WatchSummary& summary() const { return summary_; }
-  std::size_t size() const { return lanes_.size(); }
-  /// The launch of each lane, for counters.
-  const std::function<void()>& launch(std::size_t lane) const { return lanes_[lane].launch; }
+  std::size_t size() const { return copies_.size(); }
+  /// The launch of each copy, for counters.
+  const std::function<void()>& launch(std::size_t copy) const { return copies_[copy].launch; }
 
  private:
   struct Made {
@@ -62,27 +62,27 @@ class Lanes {
     Workload workload;
     Launcher launcher;
   };
-  struct Lane {
+  struct Copy {
     Workload* workload;
     Launcher* launcher;
     std::function<void()> launch;
     std::optional<uint64_t> expected;  ///< digest of the outputs without changed signs
-    bool verified = false;             ///< its values are those of the verified launch
     bool ready = false;                ///< prepared when it was last used: a rotating cache must not see it
     std::vector<LateSigns> late;       ///< to be changed at the last moment
+    bool has_other_values(const Case& item) const { return workload->item().seed != item.seed; }
   };
   /// Another copy of the tensors, at other places: with the values of `seed`, and pages moved by `salt`.
-  Lane& add(uint64_t seed, uint64_t salt);
+  Copy& add(uint64_t seed, uint64_t salt);
   std::function<void()> launch_of(Launcher& launcher);
-  void prepare(Lane& lane);
-  Sample timed(Lane& lane);
-  void judge(Lane& lane, const Sample& sample);
-  void judge_first(Lane& lane, uint64_t digest);
+  void prepare(Copy& copy);
+  Sample timed(Copy& copy);
+  void judge(Copy& copy, const Sample& sample);
+  void judge_first(Copy& copy, uint64_t digest);
   /// Compares the outputs with the reference. Throws WrongLaunch.
-  void check(Lane& lane, CheckMode mode, const std::string& what);
-  void check_inputs(Lane& lane);
+  void check(Copy& copy, CheckMode mode, const std::string& what);
+  void check_inputs(Copy& copy);
   bool now_and_then(int one_in) { return order_() % static_cast<unsigned>(one_in) == 0; }
-  std::string which(const Lane& lane) const;
+  std::string which(const Copy& copy) const;
   bool most(int launches) const;  ///< whether these are most of the launches so far
 
   const WorkItem& work_;
@@ -91,7 +91,7 @@ class Lanes {
   uint64_t verified_;
   std::mt19937_64 order_;
   std::deque<Made> made_;
-  std::deque<Lane> lanes_;
+  std::deque<Copy> copies_;
   bool watches_;
   bool rotates_;
   std::size_t turn_ = 0;
