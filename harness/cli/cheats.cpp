@@ -31,6 +31,9 @@ constexpr const char* kPlain = "plain";
 /// A kernel that passes in more than this share of the plain kernel's time has gained nothing by its trick. It
 /// is below 1 because times scatter.
 constexpr double kGainedNothing = 0.7;
+/// A cheat has got through if it gains in so many comparisons in a row, each with a run of `plain` just before:
+/// on a busy machine a single one says little.
+constexpr int kComparisons = 3;
 constexpr std::size_t kSentence = 200;  ///< characters of a reason in the table
 
 /// Cases that the example kernels can time quickly: 0.2 to 2 ms each.
@@ -196,6 +199,22 @@ Outcome run_plug_in(const CheatOptions& o, const PlugIn& p) {
   return outcome;
 }
 
+/// What becomes of a cheat that passed in less time than `plain` took: both run again until it has gained
+/// nothing, was caught, or has gained in kComparisons.
+Outcome confirmed(const CheatOptions& o, const PlugIn& plain, const PlugIn& cheat, Outcome outcome) {
+  for (int i = 1; i < kComparisons; ++i) {
+    if (outcome.verdict != Outcome::Verdict::kPassed || outcome.share > kGainedNothing) break;
+    const Outcome plain_again = run_plug_in(o, plain);
+    if (child_stopped()) break;
+    outcome = run_plug_in(o, cheat);
+    compare_with(plain_again, outcome);
+    if (child_stopped()) break;
+  }
+  if (outcome.verdict == Outcome::Verdict::kPassed && outcome.share > kGainedNothing)
+    outcome.verdict = Outcome::Verdict::kNoGain;
+  return outcome;
+}
+
 /// Whether the outcome is as it must be.
 bool is_well(const PlugIn& p, const Outcome& o) {
   return p.honest == (o.verdict == Outcome::Verdict::kPassed);
@@ -231,7 +250,12 @@ void write_report(const CheatOptions& o, const Judged& all) {
                     {"share_of_plain", outcome.share}});
   }
   const fs::path file = fs::path(o.out) / "cheats.json";
-  write_file_atomically(file, dump_json({{"device", o.device}, {"cheats", list}}, 1) + "\n");
+  const RunContext context = describe_run({}, "cheats", o.command_line);
+  const nlohmann::ordered_json made_by = {{"version", context.version},
+                                          {"revision", context.revision},
+                                          {"date", context.date},
+                                          {"command_line", context.command_line}};
+  write_file_atomically(file, results_text({{"context", made_by}, {"device", o.device}, {"cheats", list}}));
   std::cout << "report: " << file.string() << "\n";
 }
 
@@ -286,10 +310,11 @@ int run_cheats(const CheatOptions& o) {
     if (!o.quiet) std::cerr << fmt::format("cheats: {} ({} of {})\n", p.name, all.size() + 1, chosen.size());
     all.emplace_back(p, run_plug_in(o, p));
     if (child_stopped()) return kExitInterrupted;
+    const auto& [first, of_first] = all.front();
     Outcome& now = all.back().second;
-    if (all.front().first.name == kPlain) compare_with(all.front().second, now);
-    const bool passed = now.verdict == Outcome::Verdict::kPassed;
-    if (passed && !p.honest && now.share > kGainedNothing) now.verdict = Outcome::Verdict::kNoGain;
+    if (first.name == kPlain) compare_with(of_first, now);
+    if (!p.honest) now = confirmed(o, first, p, std::move(now));
+    if (child_stopped()) return kExitInterrupted;
   }
   print(all);
   write_report(o, all);

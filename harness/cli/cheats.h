@@ -14,6 +14,7 @@ struct CheatOptions {
   double timeout_s = 20;             ///< of a case
   int threads = 0;
   bool quiet = false;
+  std::vector<std::string> command_line;  ///< for the report
 };
 
 /// Runs each plug-in in a process of its own, prints a table and returns the exit code. Throws UsageError,

@@ -173,6 +173,7 @@ CheatOptions cheat_options(const SelftestFlags& flags, const Program& program) {
   if (flags.timeout_given) o.timeout_s = flags.timeout_s;
   o.threads = flags.threads;
   o.quiet = flags.quiet;
+  o.command_line = program.command_line;
   return o;
 }
 
