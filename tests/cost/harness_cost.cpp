@@ -1,4 +1,5 @@
-// Cost of the harness without kernels: expansion of a large sweep, overhead of a case, host memory.
+// Cost of the harness without kernels: expansion of a large sweep, overhead of a case, of watching timed
+// launches, host memory.
 //
 //   attnbench_harness_cost --device=cpu --benchmark_out=FILE.json --benchmark_out_format=json
 //
@@ -13,10 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -31,6 +34,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kCases = 64;
+constexpr int kPairs = 3;  ///< watched and trusted runs
 std::string g_device = "cpu";
 std::string g_kernel;
 std::string g_program = ATTNBENCH_PROGRAM;
@@ -126,6 +130,63 @@ void overhead_of_a_case(benchmark::State& state, const std::string& cache) {
   }
 }
 
+/// Seconds and medians of the runs of a results file, by case and kernel.
+struct Run {
+  double wall_s, median_us;
+};
+std::map<std::string, Run> runs_of(const fs::path& out) {
+  std::map<std::string, Run> runs;
+  const auto results = nlohmann::json::parse(std::ifstream(out / "results.json"));
+  for (const auto& entry : results["benchmarks"]) {
+    const auto& a = entry["attnbench"];
+    if (a["time"].is_null()) continue;
+    double wall_s = 0;
+    for (const char* stage : {"setup_s", "verify_s", "time_s"}) wall_s += a["stages"][stage].get<double>();
+    runs[entry["name"]] = {wall_s, a["time"]["median_us"]};
+  }
+  return runs;
+}
+
+double median_of(std::vector<double> x) {
+  std::nth_element(x.begin(), x.begin() + std::ssize(x) / 2, x.end());
+  return x[x.size() / 2];
+}
+
+/// What watching adds to a case: wall time, and the median time of its launches. 8,192 tokens on a GPU, 512 on
+/// the cpu device.
+void watching(benchmark::State& state) {
+  const std::string batches = g_device == "cpu" ? "[8q64, 2q256, 1q512]" : "[16q512, 8q1k, 2q4k, 1q8k]";
+  const std::string file = write("watched.yaml",
+                                 "name: watched\nsweeps: [{heads: 16/16, head_dim: 128, mask: causal, "
+                                 "batch: " +
+                                     batches + "}]\n");
+  std::vector<double> longer, slower;
+  for ([[maybe_unused]] auto _ : state) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int pair = 0; pair < kPairs; ++pair) {
+      std::map<std::string, Run> of[2];
+      for (const bool trust : {false, true}) {
+        const fs::path out = g_scratch / (trust ? "trusted" : "watched");
+        std::vector<std::string> args = {"run",     file,    "--device",   g_device,
+                                         "--quiet", "--out", out.string(), "--no-ceilings"};
+        if (!g_kernel.empty()) args.insert(args.end(), {"--kernel", g_kernel});
+        if (trust) args.push_back("--trust");
+        run_program(args, {0, 4});
+        of[trust] = runs_of(out);
+      }
+      for (const auto& [name, trusted] : of[true]) {
+        longer.push_back(100 * (of[false].at(name).wall_s / trusted.wall_s - 1));
+        slower.push_back(100 * (of[false].at(name).median_us / trusted.median_us - 1));
+      }
+    }
+    state.SetIterationTime(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  if (longer.empty()) return state.SkipWithError("nothing was timed");
+  state.counters["runs"] = static_cast<double>(longer.size());
+  state.counters["longer_percent"] = median_of(longer);
+  state.counters["slower_percent"] = median_of(slower);
+}
+
 /// Largest resident memory of a run on this many keys. On the cpu device, the tensors are subtracted, because
 /// they are in host memory.
 void host_memory(benchmark::State& state) {
@@ -184,6 +245,7 @@ int main(int argc, char** argv) {
         ->UseManualTime()
         ->Iterations(1);
   }
+  benchmark::RegisterBenchmark("watching", watching)->UseManualTime()->Iterations(1);
   auto* memory = benchmark::RegisterBenchmark("host_memory", host_memory);
   memory->Unit(benchmark::kMillisecond)->UseManualTime()->Iterations(1)->ArgName("keys");
   for (const int64_t keys : {1 << 10, 1 << 14, 1 << 16, 1 << 17}) memory->Arg(keys);
