@@ -228,6 +228,21 @@ def run_spread(data):
     return table(["case", "cores", "runs", "time", "`cores_us`", "`handover_us`", "`memory_us`", "spread"], "llr", rows)
 
 
+def cold(*files):
+    """How far times with warm code, and with --cache cold, are from those between real kernels."""
+    rows = []
+    for data in files:
+        gpu = data["context"]["attnbench"]["device"]["model"]
+        for kernel in dict.fromkeys(r["kernel"] for r in data["runs"]):
+            of = [r for r in data["runs"] if r["kernel"] == kernel]
+            warm = sorted(100 * (1 - r["cold_data_us"] / r["between_us"]) for r in of)
+            strays = sorted(abs(100 * (r["cold_us"] / r["between_us"] - 1)) for r in of)
+            demand(sum(s <= 2 for s in strays) >= 0.98 * len(of), f"--cache cold strays too far for {kernel} on {gpu}")
+            rows.append([gpu, kernel, str(len(of)), f"{warm[len(warm) // 2]:.1f} %", f"{warm[-1]:.0f} %",
+                         f"{strays[len(strays) // 2]:.2f} %", f"{strays[-1]:.1f} %"])
+    return table(["GPU", "kernel", "cases", "warm code too fast by", "at most", "`cold` off by", "at most"], "llr", rows)
+
+
 # --- What the checks catch -----------------------------------------------------------------------------------
 
 def mutants(data):
@@ -260,6 +275,18 @@ def selftest(data):
     return "\n".join(["| " + " | ".join(head) + " |", "|---|---|---|---|" + ":-:|" * len(DETECTORS) + "---|---|---|", *rows, "",
                       f"{counts['caught']} of {len(faults)} faults caught ({counts['not_applicable']} more not applicable); {clean['runs']} clean runs, {clean['false_alarms']} false alarms. "
                       f"allclose(1e-2, 1e-2) of O passes {passed[0]} of the faults, the rule of twice the naive error {passed[1]}."])
+
+
+def cheats(*files):
+    """What caught each cheat, on each device."""
+    found = [{c["name"]: c for c in data["cheats"]} for data in files]
+    demand(all(c["as_it_must_be"] for data in found for c in data.values()), "a cheat got through, or an honest kernel was accused")
+    rows = []
+    for name in sorted({n for data in found for n, c in data.items() if not c["honest"]}):
+        cells = [data[name]["verdict"].split(",")[0] if name in data else "" for data in found]
+        rows.append([f"`{name}`", *(f"`{c}`" if c and " " not in c else c for c in cells)])
+    honest = sum(c["honest"] for data in found for c in data.values())
+    return table(["cheat", "cpu", "H100"], "l", rows) + f"\n\n{honest} honest plug-ins, none accused."
 
 
 def fuzz(*files):
@@ -312,10 +339,8 @@ TABLES = {
     "peers_prefill": (["h100-checks/peers.json"], kernels(["lengths", "kernel", *RATES_HEAD], RATES, beside_flash_attention_3(LENGTHS, "sm90_prefill"))),
     "peers_decode": (["h100-checks/peers.json"], kernels(["batch x context", "kernel", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)],
                                                          beside_flash_attention_3([*STEPS, FOUR, *APPENDING, MIXED], "sm90_decode"))),
-    "cold_code_prefill": (["h100-checks/peers_cold_code.json"], kernels(["lengths, cold code", "kernel", *RATES_HEAD[:2]], RATES[:2],
-                                                                        beside_flash_attention_3(LENGTHS, "sm90_prefill"))),
-    "cold_code_decode": (["h100-checks/peers_cold_code.json"], kernels(["batch x context, cold code", "kernel", "us"], [("us", P64 + DECODE)],
-                                                                       beside_flash_attention_3([*STEPS, MIXED], "sm90_decode"))),
+    "cold": ([f"{gpu}-checks/cold.json" for gpu in ("h100", "h200")], cold),
+    "cheats": (["cpu/cheats.json", "h100-checks/cheats.json"], cheats),
     "counters": (["h100-checks/counters.json"], kernels(
         ["case", "kernel", "model", "DRAM read", "written", "over model", "tensor", "L2 hits"],
         [(q, "{}") for q in ("bytes", "read", "written", "over", "tensor", "l2")],
