@@ -168,8 +168,10 @@ void add_gate(CLI::App& app, Program& program) {
   add_forwarded(*command, o);
   add_require_option(*command, o->required);
   command
-      ->add_option("--min-coverage", o->min_coverage,
-                   "Fail if a kernel of the new side ran less than PERCENT of the cases asked of it")
+      ->add_option(
+          "--min-coverage", o->min_coverage,
+          "Fail if a kernel of the new side ran less than PERCENT of the cases asked of it (not with "
+          "--update-baseline or --calibrate, which compare nothing)")
       ->type_name("PERCENT")
       ->check(number_in(0.0, 100.0));
   command->add_flag("--no-time", o->no_time,

@@ -83,18 +83,19 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
   return s;
 }
 
-/// Warns about CPU times that were taken while other processes used the cores, because they say little.
+/// Warns about CPU times that were taken while other processes used the cores, because they are unreliable.
 void warn_if_busy(const std::vector<Record>& records) {
   int64_t busy = 0;
   for (const Record& r : records) busy += r.time && r.time->busy();
   if (busy > 0) {
     const char* policy = std::getenv("OMP_WAIT_POLICY");
     std::cerr << fmt::format(
-        "{} timed while other processes took the cores, so the times say little (results are right "
-        "all the same){}\n",
+        "{} timed while other processes took the cores, so the times are unreliable; results are "
+        "not affected{}\n",
         counted(busy, "case"),
-        policy && std::string_view(policy) == "passive" ? ""
-                                                        : "; OMP_WAIT_POLICY=passive makes them less wrong");
+        policy && std::string_view(policy) == "passive"
+            ? ""
+            : "; with OMP_WAIT_POLICY=passive, waiting threads leave the cores to others");
   }
 }
 

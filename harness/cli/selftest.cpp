@@ -245,8 +245,10 @@ void add_selftest(CLI::App& app, Program& program) {
       ->add_option("--device", o->device,
                    "auto (a GPU where one works and --kernel wants it), cpu, cuda or cuda:N")
       ->type_name("DEVICE");
-  add_kernel_option(*command, o->kernels,
-                    "Make this kernel wrong; may be repeated (default: all of the device)");
+  add_kernel_option(
+      *command, o->kernels,
+      "Make this kernel wrong, or with --cheats run only this one; may be repeated (default: all of the "
+      "device, or of --cheats)");
   add_plugin_option(*command, program);
   command
       ->add_option_function<double>(
@@ -295,8 +297,8 @@ void add_selftest(CLI::App& app, Program& program) {
   auto* cheats = command->add_option(
       "--cheats", o->cheats_dir,
       "Instead: run the kernels that cheat in DIR (default: tests/cheats beside the program), "
-      "which must be caught, and odd honest ones, which must pass (cheats.json)");
-  cheats->type_name("DIR")->expected(0, 1)->excludes(sensitivity)->excludes(in_process)->excludes(filter);
+      "which must be caught, and odd honest ones, which must pass (cheats.json). Not with --plugin");
+  cheats->type_name("[DIR]")->expected(0, 1)->excludes(sensitivity)->excludes(in_process)->excludes(filter);
   command->add_flag("-q,--quiet", o->quiet, "No progress");
   command->footer(
       "Examples:\n"

@@ -26,7 +26,7 @@ constexpr const char* status_name(Status s) {
 /// Wall time of the stages of one record, in seconds; 0 for a stage that was not reached.
 struct StageSeconds {
   double setup_s = 0;   ///< tensors allocated and filled, kernel planned
-  double verify_s = 0;  ///< the checked launch and its comparison
+  double verify_s = 0;  ///< the verified launch and its comparison
   double time_s = 0;    ///< warm-ups, samples with their cache flushes, and the second check of the outputs
 };
 

@@ -63,7 +63,7 @@ struct TimeResult {
       1;  ///< copies of the tensors: a rotating cache uses them in turns, a watched launch takes one at random
   WatchSummary watch;
 
-  /// Others took a core during more than half of the samples, so the time says little.
+  /// Others took a core during more than half of the samples, so the time is unreliable.
   bool busy() const { return 2 * static_cast<std::size_t>(disturbed) > samples_us.size(); }
 };
 

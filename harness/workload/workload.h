@@ -61,7 +61,7 @@ class Workload {
   /// tensor of `other` is too large.
   void take_inputs_of(const Workload& other);
 
-  /// Call before a checked launch: sets outputs to NaN and restores caches that a launch changes.
+  /// Call before a verified launch: sets outputs to NaN and restores caches that a launch changes.
   void reset_outputs();
   /// The same for a launch that is timed: of a cache only the rows that the launch writes. Dense strides only.
   void poison_outputs();
@@ -92,8 +92,8 @@ class Workload {
  private:
   enum class Role {
     kInput,   ///< must not change: input_damage compares its digest
-    kOutput,  ///< NaN before a checked launch
-    kState,   ///< a cache that a launch changes in place: restored before a checked launch
+    kOutput,  ///< NaN before a verified launch
+    kState,   ///< a cache that a launch changes in place: restored before a verified launch
   };
   /// Every tensor that some launch sees, in the order in which damage is searched.
   enum Slot : std::size_t {

@@ -44,7 +44,7 @@ function time_panel(r) {
       ["cache before a launch", t.cache],
       ["graph replay", t.graph ? "yes" : ""],
       ["host-bound samples", t.host_bound ? `${t.host_bound}` : ""],
-      ["disturbed samples", t.disturbed ? `${t.disturbed}${timed_busy(r) ? ": other processes took the cores, so the time says little" : ""}` : ""],
+      ["disturbed samples", t.disturbed ? `${t.disturbed}${timed_busy(r) ? ": other processes took the cores, so the time is unreliable" : ""}` : ""],
       ["near the floor", t.near_floor ? "yes: the launch itself is much of the time" : ""],
       ["clocks", r.clocks ? Object.entries(r.clocks).map(([k, v]) => `${k} ${v}`).join(", ") : ""],
     ]));

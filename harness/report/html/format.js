@@ -39,7 +39,7 @@ function ceilings_disturbed(run) {
   return Boolean(run && run.ceilings && run.ceilings.disturbed);
 }
 
-/** Whether others took a core during more than half of the samples, so that the time says little. */
+/** Whether others took a core during more than half of the samples, so that the time is unreliable. */
 function timed_busy(r) {
   return Boolean(is_number(r.us) && r.time && 2 * (r.time.disturbed || 0) > r.time.samples);
 }
