@@ -228,8 +228,8 @@ void TimedLaunches::check_inputs(Copy& copy) {
 }
 
 void TimedLaunches::try_new_inputs() {
-  // In a hot cache, the launch before a timed one has seen its inputs.
-  if (!watches_ || copies_.size() != 2 || options_.timing.cache == CacheMode::kHot) return;
+  // In a hot cache, the launch before a timed one has seen its inputs. A rotating one needs its copies.
+  if (!watches_ || copies_.size() != 2 || rotates_ || options_.timing.cache == CacheMode::kHot) return;
   for (int i = 0; i < kNewInputs; ++i) {
     copies_.pop_back();
     made_.pop_back();

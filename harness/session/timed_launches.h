@@ -2,8 +2,8 @@
 //
 // A kernel may compute right in the launch that is verified and little in those that are timed. So each timed
 // launch is as good as the first one: its outputs hold poison, its inputs have signs that no launch has seen,
-// and it may be on another copy of the tensors, with other values and other pages. Its outputs are known bit by
-// bit (values/signs.h) and are compared as soon as it has ended. Nothing of this is inside the timed span.
+// and it may be on another copy of the tensors, on other pages. Its outputs are known bit by bit
+// (values/signs.h) and are compared as soon as it has ended. Nothing of this is inside the timed span.
 #pragma once
 
 #include <cstdint>

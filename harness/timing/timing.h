@@ -59,8 +59,8 @@ struct TimeResult {
   bool near_floor = false;  ///< median under twice the time of an empty launch
   double plan_us = 0;       ///< host-side planning, outside the samples
   ClockSummary clocks;
-  int copies =
-      1;  ///< copies of the tensors: a rotating cache uses them in turns, a watched launch takes one at random
+  /// Copies of the tensors: a rotating cache uses them in turns, a watched launch takes one at random.
+  int copies = 1;
   WatchSummary watch;
 
   /// Others took a core during more than half of the samples, so the time is unreliable.

@@ -18,9 +18,9 @@ constexpr int64_t kBoundaryRowsInAll = 512;
 constexpr int kRandomRowsPerSequence = 2;
 constexpr int kHeadsAtEnds = 16;  ///< most heads of a group at a sequence's first and last row
 
-using Row = std::tuple<int, int, int>;  ///< seq, pos, head
+using SampledRow = std::tuple<int, int, int>;  ///< seq, pos, head
 
-std::vector<reference::RowId> row_ids(const std::set<Row>& rows) {
+std::vector<reference::RowId> sampled_row_ids(const std::set<SampledRow>& rows) {
   std::vector<reference::RowId> out;
   out.reserve(rows.size());
   for (const auto& [seq, pos, head] : rows) out.push_back({seq, pos, head});
@@ -59,7 +59,7 @@ reference::Problem problem_of(const Case& c) {
 std::vector<reference::RowId> sample_rows(const Case& c) {
   const CaseParams& p = c.params;
   const int ratio = p.num_heads_q / p.num_heads_kv;
-  std::set<Row> rows;
+  std::set<SampledRow> rows;
   std::vector<bool> head_seen(static_cast<std::size_t>(p.num_heads_q), false);
   const auto add = [&](std::size_t seq, int pos, int head) {
     rows.emplace(static_cast<int>(seq), pos, head);
@@ -103,7 +103,7 @@ std::vector<reference::RowId> sample_rows(const Case& c) {
       if (!head_seen[static_cast<std::size_t>(h)]) add(any_seq, p.seqs[any_seq].q - 1, h);
     }
   }
-  return row_ids(rows);
+  return sampled_row_ids(rows);
 }
 
 std::vector<reference::RowId> few_rows(const Case& c) {
@@ -117,7 +117,7 @@ std::vector<reference::RowId> few_rows(const Case& c) {
   if (with_queries.empty()) return {};
   std::mt19937_64 draw(c.seed);
   const auto below = [&draw](auto n) { return static_cast<int>(draw() % static_cast<uint64_t>(n)); };
-  std::set<Row> rows;
+  std::set<SampledRow> rows;
   for (int i = 0; i < kSequences; ++i) {
     const int seq = with_queries[static_cast<std::size_t>(below(with_queries.size()))];
     const int kv_head = below(p.num_heads_kv);
@@ -125,7 +125,7 @@ std::vector<reference::RowId> few_rows(const Case& c) {
       rows.emplace(seq, below(p.seqs[static_cast<std::size_t>(seq)].q), kv_head * ratio + below(ratio));
     }
   }
-  return row_ids(rows);
+  return sampled_row_ids(rows);
 }
 
 }  // namespace attnbench

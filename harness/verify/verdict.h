@@ -32,8 +32,8 @@ inline constexpr const char* kCacheBits = "cache_bits";
 inline constexpr const char* kGuard = "guard";               ///< a write outside a buffer
 inline constexpr const char* kInputDigest = "input_digest";  ///< a write into an input
 inline constexpr const char* kAfterTiming = "after_timing";  ///< wrong only after the timed launches
-/// Detectors of timed launches (session/timed_launches.h): wrong outputs; outputs written before the launch began, or
-/// after it had ended; a clock that disagrees with the GPU's own; results kept from earlier launches.
+/// Detectors of timed launches (session/timed_launches.h): wrong outputs; outputs written before the launch
+/// began, or after it had ended; a clock that disagrees with the GPU's own; results kept from earlier launches.
 inline constexpr const char* kTimed = "timed_launch";
 inline constexpr const char* kEarly = "early_write";
 inline constexpr const char* kLate = "late_write";

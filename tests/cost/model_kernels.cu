@@ -50,27 +50,26 @@ struct ModelKernels::State {
   cudaStream_t stream = nullptr;
   cublasHandle_t blas = nullptr;
   void *a = nullptr, *b = nullptr, *c = nullptr, *scratch = nullptr;
-  std::size_t scratch_bytes = kMatrixBytes;
 
-  /// CUB writes how much scratch memory it needs if `temporary` is null.
-  void sorts(void* temporary, std::size_t& bytes) const {
+  void enqueue_sorts() const {
+    std::size_t bytes = kMatrixBytes;
     auto* words = static_cast<unsigned*>(a);
     auto* sorted = static_cast<unsigned*>(c);
     auto* floats = static_cast<float*>(b);
-    check(cub::DeviceRadixSort::SortPairs(temporary, bytes, words, sorted, words + kItems, sorted + kItems,
+    check(cub::DeviceRadixSort::SortPairs(scratch, bytes, words, sorted, words + kItems, sorted + kItems,
                                           kItems, 0, 32, stream),
           "SortPairs");
-    check(cub::DeviceReduce::Sum(temporary, bytes, floats, floats + kItems, kItems, stream), "Sum");
-    check(cub::DeviceReduce::Max(temporary, bytes, words, sorted, kItems, stream), "Max");
-    check(cub::DeviceScan::InclusiveSum(temporary, bytes, words, sorted, kItems, stream), "InclusiveSum");
+    check(cub::DeviceReduce::Sum(scratch, bytes, floats, floats + kItems, kItems, stream), "Sum");
+    check(cub::DeviceReduce::Max(scratch, bytes, words, sorted, kItems, stream), "Max");
+    check(cub::DeviceScan::InclusiveSum(scratch, bytes, words, sorted, kItems, stream), "InclusiveSum");
     auto* keys = static_cast<unsigned long long*>(a);
     auto* out = static_cast<unsigned long long*>(c);
-    check(cub::DeviceRadixSort::SortKeysDescending(temporary, bytes, keys, out, kItems, 0, 64, stream),
+    check(cub::DeviceRadixSort::SortKeysDescending(scratch, bytes, keys, out, kItems, 0, 64, stream),
           "SortKeysDescending");
-    check(cub::DeviceRunLengthEncode::Encode(temporary, bytes, words, sorted, sorted + kItems,
+    check(cub::DeviceRunLengthEncode::Encode(scratch, bytes, words, sorted, sorted + kItems,
                                              sorted + 2 * kItems, kItems, stream),
           "Encode");
-    check(cub::DeviceHistogram::HistogramEven(temporary, bytes, floats, static_cast<int*>(c), 257, 0.0f, 1.0f,
+    check(cub::DeviceHistogram::HistogramEven(scratch, bytes, floats, static_cast<int*>(c), 257, 0.0f, 1.0f,
                                               kItems, stream),
           "HistogramEven");
   }
@@ -103,8 +102,7 @@ void ModelKernels::enqueue() {
             "cublasGemmEx");
     }
   }
-  std::size_t bytes = s.scratch_bytes;
-  s.sorts(s.scratch, bytes);
+  s.enqueue_sorts();
 }
 
 }  // namespace attnbench
