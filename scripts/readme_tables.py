@@ -240,7 +240,7 @@ def cold(*files):
             demand(sum(s <= 2 for s in strays) >= 0.98 * len(of), f"--cache cold strays too far for {kernel} on {gpu}")
             rows.append([gpu, kernel, str(len(of)), f"{warm[len(warm) // 2]:.1f} %", f"{warm[-1]:.0f} %",
                          f"{strays[len(strays) // 2]:.2f} %", f"{strays[-1]:.1f} %"])
-    return table(["GPU", "kernel", "cases", "warm code too fast by", "at most", "`cold` off by", "at most"], "llr", rows)
+    return table(["GPU", "kernel", "cases", "warm code too fast by", "largest", "`cold` off by", "largest"], "llr", rows)
 
 
 # --- What the checks catch -----------------------------------------------------------------------------------
