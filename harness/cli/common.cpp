@@ -38,7 +38,7 @@ void add_require_option(CLI::App& command, std::vector<std::string>& required) {
       .add_option(
           "--require", required,
           "Fail attention kernels that declare lower precision: acc=fp32 (accumulators), p=bf16 (P before "
-          "P.V), or both. fp32 is more than fp16 and bf16, which are more than e4m3 and int8")
+          "P.V), or both. fp32 is more than fp16 and bf16, which are more than e4m3")
       ->type_name("LIST")
       ->allow_extra_args(false)  // a file may follow
       ->delimiter(',')

@@ -92,6 +92,16 @@ std::vector<std::string> own_command(const ProfileOptions& o, const Program& pro
   return args;
 }
 
+/// The first kernel of a plug-in that does the op; empty if there is none.
+std::string of_a_plug_in(const Program& program, Op op) {
+  for (const LoadedPlugin& plugin : program.plugins) {
+    for (const Kernel* k : plugin.kernels) {
+      if (k->op == op) return k->name;
+    }
+  }
+  return "";
+}
+
 /// Starts the tool on this program with --tool none, and reads back its report.
 int run_tool(const ProfileOptions& o, const Program& program, const Case& item, const Kernel& kernel,
              const std::string& device) {
@@ -142,8 +152,9 @@ int run_tool(const ProfileOptions& o, const Program& program, const Case& item, 
 
 int profile(const ProfileOptions& o, const Program& program) {
   const Cases cases = load_cases(o.cases);
-  const std::string kernel_name = o.kernel.empty() ? cases.kernel : o.kernel;
+  std::string kernel_name = o.kernel.empty() ? cases.kernel : o.kernel;
   const Case& item = the_case(cases);
+  if (kernel_name.empty()) kernel_name = of_a_plug_in(program, item.params.op);
   if (!kernel_name.empty()) check_kernel_names({kernel_name}, program.kernels);
   const auto names = kernel_name.empty() ? std::vector<std::string>{} : std::vector{kernel_name};
   const auto device = open_chosen_device(device_for(o.device, names, program.kernels), 0, false);
@@ -192,14 +203,15 @@ void add_profile(CLI::App& app, Program& program) {
       app.add_subcommand("profile", "Launch one case for a profiler, or start the profiler round it");
   auto o = std::make_shared<ProfileOptions>();
   o->cases.add(*command);
-  command->add_option("--kernel", o->kernel, "Kernel (default: the first of the device)");
+  command->add_option("--kernel", o->kernel, "Kernel (default: the first of --plugin, else of the device)");
   add_plugin_option(*command, program);
   command->add_option("--device", o->device, "auto, cpu, cuda or cuda:N");
   command
-      ->add_option("--tool", o->tool,
-                   "none: launch here, inside cudaProfilerStart/Stop and an NVTX range named by the "
-                   "case id. ncu, nsys: find the tool, print its command line, run it; of ncu's report print "
-                   "duration, DRAM traffic against the model's, tensor pipe, occupancy, L2 hits, stalls")
+      ->add_option(
+          "--tool", o->tool,
+          "none (default): launch here, three times and then inside cudaProfilerStart/Stop and an NVTX range named by the "
+          "case id. ncu, nsys: find the tool, print its command line, run it; of ncu's report print "
+          "duration, DRAM traffic against the model's, tensor pipe, occupancy, L2 hits, stalls")
       ->check(CLI::IsMember({"none", "ncu", "nsys"}));
   command
       ->add_option("-o,--out", o->out, "Folder of the .ncu-rep or .nsys-rep (default results/runs/profiles)")

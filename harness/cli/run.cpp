@@ -14,6 +14,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <thread>
 
 #include "harness/cli/case_options.h"
 #include "harness/cli/cli.h"
@@ -80,6 +81,7 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
   if (o.timing.order_seed != 0) s.plain_args.push_back(fmt::format("--seed-order {}", o.timing.order_seed));
   if (o.timing.no_ceilings) s.plain_args.push_back("--no-ceilings");
   if (o.counters) s.plain_args.push_back("--counters");
+  if (o.threads > 0) s.plain_args.push_back(fmt::format("--threads {}", o.threads));
   return s;
 }
 
@@ -95,7 +97,7 @@ void warn_if_busy(const std::vector<Record>& records) {
         counted(busy, "case"),
         policy && std::string_view(policy) == "passive"
             ? ""
-            : "; with OMP_WAIT_POLICY=passive, waiting threads leave the cores to others");
+            : "; if the others are OpenMP programs of yours, start them with OMP_WAIT_POLICY=passive");
   }
 }
 
@@ -104,11 +106,12 @@ void warn_before_timing(const DeviceInfo& device) {
   constexpr double kSeconds = 0.2, kShare = 0.1;
   if (device.kind != DeviceKind::kCpu) return;
   const double busy = cpu_busy_threads(kSeconds);
+  const int threads = std::max(device.threads, static_cast<int>(std::thread::hardware_concurrency()));
   if (busy <= kShare * device.threads) return;
   std::cerr << fmt::format(
       "note: the machine is busy: other processes keep {:.1f} of its {} threads at work, so times will be too long "
       "and noisy\n",
-      busy, device.threads);
+      busy, threads);
 }
 
 /// Prints why there are no counters, once per reason.

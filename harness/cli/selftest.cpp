@@ -296,7 +296,7 @@ void add_selftest(CLI::App& app, Program& program) {
       ->needs(sensitivity);
   auto* cheats = command->add_option(
       "--cheats", o->cheats_dir,
-      "Instead: run the kernels that cheat in DIR (default: tests/cheats beside the program), "
+      "Instead: run the kernels that cheat in DIR (default: tests/cheats in the program's own folder), "
       "which must be caught, and odd honest ones, which must pass (cheats.json). Not with --plugin");
   cheats->type_name("[DIR]")->expected(0, 1)->excludes(sensitivity)->excludes(in_process)->excludes(filter);
   command->add_flag("-q,--quiet", o->quiet, "No progress");

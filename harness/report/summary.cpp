@@ -55,7 +55,7 @@ std::string summary_text(const Summary& s) {
 bool needs_attention(Status s) { return s != Status::kPass && s != Status::kSkip; }
 
 std::string time_marks(std::span<const Record> records) {
-  int throttled = 0, host_bound = 0, near_floor = 0;
+  int throttled = 0, host_bound = 0, near_floor = 0, trusted = 0;
   std::set<std::string> reasons;
   for (const Record& r : records) {
     if (!r.time) continue;
@@ -63,6 +63,7 @@ std::string time_marks(std::span<const Record> records) {
     reasons.insert(r.time->clocks.throttle.begin(), r.time->clocks.throttle.end());
     host_bound += r.time->host_bound > 0;
     near_floor += r.time->near_floor;
+    trusted += r.check && r.time->watch.launches == 0;
   }
   std::string text;
   const auto add = [&](int count, const std::string& what) {
@@ -71,6 +72,7 @@ std::string time_marks(std::span<const Record> records) {
   add(throttled, fmt::format("throttled ({})", fmt::join(reasons, ", ")));
   add(host_bound, "with host-bound samples");
   add(near_floor, "near the time of an empty launch");
+  add(trusted, "of launches that were not watched (--trust)");
   return text.empty() ? "" : "times that are marked: " + text;
 }
 

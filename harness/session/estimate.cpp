@@ -26,6 +26,10 @@ constexpr double kGpuSample = 2e-4;    ///< s of a sample beside its launch: flu
 constexpr Seconds kInvariantLaunches = {8, 15};
 constexpr Seconds kInvariantChecks = {3, 6};
 
+/// Watching timed launches fills a second copy of the tensors and one with new values, whose outputs may be
+/// compared with the reference.
+constexpr double kWatchedFills = 3;
+
 /// How far the host's part may be from the rates above: other machines, other load.
 constexpr double kLeastOfHost = 0.5, kMostOfHost = 3.0;
 
@@ -82,6 +86,7 @@ CaseSeconds estimated_seconds(const CaseParams& params, const Machine& machine, 
   const Seconds launch = launch_seconds(cost, machine);
   const double fill = fill_seconds(cost, machine);
   const Seconds reference = reference_seconds(params, cost, machine, check);
+  const double new_inputs = reference_seconds(params, cost, machine, CheckMode::kSampled).most;
   Seconds launches = {1, 1}, checks = {1, 1};
   if (invariants) {
     const bool attention = params.op == Op::kAttention;
@@ -94,7 +99,7 @@ CaseSeconds estimated_seconds(const CaseParams& params, const Machine& machine, 
   };
   return {{kLeastOfHost * host(launches.least, checks.least, reference.least) + launches.least * launch.least,
            kMostOfHost * host(launches.most, checks.most, reference.most) + launches.most * launch.most},
-          sampling_seconds(launch, machine) + Seconds{0, kMostOfHost * fill}};
+          sampling_seconds(launch, machine) + Seconds{0, kMostOfHost * kWatchedFills * fill + new_inputs}};
 }
 
 CaseSeconds estimated_start(const Machine& machine) {

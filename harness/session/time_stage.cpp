@@ -88,6 +88,7 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
     record.time->watch = launches.summary();
   } catch (const WrongLaunch& e) {
     record.end(Status::kFail, fmt::format("{} (--seed-order {} repeats the inputs)", e.what(), seed));
+    if (options.timing.order_seed == 0) record.repro += fmt::format(" --seed-order {}", seed);
     Verdict& check = *record.check;
     check.pass = false;
     check.reason = record.reason;

@@ -62,18 +62,20 @@ std::optional<std::string> first_difference(const Case& c, const HostOutputs& a,
         for (int ch = 0; ch < p.dim_v(); ++ch) {
           const int64_t index = (token * p.num_heads_q + h) * p.dim_v() + ch;
           if (std::memcmp(&a.out[at(index) * e], &b.out[at(index) * e], e) == 0) continue;
-          return fmt::format("O of seq {} pos {} head {} channel {}: {:.9g}, not {:.9g}", s, i, h, ch,
-                             load_float(p.dtype, b.out.data(), index),
+          return fmt::format("O of seq {} pos {} head {} channel {}: {:.9g}, in the first launch {:.9g}", s,
+                             i, h, ch, load_float(p.dtype, b.out.data(), index),
                              load_float(p.dtype, a.out.data(), index));
         }
         const std::size_t l = at(h * begin.back() + token);
         if (float_bits(a.lse[l]) != float_bits(b.lse[l]))
-          return fmt::format("LSE of seq {} pos {} head {}: {:.9g}, not {:.9g}", s, i, h, b.lse[l], a.lse[l]);
+          return fmt::format("LSE of seq {} pos {} head {}: {:.9g}, in the first launch {:.9g}", s, i, h,
+                             b.lse[l], a.lse[l]);
         for (int key = 0; p.probs && key < p.seqs[s].k; ++key) {
           const std::size_t at_key = l * at(longest_k(p)) + at(key);
           if (float_bits(a.probs[at_key]) == float_bits(b.probs[at_key])) continue;
-          return fmt::format("probability of seq {} pos {} head {} key {}: {:.9g}, not {:.9g}", s, i, h, key,
-                             b.probs[at_key], a.probs[at_key]);
+          return fmt::format(
+              "probability of seq {} pos {} head {} key {}: {:.9g}, in the first launch {:.9g}", s, i, h, key,
+              b.probs[at_key], a.probs[at_key]);
         }
       }
     }

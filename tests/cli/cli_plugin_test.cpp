@@ -35,6 +35,14 @@ Outcome run_with(const Scratch& scratch, const std::string& file, std::vector<st
   return run_attnbench(scratch, args);
 }
 
+TEST(CliPlugin, ProfileTakesThePlugInsKernelByDefault) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(scratch, {"profile", "--case", "{batch: q5, heads: 2, head_dim: 8}",
+                                            "--plugin", plugin("example"), "--device", "cpu"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("example on cpu: 3 warm-up launches"));
+}
+
 TEST(CliPlugin, IsListedWithItsFile) {
   const Scratch scratch;
   const Outcome o = run_attnbench(scratch, {"kernels", "--plugin", plugin("example")});

@@ -195,7 +195,11 @@ TEST(ReportConsole, TimesOfABusyMachineAreMarkedRowByRow) {
 
 TEST(ReportConsole, MarkedTimesAreSaid) {
   Record quiet = test::passing("a"), hot = test::passing("b"), bound = test::passing("c");
+  const Record trusted = test::passing("d");
+  for (Record* r : {&quiet, &hot, &bound}) r->time->watch.launches = 12;
   EXPECT_EQ(time_marks(std::vector{quiet}), "");
+  EXPECT_EQ(time_marks(std::vector{quiet, trusted}),
+            "times that are marked: 1 of launches that were not watched (--trust)");
   hot.time->clocks.throttle = {"sw_power_cap"};
   bound.time->host_bound = 2;
   bound.time->near_floor = true;

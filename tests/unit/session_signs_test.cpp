@@ -95,6 +95,20 @@ TEST(SessionSigns, RightKernelsPassInEveryCacheMode) {
   }
 }
 
+/// The harness itself uses more threads than the kernel, which is not to be accused of them.
+TEST(SessionSigns, AKernelWithOneThreadIsNotAccused) {
+  const auto device = open_device("cpu", 1);
+  const Case c = expand(parse_inline_case("{batch: 2q256, heads: 8/4, head_dim: 64}")).cases.at(0);
+  const Kernel* kernel = select_kernels(builtin_kernels(), c.params.op, DeviceKind::kCpu, {"cpu"}).at(0);
+  SessionOptions options;
+  options.table = builtin_kernels();
+  options.timing.ceilings = false;
+  options.timing.max_samples = 10;
+  bool lost = false;
+  const Record r = run_item({&c, kernel}, *device, options, lost);
+  EXPECT_EQ(r.status, Status::kPass) << r.reason;
+}
+
 TEST(SessionSigns, ChannelsThatTurnTogetherChangeTogether) {
   CaseParams p;
   p.num_heads_q = p.num_heads_kv = 2;
