@@ -157,7 +157,8 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
   if (options.ceilings_disturbed && std::any_of(records.begin(), records.end(), has_share)) {
     out << "\n* the ceilings were measured on a busy machine: %SOL and bound may be wrong\n";
   }
-  if (busy) out << "\n! other processes took the cores during more than half of the samples: an unreliable time\n";
+  if (busy)
+    out << "\n! other processes took the cores during more than half of the samples: an unreliable time\n";
   print_failures(out, records, options);
   print_sums(out, records, options.width);
   if (const std::string marks = time_marks(records); !marks.empty()) out << '\n' << one_line(marks) << '\n';
