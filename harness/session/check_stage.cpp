@@ -15,7 +15,8 @@ namespace {
 /// this.
 constexpr double kMostReferenceSeconds = 15;
 
-/// Clues are an aid. Their cost or failure must not turn a wrong result into an error or a timeout.
+}  // namespace
+
 std::vector<std::string> clues_or_none(const Case& item, const HostOutputs& outputs, const Launcher& launcher,
                                        const Verdict& v) {
   if (item.params.op != Op::kAttention || v.reference_s > kMostReferenceSeconds) return {};
@@ -25,8 +26,6 @@ std::vector<std::string> clues_or_none(const Case& item, const HostOutputs& outp
     return {};
   }
 }
-
-}  // namespace
 
 void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict& v) {
   std::vector<std::string> more;

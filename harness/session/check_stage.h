@@ -17,6 +17,11 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
 /// verified launch, whose digest is `verified`, need no second comparison; other bits are compared again.
 Verdict check_after_timing(const Workload& workload, const Launcher& launcher, uint64_t verified);
 
+/// What the wrong rows of the outputs have in common. Clues are an aid: their cost or failure must not turn a
+/// wrong result into an error or a timeout, so there may be none.
+std::vector<std::string> clues_or_none(const Case& item, const HostOutputs& outputs, const Launcher& launcher,
+                                       const Verdict& v);
+
 /// Checks what launches must leave intact: guards, workspace and inputs. Damage fails the verdict. If the
 /// verdict has another reason already, the damage is the first of its clues, so that people see both.
 void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict& v);

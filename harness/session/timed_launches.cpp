@@ -212,9 +212,14 @@ void TimedLaunches::judge_first(Copy& copy, uint64_t digest) {
 
 void TimedLaunches::check(Copy& copy, CheckMode mode, const std::string& what) {
   ++summary_.by_reference;
-  const Verdict v =
-      verify(*copy.workload, copy.launcher->outputs(*copy.workload), copy.launcher->numerics(), mode);
+  const Workload& w = *copy.workload;
+  const HostOutputs outputs = copy.launcher->outputs(w);
+  Verdict v = verify(w, outputs, copy.launcher->numerics(), mode);
   if (v.pass) return;
+  v.clues = clues_or_none(w.item(), outputs, *copy.launcher, v);
+  v.clues.push_back(
+      "the verified launch was right: does the kernel keep something from launch to launch (results, addresses, a "
+      "counter)? Each timed launch has poison in its outputs, other signs of some inputs, and maybe other addresses");
   std::vector<std::string> failed_by = v.failed_by;
   failed_by.insert(failed_by.begin(), detector::kTimed);
   throw WrongLaunch(fmt::format("{}, {}: {}", which(copy), what, v.reason), failed_by, v.clues);
