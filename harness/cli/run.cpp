@@ -219,6 +219,16 @@ void check_options(const RunOptions& o, const Program& program) {
   }
 }
 
+/// Says which cases the plan lacks, because no chosen kernel has their op.
+void say_left_out(const std::vector<WorkItem>& plan, const Cases& cases, const SessionOptions& options) {
+  std::set<const Case*> planned;
+  for (const WorkItem& w : plan) planned.insert(w.item);
+  if (planned.empty() || planned.size() == cases.cases.size()) return;
+  std::cerr << fmt::format("note: {} of {} cases are left out: {} has none of their ops\n",
+                           cases.cases.size() - planned.size(), cases.cases.size(),
+                           fmt::join(options.kernels, ", "));
+}
+
 /// Refuses a folder of --resume that holds no run.
 void check_earlier_run(const RunOptions& o) {
   if (o.resume.empty()) return;
@@ -289,7 +299,7 @@ std::vector<WorkItem> failed_last_time(const std::vector<WorkItem>& work, const 
   }
   std::cerr << fmt::format(
       "{}: {} failed; {}\n", dir.string(), counted(std::ssize(failed), "run"),
-      left.empty() ? "nothing of that is here to run" : fmt::format("{} of them run again", left.size()));
+      left.empty() ? "nothing of that is here to run" : fmt::format("{} of them to run again", left.size()));
   return left;
 }
 
@@ -396,6 +406,7 @@ int run(const RunOptions& given, const Program& program) {
   Executor executor(o, program, options, o.check.empty() ? cases.check : std::vector<std::string>{},
                     earlier ? earlier->still_known() : std::nullopt);
   const std::vector<WorkItem> whole = plan(executor.info());
+  if (!o.quiet) say_left_out(whole, cases, options);
   std::vector<WorkItem> work = shard_of(whole, executor.info().kind, shard, shards);
   if (o.last_failed) {
     work = failed_last_time(work, o, cases);

@@ -84,7 +84,8 @@ void print_sums(std::ostream& out, std::span<const Record> records, std::size_t 
   const std::vector<std::string> skips = skip_reasons(records);
   if (!skips.empty()) out << "\nskipped:\n";
   for (std::size_t i = 0; i < std::min(skips.size(), kMostSkips); ++i) line("  " + one_line(skips[i]));
-  if (skips.size() > kMostSkips) out << fmt::format("  and {} reasons more\n", skips.size() - kMostSkips);
+  if (skips.size() > kMostSkips)
+    out << fmt::format("  and {} reasons more, in the report\n", skips.size() - kMostSkips);
   const std::vector<Coverage> kernels = coverage_of(records);
   if (kernels.size() > 1 || (kernels.size() == 1 && !kernels.front().whole())) {
     out << "\nkernels:\n";
