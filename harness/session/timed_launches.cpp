@@ -259,12 +259,14 @@ void TimedLaunches::try_new_inputs() {
 void TimedLaunches::look_back(bool counted) {
   for (Copy& copy : copies_) {
     if (watches_) copy.workload->set_signs(plain_signs(work_.item->params));
-    Verdict v;
-    v.pass = true;
     const bool was_counted = counted && (rotates_ || &copy == &copies_.front());
-    const bool unwatched = !watches_ || was_counted;
-    if (unwatched) v = check_after_timing(*copy.workload, *copy.launcher, verified_);
-    if (!unwatched) look_at_memory(*copy.workload, *copy.launcher, v);
+    Verdict v;
+    if (!watches_ || was_counted) {
+      v = check_after_timing(*copy.workload, *copy.launcher, verified_);
+    } else {
+      v.pass = true;
+      look_at_memory(*copy.workload, *copy.launcher, v);
+    }
     if (!v.pass) {
       v.failed_by.insert(v.failed_by.begin(), detector::kAfterTiming);
       throw WrongLaunch("after timing: " + v.reason, v.failed_by, v.clues);

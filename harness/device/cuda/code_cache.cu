@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(kThreads) straight_kernel(float* sink) {
 }
 
 /// An H100 also keeps something of the last few kernels, whatever their code: after straight_kernel alone, a
-/// kernel takes one of two times, up to 20 % apart, depending on how many launches lie in between (with a
-/// period of four). From some six launches on, it always takes the longer one, as it does in a model.
+/// kernel takes one of two times, depending on how many launches lie in between. After as many as this, it
+/// always takes the longer one, as it does in a model.
 constexpr int kSmallLaunches = 16;
 
 __global__ void __launch_bounds__(256) small_kernel(float* sink, float x) {

@@ -24,8 +24,8 @@ constexpr double kMaxSpinUs = 2000;
 // over PCIe and than the GPU takes to fetch commands that the host has just enqueued.
 constexpr double kSpinTailUs = 5;
 
-// Caches that the flush reads. After two, lines that were written before are still in the cache and slow down
-// a launch that is bound by memory by 2 % (H100); after four, they are not.
+// Caches that the flush reads. After two, lines that were written before are still in the cache of an H100 and
+// slow down a launch that is bound by memory; after four, they are not.
 constexpr int64_t kFlushedCaches = 4;
 
 constexpr int kReadThreads = 512;
