@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "harness/values/fill.h"
 #include "kernels/contract/dtype.h"
@@ -91,10 +92,56 @@ ATTNBENCH_HD inline uint32_t without_sign(DType dtype, uint32_t bits, bool chang
 /// Whether 32 bits index the elements. GPUs divide them several times faster than 64.
 inline bool is_short(const SignedTensor& t) { return t.elements < (int64_t{1} << 32) - 8; }
 
+/// Whether no word of 8 bytes has elements of two rows, and words of the tensor and of the table are aligned.
+/// Most tensors are so, and a GPU then reads a word at once.
+template <class Bits>
+ATTNBENCH_HD bool has_whole_words(const SignedTensor& t) {
+  constexpr int kPerWord = 8 / static_cast<int>(sizeof(Bits));
+  const bool table = t.table == nullptr ||
+                     (t.table_dim % kPerWord == 0 && reinterpret_cast<uintptr_t>(t.table) % kPerWord == 0);
+  return table && t.dim % kPerWord == 0 && t.elements % kPerWord == 0 &&
+         reinterpret_cast<uintptr_t>(t.data) % 8 == 0;
+}
+
+/// The Word at `from`, which is aligned to its size.
+template <class Word>
+ATTNBENCH_HD Word aligned_word(const void* from) {
+  Word word;
+  std::memcpy(&word, __builtin_assume_aligned(from, sizeof(Word)), sizeof(Word));
+  return word;
+}
+
+/// The table's bytes for the elements of word `w`, the first one lowest. Needs a table and has_whole_words().
+template <class Bits, class Index>
+ATTNBENCH_HD uint64_t signs_of_word(const SignedTensor& t, Index w) {
+  constexpr int kPerWord = 8 / static_cast<int>(sizeof(Bits));
+  const Index e = w * kPerWord, row = e / static_cast<Index>(t.dim);
+  const uint8_t* signs = signs_of_row(t, row) + (e - row * static_cast<Index>(t.dim));
+  if constexpr (sizeof(Bits) == 1) return aligned_word<uint64_t>(signs);
+  if constexpr (sizeof(Bits) == 2) return aligned_word<uint32_t>(signs);
+  return aligned_word<uint16_t>(signs);
+}
+
+/// A word of 8 bytes without the changed signs. `signs`: as of signs_of_word.
+template <class Bits>
+ATTNBENCH_HD uint64_t without_signs(DType dtype, uint64_t word, uint64_t signs) {
+  uint64_t plain = 0;
+  for (int i = 0; i < 8 / static_cast<int>(sizeof(Bits)); ++i) {
+    const int at = 8 * static_cast<int>(sizeof(Bits)) * i;
+    const bool changed = (signs >> (8 * i) & 0xff) != 0;
+    plain |= static_cast<uint64_t>(without_sign(dtype, static_cast<Bits>(word >> at), changed)) << at;
+  }
+  return plain;
+}
+
 /// Word `w` of 8 bytes of the tensor, as digest_word takes it, without the changed signs. `Bits`: unsigned
 /// integer of an element's size; `Index`: unsigned integer that indexes the elements.
 template <class Bits, class Index>
 ATTNBENCH_HD uint64_t unsigned_word(const SignedTensor& t, Index w) {
+  if (has_whole_words<Bits>(t)) {
+    return without_signs<Bits>(t.dtype, aligned_word<uint64_t>(static_cast<const uint64_t*>(t.data) + w),
+                               t.table == nullptr ? 0 : signs_of_word<Bits>(t, w));
+  }
   constexpr int kPerWord = 8 / static_cast<int>(sizeof(Bits));
   const auto* in = static_cast<const Bits*>(t.data);
   Index e = w * kPerWord;

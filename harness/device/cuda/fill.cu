@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "harness/device/cuda/block_sum.cuh"
 #include "harness/device/cuda/cuda_check.h"
 #include "harness/device/device.h"
 
@@ -9,6 +10,7 @@ namespace attnbench {
 namespace {
 
 constexpr int kFillThreads = 256;
+constexpr unsigned kDigestBlocks = 1024;  ///< several on each multiprocessor
 
 /// Number of blocks for `items` threads. Kernels stride over the grid, so the limit costs nothing.
 unsigned grid_for(int64_t items) {
@@ -94,8 +96,7 @@ __global__ void __launch_bounds__(kFillThreads)
                         static_cast<uint64_t>(words));
   }
   // The order does not change a wrapping sum, so atomics give the same digest each time.
-  for (int lane = 16; lane > 0; lane /= 2) mine += __shfl_down_sync(0xffffffffu, mine, lane);
-  if (threadIdx.x % 32 == 0) atomicAdd(sum, static_cast<unsigned long long>(mine));
+  add_of_block<kFillThreads>(mine, sum);
 }
 
 }  // namespace
@@ -125,7 +126,7 @@ void fill_cuda(const FillJob& job, cudaStream_t stream) {
 
 void digest_cuda(const void* data, int64_t bytes, unsigned long long* sum, cudaStream_t stream) {
   if (bytes <= 0) return;
-  digest_kernel<<<std::min(grid_for((bytes + 7) / 8), 8192u), kFillThreads, 0, stream>>>(
+  digest_kernel<<<std::min(grid_for((bytes + 7) / 8), kDigestBlocks), kFillThreads, 0, stream>>>(
       static_cast<const unsigned char*>(data), bytes, sum);
   cuda_check(cudaGetLastError(), "digest kernel");
 }

@@ -2,15 +2,80 @@
 
 #include <algorithm>
 
+#include "harness/device/cuda/block_sum.cuh"
 #include "harness/device/cuda/cuda_check.h"
 
 namespace attnbench {
 namespace {
 
 constexpr int kSignThreads = 256;
+constexpr unsigned kSignBlocks = 1024;  ///< several on each multiprocessor
 
-unsigned blocks_for(int64_t items, int64_t most) {
+unsigned blocks_for(int64_t items, int64_t most = 1 << 30) {
   return static_cast<unsigned>(std::clamp<int64_t>((items + kSignThreads - 1) / kSignThreads, 1, most));
+}
+
+/// Words after which rows of the table and channels repeat.
+template <class Bits>
+int64_t period_of(const SignedTensor& t) {
+  return t.table == nullptr ? 1
+                            : int64_t{t.heads} * t.head_rows * t.dim * static_cast<int64_t>(sizeof(Bits)) / 8;
+}
+
+/// Threads for a tensor of whole words, a multiple of its period: a thread's words, so many apart, have the
+/// same signs, which it looks up once.
+template <class Bits>
+int64_t lanes_of(const SignedTensor& t, int64_t words) {
+  const int64_t period = period_of<Bits>(t);
+  const int64_t periods = (words + period - 1) / period;
+  return period * std::clamp<int64_t>(int64_t{kSignBlocks} * kSignThreads / period, 1, periods);
+}
+
+/// Words without a changed sign are not touched. Needs has_whole_words(), and floats.
+template <class Bits>
+__global__ void __launch_bounds__(kSignThreads) change_words_kernel(const SignedTensor t, int64_t lanes) {
+  const int64_t lane = static_cast<int64_t>(blockIdx.x) * kSignThreads + threadIdx.x;
+  const int64_t words = t.elements * static_cast<int64_t>(sizeof(Bits)) / 8;
+  if (lane >= min(lanes, words)) return;
+  const uint64_t signs = signs_of_word<Bits>(t, static_cast<uint64_t>(lane));
+  if (signs == 0) return;
+  uint64_t change = 0;
+  for (int i = 0; i < 8 / static_cast<int>(sizeof(Bits)); ++i) {
+    if ((signs >> (8 * i) & 0xff) != 0) change |= uint64_t{1} << (8 * sizeof(Bits) * (i + 1) - 1);
+  }
+  auto* data = static_cast<uint64_t*>(t.data);
+  for (int64_t w = lane; w < words; w += lanes) data[w] ^= change;
+}
+
+__device__ void read_clock(unsigned long long* clock) {
+  if (clock == nullptr || blockIdx.x != 0 || threadIdx.x != 0) return;
+  unsigned long long now = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  *clock = now;
+}
+
+/// Needs has_whole_words().
+template <class Bits>
+__global__ void __launch_bounds__(kSignThreads)
+    digest_words_kernel(const SignedTensor t, int64_t lanes, uint64_t first, uint64_t factor,
+                        unsigned long long* sum, unsigned long long* clock) {
+  read_clock(clock);
+  const int64_t lane = static_cast<int64_t>(blockIdx.x) * kSignThreads + threadIdx.x;
+  const int64_t words = t.elements * static_cast<int64_t>(sizeof(Bits)) / 8;
+  const auto* data = static_cast<const uint64_t*>(t.data);
+  const int64_t turns = (words + lanes - 1) / lanes;
+  int64_t turn = static_cast<int64_t>(first % static_cast<uint64_t>(turns));
+  uint64_t mine = 0;
+  if (lane < min(lanes, words)) {
+    const uint64_t signs = t.table == nullptr ? 0 : signs_of_word<Bits>(t, static_cast<uint64_t>(lane));
+    for (int64_t i = 0; i < turns; ++i) {
+      const int64_t w = lane + turn * lanes;
+      if (w < words)
+        mine += digest_word(without_signs<Bits>(t.dtype, data[w], signs), static_cast<uint64_t>(w));
+      turn = turn + 1 < turns ? turn + 1 : 0;
+    }
+  }
+  add_of_block<kSignThreads>(mine * factor, sum);
 }
 
 /// One thread per word of 8 bytes. Words without a changed sign are not touched.
@@ -52,11 +117,7 @@ template <class Bits, class Index>
 __global__ void __launch_bounds__(kSignThreads)
     unsigned_digest_kernel(const SignedTensor t, uint64_t first, uint64_t factor, unsigned long long* sum,
                            unsigned long long* clock) {
-  if (clock != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
-    unsigned long long now = 0;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    *clock = now;
-  }
+  read_clock(clock);
   constexpr int kPerWord = 8 / static_cast<int>(sizeof(Bits));
   const Index words = (static_cast<Index>(t.elements) + (kPerWord - 1)) / kPerWord;
   const auto start = static_cast<Index>(first % words);
@@ -66,8 +127,7 @@ __global__ void __launch_bounds__(kSignThreads)
     const Index w = i < words - start ? i + start : i - (words - start);
     mine += digest_word(unsigned_word<Bits>(t, w), w);
   }
-  for (int lane = 16; lane > 0; lane /= 2) mine += __shfl_down_sync(0xffffffffu, mine, lane);
-  if (threadIdx.x % 32 == 0) atomicAdd(sum, static_cast<unsigned long long>(mine * factor));
+  add_of_block<kSignThreads>(mine * factor, sum);
 }
 
 template <class Bits>
@@ -86,7 +146,12 @@ void change_signs_cuda(const SignedTensor& t, cudaStream_t stream) {
   if (t.table == nullptr || t.elements == 0) return;
   with_bits(t.dtype, [&](auto bits) {
     const int64_t words = (t.elements * static_cast<int64_t>(sizeof bits) + 7) / 8;
-    const unsigned grid = blocks_for(words, 1 << 13);
+    if (t.dtype != DType::kInt8 && has_whole_words<decltype(bits)>(t)) {
+      const int64_t lanes = lanes_of<decltype(bits)>(t, words);
+      change_words_kernel<decltype(bits)><<<blocks_for(lanes), kSignThreads, 0, stream>>>(t, lanes);
+      return;
+    }
+    const unsigned grid = blocks_for(words, kSignBlocks);
     if (is_short(t)) {
       change_kernel<decltype(bits), uint32_t><<<grid, kSignThreads, 0, stream>>>(t);
     } else {
@@ -101,7 +166,13 @@ void unsigned_digest_cuda(const SignedTensor& t, uint64_t first, uint64_t factor
   if (t.elements == 0) return;
   with_bits(t.dtype, [&](auto bits) {
     const int64_t words = (t.elements * static_cast<int64_t>(sizeof bits) + 7) / 8;
-    const unsigned grid = blocks_for(words, 1 << 13);
+    if (has_whole_words<decltype(bits)>(t)) {
+      const int64_t lanes = lanes_of<decltype(bits)>(t, words);
+      digest_words_kernel<decltype(bits)>
+          <<<blocks_for(lanes), kSignThreads, 0, stream>>>(t, lanes, first, factor, sum, clock);
+      return;
+    }
+    const unsigned grid = blocks_for(words, kSignBlocks);
     if (is_short(t)) {
       unsigned_digest_kernel<decltype(bits), uint32_t>
           <<<grid, kSignThreads, 0, stream>>>(t, first, factor, sum, clock);
@@ -114,9 +185,16 @@ void unsigned_digest_cuda(const SignedTensor& t, uint64_t first, uint64_t factor
 }
 
 void poison_cuda(const WatchedOutput& o, cudaStream_t stream) {
-  if (written_elements(o) == 0) return;
+  const int64_t count = written_elements(o);
+  if (count == 0) return;
+  if (o.tokens == nullptr) {  // all bytes of poison are equal
+    const auto bytes = static_cast<std::size_t>(count) * dtype_size(o.tensor.dtype);
+    const auto byte = static_cast<int>(poison_bits(o.tensor.dtype) & 0xff);
+    cuda_check(cudaMemsetAsync(o.tensor.data, byte, bytes, stream), "poison");
+    return;
+  }
   with_bits(o.tensor.dtype, [&](auto bits) {
-    poison_kernel<decltype(bits)><<<blocks_for(written_elements(o), 1 << 16), kSignThreads, 0, stream>>>(o);
+    poison_kernel<decltype(bits)><<<blocks_for(count, 1 << 16), kSignThreads, 0, stream>>>(o);
   });
   cuda_check(cudaGetLastError(), "poison kernel");
 }
