@@ -1,6 +1,7 @@
 # One target per folder. A folder may include what its target links: see the README of each folder, and
 # tests/unit/tree_include_rules_test.cpp, which checks the include lines themselves.
-set(_host_flags -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+# Functions of libattnbench.so call each other directly, as in a program.
+set(_host_flags -fno-semantic-interposition -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND _host_flags -Wno-restrict)  # false alarms on std::string operator+: gcc.gnu.org/PR105329
 endif()
@@ -46,6 +47,7 @@ function(attnbench_folder)
   if(sources)
     add_library(${arg_TARGET} STATIC ${sources})
     target_link_libraries(${arg_TARGET} PUBLIC attnbench_options ${arg_LINK})
+    set_target_properties(${arg_TARGET} PROPERTIES POSITION_INDEPENDENT_CODE ON)  # for libattnbench.so
     if(arg_COLD)
       target_compile_options(${arg_TARGET} PRIVATE $<$<CONFIG:Release>:-Og>)
     endif()

@@ -12,6 +12,7 @@
 #include <iterator>
 
 #include "harness/cli/usage_error.h"
+#include "harness/run/python.h"
 
 namespace attnbench::cli {
 namespace {
@@ -89,11 +90,6 @@ int run_program(const std::vector<std::string>& args, const std::filesystem::pat
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-std::string own_program() {
-  std::error_code ec;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ec);
-  if (ec) throw UsageError("cannot find this program's own file (/proc/self/exe)");
-  return self.string();
-}
+std::string own_program() { return program_file(); }
 
 }  // namespace attnbench::cli

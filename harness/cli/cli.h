@@ -19,10 +19,12 @@ struct Program {
   KernelTable kernels;  ///< the caller's kernels, then those of plug-ins
   std::vector<std::string> command_line;
   std::vector<std::string> plugin_files;    ///< --plugin, as given
+  std::string python;                       ///< --python
   std::vector<std::string> plugin_digests;  ///< worker only: digests of the files that its supervisor opened
   std::vector<LoadedPlugin> plugins;
   std::vector<const Kernel*> table;  ///< storage of `kernels` if there are plug-ins
   std::function<int()> chosen;       ///< set by the subcommand that was given
+  bool calls_kernels = false;        ///< whether it calls kernels in this process
 };
 
 void add_run(CLI::App& app, Program& program);

@@ -8,8 +8,10 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/device_options.h"
+#include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
 #include "harness/run/last_words.h"
+#include "harness/run/python.h"
 #include "harness/session/session.h"
 
 namespace attnbench::cli {
@@ -25,7 +27,8 @@ std::vector<std::string> worker_command(const Program& program, std::vector<std:
   for (const LoadedPlugin& plugin : program.plugins) more.push_back("--plugin-digest=" + plugin.digest);
   std::vector<std::string> argv = program.command_line;
   argv.insert(argv.begin() + 2, more.begin(), more.end());  // after the name of the subcommand
-  return argv;
+  argv.front() = program_file();
+  return has_python(program) ? python_command(python_file(program.python), argv) : argv;
 }
 
 void add_worker_options(CLI::App& command, bool& worker, Program& program) {

@@ -287,7 +287,10 @@ void add_fuzz(CLI::App& app, Program& program) {
       "  attnbench fuzz --kernel cpu --cases 500 --seed 7\n"
       "Exit codes: 0 no failure, 1 a wrong result, 5 a crash, a hang or an error, 6 no case ran, 130 "
       "interrupted.");
-  command->callback([=, &program] { program.chosen = [=, &program] { return run_fuzz(*f, program); }; });
+  command->callback([=, &program] {
+    program.calls_kernels = f->run.in_process;
+    program.chosen = [=, &program] { return run_fuzz(*f, program); };
+  });
 }
 
 }  // namespace attnbench::cli

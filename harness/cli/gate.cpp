@@ -128,7 +128,7 @@ GateOptions with_other_plugin(GateOptions& o, const Program& program) {
   other.plugins = {o.against_plugin};
   if (!o.kernels.empty()) return other;
   o.kernels = kernel_names(program.plugins.front());
-  other.kernels = kernel_names(load_tried_plugin("--against-plugin", o.against_plugin));
+  other.kernels = kernel_names(load_tried_plugin("--against-plugin", o.against_plugin, program.python));
   return other;
 }
 

@@ -17,6 +17,7 @@ struct GateOptions {
   std::vector<std::string> forwarded;  ///< options for `run`, as given
   std::vector<std::string> kernels;
   std::vector<std::string> plugins;  ///< files
+  std::string python;                ///< --python
   std::string baseline, against, against_kernel, against_plugin, out, resume;
   std::vector<std::string> required;   ///< --require
   std::optional<double> min_coverage;  ///< percent of the cases that each kernel of the new side must run

@@ -112,6 +112,7 @@ std::vector<std::string> run_arguments(const GateOptions& o, const std::vector<s
   if (!o.cases.filter.empty()) add("--filter", {o.cases.filter});
   add("--kernel", kernels);
   add("--plugin", o.plugins);
+  if (!o.python.empty()) add("--python", {o.python});
   add("--require", o.required);
   args.insert(args.end(), o.forwarded.begin(), o.forwarded.end());
   const bool limited =
@@ -211,6 +212,7 @@ void add_gate(CLI::App& app, Program& program) {
   command->callback([=, &program] {
     program.chosen = [=, &program] {
       o->plugins = program.plugin_files;
+      o->python = program.python;
       try {
         return gate(*o, program);
       } catch (const GateStop& stop) {

@@ -279,6 +279,7 @@ void add_list(CLI::App& app, Program& program) {
       "Examples:\n  attnbench list configs/quickstart.yaml\n  attnbench list configs/smoke.yaml --filter "
       "paged\n  attnbench list mine.yaml --kernel cpu -v");
   command->callback([=, &program] {
+    program.calls_kernels = true;
     program.chosen = [=, &program] {
       if (o->schema || o->keys || o->models) {
         std::cout << (o->schema ? json_schema() : o->keys ? keys_markdown() : models_markdown());

@@ -1,12 +1,16 @@
 #include "harness/cli/plugins.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/usage_error.h"
+#include "harness/run/python.h"
 #include "harness/session/worker_pipe.h"
 
 namespace attnbench::cli {
@@ -19,15 +23,31 @@ UsageError refused(const std::string& option, const std::string& file, const Plu
 /// In a worker: the file must be the one that its supervisor opened, perhaps hours ago.
 LoadedPlugin load_same_plugin(const std::string& file, const std::string& digest) {
   try {
-    LoadedPlugin plugin = load_plugin(file);
+    LoadedPlugin plugin = is_python(file) ? load_python_plugin(file) : load_plugin(file);
     if (plugin.digest == digest) return plugin;
   } catch (const PluginError& e) {
     throw refused("--plugin", file, e);
   }
-  throw UsageError(
-      fmt::format("--plugin {}: the file was built anew while the run went on; results of two builds would "
-                  "stand in one report",
-                  file));
+  throw UsageError(fmt::format(
+      "--plugin {}: the file was changed or built anew while the run went on; results of two builds would "
+      "stand in one report",
+      file));
+}
+
+/// Runs this command line in a process of the interpreter, which this process becomes. Returns only by
+/// UsageError.
+void become_python(const Program& program) {
+  std::vector<std::string> words;
+  try {
+    words = python_command(python_file(program.python), program.command_line);
+  } catch (const PluginError& e) {
+    throw UsageError(fmt::format("--plugin: {}", e.what()));
+  }
+  std::vector<char*> argv;
+  for (std::string& w : words) argv.push_back(w.data());
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  throw UsageError(fmt::format("{} cannot be run: {}", words[0], std::strerror(errno)));
 }
 
 }  // namespace
@@ -35,15 +55,27 @@ LoadedPlugin load_same_plugin(const std::string& file, const std::string& digest
 void add_plugin_option(CLI::App& command, Program& program) {
   command
       .add_option("--plugin", program.plugin_files,
-                  "Add the kernels of this shared library (kernels/README.md); may be repeated")
+                  "Add the kernels of this file: a shared library (kernels/README.md) or Python "
+                  "(harness/python/README.md); may be repeated")
       ->type_name("FILE")
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
+  command
+      .add_option(
+          "--python", program.python,
+          "Interpreter for plug-ins written in Python (default: that of $VIRTUAL_ENV, else python3 of PATH)")
+      ->type_name("FILE");
 }
 
-LoadedPlugin load_tried_plugin(const std::string& option, const std::string& file) {
+bool has_python(const Program& program) {
+  return std::any_of(program.plugin_files.begin(), program.plugin_files.end(), is_python);
+}
+
+LoadedPlugin load_tried_plugin(const std::string& option, const std::string& file,
+                               const std::string& python) {
   try {
+    if (is_python(file)) return in_python() ? load_python_plugin(file) : describe_python_plugin(file, python);
     if (const auto crash = crash_of_loading(file)) {
       throw PluginCrash(fmt::format("{} {}: opening it in a process {}; its static initialisers run then",
                                     option, file, *crash));
@@ -59,11 +91,12 @@ void load_plugins(Program& program) {
   if (worker && program.plugin_digests.size() != program.plugin_files.size()) {
     throw UsageError("--plugin-digest: one for each --plugin is wanted");
   }
+  if (program.calls_kernels && has_python(program) && !in_python()) become_python(program);
   if (worker) take_worker_pipes();  // before the static initialisers of a plug-in run
   for (std::size_t i = 0; i < program.plugin_files.size(); ++i) {
     const std::string& file = program.plugin_files[i];
     program.plugins.push_back(worker ? load_same_plugin(file, program.plugin_digests[i])
-                                     : load_tried_plugin("--plugin", file));
+                                     : load_tried_plugin("--plugin", file, program.python));
   }
   if (program.plugins.empty()) return;
   try {

@@ -14,14 +14,17 @@ class PluginCrash : public Error {
   explicit PluginCrash(const std::string& what) : Error(what, kExitFailure) {}
 };
 
-/// Adds --plugin, which fills program.plugin_files.
+/// Adds --plugin and --python, which fill program.plugin_files and program.python.
 void add_plugin_option(CLI::App& command, Program& program);
+
+/// Whether a plug-in is written in Python.
+bool has_python(const Program& program);
 
 /// Opens program.plugin_files and adds their kernels to program.kernels. Throws UsageError, PluginCrash.
 void load_plugins(Program& program);
 
 /// Opens one plug-in for a table of its own; `option` is named in errors. Throws UsageError, PluginCrash.
-LoadedPlugin load_tried_plugin(const std::string& option, const std::string& file);
+LoadedPlugin load_tried_plugin(const std::string& option, const std::string& file, const std::string& python);
 
 /// The plug-in file of a kernel; empty for a built-in kernel.
 std::string plugin_of(const Program& program, const Kernel& kernel);

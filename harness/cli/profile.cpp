@@ -238,7 +238,10 @@ void add_profile(CLI::App& app, Program& program) {
       "  attnbench profile --case '{kv: paged, batch: 8q1s4k}' --tool nsys --launches 5\n"
       "  attnbench profile --case '{kv: paged, batch: 8q1s4k}' --plugin ./mine.so --kernel mine --tool ncu\n"
       "  perf record attnbench profile --case '{batch: 4q512}' --device cpu --launches 20");
-  command->callback([=, &program] { program.chosen = [=, &program] { return profile(*o, program); }; });
+  command->callback([=, &program] {
+    program.calls_kernels = true;
+    program.chosen = [=, &program] { return profile(*o, program); };
+  });
 }
 
 }  // namespace attnbench::cli

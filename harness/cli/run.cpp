@@ -473,7 +473,10 @@ void add_run(CLI::App& app, Program& program) {
       "  attnbench run configs/quickstart.yaml --filter paged --set dtype=fp16 --kernel cpu\n"
       "  attnbench run --case '{kv: paged, batch: 8q1s4k, block_size: 64}'\n"
       "  attnbench run configs/quickstart.yaml --plugin ./mine.so --kernel mine");
-  command->callback([=, &program] { program.chosen = [=, &program] { return run(*o, program); }; });
+  command->callback([=, &program] {
+    program.calls_kernels = o->in_process;
+    program.chosen = [=, &program] { return run(*o, program); };
+  });
 }
 
 }  // namespace attnbench::cli

@@ -312,6 +312,7 @@ void add_selftest(CLI::App& app, Program& program) {
       "caught or gained\n  nothing and all honest kernels passed, 1 otherwise.");
   command->callback([=, &program] {
     o->cheats = cheats->count() > 0;
+    program.calls_kernels = true;
     program.chosen = [=, &program] { return run_selftest_command(*o, program); };
   });
 }

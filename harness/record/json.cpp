@@ -262,6 +262,7 @@ nlohmann::ordered_json context_to_json(const RunContext& c) {
     Json kernels = Json::array();
     for (const Kernel* k : plugin.kernels) kernels.push_back(k->name);
     a["plugins"].push_back({{"path", plugin.path}, {"digest", plugin.digest}, {"kernels", kernels}});
+    for (const auto& [name, version] : plugin.versions) a["plugins"].back()["versions"][name] = version;
   }
   a["real_time"] = "median of the samples in attnbench.time.samples_us; 0 where there is no valid time";
   j["attnbench"] = a;

@@ -119,17 +119,6 @@ std::string missing_in(const Kernel& k) {
                           : fmt::format("lacks {}; only workspace_bytes, plan and tile may be null", field);
 }
 
-/// Checks that the file exists, and returns its absolute path.
-std::string checked_file(const std::string& path) {
-  std::error_code ec;
-  const std::filesystem::path file = std::filesystem::absolute(path, ec).lexically_normal();
-  if (!std::filesystem::exists(file, ec)) throw PluginError("there is no such file");
-  if (!std::filesystem::is_regular_file(file, ec)) {
-    throw PluginError("it is no file, but a folder or a device");
-  }
-  return file.string();
-}
-
 /// `file` must have a slash: otherwise the loader would search for it.
 std::vector<const Kernel*> open_kernels(const std::string& file) {
   // RTLD_LOCAL, because two plug-ins may have functions of the same name.
@@ -145,6 +134,16 @@ std::vector<const Kernel*> open_kernels(const std::string& file) {
 }
 
 }  // namespace
+
+std::string checked_plugin_file(const std::string& path) {
+  std::error_code ec;
+  const std::filesystem::path file = std::filesystem::absolute(path, ec).lexically_normal();
+  if (!std::filesystem::exists(file, ec)) throw PluginError("there is no such file");
+  if (!std::filesystem::is_regular_file(file, ec)) {
+    throw PluginError("it is no file, but a folder or a device");
+  }
+  return file.string();
+}
 
 std::vector<const Kernel*> checked_kernels(const Plugin& table) {
   check_headers(table);
@@ -162,7 +161,7 @@ std::vector<const Kernel*> checked_kernels(const Plugin& table) {
 }
 
 LoadedPlugin load_plugin(const std::string& path) {
-  const std::string file = checked_file(path);
+  const std::string file = checked_plugin_file(path);
   LoadedPlugin plugin{file, digest_of(file), {}};
   const KernelCall in_hand("opening", file.c_str());
   plugin.kernels = open_kernels(file);
@@ -180,7 +179,7 @@ std::optional<std::string> crash_of_loading(const std::string& path) {
     [[maybe_unused]] const std::FILE* null = std::freopen("/dev/null", "w", stdout);
     [&]() noexcept {
       try {
-        open_kernels(checked_file(path));
+        open_kernels(checked_plugin_file(path));
       } catch (const PluginError&) {  // the parent gets the same error and reports it
       }
     }();

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/error.h"
@@ -22,7 +23,12 @@ struct LoadedPlugin {
   std::string path;    ///< absolute
   std::string digest;  ///< digest of the file, 16 hexadecimal digits: tells builds apart, not secure
   std::vector<const Kernel*> kernels;
+  /// Python: names and versions of the interpreter and of the packages that the file imported.
+  std::vector<std::pair<std::string, std::string>> versions = {};
 };
+
+/// Checks that the file exists, and returns its absolute path. Throws PluginError.
+std::string checked_plugin_file(const std::string& path);
 
 /// Opens the file and checks its table. It stays open until the process ends. Throws PluginError.
 LoadedPlugin load_plugin(const std::string& path);

@@ -232,14 +232,25 @@ void TimedLaunches::check_inputs(Copy& copy) {
   }
 }
 
+void TimedLaunches::add_in_place() {
+  const bool both_fit =
+      cost_of(work_.item->params).device_bytes < kShareOfMemory * static_cast<double>(device_.free_memory());
+  if (!both_fit) {
+    copies_.pop_back();
+    made_.pop_back();
+  }
+  add(order_(), order_());
+  if (!both_fit) return;
+  copies_.erase(copies_.end() - 2);  // while it existed, the new one could not get its memory
+  made_.pop_front();
+}
+
 void TimedLaunches::try_new_inputs() {
   // In a hot cache, the launch before a timed one has seen its inputs. A rotating one needs its copies.
   if (!watches_ || copies_.size() != 2 || rotates_ || options_.timing.cache == CacheMode::kHot) return;
   for (int i = 0; i < kNewInputs; ++i) {
-    copies_.pop_back();
-    made_.pop_back();
     try {
-      add(order_(), order_());
+      add_in_place();
     } catch (const OutOfMemory&) {  // another process has taken the memory
       return;
     }

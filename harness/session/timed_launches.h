@@ -73,6 +73,8 @@ class TimedLaunches {
   };
   /// Another copy of the tensors, at other places: with the values of `seed`, and pages moved by `salt`.
   Copy& add(uint64_t seed, uint64_t salt);
+  /// Puts a copy with new values in place of the second one, at places where that was not.
+  void add_in_place();
   std::function<void()> launch_of(Launcher& launcher);
   void prepare(Copy& copy);
   Sample timed(Copy& copy);

@@ -59,8 +59,8 @@ Pipe make_pipe() {
   // What this process has inherited is not for kernels to write to. An old system lacks the call.
   syscall(SYS_close_range, static_cast<unsigned>(kWorkerOut) + 1, ~0U, 4U);  // CLOSE_RANGE_CLOEXEC
 #endif
-  if (ok) execv("/proc/self/exe", argv);
-  constexpr char kText[] = "attnbench: cannot run /proc/self/exe as a worker; --in-process runs without\n";
+  if (ok) execv(argv[0], argv);
+  constexpr char kText[] = "attnbench: cannot run a worker process; --in-process runs without\n";
   [[maybe_unused]] const auto n = write(log, kText, sizeof kText - 1);
   _exit(127);
 }

@@ -28,7 +28,7 @@ struct Answer {
 
 class WorkerProcess {
  public:
-  /// Starts /proc/self/exe with these arguments (argv[0] included). Throws Error if the system refuses.
+  /// Starts the program argv[0] with these arguments. Throws Error if the system refuses.
   explicit WorkerProcess(const std::vector<std::string>& argv);
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;

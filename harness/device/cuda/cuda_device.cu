@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "harness/device/cuda/cublas_rate.h"
@@ -67,6 +68,9 @@ double least_us(LaunchTimer& timer, const std::function<void()>& launch, CacheMo
   return best;
 }
 
+/// Bytes of released memory that are kept for later tensors.
+constexpr int64_t kMostSpare = int64_t{2} << 30;
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(int cuda_ordinal, int index)
@@ -86,6 +90,7 @@ class CudaDevice final : public Device {
     cudaSetDevice(ordinal_);
     cudaStreamSynchronize(stream_);
     timer_.reset();
+    free_spare();
     cudaFree(digest_);
     cudaStreamDestroy(stream_);
   }
@@ -105,20 +110,43 @@ class CudaDevice final : public Device {
     use();
     std::size_t free_bytes = 0, total_bytes = 0;
     cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
-    return static_cast<int64_t>(free_bytes);
+    return static_cast<int64_t>(free_bytes) + spare_bytes_;
   }
 
   void* allocate(int64_t bytes) override {
     use();
     if (bytes < 0) throw DeviceError("cuda: allocation of " + std::to_string(bytes) + " bytes", false);
+    bytes = std::max<int64_t>(bytes, 1);
+    if (const auto spare = spare_.find(bytes); spare != spare_.end()) {
+      void* p = spare->second;
+      spare_.erase(spare);
+      spare_bytes_ -= bytes;
+      sizes_[p] = bytes;
+      return p;
+    }
     void* p = nullptr;
-    const std::string what = "cudaMalloc of " + std::to_string(bytes) + " bytes";
-    cuda_check(cudaMalloc(&p, static_cast<std::size_t>(std::max<int64_t>(bytes, 1))), what.c_str());
+    if (cudaMalloc(&p, static_cast<std::size_t>(bytes)) != cudaSuccess) {
+      cudaGetLastError();
+      free_spare();
+      const std::string what = "cudaMalloc of " + std::to_string(bytes) + " bytes";
+      cuda_check(cudaMalloc(&p, static_cast<std::size_t>(bytes)), what.c_str());
+    }
+    sizes_[p] = bytes;
     return p;
   }
   void release(void* p) noexcept override {
     cudaSetDevice(ordinal_);
-    cudaFree(p);
+    const auto known = sizes_.find(p);
+    if (known == sizes_.end()) return;
+    const int64_t bytes = known->second;
+    sizes_.erase(known);
+    // Like cudaFree, this waits for work that may still use the memory.
+    if (cudaDeviceSynchronize() == cudaSuccess && spare_bytes_ + bytes <= kMostSpare) {
+      spare_.emplace(bytes, p);
+      spare_bytes_ += bytes;
+    } else {
+      cudaFree(p);
+    }
     cudaGetLastError();  // synchronize reports the error of a destructor
   }
   void upload(void* dst, const void* src, int64_t bytes) override {
@@ -370,9 +398,20 @@ class CudaDevice final : public Device {
     }
   }
 
+  void free_spare() {
+    for (const auto& [bytes, p] : spare_) cudaFree(p);
+    spare_.clear();
+    spare_bytes_ = 0;
+  }
+
   int ordinal_;
   DeviceInfo info_;
   cudaStream_t stream_ = nullptr;
+  std::map<void*, int64_t> sizes_;  ///< bytes of what is allocated
+  /// Released memory by its size: successive cases and copies take the same sizes, and cudaMalloc and cudaFree
+  /// are slow.
+  std::multimap<int64_t, void*> spare_;
+  int64_t spare_bytes_ = 0;
   unsigned long long* digest_ = nullptr;  ///< device memory
   std::optional<LaunchTimer> timer_;
   Ceilings ceilings_;

@@ -1,0 +1,18 @@
+"""Attention kernels in Python, proved and timed by attnbench.
+
+    import attnbench as ab
+
+    @ab.attention(features="packed causal bf16", head_dim=(64, 128), p="bf16")
+    def mine(c):                                  # once per case, not timed
+        q, k, v, out, lse, cu_q, cu_k = c.torch("q k v out lse cu_seqlens_q cu_seqlens_k")
+        return lambda: launch_my_kernel(q, k, v, out, lse, cu_q, cu_k, c.softmax_scale)   # timed
+
+    attnbench run configs/quickstart.yaml --plugin mine.py
+
+In a test: `ab.check(mine, case="{batch: 4q512, mask: causal}")`.
+"""
+from ._api import CheckFailed, check, run
+from ._call import Call, Tensor, Unsupported
+from ._kernel import Kernel, attention, kv_append, merge_states
+
+__all__ = ["Call", "CheckFailed", "Kernel", "Tensor", "Unsupported", "attention", "check", "kv_append", "merge_states", "run"]

@@ -1,0 +1,71 @@
+"""attnbench from Python: judge a kernel in a test, or get the records of a run."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+
+class CheckFailed(AssertionError):
+    """A kernel is wrong, crashed or did nothing; its text is what the program printed."""
+
+
+def _program():
+    """The program's file: $ATTNBENCH, or the one beside this package, or the one of PATH."""
+    named = os.environ.get("ATTNBENCH")
+    if named:
+        return named
+    package = pathlib.Path(__file__).absolute().parent
+    for folder in (package.parent.parent, package.parent.parent.parent.parent / "bin"):
+        if (folder / "attnbench").is_file():
+            return str(folder / "attnbench")
+    found = shutil.which("attnbench")
+    if found is None:
+        raise FileNotFoundError("no program attnbench in PATH; ATTNBENCH=FILE names one")
+    return found
+
+
+def _run(kernel, sweep, case, device, options):
+    if (sweep is None) == (case is None):
+        raise TypeError("one of sweep (a YAML file) and case (a mapping, as of attnbench run --case) is required")
+    device = device or kernel.devices[-1].name.lower()
+    with tempfile.TemporaryDirectory(prefix="attnbench-") as folder:
+        command = [_program(), "run", *([sweep] if case is None else ["--case", case]), "--plugin", kernel.file, "--kernel", kernel.name,
+                   "--device", device, "--python", sys.executable, "--format", "json", "--out", f"{folder}/out", *options]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        results = pathlib.Path(folder, "out", "results.json")
+        records = json.loads(results.read_text())["benchmarks"] if results.exists() else []
+    return done, records
+
+
+def check(kernel, sweep=None, *, case=None, device=None, options=()):
+    """Proves the kernel on the cases of a sweep file, or on one case; nothing is timed.
+
+    Returns the number of cases that passed. Raises CheckFailed if one does not pass, or if none ran; its text
+    has the clues and the line that repeats the case. `options`: further words for `attnbench run`.
+    """
+    __tracebackhide__ = True  # pytest shows the caller's line
+    done, records = _run(kernel, sweep, case, device, ["--no-time", *options])
+    passed = sum(r["attnbench"]["status"] == "pass" for r in records)
+    if done.returncode != 0 or passed == 0:
+        raise CheckFailed(f"{kernel.name}: {'no case ran' if done.returncode == 0 else 'attnbench run failed'}\n{done.stdout.strip()}")
+    return passed
+
+
+class Records(list):
+    """Records of a run, dicts as in results.json under "benchmarks"."""
+
+    def to_pandas(self):
+        """A pandas.DataFrame with a row per record; nested keys are joined by dots."""
+        import pandas
+        return pandas.json_normalize(list(self))
+
+
+def run(kernel, sweep=None, *, case=None, device=None, options=()):
+    """Verifies and times the kernel; returns its Records, of failed cases too. Raises RuntimeError if nothing ran."""
+    done, records = _run(kernel, sweep, case, device, options)
+    if not records:
+        raise RuntimeError(f"attnbench run ended with exit code {done.returncode}\n{done.stdout.strip()}")
+    return Records(records)

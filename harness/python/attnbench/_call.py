@@ -1,0 +1,327 @@
+"""What a kernel is given: the parameters of a launch, and views of its tensors. Nothing is copied."""
+import ctypes
+import itertools
+import sys
+
+from ._contract import DeviceKind, DType, Feature, Op
+
+
+class Unsupported(Exception):
+    """Raised by a kernel that cannot do a case: the case is skipped, and its report has these words."""
+
+
+#: Per type: bytes, DLPack code and bits, NumPy's type. Float types that NumPy lacks are unsigned integers of
+#: their bits there; DLPack calls e4m3 uint8, as several consumers do not know it.
+_TYPES = {
+    DType.BF16: (2, (4, 16), "<u2"),
+    DType.FP16: (2, (2, 16), "<f2"),
+    DType.FP32: (4, (2, 32), "<f4"),
+    DType.E4M3: (1, (1, 8), "|u1"),
+    DType.INT8: (1, (0, 8), "|i1"),
+    "int32": (4, (0, 32), "<i4"),
+    "int64": (8, (0, 64), "<i8"),
+}
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+class _DLManagedTensor(ctypes.Structure):
+    _fields_ = [("tensor", _DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+_exported = {}  # what consumers hold, by its number
+_numbers = itertools.count(1)
+_CAPSULE = b"dltensor"
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+@ctypes.CFUNCTYPE(None, ctypes.POINTER(_DLManagedTensor))
+def _deleter(managed):
+    _exported.pop(managed.contents.manager_ctx, None)
+
+
+class Tensor:
+    """A view of a tensor of the launch. `shape` is in elements, `strides` too; the last stride is 1.
+
+    It converts by DLPack (torch.from_dlpack, cupy.from_dlpack), by __cuda_array_interface__, and on the cpu
+    device by __array_interface__ (numpy.asarray). NumPy lacks bf16 and e4m3: arrays of them hold their bits. An
+    index gives numbers instead, c.q[first:end, head] as float32, and takes numbers: c.out[row] = values.
+    """
+
+    def __init__(self, name, pointer, shape, strides, dtype, device, device_index):
+        self.name, self.pointer, self.dtype = name, pointer or 0, dtype
+        self.shape, self.strides = tuple(shape), tuple(strides)
+        self.device, self.device_index = device, device_index
+
+    def __repr__(self):
+        return f"Tensor({self.name}, shape={self.shape}, dtype={getattr(self.dtype, 'name', self.dtype).lower()}, {self.device})"
+
+    def __dlpack_device__(self):
+        return (2, self.device_index) if self.device == "cuda" else (1, 0)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        if copy:
+            raise BufferError(f"{self.name}: a copy is not what a kernel wants")
+        code, bits = _TYPES[self.dtype][1]
+        ndim = len(self.shape)
+        shape, strides = (ctypes.c_int64 * ndim)(*self.shape), (ctypes.c_int64 * ndim)(*self.strides)
+        device_type, device_id = self.__dlpack_device__()
+        number = next(_numbers)
+        managed = _DLManagedTensor(_DLTensor(self.pointer, device_type, device_id, ndim, code, bits, 1, shape, strides, 0), number,
+                                   ctypes.cast(_deleter, ctypes.c_void_p))
+        _exported[number] = (managed, shape, strides)
+        return _new_capsule(ctypes.addressof(managed), _CAPSULE, None)
+
+    def _interface(self):
+        size, _, typestr = _TYPES[self.dtype]
+        return {"data": (self.pointer, False), "shape": self.shape, "strides": tuple(s * size for s in self.strides),
+                "typestr": typestr, "version": 3}
+
+    def __getattr__(self, name):
+        if name == "__array_interface__" and self.device == "cpu":
+            return self._interface()
+        if name == "__cuda_array_interface__" and self.device == "cuda":
+            return self._interface()
+        raise AttributeError(name)
+
+    def numpy(self):
+        """The tensor as a NumPy array (cpu device): the same memory."""
+        import numpy
+        if self.device != "cpu":
+            raise TypeError(f"{self.name} is in GPU memory; NumPy kernels are for the cpu device")
+        if 0 in self.shape:
+            return numpy.zeros(self.shape, _TYPES[self.dtype][2])
+        return numpy.asarray(self)
+
+    def __getitem__(self, index):
+        """Numbers (cpu device): float32 for every float type and for int8, integers for lengths and tables."""
+        import numpy
+        bits = self.numpy()[index]
+        if self.dtype == DType.BF16:
+            return (bits.astype(numpy.uint32) << 16).view(numpy.float32)
+        if self.dtype == DType.E4M3:
+            return _e4m3_table()[bits]
+        return bits.astype(numpy.float32) if isinstance(self.dtype, DType) else bits
+
+    def __setitem__(self, index, values):
+        """Writes float numbers, rounded to nearest, ties to even (cpu device; bf16, fp16 and fp32)."""
+        import numpy
+        values = numpy.asarray(values, numpy.float32)
+        if self.dtype == DType.BF16:
+            bits = numpy.ascontiguousarray(values).view(numpy.uint32).reshape(values.shape)
+            rounded = ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16).astype(numpy.uint16)
+            self.numpy()[index] = numpy.where(numpy.isnan(values), numpy.uint16(0x7fc0), rounded)
+        elif self.dtype in (DType.FP16, DType.FP32):
+            self.numpy()[index] = values
+        else:
+            raise TypeError(f"{self.name}: numbers of {self.dtype.name.lower()} are not written by index; write numpy(), its bits")
+
+    def torch(self):
+        """The tensor as a torch.Tensor: the same memory."""
+        import torch
+        tensor = torch.from_dlpack(self)
+        return tensor.view(torch.float8_e4m3fn) if self.dtype == DType.E4M3 else tensor
+
+    def cupy(self):
+        """The tensor as a cupy.ndarray: the same memory."""
+        import cupy
+        return cupy.from_dlpack(self)
+
+
+#: Tensors that every launch of their op has, though they may be empty.
+_ALWAYS = {"q", "k", "v", "out", "lse", "key", "value", "partial_out", "partial_lse", "out_lse"}
+
+
+def _e4m3_table():
+    import numpy
+    bits = numpy.arange(256)
+    exponent, mantissa = bits >> 3 & 15, bits & 7
+    value = numpy.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0**(exponent - 10.0))
+    value[(bits & 0x7f) == 0x7f] = numpy.nan
+    return numpy.where(bits >= 128, -value, value).astype(numpy.float32)
+
+
+class Call:
+    """One launch: every field of kernels/contract/attention_params.h (or of kv_append, merge_states) by its name.
+
+    Fields that are pointers are Tensors, or None if the launch does not use them. Further fields: `op`,
+    `device` ("cpu" or "cuda"), `device_index`, `stream` (a cudaStream_t as a number), `num_threads`,
+    `compute_capability`, `multiprocessors`, `total_k` (rows of packed K and V).
+
+    A kernel sees it once per case. Tensors hold poison then, and their numbers only when the launch runs;
+    lengths and block tables are in place.
+    """
+
+    def __init__(self, op_params, context, read):
+        self.op = Op(op_params.op).name.lower()
+        params = getattr(op_params, self.op)
+        self._params, self._read = params, read
+        self.device = "cuda" if context.compute_capability else "cpu"
+        self.device_index = context.device_ordinal
+        self.stream = context.stream or 0
+        self.num_threads = context.num_threads
+        self.compute_capability, self.multiprocessors = context.compute_capability, context.multiprocessors
+        self.kind = DeviceKind.CUDA if self.device == "cuda" else DeviceKind.CPU
+        for name, declared in params._fields_:
+            value = getattr(params, name)
+            if name.startswith("dtype"):
+                value = DType(value)
+            if declared is not ctypes.c_void_p and not isinstance(value, ctypes.Structure):
+                setattr(self, name, value)
+        self.features = Feature(params.features)
+        {"attention": self._attention, "kv_append": self._kv_append, "merge_states": self._merge_states}[self.op]()
+
+    def has(self, feature):
+        """Whether the launch uses the feature: Feature.CAUSAL, or its name in `attnbench kernels`, "causal"."""
+        from ._contract import FEATURES
+        return bool(self.features & (FEATURES[feature] if isinstance(feature, str) else feature))
+
+    def _view(self, name, shape, strides, dtype, field=None, of=None):
+        pointer = getattr(of or self._params, field or name)
+        there = pointer or name in _ALWAYS
+        view = Tensor(name, pointer, shape, strides, dtype, self.device, self.device_index) if there else None
+        setattr(self, name, view)
+
+    def _row(self, name, count, dtype="int32", **where):
+        self._view(name, (count,), (1,), dtype, **where)
+
+    def _int32(self, pointer, index):
+        value = ctypes.c_int32()
+        if self._read(ctypes.byref(value), pointer + 4 * index, 4) != 0:
+            raise RuntimeError("device memory cannot be read: the device has failed")
+        return value.value
+
+    def _cache(self, name, kind, channels, dtype):
+        """K, V or a cache of them: packed, paged or contiguous, as the launch has it."""
+        p = self._params
+        token, head, block = (getattr(p, f"{kind}_stride_{s}") for s in ("token", "head", "block"))
+        heads = p.num_heads_kv
+        if self.features & Feature.PACKED_KV:
+            self._view(name, (self.total_k, heads, channels), (token, head, 1), dtype)
+        elif self.features & Feature.CONTIGUOUS_KV:
+            self._view(name, (p.num_blocks, p.cache_capacity, heads, channels), (block, token, head, 1), dtype)
+        elif self.features & Feature.HND:
+            self._view(name, (p.num_blocks, heads, p.block_size, channels), (block, head, token, 1), dtype)
+        else:
+            self._view(name, (p.num_blocks, p.block_size, heads, channels), (block, token, head, 1), dtype)
+
+    def _rotary(self):
+        r = self._params.rotary
+        self.rotary_dim, self.rotary_interleaved, self.rotary_q_position = r.dim, bool(r.interleaved), r.q_position
+        for name in ("cos", "sin"):
+            self._view(f"rotary_{name}", (r.positions, r.dim // 2), (r.dim // 2, 1), DType.FP32, field=name, of=r)
+
+    def _attention(self):
+        p, f = self._params, self.features
+        batch, heads_q, heads_kv, d, dv = p.batch, p.num_heads_q, p.num_heads_kv, p.head_dim, p.head_dim_v
+        self.total_k = 0
+        if f & Feature.PACKED_KV and p.cu_seqlens_k:
+            self.total_k = self._int32(p.cu_seqlens_k, batch)
+        self._view("q", (p.total_q, heads_q, d), (p.q_stride_token, p.q_stride_head, 1), self.dtype_q)
+        for name in ("cu_seqlens_q", "cu_seqlens_k"):
+            self._row(name, batch + 1)
+        for name in ("seqused_k", "cache_batch_idx", "cache_leftpad"):
+            self._row(name, batch)
+        self._view("block_table", (batch, p.block_table_stride), (p.block_table_stride, 1), "int32")
+        for name, kind, channels, dtype in (("k", "k", d, self.dtype_k), ("v", "v", dv, self.dtype_v),
+                                            ("k_cache", "k", d, self.dtype_k), ("v_cache", "v", dv, self.dtype_v)):
+            self._cache(name, kind, channels, dtype)
+        for kind, channels, dtype in (("k", d, self.dtype_k), ("v", dv, self.dtype_v)):
+            strides = (getattr(p, f"{kind}_new_stride_token"), getattr(p, f"{kind}_new_stride_head"), 1)
+            self._view(f"{kind}_new", (p.total_new, heads_kv, channels), strides, dtype)
+        self._row("cu_seqlens_new", batch + 1)
+        self._rotary()
+        per_batch = p.alibi_stride_batch != 0
+        self._view("alibi_slopes", (batch, heads_q) if per_batch else (heads_q,), (p.alibi_stride_batch, 1) if per_batch else (1,),
+                   DType.FP32)
+        self._row("sinks", heads_q, DType.FP32)
+        self._descales()
+        self._view("out", (p.total_q, heads_q, dv), (p.out_stride_token, p.out_stride_head, 1), self.dtype_out)
+        self._view("lse", (heads_q, p.total_q), (p.lse_stride_head, 1), DType.FP32)
+        self._view("probs", (heads_q, p.total_q, p.max_seqlen_k), (p.probs_stride_head, p.probs_stride_token, 1), DType.FP32)
+
+    def _descales(self):
+        p = self._params
+        per_sequence = (p.batch, p.num_heads_kv)
+        rows_q = (p.total_q, p.num_heads_q) if self.dtype_q == DType.INT8 else per_sequence
+        self._view("q_descale", rows_q, (p.q_descale_stride_outer, p.q_descale_stride_head), DType.FP32)
+        outer, head, block = p.k_descale_stride_outer, p.k_descale_stride_head, p.k_descale_stride_block
+        if self.dtype_k != DType.INT8:
+            self._view("k_descale", per_sequence, (outer, head), DType.FP32)
+        elif self.features & Feature.PACKED_KV:
+            self._view("k_descale", (self.total_k, p.num_heads_kv), (outer, head), DType.FP32)
+        else:
+            tokens = p.cache_capacity if self.features & Feature.CONTIGUOUS_KV else p.block_size
+            self._view("k_descale", (p.num_blocks, tokens, p.num_heads_kv), (block, outer, head), DType.FP32)
+        if self.dtype_v == DType.INT8:
+            self._view("v_descale", (p.num_heads_kv, p.head_dim_v), (p.v_descale_stride_head, 1), DType.FP32)
+        else:
+            self._view("v_descale", per_sequence, (p.v_descale_stride_outer, p.v_descale_stride_head), DType.FP32)
+
+    def _kv_append(self):
+        p = self._params
+        tokens, heads, d = p.num_tokens, p.num_heads_kv, p.head_dim
+        for name in ("key", "value"):
+            strides = (getattr(p, f"{name}_stride_token"), getattr(p, f"{name}_stride_head"), 1)
+            self._view(name, (tokens, heads, d), strides, self.dtype_in)
+        self._row("slot_mapping", tokens, "int64")
+        self._row("positions", tokens)
+        self._cache("k_cache", "k", d, self.dtype_k)
+        self._cache("v_cache", "v", d, self.dtype_v)
+        self._rotary()
+        for kind in ("k", "v"):
+            s = getattr(p, f"{kind}_scale")
+            self._view(f"{kind}_scale", (heads, d), (s.given_stride_head, s.given_stride_channel), DType.FP32, field="given", of=s)
+            self._view(f"{kind}_scale_computed", (p.num_blocks, p.block_size, heads),
+                       (s.stride_block, s.stride_token, s.stride_head), DType.FP32, field="computed", of=s)
+
+    def _merge_states(self):
+        p = self._params
+        n, rows, heads, d = p.num_states, p.num_rows, p.num_heads, p.head_dim
+        self._view("partial_out", (n, rows, heads, d), (p.partial_stride_state, p.partial_stride_token, p.partial_stride_head, 1),
+                   self.dtype_partial)
+        self._view("partial_lse", (n, rows, heads), (p.lse_stride_state, p.lse_stride_token, p.lse_stride_head), DType.FP32)
+        self._view("out", (rows, heads, d), (p.out_stride_token, p.out_stride_head, 1), self.dtype_out)
+        self._view("out_lse", (heads, rows), (p.out_lse_stride_head, 1), DType.FP32)
+
+    def _converted(self, names, how):
+        tensors = []
+        for name in names.split():
+            view = getattr(self, name)
+            if view is not None and not isinstance(view, Tensor):
+                raise TypeError(f"{name} is no tensor of {self.op}")
+            tensors.append(None if view is None else getattr(view, how)())
+        return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+    def numpy(self, names):
+        """Tensors by their names, separated by blanks, as NumPy arrays (cpu device)."""
+        return self._converted(names, "numpy")
+
+    def torch(self, names):
+        """The same as torch tensors. On a GPU, torch's current stream becomes the launch's."""
+        use_torch(self)
+        return self._converted(names, "torch")
+
+    def cupy(self, names):
+        """The same as CuPy arrays. CuPy's current stream becomes the launch's."""
+        import cupy
+        cupy.cuda.Device(self.device_index).use()
+        cupy.cuda.ExternalStream(self.stream, self.device_index).use()
+        return self._converted(names, "cupy")
+
+
+def use_torch(call):
+    """Makes the launch's stream the current one of torch, on which Triton launches, too."""
+    import torch
+    if call.device == "cuda":
+        torch.cuda.set_device(call.device_index)
+        torch.cuda.set_stream(torch.cuda.ExternalStream(call.stream, device=call.device_index))
+    elif "torch" in sys.modules:
+        torch.set_num_threads(max(1, call.num_threads))

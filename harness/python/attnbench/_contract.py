@@ -1,0 +1,354 @@
+"""The contract of kernels, kernels/contract/*.h, for ctypes. Written by scripts/python_structs.py."""
+import enum
+from ctypes import (Structure, Union, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t,
+                    c_uint32, c_uint64, c_void_p)
+
+ABI_VERSION = 3
+PLUGIN_MAGIC = 0x6e69676c706e7461
+
+
+class DType(enum.IntEnum):
+    BF16 = 0
+    FP16 = 1
+    FP32 = 2
+    E4M3 = 3
+    INT8 = 4
+
+
+class RotaryQ(enum.IntEnum):
+    DIAGONAL = 0
+    FROM_CACHE_SEQLENS = 1
+    AT_CACHE_SEQLENS = 2
+
+
+class Feature(enum.IntFlag):
+    PACKED_KV = 1 << 0
+    PAGED_KV = 1 << 1
+    CONTIGUOUS_KV = 1 << 2
+    CAUSAL = 1 << 3
+    WINDOW = 1 << 4
+    SOFTCAP = 1 << 5
+    ALIBI = 1 << 6
+    SINKS = 1 << 7
+    BF16 = 1 << 8
+    FP16 = 1 << 9
+    FP32 = 1 << 10
+    E4M3_KV = 1 << 11
+    E4M3_Q = 1 << 12
+    INT8_K = 1 << 13
+    INT8_V = 1 << 14
+    INT8_Q = 1 << 15
+    PROBS = 1 << 16
+    DROPOUT = 1 << 17
+    ROTARY = 1 << 18
+    APPEND = 1 << 19
+    SPLIT_KV = 1 << 20
+    PARTIAL_KV = 1 << 21
+    HND = 1 << 22
+    KTOKEN_SCALES = 1 << 23
+    VTOKEN_SCALES = 1 << 24
+    HEAD_DIM_V = 1 << 25
+    VIS_K = 1 << 26
+    ROTARY_Q = 1 << 27
+
+
+class Op(enum.IntEnum):
+    ATTENTION = 0
+    KV_APPEND = 1
+    MERGE_STATES = 2
+
+
+class DeviceKind(enum.IntEnum):
+    CPU = 0
+    CUDA = 1
+
+
+class KernelStatus(enum.IntEnum):
+    OK = 0
+    UNSUPPORTED = 1
+    BAD_ARGUMENT = 2
+    DEVICE_ERROR = 3
+
+
+class KernelFlag(enum.IntFlag):
+    DETERMINISTIC = 1 << 0
+    BATCH_INVARIANT = 1 << 1
+
+
+class RotaryParams(Structure):
+    _fields_ = [
+        ("cos", c_void_p),
+        ("sin", c_void_p),
+        ("dim", c_int32),
+        ("interleaved", c_int32),
+        ("positions", c_int32),
+        ("q_position", c_int32),
+    ]
+
+
+class AttentionParams(Structure):
+    _fields_ = [
+        ("features", c_uint64),
+        ("batch", c_int32),
+        ("num_heads_q", c_int32),
+        ("num_heads_kv", c_int32),
+        ("head_dim", c_int32),
+        ("head_dim_v", c_int32),
+        ("total_q", c_int64),
+        ("max_seqlen_q", c_int32),
+        ("max_seqlen_k", c_int32),
+        ("dtype_q", c_int32),
+        ("dtype_k", c_int32),
+        ("dtype_v", c_int32),
+        ("dtype_out", c_int32),
+        ("q", c_void_p),
+        ("q_stride_token", c_int64),
+        ("q_stride_head", c_int64),
+        ("cu_seqlens_q", c_void_p),
+        ("k", c_void_p),
+        ("v", c_void_p),
+        ("k_stride_block", c_int64),
+        ("k_stride_token", c_int64),
+        ("k_stride_head", c_int64),
+        ("v_stride_block", c_int64),
+        ("v_stride_token", c_int64),
+        ("v_stride_head", c_int64),
+        ("cu_seqlens_k", c_void_p),
+        ("seqused_k", c_void_p),
+        ("block_table", c_void_p),
+        ("block_table_stride", c_int64),
+        ("block_size", c_int32),
+        ("num_blocks", c_int32),
+        ("cache_batch_idx", c_void_p),
+        ("cache_leftpad", c_void_p),
+        ("cache_capacity", c_int64),
+        ("k_new", c_void_p),
+        ("v_new", c_void_p),
+        ("k_new_stride_token", c_int64),
+        ("k_new_stride_head", c_int64),
+        ("v_new_stride_token", c_int64),
+        ("v_new_stride_head", c_int64),
+        ("cu_seqlens_new", c_void_p),
+        ("total_new", c_int64),
+        ("k_cache", c_void_p),
+        ("v_cache", c_void_p),
+        ("rotary", RotaryParams),
+        ("causal", c_int32),
+        ("window_left", c_int32),
+        ("window_right", c_int32),
+        ("softmax_scale", c_float),
+        ("softcap", c_float),
+        ("alibi_slopes", c_void_p),
+        ("alibi_stride_batch", c_int64),
+        ("alibi_sqrt", c_int32),
+        ("num_splits", c_int32),
+        ("sinks", c_void_p),
+        ("q_descale", c_void_p),
+        ("k_descale", c_void_p),
+        ("v_descale", c_void_p),
+        ("q_descale_stride_outer", c_int64),
+        ("q_descale_stride_head", c_int64),
+        ("k_descale_stride_block", c_int64),
+        ("k_descale_stride_outer", c_int64),
+        ("k_descale_stride_head", c_int64),
+        ("v_descale_stride_outer", c_int64),
+        ("v_descale_stride_head", c_int64),
+        ("out", c_void_p),
+        ("out_stride_token", c_int64),
+        ("out_stride_head", c_int64),
+        ("lse", c_void_p),
+        ("lse_stride_head", c_int64),
+        ("probs", c_void_p),
+        ("probs_stride_head", c_int64),
+        ("probs_stride_token", c_int64),
+        ("p_dropout", c_float),
+        ("reserved", c_uint32),
+        ("dropout_seed", c_uint64),
+        ("dropout_offset", c_uint64),
+    ]
+
+
+class ScaleParams(Structure):
+    _fields_ = [
+        ("given", c_void_p),
+        ("given_stride_head", c_int64),
+        ("given_stride_channel", c_int64),
+        ("computed", c_void_p),
+        ("stride_block", c_int64),
+        ("stride_token", c_int64),
+        ("stride_head", c_int64),
+    ]
+
+
+class KvAppendParams(Structure):
+    _fields_ = [
+        ("features", c_uint64),
+        ("num_tokens", c_int64),
+        ("num_heads_kv", c_int32),
+        ("head_dim", c_int32),
+        ("dtype_in", c_int32),
+        ("dtype_k", c_int32),
+        ("dtype_v", c_int32),
+        ("block_size", c_int32),
+        ("num_blocks", c_int32),
+        ("key", c_void_p),
+        ("value", c_void_p),
+        ("key_stride_token", c_int64),
+        ("key_stride_head", c_int64),
+        ("value_stride_token", c_int64),
+        ("value_stride_head", c_int64),
+        ("slot_mapping", c_void_p),
+        ("k_cache", c_void_p),
+        ("v_cache", c_void_p),
+        ("k_stride_block", c_int64),
+        ("k_stride_token", c_int64),
+        ("k_stride_head", c_int64),
+        ("v_stride_block", c_int64),
+        ("v_stride_token", c_int64),
+        ("v_stride_head", c_int64),
+        ("rotary", RotaryParams),
+        ("positions", c_void_p),
+        ("k_scale", ScaleParams),
+        ("v_scale", ScaleParams),
+    ]
+
+
+class MergeStatesParams(Structure):
+    _fields_ = [
+        ("features", c_uint64),
+        ("num_states", c_int32),
+        ("num_heads", c_int32),
+        ("head_dim", c_int32),
+        ("dtype_partial", c_int32),
+        ("dtype_out", c_int32),
+        ("reserved", c_int32),
+        ("num_rows", c_int64),
+        ("partial_out", c_void_p),
+        ("partial_stride_state", c_int64),
+        ("partial_stride_token", c_int64),
+        ("partial_stride_head", c_int64),
+        ("partial_lse", c_void_p),
+        ("lse_stride_state", c_int64),
+        ("lse_stride_token", c_int64),
+        ("lse_stride_head", c_int64),
+        ("out", c_void_p),
+        ("out_stride_token", c_int64),
+        ("out_stride_head", c_int64),
+        ("out_lse", c_void_p),
+        ("out_lse_stride_head", c_int64),
+    ]
+
+
+class _OpParamsUnion(Union):
+    _fields_ = [
+        ("attention", AttentionParams),
+        ("kv_append", KvAppendParams),
+        ("merge_states", MergeStatesParams),
+    ]
+
+
+class OpParams(Structure):
+    _anonymous_ = ("u",)
+    _fields_ = [
+        ("op", c_int32),
+        ("u", _OpParamsUnion),
+    ]
+
+
+class Numerics(Structure):
+    _fields_ = [
+        ("p_type", c_int32),
+        ("acc_type", c_int32),
+        ("exp_rel_err", c_double),
+    ]
+
+
+class KernelMessage(Structure):
+    _fields_ = [
+        ("text", c_char * 256),
+    ]
+
+
+class LaunchContext(Structure):
+    _fields_ = [
+        ("stream", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
+        ("num_threads", c_int32),
+        ("device_ordinal", c_int32),
+        ("compute_capability", c_int32),
+        ("multiprocessors", c_int32),
+    ]
+
+
+class Tile(Structure):
+    _fields_ = [
+        ("tokens", c_int32),
+        ("heads", c_int32),
+        ("rows", c_int32),
+        ("keys", c_int32),
+    ]
+
+
+class Kernel(Structure):
+    _fields_ = [
+        ("abi_version", c_uint32),
+        ("flags", c_uint32),
+        ("name", c_char_p),
+        ("summary", c_char_p),
+        ("shapes", c_char_p),
+        ("op", c_int32),
+        ("device", c_int32),
+        ("min_compute_capability", c_int32),
+        ("features", c_uint64),
+        ("supports", c_void_p),
+        ("numerics", c_void_p),
+        ("workspace_bytes", c_void_p),
+        ("plan", c_void_p),
+        ("launch", c_void_p),
+        ("tile", c_void_p),
+        ("instances", c_char_p),
+    ]
+
+
+class Plugin(Structure):
+    _fields_ = [
+        ("magic", c_uint64),
+        ("abi_version", c_uint32),
+        ("struct_bytes", c_uint32 * 8),
+        ("num_kernels", c_uint32),
+        ("kernels", c_void_p),
+    ]
+
+
+#: Features by the names of `attnbench kernels`.
+FEATURES = {
+    "packed": Feature.PACKED_KV,
+    "paged": Feature.PAGED_KV,
+    "contiguous": Feature.CONTIGUOUS_KV,
+    "causal": Feature.CAUSAL,
+    "window": Feature.WINDOW,
+    "softcap": Feature.SOFTCAP,
+    "alibi": Feature.ALIBI,
+    "sinks": Feature.SINKS,
+    "bf16": Feature.BF16,
+    "fp16": Feature.FP16,
+    "fp32": Feature.FP32,
+    "e4m3_kv": Feature.E4M3_KV,
+    "e4m3_q": Feature.E4M3_Q,
+    "int8_k": Feature.INT8_K,
+    "int8_v": Feature.INT8_V,
+    "int8_q": Feature.INT8_Q,
+    "probs": Feature.PROBS,
+    "dropout": Feature.DROPOUT,
+    "rotary": Feature.ROTARY,
+    "append": Feature.APPEND,
+    "num_splits": Feature.SPLIT_KV,
+    "seqused_k": Feature.PARTIAL_KV,
+    "hnd": Feature.HND,
+    "k_token_scales": Feature.KTOKEN_SCALES,
+    "v_token_scales": Feature.VTOKEN_SCALES,
+    "head_dim_v": Feature.HEAD_DIM_V,
+    "v_is_k_view": Feature.VIS_K,
+    "rotary_q": Feature.ROTARY_Q,
+}

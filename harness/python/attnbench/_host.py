@@ -1,0 +1,241 @@
+"""The processes of the interpreter: one that runs the program with kernels of Python files, and one that describes a
+file. harness/run/python.h is the other side."""
+import collections
+import ctypes
+import gc
+import hashlib
+import importlib.util
+import json
+import os
+import pathlib
+import platform
+import sys
+import traceback
+
+from . import _kernel
+from ._call import Call, Unsupported
+from ._contract import (ABI_VERSION, PLUGIN_MAGIC, AttentionParams, KernelMessage, KernelStatus, KvAppendParams,
+                        LaunchContext, MergeStatesParams, Numerics, Op, OpParams, Plugin)
+from ._contract import Kernel as KernelTable
+
+#: Packages whose versions stand in the records, if the file has imported them.
+_PACKAGES = ("numpy", "torch", "triton", "cupy", "numba", "jax", "cutlass", "tilelang", "helion", "flash_attn", "flashinfer", "vllm",
+             "xformers")
+#: Launches of earlier cases that are kept. Copies of a case take turns, so more than one is needed.
+_KEPT = 64
+
+_SUPPORTS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(OpParams), ctypes.POINTER(LaunchContext),
+                             ctypes.POINTER(KernelMessage))
+_LOAD = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(KernelMessage))
+
+
+class _PythonHost(ctypes.Structure):
+    _fields_ = [("load", _LOAD)]
+
+
+class LoadError(Exception):
+    """A file that cannot be loaded; its text is one line."""
+
+
+def _where(error, file):
+    """The place in `file` that an exception passed, " (mine.py:12)"."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+    return f" ({os.path.basename(file)}:{lines[-1]})" if lines else ""
+
+
+def _one_line(error, file):
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error.msg} ({os.path.basename(error.filename or file)}:{error.lineno})"
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r}){_where(error, file)}"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}{': ' if text else ''}{text}{_where(error, file)}"
+
+
+def _local_modules(file):
+    """Files of the modules that `file` imported from its own folder, and the file itself."""
+    folder = pathlib.Path(file).parent
+    files = {pathlib.Path(file)}
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__file__", None)
+        if name and folder in pathlib.Path(name).parents and "site-packages" not in pathlib.Path(name).parts:
+            files.add(pathlib.Path(name))
+    return sorted(files)
+
+
+def _digest(file):
+    sum_of = hashlib.blake2b(digest_size=8)
+    for name in _local_modules(file):
+        data = name.read_bytes()
+        sum_of.update(f"{name.name} {len(data)} ".encode() + data)
+    return sum_of.hexdigest()
+
+
+def load_file(file):
+    """Runs the file and returns its kernels and its digest. Raises LoadError."""
+    name = "attnbench_plugin_" + hashlib.blake2b(file.encode(), digest_size=8).hexdigest()
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, os.path.dirname(file))
+    before = len(_kernel.declared)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        if not isinstance(error, (SyntaxError, SystemExit)):
+            traceback.print_exc()
+        raise LoadError(_one_line(error, file)) from None
+    return [k for k in _kernel.declared[before:] if k.file == file], _digest(file)
+
+
+def _versions():
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        version = getattr(sys.modules.get(package), "__version__", None)
+        if version:
+            found[package] = str(version)
+    return found
+
+
+def describe(file, descriptor):
+    """Writes what the file's kernels are to the descriptor, as JSON; harness/run/python.cpp reads it."""
+    try:
+        kernels, digest = load_file(file)
+        answer = {"digest": digest, "versions": _versions(), "kernels": [
+            {"name": k.name, "summary": k.summary, "shapes": k.shapes, "op": k.op, "device": device, "flags": k.flags,
+             "features": k.features} for k in kernels for device in k.devices]}
+    except LoadError as error:
+        answer = {"error": str(error)}
+    with open(int(descriptor), "w", encoding="utf-8") as out:
+        json.dump(answer, out)
+    sys.stdout.flush()
+    os._exit(0)  # threads of libraries may not end
+
+
+class _Entry:
+    """One row of the kernel table: callbacks, and everything that must stay in memory."""
+
+    def __init__(self, kernel, device, lib):
+        self.kernel, self.read = kernel, lib.attnbench_read
+        numerics = lib.attnbench_numerics(kernel.p, kernel.acc, kernel.exp_rel_err)
+        if numerics is None:
+            raise LoadError("it has too many kernels")
+        self.launches = collections.OrderedDict()
+        self.shown = set()
+        self.callbacks = [_SUPPORTS(self.supports), _SUPPORTS(self.plan), _SUPPORTS(self.launch)]
+        self.texts = [text.encode() for text in (kernel.name, kernel.summary, kernel.shapes)]
+        supports, plan, launch = (ctypes.cast(c, ctypes.c_void_p).value for c in self.callbacks)
+        self.row = KernelTable(abi_version=ABI_VERSION, flags=kernel.flags, name=self.texts[0], summary=self.texts[1],
+                               shapes=self.texts[2], op=kernel.op, device=device,
+                               min_compute_capability=kernel.min_compute_capability, features=kernel.features,
+                               supports=supports, numerics=numerics, plan=plan, launch=launch)
+        self.size = ctypes.sizeof({Op.ATTENTION: AttentionParams, Op.KV_APPEND: KvAppendParams,
+                                   Op.MERGE_STATES: MergeStatesParams}[kernel.op])
+        self.offset = OpParams.attention.offset
+
+    def guarded(self, message, function):
+        """Calls the function; turns what it raises into a status and a line."""
+        try:
+            function()
+            return KernelStatus.OK
+        except Unsupported as refusal:
+            text, status = str(refusal), KernelStatus.UNSUPPORTED
+            text = text if text.startswith(self.kernel.name) else f"{self.kernel.name}: {text}"
+        except BaseException as error:
+            text, status = _one_line(error, self.kernel.file), KernelStatus.DEVICE_ERROR
+            self.show(error)
+        message.contents.text = text.encode("utf-8", "replace")[:255]
+        return status
+
+    def show(self, error):
+        """Prints the traceback, once for each place in the file."""
+        place = type(error), _where(error, self.kernel.file)
+        if place not in self.shown:
+            self.shown.add(place)
+            traceback.print_exception(error)
+            sys.stderr.flush()
+
+    def supports(self, op, context, message):
+        def ask():
+            why = self.kernel.refusal(getattr(op.contents, self.kernel.op.name.lower()))
+            if why is None and 0 < context.contents.compute_capability < self.kernel.min_compute_capability:
+                why = (f"compute capability {self.kernel.min_compute_capability} required, "
+                       f"given {context.contents.compute_capability}")
+            if why is not None:
+                raise Unsupported(why)
+        return self.guarded(message, ask)
+
+    def key(self, op, context):
+        return ctypes.string_at(ctypes.addressof(op.contents) + self.offset, self.size), context.contents.stream
+
+    def build(self, op, context):
+        # The parameters and the context are copied: the harness may move its own.
+        params, where = OpParams.from_buffer_copy(op.contents), LaunchContext.from_buffer_copy(context.contents)
+        call = Call(params, where, lambda to, source, size: self.read(ctypes.byref(where), to, ctypes.c_void_p(source), size))
+        if "torch" in sys.modules:
+            from ._call import use_torch
+            use_torch(call)
+        launch = self.kernel.function(call)
+        if not callable(launch):
+            raise TypeError(f"{self.kernel.name} must return the launch, a function without arguments; it returned "
+                            f"{type(launch).__name__}")
+        self.launches[self.key(op, context)] = launch
+        while len(self.launches) > _KEPT:
+            self.launches.popitem(last=False)
+        return launch
+
+    def plan(self, op, context, message):
+        gc.collect()  # collections are off, so that none disturbs a timed launch
+        return self.guarded(message, lambda: self.build(op, context))
+
+    def launch(self, op, context, message):
+        launch = self.launches.get(self.key(op, context))
+        if launch is None:
+            return self.guarded(message, lambda: self.build(op, context)())
+        return self.guarded(message, launch)
+
+
+_kept = []  # tables that the program refers to
+
+
+def _table(kernels, lib):
+    entries = [_Entry(k, device, lib) for k in kernels for device in k.devices]
+    rows = (ctypes.c_void_p * len(entries))(*(ctypes.addressof(e.row) for e in entries))
+    sizes = [ctypes.sizeof(s) for s in (KernelTable, OpParams, AttentionParams, KvAppendParams, MergeStatesParams, LaunchContext,
+                                        KernelMessage, Numerics)]
+    table = Plugin(magic=PLUGIN_MAGIC, abi_version=ABI_VERSION, struct_bytes=tuple(sizes), num_kernels=len(entries),
+                   kernels=ctypes.cast(rows, ctypes.c_void_p))
+    _kept.append((entries, rows, table))
+    return ctypes.addressof(table)
+
+
+def host(library, program, *argv):
+    """Runs the program with these arguments in this process; its callbacks load files and launch kernels."""
+    # Threads of numerical libraries that spin after their work would disturb timed launches.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "1")
+    os.environ.setdefault("KMP_BLOCKTIME", "0")
+    os.environ["ATTNBENCH"] = program
+    lib = ctypes.CDLL(library)
+    lib.attnbench_numerics.restype = ctypes.c_void_p
+    lib.attnbench_numerics.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_double]
+    lib.attnbench_read.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+    @_LOAD
+    def load(file, digest, message):
+        try:
+            kernels, digest_of = load_file(os.fsdecode(file))
+            ctypes.memmove(digest, digest_of.encode() + b"\0", 17)
+            gc.collect()
+            gc.disable()
+            return _table(kernels, lib)
+        except LoadError as error:
+            message.contents.text = str(error).encode("utf-8", "replace")[:255]
+            return None
+
+    words = [os.fsencode(word) for word in argv]
+    code = lib.attnbench_main(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None), os.fsencode(program),
+                              ctypes.byref(_PythonHost(load)))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of libraries may not end
+

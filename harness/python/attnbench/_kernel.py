@@ -1,0 +1,103 @@
+"""Decorators that make kernels of functions."""
+import inspect
+
+from ._contract import FEATURES, DeviceKind, DType, Feature, KernelFlag, Op
+
+_DEVICES = {"cpu": DeviceKind.CPU, "cuda": DeviceKind.CUDA}
+_TYPES = {t.name.lower(): t for t in DType}
+
+#: Kernels in the order of their declaration, for the file that is being loaded.
+declared = []
+
+
+def _choice(option, value, known):
+    if value not in known:
+        raise ValueError(f"{option}={value!r}: one of {', '.join(sorted(known))} required")
+    return known[value]
+
+
+def _tuple(value):
+    return value if value is None or isinstance(value, (tuple, list, range)) else (value,)
+
+
+class Kernel:
+    """A kernel: the function, and what is declared about it. Calling it calls the function."""
+
+    def __init__(self, function, op, options):
+        self.function, self.op = function, op
+        self.__doc__, self.__name__ = function.__doc__, function.__name__
+        self.name = options.pop("name") or function.__name__
+        self.file = inspect.getsourcefile(function)
+        words = options.pop("features")
+        bits = Feature(0)
+        for word in words.split() if isinstance(words, str) else words:
+            bits |= _choice("features", word, FEATURES)
+        self.features = bits
+        self.devices = [_choice("device", d, _DEVICES) for d in _tuple(options.pop("device"))]
+        self.p, self.acc = (_choice(key, options.pop(key), _TYPES) for key in ("p", "acc"))
+        self.exp_rel_err = float(options.pop("exp_rel_err"))
+        self.flags = KernelFlag(0)
+        for flag in KernelFlag:
+            if options.pop(flag.name.lower()):
+                self.flags |= flag
+        self.head_dim, self.block_size = _tuple(options.pop("head_dim")), _tuple(options.pop("block_size"))
+        self.min_compute_capability = options.pop("min_compute_capability")
+        self.summary = options.pop("summary") or (inspect.getdoc(function) or "a kernel in Python").split("\n")[0]
+
+    def __call__(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+
+    def __repr__(self):
+        return f"<attnbench kernel {self.name} ({self.op.name.lower()}) of {self.file}>"
+
+    @property
+    def shapes(self):
+        """Supported head_dim and block_size in words."""
+        def words(key, values):
+            return f"any {key}" if values is None else f"{key} {', '.join(map(str, values))}"
+        if self.op == Op.MERGE_STATES:
+            return words("head_dim", self.head_dim)
+        return f"{words('head_dim', self.head_dim)}, {words('block_size', self.block_size)}"
+
+    def refusal(self, params):
+        """Why the kernel does not do a launch of these parameters; None: it does."""
+        for key in ("head_dim", "block_size"):
+            allowed, given = getattr(self, key), getattr(params, key, None)
+            if key == "block_size" and not (given and params.features & Feature.PAGED_KV):
+                continue
+            if allowed is not None and given not in allowed:
+                return f"{self.name}: {key} {', '.join(map(str, allowed))} required, given {given}"
+        return None
+
+
+def _decorator(op):
+    def decorate(features, *, device="cuda", name=None, head_dim=None, block_size=None, p="fp32", acc="fp32", exp_rel_err=2**-22,
+                 deterministic=False, batch_invariant=False, min_compute_capability=0, summary=None):
+        options = dict(locals())
+
+        def declare(function):
+            kernel = Kernel(function, op, dict(options))
+            declared.append(kernel)
+            return kernel
+        return declare
+    decorate.__name__ = op.name.lower()
+    decorate.__doc__ = f"""Makes a kernel of op {op.name.lower()} of a function.
+
+    The function gets a `Call` once per case and returns the launch, a function without arguments, which is
+    timed. It may raise `Unsupported`.
+
+    features: what a launch may use, names of `attnbench kernels` separated by blanks: "packed causal bf16".
+        A missing name skips cases; a name too many gives wrong results.
+    device: "cuda", "cpu" or both.
+    head_dim, block_size: the values that it can do (default: any).
+    p, acc: type of P before P.V, and type of the accumulators: fp32, bf16, fp16. The tolerance follows.
+    exp_rel_err: relative error of its exp.
+    deterministic: two launches give the same bits; batch_invariant: other sequences do not change a sequence's
+        result. Both are checked.
+    """
+    return decorate
+
+
+attention = _decorator(Op.ATTENTION)
+kv_append = _decorator(Op.KV_APPEND)
+merge_states = _decorator(Op.MERGE_STATES)
