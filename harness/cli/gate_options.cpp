@@ -61,8 +61,9 @@ void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
   command
       .add_option(
           "--max-time", o->max_time_s,
-          "No new round of reruns begins after S seconds of wall time, those before --resume included; what "
-          "is undecided then stays so (default: no limit)")
+          "After S seconds of wall time, those before --resume included, no new round of reruns begins. The "
+          "first runs and a round that has begun are finished, and count. Cases that are undecided then are "
+          "inconclusive: exit code 4, or 0 with --allow-inconclusive (default: no limit)")
       ->type_name("S")
       ->check(number_in(0.0, 1e6));
   command

@@ -222,7 +222,7 @@ TEST(CliPlugin, TheGateComparesTwoBuilds) {
   };
   Outcome o = gate("example", {"--against-plugin", plugin("crashes")});
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
-  EXPECT_THAT(o.out, HasSubstr("3 right, 0 incorrect")) << "their kernels alone";
+  EXPECT_THAT(o.out, HasSubstr("\n2 right on both sides, 1 not compared\n")) << "their kernels alone";
   EXPECT_EQ(gate("wrong", {"--against-plugin", plugin("example")}).exit_code, 1);
   EXPECT_EQ(gate("crashes", {"--against-plugin", plugin("example")}).exit_code, 5);
   EXPECT_EQ(gate("example", {"--against", ATTNBENCH_PROGRAM, "--kernel", "example"}).exit_code, 0);
