@@ -163,9 +163,11 @@ TEST(CliKernels, ListsEachWithWhatItSupports) {
   const Scratch scratch;
   const Outcome o = run_attnbench(scratch, {"kernels"});
   EXPECT_EQ(o.exit_code, 0);
-  EXPECT_THAT(o.out, AllOf(HasSubstr("cpu (attention, cpu)"), HasSubstr("cpu (kv_append, cpu)"),
-                           HasSubstr("head_dim 1..256"), ContainsRegex("\nsoftcap +yes"),
-                           ContainsRegex("\npaged +yes")));
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("cpu (attention, cpu)"), HasSubstr("cpu (kv_append, cpu)"),
+                    HasSubstr("head_dim 1..256"), ContainsRegex("\nsoftcap +yes"),
+                    ContainsRegex("\npaged +yes"), ContainsRegex("\nattention .*  needed by, for example"),
+                    ContainsRegex("\ne4m3_kv +yes .*  kv_dtype: e4m3\n")));
 }
 
 TEST(CliDoctor, SaysWhatIsThereAndWhyAGpuIsNot) {
