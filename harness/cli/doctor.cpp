@@ -5,6 +5,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/gigabytes.h"
 #include "harness/record/record.h"
 
@@ -63,7 +64,13 @@ void add_doctor(CLI::App& app, Program& program) {
       line("kernels", fmt::format("{}, ABI {} (of plug-ins too)", program.kernels.size(), kKernelAbiVersion));
       describe(*cpu, *measure);
       const DeviceProbe probe = probe_devices();
-      if (probe.cuda_devices == 0) std::cout << "device cuda\n  absent       " << probe.cuda_reason << "\n";
+      if (probe.cuda_devices == 0) {
+        std::cout << "device cuda\n";
+        line("absent", probe.cuda_reason);
+        if (!built_with_cuda(program.kernels))
+          line("to have it",
+               "configure a fresh build folder: CUDACXX=/path/to/nvcc cmake ... -DATTNBENCH_CUDA=ON");
+      }
       for (int i = 0; i < probe.cuda_devices; ++i) {
         try {
           describe(*open_device(fmt::format("cuda:{}", i)), *measure);

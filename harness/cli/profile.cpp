@@ -106,9 +106,12 @@ std::string of_a_plug_in(const Program& program, Op op) {
 int run_tool(const ProfileOptions& o, const Program& program, const Case& item, const Kernel& kernel,
              const std::string& device) {
   if (device == "cpu" && o.tool == "ncu" && o.tool_path.empty()) {  // --tool-path may name another tool
+    const DeviceProbe probe = probe_devices();
     throw UsageError(
-        "--tool ncu profiles GPUs, and the device is cpu: take --device cuda, or put a tool for CPUs round "
-        "--tool none, such as perf record");
+        fmt::format("--tool ncu profiles GPUs, and the device is cpu{}; on a CPU take perf: perf record {}",
+                    probe.cuda_devices > 0 ? ": take --device cuda"
+                                           : fmt::format(" ({}; see attnbench doctor)", probe.cuda_reason),
+                    shell_line(own_command(o, program, item, kernel, device))));
   }
   if (device == "cpu") {
     std::cerr << fmt::format(
