@@ -148,7 +148,8 @@ std::string reason_text(const Record& r) {
 std::string other_check_legend(std::span<const Record> records) {
   const auto marked = [](const Record& r) { return r.check && z_cell(*r.check).ends_with('^'); };
   if (std::none_of(records.begin(), records.end(), marked)) return "";
-  return "^ this max|z| is within its limit; another check failed, which the failure's message names in brackets";
+  return "^ this max|z| is of the verified launch and within its limit; another check failed, which the failure's "
+         "message names in brackets";
 }
 
 std::string rows_text(const Verdict& v) {

@@ -157,7 +157,9 @@ TEST(ReportConsole, AZWithinItsLimitDoesNotLookRightBesideAFailure) {
   const std::string text = printed({timed, passing("a")});
   EXPECT_THAT(lines_of(text)[1], HasSubstr(" 3.25^ "));
   EXPECT_THAT(lines_of(text)[2], HasSubstr(" 3.25 "));
-  EXPECT_THAT(text, HasSubstr("\n^ this max|z| is within its limit; another check failed"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("\n^ this max|z| is of the verified launch and within its limit; another check failed"));
   Record by_z = timed;
   by_z.check->max_z = 40;
   EXPECT_THAT(printed({by_z, passing("a")}), Not(HasSubstr("^")));

@@ -180,7 +180,8 @@ TEST(ReportFailures, NameTheirDetectorsInMarkdownAndJUnit) {
   write_markdown(markdown, make_context(), {{r}});
   EXPECT_THAT(markdown.str(), HasSubstr(": wrong when timed \\[kept\\_results\\]\n"));
   EXPECT_THAT(markdown.str(), HasSubstr("| 3.25^ |"));
-  EXPECT_THAT(markdown.str(), HasSubstr("\n^ this max\\|z\\| is within its limit"));
+  EXPECT_THAT(markdown.str(),
+              HasSubstr("\n^ this max\\|z\\| is of the verified launch and within its limit"));
 }
 
 TEST(ReportJunit, TheCheckerItselfSeesFaults) {
