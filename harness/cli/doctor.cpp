@@ -52,7 +52,7 @@ void describe(Device& device, bool measure) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Program& program) {
-  auto* command = app.add_subcommand("doctor", "Say what this machine has and lacks");
+  auto* command = app.add_subcommand("doctor", "Describe this machine's devices, and say what is missing");
   auto measure = std::make_shared<bool>(false);
   command->add_flag("--measure", *measure, "Also measure the ceilings of each device (seconds)");
   command->footer("Examples:\n  attnbench doctor\n  attnbench doctor --measure");

@@ -28,7 +28,7 @@ void print_support(KernelTable kernels, Op op) {
   std::cout << fmt::format("\n{:<{}}", op_name(op), std::max(width, std::string_view(op_name(op)).size()));
   width = std::max(width, std::string_view(op_name(op)).size());
   for (const Kernel* k : columns) std::cout << "  " << k->name;
-  std::cout << "  needed by, for example\n";
+  std::cout << "  a key that needs it\n";
   for (const FeatureName& f : kFeatureNames) {
     if (std::none_of(columns.begin(), columns.end(), [&](const Kernel* k) { return k->features & f.bit; })) {
       continue;
