@@ -8,6 +8,7 @@
 #   attnbench_clang_tool NAME VERSION    prints the path of a tool such as clang-format; with CI set, installs it
 #   attnbench_configure DIR OPTION...    cmake -S <repository> -B DIR, with Ninja and ccache if found
 #   attnbench_configure_grouped DIR ...  the same; files of a folder are compiled in groups
+#   attnbench_build DIR OPTION...        cmake --build DIR on all cores; if it fails, ends with the first error
 #
 # Chart.js, for `attnbench report`, is installed if that needs no password; all else works without it.
 #
@@ -200,4 +201,17 @@ attnbench_has_gpu() { [[ $(nvidia-smi -L 2>/dev/null) == *GPU* || -e /dev/nvidia
 # after a change in one file takes longer.
 attnbench_configure_grouped() {
   attnbench_configure "$@" -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=18
+}
+
+# The output goes to stderr and to DIR/build.log.
+attnbench_build() {
+  local build=$1 log=$1/build.log
+  shift
+  if cmake --build "$build" --parallel "$(nproc)" "$@" 2>&1 | tee "$log" >&2; then return; fi
+  attnbench_say "the build failed; all of its output is in $log; the first error:"
+  grep -m1 -E '(^|[ :])(fatal )?error ?:|undefined reference|Killed' "$log" >&2 || tail -n 5 "$log" >&2
+  if grep -q 'Killed' "$log"; then
+    attnbench_say "a compiler was killed, perhaps for want of memory: cmake --build $build --parallel 1 needs less"
+  fi
+  exit 2
 }

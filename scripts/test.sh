@@ -27,7 +27,7 @@ architectures="80-virtual;90-virtual"
 if attnbench_has_gpu; then architectures=native; fi
 attnbench_configure_grouped "$build" -DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TESTS=ON -DATTNBENCH_CUDA=AUTO \
   -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DATTNBENCH_WERROR="$werror"
-cmake --build "$build" --parallel "$(nproc)"
+attnbench_build "$build"
 attnbench_say "built in $((SECONDS - begin)) s"
 
 # Waiting threads sleep and do not spin, because tests run in parallel.

@@ -113,8 +113,7 @@ void CaseOptions::add(CLI::App& command) {
         return fits ? "" : fmt::format("a whole number from 0 to {} required, given '{}'", UINT64_MAX, text);
       });
   command
-      .add_option("--filter", filter,
-                  "Only cases whose id matches this regular expression (ECMAScript, anywhere)")
+      .add_option("--filter", filter, "Only cases in whose id this regular expression (ECMAScript) is found")
       ->type_name("REGEX");
 }
 

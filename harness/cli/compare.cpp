@@ -88,8 +88,10 @@ int compare(const CompareCommand& c) {
 
 void CompareFlags::add(CLI::App& command) {
   command
-      .add_option("--match", match,
-                  "kernel (default): the same case and kernel; case: two kernels on the same cases")
+      .add_option(
+          "--match", match,
+          "What is compared with what: kernel (default): the same case and kernel; case: the same case, on two "
+          "different kernels")
       ->check(CLI::IsMember({"kernel", "case"}));
   command
       .add_option("--min-effect", min_effect_percent,
@@ -105,13 +107,14 @@ void CompareFlags::add(CLI::App& command) {
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
-  command.add_option("--noise", noise, "Noise between runs, as gate --calibrate stored it")
+  command.add_option("--noise", noise, "Noise between equal runs: a file that gate --calibrate wrote")
       ->type_name("FILE");
   command.add_flag("--allow-mismatch", allow_mismatch,
                    "Compare runs of different devices, drivers or options, by %SOL");
   command.add_flag("--allow-missing", allow_missing, "A case that only one side has is no failure");
   command.add_flag("--allow-new", allow_new, "A case that only NEW has is no failure");
-  command.add_flag("--allow-inconclusive", allow_inconclusive, "Exit 0 where some case is inconclusive");
+  command.add_flag("--allow-inconclusive", allow_inconclusive,
+                   "Exit code 0, not 4, if some case is inconclusive");
 }
 
 CompareOptions CompareFlags::options(const ResultSet& base, const ResultSet& fresh) const {
@@ -174,16 +177,17 @@ void add_compare(CLI::App& app, Program& program) {
       ->add_option("base", c->base, "results.json, journal.jsonl, a run's folder, or Google Benchmark's JSON")
       ->type_name("BASE")
       ->required();
-  command->add_option("new", c->fresh, "The same of the new run")->type_name("NEW");  // compare() requires it
+  command->add_option("new", c->fresh, "The new run, in one of the same forms")
+      ->type_name("NEW");  // compare() requires it
   command
       ->add_option("--format", c->format,
                    "text (default), md, json, junit or github (annotations), on stdout")
       ->check(CLI::IsMember({"text", "md", "json", "junit", "github"}));
   c->flags.add(*command);
   command->footer(
-      "The change is that of midmeans (means of the middle half of the samples); where both sides tell how "
-      "fast\n"
-      "the CPU was, of midmeans in multiples of the time of a test loop. Base and new are medians.\n"
+      "The columns base and new are medians. The change compares midmeans (means of the middle half of the "
+      "samples),\n"
+      "on a CPU divided by the time of a test loop that ran beside them.\n"
       "Examples:\n"
       "  attnbench compare results/baselines/cpu/quickstart.json results/runs/quickstart\n"
       "  attnbench compare a/results.json b/results.json --match case --min-effect 5\n"

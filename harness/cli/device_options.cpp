@@ -61,12 +61,16 @@ void add_kernel_option(CLI::App& command, std::vector<std::string>& names, const
       ->allow_extra_args(false);  // a file may follow
 }
 
+bool built_with_cuda(KernelTable table) {
+  return std::any_of(table.begin(), table.end(),
+                     [](const Kernel* k) { return k->device == DeviceKind::kCuda; });
+}
+
 void check_kernel_names(const std::vector<std::string>& names, KernelTable table) {
   std::set<std::string> known;
   for (const Kernel* k : table) known.insert(k->name);
   const std::vector<std::string> list(known.begin(), known.end());
-  const bool cuda =
-      std::any_of(table.begin(), table.end(), [](const Kernel* k) { return k->device == DeviceKind::kCuda; });
+  const bool cuda = built_with_cuda(table);
   for (const std::string& name : names) {
     if (!known.count(name)) {
       throw UsageError(fmt::format("--kernel {}: no such kernel; {}there are {}{}", name,

@@ -26,6 +26,9 @@ std::vector<std::string> chosen_devices(const std::string& name, bool quiet);
 /// Adds --kernel NAME, which may be repeated and before a file; `text` is its help.
 void add_kernel_option(CLI::App& command, std::vector<std::string>& names, const std::string& text);
 
+/// True if the table has kernels for GPUs. Without CUDA only those of a plug-in are there.
+bool built_with_cuda(KernelTable table);
+
 /// Checks the names of --kernel against the table. Throws UsageError, which lists the kernels and suggests
 /// the nearest name.
 void check_kernel_names(const std::vector<std::string>& names, KernelTable table);

@@ -5,6 +5,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/gigabytes.h"
 #include "harness/record/record.h"
 
@@ -51,7 +52,7 @@ void describe(Device& device, bool measure) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Program& program) {
-  auto* command = app.add_subcommand("doctor", "Say what this machine has and lacks");
+  auto* command = app.add_subcommand("doctor", "Describe this machine's devices, and say what is missing");
   auto measure = std::make_shared<bool>(false);
   command->add_flag("--measure", *measure, "Also measure the ceilings of each device (seconds)");
   command->footer("Examples:\n  attnbench doctor\n  attnbench doctor --measure");
@@ -63,7 +64,13 @@ void add_doctor(CLI::App& app, Program& program) {
       line("kernels", fmt::format("{}, ABI {} (of plug-ins too)", program.kernels.size(), kKernelAbiVersion));
       describe(*cpu, *measure);
       const DeviceProbe probe = probe_devices();
-      if (probe.cuda_devices == 0) std::cout << "device cuda\n  absent       " << probe.cuda_reason << "\n";
+      if (probe.cuda_devices == 0) {
+        std::cout << "device cuda\n";
+        line("absent", probe.cuda_reason);
+        if (!built_with_cuda(program.kernels))
+          line("to have it",
+               "configure a fresh build folder: CUDACXX=/path/to/nvcc cmake ... -DATTNBENCH_CUDA=ON");
+      }
       for (int i = 0; i < probe.cuda_devices; ++i) {
         try {
           describe(*open_device(fmt::format("cuda:{}", i)), *measure);

@@ -277,8 +277,8 @@ void add_fuzz(CLI::App& app, Program& program) {
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command->footer(
-      "Every case is checked in full, one of four with invariants and graph replays too. Keys, values and\n"
-      "what contradicts what are those of sweep files; a kernel is offered rarely what it refuses.\n"
+      "Cases are drawn from the keys and values of sweep files; few are such that the kernel refuses them. Every\n"
+      "row of a case is checked, and one case of four with invariants and graph replays too.\n"
       "Examples:\n"
       "  attnbench fuzz --device cpu\n"
       "  attnbench fuzz --kernel sm90_decode --kernel sm90_decode_fixed --minutes 10 --out "

@@ -237,7 +237,7 @@ class Gate {
         too_little_run(fresh_.results.results, o_.min_coverage.value_or(0));
     if (!uncovered.empty()) code = worse_exit_code(code, 1);
     report(o_, runs_, decision.result, options, code);
-    print_counts(decision.result, decision.rerun.size());
+    print_reruns(decision.rerun.size());
     for (const std::string& kernel : uncovered) std::cout << "gate: " << one_line(kernel) << "\n";
     if (!uncovered.empty())
       found += fmt::format(", {} ran too few cases", counted(std::ssize(uncovered), "kernel"));
@@ -306,19 +306,16 @@ class Gate {
     if (options.noise_of.empty() && !noise.empty() && std::filesystem::exists(noise)) {
       options.noise_of = load_noise(noise).noise_of;
     }
-    return compare_results(base_.results, fresh_.results, options);
+    CompareResult result = compare_results(base_.results, fresh_.results, options);
+    result.verdicts_only = o_.no_time;
+    return result;
   }
 
   int store_baseline(int run_code) {
     return update_baseline(o_, runs_, fresh_side_, for_baseline_, run_code);
   }
 
-  void print_counts(const CompareResult& result, std::size_t rerun) const {
-    if (o_.no_time && !o_.update_baseline) {
-      std::cout << fmt::format("right or wrong alone: {} right, {} incorrect, {} missing in new\n",
-                               count_right(fresh_.results), result.count(Change::kIncorrect),
-                               result.count(Change::kMissingNew));
-    }
+  void print_reruns(std::size_t rerun) const {
     if (rerun == 0) return;
     std::cout << fmt::format(
         "{} run again{}\n", rerun == 1 ? "1 case was" : fmt::format("{} cases were", rerun),

@@ -37,12 +37,14 @@ void add_sides(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
   command
       .add_option(
           "--against-plugin", o->against_plugin,
-          "Compare --plugin NEW with this build of it, in turns; without --kernel, their kernels alone")
+          "Compare --plugin NEW with this other build of the same plug-in, in turns; without --kernel only "
+          "their kernels run")
       ->type_name("FILE");
   command.add_flag("--update-baseline", o->update_baseline, "Write the new results to --baseline");
   command.add_flag(
       "--calibrate", o->calibrate,
-      "Learn the noise between equal runs on this machine, and store it where later gates find it");
+      "Measure how far equal runs on this machine lie apart, and store that beside the baseline, where later "
+      "gates find it (ci.noise.json beside ci.json)");
 }
 
 /// Options for the number of runs.
@@ -61,15 +63,16 @@ void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
   command
       .add_option(
           "--max-time", o->max_time_s,
-          "No new round of reruns begins after S seconds of wall time, those before --resume included; what "
-          "is undecided then stays so (default: no limit)")
+          "After S seconds of wall time, those before --resume included, no new round of reruns begins. The "
+          "first runs and a round that has begun are finished, and count. Cases that are undecided then are "
+          "inconclusive: exit code 4, or 0 with --allow-inconclusive (default: no limit)")
       ->type_name("S")
       ->check(number_in(0.0, 1e6));
   command
       .add_option(
           "--rerun-whole", o->whole_s,
-          "Reruns repeat all cases where the first run took at most S seconds, since what ran before a "
-          "case shows in its time; else, and with 0, only undecided cases (default 120)")
+          "If the first runs took at most S seconds, a round of reruns repeats all cases, because what ran "
+          "before a case shows in its time; otherwise only the undecided ones (default 120; 0: only these)")
       ->type_name("S")
       ->check(number_in(0.0, 1e6));
 }
@@ -77,13 +80,13 @@ void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
 /// Options that are passed to `run` unchanged.
 void add_forwarded(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
   for (const auto& [name, type, help] :
-       std::vector<std::array<const char*, 3>>{{"--device", "DEVICE", "As of run"},
-                                               {"--check", "MODE", "As of run"},
-                                               {"--cache", "MODE", "As of run"},
-                                               {"--min-time", "S", "As of run"},
-                                               {"--max-samples", "N", "As of run"},
-                                               {"--threads", "N", "As of run"},
-                                               {"--timeout", "S", "As of run"}}) {
+       std::vector<std::array<const char*, 3>>{{"--device", "DEVICE", "Passed on to run"},
+                                               {"--check", "MODE", "Passed on to run"},
+                                               {"--cache", "MODE", "Passed on to run"},
+                                               {"--min-time", "S", "Passed on to run"},
+                                               {"--max-samples", "N", "Passed on to run"},
+                                               {"--threads", "N", "Passed on to run"},
+                                               {"--timeout", "S", "Passed on to run"}}) {
     command
         .add_option_function<std::string>(
             name,
@@ -95,7 +98,7 @@ void add_forwarded(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
   }
   for (const char* name : {"--graph", "--trust", "--no-ceilings", "--in-process"}) {
     command.add_flag_callback(
-        name, [o, option = std::string(name)] { o->forwarded.push_back(option); }, "As of run");
+        name, [o, option = std::string(name)] { o->forwarded.push_back(option); }, "Passed on to run");
   }
 }
 
@@ -199,7 +202,7 @@ void add_gate(CLI::App& app, Program& program) {
       ->check(CLI::IsMember({"md", "json", "junit", "github"}));
   command->add_flag("-q,--quiet", o->quiet, "No progress");
   command->footer(
-      "Compares as attnbench compare does (midmeans; see its --help).\n"
+      "Times are compared as attnbench compare does it (its --help says how).\n"
       "Examples:\n"
       "  attnbench gate configs/ci.yaml --baseline ci.json --update-baseline\n"
       "  attnbench gate configs/ci.yaml --baseline ci.json --calibrate --pairs 10\n"

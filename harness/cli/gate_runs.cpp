@@ -11,6 +11,7 @@
 #include "harness/cli/child_program.h"
 #include "harness/cli/common.h"
 #include "harness/cli/earlier_run.h"
+#include "harness/cli/profiler_tool.h"
 #include "harness/cli/usage_error.h"
 #include "harness/record/files.h"
 #include "harness/record/text.h"
@@ -69,10 +70,15 @@ int GateRuns::start(const Side& side, const std::vector<std::string>& args, cons
   const bool broken = !stopped && (code == kExitFailure || code > 6);
   const bool silent_error = show == Show::kErrors && (broken || code == kExitUsage);
   std::ostream& to = silent_error ? std::cerr : std::cout;
-  if (show == Show::kAll || broken || silent_error)
-    to << fmt::format("gate: output of run {}, {} side ({}):\n", count_, side.name, why)
-       << std::ifstream(log, std::ios::binary).rdbuf() << std::flush;
+  const bool failed = broken || silent_error;
+  if (show != Show::kAll && !failed) return code;
+  const std::string which =
+      fmt::format("'attnbench run' for the {} side (run {}: {})", side.name, count_, why);
+  to << (failed ? fmt::format("gate: {} failed with exit code {}; it printed:\n", which, code)
+                : fmt::format("gate: output of {}:\n", which))
+     << std::ifstream(log, std::ios::binary).rdbuf() << std::flush;
   to.clear();  // an empty log sets failbit
+  if (failed) to << fmt::format("gate: to repeat what failed: {}\n", shell_line(args)) << std::flush;
   return code;
 }
 
@@ -123,8 +129,10 @@ ResultSet GateRuns::results_of(const Side& side, int exit_code) const {
   std::error_code ignored;
   if (!std::filesystem::exists(out / "results.json", ignored)) {
     if (child_stopped()) throw GateStop{kExitInterrupted};
-    std::cerr << fmt::format("attnbench: error: {} ended with exit code {} and left no results\n",
-                             side.program, exit_code);
+    std::cerr << fmt::format(
+        "attnbench gate: error: the run of the {} side ended with exit code {} and left no results; its output is "
+        "in {}.txt\n",
+        side.name, exit_code, out.string());
     throw GateStop{kExitFailure};
   }
   try {

@@ -74,7 +74,7 @@ int init(const std::filesystem::path& file) {
 void add_init(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("init", "Write a commented sweep file to begin with");
   auto file = std::make_shared<std::string>("sweep.yaml");
-  command->add_option("file", *file, "File to write (default: sweep.yaml); an existing file is not touched")
+  command->add_option("file", *file, "File to write (default: sweep.yaml); it must not exist yet")
       ->check(has_a_name)
       ->type_name("FILE");
   command->footer("Examples:\n  attnbench init\n  attnbench init decode.yaml");

@@ -10,13 +10,13 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/plugins.h"
+#include "harness/config/feature_keys.h"
 #include "harness/record/text.h"
 
 namespace attnbench::cli {
 namespace {
 
-/// One row per feature, one column per kernel of the op. Features that no kernel of the op has are listed
-/// below.
+/// One row per feature that a kernel of the op has, one column per kernel, and keys of a case that needs it.
 void print_support(KernelTable kernels, Op op) {
   std::vector<const Kernel*> columns;
   for (const Kernel* k : kernels) {
@@ -28,7 +28,7 @@ void print_support(KernelTable kernels, Op op) {
   std::cout << fmt::format("\n{:<{}}", op_name(op), std::max(width, std::string_view(op_name(op)).size()));
   width = std::max(width, std::string_view(op_name(op)).size());
   for (const Kernel* k : columns) std::cout << "  " << k->name;
-  std::cout << '\n';
+  std::cout << "  a key that needs it\n";
   for (const FeatureName& f : kFeatureNames) {
     if (std::none_of(columns.begin(), columns.end(), [&](const Kernel* k) { return k->features & f.bit; })) {
       continue;
@@ -38,7 +38,7 @@ void print_support(KernelTable kernels, Op op) {
       std::cout << fmt::format("  {:^{}}", k->features & f.bit ? "yes" : "-",
                                std::string_view(k->name).size());
     }
-    std::cout << '\n';
+    std::cout << "  " << key_that_needs(f.bit) << '\n';
   }
 }
 
@@ -63,7 +63,10 @@ void print_instances(const Kernel& kernel) {
 void add_kernels(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("kernels", "List the kernels and what each supports");
   add_plugin_option(*command, program);
-  command->footer("Examples:\n  attnbench kernels\n  attnbench kernels --plugin ./mine.so");
+  command->footer(
+      "The table has a row per feature, by its name in kernels/contract and in the reason of a skip. Its last "
+      "column has\nthe keys of a sweep file that need the feature; attnbench list --keys explains them.\n"
+      "Examples:\n  attnbench kernels\n  attnbench kernels --plugin ./mine.so");
   command->callback([&program] {
     program.chosen = [&program] {
       for (const Kernel* k : program.kernels) {

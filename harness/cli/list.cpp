@@ -262,15 +262,16 @@ void add_list(CLI::App& app, Program& program) {
       ->type_name("DEVICE")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command->add_flag("-v,--verbose", o->verbose,
-                    "Print the batch of a case below it where its id holds only a digest of the lengths");
+                    "Print the whole batch below a case whose id has only a hash of the lengths");
   command->add_flag("--schema", o->schema, "Print the JSON Schema of the YAML format instead");
   command->add_flag("--keys", o->keys,
                     "Print the keys of a sweep, their values and meaning (Markdown) instead");
   command->add_flag("--models", o->models,
                     "Print the models that 'model' names, and their keys (Markdown) instead");
-  command->add_flag("--impossible", o->impossible,
-                    "Print the values that no legal case of a cover holds together, and those that make no "
-                    "difference together");
+  command->add_flag(
+      "--impossible", o->impossible,
+      "For sweeps with 'cover': print the pairs or triples of values that no legal case has, and those "
+      "that make no difference");
   command->footer(
       "A case that does not fit into the memory that is free now, or that all kernels of --kernel refuse, is\n"
       "marked: run would skip it.\n"

@@ -58,7 +58,8 @@ void add_merge(CLI::App& app, Program& program) {
       ->type_name("FILE")
       ->check(has_a_name)
       ->required();
-  command->add_flag("--allow-overlaps", o->allowed.overlaps, "A run in several files: take the later file's");
+  command->add_flag("--allow-overlaps", o->allowed.overlaps,
+                    "If several files hold a run, take that of the last one");
   command->add_flag("--allow-gaps", o->allowed.gaps, "Merge although planned runs are in none of the files");
   command->add_flag("--allow-mixed", o->allowed.mixed,
                     "Merge files of other sweeps, options, programs or devices");

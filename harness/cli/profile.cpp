@@ -106,9 +106,12 @@ std::string of_a_plug_in(const Program& program, Op op) {
 int run_tool(const ProfileOptions& o, const Program& program, const Case& item, const Kernel& kernel,
              const std::string& device) {
   if (device == "cpu" && o.tool == "ncu" && o.tool_path.empty()) {  // --tool-path may name another tool
+    const DeviceProbe probe = probe_devices();
     throw UsageError(
-        "--tool ncu profiles GPUs, and the device is cpu: take --device cuda, or put a tool for CPUs round "
-        "--tool none, such as perf record");
+        fmt::format("--tool ncu profiles GPUs, and the device is cpu{}; on a CPU take perf: perf record {}",
+                    probe.cuda_devices > 0 ? ": take --device cuda"
+                                           : fmt::format(" ({}; see attnbench doctor)", probe.cuda_reason),
+                    shell_line(own_command(o, program, item, kernel, device))));
   }
   if (device == "cpu") {
     std::cerr << fmt::format(
@@ -203,9 +206,10 @@ void add_profile(CLI::App& app, Program& program) {
       app.add_subcommand("profile", "Launch one case for a profiler, or start the profiler round it");
   auto o = std::make_shared<ProfileOptions>();
   o->cases.add(*command);
-  command->add_option("--kernel", o->kernel, "Kernel (default: the first of --plugin, else of the device)");
+  command->add_option("--kernel", o->kernel, "Kernel (default: the first of --plugin, else of the device)")
+      ->type_name("NAME");
   add_plugin_option(*command, program);
-  command->add_option("--device", o->device, "auto, cpu, cuda or cuda:N");
+  command->add_option("--device", o->device, "auto (default), cpu, cuda or cuda:N")->type_name("DEVICE");
   command
       ->add_option(
           "--tool", o->tool,
@@ -217,7 +221,7 @@ void add_profile(CLI::App& app, Program& program) {
       ->add_option("-o,--out", o->out, "Folder of the .ncu-rep or .nsys-rep (default results/runs/profiles)")
       ->check(has_a_name)
       ->type_name("DIR");
-  command->add_option("--tool-path", o->tool_path, "The tool itself, where it is not found")
+  command->add_option("--tool-path", o->tool_path, "Path of the tool, if it is not found by itself")
       ->type_name("FILE");
   command
       ->add_option("--device-kernels", o->kernels,
@@ -226,7 +230,7 @@ void add_profile(CLI::App& app, Program& program) {
   command
       ->add_option(
           "--sections", o->sections,
-          "ncu: its --set (default full); basic has no DRAM traffic, L2 hits and stalls, which are - then")
+          "ncu: its --set (default full); basic has no DRAM traffic, L2 hits and stalls, which are printed as -")
       ->check(CLI::IsMember({"basic", "detailed", "full", "roofline"}));
   command->add_option("--launches", o->launches, "Launches inside the profiled range (default 1)")
       ->check(CLI::Range(1, 1000000));

@@ -33,11 +33,12 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
       ->delimiter(',');
   add_require_option(*command, o->required);
   command
-      ->add_option("--repeats", o->repeats,
-                   "Launches that must agree bit for bit, of the invariant 'repeat' (default 2)")
+      ->add_option(
+          "--repeats", o->repeats,
+          "With --check sampled,invariants: launches of a case that must agree bit for bit (default 2)")
       ->type_name("N")
       ->check(CLI::Range(2, 10000000));
-  command->add_flag("--no-time", o->no_time, "Verify only");
+  command->add_flag("--no-time", o->no_time, "Verify only: nothing is timed");
   o->timing.add(*command);
   command->add_flag("--counters", o->counters,
                     "After timing, count further launches with the GPU's counters (CUPTI): bytes that DRAM "
@@ -67,10 +68,9 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
       ->check(has_a_name)
       ->type_name("DIR");
   command
-      ->add_option(
-          "--resume", o->resume,
-          "Go on with the interrupted run of this folder: the same configuration and options; what its "
-          "journal holds is not repeated")
+      ->add_option("--resume", o->resume,
+                   "Go on with the interrupted run of this folder: the same configuration and options; cases "
+                   "that are finished are not repeated")
       ->check(has_a_name)
       ->type_name("DIR");
   command

@@ -247,8 +247,8 @@ void add_selftest(CLI::App& app, Program& program) {
       ->type_name("DEVICE");
   add_kernel_option(
       *command, o->kernels,
-      "Make this kernel wrong, or with --cheats run only this one; may be repeated (default: all of the "
-      "device, or of --cheats)");
+      "Put the faults into this kernel, or with --cheats run only this one; may be repeated (default: all of "
+      "the device, or of --cheats)");
   add_plugin_option(*command, program);
   command
       ->add_option_function<double>(
@@ -264,7 +264,9 @@ void add_selftest(CLI::App& app, Program& program) {
       "--in-process", o->in_process,
       "Run the kernels in this process, for debuggers: a crash or a hang ends the selftest");
   add_worker_options(*command, o->worker, program);
-  command->add_option("--seeds", o->seeds, "Clean runs take seeds 1 to N of every case (default 2)")
+  command
+      ->add_option("--seeds", o->seeds,
+                   "Every case also runs without a fault, with seeds 1 to N (default 2), and must pass")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
   auto* filter =

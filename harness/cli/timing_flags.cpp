@@ -11,23 +11,28 @@ void TimingFlags::add(CLI::App& command) {
       .add_option(
           "--cache", cache,
           "Caches before each timed launch: cold (default; data, and on a GPU code too, as between the "
-          "kernels of a model), cold_data (GPU only: the code stays warm), hot, or rotate: copies of the "
-          "tensors in turns, together three caches or more")
+          "kernels of a model), cold_data (GPU only: the code stays warm), hot, or rotate: each launch "
+          "takes the next of several copies of the tensors, together three times the cache or more")
       ->check(
           CLI::IsMember(std::vector<std::string>(std::begin(kCacheModeNames), std::end(kCacheModeNames))));
   command.add_flag("--graph", graph, "Time replays of a CUDA graph of the launch (GPU only)");
-  command.add_flag("--trust", trust,
-                   "Do not watch timed launches: a kernel that does nothing in them, or less, passes");
+  command.add_flag(
+      "--trust", trust,
+      "Do not watch timed launches: quicker, but a kernel that does less when it is timed passes");
   command
       .add_option(
           "--seed-order", order_seed,
-          "Seed of what a watched kernel must not predict: inputs and order of timed launches (default: "
-          "from the system)")
+          "Seed of the inputs and the order of timed launches, which a kernel must not predict (default: from "
+          "the system). The message of a failed timed launch names the seed that repeats it")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   command.add_flag("--no-ceilings", no_ceilings,
-                   "Do not measure this machine's ceilings first: quicker, but no %SOL and no binding term");
-  command.add_option("--min-time", min_time_s, "Sample at least this many seconds of device time per case")
+                   "Do not measure this machine's ceilings first: quicker, but no %SOL and no bound");
+  command
+      .add_option(
+          "--min-time", min_time_s,
+          "Sample at least this many seconds of device time per case, unless --max-samples is reached (default "
+          "0: until the median is known to 0.5 %, or for a second)")
       ->type_name("S")
       ->check(number_in(0.0, 3600.0));
   command

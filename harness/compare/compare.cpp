@@ -11,6 +11,7 @@
 #include "harness/compare/pairing.h"
 #include "harness/compare/ratio.h"
 #include "harness/error.h"
+#include "harness/record/failure_text.h"
 
 namespace attnbench {
 namespace {
@@ -51,7 +52,8 @@ std::optional<Times> times_of(const LoadedResult& r, Unit in) {
 }
 
 std::string status_note(const char* side, const LoadedResult& r) {
-  return fmt::format("{}: {}{}{}", side, status_name(r.status), r.reason.empty() ? "" : ": ", r.reason);
+  return fmt::format("{}: {}{}{}", side, status_name(r.status), r.reason.empty() ? "" : ": ",
+                     failure_text(r.reason, r.failed_by));
 }
 
 /// The minimum effect, or two ticks of the timer if that is more.

@@ -106,6 +106,7 @@ struct CompareResult {
   int64_t compared = 0;           ///< rows with a ratio
   int64_t not_slower = 0;         ///< of the inconclusive rows
   bool as_sol = false;            ///< ratios are of time over least possible time
+  bool verdicts_only = false;     ///< right or wrong was compared, and nothing was to be timed
   bool interrupted = false;       ///< a gate's runs are not all there
   std::string stopped;            ///< why a gate ended before its last round with undecided cases; else empty
 

@@ -35,6 +35,7 @@ Reason reason_of(const OpenRow& open) {
 }
 
 std::string percent(double share) {
+  if (share > 10) return "over 1000";
   return share < 0.99 ? fmt::format("{:.2g}", 100 * share) : fmt::format("{:.0f}", 100 * share);
 }
 

@@ -6,6 +6,7 @@
 
 #include "harness/record/json.h"
 #include "harness/record/text.h"
+#include "harness/report/summary.h"
 #include "harness/report/table.h"
 
 namespace attnbench {
@@ -75,7 +76,7 @@ nlohmann::ordered_json fuzz_to_json(const RunContext& context, const FuzzOptions
 
 void print_finding(std::ostream& out, const Finding& f, std::size_t number) {
   out << fmt::format("finding {}: {}: {}: {}\n  reproduce: {}\n", number, f.kernel->name,
-                     status_name(f.record.status), one_line(f.record.reason), f.record.repro);
+                     status_name(f.record.status), one_line(reason_text(f.record)), f.record.repro);
   out << (f.repeats ? fmt::format("  shrunk in {} runs from {}\n", f.tries, f.found_as)
                     : "  it failed once and not again, so it was not shrunk\n");
 }

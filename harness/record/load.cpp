@@ -82,6 +82,19 @@ std::vector<double> numbers_of(const json& j, const char* key, const Place& at) 
   return out;
 }
 
+/// The texts of a list; empty if it is absent.
+std::vector<std::string> texts_of(const json& j, const char* key, const Place& at) {
+  std::vector<std::string> out;
+  const json* list = find_member(j, key);
+  if (list == nullptr) return out;
+  if (!list->is_array()) at.fail(fmt::format("'{}' is not a list", key));
+  for (const json& v : *list) {
+    if (!v.is_string()) at.fail(fmt::format("'{}' holds something that is not text", key));
+    out.push_back(v.get<std::string>());
+  }
+  return out;
+}
+
 std::vector<LoadedRun> runs_entry(const json& time, const Place& at) {
   const std::vector<double> us = numbers_of(time, "run_us", at),
                             samples = numbers_of(time, "run_samples", at),
@@ -118,6 +131,7 @@ LoadedResult own_entry(const json& entry, const json& a, const Place& at) {
   r.gbs = number_of(a, "gbs", at);
   if (const json* c = find_member(a, "check")) {
     r.check = text_of(*c, "method", at);
+    r.failed_by = texts_of(*c, "failed_by", at);
     if (const json* list = find_member(*c, "invariants"); list != nullptr && !list->empty())
       r.check += " and invariants";
   } else if (a.contains("check")) {

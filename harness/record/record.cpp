@@ -6,6 +6,7 @@
 #include "attnbench_version.h"
 #include "harness/record/host.h"
 #include "harness/record/text.h"
+#include "harness/verify/error_model.h"
 
 namespace attnbench {
 
@@ -19,8 +20,9 @@ std::optional<double> dram_over_model(const Record& r) {
 }
 
 std::string z_cell(const Verdict& v) {
-  if (v.method == "bitwise") return "exact";
-  return v.method == "interval" ? v.method : digits(v.max_z, 3);
+  const bool has_z = v.method != "bitwise" && v.method != "interval";
+  if (!v.pass && (!has_z || v.max_z <= kMaxZ)) return has_z ? digits(v.max_z, 3) + "^" : "-";
+  return v.method == "bitwise" ? "exact" : has_z ? digits(v.max_z, 3) : v.method;
 }
 
 RunContext describe_run(const DeviceInfo& device, const std::string& name,

@@ -59,7 +59,7 @@ std::optional<double> dram_over_model(const Record& r);
 /// Name in reports: "<case id>/<kernel>".
 std::string record_name(const Record& r);
 
-/// max abs(z) for people; "exact" or "interval" if caches were compared without a z.
+/// max abs(z) for people; "exact" or "interval" without a z. Wrong, but not by z: "1.72^", or "-" without a z.
 std::string z_cell(const Verdict& v);
 
 /// One level of the host's cache, in the form of Google Benchmark.

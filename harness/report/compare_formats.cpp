@@ -29,7 +29,7 @@ std::string sentence(const CompareRow& r) {
   if (r.base_us && r.new_us)
     text += fmt::format(": {} us against {} us", digits(*r.new_us), digits(*r.base_us));
   if (r.ratio) text += fmt::format(", {:+.2f} %", 100 * (*r.ratio - 1));
-  if (r.lo && r.hi) text += fmt::format(" ({:+.2f} .. {:+.2f})", 100 * (*r.lo - 1), 100 * (*r.hi - 1));
+  if (r.lo && r.hi) text += fmt::format(" ({})", interval_text(*r.lo, *r.hi));
   if (!r.note.empty()) text += "; " + r.note;
   return text;
 }

@@ -48,19 +48,20 @@ std::string change_cell(const CompareRow& r) {
   return r.ratio ? figure(*r.ratio) + (signs_differ(r) ? "*" : "") : "-";
 }
 
-/// Why the sign of a change is not that of the difference of the times; empty if there is no such row.
-std::string sign_footnote(const CompareResult& result) {
-  if (std::none_of(result.rows.begin(), result.rows.end(), signs_differ)) return "";
+/// Why a change does not follow from the times beside it; empty if no row has both.
+std::string change_footnote(const CompareResult& result) {
+  const auto has_both = [](const CompareRow& r) { return r.ratio && r.base_us && r.new_us; };
+  if (std::none_of(result.rows.begin(), result.rows.end(), has_both)) return "";
+  const bool signs = std::any_of(result.rows.begin(), result.rows.end(), signs_differ);
   return fmt::format(
-      "* not the sign of new - base: these are medians, and the change compares midmeans (means of the middle "
-      "half of the samples{})",
+      "base and new are medians; change compares midmeans (means of the middle half of the samples{}), so it "
+      "differs from the change of the medians{}",
       result.as_sol ? ", in multiples of the least possible time"
-                    : ", on a CPU divided by the time of its test loop");
+                    : ", on a CPU divided by the time of its test loop",
+      signs ? "; *: even in its sign" : "");
 }
 
-std::string interval_cell(const CompareRow& r) {
-  return r.lo && r.hi ? fmt::format("{:+.2f} .. {:+.2f}", 100 * (*r.lo - 1), 100 * (*r.hi - 1)) : "-";
-}
+std::string interval_cell(const CompareRow& r) { return r.lo && r.hi ? interval_text(*r.lo, *r.hi) : "-"; }
 
 /// " (3 of them only within up to 8.7 %, more than the minimum effect)": changes below this width are not
 /// seen.
@@ -77,11 +78,14 @@ std::string only_within(const CompareResult& result) {
                      n == 1 ? "" : "up to ", 100 * widest);
 }
 
-/// "207 cases that neither side timed have no row"; empty if there are none.
+int64_t untimed_rows(const CompareResult& result) {
+  return std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& r) { return r.untimed; });
+}
+
+/// "207 cases that neither side timed have no row"; empty if there are none, or none was to be timed.
 std::string untimed_text(const CompareResult& result) {
-  const auto n =
-      std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& r) { return r.untimed; });
-  if (n == 0) return "";
+  const int64_t n = untimed_rows(result);
+  if (n == 0 || result.verdicts_only) return "";
   return fmt::format("{} case{} that neither side timed {} no row", n, n == 1 ? "" : "s",
                      n == 1 ? "has" : "have");
 }
@@ -98,15 +102,25 @@ std::string sweep_means(const CompareResult& result) {
   return "geometric mean by sweep (cases): " + text;
 }
 
+std::string interval_text(double lo, double hi) {
+  constexpr double kUnknown = 10;  // an interval of more than this factor says no more than its direction
+  const double low = 100 * (lo - 1), high = 100 * (hi - 1);
+  if (hi <= kUnknown * lo) return fmt::format("{:+.2f} .. {:+.2f}", low, high);
+  if (lo > 1) return fmt::format("> {:+.2f}", low);
+  return hi < 1 ? fmt::format("< {:+.2f}", high) : "unknown";
+}
+
 std::string compare_summary(const CompareResult& result) {
-  std::string text;
+  const int64_t untimed = untimed_rows(result);
+  std::string text = result.verdicts_only ? fmt::format("{} right on both sides", untimed) : "";
   for (const Change c :
        {Change::kError, Change::kIncorrect, Change::kMissingNew, Change::kMissingBase, Change::kSlower,
         Change::kInconclusive, Change::kSame, Change::kFaster, Change::kNotCompared}) {
     const bool verdict =
         c == Change::kSlower || c == Change::kInconclusive || c == Change::kSame || c == Change::kFaster;
-    if (result.count(c) == 0 && !verdict) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", result.count(c), change_name(c));
+    const int64_t n = result.count(c) - (result.verdicts_only && c == Change::kNotCompared ? untimed : 0);
+    if (n == 0 && (!verdict || result.verdicts_only)) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, change_name(c));
     if (c == Change::kSame) text += only_within(result);
   }
   if (result.geomean) {
@@ -155,7 +169,7 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
     if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
   }
   out << (rows.empty() ? "" : "\n") << compare_summary(result) << '\n';
-  if (const std::string note = sign_footnote(result); !note.empty()) out << note << '\n';
+  if (const std::string note = change_footnote(result); !note.empty()) out << note << '\n';
   if (const std::string untimed = untimed_text(result); !untimed.empty()) out << untimed << '\n';
   if (const std::string means = sweep_means(result); !means.empty()) out << means << '\n';
   if (!result.stopped.empty()) out << one_line(result.stopped) << '\n';
@@ -178,7 +192,7 @@ void write_compare_markdown(std::ostream& out, const CompareResult& result) {
         << " | " << markdown_text(change_cell(r)) << " | " << interval_cell(r) << " | "
         << markdown_text(r.note) << " |\n";
   }
-  if (const std::string note = sign_footnote(result); !note.empty())
+  if (const std::string note = change_footnote(result); !note.empty())
     out << "\n" << markdown_text(note) << "\n";
 }
 

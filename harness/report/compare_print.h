@@ -2,6 +2,7 @@
 #pragma once
 
 #include <iosfwd>
+#include <string>
 
 #include "harness/compare/compare.h"
 #include "harness/report/table.h"
@@ -10,6 +11,10 @@ namespace attnbench {
 
 /// "2 slower, 1 inconclusive, 120 same, 3 faster; geometric mean of new / base 1.004 over 126 cases"
 std::string compare_summary(const CompareResult& result);
+
+/// The interval of a ratio in percent: "+4.10 .. +5.90". Where it is so wide that its ends say nothing: "> +4.10",
+/// "< -4.10" or "unknown".
+std::string interval_text(double lo, double hi);
 
 /// "geometric mean by sweep (cases): prefill 1.004 (12), decode 0.98 (30)"; empty if there is one sweep.
 std::string sweep_means(const CompareResult& result);

@@ -103,7 +103,7 @@ void print_failures(std::ostream& out, std::span<const Record> records, const Co
   for (const Record* r : shown) {
     out << '\n'
         << paint(status_name(r->status), Colour::kRed, options.colour) << ' ' << one_line(record_name(*r))
-        << "\n  " << one_line(r->reason) << '\n';
+        << "\n  " << one_line(reason_text(*r)) << '\n';
     if (r->check) {
       for (const std::string& clue : r->check->clues) out << "  " << one_line(clue) << '\n';
     }
@@ -160,6 +160,7 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
   }
   if (busy)
     out << "\n! other processes took the cores during more than half of the samples: an unreliable time\n";
+  if (const std::string legend = other_check_legend(records); !legend.empty()) out << '\n' << legend << '\n';
   print_failures(out, records, options);
   print_sums(out, records, options.width);
   if (const std::string marks = time_marks(records); !marks.empty()) out << '\n' << one_line(marks) << '\n';

@@ -10,6 +10,7 @@
 
 #include "harness/record/coverage.h"
 #include "harness/record/text.h"
+#include "harness/report/summary.h"
 
 namespace attnbench {
 namespace {
@@ -57,7 +58,7 @@ std::string class_name(const Record& r) {
 void write_case(std::ostream& out, const Record& r) {
   out << fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.6f}\"", xml_text(class_name(r)),
                      xml_text(record_name(r)), seconds_of(r));
-  const std::string reason = xml_text(r.reason);
+  const std::string reason = xml_text(reason_text(r));
   const auto problem = [&](const char* element, const char* type) {
     std::string clues;
     if (r.check) {

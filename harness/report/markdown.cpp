@@ -110,13 +110,15 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
 
   if (const std::string marks = time_marks(records); !marks.empty())
     out << "\n" << markdown_text(marks) << "\n";
+  if (const std::string legend = other_check_legend(records); !legend.empty())
+    out << "\n" << markdown_text(legend) << "\n";
   bool heading = false;
   for (const Record& r : records) {
     if (!needs_attention(r.status)) continue;
     if (!heading) out << "\n### To look at\n";
     heading = true;
     out << "\n**" << status_name(r.status) << "** " << markdown_code(record_name(r)) << ": "
-        << markdown_text(r.reason) << "\n";
+        << markdown_text(reason_text(r)) << "\n";
     if (r.check && !r.check->clues.empty()) {
       out << "\n";
       for (const std::string& clue : r.check->clues) out << "- " << markdown_text(clue) << "\n";

@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "harness/record/failure_text.h"
 #include "harness/record/text.h"
 
 namespace attnbench {
@@ -138,6 +139,17 @@ std::string coverage_text(const Coverage& c) {
   return fmt::format("{}: {} run{}{}", c.kernel.empty() ? "no kernel" : c.kernel, c.text(),
                      c.whole() ? "" : fmt::format(" ({} %)", digits(c.percent(), 3)),
                      c.types.empty() ? "" : fmt::format(", declares {}", fmt::join(c.types, " or ")));
+}
+
+std::string reason_text(const Record& r) {
+  return r.status == Status::kFail && r.check ? failure_text(r.reason, r.check->failed_by) : r.reason;
+}
+
+std::string other_check_legend(std::span<const Record> records) {
+  const auto marked = [](const Record& r) { return r.check && z_cell(*r.check).ends_with('^'); };
+  if (std::none_of(records.begin(), records.end(), marked)) return "";
+  return "^ this max|z| is of the verified launch and within its limit; another check failed, which the failure's "
+         "message names in brackets";
 }
 
 std::string rows_text(const Verdict& v) {

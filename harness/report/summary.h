@@ -45,6 +45,12 @@ std::vector<std::string> relative_speeds(std::span<const Record> records);
 /// Cases run and declared types of a kernel: "mine: 1 of 3 cases run (33.3 %), declares acc fp32, p bf16".
 std::string coverage_text(const Coverage& c);
 
+/// The reason of a record; of a failure with the detectors that found it (record/failure_text.h).
+std::string reason_text(const Record& r);
+
+/// The legend of the mark "^" that z_cell sets; empty if no record has it.
+std::string other_check_legend(std::span<const Record> records);
+
 /// Number of checked rows: "512", or "512/4096" if not all were checked.
 std::string rows_text(const Verdict& v);
 

@@ -150,11 +150,11 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
   result.what = fault.what;
   result.kernel = kernel.name;
   if ((fault.breaks & ~kernel.flags) != 0) {
-    result.reason = fmt::format("{} does not promise what this breaks", kernel.name);
+    result.reason = fmt::format("{} does not promise what this fault breaks", kernel.name);
     return result;
   }
   if ((fault.shows_with & ~kernel.features) != 0) {
-    result.reason = fmt::format("{} refuses the launches that tell it", kernel.name);
+    result.reason = fmt::format("{} refuses the launches that would show this fault", kernel.name);
     return result;
   }
   for (const std::string& yaml : fault.cases) {
@@ -178,8 +178,14 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
     });
     const Record r = run(c, wrong, device, fault.repeats);
     result.reason = r.reason;
-    if (!tamper.refusal().empty()) result.reason = tamper.refusal();
-    if (r.status == Status::kSkip || !tamper.refusal().empty()) continue;
+    if (r.status == Status::kSkip) {
+      result.reason = "the case needs more than the kernel has: " + r.reason;
+      continue;
+    }
+    if (!tamper.refusal().empty()) {
+      result.reason = "made by a launch with other parameters, which the kernel refuses: " + tamper.refusal();
+      continue;
+    }
     result.allclose = seen.allclose;
     result.twice_naive = seen.twice_naive;
     if (r.check) result.caught_by = r.check->failed_by;

@@ -154,9 +154,9 @@ class Clues {
       const bool lse_too =
           std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; });
       const std::string rows_tried =
-          wrong == 1 ? "1 wrong row tried, it is" : fmt::format("{} wrong rows tried, all are", wrong);
-      out_.push_back(fmt::format("looks like: {} ({} what that gives{})", s.text, rows_tried,
-                                 lse_too ? "" : "; but the LSE is not"));
+          wrong == 1 ? "the wrong row tried matches" : fmt::format("all {} wrong rows tried match", wrong);
+      out_.push_back(fmt::format("looks like: {} ({} this mistake{})", s.text, rows_tried,
+                                 lse_too ? "" : ", but not in their LSE"));
       if (++named == kMostSuspects) break;
     }
   }

@@ -1,5 +1,7 @@
 #include "harness/verify/error_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -136,6 +138,14 @@ double ErrorModel::ulp(double x) const {
   int exponent;
   std::frexp(a, &exponent);  // a in [2^(e-1), 2^e): spacing 2^(e-p), u = 2^-p
   return std::max(quantum_, std::ldexp(u_out_, exponent));
+}
+
+std::string bias_text(double slope, double bias_se, double limit) {
+  return fmt::format(
+      "O is biased: its elements are {:.3g} % too {} on average (a fit over all compared rows, {:.1f} standard "
+      "errors), and at most {:.3g} % is allowed; a scale, a descale or a denominator that is slightly off does "
+      "this",
+      100 * std::abs(slope), slope > 0 ? "large" : "small", bias_se, 100 * limit);
 }
 
 }  // namespace attnbench

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "kernels/contract/kernel.h"
 
@@ -63,5 +64,8 @@ class ErrorModel {
   DType out_;
   double chi_limit_;
 };
+
+/// What the detector `bias` found. slope: least-squares slope of (out - o) on o; limit: of |slope|.
+std::string bias_text(double slope, double bias_se, double limit);
 
 }  // namespace attnbench

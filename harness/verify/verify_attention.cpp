@@ -203,11 +203,7 @@ class Judge {
                          row_text(w.seq, w.pos, w.head), w.key, w.got, w.expected, w.z, kMaxZ));
     }
     if (!(std::abs(v.slope) <= bias_limit)) {
-      v.fail(
-          detector::kBias,
-          fmt::format("O is biased: slope of the error on the expected value {:.3g}, {:.1f} standard errors "
-                      "(limit {:.3g})",
-                      v.slope, v.bias_se, bias_limit));
+      v.fail(detector::kBias, bias_text(v.slope, v.bias_se, bias_limit));
     }
     return v;
   }

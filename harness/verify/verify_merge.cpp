@@ -84,9 +84,7 @@ class MergeJudge {
       v_.fail(detector::kLse, fmt::format("LSE of {}: |z| = {:.3g} > {}", worst_lse_, v_.lse_max_z, kMaxZ));
     }
     if (sxx_ > 0 && !(std::abs(v_.slope) <= limit)) {
-      v_.fail(detector::kBias,
-              fmt::format("O is biased: slope of the error on the expected value {:.3g} (limit {:.3g})",
-                          v_.slope, limit));
+      v_.fail(detector::kBias, bias_text(v_.slope, v_.bias_se, limit));
     }
     return v_;
   }

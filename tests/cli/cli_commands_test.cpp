@@ -163,9 +163,11 @@ TEST(CliKernels, ListsEachWithWhatItSupports) {
   const Scratch scratch;
   const Outcome o = run_attnbench(scratch, {"kernels"});
   EXPECT_EQ(o.exit_code, 0);
-  EXPECT_THAT(o.out, AllOf(HasSubstr("cpu (attention, cpu)"), HasSubstr("cpu (kv_append, cpu)"),
-                           HasSubstr("head_dim 1..256"), ContainsRegex("\nsoftcap +yes"),
-                           ContainsRegex("\npaged +yes")));
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("cpu (attention, cpu)"), HasSubstr("cpu (kv_append, cpu)"),
+                    HasSubstr("head_dim 1..256"), ContainsRegex("\nsoftcap +yes"),
+                    ContainsRegex("\npaged +yes"), ContainsRegex("\nattention .*  a key that needs it"),
+                    ContainsRegex("\ne4m3_kv +yes .*  kv_dtype: e4m3\n")));
 }
 
 TEST(CliDoctor, SaysWhatIsThereAndWhyAGpuIsNot) {
@@ -173,6 +175,9 @@ TEST(CliDoctor, SaysWhatIsThereAndWhyAGpuIsNot) {
   const Outcome o = run_attnbench(scratch, {"doctor"});
   EXPECT_EQ(o.exit_code, 0);
   EXPECT_THAT(o.out, AllOf(HasSubstr("attnbench "), HasSubstr("device cpu"), HasSubstr("device cuda")));
+  if (o.out.find("built without CUDA") == std::string::npos) return;
+  EXPECT_THAT(o.out, ContainsRegex("without CUDA: (ATTNBENCH_CUDA is OFF|nvcc was not found)\n"));
+  EXPECT_THAT(o.out, HasSubstr("to have it   configure a fresh build folder"));
 }
 
 TEST(CliProfile, LaunchesOneCase) {

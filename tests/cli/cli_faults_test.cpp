@@ -109,7 +109,8 @@ TEST(CliFaultClues, StandUnderTheReasonAndInTheReports) {
   const Outcome o =
       run_faulty(scratch, {"run", "--case", "{batch: 2q9s40_q3s7}", "--device", "cpu", "--kernel",
                            "drop_last_key", "--no-time", "--out", "out", "--format", "md,junit"});
-  const std::string clue = "looks like: the last key of each sequence is left out (64 wrong rows tried";
+  const std::string clue =
+      "looks like: the last key of each sequence is left out (all 64 wrong rows tried match";
   EXPECT_THAT(o.out, AllOf(HasSubstr("672 of 672 rows looked at are wrong, in O and LSE"), HasSubstr(clue)));
   EXPECT_THAT(read_records(scratch.dir() / "out").at(0)["check"]["clues"].get<std::vector<std::string>>(),
               ::testing::Contains(HasSubstr(clue)));

@@ -60,7 +60,7 @@ class CliGateResume : public ::testing::Test {
     const json compare = read_json(dir_ / "compare.json");
     EXPECT_EQ(compare["interrupted"], false);
     EXPECT_EQ(compare["rows"].size(), 4u);
-    EXPECT_THAT(o.out, HasSubstr("4 right, 0 incorrect"));
+    EXPECT_THAT(o.out, HasSubstr("\n4 right on both sides\n"));
   }
 
   Scratch scratch_;

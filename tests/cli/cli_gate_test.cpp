@@ -13,6 +13,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -63,13 +64,17 @@ TEST_F(CliGate, RightResultsPassAndWrongOnesAreOne) {
   make_baseline();
   const Outcome same = gate({"--baseline", baseline_, "--kernel", "cpu"});
   EXPECT_EQ(same.exit_code, 0) << same.out << same.err;
-  EXPECT_THAT(same.out, HasSubstr("right or wrong alone: 2 right, 0 incorrect, 0 missing in new\n"));
-  EXPECT_THAT(same.out, AllOf(StartsWith("gate: output of run 1, new side (all cases):\nstatus "),
-                              EndsWith("\ngate: no case incorrect or missing; exit code 0\n")));
+  EXPECT_THAT(same.out, AllOf(HasSubstr("\n2 right on both sides\n"), Not(HasSubstr("timed"))));
+  EXPECT_THAT(same.out,
+              AllOf(StartsWith("gate: output of 'attnbench run' for the new side (run 1: all cases):\n"
+                               "status "),
+                    EndsWith("\ngate: no case incorrect or missing; exit code 0\n")));
   const Outcome wrong = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--match", "case"});
   EXPECT_EQ(wrong.exit_code, 1) << wrong.out << wrong.err;
-  EXPECT_THAT(wrong.out,
-              AllOf(HasSubstr("0 right, 2 incorrect"), EndsWith("\ngate: 2 cases incorrect; exit code 1\n")));
+  EXPECT_THAT(wrong.out, AllOf(HasSubstr("\n0 right on both sides, 2 incorrect\n"),
+                               EndsWith("\ngate: 2 cases incorrect; exit code 1\n")));
+  EXPECT_THAT(wrong.out, HasSubstr("\n  NEW: fail: O of ")) << "as run says it, with the detectors";
+  EXPECT_THAT(wrong.out, ContainsRegex("NEW: fail: O of .* > 6 \\[max_z, .*lse.*\\]\n"));
   EXPECT_THAT(wrong.out, AllOf(HasSubstr("incorrect"), HasSubstr("h4-2/d16/full/q5"), HasSubstr("2q7"),
                                HasSubstr("reproduce: attnbench run --case")));
   EXPECT_EQ(read_json(scratch_.dir() / "g" / "compare.json")["exit_code"], 1);

@@ -49,7 +49,7 @@ TEST(CliPlugin, IsListedWithItsFile) {
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("example (attention, cpu): a start"),
                            HasSubstr("    from      " + plugin("example") + "\n"),
-                           ContainsRegex("\nattention +cpu .* example\n")));
+                           ContainsRegex("\nattention +cpu .* example  a key that needs it\n")));
   EXPECT_THAT(run_attnbench(scratch, {"kernels"}).out,
               AllOf(Not(HasSubstr("example")), Not(HasSubstr("    from "))));
   const std::string file = scratch.write("three.yaml", kThreeKernels);
@@ -222,7 +222,11 @@ TEST(CliPlugin, TheGateComparesTwoBuilds) {
   };
   Outcome o = gate("example", {"--against-plugin", plugin("crashes")});
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
-  EXPECT_THAT(o.out, HasSubstr("3 right, 0 incorrect")) << "their kernels alone";
+  EXPECT_THAT(o.out, HasSubstr("\n2 right on both sides, 1 not compared\n")) << "their kernels alone";
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("gate: 'attnbench run' for the base side (run 1: all cases, base new new base) "
+                              "failed with exit code 5; it printed:\n"),
+                    ContainsRegex("\ngate: to repeat what failed: .* run .*three.yaml .* --plugin ")));
   EXPECT_EQ(gate("wrong", {"--against-plugin", plugin("example")}).exit_code, 1);
   EXPECT_EQ(gate("crashes", {"--against-plugin", plugin("example")}).exit_code, 5);
   EXPECT_EQ(gate("example", {"--against", ATTNBENCH_PROGRAM, "--kernel", "example"}).exit_code, 0);
@@ -312,7 +316,7 @@ TEST(CliPlugin, TheLinesOfTheReadmeMakeOne) {
   EXPECT_EQ(o.exit_code, 0) << o.err;
 
   // The mistake that the README shows must give the message that the README shows.
-  const std::size_t cut = readme.find("(60 wrong rows", readme.find("\n  O of seq "));
+  const std::size_t cut = readme.find("(all 60 wrong rows", readme.find("\n  O of seq "));
   ASSERT_NE(cut, std::string::npos);
   const std::size_t said = readme.rfind("\n  O of seq ", cut) + 1;
   const std::size_t option = readme.find("run --case '") + 12;

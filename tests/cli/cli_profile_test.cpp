@@ -79,5 +79,13 @@ TEST(CliProfileTool, AToolThatIsNotThereIsTwo) {
   EXPECT_THAT(o.out, HasSubstr("nsys profile --capture-range=cudaProfilerApi"));
 }
 
+TEST(CliProfileTool, NcuOnACpuNamesACommandThatWorksThere) {
+  const Scratch scratch;
+  const Outcome o = run_attnbench(scratch, with({"--tool", "ncu"}));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("on a CPU take perf: perf record "), HasSubstr(" profile --case "),
+                           HasSubstr("--device cpu"), HasSubstr("--tool none")));
+}
+
 }  // namespace
 }  // namespace attnbench::testing

@@ -144,6 +144,23 @@ TEST_F(HtmlReport, TimesOfABusyMachineAreMarkedAndWordsAreTheConsoles) {
   EXPECT_THAT(browser_->complaints(), IsEmpty());
 }
 
+TEST_F(HtmlReport, AZWithinItsLimitIsMarkedBesideAFailure) {
+  json timed = entry("a", "cpu", 100);
+  timed["attnbench"]["status"] = "fail";
+  timed["attnbench"]["check"]["max_z"] = 1.75;
+  timed["attnbench"]["check"]["failed_by"] = {"timed_launch", "max_z"};
+  json right = entry("b", "cpu", 100);
+  right["attnbench"]["check"]["max_z"] = 1.75;
+  const std::string file = scratch_.write("timed.json", results_text({timed, right}));
+  show({file});
+  EXPECT_THAT(text_of("#results tbody tr:nth-child(1)"), HasSubstr("1.75^"));
+  EXPECT_THAT(text_of("#results tbody tr:nth-child(2)"), AllOf(HasSubstr("1.75"), Not(HasSubstr("^"))));
+  EXPECT_THAT(text_of(".overview"), HasSubstr("^ This max |z| is of the verified launch"));
+  show({file}, {}, "case=0");
+  EXPECT_THAT(text_of("article"), HasSubstr("failed bytimed_launch, max_z"));
+  EXPECT_THAT(browser_->complaints(), IsEmpty());
+}
+
 TEST_F(HtmlReport, ShowsTheH100ResultsWithoutComplaint) {
   show(h100_files());
   EXPECT_LT(std::filesystem::file_size(scratch_.path("page.html")), kLargestPage);

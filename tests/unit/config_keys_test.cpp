@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "harness/config/feature_keys.h"
 #include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"
+#include "kernels/contract/kernel.h"
 
 namespace attnbench {
 namespace {
@@ -92,6 +94,32 @@ TEST(Keys, ReportsNameEachParameterOnce) {
     EXPECT_FALSE(report.empty()) << key.name;
     for (const auto& [name, value] : report.items()) EXPECT_TRUE(names.insert(name).second) << name;
   }
+}
+
+/// The features that a case needs whose keys are those of the first mapping, then of the second.
+uint64_t features_with(const std::string& first, const std::string& second) {
+  CaseParams p;
+  for (const std::string& keys : {first, second}) {
+    const SweepFile file = parse_inline_case(fmt::format("{{batch: q7, {}}}", keys));
+    for (const Setting& s : file.sweeps.at(0).fixed) s.apply(p);
+  }
+  return features_of(p);
+}
+
+TEST(Keys, EveryFeatureOfAKernelHasAKeyThatNeedsIt) {
+  for (const FeatureName& f : kFeatureNames) {
+    const std::string key = key_that_needs(f.bit);
+    ASSERT_NE(key, "") << f.name;
+    bool needed = false;  // in a case that does not need it without the key
+    for (const char* beside :
+         {"kv: contiguous", "kv: paged", "dtype: fp16", "kv: paged, append: in_call",
+          "kv: paged, append: in_call, rotary: neox", "op: kv_append, kv: paged, kv_dtype: int8"}) {
+      needed =
+          needed || ((features_with(beside, "") & f.bit) == 0 && (features_with(beside, key) & f.bit) != 0);
+    }
+    EXPECT_TRUE(needed) << f.name << ": " << key;
+  }
+  EXPECT_STREQ(key_that_needs(uint64_t{1} << 63), "");
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST(ReportComparison, Tables) {
   EXPECT_THAT(markdown.str(), HasSubstr("| slower | `a\\|b` | `k` |"));
 }
 
-TEST(ReportComparison, AChangeAgainstTheMediansHasAFootnote) {
+TEST(ReportComparison, AChangeIsNotThatOfTheMedians) {
   CompareResult r;
   CompareRow row;
   row.id = "a";
@@ -85,13 +85,34 @@ TEST(ReportComparison, AChangeAgainstTheMediansHasAFootnote) {
     return std::pair{text.str(), markdown.str()};
   };
   EXPECT_THAT(texts().first, AllOf(HasSubstr("-0.20*"),
-                                   HasSubstr("\n* not the sign of new - base: these are medians, and the "
-                                             "change compares midmeans (means of the middle half")));
-  EXPECT_THAT(texts().second, AllOf(HasSubstr("-0.20"), HasSubstr("not the sign of new")));
+                                   HasSubstr("\nbase and new are medians; change compares midmeans (means of "
+                                             "the middle half"),
+                                   HasSubstr("; *: even in its sign\n")));
+  EXPECT_THAT(texts().second, AllOf(HasSubstr("-0.20"), HasSubstr("even in its sign")));
   for (const double alike : {1.01, 1.0, 1.000001}) {
     r.rows[0].ratio = alike;
-    EXPECT_THAT(texts().first, AllOf(Not(HasSubstr("*")), Not(HasSubstr("midmeans")))) << alike;
+    EXPECT_THAT(texts().first, AllOf(Not(HasSubstr("*")), HasSubstr("midmeans"))) << alike;
   }
+  r.rows[0].ratio.reset();
+  EXPECT_THAT(texts().first, Not(HasSubstr("midmeans")));
+}
+
+TEST(ReportComparison, AnIntervalThatSaysNothingIsInWords) {
+  EXPECT_EQ(interval_text(1.041, 1.059), "+4.10 .. +5.90");
+  EXPECT_EQ(interval_text(20, 21), "+1900.00 .. +2000.00");
+  EXPECT_EQ(interval_text(0.0008, 3889.95), "unknown");
+  EXPECT_EQ(interval_text(1.041, 3889.95), "> +4.10");
+  EXPECT_EQ(interval_text(0.0008, 0.9), "< -10.00");
+}
+
+TEST(ReportComparison, WhereNothingWasToBeTimedTheSummaryCountsRightAndWrong) {
+  const LoadedResult a = with_status("a", Status::kPass), b = with_status("b", Status::kPass);
+  CompareResult r = compare_results(set_of({a, b}), set_of({with_status("a", Status::kFail), b}), {});
+  r.verdicts_only = true;
+  EXPECT_EQ(compare_summary(r), "1 right on both sides, 1 incorrect");
+  std::ostringstream text;
+  print_compare(text, r, {});
+  EXPECT_THAT(text.str(), Not(HasSubstr("timed")));
 }
 
 CompareResult two_sweeps() {

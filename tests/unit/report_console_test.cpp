@@ -137,6 +137,39 @@ TEST(ReportConsole, SkipsShowTheReasonAndFailuresTheRepro) {
   EXPECT_THAT(text, HasSubstr("0 passed, 1 failed, 1 skipped, 1 error (1 timeout); 12.3 s\n"));
 }
 
+/// Right in the verified launch, wrong in a timed one.
+Record wrong_when_timed() {
+  Record r = passing("f");
+  r.status = Status::kFail;
+  r.reason = "it keeps results";
+  r.check->pass = false;
+  r.check->failed_by = {"kept_results", "guard", "guard"};
+  return r;
+}
+
+TEST(ReportConsole, AFailureNamesItsDetectors) {
+  EXPECT_THAT(printed({wrong_when_timed()}),
+              HasSubstr("\nfail f/cuda_simt\n  it keeps results [kept_results, guard]\n  reproduce: "));
+}
+
+TEST(ReportConsole, AZWithinItsLimitDoesNotLookRightBesideAFailure) {
+  const Record timed = wrong_when_timed();
+  const std::string text = printed({timed, passing("a")});
+  EXPECT_THAT(lines_of(text)[1], HasSubstr(" 3.25^ "));
+  EXPECT_THAT(lines_of(text)[2], HasSubstr(" 3.25 "));
+  EXPECT_THAT(
+      text,
+      HasSubstr("\n^ this max|z| is of the verified launch and within its limit; another check failed"));
+  Record by_z = timed;
+  by_z.check->max_z = 40;
+  EXPECT_THAT(printed({by_z, passing("a")}), Not(HasSubstr("^")));
+  Record of_bits = timed;
+  of_bits.check->method = "bitwise";
+  EXPECT_THAT(printed({of_bits, passing("a")}), Not(HasSubstr("exact")));
+  of_bits.check->pass = true;
+  EXPECT_THAT(printed({of_bits, passing("a")}), HasSubstr("exact"));
+}
+
 TEST(ReportConsole, EscapesOnlyWhenAskedAndNeverFromText) {
   const Record hostile = not_passing(kHostile, Status::kFail, kHostile);
   const std::string plain = printed({hostile, passing("a")});

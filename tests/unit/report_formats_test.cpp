@@ -167,6 +167,23 @@ TEST(ReportJunit, IsWellFormedAndCounts) {
   EXPECT_THAT(out.str(), HasSubstr("reproduce: attnbench run --case x"));
 }
 
+TEST(ReportFailures, NameTheirDetectorsInMarkdownAndJUnit) {
+  Record r = passing("f");
+  r.status = Status::kFail;
+  r.reason = "wrong when timed";
+  r.check->pass = false;
+  r.check->failed_by = {"kept_results"};
+  std::ostringstream junit, markdown;
+  write_junit(junit, make_context(), {{r}});
+  check_xml(junit.str());
+  EXPECT_THAT(junit.str(), HasSubstr("message=\"wrong when timed [kept_results]\""));
+  write_markdown(markdown, make_context(), {{r}});
+  EXPECT_THAT(markdown.str(), HasSubstr(": wrong when timed \\[kept\\_results\\]\n"));
+  EXPECT_THAT(markdown.str(), HasSubstr("| 3.25^ |"));
+  EXPECT_THAT(markdown.str(),
+              HasSubstr("\n^ this max\\|z\\| is of the verified launch and within its limit"));
+}
+
 TEST(ReportJunit, TheCheckerItselfSeesFaults) {
   for (const char* bad : {"<?xml?><a>&</a>", "<?xml?><a><b></a></b>", "<?xml?><a>\x01</a>",
                           "<?xml?><a b=\"<\"/>", "<?xml?><a>", "<?xml?><a/><a/>", "<?xml?><a>\xff</a>"}) {

@@ -198,11 +198,11 @@ TEST(Clues, LostLastKeysAreNamedUnderACausalMaskToo) {
   Case c = case_of(true);
   c.params.seqs = {{5, 25}, {7, 41}, {0, 5}, {20, 58}, {3, 48}};
   EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k / 16 * 16; })),
-              ElementsAre("looks like: keys behind the last whole page of 16 are left out (64 wrong rows "
-                          "tried, all are what that gives)"));
+              ElementsAre("looks like: keys behind the last whole page of 16 are left out (all 64 wrong "
+                          "rows tried match this mistake)"));
   EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k - 1; })),
               ElementsAre("looks like: the last key of each sequence is left out, but the diagonal is right "
-                          "(16 wrong rows tried, all are what that gives)"));
+                          "(all 16 wrong rows tried match this mistake)"));
   c.params.kv = KvSource::kPacked;
   c.params.seqs = {{5, 70}, {9, 100}};
   EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k / 64 * 64; })),
@@ -218,8 +218,8 @@ TEST(Clues, OneWrongRowIsSingular) {
   wrong.k_ends = {16, 16};
   const auto found = clues(c, outputs_of(c, wrong, inputs));
   EXPECT_THAT(found, Contains(StartsWith("1 of 2 rows looked at is wrong, in O and LSE")));
-  EXPECT_THAT(found, Contains("looks like: keys behind the last whole page of 16 are left out (1 wrong row "
-                              "tried, it is what that gives)"));
+  EXPECT_THAT(found, Contains("looks like: keys behind the last whole page of 16 are left out (the wrong row "
+                              "tried matches this mistake)"));
 }
 
 TEST(Clues, TheTraitThatTellsMostIsNamed) {

@@ -6,9 +6,12 @@
 
 namespace attnbench {
 namespace {
-constexpr const char* kReason =
-    "this program was built without CUDA: nvcc was not found, or ATTNBENCH_CUDA was OFF";
-}
+#ifdef ATTNBENCH_CUDA_IS_OFF
+constexpr const char* kReason = "this program was built without CUDA: ATTNBENCH_CUDA is OFF";
+#else
+constexpr const char* kReason = "this program was built without CUDA: nvcc was not found";
+#endif
+}  // namespace
 
 DeviceProbe probe_cuda() { return {0, kReason}; }
 

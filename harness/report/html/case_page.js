@@ -69,6 +69,7 @@ function check_panel(r) {
   const w = c.worst;
   return el("section", { class: "panel" }, el("h2", {}, "Verification"), facts([
     ["method", exact ? "bit for bit" : `${c.method}, against float64`],
+    ["failed by", (c.failed_by || []).join(", ")],
     ["rows compared", `${c.rows.toLocaleString("en-US")} of ${c.rows_total.toLocaleString("en-US")}`],
     ["declared types", c.numerics ? `acc ${c.numerics.acc}, p ${c.numerics.p}` : ""],
     ["max |z|", exact ? "" : against(c.max_z, data.limits.max_z)],
@@ -99,5 +100,5 @@ function also_panel(list) {
           el("td", {}, el("span", { class: `badge ${status_class(o.shown)}` }, status_words[o.shown])),
           el("td", { class: "number" }, micros(o.us)),
           el("td", { class: "number" }, is_number(o.us) && o.tflops > 0 ? flop_rate(o.tflops) : kNone),
-          el("td", { class: "number" }, digits(o.z, 3))))))));
+          el("td", { class: "number" }, z_text(o))))))));
 }

@@ -11,9 +11,19 @@ const table_columns = [
   { name: "GB/s", value: (r) => (is_number(r.us) ? r.gbs : NaN), cell: (r) => (is_number(r.us) ? digits(r.gbs) : kNone), class: "number" },
   { name: "%SOL", value: (r) => (is_number(r.us) ? r.sol : NaN), cell: (r) => (is_number(r.us) && is_number(r.sol) ? digits(100 * r.sol, 3) + (ceilings_disturbed(r.run) ? "*" : "") : kNone), class: "number" },
   { name: "bound", value: (r) => (is_number(r.us) && r.bound) || NaN, cell: (r) => (is_number(r.us) && r.bound ? r.bound + (ceilings_disturbed(r.run) ? "*" : "") : kNone) },
-  { name: "max |z|", value: (r) => r.z, cell: (r) => (r.check && r.check.method === "bitwise" ? "exact" : digits(r.z, 3)), class: "number" },
+  { name: "max |z|", value: (r) => r.z, cell: z_text, class: "number" },
   { name: "rows", value: (r) => (r.check ? r.check.rows : NaN), cell: (r) => rows_text(r.check), class: "number" },
 ];
+
+/** Whether a wrong result's z is within its limit, because another check failed. */
+function failed_otherwise(r) {
+  return r.status === "fail" && is_number(r.z) && r.z <= data.limits.max_z;
+}
+
+function z_text(r) {
+  if (r.check && r.check.method === "bitwise") return r.status === "fail" ? kNone : "exact";
+  return digits(r.z, 3) + (failed_otherwise(r) ? "^" : "");
+}
 
 function rows_text(check) {
   if (!check) return kNone;

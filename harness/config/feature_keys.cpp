@@ -1,0 +1,53 @@
+#include "harness/config/feature_keys.h"
+
+#include "kernels/contract/attention_params.h"
+
+namespace attnbench {
+namespace {
+
+struct FeatureKey {
+  uint64_t bit;
+  const char* key;
+};
+
+constexpr FeatureKey kFeatureKeys[] = {
+    {kPackedKv, "kv: packed"},
+    {kPagedKv, "kv: paged"},
+    {kContiguousKv, "kv: contiguous"},
+    {kCausal, "mask: causal"},
+    {kWindow, "window: \"64,0\""},
+    {kSoftcap, "softcap: 30"},
+    {kAlibi, "alibi: per_head"},
+    {kSinks, "sinks: true"},
+    {kBf16, "dtype: bf16"},
+    {kFp16, "dtype: fp16"},
+    {kFp32, "dtype: fp32"},
+    {kE4m3Kv, "kv_dtype: e4m3"},
+    {kE4m3Q, "q_dtype: e4m3, kv_dtype: e4m3"},
+    {kInt8K, "kv_dtype: int8_k"},
+    {kInt8V, "kv_dtype: int8"},
+    {kInt8Q, "q_dtype: int8, kv_dtype: int8_k"},
+    {kProbs, "probs: true"},
+    {kDropout, "dropout: 0.1"},
+    {kRotary, "rotary: neox"},
+    {kAppend, "append: in_call"},
+    {kSplitKv, "num_splits: 4"},
+    {kPartialKv, "gap_tokens: 8"},
+    {kHnd, "kv_layout: hnd"},
+    {kKTokenScales, "scales: per_token_k"},
+    {kVTokenScales, "scales: per_token"},
+    {kHeadDimV, "head_dim_v: 64"},
+    {kVIsK, "v_is_k_view: true"},
+    {kRotaryQ, "rotary_q: at_cache_seqlens"},
+};
+
+}  // namespace
+
+const char* key_that_needs(uint64_t feature) {
+  for (const FeatureKey& k : kFeatureKeys) {
+    if (k.bit == feature) return k.key;
+  }
+  return "";
+}
+
+}  // namespace attnbench
