@@ -65,7 +65,7 @@ TEST_F(CliPythonLoad, EachMistakeIsOneSentenceWithItsPlace) {
     const std::string file = scratch.write(m.name + ".py", "import attnbench as ab\n" + m.text);
     const Outcome o = run(file, {"--case", kPythonCase});
     EXPECT_EQ(o.exit_code, m.exit_code) << m.name << o.err;
-    EXPECT_THAT(o.err, AllOf(HasSubstr("attnbench: error: --plugin " + file + ": "), HasSubstr(m.says)));
+    EXPECT_THAT(o.err, AllOf(HasSubstr("error: --plugin " + file + ": "), HasSubstr(m.says)));
     EXPECT_FALSE(std::filesystem::exists(scratch.dir() / "out")) << m.name;
   }
 }
@@ -85,10 +85,10 @@ TEST_F(CliPythonLoad, CommandsThatRunInTheInterpreterSayTheSame) {
   for (const std::string& file : {crashes, ends}) {
     Outcome o = run_attnbench(scratch, {"list", "--case", kPythonCase, "--plugin", file});
     EXPECT_EQ(o.exit_code, 5);
-    EXPECT_THAT(o.err, HasSubstr("attnbench: error: --plugin " + file + ": "));
+    EXPECT_THAT(o.err, HasSubstr("error: --plugin " + file + ": "));
     o = run(file, {"--case", kPythonCase, "--in-process"});
     EXPECT_EQ(o.exit_code, 5);
-    EXPECT_THAT(o.err, HasSubstr("attnbench: error: --plugin " + file + ": "));
+    EXPECT_THAT(o.err, HasSubstr("error: --plugin " + file + ": "));
   }
 }
 

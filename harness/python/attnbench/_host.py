@@ -40,7 +40,7 @@ class LoadError(Exception):
 
 
 def _where(error, file):
-    """The place in `file` that an exception passed, " (mine.py:12)"."""
+    """The place in `file` that an exception passed, " (FILE:12)"."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     return f" ({os.path.basename(file)}:{lines[-1]})" if lines else ""
 
