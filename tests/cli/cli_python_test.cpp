@@ -86,6 +86,9 @@ TEST_F(CliPython, IsListedSelftestedFuzzedAndProfiled) {
   o = run_attnbench(scratch, {"list", "--case", kPythonCase, "--kernel", "mine", "--plugin", file});
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("1 run on cpu"));
+  EXPECT_THAT(run_attnbench(scratch, {"kernels", "--plugin", python_fixture("states.py")}).out,
+              AllOf(HasSubstr("\nlast (attention, cpu): a kernel in Python\n"),
+                    HasSubstr("\nlast (attention, cuda")));
 
   o = run_attnbench(scratch, {"selftest", "--device", "cpu", "--plugin", file, "--kernel", "mine", "--filter",
                               "^mask/causal_ignored", "--seeds", "1", "-q", "--out", "s"});

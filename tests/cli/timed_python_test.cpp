@@ -49,7 +49,8 @@ TEST_F(CliTimedPython, ThreadsAfterTheLaunchAndKeptResultsAreCaught) {
   EXPECT_EQ(records["cpu"]["status"], "pass");
   for (const char* name : {"goes_on", "works_in_a_thread", "caches"})
     EXPECT_EQ(records[name]["status"], "fail") << name;
-  EXPECT_THAT(reason("goes_on"), AnyOf(HasSubstr("before it began"), HasSubstr("after it had ended"), HasSubstr("other threads worked")));
+  EXPECT_THAT(reason("goes_on"), AnyOf(HasSubstr("before it began"), HasSubstr("after it had ended"),
+                                       HasSubstr("other threads worked")));
   EXPECT_THAT(reason("works_in_a_thread"), HasSubstr("it was not written"));
   EXPECT_THAT(reason("caches"), HasSubstr("unlike the verified launch"));
 }

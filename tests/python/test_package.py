@@ -363,8 +363,12 @@ class CheckTest(unittest.TestCase):
         self.assertRegex(text, r"\n  reproduce: attnbench run --case .* --plugin .*/wrong\.py .*--python ")
         self.assertNotIn("report: ", text, "its folder is gone")
 
+    def test_another_pass_does_not_make_it_right(self):
+        with self.assertRaisesRegex(ab.CheckFailed, "\n1 passed, 1 failed"):
+            ab.check(self.wrong, case=self.CASE, options=["--kernel", "cpu"])
+
     def test_no_case_ran(self):
-        with self.assertRaisesRegex(ab.CheckFailed, "mine: no case ran|mine: attnbench run failed"):
+        with self.assertRaisesRegex(ab.CheckFailed, "mine: attnbench run failed\n.*mine: paged is not supported"):
             ab.check(self.right, case="{kv: paged, batch: q5, heads: 2, head_dim: 8}")
 
     def test_records(self):

@@ -91,8 +91,8 @@ const std::map<std::string, std::set<std::string>>& libraries() {
       {"benchmark/", {"harness/timing", "reference"}},
       {"CLI/", {"harness/cli"}},
       {"nlohmann/",
-       {"harness/config", "harness/run", "harness/record", "harness/compare", "harness/report", "harness/session",
-        "harness/selftest", "harness/fuzz", "harness/cli"}},
+       {"harness/config", "harness/run", "harness/record", "harness/compare", "harness/report",
+        "harness/session", "harness/selftest", "harness/fuzz", "harness/cli"}},
   };
   return seen_by;
 }
