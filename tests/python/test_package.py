@@ -5,6 +5,8 @@
 """
 import ctypes
 import os
+import pathlib
+import re
 import sys
 import unittest
 
@@ -19,7 +21,7 @@ except ImportError:
     torch = None
 
 import attnbench as ab
-from attnbench import _contract, _kernel
+from attnbench import _contract, _host, _kernel
 from attnbench._contract import AttentionParams, DType, Feature, KvAppendParams, LaunchContext, MergeStatesParams, Op, OpParams
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -296,6 +298,12 @@ class CallTest(unittest.TestCase):
         self.assertEqual([ctypes.sizeof(s) for s in (LaunchContext, RotaryParams)], [40, 32])
         for struct in (AttentionParams, KvAppendParams, MergeStatesParams, OpParams):
             self.assertEqual(ctypes.sizeof(struct) % 8, 0)
+
+
+    def test_launches_of_all_copies_of_a_case_are_kept(self):
+        """One that is not kept would be built again within a timed launch."""
+        header = pathlib.Path(HERE, "../../harness/timing/timing.h").read_text()
+        self.assertGreater(_host._KEPT, int(re.search(r"kMaxRotationCopies = (\d+)", header)[1]))
 
 
 RotaryParams = _contract.RotaryParams

@@ -23,8 +23,8 @@ from ._contract import Kernel as KernelTable
 #: Packages whose versions stand in the records, if the file has imported them.
 _PACKAGES = ("numpy", "torch", "triton", "cupy", "numba", "jax", "cutlass", "tilelang", "helion", "flash_attn", "flashinfer", "vllm",
              "xformers")
-#: Launches of earlier cases that are kept. Copies of a case take turns, so more than one is needed.
-_KEPT = 64
+#: Launches that are kept. Copies of a case take turns: at most kMaxRotationCopies of harness/timing/timing.h.
+_KEPT = 260
 
 _SUPPORTS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(OpParams), ctypes.POINTER(LaunchContext),
                              ctypes.POINTER(KernelMessage))
