@@ -1,4 +1,4 @@
-// libattnbench.so: the program as functions, for an interpreter of Python (harness/python/attnbench/host.py).
+// libattnbench.so: the program as functions, for an interpreter of Python (harness/python/attnbench/_host.py).
 #include "harness/cli/cli.h"
 #include "harness/device/read.h"
 #include "harness/run/python.h"

@@ -128,12 +128,14 @@ attnbench_install_optional() {
   attnbench_say "no Chart.js (apt: libjs-chart.js): building without the HTML of attnbench report"
 }
 
-# With CI set, installs Chromium for the tests of the HTML report, and Slurm for those of scripts/slurm. On
-# other machines it installs neither, because the packages start daemons. A failure only prints a line.
+# With CI set, installs Chromium for the tests of the HTML report, NumPy for those of kernels in Python, and
+# Slurm for those of scripts/slurm. On other machines it installs none, because some start daemons. A failure
+# only prints a line.
 attnbench_install_test_tools() {
   local sets=() packages name
   # With several names, command -v succeeds if it finds one.
   command -v chromium chromium-browser google-chrome >/dev/null || sets+=(chromium)
+  python3 -c 'import numpy' >/dev/null 2>&1 || sets+=("python3 python3-numpy")
   for name in slurmctld slurmd sbatch squeue munged; do
     if ! PATH=$PATH:/usr/sbin:/sbin command -v "$name" >/dev/null; then
       sets+=("slurm-wlm munge")

@@ -4,8 +4,8 @@
 #   ./scripts/test.sh [options of ctest]       e.g. ./scripts/test.sh -R cli -V
 #
 # It installs what is missing (Debian, Ubuntu) and builds under build/test. CUDA is compiled if nvcc is found;
-# tests that need a GPU skip if none works (-V prints why). With CI set, warnings are errors, and Chromium and
-# Slurm are installed for the tests that need them, if apt-get works without a password.
+# tests that need a GPU skip if none works (-V prints why). With CI set, warnings are errors, and Chromium,
+# NumPy and Slurm are installed for the tests that need them, if apt-get works without a password.
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

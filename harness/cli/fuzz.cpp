@@ -20,6 +20,7 @@
 #include "harness/record/exit_code.h"
 #include "harness/record/files.h"
 #include "harness/record/json.h"
+#include "harness/record/text.h"
 #include "harness/report/console.h"
 #include "harness/report/formats.h"
 #include "harness/run/last_words.h"
@@ -55,6 +56,7 @@ SessionOptions session_options(const RunOptions& o, const Program& program) {
   s.time = false;
   s.kernels = o.kernels;
   s.plain_args = {"--check full,invariants", "--no-time"};
+  for (const std::string& word : python_words(program)) s.plain_args.push_back(shell_word(word));
   return s;
 }
 

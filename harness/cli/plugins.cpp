@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/usage_error.h"
@@ -81,6 +82,8 @@ LoadedPlugin load_tried_plugin(const std::string& option, const std::string& fil
                                     option, file, *crash));
     }
     return load_plugin(file);
+  } catch (const LoadCrash& e) {
+    throw PluginCrash(fmt::format("{} {}: {}", option, file, e.what()));
   } catch (const PluginError& e) {
     throw refused(option, file, e);
   }
@@ -91,7 +94,12 @@ void load_plugins(Program& program) {
   if (worker && program.plugin_digests.size() != program.plugin_files.size()) {
     throw UsageError("--plugin-digest: one for each --plugin is wanted");
   }
-  if (program.calls_kernels && has_python(program) && !in_python()) become_python(program);
+  if (program.calls_kernels && has_python(program) && !in_python()) {
+    for (const std::string& file : program.plugin_files) {  // a crash of loading must not be this process's
+      if (is_python(file)) load_tried_plugin("--plugin", file, program.python);
+    }
+    become_python(program);
+  }
   if (worker) take_worker_pipes();  // before the static initialisers of a plug-in run
   for (std::size_t i = 0; i < program.plugin_files.size(); ++i) {
     const std::string& file = program.plugin_files[i];
@@ -105,6 +113,11 @@ void load_plugins(Program& program) {
     throw UsageError(fmt::format("--plugin {}", e.what()));
   }
   program.kernels = program.table;
+}
+
+std::vector<std::string> python_words(const Program& program) {
+  if (program.python.empty() || !has_python(program)) return {};
+  return {"--python", std::filesystem::absolute(python_file(program.python)).lexically_normal().string()};
 }
 
 std::string plugin_of(const Program& program, const Kernel& kernel) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "harness/cli/cli.h"
 #include "harness/error.h"
@@ -25,6 +26,9 @@ void load_plugins(Program& program);
 
 /// Opens one plug-in for a table of its own; `option` is named in errors. Throws UsageError, PluginCrash.
 LoadedPlugin load_tried_plugin(const std::string& option, const std::string& file, const std::string& python);
+
+/// The words that choose this interpreter again, in any folder; none if --python was not given or is not used.
+std::vector<std::string> python_words(const Program& program);
 
 /// The plug-in file of a kernel; empty for a built-in kernel.
 std::string plugin_of(const Program& program, const Kernel& kernel);

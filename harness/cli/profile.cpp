@@ -88,7 +88,9 @@ std::vector<std::string> own_command(const ProfileOptions& o, const Program& pro
                                    "--tool",
                                    "none"};
   const std::string plugin = plugin_of(program, kernel);
-  if (!plugin.empty()) args.insert(args.end(), {"--plugin", plugin});
+  if (plugin.empty()) return args;
+  args.insert(args.end(), {"--plugin", plugin});
+  for (const std::string& word : python_words(program)) args.push_back(word);
   return args;
 }
 

@@ -82,6 +82,7 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
   if (o.timing.no_ceilings) s.plain_args.push_back("--no-ceilings");
   if (o.counters) s.plain_args.push_back("--counters");
   if (o.threads > 0) s.plain_args.push_back(fmt::format("--threads {}", o.threads));
+  for (const std::string& word : python_words(program)) s.plain_args.push_back(shell_word(word));
   return s;
 }
 

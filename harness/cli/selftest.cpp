@@ -148,14 +148,16 @@ int run_sensitivity(const SelftestFlags& flags, const Program& program, Device& 
   return rows.empty() ? 6 : all ? 0 : 1;
 }
 
-/// Adds --plugin to the reproducing line of a kernel that a plug-in brought: a step knows kernels only.
+/// Adds --plugin and --python to the reproducing line of a kernel that a plug-in brought: a step knows kernels only.
 void name_plugin(const Program& program, std::string& line) {
   for (const Kernel* kernel : program.kernels) {
     const std::string file = plugin_of(program, *kernel);
     const std::string named = fmt::format(" --kernel {} ", kernel->name);
     const std::size_t at = line.find(named);
     if (file.empty() || at == line.npos) continue;
-    line.insert(at + named.size(), fmt::format("--plugin {} ", shell_word(file)));
+    std::string words = fmt::format("--plugin {} ", shell_word(file));
+    for (const std::string& word : python_words(program)) words += shell_word(word) + " ";
+    line.insert(at + named.size(), words);
     return;
   }
 }

@@ -145,10 +145,7 @@ std::string checked_plugin_file(const std::string& path) {
   return file.string();
 }
 
-std::vector<const Kernel*> checked_kernels(const Plugin& table) {
-  check_headers(table);
-  if (table.num_kernels == 0 || table.kernels == nullptr) throw PluginError("it lists no kernel");
-  std::vector<const Kernel*> kernels(table.kernels, table.kernels + table.num_kernels);
+void check_entries(std::span<const Kernel* const> kernels) {
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     if (kernels[i] == nullptr) throw PluginError(fmt::format("entry {} of its table is null", i + 1));
     const std::string missing = missing_in(*kernels[i]);
@@ -157,6 +154,13 @@ std::vector<const Kernel*> checked_kernels(const Plugin& table) {
     throw PluginError(fmt::format("kernel {}{} of its table {}", i + 1,
                                   named ? fmt::format(" ({})", kernels[i]->name) : "", missing));
   }
+}
+
+std::vector<const Kernel*> checked_kernels(const Plugin& table) {
+  check_headers(table);
+  if (table.num_kernels == 0 || table.kernels == nullptr) throw PluginError("it lists no kernel");
+  std::vector<const Kernel*> kernels(table.kernels, table.kernels + table.num_kernels);
+  check_entries(kernels);
   return kernels;
 }
 

@@ -19,6 +19,12 @@ class PluginError : public Error {
   using Error::Error;
 };
 
+/// A file whose loading ended or stopped the process that tried it.
+class LoadCrash : public PluginError {
+ public:
+  using PluginError::PluginError;
+};
+
 struct LoadedPlugin {
   std::string path;    ///< absolute
   std::string digest;  ///< digest of the file, 16 hexadecimal digits: tells builds apart, not secure
@@ -36,6 +42,9 @@ LoadedPlugin load_plugin(const std::string& path);
 /// Checks a table and returns its kernels. Throws PluginError if it was compiled with other headers, or if an
 /// entry lacks something that the program calls or prints.
 std::vector<const Kernel*> checked_kernels(const Plugin& table);
+
+/// Throws PluginError if a kernel lacks something that the program calls or prints.
+void check_entries(std::span<const Kernel* const> kernels);
 
 /// Opens the file and reads its table in a child process, because code of a library runs when it is opened.
 /// Returns nullopt if the child goes on, else what happened: "killed it by signal 11 (Segmentation fault)".

@@ -139,15 +139,16 @@ std::string answer_of(std::vector<std::string> words) {
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!ended) throw PluginError(fmt::format("loading it did not end within {} s", kLoadSeconds));
+  if (!ended) throw LoadCrash(fmt::format("loading it did not end within {} s", kLoadSeconds));
   if (WIFSIGNALED(status)) {
-    throw PluginError(fmt::format("loading it ended the interpreter by signal {} ({})", WTERMSIG(status),
-                                  strsignal(WTERMSIG(status))));
+    throw LoadCrash(fmt::format("loading it ended the interpreter by signal {} ({})", WTERMSIG(status),
+                                strsignal(WTERMSIG(status))));
   }
   if (text.empty() && WEXITSTATUS(status) == 127) throw PluginError(words[0] + " cannot be run");
   if (text.empty()) {
-    throw PluginError(fmt::format("loading it ended the interpreter with exit code {}; {}",
-                                  WEXITSTATUS(status), "what it printed is above"));
+    throw LoadCrash(
+        fmt::format("{} ended with exit code {} while it loaded the file; what it wrote to stderr is above",
+                    words[0], WEXITSTATUS(status)));
   }
   return text;
 }
@@ -254,6 +255,7 @@ LoadedPlugin describe_python_plugin(const std::string& file, const std::string& 
   if (plugin.kernels.empty()) {
     throw PluginError("it has no kernel: no function with @attnbench.attention, .kv_append or .merge_states");
   }
+  check_entries(plugin.kernels);
   return plugin;
 }
 

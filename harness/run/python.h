@@ -11,8 +11,8 @@
 
 namespace attnbench {
 
-/// What an interpreter gives to the program that it runs. C layout: harness/python/attnbench/host.py has the
-/// same.
+/// What an interpreter gives to the program that it runs. C layout: harness/python/attnbench/_host.py has
+/// the same.
 struct PythonHost {
   /// Loads the file and returns its table, which stays valid. Writes 16 hexadecimal digits and a zero byte to
   /// `digest`. Returns null if the file cannot be loaded; the message says why.

@@ -91,8 +91,8 @@ const std::map<std::string, std::set<std::string>>& libraries() {
       {"benchmark/", {"harness/timing", "reference"}},
       {"CLI/", {"harness/cli"}},
       {"nlohmann/",
-       {"harness/config", "harness/record", "harness/compare", "harness/report", "harness/session",
-        "harness/selftest", "harness/fuzz", "harness/cli"}},
+       {"harness/config", "harness/run", "harness/record", "harness/compare", "harness/report",
+        "harness/session", "harness/selftest", "harness/fuzz", "harness/cli"}},
   };
   return seen_by;
 }
@@ -116,6 +116,7 @@ bool quoted_is_allowed(const std::string& file, const std::string& target) {
   if (to == "reference") return from == "harness/verify";
   if (target == "attnbench_version.h") return from == "harness/record";
   if (file == "harness/main.cpp") return to == "harness/cli";
+  if (file == "harness/library.cpp") return starts_with(to, "harness/");
   if (target == "harness/error.h" || target == "harness/gigabytes.h") return starts_with(from, "harness/");
   const auto stage = stages_below().find(from.substr(from.find('/') + 1));
   return stage != stages_below().end() && starts_with(to, "harness/") &&

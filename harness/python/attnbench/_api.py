@@ -34,7 +34,8 @@ def _run(kernel, sweep, case, device, options):
     with tempfile.TemporaryDirectory(prefix="attnbench-") as folder:
         command = [_program(), "run", *([sweep] if case is None else ["--case", case]), "--plugin", kernel.file, "--kernel", kernel.name,
                    "--device", device, "--python", sys.executable, "--format", "json", "--out", f"{folder}/out", *options]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+        done.stdout = "".join(line for line in done.stdout.splitlines(True) if not line.startswith(f"report: {folder}"))
         results = pathlib.Path(folder, "out", "results.json")
         records = json.loads(results.read_text())["benchmarks"] if results.exists() else []
     return done, records

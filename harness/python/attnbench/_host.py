@@ -2,8 +2,10 @@
 file. harness/run/python.h is the other side."""
 import collections
 import ctypes
+import faulthandler
 import gc
 import hashlib
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -21,8 +23,8 @@ from ._contract import Kernel as KernelTable
 #: Packages whose versions stand in the records, if the file has imported them.
 _PACKAGES = ("numpy", "torch", "triton", "cupy", "numba", "jax", "cutlass", "tilelang", "helion", "flash_attn", "flashinfer", "vllm",
              "xformers")
-#: Launches of earlier cases that are kept. Copies of a case take turns, so more than one is needed.
-_KEPT = 64
+#: Launches that are kept. Copies of a case take turns: at most kMaxRotationCopies of harness/timing/timing.h.
+_KEPT = 260
 
 _SUPPORTS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(OpParams), ctypes.POINTER(LaunchContext),
                              ctypes.POINTER(KernelMessage))
@@ -38,7 +40,7 @@ class LoadError(Exception):
 
 
 def _where(error, file):
-    """The place in `file` that an exception passed, " (mine.py:12)"."""
+    """The place in `file` that an exception passed, " (FILE:12)"."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     return f" ({os.path.basename(file)}:{lines[-1]})" if lines else ""
 
@@ -49,43 +51,73 @@ def _one_line(error, file):
     if isinstance(error, SystemExit):
         return f"it called sys.exit({error.code!r}){_where(error, file)}"
     text = " ".join(str(error).split())
+    if isinstance(error, ModuleNotFoundError):
+        return f"{text}{_where(error, file)}; install it for {sys.executable}, or name another interpreter by --python"
     return f"{type(error).__name__}{': ' if text else ''}{text}{_where(error, file)}"
 
 
-def _local_modules(file):
-    """Files of the modules that `file` imported from its own folder, and the file itself."""
+def _print_traceback(error, file):
+    """Prints the traceback from the first line of `file` on, if there is one."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != file:
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace or error.__traceback__)
+    sys.stderr.flush()
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Compiles the source each time: __pycache__ may hold an earlier source of the same size and second."""
+
+    def get_code(self, fullname):
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+#: Modules that earlier files imported from their folders, by name.
+_local = {}
+
+
+def _import_local(module, file):
+    """Runs the module, and returns the files that it imported from its own folder, and its own. A file does not
+    see local modules of files before it: each may have its own `helper`."""
     folder = pathlib.Path(file).parent
+    for name in _local:
+        sys.modules.pop(name, None)
+    before = set(sys.modules)
+    module.__spec__.loader.exec_module(module)
     files = {pathlib.Path(file)}
-    for module in list(sys.modules.values()):
-        name = getattr(module, "__file__", None)
-        if name and folder in pathlib.Path(name).parents and "site-packages" not in pathlib.Path(name).parts:
-            files.add(pathlib.Path(name))
+    for name in set(sys.modules) - before:
+        path = pathlib.Path(getattr(sys.modules[name], "__file__", None) or "/")
+        if folder in path.parents and "site-packages" not in path.parts:
+            files.add(path)
+            _local[name] = sys.modules[name]
+    for name, earlier in _local.items():
+        sys.modules.setdefault(name, earlier)
     return sorted(files)
 
 
-def _digest(file):
+def _digest(files):
     sum_of = hashlib.blake2b(digest_size=8)
-    for name in _local_modules(file):
+    for name in files:
         data = name.read_bytes()
-        sum_of.update(f"{name.name} {len(data)} ".encode() + data)
+        sum_of.update(os.fsencode(name.name) + f" {len(data)} ".encode() + data)
     return sum_of.hexdigest()
 
 
 def load_file(file):
     """Runs the file and returns its kernels and its digest. Raises LoadError."""
-    name = "attnbench_plugin_" + hashlib.blake2b(file.encode(), digest_size=8).hexdigest()
-    spec = importlib.util.spec_from_file_location(name, file)
+    name = "attnbench_plugin_" + hashlib.blake2b(os.fsencode(file), digest_size=8).hexdigest()
+    spec = importlib.util.spec_from_file_location(name, file, loader=_Loader(name, file))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, os.path.dirname(file))
     before = len(_kernel.declared)
     try:
-        spec.loader.exec_module(module)
+        files = _import_local(module, file)
     except BaseException as error:
         if not isinstance(error, (SyntaxError, SystemExit)):
-            traceback.print_exc()
+            _print_traceback(error, file)
         raise LoadError(_one_line(error, file)) from None
-    return [k for k in _kernel.declared[before:] if k.file == file], _digest(file)
+    return [k for k in _kernel.declared[before:] if k.file == file], _digest(files)
 
 
 def _versions():
@@ -99,6 +131,7 @@ def _versions():
 
 def describe(file, descriptor):
     """Writes what the file's kernels are to the descriptor, as JSON; harness/run/python.cpp reads it."""
+    faulthandler.enable()  # a crash names the line
     try:
         kernels, digest = load_file(file)
         answer = {"digest": digest, "versions": _versions(), "kernels": [
@@ -106,8 +139,8 @@ def describe(file, descriptor):
              "features": k.features} for k in kernels for device in k.devices]}
     except LoadError as error:
         answer = {"error": str(error)}
-    with open(int(descriptor), "w", encoding="utf-8") as out:
-        json.dump(answer, out)
+    with open(int(descriptor), "wb") as out:
+        out.write(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))
     sys.stdout.flush()
     os._exit(0)  # threads of libraries may not end
 
@@ -152,8 +185,7 @@ class _Entry:
         place = type(error), _where(error, self.kernel.file)
         if place not in self.shown:
             self.shown.add(place)
-            traceback.print_exception(error)
-            sys.stderr.flush()
+            _print_traceback(error, self.kernel.file)
 
     def supports(self, op, context, message):
         def ask():

@@ -74,13 +74,15 @@ def _decorator(op):
     def decorate(features, *, device="cuda", name=None, head_dim=None, block_size=None, p="fp32", acc="fp32", exp_rel_err=2**-22,
                  deterministic=False, batch_invariant=False, min_compute_capability=0, summary=None):
         options = dict(locals())
+        if callable(features):
+            raise TypeError(f'{op.name.lower()} needs features: @attnbench.{op.name.lower()}("packed bf16")')
 
         def declare(function):
             kernel = Kernel(function, op, dict(options))
             declared.append(kernel)
             return kernel
         return declare
-    decorate.__name__ = op.name.lower()
+    decorate.__name__ = decorate.__qualname__ = op.name.lower()
     decorate.__doc__ = f"""Makes a kernel of op {op.name.lower()} of a function.
 
     The function gets a `Call` once per case and returns the launch, a function without arguments, which is
