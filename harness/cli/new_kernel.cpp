@@ -54,7 +54,7 @@ constexpr std::string_view kTaken =
     "yield ";
 
 UsageError refused(const fs::path& file, const std::string& why) {
-  return UsageError(fmt::format("new-kernel {}: {}", file.string(), why));
+  return UsageError(fmt::format("{}: {}", file.string(), why));
 }
 
 const Start& start_of(const fs::path& file, const std::string& flag) {
