@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <string_view>
 
 #include "harness/cli/common.h"
 #include "harness/cli/help.h"
@@ -90,7 +91,15 @@ bool printed_all() {
   return false;
 }
 
-int run_chosen(Program& program) {
+/// The message of an error, which names the subcommand as messages about the command line do.
+std::string named(const Error& e, const std::string& subcommand) {
+  constexpr std::string_view kPlain = "attnbench: error: ";
+  const std::string text = one_line(e.message());  // it may quote a file with any content
+  if (!text.starts_with(kPlain)) return text;
+  return fmt::format("attnbench {}: error: {}", subcommand, text.substr(kPlain.size()));
+}
+
+int run_chosen(Program& program, const std::string& subcommand) {
   try {
     tell_crashes(AfterLastWords::kExitCode);
     load_plugins(program);
@@ -99,7 +108,7 @@ int run_chosen(Program& program) {
     set_in_hand(program.plugins.empty() ? "" : "the static destructors, as the program ends");
     return code;
   } catch (const Error& e) {
-    std::cerr << one_line(e.message()) << "\n";  // it may quote a file with any content
+    std::cerr << named(e, subcommand) << "\n";
     return e.exit_code();
   } catch (const std::filesystem::filesystem_error& e) {  // for example, a given path is too long
     std::cerr << "attnbench: error: " << one_line(e.what()) << "\n";
@@ -118,7 +127,7 @@ int run_chosen(Program& program) {
 int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   open_closed_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a write past ulimit -f fails with an error and does not end the process
-  CLI::App app{"attnbench proves and times attention kernels: variable-length (packed) and paged KV."};
+  CLI::App app{"attnbench checks and times attention kernels: variable-length (packed) and paged KV."};
   app.name("attnbench");
   app.formatter(help_formatter());  // before the subcommands, which inherit it
   app.footer(
@@ -172,7 +181,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
     app.exit(e);  // --help, --version
     return printed_all() ? 0 : 2;
   }
-  const int code = run_chosen(program);
+  const int code = run_chosen(program, app.get_subcommands().front()->get_name());
   return printed_all() ? code : worse_exit_code(code, 2);
 }
 

@@ -143,7 +143,11 @@ void Launcher::add_step(const Kernel& kernel, const OpParams& params) {
   }
   if (kernel.plan) {
     const auto begin = std::chrono::steady_clock::now();
-    call(kernel, "plan", [&](KernelMessage* m) { return kernel.plan(&step.params, &step.context, m); });
+    KernelMessage message{};
+    const KernelStatus status =
+        guarded(kernel, "plan", [&] { return kernel.plan(&step.params, &step.context, &message); });
+    if (status == KernelStatus::kUnsupported) throw PlanRefused(message.text);
+    check(kernel, status, message, "plan");
     plan_us_ += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   }
 }

@@ -19,6 +19,12 @@ class KernelError : public Error {
   explicit KernelError(const std::string& what) : Error(what, kExitFailure) {}
 };
 
+/// A kernel whose plan returned kUnsupported: it refuses the case, as `supports` may; what() is its message.
+class PlanRefused : public KernelError {
+ public:
+  using KernelError::KernelError;
+};
+
 /// Kernels of the table for this op and kind of device, in table order. If `names` is not empty, only those.
 std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind device,
                                           const std::vector<std::string>& names);
@@ -35,7 +41,7 @@ std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, const
 /// kernel of the table merges them: the one with the kernel's own name, or else the first that takes them.
 class Launcher {
  public:
-  /// Allocates workspaces and partial states, and plans. Throws KernelError, OutOfMemory.
+  /// Allocates workspaces and partial states, and plans. Throws PlanRefused, KernelError, OutOfMemory.
   Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload);
 
   /// Enqueues one launch, or all launches of the path, in a profiler's range "launch". Throws KernelError.

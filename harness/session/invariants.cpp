@@ -83,6 +83,9 @@ class Invariants {
       launcher.launch();
       device_.synchronize();
       return launcher.outputs(workload);
+    } catch (const PlanRefused& e) {
+      add(name, Outcome::kSkipped, e.what());
+      return std::nullopt;
     } catch (const OutOfMemory& e) {
       add(name, Outcome::kSkipped, e.what());
       return std::nullopt;
@@ -158,6 +161,9 @@ class Invariants {
       if (const auto damage = workload.guard_damage()) v.fail(detector::kGuard, *damage);
       if (!outputs.stray.empty()) v.fail(detector::kGuard, outputs.stray);
       return v;
+    } catch (const PlanRefused& e) {
+      add("strides", Outcome::kSkipped, e.what());
+      return std::nullopt;
     } catch (const OutOfMemory& e) {
       add("strides", Outcome::kSkipped, e.what());
       return std::nullopt;

@@ -29,7 +29,13 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
     return std::chrono::duration<double>(begin - before).count();
   };
   Workload workload(device, *work.item, {}, Values::kLater);
-  Launcher launcher(*work.kernel, options.table, device, workload);
+  std::optional<Launcher> planned;
+  try {
+    planned.emplace(*work.kernel, options.table, device, workload);
+  } catch (const PlanRefused& e) {
+    return record.skip({e.what()});
+  }
+  Launcher& launcher = *planned;
   workload.fill_values();
   record.stages.setup_s = lap();
   stage.reset();  // end this range before the next begins: ranges form a stack

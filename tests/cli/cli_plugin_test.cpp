@@ -85,7 +85,7 @@ TEST(CliPlugin, TheDeviceFollowsFromTheKernelThatIsNamed) {
     if (args[0] != "selftest") args.insert(args.end(), {"--case", "{op: merge_states, batch: q5}"});
     const Outcome refused = run_attnbench(scratch, args);
     EXPECT_EQ(refused.exit_code, 2) << command;
-    EXPECT_THAT(refused.err, HasSubstr("attnbench: error: --kernel mistaken: it needs a GPU: ")) << command;
+    EXPECT_THAT(refused.err, HasSubstr("error: --kernel mistaken: it needs a GPU: ")) << command;
   }
 }
 
@@ -272,7 +272,8 @@ TEST(CliPlugin, EachMistakeIsOneSentenceWithItsMend) {
   for (const Mistake& m : mistakes) {
     const Outcome o = run_attnbench(scratch, {"run", "--case", kCase, "--plugin", m.file, "--out", "out"});
     EXPECT_EQ(o.exit_code, m.exit_code) << m.file << o.err;
-    EXPECT_THAT(o.err, AllOf(HasSubstr("attnbench: error: --plugin " + m.file + ": "), HasSubstr(m.says)));
+    EXPECT_THAT(o.err,
+                AllOf(HasSubstr("attnbench run: error: --plugin " + m.file + ": "), HasSubstr(m.says)));
     if (!kSanitized || m.exit_code == 2) {  // else the report of the sanitizer comes first
       EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
     }
