@@ -8,8 +8,9 @@ import numpy as np
 @ab.attention(features="packed paged causal seqused_k bf16 fp16 fp32", device="cpu", p="fp32", deterministic=True)
 def example(c):
     """a start for one's own in NumPy: a sequence and a head at a time"""
-    # This part runs once per case and is not timed. Tensors hold NaN until the launch; lengths and block tables
-    # are in place. An index reads numbers, c.q[row] as float32 whatever the type of q, and writes them.
+    # This part runs once per case and is not timed. q, k and v hold NaN until the launch. A launch may be
+    # repeated with shorter sequences, as a CUDA graph is, so lengths are read in it. An index reads numbers,
+    # c.q[row] as float32 whatever the type of q, and writes them.
     group = c.num_heads_q // c.num_heads_kv  # query head h reads KV head h // group
 
     def rows(cache, b, n):

@@ -58,7 +58,8 @@ def _attend(Q, K, V, O, LSE, CU_Q, CU_K, q_token, q_head, k_token, k_head, v_tok
               exp_rel_err=2**-22, min_compute_capability=80, deterministic=True, batch_invariant=True)
 def example(c):
     """a start for one's own in Triton: packed sequences, a running softmax"""
-    # This part runs once per case and is not timed. q, k and v hold NaN until the launch; lengths are in place.
+    # This part runs once per case and is not timed. q, k and v hold NaN until the launch. A launch may be
+    # repeated with shorter sequences, as a CUDA graph is, so the kernel reads lengths itself; c.max_seqlen_q holds.
     q, k, v, out, lse, cu_q, cu_k = c.torch("q k v out lse cu_seqlens_q cu_seqlens_k")
     strides = (*q.stride()[:2], *k.stride()[:2], *v.stride()[:2], *out.stride()[:2], lse.stride(0))
     group = c.num_heads_q // c.num_heads_kv  # query head h reads KV head h // group
