@@ -55,6 +55,7 @@ class CliNewKernelPython : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CliNewKernelPython, PassesAsWritten) {
   if (kSanitized) GTEST_SKIP() << "an interpreter without the sanitizer cannot load libattnbench.so";
+  setenv("PYTHONDONTWRITEBYTECODE", "1", 1);  // tests write to the build folder only
   const std::string module = GetParam();
   const char* venv = std::getenv("VIRTUAL_ENV");
   const std::string python = venv != nullptr && *venv != '\0' ? std::string(venv) + "/bin/python" : "python3";
