@@ -145,6 +145,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   program.command_line.assign(argv, argv + argc);
   add_run(app, program);
   add_init(app, program);
+  add_new_kernel(app, program);
   add_list(app, program);
   add_kernels(app, program);
   add_doctor(app, program);

@@ -32,6 +32,7 @@ void add_list(CLI::App& app, Program& program);
 void add_kernels(CLI::App& app, Program& program);
 void add_doctor(CLI::App& app, Program& program);
 void add_init(CLI::App& app, Program& program);
+void add_new_kernel(CLI::App& app, Program& program);
 void add_merge(CLI::App& app, Program& program);
 void add_compare(CLI::App& app, Program& program);
 void add_gate(CLI::App& app, Program& program);

@@ -54,9 +54,16 @@ std::size_t g_num_numerics = 0;
 
 using NumericsFunction = Numerics (*)(const OpParams*);
 
+Numerics numerics_of(Numerics n, const OpParams& op) {
+  if (n.p_type != kTypeOfV) return n;
+  const AttentionParams& p = op.attention;
+  n.p_type = p.dtype_v == DType::kInt8 ? p.dtype_out : p.dtype_v;
+  return n;
+}
+
 template <std::size_t... I>
 std::array<NumericsFunction, sizeof...(I)> numerics_functions(std::index_sequence<I...>) {
-  return {[](const OpParams*) { return g_numerics[I]; }...};
+  return {[](const OpParams* op) { return numerics_of(g_numerics[I], *op); }...};
 }
 
 std::string first_existing(const fs::path& folder, std::span<const char* const> names, const char* what) {

@@ -24,8 +24,10 @@ struct PythonHost {
 void set_python_host(const PythonHost& host, const std::string& program);
 bool in_python();
 
-/// A function that returns these numbers; null after kMostKernels.
 inline constexpr std::size_t kMostKernels = 256;
+/// As p_type: P is rounded to the type of V, which depends on the launch (attention only).
+inline constexpr DType kTypeOfV = static_cast<DType>(-1);
+/// A function that returns these numbers; null after kMostKernels.
 Numerics (*constant_numerics(const Numerics& n))(const OpParams*);
 
 /// Whether the file is a plug-in written in Python, by its name.

@@ -214,7 +214,7 @@ TEST(CliPages, TheirCommandsHaveTheOptionsThatTheyName) {
         whole.back() = ' ';
         continue;
       }
-      static const std::regex command(R"re(^(\S*/)?attnbench ([a-z]+) (.*))re"),
+      static const std::regex command(R"re(^(\S*/)?attnbench ([a-z-]+) (.*))re"),
           option(R"re( (--[a-z][a-z-]*))re");
       std::smatch found;
       if (std::regex_match(whole, found, command)) {

@@ -297,8 +297,8 @@ TEST(CliPlugin, NamesThatAreTakenAreRefused) {
 TEST(CliPlugin, TheLinesOfTheReadmeMakeOne) {
   const Scratch scratch;
   const std::string readme = read_text(source_path("README.md"));
-  // The README's commands from copying the example to compiling it, with the sources elsewhere.
-  const std::size_t begin = readme.find("cp kernels/example/kernel.cpp mine.cpp");
+  // The README's commands from writing the start to compiling it, with the headers elsewhere.
+  const std::size_t begin = readme.find("attnbench new-kernel mine.cpp");
   const std::size_t compile = readme.find("\ng++ ", begin);
   ASSERT_NE(compile, std::string::npos);
   std::string lines = readme.substr(begin, readme.find('\n', compile + 1) - begin);
@@ -307,7 +307,7 @@ TEST(CliPlugin, TheLinesOfTheReadmeMakeOne) {
     ASSERT_NE(at, std::string::npos) << what;
     lines.replace(at, what.size(), by);
   };
-  replace("cp kernels", "cp " + source_path("kernels"));
+  replace("attnbench ", std::string(ATTNBENCH_PROGRAM) + " ");
   replace("g++ ", std::string(ATTNBENCH_CXX) + " ");
   replace("-I . ", "-I " + source_path("") + " ");
   const std::string shell = "set -e; cd " + scratch.dir().string() + "\n" + lines + "\n";

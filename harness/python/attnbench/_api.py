@@ -30,10 +30,12 @@ def _program():
 def _run(kernel, sweep, case, device, options):
     if (sweep is None) == (case is None):
         raise TypeError("one of sweep (a YAML file) and case (a mapping, as of attnbench run --case) is required")
-    device = device or kernel.devices[-1].name.lower()
+    if device is None and len(kernel.devices) == 1:
+        device = kernel.devices[0].name.lower()
     with tempfile.TemporaryDirectory(prefix="attnbench-") as folder:
         command = [_program(), "run", *([sweep] if case is None else ["--case", case]), "--plugin", kernel.file, "--kernel", kernel.name,
-                   "--device", device, "--python", sys.executable, "--format", "json", "--out", f"{folder}/out", *options]
+                   *(["--device", device] if device else []), "--python", sys.executable, "--format", "json",
+                   "--out", f"{folder}/out", *options]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
         done.stdout = "".join(line for line in done.stdout.splitlines(True) if not line.startswith(f"report: {folder}"))
         results = pathlib.Path(folder, "out", "results.json")
@@ -45,7 +47,8 @@ def check(kernel, sweep=None, *, case=None, device=None, options=()):
     """Proves the kernel on the cases of a sweep file, or on one case; nothing is timed.
 
     Returns the number of cases that passed. Raises CheckFailed if one does not pass, or if none ran; its text
-    has the clues and the line that repeats the case. `options`: further words for `attnbench run`.
+    has the clues and the line that repeats the case. `device`: by default the kernel's; if it has both, the GPU
+    if there is one. `options`: further words for `attnbench run`.
     """
     __tracebackhide__ = True  # pytest shows the caller's line
     done, records = _run(kernel, sweep, case, device, ["--no-time", *options])

@@ -5,6 +5,8 @@ from ._contract import FEATURES, DeviceKind, DType, Feature, KernelFlag, Op
 
 _DEVICES = {"cpu": DeviceKind.CPU, "cuda": DeviceKind.CUDA}
 _TYPES = {t.name.lower(): t for t in DType}
+#: Types of P: also that of V, whatever it is in a launch (kTypeOfV of harness/run/python.h).
+_TYPES_OF_P = {**_TYPES, "input": -1}
 
 #: Kernels in the order of their declaration, for the file that is being loaded.
 declared = []
@@ -34,7 +36,8 @@ class Kernel:
             bits |= _choice("features", word, FEATURES)
         self.features = bits
         self.devices = [_choice("device", d, _DEVICES) for d in _tuple(options.pop("device"))]
-        self.p, self.acc = (_choice(key, options.pop(key), _TYPES) for key in ("p", "acc"))
+        self.p = _choice("p", options.pop("p"), _TYPES_OF_P if op == Op.ATTENTION else _TYPES)
+        self.acc = _choice("acc", options.pop("acc"), _TYPES)
         self.exp_rel_err = float(options.pop("exp_rel_err"))
         self.flags = KernelFlag(0)
         for flag in KernelFlag:
@@ -92,7 +95,8 @@ def _decorator(op):
         A missing name skips cases; a name too many gives wrong results.
     device: "cuda", "cpu" or both.
     head_dim, block_size: the values that it can do (default: any).
-    p, acc: type of P before P.V, and type of the accumulators: fp32, bf16, fp16. The tolerance follows.
+    p, acc: type of P before P.V, and type of the accumulators: fp32, bf16, fp16. p="input": the type of V, as
+        p.to(v.dtype) gives. The tolerance follows.
     exp_rel_err: relative error of its exp.
     deterministic: two launches give the same bits; batch_invariant: other sequences do not change a sequence's
         result. Both are checked.

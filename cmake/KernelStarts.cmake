@@ -1,0 +1,16 @@
+cmake_minimum_required(VERSION 3.24)
+# Writes OUT: a C++ file with the starts of `attnbench new-kernel` as strings. -DFILES= NAME=FILE, ...: the
+# string kNAME holds the text of FILE.
+set(out "// Made by cmake/KernelStarts.cmake.\n#include <string_view>\n\nnamespace attnbench::cli::starts {\n")
+foreach(pair ${FILES})
+  string(REGEX MATCH "^([A-Za-z]+)=(.*)$" matched "${pair}")
+  set(name ${CMAKE_MATCH_1})
+  file(READ "${CMAKE_MATCH_2}" text)
+  string(FIND "${text}" ")kernel_start\"" found)
+  if(NOT found EQUAL -1)
+    message(FATAL_ERROR "${CMAKE_MATCH_2} holds the end of a raw string")
+  endif()
+  string(APPEND out "extern const std::string_view k${name} = R\"kernel_start(${text})kernel_start\";\n")
+endforeach()
+string(APPEND out "}  // namespace attnbench::cli::starts\n")
+file(WRITE ${OUT} "${out}")
