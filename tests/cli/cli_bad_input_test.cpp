@@ -28,7 +28,7 @@ const char* const kDeepList = kDeep.c_str();
 
 const BadInput kBadInputs[] = {
     // The command line.
-    {"NoCommand", {}, "no command given; there are run, init, list"},
+    {"NoCommand", {}, "no command given; there are run, init, new-kernel, list"},
     {"UnknownCommand", {"rum"}, "did you mean 'run'"},
     {"NothingToRun", {"run"}, "nothing to run"},
     {"UnknownOption",

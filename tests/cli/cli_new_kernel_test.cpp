@@ -67,6 +67,26 @@ TEST_P(CliNewKernelPython, PassesAsWritten) {
   expect_passes(scratch, "mine.py", "mine");
 }
 
+TEST(CliNewKernel, PInTheTypeOfTheInputsFollowsTheCase) {
+  if (kSanitized || !works("python3 -c 'import numpy'")) GTEST_SKIP() << "no python3 with NumPy";
+  unsetenv("VIRTUAL_ENV");
+  const Scratch scratch;
+  EXPECT_EQ(run_attnbench(scratch, {"new-kernel", "a.py", "--numpy"}).exit_code, 0);
+  std::string text = read_text(scratch.path("a.py"));
+  const std::string p = "p=\"fp32\"";
+  ASSERT_THAT(text, HasSubstr(p));
+  scratch.write("a.py", text.replace(text.find(p), p.size(), "p=\"input\""));
+  const auto run = [&](const std::string& dtype) {
+    return run_attnbench(
+        scratch,
+        {"run", "--case", "{batch: q5, heads: 2, head_dim: 8, dtype: " + dtype + "}", "--device", "cpu",
+         "--plugin", "a.py", "--kernel", "a", "--no-time", "-q", "--require", "p=fp32", "--out", "out"});
+  };
+  EXPECT_THAT(run("bf16").out, HasSubstr("the kernel declares P in bf16"));
+  EXPECT_THAT(run("fp16").out, HasSubstr("the kernel declares P in fp16"));
+  EXPECT_EQ(run("fp32").exit_code, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Starts, CliNewKernelPython, ::testing::Values("numpy", "torch"),
                          [](const auto& row) { return std::string(row.param); });
 
