@@ -279,7 +279,7 @@ void add_fuzz(CLI::App& app, Program& program) {
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command->footer(
-      "Cases are drawn from the keys and values of sweep files; few are such that the kernel refuses them. Every\n"
+      "Cases are drawn from the keys and values of sweep files; values that the kernel refused are drawn less then. Every\n"
       "row of a case is checked, and one case of four with invariants and graph replays too.\n"
       "Examples:\n"
       "  attnbench fuzz --device cpu\n"

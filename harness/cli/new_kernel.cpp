@@ -91,7 +91,7 @@ std::string snake_case(const std::string& name) {
 
 /// The name of the kernel in the file. Throws UsageError if it can be none.
 std::string checked_name(const fs::path& file, KernelTable kernels) {
-  const std::string name = file.stem().string();
+  std::string name = file.stem().string();
   const auto named = [&](const std::string& other) {
     return fs::path(file).replace_filename(other + file.extension().string()).string();
   };

@@ -300,7 +300,7 @@ std::vector<WorkItem> failed_last_time(const std::vector<WorkItem>& work, const 
   }
   std::cerr << fmt::format(
       "{}: {} failed; {}\n", dir.string(), counted(std::ssize(failed), "run"),
-      left.empty() ? "nothing of that is here to run" : fmt::format("{} of them to run again", left.size()));
+      left.empty() ? "nothing to run again" : fmt::format("{} of them to run again", left.size()));
   return left;
 }
 

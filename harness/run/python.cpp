@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 /// A file that takes longer to load is taken for one that hangs. Importing a large library from a slow disk
 /// takes a minute.
-constexpr int kLoadSeconds = 120;
+constexpr int kImportSeconds = 120;
 /// Where the package lies and where the library lies, seen from the program's folder: in a build, and
 /// installed.
 constexpr const char* kPackageFolders[] = {"python", "../lib/attnbench/python"};
@@ -86,7 +86,7 @@ std::string found_in_path(const std::string& name) {
   std::string rest = path != nullptr ? path : "";
   while (!rest.empty()) {
     const std::size_t colon = std::min(rest.find(':'), rest.size());
-    const std::string file = rest.substr(0, colon) + "/" + name;
+    std::string file = rest.substr(0, colon) + "/" + name;
     if (access(file.c_str(), X_OK) == 0) return file;
     rest.erase(0, std::min(colon + 1, rest.size()));
   }
@@ -110,7 +110,7 @@ std::string found_in_path(const std::string& name) {
 
 /// Reads until the other end is closed; false: it is not closed in time.
 bool read_all(int fd, std::string& text) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(kLoadSeconds);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(kImportSeconds);
   char buffer[1 << 14];
   for (;;) {
     const auto left =
@@ -146,7 +146,7 @@ std::string answer_of(std::vector<std::string> words) {
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!ended) throw LoadCrash(fmt::format("loading it did not end within {} s", kLoadSeconds));
+  if (!ended) throw LoadCrash(fmt::format("loading it did not end within {} s", kImportSeconds));
   if (WIFSIGNALED(status)) {
     throw LoadCrash(fmt::format("loading it ended the interpreter by signal {} ({})", WTERMSIG(status),
                                 strsignal(WTERMSIG(status))));
@@ -212,15 +212,15 @@ std::string program_file() {
 
 std::string python_file(const std::string& given) {
   if (!given.empty()) {
-    const std::string file = given.find('/') == std::string::npos ? found_in_path(given) : given;
+    std::string file = given.find('/') == std::string::npos ? found_in_path(given) : given;
     if (!file.empty() && access(file.c_str(), X_OK) == 0) return file;
     throw PluginError(fmt::format("--python {}: there is no such program", given));
   }
   if (const char* venv = std::getenv("VIRTUAL_ENV"); venv != nullptr && *venv != '\0') {
-    const std::string file = std::string(venv) + "/bin/python";
+    std::string file = std::string(venv) + "/bin/python";
     if (access(file.c_str(), X_OK) == 0) return file;
   }
-  const std::string file = found_in_path("python3");
+  std::string file = found_in_path("python3");
   if (file.empty()) throw PluginError("no python3 in PATH; --python FILE names an interpreter");
   return file;
 }

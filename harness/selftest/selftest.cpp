@@ -183,7 +183,9 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
       continue;
     }
     if (!tamper.refusal().empty()) {
-      result.reason = "made by a launch with other parameters, which the kernel refuses: " + tamper.refusal();
+      result.reason =
+          "cannot be tried: this fault is a launch with other parameters, which the kernel refuses: " +
+          tamper.refusal();
       continue;
     }
     result.allclose = seen.allclose;

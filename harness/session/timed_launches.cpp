@@ -218,8 +218,9 @@ void TimedLaunches::check(Copy& copy, CheckMode mode, const std::string& what) {
   if (v.pass) return;
   v.clues = clues_or_none(w.item(), outputs, *copy.launcher, v);
   v.clues.push_back(
-      "the verified launch was right: does the kernel keep something from launch to launch (results, addresses, a "
-      "counter)? Each timed launch has poison in its outputs, other signs of some inputs, and maybe other addresses");
+      "the verified launch was right: does a part of the launch end after the function launch has returned, do threads race, "
+      "or does the kernel keep something from launch to launch (results, addresses, a counter)? Each timed launch "
+      "has poison in its outputs, other signs of some inputs, and maybe other addresses");
   std::vector<std::string> failed_by = v.failed_by;
   failed_by.insert(failed_by.begin(), detector::kTimed);
   throw WrongLaunch(fmt::format("{}, {}: {}", which(copy), what, v.reason), failed_by, v.clues);

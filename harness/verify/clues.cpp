@@ -38,7 +38,7 @@ std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, s
 }
 
 /// "64 of 136 rows looked at are wrong, in O and LSE; 12 are NaN or infinite; only channels 32 to 63 of 128".
-std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows) {
+std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows, bool every) {
   int64_t wrong = 0, in_o = 0, in_lse = 0, nan = 0, empty = 0;
   int first = p.dim_v(), last = -1;
   for (const RowFinding& r : rows) {
@@ -56,7 +56,8 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows)
   };
   const char* their = wrong == 1 ? "its" : "their";
   std::string text =
-      fmt::format("{} of {} rows looked at {} wrong", wrong, rows.size(), wrong == 1 ? "is" : "are");
+      fmt::format("{} of {} rows {} {} wrong", wrong, rows.size(),
+                  every ? "looked at" : "sampled to find the cause", wrong == 1 ? "is" : "are");
   if (in_o == wrong && in_lse == wrong) {
     text += ", in O and LSE";
   } else if (in_lse == 0) {
@@ -93,7 +94,7 @@ class Clues {
       if (r.wrong_o && !r.nan) wrong_o_.push_back(r.id);
     }
     if (right_.size() == rows_.size()) return {};
-    out_.push_back(count_text(p_, rows_));
+    out_.push_back(count_text(p_, rows_, every));
     add(row_pattern(p_, rows_));
     add(unwritten());
     add(lse_base());
@@ -118,7 +119,10 @@ class Clues {
     const auto is_unwritten = [](const RowFinding& r) { return r.unwritten; };
     if (const auto n = std::count_if(rows_.begin(), rows_.end(), is_unwritten); n > 0) {
       const auto first = std::find_if(rows_.begin(), rows_.end(), is_unwritten);
-      return fmt::format("the LSE of {} of them, the first of {}, was never written", n, row_text(first->id));
+      return fmt::format(
+          "the LSE of {} of them, the first of {}, was not written when the launch ended (never, or later: by a "
+          "thread that is not joined, or on a stream that is not waited for)",
+          n, row_text(first->id));
     }
     if (nan->keys == 0 || !nan->wrong_lse) return "";
     return "they were written: NaN lies where nothing may be read, such as behind a sequence's last key and "

@@ -35,8 +35,8 @@ constexpr Plugin plugin_of(const Kernel* const (&kernels)[N]) {
 }  // namespace attnbench
 
 // In a shared library (-fPIC), two tables are a link error. In the program, where nothing reads the tables,
-// several such sources may be linked together.
-#if defined(__PIC__) && !defined(__PIE__)
+// several such sources may be linked together; its kernels are compiled with ATTNBENCH_IN_PROGRAM.
+#if defined(__PIC__) && !defined(__PIE__) && !defined(ATTNBENCH_IN_PROGRAM)
 #define ATTNBENCH_PLUGIN_EXPORT __attribute__((visibility("default")))
 #else
 #define ATTNBENCH_PLUGIN_EXPORT __attribute__((visibility("default"), weak))

@@ -78,7 +78,7 @@ TEST(CliFuzz, SaysWhereNothingRan) {
   EXPECT_EQ(o.exit_code, 6) << o.out << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("seed 1: 0 ran, 20 skipped"),
                            HasSubstr("values: different values of keys in the cases that ran\n"),
-                           ContainsRegex("skipped, 100 % of refuses attention, for example: refuses: "
+                           ContainsRegex("100 % of the skips of refuses .attention., for example: refuses: "
                                          "head_dim [0-9]+ not in .64.\n  reproduce: attnbench run --case ")));
   // The line gives the same refusal.
   const std::string mark = "  reproduce: attnbench ";

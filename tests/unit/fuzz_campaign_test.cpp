@@ -169,7 +169,7 @@ TEST(FuzzCampaign, CountsRefusalsByReason) {
   EXPECT_EQ(o.result.exit_code(), 6);
   std::ostringstream text;
   print_fuzz_table(text, o.result, 0);
-  EXPECT_THAT(text.str(), HasSubstr("skipped, 100 % of made_up attention, for example: head_dim " +
+  EXPECT_THAT(text.str(), HasSubstr("100 % of the skips of made_up (attention), for example: head_dim " +
                                     std::to_string(dim) + " not in {24}\n  reproduce: "));
 }
 
