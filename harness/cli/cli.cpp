@@ -93,10 +93,10 @@ bool printed_all() {
 
 /// The message of an error, which names the subcommand as messages about the command line do.
 std::string named(const Error& e, const std::string& subcommand) {
-  constexpr std::string_view kPlain = "attnbench: error: ";
+  constexpr std::string_view kUnnamed = "attnbench: error: ";
   std::string text = one_line(e.message());  // it may quote a file with any content
-  if (!text.starts_with(kPlain)) return text;
-  return fmt::format("attnbench {}: error: {}", subcommand, text.substr(kPlain.size()));
+  if (!text.starts_with(kUnnamed)) return text;
+  return fmt::format("attnbench {}: error: {}", subcommand, text.substr(kUnnamed.size()));
 }
 
 int run_chosen(Program& program, const std::string& subcommand) {

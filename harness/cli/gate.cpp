@@ -259,7 +259,7 @@ class Gate {
       report(o_, runs_, result, options, kExitInterrupted);
       compared(gate_outcome(policy_, result, options, kExitInterrupted), kExitInterrupted);
     }
-    std::cerr << fmt::format("interrupted: the same command with --resume {} goes on\n",
+    std::cerr << fmt::format("interrupted: the same command, with --resume {} in place of --out, goes on\n",
                              runs_.dir().string());
   }
 

@@ -47,11 +47,10 @@ int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& l
     rows.push_back(
         {{one_line(name), std::to_string(n.runs), fmt::format("{:.2f}", 100 * n.sigma)}, Colour::kNone, ""});
   }
-  print_table(std::cout, {{"case", Align::kLeft, true}, {"runs"}, {"sd between runs %"}}, rows, {});
+  print_table(std::cout, {{"case", Align::kLeft, true}, {"runs"}, {"sd between runs, %"}}, rows, {});
   std::cout << fmt::format(
-      "\n{} cases, {} runs, largest noise between runs {:.2f} %; compared in pairs without it, {} of {} "
-      "pairs "
-      "would have been called slower\nnoise: {}\n",
+      "\n{} cases, {} runs, largest noise between runs {:.2f} %; without this noise file, {} of {} pairs "
+      "of equal runs would have been called slower\nnoise: {}\n",
       noise.noise_of.size(), sets.size(), 100 * largest, noise.false_alarms, o.pairs, path);
   return 0;
 }

@@ -189,7 +189,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   }
   if (stop_requested()) {
     std::cerr << fmt::format(
-        "interrupted: {} of {} runs are in the reports; the same command with --resume {} goes on\n",
+        "interrupted: {} of {} runs are in the reports; the same command, with --resume {} in place of --out, goes on\n",
         records.size(), planned, folder_to_resume(paths.front().parent_path()));
     return kExitInterrupted;
   }

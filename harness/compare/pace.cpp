@@ -57,9 +57,10 @@ std::optional<Pace> pace_between(const LoadedResult& base, const LoadedResult& f
 }
 
 std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fresh, const Clocked& clocked) {
-  const std::string advice = clocked.in_turns
-                                 ? "run both sides again on a quiet machine"
-                                 : "run both sides again on a quiet machine, or in turns (gate --against)";
+  const std::string advice =
+      clocked.in_turns
+          ? "run both sides again on a quiet machine"
+          : "run both sides again on a quiet machine, or in turns (gate --against or --against-plugin)";
   const std::vector<LoadedRun> b = runs_of(base), f = runs_of(fresh);
   const auto moved = [&](const char* name, double LoadedRun::*field) -> std::string {
     const auto of_base = probe_of(b, field), of_fresh = probe_of(f, field);

@@ -57,7 +57,7 @@ TEST(CompareClock, ADisturbedProbeCallsNoFasterKernelSlower) {
   EXPECT_EQ(
       row.note,
       "the CPU test loop cores_us took 10477 us in BASE and 31.00 us in NEW, more than 2 times apart: the "
-      "machine was not the same; run both sides again on a quiet machine, or in turns (gate --against)");
+      "machine was not the same; run both sides again on a quiet machine, or in turns (gate --against or --against-plugin)");
   EXPECT_EQ(*row.base_us, 152927);
   EXPECT_EQ(*row.new_us, 16025);
   EXPECT_NEAR(*row.ratio, 0.107, 5e-4) << "as the clock told it";
