@@ -89,6 +89,7 @@ bool decide_by_status(const LoadedResult& base, const LoadedResult& fresh, Compa
       return false;
   }
   row.note = status_note("NEW", fresh);
+  row.clues = fresh.clues;
   return false;
 }
 
@@ -399,6 +400,7 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
                    : f->status == Status::kSkip                                   ? Change::kNotCompared
                                                                                   : Change::kMissingBase;
       if (f->status != Status::kPass) row.note = status_note("NEW", *f);
+      row.clues = f->clues;
     } else if (decide_by_status(*b, *f, row)) {
       compare_times(*b, *f, options, row);
     }

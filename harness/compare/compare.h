@@ -89,6 +89,7 @@ struct CompareRow {
   bool not_slower = false;           ///< inconclusive, but the interval ends below 1 + effect: same or faster
   bool untimed = false;              ///< not compared: right on both sides, and timed on neither
   std::string note;                  ///< why, where the figures do not say it
+  std::vector<std::string> clues;    ///< of a wrong NEW
   std::string repro;                 ///< of NEW, else of BASE
 };
 

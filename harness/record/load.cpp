@@ -132,6 +132,7 @@ LoadedResult own_entry(const json& entry, const json& a, const Place& at) {
   if (const json* c = find_member(a, "check")) {
     r.check = text_of(*c, "method", at);
     r.failed_by = texts_of(*c, "failed_by", at);
+    r.clues = texts_of(*c, "clues", at);
     if (const json* list = find_member(*c, "invariants"); list != nullptr && !list->empty())
       r.check += " and invariants";
   } else if (a.contains("check")) {

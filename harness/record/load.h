@@ -34,7 +34,7 @@ struct LoadedResult {
   std::string id;
   std::string kernel;  ///< empty in a plain Google Benchmark file
   std::string op, sweep, device, repro, reason, bound;
-  std::vector<std::string> failed_by;  ///< as in Verdict
+  std::vector<std::string> failed_by, clues;  ///< as in Verdict
   Status status = Status::kPass;
   std::optional<double> median_us;  ///< nullopt if nothing was timed
   std::optional<double> lo_us, hi_us;

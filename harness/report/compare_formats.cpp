@@ -77,6 +77,7 @@ void write_compare_json(std::ostream& out, const CompareResult& result, const Co
     row["within"] = finite_or_null(r.within);
     row["not_slower"] = r.not_slower;
     row["note"] = r.note;
+    if (!r.clues.empty()) row["clues"] = r.clues;
     row["repro"] = r.repro;
     j["rows"].push_back(std::move(row));
   }
@@ -101,9 +102,12 @@ void write_compare_junit(std::ostream& out, const CompareResult& result, const C
     const std::string text = xml_text(sentence(r));
     if (row_fails(r, options)) {
       const bool error = r.change == Change::kError;
+      std::string clues;
+      for (const std::string& clue : r.clues) clues += "\n" + xml_text(clue);
       ++(error ? it->errors : it->failures);
-      it->cases += fmt::format("      <{0} message=\"{1}\" type=\"{2}\">{1}\nreproduce: {3}</{0}>\n",
-                               error ? "error" : "failure", text, change_name(r.change), xml_text(r.repro));
+      it->cases +=
+          fmt::format("      <{0} message=\"{1}\" type=\"{2}\">{1}{4}\nreproduce: {3}</{0}>\n",
+                      error ? "error" : "failure", text, change_name(r.change), xml_text(r.repro), clues);
     } else if (r.change == Change::kInconclusive || r.change == Change::kNotCompared) {
       ++it->skipped;
       it->cases += fmt::format("      <skipped message=\"{}\"/>\n", text);
@@ -156,6 +160,7 @@ void write_compare_github(std::ostream& out, const CompareResult& result, const 
     for (std::size_t i = 0; i < rows.size() && i < kAnnotations; ++i) {
       const bool last = i + 1 == kAnnotations && rows.size() > kAnnotations;
       std::string message = sentence(*rows[i]);
+      for (const std::string& clue : rows[i]->clues) message += "\n" + clue;
       if (!rows[i]->repro.empty()) message += "\nreproduce: " + rows[i]->repro;
       if (last) message += fmt::format("\nand {} more", rows.size() - kAnnotations);
       out << github_command(kind, "attnbench: " + name_of(*rows[i]), message);

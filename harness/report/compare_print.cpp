@@ -166,6 +166,7 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
         << paint(change_name(r.change), Colour::kRed, options.colour) << ' '
         << one_line(kernel_of(r).empty() ? r.id : r.id + ", " + kernel_of(r)) << "\n  " << one_line(r.note)
         << '\n';
+    for (const std::string& clue : r.clues) out << "  " << one_line(clue) << '\n';
     if (!r.repro.empty()) out << "  reproduce: " << one_line(r.repro) << '\n';
   }
   out << (rows.empty() ? "" : "\n") << compare_summary(result) << '\n';
@@ -190,7 +191,9 @@ void write_compare_markdown(std::ostream& out, const CompareResult& result) {
     out << "| " << change_name(r.change) << " | " << markdown_code(r.id) << " | "
         << markdown_code(kernel_of(r)) << " | " << time_cell(r.base_us) << " | " << time_cell(r.new_us)
         << " | " << markdown_text(change_cell(r)) << " | " << interval_cell(r) << " | "
-        << markdown_text(r.note) << " |\n";
+        << markdown_text(r.note);
+    for (const std::string& clue : r.clues) out << "<br>" << markdown_text(clue);
+    out << " |\n";
   }
   if (const std::string note = change_footnote(result); !note.empty())
     out << "\n" << markdown_text(note) << "\n";

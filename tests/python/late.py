@@ -3,7 +3,6 @@ import threading
 import time
 
 import attnbench as ab
-import numpy as np
 from attend import attend
 
 
@@ -35,19 +34,4 @@ def caches(c):
             attend(c)
             kept.extend((c.numpy("out").copy(), c.numpy("lse").copy()))
         c.numpy("out")[:], c.numpy("lse")[:] = kept
-    return launch
-
-
-@ab.attention("packed causal bf16", device="cpu")
-def goes_on(c):
-    """its thread works until the process ends, so it is the last of this file"""
-    def work():
-        numbers = np.ones(100_000)
-        while True:
-            np.sin(numbers)  # without the interpreter's lock
-
-    def launch():
-        if threading.active_count() == 1:
-            threading.Thread(target=work, daemon=True).start()
-        attend(c)
     return launch

@@ -43,6 +43,23 @@ TEST(ReportComparison, CasesThatNobodyTimedHaveNoRow) {
   EXPECT_THAT(table, AllOf(HasSubstr("| incorrect | `a` |"), Not(HasSubstr("`b`"))));
 }
 
+TEST(ReportComparison, TheCluesOfAWrongResultAreEverywhere) {
+  LoadedResult wrong = with_status("a", Status::kFail);
+  wrong.clues = {"4 of 8 rows looked at are wrong", "looks like: no mask"};
+  const CompareResult r = compare_results(set_of({with_status("a", Status::kPass)}), set_of({wrong}), {});
+  std::ostringstream text, markdown, json, junit, github;
+  print_compare(text, r, {});
+  write_compare_markdown(markdown, r);
+  write_compare_json(json, r, {});
+  write_compare_junit(junit, r, {});
+  write_compare_github(github, r, {});
+  EXPECT_THAT(text.str(), HasSubstr("\n  4 of 8 rows looked at are wrong\n  looks like: no mask\n"));
+  EXPECT_THAT(markdown.str(), HasSubstr("<br>looks like: no mask |"));
+  EXPECT_EQ(nlohmann::json::parse(json.str())["rows"][0]["clues"][1], "looks like: no mask");
+  EXPECT_THAT(junit.str(), HasSubstr("\nlooks like: no mask\nreproduce: "));
+  EXPECT_THAT(github.str(), HasSubstr("%0Alooks like: no mask"));
+}
+
 TEST(ReportComparison, ADirectionIsNamedOnlyWhereSomethingWasDecided) {
   CompareResult r;
   r.geomean = 0.5;
