@@ -46,7 +46,10 @@ def enum(text, name):
             value = re.sub(r"(\d)u?l*\b", r"\1", value)
             rows.append(f"    {python_name(constant)} = {value}")
     base = "enum.IntFlag" if name in ("Feature", "KernelFlag") else "enum.IntEnum"
-    return f"class {name}({base}):\n" + "\n".join(rows)
+    text = f"class {name}({base}):\n" + "\n".join(rows)
+    if base == "enum.IntEnum":
+        text += "\n\n    def __str__(self):\n        return self.name.lower()"
+    return text
 
 
 def ctype(declared):

@@ -120,8 +120,12 @@ class TensorTest(unittest.TestCase):
 
     def test_quantised_numbers_are_not_written_by_index(self):
         for dtype in (DType.E4M3, DType.INT8):
-            with self.assertRaisesRegex(TypeError, "t: numbers of .* are not written by index; write numpy"):
+            with self.assertRaisesRegex(TypeError, f"t: {dtype} is not written by index; write into numpy"):
                 tensor(np.zeros(1, NUMPY_TYPES[dtype]), dtype)[0] = 1
+
+    def test_lengths_are_not_written_by_index(self):
+        with self.assertRaisesRegex(TypeError, "t: int32 is not written by index; write into numpy"):
+            tensor(np.zeros(1, np.int32), "int32")[0] = 1
 
     def test_numpy_reads_dlpack(self):
         memory = np.arange(24, dtype=np.float32)
@@ -203,6 +207,10 @@ class CallTest(unittest.TestCase):
         self.assertEqual((c.op, c.device, c.batch, c.num_threads, c.total_k, c.softmax_scale), ("attention", "cpu", 2, 2, 7, 0.5))
         self.assertEqual((c.dtype_q, c.causal, c.window_left), (DType.BF16, 1, -1))
         self.assertTrue(c.has("causal") and c.has(Feature.PACKED_KV) and not c.has("paged"))
+        with self.assertRaisesRegex(ValueError, r"has\('casual'\): one of alibi, .* required"):
+            c.has("casual")
+        with self.assertRaisesRegex(AttributeError, "a call of attention has no 'seqlens_q'; did you mean 'cu_seqlens_q'"):
+            c.numpy("q, seqlens_q")
         self.assert_view(c.q, p.kept["q"], (5, 4, 8), (32, 8, 1))
         self.assert_view(c.k, p.kept["k"], (7, 2, 8), (16, 8, 1))
         self.assert_view(c.v, p.kept["v"], (7, 2, 8), (24, 8, 1))
@@ -373,7 +381,7 @@ class CheckTest(unittest.TestCase):
 
     def test_another_pass_does_not_make_it_right(self):
         with self.assertRaisesRegex(ab.CheckFailed, "\n1 passed, 1 failed"):
-            ab.check(self.wrong, case=self.CASE, options=["--kernel", "cpu"])
+            ab.check(self.wrong, case=self.CASE, options="--kernel cpu")
 
     def test_no_case_ran(self):
         with self.assertRaisesRegex(ab.CheckFailed, "mine: attnbench run failed\n.*mine: paged is not supported"):
@@ -383,7 +391,12 @@ class CheckTest(unittest.TestCase):
         records = ab.run(self.wrong, case=self.CASE, options=["--no-time"])
         self.assertEqual([(r["attnbench"]["kernel"], r["attnbench"]["status"]) for r in records], [("mine", "fail")])
 
+    def test_a_case_may_be_a_dict(self):
+        self.assertEqual(ab.check(self.right, case={"batch": "q5", "heads": 2, "head_dim": 8, "mask": "causal"}), 1)
+
     def test_mistakes(self):
+        with self.assertRaisesRegex(TypeError, "is no kernel: a function with @attnbench.attention"):
+            ab.check(len, case=self.CASE)
         with self.assertRaisesRegex(TypeError, "one of sweep .* and case .* is required"):
             ab.check(self.right)
         with self.assertRaisesRegex(RuntimeError, "attnbench run ended with exit code 2\n.*there is no such|exit code 2\n"):

@@ -13,6 +13,7 @@ In a test: `ab.check(mine, case="{batch: 4q512, mask: causal}")`.
 """
 from ._api import CheckFailed, check, run
 from ._call import Call, Tensor, Unsupported
+from ._contract import DType, Feature
 from ._kernel import Kernel, attention, kv_append, merge_states
 
-__all__ = ["Call", "CheckFailed", "Kernel", "Tensor", "Unsupported", "attention", "check", "kv_append", "merge_states", "run"]
+__all__ = ["Call", "CheckFailed", "DType", "Feature", "Kernel", "Tensor", "Unsupported", "attention", "check", "kv_append", "merge_states", "run"]

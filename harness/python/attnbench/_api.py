@@ -2,10 +2,13 @@
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+
+from ._kernel import Kernel
 
 
 class CheckFailed(AssertionError):
@@ -27,15 +30,21 @@ def _program():
     return found
 
 
-def _run(kernel, sweep, case, device, options):
+def _run(kernel, sweep, case, device, options, more=()):
+    if not isinstance(kernel, Kernel):
+        raise TypeError(f"{kernel!r} is no kernel: a function with @attnbench.attention, kv_append or merge_states is required")
     if (sweep is None) == (case is None):
-        raise TypeError("one of sweep (a YAML file) and case (a mapping, as of attnbench run --case) is required")
+        raise TypeError("one of sweep (a YAML file) and case (a dict, or text as of attnbench run --case) is required")
+    if case is not None and not isinstance(case, str):
+        case = json.dumps(case)  # YAML too
+    if isinstance(options, str):
+        options = shlex.split(options)
     if device is None and len(kernel.devices) == 1:
         device = kernel.devices[0].name.lower()
     with tempfile.TemporaryDirectory(prefix="attnbench-") as folder:
         command = [_program(), "run", *([sweep] if case is None else ["--case", case]), "--plugin", kernel.file, "--kernel", kernel.name,
                    *(["--device", device] if device else []), "--python", sys.executable, "--format", "json",
-                   "--out", f"{folder}/out", *options]
+                   "--out", f"{folder}/out", *more, *options]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
         done.stdout = "".join(line for line in done.stdout.splitlines(True) if not line.startswith(f"report: {folder}"))
         results = pathlib.Path(folder, "out", "results.json")
@@ -48,10 +57,10 @@ def check(kernel, sweep=None, *, case=None, device=None, options=()):
 
     Returns the number of cases that passed. Raises CheckFailed if one does not pass, or if none ran; its text
     has the clues and the line that repeats the case. `device`: by default the kernel's; if it has both, the GPU
-    if there is one. `options`: further words for `attnbench run`.
+    if there is one. `options`: further words for `attnbench run`, a list or one text.
     """
     __tracebackhide__ = True  # pytest shows the caller's line
-    done, records = _run(kernel, sweep, case, device, ["--no-time", *options])
+    done, records = _run(kernel, sweep, case, device, options, ["--no-time"])
     passed = sum(r["attnbench"]["status"] == "pass" for r in records)
     if done.returncode != 0 or passed == 0:
         raise CheckFailed(f"{kernel.name}: {'no case ran' if done.returncode == 0 else 'attnbench run failed'}\n{done.stdout.strip()}")
@@ -59,7 +68,8 @@ def check(kernel, sweep=None, *, case=None, device=None, options=()):
 
 
 class Records(list):
-    """Records of a run, dicts as in results.json under "benchmarks"."""
+    """Records of a run, dicts as in results.json under "benchmarks": r["name"], r["attnbench"]["status"],
+    r["attnbench"]["time"]["median_us"] and so on."""
 
     def to_pandas(self):
         """A pandas.DataFrame with a row per record; nested keys are joined by dots."""

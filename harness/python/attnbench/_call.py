@@ -1,5 +1,6 @@
 """What a kernel is given: the parameters of a launch, and views of its tensors. Nothing is copied."""
 import ctypes
+import difflib
 import itertools
 import sys
 
@@ -61,7 +62,7 @@ class Tensor:
         self.device, self.device_index = device, device_index
 
     def __repr__(self):
-        return f"Tensor({self.name}, shape={self.shape}, dtype={getattr(self.dtype, 'name', self.dtype).lower()}, {self.device})"
+        return f"Tensor({self.name}, shape={self.shape}, dtype={self.dtype}, {self.device})"
 
     def __dlpack_device__(self):
         return (2, self.device_index) if self.device == "cuda" else (1, 0)
@@ -101,7 +102,7 @@ class Tensor:
         return numpy.asarray(self)
 
     def __getitem__(self, index):
-        """Numbers (cpu device): float32 for every float type and for int8, integers for lengths and tables."""
+        """Numbers (cpu device). Float types and int8: a new array of float32. Lengths and tables: a view."""
         import numpy
         bits = self.numpy()[index]
         if self.dtype == DType.BF16:
@@ -121,7 +122,7 @@ class Tensor:
         elif self.dtype in (DType.FP16, DType.FP32):
             self.numpy()[index] = values
         else:
-            raise TypeError(f"{self.name}: numbers of {self.dtype.name.lower()} are not written by index; write numpy(), its bits")
+            raise TypeError(f"{self.name}: {self.dtype} is not written by index; write into numpy(), its bits")
 
     def torch(self):
         """The tensor as a torch.Tensor: the same memory."""
@@ -178,9 +179,15 @@ class Call:
         self.features = Feature(params.features)
         {"attention": self._attention, "kv_append": self._kv_append, "merge_states": self._merge_states}[self.op]()
 
+    def __getattr__(self, name):
+        near = difflib.get_close_matches(name, vars(self), 1)
+        raise AttributeError(f"a call of {vars(self).get('op', 'an op')} has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
     def has(self, feature):
         """Whether the launch uses the feature: Feature.CAUSAL, or its name in `attnbench kernels`, "causal"."""
         from ._contract import FEATURES
+        if isinstance(feature, str) and feature not in FEATURES:
+            raise ValueError(f"has({feature!r}): one of {', '.join(sorted(FEATURES))} required")
         return bool(self.features & (FEATURES[feature] if isinstance(feature, str) else feature))
 
     def _view(self, name, shape, strides, dtype, field=None, of=None):
@@ -293,7 +300,7 @@ class Call:
 
     def _converted(self, names, how):
         tensors = []
-        for name in names.split():
+        for name in names.replace(",", " ").split():
             view = getattr(self, name)
             if view is not None and not isinstance(view, Tensor):
                 raise TypeError(f"{name} is no tensor of {self.op}")

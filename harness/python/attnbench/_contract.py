@@ -14,11 +14,17 @@ class DType(enum.IntEnum):
     E4M3 = 3
     INT8 = 4
 
+    def __str__(self):
+        return self.name.lower()
+
 
 class RotaryQ(enum.IntEnum):
     DIAGONAL = 0
     FROM_CACHE_SEQLENS = 1
     AT_CACHE_SEQLENS = 2
+
+    def __str__(self):
+        return self.name.lower()
 
 
 class Feature(enum.IntFlag):
@@ -57,10 +63,16 @@ class Op(enum.IntEnum):
     KV_APPEND = 1
     MERGE_STATES = 2
 
+    def __str__(self):
+        return self.name.lower()
+
 
 class DeviceKind(enum.IntEnum):
     CPU = 0
     CUDA = 1
+
+    def __str__(self):
+        return self.name.lower()
 
 
 class KernelStatus(enum.IntEnum):
@@ -68,6 +80,9 @@ class KernelStatus(enum.IntEnum):
     UNSUPPORTED = 1
     BAD_ARGUMENT = 2
     DEVICE_ERROR = 3
+
+    def __str__(self):
+        return self.name.lower()
 
 
 class KernelFlag(enum.IntFlag):
