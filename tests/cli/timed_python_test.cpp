@@ -25,7 +25,7 @@ class CliTimedPython : public PythonTest {
                                      "--out",
                                      "out"};
     args.insert(args.end(), more.begin(), more.end());
-    const Outcome o = run_attnbench(scratch, args);
+    Outcome o = run_attnbench(scratch, args);
     if (!std::filesystem::exists(scratch.dir() / "out" / "results.json")) return o;
     for (const nlohmann::json& r : read_records(scratch.dir() / "out")) records[r["kernel"]] = r;
     return o;
