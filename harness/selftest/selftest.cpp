@@ -384,7 +384,7 @@ SelftestResult run_selftest(const std::vector<SelftestStep>& steps,
 
 SelftestResult run_selftest(KernelTable table, Device& device, const SelftestOptions& options) {
   const auto run = [&](const SelftestStep& step) {
-    const StepResult found = run_step(step, device, [&](const std::string& id) {
+    StepResult found = run_step(step, device, [&](const std::string& id) {
       set_in_hand(fmt::format("selftest {}, case {}", step.text(), id));
     });
     set_in_hand("");

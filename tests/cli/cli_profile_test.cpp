@@ -19,7 +19,7 @@ const std::vector<std::string> kProfiledCase = {"profile", "--case", "{batch: q5
 
 /// Writes the stand-in; `last` is what it does after the program has run.
 std::string stand_in(const Scratch& scratch, const std::string& last) {
-  const std::string path = scratch.write("ncu", R"sh(#!/bin/sh
+  std::string path = scratch.write("ncu", R"sh(#!/bin/sh
 echo "$@" >> calls
 if [ "$1" = --import ]; then
   printf 'ID,Kernel Name,Grid Size,dram__bytes_read.sum,dram__bytes_write.sum,gpu__time_duration.sum\n'

@@ -13,7 +13,7 @@ using ::testing::StartsWith;
 class CliPythonLoad : public PythonTest {
  protected:
   std::string script(const std::string& name, const std::string& text) const {
-    const std::string file = scratch.write(name, "#!/bin/sh\n" + text + "\n");
+    std::string file = scratch.write(name, "#!/bin/sh\n" + text + "\n");
     std::filesystem::permissions(file, std::filesystem::perms::owner_all);
     return file;
   }
