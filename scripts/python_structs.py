@@ -34,8 +34,8 @@ def body(text, head):
 
 
 def python_name(constant):
-    """kPagedKv -> PAGED_KV, kE4m3Kv -> E4M3_KV."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", constant[1:]).upper()
+    """kPagedKv -> PAGED_KV, kE4m3Kv -> E4M3_KV, kVIsK -> V_IS_K."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", constant[1:]).upper()
 
 
 def enum(text, name):
@@ -45,11 +45,8 @@ def enum(text, name):
             constant, value = (part.strip() for part in item.split("="))
             value = re.sub(r"(\d)u?l*\b", r"\1", value)
             rows.append(f"    {python_name(constant)} = {value}")
-    base = "enum.IntFlag" if name in ("Feature", "KernelFlag") else "enum.IntEnum"
-    text = f"class {name}({base}):\n" + "\n".join(rows)
-    if base == "enum.IntEnum":
-        text += "\n\n    def __str__(self):\n        return self.name.lower()"
-    return text
+    base = "enum.IntFlag" if name in ("Feature", "KernelFlag") else "_Names"
+    return f"class {name}({base}):\n" + "\n".join(rows)
 
 
 def ctype(declared):
@@ -110,6 +107,7 @@ def contract():
              "import enum\nfrom ctypes import (Structure, Union, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t,\n"
              "                    c_uint32, c_uint64, c_void_p)\n\n"
              f"ABI_VERSION = {constants['kKernelAbiVersion']}\nPLUGIN_MAGIC = {constants['kPluginMagic']}"]
+    parts.append('class _Names(enum.IntEnum):\n    """Prints as its name."""\n\n    def __str__(self):\n        return self.name.lower()')
     parts += [enum(text, name) for name in ENUMS]
     parts += [struct(text, name, constants) for name in STRUCTS]
     parts.append(f"#: Features by the names of `attnbench kernels`.\nFEATURES = {{\n{table}\n}}")

@@ -20,6 +20,7 @@
 #include "harness/record/load.h"
 #include "harness/record/text.h"
 #include "harness/report/table.h"
+#include "harness/run/python.h"
 
 namespace attnbench::cli {
 namespace {
@@ -86,7 +87,7 @@ void add_plug_ins(const fs::path& dir, bool honest, std::vector<PlugIn>& out) {
 /// The plug-ins of the device: honest ones first, and `plain` before all.
 std::vector<PlugIn> plug_ins(const CheatOptions& o) {
   const fs::path root =
-      o.dir.empty() ? fs::path(own_program()).parent_path() / "tests" / "cheats" : fs::path(o.dir);
+      o.dir.empty() ? fs::path(program_file()).parent_path() / "tests" / "cheats" : fs::path(o.dir);
   const fs::path dir = root / (is_cuda(o) ? "cuda" : "cpu");
   std::vector<PlugIn> all;
   add_plug_ins(dir / "honest", true, all);
@@ -187,7 +188,7 @@ Outcome run_plug_in(const CheatOptions& o, const PlugIn& p) {
   std::error_code ignored;
   for (const char* file : {"results.json", "journal.jsonl"}) fs::remove(folder / file, ignored);
   const std::vector<std::string> cases = cases_of(o);
-  std::vector<std::string> args = {own_program(), "run"};
+  std::vector<std::string> args = {program_file(), "run"};
   for (const std::string& c : cases) args.insert(args.end(), {"--case", c});
   args.insert(args.end(), {"--plugin", p.file.string(), "--kernel", p.name, "--device", o.device,
                            "--max-samples", "20", "--no-ceilings", "--fail-fast", "--timeout",

@@ -12,7 +12,6 @@
 #include <iterator>
 
 #include "harness/cli/usage_error.h"
-#include "harness/run/python.h"
 
 namespace attnbench::cli {
 namespace {
@@ -89,7 +88,5 @@ int run_program(const std::vector<std::string>& args, const std::filesystem::pat
   g_child = 0;
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
-
-std::string own_program() { return program_file(); }
 
 }  // namespace attnbench::cli

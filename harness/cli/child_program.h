@@ -20,7 +20,4 @@ bool child_stopped();
 /// its stderr too if `silent`. Throws UsageError.
 int run_program(const std::vector<std::string>& args, const std::filesystem::path& log, bool silent);
 
-/// The path of this executable.
-std::string own_program();
-
 }  // namespace attnbench::cli

@@ -27,6 +27,7 @@
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
+#include "harness/run/python.h"
 
 namespace attnbench::cli {
 namespace {
@@ -358,7 +359,7 @@ int gate(GateOptions o, const Program& program) {
   say_duplicates(load_cases(o.cases));  // the runs do not: each would say the same
   const std::optional<GateOptions> other =
       o.against_plugin.empty() ? std::nullopt : std::optional(with_other_plugin(o, program));
-  const Side fresh{"new", own_program(), run_arguments(o, o.kernels)};
+  const Side fresh{"new", program_file(), run_arguments(o, o.kernels)};
   Side base{"base", o.against.empty() ? fresh.program : o.against, fresh.args};
   if (!o.against_kernel.empty()) base.args = run_arguments(o, {o.against_kernel});
   if (other) base.args = run_arguments(*other, other->kernels);

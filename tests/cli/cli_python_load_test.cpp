@@ -131,7 +131,7 @@ TEST_F(CliPythonLoad, TheInterpreterIsChosenAndNamedInErrors) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("No module named 'numpy' (right.py:3)"), HasSubstr("; install it for /"),
                            HasSubstr(", or name another interpreter by --python")));
 
-  // That of a virtual environment goes before python3 of PATH. One that is not there is passed over.
+  // The interpreter of a virtual environment precedes python3 of PATH. A missing one is passed over.
   std::filesystem::create_directories(scratch.dir() / "venv" / "bin");
   setenv("VIRTUAL_ENV", scratch.path("venv").c_str(), 1);
   EXPECT_EQ(run(file, {"--case", kPythonCase, "--kernel", "mine"}).exit_code, 0);

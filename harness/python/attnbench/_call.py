@@ -2,9 +2,8 @@
 import ctypes
 import difflib
 import itertools
-import sys
 
-from ._contract import DeviceKind, DType, Feature, Op
+from ._contract import FEATURES, DType, Feature, Op
 
 
 class Unsupported(Exception):
@@ -169,7 +168,6 @@ class Call:
         self.stream = context.stream or 0
         self.num_threads = context.num_threads
         self.compute_capability, self.multiprocessors = context.compute_capability, context.multiprocessors
-        self.kind = DeviceKind.CUDA if self.device == "cuda" else DeviceKind.CPU
         for name, declared in params._fields_:
             value = getattr(params, name)
             if name.startswith("dtype"):
@@ -185,7 +183,6 @@ class Call:
 
     def has(self, feature):
         """Whether the launch uses the feature: Feature.CAUSAL, or its name in `attnbench kernels`, "causal"."""
-        from ._contract import FEATURES
         if isinstance(feature, str) and feature not in FEATURES:
             raise ValueError(f"has({feature!r}): one of {', '.join(sorted(FEATURES))} required")
         return bool(self.features & (FEATURES[feature] if isinstance(feature, str) else feature))
@@ -330,5 +327,5 @@ def use_torch(call):
     if call.device == "cuda":
         torch.cuda.set_device(call.device_index)
         torch.cuda.set_stream(torch.cuda.ExternalStream(call.stream, device=call.device_index))
-    elif "torch" in sys.modules:
+    else:
         torch.set_num_threads(max(1, call.num_threads))

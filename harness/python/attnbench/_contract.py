@@ -7,24 +7,25 @@ ABI_VERSION = 3
 PLUGIN_MAGIC = 0x6e69676c706e7461
 
 
-class DType(enum.IntEnum):
+class _Names(enum.IntEnum):
+    """Prints as its name."""
+
+    def __str__(self):
+        return self.name.lower()
+
+
+class DType(_Names):
     BF16 = 0
     FP16 = 1
     FP32 = 2
     E4M3 = 3
     INT8 = 4
 
-    def __str__(self):
-        return self.name.lower()
 
-
-class RotaryQ(enum.IntEnum):
+class RotaryQ(_Names):
     DIAGONAL = 0
     FROM_CACHE_SEQLENS = 1
     AT_CACHE_SEQLENS = 2
-
-    def __str__(self):
-        return self.name.lower()
 
 
 class Feature(enum.IntFlag):
@@ -51,38 +52,29 @@ class Feature(enum.IntFlag):
     SPLIT_KV = 1 << 20
     PARTIAL_KV = 1 << 21
     HND = 1 << 22
-    KTOKEN_SCALES = 1 << 23
-    VTOKEN_SCALES = 1 << 24
+    K_TOKEN_SCALES = 1 << 23
+    V_TOKEN_SCALES = 1 << 24
     HEAD_DIM_V = 1 << 25
-    VIS_K = 1 << 26
+    V_IS_K = 1 << 26
     ROTARY_Q = 1 << 27
 
 
-class Op(enum.IntEnum):
+class Op(_Names):
     ATTENTION = 0
     KV_APPEND = 1
     MERGE_STATES = 2
 
-    def __str__(self):
-        return self.name.lower()
 
-
-class DeviceKind(enum.IntEnum):
+class DeviceKind(_Names):
     CPU = 0
     CUDA = 1
 
-    def __str__(self):
-        return self.name.lower()
 
-
-class KernelStatus(enum.IntEnum):
+class KernelStatus(_Names):
     OK = 0
     UNSUPPORTED = 1
     BAD_ARGUMENT = 2
     DEVICE_ERROR = 3
-
-    def __str__(self):
-        return self.name.lower()
 
 
 class KernelFlag(enum.IntFlag):
@@ -361,9 +353,9 @@ FEATURES = {
     "num_splits": Feature.SPLIT_KV,
     "seqused_k": Feature.PARTIAL_KV,
     "hnd": Feature.HND,
-    "k_token_scales": Feature.KTOKEN_SCALES,
-    "v_token_scales": Feature.VTOKEN_SCALES,
+    "k_token_scales": Feature.K_TOKEN_SCALES,
+    "v_token_scales": Feature.V_TOKEN_SCALES,
     "head_dim_v": Feature.HEAD_DIM_V,
-    "v_is_k_view": Feature.VIS_K,
+    "v_is_k_view": Feature.V_IS_K,
     "rotary_q": Feature.ROTARY_Q,
 }

@@ -15,7 +15,7 @@ import sys
 import traceback
 
 from . import _kernel
-from ._call import Call, Unsupported
+from ._call import Call, Unsupported, use_torch
 from ._contract import (ABI_VERSION, PLUGIN_MAGIC, AttentionParams, KernelMessage, KernelStatus, KvAppendParams,
                         LaunchContext, MergeStatesParams, Numerics, Op, OpParams, Plugin)
 from ._contract import Kernel as KernelTable
@@ -26,8 +26,8 @@ _PACKAGES = ("numpy", "torch", "triton", "cupy", "numba", "jax", "cutlass", "til
 #: Launches that are kept. Copies of a case take turns: at most kMaxRotationCopies of harness/timing/timing.h.
 _KEPT = 260
 
-_SUPPORTS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(OpParams), ctypes.POINTER(LaunchContext),
-                             ctypes.POINTER(KernelMessage))
+#: Kernel::supports, plan and launch.
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(OpParams), ctypes.POINTER(LaunchContext), ctypes.POINTER(KernelMessage))
 _LOAD = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(KernelMessage))
 
 
@@ -155,7 +155,7 @@ class _Entry:
             raise LoadError("it has too many kernels")
         self.launches = collections.OrderedDict()
         self.shown = set()
-        self.callbacks = [_SUPPORTS(self.supports), _SUPPORTS(self.plan), _SUPPORTS(self.launch)]
+        self.callbacks = [_CALLBACK(self.supports), _CALLBACK(self.plan), _CALLBACK(self.launch)]
         self.texts = [text.encode() for text in (kernel.name, kernel.summary, kernel.shapes)]
         supports, plan, launch = (ctypes.cast(c, ctypes.c_void_p).value for c in self.callbacks)
         self.row = KernelTable(abi_version=ABI_VERSION, flags=kernel.flags, name=self.texts[0], summary=self.texts[1],
@@ -205,7 +205,6 @@ class _Entry:
         params, where = OpParams.from_buffer_copy(op.contents), LaunchContext.from_buffer_copy(context.contents)
         call = Call(params, where, lambda to, source, size: self.read(ctypes.byref(where), to, ctypes.c_void_p(source), size))
         if "torch" in sys.modules:
-            from ._call import use_torch
             use_torch(call)
         launch = self.kernel.function(call)
         if not callable(launch):
