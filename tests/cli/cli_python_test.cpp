@@ -101,6 +101,17 @@ TEST_F(CliPython, OutputsMayBeReturned) {
   EXPECT_THAT(o.out, HasSubstr("needs a kernel that writes O and LSE where it is told"));
 }
 
+TEST_F(CliPython, TritonRunsInItsInterpreter) {
+  if (std::system("python3 -c 'import torch, triton' > /dev/null 2>&1") != 0)
+    GTEST_SKIP() << "no python3 with torch and Triton";
+  setenv("TRITON_INTERPRET", "1", 1);
+  run(source_path("kernels/examples/triton_paged_kernel.py"),
+      {"--case",
+       "{kv: paged, batch: q2s19_q1s5, heads: 4/2, head_dim: 16, block_size: 16, mask: causal, dtype: fp16}"});
+  unsetenv("TRITON_INTERPRET");
+  EXPECT_EQ(records["triton_paged_decode"]["status"], "pass") << records["triton_paged_decode"];
+}
+
 TEST_F(CliPython, RunsInThisProcessAndInWorkers) {
   for (const char* mode : {"--in-process", "--workers=2"}) {
     const Outcome o =

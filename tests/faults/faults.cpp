@@ -15,9 +15,9 @@
 #include "harness/device/sanitized.h"
 #include "kernels/common/addressing.h"
 #if ATTNBENCH_FAULTS_CUDA
-#include "kernels/cuda/example/kernel.h"
+#include "kernels/examples/cuda/kernel.h"
 #endif
-#include "kernels/example/kernel.h"
+#include "kernels/examples/cpu/kernel.h"
 #include "tests/faults/broken.h"
 #include "tests/faults/slow.h"
 
