@@ -26,8 +26,13 @@ function(attnbench_stop_if_missing)
     "and repeat the command. On Debian and Ubuntu ./scripts/quickstart.sh installs all of it and builds.")
 endfunction()
 
-if(NOT CMAKE_CXX_COMPILER AND NOT DEFINED ENV{CXX} AND NOT CMAKE_TOOLCHAIN_FILE)
-  find_program(ATTNBENCH_CXX NAMES c++ g++ clang++ icpx DOC "Some C++ compiler")
+if(NOT CMAKE_CXX_COMPILER AND NOT CMAKE_TOOLCHAIN_FILE)
+  set(_compilers c++ g++ clang++ icpx)
+  if(NOT "$ENV{CXX}" STREQUAL "")  # a command, maybe with options; pip sets it to the one that built Python
+    separate_arguments(_compilers UNIX_COMMAND "$ENV{CXX}")
+    list(GET _compilers 0 _compilers)
+  endif()
+  find_program(ATTNBENCH_CXX NAMES ${_compilers} DOC "Some C++ compiler")
   if(NOT ATTNBENCH_CXX)
     attnbench_stop_if_missing("a C++ compiler=g++" ${attnbench_needs})  # the others cannot be looked for without one
   endif()

@@ -7,7 +7,7 @@
         q, k, v, out, lse, cu_q, cu_k = c.torch("q k v out lse cu_seqlens_q cu_seqlens_k")
         return lambda: launch_my_kernel(q, k, v, out, lse, cu_q, cu_k, c.softmax_scale)   # timed
 
-    attnbench run configs/quickstart.yaml --plugin mine.py
+    attnbench run quickstart --plugin mine.py
 
 In a test: `ab.check(mine, case="{batch: 4q512, mask: causal}")`.
 """

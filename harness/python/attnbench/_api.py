@@ -50,7 +50,7 @@ def _run(kernel, sweep, case, device, options, more=()):
     if not isinstance(kernel, Kernel):
         raise TypeError(f"{kernel!r} is no kernel: a function with @attnbench.attention, kv_append or merge_states is required")
     if (sweep is None) == (case is None):
-        raise TypeError("one of sweep (a YAML file) and case (a dict, or text as of attnbench run --case) is required")
+        raise TypeError("one of sweep (a YAML file, or a name such as 'smoke') and case (a dict, or text as of attnbench run --case) is required")
     if case is not None and not isinstance(case, str):
         case = json.dumps(case)  # YAML too
     if isinstance(options, str):
@@ -69,7 +69,7 @@ def _run(kernel, sweep, case, device, options, more=()):
 
 
 def check(kernel, sweep=None, *, case=None, device=None, options=()):
-    """Proves the kernel on the cases of a sweep file, or on one case; nothing is timed.
+    """Proves the kernel on the cases of a sweep (a YAML file, or a name such as "smoke"), or on one case; nothing is timed.
 
     Returns the number of cases that passed. Raises CheckFailed if one does not pass, or if none ran; its text
     has the clues and the line that repeats the case. `device`: by default the kernel's; if it has both, the GPU
