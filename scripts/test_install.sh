@@ -3,8 +3,9 @@
 #
 #   ./scripts/test_install.sh [BUILD]      BUILD: a build folder whose objects are used (default: build/test)
 #
-# Each is installed into a folder of its own under BUILD/installed, and used there from another folder. pip takes
-# scikit-build-core and NumPy from PyPI. With CI set, python3-venv and dpkg-dev are installed if they are missing.
+# Each is installed into a folder of its own under a temporary one, since in the source tree the program would find
+# the tree's files. pip takes scikit-build-core and NumPy from PyPI. With CI set, python3-venv and dpkg-dev are
+# installed if they are missing.
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -14,8 +15,9 @@ if [[ ${1:-} == -h || ${1:-} == --help ]]; then
   exit 0
 fi
 build=$(realpath "${1:-$attnbench_root/build/test}")
-place=$build/installed
 begin=$SECONDS
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
 
 fail() { attnbench_say "test_install: $*" && exit 1; }
 # Prints a line for each step, and the step's output if it fails.
@@ -37,8 +39,7 @@ output_has() {
 }
 
 [[ -f $build/CMakeCache.txt ]] || fail "$build is no build folder; ./scripts/test.sh makes build/test"
-rm -rf "$place"
-mkdir -p "$place/elsewhere"
+mkdir "$place/elsewhere"
 if [[ -n ${CI:-} ]]; then
   python3 -c 'import ensurepip' 2>/dev/null || attnbench_install python3-venv
   command -v dpkg-shlibdeps >/dev/null || attnbench_install dpkg-dev
@@ -98,7 +99,7 @@ cd "$place/elsewhere"
 export PATH=$venv/bin:$PATH
 step "attnbench --version" output_has "attnbench $version " attnbench --version
 step "__version__" output_has "$version" python -c 'import attnbench; print(attnbench.__version__)'
-step "headers" test -f "$(attnbench --include-dir)/kernels/contract/plugin.h"
+step "headers" output_has "$venv/include/attnbench" attnbench --include-dir
 step "quickstart" output_has " passed, 0 failed" attnbench run quickstart --no-time --quiet --device cpu --filter '8q1s1k|q1_q2|64q1s512'
 step "selftest" output_has " faults caught" attnbench selftest --quiet --device cpu --seeds 1 --filter '^mask'
 step "new-kernel" attnbench new-kernel mine.py --numpy
