@@ -15,6 +15,7 @@
 
 #include "harness/cli/common.h"
 #include "harness/cli/earlier_run.h"
+#include "harness/cli/installed.h"
 #include "harness/cli/usage_error.h"
 #include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"
@@ -87,7 +88,13 @@ void take_check(const std::string& path, const SweepFile& file, const std::strin
 }  // namespace
 
 void CaseOptions::add(CLI::App& command) {
-  command.add_option("config", configs, "YAML sweep files (format: configs/README.md)")->type_name("CONFIG");
+  command
+      .add_option(
+          "config", configs,
+          "Sweeps: YAML files (format: configs/README.md), or names of those that come with attnbench, "
+          "such as quickstart")
+      ->type_name("CONFIG")
+      ->transform(sweep_path);
   command
       .add_option("--case", chosen,
                   "One case: its id (or id/kernel) in CONFIG, or a mapping of its own: "
@@ -138,8 +145,7 @@ Cases load_cases(const CaseOptions& o) {
         ids.front()));
   }
   if (o.configs.empty() && o.chosen.empty()) {
-    throw UsageError(
-        "nothing to run: give a CONFIG file, such as configs/quickstart.yaml, or --case '{batch: 4q512}'");
+    throw UsageError("nothing to run: give a CONFIG, such as quickstart, or --case '{batch: 4q512}'");
   }
   Cases out;
   std::unordered_set<std::string> seen;
@@ -172,6 +178,7 @@ Cases load_cases(const CaseOptions& o) {
       throw UsageError(fmt::format(
           "{0}: a shared library is no sweep file; a plug-in goes to --plugin: --plugin {0}", path));
     }
+    if (std::string wrong = unknown_sweep(path); !wrong.empty()) throw ConfigError(wrong);
     SweepFile file = load_sweep_file(path, o.overrides, o.seed);
     take(file);
     if (!first) first = file;

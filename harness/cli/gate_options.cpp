@@ -204,12 +204,12 @@ void add_gate(CLI::App& app, Program& program) {
   command->footer(
       "Times are compared as attnbench compare does it (its --help says how).\n"
       "Examples:\n"
-      "  attnbench gate configs/ci.yaml --baseline ci.json --update-baseline\n"
-      "  attnbench gate configs/ci.yaml --baseline ci.json --calibrate --pairs 10\n"
-      "  attnbench gate configs/ci.yaml --baseline ci.json --format junit,md\n"
-      "  attnbench gate configs/ci.yaml --against ../base/build/attnbench --min-effect 5\n"
-      "  attnbench gate configs/ci.yaml --kernel new --against-kernel old\n"
-      "  attnbench gate configs/ci.yaml --plugin ./mine.so --against-plugin base/mine.so\n"
+      "  attnbench gate ci --baseline ci.json --update-baseline\n"
+      "  attnbench gate ci --baseline ci.json --calibrate --pairs 10\n"
+      "  attnbench gate ci --baseline ci.json --format junit,md\n"
+      "  attnbench gate ci --against ../base/build/attnbench --min-effect 5\n"
+      "  attnbench gate ci --kernel new --against-kernel old\n"
+      "  attnbench gate ci --plugin ./mine.so --against-plugin base/mine.so\n"
       "Exit codes: 0 none slower, 1 incorrect or missing, 2 usage or another machine's baseline, 3 slower,\n"
       "  4 inconclusive, 5 crash, 6 nothing ran, 130 interrupted.");
   command->callback([=, &program] {

@@ -468,12 +468,12 @@ void add_run(CLI::App& app, Program& program) {
   add_run_options(*command, o, program);
   command->footer(
       "Examples:\n"
-      "  attnbench run configs/quickstart.yaml\n"
-      "  attnbench run configs/smoke.yaml --device cpu --no-time --check full --format json,junit --out "
+      "  attnbench run quickstart\n"
+      "  attnbench run smoke --device cpu --no-time --check full --format json,junit --out "
       "results/runs/smoke\n"
-      "  attnbench run configs/quickstart.yaml --filter paged --set dtype=fp16 --kernel cpu\n"
+      "  attnbench run quickstart --filter paged --set dtype=fp16 --kernel cpu\n"
       "  attnbench run --case '{kv: paged, batch: 8q1s4k, block_size: 64}'\n"
-      "  attnbench run configs/quickstart.yaml --plugin ./mine.so --kernel mine\n"
+      "  attnbench run quickstart --plugin ./mine.so --kernel mine\n"
       "Exit codes: 0 all good, 1 a wrong result, 2 usage or configuration error, 4 a time below what the hardware\n"
       "  allows, 5 crash, hang or device error, 6 nothing matched or nothing ran, 130 interrupted.");
   command->callback([=, &program] {

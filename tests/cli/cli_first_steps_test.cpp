@@ -57,6 +57,37 @@ TEST(CliFirstSteps, ModelsStandForTheirKeys) {
               HasSubstr("a list of models belongs in a sweep"));
 }
 
+TEST(CliFirstSteps, SweepsThatComeWithTheProgramGoByTheirNames) {
+  const Scratch scratch;
+  const auto cases = [&](const std::string& config) {
+    const Outcome o = run_attnbench(scratch, {"list", config, "--device", "cpu"});
+    EXPECT_EQ(o.exit_code, 0) << config << o.err;
+    return o.out;
+  };
+  const std::string smoke = cases(source_path("configs/smoke.yaml"));
+  EXPECT_EQ(cases("smoke"), smoke);
+  EXPECT_EQ(cases("smoke.yaml"), smoke);
+  const Outcome unknown = run_attnbench(scratch, {"run", "smok"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, AllOf(HasSubstr("smok: error: cannot read: No such file here"),
+                                 HasSubstr("did you mean 'smoke'? there are ci, gate, golden, "),
+                                 Not(HasSubstr("schema"))));
+  EXPECT_THAT(run_attnbench(scratch, {"list", "./smoke"}).err, HasSubstr("./smoke: error: cannot read"));
+  // What lies in the working folder comes first.
+  const std::string other = "name: m\nsweeps: [{batch: q7}]\n";
+  scratch.write("smoke.yaml", other);
+  EXPECT_THAT(cases("smoke"), HasSubstr("/q7 "));
+  scratch.write("gate", other);
+  EXPECT_THAT(cases("gate"), HasSubstr("/q7 "));
+}
+
+TEST(CliFirstSteps, TheFolderOfTheHeadersIsPrinted) {
+  const Outcome o = run_attnbench(Scratch(), {"--include-dir"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_TRUE(std::filesystem::exists(o.out.substr(0, o.out.find('\n')) + "/kernels/contract/plugin.h"))
+      << o.out;
+}
+
 TEST(CliFirstSteps, AnOptionBeforeTheCommandIsNamed) {
   const Scratch scratch;
   const Outcome o = run_attnbench(scratch, {"--kernel", "cpu", "run", "x.yaml"});
