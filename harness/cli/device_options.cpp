@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <iostream>
 #include <set>
+#include <thread>
 
 #include "harness/cli/common.h"
 #include "harness/cli/usage_error.h"
+#include "harness/device/cpu_info.h"
 
 namespace attnbench::cli {
 
@@ -100,6 +102,17 @@ std::string device_for(const std::string& device, const std::vector<std::string>
     }
   }
   return device;
+}
+
+void say_if_busy(const DeviceInfo& device, const char* so) {
+  constexpr double kSeconds = 0.2, kShare = 0.1;
+  if (device.kind != DeviceKind::kCpu) return;
+  const double busy = cpu_busy_threads(kSeconds);
+  const int threads = std::max(device.threads, static_cast<int>(std::thread::hardware_concurrency()));
+  if (busy <= kShare * device.threads) return;
+  std::cerr << fmt::format(
+      "note: the machine is busy: other processes keep {:.1f} of its {} threads at work, so {}\n", busy,
+      threads, so);
 }
 
 }  // namespace attnbench::cli
