@@ -12,6 +12,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/usage_error.h"
 #include "harness/device/cpu_info.h"
+#include "harness/device/nvml.h"
 
 namespace attnbench::cli {
 
@@ -105,8 +106,17 @@ std::string device_for(const std::string& device, const std::vector<std::string>
 }
 
 void say_if_busy(const DeviceInfo& device, const char* so) {
-  constexpr double kSeconds = 0.2, kShare = 0.1;
-  if (device.kind != DeviceKind::kCpu) return;
+  constexpr double kSeconds = 0.2, kShare = 0.1, kPercentOfGpu = 20;
+  if (device.kind == DeviceKind::kCuda) {
+    std::string why_not;
+    const auto nvml = Nvml::open(device.uuid, why_not);
+    const double busy = nvml == nullptr ? 0 : nvml->busy_percent().value_or(0);
+    if (busy < kPercentOfGpu) return;
+    std::cerr << fmt::format(
+        "note: the GPU is busy: other processes kept it at work for {:.0f} % of the last second, so {}\n",
+        busy, so);
+    return;
+  }
   const double busy = cpu_busy_threads(kSeconds);
   const int threads = std::max(device.threads, static_cast<int>(std::thread::hardware_concurrency()));
   if (busy <= kShare * device.threads) return;

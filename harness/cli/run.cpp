@@ -148,7 +148,7 @@ std::vector<Record> take_up(const std::filesystem::path& dir, const RunContext& 
   const auto results = dir / "results.json";
   std::error_code ec;
   if (std::filesystem::exists(results, ec))
-    refuse_other_run(dir, differences(results, context, work), began_as(results));
+    refuse_other_run(dir, differences(results, context, work), in_gate() ? "" : began_as(results));
   Finished finished = read_finished(dir / "journal.jsonl", work);
   journal.cut(finished.whole_bytes);
   if (!finished.ends_a_line) journal.append("\n");

@@ -138,9 +138,10 @@ std::string case_difference(const Json& was, const Json& is, const Json& finishe
       seeds = fmt::format(", seed {} there and {} here", dump_json(seed), own);
   }
   const Json there = part(was, "size"), here = is.at("size");
-  std::string text =
-      there != here ? fmt::format("cases: {} runs planned there, {} here", dump_json(there), dump_json(here))
-                    : fmt::format("cases: {} runs planned here as there, but others", dump_json(here));
+  std::string text = there != here
+                         ? fmt::format("cases: {} run{} planned there, {} here", dump_json(there),
+                                       there == 1 ? "" : "s", dump_json(here))
+                         : fmt::format("cases: {} runs planned here as there, but others", dump_json(here));
   text += seeds;
   if (others > 0)
     text +=

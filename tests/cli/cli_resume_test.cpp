@@ -256,7 +256,7 @@ TEST_F(CliInterrupted, AnotherRunIsRefusedInWords) {
     EXPECT_EQ(read_text(dir_ / "journal.jsonl"), journal) << "the journal was touched";
   };
   says({"--check", "full"}, "arguments: '--no-time' there, '--check full --no-time' here");
-  says({"--seed", "7"}, "cases: 4 runs planned here as there, but others, seed 0 there and 7 here");
+  says({"--seed", "7"}, "cases: 4 runs planned here as there, but others, seed 1 there and 7 here");
   says({"--filter", "gap3"}, "cases: 4 runs planned there, 1 here, and ");
   says({"--filter", "gap3"}, " finished runs not here, such as attention/packed/bf16/h2-2/d8/full/q5/slow)");
   says({"--filter", "gap3"},
