@@ -12,6 +12,7 @@
 #include "harness/cli/device_options.h"
 #include "harness/cli/gate.h"
 #include "harness/cli/plugins.h"
+#include "harness/cli/usage_error.h"
 #include "harness/compare/ratio.h"
 #include "harness/record/load.h"
 
@@ -49,10 +50,14 @@ void add_sides(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
 
 /// Options for the number of runs.
 void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
-  command.add_option("--pairs", o->pairs, "Pairs of runs that --calibrate makes (default 5)")
+  command.add_option("--pairs", o->pairs, "Pairs of equal runs that --calibrate makes (default 5)")
       ->type_name("N")
       ->check(CLI::Range(2, 1000));
-  command.add_option("--runs", o->runs, "Runs that --update-baseline makes and pools (default 16)")
+  command
+      .add_option(
+          "--runs", o->runs,
+          "Runs that --update-baseline makes and pools (default 16). Not with --calibrate, whose runs, two "
+          "for each of --pairs, are then the baseline too")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   command
@@ -214,6 +219,10 @@ void add_gate(CLI::App& app, Program& program) {
       "  4 inconclusive, 5 crash, 6 nothing ran, 130 interrupted.");
   command->callback([=, &program] {
     program.chosen = [=, &program] {
+      if (o->calibrate && command->count("--runs") > 0) {
+        throw UsageError(
+            "--runs counts the runs of --update-baseline alone; --calibrate makes two for each of --pairs: drop --runs");
+      }
       o->plugins = program.plugin_files;
       o->python = program.python;
       try {

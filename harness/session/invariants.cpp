@@ -19,6 +19,22 @@ constexpr uint64_t kOtherPlaces = 0x5eed;
 constexpr int32_t kLeadRows = 3;
 constexpr int32_t kMostSplits = 64;
 
+/// What a message says of each invariant. harness/verify/invariants.md has the details.
+constexpr std::pair<const char*, const char*> kWords[] = {
+    {"repeat", "the same launch again"},
+    {"page_shuffle", "pages or cache rows in other places"},
+    {"strides", "padded strides"},
+    {"nhd_hnd", "the other order of token and head in a page"},
+    {"lead_rows", "cu_seqlens that begin at 3"},
+    {"packed_paged", "packed keys in pages, paged keys packed"},
+    {"batch_permutation", "the sequences in another order"},
+    {"alone", "sequences as batches of one"},
+    {"merge", "two launches of a part of the keys each, merged"},
+    {"num_splits", "keys cut into other parts"},
+    {"one_call", "one launch in place of several"},
+    {"replay", "the same launch after lengths and inputs were replaced in place"},
+};
+
 /// The case with other sequences or in another layout; the layout says which sequences of the base it
 /// computes.
 struct Variant {
@@ -66,7 +82,8 @@ class Invariants {
   void add(const char* name, Outcome outcome, const std::string& note = "") {
     verdict_.invariants.push_back({name, outcome, note});
     if (outcome == Outcome::kBroken) {
-      verdict_.fail(std::string(detector::kInvariant) + name, fmt::format("invariant {}: {}", name, note));
+      verdict_.fail(std::string(detector::kInvariant) + name,
+                    fmt::format("invariant {} ({}): {}", name, invariant_words(name), note));
     }
   }
 
@@ -367,6 +384,19 @@ class Invariants {
 };
 
 }  // namespace
+
+std::string invariant_words(std::string_view name) {
+  for (const auto& [known, words] : kWords) {
+    if (name == known) return words;
+  }
+  return std::string(name);
+}
+
+std::vector<std::string> invariant_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, words] : kWords) names.emplace_back(name);
+  return names;
+}
 
 void check_invariants(const WorkItem& work, Device& device, Launcher& launcher, Workload& workload,
                       const HostOutputs& outputs, const InvariantOptions& options, Verdict& verdict) {

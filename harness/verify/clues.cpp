@@ -99,6 +99,7 @@ class Clues {
     add(unwritten());
     add(lse_base());
     const std::size_t before = out_.size();
+    add(integers());
     suspects();
     if (out_.size() == before) add(other_row());
     if (out_.size() == before) add(factor());
@@ -140,6 +141,26 @@ class Clues {
         return "";
     }
     return any ? "looks like: the LSE is of base 2, where base e is wanted" : "";
+  }
+
+  /// Says whether the results lost their fractions. NumPy has no bf16, so a kernel that assigns floats to an
+  /// array of its bits converts them to integers.
+  std::string integers() const {
+    bool any = false, zero = true, integers = true;
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong_o) continue;
+      any = true;
+      zero = zero && !r.wrong_lse;  // else no score was seen, which other clues tell
+      zero = zero && r.zero;
+      integers = integers && r.integers;
+    }
+    const bool some =
+        std::any_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.wrong_o && !r.zero; });
+    if (!any || !(zero || (integers && some))) return "";
+    const std::string mend =
+        fmt::format("results converted to integers, where the bits of {} are wanted", dtype_name(p_.dtype));
+    if (!zero) return "looks like: " + mend;
+    return "O is 0 in all wrong rows" + (integers ? ": not computed, or " + mend : std::string());
   }
 
   void suspects() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <mutex>
 #include <tuple>
 
@@ -13,6 +14,8 @@ namespace attnbench {
 namespace {
 
 constexpr int kLeastChannelsOfAFactor = 8;
+constexpr double kFraction =
+    1.01;  ///< what a conversion to an integer takes from a number, and a rounding error
 
 /// The kernel's row, the expected one, and the standard deviation of each channel.
 struct Row {
@@ -78,6 +81,7 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
     Row row;
     double z2 = 0;
     CommonShares shares;
+    f.integers = dtype_size(p.dtype) == sizeof(int16_t);
     for (std::size_t c = 0; c < d; ++c) {
       const auto at =
           static_cast<int64_t>((token * p.num_heads_q + f.id.head) * p.dim_v()) + static_cast<int64_t>(c);
@@ -88,6 +92,12 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
         sigma = std::hypot(sigma, std::sqrt(outputs.extra_variance[static_cast<std::size_t>(at)]));
       const double z = m.keys > 0 ? (got - block.o[b]) / sigma : got == 0 ? 0 : INFINITY;
       f.nan = f.nan || !std::isfinite(got);
+      f.zero = f.zero && got == 0;
+      if (f.integers) {
+        int16_t bits = 0;
+        std::memcpy(&bits, outputs.out.data() + at * static_cast<int64_t>(sizeof bits), sizeof bits);
+        f.integers = std::abs(bits - block.o[r * d + c]) <= kFraction;
+      }
       z2 += z * z;
       const double part = 1.0 / (sigma * sigma * static_cast<double>(d));
       shares.logits += part * model.logit_variance(m, block.a2[b], block.v2[b]);

@@ -19,6 +19,9 @@ struct RowFinding {
   bool wrong_lse = false;
   bool nan = false;        ///< an element of O is not finite, or the LSE is NaN
   bool unwritten = false;  ///< the LSE has the bits that it had before the launch
+  bool zero = true;        ///< O is 0 in all channels
+  /// The bits of O, as integers of 16 bits, are the expected numbers but for their fractions.
+  bool integers = false;
   int wrong_channels = 0;
   int first_channel = -1, last_channel = -1;  ///< first and last wrong one; -1: none
   double factor = 0;  ///< O is the expected row times this; 0: O is right, or no multiple of that row

@@ -168,8 +168,10 @@ TEST(CliFirstSteps, DrawnBatchesAreReproducedByTheirMapping) {
 
 TEST(CliFirstSteps, WithoutATerminalEachCaseHasOneLine) {
   const Scratch scratch;
-  const std::vector<std::string> run = {
-      "run", "--case", "{kv: packed, batch: q4, heads: 4/2}", "--device", "cpu", "--no-time", "--out", "out"};
+  const std::vector<std::string> run = {"run",      "--case",    "{kv: packed, batch: q4, heads: 4/2}",
+                                        "--device", "cpu",       "--kernel",
+                                        "cpu",      "--no-time", "--out",
+                                        "out"};
   const Outcome o = run_attnbench(scratch, run);
   EXPECT_THAT(o.err, AllOf(HasSubstr("[1/1] pass  attention/"), Not(HasSubstr("attnbench run --case"))));
   std::vector<std::string> verbose = run;
