@@ -19,7 +19,7 @@ namespace attnbench::cli {
 namespace {
 
 constexpr std::string_view kPrefix = "peer_";  // flash_attn.py would hide the package of that name
-constexpr const char* kNoFile = "none";         // value of --peer-file if no peer is installed
+constexpr const char* kNoFile = "none";        // value of --peer-file if no peer is installed
 
 /// The files of the folder of peers by the names of the peers.
 std::map<std::string, std::string> known_peers() {

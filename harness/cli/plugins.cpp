@@ -97,7 +97,8 @@ void load_plugins(Program& program) {
   const bool worker = !program.plugin_digests.empty();
   const std::vector<LoadedPlugin> peers = open_peers(program);
   const std::size_t given = program.plugin_files.size();
-  program.plugin_files.insert(program.plugin_files.end(), program.peer_files.begin(), program.peer_files.end());
+  program.plugin_files.insert(program.plugin_files.end(), program.peer_files.begin(),
+                              program.peer_files.end());
   if (worker && program.plugin_digests.size() != program.plugin_files.size()) {
     throw UsageError("--plugin-digest: one for each --plugin is wanted");
   }

@@ -257,7 +257,8 @@ LoadedPlugin describe_python_plugin(const std::string& file, const std::string& 
   try {
     const auto answer = nlohmann::json::parse(text);
     if (answer.contains("error")) {
-      const auto error = answer.at("error").get<std::string>(), absent = answer.at("absent").get<std::string>();
+      const auto error = answer.at("error").get<std::string>(),
+                 absent = answer.at("absent").get<std::string>();
       if (!absent.empty()) throw PluginAbsent(error, absent);
       throw PluginError(error);
     }

@@ -5,7 +5,7 @@ the contract's float32 tables do not have (hopper/flash_api.cpp).
 """
 import attnbench as ab
 
-flash = ab.need("flash_attn_interface", "pip install flash_attn_3, or hopper/setup.py of github.com/Dao-AILab/flash-attention")
+flash = ab.need("flash_attn_interface", "pip install git+https://github.com/Dao-AILab/flash-attention#subdirectory=hopper")
 
 import call_views
 

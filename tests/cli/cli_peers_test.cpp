@@ -39,7 +39,9 @@ class CliPeers : public PythonTest {
   static std::string kernel(const std::string& name) {
     return "import attend\n"
            "@ab.attention('packed causal bf16 fp32', device='cpu')\n"
-           "def " + name + "(c):\n"
+           "def " +
+           name +
+           "(c):\n"
            "    return lambda: attend.attend(c)\n";
   }
   void peer(const std::string& name, const std::string& text) const {
@@ -92,7 +94,8 @@ TEST_F(CliPeers, ANamedPeerThatIsBrokenAndAnUnknownNameAreErrors) {
   EXPECT_THAT(o.err, HasSubstr("error: --peers broken: KeyError: 'x' (peer_broken.py:2)"));
   o = run_case({"--peers", "her"});
   EXPECT_EQ(o.exit_code, 2);
-  EXPECT_THAT(o.err, HasSubstr("--peers her: no such peer; did you mean 'here'? there are all, broken, gone, here"));
+  EXPECT_THAT(o.err,
+              HasSubstr("--peers her: no such peer; did you mean 'here'? there are all, broken, gone, here"));
 }
 
 TEST_F(CliPeers, APeerThatCannotBeImportedSaysWhy) {
@@ -132,9 +135,10 @@ TEST_F(CliPeers, TheLineThatRepeatsACaseNamesTheFile) {
 
 TEST_F(CliPeers, AGateComparesWithOne) {
   peer("there", kernel("there"));
-  const Outcome o = start({"gate", "--case", kPythonCase, "--device", "cpu", "--no-time", "-q", "--peers", "here,gone", "--plugin",
-                           scratch.path("program/peers/peer_there.py"), "--kernel", "there", "--against-kernel", "here", "--allow-missing",
-                           "--allow-new", "--out", "gate"});
+  const Outcome o =
+      start({"gate", "--case", kPythonCase, "--device", "cpu", "--no-time", "-q", "--peers", "here,gone",
+             "--plugin", scratch.path("program/peers/peer_there.py"), "--kernel", "there", "--against-kernel",
+             "here", "--allow-missing", "--allow-new", "--out", "gate"});
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   EXPECT_EQ(o.err.find(kGone), o.err.rfind(kGone));
   EXPECT_THAT(o.err, HasSubstr(kGone));
