@@ -15,7 +15,7 @@ HEADERS = ["dtype.h", "attention_params.h", "merge_params.h", "kernel.h", "plugi
 SCALARS = {"uint64_t": "c_uint64", "int64_t": "c_int64", "uint32_t": "c_uint32", "int32_t": "c_int32", "float": "c_float",
            "double": "c_double", "char": "c_char", "std::size_t": "c_size_t"}
 STRUCTS = ["RotaryParams", "AttentionParams", "ScaleParams", "KvAppendParams", "MergeStatesParams", "OpParams", "Numerics",
-           "KernelMessage", "LaunchContext", "Tile", "Kernel", "Plugin"]
+           "KernelMessage", "ReturnedOutputs", "LaunchContext", "Tile", "Kernel", "Plugin"]
 ENUMS = ["DType", "RotaryQ", "Feature", "Op", "DeviceKind", "KernelStatus", "KernelFlag"]
 
 

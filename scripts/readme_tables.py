@@ -13,6 +13,7 @@ one is not met. Needs Python 3 and its standard library only.
 import argparse
 import csv
 import difflib
+import itertools
 import json
 import math
 import pathlib
@@ -278,16 +279,27 @@ def selftest(data):
                       f"allclose(1e-2, 1e-2) of O passes {passed[0]} of the faults, the rule of twice the naive error {passed[1]}."])
 
 
+def head_of_cheat(name):
+    """The first sentence of the file's head, and whether the head names a public source."""
+    file = next(f for folder in ("cpu", "cuda", "python") for f in sorted((ROOT / "tests/cheats" / folder).glob(name + ".*")))
+    text = file.read_text()
+    lines = itertools.takewhile(lambda line: line.startswith("//"), text.splitlines())
+    head = text.split('"""')[1] if file.suffix == ".py" else " ".join(line.lstrip("/ ") for line in lines)
+    head = " ".join(head.split())
+    return re.split(r"(?<=[^.])\.(?: |$)", head)[0].replace("|", "\\|"), "Source:" in head
+
+
 def cheats(*files):
-    """What caught each cheat, on each device."""
+    """What each cheat does, and what caught it on each device."""
     found = [{c["name"]: c for c in data["cheats"]} for data in files]
     demand(all(c["as_it_must_be"] for data in found for c in data.values()), "a cheat got through, or an honest kernel was accused")
     rows = []
     for name in sorted({n for data in found for n, c in data.items() if not c["honest"]}):
         cells = [data[name]["verdict"].split(",")[0] if name in data else "" for data in found]
-        rows.append([f"`{name}`", *(f"`{c}`" if c and " " not in c else c for c in cells)])
+        does, known = head_of_cheat(name)
+        rows.append([f"`{name}`{'' if known else ' *'}", does, *(f"`{c}`" if c and " " not in c else c for c in cells)])
     honest = sum(c["honest"] for data in found for c in data.values())
-    return table(["cheat", "cpu", "H100"], "l", rows) + f"\n\n{honest} honest plug-ins, none accused."
+    return table(["cheat", "what it does", "cpu", "H100"], "ll", rows) + f"\n\n{honest} honest plug-ins, none accused."
 
 
 def fuzz(*files):

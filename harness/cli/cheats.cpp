@@ -27,8 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The honest kernel whose times the others are compared with.
-constexpr const char* kPlain = "plain";
+/// The honest kernels whose times the others are compared with: one in C++ or CUDA, one in Python.
+constexpr const char* kPlain[] = {"plain", "py_plain"};
 /// A kernel that passes in more than this share of the plain kernel's time has gained nothing by its trick. It
 /// is below 1 because times scatter.
 constexpr double kGainedNothing = 0.7;
@@ -51,6 +51,8 @@ struct PlugIn {
   std::string name;  ///< of the file and of the kernel
   fs::path file;
   bool honest;
+  bool in_python() const { return is_python(file.string()); }
+  bool is_plain() const { return name == kPlain[in_python() ? 1 : 0]; }
 };
 
 /// What became of a plug-in.
@@ -62,6 +64,7 @@ struct Outcome {
   std::size_t passed = 0, cases = 0;
   std::map<std::string, double> us;  ///< median by case
   double share = 0;                  ///< of the plain kernel's time, geometric mean; 0: unknown
+  bool in_python = false;
 };
 
 bool is_cuda(const CheatOptions& o) { return o.device.starts_with("cuda"); }
@@ -75,16 +78,33 @@ void add_plug_ins(const fs::path& dir, bool honest, std::vector<PlugIn>& out) {
   std::error_code ec;
   const std::size_t first = out.size();
   for (const auto& entry : fs::directory_iterator(dir, ec)) {
-    if (entry.path().extension() == ".so")
-      out.push_back({entry.path().stem().string(), entry.path(), honest});
+    const fs::path& file = entry.path();
+    const std::string name = file.stem().string();
+    if (file.extension() == ".so" || (name.starts_with("py_") && name != kPlain[1]))
+      out.push_back({name, file, honest});
   }
   std::sort(out.begin() + static_cast<std::ptrdiff_t>(first), out.end(),
             [](const PlugIn& a, const PlugIn& b) {
-              return std::pair(a.name != kPlain, a.name) < std::pair(b.name != kPlain, b.name);
+              return std::pair(!a.is_plain(), a.name) < std::pair(!b.is_plain(), b.name);
             });
 }
 
-/// The plug-ins of the device: honest ones first, and `plain` before all.
+/// Adds the plug-ins in Python, unless no interpreter here can load them.
+void add_python(const fs::path& dir, std::vector<PlugIn>& out) {
+  const fs::path plain = dir / (std::string(kPlain[1]) + ".py");
+  std::error_code ec;
+  if (!fs::exists(plain, ec)) return;
+  try {
+    describe_python_plugin(plain.string(), "");
+  } catch (const PluginError& e) {
+    std::cerr << fmt::format("attnbench: note: the cheats in Python are left out: {}\n", e.what());
+    return;
+  }
+  out.push_back({kPlain[1], plain, true});
+  add_plug_ins(dir, false, out);
+}
+
+/// The plug-ins of the device: in each language honest ones first, and the plain one before all.
 std::vector<PlugIn> plug_ins(const CheatOptions& o) {
   const fs::path root =
       o.dir.empty() ? fs::path(program_file()).parent_path() / "tests" / "cheats" : fs::path(o.dir);
@@ -92,6 +112,7 @@ std::vector<PlugIn> plug_ins(const CheatOptions& o) {
   std::vector<PlugIn> all;
   add_plug_ins(dir / "honest", true, all);
   add_plug_ins(dir, false, all);
+  if (!is_cuda(o)) add_python(root / "python", all);
   if (all.empty()) {
     throw UsageError(
         fmt::format("--cheats: no plug-ins in {}; build them with 'cmake --build BUILD --target "
@@ -105,9 +126,16 @@ std::vector<PlugIn> plug_ins(const CheatOptions& o) {
     throw UsageError(fmt::format("--kernel {}: {}the kernels in {} are {}", k, did_you_mean(k, names),
                                  dir.string(), fmt::join(names, ", ")));
   }
+  if (o.kernels.empty()) return all;
+  const auto is_named = [&](const PlugIn& p) {
+    return std::find(o.kernels.begin(), o.kernels.end(), p.name) != o.kernels.end();
+  };
+  bool needs_plain[2] = {false, false};  // of C++ or CUDA, of Python
+  for (const PlugIn& p : all) {
+    if (is_named(p)) needs_plain[p.in_python() ? 1 : 0] = true;
+  }
   std::erase_if(all, [&](const PlugIn& p) {
-    const bool named = std::find(o.kernels.begin(), o.kernels.end(), p.name) != o.kernels.end();
-    return !o.kernels.empty() && !named && p.name != kPlain;
+    return !is_named(p) && !(p.is_plain() && needs_plain[p.in_python() ? 1 : 0]);
   });
   return all;
 }
@@ -196,6 +224,7 @@ Outcome run_plug_in(const CheatOptions& o, const PlugIn& p) {
   if (o.threads > 0) args.insert(args.end(), {"--threads", fmt::format("{}", o.threads)});
   const int code = run_program(args, log, /*silent=*/true);
   Outcome outcome = judged(folder, log, code, cases.size());
+  outcome.in_python = p.in_python();
   fs::resize_file(log, std::min<std::uintmax_t>(fs::file_size(log, ignored), 1 << 16), ignored);
   return outcome;
 }
@@ -231,7 +260,7 @@ std::string sentence(const Outcome& o) {
   std::string text = one_line(o.reason);
   if (text.size() > kSentence) text = text.substr(0, text.find_last_of(' ', kSentence)) + " ...";
   if (o.verdict != Outcome::Verdict::kCaught && o.share > 0) {
-    text = fmt::format("{:.2f} of the time of {}", o.share, kPlain);
+    text = fmt::format("{:.2f} of the time of {}", o.share, kPlain[o.in_python ? 1 : 0]);
   }
   return text;
 }
@@ -311,10 +340,12 @@ int run_cheats(const CheatOptions& o) {
     if (!o.quiet) std::cerr << fmt::format("cheats: {} ({} of {})\n", p.name, all.size() + 1, chosen.size());
     all.emplace_back(p, run_plug_in(o, p));
     if (child_stopped()) return kExitInterrupted;
-    const auto& [first, of_first] = all.front();
+    const auto plain = std::find_if(all.begin(), all.end(), [&](const auto& done) {
+      return done.first.is_plain() && done.first.in_python() == p.in_python();
+    });
     Outcome& now = all.back().second;
-    if (first.name == kPlain) compare_with(of_first, now);
-    if (!p.honest) now = confirmed(o, first, p, std::move(now));
+    if (plain != all.end()) compare_with(plain->second, now);
+    if (plain != all.end() && !p.honest) now = confirmed(o, plain->first, p, std::move(now));
     if (child_stopped()) return kExitInterrupted;
   }
   print(all);

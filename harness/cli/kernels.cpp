@@ -13,6 +13,7 @@
 #include "harness/cli/plugins.h"
 #include "harness/config/feature_keys.h"
 #include "harness/record/text.h"
+#include "harness/verify/declared_types.h"
 
 namespace attnbench::cli {
 namespace {
@@ -79,6 +80,9 @@ void add_kernels(CLI::App& app, Program& program) {
         std::cout << "\n    promises ";
         if (k->flags & kDeterministic) std::cout << " deterministic";
         if (k->flags & kBatchInvariant) std::cout << " batch_invariant";
+        if (k->flags & kReturnsOutputs) std::cout << "\n    outputs   returned in memory of the kernel";
+        const std::string waived = waived_text((k->flags & kNoLse) != 0, (k->flags & kFinitePadding) != 0);
+        if (!waived.empty()) std::cout << "\n    unchecked " << waived.substr(2);
         std::cout << "\n";
         print_instances(*k);
         if (const std::string file = plugin_of(program, *k); !file.empty()) {

@@ -185,14 +185,14 @@ int profile(const ProfileOptions& o, const Program& program) {
     std::cerr << "attnbench: skipped: " << why->text << "\n";
     return 6;
   }
-  Workload workload(*device, item);
+  Workload workload(*device, item, layout_for(kernel));
   Launcher launcher(kernel, program.kernels, *device, workload);
   for (int i = 0; i < kWarmups; ++i) launcher.launch();
   device->synchronize();
   device->profiler_start();
   {
     const DeviceRange range(*device, item.id.c_str());
-    for (int i = 0; i < o.launches; ++i) launcher.launch();
+    for (int i = 0; i < o.launches; ++i) launcher.launch_alone();
     device->synchronize();
   }
   device->profiler_stop();

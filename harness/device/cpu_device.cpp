@@ -135,6 +135,7 @@ class CpuDevice final : public Device {
   uint64_t digest(const void* data, int64_t bytes) override { return digest_host(data, bytes); }
   void change_signs(const SignedTensor& tensor) override { change_signs_host(tensor); }
   void poison(const WatchedOutput& output) override { poison_host(output); }
+  void take_returned(const ReturnedTensor& tensor) override { take_returned_host(tensor); }
   void synchronize() override {}
 
   void settle() override {
@@ -172,10 +173,11 @@ class CpuDevice final : public Device {
     const uint64_t stamp = time_stamp();
     sample.us = us_of(launch);
     sample.watch.span_us = static_cast<double>(time_stamp() - stamp) / ticks_per_us_;
+    sample.disturbed = involuntary_switches() != switches;
+    if (watch != nullptr && watch->take_outputs) watch->take_outputs();
     // A digest of all takes long enough for a thread to finish what the launch left undone. The probes do not.
     uint64_t probes = 0;
     for (const WatchedOutput& o : outputs) probes += probe_digest_host(o, watch->seed);
-    sample.disturbed = involuntary_switches() != switches;
     uint64_t factor = 1;
     for (const WatchedOutput& o : outputs) {
       sample.watch.at_end += factor * unsigned_digest_host(o.tensor, watch->seed);

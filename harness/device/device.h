@@ -14,6 +14,7 @@
 
 #include "harness/error.h"
 #include "harness/values/fill.h"
+#include "harness/values/returned.h"
 #include "harness/values/signs.h"
 #include "kernels/contract/kernel.h"
 
@@ -77,6 +78,9 @@ struct LaunchWatch {
   /// Changed at the last moment: after it, on a GPU, nothing else runs until the launch begins.
   std::span<const LateSigns> late;
   uint64_t seed = 0;  ///< of the places that are looked at; another one for each launch
+  /// Called when the launch has been timed, before its outputs are looked at: brings returned ones to their
+  /// place. Null: there are none.
+  std::function<void()> take_outputs;
 };
 
 /// What was seen around a timed launch.
@@ -141,8 +145,9 @@ class Device {
   virtual void set_bytes(void* dst, unsigned char byte, int64_t bytes) = 0;
   virtual void fill(const FillJob& job) = 0;  ///< base and owners are device memory
   virtual uint64_t digest(const void* data, int64_t bytes) = 0;
-  virtual void change_signs(const SignedTensor& tensor) = 0;  ///< the table is device memory
-  virtual void poison(const WatchedOutput& output) = 0;       ///< sets what a launch writes to poison
+  virtual void change_signs(const SignedTensor& tensor) = 0;     ///< the table is device memory
+  virtual void poison(const WatchedOutput& output) = 0;          ///< sets what a launch writes to poison
+  virtual void take_returned(const ReturnedTensor& tensor) = 0;  ///< after what the stream holds
   virtual void synchronize() = 0;  ///< throws DeviceError with what went wrong on the device
 
   /// Waits for threads that are about to fall asleep. Call before the inputs of a watched launch change, or

@@ -22,13 +22,23 @@ std::string types_in(const LoadedResult& r) {
     const auto it = types.find(key);
     return it != types.end() && it->is_string() ? it->get<std::string>() : "?";
   };
-  return fmt::format("acc {}, p {}", name("acc"), name("p"));
+  const auto is = [&](const char* key) {
+    const auto it = types.find(key);
+    return it != types.end() && *it == true;
+  };
+  return fmt::format("acc {}, p {}{}", name("acc"), name("p"),
+                     waived_text(is("no_lse"), is("finite_padding")));
 }
 
 }  // namespace
 
 std::string Coverage::text() const {
   return fmt::format("{} of {} case{}", ran, asked, asked == 1 ? "" : "s");
+}
+
+bool Coverage::waived() const {
+  return std::any_of(types.begin(), types.end(),
+                     [](const std::string& t) { return std::count(t.begin(), t.end(), ',') > 1; });
 }
 
 void CoverageCounter::add(const std::string& kernel, Status status, const std::string& reason,

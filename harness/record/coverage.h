@@ -25,6 +25,8 @@ struct Coverage {
     return asked == 0 ? 100 : 100 * static_cast<double>(ran) / static_cast<double>(asked);
   }
   bool whole() const { return ran == asked; }
+  /// Whether the checks asked less of it than of other kernels (waived_text()).
+  bool waived() const;
   /// "1 of 3 cases".
   std::string text() const;
 };

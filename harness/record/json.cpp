@@ -13,6 +13,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json types_to_json(const DeclaredTypes& types) {
+  Json j = {{"p", dtype_name(types.p)}, {"acc", dtype_name(types.acc)}};
+  if (types.no_lse) j["no_lse"] = true;
+  if (types.finite_padding) j["finite_padding"] = true;
+  return j;
+}
+
 Json check_to_json(const Verdict& v) {
   Json j;
   j["pass"] = v.pass;
@@ -39,8 +46,7 @@ Json check_to_json(const Verdict& v) {
                 {"got", finite_or_null(v.worst.got)},
                 {"expected", finite_or_null(v.worst.expected)},
                 {"sigma", finite_or_null(v.worst.sigma)}};
-  j["numerics"] = v.numerics ? Json{{"p", dtype_name(v.numerics->p)}, {"acc", dtype_name(v.numerics->acc)}}
-                             : Json(nullptr);
+  j["numerics"] = v.numerics ? types_to_json(*v.numerics) : Json(nullptr);
   j["outputs_digest"] = v.outputs_digest;
   j["reference_s"] = finite_or_null(v.reference_s);
   j["invariants"] = Json::array();

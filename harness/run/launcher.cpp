@@ -108,6 +108,10 @@ std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, const
   }
   const OpParams whole = Workload::shape_params(item, padded_strides);
   if (is_one_call(item.params)) return refused(kernel, device, whole);
+  if ((kernel.flags & (kReturnsOutputs | kNoLse)) != 0) {
+    return SkipReason{fmt::format("{}: path {} needs a kernel that writes O and LSE where it is told",
+                                  kernel.name, path_name(item.params.path))};
+  }
   for (const Part& part : parts_of(item.params, whole.attention, 0)) {
     if (const auto why = refused(kernel, device, op_of(part.params)))
       return SkipReason{fmt::format("{} ({} of path {})", why->text, part.name, path_name(item.params.path))};
@@ -118,6 +122,11 @@ std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, const
                                   path_name(item.params.path), device.info().name, states)};
   }
   return std::nullopt;
+}
+
+LayoutVariant layout_for(const Kernel& kernel, LayoutVariant variant) {
+  variant.finite_padding = (kernel.flags & kFinitePadding) != 0;
+  return variant;
 }
 
 Launcher::Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload)
@@ -203,9 +212,38 @@ Tile Launcher::tile() const {
   return guarded(*kernel_, "tile", [&] { return kernel_->tile(&params_); });
 }
 
-void Launcher::launch() {
+void take_returned(Device& device, const AttentionParams& p, const ReturnedOutputs& r) {
+  ReturnedTensor t{.tokens = p.total_q, .heads = p.num_heads_q};
+  if (r.out != nullptr) {
+    t.from = {r.out, r.out_stride_token, r.out_stride_head, r.out_stride_channel};
+    t.to = {p.out, p.out_stride_token, p.out_stride_head, 1};
+    t.dtype = p.dtype_out;
+    t.channels = p.head_dim_v;
+    device.take_returned(t);
+  }
+  if (r.lse != nullptr) {
+    t.from = {r.lse, r.lse_stride_token, r.lse_stride_head, 1};
+    t.to = {p.lse, 1, p.lse_stride_head, 1};
+    t.dtype = DType::kFp32;
+    t.channels = 1;
+    t.factor = r.lse_factor;
+    device.take_returned(t);
+  }
+}
+
+void Launcher::take_outputs() {
+  for (const Step& step : steps_) {
+    if (step.context.returned != nullptr) take_returned(*device_, step.params.attention, step.returned);
+  }
+}
+
+void Launcher::launch_alone() {
   const DeviceRange range(*device_, "launch");
   for (Step& step : steps_) {
+    if ((step.kernel->flags & kReturnsOutputs) != 0) {
+      step.returned = {};
+      step.context.returned = &step.returned;
+    }
     call(*step.kernel, "launch",
          [&](KernelMessage* m) { return step.kernel->launch(&step.params, &step.context, m); });
   }
@@ -229,6 +267,7 @@ std::optional<std::string> Launcher::memory_damage() const {
 
 HostOutputs Launcher::outputs(const Workload& workload) const {
   HostOutputs h = workload.download_outputs();
+  h.no_lse = (kernel_->flags & kNoLse) != 0;
   if (!partial_out_.data()) return h;
   const MergeStatesParams& m = steps_.back().params.merge_states;
   PartialStates states;

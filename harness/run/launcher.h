@@ -35,6 +35,12 @@ std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind d
 std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, const Device& device,
                                   const Case& item, bool padded_strides = false);
 
+/// The layout of a case's tensors for this kernel.
+LayoutVariant layout_for(const Kernel& kernel, LayoutVariant variant = {});
+
+/// Enqueues the copies of what a launch with these parameters returned, to `out` and `lse` of the parameters.
+void take_returned(Device& device, const AttentionParams& params, const ReturnedOutputs& returned);
+
 /// One kernel bound to one workload: a launch, or the launches of the case's path.
 ///
 /// Partial states are in buffers of the launcher, which hold NaN before the first launch. A merge_states
@@ -45,7 +51,15 @@ class Launcher {
   Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload);
 
   /// Enqueues one launch, or all launches of the path, in a profiler's range "launch". Throws KernelError.
-  void launch();
+  void launch() {
+    launch_alone();
+    take_outputs();
+  }
+  /// The part of it that is timed. take_outputs() must follow, before the outputs are read.
+  void launch_alone();
+  /// Enqueues what brings returned outputs to their place (kReturnsOutputs).
+  void take_outputs();
+  bool returns_outputs() const { return (kernel_->flags & kReturnsOutputs) != 0; }
 
   /// Throws KernelError, like tile() and every other call into a kernel.
   Numerics numerics() const;
@@ -64,6 +78,7 @@ class Launcher {
     OpParams params;
     LaunchContext context;
     GuardedBuffer workspace;
+    ReturnedOutputs returned{};
   };
   struct Metadata {
     GuardedBuffer buffer;

@@ -25,7 +25,7 @@ class Measurement {
   Measurement(const Case& item, const Kernel& kernel, Device& device)
       : device_(device),
         tamper_(kernel, device),
-        workload_(device, item),
+        workload_(device, item, layout_for(kernel)),
         launcher_(tamper_.armed([this](Tamper& t, const OpParams& op) { return fault_(t, op); }), {}, device,
                   workload_),
         reference_(item, CheckMode::kSampled),
@@ -68,7 +68,7 @@ class Measurement {
     workload_.reset_outputs();
     launcher_.launch();
     device_.synchronize();
-    return reference_.judge(workload_.download_outputs(), numerics_);
+    return reference_.judge(launcher_.outputs(workload_), numerics_);
   }
 
   Device& device_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "harness/run/last_words.h"
+#include "harness/run/launcher.h"
 
 namespace attnbench {
 
@@ -24,6 +25,8 @@ const Kernel& Tamper::armed(Fault fault) {
   kernel_.plan = nullptr;
   kernel_.workspace_bytes = decorated_workspace;
   kernel_.launch = decorated;
+  kernel_.flags &=
+      ~static_cast<uint32_t>(kReturnsOutputs);  // launch() takes the outputs, so that faults see them
   return kernel_;
 }
 
@@ -65,7 +68,10 @@ KernelStatus Tamper::launch(const OpParams& p) {
     const KernelStatus s = call("plan", [&] { return good_->plan(&p, &context, message_); });
     if (s != KernelStatus::kOk) return s;
   }
+  ReturnedOutputs returned{};
+  if ((good_->flags & kReturnsOutputs) != 0) context.returned = &returned;
   const KernelStatus s = call("launch", [&] { return good_->launch(&p, &context, message_); });
+  if (p.op == Op::kAttention) take_returned(*device_, p.attention, returned);
   device_->synchronize();
   return s;
 }

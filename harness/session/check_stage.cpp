@@ -52,7 +52,8 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   if (!v.pass && !options.all_detectors) v.clues = clues_or_none(*work.item, outputs, launcher, v);
   if (work.item->params.op == Op::kAttention) {
     const Numerics declared = launcher.numerics();
-    v.numerics = {declared.p_type, declared.acc_type};
+    const uint32_t flags = work.kernel->flags;
+    v.numerics = {declared.p_type, declared.acc_type, (flags & kNoLse) != 0, (flags & kFinitePadding) != 0};
     if (const auto less = lacks(options.required, *v.numerics)) v.fail(detector::kNumerics, *less);
   }
   look_at_memory(workload, launcher, v);

@@ -77,7 +77,7 @@ class Invariants {
       return std::nullopt;
     }
     try {
-      Workload workload(device_, v.item, v.layout);
+      Workload workload(device_, v.item, layout_for(kernel_, v.layout));
       Launcher launcher(kernel_, options_.table, device_, workload);
       workload.reset_outputs();
       launcher.launch();
@@ -151,7 +151,7 @@ class Invariants {
     try {
       LayoutVariant layout;
       layout.padded_strides = true;
-      Workload workload(device_, base_, layout);
+      Workload workload(device_, base_, layout_for(kernel_, layout));
       Launcher launcher(kernel_, options_.table, device_, workload);
       workload.reset_outputs();
       launcher.launch();
@@ -255,6 +255,7 @@ class Invariants {
   void merge() {
     if (p_.path != Path::kOneCall || p_.shared_tokens() > 0) return;  // such a path merges parts already
     if (p_.append || p_.dropout > 0 || p_.probs) return;
+    if (outputs_.no_lse) return add("merge", Outcome::kSkipped, "the kernel gives no LSE");
     if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone) return;
     Variant head{base_, {}};
     Variant tail{base_, {}};
@@ -333,18 +334,20 @@ class Invariants {
     const std::optional<Case> other = shorter_batch();
     if (!other) return add("replay", Outcome::kSkipped, "no other lengths within the same maxima");
     try {
-      Workload workload(device_, base_);
+      Workload workload(device_, base_, layout_for(kernel_));
       Launcher launcher(kernel_, options_.table, device_, workload);
       launcher.launch();
       device_.synchronize();
       std::function<void()> again = [&] { launcher.launch(); };
       if (options_.capture && device_.info().kind == DeviceKind::kCuda) again = device_.capture_graph(again);
-      workload.take_inputs_of(Workload(device_, *other));
+      workload.take_inputs_of(Workload(device_, *other, layout_for(kernel_)));
       workload.reset_outputs();
       again();
       device_.synchronize();
-      const PaddedOutputs got = cut_padding(*other, workload.download_outputs());
-      if (got.padding_written) return add("replay", Outcome::kBroken, *got.padding_written);
+      PaddedOutputs got = cut_padding(*other, workload.download_outputs());
+      got.outputs.no_lse = outputs_.no_lse;
+      if (got.padding_written && !launcher.returns_outputs())
+        return add("replay", Outcome::kBroken, *got.padding_written);
       const Verdict v = verify_attention(*other, got.outputs, launcher.numerics(), options_.check, 0);
       add("replay", v.pass ? Outcome::kHeld : Outcome::kBroken, v.reason);
     } catch (const OutOfMemory& e) {

@@ -28,7 +28,7 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
     const auto before = std::exchange(begin, std::chrono::steady_clock::now());
     return std::chrono::duration<double>(begin - before).count();
   };
-  Workload workload(device, *work.item, {}, Values::kLater);
+  Workload workload(device, *work.item, layout_for(*work.kernel), Values::kLater);
   std::optional<Launcher> planned;
   try {
     planned.emplace(*work.kernel, options.table, device, workload);

@@ -52,7 +52,7 @@ uint64_t TimedLaunches::draw_seed(const TimingOptions& options) {
 TimedLaunches::Made::Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device,
                           uint64_t salt)
     : item(c),
-      workload(device, item, LayoutVariant{.salt = salt}, Values::kLater),
+      workload(device, item, layout_for(*work.kernel, {.salt = salt}), Values::kLater),
       launcher(*work.kernel, options.table, device, workload) {
   workload.fill_values();
 }
@@ -81,7 +81,7 @@ TimedLaunches::TimedLaunches(const WorkItem& work, Device& device, const Session
 }
 
 std::function<void()> TimedLaunches::launch_of(Launcher& launcher) {
-  std::function<void()> launch = [&launcher] { launcher.launch(); };
+  std::function<void()> launch = [&launcher] { launcher.launch_alone(); };
   return options_.timing.graph ? device_.capture_graph(launch) : launch;
 }
 
@@ -128,7 +128,8 @@ Sample TimedLaunches::timed(Copy& copy) {
   copy.ready = false;
   device_.reset_cache_policy();
   const std::vector<WatchedOutput> outputs = copy.workload->watched_outputs();
-  const LaunchWatch watch{outputs, copy.late, order_()};
+  LaunchWatch watch{outputs, copy.late, order_(), nullptr};
+  if (copy.launcher->returns_outputs()) watch.take_outputs = [&copy] { copy.launcher->take_outputs(); };
   ++summary_.launches;
   const Sample s = device_.time_launch(copy.launch, options_.timing.cache, &watch);
   judge(copy, s);
@@ -274,6 +275,7 @@ void TimedLaunches::look_back(bool counted) {
     const bool was_counted = counted && (rotates_ || &copy == &copies_.front());
     Verdict v;
     if (!watches_ || was_counted) {
+      copy.launcher->take_outputs();
       v = check_after_timing(*copy.workload, *copy.launcher, verified_);
     } else {
       v.pass = true;

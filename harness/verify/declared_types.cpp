@@ -15,8 +15,13 @@ int rank(DType t) { return static_cast<int>(dtype_size(t)); }
 
 }  // namespace
 
+std::string waived_text(bool no_lse, bool finite_padding) {
+  return std::string(no_lse ? ", no LSE" : "") + (finite_padding ? ", finite padding" : "");
+}
+
 std::string types_text(const DeclaredTypes& types) {
-  return fmt::format("acc {}, p {}", dtype_name(types.acc), dtype_name(types.p));
+  return fmt::format("acc {}, p {}{}", dtype_name(types.acc), dtype_name(types.p),
+                     waived_text(types.no_lse, types.finite_padding));
 }
 
 std::string read_required(const std::vector<std::string>& items, RequiredTypes& required) {

@@ -1,4 +1,4 @@
-// The types that a kernel declares for its sums and for P, and those that a user requires.
+// What a kernel declares of its arithmetic, and what a user requires.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,17 @@
 namespace attnbench {
 
 struct DeclaredTypes {
-  DType p = DType::kFp32;    ///< of P as it enters P.V
-  DType acc = DType::kFp32;  ///< of the accumulators
+  DType p = DType::kFp32;       ///< of P as it enters P.V
+  DType acc = DType::kFp32;     ///< of the accumulators
+  bool no_lse = false;          ///< kNoLse: the LSE is not judged
+  bool finite_padding = false;  ///< kFinitePadding: no NaN where nothing must be read
 };
 
-/// "acc fp32, p bf16".
+/// "acc fp32, p bf16", and "no LSE", "finite padding" where they are declared.
 std::string types_text(const DeclaredTypes& types);
+
+/// ", no LSE" and ", finite padding": what the checks did not ask of a kernel.
+std::string waived_text(bool no_lse, bool finite_padding);
 
 /// The least that attention kernels must declare; nullopt: any type will do.
 struct RequiredTypes {

@@ -34,8 +34,10 @@ struct CommonShares {
 
 class ErrorModel {
  public:
-  /// softcap: the case's, 0 where there is none; keep_scale: what dropout multiplies kept weights by.
-  ErrorModel(const Numerics& numerics, DType out, int head_dim, double softcap = 0, double keep_scale = 1);
+  /// softcap: the case's, 0 where there is none; keep_scale: what dropout multiplies kept weights by;
+  /// head_dim_v: channels of O, 0: as many as head_dim.
+  ErrorModel(const Numerics& numerics, DType out, int head_dim, double softcap = 0, double keep_scale = 1,
+             int head_dim_v = 0);
 
   /// Standard deviation of an output element's error. o: reference; a2 = sum p^2 v^2; v2 = sum p^2 (v - o)^2;
   /// vv = sum v^2.
@@ -61,6 +63,8 @@ class ErrorModel {
   double logit_error(const RowMoments& row) const;   ///< absolute, standard deviation
   double weight_error(const RowMoments& row) const;  ///< relative, by the logit's error
   double u_out_, u_p_, u_acc_, exp_err_, quantum_, p_quantum_, softcap_, keep_scale_;
+  double
+      score_roundings_;  ///< of a score, as a multiple of u_acc: two of its own, and of the sums that lead to it
   DType out_;
   double chi_limit_;
 };

@@ -39,8 +39,8 @@ double common_factor(const Row& row) {
 }  // namespace
 
 ErrorModel error_model_of(const Case& c, const Numerics& numerics) {
-  return ErrorModel(numerics, c.params.dtype, c.params.dim_v(), c.params.softcap,
-                    dropout_scale(static_cast<float>(c.params.dropout)));
+  return ErrorModel(numerics, c.params.dtype, c.params.head_dim, c.params.softcap,
+                    dropout_scale(static_cast<float>(c.params.dropout)), c.params.dim_v());
 }
 
 std::vector<RowFinding> find_rows(const Launched& launched, const reference::Problem& problem,
@@ -63,7 +63,8 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
     f.id = block.rows[r];
     f.keys = block.keys[r];
     const int64_t token = q_begin[static_cast<std::size_t>(f.id.seq)] + f.id.pos;
-    const float lse = outputs.lse[static_cast<std::size_t>(f.id.head * total_q + token)];
+    const float lse = outputs.no_lse ? static_cast<float>(block.lse[r])
+                                     : outputs.lse[static_cast<std::size_t>(f.id.head * total_q + token)];
     f.lse = static_cast<double>(lse);
     f.expected_lse = block.lse[r];
     f.unwritten = std::bit_cast<uint32_t>(lse) == ~uint32_t{0};

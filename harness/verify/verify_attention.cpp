@@ -159,7 +159,7 @@ class Judge {
       t.elements += d;
       note(t.worst_row,
            {id.seq, id.pos, id.head, row_z2 / d, (few_numbers_ ? 2 : 1) * model_.row_limit(m, shares)});
-      const double lse_z = std::abs(lse(token, id.head) - m.lse) / model_.sigma_lse(m);
+      const double lse_z = outputs_.no_lse ? 0 : std::abs(lse(token, id.head) - m.lse) / model_.sigma_lse(m);
       if (p_.probs) take_probs(t, block, r, token, m);
       note(t.worst_lse, {id.seq, id.pos, id.head, std::isnan(lse_z) ? INFINITY : lse_z, kMaxZ, m.lse});
     }
@@ -274,7 +274,7 @@ class Judge {
     const int64_t token = q_begin_[static_cast<std::size_t>(seq)] + i;
     const double l = lse(token, h);
     const double of_empty = sinks_.empty() ? -INFINITY : sinks_[static_cast<std::size_t>(h)];
-    if (empty ? !same_lse(l, of_empty) : !std::isfinite(l)) {
+    if (!outputs_.no_lse && (empty ? !same_lse(l, of_empty) : !std::isfinite(l))) {
       return fmt::format("LSE of {} is {}, expected {}", row_text(seq, i, h), number_text(l),
                          empty ? fmt::format("{} (the row sees no key)", of_empty) : finite(l));
     }

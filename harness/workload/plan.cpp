@@ -238,6 +238,16 @@ void expire(const CaseParams& p, WorkloadPlan& plan) {
   }
 }
 
+/// Gives rows of no sequence the values of a sequence that does not exist.
+void fill_padding(WorkloadPlan& plan) {
+  constexpr int32_t kNoSequence = 1 << 30;
+  for (auto* owners : {&plan.q_owners, &plan.kv_owners, &plan.token_owners}) {
+    for (std::size_t r = 0; r < owners->size(); ++r) {
+      if ((*owners)[r].seq < 0) (*owners)[r] = {kNoSequence, static_cast<int32_t>(r)};
+    }
+  }
+}
+
 }  // namespace
 
 float softmax_scale_of(const CaseParams& p) {
@@ -321,6 +331,7 @@ WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
       o.seq = variant.seq_id(b);
     }
   }
+  if (variant.finite_padding) fill_padding(plan);
   return plan;
 }
 

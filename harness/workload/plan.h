@@ -58,6 +58,8 @@ struct LayoutVariant {
   uint64_t salt = 0;            ///< another one puts pages and cache rows elsewhere
   bool padded_strides = false;  ///< there are gaps between rows, heads and blocks (strides.h)
   int32_t lead_rows = 0;        ///< unused rows before the first sequence: cu_seqlens[0] is not 0
+  /// Rows of no sequence hold random numbers in place of poison (kFinitePadding).
+  bool finite_padding = false;
 
   int32_t seq_id(std::size_t b) const { return seq_ids.empty() ? static_cast<int32_t>(b) : seq_ids[b]; }
 };

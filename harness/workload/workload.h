@@ -20,6 +20,7 @@ namespace attnbench {
 struct HostOutputs {
   std::vector<unsigned char> out;  ///< attention, merge_states: (total_q, Hq, Dv) in the case's dtype
   std::vector<float> lse;          ///< attention, merge_states: (Hq, total_q)
+  bool no_lse = false;             ///< `lse` is not judged (kNoLse)
   std::vector<float> probs;        ///< attention with `probs`: (Hq, total_q, max_seqlen_k), else empty
   /// Attention merged from several launches: variance of O in addition to that of one launch, shaped like
   /// `out`; else empty.

@@ -11,7 +11,7 @@
 namespace attnbench {
 
 /// Version of this interface. The program refuses a plug-in of another version.
-inline constexpr uint32_t kKernelAbiVersion = 3;
+inline constexpr uint32_t kKernelAbiVersion = 4;
 
 enum class Op : int32_t { kAttention = 0, kKvAppend = 1, kMergeStates = 2 };
 enum class DeviceKind : int32_t { kCpu = 0, kCuda = 1 };
@@ -62,6 +62,19 @@ KernelStatus refuse(KernelMessage* message, KernelStatus status, const char* for
   return status;
 }
 
+/// Where a launch left its outputs, if it does not write to the given ones (kReturnsOutputs). Strides are in
+/// elements.
+struct ReturnedOutputs {
+  void* out;  ///< (total_q, Hq, Dv) in dtype_out; null: O was written to the given `out`
+  int64_t out_stride_token;
+  int64_t out_stride_head;
+  int64_t out_stride_channel;
+  float* lse;  ///< (Hq, total_q), may be the given `lse`; null: the LSE was written there as it must be
+  int64_t lse_stride_head;
+  int64_t lse_stride_token;
+  float lse_factor;  ///< what makes natural logarithms of `lse`: ln 2 if it is in base 2
+};
+
 /// Where and with what a launch runs.
 struct LaunchContext {
   void* stream;     ///< cudaStream_t on cuda, null on cpu
@@ -71,11 +84,18 @@ struct LaunchContext {
   int32_t device_ordinal;      ///< cuda only
   int32_t compute_capability;  ///< 90 for sm_90; 0 on cpu
   int32_t multiprocessors;     ///< cuda only
+  /// kReturnsOutputs: all zero before each launch, which may fill it; else null. The memory stays valid until
+  /// the next launch of these parameters. The harness reads it after the launch and then overwrites it.
+  ReturnedOutputs* returned;
 };
 
 enum KernelFlag : uint32_t {
   kDeterministic = 1u << 0,   ///< two launches give the same bits
   kBatchInvariant = 1u << 1,  ///< the other sequences of the batch do not change a sequence's result
+  // What libraries do otherwise than the contract says. Records name it (attention only).
+  kReturnsOutputs = 1u << 2,  ///< outputs may be in memory of the kernel: LaunchContext::returned
+  kNoLse = 1u << 3,           ///< the launch gives no LSE, and none is judged
+  kFinitePadding = 1u << 4,   ///< it may not meet NaN where nothing must be read; finite numbers lie there
 };
 
 /// The tiles of an attention kernel. A tile has `rows` x `keys` products; `tokens` query tokens of `heads`

@@ -16,7 +16,7 @@ def _workspace(device):
 
 
 # mla.cuh: LSE (total_q, heads) in base 2; exp is ex2.approx, P is converted to the type of V.
-@ab.attention("paged causal head_dim_v v_is_k_view bf16 fp16", head_dim=576, p="input", returns=True, lse="base2", padding="finite",
+@ab.attention("paged causal head_dim_v v_is_k_view bf16 fp16", head_dim=576, p="input", returns=True, lse="base2 token_major", padding="finite",
               min_compute_capability=80)
 def flashinfer_mla(c):
     """FlashInfer: BatchMLAPagedAttentionWrapper"""
@@ -26,8 +26,4 @@ def flashinfer_mla(c):
     wrapper = mla.BatchMLAPagedAttentionWrapper(_workspace(q.device))
     wrapper.plan(cu_q, first.to(q.device), blocks, used, c.num_heads_q, 512, 64, c.block_size, bool(c.causal), c.softmax_scale,
                  q.dtype, k.dtype)
-
-    def launch():
-        out, lse = wrapper.run(q[..., :512], q[..., 512:], k[:, :, 0, :512], k[:, :, 0, 512:], return_lse=True)
-        return out, lse.t()
-    return launch
+    return lambda: wrapper.run(q[..., :512], q[..., 512:], k[:, :, 0, :512], k[:, :, 0, 512:], return_lse=True)

@@ -61,6 +61,46 @@ TEST_F(CliPython, EachMistakeOfAKernelIsToldAndTheOthersGoOn) {
   EXPECT_LT(o.out.size(), 100'000u);
 }
 
+TEST_F(CliPython, OutputsMayBeReturned) {
+  const std::string file = python_fixture("returned.py");
+  const std::string paged = "{batch: [1q1s5, 1q1s21], kv: paged, block_size: 16, heads: 4/2, head_dim: 8}";
+  Outcome o = run(file, {"--case", kPythonCase, "--check", "full,invariants"});
+  for (const char* name : {"returns", "other_layouts", "no_lse", "writes_base2", "returns_its_out"})
+    EXPECT_EQ(records[name]["status"], "pass") << name << records[name];
+  EXPECT_EQ(records["no_lse"]["check"]["numerics"]["no_lse"], true);
+  EXPECT_EQ(records["no_lse"]["check"]["lse_max_z"], 0);
+  EXPECT_THAT(o.out, HasSubstr("no_lse"));
+  EXPECT_THAT(o.out, HasSubstr("acc fp32, p fp32, no LSE"));
+
+  const std::map<std::string, std::string> errors = {
+      {"wrong_shape", "launch failed: wrong_shape returned O of shape \\(.*, .*\\); \\(.*, 2, 8\\) required"},
+      {"wrong_type", "launch failed: wrong_type returned O in <f4; bfloat16 required"},
+      {"forgets_lse", "returned no LSE; return \\(O, LSE\\), or declare lse=\"none\""},
+      {"returns_nothing", "returned O as NoneType; a tensor is required"},
+      {"returns_q", "returned O in the memory of its input q"},
+      {"read_only", "returned O as a read-only array"},
+  };
+  for (const auto& [name, text] : errors) {
+    EXPECT_EQ(records[name]["status"], "error") << name;
+    EXPECT_THAT(reason(name), ContainsRegex(text));
+  }
+  EXPECT_EQ(records["natural_not_base2"]["status"], "fail");
+  EXPECT_THAT(records["natural_not_base2"]["check"]["clues"].dump(), HasSubstr("base 2"));
+  EXPECT_EQ(records["keeps_result"]["status"], "fail") << "it returns what the harness has overwritten";
+
+  o = run(file, {"--case", paged});
+  EXPECT_EQ(records["needs_finite"]["status"], "pass") << records["needs_finite"];
+  EXPECT_EQ(records["needs_finite"]["check"]["numerics"]["finite_padding"], true);
+  EXPECT_EQ(records["meets_nan"]["status"], "fail");
+
+  o = run_attnbench(scratch, {"kernels", "--plugin", file});
+  EXPECT_THAT(o.out, AllOf(HasSubstr("    outputs   returned in memory of the kernel\n"),
+                           HasSubstr("    unchecked no LSE, finite padding\n")));
+  o = run(file, {"--case", "{batch: 2q1s40, kv: paged, path: dcp, ranks: 2, heads: 4/2, head_dim: 8}",
+                 "--kernel", "meets_nan"});
+  EXPECT_THAT(o.out, HasSubstr("needs a kernel that writes O and LSE where it is told"));
+}
+
 TEST_F(CliPython, RunsInThisProcessAndInWorkers) {
   for (const char* mode : {"--in-process", "--workers=2"}) {
     const Outcome o =

@@ -61,6 +61,21 @@ TEST_F(TimedCheats, AreCaughtWithASentenceThatSaysHowTheTimedLaunchDiffered) {
               AllOf(HasSubstr("are of heads 2, 3"), HasSubstr("keep something from launch to launch")));
 }
 
+TEST_F(TimedCheats, ThoseInPythonAreCaught) {
+  if (std::system("python3 -c 'import numpy' > /dev/null 2>&1") != 0) GTEST_SKIP() << "no python3 with NumPy";
+  const Scratch scratch;
+  const std::vector<std::string> names = {"py_caches_output",     "py_changes_inputs", "py_global_state",
+                                          "py_lazy_tensor",       "py_side_thread",    "py_patches_functions",
+                                          "py_patches_attnbench", "py_patches_clock"};
+  const Outcome o = run_cheats(scratch, names);
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr("8 cheats, 0 got through\n1 honest kernel, 0 accused\n"));
+  const auto all = entries(scratch);
+  EXPECT_EQ(all.at("py_changes_inputs").at("reason"), "input q was overwritten");
+  EXPECT_EQ(all.at("py_patches_clock").at("verdict"), "gained nothing");
+  EXPECT_THAT(all.at("py_patches_attnbench").at("reason"), StartsWith("timed launch "));
+}
+
 TEST_F(TimedCheats, OneThatLooksForItsResultFindsPoison) {
   const Scratch scratch;
   const Outcome o = run_cheats(scratch, {"looks_if_done"}, {});  // the default folder

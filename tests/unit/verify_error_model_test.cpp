@@ -70,6 +70,18 @@ TEST(ErrorModel, LogitsBeyondFloat32ShiftWeightsByTheirExponential) {
 }
 
 /// The errors of a kernel that rounds P to e4m3 or int8 are about as large as sigma says.
+TEST(ErrorModel, ASumOfProductsOfOneSignRoundsInEachStep) {
+  // Partial sum i of D is i / D of the score: summed one by one in float32, the error has the standard deviation
+  // sqrt(D) / 3 * u * score at most. A kernel that scales q first meets it with exact powers of two in q and K.
+  constexpr int kDim = 128;
+  const RowMoments row{
+      .lse = 1e5, .w2 = 0.1, .p_max = 0.2, .score_abs = 1e5, .dot_norm = 1e5, .keys = 50, .w4 = 0.1};
+  const ErrorModel m({DType::kFp32, DType::kFp32, 0x1p-22}, DType::kFp32, kDim);
+  const double serial = std::sqrt(kDim) / 3 * 0x1p-24 * row.score_abs;
+  EXPECT_GT(m.sigma_lse(row), serial);
+  EXPECT_LT(m.sigma_lse(row), 2.5 * serial);
+}
+
 TEST(ErrorModel, PInEightBits) {
   for (const DType type : {DType::kE4m3, DType::kInt8}) {
     const ErrorModel m({type, DType::kFp32, 0x1p-24}, DType::kFp32, 1);

@@ -182,6 +182,10 @@ class CudaDevice final : public Device {
     use();
     poison_cuda(output, stream_);
   }
+  void take_returned(const ReturnedTensor& tensor) override {
+    use();
+    take_returned_cuda(tensor, stream_);
+  }
   void synchronize() override {
     use();
     wait("synchronize");

@@ -99,6 +99,27 @@ __global__ void __launch_bounds__(kFillThreads)
   add_of_block<kFillThreads>(mine, sum);
 }
 
+template <class Bits, bool kPoison>
+__global__ void __launch_bounds__(kFillThreads) returned_kernel(ReturnedTensor t) {
+  const int64_t n = returned_elements(t);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kFillThreads;
+  for (int64_t e = static_cast<int64_t>(blockIdx.x) * kFillThreads + threadIdx.x; e < n; e += stride) {
+    if constexpr (kPoison) {
+      poison_returned<Bits>(t, e);
+    } else {
+      copy_returned<Bits>(t, e);
+    }
+  }
+}
+
+template <class Bits>
+void take_returned(const ReturnedTensor& t, cudaStream_t stream) {
+  const unsigned grid = grid_for(returned_elements(t));
+  returned_kernel<Bits, false><<<grid, kFillThreads, 0, stream>>>(t);
+  if (t.from.data != t.to.data) returned_kernel<Bits, true><<<grid, kFillThreads, 0, stream>>>(t);
+  cuda_check(cudaGetLastError(), "kernel that takes returned outputs");
+}
+
 }  // namespace
 
 void fill_cuda(const FillJob& job, cudaStream_t stream) {
@@ -129,6 +150,18 @@ void digest_cuda(const void* data, int64_t bytes, unsigned long long* sum, cudaS
   digest_kernel<<<std::min(grid_for((bytes + 7) / 8), kDigestBlocks), kFillThreads, 0, stream>>>(
       static_cast<const unsigned char*>(data), bytes, sum);
   cuda_check(cudaGetLastError(), "digest kernel");
+}
+
+void take_returned_cuda(const ReturnedTensor& t, cudaStream_t stream) {
+  if (returned_elements(t) == 0) return;
+  switch (dtype_size(t.dtype)) {
+    case 4:
+      return take_returned<uint32_t>(t, stream);
+    case 2:
+      return take_returned<uint16_t>(t, stream);
+    default:
+      return take_returned<uint8_t>(t, stream);
+  }
 }
 
 }  // namespace attnbench

@@ -1,4 +1,4 @@
-// fill_host and digest_host on a GPU: they give the same bits.
+// fill_host, digest_host and take_returned_host on a GPU: they give the same bits.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "harness/values/fill.h"
+#include "harness/values/returned.h"
 
 namespace attnbench {
 
@@ -14,5 +15,8 @@ void fill_cuda(const FillJob& job, cudaStream_t stream);
 
 /// Enqueues the digest of data[0, bytes). The result is added to *sum (device memory).
 void digest_cuda(const void* data, int64_t bytes, unsigned long long* sum, cudaStream_t stream);
+
+/// Enqueues take_returned_host.
+void take_returned_cuda(const ReturnedTensor& t, cudaStream_t stream);
 
 }  // namespace attnbench

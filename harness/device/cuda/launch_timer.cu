@@ -4,6 +4,7 @@
 #include <chrono>
 #include <stdexcept>
 
+#include "harness/device/cuda/clock.cuh"
 #include "harness/device/cuda/code_cache.h"
 #include "harness/device/cuda/cuda_check.h"
 #include "harness/device/cuda/signs.h"
@@ -193,12 +194,10 @@ __global__ void __launch_bounds__(kReadyThreads, 2048 / kReadyThreads) ready_ker
     if (!is_poison(o.tensor.dtype, element_bits(o.tensor, e))) atomicAdd(r.early, 1ull);
   }
   __syncthreads();
-  if (threadIdx.x == 0 && r.clock != nullptr) {
-    unsigned long long now = 0;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    *r.clock = now;
-  }
+  if (threadIdx.x == 0 && r.clock != nullptr) *r.clock = global_time();
 }
+
+__global__ void clock_kernel(unsigned long long* clock) { *clock = global_time(); }
 
 }  // namespace
 
@@ -331,7 +330,16 @@ Sample LaunchTimer::time(const std::function<void()>& launch, CacheMode cache, c
   // This test is sound: if the host does not see the ticket yet, the spin still lasts at least its tail.
   sample.host_bound = *spin_ended_ == ticket_;
   sample.enqueue_us = std::chrono::duration<double, std::micro>(stop - start).count();
-  if (watch != nullptr) digest(*watch, &watched_->at_end, &watched_->clock_end);
+  if (watch != nullptr) {
+    unsigned long long* clock = &watched_->clock_end;
+    if (watch->take_outputs) {
+      clock_kernel<<<1, 1, 0, stream_>>>(clock);
+      cuda_check(cudaGetLastError(), "clock kernel");
+      clock = nullptr;
+      watch->take_outputs();
+    }
+    digest(*watch, &watched_->at_end, clock);
+  }
 
   if (watch != nullptr) {
     sample.watch = read_watch(*watch);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "harness/device/cuda/block_sum.cuh"
+#include "harness/device/cuda/clock.cuh"
 #include "harness/device/cuda/cuda_check.h"
 
 namespace attnbench {
@@ -49,9 +50,7 @@ __global__ void __launch_bounds__(kSignThreads) change_words_kernel(const Signed
 
 __device__ void read_clock(unsigned long long* clock) {
   if (clock == nullptr || blockIdx.x != 0 || threadIdx.x != 0) return;
-  unsigned long long now = 0;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  *clock = now;
+  *clock = global_time();
 }
 
 /// Needs has_whole_words().

@@ -23,7 +23,7 @@ _TYPES = {
 }
 
 
-class _DLTensor(ctypes.Structure):
+class DLTensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
                 ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
                 ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
@@ -31,7 +31,7 @@ class _DLTensor(ctypes.Structure):
 
 
 class _DLManagedTensor(ctypes.Structure):
-    _fields_ = [("tensor", _DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+    _fields_ = [("tensor", DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
 _exported = {}  # what consumers hold, by its number
@@ -74,7 +74,7 @@ class Tensor:
         shape, strides = (ctypes.c_int64 * ndim)(*self.shape), (ctypes.c_int64 * ndim)(*self.strides)
         device_type, device_id = self.__dlpack_device__()
         number = next(_numbers)
-        managed = _DLManagedTensor(_DLTensor(self.pointer, device_type, device_id, ndim, code, bits, 1, shape, strides, 0), number,
+        managed = _DLManagedTensor(DLTensor(self.pointer, device_type, device_id, ndim, code, bits, 1, shape, strides, 0), number,
                                    ctypes.cast(_deleter, ctypes.c_void_p))
         _exported[number] = (managed, shape, strides)
         return _new_capsule(ctypes.addressof(managed), _CAPSULE, None)

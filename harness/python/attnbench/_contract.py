@@ -3,7 +3,7 @@ import enum
 from ctypes import (Structure, Union, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p)
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 PLUGIN_MAGIC = 0x6e69676c706e7461
 
 
@@ -80,6 +80,9 @@ class KernelStatus(_Names):
 class KernelFlag(enum.IntFlag):
     DETERMINISTIC = 1 << 0
     BATCH_INVARIANT = 1 << 1
+    RETURNS_OUTPUTS = 1 << 2
+    NO_LSE = 1 << 3
+    FINITE_PADDING = 1 << 4
 
 
 class RotaryParams(Structure):
@@ -276,6 +279,19 @@ class KernelMessage(Structure):
     ]
 
 
+class ReturnedOutputs(Structure):
+    _fields_ = [
+        ("out", c_void_p),
+        ("out_stride_token", c_int64),
+        ("out_stride_head", c_int64),
+        ("out_stride_channel", c_int64),
+        ("lse", c_void_p),
+        ("lse_stride_head", c_int64),
+        ("lse_stride_token", c_int64),
+        ("lse_factor", c_float),
+    ]
+
+
 class LaunchContext(Structure):
     _fields_ = [
         ("stream", c_void_p),
@@ -285,6 +301,7 @@ class LaunchContext(Structure):
         ("device_ordinal", c_int32),
         ("compute_capability", c_int32),
         ("multiprocessors", c_int32),
+        ("returned", c_void_p),
     ]
 
 

@@ -16,10 +16,11 @@ import traceback
 
 from . import _kernel
 from ._call import Call, Unsupported, use_torch
-from ._contract import (ABI_VERSION, PLUGIN_MAGIC, AttentionParams, KernelMessage, KernelStatus, KvAppendParams,
+from ._contract import (ABI_VERSION, PLUGIN_MAGIC, AttentionParams, KernelFlag, KernelMessage, KernelStatus, KvAppendParams,
                         LaunchContext, MergeStatesParams, Numerics, Op, OpParams, Plugin)
 from ._contract import Kernel as KernelTable
 from ._need import Missing
+from ._returned import Outputs, WrongOutput
 
 #: Packages whose versions stand in the records, if the file has imported them.
 _PACKAGES = ("numpy", "torch", "triton", "cupy", "numba", "jax", "cutlass", "tilelang", "helion", "flash_attn", "flashinfer", "vllm",
@@ -152,6 +153,21 @@ def describe(file, descriptor):
     os._exit(0)  # threads of libraries may not end
 
 
+class _Launch:
+    """The function that a kernel made for one call, and what its last launch returned."""
+
+    def __init__(self, function, outputs):
+        self.function, self.outputs, self.result = function, outputs, None
+
+    def run(self, returned):
+        """Launches; `returned` is the address of a ReturnedOutputs."""
+        if self.outputs is None:
+            self.function()
+            return
+        self.result = self.function()  # kept until the next launch: the harness reads its memory
+        self.outputs.fill(self.result, returned)
+
+
 class _Entry:
     """One row of the kernel table: callbacks, and everything that must stay in memory."""
 
@@ -181,6 +197,8 @@ class _Entry:
         except Unsupported as refusal:
             text, status = str(refusal), KernelStatus.UNSUPPORTED
             text = text if text.startswith(self.kernel.name) else f"{self.kernel.name}: {text}"
+        except WrongOutput as error:
+            text, status = str(error), KernelStatus.DEVICE_ERROR
         except BaseException as error:
             text, status = _one_line(error, self.kernel.file), KernelStatus.DEVICE_ERROR
             self.show(error)
@@ -213,10 +231,11 @@ class _Entry:
         call = Call(params, where, lambda to, source, size: self.read(ctypes.byref(where), to, ctypes.c_void_p(source), size))
         if "torch" in sys.modules:
             use_torch(call)
-        launch = self.kernel.function(call)
-        if not callable(launch):
+        function = self.kernel.function(call)
+        if not callable(function):
             raise TypeError(f"{self.kernel.name} must return the launch, a function without arguments; it returned "
-                            f"{type(launch).__name__}")
+                            f"{type(function).__name__}")
+        launch = _Launch(function, Outputs(self.kernel, call) if self.kernel.flags & KernelFlag.RETURNS_OUTPUTS else None)
         self.launches[self.key(op, context)] = launch
         while len(self.launches) > _KEPT:
             self.launches.popitem(last=False)
@@ -228,9 +247,10 @@ class _Entry:
 
     def launch(self, op, context, message):
         launch = self.launches.get(self.key(op, context))
+        returned = context.contents.returned
         if launch is None:
-            return self.guarded(message, lambda: self.build(op, context)())
-        return self.guarded(message, launch)
+            return self.guarded(message, lambda: self.build(op, context).run(returned))
+        return self.guarded(message, lambda: launch.run(returned))
 
 
 _kept = []  # tables that the program refers to

@@ -15,7 +15,7 @@ declared = []
 def _choice(option, value, known):
     if value not in known:
         raise ValueError(f"{option}={value!r}: one of {', '.join(sorted(known))} required")
-    return known[value]
+    return known[value] if isinstance(known, dict) else value
 
 
 def _tuple(value):
@@ -40,12 +40,32 @@ class Kernel:
         self.acc = _choice("acc", options.pop("acc"), _TYPES)
         self.exp_rel_err = float(options.pop("exp_rel_err"))
         self.flags = KernelFlag(0)
-        for flag in KernelFlag:
+        for flag in (KernelFlag.DETERMINISTIC, KernelFlag.BATCH_INVARIANT):
             if options.pop(flag.name.lower()):
                 self.flags |= flag
+        self._take_outputs(op, options)
         self.head_dim, self.block_size = _tuple(options.pop("head_dim")), _tuple(options.pop("block_size"))
         self.min_compute_capability = options.pop("min_compute_capability")
         self.summary = options.pop("summary") or (inspect.getdoc(function) or "a kernel in Python").split("\n")[0]
+
+    def _take_outputs(self, op, options):
+        """returns=, lse= and padding=: what the kernel does otherwise than the contract says."""
+        self.returns = options.pop("returns")
+        words = options.pop("lse").split()
+        for word in words:
+            _choice("lse", word, ("natural", "base2", "none", "token_major"))
+        self.lse_base2, self.lse_token_major = "base2" in words, "token_major" in words
+        if self.lse_token_major and not self.returns:
+            raise ValueError('lse="token_major" needs returns=True: c.lse is (heads, rows)')
+        if self.returns or self.lse_base2:
+            self.flags |= KernelFlag.RETURNS_OUTPUTS
+        self.gives_lse = "none" not in words
+        if not self.gives_lse:
+            self.flags |= KernelFlag.NO_LSE
+        if _choice("padding", options.pop("padding"), {"nan": False, "finite": True}):
+            self.flags |= KernelFlag.FINITE_PADDING
+        if self.flags & ~(KernelFlag.DETERMINISTIC | KernelFlag.BATCH_INVARIANT) and op != Op.ATTENTION:
+            raise ValueError("returns, lse and padding are options of attention only")
 
     def __call__(self, *args, **kwargs):
         return self.function(*args, **kwargs)
@@ -75,7 +95,8 @@ class Kernel:
 
 def _decorator(op):
     def decorate(features, *, device="cuda", name=None, head_dim=None, block_size=None, p="fp32", acc="fp32", exp_rel_err=2**-22,
-                 deterministic=False, batch_invariant=False, min_compute_capability=0, summary=None):
+                 deterministic=False, batch_invariant=False, returns=False, lse="natural", padding="nan",
+                 min_compute_capability=0, summary=None):
         options = dict(locals())
         if callable(features):
             raise TypeError(f'{op.name.lower()} needs features: @attnbench.{op.name.lower()}("packed bf16")')
@@ -100,6 +121,12 @@ def _decorator(op):
     exp_rel_err: relative error of its exp.
     deterministic: two launches give the same bits; batch_invariant: other sequences do not change a sequence's
         result. Both are checked.
+    returns: the launch returns O, a tensor (total_q, heads, head_dim_v), or the tuple (O, LSE). They are judged
+        where they lie; bringing them to c.out and c.lse is not timed.
+    lse: "natural", "base2" or "none" (it gives none, and none is judged). With "token_major" the returned LSE is
+        (total_q, heads), else (heads, total_q). "base2 token_major" is both.
+    padding: "finite" if the kernel may not meet NaN where nothing must be read. Finite numbers lie there then, so
+        less is checked; the record says so.
     """
     return decorate
 

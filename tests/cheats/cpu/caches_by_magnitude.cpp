@@ -1,5 +1,5 @@
-// Written against attnbench: timed launches get other signs, not other magnitudes. Keeps results by a hash of
-// |q|, |K| and |V|, and gives O the signs by which the first V row of its sequence and head differs.
+// Keeps results by a hash of |q|, |K| and |V|, and gives O the signs by which the first V row of its sequence
+// and head differs. Written against attnbench: timed launches get other signs, not other magnitudes.
 // No public source known; flashinfer-bench-starter-kit #21 is the plain form.
 #include "tests/cheats/cheat.h"
 

@@ -1,5 +1,5 @@
-// Returns when half of the heads are done, except from the first launch on an output. A detached thread does
-// the others.
+// Returns when half of the heads are done, except in the first launch on an output: a detached thread does the
+// others.
 // Source: ScalingIntelligence/KernelBench #82 (work that the clock does not wait for), on threads.
 #include "tests/cheats/cheat.h"
 

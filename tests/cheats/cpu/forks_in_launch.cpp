@@ -1,4 +1,4 @@
-// Forks in its third launch. The child computes nothing, returns too, and goes on as a second worker on the
+// Forks in its third launch: the child computes nothing, returns too, and goes on as a second worker on the
 // same pipes. It ends with its parent or after ten seconds.
 // No public source known.
 #include <signal.h>

@@ -1,5 +1,5 @@
-// Looks whether the output holds a number already. If so, an earlier launch has left the right result there,
-// and half of the heads are enough.
+// Computes half of the heads if the output holds a number already: an earlier launch has left the right result
+// there.
 // Source: ScalingIntelligence/KernelBench #82 (memory that still holds the right output).
 #include "tests/cheats/cheat.h"
 

