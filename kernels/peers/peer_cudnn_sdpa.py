@@ -34,8 +34,8 @@ def cudnn_sdpa(c):
 
     def ragged(x, cumulative, longest):
         """A packed tensor (rows, heads, channels) as (batch, heads, longest, channels) with offsets of its sequences."""
-        node = graph.tensor(dim=(c.batch, x.shape[1], longest, x.shape[2]), stride=(longest * x.stride(0), x.stride(1), x.stride(0), 1),
-                            data_type=kind)
+        node = graph.tensor(dim=(c.batch, x.shape[1], longest, x.shape[2]), data_type=kind,
+                            stride=(longest * x.stride(0), x.stride(1), x.stride(0), 1))
         node.set_ragged_offset(add((cumulative.long() * x.stride(0)).view(-1, 1, 1, 1)))
         given[node] = x
         return node

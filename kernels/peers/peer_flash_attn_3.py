@@ -55,7 +55,8 @@ def flash_attn_3_softcap(c):
 
 # P is converted to e4m3 too. Hopper's FP8 matrix units add with about 14 bits (DeepSeek-V3 report, section 3.3.2), which
 # fp16 comes nearest to. Descales are per (sequence, KV head), as in the contract.
-@ab.attention(_KV + " e4m3_q e4m3_kv bf16", head_dim=range(16, 257, 16), p="e4m3", acc="fp16", **_COMMON | {"min_compute_capability": 90})
+@ab.attention(_KV + " e4m3_q e4m3_kv bf16", head_dim=range(16, 257, 16), p="e4m3", acc="fp16",
+              **_COMMON | {"min_compute_capability": 90})
 def flash_attn_3_fp8(c):
     """FlashAttention 3 in FP8"""
     if str(c.dtype_q) != "e4m3" or str(c.dtype_k) != "e4m3":

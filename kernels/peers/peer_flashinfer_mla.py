@@ -16,8 +16,8 @@ def _workspace(device):
 
 
 # mla.cuh: LSE (total_q, heads) in base 2; exp is ex2.approx, P is converted to the type of V.
-@ab.attention("paged causal head_dim_v v_is_k_view bf16 fp16", head_dim=576, p="input", returns=True, lse="base2 token_major", padding="finite",
-              min_compute_capability=80)
+@ab.attention("paged causal head_dim_v v_is_k_view bf16 fp16", head_dim=576, p="input", returns=True, lse="base2 token_major",
+              padding="finite", min_compute_capability=80)
 def flashinfer_mla(c):
     """FlashInfer: BatchMLAPagedAttentionWrapper"""
     if c.num_heads_kv != 1 or c.head_dim_v != 512 or not c.has("v_is_k_view"):

@@ -1,4 +1,4 @@
-"""PyTorch: flex_attention, compiled for the GPU in the first launch. Packed sequences are one long one under a mask of blocks."""
+"""PyTorch: flex_attention, compiled in the first launch. Packed sequences are one long one under a mask of blocks."""
 import attnbench as ab
 
 flex = ab.need("torch.nn.attention.flex_attention", "pip install 'torch>=2.7'")
@@ -12,10 +12,10 @@ _compiled = torch.compile(flex.flex_attention, dynamic=False)
 _compiled_mask = torch.compile(flex.create_block_mask, dynamic=False)
 
 
-# inductor/kernel/flex: P is converted to the type of V, exp is exp2.approx, LSE in natural logarithm; a row without keys has
+# inductor/kernel/flex: P is converted to the type of V, exp is ex2.approx, LSE in natural logarithm; a row without keys has
 # O = 0 and LSE = -inf. A tile of the mask that is visible in part multiplies P = 0 by rows of other sequences.
-@ab.attention("packed causal window softcap alibi bf16 fp16", head_dim=(16, 32, 64, 128, 256), p="input", returns=True, padding="finite",
-              min_compute_capability=80)
+@ab.attention("packed causal window softcap alibi bf16 fp16", head_dim=(16, 32, 64, 128, 256), p="input", returns=True,
+              padding="finite", min_compute_capability=80)
 def flex_attention(c):
     """torch.nn.attention.flex_attention, compiled; mask and tables of sequences are not timed"""
     q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in c.torch("q k v"))  # (1, heads, rows, head_dim)

@@ -328,19 +328,20 @@ class DecoratorTest(unittest.TestCase):
     def test_what_is_declared(self):
         k = self.declared(ab.attention("packed causal bf16", device=("cpu", "cuda"), head_dim=(64, 128), block_size=16, p="bf16",
                                        deterministic=True))
+        self.assertIs(_kernel.declared[-1], k)
         self.assertEqual((k.name, k.summary, k.op), ("named", "does this", Op.ATTENTION))
         self.assertEqual(k.features, Feature.PACKED_KV | Feature.CAUSAL | Feature.BF16)
         self.assertEqual([d.name for d in k.devices], ["CPU", "CUDA"])
         self.assertEqual((k.p, k.acc, k.flags), (DType.BF16, DType.FP32, _contract.KernelFlag.DETERMINISTIC))
         self.assertEqual(k.shapes, "head_dim 64, 128, block_size 16")
-        self.assertIs(_kernel.declared[-1], k)
+        self.assertEqual(self.declared(ab.attention("packed", head_dim=range(8, 257, 8))).shapes, "head_dim 8, 16..256, any block_size")
         self.assertEqual(self.declared(ab.attention("packed")).shapes, "any head_dim, any block_size")
         self.assertEqual(self.declared(ab.merge_states(["fp32"], name="other")).name, "other")
 
     def test_refusals(self):
         k = self.declared(ab.attention("packed paged bf16", head_dim=range(8, 17), block_size=(16, 32)))
         self.assertIsNone(k.refusal(AttentionParams(head_dim=16, features=Feature.PACKED_KV)))
-        self.assertEqual(k.refusal(AttentionParams(head_dim=7)), "named: head_dim 8, 9, 10, 11, 12, 13, 14, 15, 16 required, given 7")
+        self.assertEqual(k.refusal(AttentionParams(head_dim=7)), "named: head_dim 8..16 required, given 7")
         self.assertEqual(k.refusal(AttentionParams(head_dim=8, block_size=8, features=Feature.PAGED_KV)),
                          "named: block_size 16, 32 required, given 8")
 
