@@ -21,10 +21,11 @@ namespace {
 constexpr std::string_view kPrefix = "peer_";  // flash_attn.py would hide the package of that name
 constexpr const char* kNoFile = "none";        // value of --peer-file if no peer is installed
 
-/// The files of the folder of peers by the names of the peers.
-std::map<std::string, std::string> known_peers() {
+/// The files of the folder of peers by the names of the peers. There must be an interpreter for them.
+std::map<std::string, std::string> known_peers(const std::string& python) {
   std::map<std::string, std::string> files;
   try {
+    python_file(python);
     for (const auto& entry : std::filesystem::directory_iterator(peers_folder())) {
       const std::string name = entry.path().stem().string();
       if (name.starts_with(kPrefix) && is_python(entry.path().string())) {
@@ -70,7 +71,7 @@ std::vector<LoadedPlugin> open_peers(Program& program) {
     std::erase(program.peer_files, kNoFile);
     return {};
   }
-  const auto files = known_peers();
+  const auto files = known_peers(program.python);
   std::set<std::string> named(program.peers.begin(), program.peers.end());
   const bool all = named.erase("all") > 0;
   for (const std::string& name : named) {

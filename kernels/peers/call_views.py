@@ -87,14 +87,9 @@ def queries(c):
 
 
 def one_length(c):
-    """q, K and V as (batch, length, heads, channels), views. K and V are packed, or a cache without an order of its own."""
-    q, (k, v), len_k = queries(c), c.torch("k v"), same(lengths(c)[1], "keys")
-    if c.has("contiguous"):
-        refuse_left_padding(c)
-        if c.cache_batch_idx is not None:
-            raise ab.Unsupported("cache_batch_idx: cache rows in the order of the sequences required")
-        return q, k[:c.batch, :len_k], v[:c.batch, :len_k]
-    return q, *(x[:c.batch * len_k].unflatten(0, (c.batch, len_k)) for x in (k, v))
+    """q, K and V as (batch, length, heads, channels), views of packed tensors."""
+    len_k = same(lengths(c)[1], "keys")
+    return queries(c), *(x[:c.batch * len_k].unflatten(0, (c.batch, len_k)) for x in c.torch("k v"))
 
 
 def rows(out):

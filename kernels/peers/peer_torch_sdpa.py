@@ -8,7 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import call_views
 
-_PACKED = "packed contiguous causal bf16 fp16"
+_PACKED = "packed causal bf16 fp16"
 
 
 def _sdpa(c, backend, can_use=None):

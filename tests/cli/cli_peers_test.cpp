@@ -98,6 +98,12 @@ TEST_F(CliPeers, ANamedPeerThatIsBrokenAndAnUnknownNameAreErrors) {
               HasSubstr("--peers her: no such peer; did you mean 'here'? there are all, broken, gone, here"));
 }
 
+TEST_F(CliPeers, WithoutAnInterpreterThereAreNone) {
+  const Outcome o = run_case({"--peers", "all", "--python", "no-such-python"});
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("error: --peers: --python no-such-python: there is no such program"));
+}
+
 TEST_F(CliPeers, APeerThatCannotBeImportedSaysWhy) {
   scratch.write("program/peers/half.py", "import no_such_part\n");
   peer("half", "ab.need('half', 'pip install half')\n");

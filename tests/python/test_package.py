@@ -66,6 +66,15 @@ class TensorTest(unittest.TestCase):
             self.assertEqual(rows[:].dtype, kind)
             self.assertEqual(repr(rows), f"Tensor(t, shape=(2,), dtype={dtype}, cpu)")
 
+    @NEEDS_TORCH
+    def test_a_view_may_end_while_an_exception_is_on_its_way(self):
+        view = tensor(np.arange(4, dtype=np.float32), DType.FP32)
+
+        def refuse():
+            raise ab.Unsupported("no")
+        with self.assertRaisesRegex(ab.Unsupported, "no"):
+            view.torch().reshape(refuse())
+
     def test_an_empty_tensor_has_its_shape(self):
         empty = ab.Tensor("t", None, (0, 2, 8), (16, 8, 1), DType.BF16, "cpu", 0)
         self.assertEqual(empty.numpy().shape, (0, 2, 8))
