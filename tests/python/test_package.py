@@ -4,10 +4,13 @@
     ATTNBENCH=build/attnbench PYTHONPATH=harness/python python3 tests/python/test_package.py
 """
 import ctypes
+import importlib.util
 import os
 import pathlib
 import re
+import subprocess
 import sys
+import tempfile
 import unittest
 
 try:
@@ -21,7 +24,7 @@ except ImportError:
     torch = None
 
 import attnbench as ab
-from attnbench import _contract, _host, _kernel
+from attnbench import _contract, _host, _kernel, _returned
 from attnbench._contract import AttentionParams, DType, Feature, KvAppendParams, LaunchContext, MergeStatesParams, Op, OpParams
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -312,7 +315,7 @@ class CallTest(unittest.TestCase):
 
     def test_structs_have_the_size_of_c(self):
         """Of 64-bit Linux; the program compares them, too, when it takes a table."""
-        self.assertEqual([ctypes.sizeof(s) for s in (LaunchContext, RotaryParams)], [40, 32])
+        self.assertEqual([ctypes.sizeof(s) for s in (LaunchContext, RotaryParams)], [48, 32])
         for struct in (AttentionParams, KvAppendParams, MergeStatesParams, OpParams):
             self.assertEqual(ctypes.sizeof(struct) % 8, 0)
 
@@ -324,6 +327,53 @@ class CallTest(unittest.TestCase):
 
 
 RotaryParams = _contract.RotaryParams
+
+
+class ReturnedTest(unittest.TestCase):
+    """Where returned tensors lie. The call has 5 rows, 4 heads and 8 channels."""
+
+    def filled(self, result, **options):
+        def named(c):
+            """a kernel"""
+        kernel = ab.attention("packed bf16", **{"returns": True, **options})(named)
+        p = attention(Feature.PACKED_KV | Feature.BF16, dtype_out=DType.BF16)
+        to = _contract.ReturnedOutputs()
+        _returned.Outputs(kernel, p.call()).fill(result, ctypes.addressof(to))
+        return to, p
+
+    def test_strides_of_numpy_and_of_dlpack(self):
+        memory, lse = np.zeros((4, 5, 24), np.uint16), np.zeros((5, 4), np.float32)
+        out = memory[:, :, 8:16].swapaxes(0, 1)
+        to, _ = self.filled((out, lse), lse="base2 token_major")
+        self.assertEqual((to.out, to.out_stride_token, to.out_stride_head, to.out_stride_channel), (out.ctypes.data, 24, 120, 1))
+        self.assertEqual((to.lse, to.lse_stride_token, to.lse_stride_head), (lse.ctypes.data, 4, 1))
+        self.assertAlmostEqual(to.lse_factor, np.log(2), 6)
+
+        class OnlyDlpack:
+            """A tensor of bf16 of a library that nobody knows."""
+
+            def __dlpack__(self):
+                return tensor(memory, DType.BF16, (5, 4, 8), (24, 120, 1)).__dlpack__()
+        to, _ = self.filled(OnlyDlpack(), lse="none")
+        self.assertEqual((to.out, to.out_stride_token, to.out_stride_head, to.lse), (memory.ctypes.data, 24, 120, None))
+
+    def test_what_was_written_in_place_is_not_copied(self):
+        to, p = self.filled(None, returns=False, lse="base2")
+        self.assertEqual((to.out, to.lse, to.lse_stride_token, to.lse_stride_head), (None, p.kept["lse"].ctypes.data, 1, 6))
+
+    @NEEDS_TORCH
+    def test_tensors_of_torch(self):
+        out = torch.zeros((4, 5, 8), dtype=torch.bfloat16).transpose(0, 1)
+        to, _ = self.filled([out, torch.zeros((4, 5))])
+        self.assertEqual((to.out, to.out_stride_token, to.out_stride_head), (out.data_ptr(), 8, 40))
+
+        class Lazy(torch.Tensor):
+            """May compute when it is looked at."""
+        for wrong, text in ((out.as_subclass(Lazy), "as a Lazy, a kind of tensor that may compute later"),
+                            (out.float(), "in float32; bfloat16 required"), (out.to("meta"), "on meta; cpu required"),
+                            (out[:4], r"of shape \(4, 4, 8\); \(5, 4, 8\) required"), (out.to_sparse(), "as a tensor of layout torch.sparse_coo")):
+            with self.assertRaisesRegex(_returned.WrongOutput, "named returned O " + text):
+                self.filled(wrong, lse="none")
 
 
 class DecoratorTest(unittest.TestCase):
@@ -357,11 +407,16 @@ class DecoratorTest(unittest.TestCase):
     def test_mistakes(self):
         for options, text in ((dict(features="packed casual"), "features='casual': one of alibi, .* required"),
                               (dict(features="packed", device="gpu"), "device='gpu': one of cpu, cuda required"),
-                              (dict(features="packed", acc="fp8"), "acc='fp8': one of bf16, .* required")):
+                              (dict(features="packed", acc="fp8"), "acc='fp8': one of bf16, .* required"),
+                              (dict(features="packed", lse="base10"), "lse='base10': one of .*base2.* required"),
+                              (dict(features="packed", lse="token_major"), 'lse="token_major" needs returns=True'),
+                              (dict(features="packed", padding="zero"), "padding='zero': one of finite, nan required")):
             with self.assertRaisesRegex(ValueError, text):
                 self.declared(ab.attention(**options))
         with self.assertRaisesRegex(TypeError, "kv_append.. got an unexpected keyword argument 'heads'"):
             ab.kv_append("bf16", heads=2)
+        with self.assertRaisesRegex(ValueError, "returns, lse and padding are options of attention only"):
+            self.declared(ab.kv_append("bf16", lse="none"))
         with self.assertRaisesRegex(TypeError, 'attention needs features: @attnbench.attention\\("packed bf16"\\)'):
             ab.attention(self.declared)
 
@@ -403,6 +458,20 @@ class CheckTest(unittest.TestCase):
 
     def test_a_case_may_be_a_dict(self):
         self.assertEqual(ab.check(self.right, case={"batch": "q5", "heads": 2, "head_dim": 8, "mask": "causal"}), 1)
+
+    @unittest.skipIf(importlib.util.find_spec("pytest") is None, "this python3 has no pytest")
+    def test_pytest_shows_what_the_program_printed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            test = pathlib.Path(folder, "test_mine.py")
+            test.write_text(f"import attnbench as ab\nfrom wrong import mine\ndef test_mine():\n    ab.check(mine, case={self.CASE!r})\n")
+            done = subprocess.run([sys.executable, "-m", "pytest", "-p", "attnbench.pytest_plugin", "-p", "no:cacheprovider", test], text=True,
+                                  env={**os.environ, "PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], HERE])}, stdout=subprocess.PIPE)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stdout, r"\n.*test_mine\.py:4: mine: attnbench run failed\n")
+        self.assertRegex(done.stdout, r"\n  \d+ of \d+ rows looked at are wrong, in O alone")
+        self.assertRegex(done.stdout, r"\n  reproduce: attnbench run --case ")
+        self.assertNotIn("Traceback", done.stdout)
+        self.assertNotIn("_api.py", done.stdout)
 
     def test_mistakes(self):
         with self.assertRaisesRegex(TypeError, "is no kernel: a function with @attnbench.attention"):
