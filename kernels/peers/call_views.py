@@ -27,8 +27,15 @@ def window(c):
     return c.window_left, 0 if c.causal else c.window_right
 
 
+def refuse_empty(c):
+    """Refuses a case without queries, for which libraries have no grid."""
+    if c.total_q == 0:
+        raise ab.Unsupported("a query required")
+
+
 def refuse_blind_queries(c, why):
-    """Refuses a case in which a query sees no key."""
+    """Refuses a case in which a query sees no key, or in which there is none."""
+    refuse_empty(c)
     right = window(c)[1]
     for len_q, len_k in zip(*lengths(c)):
         if len_q > 0 and (len_k == 0 or (right >= 0 and len_k + right < len_q)):

@@ -16,6 +16,7 @@ _KV = "packed paged contiguous seqused_k causal"
 
 
 def _attend(c, **more):
+    call_views.refuse_empty(c)
     q, k, v, cu_q, cu_k, used = c.torch("q k v cu_seqlens_q cu_seqlens_k seqused_k")
     if c.has("packed"):
         if c.total_k == 0:

@@ -16,6 +16,7 @@ _COMMON = {"head_dim": range(8, 257, 8), "p": "input", "returns": True, "padding
 
 
 def _attend(c):
+    call_views.refuse_empty(c)
     if 100 <= c.compute_capability < 120 and 128 < c.head_dim < 256:
         raise ab.Unsupported(f"head_dim 8..128 or 256 required on this GPU, given {c.head_dim}")
     if c.sinks is not None:

@@ -39,6 +39,7 @@ def _launch(wrapper, *tensors):
 
 
 def _prefill(c):
+    call_views.refuse_empty(c)
     q, k, v, cu_q, cu_k = c.torch("q k v cu_seqlens_q cu_seqlens_k")
     (causal, options), heads = _options(c, q, k), (c.num_heads_q, c.num_heads_kv, c.head_dim)
     options |= {"causal": causal, "logits_soft_cap": c.softcap}

@@ -20,6 +20,7 @@ def _workspace(device):
               padding="finite", min_compute_capability=80)
 def flashinfer_mla(c):
     """FlashInfer: BatchMLAPagedAttentionWrapper"""
+    call_views.refuse_empty(c)
     if c.num_heads_kv != 1 or c.head_dim_v != 512 or not c.has("v_is_k_view"):
         raise ab.Unsupported("one KV head, and V as the first 512 channels of K, required")
     (q, k, cu_q, used), (first, blocks, _) = c.torch("q k cu_seqlens_q seqused_k"), call_views.pages(c)

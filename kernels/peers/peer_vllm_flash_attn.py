@@ -11,6 +11,7 @@ _COMMON = {"block_size": range(16, 4097, 16), "returns": True, "padding": "finit
 
 
 def _attend(c, version, **more):
+    call_views.refuse_empty(c)
     if version == 2:
         call_views.refuse_blind_queries(c, "FlashAttention 2's LSE of it is +inf")
         if c.alibi_sqrt:
