@@ -1,6 +1,6 @@
 # What is installed: `cmake --install BUILD --prefix PREFIX`, the wheel (pyproject.toml) and the .deb (cpack).
 #   bin/attnbench
-#   lib/attnbench/             libattnbench.so and python/, which the program finds beside itself
+#   lib/attnbench/             libattnbench.so, python/ and peers/, which the program finds beside itself
 #   lib/cmake/attnbench/       for find_package(attnbench)
 #   include/attnbench/kernels/ headers for plug-ins
 #   share/attnbench/configs/   sweeps
@@ -16,6 +16,7 @@ target_include_directories(attnbench_kernel INTERFACE $<INSTALL_INTERFACE:includ
 install(TARGETS attnbench attnbench_kernel EXPORT attnbench RUNTIME DESTINATION bin)
 install(TARGETS attnbench_library LIBRARY DESTINATION ${_private})
 install(DIRECTORY harness/python/ DESTINATION ${_private}/python FILES_MATCHING PATTERN "*.py")
+install(DIRECTORY kernels/peers DESTINATION ${_private} FILES_MATCHING PATTERN "*.py")
 install(DIRECTORY kernels/contract kernels/common DESTINATION include/attnbench/kernels FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY configs DESTINATION share/attnbench FILES_MATCHING PATTERN "*.yaml" PATTERN "*.json")
 

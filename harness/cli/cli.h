@@ -18,8 +18,10 @@ namespace attnbench::cli {
 struct Program {
   KernelTable kernels;  ///< the caller's kernels, then those of plug-ins
   std::vector<std::string> command_line;
-  std::vector<std::string> plugin_files;    ///< --plugin, as given
-  std::string python;                       ///< --python
+  std::vector<std::string> plugin_files;  ///< --plugin, as given, then peer_files
+  std::vector<std::string> peers;         ///< --peers, names as given
+  std::vector<std::string> peer_files;  ///< those that are installed; load_plugins adds them to plugin_files
+  std::string python;                   ///< --python
   std::vector<std::string> plugin_digests;  ///< worker only: digests of the files that its supervisor opened
   std::vector<LoadedPlugin> plugins;
   std::vector<const Kernel*> table;  ///< storage of `kernels` if there are plug-ins

@@ -16,12 +16,13 @@
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
+#include "harness/report/kernel_matrix.h"
 
 namespace attnbench::cli {
 namespace {
 
 struct CompareCommand {
-  std::string base, fresh, format = "text";
+  std::string base, fresh, by, format = "text";
   CompareFlags flags;
 };
 
@@ -57,10 +58,23 @@ std::vector<EffectOf> effects_of(const std::vector<std::string>& texts) {
   return out;
 }
 
+/// compare RUN --by kernel
+int compare_kernels(const CompareCommand& c) {
+  if (!c.fresh.empty()) throw UsageError("--by kernel compares the kernels of one run: name one result");
+  if (c.format != "text") throw UsageError("--by kernel prints text: drop --format");
+  const ResultSet run = load_results(c.base);
+  const std::size_t width = terminal_width(STDOUT_FILENO);
+  print_kernel_matrix(std::cout, run, {width, false});
+  return run.results.empty() ? 6 : 0;
+}
+
 int compare(const CompareCommand& c) {
+  if (!c.by.empty()) return compare_kernels(c);
   if (c.fresh.empty()) {
     throw UsageError(fmt::format(
-        "compare needs two results, BASE and NEW, and one is given: attnbench compare BASE {}", c.base));
+        "compare needs two results, BASE and NEW, and one is given: attnbench compare BASE {0}, or for the "
+        "kernels of that run attnbench compare {0} --by kernel",
+        c.base));
   }
   const ResultSet base = load_results(c.base);
   const ResultSet fresh = load_results(c.fresh);
@@ -183,6 +197,10 @@ void add_compare(CLI::App& app, Program& program) {
       ->add_option("--format", c->format,
                    "text (default), md, json, junit or github (annotations), on stdout")
       ->check(CLI::IsMember({"text", "md", "json", "junit", "github"}));
+  command
+      ->add_option("--by", c->by,
+                   "kernel: the kernels of one run beside each other, with what was skipped and what failed")
+      ->check(CLI::IsMember({"kernel"}));
   c->flags.add(*command);
   command->footer(
       "The columns base and new are medians. The change compares midmeans (means of the middle half of the "
@@ -191,6 +209,7 @@ void add_compare(CLI::App& app, Program& program) {
       "Examples:\n"
       "  attnbench compare results/baselines/cpu/quickstart.json results/runs/quickstart\n"
       "  attnbench compare a/results.json b/results.json --match case --min-effect 5\n"
+      "  attnbench compare results/runs/mine --by kernel\n"
       "  attnbench compare old.json new.json --min-effect-of 'kv_append=5' --format junit > compare.xml\n"
       "Exit codes: 0 none slower, 1 incorrect or missing, 2 usage, or results that cannot be compared, 3 slower,\n"
       "  4 inconclusive, 5 errors in NEW, 6 nothing compared.");

@@ -8,6 +8,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/device_options.h"
+#include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
 #include "harness/run/last_words.h"
@@ -25,6 +26,7 @@ constexpr int kHangSeconds = 60;
 std::vector<std::string> worker_command(const Program& program, std::vector<std::string> more) {
   more.push_back("--worker");
   for (const LoadedPlugin& plugin : program.plugins) more.push_back("--plugin-digest=" + plugin.digest);
+  for (const std::string& word : peer_words(program)) more.push_back(word);
   std::vector<std::string> argv = program.command_line;
   argv.insert(argv.begin() + 2, more.begin(), more.end());  // after the name of the subcommand
   argv.front() = program_file();

@@ -11,6 +11,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
 #include "harness/cli/gate.h"
+#include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
 #include "harness/compare/ratio.h"
@@ -174,6 +175,7 @@ void add_gate(CLI::App& app, Program& program) {
   o->compare.add(*command);
   add_kernel_option(*command, o->kernels, "Only this kernel; may be repeated");
   add_plugin_option(*command, program);
+  add_peers_option(*command, program);
   add_forwarded(*command, o);
   add_require_option(*command, o->required);
   command

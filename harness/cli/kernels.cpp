@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
 #include "harness/config/feature_keys.h"
 #include "harness/record/text.h"
@@ -64,10 +65,11 @@ void print_instances(const Kernel& kernel) {
 void add_kernels(CLI::App& app, Program& program) {
   auto* command = app.add_subcommand("kernels", "List the kernels and what each supports");
   add_plugin_option(*command, program);
+  add_peers_option(*command, program);
   command->footer(
       "The table has a row per feature, by its name in kernels/contract and in the reason of a skip. Its last "
       "column has\nthe keys of a sweep file that need the feature; attnbench list --keys explains them.\n"
-      "Examples:\n  attnbench kernels\n  attnbench kernels --plugin ./mine.so");
+      "Examples:\n  attnbench kernels\n  attnbench kernels --plugin ./mine.so\n  attnbench kernels --peers all");
   command->callback([&program] {
     program.chosen = [&program] {
       for (const Kernel* k : program.kernels) {

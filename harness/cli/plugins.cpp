@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/peers.h"
 #include "harness/cli/usage_error.h"
 #include "harness/run/python.h"
 #include "harness/session/worker_pipe.h"
@@ -40,7 +41,10 @@ LoadedPlugin load_same_plugin(const std::string& file, const std::string& digest
 void become_python(const Program& program) {
   std::vector<std::string> words;
   try {
-    words = python_command(python_file(program.python), program.command_line);
+    std::vector<std::string> argv = program.command_line;
+    const std::vector<std::string> peers = peer_words(program);
+    argv.insert(argv.begin() + 2, peers.begin(), peers.end());  // after the name of the subcommand
+    words = python_command(python_file(program.python), argv);
   } catch (const PluginError& e) {
     throw UsageError(fmt::format("--plugin: {}", e.what()));
   }
@@ -91,21 +95,27 @@ LoadedPlugin load_tried_plugin(const std::string& option, const std::string& fil
 
 void load_plugins(Program& program) {
   const bool worker = !program.plugin_digests.empty();
+  const std::vector<LoadedPlugin> peers = open_peers(program);
+  const std::size_t given = program.plugin_files.size();
+  program.plugin_files.insert(program.plugin_files.end(), program.peer_files.begin(),
+                              program.peer_files.end());
   if (worker && program.plugin_digests.size() != program.plugin_files.size()) {
     throw UsageError("--plugin-digest: one for each --plugin is wanted");
   }
   if (program.calls_kernels && has_python(program) && !in_python()) {
-    for (const std::string& file : program.plugin_files) {  // a crash of loading must not be this process's
+    for (std::size_t i = 0; i < given; ++i) {  // a crash of loading must not be this process's
+      const std::string& file = program.plugin_files[i];
       if (is_python(file)) load_tried_plugin("--plugin", file, program.python);
     }
     become_python(program);
   }
   if (worker) take_worker_pipes();  // before the static initialisers of a plug-in run
-  for (std::size_t i = 0; i < program.plugin_files.size(); ++i) {
+  for (std::size_t i = 0; i < program.plugin_files.size() - peers.size(); ++i) {
     const std::string& file = program.plugin_files[i];
     program.plugins.push_back(worker ? load_same_plugin(file, program.plugin_digests[i])
                                      : load_tried_plugin("--plugin", file, program.python));
   }
+  program.plugins.insert(program.plugins.end(), peers.begin(), peers.end());
   if (program.plugins.empty()) return;
   try {
     program.table = table_with_plugins(program.kernels, program.plugins);

@@ -21,6 +21,7 @@
 #include "harness/cli/device_options.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/executor.h"
+#include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/progress.h"
 #include "harness/cli/stop_signal.h"
@@ -465,7 +466,10 @@ void add_run(CLI::App& app, Program& program) {
       "  allows, 5 crash, hang or device error, 6 nothing matched or nothing ran, 130 interrupted.");
   command->callback([=, &program] {
     program.calls_kernels = o->in_process;
-    program.chosen = [=, &program] { return run(*o, program); };
+    program.chosen = [=, &program] {
+      o->kernels = with_peers(o->kernels, program);
+      return run(*o, program);
+    };
   });
 }
 

@@ -5,6 +5,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
 #include "harness/cli/executor.h"
+#include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/run_options.h"
 
@@ -21,6 +22,7 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
       ->take_last();
   add_kernel_option(*command, o->kernels, "Only this kernel; may be repeated (attnbench kernels lists them)");
   add_plugin_option(*command, program);
+  add_peers_option(*command, program);
   command
       ->add_option("--check", o->check,
                    "full: every output row against the float64 reference; sampled (default): every row where "

@@ -25,6 +25,16 @@ class LoadCrash : public PluginError {
   using PluginError::PluginError;
 };
 
+/// A file in Python that needs a package which the interpreter lacks; why() says what to install.
+class PluginAbsent : public PluginError {
+ public:
+  PluginAbsent(const std::string& what, std::string why) : PluginError(what), why_(std::move(why)) {}
+  const std::string& why() const { return why_; }
+
+ private:
+  std::string why_;
+};
+
 struct LoadedPlugin {
   std::string path;    ///< absolute
   std::string digest;  ///< digest of the file, 16 hexadecimal digits: tells builds apart, not secure

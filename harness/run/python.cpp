@@ -28,9 +28,10 @@ namespace fs = std::filesystem;
 /// A file that takes longer to load is taken for one that hangs. Importing a large library from a slow disk
 /// takes a minute.
 constexpr int kImportSeconds = 120;
-/// A file of the package's folder, and the library, seen from the program's folder: in a build, and installed.
+/// A file of the package's folder, the peers' folder and the library, seen from the program's folder: in a build, and installed.
 /// An installed program may lie beside an interpreter, whose name is that of the folder.
 constexpr const char* kPackageFiles[] = {"python/__main__.py", "../lib/attnbench/python/__main__.py"};
+constexpr const char* kPeerFolders[] = {"peers", "../lib/attnbench/peers"};
 constexpr const char* kLibraries[] = {"libattnbench.so", "../lib/attnbench/libattnbench.so"};
 
 std::optional<PythonHost> g_host;
@@ -210,6 +211,10 @@ std::string program_file() {
   return self.string();
 }
 
+std::string peers_folder() {
+  return first_existing(fs::path(program_file()).parent_path(), kPeerFolders, "the folder of peers");
+}
+
 std::string python_file(const std::string& given) {
   if (!given.empty()) {
     std::string file = given.find('/') == std::string::npos ? found_in_path(given) : given;
@@ -251,7 +256,12 @@ LoadedPlugin describe_python_plugin(const std::string& file, const std::string& 
   const std::string text = answer_of({python_file(python), package_folder(), "describe", plugin.path, "{}"});
   try {
     const auto answer = nlohmann::json::parse(text);
-    if (answer.contains("error")) throw PluginError(answer.at("error").get<std::string>());
+    if (answer.contains("error")) {
+      const auto error = answer.at("error").get<std::string>(),
+                 absent = answer.at("absent").get<std::string>();
+      if (!absent.empty()) throw PluginAbsent(error, absent);
+      throw PluginError(error);
+    }
     plugin.digest = answer.at("digest").get<std::string>();
     for (const auto& kernel : answer.at("kernels")) plugin.kernels.push_back(described(kernel));
     for (const auto& [name, version] : answer.at("versions").items())

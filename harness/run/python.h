@@ -36,6 +36,9 @@ bool is_python(const std::string& file);
 /// The file of this program, also if an interpreter runs it. Throws Error if the system does not tell.
 std::string program_file();
 
+/// The folder of kernels/peers, beside the program. Throws PluginError if it is missing.
+std::string peers_folder();
+
 /// The interpreter: `given`, or that of the active virtual environment, or python3 of PATH. Throws PluginError
 /// if it is not there.
 std::string python_file(const std::string& given);
@@ -48,7 +51,7 @@ std::vector<std::string> python_command(const std::string& python, const std::ve
 LoadedPlugin load_python_plugin(const std::string& file);
 
 /// In any process: the kernels by name and features. Their launches fail. `file` is loaded by another process
-/// of the interpreter. Throws PluginError.
+/// of the interpreter. Throws PluginError, and PluginAbsent if it lacks a package that the file needs.
 LoadedPlugin describe_python_plugin(const std::string& file, const std::string& python);
 
 }  // namespace attnbench

@@ -69,6 +69,15 @@ class TensorTest(unittest.TestCase):
             self.assertEqual(rows[:].dtype, kind)
             self.assertEqual(repr(rows), f"Tensor(t, shape=(2,), dtype={dtype}, cpu)")
 
+    @NEEDS_TORCH
+    def test_a_view_may_end_while_an_exception_is_on_its_way(self):
+        view = tensor(np.arange(4, dtype=np.float32), DType.FP32)
+
+        def refuse():
+            raise ab.Unsupported("no")
+        with self.assertRaisesRegex(ab.Unsupported, "no"):
+            view.torch().reshape(refuse())
+
     def test_an_empty_tensor_has_its_shape(self):
         empty = ab.Tensor("t", None, (0, 2, 8), (16, 8, 1), DType.BF16, "cpu", 0)
         self.assertEqual(empty.numpy().shape, (0, 2, 8))
@@ -378,19 +387,20 @@ class DecoratorTest(unittest.TestCase):
     def test_what_is_declared(self):
         k = self.declared(ab.attention("packed causal bf16", device=("cpu", "cuda"), head_dim=(64, 128), block_size=16, p="bf16",
                                        deterministic=True))
+        self.assertIs(_kernel.declared[-1], k)
         self.assertEqual((k.name, k.summary, k.op), ("named", "does this", Op.ATTENTION))
         self.assertEqual(k.features, Feature.PACKED_KV | Feature.CAUSAL | Feature.BF16)
         self.assertEqual([d.name for d in k.devices], ["CPU", "CUDA"])
         self.assertEqual((k.p, k.acc, k.flags), (DType.BF16, DType.FP32, _contract.KernelFlag.DETERMINISTIC))
         self.assertEqual(k.shapes, "head_dim 64, 128, block_size 16")
-        self.assertIs(_kernel.declared[-1], k)
+        self.assertEqual(self.declared(ab.attention("packed", head_dim=range(8, 257, 8))).shapes, "head_dim 8, 16..256, any block_size")
         self.assertEqual(self.declared(ab.attention("packed")).shapes, "any head_dim, any block_size")
         self.assertEqual(self.declared(ab.merge_states(["fp32"], name="other")).name, "other")
 
     def test_refusals(self):
         k = self.declared(ab.attention("packed paged bf16", head_dim=range(8, 17), block_size=(16, 32)))
         self.assertIsNone(k.refusal(AttentionParams(head_dim=16, features=Feature.PACKED_KV)))
-        self.assertEqual(k.refusal(AttentionParams(head_dim=7)), "named: head_dim 8, 9, 10, 11, 12, 13, 14, 15, 16 required, given 7")
+        self.assertEqual(k.refusal(AttentionParams(head_dim=7)), "named: head_dim 8..16 required, given 7")
         self.assertEqual(k.refusal(AttentionParams(head_dim=8, block_size=8, features=Feature.PAGED_KV)),
                          "named: block_size 16, 32 required, given 8")
 

@@ -16,8 +16,9 @@ from ._api import CheckFailed, check, run
 from ._call import Call, Tensor, Unsupported
 from ._contract import DType, Feature
 from ._kernel import Kernel, attention, kv_append, merge_states
+from ._need import need
 
-__all__ = ["Call", "CheckFailed", "DType", "Feature", "Kernel", "Tensor", "Unsupported", "attention", "check", "kv_append", "merge_states", "run"]
+__all__ = ["Call", "CheckFailed", "DType", "Feature", "Kernel", "Tensor", "Unsupported", "attention", "check", "kv_append", "merge_states", "need", "run"]
 
 
 def __getattr__(name):

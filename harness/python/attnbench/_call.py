@@ -1,7 +1,6 @@
 """What a kernel is given: the parameters of a launch, and views of its tensors. Nothing is copied."""
 import ctypes
 import difflib
-import itertools
 
 from ._contract import FEATURES, DType, Feature, Op
 
@@ -34,17 +33,15 @@ class _DLManagedTensor(ctypes.Structure):
     _fields_ = [("tensor", DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
-_exported = {}  # what consumers hold, by its number
-_numbers = itertools.count(1)
+# A consumer ends its view at any moment, also while an exception is on its way, when Python code must not run.
+# So a view is one block of malloc, and free() is its deleter: the tensor's own memory is the harness's.
+_libc = ctypes.CDLL(None)
+_libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+_FREE = ctypes.cast(_libc.free, ctypes.c_void_p)
 _CAPSULE = b"dltensor"
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-
-
-@ctypes.CFUNCTYPE(None, ctypes.POINTER(_DLManagedTensor))
-def _deleter(managed):
-    _exported.pop(managed.contents.manager_ctx, None)
 
 
 class Tensor:
@@ -71,13 +68,16 @@ class Tensor:
             raise BufferError(f"{self.name}: a copy is not what a kernel wants")
         code, bits = _TYPES[self.dtype][1]
         ndim = len(self.shape)
-        shape, strides = (ctypes.c_int64 * ndim)(*self.shape), (ctypes.c_int64 * ndim)(*self.strides)
+        size = ctypes.sizeof(_DLManagedTensor)
+        block = _libc.malloc(size + 16 * ndim)
+        extents = (ctypes.c_int64 * (2 * ndim)).from_address(block + size)
+        extents[:] = (*self.shape, *self.strides)
+        shape, strides = (ctypes.cast(block + size + 8 * n, ctypes.POINTER(ctypes.c_int64)) for n in (0, ndim))
         device_type, device_id = self.__dlpack_device__()
-        number = next(_numbers)
-        managed = _DLManagedTensor(DLTensor(self.pointer, device_type, device_id, ndim, code, bits, 1, shape, strides, 0), number,
-                                   ctypes.cast(_deleter, ctypes.c_void_p))
-        _exported[number] = (managed, shape, strides)
-        return _new_capsule(ctypes.addressof(managed), _CAPSULE, None)
+        managed = _DLManagedTensor.from_address(block)
+        managed.tensor = DLTensor(self.pointer, device_type, device_id, ndim, code, bits, 1, shape, strides, 0)
+        managed.manager_ctx, managed.deleter = None, _FREE
+        return _new_capsule(block, _CAPSULE, None)
 
     def _interface(self):
         size, _, typestr = _TYPES[self.dtype]

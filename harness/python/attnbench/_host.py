@@ -19,11 +19,12 @@ from ._call import Call, Unsupported, use_torch
 from ._contract import (ABI_VERSION, PLUGIN_MAGIC, AttentionParams, KernelFlag, KernelMessage, KernelStatus, KvAppendParams,
                         LaunchContext, MergeStatesParams, Numerics, Op, OpParams, Plugin)
 from ._contract import Kernel as KernelTable
+from ._need import Missing
 from ._returned import Outputs, WrongOutput
 
 #: Packages whose versions stand in the records, if the file has imported them.
 _PACKAGES = ("numpy", "torch", "triton", "cupy", "numba", "jax", "cutlass", "tilelang", "helion", "flash_attn", "flashinfer", "vllm",
-             "xformers")
+             "xformers", "sageattention", "flash_mla", "cudnn")
 #: Launches that are kept. Copies of a case take turns: at most kMaxRotationCopies of harness/timing/timing.h.
 _KEPT = 260
 
@@ -37,7 +38,11 @@ class _PythonHost(ctypes.Structure):
 
 
 class LoadError(Exception):
-    """A file that cannot be loaded; its text is one line."""
+    """A file that cannot be loaded; its text is one line. `absent`: what is to be installed (attnbench.need)."""
+
+    def __init__(self, text, absent=""):
+        super().__init__(text)
+        self.absent = absent
 
 
 def _where(error, file):
@@ -115,6 +120,8 @@ def load_file(file):
     try:
         files = _import_local(module, file)
     except BaseException as error:
+        if isinstance(error, Missing):
+            raise LoadError(str(error), error.why) from None
         if not isinstance(error, (SyntaxError, SystemExit)):
             _print_traceback(error, file)
         raise LoadError(_one_line(error, file)) from None
@@ -139,7 +146,7 @@ def describe(file, descriptor):
             {"name": k.name, "summary": k.summary, "shapes": k.shapes, "op": k.op, "device": device, "flags": k.flags,
              "features": k.features} for k in kernels for device in k.devices]}
     except LoadError as error:
-        answer = {"error": str(error)}
+        answer = {"error": str(error), "absent": error.absent}
     with open(int(descriptor), "wb") as out:
         out.write(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))
     sys.stdout.flush()

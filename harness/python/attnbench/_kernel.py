@@ -22,6 +22,13 @@ def _tuple(value):
     return value if value is None or isinstance(value, (tuple, list, range)) else (value,)
 
 
+def _words(values):
+    """8, 16..256 for range(8, 257, 8)."""
+    if isinstance(values, range) and len(values) > 3:
+        return f"{values[0]}, {values[1]}..{values[-1]}" if values.step != 1 else f"{values[0]}..{values[-1]}"
+    return ", ".join(map(str, values))
+
+
 class Kernel:
     """A kernel: the function, and what is declared about it. Calling it calls the function."""
 
@@ -77,7 +84,7 @@ class Kernel:
     def shapes(self):
         """Supported head_dim and block_size in words."""
         def words(key, values):
-            return f"any {key}" if values is None else f"{key} {', '.join(map(str, values))}"
+            return f"any {key}" if values is None else f"{key} {_words(values)}"
         if self.op == Op.MERGE_STATES:
             return words("head_dim", self.head_dim)
         return f"{words('head_dim', self.head_dim)}, {words('block_size', self.block_size)}"
@@ -89,7 +96,7 @@ class Kernel:
             if key == "block_size" and not (given and params.features & Feature.PAGED_KV):
                 continue
             if allowed is not None and given not in allowed:
-                return f"{self.name}: {key} {', '.join(map(str, allowed))} required, given {given}"
+                return f"{self.name}: {key} {_words(allowed)} required, given {given}"
         return None
 
 

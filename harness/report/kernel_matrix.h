@@ -1,0 +1,16 @@
+// compare --by kernel: the kernels of one run beside each other.
+#pragma once
+
+#include <iosfwd>
+
+#include "harness/record/load.h"
+#include "harness/report/table.h"
+
+namespace attnbench {
+
+/// Prints a row per case and a column per kernel: the median time, and how many times the fastest kernel's it
+/// is, with "~" where the two intervals overlap. Below: for each kernel in how many cases it is fastest, why it
+/// skipped cases, and what failed with the line that repeats it. Kernels are in order of speed.
+void print_kernel_matrix(std::ostream& out, const ResultSet& run, const TableOptions& options);
+
+}  // namespace attnbench

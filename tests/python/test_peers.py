@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Tests of kernels/peers: what each file declares, with stand-ins for the libraries, and without them.
+
+    ATTNBENCH=build/attnbench PYTHONPATH=harness/python python3 tests/python/test_peers.py
+"""
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+import unittest.mock
+
+from attnbench import _host
+from attnbench._contract import KernelFlag
+
+PEERS = pathlib.Path(__file__).resolve().parent.parent.parent / "kernels" / "peers"
+FILES = sorted(PEERS.glob("peer_*.py"))
+LIBRARIES = {"torch", "flash_attn", "flash_attn_interface", "vllm", "flashinfer", "flash_mla", "cudnn", "xformers", "sageattention"}
+
+
+class Library(types.ModuleType):
+    """A module that has everything that is asked of it."""
+    __path__ = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = unittest.mock.MagicMock(name=f"{self.__name__}.{name}")
+        setattr(self, name, value)
+        return value
+
+
+class Libraries(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """While it is entered, the libraries are stand-ins, or are not there."""
+
+    def __init__(self, there):
+        self.there = there
+
+    def __enter__(self):
+        self.hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in LIBRARIES}
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *_):
+        sys.meta_path.remove(self)
+        for name in [n for n in sys.modules if n.split(".")[0] in LIBRARIES]:
+            del sys.modules[name]
+        sys.modules.update(self.hidden)
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] not in LIBRARIES:
+            return None
+        if not self.there:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec):
+        return Library(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+
+class PeersTest(unittest.TestCase):
+    def test_each_file_declares_kernels_with_names_of_their_own(self):
+        self.assertGreaterEqual(len(FILES), 13)
+        owner = {}
+        for file in FILES:
+            with self.subTest(file.name), Libraries(there=True):
+                kernels, _ = _host.load_file(str(file))
+                self.assertTrue(kernels)
+                for kernel in kernels:
+                    self.assertRegex(kernel.name, r"^[a-z][a-z0-9_]*$")
+                    self.assertNotIn(kernel.name, owner)
+                    owner[kernel.name] = file.name
+                    self.assertFalse(kernel.flags & (KernelFlag.DETERMINISTIC | KernelFlag.BATCH_INVARIANT), "as README.md says")
+
+    def test_without_its_library_each_file_says_what_to_install(self):
+        for file in FILES:
+            with self.subTest(file.name), Libraries(there=False), self.assertRaises(_host.LoadError) as raised:
+                _host.load_file(str(file))
+            self.assertRegex(raised.exception.absent, r"^not installed; pip install ")
+
+    def test_files_are_short_and_hide_no_library(self):
+        for file in PEERS.glob("*.py"):
+            self.assertNotIn(file.stem, LIBRARIES)
+        for file in FILES:
+            self.assertLessEqual(len(file.read_text().splitlines()), 80, file.name)
+
+    def test_the_readme_names_each_peer(self):
+        rows = set(re.findall(r"^\| `(\w+)` \|", (PEERS / "README.md").read_text(), re.MULTILINE))
+        self.assertEqual(rows, {file.stem.removeprefix("peer_") for file in FILES})
+
+    def test_pytorch_passes_on_the_cpu(self):
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            self.skipTest("this python3 has no torch")
+        case = "{batch: 3q5s9, heads: 4/2, head_dim: 64, mask: causal, dtype: %s}"
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([os.environ["ATTNBENCH"], "run", "--case", case % "bf16", "--case", case % "fp32", "--device", "cpu",
+                                   "--no-time", "--peers", "torch_sdpa", "--python", sys.executable, "--out", folder],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            records = json.loads(pathlib.Path(folder, "results.json").read_text())["benchmarks"]
+        passed = sorted(r["attnbench"]["kernel"] for r in records if r["attnbench"]["status"] == "pass")
+        self.assertEqual(passed, sorted(["cpu", "torch_sdpa_flash", "torch_sdpa_math"] * 2), done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,64 @@
+// compare --by kernel: what it prints of a run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "harness/report/kernel_matrix.h"
+#include "tests/unit/record_fixtures.h"
+
+namespace attnbench::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+LoadedResult timed(const std::string& id, const std::string& kernel, double us, double half_width) {
+  LoadedResult r = sampled(id, us, 0, 3, 1, kernel);
+  r.lo_us = us - half_width;
+  r.hi_us = us + half_width;
+  return r;
+}
+
+std::string matrix_of(std::vector<LoadedResult> results) {
+  std::ostringstream out;
+  print_kernel_matrix(out, set_of(std::move(results)), {});
+  return out.str();
+}
+
+TEST(ReportKernelMatrix, KernelsAreInOrderOfSpeedAndEachCaseHasItsRatios) {
+  const std::string text = matrix_of({timed("a", "slow", 30, 1), timed("a", "quick", 10, 1),
+                                      timed("b", "slow", 10.5, 1), timed("b", "quick", 10, 1)});
+  EXPECT_THAT(text, HasSubstr("case           quick             slow\n"));
+  EXPECT_THAT(text, HasSubstr("a     10.00 us 1.00x   30.00 us 3.00x\n"));
+  EXPECT_THAT(text, HasSubstr("b     10.00 us 1.00x  10.50 us ~1.05x\n"));
+  EXPECT_THAT(text, HasSubstr("quick: fastest in 2 of 2 timed cases; 1.00 times the fastest"));
+  EXPECT_THAT(text, HasSubstr("slow: fastest in 0 of 2 timed cases; 1.77 times the fastest"));
+}
+
+TEST(ReportKernelMatrix, WhatWasRefusedAndWhatFailedIsNamed) {
+  LoadedResult failed = with_status("b", Status::kFail, "wrong");
+  failed.device = "cuda:0";
+  failed.repro = "attnbench run --case b --kernel wrong";
+  LoadedResult skipped = with_status("b", Status::kSkip, "choosy");
+  skipped.device = "cuda:0";
+  skipped.reason = "choosy: head_dim 64 required, given 72";
+  const std::string text = matrix_of(
+      {timed("a", "choosy", 10, 1), timed("a", "wrong", 5, 1), failed, skipped, timed("b", "good", 7, 1)});
+  EXPECT_THAT(text, AllOf(HasSubstr("wrong: fail b: because\n  attnbench run --case b --kernel wrong\n"),
+                          HasSubstr("choosy: 1 skipped: choosy: head_dim 64 required, given 72\n"),
+                          HasSubstr("good: fastest in 1 of 1 timed cases")));
+  EXPECT_THAT(text, Not(HasSubstr("good: 1 skipped")));
+}
+
+TEST(ReportKernelMatrix, AWrongKernelIsNeverTheFastest) {
+  LoadedResult wrong = timed("a", "wrong", 1, 0.1);
+  wrong.status = Status::kFail;
+  EXPECT_THAT(
+      matrix_of({wrong, timed("a", "good", 7, 1)}),
+      AllOf(HasSubstr("good: fastest in 1 of 1 timed cases; 1.00 times"), Not(HasSubstr("wrong: fastest"))));
+}
+
+}  // namespace
+}  // namespace attnbench::test
