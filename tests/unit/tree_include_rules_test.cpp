@@ -61,6 +61,7 @@ const std::map<std::string, std::set<std::string>>& stages_below() {
     b["record"] = {"values", "device", "config", "cases", "workload", "run", "verify", "timing"};
     b["compare"] = b["session"] = b["record"];
     b["compare"].insert("record");
+    b["exchange"] = b["compare"];
     b["report"] = b["compare"];
     b["report"].insert("compare");
     b["session"].insert("record");
@@ -69,7 +70,7 @@ const std::map<std::string, std::set<std::string>>& stages_below() {
     b["fuzz"] = b["report"];
     b["fuzz"].insert({"report", "session"});
     b["cli"] = b["fuzz"];
-    b["cli"].insert({"selftest", "fuzz"});
+    b["cli"].insert({"selftest", "fuzz", "exchange"});
     return b;
   }();
   return below;
@@ -92,7 +93,7 @@ const std::map<std::string, std::set<std::string>>& libraries() {
       {"CLI/", {"harness/cli"}},
       {"nlohmann/",
        {"harness/config", "harness/run", "harness/record", "harness/compare", "harness/report",
-        "harness/session", "harness/selftest", "harness/fuzz", "harness/cli"}},
+        "harness/session", "harness/selftest", "harness/fuzz", "harness/exchange", "harness/cli"}},
   };
   return seen_by;
 }
