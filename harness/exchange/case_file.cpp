@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kFormat = "1";  ///< of the metadata; a file of another one is refused
 
-Element element_of(DType t) {
+Element element_for(DType t) {
   switch (t) {
     case DType::kBf16:
       return Element::kBf16;
@@ -98,7 +98,7 @@ void zero_poison(const TensorView& t) {
   }
 }
 
-std::string number(double x) { return fmt::format("{}", x); }
+std::string number_text(double x) { return fmt::format("{}", x); }
 
 /// The scalars of the launch by their names in the contract; those that a case does not use are left out.
 Metadata metadata_of(const Case& c, const AttentionParams& a, const CaseFileOptions& o,
@@ -112,26 +112,27 @@ Metadata metadata_of(const Case& c, const AttentionParams& a, const CaseFileOpti
       {"padding", o.zeros ? "zeros" : "poison"},
       {"p", dtype_name(o.numerics.p_type)},
       {"acc", dtype_name(o.numerics.acc_type)},
-      {"exp_rel_err", number(o.numerics.exp_rel_err)},
+      {"exp_rel_err", number_text(o.numerics.exp_rel_err)},
       {"rows_expected", fmt::format("{}/{}", e.rows, e.rows_total)},
-      {"softmax_scale", number(static_cast<double>(a.softmax_scale))},
+      {"softmax_scale", number_text(static_cast<double>(a.softmax_scale))},
       {"causal", std::to_string(a.causal)},
       {"window_left", std::to_string(a.window_left)},
       {"window_right", std::to_string(a.window_right)},
-      {"softcap", number(static_cast<double>(a.softcap))},
+      {"softcap", number_text(static_cast<double>(a.softcap))},
       {"max_seqlen_q", std::to_string(a.max_seqlen_q)},
       {"max_seqlen_k", std::to_string(a.max_seqlen_k)},
       {"kv", kv_name(p.kv)},
-      {"out_dtype", element_name(element_of(p.dtype))},
+      {"out_dtype", element_name(element_for(p.dtype))},
       {"lse", "natural logarithm, (Hq, total_q); -inf, or the sink, for a row that sees no key"},
   };
   if (p.kv == KvSource::kPaged) m["block_size"] = std::to_string(a.block_size);
   if (p.kv != KvSource::kPacked) m["kv_layout"] = kv_layout_name(p.kv_layout);
+  if (p.blocks) m["blocks"] = p.blocks->digest();
   if (p.v_is_k_view) m["v"] = fmt::format("the first {} channels of k", a.head_dim_v);
   if (p.alibi != Alibi::kNone) m["alibi_sqrt"] = std::to_string(a.alibi_sqrt);
   if (p.num_splits > 0) m["num_splits"] = std::to_string(a.num_splits);
   if (p.dropout > 0) {
-    m["p_dropout"] = number(static_cast<double>(a.p_dropout));
+    m["p_dropout"] = number_text(static_cast<double>(a.p_dropout));
     m["dropout_seed"] = std::to_string(a.dropout_seed);
     m["dropout_offset"] = std::to_string(a.dropout_offset);
   }
@@ -177,7 +178,22 @@ DType type_in(const SafetensorsFile& file, const char* key) {
                             one_line(text)));
 }
 
-Case case_in(const SafetensorsFile& file) {
+/// The blocks of a table that a trace gave, as the file holds it. Each row has at least the sequence's blocks.
+GivenBlocks::Ids blocks_in(SafetensorsFile& file, const CaseParams& p) {
+  const std::vector<int64_t> table = file.read_integers("block_table");
+  const std::size_t stride = p.seqs.empty() ? 0 : table.size() / p.seqs.size();
+  GivenBlocks::Ids ids;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const int64_t blocks = (int64_t{p.seqs[b].k} + p.block_size - 1) / p.block_size;
+    auto& row = ids.emplace_back();
+    for (int64_t i = 0; i < std::min<int64_t>(blocks, static_cast<int64_t>(stride)); ++i) {
+      row.push_back(static_cast<int32_t>(table[b * stride + static_cast<std::size_t>(i)]));
+    }
+  }
+  return ids;
+}
+
+Case case_in(SafetensorsFile& file) {
   if (text_in(file, "attnbench") != kFormat) {
     fail_metadata(file.path(), fmt::format("it has format '{}', and this program reads {}",
                                            one_line(text_in(file, "attnbench")), kFormat));
@@ -185,11 +201,16 @@ Case case_in(const SafetensorsFile& file) {
   const auto seed = number_in_metadata<uint64_t>(file, "seed");
   try {
     Expansion e = expand(parse_inline_case(text_in(file, "case"), {}, seed));
+    if (e.cases.size() == 1 && file.metadata().count("blocks") > 0) {
+      give_blocks(e.cases.front(), blocks_in(file, e.cases.front().params));
+    }
     if (e.cases.size() == 1 && e.cases.front().id == text_in(file, "id")) return std::move(e.cases.front());
     fail_metadata(file.path(), fmt::format("its case reads back as {}, not as {}",
                                            e.cases.size() == 1 ? e.cases.front().id : "several",
                                            one_line(text_in(file, "id"))));
-  } catch (const ConfigError& e) {
+  } catch (const TensorFileError&) {
+    throw;
+  } catch (const Error& e) {
     fail_metadata(file.path(), fmt::format("the case in its __metadata__ is wrong: {}", one_line(e.what())));
   }
 }
@@ -199,6 +220,7 @@ Case case_in(const SafetensorsFile& file) {
 std::string why_not_exported(const Case& c, const CaseFileOptions& options) {
   const CaseParams& p = c.params;
   if (p.op != Op::kAttention) return fmt::format("its op is {}; attention is required", op_name(p.op));
+  if (p.captured) return "its values are captured: they are in a file already";
   if (p.path != Path::kOneCall) {
     return fmt::format("its path is {}, several launches; one_call is required", path_name(p.path));
   }
@@ -214,9 +236,9 @@ std::vector<TensorView> input_tensors(Workload& workload, bool zeros) {
   const int64_t batch = a.batch, heads = a.num_heads_q, kv_heads = a.num_heads_kv;
   const std::vector<int64_t> rows = kv_rows(p, a);
   Collector c;
-  c.add("q", element_of(a.dtype_q), {a.total_q, heads, a.head_dim}, a.q);
-  c.add("k", element_of(a.dtype_k), with(rows, a.head_dim), a.k);
-  if (!p.v_is_k_view) c.add("v", element_of(a.dtype_v), with(rows, a.head_dim_v), a.v);
+  c.add("q", element_for(a.dtype_q), {a.total_q, heads, a.head_dim}, a.q);
+  c.add("k", element_for(a.dtype_k), with(rows, a.head_dim), a.k);
+  if (!p.v_is_k_view) c.add("v", element_for(a.dtype_v), with(rows, a.head_dim_v), a.v);
   c.add_int32("cu_seqlens_q", {batch + 1}, a.cu_seqlens_q);
   c.add_int32("cu_seqlens_k", {batch + 1}, a.cu_seqlens_k);
   c.add_int32("seqused_k", {batch}, a.seqused_k);
@@ -224,8 +246,8 @@ std::vector<TensorView> input_tensors(Workload& workload, bool zeros) {
   c.add_int32("cache_batch_idx", {batch}, a.cache_batch_idx);
   c.add_int32("cache_leftpad", {batch}, a.cache_leftpad);
   if (p.append) {
-    c.add("k_new", element_of(a.dtype_k), {a.total_new, kv_heads, a.head_dim}, a.k_new);
-    c.add("v_new", element_of(a.dtype_v), {a.total_new, kv_heads, a.head_dim}, a.v_new);
+    c.add("k_new", element_for(a.dtype_k), {a.total_new, kv_heads, a.head_dim}, a.k_new);
+    c.add("v_new", element_for(a.dtype_v), {a.total_new, kv_heads, a.head_dim}, a.v_new);
     c.add_int32("cu_seqlens_new", {batch + 1}, a.cu_seqlens_new);
   }
   c.add_float("rotary_cos", {a.rotary.positions, a.rotary.dim / 2}, a.rotary.cos);

@@ -20,7 +20,7 @@
 namespace attnbench {
 namespace {
 
-using Json = nlohmann::json;
+using Header = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little);  // as the format
 
@@ -41,21 +41,21 @@ constexpr ElementName kElements[] = {
 };
 
 /// Parses the header. The parser itself takes the last of two equal keys; here they are an error.
-Json parse_strictly(const std::string& text) {
+Header parse_strictly(const std::string& text) {
   std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
+  const auto watch = [&](int, Header::parse_event_t event, Header& value) {
+    if (event == Header::parse_event_t::object_start) keys.emplace_back();
+    if (event == Header::parse_event_t::object_end) keys.pop_back();
+    if (event == Header::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
       throw std::invalid_argument(
           fmt::format("it has the key '{}' twice", one_line(value.get<std::string>())));
     }
     return true;
   };
-  return Json::parse(text, watch);
+  return Header::parse(text, watch);
 }
 
-uint64_t unsigned_of(const Json& value) {
+uint64_t unsigned_of(const Header& value) {
   if (!value.is_number_unsigned()) throw std::invalid_argument("a whole number from 0 on is required");
   return value.get<uint64_t>();
 }
@@ -147,7 +147,7 @@ void SafetensorsFile::read_header(uint64_t file_bytes) {
   if (!in_) fail("cannot read its header");
   data_at_ = sizeof length + length;
 
-  Json header;
+  Header header;
   try {
     header = parse_strictly(text);
     if (!header.is_object()) throw std::invalid_argument("it is no object");
@@ -161,18 +161,18 @@ void SafetensorsFile::read_header(uint64_t file_bytes) {
         metadata_ = value.get<Metadata>();
         continue;
       }
-      const Json& shape = value.at("shape");
-      const Json& offsets = value.at("data_offsets");
+      const Header& shape = value.at("shape");
+      const Header& offsets = value.at("data_offsets");
       if (!shape.is_array() || !offsets.is_array() || offsets.size() != 2 || value.size() != 3) {
         throw std::invalid_argument(
             R"({"dtype": NAME, "shape": [...], "data_offsets": [BEGIN, END]} is required)");
       }
       std::vector<int64_t> dims;
-      for (const Json& n : shape)
+      for (const Header& n : shape)
         dims.push_back(static_cast<int64_t>(std::min<uint64_t>(unsigned_of(n), INT64_MAX)));
       entries_.emplace(name, entry_from(what, value.at("dtype").get<std::string>(), std::move(dims),
                                         unsigned_of(offsets[0]), unsigned_of(offsets[1])));
-    } catch (const Json::exception& e) {
+    } catch (const Header::exception& e) {
       fail(fmt::format("{}: {}", what, shorten_end(one_line(e.what()), 300)));
     } catch (const std::invalid_argument& e) {
       fail(fmt::format("{}: {}", what, e.what()));

@@ -59,12 +59,12 @@ const std::map<std::string, std::set<std::string>>& stages_below() {
     b["workload"] = {"values", "device", "config", "cases"};
     b["run"] = b["verify"] = b["timing"] = {"values", "device", "config", "cases", "workload"};
     b["record"] = {"values", "device", "config", "cases", "workload", "run", "verify", "timing"};
-    b["compare"] = b["session"] = b["record"];
+    b["compare"] = b["exchange"] = b["session"] = b["record"];
     b["compare"].insert("record");
-    b["exchange"] = b["compare"];
+    b["exchange"].insert("record");
     b["report"] = b["compare"];
     b["report"].insert("compare");
-    b["session"].insert("record");
+    b["session"].insert({"record", "exchange"});
     b["selftest"] = b["session"];
     b["selftest"].insert("session");
     b["fuzz"] = b["report"];
