@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "harness/exchange/safetensors.h"
 #include "harness/record/files.h"
@@ -162,6 +163,42 @@ TEST_F(Safetensors, RefusesLengthsThatTheFileDoesNotHave) {
   EXPECT_THAT(error_of(path("short")), HasSubstr("it has 7 bytes"));
   EXPECT_THAT(error_of(path("none")), HasSubstr("cannot read the file: No such file"));
   EXPECT_THAT(error_of(dir_.string()), HasSubstr("this is a folder"));
+}
+
+TEST_F(Safetensors, DamagedFilesAreReadOrRefused) {
+  const std::vector<int32_t> whole = {7, -1, 3};
+  const TensorView tensors[] = {{"whole", Element::kI32, {3}, whole.data()},
+                                {"more", Element::kI32, {1, 2}, whole.data()}};
+  write_safetensors(path("whole"), {{"a", "b"}}, tensors);
+  std::ostringstream text;
+  text << std::ifstream(path("whole"), std::ios::binary).rdbuf();
+  const std::string good = text.str();
+  int read = 0, refused = 0;
+  const auto look = [&](const std::string& bytes) {
+    std::ofstream(path("x.safetensors"), std::ios::binary) << bytes;
+    try {
+      SafetensorsFile file(path("x.safetensors"));
+      for (const auto& [name, e] : file.entries()) {
+        EXPECT_EQ(file.read(name).size(),
+                  static_cast<std::size_t>(element_count(e.shape) * element_size(e.type)));
+      }
+      ++read;
+    } catch (const TensorFileError& e) {
+      EXPECT_THAT(e.message(), HasSubstr("x.safetensors: error: "));
+      ++refused;
+    }
+  };
+  for (std::size_t n = 0; n < good.size(); ++n) look(good.substr(0, n));
+  EXPECT_EQ(read, 0);
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ (1 << bit));
+      look(bad);
+    }
+  }
+  EXPECT_GT(read, 100);  // the data and names may be anything
+  EXPECT_GT(refused, 500);
 }
 
 TEST_F(Safetensors, DeepNestingIsAnError) {
