@@ -173,6 +173,8 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   add_report(app, program);
   add_selftest(app, program);
   add_fuzz(app, program);
+  add_export(app, program);
+  add_check(app, program);
   const std::vector<std::string> commands = command_names(app);
   if (argc < 2) {
     std::cerr << fmt::format(

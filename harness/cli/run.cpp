@@ -25,6 +25,7 @@
 #include "harness/cli/plugins.h"
 #include "harness/cli/progress.h"
 #include "harness/cli/stop_signal.h"
+#include "harness/cli/trace_folder.h"
 #include "harness/cli/usage_error.h"
 #include "harness/config/sweep_file.h"
 #include "harness/record/exit_code.h"
@@ -443,7 +444,8 @@ int run(const RunOptions& given, const Program& program) {
   context.complete = records.size() == work.size();
   if (o.resume.empty() || !left.empty()) context.ceilings = ceilings_of(executor, options);
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const auto paths = write_last_reports(dir, o.formats, context, records);
+  auto paths = write_last_reports(dir, o.formats, context, records);
+  if (!cases.traces.empty()) paths.push_back(write_evaluations(cases.traces, dir, context, records));
   return report(o, cases, records, context.ceilings, work.size(), elapsed, paths, executor.lost());
 }
 

@@ -220,8 +220,8 @@ class Invariants {
   /// A kernel may cut paged and packed keys into other tiles. So equal bits are required only of
   /// batch-invariant kernels, whose cuts follow from the sequence alone.
   void packed_paged() {
-    if (p_.shared_tokens() > 0 || p_.path == Path::kDcp) return;  // needs pages
-    if (p_.append) return;                                        // packed keys are no cache
+    if (p_.shared_tokens() > 0 || p_.blocks || p_.path == Path::kDcp) return;  // needs pages
+    if (p_.append) return;                                                     // packed keys are no cache
     Variant v{base_, {}};
     v.item.params.kv = p_.kv == KvSource::kPacked ? KvSource::kPaged : KvSource::kPacked;
     v.item.params = normalised(v.item.params);
@@ -237,7 +237,7 @@ class Invariants {
   }
 
   void batch_permutation() {
-    if (p_.seqs.size() < 2 || p_.dropout > 0) return;
+    if (p_.seqs.size() < 2 || p_.dropout > 0 || p_.blocks) return;
     if (p_.path == Path::kSplitDecode) return;  // decodes must come first in the batch
     std::vector<int32_t> ids(p_.seqs.size());
     std::iota(ids.begin(), ids.end(), 0);
@@ -247,7 +247,7 @@ class Invariants {
 
   /// The first, the last and the longest sequence that have queries, each as a batch of one.
   void alone() {
-    if (p_.seqs.size() < 2 || p_.dropout > 0) return;
+    if (p_.seqs.size() < 2 || p_.dropout > 0 || p_.blocks) return;
     std::optional<int32_t> first, last, longest;
     for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
       if (p_.seqs[b].q == 0) continue;
@@ -270,7 +270,8 @@ class Invariants {
   /// reference. Not possible with windows and ALiBi, whose distances a part of the keys does not show; with
   /// dropout, whose mask depends on key numbers; or with probabilities, which belong to one launch.
   void merge() {
-    if (p_.path != Path::kOneCall || p_.shared_tokens() > 0) return;  // such a path merges parts already
+    if (p_.path != Path::kOneCall || p_.shared_tokens() > 0 || p_.blocks)
+      return;  // such a path merges parts already
     if (p_.append || p_.dropout > 0 || p_.probs) return;
     if (outputs_.no_lse) return add("merge", Outcome::kSkipped, "the kernel gives no LSE");
     if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone) return;
@@ -348,6 +349,7 @@ class Invariants {
   void replay() {
     // The host cuts the parts of a path; caches and probabilities of other lengths are elsewhere in memory.
     if (p_.path != Path::kOneCall || p_.append || p_.probs || p_.dropout > 0) return;
+    if (p_.blocks || p_.captured) return;  // they have these lengths only
     const std::optional<Case> other = shorter_batch();
     if (!other) return add("replay", Outcome::kSkipped, "no other lengths within the same maxima");
     try {

@@ -38,7 +38,7 @@ std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, s
 }
 
 /// "64 of 136 rows looked at are wrong, in O and LSE; 12 are NaN or infinite; only channels 32 to 63 of 128".
-std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows, bool every) {
+std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows, bool every, bool lse_given) {
   int64_t wrong = 0, in_o = 0, in_lse = 0, nan = 0, empty = 0;
   int first = p.dim_v(), last = -1;
   for (const RowFinding& r : rows) {
@@ -60,6 +60,8 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
                   every ? "looked at" : "sampled to find the cause", wrong == 1 ? "is" : "are");
   if (in_o == wrong && in_lse == wrong) {
     text += ", in O and LSE";
+  } else if (!lse_given) {
+    text += ", in O (no LSE is given)";
   } else if (in_lse == 0) {
     text += fmt::format(", in O alone; {} LSE is right, and with it scores, mask and sum", their);
   } else if (in_o == 0) {
@@ -94,7 +96,7 @@ class Clues {
       if (r.wrong_o && !r.nan) wrong_o_.push_back(r.id);
     }
     if (right_.size() == rows_.size()) return {};
-    out_.push_back(count_text(p_, rows_, every));
+    out_.push_back(count_text(p_, rows_, every, !launched_.outputs.no_lse));
     add(row_pattern(p_, rows_));
     add(unwritten());
     add(lse_base());

@@ -41,6 +41,18 @@ double common_factor(const Row& row) {
 
 }  // namespace
 
+RowMoments moments_of(const reference::RowBlock& block, std::size_t r, const CaseInputs& inputs) {
+  const reference::RowId id = block.rows[r];
+  return {.lse = block.lse[r],
+          .w2 = block.w2[r],
+          .p_max = block.p_max[r],
+          .score_abs = block.score_abs[r],
+          .dot_norm = block.dot_norm[r],
+          .keys = block.keys[r],
+          .q_error = inputs.q_error(id.seq, id.head, id.pos),
+          .w4 = block.w4[r]};
+}
+
 ErrorModel error_model_of(const Case& c, const Numerics& numerics) {
   return ErrorModel(numerics, c.params.dtype, c.params.head_dim, c.params.softcap,
                     dropout_scale(static_cast<float>(c.params.dropout)), c.params.dim_v());
@@ -66,18 +78,14 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
     f.id = block.rows[r];
     f.keys = block.keys[r];
     const int64_t token = q_begin[static_cast<std::size_t>(f.id.seq)] + f.id.pos;
-    const float lse = outputs.no_lse ? static_cast<float>(block.lse[r])
-                                     : outputs.lse[static_cast<std::size_t>(f.id.head * total_q + token)];
-    f.lse = static_cast<double>(lse);
     f.expected_lse = block.lse[r];
-    f.unwritten = std::bit_cast<uint32_t>(lse) == ~uint32_t{0};
-    const RowMoments m{.lse = block.lse[r],
-                       .w2 = block.w2[r],
-                       .p_max = block.p_max[r],
-                       .score_abs = block.score_abs[r],
-                       .dot_norm = block.dot_norm[r],
-                       .keys = block.keys[r],
-                       .q_error = own.q_error(f.id.seq, f.id.head, f.id.pos)};
+    f.lse = f.expected_lse;
+    if (!outputs.no_lse) {
+      const float lse = outputs.lse[static_cast<std::size_t>(f.id.head * total_q + token)];
+      f.lse = static_cast<double>(lse);
+      f.unwritten = std::bit_cast<uint32_t>(lse) == ~uint32_t{0};
+    }
+    const RowMoments m = moments_of(block, r, own);
     Row row;
     double z2 = 0;
     CommonShares shares;

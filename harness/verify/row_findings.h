@@ -12,6 +12,8 @@
 
 namespace attnbench {
 
+class CaseInputs;
+
 struct RowFinding {
   reference::RowId id;
   int64_t keys = 0;  ///< number of keys that the row sees
@@ -42,6 +44,9 @@ struct Launched {
 std::vector<RowFinding> find_rows(const Launched& launched, const reference::Problem& problem,
                                   const reference::Inputs& inputs, std::span<const reference::RowId> rows,
                                   int num_threads);
+
+/// What the reference knows of row `r` of a block, for the error model.
+RowMoments moments_of(const reference::RowBlock& block, std::size_t r, const CaseInputs& inputs);
 
 /// The error model of a case for a kernel's declared arithmetic.
 ErrorModel error_model_of(const Case& c, const Numerics& numerics);
