@@ -101,7 +101,7 @@ struct CaseParams {
   KvLayout kv_layout = KvLayout::kNhd;
   int32_t block_size = 16;
   PageLayout page_layout = PageLayout::kShuffled;
-  /// The block table; null: it is drawn by page_layout. Of one launch of attention without quantised keys only.
+  /// The block table; null: page_layout draws it. For one launch of attention without quantised keys alone.
   std::shared_ptr<const GivenBlocks> blocks;
   int32_t shared_prefix = 0;  ///< page_layout shared_prefix: leading tokens that all sequences share
   int32_t gap_tokens = 0;     ///< packed: unused rows after each sequence's keys (seqused_k is passed)

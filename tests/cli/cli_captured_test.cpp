@@ -61,8 +61,9 @@ TEST(CliTrace, InvariantsHoldOnGivenPages) {
 
 TEST(CliTrace, AKernelThatReadsAnotherPageFails) {
   const Scratch scratch;
-  const Outcome o = run_faulty(scratch, {"run", source_path("tests/traces/flashinfer"), "--device", "cpu",
-                                         "--no-time", "-q", "--out", "out"});
+  const Outcome o =
+      run_faulty(scratch, {"run", source_path("tests/traces/flashinfer"), "--kernel", "drop_last_key",
+                           "--device", "cpu", "--no-time", "-q", "--out", "out"});
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   EXPECT_THAT(read_text(scratch.path("out/flashinfer_trace.jsonl")), HasSubstr("INCORRECT_NUMERICAL"));
 }
@@ -177,8 +178,8 @@ TEST(CliCaptured, ARecordsLineRunsTheFileAgain) {
 TEST(CliCaptured, AWrongKernelFailsOnThem) {
   const Scratch scratch;
   write_tensors(scratch, paged_parts(), json::object());
-  const Outcome o = run_faulty(
-      scratch, {"run", "capture.safetensors", "--device", "cpu", "--no-time", "-q", "--out", "out"});
+  const Outcome o = run_faulty(scratch, {"run", "capture.safetensors", "--kernel", "drop_last_key",
+                                         "--device", "cpu", "--no-time", "-q", "--out", "out"});
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
 }
 

@@ -319,7 +319,7 @@ TEST_F(CliRun, MistakesOnTheCommandLineAreTwo) {
   };
   expect({"run"}, "nothing to run");
   expect({"run", "missing.yaml"}, "missing.yaml: error: cannot read: No such file");
-  expect({"run", scratch_.dir().string()}, "Is a directory");
+  expect({"run", scratch_.dir().string()}, "this is a folder; a sweep file is required");
   expect({"run", file, "--devise", "cpu"}, "--devise");
   expect({"run", file, "--device", "tpu"}, "tpu");
   expect({"run", file, "--device", "cuda:99"}, "cuda:99");
