@@ -16,10 +16,6 @@ constexpr int kClockSm = 1;
 constexpr int kClockMemory = 2;
 constexpr int kTemperatureGpu = 0;
 
-struct Utilization {
-  unsigned gpu, memory;  ///< percent
-};
-
 struct Reason {
   unsigned long long bit;
   const char* name;
@@ -33,6 +29,9 @@ constexpr unsigned long long kNoReason = 0x1 | 0x2 | 0x100;  // idle, applicatio
 }  // namespace
 
 struct Nvml::Api {
+  struct Utilization {
+    unsigned gpu, memory;  ///< percent
+  };
   void* library = nullptr;
   Handle device = nullptr;
   Return (*shutdown)() = nullptr;
@@ -127,7 +126,7 @@ ClockReading Nvml::read() const {
 }
 
 std::optional<double> Nvml::busy_percent() const {
-  Utilization used{};
+  Api::Utilization used{};
   if (api_->utilization == nullptr || api_->utilization(api_->device, &used) != 0) return std::nullopt;
   return used.gpu;
 }
