@@ -18,7 +18,7 @@ _NUMBERS = {"p": "input", "returns": True, "padding": "finite"}
 
 
 def _refuse(c):
-    call_views.refuse_blind_queries(c, "flash_attn's LSE of it is +inf (softmax)")
+    call_views.refuse_blind_queries(c, "flash_attn's LSE of it is +inf")
     if c.alibi_sqrt:
         raise ab.Unsupported("ALiBi of the distance only, not of its square root")
 
