@@ -17,7 +17,7 @@
 attnbench_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export attnbench_root
 
-# Keep these in step with cmake/Dependencies.cmake.
+# Keep these in step with cmake/Missing.cmake.
 attnbench_dnf="dnf install gcc-c++ cmake ninja-build cli11-devel yaml-cpp-devel eigen3-devel google-benchmark-devel json-devel fmt-devel gtest-devel gmock-devel"
 attnbench_conda="conda install -c conda-forge cxx-compiler cmake ninja cli11 yaml-cpp eigen benchmark nlohmann_json fmt gtest"
 

@@ -64,6 +64,13 @@ CaseParams normalised(CaseParams params);
 
 std::string case_id(const CaseParams& params);
 
+/// Gives a paged case of attention this block table, and the id that tells it. Throws Error if the table does
+/// not fit the case.
+void give_blocks(Case& c, GivenBlocks::Ids ids);
+
+/// Gives a case of attention these values, and the id that tells them. They must fit its shapes.
+void give_tensors(Case& c, std::shared_ptr<const CapturedTensors> tensors);
+
 /// The case as one flow mapping, "{op: attention, kv: paged, ...}", which `run --case` reads back. `batch`:
 /// what stands for the lengths where it is not empty.
 std::string case_yaml(const CaseParams& params, const std::string& batch = "");

@@ -1,8 +1,12 @@
 // Ids, inline YAML and normal form of a case: loops over the table of keys.
 #include <fmt/format.h>
 
+#include <memory>
+#include <utility>
+
 #include "harness/cases/case.h"
 #include "harness/config/keys.h"
+#include "harness/error.h"
 
 namespace attnbench {
 
@@ -27,6 +31,23 @@ std::string case_yaml(const CaseParams& p, const std::string& batch) {
     y += fmt::format("{}{}: {}{}{}", y.empty() ? "{" : ", ", key.name, quote, text, quote);
   }
   return y + "}";
+}
+
+void give_blocks(Case& c, GivenBlocks::Ids ids) {
+  CaseParams& p = c.params;
+  if (p.op != Op::kAttention || p.kv != KvSource::kPaged || p.path != Path::kOneCall || p.append ||
+      p.kv_dtype != KvDType::kSame || p.shared_tokens() > 0 || p.expired != Expired::kKept) {
+    throw Error("a block table may be given for one launch of attention on paged keys of the case's dtype");
+  }
+  std::vector<int32_t> k_lens;
+  for (const SeqLen& s : p.seqs) k_lens.push_back(s.k);
+  p.blocks = std::make_shared<const GivenBlocks>(std::move(ids), k_lens, p.block_size);
+  c.id = case_id(p);
+}
+
+void give_tensors(Case& c, std::shared_ptr<const CapturedTensors> tensors) {
+  c.params.captured = std::move(tensors);
+  c.id = case_id(c.params);
 }
 
 CaseParams normalised(CaseParams p) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -95,6 +96,25 @@ struct Tally {
   int64_t kv_rows = 0;        ///< rows of the cache
 };
 
+/// Rows of given blocks that a query sees and a query of another sequence sees too, without the first time.
+int64_t rows_seen_twice(const CaseParams& p) {
+  std::unordered_map<int32_t, std::pair<int64_t, int64_t>>
+      seen_of;  // block: rows seen in all, most of one place
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const KeyRange seen = visible_keys_union(mask_of(p), p.seqs[b].q, p.seqs[b].k);
+    for (int64_t i = seen.begin / p.block_size; i * p.block_size < seen.end; ++i) {
+      const int64_t first = std::max<int64_t>(seen.begin, i * p.block_size);
+      const int64_t rows = std::min<int64_t>(seen.end, (i + 1) * p.block_size) - first;
+      auto& [all, most] = seen_of[p.blocks->ids()[b][static_cast<std::size_t>(i)]];
+      all += rows;
+      most = std::max(most, rows);
+    }
+  }
+  int64_t twice = 0;
+  for (const auto& [block, rows] : seen_of) twice += rows.first - rows.second;
+  return twice;
+}
+
 Tally tally_of(const CaseParams& p) {
   Tally t;
   const Mask mask = mask_of(p);
@@ -121,7 +141,9 @@ Tally tally_of(const CaseParams& p) {
                                           : int64_t{s.k} + p.gap_tokens;
   }
   t.visible += union_size(std::move(shared_visible));
+  if (p.blocks) t.visible -= rows_seen_twice(p);
   t.kv_rows += p.seqs.empty() ? 0 : shared;
+  if (p.blocks) t.kv_rows = int64_t{p.blocks->num_blocks()} * p.block_size;
   if (p.kv == KvSource::kContiguous) {
     t.kv_rows = contiguous_rows(p.seqs.size()) * contiguous_capacity(longest, p.leftpad);
   }

@@ -15,9 +15,12 @@
 
 #include "harness/cli/common.h"
 #include "harness/cli/earlier_run.h"
+#include "harness/cli/installed.h"
+#include "harness/cli/trace_folder.h"
 #include "harness/cli/usage_error.h"
 #include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"
+#include "harness/exchange/captured_file.h"
 
 namespace attnbench::cli {
 namespace {
@@ -84,10 +87,24 @@ void take_check(const std::string& path, const SweepFile& file, const std::strin
       fmt::format("{} is checked {}, {} {}", first_path, check_text(first), path, check_text(file));
 }
 
+/// Traces and tensors have the keys that their files say.
+void refuse_overrides(const std::string& path, const CaseOptions& o) {
+  if (o.overrides.empty()) return;
+  throw UsageError(
+      fmt::format("--set replaces keys of sweep files; the cases of {} are as the files say", path));
+}
+
 }  // namespace
 
 void CaseOptions::add(CLI::App& command) {
-  command.add_option("config", configs, "YAML sweep files (format: configs/README.md)")->type_name("CONFIG");
+  command
+      .add_option(
+          "config", configs,
+          "Sweeps: YAML files (format: configs/README.md), or names of those that come with attnbench, "
+          "such as quickstart; folders of FlashInfer traces, or captured tensors (.safetensors; "
+          "harness/exchange/README.md)")
+      ->type_name("CONFIG")
+      ->transform(sweep_path);
   command
       .add_option("--case", chosen,
                   "One case: its id (or id/kernel) in CONFIG, or a mapping of its own: "
@@ -138,11 +155,18 @@ Cases load_cases(const CaseOptions& o) {
         ids.front()));
   }
   if (o.configs.empty() && o.chosen.empty()) {
-    throw UsageError(
-        "nothing to run: give a CONFIG file, such as configs/quickstart.yaml, or --case '{batch: 4q512}'");
+    throw UsageError("nothing to run: give a CONFIG, such as quickstart, or --case '{batch: 4q512}'");
   }
   Cases out;
   std::unordered_set<std::string> seen;
+  const auto keep = [&](Case c) {
+    if (!seen.insert(c.id).second) {
+      ++out.duplicates;
+      return;
+    }
+    c.overridden = !o.overrides.empty();
+    out.cases.push_back(std::move(c));
+  };
   const auto take = [&](const SweepFile& file) {
     out.name += (out.name.empty() ? "" : "+") + file.name;
     for (const Sweep& sweep : file.sweeps) require_batch(sweep);
@@ -157,14 +181,7 @@ Cases load_cases(const CaseOptions& o) {
     out.duplicates += e.duplicates;
     out.excluded += e.excluded;
     out.cover.add(e.cover);
-    for (Case& c : e.cases) {
-      if (seen.insert(c.id).second) {
-        c.overridden = !o.overrides.empty();
-        out.cases.push_back(std::move(c));
-      } else {
-        ++out.duplicates;
-      }
-    }
+    for (Case& c : e.cases) keep(std::move(c));
   };
   std::optional<SweepFile> first;
   for (const std::string& path : o.configs) {
@@ -172,10 +189,25 @@ Cases load_cases(const CaseOptions& o) {
       throw UsageError(fmt::format(
           "{0}: a shared library is no sweep file; a plug-in goes to --plugin: --plugin {0}", path));
     }
+    if (std::filesystem::is_directory(path)) {
+      refuse_overrides(path, o);
+      out.traces.push_back(load_trace(path, o.seed.value_or(1)));
+      out.name += (out.name.empty() ? "" : "+") + trace_name(path);
+      for (const Case& c : out.traces.back().cases) keep(c);
+      continue;
+    }
+    if (std::filesystem::path(path).extension() == ".safetensors") {
+      refuse_overrides(path, o);
+      Case c = read_tensor_case(path, o.seed.value_or(1));
+      out.name += (out.name.empty() ? "" : "+") + std::filesystem::path(path).stem().string();
+      keep(std::move(c));
+      continue;
+    }
+    if (std::string wrong = unknown_sweep(path); !wrong.empty()) throw ConfigError(wrong);
     SweepFile file = load_sweep_file(path, o.overrides, o.seed);
     take(file);
     if (!first) first = file;
-    take_check(path, file, o.configs.front(), *first, out);
+    take_check(path, file, first->path, *first, out);
   }
   if (!ids.empty()) keep_ids(ids, out);
   for (const std::string& text : o.chosen) {

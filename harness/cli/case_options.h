@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/cases/case.h"
+#include "harness/exchange/flashinfer_trace.h"
 #include "harness/verify/verdict.h"
 
 namespace CLI {
@@ -15,7 +16,7 @@ class App;
 
 namespace attnbench::cli {
 
-/// CONFIG..., --case, --set, --seed, --filter.
+/// CONFIG... (sweep files and folders of traces), --case, --set, --seed, --filter.
 struct CaseOptions {
   std::vector<std::string> configs;
   std::vector<std::string> chosen;  ///< --case: inline mappings, and ids of cases in the configs
@@ -36,6 +37,7 @@ struct Cases {
   int64_t excluded = 0;
   CoverCounts cover;
   int64_t filtered = 0;
+  std::vector<FlashinferTrace> traces;  ///< folders among the configurations; their cases are in `cases`, too
 };
 
 /// What the words of --check, or of a file's `check`, ask for.

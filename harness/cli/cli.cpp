@@ -18,10 +18,12 @@
 
 #include "harness/cli/common.h"
 #include "harness/cli/help.h"
+#include "harness/cli/installed.h"
 #include "harness/cli/plugins.h"
 #include "harness/record/exit_code.h"
 #include "harness/record/text.h"
 #include "harness/run/last_words.h"
+#include "harness/run/python.h"
 
 namespace attnbench::cli {
 
@@ -99,6 +101,18 @@ std::string named(const Error& e, const std::string& subcommand) {
   return fmt::format("attnbench {}: error: {}", subcommand, text.substr(kUnnamed.size()));
 }
 
+void print_header_folder() {
+  const std::string folder = header_folder();
+  if (folder.empty()) {
+    throw CLI::ValidationError("--include-dir",
+                               fmt::format("the headers are not around the program, {}; install "
+                                           "it all: cmake --install BUILD --prefix PREFIX",
+                                           program_file()));
+  }
+  std::cout << folder << "\n";
+  throw CLI::Success();
+}
+
 int run_chosen(Program& program, const std::string& subcommand) {
   try {
     tell_crashes(AfterLastWords::kExitCode);
@@ -132,7 +146,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   app.formatter(help_formatter());  // before the subcommands, which inherit it
   app.footer(
       "Examples:\n"
-      "  attnbench run configs/quickstart.yaml\n"
+      "  attnbench run quickstart\n"
       "  attnbench run --case '{kv: paged, batch: 8q1s4k, heads: 32/8}' --device cpu\n"
       "  attnbench compare old/results.json new/results.json\n"
       "Exit codes: 0 all good, 1 some case is incorrect, 2 usage or configuration error, 3 performance "
@@ -140,6 +154,9 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
       "  4 inconclusive, 5 crash, hang or device error, 6 nothing matched or nothing ran, 130 interrupted.");
   app.require_subcommand(1);
   app.set_version_flag("--version", [] { return build_text(); });
+  app.add_flag_callback(
+      "--include-dir", print_header_folder,
+      "Print the folder of the headers for plug-ins: g++ -I $(attnbench --include-dir) ...");
   Program program;
   program.kernels = kernels;
   program.command_line.assign(argv, argv + argc);
@@ -156,6 +173,8 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   add_report(app, program);
   add_selftest(app, program);
   add_fuzz(app, program);
+  add_export(app, program);
+  add_check(app, program);
   const std::vector<std::string> commands = command_names(app);
   if (argc < 2) {
     std::cerr << fmt::format(

@@ -42,6 +42,8 @@ void add_profile(CLI::App& app, Program& program);
 void add_report(CLI::App& app, Program& program);
 void add_selftest(CLI::App& app, Program& program);
 void add_fuzz(CLI::App& app, Program& program);
+void add_export(CLI::App& app, Program& program);
+void add_check(CLI::App& app, Program& program);
 
 /// Parses and runs; returns the exit code. The caller passes the kernel table, so that tests can add faulty
 /// kernels.

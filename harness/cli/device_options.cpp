@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <iostream>
 #include <set>
+#include <thread>
 
 #include "harness/cli/common.h"
 #include "harness/cli/usage_error.h"
+#include "harness/device/cpu_info.h"
+#include "harness/device/nvml.h"
 
 namespace attnbench::cli {
 
@@ -100,6 +103,26 @@ std::string device_for(const std::string& device, const std::vector<std::string>
     }
   }
   return device;
+}
+
+void say_if_busy(const DeviceInfo& device, const char* so) {
+  constexpr double kSeconds = 0.2, kShare = 0.1, kPercentOfGpu = 20;
+  if (device.kind == DeviceKind::kCuda) {
+    std::string why_not;
+    const auto nvml = Nvml::open(device.uuid, why_not);
+    const double busy = nvml == nullptr ? 0 : nvml->busy_percent().value_or(0);
+    if (busy < kPercentOfGpu) return;
+    std::cerr << fmt::format(
+        "note: the GPU is busy: other processes kept it at work for {:.0f} % of the last second, so {}\n",
+        busy, so);
+    return;
+  }
+  const double busy = cpu_busy_threads(kSeconds);
+  const int threads = std::max(device.threads, static_cast<int>(std::thread::hardware_concurrency()));
+  if (busy <= kShare * device.threads) return;
+  std::cerr << fmt::format(
+      "note: the machine is busy: other processes keep {:.1f} of its {} threads at work, so {}\n", busy,
+      threads, so);
 }
 
 }  // namespace attnbench::cli

@@ -40,4 +40,8 @@ std::optional<DeviceKind> kind_of_kernels(const std::vector<std::string>& names,
 /// UsageError if all named kernels need a GPU and none works.
 std::string device_for(const std::string& device, const std::vector<std::string>& names, KernelTable table);
 
+/// Says before timing that other processes use the device, and what follows: the times would not be worth
+/// waiting for. This process and its workers must be idle. Takes 0.2 s on a CPU.
+void say_if_busy(const DeviceInfo& device, const char* so);
+
 }  // namespace attnbench::cli

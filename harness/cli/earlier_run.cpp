@@ -117,12 +117,15 @@ void check_resume(const std::string& resume, const std::string& out, const CaseO
   }
 }
 
-void refuse_other_run(const fs::path& dir, const std::vector<std::string>& different) {
+void refuse_other_run(const fs::path& dir, const std::vector<std::string>& different,
+                      const std::string& began_as) {
   if (different.empty()) return;
-  throw UsageError(
-      fmt::format("--resume {}: that was another run ({}); give the same configuration, options and "
-                  "program, or a new --out",
-                  dir.string(), fmt::join(different, "; ")));
+  throw UsageError(fmt::format(
+      "--resume {}: that was another run ({}); give the same configuration, options and program, or a new --out{}",
+      dir.string(), fmt::join(different, "; "),
+      began_as.empty()
+          ? ""
+          : fmt::format(". It began as: {} (if its sweep file has changed since, undo that)", began_as)));
 }
 
 bool in_gate() { return std::getenv(kGateFolder) != nullptr; }

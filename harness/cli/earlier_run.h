@@ -39,7 +39,9 @@ std::filesystem::path newest_run(const std::string& name);
 void check_resume(const std::string& resume, const std::string& out, const CaseOptions& cases);
 
 /// Throws UsageError where what DIR holds is not what is asked for now: `different`, in words, is not empty.
-void refuse_other_run(const std::filesystem::path& dir, const std::vector<std::string>& different);
+/// `began_as` is the command line of what DIR holds, empty if unknown.
+void refuse_other_run(const std::filesystem::path& dir, const std::vector<std::string>& different,
+                      const std::string& began_as = "");
 
 /// The environment variable in which a gate tells its runs its own folder.
 inline constexpr const char* kGateFolder = "ATTNBENCH_GATE_FOLDER";

@@ -188,6 +188,9 @@ int run_fuzz(const FuzzFlags& flags, const Program& program) {
     return records;
   };
   events.found = [&](const Finding& f) { print_finding(std::cout, f, ++found), std::cout.flush(); };
+  events.found_like = [&](std::size_t number, const Record& r) {
+    print_finding_like(std::cout, r, number), std::cout.flush();
+  };
   events.progress = Lines(o.quiet, options);
   events.stop = [&] { return stop_requested() || !executor.lost().empty(); };
   const FuzzResult result = fuzz(kernels, options, events);

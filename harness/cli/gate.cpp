@@ -16,6 +16,7 @@
 #include "harness/cli/child_program.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/device_options.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/plugins.h"
 #include "harness/cli/usage_error.h"
@@ -178,6 +179,24 @@ void check_paths(const GateOptions& o) {
   }
 }
 
+/// Says that the machine is busy where the runs are for later gates. Other gates say by themselves why their
+/// runs differ.
+void say_if_busy_for_later(const GateOptions& o, const Program& program) {
+  if (o.quiet || o.no_time || !(o.calibrate || o.update_baseline)) return;
+  std::string device = "auto";
+  for (std::size_t i = 0; i + 1 < o.forwarded.size(); ++i) {
+    if (o.forwarded[i] == "--device") device = o.forwarded[i + 1];
+  }
+  if (chosen_devices(device_for(device, o.kernels, program.kernels), true).front() != "cpu") return;
+  say_if_busy(
+      open_device("cpu")->info(),
+      o.calibrate
+          ? "the noise that is stored will be too wide, and later gates will miss slower kernels: stop "
+            "what runs, or calibrate when it has ended"
+          : "the times of the baseline will be too long and noisy: stop what runs, or make it when that "
+            "has ended");
+}
+
 std::filesystem::path folder_of(const GateOptions& o) {
   if (!o.resume.empty()) return o.resume;
   if (!o.out.empty()) return o.out;
@@ -236,12 +255,14 @@ class Gate {
     std::string found = gate_outcome(policy_, decision.result, options, code);
     const std::vector<std::string> uncovered =
         too_little_run(fresh_.results.results, o_.min_coverage.value_or(0));
+    const bool well = code == 0;
     if (!uncovered.empty()) code = worse_exit_code(code, 1);
     report(o_, runs_, decision.result, options, code);
     print_reruns(decision.rerun.size());
     for (const std::string& kernel : uncovered) std::cout << "gate: " << one_line(kernel) << "\n";
     if (!uncovered.empty())
-      found += fmt::format(", {} ran too few cases", counted(std::ssize(uncovered), "kernel"));
+      found += fmt::format("{} {} ran too few cases (--min-coverage)", well ? ", but" : ",",
+                           counted(std::ssize(uncovered), "kernel"));
     return compared(found, code);
   }
 
@@ -356,6 +377,7 @@ int gate(GateOptions o, const Program& program) {
   check_resume(o.resume, o.out, o.cases);
   if (!o.against_kernel.empty()) o.compare.match = "case";
   check_paths(o);
+  say_if_busy_for_later(o, program);
   say_duplicates(load_cases(o.cases));  // the runs do not: each would say the same
   const std::optional<GateOptions> other =
       o.against_plugin.empty() ? std::nullopt : std::optional(with_other_plugin(o, program));

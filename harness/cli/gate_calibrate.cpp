@@ -36,6 +36,11 @@ int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& l
     const CompareResult pair = compare_results(sets[sets.size() - 2], sets.back(), plain);
     noise.false_alarms += pair.count(Change::kSlower) > 0;
   }
+  const auto busy = std::count_if(sets.begin(), sets.end(), [](const ResultSet& set) {
+    return std::any_of(set.results.begin(), set.results.end(), [](const LoadedResult& r) {
+      return 2 * static_cast<std::size_t>(r.disturbed) > r.samples_us.size();
+    });
+  });
   noise.context = sets.front().context;
   noise.noise_of = noise_between(sets);
   write_file_atomically(path, noise_to_text(noise));
@@ -52,6 +57,12 @@ int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& l
       "\n{} cases, {} runs, largest noise between runs {:.2f} %; without this noise file, {} of {} pairs "
       "of equal runs would have been called slower\nnoise: {}\n",
       noise.noise_of.size(), sets.size(), 100 * largest, noise.false_alarms, o.pairs, path);
+  if (busy > 0) {
+    std::cerr << fmt::format(
+        "note: other processes took the cores in {} of the {} runs, so this noise is too wide: calibrate again when "
+        "nothing else runs\n",
+        busy, sets.size());
+  }
   return 0;
 }
 

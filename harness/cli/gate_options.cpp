@@ -13,6 +13,7 @@
 #include "harness/cli/gate.h"
 #include "harness/cli/peers.h"
 #include "harness/cli/plugins.h"
+#include "harness/cli/usage_error.h"
 #include "harness/compare/ratio.h"
 #include "harness/record/load.h"
 
@@ -50,10 +51,14 @@ void add_sides(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
 
 /// Options for the number of runs.
 void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
-  command.add_option("--pairs", o->pairs, "Pairs of runs that --calibrate makes (default 5)")
+  command.add_option("--pairs", o->pairs, "Pairs of equal runs that --calibrate makes (default 5)")
       ->type_name("N")
       ->check(CLI::Range(2, 1000));
-  command.add_option("--runs", o->runs, "Runs that --update-baseline makes and pools (default 16)")
+  command
+      .add_option(
+          "--runs", o->runs,
+          "Runs that --update-baseline makes and pools (default 16). Not with --calibrate, whose runs, two "
+          "for each of --pairs, are then the baseline too")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   command
@@ -206,16 +211,20 @@ void add_gate(CLI::App& app, Program& program) {
   command->footer(
       "Times are compared as attnbench compare does it (its --help says how).\n"
       "Examples:\n"
-      "  attnbench gate configs/ci.yaml --baseline ci.json --update-baseline\n"
-      "  attnbench gate configs/ci.yaml --baseline ci.json --calibrate --pairs 10\n"
-      "  attnbench gate configs/ci.yaml --baseline ci.json --format junit,md\n"
-      "  attnbench gate configs/ci.yaml --against ../base/build/attnbench --min-effect 5\n"
-      "  attnbench gate configs/ci.yaml --kernel new --against-kernel old\n"
-      "  attnbench gate configs/ci.yaml --plugin ./mine.so --against-plugin base/mine.so\n"
+      "  attnbench gate ci --baseline ci.json --update-baseline\n"
+      "  attnbench gate ci --baseline ci.json --calibrate --pairs 10\n"
+      "  attnbench gate ci --baseline ci.json --format junit,md\n"
+      "  attnbench gate ci --against ../base/build/attnbench --min-effect 5\n"
+      "  attnbench gate ci --kernel new --against-kernel old\n"
+      "  attnbench gate ci --plugin ./mine.so --against-plugin base/mine.so\n"
       "Exit codes: 0 none slower, 1 incorrect or missing, 2 usage or another machine's baseline, 3 slower,\n"
       "  4 inconclusive, 5 crash, 6 nothing ran, 130 interrupted.");
   command->callback([=, &program] {
     program.chosen = [=, &program] {
+      if (o->calibrate && command->count("--runs") > 0) {
+        throw UsageError(
+            "--runs counts the runs of --update-baseline alone; --calibrate makes two for each of --pairs: drop --runs");
+      }
       o->plugins = program.plugin_files;
       o->python = program.python;
       try {

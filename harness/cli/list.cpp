@@ -277,7 +277,7 @@ void add_list(CLI::App& app, Program& program) {
       "marked: run would skip it.\n"
       "The time is that of run with its default options and the file's 'check', on this machine\n"
       "when it does nothing else, for kernels about as fast as those of this program.\n\n"
-      "Examples:\n  attnbench list configs/quickstart.yaml\n  attnbench list configs/smoke.yaml --filter "
+      "Examples:\n  attnbench list quickstart\n  attnbench list smoke --filter "
       "paged\n  attnbench list mine.yaml --kernel cpu -v");
   command->callback([=, &program] {
     program.calls_kernels = true;

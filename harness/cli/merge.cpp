@@ -67,7 +67,7 @@ void add_merge(CLI::App& app, Program& program) {
       "The exit code is that of the merged run: 1 where a case is incorrect, 5 where one crashed, and so "
       "on.\n"
       "Examples:\n"
-      "  attnbench run configs/ci.yaml --shard 1/2 --out part-1     (and 2/2 elsewhere)\n"
+      "  attnbench run ci --shard 1/2 --out part-1     (and 2/2 elsewhere)\n"
       "  attnbench merge part-1 part-2 -o results.json");
   command->callback([=, &program] { program.chosen = [=] { return merge(*o); }; });
 }

@@ -8,6 +8,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/installed.h"
 #include "harness/cli/usage_error.h"
 #include "harness/record/files.h"
 #include "harness/record/text.h"
@@ -121,18 +122,6 @@ std::string renamed(std::string_view text, const std::string& name) {
     if (at == text.npos) return out;
     out += name;
     text.remove_prefix(at + kExample.size());
-  }
-}
-
-/// The folder that holds the headers kernels/contract: of the installation, or of the source tree around the
-/// program.
-std::string header_folder() {
-  std::error_code ec;
-  for (fs::path folder = fs::path(program_file()).parent_path();; folder = folder.parent_path()) {
-    for (const fs::path& found : {folder, folder / "include" / "attnbench"}) {
-      if (fs::exists(found / "kernels" / "contract" / "plugin.h", ec)) return found.string();
-    }
-    if (folder == folder.parent_path()) return "";
   }
 }
 

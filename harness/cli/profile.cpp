@@ -239,7 +239,7 @@ void add_profile(CLI::App& app, Program& program) {
   command->add_flag("--dry-run", o->dry_run, "Print the command line only");
   command->footer(
       "Examples:\n"
-      "  attnbench profile configs/quickstart.yaml --case 'attention/packed/bf16/h32-8/d128/causal/4q512' "
+      "  attnbench profile quickstart --case 'attention/packed/bf16/h32-8/d128/causal/4q512' "
       "--tool ncu\n"
       "  attnbench profile --case '{kv: paged, batch: 8q1s4k}' --tool nsys --launches 5\n"
       "  attnbench profile --case '{kv: paged, batch: 8q1s4k}' --plugin ./mine.so --kernel mine --tool ncu\n"

@@ -14,7 +14,6 @@
 #include <map>
 #include <set>
 #include <string_view>
-#include <thread>
 
 #include "harness/cli/case_options.h"
 #include "harness/cli/cli.h"
@@ -26,9 +25,9 @@
 #include "harness/cli/plugins.h"
 #include "harness/cli/progress.h"
 #include "harness/cli/stop_signal.h"
+#include "harness/cli/trace_folder.h"
 #include "harness/cli/usage_error.h"
 #include "harness/config/sweep_file.h"
-#include "harness/device/cpu_info.h"
 #include "harness/record/exit_code.h"
 #include "harness/record/files.h"
 #include "harness/record/json.h"
@@ -103,19 +102,6 @@ void warn_if_busy(const std::vector<Record>& records) {
   }
 }
 
-/// Says before timing on a CPU that others use it: the times would not be worth waiting for.
-void warn_before_timing(const DeviceInfo& device) {
-  constexpr double kSeconds = 0.2, kShare = 0.1;
-  if (device.kind != DeviceKind::kCpu) return;
-  const double busy = cpu_busy_threads(kSeconds);
-  const int threads = std::max(device.threads, static_cast<int>(std::thread::hardware_concurrency()));
-  if (busy <= kShare * device.threads) return;
-  std::cerr << fmt::format(
-      "note: the machine is busy: other processes keep {:.1f} of its {} threads at work, so times will be too long "
-      "and noisy\n",
-      busy, threads);
-}
-
 /// Prints why there are no counters, once per reason.
 void say_why_no_counters(const std::vector<Record>& records) {
   std::map<std::string, int64_t> cases;
@@ -163,7 +149,8 @@ std::vector<Record> take_up(const std::filesystem::path& dir, const RunContext& 
                             const std::vector<WorkItem>& work, Journal& journal) {
   const auto results = dir / "results.json";
   std::error_code ec;
-  if (std::filesystem::exists(results, ec)) refuse_other_run(dir, differences(results, context));
+  if (std::filesystem::exists(results, ec))
+    refuse_other_run(dir, differences(results, context, work), in_gate() ? "" : began_as(results));
   Finished finished = read_finished(dir / "journal.jsonl", work);
   journal.cut(finished.whole_bytes);
   if (!finished.ends_a_line) journal.append("\n");
@@ -426,7 +413,8 @@ int run(const RunOptions& given, const Program& program) {
 
   // The folder and its files are opened before any work, so that a full disk or a wrong path costs nothing.
   // A gate says by itself why its runs differ.
-  if (options.time && !o.quiet && !in_gate()) warn_before_timing(executor.info());
+  if (options.time && !o.quiet && !in_gate())
+    say_if_busy(executor.info(), "times will be too long and noisy");
   const std::filesystem::path dir = folder_of(o, cases);
   make_folder(dir);
   if (o.resume.empty()) check_space(dir, work.size());
@@ -456,7 +444,8 @@ int run(const RunOptions& given, const Program& program) {
   context.complete = records.size() == work.size();
   if (o.resume.empty() || !left.empty()) context.ceilings = ceilings_of(executor, options);
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const auto paths = write_last_reports(dir, o.formats, context, records);
+  auto paths = write_last_reports(dir, o.formats, context, records);
+  if (!cases.traces.empty()) paths.push_back(write_evaluations(cases.traces, dir, context, records));
   return report(o, cases, records, context.ceilings, work.size(), elapsed, paths, executor.lost());
 }
 
@@ -469,12 +458,12 @@ void add_run(CLI::App& app, Program& program) {
   add_run_options(*command, o, program);
   command->footer(
       "Examples:\n"
-      "  attnbench run configs/quickstart.yaml\n"
-      "  attnbench run configs/smoke.yaml --device cpu --no-time --check full --format json,junit --out "
+      "  attnbench run quickstart\n"
+      "  attnbench run smoke --device cpu --no-time --check full --format json,junit --out "
       "results/runs/smoke\n"
-      "  attnbench run configs/quickstart.yaml --filter paged --set dtype=fp16 --kernel cpu\n"
+      "  attnbench run quickstart --filter paged --set dtype=fp16 --kernel cpu\n"
       "  attnbench run --case '{kv: paged, batch: 8q1s4k, block_size: 64}'\n"
-      "  attnbench run configs/quickstart.yaml --plugin ./mine.so --kernel mine\n"
+      "  attnbench run quickstart --plugin ./mine.so --kernel mine\n"
       "Exit codes: 0 all good, 1 a wrong result, 2 usage or configuration error, 4 a time below what the hardware\n"
       "  allows, 5 crash, hang or device error, 6 nothing matched or nothing ran, 130 interrupted.");
   command->callback([=, &program] {

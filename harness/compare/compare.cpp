@@ -274,7 +274,9 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
   std::optional<Pace> pace = options.as_sol ? std::nullopt : pace_between(base, fresh);
   LikeRuns like = LikeRuns::kUnknown;
   if (pace && !options.in_turns) {
+    const std::pair had{base.runs, fresh.runs};
     like = keep_like_runs(base, fresh);
+    row.left_out = {had.first - base.runs, had.second - fresh.runs};
     pace = pace_between(base, fresh);
     row.base_us = base.median_us;
     row.new_us = fresh.median_us;

@@ -87,10 +87,14 @@ struct CompareRow {
   Doubt doubt = Doubt::kNone;
   std::optional<Evidence> evidence;  ///< of lo and hi
   bool not_slower = false;           ///< inconclusive, but the interval ends below 1 + effect: same or faster
-  bool untimed = false;              ///< not compared: right on both sides, and timed on neither
-  std::string note;                  ///< why, where the figures do not say it
-  std::vector<std::string> clues;    ///< of a wrong NEW
-  std::string repro;                 ///< of NEW, else of BASE
+  /// CPU: runs of BASE and NEW that are not compared, because their cores were further apart, or closer.
+  struct {
+    int base = 0, fresh = 0;
+  } left_out;
+  bool untimed = false;            ///< not compared: right on both sides, and timed on neither
+  std::string note;                ///< why, where the figures do not say it
+  std::vector<std::string> clues;  ///< of a wrong NEW
+  std::string repro;               ///< of NEW, else of BASE
 };
 
 struct SweepMean {

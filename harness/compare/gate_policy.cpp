@@ -176,8 +176,13 @@ std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, 
                          int exit_code) {
   if (result.interrupted) return "interrupted";
   std::map<Change, std::size_t> failing;  // in the order of Change, worst first
+  std::size_t missing = 0;                // and allowed to be
   for (const CompareRow& row : result.rows) {
-    if (row_fails(row, options)) ++failing[row.change];
+    if (row_fails(row, options)) {
+      ++failing[row.change];
+    } else {
+      missing += row.change == Change::kMissingNew || row.change == Change::kMissingBase;
+    }
   }
   std::string text;
   for (const auto& [change, n] : failing) {
@@ -187,7 +192,11 @@ std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, 
   if (!text.empty()) return text;
   if (exit_code == 6) return "nothing was compared";
   if (exit_code != 0) return "a run of the new side is wrong or crashed";
-  return policy.no_time ? "no case incorrect or missing" : "no case slower";
+  text = !policy.no_time ? "no case slower"
+         : missing > 0   ? "no case incorrect"
+                         : "no case incorrect or missing";
+  if (missing > 0) text += fmt::format(", {} of one side alone, as allowed", cases_text(missing));
+  return text;
 }
 
 }  // namespace attnbench

@@ -3,14 +3,18 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "harness/config/given_blocks.h"
 #include "harness/values/values.h"
 #include "kernels/contract/kernel.h"
 
 namespace attnbench {
+
+class CapturedTensors;  // captured.h
 
 enum class KvSource { kPacked, kPaged, kContiguous };
 enum class KvLayout { kNhd, kHnd };
@@ -97,6 +101,8 @@ struct CaseParams {
   KvLayout kv_layout = KvLayout::kNhd;
   int32_t block_size = 16;
   PageLayout page_layout = PageLayout::kShuffled;
+  /// The block table; null: page_layout draws it. For one launch of attention without quantised keys alone.
+  std::shared_ptr<const GivenBlocks> blocks;
   int32_t shared_prefix = 0;  ///< page_layout shared_prefix: leading tokens that all sequences share
   int32_t gap_tokens = 0;     ///< packed: unused rows after each sequence's keys (seqused_k is passed)
 
@@ -136,6 +142,8 @@ struct CaseParams {
   int32_t dcp_interleave = 1;    ///< dcp: neighbouring keys on one rank
 
   Profile data = Profile::kNormal;
+  /// Values of q, K and V from a file; null: they are drawn by `data`.
+  std::shared_ptr<const CapturedTensors> captured;
 
   DType type_of_q() const { return q_dtype.value_or(dtype); }
   DType type_of_k() const {

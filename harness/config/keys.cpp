@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/config/batch_spec.h"
+#include "harness/config/captured.h"
 #include "harness/config/key_kinds.h"
 
 namespace attnbench {
@@ -89,9 +90,12 @@ Rows memory_keys() {
                         {PageLayout::kContiguous, PageLayout::kShuffled, PageLayout::kSharedPrefix}))
           .when(is_paged)
           .labelled([](P p) {
+            if (p.blocks) return fmt::format("-given{}", p.blocks->digest());
             return p.shared_tokens() > 0 ? fmt::format("-shared{}", p.shared_prefix)
                                          : fmt::format("-{}", page_layout_name(p.page_layout));
           })
+          .reported(
+              [](Json& j, P p) { j["page_layout"] = p.blocks ? "given" : page_layout_name(p.page_layout); })
           .always_written(),
       tokens_key("shared_prefix",
                  "`page_layout: shared_prefix`: tokens that all sequences share; none has fewer keys",
@@ -412,8 +416,11 @@ Rows last_keys() {
           .unified([](C& p) {  // kv_append has no q, and peaked changes q only
             if (is_append(p) && p.data == Profile::kPeaked) p.data = Profile::kNormal;
           })
-          .labelled(
-              [](P p) { return p.data == Profile::kNormal ? "" : fmt::format("/{}", profile_name(p.data)); }),
+          .labelled([](P p) {
+            if (p.captured) return fmt::format("/captured{}", p.captured->digest());
+            return p.data == Profile::kNormal ? "" : fmt::format("/{}", profile_name(p.data));
+          })
+          .reported([](Json& j, P p) { j["data"] = p.captured ? "captured" : profile_name(p.data); }),
       bool_key("allow_short_kv",
                "accept sequences with more queries than keys under a causal mask: their first queries see "
                "nothing",

@@ -16,6 +16,10 @@ constexpr int kClockSm = 1;
 constexpr int kClockMemory = 2;
 constexpr int kTemperatureGpu = 0;
 
+struct Utilization {
+  unsigned gpu, memory;  ///< percent
+};
+
 struct Reason {
   unsigned long long bit;
   const char* name;
@@ -36,6 +40,7 @@ struct Nvml::Api {
   Return (*power)(Handle, unsigned*) = nullptr;
   Return (*temperature)(Handle, int, unsigned*) = nullptr;
   Return (*reasons)(Handle, unsigned long long*) = nullptr;
+  Return (*utilization)(Handle, Utilization*) = nullptr;
   Return (*driver)(char*, unsigned) = nullptr;
 
   template <class Function>
@@ -58,7 +63,7 @@ std::vector<std::string> throttle_names(unsigned long long mask) {
   return names;
 }
 
-std::unique_ptr<Nvml> Nvml::open(const std::string& pci_bus_id, std::string& why_not, const char* library) {
+std::unique_ptr<Nvml> Nvml::open(const std::string& id, std::string& why_not, const char* library) {
   auto api = std::make_unique<Api>();
   api->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (api->library == nullptr) {
@@ -68,7 +73,8 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& pci_bus_id, std::string& why
   Return (*init)() = nullptr;
   Return (*handle)(const char*, Handle*) = nullptr;
   if (!api->find("nvmlInit_v2", init) || !api->find("nvmlShutdown", api->shutdown) ||
-      !api->find("nvmlDeviceGetHandleByPciBusId_v2", handle)) {
+      !api->find(id.starts_with("GPU-") ? "nvmlDeviceGetHandleByUUID" : "nvmlDeviceGetHandleByPciBusId_v2",
+                 handle)) {
     why_not = fmt::format("{} lacks a function that is needed", library);
     return nullptr;
   }
@@ -76,9 +82,9 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& pci_bus_id, std::string& why
     why_not = fmt::format("nvmlInit failed with status {}", r);
     return nullptr;
   }
-  if (const Return r = handle(pci_bus_id.c_str(), &api->device); r != 0) {
+  if (const Return r = handle(id.c_str(), &api->device); r != 0) {
     api->shutdown();
-    why_not = fmt::format("NVML does not know the GPU {} (status {})", pci_bus_id, r);
+    why_not = fmt::format("NVML does not know the GPU {} (status {})", id, r);
     return nullptr;
   }
   // Each of these functions may be missing or refused. Its figure is then unknown.
@@ -88,6 +94,7 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& pci_bus_id, std::string& why
   if (!api->find("nvmlDeviceGetCurrentClocksEventReasons", api->reasons)) {
     api->find("nvmlDeviceGetCurrentClocksThrottleReasons", api->reasons);  // the name before driver 535
   }
+  api->find("nvmlDeviceGetUtilizationRates", api->utilization);
   api->find("nvmlSystemGetDriverVersion", api->driver);
   return std::unique_ptr<Nvml>(new Nvml(std::move(api)));
 }
@@ -117,6 +124,12 @@ ClockReading Nvml::read() const {
   unsigned long long mask = 0;
   if (a.reasons != nullptr && a.reasons(a.device, &mask) == 0) r.throttle = throttle_names(mask);
   return r;
+}
+
+std::optional<double> Nvml::busy_percent() const {
+  Utilization used{};
+  if (api_->utilization == nullptr || api_->utilization(api_->device, &used) != 0) return std::nullopt;
+  return used.gpu;
 }
 
 std::string Nvml::driver_version() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "harness/device/device.h"
@@ -11,15 +12,18 @@ namespace attnbench {
 
 class Nvml {
  public:
-  /// Opens the GPU at this PCI bus id ("0000:18:00.0"). Returns nullptr if the library or the GPU is not
-  /// available; `why_not` then gives the reason.
-  static std::unique_ptr<Nvml> open(const std::string& pci_bus_id, std::string& why_not,
+  /// Opens the GPU with this PCI bus id ("0000:18:00.0") or UUID ("GPU-..."). Returns nullptr if the library or
+  /// the GPU is not available; `why_not` then gives the reason.
+  static std::unique_ptr<Nvml> open(const std::string& id, std::string& why_not,
                                     const char* library = "libnvidia-ml.so.1");
   ~Nvml();
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
   ClockReading read() const;
+  /// Percent of the last sample period (up to a second) in which a kernel ran, of any process; nullopt if that
+  /// is not reported.
+  std::optional<double> busy_percent() const;
   /// "580.65.06"; empty if unknown.
   std::string driver_version() const;
 

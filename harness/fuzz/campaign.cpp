@@ -33,6 +33,20 @@ bool has_keys_of(const Draft& draft, const Draft& smallest) {
   });
 }
 
+/// What failures with one cause have in common; empty if their records do not tell the cause. A mistake that
+/// the clues name, a rule for empty rows, or a place that must not be written.
+std::string cause_of(const Record& r) {
+  if (r.status != Status::kFail || !r.check || r.check->failed_by.empty()) return "";
+  const std::string& detector = r.check->failed_by.front();
+  if (detector == detector::kEmptyRow) return detector;
+  if (detector == detector::kGuard || detector == detector::kInputDigest) return without_numbers(r.reason);
+  for (const std::string& clue : r.check->clues) {
+    // The counts of a case are in brackets at the end.
+    if (clue.starts_with("looks like: ")) return without_numbers(clue.substr(0, clue.rfind(" (")));
+  }
+  return "";
+}
+
 class Campaign {
  public:
   Campaign(const std::vector<const Kernel*>& kernels, const FuzzOptions& options, const FuzzEvents& events)
@@ -125,7 +139,9 @@ class Campaign {
     for (std::size_t i = 0; i < result_.findings.size(); ++i) {
       Finding& known = result_.findings[i];
       if (known.kernel != kernel || known.record.status != record.status || !known.repeats) continue;
-      if (has_keys_of(drawn.item.draft, smallest_[i]) && ++known.alike > kAlikeShrunk) return;
+      const bool like = std::any_of(smallest_[i].begin(), smallest_[i].end(),
+                                    [&](const Draft& d) { return has_keys_of(drawn.item.draft, d); });
+      if (like && ++known.alike > kAlikeShrunk) return;
     }
     const bool invariants = record.index % kInvariantsEvery == 0;
     Finding finding;
@@ -135,13 +151,38 @@ class Campaign {
     finding.repeats = fails_again(drawn.item.draft, kernel, invariants, finding.record);
     Draft smallest = drawn.item.draft;
     if (finding.repeats) smallest = shrunk(std::move(smallest), invariants, finding);
-    for (std::size_t i = 0; i < result_.findings.size(); ++i) {
-      const Finding& known = result_.findings[i];
-      if (known.kernel == kernel && known.record.item.id == finding.record.item.id) return;
-    }
+    if (is_known(finding, smallest)) return;
+    if (finding.repeats && finding.record.status != Status::kTimeout) repeat(smallest, invariants, finding);
     result_.findings.push_back(std::move(finding));
-    smallest_.push_back(std::move(smallest));
+    smallest_.push_back({std::move(smallest)});
     if (events_.found) events_.found(result_.findings.back());
+  }
+
+  /// Whether the smallest case is that of an earlier finding, or has its cause. Then it belongs to that one.
+  bool is_known(const Finding& finding, const Draft& smallest) {
+    const std::string cause = cause_of(finding.record);
+    for (std::size_t i = 0; i < result_.findings.size(); ++i) {
+      Finding& known = result_.findings[i];
+      if (known.kernel != finding.kernel) continue;
+      const auto same = [&](const Record& r) { return r.item.id == finding.record.item.id; };
+      if (same(known.record) || std::any_of(known.like.begin(), known.like.end(), same)) return true;
+      if (!finding.repeats || !known.repeats || cause.empty() || cause_of(known.record) != cause) continue;
+      known.like.push_back(finding.record);
+      smallest_[i].push_back(smallest);
+      if (events_.found_like) events_.found_like(i + 1, finding.record);
+      return true;
+    }
+    return false;
+  }
+
+  /// Counts how often the smallest case fails.
+  void repeat(const Draft& smallest, bool invariants, Finding& finding) {
+    for (int i = 0; i < kRepeats && !stopped(); ++i) {
+      const auto again = run_again(smallest, finding.kernel, invariants);
+      if (!again) return;
+      ++finding.run_again;
+      finding.failed_again += is_failure(again->status);
+    }
   }
 
   bool fails_again(const Draft& draft, const Kernel* kernel, bool invariants, Record& record) {
@@ -180,7 +221,7 @@ class Campaign {
   std::vector<std::size_t> turns_;     ///< kernels, each as often as its share
   DraftReader reader_;
   FuzzResult result_;
-  std::vector<Draft> smallest_;  ///< one for each finding
+  std::vector<std::vector<Draft>> smallest_;  ///< for each finding its smallest case, and those like it
   int64_t drawn_ = 0;
   int64_t items_ = 0;
 };

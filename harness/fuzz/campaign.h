@@ -34,7 +34,10 @@ struct Finding {
   std::string found_as;  ///< id of the case that was drawn
   bool repeats = true;   ///< false: it did not fail again, and was not shrunk
   int tries = 0;         ///< runs that shrinking took
-  int64_t alike = 0;     ///< later failures with the same status and all keys of the smallest case
+  /// Runs of the smallest case after shrinking, and those of them that failed: fewer, if it depends on time.
+  int run_again = 0, failed_again = 0;
+  int64_t alike = 0;         ///< later failures with the same status and all keys of the smallest case
+  std::vector<Record> like;  ///< smallest cases of later findings with the same cause, as far as it is known
 };
 
 /// Refusals whose reasons differ in numbers alone.
@@ -66,6 +69,8 @@ struct FuzzEvents {
   /// items whose index is a multiple of kInvariantsEvery.
   std::function<std::vector<Record>(const std::vector<WorkItem>&)> run;
   std::function<void(const Finding&)> found;
+  /// A finding with the cause of an earlier one, whose number is from 1; may be null.
+  std::function<void(std::size_t number, const Record&)> found_like;
   std::function<void(const FuzzResult&)> progress;  ///< after each round of cases
   std::function<bool()> stop;                       ///< true: no case is drawn or shrunk any more
 };

@@ -6,6 +6,7 @@
 
 #include "harness/record/json.h"
 #include "harness/record/text.h"
+#include "harness/report/console.h"
 #include "harness/report/summary.h"
 #include "harness/report/table.h"
 
@@ -52,11 +53,22 @@ Json tally_to_json(const FuzzTally& t) {
 }
 
 Json finding_to_json(const Finding& f) {
-  return {{"kernel", f.kernel->name},  {"op", op_name(f.kernel->op)},
-          {"id", f.record.item.id},    {"status", status_name(f.record.status)},
-          {"reason", f.record.reason}, {"repro", f.record.repro},
-          {"found_as", f.found_as},    {"repeats", f.repeats},
-          {"tries", f.tries},          {"alike", f.alike}};
+  Json like = Json::array();
+  for (const Record& r : f.like)
+    like.push_back({{"id", r.item.id}, {"reason", r.reason}, {"repro", r.repro}});
+  return {{"kernel", f.kernel->name},
+          {"op", op_name(f.kernel->op)},
+          {"id", f.record.item.id},
+          {"status", status_name(f.record.status)},
+          {"reason", f.record.reason},
+          {"repro", f.record.repro},
+          {"found_as", f.found_as},
+          {"repeats", f.repeats},
+          {"tries", f.tries},
+          {"run_again", f.run_again},
+          {"failed_again", f.failed_again},
+          {"alike", f.alike},
+          {"like", like}};
 }
 
 }  // namespace
@@ -75,10 +87,26 @@ nlohmann::ordered_json fuzz_to_json(const RunContext& context, const FuzzOptions
 }
 
 void print_finding(std::ostream& out, const Finding& f, std::size_t number) {
-  out << fmt::format("finding {}: {}: {}: {}\n  reproduce: {}\n", number, f.kernel->name,
-                     status_name(f.record.status), one_line(reason_text(f.record)), f.record.repro);
-  out << (f.repeats ? fmt::format("  shrunk in {} runs from {}\n", f.tries, f.found_as)
-                    : "  it failed once and not again, so it was not shrunk\n");
+  out << fmt::format("finding {}: {}: {}: {}\n", number, f.kernel->name, status_name(f.record.status),
+                     one_line(reason_text(f.record)));
+  print_details(out, f.record);
+  out << fmt::format("  reproduce: {}\n", f.record.repro);
+  const char* time =
+      "a race, memory that is read before it is written, or something that an earlier case left";
+  if (!f.repeats) {
+    out << fmt::format(
+        "  it failed once and not again in the same case, so it was not shrunk: it depends on {}\n", time);
+    return;
+  }
+  out << fmt::format("  shrunk in {} runs from {}\n", f.tries, f.found_as);
+  if (f.failed_again < f.run_again)
+    out << fmt::format("  it fails in {} of {} more runs of this case: it depends on {}\n", f.failed_again,
+                       f.run_again, time);
+}
+
+void print_finding_like(std::ostream& out, const Record& record, std::size_t number) {
+  out << fmt::format("like finding {}: {}: {}: {}\n  reproduce: {}\n", number, record.kernel,
+                     status_name(record.status), one_line(reason_text(record)), record.repro);
 }
 
 void print_fuzz_table(std::ostream& out, const FuzzResult& result, std::size_t width) {

@@ -76,6 +76,7 @@ void write_compare_json(std::ostream& out, const CompareResult& result, const Co
     row["p"] = finite_or_null(r.p);
     row["within"] = finite_or_null(r.within);
     row["not_slower"] = r.not_slower;
+    row["runs_left_out"] = r.left_out.base + r.left_out.fresh;
     row["note"] = r.note;
     if (!r.clues.empty()) row["clues"] = r.clues;
     row["repro"] = r.repro;

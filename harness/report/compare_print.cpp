@@ -43,9 +43,9 @@ bool signs_differ(const CompareRow& r) {
   return (*r.new_us > *r.base_us) != (*r.ratio > 1);
 }
 
-/// "+4.87", or "+4.87*" where the footnote belongs to it.
+/// "+4.87", or "+4.87#" where the footnote belongs to it. `*` is taken: in `run` it marks busy ceilings.
 std::string change_cell(const CompareRow& r) {
-  return r.ratio ? figure(*r.ratio) + (signs_differ(r) ? "*" : "") : "-";
+  return r.ratio ? figure(*r.ratio) + (signs_differ(r) ? "#" : "") : "-";
 }
 
 /// Why a change does not follow from the times beside it; empty if no row has both.
@@ -58,7 +58,7 @@ std::string change_footnote(const CompareResult& result) {
       "differs from the change of the medians{}",
       result.as_sol ? ", in multiples of the least possible time"
                     : ", on a CPU divided by the time of its test loop",
-      signs ? "; *: even in its sign" : "");
+      signs ? "; #: even in its sign" : "");
 }
 
 std::string interval_cell(const CompareRow& r) { return r.lo && r.hi ? interval_text(*r.lo, *r.hi) : "-"; }
@@ -78,6 +78,40 @@ std::string only_within(const CompareResult& result) {
                      n == 1 ? "" : "up to ", 100 * widest);
 }
 
+/// The rows of a table. Where sides have other sweeps, hundreds of cases may be on one side only: such rows
+/// say nothing that a count does not, so only the first of each sweep are shown.
+struct ShownRows {
+  std::vector<const CompareRow*> rows;
+  std::vector<std::string> left_out;  ///< "missing in new: 57 cases more, of sweep decode"
+};
+
+ShownRows shown_rows(const CompareResult& result) {
+  constexpr int64_t kFew = 10;   // of one verdict: all are shown
+  constexpr int64_t kFirst = 3;  // of each sweep, if there are more
+  ShownRows shown;
+  std::vector<std::pair<const CompareRow*, int64_t>>
+      sweeps;  // the first row of a verdict and sweep, and rows
+  for (const CompareRow& r : result.rows) {
+    if (r.untimed) continue;
+    const bool one_side = r.change == Change::kMissingNew || r.change == Change::kMissingBase;
+    if (one_side && result.count(r.change) > kFew) {
+      auto it = std::find_if(sweeps.begin(), sweeps.end(), [&](const auto& s) {
+        return s.first->change == r.change && s.first->sweep == r.sweep;
+      });
+      if (it == sweeps.end()) it = sweeps.insert(it, {&r, 0});
+      if (++it->second > kFirst) continue;
+    }
+    shown.rows.push_back(&r);
+  }
+  for (const auto& [first, n] : sweeps) {
+    if (n <= kFirst) continue;
+    shown.left_out.push_back(fmt::format("{}: {} case{} more{}", change_name(first->change), n - kFirst,
+                                         n - kFirst == 1 ? "" : "s",
+                                         first->sweep.empty() ? "" : " of sweep " + one_line(first->sweep)));
+  }
+  return shown;
+}
+
 int64_t untimed_rows(const CompareResult& result) {
   return std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& r) { return r.untimed; });
 }
@@ -88,6 +122,22 @@ std::string untimed_text(const CompareResult& result) {
   if (n == 0 || result.verdicts_only) return "";
   return fmt::format("{} case{} that neither side timed {} no row", n, n == 1 ? "" : "s",
                      n == 1 ? "has" : "have");
+}
+
+/// Says which runs the comparison has left out, and why; empty if none.
+std::string left_out_text(const CompareResult& result) {
+  int64_t rows = 0;
+  int base = 0, fresh = 0;
+  for (const CompareRow& r : result.rows) {
+    rows += r.left_out.base + r.left_out.fresh > 0;
+    base = std::max(base, r.left_out.base);
+    fresh = std::max(fresh, r.left_out.fresh);
+  }
+  if (rows == 0) return "";
+  return fmt::format(
+      "left out in {} case{}: up to {} run{} of base and {} of new, in which threads waited for each other much longer "
+      "or shorter (handover_us) than in new's median run; that alone changes times",
+      rows, rows == 1 ? "" : "s", base, base == 1 ? "" : "s", fresh);
 }
 
 }  // namespace
@@ -147,8 +197,9 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
                                             {"95 % interval"},
                                             {"note", Align::kLeft}};
   std::vector<TableRow> rows;
-  for (const CompareRow& r : result.rows) {
-    if (r.untimed) continue;
+  const ShownRows shown = shown_rows(result);
+  for (const CompareRow* shown_row : shown.rows) {
+    const CompareRow& r = *shown_row;
     TableRow row{{change_name(r.change), one_line(r.id), one_line(kernel_of(r))}, colour_of(r.change), ""};
     if (r.ratio) {
       row.cells.insert(row.cells.end(), {time_cell(r.base_us), time_cell(r.new_us), change_cell(r),
@@ -160,6 +211,7 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
     rows.push_back(std::move(row));
   }
   if (!rows.empty()) print_table(out, columns, rows, options);
+  for (const std::string& more : shown.left_out) out << more << '\n';
   for (const CompareRow& r : result.rows) {
     if (r.change != Change::kError && r.change != Change::kIncorrect) continue;
     out << '\n'
@@ -171,6 +223,7 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
   }
   out << (rows.empty() ? "" : "\n") << compare_summary(result) << '\n';
   if (const std::string note = change_footnote(result); !note.empty()) out << note << '\n';
+  if (const std::string left_out = left_out_text(result); !left_out.empty()) out << left_out << '\n';
   if (const std::string untimed = untimed_text(result); !untimed.empty()) out << untimed << '\n';
   if (const std::string means = sweep_means(result); !means.empty()) out << means << '\n';
   if (!result.stopped.empty()) out << one_line(result.stopped) << '\n';
@@ -186,8 +239,9 @@ void write_compare_markdown(std::ostream& out, const CompareResult& result) {
     return;
   out << "| verdict | case | kernel | base | new | change, % | 95 % interval | note |\n"
          "|---|---|---|--:|--:|--:|--:|---|\n";
-  for (const CompareRow& r : result.rows) {
-    if (r.untimed) continue;
+  const ShownRows shown = shown_rows(result);
+  for (const CompareRow* row : shown.rows) {
+    const CompareRow& r = *row;
     out << "| " << change_name(r.change) << " | " << markdown_code(r.id) << " | "
         << markdown_code(kernel_of(r)) << " | " << time_cell(r.base_us) << " | " << time_cell(r.new_us)
         << " | " << markdown_text(change_cell(r)) << " | " << interval_cell(r) << " | "
@@ -195,8 +249,11 @@ void write_compare_markdown(std::ostream& out, const CompareResult& result) {
     for (const std::string& clue : r.clues) out << "<br>" << markdown_text(clue);
     out << " |\n";
   }
+  for (const std::string& more : shown.left_out) out << "\n" << markdown_text(more) << "\n";
   if (const std::string note = change_footnote(result); !note.empty())
     out << "\n" << markdown_text(note) << "\n";
+  if (const std::string left_out = left_out_text(result); !left_out.empty())
+    out << "\n" << markdown_text(left_out) << "\n";
 }
 
 }  // namespace attnbench

@@ -70,12 +70,6 @@ TableRow row_of(const Record& r, const Units& units) {
   return row;
 }
 
-/// The last lines that a worker process wrote before it failed.
-void print_log(std::ostream& out, const std::string& log) {
-  std::istringstream lines(log);
-  for (std::string line; std::getline(lines, line);) out << "  | " << one_line(line) << '\n';
-}
-
 /// Skips by reason, what each kernel ran, and which kernel is faster by how much.
 void print_sums(std::ostream& out, std::span<const Record> records, std::size_t width) {
   const auto line = [&](const std::string& text) {
@@ -104,10 +98,7 @@ void print_failures(std::ostream& out, std::span<const Record> records, const Co
     out << '\n'
         << paint(status_name(r->status), Colour::kRed, options.colour) << ' ' << one_line(record_name(*r))
         << "\n  " << one_line(reason_text(*r)) << '\n';
-    if (r->check) {
-      for (const std::string& clue : r->check->clues) out << "  " << one_line(clue) << '\n';
-    }
-    print_log(out, r->log);
+    print_details(out, *r);
     if (!r->repro.empty()) out << "  reproduce: " << one_line(r->repro) << '\n';
   }
   const auto all = std::count_if(records.begin(), records.end(),
@@ -122,6 +113,14 @@ void print_failures(std::ostream& out, std::span<const Record> records, const Co
 }
 
 }  // namespace
+
+void print_details(std::ostream& out, const Record& r) {
+  if (r.check) {
+    for (const std::string& clue : r.check->clues) out << "  " << one_line(clue) << '\n';
+  }
+  std::istringstream lines(r.log);
+  for (std::string line; std::getline(lines, line);) out << "  | " << one_line(line) << '\n';
+}
 
 void print_console(std::ostream& out, std::span<const Record> records, const ConsoleOptions& options) {
   const bool cpu =

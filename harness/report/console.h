@@ -26,4 +26,8 @@ std::string progress_line(const Record& r, int64_t done, int64_t planned, const 
 /// Columns of the terminal at this file descriptor; 0 if it is not a terminal.
 std::size_t terminal_width(int fd);
 
+/// Prints what is known of a failure beside its reason, indented: clues, and the last lines that a worker
+/// process wrote.
+void print_details(std::ostream& out, const Record& record);
+
 }  // namespace attnbench

@@ -28,12 +28,11 @@ namespace fs = std::filesystem;
 /// A file that takes longer to load is taken for one that hangs. Importing a large library from a slow disk
 /// takes a minute.
 constexpr int kImportSeconds = 120;
-/// Where the package, the peers and the library lie, seen from the program's folder: in a build, and
-/// installed.
-constexpr const char* kPackageFolders[] = {"python", "../lib/attnbench/python"};
+/// A file of the package's folder, the peers' folder and the library, seen from the program's folder: in a build, and installed.
+/// An installed program may lie beside an interpreter, whose name is that of the folder.
+constexpr const char* kPackageFiles[] = {"python/__main__.py", "../lib/attnbench/python/__main__.py"};
 constexpr const char* kPeerFolders[] = {"peers", "../lib/attnbench/peers"};
-constexpr const char* kLibraries[] = {"libattnbench.so", "../lib/libattnbench.so",
-                                      "../lib64/libattnbench.so"};
+constexpr const char* kLibraries[] = {"libattnbench.so", "../lib/attnbench/libattnbench.so"};
 
 std::optional<PythonHost> g_host;
 std::string g_program;
@@ -78,7 +77,8 @@ std::string first_existing(const fs::path& folder, std::span<const char* const> 
 }
 
 std::string package_folder() {
-  return first_existing(fs::path(program_file()).parent_path(), kPackageFolders, "the Python package");
+  const fs::path folder = fs::path(program_file()).parent_path();
+  return fs::path(first_existing(folder, kPackageFiles, "the Python package")).parent_path().string();
 }
 
 /// Absolute path of a program of PATH; empty if there is none.

@@ -139,6 +139,41 @@ KernelStatus judge_by_good(Tamper& t, const OpParams& op, const std::function<Ke
   return status;
 }
 
+/// The bits that each launch of a case leaves, launch by launch. Empty if the run does not pass.
+std::vector<std::vector<std::vector<unsigned char>>> bits_of_launches(const Case& c, const Kernel& kernel,
+                                                                      Device& device, int repeats,
+                                                                      const Tamper::Fault& launch) {
+  std::vector<std::vector<std::vector<unsigned char>>> bits;
+  Tamper tamper(kernel, device);
+  const Kernel& changed = tamper.armed([&](Tamper& t, const OpParams& op) {
+    const KernelStatus status = launch(t, op);
+    bits.emplace_back();
+    std::vector<Written> outputs = written_by(op);
+    if (op.op == Op::kAttention) {
+      const AttentionParams& p = op.attention;
+      outputs.push_back({p.lse, p.num_heads_q * p.lse_stride_head, DType::kFp32});
+      if (p.features & kProbs)
+        outputs.push_back({p.probs, p.num_heads_q * p.probs_stride_head, DType::kFp32});
+    } else if (op.op == Op::kMergeStates) {
+      const MergeStatesParams& p = op.merge_states;
+      outputs.push_back({p.out_lse, p.num_heads * p.out_lse_stride_head, DType::kFp32});
+    }
+    for (const Written& w : outputs) bits.back().push_back(t.read<unsigned char>(w.at, w.bytes()));
+    return status;
+  });
+  if (run(c, changed, device, repeats).status != Status::kPass) bits.clear();
+  return bits;
+}
+
+/// Whether a fault that no check caught changes nothing: each launch of the case, those of the invariants
+/// included, leaves the same bits as without it. Then there is nothing to catch.
+bool has_no_effect(const Case& c, const Kernel& kernel, Device& device, const Fault& fault) {
+  const auto wrong = bits_of_launches(c, kernel, device, fault.repeats, fault.launch);
+  const auto right = bits_of_launches(c, kernel, device, fault.repeats,
+                                      [](Tamper& t, const OpParams& op) { return t.launch(op); });
+  return !wrong.empty() && wrong == right;
+}
+
 /// Gets the id of each case of a step before it runs.
 using Follower = std::function<void(const std::string& id)>;
 
@@ -186,6 +221,10 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
       result.reason =
           "cannot be tried: this fault is a launch with other parameters, which the kernel refuses: " +
           tamper.refusal();
+      continue;
+    }
+    if (r.status == Status::kPass && has_no_effect(c, kernel, device, fault)) {
+      result.reason = "no effect: the kernel gives the same bits with this mistake, in each launch";
       continue;
     }
     result.allclose = seen.allclose;

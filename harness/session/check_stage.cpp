@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "harness/session/invariants.h"
+#include "harness/verify/bitwise.h"
 #include "harness/verify/clues.h"
 #include "harness/verify/verify.h"
 
@@ -14,6 +17,50 @@ namespace {
 /// Clues take about as long as the comparison that found the error. They are omitted if that took longer than
 /// this.
 constexpr double kMostReferenceSeconds = 15;
+/// The second launch of a wrong case is omitted after a first one that took longer than this.
+constexpr double kMostLaunchSeconds = 5;
+
+constexpr const char* kRace = "a race, or memory that the kernel reads before it writes it";
+
+/// Launches a wrong case again on the same inputs, which tells a race from a wrong formula. Returns what that
+/// shows, in words. Leaves the outputs of the second launch.
+std::string second_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
+                          CheckMode check, const HostOutputs& first, uint64_t digest) {
+  try {
+    workload.reset_outputs();
+    launcher.launch();
+    device.synchronize();
+    if (workload.outputs_digest() == digest) return "";
+    const HostOutputs second = launcher.outputs(workload);
+    const Verdict again = verify(workload, second, launcher.numerics(), check);
+    if (again.pass) return std::string("a second launch on the same inputs was right: ") + kRace;
+    if (!(work.kernel->flags & kDeterministic))
+      return "a second launch on the same inputs was wrong in other bits, which this kernel does not promise to repeat";
+    const auto where =
+        work.item->params.op == Op::kAttention ? first_difference(*work.item, first, second) : std::nullopt;
+    return fmt::format("a second launch on the same inputs gave other numbers{}: {}",
+                       where ? " (" + *where + ")" : "", kRace);
+  } catch (const std::exception& e) {  // the first launch's verdict stands
+    return fmt::format("a second launch on the same inputs failed: {}", e.what());
+  }
+}
+
+/// Adds to the clues what a second launch shows. Damaged memory would show in it, too.
+void tell_second_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
+                        CheckMode check, const HostOutputs& first, uint64_t digest, Verdict& v) {
+  for (const char* damage : {detector::kGuard, detector::kInputDigest}) {
+    if (std::count(v.failed_by.begin(), v.failed_by.end(), damage) > 0) return;
+  }
+  const std::string other = second_launch(work, workload, launcher, device, check, first, digest);
+  const char* same = "a second launch gave the same bits";
+  if (!other.empty()) {
+    v.clues.push_back(other);
+  } else if (v.clues.empty()) {
+    v.clues.emplace_back(same);
+  } else {
+    v.clues.front() += std::string("; ") + same;
+  }
+}
 
 }  // namespace
 
@@ -43,13 +90,16 @@ void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict&
 Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
                        const SessionOptions& options, uint64_t& digest) {
   workload.reset_outputs();
+  const auto begin = std::chrono::steady_clock::now();
   launcher.launch();
   device.synchronize();
+  const double launch_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   digest = workload.outputs_digest();
   const HostOutputs outputs = launcher.outputs(workload);
   Verdict v = verify(workload, outputs, launcher.numerics(), options.check);
   v.outputs_digest = fmt::format("{:016x}", digest);
-  if (!v.pass && !options.all_detectors) v.clues = clues_or_none(*work.item, outputs, launcher, v);
+  const bool explain = !v.pass && !options.all_detectors;
+  if (explain) v.clues = clues_or_none(*work.item, outputs, launcher, v);
   if (work.item->params.op == Op::kAttention) {
     const Numerics declared = launcher.numerics();
     const uint32_t flags = work.kernel->flags;
@@ -57,6 +107,8 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
     if (const auto less = lacks(options.required, *v.numerics)) v.fail(detector::kNumerics, *less);
   }
   look_at_memory(workload, launcher, v);
+  if (explain && launch_s <= kMostLaunchSeconds)
+    tell_second_launch(work, workload, launcher, device, options.check, outputs, digest, v);
   const bool invariants = options.invariants && work.index % options.invariants_every == 0;
   if (invariants && (v.pass || options.all_detectors)) {
     check_invariants(work, device, launcher, workload, outputs,

@@ -19,6 +19,22 @@ constexpr uint64_t kOtherPlaces = 0x5eed;
 constexpr int32_t kLeadRows = 3;
 constexpr int32_t kMostSplits = 64;
 
+/// What a message says of each invariant. harness/verify/invariants.md has the details.
+constexpr std::pair<const char*, const char*> kWords[] = {
+    {"repeat", "the same launch again"},
+    {"page_shuffle", "pages or cache rows in other places"},
+    {"strides", "padded strides"},
+    {"nhd_hnd", "the other order of token and head in a page"},
+    {"lead_rows", "cu_seqlens that begin at 3"},
+    {"packed_paged", "packed keys in pages, paged keys packed"},
+    {"batch_permutation", "the sequences in another order"},
+    {"alone", "sequences as batches of one"},
+    {"merge", "two launches of a part of the keys each, merged"},
+    {"num_splits", "keys cut into other parts"},
+    {"one_call", "one launch in place of several"},
+    {"replay", "the same launch after lengths and inputs were replaced in place"},
+};
+
 /// The case with other sequences or in another layout; the layout says which sequences of the base it
 /// computes.
 struct Variant {
@@ -66,7 +82,8 @@ class Invariants {
   void add(const char* name, Outcome outcome, const std::string& note = "") {
     verdict_.invariants.push_back({name, outcome, note});
     if (outcome == Outcome::kBroken) {
-      verdict_.fail(std::string(detector::kInvariant) + name, fmt::format("invariant {}: {}", name, note));
+      verdict_.fail(std::string(detector::kInvariant) + name,
+                    fmt::format("invariant {} ({}): {}", name, invariant_words(name), note));
     }
   }
 
@@ -203,8 +220,8 @@ class Invariants {
   /// A kernel may cut paged and packed keys into other tiles. So equal bits are required only of
   /// batch-invariant kernels, whose cuts follow from the sequence alone.
   void packed_paged() {
-    if (p_.shared_tokens() > 0 || p_.path == Path::kDcp) return;  // needs pages
-    if (p_.append) return;                                        // packed keys are no cache
+    if (p_.shared_tokens() > 0 || p_.blocks || p_.path == Path::kDcp) return;  // needs pages
+    if (p_.append) return;                                                     // packed keys are no cache
     Variant v{base_, {}};
     v.item.params.kv = p_.kv == KvSource::kPacked ? KvSource::kPaged : KvSource::kPacked;
     v.item.params = normalised(v.item.params);
@@ -220,7 +237,7 @@ class Invariants {
   }
 
   void batch_permutation() {
-    if (p_.seqs.size() < 2 || p_.dropout > 0) return;
+    if (p_.seqs.size() < 2 || p_.dropout > 0 || p_.blocks) return;
     if (p_.path == Path::kSplitDecode) return;  // decodes must come first in the batch
     std::vector<int32_t> ids(p_.seqs.size());
     std::iota(ids.begin(), ids.end(), 0);
@@ -230,7 +247,7 @@ class Invariants {
 
   /// The first, the last and the longest sequence that have queries, each as a batch of one.
   void alone() {
-    if (p_.seqs.size() < 2 || p_.dropout > 0) return;
+    if (p_.seqs.size() < 2 || p_.dropout > 0 || p_.blocks) return;
     std::optional<int32_t> first, last, longest;
     for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
       if (p_.seqs[b].q == 0) continue;
@@ -253,7 +270,8 @@ class Invariants {
   /// reference. Not possible with windows and ALiBi, whose distances a part of the keys does not show; with
   /// dropout, whose mask depends on key numbers; or with probabilities, which belong to one launch.
   void merge() {
-    if (p_.path != Path::kOneCall || p_.shared_tokens() > 0) return;  // such a path merges parts already
+    if (p_.path != Path::kOneCall || p_.shared_tokens() > 0 || p_.blocks)
+      return;  // such a path merges parts already
     if (p_.append || p_.dropout > 0 || p_.probs) return;
     if (outputs_.no_lse) return add("merge", Outcome::kSkipped, "the kernel gives no LSE");
     if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone) return;
@@ -331,6 +349,7 @@ class Invariants {
   void replay() {
     // The host cuts the parts of a path; caches and probabilities of other lengths are elsewhere in memory.
     if (p_.path != Path::kOneCall || p_.append || p_.probs || p_.dropout > 0) return;
+    if (p_.blocks || p_.captured) return;  // they have these lengths only
     const std::optional<Case> other = shorter_batch();
     if (!other) return add("replay", Outcome::kSkipped, "no other lengths within the same maxima");
     try {
@@ -367,6 +386,19 @@ class Invariants {
 };
 
 }  // namespace
+
+std::string invariant_words(std::string_view name) {
+  for (const auto& [known, words] : kWords) {
+    if (name == known) return words;
+  }
+  return std::string(name);
+}
+
+std::vector<std::string> invariant_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, words] : kWords) names.emplace_back(name);
+  return names;
+}
 
 void check_invariants(const WorkItem& work, Device& device, Launcher& launcher, Workload& workload,
                       const HostOutputs& outputs, const InvariantOptions& options, Verdict& verdict) {

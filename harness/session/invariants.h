@@ -4,6 +4,10 @@
 // harness/verify/invariants.md lists which invariants hold bit for bit and which within the tolerance.
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "harness/run/launcher.h"
 #include "harness/session/plan.h"
 #include "harness/verify/verdict.h"
@@ -16,6 +20,12 @@ struct InvariantOptions {
   bool capture = true;  ///< replay a captured graph where the device has graphs, else launch again
   KernelTable table{};  ///< as in SessionOptions
 };
+
+/// What an invariant is, in a few words: "the same launch again" for "repeat". Its name, if it has none.
+std::string invariant_words(std::string_view name);
+
+/// The names of all invariants, in the order in which they are checked.
+std::vector<std::string> invariant_names();
 
 /// Checks all invariants of a case that was launched once and gave `outputs`; for ops other than attention
 /// only `strides`. A broken invariant fails the verdict as "invariant:<name>". Throws what Workload and

@@ -7,7 +7,9 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "harness/config/captured.h"
 #include "harness/error.h"
+#include "harness/exchange/captured_file.h"
 #include "harness/record/json.h"
 #include "harness/record/json_read.h"
 
@@ -35,8 +37,12 @@ bool write_line(int fd, std::string text) {
 }
 
 Message case_message(const Case& item, const std::string& kernel, int64_t index) {
+  Message blocks;  // a mapping has no block table
+  if (item.params.blocks) blocks = item.params.blocks->ids();
   return {{"run",
            {{"case", case_yaml(item.params)},
+            {"blocks", std::move(blocks)},
+            {"tensors", item.params.captured ? item.params.captured->path() : ""},
             {"id", item.id},
             {"sweep", item.sweep},
             {"seed", item.seed},
@@ -47,10 +53,29 @@ Message case_message(const Case& item, const std::string& kernel, int64_t index)
             {"index", index}}}};
 }
 
+namespace {
+
+/// The captured tensors of the file; they are kept, because a case comes once for each kernel.
+std::shared_ptr<const CapturedTensors> tensors_of(const std::string& path, uint64_t seed) {
+  static std::string last;
+  static std::shared_ptr<const CapturedTensors> tensors;
+  if (path != last) tensors = read_tensor_case(path, seed).params.captured;
+  last = path;
+  return tensors;
+}
+
+}  // namespace
+
 Case case_from_message(const Message& run) {
   const auto seed = run.at("seed").get<uint64_t>();
   const auto id = run.at("id").get<std::string>();
   Expansion e = expand(parse_inline_case(run.at("case").get<std::string>(), {}, seed));
+  if (const Message& blocks = run.at("blocks"); !blocks.is_null() && e.cases.size() == 1) {
+    give_blocks(e.cases.front(), blocks.get<GivenBlocks::Ids>());
+  }
+  if (const auto path = run.at("tensors").get<std::string>(); !path.empty() && e.cases.size() == 1) {
+    give_tensors(e.cases.front(), tensors_of(path, seed));
+  }
   if (e.cases.size() != 1 || e.cases.front().id != id) {
     throw Error(fmt::format("the mapping of case {} reads back as {}", id,
                             e.cases.empty() ? "nothing" : e.cases.front().id),

@@ -3,7 +3,7 @@
 //
 //   to the worker     {"open": {"device", "threads", "ceilings"}}   first; ceilings: null or known ones
 //                     {"measure": true}                             the ceilings, before the first timed case
-//                     {"run": {"case", "id", "sweep", "seed", "kernel", "index"}}
+//                     {"run": {"case", "blocks", "tensors", "id", "sweep", "seed", "kernel", "index"}}
 //   to the supervisor {"ready": {"device": {...}}} or {"failed": "why the device cannot be opened"}
 //                     {"ceilings": {...}}                           measured, or measured again
 //                     {"timing": true}                              the check passed; timed launches begin

@@ -71,9 +71,10 @@ std::string repro_line(const WorkItem& work, const std::string& device, const Se
   constexpr std::size_t kLongest = 1000;  // characters of a mapping that anybody would paste
   const Case& item = *work.item;
   std::string mapping = case_yaml(item.params, item.batch);
-  // Lengths that a file lists one by one stand there, and not a second time in each line.
-  const bool named =
-      mapping.size() > kLongest && !item.file.empty() && item.file != "--case" && !item.overridden;
+  // Lengths that a file lists one by one stand there, and not a second time in each line. A mapping cannot
+  // hold a block table or tensors.
+  const bool named = (mapping.size() > kLongest || item.params.blocks || item.params.captured) &&
+                     !item.file.empty() && item.file != "--case" && !item.overridden;
   std::string line =
       fmt::format("attnbench run {}--case {} --seed {} --device {}", named ? shell_word(item.file) + " " : "",
                   shell_word(named ? item.id : mapping), item.seed, device);

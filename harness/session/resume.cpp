@@ -88,11 +88,72 @@ std::vector<WorkItem> unfinished(const std::vector<WorkItem>& work, const std::v
   return left;
 }
 
-std::vector<std::string> differences(const std::filesystem::path& results, const RunContext& context) {
-  const Json root = Json::parse(read_results_text(results), nullptr, /*allow_exceptions=*/false);
-  const auto part = [](const Json& j, const char* key) {
-    return j.is_object() && j.contains(key) ? j.at(key) : Json();
+namespace {
+
+/// A member, or null.
+Json part(const Json& j, const char* key) { return j.is_object() && j.contains(key) ? j.at(key) : Json(); }
+
+/// "a.so, b.so"; "none".
+std::string plugin_paths(const Json& plugins) {
+  std::string paths;
+  for (const Json& plugin : plugins) {
+    const Json path = part(plugin, "path");
+    paths += (paths.empty() ? "" : ", ") + (path.is_string() ? one_line(path.get<std::string>()) : "?");
+  }
+  return paths.empty() ? "none" : paths;
+}
+
+/// How the plug-ins differ. Their paths do not matter, but the builds that ran do.
+std::string plugin_difference(const Json& then, const Json& now) {
+  const auto builds = [](const Json& plugins) {
+    Json digests = Json::array();
+    for (const Json& plugin : plugins) digests.push_back(part(plugin, "digest"));
+    return digests;
   };
+  if (builds(then) == builds(now)) return "";
+  const std::string paths = plugin_paths(now);
+  if (then.size() == now.size() && plugin_paths(then) == paths)
+    return fmt::format("plug-ins: {} changed since (the file's digest is another)", paths);
+  return fmt::format("plug-ins: {} there, {} here", plugin_paths(then), paths);
+}
+
+/// How the cases differ, as far as the finished ones tell.
+std::string case_difference(const Json& was, const Json& is, const Json& finished,
+                            const std::vector<WorkItem>& work) {
+  if (part(was, "size") == is.at("size") && part(was, "digest") == is.at("digest")) return "";
+  std::map<Key, const WorkItem*> items;
+  for (const WorkItem& w : work) items[key_of(w)] = &w;
+  std::string seeds, other;
+  int64_t others = 0;
+  for (const Json& entry : finished) {
+    const Key key{text_at(entry, "id"), text_at(entry, "kernel")};
+    const auto item = items.find(key);
+    if (item == items.end()) {
+      if (others++ == 0) other = one_line(key.first + "/" + key.second);
+      continue;
+    }
+    const Json seed = part(part(entry, "attnbench"), "seed");
+    const uint64_t own = item->second->item->seed;
+    if (seeds.empty() && seed != own)
+      seeds = fmt::format(", seed {} there and {} here", dump_json(seed), own);
+  }
+  const Json there = part(was, "size"), here = is.at("size");
+  std::string text = there != here
+                         ? fmt::format("cases: {} run{} planned there, {} here", dump_json(there),
+                                       there == 1 ? "" : "s", dump_json(here))
+                         : fmt::format("cases: {} runs planned here as there, but others", dump_json(here));
+  text += seeds;
+  if (others > 0)
+    text +=
+        fmt::format(", and {} of its {} finished runs not here, such as {}", others, finished.size(), other);
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> differences(const std::filesystem::path& results, const RunContext& context,
+                                     const std::vector<WorkItem>& work) {
+  const Json root = Json::parse(read_results_text(results), nullptr, /*allow_exceptions=*/false);
   const Json then = part(part(root, "context"), "attnbench");
   if (!then.is_object()) throw ResultsError(results.string() + ": error: not the results of a run");
   const Json now = context_to_json(context).at("attnbench");
@@ -104,23 +165,25 @@ std::vector<std::string> differences(const std::filesystem::path& results, const
     compare(key, part(then, key), part(now, key));
   for (const char* key : {"kind", "model", "threads"})
     compare(std::string("device ") + key, part(part(then, "device"), key), part(part(now, "device"), key));
-  // The path of a plug-in does not matter, but the build that ran does.
-  const auto builds = [&](const Json& of) {
-    Json digests = Json::array();
-    for (const Json& plugin : part(of, "plugins")) digests.push_back(part(plugin, "digest"));
-    return digests;
+  const auto add = [&](std::string text) {
+    if (!text.empty()) out.push_back(std::move(text));
   };
-  compare("plug-ins (digests of the files)", builds(then), builds(now));
+  add(plugin_difference(part(then, "plugins"), part(now, "plugins")));
   const Json was = part(then, "plan"), is = part(now, "plan");
   for (const auto& [key, value] : is.at("options").items())
     compare(key, part(part(was, "options"), key.c_str()), value);
   for (const char* key : {"shard", "shards"}) compare(key, part(was, key), part(is, key));
-  if (part(was, "size") != is.at("size")) {
-    compare("planned runs", part(was, "size"), is.at("size"));
-  } else {
-    compare("cases, kernels and seeds (their digest)", part(was, "digest"), is.at("digest"));
-  }
+  add(case_difference(was, is, part(root, "benchmarks"), work));
   return out;
+}
+
+std::string began_as(const std::filesystem::path& results) {
+  const Json root = Json::parse(read_results_text(results), nullptr, /*allow_exceptions=*/false);
+  std::string line;
+  for (const Json& word : part(part(part(root, "context"), "attnbench"), "command_line")) {
+    if (word.is_string()) line += (line.empty() ? "" : " ") + shell_word(word.get<std::string>());
+  }
+  return one_line(line);
 }
 
 }  // namespace attnbench

@@ -94,8 +94,9 @@ Record run_item(const WorkItem& work, Device& device, const SessionOptions& opti
   } catch (const std::exception& e) {
     record.end(Status::kError, e.what());
   }
-  if (record.status == Status::kError && !device_lost) {
-    // The kernel's own message may hide that it has poisoned the device context.
+  if ((record.status == Status::kError || record.status == Status::kFail) && !device_lost) {
+    // The kernel's own message, or a wrong result before a second launch, may hide that the kernel has poisoned
+    // the device context.
     try {
       device.synchronize();
     } catch (const DeviceError& e) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "harness/record/json.h"
 #include "harness/record/json_read.h"
@@ -115,10 +116,21 @@ void Supervisor::take_log(Slot& slot) {
   if (text.empty()) return;
   slot.log += text;
   if (slot.log.size() > 16 * kLogBytes) slot.log.erase(0, slot.log.size() - 2 * kLogBytes);
-  if (events_ != nullptr && events_->output) events_->output(text);
+  if (slot.state != State::kRunning) return show(text);
+  // A traceback from Python stands under the record of its case. Shown at once, it would be there twice.
+  slot.held += text;
+  const std::size_t traceback = slot.held.find("Traceback (most recent call last):");
+  show(slot.held.substr(0, traceback));
+  slot.held.erase(0, traceback);
+}
+
+void Supervisor::show(const std::string& text) const {
+  if (!text.empty() && events_ != nullptr && events_->output) events_->output(text);
 }
 
 void Supervisor::finish(Slot& slot, Record record) {
+  const std::string held = std::exchange(slot.held, "");
+  if (record.log.find(held.substr(0, held.find_last_not_of('\n') + 1)) == std::string::npos) show(held);
   slot.work.reset();
   slot.failed_starts = 0;
   slot.state = State::kIdle;

@@ -63,7 +63,8 @@ class Supervisor {
     std::string device;
     State state = State::kDown;
     std::unique_ptr<WorkerProcess> process;
-    std::string log;  ///< the end of what the worker printed during the current case
+    std::string log;   ///< the end of what the worker printed during the current case
+    std::string held;  ///< the part of it that waits for the record, which may hold it
     std::optional<DeviceInfo> info;
     std::optional<Message> ceilings;
     std::optional<WorkItem> work;
@@ -79,6 +80,7 @@ class Supervisor {
   void look_at(Slot& slot);
   void handle(Slot& slot, const Message& message);
   void take_log(Slot& slot);
+  void show(const std::string& text) const;
   void finish(Slot& slot, Record record);
   void stop_worker(Slot& slot);
   /// `died`: the worker ended or hung without sending a reason.

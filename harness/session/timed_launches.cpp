@@ -88,6 +88,7 @@ std::function<void()> TimedLaunches::launch_of(Launcher& launcher) {
 TimedLaunches::Copy& TimedLaunches::add(uint64_t seed, uint64_t salt) {
   Case other = *work_.item;
   other.seed = seed;
+  if (seed != work_.item->seed) other.params.captured = nullptr;  // drawn values of the same shapes
   Made& made = made_.emplace_back(other, work_, options_, device_, salt);
   made.workload.reset_outputs();
   return copies_.emplace_back(Copy{&made.workload, &made.launcher, launch_of(made.launcher)});

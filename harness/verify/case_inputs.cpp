@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "harness/config/captured.h"
 #include "harness/values/values.h"
 #include "harness/verify/interval.h"
 #include "harness/workload/descales.h"
@@ -55,12 +56,19 @@ void CaseInputs::load(Tensor tensor, int seq, int head, int begin, int end, int 
   const int first_new = tensor == Tensor::kQ ? end : s.k - p.new_len(s);
   std::vector<float> row(static_cast<std::size_t>(dim));
   for (int pos = begin; pos < end; ++pos, out += dim) {
+    if (p.captured) {
+      const unsigned char* values = p.captured->row(tensor, seq, pos, head);
+      for (int c = 0; c < dim; ++c) out[c] = static_cast<double>(load_float(p.dtype, values, c));
+      continue;
+    }
     if (pos >= first_new) {
       load_new(tensor == Tensor::kV, seq, head, pos, out);
       continue;
     }
     const int owner = pos < first_own ? 0 : seq;
-    value_row(spec, tensor, static_cast<uint32_t>(owner), static_cast<uint32_t>(pos),
+    const GivenBlocks::Row row_of =
+        p.blocks && tensor != Tensor::kQ ? p.blocks->owner(seq, pos) : GivenBlocks::Row{owner, pos};
+    value_row(spec, tensor, static_cast<uint32_t>(row_of.seq), static_cast<uint32_t>(row_of.pos),
               static_cast<uint32_t>(head), dim, row.data());
     double descale = descale_of(*case_, tensor, owner, pos, head, 0);
     for (int c = 0; c < dim; ++c) {

@@ -38,7 +38,7 @@ std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, s
 }
 
 /// "64 of 136 rows looked at are wrong, in O and LSE; 12 are NaN or infinite; only channels 32 to 63 of 128".
-std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows, bool every) {
+std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows, bool every, bool lse_given) {
   int64_t wrong = 0, in_o = 0, in_lse = 0, nan = 0, empty = 0;
   int first = p.dim_v(), last = -1;
   for (const RowFinding& r : rows) {
@@ -60,6 +60,8 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
                   every ? "looked at" : "sampled to find the cause", wrong == 1 ? "is" : "are");
   if (in_o == wrong && in_lse == wrong) {
     text += ", in O and LSE";
+  } else if (!lse_given) {
+    text += ", in O (no LSE is given)";
   } else if (in_lse == 0) {
     text += fmt::format(", in O alone; {} LSE is right, and with it scores, mask and sum", their);
   } else if (in_o == 0) {
@@ -94,11 +96,12 @@ class Clues {
       if (r.wrong_o && !r.nan) wrong_o_.push_back(r.id);
     }
     if (right_.size() == rows_.size()) return {};
-    out_.push_back(count_text(p_, rows_, every));
+    out_.push_back(count_text(p_, rows_, every, !launched_.outputs.no_lse));
     add(row_pattern(p_, rows_));
     add(unwritten());
     add(lse_base());
     const std::size_t before = out_.size();
+    add(integers());
     suspects();
     if (out_.size() == before) add(other_row());
     if (out_.size() == before) add(factor());
@@ -140,6 +143,26 @@ class Clues {
         return "";
     }
     return any ? "looks like: the LSE is of base 2, where base e is wanted" : "";
+  }
+
+  /// Says whether the results lost their fractions. NumPy has no bf16, so a kernel that assigns floats to an
+  /// array of its bits converts them to integers.
+  std::string integers() const {
+    bool any = false, zero = true, integers = true;
+    for (const RowFinding& r : rows_) {
+      if (!r.wrong_o) continue;
+      any = true;
+      zero = zero && !r.wrong_lse;  // else no score was seen, which other clues tell
+      zero = zero && r.zero;
+      integers = integers && r.integers;
+    }
+    const bool some =
+        std::any_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.wrong_o && !r.zero; });
+    if (!any || !(zero || (integers && some))) return "";
+    const std::string mend =
+        fmt::format("results converted to integers, where the bits of {} are wanted", dtype_name(p_.dtype));
+    if (!zero) return "looks like: " + mend;
+    return "O is 0 in all wrong rows" + (integers ? ": not computed, or " + mend : std::string());
   }
 
   void suspects() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <mutex>
 #include <tuple>
 
@@ -13,6 +14,8 @@ namespace attnbench {
 namespace {
 
 constexpr int kLeastChannelsOfAFactor = 8;
+constexpr double kFraction =
+    1.01;  ///< what a conversion to an integer takes from a number, and a rounding error
 
 /// The kernel's row, the expected one, and the standard deviation of each channel.
 struct Row {
@@ -37,6 +40,18 @@ double common_factor(const Row& row) {
 }
 
 }  // namespace
+
+RowMoments moments_of(const reference::RowBlock& block, std::size_t r, const CaseInputs& inputs) {
+  const reference::RowId id = block.rows[r];
+  return {.lse = block.lse[r],
+          .w2 = block.w2[r],
+          .p_max = block.p_max[r],
+          .score_abs = block.score_abs[r],
+          .dot_norm = block.dot_norm[r],
+          .keys = block.keys[r],
+          .q_error = inputs.q_error(id.seq, id.head, id.pos),
+          .w4 = block.w4[r]};
+}
 
 ErrorModel error_model_of(const Case& c, const Numerics& numerics) {
   return ErrorModel(numerics, c.params.dtype, c.params.head_dim, c.params.softcap,
@@ -63,21 +78,18 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
     f.id = block.rows[r];
     f.keys = block.keys[r];
     const int64_t token = q_begin[static_cast<std::size_t>(f.id.seq)] + f.id.pos;
-    const float lse = outputs.no_lse ? static_cast<float>(block.lse[r])
-                                     : outputs.lse[static_cast<std::size_t>(f.id.head * total_q + token)];
-    f.lse = static_cast<double>(lse);
     f.expected_lse = block.lse[r];
-    f.unwritten = std::bit_cast<uint32_t>(lse) == ~uint32_t{0};
-    const RowMoments m{.lse = block.lse[r],
-                       .w2 = block.w2[r],
-                       .p_max = block.p_max[r],
-                       .score_abs = block.score_abs[r],
-                       .dot_norm = block.dot_norm[r],
-                       .keys = block.keys[r],
-                       .q_error = own.q_error(f.id.seq, f.id.head, f.id.pos)};
+    f.lse = f.expected_lse;
+    if (!outputs.no_lse) {
+      const float lse = outputs.lse[static_cast<std::size_t>(f.id.head * total_q + token)];
+      f.lse = static_cast<double>(lse);
+      f.unwritten = std::bit_cast<uint32_t>(lse) == ~uint32_t{0};
+    }
+    const RowMoments m = moments_of(block, r, own);
     Row row;
     double z2 = 0;
     CommonShares shares;
+    f.integers = dtype_size(p.dtype) == sizeof(int16_t);
     for (std::size_t c = 0; c < d; ++c) {
       const auto at =
           static_cast<int64_t>((token * p.num_heads_q + f.id.head) * p.dim_v()) + static_cast<int64_t>(c);
@@ -88,6 +100,12 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
         sigma = std::hypot(sigma, std::sqrt(outputs.extra_variance[static_cast<std::size_t>(at)]));
       const double z = m.keys > 0 ? (got - block.o[b]) / sigma : got == 0 ? 0 : INFINITY;
       f.nan = f.nan || !std::isfinite(got);
+      f.zero = f.zero && got == 0;
+      if (f.integers) {
+        int16_t bits = 0;
+        std::memcpy(&bits, outputs.out.data() + at * static_cast<int64_t>(sizeof bits), sizeof bits);
+        f.integers = std::abs(bits - block.o[r * d + c]) <= kFraction;
+      }
       z2 += z * z;
       const double part = 1.0 / (sigma * sigma * static_cast<double>(d));
       shares.logits += part * model.logit_variance(m, block.a2[b], block.v2[b]);

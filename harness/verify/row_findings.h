@@ -12,6 +12,8 @@
 
 namespace attnbench {
 
+class CaseInputs;
+
 struct RowFinding {
   reference::RowId id;
   int64_t keys = 0;  ///< number of keys that the row sees
@@ -19,6 +21,9 @@ struct RowFinding {
   bool wrong_lse = false;
   bool nan = false;        ///< an element of O is not finite, or the LSE is NaN
   bool unwritten = false;  ///< the LSE has the bits that it had before the launch
+  bool zero = true;        ///< O is 0 in all channels
+  /// The bits of O, as integers of 16 bits, are the expected numbers but for their fractions.
+  bool integers = false;
   int wrong_channels = 0;
   int first_channel = -1, last_channel = -1;  ///< first and last wrong one; -1: none
   double factor = 0;  ///< O is the expected row times this; 0: O is right, or no multiple of that row
@@ -39,6 +44,9 @@ struct Launched {
 std::vector<RowFinding> find_rows(const Launched& launched, const reference::Problem& problem,
                                   const reference::Inputs& inputs, std::span<const reference::RowId> rows,
                                   int num_threads);
+
+/// What the reference knows of row `r` of a block, for the error model.
+RowMoments moments_of(const reference::RowBlock& block, std::size_t r, const CaseInputs& inputs);
 
 /// The error model of a case for a kernel's declared arithmetic.
 ErrorModel error_model_of(const Case& c, const Numerics& numerics);

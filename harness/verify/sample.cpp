@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "harness/cases/cost.h"
 #include "harness/workload/plan.h"
 #include "kernels/contract/philox.h"
 
@@ -126,6 +127,13 @@ std::vector<reference::RowId> few_rows(const Case& c) {
     }
   }
   return sampled_row_ids(rows);
+}
+
+std::vector<reference::RowId> rows_to_compare(const Case& c, const reference::Problem& problem,
+                                              CheckMode mode) {
+  const bool cheap = mode == CheckMode::kSampled && cost_of(c.params).flop <= kCheapFlop;
+  if (cheap || mode == CheckMode::kFull) return reference::all_rows(problem);
+  return mode == CheckMode::kFewRows ? few_rows(c) : sample_rows(c);
 }
 
 }  // namespace attnbench

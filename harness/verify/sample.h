@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "harness/cases/case.h"
+#include "harness/verify/verdict.h"
 #include "reference/reference.h"
 
 namespace attnbench {
@@ -22,5 +23,9 @@ std::vector<reference::RowId> sample_rows(const Case& c);
 
 /// At most 16 random rows, drawn by the case's seed: 8 in each of two sequences, of one KV head there.
 std::vector<reference::RowId> few_rows(const Case& c);
+
+/// The rows that `mode` compares; it must not be kOff.
+std::vector<reference::RowId> rows_to_compare(const Case& c, const reference::Problem& problem,
+                                              CheckMode mode);
 
 }  // namespace attnbench

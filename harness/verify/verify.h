@@ -10,7 +10,8 @@
 namespace attnbench {
 
 /// Compares the outputs of one launch with the reference (attention, merge_states) or with the expected
-/// caches (kv_append, check_cache.h). `mode` must not be kOff. num_threads 0: all.
+/// caches (kv_append, check_cache.h). `mode` must not be kOff. num_threads 0: all. Attention whose
+/// `outputs.no_lse` is set is judged by O alone.
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                int num_threads = 0);
 

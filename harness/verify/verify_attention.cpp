@@ -108,14 +108,7 @@ class Judge {
       const reference::RowId id = block.rows[r];
       const int64_t token = q_begin_[static_cast<std::size_t>(id.seq)] + id.pos;
       ++t.v.rows;
-      const RowMoments m{block.lse[r],
-                         block.w2[r],
-                         block.p_max[r],
-                         block.score_abs[r],
-                         block.dot_norm[r],
-                         block.keys[r],
-                         inputs_.q_error(id.seq, id.head, id.pos),
-                         block.w4[r]};
+      const RowMoments m = moments_of(block, r, inputs_);
       if (m.keys == 0) continue;  // scan_all judges empty rows exactly
       double row_z2 = 0;
       double xx = 0, xy = 0;
@@ -159,8 +152,9 @@ class Judge {
       t.elements += d;
       note(t.worst_row,
            {id.seq, id.pos, id.head, row_z2 / d, (few_numbers_ ? 2 : 1) * model_.row_limit(m, shares)});
-      const double lse_z = outputs_.no_lse ? 0 : std::abs(lse(token, id.head) - m.lse) / model_.sigma_lse(m);
       if (p_.probs) take_probs(t, block, r, token, m);
+      if (outputs_.no_lse) continue;
+      const double lse_z = std::abs(lse(token, id.head) - m.lse) / model_.sigma_lse(m);
       note(t.worst_lse, {id.seq, id.pos, id.head, std::isnan(lse_z) ? INFINITY : lse_z, kMaxZ, m.lse});
     }
     const std::lock_guard lock(mutex_);
@@ -272,9 +266,9 @@ class Judge {
 
   std::optional<std::string> wrong_row(int seq, int i, int h, bool empty) const {
     const int64_t token = q_begin_[static_cast<std::size_t>(seq)] + i;
-    const double l = lse(token, h);
     const double of_empty = sinks_.empty() ? -INFINITY : sinks_[static_cast<std::size_t>(h)];
-    if (!outputs_.no_lse && (empty ? !same_lse(l, of_empty) : !std::isfinite(l))) {
+    const double l = outputs_.no_lse ? (empty ? of_empty : 0) : lse(token, h);
+    if (empty ? !same_lse(l, of_empty) : !std::isfinite(l)) {
       return fmt::format("LSE of {} is {}, expected {}", row_text(seq, i, h), number_text(l),
                          empty ? fmt::format("{} (the row sees no key)", of_empty) : finite(l));
     }
@@ -361,12 +355,7 @@ class Judge {
 void compute_rows(const Case& c, const CaseInputs& inputs, CheckMode mode, int num_threads,
                   const reference::RowSink& sink) {
   const reference::Problem problem = problem_of(c);
-  const bool full =
-      mode == CheckMode::kFull || (mode == CheckMode::kSampled && cost_of(c.params).flop <= kCheapFlop);
-  const std::vector<reference::RowId> rows = full                          ? reference::all_rows(problem)
-                                             : mode == CheckMode::kFewRows ? few_rows(c)
-                                                                           : sample_rows(c);
-  reference::attend(problem, inputs, rows, num_threads, sink);
+  reference::attend(problem, inputs, rows_to_compare(c, problem, mode), num_threads, sink);
 }
 
 Verdict concluded(const Case& c, Judge& judge) {

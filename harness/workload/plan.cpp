@@ -124,6 +124,34 @@ void plan_paged(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
   }
 }
 
+/// Plans the pool of a given table. With a salt its blocks change places.
+void plan_given_blocks(const CaseParams& p, uint64_t salt, WorkloadPlan& plan) {
+  const GivenBlocks& given = *p.blocks;
+  const int64_t bs = p.block_size;
+  constexpr int32_t kSpare = 2;  // poison, as in plan_paged
+  plan.num_blocks = checked_int32(int64_t{given.num_blocks()} + kSpare, "num_blocks");
+  std::vector<int32_t> place(static_cast<std::size_t>(plan.num_blocks));
+  std::iota(place.begin(), place.end(), 0);
+  if (salt != 0) shuffle(place, salt);
+  for (const auto& ids : given.ids())
+    plan.block_table_stride = std::max(plan.block_table_stride, std::ssize(ids));
+  ++plan.block_table_stride;
+  plan.kv_owners.assign(static_cast<std::size_t>(plan.num_blocks * bs), kPoison);
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    plan.seqused_k.push_back(p.seqs[b].k);
+    const std::vector<int32_t>& ids = given.ids()[b];
+    for (const int32_t id : ids) plan.block_table.push_back(place[static_cast<std::size_t>(id)]);
+    for (int64_t i = std::ssize(ids); i < plan.block_table_stride; ++i) {
+      plan.block_table.push_back(kJunkBlocks[(i - std::ssize(ids)) % 2]);
+    }
+    for (int32_t r = 0; r < p.seqs[b].k; ++r) {
+      const GivenBlocks::Row owner = given.owner(static_cast<int32_t>(b), r);
+      const int64_t block = place[static_cast<std::size_t>(ids[static_cast<std::size_t>(r / bs)])];
+      plan.kv_owners[static_cast<std::size_t>(block * bs + r % bs)] = {owner.seq, owner.pos};
+    }
+  }
+}
+
 /// Plans the rows of the cache: left padding, keys, unused capacity. All that is not a key holds poison.
 void plan_contiguous(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
   const int64_t rows = contiguous_rows(p.seqs.size());
@@ -311,6 +339,10 @@ WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
       plan_packed(c.params, variant.lead_rows, plan);
       break;
     case KvSource::kPaged:
+      if (c.params.blocks) {
+        plan_given_blocks(c.params, variant.salt, plan);
+        break;
+      }
       plan_paged(c.params, layout_seed, plan);
       break;
     case KvSource::kContiguous:

@@ -5,6 +5,7 @@
 #include "harness/cases/cost.h"
 #include "harness/error.h"
 #include "harness/workload/append_scales.h"
+#include "harness/workload/captured_fill.h"
 #include "harness/workload/descales.h"
 #include "harness/workload/merge_inputs.h"
 
@@ -104,14 +105,20 @@ void Workload::fill_rows(FillJob job, const std::vector<RowOwner>& owners, int64
     fills_.push_back({job, std::move(device_owners)});
     return;
   }
-  device_->fill(job);
+  fill(job, owners, bytes);
   device_->synchronize();  // device_owners goes out of scope
+}
+
+void Workload::fill(const FillJob& job, const std::vector<RowOwner>& owners, int64_t bytes) {
+  if (item_.params.captured) return fill_captured(*device_, job, owners, bytes, *item_.params.captured);
+  device_->fill(job);
 }
 
 void Workload::fill_values() {
   if (!later_) return;
   later_ = false;
-  for (const Fill& f : fills_) device_->fill(f.job);
+  // Captured cases have one such tensor: q.
+  for (const Fill& f : fills_) fill(f.job, plan_.q_owners, memory(kQ).bytes());
   for (const Slot slot : {kK, kV}) {
     if (memory(slot).data()) restore(slot);
   }
@@ -131,7 +138,7 @@ void Workload::restore(Slot slot) {
   FillJob job = cache_job(is_v);
   job.base = b.data();
   job.owners = kv_owners_.as<RowOwner>();
-  device_->fill(job);
+  fill(job, plan_.kv_owners, b.bytes());
   if (!signs_.v.empty()) device_->change_signs(signed_tensor(slot));
 }
 

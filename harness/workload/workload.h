@@ -139,6 +139,8 @@ class Workload {
   void make_states();
   void make_caches();
   void make_rotary_tables();
+  /// Fills a tensor of `bytes` by coordinate, or with captured values. `owners`: as the job's, on the host.
+  void fill(const FillJob& job, const std::vector<RowOwner>& owners, int64_t bytes);
   /// Fills a tensor of tokens, now or later. The job has no owners yet.
   void fill_rows(FillJob job, const std::vector<RowOwner>& owners, int64_t bytes);
   /// The tensor of a slot, with its place in the table of signs, or of changed ones; no data if the case has

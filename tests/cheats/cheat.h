@@ -1,4 +1,4 @@
-// What the cheats for the cpu device share: the right kernel of kernels/example and a table made of a changed
+// What the cheats for the cpu device share: the right kernel of kernels/examples/cpu and a table made of a changed
 // copy of it. A cheat holds only its trick.
 #pragma once
 
@@ -14,7 +14,7 @@
 #pragma push_macro("ATTNBENCH_PLUGIN")
 #undef ATTNBENCH_PLUGIN
 #define ATTNBENCH_PLUGIN(...) static_assert(true)  // the example without its table
-#include "kernels/example/kernel.cpp"
+#include "kernels/examples/cpu/kernel.cpp"
 #pragma pop_macro("ATTNBENCH_PLUGIN")
 
 namespace attnbench::cheats {

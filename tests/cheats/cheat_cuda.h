@@ -1,4 +1,4 @@
-// What the cheats for the cuda device share: the right kernel of kernels/cuda/example, and launches of parts of
+// What the cheats for the cuda device share: the right kernel of kernels/examples/cuda, and launches of parts of
 // it. A cheat holds only its trick.
 #pragma once
 
@@ -16,7 +16,7 @@
 #pragma push_macro("ATTNBENCH_PLUGIN")
 #undef ATTNBENCH_PLUGIN
 #define ATTNBENCH_PLUGIN(...) static_assert(true)  // the example without its table
-#include "kernels/cuda/example/kernel.cu"
+#include "kernels/examples/cuda/kernel.cu"
 #pragma pop_macro("ATTNBENCH_PLUGIN")
 
 namespace attnbench::cheats {

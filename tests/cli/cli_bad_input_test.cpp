@@ -40,7 +40,7 @@ const BadInput kBadInputs[] = {
      "did you mean '--allow-gaps'?"},
     {"ArgumentThatNothingTakes", {"kernels", "cpu"}, "attnbench kernels: error: unexpected argument 'cpu'"},
     {"NoSuchFile", {"run", "nowhere.yaml"}, "nowhere.yaml: error: cannot read"},
-    {"AFolder", {"run", "."}, "cannot read"},
+    {"AFolder", {"run", "."}, "this is a folder; a sweep file is required"},
     {"ADeviceThatNeverEnds", {"list", "/dev/zero"}, "this is no sweep file"},
     {"UnknownDevice",
      {"run", "--case", "{batch: q4}", "--device", "gpu"},

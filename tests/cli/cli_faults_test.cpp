@@ -11,6 +11,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 
 struct Fault {
   const char* kernel;
@@ -118,6 +119,29 @@ TEST(CliFaultClues, StandUnderTheReasonAndInTheReports) {
     EXPECT_THAT(read_text(scratch.dir() / "out" / file), HasSubstr(clue)) << file;
 }
 
+TEST(CliFaultClues, ASecondLaunchTellsARaceFromAFormula) {
+  const auto clues = [](const char* kernel) {
+    const Scratch scratch;
+    run_faulty(scratch, {"run", "--case", "{batch: 2q9s40_q3s7}", "--device", "cpu", "--kernel", kernel,
+                         "--no-time", "--out", "out"});
+    const json record = read_records(scratch.dir() / "out").at(0);
+    EXPECT_EQ(record["status"], "fail") << kernel;
+    return record["check"]["clues"].dump();
+  };
+  EXPECT_THAT(clues("drop_last_key"),
+              AllOf(HasSubstr("rows looked at are wrong, in O and LSE; a second launch gave the same bits"),
+                    Not(HasSubstr("a race"))));
+  EXPECT_THAT(clues("races"),
+              AllOf(HasSubstr("a second launch on the same inputs gave other numbers (O of seq 0 "
+                              "pos 0 head 0 channel 0"),
+                    HasSubstr("): a race, or memory that the kernel reads before it writes it"),
+                    Not(HasSubstr("same bits"))));
+  EXPECT_THAT(clues("wrong_at_first"),
+              HasSubstr("a second launch on the same inputs was right: a race, or "));
+  EXPECT_THAT(clues("past_the_end"), Not(HasSubstr("second launch"))) << "what lies beside is damaged";
+  EXPECT_THAT(clues("wrong_and_fails"), HasSubstr("a second launch on the same inputs failed: "));
+}
+
 TEST(CliFaultClues, ADamagedGuardStandsBesideTheWrongRows) {
   const Scratch scratch;
   const Outcome o = run_faulty(scratch, {"run", "--case", "{batch: 2q9s40_q3s7}", "--device", "cpu",
@@ -174,7 +198,8 @@ TEST(CliInvariants, ASecondLaunchThatDiffersIsBroken) {
   EXPECT_THAT(r["check"]["failed_by"].get<std::vector<std::string>>(),
               ::testing::Contains("invariant:repeat"));
   EXPECT_THAT(r["reason"].get<std::string>(),
-              AllOf(HasSubstr("invariant repeat: launch 2 of 2"), HasSubstr("seq 0 pos 0 head 0 channel")));
+              AllOf(HasSubstr("invariant repeat (the same launch again): launch 2 of 2"),
+                    HasSubstr("seq 0 pos 0 head 0 channel")));
   EXPECT_EQ(r["check"]["invariants"][0]["outcome"], "broken");
   EXPECT_THAT(r["repro"].get<std::string>(), HasSubstr("--check sampled,invariants"));
 }

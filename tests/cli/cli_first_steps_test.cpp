@@ -57,6 +57,37 @@ TEST(CliFirstSteps, ModelsStandForTheirKeys) {
               HasSubstr("a list of models belongs in a sweep"));
 }
 
+TEST(CliFirstSteps, SweepsThatComeWithTheProgramGoByTheirNames) {
+  const Scratch scratch;
+  const auto cases = [&](const std::string& config) {
+    const Outcome o = run_attnbench(scratch, {"list", config, "--device", "cpu"});
+    EXPECT_EQ(o.exit_code, 0) << config << o.err;
+    return o.out;
+  };
+  const std::string smoke = cases(source_path("configs/smoke.yaml"));
+  EXPECT_EQ(cases("smoke"), smoke);
+  EXPECT_EQ(cases("smoke.yaml"), smoke);
+  const Outcome unknown = run_attnbench(scratch, {"run", "smok"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, AllOf(HasSubstr("smok: error: cannot read: No such file here"),
+                                 HasSubstr("did you mean 'smoke'? there are ci, gate, golden, "),
+                                 Not(HasSubstr("schema"))));
+  EXPECT_THAT(run_attnbench(scratch, {"list", "./smoke"}).err, HasSubstr("./smoke: error: cannot read"));
+  // What lies in the working folder comes first.
+  const std::string other = "name: m\nsweeps: [{batch: q7}]\n";
+  scratch.write("smoke.yaml", other);
+  EXPECT_THAT(cases("smoke"), HasSubstr("/q7 "));
+  scratch.write("gate", other);
+  EXPECT_THAT(cases("gate"), HasSubstr("/q7 "));
+}
+
+TEST(CliFirstSteps, TheFolderOfTheHeadersIsPrinted) {
+  const Outcome o = run_attnbench(Scratch(), {"--include-dir"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_TRUE(std::filesystem::exists(o.out.substr(0, o.out.find('\n')) + "/kernels/contract/plugin.h"))
+      << o.out;
+}
+
 TEST(CliFirstSteps, AnOptionBeforeTheCommandIsNamed) {
   const Scratch scratch;
   const Outcome o = run_attnbench(scratch, {"--kernel", "cpu", "run", "x.yaml"});
@@ -137,8 +168,10 @@ TEST(CliFirstSteps, DrawnBatchesAreReproducedByTheirMapping) {
 
 TEST(CliFirstSteps, WithoutATerminalEachCaseHasOneLine) {
   const Scratch scratch;
-  const std::vector<std::string> run = {
-      "run", "--case", "{kv: packed, batch: q4, heads: 4/2}", "--device", "cpu", "--no-time", "--out", "out"};
+  const std::vector<std::string> run = {"run",      "--case",    "{kv: packed, batch: q4, heads: 4/2}",
+                                        "--device", "cpu",       "--kernel",
+                                        "cpu",      "--no-time", "--out",
+                                        "out"};
   const Outcome o = run_attnbench(scratch, run);
   EXPECT_THAT(o.err, AllOf(HasSubstr("[1/1] pass  attention/"), Not(HasSubstr("attnbench run --case"))));
   std::vector<std::string> verbose = run;

@@ -25,13 +25,16 @@ TEST(CliFuzz, TheCpuKernelsAreClean) {
   const json j = read_json(scratch.dir() / "out" / "fuzz.json");
   EXPECT_EQ(j["seed"], 1);
   EXPECT_EQ(j["cases"], 120);
-  ASSERT_EQ(j["kernels"].size(), 3u);  // one per op
+  int of_cpu = 0, with_invariants = 0;
   for (const json& k : j["kernels"]) {
-    EXPECT_EQ(k["kernel"], "cpu");
-    EXPECT_EQ(k["failed"], 0);
+    EXPECT_EQ(k["failed"], 0) << k["kernel"];
+    if (k["kernel"] != "cpu") continue;
+    ++of_cpu;
     EXPECT_GT(k["ran"].get<int>(), 0);
+    with_invariants += k["with_invariants"].get<int>();
   }
-  EXPECT_GT(j["kernels"][0]["with_invariants"].get<int>(), 0);
+  EXPECT_EQ(of_cpu, 3) << "one for each op";
+  EXPECT_GT(with_invariants, 0);
   EXPECT_TRUE(j["findings"].empty());
   EXPECT_TRUE(read_records(scratch.dir() / "out").empty());
 }

@@ -141,8 +141,10 @@ TEST_F(CliGateResume, AnotherGateIsRefusedInWords) {
     EXPECT_EQ(read_text(dir_ / "gate.jsonl"), journal) << "the journal was touched";
   };
   says({"--resume", "g", "--check", "full"}, "arguments: '--no-time' there, '--check full --no-time' here");
-  says({"--resume", "g", "--seed", "7"}, "cases, kernels and seeds");
-  says({"--resume", "g", "--filter", "gap1"}, "planned runs: 4 there, 1 here");
+  says({"--resume", "g", "--seed", "7"},
+       "cases: 4 runs planned here as there, but others, seed 1 there and 7 here)");
+  says({"--resume", "g", "--filter", "gap1"},
+       "cases: 4 runs planned there, 1 here, and 3 of its 4 finished runs not here, such as ");
   says({"--resume", "g", "--min-effect", "5"},
        "--resume g: that was another run (--min-effect: '2' there, '5' here); give the same configuration, "
        "options and program, or a new --out");

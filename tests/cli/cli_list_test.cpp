@@ -33,7 +33,7 @@ std::string lines_with(const std::string& text, const std::string& part) {
 TEST(CliListSkips, MarksWhatRunSkipsForMemoryInItsWords) {
   const Scratch scratch;
   const std::string file = scratch.write("huge.yaml", kHuge);
-  const Outcome o = run_attnbench(scratch, {"list", file, "--device", "cpu"});
+  const Outcome o = run_attnbench(scratch, {"list", file, "--device", "cpu", "--kernel", "cpu"});
   EXPECT_EQ(o.exit_code, 0) << o.err;
   const std::string needs = "needs 2203.40 GB of cpu memory, [0-9.]+ GB are free";
   EXPECT_THAT(lines_with(o.out, "will be skipped here: "),
@@ -44,8 +44,8 @@ TEST(CliListSkips, MarksWhatRunSkipsForMemoryInItsWords) {
   EXPECT_THAT(o.out,
               HasSubstr("\n3 cases (0 excluded, 0 duplicates dropped, 0 filtered out), 3 runs on cpu; 1 case "
                         "will be skipped here; largest 2.2 TB; "));
-  const Outcome run =
-      run_attnbench(scratch, {"run", file, "--filter", "512q1s1m", "--device", "cpu", "-q", "--out", "out"});
+  const Outcome run = run_attnbench(scratch, {"run", file, "--filter", "512q1s1m", "--device", "cpu",
+                                              "--kernel", "cpu", "-q", "--out", "out"});
   EXPECT_THAT(run.out, ContainsRegex(needs));
   EXPECT_THAT(read_records(scratch.dir() / "out").at(0)["reason"].get<std::string>(),
               ContainsRegex("^" + needs + "$"));

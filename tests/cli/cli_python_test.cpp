@@ -57,6 +57,7 @@ TEST_F(CliPython, EachMistakeOfAKernelIsToldAndTheOthersGoOn) {
   // The traceback begins in the user's file.
   EXPECT_THAT(o.out, HasSubstr("| Traceback (most recent call last):\n  |   File \"" +
                                python_fixture("states.py") + "\", line "));
+  EXPECT_THAT(o.err, Not(HasSubstr("Traceback"))) << "it is shown once";
   EXPECT_THAT(o.out, Not(HasSubstr("ooooo"))) << "what a kernel prints is not in the table";
   EXPECT_LT(o.out.size(), 100'000u);
 }
@@ -99,6 +100,17 @@ TEST_F(CliPython, OutputsMayBeReturned) {
   o = run(file, {"--case", "{batch: 2q1s40, kv: paged, path: dcp, heads: 4/2, head_dim: 8, mask: none}",
                  "--kernel", "meets_nan"});
   EXPECT_THAT(o.out, HasSubstr("needs a kernel that writes O and LSE where it is told"));
+}
+
+TEST_F(CliPython, TritonRunsInItsInterpreter) {
+  if (std::system("python3 -c 'import torch, triton' > /dev/null 2>&1") != 0)
+    GTEST_SKIP() << "no python3 with torch and Triton";
+  setenv("TRITON_INTERPRET", "1", 1);
+  run(source_path("kernels/examples/triton_paged_kernel.py"),
+      {"--case",
+       "{kv: paged, batch: q2s19_q1s5, heads: 4/2, head_dim: 16, block_size: 16, mask: causal, dtype: fp16}"});
+  unsetenv("TRITON_INTERPRET");
+  EXPECT_EQ(records["triton_paged_decode"]["status"], "pass") << records["triton_paged_decode"];
 }
 
 TEST_F(CliPython, RunsInThisProcessAndInWorkers) {
@@ -179,7 +191,7 @@ TEST_F(CliPython, ResumeTakesTheSameSourcesOnly) {
   std::ofstream(scratch.dir() / "d" / "attend.py", std::ios::app) << "\n";  // a module that the file imports
   const Outcome o = run_attnbench(scratch, resume);
   EXPECT_EQ(o.exit_code, 2);
-  EXPECT_THAT(o.err, HasSubstr("that was another run (plug-ins (digests of the files)"));
+  EXPECT_THAT(o.err, HasSubstr("that was another run (plug-ins: " + file + " changed since ("));
   ASSERT_EQ(run(file, {"--case", kPythonCase, "--kernel", "mine"}).exit_code, 0);
   EXPECT_NE(plugin()["digest"], before["digest"]);
   EXPECT_EQ(plugin()["versions"], before["versions"]);

@@ -48,7 +48,8 @@ TEST(CliResume, AnotherRunInTheFolderKeepsWhatAnInterruptedOneLeft) {
   const Scratch scratch;
   const std::string file = scratch.write("few.yaml", sweep_of(3));
   const auto run = [&] {
-    return run_attnbench(scratch, {"run", file, "--device", "cpu", "--no-time", "-q", "--out", "out"});
+    return run_attnbench(
+        scratch, {"run", file, "--device", "cpu", "--kernel", "cpu", "--no-time", "-q", "--out", "out"});
   };
   const fs::path kept = scratch.dir() / "out" / "journal.interrupted.jsonl";
   ASSERT_EQ(run().exit_code, 0);
@@ -73,7 +74,8 @@ TEST(CliResume, AFinishedRunKeepsItsCeilings) {
   const Scratch scratch;
   const std::string file = scratch.write("few.yaml", sweep_of(2));
   const auto run = [&](const char* option) {
-    return run_attnbench(scratch, {"run", file, "--device", "cpu", "--no-time", "-q", option, "out"});
+    return run_attnbench(
+        scratch, {"run", file, "--device", "cpu", "--kernel", "cpu", "--no-time", "-q", option, "out"});
   };
   ASSERT_EQ(run("--out").exit_code, 0);
   json results = read_json(scratch.dir() / "out" / "results.json");
@@ -152,7 +154,8 @@ TEST(CliResume, KilledAtFiftyMomentsLosesAndRepeatsNothing) {
     const auto before = journal_ids(dir);
     const bool fresh = !fs::exists(dir);
     Running run(scratch, ATTNBENCH_PROGRAM,
-                {"run", file, "--device", "cpu", "--no-time", "--quiet", fresh ? "--out" : "--resume", name});
+                {"run", file, "--device", "cpu", "--kernel", "cpu", "--no-time", "--quiet",
+                 fresh ? "--out" : "--resume", name});
     if (kills < 50) {
       std::this_thread::sleep_for(std::chrono::milliseconds(stretch * delay_ms(random)));
       run.signal(SIGKILL);
@@ -253,8 +256,11 @@ TEST_F(CliInterrupted, AnotherRunIsRefusedInWords) {
     EXPECT_EQ(read_text(dir_ / "journal.jsonl"), journal) << "the journal was touched";
   };
   says({"--check", "full"}, "arguments: '--no-time' there, '--check full --no-time' here");
-  says({"--seed", "7"}, "cases, kernels and seeds");
-  says({"--filter", "gap1"}, "planned runs: 4 there, 1 here");
+  says({"--seed", "7"}, "cases: 4 runs planned here as there, but others, seed 1 there and 7 here");
+  says({"--filter", "gap3"}, "cases: 4 runs planned there, 1 here, and ");
+  says({"--filter", "gap3"}, " finished runs not here, such as attention/packed/bf16/h2-2/d8/full/q5/slow)");
+  says({"--filter", "gap3"},
+       "It began as: " ATTNBENCH_FAULTY " run " + file_ + " --device cpu --no-time --kernel slow -v");
   says({"--shard", "1/2"}, "shards: 1 there, 2 here");
   says({"--out", "elsewhere"}, "drop --out");
   const Outcome o = run_faulty(scratch_, args({"--resume", "nowhere"}));
@@ -288,7 +294,8 @@ TEST_F(CliInterrupted, TwoRunsNeverShareAJournal) {
 class CliDisk : public ::testing::Test {
  protected:
   Outcome run(const std::string& out) {
-    return run_attnbench(scratch_, {"run", file_, "--device", "cpu", "--no-time", "--out", out});
+    return run_attnbench(scratch_,
+                         {"run", file_, "--device", "cpu", "--kernel", "cpu", "--no-time", "--out", out});
   }
   Scratch scratch_;
   std::string file_ = scratch_.write("many.yaml", sweep_of(40));

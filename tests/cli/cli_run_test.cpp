@@ -36,8 +36,8 @@ class CliRun : public ::testing::Test {
  protected:
   /// Runs kSmall on the cpu with reports in "out".
   Outcome run(std::vector<std::string> more = {}) {
-    std::vector<std::string> args = {"run", scratch_.write("small.yaml", kSmall), "--device", "cpu", "--out",
-                                     "out"};
+    std::vector<std::string> args = {
+        "run", scratch_.write("small.yaml", kSmall), "--device", "cpu", "--kernel", "cpu", "--out", "out"};
     args.insert(args.end(), more.begin(), more.end());
     return run_attnbench(scratch_, args);
   }
@@ -105,10 +105,10 @@ TEST_F(CliRun, NoTimeVerifiesOnly) {
 
 TEST_F(CliRun, CheckFullTakesEveryRowAndSampledFewer) {
   // Above the limit up to which every row is checked: 8 x 4 x 64 x 2 x 2200^2 = 2e10 flop.
-  const std::vector<std::string> args = {"run",       "--case", "{batch: 2q2200, heads: 8/2, head_dim: 64}",
-                                         "--device",  "cpu",    "--no-time",
-                                         "--timeout", "1000",   "--out",
-                                         "out"};
+  const std::vector<std::string> args = {"run",      "--case",    "{batch: 2q2200, heads: 8/2, head_dim: 64}",
+                                         "--device", "cpu",       "--kernel",
+                                         "cpu",      "--no-time", "--timeout",
+                                         "1000",     "--out",     "out"};
   ASSERT_EQ(run_attnbench(scratch_, args).exit_code, 0);
   json check = records().at(0)["check"];
   EXPECT_EQ(check["method"], "sampled");
@@ -157,7 +157,7 @@ TEST_F(CliRun, CaseByIdRunsThatOne) {
 TEST_F(CliRun, InlineCaseNeedsNoFile) {
   const Outcome o =
       run_attnbench(scratch_, {"run", "--case", "{kv: paged, batch: 2q1s50, heads: 4/2, head_dim: 16}",
-                               "--device", "cpu", "--no-time", "--out", "out"});
+                               "--device", "cpu", "--kernel", "cpu", "--no-time", "--out", "out"});
   EXPECT_EQ(o.exit_code, 0) << o.err;
   ASSERT_EQ(records().size(), 1u);
   EXPECT_EQ(records()[0]["params"]["block_size"], 16);
@@ -200,8 +200,8 @@ sweeps:
   - {gap_tokens: 3, batch: q4_q3, heads: 2, head_dim: 2}
   - {op: kv_append, block_size: 8, padding_tokens: 3, dtype: fp16, batch: q2s9_q5}
 )");
-  ASSERT_EQ(run_attnbench(scratch_,
-                          {"run", file, "--device", "cpu", "--no-time", "--check", "full", "--out", "out"})
+  ASSERT_EQ(run_attnbench(scratch_, {"run", file, "--device", "cpu", "--kernel", "cpu", "--no-time",
+                                     "--check", "full", "--out", "out"})
                 .exit_code,
             0);
   const auto originals = records();
@@ -319,7 +319,7 @@ TEST_F(CliRun, MistakesOnTheCommandLineAreTwo) {
   };
   expect({"run"}, "nothing to run");
   expect({"run", "missing.yaml"}, "missing.yaml: error: cannot read: No such file");
-  expect({"run", scratch_.dir().string()}, "Is a directory");
+  expect({"run", scratch_.dir().string()}, "this is a folder; a sweep file is required");
   expect({"run", file, "--devise", "cpu"}, "--devise");
   expect({"run", file, "--device", "tpu"}, "tpu");
   expect({"run", file, "--device", "cuda:99"}, "cuda:99");

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr const char* kRun =
     " run --case '{batch: q5, heads: 2, head_dim: 8}' --case '{batch: q7, heads: 2, head_dim: 8}' --device "
-    "cpu "
+    "cpu --kernel cpu "
     "--no-time --out out";
 
 /// Exit code of `attnbench LINE`, run by a shell in the scratch folder. stderr goes to the file err unless

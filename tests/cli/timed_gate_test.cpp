@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "tests/cli/program.h"
 
@@ -140,6 +142,32 @@ TEST_F(CliTimedGate, ABaselineIsOfSeveralRuns) {
   ASSERT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("is now this run"));
   EXPECT_FALSE(read_json(base)["benchmarks"][0]["attnbench"]["time"].contains("runs"));
+}
+
+TEST_F(CliTimedGate, CalibrationOnABusyMachineIsSaidSo) {
+  std::atomic<bool> end = false;
+  std::vector<std::thread> others;
+  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)
+    others.emplace_back([&end] {
+      while (!end) continue;
+    });
+  const std::vector<std::string> files = {"--kernel", "cpu", "--baseline", scratch_.path("base.json"),
+                                          "--out",    "c"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), files.begin(), files.end());
+    return gate(more);
+  };
+  const Outcome noise = with({"--calibrate", "--pairs", "2"});
+  const Outcome base = with({"--update-baseline", "--runs", "1"});
+  end = true;
+  for (std::thread& t : others) t.join();
+  EXPECT_EQ(noise.exit_code, 0) << noise.err;
+  const std::string busy = "note: the machine is busy: other processes keep ";
+  EXPECT_THAT(noise.err, AllOf(HasSubstr(busy), HasSubstr("the noise that is stored will be too wide")));
+  EXPECT_THAT(base.err, AllOf(HasSubstr(busy), HasSubstr("the times of the baseline will be too long")));
+  const Outcome runs = with({"--calibrate", "--runs", "3"});
+  EXPECT_EQ(runs.exit_code, 2);
+  EXPECT_THAT(runs.err, HasSubstr("--calibrate makes two for each of --pairs: drop --runs"));
 }
 
 TEST_F(CliTimedGate, CalibrationIsStoredAndUsed) {

@@ -48,8 +48,8 @@ constexpr const char* kTwoCases = "name: two\nsweeps: [{batch: [q5, 2q7], heads:
 class CliTimed : public ::testing::Test {
  protected:
   Outcome run(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> args = {"run", scratch_.write("small.yaml", kSmall), "--device", "cpu", "--out",
-                                     "out"};
+    std::vector<std::string> args = {
+        "run", scratch_.write("small.yaml", kSmall), "--device", "cpu", "--kernel", "cpu", "--out", "out"};
     args.insert(args.end(), more.begin(), more.end());
     return run_timed(scratch_, args);
   }
@@ -154,7 +154,7 @@ class CliCompare : public ::testing::Test {
  protected:
   void SetUp() override {
     const Outcome o = run_timed(scratch_, {"run", scratch_.write("two.yaml", kTwoCases), "--device", "cpu",
-                                           "--out", "measured", "--max-samples", "10"});
+                                           "--kernel", "cpu", "--out", "measured", "--max-samples", "10"});
     ASSERT_EQ(o.exit_code, 0) << o.out << o.err;
   }
 

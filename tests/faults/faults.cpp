@@ -15,9 +15,9 @@
 #include "harness/device/sanitized.h"
 #include "kernels/common/addressing.h"
 #if ATTNBENCH_FAULTS_CUDA
-#include "kernels/cuda/example/kernel.h"
+#include "kernels/examples/cuda/kernel.h"
 #endif
-#include "kernels/example/kernel.h"
+#include "kernels/examples/cpu/kernel.h"
 #include "tests/faults/broken.h"
 #include "tests/faults/slow.h"
 
@@ -152,6 +152,27 @@ KernelStatus wrong_when_timed(const OpParams* p, const LaunchContext* c, KernelM
   return launches++ == 0 ? good().launch(p, c, m) : drop_last_key(p, c, m);
 }
 
+/// The first element is another one in each launch.
+KernelStatus races(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  static std::atomic<int> launches{0};
+  const KernelStatus status = good().launch(p, c, m);
+  store_float(p->attention.dtype_out, p->attention.out, 0, static_cast<float>(100 + ++launches));
+  return status;
+}
+
+/// Wrong in the first launch and right afterwards.
+KernelStatus wrong_at_first(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  static std::atomic<int> launches{0};
+  return launches++ == 0 ? drop_last_key(p, c, m) : good().launch(p, c, m);
+}
+
+/// Wrong in the first launch; later ones fail.
+KernelStatus wrong_and_fails(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  static std::atomic<int> launches{0};
+  return launches++ == 0 ? drop_last_key(p, c, m)
+                         : refuse(m, KernelStatus::kDeviceError, "the stream fell over");
+}
+
 /// Right in the first launch; later ones never come back.
 KernelStatus hangs_when_timed(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
   static std::atomic<int> launches{0};
@@ -266,6 +287,10 @@ std::vector<const Kernel*> table_with_faults() {
     kernels.push_back(
         wrapped("overwrites_input", "fault: the first element of Q is changed", overwrites_input));
     kernels.push_back(wrapped("wrong_when_timed", "fault: only the first launch is right", wrong_when_timed));
+    kernels.push_back(wrapped("races", "fault: the first element is another one in each launch", races));
+    kernels.push_back(wrapped("wrong_at_first", "fault: the first launch is wrong", wrong_at_first));
+    kernels.push_back(
+        wrapped("wrong_and_fails", "fault: the first launch is wrong, others fail", wrong_and_fails));
     kernels.push_back(
         wrapped("hangs_when_timed", "fault: only the first launch comes back", hangs_when_timed));
     kernels.push_back(

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 try:
     import numpy as np
@@ -455,6 +456,12 @@ class CheckTest(unittest.TestCase):
     def test_records(self):
         records = ab.run(self.wrong, case=self.CASE, options=["--no-time"])
         self.assertEqual([(r["attnbench"]["kernel"], r["attnbench"]["status"]) for r in records], [("mine", "fail")])
+
+    def test_the_version_is_that_of_the_build(self):
+        text = pathlib.Path(HERE, "../../CMakeLists.txt").read_text()
+        self.assertEqual(ab.__version__, re.search(r"project\(attnbench VERSION ([0-9.]+)", text)[1])
+        with mock.patch.dict(os.environ, {"ATTNBENCH": "/nowhere/attnbench"}):
+            self.assertFalse(hasattr(ab, "__version__"))
 
     def test_a_case_may_be_a_dict(self):
         self.assertEqual(ab.check(self.right, case={"batch": "q5", "heads": 2, "head_dim": 8, "mask": "causal"}), 1)

@@ -183,6 +183,10 @@ TEST(GatePolicy, TheOutcomeNamesWhatFails) {
   GatePolicy no_time;
   no_time.no_time = true;
   EXPECT_EQ(outcome({Change::kNotCompared}, 0, no_time), "no case incorrect or missing");
+  CompareOptions fewer;
+  fewer.allow_missing = true;
+  EXPECT_EQ(outcome({Change::kMissingNew, Change::kSame}, 0, {}, fewer),
+            "no case slower, 1 case of one side alone, as allowed");
   CompareOptions lenient;
   lenient.allow_inconclusive = true;
   EXPECT_EQ(outcome({Change::kInconclusive}, 0, {}, lenient), "no case slower");

@@ -69,6 +69,8 @@ TEST(ComparePace, OnlyRunsWithCoresAsFarApartAreCompared) {
     return compare_results(base, set_of({with_handover(us, handover_us, 5)}), {}).rows.at(0);
   };
   EXPECT_EQ(against(100, 2).change, Change::kSame);
+  EXPECT_EQ(against(100, 2).left_out.base, 3) << "of the 7 runs of BASE";
+  EXPECT_EQ(against(100, 2).left_out.fresh, 0);
   EXPECT_EQ(against(120, 7.4).change, Change::kSame) << "as BASE where its cores lay so";
   EXPECT_EQ(against(120, 2).change, Change::kSlower);
   EXPECT_EQ(against(126, 7).change, Change::kSlower);

@@ -30,6 +30,15 @@ TEST(Nvml, ReadsWhatThereIs) {
   EXPECT_EQ(r.throttle, (std::vector<std::string>{"sw_power_cap"}));
 }
 
+TEST(Nvml, SaysHowBusyTheGpuIsThatHasThisUuid) {
+  std::string why;
+  EXPECT_EQ(Nvml::open("GPU-99999999-1111-2222-3333-444444444444", why, ATTNBENCH_FAKE_NVML), nullptr);
+  EXPECT_NE(why.find("GPU-99999999"), std::string::npos) << why;
+  const auto nvml = Nvml::open("GPU-00000000-1111-2222-3333-444444444444", why, ATTNBENCH_FAKE_NVML);
+  ASSERT_NE(nvml, nullptr) << why;
+  EXPECT_EQ(nvml->busy_percent(), 87) << "of the GPU, not of its memory";
+}
+
 TEST(Nvml, ThrottleReasonsByName) {
   EXPECT_TRUE(throttle_names(0).empty());
   EXPECT_TRUE(throttle_names(0x1 | 0x2 | 0x100).empty()) << "idle, and clocks that someone set";

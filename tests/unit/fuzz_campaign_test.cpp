@@ -10,7 +10,9 @@
 namespace attnbench {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Kernel kernel(const char* name, Op op) {
   Kernel k{};
@@ -29,6 +31,7 @@ struct Outcome {
   FuzzResult result;
   std::vector<std::string> ids;  ///< of all runs, in order
   std::vector<std::string> found;
+  std::vector<std::string> like;  ///< as printed
 };
 
 Outcome outcome_of(const std::vector<const Kernel*>& kernels, const Behaviour& behaviour,
@@ -40,6 +43,10 @@ Outcome outcome_of(const std::vector<const Kernel*>& kernels, const Behaviour& b
     for (const WorkItem& w : work) {
       Record r = empty_record(w, "cpu", {});
       std::tie(r.status, r.reason) = behaviour(w);
+      if (r.status == Status::kFail) {
+        r.check.emplace();
+        r.check->fail(r.reason.starts_with("empty") ? detector::kEmptyRow : detector::kMaxZ, r.reason);
+      }
       out.ids.push_back(r.item.id);
       records.push_back(std::move(r));
     }
@@ -47,6 +54,11 @@ Outcome outcome_of(const std::vector<const Kernel*>& kernels, const Behaviour& b
     return records;
   };
   events.found = [&](const Finding& f) { out.found.push_back(f.record.item.id); };
+  events.found_like = [&](std::size_t number, const Record& r) {
+    std::ostringstream text;
+    print_finding_like(text, r, number);
+    out.like.push_back(text.str());
+  };
   options.seconds = 1e6;
   out.result = fuzz(kernels, options, events);
   return out;
@@ -138,7 +150,68 @@ TEST(FuzzCampaign, SaysWhereAFailureDoesNotComeAgain) {
   EXPECT_EQ(o.result.findings[0].tries, 0);
   std::ostringstream text;
   print_finding(text, o.result.findings[0], 1);
-  EXPECT_THAT(text.str(), HasSubstr("failed once and not again"));
+  EXPECT_THAT(text.str(),
+              HasSubstr("it failed once and not again in the same case, so it was not shrunk: it depends "
+                        "on a race, memory that is read before it is written, or"));
+}
+
+TEST(FuzzCampaign, SaysWhereAFailureComesOnlySometimes) {
+  const auto found = [](int every) {
+    int runs = 0;
+    const Outcome o = outcome_of(
+        {&kAttentionKernel},
+        [&](const WorkItem& w) {
+          const bool wrong = w.item->params.sinks && ++runs % every == 0;
+          return std::pair{wrong ? Status::kFail : Status::kPass, std::string("wrong")};
+        },
+        cases(200));
+    EXPECT_FALSE(o.result.findings.empty());
+    std::ostringstream text;
+    for (const Finding& f : o.result.findings) {
+      if (f.repeats) print_finding(text, f, 1);
+    }
+    return text.str();
+  };
+  EXPECT_THAT(found(2), ContainsRegex("it fails in [12] of 3 more runs of this case: it depends on a race"));
+  EXPECT_THAT(found(1), Not(HasSubstr("depends on")));
+}
+
+/// Empty rows fail where there are sinks, and with another smallest case where there is ALiBi.
+TEST(FuzzCampaign, FindingsOfOneCauseAreOne) {
+  const auto found = [](const char* reason) {
+    return outcome_of(
+        {&kAttentionKernel},
+        [&](const WorkItem& w) {
+          const CaseParams& p = w.item->params;
+          const bool wrong = p.sinks != (p.alibi != Alibi::kNone);
+          return std::pair{wrong ? Status::kFail : Status::kPass, fmt::format("{} {}", reason, p.sinks)};
+        },
+        cases(300));
+  };
+  const Outcome apart = found("wrong");
+  EXPECT_GE(apart.result.findings.size(), 2u);
+  const Outcome one = found("empty");
+  ASSERT_EQ(one.result.findings.size(), 1u);
+  EXPECT_EQ(one.found.size(), 1u);
+  const Finding& f = one.result.findings[0];
+  ASSERT_GE(f.like.size(), 1u);
+  EXPECT_NE(f.like[0].item.id, f.record.item.id);
+  EXPECT_THAT(one.like, ::testing::Each(HasSubstr("like finding 1: made_up: fail: empty ")));
+  EXPECT_EQ(one.like.size(), f.like.size());
+}
+
+/// What `run` prints under a failure stands under a finding too.
+TEST(FuzzCampaign, AFindingHasItsCluesAndTheLastWords) {
+  Finding f;
+  f.kernel = &kAttentionKernel;
+  f.record.status = Status::kError;
+  f.record.reason = "the worker process was killed by signal 11";
+  f.record.log = "about to read address 8\n";
+  f.record.check.emplace().clues = {"looks like: no mask"};
+  std::ostringstream text;
+  print_finding(text, f, 2);
+  EXPECT_THAT(text.str(),
+              HasSubstr("signal 11\n  looks like: no mask\n  | about to read address 8\n  reproduce: "));
 }
 
 TEST(FuzzCampaign, StopsAtTheMostFindings) {

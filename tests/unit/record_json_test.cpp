@@ -4,11 +4,15 @@
 #include <algorithm>
 
 #include <functional>
+#include <regex>
+#include <set>
+#include <sstream>
 
 #include "harness/config/keys.h"
 #include "harness/record/json_read.h"
 #include "harness/record/load.h"
 #include "tests/unit/record_fixtures.h"
+#include "tests/unit/tree_files.h"
 
 namespace attnbench {
 namespace {
@@ -100,6 +104,70 @@ TEST(RecordJson, EntryHasTheNamesThatTheFormatPromises) {
   EXPECT_TRUE(a["params"]["softmax_scale"].is_null());
   EXPECT_EQ(a["status"], "pass");
   EXPECT_TRUE(a["clocks"].is_object());
+}
+
+/// The names of all fields below `j`, as fields.md writes them: "check.worst.seq", "plugins[].path",
+/// "params.*". What has no fixed names below it is in `open`.
+void add_names(const Json& j, const std::string& at, const std::set<std::string>& open,
+               std::set<std::string>& out) {
+  if (open.contains(at)) {
+    out.insert(at + ".*");
+  } else if (j.is_object() && !j.empty()) {
+    for (const auto& [key, value] : j.items()) add_names(value, at.empty() ? key : at + "." + key, open, out);
+  } else if (j.is_array() && !j.empty() && j[0].is_object()) {
+    for (const Json& element : j) add_names(element, at + "[]", open, out);
+  } else {
+    out.insert(at);
+  }
+}
+
+/// The names in the first column of the tables of a section.
+void add_rows(const std::string& page, const std::string& title, std::set<std::string>& out) {
+  const std::size_t begin = page.find("\n## " + title + "\n");
+  ASSERT_NE(begin, page.npos) << title;
+  std::istringstream section(page.substr(begin, page.find("\n## ", begin + 1) - begin));
+  const std::regex name("`([^`]+)`");
+  for (std::string line; std::getline(section, line);) {
+    if (!line.starts_with("| `")) continue;
+    const std::string cell = line.substr(0, line.find(" | "));
+    for (std::sregex_iterator i(cell.begin(), cell.end(), name), end; i != end; ++i)
+      EXPECT_TRUE(out.insert(i->str(1)).second) << i->str(1) << " stands there twice";
+  }
+}
+
+TEST(RecordJson, ThePageOfTheFieldsHasEachOfThem) {
+  Record passed = passing("case");
+  passed.check->numerics = DeclaredTypes{DType::kFp32, DType::kFp32};
+  passed.check->invariants = {{"repeat", InvariantResult::Outcome::kHeld, ""}};
+  passed.time->clocks = summarise(std::vector<ClockReading>{{1755, 2619, 650, 50, {}}});
+  passed.time->watch.launches = 1;
+  passed.counters = CounterReading{};
+  RunContext context = make_context();
+  context.caches = {{"Data", 1, 32768, 1}};
+  context.plan.options = {{"arguments", ""}};
+  context.plugins = {{"a.py", "0", {}, {{"python", "3.11"}}}};
+  Json entry = record_to_json(passed);
+  entry.update(record_to_json(not_passing("case", Status::kFail, "why")), /*merge_objects=*/true);
+  Json own = record_to_json(passed).at("attnbench");
+  entry.erase("attnbench");
+  std::set<std::string> entry_names, own_names, context_names;
+  add_names(entry, "", {}, entry_names);
+  add_names(own, "", {"params"}, own_names);
+  for (const char* whole : {"check", "time", "clocks", "counters"}) own_names.insert(whole);
+  add_names(context_to_json(context), "",
+            {"attnbench.default_params", "attnbench.ceilings.matmul_tflops", "attnbench.plan.options",
+             "attnbench.plugins[].versions"},
+            context_names);
+
+  const std::string page = tree::read(tree::root() / "harness/record/fields.md");
+  std::set<std::string> entry_rows, own_rows, context_rows;
+  add_rows(page, "An entry of benchmarks", entry_rows);
+  for (const char* title : {"attnbench in an entry", "check", "time", "clocks and counters"})
+    add_rows(page, title, own_rows);
+  add_rows(page, "context", context_rows);
+  EXPECT_EQ(entry_rows, entry_names);
+  EXPECT_EQ(own_rows, own_names);
+  EXPECT_EQ(context_rows, context_names);
 }
 
 TEST(RecordJson, WhatDidNotPassIsAnErrorWithoutATime) {

@@ -24,6 +24,7 @@ class NamedDevice : public Device {
   uint64_t digest(const void*, int64_t) override { return 0; }
   void change_signs(const SignedTensor&) override {}
   void poison(const WatchedOutput&) override {}
+  void take_returned(const ReturnedTensor&) override {}
   void synchronize() override {}
   Sample time_launch(const std::function<void()>&, CacheMode, const LaunchWatch*) override { return {}; }
   std::function<void()> capture_graph(const std::function<void()>& launch) override { return launch; }

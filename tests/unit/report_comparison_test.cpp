@@ -101,17 +101,60 @@ TEST(ReportComparison, AChangeIsNotThatOfTheMedians) {
     write_compare_markdown(markdown, r);
     return std::pair{text.str(), markdown.str()};
   };
-  EXPECT_THAT(texts().first, AllOf(HasSubstr("-0.20*"),
+  EXPECT_THAT(texts().first, AllOf(HasSubstr("-0.20#"),
                                    HasSubstr("\nbase and new are medians; change compares midmeans (means of "
                                              "the middle half"),
-                                   HasSubstr("; *: even in its sign\n")));
+                                   HasSubstr("; #: even in its sign\n")));
   EXPECT_THAT(texts().second, AllOf(HasSubstr("-0.20"), HasSubstr("even in its sign")));
   for (const double alike : {1.01, 1.0, 1.000001}) {
     r.rows[0].ratio = alike;
-    EXPECT_THAT(texts().first, AllOf(Not(HasSubstr("*")), HasSubstr("midmeans"))) << alike;
+    EXPECT_THAT(texts().first, AllOf(Not(HasSubstr("#")), HasSubstr("midmeans"))) << alike;
   }
   r.rows[0].ratio.reset();
   EXPECT_THAT(texts().first, Not(HasSubstr("midmeans")));
+}
+
+TEST(ReportComparison, RunsThatAreLeftOutAreSaid) {
+  CompareResult r;
+  r.rows.resize(3);
+  std::ostringstream none;
+  print_compare(none, r, {});
+  EXPECT_THAT(none.str(), Not(HasSubstr("left out")));
+  r.rows[0].left_out.base = 1;
+  r.rows[2].left_out.base = 5;
+  r.rows[2].left_out.fresh = 2;
+  std::ostringstream text, markdown;
+  print_compare(text, r, {});
+  write_compare_markdown(markdown, r);
+  const std::string line =
+      "left out in 2 cases: up to 5 runs of base and 2 of new, in which threads waited for each other";
+  EXPECT_THAT(text.str(), HasSubstr("\n" + line));
+  EXPECT_THAT(markdown.str(), HasSubstr("\n" + line));
+}
+
+TEST(ReportComparison, CasesOfOneSideAloneAreCountedBySweep) {
+  const auto missing = [](int cases, int other) {
+    std::vector<LoadedResult> base = {sampled("both", 100, 0.002, 40, 1)};
+    for (int i = 0; i < cases + other; ++i) {
+      base.push_back(sampled("c" + std::to_string(i), 100, 0.002, 40, 2));
+      base.back().sweep = i < cases ? "decode" : "append";
+    }
+    const CompareResult r = compare_results(set_of(base), set_of({sampled("both", 100, 0.002, 40, 3)}), {});
+    std::ostringstream text, markdown;
+    print_compare(text, r, {});
+    write_compare_markdown(markdown, r);
+    return std::pair{text.str(), markdown.str()};
+  };
+  const auto [few, few_markdown] = missing(10, 0);
+  EXPECT_THAT(few, AllOf(HasSubstr("missing in new  c9 "), Not(HasSubstr(" more"))));
+  EXPECT_THAT(few_markdown, AllOf(HasSubstr("`c9`"), Not(HasSubstr(" more"))));
+  const auto [text, markdown] = missing(20, 4);
+  for (const std::string& shown : {text, markdown}) {
+    EXPECT_THAT(shown, AllOf(HasSubstr("missing in new: 17 cases more of sweep decode\n"),
+                             HasSubstr("missing in new: 1 case more of sweep append\n"),
+                             HasSubstr("24 missing in new")));
+    EXPECT_THAT(shown, AllOf(HasSubstr("c2"), Not(HasSubstr("c3")), HasSubstr("c22"), Not(HasSubstr("c23"))));
+  }
 }
 
 TEST(ReportComparison, AnIntervalThatSaysNothingIsInWords) {

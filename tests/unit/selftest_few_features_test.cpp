@@ -48,6 +48,35 @@ TEST_P(FewFeatures, NoFaultEscapesAndNoneIsFoundInTheRightKernel) {
   EXPECT_GT(result.count(FaultResult::Outcome::kCaught), 15);
 }
 
+/// Stops at the first sequence whose rows are none, or lie outside of the tensor.
+KernelStatus careful(const OpParams* p, const LaunchContext* c, KernelMessage* m) {
+  OpParams op = *p;
+  AttentionParams& a = op.attention;
+  for (int32_t b = 0; b < a.batch; ++b) {
+    if (a.cu_seqlens_q[b + 1] >= a.cu_seqlens_q[b] && a.cu_seqlens_q[b + 1] <= a.total_q) continue;
+    a.batch = b;
+    break;
+  }
+  return whole().launch(&op, c, m);
+}
+
+TEST(SelftestNoEffect, AFaultThatChangesNoBitDidNotEscape) {
+  few = whole();
+  const auto outcome = [&](auto launch, const char* fault) {
+    few.launch = launch;
+    const Kernel* table[] = {&few};
+    SelftestOptions options;
+    options.chosen = [&](const std::string& name) { return name == fault; };
+    return run_selftest(table, *open_device("cpu", 1), options).faults.at(0);
+  };
+  const FaultResult none = outcome(careful, "lengths/one_sequence_too_many");
+  EXPECT_EQ(none.outcome, FaultResult::Outcome::kNotApplicable) << none.reason;
+  EXPECT_THAT(none.reason,
+              testing::StartsWith("no effect: the kernel gives the same bits with this mistake"));
+  EXPECT_FALSE(none.allclose) << "there is nothing to judge";
+  EXPECT_EQ(outcome(whole().launch, "lengths/one_sequence_too_many").outcome, FaultResult::Outcome::kCaught);
+}
+
 INSTANTIATE_TEST_SUITE_P(, FewFeatures,
                          testing::Values(kPackedKv | kPagedKv | kCausal | kBf16 | kFp16 | kFp32,
                                          kPackedKv | kCausal | kBf16 | kFp16 | kFp32,

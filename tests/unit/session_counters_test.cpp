@@ -29,6 +29,7 @@ class CountingDevice : public Device {
   uint64_t digest(const void* data, int64_t bytes) override { return cpu_->digest(data, bytes); }
   void change_signs(const SignedTensor& t) override { cpu_->change_signs(t); }
   void poison(const WatchedOutput& o) override { cpu_->poison(o); }
+  void take_returned(const ReturnedTensor& t) override { cpu_->take_returned(t); }
   void synchronize() override { cpu_->synchronize(); }
   using Device::time_launch;
   Sample time_launch(const std::function<void()>& launch, CacheMode, const LaunchWatch* watch) override {

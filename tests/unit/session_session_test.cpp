@@ -4,11 +4,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
 
 #include "harness/record/exit_code.h"
+#include "harness/session/invariants.h"
 #include "harness/session/journal.h"
 #include "harness/session/session.h"
 #include "harness/session/supervisor.h"
+#include "tests/unit/tree_files.h"
 
 namespace attnbench {
 namespace {
@@ -30,6 +33,20 @@ TEST(ExitCode, WorstWinsInItsOrder) {
   EXPECT_EQ(worse_exit_code(3, 4), 3);
   EXPECT_EQ(worse_exit_code(2, 5), 2);
   EXPECT_EQ(worse_exit_code(0, 6), 6);
+}
+
+/// The page and the messages name the same invariants.
+TEST(Invariants, EachHasWordsAndALineOnThePage) {
+  const std::string page = tree::read(tree::root() / "harness/verify/invariants.md");
+  const std::regex row("\n\\| `([a-z_]+)` \\|");
+  const std::size_t begin = page.find("## What is launched"), end = page.find("\n## ", begin + 1);
+  const std::string table = page.substr(begin, end - begin);
+  std::vector<std::string> names;
+  for (std::sregex_iterator i(table.begin(), table.end(), row), last; i != last; ++i) {
+    names.push_back(i->str(1));
+    EXPECT_NE(invariant_words(names.back()), names.back()) << "no words";
+  }
+  EXPECT_EQ(names, invariant_names());
 }
 
 TEST(NewWorker, AfterWhatMayLeaveTraces) {

@@ -73,6 +73,7 @@ class FakeDevice : public Device {
   uint64_t digest(const void*, int64_t) override { return 0; }
   void change_signs(const SignedTensor&) override {}
   void poison(const WatchedOutput&) override {}
+  void take_returned(const ReturnedTensor&) override {}
   void synchronize() override {}
   Sample time_launch(const std::function<void()>& launch, CacheMode, const LaunchWatch*) override {
     launch();

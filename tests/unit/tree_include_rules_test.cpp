@@ -59,17 +59,18 @@ const std::map<std::string, std::set<std::string>>& stages_below() {
     b["workload"] = {"values", "device", "config", "cases"};
     b["run"] = b["verify"] = b["timing"] = {"values", "device", "config", "cases", "workload"};
     b["record"] = {"values", "device", "config", "cases", "workload", "run", "verify", "timing"};
-    b["compare"] = b["session"] = b["record"];
+    b["compare"] = b["exchange"] = b["session"] = b["record"];
     b["compare"].insert("record");
+    b["exchange"].insert("record");
     b["report"] = b["compare"];
     b["report"].insert("compare");
-    b["session"].insert("record");
+    b["session"].insert({"record", "exchange"});
     b["selftest"] = b["session"];
     b["selftest"].insert("session");
     b["fuzz"] = b["report"];
     b["fuzz"].insert({"report", "session"});
     b["cli"] = b["fuzz"];
-    b["cli"].insert({"selftest", "fuzz"});
+    b["cli"].insert({"selftest", "fuzz", "exchange"});
     return b;
   }();
   return below;
@@ -92,7 +93,7 @@ const std::map<std::string, std::set<std::string>>& libraries() {
       {"CLI/", {"harness/cli"}},
       {"nlohmann/",
        {"harness/config", "harness/run", "harness/record", "harness/compare", "harness/report",
-        "harness/session", "harness/selftest", "harness/fuzz", "harness/cli"}},
+        "harness/session", "harness/selftest", "harness/fuzz", "harness/exchange", "harness/cli"}},
   };
   return seen_by;
 }

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <numbers>
 #include <numeric>
@@ -287,6 +288,27 @@ TEST(Clues, RowsThatWereNeverWritten) {
       clues(c, outputs_of(c, problem_of(c), CaseInputs(c, kNoneStored), first_three)),
       Contains(StartsWith("the LSE of 24 of them, the first of seq 0 pos 3 head 0, was not written when the "
                           "launch ended")));
+}
+
+TEST(Clues, FloatsThatWereConvertedToTheIntegersThatHoldTheBits) {
+  for (const DType dtype : {DType::kBf16, DType::kFp16}) {
+    Case c = case_of(true);
+    c.params.dtype = dtype;
+    HostOutputs h = right_outputs(c);
+    const auto elements = static_cast<int64_t>(h.out.size() / 2);
+    bool ones = false;
+    for (int64_t i = 0; i < elements; ++i) {
+      const auto bits = static_cast<int16_t>(load_float(dtype, h.out.data(), i));
+      ones = ones || bits != 0;
+      std::memcpy(h.out.data() + 2 * i, &bits, 2);
+    }
+    ASSERT_TRUE(ones) << "some results are 1 and more";
+    EXPECT_THAT(clues(c, h),
+                Contains(HasSubstr("looks like: results converted to integers, where the bits of " +
+                                   std::string(dtype_name(dtype)) + " are wanted")));
+    std::fill(h.out.begin(), h.out.end(), 0);
+    EXPECT_THAT(clues(c, h), Contains(std::string("O is 0 in all wrong rows")));
+  }
 }
 
 TEST(Clues, LseOfBaseTwo) {

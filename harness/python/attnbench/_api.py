@@ -1,4 +1,5 @@
 """attnbench from Python: judge a kernel in a test, or get the records of a run."""
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -15,8 +16,18 @@ class CheckFailed(AssertionError):
     """A kernel is wrong, crashed or did nothing; its text is what the program printed."""
 
 
+def _of_wheel():
+    """The program that pip installed with this package, if it did."""
+    try:
+        files = importlib.metadata.files("attnbench") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    programs = [f.locate().resolve() for f in files if f.parts[-2:] == ("bin", "attnbench")]
+    return str(programs[0]) if programs and programs[0].is_file() else None
+
+
 def _program():
-    """The program's file: $ATTNBENCH, or the one beside this package, or the one of PATH."""
+    """The program's file: $ATTNBENCH, or the one beside this package, or the one of its wheel, or that of PATH."""
     named = os.environ.get("ATTNBENCH")
     if named:
         return named
@@ -24,17 +35,22 @@ def _program():
     for folder in (package.parent.parent, package.parent.parent.parent.parent / "bin"):
         if (folder / "attnbench").is_file():
             return str(folder / "attnbench")
-    found = shutil.which("attnbench")
+    found = _of_wheel() or shutil.which("attnbench")
     if found is None:
         raise FileNotFoundError("no program attnbench in PATH; ATTNBENCH=FILE names one")
     return found
+
+
+def version():
+    """The version of the program that check and run start, such as "0.1.0"."""
+    return subprocess.run([_program(), "--version"], stdout=subprocess.PIPE, text=True, check=False).stdout.split()[1]
 
 
 def _run(kernel, sweep, case, device, options, more=()):
     if not isinstance(kernel, Kernel):
         raise TypeError(f"{kernel!r} is no kernel: a function with @attnbench.attention, kv_append or merge_states is required")
     if (sweep is None) == (case is None):
-        raise TypeError("one of sweep (a YAML file) and case (a dict, or text as of attnbench run --case) is required")
+        raise TypeError("one of sweep (a YAML file, or a name such as 'smoke') and case (a dict, or text as of attnbench run --case) is required")
     if case is not None and not isinstance(case, str):
         case = json.dumps(case)  # YAML too
     if isinstance(options, str):
@@ -53,7 +69,7 @@ def _run(kernel, sweep, case, device, options, more=()):
 
 
 def check(kernel, sweep=None, *, case=None, device=None, options=()):
-    """Proves the kernel on the cases of a sweep file, or on one case; nothing is timed.
+    """Proves the kernel on the cases of a sweep (a YAML file, or a name such as "smoke"), or on one case; nothing is timed.
 
     Returns the number of cases that passed. Raises CheckFailed if one does not pass, or if none ran; its text
     has the clues and the line that repeats the case. `device`: by default the kernel's; if it has both, the GPU

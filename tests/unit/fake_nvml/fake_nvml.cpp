@@ -10,6 +10,15 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** device) {
   *device = &gpu;
   return 0;
 }
+int nvmlDeviceGetHandleByUUID(const char* id, void** device) {
+  if (std::strcmp(id, "GPU-00000000-1111-2222-3333-444444444444") != 0) return 6;  // NVML_ERROR_NOT_FOUND
+  return nvmlDeviceGetHandleByPciBusId_v2("0000:18:00.0", device);
+}
+int nvmlDeviceGetUtilizationRates(void*, unsigned* gpu_and_memory) {
+  gpu_and_memory[0] = 87;
+  gpu_and_memory[1] = 40;
+  return 0;
+}
 int nvmlDeviceGetClockInfo(void*, int type, unsigned* mhz) {
   *mhz = type == 1 ? 1755 : type == 2 ? 2619 : 0;
   return 0;

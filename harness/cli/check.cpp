@@ -1,0 +1,94 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "harness/cli/case_file_options.h"
+#include "harness/cli/cli.h"
+#include "harness/cli/common.h"
+#include "harness/cli/usage_error.h"
+#include "harness/exchange/outputs.h"
+#include "harness/record/exit_code.h"
+#include "harness/record/text.h"
+#include "harness/report/console.h"
+#include "harness/session/memory_check.h"
+#include "harness/verify/declared_types.h"
+
+namespace attnbench::cli {
+namespace {
+
+struct CheckOptions {
+  std::string case_file;
+  OutputFiles outputs;
+  NumericsOptions numerics;
+  bool full = false;
+};
+
+int check(const CheckOptions& o, const Program& program) {
+  const auto begin = std::chrono::steady_clock::now();
+  CaseFile file(o.case_file);
+  const CheckMode mode = o.full ? CheckMode::kFull : CheckMode::kSampled;
+  const auto device = open_device("cpu");
+  if (const auto why = does_not_fit(file.item, free_memory_of(*device), mode)) {
+    throw UsageError(fmt::format("case {}: {}", file.item.id, why->text));
+  }
+  Workload workload(*device, file.item);
+  file.check_inputs(workload);
+  const Numerics numerics = o.numerics.over(file.options.numerics);
+  Record record;
+  record.item = file.item;
+  record.kernel = std::filesystem::path(o.outputs.out).filename().string();
+  record.device = "cpu";
+  for (const std::string& word : program.command_line)
+    record.repro += record.repro.empty() ? "attnbench" : " " + shell_word(word);
+  bool has_lse = false;
+  record.check = judge_outputs(o.outputs, workload, numerics, mode, has_lse);
+  record.end(record.check->pass ? Status::kPass : Status::kFail, record.check->reason);
+
+  const std::size_t width = terminal_width(STDOUT_FILENO);
+  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  print_console(std::cout, {&record, 1}, {width, width > 0 && !std::getenv("NO_COLOR"), elapsed, false});
+  std::cout << fmt::format("judged as a kernel with {} (--numerics)\n", types_text(*record.check->numerics));
+  if (!has_lse) std::cout << "no LSE is given: only O is judged\n";
+  return exit_code_of({record});
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, Program& program) {
+  auto* command =
+      app.add_subcommand("check", "Judge outputs of a kernel that ran elsewhere, on an exported case");
+  auto o = std::make_shared<CheckOptions>();
+  command->add_option("case", o->case_file, "File of attnbench export")
+      ->check(has_a_name)
+      ->required()
+      ->type_name("CASE.safetensors");
+  command
+      ->add_option(
+          "out", o->outputs.out,
+          "O of shape (total_q, Hq, Dv) as .npy, or tensors 'out' and 'lse' as .safetensors. bf16 in .npy: "
+          "its bits as uint16. Other floating-point types are rounded to the case's dtype")
+      ->check(has_a_name)
+      ->required()
+      ->type_name("OUT");
+  command
+      ->add_option("--lse", o->outputs.lse,
+                   "LSE of shape (Hq, total_q), natural logarithm, as .npy; without any, O alone is judged")
+      ->check(has_a_name)
+      ->type_name("FILE");
+  command->add_flag("--full", o->full, "Compare every row, where a run would compare a sample");
+  o->numerics.add(*command, "as exported");
+  command->footer(
+      "Examples:\n"
+      "  attnbench check case.safetensors out.npy --lse lse.npy\n"
+      "  attnbench check case.safetensors out.safetensors --numerics p=fp16,acc=fp32\n"
+      "Exit codes: 0 right, 1 wrong, 2 a file cannot be used.");
+  command->callback([=, &program] { program.chosen = [=, &program] { return check(*o, program); }; });
+}
+
+}  // namespace attnbench::cli

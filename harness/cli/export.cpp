@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "harness/cli/case_file_options.h"
+#include "harness/cli/case_options.h"
+#include "harness/cli/cli.h"
+#include "harness/cli/common.h"
+#include "harness/cli/usage_error.h"
+#include "harness/exchange/case_file.h"
+#include "harness/record/files.h"
+#include "harness/session/memory_check.h"
+#include "harness/verify/declared_types.h"
+
+namespace attnbench::cli {
+namespace {
+
+struct ExportOptions {
+  CaseOptions cases;
+  NumericsOptions numerics;
+  std::string out;
+  std::string padding = "poison";
+  bool full = false;
+};
+
+/// What most kernels compute with: P in the type of V as far as that has 16 bits, sums in fp32, and a fast
+/// exponential.
+Numerics usual_numerics(const CaseParams& p) { return {p.dtype, DType::kFp32, 0x1p-22}; }
+
+int export_case(const ExportOptions& o) {
+  CaseOptions chosen = o.cases;
+  // A mapping may stand for the file of a case.
+  for (std::size_t i = 0; i < chosen.configs.size();) {
+    if (!chosen.configs[i].starts_with('{')) {
+      ++i;
+      continue;
+    }
+    chosen.chosen.push_back(chosen.configs[i]);
+    chosen.configs.erase(chosen.configs.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  if (std::filesystem::path(o.out).extension() != ".safetensors") {
+    throw UsageError(fmt::format("--out {}: the file's name must end in .safetensors", o.out));
+  }
+  const Cases cases = load_cases(chosen);
+  if (cases.cases.empty()) {
+    say_nothing_matched(cases);
+    return 6;
+  }
+  if (cases.cases.size() > 1) {
+    throw UsageError(fmt::format(
+        "{} are given, and a file holds one; choose it by --case ID (attnbench list prints the ids)",
+        counted(std::ssize(cases.cases), "case")));
+  }
+  const Case& item = cases.cases.front();
+  const CaseFileOptions options{o.numerics.over(usual_numerics(item.params)), o.padding == "zeros"};
+  if (const std::string why = why_not_exported(item, options); !why.empty()) {
+    throw UsageError(fmt::format("case {} cannot be exported: {}", item.id, why));
+  }
+  const CheckMode mode = o.full ? CheckMode::kFull : CheckMode::kSampled;
+  check_writable(o.out);
+  const auto device = open_device("cpu");
+  if (const auto why = does_not_fit(item, free_memory_of(*device), mode)) {
+    throw UsageError(fmt::format("case {}: {}", item.id, why->text));
+  }
+  Workload workload(*device, item);
+  const ExpectedOutputs expected = expected_outputs(item, options.numerics, mode);
+  write_case_file(o.out, workload, expected, options, build_text());
+  std::cout << fmt::format(
+      "wrote {0}: {1}\n  expected: {2} of {3} rows{4}; tolerance for {5}\n"
+      "  judge outputs: attnbench check {0} OUT.npy\n",
+      o.out, item.id, expected.rows, expected.rows_total,
+      expected.rows < expected.rows_total ? " (a sample; --full: all)" : "",
+      types_text({options.numerics.p_type, options.numerics.acc_type}));
+  return 0;
+}
+
+}  // namespace
+
+void NumericsOptions::add(CLI::App& command, const std::string& default_text) {
+  command
+      .add_option(
+          "--numerics", types,
+          "Arithmetic of the kernel, from which the tolerance follows: p=TYPE (P before P.V), acc=TYPE "
+          "(accumulators), or both; TYPE is fp32, fp16, bf16 or e4m3. Default: " +
+              default_text)
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check([](const std::string& item) {
+        RequiredTypes ignored;
+        return read_required({item}, ignored);
+      });
+  command.add_option("--exp-err", exp_err, "Relative error of its exponential, such as 2.4e-7 (2^-22)")
+      ->type_name("X")
+      ->check(number_in(0, 0.5));
+}
+
+Numerics NumericsOptions::over(Numerics base) const {
+  RequiredTypes given;
+  read_required(types, given);
+  if (given.p) base.p_type = *given.p;
+  if (given.acc) base.acc_type = *given.acc;
+  if (exp_err) base.exp_rel_err = *exp_err;
+  return base;
+}
+
+void add_export(CLI::App& app, Program& program) {
+  auto* command = app.add_subcommand(
+      "export", "Write a case to a safetensors file: inputs, expected outputs and their tolerance");
+  auto o = std::make_shared<ExportOptions>();
+  o->cases.add(*command);
+  command->add_option("-o,--out", o->out, "File to write; its name ends in .safetensors")
+      ->check(has_a_name)
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option(
+          "--padding", o->padding,
+          "What stands where nothing may be read: poison (NaN, and junk in block_table, as in a run) or "
+          "zeros, for kernels that multiply such places by 0")
+      ->check(CLI::IsMember({"poison", "zeros"}))
+      ->type_name("poison|zeros");
+  command->add_flag("--full", o->full, "Expected outputs of every row, where a run would compare a sample");
+  o->numerics.add(*command, "p as the case's dtype, acc=fp32");
+  command->footer(
+      "Examples:\n"
+      "  attnbench export '{kv: paged, batch: 4q1s1k, heads: 32/8}' -o case.safetensors\n"
+      "  attnbench export configs/smoke.yaml --case ID -o case.safetensors --padding zeros\n"
+      "Tensors and metadata: harness/exchange/README.md. Judge outputs with attnbench check.");
+  command->callback([=, &program] { program.chosen = [=] { return export_case(*o); }; });
+}
+
+}  // namespace attnbench::cli

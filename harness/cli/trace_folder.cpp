@@ -1,0 +1,56 @@
+#include "harness/cli/trace_folder.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "harness/cli/common.h"
+#include "harness/cli/earlier_run.h"
+#include "harness/cli/usage_error.h"
+#include "harness/record/files.h"
+
+namespace attnbench::cli {
+
+FlashinferTrace load_trace(const std::string& path, uint64_t seed) {
+  if (!is_flashinfer_trace(path)) {
+    throw UsageError(fmt::format(
+        "{}: this is a folder; a sweep file is required, or the folder of a FlashInfer trace, with definitions/ and "
+        "workloads/",
+        path));
+  }
+  FlashinferTrace trace = read_flashinfer_trace(path, seed);
+  if (in_gate()) return trace;
+  std::cerr << fmt::format("{}: {} of a FlashInfer trace make {}\n", path,
+                           counted(std::ssize(trace.workloads), "workload"),
+                           counted(std::ssize(trace.cases), "case"));
+  for (const auto& [reason, count] : trace.skipped) {
+    std::cerr << fmt::format("{}: {} skipped: {}\n", path, counted(count, "workload"), reason);
+  }
+  return trace;
+}
+
+std::string trace_name(const std::string& path) {
+  const std::filesystem::path p = std::filesystem::absolute(path).lexically_normal();
+  return p.filename().empty() ? p.parent_path().filename().string() : p.filename().string();
+}
+
+std::filesystem::path write_evaluations(std::span<const FlashinferTrace> traces,
+                                        const std::filesystem::path& dir, const RunContext& context,
+                                        std::span<const Record> records) {
+  const std::filesystem::path path = dir / "flashinfer_trace.jsonl";
+  std::string lines;
+  int64_t untimed = 0;
+  for (const FlashinferTrace& trace : traces) {
+    const Evaluations e = evaluations_of(trace, records, context);
+    lines += e.lines;
+    untimed += e.untimed;
+  }
+  write_file_atomically(path, lines);
+  if (untimed > 0) {
+    std::cerr << fmt::format("{}: {} left out: the schema requires a time of what passed\n", path.string(),
+                             counted(untimed, "right result"));
+  }
+  return path;
+}
+
+}  // namespace attnbench::cli

@@ -1,0 +1,25 @@
+// Folders of FlashInfer traces as configurations.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "harness/exchange/flashinfer_trace.h"
+
+namespace attnbench::cli {
+
+/// Reads the folder. Says on stderr which of its workloads are left out, but not in a run of a gate. Throws
+/// UsageError if the folder is no trace, TraceError.
+FlashinferTrace load_trace(const std::string& path, uint64_t seed);
+
+/// The folder's name, for a run without --out.
+std::string trace_name(const std::string& path);
+
+/// Writes the evaluations of the traces' workloads to flashinfer_trace.jsonl in `dir`, and returns its path.
+std::filesystem::path write_evaluations(std::span<const FlashinferTrace> traces,
+                                        const std::filesystem::path& dir, const RunContext& context,
+                                        std::span<const Record> records);
+
+}  // namespace attnbench::cli

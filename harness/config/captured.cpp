@@ -1,0 +1,39 @@
+#include "harness/config/captured.h"
+
+#include <fmt/format.h>
+
+namespace attnbench {
+
+CapturedTensors::CapturedTensors(Parts parts) : parts_(std::move(parts)) {
+  uint64_t state = 1469598103934665603ull;  // FNV-1a over words: the same on every machine
+  const auto mix = [&state](uint64_t word) { state = (state ^ word) * 1099511628211ull; };
+  mix(static_cast<uint64_t>(parts_.dtype));
+  for (const Rows* rows : {&parts_.q, &parts_.k, &parts_.v}) {
+    mix(static_cast<uint64_t>(rows->heads) << 32 | static_cast<uint32_t>(rows->dim));
+    mix(rows->bytes.size());
+    uint64_t word = 0;
+    for (std::size_t i = 0; i < rows->bytes.size(); ++i) {
+      word = word << 8 | rows->bytes[i];
+      if (i % 8 == 7) mix(word ^ word >> 29);
+    }
+    mix(word);
+  }
+  digest_ = fmt::format("{:08x}", static_cast<uint32_t>(state ^ (state >> 32)));
+}
+
+const unsigned char* CapturedTensors::row(Tensor tensor, int32_t seq, int32_t pos, int32_t head) const {
+  const Rows& rows = rows_of(tensor);
+  const auto b = static_cast<std::size_t>(seq);
+  int64_t at = head * rows.stride_head;
+  if (tensor == Tensor::kQ) {
+    at += (parts_.q_begin[b] + int64_t{pos}) * rows.stride_token;
+  } else if (parts_.block_size == 0) {
+    at += (parts_.k_begin[b] + int64_t{pos}) * rows.stride_token;
+  } else {
+    const int32_t block = parts_.blocks[b][static_cast<std::size_t>(pos / parts_.block_size)];
+    at += block * rows.stride_block + pos % parts_.block_size * rows.stride_token;
+  }
+  return rows.bytes.data() + at * static_cast<int64_t>(dtype_size(parts_.dtype));
+}
+
+}  // namespace attnbench

@@ -1,0 +1,47 @@
+// A case as a file: its inputs as a launch gets them, and what is expected of the outputs. `attnbench export`
+// writes it, and `attnbench check` judges outputs by it (README.md of this folder).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/exchange/safetensors.h"
+#include "harness/verify/expected.h"
+#include "harness/workload/workload.h"
+
+namespace attnbench {
+
+/// How the file was, or is to be, written.
+struct CaseFileOptions {
+  Numerics numerics{};  ///< the arithmetic that the tolerance is for
+  /// Numbers that must not be read are 0 and not NaN, and junk in block_table is 0. Otherwise they are as in a
+  /// run.
+  bool zeros = false;
+};
+
+/// Why a case cannot be written, in words; empty if it can.
+std::string why_not_exported(const Case& c, const CaseFileOptions& options);
+
+/// The inputs of a launch by their names and shapes in kernels/contract/attention_params.h. They point into the
+/// workload, which must be dense and on the cpu device. With `zeros`, what must not be read in them becomes 0.
+std::vector<TensorView> input_tensors(Workload& workload, bool zeros);
+
+/// Writes the file. Throws FileError.
+void write_case_file(const std::string& path, Workload& workload, const ExpectedOutputs& expected,
+                     const CaseFileOptions& options, const std::string& program_version);
+
+/// What a file says of its case. Throws TensorFileError if `attnbench export` did not write it, or if its
+/// case reads back as another one.
+struct CaseFile {
+  explicit CaseFile(const std::string& path);
+
+  /// Compares the inputs in the file with those that this program makes of the case; `workload` holds them.
+  /// Throws TensorFileError, which names the first tensor that differs.
+  void check_inputs(Workload& workload);
+
+  SafetensorsFile file;
+  Case item;
+  CaseFileOptions options;
+};
+
+}  // namespace attnbench

@@ -1,0 +1,314 @@
+// Traces of FlashInfer as cases, and results as their evaluations. tests/traces/flashinfer is a small trace.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "harness/exchange/flashinfer_trace.h"
+#include "harness/exchange/safetensors.h"
+#include "harness/workload/plan.h"
+
+namespace attnbench {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+const std::string kTrace = ATTNBENCH_SOURCE_DIR "/tests/traces/flashinfer";
+
+const Case& case_of(const FlashinferTrace& trace, const std::string& definition) {
+  for (const Case& c : trace.cases) {
+    if (c.sweep == definition) return c;
+  }
+  throw std::runtime_error("no case of " + definition);
+}
+
+TEST(FlashinferTraces, LengthsPagesAndShapesComeFromTheFiles) {
+  const FlashinferTrace trace = read_flashinfer_trace(kTrace, 1);
+  EXPECT_EQ(trace.workloads.size(), 5u);
+  ASSERT_EQ(trace.cases.size(), 5u);
+  EXPECT_EQ(trace.skipped, (std::map<std::string, int64_t>{{"op_type rmsnorm", 1}}));
+
+  const CaseParams& decode = case_of(trace, "gqa_paged_decode_h8_kv2_d64_ps1").params;
+  EXPECT_EQ(decode.seqs, (std::vector<SeqLen>{{1, 7}, {1, 5}, {1, 2}}));
+  EXPECT_EQ(decode.blocks->ids(), (GivenBlocks::Ids{{7, 3, 9, 4, 20, 21, 22}, {7, 3, 9, 4, 11}, {30, 0}}));
+  EXPECT_EQ(decode.blocks->shared(), 4);
+  EXPECT_EQ(decode.block_size, 1);
+  EXPECT_EQ(decode.num_heads_q, 8);
+  EXPECT_EQ(decode.num_heads_kv, 2);
+  EXPECT_EQ(decode.head_dim, 64);
+  EXPECT_FALSE(decode.causal);
+  EXPECT_EQ(decode.dtype, DType::kBf16);
+  EXPECT_EQ(softmax_scale_of(decode), 0.125f);
+
+  const CaseParams& prefill = case_of(trace, "gqa_paged_prefill_causal_h8_kv2_d64_ps16").params;
+  EXPECT_EQ(prefill.seqs, (std::vector<SeqLen>{{20, 39}, {5, 32}}));  // last pages hold 7 and 16
+  EXPECT_TRUE(prefill.causal);
+  EXPECT_EQ(prefill.block_size, 16);
+
+  const CaseParams& ragged = case_of(trace, "gqa_ragged_prefill_causal_h8_kv2_d64").params;
+  EXPECT_EQ(ragged.kv, KvSource::kPacked);
+  EXPECT_EQ(ragged.seqs, (std::vector<SeqLen>{{4, 32}, {8, 8}}));
+
+  const CaseParams& mla = case_of(trace, "mla_paged_decode_h4_ckv512_kpe64_ps1").params;
+  EXPECT_EQ(mla.head_dim, 576);
+  EXPECT_EQ(mla.dim_v(), 512);
+  EXPECT_TRUE(mla.v_is_k_view);
+  EXPECT_EQ(mla.num_heads_kv, 1);
+  EXPECT_EQ(softmax_scale_of(mla), 0.1352337788608801f);
+}
+
+TEST(FlashinferTraces, GivenBlocksAreThoseOfTheLaunch) {
+  const FlashinferTrace trace = read_flashinfer_trace(kTrace, 1);
+  const Case& c = case_of(trace, "gqa_paged_decode_h8_kv2_d64_ps1");
+  const WorkloadPlan plan = plan_workload(c);
+  EXPECT_EQ(plan.block_table_stride, 8);
+  const std::vector<int32_t> first(plan.block_table.begin(), plan.block_table.begin() + 7);
+  EXPECT_EQ(first, c.params.blocks->ids()[0]);
+  EXPECT_EQ(plan.block_table[8 + 4], 11);
+  EXPECT_EQ(plan.block_table[8 + 5], kJunkBlocks[0]);
+  // Blocks of both sequences hold keys of the first; blocks of none hold poison.
+  EXPECT_EQ(plan.kv_owners[9].seq, 0);
+  EXPECT_EQ(plan.kv_owners[9].pos, 2);
+  EXPECT_EQ(plan.kv_owners[11].seq, 1);
+  EXPECT_EQ(plan.kv_owners[5].seq, -1);
+  // Elsewhere in memory, but shared in the same way.
+  const WorkloadPlan moved = plan_workload(c, {.salt = 7});
+  EXPECT_NE(moved.block_table, plan.block_table);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(moved.block_table[i], moved.block_table[8 + i]);
+}
+
+/// A copy of the trace whose files a test changes.
+class ChangedTrace : public ::testing::Test {
+ protected:
+  ChangedTrace() { fs::copy(kTrace, dir_, fs::copy_options::recursive); }
+  ~ChangedTrace() override { fs::remove_all(dir_); }
+
+  fs::path definition(const std::string& name) const {
+    return dir_ / "definitions" / op(name) / (name + ".json");
+  }
+  fs::path workloads(const std::string& name) const {
+    return dir_ / "workloads" / op(name) / (name + ".jsonl");
+  }
+  static std::string op(const std::string& name) {
+    return name.starts_with("gqa_ragged") ? "gqa_ragged"
+           : name.starts_with("mla")      ? "mla_paged"
+                                          : "gqa_paged";
+  }
+  template <class Change>
+  void change_definition(const std::string& name, const Change& change) {
+    json j = json::parse(std::ifstream(definition(name)));
+    change(j);
+    std::ofstream(definition(name)) << j;
+  }
+  /// Changes the first workload.
+  template <class Change>
+  void change_workload(const std::string& name, const Change& change) {
+    std::ifstream in(workloads(name));
+    std::string first, rest;
+    std::getline(in, first);
+    std::getline(in, rest, '\0');
+    in.close();
+    json j = json::parse(first);
+    change(j["workload"], j);
+    std::ofstream(workloads(name)) << j << "\n" << rest;
+  }
+  /// Replaces the index tensors of the first workload.
+  void change_tensors(const std::string& name, const std::map<std::string, std::vector<int32_t>>& changes) {
+    std::string blob;
+    change_workload(name,
+                    [&](json& w, json&) { blob = w["inputs"]["kv_indptr"]["path"].get<std::string>(); });
+    std::map<std::string, std::vector<int32_t>> data = changes;
+    {
+      SafetensorsFile file((dir_ / blob).string());
+      for (const auto& [key, e] : file.entries()) {
+        const auto old = file.read_integers(key);
+        data.emplace(key, std::vector<int32_t>(old.begin(), old.end()));
+      }
+    }
+    std::vector<TensorView> tensors;
+    for (const auto& [key, values] : data) {
+      tensors.push_back({key, Element::kI32, {static_cast<int64_t>(values.size())}, values.data()});
+    }
+    write_safetensors((dir_ / blob).string(), {}, tensors);
+  }
+  std::string error() const {
+    try {
+      read_flashinfer_trace(dir_.string(), 1);
+    } catch (const TraceError& e) {
+      return e.message();
+    }
+    return "no error";
+  }
+  std::map<std::string, int64_t> skipped() const { return read_flashinfer_trace(dir_.string(), 1).skipped; }
+
+  const std::string decode_ = "gqa_paged_decode_h8_kv2_d64_ps1";
+  const std::string prefill_ = "gqa_paged_prefill_causal_h8_kv2_d64_ps16";
+  const std::string ragged_ = "gqa_ragged_prefill_causal_h8_kv2_d64";
+  const fs::path dir_ = [] {
+    std::string name = (fs::temp_directory_path() / "attnbench-XXXXXX").string();
+    return fs::path(mkdtemp(name.data()));
+  }();
+};
+
+TEST_F(ChangedTrace, WhatIsUnknownIsSkippedWithItsCount) {
+  change_definition(decode_, [](json& j) { j["axes"]["num_sinks"] = {{"type", "const"}, {"value", 4}}; });
+  change_definition(prefill_, [](json& j) {
+    j["inputs"]["mask"] = {{"shape", {"total_q"}}, {"dtype", "bool"}};
+  });
+  change_definition(ragged_, [](json& j) { j["inputs"]["q"]["dtype"] = "float8_e5m2"; });
+  change_workload("mla_paged_decode_h4_ckv512_kpe64_ps1", [](json& w, json&) {
+    w["inputs"]["kv_indptr"] = {{"type", "random"}};
+  });
+  EXPECT_EQ(skipped(), (std::map<std::string, int64_t>{
+                           {"gqa_paged with the axis num_sinks", 2},
+                           {"gqa_paged with the input mask", 1},
+                           {"q, K and V have different dtypes", 1},
+                           {"kv_indptr is random: lengths and pages are unknown", 1},
+                           {"op_type rmsnorm", 1},
+                       }));
+}
+
+TEST_F(ChangedTrace, MissingDefinitionsAreSkipped) {
+  fs::remove(definition(ragged_));
+  EXPECT_EQ(skipped().at("definition gqa_ragged_prefill_causal_h8_kv2_d64 is missing"), 1);
+}
+
+TEST_F(ChangedTrace, ErrorsNameFileLineAndField) {
+  const auto wrong_workload = [&](const std::string& name, auto&& change) {
+    const std::string before = [&] {
+      std::ostringstream s;
+      s << std::ifstream(workloads(name)).rdbuf();
+      return s.str();
+    }();
+    change_workload(name, change);
+    const std::string e = error();
+    std::ofstream(workloads(name)) << before;
+    EXPECT_EQ(error(), "no error");
+    return e;
+  };
+  EXPECT_THAT(wrong_workload(decode_, [](json& w, json&) { w["axes"]["batch_size"] = 4; }),
+              AllOf(HasSubstr(decode_ + ".jsonl:1: error: field 'workload.axes.batch_size'"),
+                    HasSubstr("it is 4, and the index tensors say 3")));
+  EXPECT_THAT(wrong_workload(decode_, [](json& w, json&) { w["axes"]["batch_size"] = -1; }),
+              HasSubstr("a whole number from 0"));
+  EXPECT_THAT(wrong_workload(decode_, [](json& w, json&) { w.erase("axes"); }),
+              HasSubstr(":1: error: field 'workload.axes': it is missing"));
+  EXPECT_THAT(wrong_workload(decode_, [](json& w, json&) { w["uuid"] = ""; }),
+              HasSubstr("field 'workload.uuid': a text is required"));
+  EXPECT_THAT(wrong_workload(decode_, [](json&, json& j) { j["definition"] = 3; }),
+              HasSubstr("field 'definition': a text"));
+  EXPECT_THAT(wrong_workload(decode_,
+                             [](json& w, json&) {
+                               w["inputs"]["sm_scale"] = {{"type", "random"}};
+                             }),
+              HasSubstr("field 'workload.inputs.sm_scale.value': it is missing"));
+  EXPECT_THAT(wrong_workload(decode_, [](json& w, json&) { w["inputs"]["sm_scale"]["value"] = -1; }),
+              HasSubstr("field 'workload': "));
+  EXPECT_THAT(
+      wrong_workload(decode_, [](json& w, json&) { w["inputs"]["kv_indices"]["tensor_key"] = "other"; }),
+      AllOf(HasSubstr("field 'workload.inputs.kv_indices'"),
+            HasSubstr("no tensor 'other', only kv_indices, kv_indptr")));
+  EXPECT_THAT(wrong_workload(decode_, [](json& w, json&) { w["inputs"]["kv_indices"]["type"] = "scalar"; }),
+              HasSubstr("safetensors is required here"));
+  for (const char* path : {"/etc/passwd", "../x.safetensors", "blob/../../x.safetensors"}) {
+    EXPECT_THAT(wrong_workload(decode_, [&](json& w, json&) { w["inputs"]["kv_indptr"]["path"] = path; }),
+                HasSubstr("a path within the trace's folder is required"));
+  }
+  std::ofstream(workloads(decode_), std::ios::app) << "\n{\"definition\": \n";
+  EXPECT_THAT(error(), HasSubstr(decode_ + ".jsonl:4: error: no valid JSON"));
+}
+
+TEST_F(ChangedTrace, WrongIndexTensorsNameTheirField) {
+  const auto wrong = [&](const std::string& name,
+                         const std::map<std::string, std::vector<int32_t>>& tensors) {
+    const fs::path copy = dir_.string() + "-before";
+    fs::copy(dir_ / "blob", copy, fs::copy_options::recursive);
+    change_tensors(name, tensors);
+    const std::string e = error();
+    fs::remove_all(dir_ / "blob");
+    fs::rename(copy, dir_ / "blob");
+    return e;
+  };
+  EXPECT_THAT(wrong(decode_, {{"kv_indptr", {1, 7, 12, 14}}}),
+              HasSubstr("field 'workload.inputs.kv_indptr': it must begin with 0"));
+  EXPECT_THAT(wrong(decode_, {{"kv_indptr", {0, 12, 7, 14}}}), HasSubstr("entry 2 is 7 after 12"));
+  EXPECT_THAT(wrong(decode_, {{"kv_indptr", {}}}), HasSubstr("it must begin with 0"));
+  EXPECT_THAT(wrong(decode_, {{"kv_indices", {1, 2, 3}}}),
+              HasSubstr("it has 3 entries, and kv_indptr ends with 14"));
+  EXPECT_THAT(wrong(decode_, {{"kv_indices", std::vector<int32_t>(14, -1)}}),
+              HasSubstr("entry 0 is -1; a page from 0 on"));
+  EXPECT_THAT(wrong(prefill_, {{"kv_last_page_len", {7, 17}}}),
+              HasSubstr("entry 1 is 17; 1 to page_size 16"));
+  EXPECT_THAT(wrong(prefill_, {{"kv_last_page_len", {7}}}), HasSubstr("it has 1 entries for 2 sequences"));
+  EXPECT_THAT(wrong(prefill_, {{"qo_indptr", {0, 25}}}), HasSubstr("it has 2 entries, and kv_indptr 3"));
+}
+
+TEST_F(ChangedTrace, WrongDefinitionsNameTheirField) {
+  change_definition(decode_, [](json& j) { j["axes"]["head_dim"] = {{"type", "var"}}; });
+  EXPECT_THAT(error(), AllOf(HasSubstr(decode_ + ".json: error: field 'axes.head_dim'"),
+                             HasSubstr("a constant axis is required")));
+  change_definition(decode_, [](json& j) { j["axes"].erase("head_dim"); });
+  EXPECT_THAT(error(), HasSubstr("field 'axes.head_dim': it is missing"));
+  fs::copy(definition(prefill_), definition(decode_), fs::copy_options::overwrite_existing);
+  EXPECT_THAT(error(), HasSubstr("error: field 'name': another file defines '" + prefill_ + "' too"));
+  std::ofstream(definition(decode_)) << "{";
+  EXPECT_THAT(error(), HasSubstr(decode_ + ".json: error: no valid JSON"));
+}
+
+TEST(FlashinferTraces, EvaluationsFollowTheSchema) {
+  const FlashinferTrace trace = read_flashinfer_trace(kTrace, 1);
+  std::vector<Record> records(4);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    records[i].item = trace.cases[i];
+    records[i].kernel = "mine";
+    records[i].check.emplace();
+    records[i].check->max_abs = 0.25;
+    records[i].check->max_rel = INFINITY;
+  }
+  records[0].end(Status::kPass, "");
+  records[0].time.emplace();
+  records[0].time->median_us = 1500;
+  records[1].end(Status::kPass, "");  // without a time
+  records[2].end(Status::kFail, "O of seq 0");
+  records[3].end(Status::kError, "signal 11");
+  RunContext context;
+  context.device.kind = DeviceKind::kCuda;
+  context.device.model = "NVIDIA H100";
+  context.device.runtime = "12.6";
+  context.version = "1";
+  context.date = "2026-01-01T00:00:00+00:00";
+  const Evaluations e = evaluations_of(trace, records, context);
+  EXPECT_EQ(e.written, 3);
+  EXPECT_EQ(e.untimed, 1);
+  std::istringstream lines(e.lines);
+  std::vector<json> all;
+  for (std::string line; std::getline(lines, line);) all.push_back(json::parse(line));
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0]["definition"], trace.workloads[0].definition);
+  EXPECT_EQ(all[0]["workload"], json::parse(trace.workloads[0].workload));
+  EXPECT_EQ(all[0]["solution"], "mine");
+  const json& passed = all[0]["evaluation"];
+  EXPECT_EQ(passed["status"], "PASSED");
+  EXPECT_EQ(passed["performance"]["latency_ms"], 1.5);
+  EXPECT_EQ(passed["correctness"]["max_absolute_error"], 0.25);
+  EXPECT_EQ(passed["correctness"]["max_relative_error"], "Infinity");
+  EXPECT_EQ(passed["environment"]["hardware"], "NVIDIA_H100");
+  EXPECT_EQ(passed["environment"]["libs"]["cuda"], "12.6");
+  EXPECT_EQ(passed["timestamp"], context.date);
+  EXPECT_EQ(all[1]["evaluation"]["status"], "INCORRECT_NUMERICAL");
+  EXPECT_TRUE(all[1]["evaluation"]["performance"].is_null());
+  EXPECT_FALSE(all[1]["evaluation"]["correctness"].is_null());
+  EXPECT_THAT(all[1]["evaluation"]["log"].get<std::string>(), HasSubstr("O of seq 0"));
+  EXPECT_EQ(all[2]["evaluation"]["status"], "RUNTIME_ERROR");
+  EXPECT_TRUE(all[2]["evaluation"]["correctness"].is_null());
+}
+
+}  // namespace
+}  // namespace attnbench
