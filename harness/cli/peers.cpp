@@ -18,7 +18,7 @@
 namespace attnbench::cli {
 namespace {
 
-constexpr std::string_view kPrefix = "peer_";  // flash_attn.py would hide the package of that name
+constexpr std::string_view kPrefix = "peer_";  // a file named as a package would hide it
 constexpr const char* kNoFile = "none";        // value of --peer-file if no peer is installed
 
 /// The files of the folder of peers by the names of the peers. There must be an interpreter for them.

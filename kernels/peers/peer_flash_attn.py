@@ -1,7 +1,7 @@
 """FlashAttention 2 (flash-attn): flash_attn_varlen_func and flash_attn_with_kvcache.
 
 Rotary embedding is left out: its tables must have the type of q, and rounding them to 16 bits is an error of 2^-9 that
-the contract's float32 tables do not have (flash_api.cpp: "rotary_cos must have the same dtype as query").
+the contract's float32 tables do not have (flash_api: "rotary_cos must have the same dtype as query").
 """
 import attnbench as ab
 
@@ -10,15 +10,15 @@ import torch
 
 import call_views
 
-# flash_api.cpp: head_dim up to 256 (others than multiples of 8 are padded by a copy), pages of a multiple of 256 rows.
+# flash_api: head_dim up to 256 (others than multiples of 8 are padded by a copy), pages of a multiple of 256 rows.
 _LIMITS = {"head_dim": range(8, 257, 8), "block_size": range(256, 4097, 256), "min_compute_capability": 80}
-# softmax.h: exp2f with -use_fast_math is ex2.approx, P is converted to the type of V. flash_fwd_kernel.h clears rows of
+# softmax: exp2f with -use_fast_math is ex2.approx, P is converted to the type of V. flash_fwd_kernel clears rows of
 # V past the last key, but a window multiplies P = 0 by rows of V that are left of it.
 _NUMBERS = {"p": "input", "returns": True, "padding": "finite"}
 
 
 def _refuse(c):
-    call_views.refuse_blind_queries(c, "flash_attn's LSE of it is +inf (softmax.h)")
+    call_views.refuse_blind_queries(c, "flash_attn's LSE of it is +inf")
     if c.alibi_sqrt:
         raise ab.Unsupported("ALiBi of the distance only, not of its square root")
 
@@ -28,7 +28,7 @@ def _varlen(c):
     _refuse(c)
     q, k, v, cu_q, cu_k = c.torch("q k v cu_seqlens_q cu_seqlens_k")
     used, block_table, slopes = c.torch("seqused_k block_table alibi_slopes")
-    if cu_k is None:  # not read: rows are found by block_table, and lengths are seqused_k (block_info.h)
+    if cu_k is None:  # not read: rows are found by block_table, and lengths are seqused_k (block_info)
         cu_k = torch.zeros_like(cu_q)
     # With max_seqlen_q = 1 and grouped heads q is taken as (batch, heads): each sequence must have its query.
     max_q = c.max_seqlen_q if c.total_q == c.batch else max(2, c.max_seqlen_q)

@@ -1,7 +1,7 @@
 """FlashAttention 3 (flash_attn_interface, the folder hopper/ of flash-attention).
 
 Rotary embedding is left out: its tables must have the type of q, and rounding them to 16 bits is an error of 2^-9 that
-the contract's float32 tables do not have (hopper/flash_api.cpp).
+the contract's float32 tables do not have (hopper flash_api).
 """
 import attnbench as ab
 
@@ -9,7 +9,7 @@ flash = ab.need("flash_attn_interface", "pip install git+https://github.com/Dao-
 
 import call_views
 
-# hopper/flash_api.cpp: head_dim a multiple of 16 bytes up to 256, pages of any size. hopper/softmax.h: ex2.approx, LSE in
+# hopper flash_api: head_dim a multiple of 16 bytes up to 256, pages of any size. hopper softmax: ex2.approx, LSE in
 # natural logarithm and -inf for a row without keys. TMA reads whole tiles of V, so P = 0 meets rows past the last key.
 _COMMON = {"returns": True, "padding": "finite", "min_compute_capability": 80}
 _KV = "packed paged contiguous seqused_k causal"

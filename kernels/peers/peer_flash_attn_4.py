@@ -9,9 +9,9 @@ import call_views
 
 _KNOWN = inspect.signature(cute.flash_attn_varlen_func).parameters
 _FEATURES = "packed paged seqused_k causal window sinks bf16 fp16"
-# cute/interface.py: head_dim up to 256 on sm_90, up to 128 or 256 on sm_100; LSE in natural logarithm, -inf for a row
+# cute interface: head_dim up to 256 on sm_90, up to 128 or 256 on sm_100; LSE in natural logarithm, -inf for a row
 # without keys. On sm_100 a part of the exponentials is a polynomial of degree 3, with a relative error of 2^-13.5
-# (cute/utils.py, POLY_EX2). TMA reads whole tiles of V, so P = 0 meets rows past the last key.
+# (cute utils, POLY_EX2). TMA reads whole tiles of V, so P = 0 meets rows past the last key.
 _COMMON = {"head_dim": range(8, 257, 8), "p": "input", "returns": True, "padding": "finite", "min_compute_capability": 80}
 
 
@@ -38,7 +38,7 @@ def flash_attn_4(c):
     return _attend(c)
 
 
-# cute/utils.py: tanh with fastmath is tanh.approx, with a relative error of 2^-11 (PTX ISA).
+# cute utils: tanh with fastmath is tanh.approx, with a relative error of 2^-11 (PTX ISA).
 @ab.attention(_FEATURES + " softcap", exp_rel_err=2**-11, **_COMMON)
 def flash_attn_4_softcap(c):
     """FlashAttention 4 with a softcap, whose tanh is approximate"""

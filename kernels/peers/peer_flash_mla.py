@@ -6,7 +6,7 @@ flash_mla = ab.need("flash_mla", "pip install git+https://github.com/deepseek-ai
 import call_views
 
 
-# csrc/api/dense_decode.h: sm_90, pages of 64, head_dim 576 of which V is the first 512. splitkv_mla.cuh: LSE in natural
+# dense_decode: sm_90, pages of 64, head_dim 576 of which V is the first 512. splitkv_mla: LSE in natural
 # logarithm, +inf for a row without keys. Its tests fill rows past the last key with NaN.
 @ab.attention("paged causal head_dim_v v_is_k_view bf16 fp16", head_dim=576, block_size=64, p="input", returns=True,
               min_compute_capability=90)

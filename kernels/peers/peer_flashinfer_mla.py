@@ -15,7 +15,7 @@ def _workspace(device):
     return torch.zeros(128 << 20, dtype=torch.uint8, device=device)
 
 
-# mla.cuh: LSE (total_q, heads) in base 2; exp is ex2.approx, P is converted to the type of V.
+# mla: LSE (total_q, heads) in base 2; exp is ex2.approx, P is converted to the type of V.
 @ab.attention("paged causal head_dim_v v_is_k_view bf16 fp16", head_dim=576, p="input", returns=True, lse="base2 token_major",
               padding="finite", min_compute_capability=80)
 def flashinfer_mla(c):

@@ -8,7 +8,7 @@ sage = ab.need("sageattention", "pip install git+https://github.com/thu-ml/SageA
 import call_views
 
 
-# core.py: head_dim up to 128, of which others than 64 and 128 are padded by a copy; its causal mask begins at the first key;
+# core: head_dim up to 128, of which others than 64 and 128 are padded by a copy; its causal mask begins at the first key;
 # LSE (batch, heads, length) in natural logarithm, to which a product in the type of q is added. On sm_89 and later P and V
 # are e4m3. The int8 rounding of q and K, scaled for each warp or thread, is within what sums in bf16 would cost.
 @ab.attention("packed causal bf16 fp16", head_dim=(64, 128), p="e4m3", acc="bf16", returns=True,

@@ -32,7 +32,7 @@ def _sdpa(c, backend, can_use=None):
     return launch
 
 
-# P is rounded to the type of V before P.V, and sums are float32 (aten: flash_api.h, FlashAttentionKernel.cpp). On the
+# P is rounded to the type of V before P.V, and sums are float32 (aten: flash_api, FlashAttentionKernel). On the
 # CPU exp is Vectorized::exp_u20, with an error of 20 units in the last place.
 @ab.attention(_PACKED + " fp32", device=("cpu", "cuda"), p="input", exp_rel_err=2**-18, returns=True, lse="none")
 def torch_sdpa_flash(c):
@@ -40,7 +40,7 @@ def torch_sdpa_flash(c):
     return _sdpa(c, SDPBackend.FLASH_ATTENTION, torch.backends.cuda.can_use_flash_attention)
 
 
-# aten: kernel_forward.h keeps P in the type of the inputs. Its float32 path may use TF32, so fp32 is not listed.
+# aten: kernel_forward keeps P in the type of the inputs. Its float32 path may use TF32, so fp32 is not listed.
 @ab.attention(_PACKED, p="input", returns=True, lse="none")
 def torch_sdpa_efficient(c):
     """scaled_dot_product_attention, backend EFFICIENT_ATTENTION"""

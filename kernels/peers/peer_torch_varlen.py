@@ -10,7 +10,7 @@ import call_views
 _KNOWN = inspect.signature(varlen.varlen_attn).parameters
 
 
-# Documentation of varlen_attn: window_size (-1, 0) is causal; pages need seqused_k. aten's flash_api.cpp: pages of a
+# Documentation of varlen_attn: window_size (-1, 0) is causal; pages need seqused_k. aten's flash_api: pages of a
 # multiple of 256 rows, LSE (heads, total_q) in natural logarithm and +inf for a row without keys, P in the type of V.
 # Its windows multiply P = 0 by rows of V that are left of them.
 @ab.attention("packed paged seqused_k causal window bf16 fp16", head_dim=range(8, 257, 8), block_size=range(256, 4097, 256),

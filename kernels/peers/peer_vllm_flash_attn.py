@@ -5,7 +5,7 @@ flash = ab.need("vllm.vllm_flash_attn", "pip install vllm")
 
 import call_views
 
-# Sinks (s_aux) are left out: they must be bf16 (hopper/flash_api.cpp of vllm-project/flash-attention), and the contract's
+# Sinks (s_aux) are left out: they must be bf16 (hopper flash_api of vllm-project/flash-attention), and the contract's
 # are float32. Pages are a multiple of 16 rows there. Other claims as for FlashAttention 2 and 3.
 _COMMON = {"block_size": range(16, 4097, 16), "returns": True, "padding": "finite", "min_compute_capability": 80}
 

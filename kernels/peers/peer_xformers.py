@@ -6,8 +6,8 @@ fmha = ab.need("xformers.ops.fmha", "pip install xformers")
 import call_views
 
 
-# attn_bias.py: from_seqlens packs sequences without gaps, from_bottomright aligns masks at the last key, and a window of n is
-# the query and n - 1 keys to its left (flash.py, _window_size). P has the type of V in each of its kernels. Its LSE has
+# attn_bias: from_seqlens packs sequences without gaps, from_bottomright aligns masks at the last key, and a window of n is
+# the query and n - 1 keys to its left (flash, _window_size). P has the type of V in each of its kernels. Its LSE has
 # another shape in each of them, so none is asked for.
 @ab.attention("packed causal window bf16 fp16", head_dim=range(8, 257, 8), p="input", returns=True, lse="none", padding="finite",
               min_compute_capability=80)

@@ -78,8 +78,14 @@ TEST_F(CliPeers, ANamedPeerThatIsAbsentIsLeftOut) {
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_EQ(o.err, kGone);
   EXPECT_THAT(records, UnorderedElementsAre(Key("cpu"), Key("here")));
-  EXPECT_EQ(run_case({"--peers", "gone"}).err, kGone);  // workers do not look for it again
+}
+
+TEST_F(CliPeers, AnAbsentPeerIsLookedForOnce) {
+  const std::string count = scratch.path("count");
+  peer("counts", "open('" + count + "', 'a').write('x')\nab.need('no_such_package', 'pip install it')\n");
+  EXPECT_EQ(run_case({"--peers", "counts"}).exit_code, 0);
   EXPECT_THAT(records, UnorderedElementsAre(Key("cpu")));
+  EXPECT_EQ(read_text(count), "x");  // and not again by workers
 }
 
 TEST_F(CliPeers, WhatIsNotNamedIsNotImported) {
