@@ -17,7 +17,7 @@ namespace {
 bool is_timed(const LoadedResult& r) { return r.status == Status::kPass && r.median_us && *r.median_us > 0; }
 
 /// What a run says of one kernel.
-struct Column {
+struct KernelColumn {
   std::string name;
   int fastest = 0, timed = 0;
   double logs = 0;  ///< sum over timed cases of the logarithm of its time over the fastest kernel's
@@ -65,35 +65,35 @@ std::string cell_of(const LoadedResult* r, const Row& row) {
                      digits(*r->median_us / *row.fastest->median_us, 3));
 }
 
-std::vector<Column> columns_of(const ResultSet& run, const Rows& rows) {
-  std::vector<Column> columns;
-  const auto column = [&columns](const std::string& name) -> Column& {
+std::vector<KernelColumn> columns_of(const ResultSet& run, const Rows& rows) {
+  std::vector<KernelColumn> columns;
+  const auto column = [&columns](const std::string& name) -> KernelColumn& {
     const auto c =
-        std::find_if(columns.begin(), columns.end(), [&](const Column& x) { return x.name == name; });
+        std::find_if(columns.begin(), columns.end(), [&](const KernelColumn& x) { return x.name == name; });
     if (c != columns.end()) return *c;
     columns.push_back({name, 0, 0, 0, {}, {}});
     return columns.back();
   };
   for (const LoadedResult& r : run.results) {
-    Column& c = column(r.kernel);
+    KernelColumn& c = column(r.kernel);
     if (r.status == Status::kSkip) ++c.skips[r.reason];
     if (needs_attention(r.status)) c.failures.push_back(&r);
   }
   for (const auto& [key, row] : rows) {
     for (const auto& [name, r] : row.of) {
       if (!is_timed(*r)) continue;
-      Column& c = column(name);
+      KernelColumn& c = column(name);
       ++c.timed;
       c.fastest += r == row.fastest;
       c.logs += std::log(*r->median_us / *row.fastest->median_us);
     }
   }
   std::stable_sort(columns.begin(), columns.end(),
-                   [](const Column& a, const Column& b) { return a.slowdown() < b.slowdown(); });
+                   [](const KernelColumn& a, const KernelColumn& b) { return a.slowdown() < b.slowdown(); });
   return columns;
 }
 
-void print_column(std::ostream& out, const Column& c) {
+void print_column(std::ostream& out, const KernelColumn& c) {
   const std::string name = c.name.empty() ? "no kernel" : one_line(c.name);
   if (c.timed > 0) {
     out << fmt::format(
@@ -113,13 +113,13 @@ void print_column(std::ostream& out, const Column& c) {
 
 void print_kernel_matrix(std::ostream& out, const ResultSet& run, const TableOptions& options) {
   const Rows rows = rows_of(run);
-  const std::vector<Column> columns = columns_of(run, rows);
+  const std::vector<KernelColumn> columns = columns_of(run, rows);
   std::vector<TableColumn> header = {{"case", Align::kLeft, true, false}};
-  for (const Column& c : columns) header.push_back({one_line(c.name)});
+  for (const KernelColumn& c : columns) header.push_back({one_line(c.name)});
   std::vector<TableRow> table;
   for (const auto& [key, row] : rows) {
     TableRow line{{one_line(key.first)}, Colour::kNone, ""};
-    for (const Column& c : columns) {
+    for (const KernelColumn& c : columns) {
       const auto r = row.of.find(c.name);
       line.cells.push_back(cell_of(r == row.of.end() ? nullptr : r->second, row));
     }
@@ -127,7 +127,7 @@ void print_kernel_matrix(std::ostream& out, const ResultSet& run, const TableOpt
   }
   print_table(out, header, table, options);
   out << '\n';
-  for (const Column& c : columns) print_column(out, c);
+  for (const KernelColumn& c : columns) print_column(out, c);
 }
 
 }  // namespace attnbench
