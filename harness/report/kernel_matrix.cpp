@@ -28,23 +28,23 @@ struct KernelColumn {
 };
 
 /// The results of a case by kernel. A case on two devices is two rows.
-struct Row {
+struct MatrixRow {
   std::map<std::string, const LoadedResult*> of;
   const LoadedResult* fastest = nullptr;
 };
 
-using Rows = std::vector<std::pair<std::pair<std::string, std::string>, Row>>;
+using MatrixRows = std::vector<std::pair<std::pair<std::string, std::string>, MatrixRow>>;
 
-Rows rows_of(const ResultSet& run) {
-  Rows rows;
+MatrixRows rows_of(const ResultSet& run) {
+  MatrixRows rows;
   for (const LoadedResult& r : run.results) {
     const std::pair key(r.id, r.device);
     auto row = std::find_if(rows.rbegin(), rows.rend(), [&](const auto& x) { return x.first == key; });
     if (row == rows.rend()) {
-      rows.emplace_back(key, Row{});
+      rows.emplace_back(key, MatrixRow{});
       row = rows.rbegin();
     }
-    Row& found = row->second;
+    MatrixRow& found = row->second;
     found.of[r.kernel] = &r;
     if (is_timed(r) && (found.fastest == nullptr || *r.median_us < *found.fastest->median_us)) {
       found.fastest = &r;
@@ -58,14 +58,14 @@ bool is_tied(const LoadedResult& r, const LoadedResult& fastest) {
   return &r != &fastest && r.lo_us && fastest.hi_us && *r.lo_us <= *fastest.hi_us;
 }
 
-std::string cell_of(const LoadedResult* r, const Row& row) {
+std::string cell_of(const LoadedResult* r, const MatrixRow& row) {
   if (r == nullptr) return "-";
   if (!is_timed(*r)) return std::string(status_name(r->status));
   return fmt::format("{} {}{}x", time_text(*r->median_us), is_tied(*r, *row.fastest) ? "~" : "",
                      digits(*r->median_us / *row.fastest->median_us, 3));
 }
 
-std::vector<KernelColumn> columns_of(const ResultSet& run, const Rows& rows) {
+std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& rows) {
   std::vector<KernelColumn> columns;
   const auto column = [&columns](const std::string& name) -> KernelColumn& {
     const auto c =
@@ -112,7 +112,7 @@ void print_column(std::ostream& out, const KernelColumn& c) {
 }  // namespace
 
 void print_kernel_matrix(std::ostream& out, const ResultSet& run, const TableOptions& options) {
-  const Rows rows = rows_of(run);
+  const MatrixRows rows = rows_of(run);
   const std::vector<KernelColumn> columns = columns_of(run, rows);
   std::vector<TableColumn> header = {{"case", Align::kLeft, true, false}};
   for (const KernelColumn& c : columns) header.push_back({one_line(c.name)});
