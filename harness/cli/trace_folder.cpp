@@ -37,7 +37,7 @@ std::string trace_name(const std::string& path) {
 std::filesystem::path write_evaluations(std::span<const FlashinferTrace> traces,
                                         const std::filesystem::path& dir, const RunContext& context,
                                         std::span<const Record> records) {
-  const std::filesystem::path path = dir / "flashinfer_trace.jsonl";
+  std::filesystem::path path = dir / "flashinfer_trace.jsonl";
   std::string lines;
   int64_t untimed = 0;
   for (const FlashinferTrace& trace : traces) {

@@ -208,13 +208,13 @@ class CapturedReader {
     const auto keys = file_.metadata().find("case");
     if (keys == file_.metadata().end()) return text + "}";
     std::string more = keys->second;
-    const std::size_t first = more.find_first_not_of(" "), last = more.find_last_not_of(" ");
+    const std::size_t first = more.find_first_not_of(' '), last = more.find_last_not_of(' ');
     if (first == std::string::npos || more[first] != '{' || more[last] != '}') {
       fail(fmt::format("'case' in its __metadata__ is '{}'; a mapping is required: {{mask: causal}}",
                        shorten_end(one_line(more), 100)));
     }
     more = more.substr(first + 1, last - first - 1);
-    return text + (more.find_first_not_of(" ") == std::string::npos ? "" : ", " + more) + "}";
+    return text + (more.find_first_not_of(' ') == std::string::npos ? "" : ", " + more) + "}";
   }
 
   /// The case may have no tensor that the file has not, and its shapes must be those of the file.

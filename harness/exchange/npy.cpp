@@ -83,7 +83,7 @@ class HeaderReader {
     if (quote != '\'' && quote != '"') bad();
     const std::size_t end = text_.find(quote, at_ + 1);
     if (end == std::string_view::npos) bad();
-    const std::string out(text_.substr(at_ + 1, end - at_ - 1));
+    std::string out(text_.substr(at_ + 1, end - at_ - 1));
     at_ = end + 1;
     return out;
   }

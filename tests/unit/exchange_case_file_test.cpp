@@ -250,7 +250,7 @@ TEST_F(CaseFiles, InputsThatAreNotThoseOfTheCaseAreRefused) {
     Metadata metadata = file.metadata();
     for (const auto& [key, value] : changes) metadata[key] = value;
     write_safetensors(path("case.safetensors"), metadata, tensors);
-    const std::string error = error_of({path("none.npy"), ""});
+    std::string error = error_of({path("none.npy"), ""});
     write(kMappings[0]);
     return error;
   };

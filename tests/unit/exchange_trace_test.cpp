@@ -188,7 +188,7 @@ TEST_F(ChangedTrace, ErrorsNameFileLineAndField) {
       return s.str();
     }();
     change_workload(name, change);
-    const std::string e = error();
+    std::string e = error();
     std::ofstream(workloads(name)) << before;
     EXPECT_EQ(error(), "no error");
     return e;
@@ -231,7 +231,7 @@ TEST_F(ChangedTrace, WrongIndexTensorsNameTheirField) {
     const fs::path copy = dir_.string() + "-before";
     fs::copy(dir_ / "blob", copy, fs::copy_options::recursive);
     change_tensors(name, tensors);
-    const std::string e = error();
+    std::string e = error();
     fs::remove_all(dir_ / "blob");
     fs::rename(copy, dir_ / "blob");
     return e;
