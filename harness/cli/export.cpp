@@ -122,7 +122,7 @@ void add_export(CLI::App& app, Program& program) {
           "What stands where nothing may be read: poison (NaN, and junk in block_table, as in a run) or "
           "zeros, for kernels that multiply such places by 0")
       ->check(CLI::IsMember({"poison", "zeros"}))
-      ->type_name("");
+      ->type_name("WORD");
   command->add_flag("--full", o->full, "Expected outputs of every row, where a run would compare a sample");
   o->numerics.add(*command, "p as the case's dtype, acc=fp32");
   command->footer(
