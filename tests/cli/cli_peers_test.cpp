@@ -166,7 +166,9 @@ TEST_F(CliPeers, EachPeerOfTheTreeLoadsOrSaysWhatToInstall) {
     ++peers;
     const std::string name = entry.path().stem().string().substr(5);
     const bool listed = o.out.find("/" + file + "\n") != std::string::npos;
-    if (!listed) EXPECT_THAT(o.err, HasSubstr("peer " + name + ": not installed; pip install ")) << o.err;
+    if (!listed) {
+      EXPECT_THAT(o.err, HasSubstr("peer " + name + ": not installed; pip install ")) << o.err;
+    }
   }
   EXPECT_GE(peers, 13);
 }

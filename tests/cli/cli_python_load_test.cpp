@@ -24,14 +24,14 @@ constexpr const char* kKernel =
     "def mine(c):\n"
     "    return lambda: None\n";
 
-struct Mistake {
+struct LoadMistake {
   std::string name, text;
   int exit_code;
   std::string says;
 };
 
-TEST_F(CliPythonLoad, EachMistakeIsOneSentenceWithItsPlace) {
-  const Mistake mistakes[] = {
+TEST_F(CliPythonLoad, EachLoadMistakeIsOneSentenceWithItsPlace) {
+  const LoadMistake mistakes[] = {
       {"syntax", "def f(:\n", 2, "SyntaxError: invalid syntax (syntax.py:2)"},
       {"missing", "import no_such_module\n", 2,
        "No module named 'no_such_module' (missing.py:2); install it for /"},
@@ -61,7 +61,7 @@ TEST_F(CliPythonLoad, EachMistakeIsOneSentenceWithItsPlace) {
       {"builtin", "@ab.attention('packed', device='cpu')\ndef cpu(c): pass\n", 2,
        "this program has a kernel cpu for attention on cpu already; give one of them another name"},
   };
-  for (const Mistake& m : mistakes) {
+  for (const LoadMistake& m : mistakes) {
     const std::string file = scratch.write(m.name + ".py", "import attnbench as ab\n" + m.text);
     const Outcome o = run(file, {"--case", kPythonCase});
     EXPECT_EQ(o.exit_code, m.exit_code) << m.name << o.err;
