@@ -189,6 +189,8 @@ Cases load_cases(const CaseOptions& o) {
       throw UsageError(fmt::format(
           "{0}: a shared library is no sweep file; a plug-in goes to --plugin: --plugin {0}", path));
     }
+    if (path.starts_with('{'))
+      throw UsageError(fmt::format("{0}: a mapping is no file: give it as --case '{0}'", path));
     if (std::filesystem::is_directory(path)) {
       refuse_overrides(path, o);
       out.traces.push_back(load_trace(path, o.seed.value_or(1)));

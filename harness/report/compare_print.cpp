@@ -57,7 +57,7 @@ std::string change_footnote(const CompareResult& result) {
       "base and new are medians; change compares midmeans (means of the middle half of the samples{}), so it "
       "differs from the change of the medians{}",
       result.as_sol ? ", in multiples of the least possible time"
-                    : ", on a CPU divided by the time of its test loop",
+                    : ", on a CPU divided by the time of its test loop if both sides hold it",
       signs ? "; #: even in its sign" : "");
 }
 

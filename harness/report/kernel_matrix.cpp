@@ -58,10 +58,16 @@ bool is_tied(const LoadedResult& r, const LoadedResult& fastest) {
   return &r != &fastest && r.lo_us && fastest.hi_us && *r.lo_us <= *fastest.hi_us;
 }
 
+/// As `run` marks it: other processes took the cores during more than half of the samples.
+bool is_disturbed(const LoadedResult& r) {
+  return 2 * static_cast<std::size_t>(r.disturbed) > r.samples_us.size();
+}
+
 std::string cell_of(const LoadedResult* r, const MatrixRow& row) {
   if (r == nullptr) return "-";
   if (!is_timed(*r)) return std::string(status_name(r->status));
-  return fmt::format("{} {}{}x", time_text(*r->median_us), is_tied(*r, *row.fastest) ? "~" : "",
+  return fmt::format("{}{} {}{}x", time_text(*r->median_us), is_disturbed(*r) ? "!" : "",
+                     is_tied(*r, *row.fastest) ? "~" : "",
                      digits(*r->median_us / *row.fastest->median_us, 3));
 }
 
@@ -126,7 +132,13 @@ void print_kernel_matrix(std::ostream& out, const ResultSet& run, const TableOpt
     table.push_back(std::move(line));
   }
   print_table(out, header, table, options);
-  out << '\n';
+  const auto any = [&run](const auto& holds) {
+    return std::any_of(run.results.begin(), run.results.end(), holds);
+  };
+  out << "\nmedian, and its multiple of the fastest kernel's; ~: their 95 % intervals overlap, so the order may be chance";
+  if (any([](const LoadedResult& r) { return is_timed(r) && is_disturbed(r); }))
+    out << "\n!: other processes took the cores during more than half of the samples";
+  out << "\n\n";
   for (const KernelColumn& c : columns) print_column(out, c);
 }
 

@@ -157,6 +157,9 @@ TEST(ComparePace, CoresThatOthersTookTellNothing) {
   LoadedResult base = on_machine(100, 1, 1, 1);
   EXPECT_EQ(one(base, slow).change, Change::kInconclusive)
       << "sharing makes any difference to a quiet machine";
+  LoadedResult turns = on_machine(50000, 1, 1, 4);
+  turns.disturbed = 40;
+  EXPECT_EQ(one(base, turns).change, Change::kInconclusive) << "a short sample may wait for many turns";
   base.disturbed = 40;
   EXPECT_EQ(one(base, slow).change, Change::kSlower) << "by more than sharing on both sides makes it";
   EXPECT_EQ(one(base, on_machine(90, 1, 1, 2)).change, Change::kInconclusive) << "nor faster";
