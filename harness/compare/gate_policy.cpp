@@ -175,13 +175,14 @@ int gate_exit_code(const GatePolicy& policy, const CompareResult& result, const 
 std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, const CompareOptions& options,
                          int exit_code) {
   if (result.interrupted) return "interrupted";
-  std::map<Change, std::size_t> failing;  // in the order of Change, worst first
-  std::size_t missing = 0;                // and allowed to be
+  std::map<Change, std::size_t> failing;   // in the order of Change, worst first
+  std::size_t missing = 0, undecided = 0;  // and allowed to be
   for (const CompareRow& row : result.rows) {
     if (row_fails(row, options)) {
       ++failing[row.change];
     } else {
       missing += row.change == Change::kMissingNew || row.change == Change::kMissingBase;
+      undecided += row.change == Change::kInconclusive && !row.not_slower;
     }
   }
   std::string text;
@@ -196,6 +197,7 @@ std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, 
          : missing > 0   ? "no case incorrect"
                          : "no case incorrect or missing";
   if (missing > 0) text += fmt::format(", {} of one side alone, as allowed", cases_text(missing));
+  if (undecided > 0) text += fmt::format(", {} undecided, as allowed", cases_text(undecided));
   return text;
 }
 

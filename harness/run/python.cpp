@@ -270,7 +270,8 @@ LoadedPlugin describe_python_plugin(const std::string& file, const std::string& 
     throw PluginError(fmt::format("its description cannot be read: {}", e.what()));
   }
   if (plugin.kernels.empty()) {
-    throw PluginError("it has no kernel: no function with @attnbench.attention, .kv_append or .merge_states");
+    throw PluginError(
+        "it has no kernel: no function at its top level with @attnbench.attention, .kv_append or .merge_states");
   }
   check_entries(plugin.kernels);
   return plugin;

@@ -75,7 +75,8 @@ TEST_F(CliPython, OutputsMayBeReturned) {
 
   const std::map<std::string, std::string> errors = {
       {"wrong_shape", "launch failed: wrong_shape returned O of shape \\(.*, .*\\); \\(.*, 2, 8\\) required"},
-      {"wrong_type", "launch failed: wrong_type returned O in <f4; bfloat16 required"},
+      {"wrong_type",
+       "launch failed: wrong_type returned O in float32; bfloat16, in NumPy its bits as uint16, required"},
       {"forgets_lse", "returned no LSE; return \\(O, LSE\\), or declare lse=\"none\""},
       {"returns_nothing", "returned O as NoneType; a tensor is required"},
       {"returns_q", "returned O in the memory of its input q"},

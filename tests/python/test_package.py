@@ -371,7 +371,7 @@ class ReturnedTest(unittest.TestCase):
         class Lazy(torch.Tensor):
             """May compute when it is looked at."""
         for wrong, text in ((out.as_subclass(Lazy), "as a Lazy, a kind of tensor that may compute later"),
-                            (out.float(), "in float32; bfloat16 required"), (out.to("meta"), "on meta; cpu required"),
+                            (out.float(), "in float32; bfloat16, in NumPy its bits as uint16, required"), (out.to("meta"), "on meta; cpu required"),
                             (out[:4], r"of shape \(4, 4, 8\); \(5, 4, 8\) required"), (out.to_sparse(), "as a tensor of layout torch.sparse_coo")):
             with self.assertRaisesRegex(_returned.WrongOutput, "named returned O " + text):
                 self.filled(wrong, lse="none")
@@ -450,7 +450,7 @@ class CheckTest(unittest.TestCase):
             ab.check(self.wrong, case=self.CASE, options="--kernel cpu")
 
     def test_no_case_ran(self):
-        with self.assertRaisesRegex(ab.CheckFailed, "mine: attnbench run failed\n.*mine: paged is not supported"):
+        with self.assertRaisesRegex(ab.CheckFailed, "mine: no case ran\n.*mine: paged is not supported"):
             ab.check(self.right, case="{kv: paged, batch: q5, heads: 2, head_dim: 8}")
 
     def test_records(self):

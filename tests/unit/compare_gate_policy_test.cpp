@@ -189,7 +189,7 @@ TEST(GatePolicy, TheOutcomeNamesWhatFails) {
             "no case slower, 1 case of one side alone, as allowed");
   CompareOptions lenient;
   lenient.allow_inconclusive = true;
-  EXPECT_EQ(outcome({Change::kInconclusive}, 0, {}, lenient), "no case slower");
+  EXPECT_EQ(outcome({Change::kInconclusive}, 0, {}, lenient), "no case slower, 1 case undecided, as allowed");
 }
 
 TEST(GatePolicy, DurationsAreRoundedAndLimitsRoundedUp) {

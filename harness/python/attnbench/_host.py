@@ -156,13 +156,19 @@ def describe(file, descriptor):
 class _Launch:
     """The function that a kernel made for one call, and what its last launch returned."""
 
-    def __init__(self, function, outputs):
-        self.function, self.outputs, self.result = function, outputs, None
+    def __init__(self, name, function, outputs):
+        self.name, self.function, self.outputs, self.result = name, function, outputs, None
+
+    def look_at(self, result):
+        """Says once that returned outputs are ignored."""
+        self.look_at = lambda result: None
+        if isinstance(result, tuple) and len(result) == 2 or hasattr(result, "shape"):
+            print(f"attnbench: note: the launch of {self.name} returned a value, which is ignored without returns=True", file=sys.stderr)
 
     def run(self, returned):
         """Launches; `returned` is the address of a ReturnedOutputs."""
         if self.outputs is None:
-            self.function()
+            self.look_at(self.function())
             return
         self.result = self.function()  # kept until the next launch: the harness reads its memory
         self.outputs.fill(self.result, returned)
@@ -235,7 +241,7 @@ class _Entry:
         if not callable(function):
             raise TypeError(f"{self.kernel.name} must return the launch, a function without arguments; it returned "
                             f"{type(function).__name__}")
-        launch = _Launch(function, Outputs(self.kernel, call) if self.kernel.flags & KernelFlag.RETURNS_OUTPUTS else None)
+        launch = _Launch(self.kernel.name, function, Outputs(self.kernel, call) if self.kernel.flags & KernelFlag.RETURNS_OUTPUTS else None)
         self.launches[self.key(op, context)] = launch
         while len(self.launches) > _KEPT:
             self.launches.popitem(last=False)

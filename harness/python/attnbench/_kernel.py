@@ -127,7 +127,7 @@ def _decorator(op):
         p.to(v.dtype) gives. The tolerance follows.
     exp_rel_err: relative error of its exp.
     deterministic: two launches give the same bits; batch_invariant: other sequences do not change a sequence's
-        result. Both are checked.
+        result. Both are checked where invariants run.
     returns: the launch returns O, a tensor (total_q, heads, head_dim_v), or the tuple (O, LSE). They are judged
         where they lie; bringing them to c.out and c.lse is not timed.
     lse: "natural", "base2" or "none" (it gives none, and none is judged). With "token_major" the returned LSE is

@@ -12,6 +12,7 @@ class WrongOutput(TypeError):
 
 #: What libraries call the types of outputs. NumPy has no bf16: an array of its bits is taken.
 _NAMES = {DType.BF16: ("bfloat16", "<u2"), DType.FP16: ("float16", "<f2"), DType.FP32: ("float32", "<f4")}
+_WORDS = {"<f2": "float16", "<f4": "float32", "<f8": "float64", "<u2": "uint16"}
 #: DLPack's (code, bits) of these types.
 _DLPACK_NAMES = {(4, 16): "bfloat16", (2, 16): "float16", (2, 32): "float32"}
 
@@ -75,7 +76,8 @@ class Outputs:
         if got != shape:
             raise WrongOutput(f"{self.kernel.name} returned {what} of shape {got}; {shape} required")
         if dtype not in _NAMES[view.dtype]:
-            raise WrongOutput(f"{self.kernel.name} returned {what} in {dtype}; {_NAMES[view.dtype][0]} required")
+            bits = ", in NumPy its bits as uint16," if view.dtype == DType.BF16 else ""
+            raise WrongOutput(f"{self.kernel.name} returned {what} in {_WORDS.get(dtype, dtype)}; {_NAMES[view.dtype][0]}{bits} required")
         where = f"cuda:{self.call.device_index}" if self.call.device == "cuda" else "cpu"
         if device not in (where, self.call.device):
             raise WrongOutput(f"{self.kernel.name} returned {what} on {device}; {where} required")
