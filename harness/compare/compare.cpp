@@ -146,12 +146,16 @@ void look_at_memory(const Pace& pace, const RatioTest& t, double effect, Compare
   row.change = Change::kInconclusive;
 }
 
-/// The largest factor by which other processes on the cores may slow the samples of one side. Samples that
-/// would be longer than the scheduler's turns are slowed in proportion to the number of processes. A short
-/// sample may wait for many turns: 260 us became 74,000 beside 25 processes.
-double most_by_sharing(const LoadedResult& base, const LoadedResult& fresh) {
+/// The largest factor by which other processes on the cores may slow the samples of one side. Samples longer
+/// than the scheduler's turns are slowed in proportion to the number of processes. A short sample may wait
+/// for many turns: 260 us became 74,000 beside 25 processes. Then the probes beside the samples would have
+/// waited too; without probes, the faster side tells how long the samples would be.
+double most_by_sharing(const LoadedResult& base, const LoadedResult& fresh, bool fresh_is_shared) {
   constexpr double kLongUs = 20000;
-  return std::min(base.median_us, fresh.median_us) >= kLongUs ? 16 : 1000;
+  const double us = !pace_between(base, fresh) ? std::min(base.median_us, fresh.median_us)
+                    : fresh_is_shared          ? fresh.median_us
+                                               : base.median_us;
+  return us >= kLongUs ? 16 : 1000;
 }
 
 /// Times from a machine that others use say nothing about a kernel, unless the difference is larger than
@@ -163,7 +167,8 @@ void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, con
     return 2 * static_cast<std::size_t>(r.disturbed) > r.samples_us.size();
   };
   constexpr double kBothShared = 4;
-  const double most = shared(base) && shared(fresh) ? kBothShared : most_by_sharing(base, fresh);
+  const double most =
+      shared(base) && shared(fresh) ? kBothShared : most_by_sharing(base, fresh, shared(fresh));
   if (t.lo > most || t.hi < 1 / most) return;
   for (const auto& [side, r] : {std::pair{"BASE", &base}, std::pair{"NEW", &fresh}}) {
     if (!shared(*r)) continue;
