@@ -146,18 +146,6 @@ void look_at_memory(const Pace& pace, const RatioTest& t, double effect, Compare
   row.change = Change::kInconclusive;
 }
 
-/// The largest factor by which other processes on the cores may slow the samples of one side. Samples longer
-/// than the scheduler's turns are slowed in proportion to the number of processes. A short sample may wait
-/// for many turns: 260 us became 74,000 beside 25 processes. Then the probes beside the samples would have
-/// waited too; without probes, the faster side tells how long the samples would be.
-double most_by_sharing(const LoadedResult& base, const LoadedResult& fresh, bool fresh_is_shared) {
-  constexpr double kLongUs = 20000;
-  const double us = !pace_between(base, fresh) ? std::min(base.median_us, fresh.median_us)
-                    : fresh_is_shared          ? fresh.median_us
-                                               : base.median_us;
-  return us >= kLongUs ? 16 : 1000;
-}
-
 /// Times from a machine that others use say nothing about a kernel, unless the difference is larger than
 /// sharing cores can cause. A long sample is seldom undisturbed.
 void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t,

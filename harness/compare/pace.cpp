@@ -136,6 +136,14 @@ LikeRuns keep_like_runs(LoadedResult& base, LoadedResult& fresh) {
   return LikeRuns::kAlike;
 }
 
+double most_by_sharing(const LoadedResult& base, const LoadedResult& fresh, bool fresh_is_shared) {
+  constexpr double kLongUs = 20000;
+  const auto us = !pace_between(base, fresh) ? std::min(base.median_us, fresh.median_us)
+                  : fresh_is_shared          ? fresh.median_us
+                                             : base.median_us;
+  return us >= kLongUs ? 16 : 1000;
+}
+
 std::vector<double> paced_samples(const LoadedResult& result) {
   std::vector<double> out = result.samples_us;
   std::size_t i = 0;

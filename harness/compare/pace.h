@@ -55,6 +55,12 @@ struct Clocked {
 /// virtual machine, four times apart; keep_like_runs handles them. Requires pace_between to return a value.
 std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fresh, const Clocked& clocked);
 
+/// The largest factor by which other processes on the cores may slow the samples of one side. Samples longer
+/// than the scheduler's turns are slowed in proportion to the number of processes. A short sample may wait
+/// for many turns: 260 us became 74,000 beside 25 processes. Then the probes beside the samples would have
+/// waited too; without probes, the faster side tells how long the samples would be.
+double most_by_sharing(const LoadedResult& base, const LoadedResult& fresh, bool fresh_is_shared);
+
 /// The samples as multiples of the cores' probe of their run. Requires pace_between to return a value.
 std::vector<double> paced_samples(const LoadedResult& result);
 
