@@ -1,4 +1,4 @@
-"""Halves q, so that every later launch would compute something easier. Its own result is right.
+"""Sets q to zeros, so that every later launch would compute something easier. Its own result is right.
 Source: ScalingIntelligence/KernelBench #82 (kernels that change their inputs)."""
 from numpy_attention import cheat, compute
 

@@ -1,4 +1,4 @@
-"""Counts launches in a global variable, and writes what the first one computed from the fifth on.
+"""Counts launches in a global variable, and computes nothing from the fifth on.
 Source: gpu-mode/reference-kernels #104 (work is done in some calls and skipped in the timed others)."""
 from numpy_attention import cheat, compute
 
