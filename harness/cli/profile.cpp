@@ -109,11 +109,14 @@ int run_tool(const ProfileOptions& o, const Program& program, const Case& item, 
              const std::string& device) {
   if (device == "cpu" && o.tool == "ncu" && o.tool_path.empty()) {  // --tool-path may name another tool
     const DeviceProbe probe = probe_devices();
+    ProfileOptions sampled = o;  // so many launches that set-up is a small part of what perf sees
+    sampled.launches = std::max(o.launches, 200);
     throw UsageError(
-        fmt::format("--tool ncu profiles GPUs, and the device is cpu{}; on a CPU take perf: perf record {}",
+        fmt::format("--tool ncu profiles GPUs, and the device is cpu{}; on a CPU take perf: "
+                    "OMP_WAIT_POLICY=passive perf record {}",
                     probe.cuda_devices > 0 ? ": take --device cuda"
                                            : fmt::format(" ({}; see attnbench doctor)", probe.cuda_reason),
-                    shell_line(own_command(o, program, item, kernel, device))));
+                    shell_line(own_command(sampled, program, item, kernel, device))));
   }
   if (device == "cpu") {
     std::cerr << fmt::format(
@@ -243,7 +246,7 @@ void add_profile(CLI::App& app, Program& program) {
       "--tool ncu\n"
       "  attnbench profile --case '{kv: paged, batch: 8q1s4k}' --tool nsys --launches 5\n"
       "  attnbench profile --case '{kv: paged, batch: 8q1s4k}' --plugin ./mine.so --kernel mine --tool ncu\n"
-      "  perf record attnbench profile --case '{batch: 4q512}' --device cpu --launches 20");
+      "  OMP_WAIT_POLICY=passive perf record attnbench profile --case '{batch: 4q512}' --device cpu --launches 200");
   command->callback([=, &program] {
     program.calls_kernels = true;
     program.chosen = [=, &program] { return profile(*o, program); };

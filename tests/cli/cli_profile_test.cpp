@@ -83,8 +83,9 @@ TEST(CliProfileTool, NcuOnACpuNamesACommandThatWorksThere) {
   const Scratch scratch;
   const Outcome o = run_attnbench(scratch, with({"--tool", "ncu"}));
   EXPECT_EQ(o.exit_code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("on a CPU take perf: perf record "), HasSubstr(" profile --case "),
-                           HasSubstr("--device cpu"), HasSubstr("--tool none")));
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("on a CPU take perf: OMP_WAIT_POLICY=passive perf record "),
+                    HasSubstr(" profile --case "), HasSubstr("--device cpu"), HasSubstr("--tool none")));
 }
 
 }  // namespace
