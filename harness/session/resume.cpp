@@ -137,7 +137,8 @@ std::string case_difference(const Json& was, const Json& is, const Json& finishe
     if (seeds.empty() && seed != own)
       seeds = fmt::format(", seed {} there and {} here", dump_json(seed), own);
   }
-  const Json there = part(was, "size"), here = is.at("size");
+  const Json there = part(was, "size");
+  const Json& here = is.at("size");
   std::string text = there != here
                          ? fmt::format("cases: {} run{} planned there, {} here", dump_json(there),
                                        there == 1 ? "" : "s", dump_json(here))

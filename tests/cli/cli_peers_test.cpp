@@ -56,7 +56,7 @@ class CliPeers : public PythonTest {
                                      "-q",  "--no-time", "--out",     "out"};
     args.insert(args.end(), more.begin(), more.end());
     fs::remove_all(scratch.dir() / "out");
-    const Outcome o = start(args);
+    Outcome o = start(args);
     records.clear();
     if (!fs::exists(scratch.dir() / "out" / "results.json")) return o;
     for (const nlohmann::json& r : read_records(scratch.dir() / "out")) records[r["kernel"]] = r;
