@@ -312,7 +312,7 @@ TEST_F(CliRun, NothingToDoIsRefused) {
 
 TEST_F(CliRun, MistakesOnTheCommandLineAreTwo) {
   const std::string file = scratch_.write("small.yaml", kSmall);
-  const auto expect = [&](std::vector<std::string> args, const std::string& text) {
+  const auto expect = [&](const std::vector<std::string>& args, const std::string& text) {
     const Outcome o = run_attnbench(scratch_, args);
     EXPECT_EQ(o.exit_code, 2) << o.out << o.err;
     EXPECT_THAT(o.err, HasSubstr(text));

@@ -6,7 +6,7 @@
 #include "kernels/contract/plugin.h"
 #undef ATTNBENCH_PLUGIN
 #define ATTNBENCH_PLUGIN(...) static_assert(true)  // the example without its table
-#include "kernels/examples/cpu/kernel.cpp"
+#include "kernels/examples/cpu/kernel.cpp"         // NOLINT(bugprone-suspicious-include)
 
 namespace attnbench::changed {
 

@@ -163,8 +163,8 @@ TEST(GatePolicy, ARoundSaysWhyHowLongAndWhatIsLeft) {
 }
 
 TEST(GatePolicy, TheOutcomeNamesWhatFails) {
-  const auto outcome = [](std::vector<Change> changes, int code, GatePolicy policy = {},
-                          CompareOptions options = {}) {
+  const auto outcome = [](const std::vector<Change>& changes, int code, GatePolicy policy = {},
+                          const CompareOptions& options = {}) {
     CompareResult r;
     for (const Change c : changes) {
       CompareRow row;

@@ -192,7 +192,7 @@ TEST(ComparePace, PooledFilesKeepWhatEachRunTold) {
     r.time->cores_us = cores;
     r.time->memory_us = 10 * cores;
     r.time->handover_us = cores / 4;
-    const std::string path = testing::TempDir() + name;
+    std::string path = testing::TempDir() + name;
     std::ofstream(path) << dump_json(results_to_json(test::make_context(), std::vector{r}));
     return path;
   };

@@ -24,7 +24,7 @@ TEST(GivenBlocks, PlacesOfOneBlockHaveTheValuesOfItsFullest) {
 }
 
 TEST(GivenBlocks, DigestsTellTablesApart) {
-  const auto digest = [](GivenBlocks::Ids ids, std::vector<int32_t> lens) {
+  const auto digest = [](GivenBlocks::Ids ids, const std::vector<int32_t>& lens) {
     return GivenBlocks(std::move(ids), lens, 1).digest();
   };
   EXPECT_EQ(digest({{1, 2}, {3}}, {2, 1}), digest({{1, 2}, {3}}, {2, 1}));

@@ -78,8 +78,8 @@ class CaseFiles : public ::testing::Test {
 constexpr const char* kMappings[] = {
     "{kv: packed, batch: 2q3s9_q1s4, heads: 4/2, head_dim: 32, mask: causal, dtype: fp32}",
     "{kv: packed, batch: 2q3s9, heads: 2, head_dim: 32, gap_tokens: 3, alibi: per_sequence, dtype: fp32}",
-    "{kv: paged, batch: 2q3s9_q5s2, heads: 4/2, head_dim: 32, block_size: 4, mask: causal, allow_short_kv: true, "
-    "dtype: fp32, softcap: 20, sinks: true}",
+    ("{kv: paged, batch: 2q3s9_q5s2, heads: 4/2, head_dim: 32, block_size: 4, mask: causal, allow_short_kv: true, "
+     "dtype: fp32, softcap: 20, sinks: true}"),
     "{kv: paged, kv_layout: hnd, batch: q2s9_q1s17, heads: 4/1, head_dim: 32, kv_dtype: e4m3, dtype: bf16}",
     "{kv: paged, batch: q2s9_q1s17, heads: 4/2, head_dim: 32, kv_dtype: int8, dtype: bf16}",
     "{kv: contiguous, batch: 2q2s9, heads: 4/2, head_dim: 32, leftpad: 5, dtype: fp16}",

@@ -26,7 +26,7 @@ class Npy : public ::testing::Test {
     return raw(text + header + data);
   }
   std::string raw(const std::string& text) const {
-    const std::string path = (dir_ / "x.npy").string();
+    std::string path = (dir_ / "x.npy").string();
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }

@@ -63,7 +63,7 @@ TEST_F(Safetensors, GivesBackWhatWasWritten) {
   EXPECT_EQ(file.entry("wide").shape, (std::vector<int64_t>{2, 1}));
   const auto back = file.read("wide");
   ASSERT_EQ(back.size(), 16u);
-  EXPECT_EQ(std::memcmp(back.data(), wide.data(), 16), 0);
+  EXPECT_EQ(std::memcmp(back.data(), static_cast<const void*>(wide.data()), 16), 0);
   EXPECT_EQ(file.read_integers("whole"), (std::vector<int64_t>{7, -1, 2147483647}));
   EXPECT_EQ(file.read("e4m3"), bytes);
   EXPECT_TRUE(file.read("nothing").empty());
