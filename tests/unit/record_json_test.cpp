@@ -1,5 +1,6 @@
 #include "harness/record/json.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <algorithm>
 
@@ -113,7 +114,8 @@ void add_names(const Json& j, const std::string& at, const std::set<std::string>
   if (open.contains(at)) {
     out.insert(at + ".*");
   } else if (j.is_object() && !j.empty()) {
-    for (const auto& [key, value] : j.items()) add_names(value, at.empty() ? key : at + "." + key, open, out);
+    for (const auto& [key, value] : j.items())
+      add_names(value, at.empty() ? key : fmt::format("{}.{}", at, key), open, out);
   } else if (j.is_array() && !j.empty() && j[0].is_object()) {
     for (const Json& element : j) add_names(element, at + "[]", open, out);
   } else {
