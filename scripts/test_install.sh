@@ -72,10 +72,10 @@ step "its run" ctest --output-on-failure --no-tests=error
 if command -v dpkg-shlibdeps >/dev/null; then
   cd "$build"
   step "cpack" cpack -G DEB -B "$place/deb"
-  step "dpkg-deb -x" dpkg-deb -x "$place"/deb/attnbench_"$version"_*.deb "$place/root"
+  step "dpkg-deb -x" dpkg-deb -x "$place"/deb/attnbench_"$version"_*.deb "$place/unpacked"
   step "dependencies" output_has libc6 dpkg-deb -f "$place"/deb/attnbench_"$version"_*.deb Depends
   cd "$place/elsewhere"
-  step "its sweeps" output_has "17 runs" "$place/root/usr/bin/attnbench" list quickstart --device cpu
+  step "its sweeps" output_has "17 runs" "$place/unpacked/usr/bin/attnbench" list quickstart --device cpu
 else
   attnbench_say "no dpkg-shlibdeps: the .deb is not tested"
 fi

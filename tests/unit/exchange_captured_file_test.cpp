@@ -1,21 +1,19 @@
 // Captured tensors: every row is found where the file's shapes say it is.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 
 #include "harness/config/captured.h"
 #include "harness/exchange/captured_file.h"
 #include "harness/exchange/safetensors.h"
+#include "tests/unit/temp_folder.h"
 
 namespace attnbench {
 namespace {
 
 class Captured : public ::testing::Test {
  protected:
-  ~Captured() override { std::filesystem::remove_all(dir_); }
-
   /// Writes tensors whose elements are their own indices, from `first` on, beside these index tensors.
   Case read(const std::vector<int64_t>& kv_shape, std::vector<TensorView> more,
             const Metadata& metadata = {}) {
@@ -37,10 +35,7 @@ class Captured : public ::testing::Test {
   }
 
   const std::vector<int32_t> cu_q_ = {1, 3, 5};  // the first row of q belongs to no sequence
-  std::filesystem::path dir_ = [] {
-    std::string name = (std::filesystem::temp_directory_path() / "attnbench-XXXXXX").string();
-    return std::filesystem::path(mkdtemp(name.data()));
-  }();
+  const test::TempFolder dir_;
   const std::string path_ = (dir_ / "capture.safetensors").string();
 };
 

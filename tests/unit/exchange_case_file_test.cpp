@@ -1,7 +1,6 @@
 // Cases as files: the inputs by the names and shapes of the contract, and the judgement of outputs by them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -10,6 +9,7 @@
 
 #include "harness/config/sweep_file.h"
 #include "harness/exchange/outputs.h"
+#include "tests/unit/temp_folder.h"
 
 namespace attnbench {
 namespace {
@@ -24,7 +24,6 @@ Case case_of_text(const std::string& mapping) { return expand(parse_inline_case(
 
 class CaseFiles : public ::testing::Test {
  protected:
-  ~CaseFiles() override { std::filesystem::remove_all(dir_); }
   std::string path(const std::string& name) const { return (dir_ / name).string(); }
 
   void write(const std::string& mapping, bool zeros = false) {
@@ -69,10 +68,7 @@ class CaseFiles : public ::testing::Test {
   std::unique_ptr<Device> device_ = open_device("cpu");
   Case item_;
   ExpectedOutputs expected_;
-  std::filesystem::path dir_ = [] {
-    std::string name = (std::filesystem::temp_directory_path() / "attnbench-XXXXXX").string();
-    return std::filesystem::path(mkdtemp(name.data()));
-  }();
+  const test::TempFolder dir_;
 };
 
 constexpr const char* kMappings[] = {

@@ -1,12 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "harness/exchange/npy.h"
+#include "tests/unit/temp_folder.h"
 
 namespace attnbench {
 namespace {
@@ -16,8 +16,6 @@ using ::testing::HasSubstr;
 
 class Npy : public ::testing::Test {
  protected:
-  ~Npy() override { std::filesystem::remove_all(dir_); }
-
   /// A file of this version with this header, and `data` behind it.
   std::string file(int version, const std::string& header, const std::string& data) const {
     std::string text = std::string("\x93NUMPY") + static_cast<char>(version) + '\0';
@@ -43,10 +41,7 @@ class Npy : public ::testing::Test {
     return "no error";
   }
 
-  std::filesystem::path dir_ = [] {
-    std::string name = (std::filesystem::temp_directory_path() / "attnbench-XXXXXX").string();
-    return std::filesystem::path(mkdtemp(name.data()));
-  }();
+  const test::TempFolder dir_;
 };
 
 TEST_F(Npy, ReadsVersionsOneToThree) {

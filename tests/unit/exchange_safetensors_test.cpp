@@ -1,7 +1,6 @@
 // Files of tensors come from anywhere: every number in them is checked, and errors name file and tensor.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -10,6 +9,7 @@
 
 #include "harness/exchange/safetensors.h"
 #include "harness/record/files.h"
+#include "tests/unit/temp_folder.h"
 
 namespace attnbench {
 namespace {
@@ -19,8 +19,6 @@ using ::testing::HasSubstr;
 
 class Safetensors : public ::testing::Test {
  protected:
-  ~Safetensors() override { std::filesystem::remove_all(dir_); }
-
   std::string path(const std::string& name) const { return (dir_ / name).string(); }
   /// A file with this header and `data` bytes behind it.
   std::string file(const std::string& header, std::size_t data) const {
@@ -41,10 +39,7 @@ class Safetensors : public ::testing::Test {
     return "no error";
   }
 
-  std::filesystem::path dir_ = [] {
-    std::string name = (std::filesystem::temp_directory_path() / "attnbench-XXXXXX").string();
-    return std::filesystem::path(mkdtemp(name.data()));
-  }();
+  const test::TempFolder dir_;
 };
 
 TEST_F(Safetensors, GivesBackWhatWasWritten) {
@@ -73,7 +68,7 @@ TEST_F(Safetensors, GivesBackWhatWasWritten) {
   uint64_t length = 0;
   in.read(reinterpret_cast<char*>(&length), sizeof length);
   EXPECT_EQ(length % 8, 0u);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_), {}), 1) << "a temporary file is left";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_.path()), {}), 1) << "a temporary file is left";
 }
 
 TEST_F(Safetensors, NamesWhatItLacks) {

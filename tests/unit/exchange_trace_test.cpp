@@ -11,6 +11,7 @@
 #include "harness/exchange/flashinfer_trace.h"
 #include "harness/exchange/safetensors.h"
 #include "harness/workload/plan.h"
+#include "tests/unit/temp_folder.h"
 
 namespace attnbench {
 namespace {
@@ -87,9 +88,7 @@ TEST(FlashinferTraces, GivenBlocksAreThoseOfTheLaunch) {
 /// A copy of the trace whose files a test changes.
 class ChangedTrace : public ::testing::Test {
  protected:
-  ChangedTrace() { fs::copy(kTrace, dir_, fs::copy_options::recursive); }
-  ~ChangedTrace() override { fs::remove_all(dir_); }
-
+  ChangedTrace() { fs::copy(kTrace, dir_.path(), fs::copy_options::recursive); }
   fs::path definition(const std::string& name) const {
     return dir_ / "definitions" / op(name) / (name + ".json");
   }
@@ -151,10 +150,7 @@ class ChangedTrace : public ::testing::Test {
   const std::string decode_ = "gqa_paged_decode_h8_kv2_d64_ps1";
   const std::string prefill_ = "gqa_paged_prefill_causal_h8_kv2_d64_ps16";
   const std::string ragged_ = "gqa_ragged_prefill_causal_h8_kv2_d64";
-  const fs::path dir_ = [] {
-    std::string name = (fs::temp_directory_path() / "attnbench-XXXXXX").string();
-    return fs::path(mkdtemp(name.data()));
-  }();
+  const test::TempFolder dir_;
 };
 
 TEST_F(ChangedTrace, WhatIsUnknownIsSkippedWithItsCount) {
