@@ -10,12 +10,6 @@
 namespace attnbench {
 namespace {
 
-std::vector<int64_t> q_begins(const CaseParams& p) {
-  std::vector<int64_t> begins = {0};
-  for (const SeqLen& s : p.seqs) begins.push_back(begins.back() + s.q);
-  return begins;
-}
-
 int64_t longest_k(const CaseParams& p) {
   int64_t longest = 0;
   for (const SeqLen& s : p.seqs) longest = std::max<int64_t>(longest, s.k);
@@ -25,6 +19,12 @@ int64_t longest_k(const CaseParams& p) {
 std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
+
+std::vector<int64_t> q_begins(const CaseParams& p) {
+  std::vector<int64_t> begins = {0};
+  for (const SeqLen& s : p.seqs) begins.push_back(begins.back() + s.q);
+  return begins;
+}
 
 HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, const HostOutputs& other,
                       std::span<const int32_t> ids) {

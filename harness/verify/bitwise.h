@@ -1,14 +1,19 @@
 // Comparison of the outputs of two launches of one problem.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "harness/cases/case.h"
 #include "harness/workload/workload.h"
 
 namespace attnbench {
+
+/// The row of each sequence's first query in packed outputs, and behind them the number of rows.
+std::vector<int64_t> q_begins(const CaseParams& p);
 
 /// `base` with the rows of some sequences replaced by those of another launch. `other` holds the outputs of
 /// `other_case`, whose sequence i is sequence ids[i] of `c`, with as many queries (ids empty: sequence i).

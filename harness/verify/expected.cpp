@@ -3,6 +3,7 @@
 #include <atomic>
 #include <limits>
 
+#include "harness/verify/bitwise.h"
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/row_findings.h"
 #include "harness/verify/sample.h"
@@ -11,12 +12,8 @@ namespace attnbench {
 
 ExpectedOutputs expected_outputs(const Case& c, const Numerics& numerics, CheckMode mode, int num_threads) {
   const CaseParams& p = c.params;
-  std::vector<int64_t> q_begin;
-  int64_t total_q = 0;
-  for (const SeqLen& s : p.seqs) {
-    q_begin.push_back(total_q);
-    total_q += s.q;
-  }
+  const std::vector<int64_t> q_begin = q_begins(p);
+  const int64_t total_q = q_begin.back();
   const auto d = static_cast<std::size_t>(p.dim_v());
   const auto rows = static_cast<std::size_t>(total_q * p.num_heads_q);
   ExpectedOutputs e;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "harness/verify/bitwise.h"
 #include "harness/verify/case_inputs.h"
 #include "kernels/contract/dropout.h"
 
@@ -65,12 +66,8 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
   const HostOutputs& outputs = launched.outputs;
   const ErrorModel model = error_model_of(launched.item, launched.numerics);
   const CaseInputs own(launched.item, outputs.new_k);
-  std::vector<int64_t> q_begin;
-  int64_t total_q = 0;
-  for (const SeqLen& s : p.seqs) {
-    q_begin.push_back(total_q);
-    total_q += s.q;
-  }
+  const std::vector<int64_t> q_begin = q_begins(p);
+  const int64_t total_q = q_begin.back();
   const auto d = static_cast<std::size_t>(p.dim_v());
 
   const auto judge = [&](const reference::RowBlock& block, std::size_t r) {

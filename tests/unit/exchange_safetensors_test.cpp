@@ -68,7 +68,8 @@ TEST_F(Safetensors, GivesBackWhatWasWritten) {
   uint64_t length = 0;
   in.read(reinterpret_cast<char*>(&length), sizeof length);
   EXPECT_EQ(length % 8, 0u);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_.path()), {}), 1) << "a temporary file is left";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_.path()), {}), 1)
+      << "a temporary file is left";
 }
 
 TEST_F(Safetensors, NamesWhatItLacks) {
