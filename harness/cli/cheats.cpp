@@ -64,7 +64,6 @@ struct Outcome {
   std::size_t passed = 0, cases = 0;
   std::map<std::string, double> us;  ///< median by case
   double share = 0;                  ///< of the plain kernel's time, geometric mean; 0: unknown
-  bool in_python = false;
 };
 
 bool is_cuda(const CheatOptions& o) { return o.device.starts_with("cuda"); }
@@ -112,18 +111,28 @@ std::vector<PlugIn> plug_ins(const CheatOptions& o) {
   std::vector<PlugIn> all;
   add_plug_ins(dir / "honest", true, all);
   add_plug_ins(dir, false, all);
-  if (!is_cuda(o)) add_python(root / "python", all);
+  const auto names_of = [](const std::vector<PlugIn>& plug_ins) {
+    std::vector<std::string> names;
+    for (const PlugIn& p : plug_ins) names.push_back(p.name);
+    return names;
+  };
+  const auto unknown_among = [&o](const std::vector<std::string>& names) {
+    return std::find_if(o.kernels.begin(), o.kernels.end(), [&](const std::string& k) {
+      return std::find(names.begin(), names.end(), k) == names.end();
+    });
+  };
+  // No interpreter is needed if all that is asked for is compiled.
+  const bool all_compiled = !o.kernels.empty() && unknown_among(names_of(all)) == o.kernels.end();
+  if (!is_cuda(o) && !all_compiled) add_python(root / "python", all);
   if (all.empty()) {
     throw UsageError(
         fmt::format("--cheats: no plug-ins in {}; build them with 'cmake --build BUILD --target "
                     "attnbench_cheats' (a build with -DATTNBENCH_TESTS=ON), or name their folder",
                     dir.string()));
   }
-  std::vector<std::string> names;
-  for (const PlugIn& p : all) names.push_back(p.name);
-  for (const std::string& k : o.kernels) {
-    if (std::find(names.begin(), names.end(), k) != names.end()) continue;
-    throw UsageError(fmt::format("--kernel {}: {}the kernels in {} are {}", k, did_you_mean(k, names),
+  const std::vector<std::string> names = names_of(all);
+  if (const auto k = unknown_among(names); k != o.kernels.end()) {
+    throw UsageError(fmt::format("--kernel {}: {}the kernels in {} are {}", *k, did_you_mean(*k, names),
                                  dir.string(), fmt::join(names, ", ")));
   }
   if (o.kernels.empty()) return all;
@@ -224,7 +233,6 @@ Outcome run_plug_in(const CheatOptions& o, const PlugIn& p) {
   if (o.threads > 0) args.insert(args.end(), {"--threads", fmt::format("{}", o.threads)});
   const int code = run_program(args, log, /*silent=*/true);
   Outcome outcome = judged(folder, log, code, cases.size());
-  outcome.in_python = p.in_python();
   fs::resize_file(log, std::min<std::uintmax_t>(fs::file_size(log, ignored), 1 << 16), ignored);
   return outcome;
 }
@@ -256,11 +264,11 @@ std::string verdict_text(const PlugIn& p, const Outcome& o) {
   return o.verdict == Outcome::Verdict::kNoGain ? "gained nothing" : "GOT THROUGH";
 }
 
-std::string sentence(const Outcome& o) {
+std::string sentence(const PlugIn& p, const Outcome& o) {
   std::string text = one_line(o.reason);
   if (text.size() > kSentence) text = text.substr(0, text.find_last_of(' ', kSentence)) + " ...";
   if (o.verdict != Outcome::Verdict::kCaught && o.share > 0) {
-    text = fmt::format("{:.2f} of the time of {}", o.share, kPlain[o.in_python ? 1 : 0]);
+    text = fmt::format("{:.2f} of the time of {}", o.share, kPlain[p.in_python() ? 1 : 0]);
   }
   return text;
 }
@@ -292,7 +300,7 @@ void write_report(const CheatOptions& o, const Judged& all) {
 void print(const Judged& all) {
   std::vector<TableRow> rows;
   for (const auto& [p, outcome] : all) {
-    rows.push_back({{p.name, p.honest ? "honest" : "cheat", verdict_text(p, outcome), sentence(outcome)},
+    rows.push_back({{p.name, p.honest ? "honest" : "cheat", verdict_text(p, outcome), sentence(p, outcome)},
                     is_well(p, outcome) ? Colour::kGreen : Colour::kRed,
                     ""});
   }

@@ -46,15 +46,14 @@ int check(const CheckOptions& o, const Program& program) {
   record.device = "cpu";
   for (const std::string& word : program.command_line)
     record.repro += record.repro.empty() ? "attnbench" : " " + shell_word(word);
-  bool has_lse = false;
-  record.check = judge_outputs(o.outputs, workload, numerics, mode, has_lse);
+  record.check = judge_outputs(o.outputs, workload, numerics, mode);
   record.end(record.check->pass ? Status::kPass : Status::kFail, record.check->reason);
 
   const std::size_t width = terminal_width(STDOUT_FILENO);
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   print_console(std::cout, {&record, 1}, {width, width > 0 && !std::getenv("NO_COLOR"), elapsed, false});
   std::cout << fmt::format("judged as a kernel with {} (--numerics)\n", types_text(*record.check->numerics));
-  if (!has_lse) std::cout << "no LSE is given: only O is judged\n";
+  if (record.check->numerics->no_lse) std::cout << "no LSE is given: only O is judged\n";
   return exit_code_of({record});
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "harness/digest.h"
+
 namespace attnbench {
 namespace {
 
@@ -122,17 +124,14 @@ std::string length_text(int32_t n) {
 
 constexpr std::size_t kLongestBatchInId = 48;
 
-/// FNV-1a over the lengths: stable across platforms, only to tell batches apart in an id.
-uint64_t lengths_digest(const std::vector<SeqLen>& seqs) {
-  uint64_t h = 1469598103934665603ull;
-  const auto mix = [&h](uint32_t x) {
-    for (int byte = 0; byte < 4; ++byte) h = (h ^ ((x >> (8 * byte)) & 0xffu)) * 1099511628211ull;
-  };
+/// Tells batches apart in an id.
+uint32_t lengths_digest(const std::vector<SeqLen>& seqs) {
+  Digest digest;
   for (const SeqLen& s : seqs) {
-    mix(static_cast<uint32_t>(s.q));
-    mix(static_cast<uint32_t>(s.k));
+    digest.add_bytes(s.q);
+    digest.add_bytes(s.k);
   }
-  return h;
+  return static_cast<uint32_t>(digest.value());
 }
 
 }  // namespace
@@ -171,7 +170,7 @@ std::string batch_label(const std::vector<SeqLen>& seqs) {
     q += s.q;
     k += s.k;
   }
-  return fmt::format("{}seqs-q{}-s{}-{:08x}", seqs.size(), q, k, static_cast<uint32_t>(lengths_digest(seqs)));
+  return fmt::format("{}seqs-q{}-s{}-{:08x}", seqs.size(), q, k, lengths_digest(seqs));
 }
 
 }  // namespace attnbench

@@ -2,23 +2,24 @@
 
 #include <fmt/format.h>
 
+#include "harness/digest.h"
+
 namespace attnbench {
 
 CapturedTensors::CapturedTensors(Parts parts) : parts_(std::move(parts)) {
-  uint64_t state = 1469598103934665603ull;  // FNV-1a over words: the same on every machine
-  const auto mix = [&state](uint64_t word) { state = (state ^ word) * 1099511628211ull; };
-  mix(static_cast<uint64_t>(parts_.dtype));
+  Digest digest;
+  digest.add_word(static_cast<uint64_t>(parts_.dtype));
   for (const Rows* rows : {&parts_.q, &parts_.k, &parts_.v}) {
-    mix(static_cast<uint64_t>(rows->heads) << 32 | static_cast<uint32_t>(rows->dim));
-    mix(rows->bytes.size());
+    digest.add_word(static_cast<uint64_t>(rows->heads) << 32 | static_cast<uint32_t>(rows->dim));
+    digest.add_word(rows->bytes.size());
     uint64_t word = 0;
     for (std::size_t i = 0; i < rows->bytes.size(); ++i) {
       word = word << 8 | rows->bytes[i];
-      if (i % 8 == 7) mix(word ^ word >> 29);
+      if (i % 8 == 7) digest.add_word(word ^ word >> 29);
     }
-    mix(word);
+    digest.add_word(word);
   }
-  digest_ = fmt::format("{:08x}", static_cast<uint32_t>(state ^ (state >> 32)));
+  digest_ = fmt::format("{:08x}", digest.value32());
 }
 
 const unsigned char* CapturedTensors::row(Tensor tensor, int32_t seq, int32_t pos, int32_t head) const {

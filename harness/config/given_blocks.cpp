@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "harness/digest.h"
 #include "harness/error.h"
 
 namespace attnbench {
@@ -15,25 +16,20 @@ GivenBlocks::GivenBlocks(Ids ids, const std::vector<int32_t>& k_lens, int32_t bl
     throw Error(
         fmt::format("blocks of {} sequences are given, and the batch has {}", ids_.size(), k_lens.size()));
   }
-  uint64_t state = 1469598103934665603ull;  // FNV-1a: the same on every machine
-  const auto mix = [&state](int32_t n) {
-    for (int byte = 0; byte < 4; ++byte) {
-      state = (state ^ ((static_cast<uint32_t>(n) >> (8 * byte)) & 0xff)) * 1099511628211ull;
-    }
-  };
+  Digest digest;
   for (std::size_t b = 0; b < ids_.size(); ++b) {
     const int64_t needed = (int64_t{k_lens[b]} + block_size - 1) / block_size;
     if (static_cast<int64_t>(ids_[b].size()) != needed) {
       throw Error(fmt::format("sequence {} has {} blocks, and its {} keys need {} of {} tokens", b,
                               ids_[b].size(), k_lens[b], needed, block_size));
     }
-    mix(-1);
+    digest.add_bytes(-1);
     for (std::size_t i = 0; i < ids_[b].size(); ++i) {
       const int32_t id = ids_[b][i];
       if (id < 0 || id == std::numeric_limits<int32_t>::max()) {
         throw Error(fmt::format("block {} of sequence {} is {}; an id from 0 on is required", i, b, id));
       }
-      mix(id);
+      digest.add_bytes(id);
       num_blocks_ = std::max(num_blocks_, id + 1);
       const auto index = static_cast<int32_t>(i);
       const int32_t in_block = std::min(block_size, k_lens[b] - index * block_size);
@@ -43,7 +39,7 @@ GivenBlocks::GivenBlocks(Ids ids, const std::vector<int32_t>& k_lens, int32_t bl
     }
   }
   for (const auto& [id, o] : owners_) rows_ += o.rows;
-  digest_ = fmt::format("{:08x}", static_cast<uint32_t>(state ^ (state >> 32)));
+  digest_ = fmt::format("{:08x}", digest.value32());
 }
 
 GivenBlocks::Row GivenBlocks::owner(int32_t seq, int32_t pos) const {

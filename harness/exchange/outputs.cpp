@@ -130,8 +130,8 @@ std::map<std::string, Given> read_outputs(const OutputFiles& files, const std::v
 
 }  // namespace
 
-Verdict judge_outputs(const OutputFiles& files, Workload& workload, const Numerics& numerics, CheckMode mode,
-                      bool& has_lse) {
+Verdict judge_outputs(const OutputFiles& files, Workload& workload, const Numerics& numerics,
+                      CheckMode mode) {
   const Case& item = workload.item();
   workload.reset_outputs();
   std::vector<Output> outputs = outputs_of(workload);
@@ -151,8 +151,7 @@ Verdict judge_outputs(const OutputFiles& files, Workload& workload, const Numeri
     }
   }
   HostOutputs host = workload.download_outputs();
-  has_lse = given.count("lse") > 0;
-  host.no_lse = !has_lse;
+  host.no_lse = given.count("lse") == 0;
   Verdict v = verify(workload, host, numerics, mode);
   if (!v.pass) v.clues = clues_of({item, host, numerics});
   v.numerics = {numerics.p_type, numerics.acc_type, host.no_lse};

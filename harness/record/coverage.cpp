@@ -10,14 +10,16 @@
 #include "harness/verify/declared_types.h"
 
 namespace attnbench {
-namespace {
+std::string Coverage::text() const {
+  return fmt::format("{} of {} case{}", ran, asked, asked == 1 ? "" : "s");
+}
 
-/// The declared types in an entry of results.json; empty if it has none.
-std::string types_in(const LoadedResult& r) {
-  if (r.entry == nullptr) return "";
+/// What an entry of results.json declares.
+CoverageCounter::Declared CoverageCounter::declared_by(const LoadedResult& r) {
+  if (r.entry == nullptr) return {};
   const nlohmann::json types =
       r.entry->value(nlohmann::json::json_pointer("/attnbench/check/numerics"), nlohmann::json());
-  if (!types.is_object()) return "";
+  if (!types.is_object()) return {};
   const auto name = [&](const char* key) {
     const auto it = types.find(key);
     return it != types.end() && it->is_string() ? it->get<std::string>() : "?";
@@ -26,23 +28,12 @@ std::string types_in(const LoadedResult& r) {
     const auto it = types.find(key);
     return it != types.end() && *it == true;
   };
-  return fmt::format("acc {}, p {}{}", name("acc"), name("p"),
-                     waived_text(is("no_lse"), is("finite_padding")));
-}
-
-}  // namespace
-
-std::string Coverage::text() const {
-  return fmt::format("{} of {} case{}", ran, asked, asked == 1 ? "" : "s");
-}
-
-bool Coverage::waived() const {
-  return std::any_of(types.begin(), types.end(),
-                     [](const std::string& t) { return std::count(t.begin(), t.end(), ',') > 1; });
+  const std::string waived = waived_text(is("no_lse"), is("finite_padding"));
+  return {fmt::format("acc {}, p {}{}", name("acc"), name("p"), waived), !waived.empty()};
 }
 
 void CoverageCounter::add(const std::string& kernel, Status status, const std::string& reason,
-                          const std::string& types) {
+                          const Declared& declared) {
   auto it =
       std::find_if(kernels_.begin(), kernels_.end(), [&](const Entry& e) { return e.of.kernel == kernel; });
   if (it == kernels_.end()) {
@@ -50,7 +41,8 @@ void CoverageCounter::add(const std::string& kernel, Status status, const std::s
     it->of.kernel = kernel;
   }
   ++it->of.asked;
-  if (!types.empty()) it->of.types.insert(types);
+  if (!declared.types.empty()) it->of.types.insert(declared.types);
+  it->of.waived = it->of.waived || declared.waived;
   if (status != Status::kSkip) {
     ++it->of.ran;
     return;
@@ -60,11 +52,15 @@ void CoverageCounter::add(const std::string& kernel, Status status, const std::s
 }
 
 void CoverageCounter::add(const Record& r) {
-  const bool declared = r.check && r.check->numerics;
-  add(r.kernel, r.status, r.reason, declared ? types_text(*r.check->numerics) : "");
+  Declared declared;
+  if (r.check && r.check->numerics) {
+    const DeclaredTypes& types = *r.check->numerics;
+    declared = {types_text(types), types.no_lse || types.finite_padding};
+  }
+  add(r.kernel, r.status, r.reason, declared);
 }
 
-void CoverageCounter::add(const LoadedResult& r) { add(r.kernel, r.status, r.reason, types_in(r)); }
+void CoverageCounter::add(const LoadedResult& r) { add(r.kernel, r.status, r.reason, declared_by(r)); }
 
 std::vector<Coverage> CoverageCounter::all() const {
   std::vector<Coverage> out;

@@ -19,14 +19,13 @@ struct Coverage {
   int64_t asked = 0;            ///< cases with a result
   int64_t ran = 0;              ///< of these: not skipped
   std::set<std::string> types;  ///< declared, as types_text(): several where they depend on the case
+  bool waived = false;          ///< the checks asked less of it than of other kernels (waived_text())
   std::string skipped_for;      ///< the most frequent reason of skips; empty if none was skipped
 
   double percent() const {
     return asked == 0 ? 100 : 100 * static_cast<double>(ran) / static_cast<double>(asked);
   }
   bool whole() const { return ran == asked; }
-  /// Whether the checks asked less of it than of other kernels (waived_text()).
-  bool waived() const;
   /// "1 of 3 cases".
   std::string text() const;
 };
@@ -39,11 +38,18 @@ class CoverageCounter {
   std::vector<Coverage> all() const;
 
  private:
+  struct Declared {
+    std::string types;
+    bool waived = false;
+  };
+  static Declared declared_by(const LoadedResult& result);
+
   struct Entry {
     Coverage of;
     std::map<std::string, std::pair<int64_t, std::string>> skips;  ///< count and first reason, by its words
   };
-  void add(const std::string& kernel, Status status, const std::string& reason, const std::string& types);
+  /// A result's kernel, its end, and the declared types, if it has any.
+  void add(const std::string& kernel, Status status, const std::string& reason, const Declared& declared);
   std::vector<Entry> kernels_;
 };
 

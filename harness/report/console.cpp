@@ -81,7 +81,7 @@ void print_sums(std::ostream& out, std::span<const Record> records, std::size_t 
   if (skips.size() > kMostSkips)
     out << fmt::format("  and {} reasons more, in the report\n", skips.size() - kMostSkips);
   const std::vector<Coverage> kernels = coverage_of(records);
-  if (kernels.size() > 1 || (kernels.size() == 1 && (!kernels.front().whole() || kernels.front().waived()))) {
+  if (kernels.size() > 1 || (kernels.size() == 1 && (!kernels.front().whole() || kernels.front().waived))) {
     out << "\nkernels:\n";
     for (const Coverage& c : kernels) line("  " + one_line(coverage_text(c)));
   }

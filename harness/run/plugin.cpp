@@ -14,6 +14,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "harness/digest.h"
 #include "harness/run/last_words.h"
 
 namespace attnbench {
@@ -26,12 +27,12 @@ constexpr const char* kCompileAgain = "compile it with -I to the sources of this
 /// A library that takes longer to open is taken for one that hangs.
 constexpr unsigned kLoadSeconds = 60;
 
-/// FNV-1a over the file's 8-byte words and its length. Words, not bytes, because libraries with GPU code have
+/// Digest of the file's 8-byte words and its length. Words, not bytes, because libraries with GPU code have
 /// hundreds of megabytes.
 std::string digest_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  uint64_t h = 1469598103934665603ull, length = 0;
-  const auto mix = [&h](uint64_t word) { h = (h ^ word) * 1099511628211ull; };
+  Digest digest;
+  uint64_t length = 0;
   std::vector<char> bytes(1 << 20);
   while (in.read(bytes.data(), std::ssize(bytes)) || in.gcount() > 0) {
     const auto n = static_cast<std::size_t>(in.gcount());
@@ -39,13 +40,13 @@ std::string digest_of(const std::string& path) {
     for (std::size_t i = 0; i < n; i += sizeof(uint64_t)) {
       uint64_t word = 0;
       std::memcpy(&word, bytes.data() + i, sizeof word);
-      mix(word);
+      digest.add_word(word);
     }
     length += n;
   }
   if (!in.eof()) throw PluginError(fmt::format("it cannot be read: {}", std::strerror(errno)));
-  mix(length);
-  return fmt::format("{:016x}", h);
+  digest.add_word(length);
+  return fmt::format("{:016x}", digest.value());
 }
 
 /// The loader's error message, and what to do.

@@ -9,26 +9,13 @@
 #include <queue>
 #include <string_view>
 
+#include "harness/digest.h"
 #include "harness/record/text.h"
 #include "harness/run/launcher.h"
 #include "harness/session/estimate.h"
 
 namespace attnbench {
 namespace {
-
-/// FNV-1a: the same on every machine. It detects mistakes, not forgery.
-class Digest {
- public:
-  void add(std::string_view text) {
-    for (const char c : text) mix(static_cast<unsigned char>(c));
-    mix(0);
-  }
-  std::string text() const { return fmt::format("{:016x}", state_); }
-
- private:
-  void mix(unsigned char byte) { state_ = (state_ ^ byte) * 1099511628211ull; }
-  uint64_t state_ = 1469598103934665603ull;
-};
 
 /// The items of one case; they are adjacent in a plan.
 struct Group {
@@ -106,11 +93,13 @@ const std::vector<DType>& ceiling_dtypes() {
 std::string plan_digest(const std::vector<WorkItem>& work) {
   Digest digest;
   for (const WorkItem& w : work) {
-    digest.add(w.item->id);
-    digest.add(w.kernel ? w.kernel->name : "");
-    digest.add(std::to_string(w.item->seed));
+    for (const std::string& text :
+         {w.item->id, std::string(w.kernel ? w.kernel->name : ""), std::to_string(w.item->seed)}) {
+      digest.add_text(text);
+      digest.add_word(0);  // the end of a text
+    }
   }
-  return digest.text();
+  return fmt::format("{:016x}", digest.value());
 }
 
 std::vector<WorkItem> shard_of(const std::vector<WorkItem>& work, DeviceKind device, int index, int count) {

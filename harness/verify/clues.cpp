@@ -148,16 +148,15 @@ class Clues {
   /// Says whether the results lost their fractions. NumPy has no bf16, so a kernel that assigns floats to an
   /// array of its bits converts them to integers.
   std::string integers() const {
-    bool any = false, zero = true, integers = true;
+    bool any = false, some = false, zero = true, integers = true;
     for (const RowFinding& r : rows_) {
       if (!r.wrong_o) continue;
       any = true;
-      zero = zero && !r.wrong_lse;  // else no score was seen, which other clues tell
-      zero = zero && r.zero;
+      // With a wrong LSE too no score was seen, which other clues tell.
+      zero = zero && r.zero && !r.wrong_lse;
       integers = integers && r.integers;
+      some = some || !r.zero;
     }
-    const bool some =
-        std::any_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.wrong_o && !r.zero; });
     if (!any || !(zero || (integers && some))) return "";
     const std::string mend =
         fmt::format("results converted to integers, where the bits of {} are wanted", dtype_name(p_.dtype));

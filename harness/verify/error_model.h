@@ -63,8 +63,7 @@ class ErrorModel {
   double logit_error(const RowMoments& row) const;   ///< absolute, standard deviation
   double weight_error(const RowMoments& row) const;  ///< relative, by the logit's error
   double u_out_, u_p_, u_acc_, exp_err_, quantum_, p_quantum_, softcap_, keep_scale_;
-  double
-      score_roundings_;  ///< of a score, as a multiple of u_acc: two of its own, and of the sums that lead to it
+  double score_roundings_;  ///< of a score, as a multiple of u_acc: its own two, and those of its sum
   DType out_;
   double chi_limit_;
 };

@@ -30,7 +30,7 @@ struct LoadMistake {
   std::string says;
 };
 
-TEST_F(CliPythonLoad, EachLoadMistakeIsOneSentenceWithItsPlace) {
+TEST_F(CliPythonLoad, EachMistakeIsOneSentenceWithItsPlace) {
   const LoadMistake mistakes[] = {
       {"syntax", "def f(:\n", 2, "SyntaxError: invalid syntax (syntax.py:2)"},
       {"missing", "import no_such_module\n", 2,

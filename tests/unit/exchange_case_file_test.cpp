@@ -43,22 +43,20 @@ class CaseFiles : public ::testing::Test {
     if (lse) tensors.push_back({"lse", Element::kF32, {heads, tokens}, rows.data()});
     write_safetensors(path("out.safetensors"), {}, tensors);
   }
-  Verdict judged(bool& has_lse) {
+  Verdict judged() {
     CaseFile file(path("case.safetensors"));
     EXPECT_EQ(file.item.id, item_.id);
     Workload workload(*device_, file.item);
     file.check_inputs(workload);
-    return judge_outputs({path("out.safetensors"), ""}, workload, file.options.numerics, CheckMode::kFull,
-                         has_lse);
+    return judge_outputs({path("out.safetensors"), ""}, workload, file.options.numerics, CheckMode::kFull);
   }
   /// The error of opening the case and of judging these outputs.
   std::string error_of(const OutputFiles& outputs) {
-    bool has_lse = false;
     try {
       CaseFile file(path("case.safetensors"));
       Workload workload(*device_, file.item);
       file.check_inputs(workload);
-      judge_outputs(outputs, workload, kExact, CheckMode::kFull, has_lse);
+      judge_outputs(outputs, workload, kExact, CheckMode::kFull);
     } catch (const TensorFileError& e) {
       return e.message();
     }
@@ -86,14 +84,13 @@ TEST_F(CaseFiles, OutputsAsExpectedPassAndOthersFail) {
   for (const char* mapping : kMappings) {
     SCOPED_TRACE(mapping);
     write(mapping);
-    bool has_lse = false;
     write_outputs();
-    Verdict v = judged(has_lse);
+    Verdict v = judged();
     EXPECT_TRUE(v.pass) << v.reason;
-    EXPECT_TRUE(has_lse);
+    EXPECT_FALSE(v.numerics->no_lse);
     EXPECT_EQ(v.rows, v.rows_total);
     write_outputs(1.05f);
-    v = judged(has_lse);
+    v = judged();
     EXPECT_FALSE(v.pass);
     EXPECT_THAT(v.failed_by, Contains(detector::kMaxZ));
     EXPECT_FALSE(v.clues.empty());
@@ -103,11 +100,11 @@ TEST_F(CaseFiles, OutputsAsExpectedPassAndOthersFail) {
 TEST_F(CaseFiles, WithoutLseOIsJudgedAlone) {
   write(kMappings[2]);  // some rows see no key
   write_outputs(1, false);
-  bool has_lse = true;
-  EXPECT_TRUE(judged(has_lse).pass);
-  EXPECT_FALSE(has_lse);
+  Verdict v = judged();
+  EXPECT_TRUE(v.pass);
+  EXPECT_TRUE(v.numerics->no_lse);
   write_outputs(1.05f, false);
-  const Verdict v = judged(has_lse);
+  v = judged();
   EXPECT_FALSE(v.pass);
   EXPECT_THAT(v.clues, Contains(HasSubstr("in O (no LSE is given)")));
 }
@@ -153,9 +150,8 @@ TEST_F(CaseFiles, ZerosStandWherePoisonWould) {
             std::any_of(table.begin(), table.end(), [](int64_t id) { return id < 0 || id > 1000; });
         EXPECT_EQ(junk, !zeros);
       }
-      bool has_lse = false;
       write_outputs();
-      EXPECT_TRUE(judged(has_lse).pass);
+      EXPECT_TRUE(judged().pass);
     }
   }
 }
@@ -184,12 +180,11 @@ TEST_F(CaseFiles, AppendingCasesAreJudgedWithTheirCaches) {
       {"k_cache", Element::kF32, cache, a.k_cache},
       {"v_cache", Element::kF32, cache, a.v_cache}};
   write_safetensors(path("out.safetensors"), {}, tensors);
-  bool has_lse = false;
-  Verdict v = judged(has_lse);
+  Verdict v = judged();
   EXPECT_TRUE(v.pass) << v.reason;
   static_cast<float*>(a.v_cache)[static_cast<std::size_t>(plan.slot_mapping[1]) * row] += 1;
   write_safetensors(path("out.safetensors"), {}, tensors);
-  v = judged(has_lse);
+  v = judged();
   EXPECT_FALSE(v.pass);
   EXPECT_THAT(v.failed_by, Contains(detector::kCacheBits));
   tensors.pop_back();

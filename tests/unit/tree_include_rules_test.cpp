@@ -118,7 +118,9 @@ bool quoted_is_allowed(const std::string& file, const std::string& target) {
   if (target == "attnbench_version.h") return from == "harness/record";
   if (file == "harness/main.cpp") return to == "harness/cli";
   if (file == "harness/library.cpp") return starts_with(to, "harness/");
-  if (target == "harness/error.h" || target == "harness/gigabytes.h") return starts_with(from, "harness/");
+  for (const char* common : {"harness/digest.h", "harness/error.h", "harness/gigabytes.h"}) {
+    if (target == common) return starts_with(from, "harness/");
+  }
   const auto stage = stages_below().find(from.substr(from.find('/') + 1));
   return stage != stages_below().end() && starts_with(to, "harness/") &&
          stage->second.count(to.substr(8)) > 0;

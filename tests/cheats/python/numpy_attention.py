@@ -1,6 +1,7 @@
 """What the cheats in Python have in common: a right kernel, and one that computes a part of the heads."""
 import attnbench as ab
-import numpy as np
+
+np = ab.need("numpy", "pip install numpy")
 
 
 def cheat(function):
