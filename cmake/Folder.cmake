@@ -76,6 +76,8 @@ function(attnbench_group out size)
       file(CONFIGURE OUTPUT ${file} CONTENT "${text}\n" @ONLY)
       list(APPEND files ${file})
     endwhile()
+    # From CMake 3.31 on, a unity build would join these files once more.
+    set_source_files_properties(${files} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
   set(${out} ${files} PARENT_SCOPE)
 endfunction()
