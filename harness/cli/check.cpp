@@ -53,7 +53,7 @@ int check(const CheckOptions& o, const Program& program) {
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   print_console(std::cout, {&record, 1}, {width, width > 0 && !std::getenv("NO_COLOR"), elapsed, false});
   std::cout << fmt::format("judged as a kernel with {} (--numerics)\n", types_text(*record.check->numerics));
-  if (record.check->numerics->no_lse) std::cout << "no LSE is given: only O is judged\n";
+  if ((record.check->numerics->waived & kNoLse) != 0) std::cout << "no LSE is given: only O is judged\n";
   return exit_code_of({record});
 }
 

@@ -154,7 +154,7 @@ Verdict judge_outputs(const OutputFiles& files, Workload& workload, const Numeri
   host.no_lse = given.count("lse") == 0;
   Verdict v = verify(workload, host, numerics, mode);
   if (!v.pass) v.clues = clues_of({item, host, numerics});
-  v.numerics = {numerics.p_type, numerics.acc_type, host.no_lse};
+  v.numerics = {numerics.p_type, numerics.acc_type, host.no_lse ? uint32_t{kNoLse} : 0};
   return v;
 }
 

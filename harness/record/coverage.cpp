@@ -24,12 +24,12 @@ CoverageCounter::Declared CoverageCounter::declared_by(const LoadedResult& r) {
     const auto it = types.find(key);
     return it != types.end() && it->is_string() ? it->get<std::string>() : "?";
   };
-  const auto is = [&](const char* key) {
-    const auto it = types.find(key);
-    return it != types.end() && *it == true;
-  };
-  const std::string waived = waived_text(is("no_lse"), is("finite_padding"));
-  return {fmt::format("acc {}, p {}{}", name("acc"), name("p"), waived), !waived.empty()};
+  uint32_t waived = 0;
+  for (const Waiver& w : kWaivers) {
+    const auto it = types.find(w.key);
+    if (it != types.end() && *it == true) waived |= w.flag;
+  }
+  return {fmt::format("acc {}, p {}{}", name("acc"), name("p"), waived_text(waived)), waived != 0};
 }
 
 void CoverageCounter::add(const std::string& kernel, Status status, const std::string& reason,
@@ -55,7 +55,7 @@ void CoverageCounter::add(const Record& r) {
   Declared declared;
   if (r.check && r.check->numerics) {
     const DeclaredTypes& types = *r.check->numerics;
-    declared = {types_text(types), types.no_lse || types.finite_padding};
+    declared = {types_text(types), types.waived != 0};
   }
   add(r.kernel, r.status, r.reason, declared);
 }

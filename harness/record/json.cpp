@@ -15,8 +15,9 @@ using Json = nlohmann::ordered_json;
 
 Json types_to_json(const DeclaredTypes& types) {
   Json j = {{"p", dtype_name(types.p)}, {"acc", dtype_name(types.acc)}};
-  if (types.no_lse) j["no_lse"] = true;
-  if (types.finite_padding) j["finite_padding"] = true;
+  for (const Waiver& w : kWaivers) {
+    if ((types.waived & w.flag) != 0) j[w.key] = true;
+  }
   return j;
 }
 

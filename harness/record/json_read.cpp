@@ -109,9 +109,10 @@ Verdict check_from_json(const Json& j) {
   get(j, "max_ulp", v.max_ulp);
   get(j, "lse_max_z", v.lse_max_z);
   get(j, "probs_max_z", v.probs_max_z);
-  if (const Json& types = member(j, "numerics"); !types.is_null())
-    v.numerics = {dtype_from_json(types, "p"), dtype_from_json(types, "acc"), types.value("no_lse", false),
-                  types.value("finite_padding", false)};
+  if (const Json& types = member(j, "numerics"); !types.is_null()) {
+    v.numerics = {dtype_from_json(types, "p"), dtype_from_json(types, "acc")};
+    for (const Waiver& w : kWaivers) v.numerics->waived |= types.value(w.key, false) ? w.flag : 0u;
+  }
   get(j, "outputs_digest", v.outputs_digest);
   const Json& worst = member(j, "worst");
   get(worst, "seq", v.worst.seq);

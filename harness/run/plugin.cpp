@@ -109,8 +109,9 @@ std::string missing_in(const Kernel& k) {
   if (!is_op(k.op)) return fmt::format("has op {}, which is none", static_cast<int32_t>(k.op));
   if (!is_device(k.device))
     return fmt::format("has device {}, which is none", static_cast<int32_t>(k.device));
-  if (k.op != Op::kAttention && (k.flags & (kReturnsOutputs | kNoLse | kFinitePadding)) != 0)
-    return "has a flag that only kernels of attention may have: kReturnsOutputs, kNoLse or kFinitePadding";
+  if (k.op != Op::kAttention && (k.flags & (kReturnsOutputs | kNoLse | kFinitePadding | kHostLengths)) != 0)
+    return "has a flag that only kernels of attention may have: kReturnsOutputs, kNoLse, kFinitePadding or "
+           "kHostLengths";
   if (k.features == 0) return "has no features: no case could be given to it";
   const char* field = k.summary == nullptr    ? "summary"
                       : k.shapes == nullptr   ? "shapes"

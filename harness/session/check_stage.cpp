@@ -102,8 +102,7 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   if (explain) v.clues = clues_or_none(*work.item, outputs, launcher, v);
   if (work.item->params.op == Op::kAttention) {
     const Numerics declared = launcher.numerics();
-    const uint32_t flags = work.kernel->flags;
-    v.numerics = {declared.p_type, declared.acc_type, (flags & kNoLse) != 0, (flags & kFinitePadding) != 0};
+    v.numerics = {declared.p_type, declared.acc_type, work.kernel->flags & kWaiverFlags};
     if (const auto less = lacks(options.required, *v.numerics)) v.fail(detector::kNumerics, *less);
   }
   look_at_memory(workload, launcher, v);

@@ -350,6 +350,8 @@ class Invariants {
     // The host cuts the parts of a path; caches and probabilities of other lengths are elsewhere in memory.
     if (p_.path != Path::kOneCall || p_.append || p_.probs || p_.dropout > 0) return;
     if (p_.blocks || p_.captured) return;  // they have these lengths only
+    if ((kernel_.flags & kHostLengths) != 0)
+      return add("replay", Outcome::kSkipped, "the kernel reads lengths on the host, before the launch");
     const std::optional<Case> other = shorter_batch();
     if (!other) return add("replay", Outcome::kSkipped, "no other lengths within the same maxima");
     try {

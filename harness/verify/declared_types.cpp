@@ -15,13 +15,16 @@ int rank(DType t) { return static_cast<int>(dtype_size(t)); }
 
 }  // namespace
 
-std::string waived_text(bool no_lse, bool finite_padding) {
-  return std::string(no_lse ? ", no LSE" : "") + (finite_padding ? ", finite padding" : "");
+std::string waived_text(uint32_t flags) {
+  std::string text;
+  for (const Waiver& w : kWaivers) {
+    if ((flags & w.flag) != 0) text += std::string(", ") + w.text;
+  }
+  return text;
 }
 
 std::string types_text(const DeclaredTypes& types) {
-  return fmt::format("acc {}, p {}{}", dtype_name(types.acc), dtype_name(types.p),
-                     waived_text(types.no_lse, types.finite_padding));
+  return fmt::format("acc {}, p {}{}", dtype_name(types.acc), dtype_name(types.p), waived_text(types.waived));
 }
 
 std::string read_required(const std::vector<std::string>& items, RequiredTypes& required) {

@@ -1,6 +1,7 @@
 // What a kernel declares of its arithmetic, and what a user requires.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,18 +10,28 @@
 
 namespace attnbench {
 
+/// A flag by which a kernel is asked for less.
+struct Waiver {
+  KernelFlag flag;
+  const char* key;   ///< in results.json
+  const char* text;  ///< in the summary
+};
+inline constexpr Waiver kWaivers[] = {{kNoLse, "no_lse", "no LSE"},
+                                      {kFinitePadding, "finite_padding", "finite padding"},
+                                      {kHostLengths, "host_lengths", "lengths on the host"}};
+inline constexpr uint32_t kWaiverFlags = kNoLse | kFinitePadding | kHostLengths;
+
 struct DeclaredTypes {
-  DType p = DType::kFp32;       ///< of P as it enters P.V
-  DType acc = DType::kFp32;     ///< of the accumulators
-  bool no_lse = false;          ///< kNoLse: the LSE is not judged
-  bool finite_padding = false;  ///< kFinitePadding: no NaN where nothing must be read
+  DType p = DType::kFp32;    ///< of P as it enters P.V
+  DType acc = DType::kFp32;  ///< of the accumulators
+  uint32_t waived = 0;       ///< the kernel's flags among kWaiverFlags
 };
 
-/// "acc fp32, p bf16", and "no LSE", "finite padding" where they are declared.
+/// "acc fp32, p bf16", and ", no LSE" and so on: what the checks did not ask of the kernel.
 std::string types_text(const DeclaredTypes& types);
 
-/// ", no LSE" and ", finite padding": what the checks did not ask of a kernel.
-std::string waived_text(bool no_lse, bool finite_padding);
+/// ", no LSE, finite padding" for these flags.
+std::string waived_text(uint32_t flags);
 
 /// The least that attention kernels must declare; nullopt: any type will do.
 struct RequiredTypes {

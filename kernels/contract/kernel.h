@@ -96,6 +96,7 @@ enum KernelFlag : uint32_t {
   kReturnsOutputs = 1u << 2,  ///< outputs may be in memory of the kernel: LaunchContext::returned
   kNoLse = 1u << 3,           ///< the launch gives no LSE, and none is judged
   kFinitePadding = 1u << 4,   ///< it may not meet NaN where nothing must be read; finite numbers lie there
+  kHostLengths = 1u << 5,     ///< it reads lengths when it is planned: a launch is not repeated with others
 };
 
 /// The tiles of an attention kernel. A tile has `rows` x `keys` products; `tokens` query tokens of `heads`

@@ -12,7 +12,7 @@ _TYPES = {"bf16": "BFLOAT16", "fp16": "HALF"}
 # Attention.md and sample 52 of cudnn-frontend: tensors are (batch, heads, rows, channels) with strides of any order, ragged
 # offsets count elements, pages are (blocks, heads, block_size, channels). Statistics are not asked for. P has the type of V.
 @ab.attention("packed paged hnd causal bf16 fp16", head_dim=range(8, 129, 8), p="input", returns=True, lse="none", padding="finite",
-              min_compute_capability=80)
+              lengths="host", min_compute_capability=80)
 def cudnn_sdpa(c):
     """cuDNN: pygraph.sdpa"""
     call_views.refuse_blind_queries(c, "cuDNN does not say what it gives then")

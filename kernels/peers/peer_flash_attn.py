@@ -55,7 +55,7 @@ def flash_attn_softcap(c):
     return _varlen(c)
 
 
-@ab.attention("paged contiguous append causal window alibi bf16 fp16", **_LIMITS, **_NUMBERS)
+@ab.attention("paged contiguous append causal window alibi bf16 fp16", **_LIMITS, **_NUMBERS, lengths="host")
 def flash_attn_kvcache(c):
     """FlashAttention 2: flash_attn_with_kvcache, which may cut the keys and append"""
     _refuse(c)

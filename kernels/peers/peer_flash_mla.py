@@ -9,7 +9,7 @@ import call_views
 # dense_decode: sm_90, pages of 64, head_dim 576 of which V is the first 512. splitkv_mla: LSE in natural
 # logarithm, +inf for a row without keys. Its tests fill rows past the last key with NaN.
 @ab.attention("paged causal head_dim_v v_is_k_view bf16 fp16", head_dim=576, block_size=64, p="input", returns=True,
-              min_compute_capability=90)
+              lengths="host", min_compute_capability=90)
 def flash_mla_decode(c):
     """FlashMLA: flash_mla_with_kvcache"""
     if c.compute_capability >= 100:

@@ -14,7 +14,8 @@ import call_views
 
 # variants, state: LSE (total_q, heads) in base 2, and -inf for a row without keys; exp is ex2.approx, P is converted
 # to the type of V. Tiles multiply P = 0 by rows of V left of a window, and with TMA (backend fa3) past the last key.
-_COMMON = {"p": "input", "returns": True, "lse": "base2 token_major", "padding": "finite", "min_compute_capability": 80}
+_COMMON = {"p": "input", "returns": True, "lse": "base2 token_major", "padding": "finite", "lengths": "host",
+           "min_compute_capability": 80}
 
 
 def _options(c, q, k):

@@ -17,7 +17,7 @@ def _workspace(device):
 
 # mla: LSE (total_q, heads) in base 2; exp is ex2.approx, P is converted to the type of V.
 @ab.attention("paged causal head_dim_v v_is_k_view bf16 fp16", head_dim=576, p="input", returns=True, lse="base2 token_major",
-              padding="finite", min_compute_capability=80)
+              padding="finite", lengths="host", min_compute_capability=80)
 def flashinfer_mla(c):
     """FlashInfer: BatchMLAPagedAttentionWrapper"""
     call_views.refuse_empty(c)

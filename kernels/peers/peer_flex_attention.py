@@ -17,7 +17,7 @@ _compiled_mask = torch.compile(flex.create_block_mask, dynamic=False)
 # inductor/kernel/flex: P is converted to the type of V, exp is ex2.approx, LSE in natural logarithm; a row without keys has
 # O = 0 and LSE = -inf. A tile of the mask that is visible in part multiplies P = 0 by rows of other sequences.
 @ab.attention("packed causal window softcap alibi bf16 fp16", head_dim=(16, 32, 64, 128, 256), p="input", returns=True,
-              padding="finite", min_compute_capability=80)
+              padding="finite", lengths="host", min_compute_capability=80)
 def flex_attention(c):
     """torch.nn.attention.flex_attention, compiled; mask and tables of sequences are not timed"""
     q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in c.torch("q k v"))  # (1, heads, rows, head_dim)

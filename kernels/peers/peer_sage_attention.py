@@ -12,7 +12,7 @@ import call_views
 # LSE (batch, heads, length) in natural logarithm, to which a product in the type of q is added. On sm_89 and later P and V
 # are e4m3. The int8 rounding of q and K, scaled for each warp or thread, is within what sums in bf16 would cost.
 @ab.attention("packed causal bf16 fp16", head_dim=(64, 128), p="e4m3", acc="bf16", returns=True,
-              min_compute_capability=80)
+              lengths="host", min_compute_capability=80)
 def sage_attention(c):
     """SageAttention: sageattn"""
     if "return_lse" not in inspect.signature(sage.sageattn).parameters:

@@ -34,20 +34,20 @@ def _sdpa(c, backend, can_use=None):
 
 # P is rounded to the type of V before P.V, and sums are float32 (aten: flash_api, FlashAttentionKernel). On the
 # CPU exp is Vectorized::exp_u20, with an error of 20 units in the last place.
-@ab.attention(_PACKED + " fp32", device=("cpu", "cuda"), p="input", exp_rel_err=2**-18, returns=True, lse="none")
+@ab.attention(_PACKED + " fp32", device=("cpu", "cuda"), p="input", exp_rel_err=2**-18, returns=True, lse="none", lengths="host")
 def torch_sdpa_flash(c):
     """scaled_dot_product_attention, backend FLASH_ATTENTION"""
     return _sdpa(c, SDPBackend.FLASH_ATTENTION, torch.backends.cuda.can_use_flash_attention)
 
 
 # aten: kernel_forward keeps P in the type of the inputs. Its float32 path may use TF32, so fp32 is not listed.
-@ab.attention(_PACKED, p="input", returns=True, lse="none")
+@ab.attention(_PACKED, p="input", returns=True, lse="none", lengths="host")
 def torch_sdpa_efficient(c):
     """scaled_dot_product_attention, backend EFFICIENT_ATTENTION"""
     return _sdpa(c, SDPBackend.EFFICIENT_ATTENTION, torch.backends.cuda.can_use_efficient_attention)
 
 
-@ab.attention(_PACKED, p="input", returns=True, lse="none")
+@ab.attention(_PACKED, p="input", returns=True, lse="none", lengths="host")
 def torch_sdpa_cudnn(c):
     """scaled_dot_product_attention, backend CUDNN_ATTENTION"""
     if c.causal and len({n for lists in call_views.lengths(c) for n in lists}) > 1 and c.max_seqlen_q > 1:
@@ -56,7 +56,7 @@ def torch_sdpa_cudnn(c):
 
 
 # aten: _scaled_dot_product_attention_math computes bf16 and fp16 in float32, P included.
-@ab.attention(_PACKED + " fp32", device=("cpu", "cuda"), p="fp32", returns=True, lse="none")
+@ab.attention(_PACKED + " fp32", device=("cpu", "cuda"), p="fp32", returns=True, lse="none", lengths="host")
 def torch_sdpa_math(c):
     """scaled_dot_product_attention, backend MATH"""
     return _sdpa(c, SDPBackend.MATH)

@@ -10,7 +10,7 @@ import call_views
 # the query and n - 1 keys to its left (flash, _window_size). P has the type of V in each of its kernels. Its LSE has
 # another shape in each of them, so none is asked for.
 @ab.attention("packed causal window bf16 fp16", head_dim=range(8, 257, 8), p="input", returns=True, lse="none", padding="finite",
-              min_compute_capability=80)
+              lengths="host", min_compute_capability=80)
 def xformers_varlen(c):
     """xFormers: memory_efficient_attention_forward, BlockDiagonalMask"""
     call_views.refuse_lead_rows(c)

@@ -24,10 +24,10 @@ def through_python(c):
     op = contract.OpParams(op=_kernel.op, attention=c._params)
     context = contract.LaunchContext(stream=c.stream, num_threads=c.num_threads, device_ordinal=c.device_index,
                                      compute_capability=c.compute_capability, multiprocessors=c.multiprocessors)
-    arguments = ctypes.addressof(op), ctypes.addressof(context), None
+    arguments = ctypes.byref(op), ctypes.byref(context), None
 
     def launch():
         if _launch(*arguments) != 0:
-            raise RuntimeError(f"{op} was refused")
+            raise RuntimeError("the launch was refused")
 
     return launch

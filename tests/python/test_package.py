@@ -416,7 +416,7 @@ class DecoratorTest(unittest.TestCase):
                 self.declared(ab.attention(**options))
         with self.assertRaisesRegex(TypeError, "kv_append.. got an unexpected keyword argument 'heads'"):
             ab.kv_append("bf16", heads=2)
-        with self.assertRaisesRegex(ValueError, "returns, lse and padding are options of attention only"):
+        with self.assertRaisesRegex(ValueError, "returns, lse, padding and lengths are options of attention only"):
             self.declared(ab.kv_append("bf16", lse="none"))
         with self.assertRaisesRegex(TypeError, 'attention needs features: @attnbench.attention\\("packed bf16"\\)'):
             ab.attention(self.declared)

@@ -87,7 +87,7 @@ TEST_F(CaseFiles, OutputsAsExpectedPassAndOthersFail) {
     write_outputs();
     Verdict v = judged();
     EXPECT_TRUE(v.pass) << v.reason;
-    EXPECT_FALSE(v.numerics->no_lse);
+    EXPECT_EQ(v.numerics->waived, 0u);
     EXPECT_EQ(v.rows, v.rows_total);
     write_outputs(1.05f);
     v = judged();
@@ -102,7 +102,7 @@ TEST_F(CaseFiles, WithoutLseOIsJudgedAlone) {
   write_outputs(1, false);
   Verdict v = judged();
   EXPECT_TRUE(v.pass);
-  EXPECT_TRUE(v.numerics->no_lse);
+  EXPECT_EQ(v.numerics->waived, uint32_t{kNoLse});
   write_outputs(1.05f, false);
   v = judged();
   EXPECT_FALSE(v.pass);

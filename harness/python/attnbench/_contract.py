@@ -83,6 +83,7 @@ class KernelFlag(enum.IntFlag):
     RETURNS_OUTPUTS = 1 << 2
     NO_LSE = 1 << 3
     FINITE_PADDING = 1 << 4
+    HOST_LENGTHS = 1 << 5
 
 
 class RotaryParams(Structure):

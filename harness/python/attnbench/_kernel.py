@@ -56,7 +56,7 @@ class Kernel:
         self.summary = options.pop("summary") or (inspect.getdoc(function) or "a kernel in Python").split("\n")[0]
 
     def _take_outputs(self, op, options):
-        """returns=, lse= and padding=: what the kernel does otherwise than the contract says."""
+        """returns=, lse=, padding= and lengths=: what the kernel does otherwise than the contract says."""
         self.returns = options.pop("returns")
         words = options.pop("lse").split()
         for word in words:
@@ -71,8 +71,10 @@ class Kernel:
             self.flags |= KernelFlag.NO_LSE
         if _choice("padding", options.pop("padding"), {"nan": False, "finite": True}):
             self.flags |= KernelFlag.FINITE_PADDING
+        if _choice("lengths", options.pop("lengths"), {"device": False, "host": True}):
+            self.flags |= KernelFlag.HOST_LENGTHS
         if self.flags & ~(KernelFlag.DETERMINISTIC | KernelFlag.BATCH_INVARIANT) and op != Op.ATTENTION:
-            raise ValueError("returns, lse and padding are options of attention only")
+            raise ValueError("returns, lse, padding and lengths are options of attention only")
 
     def __call__(self, *args, **kwargs):
         return self.function(*args, **kwargs)
@@ -102,7 +104,7 @@ class Kernel:
 
 def _decorator(op):
     def decorate(features, *, device="cuda", name=None, head_dim=None, block_size=None, p="fp32", acc="fp32", exp_rel_err=2**-22,
-                 deterministic=False, batch_invariant=False, returns=False, lse="natural", padding="nan",
+                 deterministic=False, batch_invariant=False, returns=False, lse="natural", padding="nan", lengths="device",
                  min_compute_capability=0, summary=None):
         options = dict(locals())
         if callable(features):
@@ -134,6 +136,8 @@ def _decorator(op):
         (total_q, heads), else (heads, total_q). "base2 token_major" is both.
     padding: "finite" if the kernel may not meet NaN where nothing must be read. Finite numbers lie there then, so
         less is checked; the record says so.
+    lengths: "host" if the function, and not the launch, reads lengths or tables. The launch is then not repeated with
+        others, as a CUDA graph is, and the record says so.
     """
     return decorate
 
