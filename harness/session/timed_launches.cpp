@@ -50,10 +50,14 @@ uint64_t TimedLaunches::draw_seed(const TimingOptions& options) {
 }
 
 TimedLaunches::Made::Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device,
-                          uint64_t salt)
+                          uint64_t salt, bool launch_first)
     : item(c),
       workload(device, item, layout_for(*work.kernel, {.salt = salt}), Values::kLater),
       launcher(*work.kernel, options.table, device, workload) {
+  if (launch_first) {
+    launcher.launch_alone();
+    device.synchronize();
+  }
   workload.fill_values();
 }
 
@@ -85,11 +89,11 @@ std::function<void()> TimedLaunches::launch_of(Launcher& launcher) {
   return options_.timing.graph ? device_.capture_graph(launch) : launch;
 }
 
-TimedLaunches::Copy& TimedLaunches::add(uint64_t seed, uint64_t salt) {
+TimedLaunches::Copy& TimedLaunches::add(uint64_t seed, uint64_t salt, bool launch_first) {
   Case other = *work_.item;
   other.seed = seed;
   if (seed != work_.item->seed) other.params.captured = nullptr;  // drawn values of the same shapes
-  Made& made = made_.emplace_back(other, work_, options_, device_, salt);
+  Made& made = made_.emplace_back(other, work_, options_, device_, salt, launch_first);
   made.workload.reset_outputs();
   return copies_.emplace_back(Copy{&made.workload, &made.launcher, launch_of(made.launcher)});
 }
@@ -242,7 +246,7 @@ void TimedLaunches::add_in_place() {
     copies_.pop_back();
     made_.pop_back();
   }
-  add(order_(), order_());
+  add(order_(), order_(), /*launch_first=*/true);
   if (!both_fit) return;
   copies_.erase(copies_.end() - 2);  // while it existed, the new one could not get its memory
   made_.pop_front();

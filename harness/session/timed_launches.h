@@ -57,7 +57,10 @@ class TimedLaunches {
 
  private:
   struct Made {
-    Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device, uint64_t salt);
+    /// With launch_first there is a launch on poison before the values are written: what a library prepares
+    /// in its first launch on a tensor is then done.
+    Made(const Case& c, const WorkItem& work, const SessionOptions& options, Device& device, uint64_t salt,
+         bool launch_first);
     Case item;
     Workload workload;
     Launcher launcher;
@@ -72,7 +75,7 @@ class TimedLaunches {
     bool has_other_values(const Case& item) const { return workload->item().seed != item.seed; }
   };
   /// Another copy of the tensors, at other places: with the values of `seed`, and pages moved by `salt`.
-  Copy& add(uint64_t seed, uint64_t salt);
+  Copy& add(uint64_t seed, uint64_t salt, bool launch_first = false);
   /// Puts a copy with new values in place of the second one, at places where that was not.
   void add_in_place();
   std::function<void()> launch_of(Launcher& launcher);

@@ -47,7 +47,9 @@ def cudnn_sdpa(c):
     if c.causal:
         options["use_causal_mask_bottom_right"] = True
     if c.has("paged"):
-        tables = [add(block_table.unsqueeze(1).unsqueeze(3)) for _ in "kv"]
+        # As many pages as the longest sequence has: cuDNN wants no more columns.
+        columns = -(-c.max_seqlen_k // c.block_size)
+        tables = [add(block_table[:, :columns].contiguous().unsqueeze(1).unsqueeze(3)) for _ in "kv"]
         options |= {"paged_attention_k_table": tables[0], "paged_attention_v_table": tables[1],
                     "paged_attention_max_seq_len_kv": c.max_seqlen_k}
         nodes = [add(x if c.has("hnd") else x.transpose(1, 2)) for x in (k, v)]

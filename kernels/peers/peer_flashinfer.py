@@ -13,8 +13,9 @@ import torch
 import call_views
 
 # variants, state: LSE (total_q, heads) in base 2, and -inf for a row without keys; exp is ex2.approx, P is converted
-# to the type of V. Tiles multiply P = 0 by rows of V left of a window, and with TMA (backend fa3) past the last key.
-_COMMON = {"p": "input", "returns": True, "lse": "base2 token_major", "padding": "finite", "lengths": "host",
+# to the type of V. Backend fa2 sums P after this rounding (prefill: m16k16_rowsum_f16f16f32), so that the LSE has its error, at
+# most 2^-9. Tiles multiply P = 0 by rows of V left of a window, and with TMA (backend fa3) past the last key.
+_COMMON = {"p": "input", "exp_rel_err": 2**-9, "returns": True, "lse": "base2 token_major", "padding": "finite", "lengths": "host",
            "min_compute_capability": 80}
 
 
@@ -58,7 +59,7 @@ flashinfer_prefill = ab.attention("packed paged hnd causal window bf16 fp16", na
 
 
 # math: tanh is tanh.approx, with a relative error of 2^-11 (PTX ISA).
-@ab.attention("packed paged hnd causal window softcap bf16 fp16", head_dim=(64, 128, 256), exp_rel_err=2**-11, **_COMMON)
+@ab.attention("packed paged hnd causal window softcap bf16 fp16", head_dim=(64, 128, 256), **_COMMON)
 def flashinfer_prefill_softcap(c):
     """FlashInfer's prefill with a softcap, whose tanh is approximate"""
     call_views.require_softcap(c, "flashinfer_prefill")

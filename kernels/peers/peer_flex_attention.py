@@ -12,6 +12,8 @@ for _limit in ("recompile_limit", "accumulated_recompile_limit"):
     setattr(torch._dynamo.config, _limit, 1 << 20)
 _compiled = torch.compile(flex.flex_attention, dynamic=False)
 _compiled_mask = torch.compile(flex.create_block_mask, dynamic=False)
+# Without it queries of fewer than 128 rows go to flex_decoding, which has no choice for some shapes.
+_OPTIONS = {"FORCE_USE_FLEX_ATTENTION": True}
 
 
 # inductor/kernel/flex: P is converted to the type of V, exp is ex2.approx, LSE in natural logarithm; a row without keys has
@@ -59,6 +61,6 @@ def flex_attention(c):
 
     def launch():
         out, lse = attend(q, k, v, score_mod=score_mod, block_mask=mask, scale=c.softmax_scale,
-                          enable_gqa=c.num_heads_q != c.num_heads_kv, return_lse=True)
+                          enable_gqa=c.num_heads_q != c.num_heads_kv, return_lse=True, kernel_options=_OPTIONS)
         return out[0].transpose(0, 1), lse[0]
     return launch

@@ -111,7 +111,7 @@ TEST_F(TimedCheats, ForgedAndEditedAnswersAreErrorsOfTheirCases) {
 TEST_F(TimedCheats, HonestKernelsAreNotAccused) {
   const Scratch scratch;
   const Outcome o = run_cheats(
-      scratch, {"non_deterministic", "offsets_v", "own_pool", "prints_megabytes", "slow_first_call"});
+      scratch, {"non_deterministic", "offsets_v", "own_pool", "prints_megabytes", "slow_first_launch"});
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("0 cheats, 0 got through\n6 honest kernels, 0 accused\n"),
                            Not(HasSubstr("ACCUSED"))));
