@@ -95,10 +95,11 @@ TEST_F(CliPython, OutputsMayBeReturned) {
   EXPECT_EQ(records["needs_finite"]["check"]["numerics"]["finite_padding"], true);
   EXPECT_EQ(records["meets_nan"]["status"], "fail");
 
+  const std::string two = "{batch: 1q1s5_1q1s21, kv: paged, block_size: 16, heads: 4/2, head_dim: 8}";
   run(file,
-      {"--case", paged, "--check", "full,invariants", "--kernel", "keeps_lengths", "--kernel", "says_so"});
-  EXPECT_EQ(records["keeps_lengths"]["status"], "fail");
-  EXPECT_THAT(reason("keeps_lengths"), HasSubstr("invariant replay"));
+      {"--case", two, "--check", "full,invariants", "--kernel", "keeps_lengths", "--kernel", "says_so"});
+  EXPECT_NE(records["keeps_lengths"]["status"], "pass")
+      << "replay gives it entries of the table that are junk";
   EXPECT_EQ(records["says_so"]["status"], "pass") << records["says_so"];
   EXPECT_EQ(records["says_so"]["check"]["numerics"]["host_lengths"], true);
 

@@ -28,8 +28,9 @@ _PACKAGES = ("numpy", "torch", "triton", "cupy", "numba", "jax", "cutlass", "til
 #: Launches that are kept. Copies of a case take turns: at most kMaxRotationCopies of harness/timing/timing.h.
 _KEPT = 260
 
-#: Kernel::supports, plan and launch.
-_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(OpParams), ctypes.POINTER(LaunchContext), ctypes.POINTER(KernelMessage))
+#: Kernel::supports, plan and launch. They get addresses: making pointer objects would double the time of a launch.
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_PARAMS, _STREAM = OpParams.attention.offset, LaunchContext.stream.offset
 _LOAD = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(KernelMessage))
 
 
@@ -158,20 +159,18 @@ class _Launch:
 
     def __init__(self, name, function, outputs):
         self.name, self.function, self.outputs, self.result = name, function, outputs, None
-        self.looked = False
+        self.plain = False  # a launch is a call of the function and nothing else
 
     def look_at(self, result):
         """Says once that returned outputs are ignored."""
-        self.looked = True
+        self.plain = True
         if isinstance(result, tuple) and len(result) == 2 or hasattr(result, "shape"):
             print(f"attnbench: note: the launch of {self.name} returned a value, which is ignored without returns=True", file=sys.stderr)
 
     def run(self, returned):
         """Launches; `returned` is the address of a ReturnedOutputs."""
         if self.outputs is None:
-            result = self.function()
-            if not self.looked:
-                self.look_at(result)
+            self.look_at(self.function())
             return
         self.result = self.function()  # kept until the next launch: the harness reads its memory
         self.outputs.fill(self.result, returned)
@@ -194,24 +193,27 @@ class _Entry:
                                shapes=self.texts[2], op=kernel.op, device=device,
                                min_compute_capability=kernel.min_compute_capability, features=kernel.features,
                                supports=supports, numerics=numerics, plan=plan, launch=launch)
-        self.size = ctypes.sizeof({Op.ATTENTION: AttentionParams, Op.KV_APPEND: KvAppendParams,
+        self.bytes = ctypes.c_char * ctypes.sizeof({Op.ATTENTION: AttentionParams, Op.KV_APPEND: KvAppendParams,
                                    Op.MERGE_STATES: MergeStatesParams}[kernel.op])
-        self.offset = OpParams.attention.offset
 
-    def guarded(self, message, function):
+    def guarded(self, message, function, *arguments):
         """Calls the function; turns what it raises into a status and a line."""
         try:
-            function()
-            return KernelStatus.OK
-        except Unsupported as refusal:
-            text, status = str(refusal), KernelStatus.UNSUPPORTED
-            text = text if text.startswith(self.kernel.name) else f"{self.kernel.name}: {text}"
-        except WrongOutput as error:
-            text, status = str(error), KernelStatus.DEVICE_ERROR
+            function(*arguments)
+            return 0
         except BaseException as error:
-            text, status = _one_line(error, self.kernel.file), KernelStatus.DEVICE_ERROR
+            return self.failed(message, error)
+
+    def failed(self, message, error):
+        """Turns what was raised into a status and a line."""
+        text, status = str(error), KernelStatus.DEVICE_ERROR
+        if isinstance(error, Unsupported):
+            status = KernelStatus.UNSUPPORTED
+            text = text if text.startswith(self.kernel.name) else f"{self.kernel.name}: {text}"
+        elif not isinstance(error, WrongOutput):
+            text = _one_line(error, self.kernel.file)
             self.show(error)
-        message.contents.text = text.encode("utf-8", "replace")[:255]
+        KernelMessage.from_address(message).text = text.encode("utf-8", "replace")[:255]
         return status
 
     def show(self, error):
@@ -223,20 +225,21 @@ class _Entry:
 
     def supports(self, op, context, message):
         def ask():
-            why = self.kernel.refusal(getattr(op.contents, self.kernel.op.name.lower()))
-            if why is None and 0 < context.contents.compute_capability < self.kernel.min_compute_capability:
-                why = (f"compute capability {self.kernel.min_compute_capability} required, "
-                       f"given {context.contents.compute_capability}")
+            why = self.kernel.refusal(getattr(OpParams.from_address(op), self.kernel.op.name.lower()))
+            given = LaunchContext.from_address(context).compute_capability
+            if why is None and 0 < given < self.kernel.min_compute_capability:
+                why = f"compute capability {self.kernel.min_compute_capability} required, given {given}"
             if why is not None:
                 raise Unsupported(why)
         return self.guarded(message, ask)
 
     def key(self, op, context):
-        return ctypes.string_at(ctypes.addressof(op.contents) + self.offset, self.size), context.contents.stream
+        return self.bytes.from_address(op + _PARAMS).raw, ctypes.c_void_p.from_address(context + _STREAM).value
 
     def build(self, op, context):
         # The parameters and the context are copied: the harness may move its own.
-        params, where = OpParams.from_buffer_copy(op.contents), LaunchContext.from_buffer_copy(context.contents)
+        params = OpParams.from_buffer_copy(OpParams.from_address(op))
+        where = LaunchContext.from_buffer_copy(LaunchContext.from_address(context))
         call = Call(params, where, lambda to, source, size: self.read(ctypes.byref(where), to, ctypes.c_void_p(source), size))
         if "torch" in sys.modules:
             use_torch(call)
@@ -252,14 +255,20 @@ class _Entry:
 
     def plan(self, op, context, message):
         gc.collect()  # collections are off, so that none disturbs a timed launch
-        return self.guarded(message, lambda: self.build(op, context))
+        return self.guarded(message, self.build, op, context)
 
     def launch(self, op, context, message):
         launch = self.launches.get(self.key(op, context))
-        returned = context.contents.returned
-        if launch is None:
-            return self.guarded(message, lambda: self.build(op, context).run(returned))
-        return self.guarded(message, lambda: launch.run(returned))
+        try:
+            if launch is None:
+                launch = self.build(op, context)
+            if launch.plain:
+                launch.function()
+            else:
+                launch.run(LaunchContext.from_address(context).returned)
+            return 0
+        except BaseException as error:
+            return self.failed(message, error)
 
 
 _kept = []  # tables that the program refers to
