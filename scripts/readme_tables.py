@@ -26,6 +26,7 @@ sys.dont_write_bytecode = True  # for the modules beside this file
 
 import gate_trust
 import mutate
+import peers_tables
 import sanitize_cpu
 import sanitize_gpu
 import sensitivity_plot
@@ -125,6 +126,19 @@ MIXED_STEPS = [
 def beside_flash_attention_3(rows, ours):
     """Each row for a kernel of this tree and, below it, for the peer."""
     return [(*row, name) for row in rows for name in (ours if row != MIXED else "sm90_mixed", "flash_attention_3")]
+
+
+def peers(results):
+    found = entries(results)
+    demand(all(a["status"] in ("pass", "skip") for a in found.values()), "a kernel failed, and the page says that none did")
+    head, rows = peers_tables.peers(found)
+    return table(head, "lr", rows)
+
+
+def door(compared):
+    demand(set(compared["counts"]) == {"same"}, "a kernel is not as fast from Python as from C++")
+    head, rows = peers_tables.door(compared)
+    return table(head, "lr", rows)
 
 
 def three_of_each(*ids):
@@ -349,9 +363,11 @@ TABLES = {
                                                        [("8,192", "4q2k"), ("65,536", "32q2k")], "cuda_append")),
     "merge": (["h100/decode.json"], kernels(["states", "us", "GB/s", "%SOL"], three_of_each("merge_states/bf16/h32/d128/{}/4q2k"),
                                             [("2, fp32", "2xfp32"), ("8, fp32", "8xfp32"), ("2, bf16", "2xbf16"), ("8, bf16", "8xbf16")], "cuda_merge")),
-    "peers_prefill": (["h100-checks/peers.json"], kernels(["lengths", "kernel", *RATES_HEAD], RATES, beside_flash_attention_3(LENGTHS, "sm90_prefill"))),
-    "peers_decode": (["h100-checks/peers.json"], kernels(["batch x context", "kernel", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)],
+    "peers_prefill": (["h100-checks/perf_peers.json"], kernels(["lengths", "kernel", *RATES_HEAD], RATES, beside_flash_attention_3(LENGTHS, "sm90_prefill"))),
+    "peers_decode": (["h100-checks/perf_peers.json"], kernels(["batch x context", "kernel", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)],
                                                          beside_flash_attention_3([*STEPS, FOUR, *APPENDING, MIXED], "sm90_decode"))),
+    "peers": (["h100-checks/peers.json"], peers),
+    "door": (["h100-checks/door.json"], door),
     "cold": ([f"{gpu}-checks/cold.json" for gpu in ("h100", "h200")], cold),
     "cheats": (["cpu/cheats.json", "h100-checks/cheats.json"], cheats),
     "counters": (["h100-checks/counters.json"], kernels(

@@ -20,7 +20,9 @@ def torch_varlen(c):
     call_views.refuse_blind_queries(c, "varlen_attn's LSE of it is +inf")
     q, k, v, cu_q, cu_k = c.torch("q k v cu_seqlens_q cu_seqlens_k")
     used, block_table = c.torch("seqused_k"), call_views.block_table(c)
-    more = {"window_size": call_views.window(c), "scale": c.softmax_scale, "enable_gqa": c.num_heads_q != c.num_heads_kv}
+    more = {"window_size": call_views.window(c), "scale": c.softmax_scale}
+    if c.num_heads_q != c.num_heads_kv:
+        more["enable_gqa"] = True
     if used is not None:
         more |= {"seqused_k": used, "block_table": block_table}
     missing = [name for name in more if name not in _KNOWN]

@@ -1,0 +1,47 @@
+"""Tables of other projects' kernels beside the built-in ones, and of the door for Python, for readme_tables.py."""
+
+PACKED, PAGED = "attention/packed/", "attention/paged64-nhd-shuffled/"
+HEADS_16, HEADS_32, E4M3 = "bf16/h16-16/d128/causal/", "bf16/h32-8/d128/causal/", "bf16-q_e4m3-kv_e4m3/h32-8/d128/causal/"
+
+#: Columns: projects, and their kernels.
+PROJECTS = {
+    "attnbench": ("sm90_prefill", "sm90_decode", "sm90_mixed", "cuda_simt"),
+    "FlashAttention 3": ("vllm_flash_attn", "vllm_flash_attn_fp8"),
+    "FlashInfer": ("flashinfer_prefill", "flashinfer_decode", "flashinfer_mla"),
+    "FlashMLA": ("flash_mla_decode",),
+    "cuDNN": ("cudnn_sdpa",),
+    "PyTorch": ("torch_sdpa_flash", "torch_sdpa_efficient", "torch_sdpa_cudnn"),
+}
+#: Rows: cases of configs/peers.yaml.
+CASES = [
+    ("prefill, 8 x 2,048, 16/16 heads", PACKED + HEADS_16 + "8q2k"),
+    ("prefill, 16 ragged, 16/16 heads", PACKED + HEADS_16 + "16seqs-q19173-s19173-5d80ceef"),
+    ("prefill, 8 x 2,048", PACKED + HEADS_32 + "8q2k"),
+    ("prefill, 16 ragged", PACKED + HEADS_32 + "16seqs-q19173-s19173-5d80ceef"),
+    ("decode, 1 x 8,192", PAGED + HEADS_32 + "q1s8k"),
+    ("decode, 32 x 8,192", PAGED + HEADS_32 + "32q1s8k"),
+    ("decode, 64 ragged", PAGED + HEADS_32 + "64seqs-q64-s219014-330884ab"),
+    ("chunk, 256 queries, 8,192 keys", PAGED + HEADS_32 + "q256s8k"),
+    ("mixed, 2,048 queries and 63 decodes", PAGED + HEADS_32 + "q2ks8k_63q1s4k"),
+    ("e4m3 prefill, 8 x 2,048", PACKED + E4M3 + "8q2k"),
+    ("e4m3 decode, 32 x 8,192", PAGED + E4M3 + "32q1s8k"),
+    ("MLA decode, 32 x 4,096, 16 heads", PAGED + "bf16/h16-1/d576-512-v_is_k/causal/32q1s4k"),
+]
+
+
+def peers(found):
+    """Head and rows: the fastest kernel of each project in each case, in us. `found`: results by (case, kernel)."""
+    rows = []
+    for label, case in CASES:
+        times = [min((found[case, k]["time"]["median_us"] for k in names if found[case, k]["status"] == "pass"), default=None)
+                 for names in PROJECTS.values()]
+        best = min(t for t in times if t)
+        rows.append([label, *("" if t is None else f"**{t:.1f}**" if t == best else f"{t:.1f}" for t in times)])
+    return ["us", *PROJECTS], rows
+
+
+def door(compared):
+    """Head and rows of a gate that compared one compiled kernel, called from C++ and from Python."""
+    return ["case", "C++, us", "Python, us", "change, %", "95 % interval"], [
+        [f"`{r['id'].split('/', 1)[1]}`", f"{r['base_us']:.1f}", f"{r['new_us']:.1f}", f"{100 * r['ratio'] - 100:+.2f}",
+         f"{100 * r['lo'] - 100:+.2f} .. {100 * r['hi'] - 100:+.2f}"] for r in compared["rows"]]
