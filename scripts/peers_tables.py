@@ -45,3 +45,10 @@ def door(compared):
     return ["case", "C++, us", "Python, us", "change, %", "95 % interval"], [
         [f"`{r['id'].split('/', 1)[1]}`", f"{r['base_us']:.1f}", f"{r['new_us']:.1f}", f"{100 * r['ratio'] - 100:+.2f}",
          f"{100 * r['lo'] - 100:+.2f} .. {100 * r['hi'] - 100:+.2f}"] for r in compared["rows"]]
+
+
+def triton(results):
+    """Head and rows of the cases that the Triton examples took."""
+    return ["kernel", "case", "us", "TFLOP/s", "GB/s"], [
+        [f"`{a['kernel']}`", f"`{a['id'].split('/', 1)[1]}`", f"{a['time']['median_us']:.1f}", f"{a['tflops']:.1f}", f"{a['gbs']:.0f}"]
+        for a in results if a["status"] == "pass"]

@@ -135,6 +135,11 @@ def peers(results):
     return table(head, "lr", rows)
 
 
+def triton(*files):
+    head, rows = peers_tables.triton([a for data in files for a in entries(data).values()])
+    return table(head, "llr", rows)
+
+
 def door(compared):
     demand(set(compared["counts"]) == {"same"}, "a kernel is not as fast from Python as from C++")
     head, rows = peers_tables.door(compared)
@@ -367,6 +372,7 @@ TABLES = {
     "peers_decode": (["h100-checks/perf_peers.json"], kernels(["batch x context", "kernel", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)],
                                                          beside_flash_attention_3([*STEPS, FOUR, *APPENDING, MIXED], "sm90_decode"))),
     "peers": (["h100-checks/peers.json"], peers),
+    "triton": ([f"h100-checks/{name}.json" for name in ("triton", "triton_paged")], triton),
     "door": (["h100-checks/door.json"], door),
     "cold": ([f"{gpu}-checks/cold.json" for gpu in ("h100", "h200")], cold),
     "cheats": (["cpu/cheats.json", "h100-checks/cheats.json"], cheats),
