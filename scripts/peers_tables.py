@@ -1,4 +1,5 @@
-"""Tables of other projects' kernels beside the built-in ones, and of the door for Python, for readme_tables.py."""
+"""Tables of other projects' kernels beside the built-in ones, and of the door for Python, for readme_tables.py. A function
+returns the head, the alignment and the rows."""
 
 PACKED, PAGED = "attention/packed/", "attention/paged64-nhd-shuffled/"
 HEADS_16, HEADS_32, E4M3 = "bf16/h16-16/d128/causal/", "bf16/h32-8/d128/causal/", "bf16-q_e4m3-kv_e4m3/h32-8/d128/causal/"
@@ -30,25 +31,25 @@ CASES = [
 
 
 def peers(found):
-    """Head and rows: the fastest kernel of each project in each case, in us. `found`: results by (case, kernel)."""
+    """The fastest kernel of each project in each case, in us. `found`: results by (case, kernel)."""
     rows = []
     for label, case in CASES:
         times = [min((found[case, k]["time"]["median_us"] for k in names if found[case, k]["status"] == "pass"), default=None)
                  for names in PROJECTS.values()]
         best = min(t for t in times if t)
         rows.append([label, *("" if t is None else f"**{t:.1f}**" if t == best else f"{t:.1f}" for t in times)])
-    return ["us", *PROJECTS], rows
+    return ["us", *PROJECTS], "lr", rows
 
 
 def door(compared):
-    """Head and rows of a gate that compared one compiled kernel, called from C++ and from Python."""
-    return ["case", "C++, us", "Python, us", "change, %", "95 % interval"], [
+    """A gate that compared one compiled kernel, called from C++ and from Python."""
+    return ["case", "C++, us", "Python, us", "change, %", "95 % interval"], "lr", [
         [f"`{r['id'].split('/', 1)[1]}`", f"{r['base_us']:.1f}", f"{r['new_us']:.1f}", f"{100 * r['ratio'] - 100:+.2f}",
          f"{100 * r['lo'] - 100:+.2f} .. {100 * r['hi'] - 100:+.2f}"] for r in compared["rows"]]
 
 
 def triton(results):
-    """Head and rows of the cases that the Triton examples took."""
-    return ["kernel", "case", "us", "TFLOP/s", "GB/s"], [
+    """The cases that the Triton examples took."""
+    return ["kernel", "case", "us", "TFLOP/s", "GB/s"], "llr", [
         [f"`{a['kernel']}`", f"`{a['id'].split('/', 1)[1]}`", f"{a['time']['median_us']:.1f}", f"{a['tflops']:.1f}", f"{a['gbs']:.0f}"]
         for a in results if a["status"] == "pass"]

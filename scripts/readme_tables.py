@@ -131,19 +131,12 @@ def beside_flash_attention_3(rows, ours):
 def peers(results):
     found = entries(results)
     demand(all(a["status"] in ("pass", "skip") for a in found.values()), "a kernel failed, and the page says that none did")
-    head, rows = peers_tables.peers(found)
-    return table(head, "lr", rows)
-
-
-def triton(*files):
-    head, rows = peers_tables.triton([a for data in files for a in entries(data).values()])
-    return table(head, "llr", rows)
+    return table(*peers_tables.peers(found))
 
 
 def door(compared):
     demand(set(compared["counts"]) == {"same"}, "a kernel is not as fast from Python as from C++")
-    head, rows = peers_tables.door(compared)
-    return table(head, "lr", rows)
+    return table(*peers_tables.door(compared))
 
 
 def three_of_each(*ids):
@@ -372,7 +365,8 @@ TABLES = {
     "peers_decode": (["h100-checks/perf_peers.json"], kernels(["batch x context", "kernel", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)],
                                                          beside_flash_attention_3([*STEPS, FOUR, *APPENDING, MIXED], "sm90_decode"))),
     "peers": (["h100-checks/peers.json"], peers),
-    "triton": ([f"h100-checks/{name}.json" for name in ("triton", "triton_paged")], triton),
+    "triton": ([f"h100-checks/{name}.json" for name in ("triton", "triton_paged")],
+               lambda *files: table(*peers_tables.triton([a for data in files for a in entries(data).values()]))),
     "door": (["h100-checks/door.json"], door),
     "cold": ([f"{gpu}-checks/cold.json" for gpu in ("h100", "h200")], cold),
     "cheats": (["cpu/cheats.json", "h100-checks/cheats.json"], cheats),
