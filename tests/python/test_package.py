@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 from unittest import mock
 
@@ -137,8 +138,7 @@ class TensorTest(unittest.TestCase):
                 tensor(np.zeros(1, NUMPY_TYPES[dtype]), dtype)[0] = 1
 
     def test_lengths_are_not_written_by_index(self):
-        with self.assertRaisesRegex(TypeError, "t: int32 is not written by index; write into numpy"):
-            tensor(np.zeros(1, np.int32), "int32")[0] = 1
+        self.assertRaisesRegex(TypeError, "t: int32 is not written by index; write into numpy", tensor(np.zeros(1, np.int32), "int32").__setitem__, 0, 1)
 
     def test_numpy_reads_dlpack(self):
         memory = np.arange(24, dtype=np.float32)
@@ -146,8 +146,7 @@ class TensorTest(unittest.TestCase):
         self.assertEqual(array.tolist(), [[0, 4, 8], [12, 16, 20]])
         memory[4] = -1
         self.assertEqual(array[0, 1], -1)
-        with self.assertRaises(BufferError):
-            tensor(memory, DType.FP32).__dlpack__(copy=True)
+        self.assertRaises(BufferError, tensor(memory, DType.FP32).__dlpack__, copy=True)
 
     def test_a_gpu_tensor_is_refused_by_numpy_and_has_its_interface(self):
         gpu = ab.Tensor("q", 4096, (2, 8), (8, 1), DType.FP16, "cuda", 3)
@@ -157,11 +156,19 @@ class TensorTest(unittest.TestCase):
         self.assertEqual(gpu.__cuda_array_interface__["strides"], (16, 2))
         self.assertEqual(gpu.__dlpack_device__(), (2, 3))
 
+    def test_jax_takes_dense_tensors_of_the_cpu(self):
+        jax = types.SimpleNamespace(dlpack=types.SimpleNamespace(from_dlpack=lambda t, copy: np.from_dlpack(t)))
+        numbers, gpu = np.arange(24, dtype=np.float32), ab.Tensor("q", 4096, (2, 8), (8, 1), DType.FP16, "cuda", 0)
+        with mock.patch.dict(sys.modules, jax=jax):
+            self.assertEqual(tensor(numbers, DType.FP32, (2, 3), (3, 1)).jax().tolist(), [[0, 1, 2], [3, 4, 5]])
+            for refused, why in ((tensor(numbers, DType.FP32, (2, 3), (12, 4)), "dense tensors only"), (gpu, "a stream of its own")):
+                self.assertRaisesRegex(ab.Unsupported, why, refused.jax)
+
     @NEEDS_TORCH
     def test_torch_shares_the_memory_of_each_type(self):
-        types = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32, DType.E4M3: torch.float8_e4m3fn,
+        kinds = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32, DType.E4M3: torch.float8_e4m3fn,
                  DType.INT8: torch.int8, "int32": torch.int32, "int64": torch.int64}
-        for dtype, kind in types.items():
+        for dtype, kind in kinds.items():
             memory = np.zeros(60, NUMPY_TYPES.get(dtype, dtype))
             view = tensor(memory, dtype, (3, 2, 4), (20, 8, 1)).torch()
             self.assertEqual((view.dtype, view.shape, view.stride()), (kind, (3, 2, 4), (20, 8, 1)))

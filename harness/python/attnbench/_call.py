@@ -1,6 +1,7 @@
 """What a kernel is given: the parameters of a launch, and views of its tensors. Nothing is copied."""
 import ctypes
 import difflib
+import math
 
 from ._contract import FEATURES, DType, Feature, Op
 
@@ -133,6 +134,16 @@ class Tensor:
         """The tensor as a cupy.ndarray: the same memory."""
         import cupy
         return cupy.from_dlpack(self)
+
+    def jax(self):
+        """The tensor as a jax.Array (cpu device): the same memory. It may have other numbers in each launch."""
+        import jax
+        if self.device != "cpu":
+            raise Unsupported("JAX launches on a stream of its own, not on the one that is timed; its kernels are for the cpu device")
+        dense = tuple(math.prod(self.shape[i + 1:]) for i in range(len(self.shape)))
+        if self.strides != dense and 0 not in self.shape:
+            raise Unsupported(f"{self.name} with strides {self.strides}; JAX takes dense tensors only")
+        return jax.dlpack.from_dlpack(self, copy=False)
 
 
 #: Tensors that every launch of their op has, though they may be empty.
@@ -319,6 +330,10 @@ class Call:
         cupy.cuda.Device(self.device_index).use()
         cupy.cuda.ExternalStream(self.stream, self.device_index).use()
         return self._converted(names, "cupy")
+
+    def jax(self, names):
+        """The same as JAX arrays (cpu device). The launch returns its outputs (returns=True), after block_until_ready()."""
+        return self._converted(names, "jax")
 
 
 def use_torch(call):
