@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 #include "harness/error.h"
@@ -15,6 +16,10 @@ const KvCacheOptions& checked_cache(const KvCacheOptions& o) {
     throw Error(fmt::format("a KV cache of {} blocks; at least 1 is required", o.num_blocks));
   if (o.block_size < 1)
     throw Error(fmt::format("a KV cache with blocks of {} tokens; at least 1 is required", o.block_size));
+  if (int64_t{o.num_blocks} * o.block_size > std::numeric_limits<int32_t>::max()) {
+    throw Error(fmt::format("a KV cache of {} blocks of {} tokens; at most 2^31 - 1 tokens are supported",
+                            o.num_blocks, o.block_size));
+  }
   if (o.bytes_per_token < 0)
     throw Error(fmt::format("a KV cache with {} bytes per token; 0 or more are required", o.bytes_per_token));
   return o;

@@ -15,7 +15,7 @@ namespace attnbench {
 using SeqId = int32_t;
 
 struct KvCacheOptions {
-  int32_t num_blocks = 0;   ///< at least 1
+  int32_t num_blocks = 0;   ///< at least 1; together at most 2^31 - 1 tokens
   int32_t block_size = 16;  ///< tokens, at least 1
   FreeOrder free_order = FreeOrder::kLifo;
   bool prefix_sharing = true;   ///< off: hashes are ignored

@@ -1,11 +1,14 @@
-// Cost of planning a server's steps, on one core: the KV cache manager.
+// Cost of planning a server's steps, on one core: the KV cache manager and the scheduler.
 //
 //   attnbench_serving_cost --benchmark_out=FILE.json --benchmark_out_format=json
 #include <benchmark/benchmark.h>
+#include <sys/resource.h>
 
+#include <random>
 #include <vector>
 
 #include "harness/serving/kv_cache.h"
+#include "harness/serving/scheduler.h"
 
 namespace attnbench {
 namespace {
@@ -48,6 +51,43 @@ void allocate_shared(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
 }
 BENCHMARK(allocate_shared);
+
+double resident_mib() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+/// All steps of a trace of short requests: 10 to 209 prompt tokens, of which half begin with one of 100 known
+/// prefixes of 64, and 1 to 63 output tokens. Arrivals are as fast as the server is at full load, so that
+/// queues and preemptions occur. peak_mib is that of the process: it must not grow with the number of requests.
+void plan(benchmark::State& state) {
+  for (auto _ : state) {
+    std::mt19937_64 rng(1);
+    PoissonArrivals arrivals(1000, 2);
+    int64_t made = 0;
+    const auto next = [&](Request& r) {
+      if (made++ == state.range(0)) return false;
+      const uint64_t bits = rng();
+      r.arrival_ns = arrivals.next_ns();
+      r.prompt_tokens = 10 + static_cast<int32_t>(bits % 200);
+      r.output_tokens = 1 + static_cast<int32_t>((bits >> 16) % 63);
+      if (bits >> 63) {
+        for (uint64_t i = 0; i < 4; ++i) r.prefix_hashes.push_back((bits >> 32) % 100 << 8 | i);
+      }
+      return true;
+    };
+    Scheduler scheduler({.num_blocks = 1024}, {.step_ns = 2'000'000, .token_ps = 5'000'000}, next);
+    while (scheduler.next() != nullptr) continue;
+    const SchedulerTotals& t = scheduler.totals();
+    state.counters["steps"] = static_cast<double>(t.steps);
+    state.counters["preempted"] = static_cast<double>(t.preempted);
+    state.counters["tokens"] = static_cast<double>(t.query_tokens);
+  }
+  state.counters["peak_mib"] = resident_mib();
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(plan)->ArgName("requests")->Arg(100'000)->Arg(1'000'000)->Iterations(1)->Unit(benchmark::kSecond);
 
 }  // namespace
 }  // namespace attnbench

@@ -265,6 +265,7 @@ TEST(KvCache, EvictsThePrefixThatIsIdleLongest) {
 TEST(KvCache, MistakesAreReported) {
   EXPECT_THROW(KvCache({.num_blocks = 0}), Error);
   EXPECT_THROW(KvCache({.num_blocks = 1, .block_size = 0}), Error);
+  EXPECT_THROW(KvCache({.num_blocks = 1 << 27, .block_size = 16}), Error);
   KvCache cache({.num_blocks = 4});
   const SeqId a = cache.allocate(3).seq;
   cache.free(a);
