@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <stdexcept>
 
 namespace attnbench {
 
@@ -46,6 +47,7 @@ void PrefixIndex::set_used(int32_t block) {
 }
 
 int32_t PrefixIndex::evict() {
+  if (idle_ == 0) throw std::logic_error("a block is evicted where none is idle");
   const int32_t block = entries_.back().younger;
   set_used(block);
   Entry& e = entries_[static_cast<std::size_t>(block)];

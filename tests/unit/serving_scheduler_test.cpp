@@ -68,7 +68,7 @@ class Follower {
       ASSERT_GE(step->start_ns, end_ns);
       end_ns = step->start_ns + step->duration_ns;
       ASSERT_EQ(step->duration_ns, options_.step_ns + step->query_tokens * options_.token_ps / 1000);
-      check_limits(*step);
+      ASSERT_NO_FATAL_FAILURE(check_limits(*step));
       for (const ScheduledSequence& s : step->sequences) ASSERT_NO_FATAL_FAILURE(follow(s, *step));
       for (const ScheduledSequence& s : step->sequences) ASSERT_NO_FATAL_FAILURE(write(s));
       for (const ScheduledSequence& s : step->sequences) ASSERT_NO_FATAL_FAILURE(read(s));
@@ -99,7 +99,7 @@ class Follower {
     }
     EXPECT_EQ(tokens, step.query_tokens);
     EXPECT_EQ(recomputed, step.recomputed_tokens);
-    EXPECT_GT(tokens, 0);
+    ASSERT_GT(tokens, 0) << "an empty step";
     EXPECT_LE(tokens, options_.token_budget);
     EXPECT_EQ(requests.size(), step.sequences.size()) << "a request twice";
     EXPECT_LE(step.running, options_.max_sequences);
