@@ -55,6 +55,7 @@ const std::map<std::string, std::set<std::string>>& stages_below() {
     b["values"] = {};
     b["device"] = {"values"};
     b["config"] = {"values"};
+    b["serving"] = {"values", "config"};
     b["cases"] = {"values", "config"};
     b["workload"] = {"values", "device", "config", "cases"};
     b["run"] = b["verify"] = b["timing"] = {"values", "device", "config", "cases", "workload"};
@@ -194,6 +195,7 @@ TEST(TreeIncludeRules, AreBrokenByWhatTheyForbid) {
       {"harness/values/values.h", "#include \"harness/config/keys.h\""},
       {"harness/config/keys.cpp", "#include \"harness/device/device.h\""},
       {"harness/cases/expand.cpp", "#include \"harness/workload/plan.h\""},
+      {"harness/serving/scheduler.cpp", "#include \"harness/cases/case.h\""},
       {"harness/workload/plan.cpp", "#include \"kernels/registry.h\""},
       {"harness/workload/plan.cpp", "#include \"harness/verify/verify.h\""},
       {"harness/run/launcher.cpp", "#include \"harness/verify/verify.h\""},
