@@ -61,10 +61,14 @@ std::vector<EffectOf> effects_of(const std::vector<std::string>& texts) {
 /// compare RUN --by kernel
 int compare_kernels(const CompareCommand& c) {
   if (!c.fresh.empty()) throw UsageError("--by kernel compares the kernels of one run: name one result");
-  if (c.format != "text") throw UsageError("--by kernel prints text: drop --format");
+  if (c.format != "text" && c.format != "md")
+    throw UsageError(fmt::format("--by kernel prints text or md, not {}", c.format));
   const ResultSet run = load_results(c.base);
-  const std::size_t width = terminal_width(STDOUT_FILENO);
-  print_kernel_matrix(std::cout, run, {width, false});
+  if (c.format == "md") {
+    write_kernel_matrix_markdown(std::cout, run);
+  } else {
+    print_kernel_matrix(std::cout, run, {terminal_width(STDOUT_FILENO), false});
+  }
   return run.results.empty() ? 6 : 0;
 }
 
@@ -194,8 +198,9 @@ void add_compare(CLI::App& app, Program& program) {
   command->add_option("new", c->fresh, "The new run, in one of the same forms")
       ->type_name("NEW");  // compare() requires it
   command
-      ->add_option("--format", c->format,
-                   "text (default), md, json, junit or github (annotations), on stdout")
+      ->add_option(
+          "--format", c->format,
+          "text (default), md, json, junit or github (annotations), on stdout; with --by: text or md")
       ->check(CLI::IsMember({"text", "md", "json", "junit", "github"}));
   command
       ->add_option("--by", c->by,

@@ -1,11 +1,14 @@
 #include "harness/cli/earlier_run.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <cctype>
 #include <cstdlib>
+#include <ctime>
 #include <iostream>
+#include <regex>
 
 #include "harness/cli/common.h"
 #include "harness/cli/usage_error.h"
@@ -34,6 +37,15 @@ void move_to(const fs::path& from, const fs::path& to) {
   if (ec) throw FileError(fmt::format("{}: error: cannot write: {}", to.string(), ec.message()));
 }
 
+/// The name of the sweep file that the run in `dir` ran; empty if its results cannot be read.
+std::string name_of_run(const fs::path& dir) {
+  try {
+    return load_results(dir.string()).context.name;
+  } catch (const ResultsError&) {
+    return "";
+  }
+}
+
 }  // namespace
 
 std::string folder_word(const std::string& name) {
@@ -45,18 +57,30 @@ std::string folder_word(const std::string& name) {
 
 fs::path runs_folder() { return fs::path("results") / "runs"; }
 
+fs::path new_run_folder(const std::string& name) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return make_new_folder(runs_folder() / fmt::format("{:%Y%m%d-%H%M%S}-{}", local, folder_word(name)));
+}
+
 fs::path newest_run(const std::string& name) {
-  const std::string end = "-" + folder_word(name);
-  constexpr std::size_t kDate = 15;  // "20261123-013000"
-  std::string newest;                // dates sort as text
+  // DATE-NAME or DATE-NAME-2, ..., of runs that began in the same second.
+  const std::regex pattern(fmt::format("([0-9]{{8}}-[0-9]{{6}})-{}(?:-([0-9]{{1,6}}))?", folder_word(name)));
+  std::pair<std::string, int> newest;  // dates sort as text
+  fs::path found;
   std::error_code ec;
   for (const auto& entry : fs::directory_iterator(runs_folder(), ec)) {
     const std::string folder = entry.path().filename().string();
-    if (folder.size() == kDate + end.size() && folder.ends_with(end) &&
-        fs::exists(entry.path() / "results.json", ec))
-      newest = std::max(newest, folder);
+    std::smatch match;
+    if (!std::regex_match(folder, match, pattern) || !fs::exists(entry.path() / "results.json", ec)) continue;
+    if (match[2].matched && name_of_run(entry.path()) != name) continue;  // a sweep named NAME-2
+    const std::pair at(match[1].str(), match[2].matched ? std::stoi(match[2].str()) : 1);
+    if (at < newest) continue;
+    newest = at;
+    found = entry.path();
   }
-  return newest.empty() ? fs::path() : runs_folder() / newest;
+  return found;
 }
 
 void keep_earlier_run(const fs::path& dir) {

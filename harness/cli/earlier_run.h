@@ -32,6 +32,10 @@ std::filesystem::path runs_folder();
 /// A name as part of a folder's: letters, digits, '-' and '_'.
 std::string folder_word(const std::string& name);
 
+/// Creates the folder of a run without --out, DATE-NAME in runs_folder(), or DATE-NAME-2, ... if another run
+/// began in the same second. Throws FileError.
+std::filesystem::path new_run_folder(const std::string& name);
+
 /// The folder of the newest run of sweep files of this name that --out did not name; empty where there is none.
 std::filesystem::path newest_run(const std::string& name);
 

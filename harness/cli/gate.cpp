@@ -1,12 +1,10 @@
 #include "harness/cli/gate.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <set>
@@ -197,13 +195,11 @@ void say_if_busy_for_later(const GateOptions& o, const Program& program) {
             "has ended");
 }
 
+/// The folder of the gate; creates it if the user named none.
 std::filesystem::path folder_of(const GateOptions& o) {
   if (!o.resume.empty()) return o.resume;
   if (!o.out.empty()) return o.out;
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  return std::filesystem::path("results") / "runs" / fmt::format("{:%Y%m%d-%H%M%S}-gate", local);
+  return new_run_folder("gate");
 }
 
 /// Runs both sides and reports the result.

@@ -18,7 +18,14 @@
 namespace attnbench::cli {
 namespace {
 
-/// One row per feature that a kernel of the op has, one column per kernel, and keys of a case that needs it.
+/// "cuda sm_80+": the device that the kernel needs.
+std::string device_text(const Kernel& k) {
+  return fmt::format("{}{}", device_kind_name(k.device),
+                     k.min_compute_capability ? fmt::format(" sm_{}+", k.min_compute_capability) : "");
+}
+
+/// One column per kernel: its device, then a row per feature that a kernel of the op has, and keys of a case that
+/// needs it.
 void print_support(KernelTable kernels, Op op) {
   std::vector<const Kernel*> columns;
   for (const Kernel* k : kernels) {
@@ -29,16 +36,20 @@ void print_support(KernelTable kernels, Op op) {
   for (const FeatureName& f : kFeatureNames) width = std::max(width, std::string_view(f.name).size());
   std::cout << fmt::format("\n{:<{}}", op_name(op), std::max(width, std::string_view(op_name(op)).size()));
   width = std::max(width, std::string_view(op_name(op)).size());
-  for (const Kernel* k : columns) std::cout << "  " << k->name;
-  std::cout << "  a key that needs it\n";
+  const auto column = [](const Kernel& k, std::string_view text) {
+    return fmt::format("  {:^{}}", text, std::max(std::string_view(k.name).size(), device_text(k).size()));
+  };
+  for (const Kernel* k : columns) std::cout << column(*k, k->name);
+  std::cout << fmt::format("  a key that needs it\n{:<{}}", "device", width);
+  for (const Kernel* k : columns) std::cout << column(*k, device_text(*k));
+  std::cout << '\n';
   for (const FeatureName& f : kFeatureNames) {
     if (std::none_of(columns.begin(), columns.end(), [&](const Kernel* k) { return k->features & f.bit; })) {
       continue;
     }
     std::cout << fmt::format("{:<{}}", f.name, width);
     for (const Kernel* k : columns) {
-      std::cout << fmt::format("  {:^{}}", k->features & f.bit ? "yes" : "-",
-                               std::string_view(k->name).size());
+      std::cout << column(*k, k->features & f.bit ? "yes" : "-");
     }
     std::cout << "  " << key_that_needs(f.bit) << '\n';
   }
@@ -67,15 +78,13 @@ void add_kernels(CLI::App& app, Program& program) {
   add_plugin_option(*command, program);
   add_peers_option(*command, program);
   command->footer(
-      "The table has a row per feature, by its name in kernels/contract and in the reason of a skip. Its last "
+      "The table has the device of each kernel and a row per feature, by its name in kernels/contract and in the reason of a skip. Its last "
       "column has\nthe keys of a sweep file that need the feature; attnbench list --keys explains them.\n"
       "Examples:\n  attnbench kernels\n  attnbench kernels --plugin ./mine.so\n  attnbench kernels --peers all");
   command->callback([&program] {
     program.chosen = [&program] {
       for (const Kernel* k : program.kernels) {
-        std::cout << fmt::format(
-            "{} ({}, {}{}): {}\n", k->name, op_name(k->op), device_kind_name(k->device),
-            k->min_compute_capability ? fmt::format(" sm_{}+", k->min_compute_capability) : "", k->summary);
+        std::cout << fmt::format("{} ({}, {}): {}\n", k->name, op_name(k->op), device_text(*k), k->summary);
         std::cout << "    shapes    " << k->shapes;
         std::cout << "\n    promises ";
         if (k->flags & kDeterministic) std::cout << " deterministic";

@@ -1,4 +1,3 @@
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -7,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -44,14 +42,6 @@
 
 namespace attnbench::cli {
 namespace {
-
-/// The folder of a run without --out or --resume: the configuration's name with a date.
-std::filesystem::path default_folder(const std::string& name) {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  return runs_folder() / fmt::format("{:%Y%m%d-%H%M%S}-{}", local, folder_word(name));
-}
 
 SessionOptions session_options(const RunOptions& o, const Program& program,
                                const std::vector<std::string>& check_of_file) {
@@ -292,9 +282,10 @@ std::vector<WorkItem> failed_last_time(const std::vector<WorkItem>& work, const 
   return left;
 }
 
+/// The folder of the run; creates it if the user named none.
 std::filesystem::path folder_of(const RunOptions& o, const Cases& cases) {
   if (!o.resume.empty()) return o.resume;
-  return o.out.empty() ? default_folder(cases.name) : std::filesystem::path(o.out);
+  return o.out.empty() ? new_run_folder(cases.name) : std::filesystem::path(o.out);
 }
 
 /// Prints a line on stderr, if there is something to say.

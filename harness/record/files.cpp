@@ -105,4 +105,15 @@ void make_folder(const fs::path& dir) {
   if (ec) throw FileError(fmt::format("{}: error: cannot make the folder: {}", dir.string(), ec.message()));
 }
 
+fs::path make_new_folder(const fs::path& dir) {
+  make_folder(dir.parent_path());
+  for (int i = 1;; ++i) {
+    const fs::path tried = i == 1 ? dir : fs::path(fmt::format("{}-{}", dir.string(), i));
+    std::error_code ec;
+    if (fs::create_directory(tried, ec)) return tried;  // false if it exists already
+    if (ec && ec != std::errc::file_exists)
+      throw FileError(fmt::format("{}: error: cannot make the folder: {}", tried.string(), ec.message()));
+  }
+}
+
 }  // namespace attnbench

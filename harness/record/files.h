@@ -18,6 +18,10 @@ class FileError : public Error {
 /// Creates the folder and its parents; does nothing for an empty path. Throws FileError.
 void make_folder(const std::filesystem::path& dir);
 
+/// Creates `dir`, or DIR-2, DIR-3, ... if that exists, and its parents. Returns the folder that was created, so
+/// that two processes never get the same one. Throws FileError.
+std::filesystem::path make_new_folder(const std::filesystem::path& dir);
+
 /// Throws FileError, as write_file_atomically would, if `path` cannot be written. So the error comes before
 /// hours of work, not after them.
 void check_writable(const std::filesystem::path& path);

@@ -85,6 +85,9 @@ void print_sums(std::ostream& out, std::span<const Record> records, std::size_t 
     out << "\nkernels:\n";
     for (const Coverage& c : kernels) line("  " + one_line(coverage_text(c)));
   }
+  const std::vector<std::string> invariants = invariant_sums(records);
+  if (!invariants.empty()) out << "\ninvariants:\n";
+  for (const std::string& text : invariants) line("  " + one_line(text));
   const std::vector<std::string> speeds = relative_speeds(records);
   if (!speeds.empty()) out << '\n';
   for (const std::string& speed : speeds) line(one_line(speed));

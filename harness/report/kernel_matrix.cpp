@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "harness/record/text.h"
+#include "harness/report/markdown.h"
 #include "harness/report/summary.h"
 
 namespace attnbench {
@@ -19,18 +20,19 @@ bool is_timed(const LoadedResult& r) { return r.status == Status::kPass && r.med
 /// What a run says of one kernel.
 struct KernelColumn {
   std::string name;
-  int fastest = 0, timed = 0;
-  double logs = 0;  ///< sum over timed cases of the logarithm of its time over the fastest kernel's
+  int fastest = 0, compared = 0;  ///< of cases that another kernel has a time of, too
+  double logs = 0;                ///< sum over these of the logarithm of its time over the fastest kernel's
   std::map<std::string, int> skips;
   std::vector<const LoadedResult*> failures;
 
-  double slowdown() const { return timed > 0 ? std::exp(logs / timed) : HUGE_VAL; }
+  double slowdown() const { return compared > 0 ? std::exp(logs / compared) : HUGE_VAL; }
 };
 
 /// The results of a case by kernel. A case on two devices is two rows.
 struct MatrixRow {
   std::map<std::string, const LoadedResult*> of;
   const LoadedResult* fastest = nullptr;
+  int timed = 0;  ///< kernels that have a time
 };
 
 using MatrixRows = std::vector<std::pair<std::pair<std::string, std::string>, MatrixRow>>;
@@ -46,6 +48,7 @@ MatrixRows rows_of(const ResultSet& run) {
     }
     MatrixRow& found = row->second;
     found.of[r.kernel] = &r;
+    found.timed += is_timed(r);
     if (is_timed(r) && (found.fastest == nullptr || *r.median_us < *found.fastest->median_us)) {
       found.fastest = &r;
     }
@@ -86,10 +89,11 @@ std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& row
     if (needs_attention(r.status)) c.failures.push_back(&r);
   }
   for (const auto& [key, row] : rows) {
+    if (row.timed < 2) continue;
     for (const auto& [name, r] : row.of) {
       if (!is_timed(*r)) continue;
       KernelColumn& c = column(name);
-      ++c.timed;
+      ++c.compared;
       c.fastest += r == row.fastest;
       c.logs += std::log(*r->median_us / *row.fastest->median_us);
     }
@@ -99,47 +103,99 @@ std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& row
   return columns;
 }
 
-void print_column(std::ostream& out, const KernelColumn& c) {
+/// What stands below the table.
+struct Remark {
+  std::string text, repro;  ///< repro: the line that repeats a failure, or empty
+};
+
+std::vector<Remark> remarks_on(const KernelColumn& c) {
   const std::string name = c.name.empty() ? "no kernel" : one_line(c.name);
-  if (c.timed > 0) {
-    out << fmt::format(
-        "{}: fastest in {} of {} timed cases; {} times the fastest kernel's time (geometric mean)\n", name,
-        c.fastest, c.timed, digits(c.slowdown(), 3));
+  std::vector<Remark> out;
+  if (c.compared > 0) {
+    out.push_back(
+        {fmt::format(
+             "{}: fastest in {} of {} timed cases; {} times the fastest kernel's time (geometric mean)", name,
+             c.fastest, c.compared, digits(c.slowdown(), 3)),
+         ""});
   }
-  for (const auto& [reason, n] : c.skips) {
-    out << fmt::format("{}: {} skipped: {}\n", name, n, one_line(reason));
-  }
+  for (const auto& [reason, n] : c.skips)
+    out.push_back({fmt::format("{}: {} skipped: {}", name, n, one_line(reason)), ""});
   for (const LoadedResult* r : c.failures) {
-    out << fmt::format("{}: {} {}: {}\n  {}\n", name, status_name(r->status), one_line(r->id),
-                       one_line(r->reason), one_line(r->repro));
+    out.push_back(
+        {fmt::format("{}: {} {}: {}", name, status_name(r->status), one_line(r->id), one_line(r->reason)),
+         one_line(r->repro)});
   }
+  return out;
 }
 
-}  // namespace
+/// The matrix, for all formats.
+struct Matrix {
+  std::vector<TableColumn> header;
+  std::vector<TableRow> table;
+  std::vector<std::string> legend;
+  std::vector<Remark> remarks;
+};
 
-void print_kernel_matrix(std::ostream& out, const ResultSet& run, const TableOptions& options) {
+Matrix matrix_of(const ResultSet& run) {
   const MatrixRows rows = rows_of(run);
   const std::vector<KernelColumn> columns = columns_of(run, rows);
-  std::vector<TableColumn> header = {{"case", Align::kLeft, true, false}};
-  for (const KernelColumn& c : columns) header.push_back({one_line(c.name)});
-  std::vector<TableRow> table;
+  Matrix m;
+  m.header = {{"case", Align::kLeft, true, false}};
+  for (const KernelColumn& c : columns) m.header.push_back({one_line(c.name)});
+  int alone = 0;
   for (const auto& [key, row] : rows) {
+    alone += row.timed == 1;
     TableRow line{{one_line(key.first)}, Colour::kNone, ""};
     for (const KernelColumn& c : columns) {
       const auto r = row.of.find(c.name);
       line.cells.push_back(cell_of(r == row.of.end() ? nullptr : r->second, row));
     }
-    table.push_back(std::move(line));
+    m.table.push_back(std::move(line));
   }
-  print_table(out, header, table, options);
-  const auto any = [&run](const auto& holds) {
-    return std::any_of(run.results.begin(), run.results.end(), holds);
-  };
-  out << "\nmedian, and its multiple of the fastest kernel's; ~: their 95 % intervals overlap, so the order may be chance";
-  if (any([](const LoadedResult& r) { return is_timed(r) && is_disturbed(r); }))
-    out << "\n!: other processes took the cores during more than half of the samples";
-  out << "\n\n";
-  for (const KernelColumn& c : columns) print_column(out, c);
+  m.legend = {
+      "median, and its multiple of the fastest kernel's; ~: their 95 % intervals overlap, so the order may be chance"};
+  const auto disturbed = [](const LoadedResult& r) { return is_timed(r) && is_disturbed(r); };
+  if (std::any_of(run.results.begin(), run.results.end(), disturbed))
+    m.legend.emplace_back("!: other processes took the cores during more than half of the samples");
+  if (alone > 0) {
+    m.remarks.push_back(
+        {fmt::format("{} that a single kernel has a time of {} left out of the counts",
+                     alone == 1 ? "1 case" : fmt::format("{} cases", alone), alone == 1 ? "is" : "are"),
+         ""});
+  }
+  for (const KernelColumn& c : columns) {
+    for (Remark& remark : remarks_on(c)) m.remarks.push_back(std::move(remark));
+  }
+  return m;
+}
+
+}  // namespace
+
+void print_kernel_matrix(std::ostream& out, const ResultSet& run, const TableOptions& options) {
+  const Matrix m = matrix_of(run);
+  print_table(out, m.header, m.table, options);
+  out << '\n';
+  for (const std::string& line : m.legend) out << line << '\n';
+  out << '\n';
+  for (const Remark& r : m.remarks) out << r.text << '\n' << (r.repro.empty() ? "" : "  " + r.repro + "\n");
+}
+
+void write_kernel_matrix_markdown(std::ostream& out, const ResultSet& run) {
+  const Matrix m = matrix_of(run);
+  for (const TableColumn& c : m.header) out << "| " << markdown_text(c.header) << ' ';
+  out << "|\n";
+  for (const TableColumn& c : m.header) out << (c.align == Align::kLeft ? "|---" : "|--:");
+  out << "|\n";
+  for (const TableRow& row : m.table) {
+    for (std::size_t i = 0; i < row.cells.size(); ++i)
+      out << "| " << (i == 0 ? markdown_code(row.cells[i]) : markdown_text(row.cells[i])) << ' ';
+    out << "|\n";
+  }
+  for (const std::string& line : m.legend) out << '\n' << markdown_text(line) << '\n';
+  out << '\n';
+  for (const Remark& r : m.remarks) {
+    out << "- " << markdown_text(r.text) << (r.repro.empty() ? "" : "<br>" + markdown_code(r.repro)) << '\n';
+  }
 }
 
 }  // namespace attnbench

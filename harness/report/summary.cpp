@@ -135,6 +135,30 @@ std::vector<std::string> relative_speeds(std::span<const Record> records) {
   return out;
 }
 
+std::vector<std::string> invariant_sums(std::span<const Record> records) {
+  using Outcome = InvariantResult::Outcome;
+  std::vector<std::pair<std::string, std::map<Outcome, int64_t>>> kernels;  // in the order of the table
+  for (const Record& r : records) {
+    if (!r.check || r.check->invariants.empty()) continue;
+    auto k = std::find_if(kernels.begin(), kernels.end(), [&](const auto& x) { return x.first == r.kernel; });
+    if (k == kernels.end()) k = kernels.insert(k, {r.kernel, {}});
+    for (const InvariantResult& i : r.check->invariants) ++k->second[i.outcome];
+  }
+  const auto was = [](int64_t n) { return n == 1 ? "was" : "were"; };
+  std::vector<std::string> out;
+  for (auto& [name, n] : kernels) {
+    const int64_t held = n[Outcome::kHeld], broken = n[Outcome::kBroken], differs = n[Outcome::kDiffers],
+                  skipped = n[Outcome::kSkipped];
+    out.push_back(fmt::format("{}: {} invariant{} held, {} {} broken, {} {} skipped{}", name, held,
+                              held == 1 ? "" : "s", broken, was(broken), skipped, was(skipped),
+                              differs == 0 ? ""
+                                           : fmt::format("; {} gave other bits within the tolerance, and the "
+                                                         "kernel promises no more",
+                                                         differs)));
+  }
+  return out;
+}
+
 std::string coverage_text(const Coverage& c) {
   return fmt::format("{}: {} run{}{}", c.kernel.empty() ? "no kernel" : c.kernel, c.text(),
                      c.whole() ? "" : fmt::format(" ({} %)", digits(c.percent(), 3)),

@@ -45,6 +45,10 @@ std::vector<std::string> relative_speeds(std::span<const Record> records);
 /// Cases run and declared types of a kernel: "mine: 1 of 3 cases run (33.3 %), declares acc fp32, p bf16".
 std::string coverage_text(const Coverage& c);
 
+/// What became of each kernel's invariants, over all its cases: "mine: 24 invariants held, 1 was broken, 8 were
+/// skipped". Empty where none were tried.
+std::vector<std::string> invariant_sums(std::span<const Record> records);
+
 /// The reason of a record; of a failure with the detectors that found it (record/failure_text.h).
 std::string reason_text(const Record& r);
 

@@ -7,10 +7,12 @@
 #include <mutex>
 #include <numbers>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "harness/cases/cost.h"
 #include "harness/verify/case_inputs.h"
+#include "harness/verify/logit_factor.h"
 #include "harness/verify/row_pattern.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/suspects.h"
@@ -35,6 +37,20 @@ std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, s
   const std::size_t step = ids.size() / count;
   for (std::size_t i = 0; i < count; ++i) out.push_back(ids[i * step + i % step]);
   return out;
+}
+
+/// "typical error of these rows in O: 41 %": the median of their errors' lengths over their expected lengths.
+/// The worst element may be one that is expected near 0, which says little about the size of the error.
+std::optional<std::string> typical_error(const std::vector<RowFinding>& rows) {
+  std::vector<double> errors;
+  for (const RowFinding& r : rows) {
+    if (r.wrong_o && !r.nan && r.relative > 0) errors.push_back(100 * r.relative);
+  }
+  if (errors.empty()) return std::nullopt;
+  const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
+  std::nth_element(errors.begin(), middle, errors.end());
+  return fmt::format("typical error of {} in O: {} %", errors.size() == 1 ? "this row" : "these rows",
+                     *middle < 10 ? fmt::format("{:.2g}", *middle) : fmt::format("{:.0f}", *middle));
 }
 
 /// "64 of 136 rows looked at are wrong, in O and LSE; 12 are NaN or infinite; only channels 32 to 63 of 128".
@@ -71,10 +87,12 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
   }
   if (nan > 0) text += fmt::format("; {} NaN or infinite", some(nan));
   if (empty > 0) text += fmt::format("; {} as if no key was seen, with LSE -inf", some(empty));
-  if (last >= 0 && (first > 0 || last < p.dim_v() - 1)) {
+  // A range of nearly all channels tells nothing.
+  if (last >= 0 && 4 * (last - first + 1) <= 3 * p.dim_v()) {
     text += first == last ? fmt::format("; only channel {} of {}", first, p.dim_v())
                           : fmt::format("; only channels {} to {} of {}", first, last, p.dim_v());
   }
+  if (const auto error = typical_error(rows)) text += fmt::format("; {}", *error);
   return text;
 }
 
@@ -102,7 +120,11 @@ class Clues {
     add(lse_base());
     const std::size_t before = out_.size();
     add(integers());
-    suspects();
+    if (!wrong_o_.empty()) {
+      const Tried tried = rows_to_try();
+      suspects(tried);
+      if (out_.size() == before) add(scale(tried));
+    }
     if (out_.size() == before) add(other_row());
     if (out_.size() == before) add(factor());
     return std::move(out_);
@@ -164,27 +186,45 @@ class Clues {
     return "O is 0 in all wrong rows" + (integers ? ": not computed, or " + mend : std::string());
   }
 
-  void suspects() {
-    if (wrong_o_.empty()) return;
+  /// Wrong rows that a mistake must explain, then right ones that it must leave right.
+  struct Tried {
+    std::vector<reference::RowId> rows;
+    std::size_t wrong = 0;
+    /// "looks like: <mistake> (all 64 wrong rows tried match this mistake)"
+    std::string match(const std::string& mistake, bool lse_too) const {
+      const std::string tried =
+          wrong == 1 ? "the wrong row tried matches" : fmt::format("all {} wrong rows tried match", wrong);
+      return fmt::format("looks like: {} ({} this mistake{})", mistake, tried,
+                         lse_too ? "" : ", but not in their LSE");
+    }
+  };
+
+  Tried rows_to_try() const {
     int64_t longest = 1;
     for (const SeqLen& seq : p_.seqs) longest = std::max<int64_t>(longest, seq.k);
     const int64_t fit = kValuesTried / (longest * (p_.head_dim + p_.dim_v()));
     const auto count = static_cast<std::size_t>(std::clamp<int64_t>(fit, kLeastTried, kMostTried));
-    std::vector<reference::RowId> tried = spread(wrong_o_, count);
-    const std::size_t wrong = tried.size();
-    for (const auto& id : spread(right_, count / 4)) tried.push_back(id);
+    Tried tried{spread(wrong_o_, count), 0};
+    tried.wrong = tried.rows.size();
+    for (const auto& id : spread(right_, count / 4)) tried.rows.push_back(id);
+    return tried;
+  }
+
+  void suspects(const Tried& tried) {
     std::size_t named = 0;
     for (const Suspect& s : suspects_of(launched_.item, problem_, inputs_)) {
-      const auto rows = find_rows(launched_, s.problem, *s.inputs, tried, threads_);
+      const auto rows = find_rows(launched_, s.problem, *s.inputs, tried.rows, threads_);
       if (std::any_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_o; })) continue;
-      const bool lse_too =
-          std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; });
-      const std::string rows_tried =
-          wrong == 1 ? "the wrong row tried matches" : fmt::format("all {} wrong rows tried match", wrong);
-      out_.push_back(fmt::format("looks like: {} ({} this mistake{})", s.text, rows_tried,
-                                 lse_too ? "" : ", but not in their LSE"));
+      out_.push_back(tried.match(
+          s.text, std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; })));
       if (++named == kMostSuspects) break;
     }
+  }
+
+  std::string scale(const Tried& tried) const {
+    const auto found = logit_factor(launched_, problem_, inputs_, rows_, tried.rows, threads_);
+    if (!found) return "";
+    return tried.match(logit_factor_text(p_, problem_.softmax_scale, found->value), found->lse_too);
   }
 
   /// Says whether wrong rows hold the results of other rows. Only for small cases, because each wrong row

@@ -23,6 +23,16 @@ struct Row {
   std::vector<double> got, expected, sigma;
 };
 
+/// The length of got - expected over that of expected; 0 if that is 0.
+double relative_error(const Row& row) {
+  double error2 = 0, size2 = 0;
+  for (std::size_t c = 0; c < row.got.size(); ++c) {
+    error2 += (row.got[c] - row.expected[c]) * (row.got[c] - row.expected[c]);
+    size2 += row.expected[c] * row.expected[c];
+  }
+  return size2 > 0 ? std::sqrt(error2 / size2) : 0;
+}
+
 /// Returns f if got = f * expected in every channel, within the tolerance; else 0.
 double common_factor(const Row& row) {
   double xy = 0, xx = 0;
@@ -115,8 +125,9 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
       row.expected.push_back(block.o[b]);
       row.sigma.push_back(sigma);
     }
-    f.wrong_o =
-        f.wrong_channels > 0 || (m.keys > 0 && !(z2 / static_cast<double>(d) <= model.row_limit(m, shares)));
+    f.mean_z2 = z2 / static_cast<double>(d);
+    f.relative = relative_error(row);
+    f.wrong_o = f.wrong_channels > 0 || (m.keys > 0 && !(f.mean_z2 <= model.row_limit(m, shares)));
     if (f.wrong_o && m.keys > 0) f.factor = common_factor(row);
     if (std::isfinite(m.lse)) {
       f.wrong_lse = !(std::abs(f.lse - m.lse) <= kMaxZ * std::max(model.sigma_lse(m), 0x1p-22));

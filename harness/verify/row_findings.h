@@ -28,6 +28,8 @@ struct RowFinding {
   int first_channel = -1, last_channel = -1;  ///< first and last wrong one; -1: none
   double factor = 0;  ///< O is the expected row times this; 0: O is right, or no multiple of that row
   double lse = 0, expected_lse = 0;
+  double mean_z2 = 0;   ///< of O, over the channels
+  double relative = 0;  ///< length of the error of O over that of the expected row; 0 if that is 0
 
   bool wrong() const { return wrong_o || wrong_lse; }
 };

@@ -167,7 +167,8 @@ TEST(CliKernels, ListsEachWithWhatItSupports) {
   EXPECT_THAT(o.out,
               AllOf(HasSubstr("cpu (attention, cpu)"), HasSubstr("cpu (kv_append, cpu)"),
                     HasSubstr("head_dim 1..256"), ContainsRegex("\nsoftcap +yes"),
-                    ContainsRegex("\npaged +yes"), ContainsRegex("\nattention .*  a key that needs it"),
+                    ContainsRegex("\npaged +yes"), ContainsRegex("\ndevice +cpu( +cuda sm_[0-9]+\\+)*\n"),
+                    ContainsRegex("\nattention .*  a key that needs it"),
                     ContainsRegex("\ne4m3_kv +yes .*  kv_dtype: e4m3\n")));
 }
 

@@ -119,6 +119,14 @@ TEST(CliFaultClues, StandUnderTheReasonAndInTheReports) {
     EXPECT_THAT(read_text(scratch.dir() / "out" / file), HasSubstr(clue)) << file;
 }
 
+TEST(CliFaultClues, AScaleThatIsSlightlyOffIsNamed) {
+  const Scratch scratch;
+  const Outcome o = run_faulty(scratch, {"run", "--case", "{batch: 2q9s40_q3s7}", "--device", "cpu",
+                                         "--kernel", "scale_0_1_percent", "--no-time", "--out", "out"});
+  EXPECT_THAT(o.out, HasSubstr("  looks like: logits times 1.001 (softmax_scale 0.08848 in place of 0.08839) "
+                               "(all 64 wrong rows tried match this mistake)\n"));
+}
+
 TEST(CliFaultClues, ASecondLaunchTellsARaceFromAFormula) {
   const auto clues = [](const char* kernel) {
     const Scratch scratch;
@@ -129,7 +137,8 @@ TEST(CliFaultClues, ASecondLaunchTellsARaceFromAFormula) {
     return record["check"]["clues"].dump();
   };
   EXPECT_THAT(clues("drop_last_key"),
-              AllOf(HasSubstr("rows looked at are wrong, in O and LSE; a second launch gave the same bits"),
+              AllOf(HasSubstr("rows looked at are wrong, in O and LSE; typical error"),
+                    HasSubstr(" %; a second launch gave the same bits"),
                     Not(HasSubstr("a race"))));
   EXPECT_THAT(clues("races"),
               AllOf(HasSubstr("a second launch on the same inputs gave other numbers (O of seq 0 "

@@ -215,6 +215,48 @@ TEST(CliFirstSteps, LastFailedRunsWhatFailed) {
   EXPECT_THAT(none.err, HasSubstr("has no run of 'case'"));
 }
 
+TEST(CliFirstSteps, RunsThatBeginAtOnceGetFoldersOfTheirOwn) {
+  const Scratch scratch;
+  constexpr int kRuns = 4;
+  std::vector<Running> runs;
+  for (int i = 0; i < kRuns; ++i) {
+    runs.emplace_back(scratch, ATTNBENCH_PROGRAM,
+                      std::vector<std::string>{"run", "--case", "{batch: q4}", "--device", "cpu", "--kernel",
+                                               "cpu", "--no-time"});
+  }
+  for (Running& r : runs) {
+    const Outcome o = r.wait();
+    EXPECT_EQ(o.exit_code, 0) << o.err;
+  }
+  int folders = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.dir() / "results" / "runs")) {
+    ++folders;
+    EXPECT_TRUE(std::filesystem::exists(entry.path() / "results.json")) << entry.path();
+  }
+  EXPECT_EQ(folders, kRuns);
+}
+
+TEST(CliFirstSteps, LastFailedFindsTheNewestOfOneSecond) {
+  namespace fs = std::filesystem;
+  const Scratch scratch;
+  const fs::path runs = scratch.dir() / "results" / "runs";
+  const std::vector<std::string> run = {"run", "--case",   "{batch: q4}",       "--device",
+                                        "cpu", "--kernel", "scale_0_1_percent", "--no-time"};
+  EXPECT_EQ(run_faulty(scratch, run).exit_code, 1);
+  const fs::path first = *fs::directory_iterator(runs);
+  for (const char* name : {"20990101-000000-case", "20990101-000000-case-2", "20990101-000000-case-10"})
+    fs::copy(first, runs / name);
+  std::vector<std::string> again = run;
+  again.insert(again.end(), {"--last-failed", "--dry-run"});
+  EXPECT_THAT(run_faulty(scratch, again).err, HasSubstr("20990101-000000-case-10: 1 run failed"));
+  scratch.write("c.yaml", "name: case-3\nsweeps: [{batch: q4}]\n");
+  const fs::path other = runs / "20990101-000001-case-3";
+  EXPECT_EQ(
+      run_attnbench(scratch, {"run", "c.yaml", "--device", "cpu", "--no-time", "--out", other}).exit_code, 0);
+  EXPECT_THAT(run_faulty(scratch, again).err, HasSubstr("20990101-000000-case-10: 1 run failed"))
+      << "the later one is of a sweep named case-3";
+}
+
 TEST(CliFirstSteps, OpsThatChosenKernelsLackAreNotPlanned) {
   const Scratch scratch;
   const Outcome o =

@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <set>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 namespace attnbench {
 namespace {
@@ -56,6 +59,24 @@ TEST_F(RecordFiles, ErrorsNameThePathAndTheReason) {
               ThrowsMessage<std::runtime_error>(HasSubstr("Is a directory")));
   EXPECT_THAT([&] { write_file_atomically("/dev/full", "x"); },
               ThrowsMessage<std::runtime_error>("/dev/full: error: cannot write: No space left on device"));
+}
+
+TEST_F(RecordFiles, ANewFolderIsNobodyElses) {
+  constexpr int kThreads = 8, kEach = 20;
+  std::vector<std::vector<fs::path>> made(kThreads);
+  std::vector<std::thread> threads;
+  for (auto& mine : made) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kEach; ++i) mine.push_back(make_new_folder(dir_ / "runs" / "a"));
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  std::set<fs::path> all;
+  for (const auto& mine : made) all.insert(mine.begin(), mine.end());
+  EXPECT_EQ(all.size(), kThreads * kEach);
+  EXPECT_TRUE(all.count(dir_ / "runs" / "a") && all.count(dir_ / "runs" / "a-2"));
+  EXPECT_THAT([&] { make_new_folder("/proc/a"); },
+              ThrowsMessage<FileError>(HasSubstr("cannot make the folder")));
 }
 
 }  // namespace

@@ -84,6 +84,21 @@ TEST(ReportConsole, CoverageAndTypesAreToldOfSeveralKernelsAndOfOneThatSkipped) 
   EXPECT_THAT(printed({typed}), Not(HasSubstr("kernels:")));
 }
 
+TEST(ReportConsole, InvariantsAreCountedByKernel) {
+  using Outcome = InvariantResult::Outcome;
+  Record a = passing("a", "mine"), b = passing("b", "mine"), other = passing("a", "other");
+  a.check->invariants = {{"repeat", Outcome::kHeld, ""}, {"layout", Outcome::kSkipped, "packed"}};
+  b.check->invariants = {{"repeat", Outcome::kHeld, ""}, {"layout", Outcome::kBroken, "O of ..."}};
+  other.check->invariants = {{"repeat", Outcome::kHeld, ""}, {"split", Outcome::kDiffers, "O of ..."}};
+  EXPECT_THAT(printed({a, b, other}),
+              HasSubstr("\ninvariants:\n"
+                        "  mine: 2 invariants held, 1 was broken, 1 was skipped\n"
+                        "  other: 1 invariant held, 0 were broken, 0 were skipped; 1 gave other bits within "
+                        "the tolerance, and the kernel promises no more\n"));
+  for (Record* r : {&a, &b, &other}) r->check->invariants.clear();
+  EXPECT_THAT(printed({a, b, other}), Not(HasSubstr("invariant"))) << "none were asked for";
+}
+
 TEST(ReportConsole, TheFasterKernelIsNamed) {
   const std::vector<Record> records = {passing("a", "slow", 20), passing("a", "fast", 5),
                                        passing("b", "slow", 90), passing("b", "fast", 10),

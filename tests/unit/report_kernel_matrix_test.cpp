@@ -13,6 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 LoadedResult timed(const std::string& id, const std::string& kernel, double us, double half_width) {
   LoadedResult r = sampled(id, us, 0, 3, 1, kernel);
@@ -46,9 +47,10 @@ TEST(ReportKernelMatrix, WhatWasRefusedAndWhatFailedIsNamed) {
   skipped.reason = "choosy: head_dim 64 required, given 72";
   const std::string text = matrix_of(
       {timed("a", "choosy", 10, 1), timed("a", "wrong", 5, 1), failed, skipped, timed("b", "good", 7, 1)});
-  EXPECT_THAT(text, AllOf(HasSubstr("wrong: fail b: because\n  attnbench run --case b --kernel wrong\n"),
-                          HasSubstr("choosy: 1 skipped: choosy: head_dim 64 required, given 72\n"),
-                          HasSubstr("good: fastest in 1 of 1 timed cases")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("wrong: fail b: because\n  attnbench run --case b --kernel wrong\n"),
+                    HasSubstr("choosy: 1 skipped: choosy: head_dim 64 required, given 72\n"),
+                    HasSubstr("\n\n1 case that a single kernel has a time of is left out of the counts\n")));
   EXPECT_THAT(text, Not(HasSubstr("good: 1 skipped")));
 }
 
@@ -56,8 +58,33 @@ TEST(ReportKernelMatrix, AWrongKernelIsNeverTheFastest) {
   LoadedResult wrong = timed("a", "wrong", 1, 0.1);
   wrong.status = Status::kFail;
   EXPECT_THAT(
-      matrix_of({wrong, timed("a", "good", 7, 1)}),
+      matrix_of({wrong, timed("a", "good", 7, 1), timed("a", "slow", 9, 1)}),
       AllOf(HasSubstr("good: fastest in 1 of 1 timed cases; 1.00 times"), Not(HasSubstr("wrong: fastest"))));
+}
+
+TEST(ReportKernelMatrix, ACaseOfASingleKernelCountsForNone) {
+  const std::vector<LoadedResult> results = {timed("a", "x", 10, 1), timed("a", "y", 20, 1),
+                                             timed("b", "x", 5, 1)};
+  const std::string text = matrix_of(results);
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("\n1 case that a single kernel has a time of is left out of the counts\n"),
+                    HasSubstr("x: fastest in 1 of 1 timed cases; 1.00 times"),
+                    HasSubstr("y: fastest in 0 of 1 timed cases; 2.00 times")));
+  EXPECT_THAT(text, HasSubstr("b     5.000 us 1.00x")) << "it stays in the table";
+  EXPECT_THAT(matrix_of({results[0], results[1]}), Not(HasSubstr("single kernel")));
+}
+
+TEST(ReportKernelMatrix, AsMarkdown) {
+  LoadedResult failed = with_status("a", Status::kFail, "wrong");
+  failed.repro = "attnbench run --case a --kernel wrong";
+  failed.device = "cuda:0";
+  std::ostringstream out;
+  write_kernel_matrix_markdown(out, set_of({timed("a", "slow", 30, 1), timed("a", "quick", 10, 1), failed}));
+  EXPECT_THAT(out.str(),
+              AllOf(StartsWith("| case | quick | slow | wrong |\n|---|--:|--:|--:|\n"),
+                    HasSubstr("| `a` | 10.00 us 1.00x | 30.00 us 3.00x | fail |\n"),
+                    HasSubstr("\n- quick: fastest in 1 of 1 timed cases; 1.00 times"),
+                    HasSubstr("\n- wrong: fail a: because<br>`attnbench run --case a --kernel wrong`\n")));
 }
 
 }  // namespace

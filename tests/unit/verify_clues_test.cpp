@@ -12,6 +12,7 @@
 #include "harness/cases/cost.h"
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/clues.h"
+#include "harness/verify/logit_factor.h"
 #include "harness/verify/row_pattern.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/suspects.h"
@@ -180,6 +181,86 @@ TEST(Clues, MistakesInPlainLoopsAreNamed) {
   EXPECT_THAT(clues(case_of(true), computed_by({}, case_of(true))), IsEmpty());
 }
 
+HostOutputs with_logits_times(double factor, const Case& c) {
+  reference::Problem wrong = problem_of(c);
+  wrong.softmax_scale *= factor;
+  return outputs_of(c, wrong, CaseInputs(c, kNoneStored));
+}
+
+TEST(ClueOfLogits, OneFactorOnAllOfThemIsNamed) {
+  const auto named = [](double factor, const std::string& text, const Case& c) {
+    EXPECT_THAT(clues(c, with_logits_times(factor, c)),
+                Contains(StartsWith("looks like: logits times " + text)))
+        << factor;
+  };
+  Case c = case_of(true);
+  named(1.3, "1.3 (softmax_scale 0.2298 in place of 0.1768) (all 64 wrong rows tried match this mistake)", c);
+  named(std::numbers::sqrt2, "1.414 (softmax_scale 0.25 in place of 0.1768): sqrt(2)", c);
+  named(0.5, "0.5 (softmax_scale 0.08839 in place of 0.1768): half the scale", c);
+  named(1 / std::sqrt(0.17677669), "2.378 (softmax_scale 0.4204 in place of 0.1768): its root", c);
+  named(1.01, "1.01 (", c);
+  named(17, "17 (", c);
+  c.params.softcap = 5;
+  c.params.alibi = Alibi::kPerSequence;
+  c.params.sinks = true;
+  named(0.8, "0.8 (", c);
+}
+
+TEST(ClueOfLogits, TheFactorIsFoundWithoutAnLse) {
+  const Case c = case_of(false);
+  HostOutputs h = with_logits_times(1.5, c);
+  h.no_lse = true;
+  EXPECT_THAT(clues(c, h), Contains(StartsWith("looks like: logits times 1.5")));
+  h = with_logits_times(1.5, c);
+  for (float& lse : h.lse) lse *= std::numbers::log2e_v<float>;
+  EXPECT_THAT(clues(c, h), Contains(AllOf(StartsWith("looks like: logits times 1.5"),
+                                          HasSubstr(", but not in their LSE"))));
+}
+
+/// The factor that the outputs suggest, whatever else may be wrong with them.
+std::optional<LogitFactor> factor_of(const Case& c, const HostOutputs& outputs) {
+  const CaseInputs inputs(c, kNoneStored);
+  const reference::Problem right = problem_of(c);
+  const Launched launched{c, outputs, kNumerics};
+  const auto ids = reference::all_rows(right);
+  return logit_factor(launched, right, inputs, find_rows(launched, right, inputs, ids, 1), ids, 1);
+}
+
+TEST(ClueOfLogits, OtherMistakesAreNotTakenForAFactor) {
+  for (const bool causal : {false, true}) {
+    Case c = case_of(causal);
+    c.params.window_left = 7;
+    c.params.kv_dtype = KvDType::kE4m3;
+    c.params.softcap = 5;
+    const CaseInputs inputs(c, kNoneStored);
+    int tried = 0;
+    for (const Suspect& s : suspects_of(c, problem_of(c), inputs)) {
+      const bool scale = s.problem.softmax_scale != problem_of(c).softmax_scale;
+      HostOutputs h = outputs_of(c, s.problem, *s.inputs);
+      EXPECT_TRUE(!factor_of(c, h) || scale) << s.text;
+      h.no_lse = true;
+      EXPECT_TRUE(!factor_of(c, h) || scale) << s.text;
+      tried += !scale;
+    }
+    EXPECT_GE(tried, 8);
+  }
+}
+
+TEST(ClueOfLogits, AFactorOnOneHeadAloneIsNotOnAll) {
+  const Case c = case_of(true);
+  HostOutputs h = right_outputs(c);
+  const HostOutputs wrong = with_logits_times(1.3, c);
+  const auto total = static_cast<std::size_t>(cost_of(c.params).total_q);
+  for (std::size_t token = 0; token < total; ++token) {
+    h.lse[2 * total + token] = wrong.lse[2 * total + token];
+    std::copy_n(wrong.out.begin() + static_cast<std::ptrdiff_t>((token * 4 + 2) * 64), 64,
+                h.out.begin() + static_cast<std::ptrdiff_t>((token * 4 + 2) * 64));
+  }
+  const auto found = clues(c, h);
+  EXPECT_THAT(found, Contains("all wrong rows, and no right ones, are of head 2"));
+  EXPECT_THAT(found, Each(Not(HasSubstr("logits times"))));
+}
+
 /// The keys behind `end` of each sequence are lost; the mask is right.
 HostOutputs without_keys_behind(const Case& c, int (*end)(int)) {
   return computed_by({.sees = [end](int i, int j, SeqLen s) { return j <= i + s.k - s.q && j < end(s.k); }},
@@ -261,6 +342,32 @@ TEST(Clues, HeadsAndChannelsOfTheWrongRows) {
   EXPECT_THAT(clues(c, h), ElementsAre(AllOf(StartsWith("16 of 64 rows looked at are wrong, in O alone"),
                                              HasSubstr("; only channels 16 to 31 of 32")),
                                        "all wrong rows, and no right ones, are of head 2"));
+}
+
+TEST(Clues, ARangeOfNearlyAllChannelsIsNotNamed) {
+  const Case c = case_of(true);
+  const auto wrong_from = [&](int first) {
+    HostOutputs h = right_outputs(c);
+    for (int ch = first; ch < 32; ++ch) store_float(c.params.dtype, h.out.data(), ch, 3.0f);
+    return clues(c, h).at(0);
+  };
+  EXPECT_THAT(wrong_from(3), Not(HasSubstr("channel")));
+  EXPECT_THAT(wrong_from(7), Not(HasSubstr("channel")));
+  EXPECT_THAT(wrong_from(8), HasSubstr("; only channels 8 to 31 of 32")) << "a quarter is right";
+}
+
+TEST(Clues, TheTypicalErrorOfTheWrongRows) {
+  const Case c = case_of(true);
+  HostOutputs h = right_outputs(c);
+  const auto scale_row = [&](int64_t row, float factor) {
+    for (int64_t i = 32 * row; i < 32 * row + 32; ++i)
+      store_float(c.params.dtype, h.out.data(), i, load_float(c.params.dtype, h.out.data(), i) * factor);
+  };
+  scale_row(0, 1.5f);
+  EXPECT_THAT(clues(c, h).at(0), HasSubstr("; typical error of this row in O: 50 %"));
+  scale_row(1, 2.0f);
+  scale_row(2, 65);
+  EXPECT_THAT(clues(c, h).at(0), HasSubstr("; typical error of these rows in O: 100 %")) << "the median";
 }
 
 TEST(Clues, RowsThatReadTheEndOfAPage) {
