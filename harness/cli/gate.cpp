@@ -277,7 +277,7 @@ class Gate {
       report(o_, runs_, result, options, kExitInterrupted);
       compared(gate_outcome(policy_, result, options, kExitInterrupted), kExitInterrupted);
     }
-    std::cerr << fmt::format("interrupted: the same command, with --resume {} in place of --out, goes on\n",
+    std::cerr << fmt::format("interrupted: to go on, repeat the command with --resume {} and without --out\n",
                              runs_.dir().string());
   }
 

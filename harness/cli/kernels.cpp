@@ -78,8 +78,9 @@ void add_kernels(CLI::App& app, Program& program) {
   add_plugin_option(*command, program);
   add_peers_option(*command, program);
   command->footer(
-      "The table has the device of each kernel and a row per feature, by its name in kernels/contract and in the reason of a skip. Its last "
-      "column has\nthe keys of a sweep file that need the feature; attnbench list --keys explains them.\n"
+      "The table has the device of each kernel and a row per feature, by its name in kernels/contract and in\nthe "
+      "reason of a skip. Its last column has the keys of a sweep file that need the feature; attnbench list\n--keys "
+      "explains them.\n"
       "Examples:\n  attnbench kernels\n  attnbench kernels --plugin ./mine.so\n  attnbench kernels --peers all");
   command->callback([&program] {
     program.chosen = [&program] {

@@ -167,7 +167,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   }
   if (stop_requested()) {
     std::cerr << fmt::format(
-        "interrupted: {} of {} runs are in the reports; the same command, with --resume {} in place of --out, goes on\n",
+        "interrupted: {} of {} runs are in the reports; to go on, repeat the command with --resume {} and without --out\n",
         records.size(), planned, folder_to_resume(paths.front().parent_path()));
     return kExitInterrupted;
   }

@@ -175,17 +175,21 @@ struct Runs {
   int of_fresh() const { return as_one ? 1 : fresh; }
 };
 
+std::string runs_text(int n) { return fmt::format("{} run{}", n, n == 1 ? "" : "s"); }
+
 /// Says why an undecided interval is so wide, and what the machine did meanwhile.
 void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>& pace, double effect,
              CompareRow& row) {
   if (!row.note.empty()) return;
   const bool open = row.change == Change::kInconclusive;
   if (open && noise.runs > 1 && noise.sigma > 0) {
-    const std::string of_runs = runs.fresh == runs.base
-                                    ? fmt::format("{} run{} a side", runs.base, runs.base == 1 ? "" : "s")
-                                    : fmt::format("{} of BASE and {} of NEW", runs.base, runs.fresh);
-    row.note = fmt::format("equal runs scatter by {:.1f} % (standard deviation); {} cannot show {:.1f} %",
-                           100 * noise.sigma, of_runs, 100 * effect);
+    const std::string of_runs =
+        runs.fresh == runs.base
+            ? runs_text(runs.base) + " a side"
+            : fmt::format("{} of BASE and {} of NEW", runs_text(runs.base), runs_text(runs.fresh));
+    row.note =
+        fmt::format("equal runs scatter by {:.1f} % (standard deviation); {}: too few to show {:.1f} %",
+                    100 * noise.sigma, of_runs, 100 * effect);
     if (runs.as_one) row.note += " (a CPU's runs of one side count as one: in turns they would not)";
   } else if (pace && std::abs(pace->cores - 1) > kClockTolerance) {
     row.note = fmt::format("time {:+.1f} %, CPU test loop {:+.1f} %; change = time / test loop",

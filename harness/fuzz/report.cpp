@@ -133,7 +133,7 @@ void print_fuzz_table(std::ostream& out, const FuzzResult& result, std::size_t w
     const std::vector<Refusals> reasons = by_count(t.refusals);
     for (std::size_t i = 0; i < std::min(kReasonsShown, reasons.size()); ++i) {
       const auto& [count, reason, repro] = reasons[i];
-      out << fmt::format("{:.0f} % of the skips of {} ({}){}: {}\n  reproduce: {}\n",
+      out << fmt::format("{:.0f} % of the skips of {} ({}){}: {}\n  a skipped case: {}\n",
                          100.0 * static_cast<double>(count) / static_cast<double>(t.skipped), t.kernel->name,
                          op_name(t.kernel->op), count > 1 ? ", for example" : "", one_line(reason),
                          one_line(repro));

@@ -96,7 +96,7 @@ TEST_F(CliGateResume, AnInterruptedGateReportsWhatItHas) {
   Outcome o = stop_in("3-new", SIGINT);
   EXPECT_EQ(o.exit_code, 130) << o.out << o.err;
   EXPECT_THAT(o.err,
-              AllOf(HasSubstr("interrupted: the same command, with --resume g in place of --out, goes on"),
+              AllOf(HasSubstr("interrupted: to go on, repeat the command with --resume g and without --out"),
                     Not(HasSubstr("--resume g/"))));
   EXPECT_THAT(o.out, HasSubstr("interrupted: this compares the runs that had finished, 1 of new, 1 of base"));
   EXPECT_THAT(o.out, HasSubstr("\ngate: interrupted; exit code 130\n"));

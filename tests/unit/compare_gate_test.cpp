@@ -123,8 +123,9 @@ TEST(CompareGate, RunsThatDisagreeDecideNothing) {
   EXPECT_EQ(verdict({94, 94, 94}).change, Change::kFaster);
   const CompareRow once = verdict({110, 100});
   EXPECT_EQ(once.change, Change::kInconclusive);
-  EXPECT_EQ(once.note,
-            "equal runs scatter by 6.7 % (standard deviation); 1 of BASE and 2 of NEW cannot show 2.0 %");
+  EXPECT_EQ(
+      once.note,
+      "equal runs scatter by 6.7 % (standard deviation); 1 run of BASE and 2 runs of NEW: too few to show 2.0 %");
   EXPECT_EQ(verdict({100, 90}).change, Change::kInconclusive);
   EXPECT_EQ(verdict({110, 100, 100, 100}).change, Change::kInconclusive) << "nor does a vote settle it";
   // For both directions, a rerun settles the verdict.
@@ -141,7 +142,8 @@ TEST(CompareGate, WhatEqualRunsDoNotTellIsInconclusiveAndSaid) {
   options.noise_of["a/k"] = {0.01, 10};  // 2.262 * 1 % * sqrt(2): 3.2 % either way
   const CompareRow row = one(sampled("a", 100, 0.002, 40, 1), sampled("a", 100.5, 0.002, 40, 2), options);
   EXPECT_EQ(row.change, Change::kInconclusive) << "5 % slower would look the same";
-  EXPECT_EQ(row.note, "equal runs scatter by 1.0 % (standard deviation); 1 run a side cannot show 2.0 %");
+  EXPECT_EQ(row.note,
+            "equal runs scatter by 1.0 % (standard deviation); 1 run a side: too few to show 2.0 %");
   options.noise_of["a/k"] = {0.003, 10};
   EXPECT_EQ(one(sampled("a", 100, 0.002, 40, 1), sampled("a", 100.5, 0.002, 40, 2), options).change,
             Change::kSame);
