@@ -65,6 +65,10 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
   const auto moved = [&](const char* name, double LoadedRun::*field) -> std::string {
     const auto of_base = probe_of(b, field), of_fresh = probe_of(f, field);
     if (!of_base || !of_fresh) return "";
+    const double spread =
+        std::max(of_base->most_us, of_fresh->most_us) / std::min(of_base->least_us, of_fresh->least_us);
+    const double beyond = kMostByProbe * spread, time = clocked.time_ratio, paced = clocked.paced_ratio;
+    if (std::min(time, paced) > beyond || std::max(time, paced) < 1 / beyond) return "";
     const auto [least, most] = std::minmax(of_base->mean_us, of_fresh->mean_us);
     if (most > kMostProbeMove * least) {
       return fmt::format(

@@ -36,6 +36,9 @@ LikeRuns keep_like_runs(LoadedResult& base, LoadedResult& fresh);
 /// disturbed. Times divided by it say nothing.
 inline constexpr double kMostProbeMove = 2;
 
+/// But a change of more than this many times what the probe moved is no machine's doing.
+inline constexpr double kMostByProbe = 10;
+
 /// What the clock and the probes say about one comparison. Ratios are NEW / BASE.
 struct Clocked {
   double time_ratio = 1;   ///< ratio of microseconds
@@ -49,7 +52,7 @@ struct Clocked {
 ///
 /// - Time and paced time differ by more than the effect in opposite directions.
 /// - cores_us or memory_us, by which times are divided, moved by more than kMostProbeMove: between the sides,
-///   or within the runs of one side without the outer quarters.
+///   or within the runs of one side without the outer quarters; unless the change is far larger (kMostByProbe).
 ///
 /// handover_us is not checked here, because no time is divided by it. It has two states on an undisturbed
 /// virtual machine, four times apart; keep_like_runs handles them. Requires pace_between to return a value.

@@ -52,6 +52,15 @@ TEST(ComparePace, ASlowerMachineIsNoSlowerKernel) {
   EXPECT_NEAR(*plain.ratio, 1.06, 0.002);
 }
 
+TEST(ComparePace, AMovedProbeHidesNoChangeThatIsFarLarger) {
+  const LoadedResult base = on_machine(12, 2.3, 1, 1);
+  EXPECT_EQ(one(base, on_machine(60, 1, 1, 2)).change, Change::kInconclusive) << "5 times";
+  EXPECT_EQ(one(base, on_machine(12 * 20, 1, 1, 2)).change, Change::kInconclusive)
+      << "20 times, the probe 2.3";
+  EXPECT_EQ(one(base, on_machine(50000, 1, 1, 2)).change, Change::kSlower);
+  EXPECT_EQ(one(on_machine(50000, 1, 1, 1), on_machine(12, 2.3, 1, 2)).change, Change::kFaster);
+}
+
 /// A kernel that takes 100 us if threads wait 2 us for each other, and 120 us if they wait 7 us.
 LoadedResult with_handover(double us, double handover_us, uint64_t seed) {
   LoadedResult r = on_machine(us, 1, 1, seed);
