@@ -37,7 +37,7 @@ LikeRuns keep_like_runs(LoadedResult& base, LoadedResult& fresh);
 inline constexpr double kMostProbeMove = 2;
 
 /// But a change of more than this many times what the probe moved is no machine's doing.
-inline constexpr double kMostByProbe = 10;
+inline constexpr double kMostByProbe = 4;
 
 /// What the clock and the probes say about one comparison. Ratios are NEW / BASE.
 struct Clocked {

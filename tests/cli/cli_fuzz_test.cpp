@@ -79,12 +79,13 @@ TEST(CliFuzz, SaysWhereNothingRan) {
   const Scratch scratch;
   const Outcome o = run_faulty(scratch, {"fuzz", "--kernel", "refuses", "--cases", "20", "--seed", "1"});
   EXPECT_EQ(o.exit_code, 6) << o.out << o.err;
-  EXPECT_THAT(o.out, AllOf(HasSubstr("seed 1: 0 ran, 20 skipped"),
-                           HasSubstr("values: different values of keys in the cases that ran\n"),
-                           ContainsRegex("100 % of the skips of refuses .attention., for example: refuses: "
-                                         "head_dim [0-9]+ not in .64.\n  reproduce: attnbench run --case ")));
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("seed 1: 0 ran, 20 skipped"),
+                    HasSubstr("values: different values of keys in the cases that ran\n"),
+                    ContainsRegex("100 % of the skips of refuses .attention., for example: refuses: "
+                                  "head_dim [0-9]+ not in .64.\n  a skipped case: attnbench run --case ")));
   // The line gives the same refusal.
-  const std::string mark = "  reproduce: attnbench ";
+  const std::string mark = "  a skipped case: attnbench ";
   const std::size_t begin = o.out.find(mark) + mark.size();
   const std::string line = o.out.substr(begin, o.out.find('\n', begin) - begin);
   std::vector<std::string> words = shell_words(line);

@@ -243,7 +243,7 @@ TEST(FuzzCampaign, CountsRefusalsByReason) {
   std::ostringstream text;
   print_fuzz_table(text, o.result, 0);
   EXPECT_THAT(text.str(), HasSubstr("100 % of the skips of made_up (attention), for example: head_dim " +
-                                    std::to_string(dim) + " not in {24}\n  reproduce: "));
+                                    std::to_string(dim) + " not in {24}\n  a skipped case: "));
 }
 
 }  // namespace
