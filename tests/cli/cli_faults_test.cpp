@@ -138,8 +138,7 @@ TEST(CliFaultClues, ASecondLaunchTellsARaceFromAFormula) {
   };
   EXPECT_THAT(clues("drop_last_key"),
               AllOf(HasSubstr("rows looked at are wrong, in O and LSE; typical error"),
-                    HasSubstr(" %; a second launch gave the same bits"),
-                    Not(HasSubstr("a race"))));
+                    HasSubstr(" %; a second launch gave the same bits"), Not(HasSubstr("a race"))));
   EXPECT_THAT(clues("races"),
               AllOf(HasSubstr("a second launch on the same inputs gave other numbers (O of seq 0 "
                               "pos 0 head 0 channel 0"),
