@@ -108,7 +108,7 @@ void make_folder(const fs::path& dir) {
 fs::path make_new_folder(const fs::path& dir) {
   make_folder(dir.parent_path());
   for (int i = 1;; ++i) {
-    const fs::path tried = i == 1 ? dir : fs::path(fmt::format("{}-{}", dir.string(), i));
+    fs::path tried = i == 1 ? dir : fs::path(fmt::format("{}-{}", dir.string(), i));
     std::error_code ec;
     if (fs::create_directory(tried, ec)) return tried;  // false if it exists already
     if (ec && ec != std::errc::file_exists)
