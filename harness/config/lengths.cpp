@@ -25,6 +25,20 @@ double normal(uint32_t r0, uint32_t r1) {
   return std::sqrt(-2.0 * std::log(u0)) * std::cos(2.0 * std::numbers::pi * u1);
 }
 
+/// A number in [0, 1), a multiple of 2^-53.
+double unit(uint32_t r_high, uint32_t r_low) {
+  return static_cast<double>((uint64_t{r_high} << 32 | r_low) >> 11) * 0x1p-53;
+}
+
+int64_t at_probability(const std::vector<Quantile>& table, double p) {
+  const auto above =
+      std::find_if(table.begin() + 1, table.end() - 1, [&](const Quantile& q) { return p < q.probability; });
+  const Quantile& lo = *(above - 1);
+  const auto length = static_cast<double>(lo.tokens);
+  const double part = (p - lo.probability) / (above->probability - lo.probability);
+  return std::llround(length * std::exp(part * std::log(static_cast<double>(above->tokens) / length)));
+}
+
 }  // namespace
 
 int64_t draw_length(const LengthDistribution& d, uint64_t seed, uint32_t index, LengthOf which) {
@@ -36,6 +50,8 @@ int64_t draw_length(const LengthDistribution& d, uint64_t seed, uint32_t index, 
     // Clipped before it becomes an integer, because exp may return infinity.
     const double x = d.median * std::exp(d.sigma * normal(r.x[0], r.x[1]));
     length = std::llround(std::min(x, static_cast<double>(d.clip_hi)));
+  } else if (d.shape == LengthDistribution::Shape::kQuantiles) {
+    length = at_probability(d.quantiles, unit(r.x[0], r.x[1]));
   }
   return std::clamp(length, d.clip_lo, d.clip_hi);
 }

@@ -3,13 +3,21 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace attnbench {
 
+/// The part `probability` of all lengths is at most `tokens`.
+struct Quantile {
+  double probability = 0.0;
+  int64_t tokens = 0;
+};
+
 /// Lengths in tokens. Uniform: integers lo..hi, both included. Lognormal: exp(N(log(median), sigma^2)),
-/// rounded to the nearest integer. Every draw is then clipped to clip_lo..clip_hi.
+/// rounded to the nearest integer. Quantiles: the logarithm of the length is linear in the probability between
+/// two neighbours of the table; rounded. Every draw is then clipped to clip_lo..clip_hi.
 struct LengthDistribution {
-  enum class Shape { kConstant, kUniform, kLognormal };
+  enum class Shape { kConstant, kUniform, kLognormal, kQuantiles };
   Shape shape = Shape::kConstant;
   int64_t lo = 0;  ///< uniform: the lowest length; constant: the length
   int64_t hi = 0;
@@ -17,6 +25,9 @@ struct LengthDistribution {
   double sigma = 0.0;
   int64_t clip_lo = 0;
   int64_t clip_hi = 0;
+  /// Quantiles: at least two; the first has probability 0 and the last 1. Probabilities rise, lengths do not
+  /// fall and are at least 1.
+  std::vector<Quantile> quantiles;
 };
 
 /// Which length of a sequence is drawn. The draws of one sequence are independent.
