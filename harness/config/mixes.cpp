@@ -176,13 +176,13 @@ std::vector<Mix> make_mixes() {
       .description = "tools and agents: long system prompts that many requests repeat, short outputs",
       .prompt = by_mean(8596),
       .output = by_mean(182),
-      .prefixes = {.kind = PrefixSharing::Kind::kSystemPrompts, .share = 0.59, .streams = 64},
+      .prefixes = {.kind = PrefixSharing::Kind::kSystemPrompts, .share = 0.59, .streams = 16},
       .source =
           "https://github.com/kvcache-ai/Mooncake (FAST25-release/traces/toolagent_trace.jsonl; FAST 2025)",
       .primary = "",
       .second_hand =
           "the means 8,596 and 182 and the share of 59 % are the authors'; that lengths are lognormal with "
-          "sigma 1, and that there are 64 system prompts, is assumed",
+          "sigma 1, and that there are 16 system prompts, is assumed",
   });
   all.push_back({
       .name = "agent_append",
