@@ -64,8 +64,11 @@ CaseParams normalised(CaseParams params);
 
 std::string case_id(const CaseParams& params);
 
-/// Gives a paged case of attention this block table, and the id that tells it. Throws Error if the table does
-/// not fit the case.
+/// Gives a paged case of attention or kv_append this block table, which fits its lengths. Throws Error if another key
+/// excludes a table of its own.
+void give_blocks(CaseParams& params, std::shared_ptr<const GivenBlocks> blocks);
+
+/// The same, and the id that tells it. Throws Error also if the table does not fit the lengths.
 void give_blocks(Case& c, GivenBlocks::Ids ids);
 
 /// Gives a case of attention these values, and the id that tells them. They must fit its shapes.

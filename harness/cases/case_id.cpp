@@ -33,15 +33,22 @@ std::string case_yaml(const CaseParams& p, const std::string& batch) {
   return y + "}";
 }
 
+void give_blocks(CaseParams& p, std::shared_ptr<const GivenBlocks> blocks) {
+  const auto refuse = [](const char* key, const char* instead) {
+    throw Error(fmt::format("a case with a block table of its own has no {}; {}", key, instead));
+  };
+  if (p.path != Path::kOneCall) refuse("path of several launches", "drop path");
+  if (p.append) refuse("append: in_call", "drop append, or use op kv_append");
+  if (p.type_of_k() == DType::kInt8) refuse("int8 keys", "take kv_dtype e4m3 or same");
+  if (p.expired != Expired::kKept) refuse("expired rows", "drop expired");
+  p.blocks = std::move(blocks);
+}
+
 void give_blocks(Case& c, GivenBlocks::Ids ids) {
   CaseParams& p = c.params;
-  if (p.op != Op::kAttention || p.kv != KvSource::kPaged || p.path != Path::kOneCall || p.append ||
-      p.kv_dtype != KvDType::kSame || p.shared_tokens() > 0 || p.expired != Expired::kKept) {
-    throw Error("a block table may be given for one launch of attention on paged keys of the case's dtype");
-  }
   std::vector<int32_t> k_lens;
   for (const SeqLen& s : p.seqs) k_lens.push_back(s.k);
-  p.blocks = std::make_shared<const GivenBlocks>(std::move(ids), k_lens, p.block_size);
+  give_blocks(p, std::make_shared<const GivenBlocks>(std::move(ids), std::move(k_lens), p.block_size));
   c.id = case_id(p);
 }
 

@@ -8,6 +8,7 @@
 #include "harness/cases/cost.h"
 #include "harness/cases/cover.h"
 #include "harness/cases/paths.h"
+#include "harness/cases/served.h"
 #include "harness/cases/value_tuples.h"
 #include "harness/config/keys.h"
 #include "harness/gigabytes.h"
@@ -176,6 +177,29 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   }
 }
 
+/// Puts the step of a replay into the case that asks for it. Its block table is the default page_layout.
+void settle(CaseParams& p, const Settings& settings, const Sweep& sweep, ServedSteps& served) {
+  const auto place = [&](std::string_view key) {
+    const Setting* s = last_of(settings, key);
+    return s ? s->place : sweep.place;
+  };
+  const bool paged = (p.kv == KvSource::kPaged || p.op == Op::kKvAppend) && p.op != Op::kMergeStates;
+  if (!p.serving) {
+    if (paged && p.page_layout == PageLayout::kServed)
+      fail(place("page_layout"),
+           "served is the block table of a replay: it needs 'batch: {serving: {mix: ...}}'");
+    return;
+  }
+  if (last_of(settings, "page_layout") == nullptr) p.page_layout = PageLayout::kServed;
+  try {
+    served.settle(p);
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const Error& e) {
+    fail(place("batch"), e.what());
+  }
+}
+
 /// A setting matches a case if applying it changes nothing.
 bool matches(const Exclusion& exclusion, const CaseParams& params) {
   for (const auto& values : exclusion.any_of_each) {
@@ -269,15 +293,16 @@ std::string tuple_text(const Sweep& sweep, const ValueTuple& tuple) {
 
 /// The axes of a sweep with a cover or a sample. A row whose keys contradict each other is left out; only in
 /// a product is it an error of the file.
-AxisTable table_of(const Sweep& sweep) {
+AxisTable table_of(const Sweep& sweep, ServedSteps& served) {
   std::vector<std::size_t> points;
   for (const Axis& axis : sweep.axes) points.push_back(axis.points.size());
   const auto problem = [&sweep](const AxisRow& row) { return normalised(apply(settings_of(sweep, row))); };
-  const auto legal = [&sweep](const AxisRow& row) {
+  const auto legal = [&sweep, &served](const AxisRow& row) {
     const Settings settings = settings_of(sweep, row);
-    const CaseParams params = apply(settings);
+    CaseParams params = apply(settings);
     if (is_excluded(sweep, params)) return false;
     try {
+      settle(params, settings, sweep, served);
       check(params, settings, sweep);
     } catch (const ConfigError&) {
       return false;
@@ -298,8 +323,8 @@ AxisTable table_of(const Sweep& sweep) {
 
 /// Adds the cases of a sweep with a cover or a sample. add(row) returns whether the row's case is new.
 template <class Add>
-CoverCounts add_covered(const Sweep& sweep, uint64_t seed, const Add& add) {
-  const AxisTable table = table_of(sweep);
+CoverCounts add_covered(const Sweep& sweep, uint64_t seed, ServedSteps& served, const Add& add) {
+  const AxisTable table = table_of(sweep, served);
   CoverCounts counts;
   if (sweep.cover.sample > 0) {
     int64_t drawn = 0;
@@ -398,6 +423,7 @@ Expansion expand(const SweepFile& file) {
   for (const Sweep& sweep : file.sweeps) check_size(sweep, planned);
   const uint64_t seed = file.seed.value_or(1);
   std::unordered_set<std::string> seen;
+  ServedSteps served;
   for (const Sweep& sweep : file.sweeps) {
     const std::size_t first = out.cases.size();
     std::vector<bool> used(sweep.exclude.size(), false);
@@ -412,6 +438,7 @@ Expansion expand(const SweepFile& file) {
         ++out.excluded;
         return false;
       }
+      settle(params, settings, sweep, served);
       check(params, settings, sweep);
       params = normalised(std::move(params));
       std::string id = case_id(params);
@@ -426,15 +453,16 @@ Expansion expand(const SweepFile& file) {
                          sweep.name, kMaxSequences));
       }
       const Setting* batch = last_of(settings, "batch");
+      std::string mapping = params.served ? serving_batch_text(*params.served) : batch ? batch->mapping : "";
       out.cases.push_back(
-          {std::move(id), sweep.name, seed, std::move(params), file.path, batch ? batch->mapping : ""});
+          {std::move(id), sweep.name, seed, std::move(params), file.path, std::move(mapping)});
       return true;
     };
     if (sweep.cover.is_product()) {
       for_each_row(sweep, add);
       note_idle_exclusions(sweep, used, out.idle_exclusions);
     } else {
-      out.cover.add(add_covered(sweep, seed, add));
+      out.cover.add(add_covered(sweep, seed, served, add));
     }
     note_keys_without_use(sweep, out.cases, first, out.notes);
   }

@@ -420,6 +420,7 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
     it->geomean *= std::exp((std::log(*r.ratio) - std::log(it->geomean)) / static_cast<double>(it->compared));
   }
   if (out.compared > 0) out.geomean = std::exp(log_sum / static_cast<double>(out.compared));
+  out.tokens = token_changes(base, out.rows);
   std::stable_sort(out.rows.begin(), out.rows.end(), [](const CompareRow& a, const CompareRow& b) {
     if (severity(a.change) != severity(b.change)) return severity(a.change) < severity(b.change);
     return a.ratio.value_or(0) > b.ratio.value_or(0);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/compare/ratio.h"
+#include "harness/compare/token_time.h"
 #include "harness/record/load.h"
 
 namespace attnbench {
@@ -106,14 +107,15 @@ struct SweepMean {
 struct CompareResult {
   std::vector<CompareRow> rows;  ///< worst first
   std::map<Change, int64_t> counts;
-  std::optional<double> geomean;  ///< over the ratios of all rows that have one
-  std::vector<SweepMean> sweeps;  ///< the same by sweep, in the order of BASE
-  int64_t compared = 0;           ///< rows with a ratio
-  int64_t not_slower = 0;         ///< of the inconclusive rows
-  bool as_sol = false;            ///< ratios are of time over least possible time
-  bool verdicts_only = false;     ///< right or wrong was compared, and nothing was to be timed
-  bool interrupted = false;       ///< a gate's runs are not all there
-  std::string stopped;            ///< why a gate ended before its last round with undecided cases; else empty
+  std::optional<double> geomean;    ///< over the ratios of all rows that have one
+  std::vector<SweepMean> sweeps;    ///< the same by sweep, in the order of BASE
+  std::vector<TokenChange> tokens;  ///< replays of servers
+  int64_t compared = 0;             ///< rows with a ratio
+  int64_t not_slower = 0;           ///< of the inconclusive rows
+  bool as_sol = false;              ///< ratios are of time over least possible time
+  bool verdicts_only = false;       ///< right or wrong was compared, and nothing was to be timed
+  bool interrupted = false;         ///< a gate's runs are not all there
+  std::string stopped;  ///< why a gate ended before its last round with undecided cases; else empty
 
   int64_t count(Change c) const;
 };

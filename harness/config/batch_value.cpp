@@ -7,6 +7,7 @@
 
 #include "harness/config/batch_product.h"
 #include "harness/config/lengths.h"
+#include "harness/config/serving_value.h"
 
 namespace attnbench {
 namespace {
@@ -236,9 +237,10 @@ nlohmann::ordered_json batch_schema() {
   const Json both = {{"lengths", lengths}, {"count", count}, {"seed", seed}};
   const Json q_s = {{"q", lengths}, {"s", lengths}, {"count", count}, {"seed", seed}};
   const Json q_context = {{"q", lengths}, {"context", lengths}, {"count", count}, {"seed", seed}};
-  const Json options = Json::array({spec, object_schema(Json::array({"lengths"}), both),
-                                    object_schema(Json::array({"q", "s"}), q_s),
-                                    object_schema(Json::array({"q", "context"}), q_context)});
+  const Json options =
+      Json::array({spec, object_schema(Json::array({"serving"}), {{"serving", serving_schema()}}),
+                   object_schema(Json::array({"lengths"}), both), object_schema(Json::array({"q", "s"}), q_s),
+                   object_schema(Json::array({"q", "context"}), q_context)});
   return {{"anyOf", options}};
 }
 

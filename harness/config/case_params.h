@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/config/given_blocks.h"
+#include "harness/config/serving_spec.h"
 #include "harness/values/values.h"
 #include "kernels/contract/kernel.h"
 
@@ -18,7 +19,7 @@ class CapturedTensors;  // captured.h
 
 enum class KvSource { kPacked, kPaged, kContiguous };
 enum class KvLayout { kNhd, kHnd };
-enum class PageLayout { kContiguous, kShuffled, kSharedPrefix };
+enum class PageLayout { kContiguous, kShuffled, kSharedPrefix, kLifoAged, kServed };
 /// How attention is computed: as one call, or as a plan of several launches (harness/cases/paths.h).
 enum class Path { kOneCall, kCascade, kSplitDecode, kDcp };
 /// ALiBi slopes: none, one per query head, or one per sequence and query head.
@@ -49,7 +50,7 @@ constexpr const char* scales_name(Scales s) {
   return names[static_cast<int>(s)];
 }
 constexpr const char* page_layout_name(PageLayout l) {
-  constexpr const char* names[] = {"contiguous", "shuffled", "shared_prefix"};
+  constexpr const char* names[] = {"contiguous", "shuffled", "shared_prefix", "lifo_aged", "served"};
   return names[static_cast<int>(l)];
 }
 constexpr const char* alibi_name(Alibi a) {
@@ -94,14 +95,16 @@ struct CaseParams {
   int32_t head_dim_v = 0;    ///< width of values and outputs; 0: head_dim
   bool v_is_k_view = false;  ///< values are the first head_dim_v channels of the keys
 
-  std::vector<SeqLen> seqs;  ///< from `batch`; empty is legal (no sequence)
+  std::vector<SeqLen> seqs;            ///< from `batch`; empty is legal (no sequence)
+  std::optional<ServingPick> serving;  ///< a step of a replay stands for `seqs`; expand() puts them there
+  std::optional<ServedStep> served;    ///< the step that `seqs` are of
   bool allow_short_kv = false;
 
   KvSource kv = KvSource::kPacked;
   KvLayout kv_layout = KvLayout::kNhd;
   int32_t block_size = 16;
   PageLayout page_layout = PageLayout::kShuffled;
-  /// The block table; null: page_layout draws it. For one launch of attention without quantised keys alone.
+  /// The block table; null: page_layout draws it. For one launch on keys that are not int8.
   std::shared_ptr<const GivenBlocks> blocks;
   int32_t shared_prefix = 0;  ///< page_layout shared_prefix: leading tokens that all sequences share
   int32_t gap_tokens = 0;     ///< packed: unused rows after each sequence's keys (seqused_k is passed)

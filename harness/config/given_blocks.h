@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -21,7 +22,7 @@ class GivenBlocks {
 
   /// ids[b]: blocks of sequence b, which has k_lens[b] keys. Throws Error if a sequence has not
   /// ceil(k / block_size) blocks, or if an id is negative.
-  GivenBlocks(Ids ids, const std::vector<int32_t>& k_lens, int32_t block_size);
+  GivenBlocks(Ids ids, std::vector<int32_t> k_lens, int32_t block_size);
 
   const Ids& ids() const { return ids_; }
   int32_t num_blocks() const { return num_blocks_; }     ///< the largest id + 1
@@ -35,11 +36,17 @@ class GivenBlocks {
   struct Owner {
     int32_t seq, index, rows;
   };
+  using Owners = std::unordered_map<int32_t, Owner>;
+  Owners owners() const;
+
   Ids ids_;
+  std::vector<int32_t> k_lens_;
   int32_t block_size_;
   int32_t num_blocks_ = 0;
   std::string digest_;
-  std::unordered_map<int32_t, Owner> owners_;
+  // Made at the first call of owner(): a sweep may hold thousands of tables, and a worker runs one of them.
+  mutable std::once_flag owners_once_;
+  mutable Owners owners_;
   int64_t rows_ = 0, shared_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "harness/config/batch_spec.h"
 #include "harness/config/batch_value.h"
 #include "harness/config/json_number.h"
+#include "harness/config/serving_value.h"
 
 namespace attnbench {
 namespace {
@@ -97,12 +98,36 @@ KeyValue read_head_dim_v(const Field& field, uint64_t) {
   return {fmt::format("{}", value), [=](CaseParams& p) { p.head_dim_v = value; }};
 }
 
+/// A value for each step that is chosen.
+std::vector<KeyValue> read_serving_batch(const Field& field, uint64_t seed) {
+  const auto spec = std::make_shared<const ServingSpec>(read_serving(field, seed));
+  std::vector<KeyValue> values;
+  for (int64_t i = 0; i < spec->cases(); ++i) {
+    values.push_back({fmt::format("{{serving: {}}}", serving_text(*spec, true)), [=](CaseParams& p) {
+                        p.seqs.clear();
+                        p.serving = {spec, i};
+                      }});
+  }
+  return values;
+}
+
 std::vector<KeyValue> read_batch_key(const Field& field, uint64_t seed) {
+  if (field.node.IsMap() && field.node["serving"].IsDefined()) {
+    const std::vector<Field> entries = entries_of(field, "'batch'");
+    for (const Field& e : entries) {
+      if (e.key != "serving")
+        e.fail("stands beside 'serving'; write it into the mapping of 'serving', or drop one");
+    }
+    return read_serving_batch(entries.front(), seed);
+  }
   std::vector<KeyValue> values;
   for (std::vector<SeqLen>& batch : read_batches(field, seed)) {
     // Shared: a batch may hold a million lengths, and settings are copied.
     const auto seqs = std::make_shared<const std::vector<SeqLen>>(std::move(batch));
-    values.push_back({format_batch_spec(*seqs), [=](CaseParams& p) { p.seqs = *seqs; }});
+    values.push_back({format_batch_spec(*seqs), [=](CaseParams& p) {
+                        p.seqs = *seqs;
+                        p.serving.reset();
+                      }});
   }
   return values;
 }
@@ -122,6 +147,16 @@ void report_batch(Json& j, const CaseParams& p) {
   j["total_k"] = total_k;
   j["max_q"] = max_q;
   j["max_k"] = max_k;
+  Json& served = j["served"];
+  if (!p.served) return;
+  served = {{"mix", p.served->mix},
+            {"replay", p.served->replay},
+            {"step", p.served->step},
+            {"steps", p.served->steps},
+            {"output_tokens", p.served->output_tokens}};
+  if (p.served->stratum < 0) return;
+  served["stratum"] = p.served->stratum;
+  served["stratum_steps"] = p.served->stratum_steps;
 }
 
 }  // namespace
@@ -252,7 +287,8 @@ SweepKey batch_key() {
   SweepKey key =
       field_key("batch",
                 "query and key lengths of the sequences: a spec such as `2q2k_32q1s1k`, or a mapping "
-                "of lengths (or q and s, or q and context) and a count",
+                "of lengths (or q and s, or q and context) and a count, or `{serving: {...}}`, steps of a "
+                "server",
                 &CaseParams::seqs);
   key.schema = batch_schema();
   key.values = "see below";

@@ -54,6 +54,11 @@ bool turns_off_diagonal(P p) {
          });
 }
 
+/// What ids and records call a block table that page_layout did not draw.
+const char* table_name(P p) {
+  return p.page_layout == PageLayout::kServed ? page_layout_name(p.page_layout) : "given";
+}
+
 /// The layout of K and V in memory.
 Rows memory_keys() {
   return {
@@ -82,20 +87,24 @@ Rows memory_keys() {
           .labelled([](P p) { return fmt::format("-{}", kv_layout_name(p.kv_layout)); })
           .needing(feature(kHnd, [](P p) { return is_paged(p) && p.kv_layout == KvLayout::kHnd; }))
           .always_written(),
-      word_key("page_layout",
-               "where a sequence's blocks lie in the pool; `shared_prefix`: shuffled, and the first "
-               "`shared_prefix` tokens of all sequences are the same blocks",
-               &C::page_layout,
-               words_of(page_layout_name,
-                        {PageLayout::kContiguous, PageLayout::kShuffled, PageLayout::kSharedPrefix}))
+      word_key(
+          "page_layout",
+          "where a sequence's blocks lie in the pool; `shared_prefix`: shuffled, and the first "
+          "`shared_prefix` tokens of all sequences are the same blocks; `lifo_aged`: as a last-in, "
+          "first-out free list leaves them after many requests; `served`, the default of `batch: {serving: "
+          "...}` and for it alone: the block tables of the replay, with shared prefixes",
+          &C::page_layout,
+          words_of(page_layout_name, {PageLayout::kContiguous, PageLayout::kShuffled,
+                                      PageLayout::kSharedPrefix, PageLayout::kLifoAged, PageLayout::kServed}))
           .when(is_paged)
           .labelled([](P p) {
-            if (p.blocks) return fmt::format("-given{}", p.blocks->digest());
+            if (p.blocks) return fmt::format("-{}{}", table_name(p), p.blocks->digest());
             return p.shared_tokens() > 0 ? fmt::format("-shared{}", p.shared_prefix)
                                          : fmt::format("-{}", page_layout_name(p.page_layout));
           })
-          .reported(
-              [](Json& j, P p) { j["page_layout"] = p.blocks ? "given" : page_layout_name(p.page_layout); })
+          .reported([](Json& j, P p) {
+            j["page_layout"] = p.blocks ? table_name(p) : page_layout_name(p.page_layout);
+          })
           .always_written(),
       tokens_key("shared_prefix",
                  "`page_layout: shared_prefix`: tokens that all sequences share; none has fewer keys",
@@ -408,7 +417,10 @@ Rows last_keys() {
             if (!is_merge(p)) return;
             for (SeqLen& s : p.seqs) s.k = s.q;  // how many keys a state stands for does not matter
           })
-          .labelled([](P p) { return "/" + batch_label(p.seqs); })
+          .labelled([](P p) {
+            return p.served ? fmt::format("/{}-{}", p.served->label(), batch_label(p.seqs))
+                            : "/" + batch_label(p.seqs);
+          })
           .always_written(),
       word_key("data", "kind of input values: which faults can be seen depends on it", &C::data,
                words_of(profile_name, {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge,

@@ -106,7 +106,7 @@ Metadata metadata_of(const Case& c, const AttentionParams& a, const CaseFileOpti
   const CaseParams& p = c.params;
   Metadata m = {
       {"attnbench", kFormat},
-      {"case", case_yaml(p)},
+      {"case", case_yaml(p, p.served ? c.batch : "")},
       {"id", c.id},
       {"seed", std::to_string(c.seed)},
       {"padding", o.zeros ? "zeros" : "poison"},

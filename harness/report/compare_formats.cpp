@@ -60,6 +60,17 @@ void write_compare_json(std::ostream& out, const CompareResult& result, const Co
   for (const SweepMean& s : result.sweeps) {
     j["sweeps"].push_back({{"sweep", s.sweep}, {"geomean", s.geomean}, {"compared", s.compared}});
   }
+  j["us_per_token"] = nlohmann::ordered_json::array();
+  for (const TokenChange& t : result.tokens) {
+    j["us_per_token"].push_back({{"replay", valid_utf8(t.group)},
+                                 {"base_kernel", valid_utf8(t.base_kernel)},
+                                 {"new_kernel", valid_utf8(t.new_kernel)},
+                                 {"base", t.base_us},
+                                 {"new", t.new_us},
+                                 {"ratio", t.ratio},
+                                 {"lo", t.lo},
+                                 {"hi", t.hi}});
+  }
   j["rows"] = nlohmann::ordered_json::array();
   for (const CompareRow& r : result.rows) {
     nlohmann::ordered_json row;

@@ -226,6 +226,7 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
   if (const std::string left_out = left_out_text(result); !left_out.empty()) out << left_out << '\n';
   if (const std::string untimed = untimed_text(result); !untimed.empty()) out << untimed << '\n';
   if (const std::string means = sweep_means(result); !means.empty()) out << means << '\n';
+  for (const TokenChange& t : result.tokens) out << one_line(token_change_text(t)) << '\n';
   if (!result.stopped.empty()) out << one_line(result.stopped) << '\n';
 }
 
@@ -233,6 +234,7 @@ void write_compare_markdown(std::ostream& out, const CompareResult& result) {
   out << "**" << compare_summary(result) << "**\n\n";
   if (!result.stopped.empty()) out << markdown_text(result.stopped) << "\n\n";
   if (const std::string means = sweep_means(result); !means.empty()) out << markdown_text(means) << "\n\n";
+  for (const TokenChange& t : result.tokens) out << markdown_text(token_change_text(t)) << "\n\n";
   if (const std::string untimed = untimed_text(result); !untimed.empty()) out << untimed << "\n\n";
   if (!result.rows.empty() &&
       std::all_of(result.rows.begin(), result.rows.end(), [](const CompareRow& r) { return r.untimed; }))

@@ -9,6 +9,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "harness/compare/token_time.h"
 #include "harness/record/text.h"
 #include "harness/report/failures.h"
 #include "harness/report/summary.h"
@@ -91,6 +92,9 @@ void print_sums(std::ostream& out, std::span<const Record> records, std::size_t 
   const std::vector<std::string> speeds = relative_speeds(records);
   if (!speeds.empty()) out << '\n';
   for (const std::string& speed : speeds) line(one_line(speed));
+  const std::vector<TokenTime> tokens = token_times(step_times(records));
+  if (!tokens.empty()) out << '\n';
+  for (const TokenTime& t : tokens) line(one_line(token_time_text(t)));
 }
 
 /// Prints the records to look at, with their reasons. If there are many, prints the simplest, and what they

@@ -8,6 +8,7 @@
 #include <ostream>
 #include <utility>
 
+#include "harness/compare/token_time.h"
 #include "harness/record/text.h"
 #include "harness/report/markdown.h"
 #include "harness/report/summary.h"
@@ -163,6 +164,8 @@ Matrix matrix_of(const ResultSet& run) {
                      alone == 1 ? "1 case" : fmt::format("{} cases", alone), alone == 1 ? "is" : "are"),
          ""});
   }
+  for (const TokenTime& t : token_times(step_times(run)))
+    m.remarks.push_back({one_line(token_time_text(t)), ""});
   for (const KernelColumn& c : columns) {
     for (Remark& remark : remarks_on(c)) m.remarks.push_back(std::move(remark));
   }

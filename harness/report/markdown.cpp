@@ -6,6 +6,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "harness/compare/token_time.h"
 #include "harness/record/text.h"
 #include "harness/report/summary.h"
 
@@ -101,6 +102,8 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
     out << fmt::format(" (incomplete: {} of {} planned)", records.size(), context.planned);
   out << "\n";
   for (const Coverage& c : coverage_of(records)) out << "\n- " << markdown_text(coverage_text(c));
+  for (const TokenTime& t : token_times(step_times(records)))
+    out << "\n- " << markdown_text(token_time_text(t));
   const bool counters =
       std::any_of(records.begin(), records.end(), [](const Record& r) { return r.counters.has_value(); });
   out << "\n\n| status | case | kernel | time, us | TFLOP/s | GB/s | %SOL | bound | max \\|z\\| | rows |"

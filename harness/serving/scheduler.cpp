@@ -68,7 +68,7 @@ void Scheduler::check_request(const Request& r) const {
   if (blocks > cache_.num_blocks()) {
     throw Error(
         fmt::format("request {} needs {} blocks of {} tokens for {} prompt and {} output tokens, and the "
-                    "cache has {}; give the cache more blocks or leave the request out",
+                    "cache has {}; raise cache_tokens or leave the request out",
                     requests_read_, blocks, size, r.prompt_tokens, r.output_tokens, cache_.num_blocks()));
   }
   if (!options_.chunked_prefill && r.prompt_tokens > options_.token_budget) {
@@ -121,6 +121,7 @@ void Scheduler::finish_step() {
   bool any_done = false;
   for (const JobId id : scheduled_) {
     Job& j = job(id);
+    const int32_t generated = j.generated;
     if (j.prefilling) {
       j.length += j.in_step;
       if (j.length == j.known()) {
@@ -132,6 +133,7 @@ void Scheduler::finish_step() {
       j.length += 1 + j.accepted;
       j.generated += 1 + j.accepted;
     }
+    totals_.output_tokens += j.generated - generated;
     j.computed = std::max(j.computed, j.length);
     j.in_step = j.accepted = 0;
     if (j.generated < j.request.output_tokens) continue;

@@ -37,6 +37,7 @@ struct SchedulerOptions {
 /// Sums over all steps so far.
 struct SchedulerTotals {
   int64_t steps = 0, finished = 0;  ///< finished: requests
+  int64_t output_tokens = 0;        ///< generated, in the steps that are over
   int64_t query_tokens = 0, recomputed_tokens = 0, prefix_hit_tokens = 0;
   int64_t draft_tokens = 0, accepted_tokens = 0;
   int64_t preempted = 0, swapped_out_blocks = 0, swapped_in_blocks = 0;

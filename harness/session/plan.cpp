@@ -59,9 +59,10 @@ std::string repro_line(const WorkItem& work, const std::string& device, const Se
   const Case& item = *work.item;
   std::string mapping = case_yaml(item.params, item.batch);
   // Lengths that a file lists one by one stand there, and not a second time in each line. A mapping cannot
-  // hold a block table or tensors.
-  const bool named = (mapping.size() > kLongest || item.params.blocks || item.params.captured) &&
-                     !item.file.empty() && item.file != "--case" && !item.overridden;
+  // hold tensors, nor a block table other than that of a replay.
+  const bool given = item.params.captured || (item.params.blocks && !item.params.served);
+  const bool named =
+      (mapping.size() > kLongest || given) && !item.file.empty() && item.file != "--case" && !item.overridden;
   std::string line =
       fmt::format("attnbench run {}--case {} --seed {} --device {}", named ? shell_word(item.file) + " " : "",
                   shell_word(named ? item.id : mapping), item.seed, device);

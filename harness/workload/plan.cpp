@@ -11,6 +11,7 @@
 #include "harness/cases/paths.h"
 #include "harness/cases/visible_keys.h"
 #include "harness/error.h"
+#include "harness/workload/aged_order.h"
 #include "harness/workload/strides.h"
 #include "kernels/contract/philox.h"
 
@@ -102,7 +103,15 @@ void plan_paged(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
   for (int32_t rank = 0; rank < ranks; ++rank) {
     std::vector<int32_t> order(static_cast<std::size_t>(pool));
     std::iota(order.begin(), order.end(), 0);
-    if (p.page_layout != PageLayout::kContiguous) shuffle(order, seed ^ static_cast<uint64_t>(rank) << 32);
+    const uint64_t rank_seed = seed ^ static_cast<uint64_t>(rank) << 32;
+    const bool aged = p.page_layout == PageLayout::kLifoAged;
+    if (aged) {
+      std::vector<int64_t> blocks;
+      for (const SeqLen& s : p.seqs) blocks.push_back((local_len(s, rank) + bs - 1) / bs);
+      order = aged_order(blocks, static_cast<int32_t>(pool), rank_seed);
+    } else if (p.page_layout != PageLayout::kContiguous) {
+      shuffle(order, rank_seed);
+    }
     std::size_t next = static_cast<std::size_t>(shared);
     for (std::size_t b = 0; b < p.seqs.size(); ++b) {
       const int64_t k = local_len(p.seqs[b], rank);
@@ -222,7 +231,10 @@ void plan_append(const CaseParams& p, WorkloadPlan& plan) {
       const int32_t block = plan.block_table[b * static_cast<std::size_t>(plan.block_table_stride) +
                                              static_cast<std::size_t>(pos / bs)];
       const int64_t slot = block * bs + pos % bs;
-      const RowOwner owner{static_cast<int32_t>(b), pos};
+      // Another prompt of the step may share the row: it has one value, that of its owner.
+      const auto seq = static_cast<int32_t>(b);
+      const GivenBlocks::Row row = p.blocks ? p.blocks->owner(seq, pos) : GivenBlocks::Row{seq, pos};
+      const RowOwner owner{row.seq, row.pos};
       plan.slot_mapping.push_back(slot);
       plan.token_owners.push_back(owner);
       plan.positions.push_back(pos);

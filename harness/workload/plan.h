@@ -86,8 +86,10 @@ RotaryTables rotary_tables_of(const Case& c);
 /// Offset from which, with the case's seed, the dropout mask is made. Both halves of its 64 bits are not 0.
 inline constexpr uint64_t kDropoutOffset = 0x500000003ull;
 
-/// The sequence whose descales `seq` uses: sequence 0 if the case has a shared prefix, else its own.
-inline int32_t descale_seq(const CaseParams& p, int32_t seq) { return p.shared_tokens() > 0 ? 0 : seq; }
+/// The sequence whose descales `seq` uses: sequence 0 if sequences of the case share rows, else its own.
+inline int32_t descale_seq(const CaseParams& p, int32_t seq) {
+  return p.shared_tokens() > 0 || (p.blocks && p.blocks->shared() > 0) ? 0 : seq;
+}
 
 /// Makes the plan, a pure function of its arguments. Throws TooLarge if an offset exceeds its 32-bit field.
 WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant = {});

@@ -32,6 +32,11 @@ const std::map<std::string, std::vector<std::string>>& shown_by_tests() {
       {"decode_threshold", {kPaths + "SplitPagedByThreshold"}},
       {"dcp_ranks", {kPaths + "DcpLocalLengths"}},
       {"dcp_interleave", {kPaths + "DcpInterleaveIgnored"}},
+      // A fault that ignores a shuffled table ignores these, too. That they are what they should be, tests show.
+      {"page_layout: lifo_aged",
+       {"tests/unit/workload_plan_test.cpp: AgedBlocksLieBetweenOrderedAndShuffledOnes"}},
+      {"page_layout: served",
+       {"tests/unit/workload_served_test.cpp: AnAppendWritesTheStepsNewTokensThroughItsTable"}},
       // No key enables these mistakes.
       {"",
        {kPaths + "FindsAKernelThatKeepsTheLengthsOfItsFirstLaunch",

@@ -339,7 +339,7 @@ TEST(Scheduler, MistakesOfRequestsNameTheirIndex) {
   EXPECT_EQ(error_of(ok, ok), "");
   EXPECT_EQ(error_of(ok, {.arrival_ns = 10, .prompt_tokens = 34, .output_tokens = 32}),
             "request 1 needs 5 blocks of 16 tokens for 34 prompt and 32 output tokens, and the cache has 4; "
-            "give the cache more blocks or leave the request out");
+            "raise cache_tokens or leave the request out");
   EXPECT_THAT(error_of(ok, {.arrival_ns = 9, .prompt_tokens = 1, .output_tokens = 1}),
               HasSubstr("request 1 arrives at 9 ns, before request 0 at 10 ns"));
   EXPECT_THAT(error_of({.arrival_ns = -1, .prompt_tokens = 1, .output_tokens = 1}, ok),

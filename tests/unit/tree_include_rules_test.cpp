@@ -56,10 +56,10 @@ const std::map<std::string, std::set<std::string>>& stages_below() {
     b["device"] = {"values"};
     b["config"] = {"values"};
     b["serving"] = {"values", "config"};
-    b["cases"] = {"values", "config"};
-    b["workload"] = {"values", "device", "config", "cases"};
-    b["run"] = b["verify"] = b["timing"] = {"values", "device", "config", "cases", "workload"};
-    b["record"] = {"values", "device", "config", "cases", "workload", "run", "verify", "timing"};
+    b["cases"] = {"values", "config", "serving"};
+    b["workload"] = {"values", "device", "config", "serving", "cases"};
+    b["run"] = b["verify"] = b["timing"] = {"values", "device", "config", "serving", "cases", "workload"};
+    b["record"] = {"values", "device", "config", "serving", "cases", "workload", "run", "verify", "timing"};
     b["compare"] = b["exchange"] = b["session"] = b["record"];
     b["compare"].insert("record");
     b["exchange"].insert("record");

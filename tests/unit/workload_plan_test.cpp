@@ -18,7 +18,7 @@ Case paged_case(std::vector<SeqLen> seqs, int block_size, PageLayout layout) {
 }
 
 TEST(WorkloadPlan, BlocksAreDisjointAndOwnersAgreeWithTheTable) {
-  for (const PageLayout layout : {PageLayout::kContiguous, PageLayout::kShuffled}) {
+  for (const PageLayout layout : {PageLayout::kContiguous, PageLayout::kShuffled, PageLayout::kLifoAged}) {
     for (const int bs : {1, 3, 16, 256}) {
       const Case c = paged_case({{1, 100}, {2, 0}, {5, 17}, {1, 256}, {0, 9}}, bs, layout);
       const WorkloadPlan p = plan_workload(c);
@@ -219,6 +219,34 @@ TEST(WorkloadPlan, EmptyBatch) {
   const WorkloadPlan p = plan_workload(c);
   EXPECT_EQ(p.cu_seqlens_q, (std::vector<int32_t>{0}));
   EXPECT_EQ(p.total_q, 0);
+}
+
+TEST(WorkloadPlan, AgedBlocksLieBetweenOrderedAndShuffledOnes) {
+  // How many entries of a table lie right behind or before the one before them.
+  const auto neighbours = [](PageLayout layout) {
+    const Case c = paged_case(std::vector<SeqLen>(64, {1, 64 * 16}), 16, layout);
+    const WorkloadPlan p = plan_workload(c);
+    int near = 0, all = 0;
+    for (std::size_t b = 0; b < 64; ++b) {
+      for (std::size_t i = 1; i < 64; ++i, ++all) {
+        const std::size_t at = b * static_cast<std::size_t>(p.block_table_stride) + i;
+        near += std::abs(p.block_table[at] - p.block_table[at - 1]) == 1;
+      }
+    }
+    return static_cast<double>(near) / all;
+  };
+  EXPECT_EQ(neighbours(PageLayout::kContiguous), 1.0);
+  EXPECT_LT(neighbours(PageLayout::kShuffled), 0.01);
+  EXPECT_GT(neighbours(PageLayout::kLifoAged), 0.05);
+  EXPECT_LT(neighbours(PageLayout::kLifoAged), 0.95);
+}
+
+TEST(WorkloadPlan, AgedBlocksAreTheSameEveryTimeAndDifferByTheCasesSeed) {
+  Case c = paged_case({{1, 400}, {1, 90}, {1, 0}, {7, 7}}, 16, PageLayout::kLifoAged);
+  const std::vector<int32_t> table = plan_workload(c).block_table;
+  EXPECT_EQ(plan_workload(c).block_table, table);
+  c.seed = 2;
+  EXPECT_NE(plan_workload(c).block_table, table);
 }
 
 }  // namespace

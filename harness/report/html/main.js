@@ -44,7 +44,7 @@ function make_page() {
   const table = result_table();
   const [roofline, throughput, latency, errors, comparison] = sections;
   const list = el("div", { id: "list" },
-    comparison ? comparison.figure : null, roofline.figure,
+    comparison ? comparison.figure : null, token_section(), roofline.figure,
     el("div", { class: "pair" }, throughput.figure, latency.figure), errors.figure, table.node, environment_section());
   const main = document.getElementById("main");
   const problem = el("p", { class: "filter-error", role: "alert" });

@@ -317,6 +317,18 @@ Out page_data(std::span<const ResultSet> sets, const std::optional<PageCompariso
               const PageOptions& options) {
   Out data = Builder(sets, options).build(options);
   if (comparison) data["comparison"] = comparison_json(*comparison, sets);
+  for (const ResultSet& set : sets) {
+    for (const TokenTime& t : token_times(step_times(set))) {
+      data["tokens"].push_back({{"replay", t.group},
+                                {"kernel", t.kernel},
+                                {"us", figure(t.us)},
+                                {"lo", figure(t.lo)},
+                                {"hi", figure(t.hi)},
+                                {"timed", t.timed},
+                                {"steps", t.steps},
+                                {"why", t.why}});
+    }
+  }
   return data;
 }
 

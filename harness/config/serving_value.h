@@ -1,0 +1,21 @@
+// Reads the mapping under `serving` in YAML. One table in serving_value.cpp knows its keys.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "harness/config/serving_spec.h"
+#include "harness/config/yaml_read.h"
+
+namespace attnbench {
+
+/// The replay that the mapping describes. Its seed defaults to `file_seed`. Errors: ConfigError.
+ServingSpec read_serving(const Field& field, uint64_t file_seed);
+
+/// JSON Schema of what read_serving accepts.
+nlohmann::ordered_json serving_schema();
+
+/// A table of the keys, for configs/format.md.
+std::string serving_markdown();
+
+}  // namespace attnbench
