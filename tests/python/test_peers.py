@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of kernels/peers: what each file declares, with stand-ins for the libraries, and without them.
+"""Tests of kernels/peers and of the example in CuTe DSL: what each file declares, with stand-ins for the libraries, and
+without them.
 
     ATTNBENCH=build/attnbench PYTHONPATH=harness/python python3 tests/python/test_peers.py
 """
@@ -21,7 +22,9 @@ from attnbench._contract import KernelFlag
 
 PEERS = pathlib.Path(__file__).resolve().parent.parent.parent / "kernels" / "peers"
 FILES = sorted(PEERS.glob("peer_*.py"))
-LIBRARIES = {"torch", "flash_attn", "flash_attn_interface", "vllm", "flashinfer", "flash_mla", "cudnn", "xformers", "sageattention"}
+CUTE = PEERS.parent / "examples" / "cute_kernel.py"
+LIBRARIES = {"torch", "flash_attn", "flash_attn_interface", "vllm", "flashinfer", "flash_mla", "cudnn", "xformers", "sageattention",
+             "cutlass", "cuda"}
 
 
 class Library(types.ModuleType):
@@ -81,10 +84,15 @@ class PeersTest(unittest.TestCase):
                     self.assertFalse(kernel.flags & (KernelFlag.DETERMINISTIC | KernelFlag.BATCH_INVARIANT), "as README.md says")
 
     def test_without_its_library_each_file_says_what_to_install(self):
-        for file in FILES:
+        for file in [*FILES, CUTE]:
             with self.subTest(file.name), Libraries(there=False), self.assertRaises(_host.LoadError) as raised:
                 _host.load_file(str(file))
             self.assertRegex(raised.exception.absent, r"^not installed; pip install ")
+
+    def test_the_cute_example_declares_one_kernel(self):
+        with Libraries(there=True):
+            kernels, _ = _host.load_file(str(CUTE))
+        self.assertEqual([kernel.name for kernel in kernels], ["cute_rows"])
 
     def test_files_are_short_and_hide_no_library(self):
         for file in PEERS.glob("*.py"):
