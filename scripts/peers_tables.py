@@ -53,7 +53,7 @@ def door(compared):
 
 
 def triton(results):
-    """The cases that the Triton examples took."""
+    """The cases that the examples took."""
     return ["kernel", "case", "us", "TFLOP/s", "GB/s"], "llr", [
         [f"`{a['kernel']}`", f"`{a['id'].split('/', 1)[1]}`", f"{a['time']['median_us']:.1f}", f"{a['tflops']:.1f}", f"{a['gbs']:.0f}"]
         for a in results if a["status"] == "pass"]
