@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
 #include <regex>
+#include <set>
 
 #include "harness/cli/common.h"
 #include "harness/cli/usage_error.h"
@@ -37,13 +39,50 @@ void move_to(const fs::path& from, const fs::path& to) {
   if (ec) throw FileError(fmt::format("{}: error: cannot write: {}", to.string(), ec.message()));
 }
 
-/// The name of the sweep file that the run in `dir` ran; empty if its results cannot be read.
-std::string name_of_run(const fs::path& dir) {
+/// Absolute paths of a run's plug-ins, sorted.
+std::vector<std::string> plugins_of(const ResultSet& set) {
+  std::vector<std::string> paths;
   try {
-    return load_results(dir.string()).context.name;
-  } catch (const ResultsError&) {
-    return "";
+    if (set.context_entry == nullptr) return {};
+    for (const auto& plugin : set.context_entry->at("attnbench").at("plugins"))
+      paths.push_back(plugin.at("path").get<std::string>());
+  } catch (const nlohmann::json::exception&) {  // not the results of a run
+    return {};
   }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+std::string plugins_text(const std::vector<std::string>& plugins) {
+  return plugins.empty() ? "no plug-in" : one_line(fmt::format("{}", fmt::join(plugins, ", ")));
+}
+
+/// Folders of runs_folder() that are called DATE-NAME or, of runs that began in the same second, DATE-NAME-2
+/// and so on; the newest first.
+std::vector<fs::path> folders_called(const std::string& name) {
+  const std::regex pattern(fmt::format("([0-9]{{8}}-[0-9]{{6}})-{}(?:-([0-9]{{1,6}}))?", folder_word(name)));
+  std::vector<std::pair<std::pair<std::string, int>, fs::path>> found;  // dates sort as text
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator(runs_folder(), ec)) {
+    const std::string folder = entry.path().filename().string();
+    std::smatch match;
+    if (!std::regex_match(folder, match, pattern) || !fs::exists(entry.path() / "results.json", ec)) continue;
+    found.push_back({{match[1].str(), match[2].matched ? std::stoi(match[2].str()) : 1}, entry.path()});
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<fs::path> out;
+  for (const auto& [at, path] : found) out.push_back(path);
+  return out;
+}
+
+bool holds_any_of(const ResultSet& set, const std::vector<WorkItem>& work) {
+  std::set<std::pair<std::string, std::string>> wanted;
+  for (const WorkItem& w : work) {
+    if (w.kernel) wanted.emplace(w.item->id, w.kernel->name);
+  }
+  return std::any_of(set.results.begin(), set.results.end(), [&](const LoadedResult& r) {
+    return wanted.count({r.id, r.kernel}) > 0;
+  });
 }
 
 }  // namespace
@@ -64,23 +103,43 @@ fs::path new_run_folder(const std::string& name) {
   return make_new_folder(runs_folder() / fmt::format("{:%Y%m%d-%H%M%S}-{}", local, folder_word(name)));
 }
 
-fs::path newest_run(const std::string& name) {
-  // DATE-NAME or DATE-NAME-2, ..., of runs that began in the same second.
-  const std::regex pattern(fmt::format("([0-9]{{8}}-[0-9]{{6}})-{}(?:-([0-9]{{1,6}}))?", folder_word(name)));
-  std::pair<std::string, int> newest;  // dates sort as text
-  fs::path found;
-  std::error_code ec;
-  for (const auto& entry : fs::directory_iterator(runs_folder(), ec)) {
-    const std::string folder = entry.path().filename().string();
-    std::smatch match;
-    if (!std::regex_match(folder, match, pattern) || !fs::exists(entry.path() / "results.json", ec)) continue;
-    if (match[2].matched && name_of_run(entry.path()) != name) continue;  // a sweep named NAME-2
-    const std::pair at(match[1].str(), match[2].matched ? std::stoi(match[2].str()) : 1);
-    if (at < newest) continue;
-    newest = at;
-    found = entry.path();
+LastRun last_run(const std::string& out, const std::string& name, const std::vector<LoadedPlugin>& plugins,
+                 const std::vector<WorkItem>& work) {
+  std::vector<std::string> wanted;
+  for (const LoadedPlugin& plugin : plugins) wanted.push_back(plugin.path);
+  std::sort(wanted.begin(), wanted.end());
+  if (!out.empty()) {
+    LastRun run{out, load_results(out), ""};
+    if (const auto held = plugins_of(run.results); held != wanted)
+      run.note = fmt::format("note: {} holds a run with {}, and this one has {}\n", out, plugins_text(held),
+                             plugins_text(wanted));
+    return run;
   }
-  return found;
+  std::vector<std::string> passed_over;
+  for (const fs::path& dir : folders_called(name)) {
+    ResultSet results;
+    try {
+      results = load_results(dir.string());
+    } catch (const ResultsError& e) {
+      passed_over.push_back(one_line(e.what()));
+      continue;
+    }
+    if (results.context.name != name) continue;  // a sweep named NAME-2
+    const auto held = plugins_of(results);
+    if (held == wanted && holds_any_of(results, work)) {
+      return {dir, std::move(results),
+              passed_over.empty()
+                  ? ""
+                  : fmt::format("note: --last-failed passes over {}\n", fmt::join(passed_over, ", "))};
+    }
+    passed_over.push_back(fmt::format("{} ({})", dir.string(),
+                                      held == wanted ? "it has none of these cases on these kernels"
+                                                     : "it ran with " + plugins_text(held)));
+  }
+  throw UsageError(fmt::format(
+      "--last-failed: {} has no run of '{}'{}; name the folder of the last run by --out DIR",
+      runs_folder().string(), name,
+      passed_over.empty() ? "" : fmt::format(" that fits. It passes over {}", fmt::join(passed_over, ", "))));
 }
 
 void keep_earlier_run(const fs::path& dir) {

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "harness/cli/case_options.h"
+#include "harness/record/load.h"
 #include "harness/record/record.h"
+#include "harness/session/session.h"
 
 namespace attnbench::cli {
 
@@ -36,8 +38,17 @@ std::string folder_word(const std::string& name);
 /// began in the same second. Throws FileError.
 std::filesystem::path new_run_folder(const std::string& name);
 
-/// The folder of the newest run of sweep files of this name that --out did not name; empty where there is none.
-std::filesystem::path newest_run(const std::string& name);
+/// The run whose failures --last-failed runs again.
+struct LastRun {
+  std::filesystem::path dir;
+  ResultSet results;
+  std::string note;  ///< what the user should know of the choice, in lines; may be empty
+};
+
+/// The run in the folder `out`; where `out` is empty, the newest run in runs_folder() of sweep files of this
+/// name, with these plug-ins, that holds a result of some item of `work`. Throws UsageError if there is none.
+LastRun last_run(const std::string& out, const std::string& name, const std::vector<LoadedPlugin>& plugins,
+                 const std::vector<WorkItem>& work);
 
 /// Throws UsageError where --resume DIR does not go with the other options; nothing where `resume` is empty.
 void check_resume(const std::string& resume, const std::string& out, const CaseOptions& cases);

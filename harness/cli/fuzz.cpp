@@ -120,12 +120,10 @@ class Lines {
   void operator()(const FuzzResult& result) {
     if (quiet_ || result.seconds < next_) return;
     next_ = result.seconds + kProgressSeconds;
-    int64_t ran = 0;
-    for (const FuzzTally& t : result.kernels) ran += t.ran;
     const std::string way = options_.seconds < kNoLimit
                                 ? fmt::format("{:.0f} of {:.0f} s", result.seconds, options_.seconds)
-                                : fmt::format("{} of {} cases", result.cases(), options_.cases);
-    std::cerr << fmt::format("{}: {} ran, {} skipped, {}\n", way, ran, result.cases() - ran,
+                                : fmt::format("{} of {} cases", result.ran(), options_.cases);
+    std::cerr << fmt::format("{}: {} ran, {} skipped, {}\n", way, result.ran(), result.skipped(),
                              counted(std::ssize(result.findings), "finding"));
   }
 
@@ -267,7 +265,11 @@ void add_fuzz(CLI::App& app, Program& program) {
           "Draw cases for this long, all kernels together (default 1; with --cases no limit)")
       ->type_name("N")
       ->check(number_in(0.001, 1e5));
-  command->add_option("--cases", f->fuzz.cases, "Draw this many cases at most")
+  command
+      ->add_option("--cases", f->fuzz.cases,
+                   fmt::format("Run this many cases. Skipped ones do not count, but {} of them for each case "
+                               "end the command",
+                               kMostSkipsPerCase))
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command

@@ -68,7 +68,7 @@ bool has_baseline(const GateOptions& o) { return !o.baseline.empty() && std::fil
 /// Checks, before minutes are spent, that the new side's results can be compared.
 void check_before(const GateOptions& o, const Side& fresh, const ResultSet& base, GateRuns& runs) {
   if (o.no_time) return;  // right or wrong does not depend on the machine
-  const SideRun probe = runs.run(fresh, {"--no-time", "--filter", "^$", "--quiet"}, "which device is it",
+  const SideRun probe = runs.run(fresh, {"--no-time", "--filter", "^$", "--quiet"}, "asks for the device",
                                  GateRuns::Show::kErrors);
   check_alike(base, probe.results, o.compare.allow_mismatch);
   if (const std::string path = noise_path(o); !path.empty() && std::filesystem::exists(path)) {
@@ -272,7 +272,7 @@ class Gate {
       result.interrupted = true;
       const std::string of_base =
           policy_.stored_baseline ? "" : fmt::format(", {} of {}", base_.runs, base_side_.name);
-      result.stopped = fmt::format("interrupted: this compares the runs that had finished, {} of {}{}",
+      result.stopped = fmt::format("interrupted: this compares the turns that had finished, {} of {}{}",
                                    fresh_.runs, fresh_side_.name, of_base);
       report(o_, runs_, result, options, kExitInterrupted);
       compared(gate_outcome(policy_, result, options, kExitInterrupted), kExitInterrupted);
@@ -290,15 +290,26 @@ class Gate {
   }
 
   void run_round(const std::vector<std::string>& more, const std::string& why) {
+    const bool first = fresh_.runs == 0 && base_.runs == 0;
+    const double began_s = runs_.seconds();
     if (policy_.stored_baseline) {
       run_side(fresh_side_, fresh_, more, why);
       for_baseline_.push_back(runs_.count());
+      if (first)
+        say_what_is_ahead(runs_.seconds() - began_s, o_.update_baseline && !o_.no_time ? o_.runs - 1 : 0, 1);
       return;
     }
     run_side(base_side_, base_, more, why);
+    if (first) say_what_is_ahead(runs_.seconds() - began_s, 3, 4);
     run_side(fresh_side_, fresh_, more, why);
     run_side(fresh_side_, fresh_, more, why);
     run_side(base_side_, base_, more, why);
+  }
+
+  void say_what_is_ahead(double turn_s, int turns_left, int turns_a_round) const {
+    if (o_.quiet) return;
+    const int rounds = o_.no_time ? 0 : rerun_rounds(policy_, base_.results);
+    std::cerr << ahead_text({turn_s, turns_left, turns_a_round, rounds, o_.max_time_s.has_value()});
   }
 
   void run_again(const Round& round) {
@@ -310,7 +321,7 @@ class Gate {
 
   void run_first() {
     const double began_s = runs_.seconds();
-    run_round({}, policy_.stored_baseline ? "all cases" : "all cases, base new new base");
+    run_round({}, policy_.stored_baseline ? "all cases" : "all cases; the turns are base, new, new, base");
     first_s_ = runs_.seconds() - began_s;
     for (int i = 1; o_.update_baseline && !o_.no_time && i < o_.runs; ++i) {
       run_round({}, fmt::format("all cases, {} of {}", i + 1, o_.runs));

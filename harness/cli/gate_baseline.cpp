@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "harness/cli/common.h"
 #include "harness/cli/gate.h"
 #include "harness/compare/gate_policy.h"
 #include "harness/compare/pool.h"
@@ -21,8 +22,8 @@ int update_baseline(const GateOptions& o, const GateRuns& runs, const Side& side
     files.push_back((runs.dir() / fmt::format("{}-{}", n, side.name) / "results.json").string());
   }
   write_file_atomically(o.baseline, results_text(pool_result_files(files)));
-  std::cout << fmt::format("baseline: {} is now {}\n", o.baseline,
-                           files.size() == 1 ? "this run" : fmt::format("these {} runs", files.size()));
+  std::cout << fmt::format("baseline: {} now holds {} of each case\n", o.baseline,
+                           counted(std::ssize(files), "run"));
   return 0;
 }
 

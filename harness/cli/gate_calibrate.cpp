@@ -22,8 +22,10 @@ int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& l
   noise.pairs = o.pairs;
   noise.min_effect = o.compare.min_effect_percent / 100.0;
   for (int i = 0; i < 2 * o.pairs; ++i) {
+    const double began_s = runs.seconds();
     last = runs.run(side, {}, fmt::format("calibration, {} of {}", i + 1, 2 * o.pairs),
                     GateRuns::Show::kProgress);
+    if (i == 0 && !o.quiet) std::cerr << ahead_text({runs.seconds() - began_s, 2 * o.pairs - 1, 0, 0, false});
     if (!run_is_usable(last.exit_code)) {
       std::cerr << "attnbench: error: cannot calibrate on cases that are wrong or do not run; see "
                 << runs.dir().string() << "\n";
@@ -54,12 +56,12 @@ int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& l
   }
   print_table(std::cout, {{"case", Align::kLeft, true}, {"runs"}, {"sd between runs, %"}}, rows, {});
   std::cout << fmt::format(
-      "\n{} cases, {} runs, largest noise between runs {:.2f} %; without this noise file, {} of {} pairs "
-      "of equal runs would have been called slower\nnoise: {}\n",
+      "\n{} cases, {} turns, largest noise between runs {:.2f} %; without this noise file, {} of {} pairs "
+      "of equal turns would have been called slower\nnoise: {}\n",
       noise.noise_of.size(), sets.size(), 100 * largest, noise.false_alarms, o.pairs, path);
   if (busy > 0) {
     std::cerr << fmt::format(
-        "note: other processes took the cores in {} of the {} runs, so this noise is too wide: calibrate again when "
+        "note: other processes took the cores in {} of the {} turns, so this noise is too wide: calibrate again when "
         "nothing else runs\n",
         busy, sets.size());
   }

@@ -45,40 +45,41 @@ void add_sides(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
   command.add_flag("--update-baseline", o->update_baseline, "Write the new results to --baseline");
   command.add_flag(
       "--calibrate", o->calibrate,
-      "Measure how far equal runs on this machine lie apart, and store that beside the baseline, where later "
+      "Measure how far equal turns on this machine lie apart, and store that beside the baseline, where later "
       "gates find it (ci.noise.json beside ci.json)");
 }
 
-/// Options for the number of runs.
+/// Options for the number of turns and rounds.
 void add_counts(CLI::App& command, const std::shared_ptr<GateOptions>& o) {
-  command.add_option("--pairs", o->pairs, "Pairs of equal runs that --calibrate makes (default 5)")
+  command.add_option("--pairs", o->pairs, "Pairs of equal turns that --calibrate makes (default 5)")
       ->type_name("N")
       ->check(CLI::Range(2, 1000));
   command
       .add_option(
           "--runs", o->runs,
-          "Runs that --update-baseline makes and pools (default 16). Not with --calibrate, whose runs, two "
-          "for each of --pairs, are then the baseline too")
+          "Turns of --update-baseline: so many runs of each case are pooled (default 16). Not with --calibrate, "
+          "whose turns, two for each of --pairs, are then the baseline too")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   command
-      .add_option("--reruns", o->reruns,
-                  "Rounds of reruns of undecided cases (default 12; against a stored baseline of a CPU 4)")
+      .add_option(
+          "--reruns", o->reruns,
+          "Most rounds that run undecided cases again (default 12; against a stored baseline of a CPU 4)")
       ->type_name("N")
       ->check(CLI::Range(0, 100));
   command
       .add_option(
           "--max-time", o->max_time_s,
-          "After S seconds of wall time, those before --resume included, no new round of reruns begins. The "
-          "first runs and a round that has begun are finished, and count. Cases that are undecided then are "
+          "After S seconds of wall time, those before --resume included, no new round begins. The first round "
+          "and one that has begun are finished, and count. Cases that are undecided then are "
           "inconclusive: exit code 4, or 0 with --allow-inconclusive (default: no limit)")
       ->type_name("S")
       ->check(number_in(0.0, 1e6));
   command
       .add_option(
           "--rerun-whole", o->whole_s,
-          "If the first runs took at most S seconds, a round of reruns repeats all cases, because what ran "
-          "before a case shows in its time; otherwise only the undecided ones (default 120; 0: only these)")
+          "If the first round took at most S seconds, later rounds repeat all cases, because the time of a "
+          "case depends on what ran before it; otherwise only the undecided ones (default 120; 0: only these)")
       ->type_name("S")
       ->check(number_in(0.0, 1e6));
 }
@@ -166,8 +167,8 @@ GateSettings gate_settings(const GateOptions& o) {
 }
 
 void add_gate(CLI::App& app, Program& program) {
-  auto* command =
-      app.add_subcommand("gate", "Run, compare with a baseline, run again what is undecided: for CI");
+  auto* command = app.add_subcommand(
+      "gate", "Compare a sweep with a baseline or another build, and repeat undecided cases: for CI");
   auto o = std::make_shared<GateOptions>();
   o->cases.add(*command);
   add_sides(*command, o);
@@ -187,14 +188,14 @@ void add_gate(CLI::App& app, Program& program) {
       ->check(number_in(0.0, 100.0));
   command->add_flag("--no-time", o->no_time,
                     "Right or wrong only: nothing is timed, any machine's baseline will do");
-  command->add_option("-o,--out", o->out, "Folder of the runs and reports (default: results/runs/DATE-gate)")
+  command->add_option("-o,--out", o->out, "Folder of the turns and reports (default: results/runs/DATE-gate)")
       ->check(has_a_name)
       ->type_name("DIR");
   command
       ->add_option(
           "--resume", o->resume,
           "Go on with the interrupted gate of this folder: the same configuration and options (only "
-          "--max-time, --reruns, --allow-inconclusive and what is written may differ); finished runs are "
+          "--max-time, --reruns, --allow-inconclusive and what is written may differ); finished turns are "
           "not repeated")
       ->check(has_a_name)
       ->type_name("DIR");
@@ -223,7 +224,7 @@ void add_gate(CLI::App& app, Program& program) {
     program.chosen = [=, &program] {
       if (o->calibrate && command->count("--runs") > 0) {
         throw UsageError(
-            "--runs counts the runs of --update-baseline alone; --calibrate makes two for each of --pairs: drop --runs");
+            "--runs counts the turns of --update-baseline alone; --calibrate makes two for each of --pairs: drop --runs");
       }
       o->plugins = program.plugin_files;
       o->python = program.python;

@@ -29,7 +29,7 @@ std::filesystem::path made(std::filesystem::path dir) {
 GateRuns::GateRuns(std::filesystem::path dir, const GateSettings& settings, bool resume, bool quiet)
     : dir_(made(std::move(dir))), quiet_(quiet), journal_(dir_, settings, resume) {
   if (resume && !quiet_) {
-    std::cerr << fmt::format("gate: {}: {} finished\n", dir_.string(), counted(journal_.ended(), "run"));
+    std::cerr << fmt::format("gate: {}: {} finished\n", dir_.string(), counted(journal_.ended(), "turn"));
   }
   setenv(kGateFolder, dir_.c_str(), 1);  // for the runs
   catch_signals();
@@ -73,7 +73,7 @@ int GateRuns::start(const Side& side, const std::vector<std::string>& args, cons
   const bool failed = broken || silent_error;
   if (show != Show::kAll && !failed) return code;
   const std::string which =
-      fmt::format("'attnbench run' for the {} side (run {}: {})", side.name, count_, why);
+      fmt::format("'attnbench run' for the {} side (turn {}: {})", side.name, count_, why);
   to << (failed ? fmt::format("gate: {} failed with exit code {}; it printed:\n", which, code)
                 : fmt::format("gate: output of {}:\n", which))
      << std::ifstream(log, std::ios::binary).rdbuf() << std::flush;
@@ -88,7 +88,7 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
   ++count_;
   const BegunRun* earlier = journal_.run(count_);
   if (earlier != nullptr && (earlier->side != side.name || earlier->more != more)) {
-    refuse_other_run(dir_, {fmt::format("run {}: {} '{}' there, {} '{}' here", count_, earlier->side,
+    refuse_other_run(dir_, {fmt::format("turn {}: {} '{}' there, {} '{}' here", count_, earlier->side,
                                         fmt::join(earlier->more, " "), side.name, fmt::join(more, " "))});
   }
   if (earlier != nullptr) earlier_s_ += earlier->seconds;
@@ -99,7 +99,7 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
     }
     return {*earlier->exit_code, results_of(side, *earlier->exit_code)};
   }
-  if (!quiet_) std::cerr << fmt::format("gate: run {}, {}: {}\n", count_, side.name, why);
+  if (!quiet_) std::cerr << fmt::format("gate: turn {}, {}: {}\n", count_, side.name, why);
   const std::filesystem::path out = folder_of(side);
   std::error_code ignored;
   if (earlier == nullptr) {
@@ -130,7 +130,7 @@ ResultSet GateRuns::results_of(const Side& side, int exit_code) const {
   if (!std::filesystem::exists(out / "results.json", ignored)) {
     if (child_stopped()) throw GateStop{kExitInterrupted};
     std::cerr << fmt::format(
-        "attnbench gate: error: the run of the {} side ended with exit code {} and left no results; its output is "
+        "attnbench gate: error: the turn of the {} side ended with exit code {} and left no results; its output is "
         "in {}.txt\n",
         side.name, exit_code, out.string());
     throw GateStop{kExitFailure};

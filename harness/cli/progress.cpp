@@ -5,11 +5,17 @@
 
 #include <cstdio>
 
+#include "harness/compare/outlook.h"
 #include "harness/record/text.h"
 #include "harness/report/console.h"
 #include "harness/report/summary.h"
 
 namespace attnbench::cli {
+namespace {
+
+constexpr double kLongWait = 30;  ///< s: less is not worth a line
+
+}  // namespace
 
 Progress::Progress(std::size_t total, bool quiet, bool verbose)
     : total_(total), terminal_(isatty(STDERR_FILENO) != 0), quiet_(quiet), verbose_(verbose) {}
@@ -27,9 +33,7 @@ void Progress::begin(const std::string& name, const std::string& repro) {
   if (!terminal_) return;
   std::string eta;
   if (done_ > 0) {
-    const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    const int left =
-        static_cast<int>(spent / static_cast<double>(done_) * static_cast<double>(total_ - done_));
+    const int left = static_cast<int>(seconds_left());
     eta = fmt::format("  ETA {}:{:02}", left / 60, left % 60);
   }
   const std::string line = fmt::format("[{}/{}]{}  {}", done_ + 1, total_, eta, name);
@@ -46,7 +50,23 @@ void Progress::end(const Record& record) {
   options.width = terminal_width(STDERR_FILENO);
   fmt::print(stderr, "{}\n",
              progress_line(record, static_cast<int64_t>(done_), static_cast<int64_t>(total_), options));
+  if (!terminal_) say_time_left();
   std::fflush(stderr);
+}
+
+void Progress::say_time_left() {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point now = Clock::now();
+  const double left_s = seconds_left();
+  if (left_s < kLongWait || now - said_ < std::chrono::duration<double>(kLongWait)) return;
+  said_ = now;
+  fmt::print(stderr, "about {} left for {} of {} runs\n", duration_text(left_s), total_ - done_, total_);
+}
+
+double Progress::seconds_left() const {
+  if (done_ == 0) return 0;
+  const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  return spent / static_cast<double>(done_) * static_cast<double>(total_ - done_);
 }
 
 }  // namespace attnbench::cli

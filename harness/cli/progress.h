@@ -19,12 +19,17 @@ class Progress {
   void clear();
 
  private:
+  /// A line now and then, where there is no terminal to show the time left all the time.
+  void say_time_left();
+  double seconds_left() const;
+
   std::size_t total_;
   std::size_t done_ = 0;
   bool terminal_;
   bool quiet_;
   bool verbose_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point said_ = start_;
 };
 
 }  // namespace attnbench::cli

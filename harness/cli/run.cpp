@@ -81,14 +81,10 @@ void warn_if_busy(const std::vector<Record>& records) {
   int64_t busy = 0;
   for (const Record& r : records) busy += r.time && r.time->busy();
   if (busy > 0) {
-    const char* policy = std::getenv("OMP_WAIT_POLICY");
     std::cerr << fmt::format(
-        "{} timed while other processes took the cores, so the times are unreliable; results are "
-        "not affected{}\n",
-        counted(busy, "case"),
-        policy && std::string_view(policy) == "passive"
-            ? ""
-            : "; if the others are OpenMP programs of yours, start them with OMP_WAIT_POLICY=passive");
+        "{} timed while other processes took the cores, so the times are unreliable (results are not affected): end "
+        "the others, or leave them cores with --threads N\n",
+        counted(busy, "case"));
   }
 }
 
@@ -159,7 +155,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   if (!lost.empty())
     std::cerr << fmt::format("{}; {} not started\n", lost,
                              counted(static_cast<int64_t>(planned - records.size()), "run"));
-  if (!o.quiet) warn_if_busy(records);
+  if (!o.quiet && !in_gate()) warn_if_busy(records);  // a gate names such cases itself
   say_why_no_counters(records);
   if (stop_requested() && records.size() == planned) {
     std::cerr << "interrupted in the last run: all runs are in the reports, nothing is left for --resume\n";
@@ -257,17 +253,12 @@ void check_timing_on(DeviceKind kind, const RunOptions& o, const SessionOptions&
   }
 }
 
-/// Of `work` what failed in the last run: that of --out, or the newest of the same name. Says what it took.
+/// Those items of `work` that failed in the last run. Says which run that was, and how much of it there is.
 std::vector<WorkItem> failed_last_time(const std::vector<WorkItem>& work, const RunOptions& o,
-                                       const Cases& cases) {
-  const std::filesystem::path dir = o.out.empty() ? newest_run(cases.name) : std::filesystem::path(o.out);
-  if (dir.empty()) {
-    throw UsageError(
-        fmt::format("--last-failed: {} has no run of '{}'; name the folder of the last run by --out DIR",
-                    runs_folder().string(), cases.name));
-  }
+                                       const Cases& cases, const std::vector<LoadedPlugin>& plugins) {
+  const LastRun last = last_run(o.out, cases.name, plugins, work);
   std::set<std::pair<std::string, std::string>> failed;
-  for (const LoadedResult& r : load_results(dir.string()).results) {
+  for (const LoadedResult& r : last.results.results) {
     if (needs_attention(r.status)) failed.emplace(r.id, r.kernel);
   }
   std::vector<WorkItem> left;
@@ -276,9 +267,15 @@ std::vector<WorkItem> failed_last_time(const std::vector<WorkItem>& work, const 
     left.push_back(w);
     left.back().index = std::ssize(left) - 1;
   }
-  std::cerr << fmt::format(
-      "{}: {} failed; {}\n", dir.string(), counted(std::ssize(failed), "run"),
-      left.empty() ? "nothing to run again" : fmt::format("{} of them to run again", left.size()));
+  std::cerr << last.note
+            << fmt::format("{}: {}{} failed; {}\n", last.dir.string(),
+                           last.results.context.complete
+                               ? ""
+                               : fmt::format("interrupted after {}; ",
+                                             counted(std::ssize(last.results.results), "run")),
+                           counted(std::ssize(failed), "run"),
+                           left.empty() ? "nothing to run again"
+                                        : fmt::format("{} of them to run again", left.size()));
   return left;
 }
 
@@ -377,10 +374,11 @@ int run(const RunOptions& given, const Program& program) {
     const auto device = open_chosen_device(o.device, o.threads, o.quiet);
     const auto whole = plan(device->info());
     std::vector<WorkItem> work = shard_of(whole, device->info().kind, shard, shards);
-    if (o.last_failed) work = failed_last_time(work, o, cases);
+    if (o.last_failed) work = failed_last_time(work, o, cases, program.plugins);
     return dry_run(work, device->info(), options);
   }
-  // Threads that wait sleep where nothing is timed: the machine's other work then disturbs less.
+  // Where nothing is timed, waiting threads sleep and leave the cores to the machine's other work. Timed kernels
+  // keep the runtime's default: threads that must wake up first would lengthen their times.
   if (!options.time) setenv("OMP_WAIT_POLICY", "passive", 0);
   const auto earlier = earlier_ceilings(o.resume);
   Executor executor(o, program, options, o.check.empty() ? cases.check : std::vector<std::string>{},
@@ -389,7 +387,7 @@ int run(const RunOptions& given, const Program& program) {
   if (!o.quiet) say_left_out(whole, cases, options);
   std::vector<WorkItem> work = shard_of(whole, executor.info().kind, shard, shards);
   if (o.last_failed) {
-    work = failed_last_time(work, o, cases);
+    work = failed_last_time(work, o, cases, program.plugins);
     if (work.empty()) return 0;
   }
   RunContext context = describe_run(executor.info(), cases.name, program.command_line);

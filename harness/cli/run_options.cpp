@@ -87,8 +87,8 @@ void add_run_options(CLI::App& app, const std::shared_ptr<RunOptions>& o, Progra
   command->add_flag("--fail-fast", o->fail_fast, "Stop at the first case that is not a pass or a skip");
   command->add_flag(
       "--last-failed", o->last_failed,
-      "Only what failed in the last run: that in the folder of --out, or else the newest of the "
-      "same name in results/runs");
+      "Only what failed in the last run: that in the folder of --out, or else the newest one in results/runs "
+      "of the same sweeps and plug-ins");
   command->add_flag("--dry-run", o->dry_run, "Print the line that would run each case, and run none");
   command->add_flag("-q,--quiet", o->quiet, "No progress");
   command->add_flag("-v,--verbose", o->verbose, "Before each case print the line that reproduces it");

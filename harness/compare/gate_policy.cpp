@@ -111,6 +111,23 @@ MoreRuns runs_of_round(const GatePolicy& policy) {
   return policy.stored_baseline ? MoreRuns{0, 1} : MoreRuns{2, 2};
 }
 
+std::string ahead_text(const Ahead& ahead) {
+  constexpr double kShort = 30;  // s
+  const double left_s = ahead.turn_s * ahead.turns_left, round_s = ahead.turn_s * ahead.turns_a_round;
+  if (std::max(left_s, ahead.rounds > 0 ? round_s : 0) < kShort) return "";
+  std::string text = fmt::format("gate: this turn took {}", duration_text(ahead.turn_s));
+  if (ahead.turns_left > 0)
+    text += fmt::format("; {} more take{} about {}", ahead.turns_left, ahead.turns_left == 1 ? "s" : "",
+                        duration_text(left_s));
+  if (ahead.rounds > 0)
+    text += fmt::format("; while cases are undecided, up to {} round{} of about {} follow", ahead.rounds,
+                        ahead.rounds == 1 ? "" : "s", duration_text(round_s));
+  return text +
+         fmt::format(
+             "\ngate:   to shorten it, take fewer or smaller cases (--filter REGEX, --set heads=4/2){}\n",
+             ahead.rounds > 0 && !ahead.limited ? " or limit the rounds (--max-time S)" : "");
+}
+
 std::string round_text(const Round& round) {
   std::string text =
       fmt::format("gate: round {} of {}, {} so far, at most {} more: {} undecided\n", round.number, round.of,
@@ -192,7 +209,7 @@ std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, 
   }
   if (!text.empty()) return text;
   if (exit_code == 6) return "nothing was compared";
-  if (exit_code != 0) return "a run of the new side is wrong or crashed";
+  if (exit_code != 0) return "a turn of the new side is wrong or crashed";
   text = !policy.no_time ? "no case slower"
          : missing > 0   ? "no case incorrect"
                          : "no case incorrect or missing";

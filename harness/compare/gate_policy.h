@@ -84,6 +84,19 @@ struct Round {
   double so_far_s = 0, most_left_s = 0;
 };
 
+/// What a gate has before it when its first turn has ended.
+struct Ahead {
+  double turn_s = 0;      ///< duration of the first turn
+  int turns_left = 0;     ///< turns that follow in any case
+  int turns_a_round = 0;  ///< turns of each round after them
+  int rounds = 0;         ///< most rounds after them
+  bool limited = false;   ///< by --max-time
+};
+
+/// "gate: this turn took 95 s; 3 more take about 5 min, ...": how long the gate takes, and what makes it
+/// shorter. Empty if the turns to come take less than half a minute.
+std::string ahead_text(const Ahead& ahead);
+
 /// "gate: round 9 of 12, 3 min so far, at most 1 min more: 4 cases undecided", and a line for each reason.
 std::string round_text(const Round& round);
 

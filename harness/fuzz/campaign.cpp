@@ -64,6 +64,8 @@ class Campaign {
     while (!turns_.empty() && !over()) {
       round();
       result_.seconds = elapsed();
+      result_.gave_up = options_.cases > 0 && result_.ran() < options_.cases &&
+                        result_.skipped() >= kMostSkipsPerCase * options_.cases;
       if (events_.progress) events_.progress(result_);
     }
     return std::move(result_);
@@ -79,7 +81,8 @@ class Campaign {
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
   bool stopped() const { return events_.stop && events_.stop(); }
   bool over() const {
-    return stopped() || elapsed() >= options_.seconds || (options_.cases > 0 && drawn_ >= options_.cases) ||
+    return stopped() || elapsed() >= options_.seconds ||
+           (options_.cases > 0 && result_.ran() >= options_.cases) || result_.gave_up ||
            std::ssize(result_.findings) >= options_.max_findings;
   }
 
@@ -88,7 +91,7 @@ class Campaign {
 
   void round() {
     std::vector<Drawn> drawn;
-    const auto left = options_.cases > 0 ? static_cast<std::size_t>(options_.cases - drawn_) : kRound;
+    const auto left = options_.cases > 0 ? static_cast<std::size_t>(options_.cases - result_.ran()) : kRound;
     for (std::size_t i = 0; i < std::min(kRound, left); ++i) {
       const std::size_t kernel = turns_[static_cast<std::size_t>(drawn_++) % turns_.size()];
       drawn.push_back({kernel, generators_[kernel].next()});
@@ -228,23 +231,27 @@ class Campaign {
 
 }  // namespace
 
-int64_t FuzzResult::cases() const {
+int64_t FuzzResult::ran() const {
   int64_t n = 0;
-  for (const FuzzTally& t : kernels) n += t.ran + t.skipped;
+  for (const FuzzTally& t : kernels) n += t.ran;
+  return n;
+}
+
+int64_t FuzzResult::skipped() const {
+  int64_t n = 0;
+  for (const FuzzTally& t : kernels) n += t.skipped;
   return n;
 }
 
 int FuzzResult::exit_code() const {
   int code = 0;
-  bool ran = false;
   for (const FuzzTally& t : kernels) {
-    ran = ran || t.ran > 0;
     if (t.failed > 0) code = worse_exit_code(code, 1);
   }
   for (const Finding& f : findings) {
     if (f.record.status != Status::kFail) code = worse_exit_code(code, 5);
   }
-  return ran ? code : worse_exit_code(code, 6);
+  return ran() > 0 ? code : worse_exit_code(code, 6);
 }
 
 FuzzResult fuzz(const std::vector<const Kernel*>& kernels, const FuzzOptions& options,

@@ -17,11 +17,15 @@ namespace attnbench {
 /// Invariants and graph replays are tried for one case of this many: they take about ten more launches.
 inline constexpr int64_t kInvariantsEvery = 4;
 
+/// With FuzzOptions::cases, a campaign ends once this many cases were skipped for each case to run, so that it
+/// ends where a kernel skips all.
+inline constexpr int64_t kMostSkipsPerCase = 20;
+
 struct FuzzOptions {
   uint64_t seed = 1;
   double size = 1;             ///< size of cases (Generator)
   double seconds = 60;         ///< after this time no further case is drawn
-  int64_t cases = 0;           ///< most cases that are drawn; 0: as many as the time allows
+  int64_t cases = 0;           ///< cases to run, skipped ones not counted; 0: as many as the time allows
   int64_t max_findings = 20;   ///< the run ends after this many distinct findings
   int shrink_tries = 400;      ///< most drafts tried to shrink one finding
   double shrink_seconds = 60;  ///< most time to shrink one finding
@@ -59,7 +63,9 @@ struct FuzzResult {
   std::vector<FuzzTally> kernels;
   std::vector<Finding> findings;
   double seconds = 0;
-  int64_t cases() const;
+  bool gave_up = false;  ///< too many cases were skipped (kMostSkipsPerCase)
+  int64_t ran() const;
+  int64_t skipped() const;
   /// The worst of: 0 clean, 1 a wrong result, 5 a crash, a hang or an error, 6 nothing ran.
   int exit_code() const;
 };

@@ -78,12 +78,8 @@ nlohmann::ordered_json fuzz_to_json(const RunContext& context, const FuzzOptions
   Json kernels = Json::array(), findings = Json::array();
   for (const FuzzTally& t : result.kernels) kernels.push_back(tally_to_json(t));
   for (const Finding& f : result.findings) findings.push_back(finding_to_json(f));
-  return {{"context", context_to_json(context)},
-          {"seed", options.seed},
-          {"seconds", result.seconds},
-          {"cases", result.cases()},
-          {"kernels", kernels},
-          {"findings", findings}};
+  return {{"context", context_to_json(context)},      {"seed", options.seed}, {"seconds", result.seconds},
+          {"cases", result.ran() + result.skipped()}, {"kernels", kernels},   {"findings", findings}};
 }
 
 void print_finding(std::ostream& out, const Finding& f, std::size_t number) {
@@ -142,14 +138,15 @@ void print_fuzz_table(std::ostream& out, const FuzzResult& result, std::size_t w
 }
 
 std::string fuzz_summary(const FuzzOptions& options, const FuzzResult& result) {
-  int64_t ran = 0, skipped = 0, failed = 0;
-  for (const FuzzTally& t : result.kernels) {
-    ran += t.ran;
-    skipped += t.skipped;
-    failed += t.failed;
-  }
-  return fmt::format("seed {}: {} ran, {} skipped, {} failed ({} distinct) in {:.0f} s", options.seed, ran,
-                     skipped, failed, result.findings.size(), result.seconds);
+  int64_t failed = 0;
+  for (const FuzzTally& t : result.kernels) failed += t.failed;
+  std::string text =
+      fmt::format("seed {}: {} ran, {} skipped, {} failed ({} distinct) in {:.0f} s", options.seed,
+                  result.ran(), result.skipped(), failed, result.findings.size(), result.seconds);
+  if (result.gave_up)
+    text += fmt::format("; ended before {} cases ran, because {} were skipped for each of them",
+                        options.cases, kMostSkipsPerCase);
+  return text;
 }
 
 }  // namespace attnbench

@@ -247,6 +247,11 @@ FaultClass head_faults() {
     rule.kv_head = of;
     return with_rule(rule);
   };
+  HostRule other_v;
+  other_v.v_head = [](const HostView& v, int h) {
+    const int hkv = v.p().num_heads_kv;
+    return (h / (v.p().num_heads_q / hkv) + 1) % hkv;
+  };
   const auto rounded = kv_head([](const HostView& v, int h) {
     int ratio = 1;
     while (ratio < v.p().num_heads_q / v.p().num_heads_kv) ratio *= 2;
@@ -259,6 +264,11 @@ FaultClass head_faults() {
             "KV head h % Hkv instead of h / ratio",
             {kPackedFull, kRatio7},
             kv_head([](const HostView& v, int h) { return h % v.p().num_heads_kv; }),
+            {"heads"}},
+           {"v_head_behind",
+            "V of the next KV head; K is of the right one",
+            {kPackedFull, kRatio7},
+            with_rule(other_v),
             {"heads"}},
            {"accumulator_not_reset",
             "the first row of a tile keeps the sums of the row before it",

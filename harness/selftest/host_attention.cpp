@@ -158,7 +158,8 @@ HostResult HostAttention::by_rule(HostRow row, const HostRule& rule) {
   if (rule.keys) rule.keys(*view_, row);
   const int kv_head =
       rule.kv_head ? rule.kv_head(*view_, row.head) : row.head / (p.num_heads_q / p.num_heads_kv);
-  const Pair& kv = loaded(row.seq, kv_head);
+  const std::vector<double>& k = loaded(row.seq, kv_head).k;
+  const std::vector<double>& v = loaded(row.seq, rule.v_head ? rule.v_head(*view_, row.head) : kv_head).v;
   const std::vector<double> q = view_->load_q(row);
   const int64_t begin = rule.masked_score ? 0 : row.lo;
   const int64_t end = rule.masked_score ? row.k_len : row.hi;
@@ -173,7 +174,7 @@ HostResult HostAttention::by_rule(HostRow row, const HostRule& rule) {
       s = *rule.masked_score;
     } else if (!rule.hidden || !rule.hidden(row, j)) {
       double qk = 0;
-      for (int c = 0; c < d; ++c) qk += q[size_of(c)] * kv.k[size_of(j * d + c)];
+      for (int c = 0; c < d; ++c) qk += q[size_of(c)] * k[size_of(j * d + c)];
       s = rule.score ? rule.score(*view_, row, j, qk) : score(row, j, qk, false);
     }
     top = std::max(top, s);
@@ -189,7 +190,7 @@ HostResult HostAttention::by_rule(HostRow row, const HostRule& rule) {
     const double e = exponential(scores[size_of(j - begin)] - top);
     if (e == 0) continue;
     const double w = (rule.weight ? rule.weight(e) : e) / z;
-    for (int c = 0; c < d; ++c) r.o[size_of(c)] += w * kv.v[size_of(j * d + c)];
+    for (int c = 0; c < d; ++c) r.o[size_of(c)] += w * v[size_of(j * d + c)];
   }
   r.lse = top + std::log(z);
   return r;

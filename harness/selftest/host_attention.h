@@ -56,7 +56,8 @@ class HostView {
 struct HostRule {
   std::function<void(const HostView&, HostRow&)> keys;    ///< moves lo and hi
   std::function<bool(const HostRow&, int64_t j)> hidden;  ///< further keys that are left out
-  std::function<int(const HostView&, int head)> kv_head;
+  std::function<int(const HostView&, int head)> kv_head;  ///< of K, and of V without v_head
+  std::function<int(const HostView&, int head)> v_head;
   /// The final score of a key from q.k: scale, softcap and bias included.
   std::function<double(const HostView&, const HostRow&, int64_t j, double qk)> score;
   std::function<double(double p)> weight;  ///< p relative to the row's largest, as it enters P.V

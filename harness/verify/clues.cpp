@@ -79,7 +79,9 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
   } else if (!lse_given) {
     text += ", in O (no LSE is given)";
   } else if (in_lse == 0) {
-    text += fmt::format(", in O alone; {} LSE is right, and with it scores, mask and sum", their);
+    text += fmt::format(
+        ", in O alone; {} LSE is right, so the scores, the mask and the softmax denominator are right",
+        their);
   } else if (in_o == 0) {
     text += fmt::format(", in the LSE alone; {} O is right", their);
   } else {
@@ -297,8 +299,8 @@ class Clues {
     }
     if (!std::isfinite(least)) return "";
     return fmt::format(
-        "looks like: O is right but for a factor of each row ({:.4g} to {:.4g}): the sum that it is "
-        "divided by, or how that is rescaled",
+        "looks like: O is right but for a factor of each row ({:.4g} to {:.4g}): the softmax "
+        "denominator, or how O is rescaled",
         least, most);
   }
 

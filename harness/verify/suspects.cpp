@@ -17,7 +17,8 @@ namespace {
 class Misread : public reference::Inputs {
  public:
   struct How {
-    std::function<int(int)> kv_head;   ///< KV head that a query head reads; the problem then has Hkv = Hq
+    /// KV head that a query head reads K and V from. If one is given, the problem has Hkv = Hq, and both are.
+    std::function<int(int)> k_head, v_head;
     std::optional<Tensor> no_descale;  ///< the tensor whose descales are not applied
     bool exchanged = false;            ///< K is read for V and V for K
   };
@@ -28,13 +29,13 @@ class Misread : public reference::Inputs {
     undo(Tensor::kQ, seq, head, begin, end, case_.params.head_dim, out);
   }
   void load_k(int seq, int head, int begin, int end, double* out) const override {
-    const int h = how_.kv_head ? how_.kv_head(head) : head;
+    const int h = how_.k_head ? how_.k_head(head) : head;
     if (how_.exchanged) return right_.load_v(seq, h, begin, end, out);
     right_.load_k(seq, h, begin, end, out);
     undo(Tensor::kK, seq, h, begin, end, case_.params.head_dim, out);
   }
   void load_v(int seq, int head, int begin, int end, double* out) const override {
-    const int h = how_.kv_head ? how_.kv_head(head) : head;
+    const int h = how_.v_head ? how_.v_head(head) : head;
     if (how_.exchanged) return right_.load_k(seq, h, begin, end, out);
     right_.load_v(seq, h, begin, end, out);
     undo(Tensor::kV, seq, h, begin, end, case_.params.dim_v(), out);
@@ -80,9 +81,19 @@ class Suspects {
   }
   void misread(std::string text, Misread::How how) {
     Suspect s{std::move(text), right_, {}};
-    if (how.kv_head) s.problem.num_heads_kv = s.problem.num_heads_q;
+    if (how.k_head) s.problem.num_heads_kv = s.problem.num_heads_q;
     s.inputs = std::make_shared<Misread>(case_, inputs_, std::move(how));
     out_.push_back(std::move(s));
+  }
+
+  /// The wrong head of K and V, of V alone, and of K alone: "<who> KV head <which>" and so on.
+  void wrong_head(const char* who, const std::string& which, const std::function<int(int)>& head) {
+    const int group = p_.num_heads_q / p_.num_heads_kv;
+    const auto right = [group](int h) { return h / group; };
+    misread(fmt::format("{} KV head {}", who, which), {.k_head = head, .v_head = head});
+    if (p_.v_is_k_view) return;  // one tensor, read once
+    misread(fmt::format("{} V head {}; the K head is right", who, which), {.k_head = right, .v_head = head});
+    misread(fmt::format("{} K head {}; the V head is right", who, which), {.k_head = head, .v_head = right});
   }
 
   void scale() {
@@ -192,13 +203,15 @@ class Suspects {
   void heads_and_inputs() {
     const int hq = p_.num_heads_q, hkv = p_.num_heads_kv, group = hq / hkv;
     if (group > 1 && hkv > 1) {
-      misread(fmt::format("query head h reads KV head h % {}, not h / {}", hkv, group),
-              {.kv_head = [=](int h) { return h % hkv; }});
-      misread(fmt::format("query head h reads KV head min(h, {}), not h / {}", hkv - 1, group),
-              {.kv_head = [=](int h) { return std::min(h, hkv - 1); }});
+      wrong_head("query head h reads", fmt::format("h % {}, not h / {}", hkv, group),
+                 [=](int h) { return h % hkv; });
+      wrong_head("query head h reads", fmt::format("min(h, {}), not h / {}", hkv - 1, group),
+                 [=](int h) { return std::min(h, hkv - 1); });
     }
     if (hkv > 1) {
-      misread("all query heads read KV head 0", {.kv_head = [](int) { return 0; }});
+      wrong_head("all query heads read", "0", [](int) { return 0; });
+      wrong_head("query head h reads", fmt::format("(h / {0} + 1) % {1}, not h / {0}", group, hkv),
+                 [=](int h) { return (h / group + 1) % hkv; });
     }
     if (p_.head_dim == p_.dim_v() && !p_.v_is_k_view)
       misread("keys and values are exchanged", {.exchanged = true});

@@ -79,16 +79,16 @@ TEST_F(CliGateResume, KilledInTheThirdRunItRepeatsNothing) {
   EXPECT_EQ(read_text(dir_ / "1-base" / "journal.jsonl"), first);
   EXPECT_EQ(read_text(dir_ / "2-new" / "journal.jsonl"), second);
   EXPECT_TRUE(read_text(dir_ / "3-new" / "journal.jsonl").starts_with(third));
-  EXPECT_THAT(o.err, AllOf(HasSubstr("gate: g: 2 runs finished"),
-                           HasSubstr("1-base: 4 of 4 runs are finished"), Not(HasSubstr("gate: run 2")),
-                           HasSubstr("gate: run 3, new"), HasSubstr("gate: run 4, base")));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("gate: g: 2 turns finished"),
+                           HasSubstr("1-base: 4 of 4 runs are finished"), Not(HasSubstr("gate: turn 2")),
+                           HasSubstr("gate: turn 3, new"), HasSubstr("gate: turn 4, base")));
   // Finished, it only compares again.
   const Outcome again = gate({"--resume", "g"});
   expect_whole(again);
-  EXPECT_THAT(again.err, Not(HasSubstr("gate: run ")));
+  EXPECT_THAT(again.err, Not(HasSubstr("gate: turn ")));
   // Another gate in the folder takes nothing of it.
   const Outcome anew = gate({"--out", "g"});
-  EXPECT_THAT(anew.err, AllOf(HasSubstr("gate: run 1, base"), HasSubstr("gate: run 4, base")));
+  EXPECT_THAT(anew.err, AllOf(HasSubstr("gate: turn 1, base"), HasSubstr("gate: turn 4, base")));
   expect_whole(anew);
 }
 
@@ -98,7 +98,8 @@ TEST_F(CliGateResume, AnInterruptedGateReportsWhatItHas) {
   EXPECT_THAT(o.err,
               AllOf(HasSubstr("interrupted: to go on, repeat the command with --resume g and without --out"),
                     Not(HasSubstr("--resume g/"))));
-  EXPECT_THAT(o.out, HasSubstr("interrupted: this compares the runs that had finished, 1 of new, 1 of base"));
+  EXPECT_THAT(o.out,
+              HasSubstr("interrupted: this compares the turns that had finished, 1 of new, 1 of base"));
   EXPECT_THAT(o.out, HasSubstr("\ngate: interrupted; exit code 130\n"));
   const json compare = read_json(dir_ / "compare.json");
   EXPECT_EQ(compare["interrupted"], true);

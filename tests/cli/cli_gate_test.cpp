@@ -66,7 +66,7 @@ TEST_F(CliGate, RightResultsPassAndWrongOnesAreOne) {
   EXPECT_EQ(same.exit_code, 0) << same.out << same.err;
   EXPECT_THAT(same.out, AllOf(HasSubstr("\n2 right on both sides\n"), Not(HasSubstr("timed"))));
   EXPECT_THAT(same.out,
-              AllOf(StartsWith("gate: output of 'attnbench run' for the new side (run 1: all cases):\n"
+              AllOf(StartsWith("gate: output of 'attnbench run' for the new side (turn 1: all cases):\n"
                                "status "),
                     EndsWith("\ngate: no case incorrect or missing; exit code 0\n")));
   const Outcome wrong = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--match", "case"});

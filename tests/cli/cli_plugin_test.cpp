@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <regex>
 
 #include <regex>
@@ -33,6 +34,41 @@ Outcome run_with(const Scratch& scratch, const std::string& file, std::vector<st
                                    "example", "--no-time", "-q",  "--out",    "out"};
   args.insert(args.end(), more.begin(), more.end());
   return run_attnbench(scratch, args);
+}
+
+TEST(CliPlugin, LastFailedTakesTheRunOfTheSamePlugIn) {
+  namespace fs = std::filesystem;
+  const Scratch scratch;
+  const auto run = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"run",      "--case",     kCase,      "--device", "cpu",
+                                     "--plugin", plugin(name), "--kernel", "example",  "--no-time"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_attnbench(scratch, args);
+  };
+  ASSERT_EQ(run("wrong", {}).exit_code, 1);
+  const fs::path runs = scratch.dir() / "results" / "runs";
+  const std::string first = fs::directory_iterator(runs)->path().filename();
+  const std::string newer = "20990101-000000-case";
+  ASSERT_EQ(run("example", {"--out", (runs / newer).string()}).exit_code, 0);
+  json results = read_json(runs / newer / "results.json");
+  results["context"]["attnbench"]["complete"] = false;
+  scratch.write("results/runs/" + newer + "/results.json", results.dump());
+
+  Outcome o = run("wrong", {"--last-failed", "--dry-run"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("note: --last-failed passes over results/runs/" + newer +
+                                     " (it ran with " + plugin("example") + ")\n"),
+                           HasSubstr(first + ": 1 run failed; 1 of them to run again")));
+  o = run("example", {"--last-failed", "--dry-run"});
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr(newer + ": interrupted after 1 run; 0 runs failed; nothing to run again"),
+                    Not(HasSubstr("passes over"))));
+  o = run("wrong", {"--last-failed", "--dry-run", "--out", (runs / newer).string()});
+  EXPECT_THAT(o.err, HasSubstr(newer + " holds a run with " + plugin("example") + ", and this one has " +
+                               plugin("wrong")));
+  o = run("slow", {"--last-failed", "--dry-run"});
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("has no run of 'case' that fits. It passes over results/runs/" + newer));
 }
 
 TEST(CliPlugin, ProfileTakesThePlugInsKernelByDefault) {

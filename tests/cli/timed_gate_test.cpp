@@ -78,7 +78,7 @@ TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
   EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "g" / "5-new"));
   EXPECT_THAT(o.err, AllOf(HasSubstr("gate: round 1 of 2, "), HasSubstr(" so far, at most "),
                            HasSubstr(" more: 2 cases undecided\ngate:   1 case: "),
-                           HasSubstr("gate: run 3, new: round 1 of 2\n")));
+                           HasSubstr("gate: turn 3, new: round 1 of 2\n")));
   // Without a round, and with so many that most would decide nothing.
   const std::vector<std::string> wild = {
       "--kernel", "cpu", "--baseline", scratch_.path("wild.json"), "--allow-missing", "--filter", "/q5$"};
@@ -126,7 +126,7 @@ TEST_F(CliTimedGate, ABaselineIsOfSeveralRuns) {
   };
   Outcome o = make({"--runs", "3"});
   ASSERT_EQ(o.exit_code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("is now these 3 runs"));
+  EXPECT_THAT(o.out, HasSubstr("now holds 3 runs of each case"));
   std::vector<double> samples;
   for (const char* run : {"1-new", "2-new", "3-new"}) {
     const json records = read_records(scratch_.dir() / "b" / run);
@@ -175,7 +175,7 @@ TEST_F(CliTimedGate, CalibrationIsStoredAndUsed) {
   Outcome o = gate({"--kernel", "cpu", "--baseline", base, "--calibrate", "--pairs", "2", "--update-baseline",
                     "--out", "c"});
   ASSERT_EQ(o.exit_code, 0) << o.out << o.err;
-  EXPECT_THAT(o.out, AllOf(HasSubstr("2 cases, 4 runs"), HasSubstr("base.noise.json")));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("2 cases, 4 turns"), HasSubstr("base.noise.json")));
   json j = read_json(noise);
   ASSERT_EQ(j["noise"].size(), 2u);
   EXPECT_EQ(j["pairs"], 2);

@@ -17,8 +17,10 @@ namespace {
 using test::sampled;
 using test::set_of;
 using test::with_status;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(GatePolicy, RunsPoolAndTheWorstExitCodeStays) {
   GateSide side;
@@ -199,6 +201,22 @@ TEST(GatePolicy, DurationsAreRoundedAndLimitsRoundedUp) {
   EXPECT_EQ(duration_text(121, true), "3 min");
   EXPECT_EQ(duration_text(3600), "1 h");
   EXPECT_EQ(duration_text(7500), "2 h 5 min");
+}
+
+TEST(GatePolicy, SaysWhatIsAheadAfterTheFirstTurn) {
+  EXPECT_EQ(
+      ahead_text({95, 3, 4, 12, false}),
+      "gate: this turn took 95 s; 3 more take about 5 min; while cases are undecided, up to 12 rounds of "
+      "about 6 min follow\n"
+      "gate:   to shorten it, take fewer or smaller cases (--filter REGEX, --set heads=4/2) or limit the "
+      "rounds (--max-time S)\n");
+  EXPECT_THAT(ahead_text({95, 3, 4, 12, true}), Not(HasSubstr("--max-time")));
+  EXPECT_THAT(ahead_text({40, 0, 1, 4, false}),
+              HasSubstr("took 40 s; while cases are undecided, up to 4 rounds"));
+  EXPECT_THAT(ahead_text({40, 1, 0, 0, false}),
+              AllOf(HasSubstr("1 more takes about 40 s\n"), Not(HasSubstr("--max-time"))));
+  EXPECT_EQ(ahead_text({7, 3, 4, 12, false}), "") << "it is over soon";
+  EXPECT_EQ(ahead_text({300, 0, 1, 0, false}), "") << "nothing follows";
 }
 
 TEST(GatePolicy, RoundsThatWouldDecideNothingAreNotRun) {

@@ -75,7 +75,8 @@ const auto kPasses = [](const WorkItem&) { return std::pair{Status::kPass, std::
 TEST(FuzzCampaign, CountsAndIsCleanWhereNothingFails) {
   const Outcome o = outcome_of({&kAttentionKernel, &kMergeKernel}, kPasses, cases(500));
   ASSERT_EQ(o.result.kernels.size(), 2u);
-  EXPECT_EQ(o.result.cases(), 500);
+  EXPECT_EQ(o.result.ran(), 500);
+  EXPECT_EQ(o.result.skipped(), 0);
   EXPECT_EQ(o.ids.size(), 500u);
   EXPECT_EQ(o.result.kernels[0].ran, 400);  // four of five are attention
   EXPECT_EQ(o.result.kernels[1].ran, 100);
@@ -214,6 +215,32 @@ TEST(FuzzCampaign, AFindingHasItsCluesAndTheLastWords) {
               HasSubstr("signal 11\n  looks like: no mask\n  | about to read address 8\n  reproduce: "));
 }
 
+TEST(FuzzCampaign, SkippedCasesAreNotCountedAmongThoseToRun) {
+  int n = 0;
+  const auto two_of_three_skipped = [&](const WorkItem&) {
+    return std::pair{n++ % 3 == 0 ? Status::kPass : Status::kSkip, std::string("refused")};
+  };
+  const Outcome o = outcome_of({&kAttentionKernel, &kMergeKernel}, two_of_three_skipped, cases(100));
+  EXPECT_EQ(o.result.ran(), 100);
+  EXPECT_NEAR(static_cast<double>(o.result.skipped()), 200, 2);
+  EXPECT_FALSE(o.result.gave_up);
+  EXPECT_THAT(fuzz_summary(cases(100), o.result), Not(HasSubstr("ended before")));
+}
+
+TEST(FuzzCampaign, EndsAndSaysSoWhereNearlyAllIsSkipped) {
+  int n = 0;
+  const auto one_of_fifty_runs = [&](const WorkItem&) {
+    return std::pair{n++ % 50 == 0 ? Status::kPass : Status::kSkip, std::string("refused")};
+  };
+  const Outcome o = outcome_of({&kAttentionKernel}, one_of_fifty_runs, cases(100));
+  EXPECT_TRUE(o.result.gave_up);
+  EXPECT_GT(o.result.ran(), 0);
+  EXPECT_LT(o.result.ran(), 100);
+  EXPECT_NEAR(static_cast<double>(o.result.skipped()), 100 * kMostSkipsPerCase, 32);
+  EXPECT_THAT(fuzz_summary(cases(100), o.result),
+              HasSubstr("; ended before 100 cases ran, because 20 were skipped for each of them"));
+}
+
 TEST(FuzzCampaign, StopsAtTheMostFindings) {
   FuzzOptions options = cases(100000);
   options.max_findings = 2;
@@ -238,7 +265,7 @@ TEST(FuzzCampaign, CountsRefusalsByReason) {
       cases(100));
   ASSERT_EQ(o.result.kernels[0].refusals.size(), 1u);
   EXPECT_EQ(o.result.kernels[0].refusals.begin()->first, "head_dim # not in {#}");
-  EXPECT_EQ(o.result.kernels[0].refusals.begin()->second.cases, 100);
+  EXPECT_EQ(o.result.kernels[0].refusals.begin()->second.cases, 100 * kMostSkipsPerCase);
   EXPECT_EQ(o.result.exit_code(), 6);
   std::ostringstream text;
   print_fuzz_table(text, o.result, 0);

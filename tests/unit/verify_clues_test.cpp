@@ -120,7 +120,8 @@ struct Mistake {
   bool causal = true;
   std::function<double(double)> score = [](double x) { return x / std::sqrt(32.0); };
   std::function<bool(int, int, SeqLen)> sees = [](int i, int j, SeqLen s) { return j <= i + s.k - s.q; };
-  std::function<int(int)> kv_head = [](int h) { return h / 2; };
+  std::function<int(int)> k_head = [](int h) { return h / 2; };
+  std::function<int(int)> v_head = k_head;
 };
 
 HostOutputs computed_by(const Mistake& m, const Case& c) {
@@ -135,8 +136,8 @@ HostOutputs computed_by(const Mistake& m, const Case& c) {
     double sum = 0;
     for (int j = 0; j < s.k; ++j) {
       if (c.params.causal && !m.sees(id.pos, j, s)) continue;
-      inputs.load_k(id.seq, m.kv_head(id.head), j, j + 1, k.data());
-      inputs.load_v(id.seq, m.kv_head(id.head), j, j + 1, v.data());
+      inputs.load_k(id.seq, m.k_head(id.head), j, j + 1, k.data());
+      inputs.load_v(id.seq, m.v_head(id.head), j, j + 1, v.data());
       double dot = 0;
       for (std::size_t ch = 0; ch < kDim; ++ch) dot += q[ch] * k[ch];
       const double e = std::exp(m.score(dot));
@@ -167,10 +168,20 @@ TEST(Clues, MistakesInPlainLoopsAreNamed) {
       {.text = "the causal mask hides one key too many",
        .sees = [](int i, int j, SeqLen l) { return j < i + l.k - l.q; }},
       {.text = "the causal mask is aligned top-left", .sees = [](int i, int j, SeqLen) { return j <= i; }},
-      {.text = "query head h reads KV head h % 2, not h / 2", .kv_head = [](int h) { return h % 2; }},
+      {.text = "query head h reads KV head h % 2, not h / 2", .k_head = [](int h) { return h % 2; }},
       {.text = "query head h reads KV head min(h, 1), not h / 2",
-       .kv_head = [](int h) { return std::min(h, 1); }},
-      {.text = "all query heads read KV head 0", .kv_head = [](int) { return 0; }},
+       .k_head = [](int h) { return std::min(h, 1); }},
+      {.text = "all query heads read KV head 0", .k_head = [](int) { return 0; }},
+      {.text = "query head h reads KV head (h / 2 + 1) % 2, not h / 2",
+       .k_head = [](int h) { return (h / 2 + 1) % 2; }},
+      {.text = "query head h reads V head h % 2, not h / 2; the K head is right",
+       .v_head = [](int h) { return h % 2; }},
+      {.text = "query head h reads V head (h / 2 + 1) % 2, not h / 2; the K head is right",
+       .v_head = [](int h) { return (h / 2 + 1) % 2; }},
+      {.text = "all query heads read V head 0; the K head is right", .v_head = [](int) { return 0; }},
+      {.text = "query head h reads K head min(h, 1), not h / 2; the V head is right",
+       .k_head = [](int h) { return std::min(h, 1); },
+       .v_head = [](int h) { return h / 2; }},
       {.text = "a causal mask is applied that nobody asked for", .causal = false},
   };
   for (const Mistake& m : mistakes) {
