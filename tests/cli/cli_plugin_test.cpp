@@ -259,10 +259,13 @@ TEST(CliPlugin, TheGateComparesTwoBuilds) {
   Outcome o = gate("example", {"--against-plugin", plugin("crashes")});
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("\n2 right on both sides, 1 not compared\n")) << "their kernels alone";
-  EXPECT_THAT(o.out,
-              AllOf(HasSubstr("gate: 'attnbench run' for the base side (run 1: all cases, base new new base) "
-                              "failed with exit code 5; it printed:\n"),
-                    ContainsRegex("\ngate: to repeat what failed: .* run .*three.yaml .* --plugin ")));
+  EXPECT_THAT(
+      o.out,
+      AllOf(
+          HasSubstr(
+              "gate: 'attnbench run' for the base side (turn 1: all cases; the turns are base, new, new, base) "
+              "failed with exit code 5; it printed:\n"),
+          ContainsRegex("\ngate: to repeat what failed: .* run .*three.yaml .* --plugin ")));
   EXPECT_EQ(gate("wrong", {"--against-plugin", plugin("example")}).exit_code, 1);
   EXPECT_EQ(gate("crashes", {"--against-plugin", plugin("example")}).exit_code, 5);
   EXPECT_EQ(gate("example", {"--against", ATTNBENCH_PROGRAM, "--kernel", "example"}).exit_code, 0);

@@ -181,7 +181,7 @@ TEST(GatePolicy, TheOutcomeNamesWhatFails) {
             "1 case incorrect, 2 cases slower, 1 case inconclusive");
   EXPECT_EQ(outcome({Change::kError}, 5), "1 case with an error");
   EXPECT_EQ(outcome({}, 6), "nothing was compared");
-  EXPECT_EQ(outcome({Change::kSame}, 5), "a run of the new side is wrong or crashed");
+  EXPECT_EQ(outcome({Change::kSame}, 5), "a turn of the new side is wrong or crashed");
   GatePolicy no_time;
   no_time.no_time = true;
   EXPECT_EQ(outcome({Change::kNotCompared}, 0, no_time), "no case incorrect or missing");
