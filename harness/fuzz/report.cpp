@@ -144,8 +144,9 @@ std::string fuzz_summary(const FuzzOptions& options, const FuzzResult& result) {
       fmt::format("seed {}: {} ran, {} skipped, {} failed ({} distinct) in {:.0f} s", options.seed,
                   result.ran(), result.skipped(), failed, result.findings.size(), result.seconds);
   if (result.gave_up)
-    text += fmt::format("; ended before {} cases ran, because {} were skipped for each of them",
-                        options.cases, kMostSkipsPerCase);
+    text += fmt::format("; ended before {} ran, because {} were skipped for each of them",
+                        options.cases == 1 ? "1 case" : fmt::format("{} cases", options.cases),
+                        kMostSkipsPerCase);
   return text;
 }
 
