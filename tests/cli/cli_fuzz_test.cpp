@@ -87,7 +87,7 @@ TEST(CliFuzz, SaysWhereNothingRan) {
       AllOf(ContainsRegex("seed 1: 0 ran, 60 skipped, .*; ended before 3 cases ran, because 20 were skipped "
                           "for each of them\n"),
             HasSubstr("values: different values of keys in the cases that ran\n"),
-            ContainsRegex("100 % of the skips of refuses .attention., for example: refuses: "
+            ContainsRegex("[0-9]+ % of the skips of refuses .attention., for example: refuses: "
                           "head_dim [0-9]+ not in .64.\n  a skipped case: attnbench run --case ")));
   // The line gives the same refusal.
   const std::string mark = "  a skipped case: attnbench ";
