@@ -140,7 +140,7 @@ TEST_F(CliTimedGate, ABaselineIsOfSeveralRuns) {
                    (samples[(samples.size() - 1) / 2] + samples[samples.size() / 2]) / 2);
   o = make({"--runs", "1"});
   ASSERT_EQ(o.exit_code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("is now this run"));
+  EXPECT_THAT(o.out, HasSubstr("now holds 1 run of each case"));
   EXPECT_FALSE(read_json(base)["benchmarks"][0]["attnbench"]["time"].contains("runs"));
 }
 
