@@ -175,6 +175,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   add_fuzz(app, program);
   add_export(app, program);
   add_check(app, program);
+  add_serve_sim(app, program);
   const std::vector<std::string> commands = command_names(app);
   if (argc < 2) {
     std::cerr << fmt::format(

@@ -19,6 +19,7 @@
 #include "harness/cli/plugins.h"
 #include "harness/config/batch_spec.h"
 #include "harness/config/keys.h"
+#include "harness/config/mixes.h"
 #include "harness/config/models.h"
 #include "harness/config/sweep_file.h"
 #include "harness/record/text.h"
@@ -34,7 +35,7 @@ struct ListOptions {
   CaseOptions cases;
   std::vector<std::string> kernels;
   std::string device = "auto";
-  bool schema = false, keys = false, models = false, impossible = false, verbose = false;
+  bool schema = false, keys = false, models = false, mixes = false, impossible = false, verbose = false;
 };
 
 std::string quantity(double x, const char* unit) {
@@ -269,6 +270,9 @@ void add_list(CLI::App& app, Program& program) {
   command->add_flag("--models", o->models,
                     "Print the models that 'model' names, and their keys (Markdown) instead");
   command->add_flag(
+      "--mixes", o->mixes,
+      "Print the mixes of requests that serve-sim knows, with quantiles and sources (Markdown) instead");
+  command->add_flag(
       "--impossible", o->impossible,
       "For sweeps with 'cover': print the pairs or triples of values that no legal case has, and those "
       "that make no difference");
@@ -282,6 +286,10 @@ void add_list(CLI::App& app, Program& program) {
   command->callback([=, &program] {
     program.calls_kernels = true;
     program.chosen = [=, &program] {
+      if (o->mixes) {
+        std::cout << mixes_markdown();
+        return 0;
+      }
       if (o->schema || o->keys || o->models) {
         std::cout << (o->schema ? json_schema() : o->keys ? keys_markdown() : models_markdown());
         return 0;

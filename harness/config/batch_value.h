@@ -4,8 +4,9 @@
 //   {q: X, s: Y, count: N}
 //   {q: X, context: Y, count: N}    s = q + context
 //
-// X and Y are an integer, a list of integers (its size is the count), or a distribution: {constant: 5},
-// {uniform: [16, 512]}, {lognormal: {median: 800, sigma: 1.0}}, each beside an optional clip: [16, 8192].
+// X and Y are an integer, a list of integers (its size is the count), or a distribution (length_value.cpp) such as
+// {uniform: [16, 512]}, beside an optional clip: [16, 8192]. `total: N`, in keys, may stand in place of the count,
+// and `order` says how the sequences are sorted.
 #pragma once
 
 #include <cstdint>

@@ -39,19 +39,83 @@ int64_t at_probability(const std::vector<Quantile>& table, double p) {
   return std::llround(length * std::exp(part * std::log(static_cast<double>(above->tokens) / length)));
 }
 
+/// The part of a standard normal distribution below z.
+double normal_below(double z) { return 0.5 * std::erfc(-z / std::numbers::sqrt2); }
+
+/// The inverse of normal_below for 0 < p < 1, by bisection.
+double normal_at(double p) {
+  double lo = -9, hi = 9;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (lo + hi) / 2;
+    (normal_below(middle) < p ? lo : hi) = middle;
+  }
+  return lo;
+}
+
+double truncated_normal(const LengthDistribution& d, double u) {
+  if (d.sigma == 0) return d.median;
+  const double lo = normal_below((static_cast<double>(d.clip_lo) - 0.5 - d.median) / d.sigma);
+  const double hi = normal_below((static_cast<double>(d.clip_hi) + 0.5 - d.median) / d.sigma);
+  return d.median + d.sigma * normal_at(lo + u * (hi - lo));
+}
+
+/// Rejection-inversion: W. Hoermann and G. Derflinger, "Rejection-inversion to generate variates from monotone
+/// discrete distributions", 1996. Draw number i of a length is draw(i).
+template <class Draw>
+int64_t zipf(double exponent, int64_t most, const Draw& draw) {
+  const double e = 1 - exponent;
+  const auto integral = [&](double x) { return e == 0 ? std::log(x) : std::expm1(e * std::log(x)) / e; };
+  const auto inverse = [&](double y) { return e == 0 ? std::exp(y) : std::exp(std::log1p(e * y) / e); };
+  const double first = integral(1.5) - 1, last = integral(static_cast<double>(most) + 0.5);
+  int64_t k = 1;
+  for (uint32_t i = 0; i < 1000; ++i) {  // a draw is taken in most cases
+    const double y = first + draw(i) * (last - first);
+    k = std::clamp<int64_t>(std::llround(inverse(y)), 1, most);
+    const auto x = static_cast<double>(k);
+    if (y >= integral(x + 0.5) - std::pow(x, -exponent)) break;
+  }
+  return k;
+}
+
 }  // namespace
 
 int64_t draw_length(const LengthDistribution& d, uint64_t seed, uint32_t index, LengthOf which) {
-  const Philox4 r = philox4x32(index, static_cast<uint32_t>(which), 0, kStream, seed);
+  using Shape = LengthDistribution::Shape;
+  const auto draw = [&](uint32_t i) {
+    return philox4x32(index, static_cast<uint32_t>(which), i, kStream, seed);
+  };
+  const Philox4 r = draw(0);
+  // Clipped before it becomes an integer, because exp and pow may return infinity.
+  const auto rounded = [&](double x) { return std::llround(std::min(x, static_cast<double>(d.clip_hi))); };
   int64_t length = d.lo;
-  if (d.shape == LengthDistribution::Shape::kUniform) {
-    length = d.lo + scaled(static_cast<uint64_t>(d.hi - d.lo) + 1, r.x[0], r.x[1]);
-  } else if (d.shape == LengthDistribution::Shape::kLognormal) {
-    // Clipped before it becomes an integer, because exp may return infinity.
-    const double x = d.median * std::exp(d.sigma * normal(r.x[0], r.x[1]));
-    length = std::llround(std::min(x, static_cast<double>(d.clip_hi)));
-  } else if (d.shape == LengthDistribution::Shape::kQuantiles) {
-    length = at_probability(d.quantiles, unit(r.x[0], r.x[1]));
+  switch (d.shape) {
+    case Shape::kConstant:
+      break;
+    case Shape::kUniform:
+      length = d.lo + scaled(static_cast<uint64_t>(d.hi - d.lo) + 1, r.x[0], r.x[1]);
+      break;
+    case Shape::kLognormal:
+      length = rounded(d.median * std::exp(d.sigma * normal(r.x[0], r.x[1])));
+      break;
+    case Shape::kNormal:
+      length = rounded(std::max(truncated_normal(d, unit(r.x[0], r.x[1])), 0.0));
+      break;
+    case Shape::kZipf:
+      length = zipf(d.exponent, d.hi, [&](uint32_t i) {
+        const Philox4 again = draw(i);
+        return unit(again.x[0], again.x[1]);
+      });
+      break;
+    case Shape::kBimodal:
+      length = rounded((unit(r.x[2], r.x[3]) < d.share ? d.median2 : d.median) *
+                       std::exp(d.sigma * normal(r.x[0], r.x[1])));
+      break;
+    case Shape::kLongtail:  // the least length is median / 2^(1/exponent)
+      length = rounded(d.median * std::pow(2 * (1 - unit(r.x[0], r.x[1])), -1 / d.exponent));
+      break;
+    case Shape::kQuantiles:
+      length = at_probability(d.quantiles, unit(r.x[0], r.x[1]));
+      break;
   }
   return std::clamp(length, d.clip_lo, d.clip_hi);
 }

@@ -1,11 +1,11 @@
 #include "harness/config/mixes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace attnbench {
 namespace {
-
-constexpr int64_t kLongestOfMix = int64_t{1} << 17;  // tokens
 
 LengthDistribution by_quantiles(std::vector<Quantile> table) {
   LengthDistribution d;
@@ -16,14 +16,14 @@ LengthDistribution by_quantiles(std::vector<Quantile> table) {
   return d;
 }
 
-/// Of a mean, if nothing else is known: lognormal with sigma 1.
-LengthDistribution by_mean(double mean) {
+/// If only the mean is known: lognormal with sigma 1.
+LengthDistribution by_mean(double mean, int64_t longest) {
   LengthDistribution d;
   d.shape = LengthDistribution::Shape::kLognormal;
   d.median = mean / 1.6487212707;  // exp(1/2)
   d.sigma = 1.0;
   d.clip_lo = 1;
-  d.clip_hi = kLongestOfMix;
+  d.clip_hi = longest;
   return d;
 }
 
@@ -174,8 +174,8 @@ std::vector<Mix> make_mixes() {
   all.push_back({
       .name = "mooncake_toolagent",
       .description = "tools and agents: long system prompts that many requests repeat, short outputs",
-      .prompt = by_mean(8596),
-      .output = by_mean(182),
+      .prompt = by_mean(8596, 1 << 17),
+      .output = by_mean(182, 1 << 14),
       .prefixes = {.kind = PrefixSharing::Kind::kSystemPrompts, .share = 0.59, .streams = 16},
       .source =
           "https://github.com/kvcache-ai/Mooncake (FAST25-release/traces/toolagent_trace.jsonl; FAST 2025)",
@@ -203,6 +203,33 @@ std::vector<Mix> make_mixes() {
   return all;
 }
 
+/// "P0 3, P50 1,469, ...": the table itself.
+std::string lengths_text(const LengthDistribution& d) {
+  if (d.shape == LengthDistribution::Shape::kLognormal)
+    return fmt::format("lognormal, median {:.0f}, sigma {:g}, at most {}", d.median, d.sigma, d.clip_hi);
+  std::string text;
+  for (const Quantile& q : d.quantiles)
+    text += fmt::format("{}P{:.4g} {}", text.empty() ? "" : ", ", 100 * q.probability, q.tokens);
+  return text;
+}
+
+std::string prefixes_text(const PrefixSharing& p) {
+  const std::string share = fmt::format("{:g} % of all prompt tokens", 100 * p.share);
+  switch (p.kind) {
+    case PrefixSharing::Kind::kTurns:
+      return fmt::format(
+          "{}: all prompts begin with the same {} tokens, and {:g} % go on with an earlier one", share,
+          p.system_tokens, 100 * p.follow_ups);
+    case PrefixSharing::Kind::kSystemPrompts:
+      return fmt::format("{}: the heads of {} system prompts", share, p.streams);
+    case PrefixSharing::Kind::kAppend:
+      return fmt::format("{}: {} sessions that grow from {} to {} tokens", share, p.streams, p.first, p.last);
+    case PrefixSharing::Kind::kNone:
+      break;
+  }
+  return "none";
+}
+
 }  // namespace
 
 std::span<const Mix> mixes() {
@@ -220,6 +247,24 @@ std::vector<std::string> mix_names() {
   std::vector<std::string> names;
   for (const Mix& m : mixes()) names.push_back(m.name);
   return names;
+}
+
+std::string mixes_markdown() {
+  std::string text;
+  for (const Mix& m : mixes()) {
+    text += fmt::format("## {}\n\n{}\n\n", m.name, m.description);
+    text += fmt::format("- {} tokens: {}\n",
+                        m.prefixes.kind == PrefixSharing::Kind::kAppend ? "Appended" : "Prompt",
+                        lengths_text(m.prompt));
+    text += fmt::format("- Output tokens: {}\n", lengths_text(m.output));
+    text += fmt::format("- Shared prefixes: {}.\n", prefixes_text(m.prefixes));
+    text += fmt::format("- Source: {}\n", m.source);
+    text +=
+        fmt::format("- Computed from the published data: {}.\n", m.primary.empty() ? "nothing" : m.primary);
+    text += fmt::format("- Second-hand or assumed: {}.\n\n", m.second_hand);
+  }
+  text.pop_back();
+  return text;
 }
 
 }  // namespace attnbench

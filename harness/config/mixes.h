@@ -47,4 +47,7 @@ const Mix* find_mix(std::string_view name);
 
 std::vector<std::string> mix_names();
 
+/// All mixes with quantiles and sources, for `attnbench list --mixes`.
+std::string mixes_markdown();
+
 }  // namespace attnbench

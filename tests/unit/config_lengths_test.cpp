@@ -103,6 +103,128 @@ TEST(Lengths, ClipIsAppliedToEveryDraw) {
   EXPECT_EQ(*std::max_element(wide.begin(), wide.end()), kMaxSeqLen);
 }
 
+/// The part of n draws that is at most `length`.
+double part_below(const std::vector<int64_t>& lengths, int64_t length) {
+  return static_cast<double>(
+             std::count_if(lengths.begin(), lengths.end(), [&](int64_t x) { return x <= length; })) /
+         static_cast<double>(lengths.size());
+}
+
+constexpr std::size_t kDraws = 40000;
+constexpr double kError = 5 * 0.0025;  // five times the standard error of a part near one half
+
+TEST(Lengths, NormalIsTruncatedAndNotClamped) {
+  LengthDistribution d = {
+      .shape = Shape::kNormal, .median = 100, .sigma = 50, .clip_lo = 50, .clip_hi = 1000};
+  const std::vector<int64_t> lengths = draw(d, 4, kDraws);
+  EXPECT_EQ(*std::min_element(lengths.begin(), lengths.end()), 50);
+  EXPECT_LT(part_below(lengths, 50), 0.02) << "a clamped draw would leave 16 % at the end";
+  // P(X <= 150.5 | X > 49.5) of N(100, 50^2).
+  EXPECT_NEAR(part_below(lengths, 150), (0.84375 - 0.15625) / (1 - 0.15625), kError);
+}
+
+TEST(Lengths, ZipfHasItsProbabilities) {
+  for (const double exponent : {0.5, 1.0, 2.0}) {
+    const LengthDistribution d = {
+        .shape = Shape::kZipf, .hi = 100, .clip_lo = 1, .clip_hi = 100, .exponent = exponent};
+    const std::vector<int64_t> lengths = draw(d, 5, kDraws);
+    double all = 0;
+    for (int k = 1; k <= 100; ++k) all += std::pow(k, -exponent);
+    double below = 0;
+    for (int k = 1; k <= 4; ++k) {
+      below += std::pow(k, -exponent) / all;
+      EXPECT_NEAR(part_below(lengths, k), below, kError) << k << " of exponent " << exponent;
+    }
+    EXPECT_GT(*std::max_element(lengths.begin(), lengths.end()), 80);
+  }
+}
+
+TEST(Lengths, BimodalHasTwoMedians) {
+  const LengthDistribution d = {.shape = Shape::kBimodal,
+                                .median = 200,
+                                .sigma = 0.3,
+                                .clip_lo = 1,
+                                .clip_hi = 1 << 20,
+                                .median2 = 8000,
+                                .share = 0.1};
+  const std::vector<int64_t> lengths = draw(d, 6, kDraws);
+  EXPECT_NEAR(part_below(lengths, 1200), 0.9, kError);
+  EXPECT_NEAR(part_below(lengths, 200), 0.45, kError);
+  EXPECT_NEAR(part_below(lengths, 8000), 0.95, kError);
+}
+
+TEST(Lengths, LongtailFallsAsAPower) {
+  const LengthDistribution d = {
+      .shape = Shape::kLongtail, .median = 1000, .clip_lo = 1, .clip_hi = kMaxSeqLen, .exponent = 1.5};
+  const std::vector<int64_t> lengths = draw(d, 7, kDraws);
+  EXPECT_NEAR(part_below(lengths, 1000), 0.5, kError);
+  EXPECT_NEAR(part_below(lengths, 4000), 1 - 0.5 / 8, kError);        // four times as long: 4^-1.5 = 1/8
+  EXPECT_EQ(*std::min_element(lengths.begin(), lengths.end()), 630);  // 1000 / 2^(1/1.5)
+}
+
+TEST(Lengths, NewShapesAreTheSameOnEveryPlatform) {
+  LengthDistribution d = {.median = 800, .sigma = 100, .clip_lo = 1, .clip_hi = 1 << 20};
+  d.hi = 5000;
+  d.exponent = 1.1;
+  d.median2 = 9000;
+  d.share = 0.3;
+  d.quantiles = {{0, 16}, {0.5, 800}, {1, 8192}};
+  std::vector<std::vector<int64_t>> drawn;
+  for (const Shape shape :
+       {Shape::kNormal, Shape::kZipf, Shape::kBimodal, Shape::kLongtail, Shape::kQuantiles}) {
+    d.shape = shape;
+    d.sigma = shape == Shape::kNormal ? 100 : 1;
+    drawn.push_back(draw(d, 1, 3));
+  }
+  EXPECT_THAT(drawn,
+              ElementsAre(ElementsAre(710, 839, 781), ElementsAre(2, 76, 10), ElementsAre(50053, 333, 2012),
+                          ElementsAre(512, 1106, 703), ElementsAre(67, 1607, 441)));
+}
+
+TEST(BatchMapping, TotalCutsTheLastSequence) {
+  EXPECT_EQ(lengths_of("{lengths: 100, total: 250}"), parse_batch_spec("2q100_q50"));
+  EXPECT_EQ(lengths_of("{q: 1, context: 99, total: 250}"), parse_batch_spec("2q1s100_q1s50"));
+  EXPECT_EQ(lengths_of("{lengths: 100, total: 200}"), parse_batch_spec("2q100"));
+  int64_t keys = 0;
+  for (const SeqLen& s : lengths_of("{lengths: {zipf: {exponent: 1.1, max: 4k}}, total: 64k}")) keys += s.k;
+  EXPECT_EQ(keys, 65536);
+}
+
+TEST(BatchMapping, OrderSortsOrShuffles) {
+  EXPECT_EQ(lengths_of("{lengths: [3, 1, 2], order: ascending}"), parse_batch_spec("q1_q2_q3"));
+  EXPECT_EQ(lengths_of("{lengths: [3, 1, 2], order: descending}"), parse_batch_spec("q3_q2_q1"));
+  EXPECT_EQ(lengths_of("{lengths: [3, 1, 2], order: as_drawn}"), parse_batch_spec("q3_q1_q2"));
+  const std::string list = "{lengths: [1, 2, 3, 4, 5, 6, 7, 8, 9]";
+  std::vector<SeqLen> shuffled = lengths_of(list + ", order: shuffled}");
+  EXPECT_NE(shuffled, lengths_of(list + "}"));
+  EXPECT_NE(shuffled, lengths_of(list + ", order: shuffled, seed: 6}"));
+  std::sort(shuffled.begin(), shuffled.end(), [](const SeqLen& a, const SeqLen& b) { return a.k < b.k; });
+  EXPECT_EQ(shuffled, lengths_of(list + "}"));
+}
+
+TEST(BatchMapping, RefusesDistributionsThatItCannotMean) {
+  const auto error_in = [](const std::string& text) {
+    return error_of("{lengths: {" + text + "}, count: 1}");
+  };
+  EXPECT_EQ(error_in("normal: {mean: 5, stddev: 2}"), "accepted");
+  EXPECT_EQ(error_in("quantiles: [[0, 16], [0.5, 800], [1, 8k]]"), "accepted");
+  EXPECT_EQ(error_in("bimodal: {medians: [200, 8k], sigma: 0.3, second: 0.1}, clip: [16, 9k]"), "accepted");
+  EXPECT_EQ(error_in("longtail: {median: 800, exponent: 1.2}"), "accepted");
+  EXPECT_THAT(error_in("normal: {mean: 5, sigma: 2}"), HasSubstr("'sigma'"));
+  EXPECT_THAT(error_in("zipf: {exponent: 0, max: 5}"), HasSubstr("expected a number from 0.1 to 16"));
+  EXPECT_THAT(error_in("zipf: {exponent: 1}"), HasSubstr("'max' is missing"));
+  EXPECT_THAT(error_in("bimodal: {medians: 5, sigma: 1, second: 0.5}"), HasSubstr("expected two lengths"));
+  EXPECT_THAT(error_in("quantiles: [[0, 16]]"), HasSubstr("expected pairs"));
+  EXPECT_THAT(error_in("quantiles: [[0, 16], 800]"), HasSubstr("expected pairs"));
+  EXPECT_THAT(error_in("quantiles: [[0.1, 16], [1, 800]]"), HasSubstr("must begin with 0 and end with 1"));
+  EXPECT_THAT(error_in("quantiles: [[0, 16], [0.5, 8], [1, 800]]"), HasSubstr("stands behind [0, 16]"));
+  EXPECT_THAT(error_in("quantiles: [[0, 0], [1, 800]]"), HasSubstr("expected an integer from 1"));
+  EXPECT_THAT(error_of("{lengths: 5, count: 1, total: 9}"), HasSubstr("stands beside 'count'"));
+  EXPECT_THAT(error_of("{lengths: [5, 6], total: 9}"), HasSubstr("stands beside a list"));
+  EXPECT_THAT(error_of("{lengths: 0, total: 9}"), HasSubstr("1048576 sequences have 0 keys"));
+  EXPECT_THAT(error_of("{lengths: 5, count: 1, order: up}"), HasSubstr("expected as_drawn, ascending"));
+}
+
 TEST(BatchMapping, LengthsGiveQueriesAndKeys) {
   EXPECT_EQ(lengths_of("{lengths: 512, count: 4}"), parse_batch_spec("4q512"));
   EXPECT_EQ(lengths_of("{lengths: [1, 2, 3, 4]}"), parse_batch_spec("q1_q2_q3_q4"));

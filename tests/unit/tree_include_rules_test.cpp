@@ -71,7 +71,7 @@ const std::map<std::string, std::set<std::string>>& stages_below() {
     b["fuzz"] = b["report"];
     b["fuzz"].insert({"report", "session"});
     b["cli"] = b["fuzz"];
-    b["cli"].insert({"selftest", "fuzz", "exchange"});
+    b["cli"].insert({"selftest", "fuzz", "exchange", "serving"});
     return b;
   }();
   return below;
