@@ -25,10 +25,9 @@ std::string group_of(const std::string& id, const ServedStep& step) {
     const std::size_t digest = table + std::string("-served").size();
     group.erase(digest, group.find('/', digest) - digest);
   }
-  const std::string label = step.label();
-  const std::size_t at = group.find("/" + label + "-");
+  const std::size_t at = group.find("/" + step.label() + "-");
   if (at == group.npos) return group;
-  const std::size_t begin = group.rfind("-step", at + 1 + label.size());
+  const std::size_t begin = at + 1 + step.sample_label().size();
   const std::size_t end = group.find('/', at + 1);
   return group.erase(begin, end == group.npos ? group.npos : end - begin);
 }
@@ -233,9 +232,9 @@ std::vector<StepTime> step_times(const ResultSet& results) {
     const auto served = own->at("params").find("served");
     if (served == own->at("params").end() || !served->is_object() || !served->contains("stratum")) continue;
     const auto number = [&](const char* key) { return served->value(key, int64_t{0}); };
-    const ServedStep step{served->value("mix", ""), served->value("replay", ""), number("step"),
-                          number("steps"),          number("output_tokens"),     number("stratum"),
-                          number("stratum_steps")};
+    const ServedStep step{
+        served->value("mix", ""), served->value("replay", ""), number("step"),          number("steps"),
+        number("output_tokens"),  number("stratum"),           number("stratum_steps"), number("drawn")};
     StepTime s{r.id, group_of(r.id, step), r.kernel, r.device, step, {}, {}, {}};
     if (r.status == Status::kPass) {
       s.us = r.median_us;

@@ -157,6 +157,7 @@ void report_batch(Json& j, const CaseParams& p) {
   if (p.served->stratum < 0) return;
   served["stratum"] = p.served->stratum;
   served["stratum_steps"] = p.served->stratum_steps;
+  served["drawn"] = p.served->drawn;
 }
 
 }  // namespace

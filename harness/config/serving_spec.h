@@ -59,9 +59,12 @@ struct ServedStep {
   /// Steps of the replay are divided into strata, from which `spread` draws: the stratum of this step, and how many
   /// steps that has. -1: the step was not drawn.
   int64_t stratum = -1, stratum_steps = 0;
+  int64_t drawn = 0;  ///< steps of the sample that this one is of
   bool operator==(const ServedStep&) const = default;
 
-  /// "azure_conv_2023-4f1c-step17": the mix, a digest of the replay, and the step.
+  /// "azure_conv_2023-4f1cx16": the mix, a digest of the replay, and of how many steps the sample is.
+  std::string sample_label() const;
+  /// The same with "-step17".
   std::string label() const;
 };
 

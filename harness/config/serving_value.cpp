@@ -185,11 +185,14 @@ int64_t ServingSpec::cases() const {
   return step.kind == StepChoice::Kind::kAll ? steps : 1;
 }
 
-std::string ServedStep::label() const {
+std::string ServedStep::sample_label() const {
   Digest digest;
   digest.add_text(replay);
-  return fmt::format("{}-{:04x}-step{}", mix, digest.value32() & 0xffff, step);
+  return fmt::format("{}-{:04x}{}", mix, digest.value32() & 0xffff,
+                     stratum < 0 ? "" : fmt::format("x{}", drawn));
 }
+
+std::string ServedStep::label() const { return fmt::format("{}-step{}", sample_label(), step); }
 
 ServingSpec read_serving(const Field& field, uint64_t file_seed) {
   ServingSpec spec;

@@ -89,7 +89,9 @@ std::vector<ServedStep> choose(const ServingSpec& spec, const std::vector<double
   using Kind = StepChoice::Kind;
   std::vector<ServedStep> chosen;
   const auto add = [&](int64_t step, int64_t stratum = -1, int64_t stratum_steps = 0) {
-    chosen.push_back({spec.mix, serving_text(spec, false), step, spec.steps, 0, stratum, stratum_steps});
+    const int64_t drawn = stratum < 0 ? 0 : spec.cases();
+    chosen.push_back(
+        {spec.mix, serving_text(spec, false), step, spec.steps, 0, stratum, stratum_steps, drawn});
   };
   switch (spec.step.kind) {
     case Kind::kFirst:
@@ -129,15 +131,36 @@ double attention_work(const std::vector<SeqLen>& seqs) {
   return work;
 }
 
+namespace {
+
+/// What a step adds to its stratum, in the order of work. Strata of equal sums of sqrt(distance to the next step's work)
+/// give the least error for a quantity that follows the work (T. Dalenius, J. Hodges, "Minimum variance stratification",
+/// 1959). A time does not follow it exactly, so half of the sum counts steps.
+std::vector<double> spread_of(const std::vector<double>& work, const std::vector<int64_t>& order) {
+  constexpr int64_t kReach = 8;  // neighbours on either side: one distance alone is noise
+  const int64_t last = std::ssize(order) - 1;
+  const auto work_at = [&](int64_t rank) {
+    return work[static_cast<std::size_t>(order[static_cast<std::size_t>(rank)])];
+  };
+  std::vector<double> spread;
+  for (int64_t rank = 0; rank <= last; ++rank) {
+    const int64_t lo = std::max<int64_t>(0, rank - kReach), hi = std::min(last, rank + kReach);
+    spread.push_back(hi > lo ? std::sqrt((work_at(lo) - work_at(hi)) / static_cast<double>(hi - lo)) : 0);
+  }
+  const double mean = std::accumulate(spread.begin(), spread.end(), 0.0) / static_cast<double>(spread.size());
+  for (double& x : spread) x += mean > 0 ? mean : 1;
+  return spread;
+}
+
+}  // namespace
+
 std::vector<Stratum> draw_steps(const std::vector<double>& work, int64_t count, uint64_t seed) {
   std::vector<int64_t> order(work.size());
   std::iota(order.begin(), order.end(), int64_t{0});
   const auto work_of = [&](int64_t step) { return work[static_cast<std::size_t>(step)]; };
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return work_of(a) > work_of(b); });
-  // Half by work, half by number: a step of little work takes its launch's time all the same.
-  const double mean = std::accumulate(work.begin(), work.end(), 0.0) / static_cast<double>(work.size());
-  const auto weight_of = [&](int64_t step) { return work_of(step) + mean; };
-  double left = 2 * mean * static_cast<double>(work.size());
+  const std::vector<double> weight = spread_of(work, order);
+  double left = std::accumulate(weight.begin(), weight.end(), 0.0);
   std::mt19937_64 rng(seed ^ kDrawSeed);
   std::vector<Stratum> strata;
   std::size_t begin = 0;
@@ -147,7 +170,7 @@ std::vector<Stratum> draw_steps(const std::vector<double>& work, int64_t count, 
     double of_stratum = 0;
     std::size_t end = begin;
     while (end < most && (open == 1 || end < begin + 2 || of_stratum < left / static_cast<double>(open))) {
-      of_stratum += weight_of(order[end++]);
+      of_stratum += weight[end++];
     }
     left -= of_stratum;
     const uint64_t n = end - begin;

@@ -27,8 +27,8 @@ struct Stratum {
   std::vector<int64_t> drawn;
 };
 
-/// Divides steps with this work into count / 2 strata of neighbours in work, smaller ones where steps are heavy, because
-/// those decide the sum, and draws two steps of each. `count` is even, and at most the number of steps.
+/// Divides steps with this work into count / 2 strata of neighbours in work, smaller ones where the work differs more
+/// from step to step, and draws two steps of each. `count` is even, and at most the number of steps.
 std::vector<Stratum> draw_steps(const std::vector<double>& work, int64_t count, uint64_t seed);
 
 /// The steps that `spec` chooses, in the order of its picks, with blocks of `block_size` tokens. Throws Error if the

@@ -45,7 +45,7 @@ Message case_message(const Case& item, const std::string& kernel, int64_t index)
   Message blocks, served;
   if (item.params.blocks) blocks = item.params.blocks->ids();
   if (const std::optional<ServedStep>& s = item.params.served)
-    served = {s->mix, s->replay, s->step, s->steps, s->output_tokens, s->stratum, s->stratum_steps};
+    served = {s->mix, s->replay, s->step, s->steps, s->output_tokens, s->stratum, s->stratum_steps, s->drawn};
   return {{"run",
            {{"case", case_yaml(lengths)},
             {"blocks", std::move(blocks)},
@@ -80,7 +80,7 @@ Case case_from_message(const Message& run) {
   Expansion e = expand(parse_inline_case(run.at("case").get<std::string>(), {}, seed));
   if (const Message& s = run.at("served"); !s.is_null() && e.cases.size() == 1) {
     CaseParams& p = e.cases.front().params;
-    p.served = {s.at(0), s.at(1), s.at(2), s.at(3), s.at(4), s.at(5), s.at(6)};
+    p.served = {s.at(0), s.at(1), s.at(2), s.at(3), s.at(4), s.at(5), s.at(6), s.at(7)};
     if (!run.at("blocks").is_null()) p.page_layout = PageLayout::kServed;
     e.cases.front().id = case_id(p);
   }

@@ -24,13 +24,13 @@ TEST(CliServeSim, CountsEveryRequestAndToken) {
   ASSERT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("requests       300, "));
   EXPECT_THAT(o.out, HasSubstr("cache occupied"));
-  const auto json = nlohmann::json::parse(read_text(file));
+  const auto written = nlohmann::json::parse(read_text(file));
   // A request with P prompt and O output tokens computes P + O - 1 tokens.
-  EXPECT_EQ(json.at("query_tokens").get<int64_t>() - json.at("recomputed_tokens").get<int64_t>(),
-            json.at("prompt_tokens").get<int64_t>() + json.at("output_tokens").get<int64_t>() - 300);
+  EXPECT_EQ(written.at("query_tokens").get<int64_t>() - written.at("recomputed_tokens").get<int64_t>(),
+            written.at("prompt_tokens").get<int64_t>() + written.at("output_tokens").get<int64_t>() - 300);
   int64_t steps = 0;
-  for (const auto& slice : json.at("slices")) steps += slice.at("steps").get<int64_t>();
-  EXPECT_EQ(steps, json.at("steps"));
+  for (const auto& slice : written.at("slices")) steps += slice.at("steps").get<int64_t>();
+  EXPECT_EQ(steps, written.at("steps"));
   EXPECT_THAT(read_text(plot), HasSubstr("</svg>"));
 }
 
