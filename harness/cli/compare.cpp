@@ -61,11 +61,13 @@ std::vector<EffectOf> effects_of(const std::vector<std::string>& texts) {
 /// compare RUN --by kernel
 int compare_kernels(const CompareCommand& c) {
   if (!c.fresh.empty()) throw UsageError("--by kernel compares the kernels of one run: name one result");
-  if (c.format != "text" && c.format != "md")
-    throw UsageError(fmt::format("--by kernel prints text or md, not {}", c.format));
+  if (c.format != "text" && c.format != "md" && c.format != "json")
+    throw UsageError(fmt::format("--by kernel prints text, md or json, not {}", c.format));
   const ResultSet run = load_results(c.base);
   if (c.format == "md") {
     write_kernel_matrix_markdown(std::cout, run);
+  } else if (c.format == "json") {
+    write_kernel_matrix_json(std::cout, run);
   } else {
     print_kernel_matrix(std::cout, run, {terminal_width(STDOUT_FILENO), false});
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <utility>
 
@@ -199,6 +200,64 @@ void write_kernel_matrix_markdown(std::ostream& out, const ResultSet& run) {
   for (const Remark& r : m.remarks) {
     out << "- " << markdown_text(r.text) << (r.repro.empty() ? "" : "<br>" + markdown_code(r.repro)) << '\n';
   }
+}
+
+void write_kernel_matrix_json(std::ostream& out, const ResultSet& run) {
+  using Json = nlohmann::ordered_json;
+  const auto rounded = [](double x) { return std::round(x * 1e4) / 1e4; };
+  const MatrixRows rows = rows_of(run);
+  Json j = {{"context",
+             {{"date", valid_utf8(run.context.date)},
+              {"device", valid_utf8(run.context.device_model)},
+              {"driver", valid_utf8(run.context.driver)},
+              {"version", valid_utf8(run.context.version)},
+              {"revision", valid_utf8(run.context.revision)},
+              {"complete", run.context.complete}}},
+            {"kernels", Json::array()},
+            {"cases", Json::array()},
+            {"us_per_token", Json::array()}};
+  for (const KernelColumn& c : columns_of(run, rows)) {
+    j["kernels"].push_back(
+        {{"kernel", valid_utf8(c.name)}, {"fastest", c.fastest}, {"compared", c.compared}});
+    if (c.compared > 0) j["kernels"].back()["slowdown"] = rounded(c.slowdown());
+    for (const auto& [reason, n] : c.skips) j["kernels"].back()["skips"][valid_utf8(reason)] = n;
+  }
+  for (const auto& [key, row] : rows) {
+    Json line = {{"id", valid_utf8(key.first)}, {"device", valid_utf8(key.second)}};
+    for (const auto& [kernel, r] : row.of) {
+      if (is_timed(*r)) {
+        line["us"][valid_utf8(kernel)] = rounded(*r->median_us);
+      } else {
+        line["status"][valid_utf8(kernel)] = status_name(r->status);
+      }
+    }
+    j["cases"].push_back(std::move(line));
+  }
+  for (const TokenTime& t : token_times(step_times(run))) {
+    j["us_per_token"].push_back({{"replay", valid_utf8(t.group)},
+                                 {"kernel", valid_utf8(t.kernel)},
+                                 {"device", valid_utf8(t.device)},
+                                 {"us", t.us ? Json(rounded(*t.us)) : Json(nullptr)},
+                                 {"lo", t.lo ? Json(rounded(*t.lo)) : Json(nullptr)},
+                                 {"hi", t.hi ? Json(rounded(*t.hi)) : Json(nullptr)},
+                                 {"timed", t.timed},
+                                 {"steps", t.steps}});
+    if (!t.why.empty()) j["us_per_token"].back()["why"] = t.why;
+  }
+  // One entry per line, so that a difference between two files can be read.
+  out << "{\n";
+  for (auto it = j.begin(); it != j.end(); ++it) {
+    out << Json(it.key()).dump() << ": ";
+    if (it->is_array()) {
+      out << "[";
+      for (std::size_t i = 0; i < it->size(); ++i) out << (i == 0 ? "\n" : ",\n") << (*it)[i].dump();
+      out << "\n]";
+    } else {
+      out << it->dump();
+    }
+    out << (std::next(it) == j.end() ? "\n" : ",\n");
+  }
+  out << "}\n";
 }
 
 }  // namespace attnbench

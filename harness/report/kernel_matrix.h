@@ -17,4 +17,8 @@ void print_kernel_matrix(std::ostream& out, const ResultSet& run, const TableOpt
 /// The same as Markdown.
 void write_kernel_matrix_markdown(std::ostream& out, const ResultSet& run);
 
+/// The same as JSON: `context` of the run; `kernels` in order of speed; `cases` with the median in microseconds
+/// of each kernel that passed, or its status; `us_per_token` (compare/token_time.h).
+void write_kernel_matrix_json(std::ostream& out, const ResultSet& run);
+
 }  // namespace attnbench

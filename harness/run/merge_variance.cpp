@@ -9,6 +9,8 @@ std::vector<double> merge_variance(const MergeStatesParams& m, const PartialStat
   const auto dim = static_cast<std::size_t>(m.head_dim);
   std::vector<double> variance(static_cast<std::size_t>(m.num_rows * m.num_heads) * dim, 0.0);
   const double u = unit_roundoff(m.dtype_partial);
+  // Spacing of results near zero. That of bf16 and fp32, below 1e-38, does not matter.
+  const double quantum = m.dtype_partial == DType::kFp16 ? 0x1p-24 : 0.0;
   const double u_acc = unit_roundoff(states.numerics.acc_type);
   const double u_merge = unit_roundoff(states.merge_numerics.acc_type);
   const double e = states.numerics.exp_rel_err;
@@ -47,9 +49,9 @@ std::vector<double> merge_variance(const MergeStatesParams& m, const PartialStat
         double& v = variance[static_cast<std::size_t>(t * m.num_heads + h) * dim + c];
         for (std::size_t s = 0; s < n; ++s) {
           if (weight[s] == 0) continue;  // its O may be anything
-          const double rounded = u * weight[s] * out(s);
+          const double rounded = u * weight[s] * out(s), spaced = quantum * weight[s];
           const double moved = weight[s] * (out(s) - o);
-          v += rounded * rounded / 3.0 + error[s] * moved * moved;
+          v += rounded * rounded / 3.0 + spaced * spaced / 12.0 + error[s] * moved * moved;
         }
       }
     }

@@ -18,7 +18,8 @@ struct PartialStates {
 };
 
 /// Variance of each element of the merged output, (T, H, D), in addition to that of one launch over all keys.
-/// Each state's O is rounded once more, which adds u^2 / 3 (w_s O_s)^2 with its weight w_s. An error of w_s
+/// Each state's O is rounded once more, which adds u^2 / 3 (w_s O_s)^2 with its weight w_s, and (w_s q)^2 / 12 where
+/// its type's least spacing q is felt, as under a heavy sink in fp16. An error of w_s
 /// comes from the LSE and from the merge's exponential; it moves the output by w_s (O_s - O).
 std::vector<double> merge_variance(const MergeStatesParams& merge, const PartialStates& states);
 

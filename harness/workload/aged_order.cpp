@@ -69,7 +69,8 @@ class Churn {
   }
 
   void append(SeqId seq) {
-    if (cache_.available_blocks() == 0) end(draw(old_.size()));
+    // An old request may hold no block yet.
+    while (cache_.available_blocks() == 0) end(draw(old_.size()));
     cache_.append(seq);
     ++taken_;
   }

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <sstream>
 
 #include "harness/report/kernel_matrix.h"
@@ -85,6 +87,18 @@ TEST(ReportKernelMatrix, AsMarkdown) {
                     HasSubstr("| `a` | 10.00 us 1.00x | 30.00 us 3.00x | fail |\n"),
                     HasSubstr("\n- quick: fastest in 1 of 1 timed cases; 1.00 times"),
                     HasSubstr("\n- wrong: fail a: because<br>`attnbench run --case a --kernel wrong`\n")));
+}
+
+TEST(ReportKernelMatrix, AsJson) {
+  LoadedResult failed = with_status("a", Status::kFail, "wrong");
+  std::ostringstream out;
+  write_kernel_matrix_json(out, set_of({timed("a", "slow", 30, 1), timed("a", "quick", 10, 1), failed}));
+  const auto j = nlohmann::json::parse(out.str());
+  EXPECT_EQ(j.at("kernels").at(0).at("kernel"), "quick");
+  EXPECT_EQ(j.at("kernels").at(1).at("slowdown"), 3);
+  EXPECT_EQ(j.at("cases").at(0).at("us").at("slow"), 30);
+  EXPECT_EQ(j.at("cases").at(1).at("status").at("wrong"), "fail") << "another device is another row";
+  EXPECT_TRUE(j.at("us_per_token").empty());
 }
 
 }  // namespace

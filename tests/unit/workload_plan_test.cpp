@@ -241,6 +241,20 @@ TEST(WorkloadPlan, AgedBlocksLieBetweenOrderedAndShuffledOnes) {
   EXPECT_LT(neighbours(PageLayout::kLifoAged), 0.95);
 }
 
+TEST(WorkloadPlan, AgedBlocksOfTinySequencesAreAllThere) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Case c = paged_case({{1, 90}, {0, 9}, {4, 80}, {33, 70}}, 1024, PageLayout::kLifoAged);
+    c.seed = seed;
+    const WorkloadPlan p = plan_workload(c);
+    std::set<int32_t> used;
+    for (std::size_t b = 0; b < 4; ++b)
+      used.insert(p.block_table[b * static_cast<std::size_t>(p.block_table_stride)]);
+    EXPECT_EQ(used.size(), 4u);
+    EXPECT_GE(*used.begin(), 0);
+    EXPECT_LT(*used.rbegin(), p.num_blocks);
+  }
+}
+
 TEST(WorkloadPlan, AgedBlocksAreTheSameEveryTimeAndDifferByTheCasesSeed) {
   Case c = paged_case({{1, 400}, {1, 90}, {1, 0}, {7, 7}}, 16, PageLayout::kLifoAged);
   const std::vector<int32_t> table = plan_workload(c).block_table;
