@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <random>
 
 #include "harness/config/mixes.h"
 #include "harness/error.h"
 #include "harness/serving/mix_requests.h"
-#include "harness/serving/scheduler.h"
+#include "harness/serving/server_options.h"
 
 namespace attnbench {
 namespace {
@@ -19,35 +18,6 @@ constexpr double kPairsPerKey = 64;
 constexpr uint64_t kDrawSeed = 0x7374657073;  // keeps draws of steps apart from those of requests
 /// Most entries of all block tables of the chosen steps: 1 GiB.
 constexpr int64_t kMostEntries = int64_t{1} << 28;
-
-KvCacheOptions cache_options(const ServingSpec& spec, int32_t block_size) {
-  KvCacheOptions cache;
-  cache.block_size = block_size;
-  cache.num_blocks = static_cast<int32_t>(spec.cache_tokens / block_size);
-  cache.prefix_sharing = spec.prefix_sharing;
-  cache.free_order = spec.free_order == "lifo"   ? FreeOrder::kLifo
-                     : spec.free_order == "fifo" ? FreeOrder::kFifo
-                                                 : FreeOrder::kLowest;
-  if (cache.num_blocks < 1) {
-    throw Error(fmt::format("a cache of {} tokens holds no block of {}; raise cache_tokens",
-                            spec.cache_tokens, block_size));
-  }
-  return cache;
-}
-
-SchedulerOptions scheduler_options(const ServingSpec& spec) {
-  SchedulerOptions o;
-  o.token_budget = static_cast<int32_t>(spec.token_budget);
-  o.max_sequences = static_cast<int32_t>(spec.max_sequences);
-  o.chunked_prefill = spec.chunked_prefill;
-  o.preemption = spec.preemption == "swap" ? Preemption::kSwap : Preemption::kRecompute;
-  o.draft_tokens = static_cast<int32_t>(spec.draft_tokens);
-  o.acceptance = spec.acceptance;
-  o.seed = spec.seed;
-  o.step_ns = std::llround(spec.step_ms * 1e6);
-  o.token_ps = std::llround(spec.token_us * 1e6);
-  return o;
-}
 
 void lengths_of(const Step& step, std::vector<SeqLen>& seqs) {
   seqs.clear();

@@ -1,0 +1,64 @@
+// Requests of a trace file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "harness/error.h"
+#include "harness/serving/arrivals.h"
+#include "harness/serving/trace_form.h"
+#include "harness/serving/trace_lines.h"
+
+namespace attnbench {
+
+/// what() is "FILE:LINE:COLUMN: error: WHAT; MEND". Columns are bytes, from 1.
+class TraceError : public Error {
+ public:
+  explicit TraceError(const std::string& what) : Error(what, kExitUsage, "") {}  // names the place itself
+};
+
+struct TraceOptions {
+  int32_t block_size = 16;  ///< of the hashes; 0: 512 for Mooncake's form, 16 for others
+  bool skip_bad = false;    ///< lines that are wrong are counted, and left out
+  int64_t cache_tokens =
+      0;  ///< a request that needs more is wrong; 0: none is. It is rounded down to whole blocks
+  int64_t prompt_tokens = 0;  ///< a prompt that is longer is wrong; 0: none is
+  double speed_up = 1;        ///< times are divided by it
+};
+
+/// Reads a file in constant memory. It can be a NextRequest, by reference. The first request arrives at 0.
+class TraceReader {
+ public:
+  /// Reads the first line. Throws Error, or TraceError if the form is unknown or has no blocks of this size.
+  TraceReader(const std::string& path, const TraceOptions& options);
+  /// `path` is for messages.
+  TraceReader(const std::string& path, LineReader lines, const TraceOptions& options);
+
+  /// Throws TraceError at a line that is wrong, unless such lines are skipped.
+  bool operator()(Request& r);
+
+  TraceForm form() const { return parser_->form(); }
+  int32_t block_size() const { return options_.block_size; }
+  int64_t skipped() const { return skipped_; }                         ///< lines
+  const std::string& first_skipped() const { return first_skipped_; }  ///< its error; empty: none
+
+ private:
+  bool read(Request& r);
+  void check(const TraceLine& line) const;
+  void add_hashes(const TraceLine& line, Request& r);
+  std::string message(const BadLine& bad) const;
+
+  std::string path_;
+  LineReader lines_;
+  TraceOptions options_;
+  std::optional<TraceParser> parser_;
+  TextLine line_;
+  bool line_is_read_ = false;  // the first line is a request, and not yet returned
+  std::optional<int64_t> first_ns_;
+  int64_t last_ns_ = 0, last_number_ = 0;  // of the request before, and its line
+  int64_t skipped_ = 0;
+  std::string first_skipped_;
+};
+
+}  // namespace attnbench
