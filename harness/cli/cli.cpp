@@ -176,6 +176,7 @@ int main_with_kernels(int argc, char** argv, KernelTable kernels) {
   add_export(app, program);
   add_check(app, program);
   add_serve_sim(app, program);
+  add_trace(app, program);
   const std::vector<std::string> commands = command_names(app);
   if (argc < 2) {
     std::cerr << fmt::format(

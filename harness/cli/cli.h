@@ -45,6 +45,7 @@ void add_fuzz(CLI::App& app, Program& program);
 void add_export(CLI::App& app, Program& program);
 void add_check(CLI::App& app, Program& program);
 void add_serve_sim(CLI::App& app, Program& program);
+void add_trace(CLI::App& app, Program& program);
 
 /// Parses and runs; returns the exit code. The caller passes the kernel table, so that tests can add faulty
 /// kernels.

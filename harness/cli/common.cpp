@@ -9,6 +9,7 @@
 #include "harness/cli/usage_error.h"
 #include "harness/config/sweep_file.h"
 #include "harness/record/record.h"
+#include "harness/record/text.h"
 #include "harness/verify/declared_types.h"
 
 namespace attnbench::cli {
@@ -63,6 +64,16 @@ void check_no_input(const std::string& out, const std::vector<std::string>& inpu
 
 std::string counted(int64_t count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string grouped(int64_t n) {
+  std::string s = std::to_string(n);
+  for (auto i = static_cast<int64_t>(s.size()) - 3; i > 0; i -= 3) s.insert(static_cast<std::size_t>(i), ",");
+  return s;
+}
+
+std::string skipped_text(int64_t lines, const std::string& first) {
+  return fmt::format("{} skipped; the first: {}", counted(lines, "line"), one_line(first));
 }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {

@@ -29,19 +29,19 @@ TraceReader::TraceReader(const std::string& path, const TraceOptions& options)
 TraceReader::TraceReader(const std::string& path, LineReader lines, const TraceOptions& options)
     : path_(path), lines_(std::move(lines)), options_(options) {
   if (!lines_.next(line_))
-    throw TraceError(fmt::format("{}: error: the file is empty; a trace is required", path_));
+    throw BadTraceError(fmt::format("{}: error: the file is empty; a trace is required", path_));
   try {
     if (line_.too_long) throw BadLine{0, "the first line is too long; a trace of text lines is required"};
     parser_.emplace(line_.text);
   } catch (const BadLine& bad) {
-    throw TraceError(message(bad));
+    throw BadTraceError(message(bad));
   }
   line_is_read_ = !parser_->has_header();
   const bool pieces = form() == TraceForm::kMooncake;
   if (options_.block_size == 0) options_.block_size = pieces ? kMooncakePiece : kPlainBlock;
   const int32_t size = options_.block_size;
   if (size < 1 || (pieces && kMooncakePiece % size != 0 && size % kMooncakePiece != 0)) {
-    throw TraceError(fmt::format(
+    throw BadTraceError(fmt::format(
         "{}: error: blocks of {} tokens do not fit the trace, whose hashes are of {} tokens; give a "
         "block size that divides {} (16, 32, 64, 128, 256) or is a multiple of it",
         path_, size, kMooncakePiece, kMooncakePiece));
@@ -60,7 +60,8 @@ bool TraceReader::operator()(Request& r) {
     try {
       if (read(r)) return true;
     } catch (const BadLine& bad) {
-      if (!options_.skip_bad) throw TraceError(message(bad) + "; --skip-bad leaves out lines that are wrong");
+      if (!options_.skip_bad)
+        throw BadTraceError(message(bad) + "; --skip-bad leaves out lines that are wrong");
       if (skipped_++ == 0) first_skipped_ = message(bad);
       r.prefix_hashes.clear();
     }

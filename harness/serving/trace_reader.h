@@ -13,9 +13,9 @@
 namespace attnbench {
 
 /// what() is "FILE:LINE:COLUMN: error: WHAT; MEND". Columns are bytes, from 1.
-class TraceError : public Error {
+class BadTraceError : public Error {
  public:
-  explicit TraceError(const std::string& what) : Error(what, kExitUsage, "") {}  // names the place itself
+  explicit BadTraceError(const std::string& what) : Error(what, kExitUsage, "") {}  // names the place itself
 };
 
 struct TraceOptions {
@@ -30,12 +30,14 @@ struct TraceOptions {
 /// Reads a file in constant memory. It can be a NextRequest, by reference. The first request arrives at 0.
 class TraceReader {
  public:
-  /// Reads the first line. Throws Error, or TraceError if the form is unknown or has no blocks of this size.
+  /// Reads the first line. Throws Error, or BadTraceError if the form is unknown or has no blocks of this size.
   TraceReader(const std::string& path, const TraceOptions& options);
   /// `path` is for messages.
   TraceReader(const std::string& path, LineReader lines, const TraceOptions& options);
+  TraceReader(const TraceReader&) = delete;  // a line lies in the buffer
+  TraceReader& operator=(const TraceReader&) = delete;
 
-  /// Throws TraceError at a line that is wrong, unless such lines are skipped.
+  /// Throws BadTraceError at a line that is wrong, unless such lines are skipped.
   bool operator()(Request& r);
 
   TraceForm form() const { return parser_->form(); }

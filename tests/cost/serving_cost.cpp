@@ -1,14 +1,19 @@
-// Cost of planning a server's steps, on one core: the KV cache manager and the scheduler.
+// Cost of planning a server's steps, on one core: the KV cache manager, the scheduler, and readers of traces.
 //
 //   attnbench_serving_cost --benchmark_out=FILE.json --benchmark_out_format=json
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "harness/serving/kv_cache.h"
 #include "harness/serving/scheduler.h"
+#include "harness/serving/trace_reader.h"
 
 namespace attnbench {
 namespace {
@@ -88,6 +93,69 @@ void plan(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 BENCHMARK(plan)->ArgName("requests")->Arg(100'000)->Arg(1'000'000)->Iterations(1)->Unit(benchmark::kSecond);
+
+/// About 64 MB of a form, as published files have it: header, line by line.
+std::string trace_text(TraceForm form) {
+  constexpr std::size_t kBytes = std::size_t{64} << 20;
+  std::string text;
+  switch (form) {
+    case TraceForm::kAzure:
+      text = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
+      break;
+    case TraceForm::kBurstGpt:
+      text = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n";
+      break;
+    case TraceForm::kPlain:
+      text = "arrival,prompt,output,prefix\n";
+      break;
+    case TraceForm::kMooncake:
+      break;
+  }
+  std::mt19937_64 rng(1);
+  for (uint64_t i = 0; text.size() < kBytes; ++i) {
+    const uint64_t prompt = 512 + rng() % 16384, output = 1 + rng() % 1000;
+    switch (form) {
+      case TraceForm::kAzure:
+        text += fmt::format("2023-11-16 {:02}:{:02}:{:02}.{:07},{},{}\n", i / 360'000'000 % 24,
+                            i / 6'000'000 % 60, i / 100'000 % 60, i % 100'000 * 100, prompt, output);
+        break;
+      case TraceForm::kBurstGpt:
+        text += fmt::format("{},ChatGPT,{},{},{},Conversation log\n", i, prompt, output, prompt + output);
+        break;
+      case TraceForm::kPlain:
+        text += fmt::format("{}.{:03},{},{},{}:512\n", i / 1000, i % 1000, prompt, output, i % 100);
+        break;
+      case TraceForm::kMooncake:
+        text += fmt::format(R"({{"timestamp": {}, "input_length": {}, "output_length": {}, "hash_ids": [0)",
+                            i * 3000, prompt, output);
+        for (uint64_t piece = 1; piece * 512 < prompt; ++piece) text += fmt::format(", {}", i * 20 + piece);
+        text += "]}\n";
+        break;
+    }
+  }
+  return text;
+}
+
+/// Requests of a trace in memory, with hashes of blocks of 16 tokens. The bar is 200 MB/s for each form.
+void read_trace(benchmark::State& state) {
+  const auto form = static_cast<TraceForm>(state.range(0));
+  const std::string text = trace_text(form);
+  int64_t requests = 0;
+  for (auto _ : state) {
+    const auto read = [&, at = std::size_t{0}](char* to, std::size_t size) mutable {
+      const std::size_t n = std::min(size, text.size() - at);
+      std::memcpy(to, text.data() + at, n);
+      at += n;
+      return n;
+    };
+    TraceReader reader("trace", LineReader(read), {});
+    for (Request r; r.prefix_hashes.clear(), reader(r);) ++requests;
+  }
+  state.SetLabel(trace_form_name(form));
+  state.SetItemsProcessed(requests);
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(text.size()));
+}
+BENCHMARK(read_trace)->ArgName("form")->DenseRange(0, 3)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace attnbench

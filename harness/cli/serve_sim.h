@@ -1,0 +1,37 @@
+// A simulation of a server: what was asked, and what is said about it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "harness/config/serving_spec.h"
+#include "harness/serving/scheduler.h"
+#include "harness/serving/step_history.h"
+
+namespace attnbench::cli {
+
+struct SimOptions {
+  std::string source;  ///< a mix, or the file of a trace
+  bool is_trace = false;
+  ServingSpec server;    ///< without its steps
+  int64_t requests = 0;  ///< at most; 0: all of a trace
+  int32_t block_size = 16;
+  double speed_up = 1;
+  bool skip_bad = false;
+  std::string json, svg;
+};
+
+/// What the scheduler does not know of the requests.
+struct Asked {
+  std::string description;  ///< of the mix or the trace
+  int64_t requests = 0, prompt_tokens = 0, output_tokens = 0;
+  int64_t skipped_lines = 0;
+};
+
+void print_totals(const SimOptions& o, const Asked& asked, const Scheduler& s, const StepHistory& history);
+void print_batches(const SimOptions& o, const StepHistory& history);
+std::string replay_json(const SimOptions& o, const Asked& asked, const Scheduler& s,
+                        const StepHistory& history);
+std::string replay_svg(const SimOptions& o, const Asked& asked, const StepHistory& history);
+
+}  // namespace attnbench::cli

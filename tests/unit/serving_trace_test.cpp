@@ -1,0 +1,248 @@
+// Traces: each form, each mistake with its place, and lines in a buffer that divides them anywhere.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "harness/serving/trace_reader.h"
+
+namespace attnbench {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr const char* kAzureText =
+    "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    "2023-11-16 23:59:59.5000000,4808,10\n"
+    "2023-11-17 00:00:00.7500001,3180,8\n";
+constexpr const char* kMooncakeText =
+    R"({"timestamp": 27482, "input_length": 1100, "output_length": 52, "hash_ids": [46, 47, 2353]})"
+    "\n"
+    R"({"timestamp": 30535, "input_length": 600, "output_length": 26, "hash_ids": [46, 2366]})"
+    "\n";
+constexpr const char* kBurstText =
+    "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    "5,ChatGPT,472,18,490,Conversation log\n"
+    "45.25,GPT-4,1087,230,1317,API log\n";
+constexpr const char* kPlainText =
+    "arrival,prompt,output,prefix\n"
+    "0.5,100,10,7:64\n"
+    "0.75,200,1,\n"
+    "2,80,3,7:40\n";
+
+/// A reader of bytes in chunks of `chunk`.
+ReadBytes read_text_in(std::string text, std::size_t chunk = 1 << 20) {
+  return [text = std::move(text), chunk, at = std::size_t{0}](char* to, std::size_t size) mutable {
+    const std::size_t n = std::min({size, chunk, text.size() - at});
+    std::memcpy(to, text.data() + at, n);
+    at += n;
+    return n;
+  };
+}
+
+struct ReadTrace {
+  std::vector<Request> requests;
+  int64_t skipped = 0;
+  std::string first_skipped;
+};
+
+ReadTrace read_trace(const std::string& text, const TraceOptions& options = {}, std::size_t buffer = 1 << 12,
+                     std::size_t chunk = 1 << 20) {
+  TraceReader reader("t.csv", LineReader(read_text_in(text, chunk), buffer), options);
+  ReadTrace all;
+  for (Request r; r.prefix_hashes.clear(), reader(r);) all.requests.push_back(r);
+  all.skipped = reader.skipped();
+  all.first_skipped = reader.first_skipped();
+  return all;
+}
+
+std::string error_of(const std::string& text, const TraceOptions& options = {}) {
+  try {
+    read_trace(text, options);
+  } catch (const BadTraceError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Trace, ReadsAzure) {
+  const auto requests = read_trace(kAzureText).requests;
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].arrival_ns, 0);
+  EXPECT_EQ(requests[0].prompt_tokens, 4808);
+  EXPECT_EQ(requests[0].output_tokens, 10);
+  EXPECT_EQ(requests[1].arrival_ns, 1'250'000'100);
+  const auto zone = read_trace(
+      "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2024-02-29 00:00:00.009930+00:00,1,1\r\n"
+      "2024-03-01 00:00:00+00:00,2,2\r\n");
+  EXPECT_EQ(zone.requests.at(1).arrival_ns, 86'400'000'000'000 - 9'930'000);
+}
+
+TEST(Trace, ReadsMooncake) {
+  const auto requests = read_trace(kMooncakeText, {.block_size = 512}).requests;
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[1].arrival_ns, 3'053'000'000);
+  EXPECT_EQ(requests[0].prompt_tokens, 1100);
+  EXPECT_EQ(requests[0].output_tokens, 52);
+  ASSERT_EQ(requests[0].prefix_hashes.size(), 2u);  // the third piece is no full block
+  ASSERT_EQ(requests[1].prefix_hashes.size(), 1u);
+  EXPECT_EQ(requests[0].prefix_hashes[0], requests[1].prefix_hashes[0]);
+  // The order of fields is free.
+  const auto other = read_trace(
+      R"({"hash_ids":[46,47],"output_length":1,"input_length":1024,"timestamp":0.5})", {.block_size = 512});
+  ASSERT_EQ(other.requests.size(), 1u);
+  EXPECT_EQ(other.requests[0].prefix_hashes, requests[0].prefix_hashes);
+}
+
+TEST(Trace, ReadsBurstGpt) {
+  const auto requests = read_trace(kBurstText).requests;
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[1].arrival_ns, 40'250'000'000);
+  EXPECT_EQ(requests[1].prompt_tokens, 1087);
+  EXPECT_EQ(requests[1].output_tokens, 230);
+}
+
+TEST(Trace, ReadsPlain) {
+  const auto requests = read_trace(kPlainText).requests;
+  ASSERT_EQ(requests.size(), 3u);
+  EXPECT_EQ(requests[2].arrival_ns, 1'500'000'000);
+  EXPECT_EQ(requests[0].prefix_hashes.size(), 4u);
+  EXPECT_TRUE(requests[1].prefix_hashes.empty());
+  ASSERT_EQ(requests[2].prefix_hashes.size(), 2u);
+  EXPECT_EQ(requests[0].prefix_hashes[1], requests[2].prefix_hashes[1]);
+  EXPECT_EQ(read_trace(kPlainText, {.speed_up = 2}).requests[2].arrival_ns, 750'000'000);
+}
+
+TEST(Trace, DerivesBlocksOfOtherSizes) {
+  const std::string two = R"({"timestamp":0,"input_length":2048,"output_length":1,"hash_ids":[1,2,3,4]})"
+                          "\n"
+                          R"({"timestamp":0,"input_length":2048,"output_length":1,"hash_ids":[1,2,3,3]})"
+                          "\n";
+  for (const int32_t size : {1, 16, 256, 512, 1024}) {
+    const auto requests = read_trace(two, {.block_size = size}).requests;
+    const auto& a = requests[0].prefix_hashes;
+    const auto& b = requests[1].prefix_hashes;
+    ASSERT_EQ(a.size(), static_cast<std::size_t>(2048 / size));
+    ASSERT_EQ(b.size(), a.size());
+    const auto shared =
+        static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin()).first - a.begin());
+    EXPECT_EQ(shared, static_cast<std::size_t>(1536 / size)) << size;
+    std::vector<uint64_t> sorted = b;  // the id that occurs twice is two blocks
+    std::sort(sorted.begin(), sorted.end());
+    EXPECT_EQ(std::adjacent_find(sorted.begin(), sorted.end()), sorted.end()) << size;
+  }
+  EXPECT_THAT(error_of(two, {.block_size = 48}), HasSubstr("divides 512 (16, 32, 64, 128, 256)"));
+  EXPECT_EQ(read_trace(kPlainText, {.block_size = 48}).requests.size(), 3u);
+}
+
+TEST(Trace, NamesPlaceAndMend) {
+  const auto plain = [](const std::string& line) {
+    return error_of("arrival,prompt,output\n1,10,10\n" + line + "\n");
+  };
+  EXPECT_THAT(plain("1,-5,10"), StartsWith("t.csv:3:3: error: prompt is negative; mend or remove"));
+  EXPECT_THAT(plain("1,10,-1"), StartsWith("t.csv:3:6: error: output is negative"));
+  EXPECT_THAT(plain("-1,10,1"), StartsWith("t.csv:3:1: error: arrival is negative"));
+  EXPECT_THAT(plain("0.5,10,1"),
+              StartsWith("t.csv:3:1: error: the request arrives 0.5 s before that of line 2; sort"));
+  EXPECT_THAT(plain("1,10"),
+              StartsWith("t.csv:3:5: error: the line has 2 of 3 columns; 'output' is missing"));
+  EXPECT_THAT(plain("1,10,1,7"), StartsWith("t.csv:3:7: error: the line has more than 3 columns"));
+  EXPECT_THAT(plain("1,,1"), StartsWith("t.csv:3:3: error: prompt is nothing, a whole number is required"));
+  EXPECT_THAT(plain("1,ten,1"), HasSubstr("prompt is 'ten,1', a whole number"));
+  EXPECT_THAT(plain("1,1.5,1"), StartsWith("t.csv:3:4: error: '.5' stands behind prompt"));
+  EXPECT_THAT(plain("1e3,1,1"), StartsWith("t.csv:3:2: error: 'e3' stands behind arrival"));
+  EXPECT_THAT(plain("1,0,1"), HasSubstr("prompt is 0, at least 1 is required"));
+  EXPECT_THAT(plain("1,99999999999999999999,1"), HasSubstr("prompt is more than 16777216"));
+  EXPECT_THAT(plain("99999999999,1,1"), HasSubstr("arrival is more than 7000000000"));
+  EXPECT_THAT(plain("1,1,1\n" + std::string(5000, '1')),
+              StartsWith("t.csv:4:1: error: the line is longer than 4096"));
+  EXPECT_THAT(plain("1,1,1"), "no error");
+  EXPECT_THAT(error_of("arrival,prompt,output\n1,10"), HasSubstr("ends here without a newline"));
+  EXPECT_THAT(error_of("arrival,prompt,output\n1,10,1"), "no error");
+  EXPECT_THAT(error_of("arrival,prompt,output\n1,-1,1\n"), HasSubstr("--skip-bad leaves out"));
+}
+
+TEST(Trace, NamesMistakesOfEachForm) {
+  EXPECT_THAT(error_of(""), HasSubstr("the file is empty"));
+  EXPECT_THAT(error_of("a,b\n"), StartsWith("t.csv:1:1: error: no known form"));
+  EXPECT_THAT(error_of("TIMESTAMP,ContextTokens\n"), HasSubstr("the column 'GeneratedTokens' is missing"));
+  EXPECT_THAT(error_of("arrival,prompt,output,prompt\n"), HasSubstr("'prompt' occurs twice"));
+  EXPECT_THAT(error_of(std::string(5000, 'x')), HasSubstr("the first line is too long"));
+  const auto prefix = [](const std::string& value) {
+    return error_of("arrival,prompt,output,prefix\n0,100,1," + value + "\n");
+  };
+  EXPECT_THAT(prefix("7"), HasSubstr("t.csv:2:10: error: ID:TOKENS is required"));
+  EXPECT_THAT(prefix("7:101"), HasSubstr("the prefix has 101 tokens, and the prompt 100"));
+  const auto azure = [](const std::string& time) {
+    return error_of("TIMESTAMP,ContextTokens,GeneratedTokens\n" + time + ",1,1\n");
+  };
+  EXPECT_THAT(azure("2023-02-29 00:00:00"), StartsWith("t.csv:2:9: error: the day is 29, 1 to 28"));
+  EXPECT_THAT(azure("12.5"), HasSubstr("a time such as 2023-11-16"));
+  EXPECT_THAT(azure("2023-02-28 24:00:00"), HasSubstr("the hour is 24"));
+  EXPECT_THAT(azure("2023-02-28 23:00:00."), HasSubstr("no digit behind its point"));
+  const auto object = [](const std::string& text) { return error_of("{" + text + "\n"); };
+  EXPECT_THAT(object(R"("timestamp":0,"input_length":600,"output_length":1,"hash_ids":[1,2,3]})"),
+              HasSubstr("there are 3 hash ids, and 600 tokens are 2 pieces of 512"));
+  EXPECT_THAT(object(R"("timestamp":0,"input_length":600,"output_length":1})"),
+              HasSubstr("the field hash_ids is missing"));
+  EXPECT_THAT(object(R"("timestamp":0,"timestamp":0)"), HasSubstr("timestamp occurs twice"));
+  EXPECT_THAT(object(R"("turn":0})"), StartsWith("t.csv:1:3: error: unknown field 'turn'"));
+  EXPECT_THAT(object(R"("hash_ids":[1,]})"), HasSubstr("a hash id is ']}'"));
+  EXPECT_THAT(object(R"("hash_ids":[-1]})"), HasSubstr("a hash id is negative"));
+  EXPECT_THAT(object(R"("timestamp":0,"input_length":1,"output_length":1,"hash_ids":[]}x)"),
+              HasSubstr("'x' stands behind the object"));
+  EXPECT_THAT(object(R"("timestamp":0,"inp)"), HasSubstr("the name has no closing quote"));
+}
+
+TEST(Trace, SkipsAndCountsBadLines) {
+  const std::string text = "arrival,prompt,output\n1,10,10\n1,-10,10\n0,10,10\n\n1,10\n2,50,1\n" +
+                           std::string(9000, '7') + "\n3,20,20\n4,1";
+  const ReadTrace all = read_trace(text, {.skip_bad = true});
+  EXPECT_EQ(all.requests.size(), 3u);
+  EXPECT_EQ(all.skipped, 5);
+  EXPECT_THAT(all.first_skipped, StartsWith("t.csv:3:3: error: prompt is negative"));
+  EXPECT_EQ(all.requests.back().arrival_ns, 2'000'000'000);
+  const ReadTrace fits = read_trace(text, {.skip_bad = true, .cache_tokens = 40});
+  EXPECT_EQ(fits.requests.size(), 1u);  // 32 tokens in whole blocks
+  EXPECT_EQ(fits.skipped, 7);
+}
+
+TEST(Trace, RefusesWhatDoesNotFit) {
+  const std::string text = "arrival,prompt,output\n1,30,4\n";
+  EXPECT_THAT(
+      error_of(text, {.cache_tokens = 47}),
+      StartsWith("t.csv:2:3: error: the request needs 33 tokens of the cache, which has 32; give it 48"));
+  EXPECT_EQ(error_of(text, {.cache_tokens = 48}), "no error");
+  EXPECT_THAT(error_of(text, {.prompt_tokens = 29}), HasSubstr("the prompt has 30 tokens, and a step"));
+}
+
+TEST(Trace, BufferDividesLinesAnywhere) {
+  for (const char* text : {kAzureText, kMooncakeText, kBurstText, kPlainText}) {
+    const auto whole = read_trace(text).requests;
+    for (std::size_t buffer = 104; buffer < 140; ++buffer) {
+      for (const std::size_t chunk : {1, 7, 1000}) {
+        const auto parts = read_trace(text, {}, buffer, chunk).requests;
+        ASSERT_EQ(parts.size(), whole.size());
+        for (std::size_t i = 0; i < whole.size(); ++i) {
+          EXPECT_EQ(parts[i].arrival_ns, whole[i].arrival_ns);
+          EXPECT_EQ(parts[i].prompt_tokens, whole[i].prompt_tokens);
+          EXPECT_EQ(parts[i].prefix_hashes, whole[i].prefix_hashes);
+        }
+      }
+    }
+  }
+}
+
+TEST(Trace, NamesAFileThatIsNotThere) {
+  try {
+    TraceReader reader("/nowhere/t.csv", TraceOptions{});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), StartsWith("/nowhere/t.csv: error: cannot open"));
+  }
+}
+
+}  // namespace
+}  // namespace attnbench
