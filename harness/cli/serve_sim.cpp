@@ -185,8 +185,11 @@ void add_serve_sim(CLI::App& app, Program& program) {
   number("--cache-tokens", s.cache_tokens, "Tokens that the KV cache holds", 1, kMostTokens, "N");
   number("--token-budget", s.token_budget, "Query tokens of a step, at most", 1, kMostTokens, "N");
   number("--max-sequences", s.max_sequences, "Sequences that run at a time, at most", 1, 1 << 20, "N");
-  command->add_flag("!--no-chunked-prefill", s.chunked_prefill, "Compute each prompt in one step");
-  command->add_flag("!--no-prefix-sharing", s.prefix_sharing, "Prompts share no blocks of equal prefixes");
+  command->add_flag_callback(
+      "--no-chunked-prefill", [o] { o->server.chunked_prefill = false; }, "Compute each prompt in one step");
+  command->add_flag_callback(
+      "--no-prefix-sharing", [o] { o->server.prefix_sharing = false; },
+      "Prompts share no blocks of equal prefixes");
   option("--preemption", s.preemption,
          "What a sequence without a free block costs another one: recompute or swap", "HOW")
       ->check(CLI::IsMember(std::vector<std::string>{"recompute", "swap"}));

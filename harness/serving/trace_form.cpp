@@ -61,8 +61,7 @@ uint64_t read_whole(Cursor& c, std::string_view name, uint64_t most) {
 int32_t read_tokens(Cursor& c, std::string_view name) {
   const std::size_t begin = c.at;
   const auto tokens = static_cast<int32_t>(read_whole(c, name, kMostTraceTokens));
-  if (tokens == 0)
-    fail_at(begin, fmt::format("{} is 0, at least 1 is required; remove the line, or skip such lines", name));
+  if (tokens == 0) fail_at(begin, fmt::format("{} is 0, at least 1 is required; remove the line", name));
   return tokens;
 }
 

@@ -1,4 +1,4 @@
-// serve-sim and list --mixes, as a user calls them.
+// serve-sim, trace and list --mixes, as a user calls them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,6 +49,53 @@ TEST(CliServeSim, NamesTheOptionAndTheMend) {
   EXPECT_THAT(error_of({"sharegpt", "--rate", "1e-9"}), HasSubstr("--rate"));
   EXPECT_THAT(error_of({"sharegpt", "--block-size", "1", "--cache-tokens", "2147483647"}),
               HasSubstr("larger --block-size"));
+}
+
+constexpr const char* kTrace =
+    "arrival,prompt,output,prefix\n0,100,10,7:64\n0.5,200,20,\n1,80,5,7:48\n1,80,-5,\n2,5000,1,\n";
+
+TEST(CliServeSim, SimulatesATrace) {
+  const Scratch scratch;
+  const std::string trace = scratch.write("t.csv", kTrace);
+  const std::string file = scratch.path("sim.json");
+  const Outcome bad = simulated(scratch, {trace});
+  EXPECT_EQ(bad.exit_code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("t.csv:5:6: error: output is negative"));
+  const Outcome o =
+      simulated(scratch, {trace, "--skip-bad", "--cache-tokens", "1024", "--speed-up", "2", "--json", file});
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("2 lines skipped; the first: "));
+  const auto json = nlohmann::json::parse(read_text(file));
+  EXPECT_EQ(json.at("options").at("requests"), 3);
+  EXPECT_EQ(json.at("prompt_tokens"), 380);
+  EXPECT_EQ(json.at("prefix_hit_tokens"), 48);
+  const auto error_of = [&](std::vector<std::string> options) {
+    const Outcome wrong = simulated(scratch, std::move(options));
+    EXPECT_EQ(wrong.exit_code, 2);
+    return wrong.err;
+  };
+  EXPECT_THAT(error_of({trace, "--rate", "2"}), HasSubstr("give --speed-up"));
+  EXPECT_THAT(error_of({"sharegpt", "--speed-up", "2"}), HasSubstr("give --rate"));
+  EXPECT_THAT(error_of({"sharegpt", "--skip-bad"}), HasSubstr("leave it out"));
+  EXPECT_THAT(error_of({"./none.csv"}), HasSubstr("./none.csv: error: cannot open"));
+}
+
+TEST(CliTrace, DescribesATrace) {
+  const Scratch scratch;
+  const std::string trace = scratch.write("t.csv", kTrace);
+  const std::string file = scratch.path("t.json"), plot = scratch.path("t.svg");
+  const Outcome o = run_attnbench(scratch, {"trace", trace, "--skip-bad", "--json", file, "--svg", plot});
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("1 line skipped; the first: "));
+  EXPECT_THAT(o.out, HasSubstr("requests     4, 5,380 prompt and 36 output tokens"));
+  EXPECT_THAT(o.out, HasSubstr("4,096 to      8,191"));
+  const auto json = nlohmann::json::parse(read_text(file));
+  EXPECT_EQ(json.at("found_tokens"), 48);
+  EXPECT_EQ(json.at("duration_s"), 2);
+  EXPECT_THAT(read_text(plot), HasSubstr("</svg>"));
+  EXPECT_THAT(run_attnbench(scratch, {"trace", trace}).err, HasSubstr("t.csv:5:6: error"));
+  EXPECT_EQ(run_attnbench(scratch, {"trace", scratch.write("e.csv", "arrival,prompt,output\n")}).exit_code,
+            2);
 }
 
 TEST(CliServeSim, ListsMixes) {

@@ -150,7 +150,7 @@ TEST(Trace, NamesPlaceAndMend) {
               StartsWith("t.csv:3:5: error: the line has 2 of 3 columns; 'output' is missing"));
   EXPECT_THAT(plain("1,10,1,7"), StartsWith("t.csv:3:7: error: the line has more than 3 columns"));
   EXPECT_THAT(plain("1,,1"), StartsWith("t.csv:3:3: error: prompt is nothing, a whole number is required"));
-  EXPECT_THAT(plain("1,ten,1"), HasSubstr("prompt is 'ten,1', a whole number"));
+  EXPECT_THAT(plain("1,ten,1"), HasSubstr("prompt is 'ten', a whole number"));
   EXPECT_THAT(plain("1,1.5,1"), StartsWith("t.csv:3:4: error: '.5' stands behind prompt"));
   EXPECT_THAT(plain("1e3,1,1"), StartsWith("t.csv:3:2: error: 'e3' stands behind arrival"));
   EXPECT_THAT(plain("1,0,1"), HasSubstr("prompt is 0, at least 1 is required"));
