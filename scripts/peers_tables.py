@@ -8,6 +8,7 @@ HEADS_16, HEADS_32, E4M3 = "bf16/h16-16/d128/causal/", "bf16/h32-8/d128/causal/"
 PROJECTS = {
     "attnbench": ("sm90_prefill", "sm90_decode", "sm90_mixed", "cuda_simt"),
     "FlashAttention 3": ("vllm_flash_attn", "vllm_flash_attn_fp8"),
+    "FlashAttention 4": ("flash_attn_4",),
     "FlashInfer": ("flashinfer_prefill", "flashinfer_decode", "flashinfer_mla"),
     "FlashMLA": ("flash_mla_decode",),
     "cuDNN": ("cudnn_sdpa",),
@@ -38,7 +39,7 @@ def peers(found):
     projects = {project: ran.intersection(names) for project, names in PROJECTS.items() if ran.intersection(names)}
     rows = []
     for label, case in CASES:
-        times = [min((found[case, k]["time"]["median_us"] for k in names if found[case, k]["status"] == "pass"), default=None)
+        times = [min((found[case, k]["time"]["median_us"] for k in names if found.get((case, k), {}).get("status") == "pass"), default=None)
                  for names in projects.values()]
         best = min(t for t in times if t)
         rows.append([label, *("" if t is None else f"**{t:.1f}**" if t == best else f"{t:.1f}" for t in times)])
@@ -57,3 +58,53 @@ def triton(results):
     return ["kernel", "case", "us", "TFLOP/s", "GB/s"], "llr", [
         [f"`{a['kernel']}`", f"`{a['id'].split('/', 1)[1]}`", f"{a['time']['median_us']:.1f}", f"{a['tflops']:.1f}", f"{a['gbs']:.0f}"]
         for a in results if a["status"] == "pass"]
+
+
+#: Tables of replayed servers, and their files.
+SERVING_FILES = {"serving": "serving", "serving_layout": "serving", "serving_steps": "serving_steps"}
+#: Kernels of the table of replayed servers, and what their columns are called.
+SERVING = {"sm90_mixed": "sm90_mixed", "sm90_prefill": "sm90_prefill", "vllm_flash_attn": "FlashAttention 3",
+           "flashinfer_prefill": "FlashInfer", "cudnn_sdpa": "cuDNN"}
+
+
+def per_token(found, replay, spread):
+    """A cell for each kernel: us per generated token, and half the width of its interval in percent; the fastest is bold."""
+    rows = [found.get((replay, kernel)) for kernel in SERVING]
+    best = min((r["us"] for r in rows if r and r["us"]), default=None)
+    cells = []
+    for r in rows:
+        text = f"{r['us']:.4g}" if r and r["us"] else ""
+        width = f" ± {50 * (r['hi'] - r['lo']) / r['us']:.0f} %" if text and spread else ""
+        cells.append(f"**{text}**{width}" if text and r["us"] == best else text + width)
+    return cells
+
+
+def found_tokens(data):
+    return {(r["replay"].removeprefix("attention/"), r["kernel"]): r for r in data["us_per_token"]}
+
+
+def serving(data):
+    """Replays of 16 steps, in pages of 64 tokens."""
+    found, rows = found_tokens(data), []
+    for replay in dict.fromkeys(replay for replay, _ in found):
+        head, label = replay.rsplit("/", 1)
+        if head != "paged64-nhd-served/bf16/h32-8/d128/causal" or not label.endswith("x16"):
+            continue
+        mix = f"`{label.rsplit('-', 1)[0]}`" + (", 3 draft tokens" if rows and any(r[0] == f"`{label.rsplit('-', 1)[0]}`" for r in rows) else "")
+        rows.append([mix, *per_token(found, replay, True)])
+    return ["us", *SERVING.values()], "lr", rows
+
+
+def serving_layout(data):
+    """The same steps with other block tables. A layout is left out where a kernel lacks a step."""
+    found, rows = found_tokens(data), []
+    for replay in dict.fromkeys(replay for replay, _ in found):
+        if not replay.endswith("x8") or not all(found[replay, k]["us"] for k in SERVING):
+            continue
+        pages, _, layout = replay.split("/")[0].split("-")
+        rows.append([pages.removeprefix("paged"), f"`{layout}`", *per_token(found, replay, False)])
+    return ["tokens of a page", "blocks", *SERVING.values()], "rlr", rows
+
+
+def serving_steps(data):
+    return ["steps timed", "us per token and layer"], "r", [[f"{len(data['us']):,}", f"{sum(data['us']) / data['output_tokens']:.4g}"]]

@@ -56,7 +56,8 @@ std::vector<Drawn> strata_of(const std::vector<const StepTime*>& steps, std::str
     why =
         fmt::format("{} of {} drawn steps {} no time", untimed, steps.size(), untimed == 1 ? "has" : "have");
   } else if (all != steps.front()->step.steps || short_stratum) {
-    why = "some of the drawn steps are not here";
+    why = fmt::format("{} of {} drawn steps ran; run all of them, without --filter or --case", steps.size(),
+                      steps.front()->step.drawn);
   }
   if (!why.empty()) return {};
   std::vector<Drawn> strata;

@@ -65,10 +65,10 @@ TEST(CliServeSim, SimulatesATrace) {
       simulated(scratch, {trace, "--skip-bad", "--cache-tokens", "1024", "--speed-up", "2", "--json", file});
   ASSERT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.err, HasSubstr("2 lines skipped; the first: "));
-  const auto json = nlohmann::json::parse(read_text(file));
-  EXPECT_EQ(json.at("options").at("requests"), 3);
-  EXPECT_EQ(json.at("prompt_tokens"), 380);
-  EXPECT_EQ(json.at("prefix_hit_tokens"), 48);
+  const auto written = nlohmann::json::parse(read_text(file));
+  EXPECT_EQ(written.at("options").at("requests"), 3);
+  EXPECT_EQ(written.at("prompt_tokens"), 380);
+  EXPECT_EQ(written.at("prefix_hit_tokens"), 48);
   const auto error_of = [&](std::vector<std::string> options) {
     const Outcome wrong = simulated(scratch, std::move(options));
     EXPECT_EQ(wrong.exit_code, 2);
@@ -89,9 +89,9 @@ TEST(CliTrace, DescribesATrace) {
   EXPECT_THAT(o.err, HasSubstr("1 line skipped; the first: "));
   EXPECT_THAT(o.out, HasSubstr("requests     4, 5,380 prompt and 36 output tokens"));
   EXPECT_THAT(o.out, HasSubstr("4,096 to      8,191"));
-  const auto json = nlohmann::json::parse(read_text(file));
-  EXPECT_EQ(json.at("found_tokens"), 48);
-  EXPECT_EQ(json.at("duration_s"), 2);
+  const auto written = nlohmann::json::parse(read_text(file));
+  EXPECT_EQ(written.at("found_tokens"), 48);
+  EXPECT_EQ(written.at("duration_s"), 2);
   EXPECT_THAT(read_text(plot), HasSubstr("</svg>"));
   EXPECT_THAT(run_attnbench(scratch, {"trace", trace}).err, HasSubstr("t.csv:5:6: error"));
   EXPECT_EQ(run_attnbench(scratch, {"trace", scratch.write("e.csv", "arrival,prompt,output\n")}).exit_code,

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "harness/serving/replay.h"
 #include "tests/unit/record_fixtures.h"
@@ -44,9 +46,9 @@ TEST(TokenTime, ThereIsNoNumberWithoutAllDrawnSteps) {
   steps[1].us.reset();
   EXPECT_THAT(token_times(steps).at(0).why, HasSubstr("1 of 2 drawn steps has no time"));
   steps.pop_back();
-  EXPECT_THAT(token_times(steps).at(0).why, HasSubstr("not here"));
+  EXPECT_THAT(token_times(steps).at(0).why, HasSubstr("1 of 4 drawn steps ran"));
   EXPECT_THAT(token_times(std::vector{step_time(3, 0, 10, 11, 5), step_time(4, 0, 10, 11, 7)}).at(0).why,
-              HasSubstr("not here"));
+              HasSubstr("drawn steps ran"));
 }
 
 TEST(TokenTime, AllStepsHaveNoErrorOfSampling) {
@@ -81,6 +83,35 @@ TEST(TokenTime, IntervalsHoldTheTimeOfAllSteps) {
   }
   EXPECT_GE(held, kDraws * 92 / 100);
   EXPECT_LE(held, kDraws * 99 / 100);
+}
+
+TEST(TokenTime, StepsDrawnFromAnH100StandForAll) {
+  std::ifstream file(ATTNBENCH_SOURCE_DIR "/results/baselines/h100-checks/serving_steps.json");
+  const auto measured = nlohmann::json::parse(file);
+  const auto work = measured.at("work").get<std::vector<double>>();
+  const auto us = measured.at("us").get<std::vector<double>>();
+  ASSERT_EQ(work.size(), 2000u);
+  double truth = 0;
+  for (const double x : us) truth += x / 100;
+  constexpr int kDraws = 300;
+  for (const auto& [count, most] : {std::pair<int64_t, double>{16, 0.02}, {64, 0.006}}) {
+    int held = 0;
+    double squares = 0;
+    for (uint64_t seed = 0; seed < kDraws; ++seed) {
+      std::vector<StepTime> steps;
+      int64_t number = 0;
+      for (const Stratum& s : draw_steps(work, count, seed)) {
+        for (const int64_t i : s.drawn)
+          steps.push_back(step_time(i, number, s.steps, 2000, us[static_cast<std::size_t>(i)]));
+        ++number;
+      }
+      const TokenTime t = token_times(steps).at(0);
+      held += *t.lo <= truth && truth <= *t.hi;
+      squares += (*t.us / truth - 1) * (*t.us / truth - 1) / kDraws;
+    }
+    EXPECT_LT(std::sqrt(squares), most) << count;
+    EXPECT_GE(held, kDraws * 9 / 10) << count;
+  }
 }
 
 Record served_record(const std::string& kernel, int64_t step, int64_t stratum, double us) {

@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "harness/config/feature_keys.h"
 #include "harness/config/keys.h"
+#include "harness/config/serving_value.h"
 #include "harness/config/sweep_file.h"
 #include "kernels/contract/kernel.h"
 
@@ -120,6 +123,14 @@ TEST(Keys, EveryFeatureOfAKernelHasAKeyThatNeedsIt) {
     EXPECT_TRUE(needed) << f.name << ": " << key;
   }
   EXPECT_STREQ(key_that_needs(uint64_t{1} << 63), "");
+}
+
+TEST(Keys, ThePageOfServersHasTheirTable) {
+  std::ifstream file(ATTNBENCH_SOURCE_DIR "/configs/serving.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  const std::string table = "<!-- serving keys -->\n" + serving_markdown() + "<!-- end -->";
+  EXPECT_NE(page.str().find(table), std::string::npos) << table;
 }
 
 }  // namespace
