@@ -423,6 +423,9 @@ Expansion expand(const SweepFile& file) {
   for (const Sweep& sweep : file.sweeps) check_size(sweep, planned);
   const uint64_t seed = file.seed.value_or(1);
   std::unordered_set<std::string> seen;
+  const auto room = static_cast<std::size_t>(std::min<int64_t>(planned, 1 << 17));
+  seen.reserve(room);
+  out.cases.reserve(room);
   ServedSteps served;
   for (const Sweep& sweep : file.sweeps) {
     const std::size_t first = out.cases.size();
