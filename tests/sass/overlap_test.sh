@@ -21,14 +21,14 @@ done | awk '
     }
     needed = 0; places = 0; divergent = 0; lost = ""
   }
-  /Function : / { close_kernel(); name = $3; needed = name ~ /prefill_kernel.*D128/ ? 64 : name ~ /prefill_kernel.*D256/ ? 32 : 0 }
+  /Function : / { close_kernel(); name = $3; needed = name ~ /prefill_kernel.*bf16_d128_/ ? 64 : name ~ /prefill_kernel.*bf16_d256_/ ? 32 : 0 }
   needed && /WARPGROUP.DEPBAR.LE gsb0, 0x1/ { close_place(); open = 1; count = 0; at = $1; gsub("[^0-9a-f]", "", at); ++places }
   needed && /WARPGROUP.DEPBAR.LE gsb0, 0x0/ { close_place() }
   needed && /MUFU.EX2/ { ++count }
   needed && /BRA.DIV/ { ++divergent }
   END {
     close_kernel()
-    if (kernels != 7) { print "kernels of bf16, head_dim 128 and 256 found: " kernels + 0 ", not 7"; failed = 1 }
+    if (kernels != 9) { print "kernels of bf16, head_dim 128 and 256 found: " kernels + 0 ", not 9"; failed = 1 }
     if (!failed) print kernels " kernels: every softmax beside products, no branches on lanes"
     exit failed
   }'

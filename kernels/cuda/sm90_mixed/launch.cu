@@ -106,7 +106,8 @@ Parts parts_of(const AttentionParams& p, const LaunchContext& context) {
     using sm90_decode::Use;
     const Use use = parts.way == Way::kTwoStreams ? Use::kFewBlocks : Use::kLong;
     parts.decode_instance = sm90_decode::find_instance(parts.decode, use);
-    parts.prefill_instance = sm90_prefill::find_instance(p);
+    parts.prefill_instance = parts.way == Way::kPrefill ? sm90_prefill::choose_instance(p, context)
+                                                        : sm90_prefill::find_instance(p);
   }
   Workspace& w = parts.workspace;
   if (parts.way != Way::kPrefill) {
@@ -115,7 +116,8 @@ Parts parts_of(const AttentionParams& p, const LaunchContext& context) {
   }
   w.prefill_begin = (w.decode_bytes + 255) / 256 * 256;
   w.bytes = w.prefill_begin;
-  if (parts.way != Way::kDecode) w.bytes += sm90_prefill::workspace_bytes_of(*parts.prefill_instance, p);
+  if (parts.way != Way::kDecode)
+    w.bytes += sm90_prefill::workspace_bytes_of(*parts.prefill_instance, p, context);
   return parts;
 }
 

@@ -155,7 +155,7 @@ class Consumer {
       n_ = item.n_end - 1;
       n_begin_ = item.n_begin;
       if (__builtin_expect(n_ >= n_begin_, 1)) return true;
-      const TileRows rows{item.q_row, item.q_tokens, item.head};
+      const TileRows rows{item.q_row, item.q_tokens, item.state, item.head};
       store_unseen<kShape>(p_, rows, thread_row_, lane_);
       smem_.q_ring.release(q_, lane_);
       q_.advance();
@@ -164,7 +164,7 @@ class Consumer {
 
   /// Computes what else there is to know of a tile, while its first products run.
   __device__ __forceinline__ void describe_tile(const WorkItem& item) {
-    const TileRows rows{item.q_row, item.q_tokens, item.head};
+    const TileRows rows{item.q_row, item.q_tokens, item.state, item.head};
     visibility_ = Visibility<kShape>(p_, item, first_row_, thread_row_, lane_);
     softmax_ = OnlineSoftmax{};
     tile_ ^= 1;

@@ -31,9 +31,37 @@ __device__ __forceinline__ int head_of_row(const KernelParams& p, const TileRows
   return (tile.head - token_of_row(p, row)) * p.heads_per_tile + row;
 }
 
+/// Row `row` of a split's partial state.
+template <Shape kShape>
+__device__ __forceinline__ int64_t row_of_state(const KernelParams& p, const TileRows& tile, int row) {
+  const int state = (tile.state - 1) * p.num_head_tiles + tile.head;
+  return static_cast<int64_t>(state) * kShape.block_m + row;
+}
+
+/// Writes this thread's share of a split's partial state. A quad's stores cover whole sectors.
+template <Shape kShape>
+__device__ __forceinline__ void store_state(const KernelParams& p, const TileRows& tile, int thread_row,
+                                            const float (&o)[kShape.head_dim / 2],
+                                            const OnlineSoftmax& softmax, int lane) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = thread_row + 8 * h;
+    const bool exists = token_of_row(p, row) < tile.q_tokens;
+    const int64_t state_row = row_of_state<kShape>(p, tile, row);
+    float* out = p.partial_out + state_row * kShape.head_dim + lane % 4 * 2;
+#pragma unroll
+    for (int c = 0; c < kShape.head_dim / 8; ++c) {
+      const int i = 4 * c + 2 * h;
+      if (exists) *reinterpret_cast<float2*>(out + 8 * c) = make_float2(o[i], o[i + 1]);
+    }
+    const float sum = hopper::quad_reduce(softmax.sum[h], [](float a, float b) { return a + b; });
+    if (exists && lane % 4 == 0) p.partial_sum[state_row] = make_float2(-softmax.offset[h], sum);
+  }
+}
+
 /// Writes this thread's share of O (normalised here, and rounded) and LSE: rows `thread_row` and thread_row +
 /// 8 of the tile. Row r is token r / heads_per_tile, head r % heads_per_tile. Rows past the tile's last token
-/// belong to the next sequence or to none, and are not written.
+/// belong to the next sequence or to none, and are not written. A split leaves its partial state instead.
 ///
 /// The accumulators give each lane 2 neighbouring channels of every 8. Transposing over the quad makes that 8
 /// of every 32, which is one 16-byte store. The stores of a quad cover 64 contiguous bytes: whole sectors,
@@ -42,6 +70,12 @@ template <Shape kShape>
 __device__ __forceinline__ void store_rows(const KernelParams& p, const TileRows& tile, int thread_row,
                                            const float (&o)[kShape.head_dim / 2],
                                            const OnlineSoftmax& softmax, int lane) {
+  if constexpr (kShape.split) {
+    if (__any_sync(~0u, tile.state != 0)) {  // the vote tells the compiler that all lanes go one way
+      store_state<kShape>(p, tile, thread_row, o, softmax, lane);
+      return;
+    }
+  }
   float sink[2] = {-INFINITY, -INFINITY};
   if (__builtin_expect(p.sinks != nullptr, 0)) {
 #pragma unroll
@@ -81,6 +115,17 @@ __device__ __forceinline__ void store_unseen(const KernelParams& p, const TileRo
     const int row = thread_row + 8 * h;
     const int token = token_of_row(p, row);
     if (token >= tile.q_tokens) break;
+    if constexpr (kShape.split) {
+      if (tile.state != 0) {
+        const int64_t state_row = row_of_state<kShape>(p, tile, row);
+        float* out = p.partial_out + state_row * kShape.head_dim;
+#pragma unroll 1
+        for (int c = lane % 4 * 4; c < kShape.head_dim; c += 16)
+          *reinterpret_cast<float4*>(out + c) = float4{};
+        if (lane % 4 == 0) p.partial_sum[state_row] = make_float2(-INFINITY, 0.0f);
+        continue;
+      }
+    }
     const int64_t q_row = tile.q_row + token;
     const int64_t head = head_of_row(p, tile, row);
     uint16_t* out = static_cast<uint16_t*>(p.out) + q_row * p.out_stride_token + head * p.out_stride_head;

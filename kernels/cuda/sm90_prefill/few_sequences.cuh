@@ -112,7 +112,8 @@ class FewSequences {
     const bool empty = begin >= end;
     WorkItem item;
     item.q_row = notes_.first[owner].q_row + first;
-    item.q_tokens = static_cast<int16_t>(tokens);
+    item.q_tokens = static_cast<uint8_t>(tokens);
+    item.state = 0;
     item.diagonal = diagonal;
     item.k_len = k_len;
     item.kv_base = notes_.first[owner].kv_base;

@@ -33,6 +33,7 @@ struct Instance {
   bool masked;       ///< handles causal and windows
   bool softcap;      ///< applies softcap, always
   bool short_tiles;  ///< for launches without a window and with at most kShortKeys keys per sequence
+  bool split;        ///< for launches of few tiles, which it may split
   int block_m;
   int block_n;
   /// Null where the instance is a part of another kernel.

@@ -25,6 +25,7 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
   // The shuffles tell the compiler that these are the same in all lanes.
   const int warp_group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  if constexpr (kShape.split) cudaTriggerProgrammaticLaunchCompletion();  // merge_splits.cu waits for the end
   if (threadIdx.x == 0) {
     prefetch_maps(maps);
     smem.init_barriers();

@@ -7,8 +7,10 @@
 #include "kernels/common/checks.h"
 #include "kernels/common/score.h"
 #include "kernels/cuda/common/attention_host.h"
+#include "kernels/cuda/sm90_prefill/merge_splits.h"
 #include "kernels/cuda/sm90_prefill/prepare.h"
 #include "kernels/cuda/sm90_prefill/sm90_prefill.h"
+#include "kernels/cuda/sm90_prefill/split.h"
 
 namespace attnbench::sm90_prefill {
 namespace {
@@ -24,10 +26,54 @@ constexpr const char* kInstanceNames =
     ;
 #undef INSTANCE
 
+/// A launch of several sequences may be split from so many KV blocks of the longest one on: others may be
+/// shorter, so that the longest would go on alone.
+constexpr int kRaggedBlocks = 192;
+
 /// Upper bound of a launch's items, over all ways to divide total_q into batch sequences.
 int64_t max_items(const Instance& instance, const AttentionParams& p) {
   const int tokens = instance.block_m / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
   return p.total_q / tokens + p.batch;
+}
+
+int tokens_per_tile(const Instance& instance, const AttentionParams& p) {
+  return instance.block_m / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
+}
+
+int num_head_tiles(const Instance& instance, const AttentionParams& p) {
+  return p.num_heads_q / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
+}
+
+/// The parts of the workspace, as offsets in bytes. The schedule is at 0.
+struct Layout {
+  std::size_t partial_sum;
+  std::size_t partial_out;
+  std::size_t bytes;
+};
+
+Layout layout_of(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {
+  Layout layout{};
+  const int64_t items = max_items(instance, p);
+  layout.bytes = offsetof(Schedule, items) + items * sizeof(WorkItem);
+  if (!instance.split) return layout;
+  const auto align = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+  const int64_t rows = int64_t{kStateRounds} * context.multiprocessors * instance.block_m;
+  layout.partial_sum = align(layout.bytes);
+  layout.partial_out = align(layout.partial_sum + rows * sizeof(float2));
+  layout.bytes = layout.partial_out + rows * p.head_dim * sizeof(float);
+  return layout;
+}
+
+/// Whether `instance`, which splits, is worth its longer way: by the longest lengths alone, because rows of
+/// nobody, which total_q counts, must not change a bit of a result.
+bool splitting_pays(const Instance& instance, const AttentionParams& p, const LaunchContext& context) {
+  if (p.batch > kMaxFewSequences || p.window_left >= 0 || p.max_seqlen_k <= 0) return false;
+  const int64_t tokens = tokens_per_tile(instance, p);
+  const int64_t works = p.batch * ((p.max_seqlen_q + tokens - 1) / tokens) * num_head_tiles(instance, p);
+  if (works == 0 || works > int64_t{kMostWholeRounds} * context.multiprocessors) return false;
+  const int32_t blocks = (p.max_seqlen_k + instance.block_n - 1) / instance.block_n;
+  if (p.batch > 1 && blocks >= kRaggedBlocks) return true;
+  return best_split(static_cast<float>(works), blocks, context.multiprocessors).length < blocks;
 }
 
 /// Keys per copy: whole KV blocks where pages allow it, else the largest power of two that divides both.
@@ -97,12 +143,22 @@ Tile tile(const OpParams* op) {
   return {instance->block_m / heads, heads, instance->block_m, instance->block_n};
 }
 
-std::size_t workspace_bytes(const OpParams* op, const LaunchContext*) {
-  const Instance* instance = find_instance(op->attention);
-  return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention);
+std::size_t workspace_bytes(const OpParams* op, const LaunchContext* context) {
+  const Instance* instance = choose_instance(op->attention, *context);
+  return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context);
 }
 
 KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  return launch_instance(*choose_instance(op->attention, *context), op->attention, *context, kKvBudgetBytes,
+                         0, message);
+}
+
+std::size_t fixed_workspace_bytes(const OpParams* op, const LaunchContext* context) {
+  const Instance* instance = find_instance(op->attention);
+  return instance == nullptr ? 0 : workspace_bytes_of(*instance, op->attention, *context);
+}
+
+KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
   return launch_instance(*find_instance(op->attention), op->attention, *context, kKvBudgetBytes, 0, message);
 }
 
@@ -116,11 +172,23 @@ const Instance* find_instance(const AttentionParams& p) {
   const bool short_tiles = p.window_left < 0 && p.max_seqlen_k <= kShortKeys;
   const Instance* found = nullptr;
   for (const Instance* i : kInstances) {
-    if (i->dtype != p.dtype_q || i->head_dim != p.head_dim || i->masked != masked || i->softcap != softcap)
+    if (i->dtype != p.dtype_q || i->head_dim != p.head_dim || i->masked != masked || i->softcap != softcap ||
+        i->split) {
       continue;
+    }
     if (!i->short_tiles || short_tiles) found = i;  // rows for short tiles come last
   }
   return found;
+}
+
+const Instance* choose_instance(const AttentionParams& p, const LaunchContext& context) {
+  for (const Instance* i : kInstances) {
+    if (i->split && i->dtype == p.dtype_q && i->head_dim == p.head_dim && i->softcap == (p.softcap > 0.0f) &&
+        splitting_pays(*i, p, context)) {
+      return i;
+    }
+  }
+  return find_instance(p);
 }
 
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m) {
@@ -131,8 +199,9 @@ int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m) {
   return 1;
 }
 
-std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p) {
-  return offsetof(Schedule, items) + max_items(instance, p) * sizeof(WorkItem);
+std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
+                               const LaunchContext& context) {
+  return layout_of(instance, p, context).bytes;
 }
 
 KernelStatus make_launch(const Instance& instance, const AttentionParams& p, const LaunchContext& context,
@@ -142,16 +211,18 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
     return s;
   const Alignment pointers[] = {{"q", p.q, 16}, {"k", p.k, 16}, {"v", p.v, 16}, {"out", p.out, 16}};
   if (const KernelStatus s = check_alignment(kAttention, pointers, message); s != KernelStatus::kOk) return s;
-  const std::size_t bytes = workspace_bytes_of(instance, p);
-  if (const KernelStatus s = check_workspace(kAttention, bytes, context, message); s != KernelStatus::kOk) {
+  const Layout layout = layout_of(instance, p, context);
+  if (const KernelStatus s = check_workspace(kAttention, layout.bytes, context, message);
+      s != KernelStatus::kOk) {
     return s;
   }
   const int heads = heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
   const int tokens = instance.block_m / heads;
+  auto* const workspace = static_cast<unsigned char*>(context.workspace);
 
   KernelParams& k = launch->params;
   k = {};
-  k.schedule = static_cast<Schedule*>(context.workspace);
+  k.schedule = reinterpret_cast<Schedule*>(workspace);
   if (p.batch <= kMaxFewSequences && skip_q_len == 0) {
     k.sequences = {p.batch, p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k};
   }
@@ -181,6 +252,11 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   k.out_stride_head = p.out_stride_head;
   k.lse = p.lse;
   k.lse_stride_head = p.lse_stride_head;
+  if (instance.split) {
+    k.partial_out = reinterpret_cast<float*>(workspace + layout.partial_out);
+    k.partial_sum = reinterpret_cast<float2*>(workspace + layout.partial_sum);
+    k.multiprocessors = context.multiprocessors;
+  }
 
   Maps& maps = launch->maps;
   if (!hopper::encode_q_map(&maps.q, p, heads, tokens) ||
@@ -194,7 +270,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 
-  const int64_t works = max_items(instance, p) * k.num_head_tiles;
+  const int64_t works = instance.split ? context.multiprocessors : max_items(instance, p) * k.num_head_tiles;
   launch->blocks = static_cast<int>(std::min<int64_t>(works, context.multiprocessors));
   launch->schedule_params = {
       .tokens_per_tile = tokens,
@@ -205,6 +281,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
       .first_drawn = draw_first ? 0 : launch->blocks,
       .skip_q_len = skip_q_len,
       .reach_left = k.reach_left,
+      .no_list = instance.split,
   };
   return KernelStatus::kOk;
 }
@@ -223,23 +300,32 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   cudaError_t error = launch_prepare(p, l.schedule_params, l.params.schedule, stream);
   if (error == cudaSuccess && placed != nullptr) error = cudaStreamWaitEvent(stream, placed);
   if (error == cudaSuccess) error = instance.launch(l.maps, l.params, l.blocks, stream);
+  if (error == cudaSuccess && instance.split) {
+    const MergeParams merge{instance.block_m, instance.block_n, instance.dtype};
+    error = launch_merge(l.params, merge, p.head_dim, stream);
+  }
   if (error != cudaSuccess) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: %s", cudaGetErrorString(error));
   }
   return KernelStatus::kOk;
 }
 
+constexpr const char* kShapes = "head_dim 64, 128, 256; block_size 16 and more, a multiple of 8";
+constexpr uint64_t kFeatures =
+    kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 | kFp16 | kPartialKv;
+
 const Kernel kAttention{
     .abi_version = kKernelAbiVersion,
-    .flags = kDeterministic | kBatchInvariant,
+    .flags = kDeterministic,
     .name = "sm90_prefill",
-    .summary = "Hopper prefill: wgmma and TMA, specialised warps, persistent blocks",
-    .shapes = "head_dim 64, 128, 256; block_size 16 and more, a multiple of 8",
+    .summary =
+        "Hopper prefill: wgmma and TMA, specialised warps, persistent blocks; splits long keys where tiles "
+        "are few",
+    .shapes = kShapes,
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
-    .features =
-        kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 | kFp16 | kPartialKv,
+    .features = kFeatures,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,
@@ -247,6 +333,24 @@ const Kernel kAttention{
     .launch = launch,
     .tile = tile,
     .instances = kInstanceNames,
+};
+
+const Kernel kFixedAttention{
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic | kBatchInvariant,
+    .name = "sm90_prefill_fixed",
+    .summary = "Hopper prefill, batch invariant: sm90_prefill without splits",
+    .shapes = kShapes,
+    .op = Op::kAttention,
+    .device = DeviceKind::kCuda,
+    .min_compute_capability = 90,
+    .features = kFeatures,
+    .supports = supports,
+    .numerics = numerics,
+    .workspace_bytes = fixed_workspace_bytes,
+    .plan = nullptr,
+    .launch = fixed_launch,
+    .tile = tile,
 };
 
 }  // namespace attnbench::sm90_prefill

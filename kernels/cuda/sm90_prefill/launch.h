@@ -6,17 +6,22 @@
 
 namespace attnbench::sm90_prefill {
 
-/// The last instance in instances.def that supports `p`, null if none: for short tiles where `p` allows it.
+/// The last instance in instances.def that supports `p` and leaves tiles whole, null if none: for short tiles
+/// where `p` allows it.
 const Instance* find_instance(const AttentionParams& p);
+
+/// The same, or the instance that splits where tiles are too few for the GPU.
+const Instance* choose_instance(const AttentionParams& p, const LaunchContext& context);
 
 /// Query heads of one KV head that a tile packs into its rows: the largest divisor of G that leaves at most
 /// 1/16 of the block_m rows unused.
 int heads_per_tile(int num_heads_q, int num_heads_kv, int block_m);
 
-/// Device bytes for the schedule of a launch.
-std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p);
+/// Device bytes for the schedule of a launch and, if the instance splits, for partial states.
+std::size_t workspace_bytes_of(const Instance& instance, const AttentionParams& p,
+                               const LaunchContext& context);
 
-/// The arguments of both kernels.
+/// The arguments of the kernels of a launch.
 struct Launch {
   ScheduleParams schedule_params;
   Maps maps;
@@ -30,7 +35,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                          int64_t kv_budget_bytes, int32_t skip_q_len, bool draw_first, KernelMessage* message,
                          Launch* launch);
 
-/// Enqueues both kernels. `supports` accepts `p`, and `instance` can run it. `kv_budget_bytes`: keys and
+/// Enqueues the kernels. `supports` accepts `p`, and `instance` can run it. `kv_budget_bytes`: keys and
 /// values that are worked on together (KvBudget). Sequences of at most `skip_q_len` queries are left to
 /// another kernel. `placed` is null where the launch has the GPU for itself. Otherwise it is an event that is
 /// recorded when another kernel has its multiprocessors: the attention kernel waits for it, and the schedule

@@ -9,6 +9,7 @@
 //   KV block   block_n neighbouring keys of a sequence, from a multiple of block_n on. A block of a paged
 //              cache is called pool block, or page by its number in a sequence.
 //   item       a tile's tokens and keys; each item is computed once for every head tile
+//   split      a part of a tile's KV blocks, as a work of its own (split.h)
 //   work       an item with a head tile: what a block draws at a time
 //   group      sequences whose keys and values (of one head or some) fit L2 together
 //   section    head tiles that are worked on together (scheduler.cuh)
@@ -30,8 +31,9 @@ using hopper::KvRows;
 /// unless said otherwise.
 struct alignas(16) WorkItem {
   int32_t q_row;     ///< packed row of q of the first token
-  int16_t q_tokens;  ///< tokens, 1..tokens_per_tile
-  int16_t expired;   ///< keys of KV block n_begin, from its first on, that no query of the sequence sees
+  uint8_t q_tokens;  ///< tokens, 1..tokens_per_tile
+  uint8_t expired;   ///< keys of KV block n_begin, from its first on, that no query of the sequence sees
+  uint16_t state;    ///< 0: the whole tile; otherwise a split, and its partial state, counted from 1
   int32_t diagonal;  ///< key on the diagonal of the first token: its index + len_k - len_q
   int32_t k_len;     ///< keys of the sequence
   int32_t kv_base;   ///< packed: row of its first key; paged: its row of the block table
@@ -40,25 +42,29 @@ struct alignas(16) WorkItem {
   int32_t head;  ///< head tile, 0 .. num_head_tiles - 1; in the list on the device: the item's group
 };
 
-/// `q_tokens` and `expired` as one word, and back: for shuffles and for loads of whole words.
-ATTNBENCH_HD inline int32_t pack_tokens(const WorkItem& item) { return item.expired << 16 | item.q_tokens; }
-ATTNBENCH_HD inline void unpack_tokens(WorkItem& item, int32_t word) {
-  item.q_tokens = static_cast<int16_t>(word & 0xffff);
-  item.expired = static_cast<int16_t>(word >> 16);
+/// `q_tokens`, `expired` and `state` as one word, and back: for shuffles and for loads of whole words.
+ATTNBENCH_HD inline uint32_t pack_tokens(const WorkItem& item) {
+  return uint32_t{item.state} << 16 | uint32_t{item.expired} << 8 | item.q_tokens;
+}
+ATTNBENCH_HD inline void unpack_tokens(WorkItem& item, uint32_t word) {
+  item.q_tokens = static_cast<uint8_t>(word);
+  item.expired = static_cast<uint8_t>(word >> 8);
+  item.state = static_cast<uint16_t>(word >> 16);
 }
 
 /// WorkItem::expired of a tile whose first token is the sequence's token `first`, with diagonal key
 /// `diagonal`. Keys left of the tile's own window that earlier queries see do not count.
-ATTNBENCH_HD inline int16_t expired_keys(int32_t first, int32_t diagonal, int32_t reach_left, int32_t n_begin,
+ATTNBENCH_HD inline uint8_t expired_keys(int32_t first, int32_t diagonal, int32_t reach_left, int32_t n_begin,
                                          int32_t block_n) {
   const int32_t keys = diagonal - first - reach_left - n_begin * block_n;
-  return static_cast<int16_t>(keys < 0 ? 0 : keys);
+  return static_cast<uint8_t>(keys < 0 ? 0 : keys);
 }
 
 /// The part of a WorkItem that the epilogue needs.
 struct TileRows {
   int32_t q_row;
-  int32_t q_tokens;
+  int16_t q_tokens;
+  uint16_t state;
   int32_t head;
 };
 
@@ -94,6 +100,7 @@ struct ScheduleParams {
   int32_t first_drawn;  ///< Schedule::next_work at first: number of blocks, or 0 if first works are drawn too
   int32_t skip_q_len;   ///< sequences of at most so many queries are left to another kernel
   int32_t reach_left;   ///< keys visible left of the diagonal
+  bool no_list;         ///< blocks find their work without a list, whatever the lengths
 };
 
 /// Most sequences of a launch whose blocks find their work without a list (few_sequences.cuh).
@@ -151,6 +158,18 @@ struct KernelParams {
   int64_t out_stride_head;
   float* lse;
   int64_t lse_stride_head;
+
+  /// For instances with Shape::split: partial states, fp32. The sum of weighted values, [state][head
+  /// tile][block_m rows][head_dim]; and the reference of the weights in base 2 (-inf: the row sees none of the
+  /// split's keys) with their sum, [state][head tile][block_m rows].
+  float* partial_out;
+  float2* partial_sum;
+  int32_t multiprocessors;
 };
+
+/// Token of a tile's row: row / heads_per_tile by multiplication, exact while row * heads_per_tile < 2^16.
+ATTNBENCH_HD inline int32_t token_of_row(const KernelParams& p, int32_t row) {
+  return static_cast<int32_t>(static_cast<uint32_t>(row * p.token_factor) >> 16);
+}
 
 }  // namespace attnbench::sm90_prefill

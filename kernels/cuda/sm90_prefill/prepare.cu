@@ -72,7 +72,8 @@ __device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s,
   const KeyBounds keys = visible_keys_of_rows(p, first, first + tokens - 1, range.q_len, range.k_len);
   WorkItem item;
   item.q_row = range.q_begin + first;
-  item.q_tokens = static_cast<int16_t>(tokens);
+  item.q_tokens = static_cast<uint8_t>(tokens);
+  item.state = 0;
   item.diagonal = first + range.k_len - range.q_len;
   item.k_len = range.k_len;
   item.kv_base = page.kv_base[i];
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(kThreads)
 
   if (p.batch <= kMaxFewSequences && s.skip_q_len == 0) {
     const int lane = threadIdx.x % 32;
-    if (needs_no_list(sum_of_keys(lane < p.batch ? seq_range(p, lane).k_len : 0), s.kv_budget)) {
+    if (s.no_list || needs_no_list(sum_of_keys(lane < p.batch ? seq_range(p, lane).k_len : 0), s.kv_budget)) {
       if (threadIdx.x == 0) schedule->next_work = s.first_drawn;
       return;
     }

@@ -2,9 +2,12 @@
 // filled by the copy engine.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/common/row_map.cuh"
 #include "kernels/cuda/sm90_prefill/scheduler.cuh"
 #include "kernels/cuda/sm90_prefill/shape.cuh"
+#include "kernels/cuda/sm90_prefill/split_source.cuh"
 
 namespace attnbench::sm90_prefill {
 
@@ -235,7 +238,8 @@ class KvLoader {
 /// The scheduling warp: draws work when the first producer warp comes near the end of the previous tile.
 template <Shape kShape>
 __device__ __forceinline__ void schedule(const KernelParams& p, SharedMemory<kShape>& smem, int lane) {
-  WorkSource<kShape.block_n> source(p, smem.notes, lane);
+  std::conditional_t<kShape.split, SplitSource<kShape.block_n>, WorkSource<kShape.block_n>> source(
+      p, smem.notes, lane);
   for (uint32_t parity = 1;; parity ^= 1) {
     const bool more = source.has_work();
     WorkItem item{};

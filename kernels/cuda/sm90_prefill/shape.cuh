@@ -23,6 +23,7 @@ struct Shape {
   bool short_tiles =
       false;  ///< for tiles of few KV blocks, without windows: less code, slower where they are many
   bool across_tiles = true;  ///< a tile's first S is computed beside the last O of the previous tile
+  bool split = false;        ///< tiles may be split (split.h)
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
   /// thread.
   int guest_registers = 0;
@@ -73,13 +74,8 @@ struct Derived {
 
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
-  return {kShape.dtype,       kShape.head_dim, kShape.masked,  kShape.softcap,
-          kShape.short_tiles, kShape.block_m,  kShape.block_n, launch};
-}
-
-/// Token of a tile's row: row / heads_per_tile by multiplication, exact while row * heads_per_tile < 2^16.
-__device__ __forceinline__ int token_of_row(const KernelParams& p, int row) {
-  return static_cast<int>(static_cast<uint32_t>(row * p.token_factor) >> 16);
+  return {kShape.dtype, kShape.head_dim, kShape.masked,  kShape.softcap, kShape.short_tiles,
+          kShape.split, kShape.block_m,  kShape.block_n, launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the

@@ -1,0 +1,107 @@
+// The choice of splits in sm90_prefill/split.h, on GPUs of 78 to 144 multiprocessors.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/sm90_prefill/split.h"
+
+namespace attnbench::sm90_prefill {
+namespace {
+
+struct Sequence {
+  int32_t works;   ///< its tiles times the launch's head tiles
+  int32_t blocks;  ///< KV blocks of its last tile
+};
+
+SplitChoice choice_for(const std::vector<Sequence>& batch, int32_t multiprocessors) {
+  float blocks = 0;
+  int32_t longest = 0;
+  for (const Sequence& s : batch) {
+    blocks += static_cast<float>(s.works) * static_cast<float>(s.blocks);
+    longest = std::max(longest, s.blocks);
+  }
+  return best_split(blocks / static_cast<float>(longest), longest, multiprocessors);
+}
+
+/// Splits of the tiles of one sequence of `works` works and 512 KV blocks, on 132 multiprocessors.
+int32_t splits_alone(int32_t works) { return splits_of(512, choice_for({{works, 512}}, 132).length); }
+
+TEST(PrefillSplit, FillsTheMultiprocessors) {
+  EXPECT_EQ(splits_alone(8), 16);
+  EXPECT_EQ(splits_alone(16), 8);
+  EXPECT_EQ(splits_alone(32), 4);
+  EXPECT_EQ(splits_alone(64), 2);
+  EXPECT_EQ(splits_alone(4), 32);  // 33 would be of 16 KV blocks too
+}
+
+TEST(PrefillSplit, LeavesFullRoundsWhole) {
+  EXPECT_EQ(splits_alone(128), 1);
+  EXPECT_EQ(splits_alone(132), 1);
+  EXPECT_EQ(splits_alone(264), 1);
+}
+
+TEST(PrefillSplit, CutsAnUnevenLastRound) {
+  EXPECT_GT(splits_alone(140), 1);  // whole: a second round with 8 works
+}
+
+TEST(PrefillSplit, LeavesShortKeysWhole) {
+  EXPECT_EQ(choice_for({{64, 16}}, 132).length, 16);  // measured: 45 us split, 35 whole
+}
+
+TEST(PrefillSplit, OnlyTheLongSequenceIsSplit) {
+  const SplitChoice choice = choice_for({{16, 512}, {16, 16}, {16, 16}, {16, 16}}, 132);
+  EXPECT_GE(splits_of(512, choice.length), 6);
+  EXPECT_EQ(splits_of(16, choice.length), 1);
+}
+
+TEST(PrefillSplit, EqualSplitsCoverEveryBlockAndNoneIsTooLong) {
+  for (int32_t blocks = 0; blocks <= 700; ++blocks) {
+    for (const int32_t length : {4, 5, 7, 33, 128, 700}) {
+      const int32_t splits = splits_of(blocks, length);
+      const int32_t equal = (blocks + splits - 1) / splits;  // as in SplitSequence
+      ASSERT_GE(splits * equal, blocks);
+      ASSERT_LE(equal, length);
+      ASSERT_EQ(equal > 0, blocks > 0);
+    }
+  }
+}
+
+TEST(PrefillSplit, StatesHaveRoomAndTheTimeIsNeverWorse) {
+  std::mt19937 random(1);
+  const auto draw = [&](int32_t low, int32_t high) {
+    return std::uniform_int_distribution<int32_t>(low, high)(random);
+  };
+  int32_t splitting = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const int32_t multiprocessors = draw(78, 144);
+    const int32_t heads = draw(1, 16);
+    std::vector<Sequence> batch;
+    int32_t left = kMostWholeRounds * multiprocessors;  // more works are not split
+    for (int32_t sequences = draw(1, 32); sequences > 0 && left >= heads; --sequences) {
+      const int32_t tiles = draw(1, std::min(left / heads, 12));
+      batch.push_back({tiles * heads, 1 << draw(0, 12)});
+      batch.back().blocks += draw(0, batch.back().blocks);
+      left -= tiles * heads;
+    }
+    const SplitChoice choice = choice_for(batch, multiprocessors);
+    int64_t states = 0;
+    int32_t longest = 0;
+    float blocks = 0;
+    for (const Sequence& s : batch) {
+      const int32_t splits = splits_of(s.blocks, choice.length);
+      if (splits > 1) states += int64_t{s.works} * splits;
+      longest = std::max(longest, s.blocks);
+      blocks += static_cast<float>(s.works) * static_cast<float>(s.blocks);
+    }
+    const float works = blocks / static_cast<float>(longest);
+    ASSERT_LE(states, int64_t{kStateRounds} * multiprocessors);
+    ASSERT_LE(choice.time, split_into(0, works, longest, multiprocessors).time);
+    splitting += states > 0 ? 1 : 0;
+  }
+  EXPECT_GT(splitting, 5'000);  // the loop above met splits
+}
+
+}  // namespace
+}  // namespace attnbench::sm90_prefill
