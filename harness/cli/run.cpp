@@ -157,11 +157,14 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
                              counted(static_cast<int64_t>(planned - records.size()), "run"));
   if (!o.quiet && !in_gate()) warn_if_busy(records);  // a gate names such cases itself
   say_why_no_counters(records);
-  if (stop_requested() && records.size() == planned) {
+  // Of a gate's turn, the gate says whether it ended and how to go on.
+  const bool whole = records.size() == planned;
+  if (stop_requested() && in_gate() && !whole) return kExitInterrupted;
+  if (stop_requested() && !in_gate() && whole) {
     std::cerr << "interrupted in the last run: all runs are in the reports, nothing is left for --resume\n";
     return kExitInterrupted;
   }
-  if (stop_requested()) {
+  if (stop_requested() && !in_gate()) {
     std::cerr << fmt::format(
         "interrupted: {} of {} runs are in the reports; to go on, repeat the command with --resume {} and without --out\n",
         records.size(), planned, folder_to_resume(paths.front().parent_path()));
