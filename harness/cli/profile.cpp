@@ -223,6 +223,13 @@ void add_profile(CLI::App& app, Program& program) {
           "case id. ncu, nsys: find the tool, print its command line, run it; of ncu's report print "
           "duration, DRAM traffic against the model's, tensor pipe, occupancy, L2 hits, stalls. Both look at GPUs only: "
           "for the cpu device see the end of this help")
+      ->check([](const std::string& tool) {
+        return tool == "perf"
+                   ? std::string(
+                         "perf goes round this command: perf record attnbench profile ... --device cpu "
+                         "--launches 200")
+                   : std::string();
+      })
       ->check(CLI::IsMember({"none", "ncu", "nsys"}));
   command
       ->add_option("-o,--out", o->out, "Folder of the .ncu-rep or .nsys-rep (default results/runs/profiles)")

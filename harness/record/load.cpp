@@ -375,7 +375,10 @@ std::string read_results_text(const fs::path& file) {
   }
   errno = 0;
   std::ifstream in(file, std::ios::binary);
-  if (!in) Place{file.string(), ""}.fail(fmt::format("cannot be read: {}", std::strerror(errno)));
+  if (!in)
+    Place{file.string(), ""}.fail(
+        fmt::format("cannot be read: {}; give a results.json, or the folder of a run that holds one",
+                    std::strerror(errno)));
   std::ostringstream text;
   text << in.rdbuf();
   if (in.bad()) Place{file.string(), ""}.fail(fmt::format("cannot be read: {}", std::strerror(errno)));
