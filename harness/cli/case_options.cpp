@@ -21,6 +21,7 @@
 #include "harness/config/keys.h"
 #include "harness/config/sweep_file.h"
 #include "harness/exchange/captured_file.h"
+#include "harness/record/text.h"
 
 namespace attnbench::cli {
 namespace {
@@ -94,6 +95,21 @@ void refuse_overrides(const std::string& path, const CaseOptions& o) {
       fmt::format("--set replaces keys of sweep files; the cases of {} are as the files say", path));
 }
 
+/// "; --filter 'decode' looks in ids, such as ...": also whether it is the name of a sweep, and its ids.
+std::string filter_note(const std::string& filter, const std::regex& re, const std::vector<Case>& cases) {
+  if (cases.empty()) return "";
+  const auto of_sweep =
+      std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return std::regex_search(c.sweep, re); });
+  if (of_sweep == cases.end()) {
+    return fmt::format("; --filter looks in ids, such as {} (attnbench list prints them all)",
+                       one_line(cases.front().id));
+  }
+  return fmt::format(
+      "; --filter '{}' is found in the name of sweep '{}', but it looks in ids alone: give a part that the ids of "
+      "this sweep share, such as {}, or put the sweep in a file of its own",
+      one_line(filter), one_line(of_sweep->sweep), one_line(of_sweep->id));
+}
+
 }  // namespace
 
 void CaseOptions::add(CLI::App& command) {
@@ -130,7 +146,10 @@ void CaseOptions::add(CLI::App& command) {
         return fits ? "" : fmt::format("a whole number from 0 to {} required, given '{}'", UINT64_MAX, text);
       });
   command
-      .add_option("--filter", filter, "Only cases in whose id this regular expression (ECMAScript) is found")
+      .add_option(
+          "--filter", filter,
+          "Only cases in whose id, as 'attnbench list' prints it, this regular expression (ECMAScript) is "
+          "found. A sweep's name is no part of ids: take what its ids share")
       ->type_name("REGEX");
 }
 
@@ -219,6 +238,7 @@ Cases load_cases(const CaseOptions& o) {
   if (!o.filter.empty()) {
     try {
       const std::regex re(o.filter);
+      out.filter_note = filter_note(o.filter, re, out.cases);
       const auto dropped = std::remove_if(out.cases.begin(), out.cases.end(),
                                           [&](const Case& c) { return !std::regex_search(c.id, re); });
       out.filtered = out.cases.end() - dropped;
@@ -231,8 +251,9 @@ Cases load_cases(const CaseOptions& o) {
 }
 
 void say_nothing_matched(const Cases& cases) {
-  std::cerr << fmt::format("nothing matched: {} filtered out, {} excluded\n", counted(cases.filtered, "case"),
-                           cases.excluded);
+  std::cerr << fmt::format("nothing matched: {} filtered out, {} excluded{}\n",
+                           counted(cases.filtered, "case"), cases.excluded,
+                           cases.filtered > 0 ? cases.filter_note : "");
 }
 
 void say_duplicates(const Cases& cases) {

@@ -37,6 +37,7 @@ struct Cases {
   int64_t excluded = 0;
   CoverCounts cover;
   int64_t filtered = 0;
+  std::string filter_note;              ///< where --filter drops them all: what it looks in, with an example
   std::vector<FlashinferTrace> traces;  ///< folders among the configurations; their cases are in `cases`, too
 };
 

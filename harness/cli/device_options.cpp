@@ -29,13 +29,18 @@ void check_device_name(const std::string& name) {
 
 }  // namespace
 
+std::string cannot_open(const std::string& name, const std::string& why) {
+  return fmt::format("--device {}: {}{}", name, why,
+                     name == "cpu" ? "" : "; attnbench doctor says more, and --device cpu needs no GPU");
+}
+
 std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads, bool quiet) {
   check_device_name(name);
   if (name != "auto") {
     try {
       return open_device(name, threads);
     } catch (const DeviceError& e) {
-      throw UsageError(fmt::format("--device {}: {}", name, e.what()));
+      throw UsageError(cannot_open(name, e.what()));
     }
   }
   return open_device(chosen_devices(name, quiet).front(), threads);
@@ -46,7 +51,7 @@ std::vector<std::string> chosen_devices(const std::string& name, bool quiet) {
   if (name != "auto" && name != "all") return {name == "cuda" ? "cuda:0" : name};
   const DeviceProbe probe = probe_devices();
   if (name == "all") {
-    if (probe.cuda_devices == 0) throw UsageError("--device all: " + probe.cuda_reason);
+    if (probe.cuda_devices == 0) throw UsageError(cannot_open("all", probe.cuda_reason));
     std::vector<std::string> names;
     for (int i = 0; i < probe.cuda_devices; ++i) names.push_back(fmt::format("cuda:{}", i));
     return names;

@@ -19,6 +19,9 @@ namespace attnbench::cli {
 /// takes the cpu.
 std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads, bool quiet);
 
+/// "--device cuda: WHY; ...": the message for a device that cannot be opened.
+std::string cannot_open(const std::string& name, const std::string& why);
+
 /// The devices that --device names, without opening them: one, or every GPU for `all`. `auto` is as above.
 /// Throws UsageError.
 std::vector<std::string> chosen_devices(const std::string& name, bool quiet);

@@ -98,7 +98,7 @@ void Executor::open_workers(const RunOptions& o, const Program& program,
     }
   } catch (const DeviceError& e) {
     if (e.lost) throw;
-    throw UsageError(fmt::format("--device {}: {}", o.device, e.what()));
+    throw UsageError(cannot_open(o.device, e.what()));
   }
 }
 

@@ -17,6 +17,7 @@
 #include "harness/cli/device_options.h"
 #include "harness/cli/earlier_run.h"
 #include "harness/cli/plugins.h"
+#include "harness/cli/profiler_tool.h"
 #include "harness/cli/usage_error.h"
 #include "harness/compare/gate_policy.h"
 #include "harness/record/coverage.h"
@@ -68,8 +69,7 @@ bool has_baseline(const GateOptions& o) { return !o.baseline.empty() && std::fil
 /// Checks, before minutes are spent, that the new side's results can be compared.
 void check_before(const GateOptions& o, const Side& fresh, const ResultSet& base, GateRuns& runs) {
   if (o.no_time) return;  // right or wrong does not depend on the machine
-  const SideRun probe = runs.run(fresh, {"--no-time", "--filter", "^$", "--quiet"}, "asks for the device",
-                                 GateRuns::Show::kErrors);
+  const SideRun probe = runs.probe(fresh, {"--no-time", "--filter", "^$", "--quiet"}, "asks for the device");
   check_alike(base, probe.results, o.compare.allow_mismatch);
   if (const std::string path = noise_path(o); !path.empty() && std::filesystem::exists(path)) {
     ResultSet calibrated;
@@ -195,6 +195,22 @@ void say_if_busy_for_later(const GateOptions& o, const Program& program) {
             "has ended");
 }
 
+/// The command line, from the program's name on, that goes on with the gate in `dir`.
+std::vector<std::string> resumed(const std::vector<std::string>& command, const std::string& dir) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    const std::string& word = command[i];
+    if (word == "--out" || word == "--resume") {
+      ++i;  // its value
+    } else if (!word.starts_with("--out=") && !word.starts_with("--resume=")) {
+      out.push_back(word);
+      // Right behind the command: the end may belong to an option of several values, or stand behind "--".
+      if (i == 1) out.insert(out.end(), {"--resume", dir});
+    }
+  }
+  return out;
+}
+
 /// The folder of the gate; creates it if the user named none.
 std::filesystem::path folder_of(const GateOptions& o) {
   if (!o.resume.empty()) return o.resume;
@@ -205,8 +221,9 @@ std::filesystem::path folder_of(const GateOptions& o) {
 /// Runs both sides and reports the result.
 class Gate {
  public:
-  Gate(const GateOptions& o, Side fresh, Side base)
+  Gate(const GateOptions& o, Side fresh, Side base, std::vector<std::string> command)
       : o_(o),
+        command_(std::move(command)),
         policy_{!o.baseline.empty(), o.update_baseline, o.no_time, o.reruns},
         runs_(folder_of(o), gate_settings(o), !o.resume.empty(), o.quiet),
         fresh_side_(std::move(fresh)),
@@ -277,8 +294,8 @@ class Gate {
       report(o_, runs_, result, options, kExitInterrupted);
       compared(gate_outcome(policy_, result, options, kExitInterrupted), kExitInterrupted);
     }
-    std::cerr << fmt::format("interrupted: to go on, repeat the command with --resume {} and without --out\n",
-                             runs_.dir().string());
+    std::cerr << fmt::format("gate: interrupted in {}, {} finished; to go on: {}\n", runs_.turn_text(),
+                             runs_.finished(), shell_line(resumed(command_, runs_.dir().string())));
   }
 
  private:
@@ -295,37 +312,43 @@ class Gate {
     if (policy_.stored_baseline) {
       run_side(fresh_side_, fresh_, more, why);
       for_baseline_.push_back(runs_.count());
-      if (first)
-        say_what_is_ahead(runs_.seconds() - began_s, o_.update_baseline && !o_.no_time ? o_.runs - 1 : 0, 1);
+      if (first) say_what_is_ahead(runs_.seconds() - began_s);
       return;
     }
     run_side(base_side_, base_, more, why);
-    if (first) say_what_is_ahead(runs_.seconds() - began_s, 3, 4);
+    if (first) say_what_is_ahead(runs_.seconds() - began_s);
     run_side(fresh_side_, fresh_, more, why);
     run_side(fresh_side_, fresh_, more, why);
     run_side(base_side_, base_, more, why);
   }
 
-  void say_what_is_ahead(double turn_s, int turns_left, int turns_a_round) const {
+  int turns_of_round() const {
+    const MoreRuns runs = runs_of_round(policy_);
+    return runs.base + runs.fresh;
+  }
+
+  void say_what_is_ahead(double turn_s) const {
     if (o_.quiet) return;
     const int rounds = o_.no_time ? 0 : rerun_rounds(policy_, base_.results);
-    std::cerr << ahead_text({turn_s, turns_left, turns_a_round, rounds, o_.max_time_s.has_value()});
+    std::cerr << ahead_text(
+        {turn_s, runs_.planned() - runs_.finished(), turns_of_round(), rounds, o_.max_time_s.has_value()});
   }
 
   void run_again(const Round& round) {
     if (!o_.quiet && !runs_.next_has_ended()) std::cerr << round_text(round);
     std::vector<std::string> more = first_s_ <= o_.whole_s ? std::vector<std::string>{} : only(o_, round.ids);
     more.push_back("--no-ceilings");
+    runs_.plan(turns_of_round());
     run_round(more, fmt::format("round {} of {}", round.number, round.of));
   }
 
   void run_first() {
     const double began_s = runs_.seconds();
+    const int rounds = o_.update_baseline && !o_.no_time ? o_.runs : 1;
+    runs_.plan(rounds * turns_of_round());
     run_round({}, policy_.stored_baseline ? "all cases" : "all cases; the turns are base, new, new, base");
     first_s_ = runs_.seconds() - began_s;
-    for (int i = 1; o_.update_baseline && !o_.no_time && i < o_.runs; ++i) {
-      run_round({}, fmt::format("all cases, {} of {}", i + 1, o_.runs));
-    }
+    for (int i = 1; i < rounds; ++i) run_round({}, "all cases");
   }
 
   CompareResult judge(CompareOptions& options) const {
@@ -369,6 +392,7 @@ class Gate {
   }
 
   const GateOptions& o_;
+  std::vector<std::string> command_;  ///< as the user gave it
   GatePolicy policy_;
   GateRuns runs_;
   Side fresh_side_, base_side_;
@@ -392,7 +416,7 @@ int gate(GateOptions o, const Program& program) {
   Side base{"base", o.against.empty() ? fresh.program : o.against, fresh.args};
   if (!o.against_kernel.empty()) base.args = run_arguments(o, {o.against_kernel});
   if (other) base.args = run_arguments(*other, other->kernels);
-  Gate gate(o, fresh, base);
+  Gate gate(o, fresh, base, program.command_line);
   try {
     return o.calibrate ? gate.calibrate_and_store() : gate.compare();
   } catch (const GateStop& stop) {

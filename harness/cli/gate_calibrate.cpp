@@ -21,11 +21,12 @@ int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& l
   NoiseFile noise;
   noise.pairs = o.pairs;
   noise.min_effect = o.compare.min_effect_percent / 100.0;
+  runs.plan(2 * o.pairs);
   for (int i = 0; i < 2 * o.pairs; ++i) {
     const double began_s = runs.seconds();
-    last = runs.run(side, {}, fmt::format("calibration, {} of {}", i + 1, 2 * o.pairs),
-                    GateRuns::Show::kProgress);
-    if (i == 0 && !o.quiet) std::cerr << ahead_text({runs.seconds() - began_s, 2 * o.pairs - 1, 0, 0, false});
+    last = runs.run(side, {}, "calibration", GateRuns::Show::kProgress);
+    if (i == 0 && !o.quiet)
+      std::cerr << ahead_text({runs.seconds() - began_s, runs.planned() - runs.finished(), 0, 0, false});
     if (!run_is_usable(last.exit_code)) {
       std::cerr << "attnbench: error: cannot calibrate on cases that are wrong or do not run; see "
                 << runs.dir().string() << "\n";

@@ -102,8 +102,8 @@ const BegunRun* GateJournal::run(int number) const {
   return it == runs_.end() ? nullptr : &it->second;
 }
 
-int GateJournal::ended() const {
-  return static_cast<int>(std::count_if(runs_.begin(), runs_.end(),
+int GateJournal::ended_from(int number) const {
+  return static_cast<int>(std::count_if(runs_.lower_bound(number), runs_.end(),
                                         [](const auto& r) { return r.second.exit_code.has_value(); }));
 }
 

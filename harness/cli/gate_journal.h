@@ -29,9 +29,9 @@ class GateJournal {
   /// was a gate with other settings or none, FileError where another gate writes it or nothing can.
   GateJournal(std::filesystem::path dir, const GateSettings& settings, bool resume);
 
-  /// What is known of run `number`, from 1; null where it has not begun.
+  /// What is known of run `number`; null where it has not begun.
   const BegunRun* run(int number) const;
-  int ended() const;  ///< how many runs
+  int ended_from(int number) const;  ///< how many runs of this number or higher
 
   void begin(int number, const std::string& side, const std::vector<std::string>& more);
   /// Adds to the seconds of a run; with an exit code it has ended.

@@ -29,7 +29,7 @@ std::filesystem::path made(std::filesystem::path dir) {
 GateRuns::GateRuns(std::filesystem::path dir, const GateSettings& settings, bool resume, bool quiet)
     : dir_(made(std::move(dir))), quiet_(quiet), journal_(dir_, settings, resume) {
   if (resume && !quiet_) {
-    std::cerr << fmt::format("gate: {}: {} finished\n", dir_.string(), counted(journal_.ended(), "turn"));
+    std::cerr << fmt::format("gate: {}: {} finished\n", dir_.string(), counted(finished(), "turn"));
   }
   setenv(kGateFolder, dir_.c_str(), 1);  // for the runs
   catch_signals();
@@ -44,8 +44,10 @@ double GateRuns::seconds() const {
   return earlier_s_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
 }
 
+int GateRuns::finished() const { return journal_.ended_from(1); }
+
 std::filesystem::path GateRuns::folder_of(const Side& side) const {
-  return dir_ / fmt::format("{}-{}", count_, side.name);
+  return dir_ / fmt::format("{}-{}", number_, side.name);
 }
 
 std::vector<std::string> GateRuns::arguments(const Side& side, const std::vector<std::string>& more,
@@ -73,7 +75,7 @@ int GateRuns::start(const Side& side, const std::vector<std::string>& args, cons
   const bool failed = broken || silent_error;
   if (show != Show::kAll && !failed) return code;
   const std::string which =
-      fmt::format("'attnbench run' for the {} side (turn {}: {})", side.name, count_, why);
+      fmt::format("'attnbench run' for the {} side ({}: {})", side.name, turn_text(), why);
   to << (failed ? fmt::format("gate: {} failed with exit code {}; it printed:\n", which, code)
                 : fmt::format("gate: output of {}:\n", which))
      << std::ifstream(log, std::ios::binary).rdbuf() << std::flush;
@@ -82,13 +84,27 @@ int GateRuns::start(const Side& side, const std::vector<std::string>& args, cons
   return code;
 }
 
+std::string GateRuns::turn_text() const {
+  return number_ == 0 ? "the check before turn 1" : fmt::format("turn {} of {}", number_, planned_);
+}
+
+SideRun GateRuns::probe(const Side& side, const std::vector<std::string>& more, const std::string& why) {
+  number_ = 0;
+  return run_numbered(side, more, why, Show::kErrors);
+}
+
 SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, const std::string& why,
                       Show show) {
   if (child_stopped()) throw GateStop{kExitInterrupted};
-  ++count_;
-  const BegunRun* earlier = journal_.run(count_);
+  number_ = ++count_;
+  return run_numbered(side, more, why, show);
+}
+
+SideRun GateRuns::run_numbered(const Side& side, const std::vector<std::string>& more, const std::string& why,
+                               Show show) {
+  const BegunRun* earlier = journal_.run(number_);
   if (earlier != nullptr && (earlier->side != side.name || earlier->more != more)) {
-    refuse_other_run(dir_, {fmt::format("turn {}: {} '{}' there, {} '{}' here", count_, earlier->side,
+    refuse_other_run(dir_, {fmt::format("{}: {} '{}' there, {} '{}' here", turn_text(), earlier->side,
                                         fmt::join(earlier->more, " "), side.name, fmt::join(more, " "))});
   }
   if (earlier != nullptr) earlier_s_ += earlier->seconds;
@@ -99,14 +115,14 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
     }
     return {*earlier->exit_code, results_of(side, *earlier->exit_code)};
   }
-  if (!quiet_) std::cerr << fmt::format("gate: turn {}, {}: {}\n", count_, side.name, why);
+  if (!quiet_) std::cerr << fmt::format("gate: {}, {}: {}\n", turn_text(), side.name, why);
   const std::filesystem::path out = folder_of(side);
   std::error_code ignored;
   if (earlier == nullptr) {
     // What an earlier gate left in the folder must not pass for this run's.
     std::filesystem::remove(out / "results.json", ignored);
     std::filesystem::remove(out / "journal.jsonl", ignored);
-    journal_.begin(count_, side.name, more);
+    journal_.begin(number_, side.name, more);
   }
   const double began_s = seconds();
   const bool goes_on = std::filesystem::exists(out / "journal.jsonl", ignored);
@@ -115,10 +131,10 @@ SideRun GateRuns::run(const Side& side, const std::vector<std::string>& more, co
     SideRun r{code, results_of(side, code)};
     // What is not complete goes on with --resume, whatever ended it.
     const bool complete = r.results.context.complete;
-    journal_.spent(count_, seconds() - began_s, complete ? std::optional(code) : std::nullopt);
+    journal_.spent(number_, seconds() - began_s, complete ? std::optional(code) : std::nullopt);
     if (complete || !child_stopped()) return r;
   } else {
-    journal_.spent(count_, seconds() - began_s, std::nullopt);
+    journal_.spent(number_, seconds() - began_s, std::nullopt);
     if (code != kExitInterrupted) throw GateStop{kExitUsage};  // it said why
   }
   throw GateStop{kExitInterrupted};

@@ -51,9 +51,18 @@ class GateRuns {
   /// Throws GateStop where the gate cannot go on: interrupted (130), a mistake in
   /// the arguments (2), no results.
   SideRun run(const Side& side, const std::vector<std::string>& more, const std::string& why, Show show);
+  /// As run, before the first turn and no turn itself: in DIR/0-name, for its context only.
+  SideRun probe(const Side& side, const std::vector<std::string>& more, const std::string& why);
 
   const std::filesystem::path& dir() const { return dir_; }
   int count() const { return count_; }
+  /// Adds turns that are to come, so that messages can say "turn 3 of 4".
+  void plan(int turns) { planned_ += turns; }
+  int planned() const { return planned_; }
+  /// Turns that have ended, those before the gate was resumed included.
+  int finished() const;
+  /// The run in hand: "turn 3 of 4".
+  std::string turn_text() const;
   /// True where the next run ended before the gate was resumed.
   bool next_has_ended() const;
   /// Wall time so far, that of the runs before the gate was resumed included.
@@ -64,13 +73,16 @@ class GateRuns {
   /// The arguments of the program for this run.
   std::vector<std::string> arguments(const Side& side, const std::vector<std::string>& more,
                                      bool resume) const;
+  SideRun run_numbered(const Side& side, const std::vector<std::string>& more, const std::string& why,
+                       Show show);
   int start(const Side& side, const std::vector<std::string>& args, const std::string& why, Show show) const;
   ResultSet results_of(const Side& side, int exit_code) const;
 
   std::filesystem::path dir_;
   bool quiet_;
   GateJournal journal_;
-  int count_ = 0;
+  int count_ = 0, planned_ = 0;
+  int number_ = 0;                 ///< of the run in hand; 0: the probe
   double earlier_s_ = 0;           ///< of runs before the gate was resumed
   std::set<std::string> checked_;  ///< sides
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

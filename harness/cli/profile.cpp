@@ -221,7 +221,15 @@ void add_profile(CLI::App& app, Program& program) {
           "--tool", o->tool,
           "none (default): launch here, three times and then inside cudaProfilerStart/Stop and an NVTX range named by the "
           "case id. ncu, nsys: find the tool, print its command line, run it; of ncu's report print "
-          "duration, DRAM traffic against the model's, tensor pipe, occupancy, L2 hits, stalls")
+          "duration, DRAM traffic against the model's, tensor pipe, occupancy, L2 hits, stalls. Both look at GPUs only: "
+          "for the cpu device see the end of this help")
+      ->check([](const std::string& tool) {
+        return tool == "perf"
+                   ? std::string(
+                         "perf goes round this command: perf record attnbench profile ... --device cpu "
+                         "--launches 200")
+                   : std::string();
+      })
       ->check(CLI::IsMember({"none", "ncu", "nsys"}));
   command
       ->add_option("-o,--out", o->out, "Folder of the .ncu-rep or .nsys-rep (default results/runs/profiles)")
@@ -247,7 +255,10 @@ void add_profile(CLI::App& app, Program& program) {
       "--tool ncu\n"
       "  attnbench profile --case '{kv: paged, batch: 8q1s4k}' --tool nsys --launches 5\n"
       "  attnbench profile --case '{kv: paged, batch: 8q1s4k}' --plugin ./mine.so --kernel mine --tool ncu\n"
-      "  OMP_WAIT_POLICY=passive perf record attnbench profile --case '{batch: 4q512}' --device cpu --launches 200");
+      "  OMP_WAIT_POLICY=passive perf record attnbench profile --case '{batch: 4q512}' --device cpu --launches 200\n"
+      "On the cpu device, put perf around this command, as in the last example. perf is a program of its own (Debian:\n"
+      "linux-perf, Ubuntu: linux-tools-generic) and needs kernel.perf_event_paranoid <= 2, or root. Without perf the\n"
+      "launches run and nothing is profiled.");
   command->callback([=, &program] {
     program.calls_kernels = true;
     program.chosen = [=, &program] { return profile(*o, program); };

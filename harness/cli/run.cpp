@@ -157,11 +157,14 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
                              counted(static_cast<int64_t>(planned - records.size()), "run"));
   if (!o.quiet && !in_gate()) warn_if_busy(records);  // a gate names such cases itself
   say_why_no_counters(records);
-  if (stop_requested() && records.size() == planned) {
+  // The gate itself says whether a turn has ended and how to go on.
+  const bool whole = records.size() == planned;
+  if (stop_requested() && in_gate() && !whole) return kExitInterrupted;
+  if (stop_requested() && !in_gate() && whole) {
     std::cerr << "interrupted in the last run: all runs are in the reports, nothing is left for --resume\n";
     return kExitInterrupted;
   }
-  if (stop_requested()) {
+  if (stop_requested() && !in_gate()) {
     std::cerr << fmt::format(
         "interrupted: {} of {} runs are in the reports; to go on, repeat the command with --resume {} and without --out\n",
         records.size(), planned, folder_to_resume(paths.front().parent_path()));
@@ -202,6 +205,18 @@ void say_left_out(const std::vector<WorkItem>& plan, const Cases& cases, const S
   std::cerr << fmt::format("note: {} of {} cases are left out: {} has none of their ops\n",
                            cases.cases.size() - planned.size(), cases.cases.size(),
                            fmt::join(options.kernels, ", "));
+}
+
+/// Says which plug-ins have no kernel in the plan, because all are for another device.
+void say_idle_plugins(const Program& program, const DeviceInfo& device, const SessionOptions& options) {
+  if (!options.kernels.empty()) return;
+  for (const LoadedPlugin& plugin : program.plugins) {
+    const auto runs = [&](const Kernel* k) { return k->device == device.kind; };
+    if (plugin.kernels.empty() || std::any_of(plugin.kernels.begin(), plugin.kernels.end(), runs)) continue;
+    std::cerr << fmt::format("note: --plugin {}: kernel {} is for {}, and nothing of it runs on {}\n",
+                             plugin.path, plugin.kernels.front()->name,
+                             device.kind == DeviceKind::kCpu ? "cuda" : "cpu", device.name);
+  }
 }
 
 /// Refuses a folder of --resume that holds no run.
@@ -385,6 +400,7 @@ int run(const RunOptions& given, const Program& program) {
                     earlier ? earlier->still_known() : std::nullopt);
   const std::vector<WorkItem> whole = plan(executor.info());
   if (!o.quiet) say_left_out(whole, cases, options);
+  if (!o.quiet) say_idle_plugins(program, executor.info(), options);
   std::vector<WorkItem> work = shard_of(whole, executor.info().kind, shard, shards);
   if (o.last_failed) {
     work = failed_last_time(work, o, cases, program.plugins);

@@ -82,7 +82,7 @@ class Steps {
       info_ = isolated_->open();
     } catch (const DeviceError& e) {
       if (e.lost) throw;
-      throw UsageError(fmt::format("--device {}: {}", flags.device, e.what()));
+      throw UsageError(cannot_open(flags.device, e.what()));
     }
   }
 

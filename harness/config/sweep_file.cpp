@@ -319,7 +319,7 @@ bool is_bare_product(const std::string& value) {
 void apply_override(const std::string& text, SweepFile& file) {
   const Source source{"--set " + text, false};
   const std::size_t equals = text.find('=');
-  if (equals == text.npos) fail_at(source, YAML::Mark(), "expected key=value");
+  if (equals == text.npos) fail_at(source, YAML::Mark(), "expected key=value, such as dtype=fp16");
   Field field{text.substr(0, equals), {}, {}, {}, &source};
   const std::string value = text.substr(equals + 1);
   if (field.key == "batch" && is_bare_product(value)) {

@@ -14,7 +14,16 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& path, const char* what, int error) {
-  throw FileError(fmt::format("{}: error: cannot {}: {}", path.string(), what, std::strerror(error)));
+  const bool refused = error == EACCES || error == EROFS || error == EPERM;
+  throw FileError(fmt::format("{}: error: cannot {}: {}{}", path.string(), what, std::strerror(error),
+                              refused ? "; name a place where you may write" : ""));
+}
+
+[[noreturn]] void fail_folder(const fs::path& dir, const std::error_code& ec) {
+  const bool full = ec == std::errc::no_space_on_device;
+  throw FileError(
+      fmt::format("{}: error: cannot make the folder: {}; {}", dir.string(), ec.message(),
+                  full ? "make room" : "name a place where you may write (run, gate: --out DIR)"));
 }
 
 class File {
@@ -102,7 +111,7 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
 void make_folder(const fs::path& dir) {
   std::error_code ec;
   if (!dir.empty()) fs::create_directories(dir, ec);
-  if (ec) throw FileError(fmt::format("{}: error: cannot make the folder: {}", dir.string(), ec.message()));
+  if (ec) fail_folder(dir, ec);
 }
 
 fs::path make_new_folder(const fs::path& dir) {
@@ -111,8 +120,7 @@ fs::path make_new_folder(const fs::path& dir) {
     fs::path tried = i == 1 ? dir : fs::path(fmt::format("{}-{}", dir.string(), i));
     std::error_code ec;
     if (fs::create_directory(tried, ec)) return tried;  // false if it exists already
-    if (ec && ec != std::errc::file_exists)
-      throw FileError(fmt::format("{}: error: cannot make the folder: {}", tried.string(), ec.message()));
+    if (ec && ec != std::errc::file_exists) fail_folder(tried, ec);
   }
 }
 

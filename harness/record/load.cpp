@@ -324,7 +324,7 @@ void parse_whole(const std::string& text, ResultSet& set) {
     if (find_member(root, "rows") != nullptr && find_member(root, "exit_code") != nullptr)
       at.fail(
           "the outcome of a comparison, not results: give the results that it compared (of a gate, one of its "
-          "runs: the folder 2-new beside this file, for example)");
+          "turns: the folder 1-new or 2-new beside this file)");
     at.fail("not a results file: it has no list 'benchmarks'");
   }
   if (const json* context = find_member(root, "context")) {
@@ -375,7 +375,10 @@ std::string read_results_text(const fs::path& file) {
   }
   errno = 0;
   std::ifstream in(file, std::ios::binary);
-  if (!in) Place{file.string(), ""}.fail(fmt::format("cannot be read: {}", std::strerror(errno)));
+  if (!in)
+    Place{file.string(), ""}.fail(
+        fmt::format("cannot be read: {}; give a results.json, or the folder of a run that holds one",
+                    std::strerror(errno)));
   std::ostringstream text;
   text << in.rdbuf();
   if (in.bad()) Place{file.string(), ""}.fail(fmt::format("cannot be read: {}", std::strerror(errno)));
@@ -413,12 +416,14 @@ ResultSet parse_results(const std::string& text, const std::string& path) {
 
 namespace {
 
-/// ": g/1-base, g/2-new": the folders in DIR that hold results; empty if there are none.
+/// ": g/1-base, g/2-new": the folders in DIR that hold a turn's results; empty if there are none. 0-new holds
+/// none: that run only asked for the device.
 std::string runs_below(const fs::path& dir) {
   std::vector<std::string> runs;
   std::error_code ec;
   for (const auto& entry : fs::directory_iterator(dir, ec)) {
-    if (fs::exists(entry.path() / "results.json", ec)) runs.push_back(entry.path().string());
+    const bool turn = !entry.path().filename().string().starts_with("0-");
+    if (turn && fs::exists(entry.path() / "results.json", ec)) runs.push_back(entry.path().string());
   }
   std::sort(runs.begin(), runs.end(), [](const std::string& a, const std::string& b) {
     return std::pair(a.size(), a) < std::pair(b.size(), b);  // 9-new before 10-new

@@ -56,6 +56,11 @@ std::string why_not_opened(const std::string& path) {
   if (text.starts_with(path + ": ")) text.erase(0, path.size() + 2);
   const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
   const char* mend = "";
+  const std::string ending = std::filesystem::path(path).extension().string();
+  if (ending == ".cpp" || ending == ".cc" || ending == ".cu" || ending == ".c") {
+    return "it is source code: compile it, for example by g++ -std=c++20 -O3 -fPIC -shared -I $(attnbench --include-dir), "
+           "and give the .so";
+  }
   if (says("undefined symbol")) {
     mend = "; add the source or the library that defines it to the line that links the plug-in";
   } else if (says("invalid ELF header") || says("file too short") || says("ET_DYN") ||

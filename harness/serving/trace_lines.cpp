@@ -28,7 +28,9 @@ struct Descriptor {
 ReadBytes read_from_file(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0)
-    throw Error(fmt::format("{}: error: cannot open: {}", path, std::strerror(errno)), kExitUsage, "");
+    throw Error(fmt::format("{}: error: cannot open: {}; give a file of requests (attnbench trace --help)",
+                            path, std::strerror(errno)),
+                kExitUsage, "");
   return [path, file = std::make_shared<const Descriptor>(fd)](char* to, std::size_t size) {
     while (true) {
       const ssize_t got = read(file->fd, to, size);

@@ -6,7 +6,8 @@
 //                     {"run": {"case", "blocks", "tensors", "id", "sweep", "seed", "kernel", "index"}}
 //   to the supervisor {"ready": {"device": {...}}} or {"failed": "why the device cannot be opened"}
 //                     {"ceilings": {...}}                           measured, or measured again
-//                     {"timing": true}                              the check passed; timed launches begin
+//                     {"phase": "launch"}                           set-up has ended; launches begin
+//                     {"phase": "timing"}                           the check passed; timed launches begin
 //                     {"record": {...}, "lost": false}              lost: the device context is unusable
 //
 // Only the supervisor reads configuration files. A worker gets each case as the mapping that `run --case`

@@ -73,7 +73,8 @@ std::string repro_line(const WorkItem& work, const std::string& device, const Se
   return line;
 }
 
-std::string crash_advice(const CaseParams& params) {
+std::string crash_advice(const CaseParams& params, bool launched) {
+  if (!launched) return "; it was in set-up: nothing had been launched for this case";
   if (params.kv != KvSource::kPaged || params.op == Op::kMergeStates) return "";
   return "; if it reads block_table too far: entries past a sequence's last block are junk on purpose, so only the "
          "first ceil(seqused_k / block_size) of a row lead anywhere";

@@ -52,8 +52,9 @@ SkipReason no_kernel(Op op, const std::string& device, bool chosen);
 std::string repro_line(const WorkItem& work, const std::string& device, const SessionOptions& options);
 
 /// What a reader of a crash may not know of the case: "; if it reads block_table too far: entries past a
-/// sequence's last block are junk on purpose ..."; empty where it has no block_table.
-std::string crash_advice(const CaseParams& params);
+/// sequence's last block are junk on purpose ..."; empty where it has no block_table. Before a launch no kernel
+/// reads it: "; nothing had been launched".
+std::string crash_advice(const CaseParams& params, bool launched);
 
 /// What a crash report says of this item: "case attention/..., kernel mine of /x/mine.so".
 std::string in_hand_text(const WorkItem& work, const SessionOptions& options);

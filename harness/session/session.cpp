@@ -17,7 +17,7 @@ namespace attnbench {
 namespace {
 
 void run_stages(const WorkItem& work, Device& device, const SessionOptions& options, Record& record,
-                const std::function<void()>& before_timing) {
+                const std::function<void(Phase)>& begins) {
   auto why_not = refusal(*work.kernel, options.table, device, *work.item);
   if (!why_not) why_not = does_not_fit(*work.item, free_memory_of(device), options.check);
   if (why_not) return record.skip(*why_not);
@@ -41,6 +41,7 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
   stage.reset();  // end this range before the next begins: ranges form a stack
   stage.emplace(device, "verify");
   record.end(Status::kPass, "");
+  begins(Phase::kLaunch);
   uint64_t verified = 0;
   if (options.check != CheckMode::kOff) {
     record.check = checked_launch(work, workload, launcher, device, options, verified);
@@ -50,7 +51,7 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
   stage.reset();
   if (!options.time) return;
   stage.emplace(device, "time");
-  if (before_timing) before_timing();
+  begins(Phase::kTiming);
   time_stage(work, device, options, workload, launcher, verified, record);
   record.stages.time_s = lap();
 }
@@ -76,18 +77,22 @@ Record no_kernel_record(const WorkItem& work, const std::string& device, const S
 
 Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
                 const std::function<void(const std::string&)>& before,
-                const std::function<void()>& before_timing) {
+                const std::function<void(Phase)>& begins) {
   if (!work.kernel) return no_kernel_record(work, device.info().name, options);
   Record record = empty_record(work, device.info().name, options);
   if (before) before(record.repro);
+  bool launched = false;
   try {
-    run_stages(work, device, options, record, before_timing);
+    run_stages(work, device, options, record, [&](Phase phase) {
+      launched = true;
+      if (begins) begins(phase);
+    });
   } catch (const OutOfMemory& e) {
     record.skip({e.what()});
   } catch (const TooLarge& e) {
     record.skip({e.what()});
   } catch (const DeviceError& e) {
-    record.end(Status::kError, e.what() + (e.lost ? crash_advice(work.item->params) : ""));
+    record.end(Status::kError, e.what() + (e.lost ? crash_advice(work.item->params, launched) : ""));
     device_lost = device_lost || e.lost;
   } catch (const std::bad_alloc&) {
     record.end(Status::kError, "not enough host memory");

@@ -9,6 +9,13 @@
 
 namespace attnbench {
 
+/// How far an item has come.
+enum class Phase {
+  kSetup,   ///< supports, workspace, plan, inputs: nothing has been launched
+  kLaunch,  ///< from the first launch on
+  kTiming,  ///< timed launches: the result was right, if it was checked
+};
+
 /// A record of the item before anything is found: a skip without a reason.
 Record empty_record(const WorkItem& work, const std::string& device, const SessionOptions& options);
 /// The record of an item without a kernel.
@@ -16,10 +23,9 @@ Record no_kernel_record(const WorkItem& work, const std::string& device, const S
 
 /// Takes one item through workload, run, verify, timing and a second verify. Never throws for what the case
 /// or the kernel did; the record's status and reason say it. Sets `device_lost` if no further case can run.
-/// Calls `before` with the repro line before anything runs, and `before_timing` before the timed launches: the
-/// result was then right, if it was checked.
+/// Calls `before` with the repro line before anything runs, and `begins` when a later phase begins.
 Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
                 const std::function<void(const std::string& repro)>& before = {},
-                const std::function<void()>& before_timing = {});
+                const std::function<void(Phase)>& begins = {});
 
 }  // namespace attnbench

@@ -105,7 +105,7 @@ void Supervisor::give_work(Slot& slot) {
   take_log(slot);
   slot.log.clear();
   slot.state = State::kRunning;
-  slot.timing = false;
+  slot.phase = Phase::kSetup;
   slot.deadline = Clock::now() + seconds(options_.timeout_s);
   // If the process has already ended, the pipe shows it.
   slot.process->send(case_message(*slot.work->item, kernel, slot.work->index));
@@ -165,8 +165,9 @@ void Supervisor::worker_ended(Slot& slot) {
     Record record = failed_record(
         slot, Status::kError,
         "the worker process " + how + call_in_last_words(slot.log) +
-            (slot.timing ? std::string(" during timing") + result_before_timing(session_) : "") +
-            crash_advice(slot.work->item->params));
+            (slot.phase == Phase::kTiming ? std::string(" during timing") + result_before_timing(session_)
+                                          : "") +
+            crash_advice(slot.work->item->params, slot.phase != Phase::kSetup));
     stop_worker(slot);
     finish(slot, std::move(record));
     slot.state = State::kDown;
@@ -183,7 +184,7 @@ void Supervisor::timed_out(Slot& slot) {
   slot.process->ask_where();
   take_log(slot);
   std::string where;
-  if (slot.timing) {
+  if (slot.phase == Phase::kTiming) {
     where = ": timing did not end";
     where += result_before_timing(session_);
     where += ", so a launch hung or needs a longer --timeout";
@@ -224,8 +225,8 @@ void Supervisor::handle(Slot& slot, const Message& m) {
     } else if (const auto measured = m.find("ceilings"); measured != m.end()) {
       slot.ceilings = *measured;
       if (slot.state == State::kMeasuring) slot.state = State::kIdle;
-    } else if (m.contains("timing")) {
-      slot.timing = true;
+    } else if (const auto phase = m.find("phase"); phase != m.end()) {
+      slot.phase = *phase == "timing" ? Phase::kTiming : Phase::kLaunch;
     } else if (slot.state == State::kRunning) {
       record = whole_record(m.at("record"), *slot.work->item);
       lost = m.at("lost").get<bool>();

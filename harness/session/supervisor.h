@@ -68,7 +68,7 @@ class Supervisor {
     std::optional<DeviceInfo> info;
     std::optional<Message> ceilings;
     std::optional<WorkItem> work;
-    bool timing = false;  ///< the timed launches of `work` have begun
+    Phase phase = Phase::kSetup;  ///< of `work`
     Clock::time_point deadline, not_before;
     int failed_starts = 0;
     std::string why_not;  ///< reason of the last failed start

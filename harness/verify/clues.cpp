@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <numbers>
 #include <numeric>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "harness/cases/cost.h"
 #include "harness/verify/case_inputs.h"
@@ -37,6 +39,28 @@ std::vector<reference::RowId> spread(const std::vector<reference::RowId>& ids, s
   const std::size_t step = ids.size() / count;
   for (std::size_t i = 0; i < count; ++i) out.push_back(ids[i * step + i % step]);
   return out;
+}
+
+/// At most `count` of the ids: first of every distinct (q_len, k_len) a row of a first and of a last token, as
+/// mistakes about lengths differ there, then others, spread evenly.
+std::vector<reference::RowId> spread_with_ends(const CaseParams& p, const std::vector<reference::RowId>& ids,
+                                               std::size_t count) {
+  if (ids.size() <= count) return ids;
+  std::map<std::tuple<int, int, bool>, std::vector<std::size_t>> ends;  // q_len, k_len, last token
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const SeqLen& s = p.seqs[static_cast<std::size_t>(ids[i].seq)];
+    const bool last = ids[i].pos == s.q - 1;
+    if (last || ids[i].pos == 0) ends[{s.q, s.k, last}].push_back(i);
+  }
+  std::set<std::size_t> chosen;
+  for (const auto& [at, of] : ends) chosen.insert(of[chosen.size() * of.size() / ends.size()]);
+  std::vector<reference::RowId> first, others;
+  for (std::size_t i = 0; i < ids.size(); ++i) (chosen.count(i) > 0 ? first : others).push_back(ids[i]);
+  first = spread(first, count);
+  if (first.size() == count) return first;
+  const auto more = spread(others, count - first.size());
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
 }
 
 /// "typical error of these rows in O: 41 %": the median of their errors' lengths over their expected lengths.
@@ -206,21 +230,28 @@ class Clues {
     for (const SeqLen& seq : p_.seqs) longest = std::max<int64_t>(longest, seq.k);
     const int64_t fit = kValuesTried / (longest * (p_.head_dim + p_.dim_v()));
     const auto count = static_cast<std::size_t>(std::clamp<int64_t>(fit, kLeastTried, kMostTried));
-    Tried tried{spread(wrong_o_, count), 0};
+    Tried tried{spread_with_ends(p_, wrong_o_, count), 0};
     tried.wrong = tried.rows.size();
-    for (const auto& id : spread(right_, count / 4)) tried.rows.push_back(id);
+    const std::size_t right = count + count / 4 - tried.wrong;  // few wrong rows leave room for right ones
+    for (const auto& id : spread_with_ends(p_, right_, right)) tried.rows.push_back(id);
     return tried;
   }
 
   void suspects(const Tried& tried) {
-    std::size_t named = 0;
+    std::size_t matching = 0;
     for (const Suspect& s : suspects_of(launched_.item, problem_, inputs_)) {
       const auto rows = find_rows(launched_, s.problem, *s.inputs, tried.rows, threads_);
       if (std::any_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_o; })) continue;
+      if (++matching > kMostSuspects) continue;
       out_.push_back(tried.match(
           s.text, std::none_of(rows.begin(), rows.end(), [](const RowFinding& r) { return r.wrong_lse; })));
-      if (++named == kMostSuspects) break;
     }
+    if (matching < 2) return;
+    const std::string which = matching > kMostSuspects
+                                  ? fmt::format("these mistakes and {} more", matching - kMostSuspects)
+                                  : fmt::format("these {} mistakes", matching);
+    out_.push_back(which +
+                   " cannot be told apart on these rows; a case with other lengths or heads may tell");
   }
 
   std::string scale(const Tried& tried) const {

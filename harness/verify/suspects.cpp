@@ -129,13 +129,11 @@ class Suspects {
                for (std::size_t b = 0; b < x.k_lens.size(); ++b)
                  x.k_lens[b] = std::min(x.k_lens[b], x.q_lens[b]);
              });
-      if (!one_query()) {  // else one key too many is hidden, which is tried above
-        change("the last key of each sequence is left out, but the diagonal is right",
-               [](reference::Problem& x) {
-                 x.k_ends = x.k_lens;
-                 for (int& k : x.k_ends) k = std::max(0, k - 1);
-               });
-      }
+      change("the last key of each sequence is left out, but the diagonal is right",
+             [](reference::Problem& x) {
+               x.k_ends = x.k_lens;
+               for (int& k : x.k_ends) k = std::max(0, k - 1);
+             });
     } else {
       if (p_.window_right < 0)
         change("a causal mask is applied that nobody asked for",
@@ -159,10 +157,6 @@ class Suspects {
 
   static void shorter_by_one(reference::Problem& x) {
     for (int& k : x.k_lens) k = std::max(0, k - 1);
-  }
-
-  bool one_query() const {
-    return std::all_of(p_.seqs.begin(), p_.seqs.end(), [](const SeqLen& s) { return s.q <= 1; });
   }
 
   /// The keys behind the last whole tile or page are left out. The diagonal stays where it is.

@@ -73,6 +73,21 @@ TEST(CliBadPlugin, ACrashInAnyFunctionIsTheErrorOfItsCase) {
   }
 }
 
+TEST(CliBadPlugin, OnlyACrashFromTheFirstLaunchOnHintsAtTheBlockTable) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizer tells, in its own words";
+  const auto reason = [](const std::string& function) {
+    return Three(function + " segv", {"--no-time", "--set", "kv=paged"}).reason();
+  };
+  for (const std::string function : {"supports", "workspace_bytes", "plan"}) {
+    EXPECT_THAT(reason(function), AllOf(HasSubstr(" in " + function +
+                                                  " of example; it was in set-up: nothing "
+                                                  "had been launched"),
+                                        Not(HasSubstr("block_table"))));
+  }
+  EXPECT_THAT(reason("launch"),
+              AllOf(HasSubstr("if it reads block_table too far"), Not(HasSubstr("set-up"))));
+}
+
 TEST(CliBadPlugin, AHangInAnyFunctionIsTheTimeoutOfItsCase) {
   for (const std::string function : kFunctions) {
     auto options = options_for(function);

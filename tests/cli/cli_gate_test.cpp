@@ -66,7 +66,7 @@ TEST_F(CliGate, RightResultsPassAndWrongOnesAreOne) {
   EXPECT_EQ(same.exit_code, 0) << same.out << same.err;
   EXPECT_THAT(same.out, AllOf(HasSubstr("\n2 right on both sides\n"), Not(HasSubstr("timed"))));
   EXPECT_THAT(same.out,
-              AllOf(StartsWith("gate: output of 'attnbench run' for the new side (turn 1: all cases):\n"
+              AllOf(StartsWith("gate: output of 'attnbench run' for the new side (turn 1 of 1: all cases):\n"
                                "status "),
                     EndsWith("\ngate: no case incorrect or missing; exit code 0\n")));
   const Outcome wrong = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--match", "case"});
@@ -138,8 +138,8 @@ TEST_F(CliGate, AnotherMachinesBaselineIsTwoBeforeAnythingRuns) {
   EXPECT_EQ(o.exit_code, 2) << o.out << o.err;
   EXPECT_THAT(o.err, AllOf(HasSubstr("device: 'NVIDIA H200' in BASE"), HasSubstr("not taken alike"),
                            HasSubstr("--allow-mismatch"), Not(HasSubstr("nothing matched"))));
-  EXPECT_TRUE(read_records(scratch_.dir() / "h" / "1-new").empty()) << "only the device was asked for";
-  EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "h" / "2-new"));
+  EXPECT_TRUE(read_records(scratch_.dir() / "h" / "0-new").empty()) << "only the device was asked for";
+  EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "h" / "1-new"));
   EXPECT_EQ(gate({"--baseline", other, "--kernel", "cpu"}).exit_code, 0)
       << "right or wrong is the same everywhere";
 }

@@ -102,7 +102,15 @@ TEST(CliListNothing, SaysWhyAsRunDoes) {
   const std::string file = scratch.write("huge.yaml", kHuge);
   const Outcome o = run_attnbench(scratch, {"list", file, "--device", "cpu", "--filter", "nothing"});
   EXPECT_EQ(o.exit_code, 6);
-  EXPECT_EQ(o.err, "nothing matched: 3 cases filtered out, 0 excluded\n");
+  EXPECT_THAT(o.err,
+              StartsWith("nothing matched: 3 cases filtered out, 0 excluded; --filter looks in ids, such "
+                         "as attention/packed/"));
+  const std::string named =
+      scratch.write("named.yaml", "name: n\nsweeps: [{name: short, batch: q4}, {name: long, batch: q99}]\n");
+  EXPECT_THAT(
+      run_attnbench(scratch, {"list", named, "--device", "cpu", "--filter", "lon"}).err,
+      HasSubstr("'lon' is found in the name of sweep 'long', but it looks in ids alone: give a part that "
+                "the ids of this sweep share, such as attention/packed/bf16/h32-8/d128/full/q99"));
   EXPECT_EQ(run_attnbench(scratch, {"run", file, "--device", "cpu", "--filter", "nothing"}).exit_code, 6);
 }
 

@@ -263,7 +263,7 @@ TEST(CliPlugin, TheGateComparesTwoBuilds) {
       o.out,
       AllOf(
           HasSubstr(
-              "gate: 'attnbench run' for the base side (turn 1: all cases; the turns are base, new, new, base) "
+              "gate: 'attnbench run' for the base side (turn 1 of 4: all cases; the turns are base, new, new, base) "
               "failed with exit code 5; it printed:\n"),
           ContainsRegex("\ngate: to repeat what failed: .* run .*three.yaml .* --plugin ")));
   EXPECT_EQ(gate("wrong", {"--against-plugin", plugin("example")}).exit_code, 1);

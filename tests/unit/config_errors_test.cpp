@@ -200,7 +200,7 @@ TEST(OverrideErrors, NameTheOption) {
             "--set block_size=x: error: key 'block_size': got 'x', expected an integer from 1 to 65536 "
             "(1k: 1024, 1m: 1024^2)");
   EXPECT_EQ(error("seed=3"), "--set seed=3: error: the seed is set by --seed");
-  EXPECT_EQ(error("block_size"), "--set block_size: error: expected key=value");
+  EXPECT_EQ(error("block_size"), "--set block_size: error: expected key=value, such as dtype=fp16");
   EXPECT_THAT(error("block_size="), HasSubstr("got nothing, expected an integer"));
   EXPECT_THAT(error("=5"), HasSubstr("unknown key ''"));
   EXPECT_THAT(error("zip={}"), HasSubstr("zip belongs in a sweep"));

@@ -302,6 +302,24 @@ TEST(Clues, LostLastKeysAreNamedUnderACausalMaskToo) {
               ElementsAre(StartsWith("looks like: keys behind the last whole tile of 64 are left out")));
 }
 
+TEST(Clues, ARareLengthTellsMistakesApart) {
+  Case c = case_of(true);
+  c.params.seqs.assign(60, {2, 17});
+  c.params.seqs.push_back({2, 30});  // behind the rows that an even spread would try
+  const auto drop_last = [&] { return without_keys_behind(c, [](int k) { return k - 1; }); };
+  EXPECT_THAT(causes(c, drop_last()),
+              ElementsAre(StartsWith("looks like: the last key of each sequence is left out")));
+  EXPECT_THAT(causes(c, without_keys_behind(c, [](int k) { return k / 16 * 16; })),
+              ElementsAre(StartsWith("looks like: keys behind the last whole page of 16")));
+  EXPECT_THAT(clues(c, drop_last()), Each(Not(HasSubstr("told apart"))));
+  c.params.seqs.pop_back();
+  EXPECT_THAT(causes(c, drop_last()),
+              ElementsAre(StartsWith("looks like: the last key of each sequence is left out"),
+                          StartsWith("looks like: keys behind the last whole page of 16")));
+  EXPECT_THAT(clues(c, drop_last()),
+              Contains(StartsWith("these 2 mistakes cannot be told apart on these rows")));
+}
+
 TEST(Clues, OneWrongRowIsSingular) {
   Case c = case_of(false);
   c.params.num_heads_q = c.params.num_heads_kv = 1;
