@@ -60,8 +60,8 @@ def triton(results):
         for a in results if a["status"] == "pass"]
 
 
-#: Tables of replayed servers, and their files.
-SERVING_FILES = {"serving": "serving", "serving_layout": "serving", "serving_steps": "serving_steps"}
+#: Tables of replayed servers and of chunks, and their files.
+SERVING_FILES = {"serving": "serving", "serving_layout": "serving", "serving_steps": "serving_steps", "chunks": "chunks"}
 #: Kernels of the table of replayed servers, and what their columns are called.
 SERVING = {"sm90_mixed": "sm90_mixed", "sm90_prefill": "sm90_prefill", "vllm_flash_attn": "FlashAttention 3",
            "flashinfer_prefill": "FlashInfer", "cudnn_sdpa": "cuDNN"}
@@ -108,3 +108,15 @@ def serving_layout(data):
 
 def serving_steps(data):
     return ["steps timed", "us per token and layer"], "r", [[f"{len(data['us']):,}", f"{sum(data['us']) / data['output_tokens']:.4g}"]]
+
+
+def chunks(data):
+    """configs/perf_chunks.yaml: a chunk of queries over a long context."""
+    kernels = {"sm90_prefill": "sm90_prefill", "sm90_prefill_fixed": "sm90_prefill_fixed", "vllm_flash_attn": "FlashAttention 3"}
+    rows = []
+    for case in data["cases"]:
+        *_, heads, dim, _, batch = case["id"].split("/")
+        best = min(case["us"].values())
+        rows.append([f"`{batch}`", heads[1:].replace("-", "/"), dim[1:],
+                     *(f"**{case['us'][k]:.1f}**" if case["us"][k] == best else f"{case['us'][k]:.1f}" for k in kernels)])
+    return ["us", "heads", "head_dim", *kernels.values()], "lrrr", rows
