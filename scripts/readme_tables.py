@@ -194,6 +194,32 @@ def harness_cost(*files):
     return table(["", "cpu", "H100"], "lr", [[label, *cells] for label, *cells in zip(labels, *columns)])
 
 
+def serving_cost(data):
+    """The simulated server and the readers of traces; harness/serving/README.md has the bars."""
+    best = {}
+    for b in data["benchmarks"]:
+        if b["run_type"] == "iteration":
+            best.setdefault((b["name"].split("/")[0], b["name"].split("/")[1], b.get("label", "")), []).append(b)
+    found = {k: max(runs, key=lambda b: b["items_per_second"]) for k, runs in best.items()}
+    rows = []
+    for (what, argument, label), b in found.items():
+        rate = b["items_per_second"]
+        if what == "append":
+            demand(rate >= 20e6, f"{argument}: fewer than 20 million appends a second")
+            order = ("lifo", "fifo", "lowest")[int(argument.split(":")[1])]
+            rows.append([f"append, `{order}`", f"{rate / 1e6:.0f} million tokens/s", ""])
+        elif what == "plan" and argument == "requests:1000000":
+            demand(1e6 / rate < 60, "a million short requests take more than a minute")
+            rows.append(["plan short requests", f"{1e6 / rate:.1f} s a million", f"peak {b['peak_mib']:.0f} MiB"])
+        elif what == "plan_mix":
+            rows.append([f"plan `{label}`", f"{1e6 / rate:.0f} s a million",
+                         f"{b['steps_per_request']:.1f} steps, {b['blocks_per_request']:,.0f} blocks a request"])
+        elif what == "read_trace":
+            demand(b["bytes_per_second"] >= 200e6, f"{label} is read at less than 200 MB/s")
+            rows.append([f"read {label}", f"{b['bytes_per_second'] / 1e6:.0f} MB/s", f"{rate / 1e6:.1f} million requests/s"])
+    return table(["", "speed", ""], "lrl", rows)
+
+
 def verdicts(*texts):
     rows = []
     for name, text in zip(VERDICTS, texts):
@@ -379,6 +405,7 @@ TABLES = {
          ("full prefill, 1 of 16k", PACKED + "/bf16/h16-16/d128/full/q16k", "sm90_prefill"),
          ("append, 32 of 2k", APPEND + "/h8/d128/32q2k", "cuda_append")])),
     "harness_cost": (["cpu/harness_cost.json", "h100-checks/harness_cost.json"], harness_cost),
+    "serving_cost": (["cpu/serving_cost.json"], serving_cost),
     "verdicts": (VERDICTS, verdicts),
     "gate_trust": (GATES, lambda *files: gate_trust.table(files)),
     "gate_trust_near": (["h100-checks/gate_trust_near.json"], lambda *files: gate_trust.table(files)),
