@@ -117,7 +117,7 @@ int simulate(SimOptions o, const Given& given) {
   if (o.requests == 0 && !o.is_trace) o.requests = kMixRequests;
   check_options(o, given);
   Source source(o);
-  for (const std::string& file : {o.json, o.svg}) {
+  for (const std::string& file : {o.json, o.svg, o.html}) {
     if (!file.empty()) check_writable(file);
   }
   Asked asked;
@@ -136,16 +136,20 @@ int simulate(SimOptions o, const Given& given) {
   asked.skipped_lines = source.skipped();
   if (asked.skipped_lines > 0) std::cerr << skipped_text(asked.skipped_lines, source.first_skipped()) << '\n';
   if (asked.requests == 0) throw UsageError(fmt::format("{}: the trace has no request", o.source));
-  print_totals(o, asked, scheduler, history);
-  print_batches(o, history);
+  const StaticPage page = replay_page(o, asked, scheduler, history);
+  print_replay(o, page, history);
   std::cout << fmt::format("\nplanned in {:.1f} s\n", took.count());
   if (!o.json.empty()) {
     write_file_atomically(o.json, replay_json(o, asked, scheduler, history));
     std::cout << "report: " << o.json << '\n';
   }
   if (!o.svg.empty()) {
-    write_file_atomically(o.svg, replay_svg(o, asked, history));
+    write_file_atomically(o.svg, write_svg(page.chart));
     std::cout << "report: " << o.svg << '\n';
+  }
+  if (!o.html.empty()) {
+    write_file_atomically(o.html, write_static_page(page));
+    std::cout << "report: " << o.html << '\n';
   }
   return 0;
 }
@@ -205,6 +209,9 @@ void add_serve_sim(CLI::App& app, Program& program) {
       ->type_name("FILE")
       ->check(has_a_name);
   command->add_option("--svg", o->svg, "Plot occupancy, unfilled slots and query tokens over time")
+      ->type_name("FILE")
+      ->check(has_a_name);
+  command->add_option("--html", o->html, "Write a page with the figures and the plot; it needs no other file")
       ->type_name("FILE")
       ->check(has_a_name);
   command->footer(
