@@ -35,7 +35,7 @@ Levels levels_of(const HistorySlice& s, const SimOptions& o) {
 
 std::string percent_text(double part) { return fmt::format("{:.1f} %", 100 * part); }
 
-/// A character for each of up to 60 columns, from 0 to the greatest level, which is printed behind them.
+/// A character for each of up to 60 columns, each the mean of its steps, from 0 to the greatest of them, which is printed behind.
 std::string sparkline(const StepHistory& history, const SimOptions& o, double Levels::*level) {
   static constexpr const char* kBars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   constexpr std::size_t kColumns = 60;
@@ -51,7 +51,7 @@ std::string sparkline(const StepHistory& history, const SimOptions& o, double Le
   const double most = values.empty() ? 0 : *std::max_element(values.begin(), values.end());
   std::string line;
   for (const double v : values) line += kBars[std::clamp(static_cast<int>(ratio(v, most) * 8), 0, 7)];
-  return fmt::format("{}  max {}", line, percent_text(most));
+  return fmt::format("{}  up to {}", line, percent_text(most));
 }
 
 /// The histograms of a replay by name.
@@ -115,8 +115,9 @@ void add_totals(const SimOptions& o, const Asked& asked, const Scheduler& s, con
     line("drafts", fmt::format("{} checked, {} accepted", grouped(t.draft_tokens),
                                percent_text(ratio(t.accepted_tokens, t.draft_tokens))));
   }
-  line("evictions", fmt::format("{} blocks; {} requests waited at most",
-                                grouped(s.cache().counters().evictions), grouped(history.most_waiting)));
+  line("evictions", fmt::format("{} blocks; up to {} requests waited, of at most {} that are read ahead",
+                                grouped(s.cache().counters().evictions), grouped(history.most_waiting),
+                                grouped(SchedulerOptions{}.max_waiting)));
 }
 
 void add_batches(const StepHistory& history, StaticPage& page) {
@@ -170,7 +171,7 @@ void print_replay(const SimOptions& o, const StaticPage& page, const StepHistory
   for (const auto& [name, text] : page.facts) std::cout << fmt::format("{:<15}{}\n", name, text);
   std::cout << '\n';
   print_table(std::cout, page.columns, page.rows, {});
-  std::cout << "\nover the replay, each line from 0 to its maximum\n";
+  std::cout << "\nover the replay, each column the mean of some steps, from 0 to the greatest column\n";
   const auto line = [&](const char* name, double Levels::*level) {
     std::cout << fmt::format("{:<15}{}\n", name, sparkline(history, o, level));
   };

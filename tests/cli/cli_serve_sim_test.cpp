@@ -47,8 +47,10 @@ TEST(CliServeSim, NamesTheOptionAndTheMend) {
   EXPECT_THAT(error_of({"sharegpt", "--no-chunked-prefill"}), HasSubstr("give --token-budget 16384"));
   EXPECT_THAT(error_of({"sharegpt", "--acceptance", "0.5"}), HasSubstr("add --draft-tokens 3"));
   EXPECT_THAT(error_of({"sharegpt", "--rate", "1e-9"}), HasSubstr("--rate"));
-  EXPECT_THAT(error_of({"sharegpt", "--block-size", "1", "--cache-tokens", "2147483647"}),
+  EXPECT_THAT(error_of({"sharegpt", "--block-size", "1", "--cache-tokens", "1073741824"}),
               HasSubstr("larger --block-size"));
+  EXPECT_THAT(error_of({"sharegpt", "--draft-tokens", "65"}), HasSubstr("64"))
+      << "the range of the key of a sweep";
 }
 
 constexpr const char* kTrace =
