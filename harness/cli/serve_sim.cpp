@@ -13,6 +13,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/usage_error.h"
 #include "harness/config/mixes.h"
+#include "harness/config/serving_value.h"
 #include "harness/record/files.h"
 #include "harness/record/text.h"
 #include "harness/serving/mix_requests.h"
@@ -23,7 +24,6 @@ namespace attnbench::cli {
 namespace {
 
 constexpr double kMostBlocks = 1 << 26;  // the lists of blocks then take about 3 GB
-constexpr double kMostTokens = 2147483647;
 constexpr int64_t kMixRequests = 10000;
 
 /// Which options were given.
@@ -117,7 +117,7 @@ int simulate(SimOptions o, const Given& given) {
   if (o.requests == 0 && !o.is_trace) o.requests = kMixRequests;
   check_options(o, given);
   Source source(o);
-  for (const std::string& file : {o.json, o.svg}) {
+  for (const std::string& file : {o.json, o.svg, o.html}) {
     if (!file.empty()) check_writable(file);
   }
   Asked asked;
@@ -136,16 +136,20 @@ int simulate(SimOptions o, const Given& given) {
   asked.skipped_lines = source.skipped();
   if (asked.skipped_lines > 0) std::cerr << skipped_text(asked.skipped_lines, source.first_skipped()) << '\n';
   if (asked.requests == 0) throw UsageError(fmt::format("{}: the trace has no request", o.source));
-  print_totals(o, asked, scheduler, history);
-  print_batches(o, history);
+  const StaticPage page = replay_page(o, asked, scheduler, history);
+  print_replay(o, page, history);
   std::cout << fmt::format("\nplanned in {:.1f} s\n", took.count());
   if (!o.json.empty()) {
     write_file_atomically(o.json, replay_json(o, asked, scheduler, history));
     std::cout << "report: " << o.json << '\n';
   }
   if (!o.svg.empty()) {
-    write_file_atomically(o.svg, replay_svg(o, asked, history));
+    write_file_atomically(o.svg, write_svg(page.chart));
     std::cout << "report: " << o.svg << '\n';
+  }
+  if (!o.html.empty()) {
+    write_file_atomically(o.html, write_static_page(page));
+    std::cout << "report: " << o.html << '\n';
   }
   return 0;
 }
@@ -160,8 +164,10 @@ void add_serve_sim(CLI::App& app, Program& program) {
   const auto option = [&](const char* names, auto& value, const char* text, const char* type) {
     return command->add_option(names, value, text)->type_name(type)->capture_default_str();
   };
-  const auto number = [&](const char* names, auto& value, const char* text, double lo, double hi,
-                          const char* type) {
+  /// An option that a sweep has as a key, with its range.
+  const auto keyed = [&](const char* key, const char* names, auto& value, const char* text,
+                         const char* type) {
+    const auto [lo, hi] = serving_range(key);
     return option(names, value, text, type)->check(number_in(lo, hi));
   };
   command
@@ -175,16 +181,17 @@ void add_serve_sim(CLI::App& app, Program& program) {
                    "Requests to simulate, at most; default: 10000 of a mix, all of a trace")
       ->type_name("N")
       ->check(number_in(1, 1e12));
-  auto* rate =
-      number("--rate", s.rate, "Requests per second of a mix, as a Poisson process; 0: all arrive at once", 0,
-             1e9, "R");
-  auto* speed_up = number("--speed-up", o->speed_up, "Divide the times of a trace by this", 1e-3, 1e6, "X");
+  auto* rate = keyed("rate", "--rate", s.rate,
+                     "Requests per second of a mix, as a Poisson process; 0: all arrive at once", "R");
+  auto* speed_up = option("--speed-up", o->speed_up, "Divide the times of a trace by this", "X")
+                       ->check(number_in(1e-3, 1e6));
   auto* skip_bad = command->add_flag("--skip-bad", o->skip_bad,
                                      "Leave out lines of a trace that are wrong or do not fit the cache");
-  number("--block-size", o->block_size, "Tokens of a block of the KV cache", 1, 1 << 20, "N");
-  number("--cache-tokens", s.cache_tokens, "Tokens that the KV cache holds", 1, kMostTokens, "N");
-  number("--token-budget", s.token_budget, "Query tokens of a step, at most", 1, kMostTokens, "N");
-  number("--max-sequences", s.max_sequences, "Sequences that run at a time, at most", 1, 1 << 20, "N");
+  option("--block-size", o->block_size, "Tokens of a block of the KV cache", "N")
+      ->check(number_in(1, 1 << 20));
+  keyed("cache_tokens", "--cache-tokens", s.cache_tokens, "Tokens that the KV cache holds", "N");
+  keyed("token_budget", "--token-budget", s.token_budget, "Query tokens of a step, at most", "N");
+  keyed("max_sequences", "--max-sequences", s.max_sequences, "Sequences that run at a time, at most", "N");
   command->add_flag_callback(
       "--no-chunked-prefill", [o] { o->server.chunked_prefill = false; }, "Compute each prompt in one step");
   command->add_flag_callback(
@@ -192,14 +199,15 @@ void add_serve_sim(CLI::App& app, Program& program) {
       "Prompts share no blocks of equal prefixes");
   option("--preemption", s.preemption,
          "What a sequence without a free block costs another one: recompute or swap", "HOW")
-      ->check(CLI::IsMember(std::vector<std::string>{"recompute", "swap"}));
-  number("--draft-tokens", s.draft_tokens, "Speculative decoding: drafts that a decode step checks", 0, 1024,
-         "K");
-  auto* acceptance = number("--acceptance", s.acceptance, "Probability that a draft is right", 0, 1, "P");
+      ->check(CLI::IsMember(serving_words("preemption")));
+  keyed("draft_tokens", "--draft-tokens", s.draft_tokens,
+        "Speculative decoding: drafts that a decode step checks", "K");
+  auto* acceptance =
+      keyed("acceptance", "--acceptance", s.acceptance, "Probability that a draft is right", "P");
   option("--free-order", s.free_order, "Which free block is taken first: lifo, fifo or lowest", "ORDER")
-      ->check(CLI::IsMember(std::vector<std::string>{"lifo", "fifo", "lowest"}));
-  number("--step-ms", s.step_ms, "Model of time: milliseconds of a step", 0, 1e6, "MS");
-  number("--token-us", s.token_us, "Model of time: microseconds of a query token", 0, 1e6, "US");
+      ->check(CLI::IsMember(serving_words("free_order")));
+  keyed("step_ms", "--step-ms", s.step_ms, "Model of time: milliseconds of a step", "MS");
+  keyed("token_us", "--token-us", s.token_us, "Model of time: microseconds of a query token", "US");
   option("--seed", s.seed, "Seed of lengths, arrivals and acceptance", "N");
   command->add_option("--json", o->json, "Write options, totals and up to 480 slices of the replay")
       ->type_name("FILE")
@@ -207,10 +215,13 @@ void add_serve_sim(CLI::App& app, Program& program) {
   command->add_option("--svg", o->svg, "Plot occupancy, unfilled slots and query tokens over time")
       ->type_name("FILE")
       ->check(has_a_name);
+  command->add_option("--html", o->html, "Write a page with the figures and the plot; it needs no other file")
+      ->type_name("FILE")
+      ->check(has_a_name);
   command->footer(
       "No kernel runs: times come from --step-ms and --token-us. The same options give the same steps on every\n"
-      "machine. Memory does not grow with the number of requests. The options of the server have the names and\n"
-      "the defaults of the key `serving` of a sweep.\n"
+      "machine. Memory does not grow with the number of requests. The options of the server have the names, the\n"
+      "ranges and the defaults of the key `serving` of a sweep.\n"
       "Examples:\n"
       "  attnbench serve-sim azure_conv_2023\n"
       "  attnbench serve-sim mooncake_conv --rate 2 --cache-tokens 2000000 --svg replay.svg\n"

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "harness/config/serving_spec.h"
+#include "harness/report/html/static_page.h"
 #include "harness/serving/scheduler.h"
 #include "harness/serving/step_history.h"
 
@@ -18,7 +19,7 @@ struct SimOptions {
   int32_t block_size = 16;
   double speed_up = 1;
   bool skip_bad = false;
-  std::string json, svg;
+  std::string json, svg, html;
 };
 
 /// What the scheduler does not know of the requests.
@@ -28,10 +29,11 @@ struct Asked {
   int64_t skipped_lines = 0;
 };
 
-void print_totals(const SimOptions& o, const Asked& asked, const Scheduler& s, const StepHistory& history);
-void print_batches(const SimOptions& o, const StepHistory& history);
+/// What the terminal and the page both have, and the plot.
+StaticPage replay_page(const SimOptions& o, const Asked& asked, const Scheduler& s,
+                       const StepHistory& history);
+void print_replay(const SimOptions& o, const StaticPage& page, const StepHistory& history);
 std::string replay_json(const SimOptions& o, const Asked& asked, const Scheduler& s,
                         const StepHistory& history);
-std::string replay_svg(const SimOptions& o, const Asked& asked, const StepHistory& history);
 
 }  // namespace attnbench::cli

@@ -8,8 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/cli/common.h"
-#include "harness/report/html/svg_canvas.h"
-#include "harness/report/table.h"
 
 namespace attnbench::cli {
 
@@ -37,7 +35,7 @@ Levels levels_of(const HistorySlice& s, const SimOptions& o) {
 
 std::string percent_text(double part) { return fmt::format("{:.1f} %", 100 * part); }
 
-/// A character for each of up to 60 columns, from 0 to the greatest level, which is printed behind them.
+/// A character for each of up to 60 columns, each the mean of its steps, from 0 to the greatest of them, which is printed behind.
 std::string sparkline(const StepHistory& history, const SimOptions& o, double Levels::*level) {
   static constexpr const char* kBars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   constexpr std::size_t kColumns = 60;
@@ -53,7 +51,7 @@ std::string sparkline(const StepHistory& history, const SimOptions& o, double Le
   const double most = values.empty() ? 0 : *std::max_element(values.begin(), values.end());
   std::string line;
   for (const double v : values) line += kBars[std::clamp(static_cast<int>(ratio(v, most) * 8), 0, 7)];
-  return fmt::format("{}  max {}", line, percent_text(most));
+  return fmt::format("{}  up to {}", line, percent_text(most));
 }
 
 /// The histograms of a replay by name.
@@ -86,15 +84,12 @@ Json options_json(const SimOptions& o, const Asked& asked) {
           {"seed", o.server.seed}};
 }
 
-}  // namespace
-
-void print_totals(const SimOptions& o, const Asked& asked, const Scheduler& s, const StepHistory& history) {
+void add_totals(const SimOptions& o, const Asked& asked, const Scheduler& s, const StepHistory& history,
+                StaticPage& page) {
   const SchedulerTotals& t = s.totals();
   const double seconds = static_cast<double>(history.total().duration_ns) * 1e-9;
   const Levels mean = levels_of(history.total(), o);
-  const auto line = [](const char* name, const std::string& text) {
-    std::cout << fmt::format("{:<15}{}\n", name, text);
-  };
+  const auto line = [&](const char* name, const std::string& text) { page.facts.emplace_back(name, text); };
   const auto per_s = [&](int64_t n) { return fmt::format("{:.4g}", ratio(static_cast<double>(n), seconds)); };
   line(o.is_trace ? "trace" : "mix", fmt::format("{}: {}", o.source, asked.description));
   line("requests", fmt::format("{}, {} prompt and {} output tokens", grouped(asked.requests),
@@ -120,25 +115,63 @@ void print_totals(const SimOptions& o, const Asked& asked, const Scheduler& s, c
     line("drafts", fmt::format("{} checked, {} accepted", grouped(t.draft_tokens),
                                percent_text(ratio(t.accepted_tokens, t.draft_tokens))));
   }
-  line("evictions", fmt::format("{} blocks; {} requests waited at most",
-                                grouped(s.cache().counters().evictions), grouped(history.most_waiting)));
+  line("evictions", fmt::format("{} blocks; up to {} requests waited, of at most {} that are read ahead",
+                                grouped(s.cache().counters().evictions), grouped(history.most_waiting),
+                                grouped(SchedulerOptions{}.max_waiting)));
 }
 
-void print_batches(const SimOptions& o, const StepHistory& history) {
-  std::vector<TableColumn> columns = {{.header = "of a step", .align = Align::kLeft}, {.header = "mean"}};
-  for (const auto& [name, p] : kQuantiles) columns.push_back({.header = name});
-  columns.push_back({.header = "max"});
-  std::vector<TableRow> rows;
+void add_batches(const StepHistory& history, StaticPage& page) {
+  page.columns = {{.header = "of a step", .align = Align::kLeft}, {.header = "mean"}};
+  for (const auto& [name, p] : kQuantiles) page.columns.push_back({.header = name});
+  page.columns.push_back({.header = "max"});
   for (const auto& [name, h] : histograms_of(history)) {
     const bool each = h == &history.context_tokens;
     TableRow row{.cells = {each ? "context of a sequence" : name, fmt::format("{:.1f}", h->mean())}};
     for (const auto& [label, p] : kQuantiles) row.cells.push_back(grouped(h->quantile(p)));
     row.cells.push_back(grouped(h->max()));
-    rows.push_back(std::move(row));
+    page.rows.push_back(std::move(row));
   }
+}
+
+SvgChart replay_chart(const SimOptions& o, const Asked& asked, const StepHistory& history) {
+  SvgChart chart;
+  chart.title = fmt::format("Replay of {}", o.source);
+  chart.description =
+      fmt::format("{} requests: occupied part of the cache, unfilled part of that, query tokens",
+                  grouped(asked.requests));
+  chart.y = {"%", 0, 100};
+  chart.legend = {"cache occupied", "of it unfilled", "token budget used"};
+  const std::vector<HistorySlice>& slices = history.slices();
+  double Levels::*const levels[] = {&Levels::occupancy, &Levels::fragmentation, &Levels::budget};
+  double end = 0;
+  for (int i = 0; i < 3; ++i) {
+    SvgSeries line{.label = "", .color = i, .line = true};
+    for (const HistorySlice& s : slices) {
+      end = static_cast<double>(s.start_ns) * 1e-9;
+      line.points.push_back({end, 100 * (levels_of(s, o).*levels[i])});
+    }
+    chart.series.push_back(std::move(line));
+  }
+  chart.x = {"time, s", 0, std::max(end, 1e-3)};
+  return chart;
+}
+
+}  // namespace
+
+StaticPage replay_page(const SimOptions& o, const Asked& asked, const Scheduler& s,
+                       const StepHistory& history) {
+  StaticPage page{.title = fmt::format("Replay of {}", o.source)};
+  add_totals(o, asked, s, history, page);
+  add_batches(history, page);
+  page.chart = replay_chart(o, asked, history);
+  return page;
+}
+
+void print_replay(const SimOptions& o, const StaticPage& page, const StepHistory& history) {
+  for (const auto& [name, text] : page.facts) std::cout << fmt::format("{:<15}{}\n", name, text);
   std::cout << '\n';
-  print_table(std::cout, columns, rows, {});
-  std::cout << "\nover the replay, each line from 0 to its maximum\n";
+  print_table(std::cout, page.columns, page.rows, {});
+  std::cout << "\nover the replay, each column the mean of some steps, from 0 to the greatest column\n";
   const auto line = [&](const char* name, double Levels::*level) {
     std::cout << fmt::format("{:<15}{}\n", name, sparkline(history, o, level));
   };
@@ -189,29 +222,6 @@ std::string replay_json(const SimOptions& o, const Asked& asked, const Scheduler
                     {"of_a_step", histograms},
                     {"slices", slices}};
   return all.dump(1) + "\n";
-}
-
-std::string replay_svg(const SimOptions& o, const Asked& asked, const StepHistory& history) {
-  SvgChart chart;
-  chart.title = fmt::format("Replay of {}", o.source);
-  chart.description =
-      fmt::format("{} requests: occupied part of the cache, unfilled part of that, query tokens",
-                  grouped(asked.requests));
-  chart.y = {"%", 0, 100};
-  chart.legend = {"cache occupied", "of it unfilled", "token budget used"};
-  const std::vector<HistorySlice>& slices = history.slices();
-  double Levels::*const levels[] = {&Levels::occupancy, &Levels::fragmentation, &Levels::budget};
-  double end = 0;
-  for (int i = 0; i < 3; ++i) {
-    SvgSeries line{.label = "", .color = i, .line = true};
-    for (const HistorySlice& s : slices) {
-      end = static_cast<double>(s.start_ns) * 1e-9;
-      line.points.push_back({end, 100 * (levels_of(s, o).*levels[i])});
-    }
-    chart.series.push_back(std::move(line));
-  }
-  chart.x = {"time, s", 0, std::max(end, 1e-3)};
-  return write_svg(chart);
 }
 
 }  // namespace attnbench::cli

@@ -14,7 +14,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/usage_error.h"
 #include "harness/record/files.h"
-#include "harness/report/html/svg_canvas.h"
+#include "harness/report/html/static_page.h"
 #include "harness/report/table.h"
 #include "harness/serving/step_history.h"
 #include "harness/serving/trace_reader.h"
@@ -25,7 +25,7 @@ namespace {
 constexpr int kLengthBins = 25;  // lengths are at most 2^24
 
 struct TraceCommand {
-  std::string file, json, svg;
+  std::string file, json, svg, html;
   bool skip_bad = false;
 };
 
@@ -68,23 +68,21 @@ double part_of(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-void print_quantiles(const TraceSummary& t) {
-  std::vector<TableColumn> columns = {{.header = "of a request", .align = Align::kLeft}, {.header = "mean"}};
-  for (const auto& [name, p] : kTraceQuantiles) columns.push_back({.header = name});
-  columns.push_back({.header = "max"});
-  std::vector<TableRow> rows;
+void add_quantiles(const TraceSummary& t, StaticPage& page) {
+  page.columns = {{.header = "of a request", .align = Align::kLeft}, {.header = "mean"}};
+  for (const auto& [name, p] : kTraceQuantiles) page.columns.push_back({.header = name});
+  page.columns.push_back({.header = "max"});
   const auto add = [&](const char* name, const Histogram& h, const auto& text) {
     TableRow row{.cells = {name, text(h.mean())}};
     for (const auto& [label, p] : kTraceQuantiles)
       row.cells.push_back(text(static_cast<double>(h.quantile(p))));
     row.cells.push_back(text(static_cast<double>(h.max())));
-    rows.push_back(std::move(row));
+    page.rows.push_back(std::move(row));
   };
   const auto tokens = [](double n) { return grouped(static_cast<int64_t>(n + 0.5)); };
   add("prompt tokens", t.prompt, tokens);
   add("output tokens", t.output, tokens);
   add("gap, ms", t.gap_ns, [](double ns) { return fmt::format("{:.4g}", ns * 1e-6); });
-  print_table(std::cout, columns, rows, {});
 }
 
 /// First and last bin with a prompt.
@@ -109,10 +107,10 @@ void print_lengths(const TraceSummary& t) {
   }
 }
 
-void print_summary(const TraceCommand& o, const TraceReader& reader, const TraceSummary& t) {
-  const auto line = [](const char* name, const std::string& text) {
-    std::cout << fmt::format("{:<13}{}\n", name, text);
-  };
+/// What the terminal and the page both have.
+StaticPage summary_page(const TraceCommand& o, const TraceReader& reader, const TraceSummary& t) {
+  StaticPage page{.title = fmt::format("Trace {}", o.file)};
+  const auto line = [&](const char* name, const std::string& text) { page.facts.emplace_back(name, text); };
   const double seconds = static_cast<double>(t.duration_ns) * 1e-9;
   line("trace", fmt::format("{}: {}", o.file, trace_form_name(reader.form())));
   line("requests", fmt::format("{}, {} prompt and {} output tokens", grouped(t.prompt.count()),
@@ -128,8 +126,17 @@ void print_summary(const TraceCommand& o, const TraceReader& reader, const Trace
   } else {
     line("prefix reuse", "unknown: the trace names no shared prefix");
   }
+  if (reader.skipped() > 0) line("skipped", skipped_text(reader.skipped(), reader.first_skipped()));
+  add_quantiles(t, page);
+  return page;
+}
+
+void print_summary(const StaticPage& page, const TraceSummary& t) {
+  for (const auto& [name, text] : page.facts) {
+    if (name != "skipped") std::cout << fmt::format("{:<13}{}\n", name, text);  // stderr has it
+  }
   std::cout << '\n';
-  print_quantiles(t);
+  print_table(std::cout, page.columns, page.rows, {});
   print_lengths(t);
 }
 
@@ -163,7 +170,7 @@ std::string summary_json(const TraceCommand& o, const TraceReader& reader, const
   return all.dump(1, ' ', false, SummaryJson::error_handler_t::replace) + "\n";
 }
 
-std::string summary_svg(const TraceCommand& o, const TraceSummary& t) {
+SvgChart summary_chart(const TraceCommand& o, const TraceSummary& t) {
   SvgChart chart;
   const auto [first, last] = used_bins(t);
   chart.title = fmt::format("Prompt lengths of {}", o.file);
@@ -182,7 +189,7 @@ std::string summary_svg(const TraceCommand& o, const TraceSummary& t) {
   }
   chart.y = {"% of prompts", 0, most};
   chart.series.push_back(std::move(line));
-  return write_svg(chart);
+  return chart;
 }
 
 int describe(const TraceCommand& o) {
@@ -190,20 +197,26 @@ int describe(const TraceCommand& o) {
   options.block_size = 0;
   options.skip_bad = o.skip_bad;
   TraceReader reader(o.file, options);
-  for (const std::string& file : {o.json, o.svg}) {
+  for (const std::string& file : {o.json, o.svg, o.html}) {
     if (!file.empty()) check_writable(file);
   }
   const TraceSummary t = summarize(reader);
   if (reader.skipped() > 0) std::cerr << skipped_text(reader.skipped(), reader.first_skipped()) << '\n';
   if (t.prompt.count() == 0) throw UsageError(fmt::format("{}: the trace has no request", o.file));
-  print_summary(o, reader, t);
+  StaticPage page = summary_page(o, reader, t);
+  page.chart = summary_chart(o, t);
+  print_summary(page, t);
   if (!o.json.empty()) {
     write_file_atomically(o.json, summary_json(o, reader, t));
     std::cout << "report: " << o.json << '\n';
   }
   if (!o.svg.empty()) {
-    write_file_atomically(o.svg, summary_svg(o, t));
+    write_file_atomically(o.svg, write_svg(page.chart));
     std::cout << "report: " << o.svg << '\n';
+  }
+  if (!o.html.empty()) {
+    write_file_atomically(o.html, write_static_page(page));
+    std::cout << "report: " << o.html << '\n';
   }
   return 0;
 }
@@ -221,6 +234,9 @@ void add_trace(CLI::App& app, Program& program) {
       ->type_name("FILE")
       ->check(has_a_name);
   command->add_option("--svg", o->svg, "Plot the histogram of prompt lengths")
+      ->type_name("FILE")
+      ->check(has_a_name);
+  command->add_option("--html", o->html, "Write a page with the figures and the plot; it needs no other file")
       ->type_name("FILE")
       ->check(has_a_name);
   command->footer(

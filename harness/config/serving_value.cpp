@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <type_traits>
 #include <variant>
 
@@ -69,6 +70,13 @@ const std::vector<ServingKey>& serving_keys() {
        "probability that a draft is accepted if those before it are"},
   };
   return keys;
+}
+
+const ServingKey& serving_key(std::string_view name) {
+  for (const ServingKey& key : serving_keys()) {
+    if (key.name == name) return key;
+  }
+  throw std::logic_error(fmt::format("no key '{}' of a server", name));
 }
 
 struct StepWord {
@@ -227,6 +235,20 @@ ServingSpec read_serving(const Field& field, uint64_t file_seed) {
                            spec.steps - 1));
   }
   return spec;
+}
+
+ServingRange serving_range(std::string_view key) {
+  const auto& kind = serving_key(key).kind;
+  if (const auto* whole = std::get_if<Whole>(&kind))
+    return {static_cast<double>(whole->lo), static_cast<double>(whole->hi)};
+  if (const auto* real = std::get_if<Real>(&kind)) return {real->lo, real->hi};
+  throw std::logic_error(fmt::format("the key '{}' of a server has no range", key));
+}
+
+const std::vector<std::string>& serving_words(std::string_view key) {
+  const auto* word = std::get_if<Word>(&serving_key(key).kind);
+  if (word == nullptr) throw std::logic_error(fmt::format("the key '{}' of a server has no words", key));
+  return word->words;
 }
 
 std::string serving_text(const ServingSpec& spec, bool with_step) {

@@ -66,29 +66,35 @@ int32_t KvCache::take_block() {
   return block;
 }
 
-PrefixMatch KvCache::match(int32_t tokens, std::span<const uint64_t> hashes) const {
-  PrefixMatch found;
-  if (!options_.prefix_sharing || tokens < 1) return found;
-  const auto most = static_cast<std::size_t>((tokens - 1) / options_.block_size);
-  for (const uint64_t hash : hashes.first(std::min(most, hashes.size()))) {
-    const int32_t block = index_.find(hash);
-    if (block < 0) break;
-    ++found.blocks;
-    found.idle += references(block) == 0;
-  }
-  return found;
+void KvCache::watch(int32_t tokens, std::span<const uint64_t> hashes) {
+  const int32_t most = options_.prefix_sharing && tokens > 0 ? (tokens - 1) / options_.block_size : 0;
+  index_.watch(hashes.first(std::min(static_cast<std::size_t>(most), hashes.size())));
+}
+
+PrefixMatch KvCache::match_watched() {
+  const auto found = static_cast<int32_t>(index_.watched().size());
+  return {.blocks = found, .idle = index_.watched_idle()};
 }
 
 Allocation KvCache::allocate(int32_t tokens, std::span<const uint64_t> hashes) {
-  const PrefixMatch found = match(tokens, hashes);
+  watch(tokens, hashes);
+  return allocate_watched(tokens, hashes);
+}
+
+Allocation KvCache::allocate_watched(int32_t tokens, std::span<const uint64_t> hashes) {
+  const PrefixMatch found = match_watched();
   const int32_t needed = blocks_for(tokens) - found.blocks;
-  if (needed > available_blocks() - found.idle) return {.status = CacheStatus::kNoBlock};
+  if (needed > available_blocks() - found.idle) {
+    index_.unwatch();
+    return {.status = CacheStatus::kNoBlock};
+  }
   const SeqId seq = new_sequence();
   Sequence& s = sequences_[static_cast<std::size_t>(seq)];
-  for (int32_t i = 0; i < found.blocks; ++i) {
-    const int32_t block = index_.find(hashes[static_cast<std::size_t>(i)]);
+  const std::span<const int32_t> shared_blocks = index_.watched();
+  s.blocks.assign(shared_blocks.begin(), shared_blocks.end());
+  index_.unwatch();
+  for (const int32_t block : s.blocks) {
     if (references_[static_cast<std::size_t>(block)]++ == 0) index_.set_used(block);
-    s.blocks.push_back(block);
   }
   for (int32_t i = 0; i < needed; ++i) s.blocks.push_back(take_block());
   const int32_t shared = found.blocks * options_.block_size;

@@ -65,7 +65,18 @@ class KvCache {
   /// (tokens - 1) / block_size blocks. New full blocks with a hash become findable at once.
   Allocation allocate(int32_t tokens, std::span<const uint64_t> hashes = {});
   /// What allocate(tokens, hashes) would share now.
-  PrefixMatch match(int32_t tokens, std::span<const uint64_t> hashes) const;
+  PrefixMatch match(int32_t tokens, std::span<const uint64_t> hashes) {
+    watch(tokens, hashes);
+    return match_watched();
+  }
+  /// In the place of match() and allocate() for a prompt that waits: match_watched() does not search the prompt
+  /// anew, but follows the changes of the cache. `hashes` must stay until the prompt is allocated, or the next call
+  /// with hashes of another one.
+  void watch(int32_t tokens, std::span<const uint64_t> hashes);
+  PrefixMatch match_watched();
+  /// As allocate(tokens, hashes), and the end of the watch. `tokens`: those of watch(), or fewer, if they are still
+  /// more than match_watched() finds.
+  Allocation allocate_watched(int32_t tokens, std::span<const uint64_t> hashes);
 
   /// One more token.
   Growth append(SeqId seq) {

@@ -247,7 +247,11 @@ void Scheduler::admit() {
 /// False if it must wait.
 bool Scheduler::admit_one(JobId id) {
   Job& j = job(id);
-  const PrefixMatch match = cache_.match(j.swapped ? j.length : j.known(), j.request.prefix_hashes);
+  if (watched_ != id) {
+    cache_.watch(j.swapped ? j.length : j.known(), j.request.prefix_hashes);
+    watched_ = id;
+  }
+  const PrefixMatch match = cache_.match_watched();
   if (!j.swapped) j.length = match.blocks * cache_.block_size();
   const int32_t tokens = wanted_tokens(j);
   const int32_t needed = cache_.blocks_for(int64_t{j.length} + tokens) - match.blocks + match.idle;
@@ -256,15 +260,16 @@ bool Scheduler::admit_one(JobId id) {
     if (!j.swapped) j.length = 0;
     return false;
   }
+  watched_ = kNoJob;
   j.running = true;
   running_.insert(place(running_, id), id);
   if (j.swapped) {
-    j.seq = cache_.allocate(j.length, j.request.prefix_hashes).seq;
+    j.seq = cache_.allocate_watched(j.length, j.request.prefix_hashes).seq;
     j.swapped = false;
     step_.swapped_in_blocks += cache_.blocks_for(j.length) - match.blocks;
     schedule(id);
   } else {
-    j.seq = cache_.allocate(j.length + tokens, j.request.prefix_hashes).seq;
+    j.seq = cache_.allocate_watched(j.length + tokens, j.request.prefix_hashes).seq;
     step_.prefix_hit_tokens += j.length;
     launch(id, tokens);
   }

@@ -61,6 +61,7 @@ class Scheduler {
 
  private:
   using JobId = int32_t;
+  static constexpr JobId kNoJob = -1;
   /// A request that has arrived. It waits or runs.
   struct Job {
     int64_t index = 0;
@@ -111,6 +112,7 @@ class Scheduler {
   std::vector<JobId> free_jobs_;
   std::vector<JobId> running_;    // oldest first
   std::deque<JobId> waiting_;     // oldest first
+  JobId watched_ = kNoJob;        // the one that waits whose prefix the cache watches
   std::vector<JobId> turn_;       // scratch of schedule_running
   std::vector<JobId> scheduled_;  // the jobs of step_.sequences
   int32_t budget_ = 0;            // tokens left in this step

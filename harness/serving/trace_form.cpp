@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstring>
 
 namespace attnbench {
 namespace {
@@ -23,42 +25,89 @@ constexpr std::string_view kPrefixColumn = "prefix";
 constexpr std::size_t kMostColumns = 64;
 constexpr int64_t kMostTraceTime = 7'000'000'000 * 1'000'000'000;  // ns: it fits 63 bits
 
-/// A place in a line. It never looks behind the end.
+/// A place in a line. It never looks behind the line's end.
 struct Cursor {
   std::string_view line;
+  char stop;  ///< ends a value, as the line's end does
   std::size_t at = 0;
-  std::size_t end = 0;  ///< of the value
 
-  bool done() const { return at == end; }
-  char peek() const { return at < end ? line[at] : '\0'; }
-  bool digit() const { return at < end && static_cast<unsigned char>(line[at] - '0') < 10; }
+  bool at_line_end() const { return at == line.size(); }
+  bool done() const { return at_line_end() || line[at] == stop; }
+  char peek() const { return at_line_end() ? '\0' : line[at]; }
+  bool digit() const { return static_cast<unsigned char>(peek() - '0') < 10; }
+  /// What is left of the value.
+  std::string_view rest() const { return line.substr(at, std::min(line.find(stop, at), line.size()) - at); }
 };
 
 /// What the line has from `at` on, for a message.
 std::string seen_at(const Cursor& c) {
-  if (c.done()) return "nothing";
-  return fmt::format("'{}'", c.line.substr(c.at, std::min<std::size_t>(c.end - c.at, 20)));
+  return c.done() ? "nothing" : fmt::format("'{}'", c.rest().substr(0, 20));
 }
 
 [[noreturn]] void fail_at(std::size_t offset, std::string what) { throw BadLine{offset, std::move(what)}; }
 
-/// Digits as a number up to `most`.
-uint64_t read_whole(Cursor& c, std::string_view name, uint64_t most) {
-  const std::size_t begin = c.at;
-  if (!c.digit()) {
-    if (c.peek() == '-') fail_at(begin, fmt::format("{} is negative; mend or remove the line", name));
-    fail_at(begin, fmt::format("{} is {}, a whole number is required", name, seen_at(c)));
+[[noreturn]] void fail_not_whole(Cursor c, std::string_view name) {
+  if (c.peek() == '-') fail_at(c.at, fmt::format("{} is negative; mend or remove the line", name));
+  fail_at(c.at, fmt::format("{} is {}, a whole number is required", name, seen_at(c)));
+}
+
+[[noreturn]] void fail_too_large(std::size_t begin, std::string_view name, uint64_t most) {
+  fail_at(begin, fmt::format("{} is more than {}", name, most));
+}
+
+/// The 8 bytes of the line from `at` on, the first one lowest; zeros behind the line's end.
+[[gnu::always_inline]] inline uint64_t eight_bytes(const Cursor& c) {
+  static_assert(std::endian::native == std::endian::little);
+  constexpr std::size_t kBytes = 8;
+  const std::size_t size = c.line.size();
+  uint64_t bytes = 0;
+  if (size >= kBytes) {  // without a branch on `at`, which would be mispredicted
+    const std::size_t from = std::min(c.at, size - kBytes), half = 4 * (c.at - from);
+    std::memcpy(&bytes, c.line.data() + from, kBytes);
+    return bytes >> half >> half;
   }
+  for (std::size_t i = c.at; i < size; ++i)
+    bytes |= uint64_t{static_cast<unsigned char>(c.line[i])} << (8 * (i - c.at));
+  return bytes;
+}
+
+/// Up to 8 digits as a number, and how many they are. Most numbers of a trace have fewer. A loop over digits would
+/// mispredict its end at each of them, and that costs more than all else.
+struct Digits {
   uint64_t value = 0;
-  for (; c.digit(); ++c.at) {
-    const auto next = static_cast<uint64_t>(c.line[c.at] - '0');
-    if (value > (most - next) / 10) fail_at(begin, fmt::format("{} is more than {}", name, most));
-    value = value * 10 + next;
+  int count = 0;
+};
+[[gnu::always_inline]] inline Digits read_digits(Cursor& c) {
+  const uint64_t bytes = eight_bytes(c) ^ 0x3030303030303030;  // digits are 0 to 9 now
+  const uint64_t others = (bytes | (bytes + 0x7676767676767676)) & 0x8080808080808080;
+  const int count =
+      std::countr_zero(others) / 8;  // carries reach only bytes behind the first that is no digit
+  if (count == 0) return {};
+  c.at += static_cast<std::size_t>(count);
+  uint64_t v = bytes << (64 - 8 * count);  // zeros in front
+  v = v * 10 + (v >> 8);                   // pairs, then fours, then all
+  constexpr uint64_t kPairs = 0x000000ff000000ff;
+  v = ((v & kPairs) * 0x000f424000000064 + ((v >> 16) & kPairs) * 0x0000271000000001) >> 32;
+  return {v, count};
+}
+
+/// Digits as a number up to `most`. Messages are made in functions of their own, so that this one is small.
+[[gnu::always_inline]] inline uint64_t read_whole(Cursor& c, std::string_view name, uint64_t most) {
+  const std::size_t begin = c.at;
+  const Digits first = read_digits(c);
+  if (first.count == 0) fail_not_whole(c, name);
+  uint64_t value = first.value;
+  bool fits = value <= most;
+  for (; fits && c.digit(); ++c.at) {
+    const auto digit = static_cast<uint64_t>(c.peek() - '0');
+    fits = value <= (most - digit) / 10;
+    value = value * 10 + digit;
   }
+  if (!fits) fail_too_large(begin, name, most);
   return value;
 }
 
-int32_t read_tokens(Cursor& c, std::string_view name) {
+[[gnu::always_inline]] inline int32_t read_tokens(Cursor& c, std::string_view name) {
   const std::size_t begin = c.at;
   const auto tokens = static_cast<int32_t>(read_whole(c, name, kMostTraceTokens));
   if (tokens == 0) fail_at(begin, fmt::format("{} is 0, at least 1 is required; remove the line", name));
@@ -70,14 +119,22 @@ int64_t read_fraction(Cursor& c, std::string_view name, int places) {
   if (c.peek() != '.') return 0;
   ++c.at;
   if (!c.digit()) fail_at(c.at, fmt::format("{} has no digit behind its point", name));
-  int64_t value = 0;
+  constexpr int64_t kPowers[] = {1,       10,        100,        1000,        10'000,
+                                 100'000, 1'000'000, 10'000'000, 100'000'000, 1'000'000'000};
+  const Digits first = read_digits(c);
+  auto value = static_cast<int64_t>(first.value);
+  if (first.count > places) {
+    value /= kPowers[first.count - places];
+    places = 0;
+  } else {
+    places -= first.count;
+  }
   for (; c.digit(); ++c.at) {
     if (places == 0) continue;
-    value = value * 10 + (c.line[c.at] - '0');
+    value = value * 10 + (c.peek() - '0');
     --places;
   }
-  for (; places > 0; --places) value *= 10;
-  return value;
+  return value * kPowers[places];
 }
 
 /// A decimal number of units of 10^places nanoseconds, in nanoseconds.
@@ -116,26 +173,61 @@ int64_t days_since_1970(int64_t y, int64_t m, int64_t d) {
   return era * 146097 + year * 365 + year / 4 - year / 100 + day - 719468;
 }
 
-/// "2023-11-16 18:15:46.6805900", with "+00:00" or without.
-int64_t read_date(Cursor& c, std::string_view name) {
-  const int64_t year = read_part(c, "year", 4, 1970, 2150);
-  read_char(c, '-');
-  const int64_t month = read_part(c, "month", 2, 1, 12);
-  read_char(c, '-');
+struct Date {
+  int64_t year, month, day, hour, minute, second;
+};
+
+int64_t days_of(int64_t year, int64_t month) {
   const bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
   constexpr int kDays[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-  const int64_t days = kDays[month - 1] + (leap && month == 2 ? 1 : 0);
-  const int64_t day = read_part(c, "day", 2, 1, days);
+  return kDays[month - 1] + (leap && month == 2 ? 1 : 0);
+}
+
+/// A date part by part, with an error at the part that is wrong.
+Date read_date_parts(Cursor& c) {
+  Date d{};
+  d.year = read_part(c, "year", 4, 1970, 2150);
+  read_char(c, '-');
+  d.month = read_part(c, "month", 2, 1, 12);
+  read_char(c, '-');
+  d.day = read_part(c, "day", 2, 1, days_of(d.year, d.month));
   read_char(c, c.peek() == 'T' ? 'T' : ' ');
-  const int64_t hour = read_part(c, "hour", 2, 0, 23);
+  d.hour = read_part(c, "hour", 2, 0, 23);
   read_char(c, ':');
-  const int64_t minute = read_part(c, "minute", 2, 0, 59);
+  d.minute = read_part(c, "minute", 2, 0, 59);
   read_char(c, ':');
-  const int64_t second = read_part(c, "second", 2, 0, 59);
+  d.second = read_part(c, "second", 2, 0, 59);
+  return d;
+}
+
+/// The same at once, without a branch for each byte. False, and nothing read: it is not right, or has a T.
+bool read_right_date(Cursor& c, Date& d) {
+  constexpr std::string_view kForm = "0000-00-00 00:00:00";
+  if (c.line.size() - c.at < kForm.size()) return false;
+  unsigned char v[kForm.size()];  // values of digits; 0: the other bytes that are as in the form
+  bool wrong = false;
+  for (std::size_t i = 0; i < kForm.size(); ++i) {
+    v[i] = static_cast<unsigned char>(c.line[c.at + i] - kForm[i]);
+    wrong |= v[i] > (kForm[i] == '0' ? 9 : 0);
+  }
+  const auto two = [&](std::size_t i) { return int64_t{v[i]} * 10 + v[i + 1]; };
+  d = {two(0) * 100 + two(2), two(5), two(8), two(11), two(14), two(17)};
+  wrong |= d.year < 1970 || d.year > 2150 || d.month < 1 || d.month > 12 || d.day < 1 || d.hour > 23 ||
+           d.minute > 59 || d.second > 59;
+  if (wrong || d.day > days_of(d.year, d.month)) return false;
+  c.at += kForm.size();
+  return true;
+}
+
+/// "2023-11-16 18:15:46.6805900", with "+00:00" or without.
+int64_t read_date(Cursor& c, std::string_view name) {
+  Date d{};
+  if (!read_right_date(c, d)) d = read_date_parts(c);
   const int64_t ns = read_fraction(c, name, 9);
-  if (c.line.substr(c.at, c.end - c.at) == "+00:00") c.at = c.end;
-  return ((((days_since_1970(year, month, day) * 24 + hour) * 60) + minute) * 60 + second) * 1'000'000'000 +
-         ns;
+  constexpr std::string_view kUtc = "+00:00";
+  if (c.peek() == '+' && c.rest() == kUtc) c.at += kUtc.size();
+  const int64_t hours = days_since_1970(d.year, d.month, d.day) * 24 + d.hour;
+  return ((hours * 60 + d.minute) * 60 + d.second) * 1'000'000'000 + ns;
 }
 
 void require_end(const Cursor& c, std::string_view name) {
@@ -193,11 +285,15 @@ void read_ids(Cursor& c, std::vector<uint64_t>& ids) {
     return;
   }
   while (true) {
+    skip_spaces(c);
     ids.push_back(read_whole(c, "a hash id", UINT64_MAX));
+    if (c.line.substr(c.at, 2) == ", ") {  // as published files have it
+      c.at += 2;
+      continue;
+    }
     skip_spaces(c);
     if (c.peek() == ']') break;
     read_mark(c, ',');
-    skip_spaces(c);
   }
   ++c.at;
 }
@@ -260,18 +356,18 @@ const TraceLine& TraceParser::parse(std::string_view line) {
 }
 
 void TraceParser::parse_columns(std::string_view line) {
-  Cursor c{line};
+  Cursor c{line, ','};
   std::size_t prefix_offset = 0;
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     if (i > 0) {
-      if (c.end == line.size())
-        fail_at(c.end,
+      if (c.at_line_end())
+        fail_at(c.at,
                 fmt::format("the line has {} of {} columns; '{}' is missing", i, columns_.size(), names_[i]));
-      c.at = c.end + 1;
+      ++c.at;
     }
-    c.end = std::min(line.find(',', c.at), line.size());
     switch (columns_[i]) {
       case Column::kOther:
+        c.at += c.rest().size();
         continue;
       case Column::kTime:
         line_.time_offset = c.at;
@@ -297,8 +393,8 @@ void TraceParser::parse_columns(std::string_view line) {
     }
     require_end(c, names_[i]);
   }
-  if (c.end != line.size())
-    fail_at(c.end, fmt::format("the line has more than {} columns, which the header names", columns_.size()));
+  if (!c.at_line_end())
+    fail_at(c.at, fmt::format("the line has more than {} columns, which the header names", columns_.size()));
   if (line_.prefix_tokens > line_.prompt_tokens) {
     fail_at(prefix_offset,
             fmt::format("the prefix has {} tokens, and the prompt {}; a prefix is a part of its prompt",
@@ -307,7 +403,7 @@ void TraceParser::parse_columns(std::string_view line) {
 }
 
 void TraceParser::parse_object(std::string_view line) {
-  Cursor c{line, 0, line.size()};
+  Cursor c{line, '\n'};  // no line has one: a field ends at its mark
   ids_.clear();
   bool seen[std::size(kFields)] = {};
   std::size_t ids_offset = 0;

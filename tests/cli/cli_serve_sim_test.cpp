@@ -47,8 +47,10 @@ TEST(CliServeSim, NamesTheOptionAndTheMend) {
   EXPECT_THAT(error_of({"sharegpt", "--no-chunked-prefill"}), HasSubstr("give --token-budget 16384"));
   EXPECT_THAT(error_of({"sharegpt", "--acceptance", "0.5"}), HasSubstr("add --draft-tokens 3"));
   EXPECT_THAT(error_of({"sharegpt", "--rate", "1e-9"}), HasSubstr("--rate"));
-  EXPECT_THAT(error_of({"sharegpt", "--block-size", "1", "--cache-tokens", "2147483647"}),
+  EXPECT_THAT(error_of({"sharegpt", "--block-size", "1", "--cache-tokens", "1073741824"}),
               HasSubstr("larger --block-size"));
+  EXPECT_THAT(error_of({"sharegpt", "--draft-tokens", "65"}), HasSubstr("64"))
+      << "the range of the key of a sweep";
 }
 
 constexpr const char* kTrace =
@@ -83,8 +85,10 @@ TEST(CliServeSim, SimulatesATrace) {
 TEST(CliTrace, DescribesATrace) {
   const Scratch scratch;
   const std::string trace = scratch.write("t.csv", kTrace);
-  const std::string file = scratch.path("t.json"), plot = scratch.path("t.svg");
-  const Outcome o = run_attnbench(scratch, {"trace", trace, "--skip-bad", "--json", file, "--svg", plot});
+  const std::string file = scratch.path("t.json"), plot = scratch.path("t.svg"),
+                    page = scratch.path("t.html");
+  const Outcome o =
+      run_attnbench(scratch, {"trace", trace, "--skip-bad", "--json", file, "--svg", plot, "--html", page});
   ASSERT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.err, HasSubstr("1 line skipped; the first: "));
   EXPECT_THAT(o.out, HasSubstr("requests     4, 5,380 prompt and 36 output tokens"));
@@ -93,6 +97,11 @@ TEST(CliTrace, DescribesATrace) {
   EXPECT_EQ(written.at("found_tokens"), 48);
   EXPECT_EQ(written.at("duration_s"), 2);
   EXPECT_THAT(read_text(plot), HasSubstr("</svg>"));
+  const std::string html = read_text(page);
+  for (const char* part : {"4, 5,380 prompt and 36 output tokens", "1 line skipped; the first: ",
+                           "<td>prompt tokens</td>", "prefix reuse", "</svg>", "</html>"})
+    EXPECT_THAT(html, HasSubstr(part));
+  EXPECT_THAT(html, Not(HasSubstr("<script")));
   EXPECT_THAT(run_attnbench(scratch, {"trace", trace}).err, HasSubstr("t.csv:5:6: error"));
   EXPECT_EQ(run_attnbench(scratch, {"trace", scratch.write("e.csv", "arrival,prompt,output\n")}).exit_code,
             2);

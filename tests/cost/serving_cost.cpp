@@ -11,8 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "harness/config/mixes.h"
 #include "harness/serving/kv_cache.h"
+#include "harness/serving/mix_requests.h"
 #include "harness/serving/scheduler.h"
+#include "harness/serving/server_options.h"
 #include "harness/serving/trace_reader.h"
 
 namespace attnbench {
@@ -93,6 +96,32 @@ void plan(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 BENCHMARK(plan)->ArgName("requests")->Arg(100'000)->Arg(1'000'000)->Iterations(1)->Unit(benchmark::kSecond);
+
+/// All steps of requests of a mix by the server that serve-sim simulates.
+void plan_mix(benchmark::State& state) {
+  const Mix& mix = mixes()[static_cast<std::size_t>(state.range(0))];
+  const int64_t requests = mix.prefixes.kind == PrefixSharing::Kind::kAppend ? 10'000 : 50'000;
+  for (auto _ : state) {
+    const ServingSpec spec;
+    MixRequests source(mix, spec.rate, 16, spec.seed);
+    int64_t made = 0;
+    Scheduler scheduler(cache_options(spec, 16), scheduler_options(spec),
+                        [&](Request& r) { return made++ < requests && source(r); });
+    while (scheduler.next() != nullptr) continue;
+    const SchedulerTotals& t = scheduler.totals();
+    state.counters["steps_per_request"] = static_cast<double>(t.steps) / static_cast<double>(requests);
+    state.counters["blocks_per_request"] =
+        static_cast<double>(t.query_tokens + t.prefix_hit_tokens) / 16 / static_cast<double>(requests);
+  }
+  state.SetLabel(mix.name);
+  state.SetItemsProcessed(state.iterations() * requests);
+}
+BENCHMARK(plan_mix)->Apply([](auto* b) {
+  b->ArgName("mix")
+      ->DenseRange(0, static_cast<int64_t>(mixes().size()) - 1)
+      ->Iterations(1)
+      ->Unit(benchmark::kSecond);
+});
 
 /// About 64 MB of a form, as published files have it: header, line by line.
 std::string trace_text(TraceForm form) {

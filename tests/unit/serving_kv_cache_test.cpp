@@ -27,7 +27,9 @@ class Pair {
         real_(options),
         naive_(options),
         slots_(static_cast<std::size_t>(options.num_blocks * options.block_size), 0),
-        rng_(seed) {}
+        rng_(seed) {
+    wait();
+  }
 
   void step() {
     const int64_t what = draw(100);
@@ -46,6 +48,15 @@ class Pair {
     } else {
       while (!tokens_.empty()) free(tokens_.begin()->first);
     }
+  }
+
+  void check_watched() {
+    const std::vector<int32_t> expected = naive_.match(waiting_tokens_, waiting_);
+    const PrefixMatch got = real_.match_watched();
+    ASSERT_EQ(got.blocks, static_cast<int32_t>(expected.size()));
+    ASSERT_EQ(got.idle, naive_.idle_of(expected));
+    watched_evicted_ += got.blocks < watched_blocks_;
+    watched_blocks_ = got.blocks;
   }
 
   /// Everything, where step() compares the sequence at hand.
@@ -70,6 +81,7 @@ class Pair {
 
   const KvCacheCounters& counters() const { return real_.counters(); }
   int64_t refused() const { return refused_; }
+  int64_t watched_evicted() const { return watched_evicted_; }
 
  private:
   int64_t draw(int64_t n) { return static_cast<int64_t>(rng_() % static_cast<uint64_t>(n)); }
@@ -102,11 +114,22 @@ class Pair {
     }
   }
 
+  /// Draws the prompt that is allocated next.
+  void wait() {
+    waiting_ = document();
+    waiting_tokens_ = static_cast<int32_t>(draw(6 * options_.block_size));
+    real_.watch(waiting_tokens_, waiting_);
+    watched_blocks_ = 0;
+  }
+
   void allocate() {
-    const std::vector<uint64_t> hashes = document();
-    const auto length = static_cast<int32_t>(draw(6 * options_.block_size));
-    const int32_t expected = real_.match(length, hashes).blocks * options_.block_size;
-    const Allocation got = real_.allocate(length, hashes);
+    const std::vector<uint64_t> hashes = waiting_;
+    const int32_t length = waiting_tokens_;
+    const bool watched = draw(2) == 0;
+    const PrefixMatch match = watched ? real_.match_watched() : real_.match(length, hashes);
+    const int32_t expected = match.blocks * options_.block_size;
+    const Allocation got = watched ? real_.allocate_watched(length, hashes) : real_.allocate(length, hashes);
+    wait();
     const SeqId id = got.status == CacheStatus::kOk ? got.seq : -1;
     const std::optional<int32_t> shared = naive_.allocate(id, length, hashes);
     ASSERT_EQ(shared.has_value(), got.status == CacheStatus::kOk);
@@ -190,8 +213,11 @@ class Pair {
   std::map<SeqId, std::vector<uint64_t>> tokens_;  // what each sequence should hold
   std::map<SeqId, std::vector<uint64_t>> hashes_;
   std::mt19937_64 rng_;
+  std::vector<uint64_t> waiting_;  // the prompt that is allocated next
+  int32_t waiting_tokens_ = 0;
+  int32_t watched_blocks_ = 0;  // that it shared at the last look
   uint64_t fresh_ = 0;
-  int64_t refused_ = 0;
+  int64_t refused_ = 0, watched_evicted_ = 0;
 };
 
 class RandomOperations : public testing::TestWithParam<int> {};
@@ -208,6 +234,7 @@ TEST_P(RandomOperations, AgreeWithTheModel) {
   const int64_t operations = long_tests() ? 1'000'000 : 100'000;
   for (int64_t i = 0; i < operations; ++i) {
     pair.step();
+    if (i % 3 == 0) pair.check_watched();
     if (i % 32 == 0) pair.check_all();
     if (HasFatalFailure()) FAIL() << "operation " << i << " of configuration " << config;
   }
@@ -220,6 +247,7 @@ TEST_P(RandomOperations, AgreeWithTheModel) {
   if (options.prefix_sharing) {
     EXPECT_GT(pair.counters().hits, operations / 100);
     EXPECT_GT(pair.counters().evictions, operations / 100);
+    EXPECT_GT(pair.watched_evicted(), operations / 10000);
   }
 }
 

@@ -62,8 +62,8 @@ struct NaiveCache {
     return block;
   }
 
-  /// The shared tokens, or nothing if there is no room.
-  std::optional<int32_t> allocate(SeqId id, int32_t tokens, std::span<const uint64_t> hashes) {
+  /// The blocks that allocate() would share.
+  std::vector<int32_t> match(int32_t tokens, std::span<const uint64_t> hashes) const {
     std::vector<int32_t> found;
     while (options.prefix_sharing && found.size() < hashes.size()) {
       const int32_t block = find(hashes[found.size()]);
@@ -71,8 +71,18 @@ struct NaiveCache {
       if (block < 0 || static_cast<int32_t>(found.size() + 1) * options.block_size >= tokens) break;
       found.push_back(block);
     }
-    int32_t can = available();
-    for (const int32_t b : found) can -= std::count(idle.begin(), idle.end(), b) > 0;
+    return found;
+  }
+  int32_t idle_of(std::span<const int32_t> blocks) const {
+    return static_cast<int32_t>(std::count_if(blocks.begin(), blocks.end(), [&](int32_t b) {
+      return std::count(idle.begin(), idle.end(), b) > 0;
+    }));
+  }
+
+  /// The shared tokens, or nothing if there is no room.
+  std::optional<int32_t> allocate(SeqId id, int32_t tokens, std::span<const uint64_t> hashes) {
+    const std::vector<int32_t> found = match(tokens, hashes);
+    const int32_t can = available() - idle_of(found);
     const int32_t more = blocks_of(tokens) - static_cast<int32_t>(found.size());
     if (more > can) return std::nullopt;
     for (const int32_t b : found) idle.erase(std::remove(idle.begin(), idle.end(), b), idle.end());

@@ -218,6 +218,29 @@ TEST(Trace, RefusesWhatDoesNotFit) {
   EXPECT_THAT(error_of(text, {.prompt_tokens = 29}), HasSubstr("the prompt has 30 tokens, and a step"));
 }
 
+TEST(Trace, ReadsNumbersOfAnyLength) {
+  TraceParser parser("arrival,prompt,output,prefix");
+  const std::string digits = "98765432109876543210", most = "18446744073709551615";
+  for (std::size_t n = 1; n <= 20; ++n) {
+    const std::string id = n == 20 ? most : digits.substr(0, n), fraction = digits.substr(0, n);
+    for (const char* tokens : {"1", "16777216"}) {  // the line ends close behind, and not
+      const std::string text = "2." + fraction + ",16777216,1," + id + ":" + tokens;
+      const std::vector<char> line(text.begin(), text.end());  // so that a sanitizer sees a byte behind it
+      const TraceLine& read = parser.parse({line.data(), line.size()});
+      EXPECT_EQ(read.prefix_id, std::stoull(id));
+      EXPECT_EQ(read.prefix_tokens, std::stoi(tokens));
+      EXPECT_EQ(read.time_ns, 2'000'000'000 + std::stoll((fraction + "000000000").substr(0, 9))) << text;
+    }
+  }
+  TraceParser shortest("prompt,output,arrival");
+  const std::vector<char> line = {'7', ',', '8', ',', '0'};
+  EXPECT_EQ(shortest.parse({line.data(), line.size()}).output_tokens, 8);
+  EXPECT_THAT(error_of("arrival,prompt,output,prefix\n0,9,1,18446744073709551616:1\n"),
+              HasSubstr(":2:7: error: the prefix's id is more than 18446744073709551615"));
+  EXPECT_THAT(error_of("arrival,prompt,output\n0,123456789,1\n"),
+              HasSubstr(":2:3: error: prompt is more than 16777216"));
+}
+
 TEST(Trace, BufferDividesLinesAnywhere) {
   for (const char* text : {kAzureText, kMooncakeText, kBurstText, kPlainText}) {
     const auto whole = read_trace(text).requests;
