@@ -1,4 +1,4 @@
-"""Tables of other projects' kernels beside the built-in ones, and of the door for Python, for readme_tables.py. A function
+"""Tables of other projects' kernels beside the built-in ones, of the door for Python and of serving, for readme_tables.py. A function
 returns the head, the alignment and the rows."""
 
 PACKED, PAGED = "attention/packed/", "attention/paged64-nhd-shuffled/"
@@ -120,3 +120,24 @@ def chunks(data):
         rows.append([f"`{batch}`", heads[1:].replace("-", "/"), dim[1:],
                      *(f"**{case['us'][k]:.1f}**" if case["us"][k] == best else f"{case['us'][k]:.1f}" for k in kernels)])
     return ["us", "heads", "head_dim", *kernels.values()], "lrrr", rows
+
+
+def serving_cost(data, demand):
+    """The simulated server and the readers of traces; harness/serving/README.md has the bars."""
+    found = {}  # the best repetition of each
+    for b in data["benchmarks"]:
+        what, argument = b["name"].split("/")[:2]
+        key = what, argument.split(":")[1]
+        if key not in found or found[key]["items_per_second"] < b["items_per_second"]:
+            found[key] = b
+    appends, plans, reads = ([b for (of, _), b in found.items() if of == what] for what in ("append", "plan_mix", "read_trace"))
+    demand(min(b["items_per_second"] for b in appends) >= 20e6, "there are fewer than 20 million appends a second")
+    demand(min(b["bytes_per_second"] for b in reads) >= 200e6, "a form of trace is read at less than 200 MB/s")
+    short = found["plan", "1000000"]
+    demand(1e6 / short["items_per_second"] < 60, "a million short requests take more than a minute")
+    seconds = lambda b: f"{1e6 / b['items_per_second']:.1f} s a million"
+    return ["", "speed", "of a request"], "l", [
+        ["append, in the orders `lifo`, `fifo`, `lowest`", " / ".join(f"{b['items_per_second'] / 1e6:.0f}" for b in appends) + " million tokens/s", ""],
+        ["read " + ", ".join(b["label"] for b in reads), " / ".join(f"{b['bytes_per_second'] / 1e6:.0f}" for b in reads) + " MB/s", ""],
+        ["plan short requests", seconds(short), f"peak of the process {short['peak_mib']:.0f} MiB"],
+        *([f"plan `{b['label']}`", seconds(b), f"{b['steps_per_request']:.1f} steps, {b['blocks_per_request']:,.0f} blocks"] for b in plans)]

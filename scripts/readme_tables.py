@@ -194,27 +194,6 @@ def harness_cost(*files):
     return table(["", "cpu", "H100"], "lr", [[label, *cells] for label, *cells in zip(labels, *columns)])
 
 
-def serving_cost(data):
-    """The simulated server and the readers of traces; harness/serving/README.md has the bars."""
-    found = {}  # the best repetition of each
-    for b in data["benchmarks"]:
-        what, argument = b["name"].split("/")[:2]
-        key = what, argument.split(":")[1]
-        if key not in found or found[key]["items_per_second"] < b["items_per_second"]:
-            found[key] = b
-    appends, plans, reads = ([b for (of, _), b in found.items() if of == what] for what in ("append", "plan_mix", "read_trace"))
-    demand(min(b["items_per_second"] for b in appends) >= 20e6, "there are fewer than 20 million appends a second")
-    demand(min(b["bytes_per_second"] for b in reads) >= 200e6, "a form of trace is read at less than 200 MB/s")
-    short = found["plan", "1000000"]
-    demand(1e6 / short["items_per_second"] < 60, "a million short requests take more than a minute")
-    seconds = lambda b: f"{1e6 / b['items_per_second']:.1f} s a million"
-    return table(["", "speed", "of a request"], "l", [
-        ["append, in the orders `lifo`, `fifo`, `lowest`", " / ".join(f"{b['items_per_second'] / 1e6:.0f}" for b in appends) + " million tokens/s", ""],
-        ["read " + ", ".join(b["label"] for b in reads), " / ".join(f"{b['bytes_per_second'] / 1e6:.0f}" for b in reads) + " MB/s", ""],
-        ["plan short requests", seconds(short), f"peak of the process {short['peak_mib']:.0f} MiB"],
-        *([f"plan `{b['label']}`", seconds(b), f"{b['steps_per_request']:.1f} steps, {b['blocks_per_request']:,.0f} blocks"] for b in plans)])
-
-
 def verdicts(*texts):
     rows = []
     for name, text in zip(VERDICTS, texts):
@@ -399,9 +378,8 @@ TABLES = {
          ("causal prefill, 4 of 4k", PACKED + PREFILL.format("4q4k"), "sm90_prefill"),
          ("full prefill, 1 of 16k", PACKED + "/bf16/h16-16/d128/full/q16k", "sm90_prefill"),
          ("append, 32 of 2k", APPEND + "/h8/d128/32q2k", "cuda_append")])),
-    "harness_cost": (["cpu/harness_cost.json", "h100-checks/harness_cost.json"], harness_cost),
-    "serving_cost": (["cpu/serving_cost.json"], serving_cost),
-    "verdicts": (VERDICTS, verdicts),
+    "harness_cost": (["cpu/harness_cost.json", "h100-checks/harness_cost.json"], harness_cost), "verdicts": (VERDICTS, verdicts),
+    "serving_cost": (["cpu/serving_cost.json"], lambda data: table(*peers_tables.serving_cost(data, demand))),
     "gate_trust": (GATES, lambda *files: gate_trust.table(files)),
     "gate_trust_near": (["h100-checks/gate_trust_near.json"], lambda *files: gate_trust.table(files)),
     "gate_trust_load": (["cpu/gate_trust_load.json"], gate_trust_load),
