@@ -61,7 +61,8 @@ def triton(results):
 
 
 #: Tables of replayed servers and of chunks, and their files.
-SERVING_FILES = {"serving": "serving", "serving_layout": "serving", "serving_steps": "serving_steps", "chunks": "chunks"}
+SERVING_FILES = {"serving": ["h100-checks/serving"], "serving_layout": ["h100-checks/serving"], "serving_steps": ["h100-checks/serving_steps"],
+                 "chunks": ["h100-checks/chunks", "h200-checks/chunks"]}
 #: Kernels of the table of replayed servers, and what their columns are called.
 SERVING = {"sm90_mixed": "sm90_mixed", "sm90_prefill": "sm90_prefill", "vllm_flash_attn": "FlashAttention 3",
            "flashinfer_prefill": "FlashInfer", "cudnn_sdpa": "cuDNN"}
@@ -110,16 +111,19 @@ def serving_steps(data):
     return ["steps timed", "us per token and layer"], "r", [[f"{len(data['us']):,}", f"{sum(data['us']) / data['output_tokens']:.4g}"]]
 
 
-def chunks(data):
-    """configs/perf_chunks.yaml: a chunk of queries over a long context."""
+def chunks(h100, h200):
+    """configs/perf_chunks.yaml: chunks of queries over long contexts."""
     kernels = {"sm90_prefill": "sm90_prefill", "sm90_prefill_fixed": "sm90_prefill_fixed", "vllm_flash_attn": "FlashAttention 3"}
     rows = []
-    for case in data["cases"]:
+    for case, other in zip(h100["cases"], h200["cases"]):
         *_, heads, dim, _, batch = case["id"].split("/")
-        best = min(case["us"].values())
-        rows.append([f"`{batch}`", heads[1:].replace("-", "/"), dim[1:],
-                     *(f"**{case['us'][k]:.1f}**" if case["us"][k] == best else f"{case['us'][k]:.1f}" for k in kernels)])
-    return ["us", "heads", "head_dim", *kernels.values()], "lrrr", rows
+        row = [f"`{batch}`", heads[1:].replace("-", "/"), dim[1:]]
+        for us in (case["us"], other["us"]):
+            best = min(us.values())
+            row += [f"**{us[k]:.1f}**" if us[k] == best else f"{us[k]:.1f}" for k in kernels]
+        rows.append(row)
+    names = list(kernels.values())
+    return ["us", "heads", "head_dim", *(f"H100: {names[0]}", *names[1:]), *(f"H200: {names[0]}", *names[1:])], "lrrr", rows
 
 
 def serving_cost(data, demand):

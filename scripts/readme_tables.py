@@ -367,7 +367,7 @@ TABLES = {
     "peers": (["h100-checks/peers.json", "h100-checks/peers_fa4.json"], peers),
     "triton": ([f"h100-checks/{name}.json" for name in ("triton", "triton_paged", "cute")],
                lambda *files: table(*peers_tables.triton([a for data in files for a in entries(data).values()]))),
-    **{k: ([f"h100-checks/{f}.json"], lambda data, make=getattr(peers_tables, k): table(*make(data))) for k, f in peers_tables.SERVING_FILES.items()},
+    **{k: ([f"{f}.json" for f in files], lambda *data, make=getattr(peers_tables, k): table(*make(*data))) for k, files in peers_tables.SERVING_FILES.items()},
     "door": (["h100-checks/door.json"], door),
     "cold": ([f"{gpu}-checks/cold.json" for gpu in ("h100", "h200")], cold),
     "cheats": (["cpu/cheats.json", "h100-checks/cheats.json"], cheats),
