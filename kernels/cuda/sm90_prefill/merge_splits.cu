@@ -8,12 +8,13 @@
 namespace attnbench::sm90_prefill {
 namespace {
 
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / 32;
-constexpr int kBatch = 4;  ///< states that a warp has in flight
+/// States that a warp has in flight.
+ATTNBENCH_HD constexpr int batch_of(int head_dim) { return head_dim == 256 ? 4 : 8; }
 
-/// Blocks per multiprocessor, which all run at once: as many as registers allow without spills.
-constexpr int blocks_of(int head_dim) { return head_dim == 256 ? 1 : 2; }
+/// Threads of a block, and blocks per multiprocessor, which all run at once: as many as registers allow
+/// without spills.
+ATTNBENCH_HD constexpr int threads_of(int head_dim) { return head_dim == 256 ? 512 : 384; }
+ATTNBENCH_HD constexpr int blocks_of(int head_dim) { return head_dim == 256 ? 1 : 2; }
 
 /// Stores kCount channels, rounded to kType.
 template <DType kType, int kCount>
@@ -45,6 +46,7 @@ template <int kHeadDim>
 __device__ __forceinline__ void merge_row(const KernelParams& p, const MergeParams& m, const Row& row,
                                           int64_t stride, int lane) {
   constexpr int kVector = kHeadDim / 32;
+  constexpr int kBatch = batch_of(kHeadDim);
   float o[kVector] = {};
   float top = -INFINITY, total = 0.0f;  // weights are 2^(reference - top)
 #pragma unroll 1
@@ -53,9 +55,9 @@ __device__ __forceinline__ void merge_row(const KernelParams& p, const MergePara
     const int64_t at = row.first + first * stride;
     const int mine = lane % kBatch;
     float v[kBatch][kVector];
+    const float* from = p.partial_out + at * kHeadDim + lane * kVector;
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const float* from = p.partial_out + (at + j * stride) * kHeadDim + lane * kVector;
+    for (int j = 0; j < kBatch; ++j, from += stride * kHeadDim) {
 #pragma unroll
       for (int i = 0; i < kVector; i += 2) {
         const float2 x = j < left ? __ldcg(reinterpret_cast<const float2*>(from + i)) : float2{};
@@ -108,8 +110,9 @@ __device__ __forceinline__ void merge_row(const KernelParams& p, const MergePara
 
 /// A warp takes a row at a time. What can be known of its first row is computed before the states are there.
 template <int kHeadDim>
-__global__ void __launch_bounds__(kThreads, blocks_of(kHeadDim))
+__global__ void __launch_bounds__(threads_of(kHeadDim), blocks_of(kHeadDim))
     merge_kernel(const __grid_constant__ KernelParams p, const __grid_constant__ MergeParams m) {
+  constexpr int kWarps = threads_of(kHeadDim) / 32;
   const int lane = threadIdx.x % 32;
   const SplitSequence own(p, m.block_n, lane);
   const int own_tiles = own.splits > 1 ? own.tiles : 0;
@@ -150,8 +153,8 @@ cudaError_t launch_merge(const KernelParams& p, const MergeParams& merge, int he
   const auto kernel = head_dim == 64    ? merge_kernel<64>
                       : head_dim == 128 ? merge_kernel<128>
                                         : merge_kernel<256>;
-  return hopper::launch_early(kernel, blocks_of(head_dim) * p.multiprocessors, kThreads, 0, true, stream, p,
-                              merge);
+  return hopper::launch_early(kernel, blocks_of(head_dim) * p.multiprocessors, threads_of(head_dim), 0, true,
+                              stream, p, merge);
 }
 
 }  // namespace attnbench::sm90_prefill
