@@ -30,12 +30,6 @@ constexpr const char* kInstanceNames =
 /// shorter, so that the longest would go on alone.
 constexpr int kRaggedBlocks = 192;
 
-/// Upper bound of a launch's items, over all ways to divide total_q into batch sequences.
-int64_t max_items(const Instance& instance, const AttentionParams& p) {
-  const int tokens = instance.block_m / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
-  return p.total_q / tokens + p.batch;
-}
-
 int tokens_per_tile(const Instance& instance, const AttentionParams& p) {
   return instance.block_m / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
 }
@@ -44,7 +38,12 @@ int num_head_tiles(const Instance& instance, const AttentionParams& p) {
   return p.num_heads_q / heads_per_tile(p.num_heads_q, p.num_heads_kv, instance.block_m);
 }
 
-/// The parts of the workspace, as offsets in bytes. The schedule is at 0.
+/// Upper bound of a launch's items, over all ways to divide total_q into batch sequences.
+int64_t max_items(const Instance& instance, const AttentionParams& p) {
+  return p.total_q / tokens_per_tile(instance, p) + p.batch;
+}
+
+/// The parts of the workspace, as offsets in bytes. The schedule is at 0. The others are for splits.
 struct Layout {
   std::size_t partial_sum;
   std::size_t partial_out;

@@ -36,8 +36,8 @@ struct SplitSequence {
   int length = 0;       ///< KV blocks of a split
   int first_state = 0;  ///< the states of tile m: first_state + m * splits + split, if splits > 1
 
-  /// Each lane reads its own sequence; all lanes of the warp call it together. No window is open on the right
-  /// only in part: the last query sees all keys.
+  /// Each lane reads its own sequence; all lanes of the warp call it together. No window limits the left side
+  /// in a launch that splits, so the last tile has all KV blocks of the sequence.
   __device__ __forceinline__ SplitSequence(const KernelParams& p, int block_n, int lane) {
     const SeqArrays& a = p.sequences;
     if (lane < a.batch) {
