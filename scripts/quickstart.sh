@@ -37,7 +37,7 @@ if ! attnbench_configure_grouped "$build" "${options[@]}" >&2; then
   attnbench_say "CUDA cannot be set up here (see above): building for the CPU alone"
   attnbench_configure_grouped "$build" -DCMAKE_BUILD_TYPE=Release -DATTNBENCH_TESTS=OFF -DATTNBENCH_CUDA=OFF >&2
 fi
-attnbench_build "$build" --target attnbench
+attnbench_build "$build" --target attnbench attnbench_library  # the library is for kernels in Python
 attnbench_say "built in $((SECONDS - begin)) s: $build/attnbench"
 
 out=$attnbench_root/results/runs/quickstart

@@ -72,8 +72,9 @@ std::string first_existing(const fs::path& folder, std::span<const char* const> 
     const fs::path file = folder / name;
     if (fs::exists(file, ec)) return file.lexically_normal().string();
   }
-  throw PluginError(fmt::format("{} is not beside the program: {} was looked for; build or install it all",
-                                what, (folder / names[0]).string()));
+  throw PluginError(fmt::format(
+      "{} is not beside the program: {} was looked for; in a build folder, 'cmake --build {}' makes it", what,
+      (folder / names[0]).string(), folder.lexically_normal().string()));
 }
 
 std::string package_folder() {
