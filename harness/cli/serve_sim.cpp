@@ -14,7 +14,6 @@
 #include "harness/cli/usage_error.h"
 #include "harness/config/mixes.h"
 #include "harness/config/serving_value.h"
-#include "harness/record/files.h"
 #include "harness/record/text.h"
 #include "harness/serving/mix_requests.h"
 #include "harness/serving/server_options.h"
@@ -117,9 +116,7 @@ int simulate(SimOptions o, const Given& given) {
   if (o.requests == 0 && !o.is_trace) o.requests = kMixRequests;
   check_options(o, given);
   Source source(o);
-  for (const std::string& file : {o.json, o.svg, o.html}) {
-    if (!file.empty()) check_writable(file);
-  }
+  o.files.check();
   Asked asked;
   asked.description = source.description();
   const auto begin = std::chrono::steady_clock::now();
@@ -139,18 +136,7 @@ int simulate(SimOptions o, const Given& given) {
   const StaticPage page = replay_page(o, asked, scheduler, history);
   print_replay(o, page, history);
   std::cout << fmt::format("\nplanned in {:.1f} s\n", took.count());
-  if (!o.json.empty()) {
-    write_file_atomically(o.json, replay_json(o, asked, scheduler, history));
-    std::cout << "report: " << o.json << '\n';
-  }
-  if (!o.svg.empty()) {
-    write_file_atomically(o.svg, write_svg(page.chart));
-    std::cout << "report: " << o.svg << '\n';
-  }
-  if (!o.html.empty()) {
-    write_file_atomically(o.html, write_static_page(page));
-    std::cout << "report: " << o.html << '\n';
-  }
+  o.files.write(page, [&] { return replay_json(o, asked, scheduler, history); });
   return 0;
 }
 
@@ -209,15 +195,8 @@ void add_serve_sim(CLI::App& app, Program& program) {
   keyed("step_ms", "--step-ms", s.step_ms, "Model of time: milliseconds of a step", "MS");
   keyed("token_us", "--token-us", s.token_us, "Model of time: microseconds of a query token", "US");
   option("--seed", s.seed, "Seed of lengths, arrivals and acceptance", "N");
-  command->add_option("--json", o->json, "Write options, totals and up to 480 slices of the replay")
-      ->type_name("FILE")
-      ->check(has_a_name);
-  command->add_option("--svg", o->svg, "Plot occupancy, unfilled slots and query tokens over time")
-      ->type_name("FILE")
-      ->check(has_a_name);
-  command->add_option("--html", o->html, "Write a page with the figures and the plot; it needs no other file")
-      ->type_name("FILE")
-      ->check(has_a_name);
+  o->files.add(*command, "Write options, totals and up to 480 slices of the replay",
+               "Plot occupancy, unfilled slots and query tokens over time");
   command->footer(
       "No kernel runs: times come from --step-ms and --token-us. The same options give the same steps on every\n"
       "machine. Memory does not grow with the number of requests. The options of the server have the names, the\n"

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "harness/cli/page_files.h"
 #include "harness/config/serving_spec.h"
-#include "harness/report/html/static_page.h"
 #include "harness/serving/scheduler.h"
 #include "harness/serving/step_history.h"
 
@@ -19,7 +19,7 @@ struct SimOptions {
   int32_t block_size = 16;
   double speed_up = 1;
   bool skip_bad = false;
-  std::string json, svg, html;
+  PageFiles files;
 };
 
 /// What the scheduler does not know of the requests.

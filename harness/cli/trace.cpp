@@ -12,9 +12,8 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
+#include "harness/cli/page_files.h"
 #include "harness/cli/usage_error.h"
-#include "harness/record/files.h"
-#include "harness/report/html/static_page.h"
 #include "harness/report/table.h"
 #include "harness/serving/step_history.h"
 #include "harness/serving/trace_reader.h"
@@ -25,7 +24,8 @@ namespace {
 constexpr int kLengthBins = 25;  // lengths are at most 2^24
 
 struct TraceCommand {
-  std::string file, json, svg, html;
+  std::string file;
+  PageFiles files;
   bool skip_bad = false;
 };
 
@@ -197,27 +197,14 @@ int describe(const TraceCommand& o) {
   options.block_size = 0;
   options.skip_bad = o.skip_bad;
   TraceReader reader(o.file, options);
-  for (const std::string& file : {o.json, o.svg, o.html}) {
-    if (!file.empty()) check_writable(file);
-  }
+  o.files.check();
   const TraceSummary t = summarize(reader);
   if (reader.skipped() > 0) std::cerr << skipped_text(reader.skipped(), reader.first_skipped()) << '\n';
   if (t.prompt.count() == 0) throw UsageError(fmt::format("{}: the trace has no request", o.file));
   StaticPage page = summary_page(o, reader, t);
   page.chart = summary_chart(o, t);
   print_summary(page, t);
-  if (!o.json.empty()) {
-    write_file_atomically(o.json, summary_json(o, reader, t));
-    std::cout << "report: " << o.json << '\n';
-  }
-  if (!o.svg.empty()) {
-    write_file_atomically(o.svg, write_svg(page.chart));
-    std::cout << "report: " << o.svg << '\n';
-  }
-  if (!o.html.empty()) {
-    write_file_atomically(o.html, write_static_page(page));
-    std::cout << "report: " << o.html << '\n';
-  }
+  o.files.write(page, [&] { return summary_json(o, reader, t); });
   return 0;
 }
 
@@ -230,15 +217,8 @@ void add_trace(CLI::App& app, Program& program) {
       ->type_name("FILE")
       ->required();
   command->add_flag("--skip-bad", o->skip_bad, "Count lines that are wrong, and leave them out");
-  command->add_option("--json", o->json, "Write counts, quantiles and the histogram of prompt lengths")
-      ->type_name("FILE")
-      ->check(has_a_name);
-  command->add_option("--svg", o->svg, "Plot the histogram of prompt lengths")
-      ->type_name("FILE")
-      ->check(has_a_name);
-  command->add_option("--html", o->html, "Write a page with the figures and the plot; it needs no other file")
-      ->type_name("FILE")
-      ->check(has_a_name);
+  o->files.add(*command, "Write counts, quantiles and the histogram of prompt lengths",
+               "Plot the histogram of prompt lengths");
   command->footer(
       "The form is known by the first line. A plain CSV has the columns arrival (seconds), prompt, output and,\n"
       "if prompts share prefixes, prefix: empty, or ID:TOKENS for a prompt that begins with so many tokens of\n"

@@ -9,7 +9,7 @@ std::vector<double> merge_variance(const MergeStatesParams& m, const PartialStat
   const auto dim = static_cast<std::size_t>(m.head_dim);
   std::vector<double> variance(static_cast<std::size_t>(m.num_rows * m.num_heads) * dim, 0.0);
   const double u = unit_roundoff(m.dtype_partial);
-  // Spacing of results near zero. That of bf16 and fp32, below 1e-38, does not matter.
+  // Spacing of results near zero. In bf16 and fp32 it is below 1e-38 and does not matter.
   const double quantum = m.dtype_partial == DType::kFp16 ? 0x1p-24 : 0.0;
   const double u_acc = unit_roundoff(states.numerics.acc_type);
   const double u_merge = unit_roundoff(states.merge_numerics.acc_type);

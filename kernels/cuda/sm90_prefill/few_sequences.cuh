@@ -17,6 +17,26 @@ __device__ __forceinline__ int32_t sum_of_keys(int32_t k_len) {
   return __reduce_add_sync(~0u, min(k_len, kCountedKeys));
 }
 
+/// Sum of the values of the lanes before this one.
+template <class T>
+__device__ __forceinline__ T sum_of_lanes_before(T value, int lane) {
+  T sum = value;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const T other = __shfl_up_sync(~0u, sum, step);
+    if (lane >= step) sum += other;
+  }
+  return sum - value;
+}
+
+/// Draws the next work from the counter, for a warp.
+__device__ __forceinline__ int draw_work(Schedule& schedule, int lane) {
+  cudaGridDependencySynchronize();  // the counter is set
+  int drawn = 0;
+  if (lane == 0) drawn = atomicAdd(&schedule.next_work, 1);
+  return __shfl_sync(~0u, drawn, 0);
+}
+
 /// True if the launch needs no list, because keys and values of a head fit the budget, so that there are no
 /// groups. The host has checked the number of sequences (kMaxFewSequences). Both device kernels call this,
 /// and so decide alike.
@@ -92,13 +112,7 @@ class FewSequences {
     const int above = by_size ? tiles_from(level + 1) : 0;
     const int here = tiles_from(level) - above;
     const int place = index - __reduce_add_sync(~0u, above);
-    int before = here;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(~0u, before, step);
-      if (lane_ >= step) before += other;
-    }
-    before -= here;
+    const int before = sum_of_lanes_before(here, lane_);
     const bool owns = place >= before && place < before + here;
     const int owner = __ffs(__ballot_sync(~0u, owns)) - 1;
     const int tile = __shfl_sync(~0u, tiles() - above - 1 - (place - before), owner);

@@ -16,15 +16,9 @@ constexpr int kBuckets = kThreads;  // one per thread in the scan
 /// Returns the sum of the values of the lanes before this one. `total` receives the sum of all lanes.
 template <class T>
 __device__ T warp_sum_before(T value, T* total) {
-  const int lane = threadIdx.x % 32;
-  T sum = value;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const T other = __shfl_up_sync(~0u, sum, step);
-    if (lane >= step) sum += other;
-  }
-  *total = __shfl_sync(~0u, sum, 31);
-  return sum - value;
+  const T before = sum_of_lanes_before(value, threadIdx.x % 32);
+  *total = __shfl_sync(~0u, before + value, 31);
+  return before;
 }
 
 /// Returns the sum of the values of the threads before this one. `total` receives the sum of all threads.

@@ -46,12 +46,7 @@ class WorkSource {
   __device__ __forceinline__ bool has_work() const { return work_ < items_ * heads_; }
 
   /// Moves on to the next work.
-  __device__ __forceinline__ void draw() {
-    cudaGridDependencySynchronize();  // the counter is set
-    int drawn = 0;
-    if (lane_ == 0) drawn = atomicAdd(&p_.schedule->next_work, 1);
-    work_ = __shfl_sync(~0u, drawn, 0);
-  }
+  __device__ __forceinline__ void draw() { work_ = draw_work(*p_.schedule, lane_); }
 
   /// The current work.
   __device__ __forceinline__ WorkItem item() const {

@@ -10,17 +10,6 @@
 
 namespace attnbench::sm90_prefill {
 
-/// Sum of the values of the lanes before this one.
-__device__ __forceinline__ int sum_of_lanes_before(int value, int lane) {
-  int sum = value;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const int other = __shfl_up_sync(~0u, sum, step);
-    if (lane >= step) sum += other;
-  }
-  return sum - value;
-}
-
 /// The lane whose range [before, before + count) has `index`. Ranges do not overlap, and one has it.
 __device__ __forceinline__ int owner_of(int index, int before, int count) {
   return __ffs(__ballot_sync(~0u, before <= index && index < before + count)) - 1;
@@ -84,12 +73,7 @@ class SplitSource {
 
   __device__ __forceinline__ bool has_work() const { return work_ < works_; }
 
-  __device__ __forceinline__ void draw() {
-    cudaGridDependencySynchronize();  // the counter is set
-    int drawn = 0;
-    if (lane_ == 0) drawn = atomicAdd(&p_.schedule->next_work, 1);
-    work_ = __shfl_sync(~0u, drawn, 0);
-  }
+  __device__ __forceinline__ void draw() { work_ = draw_work(*p_.schedule, lane_); }
 
   __device__ __forceinline__ WorkItem item() const {
     const int index = work_ / p_.num_head_tiles;
