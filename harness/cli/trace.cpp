@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -79,7 +80,7 @@ void add_quantiles(const TraceSummary& t, StaticPage& page) {
     row.cells.push_back(text(static_cast<double>(h.max())));
     page.rows.push_back(std::move(row));
   };
-  const auto tokens = [](double n) { return grouped(static_cast<int64_t>(n + 0.5)); };
+  const auto tokens = [](double n) { return grouped(std::llround(n)); };
   add("prompt tokens", t.prompt, tokens);
   add("output tokens", t.output, tokens);
   add("gap, ms", t.gap_ns, [](double ns) { return fmt::format("{:.4g}", ns * 1e-6); });
@@ -101,7 +102,8 @@ void print_lengths(const TraceSummary& t) {
   for (int i = first; i <= last; ++i) {
     const int64_t n = t.prompts[static_cast<std::size_t>(i)];
     std::string bar;
-    for (int j = 0; j < static_cast<int>(part_of(n, most) * kWidth + 0.5); ++j) bar += "█";
+    const auto width = std::lround(part_of(n, most) * kWidth);
+    for (long j = 0; j < width; ++j) bar += "█";
     std::cout << fmt::format("{:>10} to {:>10}  {:>5.1f} %  {}\n", grouped(int64_t{1} << i),
                              grouped((int64_t{2} << i) - 1), 100 * part_of(n, t.prompt.count()), bar);
   }
