@@ -26,6 +26,8 @@ void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; }
 const std::string kDeep = std::string(1000000, '[') + std::string(1000000, ']');
 const char* const kDeepList = kDeep.c_str();
 
+const char* const kEndsSource = ATTNBENCH_SOURCE_DIR "/tests/plugins/ends.cpp";
+
 const BadInput kBadInputs[] = {
     // The command line.
     {"NoCommand", {}, "no command given; there are run, init, new-kernel, list"},
@@ -62,7 +64,7 @@ const BadInput kBadInputs[] = {
     {"NoSuchGpu", {"run", "--case", "{batch: q4}", "--device", "cuda:999"}, "--device cpu needs no GPU"},
     {"PerfIsNoTool", {"profile", "--case", "{batch: q4}", "--tool", "perf"}, "perf goes round this command"},
     {"SourceIsNoPlugin",
-     {"run", "--case", "{batch: q4}", "--plugin", ATTNBENCH_SOURCE_DIR "/tests/plugins/ends.cpp"},
+     {"run", "--case", "{batch: q4}", "--plugin", kEndsSource},
      "it is source code: compile it"},
     {"UnknownKernel", {"run", "--case", "{batch: q4}", "--kernel", "cpuu"}, "did you mean 'cpu'"},
     {"UnknownFormat", {"run", "--case", "{batch: q4}", "--format", "xml"}, "unknown format 'xml'"},

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "harness/device/sanitized.h"
 #include "tests/cli/program.h"
 
 namespace attnbench::testing {
 namespace {
+
+const std::string kEnds = ATTNBENCH_PLUGIN_DIR "/ends.so";
 
 using nlohmann::json;
 using ::testing::AllOf;
@@ -24,17 +27,8 @@ struct Three {
     setenv("ATTNBENCH_TEST_END", what.c_str(), 1);
     const std::string sweep = scratch.write(
         "three.yaml", "name: t\nsweeps: [{batch: q5, heads: 2, head_dim: [8, 24, 16], mask: causal}]\n");
-    std::vector<std::string> args = {"run",
-                                     sweep,
-                                     "--device",
-                                     "cpu",
-                                     "--kernel",
-                                     "example",
-                                     "-q",
-                                     "--out",
-                                     "out",
-                                     "--plugin",
-                                     ATTNBENCH_PLUGIN_DIR "/ends.so"};
+    std::vector<std::string> args = {"run", sweep,   "--device", "cpu",      "--kernel", "example",
+                                     "-q",  "--out", "out",      "--plugin", kEnds};
     args.insert(args.end(), more.begin(), more.end());
     outcome = run_attnbench(scratch, args);
     unsetenv("ATTNBENCH_TEST_END");
@@ -151,9 +145,8 @@ TEST(CliBadPlugin, AForgedAnswerIsTheErrorOfItsCase) {
 TEST(CliBadPlugin, OneThatForgesAllTheTimeEndsTheRun) {
   setenv("ATTNBENCH_TEST_END", "loading forge_always", 1);
   const Scratch scratch;
-  const Outcome o = run_attnbench(
-      scratch, {"run", "--case", "{batch: q5}", "--device", "cpu", "--no-time", "-q", "--kernel", "example",
-                "--out", "out", "--plugin", ATTNBENCH_PLUGIN_DIR "/ends.so"});
+  const Outcome o = run_attnbench(scratch, {"run", "--case", "{batch: q5}", "--device", "cpu", "--no-time",
+                                            "-q", "--kernel", "example", "--out", "out", "--plugin", kEnds});
   unsetenv("ATTNBENCH_TEST_END");
   EXPECT_EQ(o.exit_code, 5) << o.out << o.err;
   EXPECT_THAT(o.out + o.err, HasSubstr("the worker's pipe got a line that is not the worker's"));
@@ -163,9 +156,9 @@ TEST(CliBadPlugin, AForgedAnswerIsTheErrorOfAStepOfSelftest) {
   setenv("ATTNBENCH_TEST_END", "launch forge_all", 1);
   setenv("ATTNBENCH_TEST_HEADS", "8", 1);
   const Scratch scratch;
-  const Outcome o = run_attnbench(
-      scratch, {"selftest", "--device", "cpu", "--plugin", ATTNBENCH_PLUGIN_DIR "/ends.so", "--kernel",
-                "example", "--seeds", "1", "--filter", "^mask/causal", "--out", "out"});
+  const Outcome o =
+      run_attnbench(scratch, {"selftest", "--device", "cpu", "--plugin", kEnds, "--kernel", "example",
+                              "--seeds", "1", "--filter", "^mask/causal", "--out", "out"});
   unsetenv("ATTNBENCH_TEST_END");
   unsetenv("ATTNBENCH_TEST_HEADS");
   EXPECT_EQ(o.exit_code, 5) << o.err;

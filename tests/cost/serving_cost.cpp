@@ -173,7 +173,7 @@ void read_trace(benchmark::State& state) {
   for (auto _ : state) {
     const auto read = [&, at = std::size_t{0}](char* to, std::size_t size) mutable {
       const std::size_t n = std::min(size, text.size() - at);
-      std::memcpy(to, text.data() + at, n);
+      text.copy(to, n, at);
       at += n;
       return n;
     };

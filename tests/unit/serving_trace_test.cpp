@@ -1,9 +1,9 @@
 // Traces: each form, each mistake with its place, and lines in a buffer that divides them anywhere.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "harness/serving/trace_reader.h"
 
@@ -36,7 +36,7 @@ constexpr const char* kPlainText =
 ReadBytes read_text_in(std::string text, std::size_t chunk = 1 << 20) {
   return [text = std::move(text), chunk, at = std::size_t{0}](char* to, std::size_t size) mutable {
     const std::size_t n = std::min({size, chunk, text.size() - at});
-    std::memcpy(to, text.data() + at, n);
+    text.copy(to, n, at);
     at += n;
     return n;
   };
@@ -224,7 +224,7 @@ TEST(Trace, ReadsNumbersOfAnyLength) {
   for (std::size_t n = 1; n <= 20; ++n) {
     const std::string id = n == 20 ? most : digits.substr(0, n), fraction = digits.substr(0, n);
     for (const char* tokens : {"1", "16777216"}) {  // the line ends close behind, and not
-      const std::string text = "2." + fraction + ",16777216,1," + id + ":" + tokens;
+      const std::string text = fmt::format("2.{},16777216,1,{}:{}", fraction, id, tokens);
       const std::vector<char> line(text.begin(), text.end());  // so that a sanitizer sees a byte behind it
       const TraceLine& read = parser.parse({line.data(), line.size()});
       EXPECT_EQ(read.prefix_id, std::stoull(id));
