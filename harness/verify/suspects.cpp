@@ -22,7 +22,8 @@ class Misread : public reference::Inputs {
     std::optional<Tensor> no_descale;  ///< the tensor whose descales are not applied
     bool exchanged = false;            ///< K is read for V and V for K
   };
-  Misread(const Case& c, const reference::Inputs& right, How how) : case_(c), right_(right), how_(std::move(how)) {}
+  Misread(const Case& c, const reference::Inputs& right, How how)
+      : case_(c), right_(right), how_(std::move(how)) {}
 
   void load_q(int seq, int head, int begin, int end, double* out) const override {
     right_.load_q(seq, head, begin, end, out);
