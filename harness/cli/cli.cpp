@@ -121,6 +121,9 @@ int run_chosen(Program& program, const std::string& subcommand) {
     set_advice("");
     set_in_hand(program.plugins.empty() ? "" : "the static destructors, as the program ends");
     return code;
+  } catch (const ConfigError& e) {
+    for (const std::string& mistake : e.mistakes()) std::cerr << one_line(mistake) << "\n";
+    return e.exit_code();
   } catch (const Error& e) {
     std::cerr << named(e, subcommand) << "\n";
     return e.exit_code();

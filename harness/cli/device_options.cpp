@@ -31,7 +31,10 @@ void check_device_name(const std::string& name) {
 
 std::string cannot_open(const std::string& name, const std::string& why) {
   return fmt::format("--device {}: {}{}", name, why,
-                     name == "cpu" ? "" : "; attnbench doctor says more, and --device cpu needs no GPU");
+                     name == "cpu"
+                         ? ""
+                         : "; --device cpu needs no GPU, and attnbench doctor says what this machine "
+                           "has and how to build with CUDA");
 }
 
 std::unique_ptr<Device> open_chosen_device(const std::string& name, int threads, bool quiet) {

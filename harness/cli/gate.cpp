@@ -294,8 +294,9 @@ class Gate {
       report(o_, runs_, result, options, kExitInterrupted);
       compared(gate_outcome(policy_, result, options, kExitInterrupted), kExitInterrupted);
     }
-    std::cerr << fmt::format("gate: interrupted in {}, {} finished; to go on: {}\n", runs_.turn_text(),
-                             runs_.finished(), shell_line(resumed(command_, runs_.dir().string())));
+    std::cerr << fmt::format("gate: interrupted during {}; finished before it: {}. To go on: {}\n",
+                             runs_.turn_text(), counted(runs_.finished(), "turn"),
+                             shell_line(resumed(command_, runs_.dir().string())));
   }
 
  private:

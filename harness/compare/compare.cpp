@@ -266,6 +266,29 @@ bool stays_undecided(const LoadedResult& base, const LoadedResult& fresh, const 
   return true;
 }
 
+/// In turns, both sides share what disturbs the machine, and the spread of equal runs shows how much that is.
+/// A change far beyond it is the kernel's, whatever the probes say: they are short, and a kernel that uses up
+/// its turn of the scheduler leaves the wait to the probe behind it.
+void look_beyond_disturbance(const LoadedResult& base, const LoadedResult& fresh,
+                             const CompareOptions& options, CompareRow& row) {
+  if (row.change != Change::kInconclusive || !options.in_turns || options.as_sol) return;
+  const std::optional<double> disturbance = disturbance_in_turns(base, fresh);
+  if (!disturbance || !pace_between(base, fresh)) return;
+  const double effect = effect_of(base, options), most = kMostByTurns * *disturbance;
+  const Runs runs{base.runs, fresh.runs, false};
+  const auto raw = measure(base, fresh, Unit::kMicrosecond, runs, effect, options);
+  if (!raw || !raw->sampled || (raw->test->lo <= most && raw->test->hi >= 1 / most)) return;
+  show(*raw->test, row);
+  row.evidence = {effect, raw->noise, runs.base, runs.fresh, runs.as_one};
+  row.change = raw->test->lo > most ? Change::kSlower : Change::kFaster;
+  row.doubt = Doubt::kNone;
+  row.not_slower = false;
+  row.note = fmt::format(
+      "the machine was disturbed, but equal runs lie only {:.1f} times apart: even the least change that the "
+      "interval holds is more than {:g} times that",
+      *disturbance, kMostByTurns);
+}
+
 void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& options, CompareRow& row) {
   std::optional<Pace> pace = options.as_sol ? std::nullopt : pace_between(base, fresh);
   LikeRuns like = LikeRuns::kUnknown;
@@ -401,6 +424,7 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
       row.clues = f->clues;
     } else if (decide_by_status(*b, *f, row)) {
       compare_times(*b, *f, options, row);
+      look_beyond_disturbance(*b, *f, options, row);
     }
     out.rows.push_back(std::move(row));
   }
@@ -425,52 +449,6 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
     if (severity(a.change) != severity(b.change)) return severity(a.change) < severity(b.change);
     return a.ratio.value_or(0) > b.ratio.value_or(0);
   });
-  return out;
-}
-
-std::vector<std::string> context_mismatches(const ResultSet& base, const ResultSet& fresh) {
-  std::vector<std::string> out;
-  const auto compare = [&](const char* what, const std::string& b, const std::string& f) {
-    if (!b.empty() && !f.empty() && b != f)
-      out.push_back(fmt::format("{}: '{}' in BASE, '{}' in NEW", what, b, f));
-  };
-  const LoadedContext &b = base.context, &f = fresh.context;
-  compare("device", b.device_model, f.device_model);
-  compare("driver", b.driver, f.driver);
-  compare("CUDA", b.cuda, f.cuda);
-  compare("build type", b.build_type, f.build_type);
-  if (b.device_kind == "cpu" && f.device_kind == "cpu" && b.device_threads > 0 && f.device_threads > 0) {
-    compare("host threads", std::to_string(b.device_threads), std::to_string(f.device_threads));
-  }
-  const auto modes = [](const ResultSet& set, auto of) {  // all that occur, sorted
-    std::set<std::string> seen;
-    for (const LoadedResult& r : set.results) {
-      if (r.median_us && !r.cache.empty()) seen.insert(of(r));
-    }
-    std::string text;
-    for (const std::string& s : seen) text += (text.empty() ? "" : ", ") + s;
-    return text;
-  };
-  const auto cache = [](const LoadedResult& r) { return r.cache; };
-  const auto graph = [](const LoadedResult& r) { return std::string(r.graph ? "yes" : "no"); };
-  compare("cache state", modes(base, cache), modes(fresh, cache));
-  compare("graph replay", modes(base, graph), modes(fresh, graph));
-  // A case's time depends on what ran before it, and verification runs before it. This is checked by case,
-  // because a part of a sweep may have other modes than the whole.
-  std::map<std::string, std::set<std::string>> checks;
-  const auto timed = [](const LoadedResult& r) { return r.median_us && !r.check.empty(); };
-  for (const LoadedResult& r : base.results) {
-    if (timed(r)) checks[r.id].insert(r.check);
-  }
-  for (const LoadedResult& r : fresh.results) {
-    const auto it = checks.find(r.id);
-    if (!timed(r) || it == checks.end() || it->second.contains(r.check)) continue;
-    out.push_back(
-        fmt::format("check: '{}' in BASE, '{}' in NEW (--check): verification before a case shows in its "
-                    "time, for {}",
-                    *it->second.begin(), r.check, r.id));
-    break;
-  }
   return out;
 }
 

@@ -22,7 +22,7 @@ bool tells_pace(const std::vector<LoadedRun>& runs, std::size_t samples) {
   return told > 0 && told == samples;
 }
 
-/// Time of a probe in the runs of one side, without the slowest and the fastest quarter. So one disturbed run
+/// A time (of a probe, or of the kernel) in the runs of one side, without the slowest and the fastest quarter. So one disturbed run
 /// of many decides nothing, as with disturbed samples (midmean).
 struct Probe {
   double mean_us;  ///< geometric
@@ -72,15 +72,15 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
     const auto [least, most] = std::minmax(of_base->mean_us, of_fresh->mean_us);
     if (most > kMostProbeMove * least) {
       return fmt::format(
-          "the {} took {} us in BASE and {} us in NEW, more than {:g} times apart: the machine was "
-          "not the same; {}",
+          "the {} took {} us in BASE and {} us in NEW, more than {:g} times apart: other work slowed one side "
+          "more than the other, so the difference may not be the kernel's; {}",
           name, digits(of_base->mean_us), digits(of_fresh->mean_us), kMostProbeMove, advice);
     }
     for (const auto& [side, probe] : {std::pair{"BASE", of_base}, std::pair{"NEW", of_fresh}}) {
       if (probe->most_us <= kMostProbeMove * probe->least_us) continue;
       return fmt::format(
-          "the {} took {} to {} us in the runs of {}, more than {:g} times apart: the machine was "
-          "not the same; {}",
+          "the {} took {} to {} us in the runs of {}, more than {:g} times apart: other work slowed some runs "
+          "and not others, so the difference may not be the kernel's; {}",
           name, digits(probe->least_us), digits(probe->most_us), side, kMostProbeMove, advice);
     }
     return "";
@@ -146,6 +146,14 @@ double most_by_sharing(const LoadedResult& base, const LoadedResult& fresh, bool
                   : fresh_is_shared          ? fresh.median_us
                                              : base.median_us;
   return us >= kLongUs ? 16 : 1000;
+}
+
+std::optional<double> disturbance_in_turns(const LoadedResult& base, const LoadedResult& fresh) {
+  const std::vector<LoadedRun> b = runs_of(base), f = runs_of(fresh);
+  if (b.size() != f.size() || b.size() < kLeastTurns) return std::nullopt;
+  const std::optional<Probe> of_base = probe_of(b, &LoadedRun::us), of_fresh = probe_of(f, &LoadedRun::us);
+  if (!of_base || !of_fresh) return std::nullopt;
+  return std::max(of_base->most_us / of_base->least_us, of_fresh->most_us / of_fresh->least_us);
 }
 
 std::vector<double> paced_samples(const LoadedResult& result) {

@@ -64,6 +64,18 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
 /// waited too; without probes, the faster side tells how long the samples would be.
 double most_by_sharing(const LoadedResult& base, const LoadedResult& fresh, bool fresh_is_shared);
 
+/// Fewer runs of a side tell too little about how far equal runs lie apart.
+inline constexpr std::size_t kLeastTurns = 4;
+
+/// A change of more than this many times what lies between equal runs is no machine's doing.
+inline constexpr double kMostByTurns = 3;
+
+/// How far equal runs of these sides lie apart by the clock, as a ratio >= 1: the slowest run over the fastest
+/// of a side, without its outer quarters, on the side where this is more. nullopt if a side has fewer than
+/// kLeastTurns runs, or runs that were not made in pairs. Sides that were made in turns share what disturbs
+/// the machine, so this ratio also bounds what a disturbance does between them.
+std::optional<double> disturbance_in_turns(const LoadedResult& base, const LoadedResult& fresh);
+
 /// The samples as multiples of the cores' probe of their run. Requires pace_between to return a value.
 std::vector<double> paced_samples(const LoadedResult& result);
 

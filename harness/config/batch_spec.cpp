@@ -19,7 +19,7 @@ class Reader {
     for (;;) {
       segment();
       if (at_ == spec_.size()) return std::move(seqs_);
-      expect('_', "'_' or the end");
+      expect('_', "'_' (more sequences follow) or the end");
     }
   }
 
@@ -79,6 +79,11 @@ class Reader {
       hint = fmt::format("; did you mean 'q{}'?", spec_.substr(begin_));
     } else if (spec_.substr(at_, 2) == "kv" || spec_.substr(at_ == 0 ? 0 : at_ - 1, 2) == "kv") {
       hint = "; key lengths are written with 's', as in q1s1k";
+    } else if (wanted == '_') {
+      fail(fmt::format(
+          "got {} at character {}, behind a length: a length is a number of tokens, alone or with k (1024) or m "
+          "(1024^2), and '_' joins it to the next sequences, as in 4q1s2k_q512",
+          got(), at_ + 1));
     }
     fail(fmt::format("needs {} at character {}, got {}{}", in_words, at_ + 1, got(), hint));
   }

@@ -2,6 +2,7 @@
 #include "harness/config/sweep_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <yaml-cpp/emitter.h>
 
 #include <algorithm>
@@ -28,6 +29,32 @@ struct Assignment {
   std::vector<Setting> values;  ///< one value if it is no axis
 };
 
+/// Mistakes of one file. Reading goes on behind each, so that one run names them all.
+class Mistakes {
+ public:
+  /// Runs `read`, and notes the mistake that it throws. `read` may be a part of another one.
+  template <class Read>
+  void note(Read read) {
+    try {
+      read();
+    } catch (const ConfigError& e) {
+      for (const std::string& mistake : e.mistakes()) {
+        // A model is read where it is used, by several keys: its mistakes are named once.
+        if (std::find(texts_.begin(), texts_.end(), mistake) != texts_.end()) continue;
+        if (texts_.size() < kMostNamed) texts_.push_back(mistake);
+      }
+    }
+  }
+
+  void throw_if_any() const {
+    if (!texts_.empty()) throw ConfigError(texts_);
+  }
+
+ private:
+  static constexpr std::size_t kMostNamed = 20;  ///< more than a screen helps nobody
+  std::vector<std::string> texts_;
+};
+
 std::string flow_text(const YAML::Node& node) {
   YAML::Emitter out;
   out.SetMapFormat(YAML::Flow);
@@ -52,10 +79,14 @@ std::vector<Setting> read_settings(const SweepKey& key, const Field& field, uint
 Assignment read_assignment(const SweepKey& key, const Field& field, uint64_t seed) {
   Assignment a{key.name, field.node.IsSequence(), {}};
   const std::vector<Field> items = a.is_axis ? items_of(field) : std::vector<Field>{field};
+  Mistakes mistakes;
   for (const Field& item : items) {
-    std::vector<Setting> settings = read_settings(key, item, seed);
-    std::move(settings.begin(), settings.end(), std::back_inserter(a.values));
+    mistakes.note([&] {
+      std::vector<Setting> settings = read_settings(key, item, seed);
+      std::move(settings.begin(), settings.end(), std::back_inserter(a.values));
+    });
   }
+  mistakes.throw_if_any();
   a.is_axis = a.is_axis || a.values.size() > 1;
   return a;
 }
@@ -164,14 +195,18 @@ std::vector<Exclusion> read_exclude(const Field& field, const std::string& sweep
   const std::string where = fmt::format("exclude of {}", sweep);
   if (!field.node.IsSequence()) field.fail_expected("a list of mappings, [{key: value, ...}, ...]");
   std::vector<Exclusion> exclude;
+  Mistakes mistakes;
   for (const Field& item : items_of(field)) {
-    Exclusion exclusion;
-    for (const Field& entry : entries_of(item, where)) {
-      exclusion.any_of_each.push_back(read_assignment(require_key(entry, where), entry, seed).values);
-    }
-    if (exclusion.any_of_each.empty()) item.fail("an empty mapping would exclude every case");
-    exclude.push_back(std::move(exclusion));
+    mistakes.note([&] {
+      Exclusion exclusion;
+      for (const Field& entry : entries_of(item, where)) {
+        exclusion.any_of_each.push_back(read_assignment(require_key(entry, where), entry, seed).values);
+      }
+      if (exclusion.any_of_each.empty()) item.fail("an empty mapping would exclude every case");
+      exclude.push_back(std::move(exclusion));
+    });
   }
+  mistakes.throw_if_any();
   return exclude;
 }
 
@@ -215,8 +250,8 @@ Sweep read_sweep(const Field& field, const std::string& default_name, const std:
   Sweep own;
   std::set<std::string> set_outside;
   std::set<std::string> set_in_zip;
-  for (const Field& entry : entries) {
-    if (entry.key == "name") continue;
+  const auto read_entry = [&](const Field& entry) {
+    if (entry.key == "name") return;
     if (entry.key == "zip") {
       own.axes.push_back(read_zip(entry, where, seed));
       for (const Setting& s : own.axes.back().points[0]) set_in_zip.insert(s.key);
@@ -234,7 +269,10 @@ Sweep read_sweep(const Field& field, const std::string& default_name, const std:
       add_to_sweep(read_assignment(key, entry, seed), own);
       set_outside.insert(key.name);
     }
-  }
+  };
+  Mistakes mistakes;
+  for (const Field& entry : entries) mistakes.note([&] { read_entry(entry); });
+  mistakes.throw_if_any();
   for (Setting& s : own.fixed) s.own = true;
   for (Axis& axis : own.axes) {
     for (auto& point : axis.points) {
@@ -258,10 +296,14 @@ Sweep read_sweep(const Field& field, const std::string& default_name, const std:
 
 std::vector<Assignment> read_defaults(const Field& field, uint64_t seed) {
   std::vector<Assignment> defaults;
+  Mistakes mistakes;
   for (const Field& entry : with_keys_of_model(entries_of(field, "defaults"))) {
-    if (entry.key == "model") entry.fail("a list of models belongs in a sweep; defaults take one model");
-    defaults.push_back(read_assignment(require_key(entry, "defaults"), entry, seed));
+    mistakes.note([&] {
+      if (entry.key == "model") entry.fail("a list of models belongs in a sweep; defaults take one model");
+      defaults.push_back(read_assignment(require_key(entry, "defaults"), entry, seed));
+    });
   }
+  mistakes.throw_if_any();
   return defaults;
 }
 
@@ -272,42 +314,54 @@ SweepFile read_file(const Field& root, std::optional<uint64_t> seed) {
     fail_at(*root.source, root.mark,
             "this is a results file, not a sweep: attnbench compare and report read it");
   }
+  Mistakes mistakes;
   for (const Field& entry : entries) {
     if (std::find(allowed.begin(), allowed.end(), entry.key) != allowed.end()) continue;
     const bool in_sweep = find_sweep_key(entry.key) != nullptr;
-    fail_unknown_key(entry, "the top level", allowed,
-                     in_sweep ? fmt::format("; {} belongs in a sweep or in defaults", entry.key) : "");
+    mistakes.note([&] {
+      fail_unknown_key(entry, "the top level", allowed,
+                       in_sweep ? fmt::format("; {} belongs in a sweep or in defaults", entry.key) : "");
+    });
   }
   for (const char* key : {"name", "sweeps"}) {
-    if (find_entry(entries, key) == nullptr) {
-      fail_at(*root.source, root.mark, fmt::format("key '{}' is missing at the top level", key));
-    }
+    if (find_entry(entries, key) != nullptr) continue;
+    mistakes.note(
+        [&] { fail_at(*root.source, root.mark, fmt::format("key '{}' is missing at the top level", key)); });
   }
 
   SweepFile file;
   file.path = root.source->origin;
-  file.name = read_string(*find_entry(entries, "name"));
-  if (const Field* entry = find_entry(entries, "seed")) file.seed = read_unsigned(*entry);
+  const auto with = [&](const char* key, const auto& read) {
+    if (const Field* entry = find_entry(entries, key)) mistakes.note([&] { read(*entry); });
+  };
+  with("name", [&](const Field& entry) { file.name = read_string(entry); });
+  with("seed", [&](const Field& entry) { file.seed = read_unsigned(entry); });
   if (seed) file.seed = seed;
-  if (const Field* entry = find_entry(entries, "check")) {
-    if (entry->node.IsSequence()) {
-      for (const Field& item : items_of(*entry)) file.check.push_back(read_string(item));
+  with("check", [&](const Field& entry) {
+    if (entry.node.IsSequence()) {
+      for (const Field& item : items_of(entry)) file.check.push_back(read_string(item));
     } else {
-      file.check = {read_string(*entry)};
+      file.check = {read_string(entry)};
     }
-    if (const auto wrong = wrong_check(file.check)) entry->fail(*wrong);
-  }
+    if (const auto wrong = wrong_check(file.check)) entry.fail(*wrong);
+  });
   const uint64_t draw_seed = file.seed.value_or(kDefaultSeed);
 
   std::vector<Assignment> defaults;
-  if (const Field* entry = find_entry(entries, "defaults")) defaults = read_defaults(*entry, draw_seed);
+  with("defaults", [&](const Field& entry) { defaults = read_defaults(entry, draw_seed); });
   std::set<std::string> names;
-  for (const Field& item : items_of(*find_entry(entries, "sweeps"))) {
-    file.sweeps.push_back(
-        read_sweep(item, fmt::format("sweep{}", file.sweeps.size() + 1), defaults, draw_seed));
-    const std::string& name = file.sweeps.back().name;
-    if (!names.insert(name).second) item.fail(fmt::format("sweep name '{}' is given twice", name));
-  }
+  with("sweeps", [&](const Field& entry) {
+    std::size_t number = 0;
+    for (const Field& item : items_of(entry)) {
+      const std::string default_name = fmt::format("sweep{}", ++number);
+      mistakes.note([&] {
+        file.sweeps.push_back(read_sweep(item, default_name, defaults, draw_seed));
+        const std::string& name = file.sweeps.back().name;
+        if (!names.insert(name).second) item.fail(fmt::format("sweep name '{}' is given twice", name));
+      });
+    }
+  });
+  mistakes.throw_if_any();
   return file;
 }
 
@@ -362,6 +416,9 @@ std::string read_all(const std::string& path) {
 }
 
 }  // namespace
+
+ConfigError::ConfigError(const std::vector<std::string>& mistakes)
+    : Error(fmt::format("{}", fmt::join(mistakes, "\n")), kExitUsage, ""), mistakes_(mistakes) {}
 
 std::optional<std::string> wrong_check(const std::vector<std::string>& words) {
   const std::vector<std::string> known = {"full", "sampled", "off", "invariants"};

@@ -19,7 +19,15 @@ namespace attnbench {
 
 class ConfigError : public Error {
  public:
-  explicit ConfigError(const std::string& what) : Error(what, kExitUsage, "") {}  // `what` names the place
+  explicit ConfigError(const std::string& what) : ConfigError(std::vector{what}) {}  // `what` names the place
+  /// Several mistakes, each with its place; one at least.
+  explicit ConfigError(const std::vector<std::string>& mistakes);
+
+  /// What what() holds on lines of its own. A mistake may quote a file, new lines included.
+  const std::vector<std::string>& mistakes() const { return mistakes_; }
+
+ private:
+  std::vector<std::string> mistakes_;
 };
 
 /// One value of one key: what it was called in the file, and what it does to a case.

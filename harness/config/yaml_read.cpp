@@ -257,10 +257,11 @@ void fail_unknown_key(const Field& entry, const std::string& where, const std::v
 
 std::string suggest(std::string_view word, const std::vector<std::string>& allowed) {
   const std::optional<std::string> nearest = nearest_word(word, allowed);
-  // Only the list of a sweep's keys is longer.
+  // Only the list of a sweep's keys is longer. It is spelt out where no key is near.
   constexpr std::size_t kMostListed = 16;
-  const std::string all = allowed.size() <= kMostListed ? fmt::format("{}", fmt::join(allowed, ", "))
-                                                        : "what `attnbench list --keys` prints";
+  const std::string all = allowed.size() <= kMostListed || !nearest
+                              ? fmt::format("{}", fmt::join(allowed, ", "))
+                              : "what `attnbench list --keys` prints";
   return fmt::format("{} allowed: {}", nearest ? fmt::format("; did you mean '{}'?", *nearest) : ";", all);
 }
 

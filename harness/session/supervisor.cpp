@@ -187,7 +187,12 @@ void Supervisor::timed_out(Slot& slot) {
   if (slot.phase == Phase::kTiming) {
     where = ": timing did not end";
     where += result_before_timing(session_);
-    where += ", so a launch hung or needs a longer --timeout";
+    // A sample is one launch; one more warms up. Where the launches are this slow, so few are taken.
+    const int launches = session_.timing.min_samples + 1;
+    where += fmt::format(
+        ", so a launch hung, or takes more than {:.2g} s: timing needs {} launches at least. Then raise --timeout, "
+        "take smaller cases (--set, --filter), or check without timing (--no-time)",
+        options_.timeout_s / launches, launches);
   }
   Record record =
       failed_record(slot, Status::kTimeout,

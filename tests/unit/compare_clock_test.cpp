@@ -56,8 +56,8 @@ TEST(CompareClock, ADisturbedProbeCallsNoFasterKernelSlower) {
   EXPECT_EQ(row.change, Change::kInconclusive);
   EXPECT_EQ(
       row.note,
-      "the CPU test loop cores_us took 10477 us in BASE and 31.00 us in NEW, more than 2 times apart: the "
-      "machine was not the same; run both sides again on a quiet machine, or in turns (gate --against or --against-plugin)");
+      "the CPU test loop cores_us took 10477 us in BASE and 31.00 us in NEW, more than 2 times apart: other "
+      "work slowed one side more than the other, so the difference may not be the kernel's; run both sides again on a quiet machine, or in turns (gate --against or --against-plugin)");
   EXPECT_EQ(*row.base_us, 152927);
   EXPECT_EQ(*row.new_us, 16025);
   EXPECT_NEAR(*row.ratio, 0.107, 5e-4) << "as the clock told it";
@@ -152,6 +152,64 @@ TEST(CompareClock, ProbesThatMoveWithinASideDecideNothing) {
   EXPECT_THAT(row({1, 1}, {1, 2.1}).note, HasSubstr("cores_us took 20.00 to 42.00 us in the runs of NEW"));
   EXPECT_EQ(row({1, 1, 3, 3}, {1, 1, 1, 1}).change, Change::kInconclusive);
   EXPECT_EQ(row({1, 1, 1, 3}, {1, 3, 1, 1}).change, Change::kSame) << "a quarter of the runs decides nothing";
+}
+
+/// As many runs of NEW as of BASE, in turns. NEW's kernel takes `times` as long. A load that only NEW's runs
+/// meet makes each of its runs longer by `load`, and moves the probe.
+CompareRow in_turns(double times, const std::vector<double>& base_load, const std::vector<double>& load) {
+  const auto side = [](double us, const std::vector<double>& by, double cores, uint64_t seed) {
+    ResultSet set;
+    for (const double l : by) {
+      LoadedResult r = run_of(us * l, l > 1 ? cores : 1, 1, 1, ++seed);
+      r.disturbed = l > 1 ? 40 : 0;
+      if (set.results.empty()) {
+        set = set_of({r});
+      } else {
+        pool_runs(set, set_of({r}));
+      }
+    }
+    return set;
+  };
+  CompareOptions options;
+  options.in_turns = true;
+  const double slower = times >= 1 ? times : 1, faster = times < 1 ? 1 / times : 1;
+  return compare_results(side(100 * faster, base_load, 5, 50), side(100 * slower, load, 5, 90), options)
+      .rows.at(0);
+}
+
+TEST(CompareClock, InTurnsALoadHidesNoChangeFarBeyondIt) {
+  const std::vector<double> quiet(6, 1), one_sided = {1.6, 1.9, 1.8, 1.7, 1.9, 1.75};
+  const CompareRow equal = in_turns(1, quiet, one_sided);
+  EXPECT_EQ(equal.change, Change::kInconclusive);
+  EXPECT_GT(*equal.lo, 1.5) << "the load alone makes it longer";
+  EXPECT_EQ(in_turns(1, one_sided, quiet).change, Change::kInconclusive) << "nor is BASE slower";
+  EXPECT_EQ(in_turns(1, one_sided, one_sided).change, Change::kSame);
+  const CompareRow slow = in_turns(9, quiet, one_sided);
+  EXPECT_EQ(slow.change, Change::kSlower);
+  EXPECT_GT(*slow.lo, 9);
+  EXPECT_EQ(slow.doubt, Doubt::kNone);
+  EXPECT_THAT(slow.note, HasSubstr("equal runs lie only 1.1 times apart"));
+  EXPECT_EQ(in_turns(9, one_sided, quiet).change, Change::kSlower) << "a load on BASE hides it no more";
+  EXPECT_EQ(in_turns(1.6, quiet, one_sided).change, Change::kInconclusive)
+      << "3 times by the clock, of which a load may be the half";
+}
+
+TEST(CompareClock, InTurnsALoadMakesNoFasterKernelSlower) {
+  const std::vector<double> quiet(6, 1), one_sided = {1.6, 1.9, 1.8, 1.7, 1.9, 1.75};
+  for (const double times : {1 / 1.5, 1 / 3., 1 / 9., 1 / 50.}) {
+    EXPECT_NE(in_turns(times, quiet, one_sided).change, Change::kSlower) << times;
+    EXPECT_NE(in_turns(times, one_sided, quiet).change, Change::kSlower) << times;
+  }
+  EXPECT_EQ(in_turns(1 / 9., quiet, one_sided).change, Change::kFaster);
+}
+
+TEST(CompareClock, InTurnsWhatEqualRunsDifferByIsAllowedFor) {
+  const std::vector<double> wild = {1, 4, 1, 4, 1, 4};
+  EXPECT_EQ(in_turns(9, wild, wild).change, Change::kInconclusive) << "3 times 4 is more than 9";
+  EXPECT_EQ(in_turns(15, wild, wild).change, Change::kSlower);
+  const std::vector<double> few = {1.8, 1.9, 1.7};
+  EXPECT_EQ(in_turns(9, {1, 1, 1}, few).change, Change::kInconclusive) << "three runs show too little";
+  EXPECT_EQ(in_turns(9, {1, 1, 1, 1}, {1.8, 1.9, 1.7, 1.8}).change, Change::kSlower);
 }
 
 TEST(CompareClock, ShownAreTheTimesThatWereCompared) {

@@ -86,6 +86,46 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"name: a\ndefaults: {zip: {}}\nsweeps: [{}]\n", "2:12", "zip belongs in a sweep"},
         BadText{"name: a\n5: 6\n? [b]\n: 7\nsweeps: [{}]\n", "3:3", "a key must be a word, got a list"}));
 
+TEST(BadFile, AllItsMistakesAreNamedInOneGo) {
+  const char* text =
+      "name: a\n"
+      "sede: 3\n"
+      "defaults: {dtype: bf17, heds: 4/1}\n"
+      "sweeps:\n"
+      "  - batch: [4q1s2x, q5, q]\n"
+      "    kv: pagd\n"
+      "    exclude: [{foo: 1}, {dtype: fp17}]\n"
+      "  - {batch: q5, block_sizes: 16}\n";
+  try {
+    parse_sweep_text(text, "a.yaml");
+    FAIL() << "accepted";
+  } catch (const ConfigError& e) {
+    EXPECT_THAT(
+        e.mistakes(),
+        testing::ElementsAre(
+            StartsWith("a.yaml:2:1: error: unknown key 'sede' in the top level; did you mean 'seed'?"),
+            StartsWith("a.yaml:3:19: error: key 'dtype'"),
+            StartsWith("a.yaml:3:25: error: unknown key 'heds' in defaults; did you mean 'heads'?"),
+            StartsWith("a.yaml:5:"), StartsWith("a.yaml:5:"), StartsWith("a.yaml:6:9: error: key 'kv'"),
+            StartsWith("a.yaml:7:16: error: unknown key 'foo'"),
+            StartsWith("a.yaml:7:33: error: key 'dtype'"),
+            StartsWith("a.yaml:8:17: error: unknown key 'block_sizes' in sweep 'sweep2'; did you mean "
+                       "'block_size'?")));
+    EXPECT_THAT(e.what(), HasSubstr("\na.yaml:3:25: error: "));
+  }
+}
+
+TEST(BadFile, ManyMistakesAreCutShort) {
+  std::string text = "name: a\nsweeps:\n";
+  for (int i = 0; i < 50; ++i) text += "  - {batch: q5, nokey: 1}\n";
+  try {
+    parse_sweep_text(text, "a.yaml");
+    FAIL() << "accepted";
+  } catch (const ConfigError& e) {
+    EXPECT_EQ(e.mistakes().size(), 20u);
+  }
+}
+
 /// One sweep, on line 3 from column 5 on.
 #define SWEEP(lines) "name: a\nsweeps:\n  - " lines "\n"
 

@@ -52,6 +52,14 @@ TEST(ReportConsole, RatesOfACpuAreInGigaflops) {
   EXPECT_THAT(lines[1], testing::AllOf(HasSubstr("519.2 ms"), HasSubstr("412345")));
 }
 
+TEST(ReportConsole, ATimeThatIsHardlyKnownIsMarked) {
+  Record r = passing("a");
+  r.time->hi_us = r.time->median_us * 28.19;
+  EXPECT_THAT(printed({r}), testing::AllOf(HasSubstr("2719?"), HasSubstr("not usable")));
+  r.time->hi_us = r.time->median_us * 1.49;
+  EXPECT_THAT(printed({r}), Not(HasSubstr("?")));
+}
+
 TEST(ReportConsole, CeilingsOfABusyMachineAreMarked) {
   ConsoleOptions options;
   options.ceilings_disturbed = true;

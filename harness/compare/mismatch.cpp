@@ -1,0 +1,58 @@
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/compare/compare.h"
+
+namespace attnbench {
+
+std::vector<std::string> context_mismatches(const ResultSet& base, const ResultSet& fresh) {
+  std::vector<std::string> out;
+  const auto compare = [&](const char* what, const std::string& b, const std::string& f) {
+    if (!b.empty() && !f.empty() && b != f)
+      out.push_back(fmt::format("{}: '{}' in BASE, '{}' in NEW", what, b, f));
+  };
+  const LoadedContext &b = base.context, &f = fresh.context;
+  compare("device", b.device_model, f.device_model);
+  compare("driver", b.driver, f.driver);
+  compare("CUDA", b.cuda, f.cuda);
+  compare("build type", b.build_type, f.build_type);
+  if (b.device_kind == "cpu" && f.device_kind == "cpu" && b.device_threads > 0 && f.device_threads > 0) {
+    compare("host threads", std::to_string(b.device_threads), std::to_string(f.device_threads));
+  }
+  const auto modes = [](const ResultSet& set, auto of) {  // all that occur, sorted
+    std::set<std::string> seen;
+    for (const LoadedResult& r : set.results) {
+      if (r.median_us && !r.cache.empty()) seen.insert(of(r));
+    }
+    std::string text;
+    for (const std::string& s : seen) text += (text.empty() ? "" : ", ") + s;
+    return text;
+  };
+  const auto cache = [](const LoadedResult& r) { return r.cache; };
+  const auto graph = [](const LoadedResult& r) { return std::string(r.graph ? "yes" : "no"); };
+  compare("cache state", modes(base, cache), modes(fresh, cache));
+  compare("graph replay", modes(base, graph), modes(fresh, graph));
+  // A case's time depends on what ran before it, and verification runs before it. This is checked by case,
+  // because a part of a sweep may have other modes than the whole.
+  std::map<std::string, std::set<std::string>> checks;
+  const auto timed = [](const LoadedResult& r) { return r.median_us && !r.check.empty(); };
+  for (const LoadedResult& r : base.results) {
+    if (timed(r)) checks[r.id].insert(r.check);
+  }
+  for (const LoadedResult& r : fresh.results) {
+    const auto it = checks.find(r.id);
+    if (!timed(r) || it == checks.end() || it->second.contains(r.check)) continue;
+    out.push_back(
+        fmt::format("check: '{}' in BASE, '{}' in NEW (--check): verification before a case shows in its "
+                    "time, for {}",
+                    *it->second.begin(), r.check, r.id));
+    break;
+  }
+  return out;
+}
+
+}  // namespace attnbench
