@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
             "unknown key 'blok_size' in sweep 'decode'; did you mean 'block_size'? allowed: what `attnbench list --keys` "
             "prints"},
         BadText{SWEEP("qwertyuiop: 16"), "3:5",
-                "unknown key 'qwertyuiop' in sweep 'sweep1'; allowed: what `attnbench list --keys` prints"},
+                "unknown key 'qwertyuiop' in sweep 'sweep1'; allowed: op, kv, block_size, "},
         BadText{SWEEP("seed: 16"), "3:5", "seed belongs at the top level of the file, or in --seed"},
         BadText{SWEEP("op: attention\n    kv: paged\n    op: kv_append"), "5:5",
                 "key 'op' stands twice in a sweep (first on line 3)"},
