@@ -7,6 +7,7 @@
 #include "kernels/cuda/simt/simt_kernels.h"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
 #include "kernels/cuda/sm90_mixed/sm90_mixed.h"
+#include "kernels/cuda/sm90_mla/sm90_mla.h"
 #include "kernels/cuda/sm90_prefill/sm90_prefill.h"
 #endif
 
@@ -29,6 +30,7 @@ const Kernel* const kTable[] = {
     &sm90_decode::kAttention,
     &sm90_decode::kFixedAttention,
     &sm90_mixed::kAttention,
+    &sm90_mla::kAttention,
 #endif
     // clang-format on
 };

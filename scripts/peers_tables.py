@@ -6,7 +6,7 @@ HEADS_16, HEADS_32, E4M3 = "bf16/h16-16/d128/causal/", "bf16/h32-8/d128/causal/"
 
 #: Columns: projects, and their kernels.
 PROJECTS = {
-    "attnbench": ("sm90_prefill", "sm90_decode", "sm90_mixed", "cuda_simt"),
+    "attnbench": ("sm90_prefill", "sm90_decode", "sm90_mixed", "sm90_mla", "cuda_simt"),
     "FlashAttention 3": ("vllm_flash_attn", "vllm_flash_attn_fp8"),
     "FlashAttention 4": ("flash_attn_4",),
     "FlashInfer": ("flashinfer_prefill", "flashinfer_decode", "flashinfer_mla"),
@@ -60,9 +60,9 @@ def triton(results):
         for a in results if a["status"] == "pass"]
 
 
-#: Tables of replayed servers and of chunks, and their files.
+#: Tables of replayed servers, of chunks and of latent caches, and their files.
 SERVING_FILES = {"serving": ["h100-checks/serving"], "serving_layout": ["h100-checks/serving"], "serving_steps": ["h100-checks/serving_steps"],
-                 "chunks": ["h100-checks/chunks", "h200-checks/chunks"]}
+                 "chunks": ["h100-checks/chunks", "h200-checks/chunks"], "mla": ["h100-checks/mla"]}
 #: Kernels of the table of replayed servers, and what their columns are called.
 SERVING = {"sm90_mixed": "sm90_mixed", "sm90_prefill": "sm90_prefill", "vllm_flash_attn": "FlashAttention 3",
            "flashinfer_prefill": "FlashInfer", "cudnn_sdpa": "cuDNN"}
@@ -124,6 +124,16 @@ def chunks(h100, h200):
         rows.append(row)
     names = list(kernels.values())
     return ["us", "heads", "head_dim", *(f"H100: {names[0]}", *names[1:]), *(f"H200: {names[0]}", *names[1:])], "lrrr", rows
+
+
+def mla(data):
+    """configs/perf_mla.yaml: a row for each batch and size of pages, a column for each number of heads."""
+    heads, rows = ["16", "32", "64", "128"], {}
+    for case in data["cases"]:
+        pages, _, group, _, _, batch = case["id"].split("/")[1:]
+        cells = rows.setdefault((batch, pages.split("-")[0].removeprefix("paged")), dict.fromkeys(heads, ""))
+        cells[group[1:].split("-")[0]] = f"{case['us']['sm90_mla']:.1f}"
+    return ["us", "page", *(f"{h} heads" for h in heads)], "l", [[f"`{b}`", page, *cells.values()] for (b, page), cells in rows.items()]
 
 
 def serving_cost(data, demand):

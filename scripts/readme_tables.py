@@ -386,7 +386,7 @@ TABLES = {
     "run_spread": (["cpu/run_spread.json"], run_spread),
     "gate_ci": (list(GATE_CI), gate_ci),
     "fuzz": (FUZZ, fuzz),
-    **{f"instances_{k}": ([f"kernels/cuda/{k}/instances.def"], instances) for k in ("sm90_decode", "sm90_prefill", "sm90_mixed")},
+    **{f"instances_{k}": ([f"kernels/cuda/{k}/instances.def"], instances) for k in ("sm90_decode", "sm90_prefill", "sm90_mixed", "sm90_mla")},
     "sanitizer": (["h100-checks/sanitizer.json"], sanitize_gpu.table),
     "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
     "mutants": (["cpu/mutants.json"], mutants),

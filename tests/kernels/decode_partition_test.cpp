@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/sm90_decode/partition.cuh"
+#include "kernels/cuda/common/partition.cuh"
 
-namespace attnbench::sm90_decode {
+namespace attnbench::hopper {
 namespace {
 
 struct Lengths {
@@ -182,4 +182,4 @@ TEST(DecodePartition, EqualPartsWhereLengthsAllowIt) {
 }
 
 }  // namespace
-}  // namespace attnbench::sm90_decode
+}  // namespace attnbench::hopper

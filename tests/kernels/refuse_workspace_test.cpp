@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "kernels/common/mask.h"
-#include "kernels/cuda/sm90_decode/partition.cuh"
+#include "kernels/cuda/common/partition.cuh"
 #include "kernels/registry.h"
 
 namespace attnbench {
@@ -56,9 +56,8 @@ TEST(FixedWorkspace, HoldsEverySplitOfAnyBatchWithinItsMaxima) {
       const int32_t k_len = below(2) ? std::max(max_k - below(70), 0) : below(max_k),
                     q_len = 1 + below(max_q - 1);
       const KeyBounds keys = visible_keys_of_sequence(window, q_len, k_len);
-      const auto tiles = sm90_decode::tiles_of_keys(keys.begin, keys.end, kTileKeys);
-      units += sm90_decode::sequence_units(
-          q_len, sm90_decode::units_of_tiles(tiles.end - tiles.begin, kUnitShift), 0);
+      const auto tiles = hopper::tiles_of_keys(keys.begin, keys.end, kTileKeys);
+      units += hopper::sequence_units(q_len, hopper::units_of_tiles(tiles.end - tiles.begin, kUnitShift), 0);
     }
     const int64_t rows = units * kKvHeads * max_q * kGroup;
     const int64_t needed = rows * (kHeadDim + 1) * int64_t{sizeof(float)};

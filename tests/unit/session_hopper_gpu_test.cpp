@@ -20,7 +20,7 @@ Case one_case(const std::string& yaml) {
   return cases.at(0);
 }
 
-const Kernel& kernel_named(const char* name) {
+const Kernel& kernel_named(const std::string& name) {
   return *select_kernels(builtin_kernels(), Op::kAttention, DeviceKind::kCuda, {name}).at(0);
 }
 
@@ -34,7 +34,7 @@ struct Call {
   GuardedBuffer workspace;
   KernelMessage message{};
 
-  Call(const char* name, const std::string& yaml)
+  Call(const std::string& name, const std::string& yaml)
       : workload(*device, one_case(yaml)),
         kernel(kernel_named(name)),
         params(workload.params()),
@@ -73,10 +73,16 @@ class HopperCall : public testing::Test {
   }
 };
 
+/// A cache that only sm90_mla takes.
+const std::string kLatent = "head_dim: 576, head_dim_v: 512, v_is_k_view: true, kv: paged";
+
 TEST_F(HopperCall, LaunchRefusesAPointerThatIsNotAligned) {
-  for (const char* name : {"sm90_prefill", "sm90_decode", "sm90_mixed"}) {
+  for (const std::string name : {"sm90_prefill", "sm90_decode", "sm90_mixed", "sm90_mla"}) {
+    const bool mla = name == "sm90_mla";
     for (const char* field : {"q", "k", "v", "out"}) {
-      Call call(name, "{kv: paged, batch: 2q4s300, heads: 32/8, mask: causal}");
+      if (mla && field == std::string("v")) continue;  // a view of k
+      Call call(name, mla ? "{" + kLatent + ", batch: 2q4s300, heads: 32/1, mask: causal}"
+                          : "{kv: paged, batch: 2q4s300, heads: 32/8, mask: causal}");
       ASSERT_EQ(call.plan(), KernelStatus::kOk) << call.message.text;
       AttentionParams& a = call.params.attention;
       const auto shift = [&](auto& pointer) {
@@ -85,6 +91,7 @@ TEST_F(HopperCall, LaunchRefusesAPointerThatIsNotAligned) {
       };
       if (field == std::string("q")) shift(a.q);
       if (field == std::string("k")) shift(a.k);
+      if (mla) a.v = a.k;
       if (field == std::string("v")) shift(a.v);
       if (field == std::string("out")) shift(a.out);
       EXPECT_EQ(call.launch(), KernelStatus::kBadArgument) << name << " " << field;
@@ -97,8 +104,9 @@ TEST_F(HopperCall, LaunchRefusesAPointerThatIsNotAligned) {
 }
 
 TEST_F(HopperCall, LaunchRefusesAWorkspaceWithoutItsPlan) {
-  for (const char* name : {"sm90_decode", "sm90_decode_fixed", "sm90_mixed"}) {
-    Call call(name, "{kv: paged, batch: 4q1s9k, heads: 24/8}");
+  for (const std::string name : {"sm90_decode", "sm90_decode_fixed", "sm90_mixed", "sm90_mla"}) {
+    Call call(name, name == "sm90_mla" ? "{" + kLatent + ", batch: 4q1s9k, heads: 24/1}"
+                                       : "{kv: paged, batch: 4q1s9k, heads: 24/8}");
     const auto refused = [&](const char* given) {
       EXPECT_EQ(call.launch(), KernelStatus::kBadArgument) << name;
       EXPECT_NE(std::string(call.message.text).find(given), std::string::npos) << call.message.text;
@@ -109,7 +117,11 @@ TEST_F(HopperCall, LaunchRefusesAWorkspaceWithoutItsPlan) {
     // Another layout: of the places for states or of those for results.
     const OpParams planned = call.params;
     AttentionParams& a = call.params.attention;
-    (name == std::string("sm90_decode_fixed") ? a.max_seqlen_k : a.max_seqlen_q) *= 3;
+    if (name == "sm90_mla") {
+      a.max_seqlen_k /= 64;
+    } else {
+      (name == "sm90_decode_fixed" ? a.max_seqlen_k : a.max_seqlen_q) *= 3;
+    }
     call.context.workspace_bytes = call.kernel.workspace_bytes(&call.params, &call.context);
     refused("one for other maxima or heads");
     call.params = planned;
@@ -131,6 +143,10 @@ TEST_F(HopperCall, LaunchesThatWaitEndBesideOthers) {
   for (const char* batch : {"4q1s9k", "5q1s7k_q1s333", "q1s64k", "24q1s1k"}) {
     calls.push_back(
         std::make_unique<Call>("sm90_decode", std::string("{kv: paged, heads: 32/8, batch: ") + batch + "}"));
+    ASSERT_EQ(calls.back()->plan(), KernelStatus::kOk) << calls.back()->message.text;
+  }
+  for (const char* rest : {"16/1, batch: 5q1s7k_q1s333", "128/1, batch: q1s9k"}) {
+    calls.push_back(std::make_unique<Call>("sm90_mla", "{" + kLatent + ", heads: " + rest + "}"));
     ASSERT_EQ(calls.back()->plan(), KernelStatus::kOk) << calls.back()->message.text;
   }
   std::vector<std::vector<float>> alone;

@@ -9,17 +9,14 @@
 
 namespace attnbench::hopper {
 
-/// Checks the shapes, types and lengths that all of these kernels require.
-inline KernelStatus check_shapes(const Kernel& kernel, const AttentionParams& p, const LaunchContext& context,
+/// Checks the GPU, types and lengths that all of these kernels require.
+inline KernelStatus check_basics(const Kernel& kernel, const AttentionParams& p, const LaunchContext& context,
                                  KernelMessage* message) {
   const auto unsupported = [&](const char* format, auto... args) {
     return refuse(message, KernelStatus::kUnsupported, format, kernel.name, args...);
   };
   if (context.compute_capability != 90) {
     return unsupported("%s: compute capability 90 required, given %d", context.compute_capability);
-  }
-  if (p.head_dim != 64 && p.head_dim != 128 && p.head_dim != 256) {
-    return unsupported("%s: head_dim 64, 128 or 256 required, given %d", p.head_dim);
   }
   if (p.dtype_out != p.dtype_q) {
     return unsupported("%s: dtype_out %s required, given %s", dtype_name(p.dtype_q), dtype_name(p.dtype_out));
@@ -29,6 +26,17 @@ inline KernelStatus check_shapes(const Kernel& kernel, const AttentionParams& p,
   }
   const int32_t longest = std::max(p.max_seqlen_q, p.max_seqlen_k);
   if (longest >= kFar) return unsupported("%s: lengths below %d required, given %d", kFar, longest);
+  return KernelStatus::kOk;
+}
+
+/// The same, and the head_dim of those that have keys and values of one width.
+inline KernelStatus check_shapes(const Kernel& kernel, const AttentionParams& p, const LaunchContext& context,
+                                 KernelMessage* message) {
+  if (const KernelStatus s = check_basics(kernel, p, context, message); s != KernelStatus::kOk) return s;
+  if (p.head_dim != 64 && p.head_dim != 128 && p.head_dim != 256) {
+    return refuse(message, KernelStatus::kUnsupported, "%s: head_dim 64, 128 or 256 required, given %d",
+                  kernel.name, p.head_dim);
+  }
   return KernelStatus::kOk;
 }
 
@@ -77,14 +85,17 @@ inline uint64_t row_chunks_of(const AttentionParams& p, const KvRows& rows) {
 }
 
 /// Encodes the map of q, with dimensions (64 channels, head, token, chunk). A box is one chunk of `tokens`
-/// tokens of `heads` heads, heads within tokens. Returns false where the driver refuses.
-inline bool encode_q_map(CUtensorMap* map, const AttentionParams& p, int heads, int tokens) {
+/// tokens of `heads` heads, heads within tokens. Returns false where the driver refuses. `chunk_bytes`: 128,
+/// or 64 for chunks of half the channels.
+inline bool encode_q_map(CUtensorMap* map, const AttentionParams& p, int heads, int tokens,
+                         uint32_t chunk_bytes = kChunkBytes) {
   const uint64_t element = dtype_size(p.dtype_q);
-  const uint64_t dims[4] = {kChunkChannels, static_cast<uint64_t>(p.num_heads_q),
+  const uint32_t channels = chunk_bytes / kElementBytes;
+  const uint64_t dims[4] = {channels, static_cast<uint64_t>(p.num_heads_q),
                             static_cast<uint64_t>(std::max<int64_t>(p.total_q, 1)),
-                            static_cast<uint64_t>(p.head_dim / kChunkChannels)};
-  const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, kChunkBytes};
-  const uint32_t box[4] = {kChunkChannels, static_cast<uint32_t>(heads), static_cast<uint32_t>(tokens), 1};
+                            static_cast<uint64_t>(p.head_dim / static_cast<int>(channels))};
+  const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, chunk_bytes};
+  const uint32_t box[4] = {channels, static_cast<uint32_t>(heads), static_cast<uint32_t>(tokens), 1};
   // Without query rows the map is not used, but it must have an address and a row.
   return encode_map(map, p.dtype_q, p.q != nullptr ? p.q : p.k, dims, strides, box);
 }

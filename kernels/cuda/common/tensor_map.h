@@ -15,7 +15,8 @@ namespace attnbench::hopper {
 /// grouped, as [groups of 8 rows][chunks][8 rows][128 bytes].
 inline constexpr int kChunkBytes = 128;
 inline constexpr int kChunkChannels = 64;
-inline constexpr int kGroupRows = 8;  ///< rows of a swizzle atom: the swizzle mixes 1024 bytes of a chunk
+inline constexpr int kElementBytes = 2;  ///< of a map: two channels of an 8-bit type are one element
+inline constexpr int kGroupRows = 8;     ///< rows of a swizzle atom: the swizzle mixes 1024 bytes of a chunk
 
 /// Row bound of a row-window map: a window of v rows has row coordinate kRowBound - v.
 inline constexpr int32_t kRowBound = 1 << 30;
@@ -34,8 +35,9 @@ inline PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
   return encoder;
 }
 
-/// Encodes a 16-bit map of rank kRank with 128-byte swizzle: `dims` and `box` in elements, innermost first,
-/// `strides` in bytes of all dimensions but the innermost. False where the driver refuses.
+/// Encodes a map of rank kRank with 16-bit elements: `dims` and `box` in elements, innermost first, `strides`
+/// in bytes of all dimensions but the innermost. The innermost row of a box has 128 or 64 bytes, and the
+/// swizzle has as many. False where the driver refuses.
 template <int kRank>
 bool encode_map(CUtensorMap* map, DType dtype, const void* base, const uint64_t (&dims)[kRank],
                 const uint64_t (&strides)[kRank - 1], const uint32_t (&box)[kRank]) {
@@ -45,8 +47,10 @@ bool encode_map(CUtensorMap* map, DType dtype, const void* base, const uint64_t 
   for (uint32_t& s : element_strides) s = 1;
   const auto type =
       dtype == DType::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const auto swizzle =
+      box[0] * kElementBytes == kChunkBytes ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
   return encode(map, type, kRank, const_cast<void*>(base), dims, strides, box, element_strides,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
@@ -61,12 +65,16 @@ bool encode_map(CUtensorMap* map, DType dtype, const void* base, const uint64_t 
 /// Why it works: dimension 1 ends at row kRowBound and so bounds the box, while dimensions 3 and 4 only move
 /// its address. Dimension 4 adds kRowBound * (2^34 - row_bytes) = -kRowBound * row_bytes modulo 2^64, which
 /// leaves row * row_bytes.
+///
+/// `chunk_bytes` = 64 makes chunks of half the channels, in the 64-byte swizzle; 128 elsewhere.
 inline bool encode_row_window_map(CUtensorMap* map, DType dtype, const void* base, uint64_t row_bytes,
-                                  uint64_t row_chunks, uint32_t box_rows, uint32_t box_chunks) {
+                                  uint64_t row_chunks, uint32_t box_rows, uint32_t box_chunks,
+                                  uint32_t chunk_bytes = kChunkBytes) {
   constexpr uint64_t kAnyRow = 0x7fff0000;
-  const uint64_t dims[5] = {kChunkChannels, kRowBound, row_chunks, kAnyRow, kAnyRow};
-  const uint64_t strides[4] = {row_bytes, kChunkBytes, row_bytes, (uint64_t{1} << 34) - row_bytes};
-  const uint32_t box[5] = {kChunkChannels, box_rows, box_chunks, 1, 1};
+  const uint32_t channels = chunk_bytes / kElementBytes;
+  const uint64_t dims[5] = {channels, kRowBound, row_chunks, kAnyRow, kAnyRow};
+  const uint64_t strides[4] = {row_bytes, chunk_bytes, row_bytes, (uint64_t{1} << 34) - row_bytes};
+  const uint32_t box[5] = {channels, box_rows, box_chunks, 1, 1};
   return encode_map(map, dtype, base, dims, strides, box);
 }
 
@@ -74,12 +82,14 @@ inline bool encode_row_window_map(CUtensorMap* map, DType dtype, const void* bas
 /// are read. One box brings all `box_chunks` chunks, grouped. The box at coordinates {0, 0, chunk, 0, row}
 /// holds rows row, row + 1, ...
 inline bool encode_grouped_map(CUtensorMap* map, DType dtype, const void* base, uint64_t row_bytes,
-                               uint64_t row_chunks, uint32_t box_rows, uint32_t box_chunks) {
+                               uint64_t row_chunks, uint32_t box_rows, uint32_t box_chunks,
+                               uint32_t chunk_bytes = kChunkBytes) {
   constexpr uint64_t kAnyRow = 0x7fff0000;
+  const uint32_t channels = chunk_bytes / kElementBytes;
   const uint32_t groups = box_rows / kGroupRows;
-  const uint64_t dims[5] = {kChunkChannels, kGroupRows, row_chunks, groups, kAnyRow};
-  const uint64_t strides[4] = {row_bytes, kChunkBytes, kGroupRows * row_bytes, row_bytes};
-  const uint32_t box[5] = {kChunkChannels, kGroupRows, box_chunks, groups, 1};
+  const uint64_t dims[5] = {channels, kGroupRows, row_chunks, groups, kAnyRow};
+  const uint64_t strides[4] = {row_bytes, chunk_bytes, kGroupRows * row_bytes, row_bytes};
+  const uint32_t box[5] = {channels, kGroupRows, box_chunks, groups, 1};
   return encode_map(map, dtype, base, dims, strides, box);
 }
 

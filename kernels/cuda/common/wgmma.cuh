@@ -35,8 +35,8 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// Descriptor of a tile in shared memory in the 128-byte swizzle. `tile` is aligned to 1024 bytes: 8 rows of
-/// 128 bytes make one swizzle atom. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: Matrix
+/// Descriptor of a tile in shared memory in the swizzle of kRowBytes bytes, 128 or 64. `tile` is aligned to a
+/// swizzle atom: 8 rows of kRowBytes bytes. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: Matrix
 /// Descriptor Format".
 ///
 /// K-major operands (Q, K: rows hold the summed dimension): `leading_bytes` is ignored.
@@ -47,18 +47,22 @@ __device__ __forceinline__ void wgmma_wait() {
 /// the same in all lanes. The compiler then advances the descriptor in uniform registers, where wgmma reads
 /// it, with a quarter of the instructions. The shuffle has latency, so construct the descriptor ahead of its
 /// use.
-template <int kGroupBytes = 1024>
+template <int kGroupBytes = 1024, int kRowBytes = 128>
 struct SwizzledTile {
   uint32_t low;  ///< address / 16 and leading_bytes / 16, 14 bits each, from bits 0 and 16
 
+  /// In a cluster, the bits of an address above the 18 of shared memory hold the rank of its block.
   __device__ __forceinline__ SwizzledTile(const void* tile, uint32_t leading_bytes)
       : low(__shfl_sync(
-            ~0u, static_cast<uint32_t>(__cvta_generic_to_shared(tile)) >> 4 | leading_bytes >> 4 << 16, 0)) {}
+            ~0u,
+            (static_cast<uint32_t>(__cvta_generic_to_shared(tile)) & 0x3ffff) >> 4 | leading_bytes >> 4 << 16,
+            0)) {}
 
   /// The descriptor `bytes` bytes further on. Shared memory ends below 2^18, so the sum has no carry.
   __device__ __forceinline__ uint64_t at(uint32_t bytes) const {
-    constexpr uint64_t kSwizzle128 = 1;
-    return (kSwizzle128 << 62 | uint64_t{kGroupBytes >> 4} << 32) | (low + bytes / 16);
+    static_assert(kRowBytes == 128 || kRowBytes == 64);
+    constexpr uint64_t kSwizzle = kRowBytes == 128 ? 1 : 2;
+    return (kSwizzle << 62 | uint64_t{kGroupBytes >> 4} << 32) | (low + bytes / 16);
   }
 };
 

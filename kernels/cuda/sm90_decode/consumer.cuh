@@ -3,10 +3,10 @@
 
 #include "kernels/cuda/common/e4m3.cuh"
 #include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/common/softmax.cuh"
 #include "kernels/cuda/sm90_decode/epilogue.cuh"
 #include "kernels/cuda/sm90_decode/seen_keys.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
-#include "kernels/cuda/sm90_decode/softmax.cuh"
 
 namespace attnbench::sm90_decode {
 

@@ -5,9 +5,9 @@
 #include "kernels/cuda/common/last_arrival.cuh"
 #include "kernels/cuda/common/named_barrier.cuh"
 #include "kernels/cuda/common/sink.cuh"
+#include "kernels/cuda/common/softmax.cuh"
 #include "kernels/cuda/sm90_decode/handover.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
-#include "kernels/cuda/sm90_decode/softmax.cuh"
 
 namespace attnbench::sm90_decode {
 

@@ -19,9 +19,13 @@
 #include <cstdint>
 
 #include "kernels/cuda/common/registers.cuh"
-#include "kernels/cuda/sm90_decode/softmax.cuh"
+#include "kernels/cuda/common/softmax.cuh"
 
 namespace attnbench::sm90_decode {
+
+using hopper::lse2_of;
+using hopper::OnlineSoftmax;
+using hopper::reference_of;
 
 inline constexpr uint32_t kAbsent = ~0u;
 

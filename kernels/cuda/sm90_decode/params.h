@@ -18,12 +18,24 @@
 
 #include "kernels/contract/attention_params.h"
 #include "kernels/cuda/common/kv_rows.h"
-#include "kernels/cuda/sm90_decode/partition.cuh"
+#include "kernels/cuda/common/partition.cuh"
 
 namespace attnbench::sm90_decode {
 
 using hopper::kFar;
+using hopper::kPartialStep;
 using hopper::KvRows;
+using hopper::make_partition;
+using hopper::partial_of;
+using hopper::Partition;
+using hopper::Segment;
+using hopper::segment_of;
+using hopper::sequence_units;
+using hopper::Splits;
+using hopper::splits_of;
+using hopper::TileRange;
+using hopper::tiles_of_keys;
+using hopper::units_of_tiles;
 
 /// By-value parameter of the kernel.
 struct alignas(64) KernelParams {

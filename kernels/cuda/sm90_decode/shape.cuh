@@ -4,11 +4,11 @@
 #include <type_traits>
 
 #include "kernels/contract/dtype.h"
+#include "kernels/cuda/common/partition.cuh"
 #include "kernels/cuda/common/ring.cuh"
 #include "kernels/cuda/common/tensor_map.h"
 #include "kernels/cuda/sm90_decode/instances.h"
 #include "kernels/cuda/sm90_decode/params.h"
-#include "kernels/cuda/sm90_decode/partition.cuh"
 
 namespace attnbench::sm90_decode {
 

@@ -1,11 +1,8 @@
 #include "kernels/cuda/sm90_decode/workspace.h"
 
-#include <mutex>
-#include <optional>
-#include <unordered_map>
-
 #include "kernels/common/checks.h"
 #include "kernels/common/mask.h"
+#include "kernels/cuda/common/plans.h"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
 
 namespace attnbench::sm90_decode {
@@ -21,35 +18,8 @@ int32_t most_tiles(const Instance& instance, const AttentionParams& p) {
   return static_cast<int32_t>(std::min(longest, (seen + 2 * tile - 2) / tile));
 }
 
-/// The plans of workspaces, by the workspace's address. They are kept for the life of the process.
-class Plans {
- public:
-  struct Plan {
-    std::size_t counters_bytes, states_bytes;
-    void* stream;
-  };
-
-  void set(const void* workspace, const Plan& plan) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    plans_[workspace] = plan;
-  }
-  void erase(const void* workspace) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    plans_.erase(workspace);
-  }
-  std::optional<Plan> find(const void* workspace) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = plans_.find(workspace);
-    return found == plans_.end() ? std::nullopt : std::optional(found->second);
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<const void*, Plan> plans_;
-};
-
-Plans& plans() {
-  static Plans all;
+hopper::Plans& plans() {
+  static hopper::Plans all;
   return all;
 }
 
@@ -131,18 +101,7 @@ KernelStatus check_plan(const Instance& instance, const AttentionParams& p, cons
   const Workspace w = workspace_of(p, guess(instance, p, context, division));
   if (const KernelStatus s = check_workspace(kAttention, w.bytes, context, message); s != KernelStatus::kOk)
     return s;
-  const auto bad = [&](const char* given) {
-    return refuse(message, KernelStatus::kBadArgument,
-                  "sm90_decode: a plan for this launch and stream required of the workspace, given %s: call "
-                  "plan first",
-                  given);
-  };
-  const std::optional<Plans::Plan> plan = plans().find(context.workspace);
-  if (!plan) return bad("none");
-  if (plan->counters_bytes != w.counters_bytes || plan->states_bytes != w.states_bytes) {
-    return bad("one for other maxima or heads");
-  }
-  return plan->stream == context.stream ? KernelStatus::kOk : bad("one on another stream");
+  return plans().check(kAttention, {w.counters_bytes, w.states_bytes, context.stream}, context, message);
 }
 
 void forget_plan(const LaunchContext& context) { plans().erase(context.workspace); }

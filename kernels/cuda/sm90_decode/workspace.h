@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "kernels/cuda/common/partition.cuh"
 #include "kernels/cuda/sm90_decode/launch.h"
-#include "kernels/cuda/sm90_decode/partition.cuh"
 
 namespace attnbench::sm90_decode {
 

@@ -9,7 +9,7 @@
 #include "kernels/common/score.h"
 #include "kernels/cuda/common/score.cuh"
 
-namespace attnbench::sm90_decode {
+namespace attnbench::hopper {
 
 /// The score that weights are relative to. It is 0 where no key was seen, so that weights are 0 and not NaN.
 ///
@@ -33,17 +33,17 @@ struct OnlineSoftmax {
       float block = fmaxf(s[0][2 * h], s[0][2 * h + 1]);
 #pragma unroll
       for (int n = 1; n < kTiles; ++n) block = fmaxf(block, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
-      block = hopper::quad_reduce(block, [](float a, float b) { return fmaxf(a, b); });
+      block = quad_reduce(block, [](float a, float b) { return fmaxf(a, b); });
       const float previous = max[h];
       max[h] = fmaxf(previous, block);
       const float reference = reference_of(max[h]);
-      shrink[h] = hopper::exp2_approx((previous - reference) * factor);
+      shrink[h] = exp2_approx((previous - reference) * factor);
       float weights = 0.0f;
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
         for (int i = 2 * h; i < 2 * h + 2; ++i) {
-          s[n][i] = hopper::exp2_approx((s[n][i] - reference) * factor);
+          s[n][i] = exp2_approx((s[n][i] - reference) * factor);
           weights += s[n][i];
         }
       }
@@ -57,4 +57,4 @@ __device__ __forceinline__ float lse2_of(float base, float sum) {
   return sum == 0.0f ? -INFINITY : base + __log2f(sum);
 }
 
-}  // namespace attnbench::sm90_decode
+}  // namespace attnbench::hopper

@@ -23,7 +23,7 @@
 #include "kernels/contract/hd.h"
 #include "kernels/cuda/common/divisor.h"
 
-namespace attnbench::sm90_decode {
+namespace attnbench::hopper {
 
 struct TileRange {
   int32_t begin;
@@ -105,4 +105,4 @@ ATTNBENCH_HD constexpr int32_t partial_of(int32_t first_part, int32_t first_part
   return split == 0 ? first_partial : 2 * (first_part + split);
 }
 
-}  // namespace attnbench::sm90_decode
+}  // namespace attnbench::hopper

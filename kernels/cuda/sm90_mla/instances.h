@@ -1,0 +1,26 @@
+// The kernel's instances, as the host sees them: instances::bf16_r16 and so on, by the rows of instances.def.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "kernels/contract/dtype.h"
+#include "kernels/cuda/sm90_mla/params.h"
+
+namespace attnbench::sm90_mla {
+
+struct Instance {
+  DType dtype;
+  int rows;     ///< room for query rows: a row tile
+  int chunks;   ///< of 128 bytes that a block reads of a key
+  int cluster;  ///< blocks that share a row tile: 1 or 2
+  cudaError_t (*launch)(const Maps&, const KernelParams&, cudaStream_t);
+};
+
+#define INSTANCE(name, ...) extern const Instance bf16_##name, fp16_##name;
+namespace instances {
+#include "kernels/cuda/sm90_mla/instances.def"
+}
+#undef INSTANCE
+
+}  // namespace attnbench::sm90_mla

@@ -1,0 +1,95 @@
+// The kernel. A block has two consumer teams of four warps each, and a producer warp. It computes one part of one
+// line, and merges its share of the sequences that are cut.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/sm90_mla/merge.cuh"
+#include "kernels/cuda/sm90_mla/pair_consumer.cuh"
+#include "kernels/cuda/sm90_mla/producer.cuh"
+#include "kernels/cuda/sm90_mla/team_consumer.cuh"
+
+namespace attnbench::sm90_mla {
+
+/// Block (x, y) computes part y of line x / cluster, alone or with the other block of its cluster. Dynamic
+/// shared memory: kSmemBytes. `Choice::kShape` is the Shape.
+template <class Choice>
+__global__ void __launch_bounds__(kThreads, 1)
+    mla_kernel(const __grid_constant__ Maps maps, const __grid_constant__ KernelParams p) {
+  constexpr Shape kShape = Choice::kShape;
+  extern __shared__ uint8_t dynamic_smem[];
+  const uint32_t offset = static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_smem));
+  auto& smem = *reinterpret_cast<SharedMemory<kShape>*>(dynamic_smem + (-offset & 1023u));
+
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the same in all lanes
+  const int lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    hopper::prefetch_map(maps.q);
+    hopper::prefetch_map(maps.keys.rows);
+    hopper::prefetch_map(maps.keys.tail);
+    if constexpr (kShape.cluster > 1) {
+      hopper::prefetch_map(maps.q_rope);
+      hopper::prefetch_map(maps.rope.rows);
+      hopper::prefetch_map(maps.rope.tail);
+    }
+    smem.init_barriers();
+    hopper::fence_barrier_init();
+  }
+  if constexpr (kShape.cluster > 1) {
+    cluster_meets();  // the barriers are initialised in both blocks
+  } else {
+    __syncthreads();
+  }
+
+  const Place<kShape> place(p);
+  if (warp >= kConsumerWarps) {
+    hopper::lower_register_limit<kProducerRegisters>();
+    if (warp == kConsumerWarps) {
+      Producer<kShape>(maps, p, smem, place, lane).run(blockIdx.y);
+    }
+  } else {
+    hopper::raise_register_limit<kConsumerRegisters>();
+    if constexpr (kShape.cluster > 1) {
+      PairConsumer<kShape>(p, smem, place).run();
+    } else {
+      TeamConsumer<kShape>(p, smem, place).run();
+    }
+    merge_splits<kShape>(p, smem, place);
+  }
+}
+
+template <class Choice>
+cudaError_t launch_choice(const Maps& maps, const KernelParams& p, cudaStream_t stream) {
+  constexpr Shape kShape = Choice::kShape;
+  constexpr auto kBytes = kSmemBytes<kShape>;
+  static_assert(kBytes <= 227 * 1024);
+  const cudaError_t error = cudaFuncSetAttribute(
+      mla_kernel<Choice>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute attributes[2]{};
+  unsigned count = 0;
+  if (kShape.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {static_cast<unsigned>(kShape.cluster), 1, 1};
+  }
+  if (p.parts > 1) {  // blocks that wait for others (merge.cuh) must all be resident at once
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(p.attention.num_heads_kv * p.row_tiles * kShape.cluster, p.parts);
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = kBytes;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  return cudaLaunchKernelEx(&config, mla_kernel<Choice>, maps, p);
+}
+
+template <class Choice>
+constexpr Instance make_instance() {
+  constexpr Shape kShape = Choice::kShape;
+  return {kShape.dtype, kShape.rows, kShape.chunks(), kShape.cluster, launch_choice<Choice>};
+}
+
+}  // namespace attnbench::sm90_mla

@@ -1,0 +1,77 @@
+// What the host hands to the device code, and the words of this folder.
+//
+// Words: G = Hq / Hkv query heads share a KV head.
+//   row tile     query rows that one block, or a pair of blocks, computes: min(G, 128) heads of some tokens of a
+//                sequence. Row r is token r / tile_heads and head r % tile_heads of the tile.
+//   line         the tiles of all sequences, for one KV head and one row tile of each sequence
+//   tile         64 neighbouring keys of a sequence
+//   slot         a buffer of the ring, for half a tile: of its keys, or in a pair of their channels (shape.cuh)
+//   part, segment, split    pieces of a line: ../common/partition.cuh; a unit is a tile
+//   item         a segment, as the producer publishes it to the consumers (shape.cuh)
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/contract/attention_params.h"
+#include "kernels/cuda/common/divisor.h"
+#include "kernels/cuda/common/kv_rows.h"
+
+namespace attnbench::sm90_mla {
+
+inline constexpr int kKeyChannels = 576;
+inline constexpr int kValueChannels = 512;
+inline constexpr int kTileKeys = 64;
+inline constexpr int kRopeBytes =
+    kKeyChannels - kValueChannels;  ///< of a row: half of the 16-bit channels behind the values
+
+/// Tensor maps of one launch. `rows` brings whole boxes of keys, `tail` eight keys of which the last ones may
+/// arrive as zeros (tensor_map.h). The maps `rope` have chunks of 64 bytes; only pairs use them.
+struct Maps {
+  struct Keys {
+    CUtensorMap rows, tail;
+  };
+  CUtensorMap q, q_rope;
+  Keys keys, rope;
+};
+
+/// By-value parameter of the kernel.
+struct alignas(64) KernelParams {
+  // Where a sequence's keys, and their rows, begin and end, an entry per sequence. k_len is k_end - k_begin.
+  const int32_t* k_end;
+  const int32_t* k_begin;      ///< null: zeros
+  const int32_t* kv_row;       ///< null: zeros
+  const int32_t* kv_block;     ///< null: block_step * the sequence's number
+  int32_t block_step;          ///< 1: contiguous caches, 0: others
+  int32_t box_rows;            ///< keys per copy: 64, 32 or 16, a divisor of block_size
+  const int32_t* block_table;  ///< null where KV is not paged
+  Divisor by_block_size;
+  hopper::KvRows kv_rows;
+
+  int32_t group;            ///< G
+  int32_t tile_heads;       ///< heads of a row tile: min(G, 128)
+  int32_t tile_tokens;      ///< query tokens of a row tile
+  int32_t tiles_per_token;  ///< row tiles that share a query token: 1 if tile_tokens > 1
+  Divisor by_tile_heads, by_tiles_per_token;
+  int32_t row_tiles;  ///< row tiles per sequence and KV head
+  Divisor by_row_tiles;
+
+  int32_t parts;         ///< parts per line; the grid is (lines * blocks of a cluster, parts)
+  int32_t segment_cost;  ///< units counted for beginning a sequence
+  Divisor by_parts;
+  float score_factor;  ///< from a raw score to a logit in base 2
+
+  // Partial results of split sequences, [blocks per part][2 * parts][rows of a tile]: the block's channels of O,
+  // normalised, and the base-2 logarithm of the sum of weights. Counters, [blocks per part][2 * parts], at the
+  // number of a sequence's first partial result: of splits that are done, and of blocks that have merged. All
+  // are zero between launches.
+  float* partial_out;
+  float* partial_lse;
+  uint32_t* done;
+  uint32_t* merged;
+
+  AttentionParams attention;
+};
+
+}  // namespace attnbench::sm90_mla
