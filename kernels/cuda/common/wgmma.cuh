@@ -36,8 +36,8 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 /// Descriptor of a tile in shared memory in the swizzle of kRowBytes bytes, 128 or 64. `tile` is aligned to a
-/// swizzle atom: 8 rows of kRowBytes bytes. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: Matrix
-/// Descriptor Format".
+/// swizzle atom: 8 rows of kRowBytes bytes. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions:
+/// Matrix Descriptor Format".
 ///
 /// K-major operands (Q, K: rows hold the summed dimension): `leading_bytes` is ignored.
 /// MN-major operands (V: rows are the summed dimension): `leading_bytes` leads to the next 64 columns.

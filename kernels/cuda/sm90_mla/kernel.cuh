@@ -1,5 +1,5 @@
-// The kernel. A block has two consumer teams of four warps each, and a producer warp. It computes one part of one
-// line, and merges its share of the sequences that are cut.
+// The kernel. A block has two consumer teams of four warps each, and a producer warp. It computes one part of
+// one line, and merges its share of the sequences that are cut.
 #pragma once
 
 #include <cuda_runtime.h>

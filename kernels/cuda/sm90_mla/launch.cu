@@ -260,8 +260,8 @@ const Kernel kAttention{
     .summary =
         "Hopper decode of latent (MLA) caches: each row is read once as key and value; wgmma, clusters",
     .shapes =
-        "head_dim 576, head_dim_v 512 as a view of K; block_size a multiple of 16; up to 512 query rows per KV "
-        "head",
+        "head_dim 576, head_dim_v 512 as a view of K; block_size a multiple of 16; up to 512 query rows per "
+        "KV head",
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,

@@ -1,7 +1,7 @@
-// The consumers of a block that works in a pair, with up to 128 query rows. Each block of the pair reads its half
-// of the channels of K, and computes its half of the channels of O. It computes its half of the sum over
-// channels in each score, and gets the other half from the other block. Each of its two teams of four warps has
-// 64 of the rows.
+// The consumers of a block that works in a pair, with up to 128 query rows. Each block of the pair reads its
+// half of the channels of K, and computes its half of the channels of O. It computes its half of the sum over
+// channels in each score, and gets the other half from the other block. Each of its two teams of four warps
+// has 64 of the rows.
 #pragma once
 
 #include "kernels/cuda/sm90_mla/products.cuh"

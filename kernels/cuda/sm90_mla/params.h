@@ -1,11 +1,12 @@
 // What the host hands to the device code, and the words of this folder.
 //
 // Words: G = Hq / Hkv query heads share a KV head.
-//   row tile     query rows that one block, or a pair of blocks, computes: min(G, 128) heads of some tokens of a
-//                sequence. Row r is token r / tile_heads and head r % tile_heads of the tile.
+//   row tile     query rows that one block, or a pair of blocks, computes: min(G, 128) heads of some tokens
+//                of a sequence. Row r is token r / tile_heads and head r % tile_heads of the tile.
 //   line         the tiles of all sequences, for one KV head and one row tile of each sequence
 //   tile         64 neighbouring keys of a sequence
-//   slot         a buffer of the ring, for half a tile: of its keys, or in a pair of their channels (shape.cuh)
+//   slot         a buffer of the ring, for half a tile: of its keys, or, in a pair, of their channels
+//                (shape.cuh)
 //   part, segment, split    pieces of a line: ../common/partition.cuh; a unit is a tile
 //   item         a segment, as the producer publishes it to the consumers (shape.cuh)
 #pragma once
@@ -62,10 +63,10 @@ struct alignas(64) KernelParams {
   Divisor by_parts;
   float score_factor;  ///< from a raw score to a logit in base 2
 
-  // Partial results of split sequences, [blocks per part][2 * parts][rows of a tile]: the block's channels of O,
-  // normalised, and the base-2 logarithm of the sum of weights. Counters, [blocks per part][2 * parts], at the
-  // number of a sequence's first partial result: of splits that are done, and of blocks that have merged. All
-  // are zero between launches.
+  // Partial results of split sequences, [blocks per part][2 * parts][rows of a tile]: the block's channels of
+  // O, normalised, and the base-2 logarithm of the sum of weights. Counters, [blocks per part][2 * parts], at
+  // the number of a sequence's first partial result: of splits that are done, and of blocks that have merged.
+  // All are zero between launches.
   float* partial_out;
   float* partial_lse;
   uint32_t* done;

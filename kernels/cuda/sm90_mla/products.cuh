@@ -1,4 +1,5 @@
-// Instructions that only this kernel uses: a product of 32 columns, and those between the blocks of a cluster.
+// Instructions that only this kernel uses: a product of 32 columns, and those between the blocks of a
+// cluster.
 #pragma once
 
 #include "kernels/cuda/common/mbarrier.cuh"
@@ -44,9 +45,9 @@ __device__ __forceinline__ void store_in_cluster(uint32_t address, const float* 
       : "memory");
 }
 
-/// Arrives at a barrier of the cluster, to say that this warp has read what may now be overwritten. Nothing that
-/// it wrote is handed over, so the release has the scope of the block: at the scope of the cluster it is a
-/// memory barrier of the GPU, which takes over a microsecond. PTX ISA, "mbarrier.arrive".
+/// Arrives at a barrier of the cluster, to say that this warp has read what may now be overwritten. Nothing
+/// that it wrote is handed over, so the release has the scope of the block: at the scope of the cluster it is
+/// a memory barrier of the GPU, which takes over a microsecond. PTX ISA, "mbarrier.arrive".
 __device__ __forceinline__ void arrive_in_cluster(uint32_t barrier) {
   asm volatile("mbarrier.arrive.release.cta.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }

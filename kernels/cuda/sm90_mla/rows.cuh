@@ -226,8 +226,8 @@ __device__ __forceinline__ void publish_partial(const KernelParams& p, const Pla
   }
 }
 
-/// Ends an item: writes O and LSE, or leaves a partial result. All consumers call it. `sum` has the sums of all
-/// keys' weights, `o` 256 of the block's channels from `channel` on.
+/// Ends an item: writes O and LSE, or leaves a partial result. All consumers call it. `sum` has the sums of
+/// all keys' weights, `o` 256 of the block's channels from `channel` on.
 template <Shape kShape>
 __device__ __forceinline__ void write_item(const KernelParams& p, const Place<kShape>& place,
                                            const Item& item, const LaneRows& rows, const float (&sum)[2],

@@ -16,8 +16,8 @@ namespace attnbench::sm90_mla {
 /// [groups of 8 keys][9 chunks][8 keys][128 bytes] in the 128-byte swizzle, whatever the size of the copies
 /// that fill it. Queries lie as [9 chunks][rows][128 bytes].
 ///
-/// A block of a pair has half of the channels: 256 of those that are values, and 32 of the other 64 ("rope"). A
-/// slot holds a tile: [groups][4 chunks][8 keys][128 bytes], then [groups][8 keys][64 bytes] in the 64-byte
+/// A block of a pair has half of the channels: 256 of those that are values, and 32 of the other 64 ("rope").
+/// A slot holds a tile: [groups][4 chunks][8 keys][128 bytes], then [groups][8 keys][64 bytes] in the 64-byte
 /// swizzle. Queries lie as [4 chunks][rows][128 bytes], then [rows][64 bytes].
 struct Shape {
   DType dtype;
