@@ -81,7 +81,7 @@ TEST_F(MlaOf, EveryNumberOfHeadsAndPagesOf16) {
 
 TEST_F(MlaOf, OneShapeOfRows) {
   const char* needed = "head_dim 576, head_dim_v 512 and v_is_k_view required, given ";
-  EXPECT_THAT(refuses([](AttentionParams& p) { p.head_dim = 640; }), HasSubstr(needed));
+  EXPECT_THAT(refuses([](AttentionParams& p) { p.head_dim = 544; }), HasSubstr(needed));
   EXPECT_THAT(refuses([](AttentionParams& p) { p.head_dim_v = 256; }), HasSubstr(needed));
   EXPECT_THAT(refuses([](AttentionParams& p) { p.features &= ~kVIsK; }), HasSubstr(needed));
 }
