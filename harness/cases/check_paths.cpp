@@ -16,10 +16,12 @@ void check_shared_prefix(const CaseParams& p, const FailAt& fail) {
          "shared_prefix");
   }
   if (p.shared_prefix < 1 || p.shared_prefix % p.block_size != 0) {
+    const int64_t near = (int64_t{p.shared_prefix} / p.block_size + 1) * p.block_size;
     fail(p.shared_prefix < 1 ? "page_layout" : "shared_prefix",
          fmt::format(
-             "whole pages are shared: a shared_prefix of 1 or more blocks of {} tokens is required, given {}",
-             p.block_size, p.shared_prefix));
+             "whole pages are shared: a shared_prefix that is a multiple of block_size {} is required, "
+             "such as {}; given {}",
+             p.block_size, near, p.shared_prefix));
   }
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     if (p.seqs[i].k >= p.shared_prefix) continue;

@@ -96,6 +96,17 @@ void write_step_summary(const GateOptions& o, const CompareResult& result, int c
   if (!out && !o.quiet) std::cerr << "gate: " << path << " could not be written\n";
 }
 
+/// Says what helps where other work hid what the clock would say.
+void advise_if_hidden(const CompareResult& result) {
+  const auto hidden = std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& row) {
+    return row.change == Change::kInconclusive && row.doubt == Doubt::kMachine;
+  });
+  if (hidden == 0) return;
+  std::cerr << fmt::format(
+      "gate: other work on the machine hid {}: end it, or on a CPU leave it cores with --threads N\n",
+      counted(hidden, "case"));
+}
+
 void report(const GateOptions& o, const GateRuns& runs, const CompareResult& result,
             const CompareOptions& options, int code) {
   const std::size_t width = terminal_width(STDOUT_FILENO);
@@ -111,6 +122,7 @@ void report(const GateOptions& o, const GateRuns& runs, const CompareResult& res
   if (asked(o, "github") || std::string(environment("GITHUB_ACTIONS")) == "true") {
     write_compare_github(std::cout, result, options);
   }
+  if (code != 0) advise_if_hidden(result);
   write_step_summary(o, result, code);
 }
 

@@ -172,6 +172,13 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
   if (options.ceilings_disturbed && std::any_of(records.begin(), records.end(), has_share)) {
     out << "\n* the ceilings were measured on a busy machine: %SOL and bound may be wrong\n";
   }
+  const auto beats = [](const Record& r) {
+    return r.roofline && r.roofline->sol && *r.roofline->sol >= 1.005;
+  };
+  if (std::any_of(records.begin(), records.end(), beats)) {
+    out << "\n%SOL over 100: faster than the measured ceilings, which something slowed while they were "
+           "measured. Run again on a quiet machine\n";
+  }
   if (busy)
     out << "\n! other processes took the cores during more than half of the samples: an unreliable time\n";
   if (std::any_of(records.begin(), records.end(), is_vague))

@@ -69,6 +69,14 @@ TEST(ReportConsole, CeilingsOfABusyMachineAreMarked) {
   EXPECT_THAT(printed({passing("a")}), Not(HasSubstr("*")));
 }
 
+TEST(ReportConsole, BeatenCeilingsAreExplained) {
+  Record r = passing("a");
+  r.roofline->sol = 1.28;
+  EXPECT_THAT(printed({r}), testing::AllOf(HasSubstr(" 128 "), HasSubstr("%SOL over 100: faster than")));
+  r.roofline->sol = 1.004;
+  EXPECT_THAT(printed({r}), testing::AllOf(HasSubstr(" 100 "), Not(HasSubstr("over 100"))));
+}
+
 TEST(ReportConsole, SkipsAreSummedUpByReason) {
   const std::string text =
       printed({not_passing("a", Status::kSkip, "k: head_dim 64 or 128 required, given 72"),
