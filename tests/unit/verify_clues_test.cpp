@@ -465,6 +465,18 @@ TEST(Clues, RowsThatChangedPlaces) {
           "looks like: rows change places: seq 0 pos 0 head 0 has what belongs to seq 0 pos 0 head 2")));
 }
 
+TEST(Clues, OneChannelIsNearThatOfAnotherRowByChance) {
+  Case c = case_of(true);
+  c.params.head_dim = c.params.head_dim_v = 1;
+  c.params.seqs = {{90, 99}, {100, 130}};
+  HostOutputs h = right_outputs(c);
+  for (int64_t row = 0; row < cost_of(c.params).total_q * 4; ++row) {
+    const float o = load_float(c.params.dtype, h.out.data(), row);
+    store_float(c.params.dtype, h.out.data(), row, o * (0.5f + 0.07f * static_cast<float>(row * 5 % 11)));
+  }
+  EXPECT_THAT(clues(c, h), testing::Each(Not(HasSubstr("change places"))));
+}
+
 TEST(Clues, AFactorOfEachRow) {
   const Case c = case_of(true);
   HostOutputs h = right_outputs(c);
