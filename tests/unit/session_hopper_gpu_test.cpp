@@ -85,9 +85,9 @@ TEST_F(HopperCall, LaunchRefusesAPointerThatIsNotAligned) {
                           : "{kv: paged, batch: 2q4s300, heads: 32/8, mask: causal}");
       ASSERT_EQ(call.plan(), KernelStatus::kOk) << call.message.text;
       AttentionParams& a = call.params.attention;
-      const auto shift = [&](auto& pointer) {
-        pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(
-            reinterpret_cast<std::uintptr_t>(pointer) + 2);
+      const auto shift = [](auto& pointer) {
+        auto* bytes = const_cast<char*>(static_cast<const char*>(static_cast<const void*>(pointer)));
+        pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(static_cast<void*>(bytes + 2));
       };
       if (field == std::string("q")) shift(a.q);
       if (field == std::string("k")) shift(a.k);
