@@ -18,8 +18,10 @@ inline KernelStatus check_basics(const Kernel& kernel, const AttentionParams& p,
   if (context.compute_capability != 90) {
     return unsupported("%s: compute capability 90 required, given %d", context.compute_capability);
   }
-  if (p.dtype_out != p.dtype_q) {
-    return unsupported("%s: dtype_out %s required, given %s", dtype_name(p.dtype_q), dtype_name(p.dtype_out));
+  const bool base_is_bf16 = p.features & kBf16;
+  const DType base = base_is_bf16 ? DType::kBf16 : DType::kFp16;  // that of q, or beside q in e4m3
+  if (p.dtype_out != base) {
+    return unsupported("%s: dtype_out %s required, given %s", dtype_name(base), dtype_name(p.dtype_out));
   }
   if (!(p.softmax_scale > 0.0f)) {
     return unsupported("%s: softmax_scale > 0 required, given %g", static_cast<double>(p.softmax_scale));
@@ -44,8 +46,9 @@ inline KernelStatus check_shapes(const Kernel& kernel, const AttentionParams& p,
 inline KernelStatus check_strides(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
   const auto element = static_cast<int64_t>(dtype_size(p.dtype_k));
   const int64_t unit = 16 / element, chunk = kChunkBytes / element;
+  const auto q_unit = static_cast<int64_t>(16 / dtype_size(p.dtype_q));
   const Stride strides[] = {
-      {"q_stride_token", p.q_stride_token, 8},     {"q_stride_head", p.q_stride_head, 8},
+      {"q_stride_token", p.q_stride_token, q_unit}, {"q_stride_head", p.q_stride_head, q_unit},
       {"k_stride_token", p.k_stride_token, unit},  {"k_stride_head", p.k_stride_head, chunk},
       {"v_stride_token", p.v_stride_token, unit},  {"v_stride_head", p.v_stride_head, chunk},
       {"out_stride_token", p.out_stride_token, 8}, {"out_stride_head", p.out_stride_head, 8},
@@ -84,16 +87,16 @@ inline uint64_t row_chunks_of(const AttentionParams& p, const KvRows& rows) {
   return static_cast<uint64_t>(p.num_heads_kv - 1) * rows.head_chunks + head_chunks_of(p);
 }
 
-/// Encodes the map of q, with dimensions (64 channels, head, token, chunk). A box is one chunk of `tokens`
-/// tokens of `heads` heads, heads within tokens. Returns false where the driver refuses. `chunk_bytes`: 128,
-/// or 64 for chunks of half the channels.
+/// Encodes the map of q, with dimensions (64 channels, head, token, chunk); a chunk of e4m3 has 128 channels.
+/// A box is one chunk of `tokens` tokens of `heads` heads, heads within tokens. Returns false where the driver
+/// refuses. `chunk_bytes`: 128, or 64 for chunks of half the channels.
 inline bool encode_q_map(CUtensorMap* map, const AttentionParams& p, int heads, int tokens,
                          uint32_t chunk_bytes = kChunkBytes) {
   const uint64_t element = dtype_size(p.dtype_q);
   const uint32_t channels = chunk_bytes / kElementBytes;
   const uint64_t dims[4] = {channels, static_cast<uint64_t>(p.num_heads_q),
                             static_cast<uint64_t>(std::max<int64_t>(p.total_q, 1)),
-                            static_cast<uint64_t>(p.head_dim / static_cast<int>(channels))};
+                            p.head_dim * element / chunk_bytes};
   const uint64_t strides[3] = {p.q_stride_head * element, p.q_stride_token * element, chunk_bytes};
   const uint32_t box[4] = {channels, static_cast<uint32_t>(heads), static_cast<uint32_t>(tokens), 1};
   // Without query rows the map is not used, but it must have an address and a row.

@@ -44,4 +44,24 @@ __device__ __forceinline__ void load_shared(uint32_t (&words)[2], uint32_t addre
   asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(address));
 }
 
+__device__ __forceinline__ uint32_t load_shared_word(uint32_t address) {
+  uint32_t word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address));
+  return word;
+}
+
+/// Loads and stores 16 bytes of shared memory. Volatile likewise.
+__device__ __forceinline__ uint4 load_shared_unit(uint32_t address) {
+  uint4 u;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
+               : "r"(address)
+               : "memory");
+  return u;
+}
+__device__ __forceinline__ void store_shared_unit(uint32_t address, const uint4& u) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(u.x), "r"(u.y), "r"(u.z), "r"(u.w)
+               : "memory");
+}
+
 }  // namespace attnbench::hopper

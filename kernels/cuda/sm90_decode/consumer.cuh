@@ -87,8 +87,11 @@ class Consumer {
     scales_ = {p_.tanh_factor, p_.score_factor, 1.0f};
     if constexpr (kShape.eight_bit_kv) {
       const AttentionParams& a = p_.attention;
-      const float k = a.k_descale[item.b * a.k_descale_stride_outer + kv_head_ * a.k_descale_stride_head];
-      // The softmax requires a factor above 0. So the sign goes into q, and 0 becomes kLeastDescale.
+      float k = a.k_descale[item.b * a.k_descale_stride_outer + kv_head_ * a.k_descale_stride_head];
+      if (has_e4m3_queries()) {
+        k *= a.q_descale[item.b * a.q_descale_stride_outer + kv_head_ * a.q_descale_stride_head];
+      }
+      // The softmax requires a factor above 0. So the sign of the descales goes into q, and 0 becomes kLeastDescale.
       q_sign_ = k < 0.0f ? 0x80008000u : 0;
       float size = fabsf(k) < kLeastDescale ? kLeastDescale : fabsf(k);  // NaN stays NaN
       if (item.tile_begin >= item.tile_end) size = 1.0f;  // the unused descale may be NaN and must not count
@@ -111,6 +114,8 @@ class Consumer {
     return row + step / 4 * chunk_stride + (unit ^ step % 4 * 32);
   }
 
+  __device__ __forceinline__ bool has_e4m3_queries() const { return p_.q_chunks < D::kQChunks; }
+
   __device__ __forceinline__ void load_q() {
     const uint32_t row = q_offset_ + q_.stage() * D::kQBytes;
 #pragma unroll
@@ -122,6 +127,15 @@ class Consumer {
   __device__ __forceinline__ void load_q_step(uint32_t (&operand)[4], uint32_t row, int step) const {
     if constexpr (!kShape.eight_bit_kv) {
       hopper::load_matrices(operand, at(row, q_unit_, D::kQChunkBytes, step));
+    } else if (has_e4m3_queries()) {
+      const uint32_t unit = (step % 8 ^ lane_ / 4) * 16 + lane_ % 4 * 4;  // 16 channels are one
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint32_t word = hopper::load_shared_word(row + h * 8 * hopper::kChunkBytes +
+                                                       step / 8 * D::kQChunkBytes + unit);
+        operand[h] = hopper::from_e4m3<0>(word) ^ q_sign_;
+        operand[2 + h] = hopper::from_e4m3<1>(word) ^ q_sign_;
+      }
     } else {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -301,7 +315,7 @@ class Consumer {
 
   SeenKeys seen_;
   int32_t expired_;      ///< leading keys of the sequence that none of its queries sees
-  uint32_t q_sign_ = 0;  ///< flips the signs of a pair of q where K's descale is negative
+  uint32_t q_sign_ = 0;  ///< flips the signs of a pair of q where the descales of q and K differ in sign
   Scales scales_;
   uint32_t q_operand_[kHoldQ ? kDepth : 2][4];
   float o_[kShape.head_dim / 8][4];  ///< [n]: 8 channels; e4m3: of 16 channels the even (n even) or odd ones

@@ -196,7 +196,7 @@ KernelStatus launch(const OpParams* op, const LaunchContext* context, KernelMess
 
 const Instance* find_instance(const AttentionParams& p, Use use) {
   for (const Instance* i : kInstances) {
-    if (i->append == ((p.features & kAppend) != 0) && i->dtype == p.dtype_q &&
+    if (i->append == ((p.features & kAppend) != 0) && i->dtype == p.dtype_out &&
         i->eight_bit_kv == (p.dtype_k == DType::kE4m3) && i->head_dim == p.head_dim &&
         i->rows >= max_rows(p) && is_for(*i, p, use)) {
       return i;
@@ -238,6 +238,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   k.kv_row = p.features & kPackedKv ? p.cu_seqlens_k : p.features & kContiguousKv ? p.cache_leftpad : nullptr;
   k.kv_block = p.features & kContiguousKv ? p.cache_batch_idx : nullptr;
   k.block_step = p.features & kContiguousKv ? 1 : 0;
+  k.q_chunks = static_cast<int32_t>(p.head_dim * dtype_size(p.dtype_q) / hopper::kChunkBytes);
   k.group = p.num_heads_q / p.num_heads_kv;
   k.max_rows = static_cast<int32_t>(max_rows(p));
   k.parts = g.parts;
@@ -309,7 +310,7 @@ const Kernel kAttention{
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
     .features = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 |
-                kFp16 | kE4m3Kv | kPartialKv | kAppend | kRotary,
+                kFp16 | kE4m3Kv | kE4m3Q | kPartialKv | kAppend | kRotary,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,
@@ -328,7 +329,7 @@ const Kernel kFixedAttention{
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
     .features = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 |
-                kFp16 | kE4m3Kv | kPartialKv | kAppend | kRotary,
+                kFp16 | kE4m3Kv | kE4m3Q | kPartialKv | kAppend | kRotary,
     .supports = fixed_supports,
     .numerics = numerics,
     .workspace_bytes = fixed_workspace_bytes,

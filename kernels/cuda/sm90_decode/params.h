@@ -67,6 +67,7 @@ struct alignas(64) KernelParams {
   KvRows k_rows;
   KvRows v_rows;
 
+  int32_t q_chunks;          ///< chunks of 128 bytes in a row of q as it lies in memory
   int32_t group;             ///< G
   int32_t max_rows;          ///< max_seqlen_q * G
   int32_t parts;             ///< parts per KV head (partition.cuh); the grid is (num_heads_kv, parts)

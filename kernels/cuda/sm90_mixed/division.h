@@ -13,7 +13,7 @@ namespace attnbench::sm90_mixed {
 /// may count rows that belong to no sequence, which must not change a result's bits.
 struct Estimate {
   double chunk_us;   ///< 4 Hq D operations per query and key, at 650 TFLOP/s
-  double decode_us;  ///< 4 Hkv D bytes of K and V per key, at 3 TB/s
+  double decode_us;  ///< K and V of each key, 2 Hkv D numbers, at 3 TB/s
 };
 
 inline Estimate estimate(const AttentionParams& p) {
@@ -22,7 +22,8 @@ inline Estimate estimate(const AttentionParams& p) {
   const double chunk_keys = std::min(std::max(longest - tokens / 2, tokens / 2), window);
   const double decode_keys = std::min(longest / 2, window);
   return {4.0 * p.num_heads_q * p.head_dim * tokens * chunk_keys / 650e6,
-          4.0 * p.num_heads_kv * p.head_dim * (p.batch - 1) * decode_keys / 3e6};
+          2.0 * p.num_heads_kv * p.head_dim * static_cast<double>(dtype_size(p.dtype_k)) * (p.batch - 1) *
+              decode_keys / 3e6};
 }
 
 /// Whether one launch of sm90_prefill does all. The three ways take:

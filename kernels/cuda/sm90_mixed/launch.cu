@@ -45,6 +45,7 @@ constexpr const char* kInstanceNames =
 /// The instance of the kernel that does both on every multiprocessor, null if none supports the step.
 const Instance* find_together(const AttentionParams& p, const LaunchContext& context) {
   if (p.num_heads_q / p.num_heads_kv > kTogetherRows || p.softcap > 0.0f) return nullptr;
+  if (p.features & kE4m3Kv) return nullptr;
   if (p.num_heads_kv > context.multiprocessors) return nullptr;
   for (const Instance* i : kInstances) {
     if (i->dtype == p.dtype_q && i->head_dim == p.head_dim) return i;
@@ -253,7 +254,8 @@ const Kernel kAttention{
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
     .features =
-        kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 | kFp16 | kPartialKv,
+        kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 | kFp16 | kE4m3Kv |
+        kE4m3Q | kPartialKv,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

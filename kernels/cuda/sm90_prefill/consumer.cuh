@@ -145,6 +145,10 @@ class Consumer {
     return smem_.rows[threadIdx.x / 32 - 4][tile];
   }
 
+  __device__ __forceinline__ TileScales& own_scales(int tile) const {
+    return smem_.landing.own_scales[threadIdx.x / 32 - 4][tile];
+  }
+
   /// Moves on to the next tile that sees keys, and reads what its products need. Returns false after the last
   /// tile. Tiles without keys are written at once.
   __device__ __forceinline__ bool next_tile(WorkItem& item) {
@@ -168,7 +172,10 @@ class Consumer {
     visibility_ = Visibility<kShape>(p_, item, first_row_, thread_row_, lane_);
     softmax_ = OnlineSoftmax{};
     tile_ ^= 1;
-    if (lane_ == 0) own_rows(tile_) = rows;
+    if (lane_ == 0) {
+      own_rows(tile_) = rows;
+      if constexpr (kShape.eight_bit_kv) own_scales(tile_) = smem_.landing.scales[q_.stage()];
+    }
     __syncwarp();
   }
 
@@ -180,7 +187,7 @@ class Consumer {
     hopper::pin(s);
     smem_.k_ring.release(k_, lane_);
     k_.advance();
-    if constexpr (kShape.softcap) hopper::apply_tanh(s, p_.tanh_factor);
+    if constexpr (kShape.softcap) hopper::apply_tanh(s, tanh_factor());
     if constexpr (kFirst) {
       visibility_.mask_left(s, n_);
     } else {
@@ -195,6 +202,20 @@ class Consumer {
       smem_.q_ring.release(q_, lane_);
       q_.advance();
     }
+  }
+
+  /// Factors of the current tile, as in KernelParams.
+  __device__ __forceinline__ float score_factor() const {
+    if constexpr (kShape.eight_bit_kv && !kShape.softcap) return p_.score_factor * own_scales(tile_).score;
+    return p_.score_factor;
+  }
+  __device__ __forceinline__ float tanh_factor() const {
+    if constexpr (kShape.eight_bit_kv) return p_.tanh_factor * own_scales(tile_).score;
+    return p_.tanh_factor;
+  }
+  __device__ __forceinline__ float out_factor(int tile) const {
+    if constexpr (kShape.eight_bit_kv) return own_scales(tile).out;
+    return 1.0f;
   }
 
   /// Descriptors of the tiles at q_ (this warpgroup's rows), k_ and v_. They are made ahead of the turn that
@@ -213,7 +234,7 @@ class Consumer {
     for (int i = 0; i < kShape.head_dim / 16; ++i) {
       const int chunk = i / 4;
       const int in_row = i % 4 * 32;
-      hopper::Wgmma<kShape.block_n>::template from_shared<kShape.dtype>(
+      hopper::Wgmma<kShape.block_n>::template from_shared<D::kMath>(
           s, q.at(chunk * D::kQChunkBytes + in_row), k.at(chunk * D::kAtomBytes + in_row), i > 0);
     }
     hopper::wgmma_commit();
@@ -227,7 +248,7 @@ class Consumer {
     hopper::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kShape.block_n / 16; ++i) {
-      hopper::Wgmma<kShape.head_dim>::template from_registers<kShape.dtype>(
+      hopper::Wgmma<kShape.head_dim>::template from_registers<D::kMath>(
           o, weights[i], v.at(i * 2 * D::kKvGroupBytes), i > 0 ? 1 : accumulate_);
     }
     hopper::wgmma_commit();
@@ -264,7 +285,7 @@ class Consumer {
     const BlockKeys seen = visibility_.seen(n_);
     hopper::wgmma_wait<0>();
     take_scores<true>(s);
-    softmax_.begin<kShape.dtype>(weights, s, p_.score_factor, seen);
+    softmax_.begin<D::kMath>(weights, s, score_factor(), seen);
   }
 
   /// Computes the last O += P V of a tile and stores its rows.
@@ -272,7 +293,7 @@ class Consumer {
     smem_.v_ring.await_full(v_);
     issue_outputs(o, weights, v_tile());
     await_outputs(o);
-    store_rows<kShape>(p_, own_rows(tile), thread_row_, o, softmax_, lane_);
+    store_rows<kShape>(p_, own_rows(tile), thread_row_, o, softmax_, out_factor(tile), lane_);
   }
 
   /// Issues S of the next KV block and O += P V of the previous one, in this warpgroup's turn.
@@ -298,12 +319,12 @@ class Consumer {
     float shrink[2];
     bool moved;
     if constexpr (D::kTwoWeights) {
-      moved = softmax_.add<kShape.dtype>(next, s, p_.score_factor, shrink);
+      moved = softmax_.add<D::kMath>(next, s, score_factor(), shrink);
       hopper::pin(next);
       await_outputs(o);
     } else {
       await_outputs(o);
-      moved = softmax_.add<kShape.dtype>(weights, s, p_.score_factor, shrink);
+      moved = softmax_.add<D::kMath>(weights, s, score_factor(), shrink);
     }
     if (__builtin_expect(moved, 0)) rescale(o, shrink);
   }
@@ -351,15 +372,15 @@ class Consumer {
     take_scores<true>(s);
     if constexpr (D::kTwoWeights) {
       Weights next;
-      softmax_.begin<kShape.dtype>(next, s, p_.score_factor, seen);
+      softmax_.begin<D::kMath>(next, s, score_factor(), seen);
       hopper::pin(next);
       await_outputs(o);
-      store_rows<kShape>(p_, own_rows(tile), thread_row_, o, ended, lane_);
+      store_rows<kShape>(p_, own_rows(tile), thread_row_, o, ended, out_factor(tile), lane_);
       replace(weights, next);
     } else {
       await_outputs(o);
-      store_rows<kShape>(p_, own_rows(tile), thread_row_, o, ended, lane_);
-      softmax_.begin<kShape.dtype>(weights, s, p_.score_factor, seen);
+      store_rows<kShape>(p_, own_rows(tile), thread_row_, o, ended, out_factor(tile), lane_);
+      softmax_.begin<D::kMath>(weights, s, score_factor(), seen);
     }
     accumulate_ = 0;
     return true;

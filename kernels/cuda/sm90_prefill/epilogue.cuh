@@ -42,7 +42,7 @@ __device__ __forceinline__ int64_t row_of_state(const KernelParams& p, const Til
 template <Shape kShape>
 __device__ __forceinline__ void store_state(const KernelParams& p, const TileRows& tile, int thread_row,
                                             const float (&o)[kShape.head_dim / 2],
-                                            const OnlineSoftmax& softmax, int lane) {
+                                            const OnlineSoftmax& softmax, float factor, int lane) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = thread_row + 8 * h;
@@ -52,7 +52,7 @@ __device__ __forceinline__ void store_state(const KernelParams& p, const TileRow
 #pragma unroll
     for (int c = 0; c < kShape.head_dim / 8; ++c) {
       const int i = 4 * c + 2 * h;
-      if (exists) *reinterpret_cast<float2*>(out + 8 * c) = make_float2(o[i], o[i + 1]);
+      if (exists) *reinterpret_cast<float2*>(out + 8 * c) = make_float2(o[i] * factor, o[i + 1] * factor);
     }
     const float sum = hopper::quad_reduce(softmax.sum[h], [](float a, float b) { return a + b; });
     if (exists && lane % 4 == 0) p.partial_sum[state_row] = make_float2(-softmax.offset[h], sum);
@@ -62,6 +62,7 @@ __device__ __forceinline__ void store_state(const KernelParams& p, const TileRow
 /// Writes this thread's share of O (normalised here, and rounded) and LSE: rows `thread_row` and thread_row +
 /// 8 of the tile. Row r is token r / heads_per_tile, head r % heads_per_tile. Rows past the tile's last token
 /// belong to the next sequence or to none, and are not written. A split leaves its partial state instead.
+/// `factor`: of the outputs, 1 without descales.
 ///
 /// The accumulators give each lane 2 neighbouring channels of every 8. Transposing over the quad makes that 8
 /// of every 32, which is one 16-byte store. The stores of a quad cover 64 contiguous bytes: whole sectors,
@@ -69,10 +70,10 @@ __device__ __forceinline__ void store_state(const KernelParams& p, const TileRow
 template <Shape kShape>
 __device__ __forceinline__ void store_rows(const KernelParams& p, const TileRows& tile, int thread_row,
                                            const float (&o)[kShape.head_dim / 2],
-                                           const OnlineSoftmax& softmax, int lane) {
+                                           const OnlineSoftmax& softmax, float factor, int lane) {
   if constexpr (kShape.split) {
     if (__any_sync(~0u, tile.state != 0)) {  // the vote tells the compiler that all lanes go one way
-      store_state<kShape>(p, tile, thread_row, o, softmax, lane);
+      store_state<kShape>(p, tile, thread_row, o, softmax, factor, lane);
       return;
     }
   }
@@ -83,6 +84,10 @@ __device__ __forceinline__ void store_rows(const KernelParams& p, const TileRows
   }
   float normaliser[2], lse[2];
   softmax.finish(normaliser, lse, sink);
+  if constexpr (kShape.eight_bit_kv) {
+#pragma unroll
+    for (float& n : normaliser) n *= factor;
+  }
   const int quad_lane = lane % 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

@@ -34,8 +34,10 @@ struct Instance {
   bool softcap;      ///< applies softcap, always
   bool short_tiles;  ///< for launches without a window and with at most kShortKeys keys per sequence
   bool split;        ///< for launches of few tiles, which it may split
+  bool eight_bit_kv;  ///< K and V in e4m3
   int block_m;
   int block_n;
+  int part_rows;  ///< most keys per copy
   /// Null where the instance is a part of another kernel.
   cudaError_t (*launch)(const Maps&, const KernelParams&, int blocks, cudaStream_t);
 };

@@ -8,6 +8,7 @@
 #include "kernels/cuda/sm90_prefill/consumer.cuh"
 #include "kernels/cuda/sm90_prefill/instances.h"
 #include "kernels/cuda/sm90_prefill/producer.cuh"
+#include "kernels/cuda/sm90_prefill/widen.cuh"
 
 namespace attnbench::sm90_prefill {
 
@@ -42,6 +43,12 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
       produce<kShape>(maps, p, smem, threadIdx.x);
     } else if (warp == kSchedulingWarp) {
       schedule<kShape>(p, smem, threadIdx.x % 32);
+    } else if constexpr (kShape.eight_bit_kv) {
+      if (warp == kSchedulingWarp + 1) {
+        Widener<kShape, false>(p, smem, threadIdx.x % 32).run();
+      } else {
+        Widener<kShape, true>(p, smem, threadIdx.x % 32).run();
+      }
     }
   } else {
     hopper::raise_register_limit<D::kConsumerRegisters>();

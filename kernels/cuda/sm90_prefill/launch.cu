@@ -75,11 +75,11 @@ bool splitting_pays(const Instance& instance, const AttentionParams& p, const La
   return best_split(static_cast<float>(works), blocks, context.multiprocessors).length < blocks;
 }
 
-/// Keys per copy: whole KV blocks where pages allow it, else the largest power of two that divides both.
+/// Keys per copy: as many as possible where pages allow it, else the largest power of two that divides both.
 int32_t box_rows(const Instance& instance, const AttentionParams& p) {
-  if ((p.features & kPagedKv) == 0) return instance.block_n;
+  if ((p.features & kPagedKv) == 0) return instance.part_rows;
   int32_t rows = 1;
-  while (instance.block_n % (2 * rows) == 0 && p.block_size % (2 * rows) == 0) rows *= 2;
+  while (instance.part_rows % (2 * rows) == 0 && p.block_size % (2 * rows) == 0) rows *= 2;
   return rows;
 }
 
@@ -123,6 +123,9 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
     return unsupported("sm90_prefill: block_size of 16 or more, a multiple of 8, required, given %d",
                        p.block_size);
   }
+  if ((p.features & kE4m3Kv) && p.head_dim == 64) {
+    return unsupported("sm90_prefill: head_dim 128 or 256 required for e4m3 KV, given 64");
+  }
   if (find_instance(p) == nullptr) {
     return unsupported("sm90_prefill: no instantiation for %s, head_dim %d", dtype_name(p.dtype_q),
                        p.head_dim);
@@ -131,7 +134,8 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
 }
 
 Numerics numerics(const OpParams* op) {
-  return {.p_type = op->attention.dtype_q, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-22};
+  const bool e4m3 = op->attention.features & kE4m3Kv;
+  return {.p_type = e4m3 ? DType::kFp16 : op->attention.dtype_q, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-22};
 }
 
 Tile tile(const OpParams* op) {
@@ -161,20 +165,23 @@ KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, Kern
   return launch_instance(*find_instance(op->attention), op->attention, *context, kKvBudgetBytes, 0, message);
 }
 
+/// Whether `instance` has the types, the head_dim and the softcap of `p`.
+bool fits(const Instance& instance, const AttentionParams& p) {
+  return instance.dtype == p.dtype_out && instance.eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
+         instance.head_dim == p.head_dim && instance.softcap == (p.softcap > 0.0f);
+}
+
 }  // namespace
 
 const Instance* find_instance(const AttentionParams& p) {
-  const bool softcap = p.softcap > 0.0f;
   // Paged KV takes the masked instances, because every page size, or a part of it, divides their block_n.
-  const bool masked =
-      p.causal || p.window_left >= 0 || p.window_right >= 0 || softcap || (p.features & kPagedKv) != 0;
+  // e4m3 has no others.
+  const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || p.softcap > 0.0f ||
+                      (p.features & (kPagedKv | kE4m3Kv)) != 0;
   const bool short_tiles = p.window_left < 0 && p.max_seqlen_k <= kShortKeys;
   const Instance* found = nullptr;
   for (const Instance* i : kInstances) {
-    if (i->dtype != p.dtype_q || i->head_dim != p.head_dim || i->masked != masked || i->softcap != softcap ||
-        i->split) {
-      continue;
-    }
+    if (!fits(*i, p) || i->masked != masked || i->split) continue;
     if (!i->short_tiles || short_tiles) found = i;  // rows for short tiles come last
   }
   return found;
@@ -182,10 +189,7 @@ const Instance* find_instance(const AttentionParams& p) {
 
 const Instance* choose_instance(const AttentionParams& p, const LaunchContext& context) {
   for (const Instance* i : kInstances) {
-    if (i->split && i->dtype == p.dtype_q && i->head_dim == p.head_dim && i->softcap == (p.softcap > 0.0f) &&
-        splitting_pays(*i, p, context)) {
-      return i;
-    }
+    if (i->split && fits(*i, p) && splitting_pays(*i, p, context)) return i;
   }
   return find_instance(p);
 }
@@ -257,6 +261,19 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
     k.multiprocessors = context.multiprocessors;
   }
 
+  k.q_chunks = static_cast<int32_t>(p.head_dim * dtype_size(p.dtype_q) / hopper::kChunkBytes);
+  k.descales = {p.dtype_q == DType::kE4m3 ? p.q_descale : nullptr,
+                p.k_descale,
+                p.v_descale,
+                p.q_descale_stride_outer,
+                p.q_descale_stride_head,
+                p.k_descale_stride_outer,
+                p.k_descale_stride_head,
+                p.v_descale_stride_outer,
+                p.v_descale_stride_head,
+                p.cu_seqlens_q,
+                p.batch};
+
   Maps& maps = launch->maps;
   if (!hopper::encode_q_map(&maps.q, p, heads, tokens) ||
       !encode_kv_maps(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token,
@@ -311,7 +328,8 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
 
 constexpr const char* kShapes = "head_dim 64, 128, 256; block_size 16 and more, a multiple of 8";
 constexpr uint64_t kFeatures =
-    kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 | kFp16 | kPartialKv;
+    kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 | kFp16 | kE4m3Kv | kE4m3Q |
+    kPartialKv;
 
 const Kernel kAttention{
     .abi_version = kKernelAbiVersion,

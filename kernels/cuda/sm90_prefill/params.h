@@ -114,6 +114,18 @@ struct SeqArrays {
   const int32_t* seqused_k;
 };
 
+/// Descales of e4m3 inputs, as in AttentionParams, and what leads from a tile to its sequence.
+struct DescaleParams {
+  const float* q;  ///< null: q is not e4m3
+  const float* k;
+  const float* v;
+  int64_t q_stride_outer, q_stride_head;
+  int64_t k_stride_outer, k_stride_head;
+  int64_t v_stride_outer, v_stride_head;
+  const int32_t* cu_seqlens_q;
+  int32_t batch;
+};
+
 /// The scheduling warp, which draws work. It is in the producers' warpgroup.
 inline constexpr int kSchedulingWarp = 1;
 
@@ -165,6 +177,9 @@ struct KernelParams {
   float* partial_out;
   float2* partial_sum;
   int32_t multiprocessors;
+
+  int32_t q_chunks;  ///< chunks of 128 bytes in a row of q as it lies in memory
+  DescaleParams descales;  ///< for instances with Shape::eight_bit_kv
 };
 
 /// Token of a tile's row: row / heads_per_tile by multiplication, exact while row * heads_per_tile < 2^16.

@@ -83,8 +83,8 @@ class KvLoader {
         p_(p),
         smem_(smem),
         lane_(lane),
-        boxes_(kShape.block_n / p.box_rows),
-        lane_row_(lane < boxes_ ? lane * p.box_rows : 0),
+        boxes_(D::kPartRows / p.box_rows),
+        lane_row_(lane < D::kParts * boxes_ ? lane * p.box_rows : 0),
         pages_(p, lane) {}
 
   /// Loads the keys and values of a tile of queries. K of each KV block is loaded ahead of V of the previous
@@ -132,40 +132,61 @@ class KvLoader {
   }
 
   __device__ __forceinline__ void load_k(const KvBox& box, int expired, int kv_head) {
-    smem_.k_ring.await_empty(k_);  // a fresh ring is empty
-    copy<false>(smem_.k[k_.stage()], maps_.k, p_.k_rows, kv_head, box, expired,
-                smem_.k_ring.full[k_.stage()]);
-    k_.advance();
+    if constexpr (kShape.eight_bit_kv) {
+      load_tile<false>(smem_.landing.k_ring, k_, smem_.landed.k, maps_.k, p_.k_rows, kv_head, box, expired);
+    } else {
+      load_tile<false>(smem_.k_ring, k_, smem_.k, maps_.k, p_.k_rows, kv_head, box, expired);
+    }
   }
 
   __device__ __forceinline__ void load_v(const KvBox& box, int expired, int kv_head) {
-    smem_.v_ring.await_empty(v_);
-    copy<true>(smem_.v[v_.stage()], maps_.v, p_.v_rows, kv_head, box, expired, smem_.v_ring.full[v_.stage()]);
-    v_.advance();
+    if constexpr (kShape.eight_bit_kv) {
+      load_tile<true>(smem_.landing.v_ring, v_, smem_.landed.v, maps_.v, p_.v_rows, kv_head, box, expired);
+    } else {
+      load_tile<true>(smem_.v_ring, v_, smem_.v, maps_.v, p_.v_rows, kv_head, box, expired);
+    }
   }
 
-  /// Fills `tile`, whose last readers have arrived at its barrier, and announces it on `full`. The whole tile
-  /// counts, rows that arrive as zeros included.
+  /// Loads the parts of a tile into the next buffers of a ring.
+  template <bool kIsV, int kStages>
+  __device__ __forceinline__ void load_tile(hopper::Ring<kStages>& ring, hopper::RingPlace<kStages>& place,
+                                            uint8_t (&buffers)[kStages][D::kPartBytes], const KvMaps& maps,
+                                            const KvRows& rows, int kv_head, const KvBox& box, int expired) {
+#pragma unroll
+    for (int part = 0; part < D::kParts; ++part) {
+      const int first = part * D::kPartRows;
+      ring.await_empty(place);  // a fresh ring is empty
+      copy<kIsV>(buffers[place.stage()], part, maps, rows, kv_head, {box.block, box.row, box.left - first},
+                 expired - first, ring.full[place.stage()]);
+      place.advance();
+    }
+  }
+
+  /// Fills `tile` with part `part` of a tile, and announces it on `full`. The last readers of the buffer have
+  /// arrived at its barrier. The whole part counts, rows that arrive as zeros included. `box.left` and
+  /// `expired` count from the part's first row.
   template <bool kIsV>
-  __device__ __forceinline__ void copy(uint8_t* tile, const KvMaps& maps, const KvRows& rows, int kv_head,
-                                       const KvBox& box, int expired, hopper::Mbarrier& full) const {
-    if (lane_ == 0) full.arrive_expecting(D::kKvBytes);
+  __device__ __forceinline__ void copy(uint8_t* tile, int part, const KvMaps& maps, const KvRows& rows,
+                                       int kv_head, const KvBox& box, int expired,
+                                       hopper::Mbarrier& full) const {
+    if (lane_ == 0) full.arrive_expecting(D::kPartBytes);
     __syncwarp();
     const hopper::RowMap window{maps.window, rows};
     const int32_t lane_row = window.row_of(box.block, box.row);
     const int32_t chunk = window.chunk_of(kv_head);
-    const int32_t box_bytes = p_.box_rows / hopper::kGroupRows * D::kKvGroupBytes;
+    const int32_t box_bytes = p_.box_rows / hopper::kGroupRows * D::kLandedGroupBytes;
+    const int first_box = part * boxes_;
     const bool issues = hopper::elect_lane();
-    if (__builtin_expect(box.left < kShape.block_n || (kMayExpire && expired > 0), 0)) {
-      copy_groups<kIsV>(tile, window, lane_row, box.left, expired, chunk, issues, full);
+    if (__builtin_expect(box.left < D::kPartRows || (kMayExpire && expired > 0), 0)) {
+      copy_groups<kIsV>(tile, first_box, window, lane_row, box.left, expired, chunk, issues, full);
       return;
     }
-    if (p_.box_rows == kShape.block_n) {
-      copy_box(tile, maps.whole, chunk, __shfl_sync(~0u, lane_row, 0), issues, full);
+    if (p_.box_rows == D::kPartRows) {
+      copy_box(tile, maps.whole, chunk, __shfl_sync(~0u, lane_row, first_box), issues, full);
       return;
     }
 #pragma unroll 2
-    for (int i = 0; i < boxes_; ++i, tile += box_bytes) {
+    for (int i = first_box; i < first_box + boxes_; ++i, tile += box_bytes) {
       copy_box(tile, maps.whole, chunk, __shfl_sync(~0u, lane_row, i), issues, full);
     }
   }
@@ -175,13 +196,13 @@ class KvLoader {
     if (issues) hopper::tma_load(destination, map, {0, 0, chunk, 0, row}, full);
   }
 
-  /// Copies a tile in which the sequence ends, or in which the keys that its queries see begin.
+  /// Copies a part in which the sequence ends, or in which the keys that its queries see begin.
   template <bool kIsV>
-  __device__ __forceinline__ void copy_groups(uint8_t* tile, const hopper::RowMap& window, int32_t lane_row,
-                                              int32_t left, int32_t expired, int32_t chunk, bool issues,
-                                              hopper::Mbarrier& full) const {
+  __device__ __forceinline__ void copy_groups(uint8_t* tile, int first_box, const hopper::RowMap& window,
+                                              int32_t lane_row, int32_t left, int32_t expired, int32_t chunk,
+                                              bool issues, hopper::Mbarrier& full) const {
 #pragma unroll 1
-    for (int i = 0; i < boxes_; ++i) {
+    for (int i = first_box; i < first_box + boxes_; ++i) {
       int32_t row = __shfl_sync(~0u, lane_row, i);
 #pragma unroll 1
       for (int r = 0; r < p_.box_rows; r += hopper::kGroupRows) {
@@ -198,7 +219,7 @@ class KvLoader {
               kMayExpire && expired >= hopper::kGroupRows ? 0 : max(0, min(left, hopper::kGroupRows));
           window.load(tile, chunk, row, valid, full);
         }
-        tile += D::kKvGroupBytes;
+        tile += D::kLandedGroupBytes;
         row += hopper::kGroupRows;
         left -= hopper::kGroupRows;
         if constexpr (kMayExpire) expired -= hopper::kGroupRows;
@@ -215,7 +236,7 @@ class KvLoader {
     for (int r = 0; r < hopper::kGroupRows; ++r) {
       const int32_t valid = r >= expired && r < left ? 1 : 0;
 #pragma unroll 1
-      for (int c = 0; c < D::kChunks; ++c) {
+      for (int c = 0; c < D::kLandedChunks; ++c) {
         if (issues) {
           chunk_of_row.load(group + c * D::kAtomBytes + r * hopper::kChunkBytes, chunk + c, row + r, valid,
                             full);
@@ -228,10 +249,10 @@ class KvLoader {
   const KernelParams& p_;
   SharedMemory<kShape>& smem_;
   const int lane_;
-  const int boxes_;     ///< copies of a tile, each of all its chunks
+  const int boxes_;     ///< copies of a part, each of all its chunks
   const int lane_row_;  ///< row in the tile of this lane's copy
-  hopper::RingPlace<kKStages> k_;
-  hopper::RingPlace<D::kVStages> v_;
+  hopper::RingPlace<kShape.eight_bit_kv ? D::kLandedStages : kKStages> k_;
+  hopper::RingPlace<kShape.eight_bit_kv ? D::kLandedStages : D::kVStages> v_;
   PagesBefore pages_;
 };
 
@@ -260,6 +281,16 @@ __device__ __forceinline__ void schedule(const KernelParams& p, SharedMemory<kSh
   }
 }
 
+/// The barrier on which a tile of queries arrives from the copy engine.
+template <Shape kShape>
+__device__ __forceinline__ hopper::Mbarrier& landed_queries(SharedMemory<kShape>& smem, uint32_t stage) {
+  if constexpr (kShape.eight_bit_kv) {
+    return smem.landing.q_full[stage];
+  } else {
+    return smem.q_ring.full[stage];
+  }
+}
+
 /// The first producer warp, for the life of the block: takes work, and loads Q, K and V.
 template <Shape kShape>
 __device__ __forceinline__ void produce(const Maps& maps, const KernelParams& p, SharedMemory<kShape>& smem,
@@ -274,20 +305,23 @@ __device__ __forceinline__ void produce(const Maps& maps, const KernelParams& p,
     smem.next_full.wait(parity);
     const WorkItem item = take_item(smem.next_item, lane);
     const bool sees_keys = item.n_begin < item.n_end;
-    hopper::Mbarrier& full = smem.q_ring.full[q.stage()];
+    hopper::Mbarrier& full = landed_queries(smem, q.stage());
+    const int chunks = kShape.eight_bit_kv ? p.q_chunks : D::kChunks;
     if (lane == 0) {
       smem.item[q.stage()] = item;
       if (sees_keys) {
-        full.arrive_expecting(D::kChunks * p.tokens_per_tile * p.heads_per_tile * hopper::kChunkBytes);
+        full.arrive_expecting(chunks * p.tokens_per_tile * p.heads_per_tile * hopper::kChunkBytes);
       } else {
         full.arrive();
       }
     }
     __syncwarp();
     if (sees_keys && hopper::elect_lane()) {
+      // e4m3 queries, with half as many chunks, land in the upper half of the buffer.
+      uint8_t* const tile = smem.q[q.stage()] + (D::kChunks - chunks) * D::kQChunkBytes;
 #pragma unroll
-      for (int c = 0; c < D::kChunks; ++c) {
-        hopper::tma_load(smem.q[q.stage()] + c * D::kQChunkBytes, maps.q,
+      for (int c = 0; c < chunks; ++c) {
+        hopper::tma_load(tile + c * D::kQChunkBytes, maps.q,
                          {0, item.head * p.heads_per_tile, item.q_row, c}, full);
       }
     }

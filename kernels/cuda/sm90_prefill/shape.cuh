@@ -1,6 +1,8 @@
 // The Shape of an instance, and what follows from it: threads, registers, shared memory.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/contract/dtype.h"
 #include "kernels/cuda/common/ring.cuh"
 #include "kernels/cuda/common/tensor_map.h"
@@ -24,6 +26,7 @@ struct Shape {
       false;  ///< for tiles of few KV blocks, without windows: less code, slower where they are many
   bool across_tiles = true;  ///< a tile's first S is computed beside the last O of the previous tile
   bool split = false;        ///< tiles may be split (split.h)
+  bool eight_bit_kv = false;  ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly (widen.cuh)
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
   /// thread.
   int guest_registers = 0;
@@ -44,6 +47,20 @@ struct Derived {
   static constexpr int kKvGroupBytes = kChunks * kAtomBytes;
   static constexpr int kQBytes = kChunks * kQChunkBytes;
   static constexpr int kKvBytes = kShape.block_n / hopper::kGroupRows * kKvGroupBytes;
+  static constexpr DType kMath = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;  ///< of products
+
+  // A tile of K or V as the copy engine brings it: in kParts parts of neighbouring rows, each with its own
+  // buffer. e4m3 rows have half as many chunks. Two parts in two buffers hide the latency of a copy where
+  // shared memory has no room for two tiles more.
+  static constexpr int kParts = kShape.eight_bit_kv ? 2 : 1;
+  static constexpr int kPartRows = kShape.block_n / kParts;
+  static constexpr int kLandedChunks = kShape.eight_bit_kv ? kChunks / 2 : kChunks;
+  static constexpr int kLandedGroupBytes = kLandedChunks * kAtomBytes;
+  static constexpr int kPartBytes = kPartRows / hopper::kGroupRows * kLandedGroupBytes;
+  static constexpr int kLandedStages = 2;                                       ///< of K, and of V
+  static constexpr int kLandedBytes = kShape.eight_bit_kv ? 2 * kLandedStages * kPartBytes : 0;
+  /// Warps of the producers' warpgroup that widen e4m3: one K, one V, and both the queries.
+  static constexpr int kWideners = kShape.eight_bit_kv ? 2 : 0;
   static constexpr int kOtherBytes = 2048;  ///< items, barriers, and what alignment costs
 
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
@@ -62,20 +79,26 @@ struct Derived {
   /// V is released a step later than K, so a third stage is worth more there. It is used where shared memory
   /// holds it and softmax runs beside the products with V (head_dim 64 is slower with it).
   static constexpr int kVStages =
-      kTwoWeights && kShape.q_stages * kQBytes + (kKStages + 3) * kKvBytes + kOtherBytes <= kSharedBytes ? 3
-                                                                                                         : 2;
+      kTwoWeights && kShape.q_stages * kQBytes + (kKStages + 3) * kKvBytes + kLandedBytes + kOtherBytes <=
+                         kSharedBytes
+          ? 3
+          : 2;
 
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters + kShape.guest_registers <=
                 kThreads / 128 * (65536 / kThreads / 8 * 8));
   static_assert(kConsumers == 2 || kConsumers == 3);
   static_assert(kShape.block_m % 64 == 0 && kShape.block_n % 16 == 0);
   static_assert(kShape.masked || !kShape.softcap);
+  // e4m3 rows have at least 128 bytes.
+  static_assert(!kShape.eight_bit_kv || (kShape.head_dim >= 128 && kShape.masked && !kHasGuests));
 };
 
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
-  return {kShape.dtype, kShape.head_dim, kShape.masked,  kShape.softcap, kShape.short_tiles,
-          kShape.split, kShape.block_m,  kShape.block_n, launch};
+  return {kShape.dtype,       kShape.head_dim, kShape.masked,
+          kShape.softcap,     kShape.short_tiles, kShape.split,
+          kShape.eight_bit_kv, kShape.block_m, kShape.block_n,
+          Derived<kShape>::kPartRows, launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the
@@ -94,6 +117,38 @@ __device__ __forceinline__ WorkItem take_item(const WorkItem& published, int lan
   return item;
 }
 
+/// What the descales of a tile's sequence and KV head make of its scores and outputs.
+struct TileScales {
+  float score;  ///< size of the product of the descales of q and K, above 0; the sign is in the queries
+  float out;    ///< descale of V
+};
+
+/// Where e4m3 tiles land before warps widen them. `q_full`: a tile of queries has landed. A buffer of k or v
+/// holds a part of a tile, as [groups of 8 rows][chunks of 128 channels][8 rows][128 bytes].
+template <Shape kShape>
+struct Landing {
+  using D = Derived<kShape>;
+  hopper::Mbarrier q_full[kShape.q_stages];
+  hopper::Ring<D::kLandedStages> k_ring, v_ring;
+  TileScales scales[kShape.q_stages];          ///< are published together with q
+  TileScales own_scales[D::kConsumerWarps][2];  ///< as SharedMemory::rows
+
+  __device__ void init_barriers() {
+    for (int i = 0; i < kShape.q_stages; ++i) q_full[i].init(1);
+    for (int i = 0; i < D::kLandedStages; ++i) k_ring.init(i, 1);
+    for (int i = 0; i < D::kLandedStages; ++i) v_ring.init(i, 1);
+  }
+};
+
+template <Shape kShape>
+struct LandedTiles {
+  using D = Derived<kShape>;
+  uint8_t k[D::kLandedStages][D::kPartBytes];
+  uint8_t v[D::kLandedStages][D::kPartBytes];
+};
+
+struct Nothing {};
+
 /// Shared memory. Q is [chunks of 64 channels][rows][128 bytes]. K and V are [groups of 8 rows][chunks][8
 /// rows][128 bytes], so that one copy brings rows with all their chunks to one place. All have the 128-byte
 /// swizzle and are aligned to its atom.
@@ -103,6 +158,7 @@ struct alignas(1024) SharedMemory {
   uint8_t q[kShape.q_stages][D::kQBytes];
   uint8_t k[kKStages][D::kKvBytes];
   uint8_t v[D::kVStages][D::kKvBytes];
+  [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, LandedTiles<kShape>, Nothing> landed;
 
   WorkItem item[kShape.q_stages];       ///< is published together with q
   WorkItem next_item;                   ///< from the scheduling warp to the first producer warp
@@ -113,6 +169,7 @@ struct alignas(1024) SharedMemory {
   hopper::Ring<kShape.q_stages> q_ring;
   hopper::Ring<kKStages> k_ring;
   hopper::Ring<D::kVStages> v_ring;
+  [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, Landing<kShape>, Nothing> landing;
 
   /// Zeroes the rows of Q from `used` on, which no copy writes. Otherwise they may hold NaN, and then every
   /// KV block is weighed twice. All threads call it. Products see the zeros after a barrier of the block.
@@ -135,6 +192,10 @@ struct alignas(1024) SharedMemory {
     for (int i = 0; i < kShape.q_stages; ++i) q_ring.init(i, D::kConsumerWarps);
     for (int i = 0; i < kKStages; ++i) k_ring.init(i, D::kConsumerWarps);
     for (int i = 0; i < D::kVStages; ++i) v_ring.init(i, D::kConsumerWarps);
+    if constexpr (kShape.eight_bit_kv) {
+      landing.init_barriers();
+      for (hopper::Mbarrier& full : q_ring.full) full.init(D::kWideners);
+    }
   }
 };
 
