@@ -43,12 +43,13 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
       produce<kShape>(maps, p, smem, threadIdx.x);
     } else if (warp == kSchedulingWarp) {
       schedule<kShape>(p, smem, threadIdx.x % 32);
-    } else if constexpr (kShape.eight_bit_kv) {
-      if (warp == kSchedulingWarp + 1) {
-        Widener<kShape, false>(p, smem, threadIdx.x % 32).run();
-      } else {
-        Widener<kShape, true>(p, smem, threadIdx.x % 32).run();
-      }
+    } else if constexpr (D::kWideners == 2) {
+      Widener<kShape>(p, smem, warp % 2, threadIdx.x % 32).run();
+    }
+  } else if (D::kHasWidenerGroup && warp_group > D::kConsumers) {
+    if constexpr (D::kHasWidenerGroup) {
+      hopper::lower_register_limit<D::kWidenerRegisters>();
+      Widener<kShape>(p, smem, warp % 4, threadIdx.x % 32).run();
     }
   } else {
     hopper::raise_register_limit<D::kConsumerRegisters>();

@@ -39,7 +39,12 @@ template <Shape kShape>
 struct Derived {
   static constexpr int kConsumers = kShape.block_m / 64;  ///< warpgroups of 64 rows each
   static constexpr bool kHasGuests = kShape.guest_registers > 0;
-  static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests);
+  /// Warps that widen e4m3, half of them K and half V: a warpgroup of their own, or two warps of the
+  /// producers'. Converting binds them, so four are faster. But a product with 256 columns needs more registers
+  /// than ptxas has for a block of 512 threads (C7602).
+  static constexpr int kWideners = !kShape.eight_bit_kv ? 0 : kShape.head_dim == 128 ? 4 : 2;
+  static constexpr bool kHasWidenerGroup = kWideners == 4;
+  static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasWidenerGroup);
   static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kChunks = kShape.head_dim / hopper::kChunkChannels;
   static constexpr int kQChunkBytes = kShape.block_m * hopper::kChunkBytes;
@@ -59,22 +64,24 @@ struct Derived {
   static constexpr int kPartBytes = kPartRows / hopper::kGroupRows * kLandedGroupBytes;
   static constexpr int kLandedStages = 2;                                       ///< of K, and of V
   static constexpr int kLandedBytes = kShape.eight_bit_kv ? 2 * kLandedStages * kPartBytes : 0;
-  /// Warps of the producers' warpgroup that widen e4m3: one K, one V, and both the queries.
-  static constexpr int kWideners = kShape.eight_bit_kv ? 2 : 0;
   static constexpr int kOtherBytes = 2048;  ///< items, barriers, and what alignment costs
 
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
   // launch gets, 65536 / kThreads in multiples of 8 each: 3 * 168 or 4 * 128. With more, the block waits for
   // ever.
-  static constexpr int kProducerRegisters = kConsumers == 2 && !kHasGuests ? 40 : 32;
+  static constexpr int kProducerRegisters =
+      kConsumers == 2 && !kHasGuests && !kHasWidenerGroup ? 40 : 32;
+  static constexpr int kWidenerRegisters = 32;
   static constexpr int kConsumerRegisters =
-      kHasGuests        ? (512 - kProducerRegisters - kShape.guest_registers) / kConsumers
+      kHasGuests            ? (512 - kProducerRegisters - kShape.guest_registers) / kConsumers
+      : kHasWidenerGroup ? (512 - kProducerRegisters - kWidenerRegisters) / kConsumers
       : kConsumers == 2 ? 232
                         : 160;
 
   /// Whether registers hold a second set of weights beside scores and outputs, so that one can be made while
   /// products read the other.
-  static constexpr bool kTwoWeights = kShape.block_n + kShape.head_dim / 2 <= kConsumerRegisters - 40;
+  static constexpr bool kTwoWeights =
+      kShape.block_n + kShape.head_dim / 2 <= kConsumerRegisters - (kHasWidenerGroup ? 32 : 40);
 
   /// V is released a step later than K, so a third stage is worth more there. It is used where shared memory
   /// holds it and softmax runs beside the products with V (head_dim 64 is slower with it).
@@ -84,7 +91,8 @@ struct Derived {
           ? 3
           : 2;
 
-  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters + kShape.guest_registers <=
+  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters + kShape.guest_registers +
+                    (kHasWidenerGroup ? kWidenerRegisters : 0) <=
                 kThreads / 128 * (65536 / kThreads / 8 * 8));
   static_assert(kConsumers == 2 || kConsumers == 3);
   static_assert(kShape.block_m % 64 == 0 && kShape.block_n % 16 == 0);
@@ -195,6 +203,8 @@ struct alignas(1024) SharedMemory {
     if constexpr (kShape.eight_bit_kv) {
       landing.init_barriers();
       for (hopper::Mbarrier& full : q_ring.full) full.init(D::kWideners);
+      for (hopper::Mbarrier& full : k_ring.full) full.init(D::kWideners / 2);
+      for (hopper::Mbarrier& full : v_ring.full) full.init(D::kWideners / 2);
     }
   }
 };

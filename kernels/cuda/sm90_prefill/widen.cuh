@@ -10,18 +10,20 @@
 
 namespace attnbench::sm90_prefill {
 
-/// One of the two widening warps: of K (kIsV: of V), and of a half of the queries. Both follow the producer
-/// tile by tile.
-template <Shape kShape, bool kIsV>
+/// One of the widening warps: for K or for V, and for a share of the queries. It follows the producer tile by
+/// tile. Of two warps for K each has one part of every tile; a single one has both.
+template <Shape kShape>
 class Widener {
   using D = Derived<kShape>;
   static constexpr int kAtom = D::kAtomBytes;
   static constexpr int kHalfAtom = kAtom / 2;  ///< 4 rows
+  static constexpr int kAtoms = D::kHasWidenerGroup ? 1 : 2;  ///< widened at a time, as registers allow
   static constexpr float kLeastDescale = 1e-30f;
+  static_assert(kKStages == D::kVStages && D::kLandedStages == D::kParts);
 
  public:
-  __device__ __forceinline__ Widener(const KernelParams& p, SharedMemory<kShape>& smem, int lane)
-      : p_(p), smem_(smem), lane_(lane) {
+  __device__ __forceinline__ Widener(const KernelParams& p, SharedMemory<kShape>& smem, int warp, int lane)
+      : p_(p), smem_(smem), warp_(warp), lane_(lane) {
     // An atom is 8 rows of 128 bytes, in which 16-byte unit u of row r lies at unit u ^ r. A lane widens unit
     // `unit` of row `row`, and of row + 4, to two units. Eight neighbouring lanes have units 0..3 of one row
     // and 4..7 of the next, or the other way round: then neither their loads nor their stores share a bank.
@@ -47,16 +49,19 @@ class Widener {
       q_.advance();
 #pragma unroll 1
       for (int tiles = item.n_end - item.n_begin; tiles > 0; --tiles) {
-        if constexpr (kIsV) {
-          widen_tile(smem_.landing.v_ring, smem_.landed.v, smem_.v_ring, wide_, smem_.v);
+        if (warp_ % 2 == 1) {
+          widen_tile(smem_.landing.v_ring, smem_.landed.v, smem_.v_ring, smem_.v);
         } else {
-          widen_tile(smem_.landing.k_ring, smem_.landed.k, smem_.k_ring, wide_, smem_.k);
+          widen_tile(smem_.landing.k_ring, smem_.landed.k, smem_.k_ring, smem_.k);
         }
+        tile_.advance();
       }
     }
   }
 
  private:
+  using Ring = hopper::Ring<kKStages>;
+
   /// The sequence of a tile: its row of the block table, or the one whose queries hold the tile's first.
   __device__ __forceinline__ int sequence_of(const WorkItem& item) const {
     if (p_.block_table != nullptr) return item.kv_base;
@@ -81,29 +86,30 @@ class Widener {
     const int head = p_.by_head_tiles_per_kv_head.divide(item.head);
     float score = d.k[b * d.k_stride_outer + head * d.k_stride_head];
     if (d.q != nullptr) score *= d.q[b * d.q_stride_outer + head * d.q_stride_head];
-    if (!kIsV && lane_ == 0) {
+    if (warp_ == 0 && lane_ == 0) {
       const float size = fabsf(score) < kLeastDescale ? kLeastDescale : fabsf(score);  // NaN stays NaN
       smem_.landing.scales[q_.stage()] = {size, d.v[b * d.v_stride_outer + head * d.v_stride_head]};
     }
     return score < 0.0f ? 0x80008000u : 0;
   }
 
-  /// Converts this warp's half of a tile of queries to fp16, in place.
+  /// Converts this warp's share of a tile of queries to fp16, in place.
   __device__ __forceinline__ void widen_queries(uint32_t q, uint32_t signs) const {
     if (p_.q_chunks < D::kChunks) {
       // e4m3: chunk c of 128 channels lies where chunk kChunks / 2 + c of 64 channels will.
-      constexpr int kHalf = D::kQChunkBytes / 2;
+      constexpr int kShare = D::kQChunkBytes / D::kWideners;
 #pragma unroll 1
       for (int c = 0; c < D::kChunks / 2; ++c) {
-        const uint32_t from = q + (D::kChunks / 2 + c) * D::kQChunkBytes + kIsV * kHalf;
-        const uint32_t to = q + 2 * c * D::kQChunkBytes + kIsV * kHalf;
+        const uint32_t from = q + (D::kChunks / 2 + c) * D::kQChunkBytes + warp_ * kShare;
+        const uint32_t to = q + 2 * c * D::kQChunkBytes + warp_ * kShare;
 #pragma unroll 1
-        for (int i = 0; i < kHalf; i += kAtom) widen<1, D::kQChunkBytes>(to + i, from + i, signs);
+        for (int i = 0; i < kShare; i += kAtom) widen<1, D::kQChunkBytes>(to + i, from + i, signs);
       }
     } else if (kShape.dtype == DType::kBf16 || signs != 0) {
-      const uint32_t units = q + kIsV * (D::kQBytes / 2) + lane_ * 16;
+      constexpr int kShare = D::kQBytes / D::kWideners;
+      const uint32_t units = q + warp_ * kShare + lane_ * 16;
 #pragma unroll 1
-      for (int i = 0; i < D::kQBytes / 2; i += 32 * 16) {
+      for (int i = 0; i < kShare; i += 32 * 16) {
         const uint4 u = hopper::load_shared_unit(units + i);
         hopper::store_shared_unit(units + i, {hopper::to_fp16<kShape.dtype>(u.x) ^ signs,
                                               hopper::to_fp16<kShape.dtype>(u.y) ^ signs,
@@ -113,27 +119,25 @@ class Widener {
     }
   }
 
-  /// Widens the next tile of K or V.
-  template <int kStages>
+  /// Widens this warp's parts of the next tile of K or V.
   __device__ __forceinline__ void widen_tile(hopper::Ring<D::kLandedStages>& landed,
                                              const uint8_t (&from)[D::kLandedStages][D::kPartBytes],
-                                             hopper::Ring<kStages>& ring, hopper::RingPlace<kStages>& wide,
-                                             uint8_t (&to)[kStages][D::kKvBytes]) {
-    ring.await_empty(wide);
+                                             Ring& ring, uint8_t (&to)[kKStages][D::kKvBytes]) {
+    ring.await_empty(tile_);
+    const uint32_t target = address_of(to[tile_.stage()]);
 #pragma unroll 1
-    for (int part = 0; part < D::kParts; ++part) {
-      const hopper::RingPlace<D::kLandedStages> place{wide.count * D::kParts + part};
+    for (uint32_t part = warp_ / 2; part < D::kParts; part += D::kWideners / 2) {
+      const hopper::RingPlace<D::kLandedStages> place{tile_.count * D::kParts + part};
       landed.await_full(place);
-      const uint32_t source = address_of(from[place.stage()]);
-      const uint32_t tile = address_of(to[wide.stage()]) + part * 2 * D::kPartBytes;
-      constexpr int kAtoms = 2;  // at a time
+      const uint32_t source = address_of(from[part]);
 #pragma unroll 1
-      for (int i = 0; i < D::kPartBytes; i += kAtoms * kAtom) widen<kAtoms, kAtom>(tile + 2 * i, source + i, 0);
+      for (int i = 0; i < D::kPartBytes; i += kAtoms * kAtom) {
+        widen<kAtoms, kAtom>(target + 2 * (part * D::kPartBytes + i), source + i, 0);
+      }
       hopper::fence_for_wgmma();  // also orders the reads before the copy that fills the buffer again
       landed.release(place, lane_);
     }
-    if (lane_ == 0) ring.full[wide.stage()].arrive();
-    wide.advance();
+    if (lane_ == 0) ring.full[tile_.stage()].arrive();
   }
 
   /// Widens kAtoms neighbouring atoms of e4m3 to twice as many of fp16: channels 0..63 of each go to `to`, and
@@ -170,11 +174,12 @@ class Widener {
 
   const KernelParams& p_;
   SharedMemory<kShape>& smem_;
+  const int warp_;  ///< 0 .. kWideners - 1; odd ones widen V
   const int lane_;
   uint32_t from_, to_;  ///< bytes from an atom to this lane's unit, and to the first of its two wide ones
   uint32_t is_high_;    ///< 1: its channels are of the upper 64
   hopper::RingPlace<kShape.q_stages> q_;
-  hopper::RingPlace<kIsV ? D::kVStages : kKStages> wide_;
+  hopper::RingPlace<kKStages> tile_;
 };
 
 }  // namespace attnbench::sm90_prefill
