@@ -15,7 +15,7 @@ target_include_directories(attnbench_kernel INTERFACE $<INSTALL_INTERFACE:includ
 
 install(TARGETS attnbench attnbench_kernel EXPORT attnbench RUNTIME DESTINATION bin)
 install(TARGETS attnbench_library LIBRARY DESTINATION ${_private})
-install(DIRECTORY harness/python/ DESTINATION ${_private}/python FILES_MATCHING PATTERN "*.py")
+install(DIRECTORY harness/python/ DESTINATION ${_private}/python FILES_MATCHING PATTERN "*.py" PATTERN "py.typed")
 install(DIRECTORY kernels/peers DESTINATION ${_private} FILES_MATCHING PATTERN "*.py")
 install(DIRECTORY kernels/contract kernels/common DESTINATION include/attnbench/kernels FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY configs DESTINATION share/attnbench FILES_MATCHING PATTERN "*.yaml" PATTERN "*.json")

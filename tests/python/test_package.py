@@ -5,6 +5,7 @@
 """
 import ctypes
 import importlib.util
+import inspect
 import os
 import pathlib
 import re
@@ -463,6 +464,22 @@ class CheckTest(unittest.TestCase):
     def test_records(self):
         records = ab.run(self.wrong, case=self.CASE, options=["--no-time"])
         self.assertEqual([(r["attnbench"]["kernel"], r["attnbench"]["status"]) for r in records], [("mine", "fail")])
+
+    def test_records_as_a_data_frame(self):
+        records = ab.run(self.wrong, case=self.CASE, options=["--no-time"])
+        pandas = types.SimpleNamespace(json_normalize=lambda rows: rows)
+        with mock.patch.dict(sys.modules, {"pandas": pandas}):
+            self.assertEqual(records.to_pandas(), list(records))
+        if importlib.util.find_spec("pandas") is None:
+            self.skipTest("this python3 has no pandas")
+        self.assertEqual(list(records.to_pandas()["attnbench.status"]), ["fail"])
+
+    def test_what_is_called_has_type_hints(self):
+        self.assertTrue(pathlib.Path(ab.__file__).with_name("py.typed").exists())
+        for function in (ab.attention, ab.check, ab.run, ab.need, ab.Call.has, ab.Call.torch, ab.Tensor.numpy):
+            parameters = [p for name, p in inspect.signature(function).parameters.items() if name != "self"]
+            self.assertNotIn(inspect.Parameter.empty, [p.annotation for p in parameters], function)
+            self.assertIn("return", function.__annotations__, function)
 
     def test_the_version_is_that_of_the_build(self):
         text = pathlib.Path(HERE, "../../CMakeLists.txt").read_text()
