@@ -9,7 +9,7 @@ flash = ab.need("flash_attn_interface", "pip install git+https://github.com/Dao-
 
 import call_views
 
-try:  # hopper setup.py writes what the build left out; older ones did not
+try:  # what the build left out (hopper setup); older ones do not tell
     from flash_attn_config import CONFIG
 except ImportError:
     CONFIG = {"build_flags": {}}

@@ -9,7 +9,7 @@ import call_views
 
 # Version 1 swallows return_lse in **kwargs.
 _V2 = "return_lse" in inspect.signature(sage.sageattn).parameters
-# The default smooth_k=True of version 1 subtracts the mean of K in place (core.py 1.0.6, "k -= km"): the next layer, or the
+# The default smooth_k=True of version 1 subtracts the mean of K in place (core of 1.0.6: "k -= km"): the next layer, or the
 # next launch, would read another K. Version 2 leaves K as it is.
 _MORE = {"return_lse": True} if _V2 else {"smooth_k": False}
 _GPUS = (80, 86, 89, 90, 120, 121)  # sageattn of version 2 raises on others; 1 is in Triton

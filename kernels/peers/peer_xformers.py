@@ -6,7 +6,7 @@ import xformers
 
 import call_views
 
-# Without its C++ library fmha refuses all tensors of a GPU (common.py), although it then calls PyTorch's own kernels.
+# Without its C++ library fmha refuses all tensors of a GPU (fmha/common), although it then calls PyTorch's own kernels.
 if not xformers._has_cpp_library:
     raise ImportError("xformers was built for another CUDA or PyTorch: python3 -m xformers.info")
 
