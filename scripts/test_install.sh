@@ -107,6 +107,7 @@ step "headers" output_has "$venv/include/attnbench" attnbench --include-dir
 step "quickstart" output_has " passed, 0 failed" attnbench run quickstart --no-time --quiet --device cpu --filter '8q1s1k|q1_q2|64q1s512'
 step "selftest" output_has " faults caught" attnbench selftest --quiet --device cpu --seeds 1 --filter '^mask'
 step "new-kernel" attnbench new-kernel mine.py --numpy
+step "its interpreter" output_has mine env PATH=/usr/bin:/bin "$venv/bin/attnbench" kernels --plugin mine.py
 step "peers" output_has "torch_sdpa" attnbench kernels --peers all
 step "attnbench.check" python -c 'import attnbench, mine; print(attnbench.check(mine.mine, case="{batch: 4q7s33, heads: 4/2, head_dim: 16, mask: causal}"))'
 # It is the carried libraries that are used.
