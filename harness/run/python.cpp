@@ -226,6 +226,10 @@ std::string python_file(const std::string& given) {
     std::string file = std::string(venv) + "/bin/python";
     if (access(file.c_str(), X_OK) == 0) return file;
   }
+  const fs::path folder =
+      fs::path(program_file()).parent_path();  // bin/ of an environment that is not active?
+  if (fs::exists(folder.parent_path() / "pyvenv.cfg") && access((folder / "python").c_str(), X_OK) == 0)
+    return folder / "python";
   std::string file = found_in_path("python3");
   if (file.empty()) throw PluginError("no python3 in PATH; --python FILE names an interpreter");
   return file;

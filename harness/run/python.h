@@ -39,8 +39,8 @@ std::string program_file();
 /// The folder of kernels/peers, beside the program. Throws PluginError if it is missing.
 std::string peers_folder();
 
-/// The interpreter: `given`, or that of the active virtual environment, or python3 of PATH. Throws PluginError
-/// if it is not there.
+/// The interpreter: `given`, or that of the active virtual environment, or of the one where the program lies, or
+/// python3 of PATH. Throws PluginError if it is not there.
 std::string python_file(const std::string& given);
 
 /// The words that make the interpreter run this program with the arguments `argv`; the first word is the

@@ -27,6 +27,13 @@ def window(c):
     return c.window_left, 0 if c.causal else c.window_right
 
 
+def window_of_flash_2(c):
+    """window(c) for FlashAttention 2. Under a causal mask its ALiBi is slope * column, which gives another LSE than a bias of
+    the distance (mask.h). A window that holds all keys takes the branch with the distance."""
+    left, right = window(c)
+    return (max(0, c.max_seqlen_k - 1), right) if c.has("alibi") and left < 0 and right == 0 else (left, right)
+
+
 def refuse_empty(c):
     """Refuses a case without queries, for which libraries have no grid."""
     if c.total_q == 0:

@@ -32,7 +32,7 @@ def _varlen(c):
         cu_k = torch.zeros_like(cu_q)
     # With max_seqlen_q = 1 and grouped heads q is taken as (batch, heads): each sequence must have its query.
     max_q = c.max_seqlen_q if c.total_q == c.batch else max(2, c.max_seqlen_q)
-    left, right = call_views.window(c)
+    left, right = call_views.window_of_flash_2(c)
 
     def launch():
         return flash._flash_attn_varlen_forward(
@@ -72,6 +72,6 @@ def flash_attn_kvcache(c):
     def launch():
         out, lse = flash.flash_attn_with_kvcache(
             q, k, v, **new, cache_seqlens=used, cache_batch_idx=index, block_table=block_table, softmax_scale=c.softmax_scale,
-            causal=bool(c.causal), window_size=call_views.window(c), alibi_slopes=slopes, return_softmax_lse=True)
+            causal=bool(c.causal), window_size=call_views.window_of_flash_2(c), alibi_slopes=slopes, return_softmax_lse=True)
         return call_views.rows(out), call_views.rows_of_lse(lse)
     return launch

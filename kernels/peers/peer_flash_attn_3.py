@@ -9,10 +9,20 @@ flash = ab.need("flash_attn_interface", "pip install git+https://github.com/Dao-
 
 import call_views
 
+try:  # what the build left out (hopper setup); older ones do not tell
+    from flash_attn_config import CONFIG
+except ImportError:
+    CONFIG = {"build_flags": {}}
+_LEFT_OUT = {name.split("DISABLE_")[-1] for name, off in CONFIG["build_flags"].items() if off}
 # hopper flash_api: head_dim a multiple of 16 bytes up to 256, pages of any size. hopper softmax: ex2.approx, LSE in
 # natural logarithm and -inf for a row without keys. TMA reads whole tiles of V, so P = 0 meets rows past the last key.
 _COMMON = {"returns": True, "padding": "finite", "min_compute_capability": 80}
 _KV = "packed paged contiguous seqused_k causal"
+
+
+def _require_built(part):
+    if part in _LEFT_OUT:
+        raise ab.Unsupported(f"a build of flash_attn_3 with {part} required")
 
 
 def _attend(c, **more):
@@ -41,8 +51,10 @@ def _attend(c, **more):
 def flash_attn_3(c):
     """FlashAttention 3: flash_attn_varlen_func and flash_attn_with_kvcache"""
     d, dv = c.head_dim, c.head_dim_v
-    if d != dv and not (128 < d <= 192 and 96 < dv <= 128) and not (d <= 64 and dv <= 512):
-        raise ab.Unsupported(f"head_dim 136..192 with head_dim_v 104..128, or 8..64 with up to 512, required, given {d} and {dv}")
+    if d != dv:
+        _require_built("HDIMDIFF64" if d <= 64 else "HDIMDIFF192")
+        if c.compute_capability < 90 or not (128 < d <= 192 and 96 < dv <= 128 or d <= 64 and dv <= 512):
+            raise ab.Unsupported(f"Hopper, head_dim 136..192 with head_dim_v 104..128, or 8..64 with ..512 required, given {d}, {dv}")
     return _attend(c)
 
 
@@ -51,6 +63,7 @@ def flash_attn_3(c):
 def flash_attn_3_softcap(c):
     """FlashAttention 3 with a softcap, whose tanh is approximate"""
     call_views.require_softcap(c, "flash_attn_3")
+    _require_built("SOFTCAP")
     return _attend(c)
 
 

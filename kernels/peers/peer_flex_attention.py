@@ -1,4 +1,4 @@
-"""PyTorch: flex_attention, compiled in the first launch. Packed sequences are one long one under a mask of blocks."""
+"""PyTorch: flex_attention, compiled in the first launch on a GPU. Packed sequences are one long one under a mask of blocks."""
 import attnbench as ab
 
 flex = ab.need("torch.nn.attention.flex_attention", "pip install 'torch>=2.7'")
@@ -14,14 +14,16 @@ _compiled = torch.compile(flex.flex_attention, dynamic=False)
 _compiled_mask = torch.compile(flex.create_block_mask, dynamic=False)
 # Without it queries of fewer than 128 rows go to flex_decoding, which has no choice for some shapes.
 _OPTIONS = {"FORCE_USE_FLEX_ATTENTION": True}
+# Versions with AuxRequest call return_lse deprecated.
+_LSE = {"return_aux": flex.AuxRequest(lse=True)} if hasattr(flex, "AuxRequest") else {"return_lse": True}
 
 
 # inductor/kernel/flex: P is converted to the type of V, exp is ex2.approx, LSE in natural logarithm; a row without keys has
 # O = 0 and LSE = -inf. A tile of the mask that is visible in part multiplies P = 0 by rows of other sequences.
-@ab.attention("packed causal window softcap alibi bf16 fp16", head_dim=(16, 32, 64, 128, 256), p="input", returns=True,
-              padding="finite", lengths="host", min_compute_capability=80)
+@ab.attention("packed causal window softcap alibi bf16 fp16", device=("cuda", "cpu"), head_dim=(16, 32, 64, 128, 256),
+              p="input", returns=True, padding="finite", lengths="host", min_compute_capability=80)
 def flex_attention(c):
-    """torch.nn.attention.flex_attention, compiled; mask and tables of sequences are not timed"""
+    """torch.nn.attention.flex_attention, on a GPU compiled; mask and tables of sequences are not timed"""
     q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in c.torch("q k v"))  # (1, heads, rows, head_dim)
     cu_q, cu_k, used, slopes = c.torch("cu_seqlens_q cu_seqlens_k seqused_k alibi_slopes")
     call_views.refuse_empty(c)
@@ -61,6 +63,6 @@ def flex_attention(c):
 
     def launch():
         out, lse = attend(q, k, v, score_mod=score_mod, block_mask=mask, scale=c.softmax_scale,
-                          enable_gqa=c.num_heads_q != c.num_heads_kv, return_lse=True, kernel_options=_OPTIONS)
-        return out[0].transpose(0, 1), lse[0]
+                          enable_gqa=c.num_heads_q != c.num_heads_kv, kernel_options=_OPTIONS, **_LSE)
+        return out[0].transpose(0, 1), getattr(lse, "lse", lse)[0]
     return launch

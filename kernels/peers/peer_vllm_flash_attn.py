@@ -26,9 +26,10 @@ def _attend(c, version, **more):
         raise ab.Unsupported("cu_seqlens_k and seqused_k in one call")
     # With max_seqlen_q = 1 and grouped heads FlashAttention 2 takes q as (batch, heads): each sequence must have its query.
     max_q = c.max_seqlen_q if version == 3 or c.total_q == c.batch else max(2, c.max_seqlen_q)
+    window = call_views.window_of_flash_2(c)  # as it is in version 3, which has no ALiBi
     return lambda: flash.flash_attn_varlen_func(
         q, k, v, max_seqlen_q=max_q, cu_seqlens_q=cu_q, max_seqlen_k=c.max_seqlen_k, cu_seqlens_k=cu_k, seqused_k=used,
-        softmax_scale=c.softmax_scale, causal=bool(c.causal), window_size=list(call_views.window(c)), softcap=c.softcap,
+        softmax_scale=c.softmax_scale, causal=bool(c.causal), window_size=list(window), softcap=c.softcap,
         alibi_slopes=slopes, block_table=block_table, return_softmax_lse=True, fa_version=version, **more)
 
 

@@ -48,6 +48,8 @@ TEST_F(CliTimedPython, ThreadsAfterTheLaunchAndKeptResultsAreCaught) {
   EXPECT_EQ(records["cpu"]["status"], "pass");
   EXPECT_EQ(records["builds_slowly"]["status"], "pass");
   EXPECT_LT(records["builds_slowly"]["time"]["median_us"].get<double>(), 40'000);
+  EXPECT_EQ(records["joins_its_thread"]["status"], "pass") << records["joins_its_thread"];
+  EXPECT_GT(records["joins_its_thread"]["time"]["median_us"].get<double>(), 20'000);
   for (const char* name : {"works_in_a_thread", "caches"}) EXPECT_EQ(records[name]["status"], "fail") << name;
   EXPECT_THAT(reason("works_in_a_thread"), HasSubstr("it was not written"));
   EXPECT_THAT(reason("caches"), HasSubstr("unlike the verified launch"));

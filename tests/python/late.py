@@ -25,6 +25,16 @@ def works_in_a_thread(c):
 
 
 @ab.attention("packed causal bf16", device="cpu")
+def joins_its_thread(c):
+    """correct; its thread does the work, and it waits for it"""
+    def launch():
+        thread = threading.Thread(target=later, args=(c,))
+        thread.start()
+        thread.join()
+    return launch
+
+
+@ab.attention("packed causal bf16", device="cpu")
 def caches(c):
     """keeps the results of its first launch"""
     kept = []

@@ -112,12 +112,12 @@ class PeersTest(unittest.TestCase):
         case = "{batch: 3q5s9, heads: 4/2, head_dim: 64, mask: causal, dtype: %s}"
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run([os.environ["ATTNBENCH"], "run", "--case", case % "bf16", "--case", case % "fp32", "--device", "cpu",
-                                   "--no-time", "--peers", "torch_sdpa", "--python", sys.executable, "--out", folder],
+                                   "--no-time", "--peers", "torch_sdpa,flex_attention", "--python", sys.executable, "--out", folder],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout)
             records = json.loads(pathlib.Path(folder, "results.json").read_text())["benchmarks"]
         passed = sorted(r["attnbench"]["kernel"] for r in records if r["attnbench"]["status"] == "pass")
-        self.assertEqual(passed, sorted(["cpu", "torch_sdpa_flash", "torch_sdpa_math"] * 2), done.stdout)
+        self.assertEqual(passed, sorted(["cpu", "torch_sdpa_flash", "torch_sdpa_math"] * 2 + ["flex_attention"]), done.stdout)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
 """attnbench from Python: judge a kernel in a test, or get the records of a run."""
+from __future__ import annotations
+
 import importlib.metadata
 import json
 import os
@@ -8,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from typing import Any, Mapping, Sequence
 
 from ._kernel import Kernel
 
@@ -41,7 +44,7 @@ def _program():
     return found
 
 
-def version():
+def version() -> str:
     """The version of the program that check and run start, such as "0.1.0"."""
     return subprocess.run([_program(), "--version"], stdout=subprocess.PIPE, text=True, check=False).stdout.split()[1]
 
@@ -68,7 +71,8 @@ def _run(kernel, sweep, case, device, options, more=()):
     return done, records
 
 
-def check(kernel, sweep=None, *, case=None, device=None, options=()):
+def check(kernel: Kernel, sweep: str | os.PathLike[str] | None = None, *, case: str | Mapping[str, Any] | None = None,
+          device: str | None = None, options: str | Sequence[str] = ()) -> int:
     """Proves the kernel on the cases of a sweep (a YAML file, or a name such as "smoke"), or on one case; nothing is timed.
 
     Returns the number of cases that passed. Raises CheckFailed if one does not pass, or if none ran; its text
@@ -89,13 +93,14 @@ class Records(list):
     """Records of a run, dicts as in results.json under "benchmarks": r["name"], r["attnbench"]["status"],
     r["attnbench"]["time"]["median_us"] and so on."""
 
-    def to_pandas(self):
+    def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row per record; nested keys are joined by dots."""
         import pandas
         return pandas.json_normalize(list(self))
 
 
-def run(kernel, sweep=None, *, case=None, device=None, options=()):
+def run(kernel: Kernel, sweep: str | os.PathLike[str] | None = None, *, case: str | Mapping[str, Any] | None = None,
+        device: str | None = None, options: str | Sequence[str] = ()) -> Records:
     """Verifies and times the kernel; returns its Records, of failed cases too. Raises RuntimeError if nothing ran."""
     done, records = _run(kernel, sweep, case, device, options)
     if not records:

@@ -1,7 +1,10 @@
 """What a kernel is given: the parameters of a launch, and views of its tensors. Nothing is copied."""
+from __future__ import annotations
+
 import ctypes
 import difflib
 import math
+from typing import Any
 
 from ._contract import FEATURES, DType, Feature, Op
 
@@ -92,7 +95,7 @@ class Tensor:
             return self._interface()
         raise AttributeError(name)
 
-    def numpy(self):
+    def numpy(self) -> Any:
         """The tensor as a NumPy array (cpu device): the same memory."""
         import numpy
         if self.device != "cpu":
@@ -101,7 +104,7 @@ class Tensor:
             return numpy.zeros(self.shape, _TYPES[self.dtype][2])
         return numpy.asarray(self)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         """Numbers (cpu device). Float types and int8: a new array of float32. Lengths and tables: a view."""
         import numpy
         bits = self.numpy()[index]
@@ -111,7 +114,7 @@ class Tensor:
             return _e4m3_table()[bits]
         return bits.astype(numpy.float32) if isinstance(self.dtype, DType) else bits
 
-    def __setitem__(self, index, values):
+    def __setitem__(self, index: Any, values: Any) -> None:
         """Writes float numbers, rounded to nearest, ties to even (cpu device; bf16, fp16 and fp32)."""
         import numpy
         values = numpy.asarray(values, numpy.float32)
@@ -124,18 +127,18 @@ class Tensor:
         else:
             raise TypeError(f"{self.name}: {self.dtype} is not written by index; write into numpy(), its bits")
 
-    def torch(self):
+    def torch(self) -> Any:
         """The tensor as a torch.Tensor: the same memory."""
         import torch
         tensor = torch.from_dlpack(self)
         return tensor.view(torch.float8_e4m3fn) if self.dtype == DType.E4M3 else tensor
 
-    def cupy(self):
+    def cupy(self) -> Any:
         """The tensor as a cupy.ndarray: the same memory."""
         import cupy
         return cupy.from_dlpack(self)
 
-    def jax(self):
+    def jax(self) -> Any:
         """The tensor as a jax.Array (cpu device): the same memory. It may have other numbers in each launch."""
         import jax
         if self.device != "cpu":
@@ -188,11 +191,11 @@ class Call:
         self.features = Feature(params.features)
         {"attention": self._attention, "kv_append": self._kv_append, "merge_states": self._merge_states}[self.op]()
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         near = difflib.get_close_matches(name, vars(self), 1)
         raise AttributeError(f"a call of {vars(self).get('op', 'an op')} has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
-    def has(self, feature):
+    def has(self, feature: str | Feature) -> bool:
         """Whether the launch uses the feature: Feature.CAUSAL, or its name in `attnbench kernels`, "causal"."""
         if isinstance(feature, str) and feature not in FEATURES:
             raise ValueError(f"has({feature!r}): one of {', '.join(sorted(FEATURES))} required")
@@ -315,23 +318,23 @@ class Call:
             tensors.append(None if view is None else getattr(view, how)())
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
-    def numpy(self, names):
+    def numpy(self, names: str) -> Any:
         """Tensors by their names, separated by blanks, as NumPy arrays (cpu device)."""
         return self._converted(names, "numpy")
 
-    def torch(self, names):
+    def torch(self, names: str) -> Any:
         """The same as torch tensors. On a GPU, torch's current stream becomes the launch's."""
         use_torch(self)
         return self._converted(names, "torch")
 
-    def cupy(self, names):
+    def cupy(self, names: str) -> Any:
         """The same as CuPy arrays. CuPy's current stream becomes the launch's."""
         import cupy
         cupy.cuda.Device(self.device_index).use()
         cupy.cuda.ExternalStream(self.stream, self.device_index).use()
         return self._converted(names, "cupy")
 
-    def jax(self, names):
+    def jax(self, names: str) -> Any:
         """The same as JAX arrays (cpu device). The launch returns its outputs (returns=True), after block_until_ready()."""
         return self._converted(names, "jax")
 

@@ -1,6 +1,10 @@
 """Decorators that make kernels of functions."""
-import inspect
+from __future__ import annotations
 
+import inspect
+from typing import Any, Callable, Sequence
+
+from ._call import Call
 from ._contract import FEATURES, DeviceKind, DType, Feature, KernelFlag, Op
 
 _DEVICES = {"cpu": DeviceKind.CPU, "cuda": DeviceKind.CUDA}
@@ -9,7 +13,7 @@ _TYPES = {t.name.lower(): t for t in DType}
 _TYPES_OF_P = {**_TYPES, "input": -1}
 
 #: Kernels in the order of their declaration, for the file that is being loaded.
-declared = []
+declared: list[Kernel] = []
 
 
 def _choice(option, value, known):
@@ -76,7 +80,7 @@ class Kernel:
         if self.flags & ~(KernelFlag.DETERMINISTIC | KernelFlag.BATCH_INVARIANT) and op != Op.ATTENTION:
             raise ValueError("returns, lse, padding and lengths are options of attention only")
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
     def __repr__(self):
@@ -102,15 +106,17 @@ class Kernel:
         return None
 
 
-def _decorator(op):
-    def decorate(features, *, device="cuda", name=None, head_dim=None, block_size=None, p="fp32", acc="fp32", exp_rel_err=2**-22,
-                 deterministic=False, batch_invariant=False, returns=False, lse="natural", padding="nan", lengths="device",
-                 min_compute_capability=0, summary=None):
+def _decorator(op: Op):
+    def decorate(features: str | Sequence[str], *, device: str | Sequence[str] = "cuda", name: str | None = None,
+                 head_dim: int | Sequence[int] | None = None, block_size: int | Sequence[int] | None = None, p: str = "fp32",
+                 acc: str = "fp32", exp_rel_err: float = 2**-22, deterministic: bool = False, batch_invariant: bool = False,
+                 returns: bool = False, lse: str = "natural", padding: str = "nan", lengths: str = "device",
+                 min_compute_capability: int = 0, summary: str | None = None) -> Callable[[Callable[[Call], Callable[[], Any]]], Kernel]:
         options = dict(locals())
         if callable(features):
             raise TypeError(f'{op.name.lower()} needs features: @attnbench.{op.name.lower()}("packed bf16")')
 
-        def declare(function):
+        def declare(function: Callable[[Call], Callable[[], Any]]) -> Kernel:
             kernel = Kernel(function, op, dict(options))
             declared.append(kernel)
             return kernel

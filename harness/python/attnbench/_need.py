@@ -1,5 +1,8 @@
 """A package that a kernel's file needs, and how to install it."""
+from __future__ import annotations
+
 import importlib
+from types import ModuleType
 
 
 class Missing(ImportError):
@@ -10,7 +13,7 @@ class Missing(ImportError):
         self.why = why
 
 
-def need(module, install):
+def need(module: str, install: str) -> ModuleType:
     """Imports the module and returns it: flash = attnbench.need("flash_attn", "pip install flash-attn").
 
     If it cannot be imported, the file is not loaded, and the line that says so has `install`. A peer is left out of
