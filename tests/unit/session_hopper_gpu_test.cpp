@@ -122,9 +122,11 @@ TEST_F(HopperCall, LaunchRefusesAWorkspaceWithoutItsPlan) {
     } else {
       (name == "sm90_decode_fixed" ? a.max_seqlen_k : a.max_seqlen_q) *= 3;
     }
+    const std::size_t planned_bytes = call.context.workspace_bytes;
     call.context.workspace_bytes = call.kernel.workspace_bytes(&call.params, &call.context);
     refused("one for other maxima or heads");
     call.params = planned;
+    call.context.workspace_bytes = planned_bytes;
     const auto other = open_device("cuda");
     void* own = call.context.stream;
     call.context.stream = other->launch_context().stream;
