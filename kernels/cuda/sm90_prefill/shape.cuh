@@ -143,8 +143,8 @@ struct Landing {
 
   __device__ void init_barriers() {
     for (int i = 0; i < kShape.q_stages; ++i) q_full[i].init(1);
-    for (int i = 0; i < D::kLandedStages; ++i) k_ring.init(i, 1);
-    for (int i = 0; i < D::kLandedStages; ++i) v_ring.init(i, 1);
+    for (int i = 0; i < D::kLandedStages; ++i) k_ring.init(i, D::kWideners / 2);
+    for (int i = 0; i < D::kLandedStages; ++i) v_ring.init(i, D::kWideners / 2);
   }
 };
 

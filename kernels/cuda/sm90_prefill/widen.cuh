@@ -11,7 +11,7 @@
 namespace attnbench::sm90_prefill {
 
 /// One of the widening warps: for K or for V, and for a share of the queries. It follows the producer tile by
-/// tile. Of two warps for K each has one part of every tile; a single one has both.
+/// tile. Two warps for K, or for V, share every part of a tile: then its buffer is free again the sooner.
 template <Shape kShape>
 class Widener {
   using D = Derived<kShape>;
@@ -119,20 +119,23 @@ class Widener {
     }
   }
 
-  /// Widens this warp's parts of the next tile of K or V.
+  /// Widens this warp's share of the next tile of K or V.
   __device__ __forceinline__ void widen_tile(hopper::Ring<D::kLandedStages>& landed,
                                              const uint8_t (&from)[D::kLandedStages][D::kPartBytes],
                                              Ring& ring, uint8_t (&to)[kKStages][D::kKvBytes]) {
     ring.await_empty(tile_);
     const uint32_t target = address_of(to[tile_.stage()]);
+    constexpr uint32_t kShare = D::kPartBytes / (D::kWideners / 2);
+    const uint32_t mine = warp_ / 2 * kShare;
 #pragma unroll 1
-    for (uint32_t part = warp_ / 2; part < D::kParts; part += D::kWideners / 2) {
+    for (uint32_t part = 0; part < D::kParts; ++part) {
       const hopper::RingPlace<D::kLandedStages> place{tile_.count * D::kParts + part};
       landed.await_full(place);
-      const uint32_t source = address_of(from[part]);
+      const uint32_t source = address_of(from[part]) + mine;
+      const uint32_t wide = target + 2 * (part * D::kPartBytes + mine);
 #pragma unroll 1
-      for (int i = 0; i < D::kPartBytes; i += kAtoms * kAtom) {
-        widen<kAtoms, kAtom>(target + 2 * (part * D::kPartBytes + i), source + i, 0);
+      for (uint32_t i = 0; i < kShare; i += kAtoms * kAtom) {
+        widen<kAtoms, kAtom>(wide + 2 * i, source + i, 0);
       }
       hopper::fence_for_wgmma();  // also orders the reads before the copy that fills the buffer again
       landed.release(place, lane_);
