@@ -7,7 +7,8 @@ HEADS_16, HEADS_32, E4M3 = "bf16/h16-16/d128/causal/", "bf16/h32-8/d128/causal/"
 #: Columns: projects, and their kernels.
 PROJECTS = {
     "attnbench": ("sm90_prefill", "sm90_decode", "sm90_mixed", "sm90_mla", "cuda_simt"),
-    "FlashAttention 3": ("vllm_flash_attn", "vllm_flash_attn_fp8", "flash_attn_3", "flash_attn_3_fp8"),
+    "FlashAttention 3": ("vllm_flash_attn", "vllm_flash_attn_fp8"),
+    "the same, another build": ("flash_attn_3", "flash_attn_3_fp8"),
     "FlashAttention 4": ("flash_attn_4",),
     "FlashInfer": ("flashinfer_prefill", "flashinfer_decode", "flashinfer_mla"),
     "FlashMLA": ("flash_mla_decode",),
@@ -28,8 +29,6 @@ CASES = [
     ("decode, 64 ragged", PAGED + HEADS_32 + "64seqs-q64-s219014-330884ab"),
     ("chunk, 256 queries, 8,192 keys", PAGED + HEADS_32 + "q256s8k"),
     ("mixed, 2,048 queries and 63 decodes", PAGED + HEADS_32 + "q2ks8k_63q1s4k"),
-    ("e4m3 prefill, 8 x 2,048", PACKED + E4M3 + "8q2k"),
-    ("e4m3 decode, 32 x 8,192", PAGED + E4M3 + "32q1s8k"),
     ("MLA decode, 32 x 4,096, 16 heads", PAGED + "bf16/h16-1/d576-512-v_is_k/causal/32q1s4k"),
 ]
 
@@ -45,6 +44,26 @@ def peers(found):
         best = min(t for t in times if t)
         rows.append([label, *("" if t is None else f"**{t:.1f}**" if t == best else f"{t:.1f}" for t in times)])
     return ["us", *projects], "lr", rows
+
+
+def compared(data):
+    """What `attnbench compare RUN --by kernel --format json` printed, as results by (case, kernel)."""
+    return {(case["id"], kernel): {"status": "pass", "time": {"median_us": us}} for case in data["cases"] for kernel, us in case.get("us", {}).items()}
+
+
+def e4m3(data):
+    """configs/perf_e4m3.yaml: a row for each batch; the fastest built-in kernel, and FlashAttention 3, by the types of q and of K and V."""
+    types, rows = {"bf16": 0, "bf16-kv_e4m3": 1, "bf16-q_e4m3-kv_e4m3": 2}, {}
+    for case in data["cases"]:
+        kv, dtype, heads, dim, mask, batch = case["id"].split("/")[1:]
+        cells = rows.setdefault((batch, kv.split("-")[0], heads[1:].replace("-", "/"), dim[1:], mask), ["", "", "", "", ""])
+        ours = min(us for kernel, us in case["us"].items() if kernel.startswith("sm90_"))
+        cells[types[dtype]] = f"{ours:.1f}"
+        other = [us for kernel, us in case["us"].items() if kernel.startswith("flash_attn_3")]
+        if other:
+            cells[3 + (types[dtype] > 0)] = f"{min(other):.1f}"
+    head = ["us", "K and V", "heads", "head_dim", "mask", "bf16", "e4m3 K, V", "e4m3 q, K, V", "FlashAttention 3, bf16", "e4m3 q, K, V"]
+    return head, "lllllr", [[f"`{batch}`", *place, *cells] for (batch, *place), cells in rows.items()]
 
 
 def door(compared):
@@ -63,7 +82,8 @@ def triton(results):
 
 #: Tables of replayed servers, of chunks and of latent caches, and their files.
 SERVING_FILES = {"serving": ["h100-checks/serving"], "serving_layout": ["h100-checks/serving"], "serving_steps": ["h100-checks/serving_steps"],
-                 "chunks": ["h100-checks/chunks", "h200-checks/chunks"], "mla": ["h100-checks/mla"]}
+                 "chunks": ["h100-checks/chunks", "h200-checks/chunks"], "mla": ["h100-checks/mla"],
+                 "e4m3": ["h100-checks/e4m3"]}
 #: Kernels of the table of replayed servers, and what their columns are called.
 SERVING = {"sm90_mixed": "sm90_mixed", "sm90_prefill": "sm90_prefill", "vllm_flash_attn": "FlashAttention 3",
            "flashinfer_prefill": "FlashInfer", "cudnn_sdpa": "cuDNN"}

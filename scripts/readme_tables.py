@@ -128,8 +128,8 @@ def beside_flash_attention_3(rows, ours):
     return [(*row, name) for row in rows for name in (ours if row != MIXED else "sm90_mixed", "flash_attention_3")]
 
 
-def peers(*results):
-    found = {case: a for data in results for case, a in entries(data).items()}
+def peers(more, *results):
+    found = {case: a for data in results for case, a in entries(data).items()} | peers_tables.compared(more)
     demand(all(a["status"] in ("pass", "skip") for a in found.values()), "a kernel failed, and the page says that none did")
     return table(*peers_tables.peers(found))
 
@@ -364,7 +364,7 @@ TABLES = {
     "peers_prefill": (["h100-checks/perf_peers.json"], kernels(["lengths", "kernel", *RATES_HEAD], RATES, beside_flash_attention_3(LENGTHS, "sm90_prefill"))),
     "peers_decode": (["h100-checks/perf_peers.json"], kernels(["batch x context", "kernel", *PAGES], [("us", p + DECODE) for p in (P16, P64, P256)],
                                                          beside_flash_attention_3([*STEPS, FOUR, *APPENDING, MIXED], "sm90_decode"))),
-    "peers": (["h100-checks/peers.json", "h100-checks/peers_fa4.json"], peers),
+    "peers": ([f"h100-checks/{name}.json" for name in ("peers_more", "peers", "peers_fa4")], peers),
     "triton": ([f"h100-checks/{name}.json" for name in ("triton", "triton_paged", "cute")],
                lambda *files: table(*peers_tables.triton([a for data in files for a in entries(data).values()]))),
     **{k: ([f"{f}.json" for f in files], lambda *data, make=getattr(peers_tables, k): table(*make(*data))) for k, files in peers_tables.SERVING_FILES.items()},

@@ -49,9 +49,9 @@ inline KernelStatus check_strides(const Kernel& kernel, const AttentionParams& p
   const auto q_unit = static_cast<int64_t>(16 / dtype_size(p.dtype_q));
   const Stride strides[] = {
       {"q_stride_token", p.q_stride_token, q_unit}, {"q_stride_head", p.q_stride_head, q_unit},
-      {"k_stride_token", p.k_stride_token, unit},  {"k_stride_head", p.k_stride_head, chunk},
-      {"v_stride_token", p.v_stride_token, unit},  {"v_stride_head", p.v_stride_head, chunk},
-      {"out_stride_token", p.out_stride_token, 8}, {"out_stride_head", p.out_stride_head, 8},
+      {"k_stride_token", p.k_stride_token, unit},   {"k_stride_head", p.k_stride_head, chunk},
+      {"v_stride_token", p.v_stride_token, unit},   {"v_stride_head", p.v_stride_head, chunk},
+      {"out_stride_token", p.out_stride_token, 8},  {"out_stride_head", p.out_stride_head, 8},
   };
   if (const KernelStatus s = check_strides(kernel, strides, message); s != KernelStatus::kOk) return s;
   if (p.features & kPackedKv) return KernelStatus::kOk;

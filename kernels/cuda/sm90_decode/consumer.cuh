@@ -131,8 +131,8 @@ class Consumer {
       const uint32_t unit = (step % 8 ^ lane_ / 4) * 16 + lane_ % 4 * 4;  // 16 channels are one
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const uint32_t word = hopper::load_shared_word(row + h * 8 * hopper::kChunkBytes +
-                                                       step / 8 * D::kQChunkBytes + unit);
+        const uint32_t word =
+            hopper::load_shared_word(row + h * 8 * hopper::kChunkBytes + step / 8 * D::kQChunkBytes + unit);
         operand[h] = hopper::from_e4m3<0>(word) ^ q_sign_;
         operand[2 + h] = hopper::from_e4m3<1>(word) ^ q_sign_;
       }

@@ -325,7 +325,8 @@ class FirstProducer : public Producer<kShape, kFirstLoads<kShape>, FirstProducer
   __device__ __forceinline__ void load_queries(const Sequence& s) {
     if (this->lane_ == 0) {
       hopper::Mbarrier& full = landing_of_queries<kShape>(this->smem_, q_.stage());
-      announce_queries<kShape>(full, query_chunks<kShape>(this->p_) * this->p_.max_rows * hopper::kChunkBytes);
+      announce_queries<kShape>(full,
+                               query_chunks<kShape>(this->p_) * this->p_.max_rows * hopper::kChunkBytes);
 #pragma unroll
       for (int c = 0; c < query_chunks<kShape>(this->p_); ++c) {
         hopper::tma_load(this->smem_.q[q_.stage()] + c * D::kQChunkBytes, map_q_,

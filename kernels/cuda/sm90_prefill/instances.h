@@ -30,10 +30,10 @@ inline constexpr int32_t kShortKeys = 2048;
 struct Instance {
   DType dtype;
   int head_dim;
-  bool masked;       ///< handles causal and windows
-  bool softcap;      ///< applies softcap, always
-  bool short_tiles;  ///< for launches without a window and with at most kShortKeys keys per sequence
-  bool split;        ///< for launches of few tiles, which it may split
+  bool masked;        ///< handles causal and windows
+  bool softcap;       ///< applies softcap, always
+  bool short_tiles;   ///< for launches without a window and with at most kShortKeys keys per sequence
+  bool split;         ///< for launches of few tiles, which it may split
   bool eight_bit_kv;  ///< K and V in e4m3
   int block_m;
   int block_n;

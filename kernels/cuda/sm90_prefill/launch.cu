@@ -135,7 +135,9 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
 
 Numerics numerics(const OpParams* op) {
   const bool e4m3 = op->attention.features & kE4m3Kv;
-  return {.p_type = e4m3 ? DType::kFp16 : op->attention.dtype_q, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-22};
+  return {.p_type = e4m3 ? DType::kFp16 : op->attention.dtype_q,
+          .acc_type = DType::kFp32,
+          .exp_rel_err = 0x1p-22};
 }
 
 Tile tile(const OpParams* op) {
@@ -327,9 +329,8 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
 }
 
 constexpr const char* kShapes = "head_dim 64, 128, 256; block_size 16 and more, a multiple of 8";
-constexpr uint64_t kFeatures =
-    kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 | kFp16 | kE4m3Kv | kE4m3Q |
-    kPartialKv;
+constexpr uint64_t kFeatures = kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 |
+                               kFp16 | kE4m3Kv | kE4m3Q | kPartialKv;
 
 const Kernel kAttention{
     .abi_version = kKernelAbiVersion,

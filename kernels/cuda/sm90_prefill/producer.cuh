@@ -321,8 +321,8 @@ __device__ __forceinline__ void produce(const Maps& maps, const KernelParams& p,
       uint8_t* const tile = smem.q[q.stage()] + (D::kChunks - chunks) * D::kQChunkBytes;
 #pragma unroll
       for (int c = 0; c < chunks; ++c) {
-        hopper::tma_load(tile + c * D::kQChunkBytes, maps.q,
-                         {0, item.head * p.heads_per_tile, item.q_row, c}, full);
+        hopper::tma_load(tile + c * D::kQChunkBytes, maps.q, {0, item.head * p.heads_per_tile, item.q_row, c},
+                         full);
       }
     }
     __syncwarp();

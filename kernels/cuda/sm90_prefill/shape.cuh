@@ -24,8 +24,8 @@ struct Shape {
   bool turns = true;     ///< consumer warpgroups take turns at the tensor cores
   bool short_tiles =
       false;  ///< for tiles of few KV blocks, without windows: less code, slower where they are many
-  bool across_tiles = true;  ///< a tile's first S is computed beside the last O of the previous tile
-  bool split = false;        ///< tiles may be split (split.h)
+  bool across_tiles = true;   ///< a tile's first S is computed beside the last O of the previous tile
+  bool split = false;         ///< tiles may be split (split.h)
   bool eight_bit_kv = false;  ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly (widen.cuh)
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
   /// thread.
@@ -62,21 +62,20 @@ struct Derived {
   static constexpr int kLandedChunks = kShape.eight_bit_kv ? kChunks / 2 : kChunks;
   static constexpr int kLandedGroupBytes = kLandedChunks * kAtomBytes;
   static constexpr int kPartBytes = kPartRows / hopper::kGroupRows * kLandedGroupBytes;
-  static constexpr int kLandedStages = 2;                                       ///< of K, and of V
+  static constexpr int kLandedStages = 2;  ///< of K, and of V
   static constexpr int kLandedBytes = kShape.eight_bit_kv ? 2 * kLandedStages * kPartBytes : 0;
   static constexpr int kOtherBytes = 2048;  ///< items, barriers, and what alignment costs
 
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
   // launch gets, 65536 / kThreads in multiples of 8 each: 3 * 168 or 4 * 128. With more, the block waits for
   // ever.
-  static constexpr int kProducerRegisters =
-      kConsumers == 2 && !kHasGuests && !kHasWidenerGroup ? 40 : 32;
+  static constexpr int kProducerRegisters = kConsumers == 2 && !kHasGuests && !kHasWidenerGroup ? 40 : 32;
   static constexpr int kWidenerRegisters = 32;
   static constexpr int kConsumerRegisters =
-      kHasGuests            ? (512 - kProducerRegisters - kShape.guest_registers) / kConsumers
+      kHasGuests         ? (512 - kProducerRegisters - kShape.guest_registers) / kConsumers
       : kHasWidenerGroup ? (512 - kProducerRegisters - kWidenerRegisters) / kConsumers
-      : kConsumers == 2 ? 232
-                        : 160;
+      : kConsumers == 2  ? 232
+                         : 160;
 
   /// Whether registers hold a second set of weights beside scores and outputs, so that one can be made while
   /// products read the other.
@@ -103,10 +102,9 @@ struct Derived {
 
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
-  return {kShape.dtype,       kShape.head_dim, kShape.masked,
-          kShape.softcap,     kShape.short_tiles, kShape.split,
-          kShape.eight_bit_kv, kShape.block_m, kShape.block_n,
-          Derived<kShape>::kPartRows, launch};
+  return {kShape.dtype, kShape.head_dim,     kShape.masked,  kShape.softcap, kShape.short_tiles,
+          kShape.split, kShape.eight_bit_kv, kShape.block_m, kShape.block_n, Derived<kShape>::kPartRows,
+          launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the
@@ -138,7 +136,7 @@ struct Landing {
   using D = Derived<kShape>;
   hopper::Mbarrier q_full[kShape.q_stages];
   hopper::Ring<D::kLandedStages> k_ring, v_ring;
-  TileScales scales[kShape.q_stages];          ///< are published together with q
+  TileScales scales[kShape.q_stages];           ///< are published together with q
   TileScales own_scales[D::kConsumerWarps][2];  ///< as SharedMemory::rows
 
   __device__ void init_barriers() {

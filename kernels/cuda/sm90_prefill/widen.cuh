@@ -16,7 +16,7 @@ template <Shape kShape>
 class Widener {
   using D = Derived<kShape>;
   static constexpr int kAtom = D::kAtomBytes;
-  static constexpr int kHalfAtom = kAtom / 2;  ///< 4 rows
+  static constexpr int kHalfAtom = kAtom / 2;                 ///< 4 rows
   static constexpr int kAtoms = D::kHasWidenerGroup ? 1 : 2;  ///< widened at a time, as registers allow
   static constexpr float kLeastDescale = 1e-30f;
   static_assert(kKStages == D::kVStages && D::kLandedStages == D::kParts);
@@ -111,10 +111,10 @@ class Widener {
 #pragma unroll 1
       for (int i = 0; i < kShare; i += 32 * 16) {
         const uint4 u = hopper::load_shared_unit(units + i);
-        hopper::store_shared_unit(units + i, {hopper::to_fp16<kShape.dtype>(u.x) ^ signs,
-                                              hopper::to_fp16<kShape.dtype>(u.y) ^ signs,
-                                              hopper::to_fp16<kShape.dtype>(u.z) ^ signs,
-                                              hopper::to_fp16<kShape.dtype>(u.w) ^ signs});
+        hopper::store_shared_unit(
+            units + i,
+            {hopper::to_fp16<kShape.dtype>(u.x) ^ signs, hopper::to_fp16<kShape.dtype>(u.y) ^ signs,
+             hopper::to_fp16<kShape.dtype>(u.z) ^ signs, hopper::to_fp16<kShape.dtype>(u.w) ^ signs});
       }
     }
   }
@@ -152,8 +152,8 @@ class Widener {
     uint4 units[2 * kAtoms];
 #pragma unroll
     for (int i = 0; i < 2 * kAtoms; ++i) {
-      units[i] = hopper::load_shared_unit((i % 2 == 0 ? source : source ^ 64) + i % 2 * kHalfAtom +
-                                          i / 2 * kAtom);
+      units[i] =
+          hopper::load_shared_unit((i % 2 == 0 ? source : source ^ 64) + i % 2 * kHalfAtom + i / 2 * kAtom);
     }
     __syncwarp();  // all lanes have loaded before the first one stores
     const uint32_t place = to + to_ + is_high_ * kHighBytes;
