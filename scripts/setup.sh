@@ -4,7 +4,8 @@
 #
 #   attnbench_setup program|tests        finds or installs everything; `tests` includes GoogleTest
 #   attnbench_install PACKAGE...         apt-get install, as root or through sudo
-#   attnbench_install_test_tools         with CI set: installs tools without which some tests skip
+#   attnbench_install_test_tools         with CI set: installs tools without which some tests skip; it may
+#                                        extend PATH
 #   attnbench_clang_tool NAME VERSION    prints the path of a tool such as clang-format; with CI set, installs it
 #   attnbench_configure DIR OPTION...    cmake -S <repository> -B DIR, with Ninja and ccache if found
 #   attnbench_configure_grouped DIR ...  the same; files of a folder are compiled in groups
@@ -128,9 +129,9 @@ attnbench_install_optional() {
   attnbench_say "no Chart.js (apt: libjs-chart.js): building without the HTML of attnbench report"
 }
 
-# With CI set, installs Chromium for the tests of the HTML report, NumPy for those of kernels in Python, and
-# Slurm for those of scripts/slurm. On other machines it installs none, because some start daemons. A failure
-# only prints a line.
+# With CI set, installs Chromium for the tests of the HTML report, NumPy for those of kernels in Python, Slurm
+# for those of scripts/slurm, and cuobjdump. On other machines it installs none, because some start daemons. A
+# failure only prints a line.
 attnbench_install_test_tools() {
   local sets=() packages name
   # With several names, command -v succeeds if it finds one.
@@ -150,6 +151,18 @@ attnbench_install_test_tools() {
     fi
     attnbench_say "not here: $packages; tests that need it are skipped"
   done
+
+  # Some packages of the CUDA Toolkit leave out cuobjdump, which the test of machine code needs. PyPI has it.
+  local tools=$attnbench_root/build/cuobjdump
+  if [[ -n ${CI:-} ]] && { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; } >/dev/null &&
+    ! command -v cuobjdump >/dev/null && [[ ! -x /usr/local/cuda/bin/cuobjdump ]]; then
+    if python3 -m pip install -q --no-deps --upgrade --target "$tools" nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm; then
+      PATH=$(dirname "$(find "$tools" -name cuobjdump -type f | head -n 1)"):$PATH
+      export PATH
+    else
+      attnbench_say "not here: cuobjdump; the test of machine code is left out"
+    fi
+  fi
 }
 
 attnbench_check_versions() {
