@@ -77,14 +77,14 @@ inline KvRows kv_rows_of(const AttentionParams& p, int64_t stride_block, int64_t
           static_cast<int32_t>(stride_head / chunk_channels)};
 }
 
-/// Chunks of 128 bytes in one head's row.
-inline uint32_t head_chunks_of(const AttentionParams& p) {
-  return static_cast<uint32_t>(p.head_dim * dtype_size(p.dtype_k) / kChunkBytes);
+/// Chunks of 128 bytes in one head's row of `head_dim` channels of K or V.
+inline uint32_t head_chunks_of(const AttentionParams& p, int head_dim) {
+  return static_cast<uint32_t>(head_dim * dtype_size(p.dtype_k) / kChunkBytes);
 }
 
 /// Number of chunks from the first head's first chunk to the last head's last one.
-inline uint64_t row_chunks_of(const AttentionParams& p, const KvRows& rows) {
-  return static_cast<uint64_t>(p.num_heads_kv - 1) * rows.head_chunks + head_chunks_of(p);
+inline uint64_t row_chunks_of(const AttentionParams& p, const KvRows& rows, int head_dim) {
+  return static_cast<uint64_t>(p.num_heads_kv - 1) * rows.head_chunks + head_chunks_of(p, head_dim);
 }
 
 /// Encodes the map of q, with dimensions (64 channels, head, token, chunk); a chunk of e4m3 has 128 channels.

@@ -253,8 +253,8 @@ const Kernel kAttention{
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,
     .min_compute_capability = 90,
-    .features = kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 | kFp16 |
-                kE4m3Kv | kE4m3Q | kPartialKv,
+    .features = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 |
+                kFp16 | kE4m3Kv | kE4m3Q | kPartialKv,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

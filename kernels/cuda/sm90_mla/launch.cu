@@ -166,7 +166,8 @@ KernelStatus plan(const OpParams* op, const LaunchContext* context, KernelMessag
 bool encode_keys(Maps::Keys* maps, const KernelParams& k, const AttentionParams& p, uint32_t chunks,
                  uint32_t chunk_bytes) {
   const uint64_t row_bytes = p.k_stride_token * dtype_size(p.dtype_k);
-  const uint64_t row_chunks = hopper::row_chunks_of(p, k.kv_rows) * (hopper::kChunkBytes / chunk_bytes);
+  const uint64_t row_chunks =
+      hopper::row_chunks_of(p, k.kv_rows, p.head_dim) * (hopper::kChunkBytes / chunk_bytes);
   const void* keys = p.k != nullptr ? p.k : p.q;  // without keys the map is not used, but needs an address
   return hopper::encode_grouped_map(&maps->rows, p.dtype_k, keys, row_bytes, row_chunks, k.box_rows, chunks,
                                     chunk_bytes) &&

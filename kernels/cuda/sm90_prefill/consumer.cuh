@@ -134,10 +134,11 @@ class Consumer {
 
  private:
   using Scores = float[kShape.block_n / 2];
-  using Outputs = float[kShape.head_dim / 2];
+  using Outputs = float[D::kDimV / 2];
   using Weights = uint32_t[kShape.block_n / 16][4];
   using QTile = hopper::SwizzledTile<D::kAtomBytes>;
-  using KvTile = hopper::SwizzledTile<D::kKvGroupBytes>;
+  using KTile = hopper::SwizzledTile<D::kKGroupBytes>;
+  using VTile = hopper::SwizzledTile<D::kVGroupBytes>;
 
   __device__ __forceinline__ void await_k() { smem_.k_ring.await_full(k_); }
 
@@ -223,11 +224,11 @@ class Consumer {
   __device__ __forceinline__ QTile q_tile() const {
     return {smem_.q[q_.stage()] + first_row_ * hopper::kChunkBytes, 0};
   }
-  __device__ __forceinline__ KvTile k_tile() const { return {smem_.k[k_.stage()], 0}; }
-  __device__ __forceinline__ KvTile v_tile() const { return {smem_.v[v_.stage()], D::kAtomBytes}; }
+  __device__ __forceinline__ KTile k_tile() const { return {smem_.k[k_.stage()], 0}; }
+  __device__ __forceinline__ VTile v_tile() const { return {smem_.v[v_.stage()], D::kAtomBytes}; }
 
   /// Issues S = Q K^T. Both are K-major: a step of 16 channels is 32 bytes within the swizzled row.
-  __device__ __forceinline__ void issue_scores(Scores& s, const QTile& q, const KvTile& k) const {
+  __device__ __forceinline__ void issue_scores(Scores& s, const QTile& q, const KTile& k) const {
     hopper::pin(s);
     hopper::wgmma_fence();
 #pragma unroll
@@ -242,14 +243,14 @@ class Consumer {
 
   /// Issues O += P V, or O = P V for a tile's first KV block. V is MN-major: a step of 16 keys is two groups
   /// of 8 rows.
-  __device__ __forceinline__ void issue_outputs(Outputs& o, Weights& weights, const KvTile& v) {
+  __device__ __forceinline__ void issue_outputs(Outputs& o, Weights& weights, const VTile& v) {
     hopper::pin(o);
     hopper::pin(weights);
     hopper::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kShape.block_n / 16; ++i) {
-      hopper::Wgmma<kShape.head_dim>::template from_registers<D::kMath>(
-          o, weights[i], v.at(i * 2 * D::kKvGroupBytes), i > 0 ? 1 : accumulate_);
+      hopper::Wgmma<D::kDimV>::template from_registers<D::kMath>(o, weights[i], v.at(i * 2 * D::kVGroupBytes),
+                                                                 i > 0 ? 1 : accumulate_);
     }
     hopper::wgmma_commit();
     accumulate_ = 1;
@@ -300,7 +301,8 @@ class Consumer {
   __device__ __forceinline__ void issue_step(Scores& s, Outputs& o, Weights& weights) {
     await_k();
     const QTile q = q_tile();
-    const KvTile k = k_tile(), v = v_tile();
+    const KTile k = k_tile();
+    const VTile v = v_tile();
     turn_.wait();
     issue_scores(s, q, k);
     smem_.v_ring.await_full(v_);

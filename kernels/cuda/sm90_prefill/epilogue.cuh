@@ -41,16 +41,16 @@ __device__ __forceinline__ int64_t row_of_state(const KernelParams& p, const Til
 /// Writes this thread's share of a split's partial state. A quad's stores cover whole sectors.
 template <Shape kShape>
 __device__ __forceinline__ void store_state(const KernelParams& p, const TileRows& tile, int thread_row,
-                                            const float (&o)[kShape.head_dim / 2],
+                                            const float (&o)[Derived<kShape>::kDimV / 2],
                                             const OnlineSoftmax& softmax, float factor, int lane) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = thread_row + 8 * h;
     const bool exists = token_of_row(p, row) < tile.q_tokens;
     const int64_t state_row = row_of_state<kShape>(p, tile, row);
-    float* out = p.partial_out + state_row * kShape.head_dim + lane % 4 * 2;
+    float* out = p.partial_out + state_row * Derived<kShape>::kDimV + lane % 4 * 2;
 #pragma unroll
-    for (int c = 0; c < kShape.head_dim / 8; ++c) {
+    for (int c = 0; c < Derived<kShape>::kDimV / 8; ++c) {
       const int i = 4 * c + 2 * h;
       if (exists) *reinterpret_cast<float2*>(out + 8 * c) = make_float2(o[i] * factor, o[i + 1] * factor);
     }
@@ -69,7 +69,7 @@ __device__ __forceinline__ void store_state(const KernelParams& p, const TileRow
 /// without shared memory.
 template <Shape kShape>
 __device__ __forceinline__ void store_rows(const KernelParams& p, const TileRows& tile, int thread_row,
-                                           const float (&o)[kShape.head_dim / 2],
+                                           const float (&o)[Derived<kShape>::kDimV / 2],
                                            const OnlineSoftmax& softmax, float factor, int lane) {
   if constexpr (kShape.split) {
     if (__any_sync(~0u, tile.state != 0)) {  // the vote tells the compiler that all lanes go one way
@@ -97,7 +97,7 @@ __device__ __forceinline__ void store_rows(const KernelParams& p, const TileRows
     const int64_t head = head_of_row(p, tile, thread_row + 8 * h);
     uint16_t* out = static_cast<uint16_t*>(p.out) + q_row * p.out_stride_token + head * p.out_stride_head;
 #pragma unroll
-    for (int c = 0; c < kShape.head_dim / 32; ++c) {
+    for (int c = 0; c < Derived<kShape>::kDimV / 32; ++c) {
       uint32_t word[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -123,9 +123,9 @@ __device__ __forceinline__ void store_unseen(const KernelParams& p, const TileRo
     if constexpr (kShape.split) {
       if (tile.state != 0) {
         const int64_t state_row = row_of_state<kShape>(p, tile, row);
-        float* out = p.partial_out + state_row * kShape.head_dim;
+        float* out = p.partial_out + state_row * Derived<kShape>::kDimV;
 #pragma unroll 1
-        for (int c = lane % 4 * 4; c < kShape.head_dim; c += 16)
+        for (int c = lane % 4 * 4; c < Derived<kShape>::kDimV; c += 16)
           *reinterpret_cast<float4*>(out + c) = float4{};
         if (lane % 4 == 0) p.partial_sum[state_row] = make_float2(-INFINITY, 0.0f);
         continue;
@@ -135,7 +135,8 @@ __device__ __forceinline__ void store_unseen(const KernelParams& p, const TileRo
     const int64_t head = head_of_row(p, tile, row);
     uint16_t* out = static_cast<uint16_t*>(p.out) + q_row * p.out_stride_token + head * p.out_stride_head;
 #pragma unroll 1
-    for (int c = lane % 4 * 8; c < kShape.head_dim; c += 32) *reinterpret_cast<uint4*>(out + c) = uint4{};
+    for (int c = lane % 4 * 8; c < Derived<kShape>::kDimV; c += 32)
+      *reinterpret_cast<uint4*>(out + c) = uint4{};
     if (lane % 4 == 0)
       p.lse[head * p.lse_stride_head + q_row] = p.sinks != nullptr ? p.sinks[head] : -INFINITY;
   }

@@ -82,10 +82,9 @@ class FewSequences {
     const SeqArrays& a = p.sequences;
     if (lane < a.batch) {
       const int q_begin = a.cu_seqlens_q[lane];
-      const int kv_base = p.block_table != nullptr ? lane : a.cu_seqlens_k[lane];
       q_len_ = a.cu_seqlens_q[lane + 1] - q_begin;
       k_len_ = a.seqused_k != nullptr ? a.seqused_k[lane] : a.cu_seqlens_k[lane + 1] - a.cu_seqlens_k[lane];
-      notes.first[lane] = {q_begin, kv_base};
+      notes.first[lane] = {q_begin, a.kv_bases.of(lane)};
     }
     __syncwarp();
   }

@@ -30,6 +30,7 @@ inline constexpr int32_t kShortKeys = 2048;
 struct Instance {
   DType dtype;
   int head_dim;
+  int head_dim_v;
   bool masked;        ///< handles causal and windows
   bool softcap;       ///< applies softcap, always
   bool short_tiles;   ///< for launches without a window and with at most kShortKeys keys per sequence

@@ -97,16 +97,23 @@ int32_t window_shift(const Instance& instance, const AttentionParams& p) {
 
 /// Encodes the maps of K or V. `rows` receives how their coordinates count blocks and heads.
 bool encode_kv_maps(KvMaps* maps, KvRows* rows, const Instance& instance, const AttentionParams& p,
-                    const void* base, int64_t stride_block, int64_t stride_token, int64_t stride_head) {
-  const uint32_t chunks = hopper::head_chunks_of(p);
+                    const void* base, int head_dim, int64_t stride_block, int64_t stride_token,
+                    int64_t stride_head) {
+  const uint32_t chunks = hopper::head_chunks_of(p, head_dim);
   *rows = hopper::kv_rows_of(p, stride_block, stride_token, stride_head);
-  const uint64_t row_chunks = hopper::row_chunks_of(p, *rows);
+  const uint64_t row_chunks = hopper::row_chunks_of(p, *rows, head_dim);
   if (base == nullptr) base = p.q;  // no sequence has keys: the map is not used, but must have an address
   const uint64_t row_bytes = stride_token * dtype_size(p.dtype_k);
   return hopper::encode_grouped_map(&maps->whole, p.dtype_k, base, row_bytes, row_chunks,
                                     box_rows(instance, p), chunks) &&
          hopper::encode_row_window_map(&maps->window, p.dtype_k, base, row_bytes, row_chunks,
                                        hopper::kGroupRows, chunks);
+}
+
+KvBases kv_bases_of(const AttentionParams& p, const KvRows& rows) {
+  if (p.features & kPackedKv) return {p.cu_seqlens_k, nullptr, 0};
+  if (p.features & kPagedKv) return {nullptr, nullptr, 1};
+  return {p.cache_leftpad, p.cache_batch_idx, rows.block_rows};
 }
 
 KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
@@ -116,21 +123,29 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   const auto unsupported = [&](const char* format, auto... args) {
     return refuse(message, KernelStatus::kUnsupported, format, args...);
   };
-  if (const KernelStatus s = hopper::check_shapes(kAttention, p, *context, message); s != KernelStatus::kOk) {
+  if (const KernelStatus s = hopper::check_basics(kAttention, p, *context, message); s != KernelStatus::kOk) {
     return s;
   }
   if ((p.features & kPagedKv) && (p.block_size < 16 || p.block_size % 8 != 0)) {
     return unsupported("sm90_prefill: block_size of 16 or more, a multiple of 8, required, given %d",
                        p.block_size);
   }
-  if ((p.features & kE4m3Kv) && p.head_dim == 64) {
-    return unsupported("sm90_prefill: head_dim 128 or 256 required for e4m3 KV, given 64");
-  }
   if (find_instance(p) == nullptr) {
-    return unsupported("sm90_prefill: no instantiation for %s, head_dim %d", dtype_name(p.dtype_q),
-                       p.head_dim);
+    const char* required = p.features & kE4m3Kv ? "128 or 256 for e4m3 KV"
+                           : p.softcap > 0.0f   ? "64, 128 or 256 for softcap"
+                                                : "64, 128, 192, 256, or 192 with head_dim_v 128";
+    return unsupported("sm90_prefill: head_dim %s required, given %d with head_dim_v %d", required,
+                       p.head_dim, p.head_dim_v);
   }
-  return hopper::check_strides(kAttention, p, message);
+  if (const KernelStatus s = hopper::check_strides(kAttention, p, message); s != KernelStatus::kOk) return s;
+  if ((p.features & kContiguousKv) &&
+      p.k_stride_block / p.k_stride_token != p.v_stride_block / p.v_stride_token) {
+    return unsupported(
+        "sm90_prefill: rows of the cache as long in K as in V required, given %lld and %lld tokens",
+        static_cast<long long>(p.k_stride_block / p.k_stride_token),
+        static_cast<long long>(p.v_stride_block / p.v_stride_token));
+  }
+  return KernelStatus::kOk;
 }
 
 Numerics numerics(const OpParams* op) {
@@ -170,21 +185,22 @@ KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, Kern
 /// Whether `instance` has the types, the head_dim and the softcap of `p`.
 bool fits(const Instance& instance, const AttentionParams& p) {
   return instance.dtype == p.dtype_out && instance.eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
-         instance.head_dim == p.head_dim && instance.softcap == (p.softcap > 0.0f);
+         instance.head_dim == p.head_dim && instance.head_dim_v == p.head_dim_v &&
+         instance.softcap == (p.softcap > 0.0f);
 }
 
 }  // namespace
 
 const Instance* find_instance(const AttentionParams& p) {
   // Paged KV takes the masked instances, because every page size, or a part of it, divides their block_n.
-  // e4m3 has no others.
   const bool masked = p.causal || p.window_left >= 0 || p.window_right >= 0 || p.softcap > 0.0f ||
-                      (p.features & (kPagedKv | kE4m3Kv)) != 0;
+                      (p.features & kPagedKv) != 0;
   const bool short_tiles = p.window_left < 0 && p.max_seqlen_k <= kShortKeys;
   const Instance* found = nullptr;
   for (const Instance* i : kInstances) {
-    if (!fits(*i, p) || i->masked != masked || i->split) continue;
-    if (!i->short_tiles || short_tiles) found = i;  // rows for short tiles come last
+    if (!fits(*i, p) || i->split || (masked && !i->masked) || (i->short_tiles && !short_tiles)) continue;
+    // Rows for short tiles come last. A masked instance takes all, but without a mask others are faster.
+    if (found == nullptr || found->masked == i->masked) found = i;
   }
   return found;
 }
@@ -228,10 +244,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   KernelParams& k = launch->params;
   k = {};
   k.schedule = reinterpret_cast<Schedule*>(workspace);
-  if (p.batch <= kMaxFewSequences && skip_q_len == 0) {
-    k.sequences = {p.batch, p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k};
-  }
-  k.kv_budget = {kv_budget_bytes, static_cast<int32_t>(2 * p.head_dim * dtype_size(p.dtype_k))};
+  k.kv_budget = {kv_budget_bytes, static_cast<int32_t>((p.head_dim + p.head_dim_v) * dtype_size(p.dtype_k))};
   k.num_head_tiles = p.num_heads_q / heads;
   k.head_tiles_per_kv_head = k.num_head_tiles / p.num_heads_kv;
   k.by_head_tiles_per_kv_head = Divisor(k.head_tiles_per_kv_head);
@@ -278,14 +291,19 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
 
   Maps& maps = launch->maps;
   if (!hopper::encode_q_map(&maps.q, p, heads, tokens) ||
-      !encode_kv_maps(&maps.k, &k.k_rows, instance, p, p.k, p.k_stride_block, p.k_stride_token,
+      !encode_kv_maps(&maps.k, &k.k_rows, instance, p, p.k, p.head_dim, p.k_stride_block, p.k_stride_token,
                       p.k_stride_head) ||
-      !encode_kv_maps(&maps.v, &k.v_rows, instance, p, p.v, p.v_stride_block, p.v_stride_token,
+      !encode_kv_maps(&maps.v, &k.v_rows, instance, p, p.v, p.head_dim_v, p.v_stride_block, p.v_stride_token,
                       p.v_stride_head) ||
       !hopper::encode_row_window_map(&maps.v_row, p.dtype_v, p.v != nullptr ? p.v : p.q,
                                      p.v_stride_token * dtype_size(p.dtype_v),
-                                     hopper::row_chunks_of(p, k.v_rows), 1, 1)) {
+                                     hopper::row_chunks_of(p, k.v_rows, p.head_dim_v), 1, 1)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
+  }
+
+  const KvBases kv_bases = kv_bases_of(p, k.k_rows);
+  if (p.batch <= kMaxFewSequences && skip_q_len == 0) {
+    k.sequences = {p.batch, p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k, kv_bases};
   }
 
   const int64_t works = instance.split ? context.multiprocessors : max_items(instance, p) * k.num_head_tiles;
@@ -300,6 +318,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
       .skip_q_len = skip_q_len,
       .reach_left = k.reach_left,
       .no_list = instance.split,
+      .kv_bases = kv_bases,
   };
   return KernelStatus::kOk;
 }
@@ -328,9 +347,10 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
   return KernelStatus::kOk;
 }
 
-constexpr const char* kShapes = "head_dim 64, 128, 256; block_size 16 and more, a multiple of 8";
-constexpr uint64_t kFeatures = kPackedKv | kPagedKv | kHnd | kCausal | kWindow | kSoftcap | kSinks | kBf16 |
-                               kFp16 | kE4m3Kv | kE4m3Q | kPartialKv;
+constexpr const char* kShapes =
+    "head_dim 64, 128, 192, 256, or 192 with head_dim_v 128; block_size 16 and more, a multiple of 8";
+constexpr uint64_t kFeatures = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap |
+                               kSinks | kBf16 | kFp16 | kE4m3Kv | kE4m3Q | kPartialKv | kHeadDimV;
 
 const Kernel kAttention{
     .abi_version = kKernelAbiVersion,

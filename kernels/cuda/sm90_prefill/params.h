@@ -36,7 +36,7 @@ struct alignas(16) WorkItem {
   uint16_t state;    ///< 0: the whole tile; otherwise a split, and its partial state, counted from 1
   int32_t diagonal;  ///< key on the diagonal of the first token: its index + len_k - len_q
   int32_t k_len;     ///< keys of the sequence
-  int32_t kv_base;   ///< packed: row of its first key; paged: its row of the block table
+  int32_t kv_base;   ///< row of its first key; paged: its row of the block table (KvBases)
   int32_t n_begin;   ///< KV blocks of block_n keys that some row sees: [n_begin, n_end), may be empty
   int32_t n_end;
   int32_t head;  ///< head tile, 0 .. num_head_tiles - 1; in the list on the device: the item's group
@@ -59,6 +59,17 @@ ATTNBENCH_HD inline uint8_t expired_keys(int32_t first, int32_t diagonal, int32_
   const int32_t keys = diagonal - first - reach_left - n_begin * block_n;
   return static_cast<uint8_t>(keys < 0 ? 0 : keys);
 }
+
+/// What WorkItem::kv_base follows from.
+struct KvBases {
+  const int32_t* first_row;  ///< packed: cu_seqlens_k, contiguous: cache_leftpad; null: zeros
+  const int32_t* cache_row;  ///< contiguous: cache_batch_idx; null: the sequence's number
+  int32_t step;              ///< packed: 0, paged: 1, contiguous: rows from one row of the cache to the next
+
+  ATTNBENCH_HD int32_t of(int32_t b) const {
+    return (cache_row != nullptr ? cache_row[b] : b) * step + (first_row != nullptr ? first_row[b] : 0);
+  }
+};
 
 /// The part of a WorkItem that the epilogue needs.
 struct TileRows {
@@ -101,6 +112,7 @@ struct ScheduleParams {
   int32_t skip_q_len;   ///< sequences of at most so many queries are left to another kernel
   int32_t reach_left;   ///< keys visible left of the diagonal
   bool no_list;         ///< blocks find their work without a list, whatever the lengths
+  KvBases kv_bases;
 };
 
 /// Most sequences of a launch whose blocks find their work without a list (few_sequences.cuh).
@@ -112,6 +124,7 @@ struct SeqArrays {
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;
   const int32_t* seqused_k;
+  KvBases kv_bases;
 };
 
 /// Descales of e4m3 inputs, as in AttentionParams, and what leads from a tile to its sequence.

@@ -123,7 +123,7 @@ __device__ int fill_page(const AttentionParams& p, const ScheduleParams& s, int 
   const int b = first + threadIdx.x;
   const bool exists = b < p.batch;
   const SeqRange range = exists ? own_range(p, s, b) : SeqRange{0, 0, 0};
-  const int base = !exists ? 0 : p.features & kPagedKv ? b : p.cu_seqlens_k[b];
+  const int base = exists ? s.kv_bases.of(b) : 0;
   const int tiles = (range.q_len + s.tokens_per_tile - 1) / s.tokens_per_tile;
   // One scan sums tiles (high 32 bits) and keys (low 32 bits). A page has fewer than 2^31 tiles. Keys decide
   // only the order, so each sequence counts with at most 2^22 of them, and a page has fewer than 2^32.

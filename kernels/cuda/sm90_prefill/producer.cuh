@@ -150,8 +150,9 @@ class KvLoader {
   /// Loads the parts of a tile into the next buffers of a ring.
   template <bool kIsV, int kStages>
   __device__ __forceinline__ void load_tile(hopper::Ring<kStages>& ring, hopper::RingPlace<kStages>& place,
-                                            uint8_t (&buffers)[kStages][D::kPartBytes], const KvMaps& maps,
-                                            const KvRows& rows, int kv_head, const KvBox& box, int expired) {
+                                            uint8_t (&buffers)[kStages][D::template kPartBytes<kIsV>],
+                                            const KvMaps& maps, const KvRows& rows, int kv_head,
+                                            const KvBox& box, int expired) {
 #pragma unroll
     for (int part = 0; part < D::kParts; ++part) {
       const int first = part * D::kPartRows;
@@ -169,12 +170,12 @@ class KvLoader {
   __device__ __forceinline__ void copy(uint8_t* tile, int part, const KvMaps& maps, const KvRows& rows,
                                        int kv_head, const KvBox& box, int expired,
                                        hopper::Mbarrier& full) const {
-    if (lane_ == 0) full.arrive_expecting(D::kPartBytes);
+    if (lane_ == 0) full.arrive_expecting(D::template kPartBytes<kIsV>);
     __syncwarp();
     const hopper::RowMap window{maps.window, rows};
     const int32_t lane_row = window.row_of(box.block, box.row);
     const int32_t chunk = window.chunk_of(kv_head);
-    const int32_t box_bytes = p_.box_rows / hopper::kGroupRows * D::kLandedGroupBytes;
+    const int32_t box_bytes = p_.box_rows / hopper::kGroupRows * D::template kLandedGroupBytes<kIsV>;
     const int first_box = part * boxes_;
     const bool issues = hopper::elect_lane();
     if (__builtin_expect(box.left < D::kPartRows || (kMayExpire && expired > 0), 0)) {
@@ -219,7 +220,7 @@ class KvLoader {
               kMayExpire && expired >= hopper::kGroupRows ? 0 : max(0, min(left, hopper::kGroupRows));
           window.load(tile, chunk, row, valid, full);
         }
-        tile += D::kLandedGroupBytes;
+        tile += D::template kLandedGroupBytes<kIsV>;
         row += hopper::kGroupRows;
         left -= hopper::kGroupRows;
         if constexpr (kMayExpire) expired -= hopper::kGroupRows;
@@ -236,7 +237,7 @@ class KvLoader {
     for (int r = 0; r < hopper::kGroupRows; ++r) {
       const int32_t valid = r >= expired && r < left ? 1 : 0;
 #pragma unroll 1
-      for (int c = 0; c < D::kLandedChunks; ++c) {
+      for (int c = 0; c < D::template kLandedChunks<true>; ++c) {
         if (issues) {
           chunk_of_row.load(group + c * D::kAtomBytes + r * hopper::kChunkBytes, chunk + c, row + r, valid,
                             full);

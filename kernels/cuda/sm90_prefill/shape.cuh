@@ -26,6 +26,7 @@ struct Shape {
       false;  ///< for tiles of few KV blocks, without windows: less code, slower where they are many
   bool across_tiles = true;   ///< a tile's first S is computed beside the last O of the previous tile
   bool split = false;         ///< tiles may be split (split.h)
+  int head_dim_v = 0;         ///< channels of V and O, if not head_dim
   bool eight_bit_kv = false;  ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly (widen.cuh)
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
   /// thread.
@@ -46,12 +47,16 @@ struct Derived {
   static constexpr bool kHasWidenerGroup = kWideners == 4;
   static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasWidenerGroup);
   static constexpr int kConsumerWarps = 4 * kConsumers;
+  static constexpr int kDimV = kShape.head_dim_v > 0 ? kShape.head_dim_v : kShape.head_dim;
   static constexpr int kChunks = kShape.head_dim / hopper::kChunkChannels;
+  static constexpr int kChunksV = kDimV / hopper::kChunkChannels;
   static constexpr int kQChunkBytes = kShape.block_m * hopper::kChunkBytes;
   static constexpr int kAtomBytes = hopper::kGroupRows * hopper::kChunkBytes;
-  static constexpr int kKvGroupBytes = kChunks * kAtomBytes;
+  static constexpr int kKGroupBytes = kChunks * kAtomBytes;
+  static constexpr int kVGroupBytes = kChunksV * kAtomBytes;
   static constexpr int kQBytes = kChunks * kQChunkBytes;
-  static constexpr int kKvBytes = kShape.block_n / hopper::kGroupRows * kKvGroupBytes;
+  static constexpr int kKBytes = kShape.block_n / hopper::kGroupRows * kKGroupBytes;
+  static constexpr int kVBytes = kShape.block_n / hopper::kGroupRows * kVGroupBytes;
   static constexpr DType kMath = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;  ///< of products
 
   // A tile of K or V as the copy engine brings it: in kParts parts of neighbouring rows, each with its own
@@ -59,11 +64,15 @@ struct Derived {
   // shared memory has no room for two tiles more.
   static constexpr int kParts = kShape.eight_bit_kv ? 2 : 1;
   static constexpr int kPartRows = kShape.block_n / kParts;
-  static constexpr int kLandedChunks = kShape.eight_bit_kv ? kChunks / 2 : kChunks;
-  static constexpr int kLandedGroupBytes = kLandedChunks * kAtomBytes;
-  static constexpr int kPartBytes = kPartRows / hopper::kGroupRows * kLandedGroupBytes;
+  template <bool kIsV>
+  static constexpr int kLandedChunks = (kIsV ? kChunksV : kChunks) / (kShape.eight_bit_kv ? 2 : 1);
+  template <bool kIsV>
+  static constexpr int kLandedGroupBytes = kLandedChunks<kIsV>* kAtomBytes;
+  template <bool kIsV>
+  static constexpr int kPartBytes = kPartRows / hopper::kGroupRows* kLandedGroupBytes<kIsV>;
   static constexpr int kLandedStages = 2;  ///< of K, and of V
-  static constexpr int kLandedBytes = kShape.eight_bit_kv ? 2 * kLandedStages * kPartBytes : 0;
+  static constexpr int kLandedBytes =
+      kShape.eight_bit_kv ? kLandedStages * (kPartBytes<false> + kPartBytes<true>) : 0;
   static constexpr int kOtherBytes = 2048;  ///< items, barriers, and what alignment costs
 
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
@@ -80,15 +89,15 @@ struct Derived {
   /// Whether registers hold a second set of weights beside scores and outputs, so that one can be made while
   /// products read the other.
   static constexpr bool kTwoWeights =
-      kShape.block_n + kShape.head_dim / 2 <= kConsumerRegisters - (kHasWidenerGroup ? 32 : 40);
+      kShape.block_n + kDimV / 2 <= kConsumerRegisters - (kHasWidenerGroup ? 32 : 40);
 
   /// V is released a step later than K, so a third stage is worth more there. It is used where shared memory
   /// holds it and softmax runs beside the products with V (head_dim 64 is slower with it).
-  static constexpr int kVStages =
-      kTwoWeights && kShape.q_stages * kQBytes + (kKStages + 3) * kKvBytes + kLandedBytes + kOtherBytes <=
-                         kSharedBytes
-          ? 3
-          : 2;
+  static constexpr int kVStages = kTwoWeights && kShape.q_stages * kQBytes + kKStages * kKBytes +
+                                                         3 * kVBytes + kLandedBytes + kOtherBytes <=
+                                                     kSharedBytes
+                                      ? 3
+                                      : 2;
 
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters + kShape.guest_registers +
                     (kHasWidenerGroup ? kWidenerRegisters : 0) <=
@@ -98,13 +107,15 @@ struct Derived {
   static_assert(kShape.masked || !kShape.softcap);
   // e4m3 rows have at least 128 bytes.
   static_assert(!kShape.eight_bit_kv || (kShape.head_dim >= 128 && kShape.masked && !kHasGuests));
+  static_assert(kDimV == kShape.head_dim || (!kShape.eight_bit_kv && !kShape.split));
 };
 
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
-  return {kShape.dtype, kShape.head_dim,     kShape.masked,  kShape.softcap, kShape.short_tiles,
-          kShape.split, kShape.eight_bit_kv, kShape.block_m, kShape.block_n, Derived<kShape>::kPartRows,
-          launch};
+  using D = Derived<kShape>;
+  return {kShape.dtype,   kShape.head_dim,    D::kDimV,     kShape.masked,
+          kShape.softcap, kShape.short_tiles, kShape.split, kShape.eight_bit_kv,
+          kShape.block_m, kShape.block_n,     D::kPartRows, launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the
@@ -149,8 +160,8 @@ struct Landing {
 template <Shape kShape>
 struct LandedTiles {
   using D = Derived<kShape>;
-  uint8_t k[D::kLandedStages][D::kPartBytes];
-  uint8_t v[D::kLandedStages][D::kPartBytes];
+  uint8_t k[D::kLandedStages][D::template kPartBytes<false>];
+  uint8_t v[D::kLandedStages][D::template kPartBytes<true>];
 };
 
 struct Nothing {};
@@ -162,8 +173,8 @@ template <Shape kShape>
 struct alignas(1024) SharedMemory {
   using D = Derived<kShape>;
   uint8_t q[kShape.q_stages][D::kQBytes];
-  uint8_t k[kKStages][D::kKvBytes];
-  uint8_t v[D::kVStages][D::kKvBytes];
+  uint8_t k[kKStages][D::kKBytes];
+  uint8_t v[D::kVStages][D::kVBytes];
   [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, LandedTiles<kShape>, Nothing> landed;
 
   WorkItem item[kShape.q_stages];       ///< is published together with q

@@ -58,9 +58,7 @@ class SplitSource {
   __device__ __forceinline__ SplitSource(const KernelParams& p, Notes&, int lane)
       : p_(p), lane_(lane), work_(blockIdx.x), own_(p, kBlockN, lane) {
     count_ = own_.tiles * own_.splits;
-    kv_base_ = p.block_table != nullptr   ? lane
-               : lane < p.sequences.batch ? p.sequences.cu_seqlens_k[lane]
-                                          : 0;
+    kv_base_ = lane < p.sequences.batch ? p.sequences.kv_bases.of(lane) : 0;
     before_ = 0;
 #pragma unroll 1
     for (int other = 0; other < p.sequences.batch; ++other) {

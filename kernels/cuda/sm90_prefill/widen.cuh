@@ -16,8 +16,9 @@ template <Shape kShape>
 class Widener {
   using D = Derived<kShape>;
   static constexpr int kAtom = D::kAtomBytes;
-  static constexpr int kHalfAtom = kAtom / 2;                 ///< 4 rows
-  static constexpr int kAtoms = D::kHasWidenerGroup ? 1 : 2;  ///< widened at a time, as registers allow
+  static constexpr int kHalfAtom = kAtom / 2;                       ///< 4 rows
+  static constexpr int kAtoms = D::kHasWidenerGroup ? 1 : 2;        ///< widened at a time, as registers allow
+  static constexpr int kPartBytes = D::template kPartBytes<false>;  // V's rows are as wide
   static constexpr float kLeastDescale = 1e-30f;
   static_assert(kKStages == D::kVStages && D::kLandedStages == D::kParts);
 
@@ -121,18 +122,18 @@ class Widener {
 
   /// Widens this warp's share of the next tile of K or V.
   __device__ __forceinline__ void widen_tile(hopper::Ring<D::kLandedStages>& landed,
-                                             const uint8_t (&from)[D::kLandedStages][D::kPartBytes],
-                                             Ring& ring, uint8_t (&to)[kKStages][D::kKvBytes]) {
+                                             const uint8_t (&from)[D::kLandedStages][kPartBytes], Ring& ring,
+                                             uint8_t (&to)[kKStages][D::kKBytes]) {
     ring.await_empty(tile_);
     const uint32_t target = address_of(to[tile_.stage()]);
-    constexpr uint32_t kShare = D::kPartBytes / (D::kWideners / 2);
+    constexpr uint32_t kShare = kPartBytes / (D::kWideners / 2);
     const uint32_t mine = warp_ / 2 * kShare;
 #pragma unroll 1
     for (uint32_t part = 0; part < D::kParts; ++part) {
       const hopper::RingPlace<D::kLandedStages> place{tile_.count * D::kParts + part};
       landed.await_full(place);
       const uint32_t source = address_of(from[part]) + mine;
-      const uint32_t wide = target + 2 * (part * D::kPartBytes + mine);
+      const uint32_t wide = target + 2 * (part * kPartBytes + mine);
 #pragma unroll 1
       for (uint32_t i = 0; i < kShare; i += kAtoms * kAtom) {
         widen<kAtoms, kAtom>(wide + 2 * i, source + i, 0);
