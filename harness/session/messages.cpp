@@ -44,8 +44,7 @@ Message case_message(const Case& item, const std::string& kernel, int64_t index)
   if (lengths.page_layout == PageLayout::kServed) lengths.page_layout = CaseParams{}.page_layout;
   Message blocks, served;
   if (item.params.blocks) blocks = item.params.blocks->ids();
-  if (const std::optional<ServedStep>& s = item.params.served)
-    served = {s->mix, s->replay, s->step, s->steps, s->output_tokens, s->stratum, s->stratum_steps, s->drawn};
+  if (item.params.served) served = served_json(*item.params.served);
   return {{"run",
            {{"case", case_yaml(lengths)},
             {"blocks", std::move(blocks)},
@@ -80,7 +79,7 @@ Case case_from_message(const Message& run) {
   Expansion e = expand(parse_inline_case(run.at("case").get<std::string>(), {}, seed));
   if (const Message& s = run.at("served"); !s.is_null() && e.cases.size() == 1) {
     CaseParams& p = e.cases.front().params;
-    p.served = {s.at(0), s.at(1), s.at(2), s.at(3), s.at(4), s.at(5), s.at(6), s.at(7)};
+    p.served = served_from_json(nlohmann::json(s));
     if (!run.at("blocks").is_null()) p.page_layout = PageLayout::kServed;
     e.cases.front().id = case_id(p);
   }
