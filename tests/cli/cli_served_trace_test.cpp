@@ -87,7 +87,7 @@ TEST(CliServedTrace, IdsAndShardsDoNotDependOnTheFolder) {
 TEST(CliServedTrace, PathsOfACaseAndOfSetBeginAtTheCurrentFolder) {
   const Scratch scratch;
   const std::string sweep = write_sweep(scratch);
-  const std::string server = "steps: 12, warmup: 2, skip_bad: true, step: 3}}";
+  const std::string server = "steps: 12, warmup: 2, max_sequences: 3, skip_bad: true, step: 3}}";
   EXPECT_EQ(run_attnbench(scratch,
                           {"list", "--case", "{batch: {serving: {trace: sub/traces/my.csv, " + server + "}"})
                 .exit_code,
