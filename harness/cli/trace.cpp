@@ -226,7 +226,7 @@ void add_trace(CLI::App& app, Program& program) {
       "The form is known by the first line. A plain CSV has the columns arrival (seconds), prompt, output and,\n"
       "if prompts share prefixes, prefix: empty, or ID:TOKENS for a prompt that begins with so many tokens of\n"
       "the prefix ID. Quantiles are exact to within 1/64. Memory grows with the distinct blocks of shared\n"
-      "prefixes alone. A sweep times kernels on the steps of a server under a trace: 'batch: {serving: {trace: FILE}}'.\n"
+      "prefixes alone. In a sweep, 'batch: {serving: {trace: FILE}}' times kernels on the steps of a server under it.\n"
       "Examples:\n"
       "  attnbench trace AzureLLMInferenceTrace_code.csv --svg prompts.svg\n"
       "  attnbench trace conversation_trace.jsonl --json trace.json");
