@@ -75,6 +75,14 @@ void give_blocks(Case& c, GivenBlocks::Ids ids);
 /// Gives a case of attention these values, and the id that tells them. They must fit its shapes.
 void give_tensors(Case& c, std::shared_ptr<const CapturedTensors> tensors);
 
+/// Makes a case of lengths a step of a replay, with the id that tells it. `has_table`: give_blocks gives it the step's
+/// block table afterwards.
+void give_served(Case& c, ServedStep step, bool has_table);
+
+/// The case as a mapping of its lengths, without a block table and a replay. give_served and give_blocks bring them
+/// back, so that who reads it computes no replay.
+std::string lengths_yaml(CaseParams params);
+
 /// The case as one flow mapping, "{op: attention, kv: paged, ...}", which `run --case` reads back. `batch`:
 /// what stands for the lengths where it is not empty.
 std::string case_yaml(const CaseParams& params, const std::string& batch = "");
