@@ -41,7 +41,8 @@ struct Expansion {
   int64_t duplicates = 0;  ///< cases dropped because one with the same id came before
   int64_t excluded = 0;
   CoverCounts cover;
-  std::vector<std::string> notes;  ///< keys of a sweep that change none of its cases, with their places
+  /// Keys of a sweep that change none of its cases, and lines of traces that were skipped, with their places.
+  std::vector<std::string> notes;
   std::vector<std::string> idle_exclusions;  ///< the same of rows of 'exclude' that match no case
 };
 
@@ -55,7 +56,7 @@ inline constexpr std::size_t kMaxSequences = 100'000'000;
 /// Multiplies the axes of every sweep out. Errors: ConfigError with the place in the file, if a limit above
 /// is exceeded or if the keys of a case contradict each other. Examples of the latter: more queries than keys
 /// under a causal mask without allow_short_kv, kv_append on packed KV, a case past the address space. A cover
-/// or a sample leaves such cases out.
+/// or a sample leaves such cases out. BadTraceError: a trace that `batch` names cannot be replayed.
 Expansion expand(const SweepFile& file);
 
 /// Sets keys that do not apply to their defaults, and gives values that mean the same one spelling. Two
@@ -73,6 +74,14 @@ void give_blocks(Case& c, GivenBlocks::Ids ids);
 
 /// Gives a case of attention these values, and the id that tells them. They must fit its shapes.
 void give_tensors(Case& c, std::shared_ptr<const CapturedTensors> tensors);
+
+/// Makes a case of lengths a step of a replay, with the id that tells it. `has_table`: give_blocks gives it the step's
+/// block table afterwards.
+void give_served(Case& c, ServedStep step, bool has_table);
+
+/// The case as a mapping of its lengths, without a block table and a replay. give_served and give_blocks bring them
+/// back, so that who reads it computes no replay.
+std::string lengths_yaml(CaseParams params);
 
 /// The case as one flow mapping, "{op: attention, kv: paged, ...}", which `run --case` reads back. `batch`:
 /// what stands for the lengths where it is not empty.

@@ -57,6 +57,19 @@ void give_tensors(Case& c, std::shared_ptr<const CapturedTensors> tensors) {
   c.id = case_id(c.params);
 }
 
+void give_served(Case& c, ServedStep step, bool has_table) {
+  c.params.served = std::move(step);
+  if (has_table) c.params.page_layout = PageLayout::kServed;
+  c.id = case_id(c.params);
+}
+
+std::string lengths_yaml(CaseParams p) {
+  p.blocks.reset();
+  p.served.reset();
+  if (p.page_layout == PageLayout::kServed) p.page_layout = CaseParams{}.page_layout;
+  return case_yaml(p);
+}
+
 CaseParams normalised(CaseParams p) {
   for (const SweepKey& key : sweep_keys()) {
     if (!key.applies(p)) key.reset(p);

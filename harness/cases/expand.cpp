@@ -12,6 +12,7 @@
 #include "harness/cases/value_tuples.h"
 #include "harness/config/keys.h"
 #include "harness/gigabytes.h"
+#include "harness/serving/trace_lines.h"
 
 namespace attnbench {
 namespace {
@@ -192,9 +193,12 @@ void settle(CaseParams& p, const Settings& settings, const Sweep& sweep, ServedS
   }
   if (last_of(settings, "page_layout") == nullptr) p.page_layout = PageLayout::kServed;
   try {
-    served.settle(p);
+    served.settle(p, place("batch"));
   } catch (const ConfigError&) {
     throw;
+  } catch (const BadTraceError& e) {
+    // No ConfigError, for which a cover would leave the row out: no key of a sweep mends the file.
+    throw BadTraceError(fmt::format("{}; named in {}", e.what(), place("batch")));
   } catch (const Error& e) {
     fail(place("batch"), e.what());
   }
@@ -469,6 +473,7 @@ Expansion expand(const SweepFile& file) {
     }
     note_keys_without_use(sweep, out.cases, first, out.notes);
   }
+  append(out.notes, served.notes());
   return out;
 }
 

@@ -1,15 +1,26 @@
 #include "harness/cases/served.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "harness/cases/case.h"
 
 namespace attnbench {
 
-void ServedSteps::settle(CaseParams& p) {
+void ServedSteps::settle(CaseParams& p, const std::string& place) {
   if (!p.serving) return;
   const ServingSpec& spec = *p.serving->spec;
-  const auto [at, is_new] = steps_.try_emplace({serving_text(spec, true), p.block_size});
-  if (is_new) at->second = replay_steps(spec, p.block_size);
-  const ReplayedStep& step = at->second[static_cast<std::size_t>(p.serving->index)];
+  const std::pair key(serving_text(spec), p.block_size);
+  auto at = replays_.find(key);
+  if (at == replays_.end()) {
+    at = replays_.emplace(key, replay_steps(spec, p.block_size)).first;
+    const std::string note = fmt::format("{}: note: {}", place, at->second.skipped);
+    // Replays with blocks of other sizes skip the same lines.
+    const bool is_new = std::find(notes_.begin(), notes_.end(), note) == notes_.end();
+    if (!at->second.skipped.empty() && is_new) notes_.push_back(note);
+  }
+  const ReplayedStep& step = at->second.steps[static_cast<std::size_t>(p.serving->index)];
   p.serving.reset();
   p.seqs = step.seqs;
   p.served = step.served;

@@ -191,7 +191,7 @@ Cases load_cases(const CaseOptions& o) {
     for (const Sweep& sweep : file.sweeps) require_batch(sweep);
     Expansion e = expand(file);
     for (const std::string& note : e.notes) {
-      if (!in_gate()) std::cerr << note << "\n";
+      if (!in_gate()) std::cerr << one_line(note) << "\n";
     }
     // With --set other values stand in the sweep than those that the file excludes some of.
     for (const std::string& note : e.idle_exclusions) {

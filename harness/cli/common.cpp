@@ -72,10 +72,6 @@ std::string grouped(int64_t n) {
   return s;
 }
 
-std::string skipped_text(int64_t lines, const std::string& first) {
-  return fmt::format("{} skipped; the first: {}", counted(lines, "line"), one_line(first));
-}
-
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
   const auto near = nearest_word(word, candidates);
   return near ? fmt::format("did you mean '{}'? ", *near) : "";

@@ -35,9 +35,6 @@ std::string counted(int64_t count, const char* noun);
 /// "12,345".
 std::string grouped(int64_t n);
 
-/// "2 lines skipped; the first: ...", of a trace.
-std::string skipped_text(int64_t lines, const std::string& first);
-
 /// "did you mean 'x'? " or an empty string.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 

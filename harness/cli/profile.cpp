@@ -77,7 +77,7 @@ std::vector<std::string> own_command(const ProfileOptions& o, const Program& pro
   std::vector<std::string> args = {program.command_line.front(),
                                    "profile",
                                    "--case",
-                                   case_yaml(item.params),
+                                   case_yaml(item.params, item.params.served ? item.batch : ""),
                                    "--seed",
                                    std::to_string(item.seed),
                                    "--device",

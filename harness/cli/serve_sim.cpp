@@ -7,7 +7,6 @@
 #include <chrono>
 #include <iostream>
 #include <memory>
-#include <optional>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
@@ -15,9 +14,8 @@
 #include "harness/config/mixes.h"
 #include "harness/config/serving_value.h"
 #include "harness/record/text.h"
-#include "harness/serving/mix_requests.h"
+#include "harness/serving/request_source.h"
 #include "harness/serving/server_options.h"
-#include "harness/serving/trace_reader.h"
 
 namespace attnbench::cli {
 namespace {
@@ -80,48 +78,28 @@ void check_mix(const SimOptions& o, const Mix& mix) {
   }
 }
 
-/// Requests of a mix or of a trace.
-class Source {
- public:
-  explicit Source(const SimOptions& o) {
-    if (o.is_trace) {
-      TraceOptions options;
-      options.block_size = o.block_size;
-      options.skip_bad = o.skip_bad;
-      options.cache_tokens = o.server.cache_tokens;
-      options.prompt_tokens = o.server.chunked_prefill ? 0 : o.server.token_budget;
-      options.speed_up = o.speed_up;
-      trace_.emplace(o.source, options);
-      description_ = trace_form_name(trace_->form());
-    } else {
-      const Mix& mix = mix_of(o);
-      check_mix(o, mix);
-      mix_.emplace(mix, o.server.rate, o.block_size, o.server.seed);
-      description_ = mix.description;
-    }
+/// Puts the source into the server's spec. Errors name the option.
+void take_source(SimOptions& o) {
+  if (o.is_trace) {
+    o.server.trace = o.source;
+    return;
   }
-  bool next(Request& r) { return trace_ ? (*trace_)(r) : (*mix_)(r); }
-  const std::string& description() const { return description_; }
-  int64_t skipped() const { return trace_ ? trace_->skipped() : 0; }
-  std::string first_skipped() const { return trace_ ? trace_->first_skipped() : ""; }
-
- private:
-  std::optional<TraceReader> trace_;
-  std::optional<MixRequests> mix_;
-  std::string description_;
-};
+  check_mix(o, mix_of(o));
+  o.server.mix = o.source;
+}
 
 int simulate(SimOptions o, const Given& given) {
   o.is_trace = o.source.find_first_of("./") != std::string::npos;
   if (o.requests == 0 && !o.is_trace) o.requests = kMixRequests;
   check_options(o, given);
-  Source source(o);
+  take_source(o);
+  RequestSource source(o.server, o.block_size, "--skip-bad");
   o.files.check();
   Asked asked;
-  asked.description = source.description();
+  asked.description = source.trace() ? trace_form_name(source.trace()->form()) : mix_of(o).description;
   const auto begin = std::chrono::steady_clock::now();
   Scheduler scheduler(cache_options(o.server, o.block_size), scheduler_options(o.server), [&](Request& r) {
-    if ((o.requests > 0 && asked.requests == o.requests) || !source.next(r)) return false;
+    if ((o.requests > 0 && asked.requests == o.requests) || !source(r)) return false;
     ++asked.requests;
     asked.prompt_tokens += r.prompt_tokens;
     asked.output_tokens += r.output_tokens;
@@ -130,8 +108,8 @@ int simulate(SimOptions o, const Given& given) {
   StepHistory history;
   while (const Step* step = scheduler.next()) history.add(*step);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  asked.skipped_lines = source.skipped();
-  if (asked.skipped_lines > 0) std::cerr << skipped_text(asked.skipped_lines, source.first_skipped()) << '\n';
+  asked.skipped_lines = source.trace() ? source.trace()->skipped() : 0;
+  if (asked.skipped_lines > 0) std::cerr << one_line(source.trace()->skipped_text()) << '\n';
   if (asked.requests == 0) throw UsageError(fmt::format("{}: the trace has no request", o.source));
   const StaticPage page = replay_page(o, asked, scheduler, history);
   print_replay(o, page, history);
@@ -169,9 +147,8 @@ void add_serve_sim(CLI::App& app, Program& program) {
       ->check(number_in(1, 1e12));
   auto* rate = keyed("rate", "--rate", s.rate,
                      "Requests per second of a mix, as a Poisson process; 0: all arrive at once", "R");
-  auto* speed_up = option("--speed-up", o->speed_up, "Divide the times of a trace by this", "X")
-                       ->check(number_in(1e-3, 1e6));
-  auto* skip_bad = command->add_flag("--skip-bad", o->skip_bad,
+  auto* speed_up = keyed("speed_up", "--speed-up", s.speed_up, "Divide the times of a trace by this", "X");
+  auto* skip_bad = command->add_flag("--skip-bad", s.skip_bad,
                                      "Leave out lines of a trace that are wrong or do not fit the cache");
   option("--block-size", o->block_size, "Tokens of a block of the KV cache", "N")
       ->check(number_in(1, 1 << 20));

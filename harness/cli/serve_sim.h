@@ -14,11 +14,9 @@ namespace attnbench::cli {
 struct SimOptions {
   std::string source;  ///< a mix, or the file of a trace
   bool is_trace = false;
-  ServingSpec server;    ///< without its steps
+  ServingSpec server;    ///< without its steps; `simulate` puts the source into it
   int64_t requests = 0;  ///< at most; 0: all of a trace
   int32_t block_size = 16;
-  double speed_up = 1;
-  bool skip_bad = false;
   PageFiles files;
 };
 

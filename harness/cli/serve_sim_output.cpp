@@ -68,7 +68,7 @@ Json options_json(const SimOptions& o, const Asked& asked) {
   return {{o.is_trace ? "trace" : "mix", o.source},
           {"requests", asked.requests},
           {"rate", o.is_trace ? Json(nullptr) : Json(o.server.rate)},
-          {"speed_up", o.is_trace ? Json(o.speed_up) : Json(nullptr)},
+          {"speed_up", o.is_trace ? Json(o.server.speed_up) : Json(nullptr)},
           {"skipped_lines", asked.skipped_lines},
           {"block_size", o.block_size},
           {"cache_tokens", o.server.cache_tokens},

@@ -15,6 +15,7 @@
 #include "harness/cli/common.h"
 #include "harness/cli/page_files.h"
 #include "harness/cli/usage_error.h"
+#include "harness/record/text.h"
 #include "harness/report/table.h"
 #include "harness/serving/step_history.h"
 #include "harness/serving/trace_reader.h"
@@ -128,7 +129,7 @@ StaticPage summary_page(const TraceCommand& o, const TraceReader& reader, const 
   } else {
     line("prefix reuse", "unknown: the trace names no shared prefix");
   }
-  if (reader.skipped() > 0) line("skipped", skipped_text(reader.skipped(), reader.first_skipped()));
+  if (reader.skipped() > 0) line("skipped", one_line(reader.skipped_text()));
   add_quantiles(t, page);
   return page;
 }
@@ -201,7 +202,7 @@ int describe(const TraceCommand& o) {
   TraceReader reader(o.file, options);
   o.files.check();
   const TraceSummary t = summarize(reader);
-  if (reader.skipped() > 0) std::cerr << skipped_text(reader.skipped(), reader.first_skipped()) << '\n';
+  if (reader.skipped() > 0) std::cerr << one_line(reader.skipped_text()) << '\n';
   if (t.prompt.count() == 0) throw UsageError(fmt::format("{}: the trace has no request", o.file));
   StaticPage page = summary_page(o, reader, t);
   page.chart = summary_chart(o, t);
@@ -225,7 +226,7 @@ void add_trace(CLI::App& app, Program& program) {
       "The form is known by the first line. A plain CSV has the columns arrival (seconds), prompt, output and,\n"
       "if prompts share prefixes, prefix: empty, or ID:TOKENS for a prompt that begins with so many tokens of\n"
       "the prefix ID. Quantiles are exact to within 1/64. Memory grows with the distinct blocks of shared\n"
-      "prefixes alone.\n"
+      "prefixes alone. In a sweep, 'batch: {serving: {trace: FILE}}' times kernels on the steps of a server under it.\n"
       "Examples:\n"
       "  attnbench trace AzureLLMInferenceTrace_code.csv --svg prompts.svg\n"
       "  attnbench trace conversation_trace.jsonl --json trace.json");

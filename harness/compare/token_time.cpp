@@ -232,10 +232,7 @@ std::vector<StepTime> step_times(const ResultSet& results) {
     if (own == r.entry->end() || !own->contains("params")) continue;
     const auto served = own->at("params").find("served");
     if (served == own->at("params").end() || !served->is_object() || !served->contains("stratum")) continue;
-    const auto number = [&](const char* key) { return served->value(key, int64_t{0}); };
-    const ServedStep step{
-        served->value("mix", ""), served->value("replay", ""), number("step"),          number("steps"),
-        number("output_tokens"),  number("stratum"),           number("stratum_steps"), number("drawn")};
+    const ServedStep step = served_from_json(*served);
     StepTime s{r.id, group_of(r.id, step), r.kernel, r.device, step, {}, {}, {}};
     if (r.status == Status::kPass) {
       s.us = r.median_us;

@@ -103,7 +103,7 @@ std::vector<KeyValue> read_serving_batch(const Field& field, uint64_t seed) {
   const auto spec = std::make_shared<const ServingSpec>(read_serving(field, seed));
   std::vector<KeyValue> values;
   for (int64_t i = 0; i < spec->cases(); ++i) {
-    values.push_back({fmt::format("{{serving: {}}}", serving_text(*spec, true)), [=](CaseParams& p) {
+    values.push_back({fmt::format("{{serving: {}}}", serving_text(*spec)), [=](CaseParams& p) {
                         p.seqs.clear();
                         p.serving = {spec, i};
                       }});
@@ -147,17 +147,7 @@ void report_batch(Json& j, const CaseParams& p) {
   j["total_k"] = total_k;
   j["max_q"] = max_q;
   j["max_k"] = max_k;
-  Json& served = j["served"];
-  if (!p.served) return;
-  served = {{"mix", p.served->mix},
-            {"replay", p.served->replay},
-            {"step", p.served->step},
-            {"steps", p.served->steps},
-            {"output_tokens", p.served->output_tokens}};
-  if (p.served->stratum < 0) return;
-  served["stratum"] = p.served->stratum;
-  served["stratum_steps"] = p.served->stratum_steps;
-  served["drawn"] = p.served->drawn;
+  j["served"] = p.served ? served_json(*p.served) : Json();
 }
 
 }  // namespace

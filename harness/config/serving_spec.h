@@ -1,9 +1,10 @@
-// The value of `batch: {serving: {...}}`: the replay of a server under a mix of requests, and which of its steps are
-// cases. serving/replay.h computes the steps.
+// The value of `batch: {serving: {...}}`: the replay of a server under a mix or a trace of requests, and which of its
+// steps are cases. serving/replay.h computes the steps.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace attnbench {
@@ -18,11 +19,14 @@ struct StepChoice {
 
 /// A replay. Lengths are in tokens.
 struct ServingSpec {
-  std::string mix;  ///< a name of mixes.h
+  std::string mix;    ///< a name of mixes.h; empty: the requests are those of a trace
+  std::string trace;  ///< path of its file, absolute or from the current folder; empty: of a mix
   StepChoice step;
-  int64_t steps = 2000;                ///< of the replay
-  int64_t warmup = 1000;               ///< steps before it, while the cache fills
-  double rate = 0;                     ///< requests per second, at random; 0: all wait from the start
+  int64_t steps = 2000;   ///< of the replay
+  int64_t warmup = 1000;  ///< steps before it, while the cache fills
+  double rate = 0;        ///< of a mix: requests per second, at random; 0: all wait from the start
+  double speed_up = 1;    ///< of a trace: times are divided by it
+  bool skip_bad = false;  ///< of a trace: wrong lines are left out
   double step_ms = 15, token_us = 20;  ///< time of a step: step_ms + token_us for each query token
   int64_t max_sequences = 64;
   int64_t token_budget = 2048;  ///< query tokens of a step
@@ -51,8 +55,10 @@ struct ServingPick {
 
 /// A step of a replay, as a case has it.
 struct ServedStep {
-  std::string mix;
-  std::string replay;         ///< the replay as a mapping, without the choice of steps
+  std::string mix;            ///< empty: the requests are those of a trace
+  std::string trace;          ///< path of its file; empty: of a mix
+  std::string digest;         ///< of the trace's file: 8 hexadecimal digits
+  std::string replay;         ///< the replay as a mapping: replay_text()
   int64_t step = 0;           ///< from 0, behind the warm-up
   int64_t steps = 0;          ///< of the replay
   int64_t output_tokens = 0;  ///< that the replay generates
@@ -62,17 +68,25 @@ struct ServedStep {
   int64_t drawn = 0;  ///< steps of the sample that this one is of
   bool operator==(const ServedStep&) const = default;
 
-  /// "azure_conv_2023-4f1cx16": the mix, a digest of the replay, and of how many steps the sample is.
+  /// "azure_conv_2023-4f1cx16": the mix, a digest of the replay, and of how many steps the sample is. For
+  /// a trace "my_trace-0123abcd-4f1cx16", with the file's stem and digest. It says nothing of where the file lies.
   std::string sample_label() const;
   /// The same with "-step17".
   std::string label() const;
 };
 
-/// The mapping that reads back as this one: keys at their default are left out, the seed is not. `with_step`: with the
-/// choice of steps.
-std::string serving_text(const ServingSpec& spec, bool with_step);
+/// The mapping that reads back as this one: keys at their default are left out, the seed is not.
+std::string serving_text(const ServingSpec& spec);
+
+/// The same without the choice of steps and without the path of a trace.
+std::string replay_text(const ServingSpec& spec);
 
 /// The value of `batch` that stands for this step alone.
 std::string serving_batch_text(const ServedStep& step);
+
+/// A step as records and messages to workers have it. What a step lacks is left out.
+nlohmann::ordered_json served_json(const ServedStep& step);
+/// Reads it back; what is missing keeps its default. Throws nlohmann::json::exception if a value has another type.
+ServedStep served_from_json(const nlohmann::json& j);
 
 }  // namespace attnbench

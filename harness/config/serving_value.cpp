@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <type_traits>
 #include <variant>
 
+#include "harness/config/length_value.h"
 #include "harness/config/mixes.h"
-#include "harness/digest.h"
+#include "harness/config/trace_path.h"
 
 namespace attnbench {
 namespace {
@@ -34,11 +36,23 @@ struct Word {
   std::vector<std::string> words;
 };
 
-/// A key of the mapping. `mix`, `step` and `seed` have forms of their own.
+/// The key that names the requests.
+enum class RequestsBy { kMix, kTrace };
+
+/// Requests that a key is not for, and what its error says.
+struct Refusal {
+  RequestsBy requests;
+  const char* error;
+};
+
+/// A key of the mapping. `mix`, `trace`, `step` and `seed` have forms of their own.
 struct ServingKey {
   const char* name;
   std::variant<Whole, Real, Flag, Word> kind;
   const char* doc;
+  std::optional<Refusal> refusal = std::nullopt;
+
+  bool is_for(RequestsBy requests) const { return !refusal || refusal->requests != requests; }
 };
 
 constexpr int64_t kMostSteps = 1'000'000;
@@ -49,9 +63,17 @@ const std::vector<ServingKey>& serving_keys() {
       {"steps", Whole{&Spec::steps, 1, kMostSteps}, "length of the replay"},
       {"warmup", Whole{&Spec::warmup, 0, kMostSteps}, "steps before the replay, while the cache fills"},
       {"rate", Real{&Spec::rate, 0, 1e9},
-       "requests per second, arriving at random; 0: all wait from the start, so the server is always full"},
-      {"step_ms", Real{&Spec::step_ms, 0, 1e6}, "time of a step without its tokens, for `rate`"},
-      {"token_us", Real{&Spec::token_us, 0, 1e6}, "time that each query token adds to its step, for `rate`"},
+       "`mix`: requests per second, arriving at random; 0: all wait from the start, so the server is always full",
+       Refusal{RequestsBy::kTrace,
+               "stands beside 'trace', which has times of its own; write e.g. speed_up: 2, or drop it"}},
+      {"speed_up", Real{&Spec::speed_up, 1e-3, 1e6}, "`trace`: the times in the file are divided by it",
+       Refusal{RequestsBy::kMix, "stands beside 'mix', which has no times; write e.g. rate: 20, or drop it"}},
+      {"skip_bad", Flag{&Spec::skip_bad},
+       "`trace`: lines that are wrong, or do not fit the cache, are left out and counted; `false`: they are an error",
+       Refusal{RequestsBy::kMix, "stands beside 'mix', which has no lines; drop it"}},
+      {"step_ms", Real{&Spec::step_ms, 0, 1e6}, "time of a step without its tokens, for `rate` and `trace`"},
+      {"token_us", Real{&Spec::token_us, 0, 1e6},
+       "time that each query token adds to its step, for `rate` and `trace`"},
       {"max_sequences", Whole{&Spec::max_sequences, 1, 1 << 20}, "most sequences that hold blocks at a time"},
       {"token_budget", Whole{&Spec::token_budget, 1, kMostTokens, true}, "most query tokens of a step"},
       {"chunked_prefill", Flag{&Spec::chunked_prefill},
@@ -186,26 +208,27 @@ std::string values_text(const ServingKey& key) {
       key.kind);
 }
 
+/// Checks that there is one of `mix` and `trace`, and no key that is for the other one.
+void check_requests(const Field& field, const std::vector<Field>& entries) {
+  const Field* mix = find_entry(entries, "mix");
+  const Field* trace = find_entry(entries, "trace");
+  if (mix == nullptr && trace == nullptr) {
+    field.fail("'mix' or 'trace' is missing, expected e.g. {mix: azure_conv_2023} or {trace: my_trace.csv}");
+  }
+  if (mix != nullptr && trace != nullptr) trace->fail("stands beside 'mix', expected one of them");
+  const RequestsBy requests = trace != nullptr ? RequestsBy::kTrace : RequestsBy::kMix;
+  for (const ServingKey& key : serving_keys()) {
+    const Field* entry = find_entry(entries, key.name);
+    if (entry != nullptr && !key.is_for(requests)) entry->fail(key.refusal->error);
+  }
+}
+
 }  // namespace
-
-int64_t ServingSpec::cases() const {
-  if (step.kind == StepChoice::Kind::kSpread) return step.number;
-  return step.kind == StepChoice::Kind::kAll ? steps : 1;
-}
-
-std::string ServedStep::sample_label() const {
-  Digest digest;
-  digest.add_text(replay);
-  return fmt::format("{}-{:04x}{}", mix, digest.value32() & 0xffff,
-                     stratum < 0 ? "" : fmt::format("x{}", drawn));
-}
-
-std::string ServedStep::label() const { return fmt::format("{}-step{}", sample_label(), step); }
 
 ServingSpec read_serving(const Field& field, uint64_t file_seed) {
   ServingSpec spec;
   spec.seed = file_seed;
-  std::vector<std::string> allowed = {"mix", "step", "seed"};
+  std::vector<std::string> allowed = {"mix", "trace", "step", "seed"};
   for (const ServingKey& key : serving_keys()) allowed.emplace_back(key.name);
   const std::vector<Field> entries = entries_of(field, "'serving'");
   for (const Field& e : entries) {
@@ -216,7 +239,10 @@ ServingSpec read_serving(const Field& field, uint64_t file_seed) {
     } else if (e.key == "mix") {
       spec.mix = read_string(e);
       if (find_mix(spec.mix) == nullptr)
-        e.fail(fmt::format("unknown mix '{}'{}", spec.mix, suggest(spec.mix, mix_names())));
+        e.fail(fmt::format("unknown mix '{}'{}; the file of a trace is named by 'trace'", spec.mix,
+                           suggest(spec.mix, mix_names())));
+    } else if (e.key == "trace") {
+      spec.trace = read_trace_path(e);
     } else if (e.key == "step") {
       spec.step = read_step(e);
     } else if (e.key == "seed") {
@@ -225,7 +251,7 @@ ServingSpec read_serving(const Field& field, uint64_t file_seed) {
       fail_unknown_key(e, "'serving'", allowed);
     }
   }
-  if (spec.mix.empty()) field.fail("'mix' is missing, expected e.g. {mix: azure_conv_2023}");
+  check_requests(field, entries);
   if (spec.cases() > spec.steps) {
     field.fail(fmt::format("draws {} of the replay's {} steps; raise steps or lower spread", spec.cases(),
                            spec.steps));
@@ -251,29 +277,44 @@ const std::vector<std::string>& serving_words(std::string_view key) {
   return word->words;
 }
 
-std::string serving_text(const ServingSpec& spec, bool with_step) {
+namespace {
+
+/// "first, token_budget: 128, seed: 1": what the keys of the table add to `first`, which may be empty.
+std::string with_keys(std::string first, const ServingSpec& spec) {
   static const ServingSpec defaults;
-  std::string text = fmt::format("{{mix: {}", spec.mix);
-  if (with_step) text += fmt::format(", step: {}", step_text(spec.step));
+  const auto add = [&](const char* name, const std::string& value) {
+    first += fmt::format("{}{}: {}", first.empty() ? "" : ", ", name, value);
+  };
   for (const ServingKey& key : serving_keys()) {
     const std::string value = value_text(key, spec);
-    if (value != value_text(key, defaults)) text += fmt::format(", {}: {}", key.name, value);
+    if (value != value_text(key, defaults)) add(key.name, value);
   }
-  return text + fmt::format(", seed: {}}}", spec.seed);
+  add("seed", fmt::format("{}", spec.seed));
+  return first;
 }
 
-std::string serving_batch_text(const ServedStep& step) {
-  return fmt::format("{{serving: {}, step: {}}}}}", step.replay.substr(0, step.replay.size() - 1), step.step);
+std::string mix_text(const ServingSpec& spec) { return fmt::format("mix: {}", spec.mix); }
+
+}  // namespace
+
+std::string serving_text(const ServingSpec& spec) {
+  const std::string requests =
+      spec.trace.empty() ? mix_text(spec) : fmt::format("trace: {}", trace_path_text(spec.trace));
+  return fmt::format("{{{}}}", with_keys(fmt::format("{}, step: {}", requests, step_text(spec.step)), spec));
 }
 
-nlohmann::ordered_json serving_schema() {
+std::string replay_text(const ServingSpec& spec) {
+  return fmt::format("{{{}}}", with_keys(spec.trace.empty() ? mix_text(spec) : "", spec));
+}
+
+namespace {
+
+/// The schema of a mapping that names its requests by the key `name`.
+Json schema_with(const char* name, const Json& value, RequestsBy requests) {
   Json properties;
-  properties["mix"] = {{"enum", mix_names()}};
-  Json spread = {
-      {"type", "object"},
-      {"required", Json::array({"spread"})},
-      {"additionalProperties", false},
-      {"properties", {{"spread", {{"type", "integer"}, {"minimum", 2}, {"maximum", kMostSteps}}}}}};
+  properties[name] = value;
+  const Json spread = object_schema(
+      Json::array({"spread"}), {{"spread", {{"type", "integer"}, {"minimum", 2}, {"maximum", kMostSteps}}}});
   std::vector<std::string> words;
   for (const StepWord& w : kStepWords) words.emplace_back(w.word);
   properties["step"] = {
@@ -282,13 +323,22 @@ nlohmann::ordered_json serving_schema() {
                     Json{{"type", "integer"}, {"minimum", 0}, {"maximum", kMostSteps - 1}}, spread})}};
   properties["seed"] = {{"type", "integer"}, {"minimum", 0}, {"maximum", UINT64_MAX}};
   for (const ServingKey& key : serving_keys()) {
+    if (!key.is_for(requests)) continue;
     properties[key.name] = {{"description", key.doc}};
     properties[key.name].update(value_schema(key));
   }
-  return {{"type", "object"},
-          {"required", Json::array({"mix"})},
-          {"additionalProperties", false},
-          {"properties", properties}};
+  return object_schema(Json::array({name}), properties);
+}
+
+}  // namespace
+
+nlohmann::ordered_json serving_schema() {
+  return {{"anyOf", Json::array({schema_with("mix", {{"enum", mix_names()}}, RequestsBy::kMix),
+                                 schema_with("trace",
+                                             {{"description", "path of the file of a trace"},
+                                              {"type", "string"},
+                                              {"minLength", 1}},
+                                             RequestsBy::kTrace)})}};
 }
 
 std::string serving_markdown() {

@@ -11,7 +11,8 @@
 
 namespace attnbench {
 
-/// The replay that the mapping describes. Its seed defaults to `file_seed`. Errors: ConfigError.
+/// The replay that the mapping describes. Its seed defaults to `file_seed`. The file of a trace must exist; it is not
+/// opened. Errors: ConfigError.
 ServingSpec read_serving(const Field& field, uint64_t file_seed);
 
 /// The values that a key takes. Throws std::logic_error if there is no such key, or not of this kind.

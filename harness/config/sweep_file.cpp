@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <set>
@@ -438,7 +439,7 @@ std::optional<std::string> wrong_check(const std::vector<std::string>& words) {
 
 SweepFile parse_sweep_text(const std::string& text, const std::string& origin,
                            const std::vector<std::string>& overrides, std::optional<uint64_t> seed) {
-  const Source source{origin, true};
+  const Source source{origin, true, std::filesystem::path(origin).parent_path()};
   SweepFile file = read_file(load_mapping(text, source), seed);
   for (const std::string& o : overrides) apply_override(o, file);
   return file;

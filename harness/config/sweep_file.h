@@ -88,7 +88,7 @@ std::optional<std::string> wrong_check(const std::vector<std::string>& words);
 SweepFile load_sweep_file(const std::string& path, const std::vector<std::string>& overrides = {},
                           std::optional<uint64_t> seed = std::nullopt);
 
-/// The same from a string; `origin` stands for the path in errors.
+/// The same from a string; `origin` stands for the path in errors, and relative paths in the text begin at its folder.
 SweepFile parse_sweep_text(const std::string& text, const std::string& origin,
                            const std::vector<std::string>& overrides = {},
                            std::optional<uint64_t> seed = std::nullopt);

@@ -5,6 +5,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +19,8 @@ namespace attnbench {
 struct Source {
   std::string origin;     ///< "configs/ci.yaml", "--case" or "--set block_size=16"
   bool has_lines = true;  ///< false: the origin alone is the place
+  std::filesystem::path folder =
+      {};  ///< at which relative paths in the text begin; empty: at the current one
 };
 
 /// "configs/ci.yaml:12:5", counted from 1.

@@ -6,9 +6,11 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "harness/config/sweep_file.h"
+#include "harness/record/json.h"
 #include "harness/record/text.h"
 
 namespace attnbench {
@@ -106,7 +108,7 @@ Metadata metadata_of(const Case& c, const AttentionParams& a, const CaseFileOpti
   const CaseParams& p = c.params;
   Metadata m = {
       {"attnbench", kFormat},
-      {"case", case_yaml(p, p.served ? c.batch : "")},
+      {"case", lengths_yaml(p)},
       {"id", c.id},
       {"seed", std::to_string(c.seed)},
       {"padding", o.zeros ? "zeros" : "poison"},
@@ -128,6 +130,7 @@ Metadata metadata_of(const Case& c, const AttentionParams& a, const CaseFileOpti
   if (p.kv == KvSource::kPaged) m["block_size"] = std::to_string(a.block_size);
   if (p.kv != KvSource::kPacked) m["kv_layout"] = kv_layout_name(p.kv_layout);
   if (p.blocks) m["blocks"] = p.blocks->digest();
+  if (p.served) m["served"] = dump_json(served_json(*p.served));
   if (p.v_is_k_view) m["v"] = fmt::format("the first {} channels of k", a.head_dim_v);
   if (p.alibi != Alibi::kNone) m["alibi_sqrt"] = std::to_string(a.alibi_sqrt);
   if (p.num_splits > 0) m["num_splits"] = std::to_string(a.num_splits);
@@ -201,7 +204,12 @@ Case case_in(SafetensorsFile& file) {
   const auto seed = number_in_metadata<uint64_t>(file, "seed");
   try {
     Expansion e = expand(parse_inline_case(text_in(file, "case"), {}, seed));
-    if (e.cases.size() == 1 && file.metadata().count("blocks") > 0) {
+    const bool has_table = file.metadata().count("blocks") > 0;
+    if (e.cases.size() == 1 && file.metadata().count("served") > 0) {
+      give_served(e.cases.front(), served_from_json(nlohmann::json::parse(text_in(file, "served"))),
+                  has_table);
+    }
+    if (e.cases.size() == 1 && has_table) {
       give_blocks(e.cases.front(), blocks_in(file, e.cases.front().params));
     }
     if (e.cases.size() == 1 && e.cases.front().id == text_in(file, "id")) return std::move(e.cases.front());
@@ -210,6 +218,8 @@ Case case_in(SafetensorsFile& file) {
                                            one_line(text_in(file, "id"))));
   } catch (const TensorFileError&) {
     throw;
+  } catch (const nlohmann::json::exception& e) {
+    fail_metadata(file.path(), fmt::format("'served' in its __metadata__ is wrong: {}", one_line(e.what())));
   } catch (const Error& e) {
     fail_metadata(file.path(), fmt::format("the case in its __metadata__ is wrong: {}", one_line(e.what())));
   }

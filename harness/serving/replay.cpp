@@ -6,9 +6,8 @@
 #include <numeric>
 #include <random>
 
-#include "harness/config/mixes.h"
 #include "harness/error.h"
-#include "harness/serving/mix_requests.h"
+#include "harness/serving/request_source.h"
 #include "harness/serving/server_options.h"
 
 namespace attnbench {
@@ -29,18 +28,35 @@ void lengths_of(const Step& step, std::vector<SeqLen>& seqs) {
 class Server {
  public:
   Server(const ServingSpec& spec, int32_t block_size)
-      : requests_(*find_mix(spec.mix), spec.rate, block_size, spec.seed),
+      : spec_(spec),
+        requests_(spec, block_size, "'skip_bad: true'"),
         scheduler_(cache_options(spec, block_size), scheduler_options(spec),
                    [this](Request& r) { return requests_(r); }) {
-    for (int64_t i = 0; i < spec.warmup; ++i) scheduler_.next();
+    for (int64_t i = 0; i < spec.warmup; ++i) next();
   }
-  /// A mix has no end.
-  const Step& next() { return *scheduler_.next(); }
+  /// A mix has no end. Throws BadTraceError at that of a trace.
+  const Step& next() {
+    const Step* step = scheduler_.next();
+    if (step == nullptr) fail_short();
+    ++steps_;
+    return *step;
+  }
   int64_t output_tokens() const { return scheduler_.totals().output_tokens; }
+  std::string skipped() const { return requests_.trace() ? requests_.trace()->skipped_text() : ""; }
 
  private:
-  MixRequests requests_;
+  [[noreturn]] void fail_short() const {
+    if (steps_ == 0) throw BadTraceError(fmt::format("{}: error: the trace has no request", spec_.trace));
+    throw BadTraceError(fmt::format(
+        "{}: error: the trace ends after {} steps, and warmup: {} and steps: {} need {}; lower them "
+        "to {} in all, or give a longer trace",
+        spec_.trace, steps_, spec_.warmup, spec_.steps, spec_.warmup + spec_.steps, steps_));
+  }
+
+  const ServingSpec& spec_;
+  RequestSource requests_;
   Scheduler scheduler_;
+  int64_t steps_ = 0;
 };
 
 int64_t percentile_step(const std::vector<double>& work, double share) {
@@ -54,14 +70,15 @@ int64_t percentile_step(const std::vector<double>& work, double share) {
   return *at;
 }
 
-/// The chosen steps without their lengths and tables.
+/// The chosen steps without their lengths and tables, and without what is known of the whole replay.
 std::vector<ServedStep> choose(const ServingSpec& spec, const std::vector<double>& work) {
   using Kind = StepChoice::Kind;
   std::vector<ServedStep> chosen;
   const auto add = [&](int64_t step, int64_t stratum = -1, int64_t stratum_steps = 0) {
-    const int64_t drawn = stratum < 0 ? 0 : spec.cases();
-    chosen.push_back(
-        {spec.mix, serving_text(spec, false), step, spec.steps, 0, stratum, stratum_steps, drawn});
+    chosen.push_back({.step = step,
+                      .stratum = stratum,
+                      .stratum_steps = stratum_steps,
+                      .drawn = stratum < 0 ? 0 : spec.cases()});
   };
   switch (spec.step.kind) {
     case Kind::kFirst:
@@ -152,7 +169,9 @@ std::vector<Stratum> draw_steps(const std::vector<double>& work, int64_t count, 
   return strata;
 }
 
-std::vector<ReplayedStep> replay_steps(const ServingSpec& spec, int32_t block_size) {
+Replay replay_steps(const ServingSpec& spec, int32_t block_size) {
+  Replay replay;
+  const std::string digest = spec.trace.empty() ? "" : file_digest(spec.trace);
   std::vector<double> work;
   std::vector<SeqLen> seqs;
   int64_t output_tokens = 0;
@@ -164,9 +183,15 @@ std::vector<ReplayedStep> replay_steps(const ServingSpec& spec, int32_t block_si
       work.push_back(attention_work(seqs));
     }
     output_tokens += server.output_tokens();
+    replay.skipped = server.skipped();
   }
-  std::vector<ReplayedStep> steps;
+  std::vector<ReplayedStep>& steps = replay.steps;
   for (ServedStep& s : choose(spec, work)) {
+    s.mix = spec.mix;
+    s.trace = spec.trace;
+    s.digest = digest;
+    s.replay = replay_text(spec);
+    s.steps = spec.steps;
     s.output_tokens = output_tokens;
     steps.push_back({std::move(s), {}, nullptr});
   }
@@ -197,7 +222,7 @@ std::vector<ReplayedStep> replay_steps(const ServingSpec& spec, int32_t block_si
     }
     steps[i].blocks = std::make_shared<const GivenBlocks>(std::move(ids), k_lens, block_size);
   }
-  return steps;
+  return replay;
 }
 
 }  // namespace attnbench

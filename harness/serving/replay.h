@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "harness/config/case_params.h"
@@ -31,8 +32,14 @@ struct Stratum {
 /// from step to step, and draws two steps of each. `count` is even, and at most the number of steps.
 std::vector<Stratum> draw_steps(const std::vector<double>& work, int64_t count, uint64_t seed);
 
-/// The steps that `spec` chooses, in the order of its picks, with blocks of `block_size` tokens. Throws Error if the
-/// cache holds no block, or a request does not fit it.
-std::vector<ReplayedStep> replay_steps(const ServingSpec& spec, int32_t block_size);
+struct Replay {
+  std::vector<ReplayedStep> steps;  ///< the chosen ones, in the order of the picks
+  std::string skipped;              ///< lines of the trace that were left out, in words; empty: none
+};
+
+/// The steps that `spec` chooses, with blocks of `block_size` tokens. A trace is read three times, in constant memory.
+/// Throws Error if the cache holds no block, or a request does not fit it; BadTraceError as TraceReader does, and if the
+/// trace has fewer steps than warm-up and replay.
+Replay replay_steps(const ServingSpec& spec, int32_t block_size);
 
 }  // namespace attnbench

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <memory>
 
-#include "harness/error.h"
+#include "harness/digest.h"
 
 namespace attnbench {
 namespace {
@@ -28,17 +28,34 @@ struct Descriptor {
 ReadBytes read_from_file(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0)
-    throw Error(fmt::format("{}: error: cannot open: {}; give a file of requests (attnbench trace --help)",
-                            path, std::strerror(errno)),
-                kExitUsage, "");
+    throw BadTraceError(
+        fmt::format("{}: error: cannot open: {}; give a file of requests (attnbench trace --help)", path,
+                    std::strerror(errno)));
   return [path, file = std::make_shared<const Descriptor>(fd)](char* to, std::size_t size) {
     while (true) {
       const ssize_t got = read(file->fd, to, size);
       if (got >= 0) return static_cast<std::size_t>(got);
       if (errno == EINTR) continue;
-      throw Error(fmt::format("{}: error: cannot read: {}", path, std::strerror(errno)), kExitUsage, "");
+      throw BadTraceError(fmt::format("{}: error: cannot read: {}", path, std::strerror(errno)));
     }
   };
+}
+
+std::string file_digest(const std::string& path) {
+  const ReadBytes read = read_from_file(path);
+  std::vector<char> buffer(std::size_t{1} << 16);
+  Digest digest;
+  uint64_t word = 0, bytes = 0;
+  while (const std::size_t got = read(buffer.data(), buffer.size())) {
+    for (std::size_t i = 0; i < got; ++i) {
+      word = word << 8 | static_cast<unsigned char>(buffer[i]);
+      // A step of the digest carries no bit downwards: the upper half is put into the lower one.
+      if (++bytes % 8 == 0) digest.add_word(word ^ word >> 29);
+    }
+  }
+  digest.add_word(word ^ word >> 29);
+  digest.add_word(bytes);
+  return fmt::format("{:08x}", digest.value32());
 }
 
 LineReader::LineReader(ReadBytes read, std::size_t buffer_bytes)

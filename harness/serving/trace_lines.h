@@ -8,13 +8,25 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/error.h"
+
 namespace attnbench {
+
+/// what() is "FILE:LINE:COLUMN: error: WHAT; MEND", without the place in the file where there is none. Columns are bytes,
+/// from 1.
+class BadTraceError : public Error {
+ public:
+  explicit BadTraceError(const std::string& what) : Error(what, kExitUsage, "") {}  // names the place itself
+};
 
 /// Writes up to `size` bytes to `to` and returns their number; 0 at the end.
 using ReadBytes = std::function<std::size_t(char* to, std::size_t size)>;
 
-/// Reads the file at `path`. Throws Error, which names the path, if it cannot be opened or read.
+/// Reads the file at `path`. Throws BadTraceError if it cannot be opened or read.
 ReadBytes read_from_file(const std::string& path);
+
+/// Tells files of other content apart: 8 hexadecimal digits of all bytes. Throws as read_from_file does.
+std::string file_digest(const std::string& path);
 
 struct TextLine {
   std::string_view text;  ///< without its line end, "\n" or "\r\n"; of one that is too long, the beginning

@@ -53,6 +53,11 @@ std::string TraceReader::message(const BadLine& bad) const {
                      line_.has_end ? "" : "; the file ends here without a newline and may be cut off");
 }
 
+std::string TraceReader::skipped_text() const {
+  if (skipped_ == 0) return "";
+  return fmt::format("{} line{} skipped; the first: {}", skipped_, skipped_ == 1 ? "" : "s", first_skipped_);
+}
+
 bool TraceReader::operator()(Request& r) {
   while (true) {
     if (!line_is_read_ && !lines_.next(line_)) return false;
@@ -61,7 +66,8 @@ bool TraceReader::operator()(Request& r) {
       if (read(r)) return true;
     } catch (const BadLine& bad) {
       if (!options_.skip_bad)
-        throw BadTraceError(message(bad) + "; --skip-bad leaves out lines that are wrong");
+        throw BadTraceError(
+            fmt::format("{}; {} leaves out lines that are wrong", message(bad), options_.skip_option));
       if (skipped_++ == 0) first_skipped_ = message(bad);
       r.prefix_hashes.clear();
     }

@@ -5,22 +5,16 @@
 #include <optional>
 #include <string>
 
-#include "harness/error.h"
 #include "harness/serving/arrivals.h"
 #include "harness/serving/trace_form.h"
 #include "harness/serving/trace_lines.h"
 
 namespace attnbench {
 
-/// what() is "FILE:LINE:COLUMN: error: WHAT; MEND". Columns are bytes, from 1.
-class BadTraceError : public Error {
- public:
-  explicit BadTraceError(const std::string& what) : Error(what, kExitUsage, "") {}  // names the place itself
-};
-
 struct TraceOptions {
-  int32_t block_size = 16;  ///< of the hashes; 0: 512 for Mooncake's form, 16 for others
-  bool skip_bad = false;    ///< lines that are wrong are counted, and left out
+  int32_t block_size = 16;                 ///< of the hashes; 0: 512 for Mooncake's form, 16 for others
+  bool skip_bad = false;                   ///< lines that are wrong are counted, and left out
+  const char* skip_option = "--skip-bad";  ///< what errors call `skip_bad`
   int64_t cache_tokens =
       0;  ///< a request that needs more is wrong; 0: none is. It is rounded down to whole blocks
   int64_t prompt_tokens = 0;  ///< a prompt that is longer is wrong; 0: none is
@@ -42,8 +36,9 @@ class TraceReader {
 
   TraceForm form() const { return parser_->form(); }
   int32_t block_size() const { return options_.block_size; }
-  int64_t skipped() const { return skipped_; }                         ///< lines
-  const std::string& first_skipped() const { return first_skipped_; }  ///< its error; empty: none
+  int64_t skipped() const { return skipped_; }  ///< lines
+  /// "2 lines skipped; the first: ITS ERROR"; empty: none was.
+  std::string skipped_text() const;
 
  private:
   bool read(Request& r);

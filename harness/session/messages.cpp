@@ -37,17 +37,11 @@ bool write_line(int fd, std::string text) {
 }
 
 Message case_message(const Case& item, const std::string& kernel, int64_t index) {
-  // The mapping has the lengths and no block table, so that the worker computes no replay again.
-  CaseParams lengths = item.params;
-  lengths.blocks.reset();
-  lengths.served.reset();
-  if (lengths.page_layout == PageLayout::kServed) lengths.page_layout = CaseParams{}.page_layout;
   Message blocks, served;
   if (item.params.blocks) blocks = item.params.blocks->ids();
-  if (const std::optional<ServedStep>& s = item.params.served)
-    served = {s->mix, s->replay, s->step, s->steps, s->output_tokens, s->stratum, s->stratum_steps, s->drawn};
+  if (item.params.served) served = served_json(*item.params.served);
   return {{"run",
-           {{"case", case_yaml(lengths)},
+           {{"case", lengths_yaml(item.params)},
             {"blocks", std::move(blocks)},
             {"served", std::move(served)},
             {"tensors", item.params.captured ? item.params.captured->path() : ""},
@@ -79,10 +73,7 @@ Case case_from_message(const Message& run) {
   const auto id = run.at("id").get<std::string>();
   Expansion e = expand(parse_inline_case(run.at("case").get<std::string>(), {}, seed));
   if (const Message& s = run.at("served"); !s.is_null() && e.cases.size() == 1) {
-    CaseParams& p = e.cases.front().params;
-    p.served = {s.at(0), s.at(1), s.at(2), s.at(3), s.at(4), s.at(5), s.at(6), s.at(7)};
-    if (!run.at("blocks").is_null()) p.page_layout = PageLayout::kServed;
-    e.cases.front().id = case_id(p);
+    give_served(e.cases.front(), served_from_json(nlohmann::json(s)), !run.at("blocks").is_null());
   }
   if (const Message& blocks = run.at("blocks"); !blocks.is_null() && e.cases.size() == 1) {
     give_blocks(e.cases.front(), blocks.get<GivenBlocks::Ids>());

@@ -57,6 +57,16 @@ TEST(CliProfileTool, RunsItReadsItBackAndPrintsTheFigures) {
                            HasSubstr("--csv --page raw")));
 }
 
+TEST(CliProfileTool, TakesAStepOfAServer) {
+  const Scratch scratch;
+  const std::string ncu = stand_in(scratch, ": > $report.ncu-rep");
+  const std::string item =
+      "{kv: paged, heads: 2, head_dim: 8, batch: {serving: {mix: sharegpt, step: 3, steps: 9, warmup: 0}}}";
+  const Outcome o = run_attnbench(scratch, {"profile", "--case", item, "--device", "cpu", "--tool", "ncu",
+                                            "--tool-path", ncu, "--out", "here"});
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+}
+
 TEST(CliProfileTool, NoReportIsFive) {
   const Scratch scratch;
   for (const char* last : {"exit 0", "exit 1"}) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "harness/cases/case.h"
+#include "harness/serving/trace_lines.h"
 #include "tests/fuzz/require.h"
 
 namespace {
@@ -41,6 +42,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     const std::string what = e.what();
     fuzz::require(what.find("error: ") != std::string::npos, "an error says so");
     fuzz::require(what.find("fuzz.yaml") == 0, "an error begins with the file");
+  } catch (const BadTraceError& e) {
+    fuzz::require(std::string(e.what()).find("named in fuzz.yaml") != std::string::npos,
+                  "an error in a trace says which file names it");
   }
   return 0;
 }

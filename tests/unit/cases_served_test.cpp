@@ -68,7 +68,7 @@ TEST(Served, AnotherPageLayoutHasTheSameLengths) {
 TEST(Served, WrongMappingsAreRefusedWithTheirPlaceAndTheMend) {
   const auto refused = [](const std::string& more) { return error_of("kv: paged, " + serving(more)); };
   EXPECT_THAT(error_of("kv: paged, " + serving("", "mix: sharegtp")), HasSubstr("did you mean 'sharegpt'"));
-  EXPECT_THAT(error_of("kv: paged, " + serving("", "steps: 40")), HasSubstr("'mix' is missing"));
+  EXPECT_THAT(error_of("kv: paged, " + serving("", "steps: 40")), HasSubstr("'mix' or 'trace' is missing"));
   EXPECT_THAT(refused(", step: {spread: 7}"), HasSubstr("even number"));
   EXPECT_THAT(refused(", step: {spread: 42}"), HasSubstr("raise steps or lower spread"));
   EXPECT_THAT(refused(", step: 40"), HasSubstr("the steps 0 to 39"));

@@ -23,7 +23,7 @@ StepTime step_time(int64_t step, int64_t stratum, int64_t stratum_steps, int64_t
           "group",
           "k",
           "cpu",
-          {"sharegpt", kReplay, step, steps, 100, stratum, stratum_steps, 4},
+          {"sharegpt", "", "", kReplay, step, steps, 100, stratum, stratum_steps, 4},
           us,
           us,
           us};
@@ -115,7 +115,7 @@ TEST(TokenTime, StepsDrawnFromAnH100StandForAll) {
 }
 
 Record served_record(const std::string& kernel, int64_t step, int64_t stratum, double us) {
-  const ServedStep served{"sharegpt", kReplay, step, 4, 100, stratum, 2, 4};
+  const ServedStep served{"sharegpt", "", "", kReplay, step, 4, 100, stratum, 2, 4};
   Record r =
       test::passing("attention/paged16-nhd-served0123abcd/bf16/" + served.label() + "-8q1s1k", kernel, us);
   r.item.params.served = served;

@@ -190,6 +190,9 @@ TEST(Schema, AcceptsWhatTheParserAccepts) {
       sweep("block_size: 1k, shared_prefix: 4k, leftpad: '1k', gap_tokens: [0, 1k], new_tokens: 2k"),
       sweep("cover: pairwise, dtype: [bf16, fp16]"),
       sweep("cover: 3"),
+      sweep("batch: {serving: {mix: sharegpt, rate: 3, step: p50, cache_tokens: 64k}}"),
+      // The parser does not read it, but requires that the file is there.
+      sweep("batch: {serving: {trace: " ATTNBENCH_SOURCE_DIR "/README.md, speed_up: 0.5, skip_bad: true}}"),
       sweep("cover: {sample: 200}"),
       sweep("zip: {heads: [32/8, 64/8], softcap: [0, 30]}, exclude: [{heads: 64/8, mask: [none, causal]}]"),
   };
@@ -221,6 +224,11 @@ TEST(Schema, RefusesWhatTheParserRefuses) {
       sweep("seed: 5"),
       sweep("name: [a]"),
       sweep("op: attn"),
+      sweep("batch: {serving: {step: p50}}"),
+      sweep("batch: {serving: {mix: sharegpt, trace: " ATTNBENCH_SOURCE_DIR "/README.md}}"),
+      sweep("batch: {serving: {mix: sharegpt, speed_up: 2}}"),
+      sweep("batch: {serving: {trace: " ATTNBENCH_SOURCE_DIR "/README.md, rate: 2}}"),
+      sweep("batch: {serving: {trace: [" ATTNBENCH_SOURCE_DIR "/README.md]}}"),
       sweep("op: Attention"),
       sweep("op: 5"),
       sweep("op: "),

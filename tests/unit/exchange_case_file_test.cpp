@@ -1,4 +1,5 @@
 // Cases as files: the inputs by the names and shapes of the contract, and the judgement of outputs by them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -262,6 +263,22 @@ TEST_F(CaseFiles, InputsThatAreNotThoseOfTheCaseAreRefused) {
                         std::filesystem::copy_options::overwrite_existing);
   EXPECT_THAT(error_of({path("out.safetensors"), ""}),
               HasSubstr("its __metadata__ lacks 'attnbench'; 'attnbench export' writes such files"));
+}
+
+TEST_F(CaseFiles, ADrawnStepOfATraceNeedsNoTrace) {
+  const std::string trace = path("t.csv");
+  std::ofstream(trace) << "arrival,prompt,output\n0,9,9\n0,8,8\n0,7,7\n";
+  for (const char* layout : {"served", "shuffled"}) {
+    write(fmt::format(
+        "{{kv: paged, page_layout: {}, heads: 2, head_dim: 8, batch: {{serving: {{trace: {}, step: {{spread: "
+        "2}}, steps: 4, warmup: 1}}}}}}",
+        layout, trace));
+    EXPECT_THAT(item_.id, HasSubstr("x2-step"));
+    std::filesystem::rename(trace, trace + ".away");
+    write_outputs();
+    EXPECT_TRUE(judged().pass) << layout;
+    std::filesystem::rename(trace + ".away", trace);
+  }
 }
 
 }  // namespace

@@ -79,8 +79,8 @@ TEST(ReplaySteps, HeavyStepsAreDrawnMoreOften) {
 TEST(Replay, ChosenStepsFitTheirTablesAndAreTheSameEveryTime) {
   ServingSpec spec = small_server();
   spec.step = {StepChoice::Kind::kSpread, 16};
-  const std::vector<ReplayedStep> steps = replay_steps(spec, 16);
-  const std::vector<ReplayedStep> again = replay_steps(spec, 16);
+  const std::vector<ReplayedStep> steps = replay_steps(spec, 16).steps;
+  const std::vector<ReplayedStep> again = replay_steps(spec, 16).steps;
   ASSERT_EQ(steps.size(), 16u);
   int64_t of_strata = 0;
   std::set<int64_t> strata;
@@ -98,19 +98,19 @@ TEST(Replay, ChosenStepsFitTheirTablesAndAreTheSameEveryTime) {
   }
   EXPECT_EQ(of_strata, 200);
   spec.seed = 2;
-  EXPECT_NE(replay_steps(spec, 16).front().blocks->digest(), steps.front().blocks->digest());
+  EXPECT_NE(replay_steps(spec, 16).steps.front().blocks->digest(), steps.front().blocks->digest());
 }
 
 TEST(Replay, AStepHasItsNumberHoweverItWasChosen) {
   ServingSpec spec = small_server();
   spec.step.kind = StepChoice::Kind::kAll;
-  const std::vector<ReplayedStep> all = replay_steps(spec, 64);
+  const std::vector<ReplayedStep> all = replay_steps(spec, 64).steps;
   ASSERT_EQ(all.size(), 200u);
   std::vector<double> work;
   for (const ReplayedStep& s : all) work.push_back(attention_work(s.seqs));
   const auto chosen = [&](StepChoice choice) {
     spec.step = choice;
-    return replay_steps(spec, 64).front();
+    return replay_steps(spec, 64).steps.front();
   };
   EXPECT_EQ(chosen({StepChoice::Kind::kFirst, 0}).blocks->digest(), all[0].blocks->digest());
   const ReplayedStep later = chosen({StepChoice::Kind::kIndex, 123});
@@ -133,7 +133,7 @@ TEST(Replay, CountsTheTokensThatAreGenerated) {
   spec.step.kind = StepChoice::Kind::kAll;
   spec.warmup = 0;
   int64_t yielding = 0;
-  const std::vector<ReplayedStep> all = replay_steps(spec, 16);
+  const std::vector<ReplayedStep> all = replay_steps(spec, 16).steps;
   for (const ReplayedStep& s : all) {
     for (const SeqLen& x : s.seqs) yielding += x.q == 1;
   }

@@ -45,7 +45,7 @@ ReadBytes read_text_in(std::string text, std::size_t chunk = 1 << 20) {
 struct ReadTrace {
   std::vector<Request> requests;
   int64_t skipped = 0;
-  std::string first_skipped;
+  std::string skipped_text;
 };
 
 ReadTrace read_trace(const std::string& text, const TraceOptions& options = {}, std::size_t buffer = 1 << 12,
@@ -54,7 +54,7 @@ ReadTrace read_trace(const std::string& text, const TraceOptions& options = {}, 
   ReadTrace all;
   for (Request r; r.prefix_hashes.clear(), reader(r);) all.requests.push_back(r);
   all.skipped = reader.skipped();
-  all.first_skipped = reader.first_skipped();
+  all.skipped_text = reader.skipped_text();
   return all;
 }
 
@@ -202,7 +202,7 @@ TEST(Trace, SkipsAndCountsBadLines) {
   const ReadTrace all = read_trace(text, {.skip_bad = true});
   EXPECT_EQ(all.requests.size(), 3u);
   EXPECT_EQ(all.skipped, 5);
-  EXPECT_THAT(all.first_skipped, StartsWith("t.csv:3:3: error: prompt is negative"));
+  EXPECT_THAT(all.skipped_text, HasSubstr("skipped; the first: t.csv:3:3: error: prompt is negative"));
   EXPECT_EQ(all.requests.back().arrival_ns, 2'000'000'000);
   const ReadTrace fits = read_trace(text, {.skip_bad = true, .cache_tokens = 40});
   EXPECT_EQ(fits.requests.size(), 1u);  // 32 tokens in whole blocks
