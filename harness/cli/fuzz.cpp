@@ -237,9 +237,10 @@ void add_run_options(CLI::App& command, FuzzFlags& f, Program& program) {
       ->allow_extra_args(false)
       ->group("");
   command
-      .add_option("-o,--out", o.out,
-                  "Folder of fuzz.json (counts, values of keys that ran, findings) and results.json (records "
-                  "of the findings); default: none is written")
+      .add_option(
+          "-o,--out", o.out,
+          "Folder of fuzz.json (counts, values of sweep keys that ran, findings) and results.json (records "
+          "of the findings); default: none is written")
       ->check(has_a_name)
       ->type_name("DIR");
   command.add_flag("-q,--quiet", o.quiet, "No progress");

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "harness/cli/case_options.h"
 #include "harness/cli/child_program.h"
@@ -27,6 +28,7 @@
 #include "harness/report/compare_formats.h"
 #include "harness/report/compare_print.h"
 #include "harness/report/console.h"
+#include "harness/report/summary.h"
 #include "harness/run/python.h"
 
 namespace attnbench::cli {
@@ -96,21 +98,11 @@ void write_step_summary(const GateOptions& o, const CompareResult& result, int c
   if (!out && !o.quiet) std::cerr << "gate: " << path << " could not be written\n";
 }
 
-/// Says what helps where other work hid what the clock would say.
-void advise_if_hidden(const CompareResult& result) {
-  const auto hidden = std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& row) {
-    return row.change == Change::kInconclusive && row.doubt == Doubt::kMachine;
-  });
-  if (hidden == 0) return;
-  std::cerr << fmt::format(
-      "gate: other work on the machine hid {}: end it, or on a CPU leave it cores with --threads N\n",
-      counted(hidden, "case"));
-}
-
+/// `told`: failures whose reasons the table of the new side's first turn has shown.
 void report(const GateOptions& o, const GateRuns& runs, const CompareResult& result,
-            const CompareOptions& options, int code) {
+            const CompareOptions& options, int code, const std::set<std::string>& told) {
   const std::size_t width = terminal_width(STDOUT_FILENO);
-  print_compare(std::cout, result, {width, width > 0 && !std::getenv("NO_COLOR")});
+  print_compare(std::cout, result, {width, width > 0 && !std::getenv("NO_COLOR")}, told);
   for (const auto& [format, name] : kGateReports) {
     if (format != std::string_view("json") && !asked(o, format)) continue;
     std::ostringstream text;
@@ -122,7 +114,6 @@ void report(const GateOptions& o, const GateRuns& runs, const CompareResult& res
   if (asked(o, "github") || std::string(environment("GITHUB_ACTIONS")) == "true") {
     write_compare_github(std::cout, result, options);
   }
-  if (code != 0) advise_if_hidden(result);
   write_step_summary(o, result, code);
 }
 
@@ -282,7 +273,9 @@ class Gate {
         too_little_run(fresh_.results.results, o_.min_coverage.value_or(0));
     const bool well = code == 0;
     if (!uncovered.empty()) code = worse_exit_code(code, 1);
-    report(o_, runs_, decision.result, options, code);
+    report(o_, runs_, decision.result, options, code, told_);
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    if (code != 0) std::cerr << hidden_text(decision.result, fresh_.results.context, cores);
     print_reruns(decision.rerun.size());
     for (const std::string& kernel : uncovered) std::cout << "gate: " << one_line(kernel) << "\n";
     if (!uncovered.empty())
@@ -303,7 +296,7 @@ class Gate {
           policy_.stored_baseline ? "" : fmt::format(", {} of {}", base_.runs, base_side_.name);
       result.stopped = fmt::format("interrupted: this compares the turns that had finished, {} of {}{}",
                                    fresh_.runs, fresh_side_.name, of_base);
-      report(o_, runs_, result, options, kExitInterrupted);
+      report(o_, runs_, result, options, kExitInterrupted, told_);
       compared(gate_outcome(policy_, result, options, kExitInterrupted), kExitInterrupted);
     }
     std::cerr << fmt::format("gate: interrupted during {}; finished before it: {}. To go on: {}\n",
@@ -316,6 +309,9 @@ class Gate {
                 const std::string& why) {
     const bool table = &side == &fresh_side_ && into.runs == 0;
     SideRun r = runs_.run(side, more, why, table ? GateRuns::Show::kAll : GateRuns::Show::kProgress);
+    for (const LoadedResult& result : r.results.results) {
+      if (table && needs_attention(result.status)) told_.insert(result.name);
+    }
     add_run(into, r.exit_code, std::move(r.results));
   }
 
@@ -410,6 +406,7 @@ class Gate {
   GateRuns runs_;
   Side fresh_side_, base_side_;
   GateSide fresh_, base_;
+  std::set<std::string> told_;     ///< failures that the new side's first turn has shown, "<id>/<kernel>"
   double first_s_ = 0;             ///< duration of the first round, all its sides included
   std::vector<int> for_baseline_;  ///< numbers of the runs for the baseline
 };

@@ -44,6 +44,7 @@ void Progress::begin(const std::string& name, const std::string& repro) {
 
 void Progress::end(const Record& record) {
   ++done_;
+  timeouts_ += record.status == Status::kTimeout;
   if (quiet_ || (terminal_ && !needs_attention(record.status))) return;
   clear();
   ConsoleOptions options;
@@ -60,7 +61,9 @@ void Progress::say_time_left() {
   const double left_s = seconds_left();
   if (left_s < kLongWait || now - said_ < std::chrono::duration<double>(kLongWait)) return;
   said_ = now;
-  fmt::print(stderr, "about {} left for {} of {} runs\n", duration_text(left_s), total_ - done_, total_);
+  const bool at_most = timeouts_ == done_;  // no run can take longer than these
+  fmt::print(stderr, "{} {} left for {} of {} runs\n", at_most ? "at most" : "about",
+             duration_text(left_s, at_most), total_ - done_, total_);
 }
 
 double Progress::seconds_left() const {

@@ -24,7 +24,7 @@ class Progress {
   double seconds_left() const;
 
   std::size_t total_;
-  std::size_t done_ = 0;
+  std::size_t done_ = 0, timeouts_ = 0;
   bool terminal_;
   bool quiet_;
   bool verbose_;

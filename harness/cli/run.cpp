@@ -77,14 +77,14 @@ SessionOptions session_options(const RunOptions& o, const Program& program,
 }
 
 /// Warns about CPU times that were taken while other processes used the cores, because they are unreliable.
-void warn_if_busy(const std::vector<Record>& records) {
+void warn_if_busy(const std::vector<Record>& records, int threads) {
   int64_t busy = 0;
   for (const Record& r : records) busy += r.time && r.time->busy();
   if (busy > 0) {
     std::cerr << fmt::format(
         "{} timed while other processes took the cores, so the times are unreliable (results are not affected): end "
-        "the others, or leave them cores with --threads N\n",
-        counted(busy, "case"));
+        "the others{}\n",
+        counted(busy, "case"), threads > 0 ? "" : ", or leave them cores with --threads N");
   }
 }
 
@@ -155,7 +155,7 @@ int report(const RunOptions& o, const Cases& cases, const std::vector<Record>& r
   if (!lost.empty())
     std::cerr << fmt::format("{}; {} not started\n", lost,
                              counted(static_cast<int64_t>(planned - records.size()), "run"));
-  if (!o.quiet && !in_gate()) warn_if_busy(records);  // a gate names such cases itself
+  if (!o.quiet && !in_gate()) warn_if_busy(records, o.threads);  // a gate names such cases itself
   say_why_no_counters(records);
   // The gate itself says whether a turn has ended and how to go on.
   const bool whole = records.size() == planned;

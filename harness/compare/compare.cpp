@@ -7,11 +7,14 @@
 #include <set>
 #include <stdexcept>
 
+#include "harness/compare/outlook.h"
 #include "harness/compare/pace.h"
 #include "harness/compare/pairing.h"
 #include "harness/compare/ratio.h"
+#include "harness/compare/vague.h"
 #include "harness/error.h"
 #include "harness/record/failure_text.h"
+#include "harness/record/text.h"
 
 namespace attnbench {
 namespace {
@@ -151,15 +154,11 @@ void look_at_memory(const Pace& pace, const RatioTest& t, double effect, Compare
 void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t,
                         CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
-  const auto shared = [](const LoadedResult& r) {
-    return 2 * static_cast<std::size_t>(r.disturbed) > r.samples_us.size();
-  };
   constexpr double kBothShared = 4;
-  const double most =
-      shared(base) && shared(fresh) ? kBothShared : most_by_sharing(base, fresh, shared(fresh));
+  const double most = base.busy() && fresh.busy() ? kBothShared : most_by_sharing(base, fresh, fresh.busy());
   if (t.lo > most || t.hi < 1 / most) return;
   for (const auto& [side, r] : {std::pair{"BASE", &base}, std::pair{"NEW", &fresh}}) {
-    if (!shared(*r)) continue;
+    if (!r->busy()) continue;
     row.note = fmt::format("{}, but others took the cores during {} of {} samples in {}",
                            change_name(row.change), r->disturbed, r->samples_us.size(), side);
     row.change = Change::kInconclusive;
@@ -178,24 +177,20 @@ struct Runs {
 std::string runs_text(int n) { return fmt::format("{} run{}", n, n == 1 ? "" : "s"); }
 
 /// Says why an undecided interval is so wide, and what the machine did meanwhile.
-void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>& pace, double effect,
-             CompareRow& row) {
+void explain(const RunNoise& noise, const Runs& runs, const std::optional<Pace>& pace, CompareRow& row) {
   if (!row.note.empty()) return;
   const bool open = row.change == Change::kInconclusive;
-  if (open && noise.runs > 1 && noise.sigma > 0) {
-    const std::string of_runs =
-        runs.fresh == runs.base
-            ? runs_text(runs.base) + " a side"
-            : fmt::format("{} of BASE and {} of NEW", runs_text(runs.base), runs_text(runs.fresh));
-    row.note =
-        fmt::format("equal runs scatter by {:.1f} % (standard deviation); {}: too few to show {:.1f} %",
-                    100 * noise.sigma, of_runs, 100 * effect);
-    if (runs.as_one) row.note += " (a CPU's runs of one side count as one: in turns they would not)";
+  if (open) {
+    row.note = interval_reason(row);
+    if (noise.runs > 1 && noise.sigma > 0) {
+      row.note += "; " + (runs.fresh == runs.base ? runs_text(runs.base) + " a side"
+                                                  : fmt::format("{} of BASE and {} of NEW",
+                                                                runs_text(runs.base), runs_text(runs.fresh)));
+      if (runs.as_one) row.note += " (a CPU's runs of one side count as one: in turns they would not)";
+    }
   } else if (pace && std::abs(pace->cores - 1) > kClockTolerance) {
     row.note = fmt::format("time {:+.1f} %, CPU test loop {:+.1f} %; change = time / test loop",
                            100 * (*row.ratio * pace->cores - 1), 100 * (pace->cores - 1));
-  } else if (open) {
-    row.note = "interval too wide";
   }
   if (row.not_slower && open) row.note += "; not slower";
 }
@@ -252,6 +247,18 @@ void show(const RatioTest& t, CompareRow& row) {
   row.p = t.p;
 }
 
+/// A time whose interval tells nothing but the order of magnitude decides nothing. The row is then not part of
+/// the family of tests.
+bool is_vague(const LoadedResult& base, const LoadedResult& fresh, CompareRow& row) {
+  row.note = vague_time_text(base, fresh);
+  if (row.note.empty()) return false;
+  row.vague = true;
+  row.p = std::nullopt;
+  row.change = Change::kInconclusive;
+  row.doubt = Doubt::kMachine;
+  return true;
+}
+
 /// True if the probes may not decide (contradicts_clock). The row then shows clock times and is not part of
 /// the family of tests.
 bool stays_undecided(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& paced,
@@ -264,6 +271,12 @@ bool stays_undecided(const LoadedResult& base, const LoadedResult& fresh, const 
   row.change = Change::kInconclusive;
   row.doubt = Doubt::kMachine;
   return true;
+}
+
+/// True if the medians show more of a change than the ratio, by more than the effect: times come in steps.
+bool medians_say_more(const MedianRange& base, const MedianRange& fresh, double ratio, double effect) {
+  const double medians = std::log(fresh.median / base.median), change = std::log(ratio);
+  return medians * change >= 0 && std::abs(medians) > std::abs(change) + std::log1p(effect);
 }
 
 /// In turns, both sides share what disturbs the machine, and the spread of equal runs shows how much that is.
@@ -282,11 +295,12 @@ void look_beyond_disturbance(const LoadedResult& base, const LoadedResult& fresh
   row.evidence = {effect, raw->noise, runs.base, runs.fresh, runs.as_one};
   row.change = raw->test->lo > most ? Change::kSlower : Change::kFaster;
   row.doubt = Doubt::kNone;
-  row.not_slower = false;
+  row.not_slower = row.vague = false;
+  const bool slower = row.change == Change::kSlower;
   row.note = fmt::format(
-      "the machine was disturbed, but equal runs lie only {:.1f} times apart: even the least change that the "
-      "interval holds is more than {:g} times that",
-      *disturbance, kMostByTurns);
+      "equal runs differ by a factor of {:.2f} at most, and the new side is at least {} times as {}: the "
+      "disturbance of the machine cannot be the cause",
+      *disturbance, digits(slower ? raw->test->lo : 1 / raw->test->hi, 2), slower ? "slow" : "fast");
 }
 
 void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& options, CompareRow& row) {
@@ -330,6 +344,8 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
   row.evidence = {effect, m->noise, runs.base, runs.fresh, runs.as_one};
   if (t.ratio == 1 && !m->base.samples.empty() && base.samples_us == fresh.samples_us) {
     row.change = Change::kSame;  // a file against itself: its noise does not matter
+  } else if (is_vague(base, fresh, row)) {
+    return;
   } else if (pace && stays_undecided(base, fresh, t, runs, effect, options, row)) {
     return;
   } else {
@@ -349,9 +365,9 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
     row.within = effect;
     row.note = fmt::format("same within {:.1f} %: two ticks of the timer", 100 * effect);
   }
-  explain(m->noise, runs, m->sampled ? pace : std::nullopt, effect, row);
+  explain(m->noise, runs, m->sampled ? pace : std::nullopt, row);
   if (row.note.empty() && row.change != Change::kInconclusive && !pace &&
-      std::abs(f.median / b.median / t.ratio - 1) > effect) {
+      medians_say_more(b, f, t.ratio, effect)) {
     row.note = "times in steps: the medians lie further apart than the middle halves";
   }
   if (row.note.empty() && (base.throttled || fresh.throttled)) {
@@ -436,6 +452,8 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
     if (r.not_slower) ++out.not_slower;
     if (!r.ratio) continue;
     ++out.compared;
+    if (r.vague) continue;
+    ++out.averaged;
     log_sum += std::log(*r.ratio);
     auto it = std::find_if(out.sweeps.begin(), out.sweeps.end(),
                            [&](const SweepMean& s) { return s.sweep == r.sweep; });
@@ -443,7 +461,7 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
     ++it->compared;
     it->geomean *= std::exp((std::log(*r.ratio) - std::log(it->geomean)) / static_cast<double>(it->compared));
   }
-  if (out.compared > 0) out.geomean = std::exp(log_sum / static_cast<double>(out.compared));
+  if (out.averaged > 0) out.geomean = std::exp(log_sum / static_cast<double>(out.averaged));
   out.tokens = token_changes(base, out.rows);
   std::stable_sort(out.rows.begin(), out.rows.end(), [](const CompareRow& a, const CompareRow& b) {
     if (severity(a.change) != severity(b.change)) return severity(a.change) < severity(b.change);

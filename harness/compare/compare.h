@@ -88,6 +88,7 @@ struct CompareRow {
   Doubt doubt = Doubt::kNone;
   std::optional<Evidence> evidence;  ///< of lo and hi
   bool not_slower = false;           ///< inconclusive, but the interval ends below 1 + effect: same or faster
+  bool vague = false;                ///< inconclusive, and the ratio is in no mean: a time is not usable
   /// CPU: runs of BASE and NEW that are not compared, because their cores were further apart, or closer.
   struct {
     int base = 0, fresh = 0;
@@ -101,13 +102,14 @@ struct CompareRow {
 struct SweepMean {
   std::string sweep;
   double geomean = 1;
-  int64_t compared = 0;
+  int64_t compared = 0;  ///< rows in the mean
 };
 
 struct CompareResult {
   std::vector<CompareRow> rows;  ///< worst first
   std::map<Change, int64_t> counts;
-  std::optional<double> geomean;    ///< over the ratios of all rows that have one
+  std::optional<double> geomean;    ///< over the ratios of all rows that have one and are not vague
+  int64_t averaged = 0;             ///< rows in the mean
   std::vector<SweepMean> sweeps;    ///< the same by sweep, in the order of BASE
   std::vector<TokenChange> tokens;  ///< replays of servers
   int64_t compared = 0;             ///< rows with a ratio
@@ -125,6 +127,8 @@ struct CompareResult {
 /// - Slower: the whole interval of the ratio is above 1 + effect, and the case survives Benjamini-Hochberg
 ///   over all cases with an interval. Faster is the mirror image below 1 - effect.
 /// - Same: the interval is inside the band. Everything else is inconclusive.
+/// - If the time of a side is not usable (LoadedResult::vague), the case is inconclusive. An exception are
+///   sides in turns whose change is far beyond the spread of equal runs (kMostByTurns).
 /// - If a side has several runs, their spread widens the interval.
 /// - If the SM clocks of the two sides differ by more than kClockTolerance, slower and faster must hold in
 ///   cycles too.

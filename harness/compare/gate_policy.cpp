@@ -177,6 +177,17 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
   return out;
 }
 
+std::string hidden_text(const CompareResult& result, const LoadedContext& fresh, int cores) {
+  const auto hidden = std::count_if(result.rows.begin(), result.rows.end(), [](const CompareRow& row) {
+    return row.change == Change::kInconclusive && row.doubt == Doubt::kMachine;
+  });
+  if (hidden == 0) return "";
+  const bool all_cores = fresh.device_kind == "cpu" && cores > 1 && fresh.device_threads >= cores;
+  return fmt::format("gate: other work on the machine hid {}: end it, or {}\n",
+                     cases_text(static_cast<std::size_t>(hidden)),
+                     all_cores ? "leave it cores with --threads N" : "run the gate again when it has ended");
+}
+
 int64_t count_right(const ResultSet& set) {
   return std::count_if(set.results.begin(), set.results.end(),
                        [](const LoadedResult& r) { return r.status == Status::kPass; });
@@ -194,7 +205,9 @@ std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, 
   if (result.interrupted) return "interrupted";
   std::map<Change, std::size_t> failing;   // in the order of Change, worst first
   std::size_t missing = 0, undecided = 0;  // and allowed to be
+  std::size_t not_slower = 0;              // undecided whether they are the same or faster
   for (const CompareRow& row : result.rows) {
+    not_slower += row.not_slower;
     if (row_fails(row, options)) {
       ++failing[row.change];
     } else {
@@ -206,6 +219,8 @@ std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, 
   for (const auto& [change, n] : failing) {
     text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", cases_text(n),
                         change == Change::kError ? "with an " : "", change_name(change));
+    if (change == Change::kInconclusive && not_slower > 0)
+      text += fmt::format(" ({} more cannot be slower)", not_slower);
   }
   if (!text.empty()) return text;
   if (exit_code == 6) return "nothing was compared";

@@ -117,10 +117,14 @@ Decision decide(const RoundLimits& limits, const ResultSet& fresh,
 int gate_exit_code(const GatePolicy& policy, const CompareResult& result, const CompareOptions& options,
                    const GateSide& fresh);
 
-/// What the gate found, for people: "1 case slower, 2 cases inconclusive". Names all kinds of rows for which
+/// What the gate found, for people: "1 case slower, 2 cases inconclusive (1 more cannot be slower)". Names all kinds of rows for which
 /// the exit code is not 0.
 std::string gate_outcome(const GatePolicy& policy, const CompareResult& result, const CompareOptions& options,
                          int exit_code);
+
+/// Says how many cases other work on the machine hid, and what helps: to leave it cores, if the kernels ran on a
+/// CPU and on all of its `cores`. Empty if it hid none.
+std::string hidden_text(const CompareResult& result, const LoadedContext& fresh, int cores);
 
 /// Number of results in this set that passed.
 int64_t count_right(const ResultSet& set);

@@ -115,6 +115,8 @@ double chance_to_decide(const CompareRow& row, const MoreRuns& more) {
   return std::min(1.0, slower + faster + same);
 }
 
+std::string interval_reason(const CompareRow& row) { return reason_text(reason_of({&row}), {&row}); }
+
 std::vector<std::string> why_undecided(const std::vector<OpenRow>& rows) {
   std::vector<std::pair<Reason, std::vector<const CompareRow*>>> groups;
   for (const OpenRow& open : rows) {

@@ -28,8 +28,12 @@ struct OpenRow {
   bool one_run = false;
 };
 
+/// Why the interval of this row, whose doubt is kInterval, leaves it undecided: "the change is known to +/- 5.5 %
+/// only, and 5 % is looked for".
+std::string interval_reason(const CompareRow& row);
+
 /// Why these rows are undecided: a line for each reason, with how many cases it holds for and the first ids,
-/// as in "2 cases: runs differ by 6.1 to 8 %, more than the 2 % looked for (ID, ID)".
+/// as in "2 cases: equal runs scatter by 6.1 to 8 % (standard deviation), more than the 2 % looked for (ID, ID)".
 std::vector<std::string> why_undecided(const std::vector<OpenRow>& rows);
 
 /// "45 s", "3 min", "2 h 5 min": rounded, or with `at_most` rounded up.

@@ -123,7 +123,7 @@ void print_fuzz_table(std::ostream& out, const FuzzResult& result, std::size_t w
                {"failed"},
                {"values"}},
               rows, {width, false});
-  out << "invariants: cases that ran with invariants, too; values: different values of keys in the cases that "
+  out << "invariants: cases that ran with invariants, too; values: different values of sweep keys in the cases that "
          "ran\n";
   for (const FuzzTally& t : result.kernels) {
     const std::vector<Refusals> reasons = by_count(t.refusals);

@@ -11,7 +11,7 @@ namespace attnbench {
 
 /// {context, seed, seconds, cases, kernels: [{kernel, op, ran, with_invariants, skipped, failed, features,
 /// refusals: [{reason, cases}]}], findings: [{kernel, op, id, status, reason, repro, found_as, repeats,
-/// tries, run_again, failed_again, alike, like: [{id, reason, repro}]}]}. `features` counts distinct values of keys; `values` has them, by key.
+/// tries, run_again, failed_again, alike, like: [{id, reason, repro}]}]}. `features` counts distinct values of sweep keys; `values` has them, by key.
 nlohmann::ordered_json fuzz_to_json(const RunContext& context, const FuzzOptions& options,
                                     const FuzzResult& result);
 

@@ -51,6 +51,15 @@ struct LoadedResult {
   std::vector<LoadedRun> per_run;  ///< if runs were pooled; empty for one run
   /// CPU: medians of the probes beside the samples; 0 if there are none.
   double cores_us = 0, memory_us = 0, handover_us = 0;
+
+  /// Half the 95 % interval as a share of the median; 0 if there is no interval.
+  double half_interval() const {
+    const bool known = median_us && *median_us > 0 && lo_us && hi_us;
+    return known ? attnbench::half_interval(*median_us, *lo_us, *hi_us) : 0;
+  }
+  /// As TimeResult::vague and TimeResult::busy.
+  bool vague() const { return half_interval() >= kVague; }
+  bool busy() const { return 2 * static_cast<std::size_t>(disturbed) > samples_us.size(); }
 };
 
 /// Facts that decide whether two files may be compared; empty or 0 if the file does not say.

@@ -58,7 +58,7 @@ std::string change_footnote(const CompareResult& result) {
       "differs from the change of the medians{}",
       result.as_sol ? ", in multiples of the least possible time"
                     : ", on a CPU divided by the time of its test loop if both sides hold it",
-      signs ? "; #: even in its sign" : "");
+      signs ? "; #: the medians changed in the other direction" : "");
 }
 
 std::string interval_cell(const CompareRow& r) { return r.lo && r.hi ? interval_text(*r.lo, *r.hi) : "-"; }
@@ -176,7 +176,7 @@ std::string compare_summary(const CompareResult& result) {
   if (result.geomean) {
     text += fmt::format("; geometric mean of new / base{} {} over {} case{}",
                         result.as_sol ? " (time in multiples of the least possible)" : "",
-                        digits(*result.geomean), result.compared, result.compared == 1 ? "" : "s");
+                        digits(*result.geomean), result.averaged, result.averaged == 1 ? "" : "s");
     constexpr double kTold = 1.05;  // a difference that a reader would say in words
     const bool decided = result.count(Change::kFaster) + result.count(Change::kSlower) > 0;
     if (decided && *result.geomean < 1 / kTold)
@@ -187,7 +187,8 @@ std::string compare_summary(const CompareResult& result) {
   return text;
 }
 
-void print_compare(std::ostream& out, const CompareResult& result, const TableOptions& options) {
+void print_compare(std::ostream& out, const CompareResult& result, const TableOptions& options,
+                   const std::set<std::string>& told) {
   const std::vector<TableColumn> columns = {{"verdict", Align::kLeft},
                                             {"case", Align::kLeft, true},
                                             {"kernel", Align::kLeft},
@@ -214,6 +215,7 @@ void print_compare(std::ostream& out, const CompareResult& result, const TableOp
   for (const std::string& more : shown.left_out) out << more << '\n';
   for (const CompareRow& r : result.rows) {
     if (r.change != Change::kError && r.change != Change::kIncorrect) continue;
+    if (told.contains(r.id + "/" + r.new_kernel)) continue;
     out << '\n'
         << paint(change_name(r.change), Colour::kRed, options.colour) << ' '
         << one_line(kernel_of(r).empty() ? r.id : r.id + ", " + kernel_of(r)) << "\n  " << one_line(r.note)

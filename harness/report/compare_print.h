@@ -2,6 +2,7 @@
 #pragma once
 
 #include <iosfwd>
+#include <set>
 #include <string>
 
 #include "harness/compare/compare.h"
@@ -19,8 +20,10 @@ std::string interval_text(double lo, double hi);
 /// "geometric mean by sweep (cases): prefill 1.004 (12), decode 0.98 (30)"; empty if there is one sweep.
 std::string sweep_means(const CompareResult& result);
 
-/// Prints the table, then reason and repro of rows in error or incorrect, then the summary line.
-void print_compare(std::ostream& out, const CompareResult& result, const TableOptions& options);
+/// Prints the table, then reason and repro of rows in error or incorrect, then the summary line. `told` holds
+/// failures whose reasons were printed before: "<id>/<kernel>" of NEW.
+void print_compare(std::ostream& out, const CompareResult& result, const TableOptions& options,
+                   const std::set<std::string>& told = {});
 
 void write_compare_markdown(std::ostream& out, const CompareResult& result);
 

@@ -43,14 +43,6 @@ struct Units {
   bool busy = false;      ///< some time has a mark, and the others a space
 };
 
-/// Half the interval of a time, as a share of the median.
-double half_interval(const TimeResult& t) {
-  return std::max(t.hi_us - t.median_us, t.median_us - t.lo_us) / t.median_us;
-}
-
-/// From half of itself on, an interval tells nothing but the order of magnitude.
-bool is_vague(const Record& r) { return r.time && half_interval(*r.time) >= 0.5; }
-
 TableRow row_of(const Record& r, const Units& units) {
   TableRow row{{status_name(r.status), one_line(r.item.id), one_line(r.kernel)}, colour_of(r.status), ""};
   if (r.status == Status::kSkip) {
@@ -61,7 +53,7 @@ TableRow row_of(const Record& r, const Units& units) {
   if (r.time) {
     const TimeResult& t = *r.time;
     add(time_text(t.median_us) + (!units.busy ? "" : t.busy() ? "!" : " "));
-    add(digits(100 * half_interval(t), 2) + (is_vague(r) ? "?" : ""));
+    add(digits(100 * t.half_interval(), 2) + (t.vague() ? "?" : ""));
   } else {
     row.cells.insert(row.cells.end(), 2, "-");
   }
@@ -179,11 +171,7 @@ void print_console(std::ostream& out, std::span<const Record> records, const Con
     out << "\n%SOL over 100: faster than the measured ceilings, which something slowed while they were "
            "measured. Run again on a quiet machine\n";
   }
-  if (busy)
-    out << "\n! other processes took the cores during more than half of the samples: an unreliable time\n";
-  if (std::any_of(records.begin(), records.end(), is_vague))
-    out << "\n? the time is known to half of itself at best: not usable. Time it again while nothing else "
-           "runs\n";
+  for (const std::string& legend : time_legends(records)) out << '\n' << legend << '\n';
   if (const std::string legend = other_check_legend(records); !legend.empty()) out << '\n' << legend << '\n';
   print_failures(out, records, options);
   print_sums(out, records, options.width);

@@ -19,10 +19,14 @@ namespace {
 
 bool is_timed(const LoadedResult& r) { return r.status == Status::kPass && r.median_us && *r.median_us > 0; }
 
+/// A time that `run` marks with ? is shown, but is compared with no other.
+bool is_usable(const LoadedResult& r) { return is_timed(r) && !r.vague(); }
+
 /// What a run says of one kernel.
 struct KernelColumn {
   std::string name;
-  int fastest = 0, compared = 0;  ///< of cases that another kernel has a time of, too
+  int fastest = 0, compared = 0;  ///< of cases that another kernel has a usable time of, too
+  int disturbed = 0;              ///< of these: others took the cores from this kernel or from the fastest
   double logs = 0;                ///< sum over these of the logarithm of its time over the fastest kernel's
   std::map<std::string, int> skips;
   std::vector<const LoadedResult*> failures;
@@ -33,8 +37,8 @@ struct KernelColumn {
 /// The results of a case by kernel. A case on two devices is two rows.
 struct MatrixRow {
   std::map<std::string, const LoadedResult*> of;
-  const LoadedResult* fastest = nullptr;
-  int timed = 0;  ///< kernels that have a time
+  const LoadedResult* fastest = nullptr;  ///< of those with a usable time
+  int timed = 0, usable = 0;              ///< kernels that have a time, and a usable one
 };
 
 using MatrixRows = std::vector<std::pair<std::pair<std::string, std::string>, MatrixRow>>;
@@ -51,7 +55,8 @@ MatrixRows rows_of(const ResultSet& run) {
     MatrixRow& found = row->second;
     found.of[r.kernel] = &r;
     found.timed += is_timed(r);
-    if (is_timed(r) && (found.fastest == nullptr || *r.median_us < *found.fastest->median_us)) {
+    found.usable += is_usable(r);
+    if (is_usable(r) && (found.fastest == nullptr || *r.median_us < *found.fastest->median_us)) {
       found.fastest = &r;
     }
   }
@@ -63,16 +68,12 @@ bool is_tied(const LoadedResult& r, const LoadedResult& fastest) {
   return &r != &fastest && r.lo_us && fastest.hi_us && *r.lo_us <= *fastest.hi_us;
 }
 
-/// As `run` marks it: other processes took the cores during more than half of the samples.
-bool is_disturbed(const LoadedResult& r) {
-  return 2 * static_cast<std::size_t>(r.disturbed) > r.samples_us.size();
-}
-
 std::string cell_of(const LoadedResult* r, const MatrixRow& row) {
   if (r == nullptr) return "-";
   if (!is_timed(*r)) return std::string(status_name(r->status));
-  return fmt::format("{}{} {}{}x", time_text(*r->median_us), is_disturbed(*r) ? "!" : "",
-                     is_tied(*r, *row.fastest) ? "~" : "",
+  const std::string time = time_text(*r->median_us) + (r->busy() ? "!" : "");
+  if (!is_usable(*r)) return time + "?";
+  return fmt::format("{} {}{}x", time, is_tied(*r, *row.fastest) ? "~" : "",
                      digits(*r->median_us / *row.fastest->median_us, 3));
 }
 
@@ -82,7 +83,7 @@ std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& row
     const auto c =
         std::find_if(columns.begin(), columns.end(), [&](const KernelColumn& x) { return x.name == name; });
     if (c != columns.end()) return *c;
-    columns.push_back({name, 0, 0, 0, {}, {}});
+    columns.push_back({name, 0, 0, 0, 0, {}, {}});
     return columns.back();
   };
   for (const LoadedResult& r : run.results) {
@@ -91,12 +92,13 @@ std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& row
     if (needs_attention(r.status)) c.failures.push_back(&r);
   }
   for (const auto& [key, row] : rows) {
-    if (row.timed < 2) continue;
+    if (row.usable < 2) continue;
     for (const auto& [name, r] : row.of) {
-      if (!is_timed(*r)) continue;
+      if (!is_usable(*r)) continue;
       KernelColumn& c = column(name);
       ++c.compared;
       c.fastest += r == row.fastest;
+      c.disturbed += r->busy() || row.fastest->busy();
       c.logs += std::log(*r->median_us / *row.fastest->median_us);
     }
   }
@@ -116,8 +118,10 @@ std::vector<Remark> remarks_on(const KernelColumn& c) {
   if (c.compared > 0) {
     out.push_back(
         {fmt::format(
-             "{}: fastest in {} of {} timed cases; {} times the fastest kernel's time (geometric mean)", name,
-             c.fastest, c.compared, digits(c.slowdown(), 3)),
+             "{}: fastest in {} of {} timed cases{}; {} times the fastest kernel's time (geometric mean)",
+             name, c.fastest, c.compared,
+             c.disturbed > 0 ? fmt::format(", {} of them disturbed", c.disturbed) : "",
+             digits(c.slowdown(), 3)),
          ""});
   }
   for (const auto& [reason, n] : c.skips)
@@ -144,9 +148,10 @@ Matrix matrix_of(const ResultSet& run) {
   Matrix m;
   m.header = {{"case", Align::kLeft, true, false}};
   for (const KernelColumn& c : columns) m.header.push_back({one_line(c.name)});
-  int alone = 0;
+  int alone = 0, of_one_usable = 0;  // cases that are left out of the counts
   for (const auto& [key, row] : rows) {
     alone += row.timed == 1;
+    of_one_usable += row.timed > 1 && row.usable < 2;
     TableRow line{{one_line(key.first)}, Colour::kNone, ""};
     for (const KernelColumn& c : columns) {
       const auto r = row.of.find(c.name);
@@ -156,15 +161,21 @@ Matrix matrix_of(const ResultSet& run) {
   }
   m.legend = {
       "median, and its multiple of the fastest kernel's; ~: their 95 % intervals overlap, so the order may be chance"};
-  const auto disturbed = [](const LoadedResult& r) { return is_timed(r) && is_disturbed(r); };
+  const auto disturbed = [](const LoadedResult& r) { return is_timed(r) && r.busy(); };
+  const auto vague = [](const LoadedResult& r) { return is_timed(r) && r.vague(); };
   if (std::any_of(run.results.begin(), run.results.end(), disturbed))
     m.legend.emplace_back("!: other processes took the cores during more than half of the samples");
-  if (alone > 0) {
+  if (std::any_of(run.results.begin(), run.results.end(), vague))
+    m.legend.push_back(fmt::format("?: +/- {:g} % or more: not usable, and not counted", 100 * kVague));
+  const auto left_out = [&m](int n, const char* which) {
+    if (n == 0) return;
     m.remarks.push_back(
-        {fmt::format("{} that a single kernel has a time of {} left out of the counts",
-                     alone == 1 ? "1 case" : fmt::format("{} cases", alone), alone == 1 ? "is" : "are"),
+        {fmt::format("{} {} {} left out of the counts", n == 1 ? "1 case" : fmt::format("{} cases", n), which,
+                     n == 1 ? "is" : "are"),
          ""});
-  }
+  };
+  left_out(alone, "that a single kernel has a time of");
+  left_out(of_one_usable, "without two usable times");
   for (const TokenTime& t : token_times(step_times(run)))
     m.remarks.push_back({one_line(token_time_text(t)), ""});
   for (const KernelColumn& c : columns) {

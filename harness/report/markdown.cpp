@@ -17,8 +17,8 @@ std::string figure(double v, bool known) { return known ? digits(v) : "-"; }
 
 std::string time_cell(const Record& r) {
   if (!r.time) return "-";
-  const double half = std::max(r.time->hi_us - r.time->median_us, r.time->median_us - r.time->lo_us);
-  return fmt::format("{} ± {}%", digits(r.time->median_us), digits(100 * half / r.time->median_us, 2));
+  return fmt::format("{}{} ± {}%{}", digits(r.time->median_us), r.time->busy() ? "!" : "",
+                     digits(100 * r.time->half_interval(), 2), r.time->vague() ? "?" : "");
 }
 
 /// Cells of the hardware's counters, for tables where a record has counters.
@@ -106,11 +106,12 @@ void write_markdown(std::ostream& out, const RunContext& context, std::span<cons
     out << "\n- " << markdown_text(token_time_text(t));
   const bool counters =
       std::any_of(records.begin(), records.end(), [](const Record& r) { return r.counters.has_value(); });
-  out << "\n\n| status | case | kernel | time, us | TFLOP/s | GB/s | %SOL | bound | max \\|z\\| | rows |"
+  out << "\n\n| status | case | kernel | time, us ± % | TFLOP/s | GB/s | %SOL | bound | max \\|z\\| | rows |"
       << (counters ? " DRAM/model | tensor % | L2 hit % |" : "")
       << "\n|---|---|---|--:|--:|--:|--:|---|--:|--:|" << (counters ? "--:|--:|--:|" : "") << "\n";
   for (const Record& r : records) write_row(out, r, counters);
 
+  for (const std::string& legend : time_legends(records)) out << "\n" << markdown_text(legend) << "\n";
   if (const std::string marks = time_marks(records); !marks.empty())
     out << "\n" << markdown_text(marks) << "\n";
   if (const std::string legend = other_check_legend(records); !legend.empty())

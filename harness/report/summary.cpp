@@ -77,6 +77,22 @@ std::string time_marks(std::span<const Record> records) {
   return text.empty() ? "" : "times that are marked: " + text;
 }
 
+std::vector<std::string> time_legends(std::span<const Record> records) {
+  bool busy = false, vague = false;
+  for (const Record& r : records) {
+    busy = busy || (r.time && r.time->busy());
+    vague = vague || (r.time && r.time->vague());
+  }
+  std::vector<std::string> out;
+  if (busy)
+    out.emplace_back(
+        "! other processes took the cores during more than half of the samples: an unreliable time");
+  if (vague)
+    out.push_back(
+        fmt::format("? +/- {:g} % or more: not usable. Time it again while nothing else runs", 100 * kVague));
+  return out;
+}
+
 std::vector<std::string> skip_reasons(std::span<const Record> records) {
   struct Group {
     int64_t count = 0;
@@ -101,36 +117,45 @@ std::vector<std::string> skip_reasons(std::span<const Record> records) {
 
 std::vector<std::string> relative_speeds(std::span<const Record> records) {
   std::vector<std::string> kernels;  // in the order of the table
-  std::map<std::string, std::map<std::string, double>> us_of_case;
+  std::map<std::string, std::map<std::string, const TimeResult*>> times_of_case;
   for (const Record& r : records) {
-    if (r.status != Status::kPass || !r.time) continue;
+    if (r.status != Status::kPass || !r.time || r.time->vague()) continue;
     if (std::find(kernels.begin(), kernels.end(), r.kernel) == kernels.end()) kernels.push_back(r.kernel);
-    us_of_case[r.item.id][r.kernel] = r.time->median_us;
+    times_of_case[r.item.id][r.kernel] = &*r.time;
   }
-  // Cases that two kernels share, and the sum of the logarithms of the second's time over the first's.
+  struct Shared {
+    int cases = 0, disturbed = 0;
+    double logs = 0;  ///< sum of the logarithms of the second kernel's time over the first's
+  };
   const auto shared = [&](const std::string& a, const std::string& b) {
-    std::pair<int, double> sum{0, 0};
-    for (const auto& [id, us] : us_of_case) {
-      const auto x = us.find(a), y = us.find(b);
-      if (x == us.end() || y == us.end()) continue;
-      ++sum.first;
-      sum.second += std::log(y->second / x->second);
+    Shared sum;
+    for (const auto& [id, times] : times_of_case) {
+      const auto x = times.find(a), y = times.find(b);
+      if (x == times.end() || y == times.end()) continue;
+      ++sum.cases;
+      sum.disturbed += x->second->busy() || y->second->busy();
+      sum.logs += std::log(y->second->median_us / x->second->median_us);
     }
     return sum;
   };
   // The fastest: the one that is ahead of most others.
   const auto ahead = [&](const std::string& a) {
     return std::count_if(kernels.begin(), kernels.end(),
-                         [&](const auto& b) { return shared(a, b).second > 0; });
+                         [&](const auto& b) { return shared(a, b).logs > 0; });
   };
   const auto best = std::max_element(kernels.begin(), kernels.end(),
                                      [&](const auto& a, const auto& b) { return ahead(a) < ahead(b); });
   std::vector<std::string> out;
   for (const std::string& other : kernels) {
-    const auto [n, logs] = shared(*best, other);
+    const auto [n, disturbed, logs] = shared(*best, other);
     if (other == *best || n == 0) continue;
-    out.push_back(fmt::format("{} is {} times as fast as {}{}", *best, digits(std::exp(logs / n), 3), other,
-                              n == 1 ? "" : fmt::format(" (geometric mean of {} cases)", n)));
+    std::string of = n == 1 ? "" : fmt::format(" (geometric mean of {} cases)", n);
+    if (disturbed > 0) {
+      of = n == 1 ? " (of 1 case, which is disturbed)"
+                  : fmt::format(" (geometric mean of {} cases, {} of them disturbed)", n, disturbed);
+    }
+    out.push_back(
+        fmt::format("{} is {} times as fast as {}{}", *best, digits(std::exp(logs / n), 3), other, of));
   }
   return out;
 }

@@ -34,12 +34,16 @@ bool needs_attention(Status s);
 /// near the time of an empty launch"; empty if there are none.
 std::string time_marks(std::span<const Record> records);
 
+/// The legends of the marks "!" (TimeResult::busy) and "?" (vague) that some time has.
+std::vector<std::string> time_legends(std::span<const Record> records);
+
 /// Why runs were skipped, most frequent first: "12 runs: sm90_decode: head_dim 64, 128 or 256 required, given 96".
 /// Reasons that differ in numbers alone count as one; the first of them is shown.
 std::vector<std::string> skip_reasons(std::span<const Record> records);
 
 /// Which kernel is fastest on the cases that it shares with another, one line for each other kernel: "new is
-/// 3.3 times as fast as old (geometric mean of 12 cases)". Empty where no two kernels share a timed case.
+/// 3.3 times as fast as old (geometric mean of 12 cases, 5 of them disturbed)". A time that is not usable
+/// (TimeResult::vague) does not count. Empty where no two kernels share a timed case.
 std::vector<std::string> relative_speeds(std::span<const Record> records);
 
 /// Cases run and declared types of a kernel: "mine: 1 of 3 cases run (33.3 %), declares acc fp32, p bf16".

@@ -88,12 +88,13 @@ void look_at_memory(const Workload& workload, const Launcher& launcher, Verdict&
 }
 
 Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
-                       const SessionOptions& options, uint64_t& digest) {
+                       const SessionOptions& options, const OnPhase& begins, uint64_t& digest) {
   workload.reset_outputs();
   const auto begin = std::chrono::steady_clock::now();
   launcher.launch();
   device.synchronize();
   const double launch_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  begins({Phase::kCompare, launch_s});
   digest = workload.outputs_digest();
   const HostOutputs outputs = launcher.outputs(workload);
   Verdict v = verify(workload, outputs, launcher.numerics(), options.check);
@@ -111,7 +112,11 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   const bool invariants = options.invariants && work.index % options.invariants_every == 0;
   if (invariants && (v.pass || options.all_detectors)) {
     check_invariants(work, device, launcher, workload, outputs,
-                     {options.check, options.repeats, options.capture_replay, options.table}, v);
+                     {options.check, options.repeats, options.capture_replay, options.table,
+                      [&](const char* name) {
+                        begins({Phase::kInvariant, launch_s, name});
+                      }},
+                     v);
   }
   return v;
 }

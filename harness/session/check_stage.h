@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "harness/run/launcher.h"
+#include "harness/session/phase.h"
 #include "harness/session/plan.h"
 
 namespace attnbench {
@@ -11,7 +12,7 @@ namespace attnbench {
 /// Poisons the outputs, launches once, compares the outputs and looks at the guards. Then checks invariants
 /// if they are requested. Sets `digest` to the digest of the outputs that were compared.
 Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
-                       const SessionOptions& options, uint64_t& digest);
+                       const SessionOptions& options, const OnPhase& begins, uint64_t& digest);
 
 /// Checks the buffers of the timed launches: their last contents must be right too. The same bits as in the
 /// verified launch, whose digest is `verified`, need no second comparison; other bits are compared again.

@@ -93,6 +93,7 @@ class Invariants {
       add(name, Outcome::kSkipped, why->text);
       return std::nullopt;
     }
+    options_.begins(name);
     try {
       Workload workload(device_, v.item, layout_for(kernel_, v.layout));
       Launcher launcher(kernel_, options_.table, device_, workload);
@@ -132,6 +133,7 @@ class Invariants {
 
   /// The same launch again.
   void repeat() {
+    options_.begins("repeat");
     const uint64_t before = workload_.outputs_digest();
     for (int i = 1; i < options_.repeats; ++i) {
       workload_.reset_outputs();
@@ -165,6 +167,7 @@ class Invariants {
       add("strides", Outcome::kSkipped, why->text);
       return std::nullopt;
     }
+    options_.begins("strides");
     try {
       LayoutVariant layout;
       layout.padded_strides = true;
@@ -354,6 +357,7 @@ class Invariants {
       return add("replay", Outcome::kSkipped, "the kernel reads lengths on the host, before the launch");
     const std::optional<Case> other = shorter_batch();
     if (!other) return add("replay", Outcome::kSkipped, "no other lengths within the same maxima");
+    options_.begins("replay");
     try {
       Workload workload(device_, base_, layout_for(kernel_));
       Launcher launcher(kernel_, options_.table, device_, workload);

@@ -4,6 +4,7 @@
 // harness/verify/invariants.md lists which invariants hold bit for bit and which within the tolerance.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ struct InvariantOptions {
   int repeats = 2;                        ///< launches that must agree, 2 or more
   bool capture = true;  ///< replay a captured graph where the device has graphs, else launch again
   KernelTable table{};  ///< as in SessionOptions
+  std::function<void(const char* name)> begins = [](const char*) {};  ///< before the launches of each
 };
 
 /// What an invariant is, in a few words: "the same launch again" for "repeat". Its name, if it has none.

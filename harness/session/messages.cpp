@@ -108,4 +108,17 @@ Record whole_record(const Message& entry, const Case& item) {
   return record;
 }
 
+Message phase_message(const Reached& reached) {
+  return {{"phase", static_cast<int>(reached.phase)},
+          {"launch_s", reached.launch_s},
+          {"invariant", reached.invariant}};
+}
+
+Reached reached_from_message(const Message& message) {
+  const int phase = message.at("phase").get<int>();
+  if (phase < 0 || phase > static_cast<int>(Phase::kTiming)) throw Error("no such phase", kExitFailure);
+  return {static_cast<Phase>(phase), message.at("launch_s").get<double>(),
+          message.at("invariant").get<std::string>()};
+}
+
 }  // namespace attnbench

@@ -6,8 +6,7 @@
 //                     {"run": {"case", "blocks", "tensors", "id", "sweep", "seed", "kernel", "index"}}
 //   to the supervisor {"ready": {"device": {...}}} or {"failed": "why the device cannot be opened"}
 //                     {"ceilings": {...}}                           measured, or measured again
-//                     {"phase": "launch"}                           set-up has ended; launches begin
-//                     {"phase": "timing"}                           the check passed; timed launches begin
+//                     {"phase": 1, "launch_s", "invariant"}         a Reached: set-up has ended; launches begin
 //                     {"record": {...}, "lost": false}              lost: the device context is unusable
 //
 // Only the supervisor reads configuration files. A worker gets each case as the mapping that `run --case`
@@ -20,6 +19,7 @@
 
 #include "harness/cases/case.h"
 #include "harness/record/record.h"
+#include "harness/session/phase.h"
 
 namespace attnbench {
 
@@ -47,6 +47,9 @@ bool write_line(int fd, std::string text);
 Message case_message(const Case& item, const std::string& kernel, int64_t index);
 /// Reads a case back. Throws Error if the mapping gives another case than was sent.
 Case case_from_message(const Message& run);
+
+Message phase_message(const Reached& reached);
+Reached reached_from_message(const Message& message);
 
 /// The record in an entry. Throws std::logic_error, which names the field, if reading it back loses
 /// something: then record/json_read.cpp lacks a field of record/json.cpp.

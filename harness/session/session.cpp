@@ -17,7 +17,7 @@ namespace attnbench {
 namespace {
 
 void run_stages(const WorkItem& work, Device& device, const SessionOptions& options, Record& record,
-                const std::function<void(Phase)>& begins) {
+                const OnPhase& begins) {
   auto why_not = refusal(*work.kernel, options.table, device, *work.item);
   if (!why_not) why_not = does_not_fit(*work.item, free_memory_of(device), options.check);
   if (why_not) return record.skip(*why_not);
@@ -41,17 +41,17 @@ void run_stages(const WorkItem& work, Device& device, const SessionOptions& opti
   stage.reset();  // end this range before the next begins: ranges form a stack
   stage.emplace(device, "verify");
   record.end(Status::kPass, "");
-  begins(Phase::kLaunch);
+  begins({Phase::kLaunch});
   uint64_t verified = 0;
   if (options.check != CheckMode::kOff) {
-    record.check = checked_launch(work, workload, launcher, device, options, verified);
+    record.check = checked_launch(work, workload, launcher, device, options, begins, verified);
     if (!record.check->pass) return record.end(Status::kFail, record.check->reason);
   }
   record.stages.verify_s = lap();
   stage.reset();
   if (!options.time) return;
   stage.emplace(device, "time");
-  begins(Phase::kTiming);
+  begins({Phase::kTiming});
   time_stage(work, device, options, workload, launcher, verified, record);
   record.stages.time_s = lap();
 }
@@ -76,16 +76,15 @@ Record no_kernel_record(const WorkItem& work, const std::string& device, const S
 }
 
 Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
-                const std::function<void(const std::string&)>& before,
-                const std::function<void(Phase)>& begins) {
+                const std::function<void(const std::string&)>& before, const OnPhase& begins) {
   if (!work.kernel) return no_kernel_record(work, device.info().name, options);
   Record record = empty_record(work, device.info().name, options);
   if (before) before(record.repro);
   bool launched = false;
   try {
-    run_stages(work, device, options, record, [&](Phase phase) {
+    run_stages(work, device, options, record, [&](const Reached& reached) {
       launched = true;
-      if (begins) begins(phase);
+      if (begins) begins(reached);
     });
   } catch (const OutOfMemory& e) {
     record.skip({e.what()});

@@ -5,16 +5,10 @@
 #include <string>
 
 #include "harness/record/record.h"
+#include "harness/session/phase.h"
 #include "harness/session/plan.h"
 
 namespace attnbench {
-
-/// How far an item has come.
-enum class Phase {
-  kSetup,   ///< supports, workspace, plan, inputs: nothing has been launched
-  kLaunch,  ///< from the first launch on
-  kTiming,  ///< timed launches: the result was right, if it was checked
-};
 
 /// A record of the item before anything is found: a skip without a reason.
 Record empty_record(const WorkItem& work, const std::string& device, const SessionOptions& options);
@@ -23,9 +17,8 @@ Record no_kernel_record(const WorkItem& work, const std::string& device, const S
 
 /// Takes one item through workload, run, verify, timing and a second verify. Never throws for what the case
 /// or the kernel did; the record's status and reason say it. Sets `device_lost` if no further case can run.
-/// Calls `before` with the repro line before anything runs, and `begins` when a later phase begins.
+/// Calls `before` with the repro line before anything runs.
 Record run_item(const WorkItem& work, Device& device, const SessionOptions& options, bool& device_lost,
-                const std::function<void(const std::string& repro)>& before = {},
-                const std::function<void(Phase)>& begins = {});
+                const std::function<void(const std::string& repro)>& before = {}, const OnPhase& begins = {});
 
 }  // namespace attnbench

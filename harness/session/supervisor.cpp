@@ -9,7 +9,9 @@
 
 #include "harness/record/json.h"
 #include "harness/record/json_read.h"
+#include "harness/record/text.h"
 #include "harness/run/last_words.h"
+#include "harness/session/invariants.h"
 
 namespace attnbench {
 namespace {
@@ -26,8 +28,12 @@ std::chrono::steady_clock::duration seconds(double s) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(s));
 }
 
-/// The last lines of a text, at most kLogLines and kLogBytes.
-std::string tail_of(const std::string& text) {
+/// The last lines of what a worker printed, at most kLogLines and kLogBytes. A worker's last words begin a line of
+/// their own, before which there may be an empty one.
+std::string tail_of(std::string text) {
+  const std::size_t words = text.rfind(kLastWordsBegin);
+  if (words != text.npos && words > 0 && text[words - 1] == '\n' && (words == 1 || text[words - 2] == '\n'))
+    text.erase(words - 1, 1);
   std::size_t begin = text.size() > kLogBytes ? text.size() - kLogBytes : 0;
   if (begin > 0) begin = std::min(text.find('\n', begin), text.size() - 1) + 1;
   std::size_t lines = 0;
@@ -105,7 +111,7 @@ void Supervisor::give_work(Slot& slot) {
   take_log(slot);
   slot.log.clear();
   slot.state = State::kRunning;
-  slot.phase = Phase::kSetup;
+  slot.reached = {};
   slot.deadline = Clock::now() + seconds(options_.timeout_s);
   // If the process has already ended, the pipe shows it.
   slot.process->send(case_message(*slot.work->item, kernel, slot.work->index));
@@ -162,12 +168,13 @@ void Supervisor::worker_ended(Slot& slot) {
   const std::string how = slot.process->end(5);
   take_log(slot);
   if (slot.state == State::kRunning) {
-    Record record = failed_record(
-        slot, Status::kError,
-        "the worker process " + how + call_in_last_words(slot.log) +
-            (slot.phase == Phase::kTiming ? std::string(" during timing") + result_before_timing(session_)
-                                          : "") +
-            crash_advice(slot.work->item->params, slot.phase != Phase::kSetup));
+    Record record =
+        failed_record(slot, Status::kError,
+                      "the worker process " + how + call_in_last_words(slot.log) +
+                          (slot.reached.phase == Phase::kTiming
+                               ? std::string(" during timing") + result_before_timing(session_)
+                               : "") +
+                          crash_advice(slot.work->item->params, slot.reached.phase != Phase::kSetup));
     stop_worker(slot);
     finish(slot, std::move(record));
     slot.state = State::kDown;
@@ -178,26 +185,43 @@ void Supervisor::worker_ended(Slot& slot) {
   start_failed(slot, "the worker process " + how + (log.empty() ? "" : ": " + log), true);
 }
 
+std::string Supervisor::unfinished(const Reached& reached) const {
+  const std::string advice = "raise --timeout, or take smaller cases (--set, --filter)";
+  const std::string launch_s = digits(reached.launch_s, 2);
+  switch (reached.phase) {
+    case Phase::kSetup:
+      break;
+    case Phase::kLaunch:
+      return ": the first launch did not end, so it hung, or takes longer. Then " + advice;
+    case Phase::kCompare:
+      return fmt::format(": the first launch took {} s, and the check of its result did not end: {}",
+                         launch_s, advice);
+    case Phase::kInvariant:
+      return fmt::format(
+          ": the result of the first launch was right, and that launch took {} s. Invariant {} ({}) did not end, so a "
+          "launch hung, or all launches take longer. Then raise --timeout, take smaller cases (--set, --filter), or "
+          "check without invariants (--check sampled)",
+          launch_s, reached.invariant, invariant_words(reached.invariant));
+    case Phase::kTiming:
+      // A sample is one launch; one more warms up. Where the launches are this slow, so few are taken.
+      const int launches = session_.timing.min_samples + 1;
+      return fmt::format(
+          ": timing did not end{}, so a launch hung, or takes more than {:.2g} s: timing needs {} launches at least. "
+          "Then raise --timeout, take smaller cases (--set, --filter), or check without timing (--no-time)",
+          result_before_timing(session_), options_.timeout_s / launches, launches);
+  }
+  return "";
+}
+
 void Supervisor::timed_out(Slot& slot) {
   take_log(slot);
   if (slot.state != State::kRunning) return start_failed(slot, "the device did not answer in time", true);
   slot.process->ask_where();
   take_log(slot);
-  std::string where;
-  if (slot.phase == Phase::kTiming) {
-    where = ": timing did not end";
-    where += result_before_timing(session_);
-    // A sample is one launch; one more warms up. Where the launches are this slow, so few are taken.
-    const int launches = session_.timing.min_samples + 1;
-    where += fmt::format(
-        ", so a launch hung, or takes more than {:.2g} s: timing needs {} launches at least. Then raise --timeout, "
-        "take smaller cases (--set, --filter), or check without timing (--no-time)",
-        options_.timeout_s / launches, launches);
-  }
   Record record =
       failed_record(slot, Status::kTimeout,
                     fmt::format("no result within {:g} s (--timeout){}; its worker process was killed{}",
-                                options_.timeout_s, where, call_in_last_words(slot.log)));
+                                options_.timeout_s, unfinished(slot.reached), call_in_last_words(slot.log)));
   stop_worker(slot);
   finish(slot, std::move(record));
   slot.state = State::kDown;
@@ -230,8 +254,8 @@ void Supervisor::handle(Slot& slot, const Message& m) {
     } else if (const auto measured = m.find("ceilings"); measured != m.end()) {
       slot.ceilings = *measured;
       if (slot.state == State::kMeasuring) slot.state = State::kIdle;
-    } else if (const auto phase = m.find("phase"); phase != m.end()) {
-      slot.phase = *phase == "timing" ? Phase::kTiming : Phase::kLaunch;
+    } else if (m.contains("phase")) {
+      slot.reached = reached_from_message(m);
     } else if (slot.state == State::kRunning) {
       record = whole_record(m.at("record"), *slot.work->item);
       lost = m.at("lost").get<bool>();

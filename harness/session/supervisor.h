@@ -68,7 +68,7 @@ class Supervisor {
     std::optional<DeviceInfo> info;
     std::optional<Message> ceilings;
     std::optional<WorkItem> work;
-    Phase phase = Phase::kSetup;  ///< of `work`
+    Reached reached;  ///< of `work`
     Clock::time_point deadline, not_before;
     int failed_starts = 0;
     std::string why_not;  ///< reason of the last failed start
@@ -89,6 +89,8 @@ class Supervisor {
   void timed_out(Slot& slot);
   /// The worker's pipe holds something that is no answer: kills it. The case in hand gets the reason.
   void not_an_answer(Slot& slot, const std::string& why);
+  /// What a case that ran out of time has finished, and what helps: ": the first launch did not end, ...".
+  std::string unfinished(const Reached& reached) const;
   Record failed_record(const Slot& slot, Status status, const std::string& reason) const;
   void wait_for_news();
   bool more_work() const;

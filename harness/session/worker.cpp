@@ -109,9 +109,8 @@ class Server {
     bound_memory(*device_);
     bool lost = false;
     set_in_hand(in_hand_text(work, options_));
-    const Record record = run_item(work, *device_, options_, lost, {}, [](Phase phase) {
-      tell({{"phase", phase == Phase::kTiming ? "timing" : "launch"}});
-    });
+    const Record record = run_item(work, *device_, options_, lost, {},
+                                   [](const Reached& reached) { tell(phase_message(reached)); });
     set_in_hand("");
     std::fflush(nullptr);  // what a kernel printed belongs to this case
     if (record.time && !lost && options_.wants_ceilings()) tell_ceilings();  // perhaps measured again

@@ -29,6 +29,10 @@ MedianInterval median_interval(std::vector<double> x) {
   return {median, x[j - 1], x[n - j]};
 }
 
+double half_interval(double median, double lo, double hi) {
+  return std::max(hi - median, median - lo) / median;
+}
+
 double middle_half_error(std::vector<double> x) {
   std::sort(x.begin(), x.end());
   const std::size_t n = x.size(), cut = n / 4;

@@ -42,6 +42,11 @@ struct ClockSummary {
 };
 ClockSummary summarise(const std::vector<ClockReading>& readings);
 
+/// Half the 95 % interval of a median, as a share of the median: the distance to the far end.
+double half_interval(double median, double lo, double hi);
+/// From this share on, the interval tells nothing but the order of magnitude: the time is not usable.
+inline constexpr double kVague = 0.5;
+
 struct TimeResult {
   double median_us = 0;
   double lo_us = 0;  ///< 95 % interval of the median, from order statistics
@@ -63,6 +68,9 @@ struct TimeResult {
   int copies = 1;
   WatchSummary watch;
 
+  /// Half the 95 % interval as a share of the median.
+  double half_interval() const { return attnbench::half_interval(median_us, lo_us, hi_us); }
+  bool vague() const { return half_interval() >= kVague; }
   /// Others took a core during more than half of the samples, so the time is unreliable.
   bool busy() const { return 2 * static_cast<std::size_t>(disturbed) > samples_us.size(); }
 };

@@ -79,13 +79,15 @@ std::optional<std::string> typical_error(const std::vector<RowFinding>& rows) {
 
 /// "64 of 136 rows looked at are wrong, in O and LSE; 12 are NaN or infinite; only channels 32 to 63 of 128".
 std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows, bool every, bool lse_given) {
-  int64_t wrong = 0, in_o = 0, in_lse = 0, nan = 0, empty = 0;
+  int64_t wrong = 0, in_o = 0, in_lse = 0, nan = 0, empty = 0, no_key = 0, divided_by_0 = 0;
   int first = p.dim_v(), last = -1;
   for (const RowFinding& r : rows) {
     wrong += r.wrong();
     in_o += r.wrong_o;
     in_lse += r.wrong_lse;
     nan += r.wrong() && r.nan;
+    no_key += r.wrong() && r.keys == 0;
+    divided_by_0 += r.wrong() && r.nan && r.keys == 0 && !r.wrong_lse && std::isinf(r.expected_lse);
     empty += r.keys > 0 && std::isinf(r.lse) && r.lse < 0;
     if (r.wrong_channels == 0) continue;
     first = std::min(first, r.first_channel);
@@ -102,6 +104,8 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
     text += ", in O and LSE";
   } else if (!lse_given) {
     text += ", in O (no LSE is given)";
+  } else if (in_lse == 0 && no_key == wrong) {
+    text += ", in O alone";
   } else if (in_lse == 0) {
     text += fmt::format(
         ", in O alone; {} LSE is right, so the scores, the mask and the softmax denominator are right",
@@ -111,7 +115,14 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
   } else {
     text += fmt::format(", {} in O and {} in the LSE", in_o, in_lse);
   }
+  if (no_key > 0) {
+    text += no_key < wrong ? fmt::format("; {} see no key", no_key)
+            : wrong == 1   ? "; it sees no key"
+                           : "; they see no key";
+    text += ", so O must be 0";
+  }
   if (nan > 0) text += fmt::format("; {} NaN or infinite", some(nan));
+  if (nan > 0 && divided_by_0 == nan) text += ", as after a division by a softmax denominator of 0";
   if (empty > 0) text += fmt::format("; {} as if no key was seen, with LSE -inf", some(empty));
   // A range of nearly all channels tells nothing.
   if (last >= 0 && 4 * (last - first + 1) <= 3 * p.dim_v()) {
@@ -176,8 +187,7 @@ class Clues {
           n, row_text(first->id));
     }
     if (nan->keys == 0 || !nan->wrong_lse) return "";
-    return "they were written: NaN lies where nothing may be read, such as behind a sequence's last key and "
-           "in unused "
+    return "the NaN comes from memory that must not be read, such as behind a sequence's last key or in unused "
            "pages";
   }
 

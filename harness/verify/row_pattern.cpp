@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "harness/cases/visible_keys.h"
@@ -92,10 +94,34 @@ class Traits {
       least = std::min(least, r.keys);
       most = std::max(most, r.keys);
     }
-    out_.push_back({least <= 1 ? "see a key" : fmt::format("see {} keys or more", least),
-                    [least](const RowFinding& r) { return r.keys >= least; }});
-    out_.push_back(
-        {fmt::format("see {} keys or fewer", most), [most](const RowFinding& r) { return r.keys <= most; }});
+    const auto offer = [this](std::string text, std::function<bool(const RowFinding&)> has, bool fitted) {
+      if (!fitted || !by_chance(has)) out_.push_back({std::move(text), std::move(has)});
+    };
+    offer(
+        least <= 1 ? "see a key" : fmt::format("see {} keys or more", least),
+        [least](const RowFinding& r) { return r.keys >= least; }, least > 1);
+    offer(
+        fmt::format("see {} keys or fewer", most), [most](const RowFinding& r) { return r.keys <= most; },
+        most > 0);
+  }
+
+  /// True if wrong rows in random places may all have this trait of their number of keys, whose bound was taken from
+  /// the wrong rows. The heads of a token see as many keys, so tokens are counted. A mistake that has nothing to do
+  /// with the number of keys puts w wrong tokens of n among the w + r with fewest, or most, keys with the probability
+  /// 2 (w + r choose w) / (n choose w).
+  bool by_chance(const std::function<bool(const RowFinding&)>& has) const {
+    constexpr double kMost = 1e-3;  // some twenty traits are tried
+    std::set<std::pair<int, int>> wrong, with_trait, all;
+    for (const RowFinding& r : rows_) {
+      const std::pair token(r.id.seq, r.id.pos);
+      all.insert(token);
+      if (r.wrong()) wrong.insert(token);
+      if (has(r)) with_trait.insert(token);
+    }
+    double p = 2;
+    for (std::size_t i = 0; i < wrong.size(); ++i)
+      p *= static_cast<double>(with_trait.size() - i) / static_cast<double>(all.size() - i);
+    return p > kMost;
   }
 
   /// Rows whose weights are all 0 in float32 if the running maximum starts too high.

@@ -20,6 +20,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 /// Fifty cases. The 25th has head_dim 24, the only one on which the kernels that end a process do so.
 std::string fifty_cases() {
@@ -62,7 +63,13 @@ TEST(CliCrash, ASweepOutlivesItsKernels) {
   EXPECT_THAT(record_of(scratch, "segfaults")["reason"].get<std::string>(),
               HasSubstr(kSanitized ? "exit code" : "was killed by signal 11 (Segmentation fault)"));
   EXPECT_THAT(record_of(scratch, "segfaults")["log"].get<std::string>(), HasSubstr(last_words));
-  EXPECT_THAT(record_of(scratch, "hangs")["reason"].get<std::string>(), HasSubstr("no result within 5 s"));
+  EXPECT_EQ(
+      record_of(scratch, "hangs")["reason"],
+      "no result within 5 s (--timeout): the first launch did not end, so it hung, or takes longer. Then raise "
+      "--timeout, or take smaller cases (--set, --filter); its worker process was killed in launch of hangs");
+  EXPECT_THAT(record_of(scratch, "hangs")["log"].get<std::string>(),
+              StartsWith("attnbench: error: no end in"))
+      << "and no empty line before it";
   EXPECT_THAT(record_of(scratch, "overallocates")["reason"].get<std::string>(),
               HasSubstr(kSanitized ? "exit code" : "overallocates: launch failed: out of memory"));
   EXPECT_EQ(read_json(scratch.dir() / "out" / "results.json")["context"]["attnbench"]["complete"], true);
@@ -86,8 +93,12 @@ TEST(CliCrash, DuringTimingItSaysThatTheResultWasRight) {
   const auto right = HasSubstr("(the check before it passed: the result was right)");
   EXPECT_THAT(reason("hangs_when_timed", {}),
               AllOf(HasSubstr("no result within 4 s (--timeout): timing did not end"), right));
-  EXPECT_THAT(reason("hangs_when_timed", {"--check", "sampled,invariants"}),
-              Not(HasSubstr("timing")));  // the second launch is an invariant's
+  EXPECT_THAT(
+      reason("hangs_when_timed", {"--check", "sampled,invariants"}),
+      AllOf(Not(HasSubstr("timing")),  // the second launch is an invariant's
+            ContainsRegex("the result of the first launch was right, and that launch took 0?[.0-9e-]+ s\\. "
+                          "Invariant repeat \\(the same launch again\\) did not end, .*raise --timeout.* "
+                          "killed in launch of hangs_when_timed")));
   EXPECT_THAT(
       reason("segfaults_when_timed", {}),
       AllOf(HasSubstr(

@@ -89,7 +89,7 @@ TEST(CliFuzz, SaysWhereNothingRan) {
       o.out, AllOf(ContainsRegex(
                        "seed [0-9]+: 0 ran, 20 skipped, .*; ended before 1 case ran, because 20 were skipped "
                        "for each of them\n"),
-                   HasSubstr("values: different values of keys in the cases that ran\n"),
+                   HasSubstr("values: different values of sweep keys in the cases that ran\n"),
                    ContainsRegex("[0-9]+ % of the skips of refuses .attention., for example: refuses: "
                                  "head_dim [0-9]+ not in .64.\n  a skipped case: attnbench run --case ")));
   // The line gives the same refusal.

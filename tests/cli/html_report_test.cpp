@@ -144,6 +144,19 @@ TEST_F(HtmlReport, TimesOfABusyMachineAreMarkedAndWordsAreTheConsoles) {
   EXPECT_THAT(browser_->complaints(), IsEmpty());
 }
 
+TEST_F(HtmlReport, ATimeThatIsNotUsableIsMarkedAndAZIsRoundedAsOnTheConsole) {
+  json vague = entry("a", "cpu", 100);
+  vague["attnbench"]["time"]["hi_us"] = 150;
+  vague["attnbench"]["check"]["max_z"] = 1.6949;  // not by 1.695
+  show({scratch_.write("vague.json", results_text({vague, entry("b", "cpu", 200)}))});
+  EXPECT_THAT(text_of("#results tbody tr:nth-child(1)"), AllOf(HasSubstr("50?"), HasSubstr("1.69")));
+  EXPECT_THAT(text_of("#results tbody tr:nth-child(2)"), Not(HasSubstr("?")));
+  EXPECT_THAT(text_of(".overview .notice"), HasSubstr("? ± 50 % or more: such a time is not usable."));
+  show({scratch_.write("usable.json", results_text({entry("b", "cpu", 200)}))});
+  EXPECT_THAT(text_of(".overview"), Not(HasSubstr("not usable")));
+  EXPECT_THAT(browser_->complaints(), IsEmpty());
+}
+
 TEST_F(HtmlReport, AZWithinItsLimitIsMarkedBesideAFailure) {
   json timed = entry("a", "cpu", 100);
   timed["attnbench"]["status"] = "fail";

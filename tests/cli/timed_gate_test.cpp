@@ -13,6 +13,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -77,7 +78,7 @@ TEST_F(CliTimedGate, UndecidedCasesAreRunAgainAndThenFour) {
   })) << records.size();
   EXPECT_FALSE(std::filesystem::exists(scratch_.dir() / "g" / "4-new"));
   EXPECT_THAT(o.err, AllOf(HasSubstr("gate: round 1 of 2, "), HasSubstr(" so far, at most "),
-                           HasSubstr(" more: 2 cases undecided\ngate:   1 case: "),
+                           ContainsRegex(" more: 2 cases undecided\ngate:   [12] cases?: "),
                            HasSubstr("gate: turn 2 of 2, new: round 1 of 2\n")));
   // Without a round, and with so many that most would decide nothing.
   const std::vector<std::string> wild = {

@@ -45,14 +45,16 @@ TEST(Compare, Verdicts) {
   const CompareRow other_edge = one(base, sampled("a", 98, 0.01, 30, 2));
   EXPECT_EQ(other_edge.change, Change::kInconclusive);
   EXPECT_TRUE(other_edge.not_slower) << "same or faster";
-  EXPECT_EQ(other_edge.note, "interval too wide; not slower");
+  EXPECT_EQ(other_edge.note,
+            "the change lies about at the 2 % looked for, and is known to +/- 0.64 %; not slower");
   const LoadedResult wild = sampled("a", 100, 0.5, 12, 1);
   EXPECT_EQ(one(wild, wild).change, Change::kSame) << "a file against itself, however noisy";
   const CompareRow noisy = one(sampled("a", 100, 0.3, 12, 1), sampled("a", 130, 0.3, 12, 2));
   EXPECT_EQ(noisy.change, Change::kInconclusive);
   EXPECT_GT(*noisy.ratio, 1.02);
   EXPECT_LT(*noisy.lo, 1.02);
-  EXPECT_EQ(noisy.note, "interval too wide") << "by its interval, not by the correction for many cases";
+  EXPECT_EQ(noisy.note, "the change is known to +/- 26 % only, and 2 % is looked for")
+      << "by its interval, not by the correction for many cases";
 }
 
 TEST(Compare, MinimumEffectIsOfTheCaseWhereGiven) {
@@ -82,6 +84,55 @@ TEST(Compare, FewSamples) {
             Change::kSame);
   // If samples are stripped from the file, the stored intervals are used.
   EXPECT_EQ(one(few({}, 100, 99, 101), few({}, 150, 149, 151)).change, Change::kSlower);
+}
+
+TEST(Compare, ATimeThatIsNotUsableDecidesNothing) {
+  const LoadedResult base =
+      few({9000, 9100, 9200, 9300, 9400, 9500, 9600, 9700, 9800, 9900}, 9450, 9100, 9800);
+  // Three of ten samples waited for a core: the midmean is far above the median.
+  LoadedResult fresh =
+      few({13000, 13100, 13150, 13180, 13190, 13200, 13300, 4.4e6, 4.6e6, 4.7e6}, 13195, 13100, 4.6e6);
+  const CompareResult r = compare_results(set_of({base}), set_of({fresh}), {});
+  const CompareRow& row = r.rows.at(0);
+  EXPECT_EQ(row.change, Change::kInconclusive);
+  EXPECT_EQ(
+      row.note,
+      "the time of NEW is known to +/- 34762 % only: 3 of 10 samples took 4.400 s or more, the median is "
+      "13.20 ms; run both sides again on a quiet machine");
+  EXPECT_FALSE(row.p) << "no part of the family of tests";
+  EXPECT_FALSE(r.geomean) << "the ratio is in no mean";
+  EXPECT_EQ(r.compared, 1);
+  EXPECT_EQ(compare_exit_code(r, {}), 4);
+  EXPECT_THAT(one(fresh, base).note, HasSubstr("the time of BASE is known to +/- 34762 % only"));
+  EXPECT_EQ(one(fresh, base).change, Change::kInconclusive) << "nor is it faster";
+  EXPECT_EQ(one(fresh, fresh).change, Change::kSame) << "a file against itself";
+  // Samples far below the median.
+  fresh = few({10, 10, 10, 95, 99, 101, 102, 103, 104, 105}, 100, 10, 105);
+  EXPECT_THAT(one(base, fresh).note, HasSubstr("+/- 90 % only: 3 of 10 samples took 10.00 us or less"));
+  fresh.lo_us = 51;
+  EXPECT_EQ(one(base, fresh).change, Change::kFaster);
+}
+
+TEST(Compare, TimesInStepsAreSaidWhereTheMediansShowMoreOfAChange) {
+  // Steps of 3 %: the median jumps by one where the middle half moves by a part of it.
+  const auto steps = [](int low, int high) {
+    std::vector<double> samples(static_cast<std::size_t>(low), 100);
+    samples.insert(samples.end(), static_cast<std::size_t>(high), 103);
+    const double median = low > high ? 100 : 103;
+    return few(samples, median, median, median);
+  };
+  CompareOptions options;
+  options.min_effect = 0.02;
+  CompareRow row = one(steps(42, 38), steps(38, 42), options);
+  EXPECT_EQ(row.change, Change::kSame);
+  EXPECT_THAT(row.note, HasSubstr("times in steps: the medians lie further apart than the middle halves"));
+  // The medians lie closer together than the middle halves.
+  std::vector<double> mixed(220, 101);
+  mixed.insert(mixed.end(), 180, 115);
+  row = one(steps(80, 0), few(mixed, 101, 101, 115), options);
+  EXPECT_EQ(row.change, Change::kSlower);
+  EXPECT_GT(*row.ratio, 1.06);
+  EXPECT_EQ(row.note, "");
 }
 
 TEST(Compare, WhatCannotBeCompared) {

@@ -180,6 +180,11 @@ TEST(GatePolicy, TheOutcomeNamesWhatFails) {
   EXPECT_EQ(outcome({Change::kSlower, Change::kIncorrect, Change::kSlower, Change::kInconclusive}, 1),
             "1 case incorrect, 2 cases slower, 1 case inconclusive");
   EXPECT_EQ(outcome({Change::kError}, 5), "1 case with an error");
+  CompareResult edge;
+  edge.rows.resize(3);
+  for (CompareRow& row : edge.rows) row.change = Change::kInconclusive;
+  edge.rows[1].not_slower = true;
+  EXPECT_EQ(gate_outcome({}, edge, {}, 4), "2 cases inconclusive (1 more cannot be slower)");
   EXPECT_EQ(outcome({}, 6), "nothing was compared");
   EXPECT_EQ(outcome({Change::kSame}, 5), "a turn of the new side is wrong or crashed");
   GatePolicy no_time;
@@ -192,6 +197,26 @@ TEST(GatePolicy, TheOutcomeNamesWhatFails) {
   CompareOptions lenient;
   lenient.allow_inconclusive = true;
   EXPECT_EQ(outcome({Change::kInconclusive}, 0, {}, lenient), "no case slower, 1 case undecided, as allowed");
+}
+
+TEST(GatePolicy, AMachineThatHidesCasesIsGivenCoresOnlyByAKernelThatHasAll) {
+  CompareResult r;
+  r.rows.resize(2);
+  LoadedContext context;
+  context.device_kind = "cpu";
+  context.device_threads = 2;
+  EXPECT_EQ(hidden_text(r, context, 2), "");
+  r.rows[0].change = Change::kInconclusive;
+  r.rows[0].doubt = Doubt::kMachine;
+  EXPECT_EQ(hidden_text(r, context, 2),
+            "gate: other work on the machine hid 1 case: end it, or leave it cores with --threads N\n");
+  context.device_threads = 1;
+  const std::string other =
+      "gate: other work on the machine hid 1 case: end it, or run the gate again when it has ended\n";
+  EXPECT_EQ(hidden_text(r, context, 2), other);
+  EXPECT_EQ(hidden_text(r, context, 1), other) << "a machine of one core";
+  context = {};
+  EXPECT_EQ(hidden_text(r, context, 2), other) << "a GPU";
 }
 
 TEST(GatePolicy, DurationsAreRoundedAndLimitsRoundedUp) {

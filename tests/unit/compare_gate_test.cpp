@@ -125,7 +125,13 @@ TEST(CompareGate, RunsThatDisagreeDecideNothing) {
   EXPECT_EQ(once.change, Change::kInconclusive);
   EXPECT_EQ(
       once.note,
-      "equal runs scatter by 6.7 % (standard deviation); 1 run of BASE and 2 runs of NEW: too few to show 2.0 %");
+      "equal runs scatter by 6.7 % (standard deviation), more than the 2 % looked for; 1 run of BASE and 2 runs "
+      "of NEW");
+  const auto why = why_undecided({{&once}});
+  EXPECT_THAT(
+      why, testing::ElementsAre("1 case: equal runs scatter by 6.7 % (standard deviation), more than the 2 % "
+                                "looked for (a)"))
+      << "the reason of the note";
   EXPECT_EQ(verdict({100, 90}).change, Change::kInconclusive);
   EXPECT_EQ(verdict({110, 100, 100, 100}).change, Change::kInconclusive) << "nor does a vote settle it";
   // For both directions, a rerun settles the verdict.
@@ -142,8 +148,7 @@ TEST(CompareGate, WhatEqualRunsDoNotTellIsInconclusiveAndSaid) {
   options.noise_of["a/k"] = {0.01, 10};  // 2.262 * 1 % * sqrt(2): 3.2 % either way
   const CompareRow row = one(sampled("a", 100, 0.002, 40, 1), sampled("a", 100.5, 0.002, 40, 2), options);
   EXPECT_EQ(row.change, Change::kInconclusive) << "5 % slower would look the same";
-  EXPECT_EQ(row.note,
-            "equal runs scatter by 1.0 % (standard deviation); 1 run a side: too few to show 2.0 %");
+  EXPECT_EQ(row.note, "the change is known to +/- 3.3 % only, and 2 % is looked for; 1 run a side");
   options.noise_of["a/k"] = {0.003, 10};
   EXPECT_EQ(one(sampled("a", 100, 0.002, 40, 1), sampled("a", 100.5, 0.002, 40, 2), options).change,
             Change::kSame);

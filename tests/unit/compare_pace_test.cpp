@@ -127,7 +127,7 @@ TEST(ComparePace, RunsOfOneSideCountAsOne) {
   const ResultSet base = side(100, true), fresh = side(104, true);
   const CompareRow row = compare_results(base, fresh, {}).rows.at(0);
   EXPECT_EQ(row.change, Change::kInconclusive);
-  EXPECT_THAT(row.note, HasSubstr("10 runs a side: too few to show 2.0 % (a CPU's runs of one side count"));
+  EXPECT_THAT(row.note, HasSubstr("2 % is looked for; 10 runs a side (a CPU's runs of one side count"));
   EXPECT_GT(*row.hi / *row.lo, 1.04);
   CompareOptions turns;
   turns.in_turns = true;

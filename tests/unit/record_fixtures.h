@@ -111,11 +111,10 @@ inline LoadedResult sampled(const std::string& id, double us, double noise, int 
   std::mt19937_64 rng(seed);
   std::normal_distribution<double> normal(0, noise);
   for (int i = 0; i < n; ++i) r.samples_us.push_back(us * std::exp(normal(rng)));
-  std::vector<double> s = r.samples_us;
-  std::sort(s.begin(), s.end());
-  r.median_us = (s[(s.size() - 1) / 2] + s[s.size() / 2]) / 2;
-  r.lo_us = s.front();
-  r.hi_us = s.back();
+  const MedianInterval m = median_interval(r.samples_us);
+  r.median_us = m.median;
+  r.lo_us = m.lo;
+  r.hi_us = m.hi;
   return r;
 }
 

@@ -55,7 +55,8 @@ TEST(ReportConsole, RatesOfACpuAreInGigaflops) {
 TEST(ReportConsole, ATimeThatIsHardlyKnownIsMarked) {
   Record r = passing("a");
   r.time->hi_us = r.time->median_us * 28.19;
-  EXPECT_THAT(printed({r}), testing::AllOf(HasSubstr("2719?"), HasSubstr("not usable")));
+  EXPECT_THAT(printed({r}),
+              testing::AllOf(HasSubstr("2719?"), HasSubstr("\n? +/- 50 % or more: not usable")));
   r.time->hi_us = r.time->median_us * 1.49;
   EXPECT_THAT(printed({r}), Not(HasSubstr("?")));
 }
@@ -124,6 +125,22 @@ TEST(ReportConsole, TheFasterKernelIsNamed) {
   EXPECT_THAT(printed({passing("a", "x", 4), passing("a", "y", 6)}),
               HasSubstr("\nx is 1.50 times as fast as y\n"));
   EXPECT_THAT(printed({passing("a", "x", 4), passing("b", "y", 6)}), Not(HasSubstr("times as fast")));
+}
+
+TEST(ReportConsole, AFactorCountsUsableTimesAndSaysHowManyAreDisturbed) {
+  std::vector<Record> records = {passing("a", "slow", 20),  passing("a", "fast", 5),
+                                 passing("b", "slow", 90),  passing("b", "fast", 10),
+                                 passing("c", "slow", 700), passing("c", "fast", 1)};
+  records[4].time->hi_us = 1050;  // +/- 50 %
+  records[3].time->disturbed = 6;
+  EXPECT_THAT(
+      printed(records),
+      HasSubstr("fast is 6.00 times as fast as slow (geometric mean of 2 cases, 1 of them disturbed)\n"));
+  records.erase(records.begin(), records.begin() + 2);
+  EXPECT_THAT(printed(records),
+              HasSubstr("fast is 9.00 times as fast as slow (of 1 case, which is disturbed)\n"));
+  records[0].time->lo_us = 40;
+  EXPECT_THAT(printed(records), Not(HasSubstr("times as fast")));
 }
 
 TEST(ReportConsole, CountersHaveColumnsWhereTheyWereAskedFor) {

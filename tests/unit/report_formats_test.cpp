@@ -19,6 +19,7 @@ using test::kNan;
 using test::make_context;
 using test::not_passing;
 using test::passing;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -248,6 +249,22 @@ TEST(ReportCsv, CountersHaveTheirColumns) {
   EXPECT_EQ(at(2, "counters_reason"), "no, \"never\"");
   EXPECT_EQ(at(2, "dram_over_model"), "");
   EXPECT_EQ(at(3, "dram_read_bytes") + at(3, "counters_reason"), "") << "not asked for";
+}
+
+TEST(ReportMarkdown, TimesHaveTheirIntervalsAndTheMarksOfTheConsole) {
+  Record vague = passing("a"), busy = passing("b");
+  vague.time->hi_us = 150;
+  busy.time->disturbed = 4;
+  const auto written = [](const std::vector<Record>& records) {
+    std::ostringstream out;
+    write_markdown(out, make_context(), records);
+    return out.str();
+  };
+  EXPECT_THAT(written({passing("c")}), AllOf(HasSubstr("| time, us ± % |"), HasSubstr("| 100.0 ± 1.0% |"),
+                                             Not(HasSubstr("usable")), Not(HasSubstr("cores"))));
+  EXPECT_THAT(written({vague, busy}),
+              AllOf(HasSubstr("| 100.0 ± 50%? |"), HasSubstr("| 100.0! ± 1.0% |"),
+                    HasSubstr("\n? +/- 50 % or more: not usable"), HasSubstr("\n! other processes")));
 }
 
 TEST(ReportMarkdown, CountersHaveCellsInEveryRow) {

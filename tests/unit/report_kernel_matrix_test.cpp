@@ -76,6 +76,20 @@ TEST(ReportKernelMatrix, ACaseOfASingleKernelCountsForNone) {
   EXPECT_THAT(matrix_of({results[0], results[1]}), Not(HasSubstr("single kernel")));
 }
 
+TEST(ReportKernelMatrix, ATimeThatIsNotUsableCountsForNone) {
+  LoadedResult busy = timed("b", "x", 10, 1);
+  busy.disturbed = 3;
+  const std::string text =
+      matrix_of({timed("a", "x", 10, 1), timed("a", "y", 5, 2.5), timed("a", "z", 20, 1), busy,
+                 timed("b", "z", 40, 1), timed("c", "x", 10, 1), timed("c", "y", 1, 0.5)});
+  EXPECT_THAT(text, AllOf(HasSubstr("5.000 us?"), HasSubstr("20.00 us 2.00x"),
+                          HasSubstr("\n?: +/- 50 % or more: not usable, and not counted\n"),
+                          HasSubstr("\n1 case without two usable times is left out of the counts\n"),
+                          HasSubstr("x: fastest in 2 of 2 timed cases, 1 of them disturbed; 1.00 times"),
+                          HasSubstr("z: fastest in 0 of 2 timed cases, 1 of them disturbed; 2.83 times"),
+                          Not(HasSubstr("y: fastest"))));
+}
+
 TEST(ReportKernelMatrix, AsMarkdown) {
   LoadedResult failed = with_status("a", Status::kFail, "wrong");
   failed.repro = "attnbench run --case a --kernel wrong";

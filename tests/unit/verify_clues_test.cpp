@@ -17,10 +17,18 @@
 #include "harness/verify/sample.h"
 #include "harness/verify/suspects.h"
 #include "harness/verify/trait.h"
+#include "tests/unit/clues_fixtures.h"
 
 namespace attnbench {
 namespace {
 
+using test::case_of;
+using test::clues;
+using test::kNoneStored;
+using test::kNumerics;
+using test::outputs_of;
+using test::right_outputs;
+using test::token_of;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -28,53 +36,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-constexpr Numerics kNumerics{DType::kFp32, DType::kFp32, 0x1p-22};
-const std::vector<unsigned char> kNoneStored;
-
-Case case_of(bool causal) {
-  Case c;
-  c.params.num_heads_q = 4;
-  c.params.num_heads_kv = 2;
-  c.params.head_dim = 32;
-  c.params.causal = causal;
-  c.params.kv = KvSource::kPaged;
-  c.params.seqs = {{5, 9}, {7, 33}, {0, 5}, {1, 40}, {3, 48}};
-  return c;
-}
-
-int64_t token_of(const Case& c, const reference::RowId& id) {
-  int64_t token = id.pos;
-  for (int b = 0; b < id.seq; ++b) token += c.params.seqs[static_cast<std::size_t>(b)].q;
-  return token;
-}
-
-/// The outputs of a kernel that solves `problem` on `inputs` and writes each row where `place` says.
-HostOutputs outputs_of(const Case& c, const reference::Problem& problem, const reference::Inputs& inputs,
-                       const std::function<reference::RowId(reference::RowId)>& place = std::identity()) {
-  const int hq = c.params.num_heads_q, d = c.params.dim_v();
-  const int64_t total = cost_of(c.params).total_q;
-  HostOutputs h;
-  h.out.assign(static_cast<std::size_t>(total * hq * d) * dtype_size(c.params.dtype), 0xff);
-  h.lse.assign(static_cast<std::size_t>(total * hq), std::bit_cast<float>(~uint32_t{0}));
-  reference::attend(problem, inputs, reference::all_rows(problem), 1, [&](const reference::RowBlock& b) {
-    for (std::size_t r = 0; r < b.rows.size(); ++r) {
-      const reference::RowId id = place(b.rows[r]);
-      const int64_t token = token_of(c, id);
-      h.lse[static_cast<std::size_t>(id.head * total + token)] = static_cast<float>(b.lse[r]);
-      for (int ch = 0; ch < d; ++ch)
-        store_float(c.params.dtype, h.out.data(), (token * hq + id.head) * d + ch,
-                    static_cast<float>(b.o[r * static_cast<std::size_t>(d) + static_cast<std::size_t>(ch)]));
-    }
-  });
-  return h;
-}
-
-HostOutputs right_outputs(const Case& c) { return outputs_of(c, problem_of(c), CaseInputs(c, kNoneStored)); }
-
-std::vector<std::string> clues(const Case& c, const HostOutputs& outputs) {
-  return clues_of({c, outputs, kNumerics}, 1);
-}
 
 TEST(Clues, ThereAreNoneAboutARightOutput) {
   for (const bool causal : {false, true})
@@ -359,71 +320,6 @@ TEST(Clues, NoiseLooksLikeNothing) {
   ASSERT_FALSE(found.empty());
   EXPECT_THAT(found[0], HasSubstr("64 of 64 rows looked at are wrong, in O alone; their LSE is right"));
   EXPECT_THAT(found, Each(Not(HasSubstr("looks like"))));
-}
-
-TEST(Clues, HeadsAndChannelsOfTheWrongRows) {
-  const Case c = case_of(true);
-  HostOutputs h = right_outputs(c);
-  for (int64_t token = 0; token < cost_of(c.params).total_q; ++token) {
-    for (int ch = 16; ch < 32; ++ch)
-      store_float(c.params.dtype, h.out.data(), (token * 4 + 2) * 32 + ch, 3.0f);
-  }
-  EXPECT_THAT(clues(c, h), ElementsAre(AllOf(StartsWith("16 of 64 rows looked at are wrong, in O alone"),
-                                             HasSubstr("; only channels 16 to 31 of 32")),
-                                       "all wrong rows, and no right ones, are of head 2"));
-}
-
-TEST(Clues, ARangeOfNearlyAllChannelsIsNotNamed) {
-  const Case c = case_of(true);
-  const auto wrong_from = [&](int first) {
-    HostOutputs h = right_outputs(c);
-    for (int ch = first; ch < 32; ++ch) store_float(c.params.dtype, h.out.data(), ch, 3.0f);
-    return clues(c, h).at(0);
-  };
-  EXPECT_THAT(wrong_from(3), Not(HasSubstr("channel")));
-  EXPECT_THAT(wrong_from(7), Not(HasSubstr("channel")));
-  EXPECT_THAT(wrong_from(8), HasSubstr("; only channels 8 to 31 of 32")) << "a quarter is right";
-}
-
-TEST(Clues, TheTypicalErrorOfTheWrongRows) {
-  const Case c = case_of(true);
-  HostOutputs h = right_outputs(c);
-  const auto scale_row = [&](int64_t row, float factor) {
-    for (int64_t i = 32 * row; i < 32 * row + 32; ++i)
-      store_float(c.params.dtype, h.out.data(), i, load_float(c.params.dtype, h.out.data(), i) * factor);
-  };
-  scale_row(0, 1.5f);
-  EXPECT_THAT(clues(c, h).at(0), HasSubstr("; typical error of this row in O: 50 %"));
-  scale_row(1, 2.0f);
-  scale_row(2, 65);
-  EXPECT_THAT(clues(c, h).at(0), HasSubstr("; typical error of these rows in O: 100 %")) << "the median";
-}
-
-TEST(Clues, RowsThatReadTheEndOfAPage) {
-  const Case c = case_of(true);
-  HostOutputs h = right_outputs(c);
-  for (const reference::RowId& id : reference::all_rows(problem_of(c))) {
-    const SeqLen s = c.params.seqs[static_cast<std::size_t>(id.seq)];
-    if (id.pos != s.q - 1 || s.k % c.params.block_size == 0) continue;
-    for (int ch = 0; ch < 32; ++ch)
-      store_float(c.params.dtype, h.out.data(), (token_of(c, id) * 4 + id.head) * 32 + ch, NAN);
-  }
-  EXPECT_THAT(
-      clues(c, h),
-      ElementsAre(
-          AllOf(StartsWith("12 of 64 rows"), HasSubstr("; all are NaN or infinite")),
-          "all wrong rows, and no right ones, see the last key of a sequence whose last page is not full"));
-}
-
-TEST(Clues, RowsThatWereNeverWritten) {
-  const Case c = case_of(false);
-  const auto first_three = [](reference::RowId id) {
-    return reference::RowId{id.seq, std::min(id.pos, 2), id.head};
-  };
-  EXPECT_THAT(
-      clues(c, outputs_of(c, problem_of(c), CaseInputs(c, kNoneStored), first_three)),
-      Contains(StartsWith("the LSE of 24 of them, the first of seq 0 pos 3 head 0, was not written when the "
-                          "launch ended")));
 }
 
 TEST(Clues, FloatsThatWereConvertedToTheIntegersThatHoldTheBits) {

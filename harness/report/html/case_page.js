@@ -29,7 +29,7 @@ function time_panel(r) {
     r.status !== "pass" ? el("p", { class: "notice" }, "This time does not count: a time stands only beside a correct result that the hardware allows.") : null,
     facts([
       ["median", micros(t.median_us)],
-      ["95 % interval", `${micros(t.lo_us)} – ${micros(t.hi_us)}`],
+      ["95 % interval", `${micros(t.lo_us)} – ${micros(t.hi_us)}${timed_vague(r) ? ": the time is not usable" : ""}`],
       ["samples", t.samples.toLocaleString("en-US")],
       ["rate", is_number(r.tflops) && r.flop > 0 ? flop_rate(r.tflops) : ""],
       ["traffic", is_number(r.gbs) ? `${digits(r.gbs, 4)} GB/s` : ""],

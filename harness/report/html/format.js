@@ -44,6 +44,16 @@ function timed_busy(r) {
   return Boolean(is_number(r.us) && r.time && 2 * (r.time.disturbed || 0) > r.time.samples);
 }
 
+/** Whether the interval of a time tells nothing but the order of magnitude. */
+function timed_vague(r) {
+  return is_number(r.us) && spread(r.time) >= data.limits.vague;
+}
+
+/** "± %" of a result's time. */
+function spread_text(r) {
+  return is_number(r.us) ? digits(100 * spread(r.time), 2) + (timed_vague(r) ? "?" : "") : kNone;
+}
+
 /** 8192 becomes "8k": lengths as in the batch grammar. */
 function tokens(n) {
   if (!is_number(n)) return kNone;

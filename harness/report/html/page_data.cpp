@@ -123,7 +123,11 @@ class Builder {
     data["title"] = options.title;
     data["runs"] = Out::array();
     for (const ResultSet& set : sets_) data["runs"].push_back(run_of(set));
-    data["limits"] = {{"max_z", kMaxZ}, {"lse_max_z", kMaxZ}, {"bias_se", kMaxBiasSe}, {"max_row_z2", 1}};
+    data["limits"] = {{"max_z", kMaxZ},
+                      {"lse_max_z", kMaxZ},
+                      {"bias_se", kMaxBiasSe},
+                      {"max_row_z2", 1},
+                      {"vague", kVague}};
     data["samples_every"] = every_;
     data["params_common"] = common_;
     cases_ = Out::array();
@@ -206,6 +210,8 @@ class Builder {
     if (at(a, "check").is_object()) {
       // No panel lists the invariants. A broken one is the reason.
       out["check"] = figures_of(at(a, "check"), {"pass", "reason", "invariants"}, 4);
+      // Unrounded: the table rounds it once, as the console does.
+      if (const Json& z = at(at(a, "check"), "max_z"); z.is_number_float()) out["check"]["max_z"] = z;
     }
     if (r.median_us) {
       Out t =

@@ -6,7 +6,7 @@ const table_columns = [
   { name: "case", value: (r) => r.id, cell: (r) => el("a", { href: case_link(r.index) }, r.id), class: "id" },
   { name: "kernel", value: (r) => r.kernel, cell: (r) => (r.kernel === "none" ? kNone : r.kernel) },
   { name: "time", value: (r) => r.us, cell: (r) => micros(r.us) + (timed_busy(r) ? "!" : ""), class: "number" },
-  { name: "± %", value: (r) => spread(r.time), cell: (r) => (is_number(r.us) ? digits(100 * spread(r.time), 2) : kNone), class: "number" },
+  { name: "± %", value: (r) => spread(r.time), cell: spread_text, class: "number" },
   { name: "rate", value: (r) => (is_number(r.us) ? r.tflops : NaN), cell: (r) => (is_number(r.us) && r.tflops > 0 ? flop_rate(r.tflops) : kNone), class: "number" },
   { name: "GB/s", value: (r) => (is_number(r.us) ? r.gbs : NaN), cell: (r) => (is_number(r.us) ? digits(r.gbs) : kNone), class: "number" },
   { name: "%SOL", value: (r) => (is_number(r.us) ? r.sol : NaN), cell: (r) => (is_number(r.us) && is_number(r.sol) ? digits(100 * r.sol, 3) + (ceilings_disturbed(r.run) ? "*" : "") : kNone), class: "number" },

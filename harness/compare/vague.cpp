@@ -1,0 +1,38 @@
+#include "harness/compare/vague.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "harness/record/text.h"
+
+namespace attnbench {
+namespace {
+
+/// The samples that lie as far from the median as a usable interval may not reach, on the interval's far side.
+std::string far_samples(const LoadedResult& r) {
+  const double median = *r.median_us;
+  const bool above = *r.hi_us - median >= median - *r.lo_us;
+  const double edge = median * (above ? 1 + kVague : 1 - kVague);
+  std::vector<double> far;
+  for (const double us : r.samples_us) {
+    if (above ? us >= edge : us <= edge) far.push_back(us);
+  }
+  if (far.empty()) return "";
+  const auto [least, most] = std::minmax_element(far.begin(), far.end());
+  return fmt::format(": {} of {} samples took {} or {}, the median is {}", far.size(), r.samples_us.size(),
+                     time_text(above ? *least : *most), above ? "more" : "less", time_text(median));
+}
+
+}  // namespace
+
+std::string vague_time_text(const LoadedResult& base, const LoadedResult& fresh) {
+  const bool of_fresh = fresh.half_interval() >= base.half_interval();
+  const LoadedResult& worse = of_fresh ? fresh : base;
+  if (!worse.vague()) return "";
+  return fmt::format("the time of {} is known to +/- {} % only{}; run both sides again on a quiet machine",
+                     of_fresh ? "NEW" : "BASE", digits(100 * worse.half_interval(), 2), far_samples(worse));
+}
+
+}  // namespace attnbench

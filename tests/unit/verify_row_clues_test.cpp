@@ -1,0 +1,150 @@
+// What the clues say of the wrong rows themselves: which they are, how wrong, and where their NaN comes from.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "tests/unit/clues_fixtures.h"
+
+namespace attnbench {
+namespace {
+
+using test::case_of;
+using test::clues;
+using test::kNoneStored;
+using test::outputs_of;
+using test::right_outputs;
+using test::token_of;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+TEST(RowClues, HeadsAndChannelsOfTheWrongRows) {
+  const Case c = case_of(true);
+  HostOutputs h = right_outputs(c);
+  for (int64_t token = 0; token < cost_of(c.params).total_q; ++token) {
+    for (int ch = 16; ch < 32; ++ch)
+      store_float(c.params.dtype, h.out.data(), (token * 4 + 2) * 32 + ch, 3.0f);
+  }
+  EXPECT_THAT(clues(c, h), ElementsAre(AllOf(StartsWith("16 of 64 rows looked at are wrong, in O alone"),
+                                             HasSubstr("; only channels 16 to 31 of 32")),
+                                       "all wrong rows, and no right ones, are of head 2"));
+}
+
+TEST(RowClues, ARangeOfNearlyAllChannelsIsNotNamed) {
+  const Case c = case_of(true);
+  const auto wrong_from = [&](int first) {
+    HostOutputs h = right_outputs(c);
+    for (int ch = first; ch < 32; ++ch) store_float(c.params.dtype, h.out.data(), ch, 3.0f);
+    return clues(c, h).at(0);
+  };
+  EXPECT_THAT(wrong_from(3), Not(HasSubstr("channel")));
+  EXPECT_THAT(wrong_from(7), Not(HasSubstr("channel")));
+  EXPECT_THAT(wrong_from(8), HasSubstr("; only channels 8 to 31 of 32")) << "a quarter is right";
+}
+
+TEST(RowClues, TheTypicalErrorOfTheWrongRows) {
+  const Case c = case_of(true);
+  HostOutputs h = right_outputs(c);
+  const auto scale_row = [&](int64_t row, float factor) {
+    for (int64_t i = 32 * row; i < 32 * row + 32; ++i)
+      store_float(c.params.dtype, h.out.data(), i, load_float(c.params.dtype, h.out.data(), i) * factor);
+  };
+  scale_row(0, 1.5f);
+  EXPECT_THAT(clues(c, h).at(0), HasSubstr("; typical error of this row in O: 50 %"));
+  scale_row(1, 2.0f);
+  scale_row(2, 65);
+  EXPECT_THAT(clues(c, h).at(0), HasSubstr("; typical error of these rows in O: 100 %")) << "the median";
+}
+
+TEST(RowClues, RowsThatReadTheEndOfAPage) {
+  const Case c = case_of(true);
+  HostOutputs h = right_outputs(c);
+  for (const reference::RowId& id : reference::all_rows(problem_of(c))) {
+    const SeqLen s = c.params.seqs[static_cast<std::size_t>(id.seq)];
+    if (id.pos != s.q - 1 || s.k % c.params.block_size == 0) continue;
+    for (int ch = 0; ch < 32; ++ch)
+      store_float(c.params.dtype, h.out.data(), (token_of(c, id) * 4 + id.head) * 32 + ch, NAN);
+  }
+  EXPECT_THAT(
+      clues(c, h),
+      ElementsAre(
+          AllOf(StartsWith("12 of 64 rows"), HasSubstr("; all are NaN or infinite")),
+          "all wrong rows, and no right ones, see the last key of a sequence whose last page is not full"));
+}
+
+TEST(RowClues, NaNThatWasReadIsToldFromNaNThatWasLeft) {
+  const Case c = case_of(true);
+  HostOutputs h = right_outputs(c);
+  for (int ch = 0; ch < 32; ++ch) store_float(c.params.dtype, h.out.data(), ch, NAN);
+  h.lse[0] = NAN;
+  EXPECT_THAT(clues(c, h),
+              Contains("the NaN comes from memory that must not be read, such as behind a sequence's "
+                       "last key or in unused pages"));
+  h.lse[0] = std::bit_cast<float>(~uint32_t{0});
+  EXPECT_THAT(clues(c, h), Each(Not(HasSubstr("must not be read"))));
+}
+
+TEST(RowClues, RowsThatSeeNoKeyAndAreDividedByZero) {
+  Case c = case_of(true);
+  c.params.seqs = {{9, 6}, {7, 33}};  // the first three queries see no key
+  const auto with_nan_in = [&](std::initializer_list<int> tokens, bool lse_too) {
+    HostOutputs h = right_outputs(c);
+    for (const int token : tokens) {
+      for (int i = 0; i < 4 * 32; ++i) store_float(c.params.dtype, h.out.data(), token * 4 * 32 + i, NAN);
+      for (int head = 0; lse_too && head < 4; ++head) h.lse[static_cast<std::size_t>(head * 16 + token)] = 1;
+    }
+    return clues(c, h);
+  };
+  EXPECT_THAT(
+      with_nan_in({0, 1, 2}, false),
+      ElementsAre(
+          "12 of 64 rows looked at are wrong, in O alone; they see no key, so O must be 0; all are NaN "
+          "or infinite, as after a division by a softmax denominator of 0",
+          "all wrong rows, and no right ones, see no key"));
+  EXPECT_THAT(with_nan_in({0, 1, 2}, true).at(0),
+              AllOf(HasSubstr("in O and LSE; they see no key"), Not(HasSubstr("division"))));
+  EXPECT_THAT(with_nan_in({0, 12}, false).at(0),
+              AllOf(HasSubstr("in O alone; their LSE is right, so the scores"), HasSubstr("; 4 see no key"),
+                    Not(HasSubstr("division"))));
+}
+
+TEST(RowClues, ANumberOfKeysIsNamedOnlyWhereItIsNoCoincidence) {
+  Case c = case_of(true);
+  c.params.kv = KvSource::kPacked;
+  c.params.seqs = {{90, 290}, {11, 300}};
+  const auto wrong_in = [&](const std::vector<reference::RowId>& ids) {
+    HostOutputs h = right_outputs(c);
+    for (const reference::RowId& id : ids)
+      for (int ch = 0; ch < 32; ++ch)
+        store_float(c.params.dtype, h.out.data(), (token_of(c, id) * 4 + id.head) * 32 + ch, 3.0f);
+    return clues(c, h);
+  };
+  // Three heads of the token that sees the fewest keys: one token of 101.
+  const auto one_token = wrong_in({{0, 0, 0}, {0, 0, 1}, {0, 0, 3}});
+  EXPECT_THAT(one_token.at(0), StartsWith("3 of 404 rows looked at are wrong"));
+  EXPECT_THAT(one_token, Each(Not(HasSubstr("keys or fewer"))));
+  std::vector<reference::RowId> many;
+  for (int pos = 0; pos < 12; ++pos)
+    for (int head = 0; head < 4; ++head) many.push_back({0, pos, head});
+  EXPECT_THAT(wrong_in(many), Contains("all wrong rows, and no right ones, see 212 keys or fewer"));
+}
+
+TEST(RowClues, RowsThatWereNeverWritten) {
+  const Case c = case_of(false);
+  const auto first_three = [](reference::RowId id) {
+    return reference::RowId{id.seq, std::min(id.pos, 2), id.head};
+  };
+  EXPECT_THAT(
+      clues(c, outputs_of(c, problem_of(c), CaseInputs(c, kNoneStored), first_three)),
+      Contains(StartsWith("the LSE of 24 of them, the first of seq 0 pos 3 head 0, was not written when the "
+                          "launch ended")));
+}
+
+}  // namespace
+}  // namespace attnbench
