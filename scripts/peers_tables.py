@@ -81,12 +81,14 @@ def triton(results):
 
 
 #: Tables of replayed servers, of chunks and of latent caches, and their files.
-SERVING_FILES = {"serving": ["h100-checks/serving"], "serving_layout": ["h100-checks/serving"], "serving_steps": ["h100-checks/serving_steps"],
-                 "chunks": ["h100-checks/chunks", "h200-checks/chunks"], "mla": ["h100-checks/mla"],
+SERVING_FILES = {"serving": ["h100-checks/serving", "h100-checks/serving_more", "h100-checks/serving_earlier"],
+                 "serving_layout": ["h100-checks/serving_layout", "h100-checks/serving_earlier"], "serving_append": ["h100-checks/serving_more"],
+                 "serving_steps": ["h100-checks/serving_steps"],
+                 "chunks": ["h100-checks/chunks", "h200-checks/chunks"], "mla": ["h100-checks/mla"], "mla_prefill": ["h100-checks/mla"],
                  "e4m3": ["h100-checks/e4m3"]}
 #: Kernels of the table of replayed servers, and what their columns are called.
-SERVING = {"sm90_mixed": "sm90_mixed", "sm90_prefill": "sm90_prefill", "vllm_flash_attn": "FlashAttention 3",
-           "flashinfer_prefill": "FlashInfer", "cudnn_sdpa": "cuDNN"}
+SERVING = {"sm90_mixed": "sm90_mixed", "sm90_prefill": "sm90_prefill", "flash_attn_3": "FlashAttention 3",
+           "cudnn_sdpa": "cuDNN", "flashinfer_prefill": "FlashInfer"}
 
 
 def per_token(found, replay, spread):
@@ -101,13 +103,14 @@ def per_token(found, replay, spread):
     return cells
 
 
-def found_tokens(data):
-    return {(r["replay"].removeprefix("attention/"), r["kernel"]): r for r in data["us_per_token"]}
+def found_tokens(*files):
+    """The times per generated token, by (replay, kernel). A replay of which steps are missing has none."""
+    return {(r["replay"].removeprefix("attention/"), r["kernel"]): r for data in files for r in data["us_per_token"] if r.get("us")}
 
 
-def serving(data):
+def serving(*files):
     """Replays of 16 steps, in pages of 64 tokens."""
-    found, rows = found_tokens(data), []
+    found, rows = found_tokens(*files), []
     for replay in dict.fromkeys(replay for replay, _ in found):
         head, label = replay.rsplit("/", 1)
         if head != "paged64-nhd-served/bf16/h32-8/d128/causal" or not label.endswith("x16"):
@@ -117,11 +120,18 @@ def serving(data):
     return ["us", *SERVING.values()], "lr", rows
 
 
-def serving_layout(data):
-    """The same steps with other block tables. A layout is left out where a kernel lacks a step."""
-    found, rows = found_tokens(data), []
+def serving_append(data):
+    """The cache writes of a replay."""
+    return ["us", "kernel", "us per token and layer"], "llr", [
+        [f"`{replay.rsplit('/', 1)[1].rsplit('-', 1)[0]}`", f"`{kernel}`", f"{r['us']:.3g} ± {50 * (r['hi'] - r['lo']) / r['us']:.0f} %"]
+        for (replay, kernel), r in found_tokens(data).items() if replay.startswith("kv_append/")]
+
+
+def serving_layout(*files):
+    """The same steps with other block tables."""
+    found, rows = found_tokens(*files), []
     for replay in dict.fromkeys(replay for replay, _ in found):
-        if not replay.endswith("x8") or not all(found[replay, k]["us"] for k in SERVING):
+        if not replay.endswith("x8"):
             continue
         pages, _, layout = replay.split("/")[0].split("-")
         rows.append([pages.removeprefix("paged"), f"`{layout}`", *per_token(found, replay, False)])
@@ -151,10 +161,22 @@ def mla(data):
     """configs/perf_mla.yaml: a row for each batch and size of pages, a column for each number of heads."""
     heads, rows = ["16", "32", "64", "128"], {}
     for case in data["cases"]:
+        if "sm90_mla" not in case["us"]:
+            continue
         pages, _, group, _, _, batch = case["id"].split("/")[1:]
         cells = rows.setdefault((batch, pages.split("-")[0].removeprefix("paged")), dict.fromkeys(heads, ""))
         cells[group[1:].split("-")[0]] = f"{case['us']['sm90_mla']:.1f}"
     return ["us", "page", *(f"{h} heads" for h in heads)], "l", [[f"`{b}`", page, *cells.values()] for (b, page), cells in rows.items()]
+
+
+def mla_prefill(data):
+    """configs/perf_mla.yaml: prefills with keys of 192 channels and values of 128."""
+    rows = {}
+    for case in data["cases"]:
+        if "sm90_prefill" in case["us"]:
+            *_, mask, batch = case["id"].split("/")
+            rows.setdefault(batch, {})[mask] = f"{case['us']['sm90_prefill']:.1f}"
+    return ["us", "causal", "full"], "lr", [[f"`{batch}`", cells["causal"], cells["full"]] for batch, cells in rows.items()]
 
 
 def serving_cost(data, demand):
