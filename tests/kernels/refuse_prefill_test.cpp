@@ -1,0 +1,140 @@
+// Which types, widths and caches sm90_prefill accepts and refuses. Calls only host code, without a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "kernels/registry.h"
+
+namespace attnbench {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kHeads = 8;
+
+/// Parameters of a launch over a paged cache, with whole rows of `dim` and `dim_v` channels.
+AttentionParams launch_of(int dim, int dim_v) {
+  AttentionParams p{};
+  p.features = kPagedKv | kCausal | kBf16 | (dim == dim_v ? 0 : uint64_t{kHeadDimV});
+  p.batch = 4;
+  p.num_heads_q = p.num_heads_kv = kHeads;
+  p.head_dim = dim;
+  p.head_dim_v = dim_v;
+  p.total_q = 400;
+  p.max_seqlen_q = 100;
+  p.max_seqlen_k = 1000;
+  p.dtype_q = p.dtype_k = p.dtype_v = p.dtype_out = DType::kBf16;
+  p.q_stride_head = p.k_stride_head = dim;
+  p.v_stride_head = p.out_stride_head = dim_v;
+  p.q_stride_token = p.k_stride_token = int64_t{kHeads} * dim;
+  p.v_stride_token = p.out_stride_token = int64_t{kHeads} * dim_v;
+  p.k_stride_block = 64 * p.k_stride_token;
+  p.v_stride_block = 64 * p.v_stride_token;
+  p.block_table_stride = 16;
+  p.block_size = p.num_blocks = 64;
+  p.causal = 1;
+  p.window_left = p.window_right = -1;
+  p.softmax_scale = 0.1f;
+  return p;
+}
+
+void make_e4m3(AttentionParams& p) {
+  p.features |= kE4m3Kv;
+  p.dtype_k = p.dtype_v = DType::kE4m3;
+}
+
+void make_contiguous(AttentionParams& p) {
+  p.features = (p.features & ~uint64_t{kPagedKv}) | kContiguousKv;
+  p.cache_capacity = 64;
+}
+
+class PrefillOf : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const Kernel* k : builtin_kernels()) {
+      if (k->name == std::string_view("sm90_prefill")) kernel_ = k;
+    }
+    if (kernel_ == nullptr) GTEST_SKIP() << "built without CUDA";
+  }
+
+  /// The kernel's refusal of a launch that `change` has changed; "" if it accepts it.
+  std::string refuses(
+      int dim, int dim_v,
+      const std::function<void(AttentionParams&)>& change = [](AttentionParams&) {}) const {
+    OpParams op{};
+    op.op = Op::kAttention;
+    op.attention = launch_of(dim, dim_v);
+    change(op.attention);
+    const LaunchContext context{.compute_capability = 90, .multiprocessors = 132};
+    KernelMessage message{};
+    return kernel_->supports(&op, &context, &message) == KernelStatus::kOk ? "" : message.text;
+  }
+
+  const Kernel* kernel_ = nullptr;
+};
+
+TEST_F(PrefillOf, WidthsOfKeysAndValues) {
+  for (const int dim : {64, 128, 192, 256}) EXPECT_EQ(refuses(dim, dim), "") << dim;
+  EXPECT_EQ(refuses(192, 128), "");
+  EXPECT_THAT(refuses(96, 96), HasSubstr("head_dim 64, 128, 192, 256, or 192 with head_dim_v 128 required, "
+                                         "given 96 with head_dim_v 96"));
+  EXPECT_THAT(refuses(128, 64), HasSubstr("given 128 with head_dim_v 64"));
+  EXPECT_THAT(refuses(192, 192,
+                      [](AttentionParams& p) {
+                        p.features |= kSoftcap;
+                        p.softcap = 20;
+                      }),
+              HasSubstr("head_dim 64, 128 or 256 for softcap required, given 192"));
+}
+
+TEST_F(PrefillOf, KeysInE4m3) {
+  for (const int dim : {128, 256}) {
+    EXPECT_EQ(refuses(dim, dim, make_e4m3), "") << dim;
+    EXPECT_EQ(refuses(dim, dim,
+                      [](AttentionParams& p) {
+                        make_e4m3(p);
+                        p.features |= kE4m3Q;
+                        p.dtype_q = DType::kE4m3;
+                      }),
+              "")
+        << dim;
+  }
+  EXPECT_THAT(refuses(64, 64, make_e4m3), HasSubstr("head_dim 128 or 256 for e4m3 KV required, given 64"));
+  EXPECT_THAT(refuses(128, 128,
+                      [](AttentionParams& p) {
+                        make_e4m3(p);
+                        p.q_stride_head += 8;
+                      }),
+              "");
+  EXPECT_THAT(refuses(128, 128,
+                      [](AttentionParams& p) {
+                        make_e4m3(p);
+                        p.features |= kE4m3Q;
+                        p.dtype_q = DType::kE4m3;
+                        p.q_stride_head += 8;
+                      }),
+              HasSubstr("q_stride_head a positive multiple of 16 required, given 136"));
+  EXPECT_THAT(refuses(128, 128,
+                      [](AttentionParams& p) {
+                        make_e4m3(p);
+                        p.dtype_out = DType::kFp16;
+                      }),
+              HasSubstr("dtype_out bf16 required, given fp16"));
+}
+
+TEST_F(PrefillOf, ContiguousCaches) {
+  EXPECT_EQ(refuses(128, 128, make_contiguous), "");
+  EXPECT_EQ(refuses(192, 128, make_contiguous), "");
+  EXPECT_THAT(refuses(128, 128,
+                      [](AttentionParams& p) {
+                        make_contiguous(p);
+                        p.v_stride_block *= 2;
+                      }),
+              HasSubstr("rows of the cache as long in K as in V required, given 64 and 128 tokens"));
+}
+
+}  // namespace
+}  // namespace attnbench
