@@ -50,18 +50,4 @@ __device__ __forceinline__ uint32_t load_shared_word(uint32_t address) {
   return word;
 }
 
-/// Loads and stores 16 bytes of shared memory. Volatile likewise.
-__device__ __forceinline__ uint4 load_shared_unit(uint32_t address) {
-  uint4 u;
-  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
-               : "r"(address)
-               : "memory");
-  return u;
-}
-__device__ __forceinline__ void store_shared_unit(uint32_t address, const uint4& u) {
-  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(u.x), "r"(u.y), "r"(u.z), "r"(u.w)
-               : "memory");
-}
-
 }  // namespace attnbench::hopper

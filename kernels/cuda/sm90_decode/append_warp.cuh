@@ -9,35 +9,17 @@
 #include <cuda/ptx>
 
 #include "kernels/cuda/common/registers.cuh"
+#include "kernels/cuda/common/shared_memory.cuh"
 #include "kernels/cuda/sm90_decode/append.cuh"
 #include "kernels/cuda/sm90_decode/shape.cuh"
 #include "kernels/cuda/sm90_decode/start.cuh"
 
 namespace attnbench::sm90_decode {
 
-/// Accesses to shared memory by a 32-bit address, which take fewer instructions than by a pointer.
-__device__ __forceinline__ uint32_t load_word(uint32_t address) {
-  uint32_t word;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
-  return word;
-}
-__device__ __forceinline__ void store_word(uint32_t address, uint32_t word) {
-  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
-}
-
-__device__ __forceinline__ uint4 load_unit(uint32_t address) {
-  uint4 u;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
-               : "r"(address)
-               : "memory");
-  return u;
-}
-__device__ __forceinline__ void store_unit(uint32_t address, const uint4& u) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(u.x), "r"(u.y), "r"(u.z),
-               "r"(u.w)
-               : "memory");
-}
+using hopper::load_unit;
+using hopper::load_word;
+using hopper::store_unit;
+using hopper::store_word;
 
 /// Address of 16-byte unit `unit` (8 channels) of row `row`, where rows lie 128 bytes apart. The unit is in
 /// chunk unit / 8, and swizzled by the row's number.

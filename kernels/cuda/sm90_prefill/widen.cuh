@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/common/e4m3.cuh"
+#include "kernels/cuda/common/shared_memory.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/sm90_prefill/producer.cuh"
 #include "kernels/cuda/sm90_prefill/shape.cuh"
@@ -41,7 +42,7 @@ class Widener {
       const WorkItem item = take_item(smem_.item[q_.stage()], lane_);
       if (item.n_begin < item.n_end && item.head >= 0) {
         const uint32_t signs = take_descales(item);
-        widen_queries(address_of(smem_.q[q_.stage()]), signs);
+        widen_queries(hopper::shared_address(smem_.q[q_.stage()]), signs);
         hopper::fence_for_wgmma();
       }
       __syncwarp();
@@ -111,8 +112,8 @@ class Widener {
       const uint32_t units = q + warp_ * kShare + lane_ * 16;
 #pragma unroll 1
       for (int i = 0; i < kShare; i += 32 * 16) {
-        const uint4 u = hopper::load_shared_unit(units + i);
-        hopper::store_shared_unit(
+        const uint4 u = hopper::load_unit(units + i);
+        hopper::store_unit(
             units + i,
             {hopper::to_fp16<kShape.dtype>(u.x) ^ signs, hopper::to_fp16<kShape.dtype>(u.y) ^ signs,
              hopper::to_fp16<kShape.dtype>(u.z) ^ signs, hopper::to_fp16<kShape.dtype>(u.w) ^ signs});
@@ -125,14 +126,14 @@ class Widener {
                                              const uint8_t (&from)[D::kLandedStages][kPartBytes], Ring& ring,
                                              uint8_t (&to)[kKStages][D::kKBytes]) {
     ring.await_empty(tile_);
-    const uint32_t target = address_of(to[tile_.stage()]);
+    const uint32_t target = hopper::shared_address(to[tile_.stage()]);
     constexpr uint32_t kShare = kPartBytes / (D::kWideners / 2);
     const uint32_t mine = warp_ / 2 * kShare;
 #pragma unroll 1
     for (uint32_t part = 0; part < D::kParts; ++part) {
       const hopper::RingPlace<D::kLandedStages> place{tile_.count * D::kParts + part};
       landed.await_full(place);
-      const uint32_t source = address_of(from[part]) + mine;
+      const uint32_t source = hopper::shared_address(from[part]) + mine;
       const uint32_t wide = target + 2 * (part * kPartBytes + mine);
 #pragma unroll 1
       for (uint32_t i = 0; i < kShare; i += kAtoms * kAtom) {
@@ -153,8 +154,7 @@ class Widener {
     uint4 units[2 * kAtoms];
 #pragma unroll
     for (int i = 0; i < 2 * kAtoms; ++i) {
-      units[i] =
-          hopper::load_shared_unit((i % 2 == 0 ? source : source ^ 64) + i % 2 * kHalfAtom + i / 2 * kAtom);
+      units[i] = hopper::load_unit((i % 2 == 0 ? source : source ^ 64) + i % 2 * kHalfAtom + i / 2 * kAtom);
     }
     __syncwarp();  // all lanes have loaded before the first one stores
     const uint32_t place = to + to_ + is_high_ * kHighBytes;
@@ -162,13 +162,9 @@ class Widener {
     for (int i = 0; i < 2 * kAtoms; ++i) {
       const uint32_t offset = i % 2 * kHalfAtom + i / 2 * 2 * kAtom;
       const uint32_t row = i % 2 == 0 ? place : place ^ 64;
-      hopper::store_shared_unit(row + offset, widened(units[i].x, units[i].y, signs));
-      hopper::store_shared_unit((row ^ 16) + offset, widened(units[i].z, units[i].w, signs));
+      hopper::store_unit(row + offset, widened(units[i].x, units[i].y, signs));
+      hopper::store_unit((row ^ 16) + offset, widened(units[i].z, units[i].w, signs));
     }
-  }
-
-  __device__ __forceinline__ static uint32_t address_of(const void* shared) {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   }
 
   __device__ __forceinline__ static uint4 widened(uint32_t a, uint32_t b, uint32_t signs) {
