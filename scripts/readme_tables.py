@@ -2,17 +2,18 @@
 """Writes the figures of the READMEs and of the pages beside them from results/, so that no figure is typed by
 hand.
 
-    ./scripts/readme_tables.py            # writes the tables, and tests/faults/sensitivity.svg
-    ./scripts/readme_tables.py --check    # writes nothing; fails if a figure differs from the results
+    ./scripts/readme_tables.py                  # writes the tables, and tests/faults/sensitivity.svg
+    ./scripts/readme_tables.py --check          # writes nothing; fails if a figure differs from the results
+    ./scripts/readme_tables.py selftest ...     # these tables alone, by the NAME below
 
 A table stands between the lines <!-- figures: NAME --> and <!-- end --> of a .md file. For each name, TABLES
 has the files of results/baselines (or tables of kernels/) from which it is made, and the function that makes
-it. The results must also meet some demands (a bar, a verdict, the size of results/); both commands fail if
-one is not met. Needs Python 3 and its standard library only.
+it. The results must also meet some demands (a bar, a verdict, the size of results/). A table whose results do
+not is left as it is and named; the others are written, and the exit code is 1. Needs Python 3 and its standard
+library only.
 """
 import argparse
 import csv
-import difflib
 import itertools
 import json
 import math
@@ -26,6 +27,7 @@ sys.dont_write_bytecode = True  # for the modules beside this file
 
 import gate_trust
 import mutate
+import page_differences
 import peers_tables
 import sanitize_cpu
 import sanitize_gpu
@@ -37,12 +39,12 @@ MOST_BYTES = 4 << 20  # limit for results/
 
 
 class Refused(Exception):
-    """The results do not meet a demand."""
+    """A table cannot be made: the results do not meet a demand."""
 
 
-def demand(holds, what):
+def demand(holds, what, remedy="measure again, as results/README.md says"):
     if not holds:
-        raise Refused(what)
+        raise Refused(f"{what}; {remedy}")
 
 
 def table(head, align, rows):
@@ -263,7 +265,8 @@ def mutants(data):
     demand(len(data["mutants"]) >= 80 and len({m["file"] for m in data["mutants"]}) >= 20, "mutants of too few files")
     demand(all(m["old"] != m["new"] for m in data["mutants"]), "a mutant changes nothing")
     demand(all(len(why) > 10 for why in mutate.reasons().values()), "a reason in scripts/mutate_equivalent.json is none")
-    demand(not mutate.stale(), f"scripts/mutate_equivalent.json explains lines that are not in the source: remove {mutate.stale()}")
+    demand(not mutate.stale(), f"scripts/mutate_equivalent.json explains lines that are not in the source: {mutate.stale()}",
+           "write the new text of the line there if the reason still holds, else remove the entry")
     files, survivors, unexplained = mutate.tables(data)
     demand(not unexplained, "a survivor has no reason in scripts/mutate_equivalent.json")
     return f"{files}\n\n{survivors}"
@@ -415,8 +418,8 @@ def made(name):
         return make(*map(load, files)).strip("\n") + "\n"
     except KeyError as e:
         raise Refused(f"{', '.join(map(place, files))}: no {e}, which the table {name} shows") from e
-    except Refused as e:
-        raise Refused(f"{', '.join(map(place, files))}: {e}; measure again, as results/README.md says") from e
+    except (OSError, ValueError, Refused) as e:
+        raise Refused(f"table {name}, of {', '.join(map(place, files))}: {e}") from e
 
 
 def tracked(pattern):
@@ -424,76 +427,68 @@ def tracked(pattern):
     return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).exists()]
 
 
-def cells(line):
-    return [c.strip() for c in line.strip("|").split("|")] if line.startswith("|") else [line]
-
-
-def differences(path, first_line, name, now, then):
-    """Lines that say where text `now`, which begins at `first_line` of a page, differs from `then`."""
-    readme, files = path.relative_to(ROOT), ", ".join(map(place, TABLES[name][0]))
-    matcher = difflib.SequenceMatcher(None, now.splitlines(), then.splitlines(), autojunk=False)
-    for kind, a, b, c, d in matcher.get_opcodes():
-        if kind == "equal":
-            continue
-        old, new = matcher.a[a:b], matcher.b[c:d]
-        for i in range(max(len(old), len(new))):
-            where = f"{readme}:{first_line + a + min(i, max(0, len(old) - 1))}: "
-            if i >= len(old):
-                yield f"{where}lacks the line '{new[i]}' of {files}"
-            elif i >= len(new):
-                yield f"{where}'{old[i]}' is not in {files}"
-            elif len(x := cells(old[i])) != len(y := cells(new[i])):
-                yield f"{where}'{old[i]}' should be '{new[i]}', by {files}"
-            else:
-                row = f" in the row of '{y[0]}'" if len(y) > 1 else ""
-                yield from (f"{where}'{was}' should be '{shall}'{row}, by {files}" for was, shall in zip(x, y) if was != shall)
-
-
-def update(path, check, seen):
-    """Writes the tables into a page; with `check`, returns the list of differences instead."""
-    text, wrong = path.read_text(), []
+def update(path, check, names, seen):
+    """Writes the tables into a page; with `check`, nothing. Returns what is wrong: with `check`, also the differences."""
+    text, page, wrong = path.read_text(), path.relative_to(ROOT), []
 
     def replace(block):
         name, now = block.groups()
         line = text.count("\n", 0, block.start()) + 1
         if name not in TABLES:
-            wrong.append(f"{path.relative_to(ROOT)}:{line}: no table '{name}': TABLES of scripts/readme_tables.py names all")
+            wrong.append(f"{page}:{line}: no table '{name}': TABLES of scripts/readme_tables.py names all")
             return block.group()
         seen.add(name)
-        then = made(name)
-        wrong.extend(differences(path, line + 1, name, now, then) if check else [])
+        if names and name not in names:
+            return block.group()
+        try:
+            then = made(name)
+        except Refused as e:
+            wrong.append(f"{page}:{line}: {e}")
+            return block.group()
+        if check:
+            wrong.extend(page_differences.differences(page, line + 1, ", ".join(map(place, TABLES[name][0])), now, then))
         return f"<!-- figures: {name} -->\n{then}<!-- end -->"
 
     new = BLOCK.sub(replace, text)
-    if not check and not wrong and new != text:
+    if not check and new != text:
         path.write_text(new)
-        print(f"wrote {path.relative_to(ROOT)}")
+        print(f"wrote {page}")
     return wrong
+
+
+def update_plot(check):
+    try:
+        plot = sensitivity_plot.plot(load("cpu/sensitivity.json")["sensitivity"])
+    except (OSError, ValueError, KeyError) as e:
+        return [f"{PLOT.relative_to(ROOT)}: results/baselines/cpu/sensitivity.json: {e!r}"]
+    if not check:
+        PLOT.write_text(plot)
+    return [] if PLOT.read_text() == plot else [f"{PLOT.relative_to(ROOT)}: not the plot of results/baselines/cpu/sensitivity.json"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where a figure differs")
-    check = parser.parse_args().check
+    parser.add_argument("table", nargs="*", help="only these tables; default: all, and the plot")
+    args = parser.parse_args()
+    if unknown := [name for name in args.table if name not in TABLES]:
+        parser.error(f"no table '{unknown[0]}'; there are: {', '.join(sorted(TABLES))}")
     seen, wrong = set(), []
     try:
         for path in tracked("*.md"):
-            wrong += update(path, check, seen)
-        plot = sensitivity_plot.plot(load("cpu/sensitivity.json")["sensitivity"])
-    except (OSError, ValueError, Refused) as e:
+            wrong += update(path, args.check, args.table, seen)
+        size = sum(path.stat().st_size for path in tracked("results"))
+    except OSError as e:
         sys.exit(f"readme_tables: {e}")
     except subprocess.CalledProcessError as e:
         sys.exit(f"readme_tables: {e}: {e.stderr.strip()}")
     wrong += [f"scripts/readme_tables.py: no page has the line <!-- figures: {name} -->" for name in TABLES if name not in seen]
-    if check and PLOT.read_text() != plot:
-        wrong.append(f"{PLOT.relative_to(ROOT)}: not the plot of results/baselines/cpu/sensitivity.json")
-    elif not check:
-        PLOT.write_text(plot)
-    size = sum(path.stat().st_size for path in tracked("results"))
+    wrong += [] if args.table else update_plot(args.check)
     if size >= MOST_BYTES:
         wrong.append(f"results/: {size} bytes, {MOST_BYTES} are too many; keep verdicts only (scripts/verdicts.py) or fewer cases")
     if wrong:
-        sys.exit("\n".join([*wrong, f"readme_tables: {len(wrong)} wrong; to write the figures of results/: ./scripts/readme_tables.py"]))
+        advice = "; to write the figures of results/: ./scripts/readme_tables.py" if args.check else "; the other tables are written"
+        sys.exit("\n".join([*wrong, f"readme_tables: {len(wrong)} wrong{advice}"]))
 
 
 if __name__ == "__main__":

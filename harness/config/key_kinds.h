@@ -1,4 +1,4 @@
-// The kinds of rows of the key table. For keys.cpp and key_kinds.cpp only.
+// The kinds of rows of the key table. For its rows (keys.cpp, key_rows_*.cpp) and key_kinds.cpp only.
 #pragma once
 
 #include <fmt/format.h>

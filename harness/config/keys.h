@@ -2,8 +2,8 @@
 // errors, the JSON Schema, the table in configs/README.md, a case's inline YAML and id, the test whether two
 // cases are the same problem, the parameters in records, and the features that a case needs.
 //
-// To add a plain key, add a field to CaseParams and a row to keys.cpp; configs/adding_a_key.md has the
-// checklist.
+// keys.cpp joins the parts of the table, which are in key_rows_*.cpp. To add a plain key, add a field to
+// CaseParams and a row; configs/adding_a_key.md has the checklist.
 #pragma once
 
 #include <cstdint>

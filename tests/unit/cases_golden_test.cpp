@@ -52,8 +52,11 @@ TEST(Golden, IdsOfConfigsAreWhatTheyWere) {
   std::ifstream in(root / "tests/unit/golden_ids.txt");
   std::stringstream before;
   before << in.rdbuf();
-  EXPECT_EQ(now, before.str()) << "if a change of ids is meant, or a sweep changed, write the first of these "
-                                  "to tests/unit/golden_ids.txt; ids that change make baselines useless";
+  if (now == before.str()) return;
+  const std::filesystem::path written = std::filesystem::path(ATTNBENCH_TEST_BUILD_DIR) / "golden_ids.txt";
+  std::ofstream(written) << now;
+  EXPECT_EQ(before.str(), now) << "if a change of ids is meant, or a sweep changed: cp " << written.string()
+                               << " tests/unit/golden_ids.txt; ids that change make baselines useless";
 }
 
 }  // namespace

@@ -1,0 +1,48 @@
+// The parts of the key table, which keys.cpp joins, and what their rows share. For those files only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/config/key_kinds.h"
+#include "harness/config/keys.h"
+
+namespace attnbench::key_rows {
+
+using P = const CaseParams&;
+using C = CaseParams;
+using Json = SweepKey::Json;
+using Rows = std::vector<SweepKey>;
+
+inline constexpr uint64_t kNothing = 0;  ///< no feature
+
+inline bool is_attention(P p) { return p.op == Op::kAttention; }
+inline bool is_append(P p) { return p.op == Op::kKvAppend; }
+inline bool is_merge(P p) { return p.op == Op::kMergeStates; }
+inline bool has_kv(P p) { return !is_merge(p); }
+inline bool is_paged(P p) { return has_kv(p) && p.kv == KvSource::kPaged; }
+inline bool is_contiguous(P p) { return has_kv(p) && p.kv == KvSource::kContiguous; }
+inline bool is_packed(P p) { return has_kv(p) && p.kv == KvSource::kPacked; }
+inline bool turns(P p) { return has_kv(p) && p.rotary != Rotary::kNone; }
+
+/// A feature that the case needs if the condition holds.
+inline auto feature(uint64_t bit, bool (*holds)(P)) {
+  return [=](P p) { return holds(p) ? bit : 0; };
+}
+
+/// A label that the id has if the condition holds.
+inline auto label(const char* text, bool (*holds)(P)) {
+  return [=](P p) { return std::string(holds(p) ? text : ""); };
+}
+
+// key_rows_tensors.cpp
+Rows memory_keys();
+Rows shape_keys();
+// key_rows_attention.cpp
+Rows score_keys();
+Rows call_keys();
+// key_rows_append.cpp
+Rows append_keys();
+
+}  // namespace attnbench::key_rows

@@ -1,0 +1,75 @@
+// Keys of appends to the cache and of rotary embedding.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/config/key_rows.h"
+
+namespace attnbench::key_rows {
+namespace {
+
+/// Whether the rotary position of some query is not its position on the diagonal. Positions are linear in the
+/// query, so the first and the last query tell.
+bool turns_off_diagonal(P p) {
+  return turns(p) && std::any_of(p.seqs.begin(), p.seqs.end(), [&](const SeqLen& s) {
+           return s.q > 0 &&
+                  (p.rotary_position(s, 0) != s.k - s.q || p.rotary_position(s, s.q - 1) != s.k - 1);
+         });
+}
+
+}  // namespace
+
+/// Appends of new rows to the cache.
+Rows append_keys() {
+  return {
+      word_key<bool>(
+          "append",
+          "`attention` on a paged or contiguous cache: new keys and values are written to it in the "
+          "same call, before it attends",
+          &C::append, {{"none", false}, {"in_call", true}})
+          .when(is_attention)
+          .labelled(label("/append", [](P p) { return p.append; }))
+          .needing(feature(kAppend, [](P p) { return p.append; })),
+      tokens_key(
+          "new_tokens",
+          "`append`: most new tokens of a sequence, the last of its keys; 0: as many as it has queries",
+          &C::new_tokens, 0, 65536)
+          .when([](P p) { return is_attention(p) && p.append; })
+          .labelled([](P p) { return p.new_tokens > 0 ? fmt::format("{}", p.new_tokens) : ""; }),
+      word_key(
+          "rotary",
+          "with `kv_append` or `append`: rotary embedding of new keys at the position of their token, and "
+          "of queries; channels pair up in halves, or as neighbours",
+          &C::rotary, words_of(rotary_name, {Rotary::kNone, Rotary::kNeox, Rotary::kInterleaved}))
+          .when(has_kv)
+          .labelled([](P p) { return turns(p) ? fmt::format("/{}", rotary_name(p.rotary)) : ""; })
+          .needing(feature(kRotary, turns)),
+      integer_key("rotary_dim", "channels that turn, from the first on; 0: all", &C::rotary_dim, 0,
+                  kMaxRotaryDim)
+          .taking(fmt::format("even, 0 to {}", kMaxRotaryDim))
+          .when(turns)
+          .unified([](C& p) {
+            if (p.rotary_dim == p.head_dim) p.rotary_dim = 0;
+          })
+          .labelled([](P p) { return p.rotary_dim > 0 ? fmt::format("{}", p.rotary_dim) : ""; })
+          .reported([](Json& j, P p) { j["rotary_dim"] = turns(p) ? p.rotary_width() : 0; }),
+      word_key(
+          "rotary_q",
+          "`rotary` with `append`: the position of query i is i + len_k - len_q; cache_seqlens + i; or "
+          "cache_seqlens for all. cache_seqlens is len_k without the new tokens. "
+          "`flash_attn_with_kvcache` does the second under a mask or window, the third without",
+          &C::rotary_q,
+          words_of(rotary_q_name, {RotaryQ::kDiagonal, RotaryQ::kFromCacheSeqlens, RotaryQ::kAtCacheSeqlens}))
+          .when([](P p) { return is_attention(p) && turns(p); })
+          .labelled([](P p) {
+            return p.rotary_q == RotaryQ::kDiagonal ? "" : fmt::format("-{}", rotary_q_name(p.rotary_q));
+          })
+          .needing(feature(kRotaryQ, turns_off_diagonal)),
+      tokens_key("padding_tokens", "`kv_append`: tokens whose slot is -1, spread over the batch",
+                 &C::padding_tokens, 0, 4096)
+          .when(is_append)
+          .labelled([](P p) { return p.padding_tokens > 0 ? fmt::format("/pad{}", p.padding_tokens) : ""; }),
+  };
+}
+
+}  // namespace attnbench::key_rows

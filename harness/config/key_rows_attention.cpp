@@ -1,0 +1,124 @@
+// Keys of an attention call: masks, changes of scores, other options, and paths of several launches.
+#include <fmt/format.h>
+
+#include "harness/config/key_rows.h"
+
+namespace attnbench::key_rows {
+
+/// Masks, and changes of scores.
+Rows score_keys() {
+  return {
+      word_key<bool>("mask", "`causal` is bottom-right aligned: query i of n sees keys up to i + len_k - n",
+                     &C::causal, {{"none", false}, {"causal", true}})
+          .when(is_attention)
+          .labelled([](P p) { return p.causal ? "/causal" : "/full"; })
+          .needing(feature(kCausal, [](P p) { return p.causal; }))
+          .reported([](Json& j, P p) { j["causal"] = p.causal; })
+          .always_written(),
+      window_key()
+          .when(is_attention)
+          .unified([](C& p) {
+            if (p.causal) p.window_right = -1;  // causal bounds it already
+          })
+          .labelled([](P p) {
+            return p.window_left >= 0 || p.window_right >= 0
+                       ? fmt::format("/window{},{}", p.window_left, p.window_right)
+                       : "";
+          })
+          .needing(feature(kWindow, [](P p) { return p.window_left >= 0 || p.window_right >= 0; })),
+      word_key("expired",
+               "what lies in rows of keys that no query's window reaches any more (of a sequence without "
+               "queries: all; new tokens excepted). `kept`: values. `nan`: poison. `freed`, paged only: "
+               "poison, and blocks that hold only such rows have table entries that lead nowhere. Needs a "
+               "`window` with a left side",
+               &C::expired, words_of(expired_name, {Expired::kKept, Expired::kNan, Expired::kFreed}))
+          .when(is_attention)
+          .unified([](C& p) {  // the invariant packed_paged relaunches a paged case without blocks
+            if (p.expired == Expired::kFreed && !is_paged(p)) p.expired = Expired::kNan;
+          })
+          .labelled([](P p) {
+            return p.expired == Expired::kKept ? "" : fmt::format("/expired-{}", expired_name(p.expired));
+          }),
+      number_key("softcap", "scores become softcap * tanh(score / softcap); 0: none", &C::softcap,
+                 [](double x) { return x == 0.0 || is_positive_float(x); },
+                 "a number from 0 (no cap) up that a float can hold", {{"type", "number"}, {"minimum", 0}})
+          .when(is_attention)
+          .labelled([](P p) { return p.softcap > 0 ? fmt::format("/softcap{}", p.softcap) : ""; })
+          .needing(feature(kSoftcap, [](P p) { return p.softcap > 0; })),
+      word_key("alibi",
+               "linear bias, after the softcap: score - slope * distance from the diagonal; slopes per query "
+               "head, or per sequence and query head",
+               &C::alibi, words_of(alibi_name, {Alibi::kNone, Alibi::kPerHead, Alibi::kPerSequence}))
+          .when(is_attention)
+          .labelled([](P p) {
+            return p.alibi == Alibi::kNone ? "" : fmt::format("/alibi-{}", alibi_name(p.alibi));
+          })
+          .needing(feature(kAlibi, [](P p) { return p.alibi != Alibi::kNone; })),
+      bool_key("alibi_sqrt", "ALiBi by the square root of the distance", &C::alibi_sqrt)
+          .when([](P p) { return is_attention(p) && p.alibi != Alibi::kNone; })
+          .labelled(label("-sqrt", [](P p) { return p.alibi_sqrt; })),
+      bool_key("sinks", "one logit per query head, a term of the denominator that has no value", &C::sinks)
+          .when(is_attention)
+          .labelled(label("/sinks", [](P p) { return p.sinks; }))
+          .needing(feature(kSinks, [](P p) { return p.sinks; })),
+      integer_key("num_splits",
+                  "parts that the keys are cut into, whose partial states are merged; may be more than there "
+                  "are keys; 0: the kernel's choice",
+                  &C::num_splits, 0, 1024)
+          .when(is_attention)
+          .labelled([](P p) { return p.num_splits > 0 ? fmt::format("/splits{}", p.num_splits) : ""; })
+          .needing(feature(kSplitKv, [](P p) { return p.num_splits > 0; })),
+  };
+}
+
+/// Other options of an attention call, and paths of several launches.
+Rows call_keys() {
+  return {
+      softmax_scale_key().when(is_attention).labelled([](P p) {
+        return p.softmax_scale ? fmt::format("/scale{}", *p.softmax_scale) : "";
+      }),
+      bool_key("probs",
+               "attention probabilities are returned, float32 (Hq, total_q, longest key length), before "
+               "dropout",
+               &C::probs)
+          .when(is_attention)
+          .labelled(label("/probs", [](P p) { return p.probs; }))
+          .needing(feature(kProbs, [](P p) { return p.probs; })),
+      number_key("dropout", "share of the weights that a counter-based mask drops; its seed is the case's",
+                 &C::dropout,
+                 // Kernels take a float: the value must stay above 0 and below 1 when it is rounded to one.
+                 [](double x) { return x == 0.0 || (is_positive_float(x) && static_cast<float>(x) < 1.0f); },
+                 "a number from 0 (none) up to, not including, 1",
+                 {{"type", "number"}, {"minimum", 0}, {"exclusiveMaximum", 1}})
+          .when(is_attention)
+          .labelled([](P p) { return p.dropout > 0 ? fmt::format("/dropout{}", p.dropout) : ""; })
+          .needing(feature(kDropout, [](P p) { return p.dropout > 0; })),
+      word_key("path", "one launch, or [a plan of several](format.md#paths) that must give the same result",
+               &C::path,
+               words_of(path_name, {Path::kOneCall, Path::kCascade, Path::kSplitDecode, Path::kDcp}))
+          .when(is_attention)
+          .labelled(
+              [](P p) { return p.path == Path::kOneCall ? "" : fmt::format("/{}", path_name(p.path)); }),
+      tokens_key("decode_threshold", "`split_decode`: most queries of a decode", &C::decode_threshold, 1,
+                 1024)
+          .when([](P p) { return is_attention(p) && p.path == Path::kSplitDecode; })
+          .labelled([](P p) { return fmt::format("{}", p.decode_threshold); })
+          .reported([](Json& j, P p) {
+            j["decode_threshold"] = p.path == Path::kSplitDecode ? p.decode_threshold : 0;
+          })
+          .always_written(),
+      integer_key("dcp_ranks", "`dcp`: virtual ranks that the keys are spread over", &C::dcp_ranks, 2, 64)
+          .when([](P p) { return is_attention(p) && p.path == Path::kDcp; })
+          .labelled([](P p) { return fmt::format("{}", p.dcp_ranks); })
+          .reported([](Json& j, P p) { j["dcp_ranks"] = p.path == Path::kDcp ? p.dcp_ranks : 0; })
+          .always_written(),
+      tokens_key("dcp_interleave", "`dcp`: neighbouring keys that lie on one rank", &C::dcp_interleave, 1,
+                 65536)
+          .when([](P p) { return is_attention(p) && p.path == Path::kDcp; })
+          .labelled([](P p) { return fmt::format("x{}", p.dcp_interleave); })
+          .reported([](Json& j, P p) { j["dcp_interleave"] = p.path == Path::kDcp ? p.dcp_interleave : 0; })
+          .always_written(),
+  };
+}
+
+}  // namespace attnbench::key_rows

@@ -1,0 +1,178 @@
+// Keys of what lies in memory: the layout of K and V, types and widths.
+#include <fmt/format.h>
+
+#include "harness/config/given_blocks.h"
+#include "harness/config/key_rows.h"
+
+namespace attnbench::key_rows {
+namespace {
+
+/// What ids and records call a block table that page_layout did not draw.
+const char* table_name(P p) {
+  return p.page_layout == PageLayout::kServed ? page_layout_name(p.page_layout) : "given";
+}
+
+uint64_t types_of_kv(P p) {
+  uint64_t f = 0;
+  if (p.type_of_k() == DType::kE4m3) f |= kE4m3Kv;
+  if (p.type_of_k() == DType::kInt8) f |= kInt8K;
+  if (p.type_of_v() == DType::kInt8) f |= kInt8V;
+  return f;
+}
+
+}  // namespace
+
+/// The layout of K and V in memory.
+Rows memory_keys() {
+  return {
+      word_key("kv",
+               "where keys and values lie: packed by `cu_seqlens_k`; in blocks found through `block_table` "
+               "(`kv_append`: always so); in a cache with a row per sequence",
+               &C::kv, words_of(kv_name, {KvSource::kPacked, KvSource::kPaged, KvSource::kContiguous}))
+          .when(has_kv)
+          .unified([](C& p) {
+            if (is_append(p)) p.kv = KvSource::kPaged;
+          })
+          .labelled([](P p) { return fmt::format("/{}", kv_name(p.kv)); })
+          .needing([](P p) -> uint64_t {
+            return p.kv == KvSource::kPaged        ? kPagedKv
+                   : p.kv == KvSource::kContiguous ? kContiguousKv
+                                                   : kPackedKv;
+          })
+          .always_written(),
+      tokens_key("block_size", "tokens of a block of a paged cache", &C::block_size, 1, 65536)
+          .when(is_paged)
+          .labelled([](P p) { return fmt::format("{}", p.block_size); })
+          .always_written(),
+      word_key("kv_layout", "order in a block: (token, head, channel) or (head, token, channel)",
+               &C::kv_layout, words_of(kv_layout_name, {KvLayout::kNhd, KvLayout::kHnd}))
+          .when(is_paged)
+          .labelled([](P p) { return fmt::format("-{}", kv_layout_name(p.kv_layout)); })
+          .needing(feature(kHnd, [](P p) { return is_paged(p) && p.kv_layout == KvLayout::kHnd; }))
+          .always_written(),
+      word_key(
+          "page_layout",
+          "where a sequence's blocks lie in the pool; `shared_prefix`: shuffled, and the first "
+          "`shared_prefix` tokens of all sequences are the same blocks; `lifo_aged`: as a last-in, "
+          "first-out free list leaves them after many requests; `served`, the default of `batch: {serving: "
+          "...}` and for it alone: the block tables of the replay, with shared prefixes",
+          &C::page_layout,
+          words_of(page_layout_name, {PageLayout::kContiguous, PageLayout::kShuffled,
+                                      PageLayout::kSharedPrefix, PageLayout::kLifoAged, PageLayout::kServed}))
+          .when(is_paged)
+          .labelled([](P p) {
+            if (p.blocks) return fmt::format("-{}{}", table_name(p), p.blocks->digest());
+            return p.shared_tokens() > 0 ? fmt::format("-shared{}", p.shared_prefix)
+                                         : fmt::format("-{}", page_layout_name(p.page_layout));
+          })
+          .reported([](Json& j, P p) {
+            j["page_layout"] = p.blocks ? table_name(p) : page_layout_name(p.page_layout);
+          })
+          .always_written(),
+      tokens_key("shared_prefix",
+                 "`page_layout: shared_prefix`: tokens that all sequences share; none has fewer keys",
+                 &C::shared_prefix, 0, kMaxSeqLen)
+          .taking("multiple of `block_size`")
+          .when([](P p) { return is_paged(p) && p.page_layout == PageLayout::kSharedPrefix; }),
+      tokens_key("leftpad",
+                 "contiguous: most unused rows before a sequence's first key (`cache_leftpad` differs by "
+                 "sequence)",
+                 &C::leftpad, 0, 1024)
+          .when(is_contiguous)
+          .labelled([](P p) { return p.leftpad > 0 ? fmt::format("-leftpad{}", p.leftpad) : ""; }),
+      word_key<bool>("cache_batch_idx", "contiguous: which row of the cache a sequence has",
+                     &C::shuffled_cache, {{"identity", false}, {"shuffled", true}})
+          .when(is_contiguous)
+          .labelled(label("-identity", [](P p) { return !p.shuffled_cache; })),
+      tokens_key("gap_tokens",
+                 "packed: unused rows after each sequence's keys, so that `seqused_k` is shorter than "
+                 "`cu_seqlens_k` says",
+                 &C::gap_tokens, 0, 1024)
+          .when(is_packed)
+          .labelled([](P p) { return p.gap_tokens > 0 ? fmt::format("-gap{}", p.gap_tokens) : ""; })
+          .needing(feature(kPartialKv, [](P p) { return p.gap_tokens > 0; })),
+  };
+}
+
+/// Types and widths.
+Rows shape_keys() {
+  return {
+      word_key("dtype", "element type of queries, keys, values and outputs", &C::dtype,
+               words_of(dtype_name, {DType::kBf16, DType::kFp16, DType::kFp32}))
+          .labelled([](P p) { return fmt::format("/{}", dtype_name(p.dtype)); })
+          .needing([](P p) { return feature_of(p.dtype); })
+          .always_written(),
+      word_key<std::optional<DType>>(
+          "q_dtype",
+          "quantised queries; need keys of that type. Descales per (sequence, KV head) in e4m3, per (token, "
+          "head) in int8",
+          &C::q_dtype, {{"same", std::nullopt}, {"e4m3", DType::kE4m3}, {"int8", DType::kInt8}})
+          .when(is_attention)
+          .labelled([](P p) { return p.q_dtype ? fmt::format("-q_{}", dtype_name(*p.q_dtype)) : ""; })
+          .needing([](P p) -> uint64_t {
+            if (p.type_of_q() == DType::kE4m3) return kE4m3Q;
+            return p.type_of_q() == DType::kInt8 ? kInt8Q : kNothing;
+          })
+          .reported([](Json& j, P p) { j["q_dtype"] = dtype_name(p.type_of_q()); }),
+      word_key(
+          "kv_dtype",
+          "quantised keys and values: e4m3 with descales per (sequence, KV head); int8 keys with one per "
+          "(row, KV head) and int8 values with one per (KV head, channel); `int8_k`: values stay in "
+          "`dtype`. `kv_append` quantises new rows to it, by `scales`",
+          &C::kv_dtype,
+          words_of(kv_dtype_name, {KvDType::kSame, KvDType::kE4m3, KvDType::kInt8, KvDType::kInt8K}))
+          .when(has_kv)
+          .labelled([](P p) {
+            return p.kv_dtype == KvDType::kSame ? "" : fmt::format("-kv_{}", kv_dtype_name(p.kv_dtype));
+          })
+          .needing(types_of_kv)
+          .reported([](Json& j, P p) {
+            j["kv_dtype"] = p.kv_dtype == KvDType::kSame ? dtype_name(p.dtype) : kv_dtype_name(p.kv_dtype);
+          }),
+      word_key("scales",
+               "`kv_append` with a quantised `kv_dtype`: scales are given, per KV head in e4m3 and per (KV "
+               "head, channel) in int8; computed per (token, head) and stored in a cache of their own; or "
+               "computed for K and given for V, as attention reads an int8 cache",
+               &C::scales, words_of(scales_name, {Scales::kGiven, Scales::kPerToken, Scales::kPerTokenK}))
+          .when([](P p) { return p.quantises(false); })
+          .unified([](C& p) {
+            if (p.scales == Scales::kPerTokenK && !p.quantises(true)) p.scales = Scales::kPerToken;
+          })
+          .labelled(
+              [](P p) { return p.scales == Scales::kGiven ? "" : fmt::format("-{}", scales_name(p.scales)); })
+          .needing([](P p) {
+            return (p.computes_scales(false) ? kKTokenScales : kNothing) |
+                   (p.computes_scales(true) ? kVTokenScales : kNothing);
+          }),
+      heads_key()
+          .unified([](C& p) {
+            if (is_append(p)) p.num_heads_q = p.num_heads_kv;
+            if (is_merge(p)) p.num_heads_kv = p.num_heads_q;
+          })
+          .labelled([](P p) {
+            return is_attention(p) ? fmt::format("/h{}-{}", p.num_heads_q, p.num_heads_kv)
+                                   : fmt::format("/h{}", is_append(p) ? p.num_heads_kv : p.num_heads_q);
+          })
+          .always_written(),
+      integer_key("head_dim", "channels of a head", &C::head_dim, 1, kMaxHeadDim)
+          .labelled([](P p) { return fmt::format("/d{}", p.head_dim); })
+          .always_written(),
+      head_dim_v_key()
+          .when(is_attention)
+          .unified([](C& p) {
+            if (p.head_dim_v == p.head_dim) p.head_dim_v = 0;
+          })
+          .labelled([](P p) { return p.head_dim_v > 0 ? fmt::format("-{}", p.head_dim_v) : ""; })
+          .needing(feature(kHeadDimV, [](P p) { return p.head_dim_v != 0; })),
+      bool_key(
+          "v_is_k_view",
+          "values are the first `head_dim_v` channels of the keys and lie there: MLA's decode is `heads: "
+          "16/1, head_dim: 576, head_dim_v: 512`",
+          &C::v_is_k_view)
+          .when(is_attention)
+          .labelled(label("-v_is_k", [](P p) { return p.v_is_k_view; }))
+          .needing(feature(kVIsK, [](P p) { return p.v_is_k_view; })),
+  };
+}
+
+}  // namespace attnbench::key_rows
