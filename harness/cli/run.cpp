@@ -272,13 +272,17 @@ void check_timing_on(DeviceKind kind, const RunOptions& o, const SessionOptions&
 std::vector<WorkItem> failed_last_time(const std::vector<WorkItem>& work, const RunOptions& o,
                                        const Cases& cases, const std::vector<LoadedPlugin>& plugins) {
   const LastRun last = last_run(o.out, cases.name, plugins, work);
-  std::set<std::pair<std::string, std::string>> failed;
+  std::set<std::pair<std::string, std::string>> ran, failed;
   for (const LoadedResult& r : last.results.results) {
+    ran.emplace(r.id, r.kernel);
     if (needs_attention(r.status)) failed.emplace(r.id, r.kernel);
   }
   std::vector<WorkItem> left;
+  std::size_t held = 0;
   for (const WorkItem& w : work) {
-    if (!w.kernel || failed.count({w.item->id, w.kernel->name}) == 0) continue;
+    if (!w.kernel) continue;
+    held += ran.count({w.item->id, w.kernel->name});
+    if (failed.count({w.item->id, w.kernel->name}) == 0) continue;
     left.push_back(w);
     left.back().index = std::ssize(left) - 1;
   }
@@ -291,6 +295,11 @@ std::vector<WorkItem> failed_last_time(const std::vector<WorkItem>& work, const 
                            counted(std::ssize(failed), "run"),
                            left.empty() ? "nothing to run again"
                                         : fmt::format("{} of them to run again", left.size()));
+  if (left.empty() && held < work.size()) {
+    std::cerr << fmt::format(
+        "note: that run has only {} of the {} asked for now; --out DIR names another one\n", held,
+        counted(std::ssize(work), "run"));
+  }
   return left;
 }
 

@@ -224,8 +224,8 @@ void add_trace(CLI::App& app, Program& program) {
                "Plot the histogram of prompt lengths");
   command->footer(
       "The form is known by the first line. A plain CSV has the columns arrival (seconds), prompt, output and,\n"
-      "if prompts share prefixes, prefix: empty, or ID:TOKENS for a prompt that begins with so many tokens of\n"
-      "the prefix ID. Quantiles are exact to within 1/64. Memory grows with the distinct blocks of shared\n"
+      "if prompts share prefixes, prefix: empty, or ID:TOKENS, such as 7:1024, for a prompt that begins with so\n"
+      "many tokens of the prefix ID, a whole number. Quantiles are exact to within 1/64. Memory grows with the distinct blocks of shared\n"
       "prefixes alone. In a sweep, 'batch: {serving: {trace: FILE}}' times kernels on the steps of a server under it.\n"
       "Examples:\n"
       "  attnbench trace AzureLLMInferenceTrace_code.csv --svg prompts.svg\n"

@@ -48,7 +48,10 @@ std::string seen_at(const Cursor& c) {
 
 [[noreturn]] void fail_not_whole(Cursor c, std::string_view name) {
   if (c.peek() == '-') fail_at(c.at, fmt::format("{} is negative; mend or remove the line", name));
-  fail_at(c.at, fmt::format("{} is {}, a whole number is required", name, seen_at(c)));
+  const std::string seen = seen_at(c);
+  const std::size_t colon = seen.find(':');  // the end of a prefix's id
+  fail_at(c.at, fmt::format("{} is {}, a whole number is required", name,
+                            colon == seen.npos ? seen : seen.substr(0, colon) + "'"));
 }
 
 [[noreturn]] void fail_too_large(std::size_t begin, std::string_view name, uint64_t most) {

@@ -108,7 +108,7 @@ std::string count_text(const CaseParams& p, const std::vector<RowFinding>& rows,
     text += ", in O alone";
   } else if (in_lse == 0) {
     text += fmt::format(
-        ", in O alone; {} LSE is right, so the scores, the mask and the softmax denominator are right",
+        ", in O alone; {} LSE is right, so look at the values: at V and P V, and at which V row meets which K row",
         their);
   } else if (in_o == 0) {
     text += fmt::format(", in the LSE alone; {} O is right", their);

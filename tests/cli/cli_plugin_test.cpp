@@ -62,7 +62,10 @@ TEST(CliPlugin, LastFailedTakesTheRunOfTheSamePlugIn) {
   o = run("example", {"--last-failed", "--dry-run"});
   EXPECT_THAT(o.err,
               AllOf(HasSubstr(newer + ": interrupted after 1 run; 0 runs failed; nothing to run again"),
-                    Not(HasSubstr("passes over"))));
+                    Not(HasSubstr("passes over")), Not(HasSubstr("note: that run"))));
+  o = run("example",
+          {"--last-failed", "--dry-run", "--case", "{batch: q3}", "--out", (runs / newer).string()});
+  EXPECT_THAT(o.err, HasSubstr("note: that run has only 1 of the 2 runs asked for now; --out DIR names"));
   o = run("wrong", {"--last-failed", "--dry-run", "--out", (runs / newer).string()});
   EXPECT_THAT(o.err, HasSubstr(newer + " holds a run with " + plugin("example") + ", and this one has " +
                                plugin("wrong")));

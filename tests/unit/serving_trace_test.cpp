@@ -174,6 +174,7 @@ TEST(Trace, NamesMistakesOfEachForm) {
     return error_of("arrival,prompt,output,prefix\n0,100,1," + value + "\n");
   };
   EXPECT_THAT(prefix("7"), HasSubstr("t.csv:2:10: error: ID:TOKENS is required"));
+  EXPECT_THAT(prefix("sys:128"), HasSubstr("the prefix's id is 'sys', a whole number is required"));
   EXPECT_THAT(prefix("7:101"), HasSubstr("the prefix has 101 tokens, and the prompt 100"));
   const auto azure = [](const std::string& time) {
     return error_of("TIMESTAMP,ContextTokens,GeneratedTokens\n" + time + ",1,1\n");
