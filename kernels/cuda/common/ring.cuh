@@ -15,7 +15,7 @@ struct RingPlace {
   __device__ __forceinline__ void advance() { ++count; }
 };
 
-/// The barriers of a ring. A writer waits for `empty`, then announces bytes or arrives at `full`. A reader
+/// The barriers of a ring. Its writers wait for `empty`, then announce bytes or arrive at `full`. A reader
 /// waits for `full`, then releases the buffer.
 template <int kStages>
 struct Ring {
@@ -23,9 +23,9 @@ struct Ring {
   Mbarrier full[kStages], empty[kStages];
 
   /// Initialises the barriers of buffer `stage`: one thread, before any other use. `readers`: warps that
-  /// release it.
-  __device__ __forceinline__ void init(int stage, uint32_t readers) {
-    full[stage].init(1);
+  /// release it; `writers`: arrivals that announce it.
+  __device__ __forceinline__ void init(int stage, uint32_t readers, uint32_t writers = 1) {
+    full[stage].init(writers);
     empty[stage].init(readers);
   }
   __device__ __forceinline__ Mbarrier& full_at(const Place& place) { return full[place.stage()]; }

@@ -206,15 +206,13 @@ struct alignas(1024) SharedMemory {
   __device__ void init_barriers() {
     next_full.init(1);
     next_empty.init(1);
-    for (int i = 0; i < kShape.q_stages; ++i) q_ring.init(i, D::kConsumerWarps);
-    for (int i = 0; i < kKStages; ++i) k_ring.init(i, D::kConsumerWarps);
-    for (int i = 0; i < D::kVStages; ++i) v_ring.init(i, D::kConsumerWarps);
-    if constexpr (kShape.eight_bit_kv) {
-      landing.init_barriers();
-      for (hopper::Mbarrier& full : q_ring.full) full.init(D::kWideners);
-      for (hopper::Mbarrier& full : k_ring.full) full.init(D::kWideners / 2);
-      for (hopper::Mbarrier& full : v_ring.full) full.init(D::kWideners / 2);
-    }
+    // The copy engine's producer announces a tile, or each warp that has widened a share of it.
+    constexpr int kOfQ = kShape.eight_bit_kv ? D::kWideners : 1;
+    constexpr int kOfKv = kShape.eight_bit_kv ? D::kWideners / 2 : 1;
+    for (int i = 0; i < kShape.q_stages; ++i) q_ring.init(i, D::kConsumerWarps, kOfQ);
+    for (int i = 0; i < kKStages; ++i) k_ring.init(i, D::kConsumerWarps, kOfKv);
+    for (int i = 0; i < D::kVStages; ++i) v_ring.init(i, D::kConsumerWarps, kOfKv);
+    if constexpr (kShape.eight_bit_kv) landing.init_barriers();
   }
 };
 
