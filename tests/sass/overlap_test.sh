@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# overlap_test.sh CUOBJDUMP OBJECTS...: in the machine code of sm90_prefill for head_dim 128 and 256 (of bf16: fp16 is the
+# overlap_test.sh CUOBJDUMP OBJECTS...: in the machine code of sm90_prefill for head_dim 128 to 256 (of bf16: fp16 is the
 # same source), every softmax behind a product with K must run while the product with V is in flight: between the wait
 # that leaves one group of products in flight (DEPBAR.LE gsb0, 0x1) and the wait for the last (0x0) lies an exponential
-# (MUFU.EX2) for each score, 64 or 32 per thread. A kernel has two such places or more. Nor may it hold a BRA.DIV, the sign that
+# (MUFU.EX2) for each score, 64, 48 or 32 per thread. A kernel has two such places or more. Nor may it hold a BRA.DIV, the sign that
 # ptxas lost that the warp which issues copies goes one way: its loop then takes twice as long.
 set -euo pipefail
 cuobjdump=$1
 shift
 for object in "$@"; do
-  case $object in *bf16_d128_* | *bf16_d256_* | *bf16_e4m3_*) "$cuobjdump" -sass "$object" ;; esac
+  case $object in *bf16_d128_* | *bf16_d256_* | *bf16_d192_* | *bf16_e4m3_*) "$cuobjdump" -sass "$object" ;; esac
 done | awk '
   function close_place() { if (open && count < needed) lost = lost sprintf(" %d of %d exponentials at /*%s*/;", count, needed, at); open = 0 }
   function close_kernel() {
@@ -21,14 +21,14 @@ done | awk '
     }
     needed = 0; places = 0; divergent = 0; lost = ""
   }
-  /Function : / { close_kernel(); name = $3; needed = name ~ /prefill_kernel.*bf16_(e4m3_)?d128_/ ? 64 : name ~ /prefill_kernel.*bf16_(e4m3_)?d256_/ ? 32 : 0 }
+  /Function : / { close_kernel(); name = $3; needed = name ~ /prefill_kernel.*bf16_(e4m3_)?d(128|192_v128)_/ ? 64 : name ~ /prefill_kernel.*bf16_d192_/ ? 48 : name ~ /prefill_kernel.*bf16_(e4m3_)?d256_/ ? 32 : 0 }
   needed && /WARPGROUP.DEPBAR.LE gsb0, 0x1/ { close_place(); open = 1; count = 0; at = $1; gsub("[^0-9a-f]", "", at); ++places }
   needed && /WARPGROUP.DEPBAR.LE gsb0, 0x0/ { close_place() }
   needed && /MUFU.EX2/ { ++count }
   needed && /BRA.DIV/ { ++divergent }
   END {
     close_kernel()
-    if (kernels != 14) { print "kernels of bf16, head_dim 128 and 256 found: " kernels + 0 ", not 14"; failed = 1 }
+    if (kernels != 16) { print "kernels of bf16, head_dim 128 to 256 found: " kernels + 0 ", not 16"; failed = 1 }
     if (!failed) print kernels " kernels: every softmax beside products, no branches on lanes"
     exit failed
   }'
