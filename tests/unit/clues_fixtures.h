@@ -9,6 +9,7 @@
 #include "harness/cases/cost.h"
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/clues.h"
+#include "harness/verify/sample.h"
 
 namespace attnbench::test {
 
