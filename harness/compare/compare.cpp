@@ -344,9 +344,8 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
   row.evidence = {effect, m->noise, runs.base, runs.fresh, runs.as_one};
   if (t.ratio == 1 && !m->base.samples.empty() && base.samples_us == fresh.samples_us) {
     row.change = Change::kSame;  // a file against itself: its noise does not matter
-  } else if (is_vague(base, fresh, row)) {
-    return;
-  } else if (pace && stays_undecided(base, fresh, t, runs, effect, options, row)) {
+  } else if (is_vague(base, fresh, row) ||
+             (pace && stays_undecided(base, fresh, t, runs, effect, options, row))) {
     return;
   } else {
     row.change = verdict_of(t, effect);

@@ -1,6 +1,7 @@
 // Keys of what lies in memory: the layout of K and V, types and widths.
 #include <fmt/format.h>
 
+#include "harness/config/batch_spec.h"
 #include "harness/config/given_blocks.h"
 #include "harness/config/key_rows.h"
 

@@ -124,16 +124,19 @@ std::vector<std::string> relative_speeds(std::span<const Record> records) {
     times_of_case[r.item.id][r.kernel] = &*r.time;
   }
   struct Shared {
-    int cases = 0, disturbed = 0;
-    double logs = 0;  ///< sum of the logarithms of the second kernel's time over the first's
+    int cases = 0, disturbed = 0;  ///< disturbed ones are not among the cases
+    double logs = 0;               ///< sum of the logarithms of the second kernel's time over the first's
   };
   const auto shared = [&](const std::string& a, const std::string& b) {
     Shared sum;
     for (const auto& [id, times] : times_of_case) {
       const auto x = times.find(a), y = times.find(b);
       if (x == times.end() || y == times.end()) continue;
+      if (x->second->busy() || y->second->busy()) {
+        ++sum.disturbed;
+        continue;
+      }
       ++sum.cases;
-      sum.disturbed += x->second->busy() || y->second->busy();
       sum.logs += std::log(y->second->median_us / x->second->median_us);
     }
     return sum;
@@ -148,12 +151,15 @@ std::vector<std::string> relative_speeds(std::span<const Record> records) {
   std::vector<std::string> out;
   for (const std::string& other : kernels) {
     const auto [n, disturbed, logs] = shared(*best, other);
-    if (other == *best || n == 0) continue;
-    std::string of = n == 1 ? "" : fmt::format(" (geometric mean of {} cases)", n);
-    if (disturbed > 0) {
-      of = n == 1 ? " (of 1 case, which is disturbed)"
-                  : fmt::format(" (geometric mean of {} cases, {} of them disturbed)", n, disturbed);
+    if (other == *best || n + disturbed == 0) continue;
+    if (n == 0) {
+      out.push_back(fmt::format("{} and {} are not ranked: other processes disturbed {}", *best, other,
+                                disturbed == 1 ? "their case" : fmt::format("all {} cases", disturbed)));
+      continue;
     }
+    std::string of = n == 1 ? "" : fmt::format("geometric mean of {} cases", n);
+    if (disturbed > 0) of += fmt::format("{}{} disturbed left out", of.empty() ? "" : ", ", disturbed);
+    if (!of.empty()) of = " (" + of + ")";
     out.push_back(
         fmt::format("{} is {} times as fast as {}{}", *best, digits(std::exp(logs / n), 3), other, of));
   }

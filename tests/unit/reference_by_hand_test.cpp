@@ -15,7 +15,7 @@ namespace {
 /// One sequence and head of width 1, q.k = dots[j], v = values[j].
 class Given : public Inputs {
  public:
-  Given(std::vector<double> dots, std::vector<double> values) : dots_(dots), values_(values) {}
+  Given(const std::vector<double>& dots, const std::vector<double>& values) : dots_(dots), values_(values) {}
   void load_q(int, int, int begin, int end, double* out) const override {
     std::fill_n(out, end - begin, 1.0);
   }
@@ -236,7 +236,7 @@ TEST(ReferenceByHand, WindowsWhereLengthsDiffer) {
 // score_abs counts a score more than 28 below the largest as 28 below. It ignores a sink that is so low.
 TEST(ReferenceByHand, ScoresThatCount) {
   Problem p = single(1, 3);
-  const auto score_abs = [&](std::vector<double> dots) {
+  const auto score_abs = [&](const std::vector<double>& dots) {
     return row_of(p, Given(dots, {1, 1, 1}), 0).score_abs;
   };
   EXPECT_EQ(score_abs({5, 0, -20}), 20.0);
