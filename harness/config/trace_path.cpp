@@ -19,7 +19,7 @@ bool is_of_ids(char c) { return is_letter(c) || (c >= '0' && c <= '9'); }
 
 std::string read_trace_path(const Field& field) {
   const std::filesystem::path named = read_string(field);
-  const std::string path = (field.source->folder / named).lexically_normal().string();
+  std::string path = (field.source->folder / named).lexically_normal().string();
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (std::filesystem::is_regular_file(status)) return path;

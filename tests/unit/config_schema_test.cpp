@@ -1,4 +1,5 @@
 // The committed JSON Schema equals the one from the parser's table, and both accept the same files.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
@@ -51,7 +52,7 @@ std::string violation(const Json& root, const Json& schema, const Json& value, c
       continue;
     if (keyword == "$ref") {
       const auto text = want.get<std::string>();
-      const std::string inner = violation(root, root.at(Json::json_pointer(text.substr(1))), value, path);
+      std::string inner = violation(root, root.at(Json::json_pointer(text.substr(1))), value, path);
       if (!inner.empty()) return inner;
     } else if (keyword == "type") {
       ok = has_type(value, want.get<std::string>());
@@ -85,7 +86,7 @@ std::string violation(const Json& root, const Json& schema, const Json& value, c
     } else if (keyword == "items") {
       if (!value.is_array()) continue;
       for (const Json& item : value) {
-        const std::string inner = violation(root, want, item, path + "[]");
+        std::string inner = violation(root, want, item, path + "[]");
         if (!inner.empty()) return inner;
       }
     } else if (keyword == "required") {
@@ -95,7 +96,7 @@ std::string violation(const Json& root, const Json& schema, const Json& value, c
       if (!value.is_object()) continue;
       for (const auto& [key, property] : want.items()) {
         if (!value.contains(key)) continue;
-        const std::string inner = violation(root, property, value.at(key), path + "." + key);
+        std::string inner = violation(root, property, value.at(key), fmt::format("{}.{}", path, key));
         if (!inner.empty()) return inner;
       }
     } else if (keyword == "additionalProperties") {
@@ -105,7 +106,7 @@ std::string violation(const Json& root, const Json& schema, const Json& value, c
     } else {
       throw std::logic_error("this test does not know the schema's keyword " + keyword);
     }
-    if (!ok) return path + ": " + keyword;
+    if (!ok) return fmt::format("{}: {}", path, keyword);
   }
   return "";
 }
@@ -171,8 +172,8 @@ TEST(Schema, AcceptsEveryConfigurationOfTheTree) {
 TEST(Schema, AcceptsWhatTheParserAccepts) {
   const std::vector<std::string> good = {
       sweep(""),
-      "name: t\nseed: 18446744073709551615\ndefaults: {heads: 8, head_dim: [64, 128]}\nsweeps: [{name: a}, "
-      "{name: b}]",
+      ("name: t\nseed: 18446744073709551615\ndefaults: {heads: 8, head_dim: [64, 128]}\nsweeps: [{name: a}, "
+       "{name: b}]"),
       sweep("op: kv_append, kv: [packed, paged], dtype: [bf16, fp16, fp32], heads: [8, 32/8, \"4\"]"),
       sweep("batch: 2q2k_32q1s1k"),
       sweep("batch: [0q0, q1m, {lengths: 5, count: 2}, {lengths: [1, 2]}, {q: 1, s: {uniform: [1, 9]}, "
