@@ -159,7 +159,7 @@ std::vector<std::string> relative_speeds(std::span<const Record> records) {
     }
     std::string of = n == 1 ? "" : fmt::format("geometric mean of {} cases", n);
     if (disturbed > 0) of += fmt::format("{}{} disturbed left out", of.empty() ? "" : ", ", disturbed);
-    if (!of.empty()) of = " (" + of + ")";
+    if (!of.empty()) of = fmt::format(" ({})", of);
     out.push_back(
         fmt::format("{} is {} times as fast as {}{}", *best, digits(std::exp(logs / n), 3), other, of));
   }
