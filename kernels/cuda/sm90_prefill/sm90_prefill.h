@@ -5,7 +5,7 @@
 
 namespace attnbench::sm90_prefill {
 
-/// "sm90_prefill": bf16 and fp16, head_dim 64, 128 and 256, packed and paged KV; see README.md.
+/// "sm90_prefill": which types, widths and caches it takes stands in README.md.
 extern const Kernel kAttention;
 extern const Kernel kFixedAttention;  ///< batch invariant
 
