@@ -64,6 +64,15 @@ Json watch_to_json(const WatchSummary& w) {
           {"fresh_us", w.fresh_us > 0 ? finite_or_null(w.fresh_us) : Json(nullptr)}};
 }
 
+Json ranks_to_json(const TimeResult& t) {
+  Json j = {{"skew_us", finite_or_null(t.skew_us)}};
+  for (const auto& [key, field] : kRankFields) {
+    j[key] = Json::array();
+    for (const RankTimes& r : t.ranks) j[key].push_back(finite_or_null(r.*field));
+  }
+  return j;
+}
+
 /// `gpu`: the record is of a GPU.
 Json time_to_json(const TimeResult& t, bool gpu) {
   Json j;
@@ -88,6 +97,7 @@ Json time_to_json(const TimeResult& t, bool gpu) {
   j["near_floor"] = t.near_floor;
   j["copies"] = t.copies;
   j["watch"] = watch_to_json(t.watch);
+  if (!t.ranks.empty()) j["ranks"] = ranks_to_json(t);
   return j;
 }
 

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <concepts>
 #include <limits>
 #include <stdexcept>
 
+#include "harness/device/rank_rows.h"
 #include "harness/error.h"
 
 namespace attnbench {
@@ -136,6 +138,19 @@ WatchSummary watch_from_json(const Json& j) {
   return w;
 }
 
+void set_ranks(const Json& j, TimeResult& t) {
+  get(j, "skew_us", t.skew_us);
+  for (const auto& [key, field] : kRankFields) {
+    const Json& by_rank = member(j, key);
+    if (!by_rank.is_array() || by_rank.size() > kMostRanks) wrong(key, "a list by rank");
+    t.ranks.resize(std::max(t.ranks.size(), by_rank.size()));
+    for (std::size_t r = 0; r < by_rank.size(); ++r) {
+      if (!by_rank[r].is_number()) wrong(key, "a list of numbers");
+      t.ranks[r].*field = by_rank[r].get<double>();
+    }
+  }
+}
+
 TimeResult time_from_json(const Json& j) {
   TimeResult t;
   get(j, "median_us", t.median_us);
@@ -168,6 +183,7 @@ TimeResult time_from_json(const Json& j) {
   get(j, "near_floor", t.near_floor);
   get(j, "copies", t.copies);
   if (const Json& watch = member(j, "watch"); !watch.is_null()) t.watch = watch_from_json(watch);
+  if (j.contains("ranks")) set_ranks(member(j, "ranks"), t);
   return t;
 }
 

@@ -15,6 +15,8 @@ struct PartialStates {
   Numerics numerics;               ///< of the launches that wrote the states
   Numerics merge_numerics;         ///< of the merge
   int64_t keys = 0;                ///< most keys of a state
+  /// Sums of weighted O that are rounded to the states' type, as each term is: 0 if sums are float.
+  int32_t rounded_sums = 0;
 };
 
 /// Variance of each element of the merged output, (T, H, D), in addition to that of one launch over all keys.
