@@ -303,19 +303,27 @@ std::optional<std::string> Launcher::memory_damage() const {
 HostOutputs Launcher::outputs(const Workload& workload) const {
   HostOutputs h = workload.download_outputs();
   h.no_lse = (kernel_->flags & kNoLse) != 0;
-  if (exchange_) h.extra_variance = exchange_->variance(numerics());
-  if (!partial_out_.data()) return h;
-  const MergeStatesParams& m = steps_.back().params.merge_states;
-  PartialStates states;
-  states.out.resize(static_cast<std::size_t>(partial_out_.bytes()));
-  states.lse.resize(static_cast<std::size_t>(partial_lse_.bytes()) / sizeof(float));
-  device_->download(states.out.data(), partial_out_.data(), partial_out_.bytes());
-  device_->download(states.lse.data(), partial_lse_.data(), partial_lse_.bytes());
-  states.numerics = numerics();
-  states.merge_numerics = steps_.back().kernel->numerics(&steps_.back().params);
-  states.keys = params_.attention.max_seqlen_k;
-  h.extra_variance = merge_variance(m, states);
+  if (const auto partial = states()) h.extra_variance = merge_variance(*partial);
   return h;
+}
+
+std::optional<PartialStates> Launcher::states() const {
+  PartialStates states;
+  if (exchange_) {
+    states = exchange_->states();
+  } else if (partial_out_.data()) {
+    states.layout = steps_.back().params.merge_states;
+    states.out.resize(static_cast<std::size_t>(partial_out_.bytes()));
+    states.lse.resize(static_cast<std::size_t>(partial_lse_.bytes()) / sizeof(float));
+    device_->download(states.out.data(), partial_out_.data(), partial_out_.bytes());
+    device_->download(states.lse.data(), partial_lse_.data(), partial_lse_.bytes());
+    states.merge_numerics = steps_.back().kernel->numerics(&steps_.back().params);
+    states.keys = params_.attention.max_seqlen_k;
+  } else {
+    return std::nullopt;
+  }
+  states.numerics = numerics();
+  return states;
 }
 
 }  // namespace attnbench

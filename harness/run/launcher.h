@@ -73,6 +73,8 @@ class Launcher {
   /// The outputs of the last launch, with the additional variance of O if partial states were merged.
   /// `workload` must be the constructor's.
   HostOutputs outputs(const Workload& workload) const;
+  /// The partial states of the last launch; nullopt if it leaves none.
+  std::optional<PartialStates> states() const;
   double plan_us() const { return plan_us_; }
   /// Damage to guards of the launcher's buffers, or a write into a part's metadata, in words; nullopt: none.
   std::optional<std::string> memory_damage() const;

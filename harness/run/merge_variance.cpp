@@ -4,7 +4,8 @@
 
 namespace attnbench {
 
-std::vector<double> merge_variance(const MergeStatesParams& m, const PartialStates& states) {
+std::vector<double> merge_variance(const PartialStates& states) {
+  const MergeStatesParams& m = states.layout;
   const auto n = static_cast<std::size_t>(m.num_states);
   const auto dim = static_cast<std::size_t>(m.head_dim);
   std::vector<double> variance(static_cast<std::size_t>(m.num_rows * m.num_heads) * dim, 0.0);

@@ -322,9 +322,10 @@ void RankExchange::read_times(Sample& sample) {
   team_.streams[0]->make_current();
 }
 
-std::vector<double> RankExchange::variance(const Numerics& attention) const {
+PartialStates RankExchange::states() const {
   const AttentionParams& a = whole_.front();
-  MergeStatesParams m{};
+  PartialStates states;
+  MergeStatesParams& m = states.layout;
   m.num_states = team_.ranks();
   m.num_heads = a.num_heads_q;
   m.head_dim = a.head_dim_v;
@@ -336,8 +337,6 @@ std::vector<double> RankExchange::variance(const Numerics& attention) const {
   m.lse_stride_token = 1;
   m.lse_stride_head = rows_;
   m.lse_stride_state = m.num_heads * rows_;
-  PartialStates states;
-  states.numerics = attention;
   states.merge_numerics = kCombining;
   states.keys = a.max_seqlen_k;
   // A reduce-scatter adds shares that are rounded to the type of O, and rounds each sum.
@@ -352,7 +351,7 @@ std::vector<double> RankExchange::variance(const Numerics& attention) const {
     states.lse.insert(states.lse.end(), l.begin(), l.end());
   });
   team_.streams[0]->make_current();
-  return merge_variance(m, states);
+  return states;
 }
 
 std::optional<std::string> RankExchange::memory_damage() const {

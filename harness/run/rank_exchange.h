@@ -42,8 +42,8 @@ class RankExchange {
   /// The times of the last launch, which has ended. Throws DeviceError if a rank did not come to a meeting.
   void read_times(Sample& sample);
 
-  /// Variance that the exchange adds to the outputs of the last launch.
-  std::vector<double> variance(const Numerics& attention) const;
+  /// The ranks' states of the last launch. The caller sets `numerics`.
+  PartialStates states() const;
   std::optional<std::string> memory_damage() const;
 
  private:

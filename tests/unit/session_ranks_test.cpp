@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "harness/cases/paths.h"
 #include "harness/device/cpu_rank_stream.h"
 #include "harness/run/launcher.h"
 #include "harness/session/session.h"
@@ -13,6 +14,7 @@
 namespace attnbench {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -111,6 +113,29 @@ TEST_P(Ranks, AreTimedWithNewSignsAndPoison) {
   }
 }
 
+/// What is said of the ranks.
+std::string first_clue(const Record& r) {
+  return r.check && !r.check->clues.empty() ? r.check->clues.front() : "no clue";
+}
+
+TEST_P(Ranks, WithTheLengthsOfAnotherInterleaveAreNamed) {
+  const Record r =
+      run_ranks(bent_rank([](int rank, AttentionParams& a) {
+                  static std::vector<int32_t> lengths;
+                  if (rank != 0) return;
+                  lengths.clear();
+                  for (const int32_t k : {30, 41, 98}) lengths.push_back(dcp_local_len(k, 2, 1, 0));
+                  a.seqused_k = lengths.data();
+                }),
+                fmt::format("{{kv: paged, path: dcp, dcp_interleave: 4, dcp_combine: {}, heads: 4/2, "
+                            "head_dim: 16, batch: q1s30_q1s41_q1s98}}",
+                            GetParam()));
+  EXPECT_EQ(r.status, Status::kFail);
+  EXPECT_THAT(first_clue(r), HasSubstr("rank 0: "));
+  EXPECT_THAT(first_clue(r), HasSubstr("its lengths are those of dcp_interleave 1, not 4"));
+  EXPECT_THAT(first_clue(r), HasSubstr("the other ranks' states are right"));
+}
+
 TEST_P(Ranks, WithWrongLocalLengthsFail) {
   const Record r = run_ranks(bent_rank([](int rank, AttentionParams& a) {
                                static std::vector<int32_t> lengths;
@@ -132,6 +157,8 @@ TEST_P(Ranks, WithAnLseInTheWrongBaseFail) {
                                        }),
                              ranks_case(GetParam()));
   EXPECT_EQ(r.status, Status::kFail);
+  EXPECT_THAT(first_clue(r), AllOf(HasSubstr("rank 1: "), HasSubstr("its LSE is in base 2"),
+                                   HasSubstr("the other ranks' states are right")));
 }
 
 TEST_P(Ranks, OfWhichOneWritesNothingFail) {
@@ -140,6 +167,32 @@ TEST_P(Ranks, OfWhichOneWritesNothingFail) {
                              }),
                              ranks_case(GetParam()));
   EXPECT_EQ(r.status, Status::kFail);
+  EXPECT_THAT(first_clue(r), AllOf(HasSubstr("rank 1: "), HasSubstr("it wrote nothing")));
+}
+
+/// A rank that leaves out the last state.
+class ForgetfulStream : public CpuRankStream {
+ public:
+  void merge(const Merging& m, const Meeting*) override {
+    Merging less = m;
+    less.states -= 1;
+    merge_host(less);
+  }
+  void correct(const Correcting& c) override {
+    Correcting less = c;
+    less.ranks -= 1;
+    correct_host(less);
+  }
+};
+
+TEST_P(Ranks, WithRightStatesAndAWrongMergeAreToldFromOthers) {
+  CpuRankStream right;
+  ForgetfulStream wrong;
+  const Record r = run_ranks(rank_attention(), ranks_case(GetParam()), {.change = [&](RankTeam& team) {
+                               team.streams = {&right, &wrong};
+                             }});
+  EXPECT_EQ(r.status, Status::kFail);
+  EXPECT_THAT(first_clue(r), HasSubstr("the partial states of all ranks are right"));
 }
 
 /// A rank whose stream stops at a mark.
