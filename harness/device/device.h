@@ -136,8 +136,16 @@ struct Ceilings {
   };
   std::vector<Matmul> matmul;
   std::optional<double> floor_us;  ///< an empty launch, timed the same way
-  bool disturbed = false;          ///< CPU: measured on a busy machine, so a quiet launch may beat them
-  std::string note;                ///< how they were measured, or why not
+  /// One exchange between several devices, from a common start to the end of the slowest one.
+  struct Link {
+    std::string what;  ///< "all_gather", ... (run/link_times.h)
+    int32_t ranks;
+    int64_t bytes;  ///< of a rank's larger buffer: all that it gathers, or all that it gives away
+    double us;
+  };
+  std::vector<Link> links;  ///< in runs of cases that take several devices
+  bool disturbed = false;   ///< CPU: measured on a busy machine, so a quiet launch may beat them
+  std::string note;         ///< how they were measured, or why not
 };
 
 struct RankTeam;

@@ -65,7 +65,7 @@ Json watch_to_json(const WatchSummary& w) {
 }
 
 Json ranks_to_json(const TimeResult& t) {
-  Json j = {{"skew_us", finite_or_null(t.skew_us)}};
+  Json j = {{"skew_us", finite_or_null(t.skew_us)}, {"alone_us", finite_or_null(t.alone_us)}};
   for (const auto& [key, field] : kRankFields) {
     j[key] = Json::array();
     for (const RankTimes& r : t.ranks) j[key].push_back(finite_or_null(r.*field));
@@ -143,6 +143,10 @@ nlohmann::ordered_json ceilings_to_json(const Ceilings& c) {
   j["matmul_tflops"] = Json::object();
   for (const auto& m : c.matmul) j["matmul_tflops"][dtype_name(m.dtype)] = finite_or_null(m.tflops);
   j["floor_us"] = finite_or_null(c.floor_us);
+  if (!c.links.empty()) j["links"] = Json::array();
+  for (const auto& l : c.links)
+    j["links"].push_back(
+        {{"what", l.what}, {"ranks", l.ranks}, {"bytes", l.bytes}, {"us", finite_or_null(l.us)}});
   j["disturbed"] = c.disturbed;
   j["note"] = c.note;
   return j;

@@ -140,6 +140,7 @@ WatchSummary watch_from_json(const Json& j) {
 
 void set_ranks(const Json& j, TimeResult& t) {
   get(j, "skew_us", t.skew_us);
+  get(j, "alone_us", t.alone_us);
   for (const auto& [key, field] : kRankFields) {
     const Json& by_rank = member(j, key);
     if (!by_rank.is_array() || by_rank.size() > kMostRanks) wrong(key, "a list by rank");
@@ -310,6 +311,16 @@ Ceilings ceilings_from_json(const Json& j) {
     if (!known) wrong("matmul_tflops", "a mapping from element types");
   }
   get(j, "floor_us", c.floor_us);
+  if (j.contains("links")) {
+    if (!member(j, "links").is_array()) wrong("links", "a list");
+    for (const Json& of : member(j, "links")) {
+      Ceilings::Link& l = c.links.emplace_back();
+      get(of, "what", l.what);
+      get(of, "ranks", l.ranks);
+      get(of, "bytes", l.bytes);
+      get(of, "us", l.us);
+    }
+  }
   get(j, "disturbed", c.disturbed);
   get(j, "note", c.note);
   return c;

@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "harness/run/link_times.h"
+
 namespace attnbench {
 namespace {
 
@@ -35,7 +37,8 @@ RankExchange::RankExchange(RankTeam& team, const CaseParams& p, std::vector<Atte
       lead_(lead),
       rows_(whole_.front().total_q - lead),
       heads_(p.num_heads_q / p.dcp_ranks),
-      ranks_(whole_.size()) {
+      ranks_(whole_.size()),
+      words_(team) {
   if (combine_ != Combine::kFused) {
     std::string why_not;
     nccl_ = nccl_of(team_, why_not);
@@ -66,8 +69,6 @@ void RankExchange::make(std::size_t r) {
     buffer(&Rank::sent_lse, "exchanged LSEs", (combine_ == Combine::kAllGather ? ranks * all : all) * kLse);
   }
   if (combine_ == Combine::kAllGather) buffer(&Rank::merged_lse, "merged LSE", all * kLse);
-  buffer(&Rank::words, "meeting words", sizeof(MeetingWords));
-  device.set_bytes(ranks_[r].words.data(), 0, sizeof(MeetingWords));
 }
 
 void RankExchange::set_pointers(int32_t rank, AttentionParams& part) const {
@@ -79,14 +80,6 @@ void RankExchange::set_pointers(int32_t rank, AttentionParams& part) const {
 
 void RankExchange::for_all(const std::function<void(std::size_t)>& call) const {
   for (std::size_t r = 0; r < ranks_.size(); ++r) call(r);
-}
-
-Meeting RankExchange::meeting(std::size_t rank) const {
-  Meeting m{};
-  m.rank = static_cast<int32_t>(rank);
-  m.ranks = team_.ranks();
-  for_all([&](std::size_t r) { m.words[r] = ranks_[r].words.as<MeetingWords>(); });
-  return m;
 }
 
 std::vector<const void*> RankExchange::sent(Member member) const {
@@ -119,7 +112,7 @@ void RankExchange::prepare() {
     q.to = {ranks_[r].own_queries.data(), a.head_dim, rows_ * a.head_dim, 1};
     s.copy(q);
   });
-  for_all([&](std::size_t r) { team_.streams[r]->meet(meeting(r)); });
+  for_all([&](std::size_t r) { team_.streams[r]->meet(words_.of(r)); });
 }
 
 void RankExchange::end_phase(Phase phase) {
@@ -136,7 +129,7 @@ void RankExchange::gather_queries() {
   for_all([&](std::size_t r) {
     Gathering g{.bytes = bytes, .ranks = team_.ranks(), .to = ranks_[r].queries.data()};
     for_all([&](std::size_t other) { g.from[other] = ranks_[other].own_queries.data(); });
-    team_.streams[r]->gather(g, meeting(r));
+    team_.streams[r]->gather(g, words_.of(r));
   });
 }
 
@@ -152,7 +145,7 @@ void RankExchange::merge_received(const std::function<const void*(std::size_t, s
     });
     m.to = ranks_[r].own_out.data();
     m.to_lse = ranks_[r].own_lse.as<float>();
-    const Meeting at = meeting(r);
+    const Meeting at = words_.of(r);
     team_.streams[r]->merge(m, meets ? &at : nullptr);
   });
 }
@@ -295,7 +288,7 @@ void RankExchange::empty_caches(CacheMode cache) {
 
 MeetingWords RankExchange::read_words(std::size_t r) const {
   MeetingWords words{};
-  team_.devices[r]->download(&words, ranks_[r].words.data(), sizeof words);
+  team_.devices[r]->download(&words, words_.buffer(r).data(), sizeof words);
   if (words.missing == 0) return words;
   throw DeviceError(fmt::format("rank {} did not come to a meeting: rank {} waited {} s for it",
                                 words.missing - 1, r, kMeetingNs / 1'000'000'000),
@@ -320,6 +313,26 @@ void RankExchange::read_times(Sample& sample) {
     sample.skew_us = std::max(sample.skew_us, 1e-3 * words.waited_ns);
   });
   team_.streams[0]->make_current();
+}
+
+std::optional<double> RankExchange::alone_us(std::span<const Ceilings::Link> links) const {
+  const Rank& r = ranks_.front();
+  const int64_t lse = r.lse.bytes(), out = r.out.bytes();
+  std::vector<std::pair<const char*, int64_t>> all;
+  all.emplace_back(nccl_ == nullptr ? kPeerReadLink : kAllGatherLink, r.queries.bytes());
+  if (combine_ == Combine::kFused) all.emplace_back(kPeerReadLink, out + lse);
+  if (combine_ == Combine::kAllToAll) all.emplace_back(kAllToAllLink, out + lse);
+  if (combine_ == Combine::kAllGather) {
+    all.emplace_back(kAllGatherLink, team_.ranks() * lse);
+    all.emplace_back(kReduceScatterLink, out);
+  }
+  double sum = 0;
+  for (const auto& [what, bytes] : all) {
+    const auto us = link_us(links, what, team_.ranks(), bytes);
+    if (!us) return std::nullopt;
+    sum += *us;
+  }
+  return sum;
 }
 
 PartialStates RankExchange::states() const {
@@ -355,10 +368,12 @@ PartialStates RankExchange::states() const {
 }
 
 std::optional<std::string> RankExchange::memory_damage() const {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    if (auto damage = words_.buffer(r).damage()) return damage;
+  }
   for (const Rank& r : ranks_) {
-    for (const Member member :
-         {&Rank::own_queries, &Rank::queries, &Rank::out, &Rank::lse, &Rank::sent_out, &Rank::sent_lse,
-          &Rank::merged_lse, &Rank::own_out, &Rank::own_lse, &Rank::words}) {
+    for (const Member member : {&Rank::own_queries, &Rank::queries, &Rank::out, &Rank::lse, &Rank::sent_out,
+                                &Rank::sent_lse, &Rank::merged_lse, &Rank::own_out, &Rank::own_lse}) {
       if (auto damage = (r.*member).damage()) return damage;
     }
   }

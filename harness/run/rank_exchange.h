@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "harness/cases/case.h"
 #include "harness/device/ranks.h"
 #include "harness/run/merge_variance.h"
+#include "harness/run/rank_words.h"
 #include "harness/run/skip_reason.h"
 #include "harness/workload/guarded_buffer.h"
 
@@ -42,6 +44,9 @@ class RankExchange {
   /// The times of the last launch, which has ended. Throws DeviceError if a rank did not come to a meeting.
   void read_times(Sample& sample);
 
+  /// What the exchanges of a launch take alone, by measured times; nullopt if there are none.
+  std::optional<double> alone_us(std::span<const Ceilings::Link> links) const;
+
   /// The ranks' states of the last launch. The caller sets `numerics`.
   PartialStates states() const;
   std::optional<std::string> memory_damage() const;
@@ -56,7 +61,6 @@ class RankExchange {
     GuardedBuffer sent_lse;  ///< (ranks, Hq, T) or (ranks, heads, T)
     GuardedBuffer merged_lse;        ///< all_gather: (Hq, T)
     GuardedBuffer own_out, own_lse;  ///< outputs: (heads, T, Dv), (heads, T)
-    GuardedBuffer words;             ///< MeetingWords
   };
   using Member = GuardedBuffer Rank::*;
 
@@ -68,7 +72,6 @@ class RankExchange {
   void merge_received(const std::function<const void*(std::size_t, std::size_t)>& out,
                       const std::function<const float*(std::size_t, std::size_t)>& lse, bool meets);
   void end_phase(Phase phase);
-  Meeting meeting(std::size_t rank) const;
   /// Throws DeviceError if a rank did not come to a meeting.
   MeetingWords read_words(std::size_t rank) const;
   std::vector<const void*> sent(Member member) const;
@@ -83,6 +86,7 @@ class RankExchange {
   int32_t heads_;         ///< query heads of a rank
   Nccl* nccl_ = nullptr;  ///< null if the way to combine needs none
   std::vector<Rank> ranks_;
+  RankWords words_;
   std::vector<Phase> phases_;  ///< of the launch, in order
 };
 

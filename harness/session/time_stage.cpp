@@ -6,6 +6,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/gigabytes.h"
+#include "harness/run/link_times.h"
 #include "harness/session/timed_launches.h"
 
 namespace attnbench {
@@ -75,6 +76,8 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
   if (const auto why = cannot_rotate(cost, copies, device)) return record.skip(*why);
   static const Ceilings kNone;
   const Ceilings& ceilings = options.wants_ceilings() ? device.ceilings(ceiling_dtypes()) : kNone;
+  if (options.wants_ceilings() && params.devices() > 1)
+    add_links(device, params.devices(), ceiling_dtypes());  // updates what `ceilings` refers to
   device.reset_cache_policy();
   workload.reset_outputs();
   const uint64_t seed = TimedLaunches::draw_seed(options.timing);
@@ -84,6 +87,7 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
         device, record_name(record), [&] { return launches.sample(); }, launches.warmups(), options.timing);
     record.time->copies = static_cast<int>(launches.size());
     record.time->plan_us = launcher.plan_us();
+    if (launcher.exchange()) record.time->alone_us = launcher.exchange()->alone_us(ceilings.links);
     record.time->near_floor = ceilings.floor_us && record.time->median_us < 2 * *ceilings.floor_us;
     judge_time(params, cost, device, options, launcher, ceilings, record);
     launches.try_new_inputs();  // before counters, which change times

@@ -79,6 +79,7 @@ struct TimeResult {
   /// Several devices: medians by rank, and of Sample::skew_us. The time of the case is that of the slowest rank.
   std::vector<RankTimes> ranks;
   double skew_us = 0;
+  std::optional<double> alone_us;  ///< what the exchanges between the devices take alone, by measured times
 
   /// Half the 95 % interval as a share of the median.
   double half_interval() const { return attnbench::half_interval(median_us, lo_us, hi_us); }

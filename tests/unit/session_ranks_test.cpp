@@ -9,6 +9,7 @@
 #include "harness/cases/paths.h"
 #include "harness/device/cpu_rank_stream.h"
 #include "harness/run/launcher.h"
+#include "harness/run/link_times.h"
 #include "harness/session/session.h"
 
 namespace attnbench {
@@ -233,6 +234,33 @@ TEST(RanksWithoutNccl, AreSkippedUnlessTheyNeedNone) {
   EXPECT_EQ(r.status, Status::kSkip);
   EXPECT_THAT(r.reason, HasSubstr("dcp_combine all_gather: NCCL was not found"));
   EXPECT_EQ(run_ranks(rank_attention(), ranks_case("fused"), {.change = no_nccl}).status, Status::kPass);
+}
+
+TEST(LinkTimes, AreOfAllKindsAndSizes) {
+  const auto device = open_cpu_ranks(1, 3, ATTNBENCH_FAKE_NCCL);
+  std::string why_not;
+  RankTeam* team = device->rank_team(3, why_not);
+  ASSERT_NE(team, nullptr) << why_not;
+  const std::vector<int64_t> sizes = {4800, 96000};
+  const std::vector<Ceilings::Link> links = link_times(*team, sizes);
+  EXPECT_THAT(links, SizeIs(8));
+  for (const char* what : {kAllGatherLink, kReduceScatterLink, kAllToAllLink, kPeerReadLink}) {
+    for (const int64_t bytes : sizes)
+      EXPECT_GT(link_us(links, what, 3, bytes).value_or(0), 0) << what << bytes;
+    EXPECT_FALSE(link_us(links, what, 2, 4800)) << "of as many ranks";
+  }
+  team->nccl = nullptr;
+  team->nccl_library = "libnccl-that-nobody-has.so";
+  EXPECT_THAT(link_times(*team, sizes), SizeIs(2)) << "peer_read alone";
+}
+
+TEST(LinkTimes, LieBetweenThoseOfTheNextSizes) {
+  const std::vector<Ceilings::Link> links = {{"a", 2, 100, 10}, {"a", 2, 300, 20}, {"b", 2, 200, 99}};
+  EXPECT_EQ(link_us(links, "a", 2, 10), 10) << "latency";
+  EXPECT_EQ(link_us(links, "a", 2, 100), 10);
+  EXPECT_EQ(link_us(links, "a", 2, 200), 15);
+  EXPECT_EQ(link_us(links, "a", 2, 600), 40) << "bandwidth";
+  EXPECT_FALSE(link_us(links, "c", 2, 200));
 }
 
 }  // namespace
