@@ -92,11 +92,20 @@ void Supervisor::start(Slot& slot) {
                         {"ceilings", slot.ceilings ? *slot.ceilings : Message(nullptr)}}}});
 }
 
+bool Supervisor::must_wait(const Slot& slot) const {
+  const bool shared = (*work_)[next_].item->params.devices() > 1;
+  return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& other) {
+    if (&other == &slot) return false;
+    if (other.state == State::kMeasuring) return shared;
+    return other.state == State::kRunning && (shared || other.work->item->params.devices() > 1);
+  });
+}
+
 void Supervisor::give_work(Slot& slot) {
   for (; more_work() && (*work_)[next_].kernel == nullptr; ++next_) {
     finish(slot, no_kernel_record((*work_)[next_], slot.info->name, session_));
   }
-  if (!more_work()) return;
+  if (!more_work() || must_wait(slot)) return;
   if (session_.wants_ceilings() && !slot.ceilings) {
     slot.state = State::kMeasuring;
     slot.deadline = Clock::now() + seconds(std::max(kLeastStartSeconds, options_.timeout_s));

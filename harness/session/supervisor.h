@@ -77,6 +77,9 @@ class Supervisor {
 
   void start(Slot& slot);
   void give_work(Slot& slot);
+  /// Whether the next case must wait for others to end: one that takes several GPUs runs alone, because it uses
+  /// those of other workers.
+  bool must_wait(const Slot& slot) const;
   void look_at(Slot& slot);
   void handle(Slot& slot, const Message& message);
   void take_log(Slot& slot);

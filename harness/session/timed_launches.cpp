@@ -145,7 +145,7 @@ Sample TimedLaunches::timed(Copy& copy) {
   LaunchWatch watch{outputs, copy.late, order_(), nullptr};
   if (copy.launcher->returns_outputs()) watch.take_outputs = [&copy] { copy.launcher->take_outputs(); };
   ++summary_.launches;
-  const Sample s = time(copy, &watch);
+  Sample s = time(copy, &watch);
   judge(copy, s);
   if (rotates_) prepare(copy);  // its turn comes when the other copies have passed through the cache
   return s;
