@@ -15,6 +15,7 @@
 #include "harness/cases/cost.h"
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/logit_factor.h"
+#include "harness/verify/misread_page.h"
 #include "harness/verify/row_pattern.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/suspects.h"
@@ -160,6 +161,7 @@ class Clues {
     if (!wrong_o_.empty()) {
       const Tried tried = rows_to_try();
       suspects(tried);
+      if (out_.size() == before) add(page(tried));
       if (out_.size() == before) add(scale(tried));
     }
     if (out_.size() == before) add(other_row());
@@ -262,6 +264,11 @@ class Clues {
                                   : fmt::format("these {} mistakes", matching);
     out_.push_back(which +
                    " cannot be told apart on these rows; a case with other lengths or heads may tell");
+  }
+
+  std::string page(const Tried& tried) const {
+    const auto found = misread_page(launched_, problem_, inputs_, tried.rows, threads_);
+    return found ? tried.match(found->text, found->lse_too) : "";
   }
 
   std::string scale(const Tried& tried) const {
