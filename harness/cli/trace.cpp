@@ -129,6 +129,7 @@ StaticPage summary_page(const TraceCommand& o, const TraceReader& reader, const 
   } else {
     line("prefix reuse", "unknown: the trace names no shared prefix");
   }
+  line("p1 to p99", "to within 1/64 (1.6 %) from 128 tokens on, and gaps; mean and max are exact");
   if (reader.skipped() > 0) line("skipped", one_line(reader.skipped_text()));
   add_quantiles(t, page);
   return page;
