@@ -83,7 +83,7 @@ void warn_if_busy(const std::vector<Record>& records, int threads) {
   for (const Record& r : records) busy += r.time && r.time->busy();
   if (busy > 0) {
     std::cerr << fmt::format(
-        "{} timed while other processes took the cores, so the times are unreliable (results are not affected): end "
+        "{} timed while other processes took the cores, so the times are unreliable (correctness is not affected): end "
         "the others{}\n",
         counted(busy, "case"), threads > 0 ? "" : ", or leave them cores with --threads N");
   }

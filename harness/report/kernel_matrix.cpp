@@ -73,7 +73,7 @@ bool is_tied(const LoadedResult& r, const LoadedResult& fastest) {
 std::string cell_of(const LoadedResult* r, const MatrixRow& row) {
   if (r == nullptr) return "-";
   if (!is_timed(*r)) return std::string(status_name(r->status));
-  const std::string time = time_text(*r->median_us) + (r->busy() ? "!" : "") + (r->vague() ? "?" : "");
+  std::string time = time_text(*r->median_us) + (r->busy() ? "!" : "") + (r->vague() ? "?" : "");
   if (!counts(*r)) return time;
   return fmt::format("{} {}{}x", time, is_tied(*r, *row.fastest) ? "~" : "",
                      digits(*r->median_us / *row.fastest->median_us, 3));

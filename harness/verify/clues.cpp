@@ -348,10 +348,10 @@ class Clues {
       most = std::max(most, r.factor);
     }
     if (!std::isfinite(least)) return "";
+    const std::string low = fmt::format("{:.4g}", least), high = fmt::format("{:.4g}", most);
     return fmt::format(
-        "looks like: O is right but for a factor of each row ({:.4g} to {:.4g}): the softmax "
-        "denominator, or how O is rescaled",
-        least, most);
+        "looks like: O is right but for a factor of each row ({}): the softmax denominator, or how O is rescaled",
+        low == high ? low : low + " to " + high);
   }
 
   const Launched& launched_;
