@@ -219,7 +219,7 @@ class Judge {
     v.slope = sxy / sxx;
     v.bias_se = std::abs(v.slope) * std::sqrt(sxx);
     const int roundings = outputs_.extra_variance.empty() ? 1 : 2;  // of O, and of merged states
-    double limit = kMaxBiasSe / std::sqrt(sxx) + roundings * kBiasFloor;
+    double limit = kMaxBiasSe / std::sqrt(sxx) + roundings * kBiasFloor + model_.mma_bias();
     // Dropout or a sink multiplies stored numbers by one factor. Such products round in a pattern: a factor
     // of 1.002 leaves most numbers unchanged.
     const bool factor = p_.dropout > 0 || p_.sinks;

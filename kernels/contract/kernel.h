@@ -11,7 +11,7 @@
 namespace attnbench {
 
 /// Version of this interface. The program refuses a plug-in of another version.
-inline constexpr uint32_t kKernelAbiVersion = 4;
+inline constexpr uint32_t kKernelAbiVersion = 5;
 
 enum class Op : int32_t { kAttention = 0, kKvAppend = 1, kMergeStates = 2 };
 enum class DeviceKind : int32_t { kCpu = 0, kCuda = 1 };
@@ -37,6 +37,12 @@ struct Numerics {
   DType p_type;        ///< type to which P is rounded before P.V
   DType acc_type;      ///< type of the accumulators of q.k and P.V
   double exp_rel_err;  ///< relative error of exp: 2^-22 for ex2.approx on a GPU
+  /// Unit roundoff of sums inside the matrix unit where they have fewer digits than acc_type: 2^-13 for e4m3
+  /// products on Hopper. It counts for q.k, and for P.V of one block of keys: sums over blocks are acc_type. 0:
+  /// that of acc_type.
+  double mma_roundoff = 0.0;
+  /// The least weight that a row's heaviest key has in p_type: the spacing of small weights is relative to it.
+  double p_scale = 1.0;
 };
 
 enum class KernelStatus : int32_t {

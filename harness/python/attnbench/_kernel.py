@@ -50,6 +50,7 @@ class Kernel:
         self.p = _choice("p", options.pop("p"), _TYPES_OF_P if op == Op.ATTENTION else _TYPES)
         self.acc = _choice("acc", options.pop("acc"), _TYPES)
         self.exp_rel_err = float(options.pop("exp_rel_err"))
+        self.mma_roundoff, self.p_scale = float(options.pop("mma_roundoff")), float(options.pop("p_scale"))
         self.flags = KernelFlag(0)
         for flag in (KernelFlag.DETERMINISTIC, KernelFlag.BATCH_INVARIANT):
             if options.pop(flag.name.lower()):
@@ -109,8 +110,8 @@ class Kernel:
 def _decorator(op: Op):
     def decorate(features: str | Sequence[str], *, device: str | Sequence[str] = "cuda", name: str | None = None,
                  head_dim: int | Sequence[int] | None = None, block_size: int | Sequence[int] | None = None, p: str = "fp32",
-                 acc: str = "fp32", exp_rel_err: float = 2**-22, deterministic: bool = False, batch_invariant: bool = False,
-                 returns: bool = False, lse: str = "natural", padding: str = "nan", lengths: str = "device",
+                 acc: str = "fp32", exp_rel_err: float = 2**-22, mma_roundoff: float = 0, p_scale: float = 1,
+                 deterministic: bool = False, batch_invariant: bool = False, returns: bool = False, lse: str = "natural", padding: str = "nan", lengths: str = "device",
                  min_compute_capability: int = 0, summary: str | None = None) -> Callable[[Callable[[Call], Callable[[], Any]]], Kernel]:
         options = dict(locals())
         if callable(features):
@@ -134,6 +135,8 @@ def _decorator(op: Op):
     p, acc: type of P before P.V, and type of the accumulators: fp32, bf16, fp16. p="input": the type of V, as
         p.to(v.dtype) gives. The tolerance follows.
     exp_rel_err: relative error of its exp.
+    mma_roundoff: 2**-13 for products in e4m3 on Hopper, which sum with fewer digits than fp32.
+    p_scale: the least weight that a row's heaviest key has in type p, such as 16 where P is in e4m3.
     deterministic: two launches give the same bits; batch_invariant: other sequences do not change a sequence's
         result. Both are checked where invariants run.
     returns: the launch returns O, a tensor (total_q, heads, head_dim_v), or the tuple (O, LSE). They are judged
