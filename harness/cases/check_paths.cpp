@@ -91,6 +91,12 @@ void check_path(const CaseParams& p, const FailAt& fail) {
              "shuffled");
       }
       check_no_distances(p, fail);
+      if (p.num_heads_q % p.devices() != 0) {
+        fail("heads",
+             fmt::format("dcp_combine: {} leaves each rank an equal share of the query heads: a multiple "
+                         "of dcp_ranks {} is required, given {}",
+                         combine_name(p.dcp_combine), p.dcp_ranks, p.num_heads_q));
+      }
       for (std::size_t i = 0; p.causal && i < p.seqs.size(); ++i) {
         if (p.seqs[i].q <= 1) continue;
         fail("batch",

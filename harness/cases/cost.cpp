@@ -212,7 +212,8 @@ void set_attention_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
             4.0 * p.num_heads_kv * static_cast<double>(p.seqs.size()) * descales_per_sequence(p) +
             (p.type_of_v() == DType::kInt8 ? 4.0 * p.num_heads_kv * dv : 0.0);
   c.formula = formula_of(p);
-  c.device_bytes = q_row_bytes * rows_q + kv_row * static_cast<double>(t.kv_rows + t.added) + c.written;
+  c.device_bytes =
+      q_row_bytes * rows_q + kv_row * static_cast<double>(t.kv_rows / p.devices() + t.added) + c.written;
   c.device_bytes += merged_states(p) * (element_bytes(p.dtype) * dv + 4) * rows_q;  // partial states
   if (p.append) {  // new rows are read and written once; t.visible already has those that a query sees
     c.bytes += kv_row * static_cast<double>(2 * t.added - t.added_visible);

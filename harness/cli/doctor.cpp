@@ -1,13 +1,17 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
+#include <map>
+#include <set>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/common.h"
 #include "harness/cli/device_options.h"
 #include "harness/gigabytes.h"
 #include "harness/record/record.h"
+#include "harness/run/link_times.h"
 
 namespace attnbench::cli {
 namespace {
@@ -17,6 +21,8 @@ constexpr const char* kCompiler = __VERSION__;  // includes the compiler's name
 #else
 constexpr const char* kCompiler = "GCC " __VERSION__;
 #endif
+
+constexpr int64_t kLargeLink = 60 << 20;  ///< bytes from which on an exchange shows bandwidth
 
 void line(const char* what, const std::string& value) {
   std::cout << fmt::format("  {:<12} {}\n", what, value);
@@ -49,6 +55,28 @@ void describe(Device& device, bool measure) {
   if (!c.note.empty()) line("note", c.note);
 }
 
+/// Exchanges between all GPUs, and between two.
+void describe_links(int gpus) {
+  const auto device = open_device("cuda:0");
+  for (const int ranks : std::set<int>{2, std::min(gpus, kMostRanks)}) {
+    std::cout << fmt::format("ranks on {} GPUs (configs/ranks.md)\n", ranks);
+    std::string why_not;
+    RankTeam* team = device->rank_team(ranks, why_not);
+    if (team == nullptr) return line("absent", why_not);
+    const Nccl* nccl = nccl_of(*team, why_not);
+    line("nccl", nccl != nullptr ? nccl->version() : why_not);
+    std::map<std::string, std::string> rows;
+    for (const Ceilings::Link& l : link_times(*team)) {
+      rows[l.what] +=
+          fmt::format("{}{} KiB {:.1f} us", rows[l.what].empty() ? "" : ", ", l.bytes / 1024, l.us);
+      if (l.bytes < kLargeLink) continue;
+      const double moved = static_cast<double>(l.bytes) * (ranks - 1) / ranks;  // a rank keeps its own share
+      rows[l.what] += fmt::format(" ({:.0f} GB/s of each GPU)", moved / l.us * 1e-3);
+    }
+    for (const auto& [what, times] : rows) line(what.c_str(), times);
+  }
+}
+
 }  // namespace
 
 void add_doctor(CLI::App& app, Program& program) {
@@ -77,6 +105,11 @@ void add_doctor(CLI::App& app, Program& program) {
         } catch (const DeviceError& e) {
           std::cout << fmt::format("device cuda:{}\n  broken       {}\n", i, e.what());
         }
+      }
+      try {
+        if (*measure && probe.cuda_devices > 1) describe_links(probe.cuda_devices);
+      } catch (const Error& e) {
+        line("broken", e.what());
       }
       return 0;
     };

@@ -22,6 +22,9 @@ enum class KvLayout { kNhd, kHnd };
 enum class PageLayout { kContiguous, kShuffled, kSharedPrefix, kLifoAged, kServed };
 /// How attention is computed: as one call, or as a plan of several launches (harness/cases/paths.h).
 enum class Path { kOneCall, kCascade, kSplitDecode, kDcp };
+/// How the ranks of path dcp meet. kOneDevice: they are launches on one device, whose states a merge_states
+/// kernel merges. Otherwise rank r is GPU r (harness/run/rank_exchange.h).
+enum class Combine { kOneDevice, kAllGather, kAllToAll, kFused };
 /// ALiBi slopes: none, one per query head, or one per sequence and query head.
 enum class Alibi { kNone, kPerHead, kPerSequence };
 /// What K and V hold in rows left of every query's window. kKept: values, like all rows. kNan: poison.
@@ -66,6 +69,11 @@ constexpr const char* expired_name(Expired e) {
 constexpr const char* path_name(Path p) {
   constexpr const char* names[] = {"one_call", "cascade", "split_decode", "dcp"};
   return names[static_cast<int>(p)];
+}
+
+constexpr const char* combine_name(Combine c) {
+  constexpr const char* names[] = {"one_device", "all_gather", "all_to_all", "fused"};
+  return names[static_cast<int>(c)];
 }
 
 constexpr const char* rotary_name(Rotary r) {
@@ -141,8 +149,9 @@ struct CaseParams {
 
   Path path = Path::kOneCall;
   int32_t decode_threshold = 1;  ///< split_decode: most queries of a decode
-  int32_t dcp_ranks = 2;         ///< dcp: virtual ranks that the keys are spread over
+  int32_t dcp_ranks = 2;         ///< dcp: ranks that the keys are spread over
   int32_t dcp_interleave = 1;    ///< dcp: neighbouring keys on one rank
+  Combine dcp_combine = Combine::kOneDevice;
 
   Profile data = Profile::kNormal;
   /// Values of q, K and V from a file; null: they are drawn by `data`.
@@ -158,6 +167,11 @@ struct CaseParams {
   bool quantises(bool is_v) const { return op == Op::kKvAppend && type_of_kv(is_v) != dtype; }
   bool computes_scales(bool is_v) const {
     return quantises(is_v) && (scales == Scales::kPerToken || (scales == Scales::kPerTokenK && !is_v));
+  }
+  /// GPUs that the case is spread over.
+  int32_t devices() const {
+    const bool apart = op == Op::kAttention && path == Path::kDcp && dcp_combine != Combine::kOneDevice;
+    return apart ? dcp_ranks : 1;
   }
   int32_t dim_v() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   DType type_of_partial() const { return partial_fp32 ? DType::kFp32 : dtype; }

@@ -107,7 +107,7 @@ Rows call_keys() {
             j["decode_threshold"] = p.path == Path::kSplitDecode ? p.decode_threshold : 0;
           })
           .always_written(),
-      integer_key("dcp_ranks", "`dcp`: virtual ranks that the keys are spread over", &C::dcp_ranks, 2, 64)
+      integer_key("dcp_ranks", "`dcp`: ranks that the keys are spread over", &C::dcp_ranks, 2, 64)
           .when([](P p) { return is_attention(p) && p.path == Path::kDcp; })
           .labelled([](P p) { return fmt::format("{}", p.dcp_ranks); })
           .reported([](Json& j, P p) { j["dcp_ranks"] = p.path == Path::kDcp ? p.dcp_ranks : 0; })
@@ -118,6 +118,17 @@ Rows call_keys() {
           .labelled([](P p) { return fmt::format("x{}", p.dcp_interleave); })
           .reported([](Json& j, P p) { j["dcp_interleave"] = p.path == Path::kDcp ? p.dcp_interleave : 0; })
           .always_written(),
+      word_key("dcp_combine",
+               "`dcp`: where the ranks are, and how their partial states meet. `one_device`: launches on one "
+               "device. The others put rank r on GPU r, and [combine](ranks.md) over NCCL or by peer access",
+               &C::dcp_combine,
+               words_of(combine_name,
+                        {Combine::kOneDevice, Combine::kAllGather, Combine::kAllToAll, Combine::kFused}))
+          .when([](P p) { return is_attention(p) && p.path == Path::kDcp; })
+          .labelled([](P p) {
+            return p.dcp_combine == Combine::kOneDevice ? ""
+                                                        : fmt::format("-{}", combine_name(p.dcp_combine));
+          }),
   };
 }
 

@@ -15,6 +15,7 @@
 
 #include "harness/device/cpu_ceilings.h"
 #include "harness/device/cpu_info.h"
+#include "harness/device/cpu_rank_stream.h"
 #include "harness/device/device.h"
 #include "harness/error.h"
 #include "harness/gigabytes.h"
@@ -224,6 +225,23 @@ class CpuDevice final : public Device {
     measured_ = true;
   }
 
+  /// From now on, `ranks` devices of this CPU stand for as many GPUs.
+  void stand_for_ranks(int ranks, const std::string& nccl_library) {
+    ranks_.nccl_library = nccl_library;
+    for (int r = 0; r < ranks; ++r) {
+      if (r > 0) {
+        peers_.push_back(std::make_unique<CpuDevice>(info_.threads));
+        peers_.back()->info_.name = fmt::format("cpu, rank {}", r);
+      }
+      ranks_.devices.push_back(r == 0 ? this : peers_.back().get());
+      streams_.push_back(std::make_unique<CpuRankStream>());
+      ranks_.streams.push_back(streams_.back().get());
+    }
+  }
+  RankTeam* rank_team(int32_t ranks, std::string& why_not) override {
+    return ranks == ranks_.ranks() ? &ranks_ : Device::rank_team(ranks, why_not);
+  }
+
   void profiler_start() override {}
   void profiler_stop() override {}
   void range_push(const char*) override {}
@@ -287,10 +305,19 @@ class CpuDevice final : public Device {
   std::vector<pid_t> team_;
   double settled_s_ = 0;  ///< foreign_seconds() at the end of settle()
   double ticks_per_us_ = ticks_per_us();
+  std::vector<std::unique_ptr<CpuDevice>> peers_;
+  std::vector<std::unique_ptr<CpuRankStream>> streams_;
+  RankTeam ranks_;
 };
 
 }  // namespace
 
 std::unique_ptr<Device> open_cpu(int num_threads) { return std::make_unique<CpuDevice>(num_threads); }
+
+std::unique_ptr<Device> open_cpu_ranks(int num_threads, int ranks, const std::string& nccl_library) {
+  auto device = std::make_unique<CpuDevice>(num_threads);
+  device->stand_for_ranks(ranks, nccl_library);
+  return device;
+}
 
 }  // namespace attnbench

@@ -95,6 +95,12 @@ struct WatchReading {
   double foreign_us = 0;
 };
 
+/// What a rank did in a launch that several devices share (harness/run/rank_exchange.h), from the common start.
+struct RankTimes {
+  double attention_us = 0, communication_us = 0, correction_us = 0;
+  double total_us = 0;
+};
+
 /// One timed launch.
 struct Sample {
   double us = 0;            ///< device time of the launch
@@ -105,6 +111,9 @@ struct Sample {
   /// that makes the cache cold, and threads that wait for each other. 0: not run.
   double cores_us = 0, memory_us = 0, handover_us = 0;
   WatchReading watch;  ///< empty if the launch was not watched
+  /// Several devices: by rank. `us` is the time of the slowest one.
+  std::vector<RankTimes> ranks;
+  double skew_us = 0;  ///< from the first rank's coming to the common start to the last one's
 };
 
 /// What the hardware counted in separate launches; nullopt: the device has no such counter.
@@ -127,9 +136,19 @@ struct Ceilings {
   };
   std::vector<Matmul> matmul;
   std::optional<double> floor_us;  ///< an empty launch, timed the same way
-  bool disturbed = false;          ///< CPU: measured on a busy machine, so a quiet launch may beat them
-  std::string note;                ///< how they were measured, or why not
+  /// One exchange between several devices, from a common start to the end of the slowest one.
+  struct Link {
+    std::string what;  ///< "all_gather", ... (run/link_times.h)
+    int32_t ranks;
+    int64_t bytes;  ///< of a rank's larger buffer: all that it gathers, or all that it gives away
+    double us;
+  };
+  std::vector<Link> links;  ///< in runs of cases that take several devices
+  bool disturbed = false;   ///< CPU: measured on a busy machine, so a quiet launch may beat them
+  std::string note;         ///< how they were measured, or why not
 };
+
+struct RankTeam;
 
 class Device {
  public:
@@ -183,6 +202,10 @@ class Device {
   virtual void remeasure_ceilings() {}
   /// Takes ceilings that another process has just measured on this device, instead of measuring them.
   virtual void adopt_ceilings(const Ceilings&) {}
+
+  /// This device and others, one for each of several ranks of a case; this device is rank 0. They live as long
+  /// as it. Null with the reason if there are not so many.
+  virtual RankTeam* rank_team(int32_t ranks, std::string& why_not);
 
   virtual void profiler_start() = 0;  ///< cudaProfilerStart; nothing on cpu
   virtual void profiler_stop() = 0;

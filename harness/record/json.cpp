@@ -64,6 +64,15 @@ Json watch_to_json(const WatchSummary& w) {
           {"fresh_us", w.fresh_us > 0 ? finite_or_null(w.fresh_us) : Json(nullptr)}};
 }
 
+Json ranks_to_json(const TimeResult& t) {
+  Json j = {{"skew_us", finite_or_null(t.skew_us)}, {"alone_us", finite_or_null(t.alone_us)}};
+  for (const auto& [key, field] : kRankFields) {
+    j[key] = Json::array();
+    for (const RankTimes& r : t.ranks) j[key].push_back(finite_or_null(r.*field));
+  }
+  return j;
+}
+
 /// `gpu`: the record is of a GPU.
 Json time_to_json(const TimeResult& t, bool gpu) {
   Json j;
@@ -88,6 +97,7 @@ Json time_to_json(const TimeResult& t, bool gpu) {
   j["near_floor"] = t.near_floor;
   j["copies"] = t.copies;
   j["watch"] = watch_to_json(t.watch);
+  if (!t.ranks.empty()) j["ranks"] = ranks_to_json(t);
   return j;
 }
 
@@ -133,6 +143,10 @@ nlohmann::ordered_json ceilings_to_json(const Ceilings& c) {
   j["matmul_tflops"] = Json::object();
   for (const auto& m : c.matmul) j["matmul_tflops"][dtype_name(m.dtype)] = finite_or_null(m.tflops);
   j["floor_us"] = finite_or_null(c.floor_us);
+  if (!c.links.empty()) j["links"] = Json::array();
+  for (const auto& l : c.links)
+    j["links"].push_back(
+        {{"what", l.what}, {"ranks", l.ranks}, {"bytes", l.bytes}, {"us", finite_or_null(l.us)}});
   j["disturbed"] = c.disturbed;
   j["note"] = c.note;
   return j;

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <concepts>
 #include <limits>
 #include <stdexcept>
 
+#include "harness/device/rank_rows.h"
 #include "harness/error.h"
 
 namespace attnbench {
@@ -136,6 +138,20 @@ WatchSummary watch_from_json(const Json& j) {
   return w;
 }
 
+void set_ranks(const Json& j, TimeResult& t) {
+  get(j, "skew_us", t.skew_us);
+  get(j, "alone_us", t.alone_us);
+  for (const auto& [key, field] : kRankFields) {
+    const Json& by_rank = member(j, key);
+    if (!by_rank.is_array() || by_rank.size() > kMostRanks) wrong(key, "a list by rank");
+    t.ranks.resize(std::max(t.ranks.size(), by_rank.size()));
+    for (std::size_t r = 0; r < by_rank.size(); ++r) {
+      if (!by_rank[r].is_number()) wrong(key, "a list of numbers");
+      t.ranks[r].*field = by_rank[r].get<double>();
+    }
+  }
+}
+
 TimeResult time_from_json(const Json& j) {
   TimeResult t;
   get(j, "median_us", t.median_us);
@@ -168,6 +184,7 @@ TimeResult time_from_json(const Json& j) {
   get(j, "near_floor", t.near_floor);
   get(j, "copies", t.copies);
   if (const Json& watch = member(j, "watch"); !watch.is_null()) t.watch = watch_from_json(watch);
+  if (j.contains("ranks")) set_ranks(member(j, "ranks"), t);
   return t;
 }
 
@@ -294,6 +311,16 @@ Ceilings ceilings_from_json(const Json& j) {
     if (!known) wrong("matmul_tflops", "a mapping from element types");
   }
   get(j, "floor_us", c.floor_us);
+  if (j.contains("links")) {
+    if (!member(j, "links").is_array()) wrong("links", "a list");
+    for (const Json& of : member(j, "links")) {
+      Ceilings::Link& l = c.links.emplace_back();
+      get(of, "what", l.what);
+      get(of, "ranks", l.ranks);
+      get(of, "bytes", l.bytes);
+      get(of, "us", l.us);
+    }
+  }
   get(j, "disturbed", c.disturbed);
   get(j, "note", c.note);
   return c;

@@ -12,6 +12,7 @@
 #include "harness/compare/token_time.h"
 #include "harness/record/text.h"
 #include "harness/report/failures.h"
+#include "harness/report/rank_times.h"
 #include "harness/report/summary.h"
 #include "harness/report/table.h"
 
@@ -89,6 +90,9 @@ void print_sums(std::ostream& out, std::span<const Record> records, std::size_t 
   const std::vector<std::string> invariants = invariant_sums(records);
   if (!invariants.empty()) out << "\ninvariants:\n";
   for (const std::string& text : invariants) line("  " + one_line(text));
+  const std::vector<std::string> ranks = rank_lines(records);
+  if (!ranks.empty()) out << "\nranks:\n";
+  for (const std::string& text : ranks) line("  " + one_line(text));
   const std::vector<std::string> speeds = relative_speeds(records);
   if (!speeds.empty()) out << '\n';
   for (const std::string& speed : speeds) line(one_line(speed));

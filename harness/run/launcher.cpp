@@ -100,8 +100,8 @@ bool is_one_call(const CaseParams& p) { return p.op != Op::kAttention || p.path 
 
 }  // namespace
 
-std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, const Device& device,
-                                  const Case& item, bool padded_strides) {
+std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, Device& device, const Case& item,
+                                  bool padded_strides) {
   if (kernel.abi_version != kKernelAbiVersion) {
     return SkipReason{fmt::format("{}: built for kernel ABI {}, this program has {}", kernel.name,
                                   kernel.abi_version, kKernelAbiVersion)};
@@ -116,6 +116,7 @@ std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, const
     if (const auto why = refused(kernel, device, op_of(part.params)))
       return SkipReason{fmt::format("{} ({} of path {})", why->text, part.name, path_name(item.params.path))};
   }
+  if (item.params.devices() > 1) return no_ranks(device, item.params);
   const int32_t states = merged_states(item.params);
   if (states > 0 && !merge_kernel(kernel, table, device, op_of(merge_of(whole.attention, states, 0)))) {
     return SkipReason{fmt::format("path {}: no merge_states kernel of {} takes its {} states",
@@ -132,21 +133,23 @@ LayoutVariant layout_for(const Kernel& kernel, LayoutVariant variant) {
 Launcher::Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload)
     : kernel_(&kernel), device_(&device), params_(workload.params()) {
   if (is_one_call(workload.item().params)) {
-    add_step(kernel, params_);
+    add_step(kernel, params_, device);
+  } else if (workload.item().params.devices() > 1) {
+    add_ranks(workload);
   } else {
     add_parts(table, workload);
   }
 }
 
-void Launcher::add_step(const Kernel& kernel, const OpParams& params) {
-  Step& step = steps_.emplace_back(Step{&kernel, params, device_->launch_context(), {}});
+void Launcher::add_step(const Kernel& kernel, const OpParams& params, Device& device) {
+  Step& step = steps_.emplace_back(Step{&kernel, &device, params, device.launch_context(), {}});
   const auto wanted = [&] { return kernel.workspace_bytes(&params, &step.context); };
   const std::size_t bytes = kernel.workspace_bytes ? guarded(kernel, "workspace_bytes", wanted) : 0;
   if (bytes > 0) {
-    step.workspace = GuardedBuffer(*device_, "workspace", static_cast<int64_t>(bytes));
+    step.workspace = GuardedBuffer(device, "workspace", static_cast<int64_t>(bytes));
     // A kernel must not rely on the content of a new workspace.
-    device_->set_bytes(step.workspace.data(), 0xff, step.workspace.bytes());
-    device_->synchronize();
+    device.set_bytes(step.workspace.data(), 0xff, step.workspace.bytes());
+    device.synchronize();
     step.context.workspace = step.workspace.data();
     step.context.workspace_bytes = bytes;
   }
@@ -161,10 +164,33 @@ void Launcher::add_step(const Kernel& kernel, const OpParams& params) {
   }
 }
 
-const int32_t* Launcher::keep(const char* name, const std::vector<int32_t>& host) {
-  GuardedBuffer buffer = GuardedBuffer::of(*device_, name, host);
-  const uint64_t digest = device_->digest(buffer.data(), buffer.bytes());
-  return metadata_.emplace_back(Metadata{std::move(buffer), digest}).buffer.as<int32_t>();
+const int32_t* Launcher::keep(const char* name, const std::vector<int32_t>& host, Device& device) {
+  GuardedBuffer buffer = GuardedBuffer::of(device, name, host);
+  const uint64_t digest = device.digest(buffer.data(), buffer.bytes());
+  return metadata_.emplace_back(Metadata{&device, std::move(buffer), digest}).buffer.as<int32_t>();
+}
+
+void Launcher::add_ranks(const Workload& workload) {
+  const CaseParams& p = workload.item().params;
+  const int32_t lead = workload.plan().cu_seqlens_q.front();
+  std::vector<AttentionParams> whole;
+  for (int32_t r = 0; r < p.devices(); ++r) whole.push_back(workload.of_rank(r).params().attention);
+  if (parts_of(p, whole.front(), lead).empty()) return;
+  std::string why_not;
+  RankTeam* team = device_->rank_team(p.devices(), why_not);
+  if (team == nullptr) throw DeviceError(why_not, false);
+  exchange_.emplace(*team, p, whole, lead);
+  for (int32_t r = 0; r < p.devices(); ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    Device& device = *team->devices[i];
+    const Part part = parts_of(p, whole[i], lead)[i];
+    AttentionParams a = part.params;
+    a.cu_seqlens_q = keep("cu_seqlens_q of a part", part.cu_seqlens_q, device);
+    exchange_->set_pointers(r, a);
+    team->streams[i]->make_current();
+    add_step(*kernel_, op_of(a), device);
+  }
+  team->streams[0]->make_current();
 }
 
 void Launcher::add_parts(KernelTable table, const Workload& workload) {
@@ -187,20 +213,20 @@ void Launcher::add_parts(KernelTable table, const Workload& workload) {
   }
   for (Part& part : parts) {
     AttentionParams& a = part.params;
-    a.cu_seqlens_q = keep("cu_seqlens_q of a part", part.cu_seqlens_q);
-    if (!part.seqused_k.empty()) a.seqused_k = keep("seqused_k of a part", part.seqused_k);
+    a.cu_seqlens_q = keep("cu_seqlens_q of a part", part.cu_seqlens_q, *device_);
+    if (!part.seqused_k.empty()) a.seqused_k = keep("seqused_k of a part", part.seqused_k, *device_);
     if (part.state >= 0) {
       a.out = partial_out_.as<char>() + part.state * state_bytes;
       a.lse = partial_lse_.as<float>() + part.state * merge.lse_stride_state;
     }
-    add_step(*kernel_, op_of(a));
+    add_step(*kernel_, op_of(a), *device_);
   }
   if (states == 0) return;
   merge.partial_out = partial_out_.data();
   merge.partial_lse = partial_lse_.as<float>();
   const Kernel* merger = merge_kernel(*kernel_, table, *device_, op_of(merge));
   if (!merger) throw KernelError(fmt::format("{}: no kernel merges its {} states", kernel_->name, states));
-  add_step(*merger, op_of(merge));
+  add_step(*merger, op_of(merge), *device_);
 }
 
 Numerics Launcher::numerics() const {
@@ -232,6 +258,7 @@ void take_returned(Device& device, const AttentionParams& p, const ReturnedOutpu
 }
 
 void Launcher::take_outputs() {
+  if (exchange_) return exchange_->take_outputs();
   for (const Step& step : steps_) {
     if (step.context.returned != nullptr) take_returned(*device_, step.params.attention, step.returned);
   }
@@ -239,14 +266,19 @@ void Launcher::take_outputs() {
 
 void Launcher::launch_alone() {
   const DeviceRange range(*device_, "launch");
-  for (Step& step : steps_) {
-    if ((step.kernel->flags & kReturnsOutputs) != 0) {
-      step.returned = {};
-      step.context.returned = &step.returned;
-    }
-    call(*step.kernel, "launch",
-         [&](KernelMessage* m) { return step.kernel->launch(&step.params, &step.context, m); });
+  if (exchange_) {
+    return exchange_->launch([&](int32_t rank) { launch_step(steps_[static_cast<std::size_t>(rank)]); });
   }
+  for (Step& step : steps_) launch_step(step);
+}
+
+void Launcher::launch_step(Step& step) {
+  if ((step.kernel->flags & kReturnsOutputs) != 0) {
+    step.returned = {};
+    step.context.returned = &step.returned;
+  }
+  call(*step.kernel, "launch",
+       [&](KernelMessage* m) { return step.kernel->launch(&step.params, &step.context, m); });
 }
 
 std::optional<std::string> Launcher::memory_damage() const {
@@ -256,9 +288,12 @@ std::optional<std::string> Launcher::memory_damage() const {
   for (const GuardedBuffer* b : {&partial_out_, &partial_lse_}) {
     if (auto damage = b->damage()) return damage;
   }
+  if (exchange_) {
+    if (auto damage = exchange_->memory_damage()) return damage;
+  }
   for (const Metadata& m : metadata_) {
     if (auto damage = m.buffer.damage()) return damage;
-    if (device_->digest(m.buffer.data(), m.buffer.bytes()) != m.digest) {
+    if (m.device->digest(m.buffer.data(), m.buffer.bytes()) != m.digest) {
       return m.buffer.name() + " was overwritten";
     }
   }
@@ -268,18 +303,27 @@ std::optional<std::string> Launcher::memory_damage() const {
 HostOutputs Launcher::outputs(const Workload& workload) const {
   HostOutputs h = workload.download_outputs();
   h.no_lse = (kernel_->flags & kNoLse) != 0;
-  if (!partial_out_.data()) return h;
-  const MergeStatesParams& m = steps_.back().params.merge_states;
-  PartialStates states;
-  states.out.resize(static_cast<std::size_t>(partial_out_.bytes()));
-  states.lse.resize(static_cast<std::size_t>(partial_lse_.bytes()) / sizeof(float));
-  device_->download(states.out.data(), partial_out_.data(), partial_out_.bytes());
-  device_->download(states.lse.data(), partial_lse_.data(), partial_lse_.bytes());
-  states.numerics = numerics();
-  states.merge_numerics = steps_.back().kernel->numerics(&steps_.back().params);
-  states.keys = params_.attention.max_seqlen_k;
-  h.extra_variance = merge_variance(m, states);
+  if (const auto partial = states()) h.extra_variance = merge_variance(*partial);
   return h;
+}
+
+std::optional<PartialStates> Launcher::states() const {
+  PartialStates states;
+  if (exchange_) {
+    states = exchange_->states();
+  } else if (partial_out_.data()) {
+    states.layout = steps_.back().params.merge_states;
+    states.out.resize(static_cast<std::size_t>(partial_out_.bytes()));
+    states.lse.resize(static_cast<std::size_t>(partial_lse_.bytes()) / sizeof(float));
+    device_->download(states.out.data(), partial_out_.data(), partial_out_.bytes());
+    device_->download(states.lse.data(), partial_lse_.data(), partial_lse_.bytes());
+    states.merge_numerics = steps_.back().kernel->numerics(&steps_.back().params);
+    states.keys = params_.attention.max_seqlen_k;
+  } else {
+    return std::nullopt;
+  }
+  states.numerics = numerics();
+  return states;
 }
 
 }  // namespace attnbench

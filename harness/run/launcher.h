@@ -7,6 +7,7 @@
 
 #include "harness/error.h"
 #include "harness/run/parts.h"
+#include "harness/run/rank_exchange.h"
 #include "harness/run/skip_reason.h"
 #include "harness/workload/workload.h"
 #include "kernels/registry.h"
@@ -31,9 +32,9 @@ std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind d
 
 /// Why the kernel refuses this case on this device, in its own words; nullopt if it takes the case. If the
 /// path has several launches, the kernel must take all of them, and a merge_states kernel of the table must
-/// take the merge, if there is one.
-std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, const Device& device,
-                                  const Case& item, bool padded_strides = false);
+/// take the merge, if there is one. If the case takes several devices, they must be there.
+std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, Device& device, const Case& item,
+                                  bool padded_strides = false);
 
 /// The layout of a case's tensors for this kernel.
 LayoutVariant layout_for(const Kernel& kernel, LayoutVariant variant = {});
@@ -45,6 +46,7 @@ void take_returned(Device& device, const AttentionParams& params, const Returned
 ///
 /// Partial states are in buffers of the launcher, which hold NaN before the first launch. A merge_states
 /// kernel of the table merges them: the one with the kernel's own name, or else the first that takes them.
+/// Ranks that are devices of their own exchange their states instead (rank_exchange.h).
 class Launcher {
  public:
   /// Allocates workspaces and partial states, and plans. Throws PlanRefused, KernelError, OutOfMemory.
@@ -53,13 +55,16 @@ class Launcher {
   /// Enqueues one launch, or all launches of the path, in a profiler's range "launch". Throws KernelError.
   void launch() {
     launch_alone();
+    if (exchange_) exchange_->wait();
     take_outputs();
   }
   /// The part of it that is timed. take_outputs() must follow, before the outputs are read.
   void launch_alone();
-  /// Enqueues what brings returned outputs to their place (kReturnsOutputs).
+  /// Enqueues what brings returned outputs (kReturnsOutputs), or those of several devices, to their place.
   void take_outputs();
-  bool returns_outputs() const { return (kernel_->flags & kReturnsOutputs) != 0; }
+  bool returns_outputs() const { return (kernel_->flags & kReturnsOutputs) != 0 || exchange_; }
+  /// What several devices do beside their launches; null: there is one device.
+  RankExchange* exchange() { return exchange_ ? &*exchange_ : nullptr; }
 
   /// Throws KernelError, like tile() and every other call into a kernel.
   Numerics numerics() const;
@@ -68,6 +73,8 @@ class Launcher {
   /// The outputs of the last launch, with the additional variance of O if partial states were merged.
   /// `workload` must be the constructor's.
   HostOutputs outputs(const Workload& workload) const;
+  /// The partial states of the last launch; nullopt if it leaves none.
+  std::optional<PartialStates> states() const;
   double plan_us() const { return plan_us_; }
   /// Damage to guards of the launcher's buffers, or a write into a part's metadata, in words; nullopt: none.
   std::optional<std::string> memory_damage() const;
@@ -75,18 +82,22 @@ class Launcher {
  private:
   struct Step {
     const Kernel* kernel;
+    Device* device;
     OpParams params;
     LaunchContext context;
     GuardedBuffer workspace;
     ReturnedOutputs returned{};
   };
   struct Metadata {
+    Device* device;
     GuardedBuffer buffer;
     uint64_t digest;
   };
-  void add_step(const Kernel& kernel, const OpParams& params);
+  void add_step(const Kernel& kernel, const OpParams& params, Device& device);
   void add_parts(KernelTable table, const Workload& workload);
-  const int32_t* keep(const char* name, const std::vector<int32_t>& host);
+  void add_ranks(const Workload& workload);
+  void launch_step(Step& step);
+  const int32_t* keep(const char* name, const std::vector<int32_t>& host, Device& device);
 
   const Kernel* kernel_;
   Device* device_;
@@ -94,6 +105,7 @@ class Launcher {
   std::vector<Step> steps_;
   std::vector<Metadata> metadata_;
   GuardedBuffer partial_out_, partial_lse_;
+  std::optional<RankExchange> exchange_;
   double plan_us_ = 0;
 };
 

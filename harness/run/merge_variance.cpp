@@ -4,7 +4,8 @@
 
 namespace attnbench {
 
-std::vector<double> merge_variance(const MergeStatesParams& m, const PartialStates& states) {
+std::vector<double> merge_variance(const PartialStates& states) {
+  const MergeStatesParams& m = states.layout;
   const auto n = static_cast<std::size_t>(m.num_states);
   const auto dim = static_cast<std::size_t>(m.head_dim);
   std::vector<double> variance(static_cast<std::size_t>(m.num_rows * m.num_heads) * dim, 0.0);
@@ -47,12 +48,16 @@ std::vector<double> merge_variance(const MergeStatesParams& m, const PartialStat
           if (weight[s] != 0) o += weight[s] * out(s);
         }
         double& v = variance[static_cast<std::size_t>(t * m.num_heads + h) * dim + c];
+        double parts = 0;  // no sum of some of the terms is larger
         for (std::size_t s = 0; s < n; ++s) {
           if (weight[s] == 0) continue;  // its O may be anything
+          parts += std::abs(weight[s] * out(s));
           const double rounded = u * weight[s] * out(s), spaced = quantum * weight[s];
           const double moved = weight[s] * (out(s) - o);
           v += rounded * rounded / 3.0 + spaced * spaced / 12.0 + error[s] * moved * moved;
+          if (states.rounded_sums > 0) v += rounded * rounded / 3.0 + quantum * quantum / 12.0;
         }
+        v += states.rounded_sums * (u * u * parts * parts / 3.0 + quantum * quantum / 12.0);
       }
     }
   }

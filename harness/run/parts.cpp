@@ -116,18 +116,20 @@ std::vector<Part> split_decode(const CaseParams& p, const AttentionParams& whole
   return parts;
 }
 
+/// If each rank is a device of its own, `whole` has the tables and the pool of one rank, and all parts have the same.
 std::vector<Part> dcp(const CaseParams& p, const AttentionParams& whole, int32_t lead) {
+  const bool apart = p.devices() > 1;
   std::vector<Part> parts;
   for (int32_t rank = 0; rank < p.dcp_ranks; ++rank) {
     Part& part = parts.emplace_back(all_sequences(p, whole, lead));
     part.name = fmt::format("rank {}", rank);
     AttentionParams& a = part.params;
-    a.num_blocks = whole.num_blocks / p.dcp_ranks;
-    const int64_t pool = int64_t{rank} * a.num_blocks;
+    a.num_blocks = apart ? whole.num_blocks : whole.num_blocks / p.dcp_ranks;
+    const int64_t pool = apart ? 0 : int64_t{rank} * a.num_blocks;
     move_by(a.k, pool * a.k_stride_block, a.dtype_k);
     move_by(a.v, pool * a.v_stride_block, a.dtype_v);
     if (a.dtype_k == DType::kInt8) move_by(a.k_descale, pool * a.k_descale_stride_block);
-    const auto rows = static_cast<int64_t>(p.seqs.size()) * rank;
+    const int64_t rows = apart ? 0 : static_cast<int64_t>(p.seqs.size()) * rank;
     move_by(a.block_table, rows * a.block_table_stride);
     move_by(a.seqused_k, rows);
     a.max_seqlen_k = dcp_local_len(whole.max_seqlen_k, p.dcp_ranks, p.dcp_interleave, rank);
@@ -136,6 +138,12 @@ std::vector<Part> dcp(const CaseParams& p, const AttentionParams& whole, int32_t
       drop(a, kSinks);
     }
     write_state(part, rank);
+    if (!apart) continue;
+    // Heads outside, tokens inside: the heads of a rank are then one piece of memory (rank_exchange.h).
+    a.q_stride_token = a.head_dim;
+    a.q_stride_head = a.total_q * a.head_dim;
+    a.out_stride_token = a.head_dim_v;
+    a.out_stride_head = a.total_q * a.head_dim_v;
   }
   return parts;
 }

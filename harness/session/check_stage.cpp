@@ -9,6 +9,7 @@
 #include "harness/session/invariants.h"
 #include "harness/verify/bitwise.h"
 #include "harness/verify/clues.h"
+#include "harness/verify/rank_states.h"
 #include "harness/verify/verify.h"
 
 namespace attnbench {
@@ -68,7 +69,13 @@ std::vector<std::string> clues_or_none(const Case& item, const HostOutputs& outp
                                        const Verdict& v) {
   if (item.params.op != Op::kAttention || v.reference_s > kMostReferenceSeconds) return {};
   try {
-    return clues_of({item, outputs, launcher.numerics()});
+    std::vector<std::string> clues = clues_of({item, outputs, launcher.numerics()});
+    if (item.params.path != Path::kDcp) return clues;
+    if (const auto s = launcher.states()) {
+      const std::vector<std::string> of_ranks = rank_clues(item, {s->layout, s->out, s->lse});
+      clues.insert(clues.begin(), of_ranks.begin(), of_ranks.end());
+    }
+    return clues;
   } catch (const std::exception&) {  // for example, no memory for the rows
     return {};
   }

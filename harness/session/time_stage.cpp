@@ -6,6 +6,7 @@
 
 #include "harness/cases/cost.h"
 #include "harness/gigabytes.h"
+#include "harness/run/link_times.h"
 #include "harness/session/timed_launches.h"
 
 namespace attnbench {
@@ -29,6 +30,13 @@ std::optional<SkipReason> cannot_rotate(const CaseCost& cost, int64_t copies, co
 /// A share of the speed of light above this says that the ceilings are too low: other processes may have held
 /// cores, or a neighbour of a virtual machine, which context switches do not show.
 constexpr double kBeaten = 1.1;
+
+/// Several devices have equal shares, and rates and limits are those of one.
+CaseCost of_one_device(CaseCost cost, int devices) {
+  for (double CaseCost::*field : {&CaseCost::flop, &CaseCost::pairs, &CaseCost::bytes, &CaseCost::written})
+    cost.*field /= devices;
+  return cost;
+}
 
 /// Fills the roofline. A time below what the hardware allows becomes the record's status.
 void judge_time(const CaseParams& params, const CaseCost& cost, Device& device, const SessionOptions& options,
@@ -72,13 +80,15 @@ void renew_rooflines(const Ceilings& ceilings, CacheMode cache, const DeviceInfo
 void time_stage(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
                 Launcher& launcher, uint64_t verified, Record& record) {
   const CaseParams& params = work.item->params;
-  const CaseCost cost = cost_of(params);
+  const CaseCost cost = of_one_device(cost_of(params), params.devices());
   const CacheMode cache = options.timing.cache;
   const int64_t copies =
       cache == CacheMode::kRotate ? rotation_copies(cost.bytes, device.info().cache_bytes) : 1;
   if (const auto why = cannot_rotate(cost, copies, device)) return record.skip(*why);
   static const Ceilings kNone;
   const Ceilings& ceilings = options.wants_ceilings() ? device.ceilings(ceiling_dtypes()) : kNone;
+  if (options.wants_ceilings() && params.devices() > 1)
+    add_links(device, params.devices(), ceiling_dtypes());  // updates what `ceilings` refers to
   device.reset_cache_policy();
   workload.reset_outputs();
   const uint64_t seed = TimedLaunches::draw_seed(options.timing);
@@ -88,6 +98,7 @@ void time_stage(const WorkItem& work, Device& device, const SessionOptions& opti
         device, record_name(record), [&] { return launches.sample(); }, launches.warmups(), options.timing);
     record.time->copies = static_cast<int>(launches.size());
     record.time->plan_us = launcher.plan_us();
+    if (launcher.exchange()) record.time->alone_us = launcher.exchange()->alone_us(ceilings.links);
     record.time->near_floor = ceilings.floor_us && record.time->median_us < 2 * *ceilings.floor_us;
     judge_time(params, cost, device, options, launcher, ceilings, record);
     launches.try_new_inputs();  // before counters, which change times

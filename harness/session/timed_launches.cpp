@@ -113,9 +113,10 @@ void TimedLaunches::prepare(Copy& copy) {
   const CaseParams& p = work_.item->params;
   if (!copy.expected && !copy.has_other_values(*work_.item)) copy.expected = copies_.front().expected;
   if (copy.expected) {
-    // In a rotating cache, the last moment would bring inputs into the cache.
-    copy.late = w.set_signs(other_signs(p, w.signs(), order_()),
-                            rotates_ ? FewChannels{} : few_channels(p, order_()));
+    // In a rotating cache, the last moment would bring inputs into the cache. It is only that of one device.
+    const bool late = !rotates_ && p.devices() == 1;
+    copy.late =
+        w.set_signs(other_signs(p, w.signs(), order_()), late ? few_channels(p, order_()) : FewChannels{});
   } else {
     copy.late = w.set_signs(plain_signs(p));
   }
@@ -128,6 +129,14 @@ void TimedLaunches::prepare(Copy& copy) {
   copy.ready = true;
 }
 
+Sample TimedLaunches::time(Copy& copy, const LaunchWatch* watch) {
+  RankExchange* exchange = copy.launcher->exchange();
+  if (exchange) exchange->empty_caches(options_.timing.cache);
+  Sample s = device_.time_launch(copy.launch, options_.timing.cache, watch);
+  if (exchange) exchange->read_times(s);
+  return s;
+}
+
 Sample TimedLaunches::timed(Copy& copy) {
   if (!copy.ready) prepare(copy);
   copy.ready = false;
@@ -136,7 +145,7 @@ Sample TimedLaunches::timed(Copy& copy) {
   LaunchWatch watch{outputs, copy.late, order_(), nullptr};
   if (copy.launcher->returns_outputs()) watch.take_outputs = [&copy] { copy.launcher->take_outputs(); };
   ++summary_.launches;
-  const Sample s = device_.time_launch(copy.launch, options_.timing.cache, &watch);
+  const Sample s = time(copy, &watch);
   judge(copy, s);
   if (rotates_) prepare(copy);  // its turn comes when the other copies have passed through the cache
   return s;
@@ -147,7 +156,7 @@ Sample TimedLaunches::sample() {
   const bool in_turn = rotates_ || !watches_ || turn_ < copies_.size();
   const std::size_t chosen = (in_turn ? turn_ : order_()) % copies_.size();
   ++turn_;
-  if (!watches_) return device_.time_launch(copies_[chosen].launch, options_.timing.cache);
+  if (!watches_) return time(copies_[chosen], nullptr);
   return timed(copies_[chosen]);
 }
 

@@ -81,6 +81,8 @@ class TimedLaunches {
   std::function<void()> launch_of(Launcher& launcher);
   void prepare(Copy& copy);
   Sample timed(Copy& copy);
+  /// Times one launch, on all its devices.
+  Sample time(Copy& copy, const LaunchWatch* watch);
   void judge(Copy& copy, const Sample& sample);
   void judge_first(Copy& copy, uint64_t digest);
   /// Compares the outputs with the reference. Throws WrongLaunch.

@@ -52,6 +52,22 @@ std::optional<double> middle(std::vector<double> x) {
   return median_interval(std::move(x)).median;
 }
 
+/// Sets the medians of launches that several devices shared.
+void set_ranks(const std::vector<Sample>& samples, TimeResult& result) {
+  if (samples.empty()) return;
+  const auto median = [&](const auto& figure) {
+    std::vector<double> x;
+    for (const Sample& s : samples) x.push_back(figure(s));
+    return middle(std::move(x)).value_or(0);
+  };
+  result.ranks.resize(samples.front().ranks.size());
+  for (std::size_t r = 0; r < result.ranks.size(); ++r) {
+    for (const auto& named : kRankFields)
+      result.ranks[r].*named.second = median([&](const Sample& s) { return s.ranks[r].*named.second; });
+  }
+  result.skew_us = median([](const Sample& s) { return s.skew_us; });
+}
+
 }  // namespace
 
 int64_t rotation_copies(double workload_bytes, int64_t cache_bytes) {
@@ -101,6 +117,7 @@ TimeResult time_samples(Device& device, const std::string& name, const std::func
   };
 
   std::vector<double> cores_us, memory_us, handover_us;
+  std::vector<Sample> shared;  // by several devices
   std::exception_ptr failure;
   double sampled_s = 0;
   Collector collector;
@@ -125,6 +142,7 @@ TimeResult time_samples(Device& device, const std::string& name, const std::func
         if (s.memory_us > 0) memory_us.push_back(s.memory_us);
         if (s.handover_us > 0) handover_us.push_back(s.handover_us);
         sampled_s += s.us * 1e-6;
+        if (!s.ranks.empty()) shared.push_back(s);
       } catch (...) {
         failure = std::current_exception();
         state.SetIterationTime(0);
@@ -163,6 +181,7 @@ TimeResult time_samples(Device& device, const std::string& name, const std::func
   result.cores_us = middle(std::move(cores_us)).value_or(0);
   result.memory_us = middle(std::move(memory_us)).value_or(0);
   result.handover_us = middle(std::move(handover_us)).value_or(0);
+  set_ranks(shared, result);
   return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/device/device.h"
@@ -47,6 +48,14 @@ double half_interval(double median, double lo, double hi);
 /// From this share on, the interval tells nothing but the order of magnitude: the time is not usable.
 inline constexpr double kVague = 0.5;
 
+/// What is measured of each rank, as it is called in records.
+inline constexpr std::pair<const char*, double RankTimes::*> kRankFields[] = {
+    {"attention_us", &RankTimes::attention_us},
+    {"communication_us", &RankTimes::communication_us},
+    {"correction_us", &RankTimes::correction_us},
+    {"total_us", &RankTimes::total_us},
+};
+
 struct TimeResult {
   double median_us = 0;
   double lo_us = 0;  ///< 95 % interval of the median, from order statistics
@@ -67,6 +76,10 @@ struct TimeResult {
   /// Copies of the tensors: a rotating cache uses them in turns, a watched launch takes one at random.
   int copies = 1;
   WatchSummary watch;
+  /// Several devices: medians by rank, and of Sample::skew_us. The time of the case is that of the slowest rank.
+  std::vector<RankTimes> ranks;
+  double skew_us = 0;
+  std::optional<double> alone_us;  ///< what the exchanges between the devices take alone, by measured times
 
   /// Half the 95 % interval as a share of the median.
   double half_interval() const { return attnbench::half_interval(median_us, lo_us, hi_us); }

@@ -70,12 +70,15 @@ void plan_packed(const CaseParams& p, int32_t lead_rows, WorkloadPlan& plan) {
   plan.kv_owners.insert(plan.kv_owners.end(), kTailRows, kPoison);
 }
 
-/// Plans one pool for each rank; only dcp has several. A shared prefix takes the first blocks of the order,
-/// and sequence 0 owns its rows.
-void plan_paged(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
+/// Plans one pool for each rank of this device; only dcp has several. A shared prefix takes the first blocks of
+/// the order, and sequence 0 owns its rows.
+void plan_paged(const CaseParams& p, uint64_t seed, int32_t only_rank, WorkloadPlan& plan) {
   const int64_t bs = p.block_size;
   const int32_t ranks = p.path == Path::kDcp ? p.dcp_ranks : 1;
   const int32_t interleave = ranks > 1 ? p.dcp_interleave : 1;
+  const int32_t first_rank = p.devices() > 1 ? only_rank : 0;
+  const int32_t end_rank = p.devices() > 1 ? only_rank + 1 : ranks;
+  const int64_t pools = end_rank - first_rank;
   const int64_t shared = p.seqs.empty() ? 0 : p.shared_tokens() / bs;
   const auto local_len = [&](const SeqLen& s, int32_t rank) {
     return dcp_local_len(s.k, ranks, interleave, rank);
@@ -88,19 +91,19 @@ void plan_paged(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
       const int64_t blocks = (local_len(s, rank) + bs - 1) / bs;
       of_rank += blocks - shared;
       longest = std::max(longest, blocks);
-      plan.seqused_k.push_back(local_len(s, rank));
+      if (rank >= first_rank && rank < end_rank) plan.seqused_k.push_back(local_len(s, rank));
     }
     mapped = std::max(mapped, of_rank);
   }
   // Some blocks belong to no sequence: a kernel that follows a wrong or junk entry reads poison.
   const int64_t spare = std::clamp<int64_t>(mapped / 16, 2, 64);
   const int64_t pool = mapped + spare;
-  plan.num_blocks = checked_int32(ranks * pool, "num_blocks");
+  plan.num_blocks = checked_int32(pools * pool, "num_blocks");
   plan.block_table_stride = longest + 1;
-  plan.block_table.reserve(static_cast<std::size_t>(ranks) * p.seqs.size() *
+  plan.block_table.reserve(static_cast<std::size_t>(pools) * p.seqs.size() *
                            static_cast<std::size_t>(plan.block_table_stride));
-  plan.kv_owners.assign(static_cast<std::size_t>(ranks * pool * bs), kPoison);
-  for (int32_t rank = 0; rank < ranks; ++rank) {
+  plan.kv_owners.assign(static_cast<std::size_t>(pools * pool * bs), kPoison);
+  for (int32_t rank = first_rank; rank < end_rank; ++rank) {
     std::vector<int32_t> order(static_cast<std::size_t>(pool));
     std::iota(order.begin(), order.end(), 0);
     const uint64_t rank_seed = seed ^ static_cast<uint64_t>(rank) << 32;
@@ -124,7 +127,7 @@ void plan_paged(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
         const int32_t block = order[i < shared ? static_cast<std::size_t>(i) : next++];
         plan.block_table.push_back(block);
         for (int64_t r = i * bs; r < std::min(k, (i + 1) * bs); ++r) {
-          plan.kv_owners[static_cast<std::size_t>((rank * pool + block) * bs + r % bs)] = {
+          plan.kv_owners[static_cast<std::size_t>(((rank - first_rank) * pool + block) * bs + r % bs)] = {
               i < shared ? 0 : static_cast<int32_t>(b),
               dcp_global_pos(static_cast<int32_t>(r), ranks, interleave, rank)};
         }
@@ -355,7 +358,7 @@ WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
         plan_given_blocks(c.params, variant.salt, plan);
         break;
       }
-      plan_paged(c.params, layout_seed, plan);
+      plan_paged(c.params, layout_seed, variant.rank, plan);
       break;
     case KvSource::kContiguous:
       plan_contiguous(c.params, layout_seed, plan);

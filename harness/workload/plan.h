@@ -26,7 +26,8 @@ struct WorkloadPlan {
   int32_t max_seqlen_k = 0;
 
   /// Paged only: (B, block_table_stride). dcp: (ranks, B, block_table_stride); each rank has one of `ranks`
-  /// equal parts of the pool, and an id counts from the start of that part.
+  /// equal parts of the pool, and an id counts from the start of that part. If each rank is a device of its
+  /// own, all of this is of one rank.
   std::vector<int32_t> block_table;
   int64_t block_table_stride = 0;
   int32_t num_blocks = 0;  ///< blocks in the pool; contiguous: rows of the cache
@@ -60,6 +61,7 @@ struct LayoutVariant {
   int32_t lead_rows = 0;        ///< unused rows before the first sequence: cu_seqlens[0] is not 0
   /// Rows of no sequence hold random numbers in place of poison (kFinitePadding).
   bool finite_padding = false;
+  int32_t rank = 0;  ///< whose part of the keys lies here, if each rank is a device of its own
 
   int32_t seq_id(std::size_t b) const { return seq_ids.empty() ? static_cast<int32_t>(b) : seq_ids[b]; }
 };

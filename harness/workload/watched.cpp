@@ -79,6 +79,7 @@ std::vector<LateSigns> Workload::set_signs(const SignPlan& signs, const FewChann
   } else if (!table.empty()) {
     device_->upload(sign_table_.data(), table.data(), static_cast<int64_t>(table.size()));
   }
+  for (const auto& other : others_) other->set_signs(signs, late);
   std::vector<LateSigns> changes;
   const bool through_k = item_.params.v_is_k_view;
   for (const Slot slot : {kQ, kK, kNewK, kV, kNewV, kPartialOut}) {

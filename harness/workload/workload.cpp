@@ -1,8 +1,11 @@
 #include "harness/workload/workload.h"
 
+#include <fmt/format.h>
+
 #include <new>
 
 #include "harness/cases/cost.h"
+#include "harness/device/ranks.h"
 #include "harness/error.h"
 #include "harness/workload/append_scales.h"
 #include "harness/workload/captured_fill.h"
@@ -117,6 +120,7 @@ void Workload::fill(const FillJob& job, const std::vector<RowOwner>& owners, int
 void Workload::fill_values() {
   if (!later_) return;
   later_ = false;
+  for (const auto& other : others_) other->fill_values();
   // Captured cases have one such tensor: q.
   for (const Fill& f : fills_) fill(f.job, plan_.q_owners, memory(kQ).bytes());
   for (const Slot slot : {kK, kV}) {
@@ -190,6 +194,16 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
       break;
   }
   if (!later_) remember_inputs();
+  if (item.params.devices() == 1 || variant.rank > 0) return;
+  std::string why_not;
+  const RankTeam* team = device.rank_team(item.params.devices(), why_not);
+  if (team == nullptr) throw DeviceError(why_not, false);
+  for (int32_t r = 1; r < team->ranks(); ++r) {
+    LayoutVariant other = variant;
+    other.rank = r;
+    others_.push_back(
+        std::make_unique<Workload>(*team->devices[static_cast<std::size_t>(r)], item, other, values));
+  }
 }
 
 void Workload::remember_inputs() {
@@ -460,6 +474,14 @@ std::optional<std::string> Workload::guard_damage() const {
   for (const Buffer& b : buffers_) {
     if (auto damage = b.memory.damage()) return damage;
   }
+  return of_others([](const Workload& w) { return w.guard_damage(); });
+}
+
+std::optional<std::string> Workload::of_others(
+    const std::function<std::optional<std::string>(const Workload&)>& damage) const {
+  for (std::size_t i = 0; i < others_.size(); ++i) {
+    if (auto found = damage(*others_[i])) return fmt::format("rank {}: {}", i + 1, *found);
+  }
   return std::nullopt;
 }
 
@@ -470,7 +492,7 @@ std::optional<std::string> Workload::input_damage() const {
       return "input " + b.memory.name() + " was overwritten";
     }
   }
-  return std::nullopt;
+  return of_others([](const Workload& w) { return w.input_damage(); });
 }
 
 }  // namespace attnbench

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,6 +51,10 @@ class Workload {
 
   const Case& item() const { return item_; }
   const WorkloadPlan& plan() const { return plan_; }
+  /// What lies on the device of rank `rank`. Rank 0 is this workload, which has the outputs of the case.
+  const Workload& of_rank(int32_t rank) const {
+    return rank == 0 ? *this : *others_[static_cast<std::size_t>(rank) - 1];
+  }
   OpParams params() const;
 
   /// The fields of params() that need no memory: enough for Kernel::supports. Strides are padded if `padded`,
@@ -158,6 +163,9 @@ class Workload {
   /// Sets a cache to its state before a launch.
   void restore(Slot slot);
   void remember_inputs();
+  /// The first damage that one of the other ranks has, with its name.
+  std::optional<std::string> of_others(
+      const std::function<std::optional<std::string>(const Workload&)>& damage) const;
 
   const GuardedBuffer& memory(Slot slot) const { return buffers_[slot].memory; }
   void* data(Slot slot) const { return memory(slot).data(); }
@@ -188,6 +196,8 @@ class Workload {
   /// What the last set_signs() changed (qk, then v), then signs_ (qk, then v); no launch sees it.
   GuardedBuffer sign_table_;
   GuardedBuffer appended_slots_;  ///< rows of the caches that a launch writes; no launch sees it
+  /// Those of ranks 1 and more, each on a device of its own, which change as this one does.
+  std::vector<std::unique_ptr<Workload>> others_;
 };
 
 }  // namespace attnbench

@@ -61,6 +61,30 @@ TEST(JsonRead, DeviceAndCeilings) {
   ceilings.note = "n";
   EXPECT_EQ(ceilings_to_json(ceilings_from_json(ceilings_to_json(ceilings))), ceilings_to_json(ceilings));
   EXPECT_EQ(ceilings_from_json(ceilings_to_json(ceilings)).matmul.size(), 1u);
+  ceilings.links = {{"all_gather", 2, 8192, 14.5}, {"peer_read", 4, 65536, 3.5}};
+  const Ceilings again = ceilings_from_json(ceilings_to_json(ceilings));
+  ASSERT_EQ(again.links.size(), 2u);
+  EXPECT_EQ(again.links[1].what, "peer_read");
+  EXPECT_EQ(again.links[1].ranks, 4);
+  EXPECT_EQ(again.links[1].bytes, 65536);
+  EXPECT_EQ(again.links[1].us, 3.5);
+}
+
+TEST(JsonRead, TimesOfRanks) {
+  Record r = test::passing("a");
+  r.time->ranks = {{20, 10, 2, 32}, {18, 12, 3, 33}};
+  r.time->skew_us = 1.5;
+  r.time->alone_us = 9;
+  const Json once = parsed(r);
+  const Record again = record_from_json(once, r.item);
+  EXPECT_EQ(parsed(again), once);
+  ASSERT_EQ(again.time->ranks.size(), 2u);
+  EXPECT_EQ(again.time->ranks[1].attention_us, 18);
+  EXPECT_EQ(again.time->ranks[1].communication_us, 12);
+  EXPECT_EQ(again.time->ranks[1].correction_us, 3);
+  EXPECT_EQ(again.time->ranks[1].total_us, 33);
+  EXPECT_EQ(again.time->skew_us, 1.5);
+  EXPECT_EQ(again.time->alone_us, 9);
 }
 
 TEST(JsonRead, RefusesWithTheFieldsName) {

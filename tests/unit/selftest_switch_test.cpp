@@ -20,6 +20,7 @@ namespace attnbench {
 namespace {
 
 const std::string kPaths = "tests/unit/session_paths_test.cpp: ";
+const std::string kRanks = "tests/unit/session_ranks_test.cpp: ";
 
 /// Switches that no fault can show, because a fault changes one launch: the tests that show them, as
 /// "file: name".
@@ -32,6 +33,12 @@ const std::map<std::string, std::vector<std::string>>& shown_by_tests() {
       {"decode_threshold", {kPaths + "SplitPagedByThreshold"}},
       {"dcp_ranks", {kPaths + "DcpLocalLengths"}},
       {"dcp_interleave", {kPaths + "DcpInterleaveIgnored"}},
+      {"dcp_combine: all_gather",
+       {kRanks + "WithAnLseInTheWrongBaseFail", kRanks + "OfWhichOneWritesNothingFail"}},
+      {"dcp_combine: all_to_all",
+       {kRanks + "WithAnLseInTheWrongBaseFail", kRanks + "OfWhichOneWritesNothingFail"}},
+      {"dcp_combine: fused",
+       {kRanks + "WithAnLseInTheWrongBaseFail", kRanks + "OfWhichOneWritesNothingFail"}},
       // A fault that ignores a shuffled table ignores these, too. That they are what they should be, tests show.
       {"page_layout: lifo_aged",
        {"tests/unit/workload_plan_test.cpp: AgedBlocksLieBetweenOrderedAndShuffledOnes"}},
@@ -47,11 +54,21 @@ const std::map<std::string, std::vector<std::string>>& shown_by_tests() {
 }
 
 /// Words that request nothing, and kinds of values, which show what other keys request.
-const std::set<std::string> kPlain = {
-    "op: attention",  "q_dtype: same", "kv_dtype: same", "alibi: none",
-    "path: one_call", "append: none",  "rotary: none",   "cache_batch_idx: identity",
-    "data: normal",   "data: peaked",  "data: outlier",  "lse_layout: head_major",
-    "kv_layout: nhd", "expired: kept"};
+const std::set<std::string> kPlain = {"op: attention",
+                                      "q_dtype: same",
+                                      "kv_dtype: same",
+                                      "alibi: none",
+                                      "path: one_call",
+                                      "dcp_combine: one_device",
+                                      "append: none",
+                                      "rotary: none",
+                                      "cache_batch_idx: identity",
+                                      "data: normal",
+                                      "data: peaked",
+                                      "data: outlier",
+                                      "lse_layout: head_major",
+                                      "kv_layout: nhd",
+                                      "expired: kept"};
 
 bool is_key(const std::string& name) {
   const auto& keys = sweep_keys();

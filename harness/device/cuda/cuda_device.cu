@@ -16,6 +16,7 @@
 #include "harness/device/cuda/fill.h"
 #include "harness/device/cuda/launch_timer.h"
 #include "harness/device/cuda/mma_rate.h"
+#include "harness/device/cuda/rank_stream.h"
 #include "harness/device/cuda/signs.h"
 #include "harness/device/cupti.h"
 #include "harness/device/device.h"
@@ -74,7 +75,7 @@ constexpr int64_t kMostSpare = int64_t{2} << 30;
 class CudaDevice final : public Device {
  public:
   CudaDevice(int cuda_ordinal, int index)
-      : ordinal_(cuda_ordinal), info_(cuda_device_info(cuda_ordinal, index)) {
+      : ordinal_(cuda_ordinal), index_(index), info_(cuda_device_info(cuda_ordinal, index)) {
     use();
     cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     cuda_check(cudaMalloc(&digest_, sizeof *digest_), "cudaMalloc");
@@ -89,6 +90,8 @@ class CudaDevice final : public Device {
   ~CudaDevice() override {
     cudaSetDevice(ordinal_);
     cudaStreamSynchronize(stream_);
+    teams_.clear();
+    rank_stream_.reset();
     timer_.reset();
     free_spare();
     cudaFree(digest_);
@@ -278,6 +281,38 @@ class CudaDevice final : public Device {
     adopted_ = true;
   }
 
+  RankTeam* rank_team(int32_t ranks, std::string& why_not) override {
+    if (const auto known = teams_.find(ranks); known != teams_.end()) return &known->second;
+    std::string ignored;
+    const std::vector<int> usable = usable_cuda_ordinals(ignored);
+    const auto count = static_cast<int>(usable.size());
+    if (ranks > std::min(count, kMostRanks)) {
+      why_not = std::to_string(ranks) + " ranks apart need " + std::to_string(ranks) + " GPUs, and there " +
+                (count == 1 ? "is 1" : "are " + std::to_string(count));
+      return nullptr;
+    }
+    RankTeam team;
+    for (int32_t r = 0; r < ranks; ++r) {
+      const int i = (index_ + r) % count;
+      if (r > static_cast<int32_t>(peers_.size()))
+        peers_.push_back(std::make_unique<CudaDevice>(usable[static_cast<std::size_t>(i)], i));
+      CudaDevice* device = r == 0 ? this : peers_[static_cast<std::size_t>(r) - 1].get();
+      team.devices.push_back(device);
+      team.streams.push_back(device->rank_stream());
+    }
+    for (Device* a : team.devices) {
+      for (Device* b : team.devices) {
+        const int from = a->launch_context().device_ordinal, to = b->launch_context().device_ordinal;
+        if (a == b || enable_peer_access(from, to)) continue;
+        why_not = a->info().name + " cannot read the memory of " + b->info().name +
+                  ": nvidia-smi topo -p2p r shows which GPUs can";
+        return nullptr;
+      }
+    }
+    use();
+    return &teams_.emplace(ranks, std::move(team)).first->second;
+  }
+
   void profiler_start() override {
     use();
     cuda_check(cudaProfilerStart(), "cudaProfilerStart");
@@ -302,6 +337,12 @@ class CudaDevice final : public Device {
 #endif
 
  private:
+  RankStream* rank_stream() {
+    if (rank_stream_ == nullptr) {
+      rank_stream_ = std::make_unique<CudaRankStream>(ordinal_, stream_, info_.multiprocessors, *timer_);
+    }
+    return rank_stream_.get();
+  }
   void use() const { cuda_check(cudaSetDevice(ordinal_), "cudaSetDevice"); }
   void wait(const char* what) const { cuda_check(cudaStreamSynchronize(stream_), what); }
   void copy(void* dst, const void* src, int64_t bytes, cudaMemcpyKind kind, const char* what) {
@@ -409,6 +450,7 @@ class CudaDevice final : public Device {
   }
 
   int ordinal_;
+  int index_;  ///< N of cuda:N
   DeviceInfo info_;
   cudaStream_t stream_ = nullptr;
   std::map<void*, int64_t> sizes_;  ///< bytes of what is allocated
@@ -428,6 +470,9 @@ class CudaDevice final : public Device {
   std::string no_nvml_;           ///< why nvml_ is null
   std::unique_ptr<Cupti> cupti_;  ///< opened at the first count
   std::string no_cupti_;          ///< why cupti_ could not be opened
+  std::unique_ptr<CudaRankStream> rank_stream_;
+  std::vector<std::unique_ptr<CudaDevice>> peers_;  ///< of the teams' other ranks
+  std::map<int32_t, RankTeam> teams_;               ///< by number of ranks
 };
 
 }  // namespace
