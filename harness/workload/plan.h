@@ -7,6 +7,7 @@
 
 #include "harness/cases/case.h"
 #include "harness/values/fill.h"
+#include "kernels/contract/kernel.h"
 
 namespace attnbench {
 
@@ -60,6 +61,8 @@ struct LayoutVariant {
   int32_t lead_rows = 0;        ///< unused rows before the first sequence: cu_seqlens[0] is not 0
   /// Rows of no sequence hold random numbers in place of poison (kFinitePadding).
   bool finite_padding = false;
+  /// attention_backward: the attention kernel that computes the inputs O and LSE.
+  const Kernel* forward = nullptr;
 
   int32_t seq_id(std::size_t b) const { return seq_ids.empty() ? static_cast<int32_t>(b) : seq_ids[b]; }
 };
