@@ -6,9 +6,7 @@
 #include <cmath>
 
 namespace attnbench {
-namespace {
 
-/// Least subnormal of the type: the spacing of results near zero. int8 is used for P only, in steps of 1/127.
 double least_spacing(DType t) {
   switch (t) {
     case DType::kFp16:
@@ -24,17 +22,11 @@ double least_spacing(DType t) {
   }
 }
 
-/// Least normal float32: a kernel may flush what is smaller to zero.
-constexpr double kFlushed = 0x1p-126;
-
-/// Upper 1e-9 quantile of a chi-square mean over n squares, by Wilson and Hilferty's cube root.
 double chi_square_mean_limit(double n) {
   constexpr double kNormalQuantile = 6.0;
   const double c = 1.0 - 2.0 / (9.0 * n) + kNormalQuantile * std::sqrt(2.0 / (9.0 * n));
   return c * c * c;
 }
-
-}  // namespace
 
 ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim, double softcap, double keep_scale,
                        int head_dim_v)

@@ -70,6 +70,15 @@ class ErrorModel {
   double chi_limit_;
 };
 
+/// Least subnormal of the type: the spacing of results near zero. int8 is used for P only, in steps of 1/127.
+double least_spacing(DType t);
+
+/// Least normal float32: a kernel may flush what is smaller to zero.
+inline constexpr double kFlushed = 0x1p-126;
+
+/// Upper 1e-9 quantile of a chi-square mean over n squares, by Wilson and Hilferty's cube root.
+double chi_square_mean_limit(double n);
+
 /// What the detector `bias` found. slope: least-squares slope of (out - o) on o; limit: of |slope|.
 std::string bias_text(double slope, double bias_se, double limit);
 

@@ -426,7 +426,7 @@ Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numer
   if (workload.item().params.op == Op::kMergeStates) {
     return verify_merge(workload.item(), outputs, numerics, mode);
   }
-  Verdict v = verify_attention(workload.item(), outputs, numerics, mode, num_threads);
+  Verdict v = verify_launch(workload.item(), outputs, numerics, mode, num_threads);
   if (!workload.item().params.append) return v;
   const AppendedRows rows(workload.item());
   for (const bool is_v : {false, true}) {
