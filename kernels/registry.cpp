@@ -19,10 +19,12 @@ const Kernel* const kTable[] = {
     &cpu::kAttention,
     &cpu::kKvAppend,
     &cpu::kMergeStates,
+    &cpu::kAttentionBackward,
 #if ATTNBENCH_HAVE_CUDA
     &cuda_simt::kAttention,
     &cuda_simt::kKvAppend,
     &cuda_simt::kMergeStates,
+    &cuda_simt::kAttentionBackward,
     &cuda_append::kKvAppend,
     &cuda_merge::kMergeStates,
     &sm90_prefill::kAttention,

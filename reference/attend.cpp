@@ -1,64 +1,12 @@
 #include <omp.h>
 
-#include <atomic>
-#include <cmath>
-#include <exception>
-#include <limits>
-#include <mutex>
-#include <stdexcept>
-#include <string>
-
+#include "reference/check.h"
+#include "reference/parallel.h"
 #include "reference/plan.h"
 #include "reference/reference.h"
 #include "reference/tile.h"
 
 namespace attnbench::reference {
-namespace {
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::invalid_argument("reference: " + what);
-}
-
-void check(const Problem& p) {
-  require(p.head_dim >= 1, "head_dim must be at least 1, got " + std::to_string(p.head_dim));
-  require(p.head_dim_v >= 0, "head_dim_v must not be negative, got " + std::to_string(p.head_dim_v));
-  require(p.num_heads_q >= 1 && p.num_heads_kv >= 1 && p.num_heads_q % p.num_heads_kv == 0,
-          "num_heads_kv (" + std::to_string(p.num_heads_kv) + ") must divide num_heads_q (" +
-              std::to_string(p.num_heads_q) + ")");
-  require(p.q_lens.size() == p.k_lens.size(), std::to_string(p.q_lens.size()) + " query lengths, but " +
-                                                  std::to_string(p.k_lens.size()) + " key lengths");
-  require(p.k_ends.empty() || p.k_ends.size() == p.k_lens.size(),
-          "k_ends must be one per sequence, got " + std::to_string(p.k_ends.size()));
-  for (size_t b = 0; b < p.q_lens.size(); ++b) {
-    require(p.q_lens[b] >= 0 && p.k_lens[b] >= 0, "negative length of sequence " + std::to_string(b));
-  }
-  for (int end : p.k_ends) require(end >= 0, "k_ends must not be negative");
-  require(std::isfinite(p.softmax_scale), "softmax_scale must be finite");
-  require(std::isfinite(p.softcap) && p.softcap >= 0.0, "softcap must be finite and not negative");
-  require(p.p_dropout >= 0.0f && p.p_dropout < 1.0f, "p_dropout must be at least 0 and less than 1");
-  const size_t heads = static_cast<size_t>(p.num_heads_q);
-  require(p.alibi_slopes.empty() || p.alibi_slopes.size() == heads ||
-              p.alibi_slopes.size() == heads * p.q_lens.size(),
-          "alibi_slopes must be one per query head, or per sequence and query head, got " +
-              std::to_string(p.alibi_slopes.size()));
-  for (double slope : p.alibi_slopes) require(std::isfinite(slope), "alibi_slopes must be finite");
-  require(p.sinks.empty() || p.sinks.size() == heads,
-          "sinks must be one per query head, got " + std::to_string(p.sinks.size()));
-  for (double sink : p.sinks) {
-    require(sink < std::numeric_limits<double>::infinity(), "sinks must be finite, or -inf for none");
-  }
-}
-
-void check(const Problem& p, std::span<const RowId> rows) {
-  for (const RowId& r : rows) {
-    require(r.seq >= 0 && r.seq < static_cast<int>(p.q_lens.size()) && r.pos >= 0 &&
-                r.pos < p.q_lens[r.seq] && r.head >= 0 && r.head < p.num_heads_q,
-            "no row (seq " + std::to_string(r.seq) + ", pos " + std::to_string(r.pos) + ", head " +
-                std::to_string(r.head) + ") in the problem");
-  }
-}
-
-}  // namespace
 
 void attend(const Problem& problem, const Inputs& inputs, std::span<const RowId> rows, int num_threads,
             const RowSink& sink) {
@@ -67,28 +15,9 @@ void attend(const Problem& problem, const Inputs& inputs, std::span<const RowId>
   require(num_threads >= 0, "num_threads must not be negative");
   const int threads = num_threads > 0 ? num_threads : omp_get_max_threads();
   const Plan plan = make_plan(problem, rows, threads);
-  const auto num_tiles = static_cast<int64_t>(plan.tiles.size());
-
-  // An exception must not leave a parallel region: the first is kept, and tiles not yet begun are skipped.
-  std::atomic<bool> failed = false;
-  std::exception_ptr error;
-  std::mutex error_mutex;
-#pragma omp parallel num_threads(threads)
-  {
-    TileComputer computer(problem, inputs);
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < num_tiles; ++i) {
-      if (failed) continue;
-      try {
-        sink(computer.compute(plan, plan.tiles[i]));
-      } catch (...) {
-        const std::lock_guard lock(error_mutex);
-        if (!error) error = std::current_exception();
-        failed = true;
-      }
-    }
-  }
-  if (error) std::rethrow_exception(error);
+  for_each_item(
+      threads, static_cast<int64_t>(plan.tiles.size()), [&] { return TileComputer(problem, inputs); },
+      [&](TileComputer& computer, int64_t i) { sink(computer.compute(plan, plan.tiles[i])); });
 }
 
 std::vector<RowId> all_rows(const Problem& problem) {

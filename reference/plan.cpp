@@ -8,6 +8,8 @@
 namespace attnbench::reference {
 namespace {
 
+constexpr int64_t kEdgeKeys = 64;  ///< keys of a block that some row sees only in part
+
 // Greedy: a tile takes the next row as long as the row has the same sequence and KV head. A row that shares
 // no key with the tile starts a new tile, because rows are computed together only to load common keys once.
 std::vector<Tile> cut_tiles(const Problem& problem, const Plan& plan, int64_t max_rows) {
@@ -68,6 +70,29 @@ KeyRange visible_keys(const Problem& problem, int seq, int pos) {
   if (right >= 0) keys.end = std::min(keys.end, diag + right + 1);
   if (keys.empty()) return {};
   return keys;
+}
+
+// Visible ranges never move left from row to row, so the rows that see a block are consecutive.
+void cut_keys(std::span<const KeyRange> visible, const KeyRange& keys, std::vector<KeyBlock>& blocks) {
+  blocks.clear();
+  const auto num_rows = static_cast<int64_t>(visible.size());
+  int64_t first = 0;
+  for (int64_t begin = keys.begin; begin < keys.end;) {
+    while (first < num_rows && visible[first].end <= begin) ++first;
+    const auto rows_until = [&](int64_t end) {
+      int64_t last = first;
+      while (last < num_rows && visible[last].begin < end) ++last;
+      return last;
+    };
+    int64_t end = std::min(begin + kMaxBlockKeys, keys.end);
+    int64_t last = rows_until(end);
+    if (visible[first].end < end || visible[last - 1].begin > begin) {
+      end = std::min(begin + kEdgeKeys, keys.end);
+      last = rows_until(end);
+    }
+    blocks.push_back({begin, end, first, last});
+    begin = end;
+  }
 }
 
 Plan make_plan(const Problem& problem, std::span<const RowId> rows, int num_threads) {

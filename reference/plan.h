@@ -41,6 +41,18 @@ inline constexpr int64_t kMaxTileScores = int64_t{4} << 20;
 /// Cost of loading one key and its value, in visible pairs of the same head_dim.
 inline constexpr double kLoadCost = 16.0;
 
+/// Keys begin..end-1 of a tile, and its rows first..last-1 that see at least one of them.
+struct KeyBlock {
+  int64_t begin, end, first, last;
+};
+
+/// Most keys of a block. A block that some row sees only in part is shorter, so that less of a product is
+/// wasted on masked keys.
+inline constexpr int64_t kMaxBlockKeys = 256;
+
+/// Cuts the keys of a tile into blocks. visible: of each row of the tile, never moving left from row to row.
+void cut_keys(std::span<const KeyRange> visible, const KeyRange& keys, std::vector<KeyBlock>& blocks);
+
 /// Plans tiles for `num_threads` threads: as large as possible, unless smaller ones finish clearly earlier.
 Plan make_plan(const Problem& problem, std::span<const RowId> rows, int num_threads);
 

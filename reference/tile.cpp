@@ -11,10 +11,7 @@ namespace {
 
 using Eigen::Index;
 
-// Keys per block. A block that some row sees only in part gets kEdgeKeys, so that less of the product is
-// wasted on masked keys.
-constexpr int64_t kBlockKeys = 256;
-constexpr int64_t kEdgeKeys = 64;
+constexpr int64_t kBlockKeys = kMaxBlockKeys;
 
 // Squared weights below this are dropped from the moments, because float denormals are slow. Beside the row's
 // largest, 1, they do not matter. But if the value of that key is 0, they are all of a channel; therefore
@@ -48,13 +45,7 @@ std::span<const double> view(const RowMajor<double>& m, int64_t rows) {
 }  // namespace
 
 TileComputer::TileComputer(const Problem& problem, const Inputs& inputs)
-    : problem_(problem), inputs_(inputs) {
-  int64_t begin = 0;
-  for (const int q_len : problem.q_lens) {
-    q_begin_.push_back(begin);
-    begin += q_len;
-  }
-}
+    : problem_(problem), inputs_(inputs), terms_(problem) {}
 
 RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
   const RowId* rows = plan.rows.data() + tile.first;
@@ -66,7 +57,7 @@ RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
   if (tile.keys.empty()) {
     set_empty(rows);
   } else {
-    cut_keys(visible, tile.keys);
+    cut_keys({visible, static_cast<size_t>(num_rows_)}, tile.keys, blocks_);
     load_queries(rows);
     score(seq, kv_head, tile.keys.begin);
     softmax(rows, visible, tile.keys);
@@ -121,30 +112,8 @@ void TileComputer::reserve(int64_t rows, int64_t keys) {
 }
 
 void TileComputer::set_empty(const RowId* rows) {
-  for (int64_t r = 0; r < num_rows_; ++r) lse_[r] = sink(rows[r].head);
+  for (int64_t r = 0; r < num_rows_; ++r) lse_[r] = terms_.sink(rows[r].head);
   for (Eigen::VectorXd* v : {&w2_, &p_max_, &score_abs_, &dot_norm_}) v->head(num_rows_).setZero();
-}
-
-// Visible ranges never move left from row to row, so the rows that see a block are consecutive.
-void TileComputer::cut_keys(const KeyRange* visible, const KeyRange& keys) {
-  blocks_.clear();
-  int64_t first = 0;
-  for (int64_t begin = keys.begin; begin < keys.end;) {
-    while (first < num_rows_ && visible[first].end <= begin) ++first;
-    const auto rows_until = [&](int64_t end) {
-      int64_t last = first;
-      while (last < num_rows_ && visible[last].begin < end) ++last;
-      return last;
-    };
-    int64_t end = std::min(begin + kBlockKeys, keys.end);
-    int64_t last = rows_until(end);
-    if (visible[first].end < end || visible[last - 1].begin > begin) {
-      end = std::min(begin + kEdgeKeys, keys.end);
-      last = rows_until(end);
-    }
-    blocks_.push_back({begin, end, first, last});
-    begin = end;
-  }
 }
 
 void TileComputer::load_queries(const RowId* rows) {
@@ -170,34 +139,6 @@ void TileComputer::score(int seq, int kv_head, int64_t key_begin) {
   }
 }
 
-// Subtracts the ALiBi bias from the scores of `keys`; the score of a key is at scores[key].
-void TileComputer::add_alibi(const RowId& row, const KeyRange& keys, double* scores) const {
-  const std::vector<double>& slopes = problem_.alibi_slopes;
-  const size_t heads = static_cast<size_t>(problem_.num_heads_q);
-  const double slope = slopes[slopes.size() == heads ? row.head : row.seq * heads + row.head];
-  const int64_t diag = int64_t{row.pos} + problem_.k_lens[row.seq] - problem_.q_lens[row.seq];
-  for (int64_t j = keys.begin; j < keys.end; ++j) {
-    const double distance = static_cast<double>(std::abs(diag - j));
-    scores[j] -= slope * (problem_.alibi_sqrt ? std::sqrt(distance) : distance);
-  }
-}
-
-// Applies dropout to the weights of `keys`; the weight of a key is at weights[key].
-void TileComputer::drop_weights(const RowId& row, const KeyRange& keys, double* weights) const {
-  const uint32_t threshold = dropout_threshold(problem_.p_dropout);
-  const double scale = dropout_scale(problem_.p_dropout);
-  for (int64_t j = keys.begin; j < keys.end; ++j) {
-    const bool kept = dropout_keeps(problem_.dropout_seed, problem_.dropout_offset, row.head,
-                                    q_begin_[row.seq] + row.pos, static_cast<int32_t>(j), threshold);
-    weights[j] = kept ? weights[j] * scale : 0.0;
-  }
-}
-
-// Without a sink -inf, because exp(-inf) = 0 and max(x, -inf) = x: callers need no special case.
-double TileComputer::sink(int head) const {
-  return problem_.sinks.empty() ? -std::numeric_limits<double>::infinity() : problem_.sinks[head];
-}
-
 // Textbook softmax of each row over all its keys. The strip then holds e = exp(score - largest score), and
 // zeros for keys of the row's blocks that it does not see. inv_ is p / e (under dropout, w / e). A sink,
 // however large, changes only inv_ and lse, not e, so that the moments keep their digits.
@@ -210,10 +151,10 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
     // tanh is made of exp, because Eigen has no vectorised tanh of doubles. The absolute error, which matters
     // for a score, is a few 2^-53.
     if (cap > 0.0) s = cap - 2.0 * cap / ((s * (2.0 / cap)).exp() + 1.0);
-    if (!problem_.alibi_slopes.empty()) add_alibi(rows[r], visible[r], row);
+    if (!problem_.alibi_slopes.empty()) terms_.add_alibi(rows[r], visible[r], row);
     const double top = s.maxCoeff();
     const double lowest = s.minCoeff();
-    const double sink = this->sink(rows[r].head);
+    const double sink = terms_.sink(rows[r].head);
     score_abs_[r] = std::max(std::abs(top), std::abs(std::max(lowest, top - kScoreRange)));
     if (sink >= top - kScoreRange) score_abs_[r] = std::max(score_abs_[r], std::abs(sink));
     s = (s - top).exp();
@@ -231,7 +172,7 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
       Eigen::Map<Eigen::ArrayXd>(probs, n) = s * inv_[r];
     }
     if (problem_.p_dropout > 0) {
-      drop_weights(rows[r], visible[r], row);
+      for (int64_t j = visible[r].begin; j < visible[r].end; ++j) row[j] *= terms_.kept(rows[r], j);
       // If the row's largest weights are dropped, the moments are made relative to the largest kept weight.
       const double kept = s.maxCoeff();
       if (kept > kLeastKept && kept < 1.0) {

@@ -7,6 +7,7 @@
 
 #include "reference/plan.h"
 #include "reference/reference.h"
+#include "reference/score_terms.h"
 
 namespace attnbench::reference {
 
@@ -22,20 +23,11 @@ class TileComputer {
   RowBlock compute(const Plan& plan, const Tile& tile);
 
  private:
-  /// Keys begin..end-1 and the rows first..last-1 of the tile that see at least one of them.
-  struct KeyBlock {
-    int64_t begin, end, first, last;
-  };
-
   void reserve(int64_t rows, int64_t keys);
   void set_empty(const RowId* rows);
-  void cut_keys(const KeyRange* visible, const KeyRange& keys);
   void load_queries(const RowId* rows);
   void score(int seq, int kv_head, int64_t key_begin);
   void softmax(const RowId* rows, const KeyRange* visible, const KeyRange& keys);
-  void add_alibi(const RowId& row, const KeyRange& keys, double* scores) const;
-  double sink(int head) const;
-  void drop_weights(const RowId& row, const KeyRange& keys, double* weights) const;
   void accumulate(int seq, int kv_head, const KeyRange* visible, int64_t key_begin);
   void add_squares(const KeyBlock& block, const KeyRange* visible, double unit2);
   void add_carried(const KeyBlock& block, double unit2);
@@ -46,6 +38,7 @@ class TileComputer {
 
   const Problem& problem_;
   const Inputs& inputs_;
+  const ScoreTerms terms_;
   int64_t num_rows_ = 0;
   int64_t stride_ = 0;
   std::vector<KeyBlock> blocks_;
@@ -66,8 +59,7 @@ class TileComputer {
   Eigen::VectorXf value_norm2_;  ///< (block): |v|^2 of the block's scaled values
   Eigen::VectorXd w2_, w4_, p_max_, lse_, score_abs_, dot_norm_;
   std::vector<int64_t> keys_;
-  std::vector<int64_t> q_begin_;  ///< packed row of each sequence's first query
-  std::vector<double> probs_;     ///< (rows, keys of the tile)
+  std::vector<double> probs_;  ///< (rows, keys of the tile)
 };
 
 }  // namespace attnbench::reference

@@ -55,7 +55,8 @@ def e4m3(data):
     """configs/perf_e4m3.yaml: a row for each batch; the fastest built-in kernel, and FlashAttention 3, by the types of q and of K and V."""
     types, rows = {"bf16": 0, "bf16-kv_e4m3": 1, "bf16-q_e4m3-kv_e4m3": 2}, {}
     for case in data["cases"]:
-        kv, dtype, heads, dim, mask, batch = case["id"].split("/")[1:]
+        kv, dtype, heads, dim, mask, batch, *data = case["id"].split("/")[1:]
+        batch = ", ".join([f"`{batch}`", *data])
         cells = rows.setdefault((batch, kv.split("-")[0], heads[1:].replace("-", "/"), dim[1:], mask), ["", "", "", "", ""])
         ours = min(us for kernel, us in case["us"].items() if kernel.startswith("sm90_"))
         cells[types[dtype]] = f"{ours:.1f}"
@@ -63,7 +64,7 @@ def e4m3(data):
         if other:
             cells[3 + (types[dtype] > 0)] = f"{min(other):.1f}"
     head = ["us", "K and V", "heads", "head_dim", "mask", "bf16", "e4m3 K, V", "e4m3 q, K, V", "FlashAttention 3, bf16", "e4m3 q, K, V"]
-    return head, "lllllr", [[f"`{batch}`", *place, *cells] for (batch, *place), cells in rows.items()]
+    return head, "lllllr", [[*place, *cells] for place, cells in rows.items()]
 
 
 def door(compared):

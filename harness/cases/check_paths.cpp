@@ -112,7 +112,8 @@ void check_path(const CaseParams& p, const FailAt& fail) {
 }  // namespace
 
 void check_paths(const CaseParams& p, const FailAt& fail) {
-  if (p.page_layout == PageLayout::kSharedPrefix && p.op != Op::kMergeStates) check_shared_prefix(p, fail);
+  const bool has_pages = p.op == Op::kAttention || p.op == Op::kKvAppend;
+  if (p.page_layout == PageLayout::kSharedPrefix && has_pages) check_shared_prefix(p, fail);
   if (p.path != Path::kOneCall && p.op == Op::kAttention) check_path(p, fail);
 }
 

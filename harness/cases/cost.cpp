@@ -228,6 +228,25 @@ void set_attention_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
   }
 }
 
+/// Five products: q.k, dO.v, P^T dO, dS K and dS^T q. Every row of K and V has its gradients written, visible
+/// or not.
+void set_backward_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
+  const double d = p.head_dim;
+  const double dv = p.dim_v();
+  const double e = element_bytes(p.dtype);
+  const double rows_q = p.num_heads_q * static_cast<double>(c.total_q);
+  const double rows_k = p.num_heads_kv * static_cast<double>(c.total_k);
+  const double sinks = p.sinks ? 4.0 * p.num_heads_q : 0;
+  c.pairs = static_cast<double>(t.pairs);
+  c.flop = p.num_heads_q * (6 * d + 4 * dv) * c.pairs;
+  c.written = e * (d * rows_q + (d + dv) * rows_k) + sinks;
+  c.bytes = (e * (d + 2 * dv) + 4) * rows_q + e * (d + dv) * p.num_heads_kv * static_cast<double>(t.visible) +
+            c.written + sinks;
+  c.formula = "Hq*(6*D+4*Dv)*pairs; (2*e*(D+Dv)+4)*Hq*Tq + e*(D+Dv)*Hkv*(Kvis+Tk)";
+  if (p.sinks) c.formula += " + 8*Hq";
+  c.device_bytes = (2 * e * (d + dv) + 4) * rows_q + 2 * e * (d + dv) * rows_k + 2 * sinks;
+}
+
 }  // namespace
 
 CaseCost cost_of(const CaseParams& p) {
@@ -247,6 +266,9 @@ CaseCost cost_of(const CaseParams& p) {
       break;
     case Op::kMergeStates:
       set_merge_cost(p, c);
+      break;
+    case Op::kAttentionBackward:
+      set_backward_cost(p, tally_of(p), c);
       break;
   }
   return c;

@@ -23,6 +23,8 @@ constexpr double kAddressSpaceBytes = 0x1p46;
 constexpr int32_t kMaxDimV = 512;
 /// Most channels of a row that kv_append writes.
 constexpr int32_t kMaxAppendDim = 256;
+/// Most channels of a row of attention_backward.
+constexpr int32_t kMaxBackwardDim = 256;
 
 using Settings = std::vector<const Setting*>;
 
@@ -52,6 +54,11 @@ void check_widths(const CaseParams& p, const Place& place) {
     }
     if (p.v_is_k_view) fail(place("v_is_k_view"), "kv_append writes values of their own; drop v_is_k_view");
     return;
+  }
+  if (p.op == Op::kAttentionBackward && std::max(p.head_dim, p.dim_v()) > kMaxBackwardDim) {
+    fail(place(p.dim_v() > kMaxBackwardDim && p.head_dim_v != 0 ? "head_dim_v" : "head_dim"),
+         fmt::format("attention_backward has rows of up to {} channels; lower head_dim {} or head_dim_v {}",
+                     kMaxBackwardDim, p.head_dim, p.dim_v()));
   }
   if (p.append && (p.head_dim > kMaxAppendDim || p.dim_v() != p.head_dim || p.v_is_k_view)) {
     fail(place("append"),
@@ -118,6 +125,10 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   if (p.op == Op::kKvAppend && last_of(settings, "kv") && p.kv != KvSource::kPaged) {
     fail(place("kv"),
          "kv_append writes through a slot mapping into a paged cache; write 'kv: paged' or drop the key");
+  }
+  if (p.op == Op::kAttentionBackward && last_of(settings, "kv") && p.kv != KvSource::kPacked) {
+    fail(place("kv"),
+         "attention_backward takes packed keys, as training has them; write 'kv: packed' or drop the key");
   }
   if (p.op == Op::kAttention && p.append) {
     if (p.kv == KvSource::kPacked) {

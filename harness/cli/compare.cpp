@@ -202,7 +202,7 @@ void add_compare(CLI::App& app, Program& program) {
   command
       ->add_option(
           "--format", c->format,
-          "text (default), md, json, junit or github (annotations), on stdout; with --by: text or md")
+          "text (default), md, json, junit or github (annotations), on stdout; with --by: text, md or json")
       ->check(CLI::IsMember({"text", "md", "json", "junit", "github"}));
   command
       ->add_option("--by", c->by,

@@ -62,7 +62,7 @@ SessionOptions session_options(const RunOptions& o, const Program& program) {
 
 std::vector<const Kernel*> chosen_kernels(const Program& program, const RunOptions& o, DeviceKind device) {
   std::vector<const Kernel*> out;
-  for (const Op op : {Op::kAttention, Op::kKvAppend, Op::kMergeStates}) {
+  for (const Op op : kOps) {
     const auto of_op = select_kernels(program.kernels, op, device, o.kernels);
     out.insert(out.end(), of_op.begin(), of_op.end());
   }

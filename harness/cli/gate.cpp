@@ -307,7 +307,7 @@ class Gate {
  private:
   void run_side(const Side& side, GateSide& into, const std::vector<std::string>& more,
                 const std::string& why) {
-    const bool table = &side == &fresh_side_ && into.runs == 0;
+    const bool table = !o_.quiet && &side == &fresh_side_ && into.runs == 0;
     SideRun r = runs_.run(side, more, why, table ? GateRuns::Show::kAll : GateRuns::Show::kProgress);
     for (const LoadedResult& result : r.results.results) {
       if (table && needs_attention(result.status)) told_.insert(result.name);
@@ -339,8 +339,10 @@ class Gate {
   void say_what_is_ahead(double turn_s) const {
     if (o_.quiet) return;
     const int rounds = o_.no_time ? 0 : rerun_rounds(policy_, base_.results);
-    std::cerr << ahead_text(
-        {turn_s, runs_.planned() - runs_.finished(), turns_of_round(), rounds, o_.max_time_s.has_value()});
+    Ahead ahead = ahead_of_turns(o_, runs_, turn_s);
+    ahead.turns_a_round = turns_of_round();
+    ahead.rounds = rounds;
+    std::cerr << ahead_text(ahead);
   }
 
   void run_again(const Round& round) {

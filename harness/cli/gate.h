@@ -9,6 +9,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/compare_flags.h"
 #include "harness/cli/gate_runs.h"
+#include "harness/compare/gate_policy.h"
 
 namespace attnbench::cli {
 
@@ -40,6 +41,9 @@ std::vector<std::string> run_arguments(const GateOptions& options, const std::ve
 /// The file for noise, which --calibrate writes and other gates read: --noise, else beside the baseline.
 /// Empty if neither is given.
 std::string noise_path(const GateOptions& options);
+
+/// What lies ahead after a first turn of `turn_s`; rounds are not set.
+Ahead ahead_of_turns(const GateOptions& options, const GateRuns& runs, double turn_s);
 
 /// What decides which runs this gate makes, beside the arguments of the runs themselves.
 GateSettings gate_settings(const GateOptions& options);

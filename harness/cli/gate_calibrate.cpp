@@ -25,8 +25,7 @@ int calibrate(const GateOptions& o, const Side& side, GateRuns& runs, SideRun& l
   for (int i = 0; i < 2 * o.pairs; ++i) {
     const double began_s = runs.seconds();
     last = runs.run(side, {}, "calibration", GateRuns::Show::kProgress);
-    if (i == 0 && !o.quiet)
-      std::cerr << ahead_text({runs.seconds() - began_s, runs.planned() - runs.finished(), 0, 0, false});
+    if (i == 0 && !o.quiet) std::cerr << ahead_text(ahead_of_turns(o, runs, runs.seconds() - began_s));
     if (!run_is_usable(last.exit_code)) {
       std::cerr << "attnbench: error: cannot calibrate on cases that are wrong or do not run; see "
                 << runs.dir().string() << "\n";

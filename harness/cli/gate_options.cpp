@@ -132,6 +132,18 @@ std::vector<std::string> run_arguments(const GateOptions& o, const std::vector<s
   return args;
 }
 
+Ahead ahead_of_turns(const GateOptions& o, const GateRuns& runs, double turn_s) {
+  Ahead ahead;
+  ahead.turn_s = turn_s;
+  ahead.turns_left = runs.planned() - runs.finished();
+  ahead.so_far_s = runs.seconds();
+  ahead.max_time_s = o.max_time_s;
+  ahead.filtered = !o.cases.filter.empty();
+  ahead.heads_set = std::any_of(o.cases.overrides.begin(), o.cases.overrides.end(),
+                                [](const std::string& set) { return set.starts_with("heads="); });
+  return ahead;
+}
+
 std::string noise_path(const GateOptions& o) {
   if (!o.compare.noise.empty()) return o.compare.noise;
   if (o.baseline.empty()) return "";

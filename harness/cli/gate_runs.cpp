@@ -65,7 +65,7 @@ std::vector<std::string> GateRuns::arguments(const Side& side, const std::vector
 }
 
 int GateRuns::start(const Side& side, const std::vector<std::string>& args, const std::string& why,
-                    Show show) const {
+                    Show show) {
   const std::filesystem::path log = folder_of(side).string() + ".txt";
   const int code = run_program(args, log, show == Show::kErrors);
   const bool stopped = child_stopped() || code == kExitInterrupted;
@@ -74,6 +74,17 @@ int GateRuns::start(const Side& side, const std::vector<std::string>& args, cons
   std::ostream& to = silent_error ? std::cerr : std::cout;
   const bool failed = broken || silent_error;
   if (show != Show::kAll && !failed) return code;
+  std::error_code ignored;
+  const bool judged =
+      std::filesystem::exists(folder_of(side) / "results.json", ignored);  // the comparison tells
+  if (broken && judged && quiet_) return code;
+  if (broken && judged && !told_broken_.insert(side.name).second) {
+    std::cout << fmt::format(
+                     "gate: the {} side ({}) failed with exit code {}, as before; its output is in {}\n",
+                     side.name, turn_text(), code, log.string())
+              << std::flush;
+    return code;
+  }
   const std::string which =
       fmt::format("'attnbench run' for the {} side ({}: {})", side.name, turn_text(), why);
   to << (failed ? fmt::format("gate: {} failed with exit code {}; it printed:\n", which, code)

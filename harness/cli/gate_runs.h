@@ -45,7 +45,7 @@ class GateRuns {
 
   /// Runs the side with more arguments behind its own; a --filter among them stands for its own. What it
   /// prints goes to DIR/N-name.txt, and below a heading to stdout where `show` says so or the exit code tells
-  /// of a crash.
+  /// of a crash (once for each side; if quiet, only if the run left no results).
   /// A run that had ended before the gate was resumed is not repeated, but of the first whole one of each
   /// side `run --resume` checks that it is what would run now. One that was interrupted goes on.
   /// Throws GateStop where the gate cannot go on: interrupted (130), a mistake in
@@ -75,16 +75,17 @@ class GateRuns {
                                      bool resume) const;
   SideRun run_numbered(const Side& side, const std::vector<std::string>& more, const std::string& why,
                        Show show);
-  int start(const Side& side, const std::vector<std::string>& args, const std::string& why, Show show) const;
+  int start(const Side& side, const std::vector<std::string>& args, const std::string& why, Show show);
   ResultSet results_of(const Side& side, int exit_code) const;
 
   std::filesystem::path dir_;
   bool quiet_;
   GateJournal journal_;
   int count_ = 0, planned_ = 0;
-  int number_ = 0;                 ///< of the run in hand; 0: the probe
-  double earlier_s_ = 0;           ///< of runs before the gate was resumed
-  std::set<std::string> checked_;  ///< sides
+  int number_ = 0;                     ///< of the run in hand; 0: the probe
+  double earlier_s_ = 0;               ///< of runs before the gate was resumed
+  std::set<std::string> checked_;      ///< sides
+  std::set<std::string> told_broken_;  ///< sides whose output was shown because a run of theirs crashed
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 

@@ -56,7 +56,16 @@ std::string sweep_path(const std::string& given) {
 
 std::string unknown_sweep(const std::string& path) {
   std::error_code ec;
-  if (path.empty() || has_folder(path) || fs::exists(path, ec)) return "";
+  if (path.empty() || fs::exists(path, ec)) return "";
+  if (has_folder(path)) {
+    const fs::path name = fs::path(path).stem();
+    const fs::path folder = sweep_folder();
+    if (folder.empty() || !is_file(folder / fs::path(name).concat(".yaml"))) return "";
+    return fmt::format(
+        "{}: error: cannot read: No such file here; the sweep that comes with attnbench has the name '{}', without a "
+        "folder",
+        path, name.string());
+  }
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(sweep_folder(), ec)) {
     if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());

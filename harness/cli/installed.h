@@ -13,8 +13,8 @@ std::string header_folder();
 /// of the sweeps that come with the program. `given` if there is none.
 std::string sweep_path(const std::string& given);
 
-/// What is wrong with a CONFIG without a folder that names no file, with the names that there are. Empty if
-/// nothing is.
+/// What is wrong with a CONFIG that names no file: without a folder, with the names that there are; with one, if a
+/// sweep of its name comes with the program. Else empty.
 std::string unknown_sweep(const std::string& path);
 
 }  // namespace attnbench::cli

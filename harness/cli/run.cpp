@@ -38,6 +38,7 @@
 #include "harness/session/journal.h"
 #include "harness/session/plan.h"
 #include "harness/session/resume.h"
+#include "harness/session/time_stage.h"
 #include "harness/session/worker.h"
 
 namespace attnbench::cli {
@@ -82,7 +83,7 @@ void warn_if_busy(const std::vector<Record>& records, int threads) {
   for (const Record& r : records) busy += r.time && r.time->busy();
   if (busy > 0) {
     std::cerr << fmt::format(
-        "{} timed while other processes took the cores, so the times are unreliable (results are not affected): end "
+        "{} timed while other processes took the cores, so the times are unreliable (correctness is not affected): end "
         "the others{}\n",
         counted(busy, "case"), threads > 0 ? "" : ", or leave them cores with --threads N");
   }
@@ -457,6 +458,8 @@ int run(const RunOptions& given, const Program& program) {
   run_left(executor, left, o, options, journal, records, store_ceilings);
   context.complete = records.size() == work.size();
   if (o.resume.empty() || !left.empty()) context.ceilings = ceilings_of(executor, options);
+  if (!left.empty() && context.ceilings.read_gbs && (!earlier || earlier->still_known()))
+    renew_rooflines(context.ceilings, options.timing.cache, executor.info(), records);
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   auto paths = write_last_reports(dir, o.formats, context, records);
   if (!cases.traces.empty()) paths.push_back(write_evaluations(cases.traces, dir, context, records));

@@ -129,6 +129,8 @@ StaticPage summary_page(const TraceCommand& o, const TraceReader& reader, const 
   } else {
     line("prefix reuse", "unknown: the trace names no shared prefix");
   }
+  line("p1 to p99",
+       "approximate: off by up to 1/64 (1.6 %), except below 128 tokens; mean and max are exact");
   if (reader.skipped() > 0) line("skipped", one_line(reader.skipped_text()));
   add_quantiles(t, page);
   return page;
@@ -225,7 +227,7 @@ void add_trace(CLI::App& app, Program& program) {
   command->footer(
       "The form is known by the first line. A plain CSV has the columns arrival (seconds), prompt, output and,\n"
       "if prompts share prefixes, prefix: empty, or ID:TOKENS, such as 7:1024, for a prompt that begins with so\n"
-      "many tokens of the prefix ID, a whole number. Quantiles are exact to within 1/64. Memory grows with the distinct blocks of shared\n"
+      "many tokens of the prefix ID, a whole number. Quantiles are off by up to 1/64. Memory grows with the distinct blocks of shared\n"
       "prefixes alone. In a sweep, 'batch: {serving: {trace: FILE}}' times kernels on the steps of a server under it.\n"
       "Examples:\n"
       "  attnbench trace AzureLLMInferenceTrace_code.csv --svg prompts.svg\n"

@@ -152,15 +152,17 @@ void look_at_memory(const Pace& pace, const RatioTest& t, double effect, Compare
 /// Times from a machine that others use say nothing about a kernel, unless the difference is larger than
 /// sharing cores can cause. A long sample is seldom undisturbed.
 void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, const RatioTest& t,
-                        CompareRow& row) {
+                        bool in_turns, CompareRow& row) {
   if (row.change != Change::kSlower && row.change != Change::kFaster) return;
   constexpr double kBothShared = 4;
   const double most = base.busy() && fresh.busy() ? kBothShared : most_by_sharing(base, fresh, fresh.busy());
   if (t.lo > most || t.hi < 1 / most) return;
   for (const auto& [side, r] : {std::pair{"BASE", &base}, std::pair{"NEW", &fresh}}) {
     if (!r->busy()) continue;
-    row.note = fmt::format("{}, but others took the cores during {} of {} samples in {}",
-                           change_name(row.change), r->disturbed, r->samples_us.size(), side);
+    row.note = fmt::format(
+        "{}, but others took the cores during {} of {} samples in {}: only a change over {} times counts now",
+        change_name(row.change), r->disturbed, r->samples_us.size(), side,
+        digits(least_change(base, fresh, in_turns, most), 2));
     row.change = Change::kInconclusive;
     return;
   }
@@ -356,7 +358,7 @@ void compare_times(LoadedResult base, LoadedResult fresh, const CompareOptions& 
       if (like == LikeRuns::kNone) look_at_cores(t, effect, row);
       look_at_memory(*pace, t, effect, row);
     }
-    look_at_neighbours(base, fresh, t, row);
+    look_at_neighbours(base, fresh, t, options.in_turns, row);
     if (row.change == Change::kInconclusive) row.doubt = open ? Doubt::kInterval : Doubt::kMachine;
   }
   if (row.change == Change::kSame && effect > options.min_effect && row.note.empty() &&

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -114,18 +115,25 @@ MoreRuns runs_of_round(const GatePolicy& policy) {
 std::string ahead_text(const Ahead& ahead) {
   constexpr double kShort = 30;  // s
   const double left_s = ahead.turn_s * ahead.turns_left, round_s = ahead.turn_s * ahead.turns_a_round;
-  if (std::max(left_s, ahead.rounds > 0 ? round_s : 0) < kShort) return "";
+  int rounds = ahead.rounds;
+  if (ahead.max_time_s) {
+    const double for_rounds = std::max(0.0, *ahead.max_time_s - ahead.so_far_s - left_s);
+    rounds = static_cast<int>(std::min<double>(rounds, std::ceil(for_rounds / round_s)));
+  }
+  const bool cut = rounds < ahead.rounds;  // by --max-time
+  if (std::max(left_s, rounds > 0 ? round_s : 0) < kShort) return "";
   std::string text = fmt::format("gate: this turn took {}", duration_text(ahead.turn_s));
   if (ahead.turns_left > 0)
     text += fmt::format("; {} more take{} about {}", ahead.turns_left, ahead.turns_left == 1 ? "s" : "",
                         duration_text(left_s));
-  if (ahead.rounds > 0)
-    text += fmt::format("; while cases are undecided, up to {} round{} of about {} follow", ahead.rounds,
-                        ahead.rounds == 1 ? "" : "s", duration_text(round_s));
-  return text +
-         fmt::format(
-             "\ngate:   to shorten it, take fewer or smaller cases (--filter REGEX, --set heads=4/2){}\n",
-             ahead.rounds > 0 && !ahead.limited ? " or limit the rounds (--max-time S)" : "");
+  if (rounds > 0)
+    text += fmt::format("; while cases are undecided, up to {} round{} of about {} follow{}", rounds,
+                        rounds == 1 ? "" : "s", duration_text(round_s), cut ? " (--max-time)" : "");
+  if (rounds == 0 && cut) text += "; no round follows, because --max-time is over by then";
+  return text + fmt::format("\ngate:   to shorten it, take fewer or smaller cases ({}{}){}\n",
+                            ahead.filtered ? "a narrower --filter" : "--filter REGEX",
+                            ahead.heads_set ? "" : ", --set heads=4/2",
+                            rounds > 0 && !ahead.max_time_s ? " or limit the rounds (--max-time S)" : "");
 }
 
 std::string round_text(const Round& round) {

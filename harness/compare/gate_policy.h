@@ -86,11 +86,13 @@ struct Round {
 
 /// What a gate has before it when its first turn has ended.
 struct Ahead {
-  double turn_s = 0;      ///< duration of the first turn
-  int turns_left = 0;     ///< turns that follow in any case
-  int turns_a_round = 0;  ///< turns of each round after them
-  int rounds = 0;         ///< most rounds after them
-  bool limited = false;   ///< by --max-time
+  double turn_s = 0;                         ///< duration of the first turn
+  int turns_left = 0;                        ///< turns that follow in any case
+  int turns_a_round = 0;                     ///< turns of each round after them
+  int rounds = 0;                            ///< most rounds after them
+  double so_far_s = 0;                       ///< the turn included
+  std::optional<double> max_time_s;          ///< no round begins after it
+  bool filtered = false, heads_set = false;  ///< --filter and --set heads=... were given
 };
 
 /// "gate: this turn took 95 s; 3 more take about 5 min, ...": how long the gate takes, and what makes it

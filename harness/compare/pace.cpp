@@ -69,19 +69,24 @@ std::string contradicts_clock(const LoadedResult& base, const LoadedResult& fres
         std::max(of_base->most_us, of_fresh->most_us) / std::min(of_base->least_us, of_fresh->least_us);
     const double beyond = kMostByProbe * spread, time = clocked.time_ratio, paced = clocked.paced_ratio;
     if (std::min(time, paced) > beyond || std::max(time, paced) < 1 / beyond) return "";
+    const double counts = least_change(base, fresh, clocked.in_turns, beyond);
     const auto [least, most] = std::minmax(of_base->mean_us, of_fresh->mean_us);
     if (most > kMostProbeMove * least) {
       return fmt::format(
           "the {} took {} us in BASE and {} us in NEW, more than {:g} times apart: other work slowed one side "
-          "more than the other, so the difference may not be the kernel's; {}",
-          name, digits(of_base->mean_us), digits(of_fresh->mean_us), kMostProbeMove, advice);
+          "more than the other, so the difference may not be the kernel's, and only a change over {} times counts "
+          "now; {}",
+          name, digits(of_base->mean_us), digits(of_fresh->mean_us), kMostProbeMove, digits(counts, 2),
+          advice);
     }
     for (const auto& [side, probe] : {std::pair{"BASE", of_base}, std::pair{"NEW", of_fresh}}) {
       if (probe->most_us <= kMostProbeMove * probe->least_us) continue;
       return fmt::format(
           "the {} took {} to {} us in the runs of {}, more than {:g} times apart: other work slowed some runs "
-          "and not others, so the difference may not be the kernel's; {}",
-          name, digits(probe->least_us), digits(probe->most_us), side, kMostProbeMove, advice);
+          "and not others, so the difference may not be the kernel's, and only a change over {} times counts now; "
+          "{}",
+          name, digits(probe->least_us), digits(probe->most_us), side, kMostProbeMove, digits(counts, 2),
+          advice);
     }
     return "";
   };
@@ -154,6 +159,11 @@ std::optional<double> disturbance_in_turns(const LoadedResult& base, const Loade
   const std::optional<Probe> of_base = probe_of(b, &LoadedRun::us), of_fresh = probe_of(f, &LoadedRun::us);
   if (!of_base || !of_fresh) return std::nullopt;
   return std::max(of_base->most_us / of_base->least_us, of_fresh->most_us / of_fresh->least_us);
+}
+
+double least_change(const LoadedResult& base, const LoadedResult& fresh, bool in_turns, double most) {
+  const std::optional<double> disturbance = in_turns ? disturbance_in_turns(base, fresh) : std::nullopt;
+  return disturbance ? std::min(most, kMostByTurns * *disturbance) : most;
 }
 
 std::vector<double> paced_samples(const LoadedResult& result) {

@@ -76,6 +76,10 @@ inline constexpr double kMostByTurns = 3;
 /// the machine, so this ratio also bounds what a disturbance does between them.
 std::optional<double> disturbance_in_turns(const LoadedResult& base, const LoadedResult& fresh);
 
+/// The least factor that a change must exceed to be no machine's doing: `most`, which other rules ask for, or in turns
+/// kMostByTurns times the disturbance, if that is less.
+double least_change(const LoadedResult& base, const LoadedResult& fresh, bool in_turns, double most);
+
 /// The samples as multiples of the cores' probe of their run. Requires pace_between to return a value.
 std::vector<double> paced_samples(const LoadedResult& result);
 

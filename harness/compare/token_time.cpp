@@ -145,6 +145,8 @@ TokenTime token_time(const std::vector<const StepTime*>& steps) {
   const StepTime& first = *steps.front();
   TokenTime t{first.group, first.kernel, first.device, 0, first.step.steps, {}, {}, {}, ""};
   t.timed = std::count_if(steps.begin(), steps.end(), [](const StepTime* s) { return s->us.has_value(); });
+  t.vague = std::count_if(steps.begin(), steps.end(), [](const StepTime* s) { return s->vague; });
+  t.busy = std::count_if(steps.begin(), steps.end(), [](const StepTime* s) { return s->busy; });
   const std::vector<Drawn> strata = strata_of(steps, t.why);
   const auto tokens = static_cast<double>(first.step.output_tokens);
   if (t.why.empty() && !(tokens > 0)) t.why = "the replay generates no token";
@@ -218,6 +220,8 @@ std::vector<StepTime> step_times(std::span<const Record> records) {
       s.us = r.time->median_us;
       s.lo = r.time->lo_us;
       s.hi = r.time->hi_us;
+      s.vague = r.time->vague();
+      s.busy = r.time->busy();
     }
     out.push_back(std::move(s));
   }
@@ -238,6 +242,8 @@ std::vector<StepTime> step_times(const ResultSet& results) {
       s.us = r.median_us;
       s.lo = r.lo_us;
       s.hi = r.hi_us;
+      s.vague = r.vague();
+      s.busy = r.busy();
     }
     out.push_back(std::move(s));
   }
@@ -277,8 +283,14 @@ std::vector<TokenChange> token_changes(const ResultSet& base, const std::vector<
 std::string token_time_text(const TokenTime& t) {
   const std::string name = fmt::format("{}: {}", t.group, t.kernel);
   if (!t.us) return fmt::format("{}: no time per generated token: {}", name, t.why);
-  return fmt::format("{} {} us per generated token and layer (95 % interval {} .. {}, from {} of {} steps)",
-                     name, digits(*t.us), digits(*t.lo), digits(*t.hi), t.timed, t.steps);
+  std::string marks;
+  const auto add = [&marks](int64_t n, const char* what) {
+    if (n > 0) marks += fmt::format("; {} of these times {}", n, what);
+  };
+  add(t.vague, "not usable (?)");
+  add(t.busy, "disturbed (!)");
+  return fmt::format("{} {} us per generated token and layer (95 % interval {} .. {}, from {} of {} steps{})",
+                     name, digits(*t.us), digits(*t.lo), digits(*t.hi), t.timed, t.steps, marks);
 }
 
 std::string token_change_text(const TokenChange& c) {

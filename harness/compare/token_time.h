@@ -20,6 +20,7 @@ struct StepTime {
   std::string kernel, device;
   ServedStep step;
   std::optional<double> us, lo, hi;  ///< median and its 95 % interval; nullopt: no right and timed result
+  bool vague = false, busy = false;  ///< as in TimeResult
 };
 
 /// The steps among the results; steps that were chosen one by one are left out.
@@ -33,6 +34,7 @@ struct TokenTime {
   int64_t steps = 0;                 ///< of the replay
   std::optional<double> us, lo, hi;  ///< per generated token, with a 95 % interval; nullopt: see why
   std::string why;                   ///< why there is no number
+  int64_t vague = 0, busy = 0;       ///< timed steps whose time is marked `?`, or `!`
 };
 
 /// The time that all steps of the replay take, divided by the tokens that it generates. Steps were drawn from strata:
@@ -54,7 +56,7 @@ struct TokenChange {
 std::vector<TokenChange> token_changes(const ResultSet& base, const std::vector<CompareRow>& rows);
 
 /// "attention/.../sharegpt-4f1c: cpu 12.3 us per generated token and layer (95 % interval 12.1 .. 12.5, from 64 of 2000
-/// steps)".
+/// steps)". Says how many of the times are marked `?` or `!`.
 std::string token_time_text(const TokenTime& t);
 /// "attention/.../sharegpt-4f1c: 12.3 -> 11.9 us per generated token and layer (-3.25 %, 95 % interval -3.9 .. -2.6)".
 std::string token_change_text(const TokenChange& c);

@@ -20,10 +20,13 @@ inline constexpr uint64_t kNothing = 0;  ///< no feature
 inline bool is_attention(P p) { return p.op == Op::kAttention; }
 inline bool is_append(P p) { return p.op == Op::kKvAppend; }
 inline bool is_merge(P p) { return p.op == Op::kMergeStates; }
+inline bool is_backward(P p) { return p.op == Op::kAttentionBackward; }
+/// Attention or its gradients.
+inline bool attends(P p) { return is_attention(p) || is_backward(p); }
 inline bool has_kv(P p) { return !is_merge(p); }
 inline bool is_paged(P p) { return has_kv(p) && p.kv == KvSource::kPaged; }
 inline bool is_contiguous(P p) { return has_kv(p) && p.kv == KvSource::kContiguous; }
-inline bool is_packed(P p) { return has_kv(p) && p.kv == KvSource::kPacked; }
+inline bool is_packed(P p) { return has_kv(p) && !is_backward(p) && p.kv == KvSource::kPacked; }
 inline bool turns(P p) { return has_kv(p) && p.rotary != Rotary::kNone; }
 
 /// A feature that the case needs if the condition holds.

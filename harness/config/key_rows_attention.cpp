@@ -10,13 +10,13 @@ Rows score_keys() {
   return {
       word_key<bool>("mask", "`causal` is bottom-right aligned: query i of n sees keys up to i + len_k - n",
                      &C::causal, {{"none", false}, {"causal", true}})
-          .when(is_attention)
+          .when(attends)
           .labelled([](P p) { return p.causal ? "/causal" : "/full"; })
           .needing(feature(kCausal, [](P p) { return p.causal; }))
           .reported([](Json& j, P p) { j["causal"] = p.causal; })
           .always_written(),
       window_key()
-          .when(is_attention)
+          .when(attends)
           .unified([](C& p) {
             if (p.causal) p.window_right = -1;  // causal bounds it already
           })
@@ -42,23 +42,23 @@ Rows score_keys() {
       number_key("softcap", "scores become softcap * tanh(score / softcap); 0: none", &C::softcap,
                  [](double x) { return x == 0.0 || is_positive_float(x); },
                  "a number from 0 (no cap) up that a float can hold", {{"type", "number"}, {"minimum", 0}})
-          .when(is_attention)
+          .when(attends)
           .labelled([](P p) { return p.softcap > 0 ? fmt::format("/softcap{}", p.softcap) : ""; })
           .needing(feature(kSoftcap, [](P p) { return p.softcap > 0; })),
       word_key("alibi",
                "linear bias, after the softcap: score - slope * distance from the diagonal; slopes per query "
                "head, or per sequence and query head",
                &C::alibi, words_of(alibi_name, {Alibi::kNone, Alibi::kPerHead, Alibi::kPerSequence}))
-          .when(is_attention)
+          .when(attends)
           .labelled([](P p) {
             return p.alibi == Alibi::kNone ? "" : fmt::format("/alibi-{}", alibi_name(p.alibi));
           })
           .needing(feature(kAlibi, [](P p) { return p.alibi != Alibi::kNone; })),
       bool_key("alibi_sqrt", "ALiBi by the square root of the distance", &C::alibi_sqrt)
-          .when([](P p) { return is_attention(p) && p.alibi != Alibi::kNone; })
+          .when([](P p) { return attends(p) && p.alibi != Alibi::kNone; })
           .labelled(label("-sqrt", [](P p) { return p.alibi_sqrt; })),
       bool_key("sinks", "one logit per query head, a term of the denominator that has no value", &C::sinks)
-          .when(is_attention)
+          .when(attends)
           .labelled(label("/sinks", [](P p) { return p.sinks; }))
           .needing(feature(kSinks, [](P p) { return p.sinks; })),
       integer_key("num_splits",
@@ -74,9 +74,8 @@ Rows score_keys() {
 /// Other options of an attention call, and paths of several launches.
 Rows call_keys() {
   return {
-      softmax_scale_key().when(is_attention).labelled([](P p) {
-        return p.softmax_scale ? fmt::format("/scale{}", *p.softmax_scale) : "";
-      }),
+      softmax_scale_key().when(attends).labelled(
+          [](P p) { return p.softmax_scale ? fmt::format("/scale{}", *p.softmax_scale) : ""; }),
       bool_key("probs",
                "attention probabilities are returned, float32 (Hq, total_q, longest key length), before "
                "dropout",
@@ -90,7 +89,7 @@ Rows call_keys() {
                  [](double x) { return x == 0.0 || (is_positive_float(x) && static_cast<float>(x) < 1.0f); },
                  "a number from 0 (none) up to, not including, 1",
                  {{"type", "number"}, {"minimum", 0}, {"exclusiveMaximum", 1}})
-          .when(is_attention)
+          .when(attends)
           .labelled([](P p) { return p.dropout > 0 ? fmt::format("/dropout{}", p.dropout) : ""; })
           .needing(feature(kDropout, [](P p) { return p.dropout > 0; })),
       word_key("path", "one launch, or [a plan of several](format.md#paths) that must give the same result",

@@ -26,13 +26,15 @@ uint64_t types_of_kv(P p) {
 /// The layout of K and V in memory.
 Rows memory_keys() {
   return {
-      word_key("kv",
-               "where keys and values lie: packed by `cu_seqlens_k`; in blocks found through `block_table` "
-               "(`kv_append`: always so); in a cache with a row per sequence",
-               &C::kv, words_of(kv_name, {KvSource::kPacked, KvSource::kPaged, KvSource::kContiguous}))
+      word_key(
+          "kv",
+          "where keys and values lie: packed by `cu_seqlens_k`; in blocks found through `block_table` "
+          "(`kv_append`: always so); in a cache with a row per sequence. `attention_backward`: always packed",
+          &C::kv, words_of(kv_name, {KvSource::kPacked, KvSource::kPaged, KvSource::kContiguous}))
           .when(has_kv)
           .unified([](C& p) {
             if (is_append(p)) p.kv = KvSource::kPaged;
+            if (is_backward(p)) p.kv = KvSource::kPacked;
           })
           .labelled([](P p) { return fmt::format("/{}", kv_name(p.kv)); })
           .needing([](P p) -> uint64_t {
@@ -122,7 +124,7 @@ Rows shape_keys() {
           "`dtype`. `kv_append` quantises new rows to it, by `scales`",
           &C::kv_dtype,
           words_of(kv_dtype_name, {KvDType::kSame, KvDType::kE4m3, KvDType::kInt8, KvDType::kInt8K}))
-          .when(has_kv)
+          .when([](P p) { return has_kv(p) && !is_backward(p); })
           .labelled([](P p) {
             return p.kv_dtype == KvDType::kSame ? "" : fmt::format("-kv_{}", kv_dtype_name(p.kv_dtype));
           })
@@ -151,15 +153,15 @@ Rows shape_keys() {
             if (is_merge(p)) p.num_heads_kv = p.num_heads_q;
           })
           .labelled([](P p) {
-            return is_attention(p) ? fmt::format("/h{}-{}", p.num_heads_q, p.num_heads_kv)
-                                   : fmt::format("/h{}", is_append(p) ? p.num_heads_kv : p.num_heads_q);
+            return attends(p) ? fmt::format("/h{}-{}", p.num_heads_q, p.num_heads_kv)
+                              : fmt::format("/h{}", is_append(p) ? p.num_heads_kv : p.num_heads_q);
           })
           .always_written(),
       integer_key("head_dim", "channels of a head", &C::head_dim, 1, kMaxHeadDim)
           .labelled([](P p) { return fmt::format("/d{}", p.head_dim); })
           .always_written(),
       head_dim_v_key()
-          .when(is_attention)
+          .when(attends)
           .unified([](C& p) {
             if (p.head_dim_v == p.head_dim) p.head_dim_v = 0;
           })

@@ -67,16 +67,19 @@ Rows last_keys() {
                "accept sequences with more queries than keys under a causal mask: their first queries see "
                "nothing",
                &C::allow_short_kv)
-          .when(is_attention),
+          .when(attends),
   };
 }
 
 Rows make_keys() {
   Rows keys = {
-      word_key("op",
-               "what is computed; `kv_append` writes new keys and values into a paged cache; `merge_states` "
-               "makes one state of several partial ones (O and LSE over parts of the keys)",
-               &C::op, words_of(op_name, {Op::kAttention, Op::kKvAppend, Op::kMergeStates}))
+      word_key(
+          "op",
+          "what is computed; `kv_append` writes new keys and values into a paged cache; `merge_states` "
+          "makes one state of several partial ones (O and LSE over parts of the keys); `attention_backward` "
+          "computes the gradients of q, K, V and sinks from O, LSE and dO",
+          &C::op,
+          words_of(op_name, {Op::kAttention, Op::kKvAppend, Op::kMergeStates, Op::kAttentionBackward}))
           .labelled([](P p) { return std::string(op_name(p.op)); })
           .always_written(),
   };

@@ -33,6 +33,18 @@ bool has_keys_of(const Draft& draft, const Draft& smallest) {
   });
 }
 
+constexpr const char* kMistake = "looks like: ";  // how a clue that names a mistake begins
+
+/// The mistakes that the clues of a record name.
+std::vector<std::string> mistakes_of(const Record& r) {
+  std::vector<std::string> out;
+  if (!r.check) return out;
+  for (const std::string& clue : r.check->clues) {
+    if (clue.starts_with(kMistake)) out.push_back(clue);
+  }
+  return out;
+}
+
 /// What failures with one cause have in common; empty if their records do not tell the cause. A mistake that
 /// the clues name, a rule for empty rows, or a place that must not be written.
 std::string cause_of(const Record& r) {
@@ -40,11 +52,10 @@ std::string cause_of(const Record& r) {
   const std::string& detector = r.check->failed_by.front();
   if (detector == detector::kEmptyRow) return detector;
   if (detector == detector::kGuard || detector == detector::kInputDigest) return without_numbers(r.reason);
-  for (const std::string& clue : r.check->clues) {
-    // The counts of a case are in brackets at the end.
-    if (clue.starts_with("looks like: ")) return without_numbers(clue.substr(0, clue.rfind(" (")));
-  }
-  return "";
+  const std::vector<std::string> mistakes = mistakes_of(r);
+  if (mistakes.empty()) return "";
+  return without_numbers(
+      mistakes[0].substr(0, mistakes[0].rfind(" (")));  // counts of the case are in brackets
 }
 
 class Campaign {
@@ -116,7 +127,8 @@ class Campaign {
     if (!taken) {
       ++tally.skipped;
       Refusals& alike = tally.refusals[without_numbers(record.reason)];
-      if (alike.cases++ == 0) alike = {1, record.reason, record.repro};
+      if (alike.cases++ == 0 || record.repro.size() < alike.repro.size())
+        alike = {alike.cases, record.reason, record.repro, record.item.id};
       return;
     }
     ++tally.ran;
@@ -152,8 +164,10 @@ class Campaign {
     finding.record = record;
     finding.found_as = record.item.id;
     finding.repeats = fails_again(drawn.item.draft, kernel, invariants, finding.record);
+    const std::vector<std::string> as_found = mistakes_of(finding.record);
     Draft smallest = drawn.item.draft;
     if (finding.repeats) smallest = shrunk(std::move(smallest), invariants, finding);
+    if (mistakes_of(finding.record).empty()) finding.clues_as_found = as_found;
     if (is_known(finding, smallest)) return;
     if (finding.repeats && finding.record.status != Status::kTimeout) repeat(smallest, invariants, finding);
     result_.findings.push_back(std::move(finding));

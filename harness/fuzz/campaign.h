@@ -36,8 +36,10 @@ struct Finding {
   const Kernel* kernel = nullptr;
   Record record;         ///< record of the smallest case
   std::string found_as;  ///< id of the case that was drawn
-  bool repeats = true;   ///< false: it did not fail again, and was not shrunk
-  int tries = 0;         ///< runs that shrinking took
+  /// Mistakes that the clues named in that case, if they name none in the smallest one, which may be too small.
+  std::vector<std::string> clues_as_found;
+  bool repeats = true;  ///< false: it did not fail again, and was not shrunk
+  int tries = 0;        ///< runs that shrinking took
   /// Runs of the smallest case after shrinking, and those of them that failed: fewer, if it depends on time.
   int run_again = 0, failed_again = 0;
   int64_t alike = 0;         ///< later failures with the same status and all keys of the smallest case
@@ -47,8 +49,9 @@ struct Finding {
 /// Refusals whose reasons differ in numbers alone.
 struct Refusals {
   int64_t cases = 0;
-  std::string reason;  ///< of the first of them
-  std::string repro;   ///< the `attnbench run` line of that case
+  std::string reason;  ///< of the one with the shortest line
+  std::string repro;   ///< its `attnbench run` line
+  std::string id;      ///< of that case
 };
 
 struct FuzzTally {

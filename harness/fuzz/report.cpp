@@ -17,6 +17,8 @@ using Json = nlohmann::ordered_json;
 
 /// Most reasons in the table; the JSON has all.
 constexpr std::size_t kReasonsShown = 3;
+/// Longest `attnbench run` line of a skipped case in the table, in characters.
+constexpr std::size_t kLongestLine = 500;
 
 /// Refusals by number of cases, the most frequent first.
 std::vector<Refusals> by_count(const std::map<std::string, Refusals>& refusals) {
@@ -40,7 +42,7 @@ Json values_by_key(const std::set<std::string>& features) {
 Json tally_to_json(const FuzzTally& t) {
   Json refusals = Json::array();
   for (const Refusals& r : by_count(t.refusals))
-    refusals.push_back({{"reason", r.reason}, {"cases", r.cases}, {"repro", r.repro}});
+    refusals.push_back({{"reason", r.reason}, {"cases", r.cases}, {"id", r.id}, {"repro", r.repro}});
   return {{"kernel", t.kernel->name},
           {"op", op_name(t.kernel->op)},
           {"ran", t.ran},
@@ -56,19 +58,13 @@ Json finding_to_json(const Finding& f) {
   Json like = Json::array();
   for (const Record& r : f.like)
     like.push_back({{"id", r.item.id}, {"reason", r.reason}, {"repro", r.repro}});
-  return {{"kernel", f.kernel->name},
-          {"op", op_name(f.kernel->op)},
-          {"id", f.record.item.id},
-          {"status", status_name(f.record.status)},
-          {"reason", f.record.reason},
-          {"repro", f.record.repro},
-          {"found_as", f.found_as},
-          {"repeats", f.repeats},
-          {"tries", f.tries},
-          {"run_again", f.run_again},
-          {"failed_again", f.failed_again},
-          {"alike", f.alike},
-          {"like", like}};
+  return {{"kernel", f.kernel->name},  {"op", op_name(f.kernel->op)},
+          {"id", f.record.item.id},    {"status", status_name(f.record.status)},
+          {"reason", f.record.reason}, {"repro", f.record.repro},
+          {"found_as", f.found_as},    {"clues_as_found", f.clues_as_found},
+          {"repeats", f.repeats},      {"tries", f.tries},
+          {"run_again", f.run_again},  {"failed_again", f.failed_again},
+          {"alike", f.alike},          {"like", like}};
 }
 
 }  // namespace
@@ -95,6 +91,8 @@ void print_finding(std::ostream& out, const Finding& f, std::size_t number) {
     return;
   }
   out << fmt::format("  shrunk in {} runs from {}\n", f.tries, f.found_as);
+  for (const std::string& clue : f.clues_as_found)
+    out << fmt::format("  that larger case {}\n", one_line(clue));
   if (f.failed_again < f.run_again)
     out << fmt::format("  it fails in {} of {} more runs of this case: it depends on {}\n", f.failed_again,
                        f.run_again, time);
@@ -128,11 +126,12 @@ void print_fuzz_table(std::ostream& out, const FuzzResult& result, std::size_t w
   for (const FuzzTally& t : result.kernels) {
     const std::vector<Refusals> reasons = by_count(t.refusals);
     for (std::size_t i = 0; i < std::min(kReasonsShown, reasons.size()); ++i) {
-      const auto& [count, reason, repro] = reasons[i];
+      const auto& [count, reason, repro, id] = reasons[i];
+      const std::string line =
+          one_line(repro.size() <= kLongestLine ? repro : id + " (its long line is in fuzz.json of --out)");
       out << fmt::format("{:.0f} % of the skips of {} ({}){}: {}\n  a skipped case: {}\n",
                          100.0 * static_cast<double>(count) / static_cast<double>(t.skipped), t.kernel->name,
-                         op_name(t.kernel->op), count > 1 ? ", for example" : "", one_line(reason),
-                         one_line(repro));
+                         op_name(t.kernel->op), count > 1 ? ", for example" : "", one_line(reason), line);
     }
   }
 }

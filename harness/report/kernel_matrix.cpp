@@ -19,15 +19,16 @@ namespace {
 
 bool is_timed(const LoadedResult& r) { return r.status == Status::kPass && r.median_us && *r.median_us > 0; }
 
-/// A time that `run` marks with ? is shown, but is compared with no other.
+/// A time that `run` marks with ? or ! is shown, but is compared with no other.
 bool is_usable(const LoadedResult& r) { return is_timed(r) && !r.vague(); }
+bool counts(const LoadedResult& r) { return is_timed(r) && is_ranked(r); }
 
 /// What a run says of one kernel.
 struct KernelColumn {
   std::string name;
-  int fastest = 0, compared = 0;  ///< of cases that another kernel has a usable time of, too
-  int disturbed = 0;              ///< of these: others took the cores from this kernel or from the fastest
-  double logs = 0;                ///< sum over these of the logarithm of its time over the fastest kernel's
+  int fastest = 0, compared = 0;  ///< of cases that another kernel has a time that counts of, too
+  int disturbed = 0;              ///< cases that would be compared, but others took the cores meanwhile
+  double logs = 0;  ///< sum over `compared` of the logarithm of its time over the fastest kernel's
   std::map<std::string, int> skips;
   std::vector<const LoadedResult*> failures;
 
@@ -37,8 +38,8 @@ struct KernelColumn {
 /// The results of a case by kernel. A case on two devices is two rows.
 struct MatrixRow {
   std::map<std::string, const LoadedResult*> of;
-  const LoadedResult* fastest = nullptr;  ///< of those with a usable time
-  int timed = 0, usable = 0;              ///< kernels that have a time, and a usable one
+  const LoadedResult* fastest = nullptr;   ///< of those whose time counts
+  int timed = 0, usable = 0, counted = 0;  ///< kernels that have a time, a usable one, and one that counts
 };
 
 using MatrixRows = std::vector<std::pair<std::pair<std::string, std::string>, MatrixRow>>;
@@ -56,7 +57,8 @@ MatrixRows rows_of(const ResultSet& run) {
     found.of[r.kernel] = &r;
     found.timed += is_timed(r);
     found.usable += is_usable(r);
-    if (is_usable(r) && (found.fastest == nullptr || *r.median_us < *found.fastest->median_us)) {
+    found.counted += counts(r);
+    if (counts(r) && (found.fastest == nullptr || *r.median_us < *found.fastest->median_us)) {
       found.fastest = &r;
     }
   }
@@ -71,8 +73,8 @@ bool is_tied(const LoadedResult& r, const LoadedResult& fastest) {
 std::string cell_of(const LoadedResult* r, const MatrixRow& row) {
   if (r == nullptr) return "-";
   if (!is_timed(*r)) return std::string(status_name(r->status));
-  const std::string time = time_text(*r->median_us) + (r->busy() ? "!" : "");
-  if (!is_usable(*r)) return time + "?";
+  std::string time = time_text(*r->median_us) + (r->busy() ? "!" : "") + (r->vague() ? "?" : "");
+  if (!counts(*r)) return time;
   return fmt::format("{} {}{}x", time, is_tied(*r, *row.fastest) ? "~" : "",
                      digits(*r->median_us / *row.fastest->median_us, 3));
 }
@@ -96,9 +98,12 @@ std::vector<KernelColumn> columns_of(const ResultSet& run, const MatrixRows& row
     for (const auto& [name, r] : row.of) {
       if (!is_usable(*r)) continue;
       KernelColumn& c = column(name);
+      if (!counts(*r) || row.counted < 2) {
+        ++c.disturbed;
+        continue;
+      }
       ++c.compared;
       c.fastest += r == row.fastest;
-      c.disturbed += r->busy() || row.fastest->busy();
       c.logs += std::log(*r->median_us / *row.fastest->median_us);
     }
   }
@@ -120,9 +125,13 @@ std::vector<Remark> remarks_on(const KernelColumn& c) {
         {fmt::format(
              "{}: fastest in {} of {} timed cases{}; {} times the fastest kernel's time (geometric mean)",
              name, c.fastest, c.compared,
-             c.disturbed > 0 ? fmt::format(", {} of them disturbed", c.disturbed) : "",
+             c.disturbed > 0 ? fmt::format(" ({} disturbed left out)", c.disturbed) : "",
              digits(c.slowdown(), 3)),
          ""});
+  } else if (c.disturbed > 0) {
+    out.push_back({fmt::format("{}: not ranked: other processes disturbed {}", name,
+                               c.disturbed == 1 ? "its case" : fmt::format("all {} cases", c.disturbed)),
+                   ""});
   }
   for (const auto& [reason, n] : c.skips)
     out.push_back({fmt::format("{}: {} skipped: {}", name, n, one_line(reason)), ""});
@@ -164,7 +173,9 @@ Matrix matrix_of(const ResultSet& run) {
   const auto disturbed = [](const LoadedResult& r) { return is_timed(r) && r.busy(); };
   const auto vague = [](const LoadedResult& r) { return is_timed(r) && r.vague(); };
   if (std::any_of(run.results.begin(), run.results.end(), disturbed))
-    m.legend.emplace_back("!: other processes took the cores during more than half of the samples");
+    m.legend.emplace_back(
+        "!: other processes took the cores during more than half of the samples: an unreliable time, not "
+        "counted");
   if (std::any_of(run.results.begin(), run.results.end(), vague))
     m.legend.push_back(fmt::format("?: +/- {:g} % or more: not usable, and not counted", 100 * kVague));
   const auto left_out = [&m](int n, const char* which) {
@@ -230,6 +241,7 @@ void write_kernel_matrix_json(std::ostream& out, const ResultSet& run) {
   for (const KernelColumn& c : columns_of(run, rows)) {
     j["kernels"].push_back(
         {{"kernel", valid_utf8(c.name)}, {"fastest", c.fastest}, {"compared", c.compared}});
+    if (c.disturbed > 0) j["kernels"].back()["disturbed"] = c.disturbed;
     if (c.compared > 0) j["kernels"].back()["slowdown"] = rounded(c.slowdown());
     for (const auto& [reason, n] : c.skips) j["kernels"].back()["skips"][valid_utf8(reason)] = n;
   }

@@ -10,8 +10,8 @@ namespace attnbench {
 
 /// Prints a row per case and a column per kernel: the median time, and how many times the fastest kernel's it
 /// is, with "~" where the two intervals overlap. Below: for each kernel in how many cases it is fastest, why it
-/// skipped cases, and what failed with the line that repeats it. A case that a single kernel has a time of
-/// counts for none. Kernels are in order of speed.
+/// skipped cases, and what failed with the line that repeats it. A case that a single kernel has a time of,
+/// and a time with the mark `!` or `?` (is_ranked in summary.h), count for none. Kernels are in order of speed.
 void print_kernel_matrix(std::ostream& out, const ResultSet& run, const TableOptions& options);
 
 /// The same as Markdown.

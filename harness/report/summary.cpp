@@ -86,7 +86,8 @@ std::vector<std::string> time_legends(std::span<const Record> records) {
   std::vector<std::string> out;
   if (busy)
     out.emplace_back(
-        "! other processes took the cores during more than half of the samples: an unreliable time");
+        "! other processes took the cores during more than half of the samples: an unreliable time, however small "
+        "its ± % is");
   if (vague)
     out.push_back(
         fmt::format("? +/- {:g} % or more: not usable. Time it again while nothing else runs", 100 * kVague));
@@ -132,7 +133,7 @@ std::vector<std::string> relative_speeds(std::span<const Record> records) {
     for (const auto& [id, times] : times_of_case) {
       const auto x = times.find(a), y = times.find(b);
       if (x == times.end() || y == times.end()) continue;
-      if (x->second->busy() || y->second->busy()) {
+      if (!is_ranked(*x->second) || !is_ranked(*y->second)) {
         ++sum.disturbed;
         continue;
       }

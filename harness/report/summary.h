@@ -34,6 +34,12 @@ bool needs_attention(Status s);
 /// near the time of an empty launch"; empty if there are none.
 std::string time_marks(std::span<const Record> records);
 
+/// Whether a time (TimeResult or LoadedResult) takes part in a ranking of kernels: it has neither mark, `?` nor `!`.
+template <class Time>
+bool is_ranked(const Time& t) {
+  return !t.vague() && !t.busy();
+}
+
 /// The legends of the marks "!" (TimeResult::busy) and "?" (vague) that some time has.
 std::vector<std::string> time_legends(std::span<const Record> records);
 
@@ -42,8 +48,8 @@ std::vector<std::string> time_legends(std::span<const Record> records);
 std::vector<std::string> skip_reasons(std::span<const Record> records);
 
 /// Which kernel is fastest on the cases that it shares with another, one line for each other kernel: "new is
-/// 3.3 times as fast as old (geometric mean of 12 cases, 5 disturbed left out)". A time that is not usable
-/// (TimeResult::vague) does not count either. Empty where no two kernels share a timed case.
+/// 3.3 times as fast as old (geometric mean of 12 cases, 5 disturbed left out)". Only times that are ranked
+/// (is_ranked) count. Empty where no two kernels share a case with usable times.
 std::vector<std::string> relative_speeds(std::span<const Record> records);
 
 /// Cases run and declared types of a kernel: "mine: 1 of 3 cases run (33.3 %), declares acc fp32, p bf16".

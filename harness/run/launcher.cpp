@@ -127,6 +127,8 @@ std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, Devic
 
 LayoutVariant layout_for(const Kernel& kernel, LayoutVariant variant) {
   variant.finite_padding = (kernel.flags & kFinitePadding) != 0;
+  if (kernel.op == Op::kAttentionBackward)
+    variant.forward = select_kernels(builtin_kernels(), Op::kAttention, kernel.device, {}).at(0);
   return variant;
 }
 

@@ -36,7 +36,8 @@ std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind d
 std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, Device& device, const Case& item,
                                   bool padded_strides = false);
 
-/// The layout of a case's tensors for this kernel.
+/// The layout of a case's tensors for this kernel. The inputs O and LSE of attention_backward come from the
+/// first attention kernel of this program for the device, which is the plain one in float32.
 LayoutVariant layout_for(const Kernel& kernel, LayoutVariant variant = {});
 
 /// Enqueues the copies of what a launch with these parameters returned, to `out` and `lse` of the parameters.

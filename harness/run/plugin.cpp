@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 
 #include "harness/digest.h"
@@ -20,9 +21,10 @@
 namespace attnbench {
 namespace {
 
-constexpr const char* kStructs[kPluginStructs] = {"Kernel",         "OpParams",          "AttentionParams",
-                                                  "KvAppendParams", "MergeStatesParams", "LaunchContext",
-                                                  "KernelMessage",  "Numerics"};
+constexpr const char* kStructs[kPluginStructs] = {
+    "Kernel",         "OpParams",          "AttentionParams",
+    "KvAppendParams", "MergeStatesParams", "AttentionBackwardParams",
+    "LaunchContext",  "KernelMessage",     "Numerics"};
 constexpr const char* kCompileAgain = "compile it with -I to the sources of this program";
 /// A library that takes longer to open is taken for one that hangs.
 constexpr unsigned kLoadSeconds = 60;
@@ -77,7 +79,7 @@ bool is_snake_case(std::string_view name) {
          name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
 }
 
-bool is_op(Op op) { return op == Op::kAttention || op == Op::kKvAppend || op == Op::kMergeStates; }
+bool is_op(Op op) { return std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps); }
 bool is_device(DeviceKind d) { return d == DeviceKind::kCpu || d == DeviceKind::kCuda; }
 
 void check_headers(const Plugin& table) {
@@ -114,8 +116,11 @@ std::string missing_in(const Kernel& k) {
   if (!is_op(k.op)) return fmt::format("has op {}, which is none", static_cast<int32_t>(k.op));
   if (!is_device(k.device))
     return fmt::format("has device {}, which is none", static_cast<int32_t>(k.device));
-  if (k.op != Op::kAttention && (k.flags & (kReturnsOutputs | kNoLse | kFinitePadding | kHostLengths)) != 0)
-    return "has a flag that only kernels of attention may have: kReturnsOutputs, kNoLse, kFinitePadding or "
+  if (k.op != Op::kAttention && (k.flags & (kReturnsOutputs | kNoLse)) != 0)
+    return "has a flag that only kernels of attention may have: kReturnsOutputs or kNoLse";
+  if (k.op != Op::kAttention && k.op != Op::kAttentionBackward &&
+      (k.flags & (kFinitePadding | kHostLengths)) != 0)
+    return "has a flag that only kernels of attention and attention_backward may have: kFinitePadding or "
            "kHostLengths";
   if (k.features == 0) return "has no features: no case could be given to it";
   const char* field = k.summary == nullptr    ? "summary"

@@ -56,6 +56,10 @@ using NumericsFunction = Numerics (*)(const OpParams*);
 
 Numerics numerics_of(Numerics n, const OpParams& op) {
   if (n.p_type != kTypeOfV) return n;
+  if (op.op == Op::kAttentionBackward) {
+    n.p_type = op.attention_backward.dtype;
+    return n;
+  }
   const AttentionParams& p = op.attention;
   n.p_type = p.dtype_v == DType::kInt8 ? p.dtype_out : p.dtype_v;
   return n;
@@ -276,7 +280,8 @@ LoadedPlugin describe_python_plugin(const std::string& file, const std::string& 
   }
   if (plugin.kernels.empty()) {
     throw PluginError(
-        "it has no kernel: no function at its top level with @attnbench.attention, .kv_append or .merge_states");
+        "it has no kernel: no function at its top level with @attnbench.attention, .attention_backward, .kv_append or "
+        ".merge_states");
   }
   check_entries(plugin.kernels);
   return plugin;

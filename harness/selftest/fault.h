@@ -58,6 +58,7 @@ FaultClass state_faults();
 FaultClass layout_faults();
 FaultClass stride_faults();
 FaultClass ignored_faults();
+FaultClass backward_faults();
 
 // Building blocks of faults.
 

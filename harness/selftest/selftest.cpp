@@ -12,6 +12,7 @@
 #include "harness/record/text.h"
 #include "harness/run/last_words.h"
 #include "harness/selftest/fault.h"
+#include "harness/selftest/host_backward.h"
 #include "harness/session/session.h"
 
 namespace attnbench {
@@ -98,6 +99,12 @@ std::vector<Written> written_by(const OpParams& op) {
   } else if (op.op == Op::kMergeStates) {
     const MergeStatesParams& p = op.merge_states;
     out = {{p.out, p.num_rows * p.out_stride_token, p.dtype_out}};
+  } else if (op.op == Op::kAttentionBackward) {
+    const AttentionBackwardParams& p = op.attention_backward;
+    out = {{p.dq, p.total_q * p.dq_stride_token, p.dtype},
+           {p.dk, p.total_k * p.dk_stride_token, p.dtype},
+           {p.dv, p.total_k * p.dv_stride_token, p.dtype}};
+    if (p.dsinks) out.push_back({p.dsinks, p.num_heads_q, DType::kFp32});
   } else {
     const AttentionParams& p = op.attention;
     out = {{p.out, p.total_q * p.out_stride_token, p.dtype_out}};
@@ -126,7 +133,8 @@ KernelStatus judge_by_good(Tamper& t, const OpParams& op, const std::function<Ke
   const KernelStatus status = wrong();
   const auto got = read();
   bool all_close = true;
-  const std::size_t judged = op.op == Op::kKvAppend ? outputs.size() : 1;  // other ops: O alone
+  const bool all = op.op == Op::kKvAppend || op.op == Op::kAttentionBackward;
+  const std::size_t judged = all ? outputs.size() : 1;  // other ops: O alone
   for (std::size_t i = 0; i < judged; ++i) {
     for (int64_t e = 0; e < outputs[i].elements; ++e) {
       const double a = static_cast<double>(load_float(outputs[i].type, got[i].data(), e));
@@ -276,6 +284,11 @@ CleanResult run_clean(const SelftestStep& step, Device& device, const Follower& 
   before(c.id);
   count_clean(run(c, kernel, device, 2), "", clean);
   if (!clean.failures.empty()) return clean;  // the others would fail alike
+  if (step.seed == 1 && c.params.op == Op::kAttentionBackward) {
+    Tamper tamper(kernel, device);
+    count_clean(run(c, tamper.armed(with_backward_rule({})), device, 2),
+                "its gradients recomputed on the host", clean);
+  }
   if (step.seed > 1 || c.params.op != Op::kAttention) return clean;
   if (Workload::shape_params(c).attention.features & kBeyondHost) return clean;
   Tamper tamper(kernel, device);
@@ -352,7 +365,7 @@ std::vector<SelftestStep> plan_selftest(KernelTable table, DeviceKind device,
                                         const SelftestOptions& options) {
   std::vector<SelftestStep> steps;
   const std::vector<FaultClass> groups = all_faults();
-  for (const Op op : {Op::kAttention, Op::kKvAppend, Op::kMergeStates}) {
+  for (const Op op : kOps) {
     for (const Kernel* kernel : select_kernels(table, op, device, options.kernels)) {
       std::set<std::string> cases;
       for (const FaultClass& group : groups) {

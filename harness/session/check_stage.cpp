@@ -21,6 +21,9 @@ constexpr double kMostReferenceSeconds = 15;
 /// The second launch of a wrong case is omitted after a first one that took longer than this.
 constexpr double kMostLaunchSeconds = 5;
 
+/// Whether kernels of the op declare a type of P.
+bool has_p(Op op) { return op == Op::kAttention || op == Op::kAttentionBackward; }
+
 constexpr const char* kRace = "a race, or memory that the kernel reads before it writes it";
 
 /// Launches a wrong case again on the same inputs, which tells a race from a wrong formula. Returns what that
@@ -38,7 +41,7 @@ std::string second_launch(const WorkItem& work, Workload& workload, Launcher& la
     if (!(work.kernel->flags & kDeterministic))
       return "a second launch on the same inputs was wrong in other bits, which this kernel does not promise to repeat";
     const auto where =
-        work.item->params.op == Op::kAttention ? first_difference(*work.item, first, second) : std::nullopt;
+        has_p(work.item->params.op) ? first_difference(*work.item, first, second) : std::nullopt;
     return fmt::format("a second launch on the same inputs gave other numbers{}: {}",
                        where ? " (" + *where + ")" : "", kRace);
   } catch (const std::exception& e) {  // the first launch's verdict stands
@@ -108,7 +111,7 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   v.outputs_digest = fmt::format("{:016x}", digest);
   const bool explain = !v.pass && !options.all_detectors;
   if (explain) v.clues = clues_or_none(*work.item, outputs, launcher, v);
-  if (work.item->params.op == Op::kAttention) {
+  if (has_p(work.item->params.op)) {
     const Numerics declared = launcher.numerics();
     v.numerics = {declared.p_type, declared.acc_type, work.kernel->flags & kWaiverFlags};
     if (const auto less = lacks(options.required, *v.numerics)) v.fail(detector::kNumerics, *less);

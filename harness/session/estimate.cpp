@@ -89,7 +89,7 @@ CaseSeconds estimated_seconds(const CaseParams& params, const Machine& machine, 
   const double new_inputs = reference_seconds(params, cost, machine, CheckMode::kSampled).most;
   Seconds launches = {1, 1}, checks = {1, 1};
   if (invariants) {
-    const bool attention = params.op == Op::kAttention;
+    const bool attention = params.op == Op::kAttention || params.op == Op::kAttentionBackward;
     launches = launches + (attention ? kInvariantLaunches : Seconds{1, 1});
     checks = checks + (attention ? kInvariantChecks : Seconds{1, 1});
   }

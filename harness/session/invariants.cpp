@@ -33,6 +33,8 @@ constexpr std::pair<const char*, const char*> kWords[] = {
     {"num_splits", "keys cut into other parts"},
     {"one_call", "one launch in place of several"},
     {"replay", "the same launch after lengths and inputs were replaced in place"},
+    {"zero_d_out", "dO is zero"},
+    {"twice_d_out", "dO is doubled"},
 };
 
 /// The case with other sequences or in another layout; the layout says which sequences of the base it
@@ -71,6 +73,16 @@ class Invariants {
     replay();
   }
 
+  void check_backward() {
+    repeat();
+    strides();
+    lead_rows();
+    batch_permutation();
+    alone();
+    zero_d_out();
+    twice_d_out();
+  }
+
   /// For kv_append and merge_states.
   void check_other_op() {
     if (const auto v = judged_with_padded_strides()) {
@@ -88,7 +100,7 @@ class Invariants {
   }
 
   /// Launches a variant. If the kernel or the device cannot, adds a line to the verdict and returns nullopt.
-  std::optional<HostOutputs> launch(const char* name, const Variant& v) {
+  std::optional<HostOutputs> launch(const char* name, const Variant& v, float d_out_factor = 1) {
     if (auto why = refusal(kernel_, options_.table, device_, v.item, v.layout.padded_strides)) {
       add(name, Outcome::kSkipped, why->text);
       return std::nullopt;
@@ -96,6 +108,7 @@ class Invariants {
     options_.begins(name);
     try {
       Workload workload(device_, v.item, layout_for(kernel_, v.layout));
+      if (d_out_factor != 1) workload.scale_d_out(d_out_factor);
       Launcher launcher(kernel_, options_.table, device_, workload);
       workload.reset_outputs();
       launcher.launch();
@@ -116,7 +129,7 @@ class Invariants {
     const auto difference = first_difference(base_, outputs_, other);
     if (!difference) return add(name, Outcome::kHeld);
     if (promised) return add(name, Outcome::kBroken, *difference);
-    const Verdict v = verify_attention(base_, other, launcher_.numerics(), options_.check, 0);
+    const Verdict v = verify_launch(base_, other, launcher_.numerics(), options_.check, 0);
     if (v.pass) return add(name, Outcome::kDiffers, *difference);
     add(name, Outcome::kBroken, v.reason);
   }
@@ -145,7 +158,7 @@ class Invariants {
           fmt::format("launch {} of {}: {}", i + 1, options_.repeats, difference.value_or("other bits"));
       if (deterministic()) return add("repeat", Outcome::kBroken, where);
       const Verdict v =
-          verify_attention(base_, launcher_.outputs(workload_), launcher_.numerics(), options_.check, 0);
+          verify_launch(base_, launcher_.outputs(workload_), launcher_.numerics(), options_.check, 0);
       if (!v.pass) return add("repeat", Outcome::kBroken, fmt::format("launch {}: {}", i + 1, v.reason));
       return add("repeat", Outcome::kDiffers, where);
     }
@@ -297,7 +310,7 @@ class Invariants {
     const auto b = launch("merge", tail);
     if (!b) return;
     const CheckMode mode = options_.check == CheckMode::kFull ? CheckMode::kFull : CheckMode::kSampleOnly;
-    const Verdict v = verify_attention(base_, merged(base_, *a, *b), launcher_.numerics(), mode, 0);
+    const Verdict v = verify_launch(base_, merged(base_, *a, *b), launcher_.numerics(), mode, 0);
     add("merge", v.pass ? Outcome::kHeld : Outcome::kBroken, v.reason);
   }
 
@@ -313,7 +326,7 @@ class Invariants {
       const auto other = launch("num_splits", v);
       if (!other) return;
       const HostOutputs laid = laid_over(base_, outputs_, v.item, *other, v.layout.seq_ids);
-      const Verdict judged = verify_attention(base_, laid, launcher_.numerics(), options_.check, 0);
+      const Verdict judged = verify_launch(base_, laid, launcher_.numerics(), options_.check, 0);
       if (!judged.pass) {
         return add("num_splits", Outcome::kBroken, fmt::format("{} parts: {}", n, judged.reason));
       }
@@ -373,11 +386,28 @@ class Invariants {
       got.outputs.no_lse = outputs_.no_lse;
       if (got.padding_written && !launcher.returns_outputs())
         return add("replay", Outcome::kBroken, *got.padding_written);
-      const Verdict v = verify_attention(*other, got.outputs, launcher.numerics(), options_.check, 0);
+      const Verdict v = verify_launch(*other, got.outputs, launcher.numerics(), options_.check, 0);
       add("replay", v.pass ? Outcome::kHeld : Outcome::kBroken, v.reason);
     } catch (const OutOfMemory& e) {
       add("replay", Outcome::kSkipped, e.what());
     }
+  }
+
+  /// Gradients are linear in dO: a factor that is exact in every product is exact in each of them.
+  void scaled_d_out(const char* name, float factor) {
+    const auto other = launch(name, {base_, {}}, factor);
+    if (!other) return;
+    const auto wrong = first_not_scaled(base_, outputs_, *other, factor);
+    add(name, wrong ? Outcome::kBroken : Outcome::kHeld, wrong.value_or(""));
+  }
+  void zero_d_out() { scaled_d_out("zero_d_out", 0); }
+  /// Only of deterministic kernels. In fp16 small numbers lose digits, in which the factor shows.
+  void twice_d_out() {
+    const Numerics n = launcher_.numerics();
+    if (!deterministic()) return add("twice_d_out", Outcome::kSkipped, "the kernel is not deterministic");
+    if (p_.dtype == DType::kFp16 || n.p_type == DType::kFp16 || n.acc_type == DType::kFp16)
+      return add("twice_d_out", Outcome::kSkipped, "fp16 has too small a range to be linear");
+    scaled_d_out("twice_d_out", 2);
   }
 
   const Case& base_;
@@ -409,7 +439,14 @@ std::vector<std::string> invariant_names() {
 void check_invariants(const WorkItem& work, Device& device, Launcher& launcher, Workload& workload,
                       const HostOutputs& outputs, const InvariantOptions& options, Verdict& verdict) {
   Invariants invariants(work, device, launcher, workload, outputs, options, verdict);
-  work.item->params.op == Op::kAttention ? invariants.check_all() : invariants.check_other_op();
+  switch (work.item->params.op) {
+    case Op::kAttention:
+      return invariants.check_all();
+    case Op::kAttentionBackward:
+      return invariants.check_backward();
+    default:
+      return invariants.check_other_op();
+  }
 }
 
 }  // namespace attnbench

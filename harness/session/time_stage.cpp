@@ -66,6 +66,17 @@ void judge_time(const CaseParams& params, const CaseCost& cost, Device& device, 
 
 }  // namespace
 
+void renew_rooflines(const Ceilings& ceilings, CacheMode cache, const DeviceInfo& device,
+                     std::span<Record> records) {
+  for (Record& r : records) {
+    if (!r.time || !r.roofline || r.device != device.name) continue;
+    const std::optional<double> executed = r.roofline->executed_flop;
+    const CaseParams& params = r.item.params;
+    r.roofline = roofline(cost_of(params), params, r.time->median_us, cache, ceilings, device);
+    r.roofline->executed_flop = executed;
+  }
+}
+
 void time_stage(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
                 Launcher& launcher, uint64_t verified, Record& record) {
   const CaseParams& params = work.item->params;

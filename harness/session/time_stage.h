@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "harness/run/launcher.h"
 #include "harness/session/plan.h"
@@ -14,5 +15,10 @@ namespace attnbench {
 /// wrong.
 void time_stage(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
                 Launcher& launcher, uint64_t verified, Record& record);
+
+/// Computes the rates and shares of this device's timed records anew: a time that beat the ceilings may have had them
+/// measured again, and all shares are then of the new `ceilings`. Each status stays.
+void renew_rooflines(const Ceilings& ceilings, CacheMode cache, const DeviceInfo& device,
+                     std::span<Record> records);
 
 }  // namespace attnbench

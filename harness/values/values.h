@@ -10,13 +10,14 @@
 
 namespace attnbench {
 
-enum class Tensor : uint32_t { kQ = 0, kK = 1, kV = 2, kNewK = 3, kNewV = 4, kPartialO = 8 };
+enum class Tensor : uint32_t { kQ = 0, kK = 1, kV = 2, kNewK = 3, kNewV = 4, kPartialO = 8, kDOut = 9 };
 
 /// Kind of input data. It decides which faults can be seen.
 ///   normal   standard deviation 1: softmax spreads over all keys
 ///   peaked   q times 8: a few keys carry the weight
 ///   outlier  one channel in 32 of q and k, and one position in 64 of v, is 8 times larger
-///   large    q times 16, k times 8, v times 256: logits of some hundreds, outputs of some hundreds
+///   large    q times 16, k times 8, v times 256: logits of some hundreds, outputs of some hundreds; dO as in
+///            normal, so that gradients stay within fp16
 ///   huge     rows of logits near -1e5, near 1e5, of both signs and near 0: huge_value()
 enum class Profile : uint32_t { kNormal = 0, kPeaked = 1, kOutlier = 2, kLarge = 3, kHuge = 4 };
 
@@ -43,7 +44,8 @@ inline constexpr float kHugeQ = 256.0f;
 inline constexpr float kHugeK = 64.0f;
 
 ATTNBENCH_HD inline bool is_value(Tensor tensor) {
-  return tensor == Tensor::kV || tensor == Tensor::kNewV || tensor == Tensor::kPartialO;
+  return tensor == Tensor::kV || tensor == Tensor::kNewV || tensor == Tensor::kPartialO ||
+         tensor == Tensor::kDOut;
 }
 
 /// The power of two by which the profile multiplies the value of this coordinate; the product is exact. Under
@@ -60,6 +62,7 @@ ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t
       if (is_v) return pos % 64u == 13u ? 8.0f : 1.0f;
       return channel % 32u == 5u ? 8.0f : 1.0f;
     case Profile::kLarge:
+      if (tensor == Tensor::kDOut) return 1.0f;
       return is_v ? 256.0f : is_q ? 16.0f : 8.0f;
     case Profile::kHuge:
       return is_q ? 4.0f : 1.0f;

@@ -18,7 +18,93 @@ int64_t longest_k(const CaseParams& p) {
 
 std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
+/// The first token of each sequence's keys, and behind them the number of tokens.
+std::vector<int64_t> k_begins(const CaseParams& p) {
+  std::vector<int64_t> begins = {0};
+  for (const SeqLen& s : p.seqs) begins.push_back(begins.back() + s.k);
+  return begins;
+}
+
+/// One of dq, dk and dv: (tokens, heads, dim).
+struct GradientTensor {
+  const char* name;
+  std::vector<unsigned char> HostOutputs::*values;
+  bool of_keys;
+  int64_t heads, dim;
+};
+
+std::vector<GradientTensor> gradients_of(const CaseParams& p) {
+  return {{"dq", &HostOutputs::dq, false, p.num_heads_q, p.head_dim},
+          {"dk", &HostOutputs::dk, true, p.num_heads_kv, p.head_dim},
+          {"dv", &HostOutputs::dv, true, p.num_heads_kv, p.dim_v()}};
+}
+
+/// laid_over for gradients. Those of the sinks are sums over the batch, so only the same batch has them.
+HostOutputs gradients_laid_over(const CaseParams& p, HostOutputs base, const CaseParams& other_p,
+                                const HostOutputs& other, std::span<const int32_t> ids) {
+  for (const GradientTensor& g : gradients_of(p)) {
+    const std::vector<int64_t> to = g.of_keys ? k_begins(p) : q_begins(p);
+    const std::vector<int64_t> from = g.of_keys ? k_begins(other_p) : q_begins(other_p);
+    const int64_t row_bytes = g.heads * g.dim * static_cast<int64_t>(dtype_size(p.dtype));
+    for (std::size_t i = 0; i < other_p.seqs.size(); ++i) {
+      const std::size_t b = ids.empty() ? i : static_cast<std::size_t>(ids[i]);
+      std::copy_n((other.*g.values).begin() + from[i] * row_bytes, (from[i + 1] - from[i]) * row_bytes,
+                  (base.*g.values).begin() + to[b] * row_bytes);
+    }
+  }
+  if (ids.empty()) base.dsinks = other.dsinks;
+  return base;
+}
+
+std::optional<std::string> first_gradient_difference(const CaseParams& p, const HostOutputs& a,
+                                                     const HostOutputs& b) {
+  const std::size_t e = dtype_size(p.dtype);
+  for (const GradientTensor& g : gradients_of(p)) {
+    const std::vector<int64_t> begins = g.of_keys ? k_begins(p) : q_begins(p);
+    const std::vector<unsigned char>&x = a.*g.values, &y = b.*g.values;
+    if (x == y) continue;
+    int64_t i = 0;
+    while (std::memcmp(&x[at(i) * e], &y[at(i) * e], e) == 0) ++i;
+    const int64_t token = i / (g.heads * g.dim);
+    const auto seq = std::upper_bound(begins.begin(), begins.end(), token) - begins.begin() - 1;
+    return fmt::format("{} of seq {} pos {} head {} channel {}: {:.9g}, in the first launch {:.9g}", g.name,
+                       seq, token - begins[at(seq)], i / g.dim % g.heads, i % g.dim,
+                       load_float(p.dtype, y.data(), i), load_float(p.dtype, x.data(), i));
+  }
+  for (std::size_t h = 0; h < a.dsinks.size(); ++h) {
+    if (float_bits(a.dsinks[h]) != float_bits(b.dsinks[h]))
+      return fmt::format("dsinks of head {}: {:.9g}, in the first launch {:.9g}", h, b.dsinks[h],
+                         a.dsinks[h]);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::optional<std::string> first_not_scaled(const Case& c, const HostOutputs& base, const HostOutputs& scaled,
+                                            float factor) {
+  // Products of numbers this small may lose digits, in which a factor shows.
+  constexpr float kLeast = 0x1p-80f;
+  const CaseParams& p = c.params;
+  for (const GradientTensor& g : gradients_of(p)) {
+    const std::vector<int64_t> begins = g.of_keys ? k_begins(p) : q_begins(p);
+    for (int64_t i = 0; i < begins.back() * g.heads * g.dim; ++i) {
+      const float x = load_float(p.dtype, (base.*g.values).data(), i);
+      const float y = load_float(p.dtype, (scaled.*g.values).data(), i);
+      if (y == factor * x || (factor != 0 && std::abs(x) < kLeast && std::abs(y) < factor * kLeast)) continue;
+      const int64_t token = i / (g.heads * g.dim);
+      const auto seq = std::upper_bound(begins.begin(), begins.end(), token) - begins.begin() - 1;
+      return fmt::format("{} of seq {} pos {} head {} channel {} is {:.9g}, expected {:.9g}", g.name, seq,
+                         token - begins[at(seq)], i / g.dim % g.heads, i % g.dim, y, factor * x);
+    }
+  }
+  for (std::size_t h = 0; h < base.dsinks.size(); ++h) {
+    if (scaled.dsinks[h] == factor * base.dsinks[h]) continue;
+    return fmt::format("dsinks of head {} is {:.9g}, expected {:.9g}", h, scaled.dsinks[h],
+                       factor * base.dsinks[h]);
+  }
+  return std::nullopt;
+}
 
 std::vector<int64_t> q_begins(const CaseParams& p) {
   std::vector<int64_t> begins = {0};
@@ -29,6 +115,8 @@ std::vector<int64_t> q_begins(const CaseParams& p) {
 HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, const HostOutputs& other,
                       std::span<const int32_t> ids) {
   const CaseParams& p = c.params;
+  if (p.op == Op::kAttentionBackward)
+    return gradients_laid_over(p, std::move(base), other_case.params, other, ids);
   const std::vector<int64_t> to = q_begins(p);
   const std::vector<int64_t> from = q_begins(other_case.params);
   const int64_t row_bytes = int64_t{p.num_heads_q} * p.dim_v() * static_cast<int64_t>(dtype_size(p.dtype));
@@ -53,6 +141,7 @@ HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, c
 
 std::optional<std::string> first_difference(const Case& c, const HostOutputs& a, const HostOutputs& b) {
   const CaseParams& p = c.params;
+  if (p.op == Op::kAttentionBackward) return first_gradient_difference(p, a, b);
   const std::vector<int64_t> begin = q_begins(p);
   const std::size_t e = dtype_size(p.dtype);
   for (std::size_t s = 0; s < p.seqs.size(); ++s) {

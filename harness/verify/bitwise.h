@@ -20,8 +20,14 @@ std::vector<int64_t> q_begins(const CaseParams& p);
 HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, const HostOutputs& other,
                       std::span<const int32_t> ids);
 
-/// The first element of O, LSE or probabilities whose bits differ, in words; nullopt if all are equal.
+/// The first element of O, LSE or probabilities, or of the gradients, whose bits differ, in words; nullopt if all
+/// are equal.
 std::optional<std::string> first_difference(const Case& c, const HostOutputs& a, const HostOutputs& b);
+
+/// The first gradient of attention_backward that is not `factor`, 0 or a power of two, times that of `base`, in
+/// words; nullopt if all are.
+std::optional<std::string> first_not_scaled(const Case& c, const HostOutputs& base, const HostOutputs& scaled,
+                                            float factor);
 
 /// Merges two states of disjoint sets of keys in double: O = sum of w_i O_i with w_i = exp(LSE_i - LSE),
 /// rounded to the case's dtype. Sets extra_variance for the roundings of the O_i.

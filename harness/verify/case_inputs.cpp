@@ -48,6 +48,16 @@ void CaseInputs::load_v(int seq, int head, int begin, int end, double* out) cons
   load(p.v_is_k_view ? Tensor::kK : Tensor::kV, seq, head, begin, end, p.dim_v(), out);
 }
 
+void CaseInputs::load_d_out(int seq, int head, int begin, int end, double* out) const {
+  const CaseParams& p = case_->params;
+  std::vector<float> row(static_cast<std::size_t>(p.dim_v()));
+  for (int pos = begin; pos < end; ++pos) {
+    value_row({case_->seed, p.data}, Tensor::kDOut, static_cast<uint32_t>(seq), static_cast<uint32_t>(pos),
+              static_cast<uint32_t>(head), p.dim_v(), row.data());
+    for (const float x : row) *out++ = round_to(p.dtype, x);
+  }
+}
+
 void CaseInputs::load(Tensor tensor, int seq, int head, int begin, int end, int dim, double* out) const {
   const CaseParams& p = case_->params;
   const ValueSpec spec{case_->seed, p.data};

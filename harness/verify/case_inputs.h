@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "harness/verify/appended_rows.h"
-#include "reference/reference.h"
+#include "reference/backward.h"
 
 namespace attnbench {
 
@@ -14,13 +14,14 @@ namespace attnbench {
 /// Rows that the launch appends come from the new tensors. Rotated new keys are taken as the kernel stored
 /// them, if `stored_new_k` has them. check_cache.h judges them separately, because near a rounding boundary
 /// both neighbours are right.
-class CaseInputs : public reference::Inputs {
+class CaseInputs : public reference::BackwardInputs {
  public:
   /// stored_new_k: HostOutputs::new_k, or empty. Both arguments must outlive this.
   CaseInputs(const Case& c, const std::vector<unsigned char>& stored_new_k);
   void load_q(int seq, int head, int begin, int end, double* out) const override;
   void load_k(int seq, int head, int begin, int end, double* out) const override;
   void load_v(int seq, int head, int begin, int end, double* out) const override;
+  void load_d_out(int seq, int head, int begin, int end, double* out) const override;
 
   /// RowMoments::q_error of a query.
   double q_error(int seq, int head, int pos) const;

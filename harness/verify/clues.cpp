@@ -15,6 +15,7 @@
 #include "harness/cases/cost.h"
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/logit_factor.h"
+#include "harness/verify/misread_page.h"
 #include "harness/verify/row_pattern.h"
 #include "harness/verify/sample.h"
 #include "harness/verify/suspects.h"
@@ -160,6 +161,7 @@ class Clues {
     if (!wrong_o_.empty()) {
       const Tried tried = rows_to_try();
       suspects(tried);
+      if (out_.size() == before) add(page(tried));
       if (out_.size() == before) add(scale(tried));
     }
     if (out_.size() == before) add(other_row());
@@ -264,6 +266,11 @@ class Clues {
                    " cannot be told apart on these rows; a case with other lengths or heads may tell");
   }
 
+  std::string page(const Tried& tried) const {
+    const auto found = misread_page(launched_, problem_, inputs_, tried.rows, threads_);
+    return found ? tried.match(found->text, found->lse_too) : "";
+  }
+
   std::string scale(const Tried& tried) const {
     const auto found = logit_factor(launched_, problem_, inputs_, rows_, tried.rows, threads_);
     if (!found) return "";
@@ -341,10 +348,10 @@ class Clues {
       most = std::max(most, r.factor);
     }
     if (!std::isfinite(least)) return "";
+    const std::string low = fmt::format("{:.4g}", least), high = fmt::format("{:.4g}", most);
     return fmt::format(
-        "looks like: O is right but for a factor of each row ({:.4g} to {:.4g}): the softmax "
-        "denominator, or how O is rescaled",
-        least, most);
+        "looks like: O is right but for a factor of each row ({}): the softmax denominator, or how O is rescaled",
+        low == high ? low : low + " to " + high);
   }
 
   const Launched& launched_;

@@ -6,9 +6,7 @@
 #include <cmath>
 
 namespace attnbench {
-namespace {
 
-/// Least subnormal of the type: the spacing of results near zero. int8 is used for P only, in steps of 1/127.
 double least_spacing(DType t) {
   switch (t) {
     case DType::kFp16:
@@ -24,26 +22,22 @@ double least_spacing(DType t) {
   }
 }
 
-/// Least normal float32: a kernel may flush what is smaller to zero.
-constexpr double kFlushed = 0x1p-126;
-
-/// Upper 1e-9 quantile of a chi-square mean over n squares, by Wilson and Hilferty's cube root.
 double chi_square_mean_limit(double n) {
   constexpr double kNormalQuantile = 6.0;
   const double c = 1.0 - 2.0 / (9.0 * n) + kNormalQuantile * std::sqrt(2.0 / (9.0 * n));
   return c * c * c;
 }
 
-}  // namespace
-
 ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim, double softcap, double keep_scale,
                        int head_dim_v)
     : u_out_(unit_roundoff(out)),
       u_p_(std::max(unit_roundoff(n.p_type), n.exp_rel_err)),
       u_acc_(unit_roundoff(n.acc_type)),
+      u_dot_(std::max(u_acc_, n.mma_roundoff)),
+      mma_bias_(dtype_size(n.p_type) == 1 ? 16 * n.mma_roundoff : 0.0),
       exp_err_(n.exp_rel_err),
       quantum_(least_spacing(out)),
-      p_quantum_(std::max(least_spacing(n.p_type), kFlushed)),
+      p_quantum_(std::max(least_spacing(n.p_type) / n.p_scale, kFlushed)),
       softcap_(softcap),
       keep_scale_(keep_scale),
       score_roundings_(std::sqrt(4.0 + head_dim / 9.0)),
@@ -51,12 +45,12 @@ ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim, double softca
       chi_limit_(std::max(2.0, chi_square_mean_limit(head_dim_v > 0 ? head_dim_v : head_dim))) {}
 
 double ErrorModel::logit_error(const RowMoments& r) const {
-  // D products are summed in the accumulator's type. If they are random, their partial sums stay far below
+  // D products are summed in the accumulator's type, or in the matrix unit with fewer digits. If they are random, their partial sums stay far below
   // dot_norm. If all have one sign, partial sum i is i / D of the score: D roundings of variance
   // u^2 / 3 * (i / D)^2 add up to u^2 * D / 9. Scaling and the exponent's argument round the score twice more.
   // tanh(x) of a softcap, made of exponentials, errs by their relative error in absolute terms, times the
   // cap.
-  return u_acc_ * (r.dot_norm + score_roundings_ * r.score_abs) + r.q_error * r.dot_norm +
+  return u_dot_ * (r.dot_norm + score_roundings_ * r.score_abs) + r.q_error * r.dot_norm +
          softcap_ * std::max(exp_err_, u_acc_);
 }
 

@@ -54,6 +54,8 @@ class ErrorModel {
   /// Variance, relative to the row itself, of the part of its error that is a multiple of it, as roundings
   /// of P and errors of logits leave it in all channels together where few keys carry the row.
   double common_variance(const RowMoments& row) const;
+  /// Limit of a bias of O by sums of 8-bit products inside the matrix unit (slope.md).
+  double mma_bias() const { return mma_bias_; }
   /// Unit roundoff of the weights.
   double p_roundoff() const { return u_p_; }
   /// One unit in the last place of the output type at |x|.
@@ -62,11 +64,20 @@ class ErrorModel {
  private:
   double logit_error(const RowMoments& row) const;   ///< absolute, standard deviation
   double weight_error(const RowMoments& row) const;  ///< relative, by the logit's error
-  double u_out_, u_p_, u_acc_, exp_err_, quantum_, p_quantum_, softcap_, keep_scale_;
-  double score_roundings_;  ///< of a score, as a multiple of u_acc: its own two, and those of its sum
+  double u_out_, u_p_, u_acc_, u_dot_, mma_bias_, exp_err_, quantum_, p_quantum_, softcap_, keep_scale_;
+  double score_roundings_;  ///< of a score, as a multiple of u_dot: its own two, and those of its sum
   DType out_;
   double chi_limit_;
 };
+
+/// Least subnormal of the type: the spacing of results near zero. int8 is used for P only, in steps of 1/127.
+double least_spacing(DType t);
+
+/// Least normal float32: a kernel may flush what is smaller to zero.
+inline constexpr double kFlushed = 0x1p-126;
+
+/// Upper 1e-9 quantile of a chi-square mean over n squares, by Wilson and Hilferty's cube root.
+double chi_square_mean_limit(double n);
 
 /// What the detector `bias` found. slope: least-squares slope of (out - o) on o; limit: of |slope|.
 std::string bias_text(double slope, double bias_se, double limit);

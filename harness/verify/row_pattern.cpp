@@ -80,11 +80,25 @@ class Traits {
       out_.push_back(
           {"are of sequences " + where, [this, t](const RowFinding& r) { return lens(r).k % t != 0; }});
     }
+    if (paged) pages_seen();
     out_.push_back({"do not see the last key of their sequence",
                     [this](const RowFinding& r) { return r.keys > 0 && !sees_last_key(r); }});
     out_.push_back(
         {"see the last key of their sequence", [this](const RowFinding& r) { return sees_last_key(r); }});
     out_.push_back({"see no key", [](const RowFinding& r) { return r.keys == 0; }});
+  }
+
+  void pages_seen() {
+    const int t = p_.block_size;
+    const auto end = [this](const RowFinding& r) {
+      const SeqLen s = lens(r);
+      return r.keys > 0 ? visible_keys(mask_of(p_), s.q, s.k, r.id.pos).end : 0;
+    };
+    out_.push_back({"see keys of the last page of their sequence",
+                    [this, t, end](const RowFinding& r) { return end(r) > (lens(r).k - 1) / t * t; }});
+    out_.push_back(
+        {"see their last page only in part", [t, end](const RowFinding& r) { return end(r) % t != 0; }});
+    out_.push_back({"see keys of more than one page", [t, end](const RowFinding& r) { return end(r) > t; }});
   }
 
   void keys_seen() {

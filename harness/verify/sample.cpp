@@ -5,8 +5,10 @@
 #include <random>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "harness/cases/cost.h"
+#include "harness/cases/visible_keys.h"
 #include "harness/workload/plan.h"
 #include "kernels/contract/philox.h"
 
@@ -17,7 +19,8 @@ constexpr uint32_t kSampleStream = 0x6u << 24;  // differs from every Tensor's (
 constexpr int kBoundaryRowsPerSequence = 12;
 constexpr int64_t kBoundaryRowsInAll = 512;
 constexpr int kRandomRowsPerSequence = 2;
-constexpr int kHeadsAtEnds = 16;  ///< most heads of a group at a sequence's first and last row
+constexpr double kKeyFlop = 1e11;  ///< budget of a sample of keys for the forward passes that they need
+constexpr int kHeadsAtEnds = 16;   ///< most heads of a group at a sequence's first and last row
 
 using SampledRow = std::tuple<int, int, int>;  ///< seq, pos, head
 
@@ -127,6 +130,76 @@ std::vector<reference::RowId> few_rows(const Case& c) {
     }
   }
   return sampled_row_ids(rows);
+}
+
+namespace {
+
+/// The first key from which on the keys of sequence `b` need at most `budget` FLOP: those of the queries that
+/// see one of them. 0: all fit. The last key is always taken.
+int first_affordable_key(const CaseParams& p, std::size_t b, double budget) {
+  const SeqLen& s = p.seqs[b];
+  const double per_pair =
+      (2.0 * p.head_dim + 4.0 * p.dim_v()) * p.num_heads_q / static_cast<double>(p.num_heads_kv);
+  double spent = 0;
+  int first = s.k - 1;
+  for (int pos = s.q - 1; pos >= 0; --pos) {
+    const KeyRange seen = visible_keys(mask_of(p), s.q, s.k, pos);
+    spent += per_pair * static_cast<double>(seen.size());
+    if (spent > budget) return p.causal ? first : 0;
+    first =
+        std::min<int>(first, static_cast<int>(seen.end));  // keys before it are seen by earlier queries too
+  }
+  return 0;
+}
+
+void sample_keys_of(const Case& c, std::size_t b, int first, std::set<SampledRow>& keys) {
+  const SeqLen& s = c.params.seqs[b];
+  const int kv_head = static_cast<int>(b) % c.params.num_heads_kv;
+  const auto random = [&](uint32_t i, int n) {
+    const uint64_t r = philox4x32(kSampleStream, i, static_cast<uint32_t>(b), 1, c.seed).x[0];
+    return static_cast<int>((r * static_cast<uint64_t>(n)) >> 32);
+  };
+  const auto add = [&](int pos) {
+    if (pos >= first && pos < s.k) keys.emplace(static_cast<int>(b), pos, kv_head);
+  };
+  add(first);
+  add(s.k - 1);
+  uint32_t draw = 0;
+  for (const int tile : {64, 128, 32}) {
+    const int boundary =
+        first + (s.k - first > tile ? tile * (1 + random(draw++, (s.k - first - 1) / tile)) : 0);
+    for (int delta = -1; delta <= 1; ++delta) add(boundary / tile * tile + delta);
+  }
+  for (uint32_t i = 0; i < kRandomRowsPerSequence; ++i) add(first + random(1000 + i, s.k - first));
+}
+
+}  // namespace
+
+std::vector<reference::KeyId> keys_to_compare(const Case& c, const reference::Problem& problem,
+                                              CheckMode mode) {
+  const bool cheap = mode == CheckMode::kSampled && cost_of(c.params).flop <= kCheapFlop;
+  if (cheap || mode == CheckMode::kFull) return reference::all_keys(problem);
+  std::vector<std::pair<int64_t, std::size_t>> by_cost;
+  for (std::size_t b = 0; b < c.params.seqs.size(); ++b) {
+    const SeqLen& s = c.params.seqs[b];
+    if (s.k > 0) by_cost.emplace_back(visible_pairs(mask_of(c.params), s.q, s.k), b);
+  }
+  std::sort(by_cost.begin(), by_cost.end());
+  const double per_pair =
+      cost_of(c.params).flop / std::max(1.0, cost_of(c.params).pairs) / c.params.num_heads_kv;
+  std::set<SampledRow> keys;
+  double left = kKeyFlop;
+  for (const auto& [pairs, b] : by_cost) {
+    const int first = first_affordable_key(c.params, b, left);
+    const bool whole = first == 0;
+    const double cost = per_pair * static_cast<double>(pairs);
+    if (!keys.empty() && whole && cost > left) break;
+    sample_keys_of(c, b, first, keys);
+    left = std::max(0.0, left - std::min(cost, left));
+  }
+  std::vector<reference::KeyId> out;
+  for (const auto& [seq, pos, kv_head] : keys) out.push_back({seq, pos, kv_head});
+  return out;
 }
 
 std::vector<reference::RowId> rows_to_compare(const Case& c, const reference::Problem& problem,

@@ -6,7 +6,7 @@
 
 #include "harness/cases/case.h"
 #include "harness/verify/verdict.h"
-#include "reference/reference.h"
+#include "reference/backward.h"
 
 namespace attnbench {
 
@@ -26,6 +26,13 @@ std::vector<reference::RowId> few_rows(const Case& c);
 
 /// The rows that `mode` compares; it must not be kOff.
 std::vector<reference::RowId> rows_to_compare(const Case& c, const reference::Problem& problem,
+                                              CheckMode mode);
+
+/// Rows of dk and dv that `mode` compares; it must not be kOff. A sample has, of each sequence and one of its KV
+/// heads, the first and last key, keys at tile boundaries and random ones. A key needs the forward pass of all
+/// queries that see it: sequences come in the order of that cost as long as a budget lasts. Under a causal mask
+/// a sequence that exceeds it gives its last keys, which few queries see.
+std::vector<reference::KeyId> keys_to_compare(const Case& c, const reference::Problem& problem,
                                               CheckMode mode);
 
 }  // namespace attnbench

@@ -27,6 +27,7 @@ inline constexpr const char* kRowZ2 = "row_z2";
 inline constexpr const char* kLse = "lse";
 inline constexpr const char* kProbs = "probs";
 inline constexpr const char* kBias = "bias";
+inline constexpr const char* kDsinks = "dsinks";  ///< attention_backward
 /// An appended row is wrong, or another byte of the caches changed.
 inline constexpr const char* kCacheBits = "cache_bits";
 inline constexpr const char* kGuard = "guard";               ///< a write outside a buffer

@@ -9,7 +9,7 @@
 
 namespace attnbench {
 
-/// Compares the outputs of one launch with the reference (attention, merge_states) or with the expected
+/// Compares the outputs of one launch with the reference (attention, attention_backward, merge_states) or with the expected
 /// caches (kv_append, check_cache.h). `mode` must not be kOff. num_threads 0: all. Attention whose
 /// `outputs.no_lse` is set is judged by O alone.
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
@@ -30,6 +30,11 @@ class StoredReference {
 /// The parts of verify(), for tests.
 Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                          int num_threads);
+Verdict verify_backward(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
+                        int num_threads);
+/// That of the case's op: attention or attention_backward.
+Verdict verify_launch(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
+                      int num_threads);
 Verdict verify_append(const Workload& workload, const HostOutputs& outputs);
 Verdict verify_merge(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode);
 

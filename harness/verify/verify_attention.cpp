@@ -219,7 +219,7 @@ class Judge {
     v.slope = sxy / sxx;
     v.bias_se = std::abs(v.slope) * std::sqrt(sxx);
     const int roundings = outputs_.extra_variance.empty() ? 1 : 2;  // of O, and of merged states
-    double limit = kMaxBiasSe / std::sqrt(sxx) + roundings * kBiasFloor;
+    double limit = kMaxBiasSe / std::sqrt(sxx) + roundings * kBiasFloor + model_.mma_bias();
     // Dropout or a sink multiplies stored numbers by one factor. Such products round in a pattern: a factor
     // of 1.002 leaves most numbers unchanged.
     const bool factor = p_.dropout > 0 || p_.sinks;
@@ -426,7 +426,7 @@ Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numer
   if (workload.item().params.op == Op::kMergeStates) {
     return verify_merge(workload.item(), outputs, numerics, mode);
   }
-  Verdict v = verify_attention(workload.item(), outputs, numerics, mode, num_threads);
+  Verdict v = verify_launch(workload.item(), outputs, numerics, mode, num_threads);
   if (!workload.item().params.append) return v;
   const AppendedRows rows(workload.item());
   for (const bool is_v : {false, true}) {

@@ -7,6 +7,7 @@
 
 #include "harness/cases/case.h"
 #include "harness/values/fill.h"
+#include "kernels/contract/kernel.h"
 
 namespace attnbench {
 
@@ -62,6 +63,8 @@ struct LayoutVariant {
   /// Rows of no sequence hold random numbers in place of poison (kFinitePadding).
   bool finite_padding = false;
   int32_t rank = 0;  ///< whose part of the keys lies here, if each rank is a device of its own
+  /// attention_backward: the attention kernel that computes the inputs O and LSE.
+  const Kernel* forward = nullptr;
 
   int32_t seq_id(std::size_t b) const { return seq_ids.empty() ? static_cast<int32_t>(b) : seq_ids[b]; }
 };

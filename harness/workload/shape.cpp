@@ -183,6 +183,52 @@ AttentionParams attention_shape(const Case& item, bool padded) {
   return a;
 }
 
+AttentionBackwardParams backward_shape(const Case& item, bool padded) {
+  const CaseParams& p = item.params;
+  const AttentionParams a = attention_shape(item, padded);  // what a forward pass of the case is given
+  AttentionBackwardParams g{};
+  g.features = a.features;
+  g.batch = a.batch;
+  g.num_heads_q = p.num_heads_q;
+  g.num_heads_kv = p.num_heads_kv;
+  g.head_dim = p.head_dim;
+  g.head_dim_v = p.dim_v();
+  g.dtype = p.dtype;
+  g.total_q = a.total_q;
+  for (const SeqLen& len : p.seqs) g.total_k += len.k;
+  g.max_seqlen_q = a.max_seqlen_q;
+  g.max_seqlen_k = a.max_seqlen_k;
+  g.q_stride_token = a.q_stride_token;
+  g.q_stride_head = a.q_stride_head;
+  g.k_stride_token = a.k_stride_token;
+  g.k_stride_head = a.k_stride_head;
+  g.v_stride_token = a.v_stride_token;
+  g.v_stride_head = a.v_stride_head;
+  g.out_stride_token = a.out_stride_token;
+  g.out_stride_head = a.out_stride_head;
+  g.lse_stride_head = a.lse_stride_head;
+  const auto set = [&](int64_t& token, int64_t& head, int32_t heads, int32_t dim, Pad pad) {
+    const TokenStrides s = token_strides(heads, dim, pad_if(padded, pad));
+    token = s.token;
+    head = s.head;
+  };
+  set(g.d_out_stride_token, g.d_out_stride_head, p.num_heads_q, p.dim_v(), Pad::kDOut);
+  set(g.dq_stride_token, g.dq_stride_head, p.num_heads_q, p.head_dim, Pad::kDq);
+  set(g.dk_stride_token, g.dk_stride_head, p.num_heads_kv, p.head_dim, Pad::kDk);
+  set(g.dv_stride_token, g.dv_stride_head, p.num_heads_kv, p.dim_v(), Pad::kDv);
+  g.causal = a.causal;
+  g.window_left = a.window_left;
+  g.window_right = a.window_right;
+  g.softmax_scale = a.softmax_scale;
+  g.softcap = a.softcap;
+  g.alibi_sqrt = a.alibi_sqrt;
+  g.alibi_stride_batch = a.alibi_stride_batch;
+  g.p_dropout = a.p_dropout;
+  g.dropout_seed = a.dropout_seed;
+  g.dropout_offset = a.dropout_offset;
+  return g;
+}
+
 }  // namespace
 
 OpParams Workload::shape_params(const Case& item, bool padded) {
@@ -197,6 +243,9 @@ OpParams Workload::shape_params(const Case& item, bool padded) {
       break;
     case Op::kMergeStates:
       op.merge_states = merge_shape(item.params, padded);
+      break;
+    case Op::kAttentionBackward:
+      op.attention_backward = backward_shape(item, padded);
       break;
   }
   return op;

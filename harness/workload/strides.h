@@ -18,7 +18,18 @@ struct TokenStrides {
 /// Unused elements behind each head and each token of a tensor, in a variant with padded strides. All differ,
 /// so that a kernel that mixes up the strides of two tensors fails. All are multiples of 16, because kernels
 /// load 16 bytes at once.
-enum class Pad : int64_t { kNone = 0, kQ = 16, kOut = 32, kNewK = 48, kNewV = 80, kPartialOut = 112 };
+enum class Pad : int64_t {
+  kNone = 0,
+  kQ = 16,
+  kOut = 32,
+  kNewK = 48,
+  kNewV = 80,
+  kPartialOut = 112,
+  kDOut = 144,
+  kDq = 176,
+  kDk = 208,
+  kDv = 240
+};
 
 TokenStrides token_strides(int64_t heads, int64_t dim, Pad pad = Pad::kNone);
 

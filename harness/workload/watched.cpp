@@ -51,7 +51,17 @@ SignedTensor Workload::signed_tensor(Slot slot, bool of_change) const {
       rows_of(p.type_of_partial(), p.head_dim, p.num_heads_q, 1, v, dim_v);
       break;
     case kOut:
+    case kDOut:
       rows_of(p.dtype, dim_v, p.num_heads_q, group, v, dim_v);
+      break;
+    case kDq:
+      rows_of(p.dtype, p.head_dim, p.num_heads_q, group, qk, p.head_dim);
+      break;
+    case kDk:
+      rows_of(p.dtype, p.head_dim, p.num_heads_kv, 1, qk, p.head_dim);
+      break;
+    case kDv:
+      rows_of(p.dtype, dim_v, p.num_heads_kv, 1, v, dim_v);
       break;
     default:  // floats without a sign to change
       break;
@@ -82,9 +92,9 @@ std::vector<LateSigns> Workload::set_signs(const SignPlan& signs, const FewChann
   for (const auto& other : others_) other->set_signs(signs, late);
   std::vector<LateSigns> changes;
   const bool through_k = item_.params.v_is_k_view;
-  for (const Slot slot : {kQ, kK, kNewK, kV, kNewV, kPartialOut}) {
+  for (const Slot slot : {kQ, kK, kNewK, kV, kNewV, kPartialOut, kOut, kDOut}) {
     const SignedTensor t = signed_tensor(slot, true);
-    if (t.data == nullptr) continue;
+    if (t.data == nullptr || buffers_[slot].role == Role::kOutput) continue;
     device_->change_signs(t);
     const bool is_k = slot == kQ || slot == kK || slot == kNewK;
     if (late.count > 0 && is_k == through_k) changes.push_back({t, late.head, late.first, late.count});
@@ -130,6 +140,9 @@ void Workload::take_signs_off(HostOutputs& h) const {
     change_signs_host(on_host(signed_tensor(slot), host.data(), table));
   };
   change(kOut, h.out, signs_.v);
+  change(kDq, h.dq, signs_.qk);
+  change(kDk, h.dk, signs_.qk);
+  change(kDv, h.dv, signs_.v);
   change(kK, h.k_cache, signs_.qk);
   change(kV, h.v_cache, signs_.v);
 }

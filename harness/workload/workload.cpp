@@ -92,9 +92,10 @@ void Workload::make_input(Slot slot, const char* name, const std::vector<T>& hos
 }
 
 void Workload::make_tokens(Slot slot, const char* name, Tensor tensor, DType dtype,
-                           const std::vector<RowOwner>& owners, int32_t heads, const TokenStrides& strides) {
+                           const std::vector<RowOwner>& owners, int32_t heads, const TokenStrides& strides,
+                           int32_t dim) {
   const int64_t rows = static_cast<int64_t>(owners.size());
-  FillJob job = token_job(item_, tensor, dtype, rows, heads, item_.params.head_dim, strides);
+  FillJob job = token_job(item_, tensor, dtype, rows, heads, dim, strides);
   const int64_t bytes = rows * strides.token * bytes_of(dtype);
   job.base = make(slot, Role::kInput, name, bytes).data();
   fill_rows(job, owners, bytes);
@@ -128,6 +129,7 @@ void Workload::fill_values() {
   }
   device_->synchronize();
   fills_.clear();
+  if (forward_ != nullptr) run_forward();
   remember_inputs();
 }
 
@@ -181,7 +183,8 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
       item_(item),
       plan_(plan_workload(item, variant)),
       padded_(variant.padded_strides),
-      later_(values == Values::kLater) {
+      later_(values == Values::kLater),
+      forward_(item.params.op == Op::kAttentionBackward ? variant.forward : nullptr) {
   switch (item.params.op) {
     case Op::kAttention:
       make_attention(variant);
@@ -192,8 +195,14 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
     case Op::kMergeStates:
       make_states();
       break;
+    case Op::kAttentionBackward:
+      make_backward(variant);
+      break;
   }
-  if (!later_) remember_inputs();
+  if (!later_) {
+    if (forward_ != nullptr) run_forward();
+    remember_inputs();
+  }
   if (item.params.devices() == 1 || variant.rank > 0) return;
   std::string why_not;
   const RankTeam* team = device.rank_team(item.params.devices(), why_not);
@@ -220,9 +229,9 @@ void Workload::make_kv_append() {
   make_rotary_tables();
   if (p.rotary != Rotary::kNone) make_input(kPositions, "positions", plan_.positions);
   make_tokens(kNewK, "key", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv,
-              {a.key_stride_token, a.key_stride_head});
+              {a.key_stride_token, a.key_stride_head}, p.head_dim);
   make_tokens(kNewV, "value", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
-              {a.value_stride_token, a.value_stride_head});
+              {a.value_stride_token, a.value_stride_head}, p.head_dim);
   make_input(kSlotMapping, "slot_mapping", with_stale(plan_.slot_mapping, int64_t{0}));
   for (const bool is_v : {false, true}) {
     if (const auto given = given_scales(item_, is_v, padded_); !given.empty())
@@ -241,22 +250,20 @@ void Workload::make_attention(const LayoutVariant& variant) {
   make_rotary_tables();
   if (p.append) {
     make_tokens(kNewK, "k_new", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv,
-                {a.k_new_stride_token, a.k_new_stride_head});
+                {a.k_new_stride_token, a.k_new_stride_head}, p.head_dim);
     make_tokens(kNewV, "v_new", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
-                {a.v_new_stride_token, a.v_new_stride_head});
+                {a.v_new_stride_token, a.v_new_stride_head}, p.head_dim);
     make_input(kCuSeqlensNew, "cu_seqlens_new", with_stale_sequence(plan_.cu_seqlens_new));
   }
   make_tokens(kQ, "q", Tensor::kQ, p.type_of_q(), plan_.q_owners, p.num_heads_q,
-              {a.q_stride_token, a.q_stride_head});
+              {a.q_stride_token, a.q_stride_head}, p.head_dim);
   make(kOut, Role::kOutput, "out", plan_.total_q * a.out_stride_token * bytes_of(p.dtype));
   make(kLse, Role::kOutput, "lse", p.num_heads_q * lse_stride(plan_.total_q) * int64_t{sizeof(float)});
   if (p.probs) {
     make(kProbs, Role::kOutput, "probs",
          p.num_heads_q * plan_.total_q * a.probs_stride_token * int64_t{sizeof(float)});
   }
-  make_input(kCuSeqlensQ, "cu_seqlens_q", with_stale_sequence(plan_.cu_seqlens_q));
-  if (p.kv == KvSource::kPacked)
-    make_input(kCuSeqlensK, "cu_seqlens_k", with_stale_sequence(plan_.cu_seqlens_k));
+  make_lengths();
   if (p.kv == KvSource::kPaged) make_input(kBlockTable, "block_table", with_stale(plan_.block_table, 0));
   const auto if_any = [&](Slot slot, const char* name, const auto& host) {
     if (!host.empty()) make_input(slot, name, host);
@@ -268,11 +275,22 @@ void Workload::make_attention(const LayoutVariant& variant) {
   stale_if_any(kSequsedK, "seqused_k", plan_.seqused_k, 1);
   stale_if_any(kCacheBatchIdx, "cache_batch_idx", plan_.cache_batch_idx, 0);
   stale_if_any(kCacheLeftpad, "cache_leftpad", plan_.cache_leftpad, 0);
-  if_any(kAlibiSlopes, "alibi_slopes", alibi_slopes_of(item_, variant));
-  if_any(kSinks, "sinks", sinks_of(item_));
+  make_score_terms(variant);
   if_any(kQDescale, "q_descale", q_descales_of(item_, plan_, variant));
   if_any(kKDescale, "k_descale", k_descales_of(item_, plan_, variant));
   if_any(kVDescale, "v_descale", v_descales_of(item_, variant));
+}
+
+void Workload::make_lengths() {
+  make_input(kCuSeqlensQ, "cu_seqlens_q", with_stale_sequence(plan_.cu_seqlens_q));
+  if (item_.params.kv == KvSource::kPacked)
+    make_input(kCuSeqlensK, "cu_seqlens_k", with_stale_sequence(plan_.cu_seqlens_k));
+}
+
+void Workload::make_score_terms(const LayoutVariant& variant) {
+  const std::vector<float> slopes = alibi_slopes_of(item_, variant), sinks = sinks_of(item_);
+  if (!slopes.empty()) make_input(kAlibiSlopes, "alibi_slopes", slopes);
+  if (!sinks.empty()) make_input(kSinks, "sinks", sinks);
 }
 
 void Workload::make_states() {
@@ -321,6 +339,10 @@ OpParams Workload::params() const {
     a.v_scale.given = data<float>(kVDescale);
     a.k_scale.computed = data<float>(kKScales);
     a.v_scale.computed = data<float>(kVScales);
+    return op;
+  }
+  if (op.op == Op::kAttentionBackward) {
+    set_backward_pointers(op.attention_backward);
     return op;
   }
   AttentionParams& a = op.attention;
@@ -397,6 +419,7 @@ void Workload::reset_outputs() {
 }
 
 HostOutputs Workload::download_outputs() const {
+  if (item_.params.op == Op::kAttentionBackward) return gradients();
   HostOutputs h;
   const auto fetch = [&](auto& host, const GuardedBuffer& b) {
     try {

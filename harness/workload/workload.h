@@ -31,6 +31,10 @@ struct HostOutputs {
   std::vector<float> k_scales, v_scales;
   /// Padded strides: which output was written between its rows, in words; empty if none was.
   std::string stray;
+  /// attention_backward: (total_q, Hq, D), (total_k, Hkv, D), (total_k, Hkv, Dv) in the case's dtype, and (Hq)
+  /// or empty.
+  std::vector<unsigned char> dq, dk, dv;
+  std::vector<float> dsinks;
   /// Attention that appends: (total_new, Hkv, D), the new keys as the launch stored them.
   std::vector<unsigned char> new_k;
 };
@@ -78,6 +82,8 @@ class Workload {
   /// The signs of the channels `late` change too, but at the last moment before the launch. The return value
   /// says what is then to be changed, for LaunchWatch, and is valid as long as watched_outputs().
   std::vector<LateSigns> set_signs(const SignPlan& signs, const FewChannels& late = {});
+  /// attention_backward: multiplies dO, 0 and powers of two exactly. NaN stays.
+  void scale_d_out(float factor);
   /// The signs that the inputs have now.
   SignPlan signs() const { return signs_.v.empty() ? plain_signs(item_.params) : signs_; }
   /// The outputs of a launch, for Device::time_launch and for LaunchWatch. Valid until the next set_signs().
@@ -131,6 +137,11 @@ class Workload {
     kProbs,
     kKScales,
     kVScales,  ///< kKScales, kVScales: caches of computed scales
+    kDOut,
+    kDq,
+    kDk,
+    kDv,
+    kDsinks,
     kSlots,
   };
   struct Buffer {
@@ -142,6 +153,11 @@ class Workload {
   void make_attention(const LayoutVariant& variant);
   void make_kv_append();
   void make_states();
+  void make_backward(const LayoutVariant& variant);
+  void set_backward_pointers(AttentionBackwardParams& g) const;
+  /// Computes the inputs O and LSE of attention_backward by `forward_`.
+  void run_forward();
+  HostOutputs gradients() const;
   void make_caches();
   void make_rotary_tables();
   /// Fills a tensor of `bytes` by coordinate, or with captured values. `owners`: as the job's, on the host.
@@ -159,7 +175,10 @@ class Workload {
   template <class T>
   void make_input(Slot slot, const char* name, const std::vector<T>& host);
   void make_tokens(Slot slot, const char* name, Tensor tensor, DType dtype,
-                   const std::vector<RowOwner>& owners, int32_t heads, const TokenStrides& strides);
+                   const std::vector<RowOwner>& owners, int32_t heads, const TokenStrides& strides,
+                   int32_t dim);
+  void make_lengths();
+  void make_score_terms(const LayoutVariant& variant);
   /// Sets a cache to its state before a launch.
   void restore(Slot slot);
   void remember_inputs();
@@ -192,7 +211,8 @@ class Workload {
   };
   std::vector<Fill> fills_;  ///< that fill_values() makes
   bool later_ = false;       ///< values are not filled yet
-  SignPlan signs_;           ///< of the inputs as they are; empty: none were ever changed
+  const Kernel* forward_ = nullptr;
+  SignPlan signs_;  ///< of the inputs as they are; empty: none were ever changed
   /// What the last set_signs() changed (qk, then v), then signs_ (qk, then v); no launch sees it.
   GuardedBuffer sign_table_;
   GuardedBuffer appended_slots_;  ///< rows of the caches that a launch writes; no launch sees it

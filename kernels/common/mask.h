@@ -14,12 +14,15 @@ struct KeyBounds {
   int32_t end;
 };
 
+/// Params is AttentionParams or AttentionBackwardParams, whose masks are the same.
+///
 /// The smallest range that holds every key visible to a query of [first_i, last_i]. Query indices count from
 /// the start of the sequence; first_i <= last_i.
 ///
 /// Both edges of the mask move right by one key per query. So the first query sets the left edge and the last
 /// query the right one. Sums are 64-bit because a window may be as large as INT32_MAX.
-ATTNBENCH_HD inline KeyBounds visible_keys_of_rows(const AttentionParams& p, int32_t first_i, int32_t last_i,
+template <class Params>
+ATTNBENCH_HD inline KeyBounds visible_keys_of_rows(const Params& p, int32_t first_i, int32_t last_i,
                                                    int32_t q_len, int32_t k_len) {
   const int64_t shift = static_cast<int64_t>(k_len) - q_len;  // diagonal of query i: key i + shift
   const int64_t right = p.causal ? 0 : p.window_right;
@@ -38,9 +41,36 @@ ATTNBENCH_HD inline KeyBounds visible_keys_of_rows(const AttentionParams& p, int
 }
 
 /// The keys that query `i` of a sequence sees. Requires 0 <= i < q_len.
-ATTNBENCH_HD inline KeyBounds visible_keys(const AttentionParams& p, int32_t i, int32_t q_len,
-                                           int32_t k_len) {
+template <class Params>
+ATTNBENCH_HD inline KeyBounds visible_keys(const Params& p, int32_t i, int32_t q_len, int32_t k_len) {
   return visible_keys_of_rows(p, i, i, q_len, k_len);
+}
+
+/// Queries [begin, end) of a sequence; begin == end: none.
+struct RowBounds {
+  int32_t begin;
+  int32_t end;
+};
+
+/// The smallest range that holds every query which sees a key of [first_j, last_j]. Requires 0 <= first_j <=
+/// last_j < k_len. Both edges of the mask move right by one query per key.
+template <class Params>
+ATTNBENCH_HD inline RowBounds rows_that_see(const Params& p, int32_t first_j, int32_t last_j, int32_t q_len,
+                                            int32_t k_len) {
+  const int64_t shift = static_cast<int64_t>(k_len) - q_len;
+  const int64_t right = p.causal ? 0 : p.window_right;
+  int64_t begin = 0;
+  int64_t end = q_len;
+  if (right >= 0) {
+    const int64_t edge = first_j - shift - right;
+    if (edge > begin) begin = edge;
+  }
+  if (p.window_left >= 0) {
+    const int64_t edge = last_j - shift + p.window_left + 1;
+    if (edge < end) end = edge;
+  }
+  if (begin >= end) return {0, 0};
+  return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
 }
 
 /// Keys that at least one query of a sequence sees: visible_keys_of_rows of all its queries, in a few

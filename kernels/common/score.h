@@ -16,7 +16,8 @@ inline constexpr float kLn2 = 0.693147180559945309417f;   ///< ln(x) = log2(x) *
 ATTNBENCH_HD inline float softcap_score(float score, float cap) { return cap * ::tanhf(score / cap); }
 
 /// ALiBi slope of sequence `b`, query head `head`; 0 without ALiBi.
-ATTNBENCH_HD inline float alibi_slope(const AttentionParams& p, int32_t b, int32_t head) {
+template <class Params>
+ATTNBENCH_HD inline float alibi_slope(const Params& p, int32_t b, int32_t head) {
   return p.features & kAlibi ? p.alibi_slopes[b * p.alibi_stride_batch + head] : 0.0f;
 }
 
@@ -27,7 +28,8 @@ ATTNBENCH_HD inline float alibi_bias(float slope, int32_t distance, bool sqrt) {
 }
 
 /// Sink of query head `head`, in units of a score; -inf, which has no weight, if the launch has no sinks.
-ATTNBENCH_HD inline float sink_of(const AttentionParams& p, int32_t head) {
+template <class Params>
+ATTNBENCH_HD inline float sink_of(const Params& p, int32_t head) {
   return p.features & kSinks ? p.sinks[head] : -INFINITY;
 }
 

@@ -5,19 +5,22 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "kernels/contract/attention_backward_params.h"
 #include "kernels/contract/attention_params.h"
 #include "kernels/contract/merge_params.h"
 
 namespace attnbench {
 
 /// Version of this interface. The program refuses a plug-in of another version.
-inline constexpr uint32_t kKernelAbiVersion = 4;
+inline constexpr uint32_t kKernelAbiVersion = 5;
 
-enum class Op : int32_t { kAttention = 0, kKvAppend = 1, kMergeStates = 2 };
+enum class Op : int32_t { kAttention = 0, kKvAppend = 1, kMergeStates = 2, kAttentionBackward = 3 };
+/// All ops, in the order in which reports and help name them.
+inline constexpr Op kOps[] = {Op::kAttention, Op::kKvAppend, Op::kMergeStates, Op::kAttentionBackward};
 enum class DeviceKind : int32_t { kCpu = 0, kCuda = 1 };
 
 constexpr const char* op_name(Op op) {
-  constexpr const char* names[] = {"attention", "kv_append", "merge_states"};
+  constexpr const char* names[] = {"attention", "kv_append", "merge_states", "attention_backward"};
   return names[static_cast<int32_t>(op)];
 }
 constexpr const char* device_kind_name(DeviceKind d) { return d == DeviceKind::kCpu ? "cpu" : "cuda"; }
@@ -29,14 +32,22 @@ struct OpParams {
     AttentionParams attention;
     KvAppendParams kv_append;
     MergeStatesParams merge_states;
+    AttentionBackwardParams attention_backward;
   };
 };
 
 /// The arithmetic that a kernel declares; the tolerance follows from it (harness/verify/README.md).
 struct Numerics {
-  DType p_type;        ///< type to which P is rounded before P.V
-  DType acc_type;      ///< type of the accumulators of q.k and P.V
+  /// Type to which P is rounded before P.V; of attention_backward, the type of P and dS in their products.
+  DType p_type;
+  DType acc_type;      ///< type of the accumulators of q.k and P.V; of attention_backward, of all products
   double exp_rel_err;  ///< relative error of exp: 2^-22 for ex2.approx on a GPU
+  /// Unit roundoff of sums inside the matrix unit where they have fewer digits than acc_type: 2^-13 for e4m3
+  /// products on Hopper. It counts for q.k, and for P.V of one block of keys: sums over blocks are acc_type. 0:
+  /// that of acc_type.
+  double mma_roundoff = 0.0;
+  /// The least weight that a row's heaviest key has in p_type: the spacing of small weights is relative to it.
+  double p_scale = 1.0;
 };
 
 enum class KernelStatus : int32_t {
@@ -157,6 +168,8 @@ inline uint64_t features_of(const OpParams& p) {
       return p.kv_append.features;
     case Op::kMergeStates:
       return p.merge_states.features;
+    case Op::kAttentionBackward:
+      return p.attention_backward.features;
   }
   return 0;
 }

@@ -14,5 +14,7 @@ extern const Kernel kKvAppend;
 
 /// merge_states: sums the states of each row in order, in fp32.
 extern const Kernel kMergeStates;
+/// attention_backward: five products in fp32, one query head of a sequence per task.
+extern const Kernel kAttentionBackward;
 
 }  // namespace attnbench::cpu

@@ -72,7 +72,12 @@ TEST(CliFirstSteps, SweepsThatComeWithTheProgramGoByTheirNames) {
   EXPECT_THAT(unknown.err, AllOf(HasSubstr("smok: error: cannot read: No such file here"),
                                  HasSubstr("did you mean 'smoke'? there are ci, gate, golden, "),
                                  Not(HasSubstr("schema"))));
-  EXPECT_THAT(run_attnbench(scratch, {"list", "./smoke"}).err, HasSubstr("./smoke: error: cannot read"));
+  EXPECT_THAT(
+      run_attnbench(scratch, {"list", "./smoke"}).err,
+      HasSubstr("./smoke: error: cannot read: No such file here; the sweep that comes with attnbench has the "
+                "name 'smoke', without a folder"));
+  EXPECT_THAT(run_attnbench(scratch, {"list", "configs/gate.yaml"}).err, HasSubstr("has the name 'gate'"));
+  EXPECT_THAT(run_attnbench(scratch, {"list", "configs/nothing.yaml"}).err, Not(HasSubstr("comes with")));
   // What lies in the working folder comes first.
   const std::string other = "name: m\nsweeps: [{batch: q7}]\n";
   scratch.write("smoke.yaml", other);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "harness/device/sanitized.h"
 #include "tests/cli/program.h"
 
 namespace attnbench::testing {
@@ -79,6 +80,35 @@ TEST_F(CliGate, RightResultsPassAndWrongOnesAreOne) {
   EXPECT_THAT(wrong.out, AllOf(HasSubstr("incorrect"), HasSubstr("h4-2/d16/full/q5"), HasSubstr("2q7"),
                                HasSubstr("reproduce: attnbench run --case")));
   EXPECT_EQ(read_json(scratch_.dir() / "g" / "compare.json")["exit_code"], 1);
+}
+
+TEST_F(CliGate, QuietItPrintsTheComparisonAlone) {
+  make_baseline();
+  const Outcome wrong = gate({"--baseline", baseline_, "--kernel", "drop_last_key", "--match", "case", "-q"});
+  EXPECT_EQ(wrong.exit_code, 1) << wrong.out << wrong.err;
+  EXPECT_THAT(wrong.out,
+              AllOf(StartsWith("verdict "), Not(HasSubstr("output of")), Not(HasSubstr("\nstatus "))));
+  EXPECT_THAT(wrong.out, HasSubstr("looks like: ")) << "no table has shown the clues";
+  EXPECT_EQ(wrong.err, "");
+}
+
+/// Both turns of the new side crash in every case; the second needs no second copy of the output.
+TEST_F(CliGate, TheOutputOfACrashIsShownOnceForEachSide) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer ends the process with an exit code";
+  const std::vector<std::string> sides = {"--kernel", "segfaults", "--against-kernel",
+                                          "cpu",      "--set",     "head_dim=24"};
+  const Outcome loud = gate(sides);
+  EXPECT_EQ(loud.exit_code, 5) << loud.out << loud.err;
+  EXPECT_THAT(loud.out, ContainsRegex("new side .turn 2 of 4: .* failed with exit code 5; it printed:\n"));
+  EXPECT_THAT(loud.out,
+              ContainsRegex("\ngate: the new side .turn 3 of 4. failed with exit code 5, as before; its "
+                            "output is in g/3-new.txt\n"));
+  std::vector<std::string> quiet = sides;
+  quiet.emplace_back("-q");
+  const Outcome o = gate(quiet);
+  EXPECT_EQ(o.exit_code, 5) << o.out << o.err;
+  EXPECT_THAT(o.out,
+              AllOf(StartsWith("verdict "), HasSubstr("killed by signal"), Not(HasSubstr("it printed"))));
 }
 
 TEST_F(CliGate, DuplicatesAreSaidOnce) {

@@ -254,8 +254,8 @@ TEST(CliPlugin, TheGateComparesTwoBuilds) {
   const Scratch scratch;
   const std::string file = scratch.write("three.yaml", kThreeKernels);
   const auto gate = [&](const std::string& fresh, std::vector<std::string> more) {
-    std::vector<std::string> args = {"gate", file,    "--device", "cpu",      "--no-time",
-                                     "-q",   "--out", "g",        "--plugin", plugin(fresh)};
+    std::vector<std::string> args = {"gate",  file, "--device", "cpu",        "--no-time",
+                                     "--out", "g",  "--plugin", plugin(fresh)};
     args.insert(args.end(), more.begin(), more.end());
     return run_attnbench(scratch, args);
   };
@@ -269,6 +269,9 @@ TEST(CliPlugin, TheGateComparesTwoBuilds) {
               "gate: 'attnbench run' for the base side (turn 1 of 4: all cases; the turns are base, new, new, base) "
               "failed with exit code 5; it printed:\n"),
           ContainsRegex("\ngate: to repeat what failed: .* run .*three.yaml .* --plugin ")));
+  o = gate("example", {"--against-plugin", plugin("crashes"), "-q"});
+  EXPECT_THAT(o.out, AllOf(HasSubstr("not compared"), HasSubstr("BASE: error: the worker process was killed"),
+                           Not(HasSubstr("it printed"))));
   EXPECT_EQ(gate("wrong", {"--against-plugin", plugin("example")}).exit_code, 1);
   EXPECT_EQ(gate("crashes", {"--against-plugin", plugin("example")}).exit_code, 5);
   EXPECT_EQ(gate("example", {"--against", ATTNBENCH_PROGRAM, "--kernel", "example"}).exit_code, 0);

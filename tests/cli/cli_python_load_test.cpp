@@ -41,7 +41,7 @@ TEST_F(CliPythonLoad, EachMistakeIsOneSentenceWithItsPlace) {
       {"crashes", "import ctypes\nctypes.string_at(0)\n", 5,
        "loading it ended the interpreter by signal 11 (Segmentation fault)"},
       {"empty", "", 2,
-       "it has no kernel: no function at its top level with @attnbench.attention, .kv_append or .merge_states"},
+       "it has no kernel: no function at its top level with @attnbench.attention, .attention_backward, .kv_append or .merge_states"},
       {"feature", "@ab.attention('packed casual')\ndef f(c): pass\n", 2,
        "ValueError: features='casual': one of alibi, append, bf16, causal, "},
       {"device", "@ab.attention('packed', device='gpu')\ndef f(c): pass\n", 2,

@@ -314,6 +314,22 @@ class CallTest(unittest.TestCase):
         self.assert_view(c.out_lse, lse, (4, 3), (3, 1))
         self.assertEqual((c.out.dtype, c.partial_out.dtype), (DType.BF16, DType.FP32))
 
+    def test_attention_backward(self):
+        q, k, lse, row = np.zeros((3, 4, 8), np.uint16), np.zeros((5, 2, 8), np.uint16), np.zeros((4, 3), np.float32), np.zeros(4, np.float32)
+        strides = {f"{n}_stride_{s}": x for n in ("q", "out", "d_out", "dq") for s, x in (("token", 32), ("head", 8))}
+        strides |= {f"{n}_stride_{s}": x for n in ("k", "v", "dk", "dv") for s, x in (("token", 16), ("head", 8))}
+        c = Params(Op.ATTENTION_BACKWARD, features=Feature.BF16 | Feature.PACKED_KV, batch=1, num_heads_q=4, num_heads_kv=2, head_dim=8,
+                   head_dim_v=8, dtype=DType.BF16, total_q=3, total_k=5, cu_seqlens_q=np.array([0, 3], np.int32),
+                   cu_seqlens_k=np.array([0, 5], np.int32), q=q, out=q, d_out=q, dq=q, k=k, v=k, dk=k, dv=k, lse=lse,
+                   lse_stride_head=3, sinks=row, dsinks=row, **strides).call()
+        self.assertEqual(c.op, "attention_backward")
+        for view in (c.q, c.out, c.d_out, c.dq):
+            self.assert_view(view, q, (3, 4, 8), (32, 8, 1))
+        for view in (c.k, c.v, c.dk, c.dv):
+            self.assert_view(view, k, (5, 2, 8), (16, 8, 1))
+        self.assert_view(c.lse, lse, (4, 3), (3, 1))
+        self.assertEqual((c.dsinks.shape, c.alibi_slopes, c.dq.dtype), ((4,), None, DType.BF16))
+
     def test_a_gpu_is_a_context_with_a_compute_capability(self):
         c = attention(Feature.PAGED_KV | Feature.BF16).call(compute_capability=90, device_ordinal=1, stream=64, multiprocessors=132)
         self.assertEqual((c.device, c.device_index, c.stream, c.compute_capability, c.q.device), ("cuda", 1, 64, 90, "cuda"))
@@ -321,7 +337,7 @@ class CallTest(unittest.TestCase):
     def test_structs_have_the_size_of_c(self):
         """Of 64-bit Linux; the program compares them, too, when it takes a table."""
         self.assertEqual([ctypes.sizeof(s) for s in (LaunchContext, RotaryParams)], [48, 32])
-        for struct in (AttentionParams, KvAppendParams, MergeStatesParams, OpParams):
+        for struct in (AttentionParams, KvAppendParams, MergeStatesParams, _contract.AttentionBackwardParams, OpParams):
             self.assertEqual(ctypes.sizeof(struct) % 8, 0)
 
 
@@ -420,7 +436,7 @@ class DecoratorTest(unittest.TestCase):
                 self.declared(ab.attention(**options))
         with self.assertRaisesRegex(TypeError, "kv_append.. got an unexpected keyword argument 'heads'"):
             ab.kv_append("bf16", heads=2)
-        with self.assertRaisesRegex(ValueError, "returns, lse, padding and lengths are options of attention only"):
+        with self.assertRaisesRegex(ValueError, "returns and lse are options of attention only"):
             self.declared(ab.kv_append("bf16", lse="none"))
         with self.assertRaisesRegex(TypeError, 'attention needs features: @attnbench.attention\\("packed bf16"\\)'):
             ab.attention(self.declared)

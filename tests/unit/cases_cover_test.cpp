@@ -321,6 +321,9 @@ Wrong wrong_pairs(const HeldPairs& cover) {
 }
 
 SweepFile semantics() { return load_sweep_file(ATTNBENCH_SOURCE_DIR "/configs/semantics.yaml"); }
+SweepFile backward_semantics() {
+  return load_sweep_file(ATTNBENCH_SOURCE_DIR "/configs/semantics_backward.yaml");
+}
 
 TEST(Cover, EveryLegalPairOfTwoKeysIsInACase) {
   const SweepFile file = semantics();
@@ -404,9 +407,10 @@ TEST(Cover, PairsAreCalledImpossibleWhereTheyAre) {
 }
 
 TEST(Cover, HasEveryKeyAndEveryWord) {
-  const SweepFile file = semantics();
   std::map<std::string, std::set<std::string>> seen;
-  for (const Sweep& sweep : file.sweeps) {
+  std::vector<Sweep> sweeps = semantics().sweeps;
+  for (const Sweep& sweep : backward_semantics().sweeps) sweeps.push_back(sweep);
+  for (const Sweep& sweep : sweeps) {
     if (sweep.cover.strength != 2) continue;
     for (const Setting& s : sweep.fixed) {
       if (s.key == "op") seen["op"].insert(s.text);

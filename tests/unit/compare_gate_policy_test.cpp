@@ -228,20 +228,48 @@ TEST(GatePolicy, DurationsAreRoundedAndLimitsRoundedUp) {
   EXPECT_EQ(duration_text(7500), "2 h 5 min");
 }
 
+Ahead ahead_of(double turn_s, int turns_left, int turns_a_round, int rounds) {
+  Ahead ahead;
+  ahead.turn_s = ahead.so_far_s = turn_s;
+  ahead.turns_left = turns_left;
+  ahead.turns_a_round = turns_a_round;
+  ahead.rounds = rounds;
+  return ahead;
+}
+
 TEST(GatePolicy, SaysWhatIsAheadAfterTheFirstTurn) {
   EXPECT_EQ(
-      ahead_text({95, 3, 4, 12, false}),
+      ahead_text(ahead_of(95, 3, 4, 12)),
       "gate: this turn took 95 s; 3 more take about 5 min; while cases are undecided, up to 12 rounds of "
       "about 6 min follow\n"
       "gate:   to shorten it, take fewer or smaller cases (--filter REGEX, --set heads=4/2) or limit the "
       "rounds (--max-time S)\n");
-  EXPECT_THAT(ahead_text({95, 3, 4, 12, true}), Not(HasSubstr("--max-time")));
-  EXPECT_THAT(ahead_text({40, 0, 1, 4, false}),
+  EXPECT_THAT(ahead_text(ahead_of(40, 0, 1, 4)),
               HasSubstr("took 40 s; while cases are undecided, up to 4 rounds"));
-  EXPECT_THAT(ahead_text({40, 1, 0, 0, false}),
+  EXPECT_THAT(ahead_text(ahead_of(40, 1, 0, 0)),
               AllOf(HasSubstr("1 more takes about 40 s\n"), Not(HasSubstr("--max-time"))));
-  EXPECT_EQ(ahead_text({7, 3, 4, 12, false}), "") << "it is over soon";
-  EXPECT_EQ(ahead_text({300, 0, 1, 0, false}), "") << "nothing follows";
+  EXPECT_EQ(ahead_text(ahead_of(7, 3, 4, 12)), "") << "it is over soon";
+  EXPECT_EQ(ahead_text(ahead_of(300, 0, 1, 0)), "") << "nothing follows";
+}
+
+TEST(GatePolicy, TheTimeLimitCutsTheRoundsThatAreAhead) {
+  Ahead ahead = ahead_of(100, 3, 4, 12);
+  ahead.max_time_s = 1000;  // rounds begin at 400 and 800 s
+  EXPECT_THAT(ahead_text(ahead), AllOf(HasSubstr("up to 2 rounds of about 7 min follow (--max-time)\n"),
+                                       Not(HasSubstr("limit the rounds"))));
+  ahead.max_time_s = 400;
+  EXPECT_THAT(ahead_text(ahead),
+              HasSubstr("about 5 min; no round follows, because --max-time is over by then\n"));
+  ahead.max_time_s = 1e6;
+  EXPECT_THAT(ahead_text(ahead), HasSubstr("up to 12 rounds of about 7 min follow\n"));
+}
+
+TEST(GatePolicy, WhatShortensAGateIsNotAdvisedTwice) {
+  Ahead ahead = ahead_of(100, 3, 4, 12);
+  ahead.heads_set = true;
+  EXPECT_THAT(ahead_text(ahead), HasSubstr("smaller cases (--filter REGEX) or limit"));
+  ahead.filtered = true;
+  EXPECT_THAT(ahead_text(ahead), HasSubstr("smaller cases (a narrower --filter) or limit"));
 }
 
 TEST(GatePolicy, RoundsThatWouldDecideNothingAreNotRun) {

@@ -41,6 +41,16 @@ TEST(TokenTime, DrawnStepsStandForTheirStratum) {
   EXPECT_THAT(token_time_text(t[0]), HasSubstr("from 4 of 14 steps"));
 }
 
+TEST(TokenTime, SaysHowManyTimesAreMarked) {
+  std::vector<StepTime> steps = {step_time(3, 0, 2, 2, 5), step_time(4, 0, 2, 2, 7)};
+  EXPECT_THAT(token_time_text(token_times(steps).at(0)), HasSubstr("from 2 of 2 steps)"));
+  steps[0].vague = true;
+  steps[0].busy = steps[1].busy = true;
+  EXPECT_THAT(
+      token_time_text(token_times(steps).at(0)),
+      HasSubstr("from 2 of 2 steps; 1 of these times not usable (?); 2 of these times disturbed (!))"));
+}
+
 TEST(TokenTime, ThereIsNoNumberWithoutAllDrawnSteps) {
   std::vector<StepTime> steps = {step_time(3, 0, 10, 10, 5), step_time(4, 0, 10, 10, 7)};
   steps[1].us.reset();
@@ -130,6 +140,12 @@ TEST(TokenTime, RecordsAndResultsGiveTheSameNumber) {
   EXPECT_DOUBLE_EQ(*t[0].us, 0.86);
   EXPECT_THAT(t[0].group, ::testing::StartsWith("attention/paged16-nhd-served/bf16/sharegpt-"));
   EXPECT_THAT(t[0].group, ::testing::Not(HasSubstr("step")));
+  std::vector<Record> marked = records;
+  marked[1].time->lo_us = marked[1].time->hi_us = 100;
+  marked[2].time->disturbed = static_cast<int>(marked[2].time->samples_us.size());
+  const TokenTime m = token_times(step_times(marked)).at(0);
+  EXPECT_EQ(m.vague, 1);
+  EXPECT_EQ(m.busy, marked[2].time->samples_us.empty() ? 0 : 1);
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ Outcome outcome_of(const std::vector<const Kernel*>& kernels, const Behaviour& b
       if (r.status == Status::kFail) {
         r.check.emplace();
         r.check->fail(r.reason.starts_with("empty") ? detector::kEmptyRow : detector::kMaxZ, r.reason);
+        if (r.reason.starts_with("clue")) r.check->clues = {"1 row is wrong", "looks like: no mask (1 row)"};
       }
       out.ids.push_back(r.item.id);
       records.push_back(std::move(r));
@@ -254,12 +255,16 @@ TEST(FuzzCampaign, StopsAtTheMostFindings) {
 }
 
 TEST(FuzzCampaign, CountsRefusalsByReason) {
-  int dim = 0;  // of the first
+  int dim = 0;  // of the shortest line
+  std::size_t shortest = SIZE_MAX;
   const Outcome o = outcome_of(
       {&kAttentionKernel},
       [&](const WorkItem& w) {
         const CaseParams& p = w.item->params;
-        if (dim == 0) dim = p.head_dim;
+        if (const std::size_t line = empty_record(w, "cpu", {}).repro.size(); line < shortest) {
+          shortest = line;
+          dim = p.head_dim;
+        }
         return std::pair{Status::kSkip, fmt::format("head_dim {} not in {{24}}", p.head_dim)};
       },
       cases(5));
@@ -270,7 +275,38 @@ TEST(FuzzCampaign, CountsRefusalsByReason) {
   std::ostringstream text;
   print_fuzz_table(text, o.result, 0);
   EXPECT_THAT(text.str(), HasSubstr("100 % of the skips of made_up (attention), for example: head_dim " +
-                                    std::to_string(dim) + " not in {24}\n  a skipped case: "));
+                                    std::to_string(dim) + " not in {24}\n  a skipped case: attnbench run "));
+}
+
+TEST(FuzzCampaign, ALongLineOfASkippedCaseIsLeftToTheFile) {
+  FuzzResult result;
+  result.kernels.resize(1);
+  FuzzTally& t = result.kernels[0];
+  t.kernel = &kAttentionKernel;
+  t.skipped = 1;
+  t.refusals["refused"] = {1, "refused", "attnbench run " + std::string(5000, 'x'), "attention/id"};
+  std::ostringstream text;
+  print_fuzz_table(text, result, 0);
+  EXPECT_THAT(text.str(),
+              HasSubstr("  a skipped case: attention/id (its long line is in fuzz.json of --out)\n"));
+}
+
+/// A case that is too small may not tell the mistake that the drawn one told.
+TEST(FuzzCampaign, TheClueOfTheDrawnCaseOutlivesShrinking) {
+  const auto told = [](bool small_too) {
+    const Outcome o = outcome_of(
+        {&kAttentionKernel},
+        [=](const WorkItem& w) {
+          const bool small = w.item->params.head_dim == 1;
+          return std::pair{Status::kFail, std::string(small && !small_too ? "wrong" : "clue")};
+        },
+        cases(1));
+    std::ostringstream text;
+    print_finding(text, o.result.findings.at(0), 1);
+    return text.str();
+  };
+  EXPECT_THAT(told(false), HasSubstr("\n  that larger case looks like: no mask (1 row)\n"));
+  EXPECT_THAT(told(true), Not(HasSubstr("that larger case")));
 }
 
 }  // namespace

@@ -85,9 +85,28 @@ TEST(ReportKernelMatrix, ATimeThatIsNotUsableCountsForNone) {
   EXPECT_THAT(text, AllOf(HasSubstr("5.000 us?"), HasSubstr("20.00 us 2.00x"),
                           HasSubstr("\n?: +/- 50 % or more: not usable, and not counted\n"),
                           HasSubstr("\n1 case without two usable times is left out of the counts\n"),
-                          HasSubstr("x: fastest in 2 of 2 timed cases, 1 of them disturbed; 1.00 times"),
-                          HasSubstr("z: fastest in 0 of 2 timed cases, 1 of them disturbed; 2.83 times"),
+                          HasSubstr("x: fastest in 1 of 1 timed cases (1 disturbed left out); 1.00 times"),
+                          HasSubstr("z: fastest in 0 of 1 timed cases (1 disturbed left out); 2.00 times"),
+                          HasSubstr("b          10.00 us!  40.00 us 1.00x"), HasSubstr(", not counted\n"),
                           Not(HasSubstr("y: fastest"))));
+  std::vector<LoadedResult> all = {busy, timed("b", "z", 40, 1)};
+  EXPECT_THAT(matrix_of(all), AllOf(HasSubstr("x: not ranked: other processes disturbed its case\n"),
+                                    HasSubstr("z: not ranked: "), Not(HasSubstr("fastest in"))));
+}
+
+/// A disturbed time may be the shortest; the others are compared without it.
+TEST(ReportKernelMatrix, ADisturbedTimeIsNeverTheFastest) {
+  LoadedResult busy = timed("a", "x", 1, 0.1);
+  busy.disturbed = 3;
+  const std::vector<LoadedResult> results = {busy, timed("a", "y", 10, 1), timed("a", "z", 20, 1)};
+  const std::string text = matrix_of(results);
+  EXPECT_THAT(text, AllOf(HasSubstr("y: fastest in 1 of 1 timed cases; 1.00 times"),
+                          HasSubstr("z: fastest in 0 of 1 timed cases; 2.00 times"),
+                          HasSubstr("x: not ranked: other processes disturbed its case")));
+  std::ostringstream out;
+  write_kernel_matrix_json(out, set_of(results));
+  for (const auto& k : nlohmann::json::parse(out.str()).at("kernels"))
+    EXPECT_EQ(k.value("disturbed", 0), k.at("kernel") == "x" ? 1 : 0);
 }
 
 TEST(ReportKernelMatrix, AsMarkdown) {

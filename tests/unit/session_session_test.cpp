@@ -11,6 +11,7 @@
 #include "harness/session/journal.h"
 #include "harness/session/session.h"
 #include "harness/session/supervisor.h"
+#include "harness/session/time_stage.h"
 #include "tests/unit/tree_files.h"
 
 namespace attnbench {
@@ -132,6 +133,32 @@ TEST(RunItem, ACaseThatCannotFitIsASkipThatSaysNeededAndFree) {
   EXPECT_THAT(r.reason, ::testing::ContainsRegex("^needs [0-9.]+ GB of cpu memory, [0-9.]+ GB are free$"));
   const auto needed = [](const Record& record) { return std::stod(record.reason.substr(6)); };
   EXPECT_GT(needed(r), needed(run_one(k, c, CheckMode::kOff))) << "a check needs copies on the host";
+}
+
+TEST(RenewRooflines, AllSharesAreOfTheLastCeilings) {
+  std::vector<Record> records(2);
+  for (Record& r : records) {
+    r.item.params.seqs = {{1, 4096}};
+    r.device = "cpu";
+    r.time.emplace().median_us = 100;
+    r.roofline.emplace().sol = 3;
+    r.roofline->executed_flop = 7;
+  }
+  records[1].device = "cuda:0";
+  DeviceInfo cpu;
+  cpu.name = "cpu";
+  Ceilings now;
+  now.read_gbs = 50;
+  renew_rooflines(now, CacheMode::kCold, cpu, records);
+  const Roofline& renewed = *records[0].roofline;
+  EXPECT_DOUBLE_EQ(*renewed.sol, renewed.floor_us / 100);
+  EXPECT_NE(*renewed.sol, 3);
+  EXPECT_EQ(renewed.executed_flop, 7) << "it depends on the kernel, not on the ceilings";
+  EXPECT_EQ(records[1].roofline->sol, 3) << "another device";
+  const double share = *renewed.sol;
+  now.read_gbs = 100;
+  renew_rooflines(now, CacheMode::kCold, cpu, records);
+  EXPECT_LT(*records[0].roofline->sol, share);
 }
 
 TEST(Journal, AppendsLinesAndSaysWhyItCannot) {

@@ -83,6 +83,9 @@ struct Mistake {
   std::function<bool(int, int, SeqLen)> sees = [](int i, int j, SeqLen s) { return j <= i + s.k - s.q; };
   std::function<int(int)> k_head = [](int h) { return h / 2; };
   std::function<int(int)> v_head = k_head;
+  /// The token that is read for key j; `end`: keys that the query sees.
+  std::function<int(int, int, SeqLen)> k_token = [](int j, int, SeqLen) { return j; };
+  std::function<int(int, int, SeqLen)> v_token = k_token;
 };
 
 HostOutputs computed_by(const Mistake& m, const Case& c) {
@@ -97,8 +100,10 @@ HostOutputs computed_by(const Mistake& m, const Case& c) {
     double sum = 0;
     for (int j = 0; j < s.k; ++j) {
       if (c.params.causal && !m.sees(id.pos, j, s)) continue;
-      inputs.load_k(id.seq, m.k_head(id.head), j, j + 1, k.data());
-      inputs.load_v(id.seq, m.v_head(id.head), j, j + 1, v.data());
+      const int end = c.params.causal ? id.pos + s.k - s.q + 1 : s.k;
+      const int from_k = m.k_token(j, end, s), from_v = m.v_token(j, end, s);
+      inputs.load_k(id.seq, m.k_head(id.head), from_k, from_k + 1, k.data());
+      inputs.load_v(id.seq, m.v_head(id.head), from_v, from_v + 1, v.data());
       double dot = 0;
       for (std::size_t ch = 0; ch < kDim; ++ch) dot += q[ch] * k[ch];
       const double e = std::exp(m.score(dot));
@@ -151,6 +156,49 @@ TEST(Clues, MistakesInPlainLoopsAreNamed) {
     EXPECT_THAT(found, Contains(StartsWith("looks like: " + m.text))) << m.text;
   }
   EXPECT_THAT(clues(case_of(true), computed_by({}, case_of(true))), IsEmpty());
+}
+
+TEST(Clues, APageThatIsReadFromThePageBeforeIsNamed) {
+  constexpr int kPage = 16;
+  const auto before = [](int j, int end) {
+    const int last = (end - 1) / kPage;
+    return last > 0 && j / kPage == last ? j - kPage : j;
+  };
+  const auto in_sequence = [=](int j, int, SeqLen s) { return before(j, s.k); };
+  const auto in_part_of_sequence = [=](int j, int, SeqLen s) {
+    return s.k % kPage == 0 ? j : before(j, s.k);
+  };
+  const auto in_query = [=](int j, int end, SeqLen) { return before(j, end); };
+  const auto in_part_of_query = [=](int j, int end, SeqLen) { return end % kPage == 0 ? j : before(j, end); };
+  const auto right = [](int j, int, SeqLen) { return j; };
+  const std::vector<Mistake> mistakes = {
+      {.text = "K of the last page of a sequence is read from the page before; V is right",
+       .k_token = in_sequence,
+       .v_token = right},
+      {.text = "V of the last page of a sequence is read from the page before; K is right",
+       .v_token = in_sequence},
+      {.text = "K and V of the last page of a sequence are read from the page before (",
+       .k_token = in_sequence},
+      {.text = "K of the last page of a sequence, if it is not full, is read from the page before",
+       .k_token = in_part_of_sequence,
+       .v_token = right},
+      {.text = "K of the last page that a query sees is read from the page before; V is right",
+       .k_token = in_query,
+       .v_token = right},
+      {.text =
+           "K of the last page that a query sees, if it sees only a part of it, is read from the page before",
+       .k_token = in_part_of_query,
+       .v_token = right},
+  };
+  Case c = case_of(true);
+  ASSERT_EQ(c.params.block_size, kPage);
+  c.params.seqs = {{5, 9}, {7, 36}, {20, 40}, {1, 40}, {3, 48}};
+  for (const Mistake& m : mistakes) {
+    const auto found = clues(c, computed_by(m, c));
+    EXPECT_THAT(found, Contains(StartsWith("looks like: " + m.text))) << m.text;
+  }
+  c.params.kv = KvSource::kPacked;
+  EXPECT_THAT(clues(c, computed_by(mistakes.front(), c)), Each(Not(HasSubstr("page"))));
 }
 
 HostOutputs with_logits_times(double factor, const Case& c) {

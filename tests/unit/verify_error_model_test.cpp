@@ -22,6 +22,28 @@ TEST(ErrorModel, LowPrecisionPWidensIt) {
   EXPECT_GT(wide.sigma(row, 0.1, 0.01, 0.01, 1.0), 100 * narrow.sigma(row, 0.1, 0.01, 0.01, 1.0));
 }
 
+TEST(ErrorModel, ShortSumsOfTheMatrixUnit) {
+  // A score of 10 that is a sum of 128 products of one sign, in sums of 14 bits.
+  const RowMoments row{.lse = 10, .w2 = 1, .p_max = 1, .score_abs = 10, .dot_norm = 10, .keys = 1};
+  const ErrorModel full({DType::kFp16, DType::kFp32, 0x1p-22}, DType::kBf16, 128);
+  const ErrorModel scores({DType::kFp16, DType::kFp32, 0x1p-22, 0x1p-13}, DType::kBf16, 128);
+  const double ds = 0x1p-13 * 10 * (1 + std::sqrt(4 + 128 / 9.0));
+  EXPECT_NEAR(scores.sigma_lse(row), ds, 1e-3 * ds);
+  EXPECT_LT(full.sigma_lse(row), 1e-3 * ds);
+  // Only products with P in 8 bits are summed that short, and bias O.
+  EXPECT_EQ(scores.mma_bias(), 0.0);
+  const ErrorModel both({DType::kE4m3, DType::kFp32, 0x1p-22, 0x1p-13}, DType::kBf16, 128);
+  EXPECT_EQ(both.mma_bias(), 0x1p-9);
+}
+
+TEST(ErrorModel, AScaleOfPMakesItsSpacingFiner) {
+  const RowMoments row{0, 1.0, 1.0, 0, 0, 81};
+  const ErrorModel one({DType::kE4m3, DType::kFp32, 0x1p-22}, DType::kBf16, 64);
+  const ErrorModel sixteen({DType::kE4m3, DType::kFp32, 0x1p-22, 0x1p-13, 16}, DType::kBf16, 64);
+  const double o = 1e-9, a2 = 1e-18, vv = 80.0;
+  EXPECT_NEAR(one.sigma(row, o, a2, a2, vv) / sixteen.sigma(row, o, a2, a2, vv), 16.0, 0.1);
+}
+
 TEST(ErrorModel, SmallWeightsInFp16LoseDigits) {
   // One key dominates the row and its v is 0 in this channel. Eighty more with v of 256 have almost no
   // weight.

@@ -150,7 +150,7 @@ class Tensor:
 
 
 #: Tensors that every launch of their op has, though they may be empty.
-_ALWAYS = {"q", "k", "v", "out", "lse", "key", "value", "partial_out", "partial_lse", "out_lse"}
+_ALWAYS = {"q", "k", "v", "out", "lse", "key", "value", "partial_out", "partial_lse", "out_lse", "d_out", "dq", "dk", "dv"}
 
 
 def _e4m3_table():
@@ -163,7 +163,8 @@ def _e4m3_table():
 
 
 class Call:
-    """One launch: every field of kernels/contract/attention_params.h (or of kv_append, merge_states) by its name.
+    """One launch: every field of kernels/contract/attention_params.h (or of kv_append, merge_states,
+    attention_backward) by its name.
 
     Fields that are pointers are Tensors, or None if the launch does not use them. Further fields: `op`,
     `device` ("cpu" or "cuda"), `device_index`, `stream` (a cudaStream_t as a number), `num_threads`,
@@ -189,7 +190,8 @@ class Call:
             if declared is not ctypes.c_void_p and not isinstance(value, ctypes.Structure):
                 setattr(self, name, value)
         self.features = Feature(params.features)
-        {"attention": self._attention, "kv_append": self._kv_append, "merge_states": self._merge_states}[self.op]()
+        {"attention": self._attention, "kv_append": self._kv_append, "merge_states": self._merge_states,
+         "attention_backward": self._attention_backward}[self.op]()
 
     def __getattr__(self, name: str) -> Any:
         near = difflib.get_close_matches(name, vars(self), 1)
@@ -256,9 +258,7 @@ class Call:
             self._view(f"{kind}_new", (p.total_new, heads_kv, channels), strides, dtype)
         self._row("cu_seqlens_new", batch + 1)
         self._rotary()
-        per_batch = p.alibi_stride_batch != 0
-        self._view("alibi_slopes", (batch, heads_q) if per_batch else (heads_q,), (p.alibi_stride_batch, 1) if per_batch else (1,),
-                   DType.FP32)
+        self._alibi_slopes()
         self._row("sinks", heads_q, DType.FP32)
         self._descales()
         self._view("out", (p.total_q, heads_q, dv), (p.out_stride_token, p.out_stride_head, 1), self.dtype_out)
@@ -308,6 +308,27 @@ class Call:
         self._view("partial_lse", (n, rows, heads), (p.lse_stride_state, p.lse_stride_token, p.lse_stride_head), DType.FP32)
         self._view("out", (rows, heads, d), (p.out_stride_token, p.out_stride_head, 1), self.dtype_out)
         self._view("out_lse", (heads, rows), (p.out_lse_stride_head, 1), DType.FP32)
+
+    def _attention_backward(self):
+        p = self._params
+        rows_q, rows_k = (p.total_q, p.num_heads_q), (p.total_k, p.num_heads_kv)
+        for name, rows, channels in (("q", rows_q, p.head_dim), ("k", rows_k, p.head_dim), ("v", rows_k, p.head_dim_v),
+                                     ("out", rows_q, p.head_dim_v), ("d_out", rows_q, p.head_dim_v), ("dq", rows_q, p.head_dim),
+                                     ("dk", rows_k, p.head_dim), ("dv", rows_k, p.head_dim_v)):
+            strides = (getattr(p, f"{name}_stride_token"), getattr(p, f"{name}_stride_head"), 1)
+            self._view(name, (*rows, channels), strides, self.dtype)
+        self._view("lse", (p.num_heads_q, p.total_q), (p.lse_stride_head, 1), DType.FP32)
+        for name in ("cu_seqlens_q", "cu_seqlens_k"):
+            self._row(name, p.batch + 1)
+        self._alibi_slopes()
+        for name in ("sinks", "dsinks"):
+            self._row(name, p.num_heads_q, DType.FP32)
+
+    def _alibi_slopes(self):
+        p = self._params
+        per_batch = p.alibi_stride_batch != 0
+        self._view("alibi_slopes", (p.batch, p.num_heads_q) if per_batch else (p.num_heads_q,),
+                   (p.alibi_stride_batch, 1) if per_batch else (1,), DType.FP32)
 
     def _converted(self, names, how):
         tensors = []

@@ -3,7 +3,7 @@ import enum
 from ctypes import (Structure, Union, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p)
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 PLUGIN_MAGIC = 0x6e69676c706e7461
 
 
@@ -63,6 +63,7 @@ class Op(_Names):
     ATTENTION = 0
     KV_APPEND = 1
     MERGE_STATES = 2
+    ATTENTION_BACKWARD = 3
 
 
 class DeviceKind(_Names):
@@ -250,11 +251,70 @@ class MergeStatesParams(Structure):
     ]
 
 
+class AttentionBackwardParams(Structure):
+    _fields_ = [
+        ("features", c_uint64),
+        ("batch", c_int32),
+        ("num_heads_q", c_int32),
+        ("num_heads_kv", c_int32),
+        ("head_dim", c_int32),
+        ("head_dim_v", c_int32),
+        ("dtype", c_int32),
+        ("total_q", c_int64),
+        ("total_k", c_int64),
+        ("max_seqlen_q", c_int32),
+        ("max_seqlen_k", c_int32),
+        ("cu_seqlens_q", c_void_p),
+        ("cu_seqlens_k", c_void_p),
+        ("q", c_void_p),
+        ("q_stride_token", c_int64),
+        ("q_stride_head", c_int64),
+        ("k", c_void_p),
+        ("k_stride_token", c_int64),
+        ("k_stride_head", c_int64),
+        ("v", c_void_p),
+        ("v_stride_token", c_int64),
+        ("v_stride_head", c_int64),
+        ("out", c_void_p),
+        ("out_stride_token", c_int64),
+        ("out_stride_head", c_int64),
+        ("lse", c_void_p),
+        ("lse_stride_head", c_int64),
+        ("d_out", c_void_p),
+        ("d_out_stride_token", c_int64),
+        ("d_out_stride_head", c_int64),
+        ("causal", c_int32),
+        ("window_left", c_int32),
+        ("window_right", c_int32),
+        ("softmax_scale", c_float),
+        ("softcap", c_float),
+        ("alibi_sqrt", c_int32),
+        ("alibi_slopes", c_void_p),
+        ("alibi_stride_batch", c_int64),
+        ("sinks", c_void_p),
+        ("p_dropout", c_float),
+        ("reserved", c_uint32),
+        ("dropout_seed", c_uint64),
+        ("dropout_offset", c_uint64),
+        ("dq", c_void_p),
+        ("dq_stride_token", c_int64),
+        ("dq_stride_head", c_int64),
+        ("dk", c_void_p),
+        ("dk_stride_token", c_int64),
+        ("dk_stride_head", c_int64),
+        ("dv", c_void_p),
+        ("dv_stride_token", c_int64),
+        ("dv_stride_head", c_int64),
+        ("dsinks", c_void_p),
+    ]
+
+
 class _OpParamsUnion(Union):
     _fields_ = [
         ("attention", AttentionParams),
         ("kv_append", KvAppendParams),
         ("merge_states", MergeStatesParams),
+        ("attention_backward", AttentionBackwardParams),
     ]
 
 
@@ -271,6 +331,8 @@ class Numerics(Structure):
         ("p_type", c_int32),
         ("acc_type", c_int32),
         ("exp_rel_err", c_double),
+        ("mma_roundoff", c_double),
+        ("p_scale", c_double),
     ]
 
 
@@ -340,7 +402,7 @@ class Plugin(Structure):
     _fields_ = [
         ("magic", c_uint64),
         ("abi_version", c_uint32),
-        ("struct_bytes", c_uint32 * 8),
+        ("struct_bytes", c_uint32 * 9),
         ("num_kernels", c_uint32),
         ("kernels", c_void_p),
     ]

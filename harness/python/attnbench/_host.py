@@ -16,8 +16,9 @@ import traceback
 
 from . import _kernel
 from ._call import Call, Unsupported, use_torch
-from ._contract import (ABI_VERSION, PLUGIN_MAGIC, AttentionParams, KernelFlag, KernelMessage, KernelStatus, KvAppendParams,
-                        LaunchContext, MergeStatesParams, Numerics, Op, OpParams, Plugin)
+from ._contract import (ABI_VERSION, PLUGIN_MAGIC, AttentionBackwardParams, AttentionParams, KernelFlag,
+                        KernelMessage, KernelStatus, KvAppendParams, LaunchContext, MergeStatesParams, Numerics,
+                        Op, OpParams, Plugin)
 from ._contract import Kernel as KernelTable
 from ._need import Missing
 from ._returned import Outputs, WrongOutput
@@ -181,7 +182,7 @@ class _Entry:
 
     def __init__(self, kernel, device, lib):
         self.kernel, self.read = kernel, lib.attnbench_read
-        numerics = lib.attnbench_numerics(kernel.p, kernel.acc, kernel.exp_rel_err)
+        numerics = lib.attnbench_numerics(kernel.p, kernel.acc, kernel.exp_rel_err, kernel.mma_roundoff, kernel.p_scale)
         if numerics is None:
             raise LoadError("it has too many kernels")
         self.launches = collections.OrderedDict()
@@ -194,7 +195,7 @@ class _Entry:
                                min_compute_capability=kernel.min_compute_capability, features=kernel.features,
                                supports=supports, numerics=numerics, plan=plan, launch=launch)
         self.bytes = ctypes.c_char * ctypes.sizeof({Op.ATTENTION: AttentionParams, Op.KV_APPEND: KvAppendParams,
-                                   Op.MERGE_STATES: MergeStatesParams}[kernel.op])
+                                   Op.MERGE_STATES: MergeStatesParams, Op.ATTENTION_BACKWARD: AttentionBackwardParams}[kernel.op])
 
     def guarded(self, message, function, *arguments):
         """Calls the function; turns what it raises into a status and a line."""
@@ -277,7 +278,7 @@ _kept = []  # tables that the program refers to
 def _table(kernels, lib):
     entries = [_Entry(k, device, lib) for k in kernels for device in k.devices]
     rows = (ctypes.c_void_p * len(entries))(*(ctypes.addressof(e.row) for e in entries))
-    sizes = [ctypes.sizeof(s) for s in (KernelTable, OpParams, AttentionParams, KvAppendParams, MergeStatesParams, LaunchContext,
+    sizes = [ctypes.sizeof(s) for s in (KernelTable, OpParams, AttentionParams, KvAppendParams, MergeStatesParams, AttentionBackwardParams, LaunchContext,
                                         KernelMessage, Numerics)]
     table = Plugin(magic=PLUGIN_MAGIC, abi_version=ABI_VERSION, struct_bytes=tuple(sizes), num_kernels=len(entries),
                    kernels=ctypes.cast(rows, ctypes.c_void_p))
@@ -293,7 +294,7 @@ def host(library, program, *argv):
     os.environ["ATTNBENCH"] = program
     lib = ctypes.CDLL(library)
     lib.attnbench_numerics.restype = ctypes.c_void_p
-    lib.attnbench_numerics.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_double]
+    lib.attnbench_numerics.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_double, ctypes.c_double, ctypes.c_double]
     lib.attnbench_read.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
     @_LOAD

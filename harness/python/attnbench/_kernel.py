@@ -12,6 +12,9 @@ _TYPES = {t.name.lower(): t for t in DType}
 #: Types of P: also that of V, whatever it is in a launch (kTypeOfV of harness/run/python.h).
 _TYPES_OF_P = {**_TYPES, "input": -1}
 
+#: Ops that declare a type of P.
+_WITH_P = (Op.ATTENTION, Op.ATTENTION_BACKWARD)
+
 #: Kernels in the order of their declaration, for the file that is being loaded.
 declared: list[Kernel] = []
 
@@ -47,9 +50,10 @@ class Kernel:
             bits |= _choice("features", word, FEATURES)
         self.features = bits
         self.devices = [_choice("device", d, _DEVICES) for d in _tuple(options.pop("device"))]
-        self.p = _choice("p", options.pop("p"), _TYPES_OF_P if op == Op.ATTENTION else _TYPES)
+        self.p = _choice("p", options.pop("p"), _TYPES_OF_P if op in _WITH_P else _TYPES)
         self.acc = _choice("acc", options.pop("acc"), _TYPES)
         self.exp_rel_err = float(options.pop("exp_rel_err"))
+        self.mma_roundoff, self.p_scale = float(options.pop("mma_roundoff")), float(options.pop("p_scale"))
         self.flags = KernelFlag(0)
         for flag in (KernelFlag.DETERMINISTIC, KernelFlag.BATCH_INVARIANT):
             if options.pop(flag.name.lower()):
@@ -77,8 +81,10 @@ class Kernel:
             self.flags |= KernelFlag.FINITE_PADDING
         if _choice("lengths", options.pop("lengths"), {"device": False, "host": True}):
             self.flags |= KernelFlag.HOST_LENGTHS
-        if self.flags & ~(KernelFlag.DETERMINISTIC | KernelFlag.BATCH_INVARIANT) and op != Op.ATTENTION:
-            raise ValueError("returns, lse, padding and lengths are options of attention only")
+        if self.flags & (KernelFlag.RETURNS_OUTPUTS | KernelFlag.NO_LSE) and op != Op.ATTENTION:
+            raise ValueError("returns and lse are options of attention only")
+        if self.flags & (KernelFlag.FINITE_PADDING | KernelFlag.HOST_LENGTHS) and op not in _WITH_P:
+            raise ValueError("padding and lengths are options of attention and attention_backward only")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -91,7 +97,7 @@ class Kernel:
         """Supported head_dim and block_size in words."""
         def words(key, values):
             return f"any {key}" if values is None else f"{key} {_words(values)}"
-        if self.op == Op.MERGE_STATES:
+        if self.op in (Op.MERGE_STATES, Op.ATTENTION_BACKWARD):
             return words("head_dim", self.head_dim)
         return f"{words('head_dim', self.head_dim)}, {words('block_size', self.block_size)}"
 
@@ -109,8 +115,8 @@ class Kernel:
 def _decorator(op: Op):
     def decorate(features: str | Sequence[str], *, device: str | Sequence[str] = "cuda", name: str | None = None,
                  head_dim: int | Sequence[int] | None = None, block_size: int | Sequence[int] | None = None, p: str = "fp32",
-                 acc: str = "fp32", exp_rel_err: float = 2**-22, deterministic: bool = False, batch_invariant: bool = False,
-                 returns: bool = False, lse: str = "natural", padding: str = "nan", lengths: str = "device",
+                 acc: str = "fp32", exp_rel_err: float = 2**-22, mma_roundoff: float = 0, p_scale: float = 1,
+                 deterministic: bool = False, batch_invariant: bool = False, returns: bool = False, lse: str = "natural", padding: str = "nan", lengths: str = "device",
                  min_compute_capability: int = 0, summary: str | None = None) -> Callable[[Callable[[Call], Callable[[], Any]]], Kernel]:
         options = dict(locals())
         if callable(features):
@@ -134,6 +140,8 @@ def _decorator(op: Op):
     p, acc: type of P before P.V, and type of the accumulators: fp32, bf16, fp16. p="input": the type of V, as
         p.to(v.dtype) gives. The tolerance follows.
     exp_rel_err: relative error of its exp.
+    mma_roundoff: 2**-13 for products in e4m3 on Hopper, which sum with fewer digits than fp32.
+    p_scale: the least weight that a row's heaviest key has in type p, such as 16 where P is in e4m3.
     deterministic: two launches give the same bits; batch_invariant: other sequences do not change a sequence's
         result. Both are checked where invariants run.
     returns: the launch returns O, a tensor (total_q, heads, head_dim_v), or the tuple (O, LSE). They are judged
@@ -151,3 +159,4 @@ def _decorator(op: Op):
 attention = _decorator(Op.ATTENTION)
 kv_append = _decorator(Op.KV_APPEND)
 merge_states = _decorator(Op.MERGE_STATES)
+attention_backward = _decorator(Op.ATTENTION_BACKWARD)

@@ -27,6 +27,13 @@ __device__ __forceinline__ uint32_t from_e4m3(uint32_t word) {
   return pair;
 }
 
+/// Rounds two floats to e4m3, `low` in bits 0..7; what exceeds 448 becomes 448.
+__device__ __forceinline__ uint32_t pack_pair_e4m3(float low, float high) {
+  uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 /// Converts two values of the 16-bit type kType to fp16. bf16 beyond 65504 becomes infinite.
 template <DType kType>
 __device__ __forceinline__ uint32_t to_fp16(uint32_t pair) {

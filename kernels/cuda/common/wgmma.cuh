@@ -1,11 +1,11 @@
 // Asynchronous matrix products of a warpgroup (4 warps). PTX ISA, "Asynchronous Warpgroup Level Matrix
 // Instructions".
 //
-// D (64 x N, fp32, in registers) += A (64 x 16) B (16 x N), 16-bit A and B. Thread t of the warpgroup holds
-// in d[4 * j + 2 * h + c] the element of row 16 * (t / 32) + (t % 32) / 4 + 8 * h and column 8 * j + 2 * (t %
-// 4) + c. An A operand of 16 columns in registers has the same layout, in pairs: word 2 * j + h holds c = 0,
-// 1 of j = 0, 1. So accumulators 8k .. 8k + 7 of one product, rounded in pairs, are the A operand of step k
-// of the next product.
+// D (64 x N, fp32, in registers) += A (64 x 16) B (16 x N), 16-bit A and B; in e4m3 A (64 x 32) B (32 x N).
+// Thread t of the warpgroup holds in d[4 * j + 2 * h + c] the element of row 16 * (t / 32) + (t % 32) / 4 + 8
+// * h and column 8 * j + 2 * (t % 4) + c. A 16-bit A operand in registers has the same layout, in pairs: word
+// 2 * j + h holds c = 0, 1 of j = 0, 1. So accumulators 8k .. 8k + 7 of one product, rounded in pairs, are the
+// A operand of step k of the next product.
 #pragma once
 
 #include <cstdint>
@@ -88,7 +88,7 @@ __device__ __forceinline__ void wgmma_m64n8(float (&d)[4], uint64_t a, uint64_t 
 
 /// Products with kColumns columns of B, for the widths that the kernels use.
 ///   from_shared: A K-major and B K-major, both in shared memory
-///   from_registers: A in registers, B MN-major in shared memory
+///   from_registers: A in registers, B in shared memory, MN-major; in e4m3 K-major
 /// accumulate = 0 ignores what d held.
 template <int kColumns>
 struct Wgmma;
@@ -129,15 +129,15 @@ struct Wgmma;
 #define ATTNBENCH_NAMES128 ATTNBENCH_NAMES96 "," ATTNBENCH_R12 "," ATTNBENCH_R13 "," ATTNBENCH_R14 "," ATTNBENCH_R15
 #define ATTNBENCH_REGS128 ATTNBENCH_REGS96, ATTNBENCH_D8(96), ATTNBENCH_D8(104), ATTNBENCH_D8(112), ATTNBENCH_D8(120)
 
-#define ATTNBENCH_SHARED(columns, type, count, a_name, b_name, flag) \
+#define ATTNBENCH_SHARED(columns, types, transposed, count, a_name, b_name, flag) \
   asm volatile("{.reg .pred p; setp.ne.b32 p, " flag ", 0;\n" \
-               "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" ATTNBENCH_NAMES##count "}, " \
-               a_name ", " b_name ", p, 1, 1, 0, 0;}\n" \
+               "wgmma.mma_async.sync.aligned.m64n" #columns types " {" ATTNBENCH_NAMES##count "}, " \
+               a_name ", " b_name ", p, 1, 1" transposed ";}\n" \
                : ATTNBENCH_REGS##count : "l"(a), "l"(b), "r"(accumulate))
-#define ATTNBENCH_REGISTERS(columns, type, count, a0, a1, a2, a3, b_name, flag) \
+#define ATTNBENCH_REGISTERS(columns, types, transposed, count, a0, a1, a2, a3, b_name, flag) \
   asm volatile("{.reg .pred p; setp.ne.b32 p, " flag ", 0;\n" \
-               "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" ATTNBENCH_NAMES##count "}, {" \
-               a0 "," a1 "," a2 "," a3 "}, " b_name ", p, 1, 1, 1;}\n" \
+               "wgmma.mma_async.sync.aligned.m64n" #columns types " {" ATTNBENCH_NAMES##count "}, {" \
+               a0 "," a1 "," a2 "," a3 "}, " b_name ", p, 1, 1" transposed ";}\n" \
                : ATTNBENCH_REGS##count : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
 // Arguments: columns; n = columns / 2 accumulators per thread; names %n .. %(n + 5) of the operands behind
@@ -147,18 +147,22 @@ struct Wgmma;
   struct Wgmma<columns> { \
     template <DType kType> \
     __device__ __forceinline__ static void from_shared(float (&d)[n], uint64_t a, uint64_t b, int accumulate) { \
-      if constexpr (kType == DType::kBf16) { \
-        ATTNBENCH_SHARED(columns, "bf16", n, n0, n1, n2); \
+      if constexpr (kType == DType::kE4m3) { \
+        ATTNBENCH_SHARED(columns, "k32.f32.e4m3.e4m3", "", n, n0, n1, n2); \
+      } else if constexpr (kType == DType::kBf16) { \
+        ATTNBENCH_SHARED(columns, "k16.f32.bf16.bf16", ", 0, 0", n, n0, n1, n2); \
       } else { \
-        ATTNBENCH_SHARED(columns, "f16", n, n0, n1, n2); \
+        ATTNBENCH_SHARED(columns, "k16.f32.f16.f16", ", 0, 0", n, n0, n1, n2); \
       } \
     } \
     template <DType kType> \
     __device__ __forceinline__ static void from_registers(float (&d)[n], const uint32_t (&a)[4], uint64_t b, int accumulate) { \
-      if constexpr (kType == DType::kBf16) { \
-        ATTNBENCH_REGISTERS(columns, "bf16", n, n0, n1, n2, n3, n4, n5); \
+      if constexpr (kType == DType::kE4m3) { \
+        ATTNBENCH_REGISTERS(columns, "k32.f32.e4m3.e4m3", "", n, n0, n1, n2, n3, n4, n5); \
+      } else if constexpr (kType == DType::kBf16) { \
+        ATTNBENCH_REGISTERS(columns, "k16.f32.bf16.bf16", ", 1", n, n0, n1, n2, n3, n4, n5); \
       } else { \
-        ATTNBENCH_REGISTERS(columns, "f16", n, n0, n1, n2, n3, n4, n5); \
+        ATTNBENCH_REGISTERS(columns, "k16.f32.f16.f16", ", 1", n, n0, n1, n2, n3, n4, n5); \
       } \
     } \
   }

@@ -11,21 +11,10 @@
 #include "kernels/contract/attention_params.h"
 #include "kernels/contract/dropout.h"
 #include "kernels/cuda/simt/load.cuh"
+#include "kernels/cuda/simt/store.cuh"
 #include "kernels/cuda/simt/tile.cuh"
 
 namespace attnbench::cuda_simt {
-
-/// Like store_float, but only for the output types that `supports` accepts. The full switch, inlined for each
-/// channel of a thread, would take registers from the loop over keys.
-__device__ inline void store_output(DType t, void* out, int64_t index, float x) {
-  if (t == DType::kBf16) {
-    static_cast<uint16_t*>(out)[index] = float_to_bf16(x);
-  } else if (t == DType::kFp16) {
-    static_cast<uint16_t*>(out)[index] = float_to_fp16(x);
-  } else {
-    static_cast<float*>(out)[index] = x;
-  }
-}
 
 /// Maximum over the 16 threads that share a row.
 __device__ inline float row_max(float x) {

@@ -38,6 +38,14 @@ KernelStatus merge_supports(const OpParams* op, const LaunchContext* context, Ke
   return check_device(kMergeStates, *context, message);
 }
 
+KernelStatus backward_supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  if (const auto s = check_features(kAttentionBackward, *op, message); s != KernelStatus::kOk) return s;
+  if (const auto s = check_backward_args(kAttentionBackward, op->attention_backward, message);
+      s != KernelStatus::kOk)
+    return s;
+  return check_device(kAttentionBackward, *context, message);
+}
+
 /// All arithmetic is in fp32. exp2f without fast-math options has an error of at most 2 ulp (CUDA C++
 /// Programming Guide, mathematical functions), which 2^-22 covers.
 Numerics attention_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22}; }
@@ -47,6 +55,11 @@ Numerics append_numerics(const OpParams* op) { return {op->kv_append.dtype_k, op
 
 /// expf has an error of at most 2 ulp too.
 Numerics merge_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22}; }
+
+std::size_t backward_workspace(const OpParams* op, const LaunchContext*) {
+  const AttentionBackwardParams& p = op->attention_backward;
+  return static_cast<std::size_t>(p.total_q) * static_cast<std::size_t>(p.num_heads_q) * sizeof(float);
+}
 
 std::size_t no_workspace(const OpParams*, const LaunchContext*) { return 0; }
 
@@ -133,6 +146,17 @@ KernelStatus merge_launch(const OpParams* op, const LaunchContext* context, Kern
   return launch_merge_states(p, {}, *context, message);
 }
 
+KernelStatus backward_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  const AttentionBackwardParams& p = op->attention_backward;
+  if (const auto s = check_backward_pointers(kAttentionBackward, p, message); s != KernelStatus::kOk)
+    return s;
+  if (const std::size_t bytes = backward_workspace(op, context); bytes > 0) {
+    const auto s = check_workspace(kAttentionBackward, bytes, *context, message);
+    if (s != KernelStatus::kOk) return s;
+  }
+  return launch_backward(p, *context, message);
+}
+
 }  // namespace
 
 const Kernel kAttention = {
@@ -190,6 +214,24 @@ const Kernel kMergeStates = {
     .workspace_bytes = no_workspace,
     .plan = nullptr,
     .launch = merge_launch,
+};
+
+const Kernel kAttentionBackward = {
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic | kBatchInvariant,
+    .name = "cuda_simt",
+    .summary = "readable, one pass for dq and one for dk and dv, no atomics, no tensor cores",
+    .shapes = "head_dim and head_dim_v 1..256, any ratio of heads",
+    .op = Op::kAttentionBackward,
+    .device = DeviceKind::kCuda,
+    .min_compute_capability = kMinComputeCapability,
+    .features = kPackedKv | kCausal | kWindow | kSoftcap | kAlibi | kSinks | kBf16 | kFp16 | kFp32 |
+                kHeadDimV | kDropout,
+    .supports = backward_supports,
+    .numerics = attention_numerics,
+    .workspace_bytes = backward_workspace,
+    .plan = nullptr,
+    .launch = backward_launch,
 };
 
 }  // namespace attnbench::cuda_simt

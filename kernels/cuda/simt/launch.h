@@ -31,6 +31,10 @@ struct SplitMerge {
 KernelStatus launch_merge_states(const MergeStatesParams& p, const SplitMerge& split,
                                  const LaunchContext& context, KernelMessage* message);
 
+/// attention_backward. The workspace holds delta, (Hq, total_q) in fp32.
+KernelStatus launch_backward(const AttentionBackwardParams& p, const LaunchContext& context,
+                             KernelMessage* message);
+
 /// With num_splits the workspace holds, in fp32, O (num_splits, total_q, Hq, Dv), then LSE (num_splits, Hq,
 /// total_q).
 struct PartialShape {

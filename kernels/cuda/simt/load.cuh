@@ -68,12 +68,12 @@ __device__ inline TileSource tile_source(const void* base, DType type, int dim, 
   return {base, type, dim, aligned};
 }
 
-/// Loads channels first .. first + kWidth - 1 of rows 0 .. kTile - 1 of a tile into shared memory as fp32,
+/// Loads channels first .. first + kWidth - 1 of rows 0 .. kCount - 1 of a tile into shared memory as fp32,
 /// rows kStride floats apart. `rows.offset(r)` is the offset of channel 0 of row r in elements, or kNoRow for
 /// a row that must not be read. Such rows, and channels from `from.dim` on, become zeros: memory that the
 /// problem does not own may hold NaN, and 0 * NaN would reach the output. Quantised numbers are multiplied by
 /// `rows.scale(r)`. Without __restrict__ the parameters would be read again after each store.
-template <DType kType, int kWidth, int kStride, class Rows>
+template <DType kType, int kWidth, int kStride, int kCount, int kTeam, class Rows>
 __device__ void load_elements(TileSource from, float* __restrict__ tile, int first, Rows rows) {
   using E = Element<kType>;
   using T = typename E::Storage;
@@ -83,7 +83,7 @@ __device__ void load_elements(TileSource from, float* __restrict__ tile, int fir
   // types), they store float4 of 8 neighbouring rows, which fall on 32 different banks too.
   constexpr int kDown = kVec == 4 ? 1 : 8;
 #pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kVecs; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kCount * kVecs; i += kTeam) {
     const int r = i / kDown / kVecs * kDown + i % kDown;
     const int c = kVec * (i / kDown % kVecs);
     Pack<float, 4> quads[kVec / 4] = {};
@@ -114,20 +114,21 @@ __device__ void load_elements(TileSource from, float* __restrict__ tile, int fir
   }
 }
 
-/// The same for any type. It is not inlined: K and V share one function, which halves the code to compile.
-template <int kWidth, int kStride, class Rows>
+/// The same for any type, by a team of kTeam threads. It is not inlined: K and V share one function, which halves
+/// the code to compile.
+template <int kWidth, int kStride, int kCount = kTile, int kTeam = kThreads, class Rows>
 __device__ __noinline__ void load_tile(TileSource from, float* __restrict__ tile, int first, Rows rows) {
   switch (from.type) {
     case DType::kBf16:
-      return load_elements<DType::kBf16, kWidth, kStride>(from, tile, first, rows);
+      return load_elements<DType::kBf16, kWidth, kStride, kCount, kTeam>(from, tile, first, rows);
     case DType::kFp16:
-      return load_elements<DType::kFp16, kWidth, kStride>(from, tile, first, rows);
+      return load_elements<DType::kFp16, kWidth, kStride, kCount, kTeam>(from, tile, first, rows);
     case DType::kE4m3:
-      return load_elements<DType::kE4m3, kWidth, kStride>(from, tile, first, rows);
+      return load_elements<DType::kE4m3, kWidth, kStride, kCount, kTeam>(from, tile, first, rows);
     case DType::kInt8:
-      return load_elements<DType::kInt8, kWidth, kStride>(from, tile, first, rows);
+      return load_elements<DType::kInt8, kWidth, kStride, kCount, kTeam>(from, tile, first, rows);
     default:
-      return load_elements<DType::kFp32, kWidth, kStride>(from, tile, first, rows);
+      return load_elements<DType::kFp32, kWidth, kStride, kCount, kTeam>(from, tile, first, rows);
   }
 }
 

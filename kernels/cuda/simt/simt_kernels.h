@@ -8,5 +8,6 @@ namespace attnbench::cuda_simt {
 extern const Kernel kAttention;
 extern const Kernel kKvAppend;
 extern const Kernel kMergeStates;
+extern const Kernel kAttentionBackward;
 
 }  // namespace attnbench::cuda_simt

@@ -134,11 +134,11 @@ class Consumer {
 
  private:
   using Scores = float[kShape.block_n / 2];
-  using Outputs = float[D::kDimV / 2];
-  using Weights = uint32_t[kShape.block_n / 16][4];
+  using Outputs = float[D::kSums][D::kDimV / 2];  ///< over all KV blocks and, if kSums is 2, of one
+  using Weights = uint32_t[kShape.block_n / D::kStepKeys][4];
   using QTile = hopper::SwizzledTile<D::kAtomBytes>;
   using KTile = hopper::SwizzledTile<D::kKGroupBytes>;
-  using VTile = hopper::SwizzledTile<D::kVGroupBytes>;
+  using VTile = hopper::SwizzledTile<kShape.eight_bit_p ? D::kAtomBytes : D::kVGroupBytes>;
 
   __device__ __forceinline__ void await_k() { smem_.k_ring.await_full(k_); }
 
@@ -178,6 +178,7 @@ class Consumer {
       if constexpr (kShape.eight_bit_kv) own_scales(tile_) = smem_.landing.scales[q_.stage()];
     }
     __syncwarp();
+    if constexpr (kShape.eight_bit_kv) score_factor_ = p_.score_factor * own_scales(tile_).score;
   }
 
   /// After the products with K: releases K, and Q after a tile's last KV block. Masks the scores of block n_.
@@ -207,7 +208,7 @@ class Consumer {
 
   /// Factors of the current tile, as in KernelParams.
   __device__ __forceinline__ float score_factor() const {
-    if constexpr (kShape.eight_bit_kv && !kShape.softcap) return p_.score_factor * own_scales(tile_).score;
+    if constexpr (kShape.eight_bit_kv && !kShape.softcap) return score_factor_;
     return p_.score_factor;
   }
   __device__ __forceinline__ float tanh_factor() const {
@@ -225,43 +226,63 @@ class Consumer {
     return {smem_.q[q_.stage()] + first_row_ * hopper::kChunkBytes, 0};
   }
   __device__ __forceinline__ KTile k_tile() const { return {smem_.k[k_.stage()], 0}; }
-  __device__ __forceinline__ VTile v_tile() const { return {smem_.v[v_.stage()], D::kAtomBytes}; }
+  __device__ __forceinline__ VTile v_tile() const {
+    return {smem_.v[v_.stage()], kShape.eight_bit_p ? 0 : D::kAtomBytes};
+  }
 
-  /// Issues S = Q K^T. Both are K-major: a step of 16 channels is 32 bytes within the swizzled row.
+  /// Issues S = Q K^T. Both are K-major: a step of 16 channels, or 32 in e4m3, is 32 bytes within the
+  /// swizzled row.
   __device__ __forceinline__ void issue_scores(Scores& s, const QTile& q, const KTile& k) const {
     hopper::pin(s);
     hopper::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < kShape.head_dim / 16; ++i) {
+    for (int i = 0; i < 4 * D::kChunks; ++i) {
       const int chunk = i / 4;
       const int in_row = i % 4 * 32;
-      hopper::Wgmma<kShape.block_n>::template from_shared<D::kMath>(
+      hopper::Wgmma<kShape.block_n>::template from_shared<D::kScoreMath>(
           s, q.at(chunk * D::kQChunkBytes + in_row), k.at(chunk * D::kAtomBytes + in_row), i > 0);
     }
     hopper::wgmma_commit();
   }
 
   /// Issues O += P V, or O = P V for a tile's first KV block. V is MN-major: a step of 16 keys is two groups
-  /// of 8 rows.
+  /// of 8 rows. In e4m3 it is K-major, a step of 32 keys is 32 bytes within the swizzled row, and the KV block
+  /// has a sum of its own.
   __device__ __forceinline__ void issue_outputs(Outputs& o, Weights& weights, const VTile& v) {
-    hopper::pin(o);
+    auto& sums = o[D::kSums - 1];
+    hopper::pin(sums);
     hopper::pin(weights);
     hopper::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < kShape.block_n / 16; ++i) {
-      hopper::Wgmma<D::kDimV>::template from_registers<D::kMath>(o, weights[i], v.at(i * 2 * D::kVGroupBytes),
-                                                                 i > 0 ? 1 : accumulate_);
+    for (int i = 0; i < kShape.block_n / D::kStepKeys; ++i) {
+      hopper::Wgmma<D::kDimV>::template from_registers<D::kMath>(
+          sums, weights[i], v.at(i * (kShape.eight_bit_p ? D::kStepKeys : 2 * D::kVGroupBytes)),
+          i > 0 ? 1 : accumulate_);
     }
     hopper::wgmma_commit();
-    accumulate_ = 1;
+    if constexpr (D::kSums == 1) accumulate_ = 1;
   }
 
   /// Waits for the products with V. Then o and weights may be written.
   __device__ __forceinline__ void await_outputs(Outputs& o) {
     hopper::wgmma_wait<0>();
-    hopper::pin(o);
+    hopper::pin(o[D::kSums - 1]);
     smem_.v_ring.release(v_, lane_);
     v_.advance();
+    if constexpr (D::kSums == 2) {
+#pragma unroll
+      for (int i = 0; i < D::kDimV / 2; ++i) o[0][i] += o[1][i];
+    }
+  }
+
+  /// Makes the next products with V a tile's first, which overwrite O.
+  __device__ __forceinline__ void begin_outputs(Outputs& o) {
+    if constexpr (D::kSums == 1) {
+      accumulate_ = 0;
+    } else {
+#pragma unroll
+      for (float& sum : o[0]) sum = 0.0f;
+    }
   }
 
   /// Sets weights := next, once the products that read the weights are done. The xor with 0 is an instruction
@@ -269,7 +290,7 @@ class Consumer {
   /// products (C7513).
   __device__ __forceinline__ void replace(Weights& weights, const Weights& next) const {
 #pragma unroll
-    for (int i = 0; i < kShape.block_n / 16; ++i) {
+    for (int i = 0; i < kShape.block_n / D::kStepKeys; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         asm volatile("xor.b32 %0, %1, %2;" : "=r"(weights[i][j]) : "r"(next[i][j]), "r"(p_.zero));
@@ -279,7 +300,7 @@ class Consumer {
 
   /// Computes S of a tile's first KV block, and its weights.
   __device__ __forceinline__ void start(Scores& s, Outputs& o, Weights& weights, const WorkItem& item) {
-    accumulate_ = 0;
+    begin_outputs(o);
     await_k();
     issue_scores(s, q_tile(), k_tile());
     describe_tile(item);
@@ -294,7 +315,7 @@ class Consumer {
     smem_.v_ring.await_full(v_);
     issue_outputs(o, weights, v_tile());
     await_outputs(o);
-    store_rows<kShape>(p_, own_rows(tile), thread_row_, o, softmax_, out_factor(tile), lane_);
+    store_rows<kShape>(p_, own_rows(tile), thread_row_, o[0], softmax_, out_factor(tile), lane_);
   }
 
   /// Issues S of the next KV block and O += P V of the previous one, in this warpgroup's turn.
@@ -328,7 +349,7 @@ class Consumer {
       await_outputs(o);
       moved = softmax_.add<D::kMath>(weights, s, score_factor(), shrink);
     }
-    if (__builtin_expect(moved, 0)) rescale(o, shrink);
+    if (__builtin_expect(moved, 0)) rescale(o[0], shrink);
   }
 
   /// All steps of a tile after its first KV block. With kTwoWeights there are two copies of the step, between
@@ -377,14 +398,14 @@ class Consumer {
       softmax_.begin<D::kMath>(next, s, score_factor(), seen);
       hopper::pin(next);
       await_outputs(o);
-      store_rows<kShape>(p_, own_rows(tile), thread_row_, o, ended, out_factor(tile), lane_);
+      store_rows<kShape>(p_, own_rows(tile), thread_row_, o[0], ended, out_factor(tile), lane_);
       replace(weights, next);
     } else {
       await_outputs(o);
-      store_rows<kShape>(p_, own_rows(tile), thread_row_, o, ended, out_factor(tile), lane_);
+      store_rows<kShape>(p_, own_rows(tile), thread_row_, o[0], ended, out_factor(tile), lane_);
       softmax_.begin<D::kMath>(weights, s, score_factor(), seen);
     }
-    accumulate_ = 0;
+    begin_outputs(o);
     return true;
   }
 
@@ -400,7 +421,8 @@ class Consumer {
   int n_;               ///< KV block of the last scores
   int n_begin_;         ///< last KV block of their tile
   int tile_ = 0;        ///< which of own_rows() belongs to that tile
-  int accumulate_ = 0;  ///< 0: the next products with V are a tile's first, which overwrite O
+  int accumulate_ = 0;  ///< 0: the next products with V overwrite their sums; with kSums = 2 always
+  float score_factor_;  ///< of the current tile, with eight_bit_kv and without softcap
   Visibility<kShape> visibility_;
   OnlineSoftmax softmax_;
 };

@@ -27,6 +27,9 @@ struct Maps {
 /// An instance for short tiles is the faster one up to so many keys per sequence.
 inline constexpr int32_t kShortKeys = 2048;
 
+/// Log2 of the weight that a row's heaviest key has in e4m3, at least. Below 2^-6 e4m3 has fewer digits.
+inline constexpr int kE4m3Lift = 4;
+
 struct Instance {
   DType dtype;
   int head_dim;
@@ -36,6 +39,8 @@ struct Instance {
   bool short_tiles;   ///< for launches without a window and with at most kShortKeys keys per sequence
   bool split;         ///< for launches of few tiles, which it may split
   bool eight_bit_kv;  ///< K and V in e4m3
+  bool eight_bit_q;   ///< q in e4m3
+  bool eight_bit_p;   ///< P in e4m3
   int block_m;
   int block_n;
   int part_rows;  ///< most keys per copy

@@ -6,9 +6,9 @@
 
 #include "kernels/cuda/common/early_start.h"
 #include "kernels/cuda/sm90_prefill/consumer.cuh"
+#include "kernels/cuda/sm90_prefill/convert.cuh"
 #include "kernels/cuda/sm90_prefill/instances.h"
 #include "kernels/cuda/sm90_prefill/producer.cuh"
-#include "kernels/cuda/sm90_prefill/widen.cuh"
 
 namespace attnbench::sm90_prefill {
 
@@ -43,13 +43,13 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
       produce<kShape>(maps, p, smem, threadIdx.x);
     } else if (warp == kSchedulingWarp) {
       schedule<kShape>(p, smem, threadIdx.x % 32);
-    } else if constexpr (D::kWideners == 2) {
-      Widener<kShape>(p, smem, warp % 2, threadIdx.x % 32).run();
+    } else if constexpr (D::kConverters == 2) {
+      Converter<kShape>(p, smem, warp % 2, threadIdx.x % 32).run();
     }
-  } else if (D::kHasWidenerGroup && warp_group > D::kConsumers) {
-    if constexpr (D::kHasWidenerGroup) {
-      hopper::lower_register_limit<D::kWidenerRegisters>();
-      Widener<kShape>(p, smem, warp % 4, threadIdx.x % 32).run();
+  } else if (D::kHasConverterGroup && warp_group > D::kConsumers) {
+    if constexpr (D::kHasConverterGroup) {
+      hopper::lower_register_limit<D::kConverterRegisters>();
+      Converter<kShape>(p, smem, warp % 4, threadIdx.x % 32).run();
     }
   } else {
     hopper::raise_register_limit<D::kConsumerRegisters>();

@@ -149,10 +149,18 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
 }
 
 Numerics numerics(const OpParams* op) {
-  const bool e4m3 = op->attention.features & kE4m3Kv;
-  return {.p_type = e4m3 ? DType::kFp16 : op->attention.dtype_q,
-          .acc_type = DType::kFp32,
-          .exp_rel_err = 0x1p-22};
+  const AttentionParams& p = op->attention;
+  Numerics n{.p_type = p.dtype_q, .acc_type = DType::kFp32, .exp_rel_err = 0x1p-22};
+  if ((p.features & kE4m3Kv) == 0) return n;
+  n.p_type = DType::kFp16;
+  if (p.dtype_q != DType::kE4m3) return n;
+  n.mma_roundoff = 0x1p-13;  // E4M3.md
+  const Instance* instance = find_instance(p);
+  if (instance != nullptr && instance->eight_bit_p) {
+    n.p_type = DType::kE4m3;
+    n.p_scale = 1 << kE4m3Lift;
+  }
+  return n;
 }
 
 Tile tile(const OpParams* op) {
@@ -185,8 +193,8 @@ KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, Kern
 /// Whether `instance` has the types, the head_dim and the softcap of `p`.
 bool fits(const Instance& instance, const AttentionParams& p) {
   return instance.dtype == p.dtype_out && instance.eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
-         instance.head_dim == p.head_dim && instance.head_dim_v == p.head_dim_v &&
-         instance.softcap == (p.softcap > 0.0f);
+         instance.eight_bit_q == (p.dtype_q == DType::kE4m3) && instance.head_dim == p.head_dim &&
+         instance.head_dim_v == p.head_dim_v && instance.softcap == (p.softcap > 0.0f);
 }
 
 }  // namespace
@@ -276,7 +284,6 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
     k.multiprocessors = context.multiprocessors;
   }
 
-  k.q_chunks = static_cast<int32_t>(p.head_dim * dtype_size(p.dtype_q) / hopper::kChunkBytes);
   k.descales = {p.dtype_q == DType::kE4m3 ? p.q_descale : nullptr,
                 p.k_descale,
                 p.v_descale,

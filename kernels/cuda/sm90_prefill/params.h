@@ -191,7 +191,6 @@ struct KernelParams {
   float2* partial_sum;
   int32_t multiprocessors;
 
-  int32_t q_chunks;        ///< chunks of 128 bytes in a row of q as it lies in memory
   DescaleParams descales;  ///< for instances with Shape::eight_bit_kv
 };
 

@@ -132,8 +132,9 @@ class KvLoader {
   }
 
   __device__ __forceinline__ void load_k(const KvBox& box, int expired, int kv_head) {
-    if constexpr (kShape.eight_bit_kv) {
-      load_tile<false>(smem_.landing.k_ring, k_, smem_.landed.k, maps_.k, p_.k_rows, kv_head, box, expired);
+    if constexpr (D::kConvertsK) {
+      load_tile<false>(smem_.landing.k_ring, k_, smem_.landed_k.parts, maps_.k, p_.k_rows, kv_head, box,
+                       expired);
     } else {
       load_tile<false>(smem_.k_ring, k_, smem_.k, maps_.k, p_.k_rows, kv_head, box, expired);
     }
@@ -141,25 +142,29 @@ class KvLoader {
 
   __device__ __forceinline__ void load_v(const KvBox& box, int expired, int kv_head) {
     if constexpr (kShape.eight_bit_kv) {
-      load_tile<true>(smem_.landing.v_ring, v_, smem_.landed.v, maps_.v, p_.v_rows, kv_head, box, expired);
+      load_tile<true>(smem_.landing.v_ring, v_, smem_.landed_v.parts, maps_.v, p_.v_rows, kv_head, box,
+                      expired);
     } else {
       load_tile<true>(smem_.v_ring, v_, smem_.v, maps_.v, p_.v_rows, kv_head, box, expired);
     }
   }
 
-  /// Loads the parts of a tile into the next buffers of a ring.
-  template <bool kIsV, int kStages>
+  /// Loads the parts of a tile into the next buffers of a ring. A buffer holds one part or all of them.
+  template <bool kIsV, int kStages, int kBytes>
   __device__ __forceinline__ void load_tile(hopper::Ring<kStages>& ring, hopper::RingPlace<kStages>& place,
-                                            uint8_t (&buffers)[kStages][D::template kPartBytes<kIsV>],
-                                            const KvMaps& maps, const KvRows& rows, int kv_head,
-                                            const KvBox& box, int expired) {
+                                            uint8_t (&buffers)[kStages][kBytes], const KvMaps& maps,
+                                            const KvRows& rows, int kv_head, const KvBox& box, int expired) {
+    constexpr int kPartBytes = D::template kPartBytes<kIsV>;
+    constexpr int kPartsInBuffer = kBytes / kPartBytes;
+    static_assert(kPartsInBuffer == 1 || kPartsInBuffer == D::kParts);
 #pragma unroll
     for (int part = 0; part < D::kParts; ++part) {
       const int first = part * D::kPartRows;
-      ring.await_empty(place);  // a fresh ring is empty
-      copy<kIsV>(buffers[place.stage()], part, maps, rows, kv_head, {box.block, box.row, box.left - first},
-                 expired - first, ring.full[place.stage()]);
-      place.advance();
+      const int place_in_buffer = part % kPartsInBuffer;
+      if (place_in_buffer == 0) ring.await_empty(place);  // a fresh ring is empty
+      copy<kIsV>(buffers[place.stage()] + place_in_buffer * kPartBytes, part, maps, rows, kv_head,
+                 {box.block, box.row, box.left - first}, expired - first, ring.full[place.stage()]);
+      if (place_in_buffer == kPartsInBuffer - 1) place.advance();
     }
   }
 
@@ -252,7 +257,7 @@ class KvLoader {
   const int lane_;
   const int boxes_;     ///< copies of a part, each of all its chunks
   const int lane_row_;  ///< row in the tile of this lane's copy
-  hopper::RingPlace<kShape.eight_bit_kv ? D::kLandedStages : kKStages> k_;
+  hopper::RingPlace<D::kConvertsK ? D::kLandedStages : kKStages> k_;
   hopper::RingPlace<kShape.eight_bit_kv ? D::kLandedStages : D::kVStages> v_;
   PagesBefore pages_;
 };
@@ -307,23 +312,20 @@ __device__ __forceinline__ void produce(const Maps& maps, const KernelParams& p,
     const WorkItem item = take_item(smem.next_item, lane);
     const bool sees_keys = item.n_begin < item.n_end;
     hopper::Mbarrier& full = landed_queries(smem, q.stage());
-    const int chunks = kShape.eight_bit_kv ? p.q_chunks : D::kChunks;
     if (lane == 0) {
       smem.item[q.stage()] = item;
       if (sees_keys) {
-        full.arrive_expecting(chunks * p.tokens_per_tile * p.heads_per_tile * hopper::kChunkBytes);
+        full.arrive_expecting(D::kChunks * p.tokens_per_tile * p.heads_per_tile * hopper::kChunkBytes);
       } else {
         full.arrive();
       }
     }
     __syncwarp();
     if (sees_keys && hopper::elect_lane()) {
-      // e4m3 queries, with half as many chunks, land in the upper half of the buffer.
-      uint8_t* const tile = smem.q[q.stage()] + (D::kChunks - chunks) * D::kQChunkBytes;
 #pragma unroll
-      for (int c = 0; c < chunks; ++c) {
-        hopper::tma_load(tile + c * D::kQChunkBytes, maps.q, {0, item.head * p.heads_per_tile, item.q_row, c},
-                         full);
+      for (int c = 0; c < D::kChunks; ++c) {
+        hopper::tma_load(smem.q[q.stage()] + c * D::kQChunkBytes, maps.q,
+                         {0, item.head * p.heads_per_tile, item.q_row, c}, full);
       }
     }
     __syncwarp();

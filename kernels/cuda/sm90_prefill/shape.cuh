@@ -27,7 +27,9 @@ struct Shape {
   bool across_tiles = true;   ///< a tile's first S is computed beside the last O of the previous tile
   bool split = false;         ///< tiles may be split (split.h)
   int head_dim_v = 0;         ///< channels of V and O, if not head_dim
-  bool eight_bit_kv = false;  ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly (widen.cuh)
+  bool eight_bit_kv = false;  ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
+  bool eight_bit_q = false;   ///< q in e4m3 and Q K^T too; requires eight_bit_kv
+  bool eight_bit_p = false;   ///< P in e4m3 and P V too; requires eight_bit_q
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
   /// thread.
   int guest_registers = 0;
@@ -40,15 +42,19 @@ template <Shape kShape>
 struct Derived {
   static constexpr int kConsumers = kShape.block_m / 64;  ///< warpgroups of 64 rows each
   static constexpr bool kHasGuests = kShape.guest_registers > 0;
-  /// Warps that widen e4m3, half of them K and half V: a warpgroup of their own, or two warps of the
-  /// producers'. Converting binds them, so four are faster. But a product with 256 columns needs more registers
-  /// than ptxas has for a block of 512 threads (C7602).
-  static constexpr int kWideners = !kShape.eight_bit_kv ? 0 : kShape.head_dim == 128 ? 4 : 2;
-  static constexpr bool kHasWidenerGroup = kWideners == 4;
-  static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasWidenerGroup);
+  /// Warps that convert e4m3 tiles: a warpgroup of their own, or two warps of the producers'. Widening binds
+  /// them, so four are faster. But a product with 256 columns needs more registers than ptxas has for a block
+  /// of 512 threads (C7602).
+  static constexpr int kConverters = !kShape.eight_bit_kv                            ? 0
+                                     : kShape.head_dim == 128 && !kShape.eight_bit_p ? 4
+                                                                                     : 2;
+  static constexpr bool kHasConverterGroup = kConverters == 4;
+  static constexpr bool kConvertsK = kShape.eight_bit_kv && !kShape.eight_bit_q;      ///< V always
+  static constexpr int kTileConverters = kConvertsK ? kConverters / 2 : kConverters;  ///< that share a tile
+  static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasConverterGroup);
   static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kDimV = kShape.head_dim_v > 0 ? kShape.head_dim_v : kShape.head_dim;
-  static constexpr int kChunks = kShape.head_dim / hopper::kChunkChannels;
+  static constexpr int kChunks = kShape.head_dim * (kShape.eight_bit_q ? 1 : 2) / hopper::kChunkBytes;
   static constexpr int kChunksV = kDimV / hopper::kChunkChannels;
   static constexpr int kQChunkBytes = kShape.block_m * hopper::kChunkBytes;
   static constexpr int kAtomBytes = hopper::kGroupRows * hopper::kChunkBytes;
@@ -56,40 +62,52 @@ struct Derived {
   static constexpr int kVGroupBytes = kChunksV * kAtomBytes;
   static constexpr int kQBytes = kChunks * kQChunkBytes;
   static constexpr int kKBytes = kShape.block_n / hopper::kGroupRows * kKGroupBytes;
-  static constexpr int kVBytes = kShape.block_n / hopper::kGroupRows * kVGroupBytes;
-  static constexpr DType kMath = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;  ///< of products
+  /// V, or V^T with a row of 128 bytes for each channel.
+  static constexpr int kVBytes =
+      kShape.eight_bit_p ? kDimV * hopper::kChunkBytes : kShape.block_n / hopper::kGroupRows * kVGroupBytes;
+  static constexpr DType kWide = kShape.eight_bit_kv ? DType::kFp16 : kShape.dtype;
+  static constexpr DType kScoreMath = kShape.eight_bit_q ? DType::kE4m3 : kWide;  ///< of Q K^T
+  static constexpr DType kMath = kShape.eight_bit_p ? DType::kE4m3 : kWide;       ///< of P V
+  static constexpr int kStepKeys = kShape.eight_bit_p ? 32 : 16;  ///< of one instruction of P V
 
   // A tile of K or V as the copy engine brings it: in kParts parts of neighbouring rows, each with its own
   // buffer. e4m3 rows have half as many chunks. Two parts in two buffers hide the latency of a copy where
   // shared memory has no room for two tiles more.
-  static constexpr int kParts = kShape.eight_bit_kv ? 2 : 1;
+  static constexpr int kParts = kShape.eight_bit_kv && !kShape.eight_bit_p ? 2 : 1;
   static constexpr int kPartRows = kShape.block_n / kParts;
   template <bool kIsV>
-  static constexpr int kLandedChunks = (kIsV ? kChunksV : kChunks) / (kShape.eight_bit_kv ? 2 : 1);
+  static constexpr int kLandedChunks = (kIsV ? kDimV : kShape.head_dim) *
+                                       (kShape.eight_bit_kv ? 1 : 2) / hopper::kChunkBytes;
   template <bool kIsV>
   static constexpr int kLandedGroupBytes = kLandedChunks<kIsV>* kAtomBytes;
   template <bool kIsV>
   static constexpr int kPartBytes = kPartRows / hopper::kGroupRows* kLandedGroupBytes<kIsV>;
-  static constexpr int kLandedStages = 2;  ///< of K, and of V
+  /// Of V, and of K if it is converted.
+  static constexpr int kLandedStages = kConvertsK ? 2 : kShape.eight_bit_p ? 3 : 4;
   static constexpr int kLandedBytes =
-      kShape.eight_bit_kv ? kLandedStages * (kPartBytes<false> + kPartBytes<true>) : 0;
+      kShape.eight_bit_kv ? kLandedStages * (kPartBytes<true> + (kConvertsK ? kPartBytes<false> : 0)) : 0;
   static constexpr int kOtherBytes = 2048;  ///< items, barriers, and what alignment costs
 
   // Registers per thread after the redistribution. Their sum over the warpgroups must not exceed what the
   // launch gets, 65536 / kThreads in multiples of 8 each: 3 * 168 or 4 * 128. With more, the block waits for
   // ever.
-  static constexpr int kProducerRegisters = kConsumers == 2 && !kHasGuests && !kHasWidenerGroup ? 40 : 32;
-  static constexpr int kWidenerRegisters = 32;
+  static constexpr int kProducerRegisters = kConsumers == 2 && !kHasGuests && !kHasConverterGroup ? 40 : 32;
+  static constexpr int kConverterRegisters = 32;
   static constexpr int kConsumerRegisters =
-      kHasGuests         ? (512 - kProducerRegisters - kShape.guest_registers) / kConsumers
-      : kHasWidenerGroup ? (512 - kProducerRegisters - kWidenerRegisters) / kConsumers
-      : kConsumers == 2  ? 232
-                         : 160;
+      kHasGuests           ? (512 - kProducerRegisters - kShape.guest_registers) / kConsumers
+      : kHasConverterGroup ? (512 - kProducerRegisters - kConverterRegisters) / kConsumers
+      : kConsumers == 2    ? 232
+                           : 160;
+
+  /// Sums of P V. e4m3 products sum with some 14 bits, so each KV block has a sum of its own, which is added
+  /// to the fp32 sum over all of them.
+  static constexpr int kSums = kShape.eight_bit_p ? 2 : 1;
 
   /// Whether registers hold a second set of weights beside scores and outputs, so that one can be made while
   /// products read the other.
   static constexpr bool kTwoWeights =
-      kShape.block_n + kDimV / 2 <= kConsumerRegisters - (kHasWidenerGroup ? 32 : 40);
+      kShape.block_n * (kShape.eight_bit_p ? 3 : 4) / 4 + kSums * kDimV / 2 <=
+      kConsumerRegisters - (kHasConverterGroup || kShape.eight_bit_p ? 32 : 40);
 
   /// V is released a step later than K, so a third stage is worth more there. It is used where shared memory
   /// holds it and softmax runs beside the products with V (head_dim 64 is slower with it).
@@ -100,22 +118,28 @@ struct Derived {
                                       : 2;
 
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters + kShape.guest_registers +
-                    (kHasWidenerGroup ? kWidenerRegisters : 0) <=
+                    (kHasConverterGroup ? kConverterRegisters : 0) <=
                 kThreads / 128 * (65536 / kThreads / 8 * 8));
   static_assert(kConsumers == 2 || kConsumers == 3);
   static_assert(kShape.block_m % 64 == 0 && kShape.block_n % 16 == 0);
   static_assert(kShape.masked || !kShape.softcap);
   // e4m3 rows have at least 128 bytes.
   static_assert(!kShape.eight_bit_kv || (kShape.head_dim >= 128 && kShape.masked && !kHasGuests));
+  static_assert((kShape.eight_bit_kv || !kShape.eight_bit_q) && (kShape.eight_bit_q || !kShape.eight_bit_p));
+  static_assert(!kShape.eight_bit_p || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));
   static_assert(kDimV == kShape.head_dim || (!kShape.eight_bit_kv && !kShape.split));
 };
 
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype,   kShape.head_dim,    D::kDimV,     kShape.masked,
-          kShape.softcap, kShape.short_tiles, kShape.split, kShape.eight_bit_kv,
-          kShape.block_m, kShape.block_n,     D::kPartRows, launch};
+  return {kShape.dtype,       kShape.head_dim,
+          D::kDimV,           kShape.masked,
+          kShape.softcap,     kShape.short_tiles,
+          kShape.split,       kShape.eight_bit_kv,
+          kShape.eight_bit_q, kShape.eight_bit_p,
+          kShape.block_m,     kShape.block_n,
+          D::kPartRows,       launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the
@@ -140,8 +164,7 @@ struct TileScales {
   float out;    ///< descale of V
 };
 
-/// Where e4m3 tiles land before warps widen them. `q_full`: a tile of queries has landed. A buffer of k or v
-/// holds a part of a tile, as [groups of 8 rows][chunks of 128 channels][8 rows][128 bytes].
+/// Where e4m3 tiles land before warps convert them. `q_full`: a tile of queries has landed.
 template <Shape kShape>
 struct Landing {
   using D = Derived<kShape>;
@@ -152,30 +175,35 @@ struct Landing {
 
   __device__ void init_barriers() {
     for (int i = 0; i < kShape.q_stages; ++i) q_full[i].init(1);
-    for (int i = 0; i < D::kLandedStages; ++i) k_ring.init(i, D::kWideners / 2);
-    for (int i = 0; i < D::kLandedStages; ++i) v_ring.init(i, D::kWideners / 2);
+    for (int i = 0; i < D::kLandedStages; ++i) {
+      if constexpr (D::kConvertsK) k_ring.init(i, D::kTileConverters);
+      v_ring.init(i, D::kTileConverters);
+    }
   }
 };
 
-template <Shape kShape>
-struct LandedTiles {
+/// The buffers of V, or of K, in which e4m3 lands. One holds a part of a tile, as [groups of 8 rows][chunks of
+/// 128 channels][8 rows][128 bytes].
+template <Shape kShape, bool kIsV>
+struct LandedParts {
   using D = Derived<kShape>;
-  uint8_t k[D::kLandedStages][D::template kPartBytes<false>];
-  uint8_t v[D::kLandedStages][D::template kPartBytes<true>];
+  uint8_t parts[D::kLandedStages][D::template kPartBytes<kIsV>];
 };
 
 struct Nothing {};
 
-/// Shared memory. Q is [chunks of 64 channels][rows][128 bytes]. K and V are [groups of 8 rows][chunks][8
-/// rows][128 bytes], so that one copy brings rows with all their chunks to one place. All have the 128-byte
-/// swizzle and are aligned to its atom.
+/// Shared memory. Q is [chunks][rows][128 bytes], where a chunk is 64 channels, or 128 in e4m3. K and V are
+/// [groups of 8 rows][chunks][8 rows][128 bytes], so that one copy brings rows with all their chunks to one
+/// place. V in e4m3 is [channels][128 bytes], a byte for each key, in the order of transpose_tile (convert.cuh).
+/// All have the 128-byte swizzle and are aligned to its atom.
 template <Shape kShape>
 struct alignas(1024) SharedMemory {
   using D = Derived<kShape>;
   uint8_t q[kShape.q_stages][D::kQBytes];
   uint8_t k[kKStages][D::kKBytes];
   uint8_t v[D::kVStages][D::kVBytes];
-  [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, LandedTiles<kShape>, Nothing> landed;
+  [[no_unique_address]] std::conditional_t<D::kConvertsK, LandedParts<kShape, false>, Nothing> landed_k;
+  [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, LandedParts<kShape, true>, Nothing> landed_v;
 
   WorkItem item[kShape.q_stages];       ///< is published together with q
   WorkItem next_item;                   ///< from the scheduling warp to the first producer warp
@@ -206,12 +234,13 @@ struct alignas(1024) SharedMemory {
   __device__ void init_barriers() {
     next_full.init(1);
     next_empty.init(1);
-    // The copy engine's producer announces a tile, or each warp that has widened a share of it.
-    constexpr int kOfQ = kShape.eight_bit_kv ? D::kWideners : 1;
-    constexpr int kOfKv = kShape.eight_bit_kv ? D::kWideners / 2 : 1;
+    // The copy engine's producer announces each part of a tile, or each warp that has converted a share of it.
+    constexpr int kOfQ = kShape.eight_bit_kv ? D::kConverters : 1;
+    constexpr int kOfK = D::kConvertsK ? D::kTileConverters : D::kParts;
+    constexpr int kOfV = kShape.eight_bit_kv ? D::kTileConverters : 1;
     for (int i = 0; i < kShape.q_stages; ++i) q_ring.init(i, D::kConsumerWarps, kOfQ);
-    for (int i = 0; i < kKStages; ++i) k_ring.init(i, D::kConsumerWarps, kOfKv);
-    for (int i = 0; i < D::kVStages; ++i) v_ring.init(i, D::kConsumerWarps, kOfKv);
+    for (int i = 0; i < kKStages; ++i) k_ring.init(i, D::kConsumerWarps, kOfK);
+    for (int i = 0; i < D::kVStages; ++i) v_ring.init(i, D::kConsumerWarps, kOfV);
     if constexpr (kShape.eight_bit_kv) landing.init_barriers();
   }
 };

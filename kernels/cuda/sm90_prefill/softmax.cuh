@@ -8,7 +8,9 @@
 #include <cuda_runtime.h>
 
 #include "kernels/common/score.h"
+#include "kernels/cuda/common/e4m3.cuh"
 #include "kernels/cuda/common/score.cuh"
+#include "kernels/cuda/sm90_prefill/instances.h"
 
 namespace attnbench::sm90_prefill {
 
@@ -47,17 +49,22 @@ struct BlockKeys {
 /// exchange between lanes and the rescaling of O. Each row decides by its own scores alone.
 struct OnlineSoftmax {
   /// Most that a lane's weights of a row and KV block may sum to; a row with more is *heavy*. Far below the
-  /// greatest fp16.
-  static constexpr float kHeaviest = 1024.0f;
+  /// greatest fp16, and e4m3's greatest.
+  template <DType kType>
+  static constexpr float kHeaviest = kType == DType::kE4m3 ? 448.0f : 1024.0f;
+  /// Log2 of the weight of the reference.
+  template <DType kType>
+  static constexpr float kLift = kType == DType::kE4m3 ? kE4m3Lift : 0;
 
-  float offset[2] = {INFINITY, INFINITY};  ///< -factor * reference; inf while the row has seen no key
+  /// kLift - factor * reference; inf while the row has seen no key
+  float offset[2] = {INFINITY, INFINITY};
   float sum[2] = {0.0f, 0.0f};
 
   /// Turns the scores of a tile's first KV block into weights. Rows see the keys below `seen`, and the scores
   /// are masked here. Keys that no row of the warp sees cost nothing; in a causal tile these are half of the
   /// first block.
-  template <DType kType, int kCount>
-  __device__ __forceinline__ void begin(uint32_t (&weights)[kCount / 8][4], float (&s)[kCount], float factor,
+  template <DType kType, int kSteps, int kCount>
+  __device__ __forceinline__ void begin(uint32_t (&weights)[kSteps][4], float (&s)[kCount], float factor,
                                         const BlockKeys& seen) {
     float block_max[2][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
 #pragma unroll
@@ -79,7 +86,7 @@ struct OnlineSoftmax {
     for (int h = 0; h < 2; ++h) {
       const float block = hopper::quad_reduce(fmaxf(block_max[h][0], block_max[h][1]),
                                               [](float a, float b) { return fmaxf(a, b); });
-      offset[h] = -(block * factor);
+      offset[h] = kLift<kType> - block * factor;
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
     }
     float part[2][2] = {};
@@ -93,11 +100,11 @@ struct OnlineSoftmax {
           const float high = hopper::exp2_approx(fmaf(s[i + 1], factor, usable[h]));
           part[h][0] += low;
           part[h][1] += high;
-          weights[i / 8][i % 8 / 2] = hopper::pack_pair<kType>(low, high);
+          pack_weights<kType>(weights, i, low, high);
         }
       } else {
 #pragma unroll
-        for (int i = g; i < g + kGroup && i < kCount; i += 2) weights[i / 8][i % 8 / 2] = 0;
+        for (int i = g; i < g + kGroup && i < kCount; i += 2) pack_weights<kType>(weights, i, 0.0f, 0.0f);
       }
     }
 #pragma unroll
@@ -107,19 +114,19 @@ struct OnlineSoftmax {
   /// Turns the scores of a further KV block into weights. Returns true, in the whole warp, where a reference
   /// moved. Then what was summed over previous blocks must be multiplied by `shrink`, which is not set
   /// otherwise.
-  template <DType kType, int kCount>
-  __device__ __forceinline__ bool add(uint32_t (&weights)[kCount / 8][4], const float (&s)[kCount],
-                                      float factor, float (&shrink)[2]) {
+  template <DType kType, int kSteps, int kCount>
+  __device__ __forceinline__ bool add(uint32_t (&weights)[kSteps][4], const float (&s)[kCount], float factor,
+                                      float (&shrink)[2]) {
     float block_sum[2];
     bool heavy[2];
     weigh<kType>(weights, s, factor, offset, block_sum);
     // NaN counts as heavy: rows without a reference get NaN.
 #pragma unroll
-    for (int h = 0; h < 2; ++h) heavy[h] = !(block_sum[h] <= kHeaviest);
+    for (int h = 0; h < 2; ++h) heavy[h] = !(block_sum[h] <= kHeaviest<kType>);
     const bool moves = __any_sync(~0u, heavy[0] || heavy[1]);
     if (__builtin_expect(moves, 0)) {
       float usable[2];
-      rebase(s, factor, heavy, usable, shrink);
+      rebase<kType>(s, factor, heavy, usable, shrink);
       weigh<kType>(weights, s, factor, usable, block_sum);
 #pragma unroll
       for (int h = 0; h < 2; ++h) sum[h] *= shrink[h];
@@ -147,12 +154,26 @@ struct OnlineSoftmax {
   }
 
  private:
+  /// Rounds the weights of scores i and i + 1 to kType, and puts them where the product with V wants them. In
+  /// e4m3 a word holds two pairs: those of keys 8 further on in its upper half.
+  template <DType kType, int kSteps>
+  __device__ __forceinline__ static void pack_weights(uint32_t (&weights)[kSteps][4], int i, float low,
+                                                      float high) {
+    if constexpr (kType == DType::kE4m3) {
+      uint32_t& word = weights[i / 16][i / 8 % 2 * 2 + row_of(i)];
+      const uint32_t pair = hopper::pack_pair_e4m3(low, high);
+      word = i / 4 % 2 == 0 ? pair : word | pair << 16;
+    } else {
+      weights[i / 8][i % 8 / 2] = hopper::pack_pair<kType>(low, high);
+    }
+  }
+
   static constexpr int kGroup = 16;  ///< scores of a thread for 32 keys
 
   /// Computes weights relative to the reference behind `offsets`, rounded in pairs to the A operands of the
   /// product with V (wgmma.cuh), and their sum before rounding.
-  template <DType kType, int kCount>
-  __device__ __forceinline__ void weigh(uint32_t (&weights)[kCount / 8][4], const float (&s)[kCount],
+  template <DType kType, int kSteps, int kCount>
+  __device__ __forceinline__ void weigh(uint32_t (&weights)[kSteps][4], const float (&s)[kCount],
                                         float factor, const float (&offsets)[2],
                                         float (&block_sum)[2]) const {
     float part[2][2];
@@ -163,7 +184,7 @@ struct OnlineSoftmax {
       const float high = hopper::exp2_approx(fmaf(s[i + 1], factor, offsets[h]));
       part[h][0] = i < 4 ? low : part[h][0] + low;
       part[h][1] = i < 4 ? high : part[h][1] + high;
-      weights[i / 8][i % 8 / 2] = hopper::pack_pair<kType>(low, high);
+      pack_weights<kType>(weights, i, low, high);
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) block_sum[h] = part[h][0] + part[h][1];
@@ -171,7 +192,7 @@ struct OnlineSoftmax {
 
   /// Moves the reference of the rows that some lane calls heavy to the greatest score so far. `usable`
   /// receives the offsets, 0 where a row has none yet. Older weights shrink by `shrink`.
-  template <int kCount>
+  template <DType kType, int kCount>
   __device__ __forceinline__ void rebase(const float (&s)[kCount], float factor, const bool (&heavy)[2],
                                          float (&usable)[2], float (&shrink)[2]) {
     float block_max[2][2] = {{s[0], s[1]}, {s[2], s[3]}};  // two chains per row
@@ -186,7 +207,7 @@ struct OnlineSoftmax {
       const bool moves =
           hopper::quad_reduce(heavy[h] ? 1.0f : 0.0f, [](float a, float b) { return a + b; }) > 0.0f;
       const float previous = offset[h];
-      if (moves) offset[h] = fminf(previous, -(block * factor));
+      if (moves) offset[h] = fminf(previous, kLift<kType> - block * factor);
       // No key seen yet: all weights become 2^-inf = 0, not 2^(inf - inf).
       usable[h] = offset[h] == INFINITY ? 0.0f : offset[h];
       shrink[h] = moves ? hopper::exp2_approx(usable[h] - previous) : 1.0f;
