@@ -16,7 +16,8 @@ std::optional<double> dram_over_model(const Record& r) {
   if (!r.counters || !r.roofline || !(r.roofline->bytes > 0)) return std::nullopt;
   const CounterReading& c = *r.counters;
   if (!c.dram_read_bytes || !c.dram_write_bytes) return std::nullopt;
-  return (*c.dram_read_bytes + *c.dram_write_bytes) / r.roofline->bytes;
+  const double share = r.roofline->bytes / r.item.params.devices();  // counters are those of one device
+  return (*c.dram_read_bytes + *c.dram_write_bytes) / share;
 }
 
 std::string z_cell(const Verdict& v) {

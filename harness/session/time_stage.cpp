@@ -31,13 +31,6 @@ std::optional<SkipReason> cannot_rotate(const CaseCost& cost, int64_t copies, co
 /// cores, or a neighbour of a virtual machine, which context switches do not show.
 constexpr double kBeaten = 1.1;
 
-/// Several devices have equal shares, and rates and limits are those of one.
-CaseCost of_one_device(CaseCost cost, int devices) {
-  for (double CaseCost::*field : {&CaseCost::flop, &CaseCost::pairs, &CaseCost::bytes, &CaseCost::written})
-    cost.*field /= devices;
-  return cost;
-}
-
 /// Fills the roofline. A time below what the hardware allows becomes the record's status.
 void judge_time(const CaseParams& params, const CaseCost& cost, Device& device, const SessionOptions& options,
                 const Launcher& launcher, const Ceilings& ceilings, Record& record) {
@@ -80,10 +73,11 @@ void renew_rooflines(const Ceilings& ceilings, CacheMode cache, const DeviceInfo
 void time_stage(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
                 Launcher& launcher, uint64_t verified, Record& record) {
   const CaseParams& params = work.item->params;
-  const CaseCost cost = of_one_device(cost_of(params), params.devices());
+  const CaseCost cost = cost_of(params);
   const CacheMode cache = options.timing.cache;
-  const int64_t copies =
-      cache == CacheMode::kRotate ? rotation_copies(cost.bytes, device.info().cache_bytes) : 1;
+  const int64_t copies = cache == CacheMode::kRotate
+                             ? rotation_copies(cost.bytes / params.devices(), device.info().cache_bytes)
+                             : 1;
   if (const auto why = cannot_rotate(cost, copies, device)) return record.skip(*why);
   static const Ceilings kNone;
   const Ceilings& ceilings = options.wants_ceilings() ? device.ceilings(ceiling_dtypes()) : kNone;

@@ -31,18 +31,26 @@ double hardware_limit_us(const CaseCost& cost, const CaseParams& p, CacheMode ca
   return us;
 }
 
+/// The share of one of several devices: shares are equal.
+CaseCost share_of(CaseCost cost, int32_t devices) {
+  for (double CaseCost::*field : {&CaseCost::flop, &CaseCost::pairs, &CaseCost::bytes, &CaseCost::written})
+    cost.*field /= devices;
+  return cost;
+}
+
 }  // namespace
 
-Roofline roofline(const CaseCost& cost, const CaseParams& p, double median_us, CacheMode cache,
+Roofline roofline(const CaseCost& all, const CaseParams& p, double median_us, CacheMode cache,
                   const Ceilings& ceilings, const DeviceInfo& device) {
   Roofline r;
-  r.flop = cost.flop;
-  r.bytes = cost.bytes;
-  r.formula = cost.formula;
+  r.flop = all.flop;
+  r.bytes = all.bytes;
+  r.formula = all.formula;
   if (!(median_us > 0)) return r;
   const double seconds = median_us * 1e-6;
-  r.tflops = cost.flop / seconds * 1e-12;
-  r.gbs = cost.bytes / seconds * 1e-9;
+  r.tflops = all.flop / seconds * 1e-12;
+  r.gbs = all.bytes / seconds * 1e-9;
+  const CaseCost cost = share_of(all, p.devices());  // ceilings are those of one device
   r.limit_us = hardware_limit_us(cost, p, cache, device);
 
   double best_s = 0;

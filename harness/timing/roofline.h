@@ -28,7 +28,8 @@ inline constexpr double kRooflineMarginCpu = 1.5;
 inline constexpr double kTimerResolutionUs = 0.5;
 
 /// The rates of a case whose launches took `median_us`, and their limits. Only formula, flop and bytes are
-/// set if `median_us` is not positive.
+/// set if `median_us` is not positive. Rates of a case of several devices are those of all together; the limits
+/// allow it as many times the ceilings of one.
 Roofline roofline(const CaseCost& cost, const CaseParams& params, double median_us, CacheMode cache,
                   const Ceilings& ceilings, const DeviceInfo& device);
 

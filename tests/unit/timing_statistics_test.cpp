@@ -218,6 +218,18 @@ TEST(TimeSamples, ClocksAreSummedUpAndThrottlingIsMarked) {
   EXPECT_EQ(time_of(d, [] {}, {}).clocks.readings, 2) << "before the samples and after";
 }
 
+/// The GPU of the ladder's figures.
+DeviceInfo h100() {
+  DeviceInfo d;
+  d.kind = DeviceKind::kCuda;
+  d.compute_capability = 90;
+  d.multiprocessors = 132;
+  d.clock_mhz = 1980;
+  d.memory_gbs = 3352;
+  d.cache_bytes = 50 << 20;
+  return d;
+}
+
 TEST(Roofline, BindingTermAndShare) {
   CaseParams p;
   p.seqs = {{1000, 1000}};
@@ -235,6 +247,31 @@ TEST(Roofline, BindingTermAndShare) {
   r = roofline(cost, p, 2 * matrix_us, CacheMode::kCold, c, d);
   EXPECT_EQ(r.bound, "memory");
   EXPECT_FALSE(roofline(cost, p, 10, CacheMode::kCold, Ceilings{}, d).sol) << "no ceiling, no share";
+}
+
+/// A path dcp of four ranks: all that they do, against four times the ceilings.
+TEST(Roofline, SeveralDevicesHaveAsManyTimesTheCeilings) {
+  CaseParams p;
+  p.kv = KvSource::kPaged;
+  p.path = Path::kDcp;
+  p.dcp_ranks = 4;
+  p.seqs = {{1, 1 << 20}};
+  DeviceInfo d = h100();
+  Ceilings c;
+  c.read_gbs = 3000;
+  c.cache_gbs = 5000;
+  c.matmul = {{DType::kBf16, 800}};
+  const auto of = [&](Combine combine) {
+    p.dcp_combine = combine;
+    return roofline(cost_of(p), p, 500, CacheMode::kCold, c, d);
+  };
+  const Roofline one = of(Combine::kOneDevice), four = of(Combine::kFused);
+  EXPECT_EQ(four.bound, "memory");
+  EXPECT_EQ(four.bytes, one.bytes);
+  EXPECT_EQ(four.gbs, one.gbs) << "of all GPUs together";
+  EXPECT_NEAR(4 * *four.sol, *one.sol, 1e-12);
+  EXPECT_NEAR(4 * four.floor_us, one.floor_us, 1e-9);
+  EXPECT_NEAR(4 * four.limit_us, one.limit_us, 1e-9);
 }
 
 TEST(Roofline, WhatAHotCacheHoldsIsBoundByTheCache) {
@@ -257,18 +294,6 @@ TEST(Roofline, WhatAHotCacheHoldsIsBoundByTheCache) {
   EXPECT_NEAR(r.floor_us, (cost.bytes - (1 << 20)) / 1000e9 * 1e6, 1e-9);
   c.floor_us = 1e6;
   EXPECT_EQ(roofline(cost, p, 100, CacheMode::kHot, c, d).bound, "launch");
-}
-
-/// The GPU of the ladder's figures.
-DeviceInfo h100() {
-  DeviceInfo d;
-  d.kind = DeviceKind::kCuda;
-  d.compute_capability = 90;
-  d.multiprocessors = 132;
-  d.clock_mhz = 1980;
-  d.memory_gbs = 3352;
-  d.cache_bytes = 50 << 20;
-  return d;
 }
 
 TEST(Roofline, PeaksOfTheHardware) {
