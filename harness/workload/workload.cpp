@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <new>
-
 #include "harness/cases/cost.h"
 #include "harness/device/ranks.h"
 #include "harness/error.h"
@@ -44,26 +42,6 @@ std::vector<T> with_stale(std::vector<T> host, T entry) {
 /// Cumulative lengths with one more entry: a sequence of one token.
 std::vector<int32_t> with_stale_sequence(const std::vector<int32_t>& cu_seqlens) {
   return with_stale(cu_seqlens, cu_seqlens.back() + 1);
-}
-
-/// Drops the leading rows that belong to no sequence; they may hold anything.
-void drop_lead_rows(HostOutputs& h, int64_t lead, int64_t total) {
-  if (lead == 0) return;
-  const auto first = h.out.begin();
-  h.out.erase(first, first + static_cast<std::ptrdiff_t>(h.out.size()) / total * lead);
-  const std::size_t lse_rows = h.lse.size();
-  std::vector<float> lse;
-  for (std::size_t i = 0; i < h.lse.size(); ++i) {
-    if (static_cast<int64_t>(i) % total >= lead) lse.push_back(h.lse[i]);
-  }
-  h.lse = std::move(lse);
-  if (h.probs.empty()) return;
-  std::vector<float> probs;
-  const std::size_t row = h.probs.size() / lse_rows;
-  for (std::size_t i = 0; i < h.probs.size(); ++i) {
-    if (static_cast<int64_t>(i / row) % total >= lead) probs.push_back(h.probs[i]);
-  }
-  h.probs = std::move(probs);
 }
 
 }  // namespace
@@ -416,72 +394,6 @@ void Workload::reset_outputs() {
     if (b.role == Role::kState) restore(static_cast<Slot>(i));
   }
   device_->synchronize();
-}
-
-HostOutputs Workload::download_outputs() const {
-  if (item_.params.op == Op::kAttentionBackward) return gradients();
-  HostOutputs h;
-  const auto fetch = [&](auto& host, const GuardedBuffer& b) {
-    try {
-      host.resize(static_cast<std::size_t>(b.bytes()) / sizeof(host[0]));
-    } catch (const std::bad_alloc&) {
-      throw TooLarge("not enough host memory for a copy of " + b.name());
-    }
-    if (b.bytes() > 0) device_->download(host.data(), b.data(), b.bytes());
-  };
-  if (writes_cache(item_.params)) {
-    fetch(h.k_cache, memory(kK));
-    fetch(h.v_cache, memory(kV));
-    fetch(h.k_scales, memory(kKScales));
-    fetch(h.v_scales, memory(kVScales));
-  }
-  if (item_.params.op != Op::kKvAppend) {
-    fetch(h.out, memory(kOut));
-    fetch(h.lse, memory(kLse));
-    fetch(h.probs, memory(kProbs));
-  }
-  take_signs_off(h);
-  if (item_.params.op != Op::kKvAppend) {
-    if (item_.params.append) take_new_keys(h);
-    if (padded_) drop_padding(h);
-    if (item_.params.op == Op::kAttention) drop_lead_rows(h, plan_.cu_seqlens_q.front(), plan_.total_q);
-  }
-  return h;
-}
-
-/// Makes the outputs dense, as verification reads them.
-void Workload::drop_padding(HostOutputs& h) const {
-  const OpParams op = params();
-  const AttentionParams& a = op.attention;
-  const MergeStatesParams& m = op.merge_states;
-  const bool merges = op.op == Op::kMergeStates;
-  const int64_t heads = item_.params.num_heads_q;
-  const int64_t rows = merges ? m.num_rows : a.total_q;
-  const int64_t e = bytes_of(item_.params.dtype);
-  const TokenStrides out = merges ? TokenStrides{m.out_stride_token, m.out_stride_head}
-                                  : TokenStrides{a.out_stride_token, a.out_stride_head};
-  const int64_t width = merges ? m.head_dim : a.head_dim_v;
-  h.out = without_padding(std::move(h.out), {rows, out.token * e, heads, out.head * e, width * e}, "out",
-                          h.stray);
-  const int64_t lse = merges ? m.out_lse_stride_head : a.lse_stride_head;
-  h.lse = without_padding(std::move(h.lse), {heads, lse, 1, 0, rows}, "lse", h.stray);
-  if (memory(kProbs).bytes() == 0) return;
-  h.probs = without_padding(std::move(h.probs),
-                            {heads, a.probs_stride_head, rows, a.probs_stride_token, int64_t{a.max_seqlen_k}},
-                            "probs", h.stray);
-}
-
-/// Copies the new keys out of the downloaded cache, in the order of their tokens.
-void Workload::take_new_keys(HostOutputs& h) const {
-  const FillJob job = cache_job(false);
-  const std::size_t row_bytes = static_cast<std::size_t>(job.head_dim) * dtype_size(job.dtype);
-  for (const int64_t slot : plan_.slot_mapping) {
-    if (slot < 0) continue;
-    for (int32_t head = 0; head < job.num_heads; ++head) {
-      const auto at = h.k_cache.begin() + fill_offset(job, slot, head) * bytes_of(job.dtype);
-      h.new_k.insert(h.new_k.end(), at, at + static_cast<std::ptrdiff_t>(row_bytes));
-    }
-  }
 }
 
 uint64_t Workload::outputs_digest() const {
