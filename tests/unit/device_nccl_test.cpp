@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "harness/device/nccl.h"
+#include "tests/unit/fake_nccl/present.h"
 
 namespace attnbench {
 namespace {
@@ -12,9 +13,16 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+class NcclTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = test::no_fake_nccl(); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+
 const std::vector<Nccl::Rank> kTwo = {{0, nullptr}, {1, nullptr}};
 
-TEST(Nccl, AbsentIsAReasonAndNoMore) {
+TEST_F(NcclTest, AbsentIsAReasonAndNoMore) {
   std::string why;
   EXPECT_EQ(Nccl::open(kTwo, {"libnccl-that-nobody-has.so"}, why), nullptr);
   EXPECT_THAT(why, HasSubstr("NCCL was not found (libnccl-that-nobody-has.so): install it"));
@@ -24,7 +32,7 @@ TEST(Nccl, AbsentIsAReasonAndNoMore) {
   EXPECT_THAT(why, HasSubstr("ncclCommInitAll failed: invalid argument"));
 }
 
-TEST(Nccl, LeavesMulticastOffUnlessItIsAskedFor) {
+TEST_F(NcclTest, LeavesMulticastOffUnlessItIsAskedFor) {
   std::string why;
   unsetenv("NCCL_NVLS_ENABLE");
   ASSERT_NE(Nccl::open(kTwo, {ATTNBENCH_FAKE_NCCL}, why), nullptr) << why;
@@ -35,7 +43,7 @@ TEST(Nccl, LeavesMulticastOffUnlessItIsAskedFor) {
   unsetenv("NCCL_NVLS_ENABLE");
 }
 
-TEST(Nccl, DoesItsCollectives) {
+TEST_F(NcclTest, DoesItsCollectives) {
   std::string why;
   const auto nccl = Nccl::open(kTwo, {ATTNBENCH_FAKE_NCCL}, why);
   ASSERT_NE(nccl, nullptr) << why;

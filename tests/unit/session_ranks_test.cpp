@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <string>
 
 #include "harness/cases/paths.h"
 #include "harness/device/cpu_rank_stream.h"
 #include "harness/run/launcher.h"
 #include "harness/run/link_times.h"
 #include "harness/session/session.h"
+#include "tests/unit/fake_nccl/present.h"
 
 namespace attnbench {
 namespace {
@@ -75,7 +77,13 @@ std::string ranks_case(const std::string& combine, int ranks = 2, const std::str
       ranks, combine, more);
 }
 
-class Ranks : public ::testing::TestWithParam<const char*> {};
+class Ranks : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const std::string why = std::string(GetParam()) == "fused" ? "" : test::no_fake_nccl();
+    if (!why.empty()) GTEST_SKIP() << why;
+  }
+};
 INSTANTIATE_TEST_SUITE_P(All, Ranks, ::testing::Values("all_gather", "all_to_all", "fused"),
                          [](const auto& p) { return std::string(p.param); });
 
@@ -237,6 +245,7 @@ TEST(RanksWithoutNccl, AreSkippedUnlessTheyNeedNone) {
 }
 
 TEST(LinkTimes, AreOfAllKindsAndSizes) {
+  if (const std::string why = test::no_fake_nccl(); !why.empty()) GTEST_SKIP() << why;
   const auto device = open_cpu_ranks(1, 3, ATTNBENCH_FAKE_NCCL);
   std::string why_not;
   RankTeam* team = device->rank_team(3, why_not);
