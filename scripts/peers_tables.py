@@ -1,5 +1,6 @@
 """Tables of other projects' kernels beside the built-in ones, of the door for Python and of serving, for readme_tables.py. A function
 returns the head, the alignment and the rows."""
+import re
 
 PACKED, PAGED = "attention/packed/", "attention/paged64-nhd-shuffled/"
 HEADS_16, HEADS_32, E4M3 = "bf16/h16-16/d128/causal/", "bf16/h32-8/d128/causal/", "bf16-q_e4m3-kv_e4m3/h32-8/d128/causal/"
@@ -178,6 +179,36 @@ def mla_prefill(data):
             *_, mask, batch = case["id"].split("/")
             rows.setdefault(batch, {})[mask] = f"{case['us']['sm90_prefill']:.1f}"
     return ["us", "causal", "full"], "lr", [[f"`{batch}`", cells["causal"], cells["full"]] for batch, cells in rows.items()]
+
+
+#: Ways to spread a decode over GPUs, as ids of configs/dcp.yaml name them.
+WAYS = ["one GPU", "TP", "all_gather", "all_to_all", "fused", "TP 2 x DCP 2"]
+
+
+def dcp(data):
+    """configs/dcp.yaml: a row for each number of GPUs, heads and batch; the fastest way of several GPUs is bold."""
+    found = {}
+    for case in data["cases"]:
+        if not case.get("us"):
+            continue
+        _, _, _, heads, _, _, *path, batch = case["id"].split("/")
+        of_q, of_kv = (int(n) for n in heads[1:].split("-"))
+        ranks, combine = re.fullmatch(r"dcp(\d+)x\d+-(.*)", path[0]).groups() if path else (1, "")
+        found[of_q, of_kv, int(ranks), combine, batch] = min(case["us"].values())
+    rows = []
+    for gpus in (2, 4):
+        for q, kv, ranks, _, batch in found:
+            if (q, ranks) != (64, 1):
+                continue
+            us = [found.get(key) for key in ((q, kv, 1, "", batch), (q // gpus, max(1, kv // gpus), 1, "", batch),
+                                             *((q, kv, gpus, combine, batch) for combine in WAYS[2:5]),
+                                             (q // 2, max(1, kv // 2), 2, "fused", batch) if gpus == 4 else None)]
+            if not any(us[2:5]):
+                continue
+            best = min(t for t in us[1:] if t)
+            rows.append([str(gpus), f"{q}/{kv}", f"`{batch}`", *("" if t is None else f"**{t:.1f}**" if t == best else f"{t:.1f}" for t in us)])
+    columns = len(WAYS) - (not any(row[-1] for row in rows))
+    return ["GPUs", "heads", "batch", *(f"{way}, us" for way in WAYS[:columns])], "rllr", [row[:3 + columns] for row in rows]
 
 
 def serving_cost(data, demand):
