@@ -1,4 +1,5 @@
 // The page's data: no result is lost or changed, and no text can leave its block.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -181,6 +182,31 @@ TEST(SvgPlots, RatesOfACpuAreInGflops) {
   };
   EXPECT_THAT(roofline("cpu"), testing::AllOf(HasSubstr("GFLOP/s"), Not(HasSubstr("TFLOP/s"))));
   EXPECT_THAT(roofline("cuda:0"), testing::AllOf(HasSubstr("TFLOP/s"), Not(HasSubstr("GFLOP/s"))));
+}
+
+TEST(SvgPlots, WaysToSpreadACaseOverGpusHaveLinesWithTheirNames) {
+  std::vector<Record> records;
+  for (const char* way : {"", "dcp2x1-fused/"}) {
+    for (const int keys : {1024, 2048}) {
+      Record r =
+          of_batch(fmt::format("attention/paged64-nhd/bf16/h64-8/d128/causal/{}q1s{}k", way, keys / 1024),
+                   {{1, keys}});
+      if (*way != '\0') {
+        r.item.params.kv = KvSource::kPaged;
+        r.item.params.path = Path::kDcp;
+        r.item.params.dcp_combine = Combine::kFused;
+      }
+      records.push_back(r);
+    }
+  }
+  const auto plots = svg_plots(std::vector{set_of(records)});
+  ASSERT_EQ(plots.size(), 2u);
+  EXPECT_THAT(plots[1].second, testing::AllOf(HasSubstr("batch 1, h64-8 d128 causal paged64"),
+                                              HasSubstr("batch 1, h64-8 d128 causal dcp2x1-fused paged64")));
+  const std::vector<Record> apart(records.begin() + 2, records.end());
+  const auto alone = svg_plots(std::vector{set_of(apart)});
+  ASSERT_EQ(alone.size(), 1u) << "rates of several GPUs are no points under the ceilings of one";
+  EXPECT_EQ(alone[0].first, "decode_latency.svg");
 }
 
 TEST(Svg, DrawsEveryPointAndTakesTextForText) {

@@ -48,12 +48,15 @@ std::optional<CaseFacts> facts_of(const LoadedResult& result) {
   f.total_q = integer(*params, "total_q");
   f.total_k = integer(*params, "total_k");
   f.dtype = word(*params, "dtype");
+  f.on_ranks = word(*params, "path") == "dcp";
+  const std::string combine = word(*params, "dcp_combine");
+  f.apart = f.on_ranks && !combine.empty() && combine != "one_device";
   const std::string spec = word(*params, "batch");
   f.setting = without_batch(result.id, spec, f.num_seqs);
   f.uniform = f.num_seqs > 0 && f.total_q == f.num_seqs * f.max_q && f.total_k == f.num_seqs * f.max_k;
   const std::string op = word(*params, "op");
   // If the longest sequence is a prompt but the mean is not, the batch is a prompt among decodes.
-  f.phase = op != "" && op != "attention"             ? op
+  f.phase = !op.empty() && op != "attention"          ? op
             : f.max_q <= kDecodeQueries               ? "decode"
             : f.total_q > f.num_seqs * kDecodeQueries ? "prefill"
                                                       : "mixed";

@@ -1,9 +1,16 @@
 // Decode: the time of one step by context length and by batch size.
 const latency_view = { x: "context" };
 
+/** If cases of the page are spread over ranks: the heads and ranks of this one, so that each way has a line. */
+function way(r) {
+  if (!results.some((other) => other.params.path === "dcp")) return "";
+  const p = r.params;
+  return `, h${p.num_heads_q}-${p.num_heads_kv}${p.path === "dcp" ? ` dcp ${p.dcp_ranks || 2} ${p.dcp_combine || "one_device"}` : ""}`;
+}
+
 function latency_plot() {
   const views = {
-    context: ["context", "keys per sequence", (r) => r.params.max_k, (r) => `${r.params.num_seqs}`, (r) => `batch ${tokens(r.params.num_seqs)}`],
+    context: ["context", "keys per sequence", (r) => r.params.max_k, (r) => `${r.params.num_seqs}`, (r) => `batch ${tokens(r.params.num_seqs)}${way(r)}`],
     batch: ["batch", "sequences in the batch", (r) => r.params.num_seqs, (r) => `${r.params.max_k}`, (r) => `context ${tokens(r.params.max_k)}`],
     total: ["keys in all", "keys of all sequences", (r) => r.params.total_k, () => "", (r) => short_setting(r)],
   };

@@ -181,6 +181,7 @@ class Builder {
     if (const auto facts = facts_of(r)) {
       c["phase"] = facts->phase;
       if (facts->uniform) c["setting"] = facts->setting;
+      if (facts->apart) c["apart"] = true;
     }
     c["repro"] = repro_parts(r);
     if (const Json& formula = at(own, "formula"); formula.is_string()) c["formula"] = formula;

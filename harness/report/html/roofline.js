@@ -45,7 +45,7 @@ function roofline_plot() {
     id: "roofline", title: "Roofline", tall: true,
     hint: "Arithmetic intensity against rate, one point per timed case. The lines are the read bandwidth and the matrix rates measured in the same runs.",
     draw() {
-      const list = shown().filter((r) => is_number(r.intensity) && r.time && is_number(r.tflops) && r.tflops > 0);
+      const list = shown().filter((r) => is_number(r.intensity) && r.time && is_number(r.tflops) && r.tflops > 0 && !r.item.apart);
       if (!list.length) return null;
       const [x_min, x_max] = log_range(list.map((r) => r.intensity), 1.6);
       const datasets = roof_datasets(list, x_min, x_max);

@@ -115,7 +115,7 @@ std::string roofline_svg(const std::vector<Timed>& all, const std::map<std::stri
   const RateUnit unit = rate_unit_of(all);
   std::vector<Timed> list;
   for (const Timed& t : all) {
-    if (t.intensity > 0 && t.result->tflops && *t.result->tflops > 0) list.push_back(t);
+    if (t.intensity > 0 && t.result->tflops && *t.result->tflops > 0 && !t.facts.apart) list.push_back(t);
   }
   if (list.empty()) return "";
   Colors colors;
@@ -270,7 +270,12 @@ std::vector<std::pair<std::string, std::string>> svg_plots(std::span<const Resul
   latency.key = [](const Timed& t) {
     return fmt::format("{}\n{}\n{}", t.facts.setting, t.facts.max_q, t.facts.num_seqs);
   };
-  latency.label = [](const Timed& t) { return fmt::format("batch {}", lengths(t.facts.num_seqs)); };
+  // Where cases are spread over ranks, each way of it has a line with its name.
+  const bool ways = std::any_of(all.begin(), all.end(), [](const Timed& t) { return t.facts.on_ranks; });
+  latency.label = [ways](const Timed& t) {
+    const std::string batch = fmt::format("batch {}", lengths(t.facts.num_seqs));
+    return ways ? batch + ", " + short_setting(t.facts.setting) : batch;
+  };
 
   std::vector<std::pair<std::string, std::string>> out = {
       {"roofline.svg", roofline_svg(all, roofs_of(sets))},
