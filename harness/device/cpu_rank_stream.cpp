@@ -3,6 +3,14 @@
 #include <cstring>
 
 namespace attnbench {
+namespace {
+
+uint64_t now_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+}  // namespace
 
 void CpuRankStream::mark(int at) {
   marks_.at(static_cast<std::size_t>(at)) = std::chrono::steady_clock::now();
@@ -32,7 +40,15 @@ void CpuRankStream::copy(const ReturnedTensor& t) {
   }
 }
 
-void CpuRankStream::meet(const Meeting& m) { m.words[m.rank]->waited_ns = 0; }
+void CpuRankStream::meet(const Meeting& m) {
+  m.words[m.rank]->heard_ns = 0;
+  m.words[m.rank]->started_ns = now_ns();
+}
+
+void CpuRankStream::merge(const Merging& merging, const Meeting* m) {
+  if (m != nullptr) m->words[m->rank]->merging_ns = now_ns();
+  merge_host(merging);
+}
 
 void CpuRankStream::give_up(const std::string& why) { throw DeviceError(why, true); }
 

@@ -23,7 +23,7 @@ class CpuRankStream : public RankStream {
   void copy(const ReturnedTensor& tensor) override;
   void meet(const Meeting& meeting) override;
   void gather(const Gathering& g, const Meeting&) override { gather_host(g); }
-  void merge(const Merging& m, const Meeting*) override { merge_host(m); }
+  void merge(const Merging& m, const Meeting* meeting) override;
   void correct(const Correcting& c) override { correct_host(c); }
   [[noreturn]] void give_up(const std::string& why) override;
 

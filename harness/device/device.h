@@ -113,7 +113,7 @@ struct Sample {
   WatchReading watch;  ///< empty if the launch was not watched
   /// Several devices: by rank. `us` is the time of the slowest one.
   std::vector<RankTimes> ranks;
-  double skew_us = 0;  ///< from the first rank's coming to the common start to the last one's
+  double skew_us = 0;  ///< the ranks' clocks start at most this far apart
 };
 
 /// What the hardware counted in separate launches; nullopt: the device has no such counter.

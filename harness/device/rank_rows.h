@@ -10,14 +10,20 @@ namespace attnbench {
 
 inline constexpr int32_t kMostRanks = 16;
 
+/// Where the ranks meet in a launch, in this order. Each place has words of its own, so a kernel that meets there
+/// has nothing to put back.
+enum MeetingPlace { kAtStart, kAtStartAgain, kAtQueries, kAtStates, kMeetingPlaces };
+
 /// What ranks meet with: words in the memory of each rank, zero at the start, which the others write by peer
-/// access. All ranks go through the same meetings in the same order.
+/// access.
 struct MeetingWords {
-  uint32_t come[kMostRanks];  ///< the last meeting to which each rank has come
-  uint32_t turn;              ///< the last meeting that this rank has left
-  uint32_t blocks;            ///< of the kernel in hand that have left
-  uint32_t missing;           ///< 1 + a rank that did not come in time
-  uint32_t waited_ns;         ///< in the last RankStream::meet, from this rank's coming to the last one's
+  uint32_t come[kMeetingPlaces][kMostRanks];  ///< by rank: the last launch in which it has come to this place
+  uint32_t launch;                            ///< number of the launch, which RankStream::meet advances
+  uint32_t missing;                           ///< 1 + a rank that did not come in time
+  uint32_t heard_ns;  ///< in the last RankStream::meet: from this rank's start to the last word of another's
+  /// By this rank's clock: the end of RankStream::meet, and the moment from which RankStream::merge could begin,
+  /// because all before it had ended.
+  uint64_t started_ns, merging_ns;
 };
 struct Meeting {
   MeetingWords* words[kMostRanks];  ///< by rank
@@ -58,21 +64,29 @@ struct Correcting {
   float* to_lse;  ///< (rows), of all ranks together
 };
 
-/// Turns the LSEs of a row's states into their weights. Returns the LSE of all together.
-ATTNBENCH_HD inline float weights_of(float (&lse)[kMostRanks], int32_t states) {
+/// Turns the LSEs of a row's states into their weights. Returns the LSE of all together. Loops have a constant
+/// number of turns, so that a GPU keeps `lse` in registers.
+template <int kMost>
+ATTNBENCH_HD inline float weights_of(float (&lse)[kMost], int32_t states) {
   float top = -INFINITY;
-  for (int32_t s = 0; s < states; ++s) top = lse[s] > top ? lse[s] : top;
+  for (int32_t s = 0; s < kMost; ++s) {
+    if (s < states && lse[s] > top) top = lse[s];
+  }
+  float sum = 0;
   if (top == -INFINITY) {  // no state has seen a key, unless one is NaN
-    float sum = 0;
-    for (int32_t s = 0; s < states; ++s) {
+    for (int32_t s = 0; s < kMost; ++s) {
+      if (s >= states) continue;
       sum += lse[s] == -INFINITY ? 0.0f : lse[s];
       lse[s] = 0;
     }
     return sum == 0.0f ? -INFINITY : sum;
   }
-  float sum = 0;
-  for (int32_t s = 0; s < states; ++s) sum += lse[s] = expf(lse[s] - top);
-  for (int32_t s = 0; s < states; ++s) lse[s] /= sum;
+  for (int32_t s = 0; s < kMost; ++s) {
+    if (s < states) sum += lse[s] = expf(lse[s] - top);
+  }
+  for (int32_t s = 0; s < kMost; ++s) {
+    if (s < states) lse[s] /= sum;
+  }
   return top + logf(sum);
 }
 

@@ -34,7 +34,8 @@ class RankStream {
   virtual void copy(const ReturnedTensor& tensor) = 0;  ///< without poison in the place that it came from
   virtual void meet(const Meeting& meeting) = 0;        ///< goes on when all ranks have come here
   virtual void gather(const Gathering& g, const Meeting& meeting) = 0;  ///< meets first
-  virtual void merge(const Merging& m, const Meeting* meeting) = 0;  ///< meets first, if there is a meeting
+  /// Meets first, if there is a meeting. Then it may be set up while the kernel before it still runs.
+  virtual void merge(const Merging& m, const Meeting* meeting) = 0;
   virtual void correct(const Correcting& c) = 0;
   /// Ends the process, because a launch that does not end cannot be undone: memory that it uses cannot be
   /// released. Throws DeviceError where that is not so.

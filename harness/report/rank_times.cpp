@@ -9,8 +9,8 @@ std::vector<std::string> rank_lines(std::span<const Record> records) {
   for (const Record& r : records) {
     if (r.status != Status::kPass || !r.time || r.time->ranks.empty()) continue;
     lines.push_back(fmt::format(
-        "{}: {:.1f} us from a common start, to which ranks come within {:.1f} us{}", record_name(r),
-        r.time->median_us, r.time->skew_us,
+        "{}: {:.1f} us to the end of the slowest rank; their clocks start at most {:.1f} us apart{}",
+        record_name(r), r.time->median_us, r.time->skew_us,
         r.time->alone_us ? fmt::format("; exchanges alone take {:.1f} us", *r.time->alone_us) : ""));
     for (std::size_t i = 0; i < r.time->ranks.size(); ++i) {
       const RankTimes& t = r.time->ranks[i];

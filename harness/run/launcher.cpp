@@ -266,10 +266,19 @@ void Launcher::take_outputs() {
   }
 }
 
-void Launcher::launch_alone() {
+void Launcher::launch() {
+  enqueue(true);
+  if (exchange_) exchange_->wait();
+  take_outputs();
+}
+
+void Launcher::launch_alone() { enqueue(false); }
+
+void Launcher::enqueue(bool waited_for) {
   const DeviceRange range(*device_, "launch");
   if (exchange_) {
-    return exchange_->launch([&](int32_t rank) { launch_step(steps_[static_cast<std::size_t>(rank)]); });
+    const auto attend = [&](int32_t rank) { launch_step(steps_[static_cast<std::size_t>(rank)]); };
+    return exchange_->launch(attend, waited_for);
   }
   for (Step& step : steps_) launch_step(step);
 }

@@ -54,11 +54,7 @@ class Launcher {
   Launcher(const Kernel& kernel, KernelTable table, Device& device, const Workload& workload);
 
   /// Enqueues one launch, or all launches of the path, in a profiler's range "launch". Throws KernelError.
-  void launch() {
-    launch_alone();
-    if (exchange_) exchange_->wait();
-    take_outputs();
-  }
+  void launch();
   /// The part of it that is timed. take_outputs() must follow, before the outputs are read.
   void launch_alone();
   /// Enqueues what brings returned outputs (kReturnsOutputs), or those of several devices, to their place.
@@ -97,6 +93,8 @@ class Launcher {
   void add_step(const Kernel& kernel, const OpParams& params, Device& device);
   void add_parts(KernelTable table, const Workload& workload);
   void add_ranks(const Workload& workload);
+  /// Several devices: their times have fewer marks if nobody waits for the launch.
+  void enqueue(bool waited_for);
   void launch_step(Step& step);
   const int32_t* keep(const char* name, const std::vector<int32_t>& host, Device& device);
 

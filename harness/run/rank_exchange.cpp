@@ -115,8 +115,9 @@ void RankExchange::prepare() {
   for_all([&](std::size_t r) { team_.streams[r]->meet(words_.of(r)); });
 }
 
-void RankExchange::end_phase(Phase phase) {
+void RankExchange::end_phase(Phase phase, bool marked) {
   phases_.push_back(phase);
+  if (!marked) return;
   for_all([&](std::size_t r) { team_.streams[r]->mark(static_cast<int>(phases_.size())); });
 }
 
@@ -204,7 +205,7 @@ void RankExchange::combine() {
   }
 }
 
-void RankExchange::launch(const std::function<void(int32_t)>& attend) {
+void RankExchange::launch(const std::function<void(int32_t)>& attend, bool waited_for) {
   phases_.clear();
   prepare();
   for_all([&](std::size_t r) { team_.streams[r]->mark(0); });
@@ -214,7 +215,7 @@ void RankExchange::launch(const std::function<void(int32_t)>& attend) {
     team_.streams[r]->make_current();
     attend(static_cast<int32_t>(r));
   });
-  end_phase(Phase::kAttention);
+  end_phase(Phase::kAttention, waited_for || combine_ != Combine::kFused);
   combine();
   for (std::size_t r = 1; r < ranks_.size(); ++r) team_.streams[0]->wait_for(*team_.streams[r]);
   team_.streams[0]->make_current();
@@ -295,22 +296,36 @@ MeetingWords RankExchange::read_words(std::size_t r) const {
                     true);
 }
 
+/// The end of the attention is not marked in a fused launch. The merge notes it by the GPU's clock, and so does
+/// the meeting its end, just before the first mark.
+RankTimes RankExchange::times_of(std::size_t r, const MeetingWords& words) const {
+  RankStream& s = *team_.streams[r];
+  const auto last = static_cast<int>(phases_.size());
+  RankTimes t;
+  t.total_us = s.us_between(0, last);
+  if (combine_ == Combine::kFused) {
+    t.communication_us = s.us_between(0, 1);
+    t.correction_us = t.total_us - 1e-3 * static_cast<double>(words.merging_ns - words.started_ns);
+    t.attention_us = t.total_us - t.communication_us - t.correction_us;
+    return t;
+  }
+  for (int i = 0; i < last; ++i) {
+    const Phase phase = phases_[static_cast<std::size_t>(i)];
+    (phase == Phase::kAttention    ? t.attention_us
+     : phase == Phase::kCorrection ? t.correction_us
+                                   : t.communication_us) += s.us_between(i, i + 1);
+  }
+  return t;
+}
+
 void RankExchange::read_times(Sample& sample) {
   sample.us = sample.skew_us = 0;
   sample.watch.span_us = 0;  // it has what precedes the common start, too
   for_all([&](std::size_t r) {
     const MeetingWords words = read_words(r);
-    RankTimes t;
-    for (std::size_t i = 0; i < phases_.size(); ++i) {
-      const double us = team_.streams[r]->us_between(static_cast<int>(i), static_cast<int>(i) + 1);
-      (phases_[i] == Phase::kAttention    ? t.attention_us
-       : phases_[i] == Phase::kCorrection ? t.correction_us
-                                          : t.communication_us) += us;
-      t.total_us += us;
-    }
-    sample.ranks.push_back(t);
-    sample.us = std::max(sample.us, t.total_us);
-    sample.skew_us = std::max(sample.skew_us, 1e-3 * words.waited_ns);
+    sample.ranks.push_back(times_of(r, words));
+    sample.us = std::max(sample.us, sample.ranks.back().total_us);
+    sample.skew_us = std::max(sample.skew_us, 1e-3 * words.heard_ns);
   });
   team_.streams[0]->make_current();
 }

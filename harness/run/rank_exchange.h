@@ -33,9 +33,10 @@ class RankExchange {
   void set_pointers(int32_t rank, AttentionParams& part) const;
 
   /// Enqueues all of a launch; `attend` enqueues the attention of one rank. To the stream of rank 0 it is one
-  /// piece of work: it begins after what that stream holds, and ends when all ranks have ended.
-  void launch(const std::function<void(int32_t rank)>& attend);
-  /// Waits for the launch. A rank that does not end it is named, and the process ends (RankStream::give_up).
+  /// piece of work: it begins after what that stream holds, and ends when all ranks have ended. Only if it is
+  /// `waited_for`, wait() may follow: marks between kernels, which it needs, keep the fused merge from starting early.
+  void launch(const std::function<void(int32_t rank)>& attend, bool waited_for);
+  /// Waits for such a launch. A rank that does not end it is named, and the process ends (RankStream::give_up).
   void wait();
   /// Enqueues the copies of all ranks' outputs to rank 0's `whole`.
   void take_outputs();
@@ -71,7 +72,8 @@ class RankExchange {
   void combine();
   void merge_received(const std::function<const void*(std::size_t, std::size_t)>& out,
                       const std::function<const float*(std::size_t, std::size_t)>& lse, bool meets);
-  void end_phase(Phase phase);
+  void end_phase(Phase phase, bool marked = true);
+  RankTimes times_of(std::size_t rank, const MeetingWords& words) const;
   /// Throws DeviceError if a rank did not come to a meeting.
   MeetingWords read_words(std::size_t rank) const;
   std::vector<const void*> sent(Member member) const;

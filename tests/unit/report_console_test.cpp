@@ -52,6 +52,20 @@ TEST(ReportConsole, RatesOfACpuAreInGigaflops) {
   EXPECT_THAT(lines[1], testing::AllOf(HasSubstr("519.2 ms"), HasSubstr("412345")));
 }
 
+TEST(ReportConsole, TimesOfRanksHaveLinesOfTheirOwn) {
+  Record r = passing("a", "k", 33);
+  r.time->ranks = {{20, 10, 2, 32}, {18, 12, 3, 33}};
+  r.time->skew_us = 1.5;
+  EXPECT_THAT(
+      printed({r}),
+      HasSubstr("\nranks:\n"
+                "  a/k: 33.0 us to the end of the slowest rank; their clocks start at most 1.5 us apart\n"
+                "    rank 0: 32.0 us = attention 20.0 + communication 10.0 + correction 2.0\n"
+                "    rank 1: 33.0 us = attention 18.0 + communication 12.0 + correction 3.0\n"));
+  r.time->alone_us = 9;
+  EXPECT_THAT(printed({r}), HasSubstr("1.5 us apart; exchanges alone take 9.0 us\n"));
+}
+
 TEST(ReportConsole, ATimeThatIsHardlyKnownIsMarked) {
   Record r = passing("a");
   r.time->hi_us = r.time->median_us * 28.19;

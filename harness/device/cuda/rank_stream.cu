@@ -25,58 +25,71 @@ __device__ uint32_t listen(const uint32_t* word) {
   return value;
 }
 
-/// All blocks of the kernel call this first. Block 0 says that this rank has come; every block waits for all
-/// ranks. Returns the number of the meeting for leave().
-__device__ uint32_t come(const Meeting& m) {
-  __shared__ uint32_t turn;
-  MeetingWords* own = m.words[m.rank];
-  if (threadIdx.x == 0) turn = *static_cast<volatile uint32_t*>(&own->turn) + 1;
-  __syncthreads();
+/// Says that this rank has come to `place`. All that the stream did before can be read by those who hear it.
+__device__ void come(const Meeting& m, MeetingPlace place, uint32_t launch) {
   const auto other = static_cast<int32_t>(threadIdx.x);
-  if (other < m.ranks) {
-    if (blockIdx.x == 0) {
-      __threadfence_system();
-      tell(&m.words[other]->come[m.rank], turn);
-    }
-    const unsigned long long begin = global_time();
-    while (static_cast<int32_t>(listen(&own->come[other]) - turn) < 0) {
-      if (global_time() - begin < kMeetingNs) continue;
-      own->missing = static_cast<uint32_t>(other) + 1;
-      break;
-    }
-  }
-  __syncthreads();
-  return turn;
+  if (other < m.ranks) tell(&m.words[other]->come[place][m.rank], launch);
 }
 
-/// The last block to leave ends the meeting.
-__device__ void leave(const Meeting& m, uint32_t turn) {
-  if (threadIdx.x != 0) return;
+/// Waits until rank `other` has come to `place`.
+__device__ void wait_for_rank(const Meeting& m, MeetingPlace place, int32_t other, uint32_t launch) {
   MeetingWords* own = m.words[m.rank];
-  if (atomicAdd(&own->blocks, 1u) + 1 < gridDim.x) return;
-  own->blocks = 0;
-  *static_cast<volatile uint32_t*>(&own->turn) = turn;
-}
-
-__global__ void __launch_bounds__(kRankThreads) meet_kernel(const Meeting m) {
   const unsigned long long begin = global_time();
-  const uint32_t turn = come(m);
-  if (threadIdx.x == 0) m.words[m.rank]->waited_ns = static_cast<uint32_t>(global_time() - begin);
-  leave(m, turn);
+  while (static_cast<int32_t>(listen(&own->come[place][other]) - launch) < 0) {
+    if (global_time() - begin < kMeetingNs) continue;
+    own->missing = static_cast<uint32_t>(other) + 1;
+    return;
+  }
 }
 
+/// All threads of the block wait until all ranks have come to `place`.
+__device__ void wait_for_all_ranks(const Meeting& m, MeetingPlace place, uint32_t launch) {
+  const auto other = static_cast<int32_t>(threadIdx.x);
+  if (other < m.ranks && other != m.rank) wait_for_rank(m, place, other, launch);
+  __syncthreads();
+}
+
+__device__ uint32_t launch_number(const Meeting& m) {
+  return *static_cast<volatile uint32_t*>(&m.words[m.rank]->launch);
+}
+
+/// The ranks meet twice. Between the two meetings a rank waits for a word that the others send when they leave the
+/// first one: the time of its way, and what they are behind. So the longest wait of all ranks bounds how far apart
+/// they leave.
+__global__ void __launch_bounds__(kRankThreads) meet_kernel(const Meeting m) {
+  const uint32_t launch = launch_number(m) + 1;
+  MeetingWords* own = m.words[m.rank];
+  __syncthreads();  // all threads have read the number
+  if (threadIdx.x == 0) own->launch = launch;
+  come(m, kAtStart, launch);
+  wait_for_all_ranks(m, kAtStart, launch);
+  const unsigned long long begin = global_time();
+  const auto other = static_cast<int32_t>(threadIdx.x);
+  if (other < m.ranks)  // orders nothing, so it need not wait for what was written
+    *static_cast<volatile uint32_t*>(&m.words[other]->come[kAtStartAgain][m.rank]) = launch;
+  wait_for_all_ranks(m, kAtStartAgain, launch);
+  if (threadIdx.x != 0) return;
+  const unsigned long long end = global_time();
+  own->heard_ns = static_cast<uint32_t>(end - begin);
+  own->started_ns = end;
+}
+
+/// Blocks (x, r) read from rank r, and wait for it alone.
 template <class Word>
 __global__ void __launch_bounds__(kRankThreads) gather_kernel(const Gathering g, const Meeting m) {
-  const uint32_t turn = come(m);
+  const uint32_t launch = launch_number(m);
+  const auto rank = static_cast<int32_t>(blockIdx.y);
+  if (blockIdx.x == 0 && blockIdx.y == 0) come(m, kAtQueries, launch);
+  if (rank != m.rank) {
+    if (threadIdx.x == 0) wait_for_rank(m, kAtQueries, rank, launch);
+    __syncthreads();
+  }
   const int64_t each = g.bytes / static_cast<int64_t>(sizeof(Word));
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRankThreads;
-  auto* to = static_cast<Word*>(g.to);
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRankThreads + threadIdx.x; i < each * g.ranks;
-       i += stride) {
-    const auto rank = static_cast<int32_t>(i / each);
-    to[i] = static_cast<const Word*>(g.from[rank])[i - rank * each];
-  }
-  leave(m, turn);
+  const auto* from = static_cast<const Word*>(g.from[rank]);
+  auto* to = static_cast<Word*>(g.to) + rank * each;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRankThreads + threadIdx.x; i < each; i += stride)
+    to[i] = from[i];
 }
 
 template <DType kType>
@@ -107,27 +120,57 @@ struct alignas(sizeof(typename Stored<kType>::type) * kCount) Channels {
   typename Stored<kType>::type x[kCount];
 };
 
+/// Rows of a launch: a block has `rows` of them at a time, and `lanes` threads for each. A row may have more
+/// pieces than lanes.
+struct Rows {
+  int32_t pieces, lanes, rows;
+  __host__ __device__ Rows(int32_t dim, int32_t count)
+      : pieces(dim / count),
+        lanes(pieces < kRankThreads ? pieces : kRankThreads),
+        rows(kRankThreads / lanes) {}
+};
+
+/// Calls `piece_of(row, piece)` for what this thread has of `count` rows, without a division of 64 bits.
+template <class Function>
+__device__ void for_pieces(const Rows& of, int64_t count, const Function& piece_of) {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t own = thread / of.lanes;
+  if (own >= of.rows) return;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * of.rows;
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * of.rows + own; row < count; row += stride) {
+    for (int32_t piece = thread - own * of.lanes; piece < of.pieces; piece += of.lanes) piece_of(row, piece);
+  }
+}
+
 /// A thread merges `kCount` channels of a row. All that it reads of other GPUs is on its way at once.
 template <DType kType, int kCount, int kStates>
 __global__ void __launch_bounds__(kRankThreads)
     merge_kernel(const Merging m, const Meeting meeting, bool meets) {
   using Piece = Channels<kType, kCount>;
-  const uint32_t turn = meets ? come(meeting) : 0;
-  const int64_t per_row = m.dim / kCount;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kRankThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRankThreads + threadIdx.x; i < m.rows * per_row;
-       i += stride) {
-    const int64_t row = i / per_row;
-    float weight[kMostRanks];
+  if (meets) {
+    const uint32_t launch = launch_number(meeting);  // set long before the kernel that precedes this one
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();  // this rank's state is complete
+#endif
+    if (blockIdx.x == 0) {
+      if (threadIdx.x == 0) meeting.words[meeting.rank]->merging_ns = global_time();
+      come(meeting, kAtStates, launch);
+    }
+    wait_for_all_ranks(meeting, kAtStates, launch);
+  }
+  const Rows of(m.dim, kCount);
+  for_pieces(of, m.rows, [&](int64_t row, int32_t p) {
+    const int64_t at = row * of.pieces + p;
+    float weight[kStates] = {};
     Piece piece[kStates];
 #pragma unroll
     for (int s = 0; s < kStates; ++s) {
-      if (s >= m.states) break;
+      if (s >= m.states) continue;
       weight[s] = m.lse[s][row];
-      piece[s] = static_cast<const Piece*>(m.out[s])[i];
+      piece[s] = static_cast<const Piece*>(m.out[s])[at];
     }
     const float lse = weights_of(weight, m.states);
-    if (i == row * per_row) m.to_lse[row] = lse;
+    if (p == 0) m.to_lse[row] = lse;
     Piece to;
 #pragma unroll
     for (int c = 0; c < kCount; ++c) {
@@ -138,30 +181,34 @@ __global__ void __launch_bounds__(kRankThreads)
       }
       to.x[c] = from_float<kType>(sum);
     }
-    static_cast<Piece*>(m.to)[i] = to;
-  }
-  if (meets) leave(meeting, turn);
+    static_cast<Piece*>(m.to)[at] = to;
+  });
 }
 
-template <DType kType, int kCount>
+template <DType kType, int kCount, int kStates>
 __global__ void __launch_bounds__(kRankThreads) correct_kernel(const Correcting c) {
   using Piece = Channels<kType, kCount>;
-  const int64_t per_row = c.dim / kCount;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kRankThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRankThreads + threadIdx.x; i < c.rows * per_row;
-       i += stride) {
-    const int64_t row = i / per_row;
-    float weight[kMostRanks];
-    for (int32_t s = 0; s < c.ranks; ++s) weight[s] = c.lse[s * c.rows + row];
-    const Piece piece = static_cast<const Piece*>(c.out)[i];
+  const Rows of(c.dim, kCount);
+  for_pieces(of, c.rows, [&](int64_t row, int32_t p) {
+    const int64_t at = row * of.pieces + p;
+    float weight[kStates] = {};
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) {
+      if (s < c.ranks) weight[s] = c.lse[s * c.rows + row];
+    }
+    const Piece piece = static_cast<const Piece*>(c.out)[at];
     const float lse = weights_of(weight, c.ranks);
-    if (i == row * per_row) c.to_lse[row] = lse;
+    if (p == 0) c.to_lse[row] = lse;
+    float own = 0;
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) {
+      if (s == c.rank) own = weight[s];
+    }
     Piece to;
 #pragma unroll
-    for (int k = 0; k < kCount; ++k)
-      to.x[k] = from_float<kType>(weighted(weight[c.rank], to_float<kType>(piece.x[k])));
-    static_cast<Piece*>(c.to)[i] = to;
-  }
+    for (int k = 0; k < kCount; ++k) to.x[k] = from_float<kType>(weighted(own, to_float<kType>(piece.x[k])));
+    static_cast<Piece*>(c.to)[at] = to;
+  });
 }
 
 template <class Bits>
@@ -174,17 +221,21 @@ __global__ void __launch_bounds__(kRankThreads) copy_kernel(const ReturnedTensor
     to[returned_offset(t, t.to, e)] = from[returned_offset(t, t.from, e)];
 }
 
-/// Calls `launch` with the type and the number of channels as constants: 16 bytes, or one channel if a row has
-/// no whole number of these.
+/// Calls `launch` with the type, the number of channels (16 bytes, or one channel if a row has no whole number of
+/// these) and the most states as constants.
 template <class Launch>
-void with_channels(DType dtype, int32_t dim, const Launch& launch) {
+void with_constants(DType dtype, int32_t dim, int32_t states, const Launch& launch) {
+  const auto of_states = [&](auto type, auto count) {
+    if (states <= 2) return launch(type, count, std::integral_constant<int, 2>());
+    if (states <= 4) return launch(type, count, std::integral_constant<int, 4>());
+    launch(type, count, std::integral_constant<int, kMostRanks>());
+  };
   const auto of_type = [&](auto type) {
-    constexpr DType kType = decltype(type)::value;
-    constexpr int kWide = 16 / static_cast<int>(dtype_size(kType));
+    constexpr int kWide = 16 / static_cast<int>(dtype_size(decltype(type)::value));
     if (dim % kWide == 0) {
-      launch(type, std::integral_constant<int, kWide>());
+      of_states(type, std::integral_constant<int, kWide>());
     } else {
-      launch(type, std::integral_constant<int, 1>());
+      of_states(type, std::integral_constant<int, 1>());
     }
   };
   switch (dtype) {
@@ -202,6 +253,10 @@ void with_channels(DType dtype, int32_t dim, const Launch& launch) {
 CudaRankStream::CudaRankStream(int ordinal, cudaStream_t stream, int multiprocessors, LaunchTimer& timer)
     : ordinal_(ordinal), stream_(stream), multiprocessors_(multiprocessors), timer_(timer) {
   make_current();
+  int major = 0;
+  cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal),
+             "cudaDeviceGetAttribute");
+  early_ = major >= 9;
   cuda_check(cudaEventCreateWithFlags(&order_, cudaEventDisableTiming), "cudaEventCreate");
   for (cudaEvent_t& e : marks_) cuda_check(cudaEventCreate(&e), "cudaEventCreate");
 }
@@ -285,47 +340,56 @@ void CudaRankStream::copy(const ReturnedTensor& t) {
 
 void CudaRankStream::meet(const Meeting& m) {
   make_current();
-  meet_kernel<<<1, kRankThreads, 0, stream_>>>(m);
+  meet_kernel<<<1, 32, 0, stream_>>>(m);
   cuda_check(cudaGetLastError(), "meet kernel");
 }
 
 void CudaRankStream::gather(const Gathering& g, const Meeting& m) {
   make_current();
+  const auto launch = [&](auto kernel, int64_t words) {
+    const dim3 blocks(std::max(1u, blocks_for(words) / static_cast<unsigned>(g.ranks)),
+                      static_cast<unsigned>(g.ranks));
+    kernel<<<blocks, kRankThreads, 0, stream_>>>(g, m);
+  };
   if (g.bytes % 16 == 0) {
-    gather_kernel<uint4><<<blocks_for(g.bytes / 16 * g.ranks), kRankThreads, 0, stream_>>>(g, m);
+    launch(gather_kernel<uint4>, g.bytes / 16 * g.ranks);
   } else {
-    gather_kernel<uint8_t><<<blocks_for(g.bytes * g.ranks), kRankThreads, 0, stream_>>>(g, m);
+    launch(gather_kernel<uint8_t>, g.bytes * g.ranks);
   }
   cuda_check(cudaGetLastError(), "gather kernel");
 }
 
+unsigned CudaRankStream::blocks_for_rows(int64_t rows, int32_t dim, int32_t count) const {
+  const int32_t at_once = Rows(dim, count).rows;
+  return blocks_for((rows + at_once - 1) / at_once * kRankThreads);
+}
+
 void CudaRankStream::merge(const Merging& m, const Meeting* meeting) {
   make_current();
-  with_channels(m.dtype, m.dim, [&](auto type, auto count) {
-    constexpr DType kType = decltype(type)::value;
+  cudaLaunchAttribute early{};  // the kernel waits in cudaGridDependencySynchronize
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  with_constants(m.dtype, m.dim, m.states, [&](auto type, auto count, auto states) {
     constexpr int kCount = decltype(count)::value;
-    const unsigned blocks = blocks_for(m.rows * m.dim / kCount);
-    const Meeting at = meeting != nullptr ? *meeting : Meeting{};
-    const auto launch = [&](auto kernel) {
-      kernel<<<blocks, kRankThreads, 0, stream_>>>(m, at, meeting != nullptr);
-    };
-    if (m.states <= 2) {
-      launch(merge_kernel<kType, kCount, 2>);
-    } else if (m.states <= 4) {
-      launch(merge_kernel<kType, kCount, 4>);
-    } else {
-      launch(merge_kernel<kType, kCount, kMostRanks>);
-    }
+    cudaLaunchConfig_t config{};
+    config.gridDim = blocks_for_rows(m.rows, m.dim, kCount);
+    config.blockDim = kRankThreads;
+    config.stream = stream_;
+    config.attrs = &early;
+    config.numAttrs = meeting != nullptr && early_ ? 1 : 0;
+    const auto kernel = merge_kernel<decltype(type)::value, kCount, decltype(states)::value>;
+    cuda_check(
+        cudaLaunchKernelEx(&config, kernel, m, meeting != nullptr ? *meeting : Meeting{}, meeting != nullptr),
+        "merge kernel");
   });
-  cuda_check(cudaGetLastError(), "merge kernel");
 }
 
 void CudaRankStream::correct(const Correcting& c) {
   make_current();
-  with_channels(c.dtype, c.dim, [&](auto type, auto count) {
-    constexpr DType kType = decltype(type)::value;
+  with_constants(c.dtype, c.dim, c.ranks, [&](auto type, auto count, auto states) {
     constexpr int kCount = decltype(count)::value;
-    correct_kernel<kType, kCount><<<blocks_for(c.rows * c.dim / kCount), kRankThreads, 0, stream_>>>(c);
+    correct_kernel<decltype(type)::value, kCount, decltype(states)::value>
+        <<<blocks_for_rows(c.rows, c.dim, kCount), kRankThreads, 0, stream_>>>(c);
   });
   cuda_check(cudaGetLastError(), "correct kernel");
 }

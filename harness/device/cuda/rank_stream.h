@@ -34,11 +34,13 @@ class CudaRankStream final : public RankStream {
 
  private:
   unsigned blocks_for(int64_t items) const;
+  unsigned blocks_for_rows(int64_t rows, int32_t dim, int32_t count) const;
 
   int ordinal_;
   cudaStream_t stream_;
   int multiprocessors_;
   LaunchTimer& timer_;
+  bool early_ = false;  ///< a kernel can be set up while the one before it runs
   cudaEvent_t order_ = nullptr;
   std::array<cudaEvent_t, kMostMarks> marks_{};
 };
