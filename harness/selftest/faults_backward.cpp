@@ -1,7 +1,6 @@
 // Faults of the backward pass.
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "harness/cases/visible_keys.h"
 #include "harness/selftest/fault.h"
@@ -28,25 +27,24 @@ KeyRange seen_by(const AttentionBackwardParams& p, const GradPair& x) {
 }
 
 /// The rule whose pairs are visible if `also` holds besides, in one of the sums.
-BackwardRule hides(Grad in, std::function<bool(const AttentionBackwardParams&, const GradPair&)> also) {
+BackwardRule hides(Grad in,
+                   const std::function<bool(const AttentionBackwardParams&, const GradPair&)>& also) {
   BackwardRule r;
-  r.visible = [in, also = std::move(also)](const AttentionBackwardParams& p, const GradPair& x, Grad of) {
+  r.visible = [=](const AttentionBackwardParams& p, const GradPair& x, Grad of) {
     return seen_by(p, x).contains(x.j) && (of != in || also(p, x));
   };
   return r;
 }
 
-BackwardRule ds_is(std::function<double(const GradPair&)> ds) {
+BackwardRule ds_is(const std::function<double(const GradPair&)>& ds) {
   BackwardRule r;
-  r.term = [ds = std::move(ds)](const GradPair& x, Grad of) {
-    return of == Grad::kDv ? x.keep * x.p : ds(x);
-  };
+  r.term = [=](const GradPair& x, Grad of) { return of == Grad::kDv ? x.keep * x.p : ds(x); };
   return r;
 }
 
-BackwardRule dv_weight_is(std::function<double(const GradPair&)> w) {
+BackwardRule dv_weight_is(const std::function<double(const GradPair&)>& w) {
   BackwardRule r;
-  r.term = [w = std::move(w)](const GradPair& x, Grad of) { return of == Grad::kDv ? w(x) : ds_of(x); };
+  r.term = [=](const GradPair& x, Grad of) { return of == Grad::kDv ? w(x) : ds_of(x); };
   return r;
 }
 
@@ -269,8 +267,8 @@ std::vector<Fault> sink_grad_faults() {
 }
 
 /// The right launch; then memory is changed.
-Tamper::Fault behind(std::function<void(Tamper&, const AttentionBackwardParams&)> change) {
-  return [change = std::move(change)](Tamper& t, const OpParams& op) {
+Tamper::Fault behind(const std::function<void(Tamper&, const AttentionBackwardParams&)>& change) {
+  return [change](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);
     if (s == KernelStatus::kOk) change(t, op.attention_backward);
     return s;

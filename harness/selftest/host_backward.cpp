@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <utility>
 
 #include "harness/cases/visible_keys.h"
 #include "kernels/contract/dropout.h"
@@ -194,8 +193,8 @@ void GradView::set_dv(int64_t token, int head, int channel, double x) {
   set(p->dtype, dv, token * p->dv_stride_token + head * p->dv_stride_head + channel, x);
 }
 
-Tamper::Fault with_gradients(std::function<void(GradView&)> change) {
-  return [change = std::move(change)](Tamper& t, const OpParams& op) {
+Tamper::Fault with_gradients(const std::function<void(GradView&)>& change) {
+  return [change](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);
     const AttentionBackwardParams& p = op.attention_backward;
     if (s != KernelStatus::kOk || p.batch == 0) return s;
@@ -220,14 +219,14 @@ Tamper::Fault with_gradients(std::function<void(GradView&)> change) {
 }
 
 Tamper::Fault with_backward_rule(BackwardRule rule) {
-  return [rule = std::move(rule)](Tamper& t, const OpParams& op) {
+  return [rule](Tamper& t, const OpParams& op) {
     const Inputs inputs(t, op.attention_backward);
     return with_gradients([&](GradView& view) { HostBackward(*view.p, inputs, rule, view).run(); })(t, op);
   };
 }
 
-Tamper::Fault with_backward(std::function<void(Tamper&, AttentionBackwardParams&)> change) {
-  return [change = std::move(change)](Tamper& t, const OpParams& op) {
+Tamper::Fault with_backward(const std::function<void(Tamper&, AttentionBackwardParams&)>& change) {
+  return [change](Tamper& t, const OpParams& op) {
     OpParams wrong = op;
     change(t, wrong.attention_backward);
     return t.launch(wrong);
