@@ -1,4 +1,5 @@
-"""PyTorch: the gradients of scaled_dot_product_attention on the CPU. A call for each sequence."""
+"""PyTorch: on the CPU the gradients of scaled_dot_product_attention, a call for each sequence; on a GPU those of
+varlen_attn, which are FlashAttention 2's."""
 import attnbench as ab
 
 torch = ab.need("torch", "pip install torch")
@@ -54,3 +55,24 @@ def torch_sdpa_flash_backward(c):
 def torch_sdpa_flash_backward_16(c):
     """gradients of scaled_dot_product_attention, backend FLASH_ATTENTION, summed in 16 bits"""
     return _backward(c)
+
+
+# aten's flash_api, mha_varlen_bwd: P and dS are converted to the type of the inputs, sums are float32, and those of dq
+# are atomic. The kernel's softmax is exp2f with -use_fast_math.
+@ab.attention_backward("packed causal window bf16 fp16", head_dim=range(8, 257, 8), p="input", min_compute_capability=80)
+def torch_flash_backward(c):
+    """gradients of torch.nn.attention.varlen.varlen_attn: FlashAttention 2 in aten"""
+    call_views.refuse_blind_queries(c, "aten's LSE of it is +inf")
+    q, k, v, out, d_out, lse = c.torch("q k v out d_out lse")
+    cu_q, cu_k = c.torch("cu_seqlens_q cu_seqlens_k")
+    grads = c.torch("dq dk dv")
+    left, right = call_views.window(c)
+    rng = torch.zeros(2, dtype=torch.uint64, device=q.device)
+    backward = torch.ops.aten._flash_attention_backward
+
+    def launch():
+        given = backward(d_out, q, k, v, out, lse, cu_q, cu_k, c.max_seqlen_q, c.max_seqlen_k, 0.0, bool(c.causal), rng, rng,
+                         scale=c.softmax_scale, window_size_left=left, window_size_right=right)
+        for to, grad in zip(grads, given):
+            to.copy_(grad)
+    return launch
