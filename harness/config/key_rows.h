@@ -24,10 +24,12 @@ inline bool is_backward(P p) { return p.op == Op::kAttentionBackward; }
 /// Attention or its gradients.
 inline bool attends(P p) { return is_attention(p) || is_backward(p); }
 inline bool has_kv(P p) { return !is_merge(p); }
+/// K and V that may be quantised, rotated or lie in a cache.
+inline bool is_served(P p) { return has_kv(p) && !is_backward(p); }
 inline bool is_paged(P p) { return has_kv(p) && p.kv == KvSource::kPaged; }
 inline bool is_contiguous(P p) { return has_kv(p) && p.kv == KvSource::kContiguous; }
-inline bool is_packed(P p) { return has_kv(p) && !is_backward(p) && p.kv == KvSource::kPacked; }
-inline bool turns(P p) { return has_kv(p) && p.rotary != Rotary::kNone; }
+inline bool is_packed(P p) { return is_served(p) && p.kv == KvSource::kPacked; }
+inline bool turns(P p) { return is_served(p) && p.rotary != Rotary::kNone; }
 
 /// A feature that the case needs if the condition holds.
 inline auto feature(uint64_t bit, bool (*holds)(P)) {

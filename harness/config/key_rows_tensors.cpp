@@ -124,7 +124,7 @@ Rows shape_keys() {
           "`dtype`. `kv_append` quantises new rows to it, by `scales`",
           &C::kv_dtype,
           words_of(kv_dtype_name, {KvDType::kSame, KvDType::kE4m3, KvDType::kInt8, KvDType::kInt8K}))
-          .when([](P p) { return has_kv(p) && !is_backward(p); })
+          .when(is_served)
           .labelled([](P p) {
             return p.kv_dtype == KvDType::kSame ? "" : fmt::format("-kv_{}", kv_dtype_name(p.kv_dtype));
           })

@@ -1,5 +1,7 @@
 #include "harness/selftest/fault.h"
 
+#include <utility>
+
 namespace attnbench {
 
 std::vector<FaultClass> all_faults() {
@@ -17,7 +19,7 @@ std::vector<Fault> joined(std::initializer_list<std::vector<Fault>> groups) {
 }
 
 Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change) {
-  return [change](Tamper& t, const OpParams& op) {
+  return [change = std::move(change)](Tamper& t, const OpParams& op) {
     AttentionParams p = op.attention;
     change(t, p);
     return t.launch(p);
@@ -25,7 +27,7 @@ Tamper::Fault with_params(std::function<void(Tamper&, AttentionParams&)> change)
 }
 
 Tamper::Fault with_op(std::function<void(Tamper&, OpParams&)> change) {
-  return [change](Tamper& t, const OpParams& op) {
+  return [change = std::move(change)](Tamper& t, const OpParams& op) {
     OpParams wrong = op;
     change(t, wrong);
     return t.launch(wrong);
@@ -33,13 +35,13 @@ Tamper::Fault with_op(std::function<void(Tamper&, OpParams&)> change) {
 }
 
 Tamper::Fault with_append(std::function<void(Tamper&, KvAppendParams&)> change) {
-  return with_op([change](Tamper& t, OpParams& op) { change(t, op.kv_append); });
+  return with_op([change = std::move(change)](Tamper& t, OpParams& op) { change(t, op.kv_append); });
 }
 
 int64_t pages_of(const HostView& v, int b) { return (v.k_len(b) + v.p().block_size - 1) / v.p().block_size; }
 
 Tamper::Fault with_output(std::function<void(const HostView&, OutView&)> change) {
-  return [change](Tamper& t, const OpParams& op) {
+  return [change = std::move(change)](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);
     if (s != KernelStatus::kOk) return s;
     const HostView view(t, op.attention);
@@ -49,7 +51,7 @@ Tamper::Fault with_output(std::function<void(const HostView&, OutView&)> change)
 }
 
 Tamper::Fault with_rule(HostRule rule) {
-  return with_output([rule](const HostView& view, OutView& out) {
+  return with_output([rule = std::move(rule)](const HostView& view, OutView& out) {
     HostAttention host(view);
     for (const HostRow& row : view.rows()) {
       const HostResult r = host.by_rule(row, rule);

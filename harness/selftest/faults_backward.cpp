@@ -27,7 +27,8 @@ KeyRange seen_by(const AttentionBackwardParams& p, const GradPair& x) {
 }
 
 /// The rule whose pairs are visible if `also` holds besides, in one of the sums.
-BackwardRule hides(Grad in, std::function<bool(const AttentionBackwardParams&, const GradPair&)> also) {
+BackwardRule hides(Grad in,
+                   const std::function<bool(const AttentionBackwardParams&, const GradPair&)>& also) {
   BackwardRule r;
   r.visible = [=](const AttentionBackwardParams& p, const GradPair& x, Grad of) {
     return seen_by(p, x).contains(x.j) && (of != in || also(p, x));
@@ -35,13 +36,13 @@ BackwardRule hides(Grad in, std::function<bool(const AttentionBackwardParams&, c
   return r;
 }
 
-BackwardRule ds_is(std::function<double(const GradPair&)> ds) {
+BackwardRule ds_is(const std::function<double(const GradPair&)>& ds) {
   BackwardRule r;
   r.term = [=](const GradPair& x, Grad of) { return of == Grad::kDv ? x.keep * x.p : ds(x); };
   return r;
 }
 
-BackwardRule dv_weight_is(std::function<double(const GradPair&)> w) {
+BackwardRule dv_weight_is(const std::function<double(const GradPair&)>& w) {
   BackwardRule r;
   r.term = [=](const GradPair& x, Grad of) { return of == Grad::kDv ? w(x) : ds_of(x); };
   return r;
@@ -266,7 +267,7 @@ std::vector<Fault> sink_grad_faults() {
 }
 
 /// The right launch; then memory is changed.
-Tamper::Fault behind(std::function<void(Tamper&, const AttentionBackwardParams&)> change) {
+Tamper::Fault behind(const std::function<void(Tamper&, const AttentionBackwardParams&)>& change) {
   return [change](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);
     if (s == KernelStatus::kOk) change(t, op.attention_backward);

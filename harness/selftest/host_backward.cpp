@@ -193,7 +193,7 @@ void GradView::set_dv(int64_t token, int head, int channel, double x) {
   set(p->dtype, dv, token * p->dv_stride_token + head * p->dv_stride_head + channel, x);
 }
 
-Tamper::Fault with_gradients(std::function<void(GradView&)> change) {
+Tamper::Fault with_gradients(const std::function<void(GradView&)>& change) {
   return [change](Tamper& t, const OpParams& op) {
     const KernelStatus s = t.launch(op);
     const AttentionBackwardParams& p = op.attention_backward;
@@ -225,7 +225,7 @@ Tamper::Fault with_backward_rule(BackwardRule rule) {
   };
 }
 
-Tamper::Fault with_backward(std::function<void(Tamper&, AttentionBackwardParams&)> change) {
+Tamper::Fault with_backward(const std::function<void(Tamper&, AttentionBackwardParams&)>& change) {
   return [change](Tamper& t, const OpParams& op) {
     OpParams wrong = op;
     change(t, wrong.attention_backward);

@@ -57,10 +57,10 @@ struct GradView {
 };
 
 /// The right launch; then its gradients are changed.
-Tamper::Fault with_gradients(std::function<void(GradView&)> change);
+Tamper::Fault with_gradients(const std::function<void(GradView&)>& change);
 /// The right launch; then all gradients are computed again on the host by a rule.
 Tamper::Fault with_backward_rule(BackwardRule rule);
 /// A launch of attention_backward with changed parameters.
-Tamper::Fault with_backward(std::function<void(Tamper&, AttentionBackwardParams&)> change);
+Tamper::Fault with_backward(const std::function<void(Tamper&, AttentionBackwardParams&)>& change);
 
 }  // namespace attnbench

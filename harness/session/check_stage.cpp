@@ -110,7 +110,8 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
   Verdict v = verify(workload, outputs, launcher.numerics(), options.check);
   v.outputs_digest = fmt::format("{:016x}", digest);
   const bool explain = !v.pass && !options.all_detectors;
-  if (explain) v.clues = clues_or_none(*work.item, outputs, launcher, v);
+  if (explain && work.item->params.op == Op::kAttention)
+    v.clues = clues_or_none(*work.item, outputs, launcher, v);
   if (has_p(work.item->params.op)) {
     const Numerics declared = launcher.numerics();
     v.numerics = {declared.p_type, declared.acc_type, work.kernel->flags & kWaiverFlags};

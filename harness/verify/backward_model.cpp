@@ -31,8 +31,8 @@ BackwardModel::BackwardModel(const Case& c, const Numerics& n)
       most_rows_(0),
       forward_(kForward, c.params.dtype, c.params.head_dim, c.params.softcap, keep_scale(c.params),
                c.params.dim_v()) {
-  for (const SeqLen& s : c.params.seqs) most_rows_ = std::max<double>(most_rows_, s.q);
-  most_rows_ *= c.params.num_heads_q / c.params.num_heads_kv;
+  const double group = static_cast<double>(c.params.num_heads_q) / c.params.num_heads_kv;
+  for (const SeqLen& s : c.params.seqs) most_rows_ = std::max(most_rows_, s.q * group);
 }
 
 double BackwardModel::weight_error(double dot_norm, double score) const {

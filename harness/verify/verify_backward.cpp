@@ -45,17 +45,24 @@ struct Gradient {
 /// Sums over the compared rows of one gradient.
 struct GradTotals {
   int64_t rows = 0, elements = 0;
+  int64_t wrong_rows = 0;  ///< by max_z or row_z2
   double max_z = -1, sum_z2 = 0;
   double max_abs = 0, max_rel = 0, max_ulp = 0;
   WorstElement worst;
   double worst_row = -1, worst_z2 = 0, worst_limit = 1;
   GradPlace worst_row_place{};
   double sxx = 0, sxy = 0;  ///< slope of the error on the value, weighted as for the forward pass
-  double of_one_pair = 0;   ///< part of sxx by rows that one (query, key) pair carries
+  /// Sums over wrong rows of value^2, value * error and error^2, weighted by 1 / sigma^2.
+  double wrong_xx = 0, wrong_xy = 0, wrong_yy = 0;
+  double of_one_pair = 0;  ///< part of sxx by rows that one (query, key) pair carries
 
   void add(const GradTotals& t) {
     rows += t.rows;
     elements += t.elements;
+    wrong_rows += t.wrong_rows;
+    wrong_xx += t.wrong_xx;
+    wrong_xy += t.wrong_xy;
+    wrong_yy += t.wrong_yy;
     sum_z2 += t.sum_z2;
     max_abs = std::max(max_abs, t.max_abs);
     max_rel = std::max(max_rel, t.max_rel);
@@ -182,6 +189,7 @@ class BackwardJudge {
       judge_bias(*gradients[i], t, worst_bias, v);
     }
     judge_sinks(v);
+    add_clues(v);
     v.rms_z = elements > 0 ? std::sqrt(sum_z2 / static_cast<double>(elements)) : 0;
     v.rows_total = dq_.begin.back() * p_.num_heads_q + dk_.begin.back() * p_.num_heads_kv;
     v.method = v.rows == v.rows_total ? "full" : "sampled";
@@ -195,13 +203,15 @@ class BackwardJudge {
   };
 
   void take_row(const Gradient& g, double chi, const ExpectedRow& e, GradTotals& t) const {
-    double row_z2 = 0, rounding = 0, common = 0, xx = 0, xy = 0, along = 0, pairs = 0, length2 = 0;
+    double row_z2 = 0, rounding = 0, common = 0, xx = 0, xy = 0, along = 0, pairs = 0, length2 = 0,
+           row_max = 0;
     for (int c = 0; c < g.dim; ++c) {
       GradTerms terms{e.value[c], e.variance[c], e.projection ? e.projection[c] : 0.0, e.common, e.terms};
       const double sigma2 = model_.variance(terms), sigma = std::sqrt(sigma2);
       const double got = g.get(e.place, c), error = got - terms.value, z = error / sigma;
       const double abs_z = std::isnan(z) ? INFINITY : std::abs(z);
       row_z2 += z * z;
+      row_max = std::max(row_max, abs_z);
       rounding += model_.rounding(terms.value) / sigma2;
       common += model_.common(terms) / sigma2;
       xx += terms.value * terms.value / sigma2;
@@ -230,6 +240,12 @@ class BackwardJudge {
     const double limit =
         rounding * chi + of_pairs * std::max(chi, chi_square_mean_limit(1 / few)) + common * single;
     const double figure = row_z2 / g.dim / limit;
+    if (!(figure <= 1.0) || !(row_max <= kMaxZ)) {
+      ++t.wrong_rows;
+      t.wrong_xx += xx;
+      t.wrong_xy += xy;
+      t.wrong_yy += row_z2;
+    }
     if (!(figure <= t.worst_row)) {
       t.worst_row = std::isnan(figure) ? INFINITY : figure;
       t.worst_z2 = row_z2 / g.dim;
@@ -282,6 +298,32 @@ class BackwardJudge {
                "{:.1f} standard errors), and at most {:.3g} % is allowed; a scale that is slightly off does "
                "this",
                g.name, 100 * std::abs(slope), slope > 0 ? "large" : "small", se, 100 * limit));
+  }
+
+  /// Which gradients are wrong narrows the cause down, and so does a factor of all their rows.
+  void add_clues(Verdict& v) const {
+    const GradTotals &dq = totals_[0], &dk = totals_[1], &dv = totals_[2];
+    const bool q = dq.wrong_rows > 0, k = dk.wrong_rows > 0, value = dv.wrong_rows > 0;
+    if (!q && !k && !value) return;
+    const char* hint = q && k && value ? "P is wrong: a scale, a mask, a bias, the LSE"
+                       : q && k        ? "dS is wrong and P right: delta, dP, or the softcap's derivative"
+                       : k && value
+                           ? "sums over the queries are wrong: heads of a group, rows left out or read twice"
+                       : q ? "dS is right: the sum over the keys, or the scale of dq"
+                       : k ? "dS is right: the sum over the queries, or the scale of dk"
+                           : "P is right in dS: the weights of dO, dropout in them, or their sum";
+    v.clues.push_back(fmt::format("wrong rows: {} of {} in dq, {} of {} in dk, {} of {} in dv. Likely {}",
+                                  dq.wrong_rows, dq.rows, dk.wrong_rows, dk.rows, dv.wrong_rows, dv.rows,
+                                  hint));
+    const Gradient* gradients[] = {&dq_, &dk_, &dv_};
+    for (int i = 0; i < 3; ++i) {
+      const GradTotals& t = totals_[i];
+      const double multiple = t.wrong_xy / t.wrong_xx;
+      // Most of the error is a multiple of the gradient itself.
+      if (!(t.wrong_rows > 1 && t.wrong_xy * multiple > 0.98 * t.wrong_yy)) continue;
+      v.clues.push_back(fmt::format("looks like: {} is right but for a factor of {:.4g}", gradients[i]->name,
+                                    1 + multiple));
+    }
   }
 
   void judge_sinks(Verdict& v) const {

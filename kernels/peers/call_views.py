@@ -13,7 +13,8 @@ def _steps(cumulative):
 
 def lengths(c):
     """Lengths of the queries and of the keys of each sequence, lists of ints."""
-    cu_q, cu_k, used = c.torch("cu_seqlens_q cu_seqlens_k seqused_k")
+    cu_q, cu_k = c.torch("cu_seqlens_q cu_seqlens_k")
+    used = c.torch("seqused_k") if c.op == "attention" else None
     return _steps(cu_q), _steps(cu_k) if used is None else used.tolist()
 
 

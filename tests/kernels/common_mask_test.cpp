@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/common/mask.h"
+#include "kernels/contract/attention_backward_params.h"
 
 namespace attnbench {
 namespace {
@@ -36,6 +37,43 @@ TEST(CommonMask, RangesMatchTheDefinition) {
                 ASSERT_EQ(visible(p, i, j, q_len, k_len), j >= b.begin && j < b.end)
                     << "q " << q_len << " k " << k_len << " causal " << causal << " window " << left << ","
                     << right << " i " << i << " j " << j;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// The rows of a tile of keys: all that see one of them, and no row outside of the first and the last such.
+TEST(CommonMask, RowsThatSeeATileOfKeys) {
+  AttentionBackwardParams p{};
+  for (const int32_t causal : {0, 1}) {
+    for (const int32_t left : {-1, 0, 3, kMax}) {
+      for (const int32_t right : {-1, 0, 2, kMax}) {
+        for (const int32_t q_len : {1, 6, 15}) {
+          for (const int32_t k_len : {1, 4, 10, 40}) {
+            p.causal = causal;
+            p.window_left = left;
+            p.window_right = right;
+            for (int32_t first = 0; first < k_len; ++first) {
+              for (int32_t last = first; last < k_len; ++last) {
+                RowBounds want{q_len, 0};
+                for (int32_t i = 0; i < q_len; ++i) {
+                  const KeyBounds seen = visible_keys(p, i, q_len, k_len);
+                  if (seen.begin > last || seen.end <= first) continue;
+                  want = {std::min(want.begin, i), std::max(want.end, i + 1)};
+                }
+                const RowBounds got = rows_that_see(p, first, last, q_len, k_len);
+                if (want.begin >= want.end) {
+                  ASSERT_EQ(got.begin, got.end) << "keys " << first << ".." << last;
+                  continue;
+                }
+                ASSERT_EQ(got.begin, want.begin)
+                    << "keys " << first << ".." << last << " q " << q_len << " k " << k_len;
+                ASSERT_EQ(got.end, want.end)
+                    << "keys " << first << ".." << last << " q " << q_len << " k " << k_len;
               }
             }
           }

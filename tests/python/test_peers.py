@@ -116,6 +116,12 @@ class PeersTest(unittest.TestCase):
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout)
             records = json.loads(pathlib.Path(folder, "results.json").read_text())["benchmarks"]
+            backward = "{op: attention_backward, batch: q5_q9, heads: 4/2, head_dim: 64, mask: causal, dtype: %s}"
+            done = subprocess.run([os.environ["ATTNBENCH"], "run", "--case", backward % "bf16", "--case", backward % "fp32", "--device",
+                                   "cpu", "--no-time", "--peers", "torch_backward", "--python", sys.executable, "--out", folder],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertIn("4 passed", done.stdout)
         passed = sorted(r["attnbench"]["kernel"] for r in records if r["attnbench"]["status"] == "pass")
         self.assertEqual(passed, sorted(["cpu", "torch_sdpa_flash", "torch_sdpa_math"] * 2 + ["flex_attention"]), done.stdout)
 

@@ -14,8 +14,6 @@
 namespace attnbench {
 namespace {
 
-constexpr Op kOps[] = {Op::kAttention, Op::kKvAppend, Op::kMergeStates};
-
 std::vector<FuzzCase> drawn(Op op, uint64_t seed, int count) {
   Generator generator(op, seed);
   std::vector<FuzzCase> out;

@@ -28,7 +28,7 @@ TEST_P(SessionSigns, ChangeNoOtherBit) {
     const std::vector<const Kernel*> kernels =
         select_kernels(builtin_kernels(), c.params.op, DeviceKind::kCpu, {"cpu"});
     ASSERT_FALSE(kernels.empty());
-    Workload w(*device, c, {}, Values::kLater);
+    Workload w(*device, c, layout_for(*kernels[0]), Values::kLater);
     Launcher launcher(*kernels[0], builtin_kernels(), *device, w);
     w.fill_values();
     w.set_signs(plain_signs(c.params));
@@ -46,6 +46,7 @@ TEST_P(SessionSigns, ChangeNoOtherBit) {
       const HostOutputs got = w.download_outputs();
       EXPECT_EQ(got.lse, expected.lse) << c.id;
       EXPECT_EQ(got.new_k, expected.new_k) << c.id;
+      EXPECT_EQ(got.dsinks, expected.dsinks) << c.id;
     }
     w.set_signs(plain_signs(c.params));
     EXPECT_FALSE(w.input_damage()) << c.id;
@@ -65,6 +66,8 @@ INSTANTIATE_TEST_SUITE_P(
         "{name: e, op: merge_states, batch: q7, heads: 3, head_dim: 40, states: 3}",
         "{name: f, kv: paged, block_size: 16, batch: 3q1s40, heads: 4/1, head_dim: 96, head_dim_v: 64, "
         "v_is_k_view: true}",
+        "{name: h, op: attention_backward, batch: q5_q33s70, zip: {heads: [4/2, 3/3], head_dim: [40, 64], head_dim_v: [24, "
+        "same]}, dtype: [bf16, fp32], mask: causal, sinks: true}",
         "{name: g, batch: q9s20, heads: 4/2, head_dim: 64, kv_dtype: int8, q_dtype: int8, dropout: 0.1}"));
 
 /// A right kernel is accused of nothing, whatever its caches hold.
@@ -74,6 +77,7 @@ TEST(SessionSigns, RightKernelsPassInEveryCacheMode) {
        {"{batch: 2q20, heads: 2, head_dim: 16}",
         "{kv: paged, block_size: 16, batch: 2q2s40, append: in_call, heads: 2, head_dim: 16}",
         "{op: kv_append, kv: paged, block_size: 16, batch: 2q2s40, heads: 2, head_dim: 16}",
+        "{op: attention_backward, batch: 2q20, heads: 4/2, head_dim: 16}",
         "{op: merge_states, batch: q7, heads: 2, head_dim: 16}"}) {
     const Case c = expand(parse_inline_case(mapping)).cases.at(0);
     const Kernel* kernel = select_kernels(builtin_kernels(), c.params.op, DeviceKind::kCpu, {"cpu"}).at(0);

@@ -49,6 +49,14 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&m)[4], uint3
                : "r"(address));
 }
 
+/// Stores four 8 x 8 matrices of 16-bit elements: the lane gives the address of a row as above, and in m[i] the
+/// elements c, c + 1 of row r of matrix i. PTX ISA, "Warp Level Matrix Instructions: stmatrix".
+__device__ __forceinline__ void store_matrices(uint32_t address, const uint32_t (&m)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(m[0]),
+               "r"(m[1]), "r"(m[2]), "r"(m[3])
+               : "memory");
+}
+
 /// Transposes an 8 x 8 matrix of 16-bit elements over a warp: lane t gives the elements c, c + 1 of row r and
 /// receives those of rows c, c + 1 in column r. PTX ISA, "Warp Level Matrix Instructions: movmatrix".
 __device__ __forceinline__ uint32_t transpose_matrix(uint32_t m) {

@@ -36,22 +36,4 @@ __device__ __forceinline__ void store_unit(uint32_t address, const uint4& u) {
                : "memory");
 }
 
-/// Four 8 x 8 matrices of 16-bit elements. Lane 8 * m + r gives the address of row r of matrix m, 16 bytes.
-/// Loaded transposed: in word m lane 4 * g + c gets column g of rows 2 * c and 2 * c + 1. Stored as they are:
-/// word m of lane 4 * g + c goes to columns 2 * c and 2 * c + 1 of row g. PTX ISA, "Warp Level Matrix
-/// Instructions: ldmatrix, stmatrix".
-__device__ __forceinline__ uint4 load_transposed(uint32_t address) {
-  uint4 u;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
-               : "r"(address)
-               : "memory");
-  return u;
-}
-__device__ __forceinline__ void store_matrices(uint32_t address, const uint4& u) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(u.x),
-               "r"(u.y), "r"(u.z), "r"(u.w)
-               : "memory");
-}
-
 }  // namespace attnbench::hopper

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/cuda/common/e4m3.cuh"
+#include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/common/shared_memory.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/sm90_prefill/producer.cuh"
@@ -184,19 +185,19 @@ class Converter {
     const uint32_t second = first ^ (0x6420 ^ 0x7531);
 #pragma unroll 1
     for (int block = 0; block < kShape.block_n / 32; ++block) {
-      uint4 keys[kUnits];
+      uint32_t keys[kUnits][4];
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
-        keys[u] = hopper::load_transposed(from + block * 32 * hopper::kChunkBytes +
-                                          ((warp_ * kUnits + u) ^ lane_ % 8) * 16);
+        hopper::load_matrices_transposed(
+            keys[u], from + block * 32 * hopper::kChunkBytes + ((warp_ * kUnits + u) ^ lane_ % 8) * 16);
       }
       const uint32_t slots = to + ((2 * block + matrix / 2) ^ channel % 8) * 16;
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
-        hopper::store_matrices(
-            slots + u * 16 * hopper::kChunkBytes,
-            {__byte_perm(keys[u].x, keys[u].y, first), __byte_perm(keys[u].x, keys[u].y, second),
-             __byte_perm(keys[u].z, keys[u].w, first), __byte_perm(keys[u].z, keys[u].w, second)});
+        const auto& k = keys[u];
+        hopper::store_matrices(slots + u * 16 * hopper::kChunkBytes,
+                               {__byte_perm(k[0], k[1], first), __byte_perm(k[0], k[1], second),
+                                __byte_perm(k[2], k[3], first), __byte_perm(k[2], k[3], second)});
       }
     }
     hopper::fence_for_wgmma();  // also orders the reads before the copy that fills the buffer again
