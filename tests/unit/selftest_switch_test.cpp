@@ -85,7 +85,7 @@ std::pair<std::string, std::string> parts_of(const std::string& text) {
 /// Whether a mapping sets the key, and sets it to the word if one is given.
 bool sets(const std::string& mapping, const std::string& key, const std::string& word) {
   for (const std::string before : {"{", " "}) {
-    const std::size_t at = mapping.find(before + key + ": " + word);
+    const std::size_t at = mapping.find(std::string(before).append(key).append(": ").append(word));
     if (at == std::string::npos) continue;
     const std::size_t end = at + before.size() + key.size() + 2 + word.size();
     if (word.empty() || end == mapping.size() || mapping[end] == ',' || mapping[end] == '}') return true;
