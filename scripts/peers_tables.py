@@ -87,7 +87,7 @@ SERVING_FILES = {"serving": ["h100-checks/serving", "h100-checks/serving_more", 
                  "serving_layout": ["h100-checks/serving_layout", "h100-checks/serving_earlier"], "serving_append": ["h100-checks/serving_more"],
                  "serving_steps": ["h100-checks/serving_steps"],
                  "chunks": ["h100-checks/chunks", "h200-checks/chunks"], "mla": ["h100-checks/mla"], "mla_prefill": ["h100-checks/mla"],
-                 "e4m3": ["h100-checks/e4m3"]}
+                 "e4m3": ["h100-checks/e4m3"], "dcp": ["h100x2-checks/dcp"]}
 #: Kernels of the table of replayed servers, and what their columns are called.
 SERVING = {"sm90_mixed": "sm90_mixed", "sm90_prefill": "sm90_prefill", "flash_attn_3": "FlashAttention 3",
            "cudnn_sdpa": "cuDNN", "flashinfer_prefill": "FlashInfer"}

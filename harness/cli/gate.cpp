@@ -265,7 +265,8 @@ class Gate {
         [&] { return runs_.seconds(); });
     int code = gate_exit_code(policy_, decision.result, options, fresh_);
     if (run_is_broken(base_.exit_code)) {
-      std::cerr << "gate: note: the base side has cases that are wrong or crash; they are not compared\n";
+      std::cerr
+          << "gate: note: the base side has cases that are wrong, crash or did not run; they are not compared\n";
     }
     if (o_.update_baseline) code = store_baseline(fresh_.exit_code);
     std::string found = gate_outcome(policy_, decision.result, options, code);

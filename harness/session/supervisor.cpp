@@ -224,7 +224,13 @@ std::string Supervisor::unfinished(const Reached& reached) const {
 
 void Supervisor::timed_out(Slot& slot) {
   take_log(slot);
-  if (slot.state != State::kRunning) return start_failed(slot, "the device did not answer in time", true);
+  if (slot.state != State::kRunning) {
+    return start_failed(slot,
+                        fmt::format("the worker was not ready within {:g} s: the machine is busy, or the "
+                                    "device hangs; --timeout gives it more",
+                                    std::max(kLeastStartSeconds, options_.timeout_s)),
+                        true);
+  }
   slot.process->ask_where();
   take_log(slot);
   Record record =
