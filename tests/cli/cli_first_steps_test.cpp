@@ -70,7 +70,7 @@ TEST(CliFirstSteps, SweepsThatComeWithTheProgramGoByTheirNames) {
   const Outcome unknown = run_attnbench(scratch, {"run", "smok"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, AllOf(HasSubstr("smok: error: cannot read: No such file here"),
-                                 HasSubstr("did you mean 'smoke'? there are ci, gate, golden, "),
+                                 HasSubstr("did you mean 'smoke'? there are ci, dcp, gate, golden, "),
                                  Not(HasSubstr("schema"))));
   EXPECT_THAT(
       run_attnbench(scratch, {"list", "./smoke"}).err,

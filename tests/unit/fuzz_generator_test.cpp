@@ -76,7 +76,7 @@ TEST(FuzzGenerator, KeepsCasesSmall) {
 TEST(FuzzGenerator, SetsEveryKeyOfTheTable) {
   std::map<std::string, std::set<std::string>> met;
   for (const Op op : kOps) {
-    for (const FuzzCase& c : drawn(op, 1, 4000)) {
+    for (const FuzzCase& c : drawn(op, 1, 12000)) {
       for (const auto& [key, value] : c.draft.values) met[key].insert(value);
     }
   }
