@@ -45,7 +45,8 @@ ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim, double softca
       chi_limit_(std::max(2.0, chi_square_mean_limit(head_dim_v > 0 ? head_dim_v : head_dim))) {}
 
 double ErrorModel::logit_error(const RowMoments& r) const {
-  // D products are summed in the accumulator's type, or in the matrix unit with fewer digits. If they are random, their partial sums stay far below
+  // D products are summed in the accumulator's type, or in the matrix unit with fewer digits. If they are
+  // random, their partial sums stay far below
   // dot_norm. If all have one sign, partial sum i is i / D of the score: D roundings of variance
   // u^2 / 3 * (i / D)^2 add up to u^2 * D / 9. Scaling and the exponent's argument round the score twice more.
   // tanh(x) of a softcap, made of exponentials, errs by their relative error in absolute terms, times the

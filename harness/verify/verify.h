@@ -32,7 +32,7 @@ Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numeri
                          int num_threads);
 Verdict verify_backward(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                         int num_threads);
-/// That of the case's op: attention or attention_backward.
+/// Calls the function of the case's op: attention or attention_backward.
 Verdict verify_launch(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                       int num_threads);
 Verdict verify_append(const Workload& workload, const HostOutputs& outputs);
