@@ -434,17 +434,13 @@ struct StoredGradients::Rows {
     std::vector<double> dk, dk_variance, dk_heads, dv, dv_variance, dv_heads, dk_few, dv_few;
     std::vector<int64_t> rows;
   };
-  struct Facts {
-    std::vector<reference::RowId> rows;
-    std::vector<reference::RowFacts> facts;
-  };
   Rows(const Case& c, const Numerics& numerics) : item(c), model(c, numerics) {}
   Case item;
   BackwardModel model;
   std::mutex mutex;
   std::vector<Queries> queries;
   std::vector<Keys> keys;
-  std::vector<Facts> facts;
+  std::vector<std::pair<std::vector<reference::RowId>, std::vector<reference::RowFacts>>> facts;
 };
 
 StoredGradients::StoredGradients(const Case& c, const Numerics& numerics, CheckMode mode, int num_threads)
@@ -464,7 +460,7 @@ StoredGradients::StoredGradients(const Case& c, const Numerics& numerics, CheckM
        },
        [this](std::span<const reference::RowId> rows, std::span<const reference::RowFacts> facts) {
          const std::lock_guard lock(rows_->mutex);
-         rows_->facts.push_back({copy_of(rows), copy_of(facts)});
+         rows_->facts.emplace_back(copy_of(rows), copy_of(facts));
        }});
 }
 
@@ -477,7 +473,7 @@ Verdict StoredGradients::judge(const HostOutputs& outputs) const {
   for (const Rows::Keys& k : rows_->keys)
     judge.take(reference::KeyGrads{k.keys, k.dk, k.dk_variance, k.dk_heads, k.dv, k.dv_variance, k.dv_heads,
                                    k.dk_few, k.dv_few, k.rows});
-  for (const Rows::Facts& f : rows_->facts) judge.take_facts(f.rows, f.facts);
+  for (const auto& [rows, facts] : rows_->facts) judge.take_facts(rows, facts);
   return judge.conclude();
 }
 
@@ -495,12 +491,6 @@ Verdict verify_backward(const Case& c, const HostOutputs& outputs, const Numeric
   Verdict v = judge.conclude();
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;
-}
-
-Verdict verify_launch(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
-                      int num_threads) {
-  return c.params.op == Op::kAttentionBackward ? verify_backward(c, outputs, numerics, mode, num_threads)
-                                               : verify_attention(c, outputs, numerics, mode, num_threads);
 }
 
 }  // namespace attnbench
