@@ -47,9 +47,9 @@ def sensitivity(*results):
     rows = []
     for data in results:
         for r in data["sensitivity"]:
-            rows.append([device(data["context"]), f"`{data['kernel']}`", r["dtype"], r["p_type"], f"{r['context']:,}", f"{r['max_z']:.2f}",
+            rows.append([device(data["context"]), f"`{data['kernel']}`", r["dtype"], r["p_type"], f"{r['context']:,}", f"{r['rows']:,}", f"{r['max_z']:.2f}",
                          *(size(r, fault) for fault in FAULTS)])
-    return ["device", "kernel", "type", "P, dS in", "tokens", "max abs(z)", *FAULTS.values()], "llllr", rows
+    return ["device", "kernel", "type", "P, dS in", "tokens", "rows", "max abs(z)", *FAULTS.values()], "llllr", rows
 
 
 def peers(*results):
