@@ -1,6 +1,13 @@
+#!/usr/bin/env python3
 """Tables of the op attention_backward, from all results files of results/baselines that have their names: what the
 checks see (sensitivity_backward*.json) and gradients of several kernels (peers_backward*.json). A part of
-readme_tables.py."""
+readme_tables.py. By itself it writes a results file as results/baselines keeps those of peers: without samples,
+refused runs and what no table shows.
+
+    ./scripts/gradient_tables.py results/runs/peers_backward/results.json results/baselines/h100-checks/peers_backward.json
+"""
+import argparse
+import json
 import pathlib
 
 BASELINES = pathlib.Path(__file__).resolve().parent.parent / "results" / "baselines"
@@ -65,3 +72,29 @@ def peers(*results):
                          f"{a['check']['max_z']:.2f}", f"{a['check']['rows']}/{a['check']['rows_total']}",
                          time_of(a["time"]), f"{a['tflops']:.3g}"])
     return ["device", "case", "kernel", "max abs(z)", "rows checked", "ms", "TFLOP/s"], "lllr", rows
+
+
+KEPT = {"id": None, "kernel": None, "status": None, "reason": None, "check": ("pass", "method", "max_z", "rows", "rows_total", "numerics"),
+        "time": ("median_us", "lo_us", "hi_us", "iterations", "cache", "disturbed"), "tflops": None, "gbs": None}
+
+
+def small(data):
+    """The results file without what no table shows."""
+    runs = []
+    for a in (b["attnbench"] for b in data["benchmarks"]):
+        if a["status"] != "skip":
+            runs.append({k: {n: a[k][n] for n in parts if n in a[k]} if parts and a.get(k) else a.get(k) for k, parts in KEPT.items()})
+    lines = ",\n".join(json.dumps({"attnbench": run}) for run in runs)
+    return f'{{"context": {json.dumps(data["context"])},\n"benchmarks": [\n{lines}\n]}}\n'
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results")
+    parser.add_argument("out")
+    args = parser.parse_args()
+    pathlib.Path(args.out).write_text(small(json.loads(pathlib.Path(args.results).read_text())))
+
+
+if __name__ == "__main__":
+    main()
