@@ -3,7 +3,7 @@ import enum
 from ctypes import (Structure, Union, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p)
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 PLUGIN_MAGIC = 0x6e69676c706e7461
 
 
@@ -333,6 +333,7 @@ class Numerics(Structure):
         ("exp_rel_err", c_double),
         ("mma_roundoff", c_double),
         ("p_scale", c_double),
+        ("head_grad_type", c_int32),
     ]
 
 
