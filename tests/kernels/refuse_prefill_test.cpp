@@ -79,8 +79,9 @@ class PrefillOf : public ::testing::Test {
 TEST_F(PrefillOf, WidthsOfKeysAndValues) {
   for (const int dim : {64, 96, 128, 192, 256}) EXPECT_EQ(refuses(dim, dim), "") << dim;
   EXPECT_EQ(refuses(192, 128), "");
-  EXPECT_THAT(refuses(80, 80), HasSubstr("head_dim 64, 96, 128, 192, 256, or 192 with head_dim_v 128 required, "
-                                         "given 80 with head_dim_v 80"));
+  EXPECT_THAT(refuses(80, 80),
+              HasSubstr("head_dim 64, 96, 128, 192, 256, or 192 with head_dim_v 128 required, "
+                        "given 80 with head_dim_v 80"));
   EXPECT_THAT(refuses(128, 64), HasSubstr("given 128 with head_dim_v 64"));
   EXPECT_THAT(refuses(192, 192,
                       [](AttentionParams& p) {

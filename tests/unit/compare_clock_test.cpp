@@ -184,7 +184,8 @@ TEST(CompareClock, InTurnsALoadHidesNoChangeFarBeyondIt) {
   const CompareRow equal = in_turns(1, quiet, one_sided);
   EXPECT_EQ(equal.change, Change::kInconclusive);
   EXPECT_GT(*equal.lo, 1.5) << "the load alone makes it longer";
-  EXPECT_THAT(equal.note, HasSubstr("only a change of more than 3.4 times could be told")) << "3 times the disturbance";
+  EXPECT_THAT(equal.note, HasSubstr("only a change of more than 3.4 times could be told"))
+      << "3 times the disturbance";
   EXPECT_EQ(in_turns(1, one_sided, quiet).change, Change::kInconclusive) << "nor is BASE slower";
   EXPECT_EQ(in_turns(1, one_sided, one_sided).change, Change::kSame);
   const CompareRow slow = in_turns(9, quiet, one_sided);

@@ -328,8 +328,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
       !hopper::encode_row_window_map(&maps.v_row, p.dtype_v, p.v != nullptr ? p.v : p.q,
                                      p.v_stride_token * dtype_size(p.dtype_v),
                                      hopper::row_chunks_of(p, k.v_rows, p.head_dim_v, chunk_bytes),
-                                     hopper::kChunkBytes / chunk_bytes, 1,
-                                     chunk_bytes)) {
+                                     hopper::kChunkBytes / chunk_bytes, 1, chunk_bytes)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 

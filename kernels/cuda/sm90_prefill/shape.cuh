@@ -140,14 +140,10 @@ struct Derived {
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype,       kShape.head_dim,
-          D::kDimV,           kShape.masked,
-          kShape.softcap,     kShape.short_tiles,
-          kShape.split,       kShape.eight_bit_kv,
-          kShape.eight_bit_q, kShape.eight_bit_p,
-          kShape.gathers,     kShape.block_m,
-          kShape.block_n,     D::kPartRows,
-          D::kChunkBytes,     launch};
+  return {kShape.dtype,       kShape.head_dim,    D::kDimV,       kShape.masked,
+          kShape.softcap,     kShape.short_tiles, kShape.split,   kShape.eight_bit_kv,
+          kShape.eight_bit_q, kShape.eight_bit_p, kShape.gathers, kShape.block_m,
+          kShape.block_n,     D::kPartRows,       D::kChunkBytes, launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the
@@ -214,9 +210,9 @@ struct alignas(1024) SharedMemory {
   [[no_unique_address]] std::conditional_t<D::kConvertsK, LandedParts<kShape, false>, Nothing> landed_k;
   [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, LandedParts<kShape, true>, Nothing> landed_v;
 
-  WorkItem item[kShape.q_stages];       ///< is published together with q
+  WorkItem item[kShape.q_stages];  ///< is published together with q
   WorkItem next_item;  ///< from the scheduling warp to the first producer warp, and to gathering warps
-  Notes notes;                          ///< the scheduling warp's own
+  Notes notes;         ///< the scheduling warp's own
   TileRows rows[D::kConsumerWarps][2];  ///< each warp's own, of the tiles it works on, until they are stored
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
   hopper::Mbarrier next_full, next_empty;
