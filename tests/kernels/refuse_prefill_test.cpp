@@ -139,6 +139,12 @@ TEST_F(PrefillOf, PagesOfAnySize) {
   for (const int size : {1, 2, 12, 17}) EXPECT_EQ(refuses(128, 128, pages_of(size)), "") << size;
   EXPECT_EQ(refuses(96, 96, pages_of(8)), "");
   EXPECT_EQ(refuses(128, 128, pages_of(8, 20)), "");
+  EXPECT_THAT(refuses(96, 96,
+                      [](AttentionParams& p) {
+                        p.features |= kWindow;
+                        p.window_left = 6;
+                      }),
+              HasSubstr("window_left of 7 or more, or -1, required for head_dim 96, given 6"));
   EXPECT_THAT(refuses(96, 96, pages_of(1)), HasSubstr("block_size a multiple of 8 required for"));
   EXPECT_THAT(refuses(128, 128, pages_of(1, 20)), HasSubstr("softcap"));
 }

@@ -62,6 +62,7 @@ class Gatherer {
       ring.await_empty(place_);
       copy(hopper::shared_address(buffers[place_.stage()]) + in_group_, head, pages, n);
       if (n > item.n_begin) find(pages, item, n - 1);  // while the copies are under way
+      commit_async();
       wait_async<0>();
       hopper::fence_for_wgmma();
       __syncwarp();

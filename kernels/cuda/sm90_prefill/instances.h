@@ -21,7 +21,7 @@ struct Maps {
   CUtensorMap q;
   KvMaps k;
   KvMaps v;
-  CUtensorMap v_row;  ///< 128 bytes of one chunk of V: a row, or two of 64 bytes (KvLoader::copy_rows)
+  CUtensorMap v_row;  ///< one chunk of one row of V, where visible keys begin (KvLoader::copy_rows)
 };
 
 /// An instance for short tiles is the faster one up to so many keys per sequence.

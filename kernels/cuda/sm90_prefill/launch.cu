@@ -155,6 +155,13 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
     return unsupported("sm90_prefill: head_dim %s required, given %d with head_dim_v %d", required,
                        p.head_dim, p.head_dim_v);
   }
+  // With so few keys on the left the first visible key and the last one may lie in one group of rows, which
+  // then comes row by row (KvLoader::copy_rows).
+  if (instance->chunk_bytes < hopper::kChunkBytes && p.window_left >= 0 &&
+      p.window_left + 1 < hopper::kGroupRows) {
+    return unsupported("sm90_prefill: window_left of %d or more, or -1, required for head_dim %d, given %d",
+                       hopper::kGroupRows - 1, p.head_dim, p.window_left);
+  }
   if (const KernelStatus s = hopper::check_strides(kAttention, p, message, instance->chunk_bytes);
       s != KernelStatus::kOk) {
     return s;
@@ -327,8 +334,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                       p.v_stride_head) ||
       !hopper::encode_row_window_map(&maps.v_row, p.dtype_v, p.v != nullptr ? p.v : p.q,
                                      p.v_stride_token * dtype_size(p.dtype_v),
-                                     hopper::row_chunks_of(p, k.v_rows, p.head_dim_v, chunk_bytes),
-                                     hopper::kChunkBytes / chunk_bytes, 1, chunk_bytes)) {
+                                     hopper::row_chunks_of(p, k.v_rows, p.head_dim_v, chunk_bytes), 1, 1, chunk_bytes)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 

@@ -215,7 +215,8 @@ class KvLoader {
         // Values before the first key that a query sees must be zeros. Keys there may be anything, because
         // their scores are not used.
         const int32_t lead = kIsV && kMayExpire && expired < hopper::kGroupRows ? max(0, expired) : 0;
-        if (kIsV && kMayExpire && lead > 0 && left < hopper::kGroupRows) {
+        if (kIsV && kMayExpire && D::kChunkBytes == hopper::kChunkBytes && lead > 0 &&
+            left < hopper::kGroupRows) {
           copy_rows(tile, row, left, expired, chunk, issues, full);
         } else if (kIsV && kMayExpire && lead > 0) {
           if (issues) window.load_behind(tile, chunk, row, lead, full);
@@ -233,24 +234,18 @@ class KvLoader {
     }
   }
 
-  /// Copies a group in which the keys that a query sees begin and the sequence ends, 128 bytes at a time: a row,
-  /// or two rows of 64 bytes. All other rows are zeros.
+  /// Copies a group row by row, in which the keys that a query sees begin and the sequence ends. All other
+  /// rows are zeros. The copy engine writes to multiples of 128 bytes: see supports() for narrower chunks.
   __device__ __forceinline__ void copy_rows(uint8_t* group, int32_t row, int32_t left, int32_t expired,
                                             int32_t chunk, bool issues, hopper::Mbarrier& full) const {
-    constexpr int kRows = hopper::kChunkBytes / D::kChunkBytes;
-    const hopper::RowMap chunk_of_rows{maps_.v_row, p_.v_rows};
+    const hopper::RowMap chunk_of_row{maps_.v_row, p_.v_rows};
 #pragma unroll 1
-    for (int r = 0; r < hopper::kGroupRows; r += kRows) {
-      const int32_t lead = max(0, expired - r);
-      const int32_t end = max(0, min(left - r, kRows));
+    for (int r = 0; r < hopper::kGroupRows; ++r) {
+      const int32_t valid = r >= expired && r < left ? 1 : 0;
 #pragma unroll 1
       for (int c = 0; c < D::template kLandedChunks<true>; ++c) {
-        uint8_t* const rows = group + c * D::kAtomBytes + r * D::kChunkBytes;
-        if (!issues) continue;
-        if (kRows > 1 && lead == 1 && end == kRows) {
-          chunk_of_rows.load_behind(rows, chunk + c, row + r, lead, full);
-        } else {
-          chunk_of_rows.load(rows, chunk + c, row + r, lead > 0 ? 0 : end, full);
+        if (issues) {
+          chunk_of_row.load(group + c * D::kAtomBytes + r * D::kChunkBytes, chunk + c, row + r, valid, full);
         }
       }
     }
