@@ -24,6 +24,7 @@ void check(const Problem& p) {
     require(p.q_lens[b] >= 0 && p.k_lens[b] >= 0, "negative length of sequence " + std::to_string(b));
   }
   for (int end : p.k_ends) require(end >= 0, "k_ends must not be negative");
+  require(p.attention_chunk >= 0, "attention_chunk must not be negative");
   require(std::isfinite(p.softmax_scale), "softmax_scale must be finite");
   require(std::isfinite(p.softcap) && p.softcap >= 0.0, "softcap must be finite and not negative");
   require(p.p_dropout >= 0.0f && p.p_dropout < 1.0f, "p_dropout must be at least 0 and less than 1");

@@ -68,6 +68,12 @@ KeyRange visible_keys(const Problem& problem, int seq, int pos) {
   KeyRange keys{0, problem.k_ends.empty() ? k_len : std::min<int64_t>(k_len, problem.k_ends[seq])};
   if (problem.window_left >= 0) keys.begin = std::max<int64_t>(0, diag - problem.window_left);
   if (right >= 0) keys.end = std::min(keys.end, diag + right + 1);
+  if (problem.attention_chunk > 0) {
+    if (diag < 0) return {};
+    const int64_t before = diag % problem.attention_chunk;  // keys of the chunk before the diagonal
+    keys.begin = std::max(keys.begin, diag - before);
+    keys.end = std::min(keys.end, diag - before + problem.attention_chunk);
+  }
   if (keys.empty()) return {};
   return keys;
 }

@@ -14,7 +14,7 @@ namespace attnbench::reference {
 
 /// The logical problem. Query i of sequence b is at diag = i + k_lens[b] - q_lens[b] on the key axis. Key j
 /// is visible if (window_left < 0 or j >= diag - window_left) and (right < 0 or j <= diag + right), with
-/// right = 0 if causal, else window_right.
+/// right = 0 if causal, else window_right, and, with attention_chunk C > 0, if floor(j / C) == floor(diag / C).
 struct Problem {
   int head_dim = 0;    ///< width of queries and keys
   int head_dim_v = 0;  ///< width of values and outputs; 0: head_dim
@@ -28,6 +28,7 @@ struct Problem {
   bool causal = false;
   int window_left = -1;
   int window_right = -1;
+  int attention_chunk = 0;  ///< tokens of a chunk; 0: none
   double softmax_scale = 1.0;
   double softcap = 0.0;  ///< 0: none; else score = softcap * tanh(q.k * softmax_scale / softcap)
   /// ALiBi, after the softcap: score -= slope * |diag - j|, or slope * sqrt(|diag - j|) if alibi_sqrt is set.

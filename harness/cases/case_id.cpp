@@ -66,7 +66,8 @@ void give_served(Case& c, ServedStep step, bool has_table) {
 std::string lengths_yaml(CaseParams p) {
   p.blocks.reset();
   p.served.reset();
-  if (p.page_layout == PageLayout::kServed) p.page_layout = CaseParams{}.page_layout;
+  if (p.page_layout == PageLayout::kServed)
+    p.page_layout = CaseParams{}.page_layout;  // repeated is drawn again
   return case_yaml(p);
 }
 

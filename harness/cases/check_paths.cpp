@@ -38,6 +38,13 @@ void check_no_distances(const CaseParams& p, const FailAt& fail) {
              "a window counts from the diagonal, which a part of the keys does not show; drop it or path: {}",
              path_name(p.path)));
   }
+  if (p.attention_chunk > 0) {
+    fail("attention_chunk",
+         fmt::format(
+             "a chunk counts from a sequence's first key, which a part of the keys does not show; drop "
+             "attention_chunk or path: {}",
+             path_name(p.path)));
+  }
   if (p.alibi != Alibi::kNone) {
     fail("alibi",
          fmt::format(
@@ -47,6 +54,17 @@ void check_no_distances(const CaseParams& p, const FailAt& fail) {
 }
 
 void check_path(const CaseParams& p, const FailAt& fail) {
+  if (p.expect_refused) {
+    fail("path",
+         fmt::format("one launch is refused, and path: {} has several; drop path, or expect and bad_launch",
+                     path_name(p.path)));
+  }
+  if ((p.lse_base2 || p.out_lse_token_major) && p.path != Path::kSplitDecode) {
+    fail(p.lse_base2 ? "lse_log" : "out_lse_layout",
+         fmt::format("path: {} has partial states of its own, with natural LSEs (head, token); drop path, or "
+                     "lse_log and out_lse_layout",
+                     path_name(p.path)));
+  }
   if (p.append) {
     fail("append",
          fmt::format("append: in_call is written by one call, not by the launches of path: {}; drop one",

@@ -144,6 +144,7 @@ Tally tally_of(const CaseParams& p) {
   if (p.blocks) t.visible -= rows_seen_twice(p);
   t.kv_rows += p.seqs.empty() ? 0 : shared;
   if (p.blocks) t.kv_rows = int64_t{p.blocks->num_blocks()} * p.block_size;
+  if (p.kv == KvSource::kPaged) t.kv_rows = std::max(t.kv_rows, int64_t{p.pool_blocks} * p.block_size);
   if (p.kv == KvSource::kContiguous) {
     t.kv_rows = contiguous_rows(p.seqs.size()) * contiguous_capacity(longest, p.leftpad);
   }
@@ -164,13 +165,16 @@ void set_merge_cost(const CaseParams& p, CaseCost& c) {
   const double d = p.head_dim;
   const double rows = static_cast<double>(c.total_q) * p.num_heads_q;
   const double e_p = element_bytes(p.type_of_partial());
-  const double filled = rows * p.states * (1 - p.empty_states);  // states whose O is read
+  const double states = p.ragged_states ? 0.5 * p.states : p.states;  // of a row; ragged: on average
+  const double filled = rows * states * (1 - p.empty_states);         // states whose O is read
   c.total_k = c.max_k = 0;
   c.flop = 2 * d * filled;
   c.written = (element_bytes(p.dtype) * d + 4) * rows;
-  c.bytes = e_p * d * filled + 4.0 * rows * p.states + c.written;
+  c.bytes = e_p * d * filled + 4.0 * rows * states + c.written +
+            (p.ragged_states ? 4.0 * static_cast<double>(c.total_q) : 0.0);
   c.formula = "merge_states: 2*D*R*N'; (e_p*N'*D + 4*N + e*D + 4)*R, R = H*Tq, N' = N*(1 - empty)";
-  c.device_bytes = (e_p * d + 4) * rows * p.states + c.written;
+  if (p.ragged_states) c.formula += " + 4*Tq, N on average";
+  c.device_bytes = (e_p * d + 4) * rows * states + c.written;
 }
 
 /// Each new row of K and V is read once and written once, with its scales. Each token has a slot number of

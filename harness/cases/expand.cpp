@@ -7,6 +7,7 @@
 #include "harness/cases/case.h"
 #include "harness/cases/cost.h"
 #include "harness/cases/cover.h"
+#include "harness/cases/draws.h"
 #include "harness/cases/paths.h"
 #include "harness/cases/served.h"
 #include "harness/cases/value_tuples.h"
@@ -102,18 +103,64 @@ void check_types(const CaseParams& p, const Place& place) {
 template <class Place>
 void check_expired(const CaseParams& p, const Place& place) {
   if (p.op != Op::kAttention || p.expired == Expired::kKept) return;
-  if (p.window_left < 0) {
-    fail(
-        place("expired"),
-        fmt::format("expired: {} is about rows left of a window, but no window bounds the left side; set one "
-                    "such as 'window: \"100,0\"', or drop expired",
-                    expired_name(p.expired)));
+  if (p.window_left < 0 && p.attention_chunk == 0) {
+    fail(place("expired"),
+         fmt::format(
+             "expired: {} is about rows left of a window or chunk, but neither bounds the left side; set "
+             "one such as 'window: \"100,0\"' or 'attention_chunk: 64', or drop expired",
+             expired_name(p.expired)));
   }
   if (p.expired == Expired::kFreed && p.kv != KvSource::kPaged) {
     fail(place("expired"),
          "expired: freed takes blocks from a sequence, which only paged KV has; set 'kv: paged', or write "
          "'expired: nan'");
   }
+}
+
+/// Checks that the launch of the case has what bad_launch breaks.
+template <class Place>
+void check_bad_launch(const CaseParams& p, const Place& place) {
+  const auto needs = [&](bool has, const char* what) {
+    if (has) return;
+    fail(place("bad_launch"), fmt::format("bad_launch: {} needs {}; add it, or take another bad_launch",
+                                          bad_launch_name(p.bad_launch), what));
+  };
+  const bool attention = p.op == Op::kAttention;
+  const bool paged = p.op == Op::kKvAppend || (attention && p.kv == KvSource::kPaged);
+  int64_t queries = 0, keys = 0;
+  for (const SeqLen& s : p.seqs) {
+    queries += s.q;
+    keys += s.k;
+  }
+  switch (p.bad_launch) {
+    case BadLaunch::kBlockSize:
+      return needs(paged, "blocks: 'kv: paged'");
+    case BadLaunch::kBlockTable:
+      return needs(attention && paged && keys > 0, "op attention on 'kv: paged' with a key");
+    case BadLaunch::kNumSplits:
+      return needs(attention, "op attention");
+    case BadLaunch::kPointer:
+      return needs(queries > 0, "a token in its batch");
+    default:
+      return;
+  }
+}
+
+/// Checks page_layout: repeated and slots: arbitrary.
+template <class Place>
+void check_pages(const CaseParams& p, const Place& place) {
+  const auto repeated = [&](const char* key, const char* why) {
+    fail(place(key),
+         fmt::format("page_layout: repeated has blocks in several places, {}; drop {} or page_layout", why,
+                     key));
+  };
+  if (p.page_layout != PageLayout::kRepeated) return;
+  if (p.op == Op::kKvAppend) repeated("op", "and a new row has one");
+  if (p.op != Op::kAttention || p.kv != KvSource::kPaged) return;
+  if (p.append) repeated("append", "and a new row has one");
+  if (p.expired != Expired::kKept) repeated("expired", "some of which may be visible");
+  if (p.path != Path::kOneCall) repeated("path", "which a part of the batch does not show");
+  if (p.type_of_k() == DType::kInt8) repeated("kv_dtype", "and int8 keys have descales by place");
 }
 
 /// Checks keys against each other.
@@ -161,6 +208,8 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   check_widths(p, place);
   check_types(p, place);
   check_expired(p, place);
+  check_bad_launch(p, place);
+  check_pages(p, place);
   check_paths(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];
@@ -189,14 +238,18 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   }
 }
 
-/// Puts the step of a replay into the case that asks for it. Its block table is the default page_layout.
-void settle(CaseParams& p, const Settings& settings, const Sweep& sweep, ServedSteps& served) {
+/// Puts into the case what is drawn for it, and the step of a replay if it asks for one. The replay's block
+/// table is the default page_layout.
+void settle(CaseParams& p, const Settings& settings, const Sweep& sweep, uint64_t seed, ServedSteps& served) {
   const auto place = [&](std::string_view key) {
     const Setting* s = last_of(settings, key);
     return s ? s->place : sweep.place;
   };
   const bool paged = (p.kv == KvSource::kPaged || p.op == Op::kKvAppend) && p.op != Op::kMergeStates;
+  if (p.window_drawn) draw_window(p, seed);
   if (!p.serving) {
+    if (p.op == Op::kAttention && p.kv == KvSource::kPaged && p.page_layout == PageLayout::kRepeated)
+      draw_repeated_blocks(p, seed);
     if (paged && p.page_layout == PageLayout::kServed)
       fail(place("page_layout"),
            "served is the block table of a replay: it needs 'batch: {serving: {mix: ...}}'");
@@ -308,16 +361,16 @@ std::string tuple_text(const Sweep& sweep, const ValueTuple& tuple) {
 
 /// The axes of a sweep with a cover or a sample. A row whose keys contradict each other is left out; only in
 /// a product is it an error of the file.
-AxisTable table_of(const Sweep& sweep, ServedSteps& served) {
+AxisTable table_of(const Sweep& sweep, uint64_t seed, ServedSteps& served) {
   std::vector<std::size_t> points;
   for (const Axis& axis : sweep.axes) points.push_back(axis.points.size());
   const auto problem = [&sweep](const AxisRow& row) { return normalised(apply(settings_of(sweep, row))); };
-  const auto legal = [&sweep, &served](const AxisRow& row) {
+  const auto legal = [&sweep, seed, &served](const AxisRow& row) {
     const Settings settings = settings_of(sweep, row);
     CaseParams params = apply(settings);
     if (is_excluded(sweep, params)) return false;
     try {
-      settle(params, settings, sweep, served);
+      settle(params, settings, sweep, seed, served);
       check(params, settings, sweep);
     } catch (const ConfigError&) {
       return false;
@@ -339,7 +392,7 @@ AxisTable table_of(const Sweep& sweep, ServedSteps& served) {
 /// Adds the cases of a sweep with a cover or a sample. add(row) returns whether the row's case is new.
 template <class Add>
 CoverCounts add_covered(const Sweep& sweep, uint64_t seed, ServedSteps& served, const Add& add) {
-  const AxisTable table = table_of(sweep, served);
+  const AxisTable table = table_of(sweep, seed, served);
   CoverCounts counts;
   if (sweep.cover.sample > 0) {
     int64_t drawn = 0;
@@ -456,7 +509,7 @@ Expansion expand(const SweepFile& file) {
         ++out.excluded;
         return false;
       }
-      settle(params, settings, sweep, served);
+      settle(params, settings, sweep, seed, served);
       check(params, settings, sweep);
       params = normalised(std::move(params));
       std::string id = case_id(params);

@@ -16,13 +16,16 @@ struct KeyRange {
   bool contains(int64_t key) const { return key >= begin && key < end; }
 };
 
-/// A causal mask or a window; -1: no bound on that side.
+/// A causal mask or a window, -1: no bound on that side; and chunks of so many keys, 0: none.
 struct Mask {
   bool causal = false;
   int64_t window_left = -1;
   int64_t window_right = -1;
+  int64_t chunk = 0;
 };
-inline Mask mask_of(const CaseParams& p) { return {p.causal, p.window_left, p.window_right}; }
+inline Mask mask_of(const CaseParams& p) {
+  return {p.causal, p.window_left, p.window_right, p.attention_chunk};
+}
 
 /// Keys that at least one of the queries `first` .. `last` sees, in a sequence with q queries and k keys. The
 /// last query is aligned with the last key (bottom-right).

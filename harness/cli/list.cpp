@@ -158,7 +158,7 @@ struct Totals {
 /// Adds to the totals what the chosen kernels themselves refuse. Returns the reason if all of them do.
 std::optional<SkipReason> ask_kernels(const Case& c, const std::vector<const Kernel*>& kernels,
                                       const Outlook& outlook, Totals& totals) {
-  if (outlook.kernels.empty() || outlook.device == nullptr) return std::nullopt;
+  if (outlook.kernels.empty() || outlook.device == nullptr || c.params.expect_refused) return std::nullopt;
   std::optional<SkipReason> first;
   std::size_t refused = 0;
   for (const Kernel* kernel : kernels) {
@@ -194,7 +194,9 @@ void print_case(const Case& c, const Outlook& outlook, bool verbose, Totals& tot
   totals.largest = std::max(totals.largest, cost.device_bytes);
   std::cout << fmt::format("{}  {}, {} least traffic, {} memory{}\n", c.id, quantity(cost.flop, "FLOP"),
                            quantity(cost.bytes, "B"), quantity(cost.device_bytes, "B"),
-                           why ? "; will be skipped here: " + why->text : "");
+                           why                       ? "; will be skipped here: " + why->text
+                           : c.params.expect_refused ? "; a refusal is expected"
+                                                     : "");
   if (verbose) {
     const std::string batch = format_batch_spec(c.params.seqs);
     if (batch != batch_label(c.params.seqs)) std::cout << "  batch: " << batch << '\n';

@@ -185,6 +185,10 @@ int profile(const ProfileOptions& o, const Program& program) {
   set_in_hand(
       fmt::format("case {}, kernel {}{}", item.id, kernel.name, plugin.empty() ? "" : " of " + plugin));
   set_advice("attnbench run --case tells whether it is right");
+  if (item.params.expect_refused) {
+    std::cerr << "attnbench: skipped: the case expects a refusal, so there is no launch to profile\n";
+    return 6;
+  }
   if (auto why = refusal(kernel, program.kernels, *device, item)) {
     std::cerr << "attnbench: skipped: " << why->text << "\n";
     return 6;

@@ -160,7 +160,7 @@ void look_at_neighbours(const LoadedResult& base, const LoadedResult& fresh, con
   for (const auto& [side, r] : {std::pair{"BASE", &base}, std::pair{"NEW", &fresh}}) {
     if (!r->busy()) continue;
     row.note = fmt::format(
-        "{}, but others took the cores during {} of {} samples in {}: only a change over {} times counts now",
+        "{}, but others took the cores during {} of {} samples in {}: only a change of more than {} times could be told",
         change_name(row.change), r->disturbed, r->samples_us.size(), side,
         digits(least_change(base, fresh, in_turns, most), 2));
     row.change = Change::kInconclusive;
@@ -439,6 +439,10 @@ CompareResult compare_results(const ResultSet& base, const ResultSet& fresh, con
                                                                                   : Change::kMissingBase;
       if (f->status != Status::kPass) row.note = status_note("NEW", *f);
       row.clues = f->clues;
+    } else if (b->refused() && f->refused()) {
+      row.change = Change::kSame;
+      row.note = "refused on both sides, as expected";
+      ++out.refused;
     } else if (decide_by_status(*b, *f, row)) {
       compare_times(*b, *f, options, row);
       look_beyond_disturbance(*b, *f, options, row);
@@ -480,7 +484,7 @@ int compare_exit_code(const CompareResult& result, const CompareOptions& options
   if (!options.allow_missing && !options.allow_new && any(Change::kMissingBase)) return 1;
   if (any(Change::kSlower)) return 3;
   if (!options.allow_inconclusive && result.count(Change::kInconclusive) > result.not_slower) return 4;
-  return result.compared == 0 ? 6 : 0;
+  return result.compared + result.refused == 0 ? 6 : 0;
 }
 
 bool row_fails(const CompareRow& row, const CompareOptions& options) {

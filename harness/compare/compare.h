@@ -113,6 +113,7 @@ struct CompareResult {
   std::vector<SweepMean> sweeps;    ///< the same by sweep, in the order of BASE
   std::vector<TokenChange> tokens;  ///< replays of servers
   int64_t compared = 0;             ///< rows with a ratio
+  int64_t refused = 0;              ///< rows whose kernels refuse the case on both sides, as it expects
   int64_t not_slower = 0;           ///< of the inconclusive rows
   bool as_sol = false;              ///< ratios are of time over least possible time
   bool verdicts_only = false;       ///< right or wrong was compared, and nothing was to be timed

@@ -19,7 +19,7 @@ class CapturedTensors;  // captured.h
 
 enum class KvSource { kPacked, kPaged, kContiguous };
 enum class KvLayout { kNhd, kHnd };
-enum class PageLayout { kContiguous, kShuffled, kSharedPrefix, kLifoAged, kServed };
+enum class PageLayout { kContiguous, kShuffled, kSharedPrefix, kLifoAged, kServed, kRepeated };
 /// How attention is computed: as one call, or as a plan of several launches (harness/cases/paths.h).
 enum class Path { kOneCall, kCascade, kSplitDecode, kDcp };
 /// How the ranks of path dcp meet. kOneDevice: they are launches on one device, whose states a merge_states
@@ -39,6 +39,36 @@ enum class KvDType { kSame, kE4m3, kInt8, kInt8K };
 /// (token, head). kPerTokenK: computed for K and given for V, the form in which attention reads int8.
 enum class Scales { kGiven, kPerToken, kPerTokenK };
 
+/// How the LSE of a partial state says that it has seen no key.
+enum class EmptyLse { kMinusInf, kPlusInf, kBoth };
+
+/// What a launch contradicts, so that the kernel must refuse it (harness/workload/bad_launch.h).
+enum class BadLaunch {
+  kNone,
+  kFeature,
+  kDType,
+  kHeadDim,
+  kHeads,
+  kBlockSize,
+  kNumSplits,
+  kBlockTable,
+  kPointer
+};
+inline constexpr BadLaunch kBadLaunches[] = {
+    BadLaunch::kNone,      BadLaunch::kFeature,    BadLaunch::kDType,
+    BadLaunch::kHeadDim,   BadLaunch::kHeads,      BadLaunch::kBlockSize,
+    BadLaunch::kNumSplits, BadLaunch::kBlockTable, BadLaunch::kPointer};
+
+constexpr const char* empty_lse_name(EmptyLse e) {
+  constexpr const char* names[] = {"minus_inf", "plus_inf", "both"};
+  return names[static_cast<int>(e)];
+}
+constexpr const char* bad_launch_name(BadLaunch b) {
+  constexpr const char* names[] = {"none",       "feature",    "dtype",       "head_dim", "heads",
+                                   "block_size", "num_splits", "block_table", "pointer"};
+  return names[static_cast<int>(b)];
+}
+
 constexpr const char* kv_name(KvSource kv) {
   constexpr const char* names[] = {"packed", "paged", "contiguous"};
   return names[static_cast<int>(kv)];
@@ -53,7 +83,8 @@ constexpr const char* scales_name(Scales s) {
   return names[static_cast<int>(s)];
 }
 constexpr const char* page_layout_name(PageLayout l) {
-  constexpr const char* names[] = {"contiguous", "shuffled", "shared_prefix", "lifo_aged", "served"};
+  constexpr const char* names[] = {"contiguous", "shuffled", "shared_prefix",
+                                   "lifo_aged",  "served",   "repeated"};
   return names[static_cast<int>(l)];
 }
 constexpr const char* alibi_name(Alibi a) {
@@ -115,6 +146,7 @@ struct CaseParams {
   /// The block table; null: page_layout draws it. For one launch on keys that are not int8.
   std::shared_ptr<const GivenBlocks> blocks;
   int32_t shared_prefix = 0;  ///< page_layout shared_prefix: leading tokens that all sequences share
+  int32_t pool_blocks = 0;    ///< paged: least number of blocks in the pool; 0: what the sequences need
   int32_t gap_tokens = 0;     ///< packed: unused rows after each sequence's keys (seqused_k is passed)
 
   int32_t leftpad = 0;         ///< contiguous: most unused rows before a sequence's first key (cache_leftpad)
@@ -123,6 +155,8 @@ struct CaseParams {
   bool causal = false;
   int32_t window_left = -1;
   int32_t window_right = -1;
+  bool window_drawn = false;            ///< both sides are to be drawn; expand() puts numbers in their place
+  int32_t attention_chunk = 0;          ///< tokens of a chunk; 0: none
   Expired expired = Expired::kKept;     ///< content of rows left of every query's window
   std::optional<double> softmax_scale;  ///< default 1/sqrt(head_dim)
   double softcap = 0.0;
@@ -140,12 +174,21 @@ struct CaseParams {
   double dropout = 0.0;                   ///< share of the weights that are dropped, [0, 1)
 
   int32_t padding_tokens = 0;      ///< kv_append: tokens whose slot is -1, spread over the batch
+  bool arbitrary_slots = false;    ///< kv_append: slots anywhere in the pool, not those of a block table
   Scales scales = Scales::kGiven;  ///< kv_append into a quantised cache
 
   int32_t states = 2;            ///< merge_states: partial states per row
   double empty_states = 0.25;    ///< merge_states: share of states whose LSE is -inf and whose O is poison
   bool lse_token_major = false;  ///< merge_states: partial LSEs as (N, T, H) instead of (N, H, T)
   bool partial_fp32 = true;      ///< partial O in fp32, else in dtype
+  bool ragged_states = false;    ///< merge_states: rows have 0 to `states` states
+  EmptyLse empty_lse = EmptyLse::kMinusInf;  ///< merge_states: LSE of empty states
+
+  bool lse_base2 = false;            ///< LSEs that are read and written are to base 2
+  bool out_lse_token_major = false;  ///< the LSE that is written is (total_q, Hq)
+
+  bool expect_refused = false;              ///< the case passes if the kernel refuses it
+  BadLaunch bad_launch = BadLaunch::kNone;  ///< what is wrong with the launch
 
   Path path = Path::kOneCall;
   int32_t decode_threshold = 1;  ///< split_decode: most queries of a decode

@@ -39,6 +39,11 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kHeadDimV, "head_dim_v: 64"},
     {kVIsK, "v_is_k_view: true"},
     {kRotaryQ, "rotary_q: at_cache_seqlens"},
+    {kAttentionChunk, "attention_chunk: 64"},
+    {kLseBase2, "lse_log: base2"},
+    {kLseTokenMajor, "out_lse_layout: token_major"},
+    {kRaggedStates, "states_per_row: varied"},
+    {kInfLse, "empty_lse: plus_inf"},
 };
 
 }  // namespace

@@ -52,11 +52,12 @@ std::string window_text(int64_t left, int64_t right) {
 
 KeyValue read_window(const Field& field, uint64_t) {
   const std::string expected = fmt::format(
-      "none, or a text \"left,right\" such as \"4095,0\" or \"4k,0\" (integers from -1, unlimited, to {}); a "
-      "list is an axis, so write \"L,R\" and not [L, R]",
+      "none, drawn, or a text \"left,right\" such as \"4095,0\" or \"4k,0\" (integers from -1, unlimited, to {}); "
+      "a list is an axis, so write \"L,R\" and not [L, R]",
       kMaxSeqLen);
   if (!field.node.IsScalar()) field.fail_expected(expected);
   const std::string_view text = field.node.Scalar();
+  if (text == "drawn") return {"drawn", [](CaseParams& p) { p.window_drawn = true; }};
   std::optional<int64_t> left = -1;
   std::optional<int64_t> right = -1;
   if (text != "none") {
@@ -72,6 +73,7 @@ KeyValue read_window(const Field& field, uint64_t) {
   const auto apply = [l = static_cast<int32_t>(*left), r = static_cast<int32_t>(*right)](CaseParams& p) {
     p.window_left = l;
     p.window_right = r;
+    p.window_drawn = false;
   };
   return {window_text(*left, *right), apply};
 }
@@ -228,17 +230,25 @@ SweepKey heads_key() {
 }
 
 SweepKey window_key() {
-  SweepKey key = field_key("window",
-                           "keys seen before and after the diagonal; -1: unlimited. In quotes: `[L, R]` "
-                           "would be an axis",
-                           &CaseParams::window_left);
+  SweepKey key =
+      field_key("window",
+                "keys seen before and after the diagonal; -1: unlimited. In quotes: `[L, R]` "
+                "would be an axis. `drawn`: both sides from 0 to the longest key length - 1, by the "
+                "file's seed and the case",
+
+                &CaseParams::window_left);
   const std::string side = fmt::format("(-1|0|[1-9][0-9]*|{})", kSuffixedLength);
-  key.schema = {{"type", "string"}, {"pattern", fmt::format("^(none|{0}, ?{0})$", side)}};
+  key.schema = {{"type", "string"}, {"pattern", fmt::format("^(none|drawn|{0}, ?{0})$", side)}};
   key.tokens = true;
-  key.values = "`\"L,R\"`, `none`";
+  key.values = "`\"L,R\"`, `none`, `drawn`";
   key.read = read_window;
-  key.text = [](const CaseParams& p) { return window_text(p.window_left, p.window_right); };
-  key.reset = [](CaseParams& p) { p.window_left = p.window_right = -1; };
+  key.text = [](const CaseParams& p) {
+    return p.window_drawn ? "drawn" : window_text(p.window_left, p.window_right);
+  };
+  key.reset = [](CaseParams& p) {
+    p.window_left = p.window_right = -1;
+    p.window_drawn = false;
+  };
   key.report = [](Json& j, const CaseParams& p) {
     j["window_left"] = p.window_left;
     j["window_right"] = p.window_right;

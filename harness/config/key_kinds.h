@@ -64,6 +64,13 @@ std::vector<std::pair<std::string, T>> words_of(const char* (*name)(T), std::ini
   return words;
 }
 
+template <class T>
+std::vector<std::pair<std::string, T>> words_of(const char* (*name)(T), const std::vector<T>& values) {
+  std::vector<std::pair<std::string, T>> words;
+  for (const T value : values) words.emplace_back(name(value), value);
+  return words;
+}
+
 SweepKey integer_key(std::string name, std::string doc, int32_t CaseParams::*member, int32_t lo, int32_t hi);
 /// An integer that counts tokens, which may have a suffix: 4k, 1m.
 SweepKey tokens_key(std::string name, std::string doc, int32_t CaseParams::*member, int32_t lo, int32_t hi);

@@ -24,6 +24,8 @@ inline bool is_backward(P p) { return p.op == Op::kAttentionBackward; }
 /// Attention or its gradients.
 inline bool attends(P p) { return is_attention(p) || is_backward(p); }
 inline bool has_kv(P p) { return !is_merge(p); }
+/// Whether a launch writes an LSE.
+inline bool has_lse(P p) { return is_attention(p) || is_merge(p); }
 /// K and V that may be quantised, rotated or lie in a cache.
 inline bool is_served(P p) { return has_kv(p) && !is_backward(p); }
 inline bool is_paged(P p) { return has_kv(p) && p.kv == KvSource::kPaged; }

@@ -69,6 +69,13 @@ Rows append_keys() {
                  &C::padding_tokens, 0, 4096)
           .when(is_append)
           .labelled([](P p) { return p.padding_tokens > 0 ? fmt::format("/pad{}", p.padding_tokens) : ""; }),
+      word_key<bool>(
+          "slots",
+          "`kv_append`: slots of new tokens are those of the sequence's blocks, or any different ones "
+          "of the pool",
+          &C::arbitrary_slots, {{"sequence", false}, {"arbitrary", true}})
+          .when(is_append)
+          .labelled(label("/slots-arbitrary", [](P p) { return p.arbitrary_slots; })),
   };
 }
 

@@ -26,12 +26,22 @@ Rows score_keys() {
                        : "";
           })
           .needing(feature(kWindow, [](P p) { return p.window_left >= 0 || p.window_right >= 0; })),
-      word_key("expired",
-               "what lies in rows of keys that no query's window reaches any more (of a sequence without "
-               "queries: all; new tokens excepted). `kept`: values. `nan`: poison. `freed`, paged only: "
-               "poison, and blocks that hold only such rows have table entries that lead nowhere. Needs a "
-               "`window` with a left side",
-               &C::expired, words_of(expired_name, {Expired::kKept, Expired::kNan, Expired::kFreed}))
+      tokens_key(
+          "attention_chunk",
+          "keys are seen only from queries whose diagonal lies in the same chunk of so many tokens, as in "
+          "Llama 4; 0: none",
+          &C::attention_chunk, 0, kMaxSeqLen)
+          .when(is_attention)
+          .labelled(
+              [](P p) { return p.attention_chunk > 0 ? fmt::format("/chunk{}", p.attention_chunk) : ""; })
+          .needing(feature(kAttentionChunk, [](P p) { return p.attention_chunk > 0; })),
+      word_key(
+          "expired",
+          "what lies in rows of keys that no query's window or chunk reaches any more (of a sequence "
+          "without queries: all; new tokens excepted). `kept`: values. `nan`: poison. `freed`, paged only: "
+          "poison, and blocks that hold only such rows have table entries that lead nowhere. Needs a "
+          "`window` with a left side, or `attention_chunk`",
+          &C::expired, words_of(expired_name, {Expired::kKept, Expired::kNan, Expired::kFreed}))
           .when(is_attention)
           .unified([](C& p) {  // the invariant packed_paged relaunches a paged case without blocks
             if (p.expired == Expired::kFreed && !is_paged(p)) p.expired = Expired::kNan;

@@ -57,19 +57,23 @@ Rows memory_keys() {
           "page_layout",
           "where a sequence's blocks lie in the pool; `shared_prefix`: shuffled, and the first "
           "`shared_prefix` tokens of all sequences are the same blocks; `lifo_aged`: as a last-in, "
-          "first-out free list leaves them after many requests; `served`, the default of `batch: {serving: "
+          "first-out free list leaves them after many requests; `repeated`, `attention` only: each drawn anew, so "
+          "that places of one or several sequences share blocks; `served`, the default of `batch: {serving: "
           "...}` and for it alone: the block tables of the replay, with shared prefixes",
           &C::page_layout,
-          words_of(page_layout_name, {PageLayout::kContiguous, PageLayout::kShuffled,
-                                      PageLayout::kSharedPrefix, PageLayout::kLifoAged, PageLayout::kServed}))
+          words_of(page_layout_name,
+                   {PageLayout::kContiguous, PageLayout::kShuffled, PageLayout::kSharedPrefix,
+                    PageLayout::kLifoAged, PageLayout::kServed, PageLayout::kRepeated}))
           .when(is_paged)
           .labelled([](P p) {
-            if (p.blocks) return fmt::format("-{}{}", table_name(p), p.blocks->digest());
+            if (p.blocks && p.page_layout != PageLayout::kRepeated)
+              return fmt::format("-{}{}", table_name(p), p.blocks->digest());
             return p.shared_tokens() > 0 ? fmt::format("-shared{}", p.shared_prefix)
                                          : fmt::format("-{}", page_layout_name(p.page_layout));
           })
           .reported([](Json& j, P p) {
-            j["page_layout"] = p.blocks ? table_name(p) : page_layout_name(p.page_layout);
+            const bool drawn = !p.blocks || p.page_layout == PageLayout::kRepeated;
+            j["page_layout"] = drawn ? page_layout_name(p.page_layout) : table_name(p);
           })
           .always_written(),
       tokens_key("shared_prefix",
@@ -77,6 +81,13 @@ Rows memory_keys() {
                  &C::shared_prefix, 0, kMaxSeqLen)
           .taking("multiple of `block_size`")
           .when([](P p) { return is_paged(p) && p.page_layout == PageLayout::kSharedPrefix; }),
+      integer_key(
+          "pool_blocks",
+          "paged: blocks of the pool, if more than the sequences need; blocks in use then lie anywhere "
+          "in it, unless `page_layout` is contiguous",
+          &C::pool_blocks, 0, 1 << 24)
+          .when(is_paged)
+          .labelled([](P p) { return p.pool_blocks > 0 ? fmt::format("-pool{}", p.pool_blocks) : ""; }),
       tokens_key("leftpad",
                  "contiguous: most unused rows before a sequence's first key (`cache_leftpad` differs by "
                  "sequence)",

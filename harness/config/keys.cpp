@@ -12,10 +12,17 @@ namespace {
 
 Rows merge_keys() {
   return {
-      integer_key("states", "`merge_states`: partial states of each row", &C::states, 1, 64)
+      integer_key("states", "`merge_states`: partial states of each row", &C::states, 1, 256)
           .when(is_merge)
           .labelled([](P p) { return fmt::format("/{}x", p.states); })
           .always_written(),
+      word_key<bool>("states_per_row",
+                     "`merge_states`: rows have `states` states each, or 0 to `states` in one list with "
+                     "`state_indptr`",
+                     &C::ragged_states, {{"equal", false}, {"varied", true}})
+          .when(is_merge)
+          .labelled(label("varied-", [](P p) { return p.ragged_states; }))
+          .needing(feature(kRaggedStates, [](P p) { return p.ragged_states; })),
       word_key<bool>("partial_dtype", "`merge_states`: type of the partial O; `same`: that of the output",
                      &C::partial_fp32, {{"fp32", true}, {"same", false}})
           .when(is_merge)
@@ -30,13 +37,59 @@ Rows merge_keys() {
           .when(is_merge)
           .labelled([](P p) { return p.empty_states > 0 ? fmt::format("/empty{}", p.empty_states) : ""; })
           .always_written(),
+      word_key(
+          "empty_lse",
+          "`merge_states`: the LSE of a state that has seen no key: -inf, +inf as FlashAttention 2 writes "
+          "it, or one of both",
+          &C::empty_lse, words_of(empty_lse_name, {EmptyLse::kMinusInf, EmptyLse::kPlusInf, EmptyLse::kBoth}))
+          .when([](P p) { return is_merge(p) && p.empty_states > 0; })
+          .labelled([](P p) {
+            return p.empty_lse == EmptyLse::kMinusInf ? "" : fmt::format("-{}", empty_lse_name(p.empty_lse));
+          })
+          .needing(feature(kInfLse, [](P p) { return p.empty_lse != EmptyLse::kMinusInf; })),
       word_key<bool>(
           "lse_layout",
           "`merge_states`: order of the partial LSEs, (state, head, token) or (state, token, head)",
           &C::lse_token_major, {{"head_major", false}, {"token_major", true}})
-          .when(is_merge)
+          .when([](P p) { return is_merge(p) && !p.ragged_states; })  // one list has one order
           .labelled(label("/token_major", [](P p) { return p.lse_token_major; }))
           .always_written(),
+  };
+}
+
+/// Conventions of LSEs.
+Rows lse_keys() {
+  return {
+      word_key<bool>("lse_log", "LSEs that a launch reads and writes: natural logarithms, or to base 2",
+                     &C::lse_base2, {{"natural", false}, {"base2", true}})
+          .when(has_lse)
+          .labelled(label("/lse-base2", [](P p) { return p.lse_base2; }))
+          .needing(feature(kLseBase2, [](P p) { return p.lse_base2; })),
+      word_key<bool>("out_lse_layout", "order of the LSE that is written, (head, token) or (token, head)",
+                     &C::out_lse_token_major, {{"head_major", false}, {"token_major", true}})
+          .when(has_lse)
+          .labelled(label("/out_lse-token_major", [](P p) { return p.out_lse_token_major; }))
+          .needing(feature(kLseTokenMajor, [](P p) { return p.out_lse_token_major; })),
+  };
+}
+
+/// What is expected of the kernel.
+Rows refusal_keys() {
+  return {
+      word_key<bool>(
+          "expect",
+          "`refused`: the case passes if the kernel refuses it, and fails if the kernel takes it; its "
+          "words are kept. Nothing is timed",
+          &C::expect_refused, {{"result", false}, {"refused", true}})
+          .unified([](C& p) { p.expect_refused = p.expect_refused || p.bad_launch != BadLaunch::kNone; })
+          .labelled(label("/refused", [](P p) { return p.expect_refused; })),
+      word_key(
+          "bad_launch",
+          "a launch that [contradicts the contract](format.md#expected-refusals); implies `expect: refused`",
+          &C::bad_launch, words_of(bad_launch_name, {std::begin(kBadLaunches), std::end(kBadLaunches)}))
+          .labelled([](P p) {
+            return p.bad_launch == BadLaunch::kNone ? "" : fmt::format("-{}", bad_launch_name(p.bad_launch));
+          }),
   };
 }
 
@@ -83,8 +136,8 @@ Rows make_keys() {
           .labelled([](P p) { return std::string(op_name(p.op)); })
           .always_written(),
   };
-  for (Rows (*rows)() :
-       {memory_keys, shape_keys, score_keys, append_keys, call_keys, merge_keys, last_keys}) {
+  for (Rows (*rows)() : {memory_keys, shape_keys, score_keys, append_keys, call_keys, merge_keys, lse_keys,
+                         refusal_keys, last_keys}) {
     for (SweepKey& key : rows()) keys.push_back(std::move(key));
   }
   return keys;

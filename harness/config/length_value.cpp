@@ -138,12 +138,15 @@ LengthDistribution read_distribution(const Field& field) {
   const std::vector<Field> entries = entries_of(field, where);
   const Field* shape = nullptr;
   const Field* clip = nullptr;
+  const Field* zeros = nullptr;
   for (const Field& e : entries) {
     if (e.key == "clip") {
       clip = &e;
+    } else if (e.key == "zeros") {
+      zeros = &e;
     } else if (std::find(std::begin(kShapes), std::end(kShapes), e.key) == std::end(kShapes)) {
       std::vector<std::string> allowed(std::begin(kShapes), std::end(kShapes));
-      allowed.push_back("clip");
+      allowed.insert(allowed.end(), {"clip", "zeros"});
       fail_unknown_key(e, where, allowed);
     } else if (shape != nullptr) {
       e.fail(fmt::format("stands beside '{}', expected one distribution", shape->key));
@@ -162,6 +165,7 @@ LengthDistribution read_distribution(const Field& field) {
     d.clip_hi = kWideClip;
   }
   if (clip != nullptr) std::tie(d.clip_lo, d.clip_hi) = read_range(*clip);
+  if (zeros != nullptr) d.zeros = read_within(*zeros, 0.0, 1.0);
   read_shape(*shape, d);
   if (d.shape == Shape::kQuantiles && clip == nullptr) d.clip_hi = kMaxSeqLen;
   return d;
@@ -213,7 +217,7 @@ nlohmann::ordered_json lengths_schema() {
       {"type", "array"}, {"prefixItems", Json::array({part, positive})}, {"minItems", 2}, {"maxItems", 2}};
   const Json quantiles = {{"type", "array"}, {"items", pair}, {"minItems", 2}};
   const auto shape = [&](const char* name, const Json& value) {
-    return object_schema(Json::array({name}), {{name, value}, {"clip", range}});
+    return object_schema(Json::array({name}), {{name, value}, {"clip", range}, {"zeros", part}});
   };
   const auto parts = [&](const Json& properties) {
     Json keys = Json::array();
@@ -221,9 +225,8 @@ nlohmann::ordered_json lengths_schema() {
     return object_schema(keys, properties);
   };
   const Json options = Json::array(
-      {length, list, object_schema(Json::array({"constant"}), {{"constant", length}, {"clip", range}}),
-       object_schema(Json::array({"uniform"}), {{"uniform", range}, {"clip", range}}),
-       shape("lognormal", lognormal), shape("normal", parts({{"mean", median}, {"stddev", stddev}})),
+      {length, list, shape("constant", length), shape("uniform", range), shape("lognormal", lognormal),
+       shape("normal", parts({{"mean", median}, {"stddev", stddev}})),
        shape("zipf", parts({{"exponent", exponent}, {"max", positive}})),
        shape("bimodal", parts({{"medians", medians}, {"sigma", sigma}, {"second", part}})),
        shape("longtail", parts({{"median", median}, {"exponent", exponent}})),

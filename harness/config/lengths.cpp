@@ -11,6 +11,8 @@ namespace {
 
 // Keeps these draws apart from tensor values, whose fourth counter is a sequence's index (at most kMaxBatch).
 constexpr uint32_t kStream = 0x6c656e73;  // "lens"
+/// The draw that says whether a length is 0. Others count from 0 to 1000.
+constexpr uint32_t kZeroDraw = 0x7a65726f;
 
 /// floor(range * r / 2^64) for range <= 2^31: its bias is below 2^-32.
 int64_t scaled(uint64_t range, uint32_t r_high, uint32_t r_low) {
@@ -84,6 +86,10 @@ int64_t draw_length(const LengthDistribution& d, uint64_t seed, uint32_t index, 
   const auto draw = [&](uint32_t i) {
     return philox4x32(index, static_cast<uint32_t>(which), i, kStream, seed);
   };
+  if (d.zeros > 0) {
+    const Philox4 z = draw(kZeroDraw);
+    if (unit(z.x[0], z.x[1]) < d.zeros) return 0;
+  }
   const Philox4 r = draw(0);
   // Clipped before it becomes an integer, because exp and pow may return infinity.
   const auto rounded = [&](double x) { return std::llround(std::min(x, static_cast<double>(d.clip_hi))); };

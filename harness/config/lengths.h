@@ -32,6 +32,7 @@ struct LengthDistribution {
   double sigma = 0.0;
   int64_t clip_lo = 0;
   int64_t clip_hi = 0;
+  double zeros = 0.0;  ///< share of the lengths that are 0, whatever the clip
   double exponent = 0.0;
   double median2 = 0.0;
   double share = 0.0;

@@ -120,6 +120,7 @@ Metadata metadata_of(const Case& c, const AttentionParams& a, const CaseFileOpti
       {"causal", std::to_string(a.causal)},
       {"window_left", std::to_string(a.window_left)},
       {"window_right", std::to_string(a.window_right)},
+      {"attention_chunk", std::to_string(a.attention_chunk)},
       {"softcap", number_text(static_cast<double>(a.softcap))},
       {"max_seqlen_q", std::to_string(a.max_seqlen_q)},
       {"max_seqlen_k", std::to_string(a.max_seqlen_k)},
@@ -230,6 +231,7 @@ Case case_in(SafetensorsFile& file) {
 std::string why_not_exported(const Case& c, const CaseFileOptions& options) {
   const CaseParams& p = c.params;
   if (p.op != Op::kAttention) return fmt::format("its op is {}; attention is required", op_name(p.op));
+  if (p.expect_refused) return "it expects a refusal, and no outputs";
   if (p.captured) return "its values are captured: they are in a file already";
   if (p.path != Path::kOneCall) {
     return fmt::format("its path is {}, several launches; one_call is required", path_name(p.path));

@@ -50,6 +50,9 @@ Json check_to_json(const Verdict& v) {
   j["numerics"] = v.numerics ? types_to_json(*v.numerics) : Json(nullptr);
   j["outputs_digest"] = v.outputs_digest;
   j["reference_s"] = finite_or_null(v.reference_s);
+  if (v.refusal)
+    j["refusal"] = {
+        {"status", v.refusal->status}, {"step", v.refusal->step}, {"message", v.refusal->message}};
   j["invariants"] = Json::array();
   for (const InvariantResult& i : v.invariants)
     j["invariants"].push_back({{"name", i.name}, {"outcome", outcome_name(i.outcome)}, {"note", i.note}});

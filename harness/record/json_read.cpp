@@ -99,6 +99,13 @@ Verdict check_from_json(const Json& j) {
   if (!invariants.is_array()) wrong("invariants", "a list");
   for (const Json& i : invariants) v.invariants.push_back(invariant_from_json(i));
   get(j, "method", v.method);
+  if (j.contains("refusal")) {
+    const Json& said = member(j, "refusal");
+    v.refusal.emplace();
+    get(said, "status", v.refusal->status);
+    get(said, "step", v.refusal->step);
+    get(said, "message", v.refusal->message);
+  }
   get(j, "rows", v.rows);
   get(j, "rows_total", v.rows_total);
   get(j, "max_z", v.max_z);

@@ -42,7 +42,9 @@ struct LoadedResult {
   std::optional<double> sol, tflops, gbs;
   std::string cache;  ///< "cold", "hot", ...; empty if unknown. "cold" of a GPU before schema 3: "cold_data"
   bool graph = false;
-  std::string check;  ///< "off", "sampled", "full and invariants", ...; empty if unknown
+  std::string check;  ///< "off", "sampled", "full and invariants", "refusal", ...; empty if unknown
+  /// Whether the kernel refused a case that expects it.
+  bool refused() const { return status == Status::kPass && check == "refusal"; }
   std::shared_ptr<const nlohmann::json> entry;  ///< as in the file, for everything else
   std::optional<double> sm_mhz;                 ///< median SM clock during the timing
   bool throttled = false;

@@ -21,6 +21,7 @@ std::optional<double> dram_over_model(const Record& r) {
 }
 
 std::string z_cell(const Verdict& v) {
+  if (v.method == "refusal") return v.pass ? "refused" : "-";
   const bool has_z = v.method != "bitwise" && v.method != "interval";
   if (!v.pass && (!has_z || v.max_z <= kMaxZ)) return has_z ? digits(v.max_z, 3) + "^" : "-";
   return v.method == "bitwise" ? "exact" : has_z ? digits(v.max_z, 3) : v.method;

@@ -50,6 +50,10 @@ TableRow row_of(const Record& r, const Units& units) {
     row.rest = one_line(r.reason);
     return row;
   }
+  if (r.check && r.check->refusal && r.status == Status::kPass) {
+    row.rest = "refused: " + one_line(r.check->refusal->message);
+    return row;
+  }
   const auto add = [&](std::string cell) { row.cells.push_back(std::move(cell)); };
   if (r.time) {
     const TimeResult& t = *r.time;

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
+#include <numbers>
 #include <string_view>
 
 #include "harness/cases/paths.h"
-#include "harness/run/last_words.h"
 #include "harness/run/merge_variance.h"
 
 namespace attnbench {
@@ -18,25 +17,6 @@ void check(const Kernel& kernel, KernelStatus status, const KernelMessage& messa
   if (status == KernelStatus::kOk) return;
   throw KernelError(std::string(kernel.name) + ": " + step +
                     " failed: " + (message.text[0] ? message.text : "no message"));
-}
-
-/// Turns every exception of a kernel into a KernelError. This includes std::bad_alloc, which elsewhere means
-/// that the case does not fit.
-template <class Function>
-auto guarded(const Kernel& kernel, const char* step, Function&& function) {
-  const KernelCall in_hand(step, kernel.name);
-  try {
-    return function();
-  } catch (const std::bad_alloc&) {
-    throw KernelError(
-        fmt::format("{}: {} failed: out of memory: it wants more than its workspace, and the "
-                    "machine does not have it",
-                    kernel.name, step));
-  } catch (const std::exception& e) {
-    throw KernelError(fmt::format("{}: {} threw an exception: {}", kernel.name, step, e.what()));
-  } catch (...) {
-    throw KernelError(fmt::format("{}: {} threw something that is no std::exception", kernel.name, step));
-  }
 }
 
 template <class Call>
@@ -100,12 +80,15 @@ bool is_one_call(const CaseParams& p) { return p.op != Op::kAttention || p.path 
 
 }  // namespace
 
+std::optional<SkipReason> other_abi(const Kernel& kernel) {
+  if (kernel.abi_version == kKernelAbiVersion) return std::nullopt;
+  return SkipReason{fmt::format("{}: built for kernel ABI {}, this program has {}", kernel.name,
+                                kernel.abi_version, kKernelAbiVersion)};
+}
+
 std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, Device& device, const Case& item,
                                   bool padded_strides) {
-  if (kernel.abi_version != kKernelAbiVersion) {
-    return SkipReason{fmt::format("{}: built for kernel ABI {}, this program has {}", kernel.name,
-                                  kernel.abi_version, kKernelAbiVersion)};
-  }
+  if (const auto why = other_abi(kernel)) return why;
   const OpParams whole = Workload::shape_params(item, padded_strides);
   if (is_one_call(item.params)) return refused(kernel, device, whole);
   if ((kernel.flags & (kReturnsOutputs | kNoLse)) != 0) {
@@ -251,10 +234,12 @@ void take_returned(Device& device, const AttentionParams& p, const ReturnedOutpu
   }
   if (r.lse != nullptr) {
     t.from = {r.lse, r.lse_stride_token, r.lse_stride_head, 1};
-    t.to = {p.lse, 1, p.lse_stride_head, 1};
+    const bool token_major = (p.features & kLseTokenMajor) != 0;
+    t.to = {p.lse, token_major ? p.lse_stride_token : 1, token_major ? 1 : p.lse_stride_head, 1};
     t.dtype = DType::kFp32;
     t.channels = 1;
-    t.factor = r.lse_factor;
+    t.factor = r.lse_factor;  // to natural logarithms
+    if (p.features & kLseBase2) t.factor *= std::numbers::log2e_v<float>;
     device.take_returned(t);
   }
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/error.h"
+#include "harness/run/guarded_call.h"
 #include "harness/run/parts.h"
 #include "harness/run/rank_exchange.h"
 #include "harness/run/skip_reason.h"
@@ -13,12 +13,6 @@
 #include "kernels/registry.h"
 
 namespace attnbench {
-
-/// A kernel that failed to plan or launch; what() is its own message.
-class KernelError : public Error {
- public:
-  explicit KernelError(const std::string& what) : Error(what, kExitFailure) {}
-};
 
 /// A kernel whose plan returned kUnsupported: it refuses the case, as `supports` may; what() is its message.
 class PlanRefused : public KernelError {
@@ -29,6 +23,9 @@ class PlanRefused : public KernelError {
 /// Kernels of the table for this op and kind of device, in table order. If `names` is not empty, only those.
 std::vector<const Kernel*> select_kernels(KernelTable table, Op op, DeviceKind device,
                                           const std::vector<std::string>& names);
+
+/// Why this program cannot call the kernel: it was built for another ABI. nullopt if it can.
+std::optional<SkipReason> other_abi(const Kernel& kernel);
 
 /// Why the kernel refuses this case on this device, in its own words; nullopt if it takes the case. If the
 /// path has several launches, the kernel must take all of them, and a merge_states kernel of the table must

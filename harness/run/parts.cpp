@@ -46,7 +46,7 @@ Part sequences(const CaseParams& p, const AttentionParams& whole, int32_t lead, 
   a.cu_seqlens_q = nullptr;
   move_by(a.q, before * a.q_stride_token, a.dtype_q);
   move_by(a.out, before * a.out_stride_token, a.dtype_out);
-  move_by(a.lse, before);
+  move_by(a.lse, a.features & kLseTokenMajor ? before * a.lse_stride_token : before);
   const auto n = static_cast<int64_t>(first);
   move_by(a.cu_seqlens_k, n);
   move_by(a.seqused_k, n);

@@ -24,6 +24,7 @@ struct Fault {
   uint32_t breaks = 0;
   /// Feature bits of the launches that show it. It makes no difference in a kernel that lacks one of them.
   uint64_t shows_with = 0;
+  bool supports_all = false;  ///< the wrong kernel's `supports` accepts everything
 };
 
 struct FaultClass {
@@ -59,6 +60,8 @@ FaultClass layout_faults();
 FaultClass stride_faults();
 FaultClass ignored_faults();
 FaultClass backward_faults();
+FaultClass lse_faults();
+FaultClass refusal_faults();
 
 // Building blocks of faults.
 

@@ -9,6 +9,9 @@ namespace {
 constexpr const char* kAppending =
     "{op: kv_append, dtype: bf16, heads: 2, head_dim: 64, block_size: 16, padding_tokens: 3, batch: "
     "q5s21_q1s40_q16s16}";
+constexpr const char* kAnySlots =
+    "{op: kv_append, dtype: bf16, heads: 2, head_dim: 64, block_size: 16, slots: arbitrary, batch: "
+    "q5s21_q1s40_q16s16}";
 constexpr const char* kNeox =
     "{op: kv_append, dtype: bf16, heads: 2, head_dim: 64, block_size: 16, rotary: neox, padding_tokens: 3, "
     "batch: "
@@ -48,6 +51,16 @@ std::vector<Fault> appended_to_wrong_slots() {
                s = next;
              }
            })},
+          {"slots_of_a_block_follow_each_other",
+           "tokens go behind the first of each 8 tokens, whatever their own slots are",
+           {kAnySlots},
+           with_slots([](const KvAppendParams& p, std::vector<int64_t>& slots) {
+             for (std::size_t t = 0; t < slots.size(); ++t) {
+               const int64_t first = slots[t - t % 8];
+               slots[t] = (first + static_cast<int64_t>(t % 8)) % (int64_t{p.num_blocks} * p.block_size);
+             }
+           }),
+           {"slots: arbitrary"}},
           {"position_off_by_one",
            "tokens land one slot later",
            {kAppending},

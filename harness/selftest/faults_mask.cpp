@@ -13,6 +13,10 @@ constexpr const char* kPagedCausal =
 constexpr const char* kPackedCausal = "{kv: packed, " SMALL ", mask: causal, batch: q40_q17s30_q1s50}";
 constexpr const char* kWindowed =
     "{kv: packed, " SMALL ", mask: causal, window: \"20,0\", batch: q40s60_q1s100}";
+constexpr const char* kChunked =
+    "{kv: packed, " SMALL ", mask: causal, attention_chunk: 16, batch: q40s60_q1s100}";
+constexpr const char* kChunkedFull =
+    "{kv: paged, block_size: 16, " SMALL ", mask: none, attention_chunk: 24, batch: q40s60_q1s100}";
 constexpr const char* kDraft =
     "{kv: paged, block_size: 16, " SMALL ", mask: causal, window: \"30,0\", batch: 3q4s100}";
 constexpr const char* kPagedFull =
@@ -88,6 +92,35 @@ FaultClass mask_faults() {
               p.features &= ~uint64_t{kWindow};
             }),
             {"window"}},
+           {"chunk_ignored",
+            "keys of all chunks are seen",
+            {kChunked, kChunkedFull},
+            with_params([](Tamper&, AttentionParams& p) {
+              p.attention_chunk = 0;
+              p.features &= ~uint64_t{kAttentionChunk};
+            }),
+            {"attention_chunk"}},
+           {"chunk_as_a_window",
+            "the last attention_chunk keys are seen, not those of the query's chunk",
+            {kChunked},
+            with_params([](Tamper&, AttentionParams& p) {
+              p.window_left = p.attention_chunk - 1;
+              p.attention_chunk = 0;
+              p.features = (p.features & ~uint64_t{kAttentionChunk}) | kWindow;
+            }),
+            {"attention_chunk"}},
+           {"chunk_of_the_query_index",
+            "chunks count from the first query, not from the first key",
+            {kChunked, kChunkedFull},
+            keys([](const HostView& v, HostRow& r) {
+              const int64_t chunk = v.p().attention_chunk, before = int64_t{r.k_len} - r.q_len;
+              r.lo = std::max<int64_t>(0, r.i / chunk * chunk + before);
+              r.hi = std::min<int64_t>(v.p().causal ? r.diag + 1 : r.k_len, r.lo + chunk);
+            })},
+           {"chunk_ends_one_key_late",
+            "the first key of the next chunk is seen",
+            {kChunkedFull},
+            keys([](const HostView&, HostRow& r) { r.hi = std::min<int64_t>(r.k_len, r.hi + 1); })},
            {"window_from_last_draft_token",
             "one window start, the last token's, for all tokens of a step",
             {kDraft},

@@ -15,6 +15,12 @@ constexpr const char* kLargePages =
     "{kv: paged, block_size: 64, " SMALL ", mask: none, batch: q1s300_q2s177}";
 constexpr const char* kManyPages =
     "{kv: paged, block_size: 16, dtype: bf16, heads: 4/1, head_dim: 64, mask: none, batch: q1s2200}";
+/// Ids of more than 15 bits.
+constexpr const char* kLargePool =
+    "{kv: paged, block_size: 1, pool_blocks: 66000, dtype: bf16, heads: 2/1, head_dim: 32, mask: none, batch: "
+    "q1s40_q2s33}";
+constexpr const char* kRepeated =
+    "{kv: paged, block_size: 16, page_layout: repeated, " SMALL ", mask: none, batch: q1s100_q1s277_q2s350}";
 constexpr const char* kExpired =
     "{kv: paged, block_size: 16, " SMALL
     ", mask: causal, window: \"20,0\", expired: nan, batch: q1s100_q1s77_q2s150}";
@@ -194,7 +200,37 @@ std::vector<Fault> wrong_pages() {
 
 }  // namespace
 
-FaultClass paging_faults() { return {"paging", joined({wrong_tables(), wrong_pages()})}; }
+namespace {
+
+std::vector<Fault> wrong_pools() {
+  return {{"block_ids_of_15_bits",
+           "ids of blocks are cut to 15 bits",
+           {kLargePool},
+           with_table([](const HostView&, std::vector<int32_t>& table) {
+             for (int32_t& id : table) {
+               if (id >= 0) id &= 0x7fff;
+             }
+           }),
+           {"pool_blocks"}},
+          {"repeated_block_read_once",
+           "a block that stands in several places is read in the first one; the others get a spare block",
+           {kRepeated},
+           with_table([](const HostView& v, std::vector<int32_t>& table) {
+             std::set<int32_t> met;
+             const int32_t spare = unmapped_page(v);
+             for (int b = 0; b < v.p().batch; ++b) {
+               for (int64_t i = 0; i < pages_of(v, b); ++i) {
+                 int32_t& id = entry(v, table, b, i);
+                 if (!met.insert(id).second) id = spare;
+               }
+             }
+           }),
+           {"page_layout: repeated"}}};
+}
+
+}  // namespace
+
+FaultClass paging_faults() { return {"paging", joined({wrong_tables(), wrong_pages(), wrong_pools()})}; }
 
 FaultClass nan_faults() {
   return {"NaN",

@@ -42,7 +42,7 @@ int HostView::k_len(int seq) const {
 }
 
 std::vector<HostRow> HostView::rows() const {
-  const Mask mask{p_.causal != 0, p_.window_left, p_.window_right};
+  const Mask mask{p_.causal != 0, p_.window_left, p_.window_right, p_.attention_chunk};
   std::vector<HostRow> rows;
   for (int b = 0; b < p_.batch; ++b) {
     const int q_len = cu_q[size_of(b + 1)] - cu_q[size_of(b)];

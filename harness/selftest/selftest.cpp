@@ -75,8 +75,8 @@ void judge_by_thumb(Seen& seen) {
 }
 
 /// Features that the computation on the host (host_attention.h) lacks.
-constexpr uint64_t kBeyondHost =
-    kAppend | kE4m3Q | kInt8Q | kInt8K | kInt8V | kHeadDimV | kVIsK | kProbs | kDropout;
+constexpr uint64_t kBeyondHost = kAppend | kE4m3Q | kInt8Q | kInt8K | kInt8V | kHeadDimV | kVIsK | kProbs |
+                                 kDropout | kLseBase2 | kLseTokenMajor;
 
 /// A piece of memory that a launch writes, as numbers of one type.
 struct Written {
@@ -159,12 +159,15 @@ std::vector<std::vector<std::vector<unsigned char>>> bits_of_launches(const Case
     std::vector<Written> outputs = written_by(op);
     if (op.op == Op::kAttention) {
       const AttentionParams& p = op.attention;
-      outputs.push_back({p.lse, p.num_heads_q * p.lse_stride_head, DType::kFp32});
+      outputs.push_back({p.lse, lse_elements(p), DType::kFp32});
       if (p.features & kProbs)
         outputs.push_back({p.probs, p.num_heads_q * p.probs_stride_head, DType::kFp32});
     } else if (op.op == Op::kMergeStates) {
       const MergeStatesParams& p = op.merge_states;
-      outputs.push_back({p.out_lse, p.num_heads * p.out_lse_stride_head, DType::kFp32});
+      const bool token_major = (p.features & kLseTokenMajor) != 0;
+      outputs.push_back(
+          {p.out_lse, token_major ? p.num_rows * p.out_lse_stride_token : p.num_heads * p.out_lse_stride_head,
+           DType::kFp32});
     }
     for (const Written& w : outputs) bits.back().push_back(t.read<unsigned char>(w.at, w.bytes()));
     return status;
@@ -208,7 +211,7 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
     Seen seen;
     Tamper tamper(kernel, device);
     const Kernel& wrong = tamper.armed([&](Tamper& t, const OpParams& op) {
-      if (t.launches() > 1) return fault.launch(t, op);
+      if (t.launches() > 1 || c.params.expect_refused) return fault.launch(t, op);
       if (op.op != Op::kAttention || (op.attention.features & kBeyondHost)) {
         return judge_by_good(
             t, op, [&] { return fault.launch(t, op); }, seen);
@@ -219,6 +222,7 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
       judge_by_thumb(seen);
       return status;
     });
+    if (fault.supports_all) tamper.take_all();
     const Record r = run(c, wrong, device, fault.repeats);
     result.reason = r.reason;
     if (r.status == Status::kSkip) {
@@ -289,7 +293,7 @@ CleanResult run_clean(const SelftestStep& step, Device& device, const Follower& 
     count_clean(run(c, tamper.armed(with_backward_rule({})), device, 2),
                 "its gradients recomputed on the host", clean);
   }
-  if (step.seed > 1 || c.params.op != Op::kAttention) return clean;
+  if (step.seed > 1 || c.params.op != Op::kAttention || c.params.expect_refused) return clean;
   if (Workload::shape_params(c).attention.features & kBeyondHost) return clean;
   Tamper tamper(kernel, device);
   count_clean(run(c, tamper.armed(copied), device, 2), "its inputs copied to other memory", clean);

@@ -30,6 +30,10 @@ const Kernel& Tamper::armed(Fault fault) {
   return kernel_;
 }
 
+void Tamper::take_all() {
+  kernel_.supports = [](const OpParams*, const LaunchContext*, KernelMessage*) { return KernelStatus::kOk; };
+}
+
 std::size_t Tamper::decorated_workspace(const OpParams* p, const LaunchContext* c) {
   const Kernel& good = *armed_->good_;
   return std::max(good.workspace_bytes ? good.workspace_bytes(p, c) : 0, kWorkspace);
@@ -87,7 +91,7 @@ OutView Tamper::output(const AttentionParams& p) {
   OutView view{&p, {}, {}};
   const int64_t elements = p.total_q * p.out_stride_token;
   view.out = read<unsigned char>(p.out, elements * static_cast<int64_t>(dtype_size(p.dtype_out)));
-  view.lse = read<float>(p.lse, p.num_heads_q * p.lse_stride_head);
+  view.lse = read<float>(p.lse, lse_elements(p));
   return view;
 }
 

@@ -28,7 +28,9 @@ struct OutView {
   /// Flips the last bit of an element, a change that no tolerance can see.
   void nudge(int64_t token, int head, int channel) { out[bytes(token, head, channel)] ^= 1; }
   float& lse_of(int64_t token, int head) {
-    return lse[static_cast<std::size_t>(head * p->lse_stride_head + token)];
+    const bool token_major = (p->features & kLseTokenMajor) != 0;
+    return lse[static_cast<std::size_t>(token_major ? token * p->lse_stride_token + head
+                                                    : head * p->lse_stride_head + token)];
   }
   std::size_t bytes(int64_t token, int head, int channel) const {
     return static_cast<std::size_t>(index(token, head) + channel) * dtype_size(p->dtype_out);
@@ -39,6 +41,11 @@ struct OutView {
     return token * p->out_stride_token + head * p->out_stride_head;
   }
 };
+
+/// Number of elements of the LSE that a launch may address.
+inline int64_t lse_elements(const AttentionParams& p) {
+  return p.features & kLseTokenMajor ? p.total_q * p.lse_stride_token : p.num_heads_q * p.lse_stride_head;
+}
 
 /// Number of elements of K or V that a launch may address.
 int64_t kv_elements(const AttentionParams& p, const std::vector<int32_t>& cu_seqlens_k, bool is_v);
@@ -52,6 +59,9 @@ class Tamper {
   /// Returns a copy of the right kernel whose launches go through `fault` until the next call. A process can
   /// have only one at a time, because a kernel is a table of plain functions.
   const Kernel& armed(Fault fault);
+
+  /// Makes `supports` of the kernel that armed() returned accept everything.
+  void take_all();
 
   /// Plans and launches the right kernel with these parameters, and waits for its end.
   KernelStatus launch(const OpParams& p);

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <optional>
 
+#include "harness/run/refused_launch.h"
 #include "harness/session/invariants.h"
+#include "harness/session/memory_check.h"
 #include "harness/verify/bitwise.h"
 #include "harness/verify/clues.h"
 #include "harness/verify/rank_states.h"
@@ -129,6 +131,55 @@ Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launc
                       }},
                      v);
   }
+  return v;
+}
+
+namespace {
+
+/// Offers the launch with tensors. Sets v.reason if a refused launch has changed memory.
+LaunchAnswer offered(const WorkItem& work, Device& device, const OnPhase& begins, Verdict& v) {
+  Workload workload(device, *work.item, layout_for(*work.kernel));
+  workload.reset_outputs();
+  device.synchronize();
+  const uint64_t before = workload.outputs_digest();
+  begins({Phase::kLaunch});
+  const LaunchAnswer answer = offer_launch(*work.kernel, device, workload);
+  if (answer.status == KernelStatus::kOk) return answer;
+  for (const auto& damage : {workload.guard_damage(), workload.input_damage()}) {
+    if (damage) v.reason = "refused, but " + *damage;
+  }
+  if (workload.outputs_digest() != before) v.reason = "refused, but outputs were written";
+  return answer;
+}
+
+}  // namespace
+
+std::optional<Verdict> expected_refusal(const WorkItem& work, Device& device, CheckMode check,
+                                        const OnPhase& begins, SkipReason& why_not) {
+  Verdict v;
+  v.pass = true;
+  v.method = "refusal";
+  const BadLaunch how = work.item->params.bad_launch;
+  std::string damage;
+  LaunchAnswer answer = ask_supports(*work.kernel, device, *work.item);
+  if (answer.status == KernelStatus::kOk) {
+    if (const auto why = does_not_fit(*work.item, free_memory_of(device), check)) {
+      why_not = *why;
+      return std::nullopt;
+    }
+    answer = offered(work, device, begins, v);
+    damage = v.reason;
+  }
+  if (answer.status == KernelStatus::kOk) {
+    v.fail(
+        detector::kNotRefused,
+        fmt::format("the kernel takes a launch that it must refuse{}",
+                    how == BadLaunch::kNone ? "" : fmt::format(" (bad_launch: {})", bad_launch_name(how))));
+    return v;
+  }
+  v.refusal = {refusal_name(answer.status), answer.step, answer.message};
+  if (!damage.empty()) v.fail(detector::kNotRefused, damage);
+  if (answer.message.empty()) v.fail(detector::kNotRefused, answer.step + " refused without a message");
   return v;
 }
 

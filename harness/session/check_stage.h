@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "harness/run/launcher.h"
 #include "harness/session/phase.h"
@@ -13,6 +14,12 @@ namespace attnbench {
 /// if they are requested. Sets `digest` to the digest of the outputs that were compared.
 Verdict checked_launch(const WorkItem& work, Workload& workload, Launcher& launcher, Device& device,
                        const SessionOptions& options, const OnPhase& begins, uint64_t& digest);
+
+/// The verdict on a case that the kernel must refuse. It is asked by `supports`, and if it takes the launch
+/// there, by `plan` and `launch` with tensors, which `fits` may first refuse to make: then nullopt is returned,
+/// and `why_not` says why. A refusal has words and leaves memory as it was.
+std::optional<Verdict> expected_refusal(const WorkItem& work, Device& device, CheckMode check,
+                                        const OnPhase& begins, SkipReason& why_not);
 
 /// Checks the buffers of the timed launches: their last contents must be right too. The same bits as in the
 /// verified launch, whose digest is `verified`, need no second comparison; other bits are compared again.

@@ -82,6 +82,7 @@ Seconds sampling_seconds(const Seconds& launch, const Machine& m) {
 
 CaseSeconds estimated_seconds(const CaseParams& params, const Machine& machine, CheckMode check,
                               bool invariants) {
+  if (params.expect_refused) return {{0, overhead_s(machine.device)}, {}};
   const CaseCost cost = cost_of(params);
   const Seconds launch = launch_seconds(cost, machine);
   const double fill = fill_seconds(cost, machine);

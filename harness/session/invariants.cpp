@@ -283,14 +283,15 @@ class Invariants {
   }
 
   /// Attends the keys before a cut and those from it on separately, merges the states and compares with the
-  /// reference. Not possible with windows and ALiBi, whose distances a part of the keys does not show; with
+  /// reference. Not possible with windows, chunks and ALiBi, whose places a part of the keys does not show; with
   /// dropout, whose mask depends on key numbers; or with probabilities, which belong to one launch.
   void merge() {
     if (p_.path != Path::kOneCall || p_.shared_tokens() > 0 || p_.blocks)
       return;  // such a path merges parts already
     if (p_.append || p_.dropout > 0 || p_.probs) return;
     if (outputs_.no_lse) return add("merge", Outcome::kSkipped, "the kernel gives no LSE");
-    if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone) return;
+    if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone || p_.attention_chunk > 0)
+      return;
     Variant head{base_, {}};
     Variant tail{base_, {}};
     head.item.params.causal = false;  // all queries come after the prefix

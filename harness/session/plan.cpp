@@ -60,7 +60,8 @@ std::string repro_line(const WorkItem& work, const std::string& device, const Se
   std::string mapping = case_yaml(item.params, item.batch);
   // Lengths that a file lists one by one stand there, and not a second time in each line. A mapping cannot
   // hold tensors, nor a block table other than that of a replay.
-  const bool given = item.params.captured || (item.params.blocks && !item.params.served);
+  const bool drawn = item.params.served || item.params.page_layout == PageLayout::kRepeated;
+  const bool given = item.params.captured || (item.params.blocks && !drawn);
   const bool named =
       (mapping.size() > kLongest || given) && !item.file.empty() && item.file != "--case" && !item.overridden;
   std::string line =

@@ -16,8 +16,21 @@
 namespace attnbench {
 namespace {
 
+/// A case that the kernel must refuse. Nothing is timed.
+void refusal_stage(const WorkItem& work, Device& device, const SessionOptions& options, Record& record,
+                   const OnPhase& begins) {
+  if (const auto why = other_abi(*work.kernel)) return record.skip(*why);
+  const auto begin = std::chrono::steady_clock::now();
+  SkipReason why_not;
+  record.check = expected_refusal(work, device, options.check, begins, why_not);
+  record.stages.verify_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (!record.check) return record.skip(why_not);
+  record.end(record.check->pass ? Status::kPass : Status::kFail, record.check->reason);
+}
+
 void run_stages(const WorkItem& work, Device& device, const SessionOptions& options, Record& record,
                 const OnPhase& begins) {
+  if (work.item->params.expect_refused) return refusal_stage(work, device, options, record, begins);
   auto why_not = refusal(*work.kernel, options.table, device, *work.item);
   if (!why_not) why_not = does_not_fit(*work.item, free_memory_of(device), options.check);
   if (why_not) return record.skip(*why_not);

@@ -47,6 +47,7 @@ reference::Problem problem_of(const Case& c) {
   r.causal = p.causal;
   r.window_left = p.window_left;
   r.window_right = p.window_right;
+  r.attention_chunk = p.attention_chunk;
   // Kernels receive floats, so the reference takes the rounded numbers as well.
   r.softmax_scale = softmax_scale_of(p);
   r.softcap = static_cast<float>(p.softcap);

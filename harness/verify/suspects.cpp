@@ -152,6 +152,16 @@ class Suspects {
                [&](reference::Problem& x) { x.*side = width - 1; });
       }
     };
+    if (p_.attention_chunk > 0) {
+      change("attention_chunk is not applied", [](reference::Problem& x) { x.attention_chunk = 0; });
+      change(
+          "attention_chunk is applied as a window: the last attention_chunk keys are seen, not those of the chunk",
+          [](reference::Problem& x) {
+            x.window_left = x.attention_chunk - 1;
+            x.attention_chunk = 0;
+          });
+      change("attention_chunk is one key too wide", [](reference::Problem& x) { ++x.attention_chunk; });
+    }
     window(&reference::Problem::window_left, "window_left");
     if (!p_.causal) window(&reference::Problem::window_right, "window_right");
   }

@@ -42,6 +42,8 @@ inline constexpr const char* kClock = "clock";
 inline constexpr const char* kKeptResults = "kept_results";
 inline constexpr const char* kNumerics = "numerics";         ///< declares less than --require asks for
 inline constexpr const char* kForeignWork = "foreign_work";  ///< threads that work between launches
+/// A launch that the kernel must refuse was taken, was refused without a word, or changed memory.
+inline constexpr const char* kNotRefused = "not_refused";
 inline constexpr const char* kInvariant = "invariant:";
 }  // namespace detector
 
@@ -73,13 +75,20 @@ constexpr const char* outcome_name(InvariantResult::Outcome o) {
   return names[static_cast<int>(o)];
 }
 
+/// What a kernel said as it refused a launch.
+struct Refusal {
+  std::string status;   ///< "unsupported" or "bad_argument"
+  std::string step;     ///< "supports", "plan" or "launch"
+  std::string message;  ///< its own words
+};
+
 /// Attention: z = (out - o) / sigma, with sigma derived from the kernel's declared arithmetic
 /// (harness/verify/README.md).
 struct Verdict {
   bool pass = false;
   std::string reason;                  ///< empty on pass; else the first detector that fired, and where
   std::vector<std::string> failed_by;  ///< all detectors that fired, the one of `reason` first
-  std::string method;                  ///< "full", "sampled", "bitwise" or "interval"
+  std::string method;                  ///< "full", "sampled", "bitwise", "interval" or "refusal"
   int64_t rows = 0;                    ///< rows compared with the reference
   int64_t rows_total = 0;
   double max_z = 0;       ///< limit kMaxZ
@@ -97,6 +106,7 @@ struct Verdict {
   std::string outputs_digest;               ///< digest of all output bytes, 16 hexadecimal digits
   double reference_s = 0;                   ///< seconds the reference took
   std::vector<std::string> clues;           ///< guesses at the cause of a wrong output (clues.h), sentences
+  std::optional<Refusal> refusal;           ///< of a case that expects one
   std::vector<InvariantResult> invariants;  ///< in the order in which they were tried; empty if none was
 
   /// Notes that a detector fired. The first one gives the reason.

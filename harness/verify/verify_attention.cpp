@@ -154,7 +154,8 @@ class Judge {
            {id.seq, id.pos, id.head, row_z2 / d, (few_numbers_ ? 2 : 1) * model_.row_limit(m, shares)});
       if (p_.probs) take_probs(t, block, r, token, m);
       if (outputs_.no_lse) continue;
-      const double lse_z = std::abs(lse(token, id.head) - m.lse) / model_.sigma_lse(m);
+      const double converted = p_.lse_base2 ? 0x1p-24 * std::abs(m.lse) : 0;  // by download_outputs
+      const double lse_z = std::abs(lse(token, id.head) - m.lse) / std::hypot(model_.sigma_lse(m), converted);
       note(t.worst_lse, {id.seq, id.pos, id.head, std::isnan(lse_z) ? INFINITY : lse_z, kMaxZ, m.lse});
     }
     const std::lock_guard lock(mutex_);

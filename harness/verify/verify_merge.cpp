@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "harness/values/values.h"
@@ -28,8 +29,6 @@ class MergeJudge {
         n_(numerics),
         model_(numerics, c.params.dtype, c.params.head_dim),
         rows_(merge_rows(c.params)),
-        lse_(static_cast<std::size_t>(p_.states)),
-        o_(static_cast<std::size_t>(p_.states * p_.head_dim)),
         values_(static_cast<std::size_t>(p_.head_dim)) {}
 
   /// Checks that a row is finite, or empty if all its states are; with `full`, compares it as well. Keeps the
@@ -37,9 +36,13 @@ class MergeJudge {
   void take(int64_t row, int head, bool full) {
     const double lse = static_cast<double>(outputs_.lse[static_cast<std::size_t>(head * rows_ + row)]);
     bool empty = true;
-    for (int s = 0; s < p_.states; ++s) {
+    states_ = states_of_row(c_, row);
+    lse_.resize(static_cast<std::size_t>(states_));
+    for (int s = 0; s < states_; ++s) {
       const double x = partial_lse_of(c_, s, row, head);
-      lse_[static_cast<std::size_t>(s)] = x;
+      lse_[static_cast<std::size_t>(s)] = std::isinf(x)  ? -INFINITY
+                                          : p_.lse_base2 ? x * std::numbers::ln2
+                                                         : x;
       empty = empty && std::isinf(x);
     }
     const auto place = [&] { return fmt::format("row {} head {}", row, head); };
@@ -102,7 +105,8 @@ class MergeJudge {
 
   void compare(int64_t row, int head, double got_lse) {
     const int dim = p_.head_dim;
-    for (int s = 0; s < p_.states; ++s) {
+    o_.resize(static_cast<std::size_t>(states_ * dim));
+    for (int s = 0; s < states_; ++s) {
       value_row({c_.seed, p_.data}, Tensor::kPartialO, static_cast<uint32_t>(s),
                 static_cast<uint32_t>(row * p_.num_heads_q + head), 0, dim, values_.data());
       for (int d = 0; d < dim; ++d) {
@@ -123,7 +127,7 @@ class MergeJudge {
       // accumulator's type, relative to partial sums; so does the sum of the weights, which divides all of O.
       double weights = 0;
       double sums = 0;
-      for (int s = 0; s < p_.states; ++s) {
+      for (int s = 0; s < states_; ++s) {
         const std::size_t at = static_cast<std::size_t>(s);
         if (std::isinf(lse_[at])) continue;
         const double term = merged_.weights[at] * o_[static_cast<std::size_t>(s * dim + d)];
@@ -135,7 +139,7 @@ class MergeJudge {
         sums += term * term;
       }
       const double rounding = unit_roundoff(p_.dtype) * o;
-      const double per_rounding = u * u / 3 * (p_.states + 2);
+      const double per_rounding = u * u / 3 * (states_ + 2);
       const double accumulation = per_rounding * (sums + o * o);
       const double quantum = model_.ulp(0);  // spacing of the output type's subnormals
       const double sigma =
@@ -170,7 +174,9 @@ class MergeJudge {
       worst_row_ = place();
     }
     const double log = u * (1 + std::abs(merged_.lse));
-    const double sigma_lse = std::sqrt(log * log + n_.exp_rel_err * n_.exp_rel_err + u * u * (p_.states + 2));
+    const double converted = p_.lse_base2 ? 0x1p-24 * std::abs(merged_.lse) : 0;  // by download_outputs
+    const double sigma_lse = std::sqrt(log * log + n_.exp_rel_err * n_.exp_rel_err + u * u * (states_ + 2) +
+                                       converted * converted);
     const double lse_z = std::abs(got_lse - merged_.lse) / sigma_lse;
     if (!(lse_z <= v_.lse_max_z)) {
       v_.lse_max_z = std::isnan(lse_z) ? INFINITY : lse_z;
@@ -184,6 +190,7 @@ class MergeJudge {
   const Numerics n_;
   const ErrorModel model_;
   const int64_t rows_;
+  int32_t states_ = 0;  ///< of the row in hand
   std::vector<double> lse_, o_;
   std::vector<float> values_;
   reference::MergedRow merged_;

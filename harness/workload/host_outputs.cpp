@@ -1,5 +1,6 @@
 // The outputs of a launch as verification reads them: on the host, dense, without rows of no sequence.
 #include <new>
+#include <numbers>
 
 #include "harness/error.h"
 #include "harness/workload/workload.h"
@@ -55,6 +56,7 @@ HostOutputs Workload::download_outputs() const {
   if (item_.params.op != Op::kKvAppend) {
     if (item_.params.append) take_new_keys(h);
     if (padded_) drop_padding(h);
+    make_lse_plain(h);
     if (item_.params.op == Op::kAttention) drop_lead_rows(h, plan_.cu_seqlens_q.front(), plan_.total_q);
   }
   return h;
@@ -74,12 +76,29 @@ void Workload::drop_padding(HostOutputs& h) const {
   const int64_t width = merges ? m.head_dim : a.head_dim_v;
   h.out = without_padding(std::move(h.out), {rows, out.token * e, heads, out.head * e, width * e}, "out",
                           h.stray);
-  const int64_t lse = merges ? m.out_lse_stride_head : a.lse_stride_head;
-  h.lse = without_padding(std::move(h.lse), {heads, lse, 1, 0, rows}, "lse", h.stray);
+  const int64_t head = merges ? m.out_lse_stride_head : a.lse_stride_head;
+  const int64_t token = merges ? m.out_lse_stride_token : a.lse_stride_token;
+  const Extents lse = token > 0 ? Extents{rows, token, 1, 0, heads} : Extents{heads, head, 1, 0, rows};
+  h.lse = without_padding(std::move(h.lse), lse, "lse", h.stray);
   if (memory(kProbs).bytes() == 0) return;
   h.probs = without_padding(std::move(h.probs),
                             {heads, a.probs_stride_head, rows, a.probs_stride_token, int64_t{a.max_seqlen_k}},
                             "probs", h.stray);
+}
+
+void Workload::make_lse_plain(HostOutputs& h) const {
+  const CaseParams& p = item_.params;
+  if (p.out_lse_token_major) {
+    const auto heads = static_cast<std::size_t>(p.num_heads_q);
+    const std::size_t rows = h.lse.size() / heads;
+    std::vector<float> by_head(h.lse.size());
+    for (std::size_t t = 0; t < rows; ++t) {
+      for (std::size_t head = 0; head < heads; ++head) by_head[head * rows + t] = h.lse[t * heads + head];
+    }
+    h.lse = std::move(by_head);
+  }
+  if (!p.lse_base2) return;
+  for (float& x : h.lse) x = static_cast<float>(static_cast<double>(x) * std::numbers::ln2);
 }
 
 /// Copies the new keys out of the downloaded cache, in the order of their tokens.

@@ -9,8 +9,16 @@
 
 namespace attnbench {
 
-/// LSE of state `state` of (row, head), natural log; -inf if the state is empty. It lies within (-12, 12).
-/// With `data` peaked or large the interval is 8 times as wide, with huge 8192 times.
+/// States of a row: `states`, or, if they are ragged, 0 to `states`. Row 0 has all of them.
+int32_t states_of_row(const Case& c, int64_t row);
+
+/// (T + 1): where the states of a row begin in the list of all; [T] is their number. Throws TooLarge if that
+/// exceeds 32 bits.
+std::vector<int32_t> state_indptr_of(const Case& c);
+
+/// LSE of state `state` of (row, head), as the launch reads it: with lse_log base2 it is to base 2. An empty
+/// state has -inf or +inf, as `empty_lse` says. Others lie within (-12, 12). With `data` peaked or large the
+/// interval is 8 times as wide, with huge 8192 times.
 float partial_lse_of(const Case& c, int state, int64_t row, int head);
 
 /// Strides of the partial LSEs in elements. Rows, heads and states are padded, so that a kernel that mixes up
@@ -23,7 +31,8 @@ LseStrides partial_lse_strides(const CaseParams& p);
 /// The partial LSEs with partial_lse_strides; gaps hold NaN.
 std::vector<float> partial_lse_tensor(const Case& c);
 
-/// Owners {state, row * H + head} of the rows of the partial outputs (N, T, H). Empty states are poison.
+/// Owners {state, row * H + head} of the rows of the partial outputs (N, T, H), or of the list of ragged
+/// states, by row, state and head. Empty states are poison.
 /// Throws TooLarge if T * H exceeds 32 bits.
 std::vector<RowOwner> partial_out_owners(const Case& c);
 

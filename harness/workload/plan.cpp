@@ -23,6 +23,7 @@ constexpr int32_t kJunkPosition = 0x7ffffff0;
 // These differ from every Tensor's counters (values.h) and from the sample's (verify/sample.cpp).
 constexpr uint32_t kShuffleStream = 0x5u << 24;
 constexpr uint32_t kSinkStream = 0x7u << 24;
+constexpr uint32_t kSlotStream = 0xdu << 24;
 
 /// Fisher-Yates by Philox: the same permutation on every platform.
 void shuffle(std::vector<int32_t>& v, uint64_t seed) {
@@ -97,7 +98,7 @@ void plan_paged(const CaseParams& p, uint64_t seed, int32_t only_rank, WorkloadP
   }
   // Some blocks belong to no sequence: a kernel that follows a wrong or junk entry reads poison.
   const int64_t spare = std::clamp<int64_t>(mapped / 16, 2, 64);
-  const int64_t pool = mapped + spare;
+  const int64_t pool = std::max<int64_t>(mapped + spare, p.pool_blocks);
   plan.num_blocks = checked_int32(pools * pool, "num_blocks");
   plan.block_table_stride = longest + 1;
   plan.block_table.reserve(static_cast<std::size_t>(pools) * p.seqs.size() *
@@ -141,7 +142,8 @@ void plan_given_blocks(const CaseParams& p, uint64_t salt, WorkloadPlan& plan) {
   const GivenBlocks& given = *p.blocks;
   const int64_t bs = p.block_size;
   constexpr int32_t kSpare = 2;  // poison, as in plan_paged
-  plan.num_blocks = checked_int32(int64_t{given.num_blocks()} + kSpare, "num_blocks");
+  plan.num_blocks =
+      checked_int32(std::max<int64_t>(int64_t{given.num_blocks()} + kSpare, p.pool_blocks), "num_blocks");
   std::vector<int32_t> place(static_cast<std::size_t>(plan.num_blocks));
   std::iota(place.begin(), place.end(), 0);
   if (salt != 0) shuffle(place, salt);
@@ -212,12 +214,30 @@ void plan_append_in_call(const CaseParams& p, int32_t lead_rows, WorkloadPlan& p
   plan.token_owners.insert(plan.token_owners.end(), kTailRows, kPoison);
 }
 
+/// Different slots of a pool, in a random order: i goes to (a i + b) mod n with a coprime to n.
+class AnySlots {
+ public:
+  AnySlots(int64_t slots, uint64_t seed) : slots_(std::max<int64_t>(slots, 1)) {
+    const Philox4 r = philox4x32(kSlotStream, 0, 0, 0, seed);
+    at_ = r.x[0] % slots_;
+    // About the golden section of the pool, so that neighbours are far apart.
+    step_ = std::max<int64_t>(1, slots_ * 618 / 1000 + r.x[1] % 64);
+    while (std::gcd(step_, slots_) != 1) ++step_;
+    step_ %= slots_;
+  }
+  int64_t next() { return at_ = (at_ + step_) % slots_; }
+
+ private:
+  int64_t slots_, at_, step_;
+};
+
 /// Plans kv_append. New tokens are the last q of each sequence's k. Their slots hold poison before the
 /// launch.
-void plan_append(const CaseParams& p, WorkloadPlan& plan) {
+void plan_append(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
   const int64_t bs = p.block_size;
   plan.appended.assign(plan.kv_owners.size(), kPoison);
   const std::size_t batch = p.seqs.size();
+  AnySlots slots(static_cast<int64_t>(plan.kv_owners.size()), seed);
   std::size_t padding_left = static_cast<std::size_t>(p.padding_tokens);
   const auto pad = [&](std::size_t n) {
     plan.slot_mapping.insert(plan.slot_mapping.end(), n, -1);
@@ -233,7 +253,7 @@ void plan_append(const CaseParams& p, WorkloadPlan& plan) {
     for (int32_t pos = p.seqs[b].k - p.seqs[b].q; pos < p.seqs[b].k; ++pos) {
       const int32_t block = plan.block_table[b * static_cast<std::size_t>(plan.block_table_stride) +
                                              static_cast<std::size_t>(pos / bs)];
-      const int64_t slot = block * bs + pos % bs;
+      const int64_t slot = p.arbitrary_slots ? slots.next() : block * bs + pos % bs;
       // Another prompt of the step may share the row: it has one value, that of its owner.
       const auto seq = static_cast<int32_t>(b);
       const GivenBlocks::Row row = p.blocks ? p.blocks->owner(seq, pos) : GivenBlocks::Row{seq, pos};
@@ -364,7 +384,7 @@ WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
       plan_contiguous(c.params, layout_seed, plan);
       break;
   }
-  if (c.params.op == Op::kKvAppend) plan_append(c.params, plan);
+  if (c.params.op == Op::kKvAppend) plan_append(c.params, layout_seed, plan);
   if (c.params.append) plan_append_in_call(c.params, variant.lead_rows, plan);
   if (c.params.expired != Expired::kKept) expire(c.params, plan);
   for (auto* owners : {&plan.q_owners, &plan.kv_owners, &plan.token_owners, &plan.appended}) {

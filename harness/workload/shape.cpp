@@ -18,9 +18,15 @@ RotaryParams rotary_shape(const CaseParams& p) {
   return r;
 }
 
+/// Stride of a token in an LSE of tokens and heads; 0 if heads are outside.
+int64_t token_major_stride(const CaseParams& p, bool padded) {
+  return p.out_lse_token_major ? p.num_heads_q + (padded ? kPadRow : 0) : 0;
+}
+
 MergeStatesParams merge_shape(const CaseParams& p, bool padded) {
   MergeStatesParams m{};
-  m.features = feature_of(p.type_of_partial());
+  constexpr uint64_t kConventions = kLseBase2 | kLseTokenMajor | kRaggedStates | kInfLse;
+  m.features = feature_of(p.type_of_partial()) | (features_of(p) & kConventions);
   m.num_states = p.states;
   m.num_heads = p.num_heads_q;
   m.head_dim = p.head_dim;
@@ -34,11 +40,16 @@ MergeStatesParams merge_shape(const CaseParams& p, bool padded) {
   m.out_stride_token = to.token;
   m.out_stride_head = to.head;
   m.partial_stride_state = m.num_rows * m.partial_stride_token;
+  if (p.ragged_states) {  // one list of states, each of which is like a token
+    m.partial_stride_state = m.partial_stride_token;
+    m.partial_stride_token = 0;
+  }
   const LseStrides lse = partial_lse_strides(p);
   m.lse_stride_state = lse.state;
   m.lse_stride_token = lse.token;
   m.lse_stride_head = lse.head;
   m.out_lse_stride_head = m.num_rows + (padded ? kPadRow : 0);
+  m.out_lse_stride_token = token_major_stride(p, padded);
   return m;
 }
 
@@ -154,6 +165,7 @@ void set_lengths(const CaseParams& p, bool padded, AttentionParams& a) {
     a.total_new += p.new_len(len);
   }
   a.lse_stride_head = a.total_q + (padded ? kPadRow : 0);
+  a.lse_stride_token = token_major_stride(p, padded);
   a.probs_stride_token = a.max_seqlen_k + (padded ? kPadRow : 0);
   a.probs_stride_head = a.total_q * a.probs_stride_token;
 }
@@ -170,6 +182,7 @@ AttentionParams attention_shape(const Case& item, bool padded) {
   a.causal = p.causal ? 1 : 0;
   a.window_left = p.window_left;
   a.window_right = p.window_right;
+  a.attention_chunk = p.attention_chunk;
   a.softmax_scale = softmax_scale_of(p);
   a.softcap = static_cast<float>(p.softcap);
   a.num_splits = p.num_splits;

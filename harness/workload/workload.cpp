@@ -236,7 +236,8 @@ void Workload::make_attention(const LayoutVariant& variant) {
   make_tokens(kQ, "q", Tensor::kQ, p.type_of_q(), plan_.q_owners, p.num_heads_q,
               {a.q_stride_token, a.q_stride_head}, p.head_dim);
   make(kOut, Role::kOutput, "out", plan_.total_q * a.out_stride_token * bytes_of(p.dtype));
-  make(kLse, Role::kOutput, "lse", p.num_heads_q * lse_stride(plan_.total_q) * int64_t{sizeof(float)});
+  make(kLse, Role::kOutput, "lse",
+       lse_elements(plan_.total_q, p.num_heads_q, a.lse_stride_token) * int64_t{sizeof(float)});
   if (p.probs) {
     make(kProbs, Role::kOutput, "probs",
          p.num_heads_q * plan_.total_q * a.probs_stride_token * int64_t{sizeof(float)});
@@ -276,21 +277,24 @@ void Workload::make_states() {
   const std::vector<RowOwner> owners = partial_out_owners(item_);
   const int64_t rows = static_cast<int64_t>(owners.size());
   const MergeStatesParams m = shape_params(item_, padded_).merge_states;
+  const int64_t from_token = p.ragged_states ? m.partial_stride_state : m.partial_stride_token;
   const GuardedBuffer& states = make(kPartialOut, Role::kInput, "partial_out",
-                                     m.num_states * m.partial_stride_state * bytes_of(p.type_of_partial()));
+                                     rows / m.num_heads * from_token * bytes_of(p.type_of_partial()));
   if (rows > 0) {
     // Each head is a row, and a block is the heads of one token. The tokens of all states follow each other
     // without gaps.
     FillJob job = token_job(item_, Tensor::kPartialO, p.type_of_partial(), rows, 1, p.head_dim,
                             {m.partial_stride_head, 0});
     job.block_size = m.num_heads;
-    job.stride_block = m.partial_stride_token;
+    job.stride_block = from_token;
     job.base = states.data();
     fill_rows(job, owners, states.bytes());
   }
   make_input(kPartialLse, "partial_lse", partial_lse_tensor(item_));
+  if (p.ragged_states) make_input(kStateIndptr, "state_indptr", with_stale_sequence(state_indptr_of(item_)));
   make(kOut, Role::kOutput, "out", m.num_rows * m.out_stride_token * bytes_of(p.dtype));
-  make(kLse, Role::kOutput, "lse", m.num_heads * m.out_lse_stride_head * int64_t{sizeof(float)});
+  make(kLse, Role::kOutput, "lse",
+       lse_elements(m.num_rows, m.num_heads, m.out_lse_stride_token) * int64_t{sizeof(float)});
 }
 
 OpParams Workload::params() const {
@@ -299,6 +303,8 @@ OpParams Workload::params() const {
     MergeStatesParams& m = op.merge_states;
     m.partial_out = data(kPartialOut);
     m.partial_lse = data<float>(kPartialLse);
+    m.state_indptr = data<int32_t>(kStateIndptr);
+    if (item_.params.ragged_states) m.total_states = state_indptr_of(item_).back();
     m.out = data(kOut);
     m.out_lse = data<float>(kLse);
     return op;

@@ -134,6 +134,7 @@ class Workload {
     kCuSeqlensNew,
     kPartialOut,
     kPartialLse,
+    kStateIndptr,
     kProbs,
     kKScales,
     kVScales,  ///< kKScales, kVScales: caches of computed scales
@@ -194,7 +195,13 @@ class Workload {
   }
 
   int64_t lse_stride(int64_t rows) const { return rows + (padded_ ? kPadRow : 0); }
+  /// Elements of an LSE; stride_token 0: heads are outside.
+  int64_t lse_elements(int64_t rows, int64_t heads, int64_t stride_token) const {
+    return stride_token > 0 ? rows * stride_token : heads * lse_stride(rows);
+  }
   void drop_padding(HostOutputs& h) const;
+  /// Makes natural logarithms (Hq, total_q) of an LSE without padding.
+  void make_lse_plain(HostOutputs& h) const;
   void take_new_keys(HostOutputs& h) const;
   void set_rotary_tables(RotaryParams& rotary) const;
 

@@ -72,9 +72,15 @@ ATTNBENCH_HD inline int64_t out_offset(const AttentionParams& p, int64_t q_row, 
   return q_row * p.out_stride_token + head * p.out_stride_head;
 }
 
-/// Element offset in `lse` of packed query row `q_row` and query head `head`.
+/// Element offset in `lse` of packed query row `q_row` and query head `head`. For kernels without
+/// kLseTokenMajor.
 ATTNBENCH_HD inline int64_t lse_offset(const AttentionParams& p, int64_t q_row, int32_t head) {
   return head * p.lse_stride_head + q_row;
+}
+
+/// The same for kernels that take kLseTokenMajor.
+ATTNBENCH_HD inline int64_t any_lse_offset(const AttentionParams& p, int64_t q_row, int32_t head) {
+  return p.features & kLseTokenMajor ? q_row * p.lse_stride_token + head : lse_offset(p, q_row, head);
 }
 
 /// Element offset of cache slot `slot` for KV head 0, from the strides of one cache. Requires slot >= 0.

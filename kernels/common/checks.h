@@ -212,6 +212,13 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
                static_cast<long long>(p.block_table_stride));
   }
   if (!(p.softcap >= 0.0f)) return bad("%s: softcap >= 0 required, given %g", static_cast<double>(p.softcap));
+  if (p.num_splits < 0 || ((p.features & kSplitKv) != 0) != (p.num_splits > 0)) {
+    return bad("%s: num_splits over 0 with its feature bit, 0 without, required, given %d", p.num_splits);
+  }
+  if (p.attention_chunk < 0 || ((p.features & kAttentionChunk) != 0) != (p.attention_chunk > 0)) {
+    return bad("%s: attention_chunk over 0 with its feature bit, 0 without, required, given %d",
+               p.attention_chunk);
+  }
 
   const bool dropout = (p.features & kDropout) != 0;
   if (dropout ? !(p.p_dropout > 0.0f && p.p_dropout < 1.0f) : p.p_dropout != 0.0f) {
@@ -237,6 +244,11 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   }
   if (p.batch > 0 && sources == kPagedKv && p.block_table == nullptr) {
     return bad("%s: block_table required for paged KV, given null");
+  }
+  if (sources == kPagedKv && p.max_seqlen_k > p.block_table_stride * p.block_size) {
+    return refuse(message, KernelStatus::kBadArgument,
+                  "%s: a block_table row for max_seqlen_k %d tokens required, given %lld blocks of %d",
+                  kernel.name, p.max_seqlen_k, static_cast<long long>(p.block_table_stride), p.block_size);
   }
   if (p.batch > 0 && (p.features & kAlibi) && p.alibi_slopes == nullptr) {
     return bad("%s: alibi_slopes required for alibi, given null");
@@ -386,9 +398,10 @@ inline KernelStatus check_merge_states_args(const Kernel& kernel, const MergeSta
   if (p.num_rows < 0)
     return bad("%s: num_rows >= 0 required, given %lld", static_cast<long long>(p.num_rows));
   if (p.head_dim < 1 || p.head_dim > 1024) return bad("%s: head_dim 1..1024 required, given %d", p.head_dim);
-  if (p.features == 0 || p.features != dtype_feature(p.dtype_partial)) {
+  const uint64_t base = p.features & (kBf16 | kFp16 | kFp32);
+  if (base == 0 || base != dtype_feature(p.dtype_partial)) {
     return bad("%s: one of bf16, fp16, fp32, equal to dtype_partial, required, given bits 0x%llx and %s",
-               static_cast<unsigned long long>(p.features), dtype_name(p.dtype_partial));
+               static_cast<unsigned long long>(base), dtype_name(p.dtype_partial));
   }
   if (!is_float_dtype(p.dtype_out)) {
     return bad("%s: dtype_out bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_out));
@@ -399,7 +412,12 @@ inline KernelStatus check_merge_states_args(const Kernel& kernel, const MergeSta
 /// Checks the pointers of a merge_states. Its shapes must have been checked.
 inline KernelStatus check_merge_states_pointers(const Kernel& kernel, const MergeStatesParams& p,
                                                 KernelMessage* message) {
-  if (p.num_rows == 0 || (p.partial_out && p.partial_lse && p.out && p.out_lse)) return KernelStatus::kOk;
+  if (p.num_rows == 0) return KernelStatus::kOk;
+  if ((p.features & kRaggedStates) != 0 && p.state_indptr == nullptr) {
+    return refuse(message, KernelStatus::kBadArgument,
+                  "%s: state_indptr required for ragged_states, given null", kernel.name);
+  }
+  if (p.partial_out && p.partial_lse && p.out && p.out_lse) return KernelStatus::kOk;
   return refuse(message, KernelStatus::kBadArgument,
                 "%s: partial_out, partial_lse, out and out_lse required, given null", kernel.name);
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/contract/attention_backward_params.h"
 #include "kernels/contract/attention_params.h"
 #include "kernels/contract/hd.h"
 
@@ -14,16 +15,17 @@ struct KeyBounds {
   int32_t end;
 };
 
-/// Params is AttentionParams or AttentionBackwardParams, whose masks are the same.
+/// Params is AttentionParams or AttentionBackwardParams, whose masks are the same but for attention_chunk.
 ///
-/// The smallest range that holds every key visible to a query of [first_i, last_i]. Query indices count from
-/// the start of the sequence; first_i <= last_i.
+/// The smallest range that holds every key which the causal mask and the window show to a query of [first_i,
+/// last_i]: all visible keys of a launch without kAttentionChunk. Query indices count from the start of the
+/// sequence; first_i <= last_i.
 ///
 /// Both edges of the mask move right by one key per query. So the first query sets the left edge and the last
 /// query the right one. Sums are 64-bit because a window may be as large as INT32_MAX.
 template <class Params>
-ATTNBENCH_HD inline KeyBounds visible_keys_of_rows(const Params& p, int32_t first_i, int32_t last_i,
-                                                   int32_t q_len, int32_t k_len) {
+ATTNBENCH_HD inline KeyBounds window_keys_of_rows(const Params& p, int32_t first_i, int32_t last_i,
+                                                  int32_t q_len, int32_t k_len) {
   const int64_t shift = static_cast<int64_t>(k_len) - q_len;  // diagonal of query i: key i + shift
   const int64_t right = p.causal ? 0 : p.window_right;
   int64_t begin = 0;
@@ -40,6 +42,41 @@ ATTNBENCH_HD inline KeyBounds visible_keys_of_rows(const Params& p, int32_t firs
   return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
 }
 
+/// The same for one query. Requires 0 <= i < q_len.
+template <class Params>
+ATTNBENCH_HD inline KeyBounds window_keys(const Params& p, int32_t i, int32_t q_len, int32_t k_len) {
+  return window_keys_of_rows(p, i, i, q_len, k_len);
+}
+
+/// The part of `keys` in the chunks of the diagonals `first` .. `last`. A negative diagonal has no chunk. Both
+/// edges of a query's chunk never move left from query to query.
+ATTNBENCH_HD inline KeyBounds keys_of_chunks(KeyBounds keys, int32_t chunk, int64_t first, int64_t last) {
+  if (last < 0) return {0, 0};
+  const int64_t begin = first < 0 ? 0 : first / chunk * chunk;
+  const int64_t end = (last / chunk + 1) * chunk;
+  if (begin > keys.begin) keys.begin = static_cast<int32_t>(begin);
+  if (end < keys.end) keys.end = static_cast<int32_t>(end);
+  if (keys.begin >= keys.end) return {0, 0};
+  return keys;
+}
+
+/// Tokens of a chunk; 0: none. attention_backward has no chunks.
+ATTNBENCH_HD inline int32_t chunk_of(const AttentionParams& p) {
+  return p.features & kAttentionChunk ? p.attention_chunk : 0;
+}
+ATTNBENCH_HD constexpr int32_t chunk_of(const AttentionBackwardParams&) { return 0; }
+
+/// The smallest range that holds every key visible to a query of [first_i, last_i].
+template <class Params>
+ATTNBENCH_HD inline KeyBounds visible_keys_of_rows(const Params& p, int32_t first_i, int32_t last_i,
+                                                   int32_t q_len, int32_t k_len) {
+  const KeyBounds keys = window_keys_of_rows(p, first_i, last_i, q_len, k_len);
+  const int32_t chunk = chunk_of(p);
+  if (chunk <= 0) return keys;
+  const int64_t shift = static_cast<int64_t>(k_len) - q_len;
+  return keys_of_chunks(keys, chunk, first_i + shift, last_i + shift);
+}
+
 /// The keys that query `i` of a sequence sees. Requires 0 <= i < q_len.
 template <class Params>
 ATTNBENCH_HD inline KeyBounds visible_keys(const Params& p, int32_t i, int32_t q_len, int32_t k_len) {
@@ -53,7 +90,7 @@ struct RowBounds {
 };
 
 /// The smallest range that holds every query which sees a key of [first_j, last_j]. Requires 0 <= first_j <=
-/// last_j < k_len. Both edges of the mask move right by one query per key.
+/// last_j < k_len, and no chunks. Both edges of the mask move right by one query per key.
 template <class Params>
 ATTNBENCH_HD inline RowBounds rows_that_see(const Params& p, int32_t first_j, int32_t last_j, int32_t q_len,
                                             int32_t k_len) {

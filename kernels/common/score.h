@@ -40,6 +40,12 @@ ATTNBENCH_HD inline Real lse_of(Real max, Real sum) {
   return sum == 0 ? -static_cast<Real>(INFINITY) : max + std::log(sum);
 }
 
+/// What a natural LSE is multiplied by before a launch of these features writes it.
+template <class Real>
+ATTNBENCH_HD inline Real lse_unit(uint64_t features) {
+  return features & kLseBase2 ? static_cast<Real>(1.44269504088896340736) : Real{1};  // log2(e)
+}
+
 /// The divisor of a row's accumulators, and the row's LSE.
 template <class Real>
 struct RowEnd {

@@ -19,34 +19,39 @@ namespace attnbench {
 /// Features that a launch uses. A kernel refuses a launch with a bit that it does not know, so no kernel can
 /// ignore a field that is added later.
 enum Feature : uint64_t {
-  kPackedKv = 1ull << 0,       ///< keys packed by cu_seqlens_k
-  kPagedKv = 1ull << 1,        ///< keys in blocks found through block_table
-  kContiguousKv = 1ull << 2,   ///< keys in a (batch, capacity) cache
-  kCausal = 1ull << 3,         ///< causal mask, aligned at the last query and the last key
-  kWindow = 1ull << 4,         ///< window_left or window_right is not -1
-  kSoftcap = 1ull << 5,        ///< softcap > 0
-  kAlibi = 1ull << 6,          ///< alibi_slopes are given
-  kSinks = 1ull << 7,          ///< sinks are given
-  kBf16 = 1ull << 8,           ///< O in bf16; q, K and V too, unless a quantised type below is set
-  kFp16 = 1ull << 9,           ///< the same in fp16
-  kFp32 = 1ull << 10,          ///< the same in fp32
-  kE4m3Kv = 1ull << 11,        ///< K and V in e4m3 with descales
-  kE4m3Q = 1ull << 12,         ///< q in e4m3 with descales
-  kInt8K = 1ull << 13,         ///< K in int8 with descales per (token, head)
-  kInt8V = 1ull << 14,         ///< V in int8 with descales per (head, channel)
-  kInt8Q = 1ull << 15,         ///< q in int8 with descales per (token, head)
-  kProbs = 1ull << 16,         ///< attention probabilities returned in probs
-  kDropout = 1ull << 17,       ///< p_dropout > 0
-  kRotary = 1ull << 18,        ///< rotary embedding of the new keys; attention: of the queries too
-  kAppend = 1ull << 19,        ///< new keys and values are written in the same call
-  kSplitKv = 1ull << 20,       ///< num_splits > 0
-  kPartialKv = 1ull << 21,     ///< packed KV where seqused_k is shorter than the slot in cu_seqlens_k
-  kHnd = 1ull << 22,           ///< paged KV in the order (num_blocks, Hkv, block_size, D)
-  kKTokenScales = 1ull << 23,  ///< kv_append: the kernel computes scales of K, one per (token, head)
-  kVTokenScales = 1ull << 24,  ///< kv_append: the same for V
-  kHeadDimV = 1ull << 25,      ///< head_dim_v differs from head_dim
-  kVIsK = 1ull << 26,          ///< V is a view of K: row r of V is the first Dv channels of row r of K
-  kRotaryQ = 1ull << 27,       ///< rotary.q_position moves a query off its diagonal position
+  kPackedKv = 1ull << 0,         ///< keys packed by cu_seqlens_k
+  kPagedKv = 1ull << 1,          ///< keys in blocks found through block_table
+  kContiguousKv = 1ull << 2,     ///< keys in a (batch, capacity) cache
+  kCausal = 1ull << 3,           ///< causal mask, aligned at the last query and the last key
+  kWindow = 1ull << 4,           ///< window_left or window_right is not -1
+  kSoftcap = 1ull << 5,          ///< softcap > 0
+  kAlibi = 1ull << 6,            ///< alibi_slopes are given
+  kSinks = 1ull << 7,            ///< sinks are given
+  kBf16 = 1ull << 8,             ///< O in bf16; q, K and V too, unless a quantised type below is set
+  kFp16 = 1ull << 9,             ///< the same in fp16
+  kFp32 = 1ull << 10,            ///< the same in fp32
+  kE4m3Kv = 1ull << 11,          ///< K and V in e4m3 with descales
+  kE4m3Q = 1ull << 12,           ///< q in e4m3 with descales
+  kInt8K = 1ull << 13,           ///< K in int8 with descales per (token, head)
+  kInt8V = 1ull << 14,           ///< V in int8 with descales per (head, channel)
+  kInt8Q = 1ull << 15,           ///< q in int8 with descales per (token, head)
+  kProbs = 1ull << 16,           ///< attention probabilities returned in probs
+  kDropout = 1ull << 17,         ///< p_dropout > 0
+  kRotary = 1ull << 18,          ///< rotary embedding of the new keys; attention: of the queries too
+  kAppend = 1ull << 19,          ///< new keys and values are written in the same call
+  kSplitKv = 1ull << 20,         ///< num_splits > 0
+  kPartialKv = 1ull << 21,       ///< packed KV where seqused_k is shorter than the slot in cu_seqlens_k
+  kHnd = 1ull << 22,             ///< paged KV in the order (num_blocks, Hkv, block_size, D)
+  kKTokenScales = 1ull << 23,    ///< kv_append: the kernel computes scales of K, one per (token, head)
+  kVTokenScales = 1ull << 24,    ///< kv_append: the same for V
+  kHeadDimV = 1ull << 25,        ///< head_dim_v differs from head_dim
+  kVIsK = 1ull << 26,            ///< V is a view of K: row r of V is the first Dv channels of row r of K
+  kRotaryQ = 1ull << 27,         ///< rotary.q_position moves a query off its diagonal position
+  kAttentionChunk = 1ull << 28,  ///< attention_chunk > 0
+  kLseBase2 = 1ull << 29,        ///< attention, merge_states: every LSE is a logarithm to base 2
+  kLseTokenMajor = 1ull << 30,   ///< attention, merge_states: the LSE that is written is (total_q, Hq)
+  kRaggedStates = 1ull << 31,    ///< merge_states: rows have different numbers of states
+  kInfLse = 1ull << 32,          ///< merge_states: an LSE of +inf means a state without keys, as -inf does
 };
 
 /// Rotary position of query i of sequence b. Here cache_seqlens = seqused_k[b] - new_len is the length of the
@@ -148,12 +153,15 @@ struct AttentionParams {
 
   // Mask. With diag = i + len_k - len_q, query i sees key j if
   //   (window_left < 0 or j >= diag - window_left) and (right < 0 or j <= diag + right),
-  // where right = 0 if causal is not 0, else window_right. Rows left of every query's window may hold NaN,
-  // and so may all rows of a sequence without queries. A kernel may read such a row and discard it by a
-  // select, but must not multiply it by zero.
+  // where right = 0 if causal is not 0, else window_right. With kAttentionChunk it must also lie in the
+  // query's chunk: floor(j / attention_chunk) == floor(diag / attention_chunk). A query whose diag is negative
+  // then sees no key. Rows left of every query's window and chunk may hold NaN, and so may all rows of a
+  // sequence without queries. A kernel may read such a row and discard it by a select, but must not multiply
+  // it by zero.
   int32_t causal;
-  int32_t window_left;   ///< -1: unlimited
-  int32_t window_right;  ///< -1: unlimited
+  int32_t window_left;      ///< -1: unlimited
+  int32_t window_right;     ///< -1: unlimited
+  int32_t attention_chunk;  ///< tokens of a chunk, counted from the sequence's first key; 0: none
 
   // Scores, in units of the natural logarithm: p = exp(score - LSE).
   float softmax_scale;  ///< factor of q.k, usually 1 / sqrt(D)
@@ -191,8 +199,11 @@ struct AttentionParams {
   void* out;  ///< (total_q, Hq, Dv)
   int64_t out_stride_token;
   int64_t out_stride_head;
-  float* lse;  ///< (Hq, total_q) natural log of the sum of exp(score); never null
+  // LSE: natural log of the sum of exp(score); with kLseBase2 that number divided by ln 2. Query head h, packed
+  // row t is at h * lse_stride_head + t; with kLseTokenMajor at t * lse_stride_token + h.
+  float* lse;  ///< (Hq, total_q) or, with kLseTokenMajor, (total_q, Hq); never null
   int64_t lse_stride_head;
+  int64_t lse_stride_token;
 
   // Probabilities (kProbs), for training: p = exp(score - LSE), before dropout. Query head h, packed row t,
   // key j is at h * stride_head + t * stride_token + j, for every j < max_seqlen_k. The entry is 0 if key j

@@ -211,6 +211,11 @@ inline constexpr FeatureName kFeatureNames[] = {
     {kHeadDimV, "head_dim_v"},
     {kVIsK, "v_is_k_view"},
     {kRotaryQ, "rotary_q"},
+    {kAttentionChunk, "attention_chunk"},
+    {kLseBase2, "lse_base2"},
+    {kLseTokenMajor, "lse_token_major"},
+    {kRaggedStates, "ragged_states"},
+    {kInfLse, "inf_lse"},
 };
 
 /// The first check of every kernel: refuses a launch that uses a feature outside `kernel.features`, and names

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "kernels/common/addressing.h"
 #include "kernels/common/checks.h"
 #include "kernels/common/descale.h"
 #include "kernels/common/score.h"
@@ -30,7 +31,7 @@ inline void write_row(const AttentionParams& p, const Task& task, int32_t head, 
     for (int d = 0; d < p.head_dim_v; ++d) out[d] = o[d] / divisor * v_descale(p, task.seq, head, d);
   }
   store_row(p.dtype_out, p.out, out_offset(p, q_row, q_head), out, p.head_dim_v);
-  p.lse[lse_offset(p, q_row, q_head)] = static_cast<float>(end.lse);
+  p.lse[any_lse_offset(p, q_row, q_head)] = static_cast<float>(end.lse * lse_unit<double>(p.features));
 }
 
 /// Ends one row of a task. `o` holds head_dim_v accumulators in channel order; `partials` the launch's slots.

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/common/checks.h"
+#include "kernels/common/merge.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/cpu_kernels.h"
 
@@ -25,21 +26,26 @@ std::size_t workspace_bytes(const OpParams*, const LaunchContext*) { return 0; }
 
 template <class Type>
 void merge_row(const MergeStatesParams& p, int64_t row, int32_t head) {
-  const float* lse = p.partial_lse + row * p.lse_stride_token + head * p.lse_stride_head;
+  const RowStates of = states_of_row(p, row);
+  const float* lse =
+      p.partial_lse + of.first * p.lse_stride_state + row * p.lse_stride_token + head * p.lse_stride_head;
   const auto* states = static_cast<const typename Type::Storage*>(p.partial_out) +
-                       row * p.partial_stride_token + head * p.partial_stride_head;
+                       of.first * p.partial_stride_state + row * p.partial_stride_token +
+                       head * p.partial_stride_head;
+  const bool base2 = (p.features & kLseBase2) != 0;
   // A comparison with NaN is false. So a NaN becomes the maximum or gets a weight; it stays NaN either way.
   float top = kEmpty;
-  for (int32_t s = 0; s < p.num_states; ++s) {
+  for (int32_t s = 0; s < of.count; ++s) {
     const float x = lse[s * p.lse_stride_state];
-    if (!(x <= top)) top = x;
+    if (!is_empty_state(p, x) && !(x <= top)) top = x;
   }
   float o[kMaxDim] = {};
   double sum = 0.0;
-  for (int32_t s = 0; s < p.num_states; ++s) {
+  for (int32_t s = 0; s < of.count; ++s) {
     const float x = lse[s * p.lse_stride_state];
-    if (x == kEmpty) continue;  // its O may be NaN, and 0 * NaN is NaN
-    const double weight = std::exp(static_cast<double>(x) - top);
+    if (is_empty_state(p, x)) continue;  // its O may be NaN, and 0 * NaN is NaN
+    const double distance = static_cast<double>(x) - top;
+    const double weight = base2 ? std::exp2(distance) : std::exp(distance);
     sum += weight;
     const auto* state = states + s * p.partial_stride_state;
     const float w = static_cast<float>(weight);
@@ -50,8 +56,8 @@ void merge_row(const MergeStatesParams& p, int64_t row, int32_t head) {
     for (int32_t d = 0; d < p.head_dim; ++d) o[d] /= divisor;
   }
   store_row(p.dtype_out, p.out, row * p.out_stride_token + head * p.out_stride_head, o, p.head_dim);
-  p.out_lse[head * p.out_lse_stride_head + row] =
-      sum == 0.0 ? kEmpty : static_cast<float>(top + std::log(sum));
+  p.out_lse[out_lse_offset(p, row, head)] =
+      sum == 0.0 ? kEmpty : static_cast<float>(top + (base2 ? std::log2(sum) : std::log(sum)));
 }
 
 template <class Type>
@@ -95,7 +101,7 @@ const Kernel kMergeStates = {
     .op = Op::kMergeStates,
     .device = DeviceKind::kCpu,
     .min_compute_capability = 0,
-    .features = kBf16 | kFp16 | kFp32,
+    .features = kBf16 | kFp16 | kFp32 | kLseBase2 | kLseTokenMajor | kRaggedStates | kInfLse,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

@@ -49,7 +49,8 @@ class Probs {
     std::fill_n(row, padded_dim_, 0.0f);
     for (int d = 0; d < p_.head_dim; ++d) row[d / kPanel * kPanel + K::pair_slot(d % kPanel)] = q[d];
     seen_[r] = visible_keys(p_, packed_row / group, task_.range.q_len, task_.range.k_len);
-    lse_[r] = p_.lse[lse_offset(p_, q_row, q_head)] * kLog2E;
+    const float lse = p_.lse[any_lse_offset(p_, q_row, q_head)];
+    lse_[r] = p_.features & kLseBase2 ? lse : lse * kLog2E;
     out_[r] = p_.probs + q_head * p_.probs_stride_head + q_row * p_.probs_stride_token;
     std::fill_n(out_[r], p_.max_seqlen_k, 0.0f);
   }

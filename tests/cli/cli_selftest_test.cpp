@@ -69,6 +69,7 @@ TEST(CliSelftest, EveryFaultIsCaughtAndNoCleanRunFails) {
       {"cache_bits", "in_call_one_token_past_capacity"},
       {"guard", "workspace_overrun"},
       {"input_digest", "query_overwritten"},
+      {"not_refused", "bad_heads_taken"},
       {"invariant:repeat", "rare_race"},
       {"invariant:page_shuffle", "depends_on_page_numbers"},
       {"invariant:strides", "v_has_the_strides_of_k"},

@@ -15,6 +15,8 @@ constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
 bool visible(const AttentionParams& p, int64_t i, int64_t j, int64_t q_len, int64_t k_len) {
   const int64_t diagonal = i + k_len - q_len;
   const int64_t right = p.causal ? 0 : p.window_right;
+  if (p.attention_chunk > 0 && (diagonal < 0 || j / p.attention_chunk != diagonal / p.attention_chunk))
+    return false;
   return (p.window_left < 0 || j >= diagonal - p.window_left) && (right < 0 || j <= diagonal + right);
 }
 
@@ -37,6 +39,44 @@ TEST(CommonMask, RangesMatchTheDefinition) {
                 ASSERT_EQ(visible(p, i, j, q_len, k_len), j >= b.begin && j < b.end)
                     << "q " << q_len << " k " << k_len << " causal " << causal << " window " << left << ","
                     << right << " i " << i << " j " << j;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CommonMask, ChunksMatchTheDefinition) {
+  AttentionParams p{};
+  p.features = kAttentionChunk;
+  for (const int32_t chunk : {1, 2, 3, 7, kMax}) {
+    for (const int32_t causal : {0, 1}) {
+      for (const int32_t left : {-1, 0, 3}) {
+        for (const int32_t right : {-1, 0, 2}) {
+          for (const int32_t q_len : {1, 5, 9}) {
+            for (const int32_t k_len : {0, 1, 4, 6, 14}) {
+              p.attention_chunk = chunk;
+              p.causal = causal;
+              p.window_left = left;
+              p.window_right = right;
+              for (int32_t first = 0; first < q_len; ++first) {
+                for (int32_t last = first; last < q_len; ++last) {
+                  KeyBounds want{k_len, 0};
+                  for (int32_t j = 0; j < k_len; ++j) {
+                    bool any = false;
+                    for (int32_t i = first; i <= last; ++i) any = any || visible(p, i, j, q_len, k_len);
+                    if (any) want = {std::min(want.begin, j), j + 1};
+                  }
+                  const KeyBounds got = visible_keys_of_rows(p, first, last, q_len, k_len);
+                  if (want.begin >= want.end) {
+                    ASSERT_EQ(got.begin, got.end) << "chunk " << chunk << " rows " << first << ".." << last;
+                    continue;
+                  }
+                  ASSERT_EQ(got.begin, want.begin) << "chunk " << chunk << " rows " << first << ".." << last;
+                  ASSERT_EQ(got.end, want.end) << "chunk " << chunk << " rows " << first << ".." << last;
+                }
               }
             }
           }

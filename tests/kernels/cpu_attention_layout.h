@@ -63,6 +63,7 @@ class Layout {
     p.out = out.data();
     p.lse = lse.data();
     p.lse_stride_head = static_cast<int64_t>(rows);
+    p.lse_stride_token = problem_.heads_q;
     // Strides of the probabilities are longer than their rows and heads.
     p.probs_stride_token = p.max_seqlen_k + 3;
     p.probs_stride_head = static_cast<int64_t>(rows) * p.probs_stride_token + 5;
@@ -88,7 +89,11 @@ class Layout {
       }
     }
     for (int h = 0; h < problem_.heads_q; ++h) {
-      for (int t = 0; t < total; ++t) result.lse.push_back(lse[h * rows + problem_.q_begin + t]);
+      for (int t = 0; t < total; ++t) {
+        const int row = problem_.q_begin + t;
+        const float x = problem_.lse_token_major ? lse[row * problem_.heads_q + h] : lse[h * rows + row];
+        result.lse.push_back(problem_.lse_base2 ? static_cast<float>(x * 0.69314718055994530942) : x);
+      }
     }
     for (int h = 0; problem_.probs && h < problem_.heads_q; ++h) {
       for (int t = 0; t < total; ++t) {
@@ -279,6 +284,9 @@ class Layout {
     if (problem_.causal) f |= kCausal;
     if (problem_.softcap > 0) f |= kSoftcap;
     if (problem_.window_left >= 0 || problem_.window_right >= 0) f |= kWindow;
+    if (problem_.attention_chunk > 0) f |= kAttentionChunk;
+    if (problem_.lse_base2) f |= kLseBase2;
+    if (problem_.lse_token_major) f |= kLseTokenMajor;
     if (problem_.alibi != Slopes::kNone) f |= kAlibi;
     if (problem_.sinks) f |= kSinks;
     if (problem_.dv() != problem_.dim) f |= kHeadDimV;
@@ -357,6 +365,7 @@ class Layout {
     p.causal = problem_.causal;
     p.window_left = problem_.window_left;
     p.window_right = problem_.window_right;
+    p.attention_chunk = problem_.attention_chunk;
     p.softmax_scale = problem_.softmax_scale();
     p.softcap = problem_.softcap;
     p.p_dropout = problem_.p_dropout;

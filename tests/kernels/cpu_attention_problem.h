@@ -36,6 +36,9 @@ struct Problem {
   bool causal = false;
   int window_left = -1;
   int window_right = -1;
+  int attention_chunk = 0;
+  bool lse_base2 = false;
+  bool lse_token_major = false;
   float softcap = 0.0f;
   float scale = 0.0f;  ///< 0: 1 / sqrt(dim)
   bool zero_scale = false;

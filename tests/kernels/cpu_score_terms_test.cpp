@@ -68,6 +68,45 @@ TEST(CpuScoreTerms, SlopesOfZeroChangeNothing) {
   expect_right(p);
 }
 
+/// Chunks of one key, of less than a tile, of several tiles and of more than all keys.
+TEST(CpuScoreTerms, Chunks) {
+  for (const int chunk : {1, 10, 64, 100, 5000}) {
+    for (const bool causal : {false, true}) {
+      for (const int window : {-1, 7}) {
+        SCOPED_TRACE(::testing::Message()
+                     << "chunk " << chunk << " causal " << causal << " window " << window);
+        Problem p{.seqs = kMixedTerms, .heads_q = 6, .heads_kv = 2, .dim = 24, .causal = causal};
+        p.attention_chunk = chunk;
+        p.window_left = window;
+        expect_right(p);
+        p.seqs = kLongTerms;
+        p.block_size = 16;
+        expect_right(p);
+      }
+    }
+  }
+}
+
+TEST(CpuScoreTerms, LsesToBase2AndByToken) {
+  for (const bool base2 : {false, true}) {
+    for (const bool token_major : {false, true}) {
+      for (const bool sinks : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << base2 << token_major << sinks);
+        Problem p{.seqs = kMixedTerms, .heads_q = 6, .heads_kv = 2, .dim = 24, .causal = true};
+        p.lse_base2 = base2;
+        p.lse_token_major = token_major;
+        p.sinks = sinks;
+        p.probs = true;
+        p.q_begin = 3;
+        expect_right(p);
+        p.seqs = kLongTerms;
+        p.probs = false;
+        expect_right(p);
+      }
+    }
+  }
+}
+
 TEST(CpuScoreTerms, Sinks) {
   for (const float shift : {0.0f, 8.0f, -8.0f}) {
     for (const bool causal : {false, true}) {

@@ -46,19 +46,26 @@ TEST(Cost, PairsAreExactForEveryMaskAndWindow) {
 }
 
 TEST(Cost, KeysOfAQueryAreThoseThatTheMaskLetsThrough) {
-  for (const Mask& m :
-       {Mask{}, Mask{true}, Mask{true, 2}, Mask{false, 3, 0}, Mask{false, -1, 2}, Mask{false, 0, 0}}) {
-    for (const auto& [q, k] : {std::pair{1, 9}, std::pair{5, 5}, std::pair{9, 2}, std::pair{4, 0}}) {
+  for (const Mask& m : {Mask{}, Mask{true}, Mask{true, 2}, Mask{false, 3, 0}, Mask{false, -1, 2},
+                        Mask{false, 0, 0}, Mask{false, -1, -1, 1}, Mask{false, -1, -1, 4},
+                        Mask{true, -1, -1, 3}, Mask{true, 1, -1, 4}, Mask{false, 2, 1, 3}}) {
+    for (const auto& [q, k] : {std::pair{1, 9}, std::pair{5, 5}, std::pair{9, 2}, std::pair{4, 0},
+                               std::pair{7, 20}, std::pair{20, 20}}) {
+      int64_t pairs = 0;
       for (int i = 0; i < q; ++i) {
         const KeyRange seen = visible_keys(m, q, k, i);
+        pairs += seen.size();
         EXPECT_LE(seen.begin, seen.end);
         for (int j = 0; j < k; ++j) {
           const int distance = j - (i + k - q);
           const bool right = m.causal ? distance <= 0 : m.window_right < 0 || distance <= m.window_right;
           const bool left = m.window_left < 0 || -distance <= m.window_left;
-          EXPECT_EQ(seen.contains(j), left && right) << q << " " << k << " " << i << " " << j;
+          const int diag = i + k - q;
+          const bool chunk = m.chunk == 0 || (diag >= 0 && j / m.chunk == diag / m.chunk);
+          EXPECT_EQ(seen.contains(j), left && right && chunk) << q << " " << k << " " << i << " " << j;
         }
       }
+      EXPECT_EQ(visible_pairs(m, q, k), pairs) << q << " " << k << " chunk " << m.chunk;
     }
   }
   EXPECT_EQ(visible_keys_union({}, 0, 7).begin, 7) << "no query: nothing is seen";

@@ -25,6 +25,9 @@ bool any_seq(const P& p, bool (*holds)(const P&, const SeqLen&)) {
 bool shares(const P& p) { return p.page_layout == PageLayout::kSharedPrefix; }
 bool of_parts(const P& p) { return p.path == Path::kCascade || p.path == Path::kDcp; }
 bool windowed(const P& p) { return p.window_left >= 0 || p.window_right >= 0; }
+bool repeats(const P& p) {
+  return p.op == Op::kAttention && p.kv == KvSource::kPaged && p.page_layout == PageLayout::kRepeated;
+}
 bool is_int8(KvDType t) { return t == KvDType::kInt8 || t == KvDType::kInt8K; }
 
 /// Values of these keys that cannot be in one case.
@@ -77,7 +80,19 @@ const std::vector<Rule>& rules() {
        [](const P& p) { return of_parts(p) && shares(p) != (p.path == Path::kCascade); }},
       {{"path", "window"}, [](const P& p) { return of_parts(p) && windowed(p); }},
       {{"path", "alibi"}, [](const P& p) { return of_parts(p) && p.alibi != Alibi::kNone; }},
-      {{"expired", "window"}, [](const P& p) { return p.expired != Expired::kKept && p.window_left < 0; }},
+      {{"expired", "window", "attention_chunk"},
+       [](const P& p) { return p.expired != Expired::kKept && p.window_left < 0 && p.attention_chunk == 0; }},
+      {{"page_layout", "kv", "append"}, [](const P& p) { return repeats(p) && p.append; }},
+      {{"page_layout", "kv", "expired"},
+       [](const P& p) { return repeats(p) && p.expired != Expired::kKept; }},
+      {{"page_layout", "kv", "kv_dtype"}, [](const P& p) { return repeats(p) && is_int8(p.kv_dtype); }},
+      {{"page_layout", "kv", "path"}, [](const P& p) { return repeats(p) && p.path != Path::kOneCall; }},
+      {{"bad_launch", "op", "kv"},
+       [](const P& p) {
+         return p.bad_launch == BadLaunch::kBlockTable || p.bad_launch == BadLaunch::kBlockSize
+                    ? p.op == Op::kAttention && p.kv != KvSource::kPaged
+                    : false;
+       }},
       {{"expired", "kv"},
        [](const P& p) { return p.expired == Expired::kFreed && p.kv != KvSource::kPaged; }},
       {{"path", "mask", "batch"},
@@ -118,6 +133,7 @@ const std::vector<std::pair<std::string, Rule>>& dead() {
       {"block_size", {{"op", "kv"}, not_paged}},
       {"kv_layout", {{"op", "kv"}, not_paged}},
       {"page_layout", {{"op", "kv"}, not_paged}},
+      {"pool_blocks", {{"op", "kv"}, not_paged}},
       {"shared_prefix", {{"page_layout"}, [](const P& p) { return !shares(p); }}},
       {"gap_tokens", {{"kv"}, [](const P& p) { return p.kv != KvSource::kPacked; }}},
       {"leftpad", {{"kv"}, not_contiguous}},
@@ -130,6 +146,8 @@ const std::vector<std::pair<std::string, Rule>>& dead() {
       {"dcp_ranks", {{"path"}, [](const P& p) { return p.path != Path::kDcp; }}},
       {"dcp_interleave", {{"path"}, [](const P& p) { return p.path != Path::kDcp; }}},
       {"scales", {{"kv_dtype"}, [](const P& p) { return p.kv_dtype == KvDType::kSame; }}},
+      {"empty_lse", {{"empty_states"}, [](const P& p) { return p.empty_states == 0; }}},
+      {"lse_layout", {{"states_per_row"}, [](const P& p) { return p.ragged_states; }}},
       {"partial_dtype", {{"dtype"}, [](const P& p) { return p.dtype == DType::kFp32; }}},
   };
   return all;
@@ -195,6 +213,11 @@ class Search {
     for (const std::string& key : cover.keys) key_bits_.push_back(bit_of(key));
     for (const Rule& r : rules()) rule_bits_.push_back(bits_of(r));
     for (const auto& [key, rule] : dead()) dead_bits_.emplace_back(bit_of(key), bits_of(rule));
+    // A key of a rule that the cover does not vary stays at its value.
+    const std::set<std::string> varied(cover.keys.begin(), cover.keys.end());
+    for (const auto& [key, bit] : std::map(bits_)) {
+      if (!varied.count(key)) known_ |= bit_of(key);
+    }
     // Keys on which others depend come first, so that a dead end is found early.
     for (const char* key : {"append", "rotary", "alibi", "path", "page_layout", "kv", "kv_dtype", "dtype",
                             "shared_prefix", "batch", "mask", "head_dim", "head_dim_v"}) {
@@ -425,6 +448,9 @@ TEST(Cover, HasEveryKeyAndEveryWord) {
   seen["page_layout"].insert("served");  // a replay's alone: cases_served_test.cpp
   // Takes several GPUs, so a cover's cases would be skipped on most machines: session_ranks_test.cpp.
   seen["dcp_combine"] = {"one_device", "all_gather", "all_to_all", "fused"};
+  // A sound case that every kernel refuses is none of these semantics; without a bad launch a result is expected.
+  seen["expect"] = {"result", "refused"};
+  seen["bad_launch"].insert("none");
   seen["allow_short_kv"] = {"a permit"};  // only permits short KV; the problem is the same
   for (const SweepKey& key : sweep_keys()) {
     EXPECT_TRUE(seen.count(key.name)) << "no cover of semantics.yaml varies " << key.name;

@@ -347,5 +347,16 @@ TEST(Compare, Mismatches) {
   EXPECT_THAT(context_mismatches(a, b), SizeIs(0)) << "no times, nothing to disturb";
 }
 
+TEST(Compare, RefusedOnBothSidesAsExpectedIsTheSame) {
+  LoadedResult refused = with_status("a", Status::kPass);
+  refused.check = "refusal";
+  refused.median_us.reset();
+  EXPECT_EQ(one(refused, refused).change, Change::kSame);
+  EXPECT_EQ(one(refused, with_status("a", Status::kFail)).change, Change::kIncorrect);
+  const CompareResult both = compare_results(set_of({refused}), set_of({refused}), {});
+  EXPECT_EQ(both.refused, 1);
+  EXPECT_EQ(compare_exit_code(both, {}), 0) << "nothing else was to be compared";
+}
+
 }  // namespace
 }  // namespace attnbench

@@ -301,5 +301,21 @@ TEST(BatchMapping, RefusesWhatItCannotMean) {
   EXPECT_THAT(error_of("{lengths: 4, count: 1, seed: -1}"), HasSubstr("key 'seed': got '-1'"));
 }
 
+TEST(Lengths, AShareOfThemIsZeroWhateverTheClip) {
+  LengthDistribution d = uniform(10, 20);
+  const std::vector<int64_t> plain = draw(d, 3, 2000);
+  d.clip_lo = 10;
+  d.zeros = 0.25;
+  const std::vector<int64_t> mixed = draw(d, 3, 2000);
+  const auto zeros = std::count(mixed.begin(), mixed.end(), 0);
+  EXPECT_NEAR(static_cast<double>(zeros), 500, 80);
+  for (std::size_t i = 0; i < mixed.size(); ++i) {
+    EXPECT_TRUE(mixed[i] == 0 || mixed[i] == plain[i]) << "the others stay";
+  }
+  const auto lengths = lengths_of("{q: 1, context: {normal: {mean: 50, stddev: 9}, zeros: 1}, count: 3}");
+  for (const SeqLen& s : lengths) EXPECT_EQ(s.k, 1);
+  EXPECT_THAT(error_of("{lengths: {constant: 5, zeros: 1.5}, count: 3}"), HasSubstr("0 to 1"));
+}
+
 }  // namespace
 }  // namespace attnbench

@@ -42,6 +42,27 @@ Result row_of(const Problem& p, const Given& inputs, int pos, int head = 0, int 
   return run(p, inputs, {{seq, pos, head}}, 1).begin()->second;
 }
 
+// 3 queries on 5 keys in chunks of 2: queries 0, 1 and 2 are at keys 2, 3 and 4, in chunks {2, 3}, {2, 3} and
+// {4}. All weights are 1.
+TEST(ReferenceByHand, AChunkCountsFromTheFirstKey) {
+  const Given inputs({0, 0, 0, 0, 0}, {1, 2, 4, 8, 16});
+  Problem p = single(3, 5);
+  p.attention_chunk = 2;
+  EXPECT_NEAR(row_of(p, inputs, 0).o[0], (4.0 + 8.0) / 2, 1e-14) << "the key behind the diagonal is seen";
+  EXPECT_NEAR(row_of(p, inputs, 1).o[0], (4.0 + 8.0) / 2, 1e-14);
+  EXPECT_NEAR(row_of(p, inputs, 2).o[0], 16.0, 1e-14);
+  p.causal = true;
+  EXPECT_NEAR(row_of(p, inputs, 0).o[0], 4.0, 1e-14);
+  EXPECT_NEAR(row_of(p, inputs, 1).lse, std::log(2.0), 1e-15);
+  p.window_left = 0;
+  EXPECT_NEAR(row_of(p, inputs, 1).o[0], 8.0, 1e-14) << "a key must pass the window too";
+  // More queries than keys: those before key 0 are in no chunk that has keys, with and without causal.
+  Problem short_keys = single(3, 1);
+  short_keys.attention_chunk = 4;
+  EXPECT_EQ(row_of(short_keys, inputs, 1).lse, -kInf);
+  EXPECT_NEAR(row_of(short_keys, inputs, 2).o[0], 1.0, 1e-14);
+}
+
 // 2 queries on 4 keys: query 0 is at key 2, so the distances are 2 1 0 1. With slope ln 2 the weights are 1/4
 // 1/2 1 1/2, divided by 9/4.
 TEST(ReferenceByHand, AlibiCountsFromTheBottomRightDiagonal) {

@@ -140,6 +140,7 @@ inline Result naive(const Problem& p, const Values& values, const RowId& id) {
     if (!p.k_ends.empty() && j >= p.k_ends[id.seq]) continue;
     if (p.window_left >= 0 && j < diag - p.window_left) continue;
     if (right >= 0 && j > diag + right) continue;
+    if (p.attention_chunk > 0 && (diag < 0 || j / p.attention_chunk != diag / p.attention_chunk)) continue;
     long double dot = 0, q2 = 0, k2 = 0;
     for (int c = 0; c < d; ++c) {
       const long double q = values.at(Tensor::kQ, id.seq, id.head, id.pos, c);
@@ -293,15 +294,18 @@ inline Problem pairs_of(const std::vector<int>& lens, int head_dim, int heads_q,
 struct Mask {
   bool causal;
   int left, right;
+  int chunk = 0;
 };
-inline const std::vector<Mask> kMasks = {{false, -1, -1}, {true, -1, -1},  {true, 7, -1},
-                                         {true, 0, 5},    {false, 0, 0},   {false, 16, 5},
-                                         {false, -1, 3},  {false, 70, -1}, {true, 64, -1}};
+inline const std::vector<Mask> kMasks = {
+    {false, -1, -1},     {true, -1, -1},     {true, 7, -1},      {true, 0, 5},       {false, 0, 0},
+    {false, 16, 5},      {false, -1, 3},     {false, 70, -1},    {true, 64, -1},     {false, -1, -1, 1},
+    {false, -1, -1, 37}, {true, -1, -1, 16}, {true, -1, -1, 64}, {true, 20, -1, 50}, {false, 5, 9, 12}};
 
 inline void set_mask(Problem& p, const Mask& mask) {
   p.causal = mask.causal;
   p.window_left = mask.left;
   p.window_right = mask.right;
+  p.attention_chunk = mask.chunk;
 }
 
 }  // namespace attnbench::reference

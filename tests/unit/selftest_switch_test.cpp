@@ -67,6 +67,13 @@ const std::set<std::string> kPlain = {"op: attention",
                                       "data: peaked",
                                       "data: outlier",
                                       "lse_layout: head_major",
+                                      "out_lse_layout: head_major",
+                                      "lse_log: natural",
+                                      "states_per_row: equal",
+                                      "empty_lse: minus_inf",
+                                      "slots: sequence",
+                                      "expect: result",
+                                      "bad_launch: none",
                                       "kv_layout: nhd",
                                       "expired: kept"};
 

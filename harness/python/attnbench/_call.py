@@ -262,7 +262,8 @@ class Call:
         self._row("sinks", heads_q, DType.FP32)
         self._descales()
         self._view("out", (p.total_q, heads_q, dv), (p.out_stride_token, p.out_stride_head, 1), self.dtype_out)
-        self._view("lse", (heads_q, p.total_q), (p.lse_stride_head, 1), DType.FP32)
+        lse = (1, p.lse_stride_token) if self.features & Feature.LSE_TOKEN_MAJOR else (p.lse_stride_head, 1)
+        self._view("lse", (heads_q, p.total_q), lse, DType.FP32)
         self._view("probs", (heads_q, p.total_q, p.max_seqlen_k), (p.probs_stride_head, p.probs_stride_token, 1), DType.FP32)
 
     def _descales(self):
@@ -303,11 +304,17 @@ class Call:
     def _merge_states(self):
         p = self._params
         n, rows, heads, d = p.num_states, p.num_rows, p.num_heads, p.head_dim
-        self._view("partial_out", (n, rows, heads, d), (p.partial_stride_state, p.partial_stride_token, p.partial_stride_head, 1),
-                   self.dtype_partial)
-        self._view("partial_lse", (n, rows, heads), (p.lse_stride_state, p.lse_stride_token, p.lse_stride_head), DType.FP32)
+        if self.features & Feature.RAGGED_STATES:
+            self._view("partial_out", (p.total_states, heads, d), (p.partial_stride_state, p.partial_stride_head, 1), self.dtype_partial)
+            self._view("partial_lse", (p.total_states, heads), (p.lse_stride_state, p.lse_stride_head), DType.FP32)
+        else:
+            self._view("partial_out", (n, rows, heads, d),
+                       (p.partial_stride_state, p.partial_stride_token, p.partial_stride_head, 1), self.dtype_partial)
+            self._view("partial_lse", (n, rows, heads), (p.lse_stride_state, p.lse_stride_token, p.lse_stride_head), DType.FP32)
+        self._row("state_indptr", rows + 1)
         self._view("out", (rows, heads, d), (p.out_stride_token, p.out_stride_head, 1), self.dtype_out)
-        self._view("out_lse", (heads, rows), (p.out_lse_stride_head, 1), DType.FP32)
+        lse = (1, p.out_lse_stride_token) if self.features & Feature.LSE_TOKEN_MAJOR else (p.out_lse_stride_head, 1)
+        self._view("out_lse", (heads, rows), lse, DType.FP32)
 
     def _attention_backward(self):
         p = self._params

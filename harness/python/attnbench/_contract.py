@@ -57,6 +57,11 @@ class Feature(enum.IntFlag):
     HEAD_DIM_V = 1 << 25
     V_IS_K = 1 << 26
     ROTARY_Q = 1 << 27
+    ATTENTION_CHUNK = 1 << 28
+    LSE_BASE2 = 1 << 29
+    LSE_TOKEN_MAJOR = 1 << 30
+    RAGGED_STATES = 1 << 31
+    INF_LSE = 1 << 32
 
 
 class Op(_Names):
@@ -148,6 +153,7 @@ class AttentionParams(Structure):
         ("causal", c_int32),
         ("window_left", c_int32),
         ("window_right", c_int32),
+        ("attention_chunk", c_int32),
         ("softmax_scale", c_float),
         ("softcap", c_float),
         ("alibi_slopes", c_void_p),
@@ -170,6 +176,7 @@ class AttentionParams(Structure):
         ("out_stride_head", c_int64),
         ("lse", c_void_p),
         ("lse_stride_head", c_int64),
+        ("lse_stride_token", c_int64),
         ("probs", c_void_p),
         ("probs_stride_head", c_int64),
         ("probs_stride_token", c_int64),
@@ -235,6 +242,8 @@ class MergeStatesParams(Structure):
         ("dtype_out", c_int32),
         ("reserved", c_int32),
         ("num_rows", c_int64),
+        ("state_indptr", c_void_p),
+        ("total_states", c_int64),
         ("partial_out", c_void_p),
         ("partial_stride_state", c_int64),
         ("partial_stride_token", c_int64),
@@ -248,6 +257,7 @@ class MergeStatesParams(Structure):
         ("out_stride_head", c_int64),
         ("out_lse", c_void_p),
         ("out_lse_stride_head", c_int64),
+        ("out_lse_stride_token", c_int64),
     ]
 
 
@@ -439,4 +449,9 @@ FEATURES = {
     "head_dim_v": Feature.HEAD_DIM_V,
     "v_is_k_view": Feature.V_IS_K,
     "rotary_q": Feature.ROTARY_Q,
+    "attention_chunk": Feature.ATTENTION_CHUNK,
+    "lse_base2": Feature.LSE_BASE2,
+    "lse_token_major": Feature.LSE_TOKEN_MAJOR,
+    "ragged_states": Feature.RAGGED_STATES,
+    "inf_lse": Feature.INF_LSE,
 }

@@ -218,7 +218,8 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
     const int64_t q_row = int64_t{seq.q_begin} + rows.token(row0 + i);
     const int head = head0 + rows.head_in_group(row0 + i);
     const auto [divisor, lse] = end_row(max[i], total, sink_of(p, head));
-    if (tx == 0) p.lse[part * parts.lse_stride + lse_offset(p, q_row, head)] = lse;
+    if (tx == 0)
+      p.lse[part * parts.lse_stride + any_lse_offset(p, q_row, head)] = lse * lse_unit<float>(p.features);
     const int64_t at = part * parts.out_stride + out_offset(p, q_row, head);
 #pragma unroll
     for (int g = 0; g < kPiecesV * kVecs; ++g) {

@@ -87,7 +87,7 @@ KernelStatus launch_split(const AttentionParams& p, const LaunchContext& context
   }
   const PartialShape shape = partial_shape(p);
   AttentionParams parts = p;
-  parts.features &= ~uint64_t{kSinks};  // sinks join once, in the merge
+  parts.features &= ~uint64_t{kSinks | kLseTokenMajor};  // sinks join once, in the merge
   parts.dtype_out = DType::kFp32;
   parts.out = context.workspace;
   parts.out_stride_token = int64_t{p.num_heads_q} * p.head_dim_v;
@@ -97,7 +97,7 @@ KernelStatus launch_split(const AttentionParams& p, const LaunchContext& context
   if (const auto s = launch_widths(parts, context, message); s != KernelStatus::kOk) return s;
 
   MergeStatesParams m{};
-  m.features = kFp32;
+  m.features = kFp32 | (p.features & (kLseBase2 | kLseTokenMajor));
   m.num_states = p.num_splits;
   m.num_heads = p.num_heads_q;
   m.head_dim = p.head_dim_v;
@@ -117,6 +117,7 @@ KernelStatus launch_split(const AttentionParams& p, const LaunchContext& context
   m.out_stride_head = p.out_stride_head;
   m.out_lse = p.lse;
   m.out_lse_stride_head = p.lse_stride_head;
+  m.out_lse_stride_token = p.lse_stride_token;
   return launch_merge_states(m, {p.features & kSinks ? p.sinks : nullptr, p.cu_seqlens_q, p.batch}, context,
                              message);
 }
@@ -172,7 +173,8 @@ const Kernel kAttention = {
     .min_compute_capability = kMinComputeCapability,
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
-                kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ,
+                kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
+                kAttentionChunk | kLseBase2 | kLseTokenMajor,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = attention_workspace,
@@ -208,7 +210,7 @@ const Kernel kMergeStates = {
     .op = Op::kMergeStates,
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
-    .features = kBf16 | kFp16 | kFp32,
+    .features = kBf16 | kFp16 | kFp32 | kLseBase2 | kLseTokenMajor | kRaggedStates | kInfLse,
     .supports = merge_supports,
     .numerics = merge_numerics,
     .workspace_bytes = no_workspace,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/common/merge.h"
 #include "kernels/common/score.h"
 #include "kernels/cuda/simt/launch.h"
 
@@ -16,6 +17,7 @@ constexpr int kMaxGrid = 1 << 16;
 template <DType kPartial>
 __global__ void __launch_bounds__(32 * kWarps)
     merge_kernel(const __grid_constant__ MergeStatesParams p, const SplitMerge split) {
+  const bool base2 = p.features & kLseBase2;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t items = p.num_rows * p.num_heads;
   const int64_t stride = int64_t{gridDim.x} * kWarps;
@@ -24,28 +26,36 @@ __global__ void __launch_bounds__(32 * kWarps)
     const int head = static_cast<int>(i % p.num_heads);
     if (const int32_t* cu = split.cu_seqlens_q; cu != nullptr && (row < cu[0] || row >= cu[split.batch]))
       continue;
-    const float* lse = p.partial_lse + row * p.lse_stride_token + head * p.lse_stride_head;
-    const int64_t from = row * p.partial_stride_token + head * p.partial_stride_head;
+    const RowStates of = states_of_row(p, row);
+    const float* lse =
+        p.partial_lse + of.first * p.lse_stride_state + row * p.lse_stride_token + head * p.lse_stride_head;
+    const int64_t from =
+        of.first * p.partial_stride_state + row * p.partial_stride_token + head * p.partial_stride_head;
+    const auto weight = [&](float x, float top) { return base2 ? exp2f(x - top) : expf(x - top); };
 
     float top = -INFINITY;
-    for (int s = 0; s < p.num_states; ++s) {
+    for (int s = 0; s < of.count; ++s) {
       const float x = lse[s * p.lse_stride_state];
-      if (!(x <= top)) top = x;  // a NaN gets in here or through its weight, and stays
+      if (!is_empty_state(p, x) && !(x <= top))
+        top = x;  // a NaN gets in here or through its weight, and stays
     }
     float sum = 0.0f;
-    for (int s = 0; s < p.num_states; ++s) {
+    for (int s = 0; s < of.count; ++s) {
       const float x = lse[s * p.lse_stride_state];
-      if (x != -INFINITY) sum += expf(x - top);
+      if (!is_empty_state(p, x)) sum += weight(x, top);
     }
-    const auto [divisor, end] = end_row(top, sum, split.sinks != nullptr ? split.sinks[head] : -INFINITY);
-    if (lane == 0) p.out_lse[head * p.out_lse_stride_head + row] = end;
+    const float sink = split.sinks != nullptr ? split.sinks[head] : -INFINITY;
+    const auto [divisor, natural] = end_row(base2 ? top * kLn2 : top, sum, sink);
+    float end = natural;
+    if (base2) end = sink == -INFINITY && sum != 0.0f ? top + log2f(sum) : natural * kLog2E;
+    if (lane == 0) p.out_lse[out_lse_offset(p, row, head)] = end;
     const int64_t to = row * p.out_stride_token + head * p.out_stride_head;
     for (int c = lane; c < p.head_dim; c += 32) {
       float o = 0.0f;
-      for (int s = 0; s < p.num_states; ++s) {
+      for (int s = 0; s < of.count; ++s) {
         const float x = lse[s * p.lse_stride_state];
-        if (x == -INFINITY) continue;  // its O may be NaN, and 0 * NaN is NaN
-        o = fmaf(expf(x - top), load_float(kPartial, p.partial_out, from + s * p.partial_stride_state + c),
+        if (is_empty_state(p, x)) continue;  // its O may be NaN, and 0 * NaN is NaN
+        o = fmaf(weight(x, top), load_float(kPartial, p.partial_out, from + s * p.partial_stride_state + c),
                  o);
       }
       store_float(p.dtype_out, p.out, to + c, sum == 0.0f ? 0.0f : o / divisor);

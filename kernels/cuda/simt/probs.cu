@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kProbsThreads) probs_kernel(const __grid_const
         }
         __syncthreads();
         const KeyBounds seen = visible_keys(p, i, seq.q_len, seq.k_len);
-        const float lse = p.lse[lse_offset(p, row, head)];
+        const float lse = p.lse[any_lse_offset(p, row, head)] / lse_unit<float>(p.features);
         float* out = p.probs + head * p.probs_stride_head + row * p.probs_stride_token;
         for (int key = thread; key < p.max_seqlen_k; key += kProbsThreads) {
           if (key < seen.begin || key >= seen.end) {

@@ -36,7 +36,7 @@ __device__ __forceinline__ SeenKeys find_seen_keys(const KernelParams& p, const 
   for (int h = 0; h < 2; ++h) {
     // Rows past the last token, whose results are not used, are treated like the last.
     const int token = max(min(p.by_group.divide(row + h * step), item.q_len - 1), 0);
-    const KeyBounds keys = visible_keys(p.attention, token, item.q_len, item.k_len);
+    const KeyBounds keys = window_keys(p.attention, token, item.q_len, item.k_len);
     seen.row[h] = {keys.begin, keys.end};
     all_begin = max(all_begin, keys.begin);
     all_end = min(all_end, keys.end);

@@ -101,7 +101,7 @@ struct LaneRows {
       sum[h] = 0.0f;
       const Row row(p, place, item, first + 8 * h);
       // Rows that are not used are treated like the last token's.
-      seen[h] = visible_keys(p.attention, min(row.token, item.q_len - 1), item.q_len, item.k_len).end;
+      seen[h] = window_keys(p.attention, min(row.token, item.q_len - 1), item.q_len, item.k_len).end;
       all = min(all, seen[h]);
     }
     all_see = __reduce_min_sync(~0u, all);

@@ -63,7 +63,7 @@ __device__ WorkItem make_item(const AttentionParams& p, const ScheduleParams& s,
   const SeqRange range = page.range[i];
   const int first = tile * s.tokens_per_tile;
   const int tokens = min(s.tokens_per_tile, range.q_len - first);
-  const KeyBounds keys = visible_keys_of_rows(p, first, first + tokens - 1, range.q_len, range.k_len);
+  const KeyBounds keys = window_keys_of_rows(p, first, first + tokens - 1, range.q_len, range.k_len);
   WorkItem item;
   item.q_row = range.q_begin + first;
   item.q_tokens = static_cast<uint8_t>(tokens);

@@ -1,0 +1,41 @@
+// Calls into a kernel: what they throw becomes a KernelError, and a crash in one is reported with its name.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "harness/error.h"
+#include "harness/run/last_words.h"
+#include "kernels/contract/kernel.h"
+
+namespace attnbench {
+
+/// A kernel that failed to plan or launch; what() is its own message.
+class KernelError : public Error {
+ public:
+  explicit KernelError(const std::string& what) : Error(what, kExitFailure) {}
+};
+
+/// Turns every exception of a kernel into a KernelError. This includes std::bad_alloc, which elsewhere means
+/// that the case does not fit.
+template <class Function>
+auto guarded(const Kernel& kernel, const char* step, Function&& function) {
+  const KernelCall in_hand(step, kernel.name);
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    throw KernelError(
+        fmt::format("{}: {} failed: out of memory: it wants more than its workspace, and the "
+                    "machine does not have it",
+                    kernel.name, step));
+  } catch (const std::exception& e) {
+    throw KernelError(fmt::format("{}: {} threw an exception: {}", kernel.name, step, e.what()));
+  } catch (...) {
+    throw KernelError(fmt::format("{}: {} threw something that is no std::exception", kernel.name, step));
+  }
+}
+
+}  // namespace attnbench
