@@ -51,10 +51,10 @@ def torch_sdpa_flash_backward(c):
     return _backward(c)
 
 
-@ab.attention_backward("packed causal bf16 fp16", device="cpu", p="bf16", acc="bf16", exp_rel_err=2**-18, lengths="host")
-def torch_sdpa_flash_backward_16(c):
-    """gradients of scaled_dot_product_attention, backend FLASH_ATTENTION, summed in 16 bits"""
-    return _backward(c)
+for _name, _type in (("16", "bf16"), ("fp16", "fp16")):
+    ab.attention_backward(f"packed causal {_type}", device="cpu", name=f"torch_sdpa_flash_backward_{_name}", p=_type, acc=_type,
+                          exp_rel_err=2**-18, lengths="host",
+                          summary=f"gradients of scaled_dot_product_attention, backend FLASH_ATTENTION, summed in {_type}")(_backward)
 
 
 # aten's flash_api, mha_varlen_bwd: P and dS are converted to the type of the inputs, sums are float32, and those of dq

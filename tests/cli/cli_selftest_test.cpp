@@ -151,5 +151,24 @@ TEST(CliSelftest, SensitivityFindsThresholds) {
   }
 }
 
+TEST(CliSelftest, SensitivityOfGradientsFindsThresholds) {
+  const Scratch scratch;
+  const Outcome o =
+      run_attnbench(scratch, {"selftest", "--device", "cpu", "--kernel", "cpu", "--sensitivity", "--op",
+                              "attention_backward", "--contexts", "512", "-q", "--out", "out"});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  const json rows = read_json(scratch.dir() / "out" / "sensitivity.json")["sensitivity"];
+  ASSERT_EQ(rows.size(), 5u) << "bf16 and fp16, each with P in fp32 and in 16 bits, and fp32";
+  for (const json& r : rows) {
+    EXPECT_LT(r["max_z"].get<double>(), 6) << r.dump();
+    for (const char* fault : {"dropped_keys", "dropped_queries"})
+      EXPECT_EQ(r[fault]["smallest"], 1) << r.dump();
+    for (const char* fault : {"scale", "dq", "dk", "dv"}) {
+      EXPECT_LT(r[fault]["smallest"].get<double>(), 2e-3) << r.dump();
+      EXPECT_GT(r[fault]["missed"].get<double>(), 0) << "what is missed bounds what is caught";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace attnbench::testing
