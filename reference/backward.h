@@ -70,10 +70,11 @@ struct QueryGrads {
   std::span<const RowFacts> facts;
 };
 
-/// Rows of dk, (keys, head_dim), and of dv, (keys, value_dim()), with variances as of dq.
+/// Rows of dk, (keys, head_dim), and of dv, (keys, value_dim()), with variances as of dq. dk_heads and dv_heads:
+/// sum over the query heads of the square of the head's own part, for kernels that round these parts.
 struct KeyGrads {
   std::span<const KeyId> keys;
-  std::span<const double> dk, dk_variance, dv, dv_variance;
+  std::span<const double> dk, dk_variance, dk_heads, dv, dv_variance, dv_heads;
   std::span<const double> dk_few, dv_few;
   std::span<const int64_t> rows;  ///< (query, head) pairs that see the key; 0: the gradients are 0
 };

@@ -24,8 +24,8 @@ void KeyPass::reserve(std::span<const KeyId> keys) {
   k_.resize(n, d);
   v_.resize(n, dv);
   for (RowMajor<double>* m : {&s_, &dp_, &dk_x_, &dv_x_}) m->resize(kChunkRows, n);
-  for (RowMajor<double>* m : {&dk_, &dk_var_}) m->setZero(n, d);
-  for (RowMajor<double>* m : {&dv_, &dv_var_}) m->setZero(n, dv);
+  for (RowMajor<double>* m : {&dk_, &dk_var_, &dk_heads_}) m->setZero(n, d);
+  for (RowMajor<double>* m : {&dv_, &dv_var_, &dv_heads_}) m->setZero(n, dv);
   for (ArrayXd* a : {&dk_sum_, &dk_few_, &dv_sum_, &dv_few_}) a->setZero(n);
   rows_.assign(keys.size(), 0);
   for (Index i = 0; i < n;) {
@@ -105,8 +105,8 @@ void KeyPass::add_rows(std::span<const KeyId> keys) {
   s_.topRows(rows).noalias() = q * k_.transpose();
   dp_.topRows(rows).noalias() = d_out * v_.transpose();
   find_terms(keys);
-  dk_.noalias() += s_.topRows(rows).transpose() * q;
-  dv_.noalias() += dp_.topRows(rows).transpose() * d_out;
+  dk_head_.noalias() += s_.topRows(rows).transpose() * q;
+  dv_head_.noalias() += dp_.topRows(rows).transpose() * d_out;
   q = q.cwiseAbs2();
   d_out = d_out.cwiseAbs2();
   dk_var_.noalias() += dk_x_.topRows(rows).transpose() * q;
@@ -131,6 +131,8 @@ KeyGrads KeyPass::compute(std::span<const KeyId> keys) {
   const auto position_before = [](const KeyId& key, int64_t pos) { return key.pos < pos; };
   seen_.clear();
   for (int head = keys[0].kv_head * ratio; head < (keys[0].kv_head + 1) * ratio; ++head) {
+    dk_head_.setZero(dk_.rows(), dk_.cols());
+    dv_head_.setZero(dv_.rows(), dv_.cols());
     for (int pos = 0; pos < problem_.q_lens[seq]; ++pos) {
       const KeyRange range = visible_keys(problem_, seq, pos);
       if (range.empty() || range.begin > keys.back().pos || range.end <= keys.front().pos) continue;
@@ -141,13 +143,18 @@ KeyGrads KeyPass::compute(std::span<const KeyId> keys) {
       if (std::ssize(seen_) == kChunkRows) add_rows(keys);
     }
     add_rows(keys);
+    dk_ += dk_head_;
+    dv_ += dv_head_;
+    dk_heads_ += dk_head_.cwiseAbs2();
+    dv_heads_ += dv_head_.cwiseAbs2();
   }
   const auto share = [](ArrayXd& few, const ArrayXd& sum) {
     few = (sum > 0).select(few / sum.square(), 0.0);
   };
   share(dk_few_, dk_sum_);
   share(dv_few_, dv_sum_);
-  return {keys, view(dk_), view(dk_var_), view(dv_), view(dv_var_), view(dk_few_), view(dv_few_), rows_};
+  return {keys,          view(dk_),       view(dk_var_), view(dk_heads_), view(dv_),
+          view(dv_var_), view(dv_heads_), view(dk_few_), view(dv_few_),   rows_};
 }
 
 }  // namespace attnbench::reference

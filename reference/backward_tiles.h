@@ -110,6 +110,7 @@ class KeyPass {
   RowMajor<double> s_, dp_;       ///< (rows, keys): scores, then dS; dP, then w
   RowMajor<double> dk_x_, dv_x_;  ///< (rows, keys): variances of dS and w
   RowMajor<double> dk_, dk_var_, dv_, dv_var_;
+  RowMajor<double> dk_head_, dk_heads_, dv_head_, dv_heads_;  ///< one head's part; sum of squares of parts
   Eigen::VectorXd q_norm_, d_out_norm_;
   Eigen::ArrayXd dk_sum_, dk_few_, dv_sum_, dv_few_;
   std::vector<int64_t> rows_;

@@ -26,6 +26,7 @@ import sys
 sys.dont_write_bytecode = True  # for the modules beside this file
 
 import gate_trust
+import gradient_tables
 import mutate
 import page_differences
 import peers_tables
@@ -394,6 +395,9 @@ TABLES = {
     "sanitizers": (["cpu/sanitizers.json"], sanitize_cpu.table),
     "mutants": (["cpu/mutants.json"], mutants),
     "selftest": (["cpu/selftest.json"], selftest),
+    **{f"{k}_backward": (gradient_tables.files(f"{k}_backward"), lambda *data, make=getattr(gradient_tables, k): table(*make(*data)))
+       for k in ("sensitivity", "peers")},
+    "reference_rate": (["cpu/reference.json"], lambda data: table(*gradient_tables.reference(data))),
     "sensitivity": (["cpu/sensitivity.json"], lambda data: sensitivity_plot.tables(data["sensitivity"])),
 }
 

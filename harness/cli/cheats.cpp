@@ -27,8 +27,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The honest kernels whose times the others are compared with: one in C++ or CUDA, one in Python.
-constexpr const char* kPlain[] = {"plain", "py_plain"};
+/// The honest kernels whose times the others of their family are compared with. A family has cases of its own:
+/// attention in C++ or CUDA, attention in Python, gradients.
+enum Family { kCompiled, kPython, kGradients };
+constexpr const char* kPlain[] = {"plain", "py_plain", "grads_plain"};
 /// A kernel that passes in more than this share of the plain kernel's time has gained nothing by its trick. It
 /// is below 1 because times scatter.
 constexpr double kGainedNothing = 0.7;
@@ -42,6 +44,10 @@ constexpr const char* kCpuCases[] = {
     "{kv: packed, batch: 2q24, heads: 4/2, head_dim: 32, mask: causal, dtype: bf16}",
     "{kv: paged, batch: 4q1s96, heads: 4/2, head_dim: 64, mask: causal, dtype: bf16}",
     "{kv: paged, batch: 1q40s72_2q1s60, heads: 4/2, head_dim: 64, mask: causal, dtype: bf16}"};
+constexpr const char* kGradientCases[] = {
+    "{op: attention_backward, batch: 2q24, heads: 4/2, head_dim: 32, mask: causal, dtype: bf16}",
+    "{op: attention_backward, batch: q40s72_q16s60, heads: 4/2, head_dim: 32, mask: causal, dtype: bf16}",
+    "{op: attention_backward, batch: 3q16, heads: 4/4, head_dim: 64, mask: none, dtype: bf16}"};
 constexpr const char* kCudaCases[] = {
     "{kv: packed, batch: 2q512, heads: 16/4, head_dim: 128, mask: causal, dtype: bf16}",
     "{kv: paged, batch: 32q1s1k, heads: 16/4, head_dim: 128, mask: causal, dtype: bf16}",
@@ -51,8 +57,10 @@ struct PlugIn {
   std::string name;  ///< of the file and of the kernel
   fs::path file;
   bool honest;
-  bool in_python() const { return is_python(file.string()); }
-  bool is_plain() const { return name == kPlain[in_python() ? 1 : 0]; }
+  Family family() const {
+    return is_python(file.string()) ? kPython : name.starts_with("grads_") ? kGradients : kCompiled;
+  }
+  bool is_plain() const { return name == kPlain[family()]; }
 };
 
 /// What became of a plug-in.
@@ -68,7 +76,8 @@ struct Outcome {
 
 bool is_cuda(const CheatOptions& o) { return o.device.starts_with("cuda"); }
 
-std::vector<std::string> cases_of(const CheatOptions& o) {
+std::vector<std::string> cases_of(const CheatOptions& o, const PlugIn& p) {
+  if (p.family() == kGradients) return {std::begin(kGradientCases), std::end(kGradientCases)};
   return is_cuda(o) ? std::vector<std::string>(std::begin(kCudaCases), std::end(kCudaCases))
                     : std::vector<std::string>(std::begin(kCpuCases), std::end(kCpuCases));
 }
@@ -79,7 +88,7 @@ void add_plug_ins(const fs::path& dir, bool honest, std::vector<PlugIn>& out) {
   for (const auto& entry : fs::directory_iterator(dir, ec)) {
     const fs::path& file = entry.path();
     const std::string name = file.stem().string();
-    if (file.extension() == ".so" || (name.starts_with("py_") && name != kPlain[1]))
+    if (file.extension() == ".so" || (name.starts_with("py_") && name != kPlain[kPython]))
       out.push_back({name, file, honest});
   }
   std::sort(out.begin() + static_cast<std::ptrdiff_t>(first), out.end(),
@@ -90,7 +99,7 @@ void add_plug_ins(const fs::path& dir, bool honest, std::vector<PlugIn>& out) {
 
 /// Adds the plug-ins in Python, unless no interpreter here can load them.
 void add_python(const fs::path& dir, std::vector<PlugIn>& out) {
-  const fs::path plain = dir / (std::string(kPlain[1]) + ".py");
+  const fs::path plain = dir / (std::string(kPlain[kPython]) + ".py");
   std::error_code ec;
   if (!fs::exists(plain, ec)) return;
   try {
@@ -99,7 +108,7 @@ void add_python(const fs::path& dir, std::vector<PlugIn>& out) {
     std::cerr << fmt::format("attnbench: note: the cheats in Python are left out: {}\n", e.what());
     return;
   }
-  out.push_back({kPlain[1], plain, true});
+  out.push_back({kPlain[kPython], plain, true});
   add_plug_ins(dir, false, out);
 }
 
@@ -139,13 +148,12 @@ std::vector<PlugIn> plug_ins(const CheatOptions& o) {
   const auto is_named = [&](const PlugIn& p) {
     return std::find(o.kernels.begin(), o.kernels.end(), p.name) != o.kernels.end();
   };
-  bool needs_plain[2] = {false, false};  // of C++ or CUDA, of Python
+  bool needs_plain[std::size(kPlain)] = {};
   for (const PlugIn& p : all) {
-    if (is_named(p)) needs_plain[p.in_python() ? 1 : 0] = true;
+    if (is_named(p)) needs_plain[p.family()] = true;
   }
-  std::erase_if(all, [&](const PlugIn& p) {
-    return !is_named(p) && !(p.is_plain() && needs_plain[p.in_python() ? 1 : 0]);
-  });
+  std::erase_if(all,
+                [&](const PlugIn& p) { return !is_named(p) && !(p.is_plain() && needs_plain[p.family()]); });
   return all;
 }
 
@@ -224,7 +232,7 @@ Outcome run_plug_in(const CheatOptions& o, const PlugIn& p) {
   make_folder(folder);
   std::error_code ignored;
   for (const char* file : {"results.json", "journal.jsonl"}) fs::remove(folder / file, ignored);
-  const std::vector<std::string> cases = cases_of(o);
+  const std::vector<std::string> cases = cases_of(o, p);
   std::vector<std::string> args = {program_file(), "run"};
   for (const std::string& c : cases) args.insert(args.end(), {"--case", c});
   args.insert(args.end(), {"--plugin", p.file.string(), "--kernel", p.name, "--device", o.device,
@@ -268,7 +276,7 @@ std::string sentence(const PlugIn& p, const Outcome& o) {
   std::string text = one_line(o.reason);
   if (text.size() > kSentence) text = text.substr(0, text.find_last_of(' ', kSentence)) + " ...";
   if (o.verdict != Outcome::Verdict::kCaught && o.share > 0) {
-    text = fmt::format("{:.2f} of the time of {}", o.share, kPlain[p.in_python() ? 1 : 0]);
+    text = fmt::format("{:.2f} of the time of {}", o.share, kPlain[p.family()]);
   }
   return text;
 }
@@ -349,7 +357,7 @@ int run_cheats(const CheatOptions& o) {
     all.emplace_back(p, run_plug_in(o, p));
     if (child_stopped()) return kExitInterrupted;
     const auto plain = std::find_if(all.begin(), all.end(), [&](const auto& done) {
-      return done.first.is_plain() && done.first.in_python() == p.in_python();
+      return done.first.is_plain() && done.first.family() == p.family();
     });
     Outcome& now = all.back().second;
     if (plain != all.end()) compare_with(plain->second, now);

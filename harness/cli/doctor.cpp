@@ -97,7 +97,8 @@ void add_doctor(CLI::App& app, Program& program) {
         line("absent", probe.cuda_reason);
         if (!built_with_cuda(program.kernels))
           line("to have it",
-               "configure a fresh build folder: CUDACXX=/path/to/nvcc cmake ... -DATTNBENCH_CUDA=ON");
+               "build anew with nvcc: CUDACXX=/path/to/nvcc cmake -B NEW_FOLDER -DATTNBENCH_CUDA=ON, or "
+               "CUDACXX=/path/to/nvcc pip install --force-reinstall .");
       }
       for (int i = 0; i < probe.cuda_devices; ++i) {
         try {

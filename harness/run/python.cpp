@@ -55,11 +55,12 @@ std::size_t g_num_numerics = 0;
 using NumericsFunction = Numerics (*)(const OpParams*);
 
 Numerics numerics_of(Numerics n, const OpParams& op) {
-  if (n.p_type != kTypeOfV) return n;
   if (op.op == Op::kAttentionBackward) {
-    n.p_type = op.attention_backward.dtype;
+    for (DType* t : {&n.p_type, &n.head_grad_type})
+      if (*t == kTypeOfV) *t = op.attention_backward.dtype;
     return n;
   }
+  if (n.p_type != kTypeOfV) return n;
   const AttentionParams& p = op.attention;
   n.p_type = p.dtype_v == DType::kInt8 ? p.dtype_out : p.dtype_v;
   return n;

@@ -25,7 +25,7 @@ void set_python_host(const PythonHost& host, const std::string& program);
 bool in_python();
 
 inline constexpr std::size_t kMostKernels = 256;
-/// As p_type: P is rounded to the type of V, which depends on the launch (attention only).
+/// As p_type or head_grad_type: the type of V, which depends on the launch (not of kv_append and merge_states).
 inline constexpr DType kTypeOfV = static_cast<DType>(-1);
 /// A function that returns these numbers; null after kMostKernels.
 Numerics (*constant_numerics(const Numerics& n))(const OpParams*);

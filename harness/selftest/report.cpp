@@ -124,28 +124,25 @@ Json selftest_to_json(const RunContext& context, const SelftestResult& result) {
   return j;
 }
 
-Json sensitivity_to_json(const RunContext& context, const std::string& kernel,
+Json sensitivity_to_json(const RunContext& context, const Kernel& kernel,
                          const std::vector<SensitivityRow>& rows) {
-  const auto threshold = [](const Threshold& t) {
-    return Json{{"smallest", t.smallest > 0 ? Json(t.smallest) : Json(nullptr)},
-                {"missed", t.missed > 0 ? Json(t.missed) : Json(nullptr)},
-                {"caught_by", t.caught_by}};
-  };
   Json j;
   j["context"] = context_to_json(context);
-  j["kernel"] = kernel;
+  j["kernel"] = kernel.name;
+  j["op"] = op_name(kernel.op);
   j["sensitivity"] = Json::array();
   for (const SensitivityRow& r : rows) {
-    j["sensitivity"].push_back({{"dtype", r.dtype},
-                                {"p_type", r.p_type},
-                                {"case", r.item},
-                                {"context", r.context},
-                                {"rows", r.rows},
-                                {"scale", threshold(r.scale)},
-                                {"scale_o", threshold(r.scale_o)},
-                                {"dropped_keys", threshold(r.dropped_keys)},
-                                {"dropped_keys_o", threshold(r.dropped_keys_o)},
-                                {"lse", threshold(r.lse)}});
+    Json& row = j["sensitivity"].emplace_back(Json{{"dtype", r.dtype},
+                                                   {"p_type", r.p_type},
+                                                   {"case", r.item},
+                                                   {"context", r.context},
+                                                   {"rows", r.rows},
+                                                   {"max_z", r.max_z}});
+    for (const Threshold& t : r.faults) {
+      row[t.fault] = {{"smallest", t.smallest > 0 ? Json(t.smallest) : Json(nullptr)},
+                      {"missed", t.missed > 0 ? Json(t.missed) : Json(nullptr)},
+                      {"caught_by", t.caught_by}};
+    }
   }
   return j;
 }

@@ -16,10 +16,10 @@ namespace attnbench {
 /// "fail".
 nlohmann::ordered_json selftest_to_json(const RunContext& context, const SelftestResult& result);
 
-/// {context, kernel, sensitivity: [{dtype, p_type, context, rows, scale, scale_o, dropped_keys,
-/// dropped_keys_o, lse}]}. Each of the last five has smallest (the smallest caught), missed (the next smaller
-/// one) and caught_by.
-nlohmann::ordered_json sensitivity_to_json(const RunContext& context, const std::string& kernel,
+/// {context, kernel, op, sensitivity: [{dtype, p_type, case, context, rows, max_z, and each fault of
+/// SensitivityRow::faults}]}. A fault has smallest (the smallest caught), missed (the next smaller one) and
+/// caught_by.
+nlohmann::ordered_json sensitivity_to_json(const RunContext& context, const Kernel& kernel,
                                            const std::vector<SensitivityRow>& rows);
 
 /// A step's result as JSON, for messages between processes, and back. step_from_json throws std::exception if

@@ -29,10 +29,15 @@ BackwardModel::BackwardModel(const Case& c, const Numerics& n)
       score_roundings_(std::sqrt(4.0 + c.params.head_dim / 9.0)),
       dp_roundings_(std::sqrt(4.0 + c.params.dim_v() / 9.0)),
       most_rows_(0),
+      group_(static_cast<double>(c.params.num_heads_q) / c.params.num_heads_kv),
       forward_(kForward, c.params.dtype, c.params.head_dim, c.params.softcap, keep_scale(c.params),
                c.params.dim_v()) {
-  const double group = static_cast<double>(c.params.num_heads_q) / c.params.num_heads_kv;
-  for (const SeqLen& s : c.params.seqs) most_rows_ = std::max(most_rows_, s.q * group);
+  for (const SeqLen& s : c.params.seqs) most_rows_ = std::max(most_rows_, s.q * group_);
+  // The only head of a group is rounded to the output's type alone, and fp32 is the type of sums.
+  if (group_ > 1 && n.head_grad_type != DType::kFp32) {
+    u_head_ = unit_roundoff(n.head_grad_type);
+    head_spacing_ = std::max(least_spacing(n.head_grad_type), kFlushed);
+  }
 }
 
 double BackwardModel::weight_error(double dot_norm, double score) const {
@@ -91,8 +96,9 @@ RowErrors BackwardModel::row_errors(const reference::RowFacts& row) const {
   return e;
 }
 
-double BackwardModel::rounding(double value) const {
-  return square(u_out_ * value) / 3 + square(out_spacing_) / 12 + square(kFlushed) / 3;
+double BackwardModel::rounding(const GradTerms& t) const {
+  const double once = square(u_out_ * t.value) / 3 + square(out_spacing_) / 12 + square(kFlushed) / 3;
+  return once + square(u_head_) * t.heads / 3 + group_ * square(head_spacing_) / 12;
 }
 
 double BackwardModel::common(const GradTerms& t) const {

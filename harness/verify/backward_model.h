@@ -22,6 +22,7 @@ struct GradTerms {
   double projection = 0;  ///< QueryGrads::projection; rows of dk and dv: 0
   RowErrors common;       ///< rows of dk and dv: none
   int64_t terms = 0;      ///< of the sum
+  double heads = 0;       ///< rows of dk and dv: sum of squares of the query heads' parts; dq: 0
 };
 
 class BackwardModel {
@@ -30,11 +31,11 @@ class BackwardModel {
 
   reference::PairErrors pair_errors(const reference::RowFacts& row) const;
   RowErrors row_errors(const reference::RowFacts& row) const;
-  /// The variance by rounding to the output's type.
-  double rounding(double value) const;
+  /// The variance by rounding to the output's type, and of the parts of the query heads to the declared one.
+  double rounding(const GradTerms& t) const;
   /// The variance by errors that all channels of the row have in common.
   double common(const GradTerms& t) const;
-  double variance(const GradTerms& t) const { return rounding(t.value) + t.pairs + common(t); }
+  double variance(const GradTerms& t) const { return rounding(t) + t.pairs + common(t); }
   /// The variance of a term exp(sink - LSE) * delta of dsinks.
   double sink_variance(const reference::RowFacts& row, double p_sink) const;
   /// The variance by the float32 sum of `terms` terms of dsinks and its rounding; squares: sum of their squares.
@@ -50,7 +51,9 @@ class BackwardModel {
 
   double u_out_, u_p_, u_acc_, exp_err_, out_spacing_, p_spacing_, softcap_, keep_;
   double score_roundings_, dp_roundings_;
-  double most_rows_;    ///< most (query, head) pairs that may see a key
+  double most_rows_;                      ///< most (query, head) pairs that may see a key
+  double u_head_ = 0, head_spacing_ = 0;  ///< of Numerics::head_grad_type; 0: parts of heads are not rounded
+  double group_;
   ErrorModel forward_;  ///< of the kernel that computed O and LSE
 };
 

@@ -27,6 +27,18 @@ class StoredReference {
   std::unique_ptr<Rows> rows_;
 };
 
+/// The same for a case of attention_backward, for one declared arithmetic.
+class StoredGradients {
+ public:
+  StoredGradients(const Case& c, const Numerics& numerics, CheckMode mode, int num_threads = 0);
+  ~StoredGradients();
+  Verdict judge(const HostOutputs& outputs) const;
+
+ private:
+  struct Rows;
+  std::unique_ptr<Rows> rows_;
+};
+
 /// The parts of verify(), for tests.
 Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                          int num_threads);

@@ -421,6 +421,12 @@ Verdict StoredReference::judge(const HostOutputs& outputs, const Numerics& numer
   return concluded(rows_->item, judge);
 }
 
+Verdict verify_launch(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
+                      int num_threads) {
+  return c.params.op == Op::kAttentionBackward ? verify_backward(c, outputs, numerics, mode, num_threads)
+                                               : verify_attention(c, outputs, numerics, mode, num_threads);
+}
+
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                int num_threads) {
   if (workload.item().params.op == Op::kKvAppend) return verify_append(workload, outputs);

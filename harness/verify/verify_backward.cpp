@@ -92,6 +92,7 @@ struct ExpectedRow {
   RowErrors common;
   int64_t terms;
   double few;
+  const double* heads = nullptr;  ///< null: none
 };
 
 class BackwardJudge {
@@ -141,9 +142,25 @@ class BackwardJudge {
       if (g.rows[r] == 0) continue;
       const std::size_t k = r * slot(p_.head_dim), v = r * slot(p_.dim_v());
       take_row(dk_, chi_[0],
-               {{seq, pos, head}, &g.dk[k], &g.dk_variance[k], nullptr, {}, g.rows[r], g.dk_few[r]}, dk);
+               {{seq, pos, head},
+                &g.dk[k],
+                &g.dk_variance[k],
+                nullptr,
+                {},
+                g.rows[r],
+                g.dk_few[r],
+                &g.dk_heads[k]},
+               dk);
       take_row(dv_, chi_[1],
-               {{seq, pos, head}, &g.dv[v], &g.dv_variance[v], nullptr, {}, g.rows[r], g.dv_few[r]}, dv);
+               {{seq, pos, head},
+                &g.dv[v],
+                &g.dv_variance[v],
+                nullptr,
+                {},
+                g.rows[r],
+                g.dv_few[r],
+                &g.dv_heads[v]},
+               dv);
     }
     const std::lock_guard lock(mutex_);
     totals_[1].add(dk);
@@ -206,13 +223,14 @@ class BackwardJudge {
     double row_z2 = 0, rounding = 0, common = 0, xx = 0, xy = 0, along = 0, pairs = 0, length2 = 0,
            row_max = 0;
     for (int c = 0; c < g.dim; ++c) {
-      GradTerms terms{e.value[c], e.variance[c], e.projection ? e.projection[c] : 0.0, e.common, e.terms};
+      GradTerms terms{e.value[c], e.variance[c], e.projection ? e.projection[c] : 0.0,
+                      e.common,   e.terms,       e.heads ? e.heads[c] : 0.0};
       const double sigma2 = model_.variance(terms), sigma = std::sqrt(sigma2);
       const double got = g.get(e.place, c), error = got - terms.value, z = error / sigma;
       const double abs_z = std::isnan(z) ? INFINITY : std::abs(z);
       row_z2 += z * z;
       row_max = std::max(row_max, abs_z);
-      rounding += model_.rounding(terms.value) / sigma2;
+      rounding += model_.rounding(terms) / sigma2;
       common += model_.common(terms) / sigma2;
       xx += terms.value * terms.value / sigma2;
       xy += error * terms.value / sigma2;
@@ -388,33 +406,91 @@ class BackwardJudge {
   std::vector<SinkSum> sink_sum_;
 };
 
+void compute_gradients(const Case& c, const BackwardModel& model, CheckMode mode, int num_threads,
+                       const reference::GradSinks& sinks) {
+  static const std::vector<unsigned char> kNoNewKeys;
+  const CaseInputs inputs(c, kNoNewKeys);
+  const reference::Problem problem = problem_of(c);
+  reference::differentiate(
+      problem, inputs, rows_to_compare(c, problem, mode), keys_to_compare(c, problem, mode),
+      [&](const reference::RowFacts& row) { return model.pair_errors(row); }, num_threads, sinks);
+}
+
+template <class T>
+std::vector<T> copy_of(std::span<const T> from) {
+  return {from.begin(), from.end()};
+}
+
 }  // namespace
+
+struct StoredGradients::Rows {
+  struct Queries {
+    std::vector<reference::RowId> rows;
+    std::vector<double> dq, variance, projection, few;
+    std::vector<reference::RowFacts> facts;
+  };
+  struct Keys {
+    std::vector<reference::KeyId> keys;
+    std::vector<double> dk, dk_variance, dk_heads, dv, dv_variance, dv_heads, dk_few, dv_few;
+    std::vector<int64_t> rows;
+  };
+  Rows(const Case& c, const Numerics& numerics) : item(c), model(c, numerics) {}
+  Case item;
+  BackwardModel model;
+  std::mutex mutex;
+  std::vector<Queries> queries;
+  std::vector<Keys> keys;
+  std::vector<std::pair<std::vector<reference::RowId>, std::vector<reference::RowFacts>>> facts;
+};
+
+StoredGradients::StoredGradients(const Case& c, const Numerics& numerics, CheckMode mode, int num_threads)
+    : rows_(std::make_unique<Rows>(c, numerics)) {
+  compute_gradients(
+      rows_->item, rows_->model, mode, num_threads,
+      {[this](const reference::QueryGrads& g) {
+         const std::lock_guard lock(rows_->mutex);
+         rows_->queries.push_back({copy_of(g.rows), copy_of(g.dq), copy_of(g.variance), copy_of(g.projection),
+                                   copy_of(g.few), copy_of(g.facts)});
+       },
+       [this](const reference::KeyGrads& g) {
+         const std::lock_guard lock(rows_->mutex);
+         rows_->keys.push_back({copy_of(g.keys), copy_of(g.dk), copy_of(g.dk_variance), copy_of(g.dk_heads),
+                                copy_of(g.dv), copy_of(g.dv_variance), copy_of(g.dv_heads), copy_of(g.dk_few),
+                                copy_of(g.dv_few), copy_of(g.rows)});
+       },
+       [this](std::span<const reference::RowId> rows, std::span<const reference::RowFacts> facts) {
+         const std::lock_guard lock(rows_->mutex);
+         rows_->facts.emplace_back(copy_of(rows), copy_of(facts));
+       }});
+}
+
+StoredGradients::~StoredGradients() = default;
+
+Verdict StoredGradients::judge(const HostOutputs& outputs) const {
+  BackwardJudge judge(rows_->item, outputs, rows_->model);
+  for (const Rows::Queries& q : rows_->queries)
+    judge.take(reference::QueryGrads{q.rows, q.dq, q.variance, q.projection, q.few, q.facts});
+  for (const Rows::Keys& k : rows_->keys)
+    judge.take(reference::KeyGrads{k.keys, k.dk, k.dk_variance, k.dk_heads, k.dv, k.dv_variance, k.dv_heads,
+                                   k.dk_few, k.dv_few, k.rows});
+  for (const auto& [rows, facts] : rows_->facts) judge.take_facts(rows, facts);
+  return judge.conclude();
+}
 
 Verdict verify_backward(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                         int num_threads) {
   const auto begin = std::chrono::steady_clock::now();
-  static const std::vector<unsigned char> kNoNewKeys;
   const BackwardModel model(c, numerics);
-  const CaseInputs inputs(c, kNoNewKeys);
-  const reference::Problem problem = problem_of(c);
   BackwardJudge judge(c, outputs, model);
-  reference::differentiate(
-      problem, inputs, rows_to_compare(c, problem, mode), keys_to_compare(c, problem, mode),
-      [&](const reference::RowFacts& row) { return model.pair_errors(row); }, num_threads,
-      {[&](const reference::QueryGrads& g) { judge.take(g); },
-       [&](const reference::KeyGrads& g) { judge.take(g); },
-       [&](std::span<const reference::RowId> rows, std::span<const reference::RowFacts> facts) {
-         judge.take_facts(rows, facts);
-       }});
+  compute_gradients(c, model, mode, num_threads,
+                    {[&](const reference::QueryGrads& g) { judge.take(g); },
+                     [&](const reference::KeyGrads& g) { judge.take(g); },
+                     [&](std::span<const reference::RowId> rows, std::span<const reference::RowFacts> facts) {
+                       judge.take_facts(rows, facts);
+                     }});
   Verdict v = judge.conclude();
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;
-}
-
-Verdict verify_launch(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
-                      int num_threads) {
-  return c.params.op == Op::kAttentionBackward ? verify_backward(c, outputs, numerics, mode, num_threads)
-                                               : verify_attention(c, outputs, numerics, mode, num_threads);
 }
 
 }  // namespace attnbench

@@ -48,6 +48,9 @@ struct Numerics {
   double mma_roundoff = 0.0;
   /// The least weight that a row's heaviest key has in p_type: the spacing of small weights is relative to it.
   double p_scale = 1.0;
+  /// attention_backward: type to which dk and dv of each query head are rounded before the heads of a group are
+  /// summed; fp32: they are not rounded.
+  DType head_grad_type = DType::kFp32;
 };
 
 enum class KernelStatus : int32_t {

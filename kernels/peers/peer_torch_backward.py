@@ -58,8 +58,9 @@ def torch_sdpa_flash_backward_16(c):
 
 
 # aten's flash_api, mha_varlen_bwd: P and dS are converted to the type of the inputs, sums are float32, and those of dq
-# are atomic. The kernel's softmax is exp2f with -use_fast_math.
-@ab.attention_backward("packed causal window bf16 fp16", head_dim=range(8, 257, 8), p="input", min_compute_capability=80)
+# are atomic. dk_expanded and dv_expanded, of each query head, have the type of q. The softmax is exp2f with -use_fast_math.
+@ab.attention_backward("packed causal window bf16 fp16", head_dim=range(8, 257, 8), p="input", head_grads="input",
+                       min_compute_capability=80)
 def torch_flash_backward(c):
     """gradients of torch.nn.attention.varlen.varlen_attn: FlashAttention 2 in aten"""
     call_views.refuse_blind_queries(c, "aten's LSE of it is +inf")

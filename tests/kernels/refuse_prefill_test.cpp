@@ -77,10 +77,11 @@ class PrefillOf : public ::testing::Test {
 };
 
 TEST_F(PrefillOf, WidthsOfKeysAndValues) {
-  for (const int dim : {64, 128, 192, 256}) EXPECT_EQ(refuses(dim, dim), "") << dim;
+  for (const int dim : {64, 96, 128, 192, 256}) EXPECT_EQ(refuses(dim, dim), "") << dim;
   EXPECT_EQ(refuses(192, 128), "");
-  EXPECT_THAT(refuses(96, 96), HasSubstr("head_dim 64, 128, 192, 256, or 192 with head_dim_v 128 required, "
-                                         "given 96 with head_dim_v 96"));
+  EXPECT_THAT(refuses(80, 80),
+              HasSubstr("head_dim 64, 96, 128, 192, 256, or 192 with head_dim_v 128 required, "
+                        "given 80 with head_dim_v 80"));
   EXPECT_THAT(refuses(128, 64), HasSubstr("given 128 with head_dim_v 64"));
   EXPECT_THAT(refuses(192, 192,
                       [](AttentionParams& p) {
@@ -123,6 +124,23 @@ TEST_F(PrefillOf, KeysInE4m3) {
                         p.dtype_out = DType::kFp16;
                       }),
               HasSubstr("dtype_out bf16 required, given fp16"));
+}
+
+TEST_F(PrefillOf, PagesOfAnySize) {
+  const auto pages_of = [](int size, float softcap = 0) {
+    return [=](AttentionParams& p) {
+      p.block_size = size;
+      p.k_stride_block = size * p.k_stride_token;
+      p.v_stride_block = size * p.v_stride_token;
+      p.softcap = softcap;
+      if (softcap > 0) p.features |= kSoftcap;
+    };
+  };
+  for (const int size : {1, 2, 12, 17}) EXPECT_EQ(refuses(128, 128, pages_of(size)), "") << size;
+  EXPECT_EQ(refuses(96, 96, pages_of(8)), "");
+  EXPECT_EQ(refuses(128, 128, pages_of(8, 20)), "");
+  EXPECT_THAT(refuses(96, 96, pages_of(1)), HasSubstr("block_size a multiple of 8 required for"));
+  EXPECT_THAT(refuses(128, 128, pages_of(1, 20)), HasSubstr("softcap"));
 }
 
 TEST_F(PrefillOf, ContiguousCaches) {

@@ -83,6 +83,28 @@ class PeersTest(unittest.TestCase):
                     owner[kernel.name] = file.name
                     self.assertFalse(kernel.flags & (KernelFlag.DETERMINISTIC | KernelFlag.BATCH_INVARIANT), "as README.md says")
 
+    def test_gradients_of_flash_attention_are_written_where_they_belong(self):
+        calls = {"peer_flash_attn_backward": ("_flash_attn_varlen_backward", 6), "peer_flash_attn_3_backward": ("_flash_attn_backward", 12)}
+        for name, (function, first) in calls.items():
+            with self.subTest(name), Libraries(there=True):
+                kernels, _ = _host.load_file(str(PEERS / f"{name}.py"))
+                module = sys.modules[kernels[0].function.__module__]
+                call = unittest.mock.MagicMock(batch=1, total_q=4, causal=1, window_left=-1, window_right=-1, softcap=0.0, alibi_sqrt=0,
+                                               max_seqlen_k=4)
+                call.torch = lambda names: [names.split()] if " " not in names else names.split()
+                call.has = lambda word: False
+                with unittest.mock.patch.object(module.call_views, "lengths", lambda c: ([4], [4])):
+                    kernels[0].function(call)()
+                given = getattr(module.flash, function).call_args.args
+                self.assertEqual(given[:6], ("d_out", "q", "k", "v", "out", "lse"))
+                self.assertEqual(given[first:first + 3], ("dq", "dk", "dv"))
+                self.assertIn("cu_seqlens_k", given)
+                self.assertEqual(kernels[0].head_grads, -1 if name == "peer_flash_attn_backward" else kernels[0].acc)
+                with unittest.mock.patch.object(module.call_views, "lengths", lambda c: ([4], [0])):
+                    self.assertRaises(sys.modules["attnbench"].Unsupported, kernels[0].function, call)
+                with self.assertRaises(sys.modules["attnbench"].Unsupported):  # a softcap is the other kernel's
+                    kernels[1].function(call)
+
     def test_without_its_library_each_file_says_what_to_install(self):
         for file in [*FILES, CUTE]:
             with self.subTest(file.name), Libraries(there=False), self.assertRaises(_host.LoadError) as raised:

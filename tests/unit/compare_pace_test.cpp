@@ -160,9 +160,10 @@ TEST(ComparePace, CoresThatOthersTookTellNothing) {
   fresh.disturbed = 21;
   const CompareRow row = one(on_machine(100, 1, 1, 1), fresh);
   EXPECT_EQ(row.change, Change::kInconclusive);
-  EXPECT_EQ(row.note,
-            "slower, but others took the cores during 21 of 40 samples in NEW: only a change over 1000 times "
-            "counts now");
+  EXPECT_EQ(
+      row.note,
+      "slower, but others took the cores during 21 of 40 samples in NEW: only a change of more than 1000 "
+      "times could be told");
   LoadedResult slow = on_machine(1000, 1, 1, 3);
   slow.disturbed = 40;
   LoadedResult base = on_machine(100, 1, 1, 1);

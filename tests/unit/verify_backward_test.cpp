@@ -185,6 +185,84 @@ TEST(VerifyBackward, TheToleranceFollowsTheDeclaredType) {
   EXPECT_TRUE(verify_backward(c, h, {DType::kBf16, DType::kFp32, 0x1p-23}, CheckMode::kFull, 1).pass);
 }
 
+/// dk as FlashAttention 2 has it: the part of each query head is rounded to bf16, then the parts are summed. The
+/// parts are the dk of a problem without groups, whose KV heads are copies.
+class EachHeadItsOwnKeys : public reference::BackwardInputs {
+ public:
+  EachHeadItsOwnKeys(const CaseInputs& in, int group) : in_(in), group_(group) {}
+  void load_q(int seq, int head, int begin, int end, double* out) const override {
+    in_.load_q(seq, head, begin, end, out);
+  }
+  void load_k(int seq, int head, int begin, int end, double* out) const override {
+    in_.load_k(seq, head / group_, begin, end, out);
+  }
+  void load_v(int seq, int head, int begin, int end, double* out) const override {
+    in_.load_v(seq, head / group_, begin, end, out);
+  }
+  void load_d_out(int seq, int head, int begin, int end, double* out) const override {
+    in_.load_d_out(seq, head, begin, end, out);
+  }
+
+ private:
+  const CaseInputs& in_;
+  int group_;
+};
+
+TEST(VerifyBackward, PartsOfHeadsThatAreRoundedMustBeDeclared) {
+  Case c = gradient_case();
+  c.params.sinks = false;
+  c.params.num_heads_q = 16;
+  c.params.num_heads_kv = 1;
+  c.params.seqs = {{200, 200}};
+  c.params.dtype = DType::kBf16;
+  HostOutputs h = right_gradients(c);
+  const std::vector<unsigned char> none;
+  const CaseInputs inputs(c, none);
+  reference::Problem apart = problem_of(c);
+  apart.num_heads_kv = 16;
+  std::vector<double> dk(200 * 32);
+  std::mutex mutex;
+  reference::differentiate(apart, EachHeadItsOwnKeys(inputs, 16), {}, reference::all_keys(apart),
+                           [](const reference::RowFacts&) { return reference::PairErrors{}; }, 1,
+                           {[](const reference::QueryGrads&) {},
+                            [&](const reference::KeyGrads& g) {
+                              const std::lock_guard lock(mutex);
+                              for (std::size_t i = 0; i < g.dk.size(); ++i)
+                                dk[static_cast<std::size_t>(g.keys[i / 32].pos) * 32 + i % 32] +=
+                                    static_cast<double>(round_to(DType::kBf16, static_cast<float>(g.dk[i])));
+                            },
+                            [](std::span<const reference::RowId>, std::span<const reference::RowFacts>) {}});
+  for (std::size_t i = 0; i < dk.size(); ++i)
+    store_float(DType::kBf16, h.dk.data(), static_cast<int64_t>(i), static_cast<float>(dk[i]));
+  Numerics n = kPlainNumerics;
+  EXPECT_FALSE(verify_backward(c, h, n, CheckMode::kFull, 1).pass);
+  n.head_grad_type = DType::kBf16;
+  const Verdict v = verify_backward(c, h, n, CheckMode::kFull, 1);
+  EXPECT_TRUE(v.pass) << v.reason;
+  EXPECT_GT(v.max_z, 2) << "the declared rounding explains what is there, and not much more";
+  // A group of one head has nothing to sum.
+  Case single = gradient_case();
+  const Verdict with = verify_backward(single, right_gradients(single), n, CheckMode::kFull, 1);
+  single.params.num_heads_kv = single.params.num_heads_q;
+  const HostOutputs right = right_gradients(single);
+  EXPECT_EQ(verify_backward(single, right, n, CheckMode::kFull, 1).max_z,
+            verify_backward(single, right, kPlainNumerics, CheckMode::kFull, 1).max_z);
+  EXPECT_TRUE(with.pass);
+}
+
+/// A stored reference gives the verdict of verify_backward.
+TEST(VerifyBackward, AStoredReferenceGivesTheSameVerdict) {
+  const Case c = gradient_case();
+  const StoredGradients stored(c, kPlainNumerics, CheckMode::kFull, 1);
+  for (const double factor : {1.0, 1.001, 8.0}) {
+    const HostOutputs h = right_gradients(c, factor);
+    const Verdict one = stored.judge(h), other = judged_gradients(c, h);
+    EXPECT_EQ(one.failed_by, other.failed_by);
+    EXPECT_EQ(one.max_z, other.max_z);
+    EXPECT_EQ(one.rows, other.rows);
+  }
+}
+
 TEST(VerifyBackward, ASampleOfKeysHasEndsAndStaysInItsBudget) {
   Case c = gradient_case();
   const auto keys_of = [&](std::size_t seq, CheckMode mode) {

@@ -343,6 +343,7 @@ class Numerics(Structure):
         ("exp_rel_err", c_double),
         ("mma_roundoff", c_double),
         ("p_scale", c_double),
+        ("head_grad_type", c_int32),
     ]
 
 

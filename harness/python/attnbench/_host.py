@@ -182,7 +182,8 @@ class _Entry:
 
     def __init__(self, kernel, device, lib):
         self.kernel, self.read = kernel, lib.attnbench_read
-        numerics = lib.attnbench_numerics(kernel.p, kernel.acc, kernel.exp_rel_err, kernel.mma_roundoff, kernel.p_scale)
+        numerics = lib.attnbench_numerics(kernel.p, kernel.acc, kernel.exp_rel_err, kernel.mma_roundoff, kernel.p_scale,
+                                           kernel.head_grads)
         if numerics is None:
             raise LoadError("it has too many kernels")
         self.launches = collections.OrderedDict()
@@ -294,7 +295,7 @@ def host(library, program, *argv):
     os.environ["ATTNBENCH"] = program
     lib = ctypes.CDLL(library)
     lib.attnbench_numerics.restype = ctypes.c_void_p
-    lib.attnbench_numerics.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_double, ctypes.c_double, ctypes.c_double]
+    lib.attnbench_numerics.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_double, ctypes.c_double, ctypes.c_double, ctypes.c_int32]
     lib.attnbench_read.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
     @_LOAD

@@ -54,6 +54,9 @@ class Kernel:
         self.acc = _choice("acc", options.pop("acc"), _TYPES)
         self.exp_rel_err = float(options.pop("exp_rel_err"))
         self.mma_roundoff, self.p_scale = float(options.pop("mma_roundoff")), float(options.pop("p_scale"))
+        self.head_grads = _choice("head_grads", options.pop("head_grads"), _TYPES_OF_P)
+        if self.head_grads != DType.FP32 and op != Op.ATTENTION_BACKWARD:
+            raise ValueError("head_grads is an option of attention_backward only")
         self.flags = KernelFlag(0)
         for flag in (KernelFlag.DETERMINISTIC, KernelFlag.BATCH_INVARIANT):
             if options.pop(flag.name.lower()):
@@ -115,7 +118,7 @@ class Kernel:
 def _decorator(op: Op):
     def decorate(features: str | Sequence[str], *, device: str | Sequence[str] = "cuda", name: str | None = None,
                  head_dim: int | Sequence[int] | None = None, block_size: int | Sequence[int] | None = None, p: str = "fp32",
-                 acc: str = "fp32", exp_rel_err: float = 2**-22, mma_roundoff: float = 0, p_scale: float = 1,
+                 acc: str = "fp32", exp_rel_err: float = 2**-22, mma_roundoff: float = 0, p_scale: float = 1, head_grads: str = "fp32",
                  deterministic: bool = False, batch_invariant: bool = False, returns: bool = False, lse: str = "natural", padding: str = "nan", lengths: str = "device",
                  min_compute_capability: int = 0, summary: str | None = None) -> Callable[[Callable[[Call], Callable[[], Any]]], Kernel]:
         options = dict(locals())
@@ -142,6 +145,8 @@ def _decorator(op: Op):
     exp_rel_err: relative error of its exp.
     mma_roundoff: 2**-13 for products in e4m3 on Hopper, which sum with fewer digits than fp32.
     p_scale: the least weight that a row's heaviest key has in type p, such as 16 where P is in e4m3.
+    head_grads: attention_backward: type to which dk and dv of each query head are rounded before the heads of a
+        group are summed; "input": that of q. fp32: they are not rounded.
     deterministic: two launches give the same bits; batch_invariant: other sequences do not change a sequence's
         result. Both are checked where invariants run.
     returns: the launch returns O, a tensor (total_q, heads, head_dim_v), or the tuple (O, LSE). They are judged

@@ -5,13 +5,20 @@
 
 namespace attnbench {
 
-/// Copies 16 bytes from `source` to `target`, both aligned to 16. Without `exists` it writes zeros and reads
-/// nothing.
-__device__ __forceinline__ void copy_async_16(void* target, const void* source, bool exists) {
-  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(target));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source),
+/// Copies 16 bytes from `source` to the address `target` in shared memory, both aligned to 16. Without
+/// `exists` it writes zeros and reads nothing.
+__device__ __forceinline__ void copy_async_16(unsigned target, const void* source, bool exists) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
                "r"(exists ? 16 : 0)
                : "memory");
+}
+__device__ __forceinline__ void copy_async_16(unsigned target, const void* source) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source) : "memory");
+}
+
+/// The same by a pointer.
+__device__ __forceinline__ void copy_async_16(void* target, const void* source, bool exists) {
+  copy_async_16(static_cast<unsigned>(__cvta_generic_to_shared(target)), source, exists);
 }
 
 /// Ends a group, which consists of this thread's copies since its previous group.

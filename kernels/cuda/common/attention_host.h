@@ -42,10 +42,12 @@ inline KernelStatus check_shapes(const Kernel& kernel, const AttentionParams& p,
   return KernelStatus::kOk;
 }
 
-/// Checks that the copy engine and whole-word stores can follow the strides.
-inline KernelStatus check_strides(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
+/// Checks that the copy engine and whole-word stores can follow the strides. Here and below, `chunk_bytes` is
+/// 128, or 64 for kernels whose tiles have chunks of half the channels.
+inline KernelStatus check_strides(const Kernel& kernel, const AttentionParams& p, KernelMessage* message,
+                                  int chunk_bytes = kChunkBytes) {
   const auto element = static_cast<int64_t>(dtype_size(p.dtype_k));
-  const int64_t unit = 16 / element, chunk = kChunkBytes / element;
+  const int64_t unit = 16 / element, chunk = chunk_bytes / element;
   const auto q_unit = static_cast<int64_t>(16 / dtype_size(p.dtype_q));
   const Stride strides[] = {
       {"q_stride_token", p.q_stride_token, q_unit}, {"q_stride_head", p.q_stride_head, q_unit},
@@ -71,25 +73,27 @@ inline KernelStatus check_strides(const Kernel& kernel, const AttentionParams& p
 
 /// The KvRows of K or of V, from its strides in elements.
 inline KvRows kv_rows_of(const AttentionParams& p, int64_t stride_block, int64_t stride_token,
-                         int64_t stride_head) {
-  const int64_t chunk_channels = kChunkBytes / static_cast<int64_t>(dtype_size(p.dtype_k));
+                         int64_t stride_head, uint32_t chunk_bytes = kChunkBytes) {
+  const int64_t chunk_channels = chunk_bytes / static_cast<int64_t>(dtype_size(p.dtype_k));
   return {p.features & kPackedKv ? 0 : static_cast<int32_t>(stride_block / stride_token),
           static_cast<int32_t>(stride_head / chunk_channels)};
 }
 
-/// Chunks of 128 bytes in one head's row of `head_dim` channels of K or V.
-inline uint32_t head_chunks_of(const AttentionParams& p, int head_dim) {
-  return static_cast<uint32_t>(head_dim * dtype_size(p.dtype_k) / kChunkBytes);
+/// Chunks in one head's row of `head_dim` channels of K or V.
+inline uint32_t head_chunks_of(const AttentionParams& p, int head_dim, uint32_t chunk_bytes = kChunkBytes) {
+  return static_cast<uint32_t>(head_dim * dtype_size(p.dtype_k) / chunk_bytes);
 }
 
 /// Number of chunks from the first head's first chunk to the last head's last one.
-inline uint64_t row_chunks_of(const AttentionParams& p, const KvRows& rows, int head_dim) {
-  return static_cast<uint64_t>(p.num_heads_kv - 1) * rows.head_chunks + head_chunks_of(p, head_dim);
+inline uint64_t row_chunks_of(const AttentionParams& p, const KvRows& rows, int head_dim,
+                              uint32_t chunk_bytes = kChunkBytes) {
+  return static_cast<uint64_t>(p.num_heads_kv - 1) * rows.head_chunks +
+         head_chunks_of(p, head_dim, chunk_bytes);
 }
 
 /// Encodes the map of q, with dimensions (64 channels, head, token, chunk); a chunk of e4m3 has 128 channels.
 /// A box is one chunk of `tokens` tokens of `heads` heads, heads within tokens. Returns false where the driver
-/// refuses. `chunk_bytes`: 128, or 64 for chunks of half the channels.
+/// refuses.
 inline bool encode_q_map(CUtensorMap* map, const AttentionParams& p, int heads, int tokens,
                          uint32_t chunk_bytes = kChunkBytes) {
   const uint64_t element = dtype_size(p.dtype_q);

@@ -136,9 +136,9 @@ class Consumer {
   using Scores = float[kShape.block_n / 2];
   using Outputs = float[D::kSums][D::kDimV / 2];  ///< over all KV blocks and, if kSums is 2, of one
   using Weights = uint32_t[kShape.block_n / D::kStepKeys][4];
-  using QTile = hopper::SwizzledTile<D::kAtomBytes>;
-  using KTile = hopper::SwizzledTile<D::kKGroupBytes>;
-  using VTile = hopper::SwizzledTile<kShape.eight_bit_p ? D::kAtomBytes : D::kVGroupBytes>;
+  using QTile = hopper::SwizzledTile<D::kAtomBytes, D::kChunkBytes>;
+  using KTile = hopper::SwizzledTile<D::kKGroupBytes, D::kChunkBytes>;
+  using VTile = hopper::SwizzledTile<kShape.eight_bit_p ? D::kAtomBytes : D::kVGroupBytes, D::kChunkBytes>;
 
   __device__ __forceinline__ void await_k() { smem_.k_ring.await_full(k_); }
 
@@ -223,7 +223,7 @@ class Consumer {
   /// Descriptors of the tiles at q_ (this warpgroup's rows), k_ and v_. They are made ahead of the turn that
   /// uses them.
   __device__ __forceinline__ QTile q_tile() const {
-    return {smem_.q[q_.stage()] + first_row_ * hopper::kChunkBytes, 0};
+    return {smem_.q[q_.stage()] + first_row_ * D::kChunkBytes, 0};
   }
   __device__ __forceinline__ KTile k_tile() const { return {smem_.k[k_.stage()], 0}; }
   __device__ __forceinline__ VTile v_tile() const {
@@ -233,12 +233,13 @@ class Consumer {
   /// Issues S = Q K^T. Both are K-major: a step of 16 channels, or 32 in e4m3, is 32 bytes within the
   /// swizzled row.
   __device__ __forceinline__ void issue_scores(Scores& s, const QTile& q, const KTile& k) const {
+    constexpr int kStepsPerChunk = D::kChunkBytes / 32;
     hopper::pin(s);
     hopper::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < 4 * D::kChunks; ++i) {
-      const int chunk = i / 4;
-      const int in_row = i % 4 * 32;
+    for (int i = 0; i < kStepsPerChunk * D::kChunks; ++i) {
+      const int chunk = i / kStepsPerChunk;
+      const int in_row = i % kStepsPerChunk * 32;
       hopper::Wgmma<kShape.block_n>::template from_shared<D::kScoreMath>(
           s, q.at(chunk * D::kQChunkBytes + in_row), k.at(chunk * D::kAtomBytes + in_row), i > 0);
     }

@@ -21,7 +21,7 @@ struct Maps {
   CUtensorMap q;
   KvMaps k;
   KvMaps v;
-  CUtensorMap v_row;  ///< one chunk of one row of V, where visible keys begin (KvLoader::copy_rows)
+  CUtensorMap v_row;  ///< 128 bytes of one chunk of V: a row, or two of 64 bytes (KvLoader::copy_rows)
 };
 
 /// An instance for short tiles is the faster one up to so many keys per sequence.
@@ -41,9 +41,11 @@ struct Instance {
   bool eight_bit_kv;  ///< K and V in e4m3
   bool eight_bit_q;   ///< q in e4m3
   bool eight_bit_p;   ///< P in e4m3
+  bool gathers;       ///< for pages that copies of 8 rows do not fit
   int block_m;
   int block_n;
-  int part_rows;  ///< most keys per copy
+  int part_rows;    ///< most keys per copy
+  int chunk_bytes;  ///< of a swizzled row in shared memory
   /// Null where the instance is a part of another kernel.
   cudaError_t (*launch)(const Maps&, const KernelParams&, int blocks, cudaStream_t);
 };

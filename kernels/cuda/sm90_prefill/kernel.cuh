@@ -7,6 +7,7 @@
 #include "kernels/cuda/common/early_start.h"
 #include "kernels/cuda/sm90_prefill/consumer.cuh"
 #include "kernels/cuda/sm90_prefill/convert.cuh"
+#include "kernels/cuda/sm90_prefill/gather.cuh"
 #include "kernels/cuda/sm90_prefill/instances.h"
 #include "kernels/cuda/sm90_prefill/producer.cuh"
 
@@ -45,6 +46,12 @@ __global__ void __launch_bounds__(Derived<Choice::kShape>::kThreads, 1)
       schedule<kShape>(p, smem, threadIdx.x % 32);
     } else if constexpr (D::kConverters == 2) {
       Converter<kShape>(p, smem, warp % 2, threadIdx.x % 32).run();
+    } else if constexpr (kShape.gathers) {
+      if (warp % 2 == 0) {
+        Gatherer<kShape, false>(p, smem, threadIdx.x % 32).run();
+      } else {
+        Gatherer<kShape, true>(p, smem, threadIdx.x % 32).run();
+      }
     }
   } else if (D::kHasConverterGroup && warp_group > D::kConsumers) {
     if constexpr (D::kHasConverterGroup) {

@@ -75,9 +75,14 @@ bool splitting_pays(const Instance& instance, const AttentionParams& p, const La
   return best_split(static_cast<float>(works), blocks, context.multiprocessors).length < blocks;
 }
 
+/// Whether pages are too small for copies of 8 rows, or of another number of rows.
+bool has_small_pages(const AttentionParams& p) {
+  return (p.features & kPagedKv) != 0 && p.block_size % hopper::kGroupRows != 0;
+}
+
 /// Keys per copy: as many as possible where pages allow it, else the largest power of two that divides both.
 int32_t box_rows(const Instance& instance, const AttentionParams& p) {
-  if ((p.features & kPagedKv) == 0) return instance.part_rows;
+  if ((p.features & kPagedKv) == 0 || instance.gathers) return instance.part_rows;
   int32_t rows = 1;
   while (instance.part_rows % (2 * rows) == 0 && p.block_size % (2 * rows) == 0) rows *= 2;
   return rows;
@@ -99,15 +104,23 @@ int32_t window_shift(const Instance& instance, const AttentionParams& p) {
 bool encode_kv_maps(KvMaps* maps, KvRows* rows, const Instance& instance, const AttentionParams& p,
                     const void* base, int head_dim, int64_t stride_block, int64_t stride_token,
                     int64_t stride_head) {
-  const uint32_t chunks = hopper::head_chunks_of(p, head_dim);
-  *rows = hopper::kv_rows_of(p, stride_block, stride_token, stride_head);
-  const uint64_t row_chunks = hopper::row_chunks_of(p, *rows, head_dim);
+  const auto chunk_bytes = static_cast<uint32_t>(instance.chunk_bytes);
+  const uint32_t chunks = hopper::head_chunks_of(p, head_dim, chunk_bytes);
+  *rows = hopper::kv_rows_of(p, stride_block, stride_token, stride_head, chunk_bytes);
+  const uint64_t row_chunks = hopper::row_chunks_of(p, *rows, head_dim, chunk_bytes);
   if (base == nullptr) base = p.q;  // no sequence has keys: the map is not used, but must have an address
   const uint64_t row_bytes = stride_token * dtype_size(p.dtype_k);
   return hopper::encode_grouped_map(&maps->whole, p.dtype_k, base, row_bytes, row_chunks,
-                                    box_rows(instance, p), chunks) &&
+                                    box_rows(instance, p), chunks, chunk_bytes) &&
          hopper::encode_row_window_map(&maps->window, p.dtype_k, base, row_bytes, row_chunks,
-                                       hopper::kGroupRows, chunks);
+                                       hopper::kGroupRows, chunks, chunk_bytes);
+}
+
+GatheredRows gathered_rows(const AttentionParams& p, const void* base, const KvRows& rows,
+                           int64_t stride_token, int64_t stride_head) {
+  const auto element = static_cast<int64_t>(dtype_size(p.dtype_k));
+  return {static_cast<const uint8_t*>(base), rows.block_rows, static_cast<uint32_t>(stride_token * element),
+          stride_head * element};
 }
 
 KvBases kv_bases_of(const AttentionParams& p, const KvRows& rows) {
@@ -126,18 +139,26 @@ KernelStatus supports(const OpParams* op, const LaunchContext* context, KernelMe
   if (const KernelStatus s = hopper::check_basics(kAttention, p, *context, message); s != KernelStatus::kOk) {
     return s;
   }
-  if ((p.features & kPagedKv) && (p.block_size < 16 || p.block_size % 8 != 0)) {
-    return unsupported("sm90_prefill: block_size of 16 or more, a multiple of 8, required, given %d",
-                       p.block_size);
+  const Instance* instance = find_instance(p);
+  if (instance == nullptr && has_small_pages(p) &&
+      ((p.features & kE4m3Kv) || p.softcap > 0.0f ||
+       (p.head_dim != 64 && p.head_dim != 128 && p.head_dim != 256))) {
+    return unsupported(
+        "sm90_prefill: block_size a multiple of 8 required for e4m3 KV, softcap, and head_dim other than 64, 128 "
+        "and 256, given %d",
+        p.block_size);
   }
-  if (find_instance(p) == nullptr) {
+  if (instance == nullptr) {
     const char* required = p.features & kE4m3Kv ? "128 or 256 for e4m3 KV"
                            : p.softcap > 0.0f   ? "64, 128 or 256 for softcap"
-                                                : "64, 128, 192, 256, or 192 with head_dim_v 128";
+                                                : "64, 96, 128, 192, 256, or 192 with head_dim_v 128";
     return unsupported("sm90_prefill: head_dim %s required, given %d with head_dim_v %d", required,
                        p.head_dim, p.head_dim_v);
   }
-  if (const KernelStatus s = hopper::check_strides(kAttention, p, message); s != KernelStatus::kOk) return s;
+  if (const KernelStatus s = hopper::check_strides(kAttention, p, message, instance->chunk_bytes);
+      s != KernelStatus::kOk) {
+    return s;
+  }
   if ((p.features & kContiguousKv) &&
       p.k_stride_block / p.k_stride_token != p.v_stride_block / p.v_stride_token) {
     return unsupported(
@@ -190,11 +211,12 @@ KernelStatus fixed_launch(const OpParams* op, const LaunchContext* context, Kern
   return launch_instance(*find_instance(op->attention), op->attention, *context, kKvBudgetBytes, 0, message);
 }
 
-/// Whether `instance` has the types, the head_dim and the softcap of `p`.
+/// Whether `instance` has the types, the head_dim, the softcap and the way to load pages of `p`.
 bool fits(const Instance& instance, const AttentionParams& p) {
   return instance.dtype == p.dtype_out && instance.eight_bit_kv == (p.dtype_k == DType::kE4m3) &&
          instance.eight_bit_q == (p.dtype_q == DType::kE4m3) && instance.head_dim == p.head_dim &&
-         instance.head_dim_v == p.head_dim_v && instance.softcap == (p.softcap > 0.0f);
+         instance.head_dim_v == p.head_dim_v && instance.softcap == (p.softcap > 0.0f) &&
+         instance.gathers == has_small_pages(p);
 }
 
 }  // namespace
@@ -297,17 +319,23 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                 p.batch};
 
   Maps& maps = launch->maps;
-  if (!hopper::encode_q_map(&maps.q, p, heads, tokens) ||
+  const auto chunk_bytes = static_cast<uint32_t>(instance.chunk_bytes);
+  if (!hopper::encode_q_map(&maps.q, p, heads, tokens, chunk_bytes) ||
       !encode_kv_maps(&maps.k, &k.k_rows, instance, p, p.k, p.head_dim, p.k_stride_block, p.k_stride_token,
                       p.k_stride_head) ||
       !encode_kv_maps(&maps.v, &k.v_rows, instance, p, p.v, p.head_dim_v, p.v_stride_block, p.v_stride_token,
                       p.v_stride_head) ||
       !hopper::encode_row_window_map(&maps.v_row, p.dtype_v, p.v != nullptr ? p.v : p.q,
                                      p.v_stride_token * dtype_size(p.dtype_v),
-                                     hopper::row_chunks_of(p, k.v_rows, p.head_dim_v), 1, 1)) {
+                                     hopper::row_chunks_of(p, k.v_rows, p.head_dim_v, chunk_bytes),
+                                     hopper::kChunkBytes / chunk_bytes, 1, chunk_bytes)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 
+  if (instance.gathers) {
+    k.gathered = {gathered_rows(p, p.k, k.k_rows, p.k_stride_token, p.k_stride_head),
+                  gathered_rows(p, p.v, k.v_rows, p.v_stride_token, p.v_stride_head)};
+  }
   const KvBases kv_bases = kv_bases_of(p, k.k_rows);
   if (p.batch <= kMaxFewSequences && skip_q_len == 0) {
     k.sequences = {p.batch, p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k, kv_bases};
@@ -355,7 +383,8 @@ KernelStatus launch_instance(const Instance& instance, const AttentionParams& p,
 }
 
 constexpr const char* kShapes =
-    "head_dim 64, 128, 192, 256, or 192 with head_dim_v 128; block_size 16 and more, a multiple of 8";
+    "head_dim 64, 96, 128, 192, 256, or 192 with head_dim_v 128; block_size a multiple of 8, at head_dim 64, "
+    "128 and 256 any";
 constexpr uint64_t kFeatures = kPackedKv | kPagedKv | kContiguousKv | kHnd | kCausal | kWindow | kSoftcap |
                                kSinks | kBf16 | kFp16 | kE4m3Kv | kE4m3Q | kPartialKv | kHeadDimV;
 

@@ -139,6 +139,14 @@ struct DescaleParams {
   int32_t batch;
 };
 
+/// K or V in memory, for the gathering warps (gather.cuh).
+struct GatheredRows {
+  const uint8_t* first;  ///< row 0 of the pool's first block, KV head 0
+  int32_t block_rows;    ///< as in KvRows
+  uint32_t row_bytes;    ///< from one row of the pool to the next
+  int64_t head_bytes;    ///< from one KV head to the next
+};
+
 /// The scheduling warp, which draws work. It is in the producers' warpgroup.
 inline constexpr int kSchedulingWarp = 1;
 
@@ -190,6 +198,10 @@ struct KernelParams {
   float* partial_out;
   float2* partial_sum;
   int32_t multiprocessors;
+
+  struct {
+    GatheredRows k, v;
+  } gathered;  ///< for instances with Shape::gathers
 
   DescaleParams descales;  ///< for instances with Shape::eight_bit_kv
 };

@@ -233,19 +233,24 @@ class KvLoader {
     }
   }
 
-  /// Copies a group row by row, in which the keys that a query sees begin and the sequence ends. All other
-  /// rows are zeros.
+  /// Copies a group in which the keys that a query sees begin and the sequence ends, 128 bytes at a time: a row,
+  /// or two rows of 64 bytes. All other rows are zeros.
   __device__ __forceinline__ void copy_rows(uint8_t* group, int32_t row, int32_t left, int32_t expired,
                                             int32_t chunk, bool issues, hopper::Mbarrier& full) const {
-    const hopper::RowMap chunk_of_row{maps_.v_row, p_.v_rows};
+    constexpr int kRows = hopper::kChunkBytes / D::kChunkBytes;
+    const hopper::RowMap chunk_of_rows{maps_.v_row, p_.v_rows};
 #pragma unroll 1
-    for (int r = 0; r < hopper::kGroupRows; ++r) {
-      const int32_t valid = r >= expired && r < left ? 1 : 0;
+    for (int r = 0; r < hopper::kGroupRows; r += kRows) {
+      const int32_t lead = max(0, expired - r);
+      const int32_t end = max(0, min(left - r, kRows));
 #pragma unroll 1
       for (int c = 0; c < D::template kLandedChunks<true>; ++c) {
-        if (issues) {
-          chunk_of_row.load(group + c * D::kAtomBytes + r * hopper::kChunkBytes, chunk + c, row + r, valid,
-                            full);
+        uint8_t* const rows = group + c * D::kAtomBytes + r * D::kChunkBytes;
+        if (!issues) continue;
+        if (kRows > 1 && lead == 1 && end == kRows) {
+          chunk_of_rows.load_behind(rows, chunk + c, row + r, lead, full);
+        } else {
+          chunk_of_rows.load(rows, chunk + c, row + r, lead > 0 ? 0 : end, full);
         }
       }
     }
@@ -315,7 +320,7 @@ __device__ __forceinline__ void produce(const Maps& maps, const KernelParams& p,
     if (lane == 0) {
       smem.item[q.stage()] = item;
       if (sees_keys) {
-        full.arrive_expecting(D::kChunks * p.tokens_per_tile * p.heads_per_tile * hopper::kChunkBytes);
+        full.arrive_expecting(D::kChunks * p.tokens_per_tile * p.heads_per_tile * D::kChunkBytes);
       } else {
         full.arrive();
       }
@@ -331,6 +336,10 @@ __device__ __forceinline__ void produce(const Maps& maps, const KernelParams& p,
     __syncwarp();
     if (item.head < 0) break;
     q.advance();
+    if constexpr (kShape.gathers) {  // other warps load K and V
+      if (lane == 0) smem.next_empty.arrive();
+      continue;
+    }
     loader.load(item.n_begin, item.n_end, item.k_len, item.expired, item.kv_base,
                 p.by_head_tiles_per_kv_head.divide(item.head), [&] {
                   if (lane == 0) smem.next_empty.arrive();

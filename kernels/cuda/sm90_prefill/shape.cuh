@@ -30,6 +30,7 @@ struct Shape {
   bool eight_bit_kv = false;  ///< K and V in e4m3; products are in fp16, which holds e4m3 exactly, unless:
   bool eight_bit_q = false;   ///< q in e4m3 and Q K^T too; requires eight_bit_kv
   bool eight_bit_p = false;   ///< P in e4m3 and P V too; requires eight_bit_q
+  bool gathers = false;       ///< for pages of any size: warps gather K and V row by row (gather.cuh)
   /// If not 0, the block has one more warpgroup for other work (sm90_mixed), with so many registers per
   /// thread.
   int guest_registers = 0;
@@ -51,13 +52,17 @@ struct Derived {
   static constexpr bool kHasConverterGroup = kConverters == 4;
   static constexpr bool kConvertsK = kShape.eight_bit_kv && !kShape.eight_bit_q;      ///< V always
   static constexpr int kTileConverters = kConvertsK ? kConverters / 2 : kConverters;  ///< that share a tile
+  static constexpr int kGatherers = kShape.gathers ? 2 : 0;  ///< warps of the producers' warpgroup
   static constexpr int kThreads = 128 * (kConsumers + 1 + kHasGuests + kHasConverterGroup);
   static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kDimV = kShape.head_dim_v > 0 ? kShape.head_dim_v : kShape.head_dim;
-  static constexpr int kChunks = kShape.head_dim * (kShape.eight_bit_q ? 1 : 2) / hopper::kChunkBytes;
-  static constexpr int kChunksV = kDimV / hopper::kChunkChannels;
-  static constexpr int kQChunkBytes = kShape.block_m * hopper::kChunkBytes;
-  static constexpr int kAtomBytes = hopper::kGroupRows * hopper::kChunkBytes;
+  /// A chunk is a swizzled row: 128 bytes, or 64 where 128 do not divide the row (head_dim 96).
+  static constexpr int kChunkBytes =
+      kShape.head_dim % hopper::kChunkChannels == 0 ? hopper::kChunkBytes : hopper::kChunkBytes / 2;
+  static constexpr int kChunks = kShape.head_dim * (kShape.eight_bit_q ? 1 : 2) / kChunkBytes;
+  static constexpr int kChunksV = kDimV * 2 / kChunkBytes;
+  static constexpr int kQChunkBytes = kShape.block_m * kChunkBytes;
+  static constexpr int kAtomBytes = hopper::kGroupRows * kChunkBytes;
   static constexpr int kKGroupBytes = kChunks * kAtomBytes;
   static constexpr int kVGroupBytes = kChunksV * kAtomBytes;
   static constexpr int kQBytes = kChunks * kQChunkBytes;
@@ -77,7 +82,7 @@ struct Derived {
   static constexpr int kPartRows = kShape.block_n / kParts;
   template <bool kIsV>
   static constexpr int kLandedChunks = (kIsV ? kDimV : kShape.head_dim) *
-                                       (kShape.eight_bit_kv ? 1 : 2) / hopper::kChunkBytes;
+                                       (kShape.eight_bit_kv ? 1 : 2) / kChunkBytes;
   template <bool kIsV>
   static constexpr int kLandedGroupBytes = kLandedChunks<kIsV>* kAtomBytes;
   template <bool kIsV>
@@ -122,9 +127,11 @@ struct Derived {
                 kThreads / 128 * (65536 / kThreads / 8 * 8));
   static_assert(kConsumers == 2 || kConsumers == 3);
   static_assert(kShape.block_m % 64 == 0 && kShape.block_n % 16 == 0);
+  static_assert(kShape.head_dim * 2 % kChunkBytes == 0 && kDimV * 2 % kChunkBytes == 0);
   static_assert(kShape.masked || !kShape.softcap);
   // e4m3 rows have at least 128 bytes.
   static_assert(!kShape.eight_bit_kv || (kShape.head_dim >= 128 && kShape.masked && !kHasGuests));
+  static_assert(!kShape.gathers || (kShape.masked && !kShape.eight_bit_kv && !kHasGuests));
   static_assert((kShape.eight_bit_kv || !kShape.eight_bit_q) && (kShape.eight_bit_q || !kShape.eight_bit_p));
   static_assert(!kShape.eight_bit_p || (kShape.block_n % 32 == 0 && kShape.block_n <= hopper::kChunkBytes));
   static_assert(kDimV == kShape.head_dim || (!kShape.eight_bit_kv && !kShape.split));
@@ -133,13 +140,10 @@ struct Derived {
 template <Shape kShape>
 constexpr Instance describe(decltype(Instance::launch) launch) {
   using D = Derived<kShape>;
-  return {kShape.dtype,       kShape.head_dim,
-          D::kDimV,           kShape.masked,
-          kShape.softcap,     kShape.short_tiles,
-          kShape.split,       kShape.eight_bit_kv,
-          kShape.eight_bit_q, kShape.eight_bit_p,
-          kShape.block_m,     kShape.block_n,
-          D::kPartRows,       launch};
+  return {kShape.dtype,       kShape.head_dim,    D::kDimV,       kShape.masked,
+          kShape.softcap,     kShape.short_tiles, kShape.split,   kShape.eight_bit_kv,
+          kShape.eight_bit_q, kShape.eight_bit_p, kShape.gathers, kShape.block_m,
+          kShape.block_n,     D::kPartRows,       D::kChunkBytes, launch};
 }
 
 /// Reads an item that another warp published, for a whole warp. Only lane 0 reads it. So the arrivals of the
@@ -195,7 +199,8 @@ struct Nothing {};
 /// Shared memory. Q is [chunks][rows][128 bytes], where a chunk is 64 channels, or 128 in e4m3. K and V are
 /// [groups of 8 rows][chunks][8 rows][128 bytes], so that one copy brings rows with all their chunks to one
 /// place. V in e4m3 is [channels][128 bytes], a byte for each key, in the order of transpose_tile (convert.cuh).
-/// All have the 128-byte swizzle and are aligned to its atom.
+/// All have the 128-byte swizzle and are aligned to its atom. At head_dim 96 chunks are 32 channels in 64
+/// bytes, with the 64-byte swizzle.
 template <Shape kShape>
 struct alignas(1024) SharedMemory {
   using D = Derived<kShape>;
@@ -205,9 +210,9 @@ struct alignas(1024) SharedMemory {
   [[no_unique_address]] std::conditional_t<D::kConvertsK, LandedParts<kShape, false>, Nothing> landed_k;
   [[no_unique_address]] std::conditional_t<kShape.eight_bit_kv, LandedParts<kShape, true>, Nothing> landed_v;
 
-  WorkItem item[kShape.q_stages];       ///< is published together with q
-  WorkItem next_item;                   ///< from the scheduling warp to the first producer warp
-  Notes notes;                          ///< the scheduling warp's own
+  WorkItem item[kShape.q_stages];  ///< is published together with q
+  WorkItem next_item;  ///< from the scheduling warp to the first producer warp, and to gathering warps
+  Notes notes;         ///< the scheduling warp's own
   TileRows rows[D::kConsumerWarps][2];  ///< each warp's own, of the tiles it works on, until they are stored
   // full: the producer's arrival and the bytes of the copy; empty: one arrival per consumer warp.
   hopper::Mbarrier next_full, next_empty;
@@ -219,7 +224,7 @@ struct alignas(1024) SharedMemory {
   /// Zeroes the rows of Q from `used` on, which no copy writes. Otherwise they may hold NaN, and then every
   /// KV block is weighed twice. All threads call it. Products see the zeros after a barrier of the block.
   __device__ void clear_rows_from(int used) {
-    constexpr int kUnits = hopper::kChunkBytes / sizeof(uint4);
+    constexpr int kUnits = D::kChunkBytes / sizeof(uint4);
     const int units = (kShape.block_m - used) * kUnits;
 #pragma unroll 1
     for (int i = threadIdx.x; i < units; i += blockDim.x) {
@@ -233,7 +238,7 @@ struct alignas(1024) SharedMemory {
 
   __device__ void init_barriers() {
     next_full.init(1);
-    next_empty.init(1);
+    next_empty.init(1 + D::kGatherers);
     // The copy engine's producer announces each part of a tile, or each warp that has converted a share of it.
     constexpr int kOfQ = kShape.eight_bit_kv ? D::kConverters : 1;
     constexpr int kOfK = D::kConvertsK ? D::kTileConverters : D::kParts;

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Tables of the op attention_backward, from all results files of results/baselines that have their names: what the
+checks see (sensitivity_backward*.json) and gradients of several kernels (peers_backward*.json). A part of
+readme_tables.py. By itself it writes a results file as results/baselines keeps those of peers: without samples,
+refused runs and what no table shows.
+
+    ./scripts/gradient_tables.py results/runs/peers_backward/results.json results/baselines/h100-checks/peers_backward.json
+"""
+import argparse
+import json
+import pathlib
+
+BASELINES = pathlib.Path(__file__).resolve().parent.parent / "results" / "baselines"
+FAULTS = {"scale": "scale", "dq": "dq", "dk": "dk", "dv": "dv", "dropped_keys": "keys", "dropped_queries": "queries"}
+
+
+def files(stem):
+    """Names below results/baselines; a file that is dropped there needs no other entry."""
+    return sorted(str(f.relative_to(BASELINES)) for f in BASELINES.glob(f"*/{stem}*.json"))
+
+
+def device(context):
+    return context["attnbench"]["device"]["model"].removeprefix("NVIDIA ").split(" 80GB")[0]
+
+
+def time_of(t):
+    """The median in ms; `!`: other processes took the cores during more than half of the samples."""
+    return f"{t['median_us'] / 1000:.3f}{'!' if 2 * t['disturbed'] > t['iterations'] else ''}"
+
+
+def size(row, fault):
+    x = row[fault]["smallest"]
+    return "none" if x is None else f"{x:.0f}" if fault.startswith("dropped") else f"{x:.1e}"
+
+
+def reference(data):
+    """Rates of the reference, forward and backward, on one core."""
+    rate = {b["name"].removesuffix("_median"): b["useful"] / 1e9 for b in data["benchmarks"]}
+    rows = []
+    for name, forward in rate.items():
+        if name.startswith("full/"):
+            shape = name.removeprefix("full/")
+            backward = rate[f"backward/{shape}"]
+            if backward < 0.5 * forward:
+                raise ValueError(f"{shape}: the backward reference runs at less than half of the forward reference's rate")
+            dim, causal = (part.split(":")[1] for part in shape.split("/"))
+            rows.append([f"head_dim {dim}, {'causal' if causal == '1' else 'no mask'}", f"{forward:.1f}", f"{backward:.1f}",
+                         f"{backward / forward:.2f}"])
+    return ["case", "forward, GFLOP/s", "backward, GFLOP/s", "ratio"], "lr", rows
+
+
+def sensitivity(*results):
+    """Head, alignment and rows of what the checks see of each kernel."""
+    rows = []
+    for data in results:
+        for r in data["sensitivity"]:
+            rows.append([device(data["context"]), f"`{data['kernel']}`", r["dtype"], r["p_type"], f"{r['context']:,}", f"{r['rows']:,}", f"{r['max_z']:.2f}",
+                         *(size(r, fault) for fault in FAULTS)])
+    return ["device", "kernel", "type", "P, dS in", "tokens", "rows", "max abs(z)", *FAULTS.values()], "llllr", rows
+
+
+def peers(*results):
+    """Head, alignment and rows of kernels, case by case; refused cases are left out."""
+    rows = []
+    for data in results:
+        for a in (b["attnbench"] for b in data["benchmarks"]):
+            if a["status"] == "skip":
+                continue
+            if a["status"] != "pass":
+                raise ValueError(f"{a['id']}/{a['kernel']}: {a['status']}, and the page says that all are right")
+            rows.append([device(data["context"]), f"`{a['id'].removeprefix('attention_backward/packed/')}`", f"`{a['kernel']}`",
+                         f"{a['check']['max_z']:.2f}", f"{a['check']['rows']}/{a['check']['rows_total']}",
+                         time_of(a["time"]), f"{a['tflops']:.3g}"])
+    return ["device", "case", "kernel", "max abs(z)", "rows checked", "ms", "TFLOP/s"], "lllr", rows
+
+
+KEPT = {"id": None, "kernel": None, "status": None, "reason": None, "check": ("pass", "method", "max_z", "rows", "rows_total", "numerics"),
+        "time": ("median_us", "lo_us", "hi_us", "iterations", "cache", "disturbed"), "tflops": None, "gbs": None}
+
+
+def small(data):
+    """The results file without what no table shows."""
+    runs = []
+    for a in (b["attnbench"] for b in data["benchmarks"]):
+        if a["status"] != "skip":
+            runs.append({k: {n: a[k][n] for n in parts if n in a[k]} if parts and a.get(k) else a.get(k) for k, parts in KEPT.items()})
+    lines = ",\n".join(json.dumps({"attnbench": run}) for run in runs)
+    return f'{{"context": {json.dumps(data["context"])},\n"benchmarks": [\n{lines}\n]}}\n'
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results")
+    parser.add_argument("out")
+    args = parser.parse_args()
+    pathlib.Path(args.out).write_text(small(json.loads(pathlib.Path(args.results).read_text())))
+
+
+if __name__ == "__main__":
+    main()
