@@ -158,9 +158,8 @@ void check_bad_launch(const CaseParams& p, const FailAt& fail) {
 /// Checks page_layout: repeated.
 void check_pages(const CaseParams& p, const FailAt& fail) {
   const auto repeated = [&](const char* key, const char* why) {
-    fail(key,
-         fmt::format("page_layout: repeated has blocks in several places, {}; drop {} or page_layout", why,
-                     key));
+    fail(key, fmt::format("page_layout: repeated has blocks in several places, {}; drop {} or page_layout",
+                          why, key));
   };
   if (p.page_layout != PageLayout::kRepeated) return;
   if (p.op == Op::kKvAppend) repeated("op", "and a new row has one");
