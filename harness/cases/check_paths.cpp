@@ -1,4 +1,4 @@
-// Checks of the keys for shared prefixes and for paths, against each other and against the batch.
+// Checks of the keys for pages, paths and bad launches, against each other and against the batch.
 #include <fmt/format.h>
 
 #include "harness/cases/paths.h"
@@ -127,9 +127,54 @@ void check_path(const CaseParams& p, const FailAt& fail) {
   }
 }
 
+/// Checks that the launch of the case has what bad_launch breaks.
+void check_bad_launch(const CaseParams& p, const FailAt& fail) {
+  const auto needs = [&](bool has, const char* what) {
+    if (has) return;
+    fail("bad_launch", fmt::format("bad_launch: {} needs {}; add it, or take another bad_launch",
+                                   bad_launch_name(p.bad_launch), what));
+  };
+  const bool attention = p.op == Op::kAttention;
+  const bool paged = p.op == Op::kKvAppend || (attention && p.kv == KvSource::kPaged);
+  int64_t queries = 0, keys = 0;
+  for (const SeqLen& s : p.seqs) {
+    queries += s.q;
+    keys += s.k;
+  }
+  switch (p.bad_launch) {
+    case BadLaunch::kBlockSize:
+      return needs(paged, "blocks: 'kv: paged'");
+    case BadLaunch::kBlockTable:
+      return needs(attention && paged && keys > 0, "op attention on 'kv: paged' with a key");
+    case BadLaunch::kNumSplits:
+      return needs(attention, "op attention");
+    case BadLaunch::kPointer:
+      return needs(queries > 0, "a token in its batch");
+    default:
+      return;
+  }
+}
+
+/// Checks page_layout: repeated.
+void check_pages(const CaseParams& p, const FailAt& fail) {
+  const auto repeated = [&](const char* key, const char* why) {
+    fail(key, fmt::format("page_layout: repeated has blocks in several places, {}; drop {} or page_layout",
+                          why, key));
+  };
+  if (p.page_layout != PageLayout::kRepeated) return;
+  if (p.op == Op::kKvAppend) repeated("op", "and a new row has one");
+  if (p.op != Op::kAttention || p.kv != KvSource::kPaged) return;
+  if (p.append) repeated("append", "and a new row has one");
+  if (p.expired != Expired::kKept) repeated("expired", "some of which may be visible");
+  if (p.path != Path::kOneCall) repeated("path", "which a part of the batch does not show");
+  if (p.type_of_k() == DType::kInt8) repeated("kv_dtype", "and int8 keys have descales by place");
+}
+
 }  // namespace
 
 void check_paths(const CaseParams& p, const FailAt& fail) {
+  check_bad_launch(p, fail);
+  check_pages(p, fail);
   const bool has_pages = p.op == Op::kAttention || p.op == Op::kKvAppend;
   if (p.page_layout == PageLayout::kSharedPrefix && has_pages) check_shared_prefix(p, fail);
   if (p.path != Path::kOneCall && p.op == Op::kAttention) check_path(p, fail);

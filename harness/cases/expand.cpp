@@ -117,52 +117,6 @@ void check_expired(const CaseParams& p, const Place& place) {
   }
 }
 
-/// Checks that the launch of the case has what bad_launch breaks.
-template <class Place>
-void check_bad_launch(const CaseParams& p, const Place& place) {
-  const auto needs = [&](bool has, const char* what) {
-    if (has) return;
-    fail(place("bad_launch"), fmt::format("bad_launch: {} needs {}; add it, or take another bad_launch",
-                                          bad_launch_name(p.bad_launch), what));
-  };
-  const bool attention = p.op == Op::kAttention;
-  const bool paged = p.op == Op::kKvAppend || (attention && p.kv == KvSource::kPaged);
-  int64_t queries = 0, keys = 0;
-  for (const SeqLen& s : p.seqs) {
-    queries += s.q;
-    keys += s.k;
-  }
-  switch (p.bad_launch) {
-    case BadLaunch::kBlockSize:
-      return needs(paged, "blocks: 'kv: paged'");
-    case BadLaunch::kBlockTable:
-      return needs(attention && paged && keys > 0, "op attention on 'kv: paged' with a key");
-    case BadLaunch::kNumSplits:
-      return needs(attention, "op attention");
-    case BadLaunch::kPointer:
-      return needs(queries > 0, "a token in its batch");
-    default:
-      return;
-  }
-}
-
-/// Checks page_layout: repeated and slots: arbitrary.
-template <class Place>
-void check_pages(const CaseParams& p, const Place& place) {
-  const auto repeated = [&](const char* key, const char* why) {
-    fail(place(key),
-         fmt::format("page_layout: repeated has blocks in several places, {}; drop {} or page_layout", why,
-                     key));
-  };
-  if (p.page_layout != PageLayout::kRepeated) return;
-  if (p.op == Op::kKvAppend) repeated("op", "and a new row has one");
-  if (p.op != Op::kAttention || p.kv != KvSource::kPaged) return;
-  if (p.append) repeated("append", "and a new row has one");
-  if (p.expired != Expired::kKept) repeated("expired", "some of which may be visible");
-  if (p.path != Path::kOneCall) repeated("path", "which a part of the batch does not show");
-  if (p.type_of_k() == DType::kInt8) repeated("kv_dtype", "and int8 keys have descales by place");
-}
-
 /// Checks keys against each other.
 void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   const auto place = [&](std::string_view key) {
@@ -208,8 +162,6 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   check_widths(p, place);
   check_types(p, place);
   check_expired(p, place);
-  check_bad_launch(p, place);
-  check_pages(p, place);
   check_paths(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];

@@ -30,7 +30,7 @@ int32_t merged_states(const CaseParams& params);
 /// queries, because check_paths refuses other orders.
 std::size_t leading_decodes(const CaseParams& params);
 
-/// Checks the shared prefix and the path against the rest of the case: some combinations cannot be expressed
+/// Checks pages, the path and a bad launch against the rest of the case: some combinations cannot be expressed
 /// by launches, or would compute something else. Calls `fail`, which must not return, with the key at fault
 /// and the reason.
 using FailAt = std::function<void(std::string_view key, const std::string& message)>;

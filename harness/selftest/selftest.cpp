@@ -229,6 +229,10 @@ FaultResult run_fault(const FaultClass& group, const Fault& fault, const Kernel&
       result.reason = "the case needs more than the kernel has: " + r.reason;
       continue;
     }
+    if (r.status == Status::kPass && c.params.expect_refused && tamper.launches() == 0) {
+      result.reason = "the kernel refuses the case before it is launched";
+      continue;
+    }
     if (!tamper.refusal().empty()) {
       result.reason =
           "cannot be tried: this fault is a launch with other parameters, which the kernel refuses: " +

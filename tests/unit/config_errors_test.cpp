@@ -202,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{SWEEP("heads: 2048/8"), "3:12", "each from 1 to 1024"},
         BadText{SWEEP("heads: 32/8/2"), "3:12", "got '32/8/2'"},
         BadText{SWEEP("window: [4095, 0]"), "3:14", "write \"L,R\" and not [L, R]"},
-        BadText{SWEEP("window: 4095"), "3:13", "got '4095', expected none, or a text \"left,right\""},
+        BadText{SWEEP("window: 4095"), "3:13", "got '4095', expected none, drawn, or a text \"left,right\""},
         BadText{SWEEP("window: 4095,-2"), "3:13", "got '4095,-2'"},
         BadText{SWEEP("window: 4095,0,1"), "3:13", "got '4095,0,1'"},
         BadText{SWEEP("softmax_scale: 0"), "3:20", "expected a number over 0"},
