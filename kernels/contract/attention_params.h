@@ -19,34 +19,38 @@ namespace attnbench {
 /// Features that a launch uses. A kernel refuses a launch with a bit that it does not know, so no kernel can
 /// ignore a field that is added later.
 enum Feature : uint64_t {
-  kPackedKv = 1ull << 0,       ///< keys packed by cu_seqlens_k
-  kPagedKv = 1ull << 1,        ///< keys in blocks found through block_table
-  kContiguousKv = 1ull << 2,   ///< keys in a (batch, capacity) cache
-  kCausal = 1ull << 3,         ///< causal mask, aligned at the last query and the last key
-  kWindow = 1ull << 4,         ///< window_left or window_right is not -1
-  kSoftcap = 1ull << 5,        ///< softcap > 0
-  kAlibi = 1ull << 6,          ///< alibi_slopes are given
-  kSinks = 1ull << 7,          ///< sinks are given
-  kBf16 = 1ull << 8,           ///< O in bf16; q, K and V too, unless a quantised type below is set
-  kFp16 = 1ull << 9,           ///< the same in fp16
-  kFp32 = 1ull << 10,          ///< the same in fp32
-  kE4m3Kv = 1ull << 11,        ///< K and V in e4m3 with descales
-  kE4m3Q = 1ull << 12,         ///< q in e4m3 with descales
-  kInt8K = 1ull << 13,         ///< K in int8 with descales per (token, head)
-  kInt8V = 1ull << 14,         ///< V in int8 with descales per (head, channel)
-  kInt8Q = 1ull << 15,         ///< q in int8 with descales per (token, head)
-  kProbs = 1ull << 16,         ///< attention probabilities returned in probs
-  kDropout = 1ull << 17,       ///< p_dropout > 0
-  kRotary = 1ull << 18,        ///< rotary embedding of the new keys; attention: of the queries too
-  kAppend = 1ull << 19,        ///< new keys and values are written in the same call
-  kSplitKv = 1ull << 20,       ///< num_splits > 0
-  kPartialKv = 1ull << 21,     ///< packed KV where seqused_k is shorter than the slot in cu_seqlens_k
-  kHnd = 1ull << 22,           ///< paged KV in the order (num_blocks, Hkv, block_size, D)
-  kKTokenScales = 1ull << 23,  ///< kv_append: the kernel computes scales of K, one per (token, head)
-  kVTokenScales = 1ull << 24,  ///< kv_append: the same for V
-  kHeadDimV = 1ull << 25,      ///< head_dim_v differs from head_dim
-  kVIsK = 1ull << 26,          ///< V is a view of K: row r of V is the first Dv channels of row r of K
-  kRotaryQ = 1ull << 27,       ///< rotary.q_position moves a query off its diagonal position
+  kPackedKv = 1ull << 0,          ///< keys packed by cu_seqlens_k
+  kPagedKv = 1ull << 1,           ///< keys in blocks found through block_table
+  kContiguousKv = 1ull << 2,      ///< keys in a (batch, capacity) cache
+  kCausal = 1ull << 3,            ///< causal mask, aligned at the last query and the last key
+  kWindow = 1ull << 4,            ///< window_left or window_right is not -1
+  kSoftcap = 1ull << 5,           ///< softcap > 0
+  kAlibi = 1ull << 6,             ///< alibi_slopes are given
+  kSinks = 1ull << 7,             ///< sinks are given
+  kBf16 = 1ull << 8,              ///< O in bf16; q, K and V too, unless a quantised type below is set
+  kFp16 = 1ull << 9,              ///< the same in fp16
+  kFp32 = 1ull << 10,             ///< the same in fp32
+  kE4m3Kv = 1ull << 11,           ///< K and V in e4m3 with descales
+  kE4m3Q = 1ull << 12,            ///< q in e4m3 with descales
+  kInt8K = 1ull << 13,            ///< K in int8 with descales per (token, head)
+  kInt8V = 1ull << 14,            ///< V in int8 with descales per (head, channel)
+  kInt8Q = 1ull << 15,            ///< q in int8 with descales per (token, head)
+  kProbs = 1ull << 16,            ///< attention probabilities returned in probs
+  kDropout = 1ull << 17,          ///< p_dropout > 0
+  kRotary = 1ull << 18,           ///< rotary embedding of the new keys; attention: of the queries too
+  kAppend = 1ull << 19,           ///< new keys and values are written in the same call
+  kSplitKv = 1ull << 20,          ///< num_splits > 0
+  kPartialKv = 1ull << 21,        ///< packed KV where seqused_k is shorter than the slot in cu_seqlens_k
+  kHnd = 1ull << 22,              ///< paged KV in the order (num_blocks, Hkv, block_size, D)
+  kKTokenScales = 1ull << 23,     ///< kv_append: the kernel computes scales of K, one per (token, head)
+  kVTokenScales = 1ull << 24,     ///< kv_append: the same for V
+  kHeadDimV = 1ull << 25,         ///< head_dim_v differs from head_dim
+  kVIsK = 1ull << 26,             ///< V is a view of K: row r of V is the first Dv channels of row r of K
+  kRotaryQ = 1ull << 27,          ///< rotary.q_position moves a query off its diagonal position
+  kVChannelScales = 1ull << 34,   ///< V in e4m3 with scales per (KV head, channel)
+  kAppendQuantised = 1ull << 35,  ///< kAppend into a cache in e4m3 or int8
+  kE4m3Out = 1ull << 36,          ///< O in e4m3: O / out_scale is stored
+  kOneRow = 1ull << 37,           ///< kv_append: a value and its key are one row of the cache, as in MLA
 };
 
 /// Rotary position of query i of sequence b. Here cache_seqlens = seqused_k[b] - new_len is the length of the
@@ -90,7 +94,7 @@ struct AttentionParams {
   DType dtype_q;
   DType dtype_k;
   DType dtype_v;
-  DType dtype_out;  ///< bf16, fp16 or fp32
+  DType dtype_out;  ///< bf16, fp16 or fp32; e4m3 with kE4m3Out
 
   // Queries, packed: row cu_seqlens_q[b] + i holds query i of sequence b.
   const void* q;  ///< (total_q, Hq, D)
@@ -131,8 +135,15 @@ struct AttentionParams {
   // cu_seqlens_new[b]. seqused_k[b] includes the new tokens, so new_len <= seqused_k[b]. The rest of the
   // cache must not change. The sequence must fit: leftpad + seqused_k[b] <= cache_capacity (contiguous), or
   // seqused_k[b] <= block_table_stride * block_size (paged).
-  const void* k_new;  ///< (total_new, Hkv, D) in dtype_k
-  const void* v_new;  ///< (total_new, Hkv, D) in dtype_v
+  //
+  // kAppendQuantised: new rows come in the type of the cache, and are copied, or in that of the
+  // bit kBf16, kFp16 or kFp32. These are stored as x / descale, rounded once to the cache's type,
+  // saturating. x is the input in float32, after the rotation; descale is the one that the row is then read
+  // with, and is given like those of older rows. Rows in the cache's type are not rotated.
+  const void* k_new;  ///< (total_new, Hkv, D) in dtype_k_new
+  const void* v_new;  ///< (total_new, Hkv, D) in dtype_v_new
+  DType dtype_k_new;  ///< equals dtype_k unless kAppendQuantised is set
+  DType dtype_v_new;  ///< equals dtype_v unless kAppendQuantised is set
   int64_t k_new_stride_token;
   int64_t k_new_stride_head;
   int64_t v_new_stride_token;
@@ -171,7 +182,9 @@ struct AttentionParams {
   const float* sinks;  ///< (Hq) in units of a score
 
   // Descales of quantised inputs: value = stored number * descale.
-  //   e4m3 q, K, V: per (sequence, KV head); sequence b, head h at b * stride_outer + h * stride_head
+  //   e4m3 q, K, V: per (sequence, KV head); sequence b, head h at b * stride_outer + h * stride_head. A
+  //     stride of 0 shares a descale: per KV head, or per tensor if both are 0
+  //   e4m3 V with kVChannelScales: per (KV head, channel), as int8 V
   //   int8 q: per (token, query head); packed row t, head h at t * stride_outer + h * stride_head
   //   int8 K: per (row, KV head); at the address of the row, with stride_outer in place of stride_token
   //   int8 V: per (KV head, channel); head h, channel c at h * stride_head + c
@@ -189,6 +202,8 @@ struct AttentionParams {
 
   // Outputs. A query row that sees no key gets O = 0 and LSE = -inf, or LSE = sink if there are sinks.
   void* out;  ///< (total_q, Hq, Dv)
+  /// (1), kE4m3Out: O / out_scale is rounded to e4m3, saturating; O in float32 is not rounded in between.
+  const float* out_scale;
   int64_t out_stride_token;
   int64_t out_stride_head;
   float* lse;  ///< (Hq, total_q) natural log of the sum of exp(score); never null
@@ -210,8 +225,8 @@ struct AttentionParams {
 
 /// Scales of a quantised cache: given, or computed by the kernel.
 struct ScaleParams {
-  /// (Hkv, D): KV head h, channel c at h * given_stride_head + c * given_stride_channel. A stride of 0 shares
-  /// the scale.
+  /// (Hkv, D or Dv): KV head h, channel c at h * given_stride_head + c * given_stride_channel. A stride of 0
+  /// shares the scale. e4m3: given_stride_channel is 0, but for V with kVChannelScales.
   const float* given;
   int64_t given_stride_head;
   int64_t given_stride_channel;
@@ -232,7 +247,8 @@ struct KvAppendParams {
 
   int64_t num_tokens;    ///< T, padding tokens (slot -1) included
   int32_t num_heads_kv;  ///< Hkv
-  int32_t head_dim;      ///< D, 1..256
+  int32_t head_dim;      ///< D of keys, 1..256
+  int32_t head_dim_v;    ///< Dv of values, 1..512; equals D unless kHeadDimV is set
   DType dtype_in;        ///< of key and value: bf16, fp16 or fp32
   DType dtype_k;         ///< dtype_in, or e4m3 (kE4m3Kv) or int8 (kInt8K)
   DType dtype_v;         ///< dtype_in, or e4m3 (kE4m3Kv) or int8 (kInt8V)
@@ -240,13 +256,16 @@ struct KvAppendParams {
   int32_t num_blocks;    ///< blocks in the pool
 
   const void* key;    ///< (T, Hkv, D)
-  const void* value;  ///< (T, Hkv, D)
+  const void* value;  ///< (T, Hkv, Dv)
   int64_t key_stride_token;
   int64_t key_stride_head;
   int64_t value_stride_token;
   int64_t value_stride_head;
   const int64_t* slot_mapping;  ///< (T); -1 skips the token
 
+  // kOneRow: rows of V and K interleave. Strides and types are equal, and k_cache is v_cache + Dv elements, so
+  // that a row of the cache is Dv channels of the value and then D channels of the key. MLA: the value is the
+  // latent, the key its rotary part. Scales of both are given and equal, because a row has one descale.
   void* k_cache;
   void* v_cache;
   int64_t k_stride_block;

@@ -12,7 +12,7 @@
 namespace attnbench {
 
 /// Version of this interface. The program refuses a plug-in of another version.
-inline constexpr uint32_t kKernelAbiVersion = 5;
+inline constexpr uint32_t kKernelAbiVersion = 6;
 
 enum class Op : int32_t { kAttention = 0, kKvAppend = 1, kMergeStates = 2, kAttentionBackward = 3 };
 /// All ops, in the order in which reports and help name them.
@@ -208,6 +208,10 @@ inline constexpr FeatureName kFeatureNames[] = {
     {kHeadDimV, "head_dim_v"},
     {kVIsK, "v_is_k_view"},
     {kRotaryQ, "rotary_q"},
+    {kVChannelScales, "v_channel_scales"},
+    {kAppendQuantised, "append_quantised"},
+    {kE4m3Out, "e4m3_out"},
+    {kOneRow, "one_row"},
 };
 
 /// The first check of every kernel: refuses a launch that uses a feature outside `kernel.features`, and names

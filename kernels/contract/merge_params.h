@@ -16,13 +16,14 @@ namespace attnbench {
 /// A state with LSE = -inf has seen no key. Its weight is 0, and its O must not reach the output, even if it
 /// is NaN. If all states are such, O = 0 and LSE = -inf.
 struct MergeStatesParams {
-  uint64_t features;  ///< the bit of dtype_partial: kBf16, kFp16 or kFp32 (attention_params.h)
+  /// The bit of dtype_partial, kBf16, kFp16 or kFp32 (attention_params.h), and kE4m3Out.
+  uint64_t features;
 
   int32_t num_states;   ///< N, 1 or more
   int32_t num_heads;    ///< H
   int32_t head_dim;     ///< channels of O, 1..1024
   DType dtype_partial;  ///< bf16, fp16 or fp32
-  DType dtype_out;      ///< bf16, fp16 or fp32
+  DType dtype_out;      ///< bf16, fp16 or fp32; e4m3 with kE4m3Out
   int32_t reserved;
   int64_t num_rows;  ///< T
 
@@ -38,6 +39,8 @@ struct MergeStatesParams {
   int64_t lse_stride_head;
 
   void* out;  ///< (T, H, head_dim)
+  /// (1), kE4m3Out: O / out_scale is rounded to e4m3, saturating.
+  const float* out_scale;
   int64_t out_stride_token;
   int64_t out_stride_head;
   float* out_lse;  ///< (H, T) natural log; never null

@@ -94,7 +94,8 @@ const Kernel kAttention = {
     .min_compute_capability = 0,
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
-                kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ,
+                kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
+                kVChannelScales | kAppendQuantised | kE4m3Out,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

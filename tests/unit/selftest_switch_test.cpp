@@ -68,7 +68,11 @@ const std::set<std::string> kPlain = {"op: attention",
                                       "data: outlier",
                                       "lse_layout: head_major",
                                       "kv_layout: nhd",
-                                      "expired: kept"};
+                                      "expired: kept",
+                                      "q_descales: usual",
+                                      "k_descales: usual",
+                                      "v_descales: usual",
+                                      "out_dtype: same"};
 
 bool is_key(const std::string& name) {
   const auto& keys = sweep_keys();

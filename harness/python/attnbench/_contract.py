@@ -3,7 +3,7 @@ import enum
 from ctypes import (Structure, Union, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p)
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 PLUGIN_MAGIC = 0x6e69676c706e7461
 
 
@@ -57,6 +57,10 @@ class Feature(enum.IntFlag):
     HEAD_DIM_V = 1 << 25
     V_IS_K = 1 << 26
     ROTARY_Q = 1 << 27
+    V_CHANNEL_SCALES = 1 << 34
+    APPEND_QUANTISED = 1 << 35
+    E4M3_OUT = 1 << 36
+    ONE_ROW = 1 << 37
 
 
 class Op(_Names):
@@ -136,6 +140,8 @@ class AttentionParams(Structure):
         ("cache_capacity", c_int64),
         ("k_new", c_void_p),
         ("v_new", c_void_p),
+        ("dtype_k_new", c_int32),
+        ("dtype_v_new", c_int32),
         ("k_new_stride_token", c_int64),
         ("k_new_stride_head", c_int64),
         ("v_new_stride_token", c_int64),
@@ -166,6 +172,7 @@ class AttentionParams(Structure):
         ("v_descale_stride_outer", c_int64),
         ("v_descale_stride_head", c_int64),
         ("out", c_void_p),
+        ("out_scale", c_void_p),
         ("out_stride_token", c_int64),
         ("out_stride_head", c_int64),
         ("lse", c_void_p),
@@ -198,6 +205,7 @@ class KvAppendParams(Structure):
         ("num_tokens", c_int64),
         ("num_heads_kv", c_int32),
         ("head_dim", c_int32),
+        ("head_dim_v", c_int32),
         ("dtype_in", c_int32),
         ("dtype_k", c_int32),
         ("dtype_v", c_int32),
@@ -244,6 +252,7 @@ class MergeStatesParams(Structure):
         ("lse_stride_token", c_int64),
         ("lse_stride_head", c_int64),
         ("out", c_void_p),
+        ("out_scale", c_void_p),
         ("out_stride_token", c_int64),
         ("out_stride_head", c_int64),
         ("out_lse", c_void_p),
@@ -438,4 +447,8 @@ FEATURES = {
     "head_dim_v": Feature.HEAD_DIM_V,
     "v_is_k_view": Feature.V_IS_K,
     "rotary_q": Feature.ROTARY_Q,
+    "v_channel_scales": Feature.V_CHANNEL_SCALES,
+    "append_quantised": Feature.APPEND_QUANTISED,
+    "e4m3_out": Feature.E4M3_OUT,
+    "one_row": Feature.ONE_ROW,
 }
