@@ -39,7 +39,7 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kHeadDimV, "head_dim_v: 64"},
     {kVIsK, "v_is_k_view: true"},
     {kRotaryQ, "rotary_q: at_cache_seqlens"},
-    {kVChannelScales, "v_descales: per_channel"},
+    {kVChannelScales, "kv_dtype: e4m3, v_descales: per_channel"},
     {kAppendQuantised, "append: in_call, kv_dtype: e4m3"},
     {kE4m3Out, "out_dtype: e4m3"},
     {kOneRow, "one_row: true"},
