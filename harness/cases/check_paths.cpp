@@ -70,6 +70,11 @@ void check_path(const CaseParams& p, const FailAt& fail) {
          fmt::format("append: in_call is written by one call, not by the launches of path: {}; drop one",
                      path_name(p.path)));
   }
+  if (p.e4m3_out) {
+    fail("out_dtype",
+         fmt::format("out_dtype: e4m3 is stored by one call, and path: {} merges states in dtype; drop one",
+                     path_name(p.path)));
+  }
   if (p.probs || p.dropout > 0) {
     fail(p.probs ? "probs" : "dropout",
          fmt::format(

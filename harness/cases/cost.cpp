@@ -25,18 +25,40 @@ int64_t union_size(std::vector<std::pair<int64_t, int64_t>> ranges) {
   return count;
 }
 
-/// Number of tensors in e4m3: each has a descale per (sequence, KV head).
+/// Number of tensors in e4m3 that have a descale per (sequence, KV head).
 int descales_per_sequence(const CaseParams& p) {
-  return (p.type_of_q() == DType::kE4m3) + 2 * (p.kv_dtype == KvDType::kE4m3);
+  const auto usual = [](DType t, DescalesPer per) { return t == DType::kE4m3 && per == DescalesPer::kUsual; };
+  return usual(p.type_of_q(), p.q_descales) + usual(p.type_of_k(), p.descales_of(false)) +
+         usual(p.type_of_v(), p.descales_of(true));
 }
 
-/// Bytes of the fp32 scales that kv_append is given: one per KV head (e4m3), or per KV head and channel
-/// (int8).
+/// Number of fp32 scales of K or V that all sequences share.
+double shared_scales(const CaseParams& p, bool is_v, DescalesPer usual) {
+  const DescalesPer per = p.descales_of(is_v) == DescalesPer::kUsual ? usual : p.descales_of(is_v);
+  if (per == DescalesPer::kTensor) return 1;
+  return p.num_heads_kv * (per == DescalesPer::kChannel ? p.dim_of_kv(is_v) : 1);
+}
+
+/// Bytes of the fp32 scales that kv_append is given.
 double given_scale_bytes(const CaseParams& p) {
   double bytes = 0;
   for (const bool is_v : {false, true}) {
     if (!p.quantises(is_v) || p.computes_scales(is_v)) continue;
-    bytes += 4.0 * p.num_heads_kv * (p.type_of_kv(is_v) == DType::kInt8 ? p.head_dim : 1);
+    const bool int8 = p.type_of_kv(is_v) == DType::kInt8;
+    bytes += 4.0 * shared_scales(p, is_v, int8 ? DescalesPer::kChannel : DescalesPer::kHead);
+  }
+  return bytes;
+}
+
+/// Bytes of the e4m3 descales of attention that all sequences share.
+double shared_descale_bytes(const CaseParams& p) {
+  double bytes = 0;
+  if (p.type_of_q() == DType::kE4m3 && p.q_descales != DescalesPer::kUsual) {
+    bytes += 4.0 * (p.q_descales == DescalesPer::kTensor ? 1 : p.num_heads_kv);
+  }
+  for (const bool is_v : {false, true}) {
+    if (p.type_of_kv(is_v) != DType::kE4m3 || p.descales_of(is_v) == DescalesPer::kUsual) continue;
+    bytes += 4.0 * shared_scales(p, is_v, DescalesPer::kHead);
   }
   return bytes;
 }
@@ -55,6 +77,7 @@ std::string formula_of(const CaseParams& p) {
   f += " + 4*Hq*Tq";
   if (p.kv == KvSource::kPaged) f += " + 4*blocks";
   if (const int n = descales_per_sequence(p); n > 0) f += fmt::format(" + 4*{}*B*Hkv", n);
+  if (shared_descale_bytes(p) > 0) f += " + descales";
   if (p.type_of_q() == DType::kInt8) f += " + 4*Hq*Tq";
   if (int8) f += " + 4*Hkv*Kvis";
   if (p.type_of_v() == DType::kInt8) f += " + 4*Hkv*Dv";
@@ -169,7 +192,7 @@ void set_merge_cost(const CaseParams& p, CaseCost& c) {
   const double filled = rows * states * (1 - p.empty_states);         // states whose O is read
   c.total_k = c.max_k = 0;
   c.flop = 2 * d * filled;
-  c.written = (element_bytes(p.dtype) * d + 4) * rows;
+  c.written = (element_bytes(p.type_of_out()) * d + 4) * rows;
   c.bytes = e_p * d * filled + 4.0 * rows * states + c.written +
             (p.ragged_states ? 4.0 * static_cast<double>(c.total_q) : 0.0);
   c.formula = "merge_states: 2*D*R*N'; (e_p*N'*D + 4*N + e*D + 4)*R, R = H*Tq, N' = N*(1 - empty)";
@@ -180,15 +203,19 @@ void set_merge_cost(const CaseParams& p, CaseCost& c) {
 /// Each new row of K and V is read once and written once, with its scales. Each token has a slot number of
 /// 8 bytes.
 void set_append_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
-  const double d = p.head_dim;
   const int computed = p.computes_scales(false) + p.computes_scales(true);
-  const double in_row = 2 * element_bytes(p.dtype) * p.num_heads_kv * d;
+  const double in_row = element_bytes(p.dtype) * p.num_heads_kv * (p.head_dim + p.dim_v());
   const double out_row = kv_row_bytes(p) + 4.0 * p.num_heads_kv * computed;
   const double given = given_scale_bytes(p);
   c.written = out_row * static_cast<double>(c.total_q);
   c.bytes = in_row * static_cast<double>(c.total_q) + c.written +
             8.0 * static_cast<double>(c.total_q + p.padding_tokens) + given;
-  c.formula = p.quantises(false) ? "kv_append: (2*e+e_k+e_v)*Hkv*D*T + 8*T" : "kv_append: 4*e*Hkv*D*T + 8*T";
+  if (p.dim_v() != p.head_dim) {
+    c.formula = "kv_append: ((e+e_k)*D+(e+e_v)*Dv)*Hkv*T + 8*T";
+  } else {
+    c.formula =
+        p.quantises(false) ? "kv_append: (2*e+e_k+e_v)*Hkv*D*T + 8*T" : "kv_append: 4*e*Hkv*D*T + 8*T";
+  }
   if (computed > 0) c.formula += fmt::format(" + 4*{}*Hkv*T", computed);
   if (given > 0) c.formula += " + scales";
   c.device_bytes = out_row * static_cast<double>(t.kv_rows) +
@@ -210,20 +237,24 @@ void set_attention_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
   const double probs_bytes = p.probs ? 4.0 * c.max_k : 0;
   c.pairs = static_cast<double>(t.pairs);
   c.flop = 2.0 * p.num_heads_q * (d + dv) * c.pairs;
-  c.written = (element_bytes(p.dtype) * dv + 4 + probs_bytes) * rows_q;
+  c.written = (element_bytes(p.type_of_out()) * dv + 4 + probs_bytes) * rows_q;
   c.bytes = q_row_bytes * rows_q + kv_row * static_cast<double>(t.visible) + c.written +
             (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(t.blocks) : 0.0) +
             4.0 * p.num_heads_kv * static_cast<double>(p.seqs.size()) * descales_per_sequence(p) +
-            (p.type_of_v() == DType::kInt8 ? 4.0 * p.num_heads_kv * dv : 0.0);
+            (p.type_of_v() == DType::kInt8 ? 4.0 * p.num_heads_kv * dv : 0.0) + shared_descale_bytes(p);
   c.formula = formula_of(p);
   c.device_bytes = q_row_bytes * rows_q +
                    kv_row * (static_cast<double>(t.kv_rows) / p.devices() + static_cast<double>(t.added)) +
                    c.written;
   c.device_bytes += merged_states(p) * (element_bytes(p.dtype) * dv + 4) * rows_q;  // partial states
   if (p.append) {  // new rows are read and written once; t.visible already has those that a query sees
-    c.bytes += kv_row * static_cast<double>(2 * t.added - t.added_visible);
+    const double new_row =
+        p.num_heads_kv * (element_bytes(p.type_of_new(false)) * d + element_bytes(p.type_of_new(true)) * dv);
+    c.bytes +=
+        new_row * static_cast<double>(t.added) + kv_row * static_cast<double>(t.added - t.added_visible);
     c.written += kv_row * static_cast<double>(t.added);
-    c.formula += " + 2*e_kv*Hkv*D*(2*Tnew-Tnewvis)";
+    c.formula +=
+        p.rounds_new(false) ? " + 2*Hkv*D*(e*Tnew+e_kv*(Tnew-Tnewvis))" : " + 2*e_kv*Hkv*D*(2*Tnew-Tnewvis)";
   }
   if (p.rotary != Rotary::kNone) {
     c.bytes += rotary_row_bytes(p) * static_cast<double>(new_positions(p));

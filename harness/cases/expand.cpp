@@ -22,8 +22,6 @@ namespace {
 constexpr double kAddressSpaceBytes = 0x1p46;
 /// Most channels of a row of V (kernels/contract/attention_params.h).
 constexpr int32_t kMaxDimV = 512;
-/// Most channels of a row that kv_append writes.
-constexpr int32_t kMaxAppendDim = 256;
 /// Most channels of a row of attention_backward.
 constexpr int32_t kMaxBackwardDim = 256;
 
@@ -45,27 +43,11 @@ const Setting* last_of(const Settings& settings, std::string_view key) {
 template <class Place>
 void check_widths(const CaseParams& p, const Place& place) {
   if (p.op == Op::kMergeStates) return;
-  if (p.op == Op::kKvAppend) {
-    if (p.head_dim > kMaxAppendDim) {
-      fail(place("head_dim"), fmt::format("kv_append writes rows of up to {} channels; lower head_dim {}",
-                                          kMaxAppendDim, p.head_dim));
-    }
-    if (p.head_dim_v != 0 && p.head_dim_v != p.head_dim) {
-      fail(place("head_dim_v"), "kv_append writes keys and values of one width; drop head_dim_v");
-    }
-    if (p.v_is_k_view) fail(place("v_is_k_view"), "kv_append writes values of their own; drop v_is_k_view");
-    return;
-  }
+  if (p.op == Op::kKvAppend) return;  // check_append
   if (p.op == Op::kAttentionBackward && std::max(p.head_dim, p.dim_v()) > kMaxBackwardDim) {
     fail(place(p.dim_v() > kMaxBackwardDim && p.head_dim_v != 0 ? "head_dim_v" : "head_dim"),
          fmt::format("attention_backward has rows of up to {} channels; lower head_dim {} or head_dim_v {}",
                      kMaxBackwardDim, p.head_dim, p.dim_v()));
-  }
-  if (p.append && (p.head_dim > kMaxAppendDim || p.dim_v() != p.head_dim || p.v_is_k_view)) {
-    fail(place("append"),
-         fmt::format("append: in_call writes new keys and values of one width, up to {} channels; drop "
-                     "head_dim_v and v_is_k_view, or append",
-                     kMaxAppendDim));
   }
   if (p.dim_v() > kMaxDimV) {
     fail(place("head_dim"),
@@ -131,17 +113,6 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
     fail(place("kv"),
          "attention_backward takes packed keys, as training has them; write 'kv: packed' or drop the key");
   }
-  if (p.op == Op::kAttention && p.append) {
-    if (p.kv == KvSource::kPacked) {
-      fail(place("append"),
-           "append: in_call writes into a cache, and packed keys are none; set 'kv: paged' or 'kv: "
-           "contiguous'");
-    }
-    if (p.kv_dtype != KvDType::kSame) {
-      fail(place("kv_dtype"),
-           "append: in_call copies new rows in the case's dtype; drop kv_dtype, or use op kv_append");
-    }
-  }
   if (p.rotary != Rotary::kNone) {
     if (p.op != Op::kKvAppend && !p.append) {
       fail(place("rotary"),
@@ -162,6 +133,7 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   check_widths(p, place);
   check_types(p, place);
   check_expired(p, place);
+  check_append(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   check_paths(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];

@@ -35,5 +35,7 @@ std::size_t leading_decodes(const CaseParams& params);
 /// and the reason.
 using FailAt = std::function<void(std::string_view key, const std::string& message)>;
 void check_paths(const CaseParams& params, const FailAt& fail);
+/// The same for rows that a launch writes to a cache.
+void check_append(const CaseParams& params, const FailAt& fail);
 
 }  // namespace attnbench

@@ -68,6 +68,9 @@ constexpr const char* bad_launch_name(BadLaunch b) {
                                    "block_size", "num_splits", "block_table", "pointer"};
   return names[static_cast<int>(b)];
 }
+/// What shares a descale, or a scale that kv_append is given. kUsual: attention in e4m3, a sequence's KV head;
+/// in int8, a row of q or K, a channel of V; kv_append, a KV head in e4m3, a channel of it in int8.
+enum class DescalesPer { kUsual, kHead, kTensor, kChannel };
 
 constexpr const char* kv_name(KvSource kv) {
   constexpr const char* names[] = {"packed", "paged", "contiguous"};
@@ -81,6 +84,10 @@ constexpr const char* kv_dtype_name(KvDType t) {
 constexpr const char* scales_name(Scales s) {
   constexpr const char* names[] = {"given", "per_token", "per_token_k"};
   return names[static_cast<int>(s)];
+}
+constexpr const char* descales_per_name(DescalesPer d) {
+  constexpr const char* names[] = {"usual", "per_head", "per_tensor", "per_channel"};
+  return names[static_cast<int>(d)];
 }
 constexpr const char* page_layout_name(PageLayout l) {
   constexpr const char* names[] = {"contiguous", "shuffled", "shared_prefix",
@@ -128,11 +135,16 @@ struct CaseParams {
   DType dtype = DType::kBf16;
   std::optional<DType> q_dtype;       ///< quantised queries; else dtype
   KvDType kv_dtype = KvDType::kSame;  ///< quantised keys and values; else dtype
+  DescalesPer q_descales = DescalesPer::kUsual;
+  DescalesPer k_descales = DescalesPer::kUsual;
+  DescalesPer v_descales = DescalesPer::kUsual;  ///< descales_of(true) is what V has
+  bool e4m3_out = false;                         ///< O is stored in e4m3, with a scale
   int32_t num_heads_q = 32;
   int32_t num_heads_kv = 8;
   int32_t head_dim = 128;
   int32_t head_dim_v = 0;    ///< width of values and outputs; 0: head_dim
   bool v_is_k_view = false;  ///< values are the first head_dim_v channels of the keys
+  bool one_row = false;      ///< kv_append: a value and its key are one row of the cache
 
   std::vector<SeqLen> seqs;            ///< from `batch`; empty is legal (no sequence)
   std::optional<ServingPick> serving;  ///< a step of a replay stands for `seqs`; expand() puts them there
@@ -167,6 +179,7 @@ struct CaseParams {
 
   bool append = false;            ///< attention: new keys and values are written in the same call
   int32_t new_tokens = 0;         ///< append: most new tokens of a sequence; 0: as many as it has queries
+  bool new_as_stored = false;     ///< append: new rows come in the type of a quantised cache
   Rotary rotary = Rotary::kNone;  ///< applied to new keys (and to queries)
   int32_t rotary_dim = 0;         ///< channels that turn; 0: head_dim
   RotaryQ rotary_q = RotaryQ::kDiagonal;  ///< positions of queries
@@ -206,8 +219,17 @@ struct CaseParams {
   }
   DType type_of_v() const { return kv_dtype == KvDType::kInt8K ? dtype : type_of_k(); }
   DType type_of_kv(bool is_v) const { return is_v ? type_of_v() : type_of_k(); }
-  /// Whether a launch quantises new rows of K or V, and whether it computes their scales.
-  bool quantises(bool is_v) const { return op == Op::kKvAppend && type_of_kv(is_v) != dtype; }
+  DType type_of_out() const { return e4m3_out ? DType::kE4m3 : dtype; }
+  /// Type in which new rows of K or V come.
+  DType type_of_new(bool is_v) const {
+    return op == Op::kKvAppend || (append && !new_as_stored) ? dtype : type_of_kv(is_v);
+  }
+  /// Whether a launch rounds new rows of K or V to the type of a quantised cache.
+  bool rounds_new(bool is_v) const {
+    return (op == Op::kKvAppend || append) && type_of_new(is_v) != type_of_kv(is_v);
+  }
+  /// Whether kv_append quantises new rows of K or V, and whether it computes their scales.
+  bool quantises(bool is_v) const { return op == Op::kKvAppend && rounds_new(is_v); }
   bool computes_scales(bool is_v) const {
     return quantises(is_v) && (scales == Scales::kPerToken || (scales == Scales::kPerTokenK && !is_v));
   }
@@ -217,6 +239,11 @@ struct CaseParams {
     return apart ? dcp_ranks : 1;
   }
   int32_t dim_v() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
+  int32_t dim_of_kv(bool is_v) const { return is_v ? dim_v() : head_dim; }
+  /// What shares a descale of K or V. V that lies in a row with K has K's.
+  DescalesPer descales_of(bool is_v) const {
+    return is_v && !v_is_k_view && !one_row ? v_descales : k_descales;
+  }
   DType type_of_partial() const { return partial_fp32 ? DType::kFp32 : dtype; }
 
   /// Tokens that a launch writes to the cache: the last ones of the sequence.

@@ -46,6 +46,7 @@ inline auto label(const char* text, bool (*holds)(P)) {
 // key_rows_tensors.cpp
 Rows memory_keys();
 Rows shape_keys();
+Rows descale_keys();
 // key_rows_attention.cpp
 Rows score_keys();
 Rows call_keys();

@@ -29,13 +29,24 @@ Rows append_keys() {
           &C::append, {{"none", false}, {"in_call", true}})
           .when(is_attention)
           .labelled(label("/append", [](P p) { return p.append; }))
-          .needing(feature(kAppend, [](P p) { return p.append; })),
+          .needing([](P p) {
+            return !p.append                      ? kNothing
+                   : p.kv_dtype == KvDType::kSame ? uint64_t{kAppend}
+                                                  : kAppend | kAppendQuantised;
+          }),
       tokens_key(
           "new_tokens",
           "`append`: most new tokens of a sequence, the last of its keys; 0: as many as it has queries",
           &C::new_tokens, 0, 65536)
           .when([](P p) { return is_attention(p) && p.append; })
           .labelled([](P p) { return p.new_tokens > 0 ? fmt::format("{}", p.new_tokens) : ""; }),
+      word_key<bool>(
+          "new_dtype",
+          "`append` to a quantised cache: new rows come in `dtype` and are quantised with the descales "
+          "that they are read with, or in the type of the cache and are copied, as in FlashAttention 3",
+          &C::new_as_stored, {{"dtype", false}, {"cache", true}})
+          .when([](P p) { return is_attention(p) && p.append && p.kv_dtype != KvDType::kSame; })
+          .labelled(label("-new_as_stored", [](P p) { return p.new_as_stored; })),
       word_key(
           "rotary",
           "with `kv_append` or `append`: rotary embedding of new keys at the position of their token, and "

@@ -13,6 +13,23 @@ const char* table_name(P p) {
   return p.page_layout == PageLayout::kServed ? page_layout_name(p.page_layout) : "given";
 }
 
+/// Whether K or V has descales, or scales that kv_append is given, of its own.
+bool has_descales(P p, bool is_v) {
+  if (is_append(p)) return p.quantises(is_v) && !p.computes_scales(is_v) && !(is_v && p.one_row);
+  return is_attention(p) && p.type_of_kv(is_v) == DType::kE4m3 && !(is_v && p.v_is_k_view);
+}
+
+/// kv_append has the granularity that `usual` stands for under its own name, too.
+void unify_descales(C& p, bool is_v) {
+  const DescalesPer usual = p.type_of_kv(is_v) == DType::kInt8 ? DescalesPer::kChannel : DescalesPer::kHead;
+  DescalesPer& per = is_v ? p.v_descales : p.k_descales;
+  if (is_append(p) && per == usual) per = DescalesPer::kUsual;
+}
+
+std::string descales_label(const char* tensor, DescalesPer per) {
+  return per == DescalesPer::kUsual ? "" : fmt::format("/{}_{}", tensor, descales_per_name(per));
+}
+
 uint64_t types_of_kv(P p) {
   uint64_t f = 0;
   if (p.type_of_k() == DType::kE4m3) f |= kE4m3Kv;
@@ -108,6 +125,43 @@ Rows memory_keys() {
   };
 }
 
+/// What shares a descale, and the type of O.
+Rows descale_keys() {
+  using enum DescalesPer;
+  return {
+      word_key("q_descales",
+               "what shares a descale of e4m3 queries. `usual`: the query heads of a KV head in a sequence. "
+               "`per_head`: the same in all sequences; `per_tensor`: one for all",
+               &C::q_descales, words_of(descales_per_name, {kUsual, kHead, kTensor}))
+          .when([](P p) { return is_attention(p) && p.type_of_q() == DType::kE4m3; })
+          .labelled([](P p) { return descales_label("q", p.q_descales); }),
+      word_key(
+          "k_descales",
+          "the same of keys: e4m3, or a scale that `kv_append` is given. `usual`: attention, a "
+          "sequence's KV head; `kv_append`, a KV head in e4m3, a channel of it in int8. Values in one row "
+          "with their keys share theirs",
+          &C::k_descales, words_of(descales_per_name, {kUsual, kHead, kTensor}))
+          .when([](P p) { return has_descales(p, false); })
+          .unified([](C& p) { unify_descales(p, false); })
+          .labelled([](P p) { return descales_label("k", p.k_descales); }),
+      word_key("v_descales", "the same of values; `per_channel`: a channel of a KV head, in all sequences",
+               &C::v_descales, words_of(descales_per_name, {kUsual, kHead, kTensor, kChannel}))
+          .when([](P p) { return has_descales(p, true); })
+          .unified([](C& p) { unify_descales(p, true); })
+          .labelled([](P p) { return descales_label("v", p.v_descales); })
+          .needing(feature(kVChannelScales,
+                           [](P p) { return p.v_descales == kChannel && p.type_of_v() == DType::kE4m3; })),
+      word_key<bool>("out_dtype",
+                     "type of O. `e4m3`, of `attention` and `merge_states`: O divided by a given scale is "
+                     "stored, saturating at 448",
+                     &C::e4m3_out, {{"same", false}, {"e4m3", true}})
+          .when([](P p) { return is_attention(p) || is_merge(p); })
+          .labelled(label("/out_e4m3", [](P p) { return p.e4m3_out; }))
+          .needing(feature(kE4m3Out, [](P p) { return p.e4m3_out; }))
+          .reported([](Json& j, P p) { j["out_dtype"] = dtype_name(p.type_of_out()); }),
+  };
+}
+
 /// Types and widths.
 Rows shape_keys() {
   return {
@@ -172,7 +226,7 @@ Rows shape_keys() {
           .labelled([](P p) { return fmt::format("/d{}", p.head_dim); })
           .always_written(),
       head_dim_v_key()
-          .when(attends)
+          .when(has_kv)
           .unified([](C& p) {
             if (p.head_dim_v == p.head_dim) p.head_dim_v = 0;
           })
@@ -186,6 +240,14 @@ Rows shape_keys() {
           .when(is_attention)
           .labelled(label("-v_is_k", [](P p) { return p.v_is_k_view; }))
           .needing(feature(kVIsK, [](P p) { return p.v_is_k_view; })),
+      bool_key(
+          "one_row",
+          "`kv_append`: a row of the cache holds the `head_dim_v` channels of a value, then the `head_dim` "
+          "of its key. MLA's latent and rotary part are `heads: 1, head_dim: 64, head_dim_v: 512`",
+          &C::one_row)
+          .when(is_append)
+          .labelled(label("-one_row", [](P p) { return p.one_row; }))
+          .needing(feature(kOneRow, [](P p) { return p.one_row; })),
   };
 }
 

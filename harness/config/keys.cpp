@@ -23,7 +23,7 @@ Rows merge_keys() {
           .when(is_merge)
           .labelled(label("varied-", [](P p) { return p.ragged_states; }))
           .needing(feature(kRaggedStates, [](P p) { return p.ragged_states; })),
-      word_key<bool>("partial_dtype", "`merge_states`: type of the partial O; `same`: that of the output",
+      word_key<bool>("partial_dtype", "`merge_states`: type of the partial O; `same`: `dtype`",
                      &C::partial_fp32, {{"fp32", true}, {"same", false}})
           .when(is_merge)
           .unified([](C& p) { p.partial_fp32 = p.partial_fp32 || p.dtype == DType::kFp32; })
@@ -136,8 +136,8 @@ Rows make_keys() {
           .labelled([](P p) { return std::string(op_name(p.op)); })
           .always_written(),
   };
-  for (Rows (*rows)() : {memory_keys, shape_keys, score_keys, append_keys, call_keys, merge_keys, lse_keys,
-                         refusal_keys, last_keys}) {
+  for (Rows (*rows)() : {memory_keys, shape_keys, descale_keys, score_keys, append_keys, call_keys, merge_keys,
+                         lse_keys, refusal_keys, last_keys}) {
     for (SweepKey& key : rows()) keys.push_back(std::move(key));
   }
   return keys;

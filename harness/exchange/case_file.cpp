@@ -236,6 +236,10 @@ std::string why_not_exported(const Case& c, const CaseFileOptions& options) {
   if (p.path != Path::kOneCall) {
     return fmt::format("its path is {}, several launches; one_call is required", path_name(p.path));
   }
+  if (p.e4m3_out) return "O in e4m3 has a scale, which the file has no name for; write 'out_dtype: same'";
+  if (p.append && p.kv_dtype != KvDType::kSame) {
+    return "it appends to a quantised cache, which outputs of other programs cannot be; drop kv_dtype or append";
+  }
   if (options.zeros && p.append) {
     return "it appends to its cache, which is compared in every byte, padding too: drop --padding zeros";
   }
@@ -268,12 +272,22 @@ std::vector<TensorView> input_tensors(Workload& workload, bool zeros) {
               a.alibi_stride_batch > 0 ? std::vector<int64_t>{batch, heads} : std::vector<int64_t>{heads},
               a.alibi_slopes);
   c.add_float("sinks", {heads}, a.sinks);
-  const std::vector<int64_t> per_sequence = {batch, kv_heads};
-  c.add_float("q_descale", a.dtype_q == DType::kInt8 ? std::vector<int64_t>{a.total_q, heads} : per_sequence,
+  const auto shared = [&](int64_t stride_outer, int64_t stride_head) {  // where a stride is 0
+    return stride_head == 0    ? std::vector<int64_t>{1}
+           : stride_outer == 0 ? std::vector<int64_t>{kv_heads}
+                               : std::vector<int64_t>{batch, kv_heads};
+  };
+  const bool of_channels = a.dtype_v == DType::kInt8 || (a.features & kVChannelScales) != 0;
+  c.add_float("q_descale",
+              a.dtype_q == DType::kInt8 ? std::vector<int64_t>{a.total_q, heads}
+                                        : shared(a.q_descale_stride_outer, a.q_descale_stride_head),
               a.q_descale);
-  c.add_float("k_descale", a.dtype_k == DType::kInt8 ? rows : per_sequence, a.k_descale);
+  c.add_float("k_descale",
+              a.dtype_k == DType::kInt8 ? rows : shared(a.k_descale_stride_outer, a.k_descale_stride_head),
+              a.k_descale);
   c.add_float("v_descale",
-              a.dtype_v == DType::kInt8 ? std::vector<int64_t>{kv_heads, a.head_dim_v} : per_sequence,
+              of_channels ? std::vector<int64_t>{kv_heads, a.head_dim_v}
+                          : shared(a.v_descale_stride_outer, a.v_descale_stride_head),
               a.v_descale);
   std::vector<TensorView> tensors = std::move(c).take();
   for (const TensorView& t : tensors) {

@@ -79,6 +79,7 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
     add("have pages of " + std::to_string(size),
         [size](const CaseParams& p) { return p.kv == KvSource::kPaged && p.block_size == size; });
   }
+  add("store O in e4m3", [](const CaseParams& p) { return p.e4m3_out; });
   for (const DType t : types)
     add(std::string("are of ") + dtype_name(t), [t](const CaseParams& p) { return p.dtype == t; });
   return out;

@@ -10,7 +10,7 @@ std::vector<FaultClass> all_faults() {
           input_faults(),  width_faults(),  training_faults(),         in_call_faults(), position_faults(),
           append_faults(), rotary_faults(), quantised_append_faults(), merge_faults(),   memory_faults(),
           state_faults(),  layout_faults(), stride_faults(),           ignored_faults(), backward_faults(),
-          lse_faults(),    refusal_faults()};
+          lse_faults(),    refusal_faults(), scale_faults()};
 }
 
 std::vector<Fault> joined(std::initializer_list<std::vector<Fault>> groups) {

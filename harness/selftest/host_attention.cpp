@@ -29,9 +29,13 @@ HostView::HostView(Tamper& t, const AttentionParams& p) : p_(p) {
   if (p.alibi_slopes)
     slopes = t.read<float>(p.alibi_slopes, p.alibi_stride_batch ? b * p.alibi_stride_batch : p.num_heads_q);
   if (p.sinks) sinks = t.read<float>(p.sinks, p.num_heads_q);
-  if (p.q_descale) q_descale = t.read<float>(p.q_descale, b * p.q_descale_stride_outer);
-  if (p.k_descale) k_descale = t.read<float>(p.k_descale, b * p.k_descale_stride_outer);
-  if (p.v_descale) v_descale = t.read<float>(p.v_descale, b * p.v_descale_stride_outer);
+  const auto descales = [&](const float* from, int64_t outer, int64_t head) {  // a stride of 0 shares them
+    const int64_t n = outer > 0 ? b * outer : (p.num_heads_kv - 1) * head + 1;
+    return from ? t.read<float>(from, n) : std::vector<float>{};
+  };
+  q_descale = descales(p.q_descale, p.q_descale_stride_outer, p.q_descale_stride_head);
+  k_descale = descales(p.k_descale, p.k_descale_stride_outer, p.k_descale_stride_head);
+  v_descale = descales(p.v_descale, p.v_descale_stride_outer, p.v_descale_stride_head);
   q = bytes(p.q, p.total_q * p.q_stride_token, p.dtype_q);
   k = bytes(p.k, kv_elements(p, cu_k, false), p.dtype_k);
   v = bytes(p.v, kv_elements(p, cu_k, true), p.dtype_v);

@@ -3,21 +3,26 @@
 #include <algorithm>
 
 #include "harness/verify/interval.h"
+#include "harness/workload/descales.h"
 #include "reference/rotary.h"
 
 namespace attnbench {
 
 bool AppendedRows::copied(bool is_v) const {
-  return (is_v || case_->params.rotary == Rotary::kNone) && !case_->params.quantises(is_v);
+  return (is_v || case_->params.rotary == Rotary::kNone) && !case_->params.rounds_new(is_v);
 }
 
 void AppendedRows::row(bool is_v, RowOwner owner, int head, std::span<double> x,
                        std::span<double> slack) const {
   const CaseParams& p = case_->params;
-  float values[256];
+  float values[512];
   value_row({case_->seed, p.data}, is_v ? Tensor::kNewV : Tensor::kNewK, static_cast<uint32_t>(owner.seq),
-            static_cast<uint32_t>(owner.pos), static_cast<uint32_t>(head), p.head_dim, values);
-  for (std::size_t c = 0; c < x.size(); ++c) x[c] = static_cast<double>(round_to(p.dtype, values[c]));
+            static_cast<uint32_t>(owner.pos), static_cast<uint32_t>(head), p.dim_of_kv(is_v), values);
+  const bool stored = p.new_as_stored && p.type_of_new(is_v) != p.dtype;
+  for (std::size_t c = 0; c < x.size(); ++c) {
+    x[c] = static_cast<double>(stored ? stored_value(*case_, is_v ? Tensor::kV : Tensor::kK, values[c])
+                                      : round_to(p.dtype, values[c]));
+  }
   std::fill(slack.begin(), slack.end(), 0.0);
   if (!is_v) rotate(owner.pos, x, slack);
 }

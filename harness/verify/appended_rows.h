@@ -15,8 +15,8 @@ class AppendedRows {
   /// Whether the rows of K or V are copied, so that their bits are defined.
   bool copied(bool is_v) const;
 
-  /// Writes the new row `owner` of KV head `head` to x (head_dim), and to `slack` how far a float32 result
-  /// may be from it, per channel.
+  /// Writes the new row `owner` of KV head `head` to x (channels of K or V), and to `slack` how far a float32
+  /// result may be from it, per channel. Rows that come in the type of the cache are numbers as stored.
   void row(bool is_v, RowOwner owner, int head, std::span<double> x, std::span<double> slack) const;
 
   /// Rotates a row in place, by `position` of the rotary tables; `slack` as above. Does nothing if the case

@@ -45,7 +45,7 @@ HostOutputs gradients_laid_over(const CaseParams& p, HostOutputs base, const Cas
   for (const GradientTensor& g : gradients_of(p)) {
     const std::vector<int64_t> to = g.of_keys ? k_begins(p) : q_begins(p);
     const std::vector<int64_t> from = g.of_keys ? k_begins(other_p) : q_begins(other_p);
-    const int64_t row_bytes = g.heads * g.dim * static_cast<int64_t>(dtype_size(p.dtype));
+    const int64_t row_bytes = g.heads * g.dim * static_cast<int64_t>(dtype_size(p.type_of_out()));
     for (std::size_t i = 0; i < other_p.seqs.size(); ++i) {
       const std::size_t b = ids.empty() ? i : static_cast<std::size_t>(ids[i]);
       std::copy_n((other.*g.values).begin() + from[i] * row_bytes, (from[i + 1] - from[i]) * row_bytes,
@@ -58,7 +58,7 @@ HostOutputs gradients_laid_over(const CaseParams& p, HostOutputs base, const Cas
 
 std::optional<std::string> first_gradient_difference(const CaseParams& p, const HostOutputs& a,
                                                      const HostOutputs& b) {
-  const std::size_t e = dtype_size(p.dtype);
+  const std::size_t e = dtype_size(p.type_of_out());
   for (const GradientTensor& g : gradients_of(p)) {
     const std::vector<int64_t> begins = g.of_keys ? k_begins(p) : q_begins(p);
     const std::vector<unsigned char>&x = a.*g.values, &y = b.*g.values;
@@ -69,7 +69,7 @@ std::optional<std::string> first_gradient_difference(const CaseParams& p, const 
     const auto seq = std::upper_bound(begins.begin(), begins.end(), token) - begins.begin() - 1;
     return fmt::format("{} of seq {} pos {} head {} channel {}: {:.9g}, in the first launch {:.9g}", g.name,
                        seq, token - begins[at(seq)], i / g.dim % g.heads, i % g.dim,
-                       load_float(p.dtype, y.data(), i), load_float(p.dtype, x.data(), i));
+                       load_float(p.type_of_out(), y.data(), i), load_float(p.type_of_out(), x.data(), i));
   }
   for (std::size_t h = 0; h < a.dsinks.size(); ++h) {
     if (float_bits(a.dsinks[h]) != float_bits(b.dsinks[h]))
@@ -89,8 +89,8 @@ std::optional<std::string> first_not_scaled(const Case& c, const HostOutputs& ba
   for (const GradientTensor& g : gradients_of(p)) {
     const std::vector<int64_t> begins = g.of_keys ? k_begins(p) : q_begins(p);
     for (int64_t i = 0; i < begins.back() * g.heads * g.dim; ++i) {
-      const float x = load_float(p.dtype, (base.*g.values).data(), i);
-      const float y = load_float(p.dtype, (scaled.*g.values).data(), i);
+      const float x = load_float(p.type_of_out(), (base.*g.values).data(), i);
+      const float y = load_float(p.type_of_out(), (scaled.*g.values).data(), i);
       if (y == factor * x || (factor != 0 && std::abs(x) < kLeast && std::abs(y) < factor * kLeast)) continue;
       const int64_t token = i / (g.heads * g.dim);
       const auto seq = std::upper_bound(begins.begin(), begins.end(), token) - begins.begin() - 1;
@@ -119,7 +119,8 @@ HostOutputs laid_over(const Case& c, HostOutputs base, const Case& other_case, c
     return gradients_laid_over(p, std::move(base), other_case.params, other, ids);
   const std::vector<int64_t> to = q_begins(p);
   const std::vector<int64_t> from = q_begins(other_case.params);
-  const int64_t row_bytes = int64_t{p.num_heads_q} * p.dim_v() * static_cast<int64_t>(dtype_size(p.dtype));
+  const int64_t row_bytes =
+      int64_t{p.num_heads_q} * p.dim_v() * static_cast<int64_t>(dtype_size(p.type_of_out()));
   for (std::size_t i = 0; i < other_case.params.seqs.size(); ++i) {
     const std::size_t b = ids.empty() ? i : static_cast<std::size_t>(ids[i]);
     const int64_t rows = other_case.params.seqs[i].q;
@@ -143,7 +144,7 @@ std::optional<std::string> first_difference(const Case& c, const HostOutputs& a,
   const CaseParams& p = c.params;
   if (p.op == Op::kAttentionBackward) return first_gradient_difference(p, a, b);
   const std::vector<int64_t> begin = q_begins(p);
-  const std::size_t e = dtype_size(p.dtype);
+  const std::size_t e = dtype_size(p.type_of_out());
   for (std::size_t s = 0; s < p.seqs.size(); ++s) {
     for (int i = 0; i < p.seqs[s].q; ++i) {
       const int64_t token = begin[s] + i;
@@ -152,8 +153,8 @@ std::optional<std::string> first_difference(const Case& c, const HostOutputs& a,
           const int64_t index = (token * p.num_heads_q + h) * p.dim_v() + ch;
           if (std::memcmp(&a.out[at(index) * e], &b.out[at(index) * e], e) == 0) continue;
           return fmt::format("O of seq {} pos {} head {} channel {}: {:.9g}, in the first launch {:.9g}", s,
-                             i, h, ch, load_float(p.dtype, b.out.data(), index),
-                             load_float(p.dtype, a.out.data(), index));
+                             i, h, ch, load_float(p.type_of_out(), b.out.data(), index),
+                             load_float(p.type_of_out(), a.out.data(), index));
         }
         const std::size_t l = at(h * begin.back() + token);
         if (float_bits(a.lse[l]) != float_bits(b.lse[l]))
@@ -176,7 +177,7 @@ PaddedOutputs cut_padding(const Case& c, HostOutputs padded) {
   const CaseParams& p = c.params;
   const std::size_t total = at(q_begins(p).back());
   const auto heads = static_cast<std::size_t>(p.num_heads_q);
-  const std::size_t row_bytes = heads * static_cast<std::size_t>(p.dim_v()) * dtype_size(p.dtype);
+  const std::size_t row_bytes = heads * static_cast<std::size_t>(p.dim_v()) * dtype_size(p.type_of_out());
   const std::size_t room = padded.lse.size() / heads;
   PaddedOutputs cut;
   for (std::size_t i = total * row_bytes; i < padded.out.size() && !cut.padding_written; ++i) {
@@ -201,7 +202,7 @@ PaddedOutputs cut_padding(const Case& c, HostOutputs padded) {
 HostOutputs merged(const Case& c, const HostOutputs& a, const HostOutputs& b) {
   const CaseParams& p = c.params;
   const int64_t total = q_begins(p).back();
-  const double u = unit_roundoff(p.dtype);
+  const double u = unit_roundoff(p.type_of_out());
   HostOutputs m;
   m.out.resize(a.out.size());
   m.lse.resize(a.lse.size());
@@ -220,9 +221,9 @@ HostOutputs merged(const Case& c, const HostOutputs& a, const HostOutputs& b) {
       const double wb = empty ? 0 : std::exp(lb - top) / sum;
       for (int64_t ch = 0; ch < p.dim_v(); ++ch) {
         const int64_t i = (token * p.num_heads_q + h) * p.dim_v() + ch;
-        const double oa = wa * static_cast<double>(load_float(p.dtype, a.out.data(), i));
-        const double ob = wb * static_cast<double>(load_float(p.dtype, b.out.data(), i));
-        store_float(p.dtype, m.out.data(), i, static_cast<float>(oa + ob));
+        const double oa = wa * static_cast<double>(load_float(p.type_of_out(), a.out.data(), i));
+        const double ob = wb * static_cast<double>(load_float(p.type_of_out(), b.out.data(), i));
+        store_float(p.type_of_out(), m.out.data(), i, static_cast<float>(oa + ob));
         m.extra_variance[at(i)] = u * u * (oa * oa + ob * ob) / 3.0;
       }
     }

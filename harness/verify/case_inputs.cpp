@@ -14,8 +14,9 @@ constexpr int kMaxHeadDim = 256;  ///< largest head_dim of cases that append
 
 }  // namespace
 
-CaseInputs::CaseInputs(const Case& c, const std::vector<unsigned char>& stored_new_k)
-    : case_(&c), stored_new_k_(&stored_new_k), appended_(c) {
+CaseInputs::CaseInputs(const Case& c, const std::vector<unsigned char>& stored_new_k,
+                       const std::vector<unsigned char>* stored_new_v)
+    : case_(&c), stored_new_k_(&stored_new_k), stored_new_v_(stored_new_v), appended_(c) {
   int64_t begin = 0;
   for (const SeqLen& s : c.params.seqs) {
     new_begin_.push_back(begin);
@@ -91,16 +92,25 @@ void CaseInputs::load(Tensor tensor, int seq, int head, int begin, int end, int 
 void CaseInputs::load_new(bool is_v, int seq, int head, int pos, double* out) const {
   const CaseParams& p = case_->params;
   const auto d = static_cast<std::size_t>(p.head_dim);
-  if (!appended_.copied(is_v) && !stored_new_k_->empty()) {
+  const DType type = p.type_of_kv(is_v);
+  const auto descale = [&](int c) {
+    return static_cast<double>(descale_of(*case_, is_v ? Tensor::kV : Tensor::kK, seq, pos, head, c));
+  };
+  const std::vector<unsigned char>* stored = is_v ? stored_new_v_ : stored_new_k_;
+  if (!appended_.copied(is_v) && stored != nullptr && !stored->empty()) {
     const SeqLen& s = p.seqs[static_cast<std::size_t>(seq)];
     const int64_t token = new_begin_[static_cast<std::size_t>(seq)] + pos - (s.k - p.new_len(s));
     const int64_t at = (token * p.num_heads_kv + head) * p.head_dim;
-    for (int c = 0; c < p.head_dim; ++c) out[c] = load_float(p.dtype, stored_new_k_->data(), at + c);
+    for (int c = 0; c < p.head_dim; ++c) out[c] = load_float(type, stored->data(), at + c) * descale(c);
     return;
   }
   double slack[kMaxHeadDim];
   appended_.row(is_v, {seq, pos}, head, {out, d}, {slack, d});
-  for (std::size_t c = 0; c < d; ++c) out[c] = round_to(p.dtype, static_cast<float>(out[c]));
+  for (std::size_t c = 0; c < d; ++c) {
+    const double factor = descale(static_cast<int>(c));
+    if (p.rounds_new(is_v)) out[c] /= factor;
+    out[c] = round_to(type, static_cast<float>(out[c])) * factor;
+  }
 }
 
 double CaseInputs::q_error(int seq, int head, int pos) const {

@@ -11,13 +11,14 @@ namespace attnbench {
 /// Gives the reference the values of a case by coordinate, without any memory layout: the stored numbers,
 /// rounded to their type, times their descales.
 ///
-/// Rows that the launch appends come from the new tensors. Rotated new keys are taken as the kernel stored
-/// them, if `stored_new_k` has them. check_cache.h judges them separately, because near a rounding boundary
-/// both neighbours are right.
+/// Rows that the launch appends come from the new tensors. Rotated or quantised ones are taken as the kernel
+/// stored them, if `stored_new_k` and `stored_new_v` have them. check_cache.h judges them separately, because
+/// near a rounding boundary both neighbours are right.
 class CaseInputs : public reference::BackwardInputs {
  public:
-  /// stored_new_k: HostOutputs::new_k, or empty. Both arguments must outlive this.
-  CaseInputs(const Case& c, const std::vector<unsigned char>& stored_new_k);
+  /// stored_new_k: HostOutputs::new_k, or empty. stored_new_v: new_v, or null. All arguments must outlive this.
+  CaseInputs(const Case& c, const std::vector<unsigned char>& stored_new_k,
+             const std::vector<unsigned char>* stored_new_v = nullptr);
   void load_q(int seq, int head, int begin, int end, double* out) const override;
   void load_k(int seq, int head, int begin, int end, double* out) const override;
   void load_v(int seq, int head, int begin, int end, double* out) const override;
@@ -32,7 +33,7 @@ class CaseInputs : public reference::BackwardInputs {
   int position_of_query(int seq, int pos) const;
 
   const Case* case_;
-  const std::vector<unsigned char>* stored_new_k_;
+  const std::vector<unsigned char>*stored_new_k_, *stored_new_v_;
   AppendedRows appended_;
   std::vector<int64_t> new_begin_;  ///< first new token of each sequence
 };

@@ -8,6 +8,7 @@
 
 #include "harness/verify/interval.h"
 #include "harness/workload/append_scales.h"
+#include "harness/workload/descales.h"
 
 namespace attnbench {
 namespace {
@@ -19,18 +20,20 @@ class CacheCheck {
         plan_(w.plan()),
         rows_(rows),
         is_v_(is_v),
-        got_(is_v ? outputs.v_cache : outputs.k_cache),
+        got_(is_v && !w.item().params.one_row ? outputs.v_cache : outputs.k_cache),
         scales_(is_v ? outputs.v_scales : outputs.k_scales),
         job_(w.cache_job(is_v)),
         scale_at_(row_scale_strides(case_.params, is_v, w.padded())),
         scales_expected_(scales_before(case_, plan_, is_v, w.padded())),
-        expected_(got_.size(), 0xff) {}  // 0xff: the padding between rows
+        expected_(got_.size(), 0xff),  // 0xff: the padding between rows
+        offset_(element_offset(w, is_v)) {}
 
   std::optional<std::string> run(WorstElement& worst) {
     if (auto wrong = check_scales(worst)) return wrong;
-    job_.base = expected_.data();
+    job_.base = expected_.data() + offset_ * static_cast<int64_t>(dtype_size(job_.dtype));
     job_.owners = plan_.kv_owners.data();
     fill_host(job_);
+    if (case_.params.one_row) skip_other_part();
 
     // Rows that lie within their intervals are copied into `expected_`. Then one comparison of all bytes
     // completes the check.
@@ -90,7 +93,12 @@ class CacheCheck {
 
   /// The scale of appended row `r`: factor of its stored numbers.
   double scale_of(int64_t r, int32_t h, std::size_t channel) const {
-    if (!case_.params.quantises(is_v_)) return 1.0;
+    if (!case_.params.rounds_new(is_v_)) return 1.0;
+    if (case_.params.op != Op::kKvAppend) {
+      const RowOwner& o = plan_.appended[static_cast<std::size_t>(r)];
+      return static_cast<double>(
+          descale_of(case_, is_v_ ? Tensor::kV : Tensor::kK, o.seq, o.pos, h, static_cast<int32_t>(channel)));
+    }
     if (case_.params.computes_scales(is_v_)) {
       return static_cast<double>(scales_[static_cast<std::size_t>(scale_at_.offset(r, h))]);
     }
@@ -99,7 +107,27 @@ class CacheCheck {
 
   const char* scales_name() const { return is_v_ ? "v_scales" : "k_scales"; }
 
-  std::size_t at(int64_t r, int32_t h) const { return static_cast<std::size_t>(fill_offset(job_, r, h)); }
+  std::size_t at(int64_t r, int32_t h) const {
+    return static_cast<std::size_t>(offset_ + fill_offset(job_, r, h));
+  }
+
+  /// Elements of a row of the cache before the part that is checked.
+  static int64_t element_offset(const Workload& w, bool is_v) {
+    return w.item().params.one_row && !is_v ? w.item().params.dim_v() : 0;
+  }
+
+  /// `one_row`: takes the other tensor's part of each row as it is. Its own check judges it.
+  void skip_other_part() {
+    const CaseParams& p = case_.params;
+    const int64_t size = static_cast<int64_t>(dtype_size(job_.dtype));
+    const int64_t begin = is_v_ ? p.dim_v() : 0, bytes = size * p.dim_of_kv(!is_v_);
+    for (int64_t r = 0; r < job_.num_rows; ++r) {
+      for (int32_t h = 0; h < job_.num_heads; ++h) {
+        const int64_t first = (fill_offset(job_, r, h) + begin) * size;
+        std::copy_n(got_.begin() + first, bytes, expected_.begin() + first);
+      }
+    }
+  }
 
   /// Writes appended row r, head h to `expected_`. Returns false if an element is outside its interval, and
   /// describes the element in `worst`.
@@ -118,7 +146,7 @@ class CacheCheck {
       const double stored = load_float(job_.dtype, got_.data(), i);
       const double scale = scale_of(r, h, c);
       const Interval real{x[c] - slack[c], x[c] + slack[c]};
-      const Interval allowed = case_.params.quantises(is_v_) ? quotient(real, scale) : real;
+      const Interval allowed = case_.params.rounds_new(is_v_) ? quotient(real, scale) : real;
       if (!contains(rounded_to(job_.dtype, allowed), stored)) {
         if (worst) *worst = {owner.seq, owner.pos, h, static_cast<int>(c), stored, x[c] / scale, 0};
         return false;
@@ -175,6 +203,7 @@ class CacheCheck {
   const KvStrides scale_at_;
   std::vector<float> scales_expected_;
   std::vector<unsigned char> expected_;
+  const int64_t offset_;
 };
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "harness/verify/misread_page.h"
 #include "harness/verify/row_pattern.h"
 #include "harness/verify/sample.h"
+#include "harness/verify/stored_out.h"
 #include "harness/verify/suspects.h"
 
 namespace attnbench {
@@ -141,7 +142,7 @@ class Clues {
         p_(launched.item.params),
         threads_(num_threads),
         problem_(problem_of(launched.item)),
-        inputs_(launched.item, launched.outputs.new_k) {}
+        inputs_(launched.item, launched.outputs.new_k, &launched.outputs.new_v) {}
 
   std::vector<std::string> all() && {
     const bool every = cost_of(p_).flop <= kAllRowsFlop;
@@ -218,8 +219,8 @@ class Clues {
       some = some || !r.zero;
     }
     if (!any || !(zero || (integers && some))) return "";
-    const std::string mend =
-        fmt::format("results converted to integers, where the bits of {} are wanted", dtype_name(p_.dtype));
+    const std::string mend = fmt::format("results converted to integers, where the bits of {} are wanted",
+                                         dtype_name(p_.type_of_out()));
     if (!zero) return "looks like: " + mend;
     return "O is 0 in all wrong rows" + (integers ? ": not computed, or " + mend : std::string());
   }
@@ -302,7 +303,7 @@ class Clues {
                              b.o.begin() + static_cast<std::ptrdiff_t>((r + 1) * d)}});
       }
     });
-    const double u = unit_roundoff(p_.dtype);
+    const double u = unit_roundoff(p_.type_of_out());
     // With one or two channels, some row is as near to any wrong one by chance.
     if (static_cast<double>(expected.size()) * std::pow(8 * u, static_cast<double>(d)) > 0.01) return "";
     std::string example;
@@ -333,8 +334,8 @@ class Clues {
     for (int b = 0; b < id.seq; ++b) token += p_.seqs[static_cast<std::size_t>(b)].q;
     std::vector<double> out;
     for (int c = 0; c < p_.dim_v(); ++c) {
-      out.push_back(static_cast<double>(load_float(p_.dtype, launched_.outputs.out.data(),
-                                                   (token * p_.num_heads_q + id.head) * p_.dim_v() + c)));
+      out.push_back(StoredOut(launched_.item)
+                        .value(launched_.outputs.out, (token * p_.num_heads_q + id.head) * p_.dim_v() + c));
     }
     return out;
   }

@@ -29,14 +29,14 @@ double chi_square_mean_limit(double n) {
 }
 
 ErrorModel::ErrorModel(const Numerics& n, DType out, int head_dim, double softcap, double keep_scale,
-                       int head_dim_v)
+                       int head_dim_v, double out_scale)
     : u_out_(unit_roundoff(out)),
       u_p_(std::max(unit_roundoff(n.p_type), n.exp_rel_err)),
       u_acc_(unit_roundoff(n.acc_type)),
       u_dot_(std::max(u_acc_, n.mma_roundoff)),
       mma_bias_(dtype_size(n.p_type) == 1 ? 16 * n.mma_roundoff : 0.0),
       exp_err_(n.exp_rel_err),
-      quantum_(least_spacing(out)),
+      quantum_(least_spacing(out) * out_scale),
       p_quantum_(std::max(least_spacing(n.p_type) / n.p_scale, kFlushed)),
       softcap_(softcap),
       keep_scale_(keep_scale),
@@ -134,8 +134,9 @@ double ErrorModel::ulp(double x) const {
   const double a = std::abs(x);
   if (a == 0) return quantum_;
   int exponent;
-  std::frexp(a, &exponent);  // a in [2^(e-1), 2^e): spacing 2^(e-p), u = 2^-p
-  return std::max(quantum_, std::ldexp(u_out_, exponent));
+  const double scale = quantum_ / least_spacing(out_);
+  std::frexp(a / scale, &exponent);  // in [2^(e-1), 2^e): spacing 2^(e-p), u = 2^-p
+  return std::max(quantum_, scale * std::ldexp(u_out_, exponent));
 }
 
 std::string bias_text(double slope, double bias_se, double limit) {

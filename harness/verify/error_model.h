@@ -35,9 +35,9 @@ struct CommonShares {
 class ErrorModel {
  public:
   /// softcap: the case's, 0 where there is none; keep_scale: what dropout multiplies kept weights by;
-  /// head_dim_v: channels of O, 0: as many as head_dim.
+  /// head_dim_v: channels of O, 0: as many as head_dim. out_scale: what O is divided by before it is stored.
   ErrorModel(const Numerics& numerics, DType out, int head_dim, double softcap = 0, double keep_scale = 1,
-             int head_dim_v = 0);
+             int head_dim_v = 0, double out_scale = 1);
 
   /// Standard deviation of an output element's error. o: reference; a2 = sum p^2 v^2; v2 = sum p^2 (v - o)^2;
   /// vv = sum v^2.
@@ -56,6 +56,11 @@ class ErrorModel {
   double common_variance(const RowMoments& row) const;
   /// Limit of a bias of O by sums of 8-bit products inside the matrix unit (slope.md).
   double mma_bias() const { return mma_bias_; }
+  /// Limit of the bias that rounding O leaves, because a step is not small beside O (slope.md).
+  double rounding_bias() const { return u_out_ * u_out_ / 2; }
+  /// Unit roundoff of O, and the spacing of its type near zero.
+  double out_roundoff() const { return u_out_; }
+  double out_quantum() const { return quantum_; }
   /// Unit roundoff of the weights.
   double p_roundoff() const { return u_p_; }
   /// One unit in the last place of the output type at |x|.

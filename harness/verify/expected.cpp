@@ -7,6 +7,7 @@
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/row_findings.h"
 #include "harness/verify/sample.h"
+#include "harness/verify/stored_out.h"
 
 namespace attnbench {
 
@@ -26,6 +27,7 @@ ExpectedOutputs expected_outputs(const Case& c, const Numerics& numerics, CheckM
   const std::vector<unsigned char> none_stored;
   const CaseInputs inputs(c, none_stored);
   const ErrorModel model = error_model_of(c, numerics);
+  const StoredOut stored(c);
   const reference::Problem problem = problem_of(c);
   std::atomic<int64_t> computed{0};
   reference::attend(
@@ -41,10 +43,10 @@ ExpectedOutputs expected_outputs(const Case& c, const Numerics& numerics, CheckM
           e.sigma_lse[at_lse] = empty ? 0.0f : static_cast<float>(model.sigma_lse(m));
           for (std::size_t i = 0; i < d; ++i) {
             const std::size_t b = r * d + i;
-            e.out[at + i] = block.o[b];
+            const double o = stored.reachable(block.o[b]);
+            e.out[at + i] = o;
             e.sigma_out[at + i] =
-                empty ? 0.0f
-                      : static_cast<float>(model.sigma(m, block.o[b], block.a2[b], block.v2[b], block.vv[b]));
+                empty ? 0.0f : static_cast<float>(model.sigma(m, o, block.a2[b], block.v2[b], block.vv[b]));
           }
         }
         computed += static_cast<int64_t>(block.rows.size());

@@ -9,6 +9,7 @@
 
 #include "harness/verify/bitwise.h"
 #include "harness/verify/case_inputs.h"
+#include "harness/verify/stored_out.h"
 #include "kernels/contract/dropout.h"
 
 namespace attnbench {
@@ -65,8 +66,8 @@ RowMoments moments_of(const reference::RowBlock& block, std::size_t r, const Cas
 }
 
 ErrorModel error_model_of(const Case& c, const Numerics& numerics) {
-  return ErrorModel(numerics, c.params.dtype, c.params.head_dim, c.params.softcap,
-                    dropout_scale(static_cast<float>(c.params.dropout)), c.params.dim_v());
+  return ErrorModel(numerics, c.params.type_of_out(), c.params.head_dim, c.params.softcap,
+                    dropout_scale(static_cast<float>(c.params.dropout)), c.params.dim_v(), out_scale_of(c));
 }
 
 std::vector<RowFinding> find_rows(const Launched& launched, const reference::Problem& problem,
@@ -75,7 +76,8 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
   const CaseParams& p = launched.item.params;
   const HostOutputs& outputs = launched.outputs;
   const ErrorModel model = error_model_of(launched.item, launched.numerics);
-  const CaseInputs own(launched.item, outputs.new_k);
+  const StoredOut stored(launched.item);
+  const CaseInputs own(launched.item, outputs.new_k, &outputs.new_v);
   const std::vector<int64_t> q_begin = q_begins(p);
   const int64_t total_q = q_begin.back();
   const auto d = static_cast<std::size_t>(p.dim_v());
@@ -96,16 +98,17 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
     Row row;
     double z2 = 0;
     CommonShares shares;
-    f.integers = dtype_size(p.dtype) == sizeof(int16_t);
+    f.integers = dtype_size(stored.type) == sizeof(int16_t);
     for (std::size_t c = 0; c < d; ++c) {
       const auto at =
           static_cast<int64_t>((token * p.num_heads_q + f.id.head) * p.dim_v()) + static_cast<int64_t>(c);
-      const double got = static_cast<double>(load_float(p.dtype, outputs.out.data(), at));
+      const double got = stored.value(outputs.out, at);
       const std::size_t b = r * d + c;
-      double sigma = model.sigma(m, block.o[b], block.a2[b], block.v2[b], block.vv[b]);
+      const double o = stored.reachable(block.o[b]);
+      double sigma = model.sigma(m, o, block.a2[b], block.v2[b], block.vv[b]);
       if (!outputs.extra_variance.empty())
         sigma = std::hypot(sigma, std::sqrt(outputs.extra_variance[static_cast<std::size_t>(at)]));
-      const double z = m.keys > 0 ? (got - block.o[b]) / sigma : got == 0 ? 0 : INFINITY;
+      const double z = m.keys > 0 ? (got - o) / sigma : got == 0 ? 0 : INFINITY;
       f.nan = f.nan || !std::isfinite(got);
       f.zero = f.zero && got == 0;
       if (f.integers) {
@@ -116,13 +119,13 @@ std::vector<RowFinding> find_rows(const Launched& launched, const reference::Pro
       z2 += z * z;
       const double part = 1.0 / (sigma * sigma * static_cast<double>(d));
       shares.logits += part * model.logit_variance(m, block.a2[b], block.v2[b]);
-      shares.denominator += part * model.denominator_variance(m, block.o[b]);
+      shares.denominator += part * model.denominator_variance(m, o);
       if (!(std::abs(z) <= kMaxZ)) {
         if (f.wrong_channels++ == 0) f.first_channel = static_cast<int>(c);
         f.last_channel = static_cast<int>(c);
       }
       row.got.push_back(got);
-      row.expected.push_back(block.o[b]);
+      row.expected.push_back(o);
       row.sigma.push_back(sigma);
     }
     f.mean_z2 = z2 / static_cast<double>(d);

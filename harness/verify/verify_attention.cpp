@@ -14,6 +14,7 @@
 #include "harness/verify/error_model.h"
 #include "harness/verify/row_findings.h"
 #include "harness/verify/sample.h"
+#include "harness/verify/stored_out.h"
 #include "harness/verify/verify.h"
 
 namespace attnbench {
@@ -67,7 +68,7 @@ struct Totals {
 class Judge {
  public:
   Judge(const Case& c, const HostOutputs& outputs, const CaseInputs& inputs, const ErrorModel& model)
-      : p_(c.params), outputs_(outputs), inputs_(inputs), model_(model), sinks_(sinks_of(c)) {
+      : p_(c.params), stored_(c), outputs_(outputs), inputs_(inputs), model_(model), sinks_(sinks_of(c)) {
     int64_t begin = 0;
     for (const SeqLen& s : p_.seqs) {
       q_begin_.push_back(begin);
@@ -78,8 +79,7 @@ class Judge {
   }
 
   double out(int64_t token, int head, int channel) const {
-    return static_cast<double>(
-        load_float(p_.dtype, outputs_.out.data(), (token * p_.num_heads_q + head) * p_.dim_v() + channel));
+    return stored_.value(outputs_.out, (token * p_.num_heads_q + head) * p_.dim_v() + channel);
   }
   double lse(int64_t token, int head) const {
     return static_cast<double>(outputs_.lse[static_cast<std::size_t>(head * total_q_ + token)]);
@@ -115,7 +115,7 @@ class Judge {
       CommonShares shares;
       for (int c = 0; c < d; ++c) {
         const std::size_t at = r * static_cast<std::size_t>(d) + static_cast<std::size_t>(c);
-        const double o = block.o[at];
+        const double o = stored_.reachable(block.o[at]);
         const double got = out(token, id.head, c);
         double sigma = model_.sigma(m, o, block.a2[at], block.v2[at], block.vv[at]);
         if (!outputs_.extra_variance.empty()) {
@@ -220,12 +220,13 @@ class Judge {
     v.slope = sxy / sxx;
     v.bias_se = std::abs(v.slope) * std::sqrt(sxx);
     const int roundings = outputs_.extra_variance.empty() ? 1 : 2;  // of O, and of merged states
-    double limit = kMaxBiasSe / std::sqrt(sxx) + roundings * kBiasFloor + model_.mma_bias();
-    // Dropout or a sink multiplies stored numbers by one factor. Such products round in a pattern: a factor
-    // of 1.002 leaves most numbers unchanged.
-    const bool factor = p_.dropout > 0 || p_.sinks;
-    limit += of_one_key / sxx * unit_roundoff(p_.dtype) / (factor ? 2 : 8);
-    if (few_numbers_) limit += unit_roundoff(p_.dtype);
+    double limit =
+        kMaxBiasSe / std::sqrt(sxx) + roundings * kBiasFloor + model_.rounding_bias() + model_.mma_bias();
+    // Dropout, a sink or a scale of O multiplies stored numbers by one factor. Such products round in a
+    // pattern: a factor of 1.002 leaves most numbers unchanged.
+    const bool factor = p_.dropout > 0 || p_.sinks || p_.e4m3_out;
+    limit += of_one_key / sxx * model_.out_roundoff() / (factor ? 2 : 8);
+    if (few_numbers_) limit += model_.out_roundoff();
     // A small softcap saturates scores: few different weights remain, whose roundings are not independent.
     if (p_.softcap > 0 && p_.softcap <= 1) limit += model_.p_roundoff() / 3;
     return limit;
@@ -235,7 +236,7 @@ class Judge {
   uint64_t digest_of(const double* o) const {
     uint64_t digest = 0xcbf29ce484222325u;  // FNV-1a
     for (int c = 0; c < p_.dim_v(); ++c) {
-      const float rounded = round_to(p_.dtype, static_cast<float>(o[c]));
+      const float rounded = stored_.rounded(o[c]);
       digest = (digest ^ std::bit_cast<uint32_t>(rounded)) * 0x100000001b3u;
     }
     return digest;
@@ -253,7 +254,9 @@ class Judge {
       for (std::size_t c = 0; c < d; ++c) found |= static_cast<Bits>((row[c] & all_ones) == all_ones);
       return found == 0;
     };
-    switch (p_.dtype) {
+    switch (stored_.type) {
+      case DType::kE4m3:  // NaN alone
+        return no_exponent_is(uint8_t{0x7f});
       case DType::kBf16:
         return no_exponent_is(uint16_t{0x7f80});
       case DType::kFp16:
@@ -339,6 +342,7 @@ class Judge {
   }
 
   const CaseParams& p_;
+  const StoredOut stored_;
   const HostOutputs& outputs_;
   const CaseInputs& inputs_;
   const ErrorModel& model_;
@@ -372,7 +376,7 @@ Verdict verify_attention(const Case& c, const HostOutputs& outputs, const Numeri
                          int num_threads) {
   const auto begin = std::chrono::steady_clock::now();
   const ErrorModel model = error_model_of(c, numerics);
-  const CaseInputs inputs(c, outputs.new_k);
+  const CaseInputs inputs(c, outputs.new_k, &outputs.new_v);
   Judge judge(c, outputs, inputs, model);
   compute_rows(c, inputs, mode, num_threads, [&](const reference::RowBlock& block) { judge.take(block); });
   Verdict v = concluded(c, judge);

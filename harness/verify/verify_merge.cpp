@@ -10,6 +10,7 @@
 
 #include "harness/values/values.h"
 #include "harness/verify/error_model.h"
+#include "harness/verify/stored_out.h"
 #include "harness/verify/verify.h"
 #include "harness/workload/merge_inputs.h"
 #include "reference/merge.h"
@@ -27,7 +28,8 @@ class MergeJudge {
         p_(c.params),
         outputs_(outputs),
         n_(numerics),
-        model_(numerics, c.params.dtype, c.params.head_dim),
+        stored_(c),
+        model_(numerics, stored_.type, c.params.head_dim, 0, 1, 0, stored_.scale),
         rows_(merge_rows(c.params)),
         values_(static_cast<std::size_t>(p_.head_dim)) {}
 
@@ -69,7 +71,7 @@ class MergeJudge {
     if (sxx_ > 0) {
       v_.slope = sxy_ / sxx_;
       v_.bias_se = std::abs(v_.slope) * std::sqrt(sxx_);
-      limit = kMaxBiasSe / std::sqrt(sxx_) + kBiasFloor;
+      limit = kMaxBiasSe / std::sqrt(sxx_) + kBiasFloor + model_.rounding_bias();
     }
     v_.pass = true;
     if (!complaint_.empty()) v_.fail(complaint_detector_, complaint_);
@@ -94,8 +96,7 @@ class MergeJudge {
 
  private:
   double out(int64_t row, int head, int channel) const {
-    return static_cast<double>(load_float(p_.dtype, outputs_.out.data(),
-                                          (row * p_.num_heads_q + head) * int64_t{p_.head_dim} + channel));
+    return stored_.value(outputs_.out, (row * p_.num_heads_q + head) * int64_t{p_.head_dim} + channel);
   }
   void complain(bool empty, std::string text) {
     if (!complaint_.empty()) return;
@@ -121,7 +122,7 @@ class MergeJudge {
     double row_z2 = 0;
     CommonShares shares;
     for (int d = 0; d < dim; ++d) {
-      const double o = merged_.o[static_cast<std::size_t>(d)];
+      const double o = stored_.reachable(merged_.o[static_cast<std::size_t>(d)]);
       // A weight has three errors: of the exponential, of its argument, which is rounded twice relative to
       // itself, and of its own rounding. They move O by w (O_s - O). Products and sums round in the
       // accumulator's type, relative to partial sums; so does the sum of the weights, which divides all of O.
@@ -138,10 +139,10 @@ class MergeJudge {
                    flushed * flushed / 12;
         sums += term * term;
       }
-      const double rounding = unit_roundoff(p_.dtype) * o;
+      const double rounding = model_.out_roundoff() * o;
       const double per_rounding = u * u / 3 * (states_ + 2);
       const double accumulation = per_rounding * (sums + o * o);
-      const double quantum = model_.ulp(0);  // spacing of the output type's subnormals
+      const double quantum = model_.out_quantum();  // spacing of the output type's subnormals
       const double sigma =
           std::sqrt(rounding * rounding / 3 + weights + accumulation + quantum * quantum / 12 + 0x1p-290);
       const double got = out(row, head, d);
@@ -188,6 +189,7 @@ class MergeJudge {
   const CaseParams& p_;
   const HostOutputs& outputs_;
   const Numerics n_;
+  const StoredOut stored_;
   const ErrorModel model_;
   const int64_t rows_;
   int32_t states_ = 0;  ///< of the row in hand

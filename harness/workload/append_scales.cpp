@@ -1,5 +1,6 @@
 #include "harness/workload/append_scales.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "harness/workload/descales.h"
@@ -16,12 +17,20 @@ constexpr float kUnwritten = std::numeric_limits<float>::quiet_NaN();
 float given_scale(const Case& c, bool is_v, int32_t head, int32_t channel) {
   const CaseParams& p = c.params;
   const bool int8 = p.type_of_kv(is_v) == DType::kInt8;
+  is_v = is_v && !p.one_row;  // one scale for the row
   const int64_t a = is_v ? 5 : 3;
-  const float largest =
-      p.data == Profile::kHuge && !is_v
-          ? kHugeK
-          : kLargestBell * profile_scale(p.data, is_v ? Tensor::kNewV : Tensor::kNewK, 0, 0);
-  return largest / (int8 ? 127.0f : 448.0f) * scale_step(a * head + (int8 ? (7 - a) * channel : 0) + a);
+  const auto largest = [&](Tensor tensor) {
+    return p.data == Profile::kHuge && tensor == Tensor::kNewK
+               ? kHugeK
+               : kLargestBell * profile_scale(p.data, tensor, 0, 0);
+  };
+  const float of_row = p.one_row ? std::max(largest(Tensor::kNewK), largest(Tensor::kNewV))
+                                 : largest(is_v ? Tensor::kNewV : Tensor::kNewK);
+  const DescalesPer per = p.descales_of(is_v);
+  const bool by_channel = per == DescalesPer::kChannel || (per == DescalesPer::kUsual && int8);
+  const int64_t step =
+      (per == DescalesPer::kTensor ? 0 : a * head) + (by_channel ? (7 - a) * channel : 0) + a;
+  return of_row / (int8 ? 127.0f : 448.0f) * scale_step(step);
 }
 
 std::vector<float> given_scales(const Case& c, bool is_v, bool padded) {
@@ -29,9 +38,10 @@ std::vector<float> given_scales(const Case& c, bool is_v, bool padded) {
   std::vector<float> out;
   if (!p.quantises(is_v) || p.computes_scales(is_v)) return out;
   const GivenScaleStrides s = given_scale_strides(p, is_v, padded);
-  const int32_t channels = s.channel == 0 ? 1 : p.head_dim;
-  out.assign(static_cast<std::size_t>(p.num_heads_kv * s.head), kUnwritten);
-  for (int32_t h = 0; h < p.num_heads_kv; ++h) {
+  const int32_t channels = s.channel == 0 ? 1 : p.dim_of_kv(is_v);
+  const int32_t heads = s.head == 0 ? 1 : p.num_heads_kv;
+  out.assign(static_cast<std::size_t>(std::max<int64_t>(1, heads * s.head)), kUnwritten);
+  for (int32_t h = 0; h < heads; ++h) {
     for (int32_t ch = 0; ch < channels; ++ch) {
       out[static_cast<std::size_t>(h * s.head + ch * s.channel)] = given_scale(c, is_v, h, ch);
     }

@@ -10,10 +10,11 @@ namespace attnbench {
 
 /// The given scale of KV head `head`, channel `channel`, in a case that quantises K or V. It is 0.5 to 1.5
 /// times the scale at which the largest common value becomes the type's largest number, so that some values
-/// saturate. Neighbours differ. For e4m3 the channel has no effect.
+/// saturate. Neighbours differ. Coordinates that share a scale (DescalesPer) have no effect.
 float given_scale(const Case& c, bool is_v, int32_t head, int32_t channel);
 
-/// The given scales: (Hkv) for e4m3, (Hkv, D) for int8, with given_scale_strides and NaN in the padding.
+/// The given scales: (Hkv) for e4m3, (Hkv, D or Dv) for int8, or as DescalesPer says, with given_scale_strides
+/// and NaN in the padding.
 /// Empty if the launch is given none.
 std::vector<float> given_scales(const Case& c, bool is_v, bool padded);
 

@@ -16,6 +16,9 @@ float descale_of(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t
 /// One of nine steps between 0.5 and 1.5.
 inline float scale_step(int64_t i) { return 0.5f + 0.125f * static_cast<float>(i % 9); }
 
+/// The number that O is divided by before it is stored in e4m3; 1 if O is stored in another type.
+float out_scale_of(const Case& c);
+
 /// The stored number that stands for `value`, before its descale.
 float stored_value(const Case& c, Tensor tensor, float value);
 

@@ -54,7 +54,7 @@ HostOutputs Workload::download_outputs() const {
   }
   take_signs_off(h);
   if (item_.params.op != Op::kKvAppend) {
-    if (item_.params.append) take_new_keys(h);
+    if (item_.params.append) take_new_rows(h);
     if (padded_) drop_padding(h);
     make_lse_plain(h);
     if (item_.params.op == Op::kAttention) drop_lead_rows(h, plan_.cu_seqlens_q.front(), plan_.total_q);
@@ -70,7 +70,7 @@ void Workload::drop_padding(HostOutputs& h) const {
   const bool merges = op.op == Op::kMergeStates;
   const int64_t heads = item_.params.num_heads_q;
   const int64_t rows = merges ? m.num_rows : a.total_q;
-  const int64_t e = static_cast<int64_t>(dtype_size(item_.params.dtype));
+  const int64_t e = static_cast<int64_t>(dtype_size(item_.params.type_of_out()));
   const TokenStrides out = merges ? TokenStrides{m.out_stride_token, m.out_stride_head}
                                   : TokenStrides{a.out_stride_token, a.out_stride_head};
   const int64_t width = merges ? m.head_dim : a.head_dim_v;
@@ -101,16 +101,19 @@ void Workload::make_lse_plain(HostOutputs& h) const {
   for (float& x : h.lse) x = static_cast<float>(static_cast<double>(x) * std::numbers::ln2);
 }
 
-/// Copies the new keys out of the downloaded cache, in the order of their tokens.
-void Workload::take_new_keys(HostOutputs& h) const {
-  const FillJob job = cache_job(false);
-  const std::size_t row_bytes = static_cast<std::size_t>(job.head_dim) * dtype_size(job.dtype);
-  for (const int64_t slot : plan_.slot_mapping) {
-    if (slot < 0) continue;
-    for (int32_t head = 0; head < job.num_heads; ++head) {
-      const auto at =
-          h.k_cache.begin() + fill_offset(job, slot, head) * static_cast<int64_t>(dtype_size(job.dtype));
-      h.new_k.insert(h.new_k.end(), at, at + static_cast<std::ptrdiff_t>(row_bytes));
+/// Copies the new rows out of the downloaded caches, in the order of their tokens.
+void Workload::take_new_rows(HostOutputs& h) const {
+  for (const bool is_v : {false, true}) {
+    const FillJob job = cache_job(is_v);
+    const std::vector<unsigned char>& cache = is_v ? h.v_cache : h.k_cache;
+    std::vector<unsigned char>& rows = is_v ? h.new_v : h.new_k;
+    const auto element = static_cast<int64_t>(dtype_size(job.dtype));
+    for (const int64_t slot : plan_.slot_mapping) {
+      if (slot < 0) continue;
+      for (int32_t head = 0; head < job.num_heads; ++head) {
+        const auto at = cache.begin() + fill_offset(job, slot, head) * element;
+        rows.insert(rows.end(), at, at + job.head_dim * element);
+      }
     }
   }
 }

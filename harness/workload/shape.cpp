@@ -25,13 +25,13 @@ int64_t token_major_stride(const CaseParams& p, bool padded) {
 
 MergeStatesParams merge_shape(const CaseParams& p, bool padded) {
   MergeStatesParams m{};
-  constexpr uint64_t kConventions = kLseBase2 | kLseTokenMajor | kRaggedStates | kInfLse;
-  m.features = feature_of(p.type_of_partial()) | (features_of(p) & kConventions);
+  constexpr uint64_t kOwn = kLseBase2 | kLseTokenMajor | kRaggedStates | kInfLse | kE4m3Out;
+  m.features = feature_of(p.type_of_partial()) | (features_of(p) & kOwn);
   m.num_states = p.states;
   m.num_heads = p.num_heads_q;
   m.head_dim = p.head_dim;
   m.dtype_partial = p.type_of_partial();
-  m.dtype_out = p.dtype;
+  m.dtype_out = p.type_of_out();
   m.num_rows = merge_rows(p);
   const TokenStrides from = token_strides(p.num_heads_q, p.head_dim, padded ? Pad::kPartialOut : Pad::kNone);
   const TokenStrides to = token_strides(p.num_heads_q, p.head_dim, padded ? Pad::kOut : Pad::kNone);
@@ -75,6 +75,7 @@ KvAppendParams append_shape(const CaseParams& p, bool padded) {
   a.features = features_of(p);
   a.num_heads_kv = p.num_heads_kv;
   a.head_dim = p.head_dim;
+  a.head_dim_v = p.dim_v();
   a.dtype_in = p.dtype;
   a.dtype_k = p.type_of_k();
   a.dtype_v = p.type_of_v();
@@ -82,7 +83,7 @@ KvAppendParams append_shape(const CaseParams& p, bool padded) {
   const TokenStrides key = token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewK));
   a.key_stride_token = key.token;
   a.key_stride_head = key.head;
-  const TokenStrides value = token_strides(p.num_heads_kv, p.head_dim, pad_if(padded, Pad::kNewV));
+  const TokenStrides value = token_strides(p.num_heads_kv, p.dim_v(), pad_if(padded, Pad::kNewV));
   a.value_stride_token = value.token;
   a.value_stride_head = value.head;
   const KvStrides k = kv_strides(p, false, padded);
@@ -109,7 +110,9 @@ void set_types(const CaseParams& p, AttentionParams& a) {
   a.dtype_q = p.type_of_q();
   a.dtype_k = p.type_of_k();
   a.dtype_v = p.type_of_v();
-  a.dtype_out = p.dtype;
+  a.dtype_k_new = p.type_of_new(false);
+  a.dtype_v_new = p.type_of_new(true);
+  a.dtype_out = p.type_of_out();
 }
 
 void set_descale_strides(const CaseParams& p, bool padded, AttentionParams& a) {

@@ -24,9 +24,10 @@ Shape v_shape(const CaseParams& p) {
   return p.op == Op::kMergeStates ? Shape{p.num_heads_q, p.head_dim} : Shape{p.num_heads_kv, p.dim_v()};
 }
 
-/// Whether new rows are rounded to int8 with a given scale.
-bool saturates(const CaseParams& p, bool is_v) {
-  return p.quantises(is_v) && p.type_of_kv(is_v) == DType::kInt8 && !p.computes_scales(is_v);
+/// Whether signs must stay: new rows are rounded to int8 with a given scale, or K and V interleave, for which
+/// there is no table of signs.
+bool keeps_signs(const CaseParams& p, bool is_v) {
+  return p.one_row || (p.rounds_new(is_v) && p.type_of_kv(is_v) == DType::kInt8 && !p.computes_scales(is_v));
 }
 
 /// The first channel of those that turn together with `channel`.
@@ -69,16 +70,16 @@ SignPlan other_signs(const CaseParams& p, SignPlan signs, uint64_t seed) {
       }
     }
   };
-  if (!saturates(p, false)) change_rows(signs.qk, qk_shape(p), 0, turned_with);
+  if (!keeps_signs(p, false)) change_rows(signs.qk, qk_shape(p), 0, turned_with);
   const auto itself = [](const CaseParams&, int32_t channel) { return channel; };
-  if (!saturates(p, true)) change_rows(signs.v, v_shape(p), uint64_t{1} << 32, itself);
+  if (!keeps_signs(p, true)) change_rows(signs.v, v_shape(p), uint64_t{1} << 32, itself);
   share_with_v(p, signs);
   return signs;
 }
 
 FewChannels few_channels(const CaseParams& p, uint64_t seed) {
   const Shape shape = v_shape(p);
-  if (saturates(p, true) || shape.size() == 0) return {};
+  if (keeps_signs(p, true) || shape.size() == 0) return {};
   FewChannels few;
   few.head = static_cast<int32_t>(digest_word(seed, 0) % static_cast<uint64_t>(shape.rows));
   few.first = static_cast<int32_t>(digest_word(seed, 1) % static_cast<uint64_t>(shape.dim)) / kFewChannels *

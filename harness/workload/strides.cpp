@@ -26,8 +26,8 @@ int64_t rows_of_block(const CaseParams& p) {
 }  // namespace
 
 KvStrides kv_strides(const CaseParams& p, bool is_v, bool padded) {
-  const bool own = is_v && !p.v_is_k_view;
-  const int64_t d = own ? p.dim_v() : p.head_dim;
+  const bool own = is_v && !p.v_is_k_view && !p.one_row;
+  const int64_t d = p.one_row ? p.head_dim + p.dim_v() : own ? p.dim_v() : p.head_dim;
   const int64_t h = p.num_heads_kv;
   const int64_t pad = !padded ? 0 : own ? 3 : 1;  // rows of channels
   if (p.kv == KvSource::kPacked) return {0, (h + pad) * d, d, 0};
@@ -51,7 +51,18 @@ KvStrides row_scale_strides(const CaseParams& p, bool is_v, bool padded) {
 
 GivenScaleStrides given_scale_strides(const CaseParams& p, bool is_v, bool padded) {
   const int64_t behind = !padded ? 0 : is_v ? 8 : 4;
-  if (p.type_of_kv(is_v) == DType::kInt8) return {p.head_dim + behind, 1};
+  const bool int8 = p.type_of_kv(is_v) == DType::kInt8;
+  switch (p.descales_of(is_v)) {
+    case DescalesPer::kTensor:
+      return {0, 0};
+    case DescalesPer::kHead:
+      return {1 + behind, 0};
+    case DescalesPer::kChannel:
+      return {p.dim_of_kv(is_v) + behind, 1};
+    case DescalesPer::kUsual:
+      break;
+  }
+  if (int8) return {p.dim_of_kv(is_v) + behind, 1};
   return {1 + behind, 0};
 }
 
@@ -59,6 +70,16 @@ DescaleStrides descale_strides(const CaseParams& p, Tensor tensor, bool padded) 
   const int64_t behind = !padded ? 0 : tensor == Tensor::kQ ? 1 : tensor == Tensor::kK ? 2 : 3;
   if (tensor == Tensor::kV && p.type_of_v() == DType::kInt8) return {p.num_heads_kv, p.dim_v() + behind};
   const bool per_token = tensor == Tensor::kQ && p.type_of_q() == DType::kInt8;
+  switch (tensor == Tensor::kQ ? p.q_descales : p.descales_of(tensor == Tensor::kV)) {
+    case DescalesPer::kTensor:
+      return {0, 0};
+    case DescalesPer::kHead:
+      return {0, 1 + behind};
+    case DescalesPer::kChannel:
+      return {0, p.dim_v() + behind};
+    case DescalesPer::kUsual:
+      break;
+  }
   const int64_t heads = per_token ? p.num_heads_q : p.num_heads_kv;
   return {heads * (1 + behind) + behind, 1 + behind};
 }

@@ -63,8 +63,9 @@ struct GivenScaleStrides {
 };
 GivenScaleStrides given_scale_strides(const CaseParams& p, bool is_v, bool padded);
 
-/// Strides in floats of descales. e4m3 q, K and V: per (sequence, KV head). int8 q: per (token, query head).
-/// int8 V: per (KV head, channel); `outer` is not used.
+/// Strides in floats of descales. e4m3 q, K and V: per (sequence, KV head), or as DescalesPer says; a stride is
+/// 0 where its coordinate has no effect. int8 q: per (token, query head). int8 V: per (KV head, channel);
+/// `outer` is not used.
 struct DescaleStrides {
   int64_t outer, head;
 };

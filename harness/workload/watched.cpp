@@ -41,18 +41,22 @@ SignedTensor Workload::signed_tensor(Slot slot, bool of_change) const {
       break;
     case kK:
     case kNewK:
-      rows_of(slot == kK ? p.type_of_k() : p.dtype, p.head_dim, p.num_heads_kv, 1, qk, p.head_dim);
+      rows_of(slot == kK ? p.type_of_k() : p.type_of_new(false), p.head_dim, p.num_heads_kv, 1, qk,
+              p.head_dim);
+      // Signs of such rows never change (sign_plan.cpp), so no table is read.
+      if (slot == kK && p.one_row)
+        rows_of(p.type_of_k(), p.head_dim + p.dim_v(), p.num_heads_kv, 1, nullptr, 0);
       break;
     case kV:
     case kNewV:
-      rows_of(slot == kV ? p.type_of_v() : p.dtype, dim_v, p.num_heads_kv, 1, v, dim_v);
+      rows_of(slot == kV ? p.type_of_v() : p.type_of_new(true), dim_v, p.num_heads_kv, 1, v, dim_v);
       break;
     case kPartialOut:
       rows_of(p.type_of_partial(), p.head_dim, p.num_heads_q, 1, v, dim_v);
       break;
     case kOut:
     case kDOut:
-      rows_of(p.dtype, dim_v, p.num_heads_q, group, v, dim_v);
+      rows_of(slot == kOut ? p.type_of_out() : p.dtype, dim_v, p.num_heads_q, group, v, dim_v);
       break;
     case kDq:
       rows_of(p.dtype, p.head_dim, p.num_heads_q, group, qk, p.head_dim);

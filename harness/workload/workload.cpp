@@ -50,11 +50,17 @@ FillJob Workload::cache_job(bool is_v) const {
   const CaseParams& p = item_.params;
   const KvStrides s = kv_strides(p, is_v, padded_);
   FillJob job = token_job(item_, is_v ? Tensor::kV : Tensor::kK, is_v ? p.type_of_v() : p.type_of_k(),
-                          static_cast<int64_t>(plan_.kv_owners.size()), p.num_heads_kv,
-                          is_v ? p.dim_v() : p.head_dim, {s.token, s.head});
+                          static_cast<int64_t>(plan_.kv_owners.size()), p.num_heads_kv, p.dim_of_kv(is_v),
+                          {s.token, s.head});
   if (s.rows > 0) job.block_size = s.rows;
   job.stride_block = s.block;
   return job;
+}
+
+void* Workload::cache_base(bool is_v, void* cache) const {
+  const CaseParams& p = item_.params;
+  const int64_t before = p.one_row && !is_v ? p.dim_v() * bytes_of(p.type_of_v()) : 0;
+  return cache == nullptr ? nullptr : static_cast<char*>(cache) + before;
 }
 
 GuardedBuffer& Workload::make(Slot slot, Role role, const char* name, int64_t bytes) {
@@ -119,10 +125,14 @@ void Workload::restore(Slot slot) {
     return;
   }
   if (padded_ && b.bytes() > 0) device_->set_bytes(b.data(), 0xff, b.bytes());
-  FillJob job = cache_job(is_v);
-  job.base = b.data();
-  job.owners = kv_owners_.as<RowOwner>();
-  fill(job, plan_.kv_owners, b.bytes());
+  for (const bool v : {is_v, true}) {
+    if (v != is_v && !item_.params.one_row) continue;
+    FillJob job = cache_job(v);
+    job.base = cache_base(v, b.data());
+    job.owners = kv_owners_.as<RowOwner>();
+    fill(job, plan_.kv_owners, b.bytes());
+    if (v) break;
+  }
   if (!signs_.v.empty()) device_->change_signs(signed_tensor(slot));
 }
 
@@ -130,7 +140,7 @@ void Workload::make_caches() {
   const bool state = writes_cache(item_.params);
   kv_owners_ = GuardedBuffer::of(*device_, "row owners", plan_.kv_owners);
   for (const bool is_v : {false, true}) {
-    if (is_v && item_.params.v_is_k_view) continue;
+    if (is_v && (item_.params.v_is_k_view || item_.params.one_row)) continue;
     const FillJob job = cache_job(is_v);
     const int64_t elements = job.stride_block > 0 ? job.num_rows / job.block_size * job.stride_block
                                                   : job.num_rows * job.stride_token;
@@ -209,7 +219,7 @@ void Workload::make_kv_append() {
   make_tokens(kNewK, "key", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv,
               {a.key_stride_token, a.key_stride_head}, p.head_dim);
   make_tokens(kNewV, "value", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
-              {a.value_stride_token, a.value_stride_head}, p.head_dim);
+              {a.value_stride_token, a.value_stride_head}, p.dim_v());
   make_input(kSlotMapping, "slot_mapping", with_stale(plan_.slot_mapping, int64_t{0}));
   for (const bool is_v : {false, true}) {
     if (const auto given = given_scales(item_, is_v, padded_); !given.empty())
@@ -227,15 +237,16 @@ void Workload::make_attention(const LayoutVariant& variant) {
   make_caches();
   make_rotary_tables();
   if (p.append) {
-    make_tokens(kNewK, "k_new", Tensor::kNewK, p.dtype, plan_.token_owners, p.num_heads_kv,
+    make_tokens(kNewK, "k_new", Tensor::kNewK, p.type_of_new(false), plan_.token_owners, p.num_heads_kv,
                 {a.k_new_stride_token, a.k_new_stride_head}, p.head_dim);
-    make_tokens(kNewV, "v_new", Tensor::kNewV, p.dtype, plan_.token_owners, p.num_heads_kv,
+    make_tokens(kNewV, "v_new", Tensor::kNewV, p.type_of_new(true), plan_.token_owners, p.num_heads_kv,
                 {a.v_new_stride_token, a.v_new_stride_head}, p.head_dim);
     make_input(kCuSeqlensNew, "cu_seqlens_new", with_stale_sequence(plan_.cu_seqlens_new));
   }
   make_tokens(kQ, "q", Tensor::kQ, p.type_of_q(), plan_.q_owners, p.num_heads_q,
               {a.q_stride_token, a.q_stride_head}, p.head_dim);
-  make(kOut, Role::kOutput, "out", plan_.total_q * a.out_stride_token * bytes_of(p.dtype));
+  make(kOut, Role::kOutput, "out", plan_.total_q * a.out_stride_token * bytes_of(p.type_of_out()));
+  if (p.e4m3_out) make_input(kOutScale, "out_scale", std::vector<float>{out_scale_of(item_)});
   make(kLse, Role::kOutput, "lse",
        lse_elements(plan_.total_q, p.num_heads_q, a.lse_stride_token) * int64_t{sizeof(float)});
   if (p.probs) {
@@ -292,7 +303,8 @@ void Workload::make_states() {
   }
   make_input(kPartialLse, "partial_lse", partial_lse_tensor(item_));
   if (p.ragged_states) make_input(kStateIndptr, "state_indptr", with_stale_sequence(state_indptr_of(item_)));
-  make(kOut, Role::kOutput, "out", m.num_rows * m.out_stride_token * bytes_of(p.dtype));
+  make(kOut, Role::kOutput, "out", m.num_rows * m.out_stride_token * bytes_of(p.type_of_out()));
+  if (p.e4m3_out) make_input(kOutScale, "out_scale", std::vector<float>{out_scale_of(item_)});
   make(kLse, Role::kOutput, "lse",
        lse_elements(m.num_rows, m.num_heads, m.out_lse_stride_token) * int64_t{sizeof(float)});
 }
@@ -306,6 +318,7 @@ OpParams Workload::params() const {
     m.state_indptr = data<int32_t>(kStateIndptr);
     if (item_.params.ragged_states) m.total_states = state_indptr_of(item_).back();
     m.out = data(kOut);
+    m.out_scale = data<float>(kOutScale);
     m.out_lse = data<float>(kLse);
     return op;
   }
@@ -317,8 +330,9 @@ OpParams Workload::params() const {
     a.slot_mapping = data<int64_t>(kSlotMapping);
     a.positions = data<int32_t>(kPositions);
     set_rotary_tables(a.rotary);
-    a.k_cache = data(kK);
-    a.v_cache = data(kV);
+    const bool one_row = item_.params.one_row;
+    a.k_cache = cache_base(false, data(kK));
+    a.v_cache = cache_base(true, data(one_row ? kK : kV));
     a.k_scale.given = data<float>(kKDescale);
     a.v_scale.given = data<float>(kVDescale);
     a.k_scale.computed = data<float>(kKScales);
@@ -359,6 +373,7 @@ OpParams Workload::params() const {
   a.k_descale = data<float>(kKDescale);
   a.v_descale = data<float>(kVDescale);
   a.out = data(kOut);
+  a.out_scale = data<float>(kOutScale);
   a.lse = data<float>(kLse);
   a.probs = data<float>(kProbs);
   return op;

@@ -19,7 +19,7 @@ namespace attnbench {
 
 /// The outputs of a launch, on the host.
 struct HostOutputs {
-  std::vector<unsigned char> out;  ///< attention, merge_states: (total_q, Hq, Dv) in the case's dtype
+  std::vector<unsigned char> out;  ///< attention, merge_states: (total_q, Hq, Dv) in the case's type_of_out()
   std::vector<float> lse;          ///< attention, merge_states: (Hq, total_q)
   bool no_lse = false;             ///< `lse` is not judged (kNoLse)
   std::vector<float> probs;        ///< attention with `probs`: (Hq, total_q, max_seqlen_k), else empty
@@ -35,8 +35,8 @@ struct HostOutputs {
   /// or empty.
   std::vector<unsigned char> dq, dk, dv;
   std::vector<float> dsinks;
-  /// Attention that appends: (total_new, Hkv, D), the new keys as the launch stored them.
-  std::vector<unsigned char> new_k;
+  /// Attention that appends: (total_new, Hkv, D), the new keys and values as the launch stored them.
+  std::vector<unsigned char> new_k, new_v;
 };
 
 /// When the numbers that a launch computes with are written. kLater: tensors of tokens and states hold poison
@@ -97,8 +97,10 @@ class Workload {
   /// The first input that was overwritten, in words; nullopt if none was.
   std::optional<std::string> input_damage() const;
 
-  /// A job that fills a cache as this workload's; the caller sets `base` and `owners`.
+  /// A job that fills a cache as this workload's; the caller sets `owners` and, to cache_base, `base`.
   FillJob cache_job(bool is_v) const;
+  /// Where K or V begins in memory that is laid out as this workload's cache. `one_row`: both in K's.
+  void* cache_base(bool is_v, void* cache) const;
   bool padded() const { return padded_; }
 
  private:
@@ -128,6 +130,7 @@ class Workload {
     kQDescale,
     kKDescale,
     kVDescale,  ///< kKDescale, kVDescale: of kv_append, the given scales
+    kOutScale,
     kRotaryCos,
     kRotarySin,
     kPositions,
@@ -202,7 +205,7 @@ class Workload {
   void drop_padding(HostOutputs& h) const;
   /// Makes natural logarithms (Hq, total_q) of an LSE without padding.
   void make_lse_plain(HostOutputs& h) const;
-  void take_new_keys(HostOutputs& h) const;
+  void take_new_rows(HostOutputs& h) const;
   void set_rotary_tables(RotaryParams& rotary) const;
 
   Device* device_;

@@ -44,8 +44,18 @@ constexpr InputDTypes input_dtypes(uint64_t features) {
                               : base};
 }
 
-/// Whether outputs may have type `t`.
+/// Whether `t` is bf16, fp16 or fp32.
 constexpr bool is_float_dtype(DType t) { return dtype_feature(t) != 0; }
+
+/// Checks the type of O in a launch of attention or merge_states.
+inline KernelStatus check_out_dtype(const Kernel& kernel, uint64_t features, DType out,
+                                    KernelMessage* message) {
+  const bool e4m3 = (features & kE4m3Out) != 0;
+  if (e4m3 ? out == DType::kE4m3 : is_float_dtype(out)) return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kBadArgument, "%s: dtype_out %s required %s e4m3_out, given %s",
+                kernel.name, e4m3 ? "e4m3" : "bf16, fp16 or fp32", e4m3 ? "with" : "without",
+                dtype_name(out));
+}
 
 /// Checks rotary.q_position of an attention launch against its feature bits.
 inline KernelStatus check_rotary_q(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
@@ -89,12 +99,21 @@ inline KernelStatus check_append_args(const Kernel& kernel, const AttentionParam
     return bad("%s: values of their own as wide as keys required for append, given head_dim_v %d",
                p.head_dim_v);
   }
-  if (p.dtype_k != p.dtype_q || p.dtype_v != p.dtype_q) {
-    return bad("%s: KV in the dtype of q, %s, required for append, given %s and %s", dtype_name(p.dtype_q),
+  const DType base = input_dtypes(p.features & (kBf16 | kFp16 | kFp32)).q;
+  const bool quantised = (p.features & kAppendQuantised) != 0;
+  if (quantised ? p.dtype_k == base : p.dtype_k != base || p.dtype_v != base) {
+    return bad("%s: KV %s %s required for append %s append_quantised, given %s and %s",
+               quantised ? "other than" : "in", dtype_name(base), quantised ? "with" : "without",
                dtype_name(p.dtype_k), dtype_name(p.dtype_v));
   }
-  if (!is_float_dtype(p.dtype_q)) {
-    return bad("%s: bf16, fp16 or fp32 required for append, given %s", dtype_name(p.dtype_q));
+  if (quantised && ((p.dtype_k_new != p.dtype_k && p.dtype_k_new != base) ||
+                    (p.dtype_v_new != p.dtype_v && p.dtype_v_new != base))) {
+    return bad("%s: new rows in %s or in the type of the cache required, given %s and %s", dtype_name(base),
+               dtype_name(p.dtype_k_new), dtype_name(p.dtype_v_new));
+  }
+  if ((p.features & kRotary) && (!is_float_dtype(p.dtype_q) || (quantised && p.dtype_k_new != base))) {
+    return bad("%s: q and new keys in %s required for rotary, given %s and %s", dtype_name(base),
+               dtype_name(p.dtype_q), dtype_name(quantised ? p.dtype_k_new : p.dtype_k));
   }
   if (p.features & kRotary) return check_rotary_args(kernel, p.rotary, p.head_dim, message);
   return KernelStatus::kOk;
@@ -148,10 +167,11 @@ inline KernelStatus check_attention_dtypes(const Kernel& kernel, const Attention
                dtype_name(types.q), dtype_name(types.k), dtype_name(types.v), dtype_name(p.dtype_q),
                dtype_name(p.dtype_k), dtype_name(p.dtype_v));
   }
-  if (!is_float_dtype(p.dtype_out)) {
-    return bad("%s: dtype_out bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_out));
+  if ((p.features & kVChannelScales) && (p.dtype_v != DType::kE4m3 || (p.features & kVIsK))) {
+    return bad("%s: V in e4m3, not a view of K, required for scales of V per channel, given %s",
+               dtype_name(p.dtype_v));
   }
-  return KernelStatus::kOk;
+  return check_out_dtype(kernel, p.features, p.dtype_out, message);
 }
 
 /// Checks head_dim and head_dim_v of an attention launch, and what kVIsK requires.
@@ -261,6 +281,9 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
     return bad("%s: k_descale required for quantised K, given null");
   if (missing(kE4m3Kv | kInt8V, p.v_descale))
     return bad("%s: v_descale required for quantised V, given null");
+  if (p.batch > 0 && (p.features & kE4m3Out) && p.out_scale == nullptr) {
+    return bad("%s: out_scale required for O in e4m3, given null");
+  }
   if ((p.features & kVIsK) && p.v != p.k)
     return bad("%s: v equal to k required of a view of K, given another");
   if ((p.features & kProbs) && p.total_q > 0 && p.max_seqlen_k > 0 && p.probs == nullptr) {
@@ -325,68 +348,6 @@ inline KernelStatus check_workspace(const Kernel& kernel, std::size_t bytes, con
                 kernel.name, bytes, context.workspace_bytes);
 }
 
-/// Checks the shapes and types of a kv_append.
-inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendParams& p,
-                                         KernelMessage* message) {
-  const auto bad = [&](const char* format, auto... args) {
-    return refuse(message, KernelStatus::kBadArgument, format, kernel.name, args...);
-  };
-  if (p.num_tokens < 0) {
-    return bad("%s: num_tokens >= 0 required, given %lld", static_cast<long long>(p.num_tokens));
-  }
-  if (p.num_heads_kv < 1) return bad("%s: num_heads_kv >= 1 required, given %d", p.num_heads_kv);
-  if (p.head_dim < 1 || p.head_dim > 256) return bad("%s: head_dim 1..256 required, given %d", p.head_dim);
-  if (p.block_size < 1) return bad("%s: block_size >= 1 required, given %d", p.block_size);
-  if (p.num_blocks < 0) return bad("%s: num_blocks >= 0 required, given %d", p.num_blocks);
-  if (!is_float_dtype(p.dtype_in)) {
-    return bad("%s: dtype_in bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_in));
-  }
-  if ((p.features & kE4m3Kv) && (p.features & (kInt8K | kInt8V))) {
-    return bad("%s: a cache in e4m3 or in int8 required, given both");
-  }
-  const auto cache_type = [&](uint64_t int8) {
-    return p.features & kE4m3Kv ? DType::kE4m3 : p.features & int8 ? DType::kInt8 : p.dtype_in;
-  };
-  if (p.dtype_k != cache_type(kInt8K) || p.dtype_v != cache_type(kInt8V)) {
-    return bad("%s: caches in %s and %s required by its features, given %s and %s",
-               dtype_name(cache_type(kInt8K)), dtype_name(cache_type(kInt8V)), dtype_name(p.dtype_k),
-               dtype_name(p.dtype_v));
-  }
-  if (((p.features & kKTokenScales) && p.dtype_k == p.dtype_in) ||
-      ((p.features & kVTokenScales) && p.dtype_v == p.dtype_in)) {
-    return bad("%s: a quantised cache required for scales per token, given %s and %s", dtype_name(p.dtype_k),
-               dtype_name(p.dtype_v));
-  }
-  if (p.features & kRotary) return check_rotary_args(kernel, p.rotary, p.head_dim, message);
-  return KernelStatus::kOk;
-}
-
-/// Checks the pointers of a kv_append. Its shapes must have been checked.
-inline KernelStatus check_kv_append_pointers(const Kernel& kernel, const KvAppendParams& p,
-                                             KernelMessage* message) {
-  const auto bad = [&](const char* format) {
-    return refuse(message, KernelStatus::kBadArgument, format, kernel.name);
-  };
-  if (p.num_tokens == 0) return KernelStatus::kOk;
-  if (p.key == nullptr || p.value == nullptr || p.slot_mapping == nullptr) {
-    return bad("%s: key, value and slot_mapping required, given null");
-  }
-  if (p.num_blocks > 0 && (p.k_cache == nullptr || p.v_cache == nullptr)) {
-    return bad("%s: k_cache and v_cache required, given null");
-  }
-  if ((p.features & kRotary) &&
-      (p.rotary.cos == nullptr || p.rotary.sin == nullptr || p.positions == nullptr)) {
-    return bad("%s: cos, sin and positions required for rotary, given null");
-  }
-  const auto has_scales = [&](const ScaleParams& s, DType cache, uint64_t computed) {
-    return cache == p.dtype_in || (p.features & computed ? s.computed != nullptr : s.given != nullptr);
-  };
-  if (!has_scales(p.k_scale, p.dtype_k, kKTokenScales) || !has_scales(p.v_scale, p.dtype_v, kVTokenScales)) {
-    return bad("%s: scales of a quantised cache required, given null");
-  }
-  return KernelStatus::kOk;
-}
-
 /// Checks the shapes and types of a merge_states.
 inline KernelStatus check_merge_states_args(const Kernel& kernel, const MergeStatesParams& p,
                                             KernelMessage* message) {
@@ -403,10 +364,7 @@ inline KernelStatus check_merge_states_args(const Kernel& kernel, const MergeSta
     return bad("%s: one of bf16, fp16, fp32, equal to dtype_partial, required, given bits 0x%llx and %s",
                static_cast<unsigned long long>(base), dtype_name(p.dtype_partial));
   }
-  if (!is_float_dtype(p.dtype_out)) {
-    return bad("%s: dtype_out bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_out));
-  }
-  return KernelStatus::kOk;
+  return check_out_dtype(kernel, p.features, p.dtype_out, message);
 }
 
 /// Checks the pointers of a merge_states. Its shapes must have been checked.
@@ -416,6 +374,10 @@ inline KernelStatus check_merge_states_pointers(const Kernel& kernel, const Merg
   if ((p.features & kRaggedStates) != 0 && p.state_indptr == nullptr) {
     return refuse(message, KernelStatus::kBadArgument,
                   "%s: state_indptr required for ragged_states, given null", kernel.name);
+  }
+  if ((p.features & kE4m3Out) && p.out_scale == nullptr) {
+    return refuse(message, KernelStatus::kBadArgument, "%s: out_scale required for O in e4m3, given null",
+                  kernel.name);
   }
   if (p.partial_out && p.partial_lse && p.out && p.out_lse) return KernelStatus::kOk;
   return refuse(message, KernelStatus::kBadArgument,

@@ -31,11 +31,28 @@ ATTNBENCH_HD inline float k_row_descale(const AttentionParams& p, int32_t b, int
                      head * p.k_descale_stride_head];
 }
 
-/// Descale of channel `channel` of V in sequence `b`, KV head `head`.
+/// Descale of channel `channel` of V in sequence `b`, KV head `head`: per channel for int8, and for e4m3 with
+/// kVChannelScales.
 ATTNBENCH_HD inline float v_descale(const AttentionParams& p, int32_t b, int32_t head, int32_t channel) {
-  if (p.features & kInt8V) return p.v_descale[head * p.v_descale_stride_head + channel];
+  if (p.features & (kInt8V | kVChannelScales)) return p.v_descale[head * p.v_descale_stride_head + channel];
   if (!(p.features & kE4m3Kv)) return 1.0f;
   return p.v_descale[b * p.v_descale_stride_outer + head * p.v_descale_stride_head];
+}
+
+/// Type of new rows of K of a launch with kAppend.
+ATTNBENCH_HD inline DType k_new_type(const AttentionParams& p) {
+  return p.features & kAppendQuantised ? p.dtype_k_new : p.dtype_k;
+}
+
+/// Type of new rows of V of a launch with kAppend.
+ATTNBENCH_HD inline DType v_new_type(const AttentionParams& p) {
+  return p.features & kAppendQuantised ? p.dtype_v_new : p.dtype_v;
+}
+
+/// The number that O is divided by before it is stored.
+template <class Params>
+ATTNBENCH_HD inline float out_divisor(const Params& p) {
+  return p.features & kE4m3Out ? *p.out_scale : 1.0f;
 }
 
 }  // namespace attnbench

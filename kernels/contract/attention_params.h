@@ -52,6 +52,10 @@ enum Feature : uint64_t {
   kLseTokenMajor = 1ull << 30,   ///< attention, merge_states: the LSE that is written is (total_q, Hq)
   kRaggedStates = 1ull << 31,    ///< merge_states: rows have different numbers of states
   kInfLse = 1ull << 32,          ///< merge_states: an LSE of +inf means a state without keys, as -inf does
+  kVChannelScales = 1ull << 34,   ///< V in e4m3 with scales per (KV head, channel)
+  kAppendQuantised = 1ull << 35,  ///< kAppend into a cache in e4m3 or int8
+  kE4m3Out = 1ull << 36,          ///< O in e4m3: O / out_scale is stored
+  kOneRow = 1ull << 37,           ///< kv_append: a value and its key are one row of the cache, as in MLA
 };
 
 /// Rotary position of query i of sequence b. Here cache_seqlens = seqused_k[b] - new_len is the length of the
@@ -95,7 +99,7 @@ struct AttentionParams {
   DType dtype_q;
   DType dtype_k;
   DType dtype_v;
-  DType dtype_out;  ///< bf16, fp16 or fp32
+  DType dtype_out;  ///< bf16, fp16 or fp32; e4m3 with kE4m3Out
 
   // Queries, packed: row cu_seqlens_q[b] + i holds query i of sequence b.
   const void* q;  ///< (total_q, Hq, D)
@@ -136,8 +140,15 @@ struct AttentionParams {
   // cu_seqlens_new[b]. seqused_k[b] includes the new tokens, so new_len <= seqused_k[b]. The rest of the
   // cache must not change. The sequence must fit: leftpad + seqused_k[b] <= cache_capacity (contiguous), or
   // seqused_k[b] <= block_table_stride * block_size (paged).
-  const void* k_new;  ///< (total_new, Hkv, D) in dtype_k
-  const void* v_new;  ///< (total_new, Hkv, D) in dtype_v
+  //
+  // kAppendQuantised: new rows come in the type of the cache, and are copied, or in that of the
+  // bit kBf16, kFp16 or kFp32. These are stored as x / descale, rounded once to the cache's type,
+  // saturating. x is the input in float32, after the rotation; descale is the one that the row is then read
+  // with, and is given like those of older rows. Rows in the cache's type are not rotated.
+  const void* k_new;  ///< (total_new, Hkv, D) in dtype_k_new
+  const void* v_new;  ///< (total_new, Hkv, D) in dtype_v_new
+  DType dtype_k_new;  ///< equals dtype_k unless kAppendQuantised is set
+  DType dtype_v_new;  ///< equals dtype_v unless kAppendQuantised is set
   int64_t k_new_stride_token;
   int64_t k_new_stride_head;
   int64_t v_new_stride_token;
@@ -179,7 +190,9 @@ struct AttentionParams {
   const float* sinks;  ///< (Hq) in units of a score
 
   // Descales of quantised inputs: value = stored number * descale.
-  //   e4m3 q, K, V: per (sequence, KV head); sequence b, head h at b * stride_outer + h * stride_head
+  //   e4m3 q, K, V: per (sequence, KV head); sequence b, head h at b * stride_outer + h * stride_head. A
+  //     stride of 0 shares a descale: per KV head, or per tensor if both are 0
+  //   e4m3 V with kVChannelScales: per (KV head, channel), as int8 V
   //   int8 q: per (token, query head); packed row t, head h at t * stride_outer + h * stride_head
   //   int8 K: per (row, KV head); at the address of the row, with stride_outer in place of stride_token
   //   int8 V: per (KV head, channel); head h, channel c at h * stride_head + c
@@ -197,6 +210,8 @@ struct AttentionParams {
 
   // Outputs. A query row that sees no key gets O = 0 and LSE = -inf, or LSE = sink if there are sinks.
   void* out;  ///< (total_q, Hq, Dv)
+  /// (1), kE4m3Out: O / out_scale is rounded to e4m3, saturating; O in float32 is not rounded in between.
+  const float* out_scale;
   int64_t out_stride_token;
   int64_t out_stride_head;
   // LSE: natural log of the sum of exp(score); with kLseBase2 that number divided by ln 2. Query head h, packed
@@ -221,8 +236,8 @@ struct AttentionParams {
 
 /// Scales of a quantised cache: given, or computed by the kernel.
 struct ScaleParams {
-  /// (Hkv, D): KV head h, channel c at h * given_stride_head + c * given_stride_channel. A stride of 0 shares
-  /// the scale.
+  /// (Hkv, D or Dv): KV head h, channel c at h * given_stride_head + c * given_stride_channel. A stride of 0
+  /// shares the scale. e4m3: given_stride_channel is 0, but for V with kVChannelScales.
   const float* given;
   int64_t given_stride_head;
   int64_t given_stride_channel;
@@ -243,7 +258,8 @@ struct KvAppendParams {
 
   int64_t num_tokens;    ///< T, padding tokens (slot -1) included
   int32_t num_heads_kv;  ///< Hkv
-  int32_t head_dim;      ///< D, 1..256
+  int32_t head_dim;      ///< D of keys, 1..256
+  int32_t head_dim_v;    ///< Dv of values, 1..512; equals D unless kHeadDimV is set
   DType dtype_in;        ///< of key and value: bf16, fp16 or fp32
   DType dtype_k;         ///< dtype_in, or e4m3 (kE4m3Kv) or int8 (kInt8K)
   DType dtype_v;         ///< dtype_in, or e4m3 (kE4m3Kv) or int8 (kInt8V)
@@ -251,13 +267,16 @@ struct KvAppendParams {
   int32_t num_blocks;    ///< blocks in the pool
 
   const void* key;    ///< (T, Hkv, D)
-  const void* value;  ///< (T, Hkv, D)
+  const void* value;  ///< (T, Hkv, Dv)
   int64_t key_stride_token;
   int64_t key_stride_head;
   int64_t value_stride_token;
   int64_t value_stride_head;
   const int64_t* slot_mapping;  ///< (T); -1 skips the token
 
+  // kOneRow: rows of V and K interleave. Strides and types are equal, and k_cache is v_cache + Dv elements, so
+  // that a row of the cache is Dv channels of the value and then D channels of the key. MLA: the value is the
+  // latent, the key its rotary part. Scales of both are given and equal, because a row has one descale.
   void* k_cache;
   void* v_cache;
   int64_t k_stride_block;

@@ -216,6 +216,10 @@ inline constexpr FeatureName kFeatureNames[] = {
     {kLseTokenMajor, "lse_token_major"},
     {kRaggedStates, "ragged_states"},
     {kInfLse, "inf_lse"},
+    {kVChannelScales, "v_channel_scales"},
+    {kAppendQuantised, "append_quantised"},
+    {kE4m3Out, "e4m3_out"},
+    {kOneRow, "one_row"},
 };
 
 /// The first check of every kernel: refuses a launch that uses a feature outside `kernel.features`, and names

@@ -19,15 +19,15 @@ namespace attnbench {
 ///
 /// With kLseBase2 partial_lse and out_lse are logarithms to base 2: w_s = 2^lse_s, LSE = log2(sum(w_s)).
 struct MergeStatesParams {
-  /// The bit of dtype_partial, kBf16, kFp16 or kFp32, and any of kLseBase2, kLseTokenMajor, kRaggedStates and
-  /// kInfLse (attention_params.h).
+  /// The bit of dtype_partial, kBf16, kFp16 or kFp32, and any of kLseBase2, kLseTokenMajor, kRaggedStates,
+  /// kInfLse and kE4m3Out (attention_params.h).
   uint64_t features;
 
   int32_t num_states;   ///< N, 1 or more; with kRaggedStates the most states of a row
   int32_t num_heads;    ///< H
   int32_t head_dim;     ///< channels of O, 1..1024
   DType dtype_partial;  ///< bf16, fp16 or fp32
-  DType dtype_out;      ///< bf16, fp16 or fp32
+  DType dtype_out;      ///< bf16, fp16 or fp32; e4m3 with kE4m3Out
   int32_t reserved;
   int64_t num_rows;  ///< T
 
@@ -47,6 +47,8 @@ struct MergeStatesParams {
   int64_t lse_stride_head;
 
   void* out;  ///< (T, H, head_dim)
+  /// (1), kE4m3Out: O / out_scale is rounded to e4m3, saturating.
+  const float* out_scale;
   int64_t out_stride_token;
   int64_t out_stride_head;
   // Row t, head h is at h * out_lse_stride_head + t; with kLseTokenMajor at t * out_lse_stride_token + h.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/common/addressing.h"
+#include "kernels/common/descale.h"
 #include "kernels/common/rotary.h"
 #include "kernels/cpu/cpu_kernels.h"
 
@@ -49,27 +50,51 @@ KernelStatus check_sequence(const AttentionParams& p, int32_t b, KernelMessage* 
   return KernelStatus::kOk;
 }
 
+/// One row of new keys or values, and its place in the cache. Offsets are in elements.
+struct NewRow {
+  const void* from;
+  int64_t from_at;
+  DType type;
+  void* cache;
+  int64_t cache_at;
+  DType cache_type;
+  bool turns;
+};
+
+/// Copies a row, or turns it to `position` and divides it by descale(c).
+template <class Descale>
+void write_row(const AttentionParams& p, const NewRow& r, int32_t position, const Descale& descale) {
+  const bool quantises = r.type != r.cache_type;
+  const auto size = static_cast<int64_t>(dtype_size(r.type));
+  if (!r.turns && !quantises) {
+    std::memcpy(static_cast<char*>(r.cache) + r.cache_at * size,
+                static_cast<const char*>(r.from) + r.from_at * size,
+                static_cast<std::size_t>(p.head_dim * size));
+    return;
+  }
+  const auto load = [&](int32_t c) { return load_float(r.type, r.from, r.from_at + c); };
+  for (int32_t c = 0; c < p.head_dim; ++c) {
+    const float x = r.turns ? rotated(p.rotary, position, c, load) : load(c);
+    store_float(r.cache_type, r.cache, r.cache_at + c, quantises ? x / descale(c) : x);
+  }
+}
+
 /// Writes new token `i` of sequence `b`, all heads, to cache row `row`.
 void append_token(const AttentionParams& p, int32_t b, int32_t i, int32_t row) {
-  const int64_t size = static_cast<int64_t>(dtype_size(p.dtype_k));
   const int64_t token = int64_t{p.cu_seqlens_new[b]} + i;
   for (int32_t h = 0; h < p.num_heads_kv; ++h) {
-    const char* k =
-        static_cast<const char*>(p.k_new) + (token * p.k_new_stride_token + h * p.k_new_stride_head) * size;
-    const char* v =
-        static_cast<const char*>(p.v_new) + (token * p.v_new_stride_token + h * p.v_new_stride_head) * size;
-    const int64_t k_at = k_row_offset(p, b, row) + h * p.k_stride_head;
-    const int64_t v_at = v_row_offset(p, b, row) + h * p.v_stride_head;
-    const std::size_t bytes = static_cast<std::size_t>(p.head_dim * size);
-    std::memcpy(static_cast<char*>(p.v_cache) + v_at * size, v, bytes);
-    if (!(p.features & kRotary)) {
-      std::memcpy(static_cast<char*>(p.k_cache) + k_at * size, k, bytes);
-      continue;
-    }
-    const auto load = [&](int32_t c) { return load_float(p.dtype_k, k, c); };
-    for (int32_t c = 0; c < p.head_dim; ++c) {
-      store_float(p.dtype_k, p.k_cache, k_at + c, rotated(p.rotary, row, c, load));
-    }
+    const NewRow k{p.k_new,
+                   token * p.k_new_stride_token + h * p.k_new_stride_head,
+                   k_new_type(p),
+                   p.k_cache,
+                   k_row_offset(p, b, row) + h * p.k_stride_head,
+                   p.dtype_k,
+                   (p.features & kRotary) != 0};
+    const NewRow v{p.v_new,   token * p.v_new_stride_token + h * p.v_new_stride_head, v_new_type(p),
+                   p.v_cache, v_row_offset(p, b, row) + h * p.v_stride_head,          p.dtype_v,
+                   false};
+    write_row(p, k, row, [&](int32_t) { return k_descale(p, b, h) * k_row_descale(p, b, row, h); });
+    write_row(p, v, row, [&](int32_t c) { return v_descale(p, b, h, c); });
   }
 }
 

@@ -192,6 +192,11 @@ inline void store_row(DType t, void* base, int64_t index, const float* row, int 
       for (int i = 0; i < n; ++i) out[i] = float_to_fp16(row[i]);
       break;
     }
+    case DType::kE4m3: {
+      uint8_t* out = static_cast<uint8_t*>(base) + index;
+      for (int i = 0; i < n; ++i) out[i] = float_to_e4m3(row[i]);
+      break;
+    }
     default:
       std::memcpy(static_cast<float*>(base) + index, row, static_cast<std::size_t>(n) * sizeof *row);
   }

@@ -29,6 +29,9 @@ inline void write_row(const AttentionParams& p, const Task& task, int32_t head, 
     std::memset(out, 0, static_cast<std::size_t>(p.head_dim_v) * sizeof *out);
   } else {
     for (int d = 0; d < p.head_dim_v; ++d) out[d] = o[d] / divisor * v_descale(p, task.seq, head, d);
+    if (p.features & kE4m3Out) {
+      for (int d = 0; d < p.head_dim_v; ++d) out[d] /= out_divisor(p);
+    }
   }
   store_row(p.dtype_out, p.out, out_offset(p, q_row, q_head), out, p.head_dim_v);
   p.lse[any_lse_offset(p, q_row, q_head)] = static_cast<float>(end.lse * lse_unit<double>(p.features));

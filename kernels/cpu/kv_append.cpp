@@ -4,15 +4,13 @@
 #include <cstring>
 
 #include "kernels/common/addressing.h"
-#include "kernels/common/checks.h"
+#include "kernels/common/checks_append.h"
 #include "kernels/common/quantise.h"
 #include "kernels/common/rotary.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace attnbench::cpu {
 namespace {
-
-constexpr int kMaxHeadDim = 256;
 
 KernelStatus supports(const OpParams* params, const LaunchContext*, KernelMessage* message) {
   if (const KernelStatus s = check_features(kKvAppend, *params, message); s != KernelStatus::kOk) return s;
@@ -29,6 +27,7 @@ struct Tensor {
   const void* from;
   int64_t from_stride_token;
   int64_t from_stride_head;
+  int32_t dim;
   void* cache;
   DType dtype;
   int64_t stride_block;
@@ -48,13 +47,13 @@ void append_token(const KvAppendParams& p, const Tensor& t, int64_t token, int64
     const int64_t target = to + h * t.stride_head;
     if (!t.rotary && t.dtype == p.dtype_in) {
       std::memcpy(static_cast<char*>(t.cache) + target * size_in, source,
-                  static_cast<std::size_t>(p.head_dim * size_in));
+                  static_cast<std::size_t>(t.dim * size_in));
       continue;
     }
     const auto load = [&](int32_t c) { return load_float(p.dtype_in, source, c); };
-    float row[kMaxHeadDim];
+    float row[kMaxHeadDimV];
     float amax = 0.0f;
-    for (int32_t c = 0; c < p.head_dim; ++c) {
+    for (int32_t c = 0; c < t.dim; ++c) {
       row[c] = t.rotary ? rotated(p.rotary, p.positions[token], c, load) : load(c);
       amax = std::max(amax, std::abs(row[c]));
     }
@@ -63,7 +62,7 @@ void append_token(const KvAppendParams& p, const Tensor& t, int64_t token, int64
       computed = token_scale(t.dtype, amax);
       t.scale->computed[scale_slot_offset(p, *t.scale, slot, h)] = computed;
     }
-    for (int32_t c = 0; c < p.head_dim; ++c) {
+    for (int32_t c = 0; c < t.dim; ++c) {
       const float scale = t.dtype == p.dtype_in ? 1.0f
                           : t.computed_scales   ? computed
                                                 : t.scale->given[given_scale_offset(*t.scale, h, c)];
@@ -101,6 +100,7 @@ KernelStatus launch(const OpParams* params, const LaunchContext* context, Kernel
   const Tensor k{p.key,
                  p.key_stride_token,
                  p.key_stride_head,
+                 p.head_dim,
                  p.k_cache,
                  p.dtype_k,
                  p.k_stride_block,
@@ -112,6 +112,7 @@ KernelStatus launch(const OpParams* params, const LaunchContext* context, Kernel
   const Tensor v{p.value,
                  p.value_stride_token,
                  p.value_stride_head,
+                 p.head_dim_v,
                  p.v_cache,
                  p.dtype_v,
                  p.v_stride_block,
@@ -139,12 +140,12 @@ const Kernel kKvAppend = {
     .flags = kDeterministic | kBatchInvariant,
     .name = "cpu",
     .summary = "keys and values to their slots: copied bit for bit, or rotated and quantised in fp32",
-    .shapes = "head_dim 1..256, any block_size",
+    .shapes = "head_dim 1..256, head_dim_v 1..512, any block_size",
     .op = Op::kKvAppend,
     .device = DeviceKind::kCpu,
     .min_compute_capability = 0,
     .features = kPagedKv | kHnd | kBf16 | kFp16 | kFp32 | kRotary | kE4m3Kv | kInt8K | kInt8V |
-                kKTokenScales | kVTokenScales,
+                kKTokenScales | kVTokenScales | kVChannelScales | kHeadDimV | kOneRow,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/common/checks.h"
+#include "kernels/common/descale.h"
 #include "kernels/common/merge.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -54,6 +55,9 @@ void merge_row(const MergeStatesParams& p, int64_t row, int32_t head) {
   if (sum != 0.0) {
     const float divisor = static_cast<float>(sum);
     for (int32_t d = 0; d < p.head_dim; ++d) o[d] /= divisor;
+    if (p.features & kE4m3Out) {
+      for (int32_t d = 0; d < p.head_dim; ++d) o[d] /= out_divisor(p);
+    }
   }
   store_row(p.dtype_out, p.out, row * p.out_stride_token + head * p.out_stride_head, o, p.head_dim);
   p.out_lse[out_lse_offset(p, row, head)] =
@@ -101,7 +105,7 @@ const Kernel kMergeStates = {
     .op = Op::kMergeStates,
     .device = DeviceKind::kCpu,
     .min_compute_capability = 0,
-    .features = kBf16 | kFp16 | kFp32 | kLseBase2 | kLseTokenMajor | kRaggedStates | kInfLse,
+    .features = kBf16 | kFp16 | kFp32 | kLseBase2 | kLseTokenMajor | kRaggedStates | kInfLse | kE4m3Out,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

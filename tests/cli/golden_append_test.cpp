@@ -43,7 +43,7 @@ TEST(GoldenSlots, KernelWritesThoseRowsAndNoOther) {
     a.features = kPagedKv | kFp32 | (hnd ? uint64_t{kHnd} : 0u);
     a.num_tokens = static_cast<int64_t>(kSlots.size());
     a.num_heads_kv = kHeads;
-    a.head_dim = kDim;
+    a.head_dim = a.head_dim_v = kDim;
     a.dtype_in = a.dtype_k = a.dtype_v = DType::kFp32;
     a.block_size = kBlock;
     a.num_blocks = kBlocks;

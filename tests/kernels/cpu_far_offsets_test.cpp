@@ -176,7 +176,7 @@ TEST(FarOffsets, AppendedRows) {
   p.features = kPagedKv | kFp32;
   p.num_tokens = 2;
   p.num_heads_kv = kFarHeads;
-  p.head_dim = kFarDim;
+  p.head_dim = p.head_dim_v = kFarDim;
   p.dtype_in = p.dtype_k = p.dtype_v = DType::kFp32;
   p.block_size = kFarBlock;
   p.num_blocks = static_cast<int32_t>(2 * kPast / (kFarBlock * kRow));

@@ -36,7 +36,7 @@ struct Quantised {
     p.features = kPagedKv | kFp32 | features;
     p.num_tokens = kTokens;
     p.num_heads_kv = kHeads;
-    p.head_dim = kDimQuantised;
+    p.head_dim = p.head_dim_v = kDimQuantised;
     p.dtype_in = DType::kFp32;
     p.dtype_k = k;
     p.dtype_v = v;

@@ -43,7 +43,7 @@ struct Append {
     if (hnd) p.features |= kHnd;
     p.num_tokens = static_cast<int64_t>(slots.size());
     p.num_heads_kv = kHeadsPlain;
-    p.head_dim = kDimPlain;
+    p.head_dim = p.head_dim_v = kDimPlain;
     p.dtype_in = p.dtype_k = p.dtype_v = t;
     p.block_size = kBlockSizePlain;
     p.num_blocks = kBlocksPlain;

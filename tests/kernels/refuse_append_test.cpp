@@ -105,15 +105,14 @@ TEST_P(AppendOf, SaysWhatItLacks) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, AppendOf, ::testing::Values("sm90_decode", "sm90_decode_fixed"));
 
-/// New rows are copied, and queries rotated, as 16 or 32 bits wide.
-TEST(AppendOfEightBits, IsRefused) {
+TEST(AppendOfEightBits, NeedsItsFeature) {
   for (const char* kernel : {"cpu", "cuda_simt"}) {
     const std::string why = refusal(kernel, [](AttentionParams& p) {
       p.features |= kE4m3Q | kE4m3Kv;
       p.dtype_q = p.dtype_k = p.dtype_v = DType::kE4m3;
     });
     if (why == "absent") continue;
-    EXPECT_THAT(why, HasSubstr("bf16, fp16 or fp32 required for append")) << kernel;
+    EXPECT_THAT(why, HasSubstr("required for append without append_quantised, given e4m3 and e4m3")) << kernel;
   }
 }
 

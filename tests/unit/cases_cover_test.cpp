@@ -28,6 +28,7 @@ bool windowed(const P& p) { return p.window_left >= 0 || p.window_right >= 0; }
 bool repeats(const P& p) {
   return p.op == Op::kAttention && p.kv == KvSource::kPaged && p.page_layout == PageLayout::kRepeated;
 }
+bool appends(const P& p) { return p.op == Op::kKvAppend; }
 bool is_int8(KvDType t) { return t == KvDType::kInt8 || t == KvDType::kInt8K; }
 
 /// Values of these keys that cannot be in one case.
@@ -39,7 +40,14 @@ struct Rule {
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
       {{"append", "kv"}, [](const P& p) { return p.append && p.kv == KvSource::kPacked; }},
-      {{"append", "kv_dtype"}, [](const P& p) { return p.append && p.kv_dtype != KvDType::kSame; }},
+      {{"append", "kv_dtype", "new_dtype", "rotary"},
+       [](const P& p) {
+         return p.append && p.kv_dtype != KvDType::kSame && p.new_as_stored && p.rotary != Rotary::kNone;
+       }},
+      {{"path", "out_dtype"}, [](const P& p) { return p.path != Path::kOneCall && p.e4m3_out; }},
+      {{"one_row", "kv_dtype"}, [](const P& p) { return p.one_row && is_int8(p.kv_dtype); }},
+      {{"one_row", "kv_dtype", "scales"},
+       [](const P& p) { return p.one_row && p.kv_dtype != KvDType::kSame && p.scales != Scales::kGiven; }},
       {{"append", "head_dim"}, [](const P& p) { return p.append && p.head_dim > 256; }},
       {{"append", "head_dim", "head_dim_v"},
        [](const P& p) { return p.append && p.head_dim_v != 0 && p.head_dim_v != p.head_dim; }},
@@ -121,6 +129,15 @@ const std::vector<Rule>& rules() {
       {{"mask", "window"}, [](const P& p) { return p.causal && p.window_left < 0 && p.window_right >= 0; }},
       {{"kv_dtype", "scales"},
        [](const P& p) { return p.kv_dtype == KvDType::kInt8K && p.scales == Scales::kPerTokenK; }},
+      {{"op", "kv_dtype", "k_descales"},
+       [](const P& p) {
+         return appends(p) && p.kv_dtype == KvDType::kE4m3 && p.k_descales == DescalesPer::kHead;
+       }},
+      {{"op", "kv_dtype", "v_descales"},
+       [](const P& p) {
+         return appends(p) && ((p.kv_dtype == KvDType::kE4m3 && p.v_descales == DescalesPer::kHead) ||
+                               (p.kv_dtype == KvDType::kInt8 && p.v_descales == DescalesPer::kChannel));
+       }},
   };
   return all;
 }
@@ -148,6 +165,22 @@ const std::vector<std::pair<std::string, Rule>>& dead() {
       {"scales", {{"kv_dtype"}, [](const P& p) { return p.kv_dtype == KvDType::kSame; }}},
       {"empty_lse", {{"empty_states"}, [](const P& p) { return p.empty_states == 0; }}},
       {"lse_layout", {{"states_per_row"}, [](const P& p) { return p.ragged_states; }}},
+      {"q_descales", {{"q_dtype"}, [](const P& p) { return p.q_dtype != DType::kE4m3; }}},
+      {"k_descales",
+       {{"op", "kv_dtype"},
+        [](const P& p) { return appends(p) ? p.kv_dtype == KvDType::kSame : p.kv_dtype != KvDType::kE4m3; }}},
+      {"k_descales", {{"scales"}, [](const P& p) { return appends(p) && p.scales != Scales::kGiven; }}},
+      {"v_descales",
+       {{"op", "kv_dtype"},
+        [](const P& p) {
+          return appends(p) ? p.kv_dtype == KvDType::kSame || p.kv_dtype == KvDType::kInt8K
+                            : p.kv_dtype != KvDType::kE4m3;
+        }}},
+      {"v_descales", {{"scales"}, [](const P& p) { return appends(p) && p.scales == Scales::kPerToken; }}},
+      {"v_descales", {{"v_is_k_view"}, [](const P& p) { return p.v_is_k_view; }}},
+      {"v_descales", {{"one_row"}, [](const P& p) { return p.one_row; }}},
+      {"new_dtype",
+       {{"append", "kv_dtype"}, [](const P& p) { return !p.append || p.kv_dtype == KvDType::kSame; }}},
       {"partial_dtype", {{"dtype"}, [](const P& p) { return p.dtype == DType::kFp32; }}},
   };
   return all;

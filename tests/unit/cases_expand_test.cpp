@@ -76,7 +76,8 @@ TEST(Expand, AppendInTheCallIsRefusedWhereItCannotBe) {
     return "name: t\nsweeps:\n  - {append: in_call, " + keys + "}\n";
   };
   EXPECT_THAT(expand_error(with("batch: q4")), HasSubstr("packed keys are none"));
-  EXPECT_THAT(expand_error(with("batch: q4, kv: paged, kv_dtype: e4m3")), HasSubstr("drop kv_dtype"));
+  EXPECT_THAT(expand_error(with("batch: q4, kv: paged, kv_dtype: e4m3, new_dtype: cache, rotary: neox")),
+              HasSubstr("write 'new_dtype: dtype' or drop rotary"));
   EXPECT_THAT(expand_error(with("batch: q4s3, kv: paged")), HasSubstr("appends 4 tokens to reach 3"));
   EXPECT_THAT(expand_error(with("batch: q4s3, kv: paged, new_tokens: 2, rotary: neox")),
               HasSubstr("position from 0 on"));
@@ -181,8 +182,11 @@ TEST(Expand, WidthsOfValues) {
   EXPECT_THAT(expand_error(sweep("head_dim: 576")), HasSubstr("past the widest values, 512; set head_dim_v"));
   EXPECT_THAT(expand_error(sweep("head_dim: 64, head_dim_v: 65, v_is_k_view: true")),
               HasSubstr("no more than their 64 channels, but head_dim_v is 65"));
-  EXPECT_THAT(expand_error(sweep("op: kv_append, head_dim: 64, head_dim_v: 32")), HasSubstr("one width"));
-  EXPECT_THAT(expand_error(sweep("op: kv_append, head_dim: 257")), HasSubstr("rows of up to 256 channels"));
+  EXPECT_THAT(expand_error(sweep("op: kv_append, head_dim: 64, kv_dtype: int8, one_row: true")),
+              HasSubstr("take kv_dtype e4m3 or same"));
+  EXPECT_THAT(expand_error(sweep("op: kv_append, kv_dtype: e4m3, scales: per_token, one_row: true")),
+              HasSubstr("write 'scales: given' or drop one_row"));
+  EXPECT_THAT(expand_error(sweep("op: kv_append, head_dim: 257")), HasSubstr("keys of up to 256 channels"));
   EXPECT_THAT(expand_error(sweep("op: kv_append, v_is_k_view: true")), HasSubstr("drop v_is_k_view"));
 }
 

@@ -75,7 +75,11 @@ const std::set<std::string> kPlain = {"op: attention",
                                       "expect: result",
                                       "bad_launch: none",
                                       "kv_layout: nhd",
-                                      "expired: kept"};
+                                      "expired: kept",
+                                      "q_descales: usual",
+                                      "k_descales: usual",
+                                      "v_descales: usual",
+                                      "out_dtype: same"};
 
 bool is_key(const std::string& name) {
   const auto& keys = sweep_keys();

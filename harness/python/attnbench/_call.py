@@ -253,7 +253,7 @@ class Call:
         for name, kind, channels, dtype in (("k", "k", d, self.dtype_k), ("v", "v", dv, self.dtype_v),
                                             ("k_cache", "k", d, self.dtype_k), ("v_cache", "v", dv, self.dtype_v)):
             self._cache(name, kind, channels, dtype)
-        for kind, channels, dtype in (("k", d, self.dtype_k), ("v", dv, self.dtype_v)):
+        for kind, channels, dtype in (("k", d, self.dtype_k_new), ("v", dv, self.dtype_v_new)):
             strides = (getattr(p, f"{kind}_new_stride_token"), getattr(p, f"{kind}_new_stride_head"), 1)
             self._view(f"{kind}_new", (p.total_new, heads_kv, channels), strides, dtype)
         self._row("cu_seqlens_new", batch + 1)
@@ -262,6 +262,7 @@ class Call:
         self._row("sinks", heads_q, DType.FP32)
         self._descales()
         self._view("out", (p.total_q, heads_q, dv), (p.out_stride_token, p.out_stride_head, 1), self.dtype_out)
+        self._row("out_scale", 1, DType.FP32)
         lse = (1, p.lse_stride_token) if self.features & Feature.LSE_TOKEN_MAJOR else (p.lse_stride_head, 1)
         self._view("lse", (heads_q, p.total_q), lse, DType.FP32)
         self._view("probs", (heads_q, p.total_q, p.max_seqlen_k), (p.probs_stride_head, p.probs_stride_token, 1), DType.FP32)
@@ -279,25 +280,25 @@ class Call:
         else:
             tokens = p.cache_capacity if self.features & Feature.CONTIGUOUS_KV else p.block_size
             self._view("k_descale", (p.num_blocks, tokens, p.num_heads_kv), (block, outer, head), DType.FP32)
-        if self.dtype_v == DType.INT8:
+        if self.dtype_v == DType.INT8 or self.features & Feature.V_CHANNEL_SCALES:
             self._view("v_descale", (p.num_heads_kv, p.head_dim_v), (p.v_descale_stride_head, 1), DType.FP32)
         else:
             self._view("v_descale", per_sequence, (p.v_descale_stride_outer, p.v_descale_stride_head), DType.FP32)
 
     def _kv_append(self):
         p = self._params
-        tokens, heads, d = p.num_tokens, p.num_heads_kv, p.head_dim
-        for name in ("key", "value"):
+        tokens, heads, d, dv = p.num_tokens, p.num_heads_kv, p.head_dim, p.head_dim_v
+        for name, channels in (("key", d), ("value", dv)):
             strides = (getattr(p, f"{name}_stride_token"), getattr(p, f"{name}_stride_head"), 1)
-            self._view(name, (tokens, heads, d), strides, self.dtype_in)
+            self._view(name, (tokens, heads, channels), strides, self.dtype_in)
         self._row("slot_mapping", tokens, "int64")
         self._row("positions", tokens)
         self._cache("k_cache", "k", d, self.dtype_k)
-        self._cache("v_cache", "v", d, self.dtype_v)
+        self._cache("v_cache", "v", dv, self.dtype_v)
         self._rotary()
-        for kind in ("k", "v"):
+        for kind, channels in (("k", d), ("v", dv)):
             s = getattr(p, f"{kind}_scale")
-            self._view(f"{kind}_scale", (heads, d), (s.given_stride_head, s.given_stride_channel), DType.FP32, field="given", of=s)
+            self._view(f"{kind}_scale", (heads, channels), (s.given_stride_head, s.given_stride_channel), DType.FP32, field="given", of=s)
             self._view(f"{kind}_scale_computed", (p.num_blocks, p.block_size, heads),
                        (s.stride_block, s.stride_token, s.stride_head), DType.FP32, field="computed", of=s)
 
@@ -313,6 +314,7 @@ class Call:
             self._view("partial_lse", (n, rows, heads), (p.lse_stride_state, p.lse_stride_token, p.lse_stride_head), DType.FP32)
         self._row("state_indptr", rows + 1)
         self._view("out", (rows, heads, d), (p.out_stride_token, p.out_stride_head, 1), self.dtype_out)
+        self._row("out_scale", 1, DType.FP32)
         lse = (1, p.out_lse_stride_token) if self.features & Feature.LSE_TOKEN_MAJOR else (p.out_lse_stride_head, 1)
         self._view("out_lse", (heads, rows), lse, DType.FP32)
 

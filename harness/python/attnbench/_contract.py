@@ -62,6 +62,10 @@ class Feature(enum.IntFlag):
     LSE_TOKEN_MAJOR = 1 << 30
     RAGGED_STATES = 1 << 31
     INF_LSE = 1 << 32
+    V_CHANNEL_SCALES = 1 << 34
+    APPEND_QUANTISED = 1 << 35
+    E4M3_OUT = 1 << 36
+    ONE_ROW = 1 << 37
 
 
 class Op(_Names):
@@ -141,6 +145,8 @@ class AttentionParams(Structure):
         ("cache_capacity", c_int64),
         ("k_new", c_void_p),
         ("v_new", c_void_p),
+        ("dtype_k_new", c_int32),
+        ("dtype_v_new", c_int32),
         ("k_new_stride_token", c_int64),
         ("k_new_stride_head", c_int64),
         ("v_new_stride_token", c_int64),
@@ -172,6 +178,7 @@ class AttentionParams(Structure):
         ("v_descale_stride_outer", c_int64),
         ("v_descale_stride_head", c_int64),
         ("out", c_void_p),
+        ("out_scale", c_void_p),
         ("out_stride_token", c_int64),
         ("out_stride_head", c_int64),
         ("lse", c_void_p),
@@ -205,6 +212,7 @@ class KvAppendParams(Structure):
         ("num_tokens", c_int64),
         ("num_heads_kv", c_int32),
         ("head_dim", c_int32),
+        ("head_dim_v", c_int32),
         ("dtype_in", c_int32),
         ("dtype_k", c_int32),
         ("dtype_v", c_int32),
@@ -253,6 +261,7 @@ class MergeStatesParams(Structure):
         ("lse_stride_token", c_int64),
         ("lse_stride_head", c_int64),
         ("out", c_void_p),
+        ("out_scale", c_void_p),
         ("out_stride_token", c_int64),
         ("out_stride_head", c_int64),
         ("out_lse", c_void_p),
@@ -454,4 +463,8 @@ FEATURES = {
     "lse_token_major": Feature.LSE_TOKEN_MAJOR,
     "ragged_states": Feature.RAGGED_STATES,
     "inf_lse": Feature.INF_LSE,
+    "v_channel_scales": Feature.V_CHANNEL_SCALES,
+    "append_quantised": Feature.APPEND_QUANTISED,
+    "e4m3_out": Feature.E4M3_OUT,
+    "one_row": Feature.ONE_ROW,
 }

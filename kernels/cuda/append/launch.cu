@@ -1,6 +1,6 @@
 #include <cstdint>
 
-#include "kernels/common/checks.h"
+#include "kernels/common/checks_append.h"
 #include "kernels/cuda/append/append.h"
 #include "kernels/cuda/append/kernel.cuh"
 #include "kernels/cuda/append/quantise.h"

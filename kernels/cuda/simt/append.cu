@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/common/addressing.h"
+#include "kernels/common/descale.h"
 #include "kernels/common/rotary.h"
 #include "kernels/cuda/simt/launch.h"
 
@@ -35,6 +36,17 @@ __device__ bool in_cache(const AttentionParams& p, int b, int row) {
   return block >= 0 && block < p.num_blocks;
 }
 
+/// Copies an element of `bytes` bytes.
+__device__ void copy_element(std::size_t bytes, void* to, int64_t to_at, const void* from, int64_t from_at) {
+  if (bytes == 4) {
+    static_cast<uint32_t*>(to)[to_at] = static_cast<const uint32_t*>(from)[from_at];
+  } else if (bytes == 2) {
+    static_cast<uint16_t*>(to)[to_at] = static_cast<const uint16_t*>(from)[from_at];
+  } else {
+    static_cast<uint8_t*>(to)[to_at] = static_cast<const uint8_t*>(from)[from_at];
+  }
+}
+
 /// One warp per (new token, KV head), striding over the grid.
 __global__ void __launch_bounds__(32 * kWarps) append_kernel(const __grid_constant__ AttentionParams p) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -52,19 +64,23 @@ __global__ void __launch_bounds__(32 * kWarps) append_kernel(const __grid_consta
     const int64_t v_from = token * p.v_new_stride_token + head * p.v_new_stride_head;
     const int64_t k_to = k_row_offset(p, b, row) + head * p.k_stride_head;
     const int64_t v_to = v_row_offset(p, b, row) + head * p.v_stride_head;
-    const auto load = [&](int32_t c) { return load_float(p.dtype_k, p.k_new, k_from + c); };
+    const DType k_type = k_new_type(p), v_type = v_new_type(p);
+    const bool k_quantised = k_type != p.dtype_k, v_quantised = v_type != p.dtype_v;
+    const auto load = [&](int32_t c) { return load_float(k_type, p.k_new, k_from + c); };
+    const auto kv_head = static_cast<int32_t>(head);
     for (int c = lane; c < p.head_dim; c += 32) {
-      if (rotary) {
-        store_float(p.dtype_k, p.k_cache, k_to + c, rotated(p.rotary, row, c, load));
-      } else if (p.dtype_k == DType::kFp32) {
-        static_cast<uint32_t*>(p.k_cache)[k_to + c] = static_cast<const uint32_t*>(p.k_new)[k_from + c];
+      if (rotary || k_quantised) {
+        float x = rotary ? rotated(p.rotary, row, c, load) : load(c);
+        if (k_quantised) x /= k_descale(p, b, kv_head) * k_row_descale(p, b, row, kv_head);
+        store_float(p.dtype_k, p.k_cache, k_to + c, x);
       } else {
-        static_cast<uint16_t*>(p.k_cache)[k_to + c] = static_cast<const uint16_t*>(p.k_new)[k_from + c];
+        copy_element(dtype_size(k_type), p.k_cache, k_to + c, p.k_new, k_from + c);
       }
-      if (p.dtype_v == DType::kFp32) {
-        static_cast<uint32_t*>(p.v_cache)[v_to + c] = static_cast<const uint32_t*>(p.v_new)[v_from + c];
+      if (v_quantised) {
+        const float x = load_float(v_type, p.v_new, v_from + c);
+        store_float(p.dtype_v, p.v_cache, v_to + c, x / v_descale(p, b, kv_head, c));
       } else {
-        static_cast<uint16_t*>(p.v_cache)[v_to + c] = static_cast<const uint16_t*>(p.v_new)[v_from + c];
+        copy_element(dtype_size(v_type), p.v_cache, v_to + c, p.v_new, v_from + c);
       }
     }
   }

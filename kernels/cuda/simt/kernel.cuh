@@ -221,6 +221,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
     if (tx == 0)
       p.lse[part * parts.lse_stride + any_lse_offset(p, q_row, head)] = lse * lse_unit<float>(p.features);
     const int64_t at = part * parts.out_stride + out_offset(p, q_row, head);
+    const float stored_unit = out_divisor(p);
 #pragma unroll
     for (int g = 0; g < kPiecesV * kVecs; ++g) {
 #pragma unroll
@@ -229,7 +230,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
         if (channel < p.head_dim_v) {
           // A row without keys, with or without a sink, gets 0: its descale may be NaN and is not applied.
           float x = total == 0.0f ? 0.0f : o[i][g].x[c] / divisor;
-          if (total != 0.0f) x *= v_descale(p, b, kv_head, channel);
+          if (total != 0.0f) x = x * v_descale(p, b, kv_head, channel) / stored_unit;
           store_output(p.dtype_out, p.out, at + channel, x);
         }
       }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kWarps = 4;  ///< warps of a CTA; each takes a row of its own
 constexpr int kMaxGrid = 1 << 16;
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDim = 512;  ///< of values; keys have up to 256
 
 /// Copies `count` words of type T with one warp.
 template <class T>
@@ -40,6 +40,7 @@ struct Tensor {
   const void* from;
   int64_t from_stride_token;
   int64_t from_stride_head;
+  int dim;
   void* cache;
   DType dtype;
   int64_t stride_block;
@@ -57,8 +58,7 @@ __device__ void append_row(const KvAppendParams& p, const Tensor& t, const Scale
       static_cast<const char*>(t.from) + size_in * (token * t.from_stride_token + head * t.from_stride_head);
   const int64_t target = slot_offset(p, slot, t.stride_block, t.stride_token) + head * t.stride_head;
   if (!t.rotary && t.dtype == p.dtype_in) {
-    copy_row(static_cast<char*>(t.cache) + size_in * target, source, static_cast<int>(p.head_dim * size_in),
-             lane);
+    copy_row(static_cast<char*>(t.cache) + size_in * target, source, static_cast<int>(t.dim * size_in), lane);
     return;
   }
   float row[kMaxHeadDim / 32];
@@ -66,7 +66,7 @@ __device__ void append_row(const KvAppendParams& p, const Tensor& t, const Scale
 #pragma unroll
   for (int i = 0; i < kMaxHeadDim / 32; ++i) {
     const int c = lane + 32 * i;
-    if (c >= p.head_dim) break;
+    if (c >= t.dim) break;
     const auto load = [&](int32_t channel) { return load_float(p.dtype_in, source, channel); };
     row[i] = t.rotary ? rotated(p.rotary, p.positions[token], c, load) : load(c);
     amax = fmaxf(amax, fabsf(row[i]));
@@ -82,7 +82,7 @@ __device__ void append_row(const KvAppendParams& p, const Tensor& t, const Scale
 #pragma unroll
   for (int i = 0; i < kMaxHeadDim / 32; ++i) {
     const int c = lane + 32 * i;
-    if (c >= p.head_dim) break;
+    if (c >= t.dim) break;
     const float scale = t.dtype == p.dtype_in ? 1.0f
                         : t.computed_scales   ? computed
                                               : scales.given[given_scale_offset(scales, head, c)];
@@ -100,6 +100,7 @@ __global__ void __launch_bounds__(32 * kWarps) kv_append_kernel(const __grid_con
   const Tensor k{p.key,
                  p.key_stride_token,
                  p.key_stride_head,
+                 p.head_dim,
                  p.k_cache,
                  p.dtype_k,
                  p.k_stride_block,
@@ -110,6 +111,7 @@ __global__ void __launch_bounds__(32 * kWarps) kv_append_kernel(const __grid_con
   const Tensor v{p.value,
                  p.value_stride_token,
                  p.value_stride_head,
+                 p.head_dim_v,
                  p.v_cache,
                  p.dtype_v,
                  p.v_stride_block,

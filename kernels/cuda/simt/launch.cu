@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/common/checks.h"
+#include "kernels/common/checks_append.h"
 #include "kernels/cuda/simt/simt_kernels.h"
 
 namespace attnbench::cuda_simt {
@@ -87,7 +87,8 @@ KernelStatus launch_split(const AttentionParams& p, const LaunchContext& context
   }
   const PartialShape shape = partial_shape(p);
   AttentionParams parts = p;
-  parts.features &= ~uint64_t{kSinks | kLseTokenMajor};  // sinks join once, in the merge
+  // Sinks join once, in the merge, which also stores O in its type.
+  parts.features &= ~uint64_t{kSinks | kLseTokenMajor | kE4m3Out};
   parts.dtype_out = DType::kFp32;
   parts.out = context.workspace;
   parts.out_stride_token = int64_t{p.num_heads_q} * p.head_dim_v;
@@ -97,7 +98,7 @@ KernelStatus launch_split(const AttentionParams& p, const LaunchContext& context
   if (const auto s = launch_widths(parts, context, message); s != KernelStatus::kOk) return s;
 
   MergeStatesParams m{};
-  m.features = kFp32 | (p.features & (kLseBase2 | kLseTokenMajor));
+  m.features = kFp32 | (p.features & (kLseBase2 | kLseTokenMajor | kE4m3Out));
   m.num_states = p.num_splits;
   m.num_heads = p.num_heads_q;
   m.head_dim = p.head_dim_v;
@@ -113,6 +114,7 @@ KernelStatus launch_split(const AttentionParams& p, const LaunchContext& context
   m.lse_stride_token = 1;
   m.lse_stride_head = p.total_q;
   m.out = p.out;
+  m.out_scale = p.out_scale;
   m.out_stride_token = p.out_stride_token;
   m.out_stride_head = p.out_stride_head;
   m.out_lse = p.lse;
@@ -174,7 +176,7 @@ const Kernel kAttention = {
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
                 kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
-                kAttentionChunk | kLseBase2 | kLseTokenMajor,
+                kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = attention_workspace,
@@ -188,12 +190,12 @@ const Kernel kKvAppend = {
     .name = "cuda_simt",
     .summary =
         "one warp per row: the widest copies that the alignment allows, or rotated and quantised in fp32",
-    .shapes = "head_dim 1..256, any block_size",
+    .shapes = "head_dim 1..256, head_dim_v 1..512, any block_size",
     .op = Op::kKvAppend,
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
     .features = kPagedKv | kHnd | kBf16 | kFp16 | kFp32 | kRotary | kE4m3Kv | kInt8K | kInt8V |
-                kKTokenScales | kVTokenScales,
+                kKTokenScales | kVTokenScales | kVChannelScales | kHeadDimV | kOneRow,
     .supports = append_supports,
     .numerics = append_numerics,
     .workspace_bytes = no_workspace,
@@ -210,7 +212,7 @@ const Kernel kMergeStates = {
     .op = Op::kMergeStates,
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
-    .features = kBf16 | kFp16 | kFp32 | kLseBase2 | kLseTokenMajor | kRaggedStates | kInfLse,
+    .features = kBf16 | kFp16 | kFp32 | kLseBase2 | kLseTokenMajor | kRaggedStates | kInfLse | kE4m3Out,
     .supports = merge_supports,
     .numerics = merge_numerics,
     .workspace_bytes = no_workspace,

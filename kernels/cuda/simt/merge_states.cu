@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/common/descale.h"
 #include "kernels/common/merge.h"
 #include "kernels/common/score.h"
 #include "kernels/cuda/simt/launch.h"
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(32 * kWarps)
         o = fmaf(weight(x, top), load_float(kPartial, p.partial_out, from + s * p.partial_stride_state + c),
                  o);
       }
-      store_float(p.dtype_out, p.out, to + c, sum == 0.0f ? 0.0f : o / divisor);
+      store_float(p.dtype_out, p.out, to + c, sum == 0.0f ? 0.0f : o / divisor / out_divisor(p));
     }
   }
 }

@@ -14,6 +14,8 @@ __device__ inline void store_output(DType t, void* out, int64_t index, float x) 
     static_cast<uint16_t*>(out)[index] = float_to_bf16(x);
   } else if (t == DType::kFp16) {
     static_cast<uint16_t*>(out)[index] = float_to_fp16(x);
+  } else if (t == DType::kE4m3) {
+    static_cast<uint8_t*>(out)[index] = float_to_e4m3(x);
   } else {
     static_cast<float*>(out)[index] = x;
   }
