@@ -62,9 +62,7 @@ Numerics numerics_of(Numerics n, const OpParams& op) {
   }
   if (n.p_type != kTypeOfV) return n;
   const AttentionParams& p = op.attention;
-  const DType base = p.features & kBf16   ? DType::kBf16
-                     : p.features & kFp16 ? DType::kFp16
-                                          : DType::kFp32;
+  const DType base = p.features & kBf16 ? DType::kBf16 : p.features & kFp16 ? DType::kFp16 : DType::kFp32;
   n.p_type = p.dtype_v == DType::kInt8 ? base : p.dtype_v;
   return n;
 }

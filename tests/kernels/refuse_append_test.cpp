@@ -112,7 +112,8 @@ TEST(AppendOfEightBits, NeedsItsFeature) {
       p.dtype_q = p.dtype_k = p.dtype_v = DType::kE4m3;
     });
     if (why == "absent") continue;
-    EXPECT_THAT(why, HasSubstr("required for append without append_quantised, given e4m3 and e4m3")) << kernel;
+    EXPECT_THAT(why, HasSubstr("required for append without append_quantised, given e4m3 and e4m3"))
+        << kernel;
   }
 }
 

@@ -162,7 +162,7 @@ TEST(ComparePace, CoresThatOthersTookTellNothing) {
   EXPECT_EQ(row.change, Change::kInconclusive);
   EXPECT_EQ(
       row.note,
-      "slower, but others took the cores during 21 of 40 samples in NEW: only a change of more than 1000 "
+      "slower, but others took the cores during 21 of 40 samples in NEW: only a change whose whole interval lies beyond 1000 "
       "times could be told");
   LoadedResult slow = on_machine(1000, 1, 1, 3);
   slow.disturbed = 40;

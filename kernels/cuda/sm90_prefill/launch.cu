@@ -332,9 +332,9 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
                       p.k_stride_head) ||
       !encode_kv_maps(&maps.v, &k.v_rows, instance, p, p.v, p.head_dim_v, p.v_stride_block, p.v_stride_token,
                       p.v_stride_head) ||
-      !hopper::encode_row_window_map(&maps.v_row, p.dtype_v, p.v != nullptr ? p.v : p.q,
-                                     p.v_stride_token * dtype_size(p.dtype_v),
-                                     hopper::row_chunks_of(p, k.v_rows, p.head_dim_v, chunk_bytes), 1, 1, chunk_bytes)) {
+      !hopper::encode_row_window_map(
+          &maps.v_row, p.dtype_v, p.v != nullptr ? p.v : p.q, p.v_stride_token * dtype_size(p.dtype_v),
+          hopper::row_chunks_of(p, k.v_rows, p.head_dim_v, chunk_bytes), 1, 1, chunk_bytes)) {
     return refuse(message, KernelStatus::kDeviceError, "sm90_prefill: the driver refused a tensor map");
   }
 
