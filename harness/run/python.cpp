@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "harness/run/last_words.h"
@@ -35,6 +36,7 @@ constexpr const char* kPeerFolders[] = {"peers", "../lib/attnbench/peers"};
 constexpr const char* kLibraries[] = {"libattnbench.so", "../lib/attnbench/libattnbench.so"};
 
 std::optional<PythonHost> g_host;
+std::set<const Kernel*> g_kernels;  ///< of files that this process has loaded
 std::string g_program;
 
 /// A described kernel, and the texts that it refers to.
@@ -208,6 +210,8 @@ Numerics (*constant_numerics(const Numerics& n))(const OpParams*) {
 
 bool in_python() { return g_host.has_value(); }
 
+bool is_python_kernel(const Kernel& kernel) { return g_kernels.contains(&kernel); }
+
 bool is_python(const std::string& file) { return fs::path(file).extension() == ".py"; }
 
 std::string program_file() {
@@ -259,6 +263,7 @@ LoadedPlugin load_python_plugin(const std::string& file) {
   if (table == nullptr) throw PluginError(message.text[0] != '\0' ? message.text : "it cannot be loaded");
   plugin.digest = digest;
   plugin.kernels = checked_kernels(*table);
+  g_kernels.insert(plugin.kernels.begin(), plugin.kernels.end());
   return plugin;
 }
 

@@ -30,6 +30,9 @@ inline constexpr DType kTypeOfV = static_cast<DType>(-1);
 /// A function that returns these numbers; null after kMostKernels.
 Numerics (*constant_numerics(const Numerics& n))(const OpParams*);
 
+/// Whether the kernel is of a file that load_python_plugin has loaded.
+bool is_python_kernel(const Kernel& kernel);
+
 /// Whether the file is a plug-in written in Python, by its name.
 bool is_python(const std::string& file);
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 
+#include "harness/run/python.h"
 #include "harness/run/refused_launch.h"
 #include "harness/session/invariants.h"
 #include "harness/session/memory_check.h"
@@ -160,6 +161,10 @@ std::optional<Verdict> expected_refusal(const WorkItem& work, Device& device, Ch
   v.pass = true;
   v.method = "refusal";
   const BadLaunch how = work.item->params.bad_launch;
+  if (how != BadLaunch::kNone && is_python_kernel(*work.kernel)) {
+    why_not = SkipReason{"a function in Python does not check its launches"};
+    return std::nullopt;
+  }
   std::string damage;
   LaunchAnswer answer = ask_supports(*work.kernel, device, *work.item);
   if (answer.status == KernelStatus::kOk) {

@@ -72,7 +72,8 @@ def torch_flash_backward(c):
     backward = torch.ops.aten._flash_attention_backward
 
     def launch():
-        given = backward(d_out, q, k, v, out, lse, cu_q, cu_k, c.max_seqlen_q, c.max_seqlen_k, 0.0, bool(c.causal), rng, rng,
+        # aten's kernel takes no stride of lse
+        given = backward(d_out, q, k, v, out, lse.contiguous(), cu_q, cu_k, c.max_seqlen_q, c.max_seqlen_k, 0.0, bool(c.causal), rng, rng,
                          scale=c.softmax_scale, window_size_left=left, window_size_right=right)
         for to, grad in zip(grads, given):
             to.copy_(grad)

@@ -179,7 +179,7 @@ TEST(CliDoctor, SaysWhatIsThereAndWhyAGpuIsNot) {
   EXPECT_THAT(o.out, AllOf(HasSubstr("attnbench "), HasSubstr("device cpu"), HasSubstr("device cuda")));
   if (o.out.find("built without CUDA") == std::string::npos) return;
   EXPECT_THAT(o.out, ContainsRegex("without CUDA: (ATTNBENCH_CUDA is OFF|nvcc was not found)\n"));
-  EXPECT_THAT(o.out, HasSubstr("to have it   configure a fresh build folder"));
+  EXPECT_THAT(o.out, HasSubstr("to have it   build anew with nvcc"));
 }
 
 TEST(CliProfile, LaunchesOneCase) {

@@ -123,7 +123,7 @@ TEST(CpuAppend, SmallCachesAreRefusedBeforeAnythingIsWritten) {
   EXPECT_EQ(Call(false).refusal([](Call& c) { c.op.attention.cache_capacity = 2; }),
             "cpu: a cache of max_seqlen_k 3 tokens per sequence required for append, given 2");
   EXPECT_EQ(Call(true).refusal([](Call& c) { c.op.attention.block_table_stride = 1; }),
-            "cpu: a cache of max_seqlen_k 3 tokens per sequence required for append, given 2");
+            "cpu: a block_table row for max_seqlen_k 3 tokens required, given 1 blocks of 2");
   // Only the tensors show this: the padding of the last sequence leaves no room.
   EXPECT_EQ(Call(false).refusal([](Call& c) { c.leftpad[1] = 3; }),
             "cpu: sequence 1: a cache of 5 tokens required for its keys with the new ones, given 4");

@@ -61,6 +61,8 @@ const std::vector<Rule>& rules() {
        }},
       {{"op", "rotary", "append"},
        [](const P& p) { return p.op == Op::kAttention && p.rotary != Rotary::kNone && !p.append; }},
+      {{"op", "rotary", "q_dtype"},
+       [](const P& p) { return p.op == Op::kAttention && p.rotary != Rotary::kNone && p.q_dtype; }},
       {{"rotary", "batch"},
        [](const P& p) {
          return p.rotary != Rotary::kNone && p.rotary_q == RotaryQ::kDiagonal &&

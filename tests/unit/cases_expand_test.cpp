@@ -104,7 +104,7 @@ TEST(Expand, ExpiredNeedsAWindowAndFreedNeedsBlocks) {
   const auto expired = [](const std::string& keys) {
     return "name: t\nsweeps:\n  - {batch: 2q3s90, mask: causal, " + keys + "}\n";
   };
-  EXPECT_THAT(expand_error(expired("expired: nan")), HasSubstr("no window bounds the left side"));
+  EXPECT_THAT(expand_error(expired("expired: nan")), HasSubstr("neither bounds the left side"));
   EXPECT_THAT(expand_error(expired("expired: nan, window: \"-1,5\"")), HasSubstr("bounds the left side"));
   EXPECT_THAT(expand_error(expired("expired: freed, window: \"5,0\"")), HasSubstr("only paged KV has"));
   EXPECT_THAT(expand_error(expired("expired: freed, window: \"5,0\", kv: contiguous")),
@@ -147,7 +147,7 @@ TEST(Expand, CoversKeepValuesBesideAxesThatMakeNoDifference) {
 
 TEST(Expand, ACoverWithoutALegalCaseSaysWhy) {
   EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {batch: 2q8, cover: pairwise, expired: [nan, freed]}\n"),
-              HasSubstr("no window bounds the left side"));
+              HasSubstr("neither bounds the left side"));
   EXPECT_THAT(expand_error("name: t\nsweeps:\n  - {batch: 2q8, cover: pairwise, head_dim: [32, 64], exclude: "
                            "[{head_dim: [32, 64]}]}\n"),
               HasSubstr("no legal case that 'exclude' leaves"));

@@ -103,7 +103,7 @@ TEST(FuzzGenerator, SetsEveryKeyOfTheTable) {
 TEST(FuzzGenerator, MeetsTheCornersOfLengthsAndWindows) {
   int one_less_windowed = 0, aligned = 0, odd = 0, at_length = 0, none = 0, equal = 0, long_decode = 0,
       short_kv = 0;
-  for (const FuzzCase& c : drawn(Op::kAttention, 2, 4000)) {
+  for (const FuzzCase& c : drawn(Op::kAttention, 2, 5000)) {
     const CaseParams& p = c.item.params;
     const int32_t k = longest(c);
     const auto any = [&](auto&& is) { return std::any_of(p.seqs.begin(), p.seqs.end(), is); };
