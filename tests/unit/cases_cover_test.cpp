@@ -29,6 +29,7 @@ bool repeats(const P& p) {
   return p.op == Op::kAttention && p.kv == KvSource::kPaged && p.page_layout == PageLayout::kRepeated;
 }
 bool appends(const P& p) { return p.op == Op::kKvAppend; }
+bool quantised(const P& p) { return p.kv_dtype != KvDType::kSame; }
 bool is_int8(KvDType t) { return t == KvDType::kInt8 || t == KvDType::kInt8K; }
 
 /// Values of these keys that cannot be in one case.
@@ -41,9 +42,7 @@ const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
       {{"append", "kv"}, [](const P& p) { return p.append && p.kv == KvSource::kPacked; }},
       {{"append", "kv_dtype", "new_dtype", "rotary"},
-       [](const P& p) {
-         return p.append && p.kv_dtype != KvDType::kSame && p.new_as_stored && p.rotary != Rotary::kNone;
-       }},
+       [](const P& p) { return p.append && quantised(p) && p.new_as_stored && p.rotary != Rotary::kNone; }},
       {{"path", "out_dtype"}, [](const P& p) { return p.path != Path::kOneCall && p.e4m3_out; }},
       {{"one_row", "kv_dtype"}, [](const P& p) { return p.one_row && is_int8(p.kv_dtype); }},
       {{"one_row", "kv_dtype", "scales"},
