@@ -1,6 +1,7 @@
 // Keys of an attention call: masks, changes of scores, other options, and paths of several launches.
 #include <fmt/format.h>
 
+#include "harness/config/batch_spec.h"
 #include "harness/config/key_rows.h"
 
 namespace attnbench::key_rows {
