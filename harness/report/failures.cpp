@@ -1,5 +1,7 @@
 #include "harness/report/failures.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -142,7 +144,7 @@ std::vector<std::string> failure_patterns(std::span<const Record> records) {
     if (wrong < 2) continue;
     const std::string told = telling_trait<Record>(traits_of(judged), judged, "cases",
                                                    [](const Record& r) { return r.status == Status::kFail; });
-    if (!told.empty()) out.push_back(kernel + ": " + told);
+    if (!told.empty()) out.push_back(fmt::format("{}: {}", kernel, told));
     if (std::string likely = commonest_clue(judged); !likely.empty()) {
       out.push_back(kernel + ": " + std::move(likely));
     }

@@ -88,7 +88,7 @@ std::optional<SkipReason> other_abi(const Kernel& kernel) {
 
 std::optional<SkipReason> refusal(const Kernel& kernel, KernelTable table, Device& device, const Case& item,
                                   bool padded_strides) {
-  if (const auto why = other_abi(kernel)) return why;
+  if (auto why = other_abi(kernel)) return why;
   const OpParams whole = Workload::shape_params(item, padded_strides);
   if (is_one_call(item.params)) return refused(kernel, device, whole);
   if ((kernel.flags & (kReturnsOutputs | kNoLse)) != 0) {

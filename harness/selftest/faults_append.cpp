@@ -20,7 +20,7 @@ constexpr const char* kInterleaved =
     "{op: kv_append, dtype: bf16, heads: 2, head_dim: 64, block_size: 16, rotary: interleaved, batch: "
     "q5s21_q1s40_q16s16}";
 
-Tamper::Fault with_slots(std::function<void(const KvAppendParams&, std::vector<int64_t>&)> change) {
+Tamper::Fault with_slots(const std::function<void(const KvAppendParams&, std::vector<int64_t>&)>& change) {
   return with_append([change](Tamper& t, KvAppendParams& p) {
     auto slots = t.read<int64_t>(p.slot_mapping, p.num_tokens);
     change(p, slots);
@@ -30,7 +30,7 @@ Tamper::Fault with_slots(std::function<void(const KvAppendParams&, std::vector<i
 
 /// kv_append with changed positions of its tokens.
 Tamper::Fault with_positions(
-    std::function<void(const std::vector<int64_t>& slots, std::vector<int32_t>&)> change) {
+    const std::function<void(const std::vector<int64_t>& slots, std::vector<int32_t>&)>& change) {
   return with_append([change](Tamper& t, KvAppendParams& p) {
     if (p.positions == nullptr) return;
     auto positions = t.read<int32_t>(p.positions, p.num_tokens);

@@ -35,7 +35,7 @@ Tamper::Fault without(Feature bit) {
 }
 
 /// Changes the list in which the states of ragged rows begin.
-Tamper::Fault with_indptr(std::function<void(std::vector<int32_t>&)> change) {
+Tamper::Fault with_indptr(const std::function<void(std::vector<int32_t>&)>& change) {
   return with_op([change](Tamper& t, OpParams& op) {
     MergeStatesParams& p = op.merge_states;
     if (p.state_indptr == nullptr) return;

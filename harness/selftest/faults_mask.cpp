@@ -277,7 +277,7 @@ std::vector<Fault> shifted_rows() {
 FaultClass length_faults() { return {"lengths", joined({wrong_key_lengths(), shifted_rows()})}; }
 
 FaultClass empty_row_faults() {
-  const auto on_empty = [](std::function<void(OutView&, const HostRow&, int d)> change) {
+  const auto on_empty = [](const std::function<void(OutView&, const HostRow&, int d)>& change) {
     return with_output([change](const HostView& v, OutView& out) {
       for (const HostRow& r : v.rows()) {
         if (r.lo >= r.hi) change(out, r, v.p().head_dim);

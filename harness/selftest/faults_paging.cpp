@@ -1,6 +1,7 @@
 // Faults of pages, of memory that must not be read, and of heads.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "harness/selftest/fault.h"
 
@@ -43,7 +44,7 @@ int32_t& entry(const HostView& v, std::vector<int32_t>& table, int b, int64_t i)
   return table[at(b * v.p().block_table_stride + i)];
 }
 
-Tamper::Fault with_table(std::function<void(const HostView&, std::vector<int32_t>&)> change) {
+Tamper::Fault with_table(const std::function<void(const HostView&, std::vector<int32_t>&)>& change) {
   return with_params([change](Tamper& t, AttentionParams& p) { change_table(t, p, change); });
 }
 
@@ -280,7 +281,7 @@ FaultClass nan_faults() {
 FaultClass head_faults() {
   const auto kv_head = [](std::function<int(const HostView&, int)> of) {
     HostRule rule;
-    rule.kv_head = of;
+    rule.kv_head = std::move(of);
     return with_rule(rule);
   };
   HostRule other_v;

@@ -1,4 +1,5 @@
 // Faults of kernels that take launches which they must refuse.
+#include "harness/config/case_params.h"
 #include "harness/selftest/fault.h"
 
 namespace attnbench {
