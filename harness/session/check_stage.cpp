@@ -144,7 +144,7 @@ LaunchAnswer offered(const WorkItem& work, Device& device, const OnPhase& begins
   device.synchronize();
   const uint64_t before = workload.outputs_digest();
   begins({Phase::kLaunch});
-  const LaunchAnswer answer = offer_launch(*work.kernel, device, workload);
+  LaunchAnswer answer = offer_launch(*work.kernel, device, workload);
   if (answer.status == KernelStatus::kOk) return answer;
   for (const auto& damage : {workload.guard_damage(), workload.input_damage()}) {
     if (damage) v.reason = "refused, but " + *damage;

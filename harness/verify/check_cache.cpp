@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 
 #include "harness/verify/interval.h"
@@ -69,7 +70,7 @@ class CacheCheck {
         const auto i = static_cast<std::size_t>(scale_at_.offset(r, h));
         double expected = static_cast<double>(scales_expected_[i]);
         if (owner.seq < 0) {
-          if (std::memcmp(&scales_expected_[i], &scales_[i], sizeof(float)) == 0) continue;
+          if (std::bit_cast<uint32_t>(scales_expected_[i]) == std::bit_cast<uint32_t>(scales_[i])) continue;
         } else {
           rows_.row(is_v_, owner, h, x, slack);
           const Interval scale = computed_scale(job_.dtype, x, slack);
