@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <cstring>
+#include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -193,10 +194,11 @@ TEST(FarOffsets, AppendedRows) {
   KernelMessage message{};
   ASSERT_EQ(cpu::kKvAppend.launch(&op, &context, &message), KernelStatus::kOk) << message.text;
   for (std::size_t t = 0; t < 2; ++t) {
-    const auto bytes = static_cast<std::size_t>(kRow) * sizeof(float);
-    EXPECT_EQ(std::memcmp(k.middle() + slots[t] * kRow, &key[t * static_cast<std::size_t>(kRow)], bytes), 0);
-    EXPECT_EQ(
-        std::memcmp(v.middle() + slots[t] * kRow, &value_rows[t * static_cast<std::size_t>(kRow)], bytes), 0);
+    const auto same = [&](const float* row, const std::vector<float>& rows) {
+      return std::equal(row, row + kRow, rows.begin() + static_cast<std::ptrdiff_t>(t) * kRow);
+    };
+    EXPECT_TRUE(same(k.middle() + slots[t] * kRow, key));
+    EXPECT_TRUE(same(v.middle() + slots[t] * kRow, value_rows));
   }
 }
 
