@@ -109,6 +109,7 @@ FarResult attend(const Places& at, float* q, float* k, float* v, float* out) {
   // One LSE per (head, token). A stride of its own keeps the array small; its start is before the first row.
   std::vector<float> lse(kFarHeads * kQueries);
   a.lse_stride_head = kQueries;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): arithmetic on the pointer itself would leave its array
   a.lse = reinterpret_cast<float*>(reinterpret_cast<uintptr_t>(lse.data()) -
                                    sizeof(float) * static_cast<uintptr_t>(at.q_row));
   a.q = q;
