@@ -12,9 +12,6 @@ __device__ __forceinline__ void copy_async_16(unsigned target, const void* sourc
                "r"(exists ? 16 : 0)
                : "memory");
 }
-__device__ __forceinline__ void copy_async_16(unsigned target, const void* source) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source) : "memory");
-}
 
 /// The same by a pointer.
 __device__ __forceinline__ void copy_async_16(void* target, const void* source, bool exists) {

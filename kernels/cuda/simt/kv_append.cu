@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/common/addressing.h"
+#include "kernels/common/checks.h"
 #include "kernels/common/quantise.h"
 #include "kernels/common/rotary.h"
 #include "kernels/cuda/simt/launch.h"
@@ -12,7 +13,6 @@ namespace {
 
 constexpr int kWarps = 4;  ///< warps of a CTA; each takes a row of its own
 constexpr int kMaxGrid = 1 << 16;
-constexpr int kMaxHeadDim = 512;  ///< of values; keys have up to 256
 
 /// Copies `count` words of type T with one warp.
 template <class T>
@@ -61,10 +61,10 @@ __device__ void append_row(const KvAppendParams& p, const Tensor& t, const Scale
     copy_row(static_cast<char*>(t.cache) + size_in * target, source, static_cast<int>(t.dim * size_in), lane);
     return;
   }
-  float row[kMaxHeadDim / 32];
+  float row[kMaxHeadDimV / 32];
   float amax = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kMaxHeadDim / 32; ++i) {
+  for (int i = 0; i < kMaxHeadDimV / 32; ++i) {
     const int c = lane + 32 * i;
     if (c >= t.dim) break;
     const auto load = [&](int32_t channel) { return load_float(p.dtype_in, source, channel); };
@@ -80,7 +80,7 @@ __device__ void append_row(const KvAppendParams& p, const Tensor& t, const Scale
     if (lane == 0) scales.computed[scale_slot_offset(p, scales, slot, head)] = computed;
   }
 #pragma unroll
-  for (int i = 0; i < kMaxHeadDim / 32; ++i) {
+  for (int i = 0; i < kMaxHeadDimV / 32; ++i) {
     const int c = lane + 32 * i;
     if (c >= t.dim) break;
     const float scale = t.dtype == p.dtype_in ? 1.0f
