@@ -37,7 +37,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "mutate"
 # checks.h is left out: it refuses launches that contradict the contract, and no sweep makes one.
 FILES = ["kernels/cpu/*", *(f"kernels/common/{name}.h" for name in ("addressing", "descale", "mask", "quantise", "rotary", "score"))]
-SWEEPS = ["configs/smoke.yaml", "configs/semantics.yaml"]
+SWEEPS = ["configs/smoke.yaml", "configs/semantics.yaml", "configs/semantics_ops.yaml"]
 SWAPS = {" < ": [" <= "], " <= ": [" < "], " > ": [" >= "], " >= ": [" > "], " == ": [" != "], " != ": [" == "], " && ": [" || "], " || ": [" && "],
          " + ": [" - "], " - ": [" + "], " * ": [" / "], " / ": [" * "], " % ": [" / "], " += ": [" = ", " -= "], " *= ": [" = "],
          " << ": [" >> "], " >> ": [" << "], " & ": [" | "], " | ": [" & "], "std::min": ["std::max"], "std::max": ["std::min"]}

@@ -27,13 +27,21 @@ enum class Path { kOneCall, kCascade, kSplitDecode, kDcp };
 enum class Combine { kOneDevice, kAllGather, kAllToAll, kFused };
 /// ALiBi slopes: none, one per query head, or one per sequence and query head.
 enum class Alibi { kNone, kPerHead, kPerSequence };
+/// Masks with a bit for each query and key (harness/workload/custom_mask.h). kTree: the new tokens form a tree,
+/// each sees the older keys, its ancestors and itself. kItems: several items behind a common prefix, each sees
+/// the prefix and itself up to the diagonal. kBlocks: blocks of keys, drawn for blocks of queries.
+enum class CustomMask { kNone, kRandom, kTree, kItems, kBlocks };
+/// How many entries of topk_indices count: all, a number drawn for each query, or none.
+enum class TopkLength { kFull, kDrawn, kZero };
+/// What kv_append does with the queries of its tokens: nothing, or return them in dtype or e4m3.
+enum class QueryOut { kNone, kSame, kE4m3 };
 /// What K and V hold in rows left of every query's window. kKept: values, like all rows. kNan: poison.
 /// kFreed: poison, and junk in the block_table entries of blocks that hold only such rows.
 enum class Expired { kKept, kNan, kFreed };
 /// Rotary embedding: none, or how the channels of a row pair up.
 enum class Rotary { kNone, kNeox, kInterleaved };
 /// What keys and values are quantised to: both to e4m3 or int8, or K alone to int8.
-enum class KvDType { kSame, kE4m3, kInt8, kInt8K };
+enum class KvDType { kSame, kE4m3, kInt8, kInt8K, kE5m2 };
 
 /// Scales with which kv_append quantises new rows. kGiven: inputs of the launch. kPerToken: computed per
 /// (token, head). kPerTokenK: computed for K and given for V, the form in which attention reads int8.
@@ -78,7 +86,7 @@ constexpr const char* kv_name(KvSource kv) {
 }
 constexpr const char* kv_layout_name(KvLayout l) { return l == KvLayout::kNhd ? "nhd" : "hnd"; }
 constexpr const char* kv_dtype_name(KvDType t) {
-  constexpr const char* names[] = {"same", "e4m3", "int8", "int8_k"};
+  constexpr const char* names[] = {"same", "e4m3", "int8", "int8_k", "e5m2"};
   return names[static_cast<int>(t)];
 }
 constexpr const char* scales_name(Scales s) {
@@ -102,6 +110,19 @@ constexpr const char* alibi_name(Alibi a) {
 constexpr const char* expired_name(Expired e) {
   constexpr const char* names[] = {"kept", "nan", "freed"};
   return names[static_cast<int>(e)];
+}
+
+constexpr const char* custom_mask_name(CustomMask m) {
+  constexpr const char* names[] = {"none", "random", "tree", "items", "blocks"};
+  return names[static_cast<int>(m)];
+}
+constexpr const char* topk_length_name(TopkLength t) {
+  constexpr const char* names[] = {"full", "drawn", "zero"};
+  return names[static_cast<int>(t)];
+}
+constexpr const char* query_out_name(QueryOut q) {
+  constexpr const char* names[] = {"none", "same", "e4m3"};
+  return names[static_cast<int>(q)];
 }
 
 constexpr const char* path_name(Path p) {
@@ -161,14 +182,21 @@ struct CaseParams {
   int32_t pool_blocks = 0;    ///< paged: least number of blocks in the pool; 0: what the sequences need
   int32_t gap_tokens = 0;     ///< packed: unused rows after each sequence's keys (seqused_k is passed)
 
-  int32_t leftpad = 0;         ///< contiguous: most unused rows before a sequence's first key (cache_leftpad)
+  int32_t gap_queries = 0;      ///< most unused rows after each sequence's queries (seqused_q is passed)
+  bool shuffled_table = false;  ///< paged: block_table rows not in the sequences' order (cache_batch_idx)
+
+  int32_t leftpad = 0;         ///< not packed: most unused rows before a sequence's first key (cache_leftpad)
   bool shuffled_cache = true;  ///< contiguous: cache rows not in the sequences' order (cache_batch_idx)
 
   bool causal = false;
   int32_t window_left = -1;
   int32_t window_right = -1;
-  bool window_drawn = false;            ///< both sides are to be drawn; expand() puts numbers in their place
-  int32_t attention_chunk = 0;          ///< tokens of a chunk; 0: none
+  bool window_drawn = false;    ///< both sides are to be drawn; expand() puts numbers in their place
+  int32_t attention_chunk = 0;  ///< tokens of a chunk; 0: none
+  CustomMask custom_mask = CustomMask::kNone;
+  int32_t topk = 0;  ///< keys that a query's list has room for; 0: no lists
+  TopkLength topk_length = TopkLength::kFull;
+  bool qv = false;                      ///< a second query that is multiplied with V
   Expired expired = Expired::kKept;     ///< content of rows left of every query's window
   std::optional<double> softmax_scale;  ///< default 1/sqrt(head_dim)
   double softcap = 0.0;
@@ -183,11 +211,14 @@ struct CaseParams {
   Rotary rotary = Rotary::kNone;  ///< applied to new keys (and to queries)
   int32_t rotary_dim = 0;         ///< channels that turn; 0: head_dim
   RotaryQ rotary_q = RotaryQ::kDiagonal;  ///< positions of queries
+  bool rotary_cached = false;             ///< attention: keys of the cache turn when they are read
   bool probs = false;                     ///< attention probabilities are returned
   double dropout = 0.0;                   ///< share of the weights that are dropped, [0, 1)
 
-  int32_t padding_tokens = 0;      ///< kv_append: tokens whose slot is -1, spread over the batch
-  bool arbitrary_slots = false;    ///< kv_append: slots anywhere in the pool, not those of a block table
+  int32_t padding_tokens = 0;    ///< kv_append: tokens whose slot is -1, spread over the batch
+  bool arbitrary_slots = false;  ///< kv_append: slots anywhere in the pool, not those of a block table
+  QueryOut query_out = QueryOut::kNone;
+  bool positions64 = false;        ///< kv_append: positions are 64-bit
   Scales scales = Scales::kGiven;  ///< kv_append into a quantised cache
 
   int32_t states = 2;            ///< merge_states: partial states per row
@@ -215,7 +246,16 @@ struct CaseParams {
 
   DType type_of_q() const { return q_dtype.value_or(dtype); }
   DType type_of_k() const {
-    return kv_dtype == KvDType::kSame ? dtype : kv_dtype == KvDType::kE4m3 ? DType::kE4m3 : DType::kInt8;
+    switch (kv_dtype) {
+      case KvDType::kSame:
+        return dtype;
+      case KvDType::kE4m3:
+        return DType::kE4m3;
+      case KvDType::kE5m2:
+        return DType::kE5m2;
+      default:
+        return DType::kInt8;
+    }
   }
   DType type_of_v() const { return kv_dtype == KvDType::kInt8K ? dtype : type_of_k(); }
   DType type_of_kv(bool is_v) const { return is_v ? type_of_v() : type_of_k(); }

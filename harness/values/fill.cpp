@@ -30,6 +30,11 @@ void store_row(DType dtype, void* base, int64_t at, const float* values, int n, 
       for (int c = 0; c < n; ++c) out[c] = float_to_e4m3(values[c]);
       return;
     }
+    case DType::kE5m2: {
+      auto* out = static_cast<uint8_t*>(base) + at;
+      for (int c = 0; c < n; ++c) out[c] = float_to_e5m2(values[c]);
+      return;
+    }
     default:
       std::memcpy(static_cast<float*>(base) + at, values, static_cast<std::size_t>(n) * sizeof(float));
   }

@@ -47,6 +47,7 @@ ATTNBENCH_HD inline uint32_t negated(DType dtype, uint32_t bits) {
     case DType::kFp32:
       return bits ^ 0x80000000u;
     case DType::kE4m3:
+    case DType::kE5m2:
       return bits ^ 0x80u;
     case DType::kInt8:
       return (0u - bits) & 0xffu;
@@ -61,6 +62,7 @@ ATTNBENCH_HD inline uint32_t poison_bits(DType dtype) {
     case DType::kFp32:
       return 0xffffffffu;
     case DType::kE4m3:
+    case DType::kE5m2:
       return 0xffu;
     case DType::kInt8:
       return 0x80u;

@@ -15,6 +15,8 @@ double least_spacing(DType t) {
       return 0x1p-133;
     case DType::kE4m3:
       return 0x1p-9;
+    case DType::kE5m2:
+      return 0x1p-16;
     case DType::kInt8:  // of P: its largest is 127
       return 1.0 / 127;
     default:

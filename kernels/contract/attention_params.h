@@ -56,6 +56,16 @@ enum Feature : uint64_t {
   kAppendQuantised = 1ull << 35,  ///< kAppend into a cache in e4m3 or int8
   kE4m3Out = 1ull << 36,          ///< O in e4m3: O / out_scale is stored
   kOneRow = 1ull << 37,           ///< kv_append: a value and its key are one row of the cache, as in MLA
+  kCustomMask = 1ull << 38,       ///< custom_mask has a bit for each query and key
+  kTopkIndices = 1ull << 39,      ///< each query sees only the keys that topk_indices lists
+  kQv = 1ull << 40,               ///< a second query, qv, is multiplied with V and added to the score
+  kSequsedQ = 1ull << 41,         ///< seqused_q: the rest of a sequence's slot in cu_seqlens_q is unused
+  kPagedBatchIdx = 1ull << 42,    ///< paged KV: cache_batch_idx gives the row of block_table
+  kPagedLeftpad = 1ull << 43,     ///< paged KV: cache_leftpad is given
+  kRotaryCached = 1ull << 44,  ///< attention: the cache holds keys before the rotation; they turn when read
+  kE5m2Kv = 1ull << 45,        ///< K and V in e5m2 with descales
+  kQueryOut = 1ull << 46,      ///< kv_append: queries turn, too, and are returned
+  kPositions64 = 1ull << 47,   ///< kv_append: positions64 is given in place of positions
 };
 
 /// Rotary position of query i of sequence b. Here cache_seqlens = seqused_k[b] - new_len is the length of the
@@ -106,11 +116,20 @@ struct AttentionParams {
   int64_t q_stride_token;
   int64_t q_stride_head;
   const int32_t* cu_seqlens_q;  ///< (B + 1), [0] may be other than 0
+  /// (B), kSequsedQ: len_q of sequence b, at most cu_seqlens_q[b + 1] - cu_seqlens_q[b]. The other rows of the
+  /// slot may hold NaN; their O and LSE must not be written.
+  const int32_t* seqused_q;
+  /// (total_q, Hq, Dv) in dtype_q, kQv: the score is (q.k + qv.v) * softmax_scale, then softcap and so on.
+  /// FlashAttention 3 uses it for MLA: K is the rotary part, V the latent.
+  const void* qv;
+  int64_t qv_stride_token;
+  int64_t qv_stride_head;
 
   // Keys and values: rows of D and of Dv channels. Row r of sequence b and KV head h is at
   //   packed:     (cu_seqlens_k[b] + r) * stride_token + h * stride_head
-  //   paged:      block_table[b][r / block_size] * stride_block + (r % block_size) * stride_token
-  //                 + h * stride_head
+  //   paged:      block_table[b'][r' / block_size] * stride_block + (r' % block_size) * stride_token
+  //                 + h * stride_head, where b' = b and r' = r; kPagedBatchIdx: b' = cache_batch_idx[b];
+  //                 kPagedLeftpad: r' = cache_leftpad[b] + r
   //   contiguous: cache_batch_idx[b] * stride_block + (cache_leftpad[b] + r) * stride_token + h * stride_head
   // If kVIsK is set, v == k, strides and types are equal, and Dv <= D. A kernel may then load a row once for
   // both, or treat V as a separate tensor.
@@ -131,8 +150,8 @@ struct AttentionParams {
   int64_t block_table_stride;      ///< entries per row
   int32_t block_size;              ///< tokens per block, paged only
   int32_t num_blocks;              ///< blocks in the pool; contiguous: rows of the cache
-  const int32_t* cache_batch_idx;  ///< (B), contiguous only; null: identity
-  const int32_t* cache_leftpad;    ///< (B), contiguous only; null: zeros
+  const int32_t* cache_batch_idx;  ///< (B), contiguous, or paged with kPagedBatchIdx; null: identity
+  const int32_t* cache_leftpad;    ///< (B), contiguous, or paged with kPagedLeftpad; null: zeros
   int64_t cache_capacity;          ///< contiguous only: tokens per cache row, left padding included
 
   // Append in the same call (kAppend; paged and contiguous KV). Before it attends, the launch writes new
@@ -158,8 +177,10 @@ struct AttentionParams {
   void* k_cache;                  ///< the same memory as k, writable
   void* v_cache;                  ///< the same memory as v, writable
 
-  // Rotary embedding (kRotary, only with kAppend). New keys turn to the position of their row, without left
-  // padding, and are rounded to dtype_k. Queries turn to rotary.q_position and are rounded to dtype_q.
+  // Rotary embedding (kRotary, only with kAppend or kRotaryCached). New keys turn to the position of their row,
+  // without left padding, and are rounded to dtype_k. Queries turn to rotary.q_position and are rounded to
+  // dtype_q. kRotaryCached (not with kAppend): all keys turn when they are read, key j to position j, and are
+  // rounded to dtype_k; the cache does not change.
   RotaryParams rotary;
 
   // Mask. With diag = i + len_k - len_q, query i sees key j if
@@ -173,6 +194,20 @@ struct AttentionParams {
   int32_t window_left;      ///< -1: unlimited
   int32_t window_right;     ///< -1: unlimited
   int32_t attention_chunk;  ///< tokens of a chunk, counted from the sequence's first key; 0: none
+  // kCustomMask: query i of sequence b sees key j only if, besides, bit n % 8 (0: the lowest) of byte
+  // mask_indptr[b] + n / 8 is 1, where n = i * len_k + j. FlashInfer packs its custom masks so.
+  const uint8_t* custom_mask;
+  const int32_t* mask_indptr;  ///< (B + 1), in bytes; each sequence begins a byte
+  // kTopkIndices (packed and paged KV): packed query t of KV head h sees only the keys whose rows stand in
+  // entries [0, topk_length[t]) at t * topk_stride_token + h * topk_stride_head. An entry is the row in the
+  // packed tensor, or block * block_size + row in the block; -1 is no key, and may stand anywhere. Entries
+  // are distinct, in any order. Entries from topk_length[t] on are junk. Every listed key is visible by the
+  // other masks. Rows that no query lists may hold NaN. No sequence needs block_table then.
+  const int32_t* topk_indices;  ///< (total_q, Hkv, topk)
+  int64_t topk_stride_token;
+  int64_t topk_stride_head;
+  const int32_t* topk_length;  ///< (total_q), 0..topk; null: topk
+  int32_t topk;
 
   // Scores, in units of the natural logarithm: p = exp(score - LSE).
   float softmax_scale;  ///< factor of q.k, usually 1 / sqrt(D)
@@ -190,7 +225,7 @@ struct AttentionParams {
   const float* sinks;  ///< (Hq) in units of a score
 
   // Descales of quantised inputs: value = stored number * descale.
-  //   e4m3 q, K, V: per (sequence, KV head); sequence b, head h at b * stride_outer + h * stride_head. A
+  //   e4m3 or e5m2 q, K, V: per (sequence, KV head); sequence b, head h at b * stride_outer + h * stride_head. A
   //     stride of 0 shares a descale: per KV head, or per tensor if both are 0
   //   e4m3 V with kVChannelScales: per (KV head, channel), as int8 V
   //   int8 q: per (token, query head); packed row t, head h at t * stride_outer + h * stride_head
@@ -288,7 +323,20 @@ struct KvAppendParams {
 
   // Rotary embedding of the new keys (kRotary), at `positions`.
   RotaryParams rotary;
-  const int32_t* positions;  ///< (T); positions of padding tokens must not be read
+  const int32_t* positions;    ///< (T); positions of padding tokens must not be read
+  const int64_t* positions64;  ///< (T), kPositions64: in place of positions
+  // Queries of the same tokens (kQueryOut): query_out[t][h] is query[t][h], turned like the keys (kRotary) and
+  // rounded once to dtype_query_out; e4m3 stores the value / query_scale, saturating. Padding tokens are left
+  // out: their rows of query_out must not be written.
+  const void* query;         ///< (T, Hq, D) in dtype_in
+  void* query_out;           ///< (T, Hq, D) in dtype_query_out
+  const float* query_scale;  ///< (1), e4m3 only
+  int64_t query_stride_token;
+  int64_t query_stride_head;
+  int64_t query_out_stride_token;
+  int64_t query_out_stride_head;
+  int32_t num_heads_q;    ///< Hq
+  DType dtype_query_out;  ///< dtype_in or e4m3
 
   // Quantising: stored = x / scale, rounded once to the cache's type, saturating. x is the input in float32,
   // after the rotation; it is not rounded in between. The value of a stored number is that number times its

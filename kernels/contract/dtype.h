@@ -12,7 +12,7 @@
 
 namespace attnbench {
 
-enum class DType : int32_t { kBf16 = 0, kFp16 = 1, kFp32 = 2, kE4m3 = 3, kInt8 = 4 };
+enum class DType : int32_t { kBf16 = 0, kFp16 = 1, kFp32 = 2, kE4m3 = 3, kInt8 = 4, kE5m2 = 5 };
 
 /// Bytes of one element.
 ATTNBENCH_HD constexpr std::size_t dtype_size(DType t) {
@@ -32,11 +32,13 @@ constexpr const char* dtype_name(DType t) {
       return "e4m3";
     case DType::kInt8:
       return "int8";
+    case DType::kE5m2:
+      return "e5m2";
   }
   return "?";
 }
 
-/// Unit roundoff u = 2^-p of a floating type; p counts the hidden bit (bf16: 8, fp16: 11, fp32: 24, e4m3: 4).
+/// Unit roundoff u = 2^-p of a floating type; p counts the hidden bit (bf16: 8, fp16: 11, fp32: 24, e4m3: 4, e5m2: 3).
 /// Returns 0 for int8, whose error is an absolute step instead.
 constexpr double unit_roundoff(DType t) {
   switch (t) {
@@ -48,6 +50,8 @@ constexpr double unit_roundoff(DType t) {
       return 1.0 / 16777216;
     case DType::kE4m3:
       return 1.0 / 16;
+    case DType::kE5m2:
+      return 1.0 / 8;
     case DType::kInt8:
       return 0.0;
   }
@@ -137,6 +141,29 @@ ATTNBENCH_HD inline uint8_t float_to_e4m3(float x) {
   return static_cast<uint8_t>(sign | (kept + ((rest > half || (rest == half && (kept & 1u))) ? 1u : 0u)));
 }
 
+/// e5m2 of the same specification: the upper byte of an fp16 number, with its infinities and NaNs. Exact.
+ATTNBENCH_HD inline float e5m2_to_float(uint8_t x) { return fp16_to_float(static_cast<uint16_t>(x << 8)); }
+
+/// Rounds to e5m2, saturating at 57344 as cvt.rn.satfinite does; NaN stays NaN. Subnormals have steps of 2^-16.
+ATTNBENCH_HD inline uint8_t float_to_e5m2(float x) {
+  const uint32_t u = float_bits(x);
+  const uint32_t sign = (u >> 24) & 0x80u;
+  const uint32_t a = u & 0x7fffffffu;
+  if (a > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
+  if (a >= 0x47600000u) return static_cast<uint8_t>(sign | 0x7bu);  // 57344 and more
+  if (a >= 0x38800000u) {                                           // 2^-14: normal in e5m2
+    const uint32_t r = a - 0x38000000u;
+    return static_cast<uint8_t>(sign | ((r + 0xfffffu + ((r >> 21) & 1u)) >> 21));
+  }
+  if (a < 0x37000000u) return static_cast<uint8_t>(sign);  // less than half the least subnormal, 2^-17
+  const uint32_t significand = (a & 0x7fffffu) | 0x800000u;
+  const uint32_t shift = 134u - (a >> 23);  // 22..24: drops to units of 2^-16
+  const uint32_t kept = significand >> shift;
+  const uint32_t rest = significand & ((1u << shift) - 1u);
+  const uint32_t half = 1u << (shift - 1u);
+  return static_cast<uint8_t>(sign | (kept + ((rest > half || (rest == half && (kept & 1u))) ? 1u : 0u)));
+}
+
 /// Rounds to int8, to nearest, ties to even. Saturates at -128 and 127, as cvt.rni.sat.s8.f32 does. NaN
 /// becomes 0.
 ATTNBENCH_HD inline int8_t float_to_int8(float x) {
@@ -155,6 +182,8 @@ ATTNBENCH_HD inline float load_float(DType t, const void* base, int64_t index) {
       return fp16_to_float(static_cast<const uint16_t*>(base)[index]);
     case DType::kE4m3:
       return e4m3_to_float(static_cast<const uint8_t*>(base)[index]);
+    case DType::kE5m2:
+      return e5m2_to_float(static_cast<const uint8_t*>(base)[index]);
     case DType::kInt8:
       return static_cast<float>(static_cast<const int8_t*>(base)[index]);
     default:
@@ -174,6 +203,9 @@ ATTNBENCH_HD inline void store_float(DType t, void* base, int64_t index, float x
     case DType::kE4m3:
       static_cast<uint8_t*>(base)[index] = float_to_e4m3(x);
       break;
+    case DType::kE5m2:
+      static_cast<uint8_t*>(base)[index] = float_to_e5m2(x);
+      break;
     case DType::kInt8:
       static_cast<int8_t*>(base)[index] = float_to_int8(x);
       break;
@@ -192,6 +224,8 @@ ATTNBENCH_HD inline float round_to(DType t, float x) {
       return fp16_to_float(float_to_fp16(x));
     case DType::kE4m3:
       return e4m3_to_float(float_to_e4m3(x));
+    case DType::kE5m2:
+      return e5m2_to_float(float_to_e5m2(x));
     case DType::kInt8:
       return static_cast<float>(float_to_int8(x));
     default:

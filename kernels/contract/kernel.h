@@ -220,6 +220,16 @@ inline constexpr FeatureName kFeatureNames[] = {
     {kAppendQuantised, "append_quantised"},
     {kE4m3Out, "e4m3_out"},
     {kOneRow, "one_row"},
+    {kCustomMask, "custom_mask"},
+    {kTopkIndices, "topk_indices"},
+    {kQv, "qv"},
+    {kSequsedQ, "seqused_q"},
+    {kPagedBatchIdx, "paged_batch_idx"},
+    {kPagedLeftpad, "paged_leftpad"},
+    {kRotaryCached, "rotary_cached"},
+    {kE5m2Kv, "e5m2_kv"},
+    {kQueryOut, "query_out"},
+    {kPositions64, "positions64"},
 };
 
 /// The first check of every kernel: refuses a launch that uses a feature outside `kernel.features`, and names

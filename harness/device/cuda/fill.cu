@@ -141,6 +141,9 @@ void fill_cuda(const FillJob& job, cudaStream_t stream) {
     case DType::kInt8:
       fill_kernel<DType::kInt8><<<grid, kFillThreads, 0, stream>>>(job);
       break;
+    case DType::kE5m2:
+      fill_kernel<DType::kE5m2><<<grid, kFillThreads, 0, stream>>>(job);
+      break;
   }
   cuda_check(cudaGetLastError(), "fill kernel");
 }

@@ -20,6 +20,7 @@ class DType(_Names):
     FP32 = 2
     E4M3 = 3
     INT8 = 4
+    E5M2 = 5
 
 
 class RotaryQ(_Names):
@@ -66,6 +67,16 @@ class Feature(enum.IntFlag):
     APPEND_QUANTISED = 1 << 35
     E4M3_OUT = 1 << 36
     ONE_ROW = 1 << 37
+    CUSTOM_MASK = 1 << 38
+    TOPK_INDICES = 1 << 39
+    QV = 1 << 40
+    SEQUSED_Q = 1 << 41
+    PAGED_BATCH_IDX = 1 << 42
+    PAGED_LEFTPAD = 1 << 43
+    ROTARY_CACHED = 1 << 44
+    E5M2_KV = 1 << 45
+    QUERY_OUT = 1 << 46
+    POSITIONS64 = 1 << 47
 
 
 class Op(_Names):
@@ -126,6 +137,10 @@ class AttentionParams(Structure):
         ("q_stride_token", c_int64),
         ("q_stride_head", c_int64),
         ("cu_seqlens_q", c_void_p),
+        ("seqused_q", c_void_p),
+        ("qv", c_void_p),
+        ("qv_stride_token", c_int64),
+        ("qv_stride_head", c_int64),
         ("k", c_void_p),
         ("v", c_void_p),
         ("k_stride_block", c_int64),
@@ -160,6 +175,13 @@ class AttentionParams(Structure):
         ("window_left", c_int32),
         ("window_right", c_int32),
         ("attention_chunk", c_int32),
+        ("custom_mask", c_void_p),
+        ("mask_indptr", c_void_p),
+        ("topk_indices", c_void_p),
+        ("topk_stride_token", c_int64),
+        ("topk_stride_head", c_int64),
+        ("topk_length", c_void_p),
+        ("topk", c_int32),
         ("softmax_scale", c_float),
         ("softcap", c_float),
         ("alibi_slopes", c_void_p),
@@ -235,6 +257,16 @@ class KvAppendParams(Structure):
         ("v_stride_head", c_int64),
         ("rotary", RotaryParams),
         ("positions", c_void_p),
+        ("positions64", c_void_p),
+        ("query", c_void_p),
+        ("query_out", c_void_p),
+        ("query_scale", c_void_p),
+        ("query_stride_token", c_int64),
+        ("query_stride_head", c_int64),
+        ("query_out_stride_token", c_int64),
+        ("query_out_stride_head", c_int64),
+        ("num_heads_q", c_int32),
+        ("dtype_query_out", c_int32),
         ("k_scale", ScaleParams),
         ("v_scale", ScaleParams),
     ]
@@ -467,4 +499,14 @@ FEATURES = {
     "append_quantised": Feature.APPEND_QUANTISED,
     "e4m3_out": Feature.E4M3_OUT,
     "one_row": Feature.ONE_ROW,
+    "custom_mask": Feature.CUSTOM_MASK,
+    "topk_indices": Feature.TOPK_INDICES,
+    "qv": Feature.QV,
+    "seqused_q": Feature.SEQUSED_Q,
+    "paged_batch_idx": Feature.PAGED_BATCH_IDX,
+    "paged_leftpad": Feature.PAGED_LEFTPAD,
+    "rotary_cached": Feature.ROTARY_CACHED,
+    "e5m2_kv": Feature.E5M2_KV,
+    "query_out": Feature.QUERY_OUT,
+    "positions64": Feature.POSITIONS64,
 }
