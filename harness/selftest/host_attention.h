@@ -39,13 +39,15 @@ class HostView {
   /// The query of a row, (D), with its descale applied.
   std::vector<double> load_q(const HostRow& row) const;
   int k_len(int seq) const;
+  /// Whether the row sees key j of [lo, hi).
+  bool sees(const HostRow& row, int64_t j) const;
   /// Whether the block_table entry of key j is junk.
   bool freed(int seq, int64_t j) const;
   /// Element offset of a key's row in K or V.
   int64_t kv_offset(int seq, int64_t j, int kv_head, bool is_v) const;
 
-  std::vector<unsigned char> q, k, v;
-  std::vector<int32_t> cu_q, cu_k, used, table, cache_rows, leftpad;
+  std::vector<unsigned char> q, k, v, mask_bytes;
+  std::vector<int32_t> cu_q, cu_k, used, table, cache_rows, leftpad, mask_indptr, lists, list_lengths;
   std::vector<float> slopes, sinks, q_descale, k_descale, v_descale;
 
  private:

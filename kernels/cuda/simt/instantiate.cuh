@@ -11,7 +11,7 @@
 namespace attnbench::cuda_simt {
 
 /// Allows more than 48 KiB of dynamic shared memory, where the kernel needs it: once per function and device.
-template <int kD>
+template <int kD, bool kListed>
 cudaError_t allow_shared_memory(int device) {
   constexpr int kBytes = Widths<kD>::kSharedBytes;
   static_assert(kBytes <= 96 * 1024, "sm_86 and sm_89 have 99 KiB per CTA");
@@ -19,8 +19,8 @@ cudaError_t allow_shared_memory(int device) {
   static std::atomic<uint64_t> done{0};  // bit per device ordinal
   const uint64_t bit = device >= 0 && device < 64 ? uint64_t{1} << device : 0;
   if (done.load() & bit) return cudaSuccess;
-  const cudaError_t error =
-      cudaFuncSetAttribute(attention_kernel<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  const cudaError_t error = cudaFuncSetAttribute(attention_kernel<kD, kListed>,
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error == cudaSuccess) done.fetch_or(bit);
   return error;
 }
@@ -32,22 +32,32 @@ inline KeyParts key_parts(const AttentionParams& p) {
   return {p.num_splits, shape.out_stride, shape.lse_stride};
 }
 
-template <int kD>
-KernelStatus launch_attention(const AttentionParams& p, const LaunchContext& context,
-                              KernelMessage* message) {
-  if (const cudaError_t error = allow_shared_memory<kD>(context.device_ordinal); error != cudaSuccess) {
+template <int kD, bool kListed>
+KernelStatus launch_tiles(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
+  if (const cudaError_t error = allow_shared_memory<kD, kListed>(context.device_ordinal);
+      error != cudaSuccess) {
     return cuda_status(error, message);
   }
   const KeyParts parts = key_parts(p);
-  const int64_t rows = int64_t{std::max(p.max_seqlen_q, 1)} * (p.num_heads_q / p.num_heads_kv);
-  const int64_t tiles = (rows + kTile - 1) / kTile;
+  const int64_t tiles = RowTiles<kListed>{p.num_heads_q / p.num_heads_kv}.count(std::max(p.max_seqlen_q, 1));
   constexpr int kMaxGridYZ = 65535;
   const dim3 grid(static_cast<unsigned>(std::min<int64_t>(tiles, INT32_MAX)),
                   static_cast<unsigned>(std::min(p.num_heads_kv, kMaxGridYZ)),
                   static_cast<unsigned>(std::min<int64_t>(int64_t{p.batch} * parts.count, kMaxGridYZ)));
-  attention_kernel<kD>
+  attention_kernel<kD, kListed>
       <<<grid, kThreads, Widths<kD>::kSharedBytes, static_cast<cudaStream_t>(context.stream)>>>(p, parts);
   return cuda_status(cudaGetLastError(), message);
+}
+
+template <int kD>
+KernelStatus launch_attention(const AttentionParams& p, const LaunchContext& context,
+                              KernelMessage* message) {
+  return launch_tiles<kD, false>(p, context, message);
+}
+
+template <int kD>
+KernelStatus launch_listed(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
+  return launch_tiles<kD, true>(p, context, message);
 }
 
 }  // namespace attnbench::cuda_simt

@@ -21,6 +21,7 @@ KernelStatus attention_supports(const OpParams* op, const LaunchContext* context
   if (const auto s = check_features(kAttention, *op, message); s != KernelStatus::kOk) return s;
   if (const auto s = check_attention_args(kAttention, op->attention, message); s != KernelStatus::kOk)
     return s;
+  if (const auto s = check_topk_limits(kAttention, op->attention, message); s != KernelStatus::kOk) return s;
   return check_device(kAttention, *context, message);
 }
 
@@ -66,6 +67,9 @@ std::size_t no_workspace(const OpParams*, const LaunchContext*) { return 0; }
 /// Launches the kernel of the smallest padded head_dim that holds both head_dim and head_dim_v.
 KernelStatus launch_widths(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
   const int32_t dim = std::max(p.head_dim, p.head_dim_v);
+  if (p.features & kTopkIndices) {
+    return dim <= 128 ? launch_listed<128>(p, context, message) : launch_listed<576>(p, context, message);
+  }
   if (dim <= 32) return launch_attention<32>(p, context, message);
   if (dim <= 64) return launch_attention<64>(p, context, message);
   if (dim <= 128) return launch_attention<128>(p, context, message);
@@ -176,7 +180,8 @@ const Kernel kAttention = {
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
                 kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
-                kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor,
+                kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor |
+                kCustomMask | kTopkIndices,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = attention_workspace,

@@ -12,6 +12,10 @@ namespace attnbench::cuda_simt {
 template <int kD>
 KernelStatus launch_attention(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
 
+/// The same for launches with kTopkIndices; 128 or 576, instantiated in attention_listed.cu.
+template <int kD>
+KernelStatus launch_listed(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
+
 /// Writes the new rows of a launch with kAppend, before it attends.
 KernelStatus launch_append(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
 

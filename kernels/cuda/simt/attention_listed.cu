@@ -1,0 +1,8 @@
+#include "kernels/cuda/simt/instantiate.cuh"
+
+namespace attnbench::cuda_simt {
+
+template KernelStatus launch_listed<128>(const AttentionParams&, const LaunchContext&, KernelMessage*);
+template KernelStatus launch_listed<576>(const AttentionParams&, const LaunchContext&, KernelMessage*);
+
+}  // namespace attnbench::cuda_simt
