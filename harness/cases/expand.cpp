@@ -142,6 +142,7 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   check_types(p, place);
   check_expired(p, place);
   check_append(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
+  check_masks(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   check_paths(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];
@@ -164,9 +165,9 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
                                        i, s.q, s.k, s.q - s.k));
     }
   }
-  if (!(cost_of(p).device_bytes < kAddressSpaceBytes)) {
+  if (!(most_cost_of(p).device_bytes < kAddressSpaceBytes)) {
     fail(place("batch"), fmt::format("this case needs {} of memory, more than any machine can address",
-                                     gigabytes(cost_of(p).device_bytes)));
+                                     gigabytes(most_cost_of(p).device_bytes)));
   }
 }
 

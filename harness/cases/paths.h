@@ -37,5 +37,7 @@ using FailAt = std::function<void(std::string_view key, const std::string& messa
 void check_paths(const CaseParams& params, const FailAt& fail);
 /// The same for rows that a launch writes to a cache.
 void check_append(const CaseParams& params, const FailAt& fail);
+/// The same for masks with gaps.
+void check_masks(const CaseParams& params, const FailAt& fail);
 
 }  // namespace attnbench

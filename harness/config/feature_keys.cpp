@@ -52,6 +52,8 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kSequsedQ, "gap_queries: 8"},
     {kPagedBatchIdx, "kv: paged, block_table_rows: shuffled"},
     {kPagedLeftpad, "kv: paged, leftpad: 8"},
+    {kCustomMask, "custom_mask: tree"},
+    {kTopkIndices, "topk: 64"},
 };
 
 }  // namespace

@@ -286,6 +286,14 @@ std::vector<TensorView> input_tensors(Workload& workload, bool zeros) {
               a.alibi_stride_batch > 0 ? std::vector<int64_t>{batch, heads} : std::vector<int64_t>{heads},
               a.alibi_slopes);
   c.add_float("sinks", {heads}, a.sinks);
+  if (a.topk_indices != nullptr) {
+    c.add_int32("topk_indices", {a.total_q, kv_heads, a.topk}, a.topk_indices);
+    c.add_int32("topk_length", {a.total_q}, a.topk_length);
+  }
+  if (a.custom_mask != nullptr) {
+    c.add("custom_mask", Element::kU8, {a.mask_indptr[batch]}, a.custom_mask);
+    c.add_int32("mask_indptr", {batch + 1}, a.mask_indptr);
+  }
   const auto shared = [&](int64_t stride_outer, int64_t stride_head) {  // where a stride is 0
     return stride_head == 0    ? std::vector<int64_t>{1}
            : stride_outer == 0 ? std::vector<int64_t>{kv_heads}

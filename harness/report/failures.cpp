@@ -32,6 +32,8 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   add("are causal", [](const CaseParams& p) { return p.causal; });
   add("have no causal mask", [](const CaseParams& p) { return !p.causal; });
   add("have a window", [](const CaseParams& p) { return p.window_left >= 0 || p.window_right >= 0; });
+  add("have a custom mask", [](const CaseParams& p) { return p.custom_mask != CustomMask::kNone; });
+  add("have lists of keys", [](const CaseParams& p) { return p.topk > 0; });
   add("have expired rows", [](const CaseParams& p) { return p.expired != Expired::kKept; });
   add("have freed blocks", [](const CaseParams& p) { return p.expired == Expired::kFreed; });
   add("have a softcap", [](const CaseParams& p) { return p.softcap > 0; });
@@ -118,9 +120,7 @@ std::vector<const Record*> simplest_failures(std::span<const Record> records, st
     if (needs_attention(r.status)) out.push_back(&r);
   }
   if (out.size() <= most) return out;
-  const auto work = [](const Record* r) {
-    return cost_of(r->item.params).flop + cost_of(r->item.params).bytes;
-  };
+  const auto work = [](const Record* r) { return cost_of(r->item).flop + cost_of(r->item).bytes; };
   std::stable_sort(out.begin(), out.end(),
                    [&](const Record* a, const Record* b) { return work(a) < work(b); });
   out.resize(most);

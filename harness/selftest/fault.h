@@ -63,6 +63,8 @@ FaultClass ignored_faults();
 FaultClass backward_faults();
 FaultClass lse_faults();
 FaultClass refusal_faults();
+FaultClass custom_mask_faults();
+FaultClass key_list_faults();
 
 // Building blocks of faults.
 

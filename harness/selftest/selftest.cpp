@@ -283,6 +283,10 @@ KernelStatus copied(Tamper& t, const OpParams& op) {
   moved(p.block_table, view.table);
   moved(p.alibi_slopes, view.slopes);
   moved(p.sinks, view.sinks);
+  moved(p.topk_indices, view.lists);
+  moved(p.topk_length, view.list_lengths);
+  moved(p.custom_mask, view.mask_bytes);
+  moved(p.mask_indptr, view.mask_indptr);
   moved(p.k, view.k);
   moved(p.v, view.v);
   return t.launch(p);

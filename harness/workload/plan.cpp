@@ -12,6 +12,7 @@
 #include "harness/cases/visible_keys.h"
 #include "harness/error.h"
 #include "harness/workload/aged_order.h"
+#include "harness/workload/key_lists.h"
 #include "harness/workload/strides.h"
 #include "kernels/contract/philox.h"
 
@@ -427,6 +428,12 @@ WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
   if (c.params.append) plan_append_in_call(c.params, variant.lead_rows, plan);
   if (c.params.expired != Expired::kKept) expire(c.params, plan);
   if (c.params.kv == KvSource::kPaged && c.params.shuffled_table) shuffle_table(c.params, layout_seed, plan);
+  if (c.params.op == Op::kAttention && c.params.topk > 0) {
+    const std::vector<bool> listed = listed_rows(c, plan, variant);
+    for (std::size_t r = 0; r < listed.size(); ++r) {
+      if (!listed[r]) plan.kv_owners[r] = kPoison;
+    }
+  }
   for (auto* owners : {&plan.q_owners, &plan.kv_owners, &plan.token_owners, &plan.appended}) {
     for (RowOwner& o : *owners) {
       if (o.seq < 0) continue;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "harness/config/keys.h"
+#include "harness/workload/key_lists.h"
 #include "harness/workload/merge_inputs.h"
 #include "harness/workload/workload.h"
 
@@ -191,6 +192,12 @@ AttentionParams attention_shape(const Case& item, bool padded) {
   a.window_left = p.window_left;
   a.window_right = p.window_right;
   a.attention_chunk = p.attention_chunk;
+  a.topk = p.topk;
+  if (p.topk > 0) {
+    const KeyListStrides lists = key_list_strides(p, padded);
+    a.topk_stride_token = lists.token;
+    a.topk_stride_head = lists.head;
+  }
   a.softmax_scale = softmax_scale_of(p);
   a.softcap = static_cast<float>(p.softcap);
   a.num_splits = p.num_splits;

@@ -7,7 +7,9 @@
 #include "harness/error.h"
 #include "harness/workload/append_scales.h"
 #include "harness/workload/captured_fill.h"
+#include "harness/workload/custom_mask.h"
 #include "harness/workload/descales.h"
+#include "harness/workload/key_lists.h"
 #include "harness/workload/merge_inputs.h"
 
 namespace attnbench {
@@ -270,6 +272,12 @@ void Workload::make_attention(const LayoutVariant& variant) {
   stale_if_any(kSequsedK, "seqused_k", plan_.seqused_k, 1);
   stale_if_any(kCacheBatchIdx, "cache_batch_idx", plan_.cache_batch_idx, 0);
   stale_if_any(kCacheLeftpad, "cache_leftpad", plan_.cache_leftpad, 0);
+  const PackedMask mask = packed_mask_of(item_, variant);
+  if_any(kCustomMask, "custom_mask", mask.bytes);
+  stale_if_any(kMaskIndptr, "mask_indptr", mask.indptr, 0);
+  const KeyListTensors lists = key_list_tensors(item_, plan_, variant);
+  if_any(kTopkIndices, "topk_indices", lists.indices);
+  if_any(kTopkLengths, "topk_length", lists.lengths);
   make_score_terms(variant);
   if_any(kQDescale, "q_descale", q_descales_of(item_, plan_, variant));
   if_any(kKDescale, "k_descale", k_descales_of(item_, plan_, variant));
@@ -365,6 +373,10 @@ OpParams Workload::params() const {
   a.block_table_stride = plan_.block_table_stride;
   a.cache_batch_idx = data<int32_t>(kCacheBatchIdx);
   a.cache_leftpad = data<int32_t>(kCacheLeftpad);
+  a.custom_mask = data<uint8_t>(kCustomMask);
+  a.mask_indptr = data<int32_t>(kMaskIndptr);
+  a.topk_indices = data<int32_t>(kTopkIndices);
+  a.topk_length = data<int32_t>(kTopkLengths);
   if (item_.params.append) {
     a.k_new = data(kNewK);
     a.v_new = data(kNewV);

@@ -210,6 +210,35 @@ inline KernelStatus check_qv(const Kernel& kernel, const AttentionParams& p, Ker
                 dtype_name(p.dtype_q), dtype_name(p.dtype_k), dtype_name(p.dtype_v));
 }
 
+/// Checks the lists of a launch with kTopkIndices.
+inline KernelStatus check_topk_args(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
+  const bool lists = (p.features & kTopkIndices) != 0;
+  if (p.topk < 0 || lists != (p.topk > 0)) {
+    return refuse(message, KernelStatus::kBadArgument,
+                  "%s: topk over 0 with topk_indices, 0 without, required, given %d", kernel.name, p.topk);
+  }
+  if (lists && (p.features & kContiguousKv)) {
+    return refuse(message, KernelStatus::kBadArgument, "%s: packed or paged KV required of topk_indices",
+                  kernel.name);
+  }
+  return KernelStatus::kOk;
+}
+
+/// For kernels that attend by lists: refuses what counts keys by their positions, which an entry does not show, and
+/// descales by row.
+inline KernelStatus check_topk_limits(const Kernel& kernel, const AttentionParams& p,
+                                      KernelMessage* message) {
+  constexpr uint64_t kByPosition =
+      kAlibi | kDropout | kProbs | kAppend | kCustomMask | kInt8K | kQv | kRotaryCached | kSequsedQ;
+  if (!(p.features & kTopkIndices) || !(p.features & kByPosition)) return KernelStatus::kOk;
+  for (const auto& f : kFeatureNames) {
+    if (p.features & kByPosition & f.bit)
+      return refuse(message, KernelStatus::kUnsupported, "%s: no %s required with topk_indices", kernel.name,
+                    f.name);
+  }
+  return KernelStatus::kOk;
+}
+
 /// Checks the shapes and types of an attention launch. Call check_features first.
 inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionParams& p,
                                          KernelMessage* message) {
@@ -254,6 +283,7 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
                p.attention_chunk);
   }
 
+  if (const KernelStatus s = check_topk_args(kernel, p, message); s != KernelStatus::kOk) return s;
   const bool dropout = (p.features & kDropout) != 0;
   if (dropout ? !(p.p_dropout > 0.0f && p.p_dropout < 1.0f) : p.p_dropout != 0.0f) {
     return bad("%s: p_dropout over 0 and under 1 with dropout, 0 without, required, given %g",
@@ -285,16 +315,23 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   if (p.batch > 0 && sources != kPackedKv && p.seqused_k == nullptr) {
     return bad("%s: seqused_k required for paged and contiguous KV, given null");
   }
-  if (p.batch > 0 && sources == kPagedKv && p.block_table == nullptr) {
+  const bool lists = (p.features & kTopkIndices) != 0;
+  if (p.total_q > 0 && lists && p.topk_indices == nullptr) {
+    return bad("%s: topk_indices required for topk_indices, given null");
+  }
+  if (p.batch > 0 && sources == kPagedKv && !lists && p.block_table == nullptr) {
     return bad("%s: block_table required for paged KV, given null");
   }
-  if (sources == kPagedKv && p.max_seqlen_k > p.block_table_stride * p.block_size) {
+  if (sources == kPagedKv && !lists && p.max_seqlen_k > p.block_table_stride * p.block_size) {
     return refuse(message, KernelStatus::kBadArgument,
                   "%s: a block_table row for max_seqlen_k %d tokens required, given %lld blocks of %d",
                   kernel.name, p.max_seqlen_k, static_cast<long long>(p.block_table_stride), p.block_size);
   }
   if (p.batch > 0 && (p.features & kAlibi) && p.alibi_slopes == nullptr) {
     return bad("%s: alibi_slopes required for alibi, given null");
+  }
+  if (p.batch > 0 && (p.features & kCustomMask) && (p.custom_mask == nullptr || p.mask_indptr == nullptr)) {
+    return bad("%s: custom_mask and mask_indptr required for custom_mask, given null");
   }
   const auto missing = [&](uint64_t bits, const float* p_descale) {
     return p.batch > 0 && (p.features & bits) != 0 && p_descale == nullptr;

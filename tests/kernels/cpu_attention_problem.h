@@ -38,6 +38,8 @@ struct Problem {
   int window_left = -1;
   int window_right = -1;
   int attention_chunk = 0;
+  bool custom_mask = false;  ///< bits by `sees`
+  int topk = 0;              ///< entries of a list of keys; 0: no lists. Enough for the keys by `lists`
   bool lse_base2 = false;
   bool lse_token_major = false;
   float softcap = 0.0f;
@@ -79,6 +81,24 @@ struct Problem {
     if (v_is_k) return k_descale(id, 0, head);
     if (quantised & kInt8V) return 0.003f + 0.0011f * static_cast<float>((head * 3 + channel * 5) % 9);
     return quantised & kE4m3Kv ? 0.05f + 0.017f * static_cast<float>((id * 3 + head * 7) % 16) : 1.0f;
+  }
+  /// The custom mask of sequence `id`: about two thirds of the bits. Every seventh query sees no key.
+  bool sees(uint64_t id, int i, int j) const {
+    return !custom_mask ||
+           (i % 7 != 5 && (static_cast<uint64_t>(i) * 31 + static_cast<uint64_t>(j) * 17 + id * 7) % 23 < 15);
+  }
+  /// Whether the list of query i and a KV head names a key that the other masks show. Every fifth list is empty.
+  bool lists(uint64_t id, int i, int kv_head, int j) const {
+    const uint64_t of_list = id * 5 + static_cast<uint64_t>(i) * 3 + static_cast<uint64_t>(kv_head) * 7;
+    return topk == 0 || (of_list % 5 != 4 && (of_list + static_cast<uint64_t>(j) * 11) % 9 < 4);
+  }
+  /// Whether the causal mask, the window and the chunk show query i of a sequence key j.
+  bool in_interval(const Seq& s, int i, int j) const {
+    const int64_t diagonal = int64_t{i} + s.k - s.q;
+    const int64_t right = causal ? 0 : window_right;
+    const int64_t chunk = attention_chunk;
+    return (window_left < 0 || j >= diagonal - window_left) && (right < 0 || j <= diagonal + right) &&
+           (chunk == 0 || (diagonal >= 0 && j / chunk == diagonal / chunk));
   }
   bool paged() const { return block_size > 0; }
   bool contiguous() const { return cache != Cache::kNone; }

@@ -79,7 +79,9 @@ const std::set<std::string> kPlain = {"op: attention",
                                       "q_descales: usual",
                                       "k_descales: usual",
                                       "v_descales: usual",
-                                      "out_dtype: same"};
+                                      "out_dtype: same",
+                                      "custom_mask: none",
+                                      "topk_length: full"};
 
 bool is_key(const std::string& name) {
   const auto& keys = sweep_keys();

@@ -23,6 +23,7 @@ _TYPES = {
     DType.INT8: (1, (0, 8), "|i1"),
     "int32": (4, (0, 32), "<i4"),
     "int64": (8, (0, 64), "<i8"),
+    "uint8": (1, (1, 8), "|u1"),
 }
 
 
@@ -263,6 +264,7 @@ class Call:
         self._row("cu_seqlens_new", batch + 1)
         self._rotary()
         self._alibi_slopes()
+        self._custom_mask()
         self._row("sinks", heads_q, DType.FP32)
         self._descales()
         self._view("out", (p.total_q, heads_q, dv), (p.out_stride_token, p.out_stride_head, 1), self.dtype_out)
@@ -270,6 +272,14 @@ class Call:
         lse = (1, p.lse_stride_token) if self.features & Feature.LSE_TOKEN_MAJOR else (p.lse_stride_head, 1)
         self._view("lse", (heads_q, p.total_q), lse, DType.FP32)
         self._view("probs", (heads_q, p.total_q, p.max_seqlen_k), (p.probs_stride_head, p.probs_stride_token, 1), DType.FP32)
+
+    def _custom_mask(self):
+        """custom_mask: the bytes of all sequences, which begin at mask_indptr. Lists of keys."""
+        p = self._params
+        self._row("mask_indptr", p.batch + 1)
+        self._view("topk_indices", (p.total_q, p.num_heads_kv, p.topk), (p.topk_stride_token, p.topk_stride_head, 1), "int32")
+        self._row("topk_length", p.total_q)
+        self._row("custom_mask", self._int32(p.mask_indptr, p.batch) if p.mask_indptr else 0, "uint8")
 
     def _descales(self):
         p = self._params

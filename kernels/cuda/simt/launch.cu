@@ -27,6 +27,7 @@ KernelStatus attention_supports(const OpParams* op, const LaunchContext* context
                   "cuda_simt: head_dim up to %d required for qv, given %d", kMaxHeadDimQv,
                   op->attention.head_dim);
   }
+  if (const auto s = check_topk_limits(kAttention, op->attention, message); s != KernelStatus::kOk) return s;
   return check_device(kAttention, *context, message);
 }
 
@@ -73,9 +74,13 @@ std::size_t no_workspace(const OpParams*, const LaunchContext*) { return 0; }
 KernelStatus launch_widths(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
   const int32_t dim = std::max(p.head_dim, p.head_dim_v);
   if (p.features & kQv) {
-    if (dim <= 64) return launch_attention<64, true>(p, context, message);
-    if (dim <= 256) return launch_attention<256, true>(p, context, message);
-    return launch_attention<576, true>(p, context, message);
+    if (dim <= 64) return launch_attention<64, Kind::kQv>(p, context, message);
+    if (dim <= 256) return launch_attention<256, Kind::kQv>(p, context, message);
+    return launch_attention<576, Kind::kQv>(p, context, message);
+  }
+  if (p.features & kTopkIndices) {
+    return dim <= 128 ? launch_attention<128, Kind::kListed>(p, context, message)
+                      : launch_attention<576, Kind::kListed>(p, context, message);
   }
   if (dim <= 32) return launch_attention<32>(p, context, message);
   if (dim <= 64) return launch_attention<64>(p, context, message);
@@ -188,7 +193,7 @@ const Kernel kAttention = {
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
                 kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
                 kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor |
-                kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv,
+                kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv | kCustomMask | kTopkIndices,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = attention_workspace,

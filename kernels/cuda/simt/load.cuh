@@ -180,6 +180,25 @@ struct KvRows {
   __device__ float scale(int r) const { return is_v ? 1.0f : k_row_descale(p, b, key0 + r, kv_head); }
 };
 
+/// The same for the rows that entries first .. first + kTile - 1 of a list name. -1 names none.
+struct ListedRows {
+  const AttentionParams& p;
+  const int32_t* list;
+  int kv_head;
+  int first;
+  int end;  ///< entries from here on are not read
+  bool is_v;
+
+  __device__ int64_t offset(int r) const {
+    if (first + r >= end) return kNoRow;
+    const int32_t entry = list[first + r];
+    if (entry < 0) return kNoRow;
+    return is_v ? listed_row_offset(p, entry, p.v_stride_block, p.v_stride_token) + kv_head * p.v_stride_head
+                : listed_row_offset(p, entry, p.k_stride_block, p.k_stride_token) + kv_head * p.k_stride_head;
+  }
+  __device__ float scale(int) const { return 1.0f; }
+};
+
 /// Rotates the queries of a tile to their positions and rounds them to the type of q again. `tile` is
 /// complete; its rows are kD + kPad floats apart.
 template <int kD>
