@@ -50,6 +50,10 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kOneRow, "one_row: true"},
     {kCustomMask, "custom_mask: tree"},
     {kTopkIndices, "topk: 64"},
+    {kQv, "qv: true"},
+    {kSequsedQ, "gap_queries: 8"},
+    {kPagedBatchIdx, "kv: paged, block_table_rows: shuffled"},
+    {kPagedLeftpad, "kv: paged, leftpad: 8"},
 };
 
 }  // namespace
