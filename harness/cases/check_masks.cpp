@@ -37,11 +37,6 @@ void check_lists(const CaseParams& p, const FailAt& fail) {
          "topk names rows of packed keys or of blocks; write 'kv: packed' or 'kv: paged', or drop topk");
   }
   refuse(p.custom_mask != CustomMask::kNone, "custom_mask", "custom_mask: a list is the mask");
-  refuse(p.gap_queries > 0, "gap_queries", "gap_queries");
-  refuse(p.qv, "qv", "qv");
-  refuse(p.kv == KvSource::kPaged && p.leftpad > 0, "leftpad", "leftpad");
-  refuse(p.kv == KvSource::kPaged && p.shuffled_table, "block_table_rows",
-         "block_table_rows: shuffled, as no block_table is read");
   refuse(p.append, "append", "append: a list names rows that are there before the launch");
   refuse(p.path != Path::kOneCall, "path",
          fmt::format("path: {}, whose launches see parts of the keys", path_name(p.path)));
@@ -49,6 +44,7 @@ void check_lists(const CaseParams& p, const FailAt& fail) {
   refuse(p.alibi != Alibi::kNone, "alibi", "alibi, which counts positions that an entry does not show");
   refuse(p.dropout > 0, "dropout", "dropout, which counts positions that an entry does not show");
   refuse(p.probs, "probs", "probs, which are by position");
+  refuse(p.qv, "qv", "qv");
   refuse(p.type_of_k() == DType::kInt8, "kv_dtype", fmt::format("kv_dtype: {}", kv_dtype_name(p.kv_dtype)));
   refuse(p.kv == KvSource::kPaged && p.page_layout == PageLayout::kRepeated, "page_layout",
          "page_layout: repeated, where two keys may be one row");

@@ -334,10 +334,10 @@ void set_attention_cost(const CaseParams& p, DrawSeed seed, const Tally& t, Case
   c.device_bytes = q_row_bytes * rows_q +
                    kv_row * (static_cast<double>(t.kv_rows) / p.devices() + static_cast<double>(t.added)) +
                    c.written;
-  c.device_bytes += (c.written + q_row_bytes * rows_q) / std::max(1.0, rows_q) * p.num_heads_q *
-                    p.gap_queries * static_cast<double>(p.seqs.size());
   c.device_bytes +=
       static_cast<double>(mask_bytes(p)) + 4.0 * static_cast<double>(c.total_q) * p.num_heads_kv * p.topk;
+  c.device_bytes += (c.written + q_row_bytes * rows_q) / std::max(1.0, rows_q) * p.num_heads_q *
+                    p.gap_queries * static_cast<double>(p.seqs.size());
   c.device_bytes += merged_states(p) * (element_bytes(p.dtype) * dv + 4) * rows_q;  // partial states
   if (p.append) {  // new rows are read and written once; t.visible already has those that a query sees
     const double new_row =

@@ -48,6 +48,7 @@ Rows memory_keys();
 Rows shape_keys();
 Rows descale_keys();
 // key_rows_attention.cpp
+Rows mask_keys();
 Rows score_keys();
 Rows call_keys();
 // key_rows_append.cpp

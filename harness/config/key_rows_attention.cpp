@@ -8,8 +8,8 @@ namespace attnbench::key_rows {
 
 constexpr int kMaxTopk = 16384;
 
-/// Masks, and changes of scores.
-Rows score_keys() {
+/// Which keys a query sees.
+Rows mask_keys() {
   return {
       word_key<bool>("mask", "`causal` is bottom-right aligned: query i of n sees keys up to i + len_k - n",
                      &C::causal, {{"none", false}, {"causal", true}})
@@ -87,6 +87,12 @@ Rows score_keys() {
           .labelled([](P p) {
             return p.expired == Expired::kKept ? "" : fmt::format("/expired-{}", expired_name(p.expired));
           }),
+  };
+}
+
+/// Changes of scores.
+Rows score_keys() {
+  return {
       number_key("softcap", "scores become softcap * tanh(score / softcap); 0: none", &C::softcap,
                  [](double x) { return x == 0.0 || is_positive_float(x); },
                  "a number from 0 (no cap) up that a float can hold", {{"type", "number"}, {"minimum", 0}})

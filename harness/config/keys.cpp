@@ -136,7 +136,7 @@ Rows make_keys() {
           .labelled([](P p) { return std::string(op_name(p.op)); })
           .always_written(),
   };
-  for (Rows (*rows)() : {memory_keys, shape_keys, descale_keys, score_keys, append_keys, call_keys,
+  for (Rows (*rows)() : {memory_keys, shape_keys, descale_keys, mask_keys, score_keys, append_keys, call_keys,
                          merge_keys, lse_keys, refusal_keys, last_keys}) {
     for (SweepKey& key : rows()) keys.push_back(std::move(key));
   }

@@ -64,9 +64,7 @@ std::vector<int32_t> first_rows(const HostView& v) {
   std::vector<int32_t> rows;
   for (int b = 0; b < v.p().batch; ++b) {
     if (v.k_len(b) == 0) continue;
-    rows.push_back(v.table.empty()
-                       ? v.cu_k[static_cast<std::size_t>(b)]
-                       : v.table[static_cast<std::size_t>(b * v.p().block_table_stride)] * v.p().block_size);
+    rows.push_back(static_cast<int32_t>(v.physical_row(b, 0)));
   }
   return rows;
 }

@@ -95,26 +95,28 @@ int64_t HostView::kv_offset(int seq, int64_t j, int kv_head, bool is_v) const {
   return (cu_k[size_of(seq)] + j) * token + head;
 }
 
-int64_t HostView::padded(int seq, int64_t j) const { return leftpad.empty() ? j : leftpad[size_of(seq)] + j; }
-
-int64_t HostView::page(int seq, int64_t j) const {
-  const int64_t row = cache_rows.empty() ? seq : cache_rows[size_of(seq)];
-  return table[size_of(row * p_.block_table_stride + padded(seq, j) / p_.block_size)];
-}
-
 bool HostView::sees(const HostRow& row, int64_t j) const {
   if (!lists.empty()) {
     const int64_t length = list_lengths.empty() ? p_.topk : list_lengths[size_of(row.token)];
     const int64_t kv_head = row.head / (p_.num_heads_q / p_.num_heads_kv);
     const auto list = lists.begin() + row.token * p_.topk_stride_token + kv_head * p_.topk_stride_head;
-    const bool paged = (p_.features & kPagedKv) != 0;
-    const int64_t entry = paged ? page(row.seq, j) * p_.block_size + padded(row.seq, j) % p_.block_size
-                                : cu_k[size_of(row.seq)] + j;
-    return std::find(list, list + length, entry) != list + length;
+    return std::find(list, list + length, physical_row(row.seq, j)) != list + length;
   }
   if (mask_bytes.empty()) return true;
   const int64_t bit = int64_t{row.i} * row.k_len + j;
   return (mask_bytes[size_of(mask_indptr[size_of(row.seq)] + bit / 8)] >> (bit % 8) & 1) != 0;
+}
+
+int64_t HostView::physical_row(int seq, int64_t j) const {
+  if (!(p_.features & kPagedKv)) return cu_k[size_of(seq)] + j;
+  return page(seq, j) * p_.block_size + padded(seq, j) % p_.block_size;
+}
+
+int64_t HostView::padded(int seq, int64_t j) const { return leftpad.empty() ? j : leftpad[size_of(seq)] + j; }
+
+int64_t HostView::page(int seq, int64_t j) const {
+  const int64_t row = cache_rows.empty() ? seq : cache_rows[size_of(seq)];
+  return table[size_of(row * p_.block_table_stride + padded(seq, j) / p_.block_size)];
 }
 
 bool HostView::freed(int seq, int64_t j) const {

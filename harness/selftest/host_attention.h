@@ -50,6 +50,8 @@ class HostView {
   int64_t padded(int seq, int64_t j) const;
   /// The block_table entry of key j.
   int64_t page(int seq, int64_t j) const;
+  /// Row of key j, packed or paged, as a list of keys names it.
+  int64_t physical_row(int seq, int64_t j) const;
   /// Element offset of a key's row in K or V.
   int64_t kv_offset(int seq, int64_t j, int kv_head, bool is_v) const;
 

@@ -9,9 +9,11 @@ namespace {
 /// The physical row of a key, as an entry names it.
 int32_t row_of(const CaseParams& p, const WorkloadPlan& plan, std::size_t b, int32_t key) {
   if (p.kv == KvSource::kPacked) return plan.cu_seqlens_k[b] + key;
-  const std::size_t entry =
-      b * static_cast<std::size_t>(plan.block_table_stride) + static_cast<std::size_t>(key / p.block_size);
-  return plan.block_table[entry] * p.block_size + key % p.block_size;
+  const auto table_row = plan.cache_batch_idx.empty() ? b : static_cast<std::size_t>(plan.cache_batch_idx[b]);
+  const int32_t row = key + (plan.cache_leftpad.empty() ? 0 : plan.cache_leftpad[b]);
+  const std::size_t entry = table_row * static_cast<std::size_t>(plan.block_table_stride) +
+                            static_cast<std::size_t>(row / p.block_size);
+  return plan.block_table[entry] * p.block_size + row % p.block_size;
 }
 
 /// Calls visit(b, i, kv_head, list) for all lists.

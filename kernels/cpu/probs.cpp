@@ -119,8 +119,8 @@ class Probs {
   const int padded_dim_, padded_dim_v_;
   const ScoreScale scale_;
   alignas(64) float q_[kRowStep * kMaxHeadDim];
-  alignas(64) float qv_[kRowStep * kMaxHeadDimV];
   int32_t token_[kRowStep];  ///< query in its sequence
+  alignas(64) float qv_[kRowStep * kMaxHeadDimV];
   KeyBounds seen_[kRowStep];
   float lse_[kRowStep];  ///< in base 2
   float* out_[kRowStep];

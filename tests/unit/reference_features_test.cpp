@@ -174,9 +174,11 @@ TEST(ReferenceFeatures, MasksWithGaps) {
       SCOPED_TRACE(testing::Message() << "causal " << mask.causal << " left " << mask.left << " right "
                                       << mask.right << ", " << heads_q << " heads");
       expect_naive(p, {}, all_rows(p));
+      p.alibi_slopes = slopes(heads_q, 0.8);
+      expect_naive(p, {}, all_rows(p));
+      p.alibi_slopes.clear();
       p.sinks = sinks(heads_q);
       p.softcap = 2.0;
-      p.alibi_slopes = slopes(heads_q, 0.8);
       p.p_dropout = 0.3f;
       p.head_dim_v = 5;
       expect_naive(p, {}, all_rows(p));
