@@ -48,6 +48,7 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kAppendQuantised, "append: in_call, kv_dtype: e4m3"},
     {kE4m3Out, "out_dtype: e4m3"},
     {kOneRow, "one_row: true"},
+    {kE5m2Kv, "kv_dtype: e5m2"},
 };
 
 }  // namespace
