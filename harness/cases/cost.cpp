@@ -28,9 +28,9 @@ int64_t union_size(std::vector<std::pair<int64_t, int64_t>> ranges) {
   return count;
 }
 
-/// Number of tensors in e4m3 that have a descale per (sequence, KV head).
+/// Number of tensors in e4m3 or e5m2 that have a descale per (sequence, KV head).
 int descales_per_sequence(const CaseParams& p) {
-  const auto usual = [](DType t, DescalesPer per) { return t == DType::kE4m3 && per == DescalesPer::kUsual; };
+  const auto usual = [](DType t, DescalesPer per) { return is_fp8(t) && per == DescalesPer::kUsual; };
   return usual(p.type_of_q(), p.q_descales) + usual(p.type_of_k(), p.descales_of(false)) +
          usual(p.type_of_v(), p.descales_of(true));
 }
@@ -53,14 +53,14 @@ double given_scale_bytes(const CaseParams& p) {
   return bytes;
 }
 
-/// Bytes of the e4m3 descales of attention that all sequences share.
+/// Bytes of the e4m3 and e5m2 descales of attention that all sequences share.
 double shared_descale_bytes(const CaseParams& p) {
   double bytes = 0;
   if (p.type_of_q() == DType::kE4m3 && p.q_descales != DescalesPer::kUsual) {
     bytes += 4.0 * (p.q_descales == DescalesPer::kTensor ? 1 : p.num_heads_kv);
   }
   for (const bool is_v : {false, true}) {
-    if (p.type_of_kv(is_v) != DType::kE4m3 || p.descales_of(is_v) == DescalesPer::kUsual) continue;
+    if (!is_fp8(p.type_of_kv(is_v)) || p.descales_of(is_v) == DescalesPer::kUsual) continue;
     bytes += 4.0 * shared_scales(p, is_v, DescalesPer::kHead);
   }
   return bytes;

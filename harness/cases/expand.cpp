@@ -65,7 +65,7 @@ void check_widths(const CaseParams& p, const Place& place) {
   if (p.v_is_k_view && p.type_of_k() == DType::kInt8) {
     fail(place("v_is_k_view"),
          "int8 keys have a descale per row and int8 values one per channel: one tensor cannot be both; drop "
-         "v_is_k_view, or take kv_dtype e4m3 or same");
+         "v_is_k_view, or take kv_dtype e4m3, e5m2 or same");
   }
 }
 

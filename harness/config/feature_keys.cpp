@@ -54,6 +54,7 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kSequsedQ, "gap_queries: 8"},
     {kPagedBatchIdx, "kv: paged, block_table_rows: shuffled"},
     {kPagedLeftpad, "kv: paged, leftpad: 8"},
+    {kE5m2Kv, "kv_dtype: e5m2"},
 };
 
 }  // namespace

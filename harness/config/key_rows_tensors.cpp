@@ -16,7 +16,7 @@ const char* table_name(P p) {
 /// Whether K or V has descales, or scales that kv_append is given, of its own.
 bool has_descales(P p, bool is_v) {
   if (is_append(p)) return p.quantises(is_v) && !p.computes_scales(is_v) && !(is_v && p.one_row);
-  return is_attention(p) && p.type_of_kv(is_v) == DType::kE4m3 && !(is_v && p.v_is_k_view);
+  return is_attention(p) && is_fp8(p.type_of_kv(is_v)) && !(is_v && p.v_is_k_view);
 }
 
 /// kv_append has the granularity that `usual` stands for under its own name, too.
@@ -33,6 +33,7 @@ std::string descales_label(const char* tensor, DescalesPer per) {
 uint64_t types_of_kv(P p) {
   uint64_t f = 0;
   if (p.type_of_k() == DType::kE4m3) f |= kE4m3Kv;
+  if (p.type_of_k() == DType::kE5m2) f |= kE5m2Kv;
   if (p.type_of_k() == DType::kInt8) f |= kInt8K;
   if (p.type_of_v() == DType::kInt8) f |= kInt8V;
   return f;
@@ -154,8 +155,8 @@ Rows descale_keys() {
           .labelled([](P p) { return descales_label("q", p.q_descales); }),
       word_key(
           "k_descales",
-          "the same of keys: e4m3, or a scale that `kv_append` is given. `usual`: attention, a "
-          "sequence's KV head; `kv_append`, a KV head in e4m3, a channel of it in int8. Values in one row "
+          "the same of keys: e4m3, e5m2, or a scale that `kv_append` is given. `usual`: attention, a "
+          "sequence's KV head; `kv_append`, a KV head in e4m3 and e5m2, a channel of it in int8. Values in one row "
           "with their keys share theirs",
           &C::k_descales, words_of(descales_per_name, {kUsual, kHead, kTensor}))
           .when([](P p) { return has_descales(p, false); })
@@ -167,7 +168,7 @@ Rows descale_keys() {
           .unified([](C& p) { unify_descales(p, true); })
           .labelled([](P p) { return descales_label("v", p.v_descales); })
           .needing(feature(kVChannelScales,
-                           [](P p) { return p.v_descales == kChannel && p.type_of_v() == DType::kE4m3; })),
+                           [](P p) { return p.v_descales == kChannel && is_fp8(p.type_of_v()); })),
       word_key<bool>("out_dtype",
                      "type of O. `e4m3`, of `attention` and `merge_states`: O divided by a given scale is "
                      "stored, saturating at 448",
@@ -201,11 +202,12 @@ Rows shape_keys() {
           .reported([](Json& j, P p) { j["q_dtype"] = dtype_name(p.type_of_q()); }),
       word_key(
           "kv_dtype",
-          "quantised keys and values: e4m3 with descales per (sequence, KV head); int8 keys with one per "
+          "quantised keys and values: e4m3 or e5m2 with descales per (sequence, KV head); int8 keys with one per "
           "(row, KV head) and int8 values with one per (KV head, channel); `int8_k`: values stay in "
           "`dtype`. `kv_append` quantises new rows to it, by `scales`",
           &C::kv_dtype,
-          words_of(kv_dtype_name, {KvDType::kSame, KvDType::kE4m3, KvDType::kInt8, KvDType::kInt8K}))
+          words_of(kv_dtype_name,
+                   {KvDType::kSame, KvDType::kE4m3, KvDType::kE5m2, KvDType::kInt8, KvDType::kInt8K}))
           .when(is_served)
           .labelled([](P p) {
             return p.kv_dtype == KvDType::kSame ? "" : fmt::format("-kv_{}", kv_dtype_name(p.kv_dtype));
@@ -214,11 +216,12 @@ Rows shape_keys() {
           .reported([](Json& j, P p) {
             j["kv_dtype"] = p.kv_dtype == KvDType::kSame ? dtype_name(p.dtype) : kv_dtype_name(p.kv_dtype);
           }),
-      word_key("scales",
-               "`kv_append` with a quantised `kv_dtype`: scales are given, per KV head in e4m3 and per (KV "
-               "head, channel) in int8; computed per (token, head) and stored in a cache of their own; or "
-               "computed for K and given for V, as attention reads an int8 cache",
-               &C::scales, words_of(scales_name, {Scales::kGiven, Scales::kPerToken, Scales::kPerTokenK}))
+      word_key(
+          "scales",
+          "`kv_append` with a quantised `kv_dtype`: scales are given, per KV head in e4m3 and e5m2 and per (KV "
+          "head, channel) in int8; computed per (token, head) and stored in a cache of their own; or "
+          "computed for K and given for V, as attention reads an int8 cache",
+          &C::scales, words_of(scales_name, {Scales::kGiven, Scales::kPerToken, Scales::kPerTokenK}))
           .when([](P p) { return p.quantises(false); })
           .unified([](C& p) {
             if (p.scales == Scales::kPerTokenK && !p.quantises(true)) p.scales = Scales::kPerToken;

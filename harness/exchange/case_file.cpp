@@ -26,6 +26,8 @@ Element element_for(DType t) {
       return Element::kF16;
     case DType::kE4m3:
       return Element::kE4m3;
+    case DType::kE5m2:
+      return Element::kE5m2;
     case DType::kInt8:
       return Element::kI8;
     default:
@@ -88,6 +90,8 @@ void zero_poison(const TensorView& t) {
           static_cast<uint8_t*>(data), static_cast<uint8_t*>(data) + count,
           [](uint8_t bits) { return (bits & 0x7f) == 0x7f; }, uint8_t{0});
       return;
+    case Element::kE5m2:
+      return zero_nan<uint8_t>(data, count, 0x7c, 0x03);
     case Element::kI32:
       if (t.name != "block_table") return;
       for (int64_t i = 0; i < count; ++i) {

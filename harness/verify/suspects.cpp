@@ -288,7 +288,7 @@ class Suspects {
     if (p_.head_dim == p_.dim_v() && !p_.v_is_k_view)
       misread("keys and values are exchanged", {.exchanged = true});
     const auto descale = [&](Tensor tensor, DType type, const char* name) {
-      if (type == DType::kE4m3 || type == DType::kInt8)
+      if (is_fp8(type) || type == DType::kInt8)
         misread(fmt::format("descales of {} are not applied", name), {.no_descale = tensor});
     };
     descale(Tensor::kQ, p_.type_of_q(), "Q");

@@ -33,14 +33,15 @@ struct InputDTypes {
 };
 constexpr InputDTypes input_dtypes(uint64_t features) {
   const DType base = features & kBf16 ? DType::kBf16 : features & kFp16 ? DType::kFp16 : DType::kFp32;
-  const bool e4m3_kv = features & kE4m3Kv;
+  const uint64_t fp8 = features & (kE4m3Kv | kE5m2Kv);
+  const DType fp8_kv = fp8 & kE4m3Kv ? DType::kE4m3 : DType::kE5m2;
   return {features & kE4m3Q   ? DType::kE4m3
           : features & kInt8Q ? DType::kInt8
                               : base,
-          e4m3_kv             ? DType::kE4m3
+          fp8                 ? fp8_kv
           : features & kInt8K ? DType::kInt8
                               : base,
-          e4m3_kv             ? DType::kE4m3
+          fp8                 ? fp8_kv
           : features & kInt8V ? DType::kInt8
                               : base};
 }
@@ -156,8 +157,8 @@ inline KernelStatus check_attention_dtypes(const Kernel& kernel, const Attention
     return bad("%s: one of bf16, fp16 and fp32 required, given bits 0x%llx",
                static_cast<unsigned long long>(base));
   }
-  if (both(kE4m3Q, kInt8Q) || both(kE4m3Kv, kInt8K | kInt8V)) {
-    return bad("%s: one type of q and one of KV required, given bits of e4m3 and of int8");
+  if (both(kE4m3Q, kInt8Q) || both(kE4m3Kv | kE5m2Kv, kInt8K | kInt8V) || both(kE4m3Kv, kE5m2Kv)) {
+    return bad("%s: one type of q and one of KV required, given bits of two of e4m3, e5m2 and int8");
   }
   if (without(kE4m3Q, kE4m3Kv)) return bad("%s: KV in e4m3 required for q in e4m3, given other KV");
   if (without(kInt8Q | kInt8V, kInt8K))
@@ -168,8 +169,8 @@ inline KernelStatus check_attention_dtypes(const Kernel& kernel, const Attention
                dtype_name(types.q), dtype_name(types.k), dtype_name(types.v), dtype_name(p.dtype_q),
                dtype_name(p.dtype_k), dtype_name(p.dtype_v));
   }
-  if ((p.features & kVChannelScales) && (p.dtype_v != DType::kE4m3 || (p.features & kVIsK))) {
-    return bad("%s: V in e4m3, not a view of K, required for scales of V per channel, given %s",
+  if ((p.features & kVChannelScales) && (!is_fp8(p.dtype_v) || (p.features & kVIsK))) {
+    return bad("%s: V in e4m3 or e5m2, not a view of K, required for scales of V per channel, given %s",
                dtype_name(p.dtype_v));
   }
   return check_out_dtype(kernel, p.features, p.dtype_out, message);
@@ -309,9 +310,9 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
     return p.batch > 0 && (p.features & bits) != 0 && p_descale == nullptr;
   };
   if (missing(kE4m3Q | kInt8Q, p.q_descale)) return bad("%s: q_descale required for quantised q, given null");
-  if (missing(kE4m3Kv | kInt8K, p.k_descale))
+  if (missing(kE4m3Kv | kE5m2Kv | kInt8K, p.k_descale))
     return bad("%s: k_descale required for quantised K, given null");
-  if (missing(kE4m3Kv | kInt8V, p.v_descale))
+  if (missing(kE4m3Kv | kE5m2Kv | kInt8V, p.v_descale))
     return bad("%s: v_descale required for quantised V, given null");
   if (p.batch > 0 && (p.features & kE4m3Out) && p.out_scale == nullptr) {
     return bad("%s: out_scale required for O in e4m3, given null");

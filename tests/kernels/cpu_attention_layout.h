@@ -460,7 +460,7 @@ class Layout {
       p.q_descale_stride_outer = problem_.heads_q + 1;
       p.q_descale_stride_head = 1;
     }
-    if (problem_.quantised & kE4m3Kv) {
+    if (problem_.fp8_kv()) {
       p.k_descale = k_descales_.data();
       p.k_descale_stride_outer = problem_.heads_kv + 1;
       p.k_descale_stride_head = 1;

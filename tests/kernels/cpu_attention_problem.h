@@ -54,33 +54,34 @@ struct Problem {
   bool alibi_sqrt = false;
   bool sinks = false;
   float sink_shift = 0.0f;  ///< added to each sink
-  uint64_t quantised = 0;   ///< kE4m3Kv, kE4m3Q, kInt8Q, kInt8K, kInt8V
+  uint64_t quantised = 0;   ///< kE4m3Kv, kE5m2Kv, kE4m3Q, kInt8Q, kInt8K, kInt8V
   float k_descale_factor = 1.0f;
   float p_dropout = 0.0f;
   bool probs = false;
 
   int dv() const { return dim_v == 0 ? dim : dim_v; }
+  bool fp8_kv() const { return (quantised & (kE4m3Kv | kE5m2Kv)) != 0; }
   uint64_t base() const { return dtype_feature(dtype); }
   InputDTypes types() const { return input_dtypes(base() | quantised); }
   DType type_of(uint64_t tensor) const {
     return tensor == 0 || tensor == 3 ? types().q : tensor == 1 || v_is_k ? types().k : types().v;
   }
-  // Descales of position `pos` of sequence `id`. Neighbours differ, and no two tensors share one. e4m3 has
-  // one per sequence and KV head. Stored numbers reach 8 in e4m3 and 127 in int8.
+  // Descales of position `pos` of sequence `id`. Neighbours differ, and no two tensors share one. e4m3 and
+  // e5m2 have one per sequence and KV head. Stored numbers reach 8 in these and 127 in int8.
   float q_descale(uint64_t id, int pos, int head) const {
     if (quantised & kInt8Q) return 0.004f + 0.0007f * static_cast<float>((id * 5 + pos * 7 + head * 3) % 11);
     const int kv_head = head / (heads_q / heads_kv);
     return quantised & kE4m3Q ? 0.07f + 0.011f * static_cast<float>((id * 7 + kv_head * 5) % 16) : 1.0f;
   }
   float k_descale(uint64_t id, int pos, int head) const {
-    const float e4m3 = 0.08f + 0.013f * static_cast<float>((id * 5 + head * 3) % 16);
+    const float fp8 = 0.08f + 0.013f * static_cast<float>((id * 5 + head * 3) % 16);
     const float int8 = 0.005f + 0.0009f * static_cast<float>((id * 3 + pos * 5 + head * 7) % 13);
-    return k_descale_factor * (quantised & kE4m3Kv ? e4m3 : quantised & kInt8K ? int8 : 1.0f);
+    return k_descale_factor * (fp8_kv() ? fp8 : quantised & kInt8K ? int8 : 1.0f);
   }
   float v_descale(uint64_t id, int head, int channel) const {
     if (v_is_k) return k_descale(id, 0, head);
     if (quantised & kInt8V) return 0.003f + 0.0011f * static_cast<float>((head * 3 + channel * 5) % 9);
-    return quantised & kE4m3Kv ? 0.05f + 0.017f * static_cast<float>((id * 3 + head * 7) % 16) : 1.0f;
+    return fp8_kv() ? 0.05f + 0.017f * static_cast<float>((id * 3 + head * 7) % 16) : 1.0f;
   }
   /// The custom mask of sequence `id`: about two thirds of the bits. Every seventh query sees no key.
   bool sees(uint64_t id, int i, int j) const {
@@ -116,7 +117,7 @@ struct Problem {
   }
 };
 
-/// The stored number: uniform in [-1, 1), for e4m3 in [-8, 8), for int8 in [-127, 127), rounded to the
+/// The stored number: uniform in [-1, 1), for e4m3 and e5m2 in [-8, 8), for int8 in [-127, 127), rounded to the
 /// tensor's dtype. Tensors are q, K, V, qv.
 inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos, uint64_t head,
                    uint64_t channel) {
@@ -128,7 +129,7 @@ inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos
   x ^= x >> 31;
   const float uniform = static_cast<float>(x >> 40) * 0x1p-23f - 1.0f;
   const DType t = p.type_of(tensor);
-  const float range = t == DType::kE4m3 ? 8.0f : t == DType::kInt8 ? 127.0f : 1.0f;
+  const float range = is_fp8(t) ? 8.0f : t == DType::kInt8 ? 127.0f : 1.0f;
   return round_to(t, uniform * range * (tensor == 0 || tensor == 3 ? p.magnitude : 1.0f));
 }
 

@@ -51,6 +51,14 @@ def exact_e4m3(bits):
     return sign * (mantissa / 8 * 2.0**-6 if exponent == 0 else (1 + mantissa / 8) * 2.0**(exponent - 7))
 
 
+def exact_e5m2(bits):
+    """The same for e5m2."""
+    sign, exponent, mantissa = -1.0 if bits & 0x80 else 1.0, bits >> 2 & 31, bits & 3
+    if exponent == 31:
+        return float("nan") if mantissa else sign * float("inf")
+    return sign * (mantissa / 4 * 2.0**-14 if exponent == 0 else (1 + mantissa / 4) * 2.0**(exponent - 15))
+
+
 class TensorTest(unittest.TestCase):
     def test_numpy_sees_the_same_memory_through_the_strides(self):
         for dtype, kind in NUMPY_TYPES.items():
@@ -90,6 +98,13 @@ class TensorTest(unittest.TestCase):
         read = tensor(np.arange(256, dtype=np.uint8), DType.E4M3)[:]
         np.testing.assert_array_equal(read, np.array([exact_e4m3(b) for b in range(256)], np.float32))
         self.assertEqual([read[b] for b in (0x01, 0x08, 0x38, 0x7e, 0xfe)], [2.0**-9, 2.0**-6, 1, 448, -448])
+        self.assertTrue(np.signbit(read[0x80]))
+
+    def test_every_e5m2_is_read(self):
+        read = tensor(np.arange(256, dtype=np.uint8), DType.E5M2)[:]
+        np.testing.assert_array_equal(read, np.array([exact_e5m2(b) for b in range(256)], np.float32))
+        self.assertEqual([read[b] for b in (0x01, 0x04, 0x3c, 0x7b, 0xfb, 0x7c, 0xfc)],
+                         [2.0**-16, 2.0**-14, 1, 57344, -57344, np.inf, -np.inf])
         self.assertTrue(np.signbit(read[0x80]))
 
     def test_int8_is_read_as_float(self):
@@ -164,7 +179,7 @@ class TensorTest(unittest.TestCase):
     @NEEDS_TORCH
     def test_torch_shares_the_memory_of_each_type(self):
         kinds = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32, DType.E4M3: torch.float8_e4m3fn,
-                 DType.INT8: torch.int8, "int32": torch.int32, "int64": torch.int64}
+                 DType.E5M2: torch.float8_e5m2, DType.INT8: torch.int8, "int32": torch.int32, "int64": torch.int64}
         for dtype, kind in kinds.items():
             memory = np.zeros(60, NUMPY_TYPES.get(dtype, dtype))
             view = tensor(memory, dtype, (3, 2, 4), (20, 8, 1)).torch()
@@ -176,7 +191,8 @@ class TensorTest(unittest.TestCase):
     @NEEDS_TORCH
     def test_torch_agrees_on_every_number(self):
         bits = np.arange(256, dtype=np.uint8)
-        np.testing.assert_array_equal(tensor(bits, DType.E4M3)[:], tensor(bits, DType.E4M3).torch().float().numpy())
+        for dtype in (DType.E4M3, DType.E5M2):
+            np.testing.assert_array_equal(tensor(bits, dtype)[:], tensor(bits, dtype).torch().float().numpy())
         values = np.random.default_rng(1).integers(0, 1 << 32, 1 << 18, np.uint32).view(np.float32)
         out = tensor(np.zeros(values.shape, np.uint16), DType.BF16)
         out[:] = values

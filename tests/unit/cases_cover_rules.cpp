@@ -129,12 +129,10 @@ const std::vector<Rule>& rules() {
       {{"kv_dtype", "scales"},
        [](const P& p) { return p.kv_dtype == KvDType::kInt8K && p.scales == Scales::kPerTokenK; }},
       {{"op", "kv_dtype", "k_descales"},
-       [](const P& p) {
-         return appends(p) && p.kv_dtype == KvDType::kE4m3 && p.k_descales == DescalesPer::kHead;
-       }},
+       [](const P& p) { return appends(p) && is_fp8(p.type_of_k()) && p.k_descales == DescalesPer::kHead; }},
       {{"op", "kv_dtype", "v_descales"},
        [](const P& p) {
-         return appends(p) && ((p.kv_dtype == KvDType::kE4m3 && p.v_descales == DescalesPer::kHead) ||
+         return appends(p) && ((is_fp8(p.type_of_v()) && p.v_descales == DescalesPer::kHead) ||
                                (p.kv_dtype == KvDType::kInt8 && p.v_descales == DescalesPer::kChannel));
        }},
   };
@@ -167,13 +165,13 @@ const std::vector<std::pair<std::string, Rule>>& dead() {
       {"q_descales", {{"q_dtype"}, [](const P& p) { return p.q_dtype != DType::kE4m3; }}},
       {"k_descales",
        {{"op", "kv_dtype"},
-        [](const P& p) { return appends(p) ? p.kv_dtype == KvDType::kSame : p.kv_dtype != KvDType::kE4m3; }}},
+        [](const P& p) { return appends(p) ? p.kv_dtype == KvDType::kSame : !is_fp8(p.type_of_k()); }}},
       {"k_descales", {{"scales"}, [](const P& p) { return appends(p) && p.scales != Scales::kGiven; }}},
       {"v_descales",
        {{"op", "kv_dtype"},
         [](const P& p) {
           return appends(p) ? p.kv_dtype == KvDType::kSame || p.kv_dtype == KvDType::kInt8K
-                            : p.kv_dtype != KvDType::kE4m3;
+                            : !is_fp8(p.type_of_k());
         }}},
       {"v_descales", {{"scales"}, [](const P& p) { return appends(p) && p.scales == Scales::kPerToken; }}},
       {"v_descales", {{"v_is_k_view"}, [](const P& p) { return p.v_is_k_view; }}},

@@ -14,12 +14,13 @@ class Unsupported(Exception):
 
 
 #: Per type: bytes, DLPack code and bits, NumPy's type. Float types that NumPy lacks are unsigned integers of
-#: their bits there; DLPack calls e4m3 uint8, as several consumers do not know it.
+#: their bits there; DLPack calls e4m3 and e5m2 uint8, as several consumers do not know them.
 _TYPES = {
     DType.BF16: (2, (4, 16), "<u2"),
     DType.FP16: (2, (2, 16), "<f2"),
     DType.FP32: (4, (2, 32), "<f4"),
     DType.E4M3: (1, (1, 8), "|u1"),
+    DType.E5M2: (1, (1, 8), "|u1"),
     DType.INT8: (1, (0, 8), "|i1"),
     "int32": (4, (0, 32), "<i4"),
     "int64": (8, (0, 64), "<i8"),
@@ -53,8 +54,8 @@ class Tensor:
     """A view of a tensor of the launch. `shape` is in elements, `strides` too; the last stride is 1.
 
     It converts by DLPack (torch.from_dlpack, cupy.from_dlpack), by __cuda_array_interface__, and on the cpu
-    device by __array_interface__ (numpy.asarray). NumPy lacks bf16 and e4m3: arrays of them hold their bits. An
-    index gives numbers instead, c.q[first:end, head] as float32, and takes numbers: c.out[row] = values.
+    device by __array_interface__ (numpy.asarray). NumPy lacks bf16, e4m3 and e5m2: arrays of them hold their
+    bits. An index gives numbers instead, c.q[first:end, head] as float32, and takes numbers: c.out[row] = values.
     """
 
     def __init__(self, name, pointer, shape, strides, dtype, device, device_index):
@@ -113,6 +114,8 @@ class Tensor:
             return (bits.astype(numpy.uint32) << 16).view(numpy.float32)
         if self.dtype == DType.E4M3:
             return _e4m3_table()[bits]
+        if self.dtype == DType.E5M2:
+            return (bits.astype(numpy.uint16) << 8).view(numpy.float16).astype(numpy.float32)
         return bits.astype(numpy.float32) if isinstance(self.dtype, DType) else bits
 
     def __setitem__(self, index: Any, values: Any) -> None:
@@ -132,7 +135,8 @@ class Tensor:
         """The tensor as a torch.Tensor: the same memory."""
         import torch
         tensor = torch.from_dlpack(self)
-        return tensor.view(torch.float8_e4m3fn) if self.dtype == DType.E4M3 else tensor
+        kinds = {DType.E4M3: "float8_e4m3fn", DType.E5M2: "float8_e5m2"}
+        return tensor.view(getattr(torch, kinds[self.dtype])) if self.dtype in kinds else tensor
 
     def cupy(self) -> Any:
         """The tensor as a cupy.ndarray: the same memory."""

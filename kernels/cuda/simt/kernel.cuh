@@ -101,7 +101,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
   const TileSource values =
       tile_source(p.v, p.dtype_v, p.head_dim_v, p.v_stride_block, p.v_stride_token, p.v_stride_head);
 
-  // The e4m3 descales are the same for all keys: K's is a factor of the scores, V's one of the output. int8 K
+  // The e4m3 and e5m2 descales are the same for all keys: K's is a factor of the scores, V's one of the output. int8 K
   // has a descale per row, applied on the way to shared memory. int8 V has one per channel, applied to the
   // output.
   const float score_scale = p.softmax_scale * k_descale(p, b, kv_head);
