@@ -48,6 +48,8 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kAppendQuantised, "append: in_call, kv_dtype: e4m3"},
     {kE4m3Out, "out_dtype: e4m3"},
     {kOneRow, "one_row: true"},
+    {kGather, "move: gather"},
+    {kSeqStarts, "starts: any"},
 };
 
 }  // namespace

@@ -63,6 +63,7 @@ FaultClass ignored_faults();
 FaultClass backward_faults();
 FaultClass lse_faults();
 FaultClass refusal_faults();
+FaultClass move_faults();
 
 // Building blocks of faults.
 
