@@ -257,6 +257,47 @@ double kv_row_bytes(const CaseParams& p) {
                            (p.v_is_k_view ? 0 : element_bytes(p.type_of_v()) * p.dim_v()));
 }
 
+/// The blocks or rows that a kv_move reads, each once, and those that it writes.
+struct Moved {
+  int64_t read = 0, written = 0;
+};
+
+Moved moved_blocks(const CaseParams& p) {
+  Moved m;
+  std::unordered_map<int32_t, bool> given;
+  const int64_t shared = p.shared_tokens() / p.block_size;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const int64_t blocks = blocks_of(p.seqs[b].k, p.block_size);
+    m.written += move_copies(p, p.seqs[b].k);
+    m.read += b == 0 ? blocks : blocks - shared;
+    for (int64_t i = 0; p.blocks && i < blocks; ++i)
+      given[p.blocks->ids()[b][static_cast<std::size_t>(i)]] = true;
+  }
+  if (p.blocks) m.read = std::ssize(given);
+  return m;
+}
+
+Moved gathered_rows(const CaseParams& p) {
+  Moved m;
+  std::unordered_map<int32_t, std::vector<std::pair<int64_t, int64_t>>> of_block;  // rows of given blocks
+  std::vector<std::pair<int64_t, int64_t>> of_prefix;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const int64_t first = p.start_of(b), last = p.seqs[b].k, shared = p.shared_tokens();
+    m.written += last - first;
+    if (shared > 0) of_prefix.emplace_back(std::min(first, shared), shared);
+    m.read += last - std::max(first, shared);
+    for (int64_t i = first / p.block_size; p.blocks && i * p.block_size < last; ++i) {
+      of_block[p.blocks->ids()[b][static_cast<std::size_t>(i)]].emplace_back(
+          std::max<int64_t>(0, first - i * p.block_size),
+          std::min<int64_t>(p.block_size, last - i * p.block_size));
+    }
+  }
+  if (p.blocks) m.read = 0;
+  for (auto& [block, rows] : of_block) m.read += union_size(std::move(rows));
+  m.read += union_size(std::move(of_prefix));
+  return m;
+}
+
 /// Bytes of one row of both rotary tables (sines and cosines).
 double rotary_row_bytes(const CaseParams& p) { return 4.0 * p.rotary_width(); }
 
@@ -274,6 +315,36 @@ void set_merge_cost(const CaseParams& p, CaseCost& c) {
   c.formula = "merge_states: 2*D*R*N'; (e_p*N'*D + 4*N + e*D + 4)*R, R = H*Tq, N' = N*(1 - empty)";
   if (p.ragged_states) c.formula += " + 4*Tq, N on average";
   c.device_bytes = (e_p * d + 4) * rows * states + c.written;
+}
+
+/// Bytes of one row of K and V in dtype, all heads, as gather writes it.
+double gathered_row_bytes(const CaseParams& p) {
+  return element_bytes(p.dtype) * p.num_heads_kv * (p.head_dim + (p.v_is_k_view ? 0 : p.dim_v()));
+}
+
+/// Each block or row is read once, however often it is written. A pair has 16 bytes, an entry of a table 4.
+void set_move_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
+  const double row = kv_row_bytes(p);
+  const auto batch = static_cast<double>(p.seqs.size());
+  if (p.gathers()) {
+    const Moved m = gathered_rows(p);
+    int64_t entries = 0;
+    for (std::size_t b = 0; b < p.seqs.size(); ++b)
+      entries += blocks_of(p.seqs[b].k, p.block_size) - p.start_of(b) / p.block_size;
+    const double tables =
+        4.0 * static_cast<double>(entries) + (p.starts == Starts::kNone ? 4.0 : 8.0) * batch;
+    c.written = gathered_row_bytes(p) * static_cast<double>(m.written);
+    c.bytes = row * static_cast<double>(m.read) + c.written + tables;
+    c.formula = "kv_move: ((e_k*D+e_v*Dv)*Tread + e*(D+Dv)*T)*Hkv + 4*(blocks+B)";
+    if (p.starts != Starts::kNone) c.formula += " + 4*B";
+  } else {
+    const Moved m = moved_blocks(p);
+    const double block = row * p.block_size;
+    c.written = block * static_cast<double>(m.written);
+    c.bytes = block * static_cast<double>(m.read) + c.written + 16.0 * static_cast<double>(m.written);
+    c.formula = "kv_move: (e_k*D+e_v*Dv)*Hkv*block_size*(blocks+pairs) + 16*pairs";
+  }
+  c.device_bytes = row * static_cast<double>(t.kv_rows) + c.written;
 }
 
 /// Each new row of K and V is read once and written once, with its scales. Each token has a slot number of
@@ -394,6 +465,9 @@ CaseCost cost_with(const CaseParams& p, DrawSeed seed) {
       break;
     case Op::kAttentionBackward:
       set_backward_cost(p, tally_of(p, seed), c);
+      break;
+    case Op::kKvMove:
+      set_move_cost(p, tally_of(p), c);
       break;
   }
   return c;

@@ -15,11 +15,12 @@ struct CaseCost {
   int64_t total_k = 0;  ///< key tokens
   int32_t max_q = 0;
   int32_t max_k = 0;
-  double pairs = 0;    ///< visible (query, key) pairs of one head
-  double flop = 0;     ///< 2 * Hq * (D + Dv) * pairs; kv_append: 0; merge_states: 2 * D per state merged;
-                       ///< attention_backward: Hq * (6 D + 4 Dv) * pairs
-  double bytes = 0;    ///< least traffic: each visible input read once, each output written once
-  double written = 0;  ///< the part of `bytes` that is written
+  double pairs = 0;  ///< visible (query, key) pairs of one head
+  double flop =
+      0;  ///< 2 * Hq * (D + Dv) * pairs; kv_append, kv_move: 0; merge_states: 2 * D per state merged;
+          ///< attention_backward: Hq * (6 D + 4 Dv) * pairs
+  double bytes = 0;         ///< least traffic: each visible input read once, each output written once
+  double written = 0;       ///< the part of `bytes` that is written
   double device_bytes = 0;  ///< memory that the workload allocates
   std::string formula;      ///< the formulas of flop and bytes: "FLOP; BYTES"
 };

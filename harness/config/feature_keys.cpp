@@ -55,6 +55,8 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kPagedBatchIdx, "kv: paged, block_table_rows: shuffled"},
     {kPagedLeftpad, "kv: paged, leftpad: 8"},
     {kE5m2Kv, "kv_dtype: e5m2"},
+    {kGather, "move: gather"},
+    {kSeqStarts, "starts: any"},
 };
 
 }  // namespace

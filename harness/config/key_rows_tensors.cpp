@@ -47,11 +47,11 @@ Rows memory_keys() {
       word_key(
           "kv",
           "where keys and values lie: packed by `cu_seqlens_k`; in blocks found through `block_table` "
-          "(`kv_append`: always so); in a cache with a row per sequence. `attention_backward`: always packed",
+          "(`kv_append` and `kv_move`: always so); in a cache with a row per sequence. `attention_backward`: always packed",
           &C::kv, words_of(kv_name, {KvSource::kPacked, KvSource::kPaged, KvSource::kContiguous}))
           .when(has_kv)
           .unified([](C& p) {
-            if (is_append(p)) p.kv = KvSource::kPaged;
+            if (is_append(p) || is_move(p)) p.kv = KvSource::kPaged;
             if (is_backward(p)) p.kv = KvSource::kPacked;
           })
           .labelled([](P p) { return fmt::format("/{}", kv_name(p.kv)); })
@@ -75,8 +75,8 @@ Rows memory_keys() {
           "page_layout",
           "where a sequence's blocks lie in the pool; `shared_prefix`: shuffled, and the first "
           "`shared_prefix` tokens of all sequences are the same blocks; `lifo_aged`: as a last-in, "
-          "first-out free list leaves them after many requests; `repeated`, `attention` only: each drawn anew, so "
-          "that places of one or several sequences share blocks; `served`, the default of `batch: {serving: "
+          "first-out free list leaves them after many requests; `repeated`, not of `kv_append`: each drawn "
+          "anew, so that places of one or several sequences share blocks; `served`, the default of `batch: {serving: "
           "...}` and for it alone: the block tables of the replay, with shared prefixes",
           &C::page_layout,
           words_of(page_layout_name,
@@ -234,12 +234,12 @@ Rows shape_keys() {
           }),
       heads_key()
           .unified([](C& p) {
-            if (is_append(p)) p.num_heads_q = p.num_heads_kv;
+            if (is_append(p) || is_move(p)) p.num_heads_q = p.num_heads_kv;
             if (is_merge(p)) p.num_heads_kv = p.num_heads_q;
           })
           .labelled([](P p) {
             return attends(p) ? fmt::format("/h{}-{}", p.num_heads_q, p.num_heads_kv)
-                              : fmt::format("/h{}", is_append(p) ? p.num_heads_kv : p.num_heads_q);
+                              : fmt::format("/h{}", is_merge(p) ? p.num_heads_q : p.num_heads_kv);
           })
           .always_written(),
       integer_key("head_dim", "channels of a head", &C::head_dim, 1, kMaxHeadDim)
@@ -248,16 +248,17 @@ Rows shape_keys() {
       head_dim_v_key()
           .when(has_kv)
           .unified([](C& p) {
-            if (p.head_dim_v == p.head_dim) p.head_dim_v = 0;
+            const bool no_v = is_move(p) && p.v_is_k_view;
+            if (p.head_dim_v == p.head_dim || no_v) p.head_dim_v = 0;
           })
           .labelled([](P p) { return p.head_dim_v > 0 ? fmt::format("-{}", p.head_dim_v) : ""; })
           .needing(feature(kHeadDimV, [](P p) { return p.head_dim_v != 0; })),
       bool_key(
           "v_is_k_view",
           "values are the first `head_dim_v` channels of the keys and lie there: MLA's decode is `heads: "
-          "16/1, head_dim: 576, head_dim_v: 512`",
+          "16/1, head_dim: 576, head_dim_v: 512`. `kv_move` then moves the one tensor",
           &C::v_is_k_view)
-          .when(is_attention)
+          .when([](P p) { return is_attention(p) || is_move(p); })
           .labelled(label("-v_is_k", [](P p) { return p.v_is_k_view; }))
           .needing(feature(kVIsK, [](P p) { return p.v_is_k_view; })),
       bool_key(

@@ -14,7 +14,8 @@ std::vector<FaultClass> all_faults() {
           merge_faults(),     memory_faults(),      state_faults(),
           layout_faults(),    stride_faults(),      ignored_faults(),
           backward_faults(),  lse_faults(),         refusal_faults(),
-          scale_faults(),     custom_mask_faults(), key_list_faults()};
+          scale_faults(),     custom_mask_faults(), key_list_faults(),
+          move_faults()};
 }
 
 std::vector<Fault> joined(std::initializer_list<std::vector<Fault>> groups) {

@@ -65,6 +65,7 @@ FaultClass lse_faults();
 FaultClass refusal_faults();
 FaultClass custom_mask_faults();
 FaultClass key_list_faults();
+FaultClass move_faults();
 
 // Building blocks of faults.
 

@@ -442,6 +442,7 @@ Verdict verify_launch(const Case& c, const HostOutputs& outputs, const Numerics&
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                int num_threads) {
   if (workload.item().params.op == Op::kKvAppend) return verify_append(workload, outputs);
+  if (workload.item().params.op == Op::kKvMove) return verify_move(workload, outputs);
   if (workload.item().params.op == Op::kMergeStates) {
     return verify_merge(workload.item(), outputs, numerics, mode);
   }

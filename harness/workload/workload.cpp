@@ -50,8 +50,8 @@ std::vector<int32_t> with_stale_sequence(const std::vector<int32_t>& cu_seqlens)
 
 FillJob Workload::cache_job(bool is_v) const {
   const CaseParams& p = item_.params;
-  const KvStrides s = kv_strides(p, is_v, padded_);
-  FillJob job = token_job(item_, is_v ? Tensor::kV : Tensor::kK, is_v ? p.type_of_v() : p.type_of_k(),
+  const KvStrides s = cache_strides(p, is_v, padded_);
+  FillJob job = token_job(item_, is_v ? Tensor::kV : Tensor::kK, p.gathers() ? p.dtype : p.type_of_kv(is_v),
                           static_cast<int64_t>(plan_.kv_owners.size()), p.num_heads_kv, p.dim_of_kv(is_v),
                           {s.token, s.head});
   if (s.rows > 0) job.block_size = s.rows;
@@ -147,10 +147,12 @@ void Workload::make_caches() {
     const int64_t elements = job.stride_block > 0 ? job.num_rows / job.block_size * job.stride_block
                                                   : job.num_rows * job.stride_token;
     const Slot slot = is_v ? kV : kK;
+    const bool moved = item_.params.op == Op::kKvMove;
     make(slot, state ? Role::kState : Role::kInput,
-         state  ? (is_v ? "v_cache" : "k_cache")
-         : is_v ? "v"
-                : "k",
+         moved   ? (is_v ? "v_dst" : "k_dst")
+         : state ? (is_v ? "v_cache" : "k_cache")
+         : is_v  ? "v"
+                 : "k",
          elements * bytes_of(job.dtype));
     if (later_) {
       device_->set_bytes(data(slot), 0xff, memory(slot).bytes());
@@ -187,6 +189,9 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
       break;
     case Op::kAttentionBackward:
       make_backward(variant);
+      break;
+    case Op::kKvMove:
+      make_kv_move();
       break;
   }
   if (!later_) {
@@ -354,6 +359,10 @@ OpParams Workload::params() const {
   }
   if (op.op == Op::kAttentionBackward) {
     set_backward_pointers(op.attention_backward);
+    return op;
+  }
+  if (op.op == Op::kKvMove) {
+    set_move_pointers(op.kv_move);
     return op;
   }
   AttentionParams& a = op.attention;

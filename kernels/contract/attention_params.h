@@ -66,6 +66,8 @@ enum Feature : uint64_t {
   kE5m2Kv = 1ull << 45,        ///< K and V in e5m2 with descales
   kQueryOut = 1ull << 46,      ///< kv_append: queries turn, too, and are returned
   kPositions64 = 1ull << 47,   ///< kv_append: positions64 is given in place of positions
+  kGather = 1ull << 48,        ///< kv_move: rows of sequences go to a packed tensor
+  kSeqStarts = 1ull << 49,     ///< kv_move: seq_starts is given
 };
 
 /// Rotary position of query i of sequence b. Here cache_seqlens = seqused_k[b] - new_len is the length of the

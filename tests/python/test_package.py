@@ -305,7 +305,7 @@ class CallTest(unittest.TestCase):
 
     def test_kv_append(self):
         key, cache, scale = np.zeros((3, 2, 8), np.float16), np.zeros((4, 16, 2, 8), np.uint8), np.ones(2, np.float32)
-        p = Params(Op.KV_APPEND, features=Feature.FP16 | Feature.E4M3_KV, num_tokens=3, num_heads_kv=2, head_dim=8, dtype_in=DType.FP16,
+        p = Params(Op.KV_APPEND, features=Feature.FP16 | Feature.E4M3_KV, num_tokens=3, num_heads_kv=2, head_dim=8, head_dim_v=8, dtype_in=DType.FP16,
                    dtype_k=DType.E4M3, dtype_v=DType.E4M3, block_size=16, num_blocks=4, key=key, value=key, key_stride_token=16,
                    key_stride_head=8, value_stride_token=16, value_stride_head=8, slot_mapping=np.array([5, -1, 63], np.int64),
                    k_cache=cache, v_cache=cache, k_stride_block=256, k_stride_token=16, k_stride_head=8, v_stride_block=256,
@@ -329,6 +329,25 @@ class CallTest(unittest.TestCase):
         self.assert_view(c.partial_lse, lse, (2, 3, 4), (12, 1, 3))
         self.assert_view(c.out_lse, lse, (4, 3), (3, 1))
         self.assertEqual((c.out.dtype, c.partial_out.dtype), (DType.BF16, DType.FP32))
+
+    def test_kv_move(self):
+        pool, packed, one = np.zeros((4, 16, 2, 8), np.uint8), np.zeros((5, 2, 8), np.float16), np.ones(1, np.float32)
+        strides = {f"{t}_{end}_stride_{s}": x for t in "kv" for end in ("src", "dst") for s, x in (("block", 256), ("token", 16), ("head", 8))}
+        c = Params(Op.KV_MOVE, features=Feature.FP16 | Feature.PAGED_KV | Feature.E4M3_KV | Feature.GATHER, num_heads_kv=2, head_dim=8,
+                   head_dim_v=8, block_size=16, num_blocks_src=4, dtype_k=DType.E4M3, dtype_v=DType.E4M3, dtype_out=DType.FP16,
+                   k_src=pool, v_src=pool, k_dst=packed, v_dst=packed, batch=1, total_k=5, k_descale=one, v_descale=one,
+                   block_table=np.array([[2, -1]], np.int32), block_table_stride=2, cu_seqlens=np.array([0, 5], np.int32), **strides).call()
+        self.assertEqual((c.op, c.block_pairs, c.seq_starts, c.v_dst.dtype), ("kv_move", None, None, DType.FP16))
+        self.assert_view(c.k_src, pool, (4, 16, 2, 8), (256, 16, 8, 1))
+        self.assert_view(c.k_dst, packed, (5, 2, 8), (16, 8, 1))
+        self.assert_view(c.k_descale, one, (1,), (1,))
+        self.assertEqual(c.block_table[:].tolist(), [[2, -1]])
+        c = Params(Op.KV_MOVE, features=Feature.FP16 | Feature.PAGED_KV | Feature.HND | Feature.V_IS_K, num_heads_kv=2, head_dim=8,
+                   head_dim_v=8, block_size=16, num_blocks_src=4, num_blocks_dst=4, dtype_k=DType.FP16, dtype_v=DType.FP16, k_src=pool,
+                   k_dst=pool, block_pairs=np.array([[0, 3]], np.int64), num_pairs=1, k_src_stride_block=256, k_src_stride_token=8,
+                   k_src_stride_head=128, k_dst_stride_block=256, k_dst_stride_token=8, k_dst_stride_head=128).call()
+        self.assert_view(c.k_dst, pool, (4, 2, 16, 8), (256, 128, 8, 1))
+        self.assertEqual((c.v_src, c.v_dst, c.block_pairs[:].tolist()), (None, None, [[0, 3]]))
 
     def test_attention_backward(self):
         q, k, lse, row = np.zeros((3, 4, 8), np.uint16), np.zeros((5, 2, 8), np.uint16), np.zeros((4, 3), np.float32), np.zeros(4, np.float32)

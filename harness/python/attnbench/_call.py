@@ -155,7 +155,7 @@ class Tensor:
 
 
 #: Tensors that every launch of their op has, though they may be empty.
-_ALWAYS = {"q", "k", "v", "out", "lse", "key", "value", "partial_out", "partial_lse", "out_lse", "d_out", "dq", "dk", "dv"}
+_ALWAYS = {"q", "k", "v", "out", "lse", "key", "value", "partial_out", "partial_lse", "out_lse", "d_out", "dq", "dk", "dv", "k_src", "k_dst"}
 
 
 def _e4m3_table():
@@ -169,7 +169,7 @@ def _e4m3_table():
 
 class Call:
     """One launch: every field of kernels/contract/attention_params.h (or of kv_append, merge_states,
-    attention_backward) by its name.
+    attention_backward, kv_move) by its name.
 
     Fields that are pointers are Tensors, or None if the launch does not use them. Further fields: `op`,
     `device` ("cpu" or "cuda"), `device_index`, `stream` (a cudaStream_t as a number), `num_threads`,
@@ -196,7 +196,7 @@ class Call:
                 setattr(self, name, value)
         self.features = Feature(params.features)
         {"attention": self._attention, "kv_append": self._kv_append, "merge_states": self._merge_states,
-         "attention_backward": self._attention_backward}[self.op]()
+         "attention_backward": self._attention_backward, "kv_move": self._kv_move}[self.op]()
 
     def __getattr__(self, name: str) -> Any:
         near = difflib.get_close_matches(name, vars(self), 1)
@@ -350,6 +350,28 @@ class Call:
         self._alibi_slopes()
         for name in ("sinks", "dsinks"):
             self._row(name, p.num_heads_q, DType.FP32)
+
+    def _kv_move(self):
+        p, gather = self._params, bool(self.features & Feature.GATHER)
+        heads, rows = p.num_heads_kv, p.block_size
+        tensors = [("k", p.head_dim, self.dtype_k)] + [("v", p.head_dim_v, self.dtype_v)] * (not self.features & Feature.V_IS_K)
+        for kind, channels, dtype in tensors:
+            for end, blocks in (("src", p.num_blocks_src), ("dst", p.num_blocks_dst)):
+                name = f"{kind}_{end}"
+                block, token, head = (getattr(p, f"{name}_stride_{s}") for s in ("block", "token", "head"))
+                if gather and end == "dst":
+                    self._view(name, (p.total_k, heads, channels), (token, head, 1), self.dtype_out)
+                elif self.features & Feature.HND:
+                    self._view(name, (blocks, heads, rows, channels), (block, head, token, 1), dtype)
+                else:
+                    self._view(name, (blocks, rows, heads, channels), (block, token, head, 1), dtype)
+            self._row(f"{kind}_descale", 1, DType.FP32)
+        if self.features & Feature.V_IS_K:
+            self.v_src = self.v_dst = self.v_descale = None
+        self._view("block_pairs", (p.num_pairs, 2), (2, 1), "int64")
+        self._view("block_table", (p.batch, p.block_table_stride), (p.block_table_stride, 1), "int32")
+        self._row("cu_seqlens", p.batch + 1)
+        self._row("seq_starts", p.batch)
 
     def _alibi_slopes(self):
         p = self._params

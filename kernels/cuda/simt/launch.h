@@ -24,6 +24,8 @@ KernelStatus launch_probs(const AttentionParams& p, const LaunchContext& context
 
 KernelStatus launch_kv_append(const KvAppendParams& p, const LaunchContext& context, KernelMessage* message);
 
+KernelStatus launch_kv_move(const KvMoveParams& p, const LaunchContext& context, KernelMessage* message);
+
 /// What the merge of a launch's own parts needs beyond merge_states.
 struct SplitMerge {
   const float* sinks = nullptr;  ///< (H): one more term of each row's denominator
