@@ -315,10 +315,10 @@ TEST(Tuples, ASampleOfASweep) {
   EXPECT_THAT(ids, SizeIs(20));
   for (const Case& c : expand_cover("{sample: 20}", "2").cases) others.insert(c.id);
   EXPECT_NE(ids, others);
-  // 5 pairs of batch and mask; 1 packed, 2 paged and 2 contiguous sources; softcap and sinks.
+  // 5 pairs of batch and mask; 1 packed, 4 paged and 2 contiguous sources; softcap and sinks.
   const Expansion all = expand_cover("{sample: 1000}");
-  EXPECT_THAT(all.cases, SizeIs(5 * 5 * 4));
-  EXPECT_THAT(all.cover.short_samples, ElementsAre("sweep1: 100 of 1000: no other legal case was found"));
+  EXPECT_THAT(all.cases, SizeIs(5 * 7 * 4));
+  EXPECT_THAT(all.cover.short_samples, ElementsAre("sweep1: 140 of 1000: no other legal case was found"));
 }
 
 /// With fewer axes than values that must meet, all combinations are cases.

@@ -79,6 +79,8 @@ constexpr const char* kMappings[] = {
     "{kv: paged, batch: q2s9_q1s17, heads: 4/2, head_dim: 32, kv_dtype: e5m2, dtype: bf16}",
     "{kv: paged, batch: q2s9_q1s17, heads: 4/2, head_dim: 32, kv_dtype: int8, dtype: bf16}",
     "{kv: contiguous, batch: 2q2s9, heads: 4/2, head_dim: 32, leftpad: 5, dtype: fp16}",
+    ("{kv: paged, batch: 2q3s9_q5s12, heads: 4/2, head_dim: 32, head_dim_v: 48, qv: true, gap_queries: 3, leftpad: 5, "
+     "block_table_rows: shuffled, dtype: fp32}"),
     "{kv: paged, batch: q1s9_q2s17, heads: 4/1, head_dim: 48, head_dim_v: 32, v_is_k_view: true, dtype: bf16}",
 };
 
