@@ -48,6 +48,10 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kAppendQuantised, "append: in_call, kv_dtype: e4m3"},
     {kE4m3Out, "out_dtype: e4m3"},
     {kOneRow, "one_row: true"},
+    {kQv, "qv: true"},
+    {kSequsedQ, "gap_queries: 8"},
+    {kPagedBatchIdx, "kv: paged, block_table_rows: shuffled"},
+    {kPagedLeftpad, "kv: paged, leftpad: 8"},
 };
 
 }  // namespace

@@ -95,7 +95,8 @@ const Kernel kAttention = {
     .features = kPackedKv | kPagedKv | kContiguousKv | kPartialKv | kHnd | kCausal | kWindow | kSoftcap |
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
                 kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
-                kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor,
+                kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor |
+                kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,
