@@ -467,7 +467,7 @@ CaseCost cost_with(const CaseParams& p, DrawSeed seed) {
       set_backward_cost(p, tally_of(p, seed), c);
       break;
     case Op::kKvMove:
-      set_move_cost(p, tally_of(p), c);
+      set_move_cost(p, tally_of(p, seed), c);
       break;
   }
   return c;
