@@ -155,7 +155,7 @@ TEST(CliList, KeysAreTheTableOfTheReadme) {
   const Outcome o = run_attnbench(scratch, {"list", "--keys"});
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("| `kv_layout` | `nhd`, `hnd` | `nhd` |"));
-  EXPECT_THAT(read_text(source_path("configs/README.md")),
+  EXPECT_THAT(read_text(source_path("configs/keys.md")),
               HasSubstr("<!-- keys -->\n" + o.out + "<!-- end -->"))
       << "attnbench list --keys";
 }
