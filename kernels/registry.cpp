@@ -20,11 +20,13 @@ const Kernel* const kTable[] = {
     &cpu::kKvAppend,
     &cpu::kMergeStates,
     &cpu::kAttentionBackward,
+    &cpu::kKvMove,
 #if ATTNBENCH_HAVE_CUDA
     &cuda_simt::kAttention,
     &cuda_simt::kKvAppend,
     &cuda_simt::kMergeStates,
     &cuda_simt::kAttentionBackward,
+    &cuda_simt::kKvMove,
     &cuda_append::kKvAppend,
     &cuda_merge::kMergeStates,
     &sm90_prefill::kAttention,

@@ -81,6 +81,7 @@ void differentiate(const Problem& problem, const BackwardInputs& inputs, std::sp
                    std::span<const KeyId> keys, const PairErrorModel& errors, int num_threads,
                    const GradSinks& sinks) {
   check(problem);
+  require(!problem.sees, "gradients of masks with gaps are not computed");
   check(problem, rows);
   check_keys(problem, keys);
   require(problem.k_ends.empty() && !problem.probs, "k_ends and probs have no gradients");
@@ -118,6 +119,7 @@ void differentiate(const Problem& problem, const BackwardInputs& inputs, std::sp
 
 std::vector<KeyId> all_keys(const Problem& problem) {
   check(problem);
+  require(!problem.sees, "gradients of masks with gaps are not computed");
   std::vector<KeyId> keys;
   for (int seq = 0; seq < static_cast<int>(problem.k_lens.size()); ++seq) {
     for (int pos = 0; pos < problem.k_lens[seq]; ++pos) {

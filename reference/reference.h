@@ -29,6 +29,9 @@ struct Problem {
   int window_left = -1;
   int window_right = -1;
   int attention_chunk = 0;  ///< tokens of a chunk; 0: none
+  /// Whether query `pos` of query head `head` of sequence `seq` sees a key that the rules above show it; null: it does.
+  /// Several threads call it at once. Not for gradients.
+  std::function<bool(int seq, int pos, int head, int64_t key)> sees;
   double softmax_scale = 1.0;
   double softcap = 0.0;  ///< 0: none; else score = softcap * tanh(q.k * softmax_scale / softcap)
   /// ALiBi, after the softcap: score -= slope * |diag - j|, or slope * sqrt(|diag - j|) if alibi_sqrt is set.

@@ -60,6 +60,7 @@ RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
     cut_keys({visible, static_cast<size_t>(num_rows_)}, tile.keys, blocks_);
     load_queries(rows);
     score(seq, kv_head, tile.keys.begin);
+    if (problem_.sees) find_seen(rows, visible, tile.keys);
     softmax(rows, visible, tile.keys);
     accumulate(seq, kv_head, visible, tile.keys.begin);
     finish();
@@ -160,6 +161,47 @@ void TileComputer::score(int seq, int kv_head, int64_t key_begin) {
   }
 }
 
+// Asks Problem::sees for every key of the rows' intervals.
+void TileComputer::find_seen(const RowId* rows, const KeyRange* visible, const KeyRange& keys) {
+  at_least(seen_, num_rows_ * stride_);
+  seen_.head(num_rows_ * stride_).setZero();
+  for (int64_t r = 0; r < num_rows_; ++r) {
+    double* seen = seen_.data() + r * stride_ - keys.begin;
+    keys_[r] = 0;
+    for (int64_t j = visible[r].begin; j < visible[r].end; ++j) {
+      if (!problem_.sees(rows[r].seq, rows[r].pos, rows[r].head, j)) continue;
+      seen[j] = 1.0;
+      ++keys_[r];
+    }
+  }
+}
+
+double TileComputer::hide(int64_t r, const KeyRange& visible, const KeyRange& keys) {
+  double* scores = strip_.data() + r * stride_ - keys.begin;
+  double lowest = std::numeric_limits<double>::infinity();
+  for (int64_t j = visible.begin; j < visible.end; ++j) {
+    if (seen_[r * stride_ + j - keys.begin] == 0.0) {
+      scores[j] = -std::numeric_limits<double>::infinity();
+    } else {
+      lowest = std::min(lowest, scores[j]);
+    }
+  }
+  return lowest;
+}
+
+// The norm of the largest key that row r sees.
+double TileComputer::largest_key(int64_t r, const KeyRange& visible, const KeyRange& keys) const {
+  const auto norms = key_norm_.segment(visible.begin - keys.begin, visible.end - visible.begin);
+  if (!problem_.sees) return norms.maxCoeff();
+  return norms.cwiseProduct(seen_.segment(r * stride_ + visible.begin - keys.begin, norms.size())).maxCoeff();
+}
+
+// The results of a row of whose interval no key is seen.
+void TileComputer::set_unseen(int64_t r, double sink) {
+  for (Eigen::VectorXd* v : {&inv_, &p2_, &w2_, &p_max_, &score_abs_, &dot_norm_}) (*v)[r] = 0.0;
+  lse_[r] = sink;
+}
+
 // Textbook softmax of each row over all its keys. The strip then holds e = exp(score - largest score), and
 // zeros for keys of the row's blocks that it does not see. inv_ is p / e (under dropout, w / e). A sink,
 // however large, changes only inv_ and lse, not e, so that the moments keep their digits.
@@ -173,12 +215,19 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
     // for a score, is a few 2^-53.
     if (cap > 0.0) s = cap - 2.0 * cap / ((s * (2.0 / cap)).exp() + 1.0);
     if (!problem_.alibi_slopes.empty()) terms_.add_alibi(rows[r], visible[r], row);
-    const double top = s.maxCoeff();
-    const double lowest = s.minCoeff();
     const double sink = terms_.sink(rows[r].head);
+    if (problem_.sees && keys_[r] == 0) {
+      s.setZero();
+      set_unseen(r, sink);
+      continue;
+    }
+    const double lowest = problem_.sees ? hide(r, visible[r], keys) : s.minCoeff();
+    const double top = s.maxCoeff();
     score_abs_[r] = std::max(std::abs(top), std::abs(std::max(lowest, top - kScoreRange)));
     if (sink >= top - kScoreRange) score_abs_[r] = std::max(score_abs_[r], std::abs(sink));
     s = (s - top).exp();
+    // Eigen's exp(-inf) is not 0.
+    if (problem_.sees) s *= seen_.segment(r * stride_ + visible[r].begin - keys.begin, n).array();
     const double largest = std::max(top, sink);
     const double weight = std::exp(top - largest);
     const double sum = weight * s.sum() + std::exp(sink - largest);
@@ -187,7 +236,7 @@ void TileComputer::softmax(const RowId* rows, const KeyRange* visible, const Key
     p_max_[r] = inv_[r];
     lse_[r] = largest + std::log(sum);
     // q_ is multiplied by softmax_scale already.
-    dot_norm_[r] = q_.row(r).norm() * key_norm_.segment(visible[r].begin - keys.begin, n).maxCoeff();
+    dot_norm_[r] = q_.row(r).norm() * largest_key(r, visible[r], keys);
     if (problem_.probs) {
       double* probs = probs_.data() + r * (keys.end - keys.begin) + visible[r].begin - keys.begin;
       Eigen::Map<Eigen::ArrayXd>(probs, n) = s * inv_[r];
@@ -238,7 +287,7 @@ void TileComputer::accumulate(int seq, int kv_head, const KeyRange* visible, int
     auto v_v2 = v_v2_.topRows(n);
     v_v2.leftCols(d) = (v * (1.0 / unit)).cast<float>();
     v_v2.rightCols(d) = v_v2.leftCols(d).cwiseAbs2();
-    add_squares(block, visible, unit * unit);
+    add_squares(block, visible, key_begin, unit * unit);
     auto e2 = weight2_.block(0, 0, rows, n);
     e2 = e.cwiseAbs2().cast<float>();
     e2 = (e2.array() < kLeastWeight2).select(0.0f, e2);
@@ -250,10 +299,19 @@ void TileComputer::accumulate(int seq, int kv_head, const KeyRange* visible, int
   }
 }
 
-// Adds sum v^2 of each row's visible part of the block, from prefix sums over the block.
-void TileComputer::add_squares(const KeyBlock& block, const KeyRange* visible, double unit2) {
+// Adds sum v^2 of each row's visible part of the block, from prefix sums over the block. With gaps between visible
+// keys there are no such sums.
+void TileComputer::add_squares(const KeyBlock& block, const KeyRange* visible, int64_t key_begin,
+                               double unit2) {
   const Index d = problem_.value_dim();
   const Index n = block.end - block.begin;
+  if (problem_.sees) {
+    const Index rows = block.last - block.first;
+    vv_.middleRows(block.first, rows).noalias() +=
+        unit2 * seen().block(block.first, block.begin - key_begin, rows, n) *
+        v_v2_.topRows(n).rightCols(d).cast<double>();
+    return;
+  }
   prefix_.row(0).setZero();
   for (Index j = 0; j < n; ++j) {
     prefix_.row(j + 1) = prefix_.row(j) + v_v2_.row(j).tail(d).template cast<double>();

@@ -32,12 +32,19 @@ class TileComputer {
   void score(int seq, int kv_head, int64_t key_begin);
   void softmax(const RowId* rows, const KeyRange* visible, const KeyRange& keys);
   void accumulate(int seq, int kv_head, const KeyRange* visible, int64_t key_begin);
-  void add_squares(const KeyBlock& block, const KeyRange* visible, double unit2);
+  void find_seen(const RowId* rows, const KeyRange* visible, const KeyRange& keys);
+  /// Puts -inf in place of the scores that row r does not see. Returns the least score that it sees.
+  double hide(int64_t r, const KeyRange& visible, const KeyRange& keys);
+  double largest_key(int64_t r, const KeyRange& visible, const KeyRange& keys) const;
+  void add_squares(const KeyBlock& block, const KeyRange* visible, int64_t key_begin, double unit2);
   void add_carried(const KeyBlock& block, double unit2);
   void finish();
 
+  void set_unseen(int64_t r, double sink);
+
   using Scores = Eigen::Map<RowMajor<double>, Eigen::Unaligned, Eigen::OuterStride<>>;
   Scores scores() { return {strip_.data(), num_rows_, stride_, Eigen::OuterStride<>(stride_)}; }
+  Scores seen() { return {seen_.data(), num_rows_, stride_, Eigen::OuterStride<>(stride_)}; }
 
   const Problem& problem_;
   const Inputs& inputs_;
@@ -63,6 +70,8 @@ class TileComputer {
   Eigen::VectorXf value_norm2_;  ///< (block): |v|^2 of the block's scaled values
   Eigen::VectorXd w2_, w4_, p_max_, lse_, score_abs_, dot_norm_;
   std::vector<int64_t> keys_;
+  /// (rows, stride), with Problem::sees: 1 for keys that the row sees, 0 for others of the tile.
+  Eigen::VectorXd seen_;
   std::vector<double> probs_;  ///< (rows, keys of the tile)
 };
 

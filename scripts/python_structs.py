@@ -11,10 +11,10 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "harness/python/attnbench/_contract.py"
-HEADERS = ["dtype.h", "attention_params.h", "merge_params.h", "attention_backward_params.h", "kernel.h", "plugin.h"]
+HEADERS = ["dtype.h", "attention_params.h", "merge_params.h", "attention_backward_params.h", "move_params.h", "kernel.h", "plugin.h"]
 SCALARS = {"uint64_t": "c_uint64", "int64_t": "c_int64", "uint32_t": "c_uint32", "int32_t": "c_int32", "float": "c_float",
            "double": "c_double", "char": "c_char", "std::size_t": "c_size_t"}
-STRUCTS = ["RotaryParams", "AttentionParams", "ScaleParams", "KvAppendParams", "MergeStatesParams", "AttentionBackwardParams", "OpParams", "Numerics",
+STRUCTS = ["RotaryParams", "AttentionParams", "ScaleParams", "KvAppendParams", "MergeStatesParams", "AttentionBackwardParams", "KvMoveParams", "OpParams", "Numerics",
            "KernelMessage", "ReturnedOutputs", "LaunchContext", "Tile", "Kernel", "Plugin"]
 ENUMS = ["DType", "RotaryQ", "Feature", "Op", "DeviceKind", "KernelStatus", "KernelFlag"]
 

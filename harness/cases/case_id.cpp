@@ -39,7 +39,7 @@ void give_blocks(CaseParams& p, std::shared_ptr<const GivenBlocks> blocks) {
   };
   if (p.path != Path::kOneCall) refuse("path of several launches", "drop path");
   if (p.append) refuse("append: in_call", "drop append, or use op kv_append");
-  if (p.type_of_k() == DType::kInt8) refuse("int8 keys", "take kv_dtype e4m3 or same");
+  if (p.type_of_k() == DType::kInt8) refuse("int8 keys", "take kv_dtype e4m3, e5m2 or same");
   if (p.expired != Expired::kKept) refuse("expired rows", "drop expired");
   p.blocks = std::move(blocks);
 }

@@ -23,10 +23,9 @@ void check_kv_append(const CaseParams& p, const FailAt& fail) {
   }
   if (!p.one_row) return;
   if (p.kv_dtype == KvDType::kInt8 || p.kv_dtype == KvDType::kInt8K) {
-    fail(
-        "kv_dtype",
-        "a value and its key in one row share a descale, and in int8 they have others; take kv_dtype e4m3 or "
-        "same, or drop one_row");
+    fail("kv_dtype",
+         "a value and its key in one row share a descale, and in int8 they have others; take kv_dtype e4m3, "
+         "e5m2 or same, or drop one_row");
   }
   if (p.computes_scales(false)) {
     fail("scales",

@@ -150,7 +150,8 @@ void check_bad_launch(const CaseParams& p, const FailAt& fail) {
                                    bad_launch_name(p.bad_launch), what));
   };
   const bool attention = p.op == Op::kAttention;
-  const bool paged = p.op == Op::kKvAppend || (attention && p.kv == KvSource::kPaged);
+  const bool moves = p.op == Op::kKvMove;
+  const bool paged = p.op == Op::kKvAppend || moves || (attention && p.kv == KvSource::kPaged);
   int64_t queries = 0, keys = 0;
   for (const SeqLen& s : p.seqs) {
     queries += s.q;
@@ -164,7 +165,7 @@ void check_bad_launch(const CaseParams& p, const FailAt& fail) {
     case BadLaunch::kNumSplits:
       return needs(attention, "op attention");
     case BadLaunch::kPointer:
-      return needs(queries > 0, "a token in its batch");
+      return needs((moves ? keys : queries) > 0, "a token in its batch");
     default:
       return;
   }
@@ -208,7 +209,7 @@ void check_paths(const CaseParams& p, const FailAt& fail) {
   check_bad_launch(p, fail);
   check_pages(p, fail);
   check_places(p, fail);
-  const bool has_pages = p.op == Op::kAttention || p.op == Op::kKvAppend;
+  const bool has_pages = p.op == Op::kAttention || p.op == Op::kKvAppend || p.op == Op::kKvMove;
   if (p.page_layout == PageLayout::kSharedPrefix && has_pages) check_shared_prefix(p, fail);
   if (p.path != Path::kOneCall && p.op == Op::kAttention) check_path(p, fail);
 }

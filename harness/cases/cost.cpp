@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "harness/cases/key_lists.h"
 #include "harness/cases/paths.h"
+#include "harness/cases/seen_keys.h"
 #include "harness/cases/visible_keys.h"
 
 namespace attnbench {
@@ -25,9 +28,9 @@ int64_t union_size(std::vector<std::pair<int64_t, int64_t>> ranges) {
   return count;
 }
 
-/// Number of tensors in e4m3 that have a descale per (sequence, KV head).
+/// Number of tensors in e4m3 or e5m2 that have a descale per (sequence, KV head).
 int descales_per_sequence(const CaseParams& p) {
-  const auto usual = [](DType t, DescalesPer per) { return t == DType::kE4m3 && per == DescalesPer::kUsual; };
+  const auto usual = [](DType t, DescalesPer per) { return is_fp8(t) && per == DescalesPer::kUsual; };
   return usual(p.type_of_q(), p.q_descales) + usual(p.type_of_k(), p.descales_of(false)) +
          usual(p.type_of_v(), p.descales_of(true));
 }
@@ -50,14 +53,14 @@ double given_scale_bytes(const CaseParams& p) {
   return bytes;
 }
 
-/// Bytes of the e4m3 descales of attention that all sequences share.
+/// Bytes of the e4m3 and e5m2 descales of attention that all sequences share.
 double shared_descale_bytes(const CaseParams& p) {
   double bytes = 0;
   if (p.type_of_q() == DType::kE4m3 && p.q_descales != DescalesPer::kUsual) {
     bytes += 4.0 * (p.q_descales == DescalesPer::kTensor ? 1 : p.num_heads_kv);
   }
   for (const bool is_v : {false, true}) {
-    if (p.type_of_kv(is_v) != DType::kE4m3 || p.descales_of(is_v) == DescalesPer::kUsual) continue;
+    if (!is_fp8(p.type_of_kv(is_v)) || p.descales_of(is_v) == DescalesPer::kUsual) continue;
     bytes += 4.0 * shared_scales(p, is_v, DescalesPer::kHead);
   }
   return bytes;
@@ -77,7 +80,7 @@ std::string formula_of(const CaseParams& p) {
     f += plain ? " + 2*e_kv*Hkv*D*Kvis" : " + (e_k*D+e_v*Dv)*Hkv*Kvis";
   }
   f += " + 4*Hq*Tq";
-  if (p.kv == KvSource::kPaged) f += " + 4*blocks";
+  if (p.kv == KvSource::kPaged && p.topk == 0) f += " + 4*blocks";
   if (const int n = descales_per_sequence(p); n > 0) f += fmt::format(" + 4*{}*B*Hkv", n);
   if (shared_descale_bytes(p) > 0) f += " + descales";
   if (p.type_of_q() == DType::kInt8) f += " + 4*Hq*Tq";
@@ -114,6 +117,8 @@ double element_bytes(DType t) { return static_cast<double>(dtype_size(t)); }
 /// Rows, pairs and blocks of all sequences of a case.
 struct Tally {
   int64_t pairs = 0;          ///< visible (query, key) pairs of one head
+  int64_t interval = 0;       ///< the same without regard to a custom mask
+  int64_t heads = 1;          ///< KV heads that `pairs` and `visible` are sums over
   int64_t visible = 0;        ///< KV rows that some query sees; rows of a shared prefix count once
   int64_t blocks = 0;         ///< block_table entries of visible rows, for each sequence
   int64_t added = 0;          ///< new tokens
@@ -140,7 +145,71 @@ int64_t rows_seen_twice(const CaseParams& p) {
   return twice;
 }
 
-Tally tally_of(const CaseParams& p) {
+/// Whether key j of a sequence is seen with a KV head, for each j.
+std::vector<bool> any_sees(const SeenKeys& seen, std::size_t b, const SeqLen& s, int32_t kv_head,
+                           bool lists) {
+  std::vector<bool> any(static_cast<std::size_t>(s.k), false);
+  for (int64_t i = 0; i < s.q; ++i) {
+    if (lists) {
+      for (const int32_t j : seen.listed(b, i, kv_head)) any[static_cast<std::size_t>(j)] = true;
+      continue;
+    }
+    const KeyRange keys = seen.range(b, i);
+    for (int64_t j = keys.begin; j < keys.end; ++j) {
+      if (seen.in_no_gap(b, i, kv_head, j)) any[static_cast<std::size_t>(j)] = true;
+    }
+  }
+  return any;
+}
+
+/// Counts pairs and rows that a custom mask or lists of keys show. Each KV head has lists of its own.
+void count_with_gaps(const CaseParams& p, uint64_t seed, Tally& t) {
+  const SeenKeys seen(p, seed);
+  t.pairs = t.visible = t.added_visible = 0;
+  t.heads = p.topk > 0 ? p.num_heads_kv : 1;
+  for (int32_t h = 0; h < t.heads; ++h) {
+    std::vector<std::vector<bool>> rows;  // seen ones, each where its owner has it
+    for (const SeqLen& s : p.seqs) rows.emplace_back(static_cast<std::size_t>(s.k), false);
+    for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+      const SeqLen& s = p.seqs[b];
+      for (int64_t i = 0; i < s.q; ++i) t.pairs += seen.count(b, i, h);
+      const std::vector<bool> any = any_sees(seen, b, s, h, p.topk > 0);
+      for (int32_t j = 0; j < s.k; ++j) {
+        if (!any[static_cast<std::size_t>(j)]) continue;
+        if (j >= s.k - p.new_len(s)) ++t.added_visible;
+        GivenBlocks::Row owner{j < p.shared_tokens() ? 0 : static_cast<int32_t>(b), j};
+        if (p.blocks) owner = p.blocks->owner(static_cast<int32_t>(b), j);
+        std::vector<bool>::reference row =
+            rows[static_cast<std::size_t>(owner.seq)][static_cast<std::size_t>(owner.pos)];
+        t.visible += row ? 0 : 1;
+        row = true;
+      }
+    }
+  }
+}
+
+/// The seed of the masks that are drawn; none: no mask is drawn.
+using DrawSeed = std::optional<uint64_t>;
+
+/// Entries of all lists of keys that count; at most so many if nothing is drawn.
+double list_entries(const CaseParams& p, DrawSeed seed) {
+  double entries = 0;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    for (int32_t i = 0; i < p.seqs[b].q; ++i)
+      entries += p.num_heads_kv * (seed ? key_list_length(p, {*seed, static_cast<int32_t>(b), i}) : p.topk);
+  }
+  return entries;
+}
+
+/// Bytes of a packed custom mask.
+int64_t mask_bytes(const CaseParams& p) {
+  int64_t bytes = 0;
+  if (p.custom_mask == CustomMask::kNone) return bytes;
+  for (const SeqLen& s : p.seqs) bytes += (int64_t{s.q} * s.k + 7) / 8;
+  return bytes;
+}
+
+Tally tally_of(const CaseParams& p, DrawSeed seed) {
   Tally t;
   const Mask mask = mask_of(p);
   int64_t longest = 0;
@@ -149,7 +218,7 @@ Tally tally_of(const CaseParams& p) {
   for (std::size_t b = 0; b < p.seqs.size(); ++b) {
     const SeqLen& s = p.seqs[b];
     const int32_t leftpad = leftpad_of(p, b);
-    t.pairs += visible_pairs(mask, s.q, s.k);
+    t.interval += visible_pairs(mask, s.q, s.k);
     const KeyRange seen = visible_keys_union(mask, s.q, s.k);
     t.visible += seen.size();
     t.added += p.new_len(s);
@@ -170,6 +239,8 @@ Tally tally_of(const CaseParams& p) {
   }
   t.visible += union_size(std::move(shared_visible));
   if (p.blocks) t.visible -= rows_seen_twice(p);
+  t.pairs = t.interval;
+  if (seed && has_gaps(p)) count_with_gaps(p, *seed, t);
   t.kv_rows += p.seqs.empty() ? 0 : shared;
   if (p.blocks) t.kv_rows = int64_t{p.blocks->num_blocks()} * p.block_size;
   if (p.kv == KvSource::kPaged) t.kv_rows = std::max(t.kv_rows, int64_t{p.pool_blocks} * p.block_size);
@@ -184,6 +255,47 @@ double kv_row_bytes(const CaseParams& p) {
   const double k_descale = p.op == Op::kAttention && p.type_of_k() == DType::kInt8 ? 4 : 0;
   return p.num_heads_kv * (element_bytes(p.type_of_k()) * p.head_dim + k_descale +
                            (p.v_is_k_view ? 0 : element_bytes(p.type_of_v()) * p.dim_v()));
+}
+
+/// The blocks or rows that a kv_move reads, each once, and those that it writes.
+struct Moved {
+  int64_t read = 0, written = 0;
+};
+
+Moved moved_blocks(const CaseParams& p) {
+  Moved m;
+  std::unordered_map<int32_t, bool> given;
+  const int64_t shared = p.shared_tokens() / p.block_size;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const int64_t blocks = blocks_of(p.seqs[b].k, p.block_size);
+    m.written += move_copies(p, p.seqs[b].k);
+    m.read += b == 0 ? blocks : blocks - shared;
+    for (int64_t i = 0; p.blocks && i < blocks; ++i)
+      given[p.blocks->ids()[b][static_cast<std::size_t>(i)]] = true;
+  }
+  if (p.blocks) m.read = std::ssize(given);
+  return m;
+}
+
+Moved gathered_rows(const CaseParams& p) {
+  Moved m;
+  std::unordered_map<int32_t, std::vector<std::pair<int64_t, int64_t>>> of_block;  // rows of given blocks
+  std::vector<std::pair<int64_t, int64_t>> of_prefix;
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const int64_t first = p.start_of(b), last = p.seqs[b].k, shared = p.shared_tokens();
+    m.written += last - first;
+    if (shared > 0) of_prefix.emplace_back(std::min(first, shared), shared);
+    m.read += last - std::max(first, shared);
+    for (int64_t i = first / p.block_size; p.blocks && i * p.block_size < last; ++i) {
+      of_block[p.blocks->ids()[b][static_cast<std::size_t>(i)]].emplace_back(
+          std::max<int64_t>(0, first - i * p.block_size),
+          std::min<int64_t>(p.block_size, last - i * p.block_size));
+    }
+  }
+  if (p.blocks) m.read = 0;
+  for (auto& [block, rows] : of_block) m.read += union_size(std::move(rows));
+  m.read += union_size(std::move(of_prefix));
+  return m;
 }
 
 /// Bytes of one row of both rotary tables (sines and cosines).
@@ -203,6 +315,36 @@ void set_merge_cost(const CaseParams& p, CaseCost& c) {
   c.formula = "merge_states: 2*D*R*N'; (e_p*N'*D + 4*N + e*D + 4)*R, R = H*Tq, N' = N*(1 - empty)";
   if (p.ragged_states) c.formula += " + 4*Tq, N on average";
   c.device_bytes = (e_p * d + 4) * rows * states + c.written;
+}
+
+/// Bytes of one row of K and V in dtype, all heads, as gather writes it.
+double gathered_row_bytes(const CaseParams& p) {
+  return element_bytes(p.dtype) * p.num_heads_kv * (p.head_dim + (p.v_is_k_view ? 0 : p.dim_v()));
+}
+
+/// Each block or row is read once, however often it is written. A pair has 16 bytes, an entry of a table 4.
+void set_move_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
+  const double row = kv_row_bytes(p);
+  const auto batch = static_cast<double>(p.seqs.size());
+  if (p.gathers()) {
+    const Moved m = gathered_rows(p);
+    int64_t entries = 0;
+    for (std::size_t b = 0; b < p.seqs.size(); ++b)
+      entries += blocks_of(p.seqs[b].k, p.block_size) - p.start_of(b) / p.block_size;
+    const double tables =
+        4.0 * static_cast<double>(entries) + (p.starts == Starts::kNone ? 4.0 : 8.0) * batch;
+    c.written = gathered_row_bytes(p) * static_cast<double>(m.written);
+    c.bytes = row * static_cast<double>(m.read) + c.written + tables;
+    c.formula = "kv_move: ((e_k*D+e_v*Dv)*Tread + e*(D+Dv)*T)*Hkv + 4*(blocks+B)";
+    if (p.starts != Starts::kNone) c.formula += " + 4*B";
+  } else {
+    const Moved m = moved_blocks(p);
+    const double block = row * p.block_size;
+    c.written = block * static_cast<double>(m.written);
+    c.bytes = block * static_cast<double>(m.read) + c.written + 16.0 * static_cast<double>(m.written);
+    c.formula = "kv_move: (e_k*D+e_v*Dv)*Hkv*block_size*(blocks+pairs) + 16*pairs";
+  }
+  c.device_bytes = row * static_cast<double>(t.kv_rows) + c.written;
 }
 
 /// Each new row of K and V is read once and written once, with its scales. Each token has a slot number of
@@ -233,7 +375,7 @@ void set_append_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
   }
 }
 
-void set_attention_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
+void set_attention_cost(const CaseParams& p, DrawSeed seed, const Tally& t, CaseCost& c) {
   const double d = p.head_dim;
   const double dv = p.dim_v();
   const double rows_q = p.num_heads_q * static_cast<double>(c.total_q);
@@ -241,17 +383,30 @@ void set_attention_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
                              (p.qv ? element_bytes(p.dtype) * dv : 0);
   const double kv_row = kv_row_bytes(p);
   const double probs_bytes = p.probs ? 4.0 * c.max_k : 0;
-  c.pairs = static_cast<double>(t.pairs);
+  c.pairs = static_cast<double>(t.pairs) / static_cast<double>(t.heads);
   c.flop = 2.0 * p.num_heads_q * (d + (p.qv ? 2 : 1) * dv) * c.pairs;
   c.written = (element_bytes(p.type_of_out()) * dv + 4 + probs_bytes) * rows_q;
-  c.bytes = q_row_bytes * rows_q + kv_row * static_cast<double>(t.visible) + c.written +
-            (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(t.blocks) : 0.0) +
+  const double visible = static_cast<double>(t.visible) / static_cast<double>(t.heads);
+  c.bytes = q_row_bytes * rows_q + kv_row * visible + c.written +
+            (p.kv == KvSource::kPaged && p.topk == 0 ? 4.0 * static_cast<double>(t.blocks) : 0.0) +
             4.0 * p.num_heads_kv * static_cast<double>(p.seqs.size()) * descales_per_sequence(p) +
             (p.type_of_v() == DType::kInt8 ? 4.0 * p.num_heads_kv * dv : 0.0) + shared_descale_bytes(p);
   c.formula = formula_of(p);
+  if (p.custom_mask != CustomMask::kNone) {  // bits outside of the other masks need not be read
+    c.bytes += static_cast<double>(t.interval) / 8;
+    c.formula += " + mask";
+  }
+  if (p.topk > 0) {
+    const double lengths = p.topk_length == TopkLength::kFull ? 0 : 4.0 * static_cast<double>(c.total_q);
+    c.bytes += 4.0 * list_entries(p, seed) + lengths;
+    c.formula += " + 4*entries";
+    if (lengths > 0) c.formula += " + 4*Tq";
+  }
   c.device_bytes = q_row_bytes * rows_q +
                    kv_row * (static_cast<double>(t.kv_rows) / p.devices() + static_cast<double>(t.added)) +
                    c.written;
+  c.device_bytes +=
+      static_cast<double>(mask_bytes(p)) + 4.0 * static_cast<double>(c.total_q) * p.num_heads_kv * p.topk;
   c.device_bytes += (c.written + q_row_bytes * rows_q) / std::max(1.0, rows_q) * p.num_heads_q *
                     p.gap_queries * static_cast<double>(p.seqs.size());
   c.device_bytes += merged_states(p) * (element_bytes(p.dtype) * dv + 4) * rows_q;  // partial states
@@ -290,9 +445,7 @@ void set_backward_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
   c.device_bytes = (2 * e * (d + dv) + 4) * rows_q + 2 * e * (d + dv) * rows_k + 2 * sinks;
 }
 
-}  // namespace
-
-CaseCost cost_of(const CaseParams& p) {
+CaseCost cost_with(const CaseParams& p, DrawSeed seed) {
   CaseCost c;
   for (const SeqLen& s : p.seqs) {
     c.total_q += s.q;
@@ -302,23 +455,32 @@ CaseCost cost_of(const CaseParams& p) {
   }
   switch (p.op) {
     case Op::kAttention:
-      set_attention_cost(p, tally_of(p), c);
+      set_attention_cost(p, seed, tally_of(p, seed), c);
       break;
     case Op::kKvAppend:
-      set_append_cost(p, tally_of(p), c);
+      set_append_cost(p, tally_of(p, seed), c);
       break;
     case Op::kMergeStates:
       set_merge_cost(p, c);
       break;
     case Op::kAttentionBackward:
-      set_backward_cost(p, tally_of(p), c);
+      set_backward_cost(p, tally_of(p, seed), c);
+      break;
+    case Op::kKvMove:
+      set_move_cost(p, tally_of(p, seed), c);
       break;
   }
   return c;
 }
 
+}  // namespace
+
+CaseCost cost_of(const CaseParams& p, uint64_t seed) { return cost_with(p, seed); }
+
+CaseCost most_cost_of(const CaseParams& p) { return cost_with(p, std::nullopt); }
+
 double executed_flop(const CaseParams& p, const Tile& tile) {
-  if (p.op != Op::kAttention || p.path != Path::kOneCall) return 0;
+  if (p.op != Op::kAttention || p.path != Path::kOneCall || p.topk > 0) return 0;
   if (std::min({tile.tokens, tile.heads, tile.rows, tile.keys}) <= 0) return 0;
   const Mask mask = mask_of(p);
   int64_t blocks = 0;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "harness/config/case_params.h"
+#include "harness/cases/case.h"
 #include "kernels/contract/kernel.h"
 
 namespace attnbench {
@@ -15,20 +15,25 @@ struct CaseCost {
   int64_t total_k = 0;  ///< key tokens
   int32_t max_q = 0;
   int32_t max_k = 0;
-  double pairs = 0;    ///< visible (query, key) pairs of one head
-  double flop = 0;     ///< 2 * Hq * (D + Dv) * pairs; kv_append: 0; merge_states: 2 * D per state merged;
-                       ///< attention_backward: Hq * (6 D + 4 Dv) * pairs
-  double bytes = 0;    ///< least traffic: each visible input read once, each output written once
-  double written = 0;  ///< the part of `bytes` that is written
+  double pairs = 0;  ///< visible (query, key) pairs of one head
+  double flop =
+      0;  ///< 2 * Hq * (D + Dv) * pairs; kv_append, kv_move: 0; merge_states: 2 * D per state merged;
+          ///< attention_backward: Hq * (6 D + 4 Dv) * pairs
+  double bytes = 0;         ///< least traffic: each visible input read once, each output written once
+  double written = 0;       ///< the part of `bytes` that is written
   double device_bytes = 0;  ///< memory that the workload allocates
   std::string formula;      ///< the formulas of flop and bytes: "FLOP; BYTES"
 };
 
-/// The cost of a launch of the case, or of all launches of its path.
-CaseCost cost_of(const CaseParams& params);
+/// The cost of a launch of the case, or of all launches of its path. `seed`: of masks that are drawn, which change
+/// the cost a little.
+CaseCost cost_of(const CaseParams& params, uint64_t seed = 1);
+inline CaseCost cost_of(const Case& c) { return cost_of(c.params, c.seed); }
+/// An upper bound of the cost, which draws no mask: queries see every key of their intervals. Its device_bytes are exact.
+CaseCost most_cost_of(const CaseParams& params);
 
 /// FLOP of a launch that computes whole tiles: every tile counts in which some row sees some key. Returns 0
-/// if the tile is unknown, the op is not attention or the path has several launches.
+/// if the tile is unknown, the op is not attention, the path has several launches, or queries have lists of keys.
 double executed_flop(const CaseParams& params, const Tile& tile);
 
 /// Shape of a contiguous cache: (rows, capacity, Hkv, D). Two rows belong to no sequence, and every row has

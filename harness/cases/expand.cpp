@@ -44,16 +44,17 @@ template <class Place>
 void check_widths(const CaseParams& p, const Place& place) {
   if (p.op == Op::kMergeStates) return;
   if (p.op == Op::kKvAppend) return;  // check_append
+  const bool no_v = p.op == Op::kKvMove && p.v_is_k_view;
   if (p.op == Op::kAttentionBackward && std::max(p.head_dim, p.dim_v()) > kMaxBackwardDim) {
     fail(place(p.dim_v() > kMaxBackwardDim && p.head_dim_v != 0 ? "head_dim_v" : "head_dim"),
          fmt::format("attention_backward has rows of up to {} channels; lower head_dim {} or head_dim_v {}",
                      kMaxBackwardDim, p.head_dim, p.dim_v()));
   }
-  if (p.dim_v() > kMaxDimV) {
+  if (!no_v && p.dim_v() > kMaxDimV) {
     fail(place("head_dim"),
          fmt::format("head_dim {} is past the widest values, {}; set head_dim_v", p.head_dim, kMaxDimV));
   }
-  if (p.v_is_k_view && p.dim_v() > p.head_dim) {
+  if (!no_v && p.v_is_k_view && p.dim_v() > p.head_dim) {
     fail(place("v_is_k_view"),
          fmt::format("values that are a view of the keys have no more than their {} channels, but head_dim_v "
                      "is {}; lower head_dim_v or drop v_is_k_view",
@@ -65,7 +66,7 @@ void check_widths(const CaseParams& p, const Place& place) {
   if (p.v_is_k_view && p.type_of_k() == DType::kInt8) {
     fail(place("v_is_k_view"),
          "int8 keys have a descale per row and int8 values one per channel: one tensor cannot be both; drop "
-         "v_is_k_view, or take kv_dtype e4m3 or same");
+         "v_is_k_view, or take kv_dtype e4m3, e5m2 or same");
   }
 }
 
@@ -117,6 +118,9 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
     fail(place("kv"),
          "kv_append writes through a slot mapping into a paged cache; write 'kv: paged' or drop the key");
   }
+  if (p.op == Op::kKvMove && last_of(settings, "kv") && p.kv != KvSource::kPaged) {
+    fail(place("kv"), "kv_move moves what a paged cache holds; write 'kv: paged' or drop the key");
+  }
   if (p.op == Op::kAttentionBackward && last_of(settings, "kv") && p.kv != KvSource::kPacked) {
     fail(place("kv"),
          "attention_backward takes packed keys, as training has them; write 'kv: packed' or drop the key");
@@ -142,10 +146,12 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
   check_types(p, place);
   check_expired(p, place);
   check_append(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
+  check_masks(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
+  check_move(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   check_paths(p, [&](std::string_view key, const std::string& message) { fail(place(key), message); });
   for (std::size_t i = 0; i < p.seqs.size(); ++i) {
     const SeqLen& s = p.seqs[i];
-    if (s.k >= s.q || p.op == Op::kMergeStates) continue;
+    if (s.k >= s.q || p.op == Op::kMergeStates || p.op == Op::kKvMove) continue;
     if (p.op == Op::kKvAppend || p.new_len(s) > s.k) {
       fail(place("batch"),
            fmt::format("sequence {} appends {} tokens to reach {} in all: the total (s) must be at least the "
@@ -164,9 +170,9 @@ void check(const CaseParams& p, const Settings& settings, const Sweep& sweep) {
                                        i, s.q, s.k, s.q - s.k));
     }
   }
-  if (!(cost_of(p).device_bytes < kAddressSpaceBytes)) {
+  if (!(most_cost_of(p).device_bytes < kAddressSpaceBytes)) {
     fail(place("batch"), fmt::format("this case needs {} of memory, more than any machine can address",
-                                     gigabytes(cost_of(p).device_bytes)));
+                                     gigabytes(most_cost_of(p).device_bytes)));
   }
 }
 
@@ -177,11 +183,12 @@ void settle(CaseParams& p, const Settings& settings, const Sweep& sweep, uint64_
     const Setting* s = last_of(settings, key);
     return s ? s->place : sweep.place;
   };
-  const bool paged = (p.kv == KvSource::kPaged || p.op == Op::kKvAppend) && p.op != Op::kMergeStates;
+  const bool moves = p.op == Op::kKvMove;
+  const bool paged = (p.kv == KvSource::kPaged || p.op == Op::kKvAppend || moves) && p.op != Op::kMergeStates;
   if (p.window_drawn) draw_window(p, seed);
   if (!p.serving) {
-    if (p.op == Op::kAttention && p.kv == KvSource::kPaged && p.page_layout == PageLayout::kRepeated)
-      draw_repeated_blocks(p, seed);
+    const bool may_repeat = moves || (p.op == Op::kAttention && p.kv == KvSource::kPaged);
+    if (may_repeat && p.page_layout == PageLayout::kRepeated) draw_repeated_blocks(p, seed);
     if (paged && p.page_layout == PageLayout::kServed)
       fail(place("page_layout"),
            "served is the block table of a replay: it needs 'batch: {serving: {mix: ...}}'");

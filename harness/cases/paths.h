@@ -30,6 +30,10 @@ int32_t merged_states(const CaseParams& params);
 /// queries, because check_paths refuses other orders.
 std::size_t leading_decodes(const CaseParams& params);
 
+/// Blocks that a kv_move of blocks writes for a sequence of `k` keys: its own, and within a pool the last one
+/// twice.
+int32_t move_copies(const CaseParams& params, int32_t k);
+
 /// Checks pages, the path and a bad launch against the rest of the case: some combinations cannot be expressed
 /// by launches, or would compute something else. Calls `fail`, which must not return, with the key at fault
 /// and the reason.
@@ -37,5 +41,9 @@ using FailAt = std::function<void(std::string_view key, const std::string& messa
 void check_paths(const CaseParams& params, const FailAt& fail);
 /// The same for rows that a launch writes to a cache.
 void check_append(const CaseParams& params, const FailAt& fail);
+/// The same for masks with gaps.
+void check_masks(const CaseParams& params, const FailAt& fail);
+/// The same for kv_move.
+void check_move(const CaseParams& params, const FailAt& fail);
 
 }  // namespace attnbench

@@ -26,6 +26,9 @@ struct Mask {
 inline Mask mask_of(const CaseParams& p) {
   return {p.causal, p.window_left, p.window_right, p.attention_chunk};
 }
+/// Whether queries may see keys with gaps between them (seen_keys.h). This file's rules then give the interval from
+/// the first key to the last that a mask could show.
+inline bool has_gaps(const CaseParams& p) { return p.custom_mask != CustomMask::kNone || p.topk > 0; }
 
 /// Keys that at least one of the queries `first` .. `last` sees, in a sequence with q queries and k keys. The
 /// last query is aligned with the last key (bottom-right).

@@ -180,7 +180,7 @@ std::optional<SkipReason> ask_kernels(const Case& c, const std::vector<const Ker
 /// Prints the line of a case, and adds it to the totals.
 void print_case(const Case& c, const Outlook& outlook, bool verbose, Totals& totals) {
   const DeviceKind kind = outlook.machine.device;
-  const CaseCost cost = cost_of(c.params);
+  const CaseCost cost = cost_of(c);
   const std::vector<const Kernel*> kernels =
       select_kernels(outlook.table, c.params.op, kind, outlook.kernels);
   const auto runs = std::ssize(kernels);

@@ -63,7 +63,7 @@ bool print_figures(const ProfilerCall& call, const Case& item, int launches) {
     if (rc != 0) throw Error(fmt::format("ncu --import ended with {}", rc));
     const std::vector<NcuLaunch> kernels = parse_ncu_csv(csv);
     if (kernels.empty()) throw Error("it holds no launch");
-    std::cout << ncu_summary(kernels, cost_of(item.params).bytes, launches);
+    std::cout << ncu_summary(kernels, cost_of(item).bytes, launches);
     return true;
   } catch (const Error& e) {
     std::cerr << fmt::format("attnbench: {}: {}\n", profiler_report(call).string(), e.what());

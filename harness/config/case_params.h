@@ -50,6 +50,11 @@ enum class Scales { kGiven, kPerToken, kPerTokenK };
 /// How the LSE of a partial state says that it has seen no key.
 enum class EmptyLse { kMinusInf, kPlusInf, kBoth };
 
+/// What kv_move does: copies blocks to blocks, or rows of sequences to a packed tensor.
+enum class Move { kBlocks, kGather };
+/// First row of each sequence that kv_move gathers: 0, some multiple of block_size, or any row.
+enum class Starts { kNone, kBlocks, kAny };
+
 /// What a launch contradicts, so that the kernel must refuse it (harness/workload/bad_launch.h).
 enum class BadLaunch {
   kNone,
@@ -123,6 +128,12 @@ constexpr const char* topk_length_name(TopkLength t) {
 constexpr const char* query_out_name(QueryOut q) {
   constexpr const char* names[] = {"none", "same", "e4m3"};
   return names[static_cast<int>(q)];
+}
+
+constexpr const char* move_name(Move m) { return m == Move::kBlocks ? "blocks" : "gather"; }
+constexpr const char* starts_name(Starts s) {
+  constexpr const char* names[] = {"none", "blocks", "any"};
+  return names[static_cast<int>(s)];
 }
 
 constexpr const char* path_name(Path p) {
@@ -221,6 +232,10 @@ struct CaseParams {
   bool positions64 = false;        ///< kv_append: positions are 64-bit
   Scales scales = Scales::kGiven;  ///< kv_append into a quantised cache
 
+  Move move = Move::kBlocks;      ///< kv_move
+  bool two_pools = false;         ///< kv_move: blocks go to another pool
+  Starts starts = Starts::kNone;  ///< kv_move: first gathered row of each sequence
+
   int32_t states = 2;            ///< merge_states: partial states per row
   double empty_states = 0.25;    ///< merge_states: share of states whose LSE is -inf and whose O is poison
   bool lse_token_major = false;  ///< merge_states: partial LSEs as (N, T, H) instead of (N, H, T)
@@ -282,6 +297,7 @@ struct CaseParams {
   int32_t dim_of_kv(bool is_v) const { return is_v ? dim_v() : head_dim; }
   /// What shares a descale of K or V. V that lies in a row with K has K's.
   DescalesPer descales_of(bool is_v) const {
+    if (op == Op::kKvMove) return DescalesPer::kTensor;
     return is_v && !v_is_k_view && !one_row ? v_descales : k_descales;
   }
   DType type_of_partial() const { return partial_fp32 ? DType::kFp32 : dtype; }
@@ -290,6 +306,15 @@ struct CaseParams {
   int32_t new_len(const SeqLen& s) const {
     if (op == Op::kKvAppend) return s.q;
     return !append ? 0 : new_tokens == 0 ? s.q : new_tokens < s.k ? new_tokens : s.k;
+  }
+  bool gathers() const { return op == Op::kKvMove && move == Move::kGather; }
+  /// First row of sequence b that kv_move gathers: a share of its rows that depends on b alone, so that costs
+  /// are exact.
+  int32_t start_of(std::size_t b) const {
+    if (!gathers() || starts == Starts::kNone) return 0;
+    const int64_t eighths = static_cast<int64_t>((5 * b + 3) % 8);
+    const auto start = static_cast<int32_t>(seqs[b].k * eighths / 8);
+    return starts == Starts::kAny ? start : start / block_size * block_size;
   }
   /// Leading tokens that all sequences share: they use the blocks and values of sequence 0. All sequences
   /// then have the descales of sequence 0, because one stored row can stand for one value only.

@@ -48,10 +48,15 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kAppendQuantised, "append: in_call, kv_dtype: e4m3"},
     {kE4m3Out, "out_dtype: e4m3"},
     {kOneRow, "one_row: true"},
+    {kCustomMask, "custom_mask: tree"},
+    {kTopkIndices, "topk: 64"},
     {kQv, "qv: true"},
     {kSequsedQ, "gap_queries: 8"},
     {kPagedBatchIdx, "kv: paged, block_table_rows: shuffled"},
     {kPagedLeftpad, "kv: paged, leftpad: 8"},
+    {kE5m2Kv, "kv_dtype: e5m2"},
+    {kGather, "move: gather"},
+    {kSeqStarts, "starts: any"},
 };
 
 }  // namespace

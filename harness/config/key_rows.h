@@ -21,6 +21,7 @@ inline bool is_attention(P p) { return p.op == Op::kAttention; }
 inline bool is_append(P p) { return p.op == Op::kKvAppend; }
 inline bool is_merge(P p) { return p.op == Op::kMergeStates; }
 inline bool is_backward(P p) { return p.op == Op::kAttentionBackward; }
+inline bool is_move(P p) { return p.op == Op::kKvMove; }
 /// Attention or its gradients.
 inline bool attends(P p) { return is_attention(p) || is_backward(p); }
 inline bool has_kv(P p) { return !is_merge(p); }
@@ -31,7 +32,9 @@ inline bool is_served(P p) { return has_kv(p) && !is_backward(p); }
 inline bool is_paged(P p) { return has_kv(p) && p.kv == KvSource::kPaged; }
 inline bool is_contiguous(P p) { return has_kv(p) && p.kv == KvSource::kContiguous; }
 inline bool is_packed(P p) { return is_served(p) && p.kv == KvSource::kPacked; }
-inline bool turns(P p) { return is_served(p) && p.rotary != Rotary::kNone; }
+/// Ops that may turn keys.
+inline bool may_turn(P p) { return is_attention(p) || is_append(p); }
+inline bool turns(P p) { return may_turn(p) && p.rotary != Rotary::kNone; }
 
 /// A feature that the case needs if the condition holds.
 inline auto feature(uint64_t bit, bool (*holds)(P)) {
@@ -48,9 +51,12 @@ Rows memory_keys();
 Rows shape_keys();
 Rows descale_keys();
 // key_rows_attention.cpp
+Rows mask_keys();
 Rows score_keys();
 Rows call_keys();
 // key_rows_append.cpp
 Rows append_keys();
+// key_rows_move.cpp
+Rows move_keys();
 
 }  // namespace attnbench::key_rows

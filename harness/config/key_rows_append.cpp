@@ -52,7 +52,7 @@ Rows append_keys() {
           "with `kv_append` or `append`: rotary embedding of new keys at the position of their token, and "
           "of queries; channels pair up in halves, or as neighbours",
           &C::rotary, words_of(rotary_name, {Rotary::kNone, Rotary::kNeox, Rotary::kInterleaved}))
-          .when(is_served)
+          .when(may_turn)
           .labelled([](P p) { return turns(p) ? fmt::format("/{}", rotary_name(p.rotary)) : ""; })
           .needing(feature(kRotary, turns)),
       integer_key("rotary_dim", "channels that turn, from the first on; 0: all", &C::rotary_dim, 0,

@@ -6,8 +6,10 @@
 
 namespace attnbench::key_rows {
 
-/// Masks, and changes of scores.
-Rows score_keys() {
+constexpr int kMaxTopk = 16384;
+
+/// Which keys a query sees.
+Rows mask_keys() {
   return {
       word_key<bool>("mask", "`causal` is bottom-right aligned: query i of n sees keys up to i + len_k - n",
                      &C::causal, {{"none", false}, {"causal", true}})
@@ -37,6 +39,41 @@ Rows score_keys() {
               [](P p) { return p.attention_chunk > 0 ? fmt::format("/chunk{}", p.attention_chunk) : ""; })
           .needing(feature(kAttentionChunk, [](P p) { return p.attention_chunk > 0; })),
       word_key(
+          "custom_mask",
+          "a bit for each query and key, besides the other masks, as FlashInfer packs them. `random`: half of the "
+          "bits; `tree`: the last keys are a tree of draft tokens, each sees its ancestors and all older keys; "
+          "`items`: several items behind a prefix, each sees the prefix and itself; `blocks`: blocks of 16 "
+          "queries and 32 keys",
+          &C::custom_mask,
+          words_of(custom_mask_name, {CustomMask::kNone, CustomMask::kRandom, CustomMask::kTree,
+                                      CustomMask::kItems, CustomMask::kBlocks}))
+          .when(is_attention)
+          .labelled([](P p) {
+            return p.custom_mask == CustomMask::kNone
+                       ? ""
+                       : fmt::format("/mask-{}", custom_mask_name(p.custom_mask));
+          })
+          .needing(feature(kCustomMask, [](P p) { return p.custom_mask != CustomMask::kNone; })),
+      integer_key(
+          "topk",
+          "sparse attention: each query and KV head has a list with room for so many keys, drawn from those "
+          "that the other masks show, with -1 between them; it sees no other key, and rows that no list has "
+          "are poison; packed and paged; 0: no lists",
+          &C::topk, 0, kMaxTopk)
+          .when(is_attention)
+          .labelled([](P p) { return p.topk > 0 ? fmt::format("/topk{}", p.topk) : ""; })
+          .needing(feature(kTopkIndices, [](P p) { return p.topk > 0; })),
+      word_key(
+          "topk_length",
+          "`topk`: how many entries of a list count. `drawn`: 0 to `topk`, by query; entries behind them are junk",
+          &C::topk_length,
+          words_of(topk_length_name, {TopkLength::kFull, TopkLength::kDrawn, TopkLength::kZero}))
+          .when([](P p) { return is_attention(p) && p.topk > 0; })
+          .labelled([](P p) {
+            return p.topk_length == TopkLength::kFull ? ""
+                                                      : fmt::format("-{}", topk_length_name(p.topk_length));
+          }),
+      word_key(
           "expired",
           "what lies in rows of keys that no query's window or chunk reaches any more (of a sequence "
           "without queries: all; new tokens excepted). `kept`: values. `nan`: poison. `freed`, paged only: "
@@ -50,6 +87,12 @@ Rows score_keys() {
           .labelled([](P p) {
             return p.expired == Expired::kKept ? "" : fmt::format("/expired-{}", expired_name(p.expired));
           }),
+  };
+}
+
+/// Changes of scores.
+Rows score_keys() {
+  return {
       number_key("softcap", "scores become softcap * tanh(score / softcap); 0: none", &C::softcap,
                  [](double x) { return x == 0.0 || is_positive_float(x); },
                  "a number from 0 (no cap) up that a float can hold", {{"type", "number"}, {"minimum", 0}})

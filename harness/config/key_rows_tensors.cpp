@@ -16,7 +16,7 @@ const char* table_name(P p) {
 /// Whether K or V has descales, or scales that kv_append is given, of its own.
 bool has_descales(P p, bool is_v) {
   if (is_append(p)) return p.quantises(is_v) && !p.computes_scales(is_v) && !(is_v && p.one_row);
-  return is_attention(p) && p.type_of_kv(is_v) == DType::kE4m3 && !(is_v && p.v_is_k_view);
+  return is_attention(p) && is_fp8(p.type_of_kv(is_v)) && !(is_v && p.v_is_k_view);
 }
 
 /// kv_append has the granularity that `usual` stands for under its own name, too.
@@ -33,6 +33,7 @@ std::string descales_label(const char* tensor, DescalesPer per) {
 uint64_t types_of_kv(P p) {
   uint64_t f = 0;
   if (p.type_of_k() == DType::kE4m3) f |= kE4m3Kv;
+  if (p.type_of_k() == DType::kE5m2) f |= kE5m2Kv;
   if (p.type_of_k() == DType::kInt8) f |= kInt8K;
   if (p.type_of_v() == DType::kInt8) f |= kInt8V;
   return f;
@@ -46,11 +47,11 @@ Rows memory_keys() {
       word_key(
           "kv",
           "where keys and values lie: packed by `cu_seqlens_k`; in blocks found through `block_table` "
-          "(`kv_append`: always so); in a cache with a row per sequence. `attention_backward`: always packed",
+          "(`kv_append` and `kv_move`: always so); in a cache with a row per sequence. `attention_backward`: always packed",
           &C::kv, words_of(kv_name, {KvSource::kPacked, KvSource::kPaged, KvSource::kContiguous}))
           .when(has_kv)
           .unified([](C& p) {
-            if (is_append(p)) p.kv = KvSource::kPaged;
+            if (is_append(p) || is_move(p)) p.kv = KvSource::kPaged;
             if (is_backward(p)) p.kv = KvSource::kPacked;
           })
           .labelled([](P p) { return fmt::format("/{}", kv_name(p.kv)); })
@@ -74,8 +75,8 @@ Rows memory_keys() {
           "page_layout",
           "where a sequence's blocks lie in the pool; `shared_prefix`: shuffled, and the first "
           "`shared_prefix` tokens of all sequences are the same blocks; `lifo_aged`: as a last-in, "
-          "first-out free list leaves them after many requests; `repeated`, `attention` only: each drawn anew, so "
-          "that places of one or several sequences share blocks; `served`, the default of `batch: {serving: "
+          "first-out free list leaves them after many requests; `repeated`, not of `kv_append`: each drawn "
+          "anew, so that places of one or several sequences share blocks; `served`, the default of `batch: {serving: "
           "...}` and for it alone: the block tables of the replay, with shared prefixes",
           &C::page_layout,
           words_of(page_layout_name,
@@ -154,8 +155,8 @@ Rows descale_keys() {
           .labelled([](P p) { return descales_label("q", p.q_descales); }),
       word_key(
           "k_descales",
-          "the same of keys: e4m3, or a scale that `kv_append` is given. `usual`: attention, a "
-          "sequence's KV head; `kv_append`, a KV head in e4m3, a channel of it in int8. Values in one row "
+          "the same of keys: e4m3, e5m2, or a scale that `kv_append` is given. `usual`: attention, a "
+          "sequence's KV head; `kv_append`, a KV head in e4m3 and e5m2, a channel of it in int8. Values in one row "
           "with their keys share theirs",
           &C::k_descales, words_of(descales_per_name, {kUsual, kHead, kTensor}))
           .when([](P p) { return has_descales(p, false); })
@@ -167,7 +168,7 @@ Rows descale_keys() {
           .unified([](C& p) { unify_descales(p, true); })
           .labelled([](P p) { return descales_label("v", p.v_descales); })
           .needing(feature(kVChannelScales,
-                           [](P p) { return p.v_descales == kChannel && p.type_of_v() == DType::kE4m3; })),
+                           [](P p) { return p.v_descales == kChannel && is_fp8(p.type_of_v()); })),
       word_key<bool>("out_dtype",
                      "type of O. `e4m3`, of `attention` and `merge_states`: O divided by a given scale is "
                      "stored, saturating at 448",
@@ -201,11 +202,12 @@ Rows shape_keys() {
           .reported([](Json& j, P p) { j["q_dtype"] = dtype_name(p.type_of_q()); }),
       word_key(
           "kv_dtype",
-          "quantised keys and values: e4m3 with descales per (sequence, KV head); int8 keys with one per "
+          "quantised keys and values: e4m3 or e5m2 with descales per (sequence, KV head); int8 keys with one per "
           "(row, KV head) and int8 values with one per (KV head, channel); `int8_k`: values stay in "
           "`dtype`. `kv_append` quantises new rows to it, by `scales`",
           &C::kv_dtype,
-          words_of(kv_dtype_name, {KvDType::kSame, KvDType::kE4m3, KvDType::kInt8, KvDType::kInt8K}))
+          words_of(kv_dtype_name,
+                   {KvDType::kSame, KvDType::kE4m3, KvDType::kE5m2, KvDType::kInt8, KvDType::kInt8K}))
           .when(is_served)
           .labelled([](P p) {
             return p.kv_dtype == KvDType::kSame ? "" : fmt::format("-kv_{}", kv_dtype_name(p.kv_dtype));
@@ -214,11 +216,12 @@ Rows shape_keys() {
           .reported([](Json& j, P p) {
             j["kv_dtype"] = p.kv_dtype == KvDType::kSame ? dtype_name(p.dtype) : kv_dtype_name(p.kv_dtype);
           }),
-      word_key("scales",
-               "`kv_append` with a quantised `kv_dtype`: scales are given, per KV head in e4m3 and per (KV "
-               "head, channel) in int8; computed per (token, head) and stored in a cache of their own; or "
-               "computed for K and given for V, as attention reads an int8 cache",
-               &C::scales, words_of(scales_name, {Scales::kGiven, Scales::kPerToken, Scales::kPerTokenK}))
+      word_key(
+          "scales",
+          "`kv_append` with a quantised `kv_dtype`: scales are given, per KV head in e4m3 and e5m2 and per (KV "
+          "head, channel) in int8; computed per (token, head) and stored in a cache of their own; or "
+          "computed for K and given for V, as attention reads an int8 cache",
+          &C::scales, words_of(scales_name, {Scales::kGiven, Scales::kPerToken, Scales::kPerTokenK}))
           .when([](P p) { return p.quantises(false); })
           .unified([](C& p) {
             if (p.scales == Scales::kPerTokenK && !p.quantises(true)) p.scales = Scales::kPerToken;
@@ -231,12 +234,12 @@ Rows shape_keys() {
           }),
       heads_key()
           .unified([](C& p) {
-            if (is_append(p)) p.num_heads_q = p.num_heads_kv;
+            if (is_append(p) || is_move(p)) p.num_heads_q = p.num_heads_kv;
             if (is_merge(p)) p.num_heads_kv = p.num_heads_q;
           })
           .labelled([](P p) {
             return attends(p) ? fmt::format("/h{}-{}", p.num_heads_q, p.num_heads_kv)
-                              : fmt::format("/h{}", is_append(p) ? p.num_heads_kv : p.num_heads_q);
+                              : fmt::format("/h{}", is_merge(p) ? p.num_heads_q : p.num_heads_kv);
           })
           .always_written(),
       integer_key("head_dim", "channels of a head", &C::head_dim, 1, kMaxHeadDim)
@@ -245,16 +248,17 @@ Rows shape_keys() {
       head_dim_v_key()
           .when(has_kv)
           .unified([](C& p) {
-            if (p.head_dim_v == p.head_dim) p.head_dim_v = 0;
+            const bool no_v = is_move(p) && p.v_is_k_view;
+            if (p.head_dim_v == p.head_dim || no_v) p.head_dim_v = 0;
           })
           .labelled([](P p) { return p.head_dim_v > 0 ? fmt::format("-{}", p.head_dim_v) : ""; })
           .needing(feature(kHeadDimV, [](P p) { return p.head_dim_v != 0; })),
       bool_key(
           "v_is_k_view",
           "values are the first `head_dim_v` channels of the keys and lie there: MLA's decode is `heads: "
-          "16/1, head_dim: 576, head_dim_v: 512`",
+          "16/1, head_dim: 576, head_dim_v: 512`. `kv_move` then moves the one tensor",
           &C::v_is_k_view)
-          .when(is_attention)
+          .when([](P p) { return is_attention(p) || is_move(p); })
           .labelled(label("-v_is_k", [](P p) { return p.v_is_k_view; }))
           .needing(feature(kVIsK, [](P p) { return p.v_is_k_view; })),
       bool_key(

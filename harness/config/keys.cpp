@@ -97,8 +97,11 @@ Rows last_keys() {
   return {
       batch_key()
           .unified([](C& p) {
-            if (!is_merge(p)) return;
-            for (SeqLen& s : p.seqs) s.k = s.q;  // how many keys a state stands for does not matter
+            // How many keys a state stands for does not matter, nor how many queries a moved sequence has.
+            for (SeqLen& s : p.seqs) {
+              if (is_merge(p)) s.k = s.q;
+              if (is_move(p)) s.q = 0;
+            }
           })
           .labelled([](P p) {
             return p.served ? fmt::format("/{}-{}", p.served->label(), batch_label(p.seqs))
@@ -108,8 +111,8 @@ Rows last_keys() {
       word_key("data", "kind of input values: which faults can be seen depends on it", &C::data,
                words_of(profile_name, {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge,
                                        Profile::kHuge}))
-          .unified([](C& p) {  // kv_append has no q, and peaked changes q only
-            if (is_append(p) && p.data == Profile::kPeaked) p.data = Profile::kNormal;
+          .unified([](C& p) {  // these have no q, and peaked changes q only
+            if ((is_append(p) || is_move(p)) && p.data == Profile::kPeaked) p.data = Profile::kNormal;
           })
           .labelled([](P p) {
             if (p.captured) return fmt::format("/captured{}", p.captured->digest());
@@ -130,14 +133,14 @@ Rows make_keys() {
           "op",
           "what is computed; `kv_append` writes new keys and values into a paged cache; `merge_states` "
           "makes one state of several partial ones (O and LSE over parts of the keys); `attention_backward` "
-          "computes the gradients of q, K, V and sinks from O, LSE and dO",
-          &C::op,
-          words_of(op_name, {Op::kAttention, Op::kKvAppend, Op::kMergeStates, Op::kAttentionBackward}))
+          "computes the gradients of q, K, V and sinks from O, LSE and dO; `kv_move` copies blocks of a paged cache or "
+          "gathers rows from it",
+          &C::op, words_of(op_name, {std::begin(kOps), std::end(kOps)}))
           .labelled([](P p) { return std::string(op_name(p.op)); })
           .always_written(),
   };
-  for (Rows (*rows)() : {memory_keys, shape_keys, descale_keys, score_keys, append_keys, call_keys,
-                         merge_keys, lse_keys, refusal_keys, last_keys}) {
+  for (Rows (*rows)() : {memory_keys, shape_keys, descale_keys, mask_keys, score_keys, append_keys, call_keys,
+                         move_keys, merge_keys, lse_keys, refusal_keys, last_keys}) {
     for (SweepKey& key : rows()) keys.push_back(std::move(key));
   }
   return keys;

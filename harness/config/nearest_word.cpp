@@ -53,6 +53,7 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"float", "fp32"},
     {"fp8", "e4m3"},
     {"float8_e4m3fn", "e4m3"},
+    {"float8_e5m2", "e5m2"},
     {"dropout_p", "dropout"},
     {"decode", "attention"},
     {"prefill", "attention"},

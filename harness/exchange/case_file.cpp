@@ -26,6 +26,8 @@ Element element_for(DType t) {
       return Element::kF16;
     case DType::kE4m3:
       return Element::kE4m3;
+    case DType::kE5m2:
+      return Element::kE5m2;
     case DType::kInt8:
       return Element::kI8;
     default:
@@ -88,6 +90,8 @@ void zero_poison(const TensorView& t) {
           static_cast<uint8_t*>(data), static_cast<uint8_t*>(data) + count,
           [](uint8_t bits) { return (bits & 0x7f) == 0x7f; }, uint8_t{0});
       return;
+    case Element::kE5m2:
+      return zero_nan<uint8_t>(data, count, 0x7c, 0x03);
     case Element::kI32:
       if (t.name != "block_table") return;
       for (int64_t i = 0; i < count; ++i) {
@@ -286,6 +290,14 @@ std::vector<TensorView> input_tensors(Workload& workload, bool zeros) {
               a.alibi_stride_batch > 0 ? std::vector<int64_t>{batch, heads} : std::vector<int64_t>{heads},
               a.alibi_slopes);
   c.add_float("sinks", {heads}, a.sinks);
+  if (a.topk_indices != nullptr) {
+    c.add_int32("topk_indices", {a.total_q, kv_heads, a.topk}, a.topk_indices);
+    c.add_int32("topk_length", {a.total_q}, a.topk_length);
+  }
+  if (a.custom_mask != nullptr) {
+    c.add("custom_mask", Element::kU8, {a.mask_indptr[batch]}, a.custom_mask);
+    c.add_int32("mask_indptr", {batch + 1}, a.mask_indptr);
+  }
   const auto shared = [&](int64_t stride_outer, int64_t stride_head) {  // where a stride is 0
     return stride_head == 0    ? std::vector<int64_t>{1}
            : stride_outer == 0 ? std::vector<int64_t>{kv_heads}

@@ -85,6 +85,7 @@ void place_output(const Given& given, const Output& to) {
                     (from.type == Element::kF16 && to.type == DType::kFp16) ||
                     (from.type == Element::kF32 && to.type == DType::kFp32) ||
                     (from.type == Element::kE4m3 && to.type == DType::kE4m3) ||
+                    (from.type == Element::kE5m2 && to.type == DType::kE5m2) ||
                     (from.type == Element::kI8 && to.type == DType::kInt8);
   if (same) {
     if (!from.bytes.empty()) std::memcpy(to.data, from.bytes.data(), from.bytes.size());

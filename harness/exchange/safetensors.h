@@ -20,7 +20,7 @@ class TensorFileError : public Error {
 };
 
 /// Types of elements: those of the contract, and those that NumPy and traces write.
-enum class Element { kBf16, kF16, kF32, kF64, kE4m3, kI8, kU8, kU16, kI32, kI64 };
+enum class Element { kBf16, kF16, kF32, kF64, kE4m3, kE5m2, kI8, kU8, kU16, kI32, kI64 };
 
 int64_t element_size(Element type);      ///< in bytes
 const char* element_name(Element type);  ///< as safetensors writes it: "BF16", "F8_E4M3"

@@ -222,7 +222,7 @@ bool Generator::make_small(FuzzCase& drawn) {
       *std::find_if(std::begin(kBudgets), std::end(kBudgets), [&](const Budget& b) { return at < b.share; });
   Draft& draft = drawn.draft;
   for (int i = 0; i < kMostCuts; ++i) {
-    const CaseCost cost = cost_of(drawn.item.params);
+    const CaseCost cost = most_cost_of(drawn.item.params);
     if (cost.flop <= size_ * budget.flop && cost.device_bytes <= size_ * budget.bytes) return true;
     if (draft.seqs.empty()) return false;
     // Lengths are cut last: long rows with few heads and sequences reach splits that short rows do not.

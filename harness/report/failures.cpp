@@ -32,6 +32,8 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   add("are causal", [](const CaseParams& p) { return p.causal; });
   add("have no causal mask", [](const CaseParams& p) { return !p.causal; });
   add("have a window", [](const CaseParams& p) { return p.window_left >= 0 || p.window_right >= 0; });
+  add("have a custom mask", [](const CaseParams& p) { return p.custom_mask != CustomMask::kNone; });
+  add("have lists of keys", [](const CaseParams& p) { return p.topk > 0; });
   add("have expired rows", [](const CaseParams& p) { return p.expired != Expired::kKept; });
   add("have freed blocks", [](const CaseParams& p) { return p.expired == Expired::kFreed; });
   add("have a softcap", [](const CaseParams& p) { return p.softcap > 0; });
@@ -51,6 +53,7 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   add("have rotary embedding", [](const CaseParams& p) { return p.rotary != Rotary::kNone; });
   add("have a rotary_q of their own", [](const CaseParams& p) { return p.rotary_q != RotaryQ::kDiagonal; });
   add("have quantised keys or values", [](const CaseParams& p) { return p.kv_dtype != KvDType::kSame; });
+  add("have keys and values in e5m2", [](const CaseParams& p) { return p.kv_dtype == KvDType::kE5m2; });
   add("have values of another width", [](const CaseParams& p) { return p.dim_v() != p.head_dim; });
   add("are a path of several launches", [](const CaseParams& p) { return p.path != Path::kOneCall; });
   add("have a sequence with more keys than queries", any_sequence([](const SeqLen& s) { return s.k > s.q; }));
@@ -118,9 +121,7 @@ std::vector<const Record*> simplest_failures(std::span<const Record> records, st
     if (needs_attention(r.status)) out.push_back(&r);
   }
   if (out.size() <= most) return out;
-  const auto work = [](const Record* r) {
-    return cost_of(r->item.params).flop + cost_of(r->item.params).bytes;
-  };
+  const auto work = [](const Record* r) { return cost_of(r->item).flop + cost_of(r->item).bytes; };
   std::stable_sort(out.begin(), out.end(),
                    [&](const Record* a, const Record* b) { return work(a) < work(b); });
   out.resize(most);

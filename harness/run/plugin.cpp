@@ -24,7 +24,8 @@ namespace {
 constexpr const char* kStructs[kPluginStructs] = {
     "Kernel",         "OpParams",          "AttentionParams",
     "KvAppendParams", "MergeStatesParams", "AttentionBackwardParams",
-    "LaunchContext",  "KernelMessage",     "Numerics"};
+    "LaunchContext",  "KernelMessage",     "Numerics",
+    "KvMoveParams"};
 constexpr const char* kCompileAgain = "compile it with -I to the sources of this program";
 /// A library that takes longer to open is taken for one that hangs.
 constexpr unsigned kLoadSeconds = 60;

@@ -63,6 +63,9 @@ FaultClass ignored_faults();
 FaultClass backward_faults();
 FaultClass lse_faults();
 FaultClass refusal_faults();
+FaultClass custom_mask_faults();
+FaultClass key_list_faults();
+FaultClass move_faults();
 
 // Building blocks of faults.
 

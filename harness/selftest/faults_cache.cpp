@@ -25,6 +25,8 @@ constexpr const char* kE4m3Cache = QUANTISED "kv_dtype: e4m3, batch: q5s21_q1s40
 constexpr const char* kInt8Cache = QUANTISED "kv_dtype: int8, batch: q5s21_q1s40_q16s16}";
 constexpr const char* kComputedE4m3 =
     QUANTISED "kv_dtype: e4m3, scales: per_token, batch: q5s21_q1s40_q16s16}";
+constexpr const char* kComputedE5m2 =
+    QUANTISED "kv_dtype: e5m2, scales: per_token, batch: q5s21_q1s40_q16s16}";
 constexpr const char* kInt8KeysCache =
     QUANTISED "kv_dtype: int8_k, scales: per_token, batch: q5s21_q1s40_q16s16}";
 constexpr const char* kTurned =
@@ -304,6 +306,10 @@ FaultClass quantised_append_faults() {
             "the largest magnitude is divided by 127 instead of 448",
             {kComputedE4m3},
             with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed *= 448.0f / 127.0f; })},
+           {"computed_scale_of_the_other_float",
+            "the largest magnitude is divided by 448, as in e4m3, instead of 57344",
+            {kComputedE5m2},
+            with_rows([](Tamper&, const KvAppendParams&, Row r) { *r.computed *= 57344.0f / 448.0f; })},
            {"computed_scale_stored_as_its_inverse",
             "1 / scale is stored",
             {kComputedE4m3, kInt8KeysCache},

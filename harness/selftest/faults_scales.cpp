@@ -46,6 +46,13 @@ constexpr const char* kStored =
 constexpr const char* kOneRowCase = SCALES_LATENT "one_row: true, batch: q5s21_q1s40_q16s16}";
 constexpr const char* kTwoWidths = SCALES_LATENT "batch: q5s21_q1s40_q16s16}";
 
+#define SCALES_E5M2 "dtype: bf16, kv_dtype: e5m2, heads: 8/2, head_dim: 64, "
+constexpr const char* kE5m2 = "{kv: paged, block_size: 16, " SCALES_E5M2 "mask: causal, batch: q5s70_q20s20}";
+constexpr const char* kE5m2InCall =
+    "{kv: contiguous, " SCALES_E5M2 "mask: causal, append: in_call, batch: q1s21_q3s40_q5s33}";
+constexpr const char* kE5m2Append =
+    "{op: kv_append, block_size: 16, " SCALES_E5M2 "batch: q5s21_q1s40_q16s16}";
+
 /// The descales of one tensor in the parameters of a launch.
 struct Descales {
   const float*& at;
@@ -211,6 +218,45 @@ std::vector<Fault> new_rows() {
            {"new_dtype: cache"}}};
 }
 
+/// Takes e5m2 for e4m3.
+template <class Params>
+void as_e4m3(Tamper&, Params& p) {
+  p.features ^= kE5m2Kv | kE4m3Kv;
+  p.dtype_k = p.dtype_v = DType::kE4m3;
+}
+
+std::vector<Fault> e5m2_caches() {
+  const auto ones = [](Tamper& t, const AttentionParams& p, int64_t outer) {
+    return t.put(std::vector<float>(static_cast<std::size_t>(p.batch * outer), 1.0f));
+  };
+  return {{"e5m2_read_as_e4m3",
+           "K and V in e5m2 are read as e4m3",
+           {kE5m2},
+           with_params(as_e4m3<AttentionParams>),
+           {"kv_dtype: e5m2"}},
+          {"e5m2_k_descale_ignored",
+           "K in e5m2 is taken as stored",
+           {kE5m2},
+           with_params(
+               [ones](Tamper& t, AttentionParams& p) { p.k_descale = ones(t, p, p.k_descale_stride_outer); }),
+           {"kv_dtype: e5m2"}},
+          {"e5m2_v_descale_ignored",
+           "V in e5m2 is taken as stored",
+           {kE5m2},
+           with_params(
+               [ones](Tamper& t, AttentionParams& p) { p.v_descale = ones(t, p, p.v_descale_stride_outer); }),
+           {"kv_dtype: e5m2"}},
+          {"in_call_e5m2_as_e4m3",
+           "new rows for a cache in e5m2 are rounded to e4m3, and the whole cache is read so",
+           {kE5m2InCall},
+           with_params(as_e4m3<AttentionParams>)},
+          {"append_e5m2_as_e4m3",
+           "new rows for a cache in e5m2 are rounded to e4m3",
+           {kE5m2Append},
+           with_append(as_e4m3<KvAppendParams>),
+           {"kv_dtype: e5m2"}}};
+}
+
 std::vector<Fault> latent_rows() {
   return {{"one_row_key_first",
            "the key stands before its value",
@@ -235,7 +281,8 @@ std::vector<Fault> latent_rows() {
 }  // namespace
 
 FaultClass scale_faults() {
-  return {"scales and rows", joined({shared_scales(), e4m3_outputs(), new_rows(), latent_rows()})};
+  return {"scales and rows",
+          joined({shared_scales(), e4m3_outputs(), new_rows(), latent_rows(), e5m2_caches()})};
 }
 
 }  // namespace attnbench

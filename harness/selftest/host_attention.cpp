@@ -32,6 +32,12 @@ HostView::HostView(Tamper& t, const AttentionParams& p) : p_(p) {
   leftpad = ints(p.cache_leftpad, b);
   if (p.alibi_slopes)
     slopes = t.read<float>(p.alibi_slopes, p.alibi_stride_batch ? b * p.alibi_stride_batch : p.num_heads_q);
+  if (p.custom_mask) {
+    mask_indptr = ints(p.mask_indptr, b + 1);
+    mask_bytes = t.read<unsigned char>(p.custom_mask, mask_indptr.back());
+  }
+  if (p.topk_indices) lists = ints(p.topk_indices, p.total_q * p.topk_stride_token);
+  list_lengths = ints(p.topk_length, p.total_q);
   if (p.sinks) sinks = t.read<float>(p.sinks, p.num_heads_q);
   const auto descales = [&](const float* from, int64_t outer, int64_t head) {  // a stride of 0 shares them
     const int64_t n = outer > 0 ? b * outer : (p.num_heads_kv - 1) * head + 1;
@@ -87,6 +93,23 @@ int64_t HostView::kv_offset(int seq, int64_t j, int kv_head, bool is_v) const {
     return row * block + padded(seq, j) * token + head;
   }
   return (cu_k[size_of(seq)] + j) * token + head;
+}
+
+bool HostView::sees(const HostRow& row, int64_t j) const {
+  if (!lists.empty()) {
+    const int64_t length = list_lengths.empty() ? p_.topk : list_lengths[size_of(row.token)];
+    const int64_t kv_head = row.head / (p_.num_heads_q / p_.num_heads_kv);
+    const auto list = lists.begin() + row.token * p_.topk_stride_token + kv_head * p_.topk_stride_head;
+    return std::find(list, list + length, physical_row(row.seq, j)) != list + length;
+  }
+  if (mask_bytes.empty()) return true;
+  const int64_t bit = int64_t{row.i} * row.k_len + j;
+  return (mask_bytes[size_of(mask_indptr[size_of(row.seq)] + bit / 8)] >> (bit % 8) & 1) != 0;
+}
+
+int64_t HostView::physical_row(int seq, int64_t j) const {
+  if (!(p_.features & kPagedKv)) return cu_k[size_of(seq)] + j;
+  return page(seq, j) * p_.block_size + padded(seq, j) % p_.block_size;
 }
 
 int64_t HostView::padded(int seq, int64_t j) const { return leftpad.empty() ? j : leftpad[size_of(seq)] + j; }
@@ -198,7 +221,7 @@ HostResult HostAttention::by_rule(HostRow row, const HostRule& rule) {
     double s = -INFINITY;
     if (j < row.lo || j >= row.hi) {
       s = *rule.masked_score;
-    } else if (!rule.hidden || !rule.hidden(row, j)) {
+    } else if (view_->sees(row, j) && (!rule.hidden || !rule.hidden(row, j))) {
       double qk = 0;
       for (int c = 0; c < d; ++c) qk += q[size_of(c)] * k[size_of(j * d + c)];
       for (int c = 0; second && c < d; ++c) qk += qv[size_of(c)] * v[size_of(j * d + c)];
@@ -241,7 +264,7 @@ std::vector<double> HostAttention::naive(const HostRow& row) {
     double qk = 0;
     for (int c = 0; c < d; ++c) qk += q[size_of(c)] * kv.k[size_of(j * d + c)];
     for (int c = 0; !view_->qv.empty() && c < d; ++c) qk += qv[size_of(c)] * kv.v[size_of(j * d + c)];
-    scores.push_back(score(row, j, qk, true));
+    scores.push_back(view_->sees(row, j) ? score(row, j, qk, true) : -INFINITY);
     top = std::max(top, scores.back());
   }
   std::vector<double> o(size_of(d), 0.0);
@@ -249,6 +272,7 @@ std::vector<double> HostAttention::naive(const HostRow& row) {
   if (p.sinks) z = std::exp(rounded(static_cast<double>(view_->sink(row.head))) - top);
   for (const double s : scores) z += std::exp(s - top);
   for (int64_t j = row.lo; j < row.hi; ++j) {
+    if (scores[size_of(j - row.lo)] == -INFINITY) continue;  // its value may be NaN
     const double w = rounded(std::exp(scores[size_of(j - row.lo)] - top) / z);
     for (int c = 0; c < d; ++c) o[size_of(c)] += w * kv.v[size_of(j * d + c)];
   }

@@ -98,6 +98,16 @@ std::vector<Written> written_by(const OpParams& op) {
     for (const ScaleParams* s : {&p.k_scale, &p.v_scale}) {
       if (s->computed) out.push_back({s->computed, p.num_blocks * s->stride_block, DType::kFp32});
     }
+  } else if (op.op == Op::kKvMove) {
+    const KvMoveParams& p = op.kv_move;
+    const bool gather = (p.features & kGather) != 0;
+    const auto elements = [&](int64_t block, int64_t token) {
+      return gather ? p.total_k * token : p.num_blocks_dst * block;
+    };
+    out = {{p.k_dst, elements(p.k_dst_stride_block, p.k_dst_stride_token), gather ? p.dtype_out : p.dtype_k}};
+    if (!(p.features & kVIsK))
+      out.push_back(
+          {p.v_dst, elements(p.v_dst_stride_block, p.v_dst_stride_token), gather ? p.dtype_out : p.dtype_v});
   } else if (op.op == Op::kMergeStates) {
     const MergeStatesParams& p = op.merge_states;
     out = {{p.out, p.num_rows * p.out_stride_token, p.dtype_out}};
@@ -118,7 +128,7 @@ std::vector<Written> written_by(const OpParams& op) {
   return out;
 }
 
-/// Compares a fault's outputs with the right kernel's. Copies have no rounding error, so for kv_append
+/// Compares a fault's outputs with the right kernel's. Copies have no rounding error, so for kv_append and kv_move
 /// twice_naive requires equal bits.
 KernelStatus judge_by_good(Tamper& t, const OpParams& op, const std::function<KernelStatus()>& wrong,
                            Seen& seen) {
@@ -135,7 +145,8 @@ KernelStatus judge_by_good(Tamper& t, const OpParams& op, const std::function<Ke
   const KernelStatus status = wrong();
   const auto got = read();
   bool all_close = true;
-  const bool all = op.op == Op::kKvAppend || op.op == Op::kAttentionBackward;
+  const bool copies = op.op == Op::kKvAppend || op.op == Op::kKvMove;
+  const bool all = copies || op.op == Op::kAttentionBackward;
   const std::size_t judged = all ? outputs.size() : 1;  // other ops: O alone
   for (std::size_t i = 0; i < judged; ++i) {
     for (int64_t e = 0; e < outputs[i].elements; ++e) {
@@ -145,7 +156,7 @@ KernelStatus judge_by_good(Tamper& t, const OpParams& op, const std::function<Ke
     }
   }
   seen.allclose = all_close;
-  if (op.op == Op::kKvAppend) seen.twice_naive = got == right;
+  if (copies) seen.twice_naive = got == right;
   return status;
 }
 
@@ -283,6 +294,10 @@ KernelStatus copied(Tamper& t, const OpParams& op) {
   moved(p.block_table, view.table);
   moved(p.alibi_slopes, view.slopes);
   moved(p.sinks, view.sinks);
+  moved(p.topk_indices, view.lists);
+  moved(p.topk_length, view.list_lengths);
+  moved(p.custom_mask, view.mask_bytes);
+  moved(p.mask_indptr, view.mask_indptr);
   moved(p.k, view.k);
   moved(p.v, view.v);
   return t.launch(p);

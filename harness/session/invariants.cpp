@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "harness/cases/visible_keys.h"
 #include "harness/verify/bitwise.h"
 #include "harness/verify/verify.h"
 
@@ -287,7 +288,7 @@ class Invariants {
 
   /// Attends the keys before a cut and those from it on separately, merges the states and compares with the
   /// reference. Not possible with windows, chunks and ALiBi, whose places a part of the keys does not show; with
-  /// dropout, whose mask depends on key numbers; or with probabilities, which belong to one launch. O in e4m3
+  /// custom masks and lists, which are of all keys; with dropout, whose mask depends on key numbers; or with probabilities, which belong to one launch. O in e4m3
   /// is no state to merge.
   void merge() {
     if (p_.path != Path::kOneCall || p_.shared_tokens() > 0 || p_.blocks)
@@ -296,6 +297,7 @@ class Invariants {
     if (outputs_.no_lse) return add("merge", Outcome::kSkipped, "the kernel gives no LSE");
     if (p_.window_left >= 0 || p_.window_right >= 0 || p_.alibi != Alibi::kNone || p_.attention_chunk > 0)
       return;
+    if (has_gaps(p_)) return;
     Variant head{base_, {}};
     Variant tail{base_, {}};
     head.item.params.causal = false;  // all queries come after the prefix

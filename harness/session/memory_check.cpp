@@ -27,7 +27,7 @@ FreeMemory free_memory_of(const Device& device) {
 }
 
 std::optional<SkipReason> does_not_fit(const Case& item, const FreeMemory& memory, CheckMode check) {
-  const CaseCost cost = cost_of(item.params);
+  const CaseCost cost = cost_of(item);
   const double owners = 8.0 * static_cast<double>(cost.total_k + cost.total_q);
   const bool copies_all = writes_cache(item.params) || merged_states(item.params) > 0;
   const double copies = check == CheckMode::kOff ? 0 : copies_all ? cost.device_bytes : cost.written;

@@ -65,7 +65,7 @@ void renew_rooflines(const Ceilings& ceilings, CacheMode cache, const DeviceInfo
     if (!r.time || !r.roofline || r.device != device.name) continue;
     const std::optional<double> executed = r.roofline->executed_flop;
     const CaseParams& params = r.item.params;
-    r.roofline = roofline(cost_of(params), params, r.time->median_us, cache, ceilings, device);
+    r.roofline = roofline(cost_of(r.item), params, r.time->median_us, cache, ceilings, device);
     r.roofline->executed_flop = executed;
   }
 }
@@ -73,7 +73,7 @@ void renew_rooflines(const Ceilings& ceilings, CacheMode cache, const DeviceInfo
 void time_stage(const WorkItem& work, Device& device, const SessionOptions& options, Workload& workload,
                 Launcher& launcher, uint64_t verified, Record& record) {
   const CaseParams& params = work.item->params;
-  const CaseCost cost = cost_of(params);
+  const CaseCost cost = cost_of(*work.item);
   const CacheMode cache = options.timing.cache;
   const int64_t copies = cache == CacheMode::kRotate
                              ? rotation_copies(cost.bytes / params.devices(), device.info().cache_bytes)

@@ -75,7 +75,7 @@ TimedLaunches::TimedLaunches(const WorkItem& work, Device& device, const Session
   for (int64_t i = 1; i < copies; ++i) add(work.item->seed, 0);
   if (!watches_) return;
   const double room = kShareOfMemory * static_cast<double>(device.free_memory());
-  if (copies == 1 && cost_of(work.item->params).device_bytes < room) {
+  if (copies == 1 && cost_of(*work.item).device_bytes < room) {
     try {
       // New tokens go to the same slots in all copies, so that the digests of their caches are equal.
       add(work.item->seed, writes_cache(work.item->params) ? 0 : order_());
@@ -250,7 +250,7 @@ void TimedLaunches::check_inputs(Copy& copy) {
 
 void TimedLaunches::add_in_place() {
   const bool both_fit =
-      cost_of(work_.item->params).device_bytes < kShareOfMemory * static_cast<double>(device_.free_memory());
+      cost_of(*work_.item).device_bytes < kShareOfMemory * static_cast<double>(device_.free_memory());
   if (!both_fit) {
     copies_.pop_back();
     made_.pop_back();

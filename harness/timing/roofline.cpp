@@ -60,10 +60,11 @@ Roofline roofline(const CaseCost& all, const CaseParams& p, double median_us, Ca
       r.bound = name;
     }
   };
-  // Attention mostly reads, and merging many states. Appending reads and writes alike. On a CPU, written bytes
+  // Attention mostly reads, and merging many states. Appending and moving read and write alike. On a CPU, written bytes
   // may still be in the cache when the clock stops: if they are a large share, only the reads bound the time.
   const bool on_gpu = device.kind == DeviceKind::kCuda;
-  const std::optional<double> gbs = on_gpu && p.op == Op::kKvAppend ? ceilings.copy_gbs : ceilings.read_gbs;
+  const bool copies = p.op == Op::kKvAppend || p.op == Op::kKvMove;
+  const std::optional<double> gbs = on_gpu && copies ? ceilings.copy_gbs : ceilings.read_gbs;
   const double touched = on_gpu || p.op == Op::kAttention ? cost.bytes : cost.bytes - cost.written;
   // A hot cache may hold as many of the bytes as fit into it.
   const double cached = cache == CacheMode::kHot ? static_cast<double>(device.cache_bytes) : 0;

@@ -86,6 +86,7 @@ ATTNBENCH_HD inline uint32_t without_sign(DType dtype, uint32_t bits, bool chang
   const uint32_t infinity = dtype == DType::kFp32   ? 0x7f800000u
                             : dtype == DType::kBf16 ? 0x7f80u
                             : dtype == DType::kFp16 ? 0x7c00u
+                            : dtype == DType::kE5m2 ? 0x7cu
                                                     : 0x7eu;  // e4m3 has no infinity
   if (magnitude > infinity) return bits | sign;
   return changed ? bits ^ sign : bits;

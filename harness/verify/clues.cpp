@@ -145,7 +145,7 @@ class Clues {
         inputs_(launched.item, launched.outputs.new_k, &launched.outputs.new_v) {}
 
   std::vector<std::string> all() && {
-    const bool every = cost_of(p_).flop <= kAllRowsFlop;
+    const bool every = cost_of(launched_.item).flop <= kAllRowsFlop;
     rows_ = find_rows(launched_, problem_, inputs_,
                       every ? reference::all_rows(problem_) : sample_rows(launched_.item), threads_);
     for (const RowFinding& r : rows_) {
@@ -282,7 +282,8 @@ class Clues {
   /// that is tried is compared with all rows.
   std::string other_row() const {
     constexpr std::size_t kMostRows = 4096, kTried = 8;
-    if (cost_of(p_).flop > kAllRowsFlop || rows_.size() > kMostRows || wrong_o_.empty()) return "";
+    if (cost_of(launched_.item).flop > kAllRowsFlop || rows_.size() > kMostRows || wrong_o_.empty())
+      return "";
     struct Expected {
       reference::RowId id;
       std::vector<double> o;

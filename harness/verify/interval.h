@@ -46,7 +46,7 @@ inline Interval widened(Interval x) {
 /// The float32 results of x / scale, by a division or by a product with 1 / scale. scale > 0.
 inline Interval quotient(Interval x, double scale) { return widened({x.lo / scale, x.hi / scale}); }
 
-/// The scale that a launch may compute for a row in e4m3 or int8: the row's largest magnitude over the type's
+/// The scale that a launch may compute for a row in e4m3, e5m2 or int8: the row's largest magnitude over the type's
 /// largest number, or 1 for a row of zeros. float32 may miss each value x[c] by slack[c].
 inline Interval computed_scale(DType t, std::span<const double> x, std::span<const double> slack) {
   Interval amax{0, 0};
@@ -55,7 +55,7 @@ inline Interval computed_scale(DType t, std::span<const double> x, std::span<con
     amax.hi = std::max(amax.hi, std::abs(x[c]) + slack[c]);
   }
   if (amax.hi == 0) return {1, 1};
-  return quotient(amax, t == DType::kE4m3 ? 448.0 : 127.0);
+  return quotient(amax, static_cast<double>(largest_number(t)));
 }
 
 /// Written so that NaN lies in no interval.

@@ -81,7 +81,7 @@ std::optional<MisreadPage> misread_page(const Launched& launched, const referenc
                                         const reference::Inputs& inputs,
                                         std::span<const reference::RowId> tried, int num_threads) {
   const CaseParams& p = launched.item.params;
-  if (p.kv != KvSource::kPaged || p.leftpad > 0) return std::nullopt;
+  if (p.kv != KvSource::kPaged || p.leftpad > 0 || p.topk > 0) return std::nullopt;
   std::vector<Which> all = {kBoth};
   if (!p.v_is_k_view) all.insert(all.end(), std::begin(kEither), std::end(kEither));
   for (const Which& which : all) {

@@ -26,9 +26,10 @@ class Traits {
     const bool all_nan =
         std::all_of(rows_.begin(), rows_.end(), [](const RowFinding& r) { return r.nan || !r.wrong(); });
     set_of("head", [](const RowFinding& r) { return r.id.head; });
-    if (all_nan) ends_of_keys();  // poison lies behind them
+    const bool interval = !has_gaps(p_);      // without gaps, a row's last key is known
+    if (interval && all_nan) ends_of_keys();  // poison lies behind them
     positions();
-    if (!all_nan) ends_of_keys();
+    if (interval && !all_nan) ends_of_keys();
     keys_seen();
     low_scores();
     set_of("sequence", [](const RowFinding& r) { return r.id.seq; });

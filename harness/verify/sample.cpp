@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <random>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "harness/cases/cost.h"
+#include "harness/cases/seen_keys.h"
 #include "harness/cases/visible_keys.h"
 #include "harness/workload/plan.h"
 #include "kernels/contract/philox.h"
@@ -48,6 +50,12 @@ reference::Problem problem_of(const Case& c) {
   r.window_left = p.window_left;
   r.window_right = p.window_right;
   r.attention_chunk = p.attention_chunk;
+  if (has_gaps(p)) {
+    const int ratio = p.num_heads_q / p.num_heads_kv;
+    r.sees = [seen = std::make_shared<const SeenKeys>(c), ratio](int seq, int pos, int head, int64_t key) {
+      return seen->in_no_gap(static_cast<std::size_t>(seq), pos, head / ratio, key);
+    };
+  }
   // Kernels receive floats, so the reference takes the rounded numbers as well.
   r.softmax_scale = softmax_scale_of(p);
   r.softcap = static_cast<float>(p.softcap);
@@ -183,7 +191,7 @@ void sample_keys_of(const Case& c, std::size_t b, int first, std::set<SampledRow
 
 std::vector<reference::KeyId> keys_to_compare(const Case& c, const reference::Problem& problem,
                                               CheckMode mode) {
-  const bool cheap = mode == CheckMode::kSampled && cost_of(c.params).flop <= kCheapFlop;
+  const bool cheap = mode == CheckMode::kSampled && cost_of(c).flop <= kCheapFlop;
   if (cheap || mode == CheckMode::kFull) return reference::all_keys(problem);
   std::vector<std::pair<int64_t, std::size_t>> by_cost;
   for (std::size_t b = 0; b < c.params.seqs.size(); ++b) {
@@ -191,8 +199,7 @@ std::vector<reference::KeyId> keys_to_compare(const Case& c, const reference::Pr
     if (s.k > 0) by_cost.emplace_back(visible_pairs(mask_of(c.params), s.q, s.k), b);
   }
   std::sort(by_cost.begin(), by_cost.end());
-  const double per_pair =
-      cost_of(c.params).flop / std::max(1.0, cost_of(c.params).pairs) / c.params.num_heads_kv;
+  const double per_pair = cost_of(c).flop / std::max(1.0, cost_of(c).pairs) / c.params.num_heads_kv;
   std::set<SampledRow> keys;
   double left = kKeyFlop;
   for (const auto& [pairs, b] : by_cost) {
@@ -210,7 +217,7 @@ std::vector<reference::KeyId> keys_to_compare(const Case& c, const reference::Pr
 
 std::vector<reference::RowId> rows_to_compare(const Case& c, const reference::Problem& problem,
                                               CheckMode mode) {
-  const bool cheap = mode == CheckMode::kSampled && cost_of(c.params).flop <= kCheapFlop;
+  const bool cheap = mode == CheckMode::kSampled && cost_of(c).flop <= kCheapFlop;
   if (cheap || mode == CheckMode::kFull) return reference::all_rows(problem);
   return mode == CheckMode::kFewRows ? few_rows(c) : sample_rows(c);
 }

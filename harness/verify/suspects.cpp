@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numbers>
 #include <optional>
 #include <utility>
 
 #include "harness/cases/cost.h"
+#include "harness/cases/seen_keys.h"
 #include "harness/workload/descales.h"
 
 namespace attnbench {
@@ -73,6 +75,8 @@ class Suspects {
   std::vector<Suspect> all() && {
     scale();
     mask();
+    custom_mask();
+    key_lists();
     key_range();
     scores();
     heads_and_inputs();
@@ -173,6 +177,55 @@ class Suspects {
     if (!p_.causal) window(&reference::Problem::window_right, "window_right");
   }
 
+  /// Bits that are not read, or found elsewhere. `at` says which bit a wrong kernel takes for bit n of a sequence, which
+  /// are the bits of row n / len_k, key n % len_k.
+  void custom_mask() {
+    if (p_.custom_mask == CustomMask::kNone) return;
+    const auto seen = std::make_shared<const SeenKeys>(case_);
+    const auto bits = [&](std::string text, auto at) {
+      problem(std::move(text), [&](reference::Problem& x) {
+        x.sees = [seen, at](int seq, int pos, int, int64_t key) {
+          const auto [owner, n] = at(seq, pos, key, seen->bits(static_cast<std::size_t>(seq)).len().k);
+          const MaskBits& of = seen->bits(static_cast<std::size_t>(owner));
+          const SeqLen len = of.len();
+          return n < int64_t{len.q} * len.k && of.sees(n / len.k, n % len.k);
+        };
+      });
+    };
+    problem("the custom mask is not applied", [](reference::Problem& x) { x.sees = nullptr; });
+    problem("the custom mask hides what it shows", [seen](reference::Problem& x) {
+      x.sees = [seen](int seq, int pos, int, int64_t key) {
+        return !seen->in_no_gap(static_cast<std::size_t>(seq), pos, 0, key);
+      };
+    });
+    bits("bits of the custom mask are counted from the highest of a byte",
+         [](int seq, int pos, int64_t key, int64_t k) {
+           const int64_t n = pos * k + key;
+           return std::pair(seq, n / 8 * 8 + 7 - n % 8);
+         });
+    bits("rows of the custom mask are taken to begin a byte each",
+         [](int seq, int pos, int64_t key, int64_t k) {
+           return std::pair(seq, pos * ((k + 7) / 8 * 8) + key);
+         });
+    if (p_.seqs.size() > 1) {
+      bits("the custom mask of sequence 0 is taken for all",
+           [](int, int pos, int64_t key, int64_t k) { return std::pair(0, pos * k + key); });
+    }
+  }
+
+  void key_lists() {
+    if (p_.topk == 0) return;
+    problem("the lists of keys are not read: all keys are seen",
+            [](reference::Problem& x) { x.sees = nullptr; });
+    if (p_.num_heads_kv == 1) return;
+    const auto seen = std::make_shared<const SeenKeys>(case_);
+    problem("the lists of KV head 0 are taken for all", [seen](reference::Problem& x) {
+      x.sees = [seen](int seq, int pos, int, int64_t key) {
+        return seen->in_no_gap(static_cast<std::size_t>(seq), pos, 0, key);
+      };
+    });
+  }
+
   static void shorter_by_one(reference::Problem& x) {
     for (int& k : x.k_lens) k = std::max(0, k - 1);
   }
@@ -235,7 +288,7 @@ class Suspects {
     if (p_.head_dim == p_.dim_v() && !p_.v_is_k_view)
       misread("keys and values are exchanged", {.exchanged = true});
     const auto descale = [&](Tensor tensor, DType type, const char* name) {
-      if (type == DType::kE4m3 || type == DType::kInt8)
+      if (is_fp8(type) || type == DType::kInt8)
         misread(fmt::format("descales of {} are not applied", name), {.no_descale = tensor});
     };
     descale(Tensor::kQ, p_.type_of_q(), "Q");

@@ -10,7 +10,7 @@
 namespace attnbench {
 
 /// Compares the outputs of one launch with the reference (attention, attention_backward, merge_states) or with the expected
-/// caches (kv_append, check_cache.h). `mode` must not be kOff. num_threads 0: all. Attention whose
+/// caches (kv_append, check_cache.h; kv_move). `mode` must not be kOff. num_threads 0: all. Attention whose
 /// `outputs.no_lse` is set is judged by O alone.
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                int num_threads = 0);
@@ -48,6 +48,7 @@ Verdict verify_backward(const Case& c, const HostOutputs& outputs, const Numeric
 Verdict verify_launch(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                       int num_threads);
 Verdict verify_append(const Workload& workload, const HostOutputs& outputs);
+Verdict verify_move(const Workload& workload, const HostOutputs& outputs);
 Verdict verify_merge(const Case& c, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode);
 
 }  // namespace attnbench

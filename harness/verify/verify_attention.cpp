@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "harness/cases/cost.h"
-#include "harness/cases/visible_keys.h"
+#include "harness/cases/seen_keys.h"
 #include "harness/verify/case_inputs.h"
 #include "harness/verify/check_cache.h"
 #include "harness/verify/error_model.h"
@@ -68,7 +68,13 @@ struct Totals {
 class Judge {
  public:
   Judge(const Case& c, const HostOutputs& outputs, const CaseInputs& inputs, const ErrorModel& model)
-      : p_(c.params), stored_(c), outputs_(outputs), inputs_(inputs), model_(model), sinks_(sinks_of(c)) {
+      : p_(c.params),
+        seen_(c),
+        stored_(c),
+        outputs_(outputs),
+        inputs_(inputs),
+        model_(model),
+        sinks_(sinks_of(c)) {
     int64_t begin = 0;
     for (const SeqLen& s : p_.seqs) {
       q_begin_.push_back(begin);
@@ -89,12 +95,14 @@ class Judge {
   /// must be empty. Reports the first wrong row of each kind.
   void scan_all(Verdict& v) const {
     std::optional<std::string> poison, not_empty;
+    const int group = p_.num_heads_q / p_.num_heads_kv;
     for (std::size_t b = 0; b < p_.seqs.size(); ++b) {
       for (int i = 0; i < p_.seqs[b].q; ++i) {
-        const bool empty = visible_keys(mask_of(p_), p_.seqs[b].q, p_.seqs[b].k, i).empty();
-        std::optional<std::string>& found = empty ? not_empty : poison;
-        for (int h = 0; h < p_.num_heads_q && !found; ++h)
-          found = wrong_row(static_cast<int>(b), i, h, empty);
+        for (int h = 0; h < p_.num_heads_q; ++h) {
+          const bool empty = seen_.count(b, i, h / group) == 0;
+          std::optional<std::string>& found = empty ? not_empty : poison;
+          if (!found) found = wrong_row(static_cast<int>(b), i, h, empty);
+        }
       }
     }
     if (poison) v.fail(detector::kPoison, *poison);
@@ -285,11 +293,10 @@ class Judge {
       }
     }
     if (!p_.probs) return std::nullopt;
-    const SeqLen& lens = p_.seqs[static_cast<std::size_t>(seq)];
-    const KeyRange visible = visible_keys(mask_of(p_), lens.q, lens.k, i);
+    const int kv_head = h / (p_.num_heads_q / p_.num_heads_kv);
     for (int key = 0; key < longest_k_; ++key) {
       const auto p = static_cast<double>(probs(token, h)[key]);
-      const bool seen = visible.contains(key);
+      const bool seen = seen_.sees(static_cast<std::size_t>(seq), i, kv_head, key);
       if (seen ? !std::isfinite(p) : !(p == 0)) {
         return fmt::format("probability of {} key {} is {}, expected {}", row_text(seq, i, h), key,
                            number_text(p), seen ? finite(p) : "0 (the row does not see the key)");
@@ -342,6 +349,7 @@ class Judge {
   }
 
   const CaseParams& p_;
+  const SeenKeys seen_;
   const StoredOut stored_;
   const HostOutputs& outputs_;
   const CaseInputs& inputs_;
@@ -365,7 +373,7 @@ void compute_rows(const Case& c, const CaseInputs& inputs, CheckMode mode, int n
 
 Verdict concluded(const Case& c, Judge& judge) {
   Verdict v = judge.conclude();
-  v.rows_total = cost_of(c.params).total_q * c.params.num_heads_q;
+  v.rows_total = cost_of(c).total_q * c.params.num_heads_q;
   v.method = v.rows == v.rows_total ? "full" : "sampled";
   return v;
 }
@@ -434,6 +442,7 @@ Verdict verify_launch(const Case& c, const HostOutputs& outputs, const Numerics&
 Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numerics& numerics, CheckMode mode,
                int num_threads) {
   if (workload.item().params.op == Op::kKvAppend) return verify_append(workload, outputs);
+  if (workload.item().params.op == Op::kKvMove) return verify_move(workload, outputs);
   if (workload.item().params.op == Op::kMergeStates) {
     return verify_merge(workload.item(), outputs, numerics, mode);
   }

@@ -30,7 +30,7 @@ float given_scale(const Case& c, bool is_v, int32_t head, int32_t channel) {
   const bool by_channel = per == DescalesPer::kChannel || (per == DescalesPer::kUsual && int8);
   const int64_t step =
       (per == DescalesPer::kTensor ? 0 : a * head) + (by_channel ? (7 - a) * channel : 0) + a;
-  return of_row / (int8 ? 127.0f : 448.0f) * scale_step(step);
+  return of_row / largest_number(p.type_of_kv(is_v)) * scale_step(step);
 }
 
 std::vector<float> given_scales(const Case& c, bool is_v, bool padded) {

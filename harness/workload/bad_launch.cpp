@@ -64,6 +64,15 @@ void spoil_backward(BadLaunch how, AttentionBackwardParams& p) {
   if (how == BadLaunch::kPointer) p.q = nullptr;
 }
 
+void spoil_move(BadLaunch how, KvMoveParams& p) {
+  if (how == BadLaunch::kFeature) p.features |= kNoFeature;
+  if (how == BadLaunch::kDType) p.dtype_k = p.dtype_k == DType::kInt8 ? DType::kE4m3 : DType::kInt8;
+  if (how == BadLaunch::kHeadDim) p.head_dim = 0;
+  if (how == BadLaunch::kHeads) p.num_heads_kv = 0;
+  if (how == BadLaunch::kBlockSize) p.block_size = 0;
+  if (how == BadLaunch::kPointer) p.k_src = nullptr;
+}
+
 }  // namespace
 
 void spoil(BadLaunch how, OpParams& params) {
@@ -76,6 +85,8 @@ void spoil(BadLaunch how, OpParams& params) {
       return spoil_merge(how, params.merge_states);
     case Op::kAttentionBackward:
       return spoil_backward(how, params.attention_backward);
+    case Op::kKvMove:
+      return spoil_move(how, params.kv_move);
   }
 }
 

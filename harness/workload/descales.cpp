@@ -19,9 +19,9 @@ DescalesPer granularity(const CaseParams& p, Tensor tensor) {
   return tensor == Tensor::kQ ? p.q_descales : p.descales_of(tensor == Tensor::kV);
 }
 
-/// Descales of an e4m3 tensor with its descale_strides: (B, Hkv), or fewer where a stride is 0. V that is a
+/// Descales of an e4m3 or e5m2 tensor with its descale_strides: (B, Hkv), or fewer where a stride is 0. V that is a
 /// view of K has K's numbers.
-std::vector<float> of_e4m3(const Case& c, const LayoutVariant& variant, Tensor tensor) {
+std::vector<float> of_fp8(const Case& c, const LayoutVariant& variant, Tensor tensor) {
   const CaseParams& p = c.params;
   const DescaleStrides s = descale_strides(p, tensor, variant.padded_strides);
   const Tensor source = tensor == Tensor::kV && p.v_is_k_view ? Tensor::kK : tensor;
@@ -58,7 +58,7 @@ std::vector<float> of_channels(const Case& c, const LayoutVariant& variant) {
 float descale_of(const Case& c, Tensor tensor, int32_t seq, int32_t pos, int32_t head, int32_t channel) {
   const CaseParams& p = c.params;
   const DType type = type_of(p, tensor);
-  if (type == DType::kE4m3) {
+  if (is_fp8(type)) {
     const int32_t kv_head = tensor == Tensor::kQ ? head / (p.num_heads_q / p.num_heads_kv) : head;
     const int64_t a = tensor == Tensor::kQ ? 2 : tensor == Tensor::kK ? 3 : 5;
     switch (granularity(p, tensor)) {
@@ -86,7 +86,7 @@ float stored_value(const Case& c, Tensor tensor, float value) {
 
 std::vector<float> q_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant) {
   const CaseParams& p = c.params;
-  if (p.type_of_q() == DType::kE4m3) return of_e4m3(c, variant, Tensor::kQ);
+  if (is_fp8(p.type_of_q())) return of_fp8(c, variant, Tensor::kQ);
   if (p.type_of_q() != DType::kInt8) return {};
   const DescaleStrides s = descale_strides(p, Tensor::kQ, variant.padded_strides);
   std::vector<float> out(plan.q_owners.size() * static_cast<std::size_t>(s.outer), kNan);
@@ -102,7 +102,7 @@ std::vector<float> q_descales_of(const Case& c, const WorkloadPlan& plan, const 
 
 std::vector<float> k_descales_of(const Case& c, const WorkloadPlan& plan, const LayoutVariant& variant) {
   const CaseParams& p = c.params;
-  if (p.type_of_k() == DType::kE4m3) return of_e4m3(c, variant, Tensor::kK);
+  if (is_fp8(p.type_of_k())) return of_fp8(c, variant, Tensor::kK);
   std::vector<float> out;
   if (p.type_of_k() != DType::kInt8) return out;
   const KvStrides s = row_scale_strides(p, false, variant.padded_strides);
@@ -120,9 +120,9 @@ std::vector<float> k_descales_of(const Case& c, const WorkloadPlan& plan, const 
 
 std::vector<float> v_descales_of(const Case& c, const LayoutVariant& variant) {
   const CaseParams& p = c.params;
-  const bool e4m3 = p.type_of_v() == DType::kE4m3;
-  if (e4m3 && p.descales_of(true) != DescalesPer::kChannel) return of_e4m3(c, variant, Tensor::kV);
-  return e4m3 || p.type_of_v() == DType::kInt8 ? of_channels(c, variant) : std::vector<float>{};
+  const bool fp8 = is_fp8(p.type_of_v());
+  if (fp8 && p.descales_of(true) != DescalesPer::kChannel) return of_fp8(c, variant, Tensor::kV);
+  return fp8 || p.type_of_v() == DType::kInt8 ? of_channels(c, variant) : std::vector<float>{};
 }
 
 float out_scale_of(const Case& c) {

@@ -69,13 +69,14 @@ HostOutputs Workload::download_outputs() const {
     fetch(h.k_scales, memory(kKScales));
     fetch(h.v_scales, memory(kVScales));
   }
-  if (item_.params.op != Op::kKvAppend) {
+  const bool has_out = item_.params.op != Op::kKvAppend && item_.params.op != Op::kKvMove;
+  if (has_out) {
     fetch(h.out, memory(kOut));
     fetch(h.lse, memory(kLse));
     fetch(h.probs, memory(kProbs));
   }
   take_signs_off(h);
-  if (item_.params.op != Op::kKvAppend) {
+  if (has_out) {
     if (item_.params.append) take_new_rows(h);
     if (padded_) drop_padding(h);
     make_lse_plain(h);

@@ -12,27 +12,13 @@
 #include "harness/cases/visible_keys.h"
 #include "harness/error.h"
 #include "harness/workload/aged_order.h"
+#include "harness/workload/key_lists.h"
+#include "harness/workload/plan_move.h"
+#include "harness/workload/shuffle.h"
 #include "harness/workload/strides.h"
 #include "kernels/contract/philox.h"
 
 namespace attnbench {
-namespace {
-
-constexpr RowOwner kPoison{-1, -1};
-constexpr int32_t kJunkPosition = 0x7ffffff0;
-// These differ from every Tensor's counters (values.h) and from the sample's (verify/sample.cpp).
-constexpr uint32_t kShuffleStream = 0x5u << 24;
-constexpr uint32_t kSinkStream = 0x7u << 24;
-constexpr uint32_t kSlotStream = 0xdu << 24;
-constexpr uint32_t kQueryGapStream = 0x10u << 24;
-
-/// Fisher-Yates by Philox: the same permutation on every platform.
-void shuffle(std::vector<int32_t>& v, uint64_t seed) {
-  for (std::size_t i = v.size(); i-- > 1;) {
-    const uint64_t r = philox4x32(kShuffleStream, 0, static_cast<uint32_t>(i), 0, seed).x[0];
-    std::swap(v[i], v[(r * (i + 1)) >> 32]);
-  }
-}
 
 int32_t checked_int32(int64_t x, const char* what) {
   if (x > std::numeric_limits<int32_t>::max()) {
@@ -40,6 +26,15 @@ int32_t checked_int32(int64_t x, const char* what) {
   }
   return static_cast<int32_t>(x);
 }
+
+namespace {
+
+constexpr RowOwner kPoison{-1, -1};
+constexpr int32_t kJunkPosition = 0x7ffffff0;
+// These differ from every Tensor's counters (values.h) and from the sample's (verify/sample.cpp).
+constexpr uint32_t kSinkStream = 0x7u << 24;
+constexpr uint32_t kSlotStream = 0xdu << 24;
+constexpr uint32_t kQueryGapStream = 0x10u << 24;
 
 void plan_queries(const CaseParams& p, int32_t lead_rows, WorkloadPlan& plan) {
   const std::vector<int64_t> begins = packed_q_begins(p);
@@ -166,6 +161,11 @@ void plan_given_blocks(const CaseParams& p, uint64_t salt, WorkloadPlan& plan) {
       plan.kv_owners[static_cast<std::size_t>(block * bs + r % bs)] = {owner.seq, owner.pos};
     }
   }
+}
+
+void plan_pages(const CaseParams& p, const LayoutVariant& variant, uint64_t seed, WorkloadPlan& plan) {
+  if (p.blocks) return plan_given_blocks(p, variant.salt, plan);
+  plan_paged(p, seed, variant.rank, plan);
 }
 
 /// Plans the rows of the cache: left padding, keys, unused capacity. All that is not a key holds poison.
@@ -413,20 +413,24 @@ WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
       plan_packed(c.params, variant.lead_rows, plan);
       break;
     case KvSource::kPaged:
-      if (c.params.blocks) {
-        plan_given_blocks(c.params, variant.salt, plan);
-        break;
-      }
-      plan_paged(c.params, layout_seed, variant.rank, plan);
+      plan_pages(c.params.op == Op::kKvMove ? with_room_for_copies(c.params) : c.params, variant, layout_seed,
+                 plan);
       break;
     case KvSource::kContiguous:
       plan_contiguous(c.params, layout_seed, plan);
       break;
   }
   if (c.params.op == Op::kKvAppend) plan_append(c.params, layout_seed, plan);
+  if (c.params.op == Op::kKvMove) plan_move(c.params, layout_seed, variant.lead_rows, plan);
   if (c.params.append) plan_append_in_call(c.params, variant.lead_rows, plan);
   if (c.params.expired != Expired::kKept) expire(c.params, plan);
   if (c.params.kv == KvSource::kPaged && c.params.shuffled_table) shuffle_table(c.params, layout_seed, plan);
+  if (c.params.op == Op::kAttention && c.params.topk > 0) {
+    const std::vector<bool> listed = listed_rows(c, plan, variant);
+    for (std::size_t r = 0; r < listed.size(); ++r) {
+      if (!listed[r]) plan.kv_owners[r] = kPoison;
+    }
+  }
   for (auto* owners : {&plan.q_owners, &plan.kv_owners, &plan.token_owners, &plan.appended}) {
     for (RowOwner& o : *owners) {
       if (o.seq < 0) continue;

@@ -2,6 +2,7 @@
 // slots, and which logical row each physical row holds.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -45,6 +46,14 @@ struct WorkloadPlan {
   /// Which (sequence, position) a token is; seq B: padding. (T) for kv_append, (T + kTailRows) for in_call.
   std::vector<RowOwner> token_owners;
 
+  /// kv_move: kv_owners and appended are of the destination. These are the rows of the source; empty if it is the
+  /// same pool. cu_seqlens_k counts gathered rows.
+  std::vector<RowOwner> source_owners;
+  std::vector<int64_t> block_pairs;        ///< (pairs, 2): blocks of the source and of the destination
+  std::array<int64_t, 2> stale_pair = {};  ///< what stands behind the last of them
+  int32_t num_blocks_dst = 0;              ///< blocks of the destination
+  std::vector<int32_t> seq_starts;         ///< (B), gather with `starts` only
+
   std::vector<int32_t> positions;  ///< (T), kv_append: rotary positions; junk for padding
 
   std::vector<RowOwner> q_owners;   ///< (total_q + kTailRows)
@@ -69,6 +78,9 @@ struct LayoutVariant {
 
   int32_t seq_id(std::size_t b) const { return seq_ids.empty() ? static_cast<int32_t>(b) : seq_ids[b]; }
 };
+
+/// `x` as the 32-bit field that `what` names. Throws TooLarge.
+int32_t checked_int32(int64_t x, const char* what);
 
 /// Unused rows behind each sequence's queries, (B): gap_queries behind the first, 0 to gap_queries behind the
 /// others. They depend on no seed, so that all copies of a case have the same rows.

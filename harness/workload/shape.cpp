@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/cases/paths.h"
 #include "harness/config/keys.h"
+#include "harness/workload/key_lists.h"
 #include "harness/workload/merge_inputs.h"
 #include "harness/workload/workload.h"
 
@@ -102,6 +104,34 @@ KvAppendParams append_shape(const CaseParams& p, bool padded) {
   return a;
 }
 
+KvMoveParams move_shape(const CaseParams& p, bool padded) {
+  KvMoveParams m{};
+  m.features = features_of(p);
+  m.num_heads_kv = p.num_heads_kv;
+  m.head_dim = p.head_dim;
+  m.head_dim_v = p.dim_v();
+  m.block_size = p.block_size;
+  m.dtype_k = p.type_of_k();
+  m.dtype_v = p.type_of_v();
+  m.dtype_out = p.dtype;
+  const auto set = [](const KvStrides& s, int64_t& block, int64_t& token, int64_t& head) {
+    block = s.block;
+    token = s.token;
+    head = s.head;
+  };
+  set(kv_strides(p, false, padded), m.k_src_stride_block, m.k_src_stride_token, m.k_src_stride_head);
+  set(kv_strides(p, true, padded), m.v_src_stride_block, m.v_src_stride_token, m.v_src_stride_head);
+  set(cache_strides(p, false, padded), m.k_dst_stride_block, m.k_dst_stride_token, m.k_dst_stride_head);
+  set(cache_strides(p, true, padded), m.v_dst_stride_block, m.v_dst_stride_token, m.v_dst_stride_head);
+  if (p.gathers()) {
+    m.batch = static_cast<int32_t>(p.seqs.size());
+    for (std::size_t b = 0; b < p.seqs.size(); ++b) m.total_k += p.seqs[b].k - p.start_of(b);
+  } else {
+    for (const SeqLen& s : p.seqs) m.num_pairs += move_copies(p, s.k);
+  }
+  return m;
+}
+
 void set_types(const CaseParams& p, AttentionParams& a) {
   a.num_heads_q = p.num_heads_q;
   a.num_heads_kv = p.num_heads_kv;
@@ -191,6 +221,12 @@ AttentionParams attention_shape(const Case& item, bool padded) {
   a.window_left = p.window_left;
   a.window_right = p.window_right;
   a.attention_chunk = p.attention_chunk;
+  a.topk = p.topk;
+  if (p.topk > 0) {
+    const KeyListStrides lists = key_list_strides(p, padded);
+    a.topk_stride_token = lists.token;
+    a.topk_stride_head = lists.head;
+  }
   a.softmax_scale = softmax_scale_of(p);
   a.softcap = static_cast<float>(p.softcap);
   a.num_splits = p.num_splits;
@@ -267,6 +303,9 @@ OpParams Workload::shape_params(const Case& item, bool padded) {
       break;
     case Op::kAttentionBackward:
       op.attention_backward = backward_shape(item, padded);
+      break;
+    case Op::kKvMove:
+      op.kv_move = move_shape(item.params, padded);
       break;
   }
   return op;

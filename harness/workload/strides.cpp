@@ -12,7 +12,7 @@ TokenStrides token_strides(int64_t heads, int64_t dim, Pad pad) {
   return {heads * (dim + behind) + behind, dim + behind};
 }
 
-bool writes_cache(const CaseParams& p) { return p.op == Op::kKvAppend || p.append; }
+bool writes_cache(const CaseParams& p) { return p.op == Op::kKvAppend || p.op == Op::kKvMove || p.append; }
 
 namespace {
 
@@ -23,17 +23,34 @@ int64_t rows_of_block(const CaseParams& p) {
   return contiguous_capacity(longest, p.leftpad);
 }
 
+/// Strides of a pool whose rows have d channels, with `pad` unused rows behind each head, token and block.
+KvStrides pool_strides(const CaseParams& p, int64_t d, int64_t pad) {
+  const int64_t h = p.num_heads_kv, rows = rows_of_block(p);
+  if (p.kv_layout == KvLayout::kHnd) return {(h * (rows + pad) + pad) * d, d, (rows + pad) * d, rows};
+  return {(h + pad) * (rows + pad) * d, (h + pad) * d, d, rows};
+}
+
 }  // namespace
 
 KvStrides kv_strides(const CaseParams& p, bool is_v, bool padded) {
   const bool own = is_v && !p.v_is_k_view && !p.one_row;
   const int64_t d = p.one_row ? p.head_dim + p.dim_v() : own ? p.dim_v() : p.head_dim;
-  const int64_t h = p.num_heads_kv;
   const int64_t pad = !padded ? 0 : own ? 3 : 1;  // rows of channels
-  if (p.kv == KvSource::kPacked) return {0, (h + pad) * d, d, 0};
-  const int64_t rows = rows_of_block(p);
-  if (p.kv_layout == KvLayout::kHnd) return {(h * (rows + pad) + pad) * d, d, (rows + pad) * d, rows};
-  return {(h + pad) * (rows + pad) * d, (h + pad) * d, d, rows};
+  if (p.kv == KvSource::kPacked) return {0, (p.num_heads_kv + pad) * d, d, 0};
+  return pool_strides(p, d, pad);
+}
+
+KvStrides cache_strides(const CaseParams& p, bool is_v, bool padded) {
+  const int64_t d = p.dim_of_kv(is_v);
+  if (p.gathers()) {
+    const TokenStrides s = token_strides(p.num_heads_kv, d,
+                                         !padded ? Pad::kNone
+                                         : is_v  ? Pad::kNewV
+                                                 : Pad::kNewK);
+    return {0, s.token, s.head, 0};
+  }
+  if (p.op == Op::kKvMove && p.two_pools) return pool_strides(p, d, !padded ? 0 : is_v ? 5 : 2);
+  return kv_strides(p, is_v, padded);
 }
 
 KvStrides row_scale_strides(const CaseParams& p, bool is_v, bool padded) {

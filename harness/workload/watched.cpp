@@ -44,7 +44,7 @@ SignedTensor Workload::signed_tensor(Slot slot, bool of_change) const {
       break;
     case kK:
     case kNewK:
-      rows_of(slot == kK ? p.type_of_k() : p.type_of_new(false), p.head_dim, p.num_heads_kv, 1, qk,
+      rows_of(slot == kK ? cache_job(false).dtype : p.type_of_new(false), p.head_dim, p.num_heads_kv, 1, qk,
               p.head_dim);
       // Signs of such rows never change (sign_plan.cpp), so no table is read.
       if (slot == kK && p.one_row)
@@ -52,7 +52,7 @@ SignedTensor Workload::signed_tensor(Slot slot, bool of_change) const {
       break;
     case kV:
     case kNewV:
-      rows_of(slot == kV ? p.type_of_v() : p.type_of_new(true), dim_v, p.num_heads_kv, 1, v, dim_v);
+      rows_of(slot == kV ? cache_job(true).dtype : p.type_of_new(true), dim_v, p.num_heads_kv, 1, v, dim_v);
       break;
     case kPartialOut:
       rows_of(p.type_of_partial(), p.head_dim, p.num_heads_q, 1, v, dim_v);
@@ -73,7 +73,8 @@ SignedTensor Workload::signed_tensor(Slot slot, bool of_change) const {
     default:  // floats without a sign to change
       break;
   }
-  const bool cache = slot == kK || slot == kV;
+  const bool source = p.op == Op::kKvMove && (slot == kNewK || slot == kNewV);
+  const bool cache = source || (!p.gathers() && (slot == kK || slot == kV));
   if (cache && p.kv == KvSource::kPaged && p.kv_layout == KvLayout::kHnd) t.head_rows = p.block_size;
   t.elements = b.bytes() / static_cast<int64_t>(dtype_size(t.dtype));
   return t;

@@ -7,7 +7,9 @@
 #include "harness/error.h"
 #include "harness/workload/append_scales.h"
 #include "harness/workload/captured_fill.h"
+#include "harness/workload/custom_mask.h"
 #include "harness/workload/descales.h"
+#include "harness/workload/key_lists.h"
 #include "harness/workload/merge_inputs.h"
 
 namespace attnbench {
@@ -48,8 +50,8 @@ std::vector<int32_t> with_stale_sequence(const std::vector<int32_t>& cu_seqlens)
 
 FillJob Workload::cache_job(bool is_v) const {
   const CaseParams& p = item_.params;
-  const KvStrides s = kv_strides(p, is_v, padded_);
-  FillJob job = token_job(item_, is_v ? Tensor::kV : Tensor::kK, is_v ? p.type_of_v() : p.type_of_k(),
+  const KvStrides s = cache_strides(p, is_v, padded_);
+  FillJob job = token_job(item_, is_v ? Tensor::kV : Tensor::kK, p.gathers() ? p.dtype : p.type_of_kv(is_v),
                           static_cast<int64_t>(plan_.kv_owners.size()), p.num_heads_kv, p.dim_of_kv(is_v),
                           {s.token, s.head});
   if (s.rows > 0) job.block_size = s.rows;
@@ -145,10 +147,12 @@ void Workload::make_caches() {
     const int64_t elements = job.stride_block > 0 ? job.num_rows / job.block_size * job.stride_block
                                                   : job.num_rows * job.stride_token;
     const Slot slot = is_v ? kV : kK;
+    const bool moved = item_.params.op == Op::kKvMove;
     make(slot, state ? Role::kState : Role::kInput,
-         state  ? (is_v ? "v_cache" : "k_cache")
-         : is_v ? "v"
-                : "k",
+         moved   ? (is_v ? "v_dst" : "k_dst")
+         : state ? (is_v ? "v_cache" : "k_cache")
+         : is_v  ? "v"
+                 : "k",
          elements * bytes_of(job.dtype));
     if (later_) {
       device_->set_bytes(data(slot), 0xff, memory(slot).bytes());
@@ -185,6 +189,9 @@ Workload::Workload(Device& device, const Case& item, const LayoutVariant& varian
       break;
     case Op::kAttentionBackward:
       make_backward(variant);
+      break;
+    case Op::kKvMove:
+      make_kv_move();
       break;
   }
   if (!later_) {
@@ -270,6 +277,12 @@ void Workload::make_attention(const LayoutVariant& variant) {
   stale_if_any(kSequsedK, "seqused_k", plan_.seqused_k, 1);
   stale_if_any(kCacheBatchIdx, "cache_batch_idx", plan_.cache_batch_idx, 0);
   stale_if_any(kCacheLeftpad, "cache_leftpad", plan_.cache_leftpad, 0);
+  const PackedMask mask = packed_mask_of(item_, variant);
+  if_any(kCustomMask, "custom_mask", mask.bytes);
+  stale_if_any(kMaskIndptr, "mask_indptr", mask.indptr, 0);
+  const KeyListTensors lists = key_list_tensors(item_, plan_, variant);
+  if_any(kTopkIndices, "topk_indices", lists.indices);
+  if_any(kTopkLengths, "topk_length", lists.lengths);
   make_score_terms(variant);
   if_any(kQDescale, "q_descale", q_descales_of(item_, plan_, variant));
   if_any(kKDescale, "k_descale", k_descales_of(item_, plan_, variant));
@@ -348,6 +361,10 @@ OpParams Workload::params() const {
     set_backward_pointers(op.attention_backward);
     return op;
   }
+  if (op.op == Op::kKvMove) {
+    set_move_pointers(op.kv_move);
+    return op;
+  }
   AttentionParams& a = op.attention;
   a.total_q = plan_.total_q;
   a.lse_stride_head = lse_stride(plan_.total_q);
@@ -365,6 +382,10 @@ OpParams Workload::params() const {
   a.block_table_stride = plan_.block_table_stride;
   a.cache_batch_idx = data<int32_t>(kCacheBatchIdx);
   a.cache_leftpad = data<int32_t>(kCacheLeftpad);
+  a.custom_mask = data<uint8_t>(kCustomMask);
+  a.mask_indptr = data<int32_t>(kMaskIndptr);
+  a.topk_indices = data<int32_t>(kTopkIndices);
+  a.topk_length = data<int32_t>(kTopkLengths);
   if (item_.params.append) {
     a.k_new = data(kNewK);
     a.v_new = data(kNewV);

@@ -26,7 +26,8 @@ struct HostOutputs {
   /// Attention merged from several launches: variance of O in addition to that of one launch, shaped like
   /// `out`; else empty.
   std::vector<double> extra_variance;
-  std::vector<unsigned char> k_cache, v_cache;  ///< the whole caches, if the launch appends
+  /// The whole caches, if the launch appends; kv_move: the whole destination.
+  std::vector<unsigned char> k_cache, v_cache;
   /// kv_append: the whole caches of computed scales (append_scales.h); empty if none are computed.
   std::vector<float> k_scales, v_scales;
   /// Padded strides: which output was written between its rows, in words; empty if none was.
@@ -120,7 +121,7 @@ class Workload {
     kOut,
     kLse,
     kNewK,
-    kNewV,
+    kNewV,  ///< kNewK, kNewV: new rows; kv_move: the source, unless that is the pool of kK and kV
     kSlotMapping,
     kCuSeqlensQ,
     kCuSeqlensK,
@@ -129,6 +130,10 @@ class Workload {
     kBlockTable,
     kCacheBatchIdx,
     kCacheLeftpad,
+    kCustomMask,
+    kMaskIndptr,
+    kTopkIndices,
+    kTopkLengths,
     kAlibiSlopes,
     kSinks,
     kQDescale,
@@ -139,6 +144,8 @@ class Workload {
     kRotarySin,
     kPositions,
     kCuSeqlensNew,
+    kBlockPairs,
+    kFirstRows,  ///< seq_starts
     kPartialOut,
     kPartialLse,
     kStateIndptr,
@@ -162,6 +169,8 @@ class Workload {
   void make_kv_append();
   void make_states();
   void make_backward(const LayoutVariant& variant);
+  void make_kv_move();
+  void set_move_pointers(KvMoveParams& m) const;
   void set_backward_pointers(AttentionBackwardParams& g) const;
   /// Computes the inputs O and LSE of attention_backward by `forward_`.
   void run_forward();

@@ -76,6 +76,23 @@ ATTNBENCH_HD inline int64_t v_row_offset(const AttentionParams& p, int32_t b, in
   return kv_row_offset(p, b, row, p.v_stride_block, p.v_stride_token);
 }
 
+/// The list of packed query row `q_row` and KV head `kv_head` (kTopkIndices), and how many of its entries count.
+ATTNBENCH_HD inline const int32_t* key_list(const AttentionParams& p, int64_t q_row, int32_t kv_head) {
+  return p.topk_indices + q_row * p.topk_stride_token + kv_head * p.topk_stride_head;
+}
+ATTNBENCH_HD inline int32_t key_list_length(const AttentionParams& p, int64_t q_row) {
+  return p.topk_length != nullptr ? p.topk_length[q_row] : p.topk;
+}
+
+/// Element offset of the row that an entry of a list names, KV head 0. Requires entry >= 0.
+ATTNBENCH_HD inline int64_t listed_row_offset(const AttentionParams& p, int32_t entry, int64_t stride_block,
+                                              int64_t stride_token) {
+  if (p.features & kPagedKv) {
+    return entry / p.block_size * stride_block + (entry % p.block_size) * stride_token;
+  }
+  return entry * stride_token;
+}
+
 /// Element offset of query row `q_row` (of the packed tensor, q_begin included) and query head `head`.
 ATTNBENCH_HD inline int64_t q_offset(const AttentionParams& p, int64_t q_row, int32_t head) {
   return q_row * p.q_stride_token + head * p.q_stride_head;

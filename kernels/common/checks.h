@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/common/checks_topk.h"
 #include "kernels/contract/kernel.h"
 
 namespace attnbench {
@@ -32,14 +33,15 @@ struct InputDTypes {
 };
 constexpr InputDTypes input_dtypes(uint64_t features) {
   const DType base = features & kBf16 ? DType::kBf16 : features & kFp16 ? DType::kFp16 : DType::kFp32;
-  const bool e4m3_kv = features & kE4m3Kv;
+  const uint64_t fp8 = features & (kE4m3Kv | kE5m2Kv);
+  const DType fp8_kv = fp8 & kE4m3Kv ? DType::kE4m3 : DType::kE5m2;
   return {features & kE4m3Q   ? DType::kE4m3
           : features & kInt8Q ? DType::kInt8
                               : base,
-          e4m3_kv             ? DType::kE4m3
+          fp8                 ? fp8_kv
           : features & kInt8K ? DType::kInt8
                               : base,
-          e4m3_kv             ? DType::kE4m3
+          fp8                 ? fp8_kv
           : features & kInt8V ? DType::kInt8
                               : base};
 }
@@ -155,8 +157,8 @@ inline KernelStatus check_attention_dtypes(const Kernel& kernel, const Attention
     return bad("%s: one of bf16, fp16 and fp32 required, given bits 0x%llx",
                static_cast<unsigned long long>(base));
   }
-  if (both(kE4m3Q, kInt8Q) || both(kE4m3Kv, kInt8K | kInt8V)) {
-    return bad("%s: one type of q and one of KV required, given bits of e4m3 and of int8");
+  if (both(kE4m3Q, kInt8Q) || both(kE4m3Kv | kE5m2Kv, kInt8K | kInt8V) || both(kE4m3Kv, kE5m2Kv)) {
+    return bad("%s: one type of q and one of KV required, given bits of two of e4m3, e5m2 and int8");
   }
   if (without(kE4m3Q, kE4m3Kv)) return bad("%s: KV in e4m3 required for q in e4m3, given other KV");
   if (without(kInt8Q | kInt8V, kInt8K))
@@ -167,8 +169,8 @@ inline KernelStatus check_attention_dtypes(const Kernel& kernel, const Attention
                dtype_name(types.q), dtype_name(types.k), dtype_name(types.v), dtype_name(p.dtype_q),
                dtype_name(p.dtype_k), dtype_name(p.dtype_v));
   }
-  if ((p.features & kVChannelScales) && (p.dtype_v != DType::kE4m3 || (p.features & kVIsK))) {
-    return bad("%s: V in e4m3, not a view of K, required for scales of V per channel, given %s",
+  if ((p.features & kVChannelScales) && (!is_fp8(p.dtype_v) || (p.features & kVIsK))) {
+    return bad("%s: V in e4m3 or e5m2, not a view of K, required for scales of V per channel, given %s",
                dtype_name(p.dtype_v));
   }
   return check_out_dtype(kernel, p.features, p.dtype_out, message);
@@ -254,6 +256,7 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
                p.attention_chunk);
   }
 
+  if (const KernelStatus s = check_topk_args(kernel, p, message); s != KernelStatus::kOk) return s;
   const bool dropout = (p.features & kDropout) != 0;
   if (dropout ? !(p.p_dropout > 0.0f && p.p_dropout < 1.0f) : p.p_dropout != 0.0f) {
     return bad("%s: p_dropout over 0 and under 1 with dropout, 0 without, required, given %g",
@@ -285,10 +288,14 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   if (p.batch > 0 && sources != kPackedKv && p.seqused_k == nullptr) {
     return bad("%s: seqused_k required for paged and contiguous KV, given null");
   }
-  if (p.batch > 0 && sources == kPagedKv && p.block_table == nullptr) {
+  const bool lists = (p.features & kTopkIndices) != 0;
+  if (p.total_q > 0 && lists && p.topk_indices == nullptr) {
+    return bad("%s: topk_indices required for topk_indices, given null");
+  }
+  if (p.batch > 0 && sources == kPagedKv && !lists && p.block_table == nullptr) {
     return bad("%s: block_table required for paged KV, given null");
   }
-  if (sources == kPagedKv && p.max_seqlen_k > p.block_table_stride * p.block_size) {
+  if (sources == kPagedKv && !lists && p.max_seqlen_k > p.block_table_stride * p.block_size) {
     return refuse(message, KernelStatus::kBadArgument,
                   "%s: a block_table row for max_seqlen_k %d tokens required, given %lld blocks of %d",
                   kernel.name, p.max_seqlen_k, static_cast<long long>(p.block_table_stride), p.block_size);
@@ -296,13 +303,16 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   if (p.batch > 0 && (p.features & kAlibi) && p.alibi_slopes == nullptr) {
     return bad("%s: alibi_slopes required for alibi, given null");
   }
+  if (p.batch > 0 && (p.features & kCustomMask) && (p.custom_mask == nullptr || p.mask_indptr == nullptr)) {
+    return bad("%s: custom_mask and mask_indptr required for custom_mask, given null");
+  }
   const auto missing = [&](uint64_t bits, const float* p_descale) {
     return p.batch > 0 && (p.features & bits) != 0 && p_descale == nullptr;
   };
   if (missing(kE4m3Q | kInt8Q, p.q_descale)) return bad("%s: q_descale required for quantised q, given null");
-  if (missing(kE4m3Kv | kInt8K, p.k_descale))
+  if (missing(kE4m3Kv | kE5m2Kv | kInt8K, p.k_descale))
     return bad("%s: k_descale required for quantised K, given null");
-  if (missing(kE4m3Kv | kInt8V, p.v_descale))
+  if (missing(kE4m3Kv | kE5m2Kv | kInt8V, p.v_descale))
     return bad("%s: v_descale required for quantised V, given null");
   if (p.batch > 0 && (p.features & kE4m3Out) && p.out_scale == nullptr) {
     return bad("%s: out_scale required for O in e4m3, given null");

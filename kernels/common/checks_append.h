@@ -43,11 +43,15 @@ inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendPar
   if (!is_float_dtype(p.dtype_in)) {
     return bad("%s: dtype_in bf16, fp16 or fp32 required, given %s", dtype_name(p.dtype_in));
   }
-  if ((p.features & kE4m3Kv) && (p.features & (kInt8K | kInt8V))) {
-    return bad("%s: a cache in e4m3 or in int8 required, given both");
+  if (((p.features & (kE4m3Kv | kE5m2Kv)) && (p.features & (kInt8K | kInt8V))) ||
+      ((p.features & kE4m3Kv) && (p.features & kE5m2Kv))) {
+    return bad("%s: a cache in one of e4m3, e5m2 and int8 required, given two");
   }
   const auto cache_type = [&](uint64_t int8) {
-    return p.features & kE4m3Kv ? DType::kE4m3 : p.features & int8 ? DType::kInt8 : p.dtype_in;
+    return p.features & kE4m3Kv   ? DType::kE4m3
+           : p.features & kE5m2Kv ? DType::kE5m2
+           : p.features & int8    ? DType::kInt8
+                                  : p.dtype_in;
   };
   if (p.dtype_k != cache_type(kInt8K) || p.dtype_v != cache_type(kInt8V)) {
     return bad("%s: caches in %s and %s required by its features, given %s and %s",
@@ -59,8 +63,8 @@ inline KernelStatus check_kv_append_args(const Kernel& kernel, const KvAppendPar
     return bad("%s: a quantised cache required for scales per token, given %s and %s", dtype_name(p.dtype_k),
                dtype_name(p.dtype_v));
   }
-  if ((p.features & kVChannelScales) && (p.dtype_v != DType::kE4m3 || (p.features & kVTokenScales))) {
-    return bad("%s: given scales of V in e4m3 required for scales per channel, given %s",
+  if ((p.features & kVChannelScales) && (!is_fp8(p.dtype_v) || (p.features & kVTokenScales))) {
+    return bad("%s: given scales of V in e4m3 or e5m2 required for scales per channel, given %s",
                dtype_name(p.dtype_v));
   }
   if (const KernelStatus s = check_one_row(kernel, p, message); s != KernelStatus::kOk) return s;

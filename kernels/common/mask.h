@@ -1,4 +1,5 @@
-// The keys that a query sees: every mask of the contract gives one half-open interval of keys per query.
+// The keys that a query sees: the causal mask, windows and chunks give one half-open interval of keys per query. A
+// custom mask has a bit for each key of it.
 #pragma once
 
 #include <cstdint>
@@ -81,6 +82,13 @@ ATTNBENCH_HD inline KeyBounds visible_keys_of_rows(const Params& p, int32_t firs
 template <class Params>
 ATTNBENCH_HD inline KeyBounds visible_keys(const Params& p, int32_t i, int32_t q_len, int32_t k_len) {
   return visible_keys_of_rows(p, i, i, q_len, k_len);
+}
+
+/// Whether the custom mask shows key `j` to query `i` of sequence `b`. Requires kCustomMask, 0 <= i < q_len, 0 <= j <
+/// k_len; the key must be visible by the other masks, too.
+ATTNBENCH_HD inline bool mask_bit(const AttentionParams& p, int32_t b, int32_t i, int32_t j, int32_t k_len) {
+  const int64_t n = static_cast<int64_t>(i) * k_len + j;
+  return (p.custom_mask[p.mask_indptr[b] + n / 8] >> (n % 8) & 1) != 0;
 }
 
 /// Queries [begin, end) of a sequence; begin == end: none.

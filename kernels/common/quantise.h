@@ -6,10 +6,10 @@
 
 namespace attnbench {
 
-/// Scale of an e4m3 or int8 row whose largest magnitude is `amax`. Dividing by it takes amax to the type's
+/// Scale of an e4m3, e5m2 or int8 row whose largest magnitude is `amax`. Dividing by it takes amax to the type's
 /// largest number. Returns 1 if the quotient would be 0.
 ATTNBENCH_HD inline float token_scale(DType t, float amax) {
-  const float scale = amax / (t == DType::kE4m3 ? 448.0f : 127.0f);
+  const float scale = amax / largest_number(t);
   return scale == 0.0f ? 1.0f : scale;
 }
 

@@ -52,8 +52,8 @@ enum Feature : uint64_t {
   kLseTokenMajor = 1ull << 30,    ///< attention, merge_states: the LSE that is written is (total_q, Hq)
   kRaggedStates = 1ull << 31,     ///< merge_states: rows have different numbers of states
   kInfLse = 1ull << 32,           ///< merge_states: an LSE of +inf means a state without keys, as -inf does
-  kVChannelScales = 1ull << 34,   ///< V in e4m3 with scales per (KV head, channel)
-  kAppendQuantised = 1ull << 35,  ///< kAppend into a cache in e4m3 or int8
+  kVChannelScales = 1ull << 34,   ///< V in e4m3 or e5m2 with scales per (KV head, channel)
+  kAppendQuantised = 1ull << 35,  ///< kAppend into a quantised cache
   kE4m3Out = 1ull << 36,          ///< O in e4m3: O / out_scale is stored
   kOneRow = 1ull << 37,           ///< kv_append: a value and its key are one row of the cache, as in MLA
   kCustomMask = 1ull << 38,       ///< custom_mask has a bit for each query and key
@@ -66,6 +66,8 @@ enum Feature : uint64_t {
   kE5m2Kv = 1ull << 45,        ///< K and V in e5m2 with descales
   kQueryOut = 1ull << 46,      ///< kv_append: queries turn, too, and are returned
   kPositions64 = 1ull << 47,   ///< kv_append: positions64 is given in place of positions
+  kGather = 1ull << 48,        ///< kv_move: rows of sequences go to a packed tensor
+  kSeqStarts = 1ull << 49,     ///< kv_move: seq_starts is given
 };
 
 /// Rotary position of query i of sequence b. Here cache_seqlens = seqused_k[b] - new_len is the length of the
@@ -225,9 +227,9 @@ struct AttentionParams {
   const float* sinks;  ///< (Hq) in units of a score
 
   // Descales of quantised inputs: value = stored number * descale.
-  //   e4m3 or e5m2 q, K, V: per (sequence, KV head); sequence b, head h at b * stride_outer + h * stride_head. A
-  //     stride of 0 shares a descale: per KV head, or per tensor if both are 0
-  //   e4m3 V with kVChannelScales: per (KV head, channel), as int8 V
+  //   e4m3 q, e4m3 or e5m2 K and V: per (sequence, KV head); sequence b, head h at b * stride_outer +
+  //     h * stride_head. A stride of 0 shares a descale: per KV head, or per tensor if both are 0
+  //   the same V with kVChannelScales: per (KV head, channel), as int8 V
   //   int8 q: per (token, query head); packed row t, head h at t * stride_outer + h * stride_head
   //   int8 K: per (row, KV head); at the address of the row, with stride_outer in place of stride_token
   //   int8 V: per (KV head, channel); head h, channel c at h * stride_head + c
@@ -272,12 +274,12 @@ struct AttentionParams {
 /// Scales of a quantised cache: given, or computed by the kernel.
 struct ScaleParams {
   /// (Hkv, D or Dv): KV head h, channel c at h * given_stride_head + c * given_stride_channel. A stride of 0
-  /// shares the scale. e4m3: given_stride_channel is 0, but for V with kVChannelScales.
+  /// shares the scale. e4m3, e5m2: given_stride_channel is 0, but for V with kVChannelScales.
   const float* given;
   int64_t given_stride_head;
   int64_t given_stride_channel;
-  /// Output, float32, one scale per (slot, head): max |x| over the channels, divided by 448 (e4m3) or 127
-  /// (int8); 1 if the quotient is 0. Slot s of head h is at s / block_size * stride_block + s % block_size *
+  /// Output, float32, one scale per (slot, head): max |x| over the channels, divided by 448 (e4m3), 57344
+  /// (e5m2) or 127 (int8); 1 if the quotient is 0. Slot s of head h is at s / block_size * stride_block + s % block_size *
   /// stride_token + h * stride_head.
   float* computed;
   int64_t stride_block;
@@ -296,8 +298,8 @@ struct KvAppendParams {
   int32_t head_dim;      ///< D of keys, 1..256
   int32_t head_dim_v;    ///< Dv of values, 1..512; equals D unless kHeadDimV is set
   DType dtype_in;        ///< of key and value: bf16, fp16 or fp32
-  DType dtype_k;         ///< dtype_in, or e4m3 (kE4m3Kv) or int8 (kInt8K)
-  DType dtype_v;         ///< dtype_in, or e4m3 (kE4m3Kv) or int8 (kInt8V)
+  DType dtype_k;         ///< dtype_in, or e4m3 (kE4m3Kv), e5m2 (kE5m2Kv) or int8 (kInt8K)
+  DType dtype_v;         ///< dtype_in, or e4m3 (kE4m3Kv), e5m2 (kE5m2Kv) or int8 (kInt8V)
   int32_t block_size;    ///< tokens per block
   int32_t num_blocks;    ///< blocks in the pool
 

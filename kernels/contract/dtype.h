@@ -38,7 +38,16 @@ constexpr const char* dtype_name(DType t) {
   return "?";
 }
 
-/// Unit roundoff u = 2^-p of a floating type; p counts the hidden bit (bf16: 8, fp16: 11, fp32: 24, e4m3: 4, e5m2: 3).
+/// Whether `t` is a floating type of 8 bits. Tensors of both have descales of the same kinds.
+ATTNBENCH_HD constexpr bool is_fp8(DType t) { return t == DType::kE4m3 || t == DType::kE5m2; }
+
+/// The largest number of a quantised type, at which conversions to it saturate.
+ATTNBENCH_HD constexpr float largest_number(DType t) {
+  return t == DType::kE4m3 ? 448.0f : t == DType::kE5m2 ? 57344.0f : 127.0f;
+}
+
+/// Unit roundoff u = 2^-p of a floating type; p counts the hidden bit (bf16: 8, fp16: 11, fp32: 24, e4m3: 4,
+/// e5m2: 3).
 /// Returns 0 for int8, whose error is an absolute step instead.
 constexpr double unit_roundoff(DType t) {
   switch (t) {

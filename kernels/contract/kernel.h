@@ -8,19 +8,27 @@
 #include "kernels/contract/attention_backward_params.h"
 #include "kernels/contract/attention_params.h"
 #include "kernels/contract/merge_params.h"
+#include "kernels/contract/move_params.h"
 
 namespace attnbench {
 
 /// Version of this interface. The program refuses a plug-in of another version.
 inline constexpr uint32_t kKernelAbiVersion = 6;
 
-enum class Op : int32_t { kAttention = 0, kKvAppend = 1, kMergeStates = 2, kAttentionBackward = 3 };
+enum class Op : int32_t {
+  kAttention = 0,
+  kKvAppend = 1,
+  kMergeStates = 2,
+  kAttentionBackward = 3,
+  kKvMove = 4
+};
 /// All ops, in the order in which reports and help name them.
-inline constexpr Op kOps[] = {Op::kAttention, Op::kKvAppend, Op::kMergeStates, Op::kAttentionBackward};
+inline constexpr Op kOps[] = {Op::kAttention, Op::kKvAppend, Op::kMergeStates, Op::kAttentionBackward,
+                              Op::kKvMove};
 enum class DeviceKind : int32_t { kCpu = 0, kCuda = 1 };
 
 constexpr const char* op_name(Op op) {
-  constexpr const char* names[] = {"attention", "kv_append", "merge_states", "attention_backward"};
+  constexpr const char* names[] = {"attention", "kv_append", "merge_states", "attention_backward", "kv_move"};
   return names[static_cast<int32_t>(op)];
 }
 constexpr const char* device_kind_name(DeviceKind d) { return d == DeviceKind::kCpu ? "cpu" : "cuda"; }
@@ -33,6 +41,7 @@ struct OpParams {
     KvAppendParams kv_append;
     MergeStatesParams merge_states;
     AttentionBackwardParams attention_backward;
+    KvMoveParams kv_move;
   };
 };
 
@@ -173,6 +182,8 @@ inline uint64_t features_of(const OpParams& p) {
       return p.merge_states.features;
     case Op::kAttentionBackward:
       return p.attention_backward.features;
+    case Op::kKvMove:
+      return p.kv_move.features;
   }
   return 0;
 }
@@ -230,6 +241,8 @@ inline constexpr FeatureName kFeatureNames[] = {
     {kE5m2Kv, "e5m2_kv"},
     {kQueryOut, "query_out"},
     {kPositions64, "positions64"},
+    {kGather, "gather"},
+    {kSeqStarts, "seq_starts"},
 };
 
 /// The first check of every kernel: refuses a launch that uses a feature outside `kernel.features`, and names

@@ -6,7 +6,7 @@
 namespace attnbench {
 
 inline constexpr uint64_t kPluginMagic = 0x6e69676c706e7461;  ///< "atnplgin"
-inline constexpr int kPluginStructs = 9;
+inline constexpr int kPluginStructs = 10;
 
 /// The table of a plug-in. The fields before `num_kernels` say which headers it was compiled with; they keep
 /// their places in every revision. The program reads the rest only if those headers match its own.
@@ -14,7 +14,8 @@ struct Plugin {
   uint64_t magic;        ///< kPluginMagic
   uint32_t abi_version;  ///< kKernelAbiVersion
   /// sizeof of Kernel, OpParams, AttentionParams, KvAppendParams, MergeStatesParams,
-  /// AttentionBackwardParams, LaunchContext, KernelMessage and Numerics. They reveal a changed struct for which kKernelAbiVersion was not raised.
+  /// AttentionBackwardParams, LaunchContext, KernelMessage, Numerics and KvMoveParams. They reveal a changed
+  /// struct for which kKernelAbiVersion was not raised.
   uint32_t struct_bytes[kPluginStructs];
   uint32_t num_kernels;
   const Kernel* const* kernels;  ///< (num_kernels)
@@ -27,7 +28,7 @@ constexpr Plugin plugin_of(const Kernel* const (&kernels)[N]) {
           .abi_version = kKernelAbiVersion,
           .struct_bytes = {sizeof(Kernel), sizeof(OpParams), sizeof(AttentionParams), sizeof(KvAppendParams),
                            sizeof(MergeStatesParams), sizeof(AttentionBackwardParams), sizeof(LaunchContext),
-                           sizeof(KernelMessage), sizeof(Numerics)},
+                           sizeof(KernelMessage), sizeof(Numerics), sizeof(KvMoveParams)},
           .num_kernels = N,
           .kernels = kernels};
 }

@@ -18,7 +18,9 @@ namespace {
 
 KernelStatus supports(const OpParams* params, const LaunchContext*, KernelMessage* message) {
   if (const KernelStatus s = check_features(kAttention, *params, message); s != KernelStatus::kOk) return s;
-  return check_attention_args(kAttention, params->attention, message);
+  const AttentionParams& p = params->attention;
+  if (const auto s = check_attention_args(kAttention, p, message); s != KernelStatus::kOk) return s;
+  return check_topk_limits(kAttention, p, message);
 }
 
 /// P and all sums are fp32.
@@ -96,7 +98,7 @@ const Kernel kAttention = {
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
                 kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
                 kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor |
-                kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv,
+                kCustomMask | kTopkIndices | kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv | kE5m2Kv,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

@@ -1,4 +1,4 @@
-// Elements of bf16, fp16, fp32, e4m3 and int8 rows as vectors of float. The conversions are those of the
+// Elements of bf16, fp16, fp32, e4m3, e5m2 and int8 rows as vectors of float. The conversions are those of the
 // contract, bit for bit, vectorised.
 //
 // Each element type has two readers. `load8` reads eight elements in memory order. `load_pair` reads kPanel
@@ -129,6 +129,32 @@ struct E4m3 {
   }
 };
 
+/// e5m2 numbers as stored, without their descale: the upper bytes of fp16 numbers.
+struct E5m2 {
+  using Storage = uint8_t;
+  static constexpr int pair_slot(int i) { return even_odd_slot(i); }
+  static float to_float(Storage x) { return e5m2_to_float(x); }
+
+  /// Bits 24..31 of each lane hold a number; the bits below are junk.
+  template <class F, class U, class I>
+  static ATTNBENCH_INLINE F from_upper_byte(U upper) {
+    return Fp16::from_upper_half<F, U, I>(upper & 0xff000000u);
+  }
+  static ATTNBENCH_INLINE Vec8 load8(const Storage* p) {  // doubles bytes as E4m3 does
+    uint64_t bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    const Byte16 x = bit_cast_vec<Byte16>(Long2{bytes, 0});
+    const Byte16 doubled = __builtin_shufflevector(x, x, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    return from_upper_byte<Vec8, BitVec8, IntVec8>(
+        __builtin_convertvector(bit_cast_vec<Half8>(doubled), BitVec8) << 16);
+  }
+  static ATTNBENCH_INLINE VecPair load_pair(const Storage* p) {
+    const BitVec words = bit_cast_vec<BitVec>(__builtin_convertvector(load<ShortVec>(p), IntVec));
+    return in_memory_order(from_upper_byte<Vec, BitVec, IntVec>(words << 24),
+                           from_upper_byte<Vec, BitVec, IntVec>(words << 16));
+  }
+};
+
 /// int8 numbers as stored, without their descale.
 struct Int8 {
   using Storage = int8_t;
@@ -154,6 +180,8 @@ ATTNBENCH_INLINE void with_types(const AttentionParams& p, F&& f) {
   };
   if (p.dtype_k == DType::kE4m3) {
     f.template operator()<E4m3, E4m3>();
+  } else if (p.dtype_k == DType::kE5m2) {
+    f.template operator()<E5m2, E5m2>();
   } else if (p.dtype_v == DType::kInt8) {
     f.template operator()<Int8, Int8>();
   } else if (p.dtype_k == DType::kInt8) {

@@ -16,5 +16,7 @@ extern const Kernel kKvAppend;
 extern const Kernel kMergeStates;
 /// attention_backward: five products in fp32, one query head of a sequence per task.
 extern const Kernel kAttentionBackward;
+/// kv_move: copies blocks, or gathers rows of sequences to a packed tensor.
+extern const Kernel kKvMove;
 
 }  // namespace attnbench::cpu

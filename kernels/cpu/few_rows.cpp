@@ -10,6 +10,7 @@
 #include "kernels/cpu/alibi.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/finish.h"
+#include "kernels/cpu/hidden_keys.h"
 #include "kernels/cpu/key_descale.h"
 #include "kernels/cpu/paths.h"
 #include "kernels/cpu/query_row.h"
@@ -79,7 +80,8 @@ class FewRows {
         dim_(p.head_dim),
         dim_v_(p.head_dim_v),
         padded_dim_(round_up(p.head_dim, kPanel)),
-        padded_v_(round_up(p.head_dim_v, kPanel)) {}
+        padded_v_(round_up(p.head_dim_v, kPanel)),
+        list_(list_of(p, task)) {}
 
   void run(float* partials) {
     for (int h = 0; h < task_.head_count; ++h) start(h);
@@ -87,7 +89,7 @@ class FewRows {
     Tile* next = buf_.tiles + 1;
     locate(task_.keys.begin, *tile);
     while (tile->n > 0) {
-      locate(tile->key + tile->n, *next);
+      locate(tile->next, *next);
       do_tile(*tile, *next);
       std::swap(tile, next);
     }
@@ -98,6 +100,13 @@ class FewRows {
   static constexpr int64_t kKBytes = sizeof(typename K::Storage);
   static constexpr int64_t kVBytes = sizeof(typename V::Storage);
   static constexpr bool kInt8K = std::is_same_v<K, Int8>;
+
+  /// The list of the task's query and KV head; null: the task attends to a range of keys.
+  static const int32_t* list_of(const AttentionParams& p, const Task& task) {
+    if (!(p.features & kTopkIndices)) return nullptr;
+    const int32_t token = task.row_begin / (p.num_heads_q / p.num_heads_kv);
+    return key_list(p, int64_t{task.range.q_begin} + token, task.head_begin);
+  }
 
   void start(int h) {
     const int32_t group = p_.num_heads_q / p_.num_heads_kv;
@@ -114,15 +123,18 @@ class FewRows {
       for (int d = 0; d < dim_; ++d) {
         q_rows[r * padded_dim_ + d / kPanel * kPanel + K::pair_slot(d % kPanel)] = q[d];
       }
-      const KeyBounds seen = visible_keys(p_, token, task_.range.q_len, task_.range.k_len);
+      // All rows of a list are seen, wherever its entries stand.
+      const KeyBounds seen = list_ != nullptr ? KeyBounds{0, kTile}
+                                              : visible_keys(p_, token, task_.range.q_len, task_.range.k_len);
       const int32_t begin = std::clamp(seen.begin, task_.keys.begin, task_.keys.end);
-      buf_.rows[r] = {begin, std::clamp(seen.end, begin, task_.keys.end)};
+      buf_.rows[r] = list_ != nullptr ? seen : KeyBounds{begin, std::clamp(seen.end, begin, task_.keys.end)};
       buf_.m[h * task_.rows + r] = -kInf;
       buf_.l[h * task_.rows + r] = 0.0f;
     }
   }
 
   void locate(int32_t key, Tile& tile) const {
+    if (list_ != nullptr) return tile.locate_listed(p_, list_, key, task_.keys.end);
     tile.locate(p_, task_.seq, key, std::min(kTile, task_.keys.end - key));
   }
 
@@ -197,8 +209,9 @@ class FewRows {
     const auto add_bias = [&] {
       add_alibi(p_, task_, task_.head_begin + h, r, tile.key, scale.bias_scale, s, 0, end);
     };
-    const float alpha = softmax_row(scale, add_bias, s, 0, end, seen.begin - tile.key, seen.end - tile.key,
-                                    buf_.m[row], buf_.l[row]);
+    const auto hide = [&](int first, int last) { hide_keys(p_, task_, r, tile.key, s, first, last); };
+    const float alpha = softmax_row(scale, add_bias, hide, s, 0, end, seen.begin - tile.key,
+                                    std::min(seen.end - tile.key, tile.n), buf_.m[row], buf_.l[row]);
     if (p_.features & kDropout) drop_weights(p_, task_, task_.head_begin + h, r, tile.key, s, 0, end);
     if (alpha == 1.0f) return;
     float* o = buf_.o + row * padded_v_;
@@ -222,6 +235,7 @@ class FewRows {
   const int dim_v_;
   const int padded_dim_;
   const int padded_v_;
+  const int32_t* const list_;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/finish.h"
+#include "kernels/cpu/hidden_keys.h"
 #include "kernels/cpu/key_descale.h"
 #include "kernels/cpu/paths.h"
 #include "kernels/cpu/query_row.h"
@@ -97,8 +98,9 @@ class ManyRows {
           const auto add_bias = [&] {
             add_alibi(p_, task_, head_, r, key, scale_.bias_scale, s, columns[g].begin, columns[g].end);
           };
-          buf_.alpha[r] = softmax_row(scale_, add_bias, s, columns[g].begin, columns[g].end, seen.begin - key,
-                                      seen.end - key, buf_.m[r], buf_.l[r]);
+          const auto hide = [&](int first, int last) { hide_keys(p_, task_, r, key, s, first, last); };
+          buf_.alpha[r] = softmax_row(scale_, add_bias, hide, s, columns[g].begin, columns[g].end,
+                                      seen.begin - key, seen.end - key, buf_.m[r], buf_.l[r]);
           if (p_.features & kDropout) {
             drop_weights(p_, task_, head_, r, key, s, columns[g].begin, columns[g].end);
           }

@@ -55,7 +55,8 @@ class Probs {
       std::fill_n(row, padded_dim_v_, 0.0f);
       for (int d = 0; d < p_.head_dim_v; ++d) row[d / kPanel * kPanel + V::pair_slot(d % kPanel)] = q[d];
     }
-    seen_[r] = visible_keys(p_, packed_row / group, task_.range.q_len, task_.range.k_len);
+    token_[r] = packed_row / group;
+    seen_[r] = visible_keys(p_, token_[r], task_.range.q_len, task_.range.k_len);
     const float lse = p_.lse[any_lse_offset(p_, q_row, q_head)];
     lse_[r] = p_.features & kLseBase2 ? lse : lse * kLog2E;
     out_[r] = p_.probs + q_head * p_.probs_stride_head + q_row * p_.probs_stride_token;
@@ -105,7 +106,10 @@ class Probs {
       }
       const int32_t first = std::max(seen_[r].begin, tile_.key);
       const int32_t last = std::min(seen_[r].end, tile_.key + tile_.n);
-      for (int32_t key = first; key < last; ++key) out_[r][key] = row[key - tile_.key];
+      for (int32_t key = first; key < last; ++key) {
+        if (scale_.hides && !mask_bit(p_, task_.seq, token_[r], key, task_.range.k_len)) continue;
+        out_[r][key] = row[key - tile_.key];
+      }
     }
   }
 
@@ -115,6 +119,7 @@ class Probs {
   const int padded_dim_, padded_dim_v_;
   const ScoreScale scale_;
   alignas(64) float q_[kRowStep * kMaxHeadDim];
+  int32_t token_[kRowStep];  ///< query in its sequence
   alignas(64) float qv_[kRowStep * kMaxHeadDimV];
   KeyBounds seen_[kRowStep];
   float lse_[kRowStep];  ///< in base 2

@@ -30,6 +30,26 @@ int32_t count_splits(const AttentionParams& p, int64_t packed_rows, KeyBounds ke
   return std::max(1, (keys.end - keys.begin - 1) / kSplitKeys + 1);
 }
 
+/// for_each_tile for sequence `b` of a launch with lists of keys. Rows of a tile are of one query, because they share
+/// a list.
+template <class F>
+void for_each_listed_tile(const AttentionParams& p, int32_t b, const SeqRange& range, F&& f) {
+  const int32_t group = p.num_heads_q / p.num_heads_kv;
+  for (int32_t token = 0; token < range.q_len; ++token) {
+    for (int32_t first = 0; first < group; first += kFewRows) {
+      Task task{};
+      task.seq = b;
+      task.range = range;
+      task.row_begin = token * group + first;
+      task.rows = std::min(kFewRows, group - first);
+      task.keys = {0, key_list_length(p, int64_t{range.q_begin} + token)};
+      task.splits = count_splits(p, group, task.keys);
+      task.few_rows = true;
+      f(task);
+    }
+  }
+}
+
 /// Calls f(task) for each row tile of each sequence, before splits and heads are cut.
 template <class F>
 void for_each_tile(const AttentionParams& p, F&& f) {
@@ -37,6 +57,10 @@ void for_each_tile(const AttentionParams& p, F&& f) {
   for (int32_t b = 0; b < p.batch; ++b) {
     const SeqRange range = seq_range(p, b);
     const int64_t packed_rows = int64_t{range.q_len} * group;
+    if (p.features & kTopkIndices) {
+      for_each_listed_tile(p, b, range, f);
+      continue;
+    }
     for (int64_t row = 0; row < packed_rows; row += kRowTile) {
       const int32_t rows = static_cast<int32_t>(std::min<int64_t>(kRowTile, packed_rows - row));
       const int32_t first = static_cast<int32_t>(row / group);
@@ -92,7 +116,8 @@ void make_schedule(const AttentionParams& p, int threads, Schedule& schedule) {
     few_row_tasks += tile.splits;
     few_rows = std::max(few_rows, tile.rows);
   });
-  const int32_t few_row_heads = heads_per_task(p, few_row_tasks, few_rows, threads);
+  const bool lists = (p.features & kTopkIndices) != 0;  // each KV head has its own
+  const int32_t few_row_heads = lists ? 1 : heads_per_task(p, few_row_tasks, few_rows, threads);
 
   for_each_tile(p, [&](Task task) {
     if (task.splits > 1) {

@@ -31,7 +31,9 @@ struct Task {
   int32_t head_count;  ///< 1 unless few_rows
   int32_t row_begin;   ///< first packed row
   int32_t rows;
-  KeyBounds keys;  ///< smallest range that holds all keys that these rows see, or this split's part of it
+  /// Smallest range that holds all keys that these rows see, or this split's part of it. With kTopkIndices: entries
+  /// of the list of the rows' one query.
+  KeyBounds keys;
   int32_t split;
   int32_t splits;   ///< 1: the task writes O and LSE itself
   int64_t partial;  ///< splits > 1: offset in floats of this row tile's partial states

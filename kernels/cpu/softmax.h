@@ -29,6 +29,7 @@ struct ScoreScale {
   float log2_scale;  ///< c above; log2(e) with softcap; 1 with a bias, which is added to s * bias_scale
   bool bias;         ///< ALiBi
   float bias_scale;  ///< log2_scale as it would be without a bias
+  bool hides;        ///< a custom mask
 };
 
 /// Scale for products with the stored keys of sequence `b`, KV head `head`.
@@ -46,6 +47,7 @@ inline ScoreScale score_scale(const AttentionParams& p, int32_t b, int32_t head)
     const double c = magnitude == 0.0f ? 1.0 : std::fabs(scale) * 1.44269504088896340736;
     out.log2_scale = static_cast<float>(c);
   }
+  out.hides = (p.features & kCustomMask) != 0;
   if (p.features & kAlibi) {
     out.bias = true;
     out.bias_scale = out.log2_scale;
@@ -68,14 +70,15 @@ ATTNBENCH_INLINE void add_terms(const ScoreScale& scale, AddBias&& add_bias, flo
 }
 
 /// Replaces s[begin, end) by weights; begin and end are multiples of kLanes. Columns outside [lo, hi) are
-/// masked: their contents are replaced, so their weights are exactly 0. add_bias is as for add_terms. Updates
-/// m and l, returns alpha.
-template <class AddBias>
-inline float softmax_row(const ScoreScale& scale, AddBias&& add_bias, float* s, int begin, int end, int lo,
-                         int hi, float& m, float& l) {
+/// masked: their contents are replaced, so their weights are exactly 0. add_bias is as for add_terms. If scale.hides
+/// is set, hide(b, e) makes -inf of hidden columns of [b, e). Updates m and l, returns alpha.
+template <class AddBias, class Hide>
+inline float softmax_row(const ScoreScale& scale, AddBias&& add_bias, Hide&& hide, float* s, int begin,
+                         int end, int lo, int hi, float& m, float& l) {
   add_terms(scale, add_bias, s, begin, end);
   for (int j = begin; j < lo && j < end; ++j) s[j] = -kInf;
   for (int j = hi > begin ? hi : begin; j < end; ++j) s[j] = -kInf;
+  if (scale.hides) hide(std::max(begin, lo), std::min(end, hi));
 
   Vec top = splat(-kInf);
   for (int j = begin; j < end; j += kLanes) top = max_vec(load(s + j), top);

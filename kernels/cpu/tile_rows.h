@@ -12,6 +12,7 @@ template <int kCapacity>
 struct TileRows {
   int32_t key;
   int n;
+  int32_t next;  ///< first key, or entry of a list, of the next tile
   int64_t k[kCapacity];
   int64_t v[kCapacity];
 
@@ -20,6 +21,7 @@ struct TileRows {
   void locate(const AttentionParams& p, int32_t seq, int32_t first_key, int count) {
     key = first_key;
     n = count;
+    next = first_key + count;
     const bool paged = (p.features & kPagedKv) != 0;
     for (int j = 0; j < n;) {
       const int64_t k_row = k_row_offset(p, seq, key + j);
@@ -31,6 +33,17 @@ struct TileRows {
         v[j + i] = v_row + i * p.v_stride_token;
       }
       j += run;
+    }
+  }
+
+  /// The same for rows that a list names in its entries [first, end); -1 names none. Stops after kCapacity rows.
+  void locate_listed(const AttentionParams& p, const int32_t* list, int32_t first, int32_t end) {
+    key = 0;
+    n = 0;
+    for (next = first; next < end && n < kCapacity; ++next) {
+      if (list[next] < 0) continue;
+      k[n] = listed_row_offset(p, list[next], p.k_stride_block, p.k_stride_token);
+      v[n++] = listed_row_offset(p, list[next], p.v_stride_block, p.v_stride_token);
     }
   }
 };

@@ -41,6 +41,7 @@ class Layout {
   explicit Layout(const Problem& problem) : problem_(problem) {
     fill_q();
     fill_terms();
+    fill_mask();
     if (problem_.paged()) {
       fill_paged();
     } else if (problem_.contiguous()) {
@@ -48,6 +49,7 @@ class Layout {
     } else {
       fill_packed();
     }
+    fill_lists();
     set_params();
   }
   Layout(const Layout&) = delete;
@@ -141,6 +143,57 @@ class Layout {
           if (problem_.qv) put_row(qv_, row * out_row() + h * problem_.dv(), 3, b, t, h);
         }
       }
+    }
+  }
+
+  /// Lists in falling order of the keys, with -1 behind every second one. Entries past their ends, between lists and of
+  /// no query are junk.
+  void fill_lists() {
+    if (problem_.topk == 0) return;
+    const std::size_t stride = static_cast<std::size_t>(problem_.topk) + 3;
+    lists_.assign((static_cast<std::size_t>(cu_q_.back()) + 1) * problem_.heads_kv * stride, 0x7ffffff0);
+    list_lengths_.assign(static_cast<std::size_t>(cu_q_.back()) + 1, problem_.topk);
+    for (std::size_t b = 0; b < problem_.seqs.size(); ++b) {
+      const Seq& s = problem_.seqs[b];
+      for (int i = 0; i < s.q; ++i) {
+        std::size_t longest = 0;
+        for (int h = 0; h < problem_.heads_kv; ++h) {
+          std::vector<int32_t> list;
+          for (int j = s.k - 1; j >= 0; --j) {
+            if (!problem_.in_interval(s, i, j) || !problem_.lists(id(b), i, h, j)) continue;
+            const int size = problem_.block_size;
+            list.push_back(problem_.paged() ? table_[b * table_stride_ + j / size] * size + j % size
+                                            : cu_k_[b] + j);
+            if (list.size() % 3 == 2) list.push_back(-1);
+          }
+          EXPECT_LE(list.size(), static_cast<std::size_t>(problem_.topk));
+          std::copy(list.begin(), list.end(),
+                    lists_.begin() +
+                        static_cast<std::ptrdiff_t>(((cu_q_[b] + i) * problem_.heads_kv + h) * stride));
+          longest = std::max(longest, list.size());
+        }
+        for (int h = 0; h < problem_.heads_kv; ++h) {  // the lists of a query are of one length
+          int32_t* list = &lists_[((cu_q_[b] + i) * problem_.heads_kv + h) * stride];
+          std::replace(list, list + longest, 0x7ffffff0, -1);
+        }
+        list_lengths_[static_cast<std::size_t>(cu_q_[b] + i)] = static_cast<int32_t>(longest);
+      }
+    }
+  }
+
+  /// Bits that belong to no query and key are 1. The first sequence begins at byte 1.
+  void fill_mask() {
+    mask_.assign(1, 0xff);
+    mask_indptr_ = {1};
+    for (std::size_t b = 0; b < problem_.seqs.size(); ++b) {
+      const Seq& s = problem_.seqs[b];
+      mask_.resize(mask_.size() + static_cast<std::size_t>((int64_t{s.q} * s.k + 7) / 8), 0xff);
+      for (int n = 0; n < s.q * s.k; ++n) {
+        if (!problem_.sees(id(b), n / s.k, n % s.k))
+          mask_[static_cast<std::size_t>(mask_indptr_.back() + n / 8)] &=
+              static_cast<uint8_t>(~(1u << (n % 8)));
+      }
+      mask_indptr_.push_back(static_cast<int32_t>(mask_.size()));
     }
   }
 
@@ -288,6 +341,8 @@ class Layout {
     if (problem_.softcap > 0) f |= kSoftcap;
     if (problem_.window_left >= 0 || problem_.window_right >= 0) f |= kWindow;
     if (problem_.attention_chunk > 0) f |= kAttentionChunk;
+    if (problem_.custom_mask) f |= kCustomMask;
+    if (problem_.topk > 0) f |= kTopkIndices;
     if (problem_.lse_base2) f |= kLseBase2;
     if (problem_.lse_token_major) f |= kLseTokenMajor;
     if (problem_.alibi != Slopes::kNone) f |= kAlibi;
@@ -375,6 +430,17 @@ class Layout {
     p.window_left = problem_.window_left;
     p.window_right = problem_.window_right;
     p.attention_chunk = problem_.attention_chunk;
+    if (problem_.topk > 0) {
+      p.topk = problem_.topk;
+      p.topk_indices = lists_.data();
+      p.topk_length = list_lengths_.data();
+      p.topk_stride_head = problem_.topk + 3;
+      p.topk_stride_token = problem_.heads_kv * p.topk_stride_head;
+    }
+    if (problem_.custom_mask) {
+      p.custom_mask = mask_.data();
+      p.mask_indptr = mask_indptr_.data();
+    }
     p.softmax_scale = problem_.softmax_scale();
     p.softcap = problem_.softcap;
     p.p_dropout = problem_.p_dropout;
@@ -394,7 +460,7 @@ class Layout {
       p.q_descale_stride_outer = problem_.heads_q + 1;
       p.q_descale_stride_head = 1;
     }
-    if (problem_.quantised & kE4m3Kv) {
+    if (problem_.fp8_kv()) {
       p.k_descale = k_descales_.data();
       p.k_descale_stride_outer = problem_.heads_kv + 1;
       p.k_descale_stride_head = 1;
@@ -415,8 +481,9 @@ class Layout {
   }
 
   const Problem problem_;
-  std::vector<uint8_t> q_, qv_, k_, v_;
-  std::vector<int32_t> cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_;
+  std::vector<uint8_t> q_, qv_, k_, v_, mask_;
+  std::vector<int32_t> cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_, mask_indptr_, lists_,
+      list_lengths_;
   std::vector<float> slopes_, sinks_, q_descales_, k_descales_, v_descales_;
   std::size_t table_stride_ = 0, slopes_stride_ = 0;
   int32_t num_blocks_ = 0;

@@ -38,6 +38,8 @@ struct Problem {
   int window_left = -1;
   int window_right = -1;
   int attention_chunk = 0;
+  bool custom_mask = false;  ///< bits by `sees`
+  int topk = 0;              ///< entries of a list of keys; 0: no lists. Enough for the keys by `lists`
   bool lse_base2 = false;
   bool lse_token_major = false;
   float softcap = 0.0f;
@@ -52,33 +54,52 @@ struct Problem {
   bool alibi_sqrt = false;
   bool sinks = false;
   float sink_shift = 0.0f;  ///< added to each sink
-  uint64_t quantised = 0;   ///< kE4m3Kv, kE4m3Q, kInt8Q, kInt8K, kInt8V
+  uint64_t quantised = 0;   ///< kE4m3Kv, kE5m2Kv, kE4m3Q, kInt8Q, kInt8K, kInt8V
   float k_descale_factor = 1.0f;
   float p_dropout = 0.0f;
   bool probs = false;
 
   int dv() const { return dim_v == 0 ? dim : dim_v; }
+  bool fp8_kv() const { return (quantised & (kE4m3Kv | kE5m2Kv)) != 0; }
   uint64_t base() const { return dtype_feature(dtype); }
   InputDTypes types() const { return input_dtypes(base() | quantised); }
   DType type_of(uint64_t tensor) const {
     return tensor == 0 || tensor == 3 ? types().q : tensor == 1 || v_is_k ? types().k : types().v;
   }
-  // Descales of position `pos` of sequence `id`. Neighbours differ, and no two tensors share one. e4m3 has
-  // one per sequence and KV head. Stored numbers reach 8 in e4m3 and 127 in int8.
+  // Descales of position `pos` of sequence `id`. Neighbours differ, and no two tensors share one. e4m3 and
+  // e5m2 have one per sequence and KV head. Stored numbers reach 8 in these and 127 in int8.
   float q_descale(uint64_t id, int pos, int head) const {
     if (quantised & kInt8Q) return 0.004f + 0.0007f * static_cast<float>((id * 5 + pos * 7 + head * 3) % 11);
     const int kv_head = head / (heads_q / heads_kv);
     return quantised & kE4m3Q ? 0.07f + 0.011f * static_cast<float>((id * 7 + kv_head * 5) % 16) : 1.0f;
   }
   float k_descale(uint64_t id, int pos, int head) const {
-    const float e4m3 = 0.08f + 0.013f * static_cast<float>((id * 5 + head * 3) % 16);
+    const float fp8 = 0.08f + 0.013f * static_cast<float>((id * 5 + head * 3) % 16);
     const float int8 = 0.005f + 0.0009f * static_cast<float>((id * 3 + pos * 5 + head * 7) % 13);
-    return k_descale_factor * (quantised & kE4m3Kv ? e4m3 : quantised & kInt8K ? int8 : 1.0f);
+    return k_descale_factor * (fp8_kv() ? fp8 : quantised & kInt8K ? int8 : 1.0f);
   }
   float v_descale(uint64_t id, int head, int channel) const {
     if (v_is_k) return k_descale(id, 0, head);
     if (quantised & kInt8V) return 0.003f + 0.0011f * static_cast<float>((head * 3 + channel * 5) % 9);
-    return quantised & kE4m3Kv ? 0.05f + 0.017f * static_cast<float>((id * 3 + head * 7) % 16) : 1.0f;
+    return fp8_kv() ? 0.05f + 0.017f * static_cast<float>((id * 3 + head * 7) % 16) : 1.0f;
+  }
+  /// The custom mask of sequence `id`: about two thirds of the bits. Every seventh query sees no key.
+  bool sees(uint64_t id, int i, int j) const {
+    return !custom_mask ||
+           (i % 7 != 5 && (static_cast<uint64_t>(i) * 31 + static_cast<uint64_t>(j) * 17 + id * 7) % 23 < 15);
+  }
+  /// Whether the list of query i and a KV head names a key that the other masks show. Every fifth list is empty.
+  bool lists(uint64_t id, int i, int kv_head, int j) const {
+    const uint64_t of_list = id * 5 + static_cast<uint64_t>(i) * 3 + static_cast<uint64_t>(kv_head) * 7;
+    return topk == 0 || (of_list % 5 != 4 && (of_list + static_cast<uint64_t>(j) * 11) % 9 < 4);
+  }
+  /// Whether the causal mask, the window and the chunk show query i of a sequence key j.
+  bool in_interval(const Seq& s, int i, int j) const {
+    const int64_t diagonal = int64_t{i} + s.k - s.q;
+    const int64_t right = causal ? 0 : window_right;
+    const int64_t chunk = attention_chunk;
+    return (window_left < 0 || j >= diagonal - window_left) && (right < 0 || j <= diagonal + right) &&
+           (chunk == 0 || (diagonal >= 0 && j / chunk == diagonal / chunk));
   }
   bool paged() const { return block_size > 0; }
   bool contiguous() const { return cache != Cache::kNone; }
@@ -96,7 +117,7 @@ struct Problem {
   }
 };
 
-/// The stored number: uniform in [-1, 1), for e4m3 in [-8, 8), for int8 in [-127, 127), rounded to the
+/// The stored number: uniform in [-1, 1), for e4m3 and e5m2 in [-8, 8), for int8 in [-127, 127), rounded to the
 /// tensor's dtype. Tensors are q, K, V, qv.
 inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos, uint64_t head,
                    uint64_t channel) {
@@ -108,7 +129,7 @@ inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos
   x ^= x >> 31;
   const float uniform = static_cast<float>(x >> 40) * 0x1p-23f - 1.0f;
   const DType t = p.type_of(tensor);
-  const float range = t == DType::kE4m3 ? 8.0f : t == DType::kInt8 ? 127.0f : 1.0f;
+  const float range = is_fp8(t) ? 8.0f : t == DType::kInt8 ? 127.0f : 1.0f;
   return round_to(t, uniform * range * (tensor == 0 || tensor == 3 ? p.magnitude : 1.0f));
 }
 

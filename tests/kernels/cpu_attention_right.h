@@ -27,12 +27,9 @@ struct ExpectedRow {
 inline double score_of(const Problem& p, const Seq& s, uint64_t id, int i, int head, int j) {
   const int kv_head = head / (p.heads_q / p.heads_kv);
   const int64_t diagonal = int64_t{i} + s.k - s.q;
-  const int64_t right = p.causal ? 0 : p.window_right;
-  const int64_t chunk = p.attention_chunk;
-  const bool seen = (p.window_left < 0 || j >= diagonal - p.window_left) &&
-                    (right < 0 || j <= diagonal + right) &&
-                    (chunk == 0 || (diagonal >= 0 && j / chunk == diagonal / chunk));
-  if (!seen) return -std::numeric_limits<double>::infinity();
+  if (!p.in_interval(s, i, j) || !p.sees(id, i, j) || !p.lists(id, i, kv_head, j)) {
+    return -std::numeric_limits<double>::infinity();
+  }
   double dot = 0;
   for (int d = 0; d < p.dim; ++d) dot += double{value(p, 0, id, i, head, d)} * value(p, 1, id, j, kv_head, d);
   for (int d = 0; p.qv && d < p.dv(); ++d)

@@ -78,7 +78,10 @@ struct Quantised {
         const float* x = (is_v ? value : key).data() + (token * kHeads + h) * kDimQuantised;
         float amax = 0;
         for (int c = 0; c < kDimQuantised; ++c) amax = std::max(amax, std::abs(x[c]));
-        const float row_scale = amax == 0 ? 1.0f : amax / (t == DType::kE4m3 ? 448.0f : 127.0f);
+        const float row_scale = amax == 0 ? 1.0f
+                                          : amax / (t == DType::kE4m3   ? 448.0f
+                                                    : t == DType::kE5m2 ? 57344.0f
+                                                                        : 127.0f);
         if (computed) want_scales[slot * kHeads + h] = row_scale;
         for (int c = 0; c < kDimQuantised; ++c) {
           const float scale = t == DType::kFp32 ? 1.0f : computed ? row_scale : given[h * kDimQuantised + c];
@@ -102,6 +105,8 @@ TEST(CpuKvAppendQuantise, EveryByteFollowsFromTheDefinition) {
   const Kind kinds[] = {
       {DType::kE4m3, DType::kE4m3, kE4m3Kv},
       {DType::kE4m3, DType::kE4m3, kE4m3Kv | kKTokenScales | kVTokenScales},
+      {DType::kE5m2, DType::kE5m2, kE5m2Kv},
+      {DType::kE5m2, DType::kE5m2, kE5m2Kv | kKTokenScales | kVTokenScales},
       {DType::kInt8, DType::kInt8, kInt8K | kInt8V},
       {DType::kInt8, DType::kInt8, kInt8K | kInt8V | kKTokenScales},
       {DType::kInt8, DType::kInt8, kInt8K | kInt8V | kKTokenScales | kVTokenScales},

@@ -139,7 +139,7 @@ TEST(CpuKvAppend, RefusesWhatContradictsItself) {
   EXPECT_EQ(refusal([](P p) { p.features |= kInt8K; }),
             "cpu: caches in int8 and bf16 required by its features, given bf16 and bf16");
   EXPECT_EQ(refusal([](P p) { p.features |= kInt8K | kE4m3Kv; }),
-            "cpu: a cache in e4m3 or in int8 required, given both");
+            "cpu: a cache in one of e4m3, e5m2 and int8 required, given two");
   EXPECT_EQ(refusal([](P p) { p.features |= kVTokenScales; }),
             "cpu: a quantised cache required for scales per token, given bf16 and bf16");
   EXPECT_EQ(refusal([](P p) { p.block_size = 0; }), "cpu: block_size >= 1 required, given 0");

@@ -74,6 +74,8 @@ TEST(CpuMath, ConversionsMatchTheContract) {
   expect_contract_bits<Bf16>();
   expect_contract_bits<Fp16>();
   expect_contract_bits<E4m3>();
+  expect_contract_bits<E5m2>();
+  expect_contract_bits<Int8>();
 }
 
 TEST(CpuMath, PartialLoadsPadWithZeros) {

@@ -109,6 +109,50 @@ TEST(CpuScoreTerms, Chunks) {
   }
 }
 
+/// Bits for each query and key, alone and with the other masks and terms.
+TEST(CpuScoreTerms, CustomMask) {
+  for (const bool causal : {false, true}) {
+    for (const int window : {-1, 7}) {
+      for (const bool terms : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << "causal " << causal << " window " << window << " terms " << terms);
+        Problem p{.seqs = kMixedTerms, .heads_q = 6, .heads_kv = 2, .dim = 24, .causal = causal};
+        p.custom_mask = true;
+        p.window_left = window;
+        p.q_begin = 3;
+        if (terms) {
+          p.softcap = 3;
+          p.alibi = Slopes::kPerHead;
+          p.sinks = p.probs = true;
+          p.p_dropout = 0.2f;
+        }
+        expect_right(p);
+        p.probs = false;
+        p.seqs = kLongTerms;
+        p.block_size = 16;
+        expect_right(p);
+      }
+    }
+  }
+}
+
+TEST(CpuScoreTerms, ACustomMaskNeedsItsTensors) {
+  Problem p{.seqs = {{3, 5}}};
+  p.custom_mask = true;
+  for (const bool bits : {false, true}) {
+    Layout layout(p);
+    AttentionParams& a = layout.params().attention;
+    float out[1024], lse[64];
+    a.out = out;
+    a.lse = lse;
+    if (bits) a.custom_mask = nullptr;
+    if (!bits) a.mask_indptr = nullptr;
+    LaunchContext context{};
+    KernelMessage message{};
+    EXPECT_EQ(cpu::kAttention.launch(&layout.params(), &context, &message), KernelStatus::kBadArgument);
+  }
+}
+
 TEST(CpuScoreTerms, LsesToBase2AndByToken) {
   for (const bool base2 : {false, true}) {
     for (const bool token_major : {false, true}) {

@@ -51,6 +51,14 @@ def exact_e4m3(bits):
     return sign * (mantissa / 8 * 2.0**-6 if exponent == 0 else (1 + mantissa / 8) * 2.0**(exponent - 7))
 
 
+def exact_e5m2(bits):
+    """The same for e5m2."""
+    sign, exponent, mantissa = -1.0 if bits & 0x80 else 1.0, bits >> 2 & 31, bits & 3
+    if exponent == 31:
+        return float("nan") if mantissa else sign * float("inf")
+    return sign * (mantissa / 4 * 2.0**-14 if exponent == 0 else (1 + mantissa / 4) * 2.0**(exponent - 15))
+
+
 class TensorTest(unittest.TestCase):
     def test_numpy_sees_the_same_memory_through_the_strides(self):
         for dtype, kind in NUMPY_TYPES.items():
@@ -90,6 +98,13 @@ class TensorTest(unittest.TestCase):
         read = tensor(np.arange(256, dtype=np.uint8), DType.E4M3)[:]
         np.testing.assert_array_equal(read, np.array([exact_e4m3(b) for b in range(256)], np.float32))
         self.assertEqual([read[b] for b in (0x01, 0x08, 0x38, 0x7e, 0xfe)], [2.0**-9, 2.0**-6, 1, 448, -448])
+        self.assertTrue(np.signbit(read[0x80]))
+
+    def test_every_e5m2_is_read(self):
+        read = tensor(np.arange(256, dtype=np.uint8), DType.E5M2)[:]
+        np.testing.assert_array_equal(read, np.array([exact_e5m2(b) for b in range(256)], np.float32))
+        self.assertEqual([read[b] for b in (0x01, 0x04, 0x3c, 0x7b, 0xfb, 0x7c, 0xfc)],
+                         [2.0**-16, 2.0**-14, 1, 57344, -57344, np.inf, -np.inf])
         self.assertTrue(np.signbit(read[0x80]))
 
     def test_int8_is_read_as_float(self):
@@ -164,7 +179,7 @@ class TensorTest(unittest.TestCase):
     @NEEDS_TORCH
     def test_torch_shares_the_memory_of_each_type(self):
         kinds = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32, DType.E4M3: torch.float8_e4m3fn,
-                 DType.INT8: torch.int8, "int32": torch.int32, "int64": torch.int64}
+                 DType.E5M2: torch.float8_e5m2, DType.INT8: torch.int8, "int32": torch.int32, "int64": torch.int64}
         for dtype, kind in kinds.items():
             memory = np.zeros(60, NUMPY_TYPES.get(dtype, dtype))
             view = tensor(memory, dtype, (3, 2, 4), (20, 8, 1)).torch()
@@ -176,7 +191,8 @@ class TensorTest(unittest.TestCase):
     @NEEDS_TORCH
     def test_torch_agrees_on_every_number(self):
         bits = np.arange(256, dtype=np.uint8)
-        np.testing.assert_array_equal(tensor(bits, DType.E4M3)[:], tensor(bits, DType.E4M3).torch().float().numpy())
+        for dtype in (DType.E4M3, DType.E5M2):
+            np.testing.assert_array_equal(tensor(bits, dtype)[:], tensor(bits, dtype).torch().float().numpy())
         values = np.random.default_rng(1).integers(0, 1 << 32, 1 << 18, np.uint32).view(np.float32)
         out = tensor(np.zeros(values.shape, np.uint16), DType.BF16)
         out[:] = values
@@ -289,7 +305,7 @@ class CallTest(unittest.TestCase):
 
     def test_kv_append(self):
         key, cache, scale = np.zeros((3, 2, 8), np.float16), np.zeros((4, 16, 2, 8), np.uint8), np.ones(2, np.float32)
-        p = Params(Op.KV_APPEND, features=Feature.FP16 | Feature.E4M3_KV, num_tokens=3, num_heads_kv=2, head_dim=8, dtype_in=DType.FP16,
+        p = Params(Op.KV_APPEND, features=Feature.FP16 | Feature.E4M3_KV, num_tokens=3, num_heads_kv=2, head_dim=8, head_dim_v=8, dtype_in=DType.FP16,
                    dtype_k=DType.E4M3, dtype_v=DType.E4M3, block_size=16, num_blocks=4, key=key, value=key, key_stride_token=16,
                    key_stride_head=8, value_stride_token=16, value_stride_head=8, slot_mapping=np.array([5, -1, 63], np.int64),
                    k_cache=cache, v_cache=cache, k_stride_block=256, k_stride_token=16, k_stride_head=8, v_stride_block=256,
@@ -313,6 +329,25 @@ class CallTest(unittest.TestCase):
         self.assert_view(c.partial_lse, lse, (2, 3, 4), (12, 1, 3))
         self.assert_view(c.out_lse, lse, (4, 3), (3, 1))
         self.assertEqual((c.out.dtype, c.partial_out.dtype), (DType.BF16, DType.FP32))
+
+    def test_kv_move(self):
+        pool, packed, one = np.zeros((4, 16, 2, 8), np.uint8), np.zeros((5, 2, 8), np.float16), np.ones(1, np.float32)
+        strides = {f"{t}_{end}_stride_{s}": x for t in "kv" for end in ("src", "dst") for s, x in (("block", 256), ("token", 16), ("head", 8))}
+        c = Params(Op.KV_MOVE, features=Feature.FP16 | Feature.PAGED_KV | Feature.E4M3_KV | Feature.GATHER, num_heads_kv=2, head_dim=8,
+                   head_dim_v=8, block_size=16, num_blocks_src=4, dtype_k=DType.E4M3, dtype_v=DType.E4M3, dtype_out=DType.FP16,
+                   k_src=pool, v_src=pool, k_dst=packed, v_dst=packed, batch=1, total_k=5, k_descale=one, v_descale=one,
+                   block_table=np.array([[2, -1]], np.int32), block_table_stride=2, cu_seqlens=np.array([0, 5], np.int32), **strides).call()
+        self.assertEqual((c.op, c.block_pairs, c.seq_starts, c.v_dst.dtype), ("kv_move", None, None, DType.FP16))
+        self.assert_view(c.k_src, pool, (4, 16, 2, 8), (256, 16, 8, 1))
+        self.assert_view(c.k_dst, packed, (5, 2, 8), (16, 8, 1))
+        self.assert_view(c.k_descale, one, (1,), (1,))
+        self.assertEqual(c.block_table[:].tolist(), [[2, -1]])
+        c = Params(Op.KV_MOVE, features=Feature.FP16 | Feature.PAGED_KV | Feature.HND | Feature.V_IS_K, num_heads_kv=2, head_dim=8,
+                   head_dim_v=8, block_size=16, num_blocks_src=4, num_blocks_dst=4, dtype_k=DType.FP16, dtype_v=DType.FP16, k_src=pool,
+                   k_dst=pool, block_pairs=np.array([[0, 3]], np.int64), num_pairs=1, k_src_stride_block=256, k_src_stride_token=8,
+                   k_src_stride_head=128, k_dst_stride_block=256, k_dst_stride_token=8, k_dst_stride_head=128).call()
+        self.assert_view(c.k_dst, pool, (4, 2, 16, 8), (256, 128, 8, 1))
+        self.assertEqual((c.v_src, c.v_dst, c.block_pairs[:].tolist()), (None, None, [[0, 3]]))
 
     def test_attention_backward(self):
         q, k, lse, row = np.zeros((3, 4, 8), np.uint16), np.zeros((5, 2, 8), np.uint16), np.zeros((4, 3), np.float32), np.zeros(4, np.float32)

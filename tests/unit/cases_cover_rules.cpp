@@ -19,6 +19,7 @@ bool repeats(const P& p) {
 }
 bool appends(const P& p) { return p.op == Op::kKvAppend; }
 bool quantised(const P& p) { return p.kv_dtype != KvDType::kSame; }
+bool moves(const P& p) { return p.op == Op::kKvMove; }
 bool is_int8(KvDType t) { return t == KvDType::kInt8 || t == KvDType::kInt8K; }
 
 }  // namespace
@@ -70,8 +71,8 @@ const std::vector<Rule>& rules() {
       {{"q_dtype", "kv_dtype"}, [](const P& p) { return p.q_dtype == DType::kInt8 && !is_int8(p.kv_dtype); }},
       {{"op", "head_dim", "head_dim_v"},
        [](const P& p) { return p.op == Op::kAttention && (p.head_dim_v ? p.head_dim_v : p.head_dim) > 512; }},
-      {{"v_is_k_view", "head_dim", "head_dim_v"},
-       [](const P& p) { return p.v_is_k_view && p.head_dim_v > p.head_dim; }},
+      {{"op", "v_is_k_view", "head_dim", "head_dim_v"},
+       [](const P& p) { return !moves(p) && p.v_is_k_view && p.head_dim_v > p.head_dim; }},
       {{"v_is_k_view", "kv_dtype"}, [](const P& p) { return p.v_is_k_view && is_int8(p.kv_dtype); }},
       {{"page_layout", "kv"}, [](const P& p) { return shares(p) && p.kv != KvSource::kPaged; }},
       {{"page_layout", "shared_prefix", "block_size"},
@@ -123,18 +124,18 @@ const std::vector<Rule>& rules() {
          }
          return p.path == Path::kSplitDecode && mixed;
        }},
+      {{"op", "move", "kv_dtype"},
+       [](const P& p) { return moves(p) && p.move == Move::kGather && is_int8(p.kv_dtype); }},
       // Another spelling of the same problem.
       {{"head_dim", "head_dim_v"}, [](const P& p) { return p.head_dim_v == p.head_dim; }},
       {{"mask", "window"}, [](const P& p) { return p.causal && p.window_left < 0 && p.window_right >= 0; }},
       {{"kv_dtype", "scales"},
        [](const P& p) { return p.kv_dtype == KvDType::kInt8K && p.scales == Scales::kPerTokenK; }},
       {{"op", "kv_dtype", "k_descales"},
-       [](const P& p) {
-         return appends(p) && p.kv_dtype == KvDType::kE4m3 && p.k_descales == DescalesPer::kHead;
-       }},
+       [](const P& p) { return appends(p) && is_fp8(p.type_of_k()) && p.k_descales == DescalesPer::kHead; }},
       {{"op", "kv_dtype", "v_descales"},
        [](const P& p) {
-         return appends(p) && ((p.kv_dtype == KvDType::kE4m3 && p.v_descales == DescalesPer::kHead) ||
+         return appends(p) && ((is_fp8(p.type_of_v()) && p.v_descales == DescalesPer::kHead) ||
                                (p.kv_dtype == KvDType::kInt8 && p.v_descales == DescalesPer::kChannel));
        }},
   };
@@ -162,18 +163,21 @@ const std::vector<std::pair<std::string, Rule>>& dead() {
       {"dcp_ranks", {{"path"}, [](const P& p) { return p.path != Path::kDcp; }}},
       {"dcp_interleave", {{"path"}, [](const P& p) { return p.path != Path::kDcp; }}},
       {"scales", {{"kv_dtype"}, [](const P& p) { return p.kv_dtype == KvDType::kSame; }}},
+      {"pools", {{"move"}, [](const P& p) { return p.move == Move::kGather; }}},
+      {"starts", {{"move"}, [](const P& p) { return p.move == Move::kBlocks; }}},
+      {"head_dim_v", {{"op", "v_is_k_view"}, [](const P& p) { return moves(p) && p.v_is_k_view; }}},
       {"empty_lse", {{"empty_states"}, [](const P& p) { return p.empty_states == 0; }}},
       {"lse_layout", {{"states_per_row"}, [](const P& p) { return p.ragged_states; }}},
       {"q_descales", {{"q_dtype"}, [](const P& p) { return p.q_dtype != DType::kE4m3; }}},
       {"k_descales",
        {{"op", "kv_dtype"},
-        [](const P& p) { return appends(p) ? p.kv_dtype == KvDType::kSame : p.kv_dtype != KvDType::kE4m3; }}},
+        [](const P& p) { return appends(p) ? p.kv_dtype == KvDType::kSame : !is_fp8(p.type_of_k()); }}},
       {"k_descales", {{"scales"}, [](const P& p) { return appends(p) && p.scales != Scales::kGiven; }}},
       {"v_descales",
        {{"op", "kv_dtype"},
         [](const P& p) {
           return appends(p) ? p.kv_dtype == KvDType::kSame || p.kv_dtype == KvDType::kInt8K
-                            : p.kv_dtype != KvDType::kE4m3;
+                            : !is_fp8(p.type_of_k());
         }}},
       {"v_descales", {{"scales"}, [](const P& p) { return appends(p) && p.scales == Scales::kPerToken; }}},
       {"v_descales", {{"v_is_k_view"}, [](const P& p) { return p.v_is_k_view; }}},

@@ -183,7 +183,7 @@ TEST(Expand, WidthsOfValues) {
   EXPECT_THAT(expand_error(sweep("head_dim: 64, head_dim_v: 65, v_is_k_view: true")),
               HasSubstr("no more than their 64 channels, but head_dim_v is 65"));
   EXPECT_THAT(expand_error(sweep("op: kv_append, head_dim: 64, kv_dtype: int8, one_row: true")),
-              HasSubstr("take kv_dtype e4m3 or same"));
+              HasSubstr("take kv_dtype e4m3, e5m2 or same"));
   EXPECT_THAT(expand_error(sweep("op: kv_append, kv_dtype: e4m3, scales: per_token, one_row: true")),
               HasSubstr("write 'scales: given' or drop one_row"));
   EXPECT_THAT(expand_error(sweep("op: kv_append, head_dim: 257")), HasSubstr("keys of up to 256 channels"));

@@ -179,20 +179,92 @@ TEST(DtypeTest, E4m3RoundsToNearestEvenAndSaturates) {
   }
 }
 
+/// The finite values of e5m2 in order of their patterns 0x00..0x7b, by the definition of the format.
+std::vector<double> e5m2_values() {
+  std::vector<double> values;
+  for (int h = 0; h < 0x7c; ++h) {
+    const int exponent = h >> 2, fraction = h & 3;
+    values.push_back(exponent == 0 ? std::ldexp(fraction, -16) : std::ldexp(4 + fraction, exponent - 17));
+  }
+  return values;
+}
+
+TEST(DtypeTest, E5m2DecodesByDefinitionAndRoundTrips) {
+  const std::vector<double> values = e5m2_values();
+  EXPECT_EQ(values.back(), 57344.0);
+  for (int h = 0; h < 0x7c; ++h) {
+    const auto pattern = static_cast<uint8_t>(h), negative = static_cast<uint8_t>(h | 0x80);
+    EXPECT_EQ(e5m2_to_float(pattern), values[static_cast<std::size_t>(h)]) << h;
+    EXPECT_EQ(e5m2_to_float(negative), -values[static_cast<std::size_t>(h)]) << h;
+    EXPECT_EQ(std::signbit(e5m2_to_float(negative)), true) << h;
+    EXPECT_EQ(float_to_e5m2(e5m2_to_float(pattern)), pattern);
+    EXPECT_EQ(float_to_e5m2(e5m2_to_float(negative)), negative);
+  }
+  EXPECT_EQ(e5m2_to_float(0x7c), INFINITY);
+  EXPECT_EQ(e5m2_to_float(0xfc), -INFINITY);
+  for (const int sign : {0, 0x80}) {
+    for (const int nan : {0x7d, 0x7e, 0x7f})
+      EXPECT_TRUE(std::isnan(e5m2_to_float(static_cast<uint8_t>(sign | nan)))) << nan;
+  }
+}
+
+/// The pattern nearest to |x|, by search in the list of all values. A tie goes to the even pattern.
+uint8_t nearest_e5m2(const std::vector<double>& values, float x) {
+  const double a = std::fabs(static_cast<double>(x));
+  const auto above = std::lower_bound(values.begin(), values.end(), a);
+  auto h = static_cast<std::size_t>(above - values.begin());
+  if (above == values.end()) {
+    h = values.size() - 1;
+  } else if (h > 0) {
+    const double down = a - values[h - 1], up = values[h] - a;
+    if (down < up || (down == up && h % 2 == 1)) --h;
+  }
+  return static_cast<uint8_t>(h | (std::signbit(x) ? 0x80u : 0u));
+}
+
+TEST(DtypeTest, E5m2RoundsToNearestEvenAndSaturates) {
+  // Every exponent and sign, the upper 12 bits of the fraction, and the ends of the lower 11: a rounding
+  // depends on no more.
+  const std::vector<double> values = e5m2_values();
+  for (uint32_t upper = 0; upper < 1u << 21; ++upper) {
+    for (const uint32_t lower : {0u, 1u, 0x7ffu}) {
+      const float x = bits_float(upper << 11 | lower);
+      if (std::isnan(x)) {
+        ASSERT_TRUE(std::isnan(e5m2_to_float(float_to_e5m2(x)))) << std::hex << float_bits(x);
+      } else {
+        ASSERT_EQ(int{float_to_e5m2(x)}, int{nearest_e5m2(values, x)}) << std::hexfloat << x;
+      }
+    }
+  }
+  for (const float x : {57345.0f, 61440.0f, 65536.0f, std::numeric_limits<float>::infinity()}) {
+    EXPECT_EQ(float_to_e5m2(x), 0x7b);
+    EXPECT_EQ(float_to_e5m2(-x), 0xfb);
+  }
+}
+
+TEST(DtypeTest, LargestNumbersAreThoseOfTheFormats) {
+  EXPECT_EQ(largest_number(DType::kE4m3), e4m3_values().back());
+  EXPECT_EQ(largest_number(DType::kE5m2), e5m2_values().back());
+  EXPECT_EQ(largest_number(DType::kInt8), 127.0f);
+}
+
 TEST(DtypeTest, SizesAndRoundoff) {
   EXPECT_EQ(dtype_size(DType::kFp32), 4u);
   EXPECT_EQ(dtype_size(DType::kFp16), 2u);
   EXPECT_EQ(dtype_size(DType::kBf16), 2u);
   EXPECT_EQ(dtype_size(DType::kE4m3), 1u);
+  EXPECT_EQ(dtype_size(DType::kE5m2), 1u);
   EXPECT_EQ(dtype_size(DType::kInt8), 1u);
   // u is half the distance from 1 to the next larger number.
   EXPECT_EQ(unit_roundoff(DType::kBf16), (decode(kBf16Format, 0x3f81) - 1) / 2);
   EXPECT_EQ(unit_roundoff(DType::kFp16), (decode(kFp16Format, 0x3c01) - 1) / 2);
+  EXPECT_EQ(unit_roundoff(DType::kE4m3), (e4m3_to_float(0x39) - 1) / 2);
+  EXPECT_EQ(unit_roundoff(DType::kE5m2), (e5m2_to_float(0x3d) - 1) / 2);
   EXPECT_EQ(unit_roundoff(DType::kFp32), std::numeric_limits<float>::epsilon() / 2);
 }
 
 TEST(DtypeTest, LoadStoreAndRoundAgree) {
-  for (const DType t : {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3}) {
+  for (const DType t : {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3, DType::kE5m2}) {
     std::vector<uint32_t> memory(4, 0);
     const float x = 1.0f / 3.0f;
     store_float(t, memory.data(), 1, x);

@@ -50,7 +50,8 @@ TEST_F(GpuDeviceTest, FillGivesTheHostsBits) {
   const auto device_owners = memory(kRows * static_cast<int64_t>(sizeof(RowOwner)));
   device_->upload(device_owners.get(), owners.data(), kRows * static_cast<int64_t>(sizeof(RowOwner)));
 
-  for (const DType dtype : {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3, DType::kInt8}) {
+  for (const DType dtype :
+       {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3, DType::kE5m2, DType::kInt8}) {
     for (const Profile profile :
          {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge, Profile::kHuge}) {
       for (const Tensor tensor : {Tensor::kQ, Tensor::kNewV}) {

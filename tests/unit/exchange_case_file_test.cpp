@@ -76,6 +76,7 @@ constexpr const char* kMappings[] = {
     ("{kv: paged, batch: 2q3s9_q5s2, heads: 4/2, head_dim: 32, block_size: 4, mask: causal, allow_short_kv: true, "
      "dtype: fp32, softcap: 20, sinks: true}"),
     "{kv: paged, kv_layout: hnd, batch: q2s9_q1s17, heads: 4/1, head_dim: 32, kv_dtype: e4m3, dtype: bf16}",
+    "{kv: paged, batch: q2s9_q1s17, heads: 4/2, head_dim: 32, kv_dtype: e5m2, dtype: bf16}",
     "{kv: paged, batch: q2s9_q1s17, heads: 4/2, head_dim: 32, kv_dtype: int8, dtype: bf16}",
     "{kv: contiguous, batch: 2q2s9, heads: 4/2, head_dim: 32, leftpad: 5, dtype: fp16}",
     ("{kv: paged, batch: 2q3s9_q5s12, heads: 4/2, head_dim: 32, head_dim_v: 48, qv: true, gap_queries: 3, leftpad: 5, "
@@ -140,6 +141,7 @@ TEST_F(CaseFiles, ZerosStandWherePoisonWould) {
           const DType t = type == Element::kBf16   ? DType::kBf16
                           : type == Element::kF16  ? DType::kFp16
                           : type == Element::kE4m3 ? DType::kE4m3
+                          : type == Element::kE5m2 ? DType::kE5m2
                           : type == Element::kI8   ? DType::kInt8
                                                    : DType::kFp32;
           nan = nan || std::isnan(load_float(t, bytes.data(), at));

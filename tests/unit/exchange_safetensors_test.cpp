@@ -46,21 +46,21 @@ TEST_F(Safetensors, GivesBackWhatWasWritten) {
   const std::vector<double> wide = {1.5, -2.0};
   const std::vector<int32_t> whole = {7, -1, 2147483647};
   const std::vector<unsigned char> bytes = {1, 2, 3, 4, 5, 6};
-  const TensorView tensors[] = {{"wide", Element::kF64, {2, 1}, wide.data()},
-                                {"whole", Element::kI32, {3}, whole.data()},
-                                {"e4m3", Element::kE4m3, {2, 3}, bytes.data()},
-                                {"nothing", Element::kBf16, {0, 4}, nullptr},
-                                {"scalar", Element::kI8, {}, bytes.data()}};
+  const TensorView tensors[] = {
+      {"wide", Element::kF64, {2, 1}, wide.data()},   {"whole", Element::kI32, {3}, whole.data()},
+      {"e4m3", Element::kE4m3, {2, 3}, bytes.data()}, {"e5m2", Element::kE5m2, {3, 2}, bytes.data()},
+      {"nothing", Element::kBf16, {0, 4}, nullptr},   {"scalar", Element::kI8, {}, bytes.data()}};
   write_safetensors(path("x.safetensors"), {{"a", "b \"c\"\n"}}, tensors);
   SafetensorsFile file(path("x.safetensors"));
   EXPECT_EQ(file.metadata().at("a"), "b \"c\"\n");
-  ASSERT_EQ(file.entries().size(), 5u);
+  ASSERT_EQ(file.entries().size(), 6u);
   EXPECT_EQ(file.entry("wide").shape, (std::vector<int64_t>{2, 1}));
   const auto back = file.read("wide");
   ASSERT_EQ(back.size(), 16u);
   EXPECT_EQ(std::memcmp(back.data(), static_cast<const void*>(wide.data()), 16), 0);
   EXPECT_EQ(file.read_integers("whole"), (std::vector<int64_t>{7, -1, 2147483647}));
   EXPECT_EQ(file.read("e4m3"), bytes);
+  EXPECT_EQ(file.read("e5m2"), bytes);
   EXPECT_TRUE(file.read("nothing").empty());
   EXPECT_EQ(file.read("scalar"), std::vector<unsigned char>{1});
   // Readers that map a file want the data aligned.

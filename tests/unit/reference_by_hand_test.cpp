@@ -66,6 +66,33 @@ TEST(ReferenceByHand, AChunkCountsFromTheFirstKey) {
   EXPECT_NEAR(row_of(short_keys, inputs, 2).o[0], 1.0, 1e-14);
 }
 
+// 2 queries on 4 keys, of which query 0 sees keys 0 and 2, and query 1 none. Weights are 1, 2, 4 and 8.
+TEST(ReferenceByHand, AMaskWithGapsLeavesKeysOut) {
+  const double ln2 = std::log(2.0);
+  const Given inputs({0, ln2, 2 * ln2, 3 * ln2}, {10, 20, 40, 80});
+  Problem p = single(2, 4);
+  p.probs = true;
+  p.sees = [](int, int pos, int, int64_t key) { return pos == 0 && key % 2 == 0; };
+  const Result row = row_of(p, inputs, 0);
+  EXPECT_EQ(row.keys, 2);
+  EXPECT_NEAR(row.o[0], (1 * 10.0 + 4 * 40.0) / 5, 1e-13);
+  EXPECT_NEAR(row.lse, std::log(5.0), 1e-15);
+  EXPECT_NEAR(row.vv[0], 10.0 * 10 + 40.0 * 40, 1e-2);
+  EXPECT_NEAR(row.dot_norm, 2 * ln2, 1e-15) << "the largest key is not seen";
+  EXPECT_NEAR(row.score_abs, 2 * ln2, 1e-15);
+  EXPECT_EQ(row.probs[1], 0.0);
+  EXPECT_EQ(row.probs[3], 0.0);
+  const Result empty = row_of(p, inputs, 1);
+  EXPECT_EQ(empty.keys, 0);
+  EXPECT_EQ(empty.o[0], 0.0);
+  EXPECT_EQ(empty.lse, -kInf);
+  p.sinks = {1.5};
+  EXPECT_EQ(row_of(p, inputs, 1).lse, 1.5);
+  p.causal = true;  // query 0 is at key 2
+  p.window_left = 1;
+  EXPECT_NEAR(row_of(p, inputs, 0).o[0], 4 * 40.0 / (4 + std::exp(1.5)), 1e-13);
+}
+
 // 2 queries on 4 keys: query 0 is at key 2, so the distances are 2 1 0 1. With slope ln 2 the weights are 1/4
 // 1/2 1 1/2, divided by 9/4.
 TEST(ReferenceByHand, AlibiCountsFromTheBottomRightDiagonal) {

@@ -162,6 +162,30 @@ TEST(ReferenceFeatures, NeutralFeatures) {
   EXPECT_EQ(run(neutral, inputs, all_rows(p), 2), plain);
 }
 
+TEST(ReferenceFeatures, MasksWithGaps) {
+  for (const Mask& mask : kMasks) {
+    for (const auto& [heads_q, heads_kv] : kHeads) {
+      Problem p = pairs_of({0, 2, 17, 70}, 3, heads_q, heads_kv);
+      set_mask(p, mask);
+      p.probs = true;
+      p.sees = [](int seq, int pos, int head, int64_t key) {
+        return pos % 5 != 3 && (seq + pos * 3 + head / 2 + static_cast<int>(key) * 7) % 11 < 5;
+      };
+      SCOPED_TRACE(testing::Message() << "causal " << mask.causal << " left " << mask.left << " right "
+                                      << mask.right << ", " << heads_q << " heads");
+      expect_naive(p, {}, all_rows(p));
+      p.alibi_slopes = slopes(heads_q, 0.8);
+      expect_naive(p, {}, all_rows(p));
+      p.alibi_slopes.clear();
+      p.sinks = sinks(heads_q);
+      p.softcap = 2.0;
+      p.p_dropout = 0.3f;
+      p.head_dim_v = 5;
+      expect_naive(p, {}, all_rows(p));
+    }
+  }
+}
+
 TEST(ReferenceFeatures, DropoutAndProbabilities) {
   for (const Mask& mask : kMasks) {
     for (const float share : {0.0f, 0.3f, 0.95f}) {

@@ -144,6 +144,7 @@ inline Result naive(const Problem& p, const Values& values, const RowId& id) {
   Result result;
   for (int j = 0; j < p.k_lens[id.seq]; ++j) {
     if (!p.k_ends.empty() && j >= p.k_ends[id.seq]) continue;
+    if (p.sees && !p.sees(id.seq, id.pos, id.head, j)) continue;
     if (p.window_left >= 0 && j < diag - p.window_left) continue;
     if (right >= 0 && j > diag + right) continue;
     if (p.attention_chunk > 0 && (diag < 0 || j / p.attention_chunk != diag / p.attention_chunk)) continue;

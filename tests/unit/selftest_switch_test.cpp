@@ -73,6 +73,8 @@ const std::set<std::string> kPlain = {"op: attention",
                                       "states_per_row: equal",
                                       "empty_lse: minus_inf",
                                       "slots: sequence",
+                                      "pools: same",
+                                      "starts: none",
                                       "expect: result",
                                       "bad_launch: none",
                                       "kv_layout: nhd",
@@ -80,7 +82,9 @@ const std::set<std::string> kPlain = {"op: attention",
                                       "q_descales: usual",
                                       "k_descales: usual",
                                       "v_descales: usual",
-                                      "out_dtype: same"};
+                                      "out_dtype: same",
+                                      "custom_mask: none",
+                                      "topk_length: full"};
 
 bool is_key(const std::string& name) {
   const auto& keys = sweep_keys();

@@ -84,7 +84,8 @@ TEST(ValuesSigns, WordsReadAtOnceGiveTheSameDigest) {
   memory[3] = 0x8000000080008000u;  // -0 in several types
   memory[4] = ~uint64_t{0};
   alignas(8) uint8_t tables[33 + 7] = {};
-  for (const DType dtype : {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3, DType::kInt8}) {
+  for (const DType dtype :
+       {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3, DType::kE5m2, DType::kInt8}) {
     uint64_t digests[2];
     for (const int shift : {0, 1}) {  // a table at an odd address is read byte by byte
       for (int i = 0; i < 32; ++i) tables[shift + i] = static_cast<uint8_t>(i % 5 == 0 || i % 7 == 3);
@@ -102,7 +103,8 @@ TEST(ValuesSigns, WordsReadAtOnceGiveTheSameDigest) {
 }
 
 TEST(ValuesSigns, EveryTypeChangesTwiceIntoItself) {
-  for (const DType dtype : {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3, DType::kInt8}) {
+  for (const DType dtype :
+       {DType::kBf16, DType::kFp16, DType::kFp32, DType::kE4m3, DType::kE5m2, DType::kInt8}) {
     const uint32_t bits = dtype == DType::kFp32 ? 0x12345678u : dtype_size(dtype) == 2 ? 0x1234u : 0x12u;
     EXPECT_NE(negated(dtype, bits), bits);
     EXPECT_EQ(negated(dtype, negated(dtype, bits)), bits);
@@ -111,6 +113,17 @@ TEST(ValuesSigns, EveryTypeChangesTwiceIntoItself) {
     EXPECT_FALSE(is_poison(dtype, bits));
   }
   EXPECT_EQ(static_cast<int8_t>(negated(DType::kInt8, 5)), -5);
+}
+
+TEST(ValuesSigns, InfinityKeepsItsSignAndNanHasOne) {
+  for (const auto& [dtype, infinity, nan] :
+       {std::tuple{DType::kFp32, 0x7f800000u, 0x7f800001u}, std::tuple{DType::kBf16, 0x7f80u, 0x7f81u},
+        std::tuple{DType::kFp16, 0x7c00u, 0x7c01u}, std::tuple{DType::kE5m2, 0x7cu, 0x7du}}) {
+    EXPECT_EQ(without_sign(dtype, infinity, false), infinity) << dtype_name(dtype);
+    EXPECT_EQ(without_sign(dtype, infinity, true), negated(dtype, infinity)) << dtype_name(dtype);
+    EXPECT_EQ(without_sign(dtype, nan, false), without_sign(dtype, negated(dtype, nan), true))
+        << dtype_name(dtype);
+  }
 }
 
 TEST(ValuesSigns, LateSignsAreThoseOfAFewChannels) {

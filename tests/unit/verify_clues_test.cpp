@@ -73,6 +73,12 @@ TEST(Clues, EverySuspectIsNamed) {
   full.params.q_dtype = DType::kE4m3;
   full.params.softmax_scale = 0.3;
   expect_each_is_named(full);
+  Case bits = case_of(false);
+  bits.params.custom_mask = CustomMask::kRandom;
+  expect_each_is_named(bits);
+  Case lists = case_of(true);
+  lists.params.topk = 16;
+  expect_each_is_named(lists);
 }
 
 /// A kernel in plain loops, with a mistake.

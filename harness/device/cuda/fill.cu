@@ -24,6 +24,7 @@ __device__ auto bits_of(float x) {
   if constexpr (kType == DType::kBf16) return float_to_bf16(x);
   if constexpr (kType == DType::kFp16) return float_to_fp16(x);
   if constexpr (kType == DType::kE4m3) return float_to_e4m3(x);
+  if constexpr (kType == DType::kE5m2) return float_to_e5m2(x);
   if constexpr (kType == DType::kInt8) return static_cast<uint8_t>(float_to_int8(x));
   if constexpr (kType == DType::kFp32) return float_bits(x);
 }

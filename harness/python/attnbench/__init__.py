@@ -15,10 +15,10 @@ from . import _api
 from ._api import CheckFailed, check, run
 from ._call import Call, Tensor, Unsupported
 from ._contract import DType, Feature
-from ._kernel import Kernel, attention, attention_backward, kv_append, merge_states
+from ._kernel import Kernel, attention, attention_backward, kv_append, kv_move, merge_states
 from ._need import need
 
-__all__ = ["Call", "CheckFailed", "DType", "Feature", "Kernel", "Tensor", "Unsupported", "attention", "attention_backward", "check", "kv_append", "merge_states", "need", "run"]
+__all__ = ["Call", "CheckFailed", "DType", "Feature", "Kernel", "Tensor", "Unsupported", "attention", "attention_backward", "check", "kv_append", "kv_move", "merge_states", "need", "run"]
 
 
 def __getattr__(name):

@@ -51,7 +51,7 @@ def version() -> str:
 
 def _run(kernel, sweep, case, device, options, more=()):
     if not isinstance(kernel, Kernel):
-        raise TypeError(f"{kernel!r} is no kernel: a function with @attnbench.attention, attention_backward, kv_append or merge_states is required")
+        raise TypeError(f"{kernel!r} is no kernel: a function with @attnbench.attention, attention_backward, kv_append, kv_move or merge_states is required")
     if (sweep is None) == (case is None):
         raise TypeError("one of sweep (a YAML file, or a name such as 'smoke') and case (a dict, or text as of attnbench run --case) is required")
     if case is not None and not isinstance(case, str):

@@ -14,15 +14,17 @@ class Unsupported(Exception):
 
 
 #: Per type: bytes, DLPack code and bits, NumPy's type. Float types that NumPy lacks are unsigned integers of
-#: their bits there; DLPack calls e4m3 uint8, as several consumers do not know it.
+#: their bits there; DLPack calls e4m3 and e5m2 uint8, as several consumers do not know them.
 _TYPES = {
     DType.BF16: (2, (4, 16), "<u2"),
     DType.FP16: (2, (2, 16), "<f2"),
     DType.FP32: (4, (2, 32), "<f4"),
     DType.E4M3: (1, (1, 8), "|u1"),
+    DType.E5M2: (1, (1, 8), "|u1"),
     DType.INT8: (1, (0, 8), "|i1"),
     "int32": (4, (0, 32), "<i4"),
     "int64": (8, (0, 64), "<i8"),
+    "uint8": (1, (1, 8), "|u1"),
 }
 
 
@@ -52,8 +54,8 @@ class Tensor:
     """A view of a tensor of the launch. `shape` is in elements, `strides` too; the last stride is 1.
 
     It converts by DLPack (torch.from_dlpack, cupy.from_dlpack), by __cuda_array_interface__, and on the cpu
-    device by __array_interface__ (numpy.asarray). NumPy lacks bf16 and e4m3: arrays of them hold their bits. An
-    index gives numbers instead, c.q[first:end, head] as float32, and takes numbers: c.out[row] = values.
+    device by __array_interface__ (numpy.asarray). NumPy lacks bf16, e4m3 and e5m2: arrays of them hold their
+    bits. An index gives numbers instead, c.q[first:end, head] as float32, and takes numbers: c.out[row] = values.
     """
 
     def __init__(self, name, pointer, shape, strides, dtype, device, device_index):
@@ -112,6 +114,8 @@ class Tensor:
             return (bits.astype(numpy.uint32) << 16).view(numpy.float32)
         if self.dtype == DType.E4M3:
             return _e4m3_table()[bits]
+        if self.dtype == DType.E5M2:
+            return (bits.astype(numpy.uint16) << 8).view(numpy.float16).astype(numpy.float32)
         return bits.astype(numpy.float32) if isinstance(self.dtype, DType) else bits
 
     def __setitem__(self, index: Any, values: Any) -> None:
@@ -131,7 +135,8 @@ class Tensor:
         """The tensor as a torch.Tensor: the same memory."""
         import torch
         tensor = torch.from_dlpack(self)
-        return tensor.view(torch.float8_e4m3fn) if self.dtype == DType.E4M3 else tensor
+        kinds = {DType.E4M3: "float8_e4m3fn", DType.E5M2: "float8_e5m2"}
+        return tensor.view(getattr(torch, kinds[self.dtype])) if self.dtype in kinds else tensor
 
     def cupy(self) -> Any:
         """The tensor as a cupy.ndarray: the same memory."""
@@ -150,7 +155,7 @@ class Tensor:
 
 
 #: Tensors that every launch of their op has, though they may be empty.
-_ALWAYS = {"q", "k", "v", "out", "lse", "key", "value", "partial_out", "partial_lse", "out_lse", "d_out", "dq", "dk", "dv"}
+_ALWAYS = {"q", "k", "v", "out", "lse", "key", "value", "partial_out", "partial_lse", "out_lse", "d_out", "dq", "dk", "dv", "k_src", "k_dst"}
 
 
 def _e4m3_table():
@@ -164,7 +169,7 @@ def _e4m3_table():
 
 class Call:
     """One launch: every field of kernels/contract/attention_params.h (or of kv_append, merge_states,
-    attention_backward) by its name.
+    attention_backward, kv_move) by its name.
 
     Fields that are pointers are Tensors, or None if the launch does not use them. Further fields: `op`,
     `device` ("cpu" or "cuda"), `device_index`, `stream` (a cudaStream_t as a number), `num_threads`,
@@ -191,7 +196,7 @@ class Call:
                 setattr(self, name, value)
         self.features = Feature(params.features)
         {"attention": self._attention, "kv_append": self._kv_append, "merge_states": self._merge_states,
-         "attention_backward": self._attention_backward}[self.op]()
+         "attention_backward": self._attention_backward, "kv_move": self._kv_move}[self.op]()
 
     def __getattr__(self, name: str) -> Any:
         near = difflib.get_close_matches(name, vars(self), 1)
@@ -263,6 +268,7 @@ class Call:
         self._row("cu_seqlens_new", batch + 1)
         self._rotary()
         self._alibi_slopes()
+        self._custom_mask()
         self._row("sinks", heads_q, DType.FP32)
         self._descales()
         self._view("out", (p.total_q, heads_q, dv), (p.out_stride_token, p.out_stride_head, 1), self.dtype_out)
@@ -270,6 +276,14 @@ class Call:
         lse = (1, p.lse_stride_token) if self.features & Feature.LSE_TOKEN_MAJOR else (p.lse_stride_head, 1)
         self._view("lse", (heads_q, p.total_q), lse, DType.FP32)
         self._view("probs", (heads_q, p.total_q, p.max_seqlen_k), (p.probs_stride_head, p.probs_stride_token, 1), DType.FP32)
+
+    def _custom_mask(self):
+        """custom_mask: the bytes of all sequences, which begin at mask_indptr. Lists of keys."""
+        p = self._params
+        self._row("mask_indptr", p.batch + 1)
+        self._view("topk_indices", (p.total_q, p.num_heads_kv, p.topk), (p.topk_stride_token, p.topk_stride_head, 1), "int32")
+        self._row("topk_length", p.total_q)
+        self._row("custom_mask", self._int32(p.mask_indptr, p.batch) if p.mask_indptr else 0, "uint8")
 
     def _descales(self):
         p = self._params
@@ -336,6 +350,28 @@ class Call:
         self._alibi_slopes()
         for name in ("sinks", "dsinks"):
             self._row(name, p.num_heads_q, DType.FP32)
+
+    def _kv_move(self):
+        p, gather = self._params, bool(self.features & Feature.GATHER)
+        heads, rows = p.num_heads_kv, p.block_size
+        tensors = [("k", p.head_dim, self.dtype_k)] + [("v", p.head_dim_v, self.dtype_v)] * (not self.features & Feature.V_IS_K)
+        for kind, channels, dtype in tensors:
+            for end, blocks in (("src", p.num_blocks_src), ("dst", p.num_blocks_dst)):
+                name = f"{kind}_{end}"
+                block, token, head = (getattr(p, f"{name}_stride_{s}") for s in ("block", "token", "head"))
+                if gather and end == "dst":
+                    self._view(name, (p.total_k, heads, channels), (token, head, 1), self.dtype_out)
+                elif self.features & Feature.HND:
+                    self._view(name, (blocks, heads, rows, channels), (block, head, token, 1), dtype)
+                else:
+                    self._view(name, (blocks, rows, heads, channels), (block, token, head, 1), dtype)
+            self._row(f"{kind}_descale", 1, DType.FP32)
+        if self.features & Feature.V_IS_K:
+            self.v_src = self.v_dst = self.v_descale = None
+        self._view("block_pairs", (p.num_pairs, 2), (2, 1), "int64")
+        self._view("block_table", (p.batch, p.block_table_stride), (p.block_table_stride, 1), "int32")
+        self._row("cu_seqlens", p.batch + 1)
+        self._row("seq_starts", p.batch)
 
     def _alibi_slopes(self):
         p = self._params

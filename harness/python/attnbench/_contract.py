@@ -77,6 +77,8 @@ class Feature(enum.IntFlag):
     E5M2_KV = 1 << 45
     QUERY_OUT = 1 << 46
     POSITIONS64 = 1 << 47
+    GATHER = 1 << 48
+    SEQ_STARTS = 1 << 49
 
 
 class Op(_Names):
@@ -84,6 +86,7 @@ class Op(_Names):
     KV_APPEND = 1
     MERGE_STATES = 2
     ATTENTION_BACKWARD = 3
+    KV_MOVE = 4
 
 
 class DeviceKind(_Names):
@@ -360,12 +363,56 @@ class AttentionBackwardParams(Structure):
     ]
 
 
+class KvMoveParams(Structure):
+    _fields_ = [
+        ("features", c_uint64),
+        ("num_heads_kv", c_int32),
+        ("head_dim", c_int32),
+        ("head_dim_v", c_int32),
+        ("block_size", c_int32),
+        ("num_blocks_src", c_int32),
+        ("num_blocks_dst", c_int32),
+        ("dtype_k", c_int32),
+        ("dtype_v", c_int32),
+        ("dtype_out", c_int32),
+        ("reserved", c_int32),
+        ("k_src", c_void_p),
+        ("v_src", c_void_p),
+        ("k_src_stride_block", c_int64),
+        ("k_src_stride_token", c_int64),
+        ("k_src_stride_head", c_int64),
+        ("v_src_stride_block", c_int64),
+        ("v_src_stride_token", c_int64),
+        ("v_src_stride_head", c_int64),
+        ("k_dst", c_void_p),
+        ("v_dst", c_void_p),
+        ("k_dst_stride_block", c_int64),
+        ("k_dst_stride_token", c_int64),
+        ("k_dst_stride_head", c_int64),
+        ("v_dst_stride_block", c_int64),
+        ("v_dst_stride_token", c_int64),
+        ("v_dst_stride_head", c_int64),
+        ("block_pairs", c_void_p),
+        ("num_pairs", c_int64),
+        ("block_table", c_void_p),
+        ("block_table_stride", c_int64),
+        ("cu_seqlens", c_void_p),
+        ("seq_starts", c_void_p),
+        ("total_k", c_int64),
+        ("batch", c_int32),
+        ("reserved2", c_int32),
+        ("k_descale", c_void_p),
+        ("v_descale", c_void_p),
+    ]
+
+
 class _OpParamsUnion(Union):
     _fields_ = [
         ("attention", AttentionParams),
         ("kv_append", KvAppendParams),
         ("merge_states", MergeStatesParams),
         ("attention_backward", AttentionBackwardParams),
+        ("kv_move", KvMoveParams),
     ]
 
 
@@ -454,7 +501,7 @@ class Plugin(Structure):
     _fields_ = [
         ("magic", c_uint64),
         ("abi_version", c_uint32),
-        ("struct_bytes", c_uint32 * 9),
+        ("struct_bytes", c_uint32 * 10),
         ("num_kernels", c_uint32),
         ("kernels", c_void_p),
     ]
@@ -509,4 +556,6 @@ FEATURES = {
     "e5m2_kv": Feature.E5M2_KV,
     "query_out": Feature.QUERY_OUT,
     "positions64": Feature.POSITIONS64,
+    "gather": Feature.GATHER,
+    "seq_starts": Feature.SEQ_STARTS,
 }

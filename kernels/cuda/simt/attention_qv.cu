@@ -2,11 +2,11 @@
 
 namespace attnbench::cuda_simt {
 
-template KernelStatus launch_attention<64, true>(const AttentionParams&, const LaunchContext&,
-                                                 KernelMessage*);
-template KernelStatus launch_attention<256, true>(const AttentionParams&, const LaunchContext&,
-                                                  KernelMessage*);
-template KernelStatus launch_attention<576, true>(const AttentionParams&, const LaunchContext&,
-                                                  KernelMessage*);
+template KernelStatus launch_attention<64, Kind::kQv>(const AttentionParams&, const LaunchContext&,
+                                                      KernelMessage*);
+template KernelStatus launch_attention<256, Kind::kQv>(const AttentionParams&, const LaunchContext&,
+                                                       KernelMessage*);
+template KernelStatus launch_attention<576, Kind::kQv>(const AttentionParams&, const LaunchContext&,
+                                                       KernelMessage*);
 
 }  // namespace attnbench::cuda_simt

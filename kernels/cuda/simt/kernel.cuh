@@ -61,14 +61,29 @@ __device__ inline void multiply_piece(const float* q_rows, const float* keys, in
   }
 }
 
+/// Bit 2 i + u: whether the custom mask hides key `key` + 16 u from row row0 + i of the tile. It is not inlined: beside
+/// the accumulators its addresses would be spilled.
+__device__ __noinline__ uint32_t hidden_scores(const AttentionParams& p, int b, int k_len, TileRows rows,
+                                               int row0, int key) {
+  uint32_t hidden = 0;
+  for (int i = 0; i < kRows && row0 + i < rows.count; ++i) {
+    for (int u = 0; u < 2; ++u) {
+      const int j = key + u * kLanes;
+      if (j < k_len && !mask_bit(p, b, rows.token(row0 + i), j, k_len)) hidden |= 1u << (2 * i + u);
+    }
+  }
+  return hidden;
+}
+
 /// Computes attention of one tile of query rows (sequence `b`, KV head `kv_head`) over the keys of part
-/// `part` that the rows see. kD is the padded head_dim. kWithQv: there is a second query, multiplied with V.
-template <int kD, bool kWithQv>
+/// `part` that the rows see. kD is the padded head_dim. kQv: there is a second query, multiplied with V. kListed: the
+/// rows are of one query, and "keys" are entries of its list.
+template <int kD, Kind kKind>
 __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int part, int b,
                             const SeqRange& seq, int kv_head, const TileRows& rows, float* shared) {
-  constexpr int kPiece = Widths<kD, kWithQv>::kPiece;
-  constexpr int kPiecesV = Widths<kD, kWithQv>::kPiecesV;
-  constexpr int kQ = Widths<kD, kWithQv>::kQ;
+  constexpr int kPiece = Widths<kD, kKind>::kPiece;
+  constexpr int kPiecesV = Widths<kD, kKind>::kPiecesV;
+  constexpr int kQ = Widths<kD, kKind>::kQ;
   constexpr int kQStride = kQ + kPad;
   constexpr int kStride = kPiece + kPad;
   constexpr int kVec = kPiece / kLanes < 4 ? kPiece / kLanes : 4;  // neighbouring channels of a thread
@@ -86,7 +101,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
   const TileSource values =
       tile_source(p.v, p.dtype_v, p.head_dim_v, p.v_stride_block, p.v_stride_token, p.v_stride_head);
 
-  // The e4m3 descales are the same for all keys: K's is a factor of the scores, V's one of the output. int8 K
+  // The e4m3 and e5m2 descales are the same for all keys: K's is a factor of the scores, V's one of the output. int8 K
   // has a descale per row, applied on the way to shared memory. int8 V has one per channel, applied to the
   // output.
   const float score_scale = p.softmax_scale * k_descale(p, b, kv_head);
@@ -108,22 +123,41 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
                                  : RowBias{0.0f, 0};
   }
 
+  constexpr bool kListed = kKind == Kind::kListed;
+  // Without a list: the keys that a row sees. With one, all rows see the list.
+  const int32_t* list = nullptr;
+  KeyBounds seen_by_all{0, 0};
+  if constexpr (kListed) {
+    const int64_t q_row = int64_t{seq.q_begin} + rows.first_token;
+    list = key_list(p, q_row, kv_head);
+    seen_by_all.end = key_list_length(p, q_row);
+  }
+  const auto keys_of_rows = [&](int first, int last) {
+    if constexpr (kListed) return seen_by_all;
+    return visible_keys_of_rows(p, rows.token(first), rows.token(last), seq.q_len, seq.k_len);
+  };
+  const auto kv_rows = [&](int key0, int end, bool is_v) {
+    if constexpr (kListed) {
+      return ListedRows{p, list, kv_head, key0, end, is_v};
+    } else {
+      return KvRows{p, b, kv_head, key0, end, is_v};
+    }
+  };
+
   KeyBounds bounds[kRows];
   float max[kRows];                              // maximum of the scores so far; -inf: no key seen
   float sum[kRows];                              // this thread's part of the sum of exp(score - max)
   Pack<float, kVec> o[kRows][kPiecesV * kVecs];  // sum of exp(score - max) * v
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    bounds[i] =
-        row0 + i < rows.count ? visible_keys(p, rows.token(row0 + i), seq.q_len, seq.k_len) : KeyBounds{0, 0};
+    bounds[i] = row0 + i < rows.count ? keys_of_rows(row0 + i, row0 + i) : KeyBounds{0, 0};
     max[i] = -INFINITY;
     sum[i] = 0.0f;
 #pragma unroll
     for (auto& pack : o[i]) pack = {};
   }
 
-  const KeyBounds range = parts.of(
-      part, visible_keys_of_rows(p, rows.first_token, rows.token(rows.count - 1), seq.q_len, seq.k_len));
+  const KeyBounds range = parts.of(part, keys_of_rows(0, rows.count - 1));
 #pragma unroll
   for (KeyBounds& seen : bounds) seen = {::max(seen.begin, range.begin), ::min(seen.end, range.end)};
   for (int key0 = range.begin; key0 < range.end; key0 += kTile) {
@@ -132,12 +166,12 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
 #pragma unroll 1
     for (int c0 = 0; c0 < kQ && (c0 == 0 || c0 < p.head_dim); c0 += kPiece) {
       __syncthreads();  // V of the previous keys, or the previous piece of K, is no longer read
-      load_tile<kPiece, kStride>(keys, kv_tile, c0, KvRows{p, b, kv_head, key0, range.end, false});
+      load_tile<kPiece, kStride>(keys, kv_tile, c0, kv_rows(key0, range.end, false));
       __syncthreads();
       const int width = kQ % kPiece == 0 || c0 + kPiece <= kQ ? kPiece : kQ - c0;
       multiply_piece<kQStride, kStride>(q_tile + row0 * kQStride + c0, kv_tile, tx, width, s);
     }
-    if constexpr (kWithQv) {  // the pieces of qv come from memory for each tile of keys
+    if constexpr (kKind == Kind::kQv) {  // the pieces of qv come from memory for each tile of keys
       float* const qv_tile = reinterpret_cast<float*>(row_bias + kTile);
       const TileSource second =
           tile_source(p.qv, p.dtype_q, p.head_dim_v, 0, p.qv_stride_token, p.qv_stride_head);
@@ -166,6 +200,15 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
       const int key = key0 + tx + u * kLanes;
       x = key >= bounds[i].begin && key < bounds[i].end ? x : -INFINITY;
     });
+    if constexpr (kListed) {
+      for_each_score(s, [&](int i, int u, float& x) {
+        const int key = key0 + tx + u * kLanes;
+        if (key < bounds[i].end && list[key] < 0) x = -INFINITY;
+      });
+    } else if (p.features & kCustomMask) {
+      const uint32_t hidden = hidden_scores(p, b, seq.k_len, rows, row0, key0 + tx);
+      for_each_score(s, [&](int i, int u, float& x) { x = hidden >> (2 * i + u) & 1 ? -INFINITY : x; });
+    }
 
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -202,8 +245,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
     for (int piece = 0; piece < kPiecesV; ++piece) {
       if (piece > 0 && piece * kPiece >= p.head_dim_v) break;
       __syncthreads();  // K, or the previous piece of V, is no longer read; P is complete
-      load_tile<kPiece, kStride>(values, kv_tile, piece * kPiece,
-                                 KvRows{p, b, kv_head, key0, range.end, true});
+      load_tile<kPiece, kStride>(values, kv_tile, piece * kPiece, kv_rows(key0, range.end, true));
       __syncthreads();
 
 #pragma unroll 2
@@ -260,28 +302,49 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
   }
 }
 
+/// Tiles of the query rows of one sequence and KV head. With lists, rows of a tile are of one query.
+template <bool kListed>
+struct RowTiles {
+  int group;
+
+  __host__ __device__ int64_t count(int64_t q_len) const {
+    return kListed ? q_len * ((group + kTile - 1) / kTile) : (q_len * group + kTile - 1) / kTile;
+  }
+  __device__ TileRows at(int64_t tile, int q_len) const {
+    TileRows rows;
+    rows.group = group;
+    if constexpr (kListed) {
+      const int of_query = (group + kTile - 1) / kTile;
+      rows.first_token = static_cast<int>(tile / of_query);
+      rows.first_in_group = static_cast<int>(tile % of_query) * kTile;
+      rows.count = min(kTile, group - rows.first_in_group);
+    } else {
+      const int64_t first = tile * kTile, left = int64_t{q_len} * group - first;
+      rows.first_token = static_cast<int>(first / group);
+      rows.first_in_group = static_cast<int>(first % group);
+      rows.count = static_cast<int>(left < kTile ? left : kTile);
+    }
+    return rows;
+  }
+};
+
 /// Grid: x tiles of query rows, y KV heads, z parts of sequences, each with a stride where the grid is
 /// smaller than the problem. Lengths are read here, not on the host, so that a captured graph follows them.
-template <int kD, bool kWithQv>
+template <int kD, Kind kKind>
 __global__ void __launch_bounds__(kThreads, kD <= 128 ? 3 : 2)
     attention_kernel(const __grid_constant__ AttentionParams p, const KeyParts parts) {
   extern __shared__ float4 shared[];  // float4 for its alignment
-  const int group = p.num_heads_q / p.num_heads_kv;
+  const RowTiles<kKind == Kind::kListed> tiles{p.num_heads_q / p.num_heads_kv};
   for (int64_t z = blockIdx.z; z < int64_t{p.batch} * parts.count; z += gridDim.z) {
     const int b = static_cast<int>(z / parts.count);
     const int part = static_cast<int>(z % parts.count);
     const SeqRange seq = seq_range(p, b);
-    const int64_t num_rows = int64_t{seq.q_len} * group;
+    const int64_t num_tiles = tiles.count(seq.q_len);
     for (int kv_head = static_cast<int>(blockIdx.y); kv_head < p.num_heads_kv;
          kv_head += static_cast<int>(gridDim.y)) {
-      for (int64_t first = int64_t{blockIdx.x} * kTile; first < num_rows;
-           first += int64_t{gridDim.x} * kTile) {
-        TileRows rows;
-        rows.first_token = static_cast<int>(first / group);
-        rows.first_in_group = static_cast<int>(first % group);
-        rows.group = group;
-        rows.count = static_cast<int>(num_rows - first < kTile ? num_rows - first : kTile);
-        attend_tile<kD, kWithQv>(p, parts, part, b, seq, kv_head, rows, reinterpret_cast<float*>(shared));
+      for (int64_t tile = blockIdx.x; tile < num_tiles; tile += gridDim.x) {
+        attend_tile<kD, kKind>(p, parts, part, b, seq, kv_head, tiles.at(tile, seq.q_len),
+                               reinterpret_cast<float*>(shared));
       }
     }
   }

@@ -6,6 +6,7 @@
 #include "kernels/common/checks.h"
 #include "kernels/common/quantise.h"
 #include "kernels/common/rotary.h"
+#include "kernels/cuda/simt/copy_row.cuh"
 #include "kernels/cuda/simt/launch.h"
 
 namespace attnbench::cuda_simt {
@@ -13,27 +14,6 @@ namespace {
 
 constexpr int kWarps = 4;  ///< warps of a CTA; each takes a row of its own
 constexpr int kMaxGrid = 1 << 16;
-
-/// Copies `count` words of type T with one warp.
-template <class T>
-__device__ void copy_words(char* dst, const char* src, int count, int lane) {
-  for (int i = lane; i < count; i += 32) reinterpret_cast<T*>(dst)[i] = reinterpret_cast<const T*>(src)[i];
-}
-
-/// Copies `bytes` bytes with one warp, in the widest words that both addresses and the length allow.
-__device__ void copy_row(char* dst, const char* src, int bytes, int lane) {
-  const uintptr_t bits =
-      reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src) | static_cast<uintptr_t>(bytes);
-  if (bits % 16 == 0) {
-    copy_words<uint4>(dst, src, bytes / 16, lane);
-  } else if (bits % 4 == 0) {
-    copy_words<uint32_t>(dst, src, bytes / 4, lane);
-  } else if (bits % 2 == 0) {
-    copy_words<uint16_t>(dst, src, bytes / 2, lane);
-  } else {
-    copy_words<uint8_t>(dst, src, bytes, lane);
-  }
-}
 
 /// One of the two tensors of a launch.
 struct Tensor {

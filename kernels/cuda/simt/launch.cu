@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/common/checks_append.h"
+#include "kernels/common/checks_move.h"
 #include "kernels/cuda/simt/simt_kernels.h"
 
 namespace attnbench::cuda_simt {
@@ -27,6 +28,7 @@ KernelStatus attention_supports(const OpParams* op, const LaunchContext* context
                   "cuda_simt: head_dim up to %d required for qv, given %d", kMaxHeadDimQv,
                   op->attention.head_dim);
   }
+  if (const auto s = check_topk_limits(kAttention, op->attention, message); s != KernelStatus::kOk) return s;
   return check_device(kAttention, *context, message);
 }
 
@@ -52,12 +54,21 @@ KernelStatus backward_supports(const OpParams* op, const LaunchContext* context,
   return check_device(kAttentionBackward, *context, message);
 }
 
+KernelStatus move_supports(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  if (const auto s = check_features(kKvMove, *op, message); s != KernelStatus::kOk) return s;
+  if (const auto s = check_kv_move_args(kKvMove, op->kv_move, message); s != KernelStatus::kOk) return s;
+  return check_device(kKvMove, *context, message);
+}
+
 /// All arithmetic is in fp32. exp2f without fast-math options has an error of at most 2 ulp (CUDA C++
 /// Programming Guide, mathematical functions), which 2^-22 covers.
 Numerics attention_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22}; }
 
 /// Verification of kv_append does not use this. A plain append copies, in the type of the cache.
 Numerics append_numerics(const OpParams* op) { return {op->kv_append.dtype_k, op->kv_append.dtype_k, 0.0}; }
+
+/// Verification of kv_move does not use this.
+Numerics move_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0.0}; }
 
 /// expf has an error of at most 2 ulp too.
 Numerics merge_numerics(const OpParams*) { return {DType::kFp32, DType::kFp32, 0x1p-22}; }
@@ -73,9 +84,13 @@ std::size_t no_workspace(const OpParams*, const LaunchContext*) { return 0; }
 KernelStatus launch_widths(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
   const int32_t dim = std::max(p.head_dim, p.head_dim_v);
   if (p.features & kQv) {
-    if (dim <= 64) return launch_attention<64, true>(p, context, message);
-    if (dim <= 256) return launch_attention<256, true>(p, context, message);
-    return launch_attention<576, true>(p, context, message);
+    if (dim <= 64) return launch_attention<64, Kind::kQv>(p, context, message);
+    if (dim <= 256) return launch_attention<256, Kind::kQv>(p, context, message);
+    return launch_attention<576, Kind::kQv>(p, context, message);
+  }
+  if (p.features & kTopkIndices) {
+    return dim <= 128 ? launch_attention<128, Kind::kListed>(p, context, message)
+                      : launch_attention<576, Kind::kListed>(p, context, message);
   }
   if (dim <= 32) return launch_attention<32>(p, context, message);
   if (dim <= 64) return launch_attention<64>(p, context, message);
@@ -171,6 +186,12 @@ KernelStatus backward_launch(const OpParams* op, const LaunchContext* context, K
   return launch_backward(p, *context, message);
 }
 
+KernelStatus move_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
+  const KvMoveParams& p = op->kv_move;
+  if (const auto s = check_kv_move_pointers(kKvMove, p, message); s != KernelStatus::kOk) return s;
+  return launch_kv_move(p, *context, message);
+}
+
 }  // namespace
 
 const Kernel kAttention = {
@@ -188,7 +209,7 @@ const Kernel kAttention = {
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
                 kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
                 kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor |
-                kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv,
+                kCustomMask | kTopkIndices | kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv | kE5m2Kv,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = attention_workspace,
@@ -207,7 +228,7 @@ const Kernel kKvAppend = {
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
     .features = kPagedKv | kHnd | kBf16 | kFp16 | kFp32 | kRotary | kE4m3Kv | kInt8K | kInt8V |
-                kKTokenScales | kVTokenScales | kVChannelScales | kHeadDimV | kOneRow,
+                kKTokenScales | kVTokenScales | kVChannelScales | kHeadDimV | kOneRow | kE5m2Kv,
     .supports = append_supports,
     .numerics = append_numerics,
     .workspace_bytes = no_workspace,
@@ -248,6 +269,25 @@ const Kernel kAttentionBackward = {
     .workspace_bytes = backward_workspace,
     .plan = nullptr,
     .launch = backward_launch,
+};
+
+const Kernel kKvMove = {
+    .abi_version = kKernelAbiVersion,
+    .flags = kDeterministic | kBatchInvariant,
+    .name = "cuda_simt",
+    .summary =
+        "one warp per row and head: the widest copies that the alignment allows, or e4m3 times its descale",
+    .shapes = "head_dim 1..576, head_dim_v 1..512, any block_size",
+    .op = Op::kKvMove,
+    .device = DeviceKind::kCuda,
+    .min_compute_capability = kMinComputeCapability,
+    .features = kPagedKv | kHnd | kBf16 | kFp16 | kFp32 | kE4m3Kv | kInt8K | kInt8V | kHeadDimV | kVIsK |
+                kGather | kSeqStarts,
+    .supports = move_supports,
+    .numerics = move_numerics,
+    .workspace_bytes = no_workspace,
+    .plan = nullptr,
+    .launch = move_launch,
 };
 
 }  // namespace attnbench::cuda_simt

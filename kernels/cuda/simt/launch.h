@@ -7,10 +7,13 @@
 
 namespace attnbench::cuda_simt {
 
+/// What an instantiation of attention takes beside the plain launch. kQv: kQv. kListed: kTopkIndices.
+enum class Kind { kPlain, kQv, kListed };
+
 /// Attention with head_dim and head_dim_v padded to kD: 32, 64, 128, 256 or 576 (512 for V), instantiated in
-/// attention_d*.cu. kWithQv: 64, 256 and 576 in attention_qv.cu, for launches with kQv. The arguments have passed
-/// `supports`.
-template <int kD, bool kWithQv = false>
+/// attention_d*.cu. kQv has 64, 256 and 576 in attention_qv.cu, kListed 128 and 576 in attention_listed.cu. The
+/// arguments have passed `supports`.
+template <int kD, Kind kKind = Kind::kPlain>
 KernelStatus launch_attention(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
 
 /// Writes the new rows of a launch with kAppend, before it attends.
@@ -20,6 +23,8 @@ KernelStatus launch_append(const AttentionParams& p, const LaunchContext& contex
 KernelStatus launch_probs(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
 
 KernelStatus launch_kv_append(const KvAppendParams& p, const LaunchContext& context, KernelMessage* message);
+
+KernelStatus launch_kv_move(const KvMoveParams& p, const LaunchContext& context, KernelMessage* message);
 
 /// What the merge of a launch's own parts needs beyond merge_states.
 struct SplitMerge {

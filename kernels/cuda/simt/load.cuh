@@ -41,6 +41,14 @@ struct Element<DType::kE4m3> {
   static __device__ float to_float(uint8_t x) { return e4m3_to_float(x); }
 };
 template <>
+struct Element<DType::kE5m2> {
+  using Storage = uint8_t;
+  static constexpr int kVec = 16;
+  static __device__ float to_float(uint8_t x) {
+    return __half2float(__ushort_as_half(static_cast<uint16_t>(x << 8)));
+  }
+};
+template <>
 struct Element<DType::kInt8> {
   using Storage = int8_t;
   static constexpr int kVec = 16;
@@ -61,7 +69,7 @@ struct TileSource {
 /// elements, or 16 of one byte.
 __device__ inline TileSource tile_source(const void* base, DType type, int dim, int64_t stride_block,
                                          int64_t stride_token, int64_t stride_head) {
-  const bool bytes = type == DType::kE4m3 || type == DType::kInt8;
+  const bool bytes = is_fp8(type) || type == DType::kInt8;
   const bool halfs = type == DType::kBf16 || type == DType::kFp16;
   const bool aligned = reinterpret_cast<uintptr_t>(base) % (halfs ? 8 : 16) == 0 &&
                        ((stride_block | stride_token | stride_head) & (bytes ? 15 : 3)) == 0;
@@ -101,7 +109,7 @@ __device__ void load_elements(TileSource from, float* __restrict__ tile, int fir
           if (channel + u < from.dim) quads[u / 4].x[u % 4] = E::to_float(row[channel + u]);
         }
       }
-      if constexpr (kType == DType::kE4m3 || kType == DType::kInt8) {
+      if constexpr (is_fp8(kType) || kType == DType::kInt8) {
         const float scale = rows.scale(r);
 #pragma unroll
         for (int u = 0; u < kVec; ++u) quads[u / 4].x[u % 4] *= scale;
@@ -125,6 +133,8 @@ __device__ __noinline__ void load_tile(TileSource from, float* __restrict__ tile
       return load_elements<DType::kFp16, kWidth, kStride, kCount, kTeam>(from, tile, first, rows);
     case DType::kE4m3:
       return load_elements<DType::kE4m3, kWidth, kStride, kCount, kTeam>(from, tile, first, rows);
+    case DType::kE5m2:
+      return load_elements<DType::kE5m2, kWidth, kStride, kCount, kTeam>(from, tile, first, rows);
     case DType::kInt8:
       return load_elements<DType::kInt8, kWidth, kStride, kCount, kTeam>(from, tile, first, rows);
     default:
@@ -178,6 +188,25 @@ struct KvRows {
                 : k_row_offset(p, b, key0 + r) + kv_head * p.k_stride_head;
   }
   __device__ float scale(int r) const { return is_v ? 1.0f : k_row_descale(p, b, key0 + r, kv_head); }
+};
+
+/// The same for the rows that entries first .. first + kTile - 1 of a list name. -1 names none.
+struct ListedRows {
+  const AttentionParams& p;
+  const int32_t* list;
+  int kv_head;
+  int first;
+  int end;  ///< entries from here on are not read
+  bool is_v;
+
+  __device__ int64_t offset(int r) const {
+    if (first + r >= end) return kNoRow;
+    const int32_t entry = list[first + r];
+    if (entry < 0) return kNoRow;
+    return is_v ? listed_row_offset(p, entry, p.v_stride_block, p.v_stride_token) + kv_head * p.v_stride_head
+                : listed_row_offset(p, entry, p.k_stride_block, p.k_stride_token) + kv_head * p.k_stride_head;
+  }
+  __device__ float scale(int) const { return 1.0f; }
 };
 
 /// Rotates the queries of a tile to their positions and rounds them to the type of q again. `tile` is

@@ -46,7 +46,9 @@ __global__ void __launch_bounds__(kProbsThreads) probs_kernel(const __grid_const
         const float lse = p.lse[any_lse_offset(p, row, head)] / lse_unit<float>(p.features);
         float* out = p.probs + head * p.probs_stride_head + row * p.probs_stride_token;
         for (int key = thread; key < p.max_seqlen_k; key += kProbsThreads) {
-          if (key < seen.begin || key >= seen.end) {
+          const bool visible = key >= seen.begin && key < seen.end &&
+                               (!(p.features & kCustomMask) || mask_bit(p, b, i, key, seq.k_len));
+          if (!visible) {
             out[key] = 0.0f;
             continue;
           }

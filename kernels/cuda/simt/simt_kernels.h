@@ -9,5 +9,6 @@ extern const Kernel kAttention;
 extern const Kernel kKvAppend;
 extern const Kernel kMergeStates;
 extern const Kernel kAttentionBackward;
+extern const Kernel kKvMove;
 
 }  // namespace attnbench::cuda_simt

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/common/mask.h"
+#include "kernels/cuda/simt/launch.h"
 
 namespace attnbench::cuda_simt {
 
@@ -24,10 +25,11 @@ struct RowBias {
 
 /// Widths of an instantiation, by the padded head_dim. Up to 256 channels a tile of K or of V is in shared
 /// memory as a whole. Beyond, it comes in pieces of kPiece channels, because the tile of Q fills most of the
-/// memory. With a second query (kWithQv), q and K have at most 256 channels, and K, V and the second query come
+/// memory. With a second query (kQv), q and K have at most 256 channels, and K, V and the second query come
 /// in pieces.
-template <int kD, bool kWithQv = false>
+template <int kD, Kind kKind = Kind::kPlain>
 struct Widths {
+  static constexpr bool kWithQv = kKind == Kind::kQv;
   static constexpr int kQ = kWithQv && kD > 256 ? 256 : kD;  ///< of the tile of Q
   static constexpr int kPiece = kD > 256 || (kWithQv && kD > 128) ? 128 : kD;
   static constexpr int kDv = kD <= 256 ? kD : 512;
