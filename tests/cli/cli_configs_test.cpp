@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <regex>
 #include <set>
+#include <utility>
 
 #include "tests/cli/program.h"
 
@@ -30,7 +31,7 @@ std::vector<json> verify_on_cpu(const Scratch& scratch, const char* config) {
 TEST(Configs, AllExpand) {
   const Scratch scratch;
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(source_path("configs"))) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(source_path("configs"))) {
     if (entry.path().extension() != ".yaml") continue;
     ++files;
     const Outcome o = run_attnbench(scratch, {"list", entry.path().string(), "--device", "cpu"});
@@ -42,15 +43,17 @@ TEST(Configs, AllExpand) {
 
 TEST(Configs, ReadmeCountsTheirCases) {
   const Scratch scratch;
-  const std::string readme = read_text(source_path("configs/README.md"));
-  const std::regex row("\n\\| `([a-z_]+\\.yaml)` \\| ([0-9]+) ");
-  int rows = 0;
-  for (std::sregex_iterator i(readme.begin(), readme.end(), row), end; i != end; ++i, ++rows) {
-    const Outcome o =
-        run_attnbench(scratch, {"list", source_path("configs/" + i->str(1)), "--device", "cpu"});
-    EXPECT_THAT(o.out, HasSubstr("\n" + i->str(2) + " cases (")) << i->str(1);
+  const std::regex row("\n\\| `([a-z0-9_]+\\.yaml)` \\| ([0-9,]+) ");
+  for (const auto& [folder, least] : {std::pair{"configs/", 6}, std::pair{"configs/peers/", 5}}) {
+    const std::string readme = read_text(source_path(folder + std::string("README.md")));
+    int rows = 0;
+    for (std::sregex_iterator i(readme.begin(), readme.end(), row), end; i != end; ++i, ++rows) {
+      const std::string cases = std::regex_replace(i->str(2), std::regex(","), "");
+      const Outcome o = run_attnbench(scratch, {"list", source_path(folder + i->str(1)), "--device", "cpu"});
+      EXPECT_THAT(o.out, HasSubstr("\n" + cases + " cases (")) << folder << i->str(1);
+    }
+    EXPECT_GE(rows, least) << folder;
   }
-  EXPECT_GE(rows, 6);
 }
 
 TEST(Configs, QuickstartIsCorrect) {

@@ -9,6 +9,7 @@ namespace {
 
 using testing::Cache;
 using testing::expect_right;
+using testing::Layout;
 using testing::Problem;
 using testing::Result;
 using testing::run;
