@@ -19,6 +19,12 @@ void check_move(const CaseParams& p, const FailAt& fail) {
              "or take kv_dtype e4m3 or same",
              kv_dtype_name(p.kv_dtype)));
   }
+  if (p.page_layout == PageLayout::kRepeated && p.type_of_k() == DType::kInt8) {
+    fail(
+        "kv_dtype",
+        "page_layout: repeated is a block table of the case's own, with which it has no int8 keys; take kv_dtype "
+        "e4m3 or same, or drop page_layout");
+  }
 }
 
 }  // namespace attnbench

@@ -116,7 +116,7 @@ std::vector<Fault> wrong_copies() {
                return false;
              };
              int64_t next = pairs[1];
-             while (is_written(next)) next = (next + 1) % p.num_blocks_dst;
+             while (is_written(next) || next == pairs[0]) next = (next + 1) % p.num_blocks_dst;
              pairs.insert(pairs.end(), {pairs[0], next});
            })},
           {"second_child_forgotten",

@@ -126,6 +126,8 @@ const std::vector<Rule>& rules() {
        }},
       {{"op", "move", "kv_dtype"},
        [](const P& p) { return moves(p) && p.move == Move::kGather && is_int8(p.kv_dtype); }},
+      {{"op", "page_layout", "kv_dtype"},
+       [](const P& p) { return moves(p) && p.page_layout == PageLayout::kRepeated && is_int8(p.kv_dtype); }},
       // Another spelling of the same problem.
       {{"head_dim", "head_dim_v"}, [](const P& p) { return p.head_dim_v == p.head_dim; }},
       {{"mask", "window"}, [](const P& p) { return p.causal && p.window_left < 0 && p.window_right >= 0; }},

@@ -209,6 +209,7 @@ TEST(KvMove, KeysThatContradictEachOtherAreRefused) {
   EXPECT_THAT(refused("move: gather, kv_dtype: int8, batch: q0s5"), HasSubstr("write 'move: blocks'"));
   EXPECT_THAT(refused("kv: packed, batch: q0s5"), HasSubstr("write 'kv: paged'"));
   EXPECT_THAT(refused("v_is_k_view: true, kv_dtype: int8_k, batch: q0s5"), HasSubstr("v_is_k_view"));
+  EXPECT_THAT(refused("page_layout: repeated, kv_dtype: int8, batch: q0s5"), HasSubstr("no int8 keys"));
   EXPECT_EQ(refused("move: blocks, kv_dtype: int8, batch: q7s5"), "");
   EXPECT_EQ(move_case("move: blocks, batch: q7s5").id, move_case("move: blocks, batch: q0s5").id);
 }
