@@ -1,5 +1,7 @@
 #include <omp.h>
 
+#include <stdexcept>
+
 #include "reference/check.h"
 #include "reference/parallel.h"
 #include "reference/plan.h"
@@ -7,6 +9,10 @@
 #include "reference/tile.h"
 
 namespace attnbench::reference {
+
+void Inputs::load_qv(int, int, int, int, double*) const {
+  throw std::logic_error("reference: these inputs have no qv");
+}
 
 void attend(const Problem& problem, const Inputs& inputs, std::span<const RowId> rows, int num_threads,
             const RowSink& sink) {

@@ -20,6 +20,8 @@ void check(const Problem& p) {
                                                   std::to_string(p.k_lens.size()) + " key lengths");
   require(p.k_ends.empty() || p.k_ends.size() == p.k_lens.size(),
           "k_ends must be one per sequence, got " + std::to_string(p.k_ends.size()));
+  require(p.q_begins.empty() || p.q_begins.size() == p.q_lens.size(),
+          "q_begins must be one per sequence, got " + std::to_string(p.q_begins.size()));
   for (size_t b = 0; b < p.q_lens.size(); ++b) {
     require(p.q_lens[b] >= 0 && p.k_lens[b] >= 0, "negative length of sequence " + std::to_string(b));
   }

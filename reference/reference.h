@@ -42,11 +42,14 @@ struct Problem {
   std::vector<double> sinks;
 
   /// Dropout: kept weights are multiplied by dropout_scale, others by 0. kernels/contract/dropout.h defines
-  /// which are kept, for packed row q_lens[0] + ... + q_lens[b - 1] + i. lse does not change. 0: no dropout.
+  /// which are kept, for packed row q_begins[b] + i. lse does not change. 0: no dropout.
   float p_dropout = 0.0f;
   uint64_t dropout_seed = 0;
   uint64_t dropout_offset = 0;
+  /// (B) or empty: first packed row of each sequence. Empty: q_lens[0] + ... + q_lens[b - 1].
+  std::vector<int64_t> q_begins;
   bool probs = false;  ///< whether RowBlock::probs is computed
+  bool qv = false;     ///< a score is (q.k + qv.v) * softmax_scale, then softcap and so on
 
   int value_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
 };
@@ -60,6 +63,8 @@ class Inputs {
   virtual void load_q(int seq, int head, int begin, int end, double* out) const = 0;
   virtual void load_k(int seq, int kv_head, int begin, int end, double* out) const = 0;
   virtual void load_v(int seq, int kv_head, int begin, int end, double* out) const = 0;
+  /// (end - begin, value_dim()); for problems with Problem::qv. Throws std::logic_error.
+  virtual void load_qv(int seq, int head, int begin, int end, double* out) const;
 };
 
 /// One output row: query `pos` of sequence `seq`, query head `head`.
@@ -84,7 +89,7 @@ struct RowId {
 ///              It also bounds |sink| if the sink is not below m - 28. Under dropout it also bounds |score|
 ///              of keys whose weight is at least exp(-28) of the largest kept weight.
 ///   dot_norm   softmax_scale * |q| * largest |k| of a visible key; it bounds every partial sum of q.k, and
-///              so the rounding of each
+///              so the rounding of each. With qv, |q| is the norm of q and qv together, |k| that of k and v
 ///   keys       number of visible keys
 /// Scores are final: softcap and ALiBi are included. Without visible keys, all but lse is 0. The moments
 /// scale a tolerance and come from float32 products. a2, vv and w4 have a relative error of 1e-5. v2 has an
@@ -111,7 +116,7 @@ using RowSink = std::function<void(const RowBlock&)>;
 /// Equal calls give equal bits. Last bits may change with the number of threads or with the other rows. An
 /// exception of `inputs` or `sink` ends the work and is rethrown to the caller; if there are several, the
 /// first. Throws std::invalid_argument if the problem is not legal: a row outside of it, num_heads_q not a
-/// multiple of num_heads_kv, a negative length, unequal numbers of q_lens, k_lens and k_ends, a scale or softcap that
+/// multiple of num_heads_kv, a negative length, unequal numbers of q_lens, k_lens, k_ends and q_begins, a scale or softcap that
 /// is not finite, a wrong number of slopes or sinks, slopes or sinks that are not finite (a sink may be
 /// -inf), p_dropout outside [0, 1).
 void attend(const Problem& problem, const Inputs& inputs, std::span<const RowId> rows, int num_threads,

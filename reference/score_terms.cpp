@@ -10,6 +10,8 @@ namespace attnbench::reference {
 
 ScoreTerms::ScoreTerms(const Problem& problem) : problem_(problem) {
   int64_t begin = 0;
+  q_begin_ = problem.q_begins;
+  if (!q_begin_.empty()) return;
   for (const int q_len : problem.q_lens) {
     q_begin_.push_back(begin);
     begin += q_len;

@@ -86,7 +86,7 @@ RowBlock TileComputer::compute(const Plan& plan, const Tile& tile) {
 }
 
 void TileComputer::reserve(int64_t rows, int64_t keys) {
-  const Index d = problem_.head_dim;
+  const Index d = score_dim();
   const Index dv = problem_.value_dim();
   num_rows_ = rows;
   stride_ = (keys + 7) / 8 * 8;
@@ -120,11 +120,32 @@ void TileComputer::load_queries(const RowId* rows) {
   for (int64_t r = 0; r < num_rows_;) {
     int64_t n = 1;
     while (r + n < num_rows_ && rows[r + n].head == rows[r].head && rows[r + n].pos == rows[r].pos + n) ++n;
-    inputs_.load_q(rows[r].seq, rows[r].head, rows[r].pos, static_cast<int>(rows[r].pos + n),
-                   q_.row(r).data());
+    const int pos = rows[r].pos, end = static_cast<int>(pos + n);
+    if (problem_.qv) {
+      at_least(part_, n, problem_.head_dim);
+      inputs_.load_q(rows[r].seq, rows[r].head, pos, end, part_.data());
+      q_.block(r, 0, n, problem_.head_dim) = part_.topRows(n);
+      at_least(part_, n, problem_.value_dim());
+      inputs_.load_qv(rows[r].seq, rows[r].head, pos, end, part_.data());
+      q_.block(r, problem_.head_dim, n, problem_.value_dim()) = part_.topRows(n);
+    } else {
+      inputs_.load_q(rows[r].seq, rows[r].head, pos, end, q_.row(r).data());
+    }
     r += n;
   }
   q_.topRows(num_rows_) *= problem_.softmax_scale;
+}
+
+// Loads keys [begin, end) and, with qv, their values beside them.
+void TileComputer::load_keys(int seq, int kv_head, int begin, int end) {
+  if (!problem_.qv) return inputs_.load_k(seq, kv_head, begin, end, k_.data());
+  const Index n = end - begin;
+  at_least(part_, n, problem_.head_dim);
+  inputs_.load_k(seq, kv_head, begin, end, part_.data());
+  k_.topLeftCorner(n, problem_.head_dim) = part_.topRows(n);
+  at_least(part_, n, problem_.value_dim());
+  inputs_.load_v(seq, kv_head, begin, end, part_.data());
+  k_.block(0, problem_.head_dim, n, problem_.value_dim()) = part_.topRows(n);
 }
 
 void TileComputer::score(int seq, int kv_head, int64_t key_begin) {
@@ -132,7 +153,7 @@ void TileComputer::score(int seq, int kv_head, int64_t key_begin) {
     const Index n = block.end - block.begin;
     const Index at = block.begin - key_begin;
     const Index rows = block.last - block.first;
-    inputs_.load_k(seq, kv_head, static_cast<int>(block.begin), static_cast<int>(block.end), k_.data());
+    load_keys(seq, kv_head, static_cast<int>(block.begin), static_cast<int>(block.end));
     key_norm_.segment(at, n) = k_.topRows(n).rowwise().norm();
     scores().block(block.first, at, rows, n).noalias() =
         q_.middleRows(block.first, rows) * k_.topRows(n).transpose();

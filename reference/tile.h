@@ -26,6 +26,9 @@ class TileComputer {
   void reserve(int64_t rows, int64_t keys);
   void set_empty(const RowId* rows);
   void load_queries(const RowId* rows);
+  void load_keys(int seq, int kv_head, int begin, int end);
+  /// Width of the vectors whose product is a score.
+  int score_dim() const { return problem_.head_dim + (problem_.qv ? problem_.value_dim() : 0); }
   void score(int seq, int kv_head, int64_t key_begin);
   void softmax(const RowId* rows, const KeyRange* visible, const KeyRange& keys);
   void accumulate(int seq, int kv_head, const KeyRange* visible, int64_t key_begin);
@@ -44,8 +47,9 @@ class TileComputer {
   std::vector<KeyBlock> blocks_;
   Eigen::VectorXd strip_;         ///< (rows, stride): scores, then e = exp(score - largest score of the row)
   Eigen::VectorXd key_norm_;      ///< |k| of the tile's keys
-  RowMajor<double> q_;            ///< (rows, D), times softmax_scale
-  RowMajor<double> k_;            ///< (block, D)
+  RowMajor<double> q_;            ///< (rows, D), times softmax_scale; with qv (rows, D + Dv)
+  RowMajor<double> k_;            ///< (block, D); with qv (block, D + Dv), values behind keys
+  RowMajor<double> part_;         ///< with qv: rows of one tensor, before they are put side by side
   RowMajor<double> v_;            ///< (block, Dv)
   RowMajor<float> v_v2_;          ///< (block, 2 Dv): values beside their squares
   RowMajor<double> prefix_;       ///< (block + 1, Dv): running sums of the squares

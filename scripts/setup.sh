@@ -7,7 +7,7 @@
 #   attnbench_install_test_tools         with CI set: installs tools without which some tests skip; it may
 #                                        extend PATH
 #   attnbench_clang_tool NAME VERSION    prints the path of a tool such as clang-format; with CI set, installs it
-#   attnbench_configure DIR OPTION...    cmake -S <repository> -B DIR, with Ninja and ccache if found
+#   attnbench_configure DIR OPTION...    cmake -S <repository> -B DIR, with Ninja if found
 #   attnbench_configure_grouped DIR ...  the same; files of a folder are compiled in groups
 #   attnbench_build DIR OPTION...        cmake --build DIR on all cores; if it fails, ends with the first error
 #
@@ -203,10 +203,6 @@ attnbench_configure() {
   shift
   # A build folder keeps the generator that it was made with.
   if [[ ! -f $build/CMakeCache.txt ]] && command -v ninja >/dev/null 2>&1; then generator=(-G Ninja); fi
-  if command -v ccache >/dev/null 2>&1; then
-    export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
-    export CMAKE_CUDA_COMPILER_LAUNCHER=${CMAKE_CUDA_COMPILER_LAUNCHER-ccache}
-  fi
   cmake -S "$attnbench_root" -B "$build" "${generator[@]}" "$@"
 }
 

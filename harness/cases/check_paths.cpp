@@ -75,6 +75,16 @@ void check_path(const CaseParams& p, const FailAt& fail) {
          fmt::format("out_dtype: e4m3 is stored by one call, and path: {} merges states in dtype; drop one",
                      path_name(p.path)));
   }
+  if (p.qv) {
+    fail("qv",
+         fmt::format("qv is of one launch, and path: {} has several; drop qv or path", path_name(p.path)));
+  }
+  if (p.gap_queries > 0) {
+    fail("gap_queries",
+         fmt::format(
+             "rows of several launches stand end to end, and path: {} has several; drop gap_queries or path",
+             path_name(p.path)));
+  }
   if (p.probs || p.dropout > 0) {
     fail(p.probs ? "probs" : "dropout",
          fmt::format(
@@ -175,11 +185,29 @@ void check_pages(const CaseParams& p, const FailAt& fail) {
   if (p.type_of_k() == DType::kInt8) repeated("kv_dtype", "and int8 keys have descales by place");
 }
 
+/// Checks left padding and rows of block_table in pages.
+void check_places(const CaseParams& p, const FailAt& fail) {
+  if (p.op != Op::kAttention || p.kv != KvSource::kPaged) return;
+  if (p.leftpad > 0 && (p.page_layout == PageLayout::kSharedPrefix || p.page_layout == PageLayout::kServed ||
+                        p.page_layout == PageLayout::kRepeated)) {
+    fail("leftpad",
+         fmt::format(
+             "left padding differs by sequence, and page_layout: {} has blocks of several; drop leftpad or "
+             "page_layout",
+             page_layout_name(p.page_layout)));
+  }
+  if (p.path == Path::kDcp && (p.leftpad > 0 || p.shuffled_table)) {
+    const char* key = p.leftpad > 0 ? "leftpad" : "block_table_rows";
+    fail(key, fmt::format("path: dcp has a block_table of its own for each rank; drop {} or path", key));
+  }
+}
+
 }  // namespace
 
 void check_paths(const CaseParams& p, const FailAt& fail) {
   check_bad_launch(p, fail);
   check_pages(p, fail);
+  check_places(p, fail);
   const bool has_pages = p.op == Op::kAttention || p.op == Op::kKvAppend;
   if (p.page_layout == PageLayout::kSharedPrefix && has_pages) check_shared_prefix(p, fail);
   if (p.path != Path::kOneCall && p.op == Op::kAttention) check_path(p, fail);

@@ -67,8 +67,10 @@ double shared_descale_bytes(const CaseParams& p) {
 /// row of q and K, and each int8 channel of V, has a descale of 4 bytes.
 std::string formula_of(const CaseParams& p) {
   const bool int8 = p.type_of_k() == DType::kInt8;
-  const bool plain = p.head_dim_v == 0 && !p.v_is_k_view && !int8;
-  std::string f = plain ? "4*Hq*D*pairs; (e_q+e)*Hq*D*Tq" : "2*Hq*(D+Dv)*pairs; (e_q*D+e*Dv)*Hq*Tq";
+  const bool plain = p.head_dim_v == 0 && !p.v_is_k_view && !int8 && !p.qv;
+  std::string f = plain  ? "4*Hq*D*pairs; (e_q+e)*Hq*D*Tq"
+                  : p.qv ? "2*Hq*(D+2*Dv)*pairs; (e*D+2*e*Dv)*Hq*Tq"
+                         : "2*Hq*(D+Dv)*pairs; (e_q*D+e*Dv)*Hq*Tq";
   if (p.v_is_k_view) {
     f += " + e_k*Hkv*D*Kvis";
   } else {
@@ -144,7 +146,9 @@ Tally tally_of(const CaseParams& p) {
   int64_t longest = 0;
   const int64_t shared = p.shared_tokens();
   std::vector<std::pair<int64_t, int64_t>> shared_visible;  // visible part of the prefix, by sequence
-  for (const SeqLen& s : p.seqs) {
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const SeqLen& s = p.seqs[b];
+    const int32_t leftpad = leftpad_of(p, b);
     t.pairs += visible_pairs(mask, s.q, s.k);
     const KeyRange seen = visible_keys_union(mask, s.q, s.k);
     t.visible += seen.size();
@@ -152,15 +156,16 @@ Tally tally_of(const CaseParams& p) {
     if (!seen.empty()) {
       // A window may begin within a block.
       t.added_visible += std::max<int64_t>(0, seen.end - std::max<int64_t>(seen.begin, s.k - p.new_len(s)));
-      t.blocks += p.path == Path::kDcp ? blocks_of_sequence(p, s.k)
-                                       : (seen.end - 1) / p.block_size - seen.begin / p.block_size + 1;
+      t.blocks += p.path == Path::kDcp
+                      ? blocks_of_sequence(p, s.k)
+                      : (leftpad + seen.end - 1) / p.block_size - (leftpad + seen.begin) / p.block_size + 1;
       if (seen.begin < shared) {
         shared_visible.emplace_back(seen.begin, std::min(seen.end, shared));
         t.visible -= shared_visible.back().second - seen.begin;
       }
     }
     longest = std::max<int64_t>(longest, s.k);
-    t.kv_rows += p.kv == KvSource::kPaged ? blocks_of_sequence(p, s.k) * p.block_size - shared
+    t.kv_rows += p.kv == KvSource::kPaged ? blocks_of_sequence(p, s.k + p.leftpad) * p.block_size - shared
                                           : int64_t{s.k} + p.gap_tokens;
   }
   t.visible += union_size(std::move(shared_visible));
@@ -232,11 +237,12 @@ void set_attention_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
   const double d = p.head_dim;
   const double dv = p.dim_v();
   const double rows_q = p.num_heads_q * static_cast<double>(c.total_q);
-  const double q_row_bytes = element_bytes(p.type_of_q()) * d + (p.type_of_q() == DType::kInt8 ? 4 : 0);
+  const double q_row_bytes = element_bytes(p.type_of_q()) * d + (p.type_of_q() == DType::kInt8 ? 4 : 0) +
+                             (p.qv ? element_bytes(p.dtype) * dv : 0);
   const double kv_row = kv_row_bytes(p);
   const double probs_bytes = p.probs ? 4.0 * c.max_k : 0;
   c.pairs = static_cast<double>(t.pairs);
-  c.flop = 2.0 * p.num_heads_q * (d + dv) * c.pairs;
+  c.flop = 2.0 * p.num_heads_q * (d + (p.qv ? 2 : 1) * dv) * c.pairs;
   c.written = (element_bytes(p.type_of_out()) * dv + 4 + probs_bytes) * rows_q;
   c.bytes = q_row_bytes * rows_q + kv_row * static_cast<double>(t.visible) + c.written +
             (p.kv == KvSource::kPaged ? 4.0 * static_cast<double>(t.blocks) : 0.0) +
@@ -246,6 +252,8 @@ void set_attention_cost(const CaseParams& p, const Tally& t, CaseCost& c) {
   c.device_bytes = q_row_bytes * rows_q +
                    kv_row * (static_cast<double>(t.kv_rows) / p.devices() + static_cast<double>(t.added)) +
                    c.written;
+  c.device_bytes += (c.written + q_row_bytes * rows_q) / std::max(1.0, rows_q) * p.num_heads_q *
+                    p.gap_queries * static_cast<double>(p.seqs.size());
   c.device_bytes += merged_states(p) * (element_bytes(p.dtype) * dv + 4) * rows_q;  // partial states
   if (p.append) {  // new rows are read and written once; t.visible already has those that a query sees
     const double new_row =
@@ -322,7 +330,7 @@ double executed_flop(const CaseParams& p, const Tile& tile) {
     }
   }
   const double tiles_of_heads = static_cast<double>(p.num_heads_q) / tile.heads;
-  return 2.0 * (p.head_dim + p.dim_v()) * tiles_of_heads * tile.rows * tile.keys *
+  return 2.0 * (p.head_dim + (p.qv ? 2 : 1) * p.dim_v()) * tiles_of_heads * tile.rows * tile.keys *
          static_cast<double>(blocks);
 }
 

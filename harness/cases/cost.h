@@ -36,4 +36,9 @@ double executed_flop(const CaseParams& params, const Tile& tile);
 constexpr int64_t contiguous_rows(std::size_t batch) { return static_cast<int64_t>(batch) + 2; }
 constexpr int64_t contiguous_capacity(int64_t longest_k, int64_t leftpad) { return longest_k + leftpad + 3; }
 
+/// Unused rows before the first key of sequence `b`: at most `leftpad`, and fewer from sequence to sequence.
+inline int32_t leftpad_of(const CaseParams& p, std::size_t b) {
+  return p.leftpad - static_cast<int32_t>(b % static_cast<std::size_t>(p.leftpad + 1));
+}
+
 }  // namespace attnbench

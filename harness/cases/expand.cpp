@@ -59,6 +59,9 @@ void check_widths(const CaseParams& p, const Place& place) {
                      "is {}; lower head_dim_v or drop v_is_k_view",
                      p.head_dim, p.dim_v()));
   }
+  if (p.v_is_k_view && p.qv) {
+    fail(place("qv"), "one query is enough for values that are a part of the keys; drop qv or v_is_k_view");
+  }
   if (p.v_is_k_view && p.type_of_k() == DType::kInt8) {
     fail(place("v_is_k_view"),
          "int8 keys have a descale per row and int8 values one per channel: one tensor cannot be both; drop "
@@ -70,6 +73,11 @@ void check_widths(const CaseParams& p, const Place& place) {
 template <class Place>
 void check_types(const CaseParams& p, const Place& place) {
   if (p.op != Op::kAttention) return;
+  if (p.qv && (p.q_dtype || p.kv_dtype != KvDType::kSame)) {
+    const char* key = p.q_dtype ? "q_dtype" : "kv_dtype";
+    fail(place(key),
+         fmt::format("qv and the values that it is multiplied with are in dtype; drop {} or qv", key));
+  }
   if (p.q_dtype == DType::kE4m3 && p.kv_dtype != KvDType::kE4m3) {
     fail(place("q_dtype"),
          "queries in e4m3 are multiplied with keys in e4m3: write 'kv_dtype: e4m3' or drop q_dtype");

@@ -49,6 +49,10 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kE4m3Out, "out_dtype: e4m3"},
     {kOneRow, "one_row: true"},
     {kE5m2Kv, "kv_dtype: e5m2"},
+    {kQv, "qv: true"},
+    {kSequsedQ, "gap_queries: 8"},
+    {kPagedBatchIdx, "kv: paged, block_table_rows: shuffled"},
+    {kPagedLeftpad, "kv: paged, leftpad: 8"},
 };
 
 }  // namespace

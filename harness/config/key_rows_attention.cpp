@@ -72,6 +72,14 @@ Rows score_keys() {
           .when(attends)
           .labelled(label("/sinks", [](P p) { return p.sinks; }))
           .needing(feature(kSinks, [](P p) { return p.sinks; })),
+      bool_key(
+          "qv",
+          "a second query of `head_dim_v` channels: a score is (q.k + qv.v) * softmax_scale, whose default is "
+          "then 1/sqrt(head_dim + head_dim_v). MLA in FlashAttention 3: `head_dim: 64, head_dim_v: 512`",
+          &C::qv)
+          .when(is_attention)
+          .labelled(label("/qv", [](P p) { return p.qv; }))
+          .needing(feature(kQv, [](P p) { return p.qv; })),
       integer_key("num_splits",
                   "parts that the keys are cut into, whose partial states are merged; may be more than there "
                   "are keys; 0: the kernel's choice",

@@ -106,16 +106,26 @@ Rows memory_keys() {
           &C::pool_blocks, 0, 1 << 24)
           .when(is_paged)
           .labelled([](P p) { return p.pool_blocks > 0 ? fmt::format("-pool{}", p.pool_blocks) : ""; }),
-      tokens_key("leftpad",
-                 "contiguous: most unused rows before a sequence's first key (`cache_leftpad` differs by "
-                 "sequence)",
-                 &C::leftpad, 0, 1024)
-          .when(is_contiguous)
-          .labelled([](P p) { return p.leftpad > 0 ? fmt::format("-leftpad{}", p.leftpad) : ""; }),
+      tokens_key(
+          "leftpad",
+          "not packed: most unused rows before a sequence's first key, in its row of the cache or in its "
+          "blocks (`cache_leftpad` differs by sequence)",
+          &C::leftpad, 0, 1024)
+          .when([](P p) { return is_attention(p) && p.kv != KvSource::kPacked; })
+          .labelled([](P p) { return p.leftpad > 0 ? fmt::format("-leftpad{}", p.leftpad) : ""; })
+          .needing(feature(kPagedLeftpad, [](P p) { return is_paged(p) && p.leftpad > 0; })),
       word_key<bool>("cache_batch_idx", "contiguous: which row of the cache a sequence has",
                      &C::shuffled_cache, {{"identity", false}, {"shuffled", true}})
           .when(is_contiguous)
           .labelled(label("-identity", [](P p) { return !p.shuffled_cache; })),
+      word_key<bool>(
+          "block_table_rows",
+          "paged: row b of `block_table` is of sequence b, or of any, which `cache_batch_idx` tells; "
+          "there are then unused rows, too",
+          &C::shuffled_table, {{"sequence", false}, {"shuffled", true}})
+          .when([](P p) { return is_attention(p) && is_paged(p); })
+          .labelled(label("-rows_shuffled", [](P p) { return p.shuffled_table; }))
+          .needing(feature(kPagedBatchIdx, [](P p) { return p.shuffled_table; })),
       tokens_key("gap_tokens",
                  "packed: unused rows after each sequence's keys, so that `seqused_k` is shorter than "
                  "`cu_seqlens_k` says",
@@ -123,6 +133,13 @@ Rows memory_keys() {
           .when(is_packed)
           .labelled([](P p) { return p.gap_tokens > 0 ? fmt::format("-gap{}", p.gap_tokens) : ""; })
           .needing(feature(kPartialKv, [](P p) { return p.gap_tokens > 0; })),
+      tokens_key("gap_queries",
+                 "most unused rows after each sequence's queries, so that `seqused_q` is shorter than "
+                 "`cu_seqlens_q` says: so many after the first, 0 to so many after the others",
+                 &C::gap_queries, 0, 1024)
+          .when(is_attention)
+          .labelled([](P p) { return p.gap_queries > 0 ? fmt::format("-gapq{}", p.gap_queries) : ""; })
+          .needing(feature(kSequsedQ, [](P p) { return p.gap_queries > 0; })),
   };
 }
 

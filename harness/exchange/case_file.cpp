@@ -189,13 +189,16 @@ DType type_in(const SafetensorsFile& file, const char* key) {
 /// The blocks of a table that a trace gave, as the file holds it. Each row has at least the sequence's blocks.
 GivenBlocks::Ids blocks_in(SafetensorsFile& file, const CaseParams& p) {
   const std::vector<int64_t> table = file.read_integers("block_table");
-  const std::size_t stride = p.seqs.empty() ? 0 : table.size() / p.seqs.size();
+  const auto stride = static_cast<std::size_t>(file.entry("block_table").shape.at(1));
+  const std::vector<int64_t> rows =
+      p.shuffled_table ? file.read_integers("cache_batch_idx") : std::vector<int64_t>{};
   GivenBlocks::Ids ids;
   for (std::size_t b = 0; b < p.seqs.size(); ++b) {
     const int64_t blocks = (int64_t{p.seqs[b].k} + p.block_size - 1) / p.block_size;
     auto& row = ids.emplace_back();
     for (int64_t i = 0; i < std::min<int64_t>(blocks, static_cast<int64_t>(stride)); ++i) {
-      row.push_back(static_cast<int32_t>(table[b * stride + static_cast<std::size_t>(i)]));
+      const std::size_t at = rows.empty() ? b : static_cast<std::size_t>(rows.at(b));
+      row.push_back(static_cast<int32_t>(table.at(at * stride + static_cast<std::size_t>(i))));
     }
   }
   return ids;
@@ -250,6 +253,15 @@ std::string why_not_exported(const Case& c, const CaseFileOptions& options) {
   return "";
 }
 
+namespace {
+
+int64_t table_rows(const Workload& workload) {
+  const auto stride = std::max<int64_t>(workload.plan().block_table_stride, 1);
+  return std::ssize(workload.plan().block_table) / stride;
+}
+
+}  // namespace
+
 std::vector<TensorView> input_tensors(Workload& workload, bool zeros) {
   const CaseParams& p = workload.item().params;
   const AttentionParams a = workload.params().attention;
@@ -257,12 +269,14 @@ std::vector<TensorView> input_tensors(Workload& workload, bool zeros) {
   const std::vector<int64_t> rows = kv_rows(p, a);
   Collector c;
   c.add("q", element_for(a.dtype_q), {a.total_q, heads, a.head_dim}, a.q);
+  c.add("qv", element_for(a.dtype_q), {a.total_q, heads, a.head_dim_v}, a.qv);
   c.add("k", element_for(a.dtype_k), with(rows, a.head_dim), a.k);
   if (!p.v_is_k_view) c.add("v", element_for(a.dtype_v), with(rows, a.head_dim_v), a.v);
   c.add_int32("cu_seqlens_q", {batch + 1}, a.cu_seqlens_q);
   c.add_int32("cu_seqlens_k", {batch + 1}, a.cu_seqlens_k);
+  c.add_int32("seqused_q", {batch}, a.seqused_q);
   c.add_int32("seqused_k", {batch}, a.seqused_k);
-  c.add_int32("block_table", {batch, a.block_table_stride}, a.block_table);
+  c.add_int32("block_table", {table_rows(workload), a.block_table_stride}, a.block_table);
   c.add_int32("cache_batch_idx", {batch}, a.cache_batch_idx);
   c.add_int32("cache_leftpad", {batch}, a.cache_leftpad);
   if (p.append) {

@@ -157,7 +157,7 @@ std::string interval_text(double lo, double hi) {
   const double low = 100 * (lo - 1), high = 100 * (hi - 1);
   if (hi <= kUnknown * lo) return fmt::format("{:+.2f} .. {:+.2f}", low, high);
   if (lo > 1) return fmt::format("> {:+.2f}", low);
-  return hi < 1 ? fmt::format("< {:+.2f}", high) : "unknown";
+  return hi < 1 ? fmt::format("< {:+.2f}", high) : "over 10x wide";
 }
 
 std::string compare_summary(const CompareResult& result) {

@@ -14,7 +14,7 @@ namespace attnbench {
 std::string compare_summary(const CompareResult& result);
 
 /// The interval of a ratio in percent: "+4.10 .. +5.90". Where it is so wide that its ends say nothing: "> +4.10",
-/// "< -4.10" or "unknown".
+/// "< -4.10" or "over 10x wide".
 std::string interval_text(double lo, double hi);
 
 /// "geometric mean by sweep (cases): prefill 1.004 (12), decode 0.98 (30)"; empty if there is one sweep.

@@ -37,13 +37,16 @@ std::vector<CaseTrait> traits_of(std::span<const Record> records) {
   add("have a softcap", [](const CaseParams& p) { return p.softcap > 0; });
   add("have ALiBi", [](const CaseParams& p) { return p.alibi != Alibi::kNone; });
   add("have sinks", [](const CaseParams& p) { return p.sinks; });
+  add("have qv", [](const CaseParams& p) { return p.qv; });
   add("have dropout", [](const CaseParams& p) { return p.dropout > 0; });
   add("have a softmax_scale of their own", [](const CaseParams& p) { return p.softmax_scale.has_value(); });
   for (const KvSource kv : {KvSource::kPacked, KvSource::kPaged, KvSource::kContiguous})
     add(std::string("have kv: ") + kv_name(kv), [kv](const CaseParams& p) { return p.kv == kv; });
   add("have kv_layout: hnd", [](const CaseParams& p) { return p.kv_layout == KvLayout::kHnd; });
   add("have gaps between sequences", [](const CaseParams& p) { return p.gap_tokens > 0; });
+  add("have gaps between queries", [](const CaseParams& p) { return p.gap_queries > 0; });
   add("have left padding", [](const CaseParams& p) { return p.leftpad > 0; });
+  add("have rows of block_table in another order", [](const CaseParams& p) { return p.shuffled_table; });
   add("append", [](const CaseParams& p) { return p.append; });
   add("have rotary embedding", [](const CaseParams& p) { return p.rotary != Rotary::kNone; });
   add("have a rotary_q of their own", [](const CaseParams& p) { return p.rotary_q != RotaryQ::kDiagonal; });

@@ -167,22 +167,45 @@ std::vector<std::string> relative_speeds(std::span<const Record> records) {
   return out;
 }
 
+namespace {
+
+/// What a kernel's invariants came to in all cases.
+struct InvariantSum {
+  std::map<InvariantResult::Outcome, int64_t> count;
+  std::map<std::string, int64_t> skipped_for;  ///< "merge: the kernel gives no LSE"
+};
+
+/// " (merge: the kernel gives no LSE)": the most frequent reason.
+std::string most_skipped_for(const InvariantSum& sum) {
+  const auto most = std::max_element(sum.skipped_for.begin(), sum.skipped_for.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == sum.skipped_for.end()) return "";
+  return fmt::format(" ({}{})", sum.skipped_for.size() > 1 ? "most for " : "", most->first);
+}
+
+}  // namespace
+
 std::vector<std::string> invariant_sums(std::span<const Record> records) {
   using Outcome = InvariantResult::Outcome;
-  std::vector<std::pair<std::string, std::map<Outcome, int64_t>>> kernels;  // in the order of the table
+  std::vector<std::pair<std::string, InvariantSum>> kernels;  // in the order of the table
   for (const Record& r : records) {
     if (!r.check || r.check->invariants.empty()) continue;
     auto k = std::find_if(kernels.begin(), kernels.end(), [&](const auto& x) { return x.first == r.kernel; });
     if (k == kernels.end()) k = kernels.insert(k, {r.kernel, {}});
-    for (const InvariantResult& i : r.check->invariants) ++k->second[i.outcome];
+    for (const InvariantResult& i : r.check->invariants) {
+      ++k->second.count[i.outcome];
+      if (i.outcome == Outcome::kSkipped) ++k->second.skipped_for[fmt::format("{}: {}", i.name, i.note)];
+    }
   }
   const auto was = [](int64_t n) { return n == 1 ? "was" : "were"; };
   std::vector<std::string> out;
-  for (auto& [name, n] : kernels) {
+  for (auto& [name, sum] : kernels) {
+    auto& n = sum.count;
     const int64_t held = n[Outcome::kHeld], broken = n[Outcome::kBroken], differs = n[Outcome::kDiffers],
                   skipped = n[Outcome::kSkipped];
-    out.push_back(fmt::format("{}: {} invariant{} held, {} {} broken, {} {} skipped{}", name, held,
+    out.push_back(fmt::format("{}: {} invariant{} held, {} {} broken, {} {} skipped{}{}", name, held,
                               held == 1 ? "" : "s", broken, was(broken), skipped, was(skipped),
+                              most_skipped_for(sum),
                               differs == 0 ? ""
                                            : fmt::format("; {} gave other bits within the tolerance, and the "
                                                          "kernel promises no more",

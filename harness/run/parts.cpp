@@ -50,7 +50,7 @@ Part sequences(const CaseParams& p, const AttentionParams& whole, int32_t lead, 
   const auto n = static_cast<int64_t>(first);
   move_by(a.cu_seqlens_k, n);
   move_by(a.seqused_k, n);
-  move_by(a.block_table, n * a.block_table_stride);
+  if (a.cache_batch_idx == nullptr) move_by(a.block_table, n * a.block_table_stride);
   move_by(a.cache_batch_idx, n);
   if ((a.features & kContiguousKv) &&
       a.cache_batch_idx == nullptr) {  // the part's first row is its own row 0

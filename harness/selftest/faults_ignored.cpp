@@ -1,6 +1,9 @@
 // Features that a kernel accepts and ignores, if no other class has them. The result is wrong but plausible.
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "harness/selftest/fault.h"
 
@@ -17,8 +20,16 @@ constexpr const char* kScaled = "{kv: packed, " SMALL ", mask: causal, softmax_s
 constexpr const char* kBiased = "{kv: packed, " SMALL ", mask: causal, alibi: per_head, " SEQS;
 constexpr const char* kAlibiSqrt =
     "{kv: packed, " SMALL ", mask: causal, alibi: per_head, alibi_sqrt: true, " SEQS;
+constexpr const char* kSecondQueries =
+    "{kv: packed, " SMALL ", mask: causal, qv: true, softmax_scale: 0.125, " SEQS;
 constexpr const char* kRightWindow = "{kv: packed, " SMALL ", mask: none, window: \"-1,5\", " SEQS;
 constexpr const char* kGapsBetween = "{kv: packed, gap_tokens: 20, " SMALL ", mask: none, " SEQS;
+constexpr const char* kQueryGaps = "{kv: packed, gap_queries: 20, " SMALL ", mask: causal, " SEQS;
+constexpr const char* kQueryGapsUnmasked =
+    "{kv: paged, block_size: 16, gap_queries: 5, " SMALL ", mask: none, " SEQS;
+constexpr const char* kPaddedPages = "{kv: paged, block_size: 16, leftpad: 21, " SMALL ", mask: none, " SEQS;
+constexpr const char* kTableRows =
+    "{kv: paged, block_size: 16, block_table_rows: shuffled, " SMALL ", mask: none, batch: 4q2s60}";
 constexpr const char* kIdlePages =
     "{kv: paged, block_size: 16, " SMALL ", page_layout: shuffled, mask: none, " SEQS;
 constexpr const char* kPagesInOrder =
@@ -109,6 +120,17 @@ std::vector<Fault> ignored_in_types() {
            {"kv_dtype: int8_k"}}};
 }
 
+/// A launch whose second queries, (total_q, Hq, Dv), are changed.
+Tamper::Fault with_qv(std::function<void(const AttentionParams&, std::vector<unsigned char>&)> change) {
+  return with_params([change = std::move(change)](Tamper& t, AttentionParams& p) {
+    if (!(p.features & kQv)) return;
+    const auto size = static_cast<int64_t>(dtype_size(p.dtype_q));
+    auto qv = t.read<unsigned char>(p.qv, p.total_q * p.qv_stride_token * size);
+    change(p, qv);
+    p.qv = t.put(qv);
+  });
+}
+
 std::vector<Fault> ignored_in_scores() {
   return {{"full_mask_taken_as_causal",
            "without a mask, queries see nothing behind the diagonal",
@@ -156,6 +178,34 @@ std::vector<Fault> ignored_in_scores() {
            {kAlibiSqrt},
            with_params([](Tamper&, AttentionParams& p) { p.alibi_sqrt = 0; }),
            {"alibi_sqrt: true"}},
+          {"qv_ignored",
+           "scores are of q.k alone",
+           {kSecondQueries},
+           with_params([](Tamper&, AttentionParams& p) {
+             p.qv = nullptr;
+             p.features &= ~uint64_t{kQv};
+           }),
+           {"qv: true"}},
+          {"qv_unscaled",
+           "qv.v is added to a score that has been scaled",
+           {kSecondQueries},
+           with_qv([](const AttentionParams& p, std::vector<unsigned char>& qv) {
+             const auto elements = static_cast<int64_t>(qv.size() / dtype_size(p.dtype_q));
+             for (int64_t i = 0; i < elements; ++i)
+               store_float(p.dtype_q, qv.data(), i, load_float(p.dtype_q, qv.data(), i) / p.softmax_scale);
+           }),
+           {"qv: true"}},
+          {"qv_of_the_next_head",
+           "query head h has the second query of head h + 1",
+           {kSecondQueries},
+           with_qv([](const AttentionParams& p, std::vector<unsigned char>& qv) {
+             const auto size = static_cast<std::ptrdiff_t>(dtype_size(p.dtype_q));
+             for (int64_t t = 0; t < p.total_q; ++t) {
+               const auto row = qv.begin() + t * p.qv_stride_token * size;
+               std::rotate(row, row + p.qv_stride_head * size, row + p.num_heads_q * p.qv_stride_head * size);
+             }
+           }),
+           {"qv: true"}},
           {"probs_ignored",
            "no probabilities are returned",
            {kFullProbs},
@@ -164,6 +214,11 @@ std::vector<Fault> ignored_in_scores() {
              p.features &= ~uint64_t{kProbs};
            }),
            {"probs: true"}}};
+}
+
+void all_rows_queried(Tamper&, AttentionParams& p) {
+  p.seqused_q = nullptr;
+  p.features &= ~uint64_t{kSequsedQ};
 }
 
 std::vector<Fault> ignored_in_pages() {
@@ -186,6 +241,16 @@ std::vector<Fault> ignored_in_pages() {
              p.features &= ~uint64_t{kPartialKv};
            }),
            {"gap_tokens"}},
+          {"seqused_q_ignored",
+           "all rows up to the next sequence's first are queries, so that diagonals move",
+           {kQueryGaps},
+           with_params(all_rows_queried),
+           {"gap_queries"}},
+          {"unused_queries_computed",
+           "rows behind a sequence's queries are computed, too; without a mask they change no other row",
+           {kQueryGapsUnmasked},
+           with_params(all_rows_queried),
+           {"gap_queries"}},
           {"pages_taken_in_order",
            "page i of the batch is block i of the pool",
            {kIdlePages},
@@ -242,6 +307,29 @@ std::vector<Fault> ignored_in_caches() {
            {kCache},
            with_params([](Tamper&, AttentionParams& p) { p.cache_leftpad = nullptr; }),
            {"leftpad"}},
+          {"padded_pages_begin_at_row_0",
+           "keys are taken to begin at row 0 of a sequence's first block",
+           {kPaddedPages},
+           with_params([](Tamper&, AttentionParams& p) {
+             p.cache_leftpad = nullptr;
+             p.features &= ~uint64_t{kPagedLeftpad};
+           }),
+           {"leftpad"}},
+          {"table_row_of_another_sequence",
+           "sequence b is taken to have the row of block_table that sequence b + 1 has",
+           {kTableRows},
+           with_params([](Tamper& t, AttentionParams& p) {
+             if (!(p.features & kPagedBatchIdx)) return;
+             const HostView view(t, p);
+             std::vector<int32_t> rows = view.cache_rows;
+             for (int b = 0; b < p.batch; ++b) {
+               const int other = (b + 1) % p.batch;
+               if (view.k_len(other) < view.k_len(b)) continue;  // its last entries are junk
+               rows[static_cast<std::size_t>(b)] = view.cache_rows[static_cast<std::size_t>(other)];
+             }
+             p.cache_batch_idx = t.put(rows);
+           }),
+           {"block_table_rows: shuffled"}},
           {"cache_batch_idx_ignored",
            "sequence b is taken to have row b of the cache",
            {kCache},

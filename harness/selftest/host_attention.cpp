@@ -22,9 +22,13 @@ HostView::HostView(Tamper& t, const AttentionParams& p) : p_(p) {
   const int64_t b = p.batch;
   cu_q = ints(p.cu_seqlens_q, b + 1);
   cu_k = ints(p.cu_seqlens_k, b + 1);
+  used_q = ints(p.seqused_q, b);
   used = ints(p.seqused_k, b);
-  table = ints(p.block_table, b * p.block_table_stride);
   cache_rows = ints(p.cache_batch_idx, b);
+  const bool paged = (p.features & kPagedKv) != 0;
+  const int64_t table_rows =
+      paged && !cache_rows.empty() ? 1 + *std::max_element(cache_rows.begin(), cache_rows.end()) : b;
+  table = ints(p.block_table, table_rows * p.block_table_stride);
   leftpad = ints(p.cache_leftpad, b);
   if (p.alibi_slopes)
     slopes = t.read<float>(p.alibi_slopes, p.alibi_stride_batch ? b * p.alibi_stride_batch : p.num_heads_q);
@@ -37,8 +41,13 @@ HostView::HostView(Tamper& t, const AttentionParams& p) : p_(p) {
   k_descale = descales(p.k_descale, p.k_descale_stride_outer, p.k_descale_stride_head);
   v_descale = descales(p.v_descale, p.v_descale_stride_outer, p.v_descale_stride_head);
   q = bytes(p.q, p.total_q * p.q_stride_token, p.dtype_q);
+  if (p.qv) qv = bytes(p.qv, p.total_q * p.qv_stride_token, p.dtype_q);
   k = bytes(p.k, kv_elements(p, cu_k, false), p.dtype_k);
   v = bytes(p.v, kv_elements(p, cu_k, true), p.dtype_v);
+}
+
+int HostView::q_len(int seq) const {
+  return used_q.empty() ? cu_q[size_of(seq + 1)] - cu_q[size_of(seq)] : used_q[size_of(seq)];
 }
 
 int HostView::k_len(int seq) const {
@@ -49,7 +58,7 @@ std::vector<HostRow> HostView::rows() const {
   const Mask mask{p_.causal != 0, p_.window_left, p_.window_right, p_.attention_chunk};
   std::vector<HostRow> rows;
   for (int b = 0; b < p_.batch; ++b) {
-    const int q_len = cu_q[size_of(b + 1)] - cu_q[size_of(b)];
+    const int q_len = this->q_len(b);
     for (int i = 0; i < q_len; ++i) {
       for (int h = 0; h < p_.num_heads_q; ++h) {
         HostRow r{b, i, h, q_len, k_len(b), int64_t{cu_q[size_of(b)]} + i, 0, 0, 0};
@@ -72,21 +81,25 @@ int64_t HostView::kv_offset(int seq, int64_t j, int kv_head, bool is_v) const {
   const int64_t block = is_v ? p_.v_stride_block : p_.k_stride_block;
   const int64_t token = is_v ? p_.v_stride_token : p_.k_stride_token;
   const int64_t head = kv_head * (is_v ? p_.v_stride_head : p_.k_stride_head);
-  if (p_.features & kPagedKv) {
-    const int64_t page = table[size_of(seq * p_.block_table_stride + j / p_.block_size)];
-    return page * block + j % p_.block_size * token + head;
-  }
+  if (p_.features & kPagedKv) return page(seq, j) * block + padded(seq, j) % p_.block_size * token + head;
   if (p_.features & kContiguousKv) {
     const int64_t row = cache_rows.empty() ? seq : cache_rows[size_of(seq)];
-    return row * block + (j + (leftpad.empty() ? 0 : leftpad[size_of(seq)])) * token + head;
+    return row * block + padded(seq, j) * token + head;
   }
   return (cu_k[size_of(seq)] + j) * token + head;
 }
 
+int64_t HostView::padded(int seq, int64_t j) const { return leftpad.empty() ? j : leftpad[size_of(seq)] + j; }
+
+int64_t HostView::page(int seq, int64_t j) const {
+  const int64_t row = cache_rows.empty() ? seq : cache_rows[size_of(seq)];
+  return table[size_of(row * p_.block_table_stride + padded(seq, j) / p_.block_size)];
+}
+
 bool HostView::freed(int seq, int64_t j) const {
   if (!(p_.features & kPagedKv)) return false;
-  const int32_t page = table[size_of(seq * p_.block_table_stride + j / p_.block_size)];
-  return page < 0 || page >= p_.num_blocks;
+  const int64_t block = page(seq, j);
+  return block < 0 || block >= p_.num_blocks;
 }
 
 std::vector<double> HostView::load_kv(int seq, int kv_head, bool is_v) const {
@@ -127,6 +140,14 @@ std::vector<double> HostView::load_q(const HostRow& row) const {
   return out;
 }
 
+std::vector<double> HostView::load_qv(const HostRow& row) const {
+  std::vector<double> out(size_of(p_.head_dim), 0.0);
+  const int64_t from = row.token * p_.qv_stride_token + row.head * p_.qv_stride_head;
+  for (int c = 0; !qv.empty() && c < p_.head_dim; ++c)
+    out[size_of(c)] = static_cast<double>(load_float(p_.dtype_q, qv.data(), from + c));
+  return out;
+}
+
 const HostAttention::Pair& HostAttention::loaded(int seq, int kv_head) {
   if (cache_.empty()) {
     cache_.resize(size_of(view_->p().batch));
@@ -164,7 +185,8 @@ HostResult HostAttention::by_rule(HostRow row, const HostRule& rule) {
       rule.kv_head ? rule.kv_head(*view_, row.head) : row.head / (p.num_heads_q / p.num_heads_kv);
   const std::vector<double>& k = loaded(row.seq, kv_head).k;
   const std::vector<double>& v = loaded(row.seq, rule.v_head ? rule.v_head(*view_, row.head) : kv_head).v;
-  const std::vector<double> q = view_->load_q(row);
+  const std::vector<double> q = view_->load_q(row), qv = view_->load_qv(row);
+  const bool second = !view_->qv.empty();
   const int64_t begin = rule.masked_score ? 0 : row.lo;
   const int64_t end = rule.masked_score ? row.k_len : row.hi;
   std::vector<double> scores;
@@ -179,6 +201,7 @@ HostResult HostAttention::by_rule(HostRow row, const HostRule& rule) {
     } else if (!rule.hidden || !rule.hidden(row, j)) {
       double qk = 0;
       for (int c = 0; c < d; ++c) qk += q[size_of(c)] * k[size_of(j * d + c)];
+      for (int c = 0; second && c < d; ++c) qk += qv[size_of(c)] * v[size_of(j * d + c)];
       s = rule.score ? rule.score(*view_, row, j, qk) : score(row, j, qk, false);
     }
     top = std::max(top, s);
@@ -209,12 +232,15 @@ std::vector<double> HostAttention::naive(const HostRow& row) {
   const Pair& kv = loaded(row.seq, row.head / (p.num_heads_q / p.num_heads_kv));
   std::vector<double> q = view_->load_q(row);
   for (double& x : q) x = rounded(x * static_cast<double>(p.softmax_scale));
+  std::vector<double> qv = view_->load_qv(row);
+  for (double& x : qv) x = rounded(x * static_cast<double>(p.softmax_scale));
   std::vector<double> scores;
   double top = p.sinks ? rounded(static_cast<double>(view_->sink(row.head))) : -INFINITY;
   double z = 0;
   for (int64_t j = row.lo; j < row.hi; ++j) {
     double qk = 0;
     for (int c = 0; c < d; ++c) qk += q[size_of(c)] * kv.k[size_of(j * d + c)];
+    for (int c = 0; !view_->qv.empty() && c < d; ++c) qk += qv[size_of(c)] * kv.v[size_of(j * d + c)];
     scores.push_back(score(row, j, qk, true));
     top = std::max(top, scores.back());
   }

@@ -38,14 +38,21 @@ class HostView {
   std::vector<double> load_kv(int seq, int kv_head, bool is_v) const;
   /// The query of a row, (D), with its descale applied.
   std::vector<double> load_q(const HostRow& row) const;
+  /// The second query of a row, (D); zeros if the launch has none.
+  std::vector<double> load_qv(const HostRow& row) const;
+  int q_len(int seq) const;
   int k_len(int seq) const;
   /// Whether the block_table entry of key j is junk.
   bool freed(int seq, int64_t j) const;
+  /// Place of key j in its row of the cache or its blocks, left padding included.
+  int64_t padded(int seq, int64_t j) const;
+  /// The block_table entry of key j.
+  int64_t page(int seq, int64_t j) const;
   /// Element offset of a key's row in K or V.
   int64_t kv_offset(int seq, int64_t j, int kv_head, bool is_v) const;
 
-  std::vector<unsigned char> q, k, v;
-  std::vector<int32_t> cu_q, cu_k, used, table, cache_rows, leftpad;
+  std::vector<unsigned char> q, qv, k, v;
+  std::vector<int32_t> cu_q, cu_k, used_q, used, table, cache_rows, leftpad;
   std::vector<float> slopes, sinks, q_descale, k_descale, v_descale;
 
  private:

@@ -278,6 +278,7 @@ KernelStatus copied(Tamper& t, const OpParams& op) {
   };
   moved(p.cu_seqlens_q, view.cu_q);
   moved(p.cu_seqlens_k, view.cu_k);
+  moved(p.seqused_q, view.used_q);
   moved(p.seqused_k, view.used);
   moved(p.block_table, view.table);
   moved(p.alibi_slopes, view.slopes);

@@ -10,14 +10,23 @@
 
 namespace attnbench {
 
-enum class Tensor : uint32_t { kQ = 0, kK = 1, kV = 2, kNewK = 3, kNewV = 4, kPartialO = 8, kDOut = 9 };
+enum class Tensor : uint32_t {
+  kQ = 0,
+  kK = 1,
+  kV = 2,
+  kNewK = 3,
+  kNewV = 4,
+  kPartialO = 8,
+  kDOut = 9,
+  kQv = 14
+};
 
 /// Kind of input data. It decides which faults can be seen.
 ///   normal   standard deviation 1: softmax spreads over all keys
 ///   peaked   q times 8: a few keys carry the weight
 ///   outlier  one channel in 32 of q and k, and one position in 64 of v, is 8 times larger
 ///   large    q times 16, k times 8, v times 256: logits of some hundreds, outputs of some hundreds; dO as in
-///            normal, so that gradients stay within fp16
+///            normal, so that gradients stay within fp16; qv times 1/2, so that qv.v is like q.k
 ///   huge     rows of logits near -1e5, near 1e5, of both signs and near 0: huge_value()
 enum class Profile : uint32_t { kNormal = 0, kPeaked = 1, kOutlier = 2, kLarge = 3, kHuge = 4 };
 
@@ -39,13 +48,16 @@ ATTNBENCH_HD inline float bell(uint32_t r) {
   return static_cast<float>(2 * sum - 6140) * (1.0f / 2048.0f);
 }
 
+/// Whether the tensor has a row for each query.
+ATTNBENCH_HD inline bool is_query(Tensor tensor) { return tensor == Tensor::kQ || tensor == Tensor::kQv; }
+
 /// Largest magnitudes of profile huge: powers of two that bf16, fp16 and e4m3 hold exactly.
 inline constexpr float kHugeQ = 256.0f;
 inline constexpr float kHugeK = 64.0f;
 
 ATTNBENCH_HD inline bool is_value(Tensor tensor) {
   return tensor == Tensor::kV || tensor == Tensor::kNewV || tensor == Tensor::kPartialO ||
-         tensor == Tensor::kDOut;
+         tensor == Tensor::kDOut || tensor == Tensor::kQv;
 }
 
 /// The power of two by which the profile multiplies the value of this coordinate; the product is exact. Under
@@ -63,6 +75,7 @@ ATTNBENCH_HD inline float profile_scale(Profile profile, Tensor tensor, uint32_t
       return channel % 32u == 5u ? 8.0f : 1.0f;
     case Profile::kLarge:
       if (tensor == Tensor::kDOut) return 1.0f;
+      if (tensor == Tensor::kQv) return 0.5f;
       return is_v ? 256.0f : is_q ? 16.0f : 8.0f;
     case Profile::kHuge:
       return is_q ? 4.0f : 1.0f;

@@ -180,6 +180,7 @@ PaddedOutputs cut_padding(const Case& c, HostOutputs padded) {
   const std::size_t row_bytes = heads * static_cast<std::size_t>(p.dim_v()) * dtype_size(p.type_of_out());
   const std::size_t room = padded.lse.size() / heads;
   PaddedOutputs cut;
+  if (!padded.unused_written.empty()) cut.padding_written = padded.unused_written;
   for (std::size_t i = total * row_bytes; i < padded.out.size() && !cut.padding_written; ++i) {
     if (padded.out[i] != 0xff)
       cut.padding_written = fmt::format("O of padding token {} was written", i / row_bytes);

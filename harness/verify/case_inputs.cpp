@@ -49,6 +49,10 @@ void CaseInputs::load_v(int seq, int head, int begin, int end, double* out) cons
   load(p.v_is_k_view ? Tensor::kK : Tensor::kV, seq, head, begin, end, p.dim_v(), out);
 }
 
+void CaseInputs::load_qv(int seq, int head, int begin, int end, double* out) const {
+  load(Tensor::kQv, seq, head, begin, end, case_->params.dim_v(), out);
+}
+
 void CaseInputs::load_d_out(int seq, int head, int begin, int end, double* out) const {
   const CaseParams& p = case_->params;
   std::vector<float> row(static_cast<std::size_t>(p.dim_v()));
@@ -63,8 +67,8 @@ void CaseInputs::load(Tensor tensor, int seq, int head, int begin, int end, int 
   const CaseParams& p = case_->params;
   const ValueSpec spec{case_->seed, p.data};
   const SeqLen& s = p.seqs[static_cast<std::size_t>(seq)];
-  const int first_own = tensor == Tensor::kQ ? 0 : p.shared_tokens();  // keys before it are sequence 0's
-  const int first_new = tensor == Tensor::kQ ? end : s.k - p.new_len(s);
+  const int first_own = is_query(tensor) ? 0 : p.shared_tokens();  // keys before it are sequence 0's
+  const int first_new = is_query(tensor) ? end : s.k - p.new_len(s);
   std::vector<float> row(static_cast<std::size_t>(dim));
   for (int pos = begin; pos < end; ++pos, out += dim) {
     if (p.captured) {
@@ -78,7 +82,7 @@ void CaseInputs::load(Tensor tensor, int seq, int head, int begin, int end, int 
     }
     const int owner = pos < first_own ? 0 : seq;
     const GivenBlocks::Row row_of =
-        p.blocks && tensor != Tensor::kQ ? p.blocks->owner(seq, pos) : GivenBlocks::Row{owner, pos};
+        p.blocks && !is_query(tensor) ? p.blocks->owner(seq, pos) : GivenBlocks::Row{owner, pos};
     value_row(spec, tensor, static_cast<uint32_t>(row_of.seq), static_cast<uint32_t>(row_of.pos),
               static_cast<uint32_t>(head), dim, row.data());
     double descale = descale_of(*case_, tensor, owner, pos, head, 0);

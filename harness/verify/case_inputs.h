@@ -22,6 +22,7 @@ class CaseInputs : public reference::BackwardInputs {
   void load_q(int seq, int head, int begin, int end, double* out) const override;
   void load_k(int seq, int head, int begin, int end, double* out) const override;
   void load_v(int seq, int head, int begin, int end, double* out) const override;
+  void load_qv(int seq, int head, int begin, int end, double* out) const override;
   void load_d_out(int seq, int head, int begin, int end, double* out) const override;
 
   /// RowMoments::q_error of a query.

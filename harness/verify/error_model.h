@@ -34,7 +34,7 @@ struct CommonShares {
 
 class ErrorModel {
  public:
-  /// softcap: the case's, 0 where there is none; keep_scale: what dropout multiplies kept weights by;
+  /// head_dim: products that a score is the sum of. softcap: the case's, 0 where there is none; keep_scale: what dropout multiplies kept weights by;
   /// head_dim_v: channels of O, 0: as many as head_dim. out_scale: what O is divided by before it is stored.
   ErrorModel(const Numerics& numerics, DType out, int head_dim, double softcap = 0, double keep_scale = 1,
              int head_dim_v = 0, double out_scale = 1);

@@ -13,12 +13,12 @@ namespace attnbench {
 
 ExpectedOutputs expected_outputs(const Case& c, const Numerics& numerics, CheckMode mode, int num_threads) {
   const CaseParams& p = c.params;
-  const std::vector<int64_t> q_begin = q_begins(p);
+  const std::vector<int64_t> q_begin = packed_q_begins(p);
   const int64_t total_q = q_begin.back();
   const auto d = static_cast<std::size_t>(p.dim_v());
   const auto rows = static_cast<std::size_t>(total_q * p.num_heads_q);
   ExpectedOutputs e;
-  e.rows_total = static_cast<int64_t>(rows);
+  e.rows_total = q_begins(p).back() * p.num_heads_q;
   e.out.assign(rows * d, std::numeric_limits<double>::quiet_NaN());
   e.lse.assign(rows, std::numeric_limits<double>::quiet_NaN());
   e.sigma_out.assign(rows * d, std::numeric_limits<float>::quiet_NaN());

@@ -11,7 +11,7 @@
 namespace attnbench {
 
 /// Expected outputs of an attention case, and the standard deviations of errors that the declared arithmetic
-/// explains. A row that is not compared holds NaN in all four. A row without visible keys must be met exactly:
+/// explains. A row that is not compared, or that no query has, holds NaN in all four. A row without visible keys must be met exactly:
 /// its standard deviations are 0.
 struct ExpectedOutputs {
   std::vector<double> out;       ///< (total_q, Hq, Dv)

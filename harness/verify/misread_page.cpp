@@ -42,6 +42,9 @@ class PageBefore : public reference::Inputs {
   void load_q(int seq, int head, int begin, int end, double* out) const override {
     right_.load_q(seq, head, begin, end, out);
   }
+  void load_qv(int seq, int head, int begin, int end, double* out) const override {
+    right_.load_qv(seq, head, begin, end, out);
+  }
   void load_k(int seq, int head, int begin, int end, double* out) const override {
     right_.load_k(seq, head, begin, end, out);
     const int from = std::max(begin, first_);
@@ -78,7 +81,7 @@ std::optional<MisreadPage> misread_page(const Launched& launched, const referenc
                                         const reference::Inputs& inputs,
                                         std::span<const reference::RowId> tried, int num_threads) {
   const CaseParams& p = launched.item.params;
-  if (p.kv != KvSource::kPaged) return std::nullopt;
+  if (p.kv != KvSource::kPaged || p.leftpad > 0) return std::nullopt;
   std::vector<Which> all = {kBoth};
   if (!p.v_is_k_view) all.insert(all.end(), std::begin(kEither), std::end(kEither));
   for (const Which& which : all) {

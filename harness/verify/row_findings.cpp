@@ -66,8 +66,10 @@ RowMoments moments_of(const reference::RowBlock& block, std::size_t r, const Cas
 }
 
 ErrorModel error_model_of(const Case& c, const Numerics& numerics) {
-  return ErrorModel(numerics, c.params.type_of_out(), c.params.head_dim, c.params.softcap,
-                    dropout_scale(static_cast<float>(c.params.dropout)), c.params.dim_v(), out_scale_of(c));
+  const CaseParams& p = c.params;
+  const int32_t products = p.head_dim + (p.qv ? p.dim_v() : 0);  // of a score
+  return ErrorModel(numerics, p.type_of_out(), products, p.softcap,
+                    dropout_scale(static_cast<float>(p.dropout)), p.dim_v(), out_scale_of(c));
 }
 
 std::vector<RowFinding> find_rows(const Launched& launched, const reference::Problem& problem,

@@ -57,7 +57,12 @@ reference::Problem problem_of(const Case& c) {
   r.p_dropout = static_cast<float>(p.dropout);
   r.dropout_seed = c.seed;
   r.dropout_offset = kDropoutOffset;
+  if (p.gap_queries > 0) {
+    r.q_begins = packed_q_begins(p);
+    r.q_begins.pop_back();
+  }
   r.probs = p.probs;
+  r.qv = p.qv;
   return r;
 }
 

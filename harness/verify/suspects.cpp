@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "harness/cases/cost.h"
 #include "harness/workload/descales.h"
 
 namespace attnbench {
@@ -21,6 +22,7 @@ class Misread : public reference::Inputs {
     std::function<int(int)> k_head, v_head;
     std::optional<Tensor> no_descale;  ///< the tensor whose descales are not applied
     bool exchanged = false;            ///< K is read for V and V for K
+    double qv_factor = 1;
   };
   Misread(const Case& c, const reference::Inputs& right, How how)
       : case_(c), right_(right), how_(std::move(how)) {}
@@ -28,6 +30,11 @@ class Misread : public reference::Inputs {
   void load_q(int seq, int head, int begin, int end, double* out) const override {
     right_.load_q(seq, head, begin, end, out);
     undo(Tensor::kQ, seq, head, begin, end, case_.params.head_dim, out);
+  }
+  void load_qv(int seq, int head, int begin, int end, double* out) const override {
+    right_.load_qv(seq, head, begin, end, out);
+    std::for_each_n(out, int64_t{end - begin} * case_.params.dim_v(),
+                    [&](double& x) { x *= how_.qv_factor; });
   }
   void load_k(int seq, int head, int begin, int end, double* out) const override {
     const int h = how_.k_head ? how_.k_head(head) : head;
@@ -176,12 +183,15 @@ class Suspects {
     if (p_.kv == KvSource::kPaged) tiles.insert(tiles.begin(), p_.block_size);
     for (std::size_t i = 0; i < tiles.size(); ++i) {
       const int t = tiles[i];
+      const bool page = i == 0 && p_.kv == KvSource::kPaged;
       if (i > 0 && p_.kv == KvSource::kPaged && t == p_.block_size) continue;
-      problem(fmt::format("keys behind the last whole {} of {} are left out",
-                          i == 0 && p_.kv == KvSource::kPaged ? "page" : "tile", t),
-              [t](reference::Problem& x) {
+      problem(fmt::format("keys behind the last whole {} of {} are left out", page ? "page" : "tile", t),
+              [&](reference::Problem& x) {
                 x.k_ends = x.k_lens;
-                for (int& k : x.k_ends) k = k / t * t;
+                for (std::size_t b = 0; b < x.k_ends.size(); ++b) {
+                  const int before = page ? leftpad_of(p_, b) : 0;
+                  x.k_ends[b] = std::max(0, (before + x.k_ends[b]) / t * t - before);
+                }
               });
     }
   }
@@ -202,6 +212,10 @@ class Suspects {
               [](reference::Problem& x) { x.alibi_slopes.resize(static_cast<std::size_t>(x.num_heads_q)); });
     }
     if (p_.sinks) problem("the sinks are not applied", [](reference::Problem& x) { x.sinks.clear(); });
+    if (p_.qv) {
+      problem("qv is not applied", [](reference::Problem& x) { x.qv = false; });
+      misread("qv.v is not multiplied by softmax_scale", {.qv_factor = 1 / right_.softmax_scale});
+    }
     if (p_.dropout > 0) problem("dropout is not applied", [](reference::Problem& x) { x.p_dropout = 0; });
   }
 

@@ -30,7 +30,7 @@ inline constexpr const char* kBias = "bias";
 inline constexpr const char* kDsinks = "dsinks";  ///< attention_backward
 /// An appended row is wrong, or another byte of the caches changed.
 inline constexpr const char* kCacheBits = "cache_bits";
-inline constexpr const char* kGuard = "guard";               ///< a write outside a buffer
+inline constexpr const char* kGuard = "guard";  ///< a write outside a buffer, or to rows of no query
 inline constexpr const char* kInputDigest = "input_digest";  ///< a write into an input
 inline constexpr const char* kAfterTiming = "after_timing";  ///< wrong only after the timed launches
 /// Detectors of timed launches (session/timed_launches.h): wrong outputs; outputs written before the launch

@@ -438,6 +438,7 @@ Verdict verify(const Workload& workload, const HostOutputs& outputs, const Numer
     return verify_merge(workload.item(), outputs, numerics, mode);
   }
   Verdict v = verify_launch(workload.item(), outputs, numerics, mode, num_threads);
+  if (!outputs.unused_written.empty()) v.fail(detector::kGuard, outputs.unused_written);
   if (!workload.item().params.append) return v;
   const AppendedRows rows(workload.item());
   for (const bool is_v : {false, true}) {

@@ -1,6 +1,11 @@
 // The outputs of a launch as verification reads them: on the host, dense, without rows of no sequence.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <new>
 #include <numbers>
+#include <utility>
+#include <vector>
 
 #include "harness/error.h"
 #include "harness/workload/workload.h"
@@ -8,24 +13,41 @@
 namespace attnbench {
 namespace {
 
-/// Drops the leading rows that belong to no sequence; they may hold anything.
-void drop_lead_rows(HostOutputs& h, int64_t lead, int64_t total) {
-  if (lead == 0) return;
-  const auto first = h.out.begin();
-  h.out.erase(first, first + static_cast<std::ptrdiff_t>(h.out.size()) / total * lead);
-  const std::size_t lse_rows = h.lse.size();
-  std::vector<float> lse;
-  for (std::size_t i = 0; i < h.lse.size(); ++i) {
-    if (static_cast<int64_t>(i) % total >= lead) lse.push_back(h.lse[i]);
+/// Which of the `total` rows a query has, or may have: not those before the first sequence and in gaps behind
+/// queries. Rows from cu_seqlens_q[B] on are kept.
+std::vector<bool> used_rows(const WorkloadPlan& plan, int64_t total) {
+  std::vector<bool> used(static_cast<std::size_t>(total), true);
+  std::fill_n(used.begin(), plan.cu_seqlens_q.front(), false);
+  for (std::size_t b = 0; b < plan.seqused_q.size(); ++b) {
+    std::fill(used.begin() + plan.cu_seqlens_q[b] + plan.seqused_q[b],
+              used.begin() + plan.cu_seqlens_q[b + 1], false);
   }
-  h.lse = std::move(lse);
-  if (h.probs.empty()) return;
-  std::vector<float> probs;
-  const std::size_t row = h.probs.size() / lse_rows;
-  for (std::size_t i = 0; i < h.probs.size(); ++i) {
-    if (static_cast<int64_t>(i / row) % total >= lead) probs.push_back(h.probs[i]);
+  return used;
+}
+
+/// Removes from `values`, (outer, used.size(), width), the rows that are not used. Returns the first row from
+/// `first` on that is removed and not poison; -1 if there is none. Bits of `sign` in a byte may differ.
+template <class T>
+int64_t keep_used(std::vector<T>& values, const std::vector<bool>& used, std::size_t width, std::size_t first,
+                  unsigned sign = 0) {
+  const auto is_poison = [sign](const T& x) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(&x);
+    return std::all_of(bytes, bytes + sizeof(T), [sign](unsigned byte) { return (byte | sign) == 0xff; });
+  };
+  int64_t written = -1;
+  auto to = values.begin();
+  for (std::size_t i = 0; width > 0 && i < values.size() / width; ++i) {
+    const auto from = values.begin() + static_cast<std::ptrdiff_t>(i * width);
+    const auto end = from + static_cast<std::ptrdiff_t>(width);
+    const std::size_t row = i % used.size();
+    if (used[row]) {
+      to = std::copy(from, end, to);
+    } else if (row >= first && written < 0 && !std::all_of(from, end, is_poison)) {
+      written = static_cast<int64_t>(row);
+    }
   }
-  h.probs = std::move(probs);
+  values.erase(to, values.end());
+  return written;
 }
 
 }  // namespace
@@ -57,7 +79,7 @@ HostOutputs Workload::download_outputs() const {
     if (item_.params.append) take_new_rows(h);
     if (padded_) drop_padding(h);
     make_lse_plain(h);
-    if (item_.params.op == Op::kAttention) drop_lead_rows(h, plan_.cu_seqlens_q.front(), plan_.total_q);
+    if (item_.params.op == Op::kAttention) drop_unused_rows(h);
   }
   return h;
 }
@@ -99,6 +121,27 @@ void Workload::make_lse_plain(HostOutputs& h) const {
   }
   if (!p.lse_base2) return;
   for (float& x : h.lse) x = static_cast<float>(static_cast<double>(x) * std::numbers::ln2);
+}
+
+/// Drops the rows that belong to no query. Leading ones may hold anything. Those of gaps must not be written.
+void Workload::drop_unused_rows(HostOutputs& h) const {
+  const int64_t total = plan_.total_q;
+  const auto lead = static_cast<std::size_t>(plan_.cu_seqlens_q.front());
+  if (total == 0 || (lead == 0 && plan_.seqused_q.empty())) return;
+  const std::vector<bool> used = used_rows(plan_, total);
+  const std::size_t out_row = h.out.size() / used.size();
+  const std::size_t probs_row = h.lse.empty() ? 0 : h.probs.size() / h.lse.size();
+  const unsigned sign = signs() == plain_signs(item_.params) ? 0 : 0x80;  // poison's may have been taken off
+  const std::pair<const char*, int64_t> written[] = {
+      {"O", keep_used(h.out, used, out_row, lead, sign)},
+      {"LSE", keep_used(h.lse, used, 1, lead)},
+      {"a probability", keep_used(h.probs, used, probs_row, lead)}};
+  for (const auto& [name, row] : written) {
+    if (row < 0 || !h.unused_written.empty()) continue;
+    const auto behind = std::upper_bound(plan_.cu_seqlens_q.begin(), plan_.cu_seqlens_q.end(), row);
+    h.unused_written = fmt::format("{} of row {} was written, which lies behind the queries of seq {}", name,
+                                   row, behind - plan_.cu_seqlens_q.begin() - 1);
+  }
 }
 
 /// Copies the new rows out of the downloaded caches, in the order of their tokens.

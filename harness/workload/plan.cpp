@@ -24,6 +24,7 @@ constexpr int32_t kJunkPosition = 0x7ffffff0;
 constexpr uint32_t kShuffleStream = 0x5u << 24;
 constexpr uint32_t kSinkStream = 0x7u << 24;
 constexpr uint32_t kSlotStream = 0xdu << 24;
+constexpr uint32_t kQueryGapStream = 0x10u << 24;
 
 /// Fisher-Yates by Philox: the same permutation on every platform.
 void shuffle(std::vector<int32_t>& v, uint64_t seed) {
@@ -41,19 +42,17 @@ int32_t checked_int32(int64_t x, const char* what) {
 }
 
 void plan_queries(const CaseParams& p, int32_t lead_rows, WorkloadPlan& plan) {
-  int64_t total = lead_rows;
-  plan.cu_seqlens_q.push_back(lead_rows);
-  for (const SeqLen& s : p.seqs) {
-    total += s.q;
-    plan.cu_seqlens_q.push_back(checked_int32(total, "total_q"));
+  const std::vector<int64_t> begins = packed_q_begins(p);
+  for (const int64_t begin : begins) plan.cu_seqlens_q.push_back(checked_int32(lead_rows + begin, "total_q"));
+  plan.total_q = lead_rows + begins.back();
+  plan.q_owners.assign(static_cast<std::size_t>(plan.total_q), kPoison);
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const SeqLen& s = p.seqs[b];
     plan.max_seqlen_q = std::max(plan.max_seqlen_q, s.q);
     plan.max_seqlen_k = std::max(plan.max_seqlen_k, s.k);
-  }
-  plan.total_q = total;
-  plan.q_owners.reserve(static_cast<std::size_t>(total + kTailRows));
-  plan.q_owners.assign(static_cast<std::size_t>(lead_rows), kPoison);
-  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
-    for (int32_t i = 0; i < p.seqs[b].q; ++i) plan.q_owners.push_back({static_cast<int32_t>(b), i});
+    if (p.gap_queries > 0) plan.seqused_q.push_back(s.q);
+    for (int32_t i = 0; i < s.q; ++i)
+      plan.q_owners[static_cast<std::size_t>(plan.cu_seqlens_q[b] + i)] = {static_cast<int32_t>(b), i};
   }
   plan.q_owners.insert(plan.q_owners.end(), kTailRows, kPoison);
 }
@@ -89,7 +88,8 @@ void plan_paged(const CaseParams& p, uint64_t seed, int32_t only_rank, WorkloadP
   for (int32_t rank = 0; rank < ranks; ++rank) {
     int64_t of_rank = shared;
     for (const SeqLen& s : p.seqs) {
-      const int64_t blocks = (local_len(s, rank) + bs - 1) / bs;
+      // All sequences have room for the longest padding, so that they may change places.
+      const int64_t blocks = (local_len(s, rank) + p.leftpad + bs - 1) / bs;
       of_rank += blocks - shared;
       longest = std::max(longest, blocks);
       if (rank >= first_rank && rank < end_rank) plan.seqused_k.push_back(local_len(s, rank));
@@ -111,15 +111,17 @@ void plan_paged(const CaseParams& p, uint64_t seed, int32_t only_rank, WorkloadP
     const bool aged = p.page_layout == PageLayout::kLifoAged;
     if (aged) {
       std::vector<int64_t> blocks;
-      for (const SeqLen& s : p.seqs) blocks.push_back((local_len(s, rank) + bs - 1) / bs);
+      for (const SeqLen& s : p.seqs) blocks.push_back((local_len(s, rank) + p.leftpad + bs - 1) / bs);
       order = aged_order(blocks, static_cast<int32_t>(pool), rank_seed);
     } else if (p.page_layout != PageLayout::kContiguous) {
       shuffle(order, rank_seed);
     }
     std::size_t next = static_cast<std::size_t>(shared);
     for (std::size_t b = 0; b < p.seqs.size(); ++b) {
-      const int64_t k = local_len(p.seqs[b], rank);
-      const int64_t blocks = (k + bs - 1) / bs;
+      const int32_t leftpad = leftpad_of(p, b);
+      if (p.leftpad > 0) plan.cache_leftpad.push_back(leftpad);
+      const int64_t rows = leftpad + local_len(p.seqs[b], rank);
+      const int64_t blocks = (rows + bs - 1) / bs;
       for (int64_t i = 0; i < plan.block_table_stride; ++i) {
         if (i >= blocks) {
           plan.block_table.push_back(kJunkBlocks[(i - blocks) % 2]);
@@ -127,10 +129,10 @@ void plan_paged(const CaseParams& p, uint64_t seed, int32_t only_rank, WorkloadP
         }
         const int32_t block = order[i < shared ? static_cast<std::size_t>(i) : next++];
         plan.block_table.push_back(block);
-        for (int64_t r = i * bs; r < std::min(k, (i + 1) * bs); ++r) {
+        for (int64_t r = std::max<int64_t>(i * bs, leftpad); r < std::min(rows, (i + 1) * bs); ++r) {
           plan.kv_owners[static_cast<std::size_t>(((rank - first_rank) * pool + block) * bs + r % bs)] = {
               i < shared ? 0 : static_cast<int32_t>(b),
-              dcp_global_pos(static_cast<int32_t>(r), ranks, interleave, rank)};
+              dcp_global_pos(static_cast<int32_t>(r - leftpad), ranks, interleave, rank)};
         }
       }
     }
@@ -176,7 +178,7 @@ void plan_contiguous(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
   if (p.shuffled_cache) shuffle(order, seed);
   plan.kv_owners.assign(static_cast<std::size_t>(rows * plan.capacity), kPoison);
   for (std::size_t b = 0; b < p.seqs.size(); ++b) {
-    const int32_t leftpad = p.leftpad - static_cast<int32_t>(b % static_cast<std::size_t>(p.leftpad + 1));
+    const int32_t leftpad = leftpad_of(p, b);
     plan.seqused_k.push_back(p.seqs[b].k);
     if (p.shuffled_cache) plan.cache_batch_idx.push_back(order[b]);
     if (p.leftpad > 0) plan.cache_leftpad.push_back(leftpad);
@@ -292,13 +294,32 @@ void expire(const CaseParams& p, WorkloadPlan& plan) {
   for (std::size_t b = 0; b < p.seqs.size(); ++b) {
     const SeqLen& s = p.seqs[b];
     const int32_t kept = std::min(first[b], s.k - p.new_len(s));  // rows from this one on are kept
+    const int32_t leftpad = plan.cache_leftpad.empty() ? 0 : plan.cache_leftpad[b];
     // If all rows are expired, a last block that is not full is freed, too.
-    const int32_t freed = kept == s.k ? (s.k + p.block_size - 1) / p.block_size : kept / p.block_size;
+    const int32_t freed =
+        kept == s.k ? (leftpad + s.k + p.block_size - 1) / p.block_size : (leftpad + kept) / p.block_size;
     for (int32_t i = 0; i < freed; ++i) {
       plan.block_table[b * static_cast<std::size_t>(plan.block_table_stride) + static_cast<std::size_t>(i)] =
           kJunkBlocks[(b + static_cast<std::size_t>(i) + 1) % 2];
     }
   }
+}
+
+/// Puts the rows of block_table in another order, with unused rows among them.
+void shuffle_table(const CaseParams& p, uint64_t seed, WorkloadPlan& plan) {
+  const auto stride = static_cast<std::size_t>(plan.block_table_stride);
+  std::vector<int32_t> order(static_cast<std::size_t>(contiguous_rows(p.seqs.size())));
+  std::iota(order.begin(), order.end(), 0);
+  shuffle(order, seed);
+  std::vector<int32_t> table(order.size() * stride);
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = kJunkBlocks[i % 2];
+  for (std::size_t b = 0; b < p.seqs.size(); ++b) {
+    const auto row = static_cast<std::size_t>(order[b]);
+    std::copy_n(plan.block_table.begin() + static_cast<std::ptrdiff_t>(b * stride), stride,
+                table.begin() + static_cast<std::ptrdiff_t>(row * stride));
+    plan.cache_batch_idx.push_back(order[b]);
+  }
+  plan.block_table = std::move(table);
 }
 
 /// Gives rows of no sequence the values of a sequence that does not exist.
@@ -313,8 +334,26 @@ void fill_padding(WorkloadPlan& plan) {
 
 }  // namespace
 
+std::vector<int32_t> query_gaps_of(const CaseParams& p) {
+  const auto most = static_cast<uint32_t>(p.gap_queries);
+  std::vector<int32_t> gaps(p.seqs.size(), 0);
+  for (std::size_t b = 0; most > 0 && b < gaps.size(); ++b) {
+    const uint32_t drawn = philox4x32(kQueryGapStream, static_cast<uint32_t>(b), 0, 0, 0).x[0];
+    gaps[b] = static_cast<int32_t>(b == 0 ? most : drawn % (most + 1));
+  }
+  return gaps;
+}
+
+std::vector<int64_t> packed_q_begins(const CaseParams& p) {
+  const std::vector<int32_t> gaps = query_gaps_of(p);
+  std::vector<int64_t> begins = {0};
+  for (std::size_t b = 0; b < gaps.size(); ++b) begins.push_back(begins.back() + p.seqs[b].q + gaps[b]);
+  return begins;
+}
+
 float softmax_scale_of(const CaseParams& p) {
-  return static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
+  const int32_t width = p.head_dim + (p.qv ? p.dim_v() : 0);
+  return static_cast<float>(p.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(width))));
 }
 
 std::vector<float> alibi_slopes_of(const Case& c, const LayoutVariant& variant) {
@@ -387,6 +426,7 @@ WorkloadPlan plan_workload(const Case& c, const LayoutVariant& variant) {
   if (c.params.op == Op::kKvAppend) plan_append(c.params, layout_seed, plan);
   if (c.params.append) plan_append_in_call(c.params, variant.lead_rows, plan);
   if (c.params.expired != Expired::kKept) expire(c.params, plan);
+  if (c.params.kv == KvSource::kPaged && c.params.shuffled_table) shuffle_table(c.params, layout_seed, plan);
   for (auto* owners : {&plan.q_owners, &plan.kv_owners, &plan.token_owners, &plan.appended}) {
     for (RowOwner& o : *owners) {
       if (o.seq < 0) continue;

@@ -20,13 +20,14 @@ inline constexpr int32_t kJunkBlocks[2] = {0x7ffffff0, -1};
 
 struct WorkloadPlan {
   std::vector<int32_t> cu_seqlens_q;  ///< (B + 1)
+  std::vector<int32_t> seqused_q;     ///< (B), with gap_queries only
   std::vector<int32_t> cu_seqlens_k;  ///< (B + 1), packed only
   std::vector<int32_t> seqused_k;     ///< (B), not for packed KV without gaps; dcp: (ranks, B), local lengths
-  int64_t total_q = 0;                ///< cu_seqlens_q[B]: rows of q, O and LSE, leading unused rows included
+  int64_t total_q = 0;                ///< cu_seqlens_q[B]: rows of q, O and LSE, unused ones included
   int32_t max_seqlen_q = 0;
   int32_t max_seqlen_k = 0;
 
-  /// Paged only: (B, block_table_stride). dcp: (ranks, B, block_table_stride); each rank has one of `ranks`
+  /// Paged only: (B, block_table_stride); more rows, unused ones of which are junk, if shuffled. dcp: (ranks, B, block_table_stride); each rank has one of `ranks`
   /// equal parts of the pool, and an id counts from the start of that part. If each rank is a device of its
   /// own, all of this is of one rank.
   std::vector<int32_t> block_table;
@@ -34,8 +35,8 @@ struct WorkloadPlan {
   int32_t num_blocks = 0;  ///< blocks in the pool; contiguous: rows of the cache
 
   int64_t capacity = 0;                  ///< contiguous only: tokens of a row of the cache
-  std::vector<int32_t> cache_batch_idx;  ///< (B), contiguous and shuffled only
-  std::vector<int32_t> cache_leftpad;    ///< (B), contiguous with leftpad only
+  std::vector<int32_t> cache_batch_idx;  ///< (B), shuffled rows of a contiguous cache or of block_table only
+  std::vector<int32_t> cache_leftpad;    ///< (B), with leftpad only
 
   /// New tokens of kv_append and of `append: in_call`, in sequence order. Padding tokens (kv_append) are at
   /// the end and between sequences.
@@ -69,7 +70,16 @@ struct LayoutVariant {
   int32_t seq_id(std::size_t b) const { return seq_ids.empty() ? static_cast<int32_t>(b) : seq_ids[b]; }
 };
 
-/// The scale that kernels receive: the case's own, or 1 / sqrt(head_dim), as a float.
+/// Unused rows behind each sequence's queries, (B): gap_queries behind the first, 0 to gap_queries behind the
+/// others. They depend on no seed, so that all copies of a case have the same rows.
+std::vector<int32_t> query_gaps_of(const CaseParams& p);
+
+/// First row of each sequence's queries in a packed tensor without leading unused rows, and behind them the
+/// number of its rows, (B + 1).
+std::vector<int64_t> packed_q_begins(const CaseParams& p);
+
+/// The scale that kernels receive, as a float: the case's own, or 1 / sqrt(head_dim); with qv, as FlashAttention 3
+/// has it, 1 / sqrt(head_dim + head_dim_v).
 float softmax_scale_of(const CaseParams& params);
 
 /// ALiBi slopes of a case, (Hq) or (B, Hq); empty if it has none. A slope is 2^(-8 (h + 1) / Hq), as in

@@ -137,6 +137,11 @@ void set_tensor_strides(const CaseParams& p, bool padded, AttentionParams& a) {
   const TokenStrides q = token_strides(p.num_heads_q, p.head_dim, pad_if(padded, Pad::kQ));
   a.q_stride_token = q.token;
   a.q_stride_head = q.head;
+  if (p.qv) {
+    const TokenStrides qv = token_strides(p.num_heads_q, p.dim_v(), pad_if(padded, Pad::kQv));
+    a.qv_stride_token = qv.token;
+    a.qv_stride_head = qv.head;
+  }
   const TokenStrides out = token_strides(p.num_heads_q, p.dim_v(), pad_if(padded, Pad::kOut));
   a.out_stride_token = out.token;
   a.out_stride_head = out.head;
@@ -162,11 +167,11 @@ void set_tensor_strides(const CaseParams& p, bool padded, AttentionParams& a) {
 void set_lengths(const CaseParams& p, bool padded, AttentionParams& a) {
   a.batch = static_cast<int32_t>(p.seqs.size());
   for (const SeqLen& len : p.seqs) {
-    a.total_q += len.q;
     a.max_seqlen_q = std::max(a.max_seqlen_q, len.q);
     a.max_seqlen_k = std::max(a.max_seqlen_k, len.k);
     a.total_new += p.new_len(len);
   }
+  a.total_q = packed_q_begins(p).back();
   a.lse_stride_head = a.total_q + (padded ? kPadRow : 0);
   a.lse_stride_token = token_major_stride(p, padded);
   a.probs_stride_token = a.max_seqlen_k + (padded ? kPadRow : 0);

@@ -28,7 +28,8 @@ enum class Pad : int64_t {
   kDOut = 144,
   kDq = 176,
   kDk = 208,
-  kDv = 240
+  kDv = 240,
+  kQv = 272
 };
 
 TokenStrides token_strides(int64_t heads, int64_t dim, Pad pad = Pad::kNone);

@@ -39,6 +39,9 @@ SignedTensor Workload::signed_tensor(Slot slot, bool of_change) const {
     case kQ:
       rows_of(p.type_of_q(), p.head_dim, p.num_heads_q, group, qk, p.head_dim);
       break;
+    case kQv:  // signs of values, which it is multiplied with
+      rows_of(p.dtype, dim_v, p.num_heads_q, group, v, dim_v);
+      break;
     case kK:
     case kNewK:
       rows_of(slot == kK ? p.type_of_k() : p.type_of_new(false), p.head_dim, p.num_heads_kv, 1, qk,
@@ -96,7 +99,7 @@ std::vector<LateSigns> Workload::set_signs(const SignPlan& signs, const FewChann
   for (const auto& other : others_) other->set_signs(signs, late);
   std::vector<LateSigns> changes;
   const bool through_k = item_.params.v_is_k_view;
-  for (const Slot slot : {kQ, kK, kNewK, kV, kNewV, kPartialOut, kOut, kDOut}) {
+  for (const Slot slot : {kQ, kQv, kK, kNewK, kV, kNewV, kPartialOut, kOut, kDOut}) {
     const SignedTensor t = signed_tensor(slot, true);
     if (t.data == nullptr || buffers_[slot].role == Role::kOutput) continue;
     device_->change_signs(t);

@@ -245,6 +245,10 @@ void Workload::make_attention(const LayoutVariant& variant) {
   }
   make_tokens(kQ, "q", Tensor::kQ, p.type_of_q(), plan_.q_owners, p.num_heads_q,
               {a.q_stride_token, a.q_stride_head}, p.head_dim);
+  if (p.qv) {
+    make_tokens(kQv, "qv", Tensor::kQv, p.dtype, plan_.q_owners, p.num_heads_q,
+                {a.qv_stride_token, a.qv_stride_head}, p.dim_v());
+  }
   make(kOut, Role::kOutput, "out", plan_.total_q * a.out_stride_token * bytes_of(p.type_of_out()));
   if (p.e4m3_out) make_input(kOutScale, "out_scale", std::vector<float>{out_scale_of(item_)});
   make(kLse, Role::kOutput, "lse",
@@ -262,6 +266,7 @@ void Workload::make_attention(const LayoutVariant& variant) {
                                 int32_t entry) {
     if (!host.empty()) make_input(slot, name, with_stale(host, entry));
   };
+  stale_if_any(kSequsedQ, "seqused_q", plan_.seqused_q, 1);
   stale_if_any(kSequsedK, "seqused_k", plan_.seqused_k, 1);
   stale_if_any(kCacheBatchIdx, "cache_batch_idx", plan_.cache_batch_idx, 0);
   stale_if_any(kCacheLeftpad, "cache_leftpad", plan_.cache_leftpad, 0);
@@ -349,10 +354,12 @@ OpParams Workload::params() const {
   a.probs_stride_head = a.total_q * a.probs_stride_token;
   a.num_blocks = plan_.num_blocks;
   a.q = data(kQ);
+  a.qv = data(kQv);
   a.k = data(kK);
   a.v = item_.params.v_is_k_view ? data(kK) : data(kV);
   a.cu_seqlens_q = data<int32_t>(kCuSeqlensQ);
   a.cu_seqlens_k = data<int32_t>(kCuSeqlensK);
+  a.seqused_q = data<int32_t>(kSequsedQ);
   a.seqused_k = data<int32_t>(kSequsedK);
   a.block_table = data<int32_t>(kBlockTable);
   a.block_table_stride = plan_.block_table_stride;
@@ -404,6 +411,8 @@ void Workload::take_inputs_of(const Workload& other) {
     device_->download(host.data(), from.data(), from.bytes());
     device_->upload(to.data(), host.data(), from.bytes());
   }
+  plan_.cu_seqlens_q = other.plan_.cu_seqlens_q;  // where outputs lie from now on
+  plan_.seqused_q = other.plan_.seqused_q;
   remember_inputs();
 }
 

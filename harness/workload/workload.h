@@ -31,6 +31,8 @@ struct HostOutputs {
   std::vector<float> k_scales, v_scales;
   /// Padded strides: which output was written between its rows, in words; empty if none was.
   std::string stray;
+  /// `gap_queries`: which output was written in a row of no query, in words; empty if none was.
+  std::string unused_written;
   /// attention_backward: (total_q, Hq, D), (total_k, Hkv, D), (total_k, Hkv, Dv) in the case's dtype, and (Hq)
   /// or empty.
   std::vector<unsigned char> dq, dk, dv;
@@ -112,6 +114,7 @@ class Workload {
   /// Every tensor that some launch sees, in the order in which damage is searched.
   enum Slot : std::size_t {
     kQ,
+    kQv,
     kK,
     kV,
     kOut,
@@ -121,6 +124,7 @@ class Workload {
     kSlotMapping,
     kCuSeqlensQ,
     kCuSeqlensK,
+    kSequsedQ,
     kSequsedK,
     kBlockTable,
     kCacheBatchIdx,
@@ -206,6 +210,7 @@ class Workload {
   /// Makes natural logarithms (Hq, total_q) of an LSE without padding.
   void make_lse_plain(HostOutputs& h) const;
   void take_new_rows(HostOutputs& h) const;
+  void drop_unused_rows(HostOutputs& h) const;
   void set_rotary_tables(RotaryParams& rotary) const;
 
   Device* device_;

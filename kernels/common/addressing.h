@@ -17,10 +17,11 @@ struct SeqRange {
   int32_t k_len;
 };
 
-/// Lengths of sequence `b`, 0 <= b < batch. Reads cu_seqlens_q and, for keys, seqused_k or else cu_seqlens_k.
+/// Lengths of sequence `b`, 0 <= b < batch. Reads cu_seqlens_q and, if they are given, seqused_q and seqused_k;
+/// else cu_seqlens_k.
 ATTNBENCH_HD inline SeqRange seq_range(const AttentionParams& p, int32_t b) {
   const int32_t q_begin = p.cu_seqlens_q[b];
-  const int32_t q_len = p.cu_seqlens_q[b + 1] - q_begin;
+  const int32_t q_len = p.seqused_q != nullptr ? p.seqused_q[b] : p.cu_seqlens_q[b + 1] - q_begin;
   const int32_t k_len = p.seqused_k != nullptr ? p.seqused_k[b] : p.cu_seqlens_k[b + 1] - p.cu_seqlens_k[b];
   return {q_begin, q_len, k_len};
 }
@@ -35,19 +36,32 @@ ATTNBENCH_HD inline int64_t kv_capacity(const AttentionParams& p) {
   return p.features & kPagedKv ? p.block_table_stride * p.block_size : p.cache_capacity;
 }
 
+/// Row of block_table or of a contiguous cache that sequence `b` has.
+ATTNBENCH_HD inline int32_t cache_row(const AttentionParams& p, int32_t b) {
+  return p.cache_batch_idx != nullptr ? p.cache_batch_idx[b] : b;
+}
+
+/// Place of row `row` of sequence `b` in its cache, left padding included. Not for packed KV.
+ATTNBENCH_HD inline int32_t padded_row(const AttentionParams& p, int32_t b, int32_t row) {
+  return p.cache_leftpad != nullptr ? p.cache_leftpad[b] + row : row;
+}
+
+/// Entry of block_table for place `padded` of sequence `b`.
+ATTNBENCH_HD inline int64_t table_entry(const AttentionParams& p, int32_t b, int32_t padded) {
+  return cache_row(p, b) * p.block_table_stride + padded / p.block_size;
+}
+
 /// Element offset of row `row` of sequence `b` for KV head 0, from the strides of one tensor. The caller adds
 /// head * stride_head. Requires 0 <= row < k_len, because a block table is not read past a sequence's last
 /// block.
 ATTNBENCH_HD inline int64_t kv_row_offset(const AttentionParams& p, int32_t b, int32_t row,
                                           int64_t stride_block, int64_t stride_token) {
   if (p.features & kPagedKv) {
-    const int64_t entry = static_cast<int64_t>(b) * p.block_table_stride + row / p.block_size;
-    return p.block_table[entry] * stride_block + (row % p.block_size) * stride_token;
+    const int32_t padded = padded_row(p, b, row);
+    return p.block_table[table_entry(p, b, padded)] * stride_block + (padded % p.block_size) * stride_token;
   }
   if (p.features & kContiguousKv) {
-    const int64_t cache_row = p.cache_batch_idx != nullptr ? p.cache_batch_idx[b] : b;
-    const int64_t leftpad = p.cache_leftpad != nullptr ? p.cache_leftpad[b] : 0;
-    return cache_row * stride_block + (leftpad + row) * stride_token;
+    return int64_t{cache_row(p, b)} * stride_block + int64_t{padded_row(p, b, row)} * stride_token;
   }
   return (static_cast<int64_t>(p.cu_seqlens_k[b]) + row) * stride_token;
 }

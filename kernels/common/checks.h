@@ -202,6 +202,15 @@ inline KernelStatus check_head_dims(const Kernel& kernel, const AttentionParams&
   return KernelStatus::kOk;
 }
 
+/// Checks the types of a launch with kQv. check_attention_dtypes must have passed.
+inline KernelStatus check_qv(const Kernel& kernel, const AttentionParams& p, KernelMessage* message) {
+  if (!(p.features & kQv) || (p.dtype_k == p.dtype_q && p.dtype_v == p.dtype_q && is_float_dtype(p.dtype_q)))
+    return KernelStatus::kOk;
+  return refuse(message, KernelStatus::kBadArgument,
+                "%s: q, K and V in bf16, fp16 or fp32 required for qv, given %s, %s and %s", kernel.name,
+                dtype_name(p.dtype_q), dtype_name(p.dtype_k), dtype_name(p.dtype_v));
+}
+
 /// Checks the shapes and types of an attention launch. Call check_features first.
 inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionParams& p,
                                          KernelMessage* message) {
@@ -220,6 +229,8 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
   if (const KernelStatus s = check_attention_dtypes(kernel, p, message); s != KernelStatus::kOk) return s;
   if (const KernelStatus s = check_head_dims(kernel, p, message); s != KernelStatus::kOk) return s;
 
+  if (const KernelStatus s = check_qv(kernel, p, message); s != KernelStatus::kOk) return s;
+
   const uint64_t sources = p.features & (kPackedKv | kPagedKv | kContiguousKv);
   if (sources == 0 || (sources & (sources - 1)) != 0) {
     return bad("%s: one of packed, paged and contiguous required, given bits 0x%llx",
@@ -227,6 +238,9 @@ inline KernelStatus check_attention_args(const Kernel& kernel, const AttentionPa
   }
   if (sources == kPagedKv && p.block_size < 1) {
     return bad("%s: block_size >= 1 required, given %d", p.block_size);
+  }
+  if (sources != kPagedKv && (p.features & (kPagedBatchIdx | kPagedLeftpad)) != 0) {
+    return bad("%s: paged KV required for paged_batch_idx and paged_leftpad, given other KV");
   }
   if (sources == kPagedKv && p.block_table_stride < 0) {
     return bad("%s: block_table_stride >= 0 required, given %lld",
@@ -257,6 +271,15 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   };
   const uint64_t sources = p.features & (kPackedKv | kPagedKv | kContiguousKv);
   if (p.batch > 0 && p.cu_seqlens_q == nullptr) return bad("%s: cu_seqlens_q required, given null");
+  if (p.batch > 0 && (p.features & kSequsedQ) && p.seqused_q == nullptr) {
+    return bad("%s: seqused_q required for seqused_q, given null");
+  }
+  if (p.batch > 0 && (p.features & kPagedBatchIdx) && p.cache_batch_idx == nullptr) {
+    return bad("%s: cache_batch_idx required for paged_batch_idx, given null");
+  }
+  if (p.batch > 0 && (p.features & kPagedLeftpad) && p.cache_leftpad == nullptr) {
+    return bad("%s: cache_leftpad required for paged_leftpad, given null");
+  }
   if (p.batch > 0 && sources == kPackedKv && p.cu_seqlens_k == nullptr) {
     return bad("%s: cu_seqlens_k required for packed KV, given null");
   }
@@ -294,6 +317,8 @@ inline KernelStatus check_attention_pointers(const Kernel& kernel, const Attenti
   if (p.total_q > 0 && (p.q == nullptr || p.out == nullptr || p.lse == nullptr)) {
     return bad("%s: q, out and lse required, given null");
   }
+  if (p.total_q > 0 && (p.features & kQv) && p.qv == nullptr)
+    return bad("%s: qv required for qv, given null");
   return check_append_pointers(kernel, p, message);
 }
 

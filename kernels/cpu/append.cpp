@@ -29,9 +29,7 @@ KernelStatus check_sequence(const AttentionParams& p, int32_t b, KernelMessage* 
   }
   for (int32_t row = seq.k_len - added; row < seq.k_len; ++row) {
     const bool paged = (p.features & kPagedKv) != 0;
-    const int32_t block = paged ? p.block_table[b * p.block_table_stride + row / p.block_size]
-                          : p.cache_batch_idx != nullptr ? p.cache_batch_idx[b]
-                                                         : b;
+    const int32_t block = paged ? p.block_table[table_entry(p, b, padded_row(p, b, row))] : cache_row(p, b);
     if (block < 0 || block >= p.num_blocks) {
       return bad("%s: sequence %d: new row %d in %s 0..%d required, given %d", row,
                  paged ? "block" : "cache row", p.num_blocks - 1, block);

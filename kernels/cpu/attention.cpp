@@ -96,7 +96,7 @@ const Kernel kAttention = {
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
                 kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
                 kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor |
-                kE5m2Kv,
+                kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv | kE5m2Kv,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

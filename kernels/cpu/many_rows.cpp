@@ -34,6 +34,9 @@ struct Columns {
   int end;
 };
 
+/// Channels of the products that make a score. With kQv those of V and the second query follow those of K and q.
+int dot_dim(const AttentionParams& p) { return p.head_dim + (p.features & kQv ? p.head_dim_v : 0); }
+
 struct Buffers {
   float* q;         // [group][channel][kGroupRows]
   float* k;         // panels
@@ -46,7 +49,7 @@ struct Buffers {
   KeyBounds* rows;  // [kRowTile] keys of the sequence that each row sees
 
   Buffers(const AttentionParams& p, Carver& carver) {
-    const std::size_t dim = static_cast<std::size_t>(round_up(p.head_dim, kPanel));
+    const std::size_t dim = static_cast<std::size_t>(round_up(dot_dim(p), kPanel));
     const std::size_t dim_v = static_cast<std::size_t>(round_up(p.head_dim_v, kPanel));
     q = carver.take<float>(kRowTile * dim);
     k = carver.take<float>(kKeyTile * dim);
@@ -68,7 +71,7 @@ class ManyRows {
         task_(task),
         buf_(buffers),
         scale_(score_scale(p, task.seq, task.head_begin)),
-        dim_(p.head_dim),
+        dim_(dot_dim(p)),
         dim_v_(p.head_dim_v),
         padded_v_(round_up(p.head_dim_v, kPanel)),
         head_(task.head_begin) {}
@@ -80,7 +83,8 @@ class ManyRows {
       Columns columns[kGroups];
       for (int g = 0; g < groups(); ++g) columns[g] = columns_of_group(g, key, n);
       tile_.locate(p_, task_.seq, key, n);
-      pack_k();
+      pack_keys<K>(p_.k, p_.k_stride_head, tile_.k, p_.head_dim, 0);
+      if (p_.features & kQv) pack_keys<V>(p_.v, p_.v_stride_head, tile_.v, dim_v_, p_.head_dim);
       pack_v();
       multiply_qk(columns, n);
       float descales[kKeyTile];
@@ -118,8 +122,12 @@ class ManyRows {
     for (int r = 0; r < task_.rows; ++r) {
       const int32_t packed_row = task_.row_begin + r;
       const int32_t token = packed_row / group;
-      float q[kMaxHeadDim];
+      float q[kMaxHeadDim + kMaxHeadDimV];
       load_query(p_, task_, token, head_ * group + packed_row % group, scale_.q_factor, q);
+      if (p_.features & kQv) {
+        load_second_query(p_, task_, token, head_ * group + packed_row % group, scale_.q_factor,
+                          q + p_.head_dim);
+      }
       float* column = buf_.q + (r / kGroupRows) * kGroupRows * dim_ + r % kGroupRows;
       for (int d = 0; d < dim_; ++d) column[d * kGroupRows] = q[d];
 
@@ -149,30 +157,32 @@ class ManyRows {
     return {begin / kPanel * kPanel, round_up(end, kPanel)};
   }
 
+  /// Packs `dim` channels of rows that a query is multiplied with, as channels `first` and on of the panels.
   /// Keys from n to the end of the last panel become zeros; memory beyond the sequence's keys is not read.
-  void pack_k() {
+  template <class T>
+  void pack_keys(const void* tensor, int64_t stride_head, const int64_t* rows, int dim, int first) {
     const int n = tile_.n;
-    using Storage = typename K::Storage;
-    const Storage* base = static_cast<const Storage*>(p_.k) + head_ * p_.k_stride_head;
+    using Storage = typename T::Storage;
+    const Storage* base = static_cast<const Storage*>(tensor) + head_ * stride_head;
     for (int j = 0; j < round_up(n, kPanel); j += 8) {
       const Storage* row[8];
       const int count = std::min(8, n - j);
-      for (int i = 0; i < count; ++i) row[i] = base + tile_.k[j + i];
-      float* panel = buf_.k + j / kPanel * kPanel * dim_ + j % kPanel;
-      for (int d = 0; d < dim_; d += 8) {
+      for (int i = 0; i < count; ++i) row[i] = base + rows[j + i];
+      float* panel = buf_.k + j / kPanel * kPanel * dim_ + first * kPanel + j % kPanel;
+      for (int d = 0; d < dim; d += 8) {
         Vec8 block[8] = {};
-        if (count == 8 && d + 8 <= dim_) {
+        if (count == 8 && d + 8 <= dim) {
           ATTNBENCH_UNROLL
-          for (int i = 0; i < 8; ++i) block[i] = K::load8(row[i] + d);
+          for (int i = 0; i < 8; ++i) block[i] = T::load8(row[i] + d);
         } else {
           for (int i = 0; i < count; ++i) {
-            block[i] = d + 8 <= dim_ ? K::load8(row[i] + d) : load8_part<K>(row[i] + d, dim_ - d);
+            block[i] = d + 8 <= dim ? T::load8(row[i] + d) : load8_part<T>(row[i] + d, dim - d);
           }
         }
         transpose_8x8(block);
         ATTNBENCH_UNROLL
         for (int i = 0; i < 8; ++i) {
-          if (d + i < dim_) store(panel + (d + i) * kPanel, block[i]);
+          if (d + i < dim) store(panel + (d + i) * kPanel, block[i]);
         }
       }
     }
@@ -228,7 +238,7 @@ class ManyRows {
   const Task& task_;
   const Buffers& buf_;
   const ScoreScale scale_;
-  const int dim_;
+  const int dim_;  ///< dot_dim
   const int dim_v_;
   const int padded_v_;
   const int32_t head_;

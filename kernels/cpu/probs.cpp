@@ -19,7 +19,7 @@ namespace {
 static_assert(kProbsRows <= kRowStep);
 constexpr int kTile = 128;  ///< keys located at once
 
-template <class K>
+template <class K, class V>
 class Probs {
  public:
   Probs(const AttentionParams& p, const Task& task)
@@ -27,6 +27,7 @@ class Probs {
         task_(task),
         head_(task.head_begin),
         padded_dim_(round_up(p.head_dim, kPanel)),
+        padded_dim_v_(round_up(p.head_dim_v, kPanel)),
         scale_(score_scale(p, task.seq, task.head_begin)) {}
 
   void run() {
@@ -48,6 +49,12 @@ class Probs {
     float* row = q_ + r * padded_dim_;
     std::fill_n(row, padded_dim_, 0.0f);
     for (int d = 0; d < p_.head_dim; ++d) row[d / kPanel * kPanel + K::pair_slot(d % kPanel)] = q[d];
+    if (p_.features & kQv) {
+      load_second_query(p_, task_, packed_row / group, q_head, scale_.q_factor, q);
+      row = qv_ + r * padded_dim_v_;
+      std::fill_n(row, padded_dim_v_, 0.0f);
+      for (int d = 0; d < p_.head_dim_v; ++d) row[d / kPanel * kPanel + V::pair_slot(d % kPanel)] = q[d];
+    }
     seen_[r] = visible_keys(p_, packed_row / group, task_.range.q_len, task_.range.k_len);
     const float lse = p_.lse[any_lse_offset(p_, q_row, q_head)];
     lse_[r] = p_.features & kLseBase2 ? lse : lse * kLog2E;
@@ -55,20 +62,31 @@ class Probs {
     std::fill_n(out_[r], p_.max_seqlen_k, 0.0f);
   }
 
-  void do_tile() {
-    using Storage = typename K::Storage;
+  /// Products of the task's queries, `q`, with the tile's rows of K or V at `base`.
+  template <class T>
+  void multiply(const typename T::Storage* base, const int64_t* offsets, const float* q, int q_stride,
+                int dim, float* s) const {
     const int keys = round_up(tile_.n, kKeyStep);
     const char* rows[kTile];
-    const auto* base = static_cast<const Storage*>(p_.k) + head_ * p_.k_stride_head;
     for (int j = 0; j < keys; ++j) {
-      rows[j] = reinterpret_cast<const char*>(base + tile_.k[std::min(j, tile_.n - 1)]);
+      rows[j] = reinterpret_cast<const char*>(base + offsets[std::min(j, tile_.n - 1)]);
     }
-    float s[kRowStep * kTile] = {};
     for (int j = 0; j < keys; j += kKeyStep) {
       const RowStream stream{rows + j, nullptr, 0, 0};
-      for (int r = 0; r < task_.rows; ++r) {
-        dot_keys<K, 1>(q_ + r * padded_dim_, padded_dim_, stream, p_.head_dim, s + r * kTile + j, kTile);
-      }
+      for (int r = 0; r < task_.rows; ++r)
+        dot_keys<T, 1>(q + r * q_stride, q_stride, stream, dim, s + r * kTile + j, kTile);
+    }
+  }
+
+  void do_tile() {
+    float s[kRowStep * kTile] = {};
+    multiply<K>(static_cast<const typename K::Storage*>(p_.k) + head_ * p_.k_stride_head, tile_.k, q_,
+                padded_dim_, p_.head_dim, s);
+    if (p_.features & kQv) {
+      float by_v[kRowStep * kTile] = {};
+      multiply<V>(static_cast<const typename V::Storage*>(p_.v) + head_ * p_.v_stride_head, tile_.v, qv_,
+                  padded_dim_v_, p_.head_dim_v, by_v);
+      for (int i = 0; i < kRowStep * kTile; ++i) s[i] += by_v[i];
     }
     float descales[kTile];
     if constexpr (std::is_same_v<K, Int8>) {
@@ -94,9 +112,10 @@ class Probs {
   const AttentionParams& p_;
   const Task& task_;
   const int32_t head_;
-  const int padded_dim_;
+  const int padded_dim_, padded_dim_v_;
   const ScoreScale scale_;
   alignas(64) float q_[kRowStep * kMaxHeadDim];
+  alignas(64) float qv_[kRowStep * kMaxHeadDimV];
   KeyBounds seen_[kRowStep];
   float lse_[kRowStep];  ///< in base 2
   float* out_[kRowStep];
@@ -106,7 +125,7 @@ class Probs {
 }  // namespace
 
 void run_probs(const AttentionParams& p, const Task& task) {
-  with_types(p, [&]<class K, class V>() { Probs<K>(p, task).run(); });
+  with_types(p, [&]<class K, class V>() { Probs<K, V>(p, task).run(); });
 }
 
 }  // namespace attnbench::cpu

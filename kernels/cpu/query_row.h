@@ -42,4 +42,12 @@ inline void load_query(const AttentionParams& p, const Task& task, int32_t token
   }
 }
 
+/// Writes head_dim_v channels of the second query (kQv), times `factor`.
+inline void load_second_query(const AttentionParams& p, const Task& task, int32_t token, int32_t head,
+                              float factor, float* out) {
+  const int64_t q_row = int64_t{task.range.q_begin} + token;
+  const int64_t at = q_row * p.qv_stride_token + head * p.qv_stride_head;
+  for (int32_t c = 0; c < p.head_dim_v; ++c) out[c] = load_float(p.dtype_q, p.qv, at + c) * factor;
+}
+
 }  // namespace attnbench::cpu

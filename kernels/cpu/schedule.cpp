@@ -48,7 +48,8 @@ void for_each_tile(const AttentionParams& p, F&& f) {
       task.rows = rows;
       task.keys = visible_keys_of_rows(p, first, last, range.q_len, range.k_len);
       task.splits = count_splits(p, packed_rows, task.keys);
-      task.few_rows = packed_rows <= kFewRows;
+      // The decode path multiplies no query with V.
+      task.few_rows = packed_rows <= kFewRows && !(p.features & kQv);
       f(task);
     }
   }

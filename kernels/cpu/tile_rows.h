@@ -24,7 +24,7 @@ struct TileRows {
     for (int j = 0; j < n;) {
       const int64_t k_row = k_row_offset(p, seq, key + j);
       const int64_t v_row = v_row_offset(p, seq, key + j);
-      const int left_in_block = paged ? p.block_size - (key + j) % p.block_size : n;
+      const int left_in_block = paged ? p.block_size - padded_row(p, seq, key + j) % p.block_size : n;
       const int run = left_in_block < n - j ? left_in_block : n - j;
       for (int i = 0; i < run; ++i) {
         k[j + i] = k_row + i * p.k_stride_token;

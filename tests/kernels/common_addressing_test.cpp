@@ -51,6 +51,21 @@ TEST(CommonAddressing, QueriesNeedNotStartAtZero) {
   EXPECT_EQ(seq_range(p, 1).k_len, 9);
 }
 
+TEST(CommonAddressing, QueriesMayLeaveTheRestOfTheirSlot) {
+  const int32_t cu_q[] = {5, 9, 12};
+  const int32_t used_q[] = {3, 0};
+  const int32_t used_k[] = {3, 9};
+  AttentionParams p{};
+  p.features = kPagedKv | kSequsedQ;
+  p.cu_seqlens_q = cu_q;
+  p.seqused_q = used_q;
+  p.seqused_k = used_k;
+  EXPECT_EQ(seq_range(p, 0).q_begin, 5);
+  EXPECT_EQ(seq_range(p, 0).q_len, 3);
+  EXPECT_EQ(seq_range(p, 1).q_begin, 9);
+  EXPECT_EQ(seq_range(p, 1).q_len, 0);
+}
+
 TEST(CommonAddressing, PagedSlots) {
   // Three requests of 3, 2 and 1 tokens, block size 16, in blocks 0, 3 and 5: slots 0, 1, 2, 48, 49, 80.
   const int32_t table[] = {0, 0x7ffffff0, 3, 0x7ffffff0, 5, 0x7ffffff0};
@@ -85,6 +100,27 @@ TEST(CommonAddressing, PagesCrossAndOffsetsPassTwoToThe31) {
   p.k_stride_token = 1024;
   EXPECT_EQ(k_row_offset(p, 0, 3), 7 * 8192 + 3 * 1024);
   EXPECT_EQ(k_row_offset(p, 0, 5), int64_t{2000000} * 8192 + 1024);
+}
+
+TEST(CommonAddressing, PaddedPagesAndRowsOfTheTable) {
+  const int32_t table[] = {9, 9, 6, 2, 3, 4};
+  const int32_t rows[] = {2, 1};
+  const int32_t leftpad[] = {1, 5};
+  AttentionParams p{};
+  p.features = kPagedKv;
+  p.block_table = table;
+  p.block_table_stride = 2;
+  p.block_size = 4;
+  p.k_stride_block = 100;
+  p.k_stride_token = 10;
+  p.cache_batch_idx = rows;
+  EXPECT_EQ(k_row_offset(p, 0, 3), 330);
+  EXPECT_EQ(k_row_offset(p, 1, 4), 200);
+  p.cache_leftpad = leftpad;
+  EXPECT_EQ(k_row_offset(p, 0, 3), 400);
+  EXPECT_EQ(k_row_offset(p, 1, 0), 210);
+  p.cache_batch_idx = nullptr;
+  EXPECT_EQ(k_row_offset(p, 0, 0), 910);
 }
 
 TEST(CommonAddressing, ContiguousCache) {

@@ -123,7 +123,7 @@ class Layout {
   }
   void put_row(std::vector<uint8_t>& to, int64_t offset, int tensor, std::size_t b, int pos, int head) {
     const DType t = problem_.type_of(tensor);
-    for (int d = 0; d < (tensor == 2 ? problem_.dv() : problem_.dim); ++d) {
+    for (int d = 0; d < (tensor >= 2 ? problem_.dv() : problem_.dim); ++d) {
       store_float(t, to.data(), offset + d, value(problem_, tensor, id(b), pos, head, d));
     }
   }
@@ -132,10 +132,13 @@ class Layout {
     cu_q_ = {problem_.q_begin};
     for (const Seq& s : problem_.seqs) cu_q_.push_back(cu_q_.back() + s.q);
     q_ = poisoned(problem_.types().q, (cu_q_.back() + 1) * static_cast<int64_t>(q_row()));
+    if (problem_.qv) qv_ = poisoned(problem_.types().q, (cu_q_.back() + 1) * static_cast<int64_t>(out_row()));
     for (std::size_t b = 0; b < problem_.seqs.size(); ++b) {
       for (int t = 0; t < problem_.seqs[b].q; ++t) {
         for (int h = 0; h < problem_.heads_q; ++h) {
-          put_row(q_, (int64_t{cu_q_[b]} + t) * q_row() + h * problem_.dim, 0, b, t, h);
+          const int64_t row = int64_t{cu_q_[b]} + t;
+          put_row(q_, row * q_row() + h * problem_.dim, 0, b, t, h);
+          if (problem_.qv) put_row(qv_, row * out_row() + h * problem_.dv(), 3, b, t, h);
         }
       }
     }
@@ -291,6 +294,7 @@ class Layout {
     if (problem_.sinks) f |= kSinks;
     if (problem_.dv() != problem_.dim) f |= kHeadDimV;
     if (problem_.v_is_k) f |= kVIsK;
+    if (problem_.qv) f |= kQv;
     if (problem_.probs) f |= kProbs;
     if (problem_.p_dropout > 0) f |= kDropout;
     return f | problem_.base() | problem_.quantised;
@@ -330,6 +334,11 @@ class Layout {
     p.q = q_.data();
     p.q_stride_token = static_cast<int64_t>(q_row());
     p.q_stride_head = problem_.dim;
+    if (problem_.qv) {
+      p.qv = qv_.data();
+      p.qv_stride_token = static_cast<int64_t>(out_row());
+      p.qv_stride_head = problem_.dv();
+    }
     p.out_stride_token = static_cast<int64_t>(out_row());
     p.out_stride_head = problem_.dv();
     p.cu_seqlens_q = cu_q_.data();
@@ -406,7 +415,7 @@ class Layout {
   }
 
   const Problem problem_;
-  std::vector<uint8_t> q_, k_, v_;
+  std::vector<uint8_t> q_, qv_, k_, v_;
   std::vector<int32_t> cu_q_, cu_k_, used_k_, table_, cache_rows_, leftpad_;
   std::vector<float> slopes_, sinks_, q_descales_, k_descales_, v_descales_;
   std::size_t table_stride_ = 0, slopes_stride_ = 0;

@@ -28,6 +28,7 @@ struct Problem {
   int dim = 64;
   int dim_v = 0;        ///< 0: dim
   bool v_is_k = false;  ///< V is a view of K
+  bool qv = false;      ///< a second query that is multiplied with V
   DType dtype = DType::kFp32;
   DType dtype_out = DType::kFp32;
   int block_size = 0;  ///< 0: packed
@@ -61,7 +62,7 @@ struct Problem {
   uint64_t base() const { return dtype_feature(dtype); }
   InputDTypes types() const { return input_dtypes(base() | quantised); }
   DType type_of(uint64_t tensor) const {
-    return tensor == 0 ? types().q : tensor == 1 || v_is_k ? types().k : types().v;
+    return tensor == 0 || tensor == 3 ? types().q : tensor == 1 || v_is_k ? types().k : types().v;
   }
   // Descales of position `pos` of sequence `id`. Neighbours differ, and no two tensors share one. e4m3 and
   // e5m2 have one per sequence and KV head. Stored numbers reach 8 in these and 127 in int8.
@@ -97,7 +98,7 @@ struct Problem {
 };
 
 /// The stored number: uniform in [-1, 1), for e4m3 and e5m2 in [-8, 8), for int8 in [-127, 127), rounded to the
-/// tensor's dtype. Tensors are q, K, V.
+/// tensor's dtype. Tensors are q, K, V, qv.
 inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos, uint64_t head,
                    uint64_t channel) {
   if (tensor == 2 && p.v_is_k) tensor = 1;
@@ -109,7 +110,7 @@ inline float value(const Problem& p, uint64_t tensor, uint64_t seq, uint64_t pos
   const float uniform = static_cast<float>(x >> 40) * 0x1p-23f - 1.0f;
   const DType t = p.type_of(tensor);
   const float range = is_fp8(t) ? 8.0f : t == DType::kInt8 ? 127.0f : 1.0f;
-  return round_to(t, uniform * range * (tensor == 0 ? p.magnitude : 1.0f));
+  return round_to(t, uniform * range * (tensor == 0 || tensor == 3 ? p.magnitude : 1.0f));
 }
 
 inline constexpr DType kDTypes[] = {DType::kBf16, DType::kFp16, DType::kFp32};

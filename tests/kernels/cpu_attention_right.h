@@ -35,6 +35,8 @@ inline double score_of(const Problem& p, const Seq& s, uint64_t id, int i, int h
   if (!seen) return -std::numeric_limits<double>::infinity();
   double dot = 0;
   for (int d = 0; d < p.dim; ++d) dot += double{value(p, 0, id, i, head, d)} * value(p, 1, id, j, kv_head, d);
+  for (int d = 0; p.qv && d < p.dv(); ++d)
+    dot += double{value(p, 3, id, i, head, d)} * value(p, 2, id, j, kv_head, d);
   dot *= double{p.q_descale(id, i, head)} * p.k_descale(id, j, kv_head) * p.softmax_scale();
   if (p.softcap > 0) dot = p.softcap * std::tanh(dot / p.softcap);
   if (p.alibi != Slopes::kNone) {

@@ -46,6 +46,36 @@ TEST(CpuAttention, PagesLayoutsAndHeadRatios) {
   }
 }
 
+TEST(CpuAttention, SlotsWithFewerQueriesThanRows) {
+  for (const int block_size : {0, 16}) {
+    for (const bool causal : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << "block_size " << block_size << " causal " << causal);
+      Problem p{.seqs = {{5, 40}, {0, 9}, {30, 70}}, .heads_q = 3, .heads_kv = 1, .dim = 24};
+      p.block_size = block_size;
+      p.causal = causal;
+      Problem slots = p;
+      const std::vector<int32_t> used = {5, 0, 30};
+      slots.seqs = {{7, 40}, {2, 9}, {31, 70}};
+      Layout layout(slots);
+      layout.params().attention.features |= kSequsedQ;
+      layout.params().attention.seqused_q = used.data();
+      layout.params().attention.max_seqlen_q = 30;
+      const Result want = testing::run(p), got = layout.run();
+      const std::size_t row = 3 * 24;
+      int from = 0, to = 0;
+      for (std::size_t b = 0; b < used.size(); from += used[b], to += slots.seqs[b].q, ++b) {
+        for (int i = 0; i < slots.seqs[b].q; ++i) {
+          for (std::size_t c = 0; c < row; ++c) {
+            const float x = got.out[(to + i) * row + c];
+            EXPECT_TRUE(i < used[b] ? x == want.out[(from + i) * row + c] : std::isnan(x))
+                << "row " << to + i;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuAttention, EveryNumberOfFewRows) {
   for (int rows = 1; rows <= 18; ++rows) {
     SCOPED_TRACE(rows);

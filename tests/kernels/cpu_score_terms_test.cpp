@@ -40,6 +40,28 @@ TEST(CpuScoreTerms, Alibi) {
   }
 }
 
+TEST(CpuScoreTerms, SecondQueries) {
+  for (const int dim_v : {24, 40, 130}) {
+    for (const bool causal : {false, true}) {
+      for (const DType t : testing::kDTypes) {
+        SCOPED_TRACE(::testing::Message()
+                     << "dim_v " << dim_v << " causal " << causal << " " << dtype_name(t));
+        Problem p{.seqs = kMixedTerms, .heads_q = 6, .heads_kv = 2, .dim = 24, .dtype = t, .causal = causal};
+        p.dim_v = dim_v;
+        p.qv = p.probs = true;
+        expect_right(p);
+      }
+    }
+  }
+  Problem p{.seqs = kLongTerms, .heads_q = 4, .heads_kv = 1, .dim = 16, .dtype = DType::kBf16};
+  p.dim_v = 64;
+  p.qv = true;
+  p.block_size = 16;
+  p.softcap = 3.0f;
+  p.window_left = 90;
+  expect_right(p);
+}
+
 TEST(CpuScoreTerms, AlibiOverScalesAndTiles) {
   // A negative scale and a scale of 0 take separate paths through the kernel.
   for (const float scale : {-0.3f, 1.5f, 0.0f}) {

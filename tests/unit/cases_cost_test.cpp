@@ -257,6 +257,22 @@ TEST(Cost, BlocksAreThoseThatHoldAVisibleKey) {
   }
 }
 
+TEST(Cost, ASecondQueryIsReadAndMultipliedWithV) {
+  CaseParams p;
+  p.num_heads_q = 4;
+  p.num_heads_kv = 2;
+  p.head_dim = 8;
+  p.head_dim_v = 32;
+  p.seqs = {{3, 20}, {1, 5}};
+  const CaseCost plain = cost_of(p);
+  p.qv = true;
+  const CaseCost with = cost_of(p);
+  EXPECT_EQ(with.pairs, plain.pairs);
+  EXPECT_EQ(with.flop - plain.flop, 2 * 4 * 32 * plain.pairs);
+  EXPECT_EQ(with.bytes - plain.bytes, 4 * 4 * 32 * 2);
+  EXPECT_EQ(executed_flop(p, {1, 1, 1, 1}), with.flop);
+}
+
 TEST(Cost, EveryKvSourceAndQuantisationCountsItsOwnBytes) {
   CaseParams p;
   p.num_heads_q = 4;
@@ -269,12 +285,21 @@ TEST(Cost, EveryKvSourceAndQuantisationCountsItsOwnBytes) {
   p.gap_tokens = 7;  // unused rows are no traffic
   EXPECT_EQ(cost_of(p).bytes, 2 * kv + rest);
   p.gap_tokens = 0;
+  const double dense = cost_of(p).device_bytes;
+  p.gap_queries = 5;
+  EXPECT_EQ(cost_of(p).bytes, 2 * kv + rest);
+  EXPECT_EQ(cost_of(p).total_q, 4);
+  EXPECT_GT(cost_of(p).device_bytes, dense);
+  p.gap_queries = 0;
   p.kv = KvSource::kContiguous;
   p.leftpad = 9;
   EXPECT_EQ(cost_of(p).bytes, 2 * kv + rest);
   p.kv = KvSource::kPaged;
   p.block_size = 16;
   EXPECT_EQ(cost_of(p).bytes, 2 * kv + rest + 4 * (2 + 1));
+  p.leftpad = 15;
+  EXPECT_EQ(cost_of(p).bytes, 2 * kv + rest + 4 * (3 + 2)) << "rows 15 to 34 and 14 to 18 of blocks of 16";
+  p.leftpad = 9;
   p.kv_dtype = KvDType::kE4m3;
   EXPECT_EQ(cost_of(p).bytes, kv + rest + 4 * (2 + 1) + 2 * 4 * 2 * 2)
       << "and a descale per sequence and head";

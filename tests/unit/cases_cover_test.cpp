@@ -288,7 +288,7 @@ TEST(Cover, PairsAreCalledImpossibleWhereTheyAre) {
   std::set<std::string> indifferent(counts.indifferent.begin(), counts.indifferent.end());
   EXPECT_GE(impossible.size(), 50u);
   EXPECT_GE(indifferent.size(), 50u);
-  EXPECT_TRUE(indifferent.count("attention: kv: paged with leftpad: 0"));
+  EXPECT_TRUE(indifferent.count("attention: kv: packed with leftpad: 0"));
   for (const Sweep& sweep : file.sweeps) {
     if (sweep.cover.strength != 2) continue;
     const HeldPairs cover(sweep, {});

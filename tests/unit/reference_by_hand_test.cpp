@@ -12,7 +12,7 @@
 namespace attnbench::reference {
 namespace {
 
-/// One sequence and head of width 1, q.k = dots[j], v = values[j].
+/// One sequence and head of width 1, q.k = dots[j], v = values[j], qv = 2.
 class Given : public Inputs {
  public:
   Given(const std::vector<double>& dots, const std::vector<double>& values) : dots_(dots), values_(values) {}
@@ -24,6 +24,9 @@ class Given : public Inputs {
   }
   void load_v(int, int, int begin, int end, double* out) const override {
     std::copy(values_.begin() + begin, values_.begin() + end, out);
+  }
+  void load_qv(int, int, int begin, int end, double* out) const override {
+    std::fill_n(out, end - begin, 2.0);
   }
 
  private:
@@ -188,6 +191,22 @@ TEST(ReferenceByHand, SinkFarAboveOrBelow) {
   EXPECT_NEAR(tiny.a2[0] / (18.0 * std::exp(-200.0)), 1.0, 1e-5);
 }
 
+// Scores are (dot + 2 v) / 4, then capped: the second product is scaled and capped as the first is.
+TEST(ReferenceByHand, SecondQuery) {
+  Problem p = single(1, 2);
+  p.qv = true;
+  p.softmax_scale = 0.25;
+  const Given inputs({6, -2}, {1, 3});
+  const double first = (6.0 + 2.0) / 4, second = (-2.0 + 6.0) / 4;
+  Result row = row_of(p, inputs, 0);
+  EXPECT_NEAR(row.lse, std::log(std::exp(first) + std::exp(second)), 1e-15);
+  EXPECT_NEAR(row.dot_norm, 0.25 * std::hypot(1, 2) * std::hypot(6, 1), 1e-14);
+  p.softcap = 1.5;
+  row = row_of(p, inputs, 0);
+  const double a = 1.5 * std::tanh(first / 1.5), b = 1.5 * std::tanh(second / 1.5);
+  EXPECT_NEAR(row.o[0], (std::exp(a) + 3 * std::exp(b)) / (std::exp(a) + std::exp(b)), 1e-14);
+}
+
 // Four equal scores: p = 1/4 each. Kept weights are doubled, according to the contract's mask.
 TEST(ReferenceByHand, Dropout) {
   Problem p = single(1, 4);
@@ -216,6 +235,12 @@ TEST(ReferenceByHand, Dropout) {
   EXPECT_NEAR(row.w2, 1 / kept, 1e-15);
   EXPECT_NEAR(row.lse, std::log(4.0), 1e-15) << "LSE knows nothing of it";
   EXPECT_EQ(row.probs, (std::vector<double>{0.25, 0.25, 0.25, 0.25}));
+  // The mask of packed row 7.
+  p.q_begins = {7};
+  o = 0;
+  for (int j = 0; j < 4; ++j) o += dropout_keeps(11, 5, 0, 7, j, 0x80000000u) ? 0.5 * v[j] : 0.0;
+  EXPECT_NE(o, row.o[0]) << "take another seed";
+  EXPECT_NEAR(row_of(p, Given({0, 0, 0, 0}, v), 0).o[0], o, 1e-14);
 }
 
 // 3 queries on 1 key: only the last sees it. The others have only the sink.

@@ -46,6 +46,27 @@ TEST(ReferenceFeatures, Alibi) {
   }
 }
 
+TEST(ReferenceFeatures, SecondQueries) {
+  for (const Mask& mask : kMasks) {
+    for (const auto& [heads_q, heads_kv] : kHeads) {
+      for (const int width : {0, 5, 1}) {
+        SCOPED_TRACE(testing::Message() << "causal " << mask.causal << " left " << mask.left << " right "
+                                        << mask.right << ", " << heads_q << " heads, width " << width);
+        Problem p = pairs_of({0, 2, 70}, 3, heads_q, heads_kv);
+        set_mask(p, mask);
+        p.qv = true;
+        p.head_dim_v = width;
+        p.softcap = width == 5 ? 2.0 : 0.0;
+        expect_naive(p, {}, all_rows(p));
+      }
+    }
+  }
+  Problem p = pairs_of({300}, 2, 2, 1);  // blocks of keys that some rows see in part
+  p.qv = p.causal = p.probs = true;
+  p.head_dim_v = 3;
+  expect_naive(p, {}, all_rows(p));
+}
+
 // Keys that are lost at the end: the diagonal, windows and biases stay where they are.
 TEST(ReferenceFeatures, LostLastKeys) {
   for (const Mask& mask : kMasks) {

@@ -23,7 +23,7 @@ namespace attnbench::reference {
 
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
 
-enum class Tensor : uint64_t { kQ = 1, kK = 2, kV = 3 };
+enum class Tensor : uint64_t { kQ = 1, kK = 2, kV = 3, kQv = 4 };
 
 // Approximately normal values, which depend only on the coordinate. A sequence is identified by its name, so
 // that several problems can share one.
@@ -68,6 +68,11 @@ class TestInputs : public Inputs {
     EXPECT_LE(end, problem_.k_lens[seq]);
     write(Tensor::kV, seq, kv_head, begin, end, out);
   }
+  void load_qv(int seq, int head, int begin, int end, double* out) const override {
+    EXPECT_LE(end, problem_.q_lens[seq]);
+    EXPECT_LT(head, problem_.num_heads_q);
+    write(Tensor::kQv, seq, head, begin, end, out);
+  }
   int64_t keys_loaded() const { return keys_loaded_; }
 
  private:
@@ -75,7 +80,8 @@ class TestInputs : public Inputs {
     EXPECT_LE(0, begin);
     EXPECT_LT(begin, end);
     if (tensor == Tensor::kK) keys_loaded_ += end - begin;
-    const int width = tensor == Tensor::kV ? problem_.value_dim() : problem_.head_dim;
+    const bool of_values = tensor == Tensor::kV || tensor == Tensor::kQv;
+    const int width = of_values ? problem_.value_dim() : problem_.head_dim;
     for (int row = begin; row < end; ++row) {
       for (int c = 0; c < width; ++c) *out++ = values_.at(tensor, seq, head, row, c);
     }
@@ -148,6 +154,13 @@ inline Result naive(const Problem& p, const Values& values, const RowId& id) {
       dot += q * k;
       q2 += q * q;
       k2 += k * k;
+    }
+    for (int c = 0; p.qv && c < p.value_dim(); ++c) {
+      const long double q = values.at(Tensor::kQv, id.seq, id.head, id.pos, c);
+      const long double v = values.at(Tensor::kV, id.seq, kv_head, j, c);
+      dot += q * v;
+      q2 += q * q;
+      k2 += v * v;
     }
     long double s = dot * p.softmax_scale;
     if (p.softcap > 0) s = p.softcap * std::tanh(s / p.softcap);

@@ -123,7 +123,7 @@ TEST(ReportConsole, InvariantsAreCountedByKernel) {
   other.check->invariants = {{"repeat", Outcome::kHeld, ""}, {"split", Outcome::kDiffers, "O of ..."}};
   EXPECT_THAT(printed({a, b, other}),
               HasSubstr("\ninvariants:\n"
-                        "  mine: 2 invariants held, 1 was broken, 1 was skipped\n"
+                        "  mine: 2 invariants held, 1 was broken, 1 was skipped (layout: packed)\n"
                         "  other: 1 invariant held, 0 were broken, 0 were skipped; 1 gave other bits within "
                         "the tolerance, and the kernel promises no more\n"));
   for (Record* r : {&a, &b, &other}) r->check->invariants.clear();

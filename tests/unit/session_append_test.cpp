@@ -227,6 +227,9 @@ const std::vector<Fault> kInCallFaults = {
     {"WritesIntoThePadding", in_call("kv: contiguous, leftpad: 4, cache_batch_idx: identity"),
      [](OpParams& p) { static_cast<uint16_t*>(p.attention.v_cache)[0] = 0; },
      "v_cache slot 0 head 0 channel 0"},
+    {"WritesIntoThePaddingOfPages", in_call("kv: paged, leftpad: 4, page_layout: contiguous"),
+     [](OpParams& p) { static_cast<uint16_t*>(p.attention.v_cache)[0] = 0; },
+     "v_cache slot 0 head 0 channel 0"},
     {"QueriesOnTheDiagonal",
      in_call("kv: paged, mask: causal, rotary: neox, new_tokens: 2, rotary_q: from_cache_seqlens"),
      [](OpParams& p) {

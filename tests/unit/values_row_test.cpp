@@ -14,7 +14,7 @@ namespace {
 
 constexpr Profile kProfiles[] = {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge,
                                  Profile::kHuge};
-constexpr Tensor kTensors[] = {Tensor::kQ, Tensor::kK, Tensor::kV, Tensor::kNewK, Tensor::kNewV};
+constexpr Tensor kTensors[] = {Tensor::kQ, Tensor::kQv, Tensor::kK, Tensor::kV, Tensor::kNewK, Tensor::kNewV};
 
 void expect_words(const Philox4& got, const std::vector<uint32_t>& expected) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(got.x[i], expected[i]) << "word " << i;

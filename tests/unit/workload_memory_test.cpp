@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "harness/workload/workload.h"
 
@@ -119,6 +120,42 @@ TEST(Workload, OutputsOfPaddedStridesAreReadWithoutPaddingAndStrayWritesAreSeen)
   EXPECT_EQ(w.download_outputs().stray, "");
   out[p.head_dim] = 0.0f;
   EXPECT_THAT(w.download_outputs().stray, HasSubstr("out"));
+}
+
+TEST(Workload, OutputsAreReadWithoutRowsOfNoQueryAndWritesToThemAreSeen) {
+  const auto device = open_device("cpu", 1);
+  Case item = small_case();
+  item.params.gap_queries = 2;
+  const int64_t queries = item.params.seqs[0].q;
+  for (const bool token_major : {false, true}) {
+    item.params.out_lse_token_major = token_major;
+    Workload w(*device, item, {.lead_rows = 1});
+    const AttentionParams p = w.params().attention;
+    const auto lse = [&](int64_t row, int64_t head) -> float& {
+      return p.lse[token_major ? row * p.lse_stride_token + head : head * p.lse_stride_head + row];
+    };
+    const auto out = [&](int64_t row) -> float& {
+      return static_cast<float*>(p.out)[row * p.out_stride_token];
+    };
+    w.reset_outputs();
+    out(0) = lse(0, 0) = 1.0f;  // leading rows may hold anything
+    out(1) = 2.0f;
+    lse(1, 1) = 3.0f;
+    const HostOutputs right = w.download_outputs();
+    EXPECT_EQ(right.unused_written, "");
+    int64_t total = 0;
+    for (const SeqLen& s : item.params.seqs) total += s.q;
+    ASSERT_EQ(right.lse.size(), static_cast<std::size_t>(total * p.num_heads_q));
+    ASSERT_EQ(right.out.size(), static_cast<std::size_t>(total * p.num_heads_q * p.head_dim) * 4);
+    EXPECT_EQ(load_float(DType::kFp32, right.out.data(), 0), 2.0f);
+    EXPECT_EQ(right.lse[static_cast<std::size_t>(total)], 3.0f);
+    lse(1 + queries, 1) = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_THAT(w.download_outputs().unused_written, HasSubstr("LSE of row"));
+    w.reset_outputs();
+    EXPECT_EQ(w.download_outputs().unused_written, "");
+    out(1 + queries) = 0.0f;
+    EXPECT_THAT(w.download_outputs().unused_written, HasSubstr("behind the queries of seq 0"));
+  }
 }
 
 TEST(Workload, OutputsAreNanBeforeALaunch) {

@@ -76,6 +76,61 @@ TEST(WorkloadPlan, PackedGapsAndTailArePoison) {
   EXPECT_EQ(p.kv_owners.back().seq, -1);
 }
 
+TEST(WorkloadPlan, RowsBehindQueriesArePoisonInEveryCopyOfACase) {
+  Case c;
+  c.params.seqs = {{2, 3}, {0, 1}, {4, 9}};
+  c.params.gap_queries = 3;
+  for (const uint64_t seed : {1, 2}) {
+    c.seed = seed;
+    const std::vector<int32_t> gaps = query_gaps_of(c.params);
+    ASSERT_EQ(gaps.size(), 3u);
+    EXPECT_EQ(gaps[0], 3);
+    for (const int32_t gap : gaps) EXPECT_TRUE(gap >= 0 && gap <= 3);
+    const WorkloadPlan p = plan_workload(c, {.lead_rows = 5});
+    EXPECT_EQ(p.cu_seqlens_q, (std::vector<int32_t>{5, 10, 10 + gaps[1], 14 + gaps[1] + gaps[2]}));
+    EXPECT_EQ(p.seqused_q, (std::vector<int32_t>{2, 0, 4}));
+    EXPECT_EQ(p.total_q, p.cu_seqlens_q.back());
+    EXPECT_EQ(p.max_seqlen_q, 4);
+    EXPECT_EQ(p.q_owners.size(), static_cast<std::size_t>(p.total_q + kTailRows));
+    EXPECT_EQ(p.q_owners[4].seq, -1);
+    EXPECT_EQ(p.q_owners[6].pos, 1);
+    EXPECT_EQ(p.q_owners[7].seq, -1) << "in the gap";
+    EXPECT_EQ(p.q_owners[static_cast<std::size_t>(10 + gaps[1])].seq, 2);
+    EXPECT_EQ(p.q_owners[static_cast<std::size_t>(14 + gaps[1])].seq, -1);
+  }
+}
+
+TEST(WorkloadPlan, PaddedPagesHoldPoisonBeforeTheirFirstKey) {
+  for (const bool shuffled : {false, true}) {
+    Case c = paged_case({{1, 10}, {2, 0}, {5, 17}}, 4, PageLayout::kShuffled);
+    c.params.leftpad = 5;
+    c.params.shuffled_table = shuffled;
+    const WorkloadPlan p = plan_workload(c);
+    EXPECT_EQ(p.cache_leftpad, (std::vector<int32_t>{5, 4, 3}));
+    EXPECT_EQ(p.cache_batch_idx.size(), shuffled ? 3u : 0u);
+    const auto stride = static_cast<std::size_t>(p.block_table_stride);
+    EXPECT_EQ(p.block_table.size(), (shuffled ? 5 : 3) * stride);
+    int64_t owned = 0, junk_rows = 0;
+    for (std::size_t b = 0; b < 3; ++b) {
+      const std::size_t row = shuffled ? static_cast<std::size_t>(p.cache_batch_idx[b]) : b;
+      for (int32_t r = 0; r < p.cache_leftpad[b] + c.params.seqs[b].k; ++r) {
+        const int32_t block = p.block_table[row * stride + static_cast<std::size_t>(r / 4)];
+        const RowOwner o = p.kv_owners[static_cast<std::size_t>(block * 4 + r % 4)];
+        const bool key = r >= p.cache_leftpad[b];
+        EXPECT_EQ(o.seq, key ? static_cast<int32_t>(b) : -1);
+        EXPECT_EQ(o.pos, key ? r - p.cache_leftpad[b] : -1);
+      }
+    }
+    for (const RowOwner& o : p.kv_owners) owned += o.seq >= 0;
+    EXPECT_EQ(owned, 27);
+    for (std::size_t row = 0; row < p.block_table.size() / stride; ++row) {
+      const int32_t first = p.block_table[row * stride];
+      junk_rows += first == kJunkBlocks[0] || first == kJunkBlocks[1];
+    }
+    EXPECT_EQ(junk_rows, shuffled ? 2 : 0);
+  }
+}
+
 TEST(WorkloadPlan, AppendSlotsAreTheLastTokensAndPaddingIsSkipped) {
   Case c = paged_case({{2, 5}, {1, 1}}, 4, PageLayout::kContiguous);
   c.params.op = Op::kKvAppend;

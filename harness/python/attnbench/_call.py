@@ -249,11 +249,15 @@ class Call:
         if f & Feature.PACKED_KV and p.cu_seqlens_k:
             self.total_k = self._int32(p.cu_seqlens_k, batch)
         self._view("q", (p.total_q, heads_q, d), (p.q_stride_token, p.q_stride_head, 1), self.dtype_q)
+        self._view("qv", (p.total_q, heads_q, dv), (p.qv_stride_token, p.qv_stride_head, 1), self.dtype_q)
         for name in ("cu_seqlens_q", "cu_seqlens_k"):
             self._row(name, batch + 1)
-        for name in ("seqused_k", "cache_batch_idx", "cache_leftpad"):
+        for name in ("seqused_q", "seqused_k", "cache_batch_idx", "cache_leftpad"):
             self._row(name, batch)
-        self._view("block_table", (batch, p.block_table_stride), (p.block_table_stride, 1), "int32")
+        rows = batch
+        if f & Feature.PAGED_BATCH_IDX:  # the launch does not say how many there are
+            rows = max((self._int32(p.cache_batch_idx, b) + 1 for b in range(batch)), default=0) if p.cache_batch_idx else 0
+        self._view("block_table", (rows, p.block_table_stride), (p.block_table_stride, 1), "int32")
         for name, kind, channels, dtype in (("k", "k", d, self.dtype_k), ("v", "v", dv, self.dtype_v),
                                             ("k_cache", "k", d, self.dtype_k), ("v_cache", "v", dv, self.dtype_v)):
             self._cache(name, kind, channels, dtype)

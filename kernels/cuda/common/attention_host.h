@@ -1,13 +1,40 @@
 // Host code that the Hopper attention kernels share: checks of what they support, and their tensor maps.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
 
 #include "kernels/common/checks.h"
+#include "kernels/cuda/common/gpu_rates.h"
 #include "kernels/cuda/common/kv_rows.h"
 #include "kernels/cuda/common/tensor_map.h"
 
 namespace attnbench::hopper {
+
+/// The rates of the GPU of a launch. Clocks are queried once for each GPU, because the driver takes long to
+/// answer; a query that fails gives those of an H100.
+inline GpuRates rates_of(const LaunchContext& context) {
+  struct Clocks {
+    std::atomic<int> core_khz{0}, memory_khz{0}, bus_bits{0};
+  };
+  static std::array<Clocks, 64> known;
+  const int ordinal = context.device_ordinal;
+  const auto query = [&](std::atomic<int>& kept, cudaDeviceAttr which, int of_h100) {
+    int value = kept.load(std::memory_order_relaxed);
+    if (value > 0) return value;
+    if (cudaDeviceGetAttribute(&value, which, ordinal) != cudaSuccess || value <= 0) value = of_h100;
+    kept.store(value, std::memory_order_relaxed);
+    return value;
+  };
+  Clocks& c = known[static_cast<std::size_t>(ordinal) % known.size()];
+  const int core = query(c.core_khz, cudaDevAttrClockRate, 1'980'000);
+  const int memory = query(c.memory_khz, cudaDevAttrMemoryClockRate, 2'619'000);
+  return rates_of(context.multiprocessors, core, memory,
+                  query(c.bus_bits, cudaDevAttrGlobalMemoryBusWidth, 5120));
+}
 
 /// Checks the GPU, types and lengths that all of these kernels require.
 inline KernelStatus check_basics(const Kernel& kernel, const AttentionParams& p, const LaunchContext& context,

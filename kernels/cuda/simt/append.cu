@@ -28,11 +28,9 @@ __device__ int sequence_of(const AttentionParams& p, int64_t token) {
 /// Whether row `row` of sequence `b` lies in the cache. The host cannot read lengths and tables before the
 /// launch, so a row outside cannot be reported as an error. It must not be written either.
 __device__ bool in_cache(const AttentionParams& p, int b, int row) {
-  const int64_t leftpad = p.cache_leftpad != nullptr ? p.cache_leftpad[b] : 0;
-  if (row < 0 || leftpad + row >= kv_capacity(p)) return false;
-  const int block = p.features & kPagedKv ? p.block_table[b * p.block_table_stride + row / p.block_size]
-                    : p.cache_batch_idx != nullptr ? p.cache_batch_idx[b]
-                                                   : b;
+  const int padded = padded_row(p, b, row);
+  if (row < 0 || padded >= kv_capacity(p)) return false;
+  const int block = p.features & kPagedKv ? p.block_table[table_entry(p, b, padded)] : cache_row(p, b);
   return block >= 0 && block < p.num_blocks;
 }
 

@@ -2,7 +2,9 @@
 
 namespace attnbench::cuda_simt {
 
-template KernelStatus launch_attention<128>(const AttentionParams&, const LaunchContext&, KernelMessage*);
-template KernelStatus launch_attention<256>(const AttentionParams&, const LaunchContext&, KernelMessage*);
+template KernelStatus launch_attention<128, false>(const AttentionParams&, const LaunchContext&,
+                                                   KernelMessage*);
+template KernelStatus launch_attention<256, false>(const AttentionParams&, const LaunchContext&,
+                                                   KernelMessage*);
 
 }  // namespace attnbench::cuda_simt

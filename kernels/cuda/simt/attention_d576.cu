@@ -2,6 +2,7 @@
 
 namespace attnbench::cuda_simt {
 
-template KernelStatus launch_attention<576>(const AttentionParams&, const LaunchContext&, KernelMessage*);
+template KernelStatus launch_attention<576, false>(const AttentionParams&, const LaunchContext&,
+                                                   KernelMessage*);
 
 }  // namespace attnbench::cuda_simt

@@ -11,16 +11,16 @@
 namespace attnbench::cuda_simt {
 
 /// Allows more than 48 KiB of dynamic shared memory, where the kernel needs it: once per function and device.
-template <int kD>
+template <int kD, bool kWithQv>
 cudaError_t allow_shared_memory(int device) {
-  constexpr int kBytes = Widths<kD>::kSharedBytes;
+  constexpr int kBytes = Widths<kD, kWithQv>::kSharedBytes;
   static_assert(kBytes <= 96 * 1024, "sm_86 and sm_89 have 99 KiB per CTA");
   if constexpr (kBytes <= 48 * 1024) return cudaSuccess;
   static std::atomic<uint64_t> done{0};  // bit per device ordinal
   const uint64_t bit = device >= 0 && device < 64 ? uint64_t{1} << device : 0;
   if (done.load() & bit) return cudaSuccess;
-  const cudaError_t error =
-      cudaFuncSetAttribute(attention_kernel<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  const cudaError_t error = cudaFuncSetAttribute(attention_kernel<kD, kWithQv>,
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error == cudaSuccess) done.fetch_or(bit);
   return error;
 }
@@ -32,12 +32,11 @@ inline KeyParts key_parts(const AttentionParams& p) {
   return {p.num_splits, shape.out_stride, shape.lse_stride};
 }
 
-template <int kD>
+template <int kD, bool kWithQv>
 KernelStatus launch_attention(const AttentionParams& p, const LaunchContext& context,
                               KernelMessage* message) {
-  if (const cudaError_t error = allow_shared_memory<kD>(context.device_ordinal); error != cudaSuccess) {
-    return cuda_status(error, message);
-  }
+  const cudaError_t error = allow_shared_memory<kD, kWithQv>(context.device_ordinal);
+  if (error != cudaSuccess) return cuda_status(error, message);
   const KeyParts parts = key_parts(p);
   const int64_t rows = int64_t{std::max(p.max_seqlen_q, 1)} * (p.num_heads_q / p.num_heads_kv);
   const int64_t tiles = (rows + kTile - 1) / kTile;
@@ -45,8 +44,9 @@ KernelStatus launch_attention(const AttentionParams& p, const LaunchContext& con
   const dim3 grid(static_cast<unsigned>(std::min<int64_t>(tiles, INT32_MAX)),
                   static_cast<unsigned>(std::min(p.num_heads_kv, kMaxGridYZ)),
                   static_cast<unsigned>(std::min<int64_t>(int64_t{p.batch} * parts.count, kMaxGridYZ)));
-  attention_kernel<kD>
-      <<<grid, kThreads, Widths<kD>::kSharedBytes, static_cast<cudaStream_t>(context.stream)>>>(p, parts);
+  constexpr int kBytes = Widths<kD, kWithQv>::kSharedBytes;
+  attention_kernel<kD, kWithQv>
+      <<<grid, kThreads, kBytes, static_cast<cudaStream_t>(context.stream)>>>(p, parts);
   return cuda_status(cudaGetLastError(), message);
 }
 

@@ -40,14 +40,36 @@ __device__ void for_each_score(float (&s)[kRows][2], F f) {
   }
 }
 
+/// Adds products of `width` channels to the scores of keys tx and tx + 16. Rows of queries are kQStride floats
+/// apart, rows of keys kStride.
+template <int kQStride, int kStride>
+__device__ inline void multiply_piece(const float* q_rows, const float* keys, int tx, int width,
+                                      float (&s)[kRows][2]) {
+#pragma unroll 4
+  for (int c = 0; c < width; c += 4) {
+    const auto k_lo = *reinterpret_cast<const Pack<float, 4>*>(keys + tx * kStride + c);
+    const auto k_hi = *reinterpret_cast<const Pack<float, 4>*>(keys + (tx + kLanes) * kStride + c);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const auto q = *reinterpret_cast<const Pack<float, 4>*>(q_rows + i * kQStride + c);
+#pragma unroll
+      for (int u = 0; u < 4; ++u) {
+        s[i][0] = fmaf(q.x[u], k_lo.x[u], s[i][0]);
+        s[i][1] = fmaf(q.x[u], k_hi.x[u], s[i][1]);
+      }
+    }
+  }
+}
+
 /// Computes attention of one tile of query rows (sequence `b`, KV head `kv_head`) over the keys of part
-/// `part` that the rows see. kD is the padded head_dim.
-template <int kD>
+/// `part` that the rows see. kD is the padded head_dim. kWithQv: there is a second query, multiplied with V.
+template <int kD, bool kWithQv>
 __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int part, int b,
                             const SeqRange& seq, int kv_head, const TileRows& rows, float* shared) {
-  constexpr int kPiece = Widths<kD>::kPiece;
-  constexpr int kPiecesV = Widths<kD>::kPiecesV;
-  constexpr int kQStride = kD + kPad;
+  constexpr int kPiece = Widths<kD, kWithQv>::kPiece;
+  constexpr int kPiecesV = Widths<kD, kWithQv>::kPiecesV;
+  constexpr int kQ = Widths<kD, kWithQv>::kQ;
+  constexpr int kQStride = kQ + kPad;
   constexpr int kStride = kPiece + kPad;
   constexpr int kVec = kPiece / kLanes < 4 ? kPiece / kLanes : 4;  // neighbouring channels of a thread
   constexpr int kVecs = kPiece / (kLanes * kVec);  // packs of kVec channels in a piece, 16 * kVec apart
@@ -70,12 +92,12 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
   const float score_scale = p.softmax_scale * k_descale(p, b, kv_head);
 
   __syncthreads();  // the previous tile is no longer read
-  load_tile<kD, kQStride>(tile_source(p.q, p.dtype_q, p.head_dim, 0, p.q_stride_token, p.q_stride_head),
+  load_tile<kQ, kQStride>(tile_source(p.q, p.dtype_q, p.head_dim, 0, p.q_stride_token, p.q_stride_head),
                           q_tile, 0, QRows{p, b, seq.q_begin, head0, rows});
 
   if (p.features & kRotary) {
     __syncthreads();  // the tile is complete; the loop over keys has another barrier before q is read
-    rotate_queries<kD>(p, b, seq, rows, q_tile);
+    rotate_queries<kQ>(p, b, seq, rows, q_tile);
   }
 
   const bool alibi = p.features & kAlibi;
@@ -108,24 +130,24 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
     // Scores of keys key0 + tx and key0 + tx + 16.
     float s[kRows][2] = {};
 #pragma unroll 1
-    for (int c0 = 0; c0 < kD && (c0 == 0 || c0 < p.head_dim); c0 += kPiece) {
+    for (int c0 = 0; c0 < kQ && (c0 == 0 || c0 < p.head_dim); c0 += kPiece) {
       __syncthreads();  // V of the previous keys, or the previous piece of K, is no longer read
       load_tile<kPiece, kStride>(keys, kv_tile, c0, KvRows{p, b, kv_head, key0, range.end, false});
       __syncthreads();
-      const int width = kD % kPiece == 0 || c0 + kPiece <= kD ? kPiece : kD - c0;
-#pragma unroll 4
-      for (int c = 0; c < width; c += 4) {
-        const auto k_lo = *reinterpret_cast<const Pack<float, 4>*>(kv_tile + tx * kStride + c);
-        const auto k_hi = *reinterpret_cast<const Pack<float, 4>*>(kv_tile + (tx + kLanes) * kStride + c);
-#pragma unroll
-        for (int i = 0; i < kRows; ++i) {
-          const auto q = *reinterpret_cast<const Pack<float, 4>*>(q_tile + (row0 + i) * kQStride + c0 + c);
-#pragma unroll
-          for (int u = 0; u < 4; ++u) {
-            s[i][0] = fmaf(q.x[u], k_lo.x[u], s[i][0]);
-            s[i][1] = fmaf(q.x[u], k_hi.x[u], s[i][1]);
-          }
-        }
+      const int width = kQ % kPiece == 0 || c0 + kPiece <= kQ ? kPiece : kQ - c0;
+      multiply_piece<kQStride, kStride>(q_tile + row0 * kQStride + c0, kv_tile, tx, width, s);
+    }
+    if constexpr (kWithQv) {  // the pieces of qv come from memory for each tile of keys
+      float* const qv_tile = reinterpret_cast<float*>(row_bias + kTile);
+      const TileSource second =
+          tile_source(p.qv, p.dtype_q, p.head_dim_v, 0, p.qv_stride_token, p.qv_stride_head);
+#pragma unroll 1
+      for (int c0 = 0; c0 < p.head_dim_v; c0 += kPiece) {
+        __syncthreads();  // the previous pieces are no longer read
+        load_tile<kPiece, kStride>(values, kv_tile, c0, KvRows{p, b, kv_head, key0, range.end, true});
+        load_tile<kPiece, kStride>(second, qv_tile, c0, QvRows{p, seq.q_begin, head0, rows});
+        __syncthreads();
+        multiply_piece<kStride, kStride>(qv_tile + row0 * kStride, kv_tile, tx, kPiece, s);
       }
     }
 
@@ -240,7 +262,7 @@ __device__ void attend_tile(const AttentionParams& p, const KeyParts& parts, int
 
 /// Grid: x tiles of query rows, y KV heads, z parts of sequences, each with a stride where the grid is
 /// smaller than the problem. Lengths are read here, not on the host, so that a captured graph follows them.
-template <int kD>
+template <int kD, bool kWithQv>
 __global__ void __launch_bounds__(kThreads, kD <= 128 ? 3 : 2)
     attention_kernel(const __grid_constant__ AttentionParams p, const KeyParts parts) {
   extern __shared__ float4 shared[];  // float4 for its alignment
@@ -259,7 +281,7 @@ __global__ void __launch_bounds__(kThreads, kD <= 128 ? 3 : 2)
         rows.first_in_group = static_cast<int>(first % group);
         rows.group = group;
         rows.count = static_cast<int>(num_rows - first < kTile ? num_rows - first : kTile);
-        attend_tile<kD>(p, parts, part, b, seq, kv_head, rows, reinterpret_cast<float*>(shared));
+        attend_tile<kD, kWithQv>(p, parts, part, b, seq, kv_head, rows, reinterpret_cast<float*>(shared));
       }
     }
   }

@@ -10,6 +10,7 @@ namespace attnbench::cuda_simt {
 namespace {
 
 constexpr int32_t kMinComputeCapability = 80;
+constexpr int32_t kMaxHeadDimQv = 256;  ///< head_dim of a launch with qv: Widths::kQ
 
 KernelStatus check_device(const Kernel& kernel, const LaunchContext& context, KernelMessage* message) {
   if (context.compute_capability >= kMinComputeCapability) return KernelStatus::kOk;
@@ -21,6 +22,11 @@ KernelStatus attention_supports(const OpParams* op, const LaunchContext* context
   if (const auto s = check_features(kAttention, *op, message); s != KernelStatus::kOk) return s;
   if (const auto s = check_attention_args(kAttention, op->attention, message); s != KernelStatus::kOk)
     return s;
+  if ((op->attention.features & kQv) && op->attention.head_dim > kMaxHeadDimQv) {
+    return refuse(message, KernelStatus::kUnsupported,
+                  "cuda_simt: head_dim up to %d required for qv, given %d", kMaxHeadDimQv,
+                  op->attention.head_dim);
+  }
   return check_device(kAttention, *context, message);
 }
 
@@ -66,6 +72,11 @@ std::size_t no_workspace(const OpParams*, const LaunchContext*) { return 0; }
 /// Launches the kernel of the smallest padded head_dim that holds both head_dim and head_dim_v.
 KernelStatus launch_widths(const AttentionParams& p, const LaunchContext& context, KernelMessage* message) {
   const int32_t dim = std::max(p.head_dim, p.head_dim_v);
+  if (p.features & kQv) {
+    if (dim <= 64) return launch_attention<64, true>(p, context, message);
+    if (dim <= 256) return launch_attention<256, true>(p, context, message);
+    return launch_attention<576, true>(p, context, message);
+  }
   if (dim <= 32) return launch_attention<32>(p, context, message);
   if (dim <= 64) return launch_attention<64>(p, context, message);
   if (dim <= 128) return launch_attention<128>(p, context, message);
@@ -120,8 +131,8 @@ KernelStatus launch_split(const AttentionParams& p, const LaunchContext& context
   m.out_lse = p.lse;
   m.out_lse_stride_head = p.lse_stride_head;
   m.out_lse_stride_token = p.lse_stride_token;
-  return launch_merge_states(m, {p.features & kSinks ? p.sinks : nullptr, p.cu_seqlens_q, p.batch}, context,
-                             message);
+  const SplitMerge split{p.features & kSinks ? p.sinks : nullptr, p.cu_seqlens_q, p.seqused_q, p.batch};
+  return launch_merge_states(m, split, context, message);
 }
 
 KernelStatus attention_launch(const OpParams* op, const LaunchContext* context, KernelMessage* message) {
@@ -169,7 +180,7 @@ const Kernel kAttention = {
     .summary =
         "readable, the features of the cpu kernel, any GPU from sm_80, no tensor cores: the GPU's own "
         "baseline",
-    .shapes = "head_dim 1..576, head_dim_v 1..512, any block_size, any ratio of heads",
+    .shapes = "head_dim 1..576 (qv: 1..256), head_dim_v 1..512, any block_size, any ratio of heads",
     .op = Op::kAttention,
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
@@ -177,7 +188,7 @@ const Kernel kAttention = {
                 kAlibi | kSinks | kSplitKv | kBf16 | kFp16 | kFp32 | kE4m3Kv | kE4m3Q | kInt8Q | kInt8K |
                 kInt8V | kHeadDimV | kVIsK | kProbs | kDropout | kAppend | kRotary | kRotaryQ |
                 kVChannelScales | kAppendQuantised | kE4m3Out | kAttentionChunk | kLseBase2 | kLseTokenMajor |
-                kE5m2Kv,
+                kSequsedQ | kPagedBatchIdx | kPagedLeftpad | kQv | kE5m2Kv,
     .supports = attention_supports,
     .numerics = attention_numerics,
     .workspace_bytes = attention_workspace,

@@ -8,8 +8,9 @@
 namespace attnbench::cuda_simt {
 
 /// Attention with head_dim and head_dim_v padded to kD: 32, 64, 128, 256 or 576 (512 for V), instantiated in
-/// attention_d*.cu. The arguments have passed `supports`.
-template <int kD>
+/// attention_d*.cu. kWithQv: 64, 256 and 576 in attention_qv.cu, for launches with kQv. The arguments have passed
+/// `supports`.
+template <int kD, bool kWithQv = false>
 KernelStatus launch_attention(const AttentionParams& p, const LaunchContext& context, KernelMessage* message);
 
 /// Writes the new rows of a launch with kAppend, before it attends.
@@ -25,6 +26,7 @@ struct SplitMerge {
   const float* sinks = nullptr;  ///< (H): one more term of each row's denominator
   /// (batch + 1) or null: rows before its first entry and from its last on are padding, which nothing writes.
   const int32_t* cu_seqlens_q = nullptr;
+  const int32_t* seqused_q = nullptr;  ///< (batch) or null: rows behind a sequence's are padding, too
   int32_t batch = 0;
 };
 

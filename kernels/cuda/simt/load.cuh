@@ -158,6 +158,20 @@ struct QRows {
   }
 };
 
+/// Rows of the second query (kQv) in a tile.
+struct QvRows {
+  const AttentionParams& p;
+  int64_t q_begin;
+  int head0;
+  TileRows rows;
+
+  __device__ int64_t offset(int r) const {
+    if (r >= rows.count) return kNoRow;
+    return (q_begin + rows.token(r)) * p.qv_stride_token + (head0 + rows.head_in_group(r)) * p.qv_stride_head;
+  }
+  __device__ float scale(int) const { return 1.0f; }
+};
+
 /// Rows of K or of V for the keys key0 .. key0 + kTile - 1. Only the descales of int8 K differ by row and are
 /// applied here; attend_tile applies the others.
 struct KvRows {

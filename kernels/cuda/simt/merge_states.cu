@@ -14,6 +14,20 @@ namespace {
 constexpr int kWarps = 4;  ///< warps of a CTA; each takes a row of its own
 constexpr int kMaxGrid = 1 << 16;
 
+/// Whether row `row` of a launch's outputs belongs to no query, so that nothing may write it.
+__device__ bool is_unused(const SplitMerge& split, int64_t row) {
+  const int32_t* cu = split.cu_seqlens_q;
+  if (cu == nullptr) return false;
+  if (row < cu[0] || row >= cu[split.batch]) return true;
+  if (split.seqused_q == nullptr) return false;
+  int lo = 0, hi = split.batch;  // the last sequence that begins at or before the row
+  while (hi - lo > 1) {
+    const int mid = lo + (hi - lo) / 2;
+    (cu[mid] <= row ? lo : hi) = mid;
+  }
+  return row - cu[lo] >= split.seqused_q[lo];
+}
+
 /// One warp per (row, head). All lanes read the same LSEs; lane l takes channels l, l + 32, ...
 template <DType kPartial>
 __global__ void __launch_bounds__(32 * kWarps)
@@ -25,8 +39,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   for (int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; i < items; i += stride) {
     const int64_t row = i / p.num_heads;
     const int head = static_cast<int>(i % p.num_heads);
-    if (const int32_t* cu = split.cu_seqlens_q; cu != nullptr && (row < cu[0] || row >= cu[split.batch]))
-      continue;
+    if (is_unused(split, row)) continue;
     const RowStates of = states_of_row(p, row);
     const float* lse =
         p.partial_lse + of.first * p.lse_stride_state + row * p.lse_stride_token + head * p.lse_stride_head;

@@ -19,6 +19,7 @@ constexpr int kProbsThreads = 128;
 /// its threads take keys.
 __global__ void __launch_bounds__(kProbsThreads) probs_kernel(const __grid_constant__ AttentionParams p) {
   __shared__ float q_row[kMaxHeadDim];
+  __shared__ float qv_row[kMaxHeadDimV];
   const int thread = static_cast<int>(threadIdx.x);
   for (int b = static_cast<int>(blockIdx.z); b < p.batch; b += static_cast<int>(gridDim.z)) {
     const SeqRange seq = seq_range(p, b);
@@ -37,6 +38,9 @@ __global__ void __launch_bounds__(kProbsThreads) probs_kernel(const __grid_const
           const float x = turns ? round_to(p.dtype_q, rotated(p.rotary, position, c, load)) : load(c);
           q_row[c] = x * q_descale(p, b, row, head);
         }
+        const bool second = p.features & kQv;
+        for (int c = thread; second && c < p.head_dim_v; c += kProbsThreads)
+          qv_row[c] = load_float(p.dtype_q, p.qv, row * p.qv_stride_token + head * p.qv_stride_head + c);
         __syncthreads();
         const KeyBounds seen = visible_keys(p, i, seq.q_len, seq.k_len);
         const float lse = p.lse[any_lse_offset(p, row, head)] / lse_unit<float>(p.features);
@@ -49,6 +53,9 @@ __global__ void __launch_bounds__(kProbsThreads) probs_kernel(const __grid_const
           const int64_t k = k_row_offset(p, b, key) + kv_head * p.k_stride_head;
           float dot = 0.0f;
           for (int c = 0; c < p.head_dim; ++c) dot = fmaf(q_row[c], load_float(p.dtype_k, p.k, k + c), dot);
+          const int64_t v = v_row_offset(p, b, key) + kv_head * p.v_stride_head;
+          for (int c = 0; second && c < p.head_dim_v; ++c)
+            dot = fmaf(qv_row[c], load_float(p.dtype_v, p.v, v + c), dot);
           float score = dot * (scale * k_row_descale(p, b, key, kv_head));
           if (p.softcap > 0.0f) score = softcap_score(score, p.softcap);
           if (p.features & kAlibi) {

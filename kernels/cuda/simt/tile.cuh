@@ -24,15 +24,18 @@ struct RowBias {
 
 /// Widths of an instantiation, by the padded head_dim. Up to 256 channels a tile of K or of V is in shared
 /// memory as a whole. Beyond, it comes in pieces of kPiece channels, because the tile of Q fills most of the
-/// memory.
-template <int kD>
+/// memory. With a second query (kWithQv), q and K have at most 256 channels, and K, V and the second query come
+/// in pieces.
+template <int kD, bool kWithQv = false>
 struct Widths {
-  static constexpr int kPiece = kD <= 256 ? kD : 128;
+  static constexpr int kQ = kWithQv && kD > 256 ? 256 : kD;  ///< of the tile of Q
+  static constexpr int kPiece = kD > 256 || (kWithQv && kD > 128) ? 128 : kD;
   static constexpr int kDv = kD <= 256 ? kD : 512;
   static constexpr int kPiecesV = kDv / kPiece;
-  /// Shared memory of a CTA: the tiles of Q, of K then V, and of P, all fp32, and a RowBias per row.
+  /// Shared memory of a CTA: the tiles of Q, of K then V, and of P, all fp32, a RowBias per row, and a piece of
+  /// the second query.
   static constexpr int kSharedBytes =
-      static_cast<int>(sizeof(float)) * (kTile * (kD + kPad) + kTile * (kPiece + kPad) + kTile * kPStride) +
+      static_cast<int>(sizeof(float)) * kTile * (kQ + kPad + (kWithQv ? 2 : 1) * (kPiece + kPad) + kPStride) +
       static_cast<int>(sizeof(RowBias)) * kTile;
 };
 

@@ -7,6 +7,7 @@
 #include "kernels/common/score.h"
 #include "kernels/cuda/common/attention_host.h"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
+#include "kernels/cuda/sm90_decode/step.h"
 #include "kernels/cuda/sm90_decode/workspace.h"
 
 namespace attnbench::sm90_decode {
@@ -265,6 +266,7 @@ KernelStatus make_launch(const Instance& instance, const AttentionParams& p, con
   auto* workspace = static_cast<unsigned char*>(context.workspace);
   k.counters = reinterpret_cast<uint32_t*>(workspace);
   k.steps = k.counters + int64_t{g.partials} * p.num_heads_kv;
+  k.step_ns = step_ns(context.multiprocessors, hopper::rates_of(context));
   k.state_out = reinterpret_cast<float*>(workspace + w.states);
   k.state_lse = reinterpret_cast<float*>(workspace + w.state_lse);
   k.partial_lse = reinterpret_cast<float*>(workspace + w.partial_lse);

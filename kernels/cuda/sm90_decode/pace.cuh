@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/sm90_decode/shape.cuh"
+#include "kernels/cuda/sm90_decode/step.h"
 
 namespace attnbench::sm90_decode {
 
@@ -18,13 +19,12 @@ namespace attnbench::sm90_decode {
 template <Shape kShape>
 class Pace {
   using D = Derived<kShape>;
-  static constexpr int32_t kStepTiles = 128 * 1024 / (2 * D::kSlotBytes);
+  static constexpr int32_t kStepTiles = kStepBytes / (2 * D::kSlotBytes);
   /// Least steps of a part for which blocks keep in step. Shorter parts have too little time to gain.
   static constexpr int32_t kLeastSteps = 24;
-  static constexpr float kStepNs = 5600;  ///< time of a step at 3.1 TB/s over all blocks
-  /// How long to hold back per step of lead, and at most. A lead is one step old when it is known, so holding
-  /// back all of it at once would be too much.
-  static constexpr float kHeldBackNs = 0.5f * kStepNs, kMostNs = 0.25f * kStepNs;
+  /// How long to hold back per step of lead, and at most, in steps. A lead is one step old when it is known, so
+  /// holding back all of it at once would be too much.
+  static constexpr float kHeldBack = 0.5f, kMost = 0.25f;
 
  public:
   __device__ __forceinline__ Pace(const KernelParams& p, const Partition& partition, int lane)
@@ -60,7 +60,7 @@ class Pace {
     // The count is one step old, and blocks are half a step further than they have counted. A quarter is
     // taken off these 1.5 steps, so that a block that goes with the mean holds back a little.
     const float ahead = static_cast<float>(steps()) - 1.25f - mean;
-    if (ahead > 0) __nanosleep(static_cast<uint32_t>(fminf(ahead * kHeldBackNs, kMostNs)));
+    if (ahead > 0) __nanosleep(static_cast<uint32_t>(fminf(ahead * kHeldBack, kMost) * p_.step_ns));
     if (lane_ == 0) counted_ = count(1);
   }
 

@@ -100,6 +100,7 @@ struct alignas(64) KernelParams {
   AttentionParams attention;
 
   uint32_t* steps;  ///< steps of all blocks (pace.cuh), zero between launches
+  float step_ns;    ///< time of a step (pace.cuh) while all blocks read
 };
 
 }  // namespace attnbench::sm90_decode

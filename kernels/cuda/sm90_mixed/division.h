@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/contract/attention_params.h"
+#include "kernels/cuda/common/gpu_rates.h"
 
 namespace attnbench::sm90_mixed {
 
@@ -12,18 +13,21 @@ namespace attnbench::sm90_mixed {
 /// less half of the chunk. The other batch - 1 are decodes of max_seqlen_k / 2 keys. total_q is not used: it
 /// may count rows that belong to no sequence, which must not change a result's bits.
 struct Estimate {
-  double chunk_us;   ///< 4 Hq D operations per query and key, at 650 TFLOP/s
-  double decode_us;  ///< K and V of each key, 2 Hkv D numbers, at 3 TB/s
+  double chunk_us;   ///< 4 Hq D operations per query and key, at kTensorShare of the GPU's rate
+  double decode_us;  ///< K and V of each key, 2 Hkv D numbers, at kMemoryShare of the GPU's rate
 };
 
-inline Estimate estimate(const AttentionParams& p) {
+/// The shares of its rates that a kernel reaches: 650 TFLOP/s and 3 TB/s on an H100.
+inline constexpr double kTensorShare = 0.607, kMemoryShare = 0.895;
+
+inline Estimate estimate(const AttentionParams& p, const hopper::GpuRates& rates) {
   const double tokens = p.max_seqlen_q, longest = p.max_seqlen_k;
   const double window = p.window_left < 0 ? longest : p.window_left + 1.0;
   const double chunk_keys = std::min(std::max(longest - tokens / 2, tokens / 2), window);
   const double decode_keys = std::min(longest / 2, window);
-  return {4.0 * p.num_heads_q * p.head_dim * tokens * chunk_keys / 650e6,
+  return {4.0 * p.num_heads_q * p.head_dim * tokens * chunk_keys / (kTensorShare * rates.tensor_flop_per_us),
           2.0 * p.num_heads_kv * p.head_dim * static_cast<double>(dtype_size(p.dtype_k)) * (p.batch - 1) *
-              decode_keys / 3e6};
+              decode_keys / (kMemoryShare * rates.memory_bytes_per_us)};
 }
 
 /// Whether one launch of sm90_prefill does all. The three ways take:

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/common/checks.h"
+#include "kernels/cuda/common/attention_host.h"
 #include "kernels/cuda/sm90_decode/launch.h"
 #include "kernels/cuda/sm90_decode/sm90_decode.h"
 #include "kernels/cuda/sm90_mixed/division.h"
@@ -56,7 +57,7 @@ const Instance* find_together(const AttentionParams& p, const LaunchContext& con
 Way way_of(const AttentionParams& p, const LaunchContext& context) {
   if (!has_prefill(p)) return Way::kDecode;
   const bool together = find_together(p, context) != nullptr;
-  if (one_launch(estimate(p), together)) return Way::kPrefill;
+  if (one_launch(estimate(p, hopper::rates_of(context)), together)) return Way::kPrefill;
   return together ? Way::kTogether : Way::kTwoStreams;
 }
 
@@ -70,7 +71,7 @@ AttentionParams decode_part(const AttentionParams& p, Way way) {
 sm90_decode::Division division_of(const AttentionParams& p, Way way, const LaunchContext& context) {
   sm90_decode::Division division;
   if (way != Way::kTwoStreams) return division;
-  const double share = decode_share(estimate(p));
+  const double share = decode_share(estimate(p, hopper::rates_of(context)));
   const int blocks = static_cast<int>(share * context.multiprocessors);
   division.max_parts = std::max(blocks / p.num_heads_kv, 1);
   return division;
