@@ -87,6 +87,22 @@ Rows append_keys() {
           &C::arbitrary_slots, {{"sequence", false}, {"arbitrary", true}})
           .when(is_append)
           .labelled(label("/slots-arbitrary", [](P p) { return p.arbitrary_slots; })),
+      word_key("query_out",
+               "`kv_append`: queries of the same tokens turn like the keys and are returned in `dtype`, or in "
+               "e4m3 divided by a given scale, saturating at 448; `heads` has their number",
+               &C::query_out, words_of(query_out_name, {QueryOut::kNone, QueryOut::kSame, QueryOut::kE4m3}))
+          .when(is_append)
+          .labelled([](P p) {
+            return p.query_out == QueryOut::kNone   ? ""
+                   : p.query_out == QueryOut::kSame ? "/query_out"
+                                                    : "/query_out_e4m3";
+          })
+          .needing(feature(kQueryOut, [](P p) { return p.query_out != QueryOut::kNone; })),
+      word_key<bool>("positions", "`kv_append` with `rotary`: type of the given positions of tokens",
+                     &C::positions64, {{"int32", false}, {"int64", true}})
+          .when([](P p) { return is_append(p) && turns(p); })
+          .labelled(label("/positions64", [](P p) { return p.positions64; }))
+          .needing(feature(kPositions64, [](P p) { return p.positions64; })),
   };
 }
 

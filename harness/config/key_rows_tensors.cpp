@@ -234,11 +234,12 @@ Rows shape_keys() {
           }),
       heads_key()
           .unified([](C& p) {
-            if (is_append(p)) p.num_heads_q = p.num_heads_kv;
+            if (is_append(p) && p.query_out == QueryOut::kNone) p.num_heads_q = p.num_heads_kv;
             if (is_merge(p)) p.num_heads_kv = p.num_heads_q;
           })
           .labelled([](P p) {
-            return attends(p) ? fmt::format("/h{}-{}", p.num_heads_q, p.num_heads_kv)
+            const bool both = attends(p) || (is_append(p) && p.query_out != QueryOut::kNone);
+            return both ? fmt::format("/h{}-{}", p.num_heads_q, p.num_heads_kv)
                               : fmt::format("/h{}", is_append(p) ? p.num_heads_kv : p.num_heads_q);
           })
           .always_written(),

@@ -10,7 +10,7 @@ std::vector<FaultClass> all_faults() {
           split_faults(),     num_splits_faults(), score_faults(),
           quantised_faults(), input_faults(),      width_faults(),
           training_faults(),  in_call_faults(),    position_faults(),
-          append_faults(),    rotary_faults(),     quantised_append_faults(),
+          append_faults(),    rotary_faults(),     query_faults(), quantised_append_faults(),
           merge_faults(),     memory_faults(),     state_faults(),
           layout_faults(),    stride_faults(),     ignored_faults(),
           backward_faults(),  lse_faults(),        refusal_faults(),

@@ -95,6 +95,7 @@ std::vector<Written> written_by(const OpParams& op) {
     out = {{p.k_cache, p.num_blocks * p.k_stride_block, p.dtype_k},
            {p.v_cache, p.num_blocks * p.v_stride_block, p.dtype_v}};
     if (p.features & kOneRow) out.erase(out.begin());  // V begins the rows of both
+    if (p.features & kQueryOut) out.push_back({p.query_out, p.num_tokens * p.query_out_stride_token, p.dtype_query_out});
     for (const ScaleParams* s : {&p.k_scale, &p.v_scale}) {
       if (s->computed) out.push_back({s->computed, p.num_blocks * s->stride_block, DType::kFp32});
     }

@@ -69,8 +69,8 @@ HostOutputs Workload::download_outputs() const {
     fetch(h.k_scales, memory(kKScales));
     fetch(h.v_scales, memory(kVScales));
   }
+  fetch(h.out, memory(kOut));
   if (item_.params.op != Op::kKvAppend) {
-    fetch(h.out, memory(kOut));
     fetch(h.lse, memory(kLse));
     fetch(h.probs, memory(kProbs));
   }

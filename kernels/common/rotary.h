@@ -17,6 +17,11 @@ ATTNBENCH_HD inline int64_t query_position(const AttentionParams& p, int32_t b, 
   return p.rotary.q_position == RotaryQ::kFromCacheSeqlens ? cache_seqlen + i : cache_seqlen;
 }
 
+/// Rotary position of token `token` of a kv_append.
+ATTNBENCH_HD inline int64_t token_position(const KvAppendParams& p, int64_t token) {
+  return p.features & kPositions64 ? p.positions64[token] : p.positions[token];
+}
+
 /// Channel `c` of a row at `position`, after the rotation. `load(c)` returns channel c before the rotation.
 /// Requires 0 <= position < r.positions.
 template <class Load>

@@ -159,6 +159,7 @@ const std::vector<std::pair<std::string, Rule>>& dead() {
       {"decode_threshold", {{"path"}, [](const P& p) { return p.path != Path::kSplitDecode; }}},
       {"dcp_ranks", {{"path"}, [](const P& p) { return p.path != Path::kDcp; }}},
       {"dcp_interleave", {{"path"}, [](const P& p) { return p.path != Path::kDcp; }}},
+      {"positions", {{"rotary"}, [](const P& p) { return p.rotary == Rotary::kNone; }}},
       {"scales", {{"kv_dtype"}, [](const P& p) { return p.kv_dtype == KvDType::kSame; }}},
       {"empty_lse", {{"empty_states"}, [](const P& p) { return p.empty_states == 0; }}},
       {"lse_layout", {{"states_per_row"}, [](const P& p) { return p.ragged_states; }}},

@@ -207,7 +207,8 @@ const Kernel kKvAppend = {
     .device = DeviceKind::kCuda,
     .min_compute_capability = kMinComputeCapability,
     .features = kPagedKv | kHnd | kBf16 | kFp16 | kFp32 | kRotary | kE4m3Kv | kInt8K | kInt8V |
-                kKTokenScales | kVTokenScales | kVChannelScales | kHeadDimV | kOneRow | kE5m2Kv,
+                kKTokenScales | kVTokenScales | kVChannelScales | kHeadDimV | kOneRow | kE5m2Kv |
+                kQueryOut | kPositions64,
     .supports = append_supports,
     .numerics = append_numerics,
     .workspace_bytes = no_workspace,
