@@ -87,11 +87,16 @@ std::string formula_of(const CaseParams& p) {
   return f;
 }
 
-/// Number of positions of new tokens and queries: the rows of the rotary tables that a launch reads.
+/// Number of positions of the keys that turn and of queries: the rows of the rotary tables that a launch reads.
 int64_t new_positions(const CaseParams& p) {
   std::vector<std::pair<int64_t, int64_t>> ranges;
   for (const SeqLen& s : p.seqs) {
-    ranges.emplace_back(s.k - p.new_len(s), s.k);
+    if (p.rotary_cached) {
+      const KeyRange seen = visible_keys_union(mask_of(p), s.q, s.k);
+      ranges.emplace_back(seen.begin, seen.end);
+    } else {
+      ranges.emplace_back(s.k - p.new_len(s), s.k);
+    }
     if (s.q > 0) ranges.emplace_back(p.rotary_position(s, 0), p.rotary_position(s, s.q - 1) + 1);
   }
   return union_size(std::move(ranges));

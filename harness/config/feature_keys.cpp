@@ -53,6 +53,7 @@ constexpr FeatureKey kFeatureKeys[] = {
     {kSequsedQ, "gap_queries: 8"},
     {kPagedBatchIdx, "kv: paged, block_table_rows: shuffled"},
     {kPagedLeftpad, "kv: paged, leftpad: 8"},
+    {kRotaryCached, "rotary: neox, rotary_cached: true"},
     {kQueryOut, "query_out: same"},
     {kPositions64, "rotary: neox, positions: int64"},
 };

@@ -240,7 +240,7 @@ Rows shape_keys() {
           .labelled([](P p) {
             const bool both = attends(p) || (is_append(p) && p.query_out != QueryOut::kNone);
             return both ? fmt::format("/h{}-{}", p.num_heads_q, p.num_heads_kv)
-                              : fmt::format("/h{}", is_append(p) ? p.num_heads_kv : p.num_heads_q);
+                        : fmt::format("/h{}", is_append(p) ? p.num_heads_kv : p.num_heads_q);
           })
           .always_written(),
       integer_key("head_dim", "channels of a head", &C::head_dim, 1, kMaxHeadDim)

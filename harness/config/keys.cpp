@@ -109,7 +109,8 @@ Rows last_keys() {
                words_of(profile_name, {Profile::kNormal, Profile::kPeaked, Profile::kOutlier, Profile::kLarge,
                                        Profile::kHuge}))
           .unified([](C& p) {  // peaked changes q only
-            if (is_append(p) && p.query_out == QueryOut::kNone && p.data == Profile::kPeaked) p.data = Profile::kNormal;
+            if (is_append(p) && p.query_out == QueryOut::kNone && p.data == Profile::kPeaked)
+              p.data = Profile::kNormal;
           })
           .labelled([](P p) {
             if (p.captured) return fmt::format("/captured{}", p.captured->digest());

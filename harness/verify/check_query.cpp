@@ -12,7 +12,7 @@
 namespace attnbench {
 namespace {
 
-std::string number_text(DType type, const std::vector<unsigned char>& memory, int64_t i) {
+std::string element_text(DType type, const std::vector<unsigned char>& memory, int64_t i) {
   return fmt::format("{:.9g}", static_cast<double>(load_float(type, memory.data(), i)));
 }
 
@@ -34,7 +34,7 @@ std::optional<std::string> check_query_out(const Workload& w, const AppendedRows
     const RowOwner o = w.plan().token_owners[t];
     worst = {o.seq, o.pos, h, static_cast<int>(c), load_float(type, outputs.out.data(), at), x[c] / scale, 0};
     return fmt::format("query_out of token {} head {} channel {}: got {}, expected {} (seq {} pos {})", t, h,
-                       c, number_text(type, outputs.out, at), wanted, o.seq, o.pos);
+                       c, element_text(type, outputs.out, at), wanted, o.seq, o.pos);
   };
   for (std::size_t t = 0; t < w.plan().slot_mapping.size(); ++t) {
     const bool padding = w.plan().slot_mapping[t] < 0;
@@ -49,9 +49,10 @@ std::optional<std::string> check_query_out(const Workload& w, const AppendedRows
         const auto* got = &outputs.out[static_cast<std::size_t>(at) * size];
         if (padding) {
           if (std::all_of(got, got + size, [](unsigned char byte) { return byte == 0xff; })) continue;
-          return fmt::format("query_out of token {} head {} channel {}: got {}, and nothing may be written: "
-                             "the token is padding",
-                             t, h, c, number_text(type, outputs.out, at));
+          return fmt::format(
+              "query_out of token {} head {} channel {}: got {}, and nothing may be written: "
+              "the token is padding",
+              t, h, c, element_text(type, outputs.out, at));
         }
         auto* wanted = &expected[static_cast<std::size_t>(at) * size];
         const Interval real{x[c] - slack[c], x[c] + slack[c]};

@@ -24,7 +24,8 @@ Verdict verify_append(const Workload& w, const HostOutputs& outputs) {
     }
   }
   if (queries) {
-    if (const auto wrong = check_query_out(w, appended, outputs, v.worst)) v.fail(detector::kQueryOut, *wrong);
+    if (const auto wrong = check_query_out(w, appended, outputs, v.worst))
+      v.fail(detector::kQueryOut, *wrong);
   }
   v.reference_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return v;

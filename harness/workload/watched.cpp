@@ -60,7 +60,8 @@ SignedTensor Workload::signed_tensor(Slot slot, bool of_change) const {
     case kOut:
     case kDOut:
       if (p.op == Op::kKvAppend) {  // queries
-        rows_of(shape_params(item_).kv_append.dtype_query_out, p.head_dim, p.num_heads_q, group, qk, p.head_dim);
+        rows_of(shape_params(item_).kv_append.dtype_query_out, p.head_dim, p.num_heads_q, group, qk,
+                p.head_dim);
         break;
       }
       rows_of(slot == kOut ? p.type_of_out() : p.dtype, dim_v, p.num_heads_q, group, v, dim_v);

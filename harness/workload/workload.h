@@ -22,9 +22,9 @@ struct HostOutputs {
   /// Attention, merge_states: (total_q, Hq, Dv) in the case's type_of_out(). kv_append: query_out as it lies in
   /// memory, or empty.
   std::vector<unsigned char> out;
-  std::vector<float> lse;          ///< attention, merge_states: (Hq, total_q)
-  bool no_lse = false;             ///< `lse` is not judged (kNoLse)
-  std::vector<float> probs;        ///< attention with `probs`: (Hq, total_q, max_seqlen_k), else empty
+  std::vector<float> lse;    ///< attention, merge_states: (Hq, total_q)
+  bool no_lse = false;       ///< `lse` is not judged (kNoLse)
+  std::vector<float> probs;  ///< attention with `probs`: (Hq, total_q, max_seqlen_k), else empty
   /// Attention merged from several launches: variance of O in addition to that of one launch, shaped like
   /// `out`; else empty.
   std::vector<double> extra_variance;

@@ -170,8 +170,8 @@ const Kernel kKvAppend = {
     .device = DeviceKind::kCpu,
     .min_compute_capability = 0,
     .features = kPagedKv | kHnd | kBf16 | kFp16 | kFp32 | kRotary | kE4m3Kv | kInt8K | kInt8V |
-                kKTokenScales | kVTokenScales | kVChannelScales | kHeadDimV | kOneRow | kE5m2Kv |
-                kQueryOut | kPositions64,
+                kKTokenScales | kVTokenScales | kVChannelScales | kHeadDimV | kOneRow | kE5m2Kv | kQueryOut |
+                kPositions64,
     .supports = supports,
     .numerics = numerics,
     .workspace_bytes = workspace_bytes,

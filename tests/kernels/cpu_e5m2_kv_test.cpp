@@ -15,7 +15,7 @@ using testing::Slopes;
 
 /// Few and many rows, empty ones, lengths around the steps of 8 and 16, and contexts that are split.
 const std::vector<Seq> kMixedE5m2 = {{1, 1},  {0, 5},   {5, 0},    {3, 7},    {7, 3},    {17, 33},
-                                 {1, 70}, {40, 25}, {23, 164}, {110, 90}, {1, 4100}, {12, 2500}};
+                                     {1, 70}, {40, 25}, {23, 164}, {110, 90}, {1, 4100}, {12, 2500}};
 
 Problem e5m2(std::vector<Seq> seqs, int heads_q, int heads_kv, int dim, DType t = DType::kFp32) {
   Problem p{.seqs = std::move(seqs), .heads_q = heads_q, .heads_kv = heads_kv, .dim = dim, .dtype = t};

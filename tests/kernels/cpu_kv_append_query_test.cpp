@@ -10,9 +10,11 @@
 namespace attnbench {
 namespace {
 
-constexpr int kTokens = 4, kHeadsQ = 6, kHeadsKv = 3, kDim = 10, kTurned = 6, kPositions = 9, kBlock = 4;
-constexpr int64_t kSlots[kTokens] = {5, -1, 2, 0};
-constexpr int64_t kAt[kTokens] = {8, int64_t{1} << 40, 0, 3};  // that of the padding token must not be read
+constexpr int kTokensQuery = 4, kHeadsOfQuery = 6, kHeadsKvQuery = 3, kDimQuery = 10, kTurnedQuery = 6,
+              kPositionsQuery = 9, kBlockQuery = 4;
+constexpr int64_t kSlotsQuery[kTokensQuery] = {5, -1, 2, 0};
+constexpr int64_t kAtQuery[kTokensQuery] = {8, int64_t{1} << 40, 0,
+                                            3};  // that of the padding token must not be read
 
 struct QueryAppend {
   OpParams op{};
@@ -24,47 +26,49 @@ struct QueryAppend {
 
   QueryAppend(uint64_t features, int interleaved, DType type = DType::kFp32) {
     constexpr int kPad = 3;  // behind each head of query_out
-    for (int i = 0; i < kTokens * kHeadsKv * kDim; ++i) key.push_back(static_cast<float>(i % 17) - 8.0f);
-    for (int i = 0; i < kTokens * kHeadsQ * kDim; ++i) query.push_back(std::sin(static_cast<float>(i)) * 3.0f);
-    for (int i = 0; i < kPositions * kTurned / 2; ++i) {
+    for (int i = 0; i < kTokensQuery * kHeadsKvQuery * kDimQuery; ++i)
+      key.push_back(static_cast<float>(i % 17) - 8.0f);
+    for (int i = 0; i < kTokensQuery * kHeadsOfQuery * kDimQuery; ++i)
+      query.push_back(std::sin(static_cast<float>(i)) * 3.0f);
+    for (int i = 0; i < kPositionsQuery * kTurnedQuery / 2; ++i) {
       cos.push_back(std::cos(static_cast<float>(i) * 0.7f));
       sin.push_back(std::sin(static_cast<float>(i) * 0.7f));
     }
-    for (const int64_t p : kAt) positions.push_back(static_cast<int32_t>(p));
-    out.assign(kTokens * kHeadsQ * (kDim + kPad), -99.0f);
+    for (const int64_t p : kAtQuery) positions.push_back(static_cast<int32_t>(p));
+    out.assign(kTokensQuery * kHeadsOfQuery * (kDimQuery + kPad), -99.0f);
     out_e4m3.assign(out.size(), 0xa5);
-    k_cache.assign(2 * kBlock * kHeadsKv * kDim, 0.0f);
+    k_cache.assign(2 * kBlockQuery * kHeadsKvQuery * kDimQuery, 0.0f);
     v_cache = k_cache;
     op.op = Op::kKvAppend;
     KvAppendParams& p = op.kv_append = KvAppendParams{};
     p.features = kPagedKv | kFp32 | kQueryOut | features;
-    p.num_tokens = kTokens;
-    p.num_heads_q = kHeadsQ;
-    p.num_heads_kv = kHeadsKv;
-    p.head_dim = p.head_dim_v = kDim;
+    p.num_tokens = kTokensQuery;
+    p.num_heads_q = kHeadsOfQuery;
+    p.num_heads_kv = kHeadsKvQuery;
+    p.head_dim = p.head_dim_v = kDimQuery;
     p.dtype_in = p.dtype_k = p.dtype_v = DType::kFp32;
     p.dtype_query_out = type;
-    p.block_size = kBlock;
+    p.block_size = kBlockQuery;
     p.num_blocks = 2;
     p.key = p.value = key.data();
-    p.key_stride_token = p.value_stride_token = kHeadsKv * kDim;
-    p.key_stride_head = p.value_stride_head = kDim;
-    p.slot_mapping = kSlots;
+    p.key_stride_token = p.value_stride_token = kHeadsKvQuery * kDimQuery;
+    p.key_stride_head = p.value_stride_head = kDimQuery;
+    p.slot_mapping = kSlotsQuery;
     p.k_cache = k_cache.data();
     p.v_cache = v_cache.data();
-    p.k_stride_block = p.v_stride_block = kBlock * kHeadsKv * kDim;
-    p.k_stride_token = p.v_stride_token = kHeadsKv * kDim;
-    p.k_stride_head = p.v_stride_head = kDim;
-    p.rotary = {cos.data(), sin.data(), kTurned, interleaved, kPositions, {}};
+    p.k_stride_block = p.v_stride_block = kBlockQuery * kHeadsKvQuery * kDimQuery;
+    p.k_stride_token = p.v_stride_token = kHeadsKvQuery * kDimQuery;
+    p.k_stride_head = p.v_stride_head = kDimQuery;
+    p.rotary = {cos.data(), sin.data(), kTurnedQuery, interleaved, kPositionsQuery, {}};
     p.positions = features & kPositions64 ? nullptr : positions.data();
-    p.positions64 = features & kPositions64 ? kAt : nullptr;
+    p.positions64 = features & kPositions64 ? kAtQuery : nullptr;
     p.query = query.data();
     p.query_out = type == DType::kE4m3 ? static_cast<void*>(out_e4m3.data()) : out.data();
     p.query_scale = type == DType::kE4m3 ? &scale : nullptr;
-    p.query_stride_token = kHeadsQ * kDim;
-    p.query_stride_head = kDim;
-    p.query_out_stride_token = kHeadsQ * (kDim + kPad);
-    p.query_out_stride_head = kDim + kPad;
+    p.query_stride_token = kHeadsOfQuery * kDimQuery;
+    p.query_stride_head = kDimQuery;
+    p.query_out_stride_token = kHeadsOfQuery * (kDimQuery + kPad);
+    p.query_out_stride_head = kDimQuery + kPad;
   }
 
   KernelStatus supports() {
@@ -81,15 +85,15 @@ struct QueryAppend {
   /// Channel c of the query in double, after the rotation if there is one.
   double expected(int t, int h, int c) const {
     const KvAppendParams& p = op.kv_append;
-    const float* row = query.data() + (t * kHeadsQ + h) * kDim;
-    if (!(p.features & kRotary) || c >= kTurned) return static_cast<double>(row[c]);
-    constexpr int kHalf = kTurned / 2;
+    const float* row = query.data() + (t * kHeadsOfQuery + h) * kDimQuery;
+    if (!(p.features & kRotary) || c >= kTurnedQuery) return static_cast<double>(row[c]);
+    constexpr int kHalf = kTurnedQuery / 2;
     const int pair = p.rotary.interleaved ? c / 2 : c % kHalf;
     const bool second = p.rotary.interleaved ? c % 2 == 1 : c >= kHalf;
     const double a = row[p.rotary.interleaved ? 2 * pair : pair];
     const double b = row[p.rotary.interleaved ? 2 * pair + 1 : pair + kHalf];
-    const double co = cos[static_cast<std::size_t>(kAt[t] * kHalf + pair)];
-    const double si = sin[static_cast<std::size_t>(kAt[t] * kHalf + pair)];
+    const double co = cos[static_cast<std::size_t>(kAtQuery[t] * kHalf + pair)];
+    const double si = sin[static_cast<std::size_t>(kAtQuery[t] * kHalf + pair)];
     return second ? a * si + b * co : a * co - b * si;
   }
 };
@@ -106,7 +110,7 @@ TEST(CpuKvAppendQuery, QueriesTurnLikeKeysAndPaddingStaysAsItWas) {
         const int t = static_cast<int>(at / p.query_out_stride_token);
         const int h = static_cast<int>(at % p.query_out_stride_token / p.query_out_stride_head);
         const int c = static_cast<int>(at % p.query_out_stride_head);
-        if (c >= kDim || kSlots[t] < 0) {
+        if (c >= kDimQuery || kSlotsQuery[t] < 0) {
           EXPECT_EQ(a.out[i], -99.0f) << t << " " << h << " " << c;
         } else {
           EXPECT_NEAR(a.out[i], a.expected(t, h, c), 1e-6) << t << " " << h << " " << c;
@@ -123,12 +127,12 @@ TEST(CpuKvAppendQuery, E4m3IsDividedRoundedAndSaturates) {
     ASSERT_EQ(a.launch(), KernelStatus::kOk) << a.message.text;
     const KvAppendParams& p = a.op.kv_append;
     bool saturated = false;
-    for (int t = 0; t < kTokens; ++t) {
-      for (int h = 0; h < kHeadsQ; ++h) {
-        for (int c = 0; c < kDim; ++c) {
+    for (int t = 0; t < kTokensQuery; ++t) {
+      for (int h = 0; h < kHeadsOfQuery; ++h) {
+        for (int c = 0; c < kDimQuery; ++c) {
           const auto at =
               static_cast<std::size_t>(t * p.query_out_stride_token + h * p.query_out_stride_head + c);
-          if (kSlots[t] < 0) {
+          if (kSlotsQuery[t] < 0) {
             EXPECT_EQ(a.out_e4m3[at], 0xa5);
             continue;
           }
@@ -158,7 +162,7 @@ TEST(CpuKvAppendQuery, CachesDoNotDependOnQueries) {
 
 TEST(CpuKvAppendQuery, APositionPast32BitsIsNoPositionInTheTables) {
   QueryAppend a(kRotary | kPositions64, 0);
-  const int64_t bad[kTokens] = {8, 0, (int64_t{1} << 32) + 1, 3};
+  const int64_t bad[kTokensQuery] = {8, 0, (int64_t{1} << 32) + 1, 3};
   a.op.kv_append.positions64 = bad;
   EXPECT_EQ(a.launch(), KernelStatus::kBadArgument);
   EXPECT_STREQ(a.message.text, "cpu: position of token 2: 0..8 required, given 4294967297");

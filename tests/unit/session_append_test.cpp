@@ -103,7 +103,8 @@ const std::vector<Fault> kKvAppendFaults = {
 };
 
 std::string with_queries(const std::string& keys) {
-  return "{op: kv_append, heads: 4/2, head_dim: 32, batch: q3s40_q0s9_q20s33, padding_tokens: 2, " + keys + "}";
+  return "{op: kv_append, heads: 4/2, head_dim: 32, batch: q3s40_q0s9_q20s33, padding_tokens: 2, " + keys +
+         "}";
 }
 
 /// Launches correctly, then changes an element of query_out: that of `token`, head 1, channel 5.
@@ -125,8 +126,8 @@ constexpr int64_t kPaddingToken = 24;  // behind all others
 const std::vector<Fault> kQueryFaults = {
     {"OneElementOff", with_queries("query_out: same"), query_changed(0, 1.01f),
      "query_out of token 0 head 1 channel 5: got"},
-    {"OneTurnedElementOff", with_queries("query_out: same, rotary: neox, dtype: fp16"), query_changed(4, 1.002f),
-     "query_out of token 4 head 1 channel 5: got"},
+    {"OneTurnedElementOff", with_queries("query_out: same, rotary: neox, dtype: fp16"),
+     query_changed(4, 1.002f), "query_out of token 4 head 1 channel 5: got"},
     {"OneElementOfE4m3Off", with_queries("query_out: e4m3, rotary: neox"), query_changed(4, -1.0f),
      "query_out of token 4 head 1 channel 5: got"},
     {"PaddingWritten", with_queries("query_out: same"), query_changed(kPaddingToken, 1.0f),
@@ -145,6 +146,32 @@ const std::vector<Fault> kQueryFaults = {
      },
      "k_cache slot"},
 };
+
+std::string cached(const std::string& keys) {
+  return "{heads: 4/2, head_dim: 32, mask: causal, rotary_cached: true, batch: q3s40_q0s9_q20s33, " + keys +
+         "}";
+}
+
+const std::vector<Fault> kCachedFaults = {
+    {"KeysNotTurned", cached("kv: paged, rotary: neox"),
+     [](OpParams& p) { p.attention.features &= ~uint64_t{kRotaryCached}; }, "seq"},
+    {"NothingTurned", cached("kv: packed, rotary: interleaved"),
+     [](OpParams& p) { p.attention.features &= ~uint64_t{kRotary | kRotaryCached}; }, "seq"},
+    {"PairsForHalves", cached("kv: contiguous, leftpad: 3, rotary: neox, dtype: fp16"),
+     [](OpParams& p) { p.attention.rotary.interleaved = 1; }, "seq"},
+    {"QueriesOnTheDiagonal", cached("kv: paged, rotary: neox, rotary_q: at_cache_seqlens"),
+     [](OpParams& p) {
+       p.attention.features &= ~uint64_t{kRotaryQ};
+       p.attention.rotary.q_position = RotaryQ::kDiagonal;
+     },
+     "seq"},
+};
+
+TEST(Append, KeysThatAreNotTurnedAreSaidSo) {
+  const Record r = run_bent(kCachedFaults[0].mapping, kCachedFaults[0].bend);
+  ASSERT_TRUE(r.check);
+  EXPECT_THAT(r.check->clues, ::testing::Contains(HasSubstr("keys of the cache are not turned")));
+}
 
 std::string quantised(const std::string& keys) {
   return "{op: kv_append, heads: 3, head_dim: 32, batch: q3s40_q0s9_q20s33, padding_tokens: 2, " + keys + "}";
@@ -296,6 +323,9 @@ const std::vector<Fault> kInCallFaults = {
      "seq"},
 };
 INSTANTIATE_TEST_SUITE_P(InCall, Append, ::testing::ValuesIn(kInCallFaults),
+                         [](const auto& p) { return p.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Cached, Append, ::testing::ValuesIn(kCachedFaults),
                          [](const auto& p) { return p.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Queries, Append, ::testing::ValuesIn(kQueryFaults),
