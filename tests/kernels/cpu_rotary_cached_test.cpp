@@ -161,6 +161,9 @@ TEST(CpuRotaryCached, RefusesWhatItCannotTurn) {
     OpParams op = layout.params();
     op.attention.features |= kRotary | kRotaryCached;
     op.attention.rotary = turn.params();
+    std::vector<float> out(256), lse(16);
+    op.attention.out = out.data();
+    op.attention.lse = lse.data();
     change(op.attention);
     LaunchContext context{};
     context.num_threads = 1;
